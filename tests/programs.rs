@@ -20,8 +20,8 @@ fn system_of(guests: &[String], platform: &str) -> String {
     format!("platform = {platform:?}\n") + &vms.collect::<String>()
 }
 
-/// Builds the hypervisor for both GICs and all guests by the command `weir`; `folder` is for scratch
-/// files.
+/// Builds the hypervisor for both GICs and all guests by the command `weir`; `folder` is for
+/// scratch files.
 ///
 /// # Errors
 ///

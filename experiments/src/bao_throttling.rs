@@ -1,7 +1,8 @@
-//! bao-throttling, section 4.3: programs of a benchmark suite beside a guest whose three cores read and write more than the L2 holds.
+//! bao-throttling, section 4.3: programs of a benchmark suite beside a guest whose three cores read
+//! and write more than the L2 holds.
 //!
-//! The thesis gives these figures without numbers: what its text says of them is checked. Budgets count BUS_ACCESS, here in lines, for each
-//! core.
+//! The thesis gives these figures without numbers: what its text says of them is checked. Budgets
+//! count BUS_ACCESS, here in lines, for each core.
 
 use crate::memory::{board, each, outcome, simulate, with};
 use crate::{
@@ -17,7 +18,8 @@ use weir_simulator::Board;
 const MEMORY: &str = "zcu104";
 /// Programs that need the L2, and one that does not.
 const PROGRAMS: [&str; 3] = ["qsort-large", "susan-edges-large", "bitcount-small"];
-/// Its data is larger than its half of the L2: colors cost it more than they gain where the budget is low.
+/// Its data is larger than its half of the L2: colors cost it more than they gain where the budget
+/// is low.
 const TOO_LARGE: &str = "qsort-large";
 /// The program of a quick call, and its budget.
 const QUICK: ([&str; 1], [u64; 1]) = (["susan-edges-large"], [4000]);
@@ -30,7 +32,8 @@ const WARM_UP_US: u64 = 10_000;
 const LENGTH_US: u64 = 50_000;
 /// Of a quick call.
 const QUICK_LENGTH_US: u64 = 30_000;
-/// Periods make no difference if what they add to the time of the program alone differs by less than this share of that time.
+/// Periods make no difference if what they add to the time of the program alone differs by less
+/// than this share of that time.
 const SAME: f64 = 0.06;
 /// The same with colors, where nothing else is left that could differ: less than rounding.
 const SAME_WITH_COLORS: f64 = 0.005;
@@ -78,7 +81,8 @@ pub static DEVIATIONS: [Deviation; 3] = [
     },
 ];
 
-/// A run: the program, what of the memory stressor's budgets (in a millisecond) and periods, and whether colors are on.
+/// A run: the program, what of the memory stressor's budgets (in a millisecond) and periods, and
+/// whether colors are on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Point {
     program: &'static str,

@@ -1,5 +1,5 @@
-//! Isolation by cache colors and DRAM banks, measured on the accesses of real guests, with and without; and what share of the
-//! cache a VM has, after IsolBench.
+//! Isolation by cache colors and DRAM banks, measured on the accesses of real guests, with and
+//! without; and what share of the cache a VM has, after IsolBench.
 
 use super::{
     Outcome, Request,
@@ -32,7 +32,8 @@ const WALKER_COLORS: u64 = 4;
 /// Its working sets: the smallest, and so many doublings.
 const SMALLEST: u64 = 16 << 10;
 const SIZES: u32 = 9;
-/// How many loads it does in each, at least: dozens of turns of the core, so that it meets its neighbor.
+/// How many loads it does in each, at least: dozens of turns of the core, so that it meets its
+/// neighbor.
 const LOADS: u64 = 400_000;
 
 /// How the walk's neighbor behaves and whether there are colors.
@@ -261,8 +262,8 @@ type Curve = (&'static str, Vec<Point>);
 /// The colored VM's share: a quarter of the L2 of 1 MiB.
 const SHARE: u64 = WALKER_COLORS * (64 << 10);
 
-/// With colors, no misses up to half of the share and nothing but misses from twice the share on; without them misses in a set
-/// that is half of the share, once it is beyond the L1.
+/// With colors, no misses up to half of the share and nothing but misses from twice the share on;
+/// without them misses in a set that is half of the share, once it is beyond the L1.
 fn judge(curves: &[Curve]) -> Vec<Statement> {
     let mut all = Vec::new();
     for ((name, points), (_, colors, busy)) in curves.iter().zip(NEIGHBORS) {

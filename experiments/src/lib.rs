@@ -1,7 +1,8 @@
 //! Computes tables and figures of the papers again and compares them with what was published.
 //!
-//! Each paper has its module; [`EXPERIMENTS`] lists all experiments. An experiment returns its figures
-//! and [statements](statement::Statement), each of which holds, fails or is a listed deviation.
+//! Each paper has its module; [`EXPERIMENTS`] lists all experiments. An experiment returns its
+//! figures and [statements](statement::Statement), each of which holds, fails or is a listed
+//! deviation.
 //!
 //! # Examples
 //!
@@ -121,8 +122,8 @@ impl Experiment {
     ///
     /// # Errors
     ///
-    /// A system of the experiment is at fault, or the environment is. A statement that does not hold
-    /// is no error here.
+    /// A system of the experiment is at fault, or the environment is. A statement that does not
+    /// hold is no error here.
     pub fn run(&self, request: &Request) -> Result<Outcome> {
         (self.run)(request)
     }

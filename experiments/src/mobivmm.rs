@@ -1,10 +1,13 @@
-//! mobivmm, VI: how long a 10 ms sleep of one VM takes beside another on its core, under round robin and interrupts that take the core at once
-//! (Table I, Figures 8, 9 and 11), and what admission and other schedules make of it.
+//! mobivmm, VI: how long a 10 ms sleep of one VM takes beside another on its core, under round
+//! robin and interrupts that take the core at once (Table I, Figures 8, 9 and 11), and what
+//! admission and other schedules make of it.
 //!
-//! Both guests have a tick of 10 ms, and lose those that fall due while they are off the core, as MobiVMM's do. The interrupts are those of a network
-//! device that the loaded VM drives, for frames that a generator on another core sends it by a device of its own on the same hub of QEMU's. The second source,
-//! which stands for audio, is a physical line of lower priority that the loaded VM's second vCPU raises on a core of its own, every 5 ms. A storm is such a line, too:
-//! no driver takes frames as fast as that.
+//! Both guests have a tick of 10 ms, and lose those that fall due while they are off the core, as
+//! MobiVMM's do. The interrupts are those of a network device that the loaded VM drives, for frames
+//! that a generator on another core sends it by a device of its own on the same hub of QEMU's. The
+//! second source, which stands for audio, is a physical line of lower priority that the loaded VM's
+//! second vCPU raises on a core of its own, every 5 ms. A storm is such a line, too: no driver
+//! takes frames as fast as that.
 
 use crate::{
     Outcome, Request,
@@ -26,14 +29,18 @@ use weir_runner::{Options, Silent, run, show::summary, watch_signals};
 const TICK_MS: u64 = 10;
 /// Microseconds between two interrupts of the second source.
 const SECOND_US: u32 = 5_000;
-/// Interrupts a second that may take the core, where they are admitted by a rule, and how many at once.
+/// Interrupts a second that may take the core, where they are admitted by a rule, and how many at
+/// once.
 const ADMITTED: (u64, u64) = (5, 1);
-/// The interval, in microseconds, that stands for a storm: a line is raised again as fast as a core can.
+/// The interval, in microseconds, that stands for a storm: a line is raised again as fast as a core
+/// can.
 pub const STORM_US: u32 = 1;
-/// By how much the longest of some sleeps may differ from load to load where none of it takes the core: the phases, and EL2's own time for the
-/// interrupts, in microseconds. Most of it is QEMU's: who waits for a lock of a VM that storms waits for the other core's slice of 30 us.
+/// By how much the longest of some sleeps may differ from load to load where none of it takes the
+/// core: the phases, and EL2's own time for the interrupts, in microseconds. Most of it is QEMU's:
+/// who waits for a lock of a VM that storms waits for the other core's slice of 30 us.
 const INDEPENDENT_US: u32 = 1_000;
-/// What the sleeper needs besides its ticks until it has noticed, in microseconds: also such waits, when it gets the core.
+/// What the sleeper needs besides its ticks until it has noticed, in microseconds: also such waits,
+/// when it gets the core.
 const NOTICE_US: u64 = 500;
 
 const PAPER: Paper = Paper("mobivmm");
@@ -106,7 +113,8 @@ pub static DEVIATIONS: [Deviation; 5] = [
     },
 ];
 
-/// The loaded VM's network device and the generator's: the slot on PCI, and QEMU's name of the port of the hub.
+/// The loaded VM's network device and the generator's: the slot on PCI, and QEMU's name of the port
+/// of the hub.
 const PORTS: [(u32, &str); 2] = [(2, "loaded"), (3, "generator")];
 /// The line of the loaded VM's: INTA of slot 2 on QEMU's bus.
 const NETWORK_LINE: u32 = 37;
@@ -123,7 +131,8 @@ pub enum Policy {
     Admit,
     /// Interrupts wait for their VM's turn.
     Defer,
-    /// Half of the time for the sleeper, which goes first, and all but a millisecond of the rest for the other.
+    /// Half of the time for the sleeper, which goes first, and all but a millisecond of the rest
+    /// for the other.
     FixedPriority,
     /// A time table of two slots of a quantum each.
     Table,
@@ -170,7 +179,8 @@ enum First {
 struct Response {
     avg: f64,
     max: f64,
-    /// Interrupts of each source that the loaded VM dealt with in 10 ms, if it was there long enough to say (mobivmm, Figure 10).
+    /// Interrupts of each source that the loaded VM dealt with in 10 ms, if it was there long
+    /// enough to say (mobivmm, Figure 10).
     came: Option<[f64; 2]>,
     /// The bound of the longest sleep.
     bound: Option<f64>,
@@ -277,8 +287,8 @@ impl Point {
         )
     }
 
-    /// Returns the longest that a sleep can take, in ms: to the sleeper's second tick, under the supply
-    /// that the analysis computes. None if interrupts can take the core without a limit.
+    /// Returns the longest that a sleep can take, in ms: to the sleeper's second tick, under the
+    /// supply that the analysis computes. None if interrupts can take the core without a limit.
     #[must_use]
     pub fn bound_ms(&self) -> Option<f64> {
         let file =

@@ -1,6 +1,8 @@
-//! The parser and the checker of system files: no text makes them panic, and each fault has its place.
+//! The parser and the checker of system files: no text makes them panic, and each fault has its
+//! place.
 //!
-//! In `fuzz/`: `cargo +nightly fuzz run system_file corpus/system_file ../systems -- -dict=system_file.dict`
+//! In `fuzz/`: `cargo +nightly fuzz run system_file corpus/system_file ../systems --
+//! -dict=system_file.dict`
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,6 @@
-//! A hostile driver against the socket device's registers and rings, in memory that changes while it is read: nothing panics, work is
-//! bounded, no byte is read twice in one go, and what is accepted is in RAM and well formed.
+//! A hostile driver against the socket device's registers and rings, in memory that changes while
+//! it is read: nothing panics, work is bounded, no byte is read twice in one go, and what is
+//! accepted is in RAM and well formed.
 //!
 //! In `fuzz/`: `cargo +nightly fuzz run virtio -- -max_len=4096`
 #![no_main]

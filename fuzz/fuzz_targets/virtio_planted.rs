@@ -1,4 +1,5 @@
-//! The target `virtio` against a device with a planted double fetch: a fuzzer that is worth its name ends here at once.
+//! The target `virtio` against a device with a planted double fetch: a fuzzer that is worth its
+//! name ends here at once.
 //!
 //! In `fuzz/`: `cargo +nightly fuzz run virtio_planted -- -max_len=4096`
 #![no_main]

@@ -31,7 +31,8 @@ use weir_paging::{
 use weir_trace::wire::What;
 use weir_vdev::smccc::{ARCH_WORKAROUND_2, Mitigations};
 
-/// On the boot core, at its high address, with the MMU on. `device_tree` and `image` are physical addresses.
+/// On the boot core, at its high address, with the MMU on. `device_tree` and `image` are physical
+/// addresses.
 pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
     // SAFETY: the boot core is core 0, and this is the first thing it does.
     let core = unsafe { cpu::claim(0) };
@@ -90,7 +91,8 @@ pub extern "C" fn boot_moved() -> ! {
 /// Everything that the boot core does where the hypervisor stays.
 fn bring_up(core: &'static mut cpu::Core, system: &'static System<'static>) -> ! {
     if system.broker().is_some() {
-        // SAFETY: `System::parse` checked that it is RAM that nobody else has, and the callers have mapped it; no VM runs yet.
+        // SAFETY: `System::parse` checked that it is RAM that nobody else has, and the callers have
+        // mapped it; no VM runs yet.
         virtio::link::init(unsafe { memory::shared() });
     }
     console::init(system.header.console_core as usize);
@@ -155,7 +157,8 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static System<'static>) -> !
 
 /// On each other core.
 pub extern "C" fn secondary_main(index: u64) -> ! {
-    // SAFETY: PSCI starts each core once, with the number that the boot core gave: below MAX_CORES, and not 0.
+    // SAFETY: PSCI starts each core once, with the number that the boot core gave: below MAX_CORES,
+    // and not 0.
     let core = unsafe { cpu::claim(index as usize) };
     start_core(core)
 }
@@ -219,8 +222,9 @@ fn check_ownership(found: Found, is_divided: bool) {
     }
 }
 
-/// Compares the last-level cache that the machine says it has with the platform file's. Each difference is said; without a color that
-/// somebody's memory rests on the system is refused, as what is two owners' would be one set of lines.
+/// Compares the last-level cache that the machine says it has with the platform file's. Each
+/// difference is said; without a color that somebody's memory rests on the system is refused, as
+/// what is two owners' would be one set of lines.
 fn check_cache(system: &System) {
     let Some(built_for) = system.cache() else { return };
     let there = cache::last().unwrap_or_default();
@@ -255,7 +259,8 @@ fn check_cache(system: &System) {
     }
 }
 
-/// Compares the RAM and the SMMU that the machine says it has with what the system needs. A machine that hands over no device tree isn't asked.
+/// Compares the RAM and the SMMU that the machine says it has with what the system needs. A machine
+/// that hands over no device tree isn't asked.
 fn check_memory(stage1: &mut Stage1, device_tree: u64, system: &System) {
     let needs_smmu = !system.pci().is_empty();
     let machine = machine(stage1, device_tree, needs_smmu);
@@ -285,15 +290,15 @@ fn check_memory(stage1: &mut Stage1, device_tree: u64, system: &System) {
     }
 }
 
-/// What the machine's device tree says: one above the last byte of the RAM at [`RAM_BASE`], and whether there is an SMMU, if that is asked,
-/// as it takes a look at every node.
+/// What the machine's device tree says: one above the last byte of the RAM at [`RAM_BASE`], and
+/// whether there is an SMMU, if that is asked, as it takes a look at every node.
 fn machine(stage1: &mut Stage1, device_tree: u64, needs_smmu: bool) -> Option<(u64, bool)> {
     const HEADER: u64 = 40;
     if device_tree == 0 || !device_tree.is_multiple_of(8) || device_tree < RAM_BASE {
         return None;
     }
-    // SAFETY: the boot protocol has the device tree in RAM, and nobody writes to it now. It is mapped until `check_memory` takes it
-    // out, before any VM starts.
+    // SAFETY: the boot protocol has the device tree in RAM, and nobody writes to it now. It is
+    // mapped until `check_memory` takes it out, before any VM starts.
     let header = unsafe { stage1.read_only(1, device_tree, HEADER) }.ok()?;
     let magic = u32::from_be_bytes(header.get(..4)?.try_into().ok()?);
     let total = u32::from_be_bytes(header.get(4..8)?.try_into().ok()?);
@@ -302,7 +307,8 @@ fn machine(stage1: &mut Stage1, device_tree: u64, needs_smmu: bool) -> Option<(u
     }
     // SAFETY: as above.
     let bytes = unsafe { stage1.read_only(2, device_tree, total.into()) }.ok()?;
-    // Unchecked, as checking it all costs more than the rest of the boot: it comes from the firmware, and no guest can have touched it.
+    // Unchecked, as checking it all costs more than the rest of the boot: it comes from the
+    // firmware, and no guest can have touched it.
     let tree = Fdt::new_unchecked(bytes);
     let memory = tree.memory().ok()?;
     let end = memory.reg().ok()??.find_map(|reg| {

@@ -65,8 +65,10 @@ impl Core {
         self.meter.as_deref().is_some_and(Meter::holds)
     }
 
-    /// Gives the other cores QEMU's turn, at a tick, and plans the next; whether a report is due. A core with a meter loses its turn whenever it arms its timer for a look or a
-    /// period, as nothing is due earlier; it gets it anew until it had as long as this core has between two ticks.
+    /// Gives the other cores QEMU's turn, at a tick, and plans the next; whether a report is due. A
+    /// core with a meter loses its turn whenever it arms its timer for a look or a period, as
+    /// nothing is due earlier; it gets it anew until it had as long as this core has between two
+    /// ticks.
     #[cold]
     #[inline(never)]
     pub fn give_turn(&mut self) -> bool {
@@ -101,15 +103,15 @@ impl Core {
 #[unsafe(export_name = "weir_progress")]
 static PROGRESS: [AtomicU64; MAX_CORES] = [const { AtomicU64::new(0) }; MAX_CORES];
 
-/// Nanoseconds that others get of a turn that a tick ends, however often they lose it; 0 unless a VM has a memory budget. Beside the cores'
-/// own, whose meters' paths it is no part of.
+/// Nanoseconds that others get of a turn that a tick ends, however often they lose it; 0 unless a
+/// VM has a memory budget. Beside the cores' own, whose meters' paths it is no part of.
 pub static LENT_NS: AtomicU64 = AtomicU64::new(0);
 
 /// A turn that is given away and comes back this soon, in ns, was used by nobody.
 const UNUSED_NS: u64 = 100;
 
-/// What a core's own timer is for, beside its meter: reports, on the console core, and under QEMU's instruction counting to end a
-/// core's turn, as a turn lasts until the next deadline of any timer.
+/// What a core's own timer is for, beside its meter: reports, on the console core, and under QEMU's
+/// instruction counting to end a core's turn, as a turn lasts until the next deadline of any timer.
 pub struct Ticks {
     /// Nanoseconds from one tick to the next; 0 for none.
     pub interval_ns: u64,
@@ -139,7 +141,8 @@ impl Ticks {
     }
 }
 
-/// The time, read in one place: the paths that a meter's figures are of keep what was inlined into them.
+/// The time, read in one place: the paths that a meter's figures are of keep what was inlined into
+/// them.
 #[inline(never)]
 fn clock_ns() -> u64 {
     timer::now_ns()
@@ -162,8 +165,8 @@ fn lend(now: u64, lent_ns: u64) {
 
 struct Local(UnsafeCell<Core>);
 
-// SAFETY: element `n` is used by core `n` alone: `claim` is called there once, and hands the only reference to the exception
-// vectors by TPIDR_EL2.
+// SAFETY: element `n` is used by core `n` alone: `claim` is called there once, and hands the only
+// reference to the exception vectors by TPIDR_EL2.
 unsafe impl Sync for Local {}
 
 static LOCAL: [Local; MAX_CORES] = [const {

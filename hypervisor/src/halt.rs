@@ -2,8 +2,8 @@
 
 use crate::console::{self, Text};
 
-/// An exception of EL2 itself. Nothing that a guest does leads here; a defect of the hypervisor or of
-/// the machine does. This core stops; the others go on.
+/// An exception of EL2 itself. Nothing that a guest does leads here; a defect of the hypervisor or
+/// of the machine does. This core stops; the others go on.
 pub extern "C" fn own_exception(esr: u64, elr: u64, far: u64) -> ! {
     let texts = [esr, elr, far].map(|value| Text::number(value, 16));
     console::last_words(&[

@@ -30,15 +30,17 @@ pub const STANDSTILL: u32 = 1 << 11;
 
 static MAIL: [AtomicU32; MAX_CORES] = [const { AtomicU32::new(0) }; MAX_CORES];
 
-/// Core `core`'s mailbox. Masked, so that no number can reach beyond; cores are below [`MAX_CORES`] anyway (`packed`).
+/// Core `core`'s mailbox. Masked, so that no number can reach beyond; cores are below [`MAX_CORES`]
+/// anyway (`packed`).
 fn mail(core: usize) -> &'static AtomicU32 {
     &MAIL[core % MAX_CORES]
 }
 
 /// Puts `message` into core `core`'s mailbox and makes it look.
 pub fn tell(core: usize, message: u32) {
-    // Release: what the message speaks of was written before; the receiver's `take` acquires. A message that is already there
-    // has its SGI under way or not yet looked at, and needs no second one.
+    // Release: what the message speaks of was written before; the receiver's `take` acquires. A
+    // message that is already there has its SGI under way or not yet looked at, and needs no second
+    // one.
     if mail(core).fetch_or(message, Ordering::Release) & message != message {
         gic::send(core, gic::SGI_MESSAGE);
     }

@@ -1,9 +1,9 @@
-//! The meter of a core whose VM has a memory budget: it counts, asks the regulator (`weir_budget`), which decides, and
-//! holds the vCPU back until it may run again.
+//! The meter of a core whose VM has a memory budget: it counts, asks the regulator (`weir_budget`),
+//! which decides, and holds the vCPU back until it may run again.
 //!
-//! Counts come from the core's PMU, which interrupts at a limit, or from the monitor, a page of counters that somebody beside
-//! the cores keeps and that is looked at in time: never later than the rest of the budget takes at least, and never
-//! more often than the system file says.
+//! Counts come from the core's PMU, which interrupts at a limit, or from the monitor, a page of
+//! counters that somebody beside the cores keeps and that is looked at in time: never later than
+//! the rest of the budget takes at least, and never more often than the system file says.
 
 use crate::{
     arch::{
@@ -35,7 +35,8 @@ use weir_units::Nanos;
 #[unsafe(export_name = "weir_monitor")]
 static MONITOR: Monitor = Monitor::new();
 
-/// The monitor's page, as something that changes: the compiler sees no store to it and would take it for a constant.
+/// The monitor's page, as something that changes: the compiler sees no store to it and would take
+/// it for a constant.
 #[inline(always)]
 fn monitor() -> &'static Monitor {
     core::hint::black_box(&MONITOR)
@@ -51,10 +52,12 @@ fn monitored(core: usize) -> Counts {
 /// What MemGuard's VMs share: one pool for all of them.
 static MEMGUARD: Shared = Shared::new();
 
-/// What a record can hold of a budget: whatever is larger, or no budget at all, is recorded as this.
+/// What a record can hold of a budget: whatever is larger, or no budget at all, is recorded as
+/// this.
 const MOST_RECORDED: Counts = Counts { reads: MOST_OTHER, writes: MOST_OTHER };
 
-/// Markers for those who count from outside: a period begins, a budget is spent, a budget was looked at and the vCPU goes on.
+/// Markers for those who count from outside: a period begins, a budget is spent, a budget was
+/// looked at and the vCPU goes on.
 const MARK_REPLENISH: u32 = 32;
 const MARK_OVERFLOW: u32 = 33;
 const MARK_POLL: u32 = 34;
@@ -104,7 +107,8 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// The meter of the vCPU at `seat`, running from now on; none if its VM's bandwidth is not regulated. On its core.
+    /// The meter of the vCPU at `seat`, running from now on; none if its VM's bandwidth is not
+    /// regulated. On its core.
     #[must_use]
     pub fn start(core: usize, seat: &Seat) -> Option<Self> {
         let system = system::get();
@@ -258,9 +262,11 @@ impl Meter {
         match &mut self.source {
             Source::Pmu(_) if self.away.is_some() => {}
             Source::Pmu(pmu) if run => pmu.interrupt_at(limit),
-            // Nothing is counted while it waits, so that no interrupt can come but the one that did.
+            // Nothing is counted while it waits, so that no interrupt can come but the one that
+            // did.
             Source::Pmu(_) => Pmu::forget(),
-            // What is off counts nothing: its next look is the boundary's, and the first when it is on again.
+            // What is off counts nothing: its next look is the boundary's, and the first when it is
+            // on again.
             Source::Monitor { poll, access } if run && !self.off && !self.loads => {
                 let left = |limit: u64, count: u64| limit.saturating_sub(count);
                 let left = left(limit.reads, counts.reads).min(left(limit.writes, counts.writes));
@@ -274,7 +280,8 @@ impl Meter {
         }
     }
 
-    /// Records something about the budget: what was `used` of it, and what it is; 0 in a period in which a debt leaves nothing.
+    /// Records something about the budget: what was `used` of it, and what it is; 0 in a period in
+    /// which a debt leaves nothing.
     #[inline(always)]
     fn record(&self, seat: &Seat, kind: Kind, used: Counts) {
         let budget = self.limit.minus(self.begun).least(MOST_RECORDED);

@@ -1,11 +1,13 @@
-//! The trace: each core's ring of records, always on. The host reads the rings in the machine's memory while it runs.
+//! The trace: each core's ring of records, always on. The host reads the rings in the machine's
+//! memory while it runs.
 
 use crate::arch::{sysreg::cntpct_el0, timer};
 use weir_model::packed::MAX_CORES;
 pub use weir_trace::record::{Kind, MOST_OTHER, Meter, Tag, Who};
 use weir_trace::recorder;
 
-/// Records that a ring holds: what a core makes in some tenths of a millisecond when it does nothing else.
+/// Records that a ring holds: what a core makes in some tenths of a millisecond when it does
+/// nothing else.
 const CAPACITY: usize = 2048;
 
 /// A core's ring.

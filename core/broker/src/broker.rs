@@ -1,4 +1,5 @@
-//! The broker's decisions: which packet is moved next, how much of it, and when there is nothing to do.
+//! The broker's decisions: which packet is moved next, how much of it, and when there is nothing to
+//! do.
 
 use super::shared::{
     Completion, FLOWS, Flow, Outcome, PORTS, Partition, Pieces, RING, retired_before,
@@ -68,8 +69,9 @@ enum Where {
     Blocked,
 }
 
-/// A flow's packets, in the order in which they came: a list through [`Broker::next`]. Flows to several receivers have one list, in which
-/// each has its own place: whoever is behind is behind in packets that are all for it too, so that no place is in one that has left.
+/// A flow's packets, in the order in which they came: a list through [`Broker::next`]. Flows to
+/// several receivers have one list, in which each has its own place: whoever is behind is behind in
+/// packets that are all for it too, so that no place is in one that has left.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     flow: Flow,
@@ -79,7 +81,8 @@ struct Line {
     member: usize,
     /// [`Partition::retired`] when last looked at.
     retired: u64,
-    /// Submissions of its sender's before this number were taken back; none when all that come are later.
+    /// Submissions of its sender's before this number were taken back; none when all that come are
+    /// later.
     before: Option<u32>,
     bucket: Bucket,
     first: u8,
@@ -109,7 +112,8 @@ pub struct Broker<'a> {
     completed: u32,
     /// There are completions that the hypervisor has not been told of.
     untold: bool,
-    /// There was nothing to do, the hypervisor knows that it must wake the broker from now on, and this is the last look before it sleeps.
+    /// There was nothing to do, the hypervisor knows that it must wake the broker from now on, and
+    /// this is the last look before it sleeps.
     dozing: bool,
     phases: Phases,
 }
@@ -145,7 +149,8 @@ impl<'a> Broker<'a> {
                 members,
                 member,
                 retired,
-                // Nothing is known of any port yet, as in its first epoch: what was taken back before this broker began stays so.
+                // Nothing is known of any port yet, as in its first epoch: what was taken back
+                // before this broker began stays so.
                 before: retired_before(retired, Known::default().epoch),
                 bucket,
                 first: NONE,
@@ -228,8 +233,8 @@ impl<'a> Broker<'a> {
         step
     }
 
-    /// The hypercall of [`Step::Tell`] was made: when it was called and when it came back, and how long the hypervisor was busy inside, in
-    /// ticks.
+    /// The hypercall of [`Step::Tell`] was made: when it was called and when it came back, and how
+    /// long the hypervisor was busy inside, in ticks.
     pub fn told(&mut self, called: u64, back: u64, inside: u64) {
         let whole = back.wrapping_sub(called);
         let phases = &mut self.phases;
@@ -239,7 +244,8 @@ impl<'a> Broker<'a> {
         phases.mark = back;
     }
 
-    /// Moves at most one chunk of the packet with the earliest deadline. `mark` is when that began, in ticks.
+    /// Moves at most one chunk of the packet with the earliest deadline. `mark` is when that began,
+    /// in ticks.
     fn choose(&mut self, now: u64, mark: u64, mover: &mut impl Mover) -> Step {
         // Bounded: each turn takes a flow or a packet out of the queue, or ends.
         while let Some((deadline, flow)) = self.ready.peek() {
@@ -323,7 +329,8 @@ impl<'a> Broker<'a> {
             self.lines[index].moved += bytes as u32;
             let more = bytes < left.into() && bytes > 0;
             if !more {
-                // A buffer with no room for payload, of which the device offers none, would never move the packet.
+                // A buffer with no room for payload, of which the device offers none, would never
+                // move the packet.
                 let outcome = if bytes == left.into() { Outcome::Sent } else { Outcome::Lost };
                 self.finish(index, outcome, now);
             }
@@ -372,7 +379,8 @@ impl<'a> Broker<'a> {
         self.enqueue(index, now);
     }
 
-    /// Gives up the packets of a flow that the hypervisor has taken back since it was last looked at; whether it has.
+    /// Gives up the packets of a flow that the hypervisor has taken back since it was last looked
+    /// at; whether it has.
     fn retire(&mut self, index: usize) -> bool {
         let retired = self.shared.retired(index);
         let line = &mut self.lines[index];
@@ -429,10 +437,11 @@ impl<'a> Broker<'a> {
         }
     }
 
-    /// Takes in what is new of a port; false if it was reset meanwhile, and there may be more. And how many packets are new.
+    /// Takes in what is new of a port; false if it was reset meanwhile, and there may be more. And
+    /// how many packets are new.
     fn take_in(&mut self, index: usize) -> (bool, u32) {
-        // Twice, as what is there after a reset must not be slept over; no more, as a driver that resets its device all the time holds up
-        // nobody else.
+        // Twice, as what is there after a reset must not be slept over; no more, as a driver that
+        // resets its device all the time holds up nobody else.
         match self.look(index).or_else(|| self.look(index)) {
             Some(new) => (true, new),
             None => (false, 0),

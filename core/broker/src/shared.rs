@@ -1,8 +1,9 @@
 //! The partition that hypervisor and broker share.
 //!
-//! A *port* is a VM's socket device, by the VM's place in the system. The hypervisor submits packets at their sender's port and
-//! offers buffers at their receiver's; each is a ring with the hypervisor as the one writer. The broker answers in one ring of
-//! completions, whose one writer it is. A port that is reset begins a new *epoch*: both its rings start anew, and completions of an
+//! A *port* is a VM's socket device, by the VM's place in the system. The hypervisor submits
+//! packets at their sender's port and offers buffers at their receiver's; each is a ring with the
+//! hypervisor as the one writer. The broker answers in one ring of completions, whose one writer it
+//! is. A port that is reset begins a new *epoch*: both its rings start anew, and completions of an
 //! earlier epoch mean nothing any more.
 
 pub use super::sizes::{FLOWS, PORTS, RING};
@@ -30,7 +31,8 @@ pub(super) const COMPLETIONS: usize = 2 * PORTS * RING;
 /// Words of a header.
 pub(super) const HEADER_WORDS: usize = HEADER_LEN / 4;
 
-/// Bytes somewhere in the broker's address space, in pieces: a packet to send, or a buffer to receive into.
+/// Bytes somewhere in the broker's address space, in pieces: a packet to send, or a buffer to
+/// receive into.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pieces {
     segments: [Segment; MAX_SEGMENTS],
@@ -155,8 +157,9 @@ impl Port {
         self.submit_to(head, packet, 1);
     }
 
-    /// The same for a packet to several receivers: bit n of `members` is for the n-th flow from the packet's on. Each that it is for answers
-    /// once. Its epoch means nothing: see [`Partition::retire`].
+    /// The same for a packet to several receivers: bit n of `members` is for the n-th flow from the
+    /// packet's on. Each that it is for answers once. Its epoch means nothing: see
+    /// [`Partition::retire`].
     pub fn submit_to(&self, head: u16, packet: &Packet, members: u8) {
         let Some(place) = self.packets.get(usize::from(head)) else { return };
         place.eligible.store(packet.eligible, Relaxed);
@@ -169,7 +172,8 @@ impl Port {
         place.epoch.store(packet.epoch, Relaxed);
         let count = self.submitted.load(Relaxed);
         self.submissions[count as usize % RING].store(head.into(), Relaxed);
-        // Release: the packet is written before the count that announces it; pairs with `submitted`.
+        // Release: the packet is written before the count that announces it; pairs with
+        // `submitted`.
         self.submitted.store(next(count), Release);
     }
 
@@ -247,25 +251,30 @@ impl Port {
         (self.heads[place].load(Relaxed) as u8, self.buffers[place].get())
     }
 
-    /// Whether the port is still in `epoch`, and what was read of its rings before this call is of that epoch.
+    /// Whether the port is still in `epoch`, and what was read of its rings before this call is of
+    /// that epoch.
     pub(crate) fn is_in(&self, epoch: u32) -> bool {
-        // Acquire: pairs with the fence in `Partition::reset`. Who read a word that was written in a later epoch sees that epoch here.
+        // Acquire: pairs with the fence in `Partition::reset`. Who read a word that was written in
+        // a later epoch sees that epoch here.
         fence(Acquire);
         self.epoch.load(Relaxed) == epoch
     }
 }
 
-/// A count's word in its epoch, none yet. A count says which epoch it is of: who has seen the new epoch may still see counts of the old.
+/// A count's word in its epoch, none yet. A count says which epoch it is of: who has seen the new
+/// epoch may still see counts of the old.
 const fn first(epoch: u32) -> u64 {
     (epoch as u64) << 32
 }
 
-/// The count in a word, if it is of `epoch`; else nothing has been counted in it yet, or it is over.
+/// The count in a word, if it is of `epoch`; else nothing has been counted in it yet, or it is
+/// over.
 const fn counted(word: u64, epoch: u32) -> u32 {
     if (word >> 32) as u32 == epoch { word as u32 } else { 0 }
 }
 
-/// How many submissions were taken back by what [`Partition::retired`] gives, if they are of `epoch`.
+/// How many submissions were taken back by what [`Partition::retired`] gives, if they are of
+/// `epoch`.
 pub(crate) const fn retired_before(word: u64, epoch: u32) -> Option<u32> {
     if (word >> 32) as u32 == epoch { Some(word as u32) } else { None }
 }
@@ -275,8 +284,9 @@ const fn next(word: u64) -> u64 {
     first((word >> 32) as u32) | (word as u32).wrapping_add(1) as u64
 }
 
-/// By which the hypervisor knows whether to send the broker its SGI: once each time that it is about to sleep, whoever does whatever
-/// meanwhile. One for all cores, in the hypervisor's own memory.
+/// By which the hypervisor knows whether to send the broker its SGI: once each time that it is
+/// about to sleep, whoever does whatever meanwhile. One for all cores, in the hypervisor's own
+/// memory.
 #[derive(Debug)]
 pub struct Doorbell {
     /// The broker's count of [`Partition::doze`] when it was last rung.
@@ -296,7 +306,8 @@ impl Doorbell {
         // See `Partition::doze`.
         fence(SeqCst);
         let dozes = partition.dozes.load(Relaxed);
-        // Who finds it rung for the same doze need not ring, as the broker looks behind that SGI, and had not yet said its next doze.
+        // Who finds it rung for the same doze need not ring, as the broker looks behind that SGI,
+        // and had not yet said its next doze.
         self.rung.swap(dozes, Relaxed) != dozes
     }
 }
@@ -331,13 +342,14 @@ pub struct Completion {
     pub flow: u8,
     /// What became of it.
     pub outcome: Outcome,
-    /// How long the broker took, by its own account (`weir_trace::phases`): [`Phase::of`](weir_trace::phases::Phase::of) a chunk, or of a
-    /// packet.
+    /// How long the broker took, by its own account (`weir_trace::phases`):
+    /// [`Phase::of`](weir_trace::phases::Phase::of) a chunk, or of a packet.
     pub phases: u64,
 }
 
 impl Completion {
-    /// Epoch in bits 63:32, port in 31:28, head in 27:20, 2 bits of outcome, 18 of length or of the flow's number.
+    /// Epoch in bits 63:32, port in 31:28, head in 27:20, 2 bits of outcome, 18 of length or of the
+    /// flow's number.
     fn to_word(self) -> u64 {
         let (kind, len) = match self.outcome {
             Outcome::Received(len) => (0, len),
@@ -405,9 +417,11 @@ pub(super) struct SharedFlow {
     pub(super) members: AtomicU32,
     /// Which of such flows it is.
     pub(super) member: AtomicU32,
-    /// What its sender's port had submitted, with the epoch, when [`Partition::retire`] was last called for it.
+    /// What its sender's port had submitted, with the epoch, when [`Partition::retire`] was last
+    /// called for it.
     pub(super) retired: AtomicU64,
-    /// When the hypervisor is to be told because of it and those that are one with it, in ns of the counter; 0 before it has said so.
+    /// When the hypervisor is to be told because of it and those that are one with it, in ns of the
+    /// counter; 0 before it has said so.
     pub(super) alarm: AtomicU64,
 }
 
@@ -421,7 +435,8 @@ pub struct Partition {
     pub(super) ports: [Port; PORTS],
     /// Written by the broker: how often it was about to sleep.
     pub(super) dozes: AtomicU32,
-    /// Written by the hypervisor before the broker starts: flows, from the first on, among which are all that have alarms.
+    /// Written by the hypervisor before the broker starts: flows, from the first on, among which
+    /// are all that have alarms.
     pub(super) alarms: AtomicU32,
     /// Written by the broker: the ports that the copy under way reads or writes, one bit each.
     pub(super) busy: AtomicU32,
@@ -454,7 +469,8 @@ impl Partition {
         fence(Release);
     }
 
-    /// The hypervisor says that `count` flows from `first` on are one to several receivers, before the broker starts.
+    /// The hypervisor says that `count` flows from `first` on are one to several receivers, before
+    /// the broker starts.
     pub fn group(&self, first: usize, count: usize) {
         for (member, flow) in self.flows.iter().skip(first).take(count).enumerate() {
             flow.members.store(if member == 0 { count as u32 } else { 0 }, Relaxed);
@@ -464,19 +480,22 @@ impl Partition {
         fence(Release);
     }
 
-    /// Of flow `index`: how many flows from it on are one to several receivers, and which of such flows it is.
+    /// Of flow `index`: how many flows from it on are one to several receivers, and which of such
+    /// flows it is.
     pub(crate) fn members(&self, index: usize) -> (usize, usize) {
         let flow = &self.flows[index % FLOWS];
         let [count, member] = [&flow.members, &flow.member].map(|word| word.load(Relaxed) as usize);
         (count.clamp(1, FLOWS), member % FLOWS)
     }
 
-    /// The hypervisor takes back what was submitted for flow `index`, one of those to several receivers, and not answered: the broker
-    /// answers that it is lost. Not beside [`Port::submit_to`]; and none for this flow may be submitted before these answers came.
+    /// The hypervisor takes back what was submitted for flow `index`, one of those to several
+    /// receivers, and not answered: the broker answers that it is lost. Not beside
+    /// [`Port::submit_to`]; and none for this flow may be submitted before these answers came.
     pub fn retire(&self, index: usize) {
         let submitted = &self.port(self.flow(index).from.into()).submitted;
         self.flows[index % FLOWS].retired.store(submitted.load(Relaxed), Relaxed);
-        // Release: who sees a later epoch of the receiver's port sees this; pairs with `Port::epoch`.
+        // Release: who sees a later epoch of the receiver's port sees this; pairs with
+        // `Port::epoch`.
         fence(Release);
     }
 
@@ -485,8 +504,9 @@ impl Partition {
         self.flows[index % FLOWS].retired.load(Relaxed)
     }
 
-    /// The hypervisor says when it is to be told because of the flows to several receivers that begin with `first`, whatever else there is: at
-    /// `ns` of the counter. Each group has a word of its own, so that nobody waits for who says it of another.
+    /// The hypervisor says when it is to be told because of the flows to several receivers that
+    /// begin with `first`, whatever else there is: at `ns` of the counter. Each group has a word of
+    /// its own, so that nobody waits for who says it of another.
     pub fn set_alarm(&self, first: usize, ns: u64) {
         self.flows[first % FLOWS].alarm.store(ns, Relaxed);
     }
@@ -524,23 +544,26 @@ impl Partition {
         }
     }
 
-    /// The hypervisor resets a port: its rings are empty, and the broker begins no copy with what it knew of it. One that is under way
-    /// may still go on until [`Self::is_copying`] says no.
+    /// The hypervisor resets a port: its rings are empty, and the broker begins no copy with what
+    /// it knew of it. One that is under way may still go on until [`Self::is_copying`] says no.
     pub fn reset(&self, index: usize) {
         let port = self.port(index);
         let epoch = port.epoch.load(Relaxed).wrapping_add(1);
         port.epoch.store(epoch, Relaxed);
-        // Release: the new epoch is written before anything of it; pairs with `Port::is_in`. SeqCst with the fence in `begin_copy`: either
-        // the broker sees the new epoch there, or `is_copying` sees its copy.
+        // Release: the new epoch is written before anything of it; pairs with `Port::is_in`. SeqCst
+        // with the fence in `begin_copy`: either the broker sees the new epoch there, or
+        // `is_copying` sees its copy.
         fence(SeqCst);
         port.submitted.store(first(epoch), Relaxed);
         port.offered.store(first(epoch), Relaxed);
     }
 
-    /// The broker is about to sleep: from now on it must be woken for what it does not see when it looks behind this.
+    /// The broker is about to sleep: from now on it must be woken for what it does not see when it
+    /// looks behind this.
     pub(crate) fn doze(&self) {
         self.dozes.store(self.dozes.load(Relaxed).wrapping_add(1), Relaxed);
-        // SeqCst with the fence in `Doorbell::must_ring`: either the broker sees what was written there before, or that sees the new count.
+        // SeqCst with the fence in `Doorbell::must_ring`: either the broker sees what was written
+        // there before, or that sees the new count.
         fence(SeqCst);
     }
 
@@ -559,7 +582,8 @@ impl Partition {
         self.busy.load(Acquire) >> (index % PORTS) & 1 != 0
     }
 
-    /// The broker begins a copy between two ports; whether both are still in these epochs. If not, nothing may be copied.
+    /// The broker begins a copy between two ports; whether both are still in these epochs. If not,
+    /// nothing may be copied.
     pub(crate) fn begin_copy(&self, from: (usize, u32), to: (usize, u32)) -> bool {
         self.busy.store(1 << from.0 | 1 << to.0, Relaxed);
         // See `reset`.
@@ -578,21 +602,23 @@ impl Partition {
         self.busy.store(0, Release);
     }
 
-    /// The broker's completion number `count`; it has at most as many under way as there are entries.
+    /// The broker's completion number `count`; it has at most as many under way as there are
+    /// entries.
     pub(crate) fn complete(&self, count: u32, completion: Completion) {
         self.completions[count as usize % COMPLETIONS].store(completion.to_word(), Relaxed);
         // Release: pairs with `completions`.
         self.completed.store(count.wrapping_add(1), Release);
     }
 
-    /// The broker says how long the phases of completion number `count` took, in ticks, before it tells the hypervisor of it: a figure, on which
-    /// nothing depends.
+    /// The broker says how long the phases of completion number `count` took, in ticks, before it
+    /// tells the hypervisor of it: a figure, on which nothing depends.
     pub(crate) fn note(&self, count: u32, ticks: [u64; 4]) {
         self.phases[count as usize % COMPLETIONS].store(pack(ticks), Relaxed);
     }
 
-    /// The next completion for the hypervisor, which has taken `taken` so far. A broker that claims more than there can be is not believed:
-    /// one call takes one, and the caller bounds its calls by [`Self::most_completions`].
+    /// The next completion for the hypervisor, which has taken `taken` so far. A broker that claims
+    /// more than there can be is not believed: one call takes one, and the caller bounds its calls
+    /// by [`Self::most_completions`].
     pub fn next_completion(&self, taken: &mut u32) -> Option<Completion> {
         // Bounded: words that mean nothing are skipped, and there are COMPLETIONS of them.
         for _ in 0..COMPLETIONS {

@@ -83,7 +83,8 @@ mod tests {
     use super::*;
     use crate::shared::COMPLETIONS;
 
-    /// What `docs/results/performance.md` says that the partition is made of; printed with `-- --nocapture`.
+    /// What `docs/results/performance.md` says that the partition is made of; printed with `--
+    /// --nocapture`.
     #[test]
     fn the_partition_is_made_of_packets_and_buffers() {
         let [packet, buffer, flow] =

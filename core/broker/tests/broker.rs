@@ -1,5 +1,5 @@
-//! The broker against a model: every packet arrives whole, in its flow's order, once, by the earliest deadline first, whatever the
-//! receivers' buffers are and whoever is reset.
+//! The broker against a model: every packet arrives whole, in its flow's order, once, by the
+//! earliest deadline first, whatever the receivers' buffers are and whoever is reset.
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -328,7 +328,8 @@ fn rest(broker: &mut Broker<'_>, now: u64, world: &mut World) -> Step {
     broker.step(now, &mut world.ram)
 }
 
-/// However often guests notify or reset their devices, a broker at work gets no interrupt, and one that is about to sleep gets one.
+/// However often guests notify or reset their devices, a broker at work gets no interrupt, and one
+/// that is about to sleep gets one.
 #[test]
 fn the_broker_is_notified_once_per_doze() {
     let mut world = World::new(&[flow(0, 3), flow(1, 3)], 1000, 0);
@@ -394,8 +395,8 @@ fn a_copy_is_seen_until_it_ends() {
     assert!((0..8).all(|port| !world.partition.is_copying(port)));
 }
 
-/// A mover at whose copy number `at` a port is reset, as when its VM restarts in the midst of a chunk: the hypervisor waits until
-/// `is_copying` says no, and then the memory has a new owner.
+/// A mover at whose copy number `at` a port is reset, as when its VM restarts in the midst of a
+/// chunk: the hypervisor waits until `is_copying` says no, and then the memory has a new owner.
 struct Dying<'a> {
     ram: &'a mut Ram,
     partition: &'static Partition,
@@ -429,8 +430,8 @@ impl Mover for Dying<'_> {
     }
 }
 
-/// Whichever chunk of a packet it is, and whichever end restarts: the chunk ends, nothing of that life is touched any more, nobody else
-/// loses anything, and the next life's packets arrive.
+/// Whichever chunk of a packet it is, and whichever end restarts: the chunk ends, nothing of that
+/// life is touched any more, nobody else loses anything, and the next life's packets arrive.
 #[test]
 fn an_endpoint_restart_in_a_chunk_stops_its_packet() {
     for (port, at) in [0, 3].into_iter().flat_map(|port| (0..3).map(move |at| (port, at))) {

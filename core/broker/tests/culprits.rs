@@ -3,7 +3,8 @@
 //! each step takes close to what `boards/qemu-virt/board.toml` has. No packet takes longer than
 //! `weir_analysis` says.
 //!
-//! An emulator that runs its cores in turn can't show that: a culprit that never sleeps takes its turns from the broker.
+//! An emulator that runs its cores in turn can't show that: a culprit that never sleeps takes its
+//! turns from the broker.
 
 use weir_analysis::{
     Bytes, BytesPerSec, Nanos,
@@ -37,7 +38,8 @@ const BANDWIDTH: u64 = 3_404_821_280;
 const CHUNK: u32 = 4096;
 /// How long a reset of a device takes a driver at least, ns.
 const RESET: u64 = 900;
-/// Two flows of the flooder's, one of whose receivers returns no buffers, one of the resetting VM's, and last the one that is judged.
+/// Two flows of the flooder's, one of whose receivers returns no buffers, one of the resetting
+/// VM's, and last the one that is judged.
 const FLOWS: [(u8, u8, u64, u64); 4] =
     [(1, 4, 60_000, 8000), (1, 5, 50_000, 4000), (2, 4, 40_000, 3000), (0, 3, 100_000, 4096)];
 /// The one that is judged.
@@ -219,7 +221,8 @@ fn worst(seed: u64, fault: Fault) -> u64 {
         let taking = FIND * std::mem::take(&mut world.new);
         let step = broker.step(ready, &mut moved);
         let copying = (moved.bytes * 1_000_000_000).div_ceil(BANDWIDTH);
-        // Without a chunk it has looked for nothing, or thrown packets of dead receivers away, of which there are none here.
+        // Without a chunk it has looked for nothing, or thrown packets of dead receivers away, of
+        // which there are none here.
         let work = if moved.chunks > 0 { PICK + COPY + copying + REMOVE } else { PICK };
         ready += taking + work;
         match step {

@@ -1,5 +1,6 @@
-//! Flows to several receivers: each packet comes to each receiver that it is for, in order and once, or is said to be lost; whoever
-//! takes no buffers keeps nobody else waiting, and what it waits for can be taken back.
+//! Flows to several receivers: each packet comes to each receiver that it is for, in order and
+//! once, or is said to be lost; whoever takes no buffers keeps nobody else waiting, and what it
+//! waits for can be taken back.
 
 use proptest::prelude::*;
 use weir_broker::{
@@ -253,7 +254,8 @@ proptest! {
     }
 }
 
-/// One without buffers keeps the others from nothing, and the hypervisor is told when it has said that it wants to be.
+/// One without buffers keeps the others from nothing, and the hypervisor is told when it has said
+/// that it wants to be.
 #[test]
 fn a_receiver_without_buffers_delays_no_other_flow() {
     let mut world = World::new();

@@ -1,5 +1,5 @@
-//! How much memory broker and partition take, beside rt-virtio's figures (section V): printed with `-- --nocapture`, and never more than
-//! `docs/results/performance.md` says.
+//! How much memory broker and partition take, beside rt-virtio's figures (section V): printed with
+//! `-- --nocapture`, and never more than `docs/results/performance.md` says.
 
 use weir_broker::{
     broker::Broker,

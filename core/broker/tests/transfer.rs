@@ -78,7 +78,8 @@ proptest! {
         for gap in gaps {
             now += gap;
             let stamp = pace.stamp(now);
-            // Not before it was there, nor before its period; and one that comes in time is not delayed.
+            // Not before it was there, nor before its period; and one that comes in time is not
+            // delayed.
             let least = last.map_or(now, |last: u64| now.max(last + period));
             prop_assert_eq!(stamp.eligible, least);
             prop_assert_eq!(stamp.deadline, stamp.eligible + deadline);

@@ -18,8 +18,8 @@ impl Clock {
         self.next != 0
     }
 
-    /// How many boundaries lie between the last step and `now`, and this period's end becomes the first one after `now`. The start
-    /// counts as a boundary.
+    /// How many boundaries lie between the last step and `now`, and this period's end becomes the
+    /// first one after `now`. The start counts as a boundary.
     #[inline]
     pub(super) fn passed(&mut self, now: Nanos) -> u64 {
         if now.0 < self.next {

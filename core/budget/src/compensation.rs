@@ -8,8 +8,9 @@ use weir_units::Nanos;
 
 /// A budget that grows with what a critical VM left unused (xen-throttling, III-C).
 ///
-/// In a period in which the critical VM makes A accesses it can suffer from at most A of another's. So of the Q that were granted to this
-/// vCPU, Q - A did not matter, and they are granted again, in each later period of the same window of N periods:
+/// In a period in which the critical VM makes A accesses it can suffer from at most A of another's.
+/// So of the Q that were granted to this vCPU, Q - A did not matter, and they are granted again, in
+/// each later period of the same window of N periods:
 ///
 /// ```text
 /// limit(j) := count + Q + credit(j)        credit(0) := 0, in the first of N periods
@@ -18,15 +19,18 @@ use weir_units::Nanos;
 /// credit(j+1) :=  credit(j) - (U(j) - Q)+      if A(j) > Q, where U(j) was used
 /// ```
 ///
-/// For as long as A stays below Q this is III-C's sum. The second line is not in the paper, whose windows are two periods long: with three
-/// and A = 0, 2Q, 2Q the sum alone would let the critical VM suffer 0 + 2Q + 2Q, more than 3Q.
+/// For as long as A stays below Q this is III-C's sum. The second line is not in the paper, whose
+/// windows are two periods long: with three and A = 0, 2Q, 2Q the sum alone would let the critical
+/// VM suffer 0 + 2Q + 2Q, more than 3Q.
 ///
-/// The critical VM's regulators publish A(j) at the end of period j, on their own cores. Until all have, A(j) counts as more than Q; this regulator looks
-/// again when its budget is spent. A(j) that is not there by the end of period j + 1 is given up.
+/// The critical VM's regulators publish A(j) at the end of period j, on their own cores. Until all
+/// have, A(j) counts as more than Q; this regulator looks again when its budget is spent. A(j) that
+/// is not there by the end of period j + 1 is given up.
 ///
-/// **Bound.** In a window the critical VM suffers, as the sum of min(A(j), U(j)), at most N Q, from each VM that it
-/// compensates and for each of the two counters, and one overshoot (without debt one for each period). The VM itself uses at most N (N + 1) / 2 Q in a
-/// window. With [`super::Scope::Vm`] Q is the VM's, and each vCPU is granted its part of Q - A.
+/// **Bound.** In a window the critical VM suffers, as the sum of min(A(j), U(j)), at most N Q, from
+/// each VM that it compensates and for each of the two counters, and one overshoot (without debt
+/// one for each period). The VM itself uses at most N (N + 1) / 2 Q in a window. With
+/// [`super::Scope::Vm`] Q is the VM's, and each vCPU is granted its part of Q - A.
 #[derive(Clone, Debug)]
 pub struct Compensation {
     clock: Clock,

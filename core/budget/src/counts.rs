@@ -1,5 +1,6 @@
-/// Numbers of accesses: what a core's counters say for the running vCPU since the machine started, or a budget or limit of
-/// such. Where there is one budget it is on `reads`, and `writes` is 0 in counts and `u64::MAX` in budgets.
+/// Numbers of accesses: what a core's counters say for the running vCPU since the machine started,
+/// or a budget or limit of such. Where there is one budget it is on `reads`, and `writes` is 0 in
+/// counts and `u64::MAX` in budgets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Counts {
     /// Refills, or the event that the single budget counts.

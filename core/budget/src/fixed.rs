@@ -5,7 +5,8 @@ use crate::{
 };
 use weir_units::Nanos;
 
-/// A budget of Q accesses in each period P, and no more (bao-throttling, Figure 4.1 and Algorithms 1 to 3; xen-throttling, III-B).
+/// A budget of Q accesses in each period P, and no more (bao-throttling, Figure 4.1 and Algorithms
+/// 1 to 3; xen-throttling, III-B).
 ///
 /// ```text
 ///            limit := count + Q                          count reaches limit
@@ -15,11 +16,13 @@ use weir_units::Nanos;
 ///                                    +--+<------------------------------------------+
 /// ```
 ///
-/// A limit that counts up needs no counter that is reset (Algorithm 1, step 3), and carries the debt: what was counted beyond the limit is
-/// missing from the next one. While a debt is larger than a budget, the vCPU stays suspended for whole periods. Budget that is left is lost.
+/// A limit that counts up needs no counter that is reset (Algorithm 1, step 3), and carries the
+/// debt: what was counted beyond the limit is missing from the next one. While a debt is larger
+/// than a budget, the vCPU stays suspended for whole periods. Budget that is left is lost.
 ///
-/// **Bound.** In any k consecutive periods at most k Q accesses and one overshoot; without debt k Q and k overshoots.
-/// Periods that passed unseen (several boundaries at once) pay debts but hand out no budget.
+/// **Bound.** In any k consecutive periods at most k Q accesses and one overshoot; without debt k Q
+/// and k overshoots. Periods that passed unseen (several boundaries at once) pay debts but hand out
+/// no budget.
 #[derive(Clone, Debug)]
 pub struct Static {
     clock: Clock,
@@ -27,8 +30,8 @@ pub struct Static {
     debt: bool,
     /// The vCPU's own budget.
     budget: Counts,
-    /// The cumulative counts at which this period's budget is spent. Below those of the period's start
-    /// where a debt is larger than a budget.
+    /// The cumulative counts at which this period's budget is spent. Below those of the period's
+    /// start where a debt is larger than a budget.
     limit: Counts,
     publisher: Option<Publisher>,
 }
@@ -106,8 +109,9 @@ impl Publisher {
         if setting.publish { Some(Self { vcpu: setting.vcpu, opened: None }) } else { None }
     }
 
-    /// Publishes the period before `period`. Of several that passed unseen only the last is published, with the use of all: as
-    /// none of them can have used more, no VM is compensated for what was used.
+    /// Publishes the period before `period`. Of several that passed unseen only the last is
+    /// published, with the use of all: as none of them can have used more, no VM is compensated for
+    /// what was used.
     pub(super) fn publish<W: Word>(&mut self, shared: &Parts<W>, period: u64, counts: Counts) {
         if let Some(opened) = self.opened.replace(counts) {
             shared.usage.publish(self.vcpu, period.saturating_sub(1), counts.minus(opened));

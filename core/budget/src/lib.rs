@@ -3,22 +3,27 @@
 //!
 //! Every operation is bounded, and none panics, overflows or allocates.
 //!
-//! A *driver* (the hypervisor, or the simulator) has one [`Regulator`] for each regulated vCPU and one [`Shared`] for
-//! each VM and for MemGuard's domain. It passes to the regulator what happened ([`Event`]), when, and how far the vCPU's
-//! counters are; the [`Verdict`] says whether the vCPU may run and at which counts to ask again.
+//! A *driver* (the hypervisor, or the simulator) has one [`Regulator`] for each regulated vCPU and
+//! one [`Shared`] for each VM and for MemGuard's domain. It passes to the regulator what happened
+//! ([`Event`]), when, and how far the vCPU's counters are; the [`Verdict`] says whether the vCPU
+//! may run and at which counts to ask again.
 //!
 //! What the driver owes:
-//! - [`Event::Start`] once, at boot, never at a VM's restart; a second one is taken for a [`Event::Count`].
-//! - [`Event::Period`] at each boundary of the setting's [`Periods`], also for a vCPU that is suspended.
-//! - [`Event::Stop`] when the vCPU goes off, and at each boundary while it is off; [`Event::Count`] before it runs again.
+//! - [`Event::Start`] once, at boot, never at a VM's restart; a second one is taken for a
+//!   [`Event::Count`].
+//! - [`Event::Period`] at each boundary of the setting's [`Periods`], also for a vCPU that is
+//!   suspended.
+//! - [`Event::Stop`] when the vCPU goes off, and at each boundary while it is off; [`Event::Count`]
+//!   before it runs again.
 //! - [`Event::Count`] when a counter reached the limit, when it was polled, and when another's
 //!   [`Verdict::wake`] asks for it, which must not arrive before what that other's step stored.
 //!   [`Event::Descheduled`] instead for a vCPU that does not have its core.
 //! - Counts that only grow, and the [`Shared`] that [`Kind`] names.
 //!
-//! Time decides, not the event's name: whichever event is the first at or after a boundary replenishes, and a `Period` that
-//! comes early or twice replenishes nothing. In what follows *a period* of a vCPU lies between two such steps, and the *overshoot* is what
-//! is counted between reaching a limit and being suspended: an interrupt's latency, or a poll's interval.
+//! Time decides, not the event's name: whichever event is the first at or after a boundary
+//! replenishes, and a `Period` that comes early or twice replenishes nothing. In what follows *a
+//! period* of a vCPU lies between two such steps, and the *overshoot* is what is counted between
+//! reaching a limit and being suspended: an interrupt's latency, or a poll's interval.
 //!
 //! ```
 //! use weir_units::Nanos;
@@ -72,7 +77,8 @@ use weir_units::Nanos;
 pub enum Event {
     /// The machine runs from now on.
     Start,
-    /// A boundary between periods has passed, possibly earlier, possibly several at once: the time determines how many.
+    /// A boundary between periods has passed, possibly earlier, possibly several at once: the time
+    /// determines how many.
     Period,
     /// A counter has reached the limit, or was polled (then it need not have).
     Count,
@@ -89,7 +95,8 @@ pub struct Verdict {
     /// Whether it may run. If not it stays suspended until a later step says otherwise; without
     /// [`Verdict::wake`] from another that is the next period's.
     pub run: bool,
-    /// The cumulative counts at which to ask again, whichever is reached first; `u64::MAX` is never.
+    /// The cumulative counts at which to ask again, whichever is reached first; `u64::MAX` is
+    /// never.
     pub limit: Counts,
     /// Budget has come free for these suspended vCPUs of this [`Shared`], by
     /// [`Setting::member_bit`]: step them with [`Event::Count`]. A driver that does not leaves them
@@ -134,7 +141,8 @@ pub enum Regulator {
 }
 
 impl Regulator {
-    /// The regulator that `setting` describes. A setting that [`Setting::check`] refuses gives one that is safe but useless.
+    /// The regulator that `setting` describes. A setting that [`Setting::check`] refuses gives one
+    /// that is safe but useless.
     #[must_use]
     pub const fn new(setting: &Setting) -> Self {
         match setting.kind {
@@ -145,8 +153,8 @@ impl Regulator {
         }
     }
 
-    /// Changes the budget (with the meaning of [`Setting::budget`]) from the next period on. What is shared by a VM's vCPUs
-    /// is to be changed for each of them.
+    /// Changes the budget (with the meaning of [`Setting::budget`]) from the next period on. What
+    /// is shared by a VM's vCPUs is to be changed for each of them.
     ///
     /// # Errors
     ///

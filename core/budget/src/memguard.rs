@@ -7,10 +7,11 @@ use crate::{
 };
 use weir_units::Nanos;
 
-/// A budget of Q accesses for each vCPU, of which it lends to the others what it is not expected to need (MemGuard, after
-/// bao-throttling 2.4.2).
+/// A budget of Q accesses for each vCPU, of which it lends to the others what it is not expected to
+/// need (MemGuard, after bao-throttling 2.4.2).
 ///
-/// All vCPUs with this regulator, of all VMs of the board, are one *domain* with one global pool per period.
+/// All vCPUs with this regulator, of all VMs of the board, are one *domain* with one global pool
+/// per period.
 ///
 /// ```text
 ///             keeps need, gives Q - need              spent: draws a slice, or what it is owed
@@ -22,18 +23,20 @@ use weir_units::Nanos;
 /// need := min(Q, max(1, keep, predicted) + debt)  predicted := predicted + (used - predicted) / 2^smoothing
 /// ```
 ///
-/// *Misprediction.* A vCPU that is suspended having used less than Q gave too much. In the next period it gives nothing, and is the first to
-/// draw what it was short of; thereafter prediction goes on from Q. MemGuard would let it run on up to Q at once,
-/// in addition to vCPUs with a budget left; here the domain's sum is never exceeded.
+/// *Misprediction.* A vCPU that is suspended having used less than Q gave too much. In the next
+/// period it gives nothing, and is the first to draw what it was short of; thereafter prediction
+/// goes on from Q. MemGuard would let it run on up to Q at once, in addition to vCPUs with a budget
+/// left; here the domain's sum is never exceeded.
 ///
-/// *Spare.* With [`Setting::spare`], when all of the domain have spent their own and found the pool empty, all run without a limit until
-/// their next period: best effort for the domain, and no bound for others. A vCPU that is off has spent its budget by
-/// [`Event::Stop`].
+/// *Spare.* With [`Setting::spare`], when all of the domain have spent their own and found the pool
+/// empty, all run without a limit until their next period: best effort for the domain, and no bound
+/// for others. A vCPU that is off has spent its budget by [`Event::Stop`].
 ///
-/// **Bound** (without spare). The domain: in any k consecutive periods at most k times the sum of its budgets and one overshoot for each vCPU;
-/// without debt k of these. **Guarantee.** A vCPU that wants it gets Q (less its debt) in each period, or falls short by at most what it gave at
-/// the period's beginning, which is at most Q - keep, and then not in the next period too: in k periods by at most (k + 1) / 2 (rounded down) times that. What it gave at a
-/// Stop is not owed.
+/// **Bound** (without spare). The domain: in any k consecutive periods at most k times the sum of
+/// its budgets and one overshoot for each vCPU; without debt k of these. **Guarantee.** A vCPU that
+/// wants it gets Q (less its debt) in each period, or falls short by at most what it gave at the
+/// period's beginning, which is at most Q - keep, and then not in the next period too: in k periods
+/// by at most (k + 1) / 2 (rounded down) times that. What it gave at a Stop is not owed.
 #[derive(Clone, Debug)]
 pub struct Memguard {
     clock: Clock,
@@ -131,7 +134,8 @@ impl Memguard {
         self.draw(shared, owed);
     }
 
-    /// What this vCPU used in the period that is over, and what it was short of, make the next prediction.
+    /// What this vCPU used in the period that is over, and what it was short of, make the next
+    /// prediction.
     fn learn(&mut self, counts: Counts) {
         let used = counts.minus(self.opened);
         let short = self.entitled.minus(self.limit).where_reached(counts, self.limit);
@@ -160,7 +164,8 @@ impl Memguard {
         self.owed = self.owed.minus(got);
     }
 
-    /// Notes that this vCPU has nothing left; whether all of the domain have nothing, and whether that is new.
+    /// Notes that this vCPU has nothing left; whether all of the domain have nothing, and whether
+    /// that is new.
     fn spend<W: Word>(&self, shared: &Parts<W>) -> Mark {
         if self.spare {
             shared.spent.mark(self.period, self.waiter.member, self.members)

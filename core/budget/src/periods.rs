@@ -15,8 +15,8 @@ impl Periods {
         Self::with_phase(period, Nanos(0))
     }
 
-    /// Boundaries of `core` among `cores` of them, evenly spread over the period, so that the cores' budgets don't come at the
-    /// same moment. They are aligned if there are no `cores`.
+    /// Boundaries of `core` among `cores` of them, evenly spread over the period, so that the
+    /// cores' budgets don't come at the same moment. They are aligned if there are no `cores`.
     #[must_use]
     pub const fn staggered(period: Nanos, core: u8, cores: u8) -> Self {
         if cores == 0 {
@@ -49,7 +49,8 @@ impl Periods {
         Nanos(self.phase)
     }
 
-    /// How many boundaries (the start of the machine not counted, unless it is one) lie at or before `now`.
+    /// How many boundaries (the start of the machine not counted, unless it is one) lie at or
+    /// before `now`.
     #[must_use]
     pub const fn index(&self, now: Nanos) -> u64 {
         match now.0.checked_sub(self.phase) {

@@ -8,8 +8,9 @@ use crate::{
 };
 use weir_units::Nanos;
 
-/// One budget of Q accesses in each period for all vCPUs of a VM, who draw it in slices as they need it: the budget for the guest, however many cores
-/// it has, that bao-throttling (2.5) asks for.
+/// One budget of Q accesses in each period for all vCPUs of a VM, who draw it in slices as they
+/// need it: the budget for the guest, however many cores it has, that bao-throttling (2.5) asks
+/// for.
 ///
 /// ```text
 ///                           count reaches limit             the pool has nothing
@@ -20,10 +21,11 @@ use weir_units::Nanos;
 ///                    +--<-------------------------------------------------------------------+
 /// ```
 ///
-/// Whichever vCPU is the first in a period fills the pool, in the same exchange as it draws. An overshoot is drawn together with the next
-/// slice, so it is paid at once where the pool has it, and (with debt) from the next period's pool where it has not. At a
-/// boundary a vCPU draws what it used in the last period, at most a slice, so that an idle one keeps next to nothing from the others; what it
-/// has left at [`Event::Stop`] it gives back.
+/// Whichever vCPU is the first in a period fills the pool, in the same exchange as it draws. An
+/// overshoot is drawn together with the next slice, so it is paid at once where the pool has it,
+/// and (with debt) from the next period's pool where it has not. At a boundary a vCPU draws what it
+/// used in the last period, at most a slice, so that an idle one keeps next to nothing from the
+/// others; what it has left at [`Event::Stop`] it gives back.
 ///
 /// **Bound.** All vCPUs of the VM together: in any k consecutive periods at most k Q accesses and one overshoot for each vCPU; without debt k of these.
 /// **Loss.** At the end of a period up to a slice for each vCPU can be left while others are suspended.
@@ -67,7 +69,8 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// If the budget is nothing, less than an access for each vCPU, or more than a pool holds; the old one stays.
+    /// If the budget is nothing, less than an access for each vCPU, or more than a pool holds; the
+    /// old one stays.
     pub const fn set_budget(&mut self, budget: Counts) -> Result<(), Refused> {
         match for_all(budget, self.vcpus) {
             Ok(()) => {

@@ -39,8 +39,8 @@ pub struct Setting {
     pub scope: Scope,
     /// The time between two replenishments.
     pub period: Nanos,
-    /// When the first of them is; modulo the period. See [`Periods::staggered`]. 0 where others' periods matter: with any
-    /// kind but [`Kind::Static`], and with `publish`.
+    /// When the first of them is; modulo the period. See [`Periods::staggered`]. 0 where others'
+    /// periods matter: with any kind but [`Kind::Static`], and with `publish`.
     pub phase: Nanos,
     /// Accesses in a period; `u64::MAX`: counted but not limited.
     pub budget: Counts,
@@ -52,8 +52,8 @@ pub struct Setting {
     pub vcpus: u8,
     /// How [`Scope::Vm`] divides the budget; all the same is an even split.
     pub weights: [u16; MAX_VCPUS],
-    /// Whether the VM's use in each period is published in its [`super::Shared`], for [`Kind::Compensation`] of others. Only with
-    /// [`Kind::Static`] and [`Kind::Pool`].
+    /// Whether the VM's use in each period is published in its [`super::Shared`], for
+    /// [`Kind::Compensation`] of others. Only with [`Kind::Static`] and [`Kind::Pool`].
     pub publish: bool,
     /// What is drawn from a pool at a time; 0 for an eighth of the vCPU's budget.
     pub slice: Counts,
@@ -82,7 +82,8 @@ pub enum Refused {
     NoSuchVcpu,
     /// The vCPU's budget, or its part of the VM's, is 0: it would never run.
     NoBudget,
-    /// A pool's budget is smaller than the number of vCPUs, each of which draws one access at least.
+    /// A pool's budget is smaller than the number of vCPUs, each of which draws one access at
+    /// least.
     SmallPool,
     /// The budget is larger than what a pool holds, 2^40 - 1.
     LargeBudget,
@@ -136,7 +137,8 @@ impl fmt::Display for Refused {
 impl core::error::Error for Refused {}
 
 impl Setting {
-    /// A budget for each vCPU of a VM of `vcpus`, for the one with number `vcpu`: static, aligned, with debt.
+    /// A budget for each vCPU of a VM of `vcpus`, for the one with number `vcpu`: static, aligned,
+    /// with debt.
     #[must_use]
     pub const fn new(period: Nanos, budget: Counts, vcpu: u8, vcpus: u8) -> Self {
         Self {
@@ -307,8 +309,8 @@ impl Part {
         Self { before, through, all }
     }
 
-    /// The part of `whole`: what lies between its shares rounded down, so that all parts add up to it. `u64::MAX` is no budget,
-    /// for every part.
+    /// The part of `whole`: what lies between its shares rounded down, so that all parts add up to
+    /// it. `u64::MAX` is no budget, for every part.
     pub(super) const fn share(self, whole: u64) -> u64 {
         if whole == u64::MAX {
             return whole;

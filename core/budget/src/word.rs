@@ -1,5 +1,5 @@
-//! The atomic operations that shared state is made of: the shipped code runs on core's, the models in the tests on loom's and on
-//! ones that are weaker than asked for.
+//! The atomic operations that shared state is made of: the shipped code runs on core's, the models
+//! in the tests on loom's and on ones that are weaker than asked for.
 
 pub(crate) use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,12 +28,12 @@ impl Word for AtomicU64 {
     }
 }
 
-/// How often an exchange is tried. Each failure is another core's success, of which there is one an interrupt:
-/// eight cores don't come near. A vCPU that fails as often gets nothing, which is safe.
+/// How often an exchange is tried. Each failure is another core's success, of which there is one an
+/// interrupt: eight cores don't come near. A vCPU that fails as often gets nothing, which is safe.
 const ATTEMPTS: u32 = 64;
 
-/// Replaces a word's value by what `change` makes of it, and returns the result in addition; none if `change` declines or others were always
-/// faster.
+/// Replaces a word's value by what `change` makes of it, and returns the result in addition; none
+/// if `change` declines or others were always faster.
 #[inline]
 pub(crate) fn update<T>(
     word: &impl Word,

@@ -70,7 +70,8 @@ impl Pair {
     }
 }
 
-/// The use of a VM in each period. Of several that passed unseen, a critical one may have used all of it in any, another in the first.
+/// The use of a VM in each period. Of several that passed unseen, a critical one may have used all
+/// of it in any, another in the first.
 fn by_period(vcpus: &[Vcpu], last: u64, any: bool) -> Vec<Counts> {
     let used = |index: u64, used: &Used| {
         let reach = if any { used.passed } else { 1 };

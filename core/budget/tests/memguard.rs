@@ -169,7 +169,8 @@ fn a_lenders_shortage_is_drawn_first() {
     // Both others gave 99, and keep an access that shows when they want more.
     assert_eq!((board.read(0, 1000), board.read(1, 1000)), (298, 1));
     board.next_period();
-    // Member 2 gave again, but after member 1's boundary. Now 1 draws the 99 that it was short of, in one draw.
+    // Member 2 gave again, but after member 1's boundary. Now 1 draws the 99 that it was short of,
+    // in one draw.
     assert_eq!(board.read(1, 101), 101);
     assert_eq!(board.vcpus[1].verdict.limit.reads, 1 + 100 + 99);
     assert_eq!(board.read(0, 1000), 100);

@@ -1,4 +1,5 @@
-//! The last-level cache, from a platform file and from the ID registers of a machine, and the differences.
+//! The last-level cache, from a platform file and from the ID registers of a machine, and the
+//! differences.
 
 use crate::table::PAGE;
 
@@ -37,14 +38,16 @@ pub struct Difference {
     pub there: u64,
 }
 
-/// The last level of cache that holds data, numbered from 0 as CSSELR_EL1.Level is, by CLIDR_EL1 (Arm ARM D19.2.27): Ctype 2 to 4.
+/// The last level of cache that holds data, numbered from 0 as CSSELR_EL1.Level is, by CLIDR_EL1
+/// (Arm ARM D19.2.27): Ctype 2 to 4.
 #[must_use]
 pub fn last_level(clidr: u64) -> Option<u64> {
     (0..7).rev().find(|level| matches!(clidr >> (3 * level) & 7, 2..=4))
 }
 
 impl Cache {
-    /// The cache that CCSIDR_EL1 describes (Arm ARM D19.2.25), in its form of 32 bits or, with FEAT_CCIDX, of 64.
+    /// The cache that CCSIDR_EL1 describes (Arm ARM D19.2.25), in its form of 32 bits or, with
+    /// FEAT_CCIDX, of 64.
     #[must_use]
     pub const fn from_ccsidr(ccsidr: u64, ccidx: bool) -> Self {
         let (ways, sets) = if ccidx {

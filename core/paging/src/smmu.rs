@@ -1,5 +1,6 @@
-//! What an SMMUv3 reads from memory and writes there (IHI 0070, chapters 4, 5 and 7): stream table entries, context descriptors,
-//! commands and event records, as values. Input addresses have 39 bits, tables the 4 KiB granule.
+//! What an SMMUv3 reads from memory and writes there (IHI 0070, chapters 4, 5 and 7): stream table
+//! entries, context descriptors, commands and event records, as values. Input addresses have 39
+//! bits, tables the 4 KiB granule.
 
 /// Bytes that a device can address: the tables begin at level 1 with one root.
 pub const INPUT_LIMIT: u64 = 1 << 39;
@@ -45,8 +46,8 @@ const MERGE_EVENTS: u64 = 1 << 19;
 /// A context descriptor's address: 64-byte aligned.
 const ADDRESS_64: u64 = 0x000f_ffff_ffff_ffc0;
 
-/// A stream that is translated by the stage 2 tables at `root`, of VM `vmid`. With `record` what is refused is written into the
-/// event queue.
+/// A stream that is translated by the stage 2 tables at `root`, of VM `vmid`. With `record` what is
+/// refused is written into the event queue.
 #[must_use]
 pub const fn stage2(root: u64, vmid: u16, record: bool) -> Entry {
     let control = vmid as u64
@@ -64,8 +65,8 @@ pub const fn stage2(root: u64, vmid: u16, record: bool) -> Entry {
     [VALID | TRANSLATE_STAGE2, MERGE_EVENTS, control, root & ADDRESS, 0, 0, 0, 0]
 }
 
-/// The context of tables of stage 1 at `root`, with an ASID and what the attribute indexes mean (MAIR). With `record` what is
-/// refused is written into the event queue.
+/// The context of tables of stage 1 at `root`, with an ASID and what the attribute indexes mean
+/// (MAIR). With `record` what is refused is written into the event queue.
 #[must_use]
 pub const fn context(root: u64, asid: u16, mair: u64, record: bool) -> Entry {
     let control = T0SZ
@@ -167,7 +168,8 @@ pub const fn fault_name(number: u8) -> &'static str {
     }
 }
 
-/// A queue between processor and SMMU of `1 << LOG2` entries: an index and, above it, a bit that changes with each turn (3.5.1).
+/// A queue between processor and SMMU of `1 << LOG2` entries: an index and, above it, a bit that
+/// changes with each turn (3.5.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Index<const LOG2: u32>(pub u32);
 
@@ -184,7 +186,8 @@ impl<const LOG2: u32> Index<LOG2> {
         Self((self.0 + 1) & ((2 << LOG2) - 1))
     }
 
-    /// Whether both point to the same slot of the same turn, whatever the other bits of the registers say.
+    /// Whether both point to the same slot of the same turn, whatever the other bits of the
+    /// registers say.
     #[must_use]
     pub const fn is(self, other: u32) -> bool {
         (self.0 ^ other) & ((2 << LOG2) - 1) == 0

@@ -1,9 +1,10 @@
-//! Translation tables of the VMSAv8-64 format with a 4 KiB granule, for stage 1 at EL2 and for stage 2
-//! (Arm ARM, DDI0487, chapter D8).
+//! Translation tables of the VMSAv8-64 format with a 4 KiB granule, for stage 1 at EL2 and for
+//! stage 2 (Arm ARM, DDI0487, chapter D8).
 //!
-//! A [`Builder`] writes descriptors into tables that its caller owns and knows the physical address of. It
-//! starts at level 1 with one table, for input addresses of 39 bits. Nothing here touches a register: the caller does break-before-make and TLB maintenance, and
-//! for that reason [`Builder::map`] refuses to change a descriptor that is valid.
+//! A [`Builder`] writes descriptors into tables that its caller owns and knows the physical address
+//! of. It starts at level 1 with one table, for input addresses of 39 bits. Nothing here touches a
+//! register: the caller does break-before-make and TLB maintenance, and for that reason
+//! [`Builder::map`] refuses to change a descriptor that is valid.
 
 use crate::cells::Pages;
 
@@ -39,8 +40,8 @@ pub struct Attributes(u64);
 const ACCESS_FLAG: u64 = 1 << 10;
 const INNER_SHAREABLE: u64 = 3 << 8;
 
-/// Leaf attributes of stage 1 at EL2 (D8.3.2, D8.6). The memory attribute index selects from the MAIR_EL2
-/// that the hypervisor sets: 0 is Device-nGnRnE, 1 is Normal write-back.
+/// Leaf attributes of stage 1 at EL2 (D8.3.2, D8.6). The memory attribute index selects from the
+/// MAIR_EL2 that the hypervisor sets: 0 is Device-nGnRnE, 1 is Normal write-back.
 pub mod stage1 {
     use super::{ACCESS_FLAG, Attributes, INNER_SHAREABLE};
 
@@ -58,7 +59,8 @@ pub mod stage1 {
     pub const READ_WRITE: Attributes = Attributes(NORMAL | EXECUTE_NEVER);
     /// Device registers.
     pub const DEVICE: Attributes = Attributes(ACCESS_FLAG | AP_RES1 | EXECUTE_NEVER);
-    /// Memory of a VM for its devices, in an SMMU's tables of EL1: unprivileged (the bit that is RES1 at EL2), of one ASID (nG).
+    /// Memory of a VM for its devices, in an SMMU's tables of EL1: unprivileged (the bit that is
+    /// RES1 at EL2), of one ASID (nG).
     pub const DMA: Attributes = Attributes(NORMAL | EXECUTE_NEVER | 1 << 11);
 }
 
@@ -133,12 +135,14 @@ enum Place<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// An empty address space whose root is the first table. `base` is the physical address of `tables[0]`. The tables must be
-    /// empty: they are not cleared here, as those of a program that was just loaded are.
+    /// An empty address space whose root is the first table. `base` is the physical address of
+    /// `tables[0]`. The tables must be empty: they are not cleared here, as those of a program that
+    /// was just loaded are.
     ///
     /// # Errors
     ///
-    /// [`MapError::NoTables`] when there is none, [`MapError::Unaligned`] when `base` is not that of a page.
+    /// [`MapError::NoTables`] when there is none, [`MapError::Unaligned`] when `base` is not that
+    /// of a page.
     pub fn new(tables: &'a mut [Table], base: u64) -> Result<Self, MapError> {
         if tables.is_empty() {
             return Err(MapError::NoTables);
@@ -149,7 +153,8 @@ impl<'a> Builder<'a> {
         Ok(Self::resume(tables, 1, base))
     }
 
-    /// An empty address space whose tables lie in `pages`, `tables[n]` in the n-th. The tables must be empty.
+    /// An empty address space whose tables lie in `pages`, `tables[n]` in the n-th. The tables must
+    /// be empty.
     ///
     /// # Errors
     ///
@@ -176,7 +181,8 @@ impl<'a> Builder<'a> {
         self.used
     }
 
-    /// Maps `len` bytes from `input` to `output` in the largest blocks that fit, with the contiguous hint where sixteen fit.
+    /// Maps `len` bytes from `input` to `output` in the largest blocks that fit, with the
+    /// contiguous hint where sixteen fit.
     ///
     /// # Errors
     ///
@@ -203,7 +209,8 @@ impl<'a> Builder<'a> {
             let span = SPAN[level];
             let kind = if level == 3 { TABLE_OR_PAGE } else { BLOCK };
             let sixteen = SIXTEEN * span;
-            // As many entries of one table as are of this kind: up to where a larger one, or sixteen, might fit.
+            // As many entries of one table as are of this kind: up to where a larger one, or
+            // sixteen, might fit.
             let (kind, left, larger) = if fits(sixteen) {
                 (kind | CONTIGUOUS, (end - at) / sixteen * SIXTEEN, SPAN[level - 1])
             } else {
@@ -233,7 +240,8 @@ impl<'a> Builder<'a> {
     ///
     /// # Errors
     ///
-    /// See [`MapError`]; it is [`MapError::OutOfRange`] when there are too few pages, too. What was mapped before the error stays.
+    /// See [`MapError`]; it is [`MapError::OutOfRange`] when there are too few pages, too. What was
+    /// mapped before the error stays.
     pub fn map_pages(
         &mut self,
         input: u64,
@@ -266,7 +274,8 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Takes out the pages of `len` bytes from `input`; blocks stay. TLB maintenance is the caller's.
+    /// Takes out the pages of `len` bytes from `input`; blocks stay. TLB maintenance is the
+    /// caller's.
     pub fn unmap_pages(&mut self, input: u64, len: u64) {
         let end = input.saturating_add(len);
         let mut at = input;
@@ -281,8 +290,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Makes the table of level 3 that covers `input` and gives its place among the tables: for mappings that
-    /// change while the hypervisor runs, page by page.
+    /// Makes the table of level 3 that covers `input` and gives its place among the tables: for
+    /// mappings that change while the hypervisor runs, page by page.
     ///
     /// # Errors
     ///
@@ -291,7 +300,8 @@ impl<'a> Builder<'a> {
         self.table(input, 3)
     }
 
-    /// The place of the table of `level` that covers `input`; it and those above it are made where they are missing.
+    /// The place of the table of `level` that covers `input`; it and those above it are made where
+    /// they are missing.
     fn table(&mut self, input: u64, level: usize) -> Result<usize, MapError> {
         let mut table = 0;
         for upper in 1..level {
@@ -342,7 +352,8 @@ impl<'a> Builder<'a> {
         Ok((new, address))
     }
 
-    /// The table that a descriptor of levels 1 and 2 points to, if it is one of ours, and its address.
+    /// The table that a descriptor of levels 1 and 2 points to, if it is one of ours, and its
+    /// address.
     fn next(&self, entry: u64) -> Option<(usize, u64)> {
         if entry & TABLE_OR_PAGE != TABLE_OR_PAGE {
             return None;

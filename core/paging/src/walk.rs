@@ -24,8 +24,8 @@ pub enum Stray {
     Descriptor(u64),
 }
 
-/// Shows `visit` every leaf below the table of level 1 at physical address `root`, by ascending input address. `table`
-/// finds a table by its physical address.
+/// Shows `visit` every leaf below the table of level 1 at physical address `root`, by ascending
+/// input address. `table` finds a table by its physical address.
 ///
 /// # Errors
 ///
@@ -41,7 +41,8 @@ pub fn leaves<'t>(
 /// Entries that are looked at together.
 const GROUP: usize = 8;
 
-/// The leaves below one table of `level`, whose first entry stands for `input`. Levels end at 3, and so does this.
+/// The leaves below one table of `level`, whose first entry stands for `input`. Levels end at 3,
+/// and so does this.
 fn below<'t>(
     address: u64,
     level: usize,
@@ -52,7 +53,8 @@ fn below<'t>(
     let span = SPAN.get(level).copied().unwrap_or(SPAN[3]);
     let entries = &table(address).ok_or(Stray::Table(address))?.0;
     let inputs = (0..).map(|slot| input + slot * span);
-    // Most of most tables is empty, and a boot that reads all of them back should not take long for that.
+    // Most of most tables is empty, and a boot that reads all of them back should not take long for
+    // that.
     let groups = entries.chunks(GROUP).zip(inputs.step_by(GROUP));
     let groups = groups.filter(|(group, _)| group.iter().fold(0, |any, entry| any | entry) != 0);
     let placed = groups

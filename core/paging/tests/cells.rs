@@ -103,7 +103,8 @@ proptest! {
         }
     }
 
-    /// The bits that a set's colors depend on, against all of its colors; by these alone sets are apart that are.
+    /// The bits that a set's colors depend on, against all of its colors; by these alone sets are
+    /// apart that are.
     #[test]
     fn color_bits_of_sets((_, cells) in geometry(20), one: [u64; 4], two: [u64; 4]) {
         let colors = |set: &CellSet| set.iter().map(|cell| cells.color(cell)).collect::<BTreeSet<_>>();

@@ -2,8 +2,9 @@
 
 use weir_units::Nanos;
 
-/// A token bucket: `burst` at once, and one more every `interval`. In any window of length t at most `burst` + floor(t / `interval`)
-/// are admitted, as `weir_analysis::time::Admission` takes them to be.
+/// A token bucket: `burst` at once, and one more every `interval`. In any window of length t at
+/// most `burst` + floor(t / `interval`) are admitted, as `weir_analysis::time::Admission` takes
+/// them to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     interval: u64,

@@ -1,6 +1,6 @@
-//! Schedules of a core that several VMs share ([`partition`]), admission of interrupts ([`admission`]),
-//! and the order in which a lock serves its contenders ([`ticket`]). The hypervisor and the simulator
-//! run this code.
+//! Schedules of a core that several VMs share ([`partition`]), admission of interrupts
+//! ([`admission`]), and the order in which a lock serves its contenders ([`ticket`]). The
+//! hypervisor and the simulator run this code.
 //!
 //! Every operation is bounded, and none panics, overflows or allocates.
 #![cfg_attr(not(test), no_std)]

@@ -14,7 +14,8 @@ use weir_sched::partition::Slot;
 use weir_sched::partition::TimeTable;
 use weir_units::Nanos;
 
-/// Who had the core in each nanosecond, with `ready` for each of them. Asked as rarely as a driver may.
+/// Who had the core in each nanosecond, with `ready` for each of them. Asked as rarely as a driver
+/// may.
 fn run(partition: &mut Partition, ready: &[Ready]) -> Vec<Option<u8>> {
     let (mut until, mut run, mut last) = (Nanos(0), None, Ready::NONE);
     let step = |(now, ready): (usize, &Ready)| {
@@ -55,15 +56,18 @@ fn assert_supplied(had: &[Option<u8>], party: u8, supply: &Supply) {
     }
 }
 
-/// The time that EL2 takes of the core when another entity gets it: before it asks the schedule, until it asks again, and until the guest goes on.
+/// The time that EL2 takes of the core when another entity gets it: before it asks the schedule,
+/// until it asks again, and until the guest goes on.
 type Costs = (u64, u64, u64);
 
-/// As [`run`] with a driver that takes time to give the core to another entity: the next of `costs` each time.
+/// As [`run`] with a driver that takes time to give the core to another entity: the next of `costs`
+/// each time.
 fn run_paying(partition: &mut Partition, ready: &[Ready], costs: &[Costs]) -> Vec<Option<u8>> {
     run_taken(partition, ready, costs, 0, &[])
 }
 
-/// The same with interrupts of `taker` that take the core at these moments, if it has not got it; one that comes while EL2 is busy is seen to after that.
+/// The same with interrupts of `taker` that take the core at these moments, if it has not got it;
+/// one that comes while EL2 is busy is seen to after that.
 fn run_taken(
     partition: &mut Partition,
     ready: &[Ready],
@@ -294,7 +298,8 @@ proptest! {
         assert_supplied(&had[wakes..], party, &supply(schedule));
     }
 
-    /// The most urgent entity with a budget runs, and the core idles only when no one that is ready has any.
+    /// The most urgent entity with a budget runs, and the core idles only when no one that is ready
+    /// has any.
     #[test]
     fn budgets_are_spent_by_priority(
         servers in prop::collection::vec((1..8_u64, 1..10_u64), 1..4), ready in changing(3, 0, 200),
@@ -363,7 +368,8 @@ proptest! {
         // The first has had 6 and the way back, the second 5 and what it has had since.
         let first = partition.step(Nanos(20), Ready::of([0, 1]));
         prop_assert_eq!((first.run, first.until), (if enter < 4 { Some(0) } else { Some(1) }, Nanos(if enter < 4 { 24 - enter } else { 56 + enter })));
-        // Idle time is charged to no entity; an entity that comes onto an idle core pays for its own switch.
+        // Idle time is charged to no entity; an entity that comes onto an idle core pays for its
+        // own switch.
         partition.step(Nanos(21), Ready::NONE);
         partition.step(Nanos(30), Ready::of([1]));
         partition.entered(Nanos(33));

@@ -1,6 +1,6 @@
-//! The output of a running hypervisor: the frames on its wire and the rings that bytes
-//! wait in until the wire takes them; the trace that each core writes, and what reads it. Both ends use this crate: the hypervisor
-//! encodes, the `weir` command decodes.
+//! The output of a running hypervisor: the frames on its wire and the rings that bytes wait in
+//! until the wire takes them; the trace that each core writes, and what reads it. Both ends use
+//! this crate: the hypervisor encodes, the `weir` command decodes.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

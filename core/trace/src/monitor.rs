@@ -1,8 +1,10 @@
-//! The counter page: something other than the cores counts each core's memory traffic in it, and EL2 polls it.
+//! The counter page: something other than the cores counts each core's memory traffic in it, and
+//! EL2 polls it.
 //!
-//! It stands for the counters of a memory controller that software reads, as in A. Zuepke, A. Bastoni, W. Chen, M. Caccamo,
-//! R. Mancuso: MemPol, Policing Core Memory Bandwidth from Outside of the Cores (RTAS 2023). In QEMU the observer plug-in
-//! is the one that counts, on its model of the caches. The page is a static of the hypervisor:
+//! It stands for the counters of a memory controller that software reads, as in A. Zuepke, A.
+//! Bastoni, W. Chen, M. Caccamo, R. Mancuso: MemPol, Policing Core Memory Bandwidth from Outside of
+//! the Cores (RTAS 2023). In QEMU the observer plug-in is the one that counts, on its model of the
+//! caches. The page is a static of the hypervisor:
 //!
 //! ```text
 //!    0  magic, "weirmon\0"
@@ -12,8 +14,9 @@
 //!  128  core 1, and so on
 //! ```
 //!
-//! All numbers are little endian. One writer, outside of the machine; each counter only grows. A core that reads its own
-//! counters sees each of its accesses that came before: nothing but its own accesses changes them.
+//! All numbers are little endian. One writer, outside of the machine; each counter only grows. A
+//! core that reads its own counters sees each of its accesses that came before: nothing but its own
+//! accesses changes them.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -79,15 +82,17 @@ impl Monitor {
         }
     }
 
-    /// Whether counting has begun; true at the latest when the first guest runs its first instruction. While nobody does, the
-    /// counters stay 0, and no budget that stands on them is ever spent.
+    /// Whether counting has begun; true at the latest when the first guest runs its first
+    /// instruction. While nobody does, the counters stay 0, and no budget that stands on them is
+    /// ever spent.
     #[must_use]
     #[inline]
     pub fn is_counting(&self) -> bool {
         self.counting.load(Relaxed) != 0
     }
 
-    /// Refills and write-backs of the guest on `core` since it began; 0 of a core that has no counters.
+    /// Refills and write-backs of the guest on `core` since it began; 0 of a core that has no
+    /// counters.
     #[must_use]
     #[inline]
     pub fn counts(&self, core: usize) -> (u64, u64) {

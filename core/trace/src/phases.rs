@@ -1,16 +1,19 @@
-//! The phases of a packet: rt-virtio's Table II, and the additional phases of weir's own path. A record holds up to four of them.
+//! The phases of a packet: rt-virtio's Table II, and the additional phases of weir's own path. A
+//! record holds up to four of them.
 
 use crate::record::Kind;
 
 /// The most ticks of a phase in a record; longer phases are recorded as this.
 pub const LONGEST: u64 = 0xffff;
 
-/// A step in the life of a packet. Durations are in ticks of the counter; 0 where a packet did not have the phase.
+/// A step in the life of a packet. Durations are in ticks of the counter; 0 where a packet did not
+/// have the phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// Hypervisor entry and exit: of the broker's hypercall, without what it does.
     Hc,
-    /// Transport: from the record of the exit to the packet's time stamp; of a notification's first packet.
+    /// Transport: from the record of the exit to the packet's time stamp; of a notification's first
+    /// packet.
     Pt,
     /// Parsing: the chain is taken out of the ring, the header copied and checked.
     Pp,
@@ -20,25 +23,29 @@ pub enum Phase {
     Qi,
     /// Find the place: the broker takes a packet in and puts its flow into the queue by deadline.
     Qa,
-    /// Removal, by the broker, for each chunk: its completions are written, the flow's next packet takes the packet's place.
+    /// Removal, by the broker, for each chunk: its completions are written, the flow's next packet
+    /// takes the packet's place.
     Qr,
     /// Pick: the broker finds the packet with the earliest deadline, and a buffer.
     Ps,
     /// Program: the broker prepares a chunk, and writes its header.
     Pd,
-    /// Finalize, for each chunk: the broker's hypercall, which returns buffers and raises interrupts.
+    /// Finalize, for each chunk: the broker's hypercall, which returns buffers and raises
+    /// interrupts.
     Ft,
     /// The DMA engine's interrupt: none, as a core copies.
     Ip,
     /// Notification: from the receiver's interrupt to its driver's acknowledgment.
     Br,
-    /// Wake-up: from the last insertion of a notification to the first look of the broker that slept.
+    /// Wake-up: from the last insertion of a notification to the first look of the broker that
+    /// slept.
     Wake,
     /// The copy of a chunk.
     Copy,
     /// The time for which a device's lock was held by any core: the longest since the last record.
     Hold,
-    /// A wait for a device's lock on any core: the longest since the last record. None without a wait.
+    /// A wait for a device's lock on any core: the longest since the last record. None without a
+    /// wait.
     Lock,
     /// From the receiver's interrupt to the end of the finalization, of which it is a part: the
     /// shortest since this was last recorded.

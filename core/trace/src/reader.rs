@@ -11,12 +11,14 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 const CHUNK: usize = 64;
 /// How often to look for a `head` that reads the same twice.
 const PATIENCE: usize = 16;
-/// Slots in which the writer may be busy: that of the record under way, and by its one barrier that of the next.
+/// Slots in which the writer may be busy: that of the record under way, and by its one barrier that
+/// of the next.
 const UNDER_WAY: u64 = 2;
 
 /// The bytes of one ring, as far as they can be reached.
 pub trait Memory {
-    /// Fills `into` with the bytes from `offset` on, in no certain order; false, and nothing of use in `into`, when they can't be read.
+    /// Fills `into` with the bytes from `offset` on, in no certain order; false, and nothing of use
+    /// in `into`, when they can't be read.
     fn read(&mut self, offset: usize, into: &mut [u8]) -> bool;
 }
 
@@ -90,8 +92,9 @@ impl Reader {
         self.facts
     }
 
-    /// Gives `sink` what was pushed since the last time, in order, and returns the number of records, lost ones included. Nothing
-    /// while the ring has not begun, can't be read or is not one.
+    /// Gives `sink` what was pushed since the last time, in order, and returns the number of
+    /// records, lost ones included. Nothing while the ring has not begun, can't be read or is not
+    /// one.
     pub fn take(&mut self, memory: &mut impl Memory, mut sink: impl FnMut(Entry)) -> u64 {
         let Some(head) = self.head(memory) else { return 0 };
         let Some(capacity) = self.facts.map(|facts| u64::from(facts.capacity)) else { return 0 };
@@ -136,15 +139,17 @@ impl Reader {
         self.next - first
     }
 
-    /// The number of records whose slots are complete, once the ring has begun; what is copied after it is as new as that. `None` when the
-    /// writer is too busy to get it whole, or when this is no ring.
+    /// The number of records whose slots are complete, once the ring has begun; what is copied
+    /// after it is as new as that. `None` when the writer is too busy to get it whole, or when this
+    /// is no ring.
     fn head(&mut self, memory: &mut impl Memory) -> Option<u64> {
         let mut read = || {
             let mut header = Header::new_zeroed();
             memory.read(0, header.as_mut_bytes()).then_some(header)
         };
         let mut last = read()?;
-        // A copy of eight bytes is not promised to be one access: what reads the same twice has not changed meanwhile.
+        // A copy of eight bytes is not promised to be one access: what reads the same twice has not
+        // changed meanwhile.
         let head = (0..PATIENCE).find_map(|_| {
             let header = read()?;
             let same = header == last;

@@ -28,7 +28,8 @@ pub struct Record {
     pub detail: u32,
     /// By kind.
     pub count: u64,
-    /// Bits 47:0: [`Record::other`]. Bits 63:48: [`Record::sequence`] in a ring, the core in a file.
+    /// Bits 47:0: [`Record::other`]. Bits 63:48: [`Record::sequence`] in a ring, the core in a
+    /// file.
     pub rest: u64,
 }
 
@@ -82,11 +83,13 @@ impl Who {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag(pub(crate) u64);
 
-/// Declares the kinds: number, name in reports, and the names of detail, count and other, empty where a kind has none.
+/// Declares the kinds: number, name in reports, and the names of detail, count and other, empty
+/// where a kind has none.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $variant:ident = $number:literal, $name:literal, [$detail:literal, $count:literal, $other:literal];)*) => {
-        /// What a [`Record`] is about, and what its numbers are. The numbers are fixed. 26 to 31 are kept for partition schedules, 36 to
-        /// 63 for more phases of a packet (rt-virtio, Table II).
+        /// What a [`Record`] is about, and what its numbers are. The numbers are fixed. 26 to 31
+        /// are kept for partition schedules, 36 to 63 for more phases of a packet (rt-virtio, Table
+        /// II).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u16)]
         pub enum Kind { $($(#[$doc])* $variant = $number,)* }
@@ -107,7 +110,8 @@ macro_rules! kinds {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// What [`Record::detail`], [`Record::count`] and [`Record::other`] are; empty for one that is not used.
+            /// What [`Record::detail`], [`Record::count`] and [`Record::other`] are; empty for one
+            /// that is not used.
             #[must_use]
             pub const fn fields(self) -> [&'static str; 3] {
                 match self { $(Self::$variant => [$detail, $count, $other],)* }
@@ -117,7 +121,8 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// A trap took the core from a vCPU's guest to EL2: an [`ExitCause`](crate::wire::ExitCause), ESR_EL2.
+    /// A trap took the core from a vCPU's guest to EL2: an [`ExitCause`](crate::wire::ExitCause),
+    /// ESR_EL2.
     Exit = 1, "exit", ["cause", "syndrome", ""];
     /// The vCPU goes on in its guest. A hypervisor may leave it out.
     Enter = 2, "enter", ["", "", ""];
@@ -127,9 +132,11 @@ kinds! {
     Replenish = 4, "replenish", ["meter", "used", "budget"];
     /// The counter reached the budget: a [`Meter`], the accesses of this period so far, its budget.
     Overflow = 5, "overflow", ["meter", "used", "budget"];
-    /// The vCPU was suspended until its next budget: a [`Meter`], the accesses of this period so far, its budget.
+    /// The vCPU was suspended until its next budget: a [`Meter`], the accesses of this period so
+    /// far, its budget.
     Throttle = 6, "throttle", ["meter", "used", "budget"];
-    /// A suspended vCPU goes on: a [`Meter`], the accesses of the new period so far, its budget less what it owed.
+    /// A suspended vCPU goes on: a [`Meter`], the accesses of the new period so far, its budget
+    /// less what it owed.
     Wake = 7, "wake", ["meter", "used", "budget"];
     /// Another budget from the next period on: a [`Meter`], the new one, the old one.
     BudgetChanged = 8, "budget-changed", ["meter", "budget", "was"];
@@ -149,18 +156,22 @@ kinds! {
     VcpuOff = 15, "vcpu-off", ["", "", ""];
     /// A vCPU gets the core; [`outgoing`] says what of the one that had it.
     VcpuSwitch = 16, "vcpu-switch", ["outgoing", "", ""];
-    /// An interrupt came that has no credit: its INTID, how often that has happened, and when there will be credit (ns) if it is masked until then.
+    /// An interrupt came that has no credit: its INTID, how often that has happened, and when there
+    /// will be credit (ns) if it is masked until then.
     LineDeferred = 24, "line-deferred", ["intid", "deferred", "until"];
     /// An interrupt took the core for its VM: its INTID.
     LinePreempted = 25, "line-preempted", ["intid", "", ""];
-    /// A packet was handed to the broker: flow and head ([`packet`]), [`phases`](crate::phases), bytes of its payload.
+    /// A packet was handed to the broker: flow and head ([`packet`]), [`phases`](crate::phases),
+    /// bytes of its payload.
     PacketSent = 32, "packet-sent", ["packet", "phases", "bytes"];
-    /// The broker moved a chunk into a receiver's buffer: the buffer's head, [`phases`](crate::phases), bytes.
+    /// The broker moved a chunk into a receiver's buffer: the buffer's head,
+    /// [`phases`](crate::phases), bytes.
     PacketChunk = 33, "packet-chunk", ["buffer", "phases", "bytes"];
-    /// A packet has arrived: flow and head ([`packet`]), [`phases`](crate::phases), ns from where it could go to its receiver's
-    /// interrupt. Hc and Ft are those of the hypercall before.
+    /// A packet has arrived: flow and head ([`packet`]), [`phases`](crate::phases), ns from where
+    /// it could go to its receiver's interrupt. Hc and Ft are those of the hypercall before.
     PacketArrived = 34, "packet-arrived", ["packet", "phases", "latency"];
-    /// The receiver's driver acknowledged the interrupt for what had arrived: [`phases`](crate::phases).
+    /// The receiver's driver acknowledged the interrupt for what had arrived:
+    /// [`phases`](crate::phases).
     PacketTaken = 35, "packet-taken", ["", "phases", ""];
     /// In files only: records were overwritten before they were read.
     Lost = 0xffff, "lost", ["", "records", ""];

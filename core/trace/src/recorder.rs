@@ -1,11 +1,13 @@
-//! The ring that a core writes its trace to: always on, overwriting, without an index of the reader's, so that reading does
-//! not change the run.
+//! The ring that a core writes its trace to: always on, overwriting, without an index of the
+//! reader's, so that reading does not change the run.
 //!
-//! In memory it is a header of 64 bytes ([`Header`]), then `N` slots of 32 bytes. Record `n` of a core, counted from 0,
-//! is in slot `n` modulo `N`; `head` is the number of records whose slots are complete. One barrier in each push, between a record's
-//! words and the new `head`, orders both: who reads that `head` sees these words, and who reads one of the *next* record's words
-//! sees this `head`'s predecessor or a later one. So a reader that finds `head = h` after it has copied slots knows that only
-//! records `h` and `h + 1` can have been under way meanwhile, and that records `h + 2 - N` up to `h - 1` were whole.
+//! In memory it is a header of 64 bytes ([`Header`]), then `N` slots of 32 bytes. Record `n` of a
+//! core, counted from 0, is in slot `n` modulo `N`; `head` is the number of records whose slots are
+//! complete. One barrier in each push, between a record's words and the new `head`, orders both:
+//! who reads that `head` sees these words, and who reads one of the *next* record's words sees this
+//! `head`'s predecessor or a later one. So a reader that finds `head = h` after it has copied slots
+//! knows that only records `h` and `h + 1` can have been under way meanwhile, and that records `h +
+//! 2 - N` up to `h - 1` were whole.
 
 use super::{
     record::{Tag, join},
@@ -61,8 +63,8 @@ pub(crate) const SLOT_WORDS: usize = SLOT / 8;
 
 /// A ring of `N` records (a power of two), of one core.
 ///
-/// Only that core pushes, with its interrupts masked: two writers at once would mix records, though they could not break
-/// memory safety. All zeros until [`Ring::begin`], so that it lies in `.bss`.
+/// Only that core pushes, with its interrupts masked: two writers at once would mix records, though
+/// they could not break memory safety. All zeros until [`Ring::begin`], so that it lies in `.bss`.
 #[repr(C, align(64))]
 pub struct Ring<const N: usize> {
     pub(super) header: [AtomicU64; HEADER_WORDS],
@@ -76,8 +78,8 @@ impl<const N: usize> Ring<N> {
         N as u64 - 1
     };
 
-    /// Lets readers know that core `core` writes from now on. `frequency` is CNTFRQ_EL0 in Hz, `zero` the counter at the moment that
-    /// is called zero.
+    /// Lets readers know that core `core` writes from now on. `frequency` is CNTFRQ_EL0 in Hz,
+    /// `zero` the counter at the moment that is called zero.
     pub fn begin(&self, core: usize, frequency: u64, zero: u64) {
         let layout = u64::from(VERSION) | (SLOT as u64) << 16 | (N as u64) << 32;
         self.header[LAYOUT_WORD].store(layout, Ordering::Relaxed);
@@ -88,7 +90,8 @@ impl<const N: usize> Ring<N> {
         self.header[MAGIC_WORD].store(u64::from_le_bytes(MAGIC), Ordering::Release);
     }
 
-    /// Records something that happens at `time`, in ticks of the counter. `other` keeps its low 48 bits.
+    /// Records something that happens at `time`, in ticks of the counter. `other` keeps its low 48
+    /// bits.
     #[inline]
     pub fn push(&self, time: u64, tag: Tag, count: u64, other: u64) {
         let head = self.header[HEAD_WORD].load(Ordering::Relaxed);
@@ -97,7 +100,8 @@ impl<const N: usize> Ring<N> {
         slot[1].store(tag.0, Ordering::Relaxed);
         slot[2].store(count, Ordering::Relaxed);
         slot[3].store(join(other, head), Ordering::Relaxed);
-        // The stores above come before that of `head` below; and the last push's store of `head` before those of the next push.
+        // The stores above come before that of `head` below; and the last push's store of `head`
+        // before those of the next push.
         fence(Ordering::Release);
         self.header[HEAD_WORD].store(head.wrapping_add(1), Ordering::Relaxed);
     }

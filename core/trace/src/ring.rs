@@ -4,9 +4,9 @@ use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 /// A ring of `N` bytes (a power of two) between one writer and one reader at a time.
 ///
-/// Callers see to it that there is one of each at any moment: the hypervisor writes under the lock of the
-/// VM's PL011, and one core alone reads. Two writers at once would mix bytes;
-/// they could not break memory safety.
+/// Callers see to it that there is one of each at any moment: the hypervisor writes under the lock
+/// of the VM's PL011, and one core alone reads. Two writers at once would mix bytes; they could not
+/// break memory safety.
 pub struct ByteRing<const N: usize> {
     bytes: [AtomicU8; N],
     /// Bytes ever written, modulo 2^32; only the writer stores it.

@@ -1,13 +1,14 @@
 //! The frames on the board's UART.
 //!
 //! One UART carries every VM's console and the hypervisor's own records. Console bytes go out as
-//! they are; [`DLE`] starts a frame: `DLE kind length payload[length] sum`, where `sum` is the wrapping
-//! sum of kind, length and payload. A console byte equal to `DLE` goes out twice. After a [`Mark`]
-//! frame the console bytes belong to the VM that it names.
+//! they are; [`DLE`] starts a frame: `DLE kind length payload[length] sum`, where `sum` is the
+//! wrapping sum of kind, length and payload. A console byte equal to `DLE` goes out twice. After a
+//! [`Mark`] frame the console bytes belong to the VM that it names.
 //!
 //! In the other direction a console byte goes to the VM that has the focus, `DLE DLE` is that byte
-//! itself, `DLE a VM` moves the focus, and `DLE r` asks for a round of [`Counters`] and [`Denials`]. [`STANDSTILL`] says
-//! that virtual time stands still; as a console byte it is `DLE` and itself.
+//! itself, `DLE a VM` moves the focus, and `DLE r` asks for a round of [`Counters`] and
+//! [`Denials`]. [`STANDSTILL`] says that virtual time stands still; as a console byte it is `DLE`
+//! and itself.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -17,8 +18,8 @@ pub const DLE: u8 = 0x10;
 pub const FOCUS: u8 = b'a';
 /// Command from the host: send the counters now.
 pub const REPORT: u8 = b'r';
-/// Command from the host: virtual time stands still; end guests that take exceptions and execute nothing. Cores with
-/// slices act on its arrival, as under QEMU they may get no turn to read it.
+/// Command from the host: virtual time stands still; end guests that take exceptions and execute
+/// nothing. Cores with slices act on its arrival, as under QEMU they may get no turn to read it.
 pub const STANDSTILL: u8 = 0x1e;
 /// The VM number that stands for the hypervisor itself.
 pub const HYPERVISOR: u8 = 0xff;
@@ -43,8 +44,8 @@ pub enum Kind {
     Lives = 7,
 }
 
-/// From here on the console bytes are of VM `vm`; sent when the VM changes and after each line feed,
-/// so that the mark after a line has the time at which the line was complete.
+/// From here on the console bytes are of VM `vm`; sent when the VM changes and after each line
+/// feed, so that the mark after a line has the time at which the line was complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Mark {
@@ -72,7 +73,8 @@ pub struct Event {
     pub vcpu: u8,
     /// A [`FaultKind`], a [`Denial`], the number of this life, by `what`.
     pub detail: u32,
-    /// ESR_EL2 of a fault, the function number of a refused call, the encoding of a register, a [`dma_syndrome`].
+    /// ESR_EL2 of a fault, the function number of a refused call, the encoding of a register, a
+    /// [`dma_syndrome`].
     pub syndrome: u64,
     /// The IPA of a fault, the address that a device used.
     pub address: u64,
@@ -84,7 +86,8 @@ pub struct Event {
     pub guest_elr: u64,
 }
 
-/// [`Event::syndrome`] of [`Denial::Dma`]: the SMMU's event number in bits 7:0, bit 8 for a write, the stream in bits 63:32.
+/// [`Event::syndrome`] of [`Denial::Dma`]: the SMMU's event number in bits 7:0, bit 8 for a write,
+/// the stream in bits 63:32.
 #[must_use]
 pub const fn dma_syndrome(stream: u32, write: bool, number: u8) -> u64 {
     (stream as u64) << 32 | (write as u64) << 8 | number as u64
@@ -110,7 +113,8 @@ pub enum What {
     Denied = 7,
     /// The system ends: every VM is off, or one had `on_fault = "stop-system"`.
     SystemStop = 8,
-    /// The VM starts, and the broker of its flows is not ready: it was waited for as long as it may take.
+    /// The VM starts, and the broker of its flows is not ready: it was waited for as long as it may
+    /// take.
     BrokerLate = 9,
 }
 
@@ -157,7 +161,8 @@ counted! {
         Write = "write outside its memory",
         /// An instruction fetch from an IPA that is not the VM's, or not executable.
         Fetch = "jump outside its memory",
-        /// An access to an emulated device whose syndrome does not describe it (pairs, exclusives, atomics).
+        /// An access to an emulated device whose syndrome does not describe it (pairs, exclusives,
+        /// atomics).
         Undescribed = "unsupported access to a device",
         /// A load or store that the board answered with an external abort.
         External = "external abort",
@@ -171,7 +176,8 @@ counted! {
         Uncounted = "a budget whose monitor nobody keeps",
         /// The broker of the flows did not end a copy whose sender or receiver was reset.
         Stuck = "a copy that does not end",
-        /// The first instruction of its exception vector cannot be fetched or executed, so it takes exceptions for ever.
+        /// The first instruction of its exception vector cannot be fetched or executed, so it takes
+        /// exceptions for ever.
         Vectors = "exception vectors that cannot be executed",
     }
 }
@@ -195,7 +201,8 @@ counted! {
         Register = "other system register",
         /// A PSCI call with arguments that are not the VM's to use.
         Psci = "PSCI call outside the VM",
-        /// An access of a device that it was given, by that device; the event has the SMMU's words for it.
+        /// An access of a device that it was given, by that device; the event has the SMMU's words
+        /// for it.
         Dma = "DMA outside its memory",
         /// A packet that no flow allows or that is malformed, or a ring that makes no sense.
         Virtio = "malformed or disallowed packet",
@@ -263,7 +270,8 @@ pub struct Counters {
     pub restarts: u32,
     /// Exits by [`ExitCause`].
     pub exits: [u64; EXIT_CAUSES],
-    /// Times that virtual interrupts were put into list registers: by one physical interrupt, or by what other vCPUs sent.
+    /// Times that virtual interrupts were put into list registers: by one physical interrupt, or by
+    /// what other vCPUs sent.
     pub injected: u64,
 }
 
@@ -296,8 +304,8 @@ counted! {
 /// Number of [`FaultKind`]s.
 pub const FAULT_KINDS: usize = FaultKind::ALL.len();
 
-/// What became of one VM since the system started, as EL2 counted it. Records of events can be lost; these counts are sent
-/// again with each round of counters and at the system's end.
+/// What became of one VM since the system started, as EL2 counted it. Records of events can be
+/// lost; these counts are sent again with each round of counters and at the system's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Lives {
@@ -347,13 +355,15 @@ pub struct Flow {
     pub packets: u64,
     /// Packets that were given up, as an end was reset.
     pub lost: u64,
-    /// The longest time from the later of a packet's notification and its eligibility to its receiver's interrupt, in ns.
+    /// The longest time from the later of a packet's notification and its eligibility to its
+    /// receiver's interrupt, in ns.
     pub worst_ns: u64,
     /// The shortest such time, in ns; `u64::MAX` without a packet.
     pub least_ns: u64,
     /// Packets whose time was longer than the flow's deadline; 0 without a deadline.
     pub late: u64,
-    /// The number of the first packet that took [`Flow::worst_ns`], counted from 1; 0 without a packet.
+    /// The number of the first packet that took [`Flow::worst_ns`], counted from 1; 0 without a
+    /// packet.
     pub worst_packet: u64,
     /// When that packet arrived, in nanoseconds since the hypervisor started.
     pub worst_arrived_ns: u64,

@@ -1,8 +1,8 @@
-//! Quantities and identifiers with their kind in the type, each defined once for the hypervisor, the
-//! tools and the simulator.
+//! Quantities and identifiers with their kind in the type, each defined once for the hypervisor,
+//! the tools and the simulator.
 //!
-//! A quantity is a 64-bit integer in its base unit. It is written with the largest unit that divides
-//! it, and [`Bytes::parse`] and its siblings read that text back:
+//! A quantity is a 64-bit integer in its base unit. It is written with the largest unit that
+//! divides it, and [`Bytes::parse`] and its siblings read that text back:
 //!
 //! ```
 //! use weir_units::{Bytes, Nanos};

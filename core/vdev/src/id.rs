@@ -188,8 +188,8 @@ pub struct IdRegisters([u64; 56]);
 impl IdRegisters {
     /// The registers of a VM on this processor. `read` gives the hardware's value of a register; it
     /// is called once for each that is not constant: CRm 1, op2 0, 1, 4 to 7; CRm 2, op2 0 to 7;
-    /// CRm 3, op2 0, 1, 2, 4; CRm 4, op2 0, 1; CRm 5, op2 0; CRm 6, op2 0, 1, 2; CRm 7, op2 0, 1, 2.
-    /// All cores of a VM must be alike.
+    /// CRm 3, op2 0, 1, 2, 4; CRm 4, op2 0, 1; CRm 5, op2 0; CRm 6, op2 0, 1, 2; CRm 7, op2 0, 1,
+    /// 2. All cores of a VM must be alike.
     #[must_use]
     pub fn from_hardware(gic: GicVersion, mut read: impl FnMut(IdRegister) -> u64) -> Self {
         let mut values = [0; 56];

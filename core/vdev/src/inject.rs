@@ -73,17 +73,18 @@ const SCTLR_DSSBS: u64 = 1 << 44;
 const ESR_IL: u64 = 1 << 25;
 
 impl Injection {
-    /// Returns whether the guest would take the exception at the very instruction that caused it: its vector cannot be
-    /// fetched, so it would go on with that for ever.
+    /// Returns whether the guest would take the exception at the very instruction that caused it:
+    /// its vector cannot be fetched, so it would go on with that for ever.
     #[must_use]
     pub const fn is_endless(&self) -> bool {
         self.pc == self.elr
     }
 }
 
-/// Returns whether a guest that was interrupted cannot leave its exception vector: it is at the vector of EL1's own
-/// synchronous exceptions, and its last exception came from this very instruction, which cannot be fetched or executed.
-/// `elr` is `ELR_EL1`. Only another vCPU that changes its page tables could help it.
+/// Returns whether a guest that was interrupted cannot leave its exception vector: it is at the
+/// vector of EL1's own synchronous exceptions, and its last exception came from this very
+/// instruction, which cannot be fetched or executed. `elr` is `ELR_EL1`. Only another vCPU that
+/// changes its page tables could help it.
 #[must_use]
 pub const fn is_stuck(guest: &Interrupted, elr: u64) -> bool {
     let offset = guest.elr.wrapping_sub(guest.vbar & !0x7ff);

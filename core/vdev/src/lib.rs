@@ -1,8 +1,8 @@
 //! The virtual board: what a VM sees of its machine besides memory, with no hardware in it.
 //!
-//! Each module is a model that EL2 asks: it takes what a guest did (a trapped register, an access to a
-//! device, a call) and says what the guest sees and what is to be done. Nothing here can panic, loop
-//! without a bound or allocate, whatever a guest does; all of it is tested on the host.
+//! Each module is a model that EL2 asks: it takes what a guest did (a trapped register, an access
+//! to a device, a call) and says what the guest sees and what is to be done. Nothing here can
+//! panic, loop without a bound or allocate, whatever a guest does; all of it is tested on the host.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

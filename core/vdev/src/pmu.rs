@@ -1,14 +1,17 @@
-//! The PMU of a vCPU that was granted some of its core's event counters, and the cycle counter with them.
+//! The PMU of a vCPU that was granted some of its core's event counters, and the cycle counter with
+//! them.
 //!
-//! Every access traps (`MDCR_EL2.{TPM, TPMCR}`), since the hypervisor's own counters are in the same registers. The guest's
-//! counter n stands for one of the hardware's ([`Counters`]), which counts at EL1 and EL0 only. What applies to all counters of a core
-//! (`PMCR_EL0.E`) exists only here: a counter runs if the guest enabled it and all of them.
+//! Every access traps (`MDCR_EL2.{TPM, TPMCR}`), since the hypervisor's own counters are in the
+//! same registers. The guest's counter n stands for one of the hardware's ([`Counters`]), which
+//! counts at EL1 and EL0 only. What applies to all counters of a core (`PMCR_EL0.E`) exists only
+//! here: a counter runs if the guest enabled it and all of them.
 //!
-//! The guest's overflow interrupt is a line of its own, never the hardware's: an overflow is disabled there until the guest has
-//! cleared it, so that however it is left, the hypervisor's own overflows come.
+//! The guest's overflow interrupt is a line of its own, never the hardware's: an overflow is
+//! disabled there until the guest has cleared it, so that however it is left, the hypervisor's own
+//! overflows come.
 //!
-//! Of PMUv3 before Armv8.1: 32-bit event counters, event numbers of 10 bits, `PMCR_EL0.LC` always set. Not offered are PMSWINC's
-//! AArch32 twins and the other CP15 registers.
+//! Of PMUv3 before Armv8.1: 32-bit event counters, event numbers of 10 bits, `PMCR_EL0.LC` always
+//! set. Not offered are PMSWINC's AArch32 twins and the other CP15 registers.
 //!
 //! Source: Arm ARM (DDI0487), D11 "The Performance Monitors Extension", D24.5 for each register.
 
@@ -24,14 +27,15 @@ pub const CYCLES: u32 = 1 << 31;
 
 /// `ID_AA64DFR0_EL1.PMUVer` of PMUv3.
 const PMUVER: u64 = 1 << 8;
-/// `PMCR_EL0`: enable, reset of event counters, reset of the cycle counter, disable the cycle counter where events must not be
-/// counted (which is nowhere that a guest is), long cycle counter.
+/// `PMCR_EL0`: enable, reset of event counters, reset of the cycle counter, disable the cycle
+/// counter where events must not be counted (which is nowhere that a guest is), long cycle counter.
 const E: u64 = 1;
 const P: u64 = 1 << 1;
 const C: u64 = 1 << 2;
 const DP: u64 = 1 << 5;
 const LC: u64 = 1 << 6;
-/// `PMEVTYPER<n>_EL0`: not at EL1, not at EL0, and what to count; all else would count elsewhere, or is not there.
+/// `PMEVTYPER<n>_EL0`: not at EL1, not at EL0, and what to count; all else would count elsewhere,
+/// or is not there.
 const TYPE: u32 = NOT_AT_EL1 | NOT_AT_EL0 | EVENT;
 const NOT_AT_EL1: u32 = 1 << 31;
 const NOT_AT_EL0: u32 = 1 << 30;
@@ -45,7 +49,8 @@ const CYCLE_COUNTER: u8 = 31;
 /// `PMUSERENR_EL0`: EN, SW, CR, ER.
 const USER: u64 = 0xf;
 
-/// The counters of a core that a guest was granted. Masks have bit n for event counter n and [`CYCLES`].
+/// The counters of a core that a guest was granted. Masks have bit n for event counter n and
+/// [`CYCLES`].
 pub trait Counters {
     /// Event counter `n`, which is granted.
     fn read(&mut self, n: usize) -> u32;
@@ -55,7 +60,8 @@ pub trait Counters {
     fn read_cycles(&mut self) -> u64;
     /// Sets it.
     fn write_cycles(&mut self, value: u64);
-    /// Sets what event counter `n` counts: the low 10 bits, and the two highest for not at EL1, not at EL0.
+    /// Sets what event counter `n` counts: the low 10 bits, and the two highest for not at EL1, not
+    /// at EL0.
     fn set_type(&mut self, n: usize, kind: u32);
     /// Sets where the cycle counter counts.
     fn set_filter(&mut self, filter: u32);
@@ -142,8 +148,8 @@ impl Pmu {
         if access.op0() == 3 && id_aa64dfr0 && access.op2() == 0 { value | PMUVER } else { value }
     }
 
-    /// The state of the overflow interrupt's line. An overflow that the guest has not cleared does not interrupt the hypervisor
-    /// again.
+    /// The state of the overflow interrupt's line. An overflow that the guest has not cleared does
+    /// not interrupt the hypervisor again.
     pub fn line(&mut self, hw: &mut impl Counters) -> bool {
         let overflowed = hw.overflowed() & self.all();
         let wanted = if self.control & E == 0 { 0 } else { self.interrupts };
@@ -151,8 +157,8 @@ impl Pmu {
         wanted & overflowed != 0
     }
 
-    /// Carries out a trapped access to one of its registers, from EL0 (`user`) or EL1: `value` is what a write stores. `None` if it is
-    /// none of its registers.
+    /// Carries out a trapped access to one of its registers, from EL0 (`user`) or EL1: `value` is
+    /// what a write stores. `None` if it is none of its registers.
     pub fn access(
         &mut self,
         access: SysRegAccess,
@@ -167,7 +173,8 @@ impl Pmu {
                 let write = write.then_some(value);
                 Some(self.control_register(level1, (crm, op2), write, user, hw))
             }
-            // PMEVCNTR<n>_EL0, PMEVTYPER<n>_EL0, and where the type of a 32nd would be the filter of the cycle counter.
+            // PMEVCNTR<n>_EL0, PMEVTYPER<n>_EL0, and where the type of a 32nd would be the filter
+            // of the cycle counter.
             (3, 3, 14, 8..=11) => Some(self.counter((crm & 3) << 3 | op2, write, value, hw)),
             (3, 3, 14, 12..=15) => Some(self.kind((crm & 3) << 3 | op2, write, value, hw)),
             _ => None,
@@ -245,7 +252,8 @@ impl Pmu {
         self.enable(self.enabled, hw);
     }
 
-    /// Software increments. What the hardware makes of them it would do at EL2, where these counters stand still.
+    /// Software increments. What the hardware makes of them it would do at EL2, where these
+    /// counters stand still.
     fn increment(&mut self, mask: u32, user: bool, hw: &mut impl Counters) {
         let mask = if self.control & E == 0 { 0 } else { mask & self.enabled };
         let elsewhere = if user { NOT_AT_EL0 } else { NOT_AT_EL1 };

@@ -60,7 +60,8 @@ pub const HAND_OVER: u32 = 0xc600_0004;
 /// Whether the active devices are this VM's.
 pub const HAS_DEVICES: u32 = 0xc600_0005;
 
-/// What a call that this VM has no right to returns in x0, or one whose numbers are not within the limits.
+/// What a call that this VM has no right to returns in x0, or one whose numbers are not within the
+/// limits.
 pub const DENIED: u64 = (-3i64).cast_unsigned();
 /// What an unknown call returns in x0.
 pub const NOT_SUPPORTED: u64 = u64::MAX;
@@ -128,8 +129,9 @@ pub enum Call {
     Registers([u32; 4]),
     /// x0 is the number of restarts of this VM.
     Restarts,
-    /// Set the budget of this VM, by its place in the system file, to so many reads (or whatever its one budget counts) and writes in
-    /// each period, from the next one on. x0 is 0 or [`DENIED`].
+    /// Set the budget of this VM, by its place in the system file, to so many reads (or whatever
+    /// its one budget counts) and writes in each period, from the next one on. x0 is 0 or
+    /// [`DENIED`].
     SetBudget {
         /// The VM.
         vm: u64,
@@ -138,7 +140,8 @@ pub enum Call {
         /// Its writes; of no meaning with one budget.
         writes: u64,
     },
-    /// Hand the console and the active devices to this VM, by its place in the system file. x0 is 0 or [`DENIED`].
+    /// Hand the console and the active devices to this VM, by its place in the system file. x0 is 0
+    /// or [`DENIED`].
     HandOver(u64),
     /// x0 is 1 if the active devices are this VM's, else 0.
     HasDevices,

@@ -1,5 +1,5 @@
-//! Stolen time: how long a vCPU wanted its core and did not have it, where its guest reads it (Arm, DEN0057: Paravirtualized Time
-//! for Arm-based systems, section 4).
+//! Stolen time: how long a vCPU wanted its core and did not have it, where its guest reads it (Arm,
+//! DEN0057: Paravirtualized Time for Arm-based systems, section 4).
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

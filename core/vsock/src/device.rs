@@ -1,5 +1,5 @@
-//! The state of a socket or a network device, whatever transport shows it: status (virtio 1.2, section 2.1), features (2.2), queues (2.6) and what
-//! it interrupts for (4.1.4.5, 4.2.2).
+//! The state of a socket or a network device, whatever transport shows it: status (virtio 1.2,
+//! section 2.1), features (2.2), queues (2.6) and what it interrupts for (4.1.4.5, 4.2.2).
 
 use crate::{
     memory::GuestMemory,
@@ -179,7 +179,8 @@ impl Device {
         word(self.driver_features, select)
     }
 
-    /// The driver accepts word `select` of the features. Its choice stands once FEATURES_OK is set (section 3.1.1).
+    /// The driver accepts word `select` of the features. Its choice stands once FEATURES_OK is set
+    /// (section 3.1.1).
     pub(crate) fn accept(&mut self, select: u32, value: u32) {
         let shift = match select {
             0 => 0,
@@ -252,8 +253,8 @@ impl Device {
         *address = *address & !(u64::from(u32::MAX) << shift) | u64::from(value) << shift;
     }
 
-    /// The driver sets queue `index` up. It is ready when its layout is one, after the features were agreed on, and until the device is
-    /// reset.
+    /// The driver sets queue `index` up. It is ready when its layout is one, after the features
+    /// were agreed on, and until the device is reset.
     pub(crate) fn set_up(&mut self, index: usize, memory: &impl GuestMemory) {
         let (Some(layout), Some(queue)) = (self.layouts.get(index), self.queues.get_mut(index))
         else {
@@ -268,8 +269,8 @@ impl Device {
         }
     }
 
-    /// The driver takes the readiness of queue `index` back. One queue is not stopped alone: the driver must reset the device before it goes
-    /// on (sections 2.1.2 and 4.2.2.1).
+    /// The driver takes the readiness of queue `index` back. One queue is not stopped alone: the
+    /// driver must reset the device before it goes on (sections 2.1.2 and 4.2.2.1).
     pub(crate) fn stop(&mut self, index: usize) -> Effect {
         if self.queues.get_mut(index).and_then(Option::take).is_none() {
             return Effect::None;

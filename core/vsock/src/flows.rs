@@ -1,7 +1,7 @@
 //! Which packets a system's flows allow.
 //!
-//! A flow is a sender, a receiver and the receiver's port. Its data go one way; the control packets of its connections go both
-//! ways, and only the sender asks for a connection.
+//! A flow is a sender, a receiver and the receiver's port. Its data go one way; the control packets
+//! of its connections go both ways, and only the sender asks for a connection.
 
 use crate::vsock::{Header, Operation};
 use weir_units::Cid;
@@ -20,7 +20,8 @@ pub struct Rule {
 /// What becomes of a packet. Flows are told by their place in the list of rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Transferred by its deadline, as a packet of this flow: data, and what must not overtake them.
+    /// Transferred by its deadline, as a packet of this flow: data, and what must not overtake
+    /// them.
     Transfer(usize),
     /// Passed at once, as a control packet of this flow.
     Pass(usize),

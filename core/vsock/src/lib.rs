@@ -1,9 +1,10 @@
-//! The device's side of virtio (virtio 1.2): split rings, the MMIO and the PCI transport, vsock packets and which of them a
-//! system's flows allow, frames and whom a switch passes them to.
+//! The device's side of virtio (virtio 1.2): split rings, the MMIO and the PCI transport, vsock
+//! packets and which of them a system's flows allow, frames and whom a switch passes them to.
 //!
-//! Pure: guest memory is behind [`GuestMemory`], which copies. A driver is hostile until proven otherwise: what it can change
-//! while the device looks is copied once and then checked, every loop is bounded by the ring's size or by
-//! [`queue::MAX_SEGMENTS`], no index is trusted, and nothing that it writes can make this crate panic.
+//! Pure: guest memory is behind [`GuestMemory`], which copies. A driver is hostile until proven
+//! otherwise: what it can change while the device looks is copied once and then checked, every loop
+//! is bounded by the ring's size or by [`queue::MAX_SEGMENTS`], no index is trusted, and nothing
+//! that it writes can make this crate panic.
 
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]

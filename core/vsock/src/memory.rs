@@ -4,8 +4,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outside;
 
-/// Memory of a guest, by intermediate physical address. The guest may change it at any moment, so there are no references into
-/// it: each byte is copied once, and what was copied is looked at.
+/// Memory of a guest, by intermediate physical address. The guest may change it at any moment, so
+/// there are no references into it: each byte is copied once, and what was copied is looked at.
 pub trait GuestMemory {
     /// Whether all of `len` bytes from `address` on are the guest's RAM.
     fn contains(&self, address: u64, len: u64) -> bool;
@@ -24,7 +24,8 @@ pub trait GuestMemory {
     /// [`Outside`] when some of it is not RAM.
     fn write(&mut self, address: u64, from: &[u8]) -> Result<(), Outside>;
 
-    /// Orders accesses before it before those behind it, as the driver's cores see them: between an index and what it announces.
+    /// Orders accesses before it before those behind it, as the driver's cores see them: between an
+    /// index and what it announces.
     fn fence(&mut self);
 }
 

@@ -67,7 +67,8 @@ impl Registers {
         self.device.is_broken()
     }
 
-    /// Reads `size` bytes (1, 2, 4 or 8) at `offset`. What is no register is zero; those below the configuration are read by words.
+    /// Reads `size` bytes (1, 2, 4 or 8) at `offset`. What is no register is zero; those below the
+    /// configuration are read by words.
     #[must_use]
     pub fn read(&self, offset: u64, size: u64) -> u64 {
         if let Some(at) = offset.checked_sub(CONFIG) {
@@ -93,7 +94,8 @@ impl Registers {
         })
     }
 
-    /// Writes `size` bytes at `offset`. What is no register, or read-only, or not written by words, is left as it is.
+    /// Writes `size` bytes at `offset`. What is no register, or read-only, or not written by words,
+    /// is left as it is.
     pub fn write(
         &mut self,
         offset: u64,

@@ -1,11 +1,13 @@
-//! Frames of a network device (virtio 1.2, section 5.1) without offloads, and which of a switch's ports they are for.
+//! Frames of a network device (virtio 1.2, section 5.1) without offloads, and which of a switch's
+//! ports they are for.
 
 use crate::{
     memory::{GuestMemory, Outside},
     queue::{Broken, Chain, Queue},
 };
 
-/// Bytes of what stands before a frame (section 5.1.6): zeros, as there are no offloads, but for the number of buffers.
+/// Bytes of what stands before a frame (section 5.1.6): zeros, as there are no offloads, but for
+/// the number of buffers.
 pub const HEADER_LEN: usize = 12;
 /// What stands before a frame that a driver receives.
 const RECEIVED: [u8; HEADER_LEN] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
@@ -14,7 +16,8 @@ pub const LEAST_FRAME: usize = 14;
 /// Most bytes of a frame: a payload of 1500, without a tag.
 pub const MOST_FRAME: usize = 1514;
 
-/// A frame with its header, copied out of a driver's buffers: what is looked at is what is passed on.
+/// A frame with its header, copied out of a driver's buffers: what is looked at is what is passed
+/// on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     bytes: [u8; HEADER_LEN + MOST_FRAME],
@@ -73,7 +76,8 @@ pub fn length(chain: &Chain) -> Option<usize> {
     (LEAST_FRAME..=MOST_FRAME).contains(&len).then_some(len)
 }
 
-/// Takes the next chain that the driver sends; if there is none, asks for a notification of the next.
+/// Takes the next chain that the driver sends; if there is none, asks for a notification of the
+/// next.
 ///
 /// # Errors
 ///
@@ -86,7 +90,8 @@ pub fn take(queue: &mut Queue, memory: &mut impl GuestMemory) -> Result<Option<C
     Ok(taken)
 }
 
-/// Gives `frame` to the driver in its next receive buffer; false if it has none, or one that is too short, which it gets back empty.
+/// Gives `frame` to the driver in its next receive buffer; false if it has none, or one that is too
+/// short, which it gets back empty.
 ///
 /// # Errors
 ///
@@ -124,9 +129,10 @@ pub struct Station {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Foreign;
 
-/// Which of `ports` a frame from port `from` is for, one bit each: the one of its station; all but its own if it is for a group of
-/// stations; the uplink if it is for a station that is at none, which has none then where it came from there. Who is where is fixed,
-/// so nobody can draw another's frames to himself.
+/// Which of `ports` a frame from port `from` is for, one bit each: the one of its station; all but
+/// its own if it is for a group of stations; the uplink if it is for a station that is at none,
+/// which has none then where it came from there. Who is where is fixed, so nobody can draw
+/// another's frames to himself.
 ///
 /// # Errors
 ///

@@ -18,7 +18,8 @@ const DESCRIPTOR: u64 = 16;
 /// A buffer of the guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
-    /// Its first byte, an intermediate physical address; all of it was RAM when it was looked at, and RAM stays RAM.
+    /// Its first byte, an intermediate physical address; all of it was RAM when it was looked at,
+    /// and RAM stays RAM.
     pub address: u64,
     /// Bytes.
     pub len: u32,
@@ -85,8 +86,8 @@ pub enum Broken {
     Circle,
     /// A buffer that the device reads behind one that it writes.
     Order,
-    /// An indirect table that is none: not negotiated, nested, of another length than whole descriptors, with a successor, or in the
-    /// ring itself.
+    /// An indirect table that is none: not negotiated, nested, of another length than whole
+    /// descriptors, with a successor, or in the ring itself.
     Indirect,
     /// A ring, a table or a buffer outside of RAM.
     Outside,
@@ -114,7 +115,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Whether it is one: size, alignments (section 2.7), all of it in RAM, and no byte in two areas.
+    /// Whether it is one: size, alignments (section 2.7), all of it in RAM, and no byte in two
+    /// areas.
     #[must_use]
     pub fn is_sound(&self, memory: &impl GuestMemory) -> bool {
         let aligned = self.descriptors.is_multiple_of(16)
@@ -194,8 +196,8 @@ impl Queue {
         head < MAX_SIZE && self.in_flight >> head & 1 != 0
     }
 
-    /// Takes the next available chain. Reads each descriptor once, at most [`MAX_SEGMENTS`] of them and two more: one that points to a
-    /// table, and one too many.
+    /// Takes the next available chain. Reads each descriptor once, at most [`MAX_SEGMENTS`] of them
+    /// and two more: one that points to a table, and one too many.
     ///
     /// # Errors
     ///
@@ -229,7 +231,8 @@ impl Queue {
         let mut chain = Chain { head, ..Chain::default() };
         let table = (self.layout.descriptors, self.layout.size.into());
         let Some(indirect) = walk(memory, &mut chain, head, table)? else { return Ok(chain) };
-        // Sections 2.7.5.3.1 and 2.7.5.3.2: the last of the chain, and not longer than a ring; whether it is writable means nothing.
+        // Sections 2.7.5.3.1 and 2.7.5.3.2: the last of the chain, and not longer than a ring;
+        // whether it is writable means nothing.
         let entries = u64::from(indirect.len) / DESCRIPTOR;
         let whole = u64::from(indirect.len).is_multiple_of(DESCRIPTOR);
         let fits = (1..=u64::from(self.layout.size)).contains(&entries);
@@ -239,7 +242,8 @@ impl Queue {
         if !memory.contains(indirect.address, indirect.len.into()) {
             return Err(Broken::Outside);
         }
-        // Else a byte would be read as part of the ring and of the table, and could change in between.
+        // Else a byte would be read as part of the ring and of the table, and could change in
+        // between.
         if self.layout.reads((indirect.address, indirect.len.into())) {
             return Err(Broken::Indirect);
         }
@@ -249,7 +253,8 @@ impl Queue {
         }
     }
 
-    /// Returns a chain to the driver, with the bytes that were written to it. One that the device does not have is left alone.
+    /// Returns a chain to the driver, with the bytes that were written to it. One that the device
+    /// does not have is left alone.
     ///
     /// # Errors
     ///
@@ -275,7 +280,8 @@ impl Queue {
         memory.write(self.layout.used + 2, &self.next_used.to_le_bytes())
     }
 
-    /// Whether the driver wants an interrupt for what was returned since it was last asked (section 2.7.7).
+    /// Whether the driver wants an interrupt for what was returned since it was last asked (section
+    /// 2.7.7).
     ///
     /// # Errors
     ///
@@ -285,7 +291,8 @@ impl Queue {
         if before == self.next_used {
             return Ok(false);
         }
-        // The index is written before the driver's wish is read: who changes the wish looks at the index behind it.
+        // The index is written before the driver's wish is read: who changes the wish looks at the
+        // index behind it.
         memory.fence();
         if self.options.event_index {
             let event = read_u16(memory, self.layout.available + 4 + 2 * u64::from(self.size()))?;
@@ -295,8 +302,8 @@ impl Queue {
         Ok(read_u16(memory, self.layout.available)? & NO_INTERRUPT == 0)
     }
 
-    /// Tells a driver that suppresses by flags that no notification is needed (section 2.7.10). One that goes by event indices notifies once in
-    /// 65536 chains if it is never asked.
+    /// Tells a driver that suppresses by flags that no notification is needed (section 2.7.10). One
+    /// that goes by event indices notifies once in 65536 chains if it is never asked.
     ///
     /// # Errors
     ///
@@ -305,8 +312,8 @@ impl Queue {
         memory.write(self.layout.used, &NO_NOTIFY.to_le_bytes())
     }
 
-    /// Asks for a notification when the driver makes the next chain available. Gives whether one is available already, in which
-    /// case none may come.
+    /// Asks for a notification when the driver makes the next chain available. Gives whether one is
+    /// available already, in which case none may come.
     ///
     /// # Errors
     ///
@@ -322,8 +329,9 @@ impl Queue {
     }
 }
 
-/// Takes the buffers from descriptor `first` on, which follow each other in the table at `table` with `entries` entries, each once. Gives the
-/// descriptor that points to another table, which is where the chain goes on.
+/// Takes the buffers from descriptor `first` on, which follow each other in the table at `table`
+/// with `entries` entries, each once. Gives the descriptor that points to another table, which is
+/// where the chain goes on.
 fn walk(
     memory: &mut impl GuestMemory,
     chain: &mut Chain,

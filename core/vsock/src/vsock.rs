@@ -78,7 +78,8 @@ pub enum Malformed {
     Source,
     /// Of no kind of socket: it is answered with a reset (section 5.10.6.5).
     Kind,
-    /// The payload is longer than the buffers or than [`MAX_PAYLOAD`], or there is one that may not be, or none that must.
+    /// The payload is longer than the buffers or than [`MAX_PAYLOAD`], or there is one that may not
+    /// be, or none that must.
     Length,
 }
 
@@ -143,7 +144,8 @@ impl Header {
         Operation::ALL.into_iter().find(|operation| *operation as u16 == self.op)
     }
 
-    /// What it is for, if it is well formed: from context identifier `cid`, with `room` bytes in the buffers behind the header.
+    /// What it is for, if it is well formed: from context identifier `cid`, with `room` bytes in
+    /// the buffers behind the header.
     ///
     /// # Errors
     ///

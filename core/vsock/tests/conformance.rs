@@ -1,4 +1,5 @@
-//! What virtio 1.2 demands of a socket device on the MMIO transport, one test for each section that demands something.
+//! What virtio 1.2 demands of a socket device on the MMIO transport, one test for each section that
+//! demands something.
 
 mod support;
 

@@ -284,8 +284,8 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    /// Whatever anybody does, nothing panics, and once the time is over nobody without room is in: the sender has credit for a packet, or
-    /// whoever it lacks has not yet had its deadline.
+    /// Whatever anybody does, nothing panics, and once the time is over nobody without room is in:
+    /// the sender has credit for a packet, or whoever it lacks has not yet had its deadline.
     #[test]
     fn nobody_waits_for_longer_than_a_deadline(acts in prop::collection::vec(act(), 0..200)) {
         let mut world = World::new(3);

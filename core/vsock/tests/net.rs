@@ -1,4 +1,5 @@
-//! Frames of network devices: what a driver sends and receives, and which port of a switch a frame is for.
+//! Frames of network devices: what a driver sends and receives, and which port of a switch a frame
+//! is for.
 
 mod support;
 

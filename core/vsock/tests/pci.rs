@@ -1,4 +1,5 @@
-//! The PCI transport: what virtio 1.2, section 4.1, asks of a function, point by point, and what a hostile driver gets.
+//! The PCI transport: what virtio 1.2, section 4.1, asks of a function, point by point, and what a
+//! hostile driver gets.
 
 mod support;
 
@@ -291,7 +292,8 @@ fn queues_are_notified_at_their_places() {
     assert_eq!(device.write(at, 2, 1), Effect::None);
 }
 
-/// Section 4.1.4.5: the line is up until the driver reads why; the command register can keep it down.
+/// Section 4.1.4.5: the line is up until the driver reads why; the command register can keep it
+/// down.
 #[test]
 fn the_line_is_up_until_its_reason_was_read() {
     let mut device = Device::running();
@@ -323,7 +325,8 @@ fn the_configuration_is_the_context_identifier() {
     assert_eq!((device.read(at + 4, 8), device.read(at + 8, 4)), (0, 0), "behind its end");
 }
 
-/// Section 4.1.4.9: all that is behind the base address can be reached through the configuration space, too.
+/// Section 4.1.4.9: all that is behind the base address can be reached through the configuration
+/// space, too.
 #[test]
 fn the_window_reaches_the_registers() {
     let mut device = Device::running();
@@ -400,7 +403,8 @@ fn access() -> impl Strategy<Value = Access> {
 }
 
 proptest! {
-    /// A hostile driver: nothing panics, what is fixed stays, and a queue is in use only in a device that runs and may access memory.
+    /// A hostile driver: nothing panics, what is fixed stays, and a queue is in use only in a
+    /// device that runs and may access memory.
     #[test]
     fn no_access_harms_the_device(
         begins_running: bool, accesses in prop::collection::vec(access(), 0..200),

@@ -27,7 +27,8 @@ fn pieces(chain: &Chain) -> Vec<Buffer> {
 }
 
 proptest! {
-    /// Section 2.7.6 and 2.7.8: chains come in the order in which they were made available, and go back in any.
+    /// Section 2.7.6 and 2.7.8: chains come in the order in which they were made available, and go
+    /// back in any.
     #[test]
     fn chains_arrive_in_order_and_return_in_any(
         size in prop::sample::select(vec![1u16, 2, 8, 64]),
@@ -59,8 +60,9 @@ proptest! {
         }
     }
 
-    /// Whatever is in the rings, also while it changes between any two reads: nothing panics, the work is bounded, no byte is read
-    /// twice in one go, and what is accepted is in RAM, in few pieces, once.
+    /// Whatever is in the rings, also while it changes between any two reads: nothing panics, the
+    /// work is bounded, no byte is read twice in one go, and what is accepted is in RAM, in few
+    /// pieces, once.
     #[test]
     fn a_hostile_driver_gets_nothing(
         seed in any::<u64>(),
@@ -147,7 +149,8 @@ fn a_flag_suppresses_interrupts() {
     }
 }
 
-/// Section 2.7.10.1: `avail_event` is the index of the next chain, and a chain that is there already is not waited for.
+/// Section 2.7.10.1: `avail_event` is the index of the next chain, and a chain that is there
+/// already is not waited for.
 #[test]
 fn notifications_are_asked_for_at_the_next_chain() {
     let (mut memory, mut driver) = (Memory::new(), Driver::new(4, EVENTS));
@@ -188,7 +191,8 @@ fn each_way_to_break_a_ring_has_its_name() {
         assert_eq!(found, Err(wanted), "{at:#x}");
     }
     assert_eq!(broken(Options::default(), put(RAM + 12, 4)), Err(Broken::Indirect));
-    // A table in the ring itself, whose bytes would be read twice: the descriptor that points to it, the last one, and the available ring.
+    // A table in the ring itself, whose bytes would be read twice: the descriptor that points to
+    // it, the last one, and the available ring.
     for address in [RAM, RAM + 48, RAM + 0x1000 - 8] {
         let table = |memory: &mut Memory| {
             memory.put(RAM, &address.to_le_bytes());

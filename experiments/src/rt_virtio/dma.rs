@@ -1,4 +1,5 @@
-//! rt-virtio, section V-A.2 and V-A.3: bandwidth of a DMA engine by chunk and QoS level, Figure 4 and Table I.
+//! rt-virtio, section V-A.2 and V-A.3: bandwidth of a DMA engine by chunk and QoS level, Figure 4
+//! and Table I.
 
 use crate::memory::{board, each, mb_per_s, outcome, simulate};
 use crate::{

@@ -1,4 +1,5 @@
-//! rt-virtio, section V-A.1 and Figure 3: writes that each open another row of one bank, from cores with growing budgets.
+//! rt-virtio, section V-A.1 and Figure 3: writes that each open another row of one bank, from cores
+//! with growing budgets.
 
 use crate::memory::{board, each, mb_per_s, outcome, simulate, with};
 use crate::{
@@ -38,7 +39,8 @@ pub static DEVIATIONS: [Deviation; 1] = [Deviation {
     of: &[("misbehaves-30", Relation::AtMost(0.05))],
 }];
 
-/// A run: how many cores, the budget of each (0: none), and whether an overshoot is taken off the next budget.
+/// A run: how many cores, the budget of each (0: none), and whether an overshoot is taken off the
+/// next budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Point {
     cores: u64,
@@ -46,7 +48,8 @@ struct Point {
     debt: bool,
 }
 
-/// Until each core has gone once through its array, so that every line that goes is a dirty one, in us.
+/// Until each core has gone once through its array, so that every line that goes is a dirty one, in
+/// us.
 const fn warm_up(point: Point) -> u64 {
     let lines_per_ms =
         if point.budget == 0 { FULL } else { point.budget * point.cores * 1000 / 30 };
@@ -82,7 +85,8 @@ fn system(point: Point) -> String {
 
 fn run_one(point: Point, quick: bool) -> Result<Reached> {
     let board = board(&system(point), MEMORY, &[])?;
-    // `weir check` refuses budgets as small as some of these without debt, and says why: that is what is shown here.
+    // `weir check` refuses budgets as small as some of these without debt, and says why: that is
+    // what is shown here.
     let board = if point.debt { board } else { board.without_debt() };
     let outcome = simulate(&board, warm_up(point), if quick { 600 } else { 3000 })?;
     let most = outcome.vms[0].budgets.iter().map(|budget| budget.most.reads).max();

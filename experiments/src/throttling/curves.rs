@@ -1,4 +1,5 @@
-//! The shape of a throttled VM's arrivals (xen-throttling, Figure 5), and what all VMs together take of the memory.
+//! The shape of a throttled VM's arrivals (xen-throttling, Figure 5), and what all VMs together
+//! take of the memory.
 
 use super::{
     WEIR, XEN,
@@ -22,14 +23,15 @@ const BUDGET: u64 = 5_000;
 /// Points of a curve in each period, and periods.
 const PARTS: u32 = 4;
 const PERIODS: u32 = 10;
-/// A curve is a staircase if so much of it rises in the parts around multiples of the period, the last of one and the first of the next,
-/// and none if no more than that does.
+/// A curve is a staircase if so much of it rises in the parts around multiples of the period, the
+/// last of one and the first of the next, and none if no more than that does.
 const STEEP: f64 = 0.9;
 const EVEN: f64 = 0.6;
 /// How often who has no budget is looked at.
 const LOOK: u64 = 10_000;
 
-/// What all VMs may take together in 100 us. Under instruction counting all cores share one clock: they have some 30 000 to 40 000 lines.
+/// What all VMs may take together in 100 us. Under instruction counting all cores share one clock:
+/// they have some 30 000 to 40 000 lines.
 const SATURATION: u64 = 24_000;
 /// Each of three VMs.
 const SHARE: u64 = 8_000;
@@ -161,7 +163,8 @@ pub fn run(lab: &Lab<'_>, directory: &Path, bar: &Bar) -> Result<Shapes> {
     Ok(Shapes { rise, moved, overshoots, files })
 }
 
-/// The share of a curve's rise that is around multiples of the period; its picture and its points are written.
+/// The share of a curve's rise that is around multiples of the period; its picture and its points
+/// are written.
 fn shape(seen: &Seen, file: &Path) -> Result<(f64, [PathBuf; 2])> {
     let answer = Answer::to(&Question {
         runs: vec![seen.directory.clone()],
@@ -194,8 +197,8 @@ fn later_half(seen: &Seen) -> Result<(u64, u64)> {
     between.ok_or_else(|| Failure::system("the memory stressor made no accesses"))
 }
 
-/// Of a curve at `parts` points in each period, the share of its rise in the first part of each. Of the first period that part holds what
-/// came at once.
+/// Of a curve at `parts` points in each period, the share of its rise in the first part of each. Of
+/// the first period that part holds what came at once.
 fn rise(curve: &[u64], parts: usize) -> Option<f64> {
     let steps = (0..curve.len()).map(|point| {
         let before = point.checked_sub(1).map_or(0, |before| curve[before]);
@@ -210,7 +213,8 @@ fn rise(curve: &[u64], parts: usize) -> Option<f64> {
     (all > 0).then(|| first as f64 / all as f64)
 }
 
-/// What three memory stressors take together in a period, with budgets whose sum is what the memory takes, and without.
+/// What three memory stressors take together in a period, with budgets whose sum is what the memory
+/// takes, and without.
 fn together(lab: &Lab<'_>, bar: &Bar) -> Result<([f64; 2], Vec<f64>)> {
     let saturation = format!(
         "\n[saturation]\nperiod = \"{}\"\nline = \"64B\"\npoints = [{{ accesses = {SATURATION}, dma = \"0B/s\" }}]\n",

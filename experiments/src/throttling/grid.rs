@@ -1,4 +1,5 @@
-//! Budgets and periods over two decades and a half, kept by the PMU and by the monitor (bao-throttling, Figure 4.8).
+//! Budgets and periods over two decades and a half, kept by the PMU and by the monitor
+//! (bao-throttling, Figure 4.8).
 
 use super::{BAO, WEIR};
 use crate::statement::{Relation, Statement};
@@ -39,7 +40,8 @@ const BESIDE_TOLERANCE: f64 = 0.02;
 /// instructions late.
 const PMU_LATE: u64 = 8;
 
-/// The guest that traps, and what it gets: some 33 traps in 1000 instructions, so that what is left of a budget at one is anything.
+/// The guest that traps, and what it gets: some 33 traps in 1000 instructions, so that what is left
+/// of a budget at one is anything.
 const TRAPPING: (u64, u64) = (100_000, 1000);
 
 /// One run, or of several busy cores the worst.
@@ -47,8 +49,8 @@ const TRAPPING: (u64, u64) = (100_000, 1000);
 pub struct Point {
     source: &'static str,
     guest: &'static str,
-    /// What the console's core does is on its account, so that it gets less than its budget. Only QEMU's event counts so
-    /// (docs/results/reproduce.md, Memory budgets).
+    /// What the console's core does is on its account, so that it gets less than its budget. Only
+    /// QEMU's event counts so (docs/results/reproduce.md, Memory budgets).
     beside: bool,
     period: u64,
     budget: u64,
@@ -148,7 +150,8 @@ fn monitor(lab: &Lab<'_>, period: u64, budget: u64) -> Result<Point> {
     })
 }
 
-/// The most lines that a core can move in one poll interval, as `boards/qemu-virt/board.toml` tells it: 1 us, and an instruction in 1 ns.
+/// The most lines that a core can move in one poll interval, as `boards/qemu-virt/board.toml` tells
+/// it: 1 us, and an instruction in 1 ns.
 pub const POLL_LINES: u64 = most_events(1000, 1);
 
 /// What core `core` got, which must have been busy.

@@ -1,8 +1,9 @@
-//! Memory budgets, seen from outside of the machine: the bounds and rates of bao-throttling and xen-throttling, over four periods and three
-//! budgets each, by both who can count; the shape of what comes through; what each regulator gives, and what it costs at EL2.
+//! Memory budgets, seen from outside of the machine: the bounds and rates of bao-throttling and
+//! xen-throttling, over four periods and three budgets each, by both who can count; the shape of
+//! what comes through; what each regulator gives, and what it costs at EL2.
 //!
-//! Counts are the plug-in's own, of the guests' instructions or of the lines that the model of the caches moves. From EL2 come only the times at
-//! which periods began.
+//! Counts are the plug-in's own, of the guests' instructions or of the lines that the model of the
+//! caches moves. From EL2 come only the times at which periods began.
 
 mod curves;
 mod grid;

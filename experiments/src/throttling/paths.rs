@@ -10,7 +10,8 @@ use weir_qemu_plugin::report::{PathReport, Summary};
 use weir_report::table;
 use weir_runner::lab::{Job, Lab, Vm};
 
-/// Bao's throttling branch of June 2026, per-core static budgets: a replenishment, and an overflow to standby and out of it.
+/// Bao's throttling branch of June 2026, per-core static budgets: a replenishment, and an overflow
+/// to standby and out of it.
 pub const BAO: [(&str, u64); 2] = [("replenish", 317), ("overflow", 236)];
 
 /// The paths, and what each is.
@@ -43,9 +44,10 @@ pub fn runs(quick: bool) -> u64 {
     3 * if quick { 1 } else { REGULATORS.len() as u64 }
 }
 
-/// The paths of each regulator. Each runs twice with the PMU being who counts, with a budget that is spent in each period and with one that
-/// never is; and once with the monitor, and a budget of which so little is left that it is looked at all the time. With `quick` those of the
-/// static regulator alone.
+/// The paths of each regulator. Each runs twice with the PMU being who counts, with a budget that
+/// is spent in each period and with one that never is; and once with the monitor, and a budget of
+/// which so little is left that it is looked at all the time. With `quick` those of the static
+/// regulator alone.
 ///
 /// # Errors
 ///
@@ -125,7 +127,8 @@ pub fn json(all: &[(&'static str, Paths)]) -> Value {
     json
 }
 
-/// For a person: least, median and most, and what each regulator's median has on top of the static one's.
+/// For a person: least, median and most, and what each regulator's median has on top of the static
+/// one's.
 #[must_use]
 pub fn text(all: &[(&'static str, Paths)]) -> String {
     let mut rows =
@@ -168,7 +171,8 @@ pub static DEVIATIONS: [Deviation; 1] = [Deviation {
 }];
 
 /// The static regulator is below the peer, and no look takes longer than the platform's file says:
-/// `poll_overhead` of its `[counter_page]`, at an instruction a ns, and twice that as a period begins.
+/// `poll_overhead` of its `[counter_page]`, at an instruction a ns, and twice that as a period
+/// begins.
 #[must_use]
 pub fn statements(all: &[(&'static str, Paths)]) -> Vec<Statement> {
     let page = Platform::named("qemu-virt").and_then(|platform| platform.counters.counter_page);

@@ -218,7 +218,8 @@ fn refills(periods: &[Period]) -> Vec<u64> {
     periods.iter().map(|period| period.counts.refills).collect()
 }
 
-/// The later half of the time from the first period in which the core was suspended to the last one: in the other its guest has printed.
+/// The later half of the time from the first period in which the core was suspended to the last
+/// one: in the other its guest has printed.
 fn settled(periods: &[Period]) -> &[Period] {
     let first = periods.iter().position(|period| period.throttled);
     let last = periods.iter().rposition(|period| period.throttled);
@@ -266,8 +267,9 @@ fn pair(
     Ok(seen?.forget())
 }
 
-/// The most by which a core that wanted more than it got was short of its budgets, over all stretches of periods, beyond what MemGuard
-/// says: that half of the periods, rounded up, can be lost, to what it lent, and a debt and a poll.
+/// The most by which a core that wanted more than it got was short of its budgets, over all
+/// stretches of periods, beyond what MemGuard says: that half of the periods, rounded up, can be
+/// lost, to what it lent, and a debt and a poll.
 fn short(periods: &[Period]) -> (u64, u64) {
     let (mut most, mut beyond) = (0, 0);
     for start in 0..periods.len() {
@@ -309,8 +311,8 @@ fn memguard(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result {
     Ok(())
 }
 
-/// The most that both cores had in one period. Their periods are aligned; a core whose turn on the emulated machine's clock is late begins
-/// one late, but never by half of it.
+/// The most that both cores had in one period. Their periods are aligned; a core whose turn on the
+/// emulated machine's clock is late begins one late, but never by half of it.
 fn domain(seen: &Seen) -> Result<u64> {
     let by_number = |core| -> Result<BTreeMap<u64, u64>> {
         let used = refills(&seen.core(core)?.periods);
@@ -380,8 +382,8 @@ fn pool(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result {
     Ok(())
 }
 
-/// The instructions of a VM without a budget, its guest's and EL2's, while another is throttled and while it is not: by how much
-/// the former are more, as a share.
+/// The instructions of a VM without a budget, its guest's and EL2's, while another is throttled and
+/// while it is not: by how much the former are more, as a share.
 pub fn unregulated(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result<f64> {
     let mut sums = Vec::new();
     let mut suspended = Vec::new();

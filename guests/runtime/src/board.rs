@@ -88,8 +88,9 @@ pub struct Board {
     pub physical_timer: u32,
     /// The PL031, where the guest has one.
     pub rtc: Option<Device>,
-    /// The socket device, where the guest has one: the registers of the first virtio device on the MMIO transport; or the configuration
-    /// space of a PCI bus, of which the device tree names one interrupt, so that there is one device.
+    /// The socket device, where the guest has one: the registers of the first virtio device on the
+    /// MMIO transport; or the configuration space of a PCI bus, of which the device tree names one
+    /// interrupt, so that there is one device.
     pub socket: Option<Device>,
     /// The network device, a port of weir's switch, where the guest has one.
     pub network: Option<Device>,
@@ -234,9 +235,9 @@ fn device(node: FdtNode<'_>) -> Option<Device> {
     Some(Device { base: region(node, 0)?.base, intid: interrupt(node, 0)? })
 }
 
-/// The configuration space of a host bridge, and the interrupt of the only device behind it: an entry of `interrupt-map` is three
-/// cells of the device's address, its pin, a phandle, and, as the GIC has `#address-cells` of 2, five cells at the GIC (Devicetree
-/// Specification 0.4, 2.4.3).
+/// The configuration space of a host bridge, and the interrupt of the only device behind it: an
+/// entry of `interrupt-map` is three cells of the device's address, its pin, a phandle, and, as the
+/// GIC has `#address-cells` of 2, five cells at the GIC (Devicetree Specification 0.4, 2.4.3).
 fn only_function(node: FdtNode<'_>) -> Option<Device> {
     const ENTRY: usize = 10;
     let map = node.property("interrupt-map")?;

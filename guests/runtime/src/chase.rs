@@ -1,4 +1,5 @@
-//! Pointers that lead through memory in a random order, for what measures how long a load takes: each load needs the one before.
+//! Pointers that lead through memory in a random order, for what measures how long a load takes:
+//! each load needs the one before.
 
 /// Places of 8 bytes in memory, the same distance apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +24,8 @@ impl Places {
         (self.start + index * self.stride) as *mut u64
     }
 
-    /// Makes of all places one cycle in random order, always the same (Sattolo's algorithm), each with the address of the next, and
-    /// gives the first place's address.
+    /// Makes of all places one cycle in random order, always the same (Sattolo's algorithm), each
+    /// with the address of the next, and gives the first place's address.
     #[must_use]
     pub fn shuffle(self) -> u64 {
         for index in 0..self.count {
@@ -48,12 +49,14 @@ impl Places {
         self.start
     }
 
-    /// Follows the pointers from the place at `at` for `loads` loads, and gives the address of the last place. After
-    /// [`Self::shuffle`] as many loads as there are places lead back to where they began.
+    /// Follows the pointers from the place at `at` for `loads` loads, and gives the address of the
+    /// last place. After [`Self::shuffle`] as many loads as there are places lead back to where
+    /// they began.
     ///
     /// # Safety
     ///
-    /// `shuffle` has been called and nothing else was stored there since; `at` is what it or an earlier walk gave.
+    /// `shuffle` has been called and nothing else was stored there since; `at` is what it or an
+    /// earlier walk gave.
     #[must_use]
     pub unsafe fn walk(self, mut at: u64, loads: u64) -> u64 {
         for _ in 0..loads {

@@ -51,8 +51,9 @@ pub fn interrupts_are_masked() -> bool {
     daif & 1 << 7 != 0
 }
 
-/// Sleeps until an interrupt is pending, and has it handled; interrupts are masked before and after. WFI wakes for a masked interrupt, too:
-/// none is lost between the caller's last look and the sleep.
+/// Sleeps until an interrupt is pending, and has it handled; interrupts are masked before and
+/// after. WFI wakes for a masked interrupt, too: none is lost between the caller's last look and
+/// the sleep.
 #[inline]
 pub fn sleep() {
     wait_for_interrupt();

@@ -107,7 +107,8 @@ pub fn init(handler: Handler) {
     }
 }
 
-/// Turns on this core's interface: redistributor awake, its interrupts disabled, no priority masked.
+/// Turns on this core's interface: redistributor awake, its interrupts disabled, no priority
+/// masked.
 pub(crate) fn init_core() {
     let core = cpu::index();
     match board().gic {

@@ -13,7 +13,8 @@ pub const HAND_OVER: u32 = 0xC600_0004;
 /// Whether the active devices are this VM's.
 pub const HAS_DEVICES: u32 = 0xC600_0005;
 
-/// Hands the console's input at once, and the active devices as soon as none of their interrupts is being handled, to the VM at place `vm` of the system file; whether that was granted.
+/// Hands the console's input at once, and the active devices as soon as none of their interrupts is
+/// being handled, to the VM at place `vm` of the system file; whether that was granted.
 #[must_use]
 pub fn hand_over(vm: u64) -> bool {
     call(HAND_OVER, [vm, 0, 0]) == 0
@@ -32,7 +33,8 @@ pub const PV_TIME_ST: u32 = 0xC500_0021;
 /// SMCCC_ARCH_FEATURES.
 const ARCH_FEATURES: u32 = 0x8000_0001;
 
-/// Address of what this vCPU is told of its stolen time: see DEN0057, section 4; none where nobody tells.
+/// Address of what this vCPU is told of its stolen time: see DEN0057, section 4; none where nobody
+/// tells.
 #[must_use]
 pub fn stolen_time() -> Option<u64> {
     let has = |asked, what: u32| call(asked, [what.into(), 0, 0]) == 0;
@@ -66,7 +68,8 @@ pub fn set_budget(vm: u64, reads: u64, writes: u64) -> bool {
     call(SET_BUDGET, [vm, reads, writes]) == 0
 }
 
-/// Tells the hypervisor that the broker has completions; how long it was busy with them, in ticks of the counter.
+/// Tells the hypervisor that the broker has completions; how long it was busy with them, in ticks
+/// of the counter.
 #[inline(always)]
 #[must_use]
 pub fn complete() -> u64 {

@@ -30,8 +30,8 @@
 //! - The target has no floating point, so that a guest may use the FP/SIMD registers in assembly
 //!   without the compiler's interference.
 //!
-//! What is pure ([`args`], [`mod@board`], [`chase`], [`histogram`], [`time`]'s conversions, [`marker`]'s table)
-//! also builds and is tested on the host.
+//! What is pure ([`args`], [`mod@board`], [`chase`], [`histogram`], [`time`]'s conversions,
+//! [`marker`]'s table) also builds and is tested on the host.
 
 #![cfg_attr(not(test), no_std)]
 #![allow(clippy::inline_always, reason = "what a benchmark marks must follow the mark, not a call")]

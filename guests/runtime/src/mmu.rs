@@ -127,15 +127,18 @@ pub unsafe fn init(ram: Region) {
     unsafe { asm!("bl enable_mmu", out("x8") _, out("x9") _, out("x30") _) };
 }
 
-/// Maps the gibibytes that `range` touches to themselves, as write-back memory that is never executed, instead of as device memory.
+/// Maps the gibibytes that `range` touches to themselves, as write-back memory that is never
+/// executed, instead of as device memory.
 ///
 /// # Safety
 ///
-/// There is memory, of which this guest has used nothing yet, and nothing else; this core is the only one that runs.
+/// There is memory, of which this guest has used nothing yet, and nothing else; this core is the
+/// only one that runs.
 pub unsafe fn add_memory(range: Range<u64>) {
     let level1 = &raw mut LEVEL1;
     for gib in range.start / GIB..range.end.div_ceil(GIB).min(512) {
-        // SAFETY: this core is the only one, and uses nothing that the entry maps; it is broken before it is made (D8.16.1).
+        // SAFETY: this core is the only one, and uses nothing that the entry maps; it is broken
+        // before it is made (D8.16.1).
         unsafe {
             let entry = (&raw mut (*level1).0).cast::<u64>().add(gib as usize);
             entry.write_volatile(0);
@@ -147,7 +150,8 @@ pub unsafe fn add_memory(range: Range<u64>) {
     unsafe { asm!("dsb ishst", "isb", options(nostack)) };
 }
 
-/// Maps the page at `address`, which [`init`] took for a device's, to itself, as write-back memory that is never executed.
+/// Maps the page at `address`, which [`init`] took for a device's, to itself, as write-back memory
+/// that is never executed.
 ///
 /// # Safety
 ///
@@ -170,7 +174,8 @@ pub unsafe fn add_page(address: u64) {
     level3.0[(address >> 12 & INDEX) as usize] =
         (address & !4095) | MEMORY | 1 << 54 | 1 << 53 | TABLE;
     level2.0[(address >> 21 & INDEX) as usize] = (&raw const *level3) as u64 | TABLE;
-    // SAFETY: this core is the only one, and uses nothing of what the entry maps, devices, meanwhile; it is broken before it is made (D8.16.1).
+    // SAFETY: this core is the only one, and uses nothing of what the entry maps, devices,
+    // meanwhile; it is broken before it is made (D8.16.1).
     unsafe {
         let entry = (&raw mut (*level1).0).cast::<u64>().add(((address / GIB) & INDEX) as usize);
         if entry.read() & 3 == 1 {

@@ -46,8 +46,8 @@ pub fn suspend_standby() -> Result<(), Error> {
     psci::cpu_suspend::<Hvc>(0, 0, 0)
 }
 
-/// Starts a core that is off, with its interrupt controller interface on and interrupts masked. When
-/// `entry` returns, the core turns itself off.
+/// Starts a core that is off, with its interrupt controller interface on and interrupts masked.
+/// When `entry` returns, the core turns itself off.
 ///
 /// # Errors
 ///

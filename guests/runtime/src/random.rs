@@ -2,7 +2,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// A sequence of numbers (Knuth's MMIX generator; its upper bits). One core at a time draws from it.
+/// A sequence of numbers (Knuth's MMIX generator; its upper bits). One core at a time draws from
+/// it.
 #[derive(Debug)]
 pub struct Random(AtomicU64);
 

@@ -1,4 +1,5 @@
-//! What a broker's VM does: it asks `weir-broker` what comes next, has it moved, and sleeps in WFI while there is nothing to do.
+//! What a broker's VM does: it asks `weir-broker` what comes next, has it moved, and sleeps in WFI
+//! while there is nothing to do.
 
 #![no_std]
 
@@ -16,12 +17,14 @@ use weir_guest::{
 // By itself: what runs once can be told from what moves packets.
 #[inline(never)]
 fn begin(board: &'static Board) -> &'static Partition {
-    // SAFETY: the hypervisor maps the partition and the windows there, as memory, and nothing else; nobody has used them yet.
+    // SAFETY: the hypervisor maps the partition and the windows there, as memory, and nothing else;
+    // nobody has used them yet.
     unsafe {
         mmu::add_memory(shared::WINDOWS);
         mmu::add_memory(shared::ADDRESS..shared::ADDRESS + 1);
     }
-    // SAFETY: the partition is there for good, all of it atomics, which the hypervisor accesses as such, too.
+    // SAFETY: the partition is there for good, all of it atomics, which the hypervisor accesses as
+    // such, too.
     let partition: &'static Partition = unsafe { &*(shared::ADDRESS as *const Partition) };
     gic::init(|_: Interrupt| time::disarm());
     gic::enable(shared::SGI.0);

@@ -1,4 +1,5 @@
-//! The broker's VM: it moves the flows' packets by the core's own loads and stores. What it decides is in `weir-broker`. `weir build` adds it to every system with flows.
+//! The broker's VM: it moves the flows' packets by the core's own loads and stores. What it decides
+//! is in `weir-broker`. `weir build` adds it to every system with flows.
 
 #![no_std]
 #![no_main]
@@ -13,13 +14,14 @@ fn main(board: &'static Board) -> ! {
     broker_vm::serve(board, Core)
 }
 
-/// The core as the engine that moves bytes. Both VMs may write what is moved meanwhile; it is moved all the same.
+/// The core as the engine that moves bytes. Both VMs may write what is moved meanwhile; it is moved
+/// all the same.
 struct Core;
 
 impl Mover for Core {
     fn copy(&mut self, from: u64, to: u64, len: u64) {
-        // SAFETY: the hypervisor checked both ranges against the VMs' RAM, and stage 2 lets nothing else be reached: what is not there
-        // ends the broker.
+        // SAFETY: the hypervisor checked both ranges against the VMs' RAM, and stage 2 lets nothing
+        // else be reached: what is not there ends the broker.
         unsafe {
             asm!(
                 "2: subs {len}, {len}, #32",

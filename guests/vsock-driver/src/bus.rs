@@ -20,7 +20,8 @@ use weir_guest::mmio;
 
 /// What the registers on the MMIO transport begin with (virtio 1.2, section 4.2.2).
 const MAGIC: u32 = u32::from_le_bytes(*b"virt");
-/// Where in a virtio capability the number of the base address is, and the offset behind it (section 4.1.4).
+/// Where in a virtio capability the number of the base address is, and the offset behind it
+/// (section 4.1.4).
 const BAR: u8 = 4;
 const OFFSET: u8 = 8;
 
@@ -43,22 +44,26 @@ impl Reason {
         match (self.registers.load(Ordering::Relaxed), self.isr.load(Ordering::Relaxed)) {
             (0, 0) => {}
             (0, isr) => {
-                // SAFETY: the register that `enumerate` found: reading it acknowledges (virtio 1.2, section 4.1.4.5).
+                // SAFETY: the register that `enumerate` found: reading it acknowledges (virtio 1.2,
+                // section 4.1.4.5).
                 let _ = unsafe { mmio::read8(isr) };
             }
-            // SAFETY: the two registers of the device by which an interrupt is acknowledged (section 4.2.2).
+            // SAFETY: the two registers of the device by which an interrupt is acknowledged
+            // (section 4.2.2).
             (base, _) => unsafe { mmio::write32(base + 0x64, mmio::read32(base + 0x60)) },
         }
     }
 }
 
-/// The transport of the device of `kind` whose registers, or whose bus' configuration space, are at `base`.
+/// The transport of the device of `kind` whose registers, or whose bus' configuration space, are at
+/// `base`.
 ///
 /// # Panics
 ///
 /// When there is no such device.
 pub fn find(base: u64, kind: DeviceType, reason: &Reason) -> SomeTransport<'static> {
-    // SAFETY: the device tree says that a virtio device or a host bridge is there; both are mapped, and have a word at their start.
+    // SAFETY: the device tree says that a virtio device or a host bridge is there; both are mapped,
+    // and have a word at their start.
     if unsafe { mmio::read32(base) } != MAGIC {
         return enumerate(base, kind, reason).into();
     }
@@ -71,7 +76,8 @@ pub fn find(base: u64, kind: DeviceType, reason: &Reason) -> SomeTransport<'stat
 
 /// The device of `kind` on the bus whose configuration space is at `ecam`.
 fn enumerate(ecam: u64, kind: DeviceType, reason: &Reason) -> PciTransport {
-    // SAFETY: the device tree says that the configuration space is there, which is mapped as device memory, and nobody else uses it.
+    // SAFETY: the device tree says that the configuration space is there, which is mapped as device
+    // memory, and nobody else uses it.
     let mut root = PciRoot::new(unsafe { MmioCam::new(ecam as *mut u8, Cam::Ecam) });
     let is_wanted = |info: &_| virtio_device_type(info) == Some(kind);
     let found = root.enumerate_bus(0).find(|(_, info)| is_wanted(info));

@@ -109,13 +109,15 @@ impl Socket {
 
     fn offer(&mut self, index: usize) {
         let buffer = self.buffers.receive[index].as_mut_slice();
-        // SAFETY: the buffer is static, and not looked at before `receive` gets its token back. Buffers come back in any order, but
-        // descriptors are single, so that the token is the descriptor and `receive` finds the buffer by it.
+        // SAFETY: the buffer is static, and not looked at before `receive` gets its token back.
+        // Buffers come back in any order, but descriptors are single, so that the token is the
+        // descriptor and `receive` finds the buffer by it.
         let token = unsafe { self.rx.add(&[], &mut [buffer]) }.expect("as many as descriptors");
         assert_eq!(usize::from(token), index, "a buffer has its own descriptor");
     }
 
-    /// Sends a packet: `fill` writes its payload, `header.len` bytes. False when as many as there can be are under way.
+    /// Sends a packet: `fill` writes its payload, `header.len` bytes. False when as many as there
+    /// can be are under way.
     ///
     /// # Panics
     ///
@@ -140,7 +142,8 @@ impl Socket {
         slot.len = header.len as usize;
         let payload = &mut slot.payload[..slot.len];
         fill(payload);
-        // SAFETY: the buffers are static, and `reclaim` alone touches them before their token is back.
+        // SAFETY: the buffers are static, and `reclaim` alone touches them before their token is
+        // back.
         let added = unsafe {
             if payload.is_empty() {
                 self.tx.add(&[&slot.header], &mut [])
@@ -189,7 +192,8 @@ impl Socket {
         }
     }
 
-    /// Takes the next packet that has come: `body` sees its header and its payload. False if there is none.
+    /// Takes the next packet that has come: `body` sees its header and its payload. False if there
+    /// is none.
     ///
     /// # Panics
     ///

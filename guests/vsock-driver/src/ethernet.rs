@@ -72,7 +72,8 @@ pub struct Ethernet {
 }
 
 impl Ethernet {
-    /// Sets up the network device whose registers, or whose bus' configuration space, are at `device.base`.
+    /// Sets up the network device whose registers, or whose bus' configuration space, are at
+    /// `device.base`.
     ///
     /// # Panics
     ///
@@ -111,8 +112,9 @@ impl Ethernet {
 
     fn offer(&mut self, index: usize) {
         let buffer = self.buffers.receive[index].as_mut_slice();
-        // SAFETY: the buffer is static, and not looked at before `receive` gets its token back. Buffers come back in any order, but
-        // descriptors are single, so that the token is the descriptor and `receive` finds the buffer by it.
+        // SAFETY: the buffer is static, and not looked at before `receive` gets its token back.
+        // Buffers come back in any order, but descriptors are single, so that the token is the
+        // descriptor and `receive` finds the buffer by it.
         let token = unsafe { self.rx.add(&[], &mut [buffer]) }.expect("as many as descriptors");
         assert_eq!(usize::from(token), index, "a buffer has its own descriptor");
     }

@@ -1,7 +1,9 @@
-//! Virtio sockets and network devices for bare-metal guests: drivers that sleep where they wait, and one end of a stream.
+//! Virtio sockets and network devices for bare-metal guests: drivers that sleep where they wait,
+//! and one end of a stream.
 //!
-//! Queues and transport are those of `virtio-drivers`. Its own socket driver needs an allocator and waits for each packet without
-//! sleeping, which a core that others share an emulated clock with must not do.
+//! Queues and transport are those of `virtio-drivers`. Its own socket driver needs an allocator and
+//! waits for each packet without sleeping, which a core that others share an emulated clock with
+//! must not do.
 
 #![cfg_attr(not(test), no_std)]
 

@@ -25,7 +25,8 @@ impl Family {
     pub const SETTING: Setting =
         Setting { chunk: Bytes(4096), queues: None, reading: Reading::Printed };
 
-    /// The shares of the utilization of the flows (`UUniFast`, Bini and Buttazzo 2005) and their senders.
+    /// The shares of the utilization of the flows (`UUniFast`, Bini and Buttazzo 2005) and their
+    /// senders.
     fn draw(&self, random: &mut fastrand::Rng) -> Vec<(f64, u32)> {
         let mut left = 1.0;
         (0..self.flows)
@@ -122,16 +123,18 @@ impl Timing {
     }
 }
 
-/// A set that took longer may have lost its core to another process: it is analyzed again, and the least time counts.
+/// A set that took longer may have lost its core to another process: it is analyzed again, and the
+/// least time counts.
 const OUTLIER_NS: u64 = 1_000_000;
-/// Sets that are drawn before they are analyzed one after the other, so that no analysis begins with the caches and
-/// the branch history of the drawing, which takes longer than it.
+/// Sets that are drawn before they are analyzed one after the other, so that no analysis begins
+/// with the caches and the branch history of the drawing, which takes longer than it.
 const BATCH: usize = 256;
 /// Times that a set is analyzed at most.
 const REPEATS: usize = 4;
 
-/// Times verdict and minimum bandwidth, from the flows on, over random sets of 48 flows of 12 KiB from 4 VMs whose
-/// U' at the bandwidth asked is spread evenly over 0.5 to 0.99; the bandwidths are those of section V-C in turn.
+/// Times verdict and minimum bandwidth, from the flows on, over random sets of 48 flows of 12 KiB
+/// from 4 VMs whose U' at the bandwidth asked is spread evenly over 0.5 to 0.99; the bandwidths are
+/// those of section V-C in turn.
 ///
 /// # Panics
 /// Never: the families lie within the limits of the analysis.

@@ -1,8 +1,9 @@
-//! Arrival curves (xen-throttling IV-B): how many events any window of a length can hold, from traces; their algebra;
-//! and the delay and backlog of such arrivals at a service.
+//! Arrival curves (xen-throttling IV-B): how many events any window of a length can hold, from
+//! traces; their algebra; and the delay and backlog of such arrivals at a service.
 //!
-//! A curve is a non-decreasing staircase over whole nanoseconds, known up to its horizon. An upper curve bounds the
-//! events in any half-open window [s, s + length) from above, a lower one from below.
+//! A curve is a non-decreasing staircase over whole nanoseconds, known up to its horizon. An upper
+//! curve bounds the events in any half-open window [s, s + length) from above, a lower one from
+//! below.
 
 use crate::units::Nanos;
 
@@ -42,8 +43,8 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// A staircase from its steps (length from which on, value). Steps out of order are sorted; one that does not
-    /// rise above those before it is dropped, and so are steps beyond the horizon.
+    /// A staircase from its steps (length from which on, value). Steps out of order are sorted; one
+    /// that does not rise above those before it is dropped, and so are steps beyond the horizon.
     #[must_use]
     pub fn new(mut steps: Vec<(Nanos, u64)>, horizon: Nanos) -> Self {
         steps.sort_unstable();
@@ -78,13 +79,15 @@ impl Curve {
         if k == 0 { 0 } else { self.steps[k - 1].1 }
     }
 
-    /// The upper curve of a trace: the most events in any window of each length, for windows of up to `most` events.
-    /// Times need not be sorted. Takes time proportional to `most` times the length of the trace.
+    /// The upper curve of a trace: the most events in any window of each length, for windows of up
+    /// to `most` events. Times need not be sorted. Takes time proportional to `most` times the
+    /// length of the trace.
     #[must_use]
     pub fn upper(times: &[Nanos], most: usize) -> Self {
         let times = sorted(times);
         let most = most.min(times.len());
-        // n events fit into [s, s + length) as soon as length exceeds the shortest span of n of them.
+        // n events fit into [s, s + length) as soon as length exceeds the shortest span of n of
+        // them.
         let steps = (1..=most)
             .filter_map(|n| {
                 let shortest = times.windows(n).map(|w| w[n - 1] - w[0]).min()?;
@@ -101,14 +104,16 @@ impl Curve {
         Self::new(steps, Nanos(horizon))
     }
 
-    /// The lower curve of a trace: the least events in any window of each length that lies within the trace, for
-    /// windows of up to `most` events. Known up to the length at which `most` events are certain, or the trace ends.
+    /// The lower curve of a trace: the least events in any window of each length that lies within
+    /// the trace, for windows of up to `most` events. Known up to the length at which `most` events
+    /// are certain, or the trace ends.
     #[must_use]
     pub fn lower(times: &[Nanos], most: usize) -> Self {
         let times = sorted(times);
         let span = times.last().zip(times.first()).map_or(0, |(l, f)| l - f);
-        // A window that starts just after event i holds n events once it reaches event i + n; one that starts with
-        // the first event holds it too, and one that starts after the n-th last holds fewer to the end of the trace.
+        // A window that starts just after event i holds n events once it reaches event i + n; one
+        // that starts with the first event holds it too, and one that starts after the n-th last
+        // holds fewer to the end of the trace.
         let mut steps = Vec::new();
         for n in 1..=most.min(times.len().saturating_sub(1)) {
             let after_an_event = times.windows(n + 1).map(|w| w[n] - w[0]).max().unwrap_or(0);
@@ -148,8 +153,8 @@ impl Curve {
         Self::new(steps, horizon)
     }
 
-    /// The min-plus convolution: the least f(s) + g(length - s) over 0 <= s <= length. With an upper curve and a
-    /// greedy shaper it bounds what leaves the shaper.
+    /// The min-plus convolution: the least f(s) + g(length - s) over 0 <= s <= length. With an
+    /// upper curve and a greedy shaper it bounds what leaves the shaper.
     #[must_use]
     pub fn convolve(&self, other: &Self) -> Self {
         let horizon = self.horizon.min(other.horizon);
@@ -161,8 +166,8 @@ impl Curve {
             let skip = usize::from(c.steps.first().is_some_and(|s| s.0 == 0));
             ends.zip(values).skip(skip).collect()
         };
-        // A sum of two plateaus is reached up to the sum of their ends; the least sum that reaches a length is the
-        // value there.
+        // A sum of two plateaus is reached up to the sum of their ends; the least sum that reaches
+        // a length is the value there.
         let mut reached: Vec<(u64, u64)> = Vec::new();
         for (end_f, f) in plateaus(self) {
             for (end_g, g) in plateaus(other) {
@@ -184,9 +189,10 @@ impl Curve {
         Self::new(steps, Nanos(horizon))
     }
 
-    /// The longest that an event waits for its service (horizontal deviation), where each takes one unit of `service`,
-    /// the least units served in any window of a busy period. `None` if the busy period does not end within the
-    /// horizon, so that nothing is known; so it is at a horizon of 0.
+    /// The longest that an event waits for its service (horizontal deviation), where each takes one
+    /// unit of `service`, the least units served in any window of a busy period. `None` if the busy
+    /// period does not end within the horizon, so that nothing is known; so it is at a horizon of
+    /// 0.
     #[must_use]
     pub fn delay(&self, service: impl Fn(Nanos) -> u64) -> Option<Nanos> {
         let busy = self.busy_period(&service)?;
@@ -249,7 +255,8 @@ impl Curve {
             }
             from = end;
         }
-        // Without a step nothing arrives as far as is known, which at a horizon of 0 is no window at all.
+        // Without a step nothing arrives as far as is known, which at a horizon of 0 is no window
+        // at all.
         (self.steps.is_empty() && self.horizon > 0).then_some(0)
     }
 }

@@ -1,11 +1,11 @@
-//! Schedulability, memory bandwidth and latency bounds of a system, before it runs, and the search for a setting in
-//! which all demands hold.
+//! Schedulability, memory bandwidth and latency bounds of a system, before it runs, and the search
+//! for a setting in which all demands hold.
 //!
 //! # A system file
 //!
 //! [`analyze`] bounds the latency of the flows, the response time of the tasks, the wait of the
-//! interrupts and the bandwidth of the memory budgets of a system file, and compares the bounds with
-//! what the file demands. [`plan()`] chooses what the file leaves open.
+//! interrupts and the bandwidth of the memory budgets of a system file, and compares the bounds
+//! with what the file demands. [`plan()`] chooses what the file leaves open.
 //!
 //! The keys of a file are in [`weir_model::system_reference()`]. A program depends on `weir-model`,
 //! too, which reads files.
@@ -58,22 +58,23 @@
 //! # Ok::<(), weir_model::Faults>(())
 //! ```
 //!
-//! A verdict has three values ([`verdict::Verdict`]): a demand holds, does not hold, or is not judged
-//! because an input is missing; [`Report::not_judged`] names the input and how to supply it. A cause
-//! ([`Report::causes`]) is a [`Fault`](weir_model::Fault) with a place in the file and a suggestion. A
-//! [`Report`] serializes to the object that `weir analyze --json` prints, a [`Choices`] to the key
-//! `plan` of `weir plan --json`. The program `examples/change_period.rs` of this crate does all of
-//! the above with a file.
+//! A verdict has three values ([`verdict::Verdict`]): a demand holds, does not hold, or is not
+//! judged because an input is missing; [`Report::not_judged`] names the input and how to supply it.
+//! A cause ([`Report::causes`]) is a [`Fault`](weir_model::Fault) with a place in the file and a
+//! suggestion. A [`Report`] serializes to the object that `weir analyze --json` prints, a
+//! [`Choices`] to the key `plan` of `weir plan --json`. The program `examples/change_period.rs` of
+//! this crate does all of the above with a file.
 //!
 //! # The layers
 //!
 //! [`flows`], [`memory`], [`time`] and [`curves`] have the equations and know nothing of files;
-//! [`search`] finds a setting by asking a judge. [`mod@system`] turns a system file into their inputs and
-//! their answers into a report, and [`planning`] does so for the search.
+//! [`search`] finds a setting by asking a judge. [`mod@system`] turns a system file into their
+//! inputs and their answers into a report, and [`planning`] does so for the search.
 //!
-//! A verdict never depends on a rounding: times, sizes and rates are integers, comparisons are made between integers
-//! or exact rationals, and doubles serve as filters whose answer is confirmed, or for printing. How each equation is
-//! read, and what each bound rests on, is in `docs/theory/analysis.md`.
+//! A verdict never depends on a rounding: times, sizes and rates are integers, comparisons are made
+//! between integers or exact rationals, and doubles serve as filters whose answer is confirmed, or
+//! for printing. How each equation is read, and what each bound rests on, is in
+//! `docs/theory/analysis.md`.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::cast_precision_loss,

@@ -1,5 +1,6 @@
-//! Memory bandwidth: the saturation of the DRAM (rt-virtio II-A and V-A) and what budgets let others do to a
-//! critical task (MemGuard budgets; the compensation window of xen-throttling III-C).
+//! Memory bandwidth: the saturation of the DRAM (rt-virtio II-A and V-A) and what budgets let
+//! others do to a critical task (MemGuard budgets; the compensation window of xen-throttling
+//! III-C).
 
 mod regulation;
 
@@ -14,15 +15,16 @@ fn scale_up(a: u64, b: u64, c: u64) -> u64 {
     u64::try_from((u128::from(a) * u128::from(b)).div_ceil(u128::from(c))).unwrap_or(u64::MAX)
 }
 
-/// Eq. 1: the bandwidth of a QoS-400 issue rate, `block` bytes times `level` `clock_hz` / 2^12, rounded up. An upper
-/// bound: QoS 40 at 128 B and 500 MHz gives 625 MB/s, measured were 485.
+/// Eq. 1: the bandwidth of a QoS-400 issue rate, `block` bytes times `level` `clock_hz` / 2^12,
+/// rounded up. An upper bound: QoS 40 at 128 B and 500 MHz gives 625 MB/s, measured were 485.
 #[must_use]
 pub fn qos_bandwidth(block: Bytes, level: u16, clock_hz: u64) -> BytesPerSec {
     let per_second = u128::from(block.0) * u128::from(level) * u128::from(clock_hz);
     BytesPerSec(u64::try_from(per_second.div_ceil(1 << 12)).unwrap_or(u64::MAX))
 }
 
-/// The largest QoS level, 1 to 2^12, whose bandwidth by Eq. 1 is at most `limit`; `None` if even level 1 exceeds it.
+/// The largest QoS level, 1 to 2^12, whose bandwidth by Eq. 1 is at most `limit`; `None` if even
+/// level 1 exceeds it.
 #[must_use]
 pub fn qos_level(block: Bytes, limit: BytesPerSec, clock_hz: u64) -> Option<u16> {
     let per_level = u128::from(block.0) * u128::from(clock_hz);
@@ -40,7 +42,8 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// b = Q S_l / P in bytes/s, rounded up: what the refills read; write-backs can write as much again.
+    /// b = Q S_l / P in bytes/s, rounded up: what the refills read; write-backs can write as much
+    /// again.
     #[must_use]
     pub fn bandwidth(self, line: Bytes) -> BytesPerSec {
         let bytes = self.accesses.saturating_mul(line.0);
@@ -69,8 +72,8 @@ impl Budget {
         Self { accesses, period }
     }
 
-    /// The most accesses in any window of length `t`: ceil(t/P) + 1 budgets, for the window need not start with a
-    /// period.
+    /// The most accesses in any window of length `t`: ceil(t/P) + 1 budgets, for the window need
+    /// not start with a period.
     #[must_use]
     pub fn most_in(self, t: Nanos) -> u64 {
         let periods = t.0.div_ceil(self.period.0.max(1)).saturating_add(1);
@@ -116,7 +119,8 @@ impl fmt::Display for TableError {
 impl core::error::Error for TableError {}
 
 impl SaturationTable {
-    /// A table of points measured with budgets per `period`. A point that another one covers is dropped.
+    /// A table of points measured with budgets per `period`. A point that another one covers is
+    /// dropped.
     ///
     /// # Errors
     /// [`TableError`].
@@ -158,30 +162,35 @@ impl SaturationTable {
         &self.points
     }
 
-    /// A budget as one of the table's period that lets through at least as much in any window; `None` where its regulator sets no
-    /// limit. One with a longer period counts whole, since it may be spent in one burst; one with a shorter period counts as
-    /// often as it is needed to fill the table's, rounded up, since a window holds at most so many of its periods for
-    /// each one of the table's. That is enough because a regulator lets through no more in a span of periods than in its parts.
+    /// A budget as one of the table's period that lets through at least as much in any window;
+    /// `None` where its regulator sets no limit. One with a longer period counts whole, since it
+    /// may be spent in one burst; one with a shorter period counts as often as it is needed to fill
+    /// the table's, rounded up, since a window holds at most so many of its periods for each one of
+    /// the table's. That is enough because a regulator lets through no more in a span of periods
+    /// than in its parts.
     #[must_use]
     pub fn counted(&self, budget: Budget, regulation: Regulation) -> Option<u64> {
         regulation.most(budget.accesses, self.period.0.div_ceil(budget.period.0.max(1)))
     }
 
-    /// Eq. 2, U^b(b) + sum U^c(b_k) <= 1: whether a total budget and a DMA bandwidth are harmless together. They are
-    /// if a measured point has at least as much of both. Between two points nothing was measured, so the next point
-    /// with more budget decides; a line drawn between them could lie on the wrong side.
+    /// Eq. 2, U^b(b) + sum U^c(b_k) <= 1: whether a total budget and a DMA bandwidth are harmless
+    /// together. They are if a measured point has at least as much of both. Between two points
+    /// nothing was measured, so the next point with more budget decides; a line drawn between them
+    /// could lie on the wrong side.
     #[must_use]
     pub fn holds(&self, total_budget: u64, dma: BytesPerSec) -> bool {
         self.max_dma(total_budget).is_some_and(|most| dma <= most)
     }
 
-    /// The largest DMA bandwidth that is harmless beside a total budget; `None` if the cores saturate the DRAM alone.
+    /// The largest DMA bandwidth that is harmless beside a total budget; `None` if the cores
+    /// saturate the DRAM alone.
     #[must_use]
     pub fn max_dma(&self, total_budget: u64) -> Option<BytesPerSec> {
         self.points.iter().find(|p| p.total_budget >= total_budget).map(|p| p.dma)
     }
 
-    /// The largest total budget that is harmless beside a DMA bandwidth; `None` if no point has that much.
+    /// The largest total budget that is harmless beside a DMA bandwidth; `None` if no point has
+    /// that much.
     #[must_use]
     pub fn max_budget(&self, dma: BytesPerSec) -> Option<u64> {
         self.points.iter().rev().find(|p| p.dma >= dma).map(|p| p.total_budget)
@@ -204,8 +213,8 @@ pub struct Interferer {
 }
 
 impl Interferer {
-    /// Has one budget with another of MemGuard's domain from now on. Their periods are the same; where they are not, the shorter
-    /// one is taken, which lets through more.
+    /// Has one budget with another of MemGuard's domain from now on. Their periods are the same;
+    /// where they are not, the shorter one is taken, which lets through more.
     pub fn join(&mut self, other: &Self) {
         let both = Budget {
             accesses: self.budget.accesses.saturating_add(other.budget.accesses),
@@ -216,8 +225,8 @@ impl Interferer {
         self.vms = self.vms.saturating_add(other.vms);
     }
 
-    /// The most transactions that it can issue in any window of length `t`, which touches at most ceil(t/P) + 1 periods;
-    /// `u64::MAX` where its regulator sets no limit.
+    /// The most transactions that it can issue in any window of length `t`, which touches at most
+    /// ceil(t/P) + 1 periods; `u64::MAX` where its regulator sets no limit.
     #[must_use]
     pub fn issued(&self, t: Nanos) -> u64 {
         let periods = t.0.div_ceil(self.budget.period.0.max(1)).saturating_add(1);
@@ -228,8 +237,9 @@ impl Interferer {
         most.saturating_add(overshoots.0).saturating_mul(1 + u64::from(self.write_back))
     }
 
-    /// The most transactions of it that a VM can meet in a window of length `t`, if each of the latter's accesses meets at
-    /// most one. Where that VM is the critical one of a compensation, what it left is what was added, so N periods meet N Q.
+    /// The most transactions of it that a VM can meet in a window of length `t`, if each of the
+    /// latter's accesses meets at most one. Where that VM is the critical one of a compensation,
+    /// what it left is what was added, so N periods meet N Q.
     #[must_use]
     pub fn met(&self, t: Nanos) -> u64 {
         let issued = self.issued(t);
@@ -243,8 +253,9 @@ impl Interferer {
         windows.saturating_mul(1 + u64::from(self.write_back)).min(issued)
     }
 
-    /// The most transactions of it that can delay a VM in a window of length `t` in which that VM makes `own` accesses, if
-    /// that is known and each of them meets at most `per_access` of each other VM.
+    /// The most transactions of it that can delay a VM in a window of length `t` in which that VM
+    /// makes `own` accesses, if that is known and each of them meets at most `per_access` of each
+    /// other VM.
     #[must_use]
     pub fn delaying(&self, t: Nanos, own: Option<u64>, per_access: Option<u64>) -> u64 {
         let (Some(own), Some(each)) = (own, per_access) else { return self.issued(t) };
@@ -262,8 +273,8 @@ pub struct CriticalTask {
     pub accesses: u64,
     /// How much one interfering transaction can delay it.
     pub delay: Nanos,
-    /// The most transactions of one interferer that can delay one own access; `None` if unknown. 1 where a core has
-    /// one transaction outstanding and the controller serves in turn.
+    /// The most transactions of one interferer that can delay one own access; `None` if unknown. 1
+    /// where a core has one transaction outstanding and the controller serves in turn.
     pub per_access: Option<u64>,
 }
 
@@ -276,8 +287,8 @@ pub enum Bound {
     Unbounded,
 }
 
-/// The execution time of a task beside interferers: the least t with t = C + delay * sum of the transactions that can
-/// delay it in t. Rounded up to a safe value if the iteration is slow.
+/// The execution time of a task beside interferers: the least t with t = C + delay * sum of the
+/// transactions that can delay it in t. Rounded up to a safe value if the iteration is slow.
 #[must_use]
 pub fn execution_bound(task: &CriticalTask, interferers: &[Interferer]) -> Bound {
     let delays = |t: Nanos| -> u64 {
@@ -366,7 +377,8 @@ mod tests {
             }
         }
 
-        /// What the table is asked about lets through no less than the budget itself, whatever the window.
+        /// What the table is asked about lets through no less than the budget itself, whatever the
+        /// window.
         #[test]
         fn a_budget_of_the_tables_period_covers_the_given_one(
             q in 1u64..50, period in 1u64..100, of_table in 1u64..100, window in 0u64..500,
@@ -383,13 +395,15 @@ mod tests {
             }
         }
 
-        /// A regulator played period by period with every offset of the window never beats the bound.
+        /// A regulator played period by period with every offset of the window never beats the
+        /// bound.
         #[test]
         fn no_schedule_of_budgets_exceeds_the_bound(
             q in 0u64..20, period in 1u64..30, start in 0u64..60, length in 0u64..200,
         ) {
             let budget = Budget { accesses: q, period: Nanos(period) };
-            // All of a budget can fall anywhere in its period: count every period that the window touches.
+            // All of a budget can fall anywhere in its period: count every period that the window
+            // touches.
             let touched = if length == 0 { 0 } else { (start + length - 1) / period - start / period + 1 };
             prop_assert!(budget.most_in(Nanos(length)) >= q * touched);
         }
@@ -415,7 +429,8 @@ mod tests {
                 }
                 met += a.min(budget);
                 issued += budget;
-                // Unused by interference stays; the rest of what the critical VM could have met is gone.
+                // Unused by interference stays; the rest of what the critical VM could have met is
+                // gone.
                 budget -= a.min(budget);
             }
             let t = Nanos(10 * own.len() as u64);

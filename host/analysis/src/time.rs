@@ -1,5 +1,5 @@
-//! Time on a shared core: what a partition schedule supplies, what interrupts of other VMs take from it, and when a
-//! VM's tasks finish under what is left. Times are whole nanoseconds.
+//! Time on a shared core: what a partition schedule supplies, what interrupts of other VMs take
+//! from it, and when a VM's tasks finish under what is left. Times are whole nanoseconds.
 
 mod budget;
 mod response;
@@ -26,7 +26,8 @@ pub enum Schedule {
     Table {
         /// Length of the table.
         frame: Nanos,
-        /// Start and length of each slot of the VM, in order, apart from each other and within the frame.
+        /// Start and length of each slot of the VM, in order, apart from each other and within the
+        /// frame.
         slots: Vec<(Nanos, Nanos)>,
         /// The most that a switch takes.
         switch: Nanos,
@@ -42,8 +43,9 @@ pub enum Schedule {
         /// VMs on the core, this one included.
         vms: u32,
     },
-    /// A budget replenished every period at a fixed priority (periodic resource model, Shin and Lee 2003). Whether
-    /// the budget arrives in time beside servers of higher priority, [`servers_hold`] says.
+    /// A budget replenished every period at a fixed priority (periodic resource model, Shin and Lee
+    /// 2003). Whether the budget arrives in time beside servers of higher priority,
+    /// [`servers_hold`] says.
     Server {
         /// Time in each period that is the guest's: [`left_of_budget`].
         budget: Nanos,
@@ -54,15 +56,17 @@ pub enum Schedule {
     },
 }
 
-/// What EL2 takes of a core with budgets of fixed priority when it gives it to another vCPU. A budget pays for its own switch, and for the one
-/// to a less urgent server behind it, which it has kept from going on.
+/// What EL2 takes of a core with budgets of fixed priority when it gives it to another vCPU. A
+/// budget pays for its own switch, and for the one to a less urgent server behind it, which it has
+/// kept from going on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Switching {
     /// The most that a switch takes, from the one guest to the other.
     pub most: Nanos,
     /// The least.
     pub least: Nanos,
-    /// What of an interrupt for another VM stays with the budget of who was interrupted: the exception's entry and exit.
+    /// What of an interrupt for another VM stays with the budget of who was interrupted: the
+    /// exception's entry and exit.
     pub entry: Nanos,
 }
 
@@ -95,14 +99,14 @@ impl core::error::Error for ScheduleError {}
 /// Interrupts that other VMs take on the core, as the admission rule lets them through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterruptLine {
-    /// The admission rule: at most `burst` plus one every `interval`. `None`: every interrupt is let through, so
-    /// nothing is left that could be promised (mobivmm).
+    /// The admission rule: at most `burst` plus one every `interval`. `None`: every interrupt is
+    /// let through, so nothing is left that could be promised (mobivmm).
     pub admission: Option<Admission>,
-    /// The most time that one takes from the running VM: the hypervisor's handling, and where it preempts in a time table for the
-    /// owner, the slot of the VM that it preempts.
+    /// The most time that one takes from the running VM: the hypervisor's handling, and where it
+    /// preempts in a time table for the owner, the slot of the VM that it preempts.
     pub cost: Nanos,
-    /// By how much one puts off all that the schedule has still to give: where it preempts under round robin (mobivmm V-B), the turns that it begins anew,
-    /// see [`put_off`].
+    /// By how much one puts off all that the schedule has still to give: where it preempts under
+    /// round robin (mobivmm V-B), the turns that it begins anew, see [`put_off`].
     pub delay: Nanos,
 }
 
@@ -117,10 +121,12 @@ impl InterruptLine {
     }
 }
 
-/// How much an interrupt that takes the rest of a turn puts everybody off, in a round of `vms` turns of `quantum`: who was interrupted has lost the rest of
-/// a turn, and after the owner's next neighbor all have theirs anew. At worst one had just been about to begin, the last in the round: then
-/// all turns but the owner's are as if they had not been. The owner's own is put off as much: what it gets may be the last bit of the turn before its own,
-/// and then all others have theirs first.
+/// How much an interrupt that takes the rest of a turn puts everybody off, in a round of `vms`
+/// turns of `quantum`: who was interrupted has lost the rest of a turn, and after the owner's next
+/// neighbor all have theirs anew. At worst one had just been about to begin, the last in the round:
+/// then all turns but the owner's are as if they had not been. The owner's own is put off as much:
+/// what it gets may be the last bit of the turn before its own, and then all others have theirs
+/// first.
 #[must_use]
 pub const fn put_off(quantum: Nanos, switch: Nanos, vms: u32) -> Nanos {
     let others = vms.saturating_sub(1) as u64;
@@ -128,8 +134,9 @@ pub const fn put_off(quantum: Nanos, switch: Nanos, vms: u32) -> Nanos {
 }
 
 impl Admission {
-    /// How often a line that waits for its VM's turn comes in another's, where the one has `turns` slots in each `frame`: once ahead of each of its slots, as it stays
-    /// active until its VM has dealt with it, and once behind the last.
+    /// How often a line that waits for its VM's turn comes in another's, where the one has `turns`
+    /// slots in each `frame`: once ahead of each of its slots, as it stays active until its VM has
+    /// dealt with it, and once behind the last.
     #[must_use]
     pub const fn once_a_slot(frame: Nanos, turns: u64) -> Self {
         let interval = match frame.0.checked_div(turns) {
@@ -139,7 +146,8 @@ impl Admission {
         Self { burst: turns.saturating_add(1), interval: Nanos(interval) }
     }
 
-    /// The same in a round: between two turns of its VM lies one of the other's, which is `quantum` long less what it `pays` for what EL2 did on its account, half of it at the most.
+    /// The same in a round: between two turns of its VM lies one of the other's, which is `quantum`
+    /// long less what it `pays` for what EL2 did on its account, half of it at the most.
     #[must_use]
     pub const fn once_a_round(quantum: Nanos, pays: Nanos) -> Self {
         let half = quantum.0 / 2;
@@ -147,8 +155,9 @@ impl Admission {
         Self { burst: 2, interval: Nanos(if turn == 0 { 1 } else { turn }) }
     }
 
-    /// The same of budgets, of these two periods: either the other has been off the core in between, because its budget was spent, or the line's VM goes first, and
-    /// pays for the interrupt with its budget as long as it has some.
+    /// The same of budgets, of these two periods: either the other has been off the core in
+    /// between, because its budget was spent, or the line's VM goes first, and pays for the
+    /// interrupt with its budget as long as it has some.
     #[must_use]
     pub const fn once_a_period(of_line: Nanos, of_other: Nanos) -> Self {
         let period = if of_line.0 < of_other.0 { of_line } else { of_other };
@@ -156,7 +165,8 @@ impl Admission {
     }
 }
 
-/// A token bucket: in any window of length t at most `burst` + floor(t / `interval`), since all but `burst` of them have an interval before them.
+/// A token bucket: in any window of length t at most `burst` + floor(t / `interval`), since all but
+/// `burst` of them have an interval before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
     /// Interrupts that may come at once; at least 1 is ever let through.
@@ -170,9 +180,11 @@ pub struct Admission {
 pub struct Supply {
     /// Less what switches take.
     schedule: Schedule,
-    /// What a switch takes of a window once, beside that: the vCPU was not on the core when the window began.
+    /// What a switch takes of a window once, beside that: the vCPU was not on the core when the
+    /// window began.
     late: u64,
-    /// What of the window's first budget was spent before: a server is late by what EL2 does in one piece.
+    /// What of the window's first budget was spent before: a server is late by what EL2 does in one
+    /// piece.
     owed: u64,
     lines: Vec<InterruptLine>,
 }
@@ -221,7 +233,8 @@ impl Supply {
         let (mut schedule, mut late, mut owed) = (schedule, 0, 0);
         match &mut schedule {
             Schedule::Dedicated => {}
-            // A switch that is under way when the slot begins, and the slot's own. The same again where the vCPU was going to sleep when it was needed.
+            // A switch that is under way when the slot begins, and the slot's own. The same again
+            // where the vCPU was going to sleep when it was needed.
             Schedule::Table { slots, switch, .. } => {
                 for (start, length) in slots {
                     let taken = switch.0.saturating_mul(2).min(length.0);
@@ -229,8 +242,9 @@ impl Supply {
                 }
                 late = switch.0.saturating_mul(2);
             }
-            // A switch has a part ahead of where the turn begins, which makes the round longer, and one behind it, which makes the turn shorter.
-            // Nobody says how long each is, so both are taken for the whole of it.
+            // A switch has a part ahead of where the turn begins, which makes the round longer, and
+            // one behind it, which makes the turn shorter. Nobody says how long each is, so both
+            // are taken for the whole of it.
             Schedule::RoundRobin { quantum, switch, .. } => {
                 quantum.0 = quantum.0.saturating_sub(switch.0);
             }
@@ -239,8 +253,8 @@ impl Supply {
         Ok(Self { schedule, late, owed, lines })
     }
 
-    /// The least time that the VM gets in any window of length `t`: the supply bound function, less what admitted
-    /// interrupts take. Zero for ever if a line has no admission rule and a cost.
+    /// The least time that the VM gets in any window of length `t`: the supply bound function, less
+    /// what admitted interrupts take. Zero for ever if a line has no admission rule and a cost.
     #[must_use]
     pub fn least(&self, t: Nanos) -> Nanos {
         if self.unprotected() {
@@ -263,14 +277,19 @@ impl Supply {
         admitted.sum()
     }
 
-    /// The longest from a moment at which the VM has the core to its `ticks`-th tick from then, one every `tick` if it is there, where what fell due
-    /// while it was off comes once, when it is back (`ticks = "lose"`), and `own` further time of its own passes. The VM keeps the core as long as it may, and is
-    /// the server of highest priority if it is one. `None` where one of its turns is no longer than all of so many ticks but one and `own`, or all
-    /// others' together shorter than one, or the schedule is of another kind: then [`Supply::window_for`] their sum is a bound.
+    /// The longest from a moment at which the VM has the core to its `ticks`-th tick from then, one
+    /// every `tick` if it is there, where what fell due while it was off comes once, when it is
+    /// back (`ticks = "lose"`), and `own` further time of its own passes. The VM keeps the core as
+    /// long as it may, and is the server of highest priority if it is one. `None` where one of its
+    /// turns is no longer than all of so many ticks but one and `own`, or all others' together
+    /// shorter than one, or the schedule is of another kind: then [`Supply::window_for`] their sum
+    /// is a bound.
     ///
-    /// Whenever it comes back from what is at least a tick, one is due. So of the ticks a turn is long enough for, at most one turn of the others lies between:
-    /// what was left of the turn at first brings j ticks and ends before the (j + 1)-th, which comes after the others' turns, and the rest within the next one. An
-    /// interrupt that takes the core puts that off once, and a whole turn of the VM's own follows it.
+    /// Whenever it comes back from what is at least a tick, one is due. So of the ticks a turn is
+    /// long enough for, at most one turn of the others lies between: what was left of the turn at
+    /// first brings j ticks and ends before the (j + 1)-th, which comes after the others' turns,
+    /// and the rest within the next one. An interrupt that takes the core puts that off once, and a
+    /// whole turn of the VM's own follows it.
     #[must_use]
     pub fn nth_tick(&self, ticks: u32, tick: Nanos, own: Nanos) -> Option<Nanos> {
         let (turn, away) = match &self.schedule {
@@ -347,8 +366,8 @@ impl Supply {
         if time.0 == 0 {
             return Some(Nanos(0));
         }
-        // Interrupts make the supply fall where a token is earned: gallop and halve on its running maximum, which
-        // is a lower bound too, since supply never shrinks with the window.
+        // Interrupts make the supply fall where a token is earned: gallop and halve on its running
+        // maximum, which is a lower bound too, since supply never shrinks with the window.
         let mut high = time.0;
         while self.least(Nanos(high)) < time {
             high = high.checked_mul(2).filter(|&h| h <= NEVER)?;
@@ -378,8 +397,8 @@ pub struct Linear {
 }
 
 impl Supply {
-    /// The linear lower bound with the schedule's own rate less that of the interrupts (both rounded in the safe
-    /// direction); `None` if nothing is left.
+    /// The linear lower bound with the schedule's own rate less that of the interrupts (both
+    /// rounded in the safe direction); `None` if nothing is left.
     #[must_use]
     pub fn linear(&self) -> Option<Linear> {
         let (share, whole) = match &self.schedule {
@@ -393,7 +412,8 @@ impl Supply {
         if share == 0 || self.unprotected() {
             return None;
         }
-        // The supply touches the line where a slot starts after a window that began at the end of a slot.
+        // The supply touches the line where a slot starts after a window that began at the end of a
+        // slot.
         let delay = match &self.schedule {
             Schedule::Dedicated => 0,
             Schedule::Table { frame, slots, .. } => slots
@@ -422,7 +442,8 @@ impl Supply {
         if lines.is_empty() {
             return Some(Linear { share, whole, delay: Nanos(delay) });
         }
-        // In units of 2^-32 of all time: rate x (1 - sum of delay/interval) - sum of cost/interval, and the bursts.
+        // In units of 2^-32 of all time: rate x (1 - sum of delay/interval) - sum of cost/interval,
+        // and the bursts.
         let unit = 1u128 << 32;
         let of_time = |a: &Admission, time: u64| {
             (u128::from(time) * unit).div_ceil(u128::from(a.interval.0.max(1)))

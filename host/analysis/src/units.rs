@@ -1,10 +1,12 @@
-//! Quantities with their unit in the type. All are integers: no verdict of this crate depends on a rounding.
+//! Quantities with their unit in the type. All are integers: no verdict of this crate depends on a
+//! rounding.
 
 use core::fmt;
 
 pub use weir_units::{Bytes, BytesPerSec, Events, Nanos};
 
-/// Half a nanosecond, the grain of transformed times: Eq. 19, 20 and 22 of rt-virtio halve the hypercall time.
+/// Half a nanosecond, the grain of transformed times: Eq. 19, 20 and 22 of rt-virtio halve the
+/// hypercall time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HalfNanos(pub i64);
 

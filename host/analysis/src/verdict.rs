@@ -92,7 +92,8 @@ pub struct Missing {
     /// The promise and what is missing.
     pub what: String,
     /// How to supply it in the file or on the command line. A program calls
-    /// [`SystemFile::prefer_overheads`](weir_model::SystemFile::prefer_overheads) for `--overheads`.
+    /// [`SystemFile::prefer_overheads`](weir_model::SystemFile::prefer_overheads) for
+    /// `--overheads`.
     pub supply: String,
 }
 

@@ -1,4 +1,5 @@
-//! Best effort can block at any instant and has no demand: against Eq. 10 evaluated at every deadline.
+//! Best effort can block at any instant and has no demand: against Eq. 10 evaluated at every
+//! deadline.
 
 use weir_analysis::flows::{Analyzer, Cause, Effort, MinBandwidth, Piece, Task, Verdict};
 use weir_analysis::{BytesPerSec, HalfNanos};
@@ -116,7 +117,8 @@ fn a_full_load_fails_at_the_hyperperiod() {
             stretches: [piece, piece],
         }
     };
-    // The stretches of the real-time tasks alone never block too long; one of best effort does, but only at 120.
+    // The stretches of the real-time tasks alone never block too long; one of best effort does, but
+    // only at 120.
     let mut tasks = [task(40, 20), task(60, 30)];
     tasks[1].stretches = [Piece { fixed: 5, bytes: 0 }; 2];
     let mut analyzer = Analyzer::new();

@@ -5,8 +5,8 @@ use weir_analysis::flows::{
 };
 use weir_analysis::{Bytes, BytesPerSec, Nanos};
 
-/// Sender and period, ns, of flows of 12 KiB whose U' is below 1 by so little, at the smallest bandwidth at which it is, that T* is
-/// 200 years.
+/// Sender and period, ns, of flows of 12 KiB whose U' is below 1 by so little, at the smallest
+/// bandwidth at which it is, that T* is 200 years.
 const FLOWS: [(u32, u64); 48] = [
     (0, 15_817_121),
     (0, 10_630_836),

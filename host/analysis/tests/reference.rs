@@ -1,4 +1,5 @@
-//! The analysis against a slow reference that is written from the equations of rt-virtio and shares no code with it.
+//! The analysis against a slow reference that is written from the equations of rt-virtio and shares
+//! no code with it.
 
 #![allow(
     clippy::cast_precision_loss,
@@ -15,7 +16,8 @@ use weir_analysis::flows::{
 };
 use weir_analysis::{Bytes, BytesPerSec, Nanos};
 
-/// Sections IV and V-B, equation by equation. Times are in units of 1/(2b) ns, which makes all of them integers.
+/// Sections IV and V-B, equation by equation. Times are in units of 1/(2b) ns, which makes all of
+/// them integers.
 mod reference {
     use super::*;
 
@@ -340,7 +342,8 @@ fn verdict_minimum_and_failure_match_the_reference() {
 
 #[test]
 fn tiny_sets_without_overheads_reach_full_utilization() {
-    // Periods of a few ns and 1 byte a ns: U' = 1 and the hyperperiod decide, and D reaches far beyond it.
+    // Periods of a few ns and 1 byte a ns: U' = 1 and the hyperperiod decide, and D reaches far
+    // beyond it.
     let sets = if cfg!(debug_assertions) { 3000 } else { 60_000 };
     let mut r = Random(fastrand::Rng::with_seed(7));
     let none = Overheads::default();

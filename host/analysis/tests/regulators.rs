@@ -1,5 +1,5 @@
-//! What the analysis promises of a regulator, beside the regulator itself: no history of accesses, late interrupts, restarts and
-//! sleeping vCPUs takes more, and none leaves a VM less than is sure.
+//! What the analysis promises of a regulator, beside the regulator itself: no history of accesses,
+//! late interrupts, restarts and sleeping vCPUs takes more, and none leaves a VM less than is sure.
 
 #[path = "../../../core/budget/tests/support/mod.rs"]
 mod support;
@@ -43,8 +43,8 @@ fn used(board: &Board, first: usize) -> Vec<u64> {
     all
 }
 
-/// The periods' uses, from any on and for any number of them, are within `regulation`'s bound and an overshoot of each vCPU: one with debt,
-/// one in each period without.
+/// The periods' uses, from any on and for any number of them, are within `regulation`'s bound and
+/// an overshoot of each vCPU: one with debt, one in each period without.
 fn assert_within(used: &[u64], regulation: Regulation, budget: u64, overshoot: u64, debt: bool) {
     for start in 0..used.len() {
         let mut sum = 0;
@@ -146,7 +146,8 @@ proptest! {
         let whole = budget * u64::from(members);
         let regulation = Regulation::Memguard { spare: false };
         let mut board = Board::new(settings(regulation, whole, members), true, 0);
-        // It is short only in a period in which it wants more than it gets; what it does not want it has not missed.
+        // It is short only in a period in which it wants more than it gets; what it does not want
+        // it has not missed.
         let (mut wanted, mut got) = (0, 0);
         for (wants, own) in &wants {
             board.next_period();

@@ -149,7 +149,8 @@ fn read_answer(stream: &mut UnixStream) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// Shows what comes for as long as `stay` says, and says why it ended; `ended` is set once all input has been typed.
+/// Shows what comes for as long as `stay` says, and says why it ended; `ended` is set once all
+/// input has been typed.
 fn show(stream: &mut UnixStream, stay: Stay, ended: &AtomicBool) -> Result<&'static str> {
     const GONE: &str = "the run has ended";
     stream.set_read_timeout(Some(LOOK)).context(|| "wait for the run")?;

@@ -32,7 +32,8 @@ pub struct Arguments {
     output: Option<PathBuf>,
     #[command(flatten)]
     options: Options,
-    /// Walk every page that the image gives out, and every table of stage 2 and of an SMMU that its boot makes, and show that none has two owners.
+    /// Walk every page that the image gives out, and every table of stage 2 and of an SMMU that its
+    /// boot makes, and show that none has two owners.
     #[arg(long)]
     audit: bool,
     /// Write the device tree that each VM is given there, as NAME.dtb.
@@ -125,8 +126,8 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     Ok(())
 }
 
-/// What lies where, for a person and for a program, with the check sum of each VM's memory as it is before
-/// its first instruction.
+/// What lies where, for a person and for a program, with the check sum of each VM's memory as it is
+/// before its first instruction.
 fn describe(system: &System, packed: &Packed) -> (String, Value) {
     let mut map = format!("{}\n\n", crate::check::map(&packed.placement).for_file());
     let mut vms = Vec::new();
@@ -150,7 +151,8 @@ fn describe(system: &System, packed: &Packed) -> (String, Value) {
     (map, json)
 }
 
-/// The name of its image: the same, but of a `system.toml` its directory's, since each of these is called so.
+/// The name of its image: the same, but of a `system.toml` its directory's, since each of these is
+/// called so.
 fn image_name(system: &System) -> String {
     let name = image::name(system);
     if name != "system" {
@@ -161,8 +163,8 @@ fn image_name(system: &System) -> String {
     directory.map_or(name, |directory| directory.to_string_lossy().into_owned())
 }
 
-/// Reads and checks a system file; its faults are the failure's text, and go to standard output where a
-/// program waits for JSON there.
+/// Reads and checks a system file; its faults are the failure's text, and go to standard output
+/// where a program waits for JSON there.
 pub fn checked(
     file: &Path,
     options: &Options,

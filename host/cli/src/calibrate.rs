@@ -1,4 +1,5 @@
-//! `weir calibrate`: the smallest budget and period that make sense on a platform, and how much its memory takes, measured by the memory stressor.
+//! `weir calibrate`: the smallest budget and period that make sense on a platform, and how much its
+//! memory takes, measured by the memory stressor.
 
 use crate::{
     build,
@@ -21,12 +22,14 @@ use weir_runner::{
 };
 use weir_units::Nanos;
 
-/// Finds the smallest budget and period that make sense on a system's platform, and how much its memory takes.
+/// Finds the smallest budget and period that make sense on a system's platform, and how much its
+/// memory takes.
 ///
-/// Runs the memory stressor on the cores of the system's VMs, without a budget and over a grid of budgets and periods, and finds where the bandwidth
-/// measured and the one asked for part (rt-virtio, V-A). Prints a table `[saturation]` that `weir check`, `weir plan` and `weir analyze`
-/// read in a system file. In QEMU the accesses are the refills of the plug-in's model, under instruction counting: each call gives the
-/// same table.
+/// Runs the memory stressor on the cores of the system's VMs, without a budget and over a grid of
+/// budgets and periods, and finds where the bandwidth measured and the one asked for part
+/// (rt-virtio, V-A). Prints a table `[saturation]` that `weir check`, `weir plan` and `weir
+/// analyze` read in a system file. In QEMU the accesses are the refills of the plug-in's model,
+/// under instruction counting: each call gives the same table.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  weir calibrate examples/demo/demo.toml\n  weir calibrate examples/demo/demo.toml -o saturation.toml\n\nExit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 wrong call, 3 the environment lacks something."
@@ -99,8 +102,8 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     })
 }
 
-/// Writes the table to `file` if there is one, and tells where it was written. It took long to measure: if that fails, all is told as without
-/// a file.
+/// Writes the table to `file` if there is one, and tells where it was written. It took long to
+/// measure: if that fails, all is told as without a file.
 fn keep(
     file: Option<&Path>,
     toml: &str,

@@ -30,8 +30,8 @@ Three virtual machines on one board of four cores, each with its own memory and 
 The first two must not notice the third. It takes a minute or two.
 ";
 
-/// Boots the demonstration in QEMU: a bare-metal control loop, real-time Linux and an attacker, side by
-/// side; ends by itself with a table of what became of each.
+/// Boots the demonstration in QEMU: a bare-metal control loop, real-time Linux and an attacker,
+/// side by side; ends by itself with a table of what became of each.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  weir demo")]
 pub struct Arguments {

@@ -30,8 +30,8 @@ use std::{io::Write as _, process::ExitCode};
 use weir_image::{self as image, build_id, cargo, environment, failure, output, progress, screen};
 use weir_report::coloring;
 
-/// Partitions a board into virtual machines: one TOML file describes the system, one command checks it,
-/// one boots it, one reports.
+/// Partitions a board into virtual machines: one TOML file describes the system, one command checks
+/// it, one boots it, one reports.
 #[derive(Debug, Parser)]
 #[command(
     name = "weir",

@@ -30,9 +30,11 @@ pub struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Instructions at EL2 for each thing that a guest asks of it, its boot, its sections and its largest symbols.
+    /// Instructions at EL2 for each thing that a guest asks of it, its boot, its sections and its
+    /// largest symbols.
     ///
-    /// Counted from outside by a plug-in of QEMU, under instruction counting: the same figures each time.
+    /// Counted from outside by a plug-in of QEMU, under instruction counting: the same figures each
+    /// time.
     #[command(after_help = "Example:\n  weir bench hypervisor --json")]
     Hypervisor {
         /// Print the figures as JSON.
@@ -41,7 +43,8 @@ enum What {
     },
     /// Time of the flow analysis: verdict and least bandwidth of random sets of 48 flows of 12 KiB.
     ///
-    /// U' at the bandwidth asked is spread evenly over 0.5 to 0.99. On one core. Use a release build.
+    /// U' at the bandwidth asked is spread evenly over 0.5 to 0.99. On one core. Use a release
+    /// build.
     #[command(
         after_help = "Examples:\n  weir bench analysis\n  weir bench analysis --sets 10000 --json"
     )]
@@ -53,18 +56,22 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-    /// Instructions to build a VM's page tables from 1 to 256 MiB of colored pages, against pages side by side and 2 MiB blocks.
+    /// Instructions to build a VM's page tables from 1 to 256 MiB of colored pages, against pages
+    /// side by side and 2 MiB blocks.
     ///
-    /// The hypervisor's own code, counted in QEMU: the same figures each time. The limit is 5 % more.
+    /// The hypervisor's own code, counted in QEMU: the same figures each time. The limit is 5 %
+    /// more.
     #[command(after_help = "Example:\n  weir bench mapping --json")]
     Mapping {
         /// Print the figures as JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Simulated DRAM requests and cache accesses per second of host time, on one core. Use a release build.
+    /// Simulated DRAM requests and cache accesses per second of host time, on one core. Use a
+    /// release build.
     ///
-    /// JSON has the quickest round's figures, as other work on the machine only slows rounds down, and the median's.
+    /// JSON has the quickest round's figures, as other work on the machine only slows rounds down,
+    /// and the median's.
     #[command(
         after_help = "Examples:\n  weir bench simulator\n  weir bench simulator --requests 10000000 --json"
     )]

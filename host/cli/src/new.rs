@@ -11,8 +11,8 @@ use std::{
 };
 use weir_model::{TEMPLATE, schema};
 
-/// Writes DIR/system.toml, a commented system of two VMs that checks and runs as it is, and beside it
-/// the JSON schema that its first line names, for editors.
+/// Writes DIR/system.toml, a commented system of two VMs that checks and runs as it is, and beside
+/// it the JSON schema that its first line names, for editors.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  weir new my-system && weir run my-system/system.toml\n  weir new --schema > system.schema.json"

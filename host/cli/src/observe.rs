@@ -1,4 +1,5 @@
-//! `weir observe`: a system in QEMU with every access to memory sent through a model of caches and DRAM banks.
+//! `weir observe`: a system in QEMU with every access to memory sent through a model of caches and
+//! DRAM banks.
 
 use crate::{
     build,
@@ -19,9 +20,9 @@ use weir_runner::{
 
 /// Boots a system in QEMU and tells who evicted whose cache lines and who closed whose DRAM rows.
 ///
-/// Each load, store and fetch goes through a model of private L1s, the platform's shared cache and its DRAM banks. Runs
-/// under instruction counting, slower than `weir run`, and two runs give the same figures. Ends like
-/// `weir run --deterministic`.
+/// Each load, store and fetch goes through a model of private L1s, the platform's shared cache and
+/// its DRAM banks. Runs under instruction counting, slower than `weir run`, and two runs give the
+/// same figures. Ends like `weir run --deterministic`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  weir observe examples/isolation-colors-on/isolation-colors-on.toml\n  weir observe examples/demo/demo.toml --for 2s --json\n  weir observe examples/demo/demo.toml --output demo.svg\n  weir observe my.toml --record traces\n\nExit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 wrong call, 3 the environment lacks something, 130 interrupted."
@@ -40,8 +41,9 @@ pub struct Arguments {
     /// Draw the two matrices here.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Record what VMs read and write: of each that does anything a file NAME.trace in this directory, which `weir simulate` replays as
-    /// workload = { kind = "trace", file = "NAME.trace" }.
+    /// Record what VMs read and write: of each that does anything a file NAME.trace in this
+    /// directory, which `weir simulate` replays as workload = { kind = "trace", file = "NAME.trace"
+    /// }.
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
     /// The most accesses to record of each VM. The summary reports how many more there were.

@@ -17,12 +17,14 @@ use weir_analysis::{
 use weir_model::{Faults, SystemFile};
 use weir_report::{paragraph, versioned};
 
-/// Chooses what a system file leaves open - colors, banks, memory budgets, DMA bandwidth and chunk - so that all its
-/// demands hold and best effort is left the most memory bandwidth; proves it by `weir analyze`.
+/// Chooses what a system file leaves open: colors, banks, memory budgets, DMA bandwidth and chunk.
+/// All its demands hold then, and best effort is left the most memory bandwidth; `weir analyze`
+/// proves it.
 ///
-/// The result is the input with the choices written into it, comments kept. Demands are `criticality`, `memory_budget =
-/// { required = .. }`, `working_set`, `[[vm.task]]` and `[[flow]]`; what the file says already is kept. If demands conflict,
-/// a minimal set that conflicts is named, with what there is too little of.
+/// The result is the input with the choices written into it, comments kept. Demands are
+/// `criticality`, `memory_budget = { required = .. }`, `working_set`, `[[vm.task]]` and `[[flow]]`;
+/// what the file says already is kept. If demands conflict, a minimal set that conflicts is named,
+/// with what there is too little of.
 ///
 /// Budgets are the least in which all tasks hold, also where a task waits for a replenishment of
 /// its VM's budget, and best effort gets the most that leaves the tasks in time. No budget is
@@ -39,8 +41,8 @@ pub struct Arguments {
     output: Option<PathBuf>,
     /// How much may be spent on the whole search, in steps of about 1 ns.
     ///
-    /// If it is spent before there is a plan, there is no answer; if it is spent on the search for a minimal set of
-    /// demands that conflict, the set that is named is perhaps not minimal.
+    /// If it is spent before there is a plan, there is no answer; if it is spent on the search for
+    /// a minimal set of demands that conflict, the set that is named is perhaps not minimal.
     #[arg(long, value_name = "STEPS", default_value_t = 10_000_000_000)]
     max_steps: u64,
     /// Exit with status 0 also where something of the plan is not judged because an input is

@@ -1,4 +1,5 @@
-//! `weir reproduce`: tables and figures of the papers, computed again and compared with what was published.
+//! `weir reproduce`: tables and figures of the papers, computed again and compared with what was
+//! published.
 
 use crate::{
     environment::Environment,
@@ -10,7 +11,8 @@ use std::{fs, io::Write, path::PathBuf};
 use weir_experiments::{EXPERIMENTS, Request, statement::Judged};
 use weir_report::{table, versioned};
 
-/// Computes a table or figure of a paper again, compares it with the published one and says where they differ.
+/// Computes a table or figure of a paper again, compares it with the published one and says where
+/// they differ.
 ///
 /// Without a name it lists the experiments.
 #[derive(Debug, clap::Args)]

@@ -24,9 +24,9 @@ use weir_runner::{Options, Run, show::summary, watch_signals};
 
 /// Boots a system in QEMU and shows what its VMs print, each line under the VM's name.
 ///
-/// Ends as soon as every `expect` line of the system file was seen (exit status 0), when the time is
-/// over (1 if a line is missing), or when the system has ended. Ctrl-C ends it at any time with the
-/// summary (130); a second one at once. Logs and a JSON report are left in `runs/TIME/`.
+/// Ends as soon as every `expect` line of the system file was seen (exit status 0), when the time
+/// is over (1 if a line is missing), or when the system has ended. Ctrl-C ends it at any time with
+/// the summary (130); a second one at once. Logs and a JSON report are left in `runs/TIME/`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  weir run examples/demo/demo.toml\n  weir run examples/demo/demo.toml --for 30s --json report.json\n  weir run examples/demo/demo.toml --attach linux\n  weir run examples/demo/demo.toml --deterministic --for 5s\n\nExit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 wrong call, 3 the environment lacks something, 130 interrupted."
@@ -43,10 +43,12 @@ pub struct Arguments {
     /// Write the report here as well; `-` prints it, and everything else goes to standard error.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Count instructions instead of time, so that two runs give the same report and logs, byte for byte.
+    /// Count instructions instead of time, so that two runs give the same report and logs, byte for
+    /// byte.
     #[arg(long, conflicts_with = "attach")]
     pub deterministic: bool,
-    /// With --deterministic: no ticks that end a core's turn. Latencies are exact then, as long as all cores but one sleep.
+    /// With --deterministic: no ticks that end a core's turn. Latencies are exact then, as long as
+    /// all cores but one sleep.
     #[arg(long = "no-quantum", requires = "deterministic")]
     pub unsliced: bool,
     /// Without --deterministic: late packets, tasks, interrupts and exceeded memory budgets are not

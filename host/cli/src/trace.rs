@@ -1,4 +1,5 @@
-//! `weir trace`: what the cores of a run have recorded, for people, spreadsheets, programs and Perfetto.
+//! `weir trace`: what the cores of a run have recorded, for people, spreadsheets, programs and
+//! Perfetto.
 
 use crate::{
     environment::Environment,
@@ -29,9 +30,11 @@ use weir_trace::record::Kind;
     after_help = "Examples:\n  weir trace\n  weir trace runs/2026-01-31T12-00-00Z --vm linux --kind throttle,wake\n  weir trace --format perfetto -o trace.json   # open it at ui.perfetto.dev\n  weir trace --from 10ms --to 20ms --format csv\n  weir trace --arrival-curve memory-stressor --window 20ms\n  weir trace --arrival-curve memory-stressor --against runs/unthrottled -o curves.svg\n\nExit status: 0 good, 1 the trace is damaged (what can be read of it is shown), 2 the call is wrong."
 )]
 pub struct Arguments {
-    /// The run: its directory, its name in runs/, or its trace.bin; without it the newest one that left a trace.
+    /// The run: its directory, its name in runs/, or its trace.bin; without it the newest one that
+    /// left a trace.
     run: Option<PathBuf>,
-    /// How to write it; without it what the ending of --output says (csv, json, svg), else a table. svg is for arrival curves.
+    /// How to write it; without it what the ending of --output says (csv, json, svg), else a table.
+    /// svg is for arrival curves.
     #[arg(long, value_enum)]
     format: Option<Format>,
     /// Only what concerns this VM; may be given several times.
@@ -46,13 +49,15 @@ pub struct Arguments {
     /// Up to this moment.
     #[arg(long, value_name = "TIME", value_parser = time)]
     to: Option<u64>,
-    /// The most and the least accesses of this VM in any window of a length; may be given several times.
+    /// The most and the least accesses of this VM in any window of a length; may be given several
+    /// times.
     #[arg(long, value_name = "VM", conflicts_with_all = ["vms", "kinds"])]
     arrival_curve: Vec<String>,
     /// With --arrival-curve: the same of another run, to compare with.
     #[arg(long, value_name = "RUN", requires = "arrival_curve")]
     against: Option<PathBuf>,
-    /// With --arrival-curve: the longest window; without it 20 periods of the budget, at most the whole trace.
+    /// With --arrival-curve: the longest window; without it 20 periods of the budget, at most the
+    /// whole trace.
     #[arg(long, value_name = "TIME", requires = "arrival_curve", value_parser = time)]
     window: Option<u64>,
     /// With --arrival-curve: how many lengths of windows.
@@ -128,7 +133,8 @@ struct Told {
 }
 
 impl Arguments {
-    /// Where the result goes: made when there is one, so that a wrong call leaves an old file as it is.
+    /// Where the result goes: made when there is one, so that a wrong call leaves an old file as it
+    /// is.
     fn out(&self) -> Result<Box<dyn Write>> {
         Ok(match &self.output {
             Some(file) => {

@@ -53,7 +53,8 @@ fn a_size_that_is_guessed_is_said_to_be() {
     assert!(of_weir.contains(" 1176KiB ") && of_weir.contains(" image"), "{text}");
 }
 
-/// What is built is refused by `check` as by `build`, in the same words; what is only guessed to be too long is said to be guessed.
+/// What is built is refused by `check` as by `build`, in the same words; what is only guessed to be
+/// too long is said to be guessed.
 #[test]
 fn what_cannot_be_built_does_not_check() {
     let fake = fake();
@@ -240,7 +241,8 @@ fn the_image_is_named_after_its_directory() {
     assert_eq!(tree[..4], [0xd0, 0x0d, 0xfe, 0xed]);
 }
 
-/// An ELF file for AArch64 whose only segment, and entry, is at this address; all of it but its first instruction is zeros.
+/// An ELF file for AArch64 whose only segment, and entry, is at this address; all of it but its
+/// first instruction is zeros.
 fn elf(address: u64, len: u64) -> Vec<u8> {
     let mut file = vec![0; 124];
     file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");

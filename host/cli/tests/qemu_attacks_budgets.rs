@@ -178,8 +178,8 @@ fn restart_copies_are_charged_to_the_vms_budget() {
     let moved = refills(&outcome, 1);
     println!("{moved} refills in {time_ns} ns");
     assert!(moved > 6 * 65_536, "{moved} refills");
-    // Measured: about 410,900 in 896 periods. The first load, before the VM ran, is not on its budget;
-    // one piece of 130 lines may be beyond it.
+    // Measured: about 410,900 in 896 periods. The first load, before the VM ran, is not on its
+    // budget; one piece of 130 lines may be beyond it.
     let allowed = time_ns.div_ceil(100_000) * 500 + 65_536 + 130;
     assert!(moved <= allowed, "{moved} refills where {allowed} are allowed");
 }

@@ -1,4 +1,5 @@
-//! Isolation attacks on time, memory, debug registers, consoles and reports, each next to a VM that measures (docs/results/attacks.md).
+//! Isolation attacks on time, memory, debug registers, consoles and reports, each next to a VM that
+//! measures (docs/results/attacks.md).
 
 mod support;
 
@@ -55,7 +56,8 @@ fn sgis_within_an_attacker_interrupt_no_other_vm() {
     assert_eq!(exits(&outcome), exits(&alone), "no exit of the victim's is the attacker's");
 }
 
-/// Ten thousand calls and accesses that mean nothing, of each of three seeds: no fault of EL2, none of the victim.
+/// Ten thousand calls and accesses that mean nothing, of each of three seeds: no fault of EL2, none
+/// of the victim.
 #[test]
 fn fuzzing_ends_nothing_but_the_fuzzer() {
     for (platform, seed) in [("qemu-virt", 1), ("qemu-virt", 2), ("qemu-virt-gicv2", 3)] {
@@ -77,7 +79,8 @@ fn fuzzing_ends_nothing_but_the_fuzzer() {
     }
 }
 
-/// Breakpoints, watchpoints and single step work, and a VM that shares the core does not meet another's.
+/// Breakpoints, watchpoints and single step work, and a VM that shares the core does not meet
+/// another's.
 #[test]
 fn a_vms_debug_registers_are_its_own() {
     let alone = run(
@@ -102,8 +105,9 @@ fn a_vms_debug_registers_are_its_own() {
     assert_unharmed(&run(&text, &[]));
 }
 
-/// A guest that takes one exception after another and executes nothing stops virtual time. The run goes on without it, the
-/// same each time, with one such guest or two, and with the console on an idle core or on one with a guest.
+/// A guest that takes one exception after another and executes nothing stops virtual time. The run
+/// goes on without it, the same each time, with one such guest or two, and with the console on an
+/// idle core or on one with a guest.
 #[test]
 fn a_guest_that_executes_nothing_is_ended() {
     let stuck =
@@ -128,7 +132,8 @@ fn a_guest_that_executes_nothing_is_ended() {
     }
 }
 
-/// Whatever a VM prints, it is on its own console, and the person's terminal gets no escape sequence of it.
+/// Whatever a VM prints, it is on its own console, and the person's terminal gets no escape
+/// sequence of it.
 #[test]
 fn no_output_passes_for_anothers_or_the_hypervisors() {
     let text = control(200) + &attacker("forger", "1", "rounds=20", "expect = [\"forger: done\"]");

@@ -73,7 +73,8 @@ fn too_small_machines_are_refused_with_the_reason() {
     }
 }
 
-/// What a run of [`pair`] with `keys` for the hypervisor and for `echo` says of the cache, on `platform` and this core, and its exit status.
+/// What a run of [`pair`] with `keys` for the hypervisor and for `echo` says of the cache, on
+/// `platform` and this core, and its exit status.
 fn cache_said(platform: &str, [weir, echo]: [&str; 2], cpu: &str) -> (Option<i32>, Vec<String>) {
     let text = pair(platform, "cached");
     let text = with(&text, "cpus = [0]", &format!("cpus = [0]\n{echo}"));
@@ -132,8 +133,8 @@ fn a_different_cache_is_reported_or_refused() {
     assert_eq!(cache_said(file, colors, "cortex-a53"), (Some(0), other.to_vec()));
 }
 
-/// The boot reads its own tables back: there must be nothing in them behind an image that is shorter than what EL2 maps of the longest one's
-/// description. The VM's RAM is behind it.
+/// The boot reads its own tables back: there must be nothing in them behind an image that is
+/// shorter than what EL2 maps of the longest one's description. The VM's RAM is behind it.
 #[test]
 fn el2_maps_nothing_behind_a_short_image() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -18,8 +18,8 @@ use support::{
     say_within,
 };
 
-/// What a run left: `report.json`, all that the hypervisor wrote, the consoles by name; and, where packets arrived, what their phases took,
-/// and the records of them as lines of CSV.
+/// What a run left: `report.json`, all that the hypervisor wrote, the consoles by name; and, where
+/// packets arrived, what their phases took, and the records of them as lines of CSV.
 struct Ran {
     report: Value,
     wire: Vec<u8>,
@@ -43,9 +43,11 @@ impl Ran {
         value.as_u64().expect("a number")
     }
 
-    /// What each packet of flow `index`, of this period in ns, took; and without the turns of other cores than its sender's and the broker's, in which an emulator lets
-    /// its time pass: the instructions on its way. Of such a turn is seen what lies between records that one core makes one after the other. Packets
-    /// beside which records were overwritten before they were read, as happens on a busy host, are left out.
+    /// What each packet of flow `index`, of this period in ns, took; and without the turns of other
+    /// cores than its sender's and the broker's, in which an emulator lets its time pass: the
+    /// instructions on its way. Of such a turn is seen what lies between records that one core
+    /// makes one after the other. Packets beside which records were overwritten before they were
+    /// read, as happens on a busy host, are left out.
     fn latencies(&self, index: u64, period: u64) -> Vec<[u64; 2]> {
         let lines: Vec<Vec<&str>> =
             self.packets.lines().skip(1).map(|line| line.split(',').collect()).collect();
@@ -229,8 +231,9 @@ fn messages_of_1_byte_and_of_1_mib_go_side_by_side() {
     }
 }
 
-/// Under instruction counting the times are those of the instructions, whatever the host does meanwhile. QEMU's main loop, let loose, moved
-/// the clock twice in one of eight such runs on a loaded host (`weir-icount-shim` says why).
+/// Under instruction counting the times are those of the instructions, whatever the host does
+/// meanwhile. QEMU's main loop, let loose, moved the clock twice in one of eight such runs on a
+/// loaded host (`weir-icount-shim` says why).
 #[test]
 fn runs_on_a_loaded_host_are_alike() {
     let text = format!(
@@ -253,7 +256,8 @@ fn runs_on_a_loaded_host_are_alike() {
     }
 }
 
-/// Without `--keep-running`: the flows' counts are those of the end, whether the system has a heartbeat or not.
+/// Without `--keep-running`: the flows' counts are those of the end, whether the system has a
+/// heartbeat or not.
 #[test]
 fn a_counted_run_counts_every_packet_at_its_end() {
     for (system, options, packets) in
@@ -324,8 +328,9 @@ fn a_flow_has_a_bound_by_the_table_of_its_board() {
     }
 }
 
-/// The issue's promise, judged by overheads of another run: no packet takes longer than its flow's bound, and where the run is as bad as the
-/// analysis has to think (`tight`), the bound is no more than twice what was measured.
+/// The issue's promise, judged by overheads of another run: no packet takes longer than its flow's
+/// bound, and where the run is as bad as the analysis has to think (`tight`), the bound is no more
+/// than twice what was measured.
 fn holds(ran: &Ran, tight: &[usize]) {
     // Of cores that run in turn, as these do: nobody found a lock taken.
     assert_eq!(ran.phase("lock", "count"), 0, "a core waited for a device's lock");
@@ -369,14 +374,16 @@ fn scheduled(text: &str, schedule: &str) -> String {
     format!("{before}schedule = {schedule}\n\n[broker]{behind}")
 }
 
-/// By any schedule the flow keeps the bound of what its broker is sure to get, which another VM that never sleeps leaves to it; and that one computes on. Where the
-/// broker goes first it takes the core at once. Elsewhere packets wait for nearly all of the other's turn.
+/// By any schedule the flow keeps the bound of what its broker is sure to get, which another VM
+/// that never sleeps leaves to it; and that one computes on. Where the broker goes first it takes
+/// the core at once. Elsewhere packets wait for nearly all of the other's turn.
 #[test]
 fn a_broker_on_a_shared_core_keeps_the_bound() {
     let directory = tempfile::tempdir().expect("a directory");
     let overheads = measure(directory.path(), &root().join("tests/systems/flows-overheads.toml"));
     let own = with_overheads("flows-shared.toml", &overheads);
-    // Two frames: each packet comes just behind the broker's slot. In turns the broker's begin later after each packet, by what it took for that.
+    // Two frames: each packet comes just behind the broker's slot. In turns the broker's begin
+    // later after each packet, by what it took for that.
     let any = own.replace("period_us=1000 start_us=20000", "period_us=1200 start_us=19930");
     assert_ne!(any, own);
     let table = "{ kind = \"table\", major_frame = \"600us\", slots = [\n\
@@ -445,7 +452,8 @@ fn no_packet_takes_longer_than_its_bound_over_pci() {
     holds(&ran, &[0]);
 }
 
-/// Twelve flows between four VMs which all send at the same moment, so that each packet meets all the others.
+/// Twelve flows between four VMs which all send at the same moment, so that each packet meets all
+/// the others.
 #[test]
 fn twelve_simultaneous_flows_keep_their_bounds() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -523,8 +531,8 @@ fn flow_to(name: &str, from: &str, to: &[&str], keys: &str) -> String {
     flow.replace("\"?\"", &format!("{to:?}"))
 }
 
-/// Several receivers of one sender's packets: two get every byte, one of them over PCI; the third dies, begins anew, and is in from the
-/// packet on that comes when it has accepted.
+/// Several receivers of one sender's packets: two get every byte, one of them over PCI; the third
+/// dies, begins anew, and is in from the packet on that comes when it has accepted.
 #[test]
 fn multicast_reaches_all_and_restarted_receivers() {
     for platform in ["qemu-virt", "qemu-virt-gicv2"] {
@@ -548,7 +556,8 @@ fn multicast_reaches_all_and_restarted_receivers() {
     }
 }
 
-/// One that leaves everything in its ring, and one that nobody reads at: both are dropped, and the third misses nothing.
+/// One that leaves everything in its ring, and one that nobody reads at: both are dropped, and the
+/// third misses nothing.
 #[test]
 fn a_slow_receiver_is_dropped_without_loss_to_others() {
     let linux = "weir.run=receive weir.receive=port=5000,streams=1,pause_ms=2000";
@@ -607,7 +616,8 @@ fn no_receiver_waits_longer_than_its_flows_bound() {
     holds(&ran, &[0, 1]);
 }
 
-/// Beside one that keeps the rules: `culprits`, VMs and flows, of which each sleeps whenever it can. Nothing is printed meanwhile.
+/// Beside one that keeps the rules: `culprits`, VMs and flows, of which each sleeps whenever it
+/// can. Nothing is printed meanwhile.
 fn beside(culprits: &str, overheads: &Path) -> Ran {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("system.toml");
@@ -688,14 +698,17 @@ fn malicious_drivers_leave_bounds_intact() {
             latencies.len(),
             ran.phase("lock", "count")
         );
-        // Of 150: all on an idle host. How many are left on a busy one depends on that, what is found of each does not.
+        // Of 150: all on an idle host. How many are left on a busy one depends on that, what is
+        // found of each does not.
         assert!(latencies.len() > 30, "{} packets", latencies.len());
-        // The others' cores, awake for each of their own packets or by their timers, take their turns from the broker's, so that the time is no measure.
+        // The others' cores, awake for each of their own packets or by their timers, take their
+        // turns from the broker's, so that the time is no measure.
         assert!(own <= bound, "beside {name}: {own} of {bound}");
         let time = ran.report["time_ns"].as_u64().expect("a time");
         match name {
             "flood" => {
-                // As fast as the driver can, which is every few microseconds: one a period, and no more.
+                // As fast as the driver can, which is every few microseconds: one a period, and no
+                // more.
                 let most = time / 100_000 + 1;
                 let packets = flows[0]["packets"].as_u64().expect("a count");
                 assert!((most / 4..=most).contains(&packets), "{packets} of {most}");
@@ -748,7 +761,8 @@ fn a_flow_and_the_engine_keep_their_bandwidth() {
     }
 }
 
-/// Two who break the rules beside a flow that keeps them: one sends to a port that is not its flow's, one breaks its rings.
+/// Two who break the rules beside a flow that keeps them: one sends to a port that is not its
+/// flow's, one breaks its rings.
 #[test]
 fn who_breaks_the_rules_harms_himself_alone() {
     for (transport, name) in [("", "MMIO"), ("vsock = \"pci\"", "PCI")] {
@@ -782,7 +796,8 @@ fn who_breaks_the_rules_over(transport: &str, name: &str) {
     assert_eq!(ran.report["totals"]["faults"], 0);
 }
 
-/// A sender and a receiver that die in the midst of a flow: the other end is reset, and the next life begins anew.
+/// A sender and a receiver that die in the midst of a flow: the other end is reset, and the next
+/// life begins anew.
 #[test]
 fn an_end_that_restarts_resets_the_other() {
     for (sender, receiver) in [("crash=50", ""), ("", "crash=20000")] {
@@ -810,8 +825,8 @@ fn an_end_that_restarts_resets_the_other() {
     }
 }
 
-/// An end whose budget is spent in the midst of every packet stands still for the rest of each period: nothing of its flow is lost, and nobody
-/// else's waits.
+/// An end whose budget is spent in the midst of every packet stands still for the rest of each
+/// period: nothing of its flow is lost, and nobody else's waits.
 #[test]
 fn an_end_that_is_throttled_holds_nobody_else_up() {
     let budget = "memory_budget = { event = \"inst-retired\", accesses = 50000, period = \"1ms\" }";
@@ -852,7 +867,8 @@ fn sums_agree(ran: &Ran, from: [&str; 2], to: [&str; 2]) {
     assert_eq!(sum(ran.behind(from[0], from[1])), sum(ran.behind(to[0], to[1])));
 }
 
-/// Debian's kernel with its own modules at one end, weir's guests at the other; messages from 1 B to 1 MiB.
+/// Debian's kernel with its own modules at one end, weir's guests at the other; messages from 1 B
+/// to 1 MiB.
 #[test]
 fn linux_sends_to_bare_metal_and_receives_from_it() {
     let ran = run(&root().join("examples/flows-linux/flows-linux.toml"), "60s", &[]);
@@ -891,8 +907,8 @@ fn linux_sends_and_receives_over_pci() {
     assert_eq!(ran.report["totals"]["denials"], 0);
 }
 
-/// 200 connections, eight at a time; sockets that keep messages apart; every module out and in again at both ends; and a receiver
-/// that does not read, so that the sender runs out of credit.
+/// 200 connections, eight at a time; sockets that keep messages apart; every module out and in
+/// again at both ends; and a receiver that does not read, so that the sender runs out of credit.
 #[test]
 fn linux_sends_to_linux_after_a_module_reload() {
     let ran = run(&root().join("tests/systems/flows-linux-linux.toml"), "60s", &[]);
@@ -917,8 +933,8 @@ fn linux_sends_to_linux_after_a_module_reload() {
     assert_eq!(ran.report["totals"]["denials"], 0);
 }
 
-/// The other end dies: a Linux that sends gets EPIPE or ECONNRESET, and one that receives the end of the stream; both go on with
-/// the next life.
+/// The other end dies: a Linux that sends gets EPIPE or ECONNRESET, and one that receives the end
+/// of the stream; both go on with the next life.
 #[test]
 fn linux_sees_that_the_other_end_has_died() {
     let restart = "on_fault = \"restart\"";
@@ -959,8 +975,9 @@ fn linux_sees_that_the_other_end_has_died() {
     assert_eq!(ran.report["totals"]["restarts"], 2);
 }
 
-/// Debian's kernel suspends to idle in the midst of what it sends, and again of what it receives. Its driver frees its rings then, so both
-/// ends are told that the connection is gone, and the next one brings everything from the beginning.
+/// Debian's kernel suspends to idle in the midst of what it sends, and again of what it receives.
+/// Its driver frees its rings then, so both ends are told that the connection is gone, and the next
+/// one brings everything from the beginning.
 #[test]
 fn a_linux_suspend_resets_the_connection() {
     let bare = fs::read_to_string(root().join("tests/systems/flows-linux-suspend.toml"));
@@ -1021,8 +1038,8 @@ fn among_linux(text: &str) -> String {
     text
 }
 
-/// Sender, receiver, broker and weir each in cache colors of their own: what EL2 and the broker reach of the VMs' memory follows the
-/// cells.
+/// Sender, receiver, broker and weir each in cache colors of their own: what EL2 and the broker
+/// reach of the VMs' memory follows the cells.
 #[test]
 fn flows_go_between_cache_colors_on_both_gics() {
     for platform in ["qemu-virt", "qemu-virt-gicv2"] {
@@ -1065,7 +1082,8 @@ fn run_with_broker(guest: &str, text: &str, time: &str) -> Ran {
     run_in(to, to, &file, time, &["--no-build"])
 }
 
-/// Each copy takes 3 ms, so that who restarts does so in the midst of one. Nothing of the old life comes into a stream of the new one.
+/// Each copy takes 3 ms, so that who restarts does so in the midst of one. Nothing of the old life
+/// comes into a stream of the new one.
 #[test]
 fn an_endpoint_restart_waits_for_its_chunk() {
     // A broker that shares its core has each copy cut into pieces.
@@ -1098,8 +1116,9 @@ const SHARED: &str = "\n[[core]]\nid = 2\nschedule = { kind = \"fixed-priority\"
                       { vm = \"control\", budget = \"200us\", period = \"1ms\" },\n\
                       { vm = \"broker\", budget = \"500us\", period = \"1ms\" },\n] }\n";
 
-/// A copy that does not end holds up a restart until the broker has had 20 ms of its core. Then the broker is stopped, which is said; the restart goes on, and both
-/// ends of every flow learn that nobody moves packets any more. Who shares the broker's core misses nothing either.
+/// A copy that does not end holds up a restart until the broker has had 20 ms of its core. Then the
+/// broker is stopped, which is said; the restart goes on, and both ends of every flow learn that
+/// nobody moves packets any more. Who shares the broker's core misses nothing either.
 #[test]
 fn a_broker_that_hangs_is_stopped() {
     for more in ["", SHARED] {
@@ -1149,7 +1168,8 @@ fn waiting_for_an_unready_broker_ends() {
     assert_eq!(ran.flow(0), [0, 0]);
 }
 
-/// Flows of other periods and sizes, and one of best effort, which is held up until its sender is late: it goes on all the same.
+/// Flows of other periods and sizes, and one of best effort, which is held up until its sender is
+/// late: it goes on all the same.
 #[test]
 fn best_effort_goes_on_behind_what_held_it_up() {
     let ran = run(&root().join("tests/systems/flows-many.toml"), "10s", &["--no-quantum"]);
@@ -1168,8 +1188,9 @@ fn best_effort_goes_on_behind_what_held_it_up() {
     ran.behind("lazy", "400 messages of 1 bytes sent, sum ");
 }
 
-/// The broker's code beside rt-virtio's (section V), printed with `-- --nocapture`: what moves packets, and what runs once, when it starts.
-/// Not much more than `docs/results/performance.md` says: another compiler's code has another size.
+/// The broker's code beside rt-virtio's (section V), printed with `-- --nocapture`: what moves
+/// packets, and what runs once, when it starts. Not much more than `docs/results/performance.md`
+/// says: another compiler's code has another size.
 #[test]
 fn the_broker_is_as_small_as_the_documentation_says() {
     const MOVES: [&str; 7] = [

@@ -56,7 +56,8 @@ fn a_device_is_handed_over_after_its_interrupt() {
     }
 }
 
-/// The second one's life ends while it handles the device's interrupt: that comes to the first then.
+/// The second one's life ends while it handles the device's interrupt: that comes to the first
+/// then.
 #[test]
 fn a_vm_that_dies_gives_back_what_it_had() {
     for core in [0, 1] {
@@ -78,7 +79,8 @@ fn a_vm_that_dies_gives_back_what_it_had() {
     assert_eq!(outcome.vm("b")["state"], "halted");
 }
 
-/// The second VM hands the console over after three characters: what is typed later is the first one's.
+/// The second VM hands the console over after three characters: what is typed later is the first
+/// one's.
 #[test]
 fn the_console_is_handed_over_in_the_middle_of_a_line() {
     let first = vm("a", 0, 1, "rounds=0", r#"expect = ["focus: typed lo"]"#);

@@ -1,4 +1,5 @@
-//! Real systems in QEMU: bare-metal guests, U-Boot, and images and boards that are not as they should be.
+//! Real systems in QEMU: bare-metal guests, U-Boot, and images and boards that are not as they
+//! should be.
 
 mod support;
 
@@ -14,8 +15,8 @@ fn run(text: &str, arguments: &[&str]) -> Outcome {
     run_system(text, &Options { arguments: &all, ..Options::default() }).good()
 }
 
-/// Fails unless each report of `control`, of which there is at least one, tells no miss, and nothing else
-/// happened to it.
+/// Fails unless each report of `control`, of which there is at least one, tells no miss, and
+/// nothing else happened to it.
 fn control_was_not_disturbed(outcome: &Outcome) {
     let lines = outcome.lines("control");
     let reports: Vec<_> = lines.iter().filter(|line| line.contains(" activations, ")).collect();
@@ -33,7 +34,8 @@ fn number(line: &str, unit: &str) -> u64 {
     word.parse().unwrap_or_else(|_| panic!("no number before {unit} in {line}"))
 }
 
-/// With cells for the hypervisor, so that it moves there while it boots, and everybody else's memory is divided from it.
+/// With cells for the hypervisor, so that it moves there while it boots, and everybody else's
+/// memory is divided from it.
 fn moved(text: &str) -> String {
     if text.contains("[hypervisor]\n") {
         return with(text, "[hypervisor]\n", "[hypervisor]\ncolors = \"12-15\"\n");
@@ -109,7 +111,8 @@ fn an_mmio_and_call_storm_spares_control_on_gicv2() {
     a_storm_leaves_control_alone(GICV2);
 }
 
-/// `control`'s histogram of latencies: how many activations by the lower end of their bucket in nanoseconds.
+/// `control`'s histogram of latencies: how many activations by the lower end of their bucket in
+/// nanoseconds.
 fn histogram(outcome: &Outcome) -> Vec<(u64, u64)> {
     let lines = outcome.lines("control");
     let line = lines.iter().find_map(|line| line.strip_prefix("control: histogram ")).expect("one");
@@ -120,8 +123,8 @@ fn histogram(outcome: &Outcome) -> Vec<(u64, u64)> {
     line.split(' ').map(pair).collect()
 }
 
-/// The guest hashes its memory before it writes to any; a random word in its device tree makes the hash
-/// one that nobody knew before.
+/// The guest hashes its memory before it writes to any; a random word in its device tree makes the
+/// hash one that nobody knew before.
 #[test]
 fn a_thousand_restarts_begin_with_the_same_memory() {
     let quiet = "image = { elf = \"control\" }\nexpect = [";
@@ -155,10 +158,13 @@ fn a_thousand_restarts_begin_with_the_same_memory() {
     assert_eq!((count("lives"), count("restarts"), count("resets")), (1000, 999, 999));
     assert_eq!(vm["faults"], serde_json::json!([]));
     control_was_not_disturbed(&outcome);
-    // QEMU runs the cores in turn. Ten to forty times in a virtual second, as the lives' instructions fall, it goes on with the busy core although
-    // control's timer is due, until the slicing tick: those few activations are late, most of them by 2 us. The tick comes each 100 us, but not while phoenix's
-    // memory is made ready for its next life, which is in one piece (114 688 instructions for 2 MiB, docs/results/performance.md). Some meet that tick itself, and
-    // are as many instructions later as it takes, fewer than 128. All others are where they are without the thousand lives.
+    // QEMU runs the cores in turn. Ten to forty times in a virtual second, as the lives'
+    // instructions fall, it goes on with the busy core although control's timer is due, until the
+    // slicing tick: those few activations are late, most of them by 2 us. The tick comes each 100
+    // us, but not while phoenix's memory is made ready for its next life, which is in one piece
+    // (114 688 instructions for 2 MiB, docs/results/performance.md). Some meet that tick itself,
+    // and are as many instructions later as it takes, fewer than 128. All others are where they are
+    // without the thousand lives.
     let beside = histogram(&outcome);
     let at = |histogram: &[(u64, u64)]| {
         let total: u64 = histogram.iter().map(|(_, count)| count).sum();

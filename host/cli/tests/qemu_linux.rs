@@ -1,5 +1,5 @@
-//! Debian's PREEMPT_RT Linux in QEMU: alone, beside a real-time guest and a hostile one, and on a board
-//! that is not where it usually is.
+//! Debian's PREEMPT_RT Linux in QEMU: alone, beside a real-time guest and a hostile one, and on a
+//! board that is not where it usually is.
 
 mod support;
 
@@ -30,7 +30,8 @@ image = {{ linux = "debian-rt", initrd = "busybox", cmdline = "console=ttyAMA0 w
     )
 }
 
-/// Fails unless Linux came to user space with `cpus` and the 256 MiB from `ram` on, all of it and no more.
+/// Fails unless Linux came to user space with `cpus` and the 256 MiB from `ram` on, all of it and
+/// no more.
 fn linux_has(outcome: &Outcome, cpus: u32, ram: u64) {
     let lines = outcome.lines("linux");
     let all = |start: &str| -> Vec<&str> {

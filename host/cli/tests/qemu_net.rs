@@ -1,5 +1,6 @@
-//! A network device that VMs share, in QEMU: the switch, the VM that drives the board's device, and stations that flood, lie and die; and one that a VM has
-//! for itself, as a load of the core that it shares.
+//! A network device that VMs share, in QEMU: the switch, the VM that drives the board's device, and
+//! stations that flood, lie and die; and one that a VM has for itself, as a load of the core that
+//! it shares.
 
 mod support;
 
@@ -35,7 +36,8 @@ fn frames(outcome: &Outcome, vm: &str, what: &str) -> u64 {
     outcome.vm(vm)["frames"][what].as_u64().expect("a number of frames")
 }
 
-/// Runs a system whose device is QEMU's, with a network of the host's behind it that offers files of `directory`.
+/// Runs a system whose device is QEMU's, with a network of the host's behind it that offers files
+/// of `directory`.
 fn run_outside(text: &str, directory: Option<&str>) -> Outcome {
     let offer = directory.map_or(String::new(), |directory| format!(",tftp={directory}"));
     let network = format!("--qemu-arg=user,id=outside{offer}");
@@ -72,8 +74,8 @@ fn two_linuxes_share_a_device_in_host_time() {
         assert!(sent >= 220 && received >= 220, "{vm}: {sent} sent, {received} received");
         assert_eq!([count("over_rate"), count("refused")], [0, 0], "{vm}");
     }
-    // The VM whose driver begins last misses what the other asks everybody until then, which depends
-    // on the host's load. The one whose driver begins first misses next to nothing.
+    // The VM whose driver begins last misses what the other asks everybody until then, which
+    // depends on the host's load. The one whose driver begins first misses next to nothing.
     let missed = ["north", "south"].map(|vm| frames(&outcome, vm, "missed"));
     assert!(missed[0].min(missed[1]) <= 8, "{missed:?} missed");
 }
@@ -91,7 +93,8 @@ fn a_service_vm_restart_spares_others_in_host_time() {
         let lines = outcome.lines(vm);
         let line = lines.iter().find(|line| line.contains("echoes")).expect("a count");
         let good: u64 = line.split(' ').find_map(|word| word.parse().ok()).expect("a number");
-        // Each of the two had at most two frames at the one that died, and asks for some more until it is back.
+        // Each of the two had at most two frames at the one that died, and asks for some more until
+        // it is back.
         assert!((10..=20).contains(&good), "{vm}: {line}");
     }
 }
@@ -162,7 +165,8 @@ fn a_dead_station_restarts_and_the_other_goes_on() {
     assert!(frames(&outcome, "dies", "missed") > 0, "{:?}", outcome.vm("dies")["frames"]);
 }
 
-/// Runs `examples/hub/hub.toml`, where frames come so often to a VM whose line has this rule: the mean of its neighbor's sleeps, the longest, and how often the line came.
+/// Runs `examples/hub/hub.toml`, where frames come so often to a VM whose line has this rule: the
+/// mean of its neighbor's sleeps, the longest, and how often the line came.
 fn packets(interval_us: u32, rule: &str) -> (u64, u64, usize) {
     let text = with(&system("hub"), "interval_us=2000", &format!("interval_us={interval_us}"));
     let text = with(&text, "preempt = true", rule);

@@ -13,7 +13,8 @@ use support::{
 /// Each goes over 2 MiB, twice the cache.
 const STRESSORS: [&str; 2] = ["mode=write size=0x200000 passes=100", "mode=read size=0x200000"];
 
-/// Two VMs side by side, `a` and `b`, with these arguments. Of `keys` are weir's, `a`'s and `b`'s. Ends when `a` prints `expect`.
+/// Two VMs side by side, `a` and `b`, with these arguments. Of `keys` are weir's, `a`'s and `b`'s.
+/// Ends when `a` prints `expect`.
 fn pair(
     keys: [&str; 3],
     [a_memory, b_memory]: [&str; 2],
@@ -161,7 +162,8 @@ fn vms_that_share_a_core_are_told_apart() {
     for sum in ["between_vms", "of_vms_by_weir", "of_weir_by_vms"] {
         assert_eq!(colored["evictions"][sum], 0, "{}", colored["matrices"]);
     }
-    // Half of its share of the cache is enough for a, whoever had the turn before; b's 2 MiB are eight times its own.
+    // Half of its share of the cache is enough for a, whoever had the turn before; b's 2 MiB are
+    // eight times its own.
     let misses = |seen: &Value, vm| number(&owner(seen, vm)["l2_misses"]);
     assert!(misses(&colored, "a") * 4 < misses(&shared, "a"));
     assert!(misses(&colored, "b") > 1 << 15);
@@ -196,7 +198,8 @@ fn the_l2_misses_rise_where_the_share_ends() {
     let colored = walk(COLORS);
     assert!(colored[0] < 10 && colored[1] < 10 && colored[2] > 900, "{colored:?}");
     let shared = walk([""; 3]);
-    // Of less than that, too, if the cores' turns are long enough to replace what the other one has.
+    // Of less than that, too, if the cores' turns are long enough to replace what the other one
+    // has.
     assert!(shared[1] > 20, "a neighbor takes its lines: {shared:?}");
 }
 

@@ -1,4 +1,5 @@
-//! PCI functions passed through behind the SMMU, in QEMU: a disk that Linux uses, and one that its guest turns against others.
+//! PCI functions passed through behind the SMMU, in QEMU: a disk that Linux uses, and one that its
+//! guest turns against others.
 
 mod support;
 
@@ -22,7 +23,8 @@ fn disk(directory: &Path, word: &str) -> String {
     file.to_str().expect("a path").to_owned()
 }
 
-/// Runs a system for at most 60 s of virtual time with a virtio disk in slot `slot`, which has these properties.
+/// Runs a system for at most 60 s of virtual time with a virtio disk in slot `slot`, which has
+/// these properties.
 fn run(text: &str, disk: &str, (slot, properties): (&str, &str), more: &[&str]) -> Outcome {
     let drive = format!("--qemu-arg=id=disk,if=none,format=raw,file={disk}");
     let device = format!("--qemu-arg=virtio-blk-pci,drive=disk,addr={slot},{properties}");
@@ -34,7 +36,8 @@ fn run(text: &str, disk: &str, (slot, properties): (&str, &str), more: &[&str]) 
 /// As a disk behind the SMMU must be.
 const BEHIND: (&str, &str) = (SLOT, "disable-legacy=on,iommu_platform=on");
 
-/// Whether the clock of QEMU's instruction counting stands still while QEMU waits for the host's disk. That of 7 does not.
+/// Whether the clock of QEMU's instruction counting stands still while QEMU waits for the host's
+/// disk. That of 7 does not.
 fn clock_is_exact() -> bool {
     let program = std::env::var_os("WEIR_QEMU").unwrap_or("qemu-system-aarch64".into());
     let output = Command::new(program).arg("--version").output().expect("QEMU's version");
@@ -83,7 +86,8 @@ fn linux_uses_a_disk_behind_the_smmu_on_gicv3() {
     linux_uses_the_disk(&system("passthrough-pci"), &[]);
 }
 
-/// Then the hypervisor and its SMMU's tables are in scattered pages, as are Linux' RAM and what the disk reaches.
+/// Then the hypervisor and its SMMU's tables are in scattered pages, as are Linux' RAM and what the
+/// disk reaches.
 #[test]
 fn colored_linux_uses_a_disk_behind_the_smmu() {
     let text = system("passthrough-pci");
@@ -98,7 +102,8 @@ fn linux_uses_a_disk_behind_the_smmu_on_gicv2() {
     linux_uses_the_disk(&system("passthrough-pci"), &["--platform", "qemu-virt-gicv2"]);
 }
 
-/// The attacks of `guests/tests/dma` by the life that commits them, and what the SMMU says: the access and the address.
+/// The attacks of `guests/tests/dma` by the life that commits them, and what the SMMU says: the
+/// access and the address.
 const ATTACKS: [(&str, Option<(&str, &str)>); 5] = [
     ("the configuration space, 0 words changed", None),
     ("a buffer in another VM", Some(("write", "0x41000000"))),
@@ -189,8 +194,8 @@ fn machines_without_confined_functions_are_refused() {
     assert!(without.contains("has PCI functions, and the machine has no SMMU"), "{without}");
 }
 
-/// A VM with functions of NVMe controllers, which can be reset by themselves (a function-level reset). Its guest writes a register of the
-/// last of them in each of three lives.
+/// A VM with functions of NVMe controllers, which can be reset by themselves (a function-level
+/// reset). Its guest writes a register of the last of them in each of three lives.
 fn tenant(name: &str, core: u32, slot: u32, functions: u32) -> String {
     let devices: Vec<String> =
         (0..functions).map(|n| format!("\"pci:00:{slot:02x}.{n}\"")).collect();

@@ -1,4 +1,5 @@
-//! Cores that VMs share, in real runs: whose state is whose, who gets how much, and that what one VM does to itself is no one else's.
+//! Cores that VMs share, in real runs: whose state is whose, who gets how much, and that what one
+//! VM does to itself is no one else's.
 
 mod support;
 
@@ -40,7 +41,8 @@ fn system(platform: &str, schedule: &str, vms: &[String]) -> String {
     format!("platform = \"{platform}\"\n{vms}\n[[core]]\nid = 0\nschedule = {{ {schedule} }}\n")
 }
 
-/// Three that check their registers all the time, of which the last sleeps between rounds, faults, and starts again.
+/// Three that check their registers all the time, of which the last sleeps between rounds, faults,
+/// and starts again.
 fn three(platform: &str, schedule: &str) -> String {
     let restart = "on_fault = \"restart\"";
     let vms = [
@@ -51,7 +53,8 @@ fn three(platform: &str, schedule: &str) -> String {
     system(platform, schedule, &vms)
 }
 
-/// What the last report of a guest says: rounds, damaged registers, ticks, early ones, odd interrupts.
+/// What the last report of a guest says: rounds, damaged registers, ticks, early ones, odd
+/// interrupts.
 fn report(outcome: &Outcome, vm: &str) -> [u64; 5] {
     let lines = outcome.lines(vm);
     let line = lines.iter().rfind(|line| line.starts_with("context: ")).expect("a report");
@@ -89,7 +92,8 @@ fn registers_survive_in_a_round() {
     for platform in ["qemu-virt", "qemu-virt-gicv2"] {
         let outcome = run_system(&three(platform, ROUND_ROBIN), &Options::default()).good();
         assert_undamaged(&outcome);
-        // Nobody is kept on the core, or off it, for longer than the schedule says: while all three want it, a round is 3 ms.
+        // Nobody is kept on the core, or off it, for longer than the schedule says: while all three
+        // want it, a round is 3 ms.
         let turns = turns(&outcome);
         assert!(turns.len() > 20, "{} turns", turns.len());
         assert!(turns.iter().all(|(.., length)| *length < 1_100_000), "{turns:?}");
@@ -144,7 +148,8 @@ fn budgets_of_time_are_kept() {
     assert_eq!(busy.count(), 24);
 }
 
-/// A VM that resets itself, one that powers off, one that sleeps for ever, one whose memory budget is spent in its turns.
+/// A VM that resets itself, one that powers off, one that sleeps for ever, one whose memory budget
+/// is spent in its turns.
 #[test]
 fn attacks_on_itself_leave_other_vms_their_slots() {
     let budget = r#"memory_budget = { event = "inst-retired", accesses = 100000, period = "1ms" }"#;
@@ -242,7 +247,8 @@ fn seen(outcome: &Outcome) -> u64 {
     line.split([' ', ',']).filter_map(|word| word.parse().ok()).nth(1).expect("a number")
 }
 
-/// How often each of lines 34 and 39, of two VMs, takes the core that both share, when these are their priorities.
+/// How often each of lines 34 and 39, of two VMs, takes the core that both share, when these are
+/// their priorities.
 fn taken(priorities: [u8; 2]) -> [usize; 2] {
     let args = "interval_us=700 work_us=5";
     let other = loaded(args, r#"["/pl061@9030000"]"#);
@@ -285,7 +291,8 @@ fn interrupts_preempt_only_as_admitted() {
     let preempting = interrupted(1000, "preempt = true");
     let preempted = records(&preempting, "line-preempted");
     assert!(preempted >= 4, "{preempted}");
-    // Each that is admitted takes a token, also where its VM has the core: then the line is masked until there is another.
+    // Each that is admitted takes a token, also where its VM has the core: then the line is masked
+    // until there is another.
     let limited = interrupted(1000, "preempt = true\nrate = 100\nburst = 1");
     let (taken, deferred) =
         (records(&limited, "line-preempted"), records(&limited, "line-deferred"));
@@ -304,7 +311,8 @@ fn a_storm_is_masked_until_there_is_credit() {
     assert!((20..60).contains(&some) && all > 3 * some, "{all} without a limit, {some} with");
 }
 
-/// Both lines of the VM's devices, raised again as fast as its second vCPU can, and an SGI with each.
+/// Both lines of the VM's devices, raised again as fast as its second vCPU can, and an SGI with
+/// each.
 #[test]
 fn a_storm_on_every_line_leaves_the_sleeper_its_slots() {
     let sleeper = sleeper(8);
@@ -353,7 +361,8 @@ fn a_storm_on_every_line_leaves_the_sleeper_its_slots() {
     }
 }
 
-/// SGIs, CPU_ON, lines that are routed to the shared core and away, looks at what is pending there: none is worth more than once a turn.
+/// SGIs, CPU_ON, lines that are routed to the shared core and away, looks at what is pending there:
+/// none is worth more than once a turn.
 #[test]
 fn a_cross_core_flood_leaves_the_sleeper_its_slots() {
     for platform in ["qemu-virt", "qemu-virt-gicv2"] {
@@ -426,13 +435,15 @@ devices = ["/pl031@9010000"]
     run_system(&text, &Options::default()).good()
 }
 
-/// It begins a new life as often as it can, on a core of its own, and in each turns a vCPU on the sleeper's core on and sends it an SGI.
+/// It begins a new life as often as it can, on a core of its own, and in each turns a vCPU on the
+/// sleeper's core on and sends it an SGI.
 #[test]
 fn short_lives_interrupt_a_shared_core_once_a_round() {
     let outcome = flood("[1, 0]", "resets=1");
     let lives = outcome.vm("flood")["restarts"].as_u64().expect("a number");
     assert!(lives >= 5, "{lives} lives");
-    // Rounds are of 8 ms. In each life there are the SGI, the end, and what that changes; without a limit there would be seven lives or more in a round.
+    // Rounds are of 8 ms. In each life there are the SGI, the end, and what that changes; without a
+    // limit there would be seven lives or more in a round.
     let came = interrupts(&outcome, "sleeper");
     let round =
         |from: &u64| came.iter().filter(|at| (*from..from + 8_000_000).contains(*at)).count();
@@ -449,7 +460,8 @@ fn core_power_changes_do_not_reach_a_shared_core() {
     assert!(most_in_a_turn(&outcome) <= 3, "{}", most_in_a_turn(&outcome));
 }
 
-/// A VM that sends itself SGIs pays for them: its turns are shorter, and those of the one whom they interrupt longer.
+/// A VM that sends itself SGIs pays for them: its turns are shorter, and those of the one whom they
+/// interrupt longer.
 #[test]
 fn what_an_sgi_takes_is_charged_to_its_vm() {
     let lengths = |sgi: u32| {
@@ -473,7 +485,8 @@ fn what_an_sgi_takes_is_charged_to_its_vm() {
     assert!(disturbed > quiet && paid < own, "{quiet} and {own}, {disturbed} and {paid}");
 }
 
-/// In a time table: one that resets itself, one that powers off, one whose memory budget is spent, one that faults and is not started again.
+/// In a time table: one that resets itself, one that powers off, one whose memory budget is spent,
+/// one that faults and is not started again.
 #[test]
 fn what_a_vm_does_in_its_slot_stays_there() {
     let table = r#"kind = "table", major_frame = "2ms", slots = [
@@ -561,7 +574,8 @@ fn two_linux_share_a_core() {
     }
 }
 
-/// One that compares the time that it is told was stolen from it with what it misses, beside one that is always busy.
+/// One that compares the time that it is told was stolen from it with what it misses, beside one
+/// that is always busy.
 #[test]
 fn stolen_time_is_reported_and_read_only() {
     let teller = |args: &str, more: &str| {

@@ -43,7 +43,8 @@ fn budgets(outcome: &Outcome) -> Vec<Record> {
     lines.map(record).collect()
 }
 
-/// What a vCPU used in each period of the second half of a run but the last: long after whatever its guest says first.
+/// What a vCPU used in each period of the second half of a run but the last: long after whatever
+/// its guest says first.
 fn periods(records: &[Record], vm: &str, vcpu: u64) -> Vec<u64> {
     let ends = records
         .iter()
@@ -84,7 +85,8 @@ expect = ["memory-stressor: {passes} passes"]
     )
 }
 
-/// A VM with a memory stressor on core `core`, the memory stressor's further arguments and the VM's further keys.
+/// A VM with a memory stressor on core `core`, the memory stressor's further arguments and the VM's
+/// further keys.
 fn stressor(name: &str, core: u32, args: &str, keys: &str) -> String {
     format!(
         r#"
@@ -331,7 +333,8 @@ fn crossing() -> Vec<u8> {
     program.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// Each of its accesses brings in two lines, so that it spends its budget in half the time of one that is aligned: the looks come in time.
+/// Each of its accesses brings in two lines, so that it spends its budget in half the time of one
+/// that is aligned: the looks come in time.
 #[test]
 fn accesses_across_lines_keep_the_budget() {
     let image = std::env::temp_dir().join(format!("weir-crossing-{}.bin", std::process::id()));
@@ -359,7 +362,8 @@ memory_budget = {{ accesses = 100000, period = "1ms" }}
     assert!(used.iter().all(|used| (97_000..103_000).contains(used)), "{used:?}");
 }
 
-/// Linux with a load on the second of its two vCPUs: what that one uses in a period in which it is stopped; the middle one of five.
+/// Linux with a load on the second of its two vCPUs: what that one uses in a period in which it is
+/// stopped; the middle one of five.
 fn unbalanced_linux(split: &str) -> u64 {
     let text = format!(
         r#"
@@ -420,7 +424,8 @@ fn unused_budget_helps_and_costs_no_guarantee() {
     assert!(reclaimed > 1_200_000, "{reclaimed}");
     let compensation = ", regulator = \"compensation\", window = 10, critical = \"other\"";
     let compensated = hungry(&run(&system(compensation, "")));
-    // The other leaves nearly all: in a window of N periods that makes up to N (N + 1) / 2 budgets, and 5.5 is their mean.
+    // The other leaves nearly all: in a window of N periods that makes up to N (N + 1) / 2 budgets,
+    // and 5.5 is their mean.
     assert!((4_000_000..5_600_000).contains(&compensated), "{compensated}");
 }
 
@@ -456,7 +461,8 @@ fn a_vm_uses_only_its_granted_counters() {
         // QEMU's counters begin and end an instruction early or late.
         assert!(seen.abs_diff(20_000) <= 2, "{platform}: {seen}");
         assert_eq!(lines[2], "counting: 5 increments of 5", "{platform}");
-        // How late they come is QEMU's: it looks one event too early and not again before something reads a counter.
+        // How late they come is QEMU's: it looks one event too early and not again before something
+        // reads a counter.
         assert!(
             lines[3].starts_with("counting: 3 overflows, 3 interrupts, "),
             "{platform}: {}",

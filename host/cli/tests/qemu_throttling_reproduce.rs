@@ -36,8 +36,8 @@ fn budgets_are_kept_as_seen_from_outside() {
         let allowed = if run["source"] == "pmu" { 8 } else { 2064 };
         assert!(budget <= most && most <= budget + allowed, "{run}");
         assert!(number("overshoot_max") <= allowed && number("periods") > 30, "{run}");
-        // What the last period owes is of some million lines, or a few instructions. Beside the console, whose instructions are on its
-        // account, a budget gives less and never more.
+        // What the last period owes is of some million lines, or a few instructions. Beside the
+        // console, whose instructions are on its account, a budget gives less and never more.
         let rate = run["rate_error"].as_f64().expect("a rate");
         let least = if run["console_beside"] == true { -0.1 } else { -3e-4 };
         assert!((least..=3e-4).contains(&rate), "{run}");
@@ -79,7 +79,8 @@ fn a_platform_is_calibrated_and_its_table_is_read() {
         &["calibrate", system.to_str().expect("a path"), "-o", table.to_str().expect("a path")],
     );
     let number = |key: &str| found[key].as_u64().unwrap_or_else(|| panic!("{key}: {found}"));
-    // A load and an addition take 2 ns, and the loop and EL2 something: less than 50 000 lines in 100 us, whoever moves them.
+    // A load and an addition take 2 ns, and the loop and EL2 something: less than 50 000 lines in
+    // 100 us, whoever moves them.
     assert!((30_000..=50_000).contains(&number("saturation")), "{found}");
     assert!((35_000..=50_000).contains(&number("one_core")), "{found}");
     // Within a poll of 1 us 500 lines come.

@@ -1,4 +1,5 @@
-//! Builds through cargo: the hypervisor and the guests for the board, and what QEMU loads for this machine.
+//! Builds through cargo: the hypervisor and the guests for the board, and what QEMU loads for this
+//! machine.
 
 use crate::{
     environment::Environment,
@@ -118,7 +119,8 @@ impl Programs {
         self.library(environment, PLUGIN)
     }
 
-    /// Builds the icount shim, which makes deterministic runs repeat, and returns its shared object.
+    /// Builds the icount shim, which makes deterministic runs repeat, and returns its shared
+    /// object.
     ///
     /// # Errors
     ///
@@ -165,7 +167,8 @@ impl Programs {
     ) -> Result {
         let directory = &self.directory;
         fs::create_dir_all(directory).context(|| format!("create {}", directory.display()))?;
-        // Cargo puts the hypervisor of every board in one place: nobody else may build before it is kept.
+        // Cargo puts the hypervisor of every board in one place: nobody else may build before it is
+        // kept.
         let lock = File::create(directory.join(".lock")).context(|| "lock the build")?;
         flock(&lock, FlockOperation::LockExclusive).context(|| "lock the build")?;
         let mut command = cargo_build(environment)?;

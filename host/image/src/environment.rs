@@ -10,17 +10,19 @@ use std::{
 };
 use toml::de::DeTable;
 
-/// The surroundings, from the variables that the `./weir` script sets, or as good as can be guessed.
+/// The surroundings, from the variables that the `./weir` script sets, or as good as can be
+/// guessed.
 #[derive(Clone, Debug)]
 pub struct Environment {
-    /// The checkout: sources of the hypervisor and the guests. `WEIR_ROOT`, or the first directory upward
-    /// from here or from this program that looks like one.
+    /// The checkout: sources of the hypervisor and the guests. `WEIR_ROOT`, or the first directory
+    /// upward from here or from this program that looks like one.
     root: Option<PathBuf>,
     /// Cargo. `WEIR_CARGO`, or `cargo` on the `PATH`.
     pub cargo: OsString,
     /// The compiler for cargo to use. `WEIR_RUSTC`, or cargo's own choice.
     pub rustc: Option<OsString>,
-    /// Further arguments of cargo for bare-metal builds, such as `-Zbuild-std=core`. `WEIR_BARE_FLAGS`.
+    /// Further arguments of cargo for bare-metal builds, such as `-Zbuild-std=core`.
+    /// `WEIR_BARE_FLAGS`.
     pub bare_flags: Vec<String>,
     /// QEMU. `WEIR_QEMU`, or `qemu-system-aarch64` on the `PATH`.
     pub qemu: OsString,
@@ -98,8 +100,8 @@ impl Environment {
         self.packages_of_guests().into_keys().collect()
     }
 
-    /// Returns the folder of the package of each guest that comes with weir, by the guest's name: one
-    /// for each folder of `guests/KIND`, and one for each program of `guests/attacks`.
+    /// Returns the folder of the package of each guest that comes with weir, by the guest's name:
+    /// one for each folder of `guests/KIND`, and one for each program of `guests/attacks`.
     fn packages_of_guests(&self) -> BTreeMap<String, PathBuf> {
         let guests = self.place("guests");
         let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();

@@ -49,8 +49,8 @@ pub fn source(source: &Source) -> String {
     }
 }
 
-/// The parts of a system's image that exist, and the estimated sizes of the others. Nothing is built
-/// or fetched.
+/// The parts of a system's image that exist, and the estimated sizes of the others. Nothing is
+/// built or fetched.
 #[derive(Debug)]
 pub struct Estimate {
     contents: BTreeMap<PathBuf, Vec<u8>>,

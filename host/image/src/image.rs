@@ -200,8 +200,9 @@ fn flatten(elf: &[u8]) -> std::result::Result<Vec<u8>, String> {
     Ok(flat)
 }
 
-/// Writes the length of the whole image into its arm64 Image header, where a boot loader looks for the
-/// memory that it must leave alone. Source: Linux, Documentation/arch/arm64/booting.rst, section 4.
+/// Writes the length of the whole image into its arm64 Image header, where a boot loader looks for
+/// the memory that it must leave alone. Source: Linux, Documentation/arch/arm64/booting.rst,
+/// section 4.
 fn write_size(image: &mut [u8]) {
     const MAGIC: (usize, &[u8]) = (56, b"ARM\x64");
     const SIZE: usize = 16;

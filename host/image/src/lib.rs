@@ -1,9 +1,9 @@
 //! Builds the image of a system: from its TOML file to the bytes that boot.
 //!
 //! [`check`] reads a system file against the guests and boards of a checkout ([`Environment`]).
-//! [`build`] builds the hypervisor and the guests through cargo, fetches Debian's kernel and initial
-//! RAM disks, and packs everything. [`Estimate`] tells where an image will lie before its parts
-//! exist.
+//! [`build`] builds the hypervisor and the guests through cargo, fetches Debian's kernel and
+//! initial RAM disks, and packs everything. [`Estimate`] tells where an image will lie before its
+//! parts exist.
 //!
 //! The modules [`failure`], [`screen`], [`progress`] and [`output`] are what all commands of weir
 //! share: exit statuses, the standard streams, progress on a terminal, checks of output paths.

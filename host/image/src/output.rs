@@ -16,8 +16,8 @@ pub fn inputs<'a>(
 ///
 /// # Errors
 ///
-/// The call is wrong if `output` is `-` or one of `inputs`, by any name. The environment is at fault
-/// if `output` is a directory or lies in none.
+/// The call is wrong if `output` is `-` or one of `inputs`, by any name. The environment is at
+/// fault if `output` is a directory or lies in none.
 pub fn check(option: &str, output: &Path, inputs: &[&Path]) -> Result {
     check_name(option, output)?;
     let writing = || format!("write {}", output.display());

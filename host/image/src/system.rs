@@ -66,7 +66,8 @@ pub fn load(
     }
 }
 
-/// As [`load`], for a system whose memory bandwidth is to be measured: `[saturation]` may be missing.
+/// As [`load`], for a system whose memory bandwidth is to be measured: `[saturation]` may be
+/// missing.
 ///
 /// # Errors
 ///
@@ -128,8 +129,8 @@ pub fn to_build(mut system: System) -> System {
     system
 }
 
-/// Returns the exit status of a command that found these faults: [`CALL`] if a system file cannot be
-/// read, else [`SYSTEM`].
+/// Returns the exit status of a command that found these faults: [`CALL`] if a system file cannot
+/// be read, else [`SYSTEM`].
 #[must_use]
 pub fn whose(faults: &Faults) -> u8 {
     let no_file =

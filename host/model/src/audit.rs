@@ -1,8 +1,8 @@
-//! A proof of ownership that needs no run: the pages that the packed tables name, the stage 2 and the tables of the SMMU that follow from
-//! them, counted one by one.
+//! A proof of ownership that needs no run: the pages that the packed tables name, the stage 2 and
+//! the tables of the SMMU that follow from them, counted one by one.
 //!
-//! Colors and banks are found here from each page's address and the board's functions, not from cells, so that a mistake
-//! in the arithmetic of cells would show.
+//! Colors and banks are found here from each page's address and the board's functions, not from
+//! cells, so that a mistake in the arithmetic of cells would show.
 
 use crate::coloring::division::Division;
 use crate::pack::Packed;
@@ -37,7 +37,8 @@ pub struct Audited {
     pub banks: usize,
     /// Descriptors of its stage 2 that map RAM; none for the hypervisor.
     pub leaves: u64,
-    /// The same of its devices' address space, in each of an SMMU's two formats; none without PCI functions.
+    /// The same of its devices' address space, in each of an SMMU's two formats; none without PCI
+    /// functions.
     pub dma_leaves: u64,
     /// Tables of its stage 2, and of its devices' address space if it has PCI functions.
     pub tables: usize,
@@ -50,8 +51,8 @@ pub struct Audited {
     pub foreign_pages: u64,
 }
 
-/// Whose each page of RAM is that has an owner, by ascending physical address: a VM's by its place in [`System::vms`], or the
-/// hypervisor's.
+/// Whose each page of RAM is that has an owner, by ascending physical address: a VM's by its place
+/// in [`System::vms`], or the hypervisor's.
 ///
 /// # Errors
 ///
@@ -238,7 +239,8 @@ struct Walked {
     foreign: Foreign,
 }
 
-/// Makes VM `index`'s stage 2, and the tables of its devices in both of an SMMU's formats, and looks at each descriptor.
+/// Makes VM `index`'s stage 2, and the tables of its devices in both of an SMMU's formats, and
+/// looks at each descriptor.
 fn spaces(
     system: &System,
     read: &packed::System<'_>,

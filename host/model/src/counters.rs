@@ -49,8 +49,8 @@ impl Event {
         }
     }
 
-    /// Its number in PMEVTYPERn_EL0.evtCount (DDI0487, D11.11.2, common events): L2D_CACHE_REFILL, L2D_CACHE_WB,
-    /// BUS_ACCESS, MEM_ACCESS, INST_RETIRED, CPU_CYCLES.
+    /// Its number in PMEVTYPERn_EL0.evtCount (DDI0487, D11.11.2, common events): L2D_CACHE_REFILL,
+    /// L2D_CACHE_WB, BUS_ACCESS, MEM_ACCESS, INST_RETIRED, CPU_CYCLES.
     #[must_use]
     pub const fn number(self) -> u16 {
         match self {
@@ -63,7 +63,8 @@ impl Event {
         }
     }
 
-    /// Whether each is a line that goes over the memory bus, so that the platform's saturation limits their sum.
+    /// Whether each is a line that goes over the memory bus, so that the platform's saturation
+    /// limits their sum.
     #[must_use]
     pub const fn is_traffic(self) -> bool {
         matches!(self, Self::L2dRefill | Self::L2dWriteback)
@@ -111,11 +112,13 @@ pub struct Counters {
 pub struct Pmu {
     /// What they count.
     pub events: Vec<Event>,
-    /// The interrupt of an overflow: one that is private to each core, or one for each core; empty where it is not wired.
+    /// The interrupt of an overflow: one that is private to each core, or one for each core; empty
+    /// where it is not wired.
     pub intids: Vec<IntId>,
     /// Event counters of each core, 0 where the file does not say.
     pub counters: u8,
-    /// The shortest period that leaves a VM 95 % of its time at the cost of a replenishment and of an overflow.
+    /// The shortest period that leaves a VM 95 % of its time at the cost of a replenishment and of
+    /// an overflow.
     pub min_period: Nanos,
 }
 

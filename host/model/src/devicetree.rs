@@ -1,5 +1,5 @@
-//! The device tree that a VM gets: QEMU virt's, as far as the VM has what is in it, and the nodes of
-//! the devices passed through with the clocks they need.
+//! The device tree that a VM gets: QEMU virt's, as far as the VM has what is in it, and the nodes
+//! of the devices passed through with the clocks they need.
 //!
 //! Bindings are those of the Linux kernel (Documentation/devicetree/bindings) and of the Devicetree
 //! Specification 0.4.
@@ -351,7 +351,8 @@ fn uart(vm: &Vm) -> DeviceTreeNode {
     uart
 }
 
-/// A virtio device on the MMIO transport (Linux, Documentation/devicetree/bindings/virtio/mmio.yaml).
+/// A virtio device on the MMIO transport (Linux,
+/// Documentation/devicetree/bindings/virtio/mmio.yaml).
 fn virtio(registers: u64, intid: IntId) -> DeviceTreeNode {
     let mut device = node(format!("virtio_mmio@{registers:x}"));
     add(&mut device, "dma-coherent", "".as_bytes());

@@ -48,8 +48,8 @@ impl Content for Stuff<'_> {
 }
 
 /// Estimates the placement of a system of which some files do not exist yet. Refuses what
-/// [`pack`](crate::pack()) refuses, as far as it follows from the files that exist. `images` has the
-/// files of each VM in the order of [`System::vms`], and `hypervisor_len` is the length of the
+/// [`pack`](crate::pack()) refuses, as far as it follows from the files that exist. `images` has
+/// the files of each VM in the order of [`System::vms`], and `hypervisor_len` is the length of the
 /// hypervisor's flat binary, in bytes.
 ///
 /// # Errors

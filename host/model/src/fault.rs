@@ -19,8 +19,8 @@ pub(crate) fn file(path: &Path, text: impl Into<String>) -> File {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place(pub(crate) Range<usize>);
 
-/// One thing that is wrong, at its place in a file. Displayed as its message alone; the suggestion is
-/// `help`, the place [`Self::location`].
+/// One thing that is wrong, at its place in a file. Displayed as its message alone; the suggestion
+/// is `help`, the place [`Self::location`].
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// The rule that is broken.
@@ -270,8 +270,9 @@ impl Faults {
     /// Faults that are shown at all.
     const LINES: usize = 1000;
 
-    /// The faults with excerpts of the file, `width` columns wide; from the hundred-and-first on a line each, and of those beyond a
-    /// thousand their number. Control characters of the file are escaped.
+    /// The faults with excerpts of the file, `width` columns wide; from the hundred-and-first on a
+    /// line each, and of those beyond a thousand their number. Control characters of the file are
+    /// escaped.
     #[must_use]
     pub fn render(&self, style: Style, width: usize) -> String {
         let theme = match style {
@@ -281,7 +282,8 @@ impl Faults {
         let handler = GraphicalReportHandler::new_themed(theme).with_width(width).with_links(false);
         let mut text = String::new();
         for (index, fault) in self.0.iter().take(Self::LINES + 1).enumerate() {
-            // The handler reads the file from its start for each excerpt, and can't format a column beyond 16 bits.
+            // The handler reads the file from its start for each excerpt, and can't format a column
+            // beyond 16 bits.
             let location = fault.location();
             if index >= Self::EXCERPTS || fault.is_wide() {
                 let _ = writeln!(
@@ -304,7 +306,8 @@ impl Faults {
         text
     }
 
-    /// A list of objects with `code`, `name`, `message`, `file`, `line`, `column`, `labels`, `help`.
+    /// A list of objects with `code`, `name`, `message`, `file`, `line`, `column`, `labels`,
+    /// `help`.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         self.0.iter().map(Fault::to_json).collect()
@@ -367,7 +370,8 @@ pub(crate) fn read(path: &Path) -> Result<File, Faults> {
             let place = error.utf8_error().valid_up_to();
             let byte = error.as_bytes().get(place).copied().unwrap_or_default();
             let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
-            // What is valid keeps its place; the first bad byte has become U+FFFD, three bytes long.
+            // What is valid keeps its place; the first bad byte has become U+FFFD, three bytes
+            // long.
             let fault = Fault::new(
                 Code::FileNotUtf8,
                 &file(path, text),

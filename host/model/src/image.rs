@@ -12,8 +12,8 @@ use object::{
 use std::ops::Range;
 use weir_units::{Bytes, Ipa};
 
-/// Block that Linux wants to be aligned to (Documentation/arch/arm64/booting.rst), and distance of an
-/// image from the start of RAM, where the device tree is.
+/// Block that Linux wants to be aligned to (Documentation/arch/arm64/booting.rst), and distance of
+/// an image from the start of RAM, where the device tree is.
 pub(crate) const BLOCK: u64 = 2 << 20;
 
 /// Most PT_LOAD segments of an ELF file; linkers make about four.
@@ -248,7 +248,8 @@ fn bin(bytes: &[u8], load: u64, entry: u64) -> Result<Program<'_>, Vec<Problem>>
     Ok(Program { entry, parts: vec![part], initrd: None })
 }
 
-/// Documentation/arch/arm64/booting.rst: the header, and the alignment of kernel and initial RAM disk.
+/// Documentation/arch/arm64/booting.rst: the header, and the alignment of kernel and initial RAM
+/// disk.
 fn linux<'a>(
     bytes: &'a [u8],
     initrd: Option<&'a [u8]>,

@@ -1,12 +1,12 @@
 //! The system description.
 //!
-//! With feature `std` (the default) a system file goes through [`check_file`], which finds everything
-//! that is wrong with it and otherwise gives a [`System`], and through [`pack()`], which makes the
-//! system image out of it. Without the feature there is [`packed`] only, the binary form that the
-//! hypervisor reads at EL2.
+//! With feature `std` (the default) a system file goes through [`check_file`], which finds
+//! everything that is wrong with it and otherwise gives a [`System`], and through [`pack()`], which
+//! makes the system image out of it. Without the feature there is [`packed`] only, the binary form
+//! that the hypervisor reads at EL2.
 //!
-//! To analyze or plan a file, or to change its values, load it as a [`SystemFile`]; such a file may be
-//! incomplete. [`system_reference()`] and [`schema()`] have the keys of a file.
+//! To analyze or plan a file, or to change its values, load it as a [`SystemFile`]; such a file may
+//! be incomplete. [`system_reference()`] and [`schema()`] have the keys of a file.
 //!
 //! ```
 //! use std::path::Path;

@@ -11,8 +11,8 @@ use toml_edit::{DocumentMut, Item, TableLike, Value};
 
 /// A system file that was read and checked.
 ///
-/// The file may be incomplete: without a platform, or without the cores, memory or image of a VM, it
-/// cannot be built, but its flows, budgets, schedules and tasks can be analyzed.
+/// The file may be incomplete: without a platform, or without the cores, memory or image of a VM,
+/// it cannot be built, but its flows, budgets, schedules and tasks can be analyzed.
 ///
 /// ```
 /// use std::path::Path;

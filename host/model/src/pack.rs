@@ -19,7 +19,8 @@ use crc::{CRC_32_ISCSI, Crc, Digest, Table};
 use std::borrow::Cow;
 use weir_units::{Bytes, IntId, Nanos};
 
-/// Bytes that the broker moves between two decisions where the file does not say (rt-virtio, section V).
+/// Bytes that the broker moves between two decisions where the file does not say (rt-virtio,
+/// section V).
 const DEFAULT_CHUNK: u64 = 4096;
 
 /// Something and where it goes: an offset in the image, or an address of a VM.
@@ -196,7 +197,8 @@ pub fn pack<'a>(
 
 /// Where everything lies.
 pub(crate) struct Arranged<C> {
-    /// What goes into the image behind the tables, each with its offset from the hypervisor's first byte.
+    /// What goes into the image behind the tables, each with its offset from the hypervisor's first
+    /// byte.
     blobs: Vec<Blob<C>>,
     /// For each VM its RAM and what is in it at the start.
     contents: Vec<Contents>,
@@ -217,7 +219,8 @@ pub(crate) fn arrange<C: Content>(
     tables_offset: u64,
 ) -> Result<Arranged<C>, Faults> {
     let mut reserved = tables_len(system, starts) as u64;
-    // Where memory is divided, a piece of RAM can lie in several places, and each is an entry of its own.
+    // Where memory is divided, a piece of RAM can lie in several places, and each is an entry of
+    // its own.
     let arranged = loop {
         let (blobs, contents, end) = lay_out(system, starts, tables_offset + reserved);
         let sizes = Sizes {
@@ -253,8 +256,8 @@ pub(crate) fn arrange<C: Content>(
     Ok(arranged)
 }
 
-/// Places what the VMs start with in the image, from `start` on: all of it with its offsets, for each VM its RAM and what is copied
-/// there, and the image's length.
+/// Places what the VMs start with in the image, from `start` on: all of it with its offsets, for
+/// each VM its RAM and what is copied there, and the image's length.
 fn lay_out<C: Content>(
     system: &System,
     starts: &[Start<C>],
@@ -518,8 +521,8 @@ impl Packed<'_> {
         }
     }
 
-    /// The whole image: `hypervisor`, which is the flat binary whose length was given to [`pack`], then
-    /// tables and blobs.
+    /// The whole image: `hypervisor`, which is the flat binary whose length was given to [`pack`],
+    /// then tables and blobs.
     ///
     /// # Panics
     ///

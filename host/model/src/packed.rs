@@ -1,9 +1,9 @@
 //! The packed form of a system: what `weir build` appends to the hypervisor and EL2 reads.
 //!
 //! A system image is the hypervisor's flat binary, then, at the next page, a [`Header`] with its
-//! tables, then the guests' images. Everything is little endian and 8-byte aligned. [`System::parse`]
-//! checks the whole: after it nothing in the tables can make the hypervisor index, add or map beyond
-//! what is there, however the bytes came about.
+//! tables, then the guests' images. Everything is little endian and 8-byte aligned.
+//! [`System::parse`] checks the whole: after it nothing in the tables can make the hypervisor
+//! index, add or map beyond what is there, however the bytes came about.
 
 mod flows;
 mod memory;
@@ -43,7 +43,8 @@ pub const MAX_VMS: usize = MAX_CORES;
 pub const TABLES_LIMIT: u64 = 0x1_0000;
 /// The page, in bytes, that every placement is a multiple of.
 pub const PAGE: u64 = 4096;
-/// One above the highest physical or intermediate physical address: 39 bits, what a stage 2 with one root spans.
+/// One above the highest physical or intermediate physical address: 39 bits, what a stage 2 with
+/// one root spans.
 pub const ADDRESS_LIMIT: u64 = 1 << 39;
 /// One above the highest interrupt number of the virtual GIC.
 pub const INTID_LIMIT: u16 = 256;
@@ -74,15 +75,17 @@ pub struct Header {
     pub console_core: u32,
     /// Milliseconds between two reports of the counters; 0 for none.
     pub heartbeat_ms: u32,
-    /// Microseconds between two ticks of each core's timer that do nothing, or 0 for none: under QEMU's instruction
-    /// counting the cores are serialized, and a time slice lasts until the next deadline of any timer.
+    /// Microseconds between two ticks of each core's timer that do nothing, or 0 for none: under
+    /// QEMU's instruction counting the cores are serialized, and a time slice lasts until the next
+    /// deadline of any timer.
     pub slice_us: u32,
-    /// 1 when memory is divided by cells. 0 when not: then every set is all of the board's cells, each [`Span`] is
-    /// one range, and those that only a divided system has are empty.
+    /// 1 when memory is divided by cells. 0 when not: then every set is all of the board's cells,
+    /// each [`Span`] is one range, and those that only a divided system has are empty.
     pub colored: u32,
     /// Number of [`PciFunction`]s, behind the [`Irq`]s.
     pub pci: u32,
-    /// 1 when QEMU's plug-ins watch, which do not see DC ZVA: it is prohibited for guests, and EL2 does without it.
+    /// 1 when QEMU's plug-ins watch, which do not see DC ZVA: it is prohibited for guests, and EL2
+    /// does without it.
     pub observed: u32,
     /// Number of [`Flow`]s, behind the [`PciFunction`]s.
     pub flows: u32,
@@ -146,7 +149,8 @@ pub struct Vm {
     pub device_tree: u64,
     /// IPA of the virtual GIC's distributor.
     pub distributor: u64,
-    /// IPA of the redistributors (GICv3; 128 KiB for each vCPU) or of the CPU interface (GICv2; 8 KiB).
+    /// IPA of the redistributors (GICv3; 128 KiB for each vCPU) or of the CPU interface (GICv2; 8
+    /// KiB).
     pub gic_cpu: u64,
     /// IPA of the virtual PL011, one page.
     pub uart: u64,
@@ -190,7 +194,8 @@ pub struct Vm {
     pub cores: [u8; MAX_CORES],
     /// Its cells.
     pub cells: [u64; 4],
-    /// What the hypervisor keeps for it in its cells: the tables of stage 2, the root first, and the state of the vCPUs.
+    /// What the hypervisor keeps for it in its cells: the tables of stage 2, the root first, and
+    /// the state of the vCPUs.
     pub own: Span,
     /// Its pristine image in its cells; see [`Segment::kept`].
     pub pristine: Span,
@@ -206,12 +211,13 @@ pub struct Vm {
 pub struct Region {
     /// Where the VM sees it.
     pub ipa: u64,
-    /// Where it lies. RAM: the pages of the VM's cells from this one on. A device: from here on, without a gap.
+    /// Where it lies. RAM: the pages of the VM's cells from this one on. A device: from here on,
+    /// without a gap.
     pub pa: u64,
     /// Bytes.
     pub len: u64,
-    /// [`RAM`], zeroed at each start of the VM; [`DEVICE`], registers of a device passed through; [`ACTIVE`], of one that is
-    /// handed from VM to VM; [`PARTITION`].
+    /// [`RAM`], zeroed at each start of the VM; [`DEVICE`], registers of a device passed through;
+    /// [`ACTIVE`], of one that is handed from VM to VM; [`PARTITION`].
     pub kind: u64,
 }
 
@@ -224,7 +230,8 @@ pub const MAX_PMU_COUNTERS: u8 = 31 - KEPT_COUNTERS;
 pub const RAM: u64 = 0;
 /// [`Region::kind`] of a device.
 pub const DEVICE: u64 = 1;
-/// [`Region::kind`] of a device of the class *active*: several VMs have it, of which one sees it at a time.
+/// [`Region::kind`] of a device of the class *active*: several VMs have it, of which one sees it at
+/// a time.
 pub const ACTIVE: u64 = 3;
 
 /// Bytes of the image that are copied into a VM's RAM at each start; the rest of the RAM is zero.
@@ -237,7 +244,8 @@ pub struct Segment {
     pub offset: u64,
     /// Bytes.
     pub len: u64,
-    /// Where in [`Vm::pristine`], if memory is divided: the hypervisor moves the bytes there before the first life.
+    /// Where in [`Vm::pristine`], if memory is divided: the hypervisor moves the bytes there before
+    /// the first life.
     pub kept: u64,
 }
 
@@ -249,7 +257,8 @@ pub struct Irq {
     pub intid: u32,
     /// 1 when edge-triggered, 0 when level-sensitive.
     pub edge: u32,
-    /// On a core that its VM shares: nanoseconds in which it earns another interrupt; 0 where it is not limited.
+    /// On a core that its VM shares: nanoseconds in which it earns another interrupt; 0 where it is
+    /// not limited.
     pub interval_ns: u64,
     /// How many may come at once, if it is limited.
     pub burst: u32,
@@ -274,10 +283,11 @@ pub enum Damage {
     Checksum,
     /// A table's entries, lengths or offsets point beyond what is there.
     Table,
-    /// A VM has no vCPU, a core that the system does not have, one core twice, or, where no schedule shares it, another VM's.
+    /// A VM has no vCPU, a core that the system does not have, one core twice, or, where no
+    /// schedule shares it, another VM's.
     Cores(u32),
-    /// An address or a length of the VM's is not a multiple of the page, wraps, or exceeds 39 bits; or
-    /// its regions and devices overlap.
+    /// An address or a length of the VM's is not a multiple of the page, wraps, or exceeds 39 bits;
+    /// or its regions and devices overlap.
     Address(u32),
     /// A segment of the VM's lies outside of its RAM or of the image.
     Segment(u32),
@@ -289,11 +299,13 @@ pub enum Damage {
     Choice(u32),
     /// The address functions are invalid, or a set has cells that the board lacks.
     Geometry,
-    /// A PCI function of the VM's has another owner, too, or something is in the way of its addresses.
+    /// A PCI function of the VM's has another owner, too, or something is in the way of its
+    /// addresses.
     Function(u32),
     /// The VM's bandwidth is none that can be regulated.
     Bandwidth(u32),
-    /// The core's schedule is none that can be run, or does not name all VMs on the core and no other.
+    /// The core's schedule is none that can be run, or does not name all VMs on the core and no
+    /// other.
     Schedule(u32),
     /// The VM's network device has no address of its own, or a second uplink.
     Port(u32),
@@ -429,8 +441,9 @@ impl<'a> VmView<'a> {
             .any(|region| region.kind == RAM && ipa.wrapping_sub(region.ipa) < region.len)
     }
 
-    /// The address ranges of the virtual devices: distributor, CPU side of the GIC, UART, and those of the socket device, the network device and the stolen
-    /// time that there are. GICv3 boards have 128 KiB of redistributor a vCPU, GICv2 boards 8 KiB of CPU interface.
+    /// The address ranges of the virtual devices: distributor, CPU side of the GIC, UART, and those
+    /// of the socket device, the network device and the stolen time that there are. GICv3 boards
+    /// have 128 KiB of redistributor a vCPU, GICv2 boards 8 KiB of CPU interface.
     fn devices(&self, gic_cpu_len: u64) -> Option<[Option<Range<u64>>; 6]> {
         let one = |start, len| page_range(start, len).map(Some);
         let may = |start, len| if start == 0 { Some(None) } else { one(start, len) };
@@ -523,8 +536,8 @@ impl<'a> VmView<'a> {
 impl<'a> System<'a> {
     /// Reads and checks a packed system.
     ///
-    /// `bytes` begins with the header and may go on behind the tables; `gic_v2` says which virtual GIC
-    /// this hypervisor has.
+    /// `bytes` begins with the header and may go on behind the tables; `gic_v2` says which virtual
+    /// GIC this hypervisor has.
     ///
     /// # Errors
     ///
@@ -689,7 +702,8 @@ impl Tables {
             + size_of_val(self.turns.as_slice())
     }
 
-    /// Packs the tables behind `header`, whose counts, lengths, version and check sum are filled in here.
+    /// Packs the tables behind `header`, whose counts, lengths, version and check sum are filled in
+    /// here.
     #[must_use]
     pub fn pack(&self, header: Header) -> Vec<u8> {
         let mut body = Vec::new();

@@ -1,4 +1,5 @@
-//! PCI on a board and the SMMU in front of it, as a platform file says; the functions that a VM is given.
+//! PCI on a board and the SMMU in front of it, as a platform file says; the functions that a VM is
+//! given.
 
 use crate::diagnostics::Code;
 use crate::document::{At, Values, number};

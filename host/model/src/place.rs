@@ -34,7 +34,8 @@ pub struct Row {
     pub address: Pa,
     /// Its size.
     pub size: Bytes,
-    /// The cells whose pages it is, where memory is divided: from `address` on, as many as `size` is.
+    /// The cells whose pages it is, where memory is divided: from `address` on, as many as `size`
+    /// is.
     pub cells: Option<CellSet>,
     /// One above its last byte.
     pub end: Pa,
@@ -80,8 +81,9 @@ pub struct Sizes {
     pub pristine: Vec<u64>,
 }
 
-/// Places every VM's RAM behind and before the image, which is `image_len` bytes at the platform's load
-/// address. Where memory is divided by cells, the pristine images are taken to be equally long; [`place_all`] takes their sizes.
+/// Places every VM's RAM behind and before the image, which is `image_len` bytes at the platform's
+/// load address. Where memory is divided by cells, the pristine images are taken to be equally
+/// long; [`place_all`] takes their sizes.
 ///
 /// # Errors
 ///
@@ -193,8 +195,8 @@ fn image_range(system: &System, image_len: u64) -> Result<Range<u64>, Vec<Refuse
     Ok(platform.load_address.0..end)
 }
 
-/// The lowest place of `len` bytes in `memory` off every `used` range whose address is `offset` modulo
-/// `alignment`.
+/// The lowest place of `len` bytes in `memory` off every `used` range whose address is `offset`
+/// modulo `alignment`.
 fn find(
     memory: &Range<u64>,
     used: &[Range<u64>],

@@ -544,7 +544,8 @@ impl<'a> Checker<'a> {
                 continue;
             };
             let places = &bandwidth.rules.places;
-            // A budget of 0 is refused where it is read, and staggered periods by the key that says so.
+            // A budget of 0 is refused where it is read, and staggered periods by the key that says
+            // so.
             let is_said = |refused: &Refused| {
                 *refused == Refused::Staggered || regulation.reads == 0 || regulation.writes == 0
             };
@@ -635,7 +636,8 @@ impl<'a> Checker<'a> {
         settings.find_map(|setting| setting.check().err())
     }
 
-    /// What another VM may set the budget of VM `index` to must be something that it can be regulated by.
+    /// What another VM may set the budget of VM `index` to must be something that it can be
+    /// regulated by.
     fn adjusted(&mut self, index: usize, all: &[Regulation], cores: &[Vec<u8>]) {
         let (Some(vm), Some(regulation)) = (self.timing.vms.get(index), all.get(index)) else {
             return;
@@ -713,14 +715,16 @@ impl<'a> Checker<'a> {
 }
 
 impl Checker<'_> {
-    /// How the budgets of these VMs come to be what the memory takes, by that of the last one if it can.
+    /// How the budgets of these VMs come to be what the memory takes, by that of the last one if it
+    /// can.
     fn to_fit(&self, vms: &[&TimedVm], saturation: &Saturation, most: u64) -> String {
         let all = format!(
             "lower them, and `max` where `adjust` has one, until they are at most {most} lines in {} together",
             saturation.period
         );
         let Some((last, others)) = vms.split_last() else { return all };
-        // As the analysis counts: a budget may be spent in one burst, and a compensated one may be that of its whole window.
+        // As the analysis counts: a budget may be spent in one burst, and a compensated one may be
+        // that of its whole window.
         let counted = |vm: &TimedVm| {
             let bandwidth = vm.memory_budget.as_ref()?;
             let (_, budget, period) = bandwidth.settable_refills()?;

@@ -1,5 +1,6 @@
-//! What a TOML file may say: tables of keys that one walk compares a file with, so that every unknown
-//! key, wrong type and wrong unit is found at once. The JSON schema is made from the same tables.
+//! What a TOML file may say: tables of keys that one walk compares a file with, so that every
+//! unknown key, wrong type and wrong unit is found at once. The JSON schema is made from the same
+//! tables.
 
 use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults, File};

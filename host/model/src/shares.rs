@@ -26,9 +26,11 @@ pub struct Share {
     pub cache: Option<Bytes>,
     /// The RAM that lies in these cells.
     pub reach: Bytes,
-    /// Pages that are taken: RAM, and what the hypervisor keeps for it. The hypervisor's own are its image, undivided with the guests'.
+    /// Pages that are taken: RAM, and what the hypervisor keeps for it. The hypervisor's own are
+    /// its image, undivided with the guests'.
     pub pages: u64,
-    /// Of these, pages that hold the tables of stage 2, the state of the vCPUs, and the pristine image.
+    /// Of these, pages that hold the tables of stage 2, the state of the vCPUs, and the pristine
+    /// image.
     pub kept_pages: u64,
     /// The owners that share a color with it: they can evict each other's lines.
     pub shares_colors: Vec<String>,

@@ -43,8 +43,8 @@ pub struct Hypervisor {
     /// The longest time slice of a core under QEMU's instruction counting, whole microseconds. Not
     /// in the file: it belongs to a run, not to the system.
     pub slice: Option<Nanos>,
-    /// Whether every store must be one that an emulator's plug-in sees; see [`Header::observed`](crate::packed::Header). Not in the
-    /// file either.
+    /// Whether every store must be one that an emulator's plug-in sees; see
+    /// [`Header::observed`](crate::packed::Header). Not in the file either.
     pub observed: bool,
 }
 
@@ -55,7 +55,8 @@ impl System {
         self.vms.len().checked_sub(1).filter(|_| self.vms.iter().any(|vm| vm.socket.is_some()))
     }
 
-    /// The context identifier by which the sender of flow `index` knows its receiver, or all of them.
+    /// The context identifier by which the sender of flow `index` knows its receiver, or all of
+    /// them.
     #[must_use]
     pub fn destination(&self, index: usize) -> Cid {
         let flows = &self.timing.flows;
@@ -67,8 +68,8 @@ impl System {
     }
 
     /// Returns what the file asks for and this version of weir does not enforce: what the analysis
-    /// relies on if there is any of it, else what only a system with its platform shows. A fault for
-    /// each key, in the order of the file.
+    /// relies on if there is any of it, else what only a system with its platform shows. A fault
+    /// for each key, in the order of the file.
     #[must_use]
     pub fn not_enforced(&self) -> Vec<Fault> {
         let timing = &self.timing;

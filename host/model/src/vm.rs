@@ -20,16 +20,19 @@ pub(crate) const CPU_INTERFACE_LEN: u64 = 0x2000;
 /// The name of the VM that moves the flows' packets.
 pub(crate) const BROKER: &str = "broker";
 
-/// Where a VM in a flow finds its socket device on the MMIO transport: the first virtio-mmio slot of QEMU's `virt`.
+/// Where a VM in a flow finds its socket device on the MMIO transport: the first virtio-mmio slot
+/// of QEMU's `virt`.
 pub(crate) const VSOCK: u64 = 0x0a00_0000;
 
-/// Where it finds the registers of one on PCI: the end of the window for 32-bit base addresses of QEMU's `virt`.
+/// Where it finds the registers of one on PCI: the end of the window for 32-bit base addresses of
+/// QEMU's `virt`.
 pub(crate) const VSOCK_BAR: u64 = 0x3eff_0000 - VSOCK_BAR_LEN;
 
 /// Its interrupt.
 pub(crate) const VSOCK_INTID: IntId = IntId(48);
 
-/// Where a VM finds its network device: the ninth virtio-mmio slot of QEMU's `virt`, the first one of a page of its own.
+/// Where a VM finds its network device: the ninth virtio-mmio slot of QEMU's `virt`, the first one
+/// of a page of its own.
 pub(crate) const NET: Range<u64> = 0x0a00_1000..0x0a00_1000 + VIRTIO_LEN;
 
 /// Its interrupt.
@@ -57,12 +60,14 @@ pub struct Vm {
     pub on_fault: OnFault,
     /// What happens when it accesses an address where it has nothing.
     pub on_outside: OnOutside,
-    /// What becomes of timer ticks while it is off a core that it shares: [`KEEP_TICKS`](crate::packed::schedule::KEEP_TICKS) or
+    /// What becomes of timer ticks while it is off a core that it shares:
+    /// [`KEEP_TICKS`](crate::packed::schedule::KEEP_TICKS) or
     /// [`LOSE_TICKS`](crate::packed::schedule::LOSE_TICKS).
     pub ticks: u8,
     /// Whether it may hand the console and the active devices to a VM.
     pub focus: bool,
-    /// Event counters of each core's PMU that are its own, the cycle counter with them; 0 for no PMU.
+    /// Event counters of each core's PMU that are its own, the cycle counter with them; 0 for no
+    /// PMU.
     pub pmu: u8,
     /// Texts that lines of its console must contain.
     pub expect: Vec<String>,
@@ -184,7 +189,8 @@ impl Image {
     }
 }
 
-/// A device of the board that a VM has for itself, at the same address and interrupt as on the board.
+/// A device of the board that a VM has for itself, at the same address and interrupt as on the
+/// board.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     /// Its path in the board's device tree.

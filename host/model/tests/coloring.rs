@@ -1,4 +1,5 @@
-//! Colors and banks: the cells of the platforms, what the keys give, and that what is packed is divided.
+//! Colors and banks: the cells of the platforms, what the keys give, and that what is packed is
+//! divided.
 
 mod images;
 
@@ -52,7 +53,8 @@ fn has(share: &Share, colors: &str, banks: &str) {
     );
 }
 
-/// The cells of every platform and DRAM map. Checked by hand against the facts: see the head of each block.
+/// The cells of every platform and DRAM map. Checked by hand against the facts: see the head of
+/// each block.
 ///
 /// `SNAPSHOTS=overwrite cargo test` writes the table anew.
 #[test]
@@ -228,7 +230,8 @@ fn auto_makes_no_wish_impossible() {
     let shares = divided("zcu102", "", &[("a", auto), ("b", "banks = \"0-3\"")]);
     has(&shares[1], "8-15", "4-7,12-15");
     has(&shares[2], "0-7", "0-3");
-    // Where a wish needs them all, there is no choice, and "auto" has nothing that could be left out.
+    // Where a wish needs them all, there is no choice, and "auto" has nothing that could be left
+    // out.
     let text = [vm("a", 0, "memory = \"4MiB\"\nbanks = \"auto\"\ncriticality = 1")]
         .into_iter()
         .chain([vm("b", 1, "memory = \"4MiB\"\ncolors = \"0-7\"")]);
@@ -240,7 +243,8 @@ fn auto_makes_no_wish_impossible() {
     check(&text.replace("0-7", "1-7,9")).unwrap_or_else(|faults| panic!("{faults}"));
 }
 
-/// A file of VMs with memory, `colors` and `banks` that are `"auto"` or not there, a working set in KiB, and a criticality.
+/// A file of VMs with memory, `colors` and `banks` that are `"auto"` or not there, a working set in
+/// KiB, and a criticality.
 fn automatic(platform: &str, vms: &[(&str, bool, bool, u64, u64)]) -> String {
     let mut text = format!("platform = \"{platform}\"\n");
     for (core, (memory, colors, banks, set, criticality)) in vms.iter().enumerate() {
@@ -258,7 +262,8 @@ fn automatic(platform: &str, vms: &[(&str, bool, bool, u64, u64)]) -> String {
     text
 }
 
-/// Where colors and banks are not independent, too, the colors of `"auto"` hold the working set in the banks that are left.
+/// Where colors and banks are not independent, too, the colors of `"auto"` hold the working set in
+/// the banks that are left.
 #[test]
 fn auto_fills_working_sets_beside_banks_of_others() {
     let beside = |set| vec![("4MiB", true, false, set, 1), ("8MiB", false, true, 0, 9)];
@@ -342,7 +347,8 @@ fn auto_fills_working_sets_beside_banks_of_others() {
     assert!(faults.contains("v0 needs 15 colors in banks 1-7, since v1 has 0: "), "{faults}");
 }
 
-/// A board with one color, or one bank, is said to have none to choose; and where all are given out there is a way out.
+/// A board with one color, or one bank, is said to have none to choose; and where all are given out
+/// there is a way out.
 #[test]
 fn what_there_is_one_of_is_not_divided() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../boards/qemu-virt/board.toml");
@@ -370,7 +376,8 @@ fn what_there_is_one_of_is_not_divided() {
     }
 }
 
-/// What `"auto"` takes holds the pristine image and the tables too, beside an image that is as large.
+/// What `"auto"` takes holds the pristine image and the tables too, beside an image that is as
+/// large.
 #[test]
 fn auto_has_room_for_what_it_keeps() {
     let linux = |name: &str, core: usize, memory: u64, keys: &str| {
@@ -497,7 +504,8 @@ fn what_is_packed_is_divided() {
     });
 }
 
-/// The audit counts pages, not cells: it sees a division that the pages don't keep, and a page that is mapped by another.
+/// The audit counts pages, not cells: it sees a division that the pages don't keep, and a page that
+/// is mapped by another.
 #[test]
 fn the_audit_sees_what_is_not_as_it_says() {
     let text = format!(
@@ -524,7 +532,8 @@ fn the_audit_sees_what_is_not_as_it_says() {
     other.division.geometry.banks[2] = 1 << 12;
     assert!(audit(&other, &packed).unwrap_err().contains("have pages of one"));
 
-    // The second VM's own tables where the first one's are: the check of the packed form is the first to see that.
+    // The second VM's own tables where the first one's are: the check of the packed form is the
+    // first to see that.
     let same = packed.tables.len();
     packed.tables[same - 1] ^= 1;
     assert!(audit(&system, &packed).unwrap_err().contains("check sum"));
@@ -545,7 +554,8 @@ fn the_audit_walks_what_devices_reach() {
         (found[1].tables, found[1].dma_leaves)
     };
     let (colors, function) = ("colors = \"0-3\"\n", "devices = [\"pci:00:02.0\"]\n");
-    // A root, one below, and four of pages; the same again for the function, 2048 pages or four blocks.
+    // A root, one below, and four of pages; the same again for the function, 2048 pages or four
+    // blocks.
     assert_eq!((tables(colors, ""), tables(colors, function)), ((6, 0), (12, 2048)));
     assert_eq!((tables("", ""), tables("", function)), ((2, 0), (4, 4)));
 }
@@ -775,8 +785,8 @@ prop_compose! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever is wished: refused, or everybody's pages are in their cells, none has two owners, and nobody else is in a color or
-    /// bank that somebody asked for.
+    /// Whatever is wished: refused, or everybody's pages are in their cells, none has two owners,
+    /// and nobody else is in a color or bank that somebody asked for.
     #[test]
     fn wishes_are_kept_or_refused(
         wishes in prop::collection::vec(wish(), 1..4), platform in prop::sample::select(vec!["qemu-virt", "zcu104", "rpi4"]),

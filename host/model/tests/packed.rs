@@ -326,7 +326,8 @@ fn reads_cells() {
     assert_eq!(system.hypervisor_pages().total(), 512);
 }
 
-/// A budget of the first VM's, from the PMU, and one of the second's that the first leaves something to.
+/// A budget of the first VM's, from the PMU, and one of the second's that the first leaves
+/// something to.
 fn regulated() -> Tables {
     let mut tables = tables();
     tables.vms[0].regulation = Regulation {
@@ -739,7 +740,8 @@ fn the_brokers_windows_are_apart() {
     assert_eq!(system.vm(1).unwrap().cid(), Cid(4));
 }
 
-/// RAM that lies in two places, where memory is divided, is one piece for the VM and for its devices.
+/// RAM that lies in two places, where memory is divided, is one piece for the VM and for its
+/// devices.
 #[test]
 fn the_brokers_window_has_no_seam_where_ram_has_none() {
     let mut header = header();

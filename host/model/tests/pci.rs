@@ -15,7 +15,8 @@ use weir_model::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Two VMs: one has two functions of a device and one of another, on one line; the other has a slot of another line.
+/// Two VMs: one has two functions of a device and one of another, on one line; the other has a slot
+/// of another line.
 const TEXT: &str = r#"
 platform = "qemu-virt"
 
@@ -169,7 +170,8 @@ fn el2_refuses_what_two_vms_cannot_share() {
 
 #[test]
 fn el2_refuses_addresses_that_are_taken() {
-    // Virtual devices, RAM, a device passed through; of this VM by its addresses, of any by the board's.
+    // Virtual devices, RAM, a device passed through; of this VM by its addresses, of any by the
+    // board's.
     for taken in [0x0800_0000, 0x080a_0000, 0x0900_0000, 0x40f0_0000, 0x0901_0000] {
         assert_eq!(refused(|all| all[3].bars = taken), Damage::Function(1), "{taken:#x}");
     }

@@ -1,5 +1,5 @@
-//! The systems that weir brings along: they check, they satisfy the published schema, and the map and
-//! the tables that come out are what the hypervisor accepts.
+//! The systems that weir brings along: they check, they satisfy the published schema, and the map
+//! and the tables that come out are what the hypervisor accepts.
 
 #[path = "../../../tests/checkout.rs"]
 mod checkout;

@@ -257,7 +257,8 @@ pub fn audit_json(found: &[Audited]) -> Value {
     found.iter().map(party).collect()
 }
 
-/// One of each owner, in turn; dark enough for white to be read on them, and apart for who can't tell red from green.
+/// One of each owner, in turn; dark enough for white to be read on them, and apart for who can't
+/// tell red from green.
 const FILLS: [&str; 9] = [
     "#5f6b7a", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7b3f9e",
     "#8c564b",
@@ -266,12 +267,13 @@ const FILLS: [&str; 9] = [
 const CELL: (usize, usize) = (40, 26);
 /// Room for the numbers of the banks and of the colors.
 const MARGIN: (usize, usize) = (120, 70);
-/// Where the legend's words begin, and the room for a letter of theirs, which fonts have between 6 and 8.
+/// Where the legend's words begin, and the room for a letter of theirs, which fonts have between 6
+/// and 8.
 const LEGEND: usize = 54;
 const LETTER: usize = 8;
 
-/// The board's cells, a column for each color and a row for each bank, filled with their owners' colors. A place where the board has
-/// no cell is left out.
+/// The board's cells, a column for each color and a row for each bank, filled with their owners'
+/// colors. A place where the board has no cell is left out.
 pub fn svg(system: &System, placement: &Placement) -> String {
     let division = &system.division;
     let cells = &division.cells;

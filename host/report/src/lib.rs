@@ -1,9 +1,9 @@
 //! Renders what weir finds out: tables, pictures, page classes, traces of runs and their overheads.
 //!
 //! A run leaves its files in a directory ([`SUMMARY`], [`REPORT`] and [`trace::file::NAME`] among
-//! them). [`trace`] reads and writes its records, [`trace::curve`] computes arrival curves of memory
-//! accesses, [`overheads`] the duration of each phase of a packet. [`coloring`] shows which VM has
-//! which page classes. [`Table`] and [`Picture`] are for all reports.
+//! them). [`trace`] reads and writes its records, [`trace::curve`] computes arrival curves of
+//! memory accesses, [`overheads`] the duration of each phase of a packet. [`coloring`] shows which
+//! VM has which page classes. [`Table`] and [`Picture`] are for all reports.
 //!
 //! # Examples
 //!

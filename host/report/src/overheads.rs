@@ -83,7 +83,8 @@ impl Spread {
 }
 
 impl Overheads {
-    /// Collects what the records of a trace tell. `counted` says whether its nanoseconds are instructions.
+    /// Collects what the records of a trace tell. `counted` says whether its nanoseconds are
+    /// instructions.
     ///
     /// # Errors
     ///
@@ -106,7 +107,8 @@ impl Overheads {
             }
             taken += usize::from(record.kind == Kind::PacketTaken as u16);
             for (phase, ns) in words::phases(&record, &facts) {
-                // The first tells of all turns since the start, when everybody is awake: on an emulator they contain turns of other cores.
+                // The first tells of all turns since the start, when everybody is awake: on an
+                // emulator they contain turns of other cores.
                 if taken == 1 && matches!(phase, Phase::Hold | Phase::Lock) {
                     continue;
                 }
@@ -142,7 +144,8 @@ impl Overheads {
         Spread::of(self.phases.get(&phase).map_or(&[], Vec::as_slice))
     }
 
-    /// The bandwidth of the copy, bytes/s: the least of long chunks. What short ones take longer is their set-up, in ns: the greatest.
+    /// The bandwidth of the copy, bytes/s: the least of long chunks. What short ones take longer is
+    /// their set-up, in ns: the greatest.
     fn copy(&self) -> (u64, u64) {
         let longest = self.copies.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0);
         let long = self.copies.iter().filter(|(bytes, _)| *bytes * 2 > longest);

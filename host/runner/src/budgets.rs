@@ -3,8 +3,9 @@
 use weir_image::{Failure, Result};
 use weir_model::{System, counters::Event, packed::regulation};
 
-/// The time between two looks at the monitor without instruction counting: a look takes the emulator about 10 us of the host's time, and a
-/// guest whose next look is due when one has ended never comes to its next instruction.
+/// The time between two looks at the monitor without instruction counting: a look takes the
+/// emulator about 10 us of the host's time, and a guest whose next look is due when one has ended
+/// never comes to its next instruction.
 const LOOK_NS: u64 = 50_000;
 
 /// Adapts budgets to a run that is not deterministic, and says what becomes of them then.

@@ -69,7 +69,8 @@ pub struct Calibrated {
     pub periods: Vec<Point>,
 }
 
-/// Calibrates for `cores`, all of which have a VM, with budgets a period of `period` ns; bandwidths within `tolerance` percent are equal.
+/// Calibrates for `cores`, all of which have a VM, with budgets a period of `period` ns; bandwidths
+/// within `tolerance` percent are equal.
 ///
 /// # Errors
 ///
@@ -127,7 +128,8 @@ fn kept_from(points: &[Point], what: &str, tolerance: u64) -> Result<Point> {
     })
 }
 
-/// Whether the table's own period is one of those that are kept: else it would refuse all budgets that are planned by it.
+/// Whether the table's own period is one of those that are kept: else it would refuse all budgets
+/// that are planned by it.
 fn is_kept(period: u64, least: u64, tolerance: u64) -> Result {
     if period >= least {
         return Ok(());

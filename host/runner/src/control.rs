@@ -1,9 +1,9 @@
 //! The control socket of a run: where `weir attach` connects.
 //!
-//! A client sends one line, `attach NAME`, and gets one back: `ok NAME` or `error: why`. From then on its
-//! bytes are that VM's console input, and that VM's console output is what it gets, beginning with
-//! the last of what was said before it came. Any number of clients may be there; all that look at one VM
-//! see the same and may all type.
+//! A client sends one line, `attach NAME`, and gets one back: `ok NAME` or `error: why`. From then
+//! on its bytes are that VM's console input, and that VM's console output is what it gets,
+//! beginning with the last of what was said before it came. Any number of clients may be there; all
+//! that look at one VM see the same and may all type.
 
 use super::qemu::Input;
 use std::{
@@ -199,8 +199,8 @@ impl Hub {
     }
 }
 
-/// The client has no more input but still wants the output: its writer ends with the run, or when the
-/// client goes, and this side must not close before.
+/// The client has no more input but still wants the output: its writer ends with the run, or when
+/// the client goes, and this side must not close before.
 fn wait_for_end(stream: &UnixStream) -> io::Result<()> {
     let mut poll = [rustix::event::PollFd::new(stream, rustix::event::PollFlags::HUP)];
     rustix::event::poll(&mut poll, None)?;

@@ -10,8 +10,8 @@ use weir_trace::{
 
 /// Longest console line, in bytes; a longer one is cut into several.
 pub const LINE_LIMIT: usize = 16 * 1024;
-/// Most lines that wait for a mark. The hypervisor sends one behind each line, so that there are many
-/// only when marks are lost; then lines get the time of the last frame.
+/// Most lines that wait for a mark. The hypervisor sends one behind each line, so that there are
+/// many only when marks are lost; then lines get the time of the last frame.
 const WAITING: usize = 64;
 /// How much of an unfinished line is looked at, in bytes from its end.
 const TAIL: usize = 1024;

@@ -120,7 +120,8 @@ impl LinkedHypervisor {
     }
 }
 
-/// Returns the path of a symbol in one of Rust's manglings, without its hash; other names as they are.
+/// Returns the path of a symbol in one of Rust's manglings, without its hash; other names as they
+/// are.
 pub(crate) fn demangle(symbol: &str) -> String {
     format!("{:#}", rustc_demangle::demangle(symbol))
 }

@@ -17,8 +17,8 @@ pub struct Expectation {
 
 /// All of them.
 ///
-/// A line meets every text that it contains, once each: a text that is listed three times needs three
-/// lines. The order does not matter.
+/// A line meets every text that it contains, once each: a text that is listed three times needs
+/// three lines. The order does not matter.
 #[derive(Clone, Debug, Default)]
 pub struct Expectations(Vec<Expectation>);
 

@@ -1,4 +1,5 @@
-//! Runs of small systems under instruction counting, with the plug-in's ledger of what their guests did in each period.
+//! Runs of small systems under instruction counting, with the plug-in's ledger of what their guests
+//! did in each period.
 
 use crate::{
     elf::LinkedHypervisor,
@@ -33,7 +34,8 @@ const BUSY: u64 = 1000;
 /// What the plug-in counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Job {
-    /// Instructions, of guests and at EL2. There are no slicing ticks, so one VM alone should be busy.
+    /// Instructions, of guests and at EL2. There are no slicing ticks, so one VM alone should be
+    /// busy.
     Instructions,
     /// Lines between the cache's model and memory.
     Traffic,
@@ -55,7 +57,8 @@ pub struct Lab<'a> {
 pub struct Seen {
     /// By core.
     pub ledger: Ledger,
-    /// When each period of a core began, in ns, by the hypervisor's trace. Of a core with lost records there is none.
+    /// When each period of a core began, in ns, by the hypervisor's trace. Of a core with lost
+    /// records there is none.
     pub boundaries: BTreeMap<usize, Vec<u64>>,
     /// The run's directory.
     pub directory: PathBuf,
@@ -111,7 +114,8 @@ impl<'a> Lab<'a> {
         )
     }
 
-    /// Runs a memory stressor on each of these cores, which goes `passes` times over [`STRESSOR`] bytes with what stands in `memory_budget`, and `more` before them.
+    /// Runs a memory stressor on each of these cores, which goes `passes` times over [`STRESSOR`]
+    /// bytes with what stands in `memory_budget`, and `more` before them.
     ///
     /// # Errors
     ///
@@ -166,7 +170,8 @@ impl<'a> Lab<'a> {
                 options.watch = Some(self.watch(&checked)?.with_ledger(ledger.clone()));
             }
             Job::Looks => {
-                // A library that is loaded twice has one set of books, so the second is another file.
+                // A library that is loaded twice has one set of books, so the second is another
+                // file.
                 let copy = file("so");
                 fs::copy(&self.plugin, &copy).context(|| format!("write {}", copy.display()))?;
                 let [load, mut told] = plugin_arguments(&copy, &self.hypervisor, &counted, None);
@@ -224,8 +229,9 @@ impl Seen {
             .ok_or_else(|| Failure::environment(format!("the plug-in saw no core {core}")))
     }
 
-    /// Lines in `period` ns that these cores moved together while one of them was busy. Under instruction counting they take turns on one
-    /// clock, so that one that waits for its turn leaves nothing unused.
+    /// Lines in `period` ns that these cores moved together while one of them was busy. Under
+    /// instruction counting they take turns on one clock, so that one that waits for its turn
+    /// leaves nothing unused.
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
 //! Runs systems in QEMU: decodes what the hypervisor says, judges it, and leaves logs and reports.
 //!
-//! [`run()`] boots a system and returns a [`Run`] with its [`RunReport`], the JSON of
-//! `weir run --json`. [`observe`] also counts the accesses to memory, by a model of caches and DRAM
-//! banks in QEMU's plug-in. A [`Lab`] runs small systems for experiments, and [`calibrate`] finds with
-//! it how much a platform's memory takes. Consoles are shown by the caller's [`Console`].
+//! [`run()`] boots a system and returns a [`Run`] with its [`RunReport`], the JSON of `weir run
+//! --json`. [`observe`] also counts the accesses to memory, by a model of caches and DRAM banks in
+//! QEMU's plug-in. A [`Lab`] runs small systems for experiments, and [`calibrate`] finds with it
+//! how much a platform's memory takes. Consoles are shown by the caller's [`Console`].
 
 mod budgets;
 pub mod calibrate;

@@ -11,7 +11,8 @@ pub type Pick = fn(&Counts) -> u64;
 pub struct Measured {
     /// The most in one period.
     pub max_per_period: u64,
-    /// The most in one period beyond what the budget left after what was owed from the periods before.
+    /// The most in one period beyond what the budget left after what was owed from the periods
+    /// before.
     pub overshoot_max: u64,
     /// The rate over all its periods, in budgets a period, less 1.
     pub rate_error: f64,
@@ -22,9 +23,10 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Judges the periods of `core` with a budget of `budget` a period of `period` ns, which began at `boundaries` if that is known. What
-    /// counts is the longest stretch of periods in which the vCPU wanted more than it got, less the first of them: before and behind, the
-    /// guest was starting, printing or ending. `None` if there are no two such periods.
+    /// Judges the periods of `core` with a budget of `budget` a period of `period` ns, which began
+    /// at `boundaries` if that is known. What counts is the longest stretch of periods in which the
+    /// vCPU wanted more than it got, less the first of them: before and behind, the guest was
+    /// starting, printing or ending. `None` if there are no two such periods.
     pub fn of(
         core: &CoreLedger,
         pick: Pick,
@@ -61,7 +63,8 @@ impl Measured {
     }
 }
 
-/// The longest stretch of periods in which the vCPU was suspended, be it by what it owed from before.
+/// The longest stretch of periods in which the vCPU was suspended, be it by what it owed from
+/// before.
 pub fn hungry(periods: &[Period], pick: Pick, budget: u64) -> Range<usize> {
     let (mut owed, mut start, mut longest) = (0_u64, 0, 0..0);
     for (place, period) in periods.iter().enumerate() {

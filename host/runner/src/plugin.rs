@@ -16,12 +16,13 @@ use weir_model::{Packed, System, Vm, page_owners};
 use weir_qemu_plugin::caches::{PAGE, Record, Run, Setup, Shape};
 use weir_trace::monitor::{self, Kind, Monitor};
 
-/// L1 data cache of a Cortex-A53 in its usual configuration, the one that QEMU's `cortex-a53` reports (Cortex-A53 TRM, DDI 0500,
-/// 2.1.4 and 6.1).
+/// L1 data cache of a Cortex-A53 in its usual configuration, the one that QEMU's `cortex-a53`
+/// reports (Cortex-A53 TRM, DDI 0500, 2.1.4 and 6.1).
 const L1D: Shape = Shape { size: 32 << 10, ways: 4, line: 64 };
 /// Its L1 instruction cache.
 const L1I: Shape = Shape { size: 32 << 10, ways: 2, line: 64 };
-/// Bytes of a row of a DRAM bank: 1024 columns of 64 bits, as on DIMMs of DDR4 x8 devices (JESD79-4, 2.7).
+/// Bytes of a row of a DRAM bank: 1024 columns of 64 bits, as on DIMMs of DDR4 x8 devices
+/// (JESD79-4, 2.7).
 const ROW: u64 = 8 << 10;
 
 /// What the plug-in is told before the run, and in the end.
@@ -45,8 +46,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// For `system`, whose programs have been built. With `packed` the hypervisor's accesses are told apart by the pages that they
-    /// touch.
+    /// For `system`, whose programs have been built. With `packed` the hypervisor's accesses are
+    /// told apart by the pages that they touch.
     ///
     /// # Errors
     ///
@@ -87,8 +88,8 @@ impl Watch {
         self
     }
 
-    /// Writes what the plug-in is told into `scratch`, which must stay while QEMU runs. The machine boots `image` in `ram`. If
-    /// `needed`, it can't do without the monitor.
+    /// Writes what the plug-in is told into `scratch`, which must stay while QEMU runs. The machine
+    /// boots `image` in `ram`. If `needed`, it can't do without the monitor.
     ///
     /// # Errors
     ///
@@ -129,7 +130,8 @@ impl Watch {
         Ok(Loaded { arguments, page, cores: self.setup.cores.len() })
     }
 
-    /// Says that `bytes` bytes of the wire belong to the run in `scratch`; QEMU must not have ended.
+    /// Says that `bytes` bytes of the wire belong to the run in `scratch`; QEMU must not have
+    /// ended.
     ///
     /// # Errors
     ///
@@ -185,13 +187,15 @@ fn quote(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }
 
-/// What makes the plug-in write the ledger of memory budgets to `file`: behind [`plugin_arguments`].
+/// What makes the plug-in write the ledger of memory budgets to `file`: behind
+/// [`plugin_arguments`].
 #[must_use]
 pub fn ledger_argument(file: &Path) -> String {
     format!(",ledger={}", quote(file))
 }
 
-/// QEMU's arguments that load the plug-in; for the caches job with the directory of what it is told.
+/// QEMU's arguments that load the plug-in; for the caches job with the directory of what it is
+/// told.
 #[must_use]
 pub fn plugin_arguments(
     plugin: &Path,

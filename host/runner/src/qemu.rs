@@ -131,7 +131,8 @@ impl Preload {
         Ok(Self(File::open(library).context(|| format!("read {}", library.display()))?))
     }
 
-    /// The value of the loader's variable, for a child that inherits the file: this library, then the user's own.
+    /// The value of the loader's variable, for a child that inherits the file: this library, then
+    /// the user's own.
     fn list(&self, own: Option<OsString>) -> OsString {
         let mut list = OsString::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()));
         if let Some(own) = own {
@@ -163,10 +164,11 @@ fn missing(program: &OsString, error: &io::Error) -> Failure {
 }
 
 impl Machine {
-    /// Starts QEMU, which inherits the file of `ram` and loads `preload` before all else. Its standard error goes to `log`.
+    /// Starts QEMU, which inherits the file of `ram` and loads `preload` before all else. Its
+    /// standard error goes to `log`.
     ///
-    /// Must be called on a thread that lives as long as the run: the kernel kills QEMU when the thread
-    /// that started it ends.
+    /// Must be called on a thread that lives as long as the run: the kernel kills QEMU when the
+    /// thread that started it ends.
     pub fn start(
         program: &OsString,
         arguments: &[OsString],

@@ -1,7 +1,8 @@
-//! The machine's memory as a file without a name: QEMU maps it, and what the hypervisor and the guests leave in theirs can
-//! be read from outside while they run.
+//! The machine's memory as a file without a name: QEMU maps it, and what the hypervisor and the
+//! guests leave in theirs can be read from outside while they run.
 //!
-//! The file lives as long as somebody has it open, so nothing is left behind, whoever is killed first.
+//! The file lives as long as somebody has it open, so nothing is left behind, whoever is killed
+//! first.
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::{
@@ -26,7 +27,8 @@ pub struct Ram {
 }
 
 impl Ram {
-    /// Zeroed memory of `size` bytes, whose first one the machine has at `base`. No page of it exists before it is touched.
+    /// Zeroed memory of `size` bytes, whose first one the machine has at `base`. No page of it
+    /// exists before it is touched.
     pub fn new(base: Pa, size: Bytes) -> Result<Self> {
         let making = || format!("make {} MiB of memory for the machine", size.0 >> 20);
         let file = memfd_create("weir-ram", MemfdFlags::CLOEXEC).map_err(io::Error::from);
@@ -35,8 +37,8 @@ impl Ram {
         Ok(Self { file, base, size })
     }
 
-    /// Fills `into` with what the machine has at `pa` and behind. A core may write meanwhile, so that only bytes that no core
-    /// writes then belong to each other.
+    /// Fills `into` with what the machine has at `pa` and behind. A core may write meanwhile, so
+    /// that only bytes that no core writes then belong to each other.
     ///
     /// # Errors
     /// `InvalidInput` when it is not all in RAM.
@@ -79,7 +81,8 @@ impl Ram {
     }
 }
 
-/// The size of the machine's memory: what the user's own arguments for QEMU make it, else `platforms`.
+/// The size of the machine's memory: what the user's own arguments for QEMU make it, else
+/// `platforms`.
 ///
 /// # Errors
 /// The failure of a call: arguments that put other memory in this one's place, or a size that is none.
@@ -127,7 +130,8 @@ fn memory(value: &OsStr) -> Option<Bytes> {
         _ => return None,
     };
     let bytes = digits.parse::<u64>().ok()?.checked_mul(1 << shift)?;
-    // QEMU rounds up to whole pages of 8 KiB; a size that no page divides would be another one there.
+    // QEMU rounds up to whole pages of 8 KiB; a size that no page divides would be another one
+    // there.
     (bytes > 0 && bytes.is_multiple_of(1 << 13)).then_some(Bytes(bytes))
 }
 

@@ -199,7 +199,8 @@ pub struct VmRun {
     pub console: Console,
     /// Exits to EL2 by cause, all vCPUs together; none if the counters of one did not come.
     pub exits: Option<BTreeMap<&'static str, u64>>,
-    /// Virtual interrupts put into list registers, all vCPUs together; none if the counters of one did not come.
+    /// Virtual interrupts put into list registers, all vCPUs together; none if the counters of one
+    /// did not come.
     pub injected: Option<u64>,
     /// Its vCPUs.
     pub vcpus: Vec<Vcpu>,
@@ -266,7 +267,8 @@ pub struct FlowRun {
     pub packets: u64,
     /// Packets that were given up, as one of the flow's ends was reset.
     pub lost: u64,
-    /// The longest time in ns from the later of a packet's notification and its eligibility to its receiver's interrupt.
+    /// The longest time in ns from the later of a packet's notification and its eligibility to its
+    /// receiver's interrupt.
     pub worst_ns: u64,
     /// The flow's deadline; none for best effort.
     pub deadline_ns: Option<u64>,
@@ -283,7 +285,8 @@ pub struct FlowRun {
     /// The verdict on deadline and bound; none if there is neither.
     #[serde(flatten)]
     pub finding: Option<Finding>,
-    /// When it was counted, in nanoseconds since the hypervisor started: packets of later are in none of these. None if no counts came.
+    /// When it was counted, in nanoseconds since the hypervisor started: packets of later are in
+    /// none of these. None if no counts came.
     pub counted_ns: Option<u64>,
     /// How often this receiver was dropped, where there are several, as it kept the others waiting.
     #[serde(skip_serializing_if = "Option::is_none")]

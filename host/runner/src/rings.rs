@@ -1,6 +1,7 @@
 //! Reads the cores' trace rings out of the machine's memory while it runs, and leaves `trace.bin`.
 //!
-//! The rings are a static of the hypervisor's; nothing that is done here can be noticed by the machine.
+//! The rings are a static of the hypervisor's; nothing that is done here can be noticed by the
+//! machine.
 
 use super::{
     ram::Ram,
@@ -81,7 +82,8 @@ pub struct Rings {
 }
 
 impl Rings {
-    /// Finds the rings of `image`, which was made with the hypervisor that was built last; the error says why it has none.
+    /// Finds the rings of `image`, which was made with the hypervisor that was built last; the
+    /// error says why it has none.
     pub fn find(
         system: &System,
         image: &[u8],
@@ -111,7 +113,8 @@ impl Rings {
         self.progress.as_ref()
     }
 
-    /// Begins to read, on a thread of its own. What is read waits in files without a name, in `directory`.
+    /// Begins to read, on a thread of its own. What is read waits in files without a name, in
+    /// `directory`.
     pub fn start(self, ram: Arc<Ram>, directory: &Path) -> Result<Reading> {
         let cores = self.places.into_iter().map(|place| Core::new(place, directory));
         let cores = cores.collect::<Result<Vec<_>>>()?;
@@ -238,8 +241,8 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Reads what is left, once the machine has ended, and writes the trace to `path`: up to `until` nanoseconds after the
-    /// hypervisor's start, or to the end.
+    /// Reads what is left, once the machine has ended, and writes the trace to `path`: up to
+    /// `until` nanoseconds after the hypervisor's start, or to the end.
     pub fn finish(mut self, until: Option<u64>, path: &Path) -> Result<Told> {
         let cores = self.stop();
         let mut facts = std::mem::take(&mut self.facts);
@@ -251,7 +254,8 @@ impl Reading {
         let streams = cores.into_iter().zip(0..).map(|(core, number)| core.rewind(number));
         let streams = streams.collect::<io::Result<Vec<_>>>().context(writing)?;
         let write = || {
-            // A trace appears whole or not at all: the number of its records, and when the last one was, come last.
+            // A trace appears whole or not at all: the number of its records, and when the last one
+            // was, come last.
             let directory = path.parent().unwrap_or(Path::new("."));
             let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
             let file = tempfile::Builder::new().permissions(readable).tempfile_in(directory)?;
@@ -296,7 +300,8 @@ impl Drop for Reading {
     }
 }
 
-/// Gives the records of all streams in the order of time, of one time in that of the streams. Within a stream records stay in their order.
+/// Gives the records of all streams in the order of time, of one time in that of the streams.
+/// Within a stream records stay in their order.
 fn merge<R: Read>(
     mut streams: Vec<R>,
     mut sink: impl FnMut(&Record) -> io::Result<()>,

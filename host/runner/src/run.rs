@@ -51,8 +51,8 @@ const LAST_COUNTERS: Duration = Duration::from_secs(1);
 const PROMPT: Duration = Duration::from_millis(100);
 /// How long QEMU may take to end once the system has.
 const ENDING: Duration = Duration::from_secs(5);
-/// How long a machine that counts instructions may be silent before it is given up; its own time limit
-/// needs it to speak.
+/// How long a machine that counts instructions may be silent before it is given up; its own time
+/// limit needs it to speak.
 const SILENCE: Duration = Duration::from_secs(120);
 /// The same where a plug-in watches each access.
 const LONG_SILENCE: Duration = Duration::from_secs(1200);
@@ -188,14 +188,16 @@ pub struct Run {
     pub trace: Option<rings::Told>,
 }
 
-/// The longest that a core runs under instruction counting before the next has its turn: a vCPU sees an interrupt or another
-/// core's store later by at most this much for each other core that is busy.
+/// The longest that a core runs under instruction counting before the next has its turn: a vCPU
+/// sees an interrupt or another core's store later by at most this much for each other core that is
+/// busy.
 const SLICE: Nanos = Nanos(100_000);
 
 /// The heartbeat of a run that waits for counts, where the system has none.
 const COUNTS: Nanos = Nanos(1_000_000_000);
 
-/// A heartbeat that comes soon behind `limit`: virtual time is known by what comes from the machine, and guests may be silent.
+/// A heartbeat that comes soon behind `limit`: virtual time is known by what comes from the
+/// machine, and guests may be silent.
 fn beat_behind(heartbeat: Option<Nanos>, limit: Duration) -> Nanos {
     const MILLISECOND: u64 = 1_000_000;
     let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
@@ -204,8 +206,8 @@ fn beat_behind(heartbeat: Option<Nanos>, limit: Duration) -> Nanos {
     heartbeat.map_or(behind, |heartbeat| heartbeat.min(behind))
 }
 
-/// Makes `system` one whose image is for counted runs: its cores take turns of `SLICE`, unless `unsliced`, and with a limit the
-/// machine speaks soon behind it.
+/// Makes `system` one whose image is for counted runs: its cores take turns of `SLICE`, unless
+/// `unsliced`, and with a limit the machine speaks soon behind it.
 pub fn count(system: &mut System, limit: Option<Duration>, unsliced: bool) {
     let hypervisor = &mut system.hypervisor;
     hypervisor.slice = (!unsliced).then_some(SLICE);
@@ -214,8 +216,8 @@ pub fn count(system: &mut System, limit: Option<Duration>, unsliced: bool) {
     }
 }
 
-/// Whether the run goes on behind the last expected line until the flows' counts are told: where nothing can be asked, as that would come at a
-/// time of the host's.
+/// Whether the run goes on behind the last expected line until the flows' counts are told: where
+/// nothing can be asked, as that would come at a time of the host's.
 fn awaits_counts(options: &Options, system: &System) -> bool {
     let ends_with_a_line =
         !options.keep_running && system.vms.iter().any(|vm| !vm.expect.is_empty());
@@ -425,7 +427,8 @@ fn setup(system: &System, options: &Options) -> Result<Setup> {
     })
 }
 
-/// What QEMU loads first so that a counted run repeats. For an image that was built before what was built with it will do.
+/// What QEMU loads first so that a counted run repeats. For an image that was built before what was
+/// built with it will do.
 fn preload(options: &Options, environment: &Environment) -> Result<Preload> {
     let kept = Programs::new(environment, true).icount_shim(environment);
     let library = match kept {
@@ -653,7 +656,8 @@ impl<'a> Running<'a> {
         Ok(counters)
     }
 
-    /// Asks for counters and takes what comes until all vCPUs have answered and no VM is within a line.
+    /// Asks for counters and takes what comes until all vCPUs have answered and no VM is within a
+    /// line.
     fn last_counters(&mut self) -> Result {
         if !self.machine.ask_for_report() {
             return Ok(());
@@ -767,8 +771,8 @@ fn conditions(options: &Options) -> Conditions {
     Conditions { clock, accept_host_time: options.accept_host_time }
 }
 
-/// Returns the flows that the broker moves, with their bounds; without bounds in a run whose time is
-/// the host's.
+/// Returns the flows that the broker moves, with their bounds; without bounds in a run whose time
+/// is the host's.
 fn flows(system: &System, options: &Options) -> Vec<FlowFacts> {
     if system.broker().is_none() {
         return Vec::new();

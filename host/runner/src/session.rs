@@ -47,8 +47,8 @@ impl Session {
         Self { plan, demux, expected, tally, awaits_counts: None }
     }
 
-    /// Takes bytes off the wire and puts what they mean at the end of `steps`. Gives the number of bytes
-    /// taken and why the run ends there, if it does: the rest of `bytes` is not looked at.
+    /// Takes bytes off the wire and puts what they mean at the end of `steps`. Gives the number of
+    /// bytes taken and why the run ends there, if it does: the rest of `bytes` is not looked at.
     pub fn feed(&mut self, bytes: &[u8], steps: &mut Vec<Step>) -> (usize, Option<End>) {
         let mut seen = steps.len();
         for (position, &byte) in bytes.iter().enumerate() {
@@ -82,7 +82,8 @@ impl Session {
         (bytes.len(), None)
     }
 
-    /// Why a run ended that `end` has cut off: all expected lines were seen, if nothing but the flows' counts was awaited.
+    /// Why a run ended that `end` has cut off: all expected lines were seen, if nothing but the
+    /// flows' counts was awaited.
     pub fn ended(&self, end: End) -> End {
         let is_over = matches!(end, End::SystemStop | End::MachineGone | End::Silent);
         if is_over && self.awaits_counts.is_some() { End::AllMet } else { end }
@@ -97,8 +98,8 @@ impl Session {
         }
     }
 
-    /// The wire has ended: lines that were left without an end or a mark come out. They can still meet
-    /// an expectation, unless the run ended before (`over`).
+    /// The wire has ended: lines that were left without an end or a mark come out. They can still
+    /// meet an expectation, unless the run ended before (`over`).
     pub fn finish(&mut self, over: bool, steps: &mut Vec<Step>) {
         let seen = steps.len();
         self.demux.finish(steps);
@@ -229,7 +230,8 @@ mod tests {
         assert!(report.contains("\"time_ns\": 10000"), "{report}");
     }
 
-    /// Counts of before the last expected line are not the last ones, and those of one flow are not all.
+    /// Counts of before the last expected line are not the last ones, and those of one flow are not
+    /// all.
     #[test]
     fn a_run_with_flows_ends_after_the_counts_of_all() {
         let flows =

@@ -7,8 +7,8 @@ use weir_image::{
     failure::{Context, INTERRUPTED},
 };
 
-/// Returns the flag that SIGINT, SIGTERM and SIGHUP set, for [`Options::interrupt`]. A signal while it
-/// is set ends the process with status [`INTERRUPTED`].
+/// Returns the flag that SIGINT, SIGTERM and SIGHUP set, for [`Options::interrupt`]. A signal while
+/// it is set ends the process with status [`INTERRUPTED`].
 ///
 /// # Errors
 ///

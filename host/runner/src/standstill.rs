@@ -1,9 +1,10 @@
 //! A machine whose virtual time stands still.
 //!
-//! Under QEMU's instruction counting a guest whose exception vector takes an exception at its first instruction executes
-//! nothing: virtual time stands still, no timer is due, and no other core gets its turn. The hypervisor's timer cannot
-//! interrupt it. Input on the wire can: its interrupt makes QEMU leave the core and run the next ones, until the round comes
-//! back to the core that stands still. One of them must have told all cores by then (`console::tell_standstill`).
+//! Under QEMU's instruction counting a guest whose exception vector takes an exception at its first
+//! instruction executes nothing: virtual time stands still, no timer is due, and no other core gets
+//! its turn. The hypervisor's timer cannot interrupt it. Input on the wire can: its interrupt makes
+//! QEMU leave the core and run the next ones, until the round comes back to the core that stands
+//! still. One of them must have told all cores by then (`console::tell_standstill`).
 
 use super::{ram::Ram, statics::StaticMemory};
 use rustix::param::clock_ticks_per_second;
@@ -13,8 +14,8 @@ use std::{fs, sync::Arc, time::Duration};
 pub const SYMBOL: &str = "weir_progress";
 /// Bytes of it.
 const PROGRESS: usize = 64;
-/// Time of the host's processor after which QEMU is taken to stand still. A tick comes each 100 us of virtual time, which takes
-/// a millisecond at the most.
+/// Time of the host's processor after which QEMU is taken to stand still. A tick comes each 100 us
+/// of virtual time, which takes a millisecond at the most.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Sees whether the ticks go on.
@@ -26,7 +27,8 @@ struct Judge {
 }
 
 impl Judge {
-    /// Returns whether nothing changed for as long as patience lasts. Before the first tick nothing is judged.
+    /// Returns whether nothing changed for as long as patience lasts. Before the first tick nothing
+    /// is judged.
     fn see(&mut self, ticks: &[u8], time: Duration) -> bool {
         if self.ticks != ticks || ticks.iter().all(|byte| *byte == 0) {
             self.ticks = ticks.to_vec();
@@ -68,7 +70,8 @@ impl Standstill {
     }
 }
 
-/// The processor time of all threads of a process, from `/proc/PID/stat` (proc(5): utime and stime are fields 14 and 15).
+/// The processor time of all threads of a process, from `/proc/PID/stat` (proc(5): utime and stime
+/// are fields 14 and 15).
 fn processor_time(stat: &str) -> Option<Duration> {
     // The second field, in parentheses, can hold anything.
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);

@@ -1,5 +1,5 @@
-//! Where the hypervisor's statics lie in the machine's memory: its ELF file tells their place in the image, the image tells where that is, or
-//! where the hypervisor moves to (`Stage1::move_in`).
+//! Where the hypervisor's statics lie in the machine's memory: its ELF file tells their place in
+//! the image, the image tells where that is, or where the hypervisor moves to (`Stage1::move_in`).
 
 use super::ram::Ram;
 use object::{

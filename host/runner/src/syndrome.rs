@@ -2,9 +2,9 @@
 
 use weir_vdev::esr::{DataAbort, Exception, Fault, InstructionAbort, Syndrome};
 
-/// What a syndrome register says, for a person. `esr` is `ESR_EL2` of an exception that a guest took
-/// to the hypervisor, or `ESR_EL1` of one that it took itself. Source: Arm ARM (DDI0487) D24.2,
-/// "ESR_EL1" and "ESR_EL2".
+/// What a syndrome register says, for a person. `esr` is `ESR_EL2` of an exception that a guest
+/// took to the hypervisor, or `ESR_EL1` of one that it took itself. Source: Arm ARM (DDI0487)
+/// D24.2, "ESR_EL1" and "ESR_EL2".
 pub fn words(esr: u64) -> String {
     let syndrome = Syndrome(esr);
     match syndrome.class() {

@@ -6,7 +6,8 @@ use super::{
 };
 use weir_paging::cache::{Cache, last_level};
 
-/// The last-level cache; none if the core tells of none that holds data. On a core that runs no guest yet: CSSELR_EL1 is a guest's.
+/// The last-level cache; none if the core tells of none that holds data. On a core that runs no
+/// guest yet: CSSELR_EL1 is a guest's.
 #[must_use]
 pub fn last() -> Option<Cache> {
     const CCIDX_SHIFT: u32 = 20;

@@ -1,8 +1,9 @@
 //! A vCPU's context as a value: all that a guest can see or change of its core.
 //!
-//! While a vCPU runs its context is in the registers; [`Context::save`] takes it out, [`Context::load`] puts it
-//! back. The list registers are part of it; what they hold is the virtual GIC's, so who takes a vCPU off for another
-//! tells that as well (`vboard::gic`, `save` and `restore`), which sees to the physical side of its interrupts.
+//! While a vCPU runs its context is in the registers; [`Context::save`] takes it out,
+//! [`Context::load`] puts it back. The list registers are part of it; what they hold is the virtual
+//! GIC's, so who takes a vCPU off for another tells that as well (`vboard::gic`, `save` and
+//! `restore`), which sees to the physical side of its interrupts.
 
 use super::{Frame, gic, isb, memory, sysreg};
 use core::arch::asm;
@@ -78,8 +79,9 @@ struct Simd {
 
 macro_rules! simd {
     ($op:literal, $place:expr) => {
-        // SAFETY: 512 bytes at the place are `Simd::q`, borrowed by the caller for what `$op` does. The hypervisor is built without
-        // FP and SIMD (softfloat), so these registers hold the guest's values only.
+        // SAFETY: 512 bytes at the place are `Simd::q`, borrowed by the caller for what `$op` does.
+        // The hypervisor is built without FP and SIMD (softfloat), so these registers hold the
+        // guest's values only.
         unsafe {
             asm!(
                 ".arch_extension fp",
@@ -163,7 +165,8 @@ impl Context {
         self
     }
 
-    /// The counter's value at which the first of its timers is due that is to interrupt; none if none is.
+    /// The counter's value at which the first of its timers is due that is to interrupt; none if
+    /// none is.
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
         let El1 { cntv_cval_el0, cntv_ctl_el0, cntp_cval_el0, cntp_ctl_el0, .. } = self.el1;
@@ -194,7 +197,8 @@ impl Context {
         self.gic = gic::Interface::save();
     }
 
-    /// Puts all but the general registers onto this core; `frame` is left to the way back into the guest.
+    /// Puts all but the general registers onto this core; `frame` is left to the way back into the
+    /// guest.
     pub fn load(&self) {
         sysreg::elr_el2::write(self.pc);
         sysreg::spsr_el2::write(self.pstate);
@@ -229,16 +233,16 @@ pub unsafe fn guest_frame(core: usize) -> &'static Frame {
 /// this stack, and the content of the system registers. Gives up this stack.
 pub fn enter_guest(core: usize, frame: &Frame) -> ! {
     let place = frame_of(core);
-    // SAFETY: the top of this core's stack is mapped memory of its own (boot.s), and no value of the
-    // frames above that are overwritten here is used again, as this function does not return.
+    // SAFETY: the top of this core's stack is mapped memory of its own (boot.s), and no value of
+    // the frames above that are overwritten here is used again, as this function does not return.
     unsafe {
         core::ptr::copy_nonoverlapping(frame, place, 1);
         resume(place)
     }
 }
 
-/// Goes on with the guest on core `core`, the calling one, whose state has stayed on the core. Gives
-/// up this stack.
+/// Goes on with the guest on core `core`, the calling one, whose state has stayed on the core.
+/// Gives up this stack.
 ///
 /// # Safety
 ///

@@ -20,13 +20,15 @@ impl Function {
 
 impl Config for Function {
     fn read(&mut self, offset: u16) -> u32 {
-        // SAFETY: `Stage1::begin` maps bus 0, and the model keeps to the first 256 bytes of a function. Where there is none, all ones
-        // are read. What has side effects when read is behind base addresses, not here.
+        // SAFETY: `Stage1::begin` maps bus 0, and the model keeps to the first 256 bytes of a
+        // function. Where there is none, all ones are read. What has side effects when read is
+        // behind base addresses, not here.
         unsafe { mmio::read32(self.registers + u64::from(offset & 0xfc)) }
     }
 
     fn write(&mut self, offset: u16, value: u32) {
-        // SAFETY: as above. What a function may do to memory is bounded by the SMMU, whatever is written here.
+        // SAFETY: as above. What a function may do to memory is bounded by the SMMU, whatever is
+        // written here.
         unsafe { mmio::write32(self.registers + u64::from(offset & 0xfc), value) }
     }
 }

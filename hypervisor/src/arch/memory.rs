@@ -1,10 +1,11 @@
 //! EL2's own address space, and the VMs' stage 2.
 //!
-//! boot.s maps the image where the loader put it; the rest is mapped here, once, by the boot core: device registers, the
-//! packed system and for each core two windows of 2 MiB. Where memory is divided into cells, the boot core then moves image and
-//! packed system into the hypervisor's cells ([`Stage1::move_in`]) and goes on there. A core reaches a VM's memory only
-//! through its windows, and only while it starts that VM: nothing of a VM's is mapped at EL2 while the VM runs, but for what
-//! EL2 itself keeps of it (`vm::Vm`), in the VM's cells.
+//! boot.s maps the image where the loader put it; the rest is mapped here, once, by the boot core:
+//! device registers, the packed system and for each core two windows of 2 MiB. Where memory is
+//! divided into cells, the boot core then moves image and packed system into the hypervisor's cells
+//! ([`Stage1::move_in`]) and goes on there. A core reaches a VM's memory only through its windows,
+//! and only while it starts that VM: nothing of a VM's is mapped at EL2 while the VM runs, but for
+//! what EL2 itself keeps of it (`vm::Vm`), in the VM's cells.
 
 use super::{dsb_ishst, isb, sysreg};
 use crate::platform;
@@ -32,7 +33,8 @@ const PACKED: u64 = HYP_BASE + 0x1000_0000;
 const DEVICES: u64 = HYP_BASE + 0x4000_0000;
 /// Virtual address of core 0's windows; each core has two.
 const WINDOWS: u64 = HYP_BASE + 0x8000_0000;
-/// Virtual address of what is shared with the broker, behind the places that [`Stage1::read_only`] has at [`PACKED`].
+/// Virtual address of what is shared with the broker, behind the places that [`Stage1::read_only`]
+/// has at [`PACKED`].
 const SHARED: u64 = PACKED + 3 * WINDOW;
 /// Bytes of a window.
 pub const WINDOW: u64 = 0x20_0000;
@@ -44,7 +46,8 @@ const ALL_WINDOWS: usize = 2 * MAX_CORES;
 
 /// Memory attributes: 0 Device-nGnRnE, 1 Normal write-back.
 pub const MAIR: u64 = 0xff00;
-/// 39-bit addresses, 4 KiB granule, walks inner shareable and write-back, 40-bit physical addresses.
+/// 39-bit addresses, 4 KiB granule, walks inner shareable and write-back, 40-bit physical
+/// addresses.
 pub const TCR: u64 = 1 << 31 | 1 << 23 | 2 << 16 | 3 << 12 | 1 << 10 | 1 << 8 | (64 - 39);
 /// MMU, caches, stack alignment check, write implies execute-never; the rest is RES1.
 pub const SCTLR: u64 = 0x30c5_0830 | 1 | 1 << 2 | 1 << 3 | 1 << 12 | 1 << 19;
@@ -61,14 +64,16 @@ const STAGE2_TABLES: usize = 64;
 pub struct Tables<const N: usize>(UnsafeCell<[Table; N]>);
 
 // SAFETY: all writers are named below: the boot core before it starts the others (`Stage1::begin`,
-// `stage2_tables`), each core its own windows' tables (`Window::take`), and whoever hands devices over the entries of their pages (`show`).
+// `stage2_tables`), each core its own windows' tables (`Window::take`), and whoever hands devices
+// over the entries of their pages (`show`).
 unsafe impl<const N: usize> Sync for Tables<N> {}
 
 /// Stage 1 of all cores; boot.s begins it.
 pub static STAGE1: Tables<STAGE1_TABLES> = Tables(UnsafeCell::new([Table::EMPTY; STAGE1_TABLES]));
 static STAGE2: Tables<STAGE2_TABLES> = Tables(UnsafeCell::new([Table::EMPTY; STAGE2_TABLES]));
 
-/// Physical minus virtual address of the trampoline, and until the hypervisor moves of the whole image.
+/// Physical minus virtual address of the trampoline, and until the hypervisor moves of the whole
+/// image.
 static IMAGE_OFFSET: AtomicU64 = AtomicU64::new(0);
 /// Place of core 0's first window table in [`STAGE1`]; the others follow it.
 static FIRST_WINDOW_TABLE: AtomicUsize = AtomicUsize::new(0);
@@ -102,13 +107,14 @@ pub fn stack_top(core: usize) -> u64 {
     (&raw const __image_end) as u64 - above * (STACK_SIZE + STACK_GUARD)
 }
 
-/// Physical address of something in the trampoline; until the hypervisor moves, of anything in the image.
+/// Physical address of something in the trampoline; until the hypervisor moves, of anything in the
+/// image.
 fn in_image(address: u64) -> u64 {
     address.wrapping_add(IMAGE_OFFSET.load(Ordering::Relaxed))
 }
 
-/// Physical address of something that EL2 has mapped, up to the end of its page. Overwrites PAR_EL1, so it is for moments when no guest's
-/// registers are on this core.
+/// Physical address of something that EL2 has mapped, up to the end of its page. Overwrites
+/// PAR_EL1, so it is for moments when no guest's registers are on this core.
 #[must_use]
 pub fn physical(address: u64) -> u64 {
     let par: u64;
@@ -149,7 +155,8 @@ pub struct Stage1 {
     builder: Builder<'static>,
 }
 
-/// Maps the devices that EL2 drives, and makes a table for each core's windows; gives the place of the first.
+/// Maps the devices that EL2 drives, and makes a table for each core's windows; gives the place of
+/// the first.
 fn furnish(builder: &mut Builder<'_>) -> Result<usize, MapError> {
     for &(pa, len) in platform::EL2_DEVICES.iter().chain(platform::PCI_DEVICES) {
         builder.map(device(pa), pa, len, stage1::DEVICE)?;
@@ -170,11 +177,12 @@ impl Stage1 {
     ///
     /// # Errors
     ///
-    /// [`MapError`] when the board's devices don't fit the map above: a mistake in its platform file.
+    /// [`MapError`] when the board's devices don't fit the map above: a mistake in its platform
+    /// file.
     pub unsafe fn begin(image: u64) -> Result<Self, MapError> {
         IMAGE_OFFSET.store(image.wrapping_sub(HYP_BASE), Ordering::Relaxed);
-        // SAFETY: by this function's contract nobody else has a reference; the table walker only reads,
-        // and sees entries that were invalid become valid.
+        // SAFETY: by this function's contract nobody else has a reference; the table walker only
+        // reads, and sees entries that were invalid become valid.
         let tables = unsafe { &mut *STAGE1.0.get() };
         let base = in_image(STAGE1.0.get() as u64);
         let mut builder = Builder::resume(tables, BOOT_TABLES, base);
@@ -183,12 +191,15 @@ impl Stage1 {
         Ok(Self { builder })
     }
 
-    /// Moves the image, and the packed system behind it, to the pages of the hypervisor's cells that `weir build` chose, what is
-    /// kept of each VM to that VM's own (`kept_page` returns the page for an address of the image), and continues at `boot::boot_moved`, by tables that know the new places alone.
+    /// Moves the image, and the packed system behind it, to the pages of the hypervisor's cells
+    /// that `weir build` chose, what is kept of each VM to that VM's own (`kept_page` returns the
+    /// page for an address of the image), and continues at `boot::boot_moved`, by tables that know
+    /// the new places alone.
     ///
     /// # Safety
     ///
-    /// Called on the boot core, before it starts another, with the system that [`Stage1::read_only`] mapped in slot 0.
+    /// Called on the boot core, before it starts another, with the system that
+    /// [`Stage1::read_only`] mapped in slot 0.
     ///
     /// # Errors
     ///
@@ -219,8 +230,8 @@ impl Stage1 {
         let mut window = unsafe { Window::all() };
         window.lend(&mut homes(), stage1::READ_WRITE, |copy, _| {
             let root = first;
-            // SAFETY: the window has the pages of the image's copy in order, so the tables' are there, aligned and zeroed; nobody
-            // else knows of them.
+            // SAFETY: the window has the pages of the image's copy in order, so the tables' are
+            // there, aligned and zeroed; nobody else knows of them.
             let tables = unsafe {
                 let tables = (copy + tables_at) as *mut [Table; STAGE1_TABLES];
                 tables.write_bytes(0, 1);
@@ -245,9 +256,10 @@ impl Stage1 {
             FIRST_WINDOW_TABLE.store(furnish(&mut builder)?, Ordering::Relaxed);
             let old = in_image(HYP_BASE);
             IMAGE_OFFSET.store(trampoline.wrapping_sub(HYP_BASE), Ordering::Relaxed);
-            // SAFETY: the window has the copy's pages, writable, and none of them is one of the image's own (`System::parse` keeps what
-            // it places off the image). From here on nothing of the image changes any more. The new tables were written above
-            // and are left out. `move_in` needs of the copy only what is written here.
+            // SAFETY: the window has the copy's pages, writable, and none of them is one of the
+            // image's own (`System::parse` keeps what it places off the image). From here on
+            // nothing of the image changes any more. The new tables were written above and are left
+            // out. `move_in` needs of the copy only what is written here.
             unsafe {
                 let behind = tables_at + size_of::<Tables<STAGE1_TABLES>>() as u64;
                 for (from, to) in [(0, tables_at), (behind, program_len())] {
@@ -263,8 +275,8 @@ impl Stage1 {
         })
     }
 
-    /// Maps RAM that EL2 only reads, and gives the bytes. `pa` need not be aligned; `slot` (0 to 2) chooses one of
-    /// three places of 2 MiB.
+    /// Maps RAM that EL2 only reads, and gives the bytes. `pa` need not be aligned; `slot` (0 to 2)
+    /// chooses one of three places of 2 MiB.
     ///
     /// # Safety
     ///
@@ -285,12 +297,13 @@ impl Stage1 {
         let va = PACKED + slot * WINDOW;
         self.builder.map(va, pa - offset, pages, stage1::READ)?;
         publish();
-        // SAFETY: just mapped, `len` bytes from `va + offset` on; the contract says that nobody writes them.
+        // SAFETY: just mapped, `len` bytes from `va + offset` on; the contract says that nobody
+        // writes them.
         Ok(unsafe { core::slice::from_raw_parts((va + offset) as *const u8, len as usize) })
     }
 
-    /// Maps RAM that EL2 shares with the broker for good: [`shared`] takes it from there. [`Stage1::move_in`] does so where memory is
-    /// divided.
+    /// Maps RAM that EL2 shares with the broker for good: [`shared`] takes it from there.
+    /// [`Stage1::move_in`] does so where memory is divided.
     ///
     /// # Errors
     ///
@@ -301,7 +314,8 @@ impl Stage1 {
         Ok(())
     }
 
-    /// Takes out what [`Stage1::read_only`] mapped in `slot`, but for the pages of its first `keep` bytes.
+    /// Takes out what [`Stage1::read_only`] mapped in `slot`, but for the pages of its first `keep`
+    /// bytes.
     ///
     /// # Safety
     ///
@@ -317,7 +331,8 @@ impl Stage1 {
 ///
 /// # Safety
 ///
-/// One of them did, for a system with a broker, whose partition nobody uses yet and nobody ever uses but through atomics. Called once.
+/// One of them did, for a system with a broker, whose partition nobody uses yet and nobody ever
+/// uses but through atomics. Called once.
 #[must_use]
 pub unsafe fn shared() -> u64 {
     // SAFETY: mapped, writable, and by the contract nobody else's yet.
@@ -327,14 +342,15 @@ pub unsafe fn shared() -> u64 {
     SHARED
 }
 
-/// Makes new table entries visible: the stores to the tables come before the walks for later accesses.
+/// Makes new table entries visible: the stores to the tables come before the walks for later
+/// accesses.
 fn publish() {
     dsb_ishst();
     isb();
 }
 
-/// Makes this core forget what it knew of EL2's tables: the stores that invalidate entries come before the TLB's invalidation, and
-/// that before whatever the core does next.
+/// Makes this core forget what it knew of EL2's tables: the stores that invalidate entries come
+/// before the TLB's invalidation, and that before whatever the core does next.
 fn forget_translations() {
     // SAFETY: invalidating the TLB costs time only.
     unsafe { asm!("dsb nshst", "tlbi alle2", "dsb nsh", "isb", options(nostack)) }
@@ -344,7 +360,8 @@ fn forget_translations() {
 ///
 /// # Safety
 ///
-/// Called on the boot core, before it starts another; nobody uses a window while the reference lives.
+/// Called on the boot core, before it starts another; nobody uses a window while the reference
+/// lives.
 #[must_use]
 pub unsafe fn stage1_tables() -> (&'static [Table], u64) {
     // SAFETY: nobody writes to the tables now but by the contract.
@@ -364,7 +381,8 @@ pub unsafe fn stage2_tables() -> (&'static mut [Table], u64) {
     (tables, in_image(STAGE2.0.get() as u64))
 }
 
-/// A place in EL2's address space through which one core reaches RAM for a while: 2 MiB, or all of these at once.
+/// A place in EL2's address space through which one core reaches RAM for a while: 2 MiB, or all of
+/// these at once.
 pub struct Window {
     tables: &'static mut [Table],
     va: u64,
@@ -387,7 +405,8 @@ impl Window {
     ///
     /// # Safety
     ///
-    /// Called on the boot core, after [`Stage1::begin`], before it starts another; no other window is in use.
+    /// Called on the boot core, after [`Stage1::begin`], before it starts another; no other window
+    /// is in use.
     #[must_use]
     pub unsafe fn all() -> Self {
         // SAFETY: by the contract.
@@ -401,15 +420,16 @@ impl Window {
     /// They are of those that [`furnish`] made tables for, and nobody else's now.
     unsafe fn from(first: usize, count: usize) -> Self {
         let place = FIRST_WINDOW_TABLE.load(Ordering::Relaxed) + first;
-        // SAFETY: `furnish` made `ALL_WINDOWS` consecutive tables from `FIRST_WINDOW_TABLE` on, so the place is in bounds; the
-        // contract gives it to this caller.
+        // SAFETY: `furnish` made `ALL_WINDOWS` consecutive tables from `FIRST_WINDOW_TABLE` on, so
+        // the place is in bounds; the contract gives it to this caller.
         let tables = unsafe {
             core::slice::from_raw_parts_mut(STAGE1.0.get().cast::<Table>().add(place), count)
         };
         Self { tables, va: WINDOWS + first as u64 * WINDOW }
     }
 
-    /// Maps the next of `pages`, as many as there are and fit, lends them to `body` with their address and their bytes, unmaps them.
+    /// Maps the next of `pages`, as many as there are and fit, lends them to `body` with their
+    /// address and their bytes, unmaps them.
     pub fn lend<R>(
         &mut self,
         pages: &mut dyn Iterator<Item = u64>,
@@ -427,25 +447,27 @@ impl Window {
         result
     }
 
-    /// Zeroes the next of `pages`, as many as fit, in memory as well as in the caches; gives how many bytes. `plainly` is with stores that
-    /// QEMU's plug-ins see, which DC ZVA is not.
+    /// Zeroes the next of `pages`, as many as fit, in memory as well as in the caches; gives how
+    /// many bytes. `plainly` is with stores that QEMU's plug-ins see, which DC ZVA is not.
     pub fn zero(&mut self, pages: &mut dyn Iterator<Item = u64>, plainly: bool) -> u64 {
         let (block, line) = (zva_block(), cache_line());
         self.lend(pages, stage1::READ_WRITE, |va, len| {
-            // The lines go back to memory at once, and out of the caches: EL2 and the last life of the VM were the writers, the reader is
-            // the VM, whose caches are off when it starts.
+            // The lines go back to memory at once, and out of the caches: EL2 and the last life of
+            // the VM were the writers, the reader is the VM, whose caches are off when it starts.
             if plainly {
                 // SAFETY: `lend` mapped these bytes, Normal and writable.
                 unsafe { (va as *mut u8).write_bytes(0, len as usize) }
                 clean(va, len, line);
             } else if block != line {
                 for at in (va..va + len).step_by(block as usize) {
-                    // SAFETY: `lend` mapped these bytes, Normal and writable, and pages are multiples of a block.
+                    // SAFETY: `lend` mapped these bytes, Normal and writable, and pages are
+                    // multiples of a block.
                     unsafe { asm!("dc zva, {}", in(reg) at, options(nostack, preserves_flags)) }
                 }
                 clean(va, len, line);
             } else if len > 0 {
-                // SAFETY: `lend` mapped `len` bytes at `va`, Normal and writable; `len` is a multiple of the page, and that of four lines.
+                // SAFETY: `lend` mapped `len` bytes at `va`, Normal and writable; `len` is a
+                // multiple of the page, and that of four lines.
                 unsafe {
                     asm!(
                         "2: dc zva, {at}", "dc civac, {at}", "add {at}, {at}, {step}",
@@ -462,8 +484,9 @@ impl Window {
         })
     }
 
-    /// Copies `len` bytes, less than 2 MiB so that any offset in a page fits, of RAM: from a byte of some pages, through `source`, to a
-    /// byte of others, in memory as well as in the caches. What the pages don't hold is left out.
+    /// Copies `len` bytes, less than 2 MiB so that any offset in a page fits, of RAM: from a byte
+    /// of some pages, through `source`, to a byte of others, in memory as well as in the caches.
+    /// What the pages don't hold is left out.
     pub fn copy(
         &mut self,
         (to, to_first): Bytes<'_>,
@@ -478,8 +501,9 @@ impl Window {
                 let len = len
                     .min(to_len.saturating_sub(to_first))
                     .min(from_len.saturating_sub(from_first));
-                // SAFETY: `lend` mapped these bytes at both addresses; the windows are different addresses, and what lies behind
-                // them is different memory: the image, a VM's pristine copy and its RAM do not overlap (`packed`).
+                // SAFETY: `lend` mapped these bytes at both addresses; the windows are different
+                // addresses, and what lies behind them is different memory: the image, a VM's
+                // pristine copy and its RAM do not overlap (`packed`).
                 unsafe { copy_bytes(from_va + from_first, to_va + to_first, len) }
                 clean(to_va + to_first, len, line);
             });
@@ -490,8 +514,9 @@ impl Window {
 /// Pages that a [`Peephole`] shows at once.
 const PEEPHOLE: usize = 16;
 
-/// A few pages of VMs' RAM through which one core looks while it handles one trap: mapped as they are needed, unmapped when it is
-/// dropped. The VMs run and may write what is read here, so all accesses are single loads and stores that assume nothing.
+/// A few pages of VMs' RAM through which one core looks while it handles one trap: mapped as they
+/// are needed, unmapped when it is dropped. The VMs run and may write what is read here, so all
+/// accesses are single loads and stores that assume nothing.
 pub struct Peephole {
     window: Window,
     pages: [u64; PEEPHOLE],
@@ -545,7 +570,8 @@ impl Peephole {
     /// The bytes at `pa` are RAM of a VM, in one page.
     pub unsafe fn read(&mut self, pa: u64, to: &mut [u8]) {
         let from = self.show(pa / PAGE * PAGE) + pa % PAGE;
-        // SAFETY: `show` mapped the page, in which the bytes lie by the contract; the target is the caller's alone.
+        // SAFETY: `show` mapped the page, in which the bytes lie by the contract; the target is the
+        // caller's alone.
         unsafe { copy_once(from, to.as_mut_ptr() as u64, to.len() as u64) }
     }
 
@@ -580,16 +606,19 @@ unsafe fn copy_bytes(from: u64, to: u64, len: u64) {
     unsafe { core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len as usize) }
 }
 
-/// Copies `len` bytes from address `from` to address `to`, one of which a VM may be writing or reading: in assembly, as the compiler must neither load a
-/// byte twice nor assume what it holds. From the start 16 bytes at a time, by two accesses of 8, then 8, 4, 2 and 1: so what is as long as one of these, and aligned,
-/// as the fields of a virtqueue are, is one access and changes as a whole (Arm ARM, B2.2.1). The rest need not be aligned.
+/// Copies `len` bytes from address `from` to address `to`, one of which a VM may be writing or
+/// reading: in assembly, as the compiler must neither load a byte twice nor assume what it holds.
+/// From the start 16 bytes at a time, by two accesses of 8, then 8, 4, 2 and 1: so what is as long
+/// as one of these, and aligned, as the fields of a virtqueue are, is one access and changes as a
+/// whole (Arm ARM, B2.2.1). The rest need not be aligned.
 ///
 /// # Safety
 ///
-/// Both are mapped as Normal memory, the target for writing; they do not overlap, and nothing of EL2's refers to the VM's side.
+/// Both are mapped as Normal memory, the target for writing; they do not overlap, and nothing of
+/// EL2's refers to the VM's side.
 unsafe fn copy_once(from: u64, to: u64, len: u64) {
-    // SAFETY: by the contract: `len` bytes are read and as many written, each once. Accesses to Normal memory that are not aligned don't fault, as
-    // alignment is not checked (below).
+    // SAFETY: by the contract: `len` bytes are read and as many written, each once. Accesses to
+    // Normal memory that are not aligned don't fault, as alignment is not checked (below).
     unsafe {
         asm!(
             "subs {len}, {len}, #16", "b.lo 3f",
@@ -609,7 +638,8 @@ unsafe fn copy_once(from: u64, to: u64, len: u64) {
 
 const _: () = assert!(SCTLR & 1 << 1 == 0, "SCTLR_EL2.A: `copy_once` takes what is not aligned");
 
-/// Writes the lines that overlap `len` mapped bytes at `va` back to memory and drops them, for who reads them with its caches off.
+/// Writes the lines that overlap `len` mapped bytes at `va` back to memory and drops them, for who
+/// reads them with its caches off.
 fn clean(va: u64, len: u64, line: u64) {
     for at in (va & !(line - 1)..va + len).step_by(line as usize) {
         // SAFETY: maintenance by virtual address changes no contents.
@@ -617,7 +647,8 @@ fn clean(va: u64, len: u64, line: u64) {
     }
 }
 
-/// Bytes that DC ZVA zeroes (DCZID_EL0.BS). It is never prohibited at EL2 (DZP concerns EL0 under EL1's control).
+/// Bytes that DC ZVA zeroes (DCZID_EL0.BS). It is never prohibited at EL2 (DZP concerns EL0 under
+/// EL1's control).
 fn zva_block() -> u64 {
     let dczid: u64;
     // SAFETY: reading an ID register.
@@ -633,8 +664,9 @@ fn cache_line() -> u64 {
     4 << ((ctr >> 16) & 0xf)
 }
 
-/// Lets the VM with `vmid`, whose stage 2 begins at `root` in the image's tables, see the pages of `len` bytes from `ipa`, or not any more: on return nobody goes
-/// on with what was looked up before. Pages that were never mapped stay so.
+/// Lets the VM with `vmid`, whose stage 2 begins at `root` in the image's tables, see the pages of
+/// `len` bytes from `ipa`, or not any more: on return nobody goes on with what was looked up
+/// before. Pages that were never mapped stay so.
 ///
 /// # Safety
 ///
@@ -645,7 +677,8 @@ pub unsafe fn show(root: u64, vmid: u64, ipa: u64, len: u64, visible: bool) {
         let number = table.checked_sub(base)? / PAGE;
         let index = ipa >> (12 + 9 * (3 - level)) & 511;
         let place = (number * 512 + index) as usize;
-        // SAFETY: within the tables; once the cores run they are words that this function alone changes, by the contract one at a time.
+        // SAFETY: within the tables; once the cores run they are words that this function alone
+        // changes, by the contract one at a time.
         (number < STAGE2_TABLES as u64).then(|| unsafe { &*tables.add(place) })
     };
     for page in (ipa..ipa + len).step_by(PAGE as usize) {
@@ -663,7 +696,8 @@ pub unsafe fn show(root: u64, vmid: u64, ipa: u64, len: u64, visible: bool) {
     }
     let own = sysreg::vttbr_el2::read();
     sysreg::vttbr_el2::write(vmid << 48 | root);
-    // SAFETY: the stores above come before the invalidation, on all cores, and that before what follows. It costs time only.
+    // SAFETY: the stores above come before the invalidation, on all cores, and that before what
+    // follows. It costs time only.
     unsafe {
         asm!("dsb ishst", "isb", "tlbi vmalls12e1is", "dsb ish", "isb", options(nostack));
     }
@@ -673,12 +707,14 @@ pub unsafe fn show(root: u64, vmid: u64, ipa: u64, len: u64, visible: bool) {
 
 /// Code that was written by EL2 is about to be executed by a VM on any core.
 pub fn sync_instructions() {
-    // Zeros and copies, on their way to memory since `Window`'s maintenance, before the invalidation; that before the VM starts.
-    // SAFETY: invalidating instruction caches costs time only.
+    // Zeros and copies, on their way to memory since `Window`'s maintenance, before the
+    // invalidation; that before the VM starts. SAFETY: invalidating instruction caches costs time
+    // only.
     unsafe { asm!("dsb sy", "ic ialluis", "dsb ish", "isb", options(nostack)) }
 }
 
-/// Makes this core translate for the VM with `vmid` by the tables at `root`. What it knows of others carries their VMIDs.
+/// Makes this core translate for the VM with `vmid` by the tables at `root`. What it knows of
+/// others carries their VMIDs.
 pub fn switch_stage2(root: u64, vmid: u64) {
     sysreg::vtcr_el2::write(VTCR);
     sysreg::vttbr_el2::write(vmid << 48 | root);

@@ -6,7 +6,8 @@ use core::ptr;
 ///
 /// # Safety
 ///
-/// The address is a register of a device that [`super::memory`] mapped, and reading it does no harm.
+/// The address is a register of a device that [`super::memory`] mapped, and reading it does no
+/// harm.
 #[inline(always)]
 pub unsafe fn read32(address: u64) -> u32 {
     // SAFETY: the caller's contract.
@@ -17,7 +18,8 @@ pub unsafe fn read32(address: u64) -> u32 {
 ///
 /// # Safety
 ///
-/// The address is a register of a device that [`super::memory`] mapped, and writing it breaks nothing that EL2 relies on.
+/// The address is a register of a device that [`super::memory`] mapped, and writing it breaks
+/// nothing that EL2 relies on.
 #[inline(always)]
 pub unsafe fn write32(address: u64, value: u32) {
     // SAFETY: the caller's contract.

@@ -1,5 +1,5 @@
-//! The registers, instructions and tables of Armv8-A. What is decided from them is decided in the pure
-//! crates (`vboard`, `layout`, `config`); this module reads, writes and orders.
+//! The registers, instructions and tables of Armv8-A. What is decided from them is decided in the
+//! pure crates (`vboard`, `layout`, `config`); this module reads, writes and orders.
 
 pub mod cache;
 pub mod context;
@@ -53,13 +53,14 @@ impl Frame {
 
 /// Waits until an interrupt is pending, masked or not.
 pub fn wait_for_interrupt() {
-    // SAFETY: WFI changes no state. The DSB completes earlier stores (to GIC registers above all) before
-    // the core sleeps.
+    // SAFETY: WFI changes no state. The DSB completes earlier stores (to GIC registers above all)
+    // before the core sleeps.
     unsafe { asm!("dsb sy", "wfi", options(nostack, preserves_flags)) }
 }
 
-/// Executes marker `N` (32 to 47), a hint that no core knows: a NOP (DDI0487, C6.2 HINT) by which one who counts instructions from outside
-/// finds his place; the numbers are those of `weir-qemu-plugin`'s `path`.
+/// Executes marker `N` (32 to 47), a hint that no core knows: a NOP (DDI0487, C6.2 HINT) by which
+/// one who counts instructions from outside finds his place; the numbers are those of
+/// `weir-qemu-plugin`'s `path`.
 #[inline(always)]
 pub fn mark<const N: u32>() {
     const { assert!(N >= 32 && N < 48, "guests have the other markers") };
@@ -67,7 +68,8 @@ pub fn mark<const N: u32>() {
     unsafe { asm!("hint #{hint}", hint = const 64 + N, options(nostack, preserves_flags)) }
 }
 
-/// One turn of a loop that waits for another core: `yield`, as QEMU gives the other cores no time without.
+/// One turn of a loop that waits for another core: `yield`, as QEMU gives the other cores no time
+/// without.
 pub fn relax() {
     // SAFETY: a hint.
     unsafe { asm!("yield", options(nomem, nostack, preserves_flags)) }
@@ -79,8 +81,8 @@ pub fn isb() {
     unsafe { asm!("isb", options(nostack, preserves_flags)) }
 }
 
-/// Orders memory accesses before it, to Normal memory and to devices, before the accesses and system register
-/// writes behind it, for all observers of the inner shareable domain.
+/// Orders memory accesses before it, to Normal memory and to devices, before the accesses and
+/// system register writes behind it, for all observers of the inner shareable domain.
 pub fn dsb_ishst() {
     // SAFETY: a barrier.
     unsafe { asm!("dsb ishst", options(nostack, preserves_flags)) }

@@ -1,6 +1,7 @@
-//! The PMU (PMUv3, DDI0487 D11). Event counters 0 and 1 of each core are EL2's own: they count what its guest does, and nothing of EL2's.
-//! From 2 on they are the guest's, if its VM was granted some, and the cycle counter with them. All accesses of guests trap
-//! (MDCR_EL2.TPM and TPMCR); what becomes of them is decided in `vboard::pmu`.
+//! The PMU (PMUv3, DDI0487 D11). Event counters 0 and 1 of each core are EL2's own: they count what
+//! its guest does, and nothing of EL2's. From 2 on they are the guest's, if its VM was granted
+//! some, and the cycle counter with them. All accesses of guests trap (MDCR_EL2.TPM and TPMCR);
+//! what becomes of them is decided in `vboard::pmu`.
 
 use super::{
     isb,
@@ -19,13 +20,16 @@ use weir_vdev::pmu::{CYCLES, Counters};
 const BOTH: u64 = 3;
 /// PMCR_EL0.E: those count that are enabled. LC: the cycle counter has 64 bits.
 const ENABLE: u64 = 1 | 1 << 6;
-/// How much later than counter 0 counter 1 overflows where both count the same. QEMU (7.2 to 10) plans its look at an overflow one
-/// event early, finds none, and plans no other unless a counter overflows later still.
+/// How much later than counter 0 counter 1 overflows where both count the same. QEMU (7.2 to 10)
+/// plans its look at an overflow one event early, finds none, and plans no other unless a counter
+/// overflows later still.
 const LATER: u32 = 2;
-/// A counter is never set to overflow later than this, so that more than one overflow cannot pass unseen.
+/// A counter is never set to overflow later than this, so that more than one overflow cannot pass
+/// unseen.
 const FARTHEST: u64 = 1 << 31;
 
-/// The two counters of a core as 64-bit ones, for its meter. A counter has 32 bits (PMUv3 before p5).
+/// The two counters of a core as 64-bit ones, for its meter. A counter has 32 bits (PMUv3 before
+/// p5).
 #[derive(Clone, Copy)]
 pub struct Pmu {
     /// What was counted up to `from`.
@@ -39,8 +43,8 @@ pub struct Pmu {
 }
 
 impl Pmu {
-    /// Starts the counters of this core: number 0 counts PMU event `reads`, 1 `writes`, at EL1 and EL0; without the latter (0) both the
-    /// former.
+    /// Starts the counters of this core: number 0 counts PMU event `reads`, 1 `writes`, at EL1 and
+    /// EL0; without the latter (0) both the former.
     #[must_use]
     pub fn start([reads, writes]: [u16; 2]) -> Self {
         let two = writes != 0;
@@ -65,7 +69,8 @@ impl Pmu {
         self.from = [0; 2];
     }
 
-    /// Stops this core's counters. What they counted was asked for; the next thing is [`Pmu::resume`].
+    /// Stops this core's counters. What they counted was asked for; the next thing is
+    /// [`Pmu::resume`].
     pub fn suspend() {
         pmcntenclr_el0::write(BOTH);
         pmintenclr_el1::write(BOTH);
@@ -90,8 +95,8 @@ impl Pmu {
         self.counts.writes += if self.two { accesses.writes } else { 0 };
     }
 
-    /// Has the interrupt come when one of the counts reaches `limit`, or before; whatever was pending is forgotten. Right
-    /// after [`Pmu::counts`].
+    /// Has the interrupt come when one of the counts reaches `limit`, or before; whatever was
+    /// pending is forgotten. Right after [`Pmu::counts`].
     #[inline(always)]
     pub fn interrupt_at(&mut self, limit: Counts) {
         // A limit that is reached already is one for which nobody asks: the vCPU is suspended.
@@ -124,7 +129,8 @@ pub fn counters() -> u64 {
     }
 }
 
-/// The event counters of this core from number [`KEPT_COUNTERS`] on, and its cycle counter, of a VM that was granted so many.
+/// The event counters of this core from number [`KEPT_COUNTERS`] on, and its cycle counter, of a VM
+/// that was granted so many.
 pub struct Granted(pub u8);
 
 impl Granted {

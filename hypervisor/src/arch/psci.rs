@@ -27,7 +27,8 @@ pub fn system_off() {
     let _ = psci::system_off::<Smc>();
 }
 
-/// What the firmware answers to SMCCC_ARCH_FEATURES for `function`; -1 where it doesn't know the call.
+/// What the firmware answers to SMCCC_ARCH_FEATURES for `function`; -1 where it doesn't know the
+/// call.
 #[must_use]
 pub fn arch_features(function: u32) -> i32 {
     const PSCI_FEATURES: u32 = 0x8400_000a;
@@ -41,7 +42,8 @@ pub fn arch_features(function: u32) -> i32 {
     call(SMCCC_ARCH_FEATURES, function)
 }
 
-/// Passes a call of the guest's on to the firmware: only for the SMCCC workarounds, which take no address.
+/// Passes a call of the guest's on to the firmware: only for the SMCCC workarounds, which take no
+/// address.
 pub fn forward(function: u32, argument: u64) {
     smccc::smc32(function, [argument as u32, 0, 0, 0, 0, 0, 0]);
 }

@@ -21,8 +21,9 @@ macro_rules! registers {
         /// Writes the register.
         #[inline(always)]
         pub fn write(value: u64) {
-            // SAFETY: the registers declared here configure what EL1 sees and the interrupt interface; those that
-            // decide over EL2's own memory (SCTLR_EL2, TTBR0_EL2, TCR_EL2, MAIR_EL2, VBAR_EL2) are not among them.
+            // SAFETY: the registers declared here configure what EL1 sees and the interrupt
+            // interface; those that decide over EL2's own memory (SCTLR_EL2, TTBR0_EL2, TCR_EL2,
+            // MAIR_EL2, VBAR_EL2) are not among them.
             unsafe { core::arch::asm!(concat!("msr ", $asm, ", {}"), in(reg) value, options(nostack, preserves_flags)) }
         }
     };

@@ -1,4 +1,5 @@
-//! The architected timers as EL2 uses them: time since start, and the deadline of its own timer (CNTHP).
+//! The architected timers as EL2 uses them: time since start, and the deadline of its own timer
+//! (CNTHP).
 
 use super::sysreg::{cntfrq_el0, cnthp_ctl_el2, cnthp_cval_el2, cntpct_el0};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +39,8 @@ pub fn ns_at(ticks: u64) -> u64 {
     (ticks / hz) * 1_000_000_000 + (ticks % hz) * 1_000_000_000 / hz
 }
 
-/// Nanoseconds from [`start`] to the moment when the counter is at `ticks`, rounded up; 0 if that is before.
+/// Nanoseconds from [`start`] to the moment when the counter is at `ticks`, rounded up; 0 if that
+/// is before.
 #[must_use]
 pub fn due_ns(ticks: u64) -> u64 {
     let ticks = ticks.saturating_sub(START.load(Ordering::Relaxed));
@@ -48,7 +50,8 @@ pub fn due_ns(ticks: u64) -> u64 {
         .saturating_add((ticks % hz * 1_000_000_000).div_ceil(hz))
 }
 
-/// Arms this core's EL2 timer to fire `ns` nanoseconds after [`start`]; never if that is `u64::MAX`.
+/// Arms this core's EL2 timer to fire `ns` nanoseconds after [`start`]; never if that is
+/// `u64::MAX`.
 #[inline(always)]
 pub fn fire_at(ns: u64) {
     let hz = cntfrq_el0::read().max(1);

@@ -1,8 +1,9 @@
 //! The wire: every VM's console and the hypervisor's own records on the board's one UART.
 //!
-//! A VM's bytes wait in a ring of that VM's, the records in one of the hypervisor's own. One core, the console core,
-//! empties them into the UART, a bounded number at a time; the others put bytes in and ring a bell. So the
-//! time that the UART takes is never a guest's on another core, and nobody waits for a lock of another VM's.
+//! A VM's bytes wait in a ring of that VM's, the records in one of the hypervisor's own. One core,
+//! the console core, empties them into the UART, a bounded number at a time; the others put bytes
+//! in and ring a bell. So the time that the UART takes is never a guest's on another core, and
+//! nobody waits for a lock of another VM's.
 
 use crate::{
     arch::{lock::Lock, memory::device, psci, relax, timer, wait_for_interrupt},
@@ -139,8 +140,8 @@ impl Sink for Output {
         if room >= FIFO_DEPTH {
             return room;
         }
-        // Set before looking again: the console core makes room first and looks at `waits` then, so one of the two sees
-        // the other.
+        // Set before looking again: the console core makes room first and looks at `waits` then, so
+        // one of the two sees the other.
         channel.waits.store(true, Ordering::SeqCst);
         channel.output.room() / Self::UNIT
     }
@@ -206,8 +207,8 @@ pub fn lost(vm: usize) -> u32 {
 
 /// Tells the console core that bytes wait, unless it knows.
 fn ring_bell() {
-    // AcqRel: the bytes were put in before the bell is seen, and the console core takes the bell down before it
-    // looks for bytes.
+    // AcqRel: the bytes were put in before the bell is seen, and the console core takes the bell
+    // down before it looks for bytes.
     if !BELL.swap(true, Ordering::AcqRel) {
         mail::tell(core(), mail::CONSOLE);
     }
@@ -219,7 +220,8 @@ pub struct Wire {
     /// Whose bytes are being passed on: a VM, or `MAX_VMS` for the records.
     source: usize,
     framing: Framing,
-    /// The VM that the host takes console bytes for; none after a record, which may have been a mark.
+    /// The VM that the host takes console bytes for; none after a record, which may have been a
+    /// mark.
     marked: Option<usize>,
     /// A mark on its way out, and how much of it went.
     mark: Frame,
@@ -251,14 +253,15 @@ enum Input {
 /// Stage 1 has the device, and nobody else uses its registers at the same time.
 unsafe fn uart() -> Uart<'static> {
     let registers = device(platform::UART) as *mut PL011Registers;
-    // SAFETY: a PL011's page is mapped there (`Stage1::begin`), so the pointer is not null; the contract gives
-    // it to this caller.
+    // SAFETY: a PL011's page is mapped there (`Stage1::begin`), so the pointer is not null; the
+    // contract gives it to this caller.
     unsafe { Uart::new(UniqueMmioPointer::new(NonNull::new_unchecked(registers))) }
 }
 
-/// If emulated cores have slices and input has come: tells all cores that virtual time stands still, as such a run has no
-/// other input. For any core, before it does what ends its turn under QEMU, as a read of the data register or a tick does: the
-/// next turn never comes while another core takes exceptions and executes nothing.
+/// If emulated cores have slices and input has come: tells all cores that virtual time stands
+/// still, as such a run has no other input. For any core, before it does what ends its turn under
+/// QEMU, as a read of the data register or a tick does: the next turn never comes while another
+/// core takes exceptions and executes nothing.
 pub fn tell_standstill() {
     /// UARTFR (PL011 TRM, 3.3.3) and its bit "receive FIFO empty".
     const FLAGS: u64 = 0x18;
@@ -267,7 +270,8 @@ pub fn tell_standstill() {
         return;
     }
     let flags = (device(platform::UART) + FLAGS) as *const u32;
-    // SAFETY: a PL011's page is mapped there on every core (`Stage1::begin`), and a read of its flags changes nothing.
+    // SAFETY: a PL011's page is mapped there on every core (`Stage1::begin`), and a read of its
+    // flags changes nothing.
     if unsafe { flags.read_volatile() } & EMPTY == 0 {
         mail::tell_all(mail::STANDSTILL);
     }
@@ -307,8 +311,8 @@ impl Wire {
         }
     }
 
-    /// Passes on what waits, at most [`TURN`] bytes and what completes a frame. What is left comes by a bell of its own, or by
-    /// the UART's interrupt when that is full.
+    /// Passes on what waits, at most [`TURN`] bytes and what completes a frame. What is left comes
+    /// by a bell of its own, or by the UART's interrupt when that is full.
     pub fn drain(&mut self) {
         // Before looking at the rings: who puts bytes in after this look rings again.
         BELL.swap(false, Ordering::AcqRel);
@@ -422,7 +426,8 @@ impl Wire {
                 (Input::Escape, _) => Input::Text,
             };
         }
-        // The receive interrupts fall when the FIFO has been read empty. Cleared by hand, that of a byte that came since would be lost.
+        // The receive interrupts fall when the FIFO has been read empty. Cleared by hand, that of a
+        // byte that came since would be lost.
         asked
     }
 }
@@ -468,8 +473,9 @@ pub fn last_words(parts: &[&str]) -> ! {
 
 /// Says something on the bare UART, on the boot core before it starts another, or as last words.
 pub fn say(parts: &[&str]) {
-    // SAFETY: nothing else uses the UART while the boot core refuses. An exception of EL2's own may come while the console core
-    // writes; then a frame of its may be torn, which the host notices, but the words come through.
+    // SAFETY: nothing else uses the UART while the boot core refuses. An exception of EL2's own may
+    // come while the console core writes; then a frame of its may be torn, which the host notices,
+    // but the words come through.
     let mut uart = unsafe { uart() };
     for byte in ["weir: "].iter().chain(parts).chain(&["\r\n"]).flat_map(|part| part.bytes()) {
         while uart.is_tx_fifo_full() {

@@ -18,8 +18,8 @@ pub enum Exit {
 pub enum Action {
     /// It waits for an interrupt (WFI, `CPU_SUSPEND`).
     Wait,
-    /// It waits for an interrupt and then starts at `entry` with `x0`; all its state but that of its
-    /// timers and of its GIC is lost.
+    /// It waits for an interrupt and then starts at `entry` with `x0`; all its state but that of
+    /// its timers and of its GIC is lost.
     PowerDown {
         /// Its first instruction.
         entry: u64,

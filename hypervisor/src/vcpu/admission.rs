@@ -1,8 +1,9 @@
-//! Admission of device interrupts on a core that VMs share: a line that has no credit left is masked at the distributor until it has, or waits for
-//! its VM's turn.
+//! Admission of device interrupts on a core that VMs share: a line that has no credit left is
+//! masked at the distributor until it has, or waits for its VM's turn.
 //!
-//! A line of a VM that is off the core comes once, and then stays active until the VM has dealt with it. So what is limited is how often a line
-//! takes the core for its VM (`preempt`), and how often it comes while its VM has the core.
+//! A line of a VM that is off the core comes once, and then stays active until the VM has dealt
+//! with it. So what is limited is how often a line takes the core for its VM (`preempt`), and how
+//! often it comes while its VM has the core.
 
 use crate::{
     arch::gic::Line,
@@ -59,8 +60,9 @@ impl Rule {
         self.intid == intid
     }
 
-    /// The line's interrupt came at `now`, was acknowledged, and its priority dropped; `is_current` says whether its VM has the core, and `may_take` whether it may be
-    /// had by a line of some priority. One that waits for a more urgent one's turn needs no credit.
+    /// The line's interrupt came at `now`, was acknowledged, and its priority dropped; `is_current`
+    /// says whether its VM has the core, and `may_take` whether it may be had by a line of some
+    /// priority. One that waits for a more urgent one's turn needs no credit.
     pub fn come(
         &mut self,
         seat: &Seat,
@@ -92,8 +94,9 @@ impl Rule {
         }
     }
 
-    /// Gives the interrupt back to the distributor, which does not forward it for now: a level is there as long as its device holds it, an edge,
-    /// or what the guest made pending, is so again, and further ones join it.
+    /// Gives the interrupt back to the distributor, which does not forward it for now: a level is
+    /// there as long as its device holds it, an edge, or what the guest made pending, is so again,
+    /// and further ones join it.
     fn mask(&mut self, core: usize, until: u64) {
         let gic = self.vm.gic.lock();
         set_masked(self.intid, true);

@@ -19,8 +19,8 @@ use weir_model::packed::INTID_LIMIT;
 use weir_trace::wire::{ExitCause, FaultKind};
 use weir_units::IntId;
 
-/// An interrupt while a guest ran. The fast path serves the core's only vCPU; whatever else comes is
-/// left to [`own_interrupt`].
+/// An interrupt while a guest ran. The fast path serves the core's only vCPU; whatever else comes
+/// is left to [`own_interrupt`].
 #[inline(always)]
 pub extern "C" fn handle_irq(core: &mut Core) -> Exit {
     let iar = gic::acknowledge();
@@ -65,8 +65,8 @@ pub extern "C" fn handle_irq(core: &mut Core) -> Exit {
     Exit::Resume
 }
 
-/// The core's own timer: ticks, and the periods and polls of the memory budget. Asks for the run loop
-/// if the vCPU must not go on, or a report is due.
+/// The core's own timer: ticks, and the periods and polls of the memory budget. Asks for the run
+/// loop if the vCPU must not go on, or a report is due.
 #[inline(never)]
 fn clock(core: &mut Core, seat: Option<&'static Seat>, iar: u64) -> Exit {
     let now = timer::now_ns();
@@ -94,8 +94,8 @@ fn clock(core: &mut Core, seat: Option<&'static Seat>, iar: u64) -> Exit {
 #[cold]
 #[inline(never)]
 fn tick(exit: Exit, core: &mut Core, iar: u64) -> Exit {
-    // QEMU 7.2 gives the next core no time when a deadline has ended this core's turn. Here the next
-    // core runs at once, and this core has its interval from when it is back.
+    // QEMU 7.2 gives the next core no time when a deadline has ended this core's turn. Here the
+    // next core runs at once, and this core has its interval from when it is back.
     let exit = if core.give_turn() { Exit::Act } else { exit };
     core.arm();
     isb();
@@ -162,7 +162,8 @@ pub fn own_interrupt(core: &mut Core) {
             seat.interrupt(cause, intid);
         }
     };
-    // Not recorded: the consequences are, and under QEMU's instruction counting most ticks have none.
+    // Not recorded: the consequences are, and under QEMU's instruction counting most ticks have
+    // none.
     let tick = || {
         if let Some(seat) = seat {
             seat.counts.exit(ExitCause::OwnIrq);

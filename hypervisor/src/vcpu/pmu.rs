@@ -1,4 +1,5 @@
-//! The PMU of a vCPU that was granted one: between its model (`vboard::pmu`), which decides, and the core's counters.
+//! The PMU of a vCPU that was granted one: between its model (`vboard::pmu`), which decides, and
+//! the core's counters.
 
 use super::inject::inject_undefined;
 use crate::{
@@ -22,7 +23,8 @@ use weir_vdev::{
 
 const _: () = assert!(MAX_PMU_COUNTERS as usize <= MOST, "the model has them all");
 
-/// Gives core `core` its part in the PMU: what its VM was granted, and who takes the interrupt. After its meter has started.
+/// Gives core `core` its part in the PMU: what its VM was granted, and who takes the interrupt.
+/// After its meter has started.
 pub fn start(core: &mut Core) {
     let Some(seat) = core.sole else { return };
     let count = seat.vm.view().vm.pmu;
@@ -64,7 +66,8 @@ pub fn update(core: &mut Core, seat: &'static Seat) {
     }
 }
 
-/// Carries out a trapped access that is the PMU's; false if it isn't, or the VM has none. The guest is behind the instruction.
+/// Carries out a trapped access that is the PMU's; false if it isn't, or the VM has none. The guest
+/// is behind the instruction.
 pub fn access(
     frame: &mut Frame,
     core: &mut Core,

@@ -6,9 +6,10 @@ use crate::{
 };
 use weir_vdev::id::Controls;
 
-/// HCR_EL2: stage 2 on; interrupts and SErrors to EL2; set/way operations, SMC, ID registers, ACTLR and
-/// implementation-defined registers trap, as do LORegions and error records; EL1 is 64-bit; broadcasts of the guest reach its other cores (FB, BSU); a
-/// page-table walk to device memory faults (PTW).
+/// HCR_EL2: stage 2 on; interrupts and SErrors to EL2; set/way operations, SMC, ID registers, ACTLR
+/// and implementation-defined registers trap, as do LORegions and error records; EL1 is 64-bit;
+/// broadcasts of the guest reach its other cores (FB, BSU); a page-table walk to device memory
+/// faults (PTW).
 const HCR: u64 = 1 // VM
     | 1 << 1 // SWIO
     | 1 << 2 // PTW
@@ -55,8 +56,8 @@ pub fn prepare_core(shared: bool) {
     }
     sysreg::hstr_el2::write(0);
     sysreg::cnthctl_el2::write(CNTHCTL);
-    // No offset: QEMU 7.2 adds it to a guest's deadline without a look at the overflow, and a guest that sets the latest deadline there is
-    // would hang the machine.
+    // No offset: QEMU 7.2 adds it to a guest's deadline without a look at the overflow, and a guest
+    // that sets the latest deadline there is would hang the machine.
     sysreg::cntvoff_el2::write(0);
     sysreg::mdscr_el1::write(0);
     sysreg::clear_controls(Controls::of(

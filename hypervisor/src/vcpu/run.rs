@@ -1,8 +1,8 @@
 //! The run loop: gives the core to a vCPU, and carries out what the handlers ask for.
 //!
 //! The *current* vCPU is the one whose state is on the core. On a core that vCPUs share, its state
-//! leaves the core when another one runs or when it waits: the general registers and those of EL1 go
-//! to its place in the VM ([`Vm::context`](crate::vm::Vm::context)), the list registers into the
+//! leaves the core when another one runs or when it waits: the general registers and those of EL1
+//! go to its place in the VM ([`Vm::context`](crate::vm::Vm::context)), the list registers into the
 //! model of the GIC, and its timers stop. On a core with one vCPU the state stays while the vCPU
 //! waits; it leaves only when the vCPU is powered down or off.
 
@@ -187,17 +187,17 @@ fn attend(core: &mut Core) {
     carry_out(core);
 }
 
-/// Holds the interrupts of guests back, so that none of them, however many come, ends the wait of the
-/// current vCPU for its memory budget.
+/// Holds the interrupts of guests back, so that none of them, however many come, ends the wait of
+/// the current vCPU for its memory budget.
 #[inline(always)]
 fn hold(core: &mut Core) {
     core.holds_guests = true;
     gic::hold_guests(true);
 }
 
-/// Lets the current vCPU rest, its state on the core, until it may go on. Returns if it went off. Only
-/// the one vCPU of a core rests: there is nothing to decide meanwhile, and the core's timer is armed
-/// for what the core itself needs.
+/// Lets the current vCPU rest, its state on the core, until it may go on. Returns if it went off.
+/// Only the one vCPU of a core rests: there is nothing to decide meanwhile, and the core's timer is
+/// armed for what the core itself needs.
 #[inline(always)]
 fn rest(core: &mut Core) {
     loop {
@@ -231,7 +231,8 @@ fn has_pending(seat: &'static Seat) -> bool {
     gic.has_pending(vcpu) || !vm.mail.is_empty(vcpu)
 }
 
-/// Tells the meter that the current vCPU waits or goes off, or (`on`) that it is about to run again.
+/// Tells the meter that the current vCPU waits or goes off, or (`on`) that it is about to run
+/// again.
 fn note(core: &mut Core, seat: &Seat, on: bool) {
     let index = core.index;
     if let Some(meter) = &mut core.meter {
@@ -267,8 +268,9 @@ fn load(core: &mut Core, party: u8) {
 }
 
 /// Starts the VM of `party`, whose image is loaded. At its first start a VM in a flow waits until
-/// the broker is ready, so that no packet waits for the broker's start; the wait is bounded, because
-/// a broker may never become ready. A VM in a flow shares no core, so it delays no other VM.
+/// the broker is ready, so that no packet waits for the broker's start; the wait is bounded,
+/// because a broker may never become ready. A VM in a flow shares no core, so it delays no other
+/// VM.
 fn await_broker(core: &mut Core, party: u8, since: u64) {
     let index = core.index;
     let Some(schedule) = core.schedule.as_deref_mut() else { return };

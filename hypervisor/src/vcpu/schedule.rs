@@ -260,8 +260,8 @@ impl Schedule {
         }
     }
 
-    /// Charges this interrupt to the vCPUs off the core for which something was left since they were
-    /// last charged for that.
+    /// Charges this interrupt to the vCPUs off the core for which something was left since they
+    /// were last charged for that.
     pub fn blame(&mut self) {
         let current = self.current;
         let mut account = self.account;
@@ -315,8 +315,8 @@ pub fn is_called(seat: &Seat) -> bool {
     gic.is_wanted(vcpu) || gic.has_pending(vcpu)
 }
 
-/// The state of a vCPU that is off. If it is the first one of a VM that is stopping, the rest is done
-/// in its time.
+/// The state of a vCPU that is off. If it is the first one of a VM that is stopping, the rest is
+/// done in its time.
 #[must_use]
 pub fn off(seat: &Seat) -> State {
     if seat.vcpu == 0 && ending::is_ending(seat.vm) { State::Ending(0) } else { State::Off }

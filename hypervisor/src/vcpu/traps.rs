@@ -124,7 +124,8 @@ fn denial(denied: Denied) -> Denial {
     }
 }
 
-/// ISS of `msr icc_sgi1r_el1, xt`, without the register (op0 3, op1 0, CRn 12, CRm 11, op2 5, write).
+/// ISS of `msr icc_sgi1r_el1, xt`, without the register (op0 3, op1 0, CRn 12, CRm 11, op2 5,
+/// write).
 const WRITE_SGI1R: u32 = SysRegAccess::new([3, 0, 12, 11, 5], 0, true).0;
 const RT: u32 = 0x1f << 5;
 

@@ -38,14 +38,16 @@ pub fn take_tail() -> u64 {
 /// Completions, or new buffers for the broker, in one turn of a device's lock.
 const TURN: u32 = 4;
 
-/// The broker has completions; on its core. Gives how long that took, in ticks; nothing for a VM that is not the broker.
+/// The broker has completions; on its core. Gives how long that took, in ticks; nothing for a VM
+/// that is not the broker.
 pub fn complete(core: usize, seat: &Seat) -> Option<u64> {
     let begun = timer::ticks();
     let link = LINK.get().filter(|link| link.broker == seat.vm.index())?;
     // SAFETY: on this core, in a trap of its guest.
     let mut peephole = unsafe { Peephole::open(core) };
     let mut taken = link.taken.lock();
-    // The receiver's interrupt is pending before the packet counts as arrived: the receiver's completions come first.
+    // The receiver's interrupt is pending before the packet counts as arrived: the receiver's
+    // completions come first.
     let (mut device, mut raised): (Option<Device>, _) = (None, timer::now_ns());
     let mut delivered = None;
     for _ in 0..Partition::most_completions() {
@@ -139,8 +141,8 @@ struct Raised {
     told: u64,
 }
 
-/// Returns one chain to its driver; false for one that the broker does not have. `raised` is when the last receiver's interrupt was
-/// pending.
+/// Returns one chain to its driver; false for one that the broker does not have. `raised` is when
+/// the last receiver's interrupt was pending.
 fn finish(
     (vm, ring): (&'static Vm, &'static Ring),
     socket: &mut Socket,
@@ -172,7 +174,8 @@ fn finish(
                     let answered = |group: &mut Group, _: &mut Post| {
                         group.answered(member.into(), timer::now_ns());
                     };
-                    // The broker looks at the alarm when this is over: nobody need wake it for that.
+                    // The broker looks at the alarm when this is over: nobody need wake it for
+                    // that.
                     let _ = multicast::with(sent.flow.into(), answered, &mut Post::new());
                     members & !(1 << member)
                 }

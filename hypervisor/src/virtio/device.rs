@@ -69,14 +69,15 @@ pub fn open(vm: &'static Vm) {
     }
 }
 
-/// The life of a VM has ended, and none of its vCPUs runs: nobody uses its memory any more, and whoever was connected to it learns
-/// that it is gone.
+/// The life of a VM has ended, and none of its vCPUs runs: nobody uses its memory any more, and
+/// whoever was connected to it learns that it is gone.
 pub fn close(vm: &'static Vm, core: usize) {
     net::reset(vm);
     if vm.view().vm.vsock == 0 && !vm.is_broker() {
         return;
     }
-    // SAFETY: on core `core`, whose VM's life has ended, so that it handles no other trap; the next load opens its windows later.
+    // SAFETY: on core `core`, whose VM's life has ended, so that it handles no other trap; the next
+    // load opens its windows later.
     let mut peephole = unsafe { Peephole::open(core) };
     if vm.is_broker() {
         abandon(&mut peephole);
@@ -85,9 +86,11 @@ pub fn close(vm: &'static Vm, core: usize) {
     disconnect(vm, &mut peephole, open);
 }
 
-/// A VM's device is reset, by `reset`: whoever was connected to it learns that this end knows of no connection any more.
+/// A VM's device is reset, by `reset`: whoever was connected to it learns that this end knows of no
+/// connection any more.
 fn disconnect(vm: &'static Vm, peephole: &mut Peephole, reset: impl FnOnce(&'static Vm)) {
-    // First of all: a packet that is taken by a connection that goes on is one of the time before: see `submit`.
+    // First of all: a packet that is taken by a connection that goes on is one of the time before:
+    // see `submit`.
     flows::of(vm.index()).for_each(|(_, flow)| flow.end());
     multicast::end(vm, peephole);
     reset(vm);
@@ -101,7 +104,8 @@ fn disconnect(vm: &'static Vm, peephole: &mut Peephole, reset: impl FnOnce(&'sta
 /// The broker is gone: both ends of every connection learn that nothing will come any more.
 fn abandon(peephole: &mut Peephole) {
     let Some(link) = LINK.get() else { return };
-    // Before the connections are looked at: whoever asks for one is refused, or reset below. Ordered by their lock.
+    // Before the connections are looked at: whoever asks for one is refused, or reset below.
+    // Ordered by their lock.
     link.abandoned.store(true, Ordering::Relaxed);
     multicast::abandon(peephole);
     for (entry, flow) in (0..MAX_FLOWS).map_while(flows::get) {
@@ -121,7 +125,8 @@ fn abandon(peephole: &mut Peephole) {
     }
 }
 
-/// Carries out an access to the device: `value` is what a store writes, the result what a load reads.
+/// Carries out an access to the device: `value` is what a store writes, the result what a load
+/// reads.
 // By itself: inlined, it makes the frame of each device's path larger than a page.
 #[inline(never)]
 pub fn access(
@@ -133,7 +138,8 @@ pub fn access(
 ) -> u64 {
     let vm = seat.vm;
     let size = access.size.into();
-    // SAFETY: on core `core`, in a trap of its guest: nothing else uses its windows until this returns.
+    // SAFETY: on core `core`, in a trap of its guest: nothing else uses its windows until this
+    // returns.
     let mut peephole = unsafe { Peephole::open(core) };
     let mut socket = vm.socket.lock();
     let memory = Memory::new(vm.view(), &mut peephole);
@@ -193,7 +199,8 @@ pub fn access(
     read
 }
 
-/// The device is reset, when `renew` has made it so for its driver: its rings and what the broker has of them are no more.
+/// The device is reset, when `renew` has made it so for its driver: its rings and what the broker
+/// has of them are no more.
 fn reset(vm: &'static Vm, renew: impl FnOnce(&mut Socket)) {
     let mut socket = vm.socket.lock();
     renew(&mut socket);
@@ -203,7 +210,8 @@ fn reset(vm: &'static Vm, renew: impl FnOnce(&mut Socket)) {
     // Whoever wants it meanwhile finds a device without rings.
     drop(socket);
     let begun = timer::now_ns();
-    // Bounded by the longest copy, and then by the time in which the broker's core takes an interrupt.
+    // Bounded by the longest copy, and then by the time in which the broker's core takes an
+    // interrupt.
     while link.partition.is_copying(vm.index()) {
         let Some(broker) = vm::all().nth(link.broker).filter(|broker| !broker.is_parked()) else {
             break;

@@ -16,7 +16,8 @@ use weir_vsock::{
 
 /// Connections of a flow at once.
 const CONNECTIONS: usize = 16;
-/// Control packets of a flow that may come at once, both ways together; so many may come in each [`CONTROL_PERIODS`] periods, too.
+/// Control packets of a flow that may come at once, both ways together; so many may come in each
+/// [`CONTROL_PERIODS`] periods, too.
 const CONTROL: u64 = 64;
 /// See [`CONTROL`].
 const CONTROL_PERIODS: u64 = 8;
@@ -82,7 +83,8 @@ pub fn has_groups() -> bool {
     GROUPS.load(Ordering::Relaxed)
 }
 
-/// The connections of the flows to several receivers that begin with `flow`, the system's flow `index`.
+/// The connections of the flows to several receivers that begin with `flow`, the system's flow
+/// `index`.
 fn group(index: usize, flow: &packed::Flow) -> Option<Group> {
     if flow.members <= 1 || flow.first as usize != index {
         return None;
@@ -194,8 +196,8 @@ impl Flow {
         self.lost.fetch_add(packets, Ordering::Relaxed);
     }
 
-    /// Notes what a control packet does to the flow's connections; `forth` says whether the sender sends it. False for a request beyond
-    /// those that there can be.
+    /// Notes what a control packet does to the flow's connections; `forth` says whether the sender
+    /// sends it. False for a request beyond those that there can be.
     pub fn note(&self, header: &Header, operation: Operation, forth: bool) -> bool {
         let port = if forth { header.src_port } else { header.dst_port };
         let connection = Some(Connection { port, kind: header.kind, ended: false });
@@ -227,8 +229,8 @@ impl Flow {
         self.connections.lock().iter_mut().flatten().for_each(|connection| connection.ended = true);
     }
 
-    /// Forgets the connections that have ended, and gives for each the reset that `ended`, one end of the flow, would have sent to the
-    /// other.
+    /// Forgets the connections that have ended, and gives for each the reset that `ended`, one end
+    /// of the flow, would have sent to the other.
     pub fn ended(&self, flow: &packed::Flow, ended: u32) -> impl Iterator<Item = Header> + use<> {
         let mut connections = [None; CONNECTIONS];
         for (gone, connection) in connections.iter_mut().zip(self.connections.lock().iter_mut()) {

@@ -19,7 +19,8 @@ use weir_vsock::{
     queue::{Broken, Segment},
 };
 
-/// How much of its core's time a broker may need for a copy that was begun; one that needs more is stopped.
+/// How much of its core's time a broker may need for a copy that was begun; one that needs more is
+/// stopped.
 const LONGEST_COPY: Nanos = Nanos(20_000_000);
 
 /// How much of its core's time the broker has to become ready, before the VMs in flows start
@@ -36,7 +37,8 @@ pub(super) struct Link {
     /// In how many ns it has had [`LONGEST_START`], at the latest.
     pub(super) longest_start: u64,
     pub(super) doorbell: Doorbell,
-    /// Packets that a notification of each VM is worth: as many as it sends flows, and one at the least.
+    /// Packets that a notification of each VM is worth: as many as it sends flows, and one at the
+    /// least.
     pub(super) sends: [u8; PORTS],
     /// Completions taken so far.
     pub(super) taken: Lock<u32>,
@@ -50,11 +52,13 @@ const _: () = assert!(size_of::<Partition>() as u64 <= PARTITION_LEN);
 const _: () = assert!(shared::ADDRESS == PARTITION_IPA && pci::LEN == VSOCK_BAR_LEN);
 const _: () = assert!(shared::WINDOWS.start == WINDOWS.start && shared::WINDOWS.end == WINDOWS.end);
 
-/// Takes the flows of a system in; on the boot core, before another starts. `address` is where the partition is mapped.
+/// Takes the flows of a system in; on the boot core, before another starts. `address` is where the
+/// partition is mapped.
 pub fn init(address: u64) {
     let system = system::get();
-    // SAFETY: `memory::shared` gave PARTITION_LEN bytes there for good, which the assertion above says is enough, page-aligned, all
-    // zeros; the type is atomics only, of which each bit pattern is one, and both sides use it through atomics alone.
+    // SAFETY: `memory::shared` gave PARTITION_LEN bytes there for good, which the assertion above
+    // says is enough, page-aligned, all zeros; the type is atomics only, of which each bit pattern
+    // is one, and both sides use it through atomics alone.
     let partition: &'static Partition = unsafe { &*(address as *const Partition) };
     flows::init();
     let settings = Settings {
@@ -108,11 +112,13 @@ pub(super) fn line(vm: &Vm, socket: &Socket) -> VcpuMask {
     vm.gic.lock().set_level(IntId(vm.view().vm.vsock_intid), socket.transport.line())
 }
 
-/// Asks the driver whether it wants an interrupt for what it got back, and raises it. Gives the time at which it was pending.
+/// Asks the driver whether it wants an interrupt for what it got back, and raises it. Gives the
+/// time at which it was pending.
 pub(super) fn raise(vm: &'static Vm, socket: &mut Socket, peephole: &mut Peephole) -> u64 {
     raise_own(socket, &mut Memory::new(vm.view(), peephole));
     let mask = line(vm, socket);
-    // Before the other core is told: an emulator that runs its cores in turn may run that one first.
+    // Before the other core is told: an emulator that runs its cores in turn may run that one
+    // first.
     let now = timer::now_ns();
     kick(vm, mask);
     now
@@ -124,7 +130,8 @@ pub(super) fn break_down(seat: &Seat, socket: &mut Socket, broken: Broken) {
     socket.transport.break_down();
 }
 
-/// Makes the broker look at the partition, if it is about to sleep: a broker at work is interrupted by nobody, whatever guests do.
+/// Makes the broker look at the partition, if it is about to sleep: a broker at work is interrupted
+/// by nobody, whatever guests do.
 pub(super) fn wake_broker(link: &Link) {
     if !link.doorbell.must_ring(link.partition) {
         return;

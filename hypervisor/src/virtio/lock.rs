@@ -10,7 +10,8 @@ use spin::mutex::{TicketMutex, TicketMutexGuard};
 /// The longest that such a lock was held, and waited for, since that was last told, in ticks.
 static LONGEST: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// A lock that serves who comes first, so that a core waits for one turn of each other core and no more, and that knows how long a turn is.
+/// A lock that serves who comes first, so that a core waits for one turn of each other core and no
+/// more, and that knows how long a turn is.
 pub struct Fair<T>(TicketMutex<T, Yield>);
 
 /// What is locked.
@@ -65,7 +66,8 @@ fn note(longest: &AtomicU64, ticks: u64) {
     }
 }
 
-/// The longest turn and the longest wait for one since this was last called, in ticks; 0 where there was none.
+/// The longest turn and the longest wait for one since this was last called, in ticks; 0 where
+/// there was none.
 pub fn take_longest() -> [u64; 2] {
     [&LONGEST[0], &LONGEST[1]].map(|longest| longest.swap(0, Ordering::Relaxed))
 }

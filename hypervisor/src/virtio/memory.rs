@@ -32,7 +32,8 @@ impl<'a> Memory<'a> {
         Some(region.pa + offset)
     }
 
-    /// Calls `body` with the physical address of each part of `len` bytes that lies in one page, and where in these bytes it is.
+    /// Calls `body` with the physical address of each part of `len` bytes that lies in one page,
+    /// and where in these bytes it is.
     fn pages(
         &mut self,
         ipa: u64,

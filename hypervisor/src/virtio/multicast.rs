@@ -17,10 +17,12 @@ use weir_vsock::{
     vsock::{Header, Operation},
 };
 
-/// How often what was posted can make its receivers answer: a request is refused, then the sender's is.
+/// How often what was posted can make its receivers answer: a request is refused, then the sender's
+/// is.
 const ROUNDS: usize = 3;
 
-/// Calls `body` with the connections of the group that begins at flow `first`, and notes when it is due from then on.
+/// Calls `body` with the connections of the group that begins at flow `first`, and notes when it is
+/// due from then on.
 pub fn with<T>(
     first: usize,
     body: impl FnOnce(&mut Group, &mut Post) -> T,
@@ -42,7 +44,8 @@ pub fn with<T>(
     Some(given)
 }
 
-/// Delivers what was posted by the group that begins at flow `first`, and takes in what is answered at once.
+/// Delivers what was posted by the group that begins at flow `first`, and takes in what is answered
+/// at once.
 pub fn carry_out(first: usize, mut post: Post, peephole: &mut Peephole) {
     let mut sooner = post.sooner;
     for _ in 0..ROUNDS {
@@ -140,7 +143,8 @@ pub fn abandon(peephole: &mut Peephole) {
     }
 }
 
-/// Drops the receivers that have kept others waiting for too long. On the broker's core, which is told when that can be.
+/// Drops the receivers that have kept others waiting for too long. On the broker's core, which is
+/// told when that can be.
 pub fn attend(peephole: &mut Peephole) {
     if !flows::has_groups() {
         return;

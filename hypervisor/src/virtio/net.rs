@@ -1,9 +1,11 @@
 //! The switch: network devices of VMs, and frames from one to another.
 //!
-//! A device of class *dynamic* (mobivmm, IV) is shared by all: its driver is a service VM, the switch's *uplink*, and EL2 decides whom a frame
-//! is for. Whoever notifies his device has one frame taken, on his core and in his time: it is copied once into EL2, checked, and copied from
-//! there into a receive buffer of each VM that it is for. There is nothing in between where a frame could wait, so nobody waits for anybody:
-//! a receiver without a buffer, or between two lives, loses the frame.
+//! A device of class *dynamic* (mobivmm, IV) is shared by all: its driver is a service VM, the
+//! switch's *uplink*, and EL2 decides whom a frame is for. Whoever notifies his device has one
+//! frame taken, on his core and in his time: it is copied once into EL2, checked, and copied from
+//! there into a receive buffer of each VM that it is for. There is nothing in between where a frame
+//! could wait, so nobody waits for anybody: a receiver without a buffer, or between two lives,
+//! loses the frame.
 //!
 //! A [`Port`]'s lock is taken alone or with the VM's GIC inside, never with another port's.
 
@@ -48,7 +50,8 @@ pub fn offset(vm: &Vm, ipa: u64) -> Option<u64> {
     (offset < VIRTIO_LEN).then_some(offset)
 }
 
-/// A life of a VM begins or has ended, and none of its vCPUs runs: its device is as after power-on, and nobody writes to its memory.
+/// A life of a VM begins or has ended, and none of its vCPUs runs: its device is as after power-on,
+/// and nobody writes to its memory.
 pub fn reset(vm: &Vm) {
     let Some(net) = port_of(vm) else { return };
     let mut port = vm.port.lock();
@@ -60,12 +63,14 @@ pub fn reset(vm: &Vm) {
     });
 }
 
-/// Carries out an access to the device: `value` is what a store writes, the result what a load reads.
+/// Carries out an access to the device: `value` is what a store writes, the result what a load
+/// reads.
 // By itself: inlined, it makes the frame of each device's path larger than a page.
 #[inline(never)]
 pub fn access(seat: &'static Seat, core: usize, access: &MmioAccess, at: u64, value: u64) -> u64 {
     let vm = seat.vm;
-    // SAFETY: on core `core`, in a trap of its guest: nothing else uses its windows until this returns.
+    // SAFETY: on core `core`, in a trap of its guest: nothing else uses its windows until this
+    // returns.
     let mut peephole = unsafe { Peephole::open(core) };
     let mut port = vm.port.lock();
     let mut memory = Memory::new(vm.view(), &mut peephole);
@@ -111,7 +116,8 @@ fn signal(port: &mut Port, index: usize, memory: &mut Memory<'_>) {
     }
 }
 
-/// Takes one frame and passes it on; if there is more, the notification traps again, behind whatever interrupts came.
+/// Takes one frame and passes it on; if there is more, the notification traps again, behind
+/// whatever interrupts came.
 fn send(seat: &'static Seat, peephole: &mut Peephole) {
     let vm = seat.vm;
     let mut frame = Frame::EMPTY;
@@ -140,7 +146,8 @@ fn send(seat: &'static Seat, peephole: &mut Peephole) {
     }
 }
 
-/// Takes the next frame out of the ring: none if that is empty; whether it was copied, and not dropped.
+/// Takes the next frame out of the ring: none if that is empty; whether it was copied, and not
+/// dropped.
 fn take(
     vm: &Vm,
     port: &mut Port,

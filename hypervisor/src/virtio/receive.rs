@@ -1,4 +1,5 @@
-//! The ring by which a driver receives: buffers for control packets, and buffers that the broker fills.
+//! The ring by which a driver receives: buffers for control packets, and buffers that the broker
+//! fills.
 
 use super::{
     link::{LINK, Link, break_down, broker_pieces, raise, raise_own, wake_broker},
@@ -20,11 +21,12 @@ use weir_vsock::{
 
 /// The part of a receiver's ring that is kept for control packets.
 const RESERVE: u16 = 8;
-/// The part that the broker has at most. What is kept and what the broker has are together less than half of the ring: Linux makes no
-/// buffers available before more than half of them have come back.
+/// The part that the broker has at most. What is kept and what the broker has are together less
+/// than half of the ring: Linux makes no buffers available before more than half of them have come
+/// back.
 const OFFERED: u16 = 4;
-/// Takes new receive buffers in: for control packets that wait, for the stock, and for the broker. The device is free between two of them:
-/// the broker's core may wait for it.
+/// Takes new receive buffers in: for control packets that wait, for the stock, and for the broker.
+/// The device is free between two of them: the broker's core may wait for it.
 pub(super) fn supply(seat: &Seat, peephole: &mut Peephole) {
     let Some(link) = LINK.get() else { return };
     // Bounded: the ring has no more chains that the device does not have already.

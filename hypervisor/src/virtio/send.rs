@@ -1,4 +1,5 @@
-//! The ring by which a driver sends: packets are taken, judged, and handed to the broker or passed on.
+//! The ring by which a driver sends: packets are taken, judged, and handed to the broker or passed
+//! on.
 
 use super::{
     flows,
@@ -39,12 +40,14 @@ enum Fate {
     Control(Header, Operation, usize),
     /// To be answered.
     Refused(Header),
-    /// Of a connection that there is no more: to be answered, but nothing to be refused for, as the driver may not know yet.
+    /// Of a connection that there is no more: to be answered, but nothing to be refused for, as the
+    /// driver may not know yet.
     Late(Header),
 }
 
-/// Takes what the driver sends, as many packets as the VM sends flows; if there is more, the notification traps again, and these are of
-/// that one. So the first of them is not later at the broker for all that a driver can put into its ring.
+/// Takes what the driver sends, as many packets as the VM sends flows; if there is more, the
+/// notification traps again, and these are of that one. So the first of them is not later at the
+/// broker for all that a driver can put into its ring.
 pub(super) fn drain(seat: &'static Seat, peephole: &mut Peephole) {
     let vm = seat.vm;
     let Some(link) = LINK.get() else { return };
@@ -102,13 +105,14 @@ pub(super) fn drain(seat: &'static Seat, peephole: &mut Peephole) {
     }
     raise_own(&mut socket, &mut memory);
     if again {
-        // The caller steps over the store; so it is carried out once more, behind whatever interrupts came.
+        // The caller steps over the store; so it is carried out once more, behind whatever
+        // interrupts came.
         sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_sub(4));
     }
 }
 
-/// Passes a control packet of a flow; gives the answer if it can't be. More than the flow admits are dropped: whoever sends them takes
-/// the time of the one who gets them.
+/// Passes a control packet of a flow; gives the answer if it can't be. More than the flow admits
+/// are dropped: whoever sends them takes the time of the one who gets them.
 fn pass(
     vm: &Vm,
     header: &Header,
@@ -183,7 +187,8 @@ fn take(
             vm.count_denial(Denial::Virtio);
             Fate::Done
         }
-        // What is longer than the flow's packets would take the others' time; of best effort only ever a chunk does.
+        // What is longer than the flow's packets would take the others' time; of best effort only
+        // ever a chunk does.
         Some(Ok((Operation::Data, Verdict::Transfer(flow))))
             if flows::get(flow)
                 .is_some_and(|(entry, _)| entry.period > 0 && header.len > entry.size) =>
@@ -230,7 +235,8 @@ fn gather(memory: &mut Memory<'_>, segments: &[Segment], to: &mut [u8]) -> Resul
     Ok(segments.iter().map(|segment| u64::from(segment.len)).sum())
 }
 
-/// Hands a packet of a flow to the broker; false if it can't, or if the packet belongs to no connection.
+/// Hands a packet of a flow to the broker; false if it can't, or if the packet belongs to no
+/// connection.
 fn submit(
     vm: &Vm,
     socket: &mut Socket,
@@ -246,14 +252,16 @@ fn submit(
     }
     let Some(pieces) = broker_pieces(vm, chain.readable()) else { return false };
     let data = operation == Operation::Data;
-    // Before the connection is looked at: if that goes on, the receiver's life in which it was made does in this epoch. What was sent
-    // by it before its sender learned of its end must not come into a new one of the same ports.
+    // Before the connection is looked at: if that goes on, the receiver's life in which it was made
+    // does in this epoch. What was sent by it before its sender learned of its end must not come
+    // into a new one of the same ports.
     let epoch = link.partition.port(entry.to as usize).epoch();
     let shared = entry.members > 1;
     if !shared && !kept.is_known(header) {
         return false;
     }
-    // What ends a connection keeps the period like a packet, or it would take others' time: the broker moves it like one.
+    // What ends a connection keeps the period like a packet, or it would take others' time: the
+    // broker moves it like one.
     let stamp = kept.stamp(now);
     let packet = Packet {
         flow: flow as u8,

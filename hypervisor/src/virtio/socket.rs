@@ -14,7 +14,8 @@ pub(super) const WAITING: usize = 32;
 #[derive(Clone, Copy)]
 pub(super) struct Sent {
     pub(super) flow: u8,
-    /// Those of several receivers that have not answered for it yet, one bit each; 0 where there is one.
+    /// Those of several receivers that have not answered for it yet, one bit each; 0 where there is
+    /// one.
     pub(super) members: u8,
     /// Data, and not a packet that only must not overtake them.
     pub(super) data: bool,
@@ -32,7 +33,8 @@ pub struct Socket {
     /// Receive buffers that the broker has, one bit a head.
     pub(super) offered: u64,
     pub(super) sent: [Option<Sent>; RING],
-    /// When the interrupt was raised for what had arrived, in ticks; 0 once the driver has acknowledged it.
+    /// When the interrupt was raised for what had arrived, in ticks; 0 once the driver has
+    /// acknowledged it.
     pub(super) raised: u64,
 }
 

@@ -1,4 +1,5 @@
-//! Accesses of a guest to its virtual devices: the GIC's registers, the PL011, the virtio devices, the configuration space of PCI functions.
+//! Accesses of a guest to its virtual devices: the GIC's registers, the PL011, the virtio devices,
+//! the configuration space of PCI functions.
 
 use super::{
     Seat, Vm,
@@ -26,8 +27,8 @@ const REDISTRIBUTOR: u64 = 0x2_0000;
 /// Bytes of the PL011.
 const UART: u64 = 0x1000;
 
-/// Carries out a guest's access: `value` is what a store writes, the result what a load reads. None when there is no device at
-/// that address.
+/// Carries out a guest's access: `value` is what a store writes, the result what a load reads. None
+/// when there is no device at that address.
 pub fn access(seat: &'static Seat, core: usize, access: &MmioAccess, value: u64) -> Option<u64> {
     let vm = seat.vm;
     let board = vm.view().vm;
@@ -109,7 +110,8 @@ fn uart(seat: &'static Seat, access: &MmioAccess, offset: u64, value: u64) -> u6
     read
 }
 
-/// Moves what a person typed into the PL011's FIFO, as far as it fits; the new interrupt line if anything moved.
+/// Moves what a person typed into the PL011's FIFO, as far as it fits; the new interrupt line if
+/// anything moved.
 fn type_in(vm: &Vm, uart: &mut weir_vdev::pl011::Pl011) -> Option<bool> {
     let channel = console::channel(vm.index());
     let mut high = None;

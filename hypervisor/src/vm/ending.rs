@@ -1,8 +1,8 @@
 //! The end of a run of a VM: who asked for it and why, and which vCPUs are off.
 //!
-//! The core of a VM's first vCPU leads. Whoever stops a VM (a call, a fault) records the reason here,
-//! and each core of the VM takes its vCPU off. When all are off, the leader decides what follows
-//! (`lifecycle::lead`). No other VM is touched, and none of its locks is taken.
+//! The core of a VM's first vCPU leads. Whoever stops a VM (a call, a fault) records the reason
+//! here, and each core of the VM takes its vCPU off. When all are off, the leader decides what
+//! follows (`lifecycle::lead`). No other VM is touched, and none of its locks is taken.
 
 use super::{Ending, Seat, Start, Vm};
 use crate::{console, mail};

@@ -1,10 +1,14 @@
-//! The *focus*: the console's input, and the devices of the class *active*, which several VMs have and one at a time sees (mobivmm, IV).
+//! The *focus*: the console's input, and the devices of the class *active*, which several VMs have
+//! and one at a time sees (mobivmm, IV).
 //!
-//! It moves by an explicit act: whoever is at the console chooses another VM, or a VM that may calls. The input moves at once. The devices follow together, when none of
-//! their lines is being handled: an interrupt that has come to a VM is that VM's to its end, and the devices with it; one that it has not taken yet is withdrawn, and comes to the
-//! next one. To all others the registers read as zero and take nothing.
+//! It moves by an explicit act: whoever is at the console chooses another VM, or a VM that may
+//! calls. The input moves at once. The devices follow together, when none of their lines is being
+//! handled: an interrupt that has come to a VM is that VM's to its end, and the devices with it;
+//! one that it has not taken yet is withdrawn, and comes to the next one. To all others the
+//! registers read as zero and take nothing.
 //!
-//! When a life of the VM that has the focus ends, the focus goes to the first other VM of the file that lives and has active devices, but for a new life of the first one.
+//! When a life of the VM that has the focus ends, the focus goes to the first other VM of the file
+//! that lives and has active devices, but for a new life of the first one.
 
 use super::{
     OWNERS, Vm, all,
@@ -50,12 +54,14 @@ fn home() -> Option<&'static Vm> {
 fn show(vm: &Vm, visible: bool) {
     let (root, vmid) = (vm.root.load(Ordering::Relaxed), vm.index() as u64 + 1);
     for region in regions(vm) {
-        // SAFETY: the caller holds `MOVING`, or is the boot core; `System::parse` has found that a system with active devices is not divided.
+        // SAFETY: the caller holds `MOVING`, or is the boot core; `System::parse` has found that a
+        // system with active devices is not divided.
         unsafe { memory::show(root, vmid, region.ipa, region.len, visible) };
     }
 }
 
-/// Gives the focus to the first VM that has active devices; on the boot core, before it starts another.
+/// Gives the focus to the first VM that has active devices; on the boot core, before it starts
+/// another.
 pub fn init() {
     let Some(home) = home() else { return };
     for vm in all() {
@@ -99,7 +105,8 @@ pub fn request(vm: &Vm, to: u64) -> bool {
     true
 }
 
-/// Moves the devices to the VM that has the console's input, unless they are there, or in the midst of an interrupt: then the end of that leads here again.
+/// Moves the devices to the VM that has the console's input, unless they are there, or in the midst
+/// of an interrupt: then the end of that leads here again.
 pub fn hand_over() {
     let _moving = MOVING.lock();
     let to = console::focus();

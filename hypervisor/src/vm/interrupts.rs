@@ -1,4 +1,5 @@
-//! Interrupts of the VMs: between the model of the virtual GIC (`vboard::gic`), which decides, and the board's GIC.
+//! Interrupts of the VMs: between the model of the virtual GIC (`vboard::gic`), which decides, and
+//! the board's GIC.
 
 #[cfg(feature = "gicv2")]
 use crate::arch::gic::{gich_read, gich_write};
@@ -138,7 +139,8 @@ impl Lines {
 
 impl Hardware<Version> for Lines {
     fn set_enabled(&mut self, vcpu: usize, intid: IntId, on: bool) {
-        // What is masked for want of credit, which only shared lines can be, is enabled when there is some.
+        // What is masked for want of credit, which only shared lines can be, is enabled when there
+        // is some.
         let on = on && (intid.is_private() || !is_masked(intid.0));
         self.line(vcpu, intid).set_enabled(on);
     }
@@ -203,8 +205,9 @@ pub fn settle(vm: &'static Vm, vcpu: usize, mask: VcpuMask) {
     kick(vm, others);
 }
 
-/// Has the vCPUs in `mask` write down what is in their list registers, and waits for them: at most as long as a core stays
-/// in EL2 with interrupts masked. `core` is the caller's, running vCPU `vcpu`.
+/// Has the vCPUs in `mask` write down what is in their list registers, and waits for them: at most
+/// as long as a core stays in EL2 with interrupts masked. `core` is the caller's, running vCPU
+/// `vcpu`.
 #[inline(never)]
 pub fn fold_others(vm: &'static Vm, vcpu: usize, core: usize, mask: VcpuMask) {
     let mut tickets = [0; MAX_CORES];
@@ -219,8 +222,9 @@ pub fn fold_others(vm: &'static Vm, vcpu: usize, core: usize, mask: VcpuMask) {
         if !others.contains(other) {
             continue;
         }
-        // Acquire: what the other folded is seen behind this. While waiting this core answers the same question, or two that ask
-        // each other would wait for ever; all else in its mailbox stays there, with its SGI pending.
+        // Acquire: what the other folded is seen behind this. While waiting this core answers the
+        // same question, or two that ask each other would wait for ever; all else in its mailbox
+        // stays there, with its SGI pending.
         while (vm.vcpu(other).folds_done.load(Ordering::Acquire).wrapping_sub(ticket)).cast_signed()
             < 0
         {
@@ -232,7 +236,8 @@ pub fn fold_others(vm: &'static Vm, vcpu: usize, core: usize, mask: VcpuMask) {
     }
 }
 
-/// The same for every vCPU on core `core`, the caller's; of those that are off it nothing is in the list registers.
+/// The same for every vCPU on core `core`, the caller's; of those that are off it nothing is in the
+/// list registers.
 pub fn fold_all(core: usize) {
     for seat in vm::seats(core) {
         fold_own(seat.vm, seat.vcpu);

@@ -56,8 +56,8 @@ pub enum Next {
     Restart,
 }
 
-/// Decides what follows when a VM is stopping and all its vCPUs are off; on core `core`, that of its
-/// first vCPU `seat`.
+/// Decides what follows when a VM is stopping and all its vCPUs are off; on core `core`, that of
+/// its first vCPU `seat`.
 pub fn lead(core: usize, seat: &'static Seat) -> Next {
     let vm = seat.vm;
     let ending = {

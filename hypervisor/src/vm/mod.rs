@@ -62,13 +62,15 @@ impl Counts {
         add(&self.exits[cause as usize]);
     }
 
-    /// Counts that interrupts were put into list registers, but for those that are counted as exits of the kinds in [`Counts::all_injected`].
+    /// Counts that interrupts were put into list registers, but for those that are counted as exits
+    /// of the kinds in [`Counts::all_injected`].
     #[inline(always)]
     pub fn injected(&self) {
         add(&self.injected);
     }
 
-    /// How often interrupts were put into list registers: each timer's and device's that is an exit has one.
+    /// How often interrupts were put into list registers: each timer's and device's that is an exit
+    /// has one.
     fn all_injected(&self) -> u64 {
         let exits = |cause| self.exits[cause as usize].load(Ordering::Relaxed);
         let counted = exits(ExitCause::Timer).wrapping_add(exits(ExitCause::DeviceIrq));
@@ -161,7 +163,8 @@ pub enum Ending {
     Fault,
 }
 
-/// A virtual machine. Where memory is divided, its pages lie in the VM's own cells: what EL2 does for a VM leaves its traces there.
+/// A virtual machine. Where memory is divided, its pages lie in the VM's own cells: what EL2 does
+/// for a VM leaves its traces there.
 #[repr(align(4096))]
 pub struct Vm {
     view: Once<VmView<'static>>,
@@ -361,7 +364,8 @@ impl Vm {
         self.denials[denial as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts something that the guest was refused, and tells of the first of its kind in each life.
+    /// Counts something that the guest was refused, and tells of the first of its kind in each
+    /// life.
     pub fn deny(&self, vcpu: usize, denial: Denial, syndrome: u64) {
         self.count_denial(denial);
         let bit = 1 << denial as u32;
@@ -392,7 +396,8 @@ impl Vm {
 pub const KEPT: u64 = size_of::<Kept>() as u64;
 const _: () = assert!(KEPT <= VM_LEN, "weir build reserves VM_LEN");
 
-/// The physical page to which the image's page at `va` moves if it is part of what is kept for a VM.
+/// The physical page to which the image's page at `va` moves if it is part of what is kept for a
+/// VM.
 #[must_use]
 pub fn kept_page(system: &System<'static>, va: u64) -> Option<u64> {
     let at = va.checked_sub((&raw const VMS) as u64)?;
@@ -401,7 +406,8 @@ pub fn kept_page(system: &System<'static>, va: u64) -> Option<u64> {
     pages.nth_page((view.vm.own.len.checked_sub(KEPT)? + at % KEPT) / PAGE)
 }
 
-/// The physical page with what the VM at place `index` is told of its stolen time; on the boot core, before it starts another.
+/// The physical page with what the VM at place `index` is told of its stolen time; on the boot
+/// core, before it starts another.
 #[must_use]
 pub fn stolen_time_page(index: usize) -> u64 {
     memory::physical(&raw const VMS[index % MAX_VMS].stolen_time as u64)
@@ -428,7 +434,8 @@ pub fn ids() -> &'static IdRegisters {
     })
 }
 
-/// Takes the next VM in; on the boot core, in the order of the system file, before any core has a seat.
+/// Takes the next VM in; on the boot core, in the order of the system file, before any core has a
+/// seat.
 pub fn init(view: VmView<'static>, root: u64) {
     let Some(vm) = VMS.get(view.index).map(|kept| &kept.vm) else { return };
     for (vcpu, &core) in vm.vcpus.iter().zip(view.cores()) {
@@ -450,7 +457,8 @@ pub fn init(view: VmView<'static>, root: u64) {
     let _ = ids();
 }
 
-/// Gives a VM its virtual GIC; on the boot core. Not part of who calls it: its stack is needed no more when guests run.
+/// Gives a VM its virtual GIC; on the boot core. Not part of who calls it: its stack is needed no
+/// more when guests run.
 #[inline(never)]
 fn furnish(vm: &'static Vm, view: &VmView<'static>) {
     let mut gic = vm.gic.lock();

@@ -1,5 +1,6 @@
-//! The self-check: before the first guest instruction every table that EL2 made is read back. Whatever it maps of RAM must be in its owner's
-//! cells, or, where memory is not divided, in a range of its owner's.
+//! The self-check: before the first guest instruction every table that EL2 made is read back.
+//! Whatever it maps of RAM must be in its owner's cells, or, where memory is not divided, in a
+//! range of its owner's.
 
 use super::{KEPT, pci, stolen_time_page};
 use crate::{
@@ -18,7 +19,8 @@ use weir_paging::{
 pub struct Found {
     /// Pages of RAM that they map.
     pub pages: u64,
-    /// How many of these are somebody else's, or in cells of somebody else; descriptors that make no sense count as one.
+    /// How many of these are somebody else's, or in cells of somebody else; descriptors that make
+    /// no sense count as one.
     pub strays: u64,
 }
 
@@ -64,8 +66,8 @@ pub unsafe fn of_image(system: &System<'_>) -> Found {
     read(system, base, &table, strays)
 }
 
-/// Reads back what was made for a VM of a system that is not divided: its stage 2 from `root` on, and its DMA's, in `tables`, which lie one
-/// behind the other from physical address `base` on.
+/// Reads back what was made for a VM of a system that is not divided: its stage 2 from `root` on,
+/// and its DMA's, in `tables`, which lie one behind the other from physical address `base` on.
 pub fn of_undivided(
     system: &System<'_>,
     view: &VmView<'_>,

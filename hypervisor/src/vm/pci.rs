@@ -1,4 +1,5 @@
-//! PCI functions that VMs were given: found and confined at boot, seen through a filter (`vboard::pci`), reset between two lives.
+//! PCI functions that VMs were given: found and confined at boot, seen through a filter
+//! (`vboard::pci`), reset between two lives.
 
 use super::Vm;
 use crate::{
@@ -54,8 +55,8 @@ impl Assigned {
     }
 }
 
-/// Finds the functions of a system, takes them from whoever had them and aborts whatever they do; on the boot core, before any VM is
-/// built. `console_core` takes the SMMU's interrupt.
+/// Finds the functions of a system, takes them from whoever had them and aborts whatever they do;
+/// on the boot core, before any VM is built. `console_core` takes the SMMU's interrupt.
 pub fn init(system: &System<'static>, console_core: usize) {
     if system.pci().is_empty() {
         return;
@@ -237,7 +238,8 @@ fn end_reset(functions: impl Iterator<Item = &'static Assigned>) {
     }
 }
 
-/// The SMMU does not do what it is told, so nobody knows what devices reach. This core stops rather than use that memory.
+/// The SMMU does not do what it is told, so nobody knows what devices reach. This core stops rather
+/// than use that memory.
 fn give_up(Silent: Silent) -> ! {
     console::last_words(&["the SMMU does not complete its commands"])
 }
@@ -253,7 +255,8 @@ pub fn offset(vm: &Vm, ipa: u64) -> Option<u64> {
     (offset < ECAM_LEN).then_some(offset)
 }
 
-/// A guest's access at `offset` of its configuration space: `value` is what a store writes, the result what a load reads.
+/// A guest's access at `offset` of its configuration space: `value` is what a store writes, the
+/// result what a load reads.
 // By itself: inlined, it makes the frame of each device's path larger than a page.
 #[inline(never)]
 pub fn access(vm: &Vm, access: &MmioAccess, offset: u64, value: u64) -> u64 {
@@ -266,7 +269,8 @@ pub fn access(vm: &Vm, access: &MmioAccess, offset: u64, value: u64) -> u64 {
     let mut view = one.view.lock();
     if access.write {
         view.write(&mut registers, register, access.size, value);
-        // What the guest does next may rely on it: a store to a base address, or to memory that the function reads.
+        // What the guest does next may rely on it: a store to a base address, or to memory that the
+        // function reads.
         dsb_ishst();
         return 0;
     }

@@ -12,8 +12,8 @@ use weir_paging::{
     table::{Builder, PAGE, Table, stage1},
 };
 
-/// Lends the pages of `span`, without the first `skip` bytes' whole pages, to `body`: pages of the VM's cells, or one after the other
-/// where memory is not divided.
+/// Lends the pages of `span`, without the first `skip` bytes' whole pages, to `body`: pages of the
+/// VM's cells, or one after the other where memory is not divided.
 fn with_pages<R>(
     system: &System,
     view: &VmView,
@@ -31,8 +31,9 @@ fn with_pages<R>(
     }
 }
 
-/// Builds the stage 2 of a VM, and the tables of its DMA where these are not the same, in `tables`, which lie one behind the other
-/// from physical address `base` on: how many are used, and the address of the root.
+/// Builds the stage 2 of a VM, and the tables of its DMA where these are not the same, in `tables`,
+/// which lie one behind the other from physical address `base` on: how many are used, and the
+/// address of the root.
 pub fn build(
     system: &System,
     view: &VmView,
@@ -42,7 +43,8 @@ pub fn build(
     build_in(system, view, tables, |skip| (base + skip as u64 * PAGE, None))
 }
 
-/// Builds them in pages of the VM's own cells, and moves its pristine image there: the address of the root.
+/// Builds them in pages of the VM's own cells, and moves its pristine image there: the address of
+/// the root.
 pub fn build_in_cells(system: &System, view: &VmView) -> Option<u64> {
     let own = view.vm.own;
     let len = own.len.checked_sub(KEPT)?;
@@ -55,8 +57,8 @@ pub fn build_in_cells(system: &System, view: &VmView) -> Option<u64> {
     let mut window = unsafe { Window::all() };
     let built = window.lend(&mut pages(0), stage1::READ_WRITE, |va, len| {
         let count = (len / PAGE) as usize;
-        // SAFETY: the window maps whole tables in RAM that is the VM's own and nobody uses yet; they are zeroed before they are
-        // tables.
+        // SAFETY: the window maps whole tables in RAM that is the VM's own and nobody uses yet;
+        // they are zeroed before they are tables.
         let tables = unsafe {
             (va as *mut Table).write_bytes(0, count);
             core::slice::from_raw_parts_mut(va as *mut Table, count)
@@ -71,8 +73,8 @@ pub fn build_in_cells(system: &System, view: &VmView) -> Option<u64> {
     Some(root)
 }
 
-/// `place` gives the physical address of a table by its number, and the pages that it and those behind it lie in, if not one behind
-/// the other.
+/// `place` gives the physical address of a table by its number, and the pages that it and those
+/// behind it lie in, if not one behind the other.
 fn build_in<'a>(
     system: &System,
     view: &VmView,
@@ -195,7 +197,8 @@ impl Load {
     /// Does the next piece; whether there is none any more. On core `core`.
     #[inline(never)]
     pub fn step(&mut self, system: &System, view: &VmView, core: usize, pieces: Pieces) -> bool {
-        // SAFETY: this is core `core`, and the pair lives only in this function, which doesn't call itself.
+        // SAFETY: this is core `core`, and the pair lives only in this function, which doesn't call
+        // itself.
         let [mut to, mut from] = unsafe { Window::take(core) };
         let Self { entries, bytes: done } = *self;
         let (len, piece) = if let Some(region) = view.regions.get(entries) {

@@ -12,7 +12,8 @@ use crate::{
 /// Events per second of host time, on one core, in several rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
-    /// Of the quickest round: what the model can do, as other work on the machine only slows a round down.
+    /// Of the quickest round: what the model can do, as other work on the machine only slows a
+    /// round down.
     pub best: f64,
     /// Of the median round: what this machine gave it meanwhile.
     pub median: f64,
@@ -29,12 +30,13 @@ pub struct Speed {
     pub dram_rowmiss: Rate,
     /// Loads of one core that hit its L1 data cache, walking through half of it.
     pub cache_hits: Rate,
-    /// Loads of four cores, each walking through 1 MiB over one shared L2 of 1 MiB, so that nearly all miss.
+    /// Loads of four cores, each walking through 1 MiB over one shared L2 of 1 MiB, so that nearly
+    /// all miss.
     pub cache_misses: Rate,
 }
 
-/// The address functions of the bare DDR4-2400: row:bank:group:column, bursts of 64 B, 128 columns, one rank of 4 x 4
-/// banks.
+/// The address functions of the bare DDR4-2400: row:bank:group:column, bursts of 64 B, 128 columns,
+/// one rank of 4 x 4 banks.
 ///
 /// # Panics
 /// Never: the masks are independent.
@@ -70,8 +72,8 @@ pub fn row_misses(count: u64, write: impl Fn(u64) -> bool) -> impl Iterator<Item
     (0..count).map(move |i| (Pa((i & 0x7fff) << 17), write(i)))
 }
 
-/// Measures, with so many DRAM requests of each kind and ten times as many cache hits a round, each kind in `rounds`
-/// rounds (at least one).
+/// Measures, with so many DRAM requests of each kind and ten times as many cache hits a round, each
+/// kind in `rounds` rounds (at least one).
 ///
 /// # Panics
 /// Never: the shapes fit.
@@ -106,7 +108,8 @@ pub fn measure(requests: u64, rounds: usize) -> Speed {
     }
 }
 
-/// Four cores with 32 KiB of L1 data cache (4 ways), over a shared L2 of 1 MiB (16 ways) and a DDR4.
+/// Four cores with 32 KiB of L1 data cache (4 ways), over a shared L2 of 1 MiB (16 ways) and a
+/// DDR4.
 fn a53_quad() -> Hierarchy {
     let cache = |size, ways| CacheConfig {
         size: Bytes(size),

@@ -1,8 +1,8 @@
-//! A set-associative cache with physical index and physical tag, write-back and write-allocate. It holds no data: it
-//! knows which lines are there, whose they are and who pushed whose out.
+//! A set-associative cache with physical index and physical tag, write-back and write-allocate. It
+//! holds no data: it knows which lines are there, whose they are and who pushed whose out.
 //!
-//! A line belongs to the owner that used it last: a buffer that the hypervisor filled and a VM then works on is the
-//! VM's, and who pushes it out harms the VM.
+//! A line belongs to the owner that used it last: a buffer that the hypervisor filled and a VM then
+//! works on is the VM's, and who pushes it out harms the VM.
 
 use core::fmt;
 
@@ -16,8 +16,8 @@ use crate::{
 pub enum Replacement {
     /// The line that was used least recently.
     Lru,
-    /// A binary tree of bits over the ways, each pointing to the half that was used less recently. Needs a power of
-    /// two of ways.
+    /// A binary tree of bits over the ways, each pointing to the half that was used less recently.
+    /// Needs a power of two of ways.
     TreePlru,
     /// A way drawn from a generator (xorshift64*); the same seed draws the same ways.
     Random {
@@ -181,9 +181,11 @@ pub struct Cache {
     ways: usize,
     line_shift: u32,
     set_mask: u64,
-    /// Set by set. Under LRU a set is ordered from the most to the least recently used line, empty ways last.
+    /// Set by set. Under LRU a set is ordered from the most to the least recently used line, empty
+    /// ways last.
     entries: Box<[u64]>,
-    /// One word a set: node n's bit (root 1, children 2n and 2n+1) is set if the right half is to make room.
+    /// One word a set: node n's bit (root 1, children 2n and 2n+1) is set if the right half is to
+    /// make room.
     trees: Box<[u64]>,
     random: u64,
     stats: CacheStats,
@@ -284,7 +286,8 @@ impl Cache {
         found
     }
 
-    /// As [`Cache::lookup`] with a store, but not counted: the level above writes a line back. Whether it was here.
+    /// As [`Cache::lookup`] with a store, but not counted: the level above writes a line back.
+    /// Whether it was here.
     pub fn write_back(&mut self, line: u64, owner: Owner) -> bool {
         self.touch(line, owner, true).is_some()
     }

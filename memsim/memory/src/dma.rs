@@ -1,9 +1,9 @@
-//! A DMA engine with several channels: which transactions it makes, and when a transfer is done. Where they go and how
-//! long they take is the interconnect's business.
+//! A DMA engine with several channels: which transactions it makes, and when a transfer is done.
+//! Where they go and how long they take is the interconnect's business.
 //!
-//! A channel reads bursts of its source as far as its buffer has room, and writes a burst when its data has come. In
-//! linked mode it first reads a descriptor for each piece (ZynqMP: 256 bits for the source side and as much for the
-//! destination side; bao-throttling 3.1.1).
+//! A channel reads bursts of its source as far as its buffer has room, and writes a burst when its
+//! data has come. In linked mode it first reads a descriptor for each piece (ZynqMP: 256 bits for
+//! the source side and as much for the destination side; bao-throttling 3.1.1).
 
 use core::fmt;
 
@@ -20,7 +20,8 @@ pub struct DmaConfig {
     pub reads: usize,
     /// Writes that the engine has on their way at most, over all channels.
     pub writes: usize,
-    /// Buffer of a channel, at least a burst: data that was asked for and is not yet on its way out.
+    /// Buffer of a channel, at least a burst: data that was asked for and is not yet on its way
+    /// out.
     pub buffer: Bytes,
     /// From the start of a transfer (or of a piece of a linked one) to its first transaction.
     pub setup: Picos,
@@ -31,7 +32,8 @@ pub struct DmaConfig {
 /// Why an engine can't be built or a transfer can't be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DmaError {
-    /// Channels outside of 1 to 64, a burst of 0, no transactions, or a buffer smaller than a burst.
+    /// Channels outside of 1 to 64, a burst of 0, no transactions, or a buffer smaller than a
+    /// burst.
     Config(DmaConfig),
     /// There is no such channel.
     NoChannel(usize),
@@ -183,8 +185,8 @@ impl Engine {
         Ok(Self { config, channels, reads: 0, writes: 0, next: 0 })
     }
 
-    /// Sets the least time between two bursts of a channel (a pause that the driver puts between its pieces, or a
-    /// channel's own rate limit); 0 sets none.
+    /// Sets the least time between two bursts of a channel (a pause that the driver puts between
+    /// its pieces, or a channel's own rate limit); 0 sets none.
     ///
     /// # Errors
     /// [`DmaError::NoChannel`].
@@ -230,14 +232,15 @@ impl Engine {
         self.channels.get(channel).is_some_and(Channel::busy)
     }
 
-    /// Bytes that a channel has moved in all its transfers: written, or where a piece is not written, read.
+    /// Bytes that a channel has moved in all its transfers: written, or where a piece is not
+    /// written, read.
     #[must_use]
     pub fn moved(&self, channel: usize) -> Bytes {
         Bytes(self.channels.get(channel).map_or(0, |channel| channel.moved))
     }
 
-    /// The next time at which [`Engine::issue`] would give a transaction if no answer comes before, not before `now`;
-    /// `None` if only an answer or a new transfer can bring one.
+    /// The next time at which [`Engine::issue`] would give a transaction if no answer comes before,
+    /// not before `now`; `None` if only an answer or a new transfer can bring one.
     #[must_use]
     pub fn probe(&self, now: Picos) -> Option<Picos> {
         let wanted = (0..self.channels.len()).filter_map(|channel| self.wanted(channel));

@@ -7,7 +7,8 @@ use crate::units::Picos;
 /// Events in the order of their time; those of one time in the order in which they were added.
 #[derive(Clone, Debug)]
 pub struct Events<E> {
-    /// The next event, if it was the first of all when it was added: what is taken soon after does not go through the heap.
+    /// The next event, if it was the first of all when it was added: what is taken soon after does
+    /// not go through the heap.
     first: Option<(Picos, u64, E)>,
     heap: BinaryHeap<Reverse<(Picos, u64, E)>>,
     added: u64,

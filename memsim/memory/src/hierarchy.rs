@@ -1,8 +1,10 @@
-//! Caches and DRAM banks of a whole chip, without time: who hits where, who evicts whose lines, who closes whose rows.
+//! Caches and DRAM banks of a whole chip, without time: who hits where, who evicts whose lines, who
+//! closes whose rows.
 //!
-//! The lines of private caches are kept coherent by MOESI, as the snoop control unit of a Cortex-A53 does it: a miss
-//! that another core's private cache can serve is served from there, dirty lines are shared without being written
-//! back, and a store takes the line away from all others. Instruction caches take no part in it.
+//! The lines of private caches are kept coherent by MOESI, as the snoop control unit of a
+//! Cortex-A53 does it: a miss that another core's private cache can serve is served from there,
+//! dirty lines are shared without being written back, and a store takes the line away from all
+//! others. Instruction caches take no part in it.
 //!
 //! ```
 //! use weir_memory::{
@@ -58,8 +60,8 @@ pub struct L2Config {
     pub cache: CacheConfig,
     /// Who uses it.
     pub sharing: Sharing,
-    /// Whether every line in an L1 data cache must be here as well: then a line that leaves the L2 leaves the L1s, too
-    /// (Cortex-A72; a Cortex-A53 has no such rule).
+    /// Whether every line in an L1 data cache must be here as well: then a line that leaves the L2
+    /// leaves the L1s, too (Cortex-A72; a Cortex-A53 has no such rule).
     pub inclusive: bool,
 }
 
@@ -146,8 +148,9 @@ pub enum Served {
     Memory,
 }
 
-/// What a core's accesses moved across the border below the L2 (below the L1s where there is no L2): the events
-/// `L2D_CACHE_REFILL` and `L2D_CACHE_WB` of the Armv8 PMU, as far as they can be attributed to a core.
+/// What a core's accesses moved across the border below the L2 (below the L1s where there is no
+/// L2): the events `L2D_CACHE_REFILL` and `L2D_CACHE_WB` of the Armv8 PMU, as far as they can be
+/// attributed to a core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CoreTraffic {
     /// Lines brought in.
@@ -242,8 +245,8 @@ impl Hierarchy {
         }
     }
 
-    /// A coherent device reads or writes a whole line. A read is served by a cache that has the line, and brings it
-    /// into none; a write goes to DRAM and takes the line from all caches.
+    /// A coherent device reads or writes a whole line. A read is served by a cache that has the
+    /// line, and brings it into none; a write goes to DRAM and takes the line from all caches.
     pub fn device_access(&mut self, owner: Owner, write: bool, line: u64) -> Served {
         let mut holds = false;
         for cache in self.l1d.iter_mut().chain(&mut self.l2).chain(&mut self.l3) {
@@ -257,8 +260,8 @@ impl Hierarchy {
         Served::L2
     }
 
-    /// One access of `bytes` bytes (at least 1). One that lies in several lines touches each; the result is the
-    /// slowest of them.
+    /// One access of `bytes` bytes (at least 1). One that lies in several lines touches each; the
+    /// result is the slowest of them.
     ///
     /// # Panics
     /// If the core or the owner is not among those of the configuration.
@@ -314,7 +317,8 @@ impl Hierarchy {
         self.l1i.as_ref()?.get(core).map(Cache::stats)
     }
 
-    /// Counts of the second level: one entry if it is shared, one a core if it is private, none without one.
+    /// Counts of the second level: one entry if it is shared, one a core if it is private, none
+    /// without one.
     pub fn l2(&self) -> impl ExactSizeIterator<Item = &CacheStats> {
         self.l2.iter().map(Cache::stats)
     }
@@ -406,9 +410,9 @@ impl Hierarchy {
         served
     }
 
-    /// Looks into the private caches of all other cores. A store takes the line from them; the state says whether one
-    /// of them was dirty, and then the new holder must write it back some day. A load leaves it with them, and its
-    /// dirtiness, too.
+    /// Looks into the private caches of all other cores. A store takes the line from them; the
+    /// state says whether one of them was dirty, and then the new holder must write it back some
+    /// day. A load leaves it with them, and its dirtiness, too.
     fn snoop(&mut self, core: usize, line: u64, write: bool) -> Option<LineState> {
         let mut found = None;
         for peer in (0..self.l1d.len()).filter(|&peer| peer != core) {
@@ -430,7 +434,8 @@ impl Hierarchy {
 
     /// A store to a line that others may have: it is taken from them.
     fn take_exclusive(&mut self, core: usize, line: u64) {
-        // The line is dirty in this core's L1 by the store itself, so the others' dirtiness is not lost.
+        // The line is dirty in this core's L1 by the store itself, so the others' dirtiness is not
+        // lost.
         self.snoop(core, line, true);
         self.l1d[core].set_shared(line, false);
     }

@@ -1,15 +1,16 @@
 //! The memory system as a model.
 //!
-//! Without time: [`cache`], [`dram::banks`] and the [`hierarchy`] made of them say who evicts whose lines and who
-//! closes whose rows. The observer feeds them with the accesses of a running system, fast enough to do so while it
-//! runs: no access allocates or hashes.
+//! Without time: [`cache`], [`dram::banks`] and the [`hierarchy`] made of them say who evicts whose
+//! lines and who closes whose rows. The observer feeds them with the accesses of a running system,
+//! fast enough to do so while it runs: no access allocates or hashes.
 //!
-//! In time: [`dram::Channel`] is a DRAM with its controller, [`qos`] the regulators at a master's port, [`dma`] the
-//! engines, [`smmu`] the translation of their addresses, and [`system`] all of it together with the caches. It goes
-//! from event to event: time in which nothing happens costs nothing.
+//! In time: [`dram::Channel`] is a DRAM with its controller, [`qos`] the regulators at a master's
+//! port, [`dma`] the engines, [`smmu`] the translation of their addresses, and [`system`] all of it
+//! together with the caches. It goes from event to event: time in which nothing happens costs
+//! nothing.
 //!
-//! All shapes and timings are parameters. The DRAM parts of [`dram::timing`] name the standard that each value is from;
-//! everything else comes from the caller, who has it from a platform file.
+//! All shapes and timings are parameters. The DRAM parts of [`dram::timing`] name the standard that
+//! each value is from; everything else comes from the caller, who has it from a platform file.
 #![forbid(unsafe_code)]
 
 pub mod bench;

@@ -41,7 +41,8 @@ impl Matrix {
         self.counts.get(by.index() * self.owners + of.index()).copied().unwrap_or(0)
     }
 
-    /// One row for each owner that did something; within it, one count for each that it was done to.
+    /// One row for each owner that did something; within it, one count for each that it was done
+    /// to.
     pub fn rows(&self) -> impl Iterator<Item = &[u64]> {
         self.counts.chunks(self.owners.max(1))
     }

@@ -1,10 +1,12 @@
-//! Arm CoreLink QoS-400 regulators: how many transactions of a master may pass in a clock (transaction rate regulation).
+//! Arm CoreLink QoS-400 regulators: how many transactions of a master may pass in a clock
+//! (transaction rate regulation).
 //!
-//! Three parameters, for reads and writes apart (bao-throttling 3.1.1 and 5.1): average rate as a 12-bit fraction of a
-//! transaction per clock, burstiness as a number of transactions, peak rate as an 8-bit fraction. In any window of L
-//! clocks pass at most `burst` + ceil(L `average` / 2^12) transactions, and of a master that always wants one exactly
-//! that rate: Eq. 1 of rt-virtio. With a *hold*, no credit is gathered in so many clocks after each transaction, and the rate
-//! stays below Eq. 1.
+//! Three parameters, for reads and writes apart (bao-throttling 3.1.1 and 5.1): average rate as a
+//! 12-bit fraction of a transaction per clock, burstiness as a number of transactions, peak rate as
+//! an 8-bit fraction. In any window of L clocks pass at most `burst` + ceil(L `average` / 2^12)
+//! transactions, and of a master that always wants one exactly that rate: Eq. 1 of rt-virtio. With
+//! a *hold*, no credit is gathered in so many clocks after each transaction, and the rate stays
+//! below Eq. 1.
 
 /// The registers of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,8 +19,9 @@ pub struct Rate {
     pub peak: u8,
 }
 
-/// Credit that grows with time up to a depth. Counted in fractions of a transaction, so that nothing is lost to
-/// rounding: a clock's growth may carry the level over the depth by less than that growth.
+/// Credit that grows with time up to a depth. Counted in fractions of a transaction, so that
+/// nothing is lost to rounding: a clock's growth may carry the level over the depth by less than
+/// that growth.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     /// Units that a clock brings; 0: no limit.
@@ -91,7 +94,8 @@ pub struct Held {
     pub ready: u64,
 }
 
-/// A regulator at a master's port. Time is in clocks of the interconnect, and must not run backwards.
+/// A regulator at a master's port. Time is in clocks of the interconnect, and must not run
+/// backwards.
 #[derive(Clone, Copy, Debug)]
 pub struct Regulator {
     reads: Gate,

@@ -7,8 +7,8 @@
 //! W 0x1000 12
 //! ```
 //!
-//! Vcpu 1 reads at 0x40, and 12 cycles later writes at 0x1000. A line `vcpu N` says whose the lines below it are. What an address counts
-//! from is for who reads or writes the file to say.
+//! Vcpu 1 reads at 0x40, and 12 cycles later writes at 0x1000. A line `vcpu N` says whose the lines
+//! below it are. What an address counts from is for who reads or writes the file to say.
 
 use core::fmt;
 

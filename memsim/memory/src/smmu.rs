@@ -1,8 +1,8 @@
 //! The TLB of an SMMU's translation buffer unit, and the walks that its misses cost.
 //!
-//! A TBU's TLB is indexed by the *input* address (a device's IOVA) and shared by all devices behind it: one that
-//! touches many pages throws out the others' entries (bao-throttling 5.4, where the LPD DMA does it to the network
-//! interface).
+//! A TBU's TLB is indexed by the *input* address (a device's IOVA) and shared by all devices behind
+//! it: one that touches many pages throws out the others' entries (bao-throttling 5.4, where the
+//! LPD DMA does it to the network interface).
 
 use crate::{
     cache::{Cache, CacheConfig, CacheError, CacheStats, Replacement},
@@ -26,8 +26,9 @@ pub struct TlbConfig {
     pub replacement: Replacement,
 }
 
-/// Where the translation tables lie that a walk goes through. The tables of each level are taken to be one piece of
-/// memory of 8 MiB, which is enough for 4 GiB in pages of 4 KiB; the levels lie one behind the other.
+/// Where the translation tables lie that a walk goes through. The tables of each level are taken to
+/// be one piece of memory of 8 MiB, which is enough for 4 GiB in pages of 4 KiB; the levels lie one
+/// behind the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tables {
     /// Where the tables of the device's domain start.
@@ -84,8 +85,8 @@ impl Tbu {
         Ok(Self { tlb, page_shift: page.0.trailing_zeros() })
     }
 
-    /// Translates an access of `owner`'s device. After a miss the entry is there: the walk's end is the caller's to
-    /// wait for.
+    /// Translates an access of `owner`'s device. After a miss the entry is there: the walk's end is
+    /// the caller's to wait for.
     ///
     /// # Panics
     /// If the owner is not among those of [`Tbu::new`].
@@ -114,7 +115,8 @@ impl Tbu {
         Translation::Walk(Walk { reads, len })
     }
 
-    /// Throws out all entries of a stream, as the invalidation that follows a fault or a restart does.
+    /// Throws out all entries of a stream, as the invalidation that follows a fault or a restart
+    /// does.
     pub fn invalidate(&mut self, stream: StreamId) {
         let stream = u64::from(stream.0 & 0xfff);
         let entries: Vec<u64> = self.tlb.lines().map(|entry| entry.line).collect();

@@ -14,7 +14,8 @@ impl Owner {
     }
 }
 
-/// A point in simulated time, or a span of it, in picoseconds: fine enough for every clock of a board, and 213 days long.
+/// A point in simulated time, or a span of it, in picoseconds: fine enough for every clock of a
+/// board, and 213 days long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Picos(pub u64);
 

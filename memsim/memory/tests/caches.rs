@@ -28,7 +28,8 @@ struct Slow {
     way: u32,
 }
 
-/// Under tree-PLRU, the way that makes room is found by asking at each node which half was used later.
+/// Under tree-PLRU, the way that makes room is found by asking at each node which half was used
+/// later.
 fn plru_victim(touches: &[u32], ways: std::ops::Range<u32>) -> u32 {
     if ways.len() == 1 {
         return ways.start;
@@ -170,7 +171,8 @@ proptest! {
         addresses in prop::collection::vec((any::<u64>(), 0..OWNERS as u8), 1..200),
         swizzle in prop::collection::vec(any::<u64>(), 5),
     ) {
-        // Bits 13 to 17 are each in one bank mask only, so no choice of the other bits makes them dependent.
+        // Bits 13 to 17 are each in one bank mask only, so no choice of the other bits makes them
+        // dependent.
         let clean = swizzle.iter().map(|mask| mask & !(0x1f << 13) & !(0xf << 20)).enumerate();
         let masks: Vec<u64> = clean.map(|(i, mask)| mask | 1 << (13 + i)).collect();
         let row = plain_bits(20..=23);
@@ -407,9 +409,11 @@ impl SlowHierarchy {
         if access == Access::Fetch {
             self.l1i[core].put(copy);
         } else {
-            // A store's victim is judged after the line is dirty, which changes nothing for the victim.
+            // A store's victim is judged after the line is dirty, which changes nothing for the
+            // victim.
             let out = self.caches[core].put(copy);
-            // The store takes the line from the others before the victim goes down, as the snoop comes first.
+            // The store takes the line from the others before the victim goes down, as the snoop
+            // comes first.
             self.finish(core, access, line);
             if let Some(out) = out.filter(|out| out.dirty) {
                 self.leave_l1(core, out);
@@ -651,7 +655,8 @@ proptest! {
             let column = address & ((1 << column_bits) - 1);
             places.insert((at.bank, at.row, column));
         }
-        // A bank function that needs column bits may split a row over banks, but never joins two places.
+        // A bank function that needs column bits may split a row over banks, but never joins two
+        // places.
         prop_assert_eq!(places.len(), 1 << 10);
     }
 }

@@ -218,7 +218,8 @@ fn pages_of_different_tlb_sets_never_evict_each_other() {
         let mut tbu = tbu();
         for round in 0..4 {
             for page in 0..64_u64 {
-                // 16 sets: owner 0 in the lower eight and owner 1 in the upper eight, or both in all.
+                // 16 sets: owner 0 in the lower eight and owner 1 in the upper eight, or both in
+                // all.
                 for owner in 0..2_u64 {
                     let page = if colored {
                         page / 8 * 16 + owner * 8 + page % 8

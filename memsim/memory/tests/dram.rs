@@ -1,4 +1,5 @@
-//! DRAM commands against the rules one by one, the controller against one that ticks, and both against closed forms.
+//! DRAM commands against the rules one by one, the controller against one that ticks, and both
+//! against closed forms.
 #![allow(missing_docs, clippy::cast_precision_loss, reason = "tests: ratios of small counts")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +15,8 @@ use weir_memory::{
     },
 };
 
-/// row:bank:group:column, 64 B bursts: address bits 6-12 column, 13-14 group, 15-16 bank, 17 up row.
+/// row:bank:group:column, 64 B bursts: address bits 6-12 column, 13-14 group, 15-16 bank, 17 up
+/// row.
 fn ddr4_map() -> AddressMap {
     AddressMap::new(AddressFields {
         group: plain_bits(13..=14),
@@ -430,12 +432,14 @@ proptest! {
         }
         let stats = channel.stats();
         prop_assert_eq!((stats.reads + stats.writes) as usize, total);
-        // A row may be closed for a request, and another one opened by a change of direction before it is served.
+        // A row may be closed for a request, and another one opened by a change of direction before
+        // it is served.
         prop_assert!(stats.closed.total() >= stats.row_conflicts);
     }
 }
 
-/// A tenth of the trace shows the same within the tolerances, but for unoptimized code it is long enough.
+/// A tenth of the trace shows the same within the tolerances, but for unoptimized code it is long
+/// enough.
 const REQUESTS: u64 = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
 
 /// Share of time that refreshes leave, as a factor on cycles.
@@ -642,8 +646,8 @@ fn channels_share_a_trace() {
     };
     let (one, two) = (run(vec![]), run(vec![1 << 6]));
     assert_eq!((one.requests, two.requests), (20_000, 20_000));
-    // Half the time or less: each channel changes its bank group twice as often, and between two groups only tCCD_S
-    // counts.
+    // Half the time or less: each channel changes its bank group twice as often, and between two
+    // groups only tCCD_S counts.
     let (least, most) = (one.cycles * 4 / 6 / 2, one.cycles / 2);
     assert!((least..=most).contains(&two.cycles), "{} for {}", two.cycles, one.cycles);
     within(one.mb_per_s(64, DDR4_2400.clock_ps), 64e6 * 20_000.0 / (one.cycles * 833) as f64, 1e-9);

@@ -227,7 +227,8 @@ impl Walker {
     }
 }
 
-/// Runs walkers for a while after a time in which the caches warm up; the accesses that each got done.
+/// Runs walkers for a while after a time in which the caches warm up; the accesses that each got
+/// done.
 fn run(config: SystemConfig, walkers: &mut [Walker]) -> (Vec<u64>, MemorySystem) {
     let mut system = MemorySystem::new(config).unwrap();
     let (warm, end) = (ns(100_000), ns(250_000));
@@ -261,8 +262,8 @@ fn plain(core: u64, line: u64) -> u64 {
     core << 28 | line << 6
 }
 
-/// As `plain`, but core 0 has the pages with bit 15 clear (half of the L2's 16 colors) and the others those with bit 15
-/// set.
+/// As `plain`, but core 0 has the pages with bit 15 clear (half of the L2's 16 colors) and the
+/// others those with bit 15 set.
 fn colored(core: u64, line: u64) -> u64 {
     let half = u64::from(core != 0) << 15;
     let offset = line << 6;
@@ -318,7 +319,8 @@ fn a_refill_waits_for_the_victim_buffer() {
         config.hierarchy.l2.as_mut().unwrap().cache = cache(64 << 10, 16);
         run(config, &mut [Walker::new(1, 1 << 18, plain, Access::Write, 6)]).0[0]
     };
-    // A write-back holds the buffer for 20 ns to the controller and 20 ns back: in 150 us at most 3750 of them.
+    // A write-back holds the buffer for 20 ns to the controller and 20 ns back: in 150 us at most
+    // 3750 of them.
     let (one, many) = (lines(1), lines(16));
     assert!((2500..=3760).contains(&one), "{one}");
     assert!(many > 2 * one, "{many} {one}");
@@ -358,7 +360,8 @@ fn a_regulated_dma_has_the_bandwidth_of_rt_virtio() {
 
 #[test]
 fn port_width_and_setup_time_set_chunk_bandwidth() {
-    // A 64-bit port at 500 MHz passes 4 GB/s. Chunks, one after the other: S / (O + S / B), as rt-virtio II-A has it.
+    // A 64-bit port at 500 MHz passes 4 GB/s. Chunks, one after the other: S / (O + S / B), as
+    // rt-virtio II-A has it.
     let narrow = DmaPort { line: ns(16), ..port() };
     let per_chunk = |chunk: u64| {
         let mut system = MemorySystem::new(SystemConfig { dma: vec![narrow], ..config() }).unwrap();
@@ -638,7 +641,8 @@ proptest! {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// At any time, of what was answered by then: cores that read and write, and DMA channels of which each reads one line a transfer.
+    /// At any time, of what was answered by then: cores that read and write, and DMA channels of
+    /// which each reads one line a transfer.
     #[test]
     fn what_lines_waited_for_adds_up_to_their_delay(
         accesses in prop::collection::vec((0_usize..4, 0_u64..1 << 9, any::<bool>(), 0_u64..60), 1..300),

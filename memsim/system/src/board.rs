@@ -130,7 +130,8 @@ impl Board {
         board
     }
 
-    /// The same board with budgets of which nothing is taken off for what went beyond the last ones.
+    /// The same board with budgets of which nothing is taken off for what went beyond the last
+    /// ones.
     #[must_use]
     pub fn without_debt(&self) -> Self {
         let mut board = self.clone();
@@ -194,8 +195,9 @@ impl Board {
     }
 }
 
-/// Refuses vCPUs that go through more than the VM's RAM: in what there is they would begin again, unseen. A device's memory is taken to
-/// begin again, so that one can go through more pages than the VM has.
+/// Refuses vCPUs that go through more than the VM's RAM: in what there is they would begin again,
+/// unseen. A device's memory is taken to begin again, so that one can go through more pages than
+/// the VM has.
 fn fits(system: &System, (vm, ram): (&str, u64), workload: &Workload) -> Result<(), BoardError> {
     let (size, help) = match workload.kind {
         Kind::Trace | Kind::Dma | Kind::Network => return Ok(()),
@@ -231,7 +233,8 @@ fn alone_on_their_cores(vms: &[Vm]) -> Result<(), BoardError> {
     Ok(())
 }
 
-/// What a vCPU's regulator counts, and which shared state it has: one for each VM, and behind them MemGuard's.
+/// What a vCPU's regulator counts, and which shared state it has: one for each VM, and behind them
+/// MemGuard's.
 fn regulate(
     system: &System,
     index: usize,
@@ -252,7 +255,8 @@ fn regulate(
     Ok((setting, counters, shared))
 }
 
-/// The engine for a VM's transfers: its number, the first of the channels that are the VM's, and the bytes of a descriptor.
+/// The engine for a VM's transfers: its number, the first of the channels that are the VM's, and
+/// the bytes of a descriptor.
 fn engine(
     memory: &Memory,
     vm: &str,

@@ -1,4 +1,5 @@
-//! A core: it makes the accesses of its vCPU's program, as far as its waiting lines and its regulator let it.
+//! A core: it makes the accesses of its vCPU's program, as far as its waiting lines and its
+//! regulator let it.
 
 use crate::{jobs::Jobs, meter::Meter, prefetch::Prefetcher, program::Program};
 use weir_memory::{Access, Owner, Pa, Picos};
@@ -31,7 +32,8 @@ pub(crate) struct Core {
     /// Lines that it waits for: when they were asked for. A place is a token.
     pub waiting: Vec<Option<Picos>>,
     pub outstanding: usize,
-    /// Lines that its prefetcher waits for: when they were asked for. A place is a token, from [`PREFETCHED`] on.
+    /// Lines that its prefetcher waits for: when they were asked for. A place is a token, from
+    /// [`PREFETCHED`] on.
     pub prefetched: Vec<Option<Picos>>,
     /// Whether only an answer lets it go on.
     pub blocked: bool,

@@ -34,7 +34,8 @@ pub struct FlowOutcome {
     pub missed: u64,
     /// Packets for which a queue had no room.
     pub lost: u64,
-    /// From when the sender notifies (or may, by its period, if that is later) until the receiver has handled its interrupt.
+    /// From when the sender notifies (or may, by its period, if that is later) until the receiver
+    /// has handled its interrupt.
     pub latency: Histogram,
     /// The longest, exactly.
     pub worst: Picos,
@@ -106,7 +107,8 @@ impl Steps {
 pub(crate) struct Flow {
     pub name: String,
     pub size: u64,
-    /// Least time between two packets; of best effort, `None`: a packet is sent when the last one has arrived.
+    /// Least time between two packets; of best effort, `None`: a packet is sent when the last one
+    /// has arrived.
     pub period: Option<Picos>,
     pub jitter: Picos,
     pub deadline_ns: Option<u64>,
@@ -141,7 +143,8 @@ pub(crate) struct Broker {
 }
 
 impl Broker {
-    /// The broker of a system, which takes a channel of its engine; `Err(Ok(why))` where the model leaves its flows out.
+    /// The broker of a system, which takes a channel of its engine; `Err(Ok(why))` where the model
+    /// leaves its flows out.
     pub fn new(
         timing: &Timing,
         memory: &Memory,

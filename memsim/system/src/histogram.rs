@@ -11,7 +11,8 @@ pub struct Histogram {
     most: u64,
 }
 
-/// Latencies below this one are counted each by itself, up to this times as much in steps of this, longer ones as the longest.
+/// Latencies below this one are counted each by itself, up to this times as much in steps of this,
+/// longer ones as the longest.
 const MOST: usize = 1 << 16;
 
 impl Default for Histogram {

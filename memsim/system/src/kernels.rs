@@ -1,9 +1,11 @@
-//! Small programs whose loads and stores are recorded: what the automotive part of an embedded benchmark suite does to memory (basic
-//! mathematics, counting of bits, sorting, and on images smoothing, edges and corners by the SUSAN principle), each with a small and a
-//! large input. The programs are weir's own; only their data structures have the sizes that such a suite has.
+//! Small programs whose loads and stores are recorded: what the automotive part of an embedded
+//! benchmark suite does to memory (basic mathematics, counting of bits, sorting, and on images
+//! smoothing, edges and corners by the SUSAN principle), each with a small and a large input. The
+//! programs are weir's own; only their data structures have the sizes that such a suite has.
 //!
-//! They do compute: the order of the accesses depends on the data. A recording has at most [`MOST`] accesses: of sorting the first ones, of
-//! an image so many pixels, evenly spread, that the rest of it is still touched.
+//! They do compute: the order of the accesses depends on the data. A recording has at most [`MOST`]
+//! accesses: of sorting the first ones, of an image so many pixels, evenly spread, that the rest of
+//! it is still touched.
 
 use weir_memory::Access;
 
@@ -41,7 +43,8 @@ impl Memory {
         self.access(Access::Write, at);
     }
 
-    /// The next number of a linear congruential generator (Knuth's MMIX), of which the upper bits are the random ones.
+    /// The next number of a linear congruential generator (Knuth's MMIX), of which the upper bits
+    /// are the random ones.
     fn random(&mut self) -> u32 {
         self.random = self
             .random
@@ -51,7 +54,8 @@ impl Memory {
     }
 }
 
-/// The bytes from the start of a VM's RAM to the end of the last line that a recording touches; 0 of no program.
+/// The bytes from the start of a VM's RAM to the end of the last line that a recording touches; 0
+/// of no program.
 pub(crate) fn bytes(name: &str) -> u64 {
     let steps = record(name).map(|recording| recording.steps).unwrap_or_default();
     steps.iter().map(|(_, at)| (u64::from(*at) / 64 + 1) * 64).max().unwrap_or(0)
@@ -164,15 +168,16 @@ fn qsort(memory: &mut Memory, records: usize, bytes: usize) {
     }
 }
 
-/// Goes with a mask over an image of bytes and looks each difference of brightness up in a table; over every n-th pixel of every n-th line,
-/// so that the whole image fits into the recording.
+/// Goes with a mask over an image of bytes and looks each difference of brightness up in a table;
+/// over every n-th pixel of every n-th line, so that the whole image fits into the recording.
 fn susan(memory: &mut Memory, kernel: &str, width: usize, height: usize) {
     const TABLE: usize = 0;
     const IMAGE: usize = 0x1000;
     let pixels = width * height;
     let image: Vec<u8> = (0..pixels).map(|at| (at / 7 + at / width * 3) as u8).collect();
     let out = IMAGE + pixels.div_ceil(4096) * 4096;
-    // Smoothing weighs a square, the other two count a circle of 37 pixels; what they write has a byte or a word.
+    // Smoothing weighs a square, the other two count a circle of 37 pixels; what they write has a
+    // byte or a word.
     let smoothing = kernel == "susan-smoothing";
     let radius = if smoothing { 7 } else { 3 };
     let written = if smoothing { 1 } else { 4 };
@@ -247,7 +252,8 @@ mod tests {
 
     #[test]
     fn sorting_sorts() {
-        // What is recorded follows from the keys: were they not sorted, the partitions would not end.
+        // What is recorded follows from the keys: were they not sorted, the partitions would not
+        // end.
         let mut memory = Memory { steps: Vec::new(), random: 1 };
         qsort(&mut memory, 1000, 8);
         let compares = memory.steps.iter().filter(|(access, _)| *access == Access::Read).count();

@@ -58,8 +58,8 @@ pub(crate) struct Place {
 }
 
 impl Master {
-    /// Channel number `index` of a VM's transfers of `size` bytes each; each has a part of the VM's RAM for itself, as long as there is
-    /// enough. A piece's descriptors have `descriptor` bytes.
+    /// Channel number `index` of a VM's transfers of `size` bytes each; each has a part of the VM's
+    /// RAM for itself, as long as there is enough. A piece's descriptors have `descriptor` bytes.
     pub fn new(
         transfers: &Transfers,
         place: Place,

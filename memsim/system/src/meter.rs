@@ -13,8 +13,8 @@ use weir_memory::hierarchy::CoreTraffic;
 use weir_model::packed::regulation::{self, Regulation};
 use weir_units::Nanos;
 
-/// What a core's counters can be set to count: the common events of the Armv8 PMU (DDI0487, D11.11.2) that have to do with
-/// memory.
+/// What a core's counters can be set to count: the common events of the Armv8 PMU (DDI0487,
+/// D11.11.2) that have to do with memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counter {
     /// MEM_ACCESS: loads and stores.

@@ -42,7 +42,8 @@ impl Budget {
 /// How far a VM has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
-    /// Units that it has completed: jobs where they are released, transfers where a DMA engine works for it, or else accesses.
+    /// Units that it has completed: jobs where they are released, transfers where a DMA engine
+    /// works for it, or else accesses.
     pub units: u64,
     /// When the last of them was, from the begin of the simulation.
     pub at: Picos,
@@ -65,14 +66,15 @@ pub struct VmOutcome {
     pub write_backs: u64,
     /// Lines moved, both ways, in each of the slices of the span.
     pub slices: Vec<u64>,
-    /// How much longer its lines from DRAM and the second level, and those of DMA engines that work for it, took than lines that never
-    /// wait, in ps: the row of [`Outcome::waits`] adds up to it.
+    /// How much longer its lines from DRAM and the second level, and those of DMA engines that work
+    /// for it, took than lines that never wait, in ps: the row of [`Outcome::waits`] adds up to it.
     pub delay_ps: u64,
     /// When it brought lines in, in ns from the begin of the span; the first ones of them.
     pub arrivals: Vec<u64>,
     /// The budget of each regulated vCPU.
     pub budgets: Vec<Budget>,
-    /// Mean time of the passes that the first vCPU made through what it does, from beginning to beginning; `None` if none ended.
+    /// Mean time of the passes that the first vCPU made through what it does, from beginning to
+    /// beginning; `None` if none ended.
     pub pass: Option<Picos>,
     /// Its passes or packets, if they are released one by one.
     pub jobs: Option<JobsOutcome>,
@@ -83,8 +85,8 @@ pub struct VmOutcome {
 }
 
 impl VmOutcome {
-    /// Returns the megabytes (10^6 bytes) per second that the VM's cores moved in a span of `span_ns`,
-    /// both ways, with those that DMA channels copied for it.
+    /// Returns the megabytes (10^6 bytes) per second that the VM's cores moved in a span of
+    /// `span_ns`, both ways, with those that DMA channels copied for it.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a rate for printing")]
     pub fn mb_per_s(&self, span_ns: u64) -> f64 {
@@ -123,7 +125,8 @@ pub struct Outcome {
     pub closed: Vec<Vec<u64>>,
     /// The translation buffer units, in the order of their names.
     pub tbus: Vec<TbuOutcome>,
-    /// For how long requests to the second level waited because its registers or buffers were all in use, in ps.
+    /// For how long requests to the second level waited because its registers or buffers were all
+    /// in use, in ps.
     pub blocked_ps: u64,
     /// Length of what was looked at, in ns.
     pub span_ns: u64,

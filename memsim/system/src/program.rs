@@ -16,7 +16,8 @@ pub(crate) struct Program {
     at: usize,
     /// Steps of a job.
     job: usize,
-    /// Where the steps of each phase end, and the least time between two of them; none of a program without phases.
+    /// Where the steps of each phase end, and the least time between two of them; none of a program
+    /// without phases.
     phases: Arc<[(usize, Picos)]>,
     phase: usize,
     /// The cycles before each step, as recorded; none of a program that was not, or not with these.
@@ -30,7 +31,8 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// The accesses of vCPU number `vcpu` in these pages of its VM. Each vCPU has pages of its own as long as there are enough.
+    /// The accesses of vCPU number `vcpu` in these pages of its VM. Each vCPU has pages of its own
+    /// as long as there are enough.
     pub fn new(
         workload: &Workload,
         trace: &[Step],
@@ -103,8 +105,8 @@ impl Program {
         self.steps.is_empty()
     }
 
-    /// The least time from the last step to the next one, on a core of this clock, if the workload's own `gap` does not say it: in a
-    /// phase, or as recorded.
+    /// The least time from the last step to the next one, on a core of this clock, if the
+    /// workload's own `gap` does not say it: in a phase, or as recorded.
     pub fn gap(&self, clock: Picos) -> Option<Picos> {
         if let Some((_, gap)) = self.phases.get(self.phase) {
             return Some(*gap);
@@ -179,8 +181,8 @@ fn shuffled(mut steps: Vec<(Access, Pa)>, seed: u64) -> Vec<(Access, Pa)> {
     steps
 }
 
-/// Writes that each need another row of the bank of the first: all lines of that bank, row by row, the first line of each row before
-/// the second of any.
+/// Writes that each need another row of the bank of the first: all lines of that bank, row by row,
+/// the first line of each row before the second of any.
 fn row_misses(pages: &[u64], map: &AddressMap) -> Vec<(Access, Pa)> {
     let bank = map.locate(Pa(pages[0])).bank;
     let mut places = Vec::new();

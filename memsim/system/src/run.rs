@@ -105,7 +105,8 @@ pub fn run(board: &Board, span: Span) -> Result<Outcome, BoardError> {
     run_to(board, span, 0, &[]).map(|(outcome, _)| outcome)
 }
 
-/// Simulates a board, and says when a VM had completed each of these numbers of units; `None` for those that it had not by the end.
+/// Simulates a board, and says when a VM had completed each of these numbers of units; `None` for
+/// those that it had not by the end.
 ///
 /// # Errors
 /// [`BoardError`] if its memory can't be built for so many cores.
@@ -285,8 +286,8 @@ impl<'a> Run<'a> {
         self.start_flows();
     }
 
-    /// Goes from event to event. Those of the memory come first where the time is the same, then these in the order in which they
-    /// were added.
+    /// Goes from event to event. Those of the memory come first where the time is the same, then
+    /// these in the order in which they were added.
     fn go_on(&mut self, end: Picos) {
         let mut answers = Vec::new();
         loop {

@@ -1,4 +1,5 @@
-//! Recordings that a VM's vCPUs replay, see [`weir_memory::recording`]. Offsets count from the start of the VM's RAM.
+//! Recordings that a VM's vCPUs replay, see [`weir_memory::recording`]. Offsets count from the
+//! start of the VM's RAM.
 
 use crate::error::BoardError;
 use std::{path::Path, sync::Arc};
@@ -11,8 +12,8 @@ pub(crate) type Traces = Vec<Arc<[Step]>>;
 /// The longest file that is read: ten million accesses.
 const MOST_BYTES: u64 = 1 << 27;
 
-/// The traces of a VM of so many vCPUs and bytes of RAM, if its workload is one: the file's accesses below `vcpu N` are that vCPU's, and those above the
-/// first such line are each one's.
+/// The traces of a VM of so many vCPUs and bytes of RAM, if its workload is one: the file's
+/// accesses below `vcpu N` are that vCPU's, and those above the first such line are each one's.
 pub(crate) fn read(
     system: &Path,
     (vm, vcpus, ram): (&str, usize, u64),

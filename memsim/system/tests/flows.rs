@@ -41,8 +41,8 @@ fn simulate(dma: &str, flows: &[String], span: Span) -> Vec<FlowOutcome> {
 
 const FAST: &str = "bandwidth = \"485MB/s\"";
 
-/// What an urgent packet of 4 KiB waits for at most is one chunk of the packet of 256 KiB that is on its way: 8.4 us and the steps of a
-/// chunk. Behind all of that it would come after 550 us.
+/// What an urgent packet of 4 KiB waits for at most is one chunk of the packet of 256 KiB that is
+/// on its way: 8.4 us and the steps of a chunk. Behind all of that it would come after 550 us.
 #[test]
 fn the_earlier_deadline_goes_first_chunk_by_chunk() {
     // From another sender's queue, and from the same.

@@ -57,7 +57,8 @@ fn lpddr4_and_ddr2_are_the_parts_of_the_model() {
     assert_eq!(Memory::find("athlon64x2").unwrap().dram.timing(), DDR2_800);
 }
 
-/// Lines of the walk that three writers (or as many as there are cores) evict, and its mean latency in ns.
+/// Lines of the walk that three writers (or as many as there are cores) evict, and its mean latency
+/// in ns.
 fn beside_writers(platform: &str, memory: &str, cpus: &str) -> (u64, u64) {
     let vm = |name: &str, cpus: &str, workload: &str| {
         format!(

@@ -483,7 +483,8 @@ fn row_misses_leave_the_cache_without_a_size() {
     }
 }
 
-/// rt-virtio V-A.1: the value that `row_change` of the memory file was fitted to, and one that it was not.
+/// rt-virtio V-A.1: the value that `row_change` of the memory file was fitted to, and one that it
+/// was not.
 #[test]
 fn row_misses_saturate_at_the_measured_rate() {
     for cores in ["[0, 1, 2]", "[0]"] {

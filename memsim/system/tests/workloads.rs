@@ -1,4 +1,5 @@
-//! Workloads that wake, change their phase, come from a network, and what a prefetcher makes of streams.
+//! Workloads that wake, change their phase, come from a network, and what a prefetcher makes of
+//! streams.
 #![allow(missing_docs, clippy::cast_precision_loss, reason = "tests: ratios of small counts")]
 
 use std::path::Path;
@@ -176,7 +177,8 @@ fn xen_throttling_profiles_have_the_papers_rates() {
         panic!("{all:?}")
     };
     assert_eq!([gcc, mcf, gems, lbm], ["gcc", "mcf", "gems", "lbm"]);
-    // Section IV-B, Figures 5 and 6; of lbm the mean that follows from 13 s becoming 200 s at 91 MB/s.
+    // Section IV-B, Figures 5 and 6; of lbm the mean that follows from 13 s becoming 200 s at 91
+    // MB/s.
     assert!(within(*low, 0.5) && within(*burst, 1.3), "{all:?}");
     assert!(within(*high, 1.4) && within(*peak, 2.5), "{all:?}");
     assert!(within(*chase, 0.8) && within(*stream, 1.1), "{all:?}");
@@ -184,7 +186,8 @@ fn xen_throttling_profiles_have_the_papers_rates() {
 
 #[test]
 fn accesses_keep_the_gap_even_after_a_wait() {
-    // Fewer lines at once than fit into the time of a miss, so that the core often waits for one of them.
+    // Fewer lines at once than fit into the time of a miss, so that the core often waits for one of
+    // them.
     let text = "kind = \"write\", size = \"4MiB\", gap = \"100ns\", outstanding = 2";
     let outcome = one(text, &[("interconnect.to_memory_ps", "80000")], 1000);
     assert!(outcome.vms[0].accesses <= 10_001, "{}", outcome.vms[0].accesses);

@@ -1,13 +1,16 @@
 //! Preloaded into QEMU, so that runs under `-icount shift=N,sleep=off` repeat to the instruction.
 //!
-//! QEMU 7.2 to 10 runs all cores on one thread, and another, its main loop, moves the clock to the next timer when every core
-//! sleeps (`icount_start_warp_timer`). It looks whenever it is woken, which each timer that runs out on the cores' thread does. A core counts
-//! as asleep from inside its WFI on, but what it has executed is added to the clock a moment later (`icount_process_data`): if
-//! the main loop looks in between, the clock moves by the time to the next timer and then again by the turn that just ended. How
-//! often that happens is up to the host's scheduler: a run of 0.1 s on a loaded machine went wrong in 25 of 200 cases.
+//! QEMU 7.2 to 10 runs all cores on one thread, and another, its main loop, moves the clock to the
+//! next timer when every core sleeps (`icount_start_warp_timer`). It looks whenever it is woken,
+//! which each timer that runs out on the cores' thread does. A core counts as asleep from inside
+//! its WFI on, but what it has executed is added to the clock a moment later
+//! (`icount_process_data`): if the main loop looks in between, the clock moves by the time to the
+//! next timer and then again by the turn that just ended. How often that happens is up to the
+//! host's scheduler: a run of 0.1 s on a loaded machine went wrong in 25 of 200 cases.
 //!
-//! The machine that weir starts has nothing for the main loop to do while a core runs. So here the main loop comes back from
-//! `ppoll` only once the cores' thread waits for it: for a condition variable, which it does after its turns have been counted.
+//! The machine that weir starts has nothing for the main loop to do while a core runs. So here the
+//! main loop comes back from `ppoll` only once the cores' thread waits for it: for a condition
+//! variable, which it does after its turns have been counted.
 
 use libc::{
     EINTR, ETIMEDOUT, FUTEX_PRIVATE_FLAG, FUTEX_WAIT, FUTEX_WAKE, RTLD_NEXT, SYS_futex, c_int,
@@ -24,11 +27,12 @@ use std::{
     },
 };
 
-/// How long the main loop waits for the cores at most: a core that never sleeps does not keep QEMU from ending.
+/// How long the main loop waits for the cores at most: a core that never sleeps does not keep QEMU
+/// from ending.
 static PATIENCE: timespec = timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// The cores' thread, 0 before it is known. It is the first one beside the main thread that waits for a condition variable
-/// without a time limit.
+/// The cores' thread, 0 before it is known. It is the first one beside the main thread that waits
+/// for a condition variable without a time limit.
 static CORES: AtomicI32 = AtomicI32::new(0);
 /// What the cores' thread waits for, null while it runs.
 static WAITS_FOR: AtomicPtr<pthread_cond_t> = AtomicPtr::new(null_mut());
@@ -54,8 +58,8 @@ fn is_main() -> bool {
 
 /// The next definition of `name` behind this library's: the C library's.
 fn next(name: &CStr) -> *mut c_void {
-    // glibc's condition variables of before 2.3.2 are others under the same names; other machines than x86-64 never had them.
-    // SAFETY: both strings end in zeros.
+    // glibc's condition variables of before 2.3.2 are others under the same names; other machines
+    // than x86-64 never had them. SAFETY: both strings end in zeros.
     let found = unsafe { libc::dlvsym(RTLD_NEXT, name.as_ptr(), VERSION.as_ptr()) };
     if !found.is_null() {
         return found;

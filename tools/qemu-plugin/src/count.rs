@@ -15,9 +15,10 @@
 //! - A marker names the path of the next stretch on its vCPU. Further stretches before the next
 //!   marker belong to `other`: a timer that fires between two marked hypercalls is not counted as
 //!   a hypercall.
-//! - A marker of EL2's own ([`path::is_hypervisors`]) names the stretch in which it is, and goes into the [`ledger`](crate::ledger).
-//!   A stretch with such a name ends with the wait (WFI) that it leads to, and another begins behind that: the wait of a suspended
-//!   vCPU is in no path, and neither is what others do meanwhile.
+//! - A marker of EL2's own ([`path::is_hypervisors`]) names the stretch in which it is, and goes
+//!   into the [`ledger`](crate::ledger). A stretch with such a name ends with the wait (WFI) that
+//!   it leads to, and another begins behind that: the wait of a suspended vCPU is in no path, and
+//!   neither is what others do meanwhile.
 //! - A load or store that is reported twice in a row was executed once: QEMU starts an instruction
 //!   again, when it finds that it touches a device in the middle of a block under `-icount`, or
 //!   that it must be atomic. No load or store can follow itself otherwise.
@@ -190,7 +191,8 @@ struct Books {
     longest_path: Cell,
     el2: Cell,
     guest: Cell,
-    /// Of them loads and stores that led to EL2: they were not made, and are no retired instructions.
+    /// Of them loads and stores that led to EL2: they were not made, and are no retired
+    /// instructions.
     aborted: Cell,
     boot: Cell,
     stretches: Mutex<BTreeMap<u8, Tally>>,
@@ -261,8 +263,8 @@ impl Books {
         tally.gic_sysregs.add(self.gic_sysregs.take());
     }
 
-    /// EL2 waits. What led to a suspended vCPU's wait is booked; the waits of others are pieces of their stretch. Whoever waits
-    /// although a period has begun is off, or owes more than a budget.
+    /// EL2 waits. What led to a suspended vCPU's wait is booked; the waits of others are pieces of
+    /// their stretch. Whoever waits although a period has begun is off, or owes more than a budget.
     fn wait(&self) {
         self.end_masked();
         self.waited.set(1);
@@ -868,7 +870,8 @@ mod tests {
         machine.run(0, GUEST, &[NOP]);
         machine.trap(0, &[NOP, NOP, POLL]);
         machine.run(0, GUEST, &[NOP]);
-        // Spent, woken twice, the second time for a period that a debt takes, and let go with the next one.
+        // Spent, woken twice, the second time for a period that a debt takes, and let go with the
+        // next one.
         machine.trap(
             0,
             &[
@@ -943,7 +946,8 @@ mod tests {
         machine.run(0, GUEST, &[NOP]);
         machine.trap(0, &[REPLENISH]);
         machine.run(0, GUEST, &[NOP, NOP, LDR]);
-        // The load was trapped: it did not retire. The next exception is an interrupt, and that load did.
+        // The load was trapped: it did not retire. The next exception is an interrupt, and that
+        // load did.
         machine.trap(0, &[NOP]);
         machine.run(0, GUEST, &[NOP, LDR]);
         machine.run(0, VECTORS + 0x480, &[OVERFLOW, ERET]);

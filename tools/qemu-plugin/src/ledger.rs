@@ -1,8 +1,9 @@
 //! The ledger of memory budgets: what each core's guest did in each period, as seen from outside.
 //!
-//! The hypervisor's meter executes a marker where a period begins ([`path::REPLENISH`]), where it suspends the vCPU
-//! ([`path::OVERFLOW`]) and where it looks and lets it go on ([`path::POLL`]). No guest runs while EL2 does, so what a core's guest
-//! did between two such markers does not depend on where in EL2's code they are. Markers 32 to 47 are EL2's: from a guest they mean nothing.
+//! The hypervisor's meter executes a marker where a period begins ([`path::REPLENISH`]), where it
+//! suspends the vCPU ([`path::OVERFLOW`]) and where it looks and lets it go on ([`path::POLL`]). No
+//! guest runs while EL2 does, so what a core's guest did between two such markers does not depend
+//! on where in EL2's code they are. Markers 32 to 47 are EL2's: from a guest they mean nothing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -43,10 +44,12 @@ impl Mark {
     }
 }
 
-/// What a core's guest has done, at EL1 and EL0. A job counts some of these and leaves the others 0.
+/// What a core's guest has done, at EL1 and EL0. A job counts some of these and leaves the others
+/// 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Retired instructions, so without loads and stores that were trapped; by the job that counts instructions.
+    /// Retired instructions, so without loads and stores that were trapped; by the job that counts
+    /// instructions.
     pub instructions: u64,
     /// Lines brought into the last cache from memory; by the caches job.
     pub refills: u64,
@@ -88,7 +91,8 @@ pub struct Phase {
 /// A core's periods.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CoreLedger {
-    /// The whole ones, from the first on. What ran before the first replenishment and behind the last one is in none.
+    /// The whole ones, from the first on. What ran before the first replenishment and behind the
+    /// last one is in none.
     pub periods: Vec<Period>,
     /// How many more there were than are kept.
     pub dropped: u64,

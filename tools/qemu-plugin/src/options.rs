@@ -97,8 +97,9 @@ impl Options {
         Ok(Self { out, hyp, vectors, caches, until, monitor, ledger })
     }
 
-    /// Whether `pc` is one of the vectors for a lower exception level. Vectors are 0x80 apart, and those fill the second
-    /// half of the table (Arm ARM D1.3.1.5). Without known vectors nothing is.
+    /// Whether `pc` is one of the vectors for a lower exception level. Vectors are 0x80 apart, and
+    /// those fill the second half of the table (Arm ARM D1.3.1.5). Without known vectors nothing
+    /// is.
     #[must_use]
     pub fn is_lower_el_vector(&self, pc: u64) -> bool {
         const LOWER: Range<u64> = 0x400..0x800;

@@ -1,9 +1,9 @@
 //! The paths through the hypervisor that guests can mark.
 //!
 //! A guest executes `HINT #(64 + N)` right before it provokes path N. Hints 64 to 127 are
-//! unallocated and execute as NOP (Arm ARM DDI0487, C6.2 HINT), so a marked guest runs unchanged
-//! on hardware and costs one instruction per mark. EL2 marks what becomes of memory budgets in the same way. `weir-guest` emits the markers; the numbers
-//! here and there are one table.
+//! unallocated and execute as NOP (Arm ARM DDI0487, C6.2 HINT), so a marked guest runs unchanged on
+//! hardware and costs one instruction per mark. EL2 marks what becomes of memory budgets in the
+//! same way. `weir-guest` emits the markers; the numbers here and there are one table.
 
 /// The marker that ends the boot: the first instruction of the first guest.
 pub const BOOT: u8 = 0;
@@ -14,23 +14,27 @@ pub const PHASE: u8 = 19;
 /// EL2's marker where a memory budget's period begins; the path of the stretch in which it does.
 pub const REPLENISH: u8 = 32;
 
-/// EL2's marker where a budget is spent; the path from there being told so to the wait for the next one.
+/// EL2's marker where a budget is spent; the path from there being told so to the wait for the next
+/// one.
 pub const OVERFLOW: u8 = 33;
 
 /// EL2's marker where the budget was asked and the vCPU goes on; the path of such a stretch.
 pub const POLL: u8 = 34;
 
-/// The path from the wait of a suspended vCPU through the period's beginning to its next instruction. No marker has this number.
+/// The path from the wait of a suspended vCPU through the period's beginning to its next
+/// instruction. No marker has this number.
 pub const RELEASE: u8 = 35;
 
-/// The path from the wait of a vCPU that is suspended or off to another wait, or out of it without a new period. No marker has this number.
+/// The path from the wait of a vCPU that is suspended or off to another wait, or out of it without
+/// a new period. No marker has this number.
 pub const HELD: u8 = 36;
 
-/// EL2's marker where another vCPU gets a core that several share; the path of a stretch that begins in the one's guest and ends in the
-/// other's, without a wait between.
+/// EL2's marker where another vCPU gets a core that several share; the path of a stretch that
+/// begins in the one's guest and ends in the other's, without a wait between.
 pub const SWITCH: u8 = 37;
 
-/// EL2's marker where a frame has gone to those that it is for; the path of the notification that did it.
+/// EL2's marker where a frame has gone to those that it is for; the path of the notification that
+/// did it.
 pub const FRAME: u8 = 38;
 
 /// The path of every stretch that no marker claims.

@@ -260,9 +260,10 @@ fn map(page: &Page, ram: &Range<u64>) -> Result<&'static Monitor, String> {
     if at == libc::MAP_FAILED {
         return Err(failed(&std::io::Error::last_os_error()));
     }
-    // SAFETY: the mapping has the size of a `Monitor`, begins at a page as that must, lies inside of the file (checked above; nobody
-    // makes the machine's RAM shorter) and is never taken away. What the machine stores there meanwhile are bytes of a static `Monitor` of
-    // the hypervisor's; here only its atomics are used, and any bytes are one.
+    // SAFETY: the mapping has the size of a `Monitor`, begins at a page as that must, lies inside
+    // of the file (checked above; nobody makes the machine's RAM shorter) and is never taken away.
+    // What the machine stores there meanwhile are bytes of a static `Monitor` of the hypervisor's;
+    // here only its atomics are used, and any bytes are one.
     Ok(unsafe { &*at.cast::<Monitor>() })
 }
 
@@ -364,8 +365,8 @@ extern "C" fn translated(_id: u64, tb: Tb) {
     // SAFETY: QEMU passes a block that is valid during this call.
     let length = unsafe { (api.tb_n_insns)(tb) };
     if cores.is_some() {
-        // SAFETY: `tb` is valid during this call and the callback of the type that QEMU wants. Of the callbacks of a block that are
-        // asked for here it is the first that QEMU makes.
+        // SAFETY: `tb` is valid during this call and the callback of the type that QEMU wants. Of
+        // the callbacks of a block that are asked for here it is the first that QEMU makes.
         unsafe { (api.register_tb_exec)(tb, entered, READ_REGS, std::ptr::null_mut()) };
     }
     match job {
@@ -392,8 +393,8 @@ fn count_block(api: &Api, options: &Options, tb: Tb, length: usize) {
     }
 }
 
-/// Caches: the block as a whole, the place where it crosses into another page, ERETs of the hypervisor, and all loads
-/// and stores.
+/// Caches: the block as a whole, the place where it crosses into another page, ERETs of the
+/// hypervisor, and all loads and stores.
 fn cache_block(
     api: &Api,
     options: &Options,
@@ -404,7 +405,8 @@ fn cache_block(
     // The instructions that begin a page of code, each with the bytes of the block in that page.
     let mut pages: Vec<(Insn, u64, u64)> = Vec::new();
     for index in 0..length {
-        // SAFETY: `tb` is valid during the callback that is running, and `index` below its instructions.
+        // SAFETY: `tb` is valid during the callback that is running, and `index` below its
+        // instructions.
         let insn = unsafe { (api.tb_get_insn)(tb, index) };
         // SAFETY: `insn` came from the call above and lives as long as `tb`.
         let (pc, size) = unsafe { ((api.insn_vaddr)(insn), (api.insn_size)(insn) as u64) };
@@ -416,7 +418,8 @@ fn cache_block(
         let class = api.instruction(tb, index).map(|(.., opcode)| Class::of(opcode));
         if class.is_none_or(|class| class == Class::LoadStore) {
             let data = std::ptr::without_provenance_mut(pc as usize);
-            // SAFETY: `insn` is valid during this call and the callback of the type that QEMU wants.
+            // SAFETY: `insn` is valid during this call and the callback of the type that QEMU
+            // wants.
             unsafe { (api.register_mem)(insn, moved, NO_REGS, READ_WRITE, data) };
         } else if class == Some(Class::Eret) && options.hyp.contains(&pc) {
             // SAFETY: as above.

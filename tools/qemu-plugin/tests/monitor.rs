@@ -1,5 +1,5 @@
-//! The page of counters in a real QEMU: guests on two cores walk through known lines, and an EL2 of a few instructions notes what
-//! it reads there after each walk.
+//! The page of counters in a real QEMU: guests on two cores walk through known lines, and an EL2 of
+//! a few instructions notes what it reads there after each walk.
 
 mod machine;
 
@@ -68,8 +68,8 @@ fn vector() -> Section {
     Section(vector, vec![0x1400_0000 | offset])
 }
 
-/// HVC with X0 = 1 ends QEMU; else it notes the core's counters as entry X6 of its log, and with 2 tells vCPU 0 that it is done
-/// and turns the core off.
+/// HVC with X0 = 1 ends QEMU; else it notes the core's counters as entry X6 of its log, and with 2
+/// tells vCPU 0 that it is done and turns the core off.
 fn handler() -> Section {
     let code = vec![
         0x3700_0240, // 00: tbnz x0, #0, 48

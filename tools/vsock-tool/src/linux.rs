@@ -1,4 +1,5 @@
-//! Linux' system calls, those that are needed (arm64: number in x8, arguments from x0 on, the result in x0).
+//! Linux' system calls, those that are needed (arm64: number in x8, arguments from x0 on, the
+//! result in x0).
 
 use core::{
     arch::{asm, global_asm},
@@ -111,7 +112,8 @@ global_asm!(
 
 /// Linux puts the number of arguments and then their addresses on the stack.
 extern "C" fn started(stack: *const usize) -> ! {
-    // SAFETY: `_start` was entered by Linux, which left the arguments there: see above; they are never changed.
+    // SAFETY: `_start` was entered by Linux, which left the arguments there: see above; they are
+    // never changed.
     let status = unsafe {
         let arguments = core::slice::from_raw_parts(stack.add(1).cast(), *stack);
         crate::main(Arguments(arguments))

@@ -1,16 +1,19 @@
-//! The program that Linux guests send and receive by, through the stock modules for virtio sockets. What it sends are the bytes of
-//! weir's own guests `sender` and `receiver`.
+//! The program that Linux guests send and receive by, through the stock modules for virtio sockets.
+//! What it sends are the bytes of weir's own guests `sender` and `receiver`.
 //!
-//! `weir-vsock-tool send`: `to=` the receiver's context identifier (4), `port=` (5000), `messages=` (100) of `size=` (4096) bytes each,
-//! `period_us=` (0) apart, `connections=` (1) one after the other with so many messages each, `at_once=` (1) open at a time,
-//! `kind=` (`stream`) or `seqpacket`, `sizes=` 1 for messages of all sizes from 1 B to 1 MiB. Asks until the receiver listens; when a
-//! connection is reset it connects again, and begins that one anew.
+//! `weir-vsock-tool send`: `to=` the receiver's context identifier (4), `port=` (5000), `messages=`
+//! (100) of `size=` (4096) bytes each, `period_us=` (0) apart, `connections=` (1) one after the
+//! other with so many messages each, `at_once=` (1) open at a time, `kind=` (`stream`) or
+//! `seqpacket`, `sizes=` 1 for messages of all sizes from 1 B to 1 MiB. Asks until the receiver
+//! listens; when a connection is reset it connects again, and begins that one anew.
 //!
-//! `weir-vsock-tool receive`: `port=` (5000), `streams=` (1) after how many that ended it ends, `pause_ms=` (0) before it begins to read,
-//! `kind=`, `rate=` 1 to say how fast the bytes of all of them came, from the first to the last.
+//! `weir-vsock-tool receive`: `port=` (5000), `streams=` (1) after how many that ended it ends,
+//! `pause_ms=` (0) before it begins to read, `kind=`, `rate=` 1 to say how fast the bytes of all of
+//! them came, from the first to the last.
 //!
-//! `weir-vsock-tool ping` and, at the other end, `weir-vsock-tool pong`: `to=` and `port=` as of `send`, `own=` (5001) the port at which the other
-//! end's messages come, `rounds=` (1000), `size=` (64), `kind=`.
+//! `weir-vsock-tool ping` and, at the other end, `weir-vsock-tool pong`: `to=` and `port=` as of
+//! `send`, `own=` (5001) the port at which the other end's messages come, `rounds=` (1000), `size=`
+//! (64), `kind=`.
 //!
 //! ```text
 //! linux: connected to 4:5000

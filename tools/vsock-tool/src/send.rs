@@ -9,7 +9,8 @@ use weir_vsock_driver::pattern::{Sum, fill};
 
 /// Between two questions whether the receiver listens, in ns.
 const PATIENCE: u64 = 20_000_000;
-/// Sizes around which `sizes=1` sends: what a header, a page, a buffer of Linux' and its largest packet hold.
+/// Sizes around which `sizes=1` sends: what a header, a page, a buffer of Linux' and its largest
+/// packet hold.
 const BORDERS: [usize; 9] = [2, 44, 100, 1024, 4052, 4096, 4 * 4096, 64 << 10, LONGEST - 1];
 
 struct Message(UnsafeCell<[u8; LONGEST]>);

@@ -1,6 +1,7 @@
-//! The shipped partition and broker under `loom`, which tries every order of their accesses that the memory model allows, up to two
-//! preemptions: no packet or alarm is slept over, none is completed twice or torn, nobody's memory is touched once his port has been reset, and
-//! what is taken back takes nothing with it that comes later; and that it finds the loss of an ordering.
+//! The shipped partition and broker under `loom`, which tries every order of their accesses that
+//! the memory model allows, up to two preemptions: no packet or alarm is slept over, none is
+//! completed twice or torn, nobody's memory is touched once his port has been reset, and what is
+//! taken back takes nothing with it that comes later; and that it finds the loss of an ordering.
 
 mod several;
 mod shipped;
@@ -94,7 +95,8 @@ impl Sgi {
     }
 }
 
-/// Two packets, each with its SGI if the broker needs one, while the broker sleeps whenever it may: if one is slept over nobody ever wakes it.
+/// Two packets, each with its SGI if the broker needs one, while the broker sleeps whenever it may:
+/// if one is slept over nobody ever wakes it.
 macro_rules! each_packet_is_moved_once {
     ($build:ident) => {
         check(|| {
@@ -157,7 +159,8 @@ macro_rules! each_packet_is_moved_once {
     };
 }
 
-/// An end's port is reset while the broker may copy from or to its memory, which then gets a new owner.
+/// An end's port is reset while the broker may copy from or to its memory, which then gets a new
+/// owner.
 macro_rules! nothing_is_copied_behind_a_reset {
     ($build:ident, $port:literal) => {
         check(|| {
@@ -208,7 +211,8 @@ fn missing_packet_count_order_tears_a_packet() {
     each_packet_is_moved_once!(unordered_submission);
 }
 
-/// A broker that looks before it is known to be about to sleep: a packet that is announced in between is slept over.
+/// A broker that looks before it is known to be about to sleep: a packet that is announced in
+/// between is slept over.
 #[test]
 #[should_panic(expected = "slept over")]
 fn missing_doze_order_loses_a_wakeup() {

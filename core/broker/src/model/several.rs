@@ -1,4 +1,5 @@
-//! What flows to several receivers add: packets that are taken back, and the time at which the hypervisor wants to be told.
+//! What flows to several receivers add: packets that are taken back, and the time at which the
+//! hypervisor wants to be told.
 
 use super::{Sgi, check, check_to, header, place, shipped, spawn, unfenced, unordered_submission};
 use loom::sync::atomic::{
@@ -7,7 +8,8 @@ use loom::sync::atomic::{
 };
 use weir_vsock::{queue::Segment, vsock::HEADER_LEN};
 
-/// A packet is taken back, while the broker may be moving it; when it is answered, the next one is sent. Up to one preemption.
+/// A packet is taken back, while the broker may be moving it; when it is answered, the next one is
+/// sent. Up to one preemption.
 macro_rules! each_is_answered_once_and_the_next_arrives {
     ($build:ident) => {
         check_to(1, || {
@@ -72,7 +74,8 @@ macro_rules! each_is_answered_once_and_the_next_arrives {
     };
 }
 
-/// The hypervisor wants to be told earlier than it said before, while the broker is about to sleep until then.
+/// The hypervisor wants to be told earlier than it said before, while the broker is about to sleep
+/// until then.
 macro_rules! an_earlier_alarm_is_kept {
     ($build:ident) => {
         check(|| {

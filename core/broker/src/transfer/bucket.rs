@@ -2,8 +2,9 @@
 
 const NS_PER_S: u128 = 1_000_000_000;
 
-/// Lets `rate` bytes/s through and at most `burst` bytes more at once: in any time t no more than `burst` + `rate` t bytes begin.
-/// Kept as the time at which the bucket is full again, rounded up, so that it is never too generous.
+/// Lets `rate` bytes/s through and at most `burst` bytes more at once: in any time t no more than
+/// `burst` + `rate` t bytes begin. Kept as the time at which the bucket is full again, rounded up,
+/// so that it is never too generous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     /// Bytes/s; 0 for no limit.
@@ -15,7 +16,8 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// A full bucket. `rate` is in bytes/s, 0 for no limit; a piece of more than `burst` bytes never begins before the bucket is full.
+    /// A full bucket. `rate` is in bytes/s, 0 for no limit; a piece of more than `burst` bytes
+    /// never begins before the bucket is full.
     #[must_use]
     pub fn new(rate: u64, burst: u64) -> Self {
         // Rounded down, as `full_at` is rounded up.

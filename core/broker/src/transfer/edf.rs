@@ -17,8 +17,9 @@ impl<T> Entry<T> {
     }
 }
 
-/// At most `N` items, earliest time first, and among equal times the one that came first. A binary heap: [`Self::push`] and
-/// [`Self::pop`] take at most log2(`N`) + 1 comparisons on the way, [`Self::peek`] none.
+/// At most `N` items, earliest time first, and among equal times the one that came first. A binary
+/// heap: [`Self::push`] and [`Self::pop`] take at most log2(`N`) + 1 comparisons on the way,
+/// [`Self::peek`] none.
 #[derive(Clone, Debug)]
 pub struct Edf<T, const N: usize> {
     entries: [Option<Entry<T>>; N],

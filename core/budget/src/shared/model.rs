@@ -1,5 +1,6 @@
-//! The shared parts as they are shipped, on loom's words: every interleaving of a few cores, and every value that Armv8's memory model (and a
-//! weaker one) lets a load return. And the same on words that do less than they are asked for, where the model has to fail.
+//! The shared parts as they are shipped, on loom's words: every interleaving of a few cores, and
+//! every value that Armv8's memory model (and a weaker one) lets a load return. And the same on
+//! words that do less than they are asked for, where the model has to fail.
 
 use super::{Parts, Reserve, Spent, Waiting, usage::Slot};
 use crate::{
@@ -176,7 +177,8 @@ fn each_that_asks_is_woken_once<W: Modeled>() {
     assert_eq!(waiting.take(2, u32::MAX), 0, "of another period");
 }
 
-/// One core publishes what it used in periods 1 and 3, another reads both. What it finds is the use of that period.
+/// One core publishes what it used in periods 1 and 3, another reads both. What it finds is the use
+/// of that period.
 fn counts_belong_to_their_period<P: Modeled, D: Modeled>() {
     let slot = Arc::new(Slot { period: P::new(0), reads: D::new(0), writes: D::new(0) });
     let used = |period: u64| Counts { reads: period * 10, writes: period * 20 };
@@ -259,7 +261,8 @@ fn a_domain_lends_once<W: Modeled>() {
     assert!(used[0] <= 2 && used[1] >= 2 && used[0] + used[1] == 4, "{used:?}");
 }
 
-/// A critical vCPU uses 1 of 3 and then 5, while the one that it compensates goes through its periods.
+/// A critical vCPU uses 1 of 3 and then 5, while the one that it compensates goes through its
+/// periods.
 fn a_use_compensates_when_known<W: Modeled>() {
     let shared = Arc::new(Parts::on(|| W::new(0)));
     let mut critical =

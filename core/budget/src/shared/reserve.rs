@@ -4,12 +4,13 @@ const AMOUNT_BITS: u32 = 40;
 /// The most that a reserve holds: at 64 bytes an access and a period of 30 us, 2 EB/s.
 pub(in super::super) const MOST: u64 = (1 << AMOUNT_BITS) - 1;
 
-/// A number of accesses that several cores take from and add to, in one word with the number (modulo 2^24) of the period that it is
-/// of: the first vCPU in a period begins it, in the same exchange as it takes from it. So no vCPU can take from
-/// the period before, or begin one twice, and no ordering is needed: the word says all.
+/// A number of accesses that several cores take from and add to, in one word with the number
+/// (modulo 2^24) of the period that it is of: the first vCPU in a period begins it, in the same
+/// exchange as it takes from it. So no vCPU can take from the period before, or begin one twice,
+/// and no ordering is needed: the word says all.
 ///
-/// A period counts as later than the word's if it is so by less than 2^23, four minutes at 30 us: reserves whose sharers are stepped
-/// each period never come near.
+/// A period counts as later than the word's if it is so by less than 2^23, four minutes at 30 us:
+/// reserves whose sharers are stepped each period never come near.
 #[derive(Debug)]
 pub(in super::super) struct Reserve<W>(W);
 
@@ -35,7 +36,8 @@ impl<W: Word> Reserve<W> {
         Self(word)
     }
 
-    /// Takes up to `want`; what it got. The first of a period finds `refill`. Nothing is left for a period that is over.
+    /// Takes up to `want`; what it got. The first of a period finds `refill`. Nothing is left for a
+    /// period that is over.
     #[inline]
     pub(super) fn draw(&self, period: u64, refill: u64, want: u64) -> u64 {
         if want == 0 {

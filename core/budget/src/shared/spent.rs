@@ -3,7 +3,8 @@ use crate::word::{AtomicU64, Word, update};
 /// The most vCPUs that share one domain.
 pub(in super::super) const MAX_MEMBERS: u8 = 32;
 
-/// Which vCPUs of a domain have spent their budget, one bit each, in one word with the number (modulo 2^32) of the period.
+/// Which vCPUs of a domain have spent their budget, one bit each, in one word with the number
+/// (modulo 2^32) of the period.
 #[derive(Debug)]
 pub(in super::super) struct Spent<W>(W);
 

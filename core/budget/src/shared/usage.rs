@@ -66,7 +66,8 @@ impl<W: Word> Usage<W> {
         }
     }
 
-    /// What the first `vcpus` used in `period` together; none if not all have published that, or one has published two newer ones.
+    /// What the first `vcpus` used in `period` together; none if not all have published that, or
+    /// one has published two newer ones.
     pub(in super::super) fn total(&self, vcpus: u8, period: u64) -> Option<Counts> {
         let slots = self.0.get(..usize::from(vcpus))?;
         slots.iter().try_fold(Counts::ZERO, |sum, slots| {

@@ -1,5 +1,5 @@
-//! A board for regulators: vCPUs that access memory as they like, interrupts that come late, and a record of what each used in each of
-//! its periods.
+//! A board for regulators: vCPUs that access memory as they like, interrupts that come late, and a
+//! record of what each used in each of its periods.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use proptest::prelude::*;
@@ -261,7 +261,8 @@ impl Board {
         }
     }
 
-    /// Checks that in any consecutive periods all together used no more than a budget and `each` for each of the periods, and `once` more.
+    /// Checks that in any consecutive periods all together used no more than a budget and `each`
+    /// for each of the periods, and `once` more.
     pub fn assert_bounded(&self, budget: Counts, each: u64, once: u64) {
         let history = || self.vcpus.iter().flat_map(|vcpu| &vcpu.history);
         let periods = history().map(|used| used.index + 1).max().unwrap_or(0);

@@ -8,8 +8,9 @@ const MAX_RANK: usize = MAX_CELLS.ilog2() as usize;
 /// Most functions that choose a bank.
 pub const MAX_BANK_BITS: usize = 8;
 
-/// Which bits of a physical address choose where a line lies in the last-level cache and in DRAM. A geometry without
-/// any, [`Geometry::NONE`], is that of memory in which every place is like every other.
+/// Which bits of a physical address choose where a line lies in the last-level cache and in DRAM. A
+/// geometry without any, [`Geometry::NONE`], is that of memory in which every place is like every
+/// other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// The bits of the last-level cache's set index above the page: the page's color.
@@ -39,8 +40,8 @@ impl Geometry {
     /// Nothing to choose: one cell.
     pub const NONE: Self = Self { colors: 0, banks: [0; MAX_BANK_BITS] };
 
-    /// The address bits that make the color of a page of `page` bytes in a cache of `size` bytes with `ways` ways: those that index a
-    /// set and lie above the page.
+    /// The address bits that make the color of a page of `page` bytes in a cache of `size` bytes
+    /// with `ways` ways: those that index a set and lie above the page.
     ///
     /// # Errors
     ///
@@ -60,13 +61,15 @@ impl Geometry {
     }
 }
 
-/// The cells of a board: the classes of pages that no choice of whole pages can split. Two pages of one cell have the same cache
-/// color and lie in the same banks.
+/// The cells of a board: the classes of pages that no choice of whole pages can split. Two pages of
+/// one cell have the same cache color and lie in the same banks.
 ///
-/// All address functions are linear over GF(2), so a cell is a vector: the values of as many independent functions of the page's
-/// number as there are. These are kept in the reduced form in which each has a *pivot*, a bit of the page number that occurs in no
-/// other function, and no bit below it. So within a block of pages aligned to its own size the high bits of the cell are
-/// the same, which makes counting and finding pages cheap, and cells are numbered in the order in which memory meets them.
+/// All address functions are linear over GF(2), so a cell is a vector: the values of as many
+/// independent functions of the page's number as there are. These are kept in the reduced form in
+/// which each has a *pivot*, a bit of the page number that occurs in no other function, and no bit
+/// below it. So within a block of pages aligned to its own size the high bits of the cell are the
+/// same, which makes counting and finding pages cheap, and cells are numbered in the order in which
+/// memory meets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cells {
     rank: u8,
@@ -114,8 +117,8 @@ impl Cells {
 
     /// The cells of `geometry`.
     ///
-    /// A bank function with address bits inside the page has both values in every page. What is left to choose are those
-    /// sums of bank functions in which these bits cancel.
+    /// A bank function with address bits inside the page has both values in every page. What is
+    /// left to choose are those sums of bank functions in which these bits cancel.
     ///
     /// # Errors
     ///
@@ -185,7 +188,8 @@ impl Cells {
         self.colors.count()
     }
 
-    /// How many bank groups there are that pages can be chosen from; each is [`Cells::banks_in_group`] banks.
+    /// How many bank groups there are that pages can be chosen from; each is
+    /// [`Cells::banks_in_group`] banks.
     #[must_use]
     pub const fn bank_groups(&self) -> u16 {
         self.banks.count()
@@ -230,8 +234,9 @@ impl Cells {
         self.banks.of(cell)
     }
 
-    /// The color bits that matter to `set`, by their place among the geometry's: those of which a page of the set's colors can't have either
-    /// value. Sets that are apart by color are so by these bits alone.
+    /// The color bits that matter to `set`, by their place among the geometry's: those of which a
+    /// page of the set's colors can't have either value. Sets that are apart by color are so by
+    /// these bits alone.
     #[must_use]
     pub fn color_bits_of(&self, set: &CellSet) -> u64 {
         let colors = CellSet::of(set.iter().map(|cell| Cell(self.color(cell))));
@@ -283,8 +288,9 @@ impl Functions {
     }
 }
 
-/// The sums of bank functions that are the same all over a page, as functions of the page's number; how many; and how many
-/// functions are lost to the inside of the page. A function without bits inside the page stays as it is.
+/// The sums of bank functions that are the same all over a page, as functions of the page's number;
+/// how many; and how many functions are lost to the inside of the page. A function without bits
+/// inside the page stays as it is.
 fn selectable(geometry: &Geometry) -> Result<([u64; MAX_BANK_BITS], usize, u8), Broken> {
     let mut all = Rows::default();
     let mut within = [0; MAX_BANK_BITS];
@@ -320,7 +326,8 @@ fn selectable(geometry: &Geometry) -> Result<([u64; MAX_BANK_BITS], usize, u8), 
 /// Most functions of any kind: a color bit for each bit of the page number, and the banks.
 const MAX_ROWS: usize = PAGE_BITS as usize + MAX_BANK_BITS;
 
-/// Independent functions in reduced form: each has a pivot, its lowest bit, which no other has; sorted by pivot.
+/// Independent functions in reduced form: each has a pivot, its lowest bit, which no other has;
+/// sorted by pivot.
 struct Rows {
     masks: [u64; MAX_ROWS],
     len: usize,
@@ -349,8 +356,8 @@ impl Rows {
                 *row ^= rest;
             }
         }
-        // Removing a pivot's bit from a row can't change that row's own lowest bit: the new pivot is above it, or
-        // the row would have had the lower one. So they are still sorted.
+        // Removing a pivot's bit from a row can't change that row's own lowest bit: the new pivot
+        // is above it, or the row would have had the lower one. So they are still sorted.
         let pivot = rest.trailing_zeros();
         let place = self.masks[..self.len].partition_point(|row| row.trailing_zeros() < pivot);
         self.masks.copy_within(place..self.len, place + 1);

@@ -1,8 +1,9 @@
-//! Cells: the classes of pages that share a cache color and DRAM banks, sets of them, and the pages of a set.
+//! Cells: the classes of pages that share a cache color and DRAM banks, sets of them, and the pages
+//! of a set.
 //!
-//! [`Cells`] says which cell a page is in, [`CellSet`] is the set of an owner, [`Pages`] are the pages of a set in a
-//! range of addresses, in order. Addresses are physical, in bytes. Nothing here panics or allocates, for all values of the
-//! numbers are, so all of it serves at EL2.
+//! [`Cells`] says which cell a page is in, [`CellSet`] is the set of an owner, [`Pages`] are the
+//! pages of a set in a range of addresses, in order. Addresses are physical, in bytes. Nothing here
+//! panics or allocates, for all values of the numbers are, so all of it serves at EL2.
 
 mod geometry;
 mod pages;

@@ -13,15 +13,18 @@ const MAX_WINDOW: u32 = 16;
 /// So many pages that are not in the set are passed one by one.
 const NEAR: u32 = 16;
 
-/// The pages of a set of cells in a range of physical addresses, in ascending order. The iterator gives the address of each.
+/// The pages of a set of cells in a range of physical addresses, in ascending order. The iterator
+/// gives the address of each.
 ///
-/// A *window* is an aligned block of pages; the places of the set's pages in it are kept in a list, which is the same for all
-/// windows of the same cell. So the usual step is one entry of the list, see [`Pages::fill`].
+/// A *window* is an aligned block of pages; the places of the set's pages in it are kept in a list,
+/// which is the same for all windows of the same cell. So the usual step is one entry of the list,
+/// see [`Pages::fill`].
 #[derive(Clone, Debug)]
 pub struct Pages<'a> {
     cells: &'a Cells,
     set: CellSet,
-    /// How many pages of the set lie below the range, below the next page, and below the range's end.
+    /// How many pages of the set lie below the range, below the next page, and below the range's
+    /// end.
     first: u64,
     next: u64,
     end: u64,
@@ -29,10 +32,12 @@ pub struct Pages<'a> {
     bits: Option<u32>,
     /// Where the range starts.
     start: u64,
-    /// Bits of a page's number that decide whether the set has it, once there is a list. Others of [`Cells::involved`] lead from
-    /// cells of the set to cells of the set only: the banks, where the set is of colors.
+    /// Bits of a page's number that decide whether the set has it, once there is a list. Others of
+    /// [`Cells::involved`] lead from cells of the set to cells of the set only: the banks, where
+    /// the set is of colors.
     matters: u64,
-    /// The first page of the window that the list is for, and the cell that this page adds to each one's.
+    /// The first page of the window that the list is for, and the cell that this page adds to each
+    /// one's.
     window: u64,
     coset: u8,
     list: [u16; LIST],
@@ -83,7 +88,8 @@ impl<'a> Pages<'a> {
         Some(nth(self.cells, &self.set, rank) << PAGE_SHIFT)
     }
 
-    /// The number in the range of the page at, or around, `address`, if it is one of them: the inverse of [`Pages::nth_page`].
+    /// The number in the range of the page at, or around, `address`, if it is one of them: the
+    /// inverse of [`Pages::nth_page`].
     #[must_use]
     pub fn index_of(&self, address: u64) -> Option<u64> {
         let page = address >> PAGE_SHIFT;
@@ -94,7 +100,8 @@ impl<'a> Pages<'a> {
         (self.first..self.end).contains(&rank).then(|| rank - self.first)
     }
 
-    /// The address of the first page of the set above the one at `address`, be it in the range or not.
+    /// The address of the first page of the set above the one at `address`, be it in the range or
+    /// not.
     #[must_use]
     pub fn after(&self, address: u64) -> Option<u64> {
         let page = successor(self.cells, &self.set, (address >> PAGE_SHIFT) + 1)?;
@@ -130,8 +137,9 @@ impl<'a> Pages<'a> {
         Some(start..end)
     }
 
-    /// Writes the address of the next page, XORed with `attributes`, into each entry, as long as there are pages and the entries are 0.
-    /// Gives how many were written. `attributes` are the bits of every descriptor in addition to the address.
+    /// Writes the address of the next page, XORed with `attributes`, into each entry, as long as
+    /// there are pages and the entries are 0. Gives how many were written. `attributes` are the
+    /// bits of every descriptor in addition to the address.
     pub fn fill(&mut self, entries: &mut [u64], attributes: u64) -> usize {
         let mut filled = 0;
         while let Some(entries) = entries.get_mut(filled..).filter(|entries| !entries.is_empty()) {
@@ -252,8 +260,9 @@ impl<'a> Pages<'a> {
 }
 
 impl Cells {
-    /// From the first to one above the last byte of the pages of `set` from the one at `start` on, as many as `len` bytes are: what
-    /// lies outside holds none of them. `None` unless `start` is such a page, `len` whole pages, and there are enough below 40 bits.
+    /// From the first to one above the last byte of the pages of `set` from the one at `start` on,
+    /// as many as `len` bytes are: what lies outside holds none of them. `None` unless `start` is
+    /// such a page, `len` whole pages, and there are enough below 40 bits.
     #[must_use]
     pub fn extent(&self, set: &CellSet, start: u64, len: u64) -> Option<Range<u64>> {
         let first = start >> PAGE_SHIFT;
@@ -288,8 +297,9 @@ impl Iterator for Pages<'_> {
     }
 }
 
-/// Bits of the window for about `wanted` pages of `set`: the largest that has no more than [`AIM`] pages, or just all the
-/// bits that matter if these fit the list, so that one list does for all windows.
+/// Bits of the window for about `wanted` pages of `set`: the largest that has no more than [`AIM`]
+/// pages, or just all the bits that matter if these fit the list, so that one list does for all
+/// windows.
 fn window_bits(cells: &Cells, set: &CellSet, matters: u64, wanted: u64) -> u32 {
     let densest = |bits: u32| {
         let below = pivots_below(cells, bits);
@@ -321,8 +331,8 @@ fn pivots_below(cells: &Cells, position: u32) -> u32 {
     pivots.filter(|&&pivot| u32::from(pivot) < position).count() as u32
 }
 
-/// How many pages of the block of 2^`bits` pages, whose first page is in cell `cell`, are in the set: each of the cells that the
-/// block meets has as many of its pages as any other.
+/// How many pages of the block of 2^`bits` pages, whose first page is in cell `cell`, are in the
+/// set: each of the cells that the block meets has as many of its pages as any other.
 fn in_block(cells: &Cells, set: &CellSet, bits: u32, cell: u8) -> u64 {
     let below = pivots_below(cells, bits);
     set.count_under(below, high(cell, below)) << (bits - below)
@@ -367,7 +377,8 @@ fn successor(cells: &Cells, set: &CellSet, from: u64) -> Option<u64> {
     if set.contains(Cell(cell)) {
         return Some(from);
     }
-    // The smallest aligned block above `from` that has a page of the set, growing from the smallest.
+    // The smallest aligned block above `from` that has a page of the set, growing from the
+    // smallest.
     let (mut page, mut below) = (from, 0);
     let pivot = |index: u32| cells.pivots.get(index as usize).map(|&pivot| u32::from(pivot));
     for bits in 0..PAGE_BITS {

@@ -1,16 +1,20 @@
 //! Partition schedules: who of several has a core, and until when.
 //!
-//! A *driver* (the hypervisor, or the simulator) has one [`Partition`] for each shared core. It passes the *entities*
-//! that are ready ([`Ready`]) to the schedule and gets a [`Decision`]: which entity runs, and when to ask again. The entities have numbers from 0
-//! on, in the order in which the schedule names them.
+//! A *driver* (the hypervisor, or the simulator) has one [`Partition`] for each shared core. It
+//! passes the *entities* that are ready ([`Ready`]) to the schedule and gets a [`Decision`]: which
+//! entity runs, and when to ask again. The entities have numbers from 0 on, in the order in which
+//! the schedule names them.
 //!
 //! What the driver owes:
-//! - [`Partition::step`] when [`Decision::until`] has come, and whenever the set of those that are ready changes.
+//! - [`Partition::step`] when [`Decision::until`] has come, and whenever the set of those that are
+//!   ready changes.
 //! - Time that does not run backwards; a moment before the last one is taken for the last one.
 //! - Only [`Decision::run`] on the core.
-//! - [`Partition::entered`] when another entity than before has come onto the core, as its guest goes on.
+//! - [`Partition::entered`] when another entity than before has come onto the core, as its guest
+//!   goes on.
 //!
-//! What the schedules promise one that is always ready is the supply that `weir_analysis::time::Supply` computes:
+//! What the schedules promise one that is always ready is the supply that
+//! `weir_analysis::time::Supply` computes:
 //!
 //! | schedule | supply | work-conserving |
 //! | --- | --- | --- |
@@ -108,7 +112,8 @@ impl Partition {
         }
     }
 
-    /// Whether an interrupt of `priority`, 0 the most urgent, may preempt the current time slice or slot: no more urgent interrupt has started it.
+    /// Whether an interrupt of `priority`, 0 the most urgent, may preempt the current time slice or
+    /// slot: no more urgent interrupt has started it.
     #[must_use]
     pub const fn may_take(&self, priority: u8) -> bool {
         match self {
@@ -118,8 +123,9 @@ impl Partition {
         }
     }
 
-    /// Gives `party` the rest of the current time slice or slot (mobivmm, V-B), if the interrupt that asks
-    /// [may take](Self::may_take) it: the next [`Self::step`] returns it if the entity is ready then. Servers have priorities for that, and nothing changes.
+    /// Gives `party` the rest of the current time slice or slot (mobivmm, V-B), if the interrupt
+    /// that asks [may take](Self::may_take) it: the next [`Self::step`] returns it if the entity is
+    /// ready then. Servers have priorities for that, and nothing changes.
     pub fn preempt(&mut self, party: u8, priority: u8) {
         if !self.may_take(priority) {
             return;
@@ -131,16 +137,18 @@ impl Partition {
         }
     }
 
-    /// From `now` on the guest of who was decided for runs. Of servers, what passed since then, if another had the core before, is that one's if it is more urgent: it has kept
-    /// this one from going on. In round robin and in a table it is a part of the time slice or the slot.
+    /// From `now` on the guest of who was decided for runs. Of servers, what passed since then, if
+    /// another had the core before, is that one's if it is more urgent: it has kept this one from
+    /// going on. In round robin and in a table it is a part of the time slice or the slot.
     pub fn entered(&mut self, now: Nanos) {
         if let Self::Servers(schedule) = self {
             schedule.entered(now);
         }
     }
 
-    /// Takes `time`, which the driver spent on `party`'s behalf while another had the core, off that entity's next time slice or budget, and
-    /// makes up for it to the one that had the core. The slots of a time table stay where they are.
+    /// Takes `time`, which the driver spent on `party`'s behalf while another had the core, off
+    /// that entity's next time slice or budget, and makes up for it to the one that had the core.
+    /// The slots of a time table stay where they are.
     pub fn charge(&mut self, party: u8, time: Nanos) {
         match self {
             Self::RoundRobin(schedule) => schedule.charge(party, time),

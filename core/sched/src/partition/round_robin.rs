@@ -1,7 +1,8 @@
 use super::{Decision, MAX_PARTIES, Ready};
 use weir_units::Nanos;
 
-/// Round robin with a quantum per entity. An entity that is not ready yields its time slice; one that becomes ready waits for its next.
+/// Round robin with a quantum per entity. An entity that is not ready yields its time slice; one
+/// that becomes ready waits for its next.
 #[derive(Clone, Debug)]
 pub struct RoundRobin {
     quanta: [u64; MAX_PARTIES],
@@ -17,7 +18,8 @@ pub struct RoundRobin {
 }
 
 impl RoundRobin {
-    /// Time slices of these lengths, one per entity; a quantum of 0 is taken for 1 ns, and entities beyond [`MAX_PARTIES`] get none.
+    /// Time slices of these lengths, one per entity; a quantum of 0 is taken for 1 ns, and entities
+    /// beyond [`MAX_PARTIES`] get none.
     #[must_use]
     pub fn new(quanta: &[Nanos]) -> Self {
         let parties = quanta.len().min(MAX_PARTIES) as u8;
@@ -45,7 +47,8 @@ impl RoundRobin {
         };
         let place = usize::from(next) % MAX_PARTIES;
         let quantum = self.quanta[place];
-        // An entity with interrupts that take more than its time slice still gets some, or it could never handle them.
+        // An entity with interrupts that take more than its time slice still gets some, or it could
+        // never handle them.
         let paid = self.owed[place].min(quantum / 2);
         self.owed[place] -= paid;
         self.turn = next;

@@ -30,7 +30,8 @@ impl Server {
         self.left = self.left.saturating_sub(time);
     }
 
-    /// Has run from `since` to `now`. What was used of a period that is over comes off that one's budget.
+    /// Has run from `since` to `now`. What was used of a period that is over comes off that one's
+    /// budget.
     fn ran(&mut self, since: u64, now: u64) {
         self.replenish(since.min(now));
         let before = now.min(self.end);
@@ -43,8 +44,9 @@ impl Server {
     }
 }
 
-/// A budget of time in each period, by falling priority: the first that is ready and has budget left runs. A budget is kept until its
-/// period's end (deferrable servers); periods begin at multiples of their length.
+/// A budget of time in each period, by falling priority: the first that is ready and has budget
+/// left runs. A budget is kept until its period's end (deferrable servers); periods begin at
+/// multiples of their length.
 #[derive(Clone, Debug)]
 pub struct Servers {
     all: [Server; MAX_PARTIES],
@@ -56,8 +58,8 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Servers of these budgets and periods, one per entity, by falling priority. A budget beyond its period is taken for the whole
-    /// period, and entities beyond [`MAX_PARTIES`] get none.
+    /// Servers of these budgets and periods, one per entity, by falling priority. A budget beyond
+    /// its period is taken for the whole period, and entities beyond [`MAX_PARTIES`] get none.
     #[must_use]
     pub fn new(servers: &[(Nanos, Nanos)]) -> Self {
         let mut all = [Server::default(); MAX_PARTIES];
@@ -95,7 +97,8 @@ impl Servers {
         Decision { run: self.running.map(|place| place as u8), until: Nanos(until) }
     }
 
-    /// The way from a server to a less urgent one is the former's: as often as it takes the core, the other's budget is spent by the other.
+    /// The way from a server to a less urgent one is the former's: as often as it takes the core,
+    /// the other's budget is spent by the other.
     pub(super) fn entered(&mut self, now: Nanos) {
         let before = self.before.take();
         if let (Some(before), Some(running)) = (before, self.running)

@@ -12,8 +12,8 @@ pub struct Slot {
     pub length: Nanos,
 }
 
-/// A time table that repeats (the major frame of ARINC 653): in a slot only its entity runs. Frames begin at multiples of their
-/// length, so that tables of the same frame are in step on all cores.
+/// A time table that repeats (the major frame of ARINC 653): in a slot only its entity runs. Frames
+/// begin at multiples of their length, so that tables of the same frame are in step on all cores.
 #[derive(Clone, Debug)]
 pub struct TimeTable {
     frame: u64,
@@ -26,8 +26,8 @@ pub struct TimeTable {
 }
 
 impl TimeTable {
-    /// A table of these slots, in order, apart from each other, within the frame; what is not so, and what is beyond
-    /// [`MAX_SLOTS`], is left out.
+    /// A table of these slots, in order, apart from each other, within the frame; what is not so,
+    /// and what is beyond [`MAX_SLOTS`], is left out.
     #[must_use]
     pub fn new(frame: Nanos, slots: &[Slot]) -> Self {
         let frame = frame.0.max(1);

@@ -1,5 +1,6 @@
-//! The shipped writer and reader under `loom`, which tries every order of their accesses that the memory model allows, up to two
-//! preemptions; and that it finds the loss of either side's ordering.
+//! The shipped writer and reader under `loom`, which tries every order of their accesses that the
+//! memory model allows, up to two preemptions; and that it finds the loss of either side's
+//! ordering.
 
 mod shipped;
 mod unordered_reader;
@@ -8,8 +9,8 @@ mod unordered_writer;
 use crate::record::{Kind, Who};
 use zerocopy::IntoBytes;
 
-/// A test of one build of writer and reader: two records wait in a ring of four, and while they are read the writer pushes three
-/// more, the third into the slot of the first.
+/// A test of one build of writer and reader: two records wait in a ring of four, and while they are
+/// read the writer pushes three more, the third into the slot of the first.
 macro_rules! whole_records_in_order {
     ($build:ident) => {{
         use $build::{

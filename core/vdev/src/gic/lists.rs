@@ -65,11 +65,11 @@ impl<V: Version> Gic<V> {
         }
     }
 
-    /// Takes this vCPU's list registers into the model, applies what is outstanding, chooses anew, and
-    /// sets its core's PPI enables. Called when the vCPU was kicked (through [`Gic::drain`]), after
-    /// [`Gic::set_level`] named it, and at a maintenance interrupt: the end of a level-sensitive or shared
-    /// interrupt, no pending list register while more wait, or the end of an interrupt without one. Does
-    /// nothing for a vCPU that is on no core. Returns whom to kick.
+    /// Takes this vCPU's list registers into the model, applies what is outstanding, chooses anew,
+    /// and sets its core's PPI enables. Called when the vCPU was kicked (through [`Gic::drain`]),
+    /// after [`Gic::set_level`] named it, and at a maintenance interrupt: the end of a
+    /// level-sensitive or shared interrupt, no pending list register while more wait, or the end of
+    /// an interrupt without one. Does nothing for a vCPU that is on no core. Returns whom to kick.
     #[inline(never)]
     pub fn refresh(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) -> VcpuMask {
         if self.cpu(vcpu).busy & OFF != 0 {
@@ -79,9 +79,10 @@ impl<V: Version> Gic<V> {
         self.fill(vcpu, left, hw)
     }
 
-    /// Takes the vCPU off its core: its list registers go into the model and are emptied, its linked
-    /// PPIs are physically disabled, inactive and not set pending, so that another VM's vCPU can use them.
-    /// Linked SPIs stay as they are: one that is active is this VM's alone. Returns whom to kick.
+    /// Takes the vCPU off its core: its list registers go into the model and are emptied, its
+    /// linked PPIs are physically disabled, inactive and not set pending, so that another VM's vCPU
+    /// can use them. Linked SPIs stay as they are: one that is active is this VM's alone. Returns
+    /// whom to kick.
     pub fn save(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) -> VcpuMask {
         self.collect(vcpu, hw);
         for i in 0..self.lr_count() {
@@ -144,8 +145,9 @@ impl<V: Version> Gic<V> {
         }
     }
 
-    /// List registers into the model; the shadow keeps what the registers hold, for `fill` to compare
-    /// with, and must not be taken for state before that. Returns what was there, word by word.
+    /// List registers into the model; the shadow keeps what the registers hold, for `fill` to
+    /// compare with, and must not be taken for state before that. Returns what was there, word by
+    /// word.
     #[inline(never)]
     pub(super) fn collect(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) -> [u32; 8] {
         self.fold(vcpu, hw);
@@ -268,9 +270,9 @@ impl<V: Version> Gic<V> {
         }
     }
 
-    /// Gives waiting linked interrupts back to the physical distributor, which is not to forward them
-    /// (or not yet): an edge, or what ISPENDR latched, is made pending there; a level is there as long as
-    /// its device holds it.
+    /// Gives waiting linked interrupts back to the physical distributor, which is not to forward
+    /// them (or not yet): an edge, or what ISPENDR latched, is made pending there; a level is there
+    /// as long as its device holds it.
     fn give_back(&mut self, vcpu: usize, w: usize, mask: u32, hw: &mut impl Hardware<V>) {
         let lines = self.lines_mut(vcpu, w);
         lines.pending &= !mask;
@@ -296,9 +298,9 @@ impl<V: Version> Gic<V> {
         }
     }
 
-    /// What can go into this vCPU's list registers as pending, and the vCPUs that must say whether they
-    /// still have some of it, active or pending. One whose list register asks for maintenance at the
-    /// interrupt's end will say so then.
+    /// What can go into this vCPU's list registers as pending, and the vCPUs that must say whether
+    /// they still have some of it, active or pending. One whose list register asks for maintenance
+    /// at the interrupt's end will say so then.
     #[inline(never)]
     pub(super) fn deliverable(&self, vcpu: usize, w: usize) -> (u32, VcpuMask) {
         let cpu = self.cpu(vcpu);
@@ -335,8 +337,8 @@ impl<V: Version> Gic<V> {
         best
     }
 
-    /// Chooses what goes into this vCPU's list registers and writes those that change. `was` is what
-    /// [`Gic::collect`] found. Returns whom to kick.
+    /// Chooses what goes into this vCPU's list registers and writes those that change. `was` is
+    /// what [`Gic::collect`] found. Returns whom to kick.
     #[inline(never)]
     pub(super) fn fill(
         &mut self,
@@ -412,7 +414,8 @@ impl<V: Version> Gic<V> {
         cpu.busy = if maintenance == Maintenance::NONE { 0 } else { CROWDED };
         if cpu.maintenance != maintenance {
             cpu.maintenance = maintenance;
-            // Ends counted while nobody asked are not those of interrupts that lack a list register.
+            // Ends counted while nobody asked are not those of interrupts that lack a list
+            // register.
             if maintenance.has(Maintenance::ENTRY_MISSING) {
                 hw.take_eoi_count();
             }
@@ -422,8 +425,8 @@ impl<V: Version> Gic<V> {
     }
 
     /// Puts the one interrupt of `bits` that has just become pending for this vCPU into a free list
-    /// register, without a refresh. False where that takes more: several, a linked one, one that some
-    /// vCPU has already, or something outstanding.
+    /// register, without a refresh. False where that takes more: several, a linked one, one that
+    /// some vCPU has already, or something outstanding.
     pub(super) fn put_now(
         &mut self,
         vcpu: usize,
@@ -470,8 +473,8 @@ impl<V: Version> Gic<V> {
         let lines = self.lines_mut(vcpu, w);
         let mut eoi = lines.edge & bit == 0 || relayed;
         let shared = !V::V3 && intid.is_sgi();
-        // What is pending besides being active is looked at again at its end: in the same list register it
-        // would come next even where something more urgent waits for one.
+        // What is pending besides being active is looked at again at its end: in the same list
+        // register it would come next even where something more urgent waits for one.
         if state.pending && !shared {
             if lines.hw & bit == 0 {
                 lines.latched = lines.latched & !bit | lines.pending & bit;
@@ -515,8 +518,9 @@ impl<V: Version> Gic<V> {
         })
     }
 
-    /// After a change of enable, group, priority or route: makes the values for the short paths anew, and
-    /// (for SPIs) the physical enables. Private lines' physical enables follow on their own core.
+    /// After a change of enable, group, priority or route: makes the values for the short paths
+    /// anew, and (for SPIs) the physical enables. Private lines' physical enables follow on their
+    /// own core.
     pub(super) fn rearm(&mut self, vcpu: usize, w: usize, mask: u32, hw: &mut impl Hardware<V>) {
         let lines = self.lines(vcpu, w);
         let short = mask & (lines.hw | if w == 0 { SGIS } else { 0 });

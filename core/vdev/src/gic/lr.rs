@@ -1,6 +1,7 @@
 //! List registers: their two layouts, and what the model asks of the core that owns them.
 //!
-//! Sources: IHI0069H 12.4.4 (`ICH_LR<n>_EL2`), 12.4.5 (`ICH_ELRSR_EL2`), IHI0048B 5.3.9 (`GICH_LRn`).
+//! Sources: IHI0069H 12.4.4 (`ICH_LR<n>_EL2`), 12.4.5 (`ICH_ELRSR_EL2`), IHI0048B 5.3.9
+//! (`GICH_LRn`).
 
 use super::mail::{Mail, MailV2, MailV3};
 use core::fmt::Debug;
@@ -278,8 +279,8 @@ pub trait ListRegisters<V: Version> {
 /// What the model asks of the core that its caller runs on: the list registers, and the physical
 /// interrupts behind the lines that [`super::Gic::link`] linked.
 ///
-/// The functions here act on the physical distributor or redistributor. For a PPI (`pintid` below 32) they
-/// mean the one of the core that runs `vcpu`. All but [`Hardware::pending`] and
+/// The functions here act on the physical distributor or redistributor. For a PPI (`pintid`
+/// below 32) they mean the one of the core that runs `vcpu`. All but [`Hardware::pending`] and
 /// [`Hardware::set_pending`] on GICv3 are then called on that core alone, so a GICv2's banked
 /// registers serve them.
 pub trait Hardware<V: Version>: ListRegisters<V> {

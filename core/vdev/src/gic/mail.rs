@@ -39,8 +39,8 @@ impl Mail for MailV3 {
 
     #[inline]
     fn take(&self) -> u32 {
-        // Acquire: orders this load before the receiver's loads in its handler, so that they see what
-        // the sender stored before `post`.
+        // Acquire: orders this load before the receiver's loads in its handler, so that they see
+        // what the sender stored before `post`.
         self.0.swap(0, Ordering::Acquire)
     }
 

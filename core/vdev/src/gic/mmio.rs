@@ -1,9 +1,9 @@
 //! The guest's accesses to the distributor and the redistributors.
 //!
 //! Sources: IHI0069H 12.9 (GICD), 12.11 (GICR), 12.1.3 (access sizes); IHI0048B 4.3 (GICD), 4.1.4.
-//! Words may be accessed as 32 bits; IPRIORITYR, ITARGETSR and the SGI pending registers as bytes too;
-//! IROUTER and `GICR_TYPER` as 64 bits too. Any other size, a misaligned or a reserved address reads as
-//! zero and ignores writes.
+//! Words may be accessed as 32 bits; IPRIORITYR, ITARGETSR and the SGI pending registers as bytes
+//! too; IROUTER and `GICR_TYPER` as 64 bits too. Any other size, a misaligned or a reserved address
+//! reads as zero and ignores writes.
 
 use super::lr::{Hardware, ListRegisters, Version};
 use super::{Bits, Gic, INTENDED, Lines, PRIORITY_MASK, SGIS, VcpuMask, place};
@@ -25,8 +25,8 @@ pub struct Access {
     pub size: u32,
 }
 
-/// A register that distributor and redistributors have at the same offset (IHI0069H 12.8), with its word
-/// and, for bitmaps in pairs, whether it is the one that sets.
+/// A register that distributor and redistributors have at the same offset (IHI0069H 12.8), with its
+/// word and, for bitmaps in pairs, whether it is the one that sets.
 #[derive(Clone, Copy)]
 enum Register {
     Group(usize),
@@ -55,8 +55,8 @@ impl Access {
         size & sizes != 0 && size.is_power_of_two() && self.offset & (size as u64 - 1) == 0
     }
 
-    /// With affinity routing, word 0 belongs to the redistributors (IHI0069H 12.9.7 and its like), and
-    /// nothing else does.
+    /// With affinity routing, word 0 belongs to the redistributors (IHI0069H 12.9.7 and its like),
+    /// and nothing else does.
     #[inline]
     const fn register<V: Version>(&self) -> Register {
         let offset = match self.redistributor {
@@ -110,8 +110,8 @@ impl Access {
 }
 
 impl<V: Version> Gic<V> {
-    /// Who must [`Gic::fold`] on its own core before this access, so that it sees its list registers:
-    /// those that have an interrupt of that register in one. Empty for most accesses.
+    /// Who must [`Gic::fold`] on its own core before this access, so that it sees its list
+    /// registers: those that have an interrupt of that register in one. Empty for most accesses.
     pub fn remote(&self, access: &Access, write: bool) -> VcpuMask {
         let owner = access.owner();
         let (w, mask) = match access.register::<V>() {
@@ -170,8 +170,8 @@ impl<V: Version> Gic<V> {
         let value = match access.offset {
             0x0 if V::V3 => self.enabled_groups | 1 << 4 | 1 << 6,
             0x0 => self.enabled_groups,
-            // 256 INTIDs (ITLinesNumber 7), IDbits 9 (ten bits), one Security state. GICv3: affinity 3
-            // valid (A3V).
+            // 256 INTIDs (ITLinesNumber 7), IDbits 9 (ten bits), one Security state. GICv3:
+            // affinity 3 valid (A3V).
             0x4 if V::V3 => 1 << 24 | 9 << 19 | 7,
             0x4 => (count - 1) << 5 | 7,
             0x8 => IIDR,
@@ -212,8 +212,8 @@ impl<V: Version> Gic<V> {
         if access.size == 4 { u64::from(value) } else { 0 }
     }
 
-    /// A guest's store. The list registers of the vCPU that makes it are up to date afterwards; returns
-    /// whom to kick.
+    /// A guest's store. The list registers of the vCPU that makes it are up to date afterwards;
+    /// returns whom to kick.
     pub fn write(&mut self, access: &Access, value: u64, hw: &mut impl Hardware<V>) -> VcpuMask {
         if access.owner() >= self.vcpu_count() {
             return VcpuMask::NONE;
@@ -234,15 +234,16 @@ impl<V: Version> Gic<V> {
                 }
                 kick
             }
-            // What is in the writer's list registers is taken into the model first; what is in others'
-            // becomes an intention for their refresh.
+            // What is in the writer's list registers is taken into the model first; what is in
+            // others' becomes an intention for their refresh.
             register @ (Register::Pending(w, _) | Register::Active(w, _)) => {
                 let vcpu = access.vcpu;
                 if w == 0 && owner != vcpu {
                     self.change_held(vcpu, owner, register, bits, hw)
                 } else {
                     let was = self.collect(vcpu, hw);
-                    // Its interrupts are in the model now: the shadow must not say that they are not.
+                    // Its interrupts are in the model now: the shadow must not say that they are
+                    // not.
                     let shadow = self.cpu(vcpu).shadow;
                     self.cpu_mut(vcpu).shadow = [V::EMPTY; super::MAX_LIST_REGISTERS];
                     let kick = self.change_held(vcpu, owner, register, bits, hw);
@@ -349,8 +350,8 @@ impl<V: Version> Gic<V> {
         self.affected(owner, w, change) | self.holders(owner, w, change)
     }
 
-    /// The vCPUs that may take some of `change` otherwise than before. A linked PPI's physical enable
-    /// has to follow on its own core.
+    /// The vCPUs that may take some of `change` otherwise than before. A linked PPI's physical
+    /// enable has to follow on its own core.
     fn affected(&self, owner: usize, w: usize, change: u32) -> VcpuMask {
         let lines = self.lines(owner, w);
         let follow = if w == 0 { lines.hw } else { 0 };
@@ -415,7 +416,8 @@ impl<V: Version> Gic<V> {
         self.targets(owner, w, self.takable(owner, w) & bits)
     }
 
-    /// ICPENDR, ISACTIVER and ICACTIVER, when nothing of the word is in the writer's own list registers.
+    /// ICPENDR, ISACTIVER and ICACTIVER, when nothing of the word is in the writer's own list
+    /// registers.
     fn change_held(
         &mut self,
         vcpu: usize,
@@ -599,8 +601,8 @@ impl<V: Version> Gic<V> {
         self.set_route(intid, affinity, new >> 31 & 1 != 0, hw)
     }
 
-    /// Routes an SPI. GICv3: to the vCPU of that affinity, or to vCPU 0 if `any` may take it; GICv2: to
-    /// the lowest vCPU of the target list. A route that names no vCPU delivers to none.
+    /// Routes an SPI. GICv3: to the vCPU of that affinity, or to vCPU 0 if `any` may take it;
+    /// GICv2: to the lowest vCPU of the target list. A route that names no vCPU delivers to none.
     fn set_route(
         &mut self,
         intid: usize,
@@ -639,7 +641,8 @@ impl<V: Version> Gic<V> {
         self.targets(0, w, bit & self.takable(0, w)) | self.holders(0, w, bit)
     }
 
-    /// The vCPUs that an SGI of `vcpu` is pending from: a byte of `GICD_CPENDSGIR` and `GICD_SPENDSGIR`.
+    /// The vCPUs that an SGI of `vcpu` is pending from: a byte of `GICD_CPENDSGIR` and
+    /// `GICD_SPENDSGIR`.
     fn sgi_senders(&self, vcpu: usize, intid: usize) -> u8 {
         let mut senders = self.cpu(vcpu).sources[intid & 15];
         for &raw in self.shadow(vcpu) {

@@ -5,33 +5,35 @@
 //!
 //! # Where an interrupt's state is
 //!
-//! - In the model: `pending`, `active`, `level` and the configuration, one bit an interrupt, 32 to a
-//!   word. Word 0 (SGIs and PPIs) exists per vCPU, words 1 to 7 (SPIs) once.
-//! - In a list register: while an interrupt has one, its pending and active bits are *there* and not in
-//!   the model; what the model's `pending` says is news that came since. A core sees only its own list
-//!   registers, so each vCPU keeps a `shadow` of what was last written to or read from each.
-//!   [`Gic::fold`] brings it up to date.
-//! - In the physical distributor, for lines linked to hardware ([`Gic::link`]): a line that the guest
-//!   has enabled is enabled there, is pending there, and comes in by [`Gic::deliver_hw`]. From then to
-//!   the guest's deactivation it is physically active, wherever its virtual state is.
+//! - In the model: `pending`, `active`, `level` and the configuration, one bit an interrupt, 32 to
+//!   a word. Word 0 (SGIs and PPIs) exists per vCPU, words 1 to 7 (SPIs) once.
+//! - In a list register: while an interrupt has one, its pending and active bits are *there* and
+//!   not in the model; what the model's `pending` says is news that came since. A core sees only
+//!   its own list registers, so each vCPU keeps a `shadow` of what was last written to or read from
+//!   each. [`Gic::fold`] brings it up to date.
+//! - In the physical distributor, for lines linked to hardware ([`Gic::link`]): a line that the
+//!   guest has enabled is enabled there, is pending there, and comes in by [`Gic::deliver_hw`].
+//!   From then to the guest's deactivation it is physically active, wherever its virtual state is.
 //!
 //! # How a change reaches a vCPU
 //!
-//! Nothing here touches another core's list registers. A change that concerns them marks the vCPU and
-//! returns it in a [`VcpuMask`]: its core is kicked and runs [`Gic::drain`] or [`Gic::refresh`], which
-//! takes all list registers into the model and chooses anew. What a guest did meanwhile to a pending or
-//! active bit in a foreign list register is kept as an intention (`cancel`, `force`) and applied by that
-//! refresh; what it disabled can still be acknowledged until then, as it can on hardware until
-//! `RWP` is clear. Reads see the last fold: [`Gic::remote`] says who must fold first.
+//! Nothing here touches another core's list registers. A change that concerns them marks the vCPU
+//! and returns it in a [`VcpuMask`]: its core is kicked and runs [`Gic::drain`] or
+//! [`Gic::refresh`], which takes all list registers into the model and chooses anew. What a guest
+//! did meanwhile to a pending or active bit in a foreign list register is kept as an intention
+//! (`cancel`, `force`) and applied by that refresh; what it disabled can still be acknowledged
+//! until then, as it can on hardware until `RWP` is clear. Reads see the last fold: [`Gic::remote`]
+//! says who must fold first.
 //!
 //! # What is in the list registers
 //!
-//! After a refresh: first the highest-priority interrupt that can be taken, then the active ones, then
-//! the others that can be taken; by priority, then by INTID. So no waiting interrupt is more urgent than
-//! one that has a list register. If some wait, `NPIE` brings the next refresh when none is pending
-//! any more. Active interrupts that do not fit are ended by `EOIcount`, the most urgent first, by the
-//! priority that each was acknowledged at (IHI0069H 4.8, IHI0048B 5.2.2): that is their order unless a
-//! guest with EOImode 1 and more nested interrupts than list registers deactivates out of order.
+//! After a refresh: first the highest-priority interrupt that can be taken, then the active ones,
+//! then the others that can be taken; by priority, then by INTID. So no waiting interrupt is more
+//! urgent than one that has a list register. If some wait, `NPIE` brings the next refresh when none
+//! is pending any more. Active interrupts that do not fit are ended by `EOIcount`, the most urgent
+//! first, by the priority that each was acknowledged at (IHI0069H 4.8, IHI0048B 5.2.2): that is
+//! their order unless a guest with EOImode 1 and more nested interrupts than list registers
+//! deactivates out of order.
 //!
 //! Level-sensitive software interrupts ask for a maintenance interrupt at their end, where a line
 //! that is still high makes them pending again. A hardware-linked one whose line falls while it
@@ -39,8 +41,10 @@
 //! interrupt. A timer's is dropped where the guest reads its pending state and at each refresh
 //! ([`Gic::refresh`]).
 //!
-//! A *relayed* line ([`Gic::relay`]) is emulated, and high from its physical interrupt, which stays active, to the guest's end of it: that one tells of its
-//! end, whatever the guest made of it, and the physical interrupt is deactivated then. So such a line can be taken from one VM and given to another between two interrupts.
+//! A *relayed* line ([`Gic::relay`]) is emulated, and high from its physical interrupt, which stays
+//! active, to the guest's end of it: that one tells of its end, whatever the guest made of it, and
+//! the physical interrupt is deactivated then. So such a line can be taken from one VM and given to
+//! another between two interrupts.
 //!
 //! A physical SPI that comes to a vCPU that is off its core is *masked* until that vCPU is back
 //! ([`Gic::restore`]): a linked line is disabled in the physical distributor, a relayed one stays
@@ -52,8 +56,9 @@
 //! would find it.
 //!
 //! ISPENDR's latch of a linked line is in the physical distributor (`asked`) until the line's next
-//! interrupt comes in, and then belongs to that one (`latched`) until the one after it. Given back to
-//! the distributor, the line takes its latch along. While there is one, the short path is closed.
+//! interrupt comes in, and then belongs to that one (`latched`) until the one after it. Given back
+//! to the distributor, the line takes its latch along. While there is one, the short path is
+//! closed.
 
 mod lists;
 mod lr;
@@ -189,8 +194,8 @@ struct Lines {
     group: u32,
     /// Linked to a physical interrupt.
     hw: u32,
-    /// What went into the list register (linked lines: or waits in `pending`) is a latch, perhaps besides
-    /// the line's level.
+    /// What went into the list register (linked lines: or waits in `pending`) is a latch, perhaps
+    /// besides the line's level.
     latched: u32,
     /// Linked lines: ISPENDR's latch is in the physical distributor, and comes with the line's next
     /// interrupt.
@@ -198,8 +203,8 @@ struct Lines {
     /// `GICD_IROUTER.Interrupt_Routing_Mode`.
     any: u32,
     priority: [u8; 32],
-    /// The priority that each active interrupt was acknowledged at: the guest may have changed it since,
-    /// but the order in which nested ones end has not.
+    /// The priority that each active interrupt was acknowledged at: the guest may have changed it
+    /// since, but the order in which nested ones end has not.
     taken_at: [u8; 32],
 }
 
@@ -252,8 +257,8 @@ struct Vcpu<V: Version> {
     active: [u32; 8],
     /// The pending bit in the list register is void (ICPENDR from another core).
     cancel: [u32; 8],
-    /// The active bit in the list register is void, `active` counts (ISACTIVER, ICACTIVER from another
-    /// core).
+    /// The active bit in the list register is void, `active` counts (ISACTIVER, ICACTIVER from
+    /// another core).
     force: [u32; 8],
     /// What a fold has found to have left the list registers since the last refresh.
     gone: [u32; 8],
@@ -305,7 +310,8 @@ impl<V: Version> Vcpu<V> {
         asleep: true,
     };
 
-    /// Writes `raw` to a free list register, if there are both and nothing is outstanding; whether it did.
+    /// Writes `raw` to a free list register, if there are both and nothing is outstanding; whether
+    /// it did.
     #[inline]
     fn put(&mut self, raw: V::Raw, hw: &mut impl Hardware<V>) -> bool {
         let free = hw.empty_mask();
@@ -339,8 +345,9 @@ pub struct Gic<V: Version> {
 }
 
 impl<V: Version> Gic<V> {
-    /// A GIC after reset, no line linked, no vCPU on a core yet ([`Gic::restore`]). `vcpus` is clamped to
-    /// 1 to 8, `list_registers` (the number that every core has, `ICH_VTR_EL2.ListRegs + 1`) to 1 to 16.
+    /// A GIC after reset, no line linked, no vCPU on a core yet ([`Gic::restore`]). `vcpus` is
+    /// clamped to 1 to 8, `list_registers` (the number that every core has, `ICH_VTR_EL2.ListRegs +
+    /// 1`) to 1 to 16.
     #[must_use]
     pub const fn new(vcpus: usize, list_registers: usize) -> Self {
         let vcpu_count = match vcpus {
@@ -376,9 +383,9 @@ impl<V: Version> Gic<V> {
         self.vcpu_count as usize
     }
 
-    /// Links a line to a physical interrupt of the same kind: the PPI `intid` of every vCPU to the PPI
-    /// `pintid` of its core, or an SPI to an SPI. Called before the guest runs, with the physical line
-    /// disabled, inactive and not pending. SGIs and INTIDs from 256 up are ignored.
+    /// Links a line to a physical interrupt of the same kind: the PPI `intid` of every vCPU to the
+    /// PPI `pintid` of its core, or an SPI to an SPI. Called before the guest runs, with the
+    /// physical line disabled, inactive and not pending. SGIs and INTIDs from 256 up are ignored.
     pub fn link(&mut self, intid: IntId, pintid: IntId) {
         if !(16..INTIDS).contains(&intid.0) {
             return;
@@ -396,7 +403,8 @@ impl<V: Version> Gic<V> {
         }
     }
 
-    /// Relays the physical SPI `pintid` to the SPI `intid`: it is delivered by [`Gic::deliver_hw`] like a linked one. Called before the guest runs.
+    /// Relays the physical SPI `pintid` to the SPI `intid`: it is delivered by [`Gic::deliver_hw`]
+    /// like a linked one. Called before the guest runs.
     pub fn relay(&mut self, intid: IntId, pintid: IntId) {
         if (32..INTIDS).contains(&intid.0) {
             self.pintid[intid.0 as usize & 255] = (pintid.0 & 0x3ff) as u16;
@@ -410,8 +418,9 @@ impl<V: Version> Gic<V> {
         self.is_relayed(w, bit.trailing_zeros()) && self.spi[w & 7].level & bit != 0
     }
 
-    /// Takes the relayed line `intid` back from a guest that has not taken it, if it was high. Whether the guest has nothing to do with it now;
-    /// while it is in a list register or active it has. The physical interrupt is the caller's.
+    /// Takes the relayed line `intid` back from a guest that has not taken it, if it was high.
+    /// Whether the guest has nothing to do with it now; while it is in a list register or active it
+    /// has. The physical interrupt is the caller's.
     pub fn withdraw(&mut self, intid: IntId) -> bool {
         let (w, bit) = place(intid);
         if !self.is_high(intid) {
@@ -429,8 +438,8 @@ impl<V: Version> Gic<V> {
         true
     }
 
-    /// Brings the VM's GIC back to its state after [`Gic::new`] and the links, and the physical SPIs
-    /// behind it to disabled, not pending, inactive. Each vCPU has been taken off its core by
+    /// Brings the VM's GIC back to its state after [`Gic::new`] and the links, and the physical
+    /// SPIs behind it to disabled, not pending, inactive. Each vCPU has been taken off its core by
     /// [`Gic::save`].
     pub fn reset(&mut self, hw: &mut impl Hardware<V>) {
         self.enabled_groups = 0;
@@ -469,8 +478,8 @@ impl<V: Version> Gic<V> {
         }
     }
 
-    /// Delivers the physical interrupt behind a linked line: this core has acknowledged it and dropped
-    /// its priority, and has not deactivated it. Returns whom to kick.
+    /// Delivers the physical interrupt behind a linked line: this core has acknowledged it and
+    /// dropped its priority, and has not deactivated it. Returns whom to kick.
     #[inline]
     pub fn deliver_hw(&mut self, vcpu: usize, intid: IntId, hw: &mut impl Hardware<V>) -> VcpuMask {
         let put = if intid.is_private() {
@@ -481,8 +490,9 @@ impl<V: Version> Gic<V> {
         if put { VcpuMask::NONE } else { self.deliver_slowly(vcpu, intid, hw) }
     }
 
-    /// The short path of [`Gic::deliver_hw`] for a private line, INTID 16 to 31: one look-up and one list register write. Taken, as it says, when
-    /// the line can be taken by the guest, a list register is free and nothing is outstanding for the vCPU; otherwise nothing is done.
+    /// The short path of [`Gic::deliver_hw`] for a private line, INTID 16 to 31: one look-up and
+    /// one list register write. Taken, as it says, when the line can be taken by the guest, a list
+    /// register is free and nothing is outstanding for the vCPU; otherwise nothing is done.
     #[inline]
     pub fn put_private(&mut self, vcpu: usize, intid: IntId, hw: &mut impl Hardware<V>) -> bool {
         let cpu = &mut self.vcpu[vcpu & (MAX_VCPUS - 1)];
@@ -529,7 +539,8 @@ impl<V: Version> Gic<V> {
     }
 
     /// Takes the SGIs that were posted to this vCPU, and does a refresh if one is outstanding: what
-    /// the receiver of a kick calls, and the sender of an SGI to itself. Returns whom to kick in turn.
+    /// the receiver of a kick calls, and the sender of an SGI to itself. Returns whom to kick in
+    /// turn.
     #[inline]
     pub fn drain(
         &mut self,
@@ -668,13 +679,14 @@ impl<V: Version> Gic<V> {
         IntId(u32::from(self.pintid[(w & 7) << 5 | bit & 31]))
     }
 
-    /// Whether bit `bit` of word `w`, of shared lines, is relayed: it has a physical interrupt without being linked to it.
+    /// Whether bit `bit` of word `w`, of shared lines, is relayed: it has a physical interrupt
+    /// without being linked to it.
     fn is_relayed(&self, w: usize, bit: u32) -> bool {
         self.spi[w & 7].hw >> (bit & 31) & 1 == 0 && self.pintid(w, bit as usize).0 != 0
     }
 
-    /// The lines of a word that the distributor forwards when they are pending (IHI0069H 4.1.1: enabled,
-    /// and their group too).
+    /// The lines of a word that the distributor forwards when they are pending (IHI0069H 4.1.1:
+    /// enabled, and their group too).
     fn forwarded(&self, lines: &Lines) -> u32 {
         let group0 = if self.enabled_groups & 1 != 0 { !lines.group } else { 0 };
         let group1 = if self.enabled_groups & 2 != 0 { lines.group } else { 0 };
@@ -755,8 +767,9 @@ impl<V: Version> Gic<V> {
         chosen
     }
 
-    /// Marks vCPUs for a refresh; gives those that are to be told. One that is on no core is told once: it finds everything when it
-    /// gets one, so others can't take its core's time by telling it again.
+    /// Marks vCPUs for a refresh; gives those that are to be told. One that is on no core is told
+    /// once: it finds everything when it gets one, so others can't take its core's time by telling
+    /// it again.
     #[inline(never)]
     fn want(&mut self, vcpus: VcpuMask) -> VcpuMask {
         let mut told = vcpus;
@@ -770,7 +783,8 @@ impl<V: Version> Gic<V> {
         told
     }
 
-    /// Whether the private lines of a vCPU are those of a core that it does not have: then physically they are another's.
+    /// Whether the private lines of a vCPU are those of a core that it does not have: then
+    /// physically they are another's.
     fn is_away(&self, vcpu: usize, w: usize) -> bool {
         w == 0 && self.cpu(vcpu).busy & OFF != 0
     }
@@ -791,7 +805,8 @@ impl<V: Version> Gic<V> {
         (32..INTIDS).contains(&intid.0) && routed && self.forwarded(&self.spi[w & 7]) & bit != 0
     }
 
-    /// Whether a vCPU that is on no core was to be told something since [`Gic::save`], or when it was called.
+    /// Whether a vCPU that is on no core was to be told something since [`Gic::save`], or when it
+    /// was called.
     #[must_use]
     pub fn is_wanted(&self, vcpu: usize) -> bool {
         self.cpu(vcpu).busy & WANTED != 0

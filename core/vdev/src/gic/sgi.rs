@@ -1,8 +1,8 @@
 //! Software-generated interrupts on their way from one vCPU to another, without the VM's lock.
 //!
 //! A sender's trap decodes the register ([`decode_sgi_register`], [`decode_sgir`]), posts into the
-//! receivers' words ([`Mailboxes::post`]) and kicks the cores that it is told to. A receiver moves its
-//! word into list registers with [`super::Gic::drain`].
+//! receivers' words ([`Mailboxes::post`]) and kicks the cores that it is told to. A receiver moves
+//! its word into list registers with [`super::Gic::drain`].
 
 use super::lr::Version;
 use super::mail::Mail;
@@ -14,8 +14,8 @@ use weir_units::IntId;
 pub struct Sgi {
     /// INTID, 0 to 15.
     pub intid: IntId,
-    /// Whether the receiver takes it as group 1 or group 0. It is dropped where the receiver has this
-    /// INTID in the other group. GICv2 does not look at it.
+    /// Whether the receiver takes it as group 1 or group 0. It is dropped where the receiver has
+    /// this INTID in the other group. GICv2 does not look at it.
     pub group1: bool,
     /// The vCPUs that it goes to, the sender perhaps among them.
     pub targets: VcpuMask,
@@ -28,13 +28,13 @@ pub enum SgiRegister {
     Sgi1,
     /// `ICC_SGI0R_EL1`.
     Sgi0,
-    /// `ICC_ASGI1R_EL1`: group 1 of the other Security state. A guest has one Security state, in which
-    /// what the other calls Secure is group 0.
+    /// `ICC_ASGI1R_EL1`: group 1 of the other Security state. A guest has one Security state, in
+    /// which what the other calls Secure is group 0.
     Asgi1,
 }
 
-/// Decodes a write to one of the three registers (IHI0069H 12.2.18: TargetList in bits 15:0, Aff1 in
-/// 23:16, INTID in 27:24, Aff2 in 39:32, IRM in 40, RS in 47:44, Aff3 in 55:48).
+/// Decodes a write to one of the three registers (IHI0069H 12.2.18: TargetList in bits 15:0, Aff1
+/// in 23:16, INTID in 27:24, Aff2 in 39:32, IRM in 40, RS in 47:44, Aff3 in 55:48).
 ///
 /// vCPU `i` has the affinity 0.0.0.`i`.
 #[inline]
@@ -68,8 +68,8 @@ pub fn decode_sgir(value: u32, sender: usize, vcpus: usize) -> Sgi {
     Sgi { intid: IntId(value & 15), group1: false, targets }
 }
 
-/// The SGIs posted to the vCPUs of one VM and not yet drained. It lies beside the VM's lock, not under
-/// it.
+/// The SGIs posted to the vCPUs of one VM and not yet drained. It lies beside the VM's lock, not
+/// under it.
 #[derive(Debug)]
 pub struct Mailboxes<V: Version> {
     words: [V::Mail; MAX_VCPUS],
@@ -92,8 +92,8 @@ impl<V: Version> Mailboxes<V> {
     /// sender itself (if it is among them) calls [`super::Gic::drain`].
     ///
     /// A target that had something waiting already is not in the result: whoever posted that has
-    /// kicked it or is about to, and the drain that follows takes this SGI too. So every kick must be
-    /// answered by a drain.
+    /// kicked it or is about to, and the drain that follows takes this SGI too. So every kick must
+    /// be answered by a drain.
     #[inline]
     pub fn post(&self, sender: usize, sgi: Sgi) -> VcpuMask {
         let mut tell = VcpuMask::NONE;
@@ -114,7 +114,8 @@ impl<V: Version> Mailboxes<V> {
         self.words[vcpu & (MAX_VCPUS - 1)].take()
     }
 
-    /// Whether nothing is posted to a vCPU. Whoever posts to one of which this is true makes its core look.
+    /// Whether nothing is posted to a vCPU. Whoever posts to one of which this is true makes its
+    /// core look.
     #[must_use]
     pub fn is_empty(&self, vcpu: usize) -> bool {
         self.words[vcpu & (MAX_VCPUS - 1)].is_empty()

@@ -50,8 +50,8 @@ impl Bar {
     }
 }
 
-/// Finds out the size of every base address. Their old values are lost; the function must not answer at them. `None` when one is of
-/// a kind that PCI doesn't have.
+/// Finds out the size of every base address. Their old values are lost; the function must not
+/// answer at them. `None` when one is of a kind that PCI doesn't have.
 pub fn size_all(config: &mut impl Config) -> Option<[Bar; 6]> {
     let mut bars = [Bar::default(); 6];
     let mut index = 0;
@@ -98,7 +98,8 @@ fn slot(bar: &Bar) -> u64 {
     bar.size.max(PAGE)
 }
 
-/// Places them in `len` bytes from `base` on, the largest first, so that the alignment of each leaves no gaps.
+/// Places them in `len` bytes from `base` on, the largest first, so that the alignment of each
+/// leaves no gaps.
 pub fn place(bars: &mut [Bar; 6], base: u64, len: u64) -> Result<(), NoRoom> {
     let mut needed = 0_u64;
     let mut at = base;

@@ -1,9 +1,10 @@
-//! A PCI function that a VM was given, as the VM sees its configuration space (PCI Local Bus Specification 3.0, chapter 6; PCI
-//! Express Base Specification 5.0, chapter 7).
+//! A PCI function that a VM was given, as the VM sees its configuration space (PCI Local Bus
+//! Specification 3.0, chapter 6; PCI Express Base Specification 5.0, chapter 7).
 //!
-//! The guest reads the real function through a filter. It may change three bits of the command register and the interrupt line
-//! register; base addresses are fixed, as stage 2 maps them where they are: they can be sized, and a write of another address is
-//! ignored. It finds no capability but vendor-specific ones, and those read-only: MSI and MSI-X would be writes to any address,
+//! The guest reads the real function through a filter. It may change three bits of the command
+//! register and the interrupt line register; base addresses are fixed, as stage 2 maps them where
+//! they are: they can be sized, and a write of another address is ignored. It finds no capability
+//! but vendor-specific ones, and those read-only: MSI and MSI-X would be writes to any address,
 //! power states and resets are the hypervisor's. Bridges are never passed through.
 
 mod bar;
@@ -34,14 +35,16 @@ pub enum Obstacle {
     Pin,
     /// It has a base address of a kind that can't be placed.
     BaseAddress,
-    /// A virtio device that does not offer VIRTIO_F_ACCESS_PLATFORM: its accesses go past the SMMU (virtio 1.2, 6.1).
+    /// A virtio device that does not offer VIRTIO_F_ACCESS_PLATFORM: its accesses go past the SMMU
+    /// (virtio 1.2, 6.1).
     PastSmmu,
 }
 
 /// How a function is reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
-    /// By a function-level reset: it needs [`Reset::FLR_NS`] before it answers again (PCIe 5.0, 6.6.2).
+    /// By a function-level reset: it needs [`Reset::FLR_NS`] before it answers again (PCIe 5.0,
+    /// 6.6.2).
     FunctionLevel,
     /// By a virtio status of 0; done when [`Function::is_reset`] says so.
     Virtio,
@@ -122,8 +125,8 @@ pub struct Function {
 }
 
 impl Function {
-    /// Looks at a function of the board and takes its accesses to memory, its interrupts and its base addresses off.
-    /// `siblings` says whether its VM has further functions of the same device.
+    /// Looks at a function of the board and takes its accesses to memory, its interrupts and its
+    /// base addresses off. `siblings` says whether its VM has further functions of the same device.
     ///
     /// # Errors
     ///
@@ -157,7 +160,8 @@ impl Function {
         Ok(Self { bars, capabilities, virtio, line: 0, siblings })
     }
 
-    /// Chooses base addresses in `len` bytes from `base` on, below 4 GiB. Each gets pages of its own.
+    /// Chooses base addresses in `len` bytes from `base` on, below 4 GiB. Each gets pages of its
+    /// own.
     ///
     /// # Errors
     ///
@@ -178,8 +182,8 @@ impl Function {
         }
     }
 
-    /// Takes the function's accesses to memory and its interrupt off and begins to reset it. The interrupt line register is what it
-    /// was at first, too.
+    /// Takes the function's accesses to memory and its interrupt off and begins to reset it. The
+    /// interrupt line register is what it was at first, too.
     pub fn reset(&mut self, config: &mut impl Config) -> Reset {
         quiesce(config);
         self.line = 0;
@@ -250,7 +254,8 @@ impl Function {
     }
 }
 
-/// Takes a function's accesses to memory, its registers and its interrupt off. For functions that no VM has, too.
+/// Takes a function's accesses to memory, its registers and its interrupt off. For functions that
+/// no VM has, too.
 pub fn quiesce(config: &mut impl Config) {
     config.write(COMMAND, INTX_OFF);
 }

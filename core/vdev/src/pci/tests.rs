@@ -95,7 +95,8 @@ impl Board {
         board
     }
 
-    /// As QEMU's virtio-blk-pci on its root bus: two base addresses, MSI-X, five vendor-specific capabilities.
+    /// As QEMU's virtio-blk-pci on its root bus: two base addresses, MSI-X, five vendor-specific
+    /// capabilities.
     fn virtio() -> Self {
         let mut board = Self::new(0x1042_1af4);
         board.set(0x14, 0, 0xffff_f000);
@@ -357,7 +358,8 @@ fn any_board() -> impl Strategy<Value = Board> {
 }
 
 proptest! {
-    /// Any configuration of a function: a bounded number of accesses, base addresses in their place and apart.
+    /// Any configuration of a function: a bounded number of accesses, base addresses in their place
+    /// and apart.
     #[test]
     fn any_function_is_probed_in_bounded_time(mut board in any_board()) {
         let probed = Function::probe(&mut board, false);
@@ -374,7 +376,8 @@ proptest! {
             }
             prop_assert!(end <= base + len);
         }
-        // A list that the guest goes through as it finds it has an end, and only what is shown in it.
+        // A list that the guest goes through as it finds it has an end, and only what is shown in
+        // it.
         let mut at = function.read(&mut board, 0x34, 1) as u16;
         for _ in 0..48 {
             if at == 0 {
@@ -385,7 +388,8 @@ proptest! {
         }
     }
 
-    /// No sequence of accesses changes more of the function than three bits of its command register.
+    /// No sequence of accesses changes more of the function than three bits of its command
+    /// register.
     #[test]
     fn a_guest_changes_its_command_only(
         accesses in prop::collection::vec((0_u16..0x1100, 0_u8..10, any::<u64>()), 1..60),

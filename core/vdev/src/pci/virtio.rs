@@ -1,5 +1,6 @@
-//! What the hypervisor itself does with a virtio device (virtio 1.2, 4.1): asks whether its accesses go through the SMMU, and
-//! resets it. Both through the capability VIRTIO_PCI_CAP_PCI_CFG, so that EL2 maps no base address.
+//! What the hypervisor itself does with a virtio device (virtio 1.2, 4.1): asks whether its
+//! accesses go through the SMMU, and resets it. Both through the capability VIRTIO_PCI_CAP_PCI_CFG,
+//! so that EL2 maps no base address.
 
 use super::Config;
 
@@ -34,7 +35,8 @@ pub struct Virtio {
 }
 
 impl Virtio {
-    /// Takes in the vendor-specific capability at `at`, whose first word is `head`. True for the window, which is not the guest's.
+    /// Takes in the vendor-specific capability at `at`, whose first word is `head`. True for the
+    /// window, which is not the guest's.
     pub fn take(&mut self, config: &mut impl Config, at: u16, head: u32) -> bool {
         match head >> 24 {
             COMMON if self.common.is_none() && at + OFFSET < 0x100 => {

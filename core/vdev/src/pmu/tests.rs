@@ -235,7 +235,8 @@ fn the_id_register_shows_a_pmu() {
 }
 
 proptest! {
-    /// For all accesses of a guest, only granted counters are touched (the fake has no others), and no other bit is enabled.
+    /// For all accesses of a guest, only granted counters are touched (the fake has no others), and
+    /// no other bit is enabled.
     #[test]
     fn nothing_but_what_was_granted_is_reached(
         count in 0u8..=40,

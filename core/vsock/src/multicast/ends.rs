@@ -19,7 +19,8 @@ pub(super) struct Member {
     /// The sender's port and the kind of socket by which it is connected, or was last.
     pub peer: (u32, u16),
     pub standing: Standing,
-    /// Bytes that it has room for, and those that it has taken out of that room, by its own account.
+    /// Bytes that it has room for, and those that it has taken out of that room, by its own
+    /// account.
     pub room: u32,
     pub taken: u32,
     /// Bytes that were sent to it since it joined.

@@ -1,10 +1,11 @@
-//! One sender and several receivers: vsock knows two ends, so the device ends the sender's connection, and keeps one of its own with each
-//! receiver's listening port (a *member*).
+//! One sender and several receivers: vsock knows two ends, so the device ends the sender's
+//! connection, and keeps one of its own with each receiver's listening port (a *member*).
 //!
-//! The sender has as much credit as the member with the least. A member that has no room for a packet of the flow for as long as the
-//! flow's deadline, or that has left what is meant for it in its ring for so long, is dropped: its connection is reset, and the others go on. It is
-//! asked again with a later packet, as one that refused or restarted is, and takes part from the packet on that comes when it has
-//! accepted.
+//! The sender has as much credit as the member with the least. A member that has no room for a
+//! packet of the flow for as long as the flow's deadline, or that has left what is meant for it in
+//! its ring for so long, is dropped: its connection is reset, and the others go on. It is asked
+//! again with a later packet, as one that refused or restarted is, and takes part from the packet
+//! on that comes when it has accepted.
 
 mod ends;
 mod post;
@@ -16,7 +17,8 @@ use weir_units::Cid;
 
 /// Most receivers.
 pub const MEMBERS: usize = 8;
-/// The least time between two attempts to connect to a receiver, and how long one has to accept, in ns.
+/// The least time between two attempts to connect to a receiver, and how long one has to accept, in
+/// ns.
 pub const RETRY: u64 = 10_000_000;
 
 /// What is known of such a flow beforehand.
@@ -240,8 +242,8 @@ impl Group {
         self.part(index, now, post);
     }
 
-    /// Answers the sender's request when all have answered theirs, tells it what credit there is, and ends its connection when nobody is
-    /// left.
+    /// Answers the sender's request when all have answered theirs, tells it what credit there is,
+    /// and ends its connection when nobody is left.
     fn settle(&mut self, post: &mut Post) {
         let Some(mut sender) = self.sender else { return };
         let joined = || self.members().iter().filter(|one| one.standing == Standing::Joined);
@@ -253,7 +255,8 @@ impl Group {
             return self.close(post);
         };
         if sender.open {
-            // As if it had one receiver with that room, of which all but the least credit is taken up.
+            // As if it had one receiver with that room, of which all but the least credit is taken
+            // up.
             let taken = sender.sent.wrapping_sub(sender.room - least.min(sender.room));
             if taken.wrapping_sub(sender.taken).cast_signed() > 0 {
                 sender.taken = taken;
@@ -284,8 +287,9 @@ impl Group {
         }
     }
 
-    /// A packet of the sender's that goes to the members in order: data, or its end. `deadline` is its absolute one. Gives those that get it, one
-    /// bit each; none if it belongs to no connection, or takes more than its credit, which ends that.
+    /// A packet of the sender's that goes to the members in order: data, or its end. `deadline` is
+    /// its absolute one. Gives those that get it, one bit each; none if it belongs to no
+    /// connection, or takes more than its credit, which ends that.
     pub fn send(
         &mut self,
         header: &Header,
@@ -348,7 +352,8 @@ impl Group {
         }
     }
 
-    /// Drops those that have kept the others waiting. `starves` says of a receiver whether it has left no buffers to receive into.
+    /// Drops those that have kept the others waiting. `starves` says of a receiver whether it has
+    /// left no buffers to receive into.
     pub fn expire(&mut self, now: u64, starves: impl Fn(usize) -> bool, post: &mut Post) {
         for index in 0..self.count {
             let Some(member) = self.members.get_mut(index) else { break };

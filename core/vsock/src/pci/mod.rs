@@ -1,8 +1,9 @@
-//! A socket device on the PCI transport (virtio 1.2, section 4.1): the configuration space of its function, and the registers behind
-//! its base address.
+//! A socket device on the PCI transport (virtio 1.2, section 4.1): the configuration space of its
+//! function, and the registers behind its base address.
 //!
-//! The base address is fixed, as those of functions that are passed through are (`vboard::pci`): it can be sized, and a write of
-//! another address is ignored. The function interrupts by INTA and has no MSI-X: its driver then uses the line (section 4.1.4.5).
+//! The base address is fixed, as those of functions that are passed through are (`vboard::pci`): it
+//! can be sized, and a write of another address is ignored. The function interrupts by INTA and has
+//! no MSI-X: its driver then uses the line (section 4.1.4.5).
 
 mod registers;
 mod space;
@@ -30,7 +31,8 @@ pub struct Function {
 }
 
 impl Function {
-    /// After a reset of the whole function; the guest's context identifier is `cid`, the registers are at `base`, a multiple of [`LEN`].
+    /// After a reset of the whole function; the guest's context identifier is `cid`, the registers
+    /// are at `base`, a multiple of [`LEN`].
     #[must_use]
     pub const fn new(cid: Cid, base: u32) -> Self {
         Self {
@@ -56,7 +58,8 @@ impl Function {
         self.device.interrupts() && !self.space.is_silent()
     }
 
-    /// Reads `size` bytes (1, 2, 4 or 8) at `offset` of the registers. What is none is zero, and ones where the function does not answer.
+    /// Reads `size` bytes (1, 2, 4 or 8) at `offset` of the registers. What is none is zero, and
+    /// ones where the function does not answer.
     pub fn read(&mut self, offset: u64, size: u64) -> (u64, Effect) {
         if !self.space.answers() {
             return (u64::MAX >> (64 - size.clamp(1, 8) * 8), Effect::None);
@@ -64,8 +67,9 @@ impl Function {
         self.registers.read(&mut self.device, offset, size)
     }
 
-    /// Writes `size` bytes (1, 2, 4 or 8) at `offset` of the registers. What is none, or read-only, or not written as wide as it is,
-    /// is left as it is; an address of 64 bits can be written by halves or as a whole.
+    /// Writes `size` bytes (1, 2, 4 or 8) at `offset` of the registers. What is none, or read-only,
+    /// or not written as wide as it is, is left as it is; an address of 64 bits can be written by
+    /// halves or as a whole.
     pub fn write(
         &mut self,
         offset: u64,

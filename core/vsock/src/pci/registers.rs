@@ -1,4 +1,5 @@
-//! The registers behind the base address (virtio 1.2, sections 4.1.4.3 to 4.1.4.6): each part has a page of its own.
+//! The registers behind the base address (virtio 1.2, sections 4.1.4.3 to 4.1.4.6): each part has a
+//! page of its own.
 
 use crate::{
     device::{Area, Device, Effect, QUEUES},

@@ -1,4 +1,5 @@
-//! The configuration space (PCI Local Bus Specification 3.0, section 6.1; virtio 1.2, sections 4.1.2 and 4.1.4).
+//! The configuration space (PCI Local Bus Specification 3.0, section 6.1; virtio 1.2, sections
+//! 4.1.2 and 4.1.4).
 
 use super::{
     LEN,
@@ -126,7 +127,8 @@ impl Space {
         }
     }
 
-    /// Writes the bytes of the word at `offset`, a multiple of 4, that `mask` has; `value` has no others.
+    /// Writes the bytes of the word at `offset`, a multiple of 4, that `mask` has; `value` has no
+    /// others.
     pub(super) fn write(&mut self, offset: u64, value: u32, mask: u32) {
         let set = |field: &mut u32, writable: u32| {
             *field = *field & !(mask & writable) | value & writable;

@@ -1,4 +1,5 @@
-//! The fuzz target `virtio`, for as long as a test may take: random drivers, most of which get as far as two queues.
+//! The fuzz target `virtio`, for as long as a test may take: random drivers, most of which get as
+//! far as two queues.
 
 mod play;
 
@@ -29,7 +30,8 @@ proptest! {
     }
 }
 
-/// The same drivers find a device that looks at a descriptor's length before it copies the descriptor.
+/// The same drivers find a device that looks at a descriptor's length before it copies the
+/// descriptor.
 #[test]
 fn a_planted_double_fetch_is_found() {
     let config = ProptestConfig {

@@ -1,6 +1,7 @@
-//! A hostile driver against the socket device's registers and rings, in memory that changes while it is read: nothing panics, work is
-//! bounded, no byte is read twice in one go, and what is accepted is in RAM and well formed. For the fuzz target `virtio`, and for its
-//! short twin in the tests.
+//! A hostile driver against the socket device's registers and rings, in memory that changes while
+//! it is read: nothing panics, work is bounded, no byte is read twice in one go, and what is
+//! accepted is in RAM and well formed. For the fuzz target `virtio`, and for its short twin in the
+//! tests.
 
 use std::collections::BTreeMap;
 use weir_units::Cid;
@@ -37,7 +38,8 @@ struct Memory<'a> {
     moving: bool,
     /// How often each byte was read in this go.
     seen: BTreeMap<usize, u8>,
-    /// How often that may be: twice where tables can lie over rings, as often as it likes where rings can.
+    /// How often that may be: twice where tables can lie over rings, as often as it likes where
+    /// rings can.
     most: u8,
     reads: usize,
     /// A device with a planted fault: it looks at a descriptor's length, and then copies the whole.
@@ -226,7 +228,8 @@ pub fn play(data: &[u8]) {
 ///
 /// # Panics
 ///
-/// As [`play`], and when a descriptor is fetched while the rings lie apart: that the fault is found is what this is for.
+/// As [`play`], and when a descriptor is fetched while the rings lie apart: that the fault is found
+/// is what this is for.
 #[allow(dead_code, reason = "one fuzz target takes it, another `play`")]
 pub fn play_planted(data: &[u8]) {
     play_on(data, true);

@@ -145,7 +145,8 @@ impl Driver {
         memory.put(at + 14, &next.unwrap_or(0).to_le_bytes());
     }
 
-    /// Makes a chain available, through a table of its own if `indirect`; its head, or none while there are too few descriptors.
+    /// Makes a chain available, through a table of its own if `indirect`; its head, or none while
+    /// there are too few descriptors.
     pub fn add(&mut self, memory: &mut Memory, buffers: &[Buffer], indirect: bool) -> Option<u16> {
         let wanted = if indirect { 1 } else { buffers.len() };
         if self.free.len() < wanted {

@@ -1,7 +1,9 @@
-//! Uses the event counters that its VM was granted (`pmu = N`), as an operating system would, and reaches for those beyond.
+//! Uses the event counters that its VM was granted (`pmu = N`), as an operating system would, and
+//! reaches for those beyond.
 //!
-//! It counts the instructions of a loop, increments by software, takes overflow interrupts, and then for `passes=` (1000) passes
-//! does to the PMU what would stop or reset all of its counters, were they all its own.
+//! It counts the instructions of a loop, increments by software, takes overflow interrupts, and
+//! then for `passes=` (1000) passes does to the PMU what would stop or reset all of its counters,
+//! were they all its own.
 //!
 //! ```text
 //! counting: PMUv3 with 2 event counters

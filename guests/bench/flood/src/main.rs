@@ -1,7 +1,9 @@
-//! Does, on its second core and as fast as that can, all that could take time on its first core, which the VM shares with others: SGIs, CPU_ON, a line that is routed there
-//! and back while it is pending, reads of what is pending there, enables and priorities of its interrupts.
+//! Does, on its second core and as fast as that can, all that could take time on its first core,
+//! which the VM shares with others: SGIs, CPU_ON, a line that is routed there and back while it is
+//! pending, reads of what is pending there, enables and priorities of its interrupts.
 //!
-//! The first core is off, or on its way there: each CPU_ON lets it run for some microseconds. Every `report=` (1000) rounds it says how many calls turned it on:
+//! The first core is off, or on its way there: each CPU_ON lets it run for some microseconds. Every
+//! `report=` (1000) rounds it says how many calls turned it on:
 //!
 //! ```text
 //! flood: 1000 rounds, 12 starts
@@ -9,7 +11,8 @@
 //!
 //! A third core, if there is one, is turned on once a round and goes off at once.
 //!
-//! With `resets=1` its second core is the one that the VM shares. Then its first turns that on and sends it an SGI in each of its lives, which it ends at once:
+//! With `resets=1` its second core is the one that the VM shares. Then its first turns that on and
+//! sends it an SGI in each of its lives, which it ends at once:
 //!
 //! ```text
 //! flood: life 10

@@ -1,7 +1,9 @@
-//! Hands a PL061 of the class *active*, and with it the console, to VM `other=`, in the midst of its interrupt, `rounds=` (5) times; and whenever `keys=` characters have been typed.
+//! Hands a PL061 of the class *active*, and with it the console, to VM `other=`, in the midst of
+//! its interrupt, `rounds=` (5) times; and whenever `keys=` characters have been typed.
 //!
-//! Each time that it has the device it makes that raise line `line=` (39). The handler hands the device over first, finds that it has it still, uses it, makes it quiet, and has it no more
-//! soon after the interrupt's end. With `die=N` it faults in the N-th handler of its first life.
+//! Each time that it has the device it makes that raise line `line=` (39). The handler hands the
+//! device over first, finds that it has it still, uses it, makes it quiet, and has it no more soon
+//! after the interrupt's end. With `die=N` it faults in the N-th handler of its first life.
 //!
 //! ```text
 //! focus: ready

@@ -1,18 +1,21 @@
-//! Measures how long a load takes when each needs the one before, after IsolBench's benchmark of latency (P. K. Valsan, H. Yun,
-//! F. Farshchi: Taming Non-Blocking Caches to Improve Isolation in Multicore Real-Time Systems, RTAS 2016): it follows pointers
-//! through places in a random order that is always the same.
+//! Measures how long a load takes when each needs the one before, after IsolBench's benchmark of
+//! latency (P. K. Valsan, H. Yun, F. Farshchi: Taming Non-Blocking Caches to Improve Isolation in
+//! Multicore Real-Time Systems, RTAS 2016): it follows pointers through places in a random order
+//! that is always the same.
 //!
-//! Arguments: `size=` bytes (1 MiB) with a place every `stride=` bytes (64); `rounds=` (10, 0 for ever) of `loads=` loads each
-//! (100000, rounded up to whole cycles) after one cycle that doesn't count; every `report=` rounds (0, in the end alone) a line of
-//! what they took. Before and after each round `weir observe` finds a marker.
+//! Arguments: `size=` bytes (1 MiB) with a place every `stride=` bytes (64); `rounds=` (10, 0 for
+//! ever) of `loads=` loads each (100000, rounded up to whole cycles) after one cycle that doesn't
+//! count; every `report=` rounds (0, in the end alone) a line of what they took. Before and after
+//! each round `weir observe` finds a marker.
 //!
 //! ```text
 //! latency: 1048576 bytes by 64, 7 rounds of 16384 loads
 //! latency: 7 rounds, min 2.00 avg 2.13 max 2.91 ns a load
 //! ```
 //!
-//! *min*, *avg* and *max* are those of the rounds' own averages, since their last line, by the virtual counter; so a round that was
-//! held up in the middle shows in *max*. After the last line: SYSTEM_OFF.
+//! *min*, *avg* and *max* are those of the rounds' own averages, since their last line, by the
+//! virtual counter; so a round that was held up in the middle shows in *max*. After the last line:
+//! SYSTEM_OFF.
 
 #![no_std]
 #![no_main]
@@ -71,7 +74,8 @@ fn main(board: &'static Board) -> ! {
     let loads = loads.checked_next_multiple_of(count).unwrap_or(count);
     let (rounds, report) = (args.number("rounds", 10), args.number("report", 0));
 
-    // SAFETY: checked above to lie in RAM, behind the image; this is the only core, and the stride keeps the places aligned.
+    // SAFETY: checked above to lie in RAM, behind the image; this is the only core, and the stride
+    // keeps the places aligned.
     let places = unsafe { Places::new(board.ram.base + IMAGE, count, stride) };
     let start = places.shuffle();
     // SAFETY: shuffled above, and nobody else stores there; so below.

@@ -1,9 +1,11 @@
-//! How many instructions it takes to build the page tables of a VM, with the very code that the hypervisor builds them with.
+//! How many instructions it takes to build the page tables of a VM, with the very code that the
+//! hypervisor builds them with.
 //!
-//! Counted by the PMU (INST_RETIRED), so not for a weir VM, which has none: `weir bench mapping` runs it on QEMU's board under
-//! instruction counting. Three ways to map the same number of bytes: page by page from pages that follow each other, page by
-//! page from the pages of four colors of sixteen, and in blocks of 2 MiB. For the first two the choice of pages and the
-//! mapping are counted apart.
+//! Counted by the PMU (INST_RETIRED), so not for a weir VM, which has none: `weir bench mapping`
+//! runs it on QEMU's board under instruction counting. Three ways to map the same number of bytes:
+//! page by page from pages that follow each other, page by page from the pages of four colors of
+//! sixteen, and in blocks of 2 MiB. For the first two the choice of pages and the mapping are
+//! counted apart.
 //!
 //! ```text
 //! mapping: 64 MiB: one cell 1490+167405, four colors 18764+168102, blocks 912
@@ -44,7 +46,8 @@ fn main(board: &'static Board) -> ! {
     let room = board.ram.size.saturating_sub(IMAGE);
     assert!(room >= (TABLES * size_of::<Table>()) as u64, "not enough memory for the tables");
     let tables = (board.ram.base + IMAGE) as *mut Table;
-    // SAFETY: RAM behind the image, of which nobody else knows, aligned to a page; zeros are a table.
+    // SAFETY: RAM behind the image, of which nobody else knows, aligned to a page; zeros are a
+    // table.
     let tables = unsafe {
         tables.write_bytes(0, TABLES);
         core::slice::from_raw_parts_mut(tables, TABLES)
@@ -66,7 +69,8 @@ fn main(board: &'static Board) -> ! {
     psci::system_off()
 }
 
-/// Maps `len` bytes of `set`, its tables in it as well: instructions until the pages are chosen, and of the mapping.
+/// Maps `len` bytes of `set`, its tables in it as well: instructions until the pages are chosen,
+/// and of the mapping.
 fn in_pages(cells: &Cells, set: CellSet, tables: &mut [Table], len: u64) -> (u64, u64) {
     let start = instructions();
     let own = Pages::new(cells, set, MEMORY);
@@ -102,7 +106,8 @@ fn clear(used: usize, tables: &mut [Table]) {
 /// Counts instructions in event counter 0.
 fn start_counting() {
     const INST_RETIRED: u64 = 0x08;
-    // SAFETY: this guest alone uses the PMU of its core; counting changes nothing else. PMCR_EL0.E and .P.
+    // SAFETY: this guest alone uses the PMU of its core; counting changes nothing else. PMCR_EL0.E
+    // and .P.
     unsafe {
         asm!(
             "msr pmevtyper0_el0, {event}",

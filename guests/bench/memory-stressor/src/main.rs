@@ -1,26 +1,32 @@
-//! Reads, writes or walks through memory, to fill caches and close rows, or to find out what share of the cache the VM has.
+//! Reads, writes or walks through memory, to fill caches and close rows, or to find out what share
+//! of the cache the VM has.
 //!
-//! Arguments: `mode=read` (the default) or `write` goes over `size=` bytes (1 MiB) in steps of `stride=` bytes (64), one
-//! access each, `passes=` times (0, for ever); between two passes it sleeps until `period_us=` (0, not at all) have gone by
-//! since the first of them began. `mode=zero` zeroes them, all of them, by DC ZVA where that is allowed (DCZID_EL0.DZP) and
-//! else by stores; `stride=` is then what one instruction zeroes. They are IsolBench's benchmark of bandwidth (P. K. Valsan, H. Yun,
-//! F. Farshchi: Taming Non-Blocking Caches to Improve Isolation in Multicore Real-Time Systems, RTAS 2016), and its relatives.
+//! Arguments: `mode=read` (the default) or `write` goes over `size=` bytes (1 MiB) in steps of
+//! `stride=` bytes (64), one access each, `passes=` times (0, for ever); between two passes it
+//! sleeps until `period_us=` (0, not at all) have gone by since the first of them began.
+//! `mode=zero` zeroes them, all of them, by DC ZVA where that is allowed (DCZID_EL0.DZP) and else
+//! by stores; `stride=` is then what one instruction zeroes. They are IsolBench's benchmark of
+//! bandwidth (P. K. Valsan, H. Yun, F. Farshchi: Taming Non-Blocking Caches to Improve Isolation in
+//! Multicore Real-Time Systems, RTAS 2016), and its relatives.
 //!
-//! `mode=rowmiss` writes so that each access needs another row of the same DRAM bank than the one before, as USTRESS does: of the
-//! pieces of `row=` bytes (8192) that `size=` holds it takes those in the first one's bank, and writes the first line of each, then the second
-//! of each, and so on. `banks=` tells a bank's number: for each of its bits the address bits whose XOR it is, as a mask, such as
-//! `banks=0x90000,0x120000,0x240000` for the platform's `[[16, 19], [17, 20], [18, 21]]`; no mask may have a bit below `row=`. They are bits of physical addresses:
-//! `physical=` is that of the VM's first byte of RAM (the one that it sees), whose pages must follow each other there, so
-//! not those of a VM with `colors` or `banks`. It takes 2048 pieces at most; more than the cache has ways for what lies in one bank
-//! miss it.
+//! `mode=rowmiss` writes so that each access needs another row of the same DRAM bank than the one
+//! before, as USTRESS does: of the pieces of `row=` bytes (8192) that `size=` holds it takes those
+//! in the first one's bank, and writes the first line of each, then the second of each, and so on.
+//! `banks=` tells a bank's number: for each of its bits the address bits whose XOR it is, as a
+//! mask, such as `banks=0x90000,0x120000,0x240000` for the platform's `[[16, 19], [17, 20], [18,
+//! 21]]`; no mask may have a bit below `row=`. They are bits of physical addresses: `physical=` is
+//! that of the VM's first byte of RAM (the one that it sees), whose pages must follow each other
+//! there, so not those of a VM with `colors` or `banks`. It takes 2048 pieces at most; more than
+//! the cache has ways for what lies in one bank miss it.
 //!
-//! With `report_us=` (0, none) these modes print how many lines of 64 bytes each such time took, whatever a pass takes, where places that
-//! share a line are parts of it; it looks at the clock each 64 accesses.
+//! With `report_us=` (0, none) these modes print how many lines of 64 bytes each such time took,
+//! whatever a pass takes, where places that share a line are parts of it; it looks at the clock
+//! each 64 accesses.
 //!
-//! `mode=walk` follows pointers instead, through the same places in a random order that is always the same, so that each
-//! load needs the one before; see the guest `latency` for times alone. It does so for `size=`, twice `size=`, and so on
-//! up to `upto=` (`size=`): after one pass that doesn't count, as many as `loads=` (1000000) loads need, between two markers
-//! for `weir observe`.
+//! `mode=walk` follows pointers instead, through the same places in a random order that is always
+//! the same, so that each load needs the one before; see the guest `latency` for times alone. It
+//! does so for `size=`, twice `size=`, and so on up to `upto=` (`size=`): after one pass that
+//! doesn't count, as many as `loads=` (1000000) loads need, between two markers for `weir observe`.
 //!
 //! ```text
 //! memory-stressor: write 1048576 bytes by 64
@@ -205,7 +211,8 @@ impl Stressor {
 }
 
 fn walk_through(range: Range, passes: u64) {
-    // SAFETY: `main` checked that the range is in RAM, behind the image, and aligned; nobody else uses it.
+    // SAFETY: `main` checked that the range is in RAM, behind the image, and aligned; nobody else
+    // uses it.
     let places = unsafe { Places::new(range.start, range.count, range.stride) };
     let first = places.shuffle();
     // SAFETY: shuffled above, and nothing else is stored there.
@@ -237,12 +244,14 @@ fn sleep_until(end: u64) {
     }
 }
 
-/// One pass with `$access` of the place at `{at}`: eight to a turn, so that accesses are half of the instructions.
+/// One pass with `$access` of the place at `{at}`: eight to a turn, so that accesses are half of
+/// the instructions.
 macro_rules! pass {
     ($range:ident, $access:literal) => {{
         let (mut at, stride) = ($range.start, $range.stride);
         for _ in 0..$range.count / 8 {
-            // SAFETY: `main` checked that the range is in RAM, behind the image, and aligned; nobody else uses it.
+            // SAFETY: `main` checked that the range is in RAM, behind the image, and aligned;
+            // nobody else uses it.
             unsafe {
                 asm!(
                     ".rept 8", $access, "add {at}, {at}, {stride}", ".endr",
@@ -278,7 +287,8 @@ fn zero(range: Range) {
 fn zero_blocks(range: Range) {
     for place in 0..range.count {
         let at = range.start + place * range.stride;
-        // SAFETY: as in `pass`: the block around `at`, which begins a page and is a multiple of blocks, is in the range.
+        // SAFETY: as in `pass`: the block around `at`, which begins a page and is a multiple of
+        // blocks, is in the range.
         unsafe { asm!("dc zva, {}", in(reg) at, options(nostack, preserves_flags)) };
     }
 }

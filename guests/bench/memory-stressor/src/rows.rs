@@ -9,7 +9,8 @@ const MOST: usize = 2048;
 /// Bits of a bank's number.
 const BITS: usize = 8;
 
-/// Address of the first byte of each row, in the order of their addresses: more than a stack should hold.
+/// Address of the first byte of each row, in the order of their addresses: more than a stack should
+/// hold.
 static STARTS: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
 
 /// The rows in [`STARTS`].
@@ -20,8 +21,8 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// The rows in `range` that are in the bank of its first byte, by the arguments `banks=`, `row=` and `physical=`. RAM begins at
-    /// `ram`.
+    /// The rows in `range` that are in the bank of its first byte, by the arguments `banks=`,
+    /// `row=` and `physical=`. RAM begins at `ram`.
     ///
     /// # Panics
     ///
@@ -80,8 +81,8 @@ impl Rows {
         let (mut line, mut row) = (part.start / self.count, (part.start % self.count) as usize);
         for _ in 0..part.count {
             let at = STARTS[row].load(Relaxed) + line * stride;
-            // SAFETY: `find` took only rows that lie in the range, which `main` checked to be in RAM behind the image and aligned to 8
-            // bytes; nobody else uses it.
+            // SAFETY: `find` took only rows that lie in the range, which `main` checked to be in
+            // RAM behind the image and aligned to 8 bytes; nobody else uses it.
             unsafe { (at as *mut u64).write_volatile(at) };
             row += 1;
             if row as u64 == self.count {

@@ -1,9 +1,10 @@
 //! Spends a memory budget on its last core while its first one does something else.
 //!
-//! The last core reads lines of `size=` bytes (1 MiB) one after the other, for ever; with one core nobody does. After
-//! `after_us=` (1000) the first core does what `then=` says: `off` (SYSTEM_OFF), `reset` (SYSTEM_RESET, in each of the first
-//! `lives=` (3) lives; then off), `fault` (the same by a load from where there is nothing), `storm` (`count=` (1000) SGIs to the last
-//! core, then off), or `set` (sets the budget of VM `vm=` to `reads=`, waits as long again, then off).
+//! The last core reads lines of `size=` bytes (1 MiB) one after the other, for ever; with one core
+//! nobody does. After `after_us=` (1000) the first core does what `then=` says: `off` (SYSTEM_OFF),
+//! `reset` (SYSTEM_RESET, in each of the first `lives=` (3) lives; then off), `fault` (the same by
+//! a load from where there is nothing), `storm` (`count=` (1000) SGIs to the last core, then off),
+//! or `set` (sets the budget of VM `vm=` to `reads=`, waits as long again, then off).
 //!
 //! ```text
 //! spender: life 0

@@ -1,9 +1,11 @@
-//! One end of a mesh: sends messages to each of the others by a flow to it, all of them at the same moment, and checks each byte of what
-//! the others send.
+//! One end of a mesh: sends messages to each of the others by a flow to it, all of them at the same
+//! moment, and checks each byte of what the others send.
 //!
-//! Arguments: `first=` (3) the lowest context identifier, `ends=` (4) how many there are from there on, `messages=` (20) to each, `size=`
-//! (4096) bytes of each, `period_us=` (10000), `start_us=` (20000) when the first are due, by the counter. What comes from end n comes to
-//! port 5000 + n. Messages are made `lead_us=` (4000) before they are due, so that all ends notify their devices at once.
+//! Arguments: `first=` (3) the lowest context identifier, `ends=` (4) how many there are from there
+//! on, `messages=` (20) to each, `size=` (4096) bytes of each, `period_us=` (10000), `start_us=`
+//! (20000) when the first are due, by the counter. What comes from end n comes to port 5000 + n.
+//! Messages are made `lead_us=` (4000) before they are due, so that all ends notify their devices
+//! at once.
 //!
 //! ```text
 //! mesh: sent 20 messages of 4096 bytes to each of 3 ends, got 245760 bytes in order
@@ -138,8 +140,9 @@ impl Mesh {
         }
     }
 
-    /// Makes a message to every other end, of which the device is not told yet. Each end is the last one by turns, so that each flow's worst
-    /// latency is that of a packet behind all the others of its notification.
+    /// Makes a message to every other end, of which the device is not told yet. Each end is the
+    /// last one by turns, so that each flow's worst latency is that of a packet behind all the
+    /// others of its notification.
     fn put(&mut self, size: u64, turn: usize) {
         let ends = self.ends;
         for peer in (0..ends).map(|end| (end + turn) % ends).filter(|peer| *peer != self.own) {

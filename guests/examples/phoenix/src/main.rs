@@ -1,13 +1,14 @@
 //! Hashes all of its memory before it writes to it, and restarts: every life must start from the
 //! same, pristine memory.
 //!
-//! `phoenix: life N hash XXXXXXXX` in each life, N from 1 (restarts + 1), then SYSTEM_RESET; in life
-//! `lives=` (default 1000) the last line is `phoenix: N lives, hash XXXXXXXX`, then SYSTEM_OFF. A
-//! life remembers nothing of the one before: the reader compares the lines. With `quiet=1` only
-//! every 100th life, the first and the last print. `word=` is any text and changes the hash.
+//! `phoenix: life N hash XXXXXXXX` in each life, N from 1 (restarts + 1), then SYSTEM_RESET; in
+//! life `lives=` (default 1000) the last line is `phoenix: N lives, hash XXXXXXXX`, then
+//! SYSTEM_OFF. A life remembers nothing of the one before: the reader compares the lines. With
+//! `quiet=1` only every 100th life, the first and the last print. `word=` is any text and changes
+//! the hash.
 //!
-//! **The VM must have 2 MiB of memory, on a boundary of 2 MiB** (`memory = "2MiB"`): what is hashed is
-//! the 2 MiB around the program counter, which is all that the first instructions know without a
+//! **The VM must have 2 MiB of memory, on a boundary of 2 MiB** (`memory = "2MiB"`): what is hashed
+//! is the 2 MiB around the program counter, which is all that the first instructions know without a
 //! stack. Stack and `.bss` lie in it.
 //!
 //! The hash is CRC-32C (Castagnoli; polynomial 0x1EDC6F41, reflected 0x82F63B78, initial value and

@@ -1,7 +1,9 @@
-//! Sends a message by a flow and waits for the answer by another, or answers; and tells how long the round trips took.
+//! Sends a message by a flow and waits for the answer by another, or answers; and tells how long
+//! the round trips took.
 //!
-//! Arguments: `to=` (4) the other end's context identifier, `port=` (5000) where it listens, `own=` (5001) where this one does,
-//! `rounds=` (1000), `size=` (64) bytes of a message, up to a receive buffer's, `answer=` 1 for the end that answers.
+//! Arguments: `to=` (4) the other end's context identifier, `port=` (5000) where it listens, `own=`
+//! (5001) where this one does, `rounds=` (1000), `size=` (64) bytes of a message, up to a receive
+//! buffer's, `answer=` 1 for the end that answers.
 //!
 //! ```text
 //! pingpong: 1000 round trips of 64 bytes: min 24010, avg 24233, max 30921 ns, 0 bytes wrong

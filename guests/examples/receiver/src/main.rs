@@ -1,9 +1,10 @@
 //! Receives streams by flows and checks each byte's place in its stream.
 //!
-//! Arguments: `port=` (5000) the first port, `ports=` (1) how many from there on, one stream each, `bytes=` to expect of each stream;
-//! `streams=` (0) after how many that ended to power off, 0 for never; `crash=` in the VM's
-//! first life, after so many bytes of a stream; `hoard=` after so many bytes of a stream it returns no more buffers; `join=` (0) a stream
-//! may begin in the midst of the sender's, at a multiple of so many bytes.
+//! Arguments: `port=` (5000) the first port, `ports=` (1) how many from there on, one stream each,
+//! `bytes=` to expect of each stream; `streams=` (0) after how many that ended to power off, 0 for
+//! never; `crash=` in the VM's first life, after so many bytes of a stream; `hoard=` after so many
+//! bytes of a stream it returns no more buffers; `join=` (0) a stream may begin in the midst of the
+//! sender's, at a multiple of so many bytes.
 //!
 //! ```text
 //! receiver: port 5000: 4096000 bytes in order, sum 8c1fd2f6e8b4e3aa

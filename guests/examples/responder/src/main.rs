@@ -1,18 +1,23 @@
-//! The two guests of mobivmm's experiments, VI: one sleeps and measures how long, the other is interrupted.
+//! The two guests of mobivmm's experiments, VI: one sleeps and measures how long, the other is
+//! interrupted.
 //!
 //! Both have a tick of their own, whose next one they set from the timer's last deadline.
 //!
-//! `role=sleeper`: sleeps of `sleep` ticks (1), as an operating system counts them: to the first tick that is at least that long away, which is one
-//! more. Each begins at another phase of its ticks: the fractions of the golden ratio's multiples, which are spread evenly, however many there are, and begin
-//! with 0, from which a sleep is longest. Between the ticks it is busy, as mobivmm's guest keeps its turn.
+//! `role=sleeper`: sleeps of `sleep` ticks (1), as an operating system counts them: to the first
+//! tick that is at least that long away, which is one more. Each begins at another phase of its
+//! ticks: the fractions of the golden ratio's multiples, which are spread evenly, however many
+//! there are, and begin with 0, from which a sleep is longest. Between the ticks it is busy, as
+//! mobivmm's guest keeps its turn.
 //!
 //! ```text
 //! sleeper: 40 sleeps, response avg 35123 max 40001 us, 81 ticks
 //! ```
 //!
-//! `role=loaded`: its second core raises line `line=` every `interval_us=`, a quarter more or less, and, if there is one, line `second=` every `second_us=`; its first
-//! core is busy and takes `work_us=` for each interrupt. With `sgi=1` it gets an SGI with each, and without `line=` that alone. If it was given a network device
-//! on PCI, that is its first line: frames come to it from elsewhere, and it takes them as it goes. A report comes every `report=` ticks.
+//! `role=loaded`: its second core raises line `line=` every `interval_us=`, a quarter more or less,
+//! and, if there is one, line `second=` every `second_us=`; its first core is busy and takes
+//! `work_us=` for each interrupt. With `sgi=1` it gets an SGI with each, and without `line=` that
+//! alone. If it was given a network device on PCI, that is its first line: frames come to it from
+//! elsewhere, and it takes them as it goes. A report comes every `report=` ticks.
 //!
 //! ```text
 //! loaded: 100 ticks, 812 interrupts, 203 of the second line, in 2010000 us
@@ -173,8 +178,8 @@ fn loaded(board: &'static Board) -> ! {
     }
 }
 
-/// Some microseconds, then a `yield`, without which an emulator that runs its cores in turn lets the second core wait; one in each short loop
-/// would be most of its work.
+/// Some microseconds, then a `yield`, without which an emulator that runs its cores in turn lets
+/// the second core wait; one in each short loop would be most of its work.
 fn busy_for_a_while() {
     for _ in 0..2500 {
         // SAFETY: does nothing.

@@ -1,9 +1,10 @@
 //! Sends messages by a flow, one each period, and sleeps in between.
 //!
-//! Arguments: `to=` the receiver's context identifier, `port=` (5000), `from=` (1024) its own port, `messages=` (1000), `size=` (4096)
-//! bytes of each, cut into packets of 64 KiB, `period_us=` (1000), `start_us=` when the first is due, by the counter; without it a
-//! period after the connection. `connect_us=` (0) when it connects, by the counter. `crash=` in the VM's first life, after so many messages. When the
-//! connection is reset it connects again, and begins anew.
+//! Arguments: `to=` the receiver's context identifier, `port=` (5000), `from=` (1024) its own port,
+//! `messages=` (1000), `size=` (4096) bytes of each, cut into packets of 64 KiB, `period_us=`
+//! (1000), `start_us=` when the first is due, by the counter; without it a period after the
+//! connection. `connect_us=` (0) when it connects, by the counter. `crash=` in the VM's first life,
+//! after so many messages. When the connection is reset it connects again, and begins anew.
 //!
 //! ```text
 //! sender: connected to 4:5000
@@ -80,7 +81,8 @@ fn main(board: &'static Board) -> ! {
                 mmio::crash();
             }
         }
-        // On an emulator that runs its cores in turn nobody else moves the last packet while this one prints.
+        // On an emulator that runs its cores in turn nobody else moves the last packet while this
+        // one prints.
         while stream.is_open() && !socket.is_idle() {
             cpu::sleep();
         }
@@ -133,7 +135,8 @@ fn take(socket: &mut Socket, stream: &mut Stream) -> bool {
 /// Sleeps until this time, in ticks.
 fn wait_until(due: u64) {
     while time::now() < due {
-        // Each time: an interrupt of the time before, which is pending still, would turn the timer off.
+        // Each time: an interrupt of the time before, which is pending still, would turn the timer
+        // off.
         time::arm(due);
         cpu::sleep();
     }

@@ -1,5 +1,6 @@
-//! The service VM of a network device that several VMs share: it drives the board's device, a virtio function on PCI, and passes frames
-//! between that and its port of weir's switch, the uplink.
+//! The service VM of a network device that several VMs share: it drives the board's device, a
+//! virtio function on PCI, and passes frames between that and its port of weir's switch, the
+//! uplink.
 //!
 //! Arguments: `crash=` in the VM's first life, after so many frames of the others'.
 //!

@@ -1,11 +1,13 @@
-//! Checks its registers all the time: general ones, FP and SIMD, system registers, the timer. It finds out when somebody who has its core
-//! in between leaves a trace in them, or takes one along.
+//! Checks its registers all the time: general ones, FP and SIMD, system registers, the timer. It
+//! finds out when somebody who has its core in between leaves a trace in them, or takes one along.
 //!
-//! A round fills every register that no interrupt handler of its own uses with values that no other round has, waits, and compares.
-//! Between rounds it sleeps until its timer's next tick, if `sleep=1`.
+//! A round fills every register that no interrupt handler of its own uses with values that no other
+//! round has, waits, and compares. Between rounds it sleeps until its timer's next tick, if
+//! `sleep=1`.
 //!
-//! Arguments: `rounds=` (1000), `spin=` (1000) turns of the loop in which a round waits, `tick_us=` (1000), `sleep=` (0), `seed=` (1),
-//! `then=fault`, `then=reset` (in the first life only) or, as without it, off.
+//! Arguments: `rounds=` (1000), `spin=` (1000) turns of the loop in which a round waits, `tick_us=`
+//! (1000), `sleep=` (0), `seed=` (1), `then=fault`, `then=reset` (in the first life only) or, as
+//! without it, off.
 //!
 //! ```text
 //! context: 1000 rounds, 0 damaged, 12 ticks, 0 early, 0 odd
@@ -83,7 +85,8 @@ const SYSTEM: usize = MASKS.len();
 const ROUNDING: u64 = 3 << 22;
 const FLAGS: u64 = 0x1f;
 
-/// Loads x0 to x17, x23 to x28 and all of FP and SIMD from `values`, waits, and stores them to `after`.
+/// Loads x0 to x17, x23 to x28 and all of FP and SIMD from `values`, waits, and stores them to
+/// `after`.
 #[inline(never)]
 fn hold(values: &[u64; 88], after: &mut [u64; 88], spin: u64) {
     // SAFETY: both are 24 + 64 words. No register but those that are named is changed.

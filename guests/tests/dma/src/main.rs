@@ -1,18 +1,23 @@
 //! Points its disk at memory that is not its own; another VM watches that nothing changes there.
 //!
-//! With `role=attacker` it drives a virtio disk on PCI (virtio 1.2) without a driver's manners. In each life it reads the disk's first
-//! line into its own memory, to see that the disk works, and then commits one attack, by the restart count that weir keeps: what it
-//! may not change of the configuration space; a buffer, the used ring and the descriptors in the other VM; a buffer in weir's
-//! memory. Then it asks for SYSTEM_RESET. The life after the last attack reads the first line once more and powers off.
+//! With `role=attacker` it drives a virtio disk on PCI (virtio 1.2) without a driver's manners. In
+//! each life it reads the disk's first line into its own memory, to see that the disk works, and
+//! then commits one attack, by the restart count that weir keeps: what it may not change of the
+//! configuration space; a buffer, the used ring and the descriptors in the other VM; a buffer in
+//! weir's memory. Then it asks for SYSTEM_RESET. The life after the last attack reads the first
+//! line once more and powers off.
 //!
-//! With `role=witness` it fills the memory behind its image with a pattern and checks it ten times a second.
+//! With `role=witness` it fills the memory behind its image with a pattern and checks it ten times
+//! a second.
 //!
-//! With `role=tenant` it has another function, of `function=` (0) in its slot: in each life it reads the register at `register=` of its
-//! first base address, which the last life left at `value=`, and writes it; in the life `lives=` (2) it powers off instead of asking
-//! for SYSTEM_RESET.
+//! With `role=tenant` it has another function, of `function=` (0) in its slot: in each life it
+//! reads the register at `register=` of its first base address, which the last life left at
+//! `value=`, and writes it; in the life `lives=` (2) it powers off instead of asking for
+//! SYSTEM_RESET.
 //!
-//! Arguments: `slot=N` is the disk's device number (2), `ecam=ADDRESS` where the configuration space is (0x4010000000),
-//! `victim=ADDRESS` where the other VM is and `hypervisor=ADDRESS` where weir is, both physical.
+//! Arguments: `slot=N` is the disk's device number (2), `ecam=ADDRESS` where the configuration
+//! space is (0x4010000000), `victim=ADDRESS` where the other VM is and `hypervisor=ADDRESS` where
+//! weir is, both physical.
 //!
 //! ```text
 //! dma: the disk begins with hello
@@ -66,7 +71,8 @@ fn live(board: &Board) -> ! {
     let function = Function::at(ecam, place);
     function.enable();
     let register = function.base() + args.number("register", 0);
-    // SAFETY: a register of the function's, which is this VM's; its first base address is mapped as a device.
+    // SAFETY: a register of the function's, which is this VM's; its first base address is mapped as
+    // a device.
     let read = || unsafe { mmio::read32(register) };
     let before = read();
     // SAFETY: as above.

@@ -39,7 +39,8 @@ impl Function {
     }
 
     pub fn read(self, offset: u64) -> u32 {
-        // SAFETY: weir emulates all of the configuration space, and the runtime maps it as a device.
+        // SAFETY: weir emulates all of the configuration space, and the runtime maps it as a
+        // device.
         unsafe { mmio::read32(self.registers + offset) }
     }
 
@@ -77,8 +78,8 @@ impl Function {
         None
     }
 
-    /// Writes ones and zeros over all of the configuration space that is not this function's command, and counts what of this function's
-    /// is not as before.
+    /// Writes ones and zeros over all of the configuration space that is not this function's
+    /// command, and counts what of this function's is not as before.
     pub fn attack(self, ecam: u64) -> usize {
         let words = || (0..0x1000).step_by(4).filter(|&offset| offset != COMMAND);
         let before = |offset| if offset < 0x100 { self.read(offset) } else { 0 };

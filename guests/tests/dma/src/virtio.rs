@@ -1,5 +1,5 @@
-//! A virtio disk (virtio 1.2, 2.7, 4.1 and 5.2) with one queue of four descriptors, polled. Every address that goes to the device
-//! can be any.
+//! A virtio disk (virtio 1.2, 2.7, 4.1 and 5.2) with one queue of four descriptors, polled. Every
+//! address that goes to the device can be any.
 
 use crate::pci::Function;
 use core::{
@@ -39,8 +39,9 @@ const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 /// A request's status before the device has written one.
 const UNANSWERED: u8 = 0xff;
-/// How long the device may take with its own memory, and with another's. Polled without a pause, since an emulator that counts instructions
-/// would skip pauses and the host's disk would have no time.
+/// How long the device may take with its own memory, and with another's. Polled without a pause,
+/// since an emulator that counts instructions would skip pauses and the host's disk would have no
+/// time.
 const PATIENCE_NS: [u64; 2] = [2_000_000_000, 50_000_000];
 
 #[derive(Clone, Copy)]
@@ -122,14 +123,15 @@ impl Disk {
     /// The disk's first line.
     pub fn first_line(&self) -> &'static str {
         self.read(own_places(), PATIENCE_NS[0]);
-        // SAFETY: the device has answered, or has been given up and reset by the next request; nobody else writes there.
+        // SAFETY: the device has answered, or has been given up and reset by the next request;
+        // nobody else writes there.
         let buffer = unsafe { &(*RING.0.get()).buffer };
         let line = buffer.split(|byte| *byte == b'\n').next().unwrap_or(&[]);
         str::from_utf8(line).unwrap_or("?")
     }
 
-    /// Has the device read the first sector with its queue or the buffer at places of somebody else's. Gives the device status in
-    /// the end.
+    /// Has the device read the first sector with its queue or the buffer at places of somebody
+    /// else's. Gives the device status in the end.
     pub fn attack(&self, places: Places) -> u8 {
         self.read(places, PATIENCE_NS[1])
     }
@@ -138,9 +140,10 @@ impl Disk {
         let ring = RING.0.get();
         let common = self.common;
         let own = own_places();
-        // SAFETY: fields of the common configuration, behind the function's base address, which the runtime maps as a device. What the
-        // device is told of this guest's memory is `Shared`; the rest is what is tried here. The device is reset before `Shared` is
-        // written, and that before the device is told of it.
+        // SAFETY: fields of the common configuration, behind the function's base address, which the
+        // runtime maps as a device. What the device is told of this guest's memory is `Shared`; the
+        // rest is what is tried here. The device is reset before `Shared` is written, and that
+        // before the device is told of it.
         unsafe {
             mmio::write8(common + STATUS, 0);
             while mmio::read8(common + STATUS) != 0 {

@@ -1,5 +1,5 @@
-//! Stands in the flows' broker's place for tests: it takes 3 ms for each copy, so that whoever restarts does so in the midst of one, and
-//! never ends one of [`STUCK`] bytes.
+//! Stands in the flows' broker's place for tests: it takes 3 ms for each copy, so that whoever
+//! restarts does so in the midst of one, and never ends one of [`STUCK`] bytes.
 
 #![no_std]
 #![no_main]
@@ -42,7 +42,7 @@ impl Mover for SlowReceiver {
 }
 
 fn copy(from: u64, to: u64, len: u64) {
-    // SAFETY: the hypervisor checked both ranges against the VMs' RAM, and stage 2 lets nothing else be reached. Both VMs may write
-    // what is moved meanwhile; it is moved all the same.
+    // SAFETY: the hypervisor checked both ranges against the VMs' RAM, and stage 2 lets nothing
+    // else be reached. Both VMs may write what is moved meanwhile; it is moved all the same.
     unsafe { ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len as usize) }
 }

@@ -1,6 +1,7 @@
 //! Checks that a machine's cores, interrupts and power control are what the architecture says.
 //!
-//! Boots every core of the device tree by CPU_ON; all cores then go through the same checks in step:
+//! Boots every core of the device tree by CPU_ON; all cores then go through the same checks in
+//! step:
 //!
 //! - SGIs 0 to 15 from every core to every core, itself included, each arriving once and nowhere
 //!   else, and on GICv2 naming its sender; to all others at once; around a ring 1000 times,
@@ -389,7 +390,8 @@ fn check_registers(core: usize, board: &'static Board) {
     cpu::unmask_interrupts();
 }
 
-/// Sleeps by CPU_SUSPEND (standby) until the timer wakes it: what is masked must wake it too, and nothing may change.
+/// Sleeps by CPU_SUSPEND (standby) until the timer wakes it: what is masked must wake it too, and
+/// nothing may change.
 fn check_suspend(core: usize, board: &'static Board) {
     let ticks = &COUNTS[core][board.virtual_timer as usize];
     for _ in 0..5 {

@@ -1,13 +1,16 @@
-//! Compares the stolen time that it is told (DEN0057) with what it misses: gaps in its own time, and how late it wakes.
+//! Compares the stolen time that it is told (DEN0057) with what it misses: gaps in its own time,
+//! and how late it wakes.
 //!
-//! For `ms=` (100) milliseconds it is busy, and every `sleep=` (8) turns of a millisecond it sleeps for one. What is neither its own nor slept was stolen.
+//! For `ms=` (100) milliseconds it is busy, and every `sleep=` (8) turns of a millisecond it sleeps
+//! for one. What is neither its own nor slept was stolen.
 //!
 //! ```text
 //! stolen: 100 ms, of them 41230 us own, 8000 us slept, 50801 us missed, 50790 us told
 //! stolen: it adds up
 //! ```
 //!
-//! With `write=1` it then tries to change what it is told. Without anybody who tells it says `stolen: nobody tells`.
+//! With `write=1` it then tries to change what it is told. Without anybody who tells it says
+//! `stolen: nobody tells`.
 
 #![no_std]
 #![no_main]
@@ -21,7 +24,8 @@ use weir_guest::{
 
 entry!(main);
 
-/// What takes longer than this from one look at the clock to the next, somebody else had the core, in ns.
+/// What takes longer than this from one look at the clock to the next, somebody else had the core,
+/// in ns.
 const GAP_NS: u64 = 5_000;
 const MS: u64 = 1_000_000;
 

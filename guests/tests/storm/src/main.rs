@@ -1,10 +1,10 @@
 //! Hammers emulated devices and PSCI on all its cores, as fast as it can; another VM must not
 //! notice.
 //!
-//! Each round touches registers of the distributor, of the core's own interrupt controller interface
-//! and of the PL011, reading and writing what changes nothing, and makes PSCI calls that change
-//! nothing: VERSION, FEATURES, AFFINITY_INFO, and CPU_ON of the core itself, which is refused. Answers
-//! are checked: `storm: FAILED: ...` if one is wrong.
+//! Each round touches registers of the distributor, of the core's own interrupt controller
+//! interface and of the PL011, reading and writing what changes nothing, and makes PSCI calls that
+//! change nothing: VERSION, FEATURES, AFFINITY_INFO, and CPU_ON of the core itself, which is
+//! refused. Answers are checked: `storm: FAILED: ...` if one is wrong.
 //!
 //! Arguments: `seconds=` of virtual time (2), or `count=` rounds on each core instead. Ends with
 //! `storm: N MMIO, M calls` (over all cores) and SYSTEM_OFF.

@@ -53,9 +53,9 @@ pub struct Fig5 {
     pub curves: Vec<Curve>,
 }
 
-/// Draws and tests `sets` flow sets at each of `steps` utilizations (k / steps) for each of the 18 curves, on all
-/// cores of the rayon pool; the result depends on `seed` only. `progress` is called with the number of sets that have
-/// been added, from any thread.
+/// Draws and tests `sets` flow sets at each of `steps` utilizations (k / steps) for each of the 18
+/// curves, on all cores of the rayon pool; the result depends on `seed` only. `progress` is called
+/// with the number of sets that have been added, from any thread.
 #[must_use]
 pub fn fig5(
     sets: u32,

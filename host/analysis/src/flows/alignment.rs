@@ -1,23 +1,27 @@
 //! Excluding failures at instants too far away to visit.
 //!
-//! Where U' is just under 1, T* lies hours away and visiting every point of D up to there takes minutes, though
-//! hardly any set fails that late. Write x_i(t) for the fraction of its period since task i's last deadline,
-//! x_i = frac((t - d_i) / P_i). From the last d on, the demand is U t + A - sum C_i x_i(t), so Eq. 10 can only fail
-//! where sum C_i x_i(t) < A: where *all* deadlines have just passed. With tens of tasks such an alignment is rarer
-//! than T* is long; the proof that there is none (or the list of the few there are) goes as follows.
+//! Where U' is just under 1, T* lies hours away and visiting every point of D up to there takes
+//! minutes, though hardly any set fails that late. Write x_i(t) for the fraction of its period
+//! since task i's last deadline, x_i = frac((t - d_i) / P_i). From the last d on, the demand is `U
+//! t + A - sum C_i x_i(t)`, so Eq. 10 can only fail where sum C_i x_i(t) < A: where *all* deadlines
+//! have just passed. With tens of tasks such an alignment is rarer than T* is long; the proof that
+//! there is none (or the list of the few there are) goes as follows.
 //!
-//! Take some of the tasks; y_i = C_i x_i / A then lies in the simplex y >= 0, sum y <= 1. The job counts
-//! k_i = (t - d_i)/P_i - x_i are integers, hence so is every sum of m_i k_i with integer m_i, which is an affine
-//! function of T and y: a *relation*. A lattice reduction finds relations that hardly change over the whole range of
-//! t and have small m_i, so that the function's range over all t and y holds only a few integers. Branching on those
-//! and bounding the remaining body by linear functionals leaves no branch, or candidates, which are swept exactly.
+//! Take some of the tasks; y_i = C_i x_i / A then lies in the simplex y >= 0, sum y <= 1. The job
+//! counts k_i = (t - d_i)/P_i - x_i are integers, hence so is every sum of m_i k_i with integer
+//! m_i, which is an affine function of T and y: a *relation*. A lattice reduction finds relations
+//! that hardly change over the whole range of t and have small m_i, so that the function's range
+//! over all t and y holds only a few integers. Branching on those and bounding the remaining body
+//! by linear functionals leaves no branch, or candidates, which are swept exactly.
 //!
-//! Where every d_i is about P_i, all deadlines align just before t = 0. The body is made to begin there, so that one
-//! branch, the one of no job, needs no bounding at all; its instants are known exactly.
+//! Where every d_i is about P_i, all deadlines align just before t = 0. The body is made to begin
+//! there, so that one branch, the one of no job, needs no bounding at all; its instants are known
+//! exactly.
 //!
-//! The m_i and the rates of t are integers and are checked against each other at the end. The bounds are doubles;
-//! every range is widened by a tolerance that the accumulated errors, which are summed up on the way, must stay
-//! under, and a widened range only costs a branch. The reduction needs no precision: any relations are valid ones.
+//! The m_i and the rates of t are integers and are checked against each other at the end. The
+//! bounds are doubles; every range is widened by a tolerance that the accumulated errors, which are
+//! summed up on the way, must stay under, and a widened range only costs a branch. The reduction
+//! needs no precision: any relations are valid ones.
 
 mod hurried;
 mod lattice;
@@ -28,7 +32,8 @@ use search::Search;
 
 /// Most tasks in the lattice.
 pub(super) const MOST: usize = 24;
-/// Relations of bodies that reach over less than this part of the periods are short enough when reduced in a hurry,
+/// Relations of bodies that reach over less than this part of the periods are short enough when
+/// reduced in a hurry,
 const SMALL_REACH: f64 = 0.45;
 /// unless they lead to more branches than this.
 const HURRY: u64 = 60;
@@ -40,7 +45,8 @@ pub(super) struct Wave {
     pub window: i64,
     /// P', half ns.
     pub period: i64,
-    /// C', half ns, from above or below: it scales the body, so it must be a lower bound of the true cost.
+    /// C', half ns, from above or below: it scales the body, so it must be a lower bound of the
+    /// true cost.
     pub cost: f64,
 }
 
@@ -56,9 +62,10 @@ pub(super) struct Budget {
 /// An interval of instants, inclusive.
 pub(super) type Span = (i64, i64);
 
-/// Instants in `within` where the sum of cost times phase over `waves` can be under the budget, which falls linearly:
-/// each such instant lies in one of the spans returned, or beyond i64 in one that ends at its limit. `None` if that took more than `nodes` steps, which are counted
-/// down, or the numbers are out of range.
+/// Instants in `within` where the sum of cost times phase over `waves` can be under the budget,
+/// which falls linearly: each such instant lies in one of the spans returned, or beyond i64 in one
+/// that ends at its limit. `None` if that took more than `nodes` steps, which are counted down, or
+/// the numbers are out of range.
 pub(super) fn candidates(
     waves: &[Wave],
     budget: Budget,
@@ -97,7 +104,8 @@ fn by_width<const W: usize, const V: usize>(
             }
         }
     }
-    // Doubles lose digits on the first, nearly parallel relations; a pass from the exact integers repairs that.
+    // Doubles lose digits on the first, nearly parallel relations; a pass from the exact integers
+    // repairs that.
     for _ in 0..6 {
         lattice.reduce();
         let mut search = Search::new(&lattice);
@@ -141,7 +149,8 @@ fn spreads(n: usize, fall: f64) -> [f64; 2] {
 mod tests {
     use super::*;
 
-    /// Instants at which the phases are aligned, by visiting every job, and what comes soon after the first instant.
+    /// Instants at which the phases are aligned, by visiting every job, and what comes soon after
+    /// the first instant.
     fn aligned(waves: &[Wave], budget: Budget, (first, last): Span) -> Vec<i64> {
         let visits = waves.iter().flat_map(|wave| {
             let start = first + (wave.window - first).rem_euclid(wave.period);

@@ -1,14 +1,15 @@
 //! The demand test of Theorem 1 and the minimum bandwidth of Algorithm 1.
 //!
-//! Time is counted in half nanoseconds and demand in half nanoseconds times the bandwidth, so both sides of Eq. 10
-//! are integers. Doubles are used as a filter only: they bound the demand from above, and where that bound does not
-//! decide, the integers do.
+//! Time is counted in half nanoseconds and demand in half nanoseconds times the bandwidth, so both
+//! sides of Eq. 10 are integers. Doubles are used as a filter only: they bound the demand from
+//! above, and where that bound does not decide, the integers do.
 //!
-//! Tasks are sorted by d = D' - J'. Between d_k and d_(k+1) (*segment* k) only the tasks up to k have demand and the
-//! blocking Q is the largest stretch of the tasks after k. With U_k, A_k the sums of C'/P' and C' (1 - d/P') over
-//! those tasks the demand in the segment is at most Q_k + A_k + U_k t, hence met from T_k = (Q_k + A_k) / (1 - U_k)
-//! on. Eq. 13 is this bound for the last segment; the others cut the points to test by orders of magnitude. Inside
-//! a segment the test descends as QPA does: if the demand h at t is at most t, then every point in [h, t] holds.
+//! Tasks are sorted by d = D' - J'. Between d_k and d_(k+1) (*segment* k) only the tasks up to k
+//! have demand and the blocking Q is the largest stretch of the tasks after k. With U_k, A_k the
+//! sums of C'/P' and C' (1 - d/P') over those tasks the demand in the segment is at most
+//! `Q_k+A_k+U_k t`, hence met from T_k = (Q_k + A_k) / (1 - U_k) on. Eq. 13 is this bound for the
+//! last segment; the others cut the points to test by orders of magnitude. Inside a segment the
+//! test descends as QPA does: if the demand h at t is at most t, then every point in [h, t] holds.
 
 mod alignments;
 mod sweep;
@@ -86,8 +87,8 @@ pub struct Analyzer {
     before: u64,
 }
 
-/// Added before rounding to the nearest integer, so that the result is floor(x) or, within 2^-30 below an integer,
-/// one more.
+/// Added before rounding to the nearest integer, so that the result is floor(x) or, within 2^-30
+/// below an integer, one more.
 const FLOOR_BIAS: f64 = -0.5 + 1.0 / (1u64 << 30) as f64;
 /// Adding and subtracting it rounds a double below 2^51 to the nearest integer.
 const ROUND: f64 = 6_755_399_441_055_744.0;
@@ -96,7 +97,8 @@ const EPS: f64 = f64::EPSILON;
 const SLACK: f64 = 1.0 / (1u64 << 40) as f64;
 /// Beyond this many half ns (73 years) nothing is tested: a set whose T* lies farther is given up.
 const REACH: i64 = 1 << 62;
-/// Beyond this many half ns (52 days) the filter is not used: as doubles the instants would not be exact.
+/// Beyond this many half ns (52 days) the filter is not used: as doubles the instants would not be
+/// exact.
 const FAR: i64 = 1 << 53;
 
 #[expect(
@@ -134,8 +136,9 @@ impl Analyzer {
         self.load_beside(tasks, &[]);
     }
 
-    /// Takes a set beside best effort, which runs when nothing else is pending: it has no deadline and no demand, but
-    /// its longest stretch can block at any instant. As blockers its tasks count on behind `tasks`.
+    /// Takes a set beside best effort, which runs when nothing else is pending: it has no deadline
+    /// and no demand, but its longest stretch can block at any instant. As blockers its tasks count
+    /// on behind `tasks`.
     pub fn load_beside(&mut self, tasks: &[Task], best_effort: &[Task]) {
         let n = tasks.len();
         self.background.clear();
@@ -272,8 +275,8 @@ impl Analyzer {
         MinBandwidth::GaveUp { at_least: BytesPerSec(at_least), enough }
     }
 
-    /// The earliest instant at which Eq. 10 fails at a bandwidth; `None` if it never does or the effort is spent
-    /// first (U' may exceed 1 so little that the first failure is out of reach).
+    /// The earliest instant at which Eq. 10 fails at a bandwidth; `None` if it never does or the
+    /// effort is spent first (U' may exceed 1 so little that the first failure is out of reach).
     ///
     /// # Errors
     /// If the bandwidth is 0 or over 1 PiB/s.
@@ -312,8 +315,9 @@ impl Analyzer {
         Ok(Some(self.failure(hi)))
     }
 
-    /// For each task, in the order of [`Self::load`], the least t - Q - DBF over its own deadlines, in ns (a lower
-    /// bound within 1 ns; negative where Eq. 10 fails). `None` where the effort was spent or U' > 1.
+    /// For each task, in the order of [`Self::load`], the least t - Q - DBF over its own deadlines,
+    /// in ns (a lower bound within 1 ns; negative where Eq. 10 fails). `None` where the effort was
+    /// spent or U' > 1.
     ///
     /// # Errors
     /// If the bandwidth is 0 or over 1 PiB/s.
@@ -357,7 +361,8 @@ impl Analyzer {
         Ok(slack)
     }
 
-    /// U', the sum of C'/P', for printing; `None` where a flow is left no period, so that there is no such number.
+    /// U', the sum of C'/P', for printing; `None` where a flow is left no period, so that there is
+    /// no such number.
     #[must_use]
     pub fn utilization(&self, bandwidth: BytesPerSec) -> Option<f64> {
         if self.period.iter().any(|&p| p <= 0) {
@@ -437,7 +442,8 @@ impl Analyzer {
                 }
             };
             if !self.background.is_empty() {
-                // What blocks at any instant blocks beyond H too: from the last d on all repeats after H.
+                // What blocks at any instant blocks beyond H too: from the last d on all repeats
+                // after H.
                 let last = self.window[self.window.len() - 1];
                 return end.min(hyperperiod.saturating_add(last));
             }

@@ -1,5 +1,5 @@
-//! The same analysis with the terms of weir's own data path instead of the paper's: `docs/theory/analysis.md` derives each
-//! from what the code does.
+//! The same analysis with the terms of weir's own data path instead of the paper's:
+//! `docs/theory/analysis.md` derives each from what the code does.
 
 use super::overheads::{Overheads, Range, Reading};
 use super::task::{
@@ -48,14 +48,15 @@ pub struct Path {
     pub copy: Range,
     /// The sender's queue.
     pub queue: Queue,
-    /// Whether hypervisor and broker take a lock around the queue (Eq. 24 and 25); weir's rings have one writer each
-    /// and need none.
+    /// Whether hypervisor and broker take a lock around the queue (Eq. 24 and 25); weir's rings
+    /// have one writer each and need none.
     pub locked: bool,
     /// What moves the bytes.
     pub mover: Mover,
     /// Where.
     pub copier: Copier,
-    /// The most packets that one notification hands over; `None`: one for each flow of the sender, as in Eq. 27.
+    /// The most packets that one notification hands over; `None`: one for each flow of the sender,
+    /// as in Eq. 27.
     pub batch: Option<u32>,
 }
 
@@ -106,8 +107,9 @@ pub struct Group {
     pub tasks: Vec<Task>,
 }
 
-/// The tasks of a flow set under a data path. `receivers` is the number of receivers of each flow (1 for unicast): a
-/// multicast packet is moved chunk by chunk to each receiver, and every such move is a step of its own.
+/// The tasks of a flow set under a data path. `receivers` is the number of receivers of each flow
+/// (1 for unicast): a multicast packet is moved chunk by chunk to each receiver, and every such
+/// move is a step of its own.
 ///
 /// A receiver's copying of a multicast flow is refused: it has no one receiver.
 ///
@@ -182,7 +184,8 @@ fn local_task(
     } else {
         (0, 0)
     };
-    // With a lock, insertion and removal each wait for the other (Eq. 26 and 27); without, each takes its own time.
+    // With a lock, insertion and removal each wait for the other (Eq. 26 and 27); without, each
+    // takes its own time.
     let (remove, admit) = if path.locked {
         let both = blocked_by_sender.saturating_add(blocked_by_broker);
         (both, both)
@@ -244,10 +247,12 @@ fn local_task(
     })
 }
 
-/// Tasks on a core that gives its processor of chunks only the supply `rate (t - delay)`: Q + DBF(t) <= rate (t -
-/// delay) is Eq. 10 with every cost divided by the rate and every D' - J' shorter by the delay. Costs round up.
+/// Tasks on a core that gives its processor of chunks only the supply `rate (t - delay)`: Q +
+/// DBF(t) <= rate (t - delay) is Eq. 10 with every cost divided by the rate and every D' - J'
+/// shorter by the delay. Costs round up.
 ///
-/// A transfer by DMA goes on while its core is away; counting it as work of the core is on the safe side.
+/// A transfer by DMA goes on while its core is away; counting it as work of the core is on the safe
+/// side.
 ///
 /// # Errors
 /// If a cost grows beyond the limits.
@@ -283,8 +288,8 @@ pub fn on_shared_core(tasks: &[Task], supply: Linear) -> Result<Vec<Task>, FlowE
         .collect()
 }
 
-/// The smallest chunk that the DMA engine moves no slower than a core: where pd + hc + ip + s/b_dma is at most
-/// copy + s/b_cpu. `None` if no chunk of up to 1 TiB is.
+/// The smallest chunk that the DMA engine moves no slower than a core: where pd + hc + ip + s/b_dma
+/// is at most copy + s/b_cpu. `None` if no chunk of up to 1 TiB is.
 #[must_use]
 pub fn dma_from(path: &Path, dma: BytesPerSec, cpu: BytesPerSec) -> Option<Bytes> {
     let o = &path.overheads;
@@ -293,8 +298,8 @@ pub fn dma_from(path: &Path, dma: BytesPerSec, cpu: BytesPerSec) -> Option<Bytes
     if extra == 0 && dma >= cpu {
         return Some(Bytes(0));
     }
-    // extra <= s (1/cpu - 1/dma) 10^9, in ns; where the engine starts sooner but is slower, it wins for small chunks
-    // only, which this question does not ask for.
+    // extra <= s (1/cpu - 1/dma) 10^9, in ns; where the engine starts sooner but is slower, it wins
+    // for small chunks only, which this question does not ask for.
     let gain = u128::from(dma.0.checked_sub(cpu.0).filter(|&g| g > 0)?) * 1_000_000_000;
     let needed =
         extra.checked_mul(u128::from(dma.0))?.checked_mul(u128::from(cpu.0))?.div_ceil(gain);
@@ -391,8 +396,8 @@ mod tests {
         }
     }
 
-    /// A notification may bring a control packet for each of the sender's other packets; one flow has none, whose cost is in no time of
-    /// another's.
+    /// A notification may bring a control packet for each of the sender's other packets; one flow
+    /// has none, whose cost is in no time of another's.
     #[test]
     fn a_batch_is_as_late_as_control_packets_make_it() {
         let flow = |to| Flow {

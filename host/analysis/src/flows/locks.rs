@@ -1,10 +1,12 @@
 //! How long cores that run side by side wait for each other's turns of the devices' locks.
 //!
-//! A device's lock serves who comes first, and is held for one packet, one buffer or a few completions (`hold`): so whoever wants it waits for
-//! one turn of each other core that can want it, which is the broker's and those of the VMs that a flow connects with the device's. Who raises
-//! the device's interrupt waits for the lock of its VM's GIC inside, which that VM's own vCPUs hold: for no longer than a turn each. The
-//! connections of a flow to several receivers have a lock of that kind, too, which the cores of its ends, the broker's and the one
-//! that writes the report want; within a turn of the sender's device one waits for it once.
+//! A device's lock serves who comes first, and is held for one packet, one buffer or a few
+//! completions (`hold`): so whoever wants it waits for one turn of each other core that can want
+//! it, which is the broker's and those of the VMs that a flow connects with the device's. Who
+//! raises the device's interrupt waits for the lock of its VM's GIC inside, which that VM's own
+//! vCPUs hold: for no longer than a turn each. The connections of a flow to several receivers have
+//! a lock of that kind, too, which the cores of its ends, the broker's and the one that writes the
+//! report want; within a turn of the sender's device one waits for it once.
 
 use super::task::Task;
 use crate::units::Nanos;
@@ -27,27 +29,32 @@ pub struct Waits {
     pub pass: Nanos,
     /// Of the broker's core, for each packet: its completions may each be a turn.
     pub settle: Nanos,
-    /// Of the broker's core, once: it may have begun to look after the receivers of flows to several just before.
+    /// Of the broker's core, once: it may have begun to look after the receivers of flows to
+    /// several just before.
     pub attend: Nanos,
 }
 
-/// Saturating, as all times here: what is too long for the analysis is found when it is added to a task.
+/// Saturating, as all times here: what is too long for the analysis is found when it is added to a
+/// task.
 fn times(time: u64, count: usize) -> u64 {
     time.saturating_mul(count as u64)
 }
 
-/// Of each flow; `chunks` are those of its packets, `cores` the vCPUs of each VM, each on a core of its own.
+/// Of each flow; `chunks` are those of its packets, `cores` the vCPUs of each VM, each on a core of
+/// its own.
 #[must_use]
 pub fn waits(flows: &[Ends], chunks: &[u64], cores: &[u32], hold: Nanos) -> Vec<Waits> {
     let own = |vm: u32| cores.get(vm as usize).copied().unwrap_or(1).max(1);
     let all = |times: &mut dyn Iterator<Item = u64>| times.fold(0, u64::saturating_add);
-    // What one waits for the lock of a flow to several receivers: its ends' cores, the broker's, and the one that reports, without its own.
+    // What one waits for the lock of a flow to several receivers: its ends' cores, the broker's,
+    // and the one that reports, without its own.
     let look = |flow: &Ends| {
         let ends: u64 = flow.to.iter().chain([&flow.from]).map(|vm| u64::from(own(*vm))).sum();
         if flow.to.len() > 1 { hold.0.saturating_mul(ends + 1) } else { 0 }
     };
     let looks = |vm: u32| flows.iter().filter(|flow| flow.from == vm).map(look).max().unwrap_or(0);
-    // Turns that whoever wants the device of `vm` waits for, on a core of `waiter`'s, or on the broker's.
+    // Turns that whoever wants the device of `vm` waits for, on a core of `waiter`'s, or on the
+    // broker's.
     let turns = |vm: u32, waiter: Option<u32>| {
         let mut peers: Vec<u32> = flows
             .iter()
@@ -83,7 +90,8 @@ pub fn waits(flows: &[Ends], chunks: &[u64], cores: &[u32], hold: Nanos) -> Vec<
             turn.saturating_add(look(other))
         };
         let own_turns = turns(flow.from, Some(flow.from));
-        // Behind a packet to several receivers its sender may be told of its credit, by its own device.
+        // Behind a packet to several receivers its sender may be told of its credit, by its own
+        // device.
         let told = match looks(flow.from) {
             0 => 0,
             look => own_turns.saturating_add(look),
@@ -104,7 +112,8 @@ pub fn waits(flows: &[Ends], chunks: &[u64], cores: &[u32], hold: Nanos) -> Vec<
 }
 
 impl Waits {
-    /// The task of a flow with this: `batch` packets come by one notification. None beyond what the analysis can count.
+    /// The task of a flow with this: `batch` packets come by one notification. None beyond what the
+    /// analysis can count.
     #[must_use]
     pub fn added_to(&self, task: &Task, batch: u32) -> Option<Task> {
         let mut task = *task;
@@ -134,9 +143,11 @@ mod tests {
     #[test]
     fn two_vms_and_the_broker_wait_for_each_others_turns() {
         let found = waits(&[one(0, &[1])], &[1], &[1, 1], Nanos(100));
-        // The broker's core and the receiver's each have a turn, and each raises the interrupt inside; the sender has its own.
+        // The broker's core and the receiver's each have a turn, and each raises the interrupt
+        // inside; the sender has its own.
         assert_eq!(found[0].admit, Nanos(400));
-        // The broker waits for the two VMs' cores at each device: one is outside and raises; so does the broker.
+        // The broker waits for the two VMs' cores at each device: one is outside and raises; so
+        // does the broker.
         assert_eq!(found[0].settle, Nanos(400 + 400));
         assert_eq!(found[0].attend, Nanos(0));
     }
@@ -146,19 +157,22 @@ mod tests {
         let found = waits(&[one(0, &[1, 2]), one(3, &[1])], &[1, 1], &[1; 4], Nanos(100));
         // Three ends, the broker's core and the one that reports, without one's own.
         let look = 400;
-        // The sender's device: both receivers' cores and the broker's, each behind that lock, and each raises the interrupt.
+        // The sender's device: both receivers' cores and the broker's, each behind that lock, and
+        // each raises the interrupt.
         let own = 3 * (100 + look) + 3 * 100;
         // A credit update comes by the same device.
         assert_eq!(found[0].admit, Nanos(2 * own + look));
-        // The receivers' devices: the first has two senders, and no turn of theirs waits for the lock.
+        // The receivers' devices: the first has two senders, and no turn of theirs waits for the
+        // lock.
         let (first, second) = (4 * 100 + 4 * 100, 3 * 100 + 3 * 100);
         let attend = first + second + look;
         assert_eq!(found.iter().map(|waits| waits.attend).collect::<Vec<_>>(), [Nanos(attend); 2]);
-        // The broker at the sender's device: two receivers' cores, the sender's own, and itself behind the lock, for each receiver.
+        // The broker at the sender's device: two receivers' cores, the sender's own, and itself
+        // behind the lock, for each receiver.
         let settled = 3 * (100 + look) + 3 * 100 + look;
         assert_eq!(found[0].settle, Nanos(first + second + 2 * attend + 2 * settled));
-        // The other flow's packets have nothing to do with the lock but what the broker does between them: its sender's device has a core
-        // of the receiver's, the broker's and its own.
+        // The other flow's packets have nothing to do with the lock but what the broker does
+        // between them: its sender's device has a core of the receiver's, the broker's and its own.
         assert_eq!(found[1].admit, Nanos(2 * 100 + 2 * 100));
         assert_eq!(found[1].settle, Nanos(first + attend + 2 * 100 + 2 * 100));
         // A control packet of theirs goes to its receiver, of the others' to one of the three ends.

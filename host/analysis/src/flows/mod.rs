@@ -1,8 +1,9 @@
 //! Communication flows: rt-virtio sections II, IV and V.
 //!
-//! A flow set becomes a set of limited-preemption sporadic tasks ([`transform`], Eq. 3, 4 and 19 to 27); the tasks
-//! are tested by the demand of Theorem 1 ([`Analyzer::verdict`]) and the smallest DMA bandwidth at which they pass
-//! is found ([`Analyzer::min_bandwidth`], Algorithm 1). How each equation was read is in `docs/theory/analysis.md`.
+//! A flow set becomes a set of limited-preemption sporadic tasks ([`transform`], Eq. 3, 4 and 19 to
+//! 27); the tasks are tested by the demand of Theorem 1 ([`Analyzer::verdict`]) and the smallest
+//! DMA bandwidth at which they pass is found ([`Analyzer::min_bandwidth`], Algorithm 1). How each
+//! equation was read is in `docs/theory/analysis.md`.
 
 mod alignment;
 mod demand;

@@ -112,8 +112,9 @@ pub enum Reading {
     /// As printed. The justified reading, and the default.
     #[default]
     Printed,
-    /// As the published Table III must have been computed: O_r = BR_max - HC_max and O_s^max rounded up to whole
-    /// nanoseconds. Optimistic: it subtracts the hypercall's entry too, which does not overlap the IPI.
+    /// As the published Table III must have been computed: O_r = BR_max - HC_max and O_s^max
+    /// rounded up to whole nanoseconds. Optimistic: it subtracts the hypercall's entry too, which
+    /// does not overlap the IPI.
     Table3,
 }
 

@@ -20,7 +20,8 @@ pub struct TaskReport {
     pub j_ns: f64,
     /// q' at the bandwidth asked, ns.
     pub q_ns: f64,
-    /// The least t - Q - DBF over the flow's own deadlines, ns; `None` if U' > 1 or it was not found in time.
+    /// The least t - Q - DBF over the flow's own deadlines, ns; `None` if U' > 1 or it was not
+    /// found in time.
     pub slack_ns: Option<f64>,
 }
 
@@ -62,7 +63,8 @@ pub fn report(tasks: &[Task], bandwidth: BytesPerSec, effort: Effort) -> Result<
     report_beside(tasks, &[], bandwidth, effort, effort)
 }
 
-/// The same beside best effort, see [`Analyzer::load_beside`], with an effort of its own for the slacks.
+/// The same beside best effort, see [`Analyzer::load_beside`], with an effort of its own for the
+/// slacks.
 ///
 /// # Errors
 /// As [`report`].

@@ -1,10 +1,13 @@
-//! How long a packet can take: the longest response times of limited-preemption sporadic tasks under EDF, after Spuri, *Analysis of
-//! Deadline Scheduled Real-Time Systems* (INRIA RR-2772, 1996), theorem 3.2, with release jitter and blocking.
+//! How long a packet can take: the longest response times of limited-preemption sporadic tasks
+//! under EDF, after Spuri, *Analysis of Deadline Scheduled Real-Time Systems* (INRIA RR-2772,
+//! 1996), theorem 3.2, with release jitter and blocking.
 //!
-//! A job stamped `a` after the beginning of a busy period ends at the latest with the work of all jobs that are there by then
-//! and whose deadlines are not behind its own, its own predecessors, and one stretch (Eq. 4) of a job with a later deadline that
-//! had begun. Which `a` is the worst is not known, but only where a job of another task comes to be counted can it begin. That the
-//! last stretch is not interrupted, so that what comes meanwhile waits, is left out: it makes the bound larger, never smaller.
+//! A job stamped `a` after the beginning of a busy period ends at the latest with the work of all
+//! jobs that are there by then and whose deadlines are not behind its own, its own predecessors,
+//! and one stretch (Eq. 4) of a job with a later deadline that had begun. Which `a` is the worst is
+//! not known, but only where a job of another task comes to be counted can it begin. That the last
+//! stretch is not interrupted, so that what comes meanwhile waits, is left out: it makes the bound
+//! larger, never smaller.
 
 use super::{
     demand::Effort,
@@ -20,7 +23,8 @@ const MOST: usize = 1 << 16;
 pub struct Bandwidths {
     /// Of all flows over time: the lower of the two where the engine is paced.
     pub paced: BytesPerSec,
-    /// Of one chunk while it is moved, at least `paced`: what comes behind a packet's last chunk waits for the pace, but the packet does not.
+    /// Of one chunk while it is moved, at least `paced`: what comes behind a packet's last chunk
+    /// waits for the pace, but the packet does not.
     pub chunk: BytesPerSec,
 }
 
@@ -66,7 +70,8 @@ impl Timed {
     }
 }
 
-/// What a demand at an instant takes here, in the unit of [`Effort`]: its integers have twice the width of a register.
+/// What a demand at an instant takes here, in the unit of [`Effort`]: its integers have twice the
+/// width of a register.
 const EVALUATION: u64 = 32;
 
 /// Why there is no longest time.
@@ -87,7 +92,8 @@ impl Left {
         Ok(())
     }
 
-    /// The least `t` with `t = work(t)`, from `start` on, if it is at most `limit`; `work` does not fall, and looks at so many tasks.
+    /// The least `t` with `t = work(t)`, from `start` on, if it is at most `limit`; `work` does not
+    /// fall, and looks at so many tasks.
     fn settle(
         &mut self,
         start: i128,
@@ -120,8 +126,9 @@ pub struct Responses {
     pub gave_up: bool,
 }
 
-/// For each task the longest time from a packet's stamp, or from where it may go if that is later, to the end of its last chunk's
-/// notification. `best_effort` only blocks. There is no bound where the flows load the broker fully, or a task is left no period.
+/// For each task the longest time from a packet's stamp, or from where it may go if that is later,
+/// to the end of its last chunk's notification. `best_effort` only blocks. There is no bound where
+/// the flows load the broker fully, or a task is left no period.
 #[must_use]
 pub fn responses(
     tasks: &[Task],
@@ -248,7 +255,8 @@ mod tests {
         assert_eq!(ns(&tasks, &[]), [Some(140), Some(400)]);
     }
 
-    /// A packet of a flow with jitter is due late, or blocks early, but not both in the same busy period.
+    /// A packet of a flow with jitter is due late, or blocks early, but not both in the same busy
+    /// period.
     #[test]
     fn who_blocks_has_no_other_packet_that_comes_before() {
         let tasks = [task(100, 100, 900, 1000, 50), task(100, 100, 900, 1000, 50)];

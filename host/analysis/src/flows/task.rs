@@ -5,8 +5,8 @@ use core::fmt;
 use super::overheads::{Overheads, Reading, Terms};
 use crate::units::{Bytes, BytesPerSec, HalfNanos, Nanos};
 
-/// Longest time that is accepted, ns (52 days): in half nanoseconds it is still exact as a double, which the filter
-/// of the demand test relies on.
+/// Longest time that is accepted, ns (52 days): in half nanoseconds it is still exact as a double,
+/// which the filter of the demand test relies on.
 pub(crate) const MAX_NANOS: u64 = 1 << 52;
 /// Largest packet or chunk that is accepted (1 TiB).
 pub(crate) const MAX_BYTES: u64 = 1 << 40;
@@ -21,7 +21,8 @@ const MAX_QUEUES: u64 = 1 << 16;
 /// Half nanoseconds in a second.
 pub(crate) const HALVES_PER_SEC: u64 = 2_000_000_000;
 
-/// A flow: packets of `size` bytes, at least `period` apart, each to be delivered within `deadline` (rt-virtio II-B).
+/// A flow: packets of `size` bytes, at least `period` apart, each to be delivered within `deadline`
+/// (rt-virtio II-B).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// C, bytes in a packet.
@@ -87,7 +88,8 @@ pub struct Task {
 }
 
 impl Task {
-    /// D' - J', half ns: the length of the shortest interval that holds a job's release and deadline.
+    /// D' - J', half ns: the length of the shortest interval that holds a job's release and
+    /// deadline.
     #[must_use]
     pub fn window(&self) -> i64 {
         self.deadline.0 - self.jitter.0
@@ -265,7 +267,8 @@ fn senders(flows: &[Flow]) -> (Vec<Sender>, Vec<u32>) {
     const NONE: u32 = u32::MAX;
     let mut senders: Vec<Sender> = Vec::new();
     let mut slots = vec![0; flows.len()];
-    // VMs mostly have small numbers; a look through all senders, for the others, is bounded by the limit of flows.
+    // VMs mostly have small numbers; a look through all senders, for the others, is bounded by the
+    // limit of flows.
     let mut near = [NONE; 64];
     for (flow, slot) in flows.iter().zip(&mut slots) {
         let mut known = near.get(flow.from as usize).copied().unwrap_or_else(|| {
@@ -294,7 +297,8 @@ fn quotient_up(a: u64, b: u64) -> u64 {
 
 /// The transformed tasks of a flow set (Eq. 3, 4, 19 to 27), one a flow, in the same order.
 ///
-/// D' - J' and P' may come out zero or negative; such a task can't be scheduled, which the test reports.
+/// D' - J' and P' may come out zero or negative; such a task can't be scheduled, which the test
+/// reports.
 ///
 /// # Errors
 /// If a value breaks a rule of [`FlowErrorKind`].
@@ -355,8 +359,8 @@ impl Sender {
     }
 }
 
-/// C' and q' (Eq. 3 and 4) from the overhead of a chunk and of a packet, both in ns; `None` if the sum is over the
-/// limit of times.
+/// C' and q' (Eq. 3 and 4) from the overhead of a chunk and of a packet, both in ns; `None` if the
+/// sum is over the limit of times.
 pub(crate) fn tasks_from_costs(
     size: u64,
     chunk: u64,

@@ -1,21 +1,24 @@
-/// How a regulator spends a budget of Q accesses in each period P, and so what it bounds: docs/explanation/regulators.md. `core/budget` has the
-/// regulators themselves; a test of this crate lets them run beside these bounds.
+/// How a regulator spends a budget of Q accesses in each period P, and so what it bounds:
+/// docs/explanation/regulators.md. `core/budget` has the regulators themselves; a test of this
+/// crate lets them run beside these bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Regulation {
     /// At most Q in each period, each vCPU its part of it.
     Static,
-    /// At most Q in each period, which the VM's vCPUs draw from one pool in slices of Q / (8 vCPUs).
+    /// At most Q in each period, which the VM's vCPUs draw from one pool in slices of Q / (8
+    /// vCPUs).
     Pool {
         /// How many vCPUs draw.
         vcpus: u32,
     },
-    /// What its members do not need they lend to each other. What is bounded is the sum of the domain's budgets.
+    /// What its members do not need they lend to each other. What is bounded is the sum of the
+    /// domain's budgets.
     Memguard {
         /// Whether all run without a limit once all have spent theirs.
         spare: bool,
     },
-    /// xen-throttling III-C: what the critical VM left of Q in a period is granted again in each later period of the same
-    /// window.
+    /// xen-throttling III-C: what the critical VM left of Q in a period is granted again in each
+    /// later period of the same window.
     Compensation {
         /// Periods between two resets; at least 1.
         window: u32,
@@ -25,11 +28,13 @@ pub enum Regulation {
 }
 
 impl Regulation {
-    /// The most accesses in any `periods` consecutive periods, without overshoots, where the budget is `budget`; `None` where the regulator
-    /// sets no limit. Of MemGuard's members only the sum is bounded: by the sum of this.
+    /// The most accesses in any `periods` consecutive periods, without overshoots, where the budget
+    /// is `budget`; `None` where the regulator sets no limit. Of MemGuard's members only the sum is
+    /// bounded: by the sum of this.
     ///
-    /// A compensated VM may use i Q in period i of its window of N: the critical VM may have used nothing in those before. So the most is
-    /// N (N + 1) / 2 Q for each whole window, and N Q, (N - 1) Q, .. for what is left, the last periods of a window.
+    /// A compensated VM may use i Q in period i of its window of N: the critical VM may have used
+    /// nothing in those before. So the most is N (N + 1) / 2 Q for each whole window, and N Q,
+    /// (N - 1) Q, .. for what is left, the last periods of a window.
     #[must_use]
     pub fn most(self, budget: u64, periods: u64) -> Option<u64> {
         match self {
@@ -49,10 +54,12 @@ impl Regulation {
         }
     }
 
-    /// What a VM that wants more is sure to get in each period in the long run, of a budget of `budget`.
+    /// What a VM that wants more is sure to get in each period in the long run, of a budget of
+    /// `budget`.
     ///
     /// - A pool keeps up to a slice, or one access, for each vCPU that turns idle.
-    /// - MemGuard's member can fall short by all that it gave, which is less than Q, in every other period.
+    /// - MemGuard's member can fall short by all that it gave, which is less than Q, in every other
+    ///   period.
     #[must_use]
     pub fn guaranteed(self, budget: u64) -> u64 {
         match self {
@@ -70,7 +77,8 @@ impl Regulation {
     /// The least budget of which `sure` are sure; `u64::MAX` where there is none.
     #[must_use]
     pub fn enough(self, guaranteed: u64) -> u64 {
-        // What is sure does not fall with the budget, and is at least half of it less an access for each vCPU.
+        // What is sure does not fall with the budget, and is at least half of it less an access for
+        // each vCPU.
         let (mut low, mut high) = (guaranteed, guaranteed.saturating_mul(2).saturating_add(64));
         while low < high {
             let middle = low + (high - low) / 2;

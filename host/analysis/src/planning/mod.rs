@@ -144,11 +144,12 @@ impl From<Faults> for PlanError {
 /// size - so that all demands of the file hold and best effort gets the most memory bandwidth, and
 /// proves it by [`analyze`].
 ///
-/// Demands are `criticality`, `working_set`, tasks, flows and the bandwidth that a VM requires. What
-/// the file says already is kept. Open is a `memory_budget` that is left out or has only `required`,
-/// `colors` and `banks` that are left out for a VM with `working_set`, and `bandwidth` and `chunk` of
-/// `[dma]`. Budgets are chosen only if the saturation of the memory is known (`[saturation]`, or a
-/// platform that has it, such as `zcu102`); [`Plan::left_out`] reports what was not chosen.
+/// Demands are `criticality`, `working_set`, tasks, flows and the bandwidth that a VM requires.
+/// What the file says already is kept. Open is a `memory_budget` that is left out or has only
+/// `required`, `colors` and `banks` that are left out for a VM with `working_set`, and `bandwidth`
+/// and `chunk` of `[dma]`. Budgets are chosen only if the saturation of the memory is known
+/// (`[saturation]`, or a platform that has it, such as `zcu102`); [`Plan::left_out`] reports what
+/// was not chosen.
 ///
 /// ```
 /// use std::path::Path;

@@ -165,8 +165,8 @@ fn shortage(by: &Asker, shortage: search::Shortage) -> Vec<Shortage> {
     }
 }
 
-/// Kept budgets of a longer period than the table's `period`: each may be spent in one burst. Returns
-/// a shortage for each, and what it counts for, whole and at its rate.
+/// Kept budgets of a longer period than the table's `period`: each may be spent in one burst.
+/// Returns a shortage for each, and what it counts for, whole and at its rate.
 fn bursts(timing: &Timing, period: Nanos) -> (Vec<Shortage>, Vec<[u64; 2]>) {
     let least = timing.saturation.as_ref().map_or(1, |saturation| saturation.min_accesses.max(1));
     let of = |vm: &TimedVm| {

@@ -4,8 +4,8 @@ use super::{Demand, Plan, System, task_holds};
 use crate::flows::{Analyzer, Effort, Setting, Verdict, transform};
 use crate::memory::Budget;
 
-/// The demands that a plan does not meet, and `None` for a rule of the platform that it breaks (overlap, saturation,
-/// a budget or a chunk that is not to be had).
+/// The demands that a plan does not meet, and `None` for a rule of the platform that it breaks
+/// (overlap, saturation, a budget or a chunk that is not to be had).
 #[must_use]
 pub fn check(system: &System, plan: &Plan, effort: Effort) -> Vec<Option<Demand>> {
     let platform = &system.platform;

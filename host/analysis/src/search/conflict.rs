@@ -35,7 +35,8 @@ pub enum Shortage {
         /// There are so many.
         have: u64,
     },
-    /// A VM's given budget is less than its bandwidth takes, in accesses per period of the saturation table.
+    /// A VM's given budget is less than its bandwidth takes, in accesses per period of the
+    /// saturation table.
     Given {
         /// The VM.
         vm: usize,
@@ -90,8 +91,9 @@ pub(super) fn live(
     if unsure { Err(Unsure) } else { Ok(false) }
 }
 
-/// Whether the search would find a plan, without finding the best. Where no task minds how much the DMA engine moves,
-/// flows that hold at the most that it may move have a least bandwidth below; nobody needs to know which.
+/// Whether the search would find a plan, without finding the best. Where no task minds how much the
+/// DMA engine moves, flows that hold at the most that it may move have a least bandwidth below;
+/// nobody needs to know which.
 fn lives(system: &System, kept: &[Demand], judge: &dyn Judge) -> Result<bool, Unsure> {
     let needs: Vec<Need> = (0..system.vms.len()).map(|i| need(system, i, kept)).collect();
     if needs.iter().any(|need| need.budget < need.floor) || place(system, &needs).is_none() {
@@ -169,7 +171,8 @@ pub(super) fn minimal(systems: &[&System], all: &[Demand], judge: &dyn Judge) ->
     Conflict { demands, minimal }
 }
 
-/// How much a demand asks, for the order in which demands are dropped; flows by their rate in 2^-20 B/ns.
+/// How much a demand asks, for the order in which demands are dropped; flows by their rate in 2^-20
+/// B/ns.
 fn weight(systems: &[&System], demand: Demand) -> u64 {
     let flow = |i: usize| systems.first().and_then(|system| system.flows.get(i));
     match demand {
@@ -181,8 +184,8 @@ fn weight(systems: &[&System], demand: Demand) -> u64 {
     }
 }
 
-/// What demands that conflict are short of, by the rules of one system; of flows, with the chunk with which the least
-/// is missing.
+/// What demands that conflict are short of, by the rules of one system; of flows, with the chunk
+/// with which the least is missing.
 #[must_use]
 pub fn shortages(system: &System, demands: &[Demand], judge: &dyn Judge) -> Vec<Shortage> {
     let platform = &system.platform;
@@ -276,7 +279,8 @@ pub fn shortages(system: &System, demands: &[Demand], judge: &dyn Judge) -> Vec<
     short
 }
 
-/// What all VMs together take: each its own, best effort together the most of one of them, or `whole`.
+/// What all VMs together take: each its own, best effort together the most of one of them, or
+/// `whole`.
 fn taken(system: &System, needs: &[Need], of: fn(&Need) -> u64, whole: u64) -> u64 {
     let (mut own, mut shared) = (0u64, whole);
     for (need, vm) in needs.iter().zip(&system.vms) {

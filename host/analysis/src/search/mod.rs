@@ -1,10 +1,11 @@
-//! The search for a setting in which every demand holds and best effort is left the most memory bandwidth: colors,
-//! banks, budgets, DMA bandwidth and chunk size.
+//! The search for a setting in which every demand holds and best effort is left the most memory
+//! bandwidth: colors, banks, budgets, DMA bandwidth and chunk size.
 //!
-//! The search is exact because the parts meet in few numbers. Colors and banks are counted; budgets and DMA bandwidth
-//! meet in the saturation table; a chunk size fixes the least DMA bandwidth of the flows; and both the saturation and
-//! every critical task's bound only get worse as best effort gets more, so its largest budget is found by halving.
-//! The answer is proven by [`check`], which shares no decision with the search.
+//! The search is exact because the parts meet in few numbers. Colors and banks are counted; budgets
+//! and DMA bandwidth meet in the saturation table; a chunk size fixes the least DMA bandwidth of
+//! the flows; and both the saturation and every critical task's bound only get worse as best effort
+//! gets more, so its largest budget is found by halving. The answer is proven by [`check`], which
+//! shares no decision with the search.
 
 mod check;
 mod conflict;
@@ -29,8 +30,8 @@ pub struct Platform {
     pub colors: u32,
     /// Capacity of the last-level cache in one color.
     pub color_bytes: Bytes,
-    /// DRAM banks that can be given to VMs, independent of colors (where a color fixes bank bits, the number of
-    /// choices that are left).
+    /// DRAM banks that can be given to VMs, independent of colors (where a color fixes bank bits,
+    /// the number of choices that are left).
     pub banks: u32,
     /// DRAM in one bank.
     pub bank_bytes: Bytes,
@@ -44,7 +45,8 @@ pub struct Platform {
     pub chunks: Vec<(Bytes, BytesPerSec)>,
     /// Accesses that still pass between overflow and stop.
     pub overshoot: Events,
-    /// A color's part of DRAM comes with it and no other does, so that what is said of banks is said of colors.
+    /// A color's part of DRAM comes with it and no other does, so that what is said of banks is
+    /// said of colors.
     pub banks_are_colors: bool,
 }
 
@@ -111,13 +113,15 @@ pub struct System {
     pub setting: Setting,
     /// A DMA bandwidth that is not to be chosen.
     pub dma: Option<BytesPerSec>,
-    /// Whether there are flows of best effort as well, which demand nothing and take what DMA bandwidth there is.
+    /// Whether there are flows of best effort as well, which demand nothing and take what DMA
+    /// bandwidth there is.
     pub best_effort_flows: bool,
 }
 
 impl System {
-    /// The DMA bandwidths that flows of best effort alone may have, the best first: the most that takes nothing from budgets, and for tasks
-    /// that this makes late half as much, again and again.
+    /// The DMA bandwidths that flows of best effort alone may have, the best first: the most that
+    /// takes nothing from budgets, and for tasks that this makes late half as much, again and
+    /// again.
     fn dma_of_best_effort(&self) -> Vec<BytesPerSec> {
         if let Some(given) = self.dma {
             return vec![given];
@@ -145,10 +149,11 @@ pub struct Moved {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsure;
 
-/// Who says what flows need and whether tasks hold. Flows only get better with more DMA bandwidth, tasks only worse with more flows or budgets.
+/// Who says what flows need and whether tasks hold. Flows only get better with more DMA bandwidth,
+/// tasks only worse with more flows or budgets.
 pub trait Judge {
-    /// The least DMA bandwidth of the flows at these positions with a chunk size (or a proven one, where the exact
-    /// least is out of reach); `None` if none is enough.
+    /// The least DMA bandwidth of the flows at these positions with a chunk size (or a proven one,
+    /// where the exact least is out of reach); `None` if none is enough.
     ///
     /// # Errors
     /// If the effort was spent before one was proven.
@@ -281,8 +286,8 @@ pub fn plan(system: &System, effort: Effort) -> Result<Plan, Refusal> {
     plan_by(&[system], &Standard { system, effort }).map(|(_, plan)| plan)
 }
 
-/// The best plan of the first system that has one, with the position of the system. The systems say the same demands in
-/// different ways; another judge says what their flows and tasks need.
+/// The best plan of the first system that has one, with the position of the system. The systems say
+/// the same demands in different ways; another judge says what their flows and tasks need.
 ///
 /// # Errors
 /// The conflict, if none has a plan.
@@ -481,8 +486,8 @@ fn place(system: &System, needs: &[Need]) -> Option<(Ranges, Ranges)> {
         system.vms.iter().filter(|vm| vm.best_effort).map(|vm| u128::from(vm.memory.0)).sum();
     let (colors, banks) =
         (ranges(system.platform.colors, colors)?, ranges(system.platform.banks, banks)?);
-    // The best-effort VMs' memories lie side by side in the banks that they share; a demand that was dropped counts
-    // as one bank.
+    // The best-effort VMs' memories lie side by side in the banks that they share; a demand that
+    // was dropped counts as one bank.
     let asked: u64 =
         needs.iter().zip(&system.vms).filter(|(_, vm)| vm.best_effort).map(|(n, _)| n.banks).sum();
     let shared = banks.iter().zip(&system.vms).find(|(_, vm)| vm.best_effort).map(|(b, _)| b.1);

@@ -66,8 +66,8 @@ fn small_system(r: &mut fastrand::Rng) -> System {
     }
 }
 
-/// Every division of colors and banks, every budget, every chunk and every DMA bandwidth at which the table or a
-/// flow set changes: the most that best effort can get, by `check` alone.
+/// Every division of colors and banks, every budget, every chunk and every DMA bandwidth at which
+/// the table or a flow set changes: the most that best effort can get, by `check` alone.
 fn exhaustive(system: &System) -> Option<u64> {
     let n = system.vms.len();
     let p = &system.platform;
@@ -114,8 +114,8 @@ fn exhaustive(system: &System) -> Option<u64> {
                 .filter_map(|c| Standard { system, effort: EFFORT }.least_dma(&all, c.0).unwrap()),
         );
     }
-    // The parts of a plan are independent but for budgets and DMA bandwidth: find one division that has no fault
-    // of its own, then run through the rest.
+    // The parts of a plan are independent but for budgets and DMA bandwidth: find one division that
+    // has no fault of its own, then run through the rest.
     let mut best = None;
     let divisions: Vec<(Ranges, Ranges)> = divisions(p.colors)
         .into_iter()
@@ -131,8 +131,8 @@ fn exhaustive(system: &System) -> Option<u64> {
             best_effort: 0,
         };
         let faults = check(system, &plan, EFFORT);
-        // One fault is the saturation by these budgets, and one each a budget that is not the given one; flows and
-        // tasks are judged below.
+        // One fault is the saturation by these budgets, and one each a budget that is not the given
+        // one; flows and tasks are judged below.
         let given = system.vms.iter().filter(|vm| vm.given.is_some()).count();
         faults.iter().filter(|f| f.is_none()).count() == 1 + given
             && !faults.iter().any(|f| matches!(f, Some(Demand::WorkingSet(_) | Demand::Memory(_))))

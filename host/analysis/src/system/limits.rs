@@ -1,4 +1,5 @@
-//! The limits of a VM's budget while the system runs, and the saturation table that they are compared with.
+//! The limits of a VM's budget while the system runs, and the saturation table that they are
+//! compared with.
 
 use super::regulation::{regulation, vcpus};
 use crate::units::Events;

@@ -1,5 +1,5 @@
-//! What to write where budgets do not hold. Each suggestion, followed to the letter, leads to a file that holds, or to
-//! the next cause.
+//! What to write where budgets do not hold. Each suggestion, followed to the letter, leads to a
+//! file that holds, or to the next cause.
 
 use super::regulation::{regulation, vcpus};
 use crate::{

@@ -4,7 +4,8 @@ use super::*;
 use std::path::Path;
 use weir_model::{Catalog, SystemFile};
 
-/// The faults of a core with this schedule and these lines, which `rtos`, that has a task, and `gpos` share.
+/// The faults of a core with this schedule and these lines, which `rtos`, that has a task, and
+/// `gpos` share.
 fn faults(core: &str) -> String {
     let text = format!(
         "platform = \"qemu-virt\"\n[[vm]]\nname = \"rtos\"\ncpus = [0]\n[[vm.task]]\nname = \"t\"\nwcet = \"1ms\"\nperiod = \"100ms\"\n\

@@ -5,15 +5,18 @@ use crate::units::{Events, Nanos};
 /// A budget that a core's tasks may spend, and then wait for the next period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnBudget {
-    /// Accesses that are sure in each period but for the first [`late`](Self::late) ones. Without any, nobody ever gets on.
+    /// Accesses that are sure in each period but for the first [`late`](Self::late) ones. Without
+    /// any, nobody ever gets on.
     pub guaranteed: u64,
     /// Its period.
     pub period: Nanos,
     /// Accesses that may have been made beyond it before, and are taken off it.
     pub debt: Events,
-    /// Periods that may give nothing. The first may be spent as a task arrives; a member of MemGuard may have lent the next one.
+    /// Periods that may give nothing. The first may be spent as a task arrives; a member of
+    /// MemGuard may have lent the next one.
     pub late: u64,
-    /// How long it takes to have the core again behind a suspension: in a round that goes on without who is suspended, the turns of all others.
+    /// How long it takes to have the core again behind a suspension: in a round that goes on
+    /// without who is suspended, the turns of all others.
     pub back: Nanos,
     /// Tasks on other cores that spend the same budget.
     pub others: Vec<Spender>,
@@ -31,10 +34,12 @@ pub struct Spender {
 }
 
 impl OwnBudget {
-    /// For how long a core is suspended at most in a window of length `window` in which its own tasks make `accesses`.
+    /// For how long a core is suspended at most in a window of length `window` in which its own
+    /// tasks make `accesses`.
     ///
-    /// However the periods lie, it waits once for what was spent before, and each further time behind a whole budget. So with A accesses
-    /// the waits are late + floor((A + debt) / sure), each shorter than a period and what it takes to have the core again.
+    /// However the periods lie, it waits once for what was spent before, and each further time
+    /// behind a whole budget. So with A accesses the waits are late + floor((A + debt) / sure),
+    /// each shorter than a period and what it takes to have the core again.
     pub(super) fn wait(&self, window: u64, accesses: u128) -> Option<u128> {
         let mut sum = accesses.checked_add(self.debt.0.into())?;
         for other in &self.others {

@@ -17,8 +17,8 @@ pub struct VmTask {
     pub blocking: Nanos,
 }
 
-/// The worst response times of tasks, highest priority first; `None` where there is no bound (or none was reached in
-/// bounded time).
+/// The worst response times of tasks, highest priority first; `None` where there is no bound (or
+/// none was reached in bounded time).
 #[must_use]
 pub fn response_times(tasks: &[VmTask], supply: &Supply) -> Vec<Option<Nanos>> {
     response_times_beside(tasks, supply, &[], None, None)
@@ -36,7 +36,8 @@ pub struct Interference {
 }
 
 impl Interference {
-    /// The most delay in a window of length `t` in which the core itself makes at most `accesses`, if that is known.
+    /// The most delay in a window of length `t` in which the core itself makes at most `accesses`,
+    /// if that is known.
     fn in_window(&self, t: Nanos, accesses: Option<u64>) -> u128 {
         let transactions: u128 = self
             .interferers
@@ -47,10 +48,11 @@ impl Interference {
     }
 }
 
-/// The same beside other VMs' memory accesses: whatever they issue in a task's busy window delays it. `accesses` has
-/// each task's own accesses in an activation, where known; a task that can be blocked meets all that is issued, since
-/// nobody knows the blocker's accesses. Where the tasks may spend their VM's own budget, `own`, they wait for it; that is
-/// left out of a task where the accesses of those that it waits for are not known.
+/// The same beside other VMs' memory accesses: whatever they issue in a task's busy window delays
+/// it. `accesses` has each task's own accesses in an activation, where known; a task that can be
+/// blocked meets all that is issued, since nobody knows the blocker's accesses. Where the tasks may
+/// spend their VM's own budget, `own`, they wait for it; that is left out of a task where the
+/// accesses of those that it waits for are not known.
 #[must_use]
 pub fn response_times_beside(
     tasks: &[VmTask],

@@ -3,21 +3,26 @@
 use super::{NEVER, STEPS, Switching, gcd};
 use crate::units::Nanos;
 
-/// How many of its budgets a server can spend, at the most, of what lies within `window` from the beginning of a period of `period` on. At any phase the worst is that a budget is
-/// spent to its end just when the next one comes. But the periods of both begin at multiples of their lengths, so its own begin at multiples of the greatest divisor of both
-/// from there, and where that is more than its budget the next one does not come before.
+/// How many of its budgets a server can spend, at the most, of what lies within `window` from the
+/// beginning of a period of `period` on. At any phase the worst is that a budget is spent to its
+/// end just when the next one comes. But the periods of both begin at multiples of their lengths,
+/// so its own begin at multiples of the greatest divisor of both from there, and where that is more
+/// than its budget the next one does not come before.
 fn budgets_in(window: u64, (budget, its): (Nanos, Nanos), period: u64) -> u64 {
     let anew = budget.0.max(gcd(its.0, period));
     (window + (its.0 - anew)).div_ceil(its.0)
 }
 
-/// What a server spends beyond its budgets in any window, in the end: it is late by what EL2 does in one piece, and the switch behind it is its own. Its next budget is shorter by that.
+/// What a server spends beyond its budgets in any window, in the end: it is late by what EL2 does
+/// in one piece, and the switch behind it is its own. Its next budget is shorter by that.
 const fn beyond(switching: &Switching) -> u64 {
     switching.most.0.saturating_mul(2)
 }
 
-/// Whether servers (budget, period), highest priority first, whose periods begin at multiples of their lengths, each can spend their budget within each period, beside
-/// those of higher priority, what one of lower priority has EL2 do in one piece when it begins, and for each what EL2 does `beside` for others in a period, which these are charged with.
+/// Whether servers (budget, period), highest priority first, whose periods begin at multiples of
+/// their lengths, each can spend their budget within each period, beside those of higher priority,
+/// what one of lower priority has EL2 do in one piece when it begins, and for each what EL2 does
+/// `beside` for others in a period, which these are charged with.
 #[must_use]
 pub fn servers_hold(servers: &[(Nanos, Nanos)], switching: &Switching, beside: &[Nanos]) -> bool {
     (0..servers.len()).all(|i| server_holds(servers, i, switching, beside))
@@ -57,8 +62,9 @@ pub fn server_holds(
     })
 }
 
-/// What of server `i`'s budget is its guest's in each period in which it wants all of it: less the switch to it and the one behind it, and what those of higher
-/// priority leave to it of their interrupts. These come as often as they can pay for two switches.
+/// What of server `i`'s budget is its guest's in each period in which it wants all of it: less the
+/// switch to it and the one behind it, and what those of higher priority leave to it of their
+/// interrupts. These come as often as they can pay for two switches.
 #[must_use]
 pub fn left_of_budget(servers: &[(Nanos, Nanos)], i: usize, switching: &Switching) -> Nanos {
     let Some(&(budget, period)) = servers.get(i) else { return Nanos(0) };

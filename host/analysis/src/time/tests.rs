@@ -2,8 +2,8 @@ use super::*;
 use crate::memory::Interferer;
 use proptest::prelude::*;
 
-/// A round of equal turns, as `weir_sched::partition::RoundRobin` has it while all are ready, step by step. At some times the last VM takes the rest of the
-/// turn, if it has not got it.
+/// A round of equal turns, as `weir_sched::partition::RoundRobin` has it while all are ready, step
+/// by step. At some times the last VM takes the rest of the turn, if it has not got it.
 struct Round<'a> {
     quantum: u64,
     vms: u64,
@@ -187,7 +187,8 @@ proptest! {
         prop_assert_eq!(supply.least(Nanos(t)), Nanos(least));
     }
 
-    /// A server whose budget may lie anywhere in each period: the worst window has it early, then late.
+    /// A server whose budget may lie anywhere in each period: the worst window has it early, then
+    /// late.
     #[test]
     fn server_supply_is_that_of_budget_early_then_late(budget in 1u64..10, gap in 0u64..10, t in 0u64..80) {
         let period = budget + gap;
@@ -221,7 +222,8 @@ proptest! {
         }
     }
 
-    /// A round in which the last VM's interrupts take the rest of whatever turn is under way: what each gets of any window, the last one, too.
+    /// A round in which the last VM's interrupts take the rest of whatever turn is under way: what
+    /// each gets of any window, the last one, too.
     #[test]
     fn preempting_interrupts_delay_a_round_as_published(
         quantum in 1u64..9, vms in 2u32..5, victim in 0u32..4, times in prop::collection::vec(0u64..160, 0..6),

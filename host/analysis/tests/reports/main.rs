@@ -47,7 +47,8 @@ fn a_budget_of_a_longer_period_counts_whole() {
         analyze(&system("accesses = 117, period = \"30us\"", "accesses = 90, period = \"30us\""));
     assert_eq!(verdict, Some(Holds), "{json}");
     assert_eq!(json["memory"]["total_budget"], 207);
-    // 29 us are not 30: an interval just over 29 us meets three of these and only two of the table's.
+    // 29 us are not 30: an interval just over 29 us meets three of these and only two of the
+    // table's.
     let (_, json) =
         analyze(&system("accesses = 100, period = \"29us\"", "accesses = 5, period = \"10us\""));
     assert_eq!(json["memory"]["total_budget"], 215);
@@ -92,7 +93,8 @@ fn the_result_has_the_shape_that_programs_expect() {
     ] {
         assert!((task[key].as_f64().unwrap() - expected).abs() < 0.01, "{key}: {task}");
     }
-    // One byte/s less than the least is too little, and the first failure is at the only flow's first deadline.
+    // One byte/s less than the least is too little, and the first failure is at the only flow's
+    // first deadline.
     for (bandwidth, holds) in [(147_998_266, true), (147_998_265, false)] {
         let (verdict, json) = analyze_with(&table3("148MB/s", "4KiB", 37_407), &at(bandwidth));
         assert_eq!(verdict, Some(if holds { Holds } else { DoesNotHold }));
@@ -195,7 +197,8 @@ fn bad_values_are_refused_at_their_place() {
 
 #[test]
 fn long_periods_are_answered_and_do_not_wrap() {
-    // Periods of hours in ns next to ones of microseconds, deadlines longer and shorter than the period.
+    // Periods of hours in ns next to ones of microseconds, deadlines longer and shorter than the
+    // period.
     let text = format!(
         "[dma]\nbandwidth = \"485MB/s\"\n{}{}{}{OVERHEADS}",
         flow("hours", "a", "\"b\"", "1000GiB", "14400s", "14400s"),
@@ -342,8 +345,9 @@ fn the_data_path_follows_from_the_board() {
     assert!(path == "dma" && from == "platform zcu102 has the DMA engine GDMA", "{path} {from}");
 }
 
-/// With half of a core for the broker each chunk takes twice as long, and each packet may come just when that half is spent. What is wrong with the schedule is told
-/// once, though flows and cores are analyzed.
+/// With half of a core for the broker each chunk takes twice as long, and each packet may come just
+/// when that half is spent. What is wrong with the schedule is told once, though flows and cores
+/// are analyzed.
 #[test]
 fn flows_go_by_what_the_brokers_schedule_leaves_it() {
     let text = |schedule: &str| {
@@ -427,7 +431,8 @@ fn memory_and_time_are_analyzed_too() {
     );
 }
 
-/// What a switch takes is the platform's, or the file's, and is in the supply of every kind of schedule; so is what comes to the other VM.
+/// What a switch takes is the platform's, or the file's, and is in the supply of every kind of
+/// schedule; so is what comes to the other VM.
 #[test]
 fn switches_are_taken_off_what_a_core_supplies() {
     let two = "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\n[[vm]]\nname = \"b\"\ncpus = [0]\n";
@@ -534,7 +539,8 @@ fn a_core_that_is_not_the_vms_own_is_no_free_capacity() {
     assert_eq!(analyze(&vm("a", "")).0, Some(Holds));
 }
 
-/// Flow `f` from a to b, 64 KiB each `period`, moved by the core that `path` says, beside a task of 9 ms in each 10 ms of each VM.
+/// Flow `f` from a to b, 64 KiB each `period`, moved by the core that `path` says, beside a task of
+/// 9 ms in each 10 ms of each VM.
 fn copied(path: &str, period: &str) -> String {
     let vm = |name: &str, cpu: u8| {
         format!(
@@ -658,7 +664,8 @@ fn a_slot_of_who_has_the_core_alone_ends_too() {
         assert_eq!(verdict, Some(Holds), "{json}");
         json["time"]["tasks"][0]["response_ns"].as_u64().expect("a response")
     };
-    // Measured with slots of 800 us under instruction counting: 236 046 ns. The slot begins and ends with a switch.
+    // Measured with slots of 800 us under instruction counting: 236 046 ns. The slot begins and
+    // ends with a switch.
     let slot = "kind = \"table\", major_frame = \"1ms\", slots = [{ vm = \"job\", start = \"0us\", length = \"800us\" }]";
     assert!(response(slot) > 240_000, "{}", response(slot));
     let server = |budget: &str| {
@@ -702,7 +709,8 @@ fn in_a_round(task: &str, more: &str) -> Value {
     analyze(&text).1["time"]["tasks"][0]["response_ns"].take()
 }
 
-/// The round goes on without who is suspended: 40 accesses of 30 are one suspension behind the first, and each costs b's turn.
+/// The round goes on without who is suspended: 40 accesses of 30 are one suspension behind the
+/// first, and each costs b's turn.
 #[test]
 fn a_suspension_in_a_round_costs_the_others_turns() {
     let task = |budget: u64| {

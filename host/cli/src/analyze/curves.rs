@@ -44,8 +44,8 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Reads traces: the time of an event, in ns, in each line; what follows a comma, and lines that begin with `#`, are
-    /// passed over.
+    /// Reads traces: the time of an event, in ns, in each line; what follows a comma, and lines
+    /// that begin with `#`, are passed over.
     ///
     /// # Errors
     ///

@@ -23,9 +23,11 @@ use weir_analysis::{
 };
 use weir_model::{Catalog, Faults, SystemFile};
 
-/// Bounds the flows, budgets, tasks and interrupts of systems, and compares the bounds with what the files demand.
+/// Bounds the flows, budgets, tasks and interrupts of systems, and compares the bounds with what
+/// the files demand.
 ///
-/// Only the parts of a system file that concern time and bandwidth are read: images and cores may be missing.
+/// Only the parts of a system file that concern time and bandwidth are read: images and cores may
+/// be missing.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  weir analyze flows.toml\n  weir analyze flows.toml --model table3\n  weir analyze tests/systems/flows-many.toml --overheads overheads.toml\n  weir analyze --json a.toml b.toml\n  weir analyze --trace accesses.txt --service 50/30us\n\nExit status: 0 all holds, 1 something does not hold or is not judged, 2 the call is wrong: a file can't be read, or says nothing that could be judged, 3 the answer can't be written."
@@ -34,24 +36,27 @@ pub struct Arguments {
     /// The system files.
     #[arg(required_unless_present = "trace")]
     files: Vec<PathBuf>,
-    /// How Eq. 20 and 22 of rt-virtio are read: as printed, or as its Table III was computed (474 ns less, optimistic).
+    /// How Eq. 20 and 22 of rt-virtio are read: as printed, or as its Table III was computed (474
+    /// ns less, optimistic).
     #[arg(long, value_enum, default_value = "printed")]
     model: ReadingName,
-    /// Take overheads from this file, a TOML file with `[overheads]` or a `platform` that has them, before those of the
-    /// system and its platform, and so the bandwidth of the copy that it was measured with.
+    /// Take overheads from this file, a TOML file with `[overheads]` or a `platform` that has them,
+    /// before those of the system and its platform, and so the bandwidth of the copy that it was
+    /// measured with.
     #[arg(long, value_name = "FILE")]
     overheads: Option<PathBuf>,
     /// Take this bandwidth, in bytes/s or with a unit like 485MB/s, instead of `[dma]` `bandwidth`.
     #[arg(long, value_name = "RATE", value_parser = rate, allow_hyphen_values = true)]
     bandwidth: Option<BytesPerSec>,
-    /// How much may be spent on one answer, in evaluations of one flow's demand (about 1 ns each) before it is given up.
+    /// How much may be spent on one answer, in evaluations of one flow's demand (about 1 ns each)
+    /// before it is given up.
     #[arg(long, value_name = "STEPS", default_value_t = Effort::default().0, allow_negative_numbers = true)]
     max_steps: u64,
     /// Print arrival curves of a trace: a text file with the time of an event, in ns, in each line.
     #[arg(long, value_name = "FILE")]
     trace: Vec<PathBuf>,
-    /// With --trace: delay and backlog of the events at a service of Q in each period P, like 50/30us. The Q may come
-    /// anywhere in a period, so early in one and late in the next.
+    /// With --trace: delay and backlog of the events at a service of Q in each period P, like
+    /// 50/30us. The Q may come anywhere in a period, so early in one and late in the next.
     #[arg(long, value_name = "Q/P", requires = "trace", value_parser = curves::service, allow_hyphen_values = true)]
     service: Option<PeriodicService>,
     /// Exit with status 0 also where something is not judged because an input is missing.

@@ -7,7 +7,8 @@
 //! cycles: barriers, cache and TLB maintenance and device accesses, which cost far more on
 //! hardware than another instruction, are counted beside them.
 //!
-//! Five systems are run: one whose guest walks all paths and marks them, two that only boot, one whose VMs share a core, and one whose VMs send frames.
+//! Five systems are run: one whose guest walks all paths and marks them, two that only boot, one
+//! whose VMs share a core, and one whose VMs send frames.
 
 use std::{
     collections::BTreeMap,

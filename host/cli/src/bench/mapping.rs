@@ -1,7 +1,8 @@
-//! `weir bench mapping`: instructions to build a VM's page tables, from colored pages against pages side by side.
+//! `weir bench mapping`: instructions to build a VM's page tables, from colored pages against pages
+//! side by side.
 //!
-//! The guest `mapping` runs the hypervisor's own code on QEMU's board, without the hypervisor, under instruction counting, and reads the
-//! PMU's INST_RETIRED, which QEMU then counts exactly.
+//! The guest `mapping` runs the hypervisor's own code on QEMU's board, without the hypervisor,
+//! under instruction counting, and reads the PMU's INST_RETIRED, which QEMU then counts exactly.
 
 use crate::{
     cargo::Programs,
@@ -80,7 +81,8 @@ fn measure(environment: &Environment, guest: &std::ffi::OsStr) -> Result<Vec<Row
     Ok(said.lines().filter_map(|line| parse(line.trim_end())).collect())
 }
 
-/// A line of the guest's: `mapping: 64 MiB: one cell 1490+167405, four colors 18764+168102, blocks 912`.
+/// A line of the guest's: `mapping: 64 MiB: one cell 1490+167405, four colors 18764+168102, blocks
+/// 912`.
 fn parse(line: &str) -> Option<Row> {
     let (mib, rest) = line.strip_prefix("mapping: ")?.split_once(" MiB: one cell ")?;
     let (native, rest) = rest.split_once(", four colors ")?;

@@ -6,8 +6,8 @@ use std::io::Write;
 use weir_memory::bench::{self, Rate};
 use weir_report::table;
 
-/// Measures and prints events per second of host time, the best and the median of several rounds over which the requests
-/// are divided.
+/// Measures and prints events per second of host time, the best and the median of several rounds
+/// over which the requests are divided.
 pub fn run(requests: u64, rounds: u64, json: bool) -> Result {
     let speed = bench::measure(requests.div_ceil(rounds), rounds as usize);
     let mut out = screen::stdout();

@@ -19,7 +19,8 @@ const LONGEST_LINE: u64 = 4096;
 /// Lines of a file at most: minutes.
 const MOST_LINES: u64 = 1_000_000_000;
 
-/// A trace file, request by request. It ends at the first line that is none, and keeps what is wrong with it.
+/// A trace file, request by request. It ends at the first line that is none, and keeps what is
+/// wrong with it.
 struct Requests<'a> {
     reader: BufReader<Take<File>>,
     name: &'a Path,

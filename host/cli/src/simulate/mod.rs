@@ -47,17 +47,20 @@ enum Verb {
 struct Model {
     /// The system file.
     system: PathBuf,
-    /// The memory: a name that weir knows (ddr4-2400, zcu102, zcu104, rpi4, qemu-virt, athlon64x2, arm11mpcore), or the path of a memory file. Without it that of the system's platform.
+    /// The memory: a name that weir knows (ddr4-2400, zcu102, zcu104, rpi4, qemu-virt, athlon64x2,
+    /// arm11mpcore), or the path of a memory file. Without it that of the system's platform.
     #[arg(long, value_name = "PLATFORM")]
     platform: Option<String>,
-    /// Another value for a key: of the memory file (caches.l2_misses=2), of the system file (vm.NAME.memory_budget.accesses=600,
-    /// flow.NAME.size=4KiB, dma.bandwidth=485MB/s, hypervisor.colors=0-1, dram=banks-on-top), or the seed.
+    /// Another value for a key: of the memory file (caches.l2_misses=2), of the system file
+    /// (vm.NAME.memory_budget.accesses=600, flow.NAME.size=4KiB, dma.bandwidth=485MB/s,
+    /// hypervisor.colors=0-1, dram=banks-on-top), or the seed.
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
     values: Vec<(String, String)>,
     /// The measurement interval, in virtual time.
     #[arg(long = "for", value_name = "TIME", default_value = "5ms", value_parser = time)]
     length: Nanos,
-    /// Virtual time before the measurement interval. Caches begin to fill in it; those of large workloads are not full after it.
+    /// Virtual time before the measurement interval. Caches begin to fill in it; those of large
+    /// workloads are not full after it.
     #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = time)]
     warm_up: Nanos,
     /// The seed of the walks' orders and of random replacement.
@@ -80,10 +83,12 @@ impl Model {
 struct RunArguments {
     #[command(flatten)]
     model: Model,
-    /// Simulate the system also without its budgets, without its colors and banks, and without both.
+    /// Simulate the system also without its budgets, without its colors and banks, and without
+    /// both.
     #[arg(long, conflicts_with = "output")]
     compare: bool,
-    /// Draw bandwidth over time, latencies and arrival curves, each as an SVG file in this directory.
+    /// Draw bandwidth over time, latencies and arrival curves, each as an SVG file in this
+    /// directory.
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
     /// Print the result as JSON.

@@ -21,7 +21,8 @@ pub struct Simulated {
 pub struct Alone {
     /// In the same span.
     pub outcome: VmOutcome,
-    /// Where it has done as much as when the span began with the others, and as when it ended; for each of the outcomes that were asked about.
+    /// Where it has done as much as when the span began with the others, and as when it ended; for
+    /// each of the outcomes that were asked about.
     pub marks: Vec<[Option<Mark>; 2]>,
 }
 
@@ -30,14 +31,16 @@ pub struct Alone {
 pub struct SameWork {
     /// Jobs, transfers or accesses: see [`Mark`].
     pub units: u64,
-    /// How long it took with the others: from the end of the last unit before it to its own end; of jobs, their responses together.
+    /// How long it took with the others: from the end of the last unit before it to its own end; of
+    /// jobs, their responses together.
     pub together: Picos,
     /// The same alone.
     pub alone: Picos,
 }
 
 impl SameWork {
-    /// What a VM completed in the span, if that is something, in the outcome numbered `index` of those that `Simulation::alone` was given.
+    /// What a VM completed in the span, if that is something, in the outcome numbered `index` of
+    /// those that `Simulation::alone` was given.
     pub fn of(together: &VmOutcome, alone: Option<&Alone>, index: usize) -> Option<Self> {
         let &[from, to] = alone?.marks.get(index)?;
         let took = |from: Mark, to: Mark| match together.jobs {
@@ -75,12 +78,14 @@ pub fn within_bound(flow: &FlowOutcome, bound: Option<u64>) -> Option<bool> {
     bound.filter(|_| flow.arrived > 0).map(|bound| worst_ns(flow) <= bound)
 }
 
-/// The most lines that came in in any window, as pairs of a window's length in ns and the lines: the first ones of the span.
+/// The most lines that came in in any window, as pairs of a window's length in ns and the lines:
+/// the first ones of the span.
 pub fn curve(vm: &VmOutcome) -> Vec<(u64, u64)> {
     arrival_curve(vm).steps().map(|(length, lines)| (length.0, lines)).collect()
 }
 
-/// The upper arrival curve of a VM's refills, as `weir trace` has it: for windows of up to [`MOST_OF_A_CURVE`] lines.
+/// The upper arrival curve of a VM's refills, as `weir trace` has it: for windows of up to
+/// [`MOST_OF_A_CURVE`] lines.
 pub fn arrival_curve(vm: &VmOutcome) -> Curve {
     let times: Vec<_> = vm.arrivals.iter().map(|at| Nanos(*at)).collect();
     Curve::upper(&times, MOST_OF_A_CURVE)

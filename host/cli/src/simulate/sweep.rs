@@ -1,8 +1,9 @@
 //! A grid of simulations: one line of JSON a point, in the order of the grid.
 //!
-//! Lines are only ever appended, whole and in order, by one call at a time. So a file that a killed sweep has left is the beginning of the
-//! whole one, but for a last line without its end, and the sweep goes on behind it. Each line has the grid's size and a fingerprint of the system and the grid, so
-//! that lines of another sweep, and missing ones, are known.
+//! Lines are only ever appended, whole and in order, by one call at a time. So a file that a killed
+//! sweep has left is the beginning of the whole one, but for a last line without its end, and the
+//! sweep goes on behind it. Each line has the grid's size and a fingerprint of the system and the
+//! grid, so that lines of another sweep, and missing ones, are known.
 
 use super::{Model, SweepArguments, json, system::Simulation};
 use crate::{
@@ -140,7 +141,8 @@ impl<'a> Grid<'a> {
         Ok(Self { axes, total, fingerprint: format!("{:016x}", fingerprint.0) })
     }
 
-    /// The beginning of a point's line, by which a line that is there already is known to be this point's.
+    /// The beginning of a point's line, by which a line that is there already is known to be this
+    /// point's.
     fn head(&self, index: usize) -> Map<String, Value> {
         let values = point(self.axes, index).into_iter();
         let mut head = Map::new();
@@ -203,8 +205,9 @@ fn line(model: &Model, environment: &Environment, grid: &Grid<'_>, index: usize)
 /// More bytes than a line has: what calls and boards may have in them is far less.
 const MOST_OF_A_LINE: u64 = 1 << 24;
 
-/// Opens the file for the lines to come, which no other call can do until it is closed, and tells how many of the points it has already. The
-/// beginning of the next one's line, without its end, is cut off; nothing else is.
+/// Opens the file for the lines to come, which no other call can do until it is closed, and tells
+/// how many of the points it has already. The beginning of the next one's line, without its end, is
+/// cut off; nothing else is.
 fn resume(path: &Path, indices: &[usize], grid: &Grid<'_>) -> Result<(File, usize)> {
     let file = open(path)?;
     let shown = path.display();

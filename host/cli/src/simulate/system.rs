@@ -75,7 +75,8 @@ impl Simulation {
         })
     }
 
-    /// What each VM of the board does alone, and when it has done what it did in each of these outcomes.
+    /// What each VM of the board does alone, and when it has done what it did in each of these
+    /// outcomes.
     pub fn alone(&self, together: &[&Outcome]) -> Result<Vec<Option<Alone>>> {
         let vms = 0..self.board.len();
         vms.map(|vm| self.board.works(vm).then(|| self.one_alone(vm, together)).transpose())
@@ -115,7 +116,8 @@ fn load(
     Ok(check_text(file, &text, &image::catalog(environment)))
 }
 
-/// The sizes that the images are taken to have; not those of what happens to be built, so that the same file gives the same placement.
+/// The sizes that the images are taken to have; not those of what happens to be built, so that the
+/// same file gives the same placement.
 fn sizes(system: &System) -> Sizes {
     const HYPERVISOR: u64 = 1 << 20;
     let pristine: Vec<u64> = system

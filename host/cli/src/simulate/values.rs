@@ -7,15 +7,16 @@ use toml_edit::{DocumentMut, InlineTable, Item, TableLike, Value};
 pub struct Values {
     /// Of the memory file: `caches.l2_misses`.
     pub memory: Vec<(String, String)>,
-    /// Of the system file: `vm.NAME.memory_budget.accesses`, `flow.NAME.size`, `dma.bandwidth`, `hypervisor.colors`, `dram`.
+    /// Of the system file: `vm.NAME.memory_budget.accesses`, `flow.NAME.size`, `dma.bandwidth`,
+    /// `hypervisor.colors`, `dram`.
     pub system: Vec<(String, String)>,
     /// `seed`.
     pub seed: Option<u64>,
 }
 
 impl Values {
-    /// Sorts them; those without `vm.`, `flow.` or `hypervisor.` in front, but for `seed`, the map's name `dram` and `[dma]`'s own keys, are
-    /// the memory's.
+    /// Sorts them; those without `vm.`, `flow.` or `hypervisor.` in front, but for `seed`, the
+    /// map's name `dram` and `[dma]`'s own keys, are the memory's.
     pub fn new(values: &[(String, String)]) -> Result<Self, String> {
         let mut sorted = Self::default();
         for (key, value) in values {

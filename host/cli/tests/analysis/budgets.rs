@@ -1,5 +1,5 @@
-//! What `analyze` and `check` promise of budgets holds under every regulator and for every setting that a guest may choose; and what
-//! `plan` writes, both take.
+//! What `analyze` and `check` promise of budgets holds under every regulator and for every setting
+//! that a guest may choose; and what `plan` writes, both take.
 
 use super::{SATURATION, analyze, fake};
 use crate::support::say;
@@ -250,7 +250,8 @@ fn interference_includes_memguard_loans() {
         response(&[lent, &large], 100, ""),
         response(&[&plain(lent), &plain(&large)], 100, "")
     );
-    // Two accesses of each other VM may delay one: the domain's VMs share what they have, so both may reach the cap.
+    // Two accesses of each other VM may delay one: the domain's VMs share what they have, so both
+    // may reach the cap.
     let per_access = "per_access = 1\n";
     let capped = response(&[lent, &large], 100, per_access);
     assert_eq!(capped, 1_000_000 + 10 * 200);
@@ -265,7 +266,8 @@ fn interference_includes_memguard_loans() {
 
 #[test]
 fn a_task_that_spends_the_budget_waits_for_the_next() {
-    // Four jobs of 100 accesses may be at work in 30 us: those that arrived in it, or less than a deadline before.
+    // Four jobs of 100 accesses may be at work in 30 us: those that arrived in it, or less than a
+    // deadline before.
     let text = |keys: &str, accesses: &str| {
         let task = format!(
             "[[vm.task]]\nname = \"loop\"\nwcet = \"1us\"\nperiod = \"10us\"\ndeadline = \"10us\"\n{accesses}\n"
@@ -337,7 +339,8 @@ fn response_times_include_polling() {
     };
     let said = say_of("check", &with_task("qemu-virt", &budget(401), ""));
     assert!(said.out.contains("take up to 48 % of each of its cores"), "{}{}", said.out, said.err);
-    // A budget that no core can spend in a period keeps them apart whatever the tasks do; beside a smaller one the `accesses` help.
+    // A budget that no core can spend in a period keeps them apart whatever the tasks do; beside a
+    // smaller one the `accesses` help.
     let never = u64::MAX - 1;
     let endless = with_task("qemu-virt", &budget(never), "").replace("9999", &never.to_string());
     let endless = analyze(&endless, &[]).1["time"].take();
@@ -436,8 +439,8 @@ fn bandwidth() -> impl Strategy<Value = (usize, String)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What is planned passes `check` and `analyze`; what is not planned is refused by a sentence that names the VM, and what to
-    /// write.
+    /// What is planned passes `check` and `analyze`; what is not planned is refused by a sentence
+    /// that names the VM, and what to write.
     #[test]
     fn a_plan_is_one_that_check_and_analyze_take(vms in prop::collection::vec(bandwidth(), 1..=3)) {
         let mut core = 0;

@@ -1,5 +1,5 @@
-//! The verbs that analyze: `analyze`, `plan`, `reproduce`, `bench analysis`, and what `check` and `build` make of the
-//! same keys.
+//! The verbs that analyze: `analyze`, `plan`, `reproduce`, `bench analysis`, and what `check` and
+//! `build` make of the same keys.
 
 mod budgets;
 mod newcomer;
@@ -295,7 +295,8 @@ fn overheads_name_their_origin_and_stale_ones_warn() {
     assert!(!said.out.contains("warning:"), "{}", said.out);
 }
 
-/// `analyze` refuses the rules of interrupts that `check` refuses, and takes those of a file that does not say what its VMs are.
+/// `analyze` refuses the rules of interrupts that `check` refuses, and takes those of a file that
+/// does not say what its VMs are.
 #[test]
 fn rules_of_interrupts_are_judged_alike() {
     let fake = fake();
@@ -471,8 +472,8 @@ fn silence_in_a_trace_is_no_proof() {
             assert!(said.err.contains("leave the file out"), "{}", said.err);
         }
     }
-    // One event tells nothing of the windows in which a service would catch up, and so do more at one time than
-    // the curve has steps.
+    // One event tells nothing of the windows in which a service would catch up, and so do more at
+    // one time than the curve has steps.
     fake.write("one.txt", b"5\n");
     fake.write("burst.txt", "5\n".repeat(300).as_bytes());
     for little in ["one.txt", "burst.txt"] {

@@ -33,7 +33,8 @@ fn a_new_system_is_analyzed_and_planned() {
     let said = say(fake.weir().args(["analyze", file, "--json"]));
     let json: Value = serde_json::from_str(&said.out).expect("JSON");
     assert!(json["holds"] == true && json["time"]["tasks"][0]["response_ns"].is_u64(), "{json}");
-    // Nothing is invented for a board of which nobody knows when its memory saturates, and that is said.
+    // Nothing is invented for a board of which nobody knows when its memory saturates, and that is
+    // said.
     let said = say(fake.weir().args(["plan", file]));
     assert_eq!(said.out, fake.read(file));
     assert!(said.err.contains("budgets were not chosen") && said.err.contains("[saturation]"));

@@ -353,7 +353,8 @@ fn colors_that_are_missing_are_counted() {
              [[vm]]\nname = \"vision\"\ncriticality = 1\n{vision}\n[[vm]]\nname = \"linux\"\nmemory = \"512MiB\"\n"
         )
     };
-    // 64 KiB of cache and 256 MiB of RAM behind each of 16 colors: 8 and 9, and 2 for linux' memory.
+    // 64 KiB of cache and 256 MiB of RAM behind each of 16 colors: 8 and 9, and 2 for linux'
+    // memory.
     let (_, json) = planned(&text("memory = \"64MiB\"\nworking_set = \"576KiB\""), &[]);
     assert_eq!(
         json["conflict"]["demands"],

@@ -1,4 +1,5 @@
-//! A run with a shell script in QEMU's place: what it prints is the wire, what it reads is recorded.
+//! A run with a shell script in QEMU's place: what it prints is the wire, what it reads is
+//! recorded.
 
 #![allow(dead_code, reason = "each test program uses its part of this")]
 

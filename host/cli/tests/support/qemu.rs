@@ -14,8 +14,8 @@ use std::{
     time::Duration,
 };
 
-/// QEMUs at a time in one test process: more only slow each other down. The test runner has one test
-/// per process, and as many processes as cores.
+/// QEMUs at a time in one test process: more only slow each other down. The test runner has one
+/// test per process, and as many processes as cores.
 const SEATS: usize = 2;
 static TAKEN: Mutex<usize> = Mutex::new(0);
 static LEFT: Condvar = Condvar::new();
@@ -50,8 +50,8 @@ pub struct Options<'a> {
     pub arguments: &'a [&'a str],
     /// Where `weir` is called.
     pub from: Option<&'a Path>,
-    /// What is typed at a VM's console: the VM, the text to wait for there, the keys. Needs the host's
-    /// time: not `deterministic`.
+    /// What is typed at a VM's console: the VM, the text to wait for there, the keys. Needs the
+    /// host's time: not `deterministic`.
     pub typed: Option<(&'a str, &'a str, &'a str)>,
     /// What is typed then.
     pub then: Option<(&'a str, &'a str, &'a str)>,

@@ -203,8 +203,8 @@ pub fn percent(line: &str) -> Option<u64> {
     fields.nth(1)?.split('.').next()?.parse().ok()
 }
 
-/// Returns the SHA-256 of [`INDEX`] in a file `Release`: a line of sum, size and name, next to lines
-/// of other check sums. None if the file is of another release.
+/// Returns the SHA-256 of [`INDEX`] in a file `Release`: a line of sum, size and name, next to
+/// lines of other check sums. None if the file is of another release.
 pub fn sum_of_index(release: &str) -> Option<&str> {
     let codename = release.lines().find_map(|line| line.strip_prefix("Codename: "));
     codename.filter(|name| *name == RELEASE)?;

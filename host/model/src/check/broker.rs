@@ -173,7 +173,8 @@ impl Checker<'_> {
         }
     }
 
-    /// The report has each receiver of a flow to several as a flow of its own, `orders/north`: no other is called that.
+    /// The report has each receiver of a flow to several as a flow of its own, `orders/north`: no
+    /// other is called that.
     fn flow_name(&mut self, timing: &Timing, flow: &Flow) {
         let receiver = |several: &&Flow| {
             let receiver = flow.name.strip_prefix(several.name.as_str())?.strip_prefix('/')?;
@@ -209,7 +210,8 @@ impl Checker<'_> {
         }
     }
 
-    /// The broker's core: that of `[broker]`, the one whose schedule names it, or the first that is free.
+    /// The broker's core: that of `[broker]`, the one whose schedule names it, or the first that is
+    /// free.
     fn broker_core(
         &mut self,
         raw: &raw::System,

@@ -135,7 +135,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Every interrupt with a rule, of a VM that shares a core, is one of that VM's devices, and there are not too many.
+    /// Every interrupt with a rule, of a VM that shares a core, is one of that VM's devices, and
+    /// there are not too many.
     pub(super) fn lines(&mut self, timing: &Timing, vms: &[Vm]) {
         let own = |vm: usize| {
             let vm = vms.get(vm)?;

@@ -33,7 +33,8 @@ use weir_units::{Bytes, CoreId, Nanos};
 
 /// Longest name in bytes.
 const NAME_LIMIT: usize = 31;
-/// Of a file with more VMs nothing is said but that: most of its faults would be about pairs of them.
+/// Of a file with more VMs nothing is said but that: most of its faults would be about pairs of
+/// them.
 const LISTED_VMS: usize = 4 * MAX_VMS;
 /// Names that the tool gives to the hypervisor's own lines and log.
 const RESERVED: [&str; 2] = ["weir", "hypervisor"];
@@ -66,8 +67,8 @@ pub fn check_text(path: &Path, text: &str, catalog: &Catalog) -> Result<System, 
     check(path, &fault::file(path, text), catalog, None, Purpose::Build)
 }
 
-/// Checks the text of a system file whose platform's memory is to be measured: what it and the platform say of saturation counts for
-/// nothing.
+/// Checks the text of a system file whose platform's memory is to be measured: what it and the
+/// platform say of saturation counts for nothing.
 ///
 /// # Errors
 ///
@@ -256,8 +257,8 @@ impl Checker<'_> {
         timing
     }
 
-    /// Takes the overheads that `[broker] overheads` names, and the copy's bandwidth with them, where
-    /// the file has none.
+    /// Takes the overheads that `[broker] overheads` names, and the copy's bandwidth with them,
+    /// where the file has none.
     fn measured(&mut self, timing: &mut Timing) {
         let Some((name, place)) = timing.measured.clone() else { return };
         let path = self.directory.join(&name);

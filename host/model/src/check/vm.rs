@@ -195,7 +195,8 @@ impl Checker<'_> {
         if self.faults.0.len() == before { pieces } else { Vec::new() }
     }
 
-    /// RAM of one size is spread over the TLB sets that the VM may use; pieces with addresses must be there already.
+    /// RAM of one size is spread over the TLB sets that the VM may use; pieces with addresses must
+    /// be there already.
     fn spread(
         &mut self,
         raw: &raw::Vm,

@@ -142,7 +142,8 @@ impl Work<'_> {
     /// more than they need.
     fn choose_all(&mut self, owners: &mut [Owner], lean: bool) -> Option<Vec<CellSet>> {
         let before = self.faults.0.len();
-        // Banks first: where they are not independent of the colors, they leave the fewer colors to choose from.
+        // Banks first: where they are not independent of the colors, they leave the fewer colors to
+        // choose from.
         self.choose(owners, Part::Banks, lean);
         self.choose(owners, Part::Colors, lean);
         if self.faults.0.len() > before {

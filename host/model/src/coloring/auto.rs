@@ -13,7 +13,8 @@ use weir_paging::cells::Pages;
 /// About what the hypervisor takes: its program, tables and rings.
 pub(super) const HYPERVISOR_MEMORY: u64 = LIKELY_HYPERVISOR.0 + SPARE;
 
-/// The board's RAM without where an image with guests of `images` bytes is loaded, which is not used again.
+/// The board's RAM without where an image with guests of `images` bytes is loaded, which is not
+/// used again.
 pub(super) fn without_image(platform: &Platform, images: u64) -> Vec<Range<u64>> {
     let end = platform.load_address.0.saturating_add(images + LIKELY_HYPERVISOR.0);
     let mut pools = platform.pools();
@@ -113,7 +114,8 @@ impl Work<'_> {
                 (claimed.iter().any(|claim| claim.given), claimed.len())
             });
             let mut last = Vec::new();
-            // The numbers are not equally large everywhere, so what is spare fills up what is too small.
+            // The numbers are not equally large everywhere, so what is spare fills up what is too
+            // small.
             for number in ordered {
                 let remains = |claim: &Claim| {
                     let left = |other: &&u16| **other != number && !numbers.contains(*other);
@@ -140,7 +142,8 @@ impl Work<'_> {
         }
     }
 
-    /// The RAM behind one number of `part` in the numbers `others` of the other part, or in all of them.
+    /// The RAM behind one number of `part` in the numbers `others` of the other part, or in all of
+    /// them.
     pub(super) fn reach(&self, others: Option<&BTreeSet<u16>>, part: Part, ram: u64) -> u64 {
         let other = part.other();
         let each = ram / u64::from(part.count(&self.cells));

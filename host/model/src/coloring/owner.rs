@@ -105,7 +105,8 @@ pub(super) fn shortened(value: &str) -> String {
     }
 }
 
-/// About what a VM with so much RAM takes: the tables that map it page by page are a 512th. Its pristine image comes on top.
+/// About what a VM with so much RAM takes: the tables that map it page by page are a 512th. Its
+/// pristine image comes on top.
 pub(super) const fn with_tables(memory: u64) -> u64 {
     memory + memory / 64 + (2 << 20)
 }

@@ -223,8 +223,8 @@ impl Work<'_> {
         Refusal::new(fault, edits).cause(SAME_BITS)
     }
 
-    /// That `"auto"` finds too few numbers. Of `free` ones `reserve` are for those who share, and the `choosers`, who have none
-    /// yet, need so many each.
+    /// That `"auto"` finds too few numbers. Of `free` ones `reserve` are for those who share, and
+    /// the `choosers`, who have none yet, need so many each.
     pub(super) fn short(
         &self,
         owners: &[Owner],

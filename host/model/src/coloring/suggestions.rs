@@ -1,7 +1,7 @@
 //! Suggestions: changes of one key that resolve a diagnostic about colors or banks.
 //!
-//! A diagnostic comes with a few changes. Its suggestion is the first after which the file has fewer
-//! diagnostics, else the last, which leaves a key out. A file has finitely many keys, so that
+//! A diagnostic comes with a few changes. Its suggestion is the first after which the file has
+//! fewer diagnostics, else the last, which leaves a key out. A file has finitely many keys, so that
 //! suggestions always lead to a file without these diagnostics.
 
 use super::edit::{Edit, Open, Refusal};

@@ -1,8 +1,9 @@
 //! TLB colors: sets of a TLB, which the *input* address indexes.
 //!
-//! The hypervisor chooses no virtual address and no device's address, but it chooses where in a VM's address space there is RAM. A guest
-//! that maps it one to one, and a device that is given addresses of RAM, use only the sets of those pages. So a choice of
-//! sets is a choice of intermediate physical addresses: RAM lies in pieces, with holes where the other sets are.
+//! The hypervisor chooses no virtual address and no device's address, but it chooses where in a
+//! VM's address space there is RAM. A guest that maps it one to one, and a device that is given
+//! addresses of RAM, use only the sets of those pages. So a choice of sets is a choice of
+//! intermediate physical addresses: RAM lies in pieces, with holes where the other sets are.
 
 use super::numbers;
 use super::owner::{Owner, shortened};
@@ -43,8 +44,8 @@ impl TlbColors {
         numbers::text(self.numbers.iter().copied())
     }
 
-    /// RAM of the size of `piece` in pages of these sets, from its base on. `None` when there would be more than 256
-    /// pieces, or they would go beyond 64 bits.
+    /// RAM of the size of `piece` in pages of these sets, from its base on. `None` when there would
+    /// be more than 256 pieces, or they would go beyond 64 bits.
     pub(crate) fn spread(&self, piece: Piece) -> Option<Vec<Piece>> {
         if self.numbers.len() == usize::from(self.sets) {
             return Some(vec![piece]);
@@ -236,7 +237,8 @@ fn together(requests: &Requests, owners: &[Owner], (one, two): (usize, usize)) -
     group(one).is_some() && group(one) == group(two)
 }
 
-/// The same part of the sets as a VM's colors are of the cache; nothing if what it has of these was refused before.
+/// The same part of the sets as a VM's colors are of the cache; nothing if what it has of these was
+/// refused before.
 fn following(
     request: &Request,
     owner: &Owner,

@@ -169,7 +169,8 @@ pub(super) fn named_groups(
             }
         }
     }
-    // What was refused for its name stands for the platform's, so that who takes that is not refused for it.
+    // What was refused for its name stands for the platform's, so that who takes that is not
+    // refused for it.
     let own = groups.into_iter().map(|(_, group)| group);
     platform.places.groups.iter().cloned().chain(own).collect()
 }

@@ -1,4 +1,5 @@
-//! The host bridge of a VM's PCI functions and of its socket device there (bindings pci/host-generic-pci.yaml; IEEE 1275 PCI bus binding 2.1).
+//! The host bridge of a VM's PCI functions and of its socket device there (bindings
+//! pci/host-generic-pci.yaml; IEEE 1275 PCI bus binding 2.1).
 
 use super::{GIC, LEVEL_HIGH, SPI, add, node, reg};
 use crate::board::strings;
@@ -14,8 +15,8 @@ use weir_units::IntId;
 /// First cell of an address: 32-bit memory.
 const MEMORY_32: u32 = 0x0200_0000;
 
-/// The node. All functions are on bus 0, and their base addresses can't move: `/chosen` says so. `pci` is the board's, for those of
-/// the board.
+/// The node. All functions are on bus 0, and their base addresses can't move: `/chosen` says so.
+/// `pci` is the board's, for those of the board.
 pub(super) fn bridge(vm: &Vm, pci: Option<&Pci>, board: &DeviceTree) -> DeviceTreeNode {
     let mut bridge = node(format!("pcie@{:x}", vm.board.ecam.0));
     add(&mut bridge, "interrupt-map-mask", [0xf800_u32, 0, 0, 7]);

@@ -1,4 +1,5 @@
-//! The keys of measured values, in a system file or a board file: overheads, saturation, interference.
+//! The keys of measured values, in a system file or a board file: overheads, saturation,
+//! interference.
 
 use crate::shape::{Key, Kind, Shape, optional, required};
 

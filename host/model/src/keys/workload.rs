@@ -2,7 +2,8 @@
 
 use crate::shape::{Key, Kind, Shape, optional, required};
 
-/// The programs of kind "kernel": the automotive part of an embedded benchmark suite, each with a small and a large input.
+/// The programs of kind "kernel": the automotive part of an embedded benchmark suite, each with a
+/// small and a large input.
 pub const KERNELS: [&str; 12] = [
     "basicmath-small",
     "basicmath-large",

@@ -13,7 +13,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const MAX_FLOWS: usize = 32;
 /// Periods and deadlines are below this, in ns.
 pub const FLOW_TIME_LIMIT: u64 = 1 << 62;
-/// [`Region::kind`] of the memory that the hypervisor shares with the broker: RAM that outlives the broker's lives.
+/// [`Region::kind`] of the memory that the hypervisor shares with the broker: RAM that outlives the
+/// broker's lives.
 pub const PARTITION: u64 = 2;
 /// Bytes of that memory.
 pub const PARTITION_LEN: u64 = 0x2_0000;
@@ -25,14 +26,16 @@ pub const WINDOWS: Range<u64> = WINDOW..WINDOW * (MAX_VMS as u64 + 1);
 pub const VIRTIO_LEN: u64 = PAGE;
 /// Bytes of the registers of a socket device on PCI.
 pub const VSOCK_BAR_LEN: u64 = 0x4000;
-/// Where such a device is: its number on bus 0, and it has function 0 alone. Devices of a board are seldom there.
+/// Where such a device is: its number on bus 0, and it has function 0 alone. Devices of a board are
+/// seldom there.
 pub const VSOCK_SLOT: u32 = 31;
 /// [`Header::broker`](super::Header::broker) of a system without one.
 pub const NO_BROKER: u32 = u32::MAX;
 /// The first context identifier of the receivers of a flow to several: those of VMs are below.
 pub const FIRST_GROUP: Cid = Cid(256);
 
-/// Where the broker sees the RAM of the system's first VM; the next ones' follow at this distance each.
+/// Where the broker sees the RAM of the system's first VM; the next ones' follow at this distance
+/// each.
 const WINDOW: u64 = 1 << 35;
 /// Pieces of RAM begin at a multiple of this there.
 const BLOCK: u64 = 0x20_0000;
@@ -57,15 +60,17 @@ pub struct Flow {
     pub deadline: u64,
     /// Most bytes/s; 0 for no limit but the period.
     pub rate: u64,
-    /// Where the flows begin that are one to several receivers: one entry for each; its own place for a flow to one.
+    /// Where the flows begin that are one to several receivers: one entry for each; its own place
+    /// for a flow to one.
     pub first: u32,
     /// How many they are; 1 for a flow to one.
     pub members: u32,
 }
 
 impl Flow {
-    /// Bytes that may go at once under [`Self::rate`]. Packets that keep their period and meet their deadline never wait for it: in any time t
-    /// begin no more than 1 + (t + deadline) / period of them.
+    /// Bytes that may go at once under [`Self::rate`]. Packets that keep their period and meet
+    /// their deadline never wait for it: in any time t begin no more than 1 + (t + deadline) /
+    /// period of them.
     #[must_use]
     pub const fn burst(&self) -> u64 {
         let late = if self.period == 0 { 0 } else { self.deadline.div_ceil(self.period) };
@@ -109,7 +114,8 @@ impl VmView<'_> {
         Cid::of_vm(self.index as u32)
     }
 
-    /// Where the broker sees the `len` bytes at `ipa`, if they are in one piece of the VM's RAM, or in some that follow each other.
+    /// Where the broker sees the `len` bytes at `ipa`, if they are in one piece of the VM's RAM, or
+    /// in some that follow each other.
     #[must_use]
     pub fn broker_address(&self, ipa: u64, len: u64) -> Option<u64> {
         // Where it begins, and the bytes from there on.
@@ -139,8 +145,8 @@ impl VmView<'_> {
     }
 }
 
-/// Where the broker sees pieces of RAM, each given with its address and its length in the VM, the system's VM number `index`: pieces
-/// that follow each other there do so here.
+/// Where the broker sees pieces of RAM, each given with its address and its length in the VM, the
+/// system's VM number `index`: pieces that follow each other there do so here.
 pub(crate) fn window<T>(
     index: usize,
     ram: impl Iterator<Item = (T, u64, u64)>,

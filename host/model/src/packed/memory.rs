@@ -6,8 +6,9 @@ use weir_paging::cache;
 use weir_paging::cells::{CellSet, Cells, Geometry, MAX_BANK_BITS, Pages};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Bytes of [`super::Vm::own`] for a VM's state, rings and stolen time, in addition to its tables. Whole rows of 8 KiB of DRAM, so that how many pages
-/// there are does not move the RAM behind them within a row: `weir simulate` sees that.
+/// Bytes of [`super::Vm::own`] for a VM's state, rings and stolen time, in addition to its tables.
+/// Whole rows of 8 KiB of DRAM, so that how many pages there are does not move the RAM behind them
+/// within a row: `weir simulate` sees that.
 pub const VM_LEN: u64 = 10 * PAGE;
 
 /// [`Geometry`] as it is packed.
@@ -47,7 +48,8 @@ pub struct Cache {
     pub line: u64,
 }
 
-/// Pages that belong together: those of their owner's cells from the one at `pa` on, as many as `len` bytes are.
+/// Pages that belong together: those of their owner's cells from the one at `pa` on, as many as
+/// `len` bytes are.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -115,7 +117,8 @@ impl<'a> System<'a> {
         self.cells.set(self.header.cells).unwrap_or(self.cells.all())
     }
 
-    /// The pages of VM `vm`'s cells that a RAM region, [`super::Vm::own`] or [`super::Vm::pristine`] is.
+    /// The pages of VM `vm`'s cells that a RAM region, [`super::Vm::own`] or
+    /// [`super::Vm::pristine`] is.
     #[must_use]
     pub fn pages(&'a self, vm: &VmView<'_>, span: Span) -> Pages<'a> {
         Pages::from_page(&self.cells, self.cells_of(vm), span.pa, span.len)
@@ -128,8 +131,9 @@ impl<'a> System<'a> {
         (size > 0).then_some(cache::Cache { size, ways, line })
     }
 
-    /// The address bits that some owner's colors depend on: the colors of each owner have every value of all other bits. A machine whose cache has
-    /// these among its color bits keeps apart what the system's file does.
+    /// The address bits that some owner's colors depend on: the colors of each owner have every
+    /// value of all other bits. A machine whose cache has these among its color bits keeps apart
+    /// what the system's file does.
     #[must_use]
     pub fn promised_colors(&self) -> u64 {
         let vms = (0..self.vms()).filter_map(|index| self.vm(index));
@@ -183,7 +187,8 @@ impl<'a> System<'a> {
         moved.into_iter().chain(vms)
     }
 
-    /// All cells exist on the board, and no page has two owners. `image` is the image as it is loaded.
+    /// All cells exist on the board, and no page has two owners. `image` is the image as it is
+    /// loaded.
     pub(super) fn check_memory(&self, image: &Range<u64>) -> Result<(), Damage> {
         let header = self.header;
         let all = self.cells.all();

@@ -12,7 +12,8 @@ const MAC_BITS: u32 = 48;
 )]
 #[repr(C)]
 pub struct Net {
-    /// IPA of its registers, on the MMIO transport; 0 where there is none, and the rest means nothing then.
+    /// IPA of its registers, on the MMIO transport; 0 where there is none, and the rest means
+    /// nothing then.
     pub registers: u64,
     /// Its MAC address, the first byte in the lowest eight bits.
     pub mac: u64,
@@ -20,7 +21,8 @@ pub struct Net {
     pub rate: u64,
     /// Frames that may go at once, if they or their bytes are limited.
     pub burst: u64,
-    /// Bytes a second that its VM may send; 0 for no limit. As many may go at once as [`Self::burst`] of the longest frames have.
+    /// Bytes a second that its VM may send; 0 for no limit. As many may go at once as
+    /// [`Self::burst`] of the longest frames have.
     pub bandwidth: u64,
     /// Its INTID.
     pub intid: u32,

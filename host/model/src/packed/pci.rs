@@ -49,8 +49,8 @@ impl<'a> System<'a> {
         self.pci
     }
 
-    /// Every function is at a place of its own, there and at the SMMU, and nothing of it overlaps with its VM's other devices, with
-    /// RAM, or with another function's.
+    /// Every function is at a place of its own, there and at the SMMU, and nothing of it overlaps
+    /// with its VM's other devices, with RAM, or with another function's.
     pub(super) fn check_pci(&self, gic_v2: bool) -> Result<(), Damage> {
         if self.pci.len() > MAX_FUNCTIONS {
             return Err(Damage::Table);
@@ -109,7 +109,8 @@ impl<'a> System<'a> {
 }
 
 impl VmView<'_> {
-    /// Where its socket device is on PCI, its base address is one, and nothing is in the way of its configuration space.
+    /// Where its socket device is on PCI, its base address is one, and nothing is in the way of its
+    /// configuration space.
     pub(super) fn check_vsock(&self, devices: &[Option<Range<u64>>]) -> Result<(), Damage> {
         if self.vm.vsock_ecam == 0 {
             return Ok(());

@@ -65,15 +65,17 @@ pub struct Regulation {
     pub spare: u8,
 }
 
-/// The least time in which a core can make so many `events` at a counter page, if an instruction takes `access` ns: sixteen in a row touch two
-/// lines each, as an access that crosses a line does, and the line that they lie in. A jump to another line touches that one, and
-/// no two for data, so nothing else makes more.
+/// The least time in which a core can make so many `events` at a counter page, if an instruction
+/// takes `access` ns: sixteen in a row touch two lines each, as an access that crosses a line does,
+/// and the line that they lie in. A jump to another line touches that one, and no two for data, so
+/// nothing else makes more.
 #[must_use]
 pub const fn least_time(events: u64, access: u64) -> u64 {
     (events / 33 * 16).saturating_add(events % 33 * 16 / 33).saturating_mul(access)
 }
 
-/// The most events that a core can make at a counter page in `time` ns, if an instruction takes `access` ns: the most whose [`least_time`] is no longer.
+/// The most events that a core can make at a counter page in `time` ns, if an instruction takes
+/// `access` ns: the most whose [`least_time`] is no longer.
 #[must_use]
 pub const fn most_events(time: u64, access: u64) -> u64 {
     let instructions = match time.checked_div(access) {
@@ -116,8 +118,9 @@ impl Regulation {
     }
 }
 
-/// The regulator of vCPU `vcpu` of VM `index`; none if its bandwidth is not regulated. `of` gives each VM's regulation and the core of
-/// each of its vCPUs, `cores` is the number of the system's cores. What a regulator shares with others depends on all of them.
+/// The regulator of vCPU `vcpu` of VM `index`; none if its bandwidth is not regulated. `of` gives
+/// each VM's regulation and the core of each of its vCPUs, `cores` is the number of the system's
+/// cores. What a regulator shares with others depends on all of them.
 pub fn setting<'a>(
     of: impl Fn(usize) -> Option<(&'a Regulation, &'a [u8])>,
     index: usize,

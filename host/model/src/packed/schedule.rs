@@ -60,7 +60,8 @@ pub const TIME_TABLE: u32 = 1;
 /// [`Schedule::kind`]: budgets by falling priority.
 pub const FIXED_PRIORITY: u32 = 2;
 
-/// [`super::Vm::ticks`]: a timer that fell due while its vCPU was off the core stays due since then.
+/// [`super::Vm::ticks`]: a timer that fell due while its vCPU was off the core stays due since
+/// then.
 pub const KEEP_TICKS: u8 = 0;
 /// [`super::Vm::ticks`]: it is due from the moment on at which the vCPU gets the core.
 pub const LOSE_TICKS: u8 = 1;
@@ -139,8 +140,9 @@ impl<'a> System<'a> {
         Some(Shared { partition, vms, count })
     }
 
-    /// Upper bound on the time in which VM `vm` is served once on a shared core: a round, a major frame, or its period. The
-    /// maximum over all cores that it shares except `core`; 0 if there is none.
+    /// Upper bound on the time in which VM `vm` is served once on a shared core: a round, a major
+    /// frame, or its period. The maximum over all cores that it shares except `core`; 0 if there is
+    /// none.
     #[must_use]
     pub fn round(&self, vm: usize, core: usize) -> Nanos {
         let rounds = self.schedules.iter().filter(|schedule| schedule.core as usize != core);
@@ -156,8 +158,9 @@ impl<'a> System<'a> {
         Nanos(rounds.max().unwrap_or(0))
     }
 
-    /// Upper bound on the time in which VM `vm`, with one ready vCPU, gets `time` of its core: `time` on a dedicated core. Each slot
-    /// counts half its length, because EL2 can take at most half of it.
+    /// Upper bound on the time in which VM `vm`, with one ready vCPU, gets `time` of its core:
+    /// `time` on a dedicated core. Each slot counts half its length, because EL2 can take at most
+    /// half of it.
     #[must_use]
     pub fn served(&self, vm: usize, time: Nanos) -> Nanos {
         let its =

@@ -13,7 +13,8 @@ pub const fn dma_attributes(stage2: bool) -> Attributes {
 }
 
 impl System<'_> {
-    /// Maps a region of a VM: RAM page by page where memory is divided, everything else in the largest blocks that fit.
+    /// Maps a region of a VM: RAM page by page where memory is divided, everything else in the
+    /// largest blocks that fit.
     ///
     /// # Errors
     ///
@@ -51,8 +52,9 @@ impl System<'_> {
         }
     }
 
-    /// Maps all regions of a VM, for the broker what it sees of others', the GICV at `gicv`, the physical address, where the board has a GICv2, and
-    /// the page of its vCPUs' stolen time, which lies at `stolen_time`, if the VM has one.
+    /// Maps all regions of a VM, for the broker what it sees of others', the GICV at `gicv`, the
+    /// physical address, where the board has a GICv2, and the page of its vCPUs' stolen time, which
+    /// lies at `stolen_time`, if the VM has one.
     ///
     /// # Errors
     ///
@@ -79,8 +81,9 @@ impl System<'_> {
         }
     }
 
-    /// Maps what a VM's devices reach by DMA, in an SMMU's tables of stage 2 or (not `stage2`) of stage 1: its RAM, at the addresses that the VM has
-    /// it, and nothing else; no device, and on a GICv2 board not its GIC.
+    /// Maps what a VM's devices reach by DMA, in an SMMU's tables of stage 2 or (not `stage2`) of
+    /// stage 1: its RAM, at the addresses that the VM has it, and nothing else; no device, and on a
+    /// GICv2 board not its GIC.
     ///
     /// # Errors
     ///

@@ -40,8 +40,8 @@ struct Party<'a> {
     span: Range<usize>,
 }
 
-/// Places the hypervisor, then of each VM its tables and state, its pristine image and its RAM, each at the lowest place
-/// that fits.
+/// Places the hypervisor, then of each VM its tables and state, its pristine image and its RAM,
+/// each at the lowest place that fits.
 pub(super) fn place(system: &System, sizes: &Sizes) -> Attempt {
     let division = &system.division;
     let image = image_range(system, sizes.image)?;

@@ -27,7 +27,8 @@ pub struct Timing {
     pub overheads: Vec<Overhead>,
     /// The tables that `overheads` and the copy's bandwidth come from, the preferred one first.
     pub tables: Vec<OverheadTable>,
-    /// The greatest wake-up behind the notifications of some senders, by their names: the others' is in `overheads`.
+    /// The greatest wake-up behind the notifications of some senders, by their names: the others'
+    /// is in `overheads`.
     pub wakes: Vec<(String, Nanos)>,
     /// The saturation of the memory: the file's own or the platform's.
     pub saturation: Option<Saturation>,
@@ -72,7 +73,8 @@ impl Timing {
         self.tables.extend(measured.tables.iter().cloned());
     }
 
-    /// Takes another file's overheads, and the bandwidth of its copy, before those that this one has.
+    /// Takes another file's overheads, and the bandwidth of its copy, before those that this one
+    /// has.
     pub fn prefer(&mut self, measured: &Self) {
         let is_given = |name: &str| measured.overheads.iter().any(|given| given.name == name);
         self.overheads.retain(|own| !is_given(own.name));
@@ -179,7 +181,8 @@ impl Timing {
         sources
     }
 
-    /// What EL2 takes of a shared core, as the file says of that core, else the platform; none where neither does.
+    /// What EL2 takes of a shared core, as the file says of that core, else the platform; none
+    /// where neither does.
     #[must_use]
     pub fn sharing(&self, core: &SharedCore) -> Option<Sharing> {
         let known = self.platform.as_ref().and_then(|platform| platform.sharing);
@@ -193,7 +196,8 @@ impl Timing {
         }
     }
 
-    /// The interrupts of VM `vm`'s devices that no `[[irq]]` is about, as far as the platform knows the devices.
+    /// The interrupts of VM `vm`'s devices that no `[[irq]]` is about, as far as the platform knows
+    /// the devices.
     #[must_use]
     pub fn unruled(&self, vm: usize) -> Vec<IntId> {
         let ruled = |line: &IntId| {
@@ -237,7 +241,8 @@ impl Timing {
         lines
     }
 
-    /// The same if the file says which devices it has, and all of them are known. One of which it says neither a device nor an image may have any.
+    /// The same if the file says which devices it has, and all of them are known. One of which it
+    /// says neither a device nor an image may have any.
     pub(crate) fn known_lines(&self, vm: usize) -> Option<Vec<IntId>> {
         let (platform, this) = (self.platform.as_ref()?, self.vms.get(vm)?);
         let is_known = |name: &String| {
@@ -252,7 +257,8 @@ impl Timing {
         known.then(|| self.lines_of(vm))
     }
 
-    /// What is wrong with rules of interrupts: there are too many, or two for one, or the interrupt is none of its VM's, where `own` knows which are.
+    /// What is wrong with rules of interrupts: there are too many, or two for one, or the interrupt
+    /// is none of its VM's, where `own` knows which are.
     pub(crate) fn wrong_rules(&self, own: impl Fn(usize) -> Option<Vec<IntId>>) -> Vec<Fault> {
         let mut faults = Vec::new();
         let mut wrong = |code, place: &Place, label, message: String, help: String| {
@@ -309,7 +315,8 @@ impl Timing {
         cpus.iter().any(|core| self.is_shared_core(*core))
     }
 
-    /// Whether a device of these interrupts is one of VM `vm`'s *active* ones: it has some, and the file says so of each.
+    /// Whether a device of these interrupts is one of VM `vm`'s *active* ones: it has some, and the
+    /// file says so of each.
     pub(crate) fn is_active(&self, vm: usize, irqs: &[Irq]) -> bool {
         let is = |irq: &Irq| {
             let its = |line: &&Line| line.vm == vm && line.intid() == Some(irq.intid);

@@ -23,8 +23,8 @@ pub struct Flow {
     pub period: Option<Nanos>,
     /// How late a packet is released at most, in a simulation.
     pub jitter: Nanos,
-    /// Relative deadline, at least 1 ns: the period if the file gives none; none if the flow is best
-    /// effort.
+    /// Relative deadline, at least 1 ns: the period if the file gives none; none if the flow is
+    /// best effort.
     pub deadline: Option<Nanos>,
     /// No deadline, served when nothing else is.
     pub best_effort: bool,

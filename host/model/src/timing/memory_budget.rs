@@ -13,7 +13,8 @@ use weir_units::{BytesPerSec, Nanos};
 pub struct MemoryBudget {
     /// What it must get.
     pub required: Option<BytesPerSec>,
-    /// Accesses of all its vCPUs in each period, and the period. With two budgets the reads, or else the writes.
+    /// Accesses of all its vCPUs in each period, and the period. With two budgets the reads, or
+    /// else the writes.
     pub budget: Option<(u64, Nanos)>,
     /// Periods between two resets of a compensating regulator; none for a static one.
     pub window: Option<u32>,
@@ -45,8 +46,8 @@ impl MemoryBudget {
         bandwidth
     }
 
-    /// The budget, if it limits the lines that are brought into the cache: nothing else does, and what saturates the memory is
-    /// measured in these.
+    /// The budget, if it limits the lines that are brought into the cache: nothing else does, and
+    /// what saturates the memory is measured in these.
     #[must_use]
     pub fn refills(&self) -> Option<(u64, Nanos)> {
         let event = self.rules.event.as_ref().map_or(Event::L2dRefill, |event| event.value);

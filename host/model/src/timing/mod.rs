@@ -1,5 +1,6 @@
-//! What a system file says about time and bandwidth: flows, budgets, schedules, tasks. `weir analyze` and `weir plan`
-//! read this part alone, so a file without images or cores is good enough for them.
+//! What a system file says about time and bandwidth: flows, budgets, schedules, tasks. `weir
+//! analyze` and `weir plan` read this part alone, so a file without images or cores is good enough
+//! for them.
 
 pub(crate) mod facts;
 pub(crate) mod flow;

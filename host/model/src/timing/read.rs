@@ -1,5 +1,5 @@
-//! Reads flows, schedules, interrupts, tasks and budgets. What has the wrong type or is missing was reported by the walk; here the rules between
-//! values are checked, and names become positions.
+//! Reads flows, schedules, interrupts, tasks and budgets. What has the wrong type or is missing was
+//! reported by the walk; here the rules between values are checked, and names become positions.
 
 use super::facts::Timing;
 use super::flow::{DataPath, Dma, Flow, PathSource};

@@ -29,7 +29,8 @@ pub enum Kind {
     Profile,
     /// A thread that wakes for each period and walks through its lines.
     Cyclictest,
-    /// A network device that brings packets, each of which a vCPU reads and copies; see [`Network`].
+    /// A network device that brings packets, each of which a vCPU reads and copies; see
+    /// [`Network`].
     Network,
 }
 
@@ -70,7 +71,8 @@ pub enum Mode {
     WriteOnly,
 }
 
-/// Transfers of a DMA engine for a VM. Each channel has a source and a destination of [`Workload::size`] bytes in the VM's RAM.
+/// Transfers of a DMA engine for a VM. Each channel has a source and a destination of
+/// [`Workload::size`] bytes in the VM's RAM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transfers {
     /// Name of the engine in the memory file.
@@ -79,7 +81,8 @@ pub struct Transfers {
     pub channels: usize,
     /// What each does.
     pub mode: Mode,
-    /// Bytes of a transfer, at least 1 and at most the workload's size; of a linked one the source that its pages span.
+    /// Bytes of a transfer, at least 1 and at most the workload's size; of a linked one the source
+    /// that its pages span.
     pub chunk: Bytes,
     /// Bytes that a linked transfer moves of each page, 1 to 4096.
     pub piece: Bytes,
@@ -413,7 +416,8 @@ impl Reader<'_> {
 const fn without_size(kind: Kind) -> Bytes {
     match kind {
         Kind::Cyclictest => Bytes(crate::packed::PAGE),
-        // An eighth of it, the lines of one of eight banks, is twice a last-level cache of 1 MiB; of less the writes would stay in the cache.
+        // An eighth of it, the lines of one of eight banks, is twice a last-level cache of 1 MiB;
+        // of less the writes would stay in the cache.
         Kind::RowMiss => Bytes(16 << 20),
         _ => Bytes(64 << 10),
     }

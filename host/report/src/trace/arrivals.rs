@@ -1,9 +1,10 @@
-//! How many accesses a VM makes in any window of a length, from the counts that its trace holds (xen-throttling IV-B, Figures 5
-//! and 6).
+//! How many accesses a VM makes in any window of a length, from the counts that its trace holds
+//! (xen-throttling IV-B, Figures 5 and 6).
 //!
-//! A trace tells counts at moments, not each access: between two of them a count may have come at any time. So beside the
-//! curve that takes each count as if it had come at its record, as a sampled figure does, there are two that hold whenever it
-//! came: the most that any window can have held, and the least that each window must have held.
+//! A trace tells counts at moments, not each access: between two of them a count may have come at
+//! any time. So beside the curve that takes each count as if it had come at its record, as a
+//! sampled figure does, there are two that hold whenever it came: the most that any window can have
+//! held, and the least that each window must have held.
 
 use super::file::Facts;
 use rayon::prelude::*;
@@ -43,7 +44,8 @@ pub struct Arrivals {
     replenished: Option<((u8, u32), Vec<u64>)>,
     /// Records that were lost in the trace.
     lost: u64,
-    /// The trace is read from its middle on: a counter's first record tells what it showed, not what was counted since then.
+    /// The trace is read from its middle on: a counter's first record tells what it showed, not
+    /// what was counted since then.
     partial: bool,
 }
 
@@ -91,7 +93,8 @@ impl Arrivals {
         stream.last = Some((now, if over { 0 } else { record.count }));
     }
 
-    /// Hears of the next record, whether it is to be taken or not: replenishments tell how long a period is.
+    /// Hears of the next record, whether it is to be taken or not: replenishments tell how long a
+    /// period is.
     pub fn hear(&mut self, record: &Record, vm: usize, facts: &Facts) {
         if usize::from(record.vm) != vm || record.kind != Kind::Replenish as u16 {
             return;
@@ -134,8 +137,9 @@ impl Arrivals {
         Nanos((last - first.min(last)).saturating_add(1))
     }
 
-    /// The usual distance of two replenishments, if there are some. Each may be late, some may be missing, and a VM's restart moves
-    /// them: so it is the mean of the gaps that are about as long as the one in the middle.
+    /// The usual distance of two replenishments, if there are some. Each may be late, some may be
+    /// missing, and a VM's restart moves them: so it is the mean of the gaps that are about as long
+    /// as the one in the middle.
     pub fn period(&self) -> Option<Nanos> {
         let (_, moments) = self.replenished.as_ref()?;
         // Without those before the part that is looked at: a VM's start can leave a gap of nearly a
@@ -157,7 +161,8 @@ impl Arrivals {
         self.period().map_or(span, |period| Nanos(period.0.saturating_mul(PERIODS).min(span.0)))
     }
 
-    /// The curves for windows of `points` lengths up to `window`. Takes time proportional to `points` times the number of records.
+    /// The curves for windows of `points` lengths up to `window`. Takes time proportional to
+    /// `points` times the number of records.
     pub fn curves(&self, window: Nanos, points: u32) -> Curves {
         let begins = Sums::new(self.batches().map(|batch| (batch.from, batch.count)));
         let ends = Sums::new(self.batches().map(|batch| (batch.to, batch.count)));
@@ -199,8 +204,8 @@ impl Arrivals {
         }
     }
 
-    /// Where a window with the least accesses can begin: at the first moment, or just behind the earliest moment of a batch, which then
-    /// may lie before it.
+    /// Where a window with the least accesses can begin: at the first moment, or just behind the
+    /// earliest moment of a batch, which then may lie before it.
     fn starts(&self, first: u64) -> Vec<u64> {
         let behind = self
             .batches()
@@ -212,11 +217,13 @@ impl Arrivals {
         starts
     }
 
-    /// The least accesses that any window of `length` must have held that lies within the extent; none if no window does.
+    /// The least accesses that any window of `length` must have held that lies within the extent;
+    /// none if no window does.
     fn least(&self, starts: &[u64], (first, last): (u64, u64), length: u64) -> Option<u64> {
         let latest =
             last.saturating_add(1).checked_sub(length).filter(|&latest| latest >= first)?;
-        // Of each stream: the first batch that begins in the window, the first that ends behind it, and what lies between.
+        // Of each stream: the first batch that begins in the window, the first that ends behind it,
+        // and what lies between.
         let mut bounds: Vec<_> = self.streams.values().map(|s| (&s.batches, 0, 0, 0u64)).collect();
         let mut fewest = u64::MAX;
         for &start in starts.iter().take_while(|&&start| start <= latest) {
@@ -260,8 +267,9 @@ impl Sums {
     }
 }
 
-/// The most of what begins before the end of a window of `length` less what ends before its start, over all windows. Such a
-/// window can start where a batch ends: a later start loses that batch, an earlier one gains none.
+/// The most of what begins before the end of a window of `length` less what ends before its start,
+/// over all windows. Such a window can start where a batch ends: a later start loses that batch, an
+/// earlier one gains none.
 fn most(begins: &Sums, ends: &Sums, length: u64) -> u64 {
     let (mut begun, mut ended) = (0, 0);
     let (mut behind, mut most) = (0u64, 0u64);
@@ -386,8 +394,8 @@ pub(super) mod tests {
         assert_eq!((arrivals.total(), arrivals.span()), (6, Nanos(21)));
     }
 
-    /// Accesses of one vCPU at these times, and what the hypervisor records when it looks at those: the period's count at
-    /// polls, the whole of it at replenishments.
+    /// Accesses of one vCPU at these times, and what the hypervisor records when it looks at those:
+    /// the period's count at polls, the whole of it at replenishments.
     fn looked_at(vcpu: u8, accesses: &[u64], looks: &[(u64, bool)]) -> Vec<Record> {
         let mut records = vec![counted(Kind::VcpuOn, vcpu, 0, 0, 0)];
         let (mut since, mut last) = (0, 0);
@@ -439,7 +447,8 @@ pub(super) mod tests {
             }
         }
 
-        /// When each access has a record, nothing is left open: all are the curves of the accesses themselves.
+        /// When each access has a record, nothing is left open: all are the curves of the accesses
+        /// themselves.
         #[test]
         fn a_record_for_each_access_gives_its_curve(mut times in prop::collection::vec(1u64..80, 2..20)) {
             times.sort_unstable();

@@ -1,8 +1,8 @@
 //! `trace.bin`: what the cores of a run have recorded, in the order of time.
 //!
-//! A header, an entry of 48 bytes for each VM, then records of 32 bytes up to the end of the file, by time and of one time by core;
-//! all little endian. A record is as it was in its core's ring ([`weir_trace::record`]) but for its sequence number, in whose place its
-//! core stands.
+//! A header, an entry of 48 bytes for each VM, then records of 32 bytes up to the end of the file,
+//! by time and of one time by core; all little endian. A record is as it was in its core's ring
+//! ([`weir_trace::record`]) but for its sequence number, in whose place its core stands.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +24,8 @@ const VERSION: u32 = 1;
 const VMS_LIMIT: u32 = 255;
 /// More accesses or instructions in a nanosecond than any core makes: 16 in each of 4 cycles.
 const MOST_PER_NS: u64 = 64;
-/// The most by which the time of a record that begins a period is behind the moment from which the period counts.
+/// The most by which the time of a record that begins a period is behind the moment from which the
+/// period counts.
 const LATE_NS: u64 = 1000;
 
 /// What the file begins with.
@@ -270,7 +271,8 @@ impl<R: Read> Trace<R> {
         Ok(Self { facts, from, read: 0, last, strange: 0, begun, lost: 0, rest: 0 })
     }
 
-    /// The next record. The end of the file is the end of the trace; a record that is cut short is none.
+    /// The next record. The end of the file is the end of the trace; a record that is cut short is
+    /// none.
     ///
     /// # Errors
     ///
@@ -314,8 +316,9 @@ impl<R: Read> Trace<R> {
         self.facts.last != 0 && record.time > self.facts.last
     }
 
-    /// Whether a run may have made this record: by one of its cores, for one of its vCPUs or for none, neither before the one ahead of it
-    /// nor behind the end, and of no more accesses than there was time for.
+    /// Whether a run may have made this record: by one of its cores, for one of its vCPUs or for
+    /// none, neither before the one ahead of it nor behind the end, and of no more accesses than
+    /// there was time for.
     fn is_possible(&self, record: &Record) -> bool {
         let vm = self.facts.vms.get(usize::from(record.vm));
         // Eight cores have a place in the head.
@@ -328,7 +331,8 @@ impl<R: Read> Trace<R> {
             && self.is_countable(record)
     }
 
-    /// Whether a core can have made what a record counts since the period began, as far as that is known.
+    /// Whether a core can have made what a record counts since the period began, as far as that is
+    /// known.
     fn is_countable(&self, record: &Record) -> bool {
         let kind = Kind::from_number(record.kind);
         let counts =
@@ -535,7 +539,8 @@ pub(crate) mod tests {
         }
         // What other kinds tell there is no count of accesses.
         assert_eq!(damage(&[begun, counted(Kind::BudgetChanged, 2_000_001, u64::MAX)]), "");
-        // Without a beginning of its own it counts from the hypervisor's start, and another vCPU's is none of its own.
+        // Without a beginning of its own it counts from the hypervisor's start, and another vCPU's
+        // is none of its own.
         assert!(!damage(&[counted(Kind::Poll, 2_000_000, u64::MAX)]).is_empty());
         let other = Record { vcpu: 1, ..begun };
         let late = counted(Kind::Poll, 2_002_000, most + 1);

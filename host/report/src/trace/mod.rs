@@ -1,4 +1,5 @@
-//! Traces of runs: the records, for people, spreadsheets, programs and Perfetto, and arrival curves.
+//! Traces of runs: the records, for people, spreadsheets, programs and Perfetto, and arrival
+//! curves.
 
 mod arrivals;
 pub mod curve;

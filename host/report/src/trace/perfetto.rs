@@ -1,9 +1,10 @@
-//! A trace as ui.perfetto.dev opens it: Chrome's trace event format, one object with a list of events.
+//! A trace as ui.perfetto.dev opens it: Chrome's trace event format, one object with a list of
+//! events.
 //!
-//! Process 1 has a track for each core: who has it, and inside of that exits and interrupts: as stretches where their ends were recorded, else as
-//! moments. Each VM is a process with a track for each vCPU: running, throttled; and a counter of the accesses of its period beside its
-//! budget. Times are microseconds since the
-//! hypervisor's start.
+//! Process 1 has a track for each core: who has it, and inside of that exits and interrupts: as
+//! stretches where their ends were recorded, else as moments. Each VM is a process with a track for
+//! each vCPU: running, throttled; and a counter of the accesses of its period beside its budget.
+//! Times are microseconds since the hypervisor's start.
 
 use super::{
     file::{Facts, core},
@@ -300,7 +301,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a damaged trace says, what comes out is JSON, and no slice has a negative length.
+        /// Whatever a damaged trace says, what comes out is JSON, and no slice has a negative
+        /// length.
         #[test]
         fn any_records_make_events(words in prop::collection::vec((any::<u16>(), 0u16..24, any::<[u8; 2]>(), any::<u32>(), any::<u64>()), 0..60)) {
             let records: Vec<_> = words.into_iter().map(|(time, kind, [vm, vcpu], detail, rest)| Record {

@@ -44,13 +44,13 @@ impl Outcome {
 }
 
 /// Builds a system to be observed, runs it deterministically with the plug-in and returns what the
-/// plug-in saw. With a directory and a count, the first accesses of each VM, as many as the count, are
-/// recorded there.
+/// plug-in saw. With a directory and a count, the first accesses of each VM, as many as the count,
+/// are recorded there.
 ///
 /// # Errors
 ///
-/// As [`run`]; the environment is at fault if the plug-in saw nothing. The run may have missed lines
-/// that it expected.
+/// As [`run`]; the environment is at fault if the plug-in saw nothing. The run may have missed
+/// lines that it expected.
 pub fn observe(
     system: &System,
     options: &Options,

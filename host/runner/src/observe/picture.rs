@@ -12,8 +12,8 @@ const MARGIN: (usize, usize) = (170, 70);
 const LETTER: usize = 8;
 const TITLE_LETTER: usize = 9;
 
-/// Who evicted whose lines and who closed whose rows, a field for each pair, darker for more. What one does to itself is gray; what
-/// it does to another red.
+/// Who evicted whose lines and who closed whose rows, a field for each pair, darker for more. What
+/// one does to itself is gray; what it does to another red.
 #[must_use]
 pub fn svg(outcome: &Outcome) -> String {
     draw(&weir_image::name(&outcome.system), &outcome.seen)
@@ -111,7 +111,8 @@ fn matrix(
     }
 }
 
-/// By the logarithm, so that one event in a million shows; up to a half, so that text stays readable.
+/// By the logarithm, so that one event in a million shows; up to a half, so that text stays
+/// readable.
 fn opacity(count: u64, most: u64) -> f64 {
     if count == 0 {
         return 0.0;

@@ -76,7 +76,8 @@ pub fn write(
     Ok(traces)
 }
 
-/// Cores become vCPUs, and physical addresses offsets in RAM. Gives how many accesses went elsewhere: their cycles are those of the next one.
+/// Cores become vCPUs, and physical addresses offsets in RAM. Gives how many accesses went
+/// elsewhere: their cycles are those of the next one.
 fn translate(
     lines: impl Iterator<Item = String>,
     vcpu: impl Fn(usize) -> Option<usize>,

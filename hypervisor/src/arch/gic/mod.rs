@@ -1,9 +1,10 @@
 //! The board's interrupt controller: GICv3 or GICv2, chosen when the hypervisor is built.
 //!
-//! Physical interrupts are taken at EL2 only, which masks them while it runs, so that none nests. There are two priorities: the
-//! hypervisor's own, and that of the guests' lines, which can be held back together. EOI mode 1
-//! splits the end of an interrupt: EL2 drops the priority, and who handles the interrupt deactivates it (a
-//! guest by its own EOI, through the HW bit of the list register).
+//! Physical interrupts are taken at EL2 only, which masks them while it runs, so that none nests.
+//! There are two priorities: the hypervisor's own, and that of the guests' lines, which can be held
+//! back together. EOI mode 1 splits the end of an interrupt: EL2 drops the priority, and who
+//! handles the interrupt deactivates it (a guest by its own EOI, through the HW bit of the list
+//! register).
 
 mod distributor;
 #[cfg(feature = "gicv2")]
@@ -47,8 +48,9 @@ pub const NOTHING: u64 = 1023;
 const OWN: u8 = 0x80;
 /// Priority of all others.
 const GUESTS: u8 = 0xa0;
-/// Registers of the distributor (IHI0069, 12.9; the same in IHI0048, 4.3). Those that act where a one is
-/// written, and only there, are written by [`Line::act`] one bit at a time, and never read first.
+/// Registers of the distributor (IHI0069, 12.9; the same in IHI0048, 4.3). Those that act where a
+/// one is written, and only there, are written by [`Line::act`] one bit at a time, and never read
+/// first.
 #[derive(Clone, Copy)]
 enum Bits {
     Group = 0x080,
@@ -64,8 +66,8 @@ const TYPER: u64 = 0x004;
 const PRIORITIES: u64 = 0x400;
 const CONFIG: u64 = 0xc00;
 
-/// Where the word of register group `bits` for `intid` lies: in the distributor, or for the first 32 in the place that
-/// belongs to a core.
+/// Where the word of register group `bits` for `intid` lies: in the distributor, or for the first
+/// 32 in the place that belongs to a core.
 fn word(private: u64, bits: Bits, intid: u32) -> u64 {
     let base = if intid < 32 { private } else { device(GICD) };
     base + bits as u64 + u64::from(intid / 32 * 4)
@@ -80,15 +82,16 @@ pub struct Line {
 }
 
 impl Line {
-    /// Line `intid` as core `core` sees it. INTIDs above 1019 are none; they stand for the last one here.
+    /// Line `intid` as core `core` sees it. INTIDs above 1019 are none; they stand for the last one
+    /// here.
     #[must_use]
     pub fn new(intid: u32, core: usize) -> Self {
         Self { intid: intid.min(1019), private: private_registers(core) }
     }
 
     fn act(self, bits: Bits) {
-        // SAFETY: the word lies in the distributor or in a redistributor of the board, both mapped by
-        // `Stage1::begin`. A write acts on this line alone.
+        // SAFETY: the word lies in the distributor or in a redistributor of the board, both mapped
+        // by `Stage1::begin`. A write acts on this line alone.
         unsafe { mmio::write32(word(self.private, bits, self.intid), 1 << (self.intid % 32)) }
     }
 
@@ -218,7 +221,8 @@ fn reset_shared() {
     }
 }
 
-/// Puts this core's private interrupts into a known state and enables those of the hypervisor's own.
+/// Puts this core's private interrupts into a known state and enables those of the hypervisor's
+/// own.
 fn reset_private(core: usize) {
     let base = private_registers(core);
     let own = [SGI_MESSAGE, SGI_GUEST, PPI_HYP_TIMER, PPI_MAINTENANCE];

@@ -11,8 +11,8 @@ pub type Version = weir_vdev::gic::V2;
 /// The same as a value.
 pub const VERSION: weir_vdev::id::GicVersion = weir_vdev::id::GicVersion::V2;
 
-/// All interrupts are of group 0, the only one that a GIC without the Security Extensions has; they come as IRQ
-/// because FIQEn stays clear.
+/// All interrupts are of group 0, the only one that a GIC without the Security Extensions has; they
+/// come as IRQ because FIQEn stays clear.
 pub(super) const GROUP: u32 = 0;
 
 const ITARGETSR: u64 = 0x800;
@@ -84,8 +84,8 @@ pub(super) fn start_interface() {
     dsb_sy();
 }
 
-/// The interrupt of highest priority, now active; [`super::SPECIAL`] or above when there is none. For an SGI bits
-/// 12:10 tell the sender, and [`end`] needs them.
+/// The interrupt of highest priority, now active; [`super::SPECIAL`] or above when there is none.
+/// For an SGI bits 12:10 tell the sender, and [`end`] needs them.
 #[inline(always)]
 #[must_use]
 pub fn acknowledge() -> u64 {
@@ -120,7 +120,8 @@ pub fn send(core: usize, sgi: u32) {
     gicd_write(SGIR, 1 << (16 + (core & 7)) | sgi);
 }
 
-/// Sends shared interrupt `intid` to core `core`: the platform counts cores as the GIC counts its interfaces.
+/// Sends shared interrupt `intid` to core `core`: the platform counts cores as the GIC counts its
+/// interfaces.
 pub(super) fn route(intid: u32, core: usize) {
     // SAFETY: GICD_ITARGETSR has a byte of its own for each line.
     unsafe { mmio::write8(device(GICD) + ITARGETSR + u64::from(intid), 1 << (core & 7)) }
@@ -132,8 +133,8 @@ pub fn list_registers() -> usize {
     weir_vdev::gic::used((gich_read(GICH_VTR) & 0x3f) as usize + 1, LISTS)
 }
 
-/// Lets the guest take virtual interrupts, or not: while a vCPU is off or waits, its list registers must not end
-/// a WFI of EL2's.
+/// Lets the guest take virtual interrupts, or not: while a vCPU is off or waits, its list registers
+/// must not end a WFI of EL2's.
 pub fn enable_virtual(enabled: bool) {
     switch_virtual(enabled);
     dsb_sy();
@@ -145,15 +146,16 @@ fn switch_virtual(enabled: bool) {
     gich_write(GICH_HCR, if enabled { hcr | GICH_EN } else { hcr & !GICH_EN });
 }
 
-/// Holds all of the guest's interrupts back, or lets them through: while they are held neither its virtual ones nor the lines of
-/// guests interrupt this core or end a WFI.
+/// Holds all of the guest's interrupts back, or lets them through: while they are held neither its
+/// virtual ones nor the lines of guests interrupt this core or end a WFI.
 pub fn hold_guests(held: bool) {
     switch_virtual(!held);
     gicc_write(GICC_PMR, if held { OWN_ONLY.into() } else { 0xff });
     dsb_sy();
 }
 
-/// Whether this is a GICv2: ICPIDR2.ArchRev. A GICv3 has its identification elsewhere, and nothing there.
+/// Whether this is a GICv2: ICPIDR2.ArchRev. A GICv3 has its identification elsewhere, and nothing
+/// there.
 #[must_use]
 pub fn present() -> bool {
     gicd_read(ICPIDR2) >> 4 & 0xf == 2

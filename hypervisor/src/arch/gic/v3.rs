@@ -21,8 +21,8 @@ pub const VERSION: weir_vdev::id::GicVersion = weir_vdev::id::GicVersion::V3;
 /// All interrupts are of group 1: EL2 takes them as IRQ.
 pub(super) const GROUP: u32 = u32::MAX;
 
-/// GICD_CTLR: affinity routing, group 1. With one security state bit 1 enables group 1, with two it does so for the
-/// non-secure copy that EL2 sees.
+/// GICD_CTLR: affinity routing, group 1. With one security state bit 1 enables group 1, with two it
+/// does so for the non-secure copy that EL2 sees.
 pub(super) const ON: u32 = OFF | 1 << 1;
 /// The same with no group enabled.
 pub(super) const OFF: u32 = 1 << 4;
@@ -79,8 +79,8 @@ pub(super) fn wake(core: usize) -> Result<(), &'static str> {
     redistributor::stop_lpis(&mut Redistributors, at)
         .map_err(|_| "the firmware left LPIs on, and its redistributor does not turn them off")?;
     let waker = private_registers(core) - 0x1_0000 + GICR_WAKER;
-    // SAFETY: RD_base of this core's redistributor. Clearing ProcessorSleep (bit 1) wakes it; ChildrenAsleep (bit 2)
-    // falls within a bounded time (IHI0069, 12.11.42).
+    // SAFETY: RD_base of this core's redistributor. Clearing ProcessorSleep (bit 1) wakes it;
+    // ChildrenAsleep (bit 2) falls within a bounded time (IHI0069, 12.11.42).
     unsafe {
         mmio::write32(waker, mmio::read32(waker) & !2);
         while mmio::read32(waker) & 4 != 0 {
@@ -160,8 +160,8 @@ pub fn list_registers() -> usize {
     weir_vdev::gic::used((icc::ich_vtr::read() & 0x1f) as usize + 1, LISTS)
 }
 
-/// Lets the guest take virtual interrupts, or not: while a vCPU is off or waits, its list registers must not end
-/// a WFI of EL2's.
+/// Lets the guest take virtual interrupts, or not: while a vCPU is off or waits, its list registers
+/// must not end a WFI of EL2's.
 pub fn enable_virtual(enabled: bool) {
     switch_virtual(enabled);
     isb();
@@ -173,8 +173,8 @@ fn switch_virtual(enabled: bool) {
     icc::ich_hcr::write(if enabled { hcr | ICH_EN } else { hcr & !ICH_EN });
 }
 
-/// Holds all of the guest's interrupts back, or lets them through: while they are held neither its virtual ones nor the lines of
-/// guests interrupt this core or end a WFI.
+/// Holds all of the guest's interrupts back, or lets them through: while they are held neither its
+/// virtual ones nor the lines of guests interrupt this core or end a WFI.
 pub fn hold_guests(held: bool) {
     switch_virtual(!held);
     icc::pmr::write(if held { OWN_ONLY.into() } else { 0xff });

@@ -1,6 +1,7 @@
 //! The board's SMMU: what its devices reach of memory.
 //!
-//! A device's accesses are a *stream*; what a VM's devices reach is a *domain*. A stream that is attached to no domain is aborted.
+//! A device's accesses are a *stream*; what a VM's devices reach is a *domain*. A stream that is
+//! attached to no domain is aborted.
 
 mod v3;
 

@@ -1,7 +1,9 @@
-//! SMMUv3 (IHI 0070): a stream table of two levels, a command queue that is empty whenever nobody holds the lock, an event queue.
+//! SMMUv3 (IHI 0070): a stream table of two levels, a command queue that is empty whenever nobody
+//! holds the lock, an event queue.
 //!
-//! It is asked to take part in nothing that cores broadcast; its caches are emptied by commands. What it reads and writes lies in
-//! pages of their own, which need not lie side by side, and it must see the cores' caches.
+//! It is asked to take part in nothing that cores broadcast; its caches are emptied by commands.
+//! What it reads and writes lies in pages of their own, which need not lie side by side, and it
+//! must see the cores' caches.
 
 use super::{Domain, STREAMS, Silent};
 use crate::{
@@ -62,7 +64,8 @@ const STREAM_BITS: u32 = STREAM_LIMIT.ilog2();
 const SPLIT: u32 = 6;
 const LEVEL2: usize = 1 << (STREAM_BITS - SPLIT);
 
-/// How long the SMMU may take for a command. It waits for accesses that are under way, and those for memory.
+/// How long the SMMU may take for a command. It waits for accesses that are under way, and those
+/// for memory.
 const PATIENCE_NS: u64 = 1_000_000_000;
 
 #[repr(C, align(4096))]
@@ -99,12 +102,14 @@ static DRIVER: Lock<Smmu> = Lock::new(Smmu {
 });
 
 fn read(offset: u64) -> u32 {
-    // SAFETY: `Stage1::begin` maps both pages of registers, and callers name registers in them. Reading changes nothing.
+    // SAFETY: `Stage1::begin` maps both pages of registers, and callers name registers in them.
+    // Reading changes nothing.
     unsafe { mmio::read32(memory::device(SMMU) + offset) }
 }
 
 fn write(offset: u64, value: u32) {
-    // SAFETY: as above. What the SMMU is made to read and write is `Memory`, and the domains' tables.
+    // SAFETY: as above. What the SMMU is made to read and write is `Memory`, and the domains'
+    // tables.
     unsafe { mmio::write32(memory::device(SMMU) + offset, value) }
 }
 
@@ -142,7 +147,8 @@ fn store(place: &mut u64, value: u64) {
     unsafe { ptr::write_volatile(place, value) }
 }
 
-/// Brings the SMMU up with every stream aborted; on the boot core, once. Gives the format that it translates by.
+/// Brings the SMMU up with every stream aborted; on the boot core, once. Gives the format that it
+/// translates by.
 ///
 /// # Errors
 ///
@@ -183,11 +189,13 @@ pub fn attach(streams: impl Iterator<Item = u32> + Clone, domain: &Domain) -> Re
     for stream in streams.clone() {
         driver.translate(stream, domain, true);
     }
-    // Nothing of the domain is cached, as `detach` saw to that, and its tables were made before the SMMU was on.
+    // Nothing of the domain is cached, as `detach` saw to that, and its tables were made before the
+    // SMMU was on.
     driver.run(streams.map(smmu::forget_stream).chain([smmu::forget_domain(format, domain.id)]))
 }
 
-/// Aborts the accesses of `streams` from now on: when it returns none is under way, and nothing of `domain` is cached.
+/// Aborts the accesses of `streams` from now on: when it returns none is under way, and nothing of
+/// `domain` is cached.
 ///
 /// # Errors
 ///
@@ -201,8 +209,9 @@ pub fn detach(streams: impl Iterator<Item = u32> + Clone, domain: &Domain) -> Re
     driver.run(streams.map(smmu::forget_stream).chain([smmu::forget_domain(format, domain.id)]))
 }
 
-/// The accesses that were refused since the last call: the first of each stream since it was attached, as the SMMU is told to record
-/// no more of a stream that had one. So whatever a device does, it makes EL2 work once.
+/// The accesses that were refused since the last call: the first of each stream since it was
+/// attached, as the SMMU is told to record no more of a stream that had one. So whatever a device
+/// does, it makes EL2 work once.
 ///
 /// # Errors
 ///
@@ -325,8 +334,9 @@ impl Smmu {
         }
     }
 
-    /// Has no more of a stream's faults recorded. False when that was so already. A stream that was detached since keeps what its entry
-    /// said, all but that it translates, so that its last faults count.
+    /// Has no more of a stream's faults recorded. False when that was so already. A stream that was
+    /// detached since keeps what its entry said, all but that it translates, so that its last
+    /// faults count.
     fn silence(&mut self, fault: &Fault) -> bool {
         const S2R: u64 = 1 << 58;
         const R: u64 = 1 << 45;

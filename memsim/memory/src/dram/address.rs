@@ -1,13 +1,15 @@
-//! From a physical address to channel, rank, bank group, bank and row. Every bit of each is the XOR of a set of address
-//! bits, so the whole map is linear over GF(2) and is computed by one table look-up for each byte of the address.
+//! From a physical address to channel, rank, bank group, bank and row. Every bit of each is the XOR
+//! of a set of address bits, so the whole map is linear over GF(2) and is computed by one table
+//! look-up for each byte of the address.
 
 use core::{fmt, ops::RangeInclusive};
 
 use crate::units::Pa;
 
-/// The address functions of a memory controller. Each mask is one bit, lowest first: the parity of the address under
-/// that mask. DRAM that is mapped in several windows needs no special case while the windows' differences are bits: on
-/// ZynqMP, whose upper 2 GiB lie at 0x8_0000_0000, DRAM address bit 31 is the mask `1 << 35`.
+/// The address functions of a memory controller. Each mask is one bit, lowest first: the parity of
+/// the address under that mask. DRAM that is mapped in several windows needs no special case while
+/// the windows' differences are bits: on ZynqMP, whose upper 2 GiB lie at 0x8_0000_0000, DRAM
+/// address bit 31 is the mask `1 << 35`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressFields {
     /// Channel bits.
@@ -23,9 +25,10 @@ pub struct AddressFields {
 }
 
 impl AddressFields {
-    /// Of a memory of which only the bank functions are known: the rows are told apart by every address bit from
-    /// `column_bits` to `address_bits` - 1 that does not follow from the bank and the lower row bits, so that no two
-    /// places have the same bank, row and column. A row of 8 KiB, for instance, has 13 column bits.
+    /// Of a memory of which only the bank functions are known: the rows are told apart by every
+    /// address bit from `column_bits` to `address_bits` - 1 that does not follow from the bank and
+    /// the lower row bits, so that no two places have the same bank, row and column. A row of 8
+    /// KiB, for instance, has 13 column bits.
     #[must_use]
     pub fn from_banks(bank: Vec<u64>, column_bits: u32, address_bits: u32) -> Self {
         let mut basis = [0_u64; 64];
@@ -41,8 +44,8 @@ impl AddressFields {
 /// Why address functions are refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MapError {
-    /// A bit's value follows from those of the bits before it (or it is constant): two different banks or rows would
-    /// be one.
+    /// A bit's value follows from those of the bits before it (or it is constant): two different
+    /// banks or rows would be one.
     Dependent {
         /// Field of the bit.
         field: &'static str,
@@ -86,7 +89,8 @@ pub fn plain_bits(bits: RangeInclusive<u32>) -> Vec<u64> {
 /// Where an address lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Location {
-    /// The bank among all banks of all channels: channel, rank, group and bank, channel in the highest bits.
+    /// The bank among all banks of all channels: channel, rank, group and bank, channel in the
+    /// highest bits.
     pub bank: u32,
     /// The row within the bank.
     pub row: u32,

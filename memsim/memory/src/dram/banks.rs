@@ -35,7 +35,8 @@ struct OpenRow {
     owner: Owner,
 }
 
-/// All banks of all channels under an open-page policy: a row stays open until another one of its bank is needed.
+/// All banks of all channels under an open-page policy: a row stays open until another one of its
+/// bank is needed.
 #[derive(Clone, Debug)]
 pub struct Banks {
     map: AddressMap,

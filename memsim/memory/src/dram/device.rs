@@ -50,7 +50,8 @@ pub struct Device {
     ready: [AllBanks; 4],
     /// First cycle at which each rank may be refreshed for the last command of each kind.
     refresh_ready: [[u64; BANKS]; 5],
-    /// Of each rank, the ends of the windows that its last four activates opened, the first one in the lowest 16 bits.
+    /// Of each rank, the ends of the windows that its last four activates opened, the first one in
+    /// the lowest 16 bits.
     windows: [u64; BANKS],
     rows: [u32; BANKS],
     /// One bit a bank.
@@ -59,8 +60,8 @@ pub struct Device {
 }
 
 impl Device {
-    /// All rows closed, everything legal from cycle 0 on. `None` for more than 64 banks, or if a gap between two commands
-    /// is longer than 8191 cycles.
+    /// All rows closed, everything legal from cycle 0 on. `None` for more than 64 banks, or if a
+    /// gap between two commands is longer than 8191 cycles.
     #[must_use]
     pub fn new(shape: Shape, timing: Timing) -> Option<Self> {
         let fits = shape.rank_bits + shape.group_bits + shape.bank_bits <= 6;
@@ -96,8 +97,8 @@ impl Device {
         (bank < BANKS && self.open >> bank & 1 == 1).then(|| self.rows[bank % BANKS])
     }
 
-    /// The first cycle at which a command is legal if no other one comes before; `row` matters to column commands
-    /// only, a refresh goes to the rank of `bank`.
+    /// The first cycle at which a command is legal if no other one comes before; `row` matters to
+    /// column commands only, a refresh goes to the rank of `bank`.
     ///
     /// # Errors
     /// [`Illegal`], if it needs another command first.
@@ -213,8 +214,8 @@ impl Device {
         }
     }
 
-    /// A command that is legal at `at`, which is not long after the present epoch. The caller names it as a constant, so
-    /// that only what it means is compiled in its place.
+    /// A command that is legal at `at`, which is not long after the present epoch. The caller names
+    /// it as a constant, so that only what it means is compiled in its place.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "the command is a constant of the caller")]
     pub(crate) fn apply(&mut self, command: Command, bank: usize, row: u32, at: u64) {
@@ -262,8 +263,8 @@ impl Device {
         self.hold_up::<FIRST, { Command::Write as usize }>(bank, at);
     }
 
-    /// What the command numbered `FIRST` means for the one numbered `THEN`. Whether there is a rule, and whether for more
-    /// than the same bank, is known to the compiler.
+    /// What the command numbered `FIRST` means for the one numbered `THEN`. Whether there is a
+    /// rule, and whether for more than the same bank, is known to the compiler.
     #[inline]
     fn hold_up<const FIRST: usize, const THEN: usize>(&mut self, bank: usize, at: i16) {
         if const { rules::is_wide(FIRST, THEN) } {
@@ -278,7 +279,8 @@ impl Device {
         }
     }
 
-    /// Closes a rank's rows because it was refreshed some time in the past, long enough ago for every rule.
+    /// Closes a rank's rows because it was refreshed some time in the past, long enough ago for
+    /// every rule.
     pub(crate) fn close_rank(&mut self, rank: usize) {
         self.open &= !self.rank_mask(rank);
     }

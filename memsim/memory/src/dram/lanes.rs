@@ -1,7 +1,7 @@
-//! Cycles of banks, eight side by side, so that all banks are looked at without a branch: which of them is first is as
-//! good as random, and a wrongly predicted branch costs more than a few banks. A bank's lane is always written together
-//! with its seven neighbors, as they are read: a processor hands a store to a wider load only after it has left for the
-//! cache.
+//! Cycles of banks, eight side by side, so that all banks are looked at without a branch: which of
+//! them is first is as good as random, and a wrongly predicted branch costs more than a few banks.
+//! A bank's lane is always written together with its seven neighbors, as they are read: a processor
+//! hands a store to a wider load only after it has left for the cache.
 
 use wide::i16x8;
 
@@ -71,7 +71,8 @@ pub(super) fn flip(all: &mut AllBanks, bank: usize, bits: i16) {
     all[chunk_of(bank)] ^= lane_of(bank) & Lanes::splat(bits);
 }
 
-/// Does something for each chunk in use. There are always two: most channels have 16 banks, and no loop then.
+/// Does something for each chunk in use. There are always two: most channels have 16 banks, and no
+/// loop then.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "two copies of a few instructions")]
 pub(super) fn each_chunk(chunks: usize, mut what: impl FnMut(usize)) {

@@ -19,15 +19,16 @@ pub struct Policy {
     pub drain_to: usize,
 }
 
-/// Queues of 32, as the simulators have them that the closed forms of `tests/dram.rs` are compared with; drained from
-/// 80 % to 20 %.
+/// Queues of 32, as the simulators have them that the closed forms of `tests/dram.rs` are compared
+/// with; drained from 80 % to 20 %.
 pub const DEFAULT_POLICY: Policy =
     Policy { read_queue: 32, write_queue: 32, cap: 16, drain_from: 26, drain_to: 6 };
 
 /// Why a channel can't be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelError {
-    /// A queue outside of 1 to 64 entries, or drain marks that don't lie in `to < from <= write_queue`.
+    /// A queue outside of 1 to 64 entries, or drain marks that don't lie in `to < from <=
+    /// write_queue`.
     Policy(Policy),
     /// More than 64 banks on a channel.
     Banks(u32),

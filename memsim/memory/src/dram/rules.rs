@@ -1,4 +1,5 @@
-//! The rules between commands, compiled for one channel: which bank has to wait how long after a command to another.
+//! The rules between commands, compiled for one channel: which bank has to wait how long after a
+//! command to another.
 
 use crate::dram::{
     lanes::{AllBanks, BANKS, LANES, Lanes, chunk_of, set},
@@ -6,8 +7,9 @@ use crate::dram::{
     timing::{RULES, Scope, Timing},
 };
 
-/// A channel's longest gap between two commands. Cycles are counted in 15 bits from an epoch: one that is chosen lies at
-/// most a gap after the end of the epoch, and what it holds up another gap after it.
+/// A channel's longest gap between two commands. Cycles are counted in 15 bits from an epoch: one
+/// that is chosen lies at most a gap after the end of the epoch, and what it holds up another gap
+/// after it.
 pub(super) const LONGEST_GAP: u64 = (1 << 13) - 1;
 
 /// Cycles until another epoch begins.
@@ -42,7 +44,8 @@ pub(super) const fn is_wide(first: usize, then: usize) -> bool {
     false
 }
 
-/// Pairs of commands with such a rule; refreshes, which are held up by rank, are not among the second ones.
+/// Pairs of commands with such a rule; refreshes, which are held up by rank, are not among the
+/// second ones.
 const WIDE_PAIRS: usize = {
     let mut pairs = 0;
     let mut pair = 0;
@@ -71,7 +74,8 @@ pub(super) struct Rules {
     rank_shift: u32,
     /// Between commands to the same bank, by the two commands; 0 where there is none.
     same: [[i16; 5]; 5],
-    /// For each pair of commands and each bank of the first one, the gap of every bank. Empty where all are 0.
+    /// For each pair of commands and each bank of the first one, the gap of every bank. Empty where
+    /// all are 0.
     wide: [Box<[AllBanks]>; WIDE_PAIRS],
     /// The banks of each rank.
     ranks: Box<[AllBanks]>,
@@ -136,7 +140,8 @@ impl Rules {
         self.same[first][then]
     }
 
-    /// The gaps from a command to `bank` to one of every bank, of a [`wide_pair`]; `None` where all are 0.
+    /// The gaps from a command to `bank` to one of every bank, of a [`wide_pair`]; `None` where all
+    /// are 0.
     #[inline]
     pub fn gaps(&self, pair: usize, bank: usize) -> Option<&AllBanks> {
         self.wide[pair].get(bank)

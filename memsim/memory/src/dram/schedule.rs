@@ -79,7 +79,8 @@ static QUAD_LANES: [i32x4; QUAD] = {
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
     candidates: [Candidate; BANKS],
-    /// Of each kind, 0 for the banks that want such a command and [`NEVER`] for the others; of [`NOTHING`] it means nothing.
+    /// Of each kind, 0 for the banks that want such a command and [`NEVER`] for the others; of
+    /// [`NOTHING`] it means nothing.
     earliest: [AllBanks; KINDS],
     /// Four banks side by side.
     orders: [i32x4; BANKS / QUAD],
@@ -119,7 +120,8 @@ impl Schedule {
         self.turn(bank, self.kind(bank), NOTHING);
     }
 
-    /// A bank got the command that it wanted, of kind `FROM`, and wants one of kind `TO` for the same request.
+    /// A bank got the command that it wanted, of kind `FROM`, and wants one of kind `TO` for the
+    /// same request.
     #[inline]
     pub fn goes_on<const FROM: Kind, const TO: Kind>(&mut self, bank: usize) {
         self.turn(bank, FROM, TO);
@@ -192,7 +194,8 @@ impl Schedule {
             let ready = i32x8::from_i16x8(all.max(floor)) << 16;
             let orders: i32x8 =
                 bytemuck::must_cast([self.orders[chunk * 2], self.orders[chunk * 2 + 1]]);
-            // Positive numbers are ordered alike as integers and as floats, and of floats every processor has a minimum.
+            // Positive numbers are ordered alike as integers and as floats, and of floats every
+            // processor has a minimum.
             bytemuck::must_cast(ready | orders)
         });
         let [left, right] =

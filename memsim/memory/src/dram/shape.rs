@@ -1,7 +1,7 @@
 //! The shape of a channel's memory.
 
-/// How many ranks, groups and banks a channel has, as bits of the bank number: the bank within its group in the lowest
-/// bits, then the group, then the rank.
+/// How many ranks, groups and banks a channel has, as bits of the bank number: the bank within its
+/// group in the lowest bits, then the group, then the rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// log2 of the ranks.

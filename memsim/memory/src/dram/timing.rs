@@ -1,8 +1,9 @@
-//! DRAM timing as data: the parameters of a memory, and the rules between two commands that they fill in.
+//! DRAM timing as data: the parameters of a memory, and the rules between two commands that they
+//! fill in.
 //!
-//! All times are in cycles of the command clock (half the data rate). The rules are JEDEC's (JESD79-2 for DDR2,
-//! JESD79-4 for DDR4, JESD209-4 for LPDDR4), written once for the three: a memory without bank groups has one group,
-//! and then its `_s` and `_l` values are the same.
+//! All times are in cycles of the command clock (half the data rate). The rules are JEDEC's
+//! (JESD79-2 for DDR2, JESD79-4 for DDR4, JESD209-4 for LPDDR4), written once for the three: a
+//! memory without bank groups has one group, and then its `_s` and `_l` values are the same.
 
 /// Timing parameters, in command clock cycles unless they say otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,8 +166,9 @@ pub const RULES: &[Rule] = &[
     rule(OtherRank, Write, Read, |t| (t.cwl + t.burst + t.rank_switch).saturating_sub(t.cl)),
 ];
 
-/// DDR4-2400, 8 Gb x8, 17-17-17. The values are those that public DRAM simulators ship for this part (and that the
-/// closed forms of `tests/dram.rs` are stated for): tRFC is 350 ns and more as they round it, tREFI 7.8 us.
+/// DDR4-2400, 8 Gb x8, 17-17-17. The values are those that public DRAM simulators ship for this
+/// part (and that the closed forms of `tests/dram.rs` are stated for): tRFC is 350 ns and more as
+/// they round it, tREFI 7.8 us.
 pub const DDR4_2400: Timing = Timing {
     clock_ps: 833,
     cl: 17,
@@ -196,8 +198,9 @@ pub const DDR4_2400: Timing = Timing {
     precharge_slots: 1,
 };
 
-/// DDR2-800, 1 Gb x8, 5-5-5, burst of 8. From JESD79-2: tRAS 45 ns, tRC 57.5 ns, tRRD 7.5 ns, tFAW 35 ns (1 KiB pages),
-/// tWTR 7.5 ns, tWR 15 ns, tRTP 7.5 ns, tRFC 127.5 ns, tREFI 7.8 us; tCCD 2 clocks, which a burst of 8 makes 4.
+/// DDR2-800, 1 Gb x8, 5-5-5, burst of 8. From JESD79-2: tRAS 45 ns, tRC 57.5 ns, tRRD 7.5 ns, tFAW
+/// 35 ns (1 KiB pages), tWTR 7.5 ns, tWR 15 ns, tRTP 7.5 ns, tRFC 127.5 ns, tREFI 7.8 us; tCCD 2
+/// clocks, which a burst of 8 makes 4.
 pub const DDR2_800: Timing = Timing {
     clock_ps: 2500,
     cl: 5,
@@ -228,12 +231,13 @@ pub const DDR2_800: Timing = Timing {
     precharge_slots: 1,
 };
 
-/// LPDDR4-3200, 8 Gb per channel of 16 bits (two such channels in lockstep move a line of 64 B in a burst of 16). From
-/// JESD209-4: RL 28, WL 14 (set A), tRCD 18 ns, tRPpb 18 ns, tRAS 42 ns, tRRD 10 ns, tFAW 40 ns, tCCD 8 clocks, tWTR 10
-/// ns, tWR 18 ns, tRTP 7.5 ns, tRFCab 280 ns, tREFI 3.904 us. Activates take four command clocks, column commands
-/// four, precharge and refresh two; gaps are counted between the first clocks of two commands. tWTR and tWR count from the
-/// clock after the last data, which is one more. The 1.5 to 3.5 ns that the data come after RL (tDQSCK) are in no
-/// parameter: count them to the way back.
+/// LPDDR4-3200, 8 Gb per channel of 16 bits (two such channels in lockstep move a line of 64 B in a
+/// burst of 16). From JESD209-4: RL 28, WL 14 (set A), tRCD 18 ns, tRPpb 18 ns, tRAS 42 ns, tRRD 10
+/// ns, tFAW 40 ns, tCCD 8 clocks, tWTR 10 ns, tWR 18 ns, tRTP 7.5 ns, tRFCab 280 ns, tREFI 3.904
+/// us. Activates take four command clocks, column commands four, precharge and refresh two; gaps
+/// are counted between the first clocks of two commands. tWTR and tWR count from the clock after
+/// the last data, which is one more. The 1.5 to 3.5 ns that the data come after RL (tDQSCK) are in
+/// no parameter: count them to the way back.
 pub const LPDDR4_3200: Timing = Timing {
     clock_ps: 625,
     cl: 28,

@@ -1,4 +1,5 @@
-//! A DRAM by itself under a trace: one request is offered in every cycle, in order, and held while it is refused.
+//! A DRAM by itself under a trace: one request is offered in every cycle, in order, and held while
+//! it is refused.
 
 use core::fmt;
 
@@ -28,7 +29,8 @@ impl fmt::Display for BadLine {
 
 impl core::error::Error for BadLine {}
 
-/// A line of a trace file: `R 0xADDRESS` or `W 0xADDRESS`. `None` for an empty line or one that begins with `#`.
+/// A line of a trace file: `R 0xADDRESS` or `W 0xADDRESS`. `None` for an empty line or one that
+/// begins with `#`.
 ///
 /// # Errors
 /// [`BadLine`], for whatever else stands there; the caller knows the line's number.

@@ -10,7 +10,8 @@ use std::collections::VecDeque;
 
 use crate::units::{Owner, Picos};
 
-/// Services that a place remembers: more than lines can wait at it at once. What was longer ago counts as the waiter's own.
+/// Services that a place remembers: more than lines can wait at it at once. What was longer ago
+/// counts as the waiter's own.
 const REMEMBERED: usize = 256;
 
 /// The owners that a place served, with times.
@@ -87,8 +88,9 @@ impl Waits {
         Self { owners, picos: vec![0; owners * owners].into_boxed_slice() }
     }
 
-    /// A line of `victim` has come, `delay` later than one that never waits. A line can come sooner than what it waited for says (a waiting
-    /// write has its data): then the charges beyond the delay lapse.
+    /// A line of `victim` has come, `delay` later than one that never waits. A line can come sooner
+    /// than what it waited for says (a waiting write has its data): then the charges beyond the
+    /// delay lapse.
     pub(super) fn book(&mut self, victim: Owner, delay: Picos, charges: &Charges) {
         let mut left = delay.0;
         for &(culprit, from, to) in charges.0.iter().filter(|(culprit, ..)| *culprit != victim) {
@@ -107,7 +109,8 @@ impl Waits {
         Picos(if inside { self.picos[victim.index() * self.owners + culprit.index()] } else { 0 })
     }
 
-    /// All waiting of `victim`: what its lines, as far as they were answered, took longer than lines that never wait.
+    /// All waiting of `victim`: what its lines, as far as they were answered, took longer than
+    /// lines that never wait.
     #[must_use]
     pub fn suffered(&self, victim: Owner) -> Picos {
         let row = self.picos.chunks(self.owners.max(1)).nth(victim.index());

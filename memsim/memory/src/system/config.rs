@@ -15,7 +15,8 @@ use crate::{
 /// How long the caches take and how much they have on their way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheTiming {
-    /// A hit in the first level, from the access to its data; also the way of a miss to the second level.
+    /// A hit in the first level, from the access to its data; also the way of a miss to the second
+    /// level.
     pub l1_hit: Picos,
     /// Least time between two look-ups of a second-level cache.
     pub l2_cycle: Picos,
@@ -31,7 +32,8 @@ pub struct CacheTiming {
     pub fill: Picos,
     /// Lines that a core can wait for at once.
     pub core_misses: usize,
-    /// Miss-status registers of a second-level cache: lines that it can wait for at once, over all its cores.
+    /// Miss-status registers of a second-level cache: lines that it can wait for at once, over all
+    /// its cores.
     pub l2_misses: usize,
     /// Its write-back buffers.
     pub l2_write_buffers: usize,
@@ -61,7 +63,8 @@ pub struct DmaPort {
     pub engine: DmaConfig,
     /// Whether its accesses look into the caches.
     pub coherent: bool,
-    /// How long a line takes its port, reads and writes apart: 16 ns for 64 B on 64 bits at 500 MHz.
+    /// How long a line takes its port, reads and writes apart: 16 ns for 64 B on 64 bits at 500
+    /// MHz.
     pub line: Picos,
     /// Its priority at the interconnect.
     pub priority: u8,
@@ -69,8 +72,8 @@ pub struct DmaPort {
     pub regulator: Option<(Rate, Rate)>,
     /// Clocks after each transaction in which that regulator gathers no credit.
     pub hold: u64,
-    /// Its way through an SMMU, if it takes one: the number of the TBU, the stream of its first channel (the others' follow), and
-    /// where its tables lie.
+    /// Its way through an SMMU, if it takes one: the number of the TBU, the stream of its first
+    /// channel (the others' follow), and where its tables lie.
     pub smmu: Option<(usize, StreamId, Tables)>,
 }
 

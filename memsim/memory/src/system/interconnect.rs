@@ -66,7 +66,8 @@ struct Port {
 
 /// What a port does now.
 pub(super) enum Granted {
-    /// It passes this transaction; behind it waited one for that channel, which may have been looked at in vain.
+    /// It passes this transaction; behind it waited one for that channel, which may have been
+    /// looked at in vain.
     Go(usize, Option<usize>),
     /// Nothing before that time.
     Later(Picos),
@@ -126,7 +127,8 @@ impl Interconnect {
         planned
     }
 
-    /// Passes a line on to a channel that has so much room for reads and for writes; the port is taken for `taken`.
+    /// Passes a line on to a channel that has so much room for reads and for writes; the port is
+    /// taken for `taken`.
     pub fn grant(&mut self, channel: usize, now: Picos, taken: Picos, room: [usize; 2]) -> Granted {
         let clock = now.0.div_ceil(self.clock.0);
         let lanes = self.lanes.len();
@@ -176,7 +178,8 @@ impl Interconnect {
         Granted::Go(number, behind)
     }
 
-    /// A line of `owner` that came at `from` is passed on at `now`: charges its wait, if somebody waits for it.
+    /// A line of `owner` that came at `from` is passed on at `now`: charges its wait, if somebody
+    /// waits for it.
     pub fn charge(
         &mut self,
         channel: usize,

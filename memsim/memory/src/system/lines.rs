@@ -134,7 +134,8 @@ impl MemorySystem {
         number
     }
 
-    /// How long a line takes from the interconnect to its answer if it never waits; if it is read, from an open row.
+    /// How long a line takes from the interconnect to its answer if it never waits; if it is read,
+    /// from an open row.
     pub(super) fn unloaded_line(&self, write: bool) -> Picos {
         let SystemConfig { interconnect, dram, .. } = &self.config;
         let way = interconnect.to_memory + interconnect.from_memory;
@@ -225,7 +226,8 @@ impl MemorySystem {
             served = true;
             let latency = if done.write { timing.cwl } else { timing.cl } + timing.burst;
             let column = clock * done.at.saturating_sub(latency);
-            // A write was answered when it was accepted, and its number may be another transaction's by now.
+            // A write was answered when it was accepted, and its number may be another
+            // transaction's by now.
             if !done.write
                 && let Some(transaction) = self.transactions.get(done.id as usize)
                 && transaction.is_waited_for()
@@ -288,7 +290,8 @@ impl MemorySystem {
         self.waits.book(owner, delay, charges);
     }
 
-    /// Takes lines that have come into a second level, as far as there are buffers for what they push out.
+    /// Takes lines that have come into a second level, as far as there are buffers for what they
+    /// push out.
     fn fill(&mut self, stage: usize, now: Picos) {
         let caches = self.config.caches;
         while let Some(&(register, come)) = self.stages[stage].filling.front() {

@@ -56,7 +56,8 @@ pub enum Answer {
         token: u64,
         /// When.
         at: Picos,
-        /// Who had the line when the access was issued; [`Served::L1`] if it was on its way to the core already.
+        /// Who had the line when the access was issued; [`Served::L1`] if it was on its way to the
+        /// core already.
         served: Served,
     },
     /// A DMA transfer is done.
@@ -243,8 +244,8 @@ impl MemorySystem {
         self.tbus.get(tbu)
     }
 
-    /// For how long requests to each second-level cache waited because all of its miss-status registers or write-back
-    /// buffers were in use.
+    /// For how long requests to each second-level cache waited because all of its miss-status
+    /// registers or write-back buffers were in use.
     #[must_use]
     pub fn blocked(&self) -> impl ExactSizeIterator<Item = Picos> {
         let now = self.now();
@@ -253,21 +254,23 @@ impl MemorySystem {
         })
     }
 
-    /// For how long lines of cores and DMA engines that were answered had waited, and for whose: at the second level, at the
-    /// interconnect, at the DRAM.
+    /// For how long lines of cores and DMA engines that were answered had waited, and for whose: at
+    /// the second level, at the interconnect, at the DRAM.
     #[must_use]
     pub fn waits(&self) -> &Waits {
         &self.waits
     }
 
-    /// What the lines that DMA engines were answered for an owner, walks of translation tables among them, took longer than lines that
-    /// never wait, from when they were sent to the interconnect or the caches.
+    /// What the lines that DMA engines were answered for an owner, walks of translation tables
+    /// among them, took longer than lines that never wait, from when they were sent to the
+    /// interconnect or the caches.
     #[must_use]
     pub fn dma_delay(&self, owner: Owner) -> Picos {
         self.dma_delays.get(owner.index()).copied().unwrap_or_default()
     }
 
-    /// How long an access takes whose line never waits, by who has the line; from DRAM, of an open row.
+    /// How long an access takes whose line never waits, by who has the line; from DRAM, of an open
+    /// row.
     #[must_use]
     pub fn unloaded(&self, served: Served) -> Picos {
         let caches = &self.config.caches;
@@ -281,8 +284,8 @@ impl MemorySystem {
             }
     }
 
-    /// An access of a core at `now`, which must lie within one line. All events before `now` must have been gone through
-    /// by [`MemorySystem::advance`], and none after it.
+    /// An access of a core at `now`, which must lie within one line. All events before `now` must
+    /// have been gone through by [`MemorySystem::advance`], and none after it.
     ///
     /// # Panics
     /// If the core or the owner is not among those of the configuration, or `now` is not the present.
@@ -350,8 +353,9 @@ impl MemorySystem {
         Ok(())
     }
 
-    /// Sets the physical pages, of 4 KiB each, of what a DMA channel sees as memory from address 0 on; what lies behind the last
-    /// is the first again. Without it, and with none, its addresses are physical ones.
+    /// Sets the physical pages, of 4 KiB each, of what a DMA channel sees as memory from address 0
+    /// on; what lies behind the last is the first again. Without it, and with none, its addresses
+    /// are physical ones.
     ///
     /// # Errors
     /// [`DmaError::NoChannel`] if there is no such engine or channel.

@@ -1,4 +1,5 @@
-//! The second level as a place of contention: one look-up at a time, few misses on their way, few write-back buffers.
+//! The second level as a place of contention: one look-up at a time, few misses on their way, few
+//! write-back buffers.
 
 use std::collections::VecDeque;
 

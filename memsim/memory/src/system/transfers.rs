@@ -1,4 +1,5 @@
-//! A DMA transaction's way: translation, then its lines, through the caches if the engine is coherent.
+//! A DMA transaction's way: translation, then its lines, through the caches if the engine is
+//! coherent.
 
 use crate::{
     dma::{Progress, Transaction as DmaTransaction},

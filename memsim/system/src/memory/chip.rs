@@ -1,4 +1,5 @@
-//! `[cores]`, `[caches]`, `[interconnect]` and `[hypervisor]` of a memory file: what is between the cores and DRAM.
+//! `[cores]`, `[caches]`, `[interconnect]` and `[hypervisor]` of a memory file: what is between the
+//! cores and DRAM.
 
 use serde::Deserialize;
 use weir_memory::{
@@ -21,7 +22,8 @@ pub struct Cores {
     l3: Option<Cache>,
     /// Lines that a core can wait for at once.
     pub outstanding: usize,
-    /// Lines ahead of a stream that its prefetcher asks for; it has as many registers more. 0: there is none.
+    /// Lines ahead of a stream that its prefetcher asks for; it has as many registers more. 0:
+    /// there is none.
     #[serde(default)]
     pub prefetch: usize,
 }

@@ -6,7 +6,8 @@ use weir_memory::{
     dram::{Channel, Policy, Timing, plain_bits},
 };
 
-/// A DRAM and its controller. The keys are the fields of [`Timing`], [`AddressFields`] and [`Policy`].
+/// A DRAM and its controller. The keys are the fields of [`Timing`], [`AddressFields`] and
+/// [`Policy`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dram {
@@ -62,7 +63,8 @@ struct Map {
     group: Vec<Vec<u32>>,
     bank: Vec<Vec<u32>>,
     row: Rows,
-    /// Where a platform's own DRAM map is used: the address bits below those of banks and rows, if the lowest of these do not say it.
+    /// Where a platform's own DRAM map is used: the address bits below those of banks and rows, if
+    /// the lowest of these do not say it.
     #[serde(default)]
     column_bits: Option<u32>,
 }

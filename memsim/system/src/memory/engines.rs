@@ -1,4 +1,5 @@
-//! `[dma.NAME]` and `[tbu.NAME]` of a memory file: DMA engines, and the SMMU's translation buffer units that they are behind.
+//! `[dma.NAME]` and `[tbu.NAME]` of a memory file: DMA engines, and the SMMU's translation buffer
+//! units that they are behind.
 
 use super::chip::{Policy, check};
 use serde::Deserialize;
@@ -182,8 +183,9 @@ impl Engine {
         self.channels
     }
 
-    /// The least time between two bursts at which a chunk of so many bytes takes what it does at `rate` bytes/s. What the engine takes to
-    /// begin is part of that, as in rt-virtio's measurements (Table I).
+    /// The least time between two bursts at which a chunk of so many bytes takes what it does at
+    /// `rate` bytes/s. What the engine takes to begin is part of that, as in rt-virtio's
+    /// measurements (Table I).
     pub(crate) fn pace(&self, chunk: u64, rate: u64) -> Picos {
         let whole = u128::from(chunk) * 1_000_000_000_000 / u128::from(rate.max(1));
         let moving = whole.saturating_sub(u128::from(self.setup_ns) * 1000);

@@ -189,8 +189,8 @@ impl Memory {
         self.tbu.keys().map(String::as_str)
     }
 
-    /// The memory system of a chip with so many cores, for so many owners, and these address functions of the DRAM. Translation tables
-    /// of devices lie at `tables`.
+    /// The memory system of a chip with so many cores, for so many owners, and these address
+    /// functions of the DRAM. Translation tables of devices lie at `tables`.
     pub(crate) fn build(
         &self,
         chip: &Chip,

@@ -1,4 +1,5 @@
-//! The broker: packets from their senders' notifications to their receivers' interrupts (rt-virtio, section III).
+//! The broker: packets from their senders' notifications to their receivers' interrupts (rt-virtio,
+//! section III).
 
 use super::{Event, Run};
 use crate::{
@@ -96,7 +97,8 @@ pub(super) struct Moving<'a> {
 
 impl<'a> Moving<'a> {
     pub fn new(broker: &'a Broker, places: Vec<Buffers>, vms: usize, seed: u64) -> Self {
-        // The sender's and the receiver's parts of a deadline are no time of the broker's: D' (rt-virtio, IV).
+        // The sender's and the receiver's parts of a deadline are no time of the broker's: D'
+        // (rt-virtio, IV).
         let ends = broker.steps.pt.max + broker.steps.br.max;
         let pace = |flow: &Flow| {
             let deadline =
@@ -188,7 +190,8 @@ impl<'a> Moving<'a> {
         self.outcomes[packet.flow].lost += u64::from(self.counts);
     }
 
-    /// The packet that is moved next: of all queues the one with the earliest deadline. Else when there may be one, in ns.
+    /// The packet that is moved next: of all queues the one with the earliest deadline. Else when
+    /// there may be one, in ns.
     fn choose(&mut self, now_ns: u64) -> Result<u32, Option<u64>> {
         loop {
             self.wake(now_ns);
@@ -288,7 +291,8 @@ impl Run<'_> {
         }
     }
 
-    /// A VM notifies of all packets that it wants to send, once it has its core: into the hypervisor and through the transport.
+    /// A VM notifies of all packets that it wants to send, once it has its core: into the
+    /// hypervisor and through the transport.
     fn notify(&mut self, vm: usize, now: Picos) {
         let Some(moving) = &mut self.moving else { return };
         if moving.senders[vm].is_away || moving.senders[vm].released.is_empty() {

@@ -4,9 +4,10 @@ use super::setup::Setup;
 
 /// Who runs on each core at EL1 and EL0.
 ///
-/// On a core with one VM it is that one, whatever it touches: the flows' broker copies between other VMs' pages. VMs that share a core
-/// share no memory, so there the page that is touched tells: it is the one of the core's VMs that owns the page. What is nobody's of
-/// these, as all is when no pages were told, leaves it at who was there last, or at first at the first one.
+/// On a core with one VM it is that one, whatever it touches: the flows' broker copies between
+/// other VMs' pages. VMs that share a core share no memory, so there the page that is touched
+/// tells: it is the one of the core's VMs that owns the page. What is nobody's of these, as all is
+/// when no pages were told, leaves it at who was there last, or at first at the first one.
 #[derive(Debug)]
 pub(super) struct Guests(Box<[Seat]>);
 

@@ -1,7 +1,7 @@
 //! Whether a core is at EL2, by the blocks of code that it runs.
 //!
-//! An exception leads to the start of a block and an ERET ends one, so it is enough to look at the start of each block
-//! and to be told of the hypervisor's ERETs.
+//! An exception leads to the start of a block and an ERET ends one, so it is enough to look at the
+//! start of each block and to be told of the hypervisor's ERETs.
 
 /// What a block's start says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,8 @@ pub struct Start {
 /// Where a core is. It starts at EL2: in firmware, the trampoline, the boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
-    /// At EL2 and never in a guest so far. An ERET may lead from one place of the hypervisor to another.
+    /// At EL2 and never in a guest so far. An ERET may lead from one place of the hypervisor to
+    /// another.
     #[default]
     Boot,
     /// Behind an ERET of the boot.

@@ -1,19 +1,23 @@
-//! The caches job: every access of a running system through the caches and DRAM banks of `weir-memory`, each with its
-//! owner.
+//! The caches job: every access of a running system through the caches and DRAM banks of
+//! `weir-memory`, each with its owner.
 //!
-//! Whose an access is follows from the core and its exception level: of the VM whose vCPU has the core while it is at
-//! EL1 or EL0 (on a core that several share, by the page: [`Setup::cores`]), of the hypervisor at EL2. Of the latter, what is on memory in a VM's part ([`Who::WeirFor`]) is told apart
-//! from what is on the hypervisor's own ([`Who::Weir`]): by design the hypervisor keeps a VM's state, tables and pristine
-//! image in the VM's own cells, so that its work for one VM is felt by no other.
+//! Whose an access is follows from the core and its exception level: of the VM whose vCPU has the
+//! core while it is at EL1 or EL0 (on a core that several share, by the page: [`Setup::cores`]), of
+//! the hypervisor at EL2. Of the latter, what is on memory in a VM's part ([`Who::WeirFor`]) is
+//! told apart from what is on the hypervisor's own ([`Who::Weir`]): by design the hypervisor keeps
+//! a VM's state, tables and pristine image in the VM's own cells, so that its work for one VM is
+//! felt by no other.
 //!
-//! Counting starts when the first core enters a guest; what the boot left in caches and rows stays there.
+//! Counting starts when the first core enters a guest; what the boot left in caches and rows stays
+//! there.
 //!
-//! A page of counters ([`Monitor`]) can be kept up to date with what each core moves between the shared cache and memory, by
-//! guests and by the hypervisor, from access to access.
+//! A page of counters ([`Monitor`]) can be kept up to date with what each core moves between the
+//! shared cache and memory, by guests and by the hypervisor, from access to access.
 //!
-//! Not seen: table walks, devices' DMA, and cache maintenance, after which the model still has lines that a chip would
-//! have written back. Of an access that crosses into another page only what lies in the first is seen, as its end is
-//! somewhere else in physical memory. DC ZVA is not seen either, so `weir observe` prohibits it.
+//! Not seen: table walks, devices' DMA, and cache maintenance, after which the model still has
+//! lines that a chip would have written back. Of an access that crosses into another page only what
+//! lies in the first is seen, as its end is somewhere else in physical memory. DC ZVA is not seen
+//! either, so `weir observe` prohibits it.
 
 mod guests;
 mod level;
@@ -59,13 +63,15 @@ pub struct Block(u64);
 impl Block {
     const PA: u64 = (1 << 48) - 1;
     const LENGTH_SHIFT: u32 = 48;
-    /// Bytes of the longest one: as many instructions as QEMU puts into a block, of four bytes each.
+    /// Bytes of the longest one: as many instructions as QEMU puts into a block, of four bytes
+    /// each.
     pub const LONGEST: u64 = 512 * 4;
     const IN_RAM: u64 = 1 << 61;
     const INSIDE: u64 = 1 << 62;
     const VECTOR: u64 = 1 << 63;
 
-    /// `length` bytes (1 to [`Block::LONGEST`]; more are cut off) at physical address `pa`, or somewhere outside of RAM.
+    /// `length` bytes (1 to [`Block::LONGEST`]; more are cut off) at physical address `pa`, or
+    /// somewhere outside of RAM.
     #[must_use]
     pub fn new(pa: Option<u64>, length: u64, start: Start) -> Self {
         let mut bits = length.clamp(1, Self::LONGEST) << Self::LENGTH_SHIFT;
@@ -158,7 +164,8 @@ struct Inner {
 }
 
 impl Books {
-    /// Empty caches. In `monitor` each core's traffic is counted from the first guest's first instruction on.
+    /// Empty caches. In `monitor` each core's traffic is counted from the first guest's first
+    /// instruction on.
     ///
     /// # Errors
     /// A sentence about what in `setup` does not fit.
@@ -269,8 +276,9 @@ impl Books {
         self.inner().report()
     }
 
-    /// What was seen until the machine had written so many bytes to its console; who ends a run because of something that he read there
-    /// does so when the machine has gone on for a while. `None` if it has not written as many, or thousands more.
+    /// What was seen until the machine had written so many bytes to its console; who ends a run
+    /// because of something that he read there does so when the machine has gone on for a while.
+    /// `None` if it has not written as many, or thousands more.
     #[must_use]
     pub fn report_at(&self, console_bytes: u64) -> Option<Observed> {
         let mut inner = self.inner();

@@ -11,8 +11,8 @@ pub(super) const LISTED: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Places {
     counts: BTreeMap<(u64, u64), u64>,
-    /// Of `counts` the greatest, in no order. Kept at each eviction, since a report is made at each byte of the console, and the hypervisor
-    /// touches each page of a VM that it restarts.
+    /// Of `counts` the greatest, in no order. Kept at each eviction, since a report is made at each
+    /// byte of the console, and the hypervisor touches each page of a VM that it restarts.
     heaviest: Vec<Intrusion>,
     evictions: u64,
 }

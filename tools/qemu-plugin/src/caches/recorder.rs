@@ -12,7 +12,8 @@ use weir_memory::recording::{Line, Step};
 pub struct Record {
     /// Accesses that are kept of each VM, the first ones; others are counted.
     pub most: u64,
-    /// The directory of the recordings: of VM N a file `N`, whose addresses are physical ones and whose vCPUs are the machine's cores.
+    /// The directory of the recordings: of VM N a file `N`, whose addresses are physical ones and
+    /// whose vCPUs are the machine's cores.
     pub into: PathBuf,
 }
 
@@ -30,8 +31,8 @@ pub struct Recorded {
 pub(super) struct Recorder {
     record: Record,
     tapes: Vec<Tape>,
-    /// For each core the instructions that its guest has executed and that no recorded access accounts for. An access takes one at
-    /// least, so that it can be less than none.
+    /// For each core the instructions that its guest has executed and that no recorded access
+    /// accounts for. An access takes one at least, so that it can be less than none.
     since: Box<[i64]>,
     line: u64,
 }
@@ -55,7 +56,8 @@ impl Recorder {
         self.since[core] = self.since[core].saturating_add_unsigned(instructions);
     }
 
-    /// The VM on `core` reads or writes so many bytes of one page: a step for each line that it touches.
+    /// The VM on `core` reads or writes so many bytes of one page: a step for each line that it
+    /// touches.
     pub fn access(&mut self, vm: usize, core: usize, pa: u64, bytes: u64, write: bool) {
         let (first, last) = (pa / self.line, (pa + bytes.max(1) - 1) / self.line);
         for line in first..=last {

@@ -16,7 +16,8 @@ pub enum Who {
     Vm(usize),
     /// EL2, on its own memory.
     Weir,
-    /// EL2, on memory that lies in the VM's part: its RAM while it is loaded, its pristine image, its tables and state.
+    /// EL2, on memory that lies in the VM's part: its RAM while it is loaded, its pristine image,
+    /// its tables and state.
     WeirFor(usize),
     /// EL2 or firmware, on memory that is nobody's: where the loader put the image.
     Nobody,
@@ -49,8 +50,8 @@ pub struct Observed {
     pub l2_evictions: Counts,
     /// By whose access whose rows were closed.
     pub rows_closed: Counts,
-    /// Where accesses at EL2 evicted VMs' lines from the L2 that were not on that VM's memory, by instruction and page; the
-    /// 64 places with most evictions, in that order.
+    /// Where accesses at EL2 evicted VMs' lines from the L2 that were not on that VM's memory, by
+    /// instruction and page; the 64 places with most evictions, in that order.
     pub intrusions: Vec<Intrusion>,
     /// How many more places there were.
     pub places_left_out: u64,
@@ -132,7 +133,8 @@ impl Observed {
         self.sum(counts, |by, of| by.vm().is_none() && of.vm().is_some())
     }
 
-    /// Events by a VM's accesses to what is the hypervisor's. Lines of nobody's memory, left from the boot, don't count.
+    /// Events by a VM's accesses to what is the hypervisor's. Lines of nobody's memory, left from
+    /// the boot, don't count.
     #[must_use]
     pub fn of_weir(&self, counts: &Counts) -> u64 {
         self.sum(counts, |by, of| by.vm().is_some() && of == Who::Weir)

@@ -20,7 +20,8 @@ pub const PAGE: u64 = 4096;
 pub struct Setup {
     /// The VMs' names.
     pub vms: Vec<String>,
-    /// For each core the places in `vms` of those that run there. Of several an access is the one's whose page it touches.
+    /// For each core the places in `vms` of those that run there. Of several an access is the one's
+    /// whose page it touches.
     pub cores: Vec<Vec<usize>>,
     /// Each core's L1 data cache.
     pub l1d: Shape,
@@ -28,7 +29,8 @@ pub struct Setup {
     pub l1i: Shape,
     /// The L2 that all cores share.
     pub l2: Shape,
-    /// For each bit of a DRAM bank's number the address bits whose XOR it is; none if banks are not to be counted.
+    /// For each bit of a DRAM bank's number the address bits whose XOR it is; none if banks are not
+    /// to be counted.
     pub banks: Vec<u64>,
     /// Bytes of a row of a bank.
     pub row: u64,
@@ -36,8 +38,8 @@ pub struct Setup {
     pub ram: u64,
     /// Bytes of RAM.
     pub ram_len: u64,
-    /// Physical address of the data register of the UART that is the machine's console; what was seen is kept for each byte
-    /// that is written there.
+    /// Physical address of the data register of the UART that is the machine's console; what was
+    /// seen is kept for each byte that is written there.
     pub uart: Option<u64>,
     /// Whose its pages are. Pages that are not in here are nobody's.
     pub pages: Vec<Run>,

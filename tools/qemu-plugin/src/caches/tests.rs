@@ -4,7 +4,8 @@ const RAM: u64 = 0x4000_0000;
 const WAY: u64 = 0x1_0000;
 const UART: u64 = 0x900_0000;
 
-/// Two VMs on a core each and the hypervisor, over an L2 with 16 colors of one page and eight banks.
+/// Two VMs on a core each and the hypervisor, over an L2 with 16 colors of one page and eight
+/// banks.
 fn setup() -> Setup {
     let page = |page: u64, vm| Run { first: RAM + page * PAGE, count: 1, vm };
     // VM 0 has color 0, VM 1 color 1, the hypervisor color 2; four pages each.
@@ -167,7 +168,8 @@ fn hypervisor_evictions_are_counted_at_their_place() {
     assert_eq!((seen.places_left_out, seen.evictions_left_out), (0, 0));
 }
 
-/// The L2 is not inclusive: it may lose a line that an L1 holds dirty, and takes it again when that pushes it out.
+/// The L2 is not inclusive: it may lose a line that an L1 holds dirty, and takes it again when that
+/// pushes it out.
 #[test]
 fn a_line_that_is_written_back_evicts_without_a_miss() {
     let books = started(setup());
@@ -320,7 +322,8 @@ fn on_a_shared_core_the_page_identifies_the_vm() {
     assert_eq!((of(0).accesses, of(0).fetches), (lines, 0));
     assert_eq!((of(1).accesses, of(1).fetches), (lines + 1, 1));
     assert_eq!(seen.marks.iter().map(|mark| mark.vm).collect::<Vec<_>>(), [1, 0]);
-    // The L1 is theirs together, and b's line on a's color was in a's way; on its own color it is in another half of the L1.
+    // The L1 is theirs together, and b's line on a's color was in a's way; on its own color it is
+    // in another half of the L1.
     assert_eq!((seen.l1_evictions[0][1], seen.l1_evictions[1][0]), (1, 0));
     assert_eq!((seen.l2_evictions[0][1], seen.l2_evictions[1][0]), (1, 0));
     // EL2 on that core is nobody's guest.
@@ -368,12 +371,14 @@ fn the_counter_page_counts_each_access_at_once() {
 #[test]
 fn write_backs_are_charged_to_the_evictor() {
     let (books, monitor) = monitored();
-    // One set of the L2 holds 16 lines, one of the L1 4 of these. Of 20 written ones the 16 that left the L1 are in the L2.
+    // One set of the L2 holds 16 lines, one of the L1 4 of these. Of 20 written ones the 16 that
+    // left the L1 are in the L2.
     let line = |way: u64| RAM + way * WAY;
     (0..20).for_each(|way| write(&books, 0, line(way)));
     let (refills, before) = monitor.counts(0);
     assert_eq!(refills, 20);
-    // Another core's reads push them out: one for each of its refills, once the set holds dirty lines alone.
+    // Another core's reads push them out: one for each of its refills, once the set holds dirty
+    // lines alone.
     (20..60).for_each(|way| read(&books, 1, line(way)));
     let (_, after) = monitor.counts(0);
     let (refills, write_backs) = monitor.counts(1);
@@ -415,7 +420,8 @@ fn an_l2_hit_is_charged_with_its_evictions() {
         write(&books, 0, line(0));
     }
     let (refills, written) = monitor.counts(0);
-    // Four that are in the L2 replace the L1's; the last one the first line, which goes to the L2 in place of a dirty one.
+    // Four that are in the L2 replace the L1's; the last one the first line, which goes to the L2
+    // in place of a dirty one.
     (30..33).for_each(|way| read(&books, 0, line(way)));
     assert_eq!(monitor.counts(0), (refills, written));
     read(&books, 0, line(33));
@@ -542,8 +548,9 @@ fn what_a_vm_did_is_recorded_and_what_el2_did_is_not() {
         books.next_page(0, Block::new(Some(RAM + PAGE), 60, LEAVE));
         read(books, 0, RAM + 32);
     });
-    // The instruction of `started` and the first block's four are before the first access. Each further one takes a cycle at least, which
-    // the next block has less: 2 x 4 + 25 + 1 in the end are the sum.
+    // The instruction of `started` and the first block's four are before the first access. Each
+    // further one takes a cycle at least, which the next block has less: 2 x 4 + 25 + 1 in the end
+    // are the sum.
     let text = format!(
         "vcpu 0\nR {:#x} 5\nW {:#x} 1\nR {:#x} 3\nW {:#x} 1\nR {:#x} 1\nR {:#x} 1\nR {:#x} 1\nR {:#x} 21\n",
         RAM + 8,

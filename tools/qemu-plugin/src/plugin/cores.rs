@@ -1,16 +1,18 @@
 //! Which core runs, where QEMU's callbacks don't say.
 //!
-//! From 10.0 on QEMU translates a vCPU's number into a block as a constant, unless vCPUs run in parallel, which they don't under
-//! `-icount` (`accel/tcg/plugin-gen.c`, `gen_cpu_index`); the block then runs on other vCPUs under that number. But a plug-in may
-//! read the registers of the vCPU that runs (`qemu_plugin_read_register`, interface version 3 and later), and two of EL2's tell one from
-//! the other:
+//! From 10.0 on QEMU translates a vCPU's number into a block as a constant, unless vCPUs run in
+//! parallel, which they don't under `-icount` (`accel/tcg/plugin-gen.c`, `gen_cpu_index`); the
+//! block then runs on other vCPUs under that number. But a plug-in may read the registers of the
+//! vCPU that runs (`qemu_plugin_read_register`, interface version 3 and later), and two of EL2's
+//! tell one from the other:
 //!
 //! - `VMPIDR_EL2` holds the core's own MPIDR from reset until a hypervisor gives it another value,
-//! - `TPIDR_EL2` is 0 from reset until weir puts the address of the core's own data there, which it does before it
-//!   changes the other one, and never again.
+//! - `TPIDR_EL2` is 0 from reset until weir puts the address of the core's own data there, which it
+//!   does before it changes the other one, and never again.
 //!
-//! So a value of the second is known by the first at the time when it is first seen. No guest can change either. A core goes on only
-//! with a new block after another one ran, so that to ask at the start of each block is enough.
+//! So a value of the second is known by the first at the time when it is first seen. No guest can
+//! change either. A core goes on only with a new block after another one ran, so that to ask at the
+//! start of each block is enough.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -68,8 +70,9 @@ impl Cores {
                 format!("this QEMU does not tell which core runs: it exports no {name:?}; give one of 7.2 to 9.1 or of 10.0 and later in WEIR_QEMU")
             })
         };
-        // SAFETY: the symbols were found, so they are not null, and the headers of QEMU (since 9.0) and of GLib declare them so. The
-        // argument that GLib has as a `GByteArray *` is an `Array *` here, of the same layout.
+        // SAFETY: the symbols were found, so they are not null, and the headers of QEMU (since 9.0)
+        // and of GLib declare them so. The argument that GLib has as a `GByteArray *` is an `Array
+        // *` here, of the same layout.
         unsafe {
             Ok(Self {
                 get_registers: std::mem::transmute::<
@@ -94,14 +97,16 @@ impl Cores {
         }
     }
 
-    /// Finds out which core runs; called from a callback at the start of a block that may read registers. Ends QEMU if there is no
-    /// telling: what is counted for the wrong core is worse than nothing.
+    /// Finds out which core runs; called from a callback at the start of a block that may read
+    /// registers. Ends QEMU if there is no telling: what is counted for the wrong core is worse
+    /// than nothing.
     pub fn note(&self) {
         if self.identify().is_none() {
             eprintln!(
                 "weir-qemu-plugin: this QEMU does not tell which core runs: it shows no TPIDR_EL2 and VMPIDR_EL2 that do; give one of 7.2 to 9.1 in WEIR_QEMU"
             );
-            // SAFETY: ends the process without QEMU's own handlers, which expect the callback to return.
+            // SAFETY: ends the process without QEMU's own handlers, which expect the callback to
+            // return.
             unsafe { libc::_exit(1) }
         }
     }
@@ -148,7 +153,8 @@ impl Cores {
         if registers.data.is_null() {
             return None;
         }
-        // SAFETY: its data are `len` descriptors, aligned as GLib's allocator does; they live as long as the array, which is never freed.
+        // SAFETY: its data are `len` descriptors, aligned as GLib's allocator does; they live as
+        // long as the array, which is never freed.
         let descriptors = unsafe {
             #[expect(clippy::cast_ptr_alignment, reason = "GLib allocated it for descriptors")]
             std::slice::from_raw_parts(registers.data.cast::<Descriptor>(), registers.len as usize)
@@ -173,7 +179,8 @@ impl Cores {
         }
         // SAFETY: an array of this thread's, from the call above; QEMU appends to it.
         unsafe { (self.resize_bytes)(bytes, 0) };
-        // SAFETY: the handle came from QEMU, which made a number of it; a callback of a vCPU runs that may read registers.
+        // SAFETY: the handle came from QEMU, which made a number of it; a callback of a vCPU runs
+        // that may read registers.
         let read = unsafe { (self.read_register)(std::ptr::without_provenance_mut(handle), bytes) };
         // SAFETY: as above; nobody else has a reference.
         let bytes = unsafe { &*bytes };

@@ -340,7 +340,8 @@ fn mail_keeps_senders_apart() {
     assert_eq!(mail.take(5), [0, 0]);
 }
 
-/// A linked PPI: enables go to the own core only, one list register write delivers, the end comes back.
+/// A linked PPI: enables go to the own core only, one list register write delivers, the end comes
+/// back.
 #[test]
 fn timer_interrupt() {
     let mut rig = with_33::<V3>(2, 0);
@@ -423,8 +424,8 @@ fn set_pending_at_oneself() {
     }
 }
 
-/// An edge that comes after its line was routed away waits for the end on the old vCPU, then goes to the
-/// new one.
+/// An edge that comes after its line was routed away waits for the end on the old vCPU, then goes
+/// to the new one.
 #[test]
 fn moved_while_active() {
     let mut rig = with_33::<V3>(2, 0);
@@ -540,8 +541,8 @@ fn interrupts_for_a_switched_out_vcpu() {
     assert!(!rig.board.line(0, 140).active);
 }
 
-/// A linked level line is pending while it is high or ISPENDR's latch is set; the acknowledge clears the
-/// latch, and so does ICPENDR (IHI0069H 4.1.2, IHI0048B 4.3.7 and figure 4-10).
+/// A linked level line is pending while it is high or ISPENDR's latch is set; the acknowledge
+/// clears the latch, and so does ICPENDR (IHI0069H 4.1.2, IHI0048B 4.3.7 and figure 4-10).
 #[test]
 fn latch_of_a_linked_level_line() {
     for intid in [27, 40] {
@@ -633,8 +634,8 @@ fn latch<V: Version>(intid: u32) {
     assert_eq!(rig.cores[0].writes, 1, "one list register write");
 }
 
-/// An edge that comes again while its interrupt is active waits in the model, since its list register must
-/// not put it before a more urgent one that has none.
+/// An edge that comes again while its interrupt is active waits in the model, since its list
+/// register must not put it before a more urgent one that has none.
 #[test]
 fn a_repeated_edge_queues_behind_more_urgent_ones() {
     let mut rig = Rig::<V3>::new(1, 2, &[]);
@@ -656,8 +657,9 @@ fn a_repeated_edge_queues_behind_more_urgent_ones() {
     assert!(rig.acknowledge(0).is_none());
 }
 
-/// Nested interrupts without a list register end in the order in which they were acknowledged, whatever
-/// priority they were given meanwhile (IHI0069H 4.8.5: the running priority is that of the acknowledge).
+/// Nested interrupts without a list register end in the order in which they were acknowledged,
+/// whatever priority they were given meanwhile (IHI0069H 4.8.5: the running priority is that of the
+/// acknowledge).
 #[test]
 fn nested_interrupts_end_in_their_order() {
     let mut rig = Rig::<V3>::new(1, 1, &[]);
@@ -678,8 +680,8 @@ fn nested_interrupts_end_in_their_order() {
     assert_eq!(rig.read(0, 0x304, 4), 0);
 }
 
-/// A line that moves to another vCPU while it is active comes there after its end, also where the old vCPU
-/// looks at its list registers for another reason before it is asked.
+/// A line that moves to another vCPU while it is active comes there after its end, also where the
+/// old vCPU looks at its list registers for another reason before it is asked.
 #[test]
 fn an_end_that_was_seen_early_is_not_forgotten() {
     let mut rig = with_33::<V3>(2, 0);

@@ -1,4 +1,5 @@
-//! A quick reduction that leaves relations short enough where the body reaches over a small part of the periods.
+//! A quick reduction that leaves relations short enough where the body reaches over a small part of
+//! the periods.
 
 use wide::{CmpEq, f32x4, i32x4};
 
@@ -13,8 +14,8 @@ const ROUND: f32 = 12_582_912.0;
 /// Four numbers a step, in registers: V of these are W numbers.
 pub(super) type Row<const V: usize> = [f32x4; V];
 
-/// Relations in single precision. Coefficients that are not exact any more, or rates that wrap, only make a relation
-/// longer than it could be: whoever takes them counts the rates anew.
+/// Relations in single precision. Coefficients that are not exact any more, or rates that wrap,
+/// only make a relation longer than it could be: whoever takes them counts the rates anew.
 pub(super) struct Hurried<const W: usize, const V: usize> {
     pub n: usize,
     /// The relations: integers.
@@ -36,7 +37,8 @@ impl<const W: usize, const V: usize> Hurried<W, V> {
         self.rate[a] = self.rate[a].wrapping_sub(rate);
     }
 
-    /// Makes the rates small, without regard to the coefficients: Euclid's algorithm on the two largest (Brun 1920).
+    /// Makes the rates small, without regard to the coefficients: Euclid's algorithm on the two
+    /// largest (Brun 1920).
     // By itself, as the other step: together they have too few registers.
     #[inline(never)]
     pub fn slow_down(&mut self, enough: i64) {
@@ -71,7 +73,8 @@ impl<const W: usize, const V: usize> Hurried<W, V> {
         }
     }
 
-    /// Subtracts multiples of one another as long as that shortens a relation. Returns the order of their lengths.
+    /// Subtracts multiples of one another as long as that shortens a relation. Returns the order of
+    /// their lengths.
     #[inline(never)]
     pub fn shorten_pairs(&mut self) -> [usize; W] {
         let n = self.n;
@@ -103,7 +106,8 @@ impl<const W: usize, const V: usize> Hurried<W, V> {
         while 2 * still < n && left > 0 {
             let here: Row<V> =
                 positions.map(|position| cast(position.cmp_eq(i32x4::splat(i as i32))));
-            // What changes is kept here until the next relation's turn: column i of the others is written then.
+            // What changes is kept here until the next relation's turn: column i of the others is
+            // written then.
             let mut row = inner[i];
             let mut own = get(&length, i);
             let before = left;
@@ -147,9 +151,9 @@ impl<const W: usize, const V: usize> Hurried<W, V> {
     }
 }
 
-/// By how much a relation with these products with the others gets shorter by the best multiple of another, in length
-/// squared, and the best multiple of each. The last bits of the gain are the other's position, so that both are found
-/// at once, without a branch.
+/// By how much a relation with these products with the others gets shorter by the best multiple of
+/// another, in length squared, and the best multiple of each. The last bits of the gain are the
+/// other's position, so that both are found at once, without a branch.
 fn greatest_gain<const V: usize>(
     row: &Row<V>,
     inverse: &Row<V>,
@@ -199,7 +203,8 @@ fn set<const V: usize>(row: &mut Row<V>, i: usize, to: f32) {
     row[i / 4].as_array_mut()[i % 4] = to;
 }
 
-/// Where the mask is. Whole vectors are written: what reads one would wait for a part that was written alone.
+/// Where the mask is. Whole vectors are written: what reads one would wait for a part that was
+/// written alone.
 fn put<const V: usize>(row: &mut Row<V>, mask: &Row<V>, to: f32) {
     for (four, mask) in row.iter_mut().zip(mask) {
         *four = mask.blend(f32x4::splat(to), *four);

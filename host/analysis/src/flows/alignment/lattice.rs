@@ -111,7 +111,8 @@ impl<const W: usize> Lattice<W> {
         Some(())
     }
 
-    /// What each coordinate of a relation counts in the metric of the reduction: about its deviation over the body.
+    /// What each coordinate of a relation counts in the metric of the reduction: about its
+    /// deviation over the body.
     fn weights(&self) -> ([f64; W], f64) {
         let [spread, spread_of_time] = spreads(self.n, self.fall);
         (self.reach.map(|reach| reach * spread), spread_of_time * UNIT)
@@ -125,8 +126,8 @@ impl<const W: usize> Lattice<W> {
         self.rate[a] = self.rate[a].wrapping_sub(rate);
     }
 
-    /// Shortens the tasks' own relations cheaply, in single precision; they come in rising order of length. Leaves them as
-    /// they are if that went out of range.
+    /// Shortens the tasks' own relations cheaply, in single precision; they come in rising order of
+    /// length. Leaves them as they are if that went out of range.
     pub fn reduce_in_a_hurry<const V: usize>(&mut self) {
         let most = self.rates.iter().fold(0, |most, &rate| most | rate);
         let shift = (i128::BITS - most.leading_zeros()).saturating_sub(HURRIED_BITS);
@@ -146,7 +147,8 @@ impl<const W: usize> Lattice<W> {
         if !sizes.flatten().all(|m| f64::from(m) <= LARGEST) {
             return;
         }
-        // In pieces of 32 bits a rate times a coefficient, and the sum of all, is exact as a double.
+        // In pieces of 32 bits a rate times a coefficient, and the sum of all, is exact as a
+        // double.
         let pieces = (i128::BITS - most.leading_zeros()).div_ceil(32) as usize;
         let mut piece = [[0.0; W]; 4];
         for (k, piece) in piece[..pieces].iter_mut().enumerate() {
@@ -172,7 +174,8 @@ impl<const W: usize> Lattice<W> {
         let mut star_time = [0.0f64; W];
         let mut known = 0;
         let mut k = 0;
-        // A bound on the swaps, so that rounding can't make it cycle; the result is valid whenever it stops.
+        // A bound on the swaps, so that rounding can't make it cycle; the result is valid whenever
+        // it stops.
         let mut left = 4000;
         while k < n && left > 0 {
             left -= 1;

@@ -35,7 +35,8 @@ impl<const W: usize> Functional<W> {
         self.time *= factor;
     }
 
-    /// Least and greatest value over the body, at its corners: one y_i is 1 at T = 0 or 1 - fall at T = 1, or none.
+    /// Least and greatest value over the body, at its corners: one y_i is 1 at T = 0 or 1 - fall at
+    /// T = 1, or none.
     fn range(&self, fall: f64) -> (f64, f64) {
         let (mut low, mut high) = (0.0f64, 0.0f64);
         for &x in &self.y {
@@ -48,8 +49,9 @@ impl<const W: usize> Functional<W> {
     }
 }
 
-/// A point of the body, the wanted values, and their projections on the first functionals, as functionals: a sum of these,
-/// each by the value that it has there or should have, over the square of its length.
+/// A point of the body, the wanted values, and their projections on the first functionals, as
+/// functionals: a sum of these, each by the value that it has there or should have, over the square
+/// of its length.
 #[derive(Clone, Copy)]
 struct Start<const W: usize> {
     point: Functional<W>,
@@ -70,7 +72,8 @@ pub(super) struct Search<'a, const W: usize> {
     mu: [[f64; W]; W],
     norm: [f64; W],
     inverse_norm: [f64; W],
-    /// The square of what the tolerances of the values up to this one come to in a direction of length 1, at most.
+    /// The square of what the tolerances of the values up to this one come to in a direction of
+    /// length 1, at most.
     slack_squared: [f64; W],
     /// What a relation amounts to at y = 0 and T = 0, but for an integer.
     offset: [f64; W],
@@ -78,7 +81,8 @@ pub(super) struct Search<'a, const W: usize> {
     high: [f64; W],
     /// The value that each orthogonal functional has in the current branch.
     value: [f64; W],
-    /// The square of the weight of T against the y_i in the metric: its deviation over the body against theirs.
+    /// The square of the weight of T against the y_i in the metric: its deviation over the body
+    /// against theirs.
     weight: f64,
     /// How far the T of a candidate may be off.
     time_error: f64,
@@ -86,8 +90,8 @@ pub(super) struct Search<'a, const W: usize> {
     found: Vec<Span>,
 }
 
-/// The position of the greatest, but for a part of 2^-47 of it: the last bits are taken for the position, so that both
-/// are found at once, without a branch.
+/// The position of the greatest, but for a part of 2^-47 of it: the last bits are taken for the
+/// position, so that both are found at once, without a branch.
 fn greatest<const W: usize>(of: &[f64; W]) -> usize {
     const POSITION: u64 = 31;
     let value = f64x2::splat(f64::from_bits(!POSITION));
@@ -132,8 +136,8 @@ impl<'a, const W: usize> Search<'a, W> {
         let [spread, spread_of_time] = spreads(n, lattice.fall);
         let weight = (spread_of_time / spread) * (spread_of_time / spread);
         self.weight = weight;
-        // How far each value can be from that of the functional: the cut of the rates, and for rounding 64
-        // units in the last place of the sum of all terms.
+        // How far each value can be from that of the functional: the cut of the rates, and for
+        // rounding 64 units in the last place of the sum of all terms.
         let mut error = [0.0f64; W];
         let mut slack = 0.0;
         for j in 0..n {
@@ -204,9 +208,9 @@ impl<'a, const W: usize> Search<'a, W> {
         done.then(|| core::mem::take(&mut self.found))
     }
 
-    /// All that [`Self::descend`] does, where all deadlines align at the body's first instant: there every relation is
-    /// 0, since the body's phases are those of the tasks. These values need no test, and what branches off from them
-    /// begins with what is known of them.
+    /// All that [`Self::descend`] does, where all deadlines align at the body's first instant:
+    /// there every relation is 0, since the body's phases are those of the tasks. These values need
+    /// no test, and what branches off from them begins with what is known of them.
     fn no_job(&mut self, mut start: Start<W>) -> bool {
         let mut projected = 0;
         for j in 0..self.lattice.n {
@@ -234,8 +238,8 @@ impl<'a, const W: usize> Search<'a, W> {
         true
     }
 
-    /// What relation j is less than an integer by, the values of the earlier ones being fixed, and the least and the
-    /// greatest integer that it can be.
+    /// What relation j is less than an integer by, the values of the earlier ones being fixed, and
+    /// the least and the greatest integer that it can be.
     fn values(&self, j: usize) -> (f64, f64, f64) {
         let mut shift = self.offset[j];
         for (mu, value) in self.mu[j][..j].iter().zip(&self.value) {
@@ -246,8 +250,8 @@ impl<'a, const W: usize> Search<'a, W> {
         (shift, if near < least { near + 1.0 } else { near }, self.high[j] + shift)
     }
 
-    /// Tries every value that relation j can take, the values of the earlier ones being fixed, starting from a point of
-    /// the body. False if the nodes ran out.
+    /// Tries every value that relation j can take, the values of the earlier ones being fixed,
+    /// starting from a point of the body. False if the nodes ran out.
     fn descend(&mut self, j: usize, from: &Start<W>) -> bool {
         if j == self.lattice.n {
             self.keep(&from.point);
@@ -283,14 +287,15 @@ impl<'a, const W: usize> Search<'a, W> {
         true
     }
 
-    /// Whether the body may hold a point at which the functionals up to `last` have their values: false only if a
-    /// linear functional separates the body from those points. `start` knows those before, and moves towards them
-    /// (Gilbert 1966).
+    /// Whether the body may hold a point at which the functionals up to `last` have their values:
+    /// false only if a linear functional separates the body from those points. `start` knows those
+    /// before, and moves towards them (Gilbert 1966).
     fn reachable(&self, last: usize, start: &mut Start<W>) -> bool {
         self.project(last, start);
         for _ in 0..STEPS {
             let Start { reached, wanted, reached_squared, wanted_squared, product, .. } = *start;
-            // What points from the values reached to those wanted, and the corner of the body farthest in that direction.
+            // What points from the values reached to those wanted, and the corner of the body
+            // farthest in that direction.
             let mut direction = wanted;
             direction.subtract(1.0, &reached);
             let corner = greatest(&direction.y);
@@ -304,7 +309,8 @@ impl<'a, const W: usize> Search<'a, W> {
             let high = height * high + time * direction.time;
             let distance = reached_squared + wanted_squared - 2.0 * product;
             let goal = wanted_squared - product;
-            // At most what the tolerances of the values come to in that direction (Cauchy and Schwarz).
+            // At most what the tolerances of the values come to in that direction (Cauchy and
+            // Schwarz).
             let slack = (distance.abs() * self.slack_squared[last]).sqrt() + 1e-9;
             if goal > high + slack + 1e-9 * (high.abs() + goal.abs()) {
                 return false;
@@ -347,8 +353,8 @@ impl<'a, const W: usize> Search<'a, W> {
         start.product += reached * wanted * inverse;
     }
 
-    /// All job counts are 0: no deadline passes after the first instant, so no phase comes down again, and the first
-    /// that reaches the budget ends it.
+    /// All job counts are 0: no deadline passes after the first instant, so no phase comes down
+    /// again, and the first that reaches the budget ends it.
     fn keep_no_job(&mut self) {
         let Lattice { n, first, asked, reach, phase, period, .. } = self.lattice;
         let most = (0..*n).map(|i| (reach[i].min(1.0) - phase[i]) * period[i]);
@@ -359,7 +365,8 @@ impl<'a, const W: usize> Search<'a, W> {
         }
     }
 
-    /// All job counts are fixed, so the instants lie on a line; `near` is a point of the body beside it.
+    /// All job counts are fixed, so the instants lie on a line; `near` is a point of the body
+    /// beside it.
     fn keep(&mut self, near: &Functional<W>) {
         let Lattice { n, first, length, reach, period, .. } = self.lattice;
         let mut t = near.time;
@@ -367,8 +374,9 @@ impl<'a, const W: usize> Search<'a, W> {
             let v = &self.functional[j];
             t += (self.value[j] - v.at(near)) / self.norm[j] * v.time * self.weight;
         }
-        // The foot of `near` on the line is nearer to it than any point of the body on the line, so the two are
-        // within twice the diameter of the body, 4 in every y_i; along the line y_i moves by 1 in reach * P.
+        // The foot of `near` on the line is nearer to it than any point of the body on the line, so
+        // the two are within twice the diameter of the body, 4 in every y_i; along the line y_i
+        // moves by 1 in reach * P.
         let fastest = (0..*n).map(|i| reach[i] * period[i]).fold(f64::INFINITY, f64::min);
         let margin = 4.0 * fastest + length * (self.time_error + 1e-13) + 2.0;
         // Saturates; the error of the sum is within the margin.

@@ -3,9 +3,11 @@
 use super::{Analyzer, EPS, OnFailure, REACH, Swept, float};
 use crate::flows::alignment::{self, Budget, Wave};
 
-/// From this many evaluations on, alignment is tried; it costs about as much as a few thousand of them.
+/// From this many evaluations on, alignment is tried; it costs about as much as a few thousand of
+/// them.
 const FAR_EVALUATIONS: f64 = 400_000.0;
-/// Alignments to be expected at most among the tasks that are looked at: fewer tasks are reduced faster, more branch less.
+/// Alignments to be expected at most among the tasks that are looked at: fewer tasks are reduced
+/// faster, more branch less.
 const UNLIKELY: f64 = 1e-5;
 /// Most groups of tasks whose alignments are looked for one by one,
 const GROUPS: usize = 8;
@@ -17,14 +19,15 @@ const LONGEST: usize = 2 * alignment::MOST;
 const NODE: u64 = 256;
 
 impl Analyzer {
-    /// Whether visiting (lo, end] of segment `count` - 1 would take longer than excluding it by alignment.
+    /// Whether visiting (lo, end] of segment `count` - 1 would take longer than excluding it by
+    /// alignment.
     pub(super) fn worth_alignment(&self, count: usize, lo: i64, end: i64) -> bool {
         // QPA descends by about half the sum of costs at a time.
         float(end - lo) * count as f64 > FAR_EVALUATIONS * self.total[count - 1]
     }
 
-    /// Sweeps the instants in (lo, end], all of them after the last d, where the deadlines align; no other can fail.
-    /// `None` if they are too many.
+    /// Sweeps the instants in (lo, end], all of them after the last d, where the deadlines align;
+    /// no other can fail. `None` if they are too many.
     pub(super) fn sweep_alignments(
         &mut self,
         lo: i64,
@@ -47,7 +50,8 @@ impl Analyzer {
         Some(outcome)
     }
 
-    /// Spans that hold every instant of `within`, a part of segment `count` - 1, at which Eq. 10 can fail.
+    /// Spans that hold every instant of `within`, a part of segment `count` - 1, at which Eq. 10
+    /// can fail.
     pub(super) fn alignments(
         &mut self,
         count: usize,
@@ -61,8 +65,8 @@ impl Analyzer {
         let budget = Budget { first, fall: (slope * length / first * (1.0 - 8.0 * EPS)).min(1.0) };
         let (longest, found) = self.longest_periods(count);
         let longest = &longest[..found];
-        // One of several groups of tasks must stay under its part of the budget, and bodies that reach over a small
-        // part of the periods need neither much reduction nor many branches.
+        // One of several groups of tasks must stay under its part of the budget, and bodies that
+        // reach over a small part of the periods need neither much reduction nor many branches.
         let groups = (first / self.c[longest[0] as usize] / GROUP_REACH).ceil();
         let groups = (groups as usize).clamp(1, GROUPS);
         let part = Budget { first: first / groups as f64 * (1.0 + 4.0 * EPS), ..budget };
@@ -71,8 +75,8 @@ impl Analyzer {
         let mut waves = Vec::with_capacity(alignment::MOST);
         let mut spans = Some(Vec::new());
         for group in 0..groups {
-            // The tasks with the longest periods pass their deadlines least often: as many of them as make an
-            // alignment unlikely, were the phases random.
+            // The tasks with the longest periods pass their deadlines least often: as many of them
+            // as make an alignment unlikely, were the phases random.
             waves.clear();
             let (mut rate, mut share) = (0.0, 1.0);
             for &i in longest.iter().skip(group).step_by(groups).take(alignment::MOST) {
@@ -103,7 +107,8 @@ impl Analyzer {
         spans
     }
 
-    /// The tasks with the longest periods among the first `count`, longest first, and how many these are.
+    /// The tasks with the longest periods among the first `count`, longest first, and how many
+    /// these are.
     pub(super) fn longest_periods(&self, count: usize) -> ([u32; LONGEST], usize) {
         let (mut longest, mut found) = ([0u32; LONGEST], 0);
         // The latest d mostly have the longest periods, so that hardly any has to move up.

@@ -46,7 +46,8 @@ impl Analyzer {
             self.until[k] = if self.overloaded_now {
                 f64::INFINITY
             } else if bound <= 0.0 && u < 1.0 + margin {
-                // The demand of the segment stays below t while U_k <= 1, which the caller has made sure of.
+                // The demand of the segment stays below t while U_k <= 1, which the caller has made
+                // sure of.
                 0.0
             } else if spare > 0.0 {
                 bound / spare * (1.0 + 4.0 * EPS)
@@ -67,12 +68,13 @@ impl Analyzer {
         }
     }
 
-    /// For how long before t, within segment k, no instant can fail, from below and by a look at few tasks only.
+    /// For how long before t, within segment k, no instant can fail, from below and by a look at
+    /// few tasks only.
     ///
-    /// A failure needs sum C' x < B over all tasks or any of them, where x is the fraction of a period since the last
-    /// deadline and B = (Q_k + A_k) (1 - t / T_k). Back in time the sum falls by at most U of these tasks and rises
-    /// where a deadline is passed, while B rises by 1 - U_k. Tasks with long periods fall slowly, and in order of d
-    /// those are mostly the last.
+    /// A failure needs sum C' x < B over all tasks or any of them, where x is the fraction of a
+    /// period since the last deadline and B = (Q_k + A_k) (1 - t / T_k). Back in time the sum falls
+    /// by at most U of these tasks and rises where a deadline is passed, while B rises by 1 - U_k.
+    /// Tasks with long periods fall slowly, and in order of d those are mostly the last.
     pub(super) fn idle_before(&self, k: usize, t: f64) -> f64 {
         if self.overloaded_now {
             return 0.0;
@@ -133,8 +135,8 @@ impl Analyzer {
         later.chain(background).flat_map(|(stretches, task)| stretches.map(|s| (s, task)))
     }
 
-    /// Exactly Q + DBF at t in segment k, times the bandwidth (saturating: the capacity t b is below 2^117), with
-    /// the blocking task.
+    /// Exactly Q + DBF at t in segment k, times the bandwidth (saturating: the capacity t b is
+    /// below 2^117), with the blocking task.
     pub(super) fn exact_demand(&self, k: usize, t: i64) -> (u128, Option<usize>) {
         let b = self.bandwidth;
         let mut demand = 0u128;
@@ -201,7 +203,8 @@ impl Analyzer {
             // An overloaded set has no A to speak of.
             if leap && !self.overloaded_now && self.worth_alignment(k, from, t) {
                 if let Some(mut spans) = self.alignments(k, (from, t.into())) {
-                    // A point that fails at a bandwidth that was raised meanwhile failed before, so it is in a span.
+                    // A point that fails at a bandwidth that was raised meanwhile failed before, so
+                    // it is in a span.
                     spans.sort_unstable_by_key(|span| core::cmp::Reverse(span.1));
                     for (start, end) in spans {
                         let (start, end) = (start.max(from) - 1, end.min(t));
@@ -265,8 +268,8 @@ impl Analyzer {
         Swept::Clean
     }
 
-    /// The smallest bandwidth that satisfies Eq. 10 at the point t of segment k: Eq. 18, and its two other cases
-    /// over every stretch that can block.
+    /// The smallest bandwidth that satisfies Eq. 10 at the point t of segment k: Eq. 18, and its
+    /// two other cases over every stretch that can block.
     pub(super) fn least_at(&self, k: usize, t: i64) -> Result<u64, Cause> {
         let (mut fixed, mut bytes) = (0u128, 0u128);
         for i in 0..=k {

@@ -5,7 +5,8 @@ use super::*;
 
 const BANDWIDTH: u64 = 1_000_000_000;
 
-/// A set with U' a little below 1 and deadlines well before the periods, so that it fails at many instants.
+/// A set with U' a little below 1 and deadlines well before the periods, so that it fails at many
+/// instants.
 fn failing_set(random: &mut fastrand::Rng) -> Vec<Task> {
     let count = random.usize(1..=14);
     let early = random.f64();
@@ -97,10 +98,12 @@ fn every_failure_lies_in_a_span_of_some_group() {
     assert!(inside > 1000 && groups > 50 && excluded > 20, "{inside} {groups} {excluded}");
 }
 
-/// At U' = 1 only the hyperperiod ends the test, also if it was of no use to a question with a nearer end before.
+/// At U' = 1 only the hyperperiod ends the test, also if it was of no use to a question with a
+/// nearer end before.
 #[test]
 fn the_hyperperiod_is_looked_for_as_far_as_it_takes() {
-    // The d differ by 4 modulo 8, by which all deadlines are spread, so that never both have just passed.
+    // The d differ by 4 modulo 8, by which all deadlines are spread, so that never both have just
+    // passed.
     let task = |period: i64, window: i64| Task {
         cost: Piece { fixed: 0, bytes: (period / 2) as u64 },
         deadline: HalfNanos(window),

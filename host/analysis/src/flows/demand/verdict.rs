@@ -3,7 +3,8 @@
 use crate::units::{BytesPerSec, HalfNanos};
 use core::fmt;
 
-/// How much may be spent on one question, in evaluations of one task's demand at one instant (about 1 ns each).
+/// How much may be spent on one question, in evaluations of one task's demand at one instant (about
+/// 1 ns each).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort(pub u64);
 
@@ -47,7 +48,8 @@ pub enum Cause {
 pub struct Failure {
     /// t, a point of D.
     pub at: HalfNanos,
-    /// Demand and blocking at `at` in half ns, rounded up; of the overheads alone for [`Cause::OverheadDemand`].
+    /// Demand and blocking at `at` in half ns, rounded up; of the overheads alone for
+    /// [`Cause::OverheadDemand`].
     pub demand: u64,
     /// The task whose non-preemptive stretch blocks, if one does.
     pub blocker: Option<usize>,

@@ -1,8 +1,10 @@
-//! The controller of one channel: first-ready, first-come-first-served with a cap, write draining, open page, refresh.
+//! The controller of one channel: first-ready, first-come-first-served with a cap, write draining,
+//! open page, refresh.
 //!
-//! It goes from command to command, not from cycle to cycle. Each bank with requests in the direction that is served
-//! (reads or writes) has one command that it wants next; the one that is legal first is issued, and of several that
-//! are legal in the same cycle a column command before any other, then the one of the oldest request.
+//! It goes from command to command, not from cycle to cycle. Each bank with requests in the
+//! direction that is served (reads or writes) has one command that it wants next; the one that is
+//! legal first is issued, and of several that are legal in the same cycle a column command before
+//! any other, then the one of the oldest request.
 
 mod commands;
 mod refresh;
@@ -55,8 +57,8 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// An idle channel at cycle 0. The map's channel bits are not looked at: the caller gives each channel its own
-    /// requests. Owners 0 to `owners` - 1 are counted.
+    /// An idle channel at cycle 0. The map's channel bits are not looked at: the caller gives each
+    /// channel its own requests. Owners 0 to `owners` - 1 are counted.
     ///
     /// # Errors
     /// [`ChannelError`] says what does not fit.
@@ -158,9 +160,10 @@ impl Channel {
         self.reads.len() + self.writes.len()
     }
 
-    /// A request comes in cycle `now`, after all commands of earlier cycles, and may be served from that cycle on.
-    /// If [`Channel::advance`] went past `now` before, it comes in the cycle that was reached. A read of a place that a waiting write holds is
-    /// answered from there in the next cycle.
+    /// A request comes in cycle `now`, after all commands of earlier cycles, and may be served from
+    /// that cycle on. If [`Channel::advance`] went past `now` before, it comes in the cycle that
+    /// was reached. A read of a place that a waiting write holds is answered from there in the next
+    /// cycle.
     ///
     /// # Errors
     /// [`Full`]; ask again when a request of its direction was taken from its queue.
@@ -202,8 +205,8 @@ impl Channel {
         Ok(())
     }
 
-    /// The cycle in which the channel does something next, if nothing comes before; refreshes of an idle channel are no
-    /// event.
+    /// The cycle in which the channel does something next, if nothing comes before; refreshes of an
+    /// idle channel are no event.
     #[must_use]
     pub fn next_event(&mut self) -> Option<u64> {
         if self.waiting() == 0 {

@@ -54,8 +54,8 @@ impl Channel {
         }
     }
 
-    /// An idle channel does nothing but refresh: of the refreshes up to `until` only the last of each rank is gone
-    /// through, since it is all that a later request can notice.
+    /// An idle channel does nothing but refresh: of the refreshes up to `until` only the last of
+    /// each rank is gone through, since it is all that a later request can notice.
     pub(super) fn skip_refreshes(&mut self, until: u64) {
         let refi = self.device.timing().refi;
         for rank in 0..self.refresh_due.len() {

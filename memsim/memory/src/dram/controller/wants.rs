@@ -34,7 +34,8 @@ impl Channel {
         }
     }
 
-    /// Gives all requests new ages, from 1 on: 0 is for those who want a bank closed for its refresh.
+    /// Gives all requests new ages, from 1 on: 0 is for those who want a bank closed for its
+    /// refresh.
     #[cold]
     pub(super) fn renumber(&mut self) {
         let mut waiting: Vec<_> = self.reads.iter_mut().chain(self.writes.iter_mut()).collect();
@@ -71,8 +72,8 @@ impl Channel {
         }
     }
 
-    /// The same while the bank's rank is being emptied for a refresh: a row that was opened and not used yet is used once,
-    /// then it is closed.
+    /// The same while the bank's rank is being emptied for a refresh: a row that was opened and not
+    /// used yet is used once, then it is closed.
     #[inline(never)]
     fn want_before_refresh(&mut self, bank: usize) {
         let Some(row) = self.device.open_row(bank) else {
@@ -106,8 +107,8 @@ impl Channel {
         self.schedule.set(bank, kind, age, Candidate { slot, before });
     }
 
-    /// A request for `row` was added to the end of a bank's list. What the bank wants changes only if it wanted
-    /// nothing, or was about to close the row that the newcomer hits.
+    /// A request for `row` was added to the end of a bank's list. What the bank wants changes only
+    /// if it wanted nothing, or was about to close the row that the newcomer hits.
     #[inline]
     pub(super) fn want_after_push(&mut self, bank: usize, row: u32) {
         match self.schedule.wanted(bank) {
