@@ -10,6 +10,8 @@
 
 /// Exception class of an HVC executed in AArch64 state.
 pub const EC_HVC64: u8 = 0x16;
+/// Exception class of an SMC executed in AArch64 state.
+pub const EC_SMC64: u8 = 0x17;
 /// Exception class of a trapped MSR, MRS or system instruction in AArch64 state.
 pub const EC_SYSREG: u8 = 0x18;
 /// Exception class of a data abort from a lower exception level.
@@ -17,6 +19,7 @@ pub const EC_DATA_ABORT: u8 = 0x24;
 
 /// The value of `ESR_EL2`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
 pub struct Syndrome(pub u64);
 
 /// An exception taken to EL2, by class (DDI0487 D24.2, ESR_EL2.EC).
@@ -154,7 +157,7 @@ impl Syndrome {
             0x0e => Exception::IllegalState,
             0x12 => Exception::Hvc32 { imm: iss as u16 },
             0x13 => Exception::Smc32,
-            0x17 => Exception::Smc { imm: iss as u16 },
+            EC_SMC64 => Exception::Smc { imm: iss as u16 },
             0x20 => Exception::InstructionAbort(InstructionAbort(iss)),
             0x22 => Exception::PcAlignment,
             0x26 => Exception::SpAlignment,

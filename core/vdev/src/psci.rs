@@ -30,7 +30,10 @@ pub const MAX_VCPUS: u8 = 8;
 /// SMCCC_VERSION, which PSCI_FEATURES reports (DEN0028, 7.2.1).
 pub const SMCCC_VERSION: u32 = 0x8000_0000;
 
-const VERSION_1_1: u64 = 1 << 16 | 1;
+/// PSCI_VERSION.
+pub const PSCI_VERSION: u32 = 0x8400_0000;
+/// The result of PSCI_VERSION: 1.1.
+pub const VERSION_1_1: u64 = 1 << 16 | 1;
 /// MIGRATE_INFO_TYPE: no trusted OS, or one that needs no migration.
 const MIGRATION_NOT_REQUIRED: u64 = 2;
 /// Function identifiers of PSCI: fast calls of the standard secure service, number below 0x20. The

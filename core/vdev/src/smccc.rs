@@ -159,19 +159,26 @@ pub enum Call {
     Unknown,
 }
 
-/// The meaning of a call with these x0 to x3.
+/// Returns the result of a null hypercall or of PSCI_VERSION, which is the same for each VM at each
+/// time; none for other calls.
 #[inline]
 #[must_use]
-pub fn decode(x: &[u64; 4], mitigations: Mitigations) -> Call {
+pub const fn constant(x0: u64) -> Option<u64> {
     // The identifier is in w0 in both conventions (DEN0028, 2.7).
-    let id = x[0] as u32;
-    if id == NULL {
-        return Call::Return(0);
+    match x0 as u32 {
+        NULL => Some(0),
+        psci::PSCI_VERSION => Some(psci::VERSION_1_1),
+        _ => None,
     }
-    decode_other(id, x, mitigations)
 }
 
-fn decode_other(id: u32, x: &[u64; 4], mitigations: Mitigations) -> Call {
+/// The meaning of a call with these x0 to x3.
+#[must_use]
+pub fn decode(x: &[u64; 4], mitigations: Mitigations) -> Call {
+    if let Some(value) = constant(x[0]) {
+        return Call::Return(value);
+    }
+    let id = x[0] as u32;
     match psci::decode(id, [x[1], x[2], x[3]]) {
         psci::Decoded::Return(value) => return Call::Return(value),
         psci::Decoded::Request(request) => return Call::Psci(request),

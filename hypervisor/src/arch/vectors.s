@@ -1,8 +1,9 @@
 // Exception vectors of EL2, and the way back into the guest.
 //
-// While a guest runs, SP_EL2 is the top of its core's stack and TPIDR_EL2 the core's `Core`. An exception puts the
-// guest's registers into a `Frame` there. An interrupt saves only what a Rust function may change; the rest
-// follows when `handle_irq` returns non-zero: `handle_interrupt` does what is more than an injection.
+// While a guest runs, SP_EL2 is the top of its core's stack and TPIDR_EL2 the core's `Core`. An
+// exception puts the guest's registers into a `Frame` there. An interrupt or a call saves only what a
+// Rust function may change. The rest follows if `handle_irq` or `handle_call` returns non-zero, before
+// `handle_interrupt` or `handle_action` does what is more than an injection or a result.
 
     .equ    FRAME, 256                      // x0 to x30 and a word of padding
 
@@ -76,13 +77,16 @@ vectors:
     .balign 128
     save_volatile
     save_rest
-    mov     x0, sp
-    mrs     x1, tpidr_el2
+    mrs     x0, tpidr_el2
     bl      {handle_serror}
     b       sync_done
     .endr
 
 sync:
+    mrs     x2, esr_el2
+    ubfx    x3, x2, #27, #5
+    cmp     x3, #11                         // EC 0x16 and 0x17: HVC and SMC from AArch64
+    b.eq    call
     save_rest
     mov     x0, sp
     mrs     x1, tpidr_el2
@@ -101,14 +105,22 @@ resume_sp:
 
 irq_slow:
     save_rest
-    mov     x0, sp
-    mrs     x1, tpidr_el2
+    mrs     x0, tpidr_el2
     bl      {handle_interrupt}
     b       resume_sp
 
-act:
+call:
     mov     x0, sp
     mrs     x1, tpidr_el2
+    bl      {handle_call}
+    cbnz    x0, call_slow
+    restore_volatile
+    eret
+
+call_slow:
+    save_rest
+act:
+    mrs     x0, tpidr_el2
     bl      {handle_action}
     b       resume_sp
 

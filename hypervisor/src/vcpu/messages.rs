@@ -59,6 +59,7 @@ fn serve_vcpus(core: &mut Core) {
     schedule.rouse();
     schedule.stale |= start | stop | ended | budget;
     let (current, mut account) = (schedule.current, schedule.account);
+    let shares = schedule.partition.is_some();
     for (place, member) in schedule.members() {
         let is_current = current == Some(place);
         if start
@@ -74,6 +75,10 @@ fn serve_vcpus(core: &mut Core) {
             member.seat.record(trace::Kind::VcpuOff, 0, 0, 0);
             ending::parked(member.seat, index);
             account = account.with(place);
+            // As `run::park` does: from now on its budget is the others'.
+            if let (false, Some(meter)) = (shares, &mut member.meter) {
+                meter.note(member.seat, index, false);
+            }
         }
         if ended && matches!(member.state, State::Off) {
             member.state = off(member.seat);

@@ -15,7 +15,6 @@ use super::{
 };
 use crate::{
     arch::{
-        Frame,
         context::{Context, enter_guest, guest_frame, resume_guest, stop_timers},
         gic, memory, serror,
         sysreg::{self, cntpct_el0},
@@ -52,7 +51,7 @@ const BROKER_POLL: u64 = 10_000;
 
 /// What a synchronous exception or an SError asked for. Called by the vectors if a handler returned
 /// [`Exit::Act`](super::action::Exit::Act).
-pub extern "C" fn handle_action(_frame: &mut Frame, core: &mut Core) {
+pub extern "C" fn handle_action(core: &mut Core) {
     if !carry_out(core) {
         run(core);
     }
@@ -60,7 +59,7 @@ pub extern "C" fn handle_action(_frame: &mut Frame, core: &mut Core) {
 
 /// What an interrupt left to do. Called by the vectors if the fast path returned
 /// [`Exit::Act`](super::action::Exit::Act).
-pub extern "C" fn handle_interrupt(_frame: &mut Frame, core: &mut Core) {
+pub extern "C" fn handle_interrupt(core: &mut Core) {
     if core.sole.is_none() {
         return handle_shared(core);
     }
@@ -142,33 +141,29 @@ fn choose(core: &mut Core) -> ! {
     loop {
         attend(core);
         let (index, now) = (core.index, timer::now_ns());
-        let schedule = core.schedule.as_deref_mut();
-        let party = schedule.and_then(|schedule| {
-            // An interrupt for the core's only vCPU, which is powered down, went to the model.
-            if schedule.partition.is_none() {
-                schedule.rouse();
-            }
-            schedule.decide(index, now, false)
-        });
-        give_to(core, party);
-    }
-}
-
-/// Gives the core to entity `party`, or lets it idle. Returns if that has not entered a guest.
-fn give_to(core: &mut Core, party: Option<u8>) {
-    let Some(schedule) = core.schedule.as_deref_mut() else { return wait_for_interrupt() };
-    // No vCPU has the core, so none is delayed.
-    schedule.account = Ready::NONE;
-    let state = party.and_then(|party| schedule.member(party)).map(|member| &member.state);
-    let (Some(party), Some(state)) = (party, state) else {
-        arm(core);
-        return wait_for_interrupt();
-    };
-    match *state {
-        State::Ending(_) => lead(core, party),
-        State::Loading(_) => load(core, party),
-        State::Awaiting(since, _) => await_broker(core, party, since),
-        _ => enter(core, party),
+        let Some(schedule) = core.schedule.as_deref_mut() else {
+            wait_for_interrupt();
+            continue;
+        };
+        // An interrupt for the core's only vCPU, which is powered down, went to the model.
+        if schedule.partition.is_none() {
+            schedule.rouse();
+        }
+        let party = schedule.decide(index, now, false);
+        // No vCPU has the core, so none is delayed.
+        schedule.account = Ready::NONE;
+        let state = party.and_then(|party| schedule.member(party)).map(|member| &member.state);
+        let (Some(party), Some(state)) = (party, state) else {
+            arm(core);
+            wait_for_interrupt();
+            continue;
+        };
+        match *state {
+            State::Ending(_) => lead(core, party),
+            State::Loading(_) => load(core, party),
+            State::Awaiting(since, _) => await_broker(core, party, since),
+            _ => enter(core, party),
+        }
     }
 }
 
@@ -387,19 +382,24 @@ fn leave(core: &mut Core) {
     let index = core.index;
     let Some(seat) = core.current.take() else { return };
     let meter = core.meter.take();
-    if core::mem::take(&mut core.holds_guests) {
-        gic::hold_guests(false);
-    }
     let Seat { vm, vcpu, .. } = *seat;
-    gic::enable_virtual(false);
     // Before the context is taken: it empties the list registers into the model.
-    let others = vm.gic.lock().save(vcpu, &mut Lines::new(vm));
-    kick(vm, others);
+    detach_gic(core, seat);
     // SAFETY: on its core, which has no other reference to the context; the vCPU is current, so its
     // general registers are in the frame.
     unsafe { vm.context(vcpu).save(guest_frame(index)) };
     stop_timers();
     vacate(core, meter, State::Ready);
+}
+
+/// Takes the interrupts of the current vCPU, `seat`, out of the list registers into the model.
+fn detach_gic(core: &mut Core, seat: &Seat) {
+    if core::mem::take(&mut core.holds_guests) {
+        gic::hold_guests(false);
+    }
+    gic::enable_virtual(false);
+    let others = seat.vm.gic.lock().save(seat.vcpu, &mut Lines::new(seat.vm));
+    kick(seat.vm, others);
 }
 
 /// Notes that the vCPU that had the core is in `state`, and gives it its `meter` back.
@@ -435,7 +435,8 @@ fn wait(core: &mut Core) -> bool {
 /// lost.
 fn power_down(core: &mut Core, entry: u64, x0: u64) {
     let Some(seat) = core.current else { return };
-    if core.sole.is_some() {
+    // With an interrupt pending it goes on at once, and keeps what is left of its budget.
+    if core.sole.is_some() && !has_pending(seat) {
         note(core, seat, false);
     }
     suspend(core, seat, |context| *context = Context::reset(entry, x0).with_timers_of(context));
@@ -478,12 +479,7 @@ fn park(core: &mut Core) {
     note(core, seat, false);
     stop_timers();
     pmu::reset(core);
-    if core::mem::take(&mut core.holds_guests) {
-        gic::hold_guests(false);
-    }
-    gic::enable_virtual(false);
-    let others = vm.gic.lock().save(seat.vcpu, &mut Lines::new(vm));
-    kick(vm, others);
+    detach_gic(core, seat);
     ending::parked(seat, core.index);
     core.current = None;
     let meter = core.meter.take();

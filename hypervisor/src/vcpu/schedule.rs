@@ -263,29 +263,24 @@ impl Schedule {
     /// Charges this interrupt to the vCPUs off the core for which something was left since they
     /// were last charged for that.
     pub fn blame(&mut self) {
-        let current = self.current;
-        let mut account = self.account;
-        for (place, member) in self.members() {
-            let calls = Calls::of(member.seat);
-            if current != Some(place) && calls != member.called {
+        for (place, member) in self.members.iter_mut().flatten().enumerate() {
+            let (place, calls) = (place as u8, Calls::of(member.seat));
+            if self.current != Some(place) && calls != member.called {
                 member.called = calls;
-                account = account.with(place);
+                self.account = self.account.with(place);
             }
         }
-        self.account = account;
     }
 
     /// Makes ready the vCPUs off the core that wait and have something to handle.
     pub fn rouse(&mut self) {
-        let mut stale = self.stale;
-        for (_, member) in self.members() {
+        for member in self.members.iter_mut().flatten() {
             if matches!(member.state, State::Waiting(_)) && is_called(member.seat) {
                 member.state = State::Ready;
                 member.since = timer::now_ns();
-                stale = true;
+                self.stale = true;
             }
         }
-        self.stale = stale;
     }
 }
 

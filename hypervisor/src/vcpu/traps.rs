@@ -31,7 +31,7 @@ use weir_vdev::{
 };
 
 /// An SError while a guest ran.
-pub extern "C" fn handle_serror(_frame: &mut Frame, core: &mut Core) -> Exit {
+pub extern "C" fn handle_serror(core: &mut Core) -> Exit {
     match core.current {
         Some(seat) => fault(core, seat, FaultKind::SError, 0),
         // Only a guest's exceptions lead here, and a guest has a vCPU.
@@ -39,33 +39,43 @@ pub extern "C" fn handle_serror(_frame: &mut Frame, core: &mut Core) -> Exit {
     }
 }
 
-/// A synchronous exception of a guest. It only chooses: each handler is a function of its own, so
+/// HVC or SMC from AArch64, whose syndrome this is. Only x0 to x18 of `frame` are saved: an action
+/// gets the rest, a result needs none of it.
+pub extern "C" fn handle_call(frame: &mut Frame, core: &mut Core, syndrome: Syndrome) -> Exit {
+    let Some(seat) = core.current else { return Exit::Act };
+    if syndrome.class() == esr::EC_SMC64 {
+        skip();
+    }
+    seat.exit(ExitCause::Call);
+    // The calling convention has no other immediate than 0.
+    if syndrome.0 & 0xffff != 0 {
+        seat.vm.deny(seat.vcpu, Denial::Call, syndrome.0);
+        frame.x[0] = smccc::NOT_SUPPORTED;
+        return Exit::Resume;
+    }
+    if let Some(value) = smccc::constant(frame.x[0]) {
+        frame.x[0] = value;
+        return Exit::Resume;
+    }
+    call(frame, core, seat)
+}
+
+/// A synchronous exception of a guest other than a call. It only chooses: each handler is a function of its own, so
 /// that the short ones do not pay for the registers of the long ones.
 pub extern "C" fn handle_sync(frame: &mut Frame, core: &mut Core) -> Exit {
     let syndrome = Syndrome(sysreg::esr_el2::read());
     let Some(seat) = core.current else { return Exit::Act };
     match syndrome.class() {
-        esr::EC_HVC64 if syndrome.0 & 0xffff == 0 => call(frame, core, seat),
         esr::EC_SYSREG => system_register(frame, core, seat, SysRegAccess(syndrome.iss())),
         esr::EC_DATA_ABORT => data_abort(frame, core, seat, DataAbort(syndrome.iss())),
-        _ => rare(frame, core, seat, syndrome),
+        _ => rare(core, seat, syndrome),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn rare(frame: &mut Frame, core: &mut Core, seat: &'static Seat, syndrome: Syndrome) -> Exit {
+fn rare(core: &mut Core, seat: &'static Seat, syndrome: Syndrome) -> Exit {
     match syndrome.decode() {
-        Exception::Smc { imm: 0 } => {
-            skip();
-            return call(frame, core, seat);
-        }
-        // The calling convention has no other immediate than 0.
-        Exception::Hvc { .. } => refuse_call(frame, seat, syndrome),
-        Exception::Smc { .. } => {
-            skip();
-            refuse_call(frame, seat, syndrome);
-        }
         Exception::InstructionAbort(abort) => return instruction_abort(core, seat, abort),
         // WFIT, which the ID registers do not offer: it ends at once, as WFI may, since its timeout
         // would be lost.
@@ -283,17 +293,10 @@ fn instruction_abort(core: &mut Core, seat: &'static Seat, abort: InstructionAbo
     fault(core, seat, kind, abort.ipa(hpfar, far).unwrap_or(far))
 }
 
-fn refuse_call(frame: &mut Frame, seat: &'static Seat, syndrome: Syndrome) {
-    seat.exit(ExitCause::Call);
-    seat.vm.deny(seat.vcpu, Denial::Call, syndrome.0);
-    frame.x[0] = smccc::NOT_SUPPORTED;
-}
-
-/// HVC or SMC with immediate 0.
+/// HVC or SMC with immediate 0 and a result that depends on the VM.
 #[inline(never)]
 fn call(frame: &mut Frame, core: &mut Core, seat: &'static Seat) -> Exit {
     let Seat { vm, vcpu, .. } = *seat;
-    seat.exit(ExitCause::Call);
     let [x0, x1, x2, x3, ..] = frame.x;
     match smccc::decode(&[x0, x1, x2, x3], core.mitigations) {
         Call::Return(value) => frame.x[0] = value,

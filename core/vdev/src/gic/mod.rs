@@ -463,15 +463,15 @@ impl<V: Version> Gic<V> {
                     hw.set_active(0, self.pintid(w, bit), false);
                 }
             }
-            self.spi[w] = Lines { hw: linked, ..Lines::RESET };
+            self.spi[w] = Lines::RESET;
+            self.spi[w].hw = linked;
         }
         self.route = [0; 256];
         self.ready = [V::EMPTY; 256];
-        for vcpu in &mut self.vcpu {
-            *vcpu = Vcpu {
-                private: Lines { hw: vcpu.private.hw, ..Vcpu::<V>::RESET.private },
-                ..Vcpu::RESET
-            };
+        for vcpu in self.vcpu.iter_mut().take(usize::from(self.vcpu_count)) {
+            let linked = vcpu.private.hw;
+            *vcpu = Vcpu::RESET;
+            vcpu.private.hw = linked;
         }
         if V::V3 || self.vcpu_count == 1 {
             self.vcpu[0].mine = [!0; 8];
