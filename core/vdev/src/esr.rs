@@ -344,7 +344,10 @@ impl Fault {
 #[inline]
 const fn abort_ipa(iss: u32, hpfar: u64, far: u64) -> Option<u64> {
     let on_walk = iss & 1 << 7 != 0;
-    if !on_walk && !Fault::from_status(iss).writes_hpfar() {
+    // A translation fault at levels 0 to 3, which most traps to a device are, is tested first: the
+    // other codes need a table.
+    let translation = iss & 0x3c == 0x04;
+    if !on_walk && !translation && !Fault::from_status(iss).writes_hpfar() {
         return None;
     }
     // FIPA holds bits 55:12 from bit 4 up; NS in bit 63 is of the Secure state only.

@@ -112,7 +112,17 @@ impl Access {
 impl<V: Version> Gic<V> {
     /// Who must [`Gic::fold`] on its own core before this access, so that it sees its list
     /// registers: those that have an interrupt of that register in one. Empty for most accesses.
+    #[inline]
     pub fn remote(&self, access: &Access, write: bool) -> VcpuMask {
+        // Without a decode for all but the pending and active registers, which are rarely accessed.
+        if !(0x200..0x400).contains(&(access.offset & 0xffff)) {
+            return VcpuMask::NONE;
+        }
+        self.remote_holders(access, write)
+    }
+
+    #[inline(never)]
+    fn remote_holders(&self, access: &Access, write: bool) -> VcpuMask {
         let owner = access.owner();
         let (w, mask) = match access.register::<V>() {
             Register::Pending(w, _) if !write => (w, !0),
