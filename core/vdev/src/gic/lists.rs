@@ -286,7 +286,7 @@ impl<V: Version> Gic<V> {
     }
 
     /// Enables this core's linked PPIs as the guest has them.
-    fn apply_private(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) {
+    pub(super) fn apply_private(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) {
         let lines = &self.cpu(vcpu).private;
         let wanted = lines.hw & self.forwarded(lines);
         let change = wanted ^ self.cpu(vcpu).applied;

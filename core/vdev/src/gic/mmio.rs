@@ -234,9 +234,9 @@ impl<V: Version> Gic<V> {
                 let lines = self.lines_mut(owner, w);
                 let change = lines.group ^ bits;
                 lines.group = bits;
-                self.reconfigured(owner, w, change, hw)
+                self.reconfigured(access.vcpu, owner, w, change, hw)
             }
-            Register::Enable(w, set) => self.enable(owner, w, bits, set, hw),
+            Register::Enable(w, set) => self.enable(access, w, bits, set, hw),
             Register::Pending(w, true) => {
                 let kick = self.set_pending(access.vcpu, owner, w, bits, hw);
                 if kick == VcpuMask::only(access.vcpu) && self.put_now(access.vcpu, w, bits, hw) {
@@ -270,7 +270,7 @@ impl<V: Version> Gic<V> {
                     change |= u32::from(lines.priority[n] != new) << n;
                     lines.priority[n] = new;
                 }
-                self.reconfigured(owner, intid >> 5, change, hw)
+                self.reconfigured(access.vcpu, owner, intid >> 5, change, hw)
             }
             // The trigger of SGIs and PPIs is fixed.
             Register::Config(0..32) => VcpuMask::NONE,
@@ -287,7 +287,7 @@ impl<V: Version> Gic<V> {
                     hw.set_enabled(owner, pintid, false);
                     hw.set_edge(owner, pintid, edge >> bit & 1 != 0);
                 }
-                self.reconfigured(owner, w, change, hw)
+                self.reconfigured(access.vcpu, owner, w, change, hw)
             }
             Register::Other => match access.redistributor {
                 None => self.write_distributor(access, value, hw),
@@ -348,6 +348,7 @@ impl<V: Version> Gic<V> {
     /// Interrupts whose group, priority or trigger changed.
     fn reconfigured(
         &mut self,
+        vcpu: usize,
         owner: usize,
         w: usize,
         change: u32,
@@ -357,26 +358,39 @@ impl<V: Version> Gic<V> {
             return VcpuMask::NONE;
         }
         self.rearm(owner, w, change, hw);
-        self.affected(owner, w, change) | self.holders(owner, w, change)
+        self.affected(vcpu, owner, w, change, hw) | self.holders(owner, w, change)
     }
 
     /// The vCPUs that may take some of `change` otherwise than before. A linked PPI's physical
-    /// enable has to follow on its own core.
-    fn affected(&self, owner: usize, w: usize, change: u32) -> VcpuMask {
+    /// enable has to follow on its own core: at once, if that is the core of the writer, `vcpu`.
+    fn affected(
+        &mut self,
+        vcpu: usize,
+        owner: usize,
+        w: usize,
+        change: u32,
+        hw: &mut impl Hardware<V>,
+    ) -> VcpuMask {
+        let mut follow = 0;
+        if w == 0 && owner == vcpu {
+            self.apply_private(vcpu, hw);
+        } else if w == 0 {
+            follow = self.lines(owner, w).hw;
+        }
         let lines = self.lines(owner, w);
-        let follow = if w == 0 { lines.hw } else { 0 };
         self.targets(owner, w, change & (lines.signaled() | follow))
     }
 
     /// ISENABLER and ICENABLER.
     fn enable(
         &mut self,
-        owner: usize,
+        access: &Access,
         w: usize,
         bits: u32,
         set: bool,
         hw: &mut impl Hardware<V>,
     ) -> VcpuMask {
+        let owner = access.owner();
         // GICv2: SGIs are always enabled (IHI0048B 4.3.5 permits it).
         let fixed = if !V::V3 && w == 0 { SGIS } else { 0 };
         let lines = self.lines_mut(owner, w);
@@ -386,7 +400,7 @@ impl<V: Version> Gic<V> {
         }
         lines.enabled ^= change;
         self.rearm(owner, w, change, hw);
-        let kick = self.affected(owner, w, change);
+        let kick = self.affected(access.vcpu, owner, w, change, hw);
         if set { kick } else { kick | self.holders(owner, w, change) }
     }
 
