@@ -1,0 +1,53 @@
+//! The part of the report about a flow.
+
+use crate::findings::{Finding, Latency};
+use serde::Serialize;
+
+/// The part of the report about a flow.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct FlowRun {
+    /// Its name.
+    pub name: String,
+    /// Packets that arrived.
+    pub packets: u64,
+    /// Packets that were dropped because an end of the flow was reset.
+    pub lost: u64,
+    /// The observed maximum of the time, in ns, from the later of a packet's notification and its
+    /// eligibility to its receiver's interrupt.
+    pub worst_ns: u64,
+    /// The flow's deadline; none for best effort.
+    pub deadline_ns: Option<u64>,
+    /// The least time between two packets; none if the flow has no period.
+    #[serde(skip)]
+    pub period_ns: Option<u64>,
+    /// Packets that missed the deadline.
+    pub late: u64,
+    /// The latencies of its packets; none without a packet.
+    pub latency_ns: Option<Latency>,
+    /// The latency bound for serialized cores, if the analysis can compute one.
+    pub bound_ns: Option<u64>,
+    /// The verdict on deadline and bound; none if there is neither.
+    #[serde(flatten)]
+    pub finding: Option<Finding>,
+    /// The time of the counts, in nanoseconds since the hypervisor started: they contain no later
+    /// packets. None if no counts arrived.
+    pub counted_ns: Option<u64>,
+    /// If there are several receivers, how often this one was dropped because it delayed others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<u32>,
+}
+
+/// A flow of the system file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FlowFacts {
+    /// Its name. If there are several receivers, a slash and the receiver's name follow.
+    pub name: String,
+    /// See [`FlowRun::bound_ns`].
+    pub bound_ns: Option<u64>,
+    /// See [`FlowRun::deadline_ns`].
+    pub deadline_ns: Option<u64>,
+    /// See [`FlowRun::period_ns`].
+    pub period_ns: Option<u64>,
+    /// Whether there are several receivers.
+    pub shared: bool,
+}

@@ -1,0 +1,20 @@
+//! The report of a run: the result of each VM and flow, as JSON and as a table.
+//!
+//! The report does not depend on the host: the same bytes on the wire give the same report.
+
+mod event;
+mod fault;
+mod flow;
+mod run;
+mod tally;
+#[cfg(test)]
+mod tests;
+mod vm;
+
+pub(crate) use event::{WITHOUT_BROKER, in_words};
+pub use fault::{Dma, FAULTS_LISTED, Fault};
+pub(crate) use flow::FlowFacts;
+pub use flow::FlowRun;
+pub use run::{Counted, End, RunReport, Totals};
+pub(crate) use tally::{Tally, VmFacts};
+pub use vm::{Console, Expected, Frames, State, Vcpu, VmRun};

@@ -1,0 +1,122 @@
+//! The report of a run.
+
+use super::{flow::FlowRun, vm::VmRun};
+use crate::findings::Clock;
+use serde::Serialize;
+use serde_json::json;
+use weir_report::Json;
+
+/// The time until which the flows of a run are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// The end of the run, or the last expected line.
+    ToTheEnd,
+    /// This time, in nanoseconds since the hypervisor started; the run continued after it.
+    Until(u64),
+    /// The counts of a flow are missing.
+    Never,
+}
+
+/// Upper bound on the time between records that the hypervisor sends together.
+const REPORTING_NS: u64 = 1_000_000;
+
+/// The reason of the end of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    /// Every expected line was printed.
+    AllMet,
+    /// The time of `--for` elapsed.
+    TimeOver,
+    /// The system stopped: every VM is off, or a VM with `on_fault = "stop-system"` had a fault.
+    SystemStop,
+    /// Ctrl-C, or another signal.
+    Interrupted,
+    /// QEMU ended before the system reported its stop.
+    MachineGone,
+    /// The machine sent nothing for longer than the limit.
+    Silent,
+}
+
+/// The sums over all VMs.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Totals {
+    /// Expected lines.
+    pub expected: usize,
+    /// Expected lines that were printed.
+    pub met: usize,
+    /// Boots that another one followed.
+    pub restarts: u64,
+    /// Faults that stopped a VM.
+    pub faults: u64,
+    /// Refused operations.
+    pub denials: u64,
+    /// Exits to EL2, of the VMs with counters.
+    pub exits: u64,
+    /// Virtual interrupts put into list registers, of the VMs with counters.
+    pub injected: u64,
+    /// Console bytes that the hypervisor dropped.
+    pub dropped: u64,
+    /// Records of events and counters that the hypervisor dropped.
+    pub records_lost: u64,
+    /// Frames that are damaged or name a VM that does not exist.
+    pub damaged_frames: u64,
+}
+
+/// The report of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunReport {
+    /// The name of the system file without its extension.
+    pub system: String,
+    /// The platform that it ran on.
+    pub platform: String,
+    /// Whether the hypervisor reported that it runs on all cores.
+    pub started: bool,
+    /// Why the run ended.
+    pub ended_by: End,
+    /// The last time that was reported, in nanoseconds since the hypervisor started.
+    pub time_ns: u64,
+    /// The clock of the latencies.
+    pub clock: Clock,
+    /// The worst verdict on flows, budgets and tasks: `holds`, `not-judged` or `does-not-hold`;
+    /// none if there are no flows, budgets and tasks.
+    pub verdict: Option<&'static str>,
+    /// The flows, budgets and tasks with this verdict.
+    pub verdict_of: Vec<String>,
+    /// The VMs in the order of the file.
+    pub vms: Vec<VmRun>,
+    /// The flows in the order of the file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub flows: Vec<FlowRun>,
+    /// All of them together.
+    pub totals: Totals,
+    /// The lines that the hypervisor printed.
+    pub hypervisor: Vec<String>,
+}
+
+impl RunReport {
+    /// Returns the report as JSON, in the form of `weir run --json` and `report.json`.
+    #[must_use]
+    pub fn json(&self) -> Json {
+        weir_report::versioned(json!(self))
+    }
+
+    /// Returns the time until which the flows were counted.
+    #[must_use]
+    pub fn flows_counted(&self) -> Counted {
+        let Some(counted) = self.flows.iter().map(|flow| flow.counted_ns).min() else {
+            return Counted::ToTheEnd;
+        };
+        let Some(counted) = counted else { return Counted::Never };
+        let met = self.vms.iter().flat_map(|vm| &vm.expect).filter_map(|line| line.time_ns);
+        let late = match self.ended_by {
+            End::AllMet => met.max().is_some_and(|met| counted < met),
+            // The hypervisor reports the counts when it stops.
+            End::SystemStop => false,
+            End::TimeOver | End::Interrupted | End::MachineGone | End::Silent => {
+                counted.saturating_add(REPORTING_NS) < self.time_ns
+            }
+        };
+        if late { Counted::Until(counted) } else { Counted::ToTheEnd }
+    }
+}

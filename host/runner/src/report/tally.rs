@@ -1,0 +1,305 @@
+//! Builds the report of a run from the steps of the wire.
+
+use super::{
+    fault::{Dma, FAULTS_LISTED, denial_name},
+    flow::{FlowFacts, FlowRun},
+    run::{End, RunReport, Totals},
+    vm::{Console, Expected, Frames, State, Vcpu, VmRun},
+};
+use crate::{
+    demux::{Source, Step},
+    expect::Expectations,
+    findings::{self, Activations, Clock, Latency, TaskFinding},
+};
+use std::collections::BTreeMap;
+use weir_trace::wire::{
+    self, Counters, Denial, Denials, Event, ExitCause, VcpuState, VmState, What,
+};
+
+/// A VM of the system file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct VmFacts {
+    /// Its name.
+    pub name: String,
+    /// The core of each vCPU.
+    pub cores: Vec<u8>,
+    /// Its tasks: name and deadline.
+    pub tasks: Vec<(String, u64)>,
+}
+
+/// Collects the steps of the wire.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally {
+    vms: Vec<VmRun>,
+    started: bool,
+    stopped: bool,
+    damaged: u64,
+    records_lost: u64,
+    hypervisor: Vec<String>,
+    /// The last counts of each flow, by its position in the file.
+    flows: BTreeMap<u32, wire::Flow>,
+    /// The counts that VMs report for their tasks, by the positions of VM and task.
+    activations: BTreeMap<(usize, usize), Activations>,
+}
+
+/// Limit on the lines of the hypervisor in the report. The log has all.
+const HYPERVISOR_LINES: usize = 100;
+
+impl Tally {
+    /// Builds an empty tally for these VMs.
+    pub fn new(vms: &[VmFacts]) -> Self {
+        let vcpu = |(number, &core): (usize, &u8)| Vcpu {
+            number: number as u8,
+            core,
+            counted_ns: None,
+            state: None,
+            exits: None,
+            injected: None,
+        };
+        let task = |(name, deadline_ns): &(String, u64)| TaskFinding {
+            name: name.clone(),
+            deadline_ns: *deadline_ns,
+            activations: None,
+            misses: None,
+            finding: findings::open(),
+        };
+        let vms = vms
+            .iter()
+            .map(|facts| VmRun {
+                name: facts.name.clone(),
+                vcpus: facts.cores.iter().enumerate().map(vcpu).collect(),
+                tasks: facts.tasks.iter().map(task).collect(),
+                ..VmRun::default()
+            })
+            .collect();
+        Self {
+            vms,
+            started: false,
+            stopped: false,
+            damaged: 0,
+            records_lost: 0,
+            hypervisor: Vec::new(),
+            flows: BTreeMap::new(),
+            activations: BTreeMap::new(),
+        }
+    }
+
+    /// Takes the next step of the wire.
+    pub fn step(&mut self, step: &Step) {
+        match step {
+            Step::Byte(Source::Vm(vm), _) => self.console(*vm, |console| console.bytes += 1),
+            Step::Line { source: Source::Vm(vm), text, .. } => {
+                self.console(*vm, |console| console.lines += 1);
+                self.task(*vm, text);
+            }
+            Step::Line { source: Source::Hypervisor, text, .. } => {
+                if self.hypervisor.len() < HYPERVISOR_LINES {
+                    self.hypervisor.push(text.clone());
+                }
+            }
+            Step::Dropped { source: Source::Vm(vm), bytes, .. } => {
+                self.console(*vm, |console| console.dropped += u64::from(*bytes));
+            }
+            Step::Event(event) => self.event(event),
+            Step::Counters(counters) => self.counters(counters),
+            Step::Denials(denials) => self.denials(denials),
+            Step::Lives(lives) => self.lives(lives),
+            Step::Port(port) => self.frames(port),
+            Step::Flow(flow) => _ = self.flows.insert(flow.flow, *flow),
+            Step::Damaged => self.damaged += 1,
+            Step::Dropped { source: Source::Hypervisor, bytes, .. } => {
+                self.records_lost += u64::from(*bytes);
+            }
+            Step::Byte(Source::Hypervisor, _) | Step::Unfinished { .. } => {}
+        }
+    }
+
+    fn console(&mut self, vm: usize, change: impl FnOnce(&mut Console)) {
+        if let Some(vm) = self.vms.get_mut(vm) {
+            change(&mut vm.console);
+        }
+    }
+
+    /// Takes a line of a VM that can report the counts of its tasks.
+    fn task(&mut self, vm: usize, line: &str) {
+        let Some((name, activations, misses)) = findings::activations(line) else { return };
+        let tasks = self.vms.get_mut(vm).into_iter().flat_map(|vm| &mut vm.tasks).enumerate();
+        for (place, task) in tasks.filter(|(_, task)| task.name == name) {
+            let counts = self.activations.entry((vm, place)).or_default();
+            counts.take(activations, misses);
+            let (activations, misses) = counts.sum();
+            (task.activations, task.misses) = (Some(activations), Some(misses));
+        }
+    }
+
+    fn event(&mut self, event: &Event) {
+        let what = What::from_number(event.what);
+        match what {
+            Some(What::SystemStart) => self.started = true,
+            Some(What::SystemStop) => self.stopped = true,
+            _ => {}
+        }
+        let Some(vm) = self.vms.get_mut(usize::from(event.vm)) else {
+            return;
+        };
+        vm.event_ns = vm.event_ns.max(event.time_ns);
+        match what {
+            Some(What::VmStart) => {
+                vm.state = State::Running;
+                // A start also counts if the wire lost its record.
+                vm.lives = vm.lives.max(event.detail.saturating_add(1));
+            }
+            Some(What::VmOff) => vm.state = State::Off,
+            Some(What::VmReset) => vm.resets += 1,
+            Some(What::VmHalted) => vm.state = State::Halted,
+            Some(What::VmFault) => vm.fault(event),
+            Some(What::BrokerLate) => vm.started_without_broker = true,
+            Some(What::Denied) => {
+                let count = vm.denials.entry(denial_name(event.detail)).or_default();
+                // Before the counts arrive, the event shows that it happened at least once.
+                *count = (*count).max(1);
+                if event.detail == Denial::Dma as u32 && vm.dma.len() < FAULTS_LISTED {
+                    vm.dma.push(Dma::new(event, vm.lives.saturating_sub(1)));
+                    // Each of these accesses has an event.
+                    *count = (*count).max(vm.dma.len() as u64);
+                }
+            }
+            // An unknown number of a newer hypervisor has a line in the log.
+            Some(What::SystemStart | What::SystemStop) | None => {}
+        }
+    }
+
+    fn counters(&mut self, counters: &Counters) {
+        let Some(vm) = self.vms.get_mut(usize::from(counters.vm)) else {
+            return;
+        };
+        vm.restarts = vm.restarts.max(counters.restarts);
+        let Some(vcpu) = vm.vcpus.get_mut(usize::from(counters.vcpu)) else {
+            self.damaged += 1;
+            return;
+        };
+        vcpu.counted_ns = Some(counters.time_ns);
+        vcpu.state = VcpuState::ALL.get(usize::from(counters.state)).map(|state| state.name());
+        vcpu.injected = Some(counters.injected);
+        let exits = ExitCause::ALL.iter().map(|cause| cause.name()).zip(counters.exits);
+        vcpu.exits = Some(exits.collect());
+    }
+
+    fn denials(&mut self, denials: &Denials) {
+        let Some(vm) = self.vms.get_mut(denials.vm as usize) else {
+            return;
+        };
+        for (denial, count) in Denial::ALL.iter().zip(denials.counts) {
+            if count > 0 {
+                let known = vm.denials.entry(denial.name()).or_default();
+                *known = (*known).max(count);
+            }
+        }
+    }
+
+    fn lives(&mut self, lives: &wire::Lives) {
+        let Some(vm) = self.vms.get_mut(usize::from(lives.vm)) else {
+            return;
+        };
+        // A later event can arrive before the counts.
+        if lives.time_ns > vm.event_ns {
+            vm.state = match VmState::ALL.get(usize::from(lives.state)) {
+                Some(VmState::NotStarted) => State::NotStarted,
+                Some(VmState::Running) => State::Running,
+                Some(VmState::Off) => State::Off,
+                Some(VmState::Halted) => State::Halted,
+                None => vm.state,
+            };
+        }
+        vm.counted = Some(*lives);
+    }
+
+    fn frames(&mut self, port: &wire::Port) {
+        if let Some(vm) = self.vms.get_mut(port.vm as usize) {
+            let wire::Port { sent, received, over_rate, refused, missed, .. } = *port;
+            vm.frames = Some(Frames { sent, received, over_rate, refused, missed });
+        }
+    }
+
+    /// Returns the report on these flows.
+    pub fn flows(&self, facts: &[FlowFacts]) -> Vec<FlowRun> {
+        let flow = |(place, facts): (u32, &FlowFacts)| {
+            let counts = self.flows.get(&place);
+            FlowRun {
+                name: facts.name.clone(),
+                packets: counts.map_or(0, |counts| counts.packets),
+                lost: counts.map_or(0, |counts| counts.lost),
+                worst_ns: counts.map_or(0, |counts| counts.worst_ns),
+                deadline_ns: facts.deadline_ns,
+                period_ns: facts.period_ns,
+                late: counts.map_or(0, |counts| counts.late),
+                latency_ns: counts.filter(|counts| counts.packets > 0).map(|counts| Latency {
+                    min: counts.least_ns,
+                    p50: None,
+                    p99: None,
+                    max: counts.worst_ns,
+                    max_packet: counts.worst_packet,
+                    max_arrived_ns: counts.worst_arrived_ns,
+                }),
+                bound_ns: facts.bound_ns,
+                finding: None,
+                counted_ns: counts.map(|counts| counts.time_ns),
+                dropped: facts.shared.then(|| counts.map_or(0, |counts| counts.dropped)),
+            }
+        };
+        (0..).zip(facts).map(flow).collect()
+    }
+
+    /// Returns whether the system reported its stop.
+    pub fn stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// Returns the report up to now, without flows and verdicts.
+    pub fn report(
+        &self,
+        system: &str,
+        platform: &str,
+        expected: &Expectations,
+        ended_by: End,
+        time_ns: u64,
+    ) -> RunReport {
+        let mut vms = self.vms.clone();
+        let mut totals = Totals { damaged_frames: self.damaged, ..Totals::default() };
+        for (place, vm) in vms.iter_mut().enumerate() {
+            vm.finish();
+            let own = expected.all().iter().filter(|expectation| expectation.vm == place);
+            vm.expect = own
+                .map(|expectation| Expected {
+                    text: expectation.text.clone(),
+                    met: expectation.met_ns.is_some(),
+                    time_ns: expectation.met_ns,
+                })
+                .collect();
+            totals.expected += vm.expect.len();
+            totals.met += vm.expect.iter().filter(|expected| expected.met).count();
+            totals.restarts += u64::from(vm.restarts);
+            totals.faults += vm.fault_counts.values().sum::<u64>();
+            totals.denials += vm.denials.values().sum::<u64>();
+            totals.exits += vm.exit_count().unwrap_or_default();
+            totals.injected += vm.injected.unwrap_or_default();
+            totals.dropped += vm.console.dropped;
+            totals.records_lost += vm.records_lost;
+        }
+        totals.records_lost = totals.records_lost.max(self.records_lost);
+        RunReport {
+            system: system.into(),
+            platform: platform.into(),
+            started: self.started,
+            ended_by,
+            time_ns,
+            clock: Clock::default(),
+            verdict: None,
+            verdict_of: Vec::new(),
+            vms,
+            flows: Vec::new(),
+            totals,
+            hypervisor: self.hypervisor.clone(),
+        }
+    }
+}
