@@ -1,0 +1,223 @@
+//! Runs a system in QEMU and judges the result.
+
+mod console;
+mod options;
+mod outcome;
+mod running;
+mod setup;
+
+use crate::{
+    budgets,
+    plugin::Watch,
+    qemu::{self, Machine},
+    ram::Ram,
+    record::Record,
+    report::{End, RunReport},
+    rings::{self, Rings},
+    show,
+    standstill::Standstill,
+};
+pub use console::{Console, Silent};
+pub use options::Options;
+use outcome::judge_report;
+use running::{LONG_SILENCE, Running};
+use serde_json::{Value, json};
+pub(crate) use setup::count;
+use setup::{COUNTS, awaits_counts, preload};
+use std::{
+    ffi::OsStr,
+    path::PathBuf,
+    sync::{Arc, atomic::Ordering},
+    time::SystemTime,
+};
+use weir_image::{
+    Environment, Failure, Result,
+    build_id::of_checkout,
+    debian,
+    failure::{Context, INTERRUPTED},
+    needs_plugin,
+};
+use weir_model::{Source, System};
+use weir_report::trace;
+
+/// The result of a run.
+#[derive(Debug)]
+pub struct Run {
+    /// The report.
+    pub report: RunReport,
+    /// The directory with its logs.
+    pub directory: PathBuf,
+    /// The exit status of the run, see [`weir_image::failure`].
+    pub status: u8,
+    /// The errors in addition to missed lines, as text.
+    pub trouble: Option<String>,
+    /// The records of its trace, if the hypervisor wrote a trace.
+    pub trace: Option<rings::Told>,
+}
+
+/// Runs a system in QEMU until its expected lines are printed, the time elapses or the system
+/// stops. Logs and reports are written to a new directory, see [`Run::directory`].
+///
+/// # Errors
+///
+/// The call is wrong if QEMU has no machine for the platform or a budget would never be spent. The
+/// environment is wrong if a part cannot be built or QEMU does not start. A bad result of the run,
+/// for example a missed line, is not an error here: see [`Run::status`].
+///
+/// # Examples
+///
+/// ```no_run
+/// use std::path::Path;
+/// use weir_image::{Environment, check};
+/// use weir_runner::{Options, Silent, run};
+///
+/// # fn main() -> weir_image::Result {
+/// let environment = Environment::find();
+/// let system = check(Path::new("examples/demo/demo.toml"), None, &environment)?;
+/// let options = Options { deterministic: true, ..Options::new(environment) };
+/// let run = run(&system, &options, &mut Silent)?;
+/// println!("{}", serde_json::to_string(&run.report).expect("a report"));
+/// # Ok(())
+/// # }
+/// ```
+pub fn run(system: &System, options: &Options, console: &mut dyn Console) -> Result<Run> {
+    let environment = &options.environment;
+    let mut system = system.clone();
+    if options.deterministic {
+        count(&mut system, options.time, options.unsliced);
+    } else if let Some(note) = budgets::adapt(&mut system)? {
+        console.note(&note);
+    }
+    if awaits_counts(options, &system) {
+        system.hypervisor.heartbeat.get_or_insert(COUNTS);
+    }
+    let needs_watch = needs_plugin(&system);
+    let mut setup = setup::setup(&system, options)?;
+    let version = qemu::version(&environment.qemu)?;
+    let built = image(&system, options)?;
+    let no_build = options.no_build;
+    // Arguments of the user can need QEMU's main loop while a core runs.
+    let steady = options.deterministic && options.qemu_args.is_empty();
+    let preload = steady.then(|| preload(options, environment)).transpose()?;
+    if options.interrupt.load(Ordering::SeqCst) {
+        return Err(Failure::said(INTERRUPTED));
+    }
+
+    let record = Record::create(&environment.runs(), &system)?;
+    record.write_file("system.img", &built)?;
+    let watch = match &options.watch {
+        None if needs_watch => Some(Watch::new(&system, None, None, no_build, environment)?),
+        watch => watch.clone(),
+    };
+    let ram = Arc::new(Ram::new(system.platform.memory.base, setup.memory)?);
+    let scratch = tempfile::tempdir().context(|| "make a directory")?;
+    let prepare = |watch: &Watch| {
+        let gic_v2 = system.platform.is_gic_v2();
+        watch.prepare(scratch.path(), &built, gic_v2, &ram, needs_watch)
+    };
+    let plugin = watch.as_ref().map(prepare).transpose()?;
+    if let Some(plugin) = &plugin {
+        setup.extra.splice(0..0, plugin.arguments.iter().map(Into::into));
+    }
+    let command = setup.arguments(record.path("system.img").into_os_string(), &ram);
+    let log = record.file("qemu.log")?;
+    let rings = Rings::find(&system, &built, environment);
+    let started = SystemTime::now();
+    let machine = Machine::start(&environment.qemu, &command, &ram, preload, log)?;
+    // Without time slices there are few ticks, and the progress of other cores is not guaranteed.
+    let standstill = system.hypervisor.slice.filter(|_| options.deterministic);
+    let standstill = standstill.and_then(|_| rings.as_ref().ok()?.progress().cloned());
+    let standstill =
+        standstill.map(|progress| Standstill::new(progress, Arc::clone(&ram), machine.process()));
+    let trace = match rings {
+        Ok(rings) => Ok(rings.start(Arc::clone(&ram), record.directory())?),
+        Err(reason) => Err(reason),
+    };
+    let mut run = Running::new(options, &system, machine, record, console)?;
+    run.standstill = standstill;
+    if plugin.is_some() {
+        run.silence = LONG_SILENCE;
+    }
+    let (end, trouble) = run.carry_on()?;
+    let Running { session, mut record, machine, hub, wire_bytes, .. } = run;
+    if plugin.is_some() {
+        Watch::until(scratch.path(), wire_bytes)?;
+    }
+    // The machine ends before the clients are notified.
+    let status = machine.end();
+    hub.close();
+    let mut report = session.report(end);
+    // A machine that the runner ends continues for a moment, which depends on the host.
+    let cut = options.deterministic && matches!(end, End::AllMet | End::TimeOver);
+    let until = cut.then_some(report.time_ns);
+    let trace = trace.map(|trace| trace.finish(until, &record.path(trace::file::NAME)));
+    let (trace, traced) = match trace {
+        Ok(written) => written.map(|written| (Some(written), written.json()))?,
+        Err(reason) => (None, json!({ "absent": reason })),
+    };
+    judge_report(&mut report, options, &system, trace.map(|_| record.path(trace::file::NAME)))?;
+    record.finish(&report, &show::summary(&report))?;
+    let wall = started.elapsed().unwrap_or_default();
+    record.write_json(
+        "run.json",
+        &json!({
+            "weir": env!("CARGO_PKG_VERSION"),
+            "hypervisor_build": of_checkout(),
+            "overheads": options.overheads,
+            "qemu": version,
+            "command": words(std::env::args_os()),
+            "qemu_command": words(std::iter::once(&environment.qemu).chain(&command)),
+            "qemu_status": status.map(|status| status.to_string()),
+            "system": system.path.display().to_string(),
+            "image_bytes": built.len(),
+            "image_crc32": format!("{:#010x}", weir_model::packed::checksum(&built)),
+            "deterministic": options.deterministic,
+            "counter_page": plugin.map(|plugin| plugin.counts(&ram)),
+            "debian_packages": debian_packages(&system, environment),
+            "started": humantime::format_rfc3339_seconds(started).to_string(),
+            "seconds": wall.as_secs_f64(),
+            "trace": traced,
+        }),
+    )?;
+    record.remove("system.img");
+    let (status, trouble) = outcome::status(&report, trouble, status, &record);
+    let directory = record.directory().to_owned();
+    Ok(Run { report, directory, status, trouble, trace })
+}
+
+/// Reads or builds the image.
+fn image(system: &System, options: &Options) -> Result<Vec<u8>> {
+    if let Some(path) = &options.image_file {
+        return weir_model::read_regular(path).context(|| format!("read {}", path.display()));
+    }
+    let (environment, no_build) = (options.environment.clone(), options.no_build);
+    Ok(weir_image::build(system, &weir_image::Options { environment, no_build })?.bytes)
+}
+
+/// Returns the words of a command line as text.
+fn words(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Vec<String> {
+    words.into_iter().map(|word| word.as_ref().to_string_lossy().into_owned()).collect()
+}
+
+/// Returns the Debian packages of the guests.
+fn debian_packages(system: &System, environment: &Environment) -> Value {
+    let named = |vm: &weir_model::Vm| {
+        let sources = [Some(vm.image.source()), vm.image.initrd()];
+        let guest = matches!(vm.image, weir_model::Image::Elf { .. });
+        !guest && sources.into_iter().flatten().any(|source| matches!(source, Source::Named(_)))
+    };
+    if !system.vms.iter().any(named) {
+        return Value::Null;
+    }
+    let root = environment.root().map(debian::cache_dir).ok();
+    let packages = root.and_then(|cache| debian::packages(&cache).ok()).unwrap_or_default();
+    let package = |package: &debian::Package| {
+        json!({
+            "name": package.name,
+            "version": package.version,
+            "sha256": package.sha256,
+            "locked": debian::is_locked(package),
+        })
+    };
+    packages.iter().map(package).collect()
+}

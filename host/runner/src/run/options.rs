@@ -1,0 +1,67 @@
+//! The options of a run.
+
+use crate::plugin::Watch;
+use serde_json::Value;
+use std::{
+    ffi::OsString,
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+use weir_image::Environment;
+
+/// The options of a run.
+#[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches")]
+pub struct Options {
+    /// The checkout and the tools.
+    pub environment: Environment,
+    /// Uses the hypervisor and the guests of the last build, without calling cargo.
+    pub no_build: bool,
+    /// Ends the run after this long: of the host's time, or of virtual time if `deterministic`.
+    pub time: Option<Duration>,
+    /// Counts instructions instead of time: two runs give the same report and logs, byte for byte.
+    pub deterministic: bool,
+    /// If `deterministic`: emulated cores have no quantum. Latencies are exact while all cores but
+    /// one sleep.
+    pub unsliced: bool,
+    /// Without `deterministic`: missed deadlines are not judged, because the time is the host's.
+    pub accept_host_time: bool,
+    /// A plug-in that watches each access.
+    pub watch: Option<Watch>,
+    /// Continues after the last expected line.
+    pub keep_running: bool,
+    /// Boots this image instead of building one.
+    pub image_file: Option<PathBuf>,
+    /// Additional arguments of QEMU.
+    pub qemu_args: Vec<OsString>,
+    /// The latency bound of each flow of the system, in ns, for serialized cores as QEMU emulates
+    /// them. Flows without a bound are not compared.
+    pub bounds: Vec<Option<u64>>,
+    /// The origin of the overheads behind `bounds`, which `run.json` records.
+    pub overheads: Value,
+    /// Ends the run cleanly when it becomes true.
+    pub interrupt: Arc<AtomicBool>,
+}
+
+impl Options {
+    /// Returns the options of a run in host time that ends with the last expected line.
+    #[must_use]
+    pub fn new(environment: Environment) -> Self {
+        Self {
+            environment,
+            no_build: false,
+            time: None,
+            deterministic: false,
+            unsliced: false,
+            accept_host_time: false,
+            watch: None,
+            keep_running: false,
+            image_file: None,
+            qemu_args: Vec::new(),
+            bounds: Vec::new(),
+            overheads: Value::Null,
+            interrupt: Arc::default(),
+        }
+    }
+}

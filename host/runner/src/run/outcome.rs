@@ -1,0 +1,125 @@
+//! The verdicts of a run, and its exit status.
+
+use super::options::Options;
+use crate::{
+    findings::Clock,
+    judge::{self, Conditions},
+    observed::{Observed, Turns},
+    record::Record,
+    report::{End, FlowRun, RunReport, State},
+};
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    process::ExitStatus,
+};
+use weir_analysis::verdict::Verdict;
+use weir_image::{
+    Result,
+    failure::{ENVIRONMENT, GOOD, INTERRUPTED, SYSTEM},
+};
+use weir_model::System;
+use weir_report::trace::file::Trace;
+
+/// Adds the verdicts to a report. `trace` is the file of the run's records, if it exists.
+pub(super) fn judge_report(
+    report: &mut RunReport,
+    options: &Options,
+    system: &System,
+    trace: Option<PathBuf>,
+) -> Result {
+    let (budgets, lines) = (judge::budgets(system), judge::lines(system));
+    let needs_trace = !(report.flows.is_empty() && budgets.is_empty() && lines.is_empty());
+    let mut observed = None;
+    if let Some(path) = trace.filter(|_| needs_trace) {
+        let overshoot = |meter| budgets.iter().find(|of| of.meter == meter)?.overshoot;
+        let deadline = |line| lines.iter().find(|of| (of.vm, of.intid) == line);
+        let deadline = |line| deadline(line).map(|of| of.deadline_ns);
+        let mut found = Observed::read(&mut Trace::open(&path)?, overshoot, deadline)?;
+        if options.deterministic {
+            add_turns(&mut found, &report.flows, system, &path)?;
+        }
+        observed = Some(found);
+    }
+    judge::judge(report, observed.as_ref(), (&budgets, &lines), conditions(options));
+    Ok(())
+}
+
+/// Adds the turns of emulated cores that a flow does not use, for each flow with a packet above its
+/// bound.
+fn add_turns(observed: &mut Observed, flows: &[FlowRun], system: &System, trace: &Path) -> Result {
+    let broker = system.broker().and_then(|broker| system.vms.get(broker));
+    let broker = broker.map_or(&[][..], |broker| &broker.cpus);
+    let senders = system.timing.flows.iter().flat_map(|flow| flow.to.iter().map(|_| flow.from));
+    for ((place, flow), sender) in (0..).zip(flows).zip(senders) {
+        let mut packets = observed.packets(place).iter();
+        if packets.any(|packet| flow.bound_ns.is_some_and(|bound| packet.latency_ns > bound)) {
+            let cores = system.vms.get(sender).map_or(&[][..], |vm| &vm.cpus);
+            let own: Vec<u8> = cores.iter().chain(broker).map(|core| core.0).collect();
+            observed.add_turns(place, Turns::read(&mut Trace::open(trace)?, &own)?);
+        }
+    }
+    Ok(())
+}
+
+/// Returns the conditions under which a run is judged.
+fn conditions(options: &Options) -> Conditions {
+    let clock = match (options.deterministic, options.unsliced) {
+        (false, _) => Clock::Host,
+        (true, false) => Clock::CountedInSlices,
+        (true, true) => Clock::Counted,
+    };
+    Conditions { clock, accept_host_time: options.accept_host_time }
+}
+
+/// Returns the exit status of a run, and the text that is printed in addition to the summary.
+pub(super) fn status(
+    report: &RunReport,
+    trouble: Option<String>,
+    qemu: Option<ExitStatus>,
+    record: &Record,
+) -> (u8, Option<String>) {
+    let missed = report.totals.met < report.totals.expected;
+    let failed = report.verdict == Some(Verdict::DoesNotHold.key());
+    let status = match report.ended_by {
+        End::AllMet => GOOD,
+        End::Interrupted => INTERRUPTED,
+        End::TimeOver => {
+            if missed || !report.started {
+                SYSTEM
+            } else {
+                GOOD
+            }
+        }
+        End::SystemStop => {
+            let halted = report.vms.iter().any(|vm| vm.state == State::Halted);
+            let judged = report.totals.expected > 0;
+            if missed || (halted && !judged) { SYSTEM } else { GOOD }
+        }
+        End::Silent => SYSTEM,
+        // If the hypervisor refuses an image, it powers the machine off, and QEMU succeeds.
+        End::MachineGone if qemu.is_some_and(|status| status.success()) => SYSTEM,
+        End::MachineGone => ENVIRONMENT,
+    };
+    let status = if status == GOOD && failed { SYSTEM } else { status };
+    let mut text = trouble.unwrap_or_default();
+    if failed {
+        let what = report.verdict_of.join(", ");
+        let _ = write!(text, "{}does not hold: {what}", if text.is_empty() { "" } else { "\n" });
+    }
+    if report.ended_by == End::MachineGone {
+        let how = qemu.map_or_else(
+            || "QEMU closed its console".into(),
+            |status| format!("QEMU ended ({status})"),
+        );
+        let when = if report.started { "while the system ran" } else { "before the system ran" };
+        let _ = write!(text, "{}{how} {when}", if text.is_empty() { "" } else { "\n" });
+        for line in &report.hypervisor {
+            let _ = write!(text, "\n  the hypervisor said: {line}");
+        }
+        for line in record.tail("qemu.log", 10) {
+            let _ = write!(text, "\n  QEMU said: {line}");
+        }
+    }
+    (status, (!text.is_empty()).then_some(text))
+}

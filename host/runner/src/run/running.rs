@@ -1,0 +1,287 @@
+//! The loop of a run: reads the wire until the run ends.
+
+use super::{
+    console::{Console, ignore_closed, show},
+    options::Options,
+    setup::awaits_counts,
+};
+use crate::{
+    control::Hub,
+    demux::{Source, Step},
+    qemu::{Heard, Machine},
+    record::Record,
+    report::{End, FlowFacts, VmFacts},
+    session::{Plan, Session},
+    standstill::Standstill,
+};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use weir_image::{Result, name};
+use weir_model::System;
+
+/// The polling interval of the clock and of signals while the wire is quiet.
+const POLL: Duration = Duration::from_millis(20);
+/// Limit on the wait for the last counters.
+const LAST_COUNTERS: Duration = Duration::from_secs(1);
+/// The time of a quiet wire after which a line without an end counts as a prompt.
+const PROMPT: Duration = Duration::from_millis(100);
+/// Limit on the time of QEMU to end after the system has stopped.
+const ENDING: Duration = Duration::from_secs(5);
+/// Limit on the silence of a machine that counts instructions. Its limit in virtual time works only
+/// if it sends records.
+const SILENCE: Duration = Duration::from_secs(120);
+/// The same limit if a plug-in watches each access.
+pub(super) const LONG_SILENCE: Duration = Duration::from_secs(1200);
+
+/// The state of a run.
+pub(super) struct Running<'a> {
+    options: &'a Options,
+    names: Vec<String>,
+    pub(super) session: Session,
+    pub(super) machine: Machine,
+    pub(super) record: Record,
+    console: &'a mut dyn Console,
+    pub(super) hub: Arc<Hub>,
+    /// Whether the user of an attached console left.
+    left: Arc<AtomicBool>,
+    vcpus: usize,
+    /// Limit on the silence of the machine.
+    pub(super) silence: Duration,
+    /// Detects that virtual time stands still, if it can.
+    pub(super) standstill: Option<Standstill>,
+    /// Bytes of the wire that belong to the run.
+    pub(super) wire_bytes: usize,
+    /// The bytes after the end of the run in the same read.
+    behind: Vec<u8>,
+    steps: Vec<Step>,
+}
+
+impl<'a> Running<'a> {
+    /// Starts the session of a machine.
+    pub(super) fn new(
+        options: &'a Options,
+        system: &System,
+        machine: Machine,
+        record: Record,
+        console: &'a mut dyn Console,
+    ) -> Result<Self> {
+        let mut vms: Vec<VmFacts> = system
+            .vms
+            .iter()
+            .map(|vm| VmFacts {
+                name: vm.name.clone(),
+                cores: vm.cpus.iter().map(|core| core.0).collect(),
+                tasks: Vec::new(),
+            })
+            .collect();
+        for (facts, timed) in vms.iter_mut().zip(&system.timing.vms) {
+            let tasks = timed.tasks.iter().map(|task| (task.name.clone(), task.deadline.0));
+            facts.tasks = tasks.collect();
+        }
+        let names: Vec<String> = vms.iter().map(|vm| vm.name.clone()).collect();
+        let expect = system.vms.iter().enumerate();
+        let expect =
+            expect.flat_map(|(vm, facts)| facts.expect.iter().map(move |text| (vm, text.clone())));
+        let limit_ns = options.time.filter(|_| options.deterministic);
+        let vcpus = vms.iter().map(|vm| vm.cores.len()).sum();
+        let plan = Plan {
+            system: name(system),
+            platform: system.platform.name.clone(),
+            vms,
+            flows: flows(system, options),
+            expect: expect.collect(),
+            limit_ns: limit_ns.map(|limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)),
+            keep_running: options.keep_running,
+            count_flows: awaits_counts(options, system),
+        };
+        let hub = Hub::new(names.clone(), machine.input());
+        let left = Arc::new(AtomicBool::new(false));
+        // Input arrives at a time of the host, so that runs with input do not repeat.
+        if !options.deterministic {
+            hub.listen(record.directory())?;
+            console.listening(record.directory(), &left)?;
+        }
+        let session = Session::new(plan);
+        Ok(Self {
+            options,
+            names,
+            session,
+            machine,
+            record,
+            console,
+            hub,
+            left,
+            vcpus,
+            silence: SILENCE,
+            standstill: None,
+            wire_bytes: 0,
+            behind: Vec::new(),
+            steps: Vec::new(),
+        })
+    }
+
+    /// Runs until the end. Returns the reason of the end, and an error message for the user.
+    pub(super) fn carry_on(&mut self) -> Result<(End, Option<String>)> {
+        let (end, trouble) = self.until_end()?;
+        let end = self.session.ended(end);
+        let ask = match end {
+            End::Interrupted => true,
+            End::AllMet | End::TimeOver => !self.options.deterministic,
+            _ => false,
+        };
+        if ask {
+            let behind = std::mem::take(&mut self.behind);
+            self.drain(&behind)?;
+            self.last_counters()?;
+        }
+        let over = !matches!(end, End::MachineGone | End::SystemStop);
+        self.session.finish(over, &mut self.steps);
+        self.take_steps()?;
+        ignore_closed(self.console.flush())?;
+        Ok((end, trouble))
+    }
+
+    /// Reads the wire until the run ends.
+    fn until_end(&mut self) -> Result<(End, Option<String>)> {
+        let started = Instant::now();
+        let (mut heard, mut stopped) = (started, None);
+        loop {
+            match self.machine.hear(POLL) {
+                Heard::Bytes(bytes) => {
+                    heard = Instant::now();
+                    let (taken, end) = self.session.feed(&bytes, &mut self.steps);
+                    let (taken, behind) = bytes.split_at_checked(taken).unwrap_or((&bytes, &[]));
+                    self.wire_bytes += taken.len();
+                    self.record.wire(taken)?;
+                    self.behind = behind.to_vec();
+                    if !self.take_steps()? {
+                        return Ok((End::Interrupted, None));
+                    }
+                    if let Some(end) = end {
+                        return Ok((end, None));
+                    }
+                }
+                Heard::Nothing => {
+                    if self.standstill.as_mut().is_some_and(Standstill::look) {
+                        self.machine.end_standstill();
+                    }
+                    self.record.flush()?;
+                    ignore_closed(self.console.flush())?;
+                }
+                Heard::Gone if self.session.stopped() => return Ok((End::SystemStop, None)),
+                Heard::Gone => return Ok((End::MachineGone, None)),
+            }
+            if self.options.interrupt.load(Ordering::SeqCst) || self.left.load(Ordering::SeqCst) {
+                return Ok((End::Interrupted, None));
+            }
+            if self.session.stopped() && stopped.get_or_insert_with(Instant::now).elapsed() > ENDING
+            {
+                let trouble = "the system has ended, but QEMU had to be killed";
+                return Ok((End::SystemStop, Some(trouble.into())));
+            }
+            let limit = self.options.time.filter(|_| !self.options.deterministic);
+            if limit.is_some_and(|limit| started.elapsed() >= limit) {
+                return Ok((End::TimeOver, None));
+            }
+            let silence = self.silence;
+            if self.options.deterministic && heard.elapsed() > silence {
+                let trouble = format!("nothing came from the machine for {} s", silence.as_secs());
+                return Ok((End::Silent, Some(trouble)));
+            }
+        }
+    }
+
+    /// Takes bytes after the end of the run. Returns the number of counters among them.
+    fn drain(&mut self, bytes: &[u8]) -> Result<usize> {
+        self.session.drain(bytes, &mut self.steps);
+        self.record.wire(bytes)?;
+        let counters = self.steps.iter().filter(|step| matches!(step, Step::Counters(_))).count();
+        self.take_steps()?;
+        Ok(counters)
+    }
+
+    /// Requests counters, and reads the wire until all vCPUs have answered and no VM is within a
+    /// line.
+    fn last_counters(&mut self) -> Result {
+        if !self.machine.ask_for_report() {
+            return Ok(());
+        }
+        let mut heard = Instant::now();
+        let until = heard + LAST_COUNTERS;
+        let mut missing = self.vcpus;
+        while Instant::now() < until
+            && (missing > 0 || self.session.is_within_line() && heard.elapsed() < PROMPT)
+        {
+            match self.machine.hear(POLL) {
+                Heard::Bytes(bytes) => {
+                    heard = Instant::now();
+                    missing = missing.saturating_sub(self.drain(&bytes)?);
+                }
+                Heard::Nothing => {}
+                Heard::Gone => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows and records the steps. Returns false if the console is closed.
+    fn take_steps(&mut self) -> Result<bool> {
+        let steps = std::mem::take(&mut self.steps);
+        let mut watched = true;
+        let mut spoken: Option<(usize, Vec<u8>)> = None;
+        for step in &steps {
+            if let Step::Byte(Source::Vm(vm), byte) = *step {
+                match &mut spoken {
+                    Some((speaker, bytes)) if *speaker == vm => bytes.push(byte),
+                    _ => {
+                        if let Some((vm, bytes)) = spoken.replace((vm, vec![byte])) {
+                            self.hub.output(vm, &bytes);
+                        }
+                    }
+                }
+            }
+            self.record.step(step, |vm| self.session.name(usize::from(vm)))?;
+            match show(self.console, step, &self.names) {
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => watched = false,
+                other => other?,
+            }
+        }
+        if let Some((vm, bytes)) = spoken {
+            self.hub.output(vm, &bytes);
+        }
+        self.steps = steps;
+        self.steps.clear();
+        Ok(watched)
+    }
+}
+
+/// Returns the flows that the broker moves, with their bounds; without bounds in a run whose time
+/// is the host's.
+fn flows(system: &System, options: &Options) -> Vec<FlowFacts> {
+    if system.broker().is_none() {
+        return Vec::new();
+    }
+    let bounds = options.bounds.iter().copied().chain(std::iter::repeat(None));
+    let mut facts = Vec::new();
+    for (flow, bound) in system.timing.flows.iter().zip(bounds) {
+        let shared = flow.to.len() > 1;
+        facts.extend(flow.to.iter().map(|&to| FlowFacts {
+            name: if shared {
+                format!("{}/{}", flow.name, system.vms[to].name)
+            } else {
+                flow.name.clone()
+            },
+            bound_ns: bound.filter(|_| options.deterministic),
+            deadline_ns: flow.deadline.map(|deadline| deadline.0),
+            period_ns: flow.period.map(|period| period.0),
+            shared,
+        }));
+    }
+    facts
+}

@@ -1,0 +1,90 @@
+//! The preparation of a run: the system for counted runs, and QEMU's machine.
+
+use super::options::Options;
+use crate::{
+    qemu::{Preload, Setup},
+    ram,
+};
+use std::time::Duration;
+use weir_image::{Environment, Failure, Result, cargo::Programs};
+use weir_model::System;
+use weir_units::Nanos;
+
+/// The time slice of a core under instruction counting. Each other busy core delays an interrupt or
+/// the visibility of another core's store by at most one time slice.
+const SLICE: Nanos = Nanos(100_000);
+
+/// The heartbeat of a run that waits for counts, if the system has none.
+pub(super) const COUNTS: Nanos = Nanos(1_000_000_000);
+
+/// Returns a heartbeat that comes soon after `limit`: the runner knows virtual time only from
+/// records of the machine, and guests can be silent.
+fn beat_behind(heartbeat: Option<Nanos>, limit: Duration) -> Nanos {
+    const MILLISECOND: u64 = 1_000_000;
+    let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+    // The hypervisor counts in 32 bits.
+    let behind = Nanos(limit.saturating_add(1).min(u32::MAX.into()) * MILLISECOND);
+    heartbeat.map_or(behind, |heartbeat| heartbeat.min(behind))
+}
+
+/// Changes `system` for counted runs: its cores have time slices of [`SLICE`], unless `unsliced`.
+/// With a limit, the hypervisor sends a record soon after it.
+pub(crate) fn count(system: &mut System, limit: Option<Duration>, unsliced: bool) {
+    let hypervisor = &mut system.hypervisor;
+    hypervisor.slice = (!unsliced).then_some(SLICE);
+    if let Some(limit) = limit {
+        hypervisor.heartbeat = Some(beat_behind(hypervisor.heartbeat, limit));
+    }
+}
+
+/// Returns whether the run continues after the last expected line until the counts of the flows
+/// arrive. A deterministic run cannot request them, because a request arrives at a time of the
+/// host.
+pub(super) fn awaits_counts(options: &Options, system: &System) -> bool {
+    let ends_with_a_line =
+        !options.keep_running && system.vms.iter().any(|vm| !vm.expect.is_empty());
+    options.deterministic && ends_with_a_line && system.broker().is_some()
+}
+
+/// Returns QEMU's machine, with an SMMU if a VM has PCI functions.
+fn machine(system: &System, plain: &str) -> String {
+    let smmu = system.platform.smmu.as_ref().and_then(|smmu| smmu.machine.as_deref());
+    match smmu {
+        Some(smmu) if system.vms.iter().any(|vm| !vm.functions.is_empty()) => {
+            format!("{plain},{smmu}")
+        }
+        _ => plain.to_owned(),
+    }
+}
+
+/// Returns the setup of QEMU.
+pub(super) fn setup(system: &System, options: &Options) -> Result<Setup> {
+    let platform = &system.platform;
+    let qemu = platform.qemu.as_ref().ok_or_else(|| {
+        Failure::call(format!(
+            "QEMU has no machine for {}: build the image with `weir build` and start it on the \
+             board",
+            platform.name
+        ))
+    })?;
+    Ok(Setup {
+        machine: machine(system, &qemu.machine),
+        cpu: qemu.cpu.clone(),
+        cores: system.machine_cores(),
+        memory: ram::size(platform.memory.size, &options.qemu_args)?,
+        deterministic: options.deterministic,
+        extra: options.qemu_args.clone(),
+    })
+}
+
+/// Returns the library that QEMU preloads so that counted runs repeat. For an image file, the
+/// library of the last build is sufficient.
+pub(super) fn preload(options: &Options, environment: &Environment) -> Result<Preload> {
+    let kept = Programs::new(environment, true).icount_shim(environment);
+    let library = match kept {
+        Ok(kept) if options.no_build || options.image_file.is_some() => kept,
+        Err(error) if options.no_build => return Err(error),
+        _ => Programs::new(environment, false).icount_shim(environment)?,
+    };
+    Preload::open(&library)
+}
