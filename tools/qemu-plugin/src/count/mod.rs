@@ -1,0 +1,208 @@
+//! The accounting: from executed instructions to EL2 stretches per path.
+//!
+//! QEMU's callbacks call [`Accounting::step`] before each instruction executes, and
+//! [`Accounting::access`] after each access to memory. Only the thread that executes a vCPU writes
+//! the state of the vCPU, so relaxed loads and stores are enough; the lock around the finished
+//! stretches is taken once per stretch.
+//!
+//! The rules:
+//! - A vCPU is at EL2 from its first instruction on (firmware, trampoline, boot), until the first
+//!   ERET inside the hypervisor's range after which it executes an instruction outside of that
+//!   range. That first stretch belongs to the path `boot`.
+//! - A later stretch begins as [`Options`] says and ends with such an ERET, which belongs to it.
+//!   When the vectors are known, any ERET of the hypervisor ends it: what runs after it is the
+//!   guest's, even at addresses that the hypervisor uses too.
+//! - A marker names the path of the next stretch on its vCPU. Further stretches before the next
+//!   marker belong to `other`: a timer that fires between two marked hypercalls is not counted as
+//!   a hypercall.
+//! - A marker that EL2 executes ([`path::is_hypervisors`]) names the stretch in which it is, and
+//!   goes into the [`ledger`](crate::ledger). A stretch with such a name ends with the wait (WFI)
+//!   that it leads to, and another begins after the wait: the wait of a suspended vCPU is in no
+//!   path, nor is the work of other VMs in the meantime.
+//! - A load or store that is reported twice in a row was executed once: QEMU starts an instruction
+//!   again, when it finds that it touches a device in the middle of a block under `-icount`, or
+//!   that it must be atomic. No load or store can follow itself otherwise.
+
+mod books;
+mod step;
+mod tally;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crate::Options;
+use crate::ledger::{Ledger, Phase};
+use crate::path;
+use crate::report::{Longest, Report, Vcpu};
+use books::{Books, mode};
+pub use step::Step;
+use tally::Tally;
+
+/// The accounting of one run.
+#[derive(Debug)]
+pub struct Accounting {
+    vcpus: Box<[Books]>,
+    boot_over: AtomicBool,
+    vectors_known: bool,
+}
+
+impl Accounting {
+    /// Builds empty books for `vcpus` vCPUs.
+    #[must_use]
+    pub fn new(vcpus: usize, options: &Options) -> Self {
+        Self {
+            vcpus: (0..vcpus).map(|_| Books::new()).collect(),
+            boot_over: AtomicBool::new(false),
+            vectors_known: options.vectors.is_some(),
+        }
+    }
+
+    /// Records that vCPU number `vcpu` is about to execute `step`. Calls for one vCPU must not
+    /// overlap.
+    pub fn step(&self, vcpu: usize, step: Step) {
+        let Some(books) = self.vcpus.get(vcpu) else {
+            return;
+        };
+        let class = step.class();
+        if class == Step::LOAD_STORE && books.last.get() == step.0 {
+            return;
+        }
+        let last = Self::last(books, step);
+
+        if books.mode.get() == mode::RETURNING {
+            // In the first stretch an ERET may lead from one place in EL2 to another.
+            let always_leaves = self.vectors_known && books.path.get() != u64::from(path::BOOT);
+            if !step.is_inside() || step.is_vector() || always_leaves {
+                books.leave();
+            } else {
+                books.mode.set(mode::EL2);
+            }
+        }
+        if books.mode.get() == mode::GUEST && step.is_entry() {
+            if step.0 & Step::SYNCHRONOUS != 0 && last.class() == Step::LOAD_STORE {
+                books.aborted.bump();
+            }
+            books.enter();
+        }
+
+        if books.mode.get() == mode::GUEST {
+            if let Some(number) = step.marker() {
+                self.mark(books, number);
+            }
+            books.guest.bump();
+        } else {
+            books.el2.bump();
+            books.instructions.bump();
+            books.masked.bump();
+            books.touched_device.set(0);
+            match class {
+                Step::ERET if step.is_inside() => books.mode.set(mode::RETURNING),
+                Step::BARRIER => books.barriers.bump(),
+                Step::MAINTENANCE => books.maintenance.bump(),
+                Step::GIC_SYSREG => books.gic_sysregs.bump(),
+                Step::WAIT => books.wait(),
+                Step::MARKER if step.is_inside() => {
+                    books.meter(step.marker().unwrap_or(path::OTHER));
+                }
+                _ => {}
+            }
+        }
+        if !self.boot_over.load(Relaxed) {
+            books.boot.bump();
+        }
+    }
+
+    /// Returns the previous step, and stores this one as the last.
+    fn last(books: &Books, step: Step) -> Step {
+        let last = Step(books.last.get());
+        books.last.set(step.0);
+        last
+    }
+
+    /// Records a marker of a guest.
+    fn mark(&self, books: &Books, number: u8) {
+        match number {
+            path::BOOT => {
+                self.boot_over.store(true, Relaxed);
+                books.next_path.set(u64::from(path::OTHER));
+            }
+            path::OTHER => books.next_path.set(u64::from(path::OTHER)),
+            _ if path::is_hypervisors(number) => {}
+            _ => {
+                if number == path::PHASE {
+                    let (guest, el2) = (books.guest.get(), books.el2.get());
+                    books.budget().phase(Phase { guest, el2 });
+                }
+                books.next_path.set(u64::from(number));
+                books.stretches().entry(number).or_default().marks += 1;
+            }
+        }
+    }
+
+    /// Records that vCPU number `vcpu` accessed memory in its last step; `is_io` if a device.
+    pub fn access(&self, vcpu: usize, is_io: bool) {
+        let Some(books) = self.vcpus.get(vcpu) else {
+            return;
+        };
+        // A pair is one instruction and, depending on QEMU's version, one access or two.
+        if is_io && books.mode.get() != mode::GUEST && books.touched_device.get() == 0 {
+            books.touched_device.set(1);
+            books.device_accesses.bump();
+        }
+    }
+
+    /// Returns the ledger of the memory budgets, from EL2's markers.
+    #[must_use]
+    pub fn ledger(&self) -> Ledger {
+        let core = |books: &Books| {
+            let mut ledger = books.budget().ledger();
+            let stretches = books.stretches();
+            let budgets = stretches.range(path::REPLENISH..=path::HELD);
+            ledger.paths =
+                budgets.map(|(&path, tally)| (path::name(path), tally.report())).collect();
+            ledger
+        };
+        Ledger { cores: self.vcpus.iter().map(core).collect() }
+    }
+
+    /// Returns the report up to now. A stretch that has not ended counts only for the totals.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let mut merged = BTreeMap::<u8, Tally>::new();
+        for books in &self.vcpus {
+            for (&path, tally) in books.stretches().iter() {
+                merged.entry(path).or_default().merge(tally);
+            }
+        }
+        let longest = self
+            .vcpus
+            .iter()
+            .enumerate()
+            .filter(|(_, books)| books.longest_masked.get() > 0)
+            // On a tie, the first vCPU.
+            .min_by_key(|(_, books)| std::cmp::Reverse(books.longest_masked.get()));
+        Report {
+            boot_instructions: self
+                .boot_over
+                .load(Relaxed)
+                .then(|| self.vcpus.iter().map(|books| books.boot.get()).sum()),
+            longest_masked: longest.map(|(vcpu, books)| Longest {
+                instructions: books.longest_masked.get(),
+                path: path::name(books.longest_path.get() as u8),
+                vcpu,
+            }),
+            vcpus: self
+                .vcpus
+                .iter()
+                .map(|books| Vcpu {
+                    el2_instructions: books.el2.get(),
+                    guest_instructions: books.guest.get(),
+                    boot_instructions: books.boot.get(),
+                })
+                .collect(),
+            paths: merged.iter().map(|(&path, tally)| (path::name(path), tally.report())).collect(),
+        }
+    }
+}
