@@ -14,7 +14,7 @@
 mod bao_throttling;
 mod isolation;
 mod memory;
-pub mod mobivmm;
+mod mobivmm;
 mod rt_virtio;
 pub mod statement;
 pub mod throttling;
@@ -57,7 +57,7 @@ pub static EXPERIMENTS: [Experiment; 8] = [
         name: "mobivmm",
         what: "how long a sleep takes beside another VM on the core and its interrupts: Table I, Figures 8, 9 and 11, and with admission",
         run: mobivmm::mobivmm,
-        deviations: &mobivmm::DEVIATIONS,
+        deviations: &mobivmm::paper::DEVIATIONS,
     },
     Experiment {
         name: "rt-virtio-dma",
