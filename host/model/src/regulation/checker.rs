@@ -1,0 +1,58 @@
+//! The state of the check: the file, the platform and the diagnostics.
+
+use crate::diagnostics::Code;
+use crate::fault::{Faults, Place};
+use crate::measured::Saturation;
+use crate::platform::Platform;
+use crate::shape::suggestion;
+use crate::timing::facts::Timing;
+
+/// The suggestion if there is no critical VM.
+pub(super) const LEAVE_COMPENSATION: &str = "leave `regulator`, `critical` and `window` out";
+
+/// Checks the budgets of a file and collects the diagnostics.
+pub(super) struct Checker<'a> {
+    pub(super) timing: &'a Timing,
+    pub(super) platform: Option<&'a Platform>,
+    /// The number of cores that EL2 uses.
+    pub(super) cores: usize,
+    pub(super) faults: &'a mut Faults,
+}
+
+impl<'a> Checker<'a> {
+    /// Returns the name of the platform for a message.
+    pub(super) fn platform_name(&self) -> &'a str {
+        self.platform.map_or("the platform", |platform| platform.name.as_str())
+    }
+
+    /// Adds a diagnostic.
+    pub(super) fn fault(&mut self, code: Code, place: &Place, message: String, help: String) {
+        self.faults.push(self.timing.fault(code, place, message, help));
+    }
+
+    /// Returns the saturation table of the file, or else that of the platform.
+    pub(super) fn saturation(&self) -> Option<Saturation> {
+        let own = self.timing.saturation.clone();
+        own.or_else(|| self.platform?.saturation.clone())
+    }
+
+    /// Returns the position of the VM `name`. The suggestions for an unknown name exclude `never`.
+    pub(super) fn find(
+        &mut self,
+        name: &str,
+        place: &Place,
+        never: Option<usize>,
+    ) -> Option<usize> {
+        let names = self.timing.vms.iter().map(|vm| vm.name.as_str());
+        let found = names.clone().position(|known| known == name);
+        if found.is_none() {
+            let others = names.enumerate().filter(|(index, _)| never != Some(*index));
+            let help = match never {
+                Some(_) if others.clone().next().is_none() => LEAVE_COMPENSATION.to_owned(),
+                _ => suggestion(name, others.map(|(_, name)| name)),
+            };
+            self.fault(Code::UnknownVm, place, format!("there is no VM `{name}`"), help);
+        }
+        found
+    }
+}

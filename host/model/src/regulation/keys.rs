@@ -1,0 +1,98 @@
+//! The checks of the keys of a budget that name vCPUs or other VMs.
+
+use super::checker::{Checker, LEAVE_COMPENSATION};
+use crate::diagnostics::Code;
+use crate::fault::Place;
+use crate::packed::MAX_CORES;
+use crate::packed::regulation::NOBODY;
+use crate::timing::memory_budget::{MemoryBudget, Regulator, Split};
+use crate::timing::vm::TimedVm;
+
+impl Checker<'_> {
+    /// Returns the weight of each vCPU.
+    pub(super) fn weights(&mut self, vm: &TimedVm, bandwidth: &MemoryBudget) -> [u16; MAX_CORES] {
+        let mut weights = [0; MAX_CORES];
+        let vcpus = vm.cpus.len().min(MAX_CORES);
+        weights[..vcpus].fill(1);
+        if let Split::Weights(allowed) = &bandwidth.rules.split {
+            // A file without cores does not define vCPUs.
+            if allowed.len() == vcpus || vm.cpus.is_empty() {
+                for (weight, requested) in weights.iter_mut().zip(allowed) {
+                    *weight = (*requested).min(u16::MAX.into()) as u16;
+                }
+            } else {
+                let (given, name) = (allowed.len(), &vm.name);
+                let message = format!("{given} weights for the {vcpus} vCPUs of {name}");
+                let help = "write one for each of `cpus`".to_owned();
+                self.fault(Code::BudgetSplit, &bandwidth.rules.places.split, message, help);
+            }
+        }
+        weights
+    }
+
+    /// Returns the position of the critical VM of a VM under compensation.
+    pub(super) fn critical(&mut self, index: usize, vm: &TimedVm, bandwidth: &MemoryBudget) -> u8 {
+        if bandwidth.rules.regulator != Regulator::Compensation {
+            return NOBODY;
+        }
+        let Some(critical) = &bandwidth.rules.critical else {
+            let message =
+                format!("vm `{}`: regulator \"compensation\" requires the key `critical`", vm.name);
+            let help = "add critical = \"...\", the VM that leaves a part of its budget".to_owned();
+            self.fault(Code::CompensationCritical, &bandwidth.place, message, help);
+            return NOBODY;
+        };
+        let place = Place(critical.span.clone());
+        let Some(found) = self.find(&critical.value, &place, Some(index)) else { return NOBODY };
+        let its = self.timing.vms.get(found).and_then(|vm| vm.memory_budget.as_ref());
+        // `weir plan` chooses the same period for both.
+        let open = its.is_some_and(|its| its.budget.is_none()) && bandwidth.budget.is_none();
+        let its = its.and_then(|its| its.budget);
+        let own = bandwidth.budget;
+        if found == index {
+            let message = format!("vm `{}`: `critical` names the VM itself", vm.name);
+            let help = LEAVE_COMPENSATION.to_owned();
+            self.fault(Code::CompensationCritical, &place, message, help);
+        } else if !open
+            && (its.is_none()
+                || own.is_some() && its.map(|(_, period)| period) != own.map(|(_, period)| period))
+        {
+            let message = format!(
+                "vm `{}`: a critical VM needs a memory budget of the same period",
+                critical.value
+            );
+            let period =
+                own.map_or(String::new(), |(_, period)| format!(", period = \"{period}\""));
+            let help = format!(
+                "write memory_budget = {{ accesses = ...{period} }} for {}",
+                critical.value
+            );
+            self.fault(Code::CompensationCritical, &place, message, help);
+        }
+        found as u8
+    }
+
+    /// Returns the position of the VM that may set the budget, and the range that it may set.
+    pub(super) fn setter(&mut self, vm: &TimedVm, bandwidth: &MemoryBudget) -> (u8, u64, u64) {
+        let Some(adjust) = &bandwidth.rules.adjust else { return (NOBODY, 0, 0) };
+        let place = Place(adjust.by.span.clone());
+        let by = self.find(&adjust.by.value, &place, None);
+        let rules = &bandwidth.rules;
+        let places = &rules.places;
+        for (budget, place) in [(rules.reads, &places.budget), (rules.writes, &places.writes)] {
+            // Invalid limits have been refused where they are read.
+            let refused = adjust.min > adjust.max || adjust.min == 0;
+            let beyond = |budget: &u64| !refused && !(adjust.min..=adjust.max).contains(budget);
+            let Some(budget) = budget.filter(beyond) else {
+                continue;
+            };
+            let message = format!(
+                "vm `{}`: the budget {budget} is outside the range that {} may set ({} to {})",
+                vm.name, adjust.by.value, adjust.min, adjust.max
+            );
+            let help = "widen `min` and `max` so that the range contains the budget".to_owned();
+            self.fault(Code::BudgetAdjust, place, message, help);
+        }
+        (by.map_or(NOBODY, |by| by as u8), adjust.min, adjust.max)
+    }
+}

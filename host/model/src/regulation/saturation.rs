@@ -1,0 +1,174 @@
+//! The checks against the saturation table: of single budgets, of the polling interval, and of the
+//! sum of all budgets.
+
+use super::checker::Checker;
+use crate::counters::Event;
+use crate::diagnostics::Code;
+use crate::fault::Place;
+use crate::measured::Saturation;
+use crate::platform::Platform;
+use crate::timing::memory_budget::MemoryBudget;
+use crate::timing::vm::TimedVm;
+
+impl Checker<'_> {
+    /// Checks that the sum of all budgets is below saturation.
+    pub(super) fn sum(&mut self) {
+        let Some(saturation) = &self.saturation() else {
+            return;
+        };
+        let limited =
+            |vm: &&TimedVm| vm.memory_budget.as_ref().and_then(MemoryBudget::refills).is_some();
+        let vms: Vec<_> = self.timing.vms.iter().filter(limited).collect();
+        let rules = || vms.iter().filter_map(|vm| vm.memory_budget.as_ref());
+        let mut all = self.timing.vms.iter().filter_map(|vm| vm.memory_budget.as_ref());
+        if all.any(MemoryBudget::overcommits) {
+            return;
+        }
+        // Lines in the saturation table's period, rounded up for each VM.
+        let lines = rules().filter_map(|bandwidth| {
+            let (_, budget, period) = bandwidth.settable_refills()?;
+            let scaled = u128::from(budget) * u128::from(saturation.period.0);
+            Some(scaled.div_ceil(u128::from(period.0.max(1))))
+        });
+        let sum: u128 = lines.sum();
+        let most = saturation.points.iter().map(|(budget, _)| *budget).max().unwrap_or(0);
+        let last = rules().next_back();
+        if sum > u128::from(most)
+            && let Some(last) = last
+        {
+            let names: Vec<_> = vms.iter().map(|vm| vm.name.as_str()).collect();
+            let set = if rules().any(|rules| rules.rules.adjust.is_some()) {
+                "may be set to"
+            } else {
+                "are"
+            };
+            let message = format!(
+                "the budgets of {} {set} {sum} lines in {}; {}'s memory takes {most}",
+                names.join(", "),
+                saturation.period,
+                self.platform_name()
+            );
+            let help = self.to_fit(&vms, saturation, most);
+            self.fault(
+                Code::BudgetsOverSaturation,
+                &last.rules.places.budget.clone(),
+                message,
+                help,
+            );
+        }
+    }
+
+    /// Suggests how to bring the budgets of these VMs below saturation, by changing only that of
+    /// the last VM if this is enough.
+    fn to_fit(&self, vms: &[&TimedVm], saturation: &Saturation, most: u64) -> String {
+        let all = format!(
+            "lower them, and `max` where `adjust` has one, until they are at most {most} lines in \
+             {} together",
+            saturation.period
+        );
+        let Some((last, others)) = vms.split_last() else { return all };
+        // The analysis assumes that a budget can be spent in one burst, and that a compensated VM
+        // can spend the budget of its whole window.
+        let counted = |vm: &TimedVm| {
+            let bandwidth = vm.memory_budget.as_ref()?;
+            let (_, budget, period) = bandwidth.settable_refills()?;
+            let periods = saturation.period.0.div_ceil(period.0.max(1));
+            let times = periods.saturating_mul(bandwidth.window.unwrap_or(1).into());
+            let overshoot = self.timing.overshoot(vm, period).filter(|_| !bandwidth.rules.debt);
+            let beyond = overshoot.unwrap_or_default().saturating_mul(vm.cpus.len().max(1) as u64);
+            Some((budget, times, beyond.saturating_mul(periods).0))
+        };
+        let of_others = others.iter().filter_map(|vm| counted(vm));
+        let taken = of_others.fold(0_u64, |sum, (budget, times, beyond)| {
+            sum.saturating_add(budget.saturating_mul(times)).saturating_add(beyond)
+        });
+        let (Some((_, times, beyond)), Some(bandwidth)) = (counted(last), &last.memory_budget)
+        else {
+            return all;
+        };
+        let whole = most.saturating_sub(taken).saturating_sub(beyond) / times.max(1);
+        let room = whole / bandwidth.rules.share.max(1);
+        if room == 0 || whole < last.cpus.len() as u64 {
+            return all;
+        }
+        let adjust = bandwidth.rules.adjust.as_ref().map_or("", |_| ", also for `max` of `adjust`");
+        format!("write at most {room}{adjust}")
+    }
+}
+
+/// The diagnostic of a budget that cannot be enforced.
+pub(super) struct Unkept {
+    pub(super) code: Code,
+    pub(super) place: Place,
+    pub(super) message: String,
+    pub(super) help: String,
+}
+
+/// Returns the diagnostic if the measurement shows that this period or budget cannot be enforced.
+pub(super) fn unkept(
+    saturation: &Saturation,
+    vm: &TimedVm,
+    bandwidth: &MemoryBudget,
+    events: &[Event],
+) -> Option<Unkept> {
+    let (_, period) = bandwidth.budget?;
+    let places = &bandwidth.rules.places;
+    let least = saturation.min_period;
+    if period < least {
+        let message = format!(
+            "the period of {period} is shorter than the `min_period` of [saturation] ({least})"
+        );
+        let help = format!("write a period of at least \"{least}\"");
+        let (code, place) = (Code::BudgetPeriodShort, places.period.clone());
+        return Some(Unkept { code, place, message, help });
+    }
+    if bandwidth.rules.debt {
+        return None;
+    }
+    // Reads and writes have a counter each. A vCPU overshoots, so that its part must be enough.
+    let rules = &bandwidth.rules;
+    let share = |budget: u64| budget.saturating_mul(rules.share);
+    let enough = bandwidth.least_whole(saturation.min_accesses, vm.cpus.len());
+    let reads = rules.reads.filter(|_| events[0].is_traffic());
+    for (budget, place) in [(reads, &places.budget), (rules.writes, &places.writes)] {
+        let Some(written) = budget else { continue };
+        let least = rules.adjust.as_ref().map_or(written, |adjust| adjust.min.min(written));
+        if share(least) >= enough {
+            continue;
+        }
+        let (set, key, place) = match &rules.adjust {
+            Some(adjust) if least < written => {
+                ("an adjustable budget", " for `min`", Place(adjust.place.clone()))
+            }
+            _ => ("a budget", "", place.clone()),
+        };
+        let message = format!(
+            "vm `{}`: {set} of {least} gives a vCPU less than the `min_accesses` of [saturation] \
+             ({})",
+            vm.name, saturation.min_accesses
+        );
+        let help = format!("write at least {}{key}", enough.div_ceil(rules.share.max(1)));
+        return Some(Unkept { code: Code::BudgetTooSmall, place, message, help });
+    }
+    None
+}
+
+/// Returns the diagnostic of a `poll` that is coarser than the platform's, with which the overshoot
+/// of `[saturation]` was measured.
+pub(super) fn coarse_poll(
+    platform: &Platform,
+    vm: &TimedVm,
+    bandwidth: &MemoryBudget,
+) -> Option<Unkept> {
+    let poll = bandwidth.rules.poll.as_ref()?;
+    let most = platform.counters.counter_page.as_ref()?.poll;
+    if poll.value <= most {
+        return None;
+    }
+    let message = format!(
+        "vm `{}`: poll = \"{}\" is coarser than the {most} at which [saturation] was measured",
+        vm.name, poll.value
+    );
+    let help = format!("write at most \"{most}\"");
+    Some(Unkept { code: Code::BudgetPoll, place: Place(poll.span.clone()), message, help })
+}

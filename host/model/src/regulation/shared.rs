@@ -1,0 +1,152 @@
+//! The checks that need the regulation of all VMs: each vCPU has a part of its budget, and VMs that
+//! share a pool agree on period and events.
+
+use super::checker::Checker;
+use crate::diagnostics::Code;
+use crate::fault::Place;
+use crate::packed::regulation::{NOBODY, Regulation};
+use crate::packed::{MAX_CORES, regulation as packed};
+use crate::timing::vm::TimedVm;
+use weir_budget::Refused;
+use weir_units::Nanos;
+
+impl Checker<'_> {
+    /// Checks the regulation of all VMs together.
+    pub(super) fn shared(&mut self, all: &[Regulation]) {
+        let cores: Vec<Vec<u8>> = self.timing.vms.iter().map(cores).collect();
+        let of = |index: usize| Some((all.get(index)?, cores.get(index)?.as_slice()));
+        let mut domain: Option<(&TimedVm, &Regulation)> = None;
+        for (index, (vm, regulation)) in self.timing.vms.iter().zip(all).enumerate() {
+            let Some(bandwidth) = vm.memory_budget.as_ref().filter(|_| regulation.is_on()) else {
+                continue;
+            };
+            let places = &bandwidth.rules.places;
+            // A budget of 0 is refused where it is read, staggered periods at the key `phase`.
+            let is_reported = |refused: &Refused| {
+                *refused == Refused::Staggered || regulation.reads == 0 || regulation.writes == 0
+            };
+            if let Some(refused) = self.refused(of, index).filter(|refused| !is_reported(refused)) {
+                let message = format!("vm `{}`: this memory budget cannot be enforced", vm.name);
+                self.fault(Code::BudgetEmpty, &places.budget, message, refused.to_string());
+            }
+            self.adjusted(index, all, &cores);
+            let same = |other: &Regulation| {
+                (other.source, other.events) == (regulation.source, regulation.events)
+            };
+            let critical = all.get(usize::from(regulation.critical));
+            if regulation.kind == packed::COMPENSATION
+                && let Some(critical) = critical.filter(|critical| critical.is_on())
+                && !same(critical)
+            {
+                let message = format!(
+                    "vm `{}`: `event` or `source` is not that of its `critical` VM",
+                    vm.name
+                );
+                let help = "write the same `event` and `source` for both".to_owned();
+                self.fault(Code::CompensationEvent, &places.budget, message, help);
+            }
+            if regulation.kind == packed::COMPENSATION
+                && let Some(critical) = self.timing.vms.get(usize::from(regulation.critical))
+                && let Some(its) = critical.memory_budget.as_ref().filter(|its| its.rules.staggered)
+                && critical.name != vm.name
+            {
+                let message = format!(
+                    "vm `{}`: phase = \"staggered\", but it is the `critical` VM of {}",
+                    critical.name, vm.name
+                );
+                let help = "leave `phase` out";
+                self.fault(
+                    Code::BudgetStaggered,
+                    &its.rules.places.phase,
+                    message,
+                    help.to_owned(),
+                );
+            }
+            if regulation.kind != packed::MEMGUARD {
+                continue;
+            }
+            match domain {
+                Some((first, other)) if other.spare != regulation.spare => {
+                    let (with, without) = if other.spare == 0 { (vm, first) } else { (first, vm) };
+                    let message = format!(
+                        "vm `{}`: has `spare = true`, but vm `{}` does not, so neither gets any",
+                        with.name, without.name
+                    );
+                    let help = "write `spare = true` for all VMs with regulator = \"memguard\", or \
+                                for none";
+                    self.fault(Code::MemguardSpare, &places.spare, message, help.to_owned());
+                }
+                Some((first, other)) if !same(other) => {
+                    let message = format!(
+                        "vm `{}` and vm `{}`: share the pool of MemGuard, but count different \
+                         events",
+                        first.name, vm.name
+                    );
+                    let help = "write the same `event` and `source` for all VMs with regulator = \
+                                \"memguard\"";
+                    self.fault(Code::MemguardEvent, &places.budget, message, help.to_owned());
+                }
+                Some((first, other)) if other.period_ns != regulation.period_ns => {
+                    let message = format!(
+                        "vm `{}` and vm `{}`: share the pool of MemGuard, but have the periods {} \
+                         and {}",
+                        first.name,
+                        vm.name,
+                        Nanos(other.period_ns),
+                        Nanos(regulation.period_ns)
+                    );
+                    let help = "write the same period for all VMs with regulator = \"memguard\"";
+                    self.fault(Code::MemguardPeriod, &places.period, message, help.to_owned());
+                }
+                Some(_) => {}
+                None => domain = Some((vm, regulation)),
+            }
+        }
+    }
+
+    /// Returns why VM `index` cannot be regulated if each VM has the regulation that `of` returns.
+    fn refused<'r>(
+        &self,
+        of: impl Fn(usize) -> Option<(&'r Regulation, &'r [u8])> + Copy,
+        index: usize,
+    ) -> Option<Refused> {
+        let vcpus = self.timing.vms.get(index).map_or(0, |vm| vm.cpus.len());
+        let mut settings =
+            (0..vcpus).filter_map(|vcpu| packed::setting(of, index, vcpu, self.cores));
+        settings.find_map(|setting| setting.check().err())
+    }
+
+    /// Checks that VM `index` can be regulated with each budget that another VM may set.
+    fn adjusted(&mut self, index: usize, all: &[Regulation], cores: &[Vec<u8>]) {
+        let (Some(vm), Some(regulation)) = (self.timing.vms.get(index), all.get(index)) else {
+            return;
+        };
+        let bandwidth = vm.memory_budget.as_ref().filter(|_| regulation.setter != NOBODY);
+        let Some(adjust) = bandwidth.and_then(|bandwidth| bandwidth.rules.adjust.as_ref()) else {
+            return;
+        };
+        // A limit of 0 is refused where it is read.
+        for limit in [regulation.least, regulation.most].into_iter().filter(|limit| *limit > 0) {
+            let set = |budget: u64| if budget == u64::MAX { budget } else { limit };
+            let (reads, writes) = (set(regulation.reads), set(regulation.writes));
+            let changed = Regulation { reads, writes, ..*regulation };
+            let of = |other: usize| {
+                let its = if other == index { &changed } else { all.get(other)? };
+                Some((its, cores.get(other)?.as_slice()))
+            };
+            let Some(refused) = self.refused(of, index) else { continue };
+            let place = Place(adjust.by.span.clone());
+            let message = format!(
+                "vm `{}`: may set the budget of vm `{}` to {limit}, which cannot be enforced",
+                adjust.by.value, vm.name
+            );
+            let help = format!("narrow `min` and `max`: {refused}");
+            return self.fault(Code::BudgetAdjust, &place, message, help);
+        }
+    }
+}
+
+/// Returns the core of each vCPU.
+fn cores(vm: &TimedVm) -> Vec<u8> {
+    vm.cpus.iter().take(MAX_CORES).map(|core| *core as u8).collect()
+}
