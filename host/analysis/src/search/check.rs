@@ -1,6 +1,8 @@
 //! The proof of a plan, by other rules than those that it was found by.
 
-use super::{Demand, Plan, System, task_holds};
+use super::judge::task_holds;
+use super::plan::Plan;
+use super::problem::{Demand, System};
 use crate::flows::{Analyzer, Effort, Setting, Verdict, transform};
 use crate::memory::Budget;
 
@@ -46,7 +48,7 @@ pub fn check(system: &System, plan: &Plan, effort: Effort) -> Vec<Option<Demand>
         if u64::from(share.banks.1).saturating_mul(platform.bank_bytes.0) < memory {
             faults.push(Some(Demand::Memory(i)));
         }
-        // Of a given budget those who give it have said what is sure.
+        // The caller accounts for the guaranteed part of a given budget.
         let guaranteed = vm.given.unwrap_or_else(|| vm.shape.regulation.guaranteed(share.budget));
         let budget = Budget { accesses: guaranteed, period: platform.saturation.period() };
         let rate = u128::from(budget.accesses) * u128::from(platform.line.0) * 1_000_000_000;

@@ -3,9 +3,10 @@
 //! Without a demand a plan stays a plan, so that one pass over the demands finds a minimal set: it
 //! drops each demand without which the others still conflict.
 
-use super::{
-    Demand, Judge, Moved, Need, Raised, System, Unsure, flows_among, need, place, raise, sum,
-};
+use super::budgets::{Raised, raise, sum};
+use super::judge::{Judge, Moved, Unsure};
+use super::needs::{Need, flows_among, need, place};
+use super::problem::{Demand, System};
 use crate::units::{Bytes, BytesPerSec};
 
 /// Demands that cannot be met together.
@@ -49,7 +50,7 @@ pub enum Shortage {
     Budgets {
         /// Their sum.
         asked: u64,
-        /// The most that is harmless, beside no DMA.
+        /// The most that is below saturation without DMA.
         have: u64,
     },
     /// DMA bandwidth for the flows.
@@ -58,7 +59,8 @@ pub enum Shortage {
         chunk: Bytes,
         /// The least that is enough; `None` if nothing is.
         asked: Option<BytesPerSec>,
-        /// What is given, or what the engine reaches and is harmless beside the least budgets.
+        /// The given bandwidth, or the most that the engine reaches below saturation with the least
+        /// budgets.
         have: BytesPerSec,
         /// The sum of the least budgets.
         budgets: u64,
@@ -69,7 +71,7 @@ pub enum Shortage {
         vm: usize,
         /// The budgets of all VMs: of this one the greatest that is left for it.
         budgets: Vec<u64>,
-        /// What is moved beside them, at the least DMA bandwidth of the flows.
+        /// The load of the DMA engine, at the least DMA bandwidth of the flows.
         moved: Moved,
     },
 }
@@ -91,9 +93,9 @@ pub(super) fn live(
     if unsure { Err(Unsure) } else { Ok(false) }
 }
 
-/// Whether the search would find a plan, without finding the best. Where no task minds how much the
-/// DMA engine moves, flows that hold at the most that it may move have a least bandwidth below;
-/// nobody needs to know which.
+/// Returns whether the search would find a plan, without the search for the best one. If no task
+/// depends on the DMA bandwidth, it is enough that the flows hold at the largest permitted one: the
+/// least one is not needed.
 fn lives(system: &System, kept: &[Demand], judge: &dyn Judge) -> Result<bool, Unsure> {
     let needs: Vec<Need> = (0..system.vms.len()).map(|i| need(system, i, kept)).collect();
     if needs.iter().any(|need| need.budget < need.floor) || place(system, &needs).is_none() {
@@ -205,7 +207,7 @@ pub fn shortages(system: &System, demands: &[Demand], judge: &dyn Judge) -> Vec<
     let whole = memory.div_ceil(platform.bank_bytes.0.max(1)).min(each);
     let (asked, have) =
         (taken(system, &needs, |need| need.banks, whole), u64::from(platform.banks));
-    // Where banks are colors, colors may have said it already.
+    // If banks are colors, a shortage of colors covers the shortage of banks.
     if asked > have && !short.iter().any(|short| matches!(short, Shortage::Colors { .. })) {
         short.push(Shortage::Banks { asked, have });
     }
@@ -243,7 +245,7 @@ pub fn shortages(system: &System, demands: &[Demand], judge: &dyn Judge) -> Vec<
                 }
                 _ => {
                     let have = have.min(most);
-                    // A bandwidth that is given and more than harmless is what is asked.
+                    // A given bandwidth above saturation is the demanded one.
                     let asked = asked.map(|asked| asked.max(system.dma.unwrap_or(asked)));
                     let missing = asked.map_or(u64::MAX, |asked| asked.0.saturating_sub(have.0));
                     let this = Shortage::Dma { chunk, asked, have, budgets: total };

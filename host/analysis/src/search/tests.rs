@@ -1,8 +1,18 @@
 //! The search against trying everything.
 
-use super::*;
-use crate::flows::Reading;
-use crate::memory::SaturationPoint;
+use super::budgets::of_best_effort;
+use super::conflict;
+use super::judge::Standard;
+use super::needs::Ranges;
+use super::plan::search;
+use super::problem::demands;
+use super::{
+    Conflict, Demand, Judge, Moved, Plan, Platform, Refusal, Shape, Share, Shortage, System,
+    Unsure, Vm, check, plan, plan_by, shortages,
+};
+use crate::flows::{Effort, Flow, Overheads, Reading, Setting};
+use crate::memory::{CriticalTask, SaturationPoint, SaturationTable};
+use crate::units::{Bytes, BytesPerSec, Events, Nanos};
 
 const EFFORT: Effort = Effort(1 << 20);
 
@@ -148,7 +158,7 @@ fn exhaustive(system: &System) -> Option<u64> {
                         .collect(),
                     chunk,
                     dma,
-                    best_effort: total_of(system, &budgets, true),
+                    best_effort: of_best_effort(system, &budgets),
                 };
                 if best.is_none_or(|b| plan.best_effort > b)
                     && check(system, &plan, EFFORT).is_empty()
