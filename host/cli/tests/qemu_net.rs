@@ -151,9 +151,10 @@ fn nobody_speaks_for_another() {
 
 #[test]
 fn a_dead_station_restarts_and_the_other_goes_on() {
-    let dies = "to=52:54:00:00:00:02 frames=300 crash=100";
+    // Frames come more often than the restart takes: it zeroes 2 MiB, in more than 100 us.
+    let dies = "to=52:54:00:00:00:02 frames=300 interval_us=100 crash=100";
     let expect = r#"expect = ["400 frames from 52:54:00:00:00:01, 0 lost, 0 damaged"]"#;
-    let sends = "to=52:54:00:00:00:01 frames=600 expect=400";
+    let sends = "to=52:54:00:00:00:01 frames=600 interval_us=50 expect=400";
     let text = stations(&[
         station("dies", 0, 1, "", dies, "on_fault = \"restart\""),
         station("lives", 1, 2, "", sends, expect),
@@ -161,7 +162,7 @@ fn a_dead_station_restarts_and_the_other_goes_on() {
     let outcome = run_system(&text, &Options::default()).good();
     assert_eq!(outcome.vm("dies")["restarts"], 1);
     assert_eq!(outcome.vm("lives")["restarts"], 0);
-    // Between two lives nobody takes frames.
+    // Between two boots the VM takes no frames.
     assert!(frames(&outcome, "dies", "missed") > 0, "{:?}", outcome.vm("dies")["frames"]);
 }
 
