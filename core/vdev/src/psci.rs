@@ -30,8 +30,8 @@ pub const MAX_VCPUS: u8 = 8;
 /// SMCCC_VERSION, which PSCI_FEATURES reports (DEN0028, 7.2.1).
 pub const SMCCC_VERSION: u32 = 0x8000_0000;
 
-/// PSCI_VERSION.
-pub const PSCI_VERSION: u32 = 0x8400_0000;
+/// PSCI_VERSION: function 0.
+pub const PSCI_VERSION: u32 = PSCI_SMC32;
 /// The result of PSCI_VERSION: 1.1.
 pub const VERSION_1_1: u64 = 1 << 16 | 1;
 /// MIGRATE_INFO_TYPE: no trusted OS, or one that needs no migration.

@@ -52,8 +52,8 @@ fn a_throttled_stressor_traces_the_same_staircase() {
     fs::write(&file, &one.files["trace.bin"]).expect("a file");
     assert!(one.files["trace.bin"] == other.files["trace.bin"], "two runs, two traces");
 
-    // The interrupt comes when the budget is spent, not before. Judged between the VM's first lines
-    // and its last: QEMU counts on this core what the console's core executes meanwhile.
+    // The interrupt comes when the budget is spent, not before. The test judges the longest stretch
+    // without an exit: while the VM prints, QEMU adds the events of the console's core to its own.
     let records = trace(&file, &["--kind", "replenish,throttle,exit", "--format", "csv"]);
     let records: Vec<Vec<&str>> = records.lines().map(|line| line.split(',').collect()).collect();
     let all = records.iter().filter(|record| record[4] == "throttle").count();

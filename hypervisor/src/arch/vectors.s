@@ -1,9 +1,9 @@
 // Exception vectors of EL2, and the way back into the guest.
 //
 // While a guest runs, SP_EL2 is the top of its core's stack and TPIDR_EL2 the core's `Core`. An
-// exception puts the guest's registers into a `Frame` there. An interrupt or a call saves only what a
-// Rust function may change. The rest follows if `handle_irq` or `handle_call` returns non-zero, before
-// `handle_interrupt` or `handle_action` does what is more than an injection or a result.
+// exception puts the guest's registers into a `Frame` there. An interrupt or a call saves only the
+// registers that a Rust function may change. The others follow if `handle_irq` or `handle_call`
+// returns non-zero, before the vectors call `handle_interrupt` or `handle_action`.
 
     .equ    FRAME, 256                      // x0 to x30 and a word of padding
 

@@ -39,8 +39,8 @@ pub extern "C" fn handle_serror(core: &mut Core) -> Exit {
     }
 }
 
-/// HVC or SMC from AArch64, whose syndrome this is. Only x0 to x18 of `frame` are saved: an action
-/// gets the rest, a result needs none of it.
+/// Handles an HVC or SMC from AArch64. Of `frame` only x0 to x18 are saved. The vectors save the
+/// others before the run loop acts.
 pub extern "C" fn handle_call(frame: &mut Frame, core: &mut Core, syndrome: Syndrome) -> Exit {
     let Some(seat) = core.current else { return Exit::Act };
     if syndrome.class() == esr::EC_SMC64 {
@@ -60,8 +60,8 @@ pub extern "C" fn handle_call(frame: &mut Frame, core: &mut Core, syndrome: Synd
     call(frame, core, seat)
 }
 
-/// A synchronous exception of a guest other than a call. It only chooses: each handler is a function of its own, so
-/// that the short ones do not pay for the registers of the long ones.
+/// A synchronous exception of a guest other than a call. It only chooses: each handler is a separate
+/// function, so that the short ones do not save the registers of the long ones.
 pub extern "C" fn handle_sync(frame: &mut Frame, core: &mut Core) -> Exit {
     let syndrome = Syndrome(sysreg::esr_el2::read());
     let Some(seat) = core.current else { return Exit::Act };

@@ -234,7 +234,7 @@ impl<V: Version> Gic<V> {
                 let lines = self.lines_mut(owner, w);
                 let change = lines.group ^ bits;
                 lines.group = bits;
-                self.reconfigured(access.vcpu, owner, w, change, hw)
+                self.reconfigured(access, w, change, hw)
             }
             Register::Enable(w, set) => self.enable(access, w, bits, set, hw),
             Register::Pending(w, true) => {
@@ -270,7 +270,7 @@ impl<V: Version> Gic<V> {
                     change |= u32::from(lines.priority[n] != new) << n;
                     lines.priority[n] = new;
                 }
-                self.reconfigured(access.vcpu, owner, intid >> 5, change, hw)
+                self.reconfigured(access, intid >> 5, change, hw)
             }
             // The trigger of SGIs and PPIs is fixed.
             Register::Config(0..32) => VcpuMask::NONE,
@@ -287,7 +287,7 @@ impl<V: Version> Gic<V> {
                     hw.set_enabled(owner, pintid, false);
                     hw.set_edge(owner, pintid, edge >> bit & 1 != 0);
                 }
-                self.reconfigured(access.vcpu, owner, w, change, hw)
+                self.reconfigured(access, w, change, hw)
             }
             Register::Other => match access.redistributor {
                 None => self.write_distributor(access, value, hw),
@@ -348,8 +348,7 @@ impl<V: Version> Gic<V> {
     /// Interrupts whose group, priority or trigger changed.
     fn reconfigured(
         &mut self,
-        vcpu: usize,
-        owner: usize,
+        access: &Access,
         w: usize,
         change: u32,
         hw: &mut impl Hardware<V>,
@@ -357,23 +356,24 @@ impl<V: Version> Gic<V> {
         if change == 0 {
             return VcpuMask::NONE;
         }
+        let owner = access.owner();
         self.rearm(owner, w, change, hw);
-        self.affected(vcpu, owner, w, change, hw) | self.holders(owner, w, change)
+        self.affected(access, w, change, hw) | self.holders(owner, w, change)
     }
 
     /// The vCPUs that may take some of `change` otherwise than before. A linked PPI's physical
-    /// enable has to follow on its own core: at once, if that is the core of the writer, `vcpu`.
+    /// enable has to follow on its own core: at once, if that is the writer's core.
     fn affected(
         &mut self,
-        vcpu: usize,
-        owner: usize,
+        access: &Access,
         w: usize,
         change: u32,
         hw: &mut impl Hardware<V>,
     ) -> VcpuMask {
+        let owner = access.owner();
         let mut follow = 0;
-        if w == 0 && owner == vcpu {
-            self.apply_private(vcpu, hw);
+        if w == 0 && owner == access.vcpu {
+            self.apply_private(owner, hw);
         } else if w == 0 {
             follow = self.lines(owner, w).hw;
         }
@@ -400,7 +400,7 @@ impl<V: Version> Gic<V> {
         }
         lines.enabled ^= change;
         self.rearm(owner, w, change, hw);
-        let kick = self.affected(access.vcpu, owner, w, change, hw);
+        let kick = self.affected(access, w, change, hw);
         if set { kick } else { kick | self.holders(owner, w, change) }
     }
 
