@@ -7,10 +7,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// A variable that tells tests that the programs are built.
+/// A variable that informs tests that the programs are built.
 pub const BUILT: &str = "WEIR_TEST_PROGRAMS";
 
-/// Returns a system of some guests, each on a core of its own.
+/// Returns a system of some guests, each on its own core.
 fn system_of(guests: &[String], platform: &str) -> String {
     let vms = guests.iter().enumerate().map(|(core, guest)| {
         format!(

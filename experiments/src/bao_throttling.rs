@@ -1,8 +1,8 @@
-//! bao-throttling, section 4.3: programs of a benchmark suite beside a guest whose three cores read
-//! and write more than the L2 holds.
+//! bao-throttling, section 4.3: programs of a benchmark suite next to a guest whose three cores
+//! read and write more than the L2 holds.
 //!
-//! The thesis gives these figures without numbers: what its text says of them is checked. Budgets
-//! count BUS_ACCESS, here in lines, for each core.
+//! The thesis gives these figures without numbers: the statements of its text about them are
+//! checked. Budgets count BUS_ACCESS, here in lines, for each core.
 
 use crate::memory::{board, each, outcome, simulate, with};
 use crate::{
@@ -50,7 +50,7 @@ const FIGURE_4_9: Source = PAPER.at("4.3.2, Figure 4.9");
 const FIGURE_4_10: Source = PAPER.at("4.3.2, Figure 4.10");
 const FIGURE_4_13: Source = PAPER.at("4.3.2, Figure 4.13");
 
-/// What is known to differ, each with the values of the model.
+/// The known deviations, each with the values of the model.
 pub static DEVIATIONS: [Deviation; 3] = [
     Deviation {
         id: "lines-return-in-pauses",
@@ -186,7 +186,7 @@ pub fn budgets(request: &Request) -> Result<Outcome> {
         Picture { x: "budget of each core in 1 ms", y: "time, alone = 1", lines: lines.collect() };
     let file = picture.write(request.directory.join("budgets.svg"))?;
     let mut out = outcome(&request.directory, "budgets", statements, NOTES)?;
-    out.text = format!("{}\n\n{}", tell(programs, budgets, &all), out.text);
+    out.text = format!("{}\n\n{}", tables(programs, budgets, &all), out.text);
     out.files.push(file);
     Ok(with(out, "times", times(&all)))
 }
@@ -195,7 +195,7 @@ const NOTES: &str = "Time of each program, alone and without colors = 1. Nothing
                      weir's own, with estimated instructions between their accesses, so that sizes of overheads are not comparable. qsort-large's 1.2 MB\n\
                      don't fit its half of the L2: colors alone make it slower, and where the budget is low they add that to what the budget leaves.\n";
 
-/// What the thesis' text says of its figures, which print no numbers.
+/// The statements of the thesis' text about its figures, which print no numbers.
 fn stated(programs: &[&'static str], budgets: &[u64], all: &Table) -> Vec<Statement> {
     let needy = || programs.iter().copied().filter(|program| *program != INSENSITIVE);
     let mut statements: Vec<_> =
@@ -309,7 +309,7 @@ fn of_program(program: &'static str, budgets: &[u64], all: &Table) -> Vec<Statem
     statements
 }
 
-fn tell(programs: &[&'static str], budgets: &[u64], all: &Table) -> String {
+fn tables(programs: &[&'static str], budgets: &[u64], all: &Table) -> String {
     let mut columns =
         vec![String::new(), "solo-col".to_owned(), "interf".to_owned(), "interf-col".to_owned()];
     for budget in budgets {

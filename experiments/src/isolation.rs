@@ -32,8 +32,8 @@ const WALKER_COLORS: u64 = 4;
 /// Its working sets: the smallest, and so many doublings.
 const SMALLEST: u64 = 16 << 10;
 const SIZES: u32 = 9;
-/// How many loads it does in each, at least: dozens of turns of the core, so that it meets its
-/// neighbor.
+/// How many loads it does in each, at least: dozens of time slices of the core, so that it meets
+/// its neighbor.
 const LOADS: u64 = 400_000;
 
 /// How the walk's neighbor behaves and whether there are colors.
@@ -111,7 +111,7 @@ pub fn isolation(request: &Request) -> Result<Outcome> {
     Ok(Outcome { json, text, statements, files })
 }
 
-/// Observes a system that must do what it says it does.
+/// Observes a system that must behave as described.
 fn observed(file: &Path, environment: &Environment) -> Result<observe::Outcome> {
     let system = image::check(file, None, environment)?;
     let options = Options { interrupt: watch_signals()?, ..Options::new(environment.clone()) };
@@ -130,8 +130,8 @@ fn observed(file: &Path, environment: &Environment) -> Result<observe::Outcome> 
 
 const OBSERVED: Source = Source { paper: "weir", place: "docs/results/reproduce.md, Isolation" };
 
-/// What VMs and weir take from each other in two systems, one that shares and one that divides:
-/// between VMs, VMs' by weir, weir's by VMs.
+/// The lines and rows that VMs and weir take from each other in two systems, one that shares and
+/// one that divides: between VMs, VMs' by weir, weir's by VMs.
 #[derive(Clone, Debug)]
 struct Pair {
     what: &'static str,
@@ -169,17 +169,17 @@ impl Pair {
             ("of-weir", "by VMs from weir"),
         ];
         let each = kinds.into_iter().zip(shared.iter().zip(divided));
-        each.flat_map(|((id, whose), (&shared, &divided))| {
+        each.flat_map(|((id, direction), (&shared, &divided))| {
             [
                 OBSERVED.says(
                     format!("{what}-shared-{id}"),
-                    format!("{what} taken {whose} in a system that shares them"),
+                    format!("{what} taken {direction} in a system that shares them"),
                     Relation::AtLeast(MANY),
                     [shared as f64],
                 ),
                 OBSERVED.says(
                     format!("{what}-divided-{id}"),
-                    format!("{what} taken {whose} in a system that divides them"),
+                    format!("{what} taken {direction} in a system that divides them"),
                     Relation::AtMost(0.0),
                     [divided as f64],
                 ),

@@ -32,7 +32,7 @@ use weir_image::{Environment, Result, failure::Context};
 pub struct Experiment {
     /// The name by which it is called.
     pub name: &'static str,
-    /// What it computes.
+    /// The computed values.
     pub what: &'static str,
     run: fn(&Request) -> Result<Outcome>,
     /// Statements of it that are known not to hold.
@@ -43,7 +43,7 @@ pub struct Experiment {
 pub static EXPERIMENTS: [Experiment; 8] = [
     Experiment {
         name: "bao-throttling-budgets",
-        what: "programs beside three memory stressors with memory budgets of three periods, with colors and without, on the model of the memory",
+        what: "programs next to three memory stressors with memory budgets of three periods, with colors and without, on the model of the memory",
         run: bao_throttling::budgets,
         deviations: &bao_throttling::DEVIATIONS,
     },
@@ -55,7 +55,7 @@ pub static EXPERIMENTS: [Experiment; 8] = [
     },
     Experiment {
         name: "mobivmm",
-        what: "how long a sleep takes beside another VM on the core and its interrupts: Table I, Figures 8, 9 and 11, and with admission",
+        what: "sleep times next to another VM on the core and its interrupts: Table I, Figures 8, 9 and 11, and with admission",
         run: mobivmm::mobivmm,
         deviations: &mobivmm::paper::DEVIATIONS,
     },
@@ -73,7 +73,7 @@ pub static EXPERIMENTS: [Experiment; 8] = [
     },
     Experiment {
         name: "rt-virtio-table3",
-        what: "smallest period of one flow, four cases, in both readings of the equations",
+        what: "smallest period of one flow, four cases, with both models of the equations",
         run: rt_virtio::schedulability::table3,
         deviations: &rt_virtio::schedulability::TABLE3_DEVIATIONS,
     },
@@ -111,7 +111,7 @@ pub struct Outcome {
     pub json: Value,
     /// For a person.
     pub text: String,
-    /// What is judged.
+    /// The judged values.
     pub statements: Vec<Statement>,
     /// Files that were written.
     pub files: Vec<PathBuf>,

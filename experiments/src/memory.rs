@@ -1,5 +1,5 @@
 //! Systems on the model of `weir simulate`, for what papers measured of memory in time. The model's
-//! parameters stand in the memory file, one set for all experiments; each statement says whether a
+//! parameters are in the memory file, one set for all experiments; each statement marks whether a
 //! parameter was fitted to its published value.
 
 use crate::{Outcome, statement::Statement, write};

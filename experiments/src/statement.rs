@@ -1,4 +1,4 @@
-//! Statements: what a source says, what was computed or measured here, and whether the two agree.
+//! Statements: the published values, the computed or measured ones, and whether the two agree.
 //!
 //! A statement is data: own values and a [`Relation`] that they must satisfy. Published values are
 //! typed in from the papers. Where an own value is known to differ, a [`Deviation`] gives the
@@ -54,7 +54,7 @@ impl Source {
     }
 }
 
-/// What own values must satisfy.
+/// The relation that own values must satisfy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Relation {
     /// Each is within a share of the published value.
@@ -112,7 +112,7 @@ impl Relation {
     }
 }
 
-/// Without digits that say nothing.
+/// Without meaningless digits.
 fn number(value: f64) -> String {
     let digits = match value.abs() {
         a if a >= 1000.0 => 1,
@@ -153,11 +153,11 @@ pub struct Statement {
     pub id: String,
     /// Where it stands.
     pub source: Source,
-    /// What is claimed.
+    /// The claim.
     pub text: String,
-    /// What the own values must satisfy.
+    /// The relation that the own values must satisfy.
     pub relation: Relation,
-    /// What was computed or measured.
+    /// The computed or measured values.
     pub own: Vec<f64>,
     /// Unit of all values.
     pub unit: &'static str,
@@ -190,14 +190,14 @@ pub struct Deviation {
     pub of: &'static [(&'static str, Relation)],
 }
 
-/// What is to be said of a statement.
+/// The verdict on a statement.
 #[derive(Clone, Copy, Debug)]
 pub enum Verdict {
     /// It holds.
     Holds,
     /// It does not, and no deviation explains its values.
     Fails,
-    /// It does not, as a listed deviation says.
+    /// It does not hold, and a listed deviation explains it.
     Known(&'static Deviation),
     /// It holds, but a deviation is listed for it.
     Obsolete(&'static Deviation),
@@ -233,7 +233,7 @@ impl Verdict {
 #[derive(Clone, Debug)]
 pub struct Judged {
     statements: Vec<(Statement, Verdict)>,
-    /// What makes the experiment fail.
+    /// The reasons for which the experiment fails.
     pub failures: Vec<String>,
 }
 

@@ -26,15 +26,15 @@ const PAIRS: [(u64, f64, u64); 5] =
     [(50, 220.0, 0), (55, 244.0, 60), (60, 264.0, 40), (65, 286.0, 10), (70, 308.0, 3)];
 
 /// Table I: the engine's MB/s at QoS 0 next to three cores with budgets of 50.
-const BESIDE: f64 = 1074.0;
+const NEXT_TO_CORES: f64 = 1074.0;
 
-/// What is known to differ.
+/// The known deviations.
 pub static DEVIATIONS: [Deviation; 1] = [Deviation {
     id: "unregulated-dma",
     reason: "the model's interconnect and controller serve the cores and an unregulated engine in turn: the engine gets a fifth less than on \
              the chip, and the cores lose 1.2 %",
     of: &[
-        ("dma-beside", Relation::Within(856.0, 0.03)),
+        ("dma-next-to-cores", Relation::Within(856.0, 0.03)),
         ("unaffected-50", Relation::Near(0.988, 0.004)),
     ],
 }];
@@ -62,7 +62,7 @@ fn alone(chunk: u64, level: u64) -> Result<f64> {
     Ok(mb_per_s(&simulate(&board, 200, 2000)?, 0))
 }
 
-/// MB/s of each of three cores with budgets, and of the engine if it works beside them.
+/// MB/s of each of three cores with budgets, and of the engine if it works next to them.
 fn with(budget: u64, level: u64, with_engine: bool) -> Result<(f64, f64)> {
     let cores = format!(
         "[[vm]]\nname = \"ustress\"\ncpus = [0, 1, 2]\nmemory = \"64MiB\"\nbanks = \"one\"\nimage = {{ elf = \"memory-stressor\" }}\n\
@@ -86,12 +86,12 @@ pub fn bandwidth(request: &Request) -> Result<Outcome> {
         levels.iter().flat_map(|level| CHUNKS.map(|(chunk, _)| (chunk, *level))).collect();
     let alone =
         each(&points, |&(chunk, level)| Ok(Alone { chunk, level, mb: alone(chunk, level)? }))?;
-    let beside = each(pairs, |&(budget, _, level)| {
+    let shared = each(pairs, |&(budget, _, level)| {
         let (cores, dma) = with(budget, level, true)?;
         let (cores_alone, _) = with(budget, level, false)?;
-        Ok(Beside { budget, cores, cores_alone, dma })
+        Ok(Shared { budget, cores, cores_alone, dma })
     })?;
-    let measured = Measured { alone, beside };
+    let measured = Measured { alone, shared };
     let line = |name: String, value: &dyn Fn(u64) -> f64| {
         let regulated = levels.iter().filter(|level| **level > 0);
         #[expect(clippy::cast_precision_loss, reason = "below 4096")]
@@ -125,7 +125,7 @@ struct Alone {
 
 /// Each of three cores with a budget, with the engine next to them and without.
 #[derive(Clone, Debug)]
-struct Beside {
+struct Shared {
     budget: u64,
     cores: f64,
     cores_alone: f64,
@@ -136,7 +136,7 @@ struct Beside {
 #[derive(Clone, Debug)]
 struct Measured {
     alone: Vec<Alone>,
-    beside: Vec<Beside>,
+    shared: Vec<Shared>,
 }
 
 impl Measured {
@@ -171,14 +171,14 @@ fn statements(measured: &Measured) -> Vec<Statement> {
         let of = TABLE1.says(format!("qos-{level}"), text, Relation::Within(published, 0.03), own);
         mb(if level == 60 { of.fitted() } else { of });
     }
-    for beside in &measured.beside {
-        let Beside { budget, cores, cores_alone, dma } = *beside;
+    for shared in &measured.shared {
+        let Shared { budget, cores, cores_alone, dma } = *shared;
         let Some((_, published, level)) = PAIRS.iter().find(|pair| pair.0 == budget) else {
             continue;
         };
         mb(TABLE1.says(
             format!("cores-{budget}"),
-            format!("each of 3 cores with a budget of {budget}, beside the DMA at QoS {level}"),
+            format!("each of 3 cores with a budget of {budget}, next to the DMA at QoS {level}"),
             Relation::Within(*published, 0.05),
             [cores],
         ));
@@ -189,8 +189,13 @@ fn statements(measured: &Measured) -> Vec<Statement> {
             [cores / cores_alone],
         ));
         if *level == 0 {
-            let text = format!("the DMA at QoS 0 beside 3 cores with budgets of {budget}");
-            mb(TABLE1.says("dma-beside", text, Relation::Within(BESIDE, 0.05), [dma]));
+            let text = format!("the DMA at QoS 0 next to 3 cores with budgets of {budget}");
+            mb(TABLE1.says(
+                "dma-next-to-cores",
+                text,
+                Relation::Within(NEXT_TO_CORES, 0.05),
+                [dma],
+            ));
         }
     }
     for (chunk, _) in CHUNKS {
@@ -234,20 +239,20 @@ mod tests {
             }
             alone.push(Alone { chunk, level: HIGHEST, mb: 1500.0 + 10.0 * chunk as f64 });
         }
-        let beside = [
+        let shared = [
             (50, 216.1, 218.7, 856.1),
             (55, 237.4, 237.2, 500.0),
             (60, 258.8, 259.1, 400.0),
             (65, 279.8, 281.8, 140.0),
             (70, 302.2, 303.4, 46.0),
         ]
-        .map(|(budget, cores, cores_alone, dma)| Beside {
+        .map(|(budget, cores, cores_alone, dma)| Shared {
             budget,
             cores,
             cores_alone,
             dma,
         });
-        Measured { alone, beside: beside.into() }
+        Measured { alone, shared: shared.into() }
     }
 
     #[test]
@@ -257,7 +262,7 @@ mod tests {
             for one in &mut all.alone {
                 values.push(&mut one.mb);
             }
-            for one in &mut all.beside {
+            for one in &mut all.shared {
                 values.push(&mut one.cores);
                 values.push(&mut one.cores_alone);
                 values.push(&mut one.dma);

@@ -26,7 +26,7 @@ const PUBLISHED: [(u64, u64, f64, f64); 4] = [
     (485, 12, 42_777.0, 45_480.0),
 ];
 
-/// What is known to differ in Table III.
+/// The known deviations in Table III.
 pub static TABLE3_DEVIATIONS: [Deviation; 1] = [Deviation {
     id: "table3-exit-counted-twice",
     reason: "the published periods follow from the equations only if all of a hypercall is taken off the notification delay \
@@ -107,14 +107,14 @@ fn periods_stated(periods: &[[f64; 2]]) -> Vec<Statement> {
 const CLOSE: f64 = 1e-4;
 /// Sets of unequal shares reach U' = 1 a little earlier or later than those of equal ones.
 const SCATTER: f64 = 0.05;
-/// Instants of a set at which the separate computation looks.
+/// Instants of a set that the separate computation tests.
 const INSTANTS: usize = 20_000;
 /// The share of sets that it must decide with so many.
 const DECIDED: f64 = 0.9;
 /// "Significantly better": by so much of all sets, where 0.05 is one of the 20 points.
 const SIGNIFICANT: f64 = 0.05;
 
-/// What is judged of a curve.
+/// The judged values of a curve.
 #[derive(Clone, Debug)]
 struct Measured {
     bandwidth_mb: u64,
@@ -210,7 +210,7 @@ fn noise(sets: u32) -> f64 {
     3.0 * (0.5 / f64::from(sets)).sqrt()
 }
 
-/// The paper prints no numbers for this figure: judged are what its text says of the shape, and
+/// The paper prints no numbers for this figure: judged are the shape that its text describes, and
 /// each curve against separate code.
 fn curves_stated(sets: u32, curves: &[Measured]) -> Vec<Statement> {
     let mut all = Vec::new();

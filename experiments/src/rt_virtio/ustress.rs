@@ -31,7 +31,7 @@ const TOGETHER: [(u64, f64); 6] =
 /// Budgets below the smallest useful one.
 const SMALL: [u64; 4] = [10, 20, 30, 40];
 
-/// What is known to differ.
+/// The known deviations.
 pub static DEVIATIONS: [Deviation; 1] = [Deviation {
     id: "thirty-lines-end-with-the-period",
     reason: "without debt what passes until the interrupt is a whole number of lines: the model's core spends 30 lines and those just before \
@@ -85,8 +85,8 @@ fn system(point: Point) -> String {
 
 fn run_one(point: Point, quick: bool) -> Result<Reached> {
     let board = board(&system(point), MEMORY, &[])?;
-    // `weir check` refuses budgets as small as some of these without debt, and says why: that is
-    // what is shown here.
+    // `weir check` refuses budgets as small as some of these without debt, and reports why: this is
+    // shown here.
     let board = if point.debt { board } else { board.without_debt() };
     let outcome = simulate(&board, warm_up(point), if quick { 600 } else { 3000 })?;
     let most = outcome.vms[0].budgets.iter().map(|budget| budget.most.reads).max();
@@ -151,7 +151,7 @@ pub fn fig3(request: &Request) -> Result<Outcome> {
     Ok(with(all, "below_the_least_budget", json!(least)))
 }
 
-/// What is judged, in MB/s.
+/// The judged values, in MB/s.
 #[derive(Clone, Debug)]
 struct Measured {
     /// Without budgets, by the number of cores.

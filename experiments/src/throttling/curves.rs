@@ -27,8 +27,8 @@ const PERIODS: u32 = 10;
 /// last of one and the first of the next, and none if no more than that does.
 const STEEP: f64 = 0.9;
 const EVEN: f64 = 0.6;
-/// How often who has no budget is looked at.
-const LOOK: u64 = 10_000;
+/// The polling interval of a core without a budget.
+const POLL: u64 = 10_000;
 
 /// What all VMs may take together in 100 us. Under instruction counting all cores share one clock:
 /// they have some 30 000 to 40 000 lines.
@@ -39,7 +39,7 @@ const SHARE: u64 = 8_000;
 /// How many runs that is.
 pub const RUNS: u64 = 4;
 
-/// What came out.
+/// The results.
 #[derive(Clone, Debug)]
 pub struct Shapes {
     /// The share of the rise at multiples of the period, with the budget and without.
@@ -53,7 +53,7 @@ pub struct Shapes {
 }
 
 impl Shapes {
-    /// What is said of them.
+    /// The statements about them.
     #[expect(clippy::cast_precision_loss, reason = "small constants")]
     pub fn statements(&self) -> Vec<Statement> {
         let saturation = SATURATION as f64;
@@ -148,7 +148,7 @@ pub fn run(lab: &Lab<'_>, directory: &Path, bar: &Bar) -> Result<Shapes> {
         seen
     };
     let throttled = one("curve-throttled", &narrow(BUDGET, MONITOR), 16)?;
-    let free = one("curve-free", &wide(LOOK), 40)?;
+    let free = one("curve-free", &wide(POLL), 40)?;
     let mut files = Vec::new();
     let mut shares = Vec::new();
     for (name, seen) in [("throttled", &throttled), ("free", &free)] {

@@ -1,4 +1,4 @@
-//! Budgets and periods over two decades and a half, kept by the PMU and by the monitor
+//! Budgets and periods over two decades and a half, kept by the PMU and by the counter page
 //! (bao-throttling, Figure 4.8).
 
 use super::{BAO, WEIR};
@@ -15,12 +15,12 @@ use weir_units::Nanos;
 const PERIODS: [u64; 4] = [30_000, 100_000, 1_000_000, 10_000_000];
 /// Budgets with the PMU: instructions in 100 ns. One takes 1 ns.
 const PMU_RATES: [u64; 3] = [10, 20, 40];
-/// Budgets with the monitor: lines in 1000 ns, for each of three cores, which share one clock:
+/// Budgets with the counter page: lines in 1000 ns, for each of three cores, which share one clock:
 /// together they can have 500, less what EL2 takes.
 const MONITOR_RATES: [u64; 3] = [10, 20, 40];
 /// Core of the console.
 const CONSOLE: usize = 0;
-/// Cores of the busy VMs with the monitor.
+/// Cores of the busy VMs with the counter page.
 const BUSY: [usize; 3] = [1, 2, 3];
 /// Periods that a run has at least.
 const LEAST_PERIODS: u64 = 12;
@@ -35,7 +35,7 @@ const RATE_TOLERANCE: f64 = 1e-3;
 
 /// Next to the console's core, the machine's event also counts that core's instructions, so that a
 /// budget gives up to this share less.
-const BESIDE_TOLERANCE: f64 = 0.02;
+const APART_TOLERANCE: f64 = 0.02;
 /// What may come beyond a budget that the PMU counts, in instructions: the interrupt is taken some
 /// instructions late.
 const PMU_LATE: u64 = 8;
@@ -44,18 +44,18 @@ const PMU_LATE: u64 = 8;
 /// of a budget at one is anything.
 const TRAPPING: (u64, u64) = (100_000, 1000);
 
-/// One run, or of several busy cores the worst.
+/// One run, or the maximum of several busy cores.
 #[derive(Clone, Debug)]
 pub struct Point {
     source: &'static str,
     guest: &'static str,
     /// What the console's core does is on its account, so that it gets less than its budget. Only
     /// QEMU's event counts so (docs/results/reproduce.md, Memory budgets).
-    beside: bool,
+    console_apart: bool,
     period: u64,
     budget: u64,
     measured: Measured,
-    /// What the overshoot may be.
+    /// The allowed overshoot.
     allowed: u64,
 }
 
@@ -69,7 +69,7 @@ pub fn run(lab: &Lab<'_>, quick: bool, bar: &Bar) -> Result<Vec<Point>> {
             bar.add(1);
         }
         for &rate in &MONITOR_RATES[..some(3, 1)] {
-            points.push(monitor(lab, period, rate * period / 1000)?);
+            points.push(counter_page(lab, period, rate * period / 1000)?);
             bar.add(1);
         }
     }
@@ -85,7 +85,7 @@ pub fn runs(quick: bool) -> u64 {
     if quick { 6 } else { 26 }
 }
 
-/// One busy vCPU. On the console's core nobody else runs, and the PMU counts this one alone.
+/// One busy vCPU. On the console's core no other vCPU runs, and the PMU counts this one alone.
 fn pmu(
     lab: &Lab<'_>,
     (guest, core): (&'static str, usize),
@@ -110,7 +110,7 @@ fn pmu(
     Ok(Point {
         source: "pmu",
         guest,
-        beside: core != CONSOLE,
+        console_apart: core != CONSOLE,
         period,
         budget,
         measured,
@@ -119,7 +119,7 @@ fn pmu(
 }
 
 /// Three busy vCPUs, each with the budget.
-fn monitor(lab: &Lab<'_>, period: u64, budget: u64) -> Result<Point> {
+fn counter_page(lab: &Lab<'_>, period: u64, budget: u64) -> Result<Point> {
     let passes = LINES.max(LEAST_PERIODS * budget).div_ceil(STRESSOR / 64);
     let bandwidth = format!(
         "accesses = {budget}, period = \"{}\", source = \"counter-page\", overcommit = true",
@@ -130,18 +130,18 @@ fn monitor(lab: &Lab<'_>, period: u64, budget: u64) -> Result<Point> {
     let each =
         |&core: &usize| measured(&name, &seen, core, |counts| counts.refills, budget, period);
     let each = BUSY.iter().map(each).collect::<Result<Vec<_>>>()?;
-    let worst = |of: fn(&Measured) -> u64| each.iter().map(of).max().unwrap_or(0);
+    let most = |of: fn(&Measured) -> u64| each.iter().map(of).max().unwrap_or(0);
     let rate_error = each.iter().map(|one| one.rate_error);
     let rate_error = rate_error.max_by(|a, b| a.abs().total_cmp(&b.abs())).unwrap_or(0.0);
     Ok(Point {
         source: "counter-page",
         guest: "memory-stressor",
-        beside: false,
+        console_apart: false,
         period,
         budget,
         measured: Measured {
-            max_per_period: worst(|one| one.max_per_period),
-            overshoot_max: worst(|one| one.overshoot_max),
+            max_per_period: most(|one| one.max_per_period),
+            overshoot_max: most(|one| one.overshoot_max),
             rate_error,
             periods: each.iter().map(|one| one.periods).min().unwrap_or(0),
             total: each.iter().map(|one| one.total).sum(),
@@ -150,11 +150,11 @@ fn monitor(lab: &Lab<'_>, period: u64, budget: u64) -> Result<Point> {
     })
 }
 
-/// The most lines that a core can move in one poll interval, as `boards/qemu-virt/board.toml` tells
-/// it: 1 us, and an instruction in 1 ns.
+/// The most lines that a core can move in one poll interval, from `boards/qemu-virt/board.toml`: 1
+/// us, and an instruction in 1 ns.
 pub const POLL_LINES: u64 = most_events(1000, 1);
 
-/// What core `core` got, which must have been busy.
+/// The counts of core `core`, which must have been busy.
 pub fn measured(
     name: &str,
     seen: &Seen,
@@ -169,18 +169,22 @@ pub fn measured(
 
 impl Point {
     /// The guest, and whether the console is on another core.
-    fn whose(&self) -> String {
-        format!("{}{}", self.guest, if self.beside { ", console beside" } else { "" })
+    fn source_name(&self) -> String {
+        format!(
+            "{}{}",
+            self.guest,
+            if self.console_apart { ", console on another core" } else { "" }
+        )
     }
 
-    /// What is said of it.
+    /// The statements about it.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     pub fn statements(&self) -> [Statement; 4] {
-        let Self { source, guest, beside, period, budget, measured, allowed } = self;
-        let what = format!("{source}, {}, {budget} in {}", self.whose(), Nanos(*period));
-        let beside_name = if *beside { "-beside" } else { "" };
-        let name = |what: &str| format!("{what}-{source}-{guest}{beside_name}-{period}-{budget}");
-        let least = if *beside { BESIDE_TOLERANCE } else { RATE_TOLERANCE };
+        let Self { source, guest, console_apart, period, budget, measured, allowed } = self;
+        let what = format!("{source}, {}, {budget} in {}", self.source_name(), Nanos(*period));
+        let suffix = if *console_apart { "-console-apart" } else { "" };
+        let name = |what: &str| format!("{what}-{source}-{guest}{suffix}-{period}-{budget}");
+        let least = if *console_apart { APART_TOLERANCE } else { RATE_TOLERANCE };
         [
             WEIR.says(
                 name("overshoot"),
@@ -215,12 +219,12 @@ impl Point {
 
     /// As the experiment's JSON has it.
     pub fn json(&self) -> Value {
-        let Self { source, guest, beside, period, budget, measured, allowed } = self;
+        let Self { source, guest, console_apart, period, budget, measured, allowed } = self;
         json!({
             "regulator": "static",
             "source": source,
             "guest": guest,
-            "console_beside": beside,
+            "console_on_other_core": console_apart,
             "period_ns": period,
             "budget": budget,
             "max_per_period": measured.max_per_period,
@@ -252,7 +256,7 @@ pub fn text(points: &[Point]) -> String {
         let rate = 1000.0 * (*budget as f64 / *period as f64) * (1.0 + measured.rate_error);
         rows.add_row([
             (*source).to_owned(),
-            point.whose(),
+            point.source_name(),
             Nanos(*period).to_string(),
             budget.to_string(),
             measured.periods.to_string(),
@@ -273,10 +277,10 @@ mod tests {
 
     #[test]
     fn each_statement_can_fail() {
-        let point = |source, guest, beside, allowed| Point {
+        let point = |source, guest, console_apart, allowed| Point {
             source,
             guest,
-            beside,
+            console_apart,
             period: 100_000,
             budget: 10_000,
             measured: Measured {
@@ -300,7 +304,7 @@ mod tests {
         for good in [good, few] {
             let mut left: Vec<String> =
                 good.iter().flat_map(Point::statements).map(|statement| statement.id).collect();
-            // An overshoot of the monitor's 2064 lines and a rate of 2 % less are beyond the
+            // An overshoot of the counter page's 2064 lines and a rate of 2 % less are beyond the
             // factors of the common test.
             for (overshoot, most, rate) in [
                 (9, 10_001, 0.0),

@@ -1,6 +1,6 @@
-//! Memory budgets, seen from outside of the machine: the bounds and rates of bao-throttling and
-//! xen-throttling, over four periods and three budgets each, by both who can count; the shape of
-//! what comes through; what each regulator gives, and what it costs at EL2.
+//! Memory budgets, observed from outside of the machine: the bounds and rates of bao-throttling and
+//! xen-throttling, over four periods and three budgets each, with both counters; the shape of the
+//! traffic; the share that each regulator gives, and its cost at EL2.
 //!
 //! Counts are the plug-in's own, of the guests' instructions or of the lines that the model of the
 //! caches moves. From EL2 come only the times at which periods began.

@@ -20,12 +20,12 @@ pub const PATHS: [(&str, &str); 6] = [
     ("overflow", "the budget is spent: from the interrupt to the wait"),
     ("release", "a period begins, the vCPU waits: from the wait to its next instruction"),
     ("poll", "the budget was asked, the vCPU goes on"),
-    (LOOK, "the counter page is polled, the vCPU goes on"),
+    (POLL_PATH, "the counter page is polled, the vCPU goes on"),
     (BEGIN, "the counter page is polled as a period begins, the vCPU runs"),
 ];
 
-const LOOK: &str = "look";
-const BEGIN: &str = "look-replenish";
+const POLL_PATH: &str = "poll";
+const BEGIN: &str = "poll-replenish";
 
 /// A regulator's keys, and whether another VM is critical.
 const REGULATORS: [(&str, &str, bool); 4] = [
@@ -44,9 +44,9 @@ pub fn runs(quick: bool) -> u64 {
     3 * if quick { 1 } else { REGULATORS.len() as u64 }
 }
 
-/// The paths of each regulator. Each runs twice with the PMU being who counts, with a budget that
-/// is spent in each period and with one that never is; and once with the monitor, and a budget of
-/// which so little is left that it is looked at all the time. With `quick` those of the static
+/// The paths of each regulator. Each runs twice with the PMU as the counter, with a budget that is
+/// spent in each period and with one that never is; and once with the counter page, and a budget of
+/// which so little is left that EL2 polls it all the time. With `quick` those of the static
 /// regulator alone.
 ///
 /// # Errors
@@ -62,7 +62,7 @@ pub fn run(lab: &Lab<'_>, quick: bool, bar: &Bar) -> Result<Vec<(&'static str, P
         for (budget, source, wanted) in [
             (20_000_u64, by_pmu, &["overflow", "release", "poll"][..]),
             (1 << 32, by_pmu, &["replenish"]),
-            (1_500, "source = \"counter-page\"", &[LOOK, BEGIN]),
+            (1_500, "source = \"counter-page\"", &[POLL_PATH, BEGIN]),
         ] {
             let run = format!("paths-{name}-{}", wanted.last().unwrap_or(&""));
             let bandwidth = format!("accesses = {budget}, period = \"100us\", {source}{keys}");
@@ -77,12 +77,11 @@ pub fn run(lab: &Lab<'_>, quick: bool, bar: &Bar) -> Result<Vec<(&'static str, P
                 let vm = Vm { name: "critical", cpus: "[1]", guest, bandwidth: &bandwidth };
                 vms.push(vm.toml());
             }
-            let job = if source == by_pmu { Job::Instructions } else { Job::Looks };
+            let job = if source == by_pmu { Job::Instructions } else { Job::Polls };
             let seen = lab.run(&run, &lab.system("", &vms), job)?.forget();
             let seen = &seen.core(0)?.paths;
             for (path, _) in PATHS.iter().filter(|(path, _)| wanted.contains(path)) {
                 let booked = match *path {
-                    LOOK => "poll",
                     BEGIN => "replenish",
                     path => path,
                 };
@@ -163,20 +162,20 @@ const PEER: Source =
 /// Statements that do not hold.
 pub static DEVIATIONS: [Deviation; 1] = [Deviation {
     id: "budget-paths-above-peer",
-    reason: "at each boundary EL2 looks for a changed budget, which no message announces, and the workaround for erratum 835769 adds instructions",
+    reason: "at each boundary EL2 tests for a changed budget, which no message announces, and the workaround for erratum 835769 adds instructions",
     of: &[
         ("peer-replenish", Relation::Near(333.0, 8.0)),
         ("peer-overflow", Relation::Near(243.0, 5.0)),
     ],
 }];
 
-/// The static regulator is below the peer, and no look takes longer than the platform's file says:
-/// `poll_overhead` of its `[counter_page]`, at an instruction a ns, and twice that as a period
-/// begins.
+/// The static regulator is below the peer, and no poll takes longer than the platform's file
+/// states: `poll_overhead` of its `[counter_page]`, at an instruction a ns, and twice that as a
+/// period begins.
 #[must_use]
 pub fn statements(all: &[(&'static str, Paths)]) -> Vec<Statement> {
     let page = Platform::named("qemu-virt").and_then(|platform| platform.counters.counter_page);
-    let look = page.map_or(0, |page| page.poll_overhead.0);
+    let poll = page.map_or(0, |page| page.poll_overhead.0);
     let instructions = |regulator: &str, path: &str, of: fn(&Summary) -> u64| -> Vec<f64> {
         let paths = all.iter().find(|(name, _)| *name == regulator);
         let report = paths.and_then(|(_, paths)| paths.get(path));
@@ -196,7 +195,7 @@ pub fn statements(all: &[(&'static str, Paths)]) -> Vec<Statement> {
         ));
     }
     for (name, _) in all {
-        for (path, most) in [(LOOK, look), (BEGIN, 2 * look)] {
+        for (path, most) in [(POLL_PATH, poll), (BEGIN, 2 * poll)] {
             #[expect(clippy::cast_precision_loss, reason = "some hundred")]
             let limit = Relation::AtMost(most as f64);
             statements.push(WEIR.says(
@@ -226,7 +225,7 @@ mod tests {
             device_accesses: 0,
             gic_sysregs: 0,
         };
-        let paths: Paths = [("replenish", 300), ("overflow", 230), (LOOK, 400), (BEGIN, 500)]
+        let paths: Paths = [("replenish", 300), ("overflow", 230), (POLL_PATH, 400), (BEGIN, 500)]
             .into_iter()
             .map(|(path, n)| (path, report(n)))
             .collect();

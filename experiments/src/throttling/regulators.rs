@@ -1,4 +1,4 @@
-//! What each regulator gives to whom, end to end.
+//! The share that each regulator gives to each VM, end to end.
 
 use super::{WEIR, grid::POLL_LINES};
 use crate::statement::{Relation, Statement};
@@ -8,13 +8,13 @@ use weir_image::{Failure, Result, progress::Bar};
 use weir_qemu_plugin::ledger::Period;
 use weir_runner::lab::{Job, Lab, Seen, Vm};
 
-/// The period of all, in ns, and everybody's budget, in lines.
+/// The period of all VMs, in ns, and the budget of each, in lines.
 const PERIOD: &str = "100us";
 const PERIOD_NS: u64 = 100_000;
 const BUDGET: u64 = 1_000;
 /// Periods in a window of compensation.
 const WINDOW: u64 = 4;
-/// The core of who is hungry, and of the other.
+/// The core of the VM that requests more than its budget, and of the other.
 const HUNGRY: usize = 1;
 const OTHER: usize = 2;
 
@@ -30,12 +30,12 @@ pub struct Findings {
     pub json: Value,
     /// For a person.
     pub text: String,
-    /// What is judged.
+    /// The judged values.
     pub statements: Vec<Statement>,
 }
 
 impl Findings {
-    fn say(&mut self, line: &str) {
+    fn add_line(&mut self, line: &str) {
         let _ = writeln!(self.text, "{line}");
     }
 }
@@ -60,7 +60,7 @@ const fn to_f64(count: u64) -> f64 {
     count as f64
 }
 
-/// What MemGuard gives, in lines a period.
+/// The share that MemGuard gives, in lines a period.
 #[derive(Clone, Debug)]
 struct Reclaimed {
     /// Without it, with reclaim, and with spare sharing.
@@ -115,7 +115,7 @@ impl Reclaimed {
     }
 }
 
-/// What compensation gives, in lines a period.
+/// The share that compensation gives, in lines a period.
 #[derive(Clone, Debug)]
 struct Compensated {
     /// Without it.
@@ -171,7 +171,7 @@ fn pooled([even, pool]: [f64; 2]) -> [Statement; 2] {
     ]
 }
 
-/// What throttling costs a VM without a budget.
+/// The overhead of throttling for a VM without a budget.
 #[derive(Clone, Debug)]
 struct Unregulated {
     /// Periods in which the other VM was suspended, without a budget and with one.
@@ -268,8 +268,8 @@ fn pair(
 }
 
 /// The most by which a core that wanted more than it got was short of its budgets, over all
-/// stretches of periods, beyond what MemGuard says: that half of the periods, rounded up, can be
-/// lost, to what it lent, and a debt and a poll.
+/// stretches of periods, beyond MemGuard's bound: half of the periods, rounded up, can be lost to
+/// what it lent, plus a debt and a poll.
 fn short(periods: &[Period]) -> (u64, u64) {
     let (mut most, mut beyond) = (0, 0);
     for start in 0..periods.len() {
@@ -277,9 +277,9 @@ fn short(periods: &[Period]) -> (u64, u64) {
         for period in periods[start..].iter().take_while(|period| period.throttled) {
             given += period.counts.refills;
             count += 1;
-            let lack = (count * BUDGET).saturating_sub(given);
-            most = most.max(lack);
-            beyond = beyond.max(lack.saturating_sub(count.div_ceil(2) * BUDGET + POLL_LINES));
+            let shortfall = (count * BUDGET).saturating_sub(given);
+            most = most.max(shortfall);
+            beyond = beyond.max(shortfall.saturating_sub(count.div_ceil(2) * BUDGET + POLL_LINES));
         }
     }
     (most, beyond)
@@ -296,7 +296,7 @@ fn memguard(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result {
     let rate = |seen: &Seen| Ok::<_, Failure>(mean(&seen.core(HUNGRY)?.periods));
     let rates = [rate(&alone)?, rate(&reclaim)?, rate(&spare)?];
     let lent = short(&reclaim.core(OTHER)?.periods);
-    findings.say(&format!(
+    findings.add_line(&format!(
         "memguard: a hungry core gets {:.1} of its {BUDGET} lines a period alone, {:.1} with reclaim, {:.1} with spare sharing; the lender is short by at most {} lines",
         rates[0], rates[1], rates[2], lent.0
     ));
@@ -311,8 +311,8 @@ fn memguard(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result {
     Ok(())
 }
 
-/// The most that both cores had in one period. Their periods are aligned; a core whose turn on the
-/// emulated machine's clock is late begins one late, but never by half of it.
+/// The most that both cores had in one period. Their periods are aligned; a core whose time slice
+/// on the emulated machine's clock is late begins a period late, but never by half of it.
 fn domain(seen: &Seen) -> Result<u64> {
     let by_number = |core| -> Result<BTreeMap<u64, u64>> {
         let used = refills(&seen.core(core)?.periods);
@@ -342,8 +342,8 @@ fn compensation(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result {
     if let Some(least) = (0..places.len()).min_by_key(|place| places[*place]) {
         places.rotate_left(least);
     }
-    findings.say(&format!(
-        "compensation: beside a critical VM that leaves its budget the interferer gets {:.1} lines a period instead of {:.1}; in the periods of a window of {WINDOW}: {places:?}",
+    findings.add_line(&format!(
+        "compensation: next to a critical VM that leaves its budget unused, the interferer gets {:.1} lines a period instead of {:.1}; in the periods of a window of {WINDOW}: {places:?}",
         rates[1], rates[0]
     ));
     let most = used.iter().max().copied().unwrap_or(0);
@@ -373,7 +373,7 @@ fn pool(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result {
         rates.push(mean(&seen.core(2)?.periods));
         bar.add(1);
     }
-    findings.say(&format!(
+    findings.add_line(&format!(
         "pool: of a VM's {BUDGET} lines its one busy vCPU of two gets {:.1} with the even split, {:.1} from the pool",
         rates[0], rates[1]
     ));
@@ -411,7 +411,7 @@ pub fn unregulated(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result<
         bar.add(1);
     }
     let [off, on] = sums[..] else { return Ok(f64::NAN) };
-    findings.say(&format!(
+    findings.add_line(&format!(
         "a VM without a budget: {} instructions and {} at EL2 for it while another is throttled, {} and {} while it is not",
         on.0, on.1, off.0, off.1
     ));

@@ -134,7 +134,7 @@ const REPEATS: usize = 4;
 
 /// Times verdict and minimum bandwidth, from the flows on, over random sets of 48 flows of 12 KiB
 /// from 4 VMs whose U' at the bandwidth asked is spread evenly over 0.5 to 0.99; the bandwidths are
-/// those of section V-C in turn.
+/// those of section V-C, in cyclic order.
 ///
 /// # Panics
 /// Never: the families lie within the limits of the analysis.

@@ -189,14 +189,14 @@ impl Curve {
         Self::new(steps, Nanos(horizon))
     }
 
-    /// The longest that an event waits for its service (horizontal deviation), where each takes one
+    /// The bound on an event's wait for its service (horizontal deviation), where each takes one
     /// unit of `service`, the least units served in any window of a busy period. `None` if the busy
     /// period does not end within the horizon, so that nothing is known; so it is at a horizon of
     /// 0.
     #[must_use]
     pub fn delay(&self, service: impl Fn(Nanos) -> u64) -> Option<Nanos> {
         let busy = self.busy_period(&service)?;
-        let mut worst = 0;
+        let mut max_delay = 0;
         for &(from, value) in self.steps.iter().take_while(|s| s.0 <= busy.max(1)) {
             // The events of this step have arrived by the window just before it.
             let arrived = from.saturating_sub(1);
@@ -212,9 +212,9 @@ impl Curve {
                     low = middle;
                 }
             }
-            worst = worst.max(high.saturating_sub(arrived));
+            max_delay = max_delay.max(high.saturating_sub(arrived));
         }
-        Some(Nanos(worst))
+        Some(Nanos(max_delay))
     }
 
     /// The most events that wait at a time (vertical deviation); `None` as for [`Self::delay`].

@@ -68,8 +68,8 @@
 //! # The layers
 //!
 //! [`flows`], [`memory`], [`time`] and [`curves`] have the equations and know nothing of files;
-//! [`search`] finds a setting by asking a judge. [`mod@system`] turns a system file into their
-//! inputs and their answers into a report, and [`planning`] does so for the search.
+//! [`search`] finds a setting by asking a judge. [`mod@system`] makes their inputs from a system
+//! file and a report from their answers, and [`planning`] does so for the search.
 //!
 //! A verdict never depends on a rounding: times, sizes and rates are integers, comparisons are made
 //! between integers or exact rationals, and doubles serve as filters whose answer is confirmed, or

@@ -86,7 +86,7 @@ impl Budget {
 pub struct SaturationPoint {
     /// Sum of the budgets of all cores, accesses per period of the table.
     pub total_budget: u64,
-    /// DMA bandwidth measured at the highest harmless QoS level.
+    /// DMA bandwidth measured at the highest QoS level below saturation.
     pub dma: BytesPerSec,
 }
 
@@ -173,23 +173,23 @@ impl SaturationTable {
         regulation.most(budget.accesses, self.period.0.div_ceil(budget.period.0.max(1)))
     }
 
-    /// Eq. 2, U^b(b) + sum U^c(b_k) <= 1: whether a total budget and a DMA bandwidth are harmless
-    /// together. They are if a measured point has at least as much of both. Between two points
-    /// nothing was measured, so the next point with more budget decides; a line drawn between them
-    /// could lie on the wrong side.
+    /// Eq. 2, U^b(b) + sum U^c(b_k) <= 1: whether a total budget and a DMA bandwidth are together
+    /// below saturation. They are if a measured point has at least as much of both. Between two
+    /// points nothing was measured, so the next point with more budget decides; a line drawn
+    /// between them could lie on the wrong side.
     #[must_use]
     pub fn holds(&self, total_budget: u64, dma: BytesPerSec) -> bool {
         self.max_dma(total_budget).is_some_and(|most| dma <= most)
     }
 
-    /// The largest DMA bandwidth that is harmless beside a total budget; `None` if the cores
-    /// saturate the DRAM alone.
+    /// The largest DMA bandwidth below saturation next to a total budget; `None` if the cores alone
+    /// saturate the DRAM.
     #[must_use]
     pub fn max_dma(&self, total_budget: u64) -> Option<BytesPerSec> {
         self.points.iter().find(|p| p.total_budget >= total_budget).map(|p| p.dma)
     }
 
-    /// The largest total budget that is harmless beside a DMA bandwidth; `None` if no point has
+    /// The largest total budget below saturation next to a DMA bandwidth; `None` if no point has
     /// that much.
     #[must_use]
     pub fn max_budget(&self, dma: BytesPerSec) -> Option<u64> {
@@ -206,7 +206,7 @@ pub struct Interferer {
     pub regulation: Regulation,
     /// Accesses that still pass in each period between the overflow and the stop.
     pub overshoot: Events,
-    /// Whether each counted access can cause a write-back beside it that nobody counts.
+    /// Whether each counted access can cause an additional write-back that is not counted.
     pub write_back: bool,
     /// How many VMs it stands for: those of MemGuard's domain have one budget together.
     pub vms: u64,
@@ -267,14 +267,15 @@ impl Interferer {
 /// A critical task, measured or bounded in isolation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CriticalTask {
-    /// Its execution time with nobody else on the memory.
+    /// Its execution time with no other component on the memory.
     pub alone: Nanos,
     /// Its own memory accesses in that time.
     pub accesses: u64,
     /// How much one interfering transaction can delay it.
     pub delay: Nanos,
     /// The most transactions of one interferer that can delay one own access; `None` if unknown. 1
-    /// where a core has one transaction outstanding and the controller serves in turn.
+    /// where a core has one transaction outstanding and the controller serves the cores round
+    /// robin.
     pub per_access: Option<u64>,
 }
 
@@ -287,7 +288,7 @@ pub enum Bound {
     Unbounded,
 }
 
-/// The execution time of a task beside interferers: the least t with t = C + delay * sum of the
+/// The execution time of a task next to interferers: the least t with t = C + delay * sum of the
 /// transactions that can delay it in t. Rounded up to a safe value if the iteration is slow.
 #[must_use]
 pub fn execution_bound(task: &CriticalTask, interferers: &[Interferer]) -> Bound {
@@ -377,8 +378,7 @@ mod tests {
             }
         }
 
-        /// What the table is asked about lets through no less than the budget itself, whatever the
-        /// window.
+        /// The table is asked about an amount that is at least the budget itself, for every window.
         #[test]
         fn a_budget_of_the_tables_period_covers_the_given_one(
             q in 1u64..50, period in 1u64..100, of_table in 1u64..100, window in 0u64..500,

@@ -9,7 +9,7 @@ use crate::units::Nanos;
 use core::fmt;
 
 pub use budget::{OwnBudget, Spender};
-pub use response::{Interference, VmTask, response_times, response_times_beside};
+pub use response::{Interference, VmTask, response_times, response_times_with};
 pub use servers::{left_of_budget, server_holds, servers_hold};
 
 /// Times beyond this (36 years) are treated as never.
@@ -32,7 +32,8 @@ pub enum Schedule {
         /// The most that a switch takes.
         switch: Nanos,
     },
-    /// Each VM runs for its quantum in turn; a VM that has nothing to do passes its turn on.
+    /// Each VM runs for its quantum, one after the other; an idle VM yields the rest of its time
+    /// slice.
     RoundRobin {
         /// The VM's own quantum.
         quantum: Nanos,
@@ -44,8 +45,8 @@ pub enum Schedule {
         vms: u32,
     },
     /// A budget replenished every period at a fixed priority (periodic resource model, Shin and Lee
-    /// 2003). Whether the budget arrives in time beside servers of higher priority,
-    /// [`servers_hold`] says.
+    /// 2003). [`servers_hold`] decides whether the budget arrives in time next to servers of higher
+    /// priority.
     Server {
         /// Time in each period that is the guest's: [`left_of_budget`].
         budget: Nanos,
@@ -56,21 +57,21 @@ pub enum Schedule {
     },
 }
 
-/// What EL2 takes of a core with budgets of fixed priority when it gives it to another vCPU. A
-/// budget pays for its own switch, and for the one to a less urgent server behind it, which it has
-/// kept from going on.
+/// The time that EL2 takes of a core with budgets of fixed priority when it gives it to another
+/// vCPU. A budget pays for its own switch, and for the one to a less urgent server behind it, which
+/// it has kept from going on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Switching {
     /// The most that a switch takes, from the one guest to the other.
     pub most: Nanos,
     /// The least.
     pub least: Nanos,
-    /// What of an interrupt for another VM stays with the budget of who was interrupted: the
+    /// The part of an interrupt for another VM that is charged to the interrupted VM's budget: the
     /// exception's entry and exit.
     pub entry: Nanos,
 }
 
-/// What is wrong with a schedule.
+/// A fault in a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScheduleError {
     /// A frame, quantum or period of 0.
@@ -105,13 +106,13 @@ pub struct InterruptLine {
     /// The most time that one takes from the running VM: the hypervisor's handling, and where it
     /// preempts in a time table for the owner, the slot of the VM that it preempts.
     pub cost: Nanos,
-    /// By how much one puts off all that the schedule has still to give: where it preempts under
-    /// round robin (mobivmm V-B), the turns that it begins anew, see [`put_off`].
+    /// The delay that one causes for the rest of the schedule: if it preempts under round robin
+    /// (mobivmm V-B), the time slices that start again, see [`put_off`].
     pub delay: Nanos,
 }
 
 impl InterruptLine {
-    /// What it takes in a window of length `t`; nothing is counted of what is not limited.
+    /// The time that it takes in a window of length `t`; nothing is counted of what is not limited.
     #[must_use]
     pub fn taken(&self, t: Nanos) -> Nanos {
         let count = self.admission.map_or(0, |rule| {
@@ -121,12 +122,12 @@ impl InterruptLine {
     }
 }
 
-/// How much an interrupt that takes the rest of a turn puts everybody off, in a round of `vms`
-/// turns of `quantum`: who was interrupted has lost the rest of a turn, and after the owner's next
-/// neighbor all have theirs anew. At worst one had just been about to begin, the last in the round:
-/// then all turns but the owner's are as if they had not been. The owner's own is put off as much:
-/// what it gets may be the last bit of the turn before its own, and then all others have theirs
-/// first.
+/// The delay by an interrupt that takes the rest of a time slice, for each VM, in a round of `vms`
+/// time slices of `quantum`. The interrupted VM loses the rest of its time slice, and the round
+/// continues after the owner of the interrupt. In the worst case a VM was about to start, the last
+/// in the round: then all time slices but the owner's come again before it. The owner's own time
+/// slice is delayed as much: the interrupt may give it the last part of the preceding time slice,
+/// and all others run before its next one.
 #[must_use]
 pub const fn put_off(quantum: Nanos, switch: Nanos, vms: u32) -> Nanos {
     let others = vms.saturating_sub(1) as u64;
@@ -134,25 +135,25 @@ pub const fn put_off(quantum: Nanos, switch: Nanos, vms: u32) -> Nanos {
 }
 
 impl Admission {
-    /// How often a line that waits for its VM's turn comes in another's, where the one has `turns`
-    /// slots in each `frame`: once ahead of each of its slots, as it stays active until its VM has
-    /// dealt with it, and once behind the last.
+    /// How often a line that waits for its VM's slot comes in another's slot, where its VM has
+    /// `slots` slots in each major `frame`: once ahead of each of its slots, as it stays active
+    /// until its VM has dealt with it, and once behind the last.
     #[must_use]
-    pub const fn once_a_slot(frame: Nanos, turns: u64) -> Self {
-        let interval = match frame.0.checked_div(turns) {
+    pub const fn once_a_slot(frame: Nanos, slots: u64) -> Self {
+        let interval = match frame.0.checked_div(slots) {
             None | Some(0) => 1,
             Some(interval) => interval,
         };
-        Self { burst: turns.saturating_add(1), interval: Nanos(interval) }
+        Self { burst: slots.saturating_add(1), interval: Nanos(interval) }
     }
 
-    /// The same in a round: between two turns of its VM lies one of the other's, which is `quantum`
-    /// long less what it `pays` for what EL2 did on its account, half of it at the most.
+    /// The same in a round: between two time slices of its VM lies one of the other VM, of
+    /// `quantum` less what that VM `pays` for EL2's work on its account, at most half of it.
     #[must_use]
     pub const fn once_a_round(quantum: Nanos, pays: Nanos) -> Self {
         let half = quantum.0 / 2;
-        let turn = quantum.0 - if pays.0 < half { pays.0 } else { half };
-        Self { burst: 2, interval: Nanos(if turn == 0 { 1 } else { turn }) }
+        let slot = quantum.0 - if pays.0 < half { pays.0 } else { half };
+        Self { burst: 2, interval: Nanos(if slot == 0 { 1 } else { slot }) }
     }
 
     /// The same of budgets, of these two periods: either the other has been off the core in
@@ -180,11 +181,11 @@ pub struct Admission {
 pub struct Supply {
     /// Less what switches take.
     schedule: Schedule,
-    /// What a switch takes of a window once, beside that: the vCPU was not on the core when the
-    /// window began.
+    /// The time that a switch takes of a window once, in addition: the vCPU was not on the core
+    /// when the window began.
     late: u64,
-    /// What of the window's first budget was spent before: a server is late by what EL2 does in one
-    /// piece.
+    /// The part of the window's first budget that was spent before: a non-preemptible section of
+    /// EL2 delays a server.
     owed: u64,
     lines: Vec<InterruptLine>,
 }
@@ -242,9 +243,9 @@ impl Supply {
                 }
                 late = switch.0.saturating_mul(2);
             }
-            // A switch has a part ahead of where the turn begins, which makes the round longer, and
-            // one behind it, which makes the turn shorter. Nobody says how long each is, so both
-            // are taken for the whole of it.
+            // A switch has a part before the start of the time slice, which makes the round longer,
+            // and a part after it, which makes the time slice shorter. Their lengths are not known,
+            // so each counts as the whole switch.
             Schedule::RoundRobin { quantum, switch, .. } => {
                 quantum.0 = quantum.0.saturating_sub(switch.0);
             }
@@ -277,22 +278,22 @@ impl Supply {
         admitted.sum()
     }
 
-    /// The longest from a moment at which the VM has the core to its `ticks`-th tick from then, one
-    /// every `tick` if it is there, where what fell due while it was off comes once, when it is
-    /// back (`ticks = "lose"`), and `own` further time of its own passes. The VM keeps the core as
-    /// long as it may, and is the server of highest priority if it is one. `None` where one of its
-    /// turns is no longer than all of so many ticks but one and `own`, or all others' together
-    /// shorter than one, or the schedule is of another kind: then [`Supply::window_for`] their sum
-    /// is a bound.
+    /// A bound on the time from a moment at which the VM has the core to its `ticks`-th tick from
+    /// then, plus `own` further time of its own. A tick is due every `tick` while the VM runs.
+    /// Ticks that fall due while it is off the core come once, when it is back (`ticks = "lose"`).
+    /// The VM keeps the core as long as it may, and a server has the highest priority. `None` if
+    /// one of its time slices is no longer than all of so many ticks but one and `own`, or if those
+    /// of all others together are shorter than a tick, or if the schedule is of another kind: then
+    /// [`Supply::window_for`] their sum is a bound.
     ///
-    /// Whenever it comes back from what is at least a tick, one is due. So of the ticks a turn is
-    /// long enough for, at most one turn of the others lies between: what was left of the turn at
-    /// first brings j ticks and ends before the (j + 1)-th, which comes after the others' turns,
-    /// and the rest within the next one. An interrupt that takes the core puts that off once, and a
-    /// whole turn of the VM's own follows it.
+    /// When the VM comes back after at least a tick, one is due. So for as many ticks as fit into a
+    /// time slice, the others run at most once in between: the rest of the first time slice brings
+    /// j ticks and ends before the (j + 1)-th. That one comes after the others' time slices, and
+    /// the rest within the VM's next one. An interrupt that takes the core delays that once, and a
+    /// whole time slice of the VM follows it.
     #[must_use]
     pub fn nth_tick(&self, ticks: u32, tick: Nanos, own: Nanos) -> Option<Nanos> {
-        let (turn, away) = match &self.schedule {
+        let (slot, away) = match &self.schedule {
             Schedule::RoundRobin { quantum, others, switch, vms } => {
                 (quantum.0, others.0 + switch.0 * u64::from(*vms))
             }
@@ -303,7 +304,7 @@ impl Supply {
         };
         let all = u64::from(ticks).checked_mul(tick.0)?;
         let rest = all.saturating_sub(tick.0).checked_add(own.0)?;
-        if self.unprotected() || rest >= turn || away < tick.0 {
+        if self.unprotected() || rest >= slot || away < tick.0 {
             return None;
         }
         let base = all.checked_add(own.0)?.checked_add(away)?;
@@ -360,7 +361,8 @@ impl Supply {
         }
     }
 
-    /// The shortest window that is sure to supply `time`; `None` if there is none under 2^60 ns.
+    /// The shortest window that is guaranteed to supply `time`; `None` if there is none under 2^60
+    /// ns.
     #[must_use]
     pub fn window_for(&self, time: Nanos) -> Option<Nanos> {
         if time.0 == 0 {

@@ -14,8 +14,8 @@
 use core::fmt;
 use serde::Serialize;
 
-/// What is known of a promise. The order is from good to bad: the verdict on several promises is
-/// the greatest.
+/// The verdict on a promise. The order is from good to bad: the verdict on several promises is the
+/// greatest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -117,7 +117,7 @@ impl Judgement {
         Self { refuted: !holds, missing: Vec::new() }
     }
 
-    /// Returns a judgement that lacks an input.
+    /// Returns a judgement without a required input.
     #[must_use]
     pub fn not_judged(what: impl Into<String>, supply: impl Into<String>) -> Self {
         Self::from(Missing { what: what.into(), supply: supply.into() })
@@ -140,7 +140,8 @@ impl Judgement {
         }
     }
 
-    /// Returns the verdict. What is shown not to hold does not hold whatever else is missing.
+    /// Returns the verdict. A part that is shown not to hold decides, even if inputs of others are
+    /// missing.
     #[must_use]
     pub const fn verdict(&self) -> Verdict {
         match (self.refuted, self.missing.is_empty()) {
@@ -174,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_worst_verdict_is_the_headline() {
+    fn the_most_severe_verdict_is_the_headline() {
         use Verdict::{DoesNotHold, Holds, NotJudged};
         for (one, other, both) in [
             (Holds, Holds, Holds),
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_kept_beside_what_does_not_hold() {
+    fn missing_inputs_are_kept_with_failed_parts() {
         let open = || Judgement::not_judged("a", "b");
         let both = open().and(Judgement::of(false)).and(open());
         assert_eq!(both.verdict(), Verdict::DoesNotHold);

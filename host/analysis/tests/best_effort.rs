@@ -9,7 +9,7 @@ fn task(random: &mut fastrand::Rng, periods: (i64, i64)) -> Task {
     let piece = Piece { fixed: random.u64(1..40), bytes: random.u64(1..60) };
     let stretch = Piece { fixed: random.u64(1..=piece.fixed), bytes: random.u64(1..=piece.bytes) };
     Task {
-        cost: piece,
+        wcet: piece,
         deadline: HalfNanos(random.i64(periods.0..2 * periods.1)),
         period: HalfNanos(period),
         jitter: HalfNanos(0),
@@ -42,7 +42,7 @@ fn holds(tasks: &[Task], best_effort: &[Task], b: u64, end: i64) -> bool {
         let demand: u128 = tasks
             .iter()
             .filter(|task| task.window() <= t)
-            .map(|task| wide((t - task.window()) / task.period.0 + 1) * work(task.cost, b))
+            .map(|task| wide((t - task.window()) / task.period.0 + 1) * work(task.wcet, b))
             .sum();
         longest + demand <= wide(t) * u128::from(b)
     })
@@ -50,7 +50,7 @@ fn holds(tasks: &[Task], best_effort: &[Task], b: u64, end: i64) -> bool {
 
 fn overloaded(tasks: &[Task], b: u64) -> bool {
     let product: u128 = tasks.iter().map(|t| wide(t.period.0)).product();
-    let sum: u128 = tasks.iter().map(|t| work(t.cost, b) * (product / wide(t.period.0))).sum();
+    let sum: u128 = tasks.iter().map(|t| work(t.wcet, b) * (product / wide(t.period.0))).sum();
     sum > product * u128::from(b)
 }
 
@@ -59,7 +59,7 @@ fn gcd(a: i64, b: i64) -> i64 {
 }
 
 #[test]
-fn as_every_deadline_says() {
+fn every_deadline_is_met() {
     let mut random = fastrand::Rng::with_seed(7);
     let (mut schedulable, mut refused, mut blocked) = (0, 0, 0);
     let sets = if cfg!(debug_assertions) { 300 } else { 4000 };
@@ -78,7 +78,7 @@ fn as_every_deadline_says() {
         }
         let expected = !overloaded(&tasks, b) && holds(&tasks, &background, b, end);
         let mut analyzer = Analyzer::new();
-        analyzer.load_beside(&tasks, &background);
+        analyzer.load_with(&tasks, &background);
         let verdict = analyzer.verdict(BytesPerSec(b), Effort::default()).unwrap();
         assert_eq!(verdict == Verdict::Schedulable, expected, "{tasks:?} {background:?} {b}");
         schedulable += usize::from(expected);
@@ -110,7 +110,7 @@ fn a_full_load_fails_at_the_hyperperiod() {
     let task = |period: i64, fixed: u64| {
         let piece = Piece { fixed, bytes: 0 };
         Task {
-            cost: piece,
+            wcet: piece,
             deadline: HalfNanos(period),
             period: HalfNanos(period),
             jitter: HalfNanos(0),
@@ -127,7 +127,7 @@ fn a_full_load_fails_at_the_hyperperiod() {
     assert_eq!(verdict, Verdict::Schedulable);
     let mut best_effort = task(1, 5);
     best_effort.stretches = [Piece { fixed: 5, bytes: 0 }; 2];
-    analyzer.load_beside(&tasks, &[best_effort]);
+    analyzer.load_with(&tasks, &[best_effort]);
     let verdict = analyzer.verdict(BytesPerSec(1), Effort::default()).unwrap();
     let Verdict::Unschedulable(Cause::Demand(failure)) = verdict else { panic!("{verdict:?}") };
     assert_eq!((failure.at, failure.demand, failure.blocker), (HalfNanos(120), 125, Some(2)));

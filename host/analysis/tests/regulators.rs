@@ -1,5 +1,6 @@
-//! What the analysis promises of a regulator, beside the regulator itself: no history of accesses,
-//! late interrupts, restarts and sleeping vCPUs takes more, and none leaves a VM less than is sure.
+//! The bounds of the analysis for a regulator, against the regulator itself: no history of
+//! accesses, late interrupts, restarts and sleeping vCPUs takes more, and none leaves a VM less
+//! than is guaranteed.
 
 #[path = "../../../core/budget/tests/support/mod.rs"]
 mod support;
@@ -109,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn who_wants_more_gets_what_is_sure(
+    fn a_busy_vm_gets_the_guaranteed_part(
         (vcpus, regulation) in (1..=4_u8).prop_flat_map(|vcpus| (Just(vcpus), alone(vcpus))),
         budget in 8..200_u64, hungry in 0..4_usize, wants in prop::collection::vec(prop::collection::vec(0..80_u64, 4), 1..40),
     ) {

@@ -132,7 +132,7 @@ fn a_kept_long_period_is_named_with_the_same_rate() {
         "{}",
         short.text
     );
-    // What it says to write has a plan.
+    // The suggested value has a plan.
     let plan = planned(&text(50, "30us", "")).expect("a plan");
     assert_eq!(plan.report.verdict, Some(Verdict::Holds));
     // 600 in 30 us at its rate: that is too much as well.

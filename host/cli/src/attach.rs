@@ -22,8 +22,8 @@ use weir_runner::control;
 
 /// Ctrl-], the key that leaves; telnet's.
 const LEAVE: u8 = 0x1d;
-/// How often to look whether it is time to go.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval of the test whether the session must end.
+const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Connects to a VM's console: what it prints comes here, what you type goes there.
 ///
@@ -41,7 +41,7 @@ pub struct Arguments {
     /// With piped input: leave when nothing was printed for this long.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
     linger: Duration,
-    /// Leave after this long, whatever is being printed.
+    /// Detach after this time, even if the console prints.
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, allow_hyphen_values = true)]
     time: Option<Duration>,
 }
@@ -61,10 +61,10 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
 }
 
 fn find(run: &str, runs: &Path) -> Result<PathBuf> {
-    let beside = runs.join(run);
-    [PathBuf::from(run), beside].into_iter().find(|directory| directory.is_dir()).ok_or_else(|| {
-        Failure::call(format!("there is no run {run}, here or in {}", runs.display()))
-    })
+    let in_runs = runs.join(run);
+    [PathBuf::from(run), in_runs].into_iter().find(|directory| directory.is_dir()).ok_or_else(
+        || Failure::call(format!("there is no run {run}, here or in {}", runs.display())),
+    )
 }
 
 fn connect(run: &Path) -> Result<UnixStream> {
@@ -94,12 +94,12 @@ fn newest(runs: &Path) -> Result<UnixStream> {
     )
 }
 
-/// How long to stay at a console; [`Stay::default`] waits for the run's end.
+/// Time limits at a console; [`Stay::default`] waits for the run's end.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stay {
-    /// How long output may be quiet once piped input has ended.
+    /// Time without output after the end of piped input.
     linger: Option<Duration>,
-    /// How long in all.
+    /// Time limit in total.
     time: Option<Duration>,
 }
 
@@ -149,11 +149,11 @@ fn read_answer(stream: &mut UnixStream) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// Shows what comes for as long as `stay` says, and says why it ended; `ended` is set once all
-/// input has been typed.
+/// Prints the console's output for as long as `stay`, and returns why it ended; `ended` is set once
+/// all input has been typed.
 fn show(stream: &mut UnixStream, stay: Stay, ended: &AtomicBool) -> Result<&'static str> {
     const GONE: &str = "the run has ended";
-    stream.set_read_timeout(Some(LOOK)).context(|| "wait for the run")?;
+    stream.set_read_timeout(Some(INTERVAL)).context(|| "wait for the run")?;
     let mut buffer = [0; 4096];
     let began = Instant::now();
     let mut quiet_since = began;

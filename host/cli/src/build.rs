@@ -19,7 +19,7 @@ use weir_model::{Faults, Packed, System, audit};
 
 /// Builds the image of a system: the hypervisor for its platform, the guests, and the tables.
 ///
-/// Writes `build/SYSTEM-PLATFORM.img` and beside it a `.map` that says what lies where.
+/// Writes `build/SYSTEM-PLATFORM.img` and next to it a `.map` file, the memory map.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  weir build examples/demo/demo.toml\n  weir build examples/demo/demo.toml --platform qemu-virt-gicv2 --json\n  weir build examples/demo/demo.toml --audit\n  weir build examples/demo/demo.toml --dump-dtb build && dtc build/linux.dtb"
@@ -44,7 +44,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// What goes into an image beside the file.
+/// The options of an image in addition to the file.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Options {
     /// Take this platform instead of the file's.
@@ -178,7 +178,7 @@ pub fn checked(
     taken(file, checked, options.ignore_verdict, json)
 }
 
-/// The system of a file that has been checked, if it runs; else says why not.
+/// The system of a file that has been checked, if it runs; else returns why not.
 pub fn taken(
     file: &Path,
     checked: std::result::Result<System, Faults>,
@@ -200,5 +200,5 @@ pub fn taken(
             weir_report::versioned(crate::check::refusal(file, &faults))
         )?;
     }
-    Err(Failure { status: image::whose(&faults), text: image::rendered(&faults) })
+    Err(Failure { status: image::exit_status(&faults), text: image::rendered(&faults) })
 }

@@ -22,17 +22,17 @@ use weir_runner::{
 };
 use weir_units::Nanos;
 
-/// Finds the smallest budget and period that make sense on a system's platform, and how much its
-/// memory takes.
+/// Finds the smallest enforceable budget and period on a system's platform, and the bandwidth of
+/// its memory at saturation.
 ///
 /// Runs the memory stressor on the cores of the system's VMs, without a budget and over a grid of
-/// budgets and periods, and finds where the bandwidth measured and the one asked for part
-/// (rt-virtio, V-A). Prints a table `[saturation]` that `weir check`, `weir plan` and `weir
-/// analyze` read in a system file. In QEMU the accesses are the refills of the plug-in's model,
-/// under instruction counting: each call gives the same table.
+/// budgets and periods, and finds where the measured and the requested bandwidth differ (rt-virtio,
+/// V-A). Prints a table `[saturation]` that `weir check`, `weir plan` and `weir analyze` read in a
+/// system file. In QEMU the accesses are the refills of the plug-in's model, under instruction
+/// counting: each call gives the same table.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir calibrate examples/demo/demo.toml\n  weir calibrate examples/demo/demo.toml -o saturation.toml\n\nExit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 wrong call, 3 the environment lacks something."
+    after_help = "Examples:\n  weir calibrate examples/demo/demo.toml\n  weir calibrate examples/demo/demo.toml -o saturation.toml\n\nExit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 wrong call, 3 the environment is incomplete."
 )]
 pub struct Arguments {
     /// The system file.
@@ -40,7 +40,7 @@ pub struct Arguments {
     /// Take this platform instead of the file's.
     #[arg(long, value_name = "PLATFORM")]
     platform: Option<String>,
-    /// The period of the table's budgets; no shorter than what is kept.
+    /// The period of the table's budgets; at least the shortest enforceable period.
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = period)]
     period: Nanos,
     /// Measured and nominal bandwidth may differ by so many percent.
@@ -76,7 +76,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let name = &system.platform.name;
     if system.platform.counters.counter_page.is_none() || system.platform.qemu.is_none() {
         return Err(Failure::call(format!(
-            "nobody counts the memory accesses of {name} in QEMU: calibrate a system of qemu-virt, or give --platform"
+            "QEMU counts no memory accesses of {name}: calibrate a system of qemu-virt, or give --platform"
         )));
     }
     let mut cores: Vec<usize> =
@@ -102,15 +102,15 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     })
 }
 
-/// Writes the table to `file` if there is one, and tells where it was written. It took long to
-/// measure: if that fails, all is told as without a file.
+/// Writes the table to `file` if there is one, and reports where it was written. The measurement
+/// takes long: if writing fails, all is printed as without a file.
 fn keep(
     file: Option<&Path>,
     toml: &str,
-    tell: impl FnOnce(Option<&Path>) -> io::Result<()>,
+    report: impl FnOnce(Option<&Path>) -> io::Result<()>,
 ) -> Result {
     let kept = file.map_or(Ok(()), |file| replace(file, toml.as_bytes()));
-    tell(file.filter(|_| kept.is_ok()))?;
+    report(file.filter(|_| kept.is_ok()))?;
     kept
 }
 
@@ -191,19 +191,19 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let [gone, there] =
             ["gone/table.toml", "table.toml"].map(|file| directory.path().join(file));
-        let told = |file: &Path| {
-            let mut told = None;
+        let outcome = |file: &Path| {
+            let mut outcome = None;
             let kept = keep(Some(file), "[saturation]\n", |kept| {
-                told = Some(kept.is_some());
+                outcome = Some(kept.is_some());
                 Ok(())
             });
-            (kept, told)
+            (kept, outcome)
         };
-        let (kept, printed) = told(&gone);
+        let (kept, printed) = outcome(&gone);
         let failure = kept.expect_err("no directory");
         assert_eq!((failure.status, printed), (ENVIRONMENT, Some(false)));
         assert!(failure.text.contains("gone/table.toml"), "{}", failure.text);
-        let (kept, printed) = told(&there);
+        let (kept, printed) = outcome(&there);
         assert!(kept.is_ok() && printed == Some(true));
         assert_eq!(fs::read_to_string(&there).expect("the table"), "[saturation]\n");
     }

@@ -1,4 +1,4 @@
-//! `weir check`: everything that is wrong with a system, or what it looks like.
+//! `weir check`: all faults of a system, or its VMs and memory map.
 
 use crate::{
     analyze::render,
@@ -27,7 +27,7 @@ use weir_report::{Table, table};
 ///
 /// `weir build` and `weir run` refuse exactly the same systems. Images are taken as they were built
 /// or fetched last. The size of one that is not there yet is guessed, and the
-/// output says so; the map of `weir build` is final.
+/// output marks it; the map of `weir build` is final.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  weir check examples/demo/demo.toml\n  weir check --json tests/systems/*.toml\n  weir check examples/demo/demo.toml --output map.svg\n\nExit status: 0 no faults, 1 faults, 2 the call is wrong, such as a file that can't be read."
@@ -50,7 +50,7 @@ pub struct Arguments {
     /// Print the result as JSON: one object for each file, in a list.
     #[arg(long)]
     json: bool,
-    /// Draw the board's cells and whose they are, as SVG; of one system file.
+    /// Draw the board's page classes and their owners as SVG; of one system file.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -109,7 +109,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
                 }
                 writeln!(out, "{}\n", map(&placement))?;
                 if !guessed.is_empty() {
-                    writeln!(out, "{}; the map of `weir build` is final\n", told(&guessed))?;
+                    writeln!(out, "{}; the map of `weir build` is final\n", guess_note(&guessed))?;
                 }
                 writeln!(out, "{}", coloring::report(&system, &placement))?;
                 for refused in not_built(&system) {
@@ -125,7 +125,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
             Err(faults) => {
                 // A system with faults is the stronger news.
                 if status != SYSTEM {
-                    status = image::whose(&faults);
+                    status = image::exit_status(&faults);
                 }
                 if arguments.json {
                     let mut refused = refusal(file, &faults);
@@ -135,7 +135,11 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
                     out.flush()?;
                     writeln!(screen::stderr(), "{}: {}", file.display(), image::rendered(&faults))?;
                     if !guessed.is_empty() {
-                        writeln!(screen::stderr(), "{}; `weir build` knows\n", told(&guessed))?;
+                        writeln!(
+                            screen::stderr(),
+                            "{}; `weir build` knows\n",
+                            guess_note(&guessed)
+                        )?;
                     }
                 }
             }
@@ -196,12 +200,12 @@ fn not_built(system: &System) -> Vec<String> {
 }
 
 /// Which sizes are guessed, in words.
-fn told(guessed: &[Guess]) -> String {
+fn guess_note(guessed: &[Guess]) -> String {
     let list: Vec<_> = guessed.iter().map(ToString::to_string).collect();
     format!("sizes guessed: {}", list.join(", "))
 }
 
-/// What a program is told of a file that does not check.
+/// The JSON for a file that does not check.
 pub fn refusal(file: &Path, faults: &Faults) -> Value {
     json!({ "file": file.display().to_string(), "good": false, "faults": faults.to_json() })
 }
@@ -266,7 +270,7 @@ pub fn placement(map: &Placement) -> Value {
             "bytes": row.size.0,
             "owner": owner(&row.owner),
             "end": format!("{:#x}", row.end.0),
-            "cells": row.cells.map(|cells| cells.to_string()),
+            "page_classes": row.cells.map(|cells| cells.to_string()),
             "ipa": row.ipa.map(|ipa| format!("{:#x}", ipa.0)),
             "what": row.what,
         })
@@ -279,7 +283,7 @@ fn receivers(system: &System, flow: &Flow) -> Vec<String> {
     flow.to.iter().map(|&to| system.vms[to].name.clone()).collect()
 }
 
-/// Whom each flow's sender connects to, and how both ends see their devices.
+/// The address that each flow's sender connects to, and how both ends see their devices.
 fn flows(system: &System) -> String {
     let mut rows = table(["flow", "from", "to", "the sender connects to"]);
     let on = |vm: usize| {

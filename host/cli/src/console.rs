@@ -1,4 +1,4 @@
-//! The consoles of a run, side by side: `name | text`.
+//! Prints the consoles of a run, line by line: `name | text`.
 
 use crate::{
     attach,
@@ -18,7 +18,7 @@ use std::{
 use weir_model::System;
 use weir_runner::{Console, control};
 
-/// Colors of the VMs' names, in turn. Red is for what went wrong.
+/// Colors of the VMs' names, in cyclic order. Red is for faults.
 const COLORS: [AnsiColor; 6] = [
     AnsiColor::Cyan,
     AnsiColor::Green,
@@ -30,7 +30,7 @@ const COLORS: [AnsiColor; 6] = [
 /// The name of the hypervisor's own lines.
 const OWN: &str = "weir";
 
-/// Prints what VMs say.
+/// Prints the output of VMs.
 pub struct Screen {
     out: Box<dyn Write>,
     names: Vec<String>,

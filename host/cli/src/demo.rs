@@ -31,7 +31,7 @@ The first two must not notice the third. It takes a minute or two.
 ";
 
 /// Boots the demonstration in QEMU: a bare-metal control loop, real-time Linux and an attacker,
-/// side by side; ends by itself with a table of what became of each.
+/// concurrently; ends by itself with a table of the results of each.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  weir demo")]
 pub struct Arguments {
@@ -114,7 +114,7 @@ fn account(report: &RunReport) -> String {
                 Some(time) => {
                     writeln!(text, "{} at {}: {}", vm.name, seconds(time), expected.text)
                 }
-                None => writeln!(text, "{}: never said \"{}\"", vm.name, expected.text),
+                None => writeln!(text, "{}: never printed \"{}\"", vm.name, expected.text),
             };
         }
     }

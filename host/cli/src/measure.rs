@@ -1,4 +1,4 @@
-//! `weir bench`: what weir costs, measured here and now.
+//! `weir bench`: measures the overheads of weir.
 
 use crate::{
     bench::{
@@ -18,7 +18,7 @@ use std::{io::Write, path::Path};
 use weir_experiments::{statement::Judged, throttling::paths};
 use weir_runner::{Lab, Options, Silent, elf::LinkedHypervisor, show::summary, watch_signals};
 
-/// Measures what weir costs.
+/// Measures the overheads of weir.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  weir bench hypervisor\n  weir bench hypervisor --json\n  weir bench analysis\n  weir bench mapping\n  weir bench simulator"
@@ -49,15 +49,15 @@ enum What {
         after_help = "Examples:\n  weir bench analysis\n  weir bench analysis --sets 10000 --json"
     )]
     Analysis {
-        /// How many sets.
+        /// Number of sets.
         #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000), allow_negative_numbers = true)]
         sets: u32,
         /// Print the figures as JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Instructions to build a VM's page tables from 1 to 256 MiB of colored pages, against pages
-    /// side by side and 2 MiB blocks.
+    /// Instructions to build a VM's page tables from 1 to 256 MiB of colored pages, compared to
+    /// contiguous pages and 2 MiB blocks.
     ///
     /// The hypervisor's own code, counted in QEMU: the same figures each time. The limit is 5 %
     /// more.
@@ -76,7 +76,7 @@ enum What {
         after_help = "Examples:\n  weir bench simulator\n  weir bench simulator --requests 10000000 --json"
     )]
     Simulator {
-        /// How many DRAM requests of each kind in all rounds; ten times as many cache hits.
+        /// Number of DRAM requests of each kind in all rounds; ten times as many cache hits.
         #[arg(long, default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]
         requests: u64,
         /// In how many rounds.

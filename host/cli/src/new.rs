@@ -11,8 +11,8 @@ use std::{
 };
 use weir_model::{TEMPLATE, schema};
 
-/// Writes DIR/system.toml, a commented system of two VMs that checks and runs as it is, and beside
-/// it the JSON schema that its first line names, for editors.
+/// Writes DIR/system.toml, a commented system of two VMs that checks and runs as it is, and next
+/// to it the JSON schema that its first line names, for editors.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  weir new my-system && weir run my-system/system.toml\n  weir new --schema > system.schema.json"
@@ -46,9 +46,9 @@ pub fn run(arguments: &Arguments) -> Result {
         other => other.context(|| format!("write {}", path.display()))?,
     };
     file.write_all(TEMPLATE.as_bytes()).context(|| format!("write {}", path.display()))?;
-    let beside = directory.join(SCHEMA);
-    fs::write(&beside, format!("{:#}\n", schema()))
-        .context(|| format!("write {}", beside.display()))?;
+    let schema_file = directory.join(SCHEMA);
+    fs::write(&schema_file, format!("{:#}\n", schema()))
+        .context(|| format!("write {}", schema_file.display()))?;
     let shown = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
     let word = if shown.chars().all(plain) {

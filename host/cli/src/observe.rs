@@ -18,14 +18,14 @@ use weir_runner::{
     watch_signals,
 };
 
-/// Boots a system in QEMU and tells who evicted whose cache lines and who closed whose DRAM rows.
+/// Boots a system in QEMU and counts, per pair of VMs, evicted cache lines and closed DRAM rows.
 ///
 /// Each load, store and fetch goes through a model of private L1s, the platform's shared cache and
 /// its DRAM banks. Runs under instruction counting, slower than `weir run`, and two runs give the
 /// same figures. Ends like `weir run --deterministic`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir observe examples/isolation-colors-on/isolation-colors-on.toml\n  weir observe examples/demo/demo.toml --for 2s --json\n  weir observe examples/demo/demo.toml --output demo.svg\n  weir observe my.toml --record traces\n\nExit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 wrong call, 3 the environment lacks something, 130 interrupted."
+    after_help = "Examples:\n  weir observe examples/isolation-colors-on/isolation-colors-on.toml\n  weir observe examples/demo/demo.toml --for 2s --json\n  weir observe examples/demo/demo.toml --output demo.svg\n  weir observe my.toml --record traces\n\nExit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 wrong call, 3 the environment is incomplete, 130 interrupted."
 )]
 pub struct Arguments {
     /// The system file.

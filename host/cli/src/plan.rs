@@ -23,7 +23,7 @@ use weir_report::{paragraph, versioned};
 ///
 /// The result is the input with the choices written into it, comments kept. Demands are
 /// `criticality`, `memory_budget = { required = .. }`, `working_set`, `[[vm.task]]` and `[[flow]]`;
-/// what the file says already is kept. If demands conflict, a minimal set that conflicts is named,
+/// values in the file are kept. If demands conflict, a minimal set that conflicts is named,
 /// with what there is too little of.
 ///
 /// Budgets are the least in which all tasks hold, also where a task waits for a replenishment of
@@ -39,10 +39,10 @@ pub struct Arguments {
     /// Write the planned system here instead of printing it.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// How much may be spent on the whole search, in steps of about 1 ns.
+    /// Effort limit of the whole search, in steps of about 1 ns.
     ///
-    /// If it is spent before there is a plan, there is no answer; if it is spent on the search for
-    /// a minimal set of demands that conflict, the set that is named is perhaps not minimal.
+    /// If it is spent before a plan is found, there is no answer. If it is spent on the search for
+    /// a minimal set of conflicting demands, the reported set can be larger than minimal.
     #[arg(long, value_name = "STEPS", default_value_t = 10_000_000_000)]
     max_steps: u64,
     /// Exit with status 0 also where something of the plan is not judged because an input is
@@ -66,7 +66,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
             let json = json!({ "file": name, "faults": faults.to_json() });
             writeln!(screen::stdout(), "{}", versioned(json))?;
         }
-        Err(Failure { status: image::whose(faults), text: image::rendered(faults) })
+        Err(Failure { status: image::exit_status(faults), text: image::rendered(faults) })
     };
     let file = match SystemFile::load(path, &image::catalog(environment)) {
         Ok(file) => file,

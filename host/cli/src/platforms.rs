@@ -7,7 +7,7 @@ use weir_model::platform::{Gic, Memory, Platform};
 use weir_paging::cells::Cells;
 use weir_report::{paragraph, table};
 
-/// Lists the platforms that a system file may name, and what they have.
+/// Lists the platforms that a system file may name, and their hardware.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  weir platforms\n  weir platforms --json")]
 pub struct Arguments {
@@ -24,7 +24,8 @@ pub fn run(arguments: &Arguments) -> Result {
         writeln!(out, "{:#}", weir_report::versioned(list))?;
         return Ok(());
     }
-    let mut rows = table(["platform", "cores", "memory", "GIC", "cells", "devices", "runs", ""]);
+    let mut rows =
+        table(["platform", "cores", "memory", "GIC", "page classes", "devices", "runs", ""]);
     for platform in Platform::all() {
         let memory: Vec<_> =
             memory(&platform).map(|memory| format!("{} at {}", memory.size, memory.base)).collect();
@@ -61,7 +62,7 @@ fn memory(platform: &Platform) -> impl Iterator<Item = Memory> + use<'_> {
     [platform.memory].into_iter().chain(platform.places.more_memory.iter().copied())
 }
 
-/// Its cells, by DRAM map.
+/// Its page classes, by DRAM map.
 fn cells(platform: &Platform) -> impl Iterator<Item = (&str, Cells)> + use<'_> {
     let maps = platform.places.dram.iter().enumerate();
     maps.filter_map(|(place, map)| {
@@ -109,7 +110,7 @@ fn describe(platform: &Platform) -> Value {
         "dram": cells(platform).map(|(map, cells)| json!({
             "map": map,
             "bank_functions": functions(platform, map),
-            "cells": cells.count(),
+            "page_classes": cells.count(),
             "colors": cells.colors(),
             "bank_groups": cells.bank_groups(),
             "banks_in_group": cells.banks_in_group(),

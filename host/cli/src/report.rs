@@ -26,10 +26,10 @@ const LONGEST: u64 = 64 << 20;
     after_help = "Examples:\n  weir report\n  weir report runs/2026-01-31T12-00-00Z --json\n  weir report --overheads\n  weir report --overheads runs/2026-01-31T12-00-00Z -o overheads.toml\n  weir analyze system.toml --overheads overheads.toml\n\nExit status: 0 good (the summary has the verdict of the run), 1 no packet has arrived in the run or its trace is damaged, 2 the call is wrong."
 )]
 pub struct Arguments {
-    /// How long each phase of a packet took, by the names of rt-virtio's Table II.
+    /// Print the time of each phase of a packet, by the names of rt-virtio's Table II.
     #[arg(long)]
     overheads: bool,
-    /// The run: its directory, its name in runs/, or its trace.bin; without it the newest one.
+    /// The run: its directory, its name in runs/, or its trace.bin. Default: the newest run.
     run: Option<PathBuf>,
     /// Write the overheads to this file: the table `[overheads]` of a platform file, with its
     /// origin. `weir analyze --overheads` and `[broker] overheads` read it as well.

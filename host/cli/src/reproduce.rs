@@ -11,8 +11,8 @@ use std::{fs, io::Write, path::PathBuf};
 use weir_experiments::{EXPERIMENTS, Request, statement::Judged};
 use weir_report::{table, versioned};
 
-/// Computes a table or figure of a paper again, compares it with the published one and says where
-/// they differ.
+/// Computes a table or figure of a paper again, compares it with the published one and reports
+/// where they differ.
 ///
 /// Without a name it lists the experiments.
 #[derive(Debug, clap::Args)]

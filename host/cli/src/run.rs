@@ -1,4 +1,4 @@
-//! `weir run`: a system in QEMU, its consoles side by side, and a report at the end.
+//! `weir run`: runs a system in QEMU, prints its consoles, and reports at the end.
 
 use crate::{
     analyze, build, build_id,
@@ -29,7 +29,7 @@ use weir_runner::{Options, Run, show::summary, watch_signals};
 /// the summary (130); a second one at once. Logs and a JSON report are left in `runs/TIME/`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir run examples/demo/demo.toml\n  weir run examples/demo/demo.toml --for 30s --json report.json\n  weir run examples/demo/demo.toml --attach linux\n  weir run examples/demo/demo.toml --deterministic --for 5s\n\nExit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 wrong call, 3 the environment lacks something, 130 interrupted."
+    after_help = "Examples:\n  weir run examples/demo/demo.toml\n  weir run examples/demo/demo.toml --for 30s --json report.json\n  weir run examples/demo/demo.toml --attach linux\n  weir run examples/demo/demo.toml --deterministic --for 5s\n\nExit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 wrong call, 3 the environment is incomplete, 130 interrupted."
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch on the command line")]
 pub struct Arguments {
@@ -47,18 +47,18 @@ pub struct Arguments {
     /// byte.
     #[arg(long, conflicts_with = "attach")]
     pub deterministic: bool,
-    /// With --deterministic: no ticks that end a core's turn. Latencies are exact then, as long as
-    /// all cores but one sleep.
+    /// With --deterministic: no ticks that end a core's time slice. Latencies are exact then, as
+    /// long as all cores but one sleep.
     #[arg(long = "no-quantum", requires = "deterministic")]
     pub unsliced: bool,
     /// Without --deterministic: late packets, tasks, interrupts and exceeded memory budgets are not
-    /// judged, since their time is the host's.
+    /// judged, because their time is the host's.
     #[arg(long, conflicts_with = "deterministic")]
     pub accept_host_time: bool,
     /// Connect this terminal to one VM's console; Ctrl-] ends the run.
     #[arg(long, value_name = "VM")]
     pub attach: Option<String>,
-    /// Go on when every expected line was seen.
+    /// Continue after every expected line was seen.
     #[arg(long)]
     pub keep_running: bool,
     /// Show what happens to the VMs (starts, faults, refusals) between their lines.

@@ -13,7 +13,7 @@ use std::{
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 static WATCH: Once = Once::new();
 
-/// While this lives, each key goes to the program as it is pressed: no echo, no line editing, no
+/// While this exists, each key goes to the program as it is pressed: no echo, no line editing, no
 /// signals.
 #[derive(Debug)]
 pub struct Raw(());
@@ -22,7 +22,7 @@ impl Raw {
     /// Makes the terminal on standard input raw; none when there is no terminal.
     ///
     /// With `end_on_signal` a SIGTERM, SIGHUP, SIGINT or SIGQUIT ends the process behind the
-    /// terminal's restoration; without it somebody else must see to them.
+    /// terminal's restoration; without it the caller must handle them.
     pub fn enter(end_on_signal: bool) -> Result<Option<Self>> {
         if !isatty(stdin()) {
             return Ok(None);

@@ -22,22 +22,22 @@ use weir_report::trace::{
 };
 use weir_trace::record::Kind;
 
-/// Shows what the hypervisor recorded in a run: exits, interrupts, budgets and what became of them.
+/// Shows the hypervisor's records of a run: exits, interrupts, budgets and their outcomes.
 ///
-/// With --arrival-curve it tells instead how many accesses a VM made in any window of a length.
+/// With --arrival-curve it prints instead the accesses of a VM in windows of each length.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  weir trace\n  weir trace runs/2026-01-31T12-00-00Z --vm linux --kind throttle,wake\n  weir trace --format perfetto -o trace.json   # open it at ui.perfetto.dev\n  weir trace --from 10ms --to 20ms --format csv\n  weir trace --arrival-curve memory-stressor --window 20ms\n  weir trace --arrival-curve memory-stressor --against runs/unthrottled -o curves.svg\n\nExit status: 0 good, 1 the trace is damaged (what can be read of it is shown), 2 the call is wrong."
 )]
 pub struct Arguments {
-    /// The run: its directory, its name in runs/, or its trace.bin; without it the newest one that
+    /// The run: its directory, its name in runs/, or its trace.bin. Default: the newest run that
     /// left a trace.
     run: Option<PathBuf>,
-    /// How to write it; without it what the ending of --output says (csv, json, svg), else a table.
+    /// Output format; by default from the suffix of --output (csv, json, svg), else a table.
     /// svg is for arrival curves.
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Only what concerns this VM; may be given several times.
+    /// Only records of this VM; may be given several times.
     #[arg(long = "vm", value_name = "NAME")]
     vms: Vec<String>,
     /// Only records of these kinds.
@@ -56,11 +56,11 @@ pub struct Arguments {
     /// With --arrival-curve: the same of another run, to compare with.
     #[arg(long, value_name = "RUN", requires = "arrival_curve")]
     against: Option<PathBuf>,
-    /// With --arrival-curve: the longest window; without it 20 periods of the budget, at most the
+    /// With --arrival-curve: the longest window. Default: 20 periods of the budget, at most the
     /// whole trace.
     #[arg(long, value_name = "TIME", requires = "arrival_curve", value_parser = time)]
     window: Option<u64>,
-    /// With --arrival-curve: how many lengths of windows.
+    /// With --arrival-curve: the number of window lengths.
     #[arg(long, value_name = "COUNT", requires = "arrival_curve", default_value = "400", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     points: u32,
     /// Write to this file instead of standard output.
@@ -112,21 +112,25 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
             std::iter::once(&path).chain(&against).flat_map(|run| files(run)).collect();
         output::check("-o", output, &read.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
     }
-    let told = if arguments.arrival_curve.is_empty() {
+    let printed = if arguments.arrival_curve.is_empty() {
         records(arguments, &path)?
     } else {
         curves(arguments, path, &runs)?
     };
     let yellow = AnsiColor::Yellow.on_default().bold();
-    for warning in told.warnings {
+    for warning in printed.warnings {
         screen::say(format_args!("{yellow}warning:{yellow:#} {warning}"));
     }
-    if told.damages.is_empty() { Ok(()) } else { Err(Failure::system(told.damages.join("\n"))) }
+    if printed.damages.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::system(printed.damages.join("\n")))
+    }
 }
 
-/// What there is to say beside the result.
+/// Warnings and damages in addition to the result.
 #[derive(Debug, Default)]
-struct Told {
+struct Warnings {
     warnings: Vec<String>,
     /// How traces are damaged.
     damages: Vec<String>,
@@ -154,7 +158,7 @@ impl Arguments {
     }
 }
 
-fn curves(arguments: &Arguments, path: PathBuf, runs: &Path) -> Result<Told> {
+fn curves(arguments: &Arguments, path: PathBuf, runs: &Path) -> Result<Warnings> {
     let format = arguments.format();
     if format == Format::Perfetto {
         return Err(Failure::call("Perfetto shows no curves: choose table, csv, json or svg"));
@@ -176,10 +180,10 @@ fn curves(arguments: &Arguments, path: PathBuf, runs: &Path) -> Result<Told> {
         Format::Table | Format::Perfetto => out.write_all(answer.text().as_bytes())?,
     }
     out.flush()?;
-    Ok(Told { warnings: answer.warnings, damages: answer.damages })
+    Ok(Warnings { warnings: answer.warnings, damages: answer.damages })
 }
 
-fn records(arguments: &Arguments, path: &Path) -> Result<Told> {
+fn records(arguments: &Arguments, path: &Path) -> Result<Warnings> {
     let format = arguments.format();
     let format = match format {
         Format::Table => trace::Format::Table,
@@ -204,7 +208,7 @@ fn records(arguments: &Arguments, path: &Path) -> Result<Told> {
             None => format!("none of the {records} records is asked for"),
         });
     }
-    Ok(Told { warnings, damages: trace.damage().into_iter().collect() })
+    Ok(Warnings { warnings, damages: trace.damage().into_iter().collect() })
 }
 
 #[cfg(test)]
@@ -229,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ending_of_the_file_says_the_format() {
+    fn the_suffix_of_the_file_sets_the_format() {
         assert_eq!(call(&["-o", "x.csv"]).format(), Format::Csv);
         assert_eq!(call(&["-o", "x.json", "--format", "perfetto"]).format(), Format::Perfetto);
         assert_eq!(call(&["-o", "csv"]).format(), Format::Table);

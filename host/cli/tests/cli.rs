@@ -9,28 +9,28 @@ use std::{
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
-use support::{Fake, SYSTEM, Said, say};
+use support::{Fake, Printed, SYSTEM, capture};
 
 fn fake() -> Fake {
     Fake::new(SYSTEM, "")
 }
 
-fn weir(arguments: &[&str]) -> Said {
-    say(fake().weir().args(arguments))
+fn weir(arguments: &[&str]) -> Printed {
+    capture(fake().weir().args(arguments))
 }
 
 #[test]
-fn a_size_that_is_guessed_is_said_to_be() {
+fn a_guessed_size_is_marked() {
     let fake = fake();
     fs::create_dir_all(fake.path("guests/tests/late/src")).expect("a directory");
     fake.write("guests/tests/late/src/main.rs", b"");
     let vm = "[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"16MiB\"\nimage = { elf = \"late\" }\n";
     fake.write("late.toml", format!("platform = \"qemu-virt\"\n{vm}").as_bytes());
     let check = || {
-        let said = say(fake.weir().args(["check", "late.toml"]));
-        let json = say(fake.weir().args(["check", "--json", "late.toml"]));
+        let printed = capture(fake.weir().args(["check", "late.toml"]));
+        let json = capture(fake.weir().args(["check", "--json", "late.toml"]));
         let json: Value = serde_json::from_str(&json.out).expect("JSON");
-        (said.out, json[0]["guessed_images"].clone())
+        (printed.out, json[0]["guessed_images"].clone())
     };
     let (text, guessed) = check();
     assert!(
@@ -53,8 +53,8 @@ fn a_size_that_is_guessed_is_said_to_be() {
     assert!(of_weir.contains(" 1176KiB ") && of_weir.contains(" image"), "{text}");
 }
 
-/// What is built is refused by `check` as by `build`, in the same words; what is only guessed to be
-/// too long is said to be guessed.
+/// What is built is refused by `check` as by `build`, in the same words; a length that is only
+/// guessed is marked as guessed.
 #[test]
 fn what_cannot_be_built_does_not_check() {
     let fake = fake();
@@ -66,31 +66,36 @@ fn what_cannot_be_built_does_not_check() {
         let text = format!("platform = \"qemu-virt\"\n{head}{vm}{keys}");
         fake.write("late.toml", text.as_bytes());
         let words = |verb: &[&str]| {
-            let said = say(fake.weir().args(verb).arg("late.toml"));
-            assert_eq!(said.status, Some(1), "{verb:?} {}", said.err);
-            said.err
+            let printed = capture(fake.weir().args(verb).arg("late.toml"));
+            assert_eq!(printed.status, Some(1), "{verb:?} {}", printed.err);
+            printed.err
         };
         let (checked, built) = (words(&["check"]), words(&["build", "--no-build"]));
-        let faults = |said: &str| said.split_once("in the system:").expect("faults").1.to_owned();
+        let faults =
+            |printed: &str| printed.split_once("in the system:").expect("faults").1.to_owned();
         assert_eq!(faults(&checked).trim_end(), faults(&built).trim_end());
         checked
     };
     fake.write("build/programs/weir-hypervisor-gicv3", &elf(0x4020_0000, 0x30_0000));
     fake.write("build/programs/late", &elf(0x4010_0000, 0x20_0000));
-    let said = refused("", "memory = \"2MiB\"\n");
+    let printed = refused("", "memory = \"2MiB\"\n");
     assert!(
-        said.contains("needs 0x4010_0000 to 0x4030_0000, which is not in the VM's RAM"),
-        "{said}"
+        printed.contains("needs 0x4010_0000 to 0x4030_0000, which is not in the VM's RAM"),
+        "{printed}"
     );
     fake.write("build/programs/late", &elf(0x4010_0000, 0x1000));
     // The board has 2 GiB, of which weir takes 2 MiB below its image and what that is long.
-    let said = refused("", "memory = \"2045MiB\"\n");
-    assert!(said.contains("no room for a's RAM of 2045MiB"), "{said}");
+    let printed = refused("", "memory = \"2045MiB\"\n");
+    assert!(printed.contains("no room for a's RAM of 2045MiB"), "{printed}");
     fs::remove_file(fake.path("build/programs/weir-hypervisor-gicv3")).expect("a file");
-    let said = say(fake.weir().args(["check", "late.toml"]));
-    assert_eq!(said.status, Some(1));
-    assert!(said.err.contains("sizes guessed: weir's image at 3MiB; `weir build`"), "{}", said.err);
-    let json = say(fake.weir().args(["check", "--json", "late.toml"]));
+    let printed = capture(fake.weir().args(["check", "late.toml"]));
+    assert_eq!(printed.status, Some(1));
+    assert!(
+        printed.err.contains("sizes guessed: weir's image at 3MiB; `weir build`"),
+        "{}",
+        printed.err
+    );
+    let json = capture(fake.weir().args(["check", "--json", "late.toml"]));
     let json: Value = serde_json::from_str(&json.out).expect("JSON");
     assert_eq!(json[0]["guessed_images"][0]["bytes"], 3 << 20);
 }
@@ -110,23 +115,26 @@ fn planning_reports_what_a_build_refuses() {
     let write = |keys: &str| {
         let text = format!("platform = \"qemu-virt\"\n{}{}{core}", vm("a", keys), vm("b", ""));
         fake.write("x.toml", text.as_bytes());
-        let said = say(fake.weir().args(["check", "--planning", "x.toml"]));
-        assert_eq!(said.status, Some(0), "{}", said.err);
-        let json = say(fake.weir().args(["check", "--planning", "--json", "x.toml"]));
+        let printed = capture(fake.weir().args(["check", "--planning", "x.toml"]));
+        assert_eq!(printed.status, Some(0), "{}", printed.err);
+        let json = capture(fake.weir().args(["check", "--planning", "--json", "x.toml"]));
         let json: Value = serde_json::from_str(&json.out).expect("JSON");
         let notes = json[0]["notes"].as_array().expect("notes");
-        assert!(notes.iter().all(|note| said.out.contains(note.as_str().expect("a line"))));
+        assert!(notes.iter().all(|note| printed.out.contains(note.as_str().expect("a line"))));
         assert_eq!(!notes.is_empty(), keys.contains("memory_budget"), "{notes:?}");
-        (said.out, json[0]["not_built"].clone())
+        (printed.out, json[0]["not_built"].clone())
     };
     write("memory_budget = { required = \"1MB/s\" }\n");
-    let (said, json) = write("pmu = 2\n");
+    let (printed, json) = write("pmu = 2\n");
     let words = "gives no event counters to a, which shares a core; take its `pmu` out";
-    assert!(said.contains("`weir build` and `weir run` refuse it: this version of weir"), "{said}");
-    assert!(said.contains(words), "{said}");
+    assert!(
+        printed.contains("`weir build` and `weir run` refuse it: this version of weir"),
+        "{printed}"
+    );
+    assert!(printed.contains(words), "{printed}");
     assert!(json[0].as_str().is_some_and(|text| text.contains(words)), "{json}");
-    let (said, json) = write("");
-    assert!(!said.contains("refuse it"), "{said}");
+    let (printed, json) = write("");
+    assert!(!printed.contains("refuse it"), "{printed}");
     assert_eq!(json, serde_json::json!([]));
 }
 
@@ -198,25 +206,31 @@ fn every_verb_goes_by_the_same_rules() {
     for (name, text, builds, wrong) in files {
         fake.write("x.toml", text.as_bytes());
         let status = |verb: &[&str]| {
-            let said = say(fake.weir().args(verb));
-            (said.status.expect("a status"), format!("{name}, {verb:?}: {}{}", said.out, said.err))
+            let printed = capture(fake.weir().args(verb));
+            (
+                printed.status.expect("a status"),
+                format!("{name}, {verb:?}: {}{}", printed.out, printed.err),
+            )
         };
-        let (checked, said) = status(&["check", "x.toml"]);
-        assert_eq!(checked, i32::from(!builds), "{said}");
+        let (checked, printed) = status(&["check", "x.toml"]);
+        assert_eq!(checked, i32::from(!builds), "{printed}");
         for verb in [&["build", "x.toml", "--no-build"][..], &["run", "x.toml", "--no-build"]] {
-            let (status, said) = status(verb);
-            // The fake QEMU says nothing.
-            let good =
-                if verb[0] == "run" { status != 1 || said.contains("runs/") } else { status == 0 };
-            assert_eq!(good, builds, "{said}");
+            let (status, printed) = status(verb);
+            // The fake QEMU prints nothing.
+            let good = if verb[0] == "run" {
+                status != 1 || printed.contains("runs/")
+            } else {
+                status == 0
+            };
+            assert_eq!(good, builds, "{printed}");
         }
-        let (planning, said) = status(&["check", "x.toml", "--planning", "--ignore-verdict"]);
-        assert!(planning == 0 || wrong || name.starts_with("a budget"), "{said}");
+        let (planning, printed) = status(&["check", "x.toml", "--planning", "--ignore-verdict"]);
+        assert!(planning == 0 || wrong || name.starts_with("a budget"), "{printed}");
         for verb in
             [&["analyze", "x.toml"][..], &["plan", "x.toml"], &["simulate", "run", "x.toml"]]
         {
-            let (status, said) = status(verb);
-            assert!(!wrong || status == 1, "{said}");
+            let (status, printed) = status(verb);
+            assert!(!wrong || status == 1, "{printed}");
         }
     }
 }
@@ -234,9 +248,9 @@ fn the_image_is_named_after_its_directory() {
     fs::create_dir_all(fake.path("mine")).expect("a directory");
     fake.write("mine/system.toml", format!("platform = \"qemu-virt\"\n{vm}").as_bytes());
     let build = ["build", "mine/system.toml", "--no-build", "--dump-dtb", "of/vms"];
-    let said = say(fake.weir().args(build));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    assert!(said.out.contains("build/mine-qemu-virt.img"), "{}", said.out);
+    let printed = capture(fake.weir().args(build));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    assert!(printed.out.contains("build/mine-qemu-virt.img"), "{}", printed.out);
     let tree = fs::read(fake.path("of/vms/a.dtb")).expect("a device tree");
     assert_eq!(tree[..4], [0xd0, 0x0d, 0xfe, 0xed]);
 }
@@ -263,8 +277,8 @@ fn elf(address: u64, len: u64) -> Vec<u8> {
 #[test]
 fn a_good_system_is_described_in_json() {
     let fake = fake();
-    let said = say(fake.weir().args(["check", "--json", "system.toml"]));
-    let json: Value = serde_json::from_str(&said.out).expect("JSON");
+    let printed = capture(fake.weir().args(["check", "--json", "system.toml"]));
+    let json: Value = serde_json::from_str(&printed.out).expect("JSON");
     assert_eq!((&json[0]["good"], &json[0]["cores"]), (&true.into(), &4.into()));
     assert_eq!(json[0]["vms"][1]["cores"], serde_json::json!([1, 2]));
 }
@@ -274,17 +288,17 @@ fn all_faults_of_all_files_are_in_json() {
     let fake = fake();
     let broken = SYSTEM.replace("memory", "memry").replace("cpus = [1, 2]", "cpus = [0]");
     fake.write("broken.toml", broken.as_bytes());
-    let said = say(fake.weir().args(["check", "--json", "broken.toml", "system.toml"]));
-    assert_eq!(said.status, Some(1));
-    let json: Value = serde_json::from_str(&said.out).expect("JSON");
+    let printed = capture(fake.weir().args(["check", "--json", "broken.toml", "system.toml"]));
+    assert_eq!(printed.status, Some(1));
+    let json: Value = serde_json::from_str(&printed.out).expect("JSON");
     assert_eq!((&json[0]["good"], &json[1]["good"]), (&false.into(), &true.into()));
     let json_of_broken = json[0]["faults"].clone();
     let faults = json_of_broken.as_array().expect("a list");
     assert!(faults.len() >= 4 && faults.iter().all(|fault| fault["line"].is_u64()), "{faults:?}");
     for call in [&["build", "broken.toml", "--json"][..], &["run", "broken.toml", "--json", "-"]] {
-        let said = say(fake.weir().args(call));
-        assert_eq!(said.status, Some(1));
-        let json: Value = serde_json::from_str(&said.out).expect("JSON");
+        let printed = capture(fake.weir().args(call));
+        assert_eq!(printed.status, Some(1));
+        let json: Value = serde_json::from_str(&printed.out).expect("JSON");
         assert_eq!((&json["good"], &json["faults"]), (&false.into(), &json_of_broken), "{call:?}");
     }
 }
@@ -315,9 +329,9 @@ fn a_platform_file_is_not_overwritten() {
     fake.write("board.dtb", include_bytes!("../../../boards/qemu-virt/qemu-virt.dtb"));
     for (verb, option) in [("build", "-o"), ("run", "--json")] {
         let call = [verb, "system.toml", "--platform", "board.toml", option, "board.toml"];
-        let said = say(fake.weir().args(call));
-        assert_eq!(said.status, Some(2), "{verb}: {}", said.err);
-        assert!(said.err.contains(" would overwrite "), "{verb}: {}", said.err);
+        let printed = capture(fake.weir().args(call));
+        assert_eq!(printed.status, Some(2), "{verb}: {}", printed.err);
+        assert!(printed.err.contains(" would overwrite "), "{verb}: {}", printed.err);
     }
     assert_eq!(fake.read("board.toml"), board);
 }
@@ -328,14 +342,14 @@ fn a_failed_build_is_the_environments_fault() {
     fake.write("cargo", b"#!/bin/sh\necho 'error: the disk has melted' >&2\nexit 101\n");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(fake.path("cargo"), mode).expect("a mode");
-    let said =
-        say(fake.weir().args(["build", "system.toml"]).env("WEIR_CARGO", fake.path("cargo")));
-    assert_eq!(said.status, Some(3));
-    assert!(said.err.contains("cannot build the hypervisor"), "{}", said.err);
-    assert!(said.err.contains("the disk has melted"), "{}", said.err);
-    let said = say(fake.weir().args(["build", "system.toml", "--no-build"]));
-    assert_eq!(said.status, Some(3));
-    assert!(said.err.contains("build without --no-build"), "{}", said.err);
+    let printed =
+        capture(fake.weir().args(["build", "system.toml"]).env("WEIR_CARGO", fake.path("cargo")));
+    assert_eq!(printed.status, Some(3));
+    assert!(printed.err.contains("cannot build the hypervisor"), "{}", printed.err);
+    assert!(printed.err.contains("the disk has melted"), "{}", printed.err);
+    let printed = capture(fake.weir().args(["build", "system.toml", "--no-build"]));
+    assert_eq!(printed.status, Some(3));
+    assert!(printed.err.contains("build without --no-build"), "{}", printed.err);
 }
 
 #[test]
@@ -344,9 +358,9 @@ fn a_reader_that_leaves_is_no_failure() {
     // The reader ends before the first byte comes.
     let script = r#"{ sleep 0.2; "$0" new --schema; echo status $? >&2; } | true"#;
     command.args(["-c", script, env!("CARGO_BIN_EXE_weir")]).stdin(Stdio::null());
-    let said = say(&mut command);
-    assert!(said.err.contains("status 0"), "{}", said.err);
-    assert!(!said.err.contains("panicked"), "{}", said.err);
+    let printed = capture(&mut command);
+    assert!(printed.err.contains("status 0"), "{}", printed.err);
+    assert!(!printed.err.contains("panicked"), "{}", printed.err);
 }
 
 /// A disk that is full is named with what was to be written to it.
@@ -355,9 +369,9 @@ fn what_cannot_be_written_is_named() {
     let full = fs::File::create("/dev/full").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     let ended = command.arg("platforms").stdout(full).output().unwrap();
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(3), "{said}");
-    assert!(said.contains("cannot write to standard output: No space left"), "{said}");
+    let printed = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(3), "{printed}");
+    assert!(printed.contains("cannot write to standard output: No space left"), "{printed}");
 }
 
 #[test]
@@ -394,12 +408,12 @@ fn only_regular_files_are_read() {
             format!("linux = \"guest.bin\", initrd = {file:?}"),
         ] {
             fake.write("odd.toml", vm(&image).as_bytes());
-            let said = say(fake.weir().args(["check", "odd.toml"]));
-            assert_eq!(said.status, Some(1), "{image}: {}", said.err);
+            let printed = capture(fake.weir().args(["check", "odd.toml"]));
+            assert_eq!(printed.status, Some(1), "{image}: {}", printed.err);
             // Root may open the kernel's messages, and finds no bytes in them.
-            let denied = file.starts_with("/proc") && said.err.contains("permission denied");
-            let other = file.starts_with("/proc") && said.err.contains("is not an");
-            assert!(denied || other || said.err.contains(why), "{image}: {}", said.err);
+            let denied = file.starts_with("/proc") && printed.err.contains("permission denied");
+            let other = file.starts_with("/proc") && printed.err.contains("is not an");
+            assert!(denied || other || printed.err.contains(why), "{image}: {}", printed.err);
         }
         fake.write("odd.toml", vm("bin = \"guest.bin\"").replace("qemu-virt", file).as_bytes());
         for call in [
@@ -413,11 +427,15 @@ fn only_regular_files_are_read() {
             vec!["trace", file],
             vec!["run", "system.toml", "--image-file", file],
         ] {
-            let said = say(fake.weir().args(&call));
-            // It ends, and what is no file is an error. Of an empty one that is for the verb to
-            // say.
-            let refused = matches!(said.status, Some(1..=3));
-            assert!(refused || file.starts_with("/proc"), "{call:?}: {} {}", said.out, said.err);
+            let printed = capture(fake.weir().args(&call));
+            // It ends, and what is no file is an error. For an empty one the verb reports it.
+            let refused = matches!(printed.status, Some(1..=3));
+            assert!(
+                refused || file.starts_with("/proc"),
+                "{call:?}: {} {}",
+                printed.out,
+                printed.err
+            );
         }
     }
 }
@@ -441,23 +459,23 @@ fn control_characters_do_not_reach_the_terminal() {
         vec!["attach", "\u{1b}[2J", "one"],
         vec!["\u{1b}[2J"],
     ] {
-        let said = say(fake.weir().args(&call));
+        let printed = capture(fake.weir().args(&call));
         assert!(
-            is_clean(&said.out) && is_clean(&said.err),
+            is_clean(&printed.out) && is_clean(&printed.err),
             "{call:?}: {:?} {:?}",
-            said.out,
-            said.err
+            printed.out,
+            printed.err
         );
         assert!(
-            said.out.contains("\\u{1b}") || said.err.contains("\\u{1b}"),
+            printed.out.contains("\\u{1b}") || printed.err.contains("\\u{1b}"),
             "{call:?}: {} {}",
-            said.out,
-            said.err
+            printed.out,
+            printed.err
         );
     }
 }
 
-/// The VMs, the memory map and the owners of cells: `weir check` prints a sentence without a
+/// The VMs, the memory map and the owners of page classes: `weir check` prints a sentence without a
 /// table's indentation or after a number.
 #[test]
 fn the_tables_of_check_fit_the_width() {
@@ -471,17 +489,17 @@ fn the_tables_of_check_fit_the_width() {
         if let Some(columns) = columns {
             command.env("COLUMNS", columns);
         }
-        let said = say(&mut command);
-        assert_eq!(said.status, Some(0), "{}", said.err);
+        let printed = capture(&mut command);
+        assert_eq!(printed.status, Some(0), "{}", printed.err);
         let sentence = |line: &str| {
             ["cost: ", "sizes guessed: ", root.to_str().expect("UTF-8")]
                 .iter()
                 .any(|text| line.starts_with(text))
         };
-        let lines = said.out.lines().filter(|line| !sentence(line));
+        let lines = printed.out.lines().filter(|line| !sentence(line));
         let widest = lines.clone().map(|line| line.chars().count()).max().expect("lines");
         // Cells are broken between words: an address stays whole.
-        assert!(lines.clone().any(|line| line.contains("0x4000_0000")), "{}", said.out);
+        assert!(lines.clone().any(|line| line.contains("0x4000_0000")), "{}", printed.out);
         widest
     };
     assert!(widest(Some("80")) <= 80);

@@ -6,8 +6,8 @@ mod support;
 use serde_json::Value;
 use std::{fs, process::Command};
 use support::{
+    capture,
     qemu::{Options, Outcome, root, run_system},
-    say,
 };
 
 /// A VM that runs a program of `guests/attacks`.
@@ -76,7 +76,7 @@ fn assert_not_disturbed(attacked: &Outcome, harmless: &Outcome, least_percent: u
         attacked.reads,
         harmless.reads
     );
-    // It is the attack that it says.
+    // The attack happened.
     assert!(exits(outcome, "attacker", "hypercall") > 1000, "{}", outcome.vm("attacker"));
 }
 
@@ -90,7 +90,7 @@ fn repeated_suspends_interrupt_no_running_vm() {
         let [attacked, harmless] =
             [with(&budget), with(own)].map(|attacker| run(&[victim(&budget), attacker]));
         // Measured: 139 % and 269 %. An attacker without a share in the victim's budget has less to
-        // do in each round, and so more turns of QEMU.
+        // do in each round, and so more time slices of QEMU.
         assert_not_disturbed(&attacked, &harmless, 100);
     }
 }
@@ -119,7 +119,7 @@ fn setting_anothers_budget_does_not_interrupt_it() {
         run(&[victim(&format!("memory_budget = {{ {budget}{adjust} }}")), attacker])
     });
     // Measured: 99.9 % of the reads. The budgets that are set are the victim's own, 4000 and 4001:
-    // with a smaller one EL2 looks at the monitor more often, as it must (94.0 % with 3000).
+    // with a smaller one EL2 polls the counter page more often, as it must (94.0 % with 3000).
     assert_not_disturbed(&attacked, &harmless, 99);
     assert!(
         harmless.vm("attacker")["denials"].as_object().is_some_and(|denials| !denials.is_empty())
@@ -173,7 +173,7 @@ fn restart_copies_are_charged_to_the_vms_budget() {
     let attacker = vm("attacker", "[1]", "budget-weapon", "do=restart lives=6", budget);
     let outcome = run(&[attacker, vm("console", "[0]", "reader", "for_us=1", "")]);
     assert_eq!(outcome.vm("attacker")["restarts"], 6);
-    // 65,536 lines are zeroed in each life, at 5 in each microsecond.
+    // 65,536 lines are zeroed in each boot, at 5 in each microsecond.
     let time_ns = outcome.report["time_ns"].as_u64().expect("a time");
     let moved = refills(&outcome, 1);
     println!("{moved} refills in {time_ns} ns");
@@ -231,7 +231,7 @@ fn a_vcpu_power_cycle_gives_no_second_budget() {
     let attacker = vm("attacker", "[0, 1]", "budget-weapon", "do=cycle every_ns=12000", keys);
     let outcome = run(&[attacker]);
     let moved = assert_budget_holds(&outcome, 1, 300, 1_000_000);
-    // Its budgets were spent by some ten lives each.
+    // Its budgets were spent by some ten boots each.
     let throttled = outcome.vm("attacker")["budgets"][1]["throttled_periods"].as_u64();
     println!("{moved} refills, {throttled:?} periods spent");
     assert!(throttled.is_some_and(|throttled| throttled > 10), "{throttled:?}");
@@ -268,11 +268,12 @@ fn check_names_what_a_budgets_event_leaves_out() {
         );
         fs::write(&file, text).expect("a system file");
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        let said =
-            say(command.env("WEIR_ROOT", root()).arg("check").arg(&file).arg("--ignore-verdict"));
-        assert_eq!(said.status, Some(0), "{}{}", said.out, said.err);
+        let printed = capture(
+            command.env("WEIR_ROOT", root()).arg("check").arg(&file).arg("--ignore-verdict"),
+        );
+        assert_eq!(printed.status, Some(0), "{}{}", printed.out, printed.err);
         // The terminal's width breaks lines.
-        (said.out + &said.err).split_whitespace().collect::<Vec<_>>().join(" ")
+        (printed.out + &printed.err).split_whitespace().collect::<Vec<_>>().join(" ")
     };
     let refills = check("");
     for left_out in ["MMU off", "non-cacheable", "write-backs", "cache maintenance", "prefetch"] {

@@ -5,8 +5,8 @@ mod support;
 
 use std::{fs, process::Command};
 use support::{
+    capture,
     qemu::{Options, Outcome, build_programs, root, run_system},
-    say,
 };
 
 /// Half of each 2 ms is the victim's.
@@ -58,12 +58,12 @@ fn work(outcome: &Outcome) -> (u64, u64) {
 fn records(outcome: &Outcome, kind: &str) -> Vec<Vec<String>> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.arg("trace").arg(&outcome.run).args(["--format", "csv", "--kind", kind]);
-    let said = say(&mut command);
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    said.out.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect()).collect()
+    let printed = capture(&mut command);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    printed.out.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect()).collect()
 }
 
-/// The attacker's line, and the SGI by which EL2 tells a core of a change in a VM's distributor.
+/// The attacker's line, and the SGI by which EL2 informs a core of a change in a VM's distributor.
 const LINE_AND_SGI: [&str; 2] = ["34", "1"];
 
 /// The most interrupts for the attacker that core 0 took in one of the victim's slots.
@@ -93,8 +93,8 @@ fn raised(outcome: &Outcome) -> usize {
     interrupts.iter().filter(|fields| fields[1] == "0" && fields[5] == LINE_AND_SGI[0]).count()
 }
 
-/// A line comes at most once in a slot of another VM, whatever its own VM writes to the distributor
-/// elsewhere.
+/// A line comes at most once in a slot of another VM, for any writes of its own VM to the
+/// distributor elsewhere.
 #[test]
 fn a_cross_core_line_costs_one_interrupt_per_slot() {
     let attacks: [(&str, &[&str]); 2] = [
@@ -126,13 +126,13 @@ fn a_cross_core_line_costs_one_interrupt_per_slot() {
             let least = usize::from(!disarmed);
             assert!((least..=2).contains(&most), "{platform} by={by}: {most} interrupts in a slot");
             // Measured: 35 % to 97 %, since QEMU runs one core at a time and an attacker that only
-            // reads registers never gives its turn away.
+            // reads registers never yields its time slice.
             assert!(us <= quiet, "{platform} by={by}: {us} us instead of {quiet}");
         }
     }
 }
 
-/// Nothing of one VM's timers is left on the core for the next VM, nor for the next life.
+/// Nothing of one VM's timers is left on the core for the next VM, nor for the next boot.
 #[test]
 fn a_pending_timer_interrupt_stays_with_its_vm() {
     for platform in ["qemu-virt", "qemu-virt-gicv2"] {
@@ -189,9 +189,9 @@ expect = ["power-down: 20 rounds by SGIs"]
     }
 }
 
-/// ICC_SRE_EL1 is written when a core starts and whenever a vCPU comes on its core, so that none
-/// finds what another one wrote. QEMU fixes the register, so that no guest can show it there; hence
-/// the instruction is looked for in the program.
+/// ICC_SRE_EL1 is written when a core starts and whenever a vCPU comes on its core, so that no vCPU
+/// reads what another wrote. QEMU fixes the register, so that no guest can show it there; hence the
+/// test searches the program for the instruction.
 #[test]
 fn the_hypervisor_writes_icc_sre_el1_for_each_vcpu() {
     build_programs();

@@ -132,8 +132,8 @@ fn a_guest_that_executes_nothing_is_ended() {
     }
 }
 
-/// Whatever a VM prints, it is on its own console, and the person's terminal gets no escape
-/// sequence of it.
+/// All that a VM prints is on its own console, and the user's terminal gets no escape sequence of
+/// it.
 #[test]
 fn no_output_passes_for_anothers_or_the_hypervisors() {
     let text = control(200) + &attacker("forger", "1", "rounds=20", "expect = [\"forger: done\"]");
@@ -145,7 +145,7 @@ fn no_output_passes_for_anothers_or_the_hypervisors() {
     assert!(!forged(&log) && !log.contains("fault"), "{log}");
     assert_eq!(outcome.report["totals"]["faults"], 0);
     assert_eq!(outcome.report["totals"]["damaged_frames"], 0);
-    for line in outcome.said.out.lines().filter(|line| forged(line)) {
+    for line in outcome.printed.out.lines().filter(|line| forged(line)) {
         assert!(line.starts_with("forger"), "{line:?}");
         let harmless = |character: char| !character.is_control() || character == '\t';
         assert!(line.chars().all(harmless), "{line:?}");

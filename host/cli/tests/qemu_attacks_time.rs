@@ -109,11 +109,11 @@ fn storms_on_another_core_cost_a_control_loop_nothing() {
         // Measured: the same bucket, 152 ns, and with two busy cores 672 ns. An activation that
         // comes with EL2's tick for QEMU, which no board has, waits 106 ns for that; how often
         // depends on the compiler. The 520 ns of two busy cores are of their messages or of QEMU's
-        // turns, and may be half as long again.
+        // time slices, and may be half as long again.
         let allowed = if busy == 1 { 150 } else { 800 };
         assert!(latency <= quiet + allowed, "{kind}: {latency} ns, {quiet} without");
-        // One activation of 100 or more waits for QEMU's turn, with and without a storm: two slices
-        // of 100 us for each busy core were seen (docs/explanation/determinism.md).
+        // One activation of 100 or more waits for QEMU's time slice, with and without a storm: two
+        // slices of 100 us for each busy core were seen (docs/explanation/determinism.md).
         assert!(most <= quiet + busy * 200_000 + 5_000, "{kind}: {most} ns");
     }
 }
@@ -170,8 +170,8 @@ schedule = { kind = "table", major_frame = "1ms", slots = [{ vm = "victim", star
     let line = lines.iter().find(|line| line.starts_with("reader: ")).expect("a report");
     let numbers: Vec<u64> = line.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
     let (gaps, longest) = (numbers[1], numbers[3]);
-    // Half of each ms, two switches of 3 us each, and what EL2 does in one piece at the end of the
-    // attacker's slot. The switches are at most 15 us long by the platform's file.
+    // Half of each ms, two switches of 3 us each, and a non-preemptible section of EL2 at the end
+    // of the attacker's slot. The switches are at most 15 us long by the platform's file.
     assert!(gaps == 0 && longest <= 500_000 + 15_000, "{line}");
     // Each restart has its 100 ms, and is counted once; the last reset may be under way.
     let restarts = outcome.vm("attacker")["restarts"].as_u64().expect("a number");

@@ -5,7 +5,7 @@ mod support;
 use std::{fs, path::Path, process::Command};
 use support::qemu::{Load, Options, Outcome, random_word, run_system, with};
 
-/// `echo` and `control` side by side; `echo` is to print `word`.
+/// `echo` and `control` concurrently; `echo` must print `word`.
 fn pair(platform: &str, word: &str) -> String {
     format!(
         r#"
@@ -49,7 +49,7 @@ fn two_deterministic_runs_leave_the_same_bytes() {
     drop(load);
     let names = |outcome: &Outcome| outcome.files.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&here), names(&elsewhere));
-    // A reader that the host holds off for too long loses records, and says so.
+    // A reader that the host holds off for too long loses records, and reports it.
     let whole = here.lost_records() == 0 && elsewhere.lost_records() == 0;
     for (name, bytes) in here.files.iter().filter(|(name, _)| whole || *name != "trace.bin") {
         assert!(bytes == &elsewhere.files[name], "{name} differs");
@@ -67,15 +67,15 @@ fn too_small_machines_are_refused_with_the_reason() {
     ] {
         let all = [&arguments[..], &["--for", "5s"]].concat();
         let outcome = run_system(system, &Options { arguments: &all, ..Options::default() });
-        assert_eq!(outcome.said.status, Some(1), "{arguments:?}: {}", outcome.said.err);
-        let said = outcome.report["hypervisor"].to_string();
-        assert!(said.contains(reason), "{arguments:?}: {said} {}", outcome.said.err);
+        assert_eq!(outcome.printed.status, Some(1), "{arguments:?}: {}", outcome.printed.err);
+        let printed = outcome.report["hypervisor"].to_string();
+        assert!(printed.contains(reason), "{arguments:?}: {printed} {}", outcome.printed.err);
     }
 }
 
-/// What a run of [`pair`] with `keys` for the hypervisor and for `echo` says of the cache, on
-/// `platform` and this core, and its exit status.
-fn cache_said(platform: &str, [weir, echo]: [&str; 2], cpu: &str) -> (Option<i32>, Vec<String>) {
+/// The output of a run of [`pair`] with `keys` for the hypervisor and for `echo` about the cache,
+/// on `platform` and this core, and its exit status.
+fn cache_printed(platform: &str, [weir, echo]: [&str; 2], cpu: &str) -> (Option<i32>, Vec<String>) {
     let text = pair(platform, "cached");
     let text = with(&text, "cpus = [0]", &format!("cpus = [0]\n{echo}"));
     let cpu = format!("--qemu-arg={cpu},cntfrq=1000000000");
@@ -84,8 +84,8 @@ fn cache_said(platform: &str, [weir, echo]: [&str; 2], cpu: &str) -> (Option<i32
     let outcome = run_system(&format!("{text}\n[hypervisor]\n{weir}\n"), &options);
     let lines = outcome.report["hypervisor"].as_array().expect("lines").clone();
     let lines = lines.iter().filter_map(|line| line.as_str()?.strip_prefix("weir: "));
-    let said = lines.filter(|line| line.contains("last-level cache")).map(str::to_owned);
-    (outcome.said.status, said.collect())
+    let printed = lines.filter(|line| line.contains("last-level cache")).map(str::to_owned);
+    (outcome.printed.status, printed.collect())
 }
 
 #[test]
@@ -95,11 +95,11 @@ fn a_different_cache_is_reported_or_refused() {
     };
     let colors = ["colors = \"12-15\"", "colors = \"0-3\""];
     let banks = ["banks = \"7\"", "banks = \"0-2\""];
-    assert_eq!(cache_said("qemu-virt", colors, "cortex-a53"), (Some(0), vec![]));
+    assert_eq!(cache_printed("qemu-virt", colors, "cortex-a53"), (Some(0), vec![]));
     // Twice the sets, so more colors than are used.
     let twice =
         [differs("2048 KiB", "1024 KiB"), differs("colors by address bits 0x1f000", "by 0xf000")];
-    assert_eq!(cache_said("qemu-virt", colors, "cortex-a57"), (Some(0), twice.to_vec()));
+    assert_eq!(cache_printed("qemu-virt", colors, "cortex-a57"), (Some(0), twice.to_vec()));
     // Half of them.
     let mut half = vec![
         differs("256 KiB", "1024 KiB"),
@@ -107,10 +107,10 @@ fn a_different_cache_is_reported_or_refused() {
         differs("colors by address bits 0x7000", "by 0xf000"),
     ];
     for keys in [banks, ["", ""]] {
-        assert_eq!(cache_said("qemu-virt", keys, "cortex-a35"), (Some(0), half.clone()));
+        assert_eq!(cache_printed("qemu-virt", keys, "cortex-a35"), (Some(0), half.clone()));
     }
     half.push("this system's colors differ in address bits 0x8000, which choose no set of this machine's last-level cache: build it with the cache's true size and ways".to_owned());
-    assert_eq!(cache_said("qemu-virt", colors, "cortex-a35"), (Some(1), half));
+    assert_eq!(cache_printed("qemu-virt", colors, "cortex-a35"), (Some(1), half));
     // The same sets in more and shorter lines of more ways.
     let directory = tempfile::tempdir().expect("a directory");
     let platforms = support::qemu::root().join("boards/qemu-virt");
@@ -130,7 +130,7 @@ fn a_different_cache_is_reported_or_refused() {
         differs("lines of 64 bytes", "of 32 bytes"),
     ];
     let file = file.to_str().expect("a path");
-    assert_eq!(cache_said(file, colors, "cortex-a53"), (Some(0), other.to_vec()));
+    assert_eq!(cache_printed(file, colors, "cortex-a53"), (Some(0), other.to_vec()));
 }
 
 /// The boot reads its own tables back: there must be nothing in them behind an image that is
@@ -149,10 +149,10 @@ fn el2_maps_nothing_behind_a_short_image() {
     let options = Options { arguments: &["--for", "1s"], ..Options::default() };
     let outcome = run_system(&text, &options);
     assert_eq!(
-        outcome.said.status,
+        outcome.printed.status,
         Some(0),
         "{} {}",
-        outcome.said.err,
+        outcome.printed.err,
         outcome.report["hypervisor"]
     );
     assert_eq!(outcome.vm("spin")["state"], "running");
@@ -169,9 +169,9 @@ fn a_built_image_is_described() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.env("WEIR_ROOT", support::qemu::root());
     command.arg("build").arg(&file).args(["--no-build", "--json", "-o"]).arg(&image);
-    let said = support::say_within(&mut command, Options::default().limit);
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    let json: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+    let printed = support::capture_within(&mut command, Options::default().limit);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    let json: serde_json::Value = serde_json::from_str(&printed.out).expect("JSON");
     let bytes = fs::read(&image).expect("an image");
     assert_eq!(json["bytes"], bytes.len());
     assert_eq!(bytes[56..60], *b"ARM\x64", "an arm64 Image");

@@ -5,14 +5,13 @@ mod support;
 use serde_json::Value;
 use std::{fs, process::Command, time::Duration};
 use support::{
-    Said,
+    Printed, capture_within,
     qemu::{build_image, root},
-    say_within,
 };
 
 /// What a run left.
 struct Ran {
-    said: Said,
+    printed: Printed,
     /// `run.json`.
     run: Value,
     report: Value,
@@ -22,7 +21,7 @@ struct Ran {
 
 impl Ran {
     fn good(self) -> Self {
-        assert_eq!(self.said.status, Some(0), "{}\n{}", self.said.out, self.said.err);
+        assert_eq!(self.printed.status, Some(0), "{}\n{}", self.printed.out, self.printed.err);
         self
     }
 
@@ -57,7 +56,7 @@ fn run(text: &str, arguments: &[&str]) -> Ran {
     ]);
     command.args(arguments);
     command.env("WEIR_ROOT", root()).env("WEIR_RUNS", &runs);
-    let said = say_within(&mut command, Duration::from_secs(1200));
+    let printed = capture_within(&mut command, Duration::from_secs(1200));
     let ran = fs::read_dir(&runs).into_iter().flatten().flatten().next().map(|entry| entry.path());
     let read = |name: &str| {
         let bytes = ran.as_ref().and_then(|ran| fs::read(ran.join(name)).ok());
@@ -70,7 +69,7 @@ fn run(text: &str, arguments: &[&str]) -> Ran {
         let log = fs::read(ran.as_ref()?.join(format!("{name}.log"))).ok()?;
         Some((name, String::from_utf8_lossy(&log).into_owned()))
     };
-    Ran { said, run, report, consoles: names.iter().filter_map(console).collect() }
+    Ran { printed, run, report, consoles: names.iter().filter_map(console).collect() }
 }
 
 /// A VM of this name on core `core`.
@@ -186,8 +185,8 @@ fn only_counter_page_memory_of_valid_size_is_taken() {
     let ran = run(&text, &["--qemu-arg=-m", "--qemu-arg=512M"]).good();
     assert!(ran.run["qemu_command"].to_string().contains("size=536870912"));
     let ran = run(&text, &["--qemu-arg=-machine", "--qemu-arg=memory-backend=mine"]);
-    assert_eq!((ran.said.status, &ran.report), (Some(2), &Value::Null), "{}", ran.said.err);
-    assert!(ran.said.err.contains("-m alone changes its size"), "{}", ran.said.err);
+    assert_eq!((ran.printed.status, &ran.report), (Some(2), &Value::Null), "{}", ran.printed.err);
+    assert!(ran.printed.err.contains("-m alone changes its size"), "{}", ran.printed.err);
 }
 
 #[test]
@@ -223,9 +222,9 @@ fn a_row_stressor_misses_rows_and_needs_the_banks() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.arg("observe").arg(&file).arg("--json").env("WEIR_ROOT", root());
         command.env("WEIR_RUNS", directory.path().join("runs"));
-        let said = say_within(&mut command, Duration::from_secs(1200));
-        assert_eq!(said.status, Some(0), "{}\n{}", said.out, said.err);
-        let seen: Value = serde_json::from_str(&said.out).expect("JSON");
+        let printed = capture_within(&mut command, Duration::from_secs(1200));
+        assert_eq!(printed.status, Some(0), "{}\n{}", printed.out, printed.err);
+        let seen: Value = serde_json::from_str(&printed.out).expect("JSON");
         let owners = seen["owners"].as_array().expect("owners").clone();
         let stressor = owners
             .iter()
@@ -250,7 +249,7 @@ fn a_row_stressor_misses_rows_and_needs_the_banks() {
 }
 
 #[test]
-fn latency_tells_what_a_load_takes() {
+fn latency_prints_what_a_load_takes() {
     let arguments = "size=0x10000 loads=10000 rounds=6 report=3";
     let keys = "expect = [\"latency: 65536 bytes by 64, 6 rounds of 10240 loads\"]";
     let ran = run(&system(&[vm("latency", 0, "latency", arguments, keys)]), &[]).good();
@@ -259,7 +258,7 @@ fn latency_tells_what_a_load_takes() {
     for line in rounds {
         let [rounds, min, avg, max] = line[..] else { panic!("{line:?}") };
         assert!((rounds - 3.0).abs() < 0.5, "{line:?}");
-        // At one instruction a nanosecond, and a load and two or three more to a turn.
+        // At one instruction a nanosecond, and a load and two or three more in a loop iteration.
         assert!(1.0 <= min && min <= avg && avg <= max && max < 8.0, "{line:?}");
     }
     let keys = "expect = [\"size=33554432: this VM has room for 31457280 bytes\"]";
@@ -284,7 +283,7 @@ fn a_throttled_load_takes_longer() {
 }
 
 #[test]
-fn a_budget_whose_monitor_nobody_keeps_ends_its_vm() {
+fn a_budget_without_a_counter_page_ends_its_vm() {
     let text = r#"
 platform = "qemu-virt"
 

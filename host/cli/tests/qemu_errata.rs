@@ -1,5 +1,4 @@
-//! Errata of Cortex-A53 r0p0 to r0p4 that the build works around, looked for in the linked
-//! programs.
+//! Errata of Cortex-A53 r0p0 to r0p4 that the build works around, searched in the linked programs.
 
 mod support;
 

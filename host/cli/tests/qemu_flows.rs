@@ -1,4 +1,5 @@
-//! Flows in real runs: every byte arrives, in order, and who breaks the rules harms himself alone.
+//! Flows in real runs: every byte arrives, in order, and a VM that breaks the rules affects itself
+//! alone.
 
 mod support;
 
@@ -13,9 +14,8 @@ use std::{
     time::Duration,
 };
 use support::{
-    checkout,
+    capture_within, checkout,
     qemu::{Load, build_programs, root},
-    say_within,
 };
 
 /// What a run left: `report.json`, all that the hypervisor wrote, the consoles by name; and, where
@@ -43,11 +43,11 @@ impl Ran {
         value.as_u64().expect("a number")
     }
 
-    /// What each packet of flow `index`, of this period in ns, took; and without the turns of other
-    /// cores than its sender's and the broker's, in which an emulator lets its time pass: the
-    /// instructions on its way. Of such a turn is seen what lies between records that one core
-    /// makes one after the other. Packets beside which records were overwritten before they were
-    /// read, as happens on a busy host, are left out.
+    /// What each packet of flow `index`, of this period in ns, took; and without the time slices of
+    /// other cores than its sender's and the broker's, in which an emulator lets its time pass: the
+    /// instructions on its way. Visible of such a time slice is the part between consecutive
+    /// records of one core. Packets next to which records were overwritten before they were read,
+    /// as happens on a busy host, are left out.
     fn latencies(&self, index: u64, period: u64) -> Vec<[u64; 2]> {
         let lines: Vec<Vec<&str>> =
             self.packets.lines().skip(1).map(|line| line.split(',').collect()).collect();
@@ -123,8 +123,8 @@ fn run_in(checkout: &Path, directory: &Path, file: &Path, time: &str, arguments:
         .args(arguments)
         .env("WEIR_ROOT", checkout)
         .env("WEIR_RUNS", &runs);
-    let said = say_within(&mut command, Duration::from_secs(1200));
-    let ran = only(&runs).unwrap_or_else(|| panic!("{}\n{}", said.out, said.err));
+    let printed = capture_within(&mut command, Duration::from_secs(1200));
+    let ran = only(&runs).unwrap_or_else(|| panic!("{}\n{}", printed.out, printed.err));
     let report = fs::read(ran.join("report.json")).expect("a report");
     let report: Value = serde_json::from_slice(&report).expect("JSON");
     let console = |vm: &Value| {
@@ -134,7 +134,7 @@ fn run_in(checkout: &Path, directory: &Path, file: &Path, time: &str, arguments:
     };
     let consoles = report["vms"].as_array().expect("VMs").iter().map(console).collect();
     let wire = fs::read(ran.join("wire.bin")).expect("the wire's bytes");
-    let phases = serde_json::from_str(&tell(&ran, &["report", "--overheads", "--json"]));
+    let phases = serde_json::from_str(&output_of(&ran, &["report", "--overheads", "--json"]));
     let packets = records(&ran, "packet-sent,packet-chunk,packet-arrived");
     Ran { report, wire, consoles, phases: phases.unwrap_or_default(), packets }
 }
@@ -144,15 +144,15 @@ fn only(runs: &Path) -> Option<PathBuf> {
     Some(fs::read_dir(runs).ok()?.next()?.ok()?.path())
 }
 
-/// What the command tells of a run.
-fn tell(ran: &Path, arguments: &[&str]) -> String {
+/// The output of the command for a run.
+fn output_of(ran: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    say_within(command.args(arguments).arg(ran), Duration::from_secs(60)).out
+    capture_within(command.args(arguments).arg(ran), Duration::from_secs(60)).out
 }
 
 /// The records of these kinds, as lines of CSV.
 fn records(ran: &Path, kinds: &str) -> String {
-    tell(ran, &["trace", "--kind", kinds, "--format", "csv"])
+    output_of(ran, &["trace", "--kind", kinds, "--format", "csv"])
 }
 
 fn run_text(text: &str, time: &str, arguments: &[&str]) -> Ran {
@@ -231,9 +231,9 @@ fn messages_of_1_byte_and_of_1_mib_go_side_by_side() {
     }
 }
 
-/// Under instruction counting the times are those of the instructions, whatever the host does
-/// meanwhile. QEMU's main loop, let loose, moved the clock twice in one of eight such runs on a
-/// loaded host (`weir-icount-shim` says why).
+/// Under instruction counting the times are those of the instructions, for any load of the host.
+/// QEMU's main loop, let loose, moved the clock twice in one of eight such runs on a loaded host
+/// (see `weir-icount-shim`).
 #[test]
 fn runs_on_a_loaded_host_are_alike() {
     let text = format!(
@@ -269,8 +269,8 @@ fn a_counted_run_counts_every_packet_at_its_end() {
         command.arg("run").arg(checkout::system(system));
         command.args(["--deterministic", options, "--json"]).arg(&json);
         command.env("WEIR_ROOT", root()).env("WEIR_RUNS", directory.path().join("runs"));
-        let said = say_within(&mut command, Duration::from_secs(300));
-        assert_eq!(said.status, Some(0), "{}", said.err);
+        let printed = capture_within(&mut command, Duration::from_secs(300));
+        assert_eq!(printed.status, Some(0), "{}", printed.err);
         let report: Value =
             serde_json::from_slice(&fs::read(json).expect("a report")).expect("JSON");
         assert_eq!(report["ended_by"], "all-met", "{system}");
@@ -287,8 +287,8 @@ fn measure(directory: &Path, system: &Path) -> PathBuf {
     let ran = only(&directory.join("runs")).expect("a run");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(["report", "--overheads"]).arg(ran).arg("-o").arg(&file);
-    let said = say_within(&mut command, Duration::from_secs(60));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = capture_within(&mut command, Duration::from_secs(60));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     file
 }
 
@@ -312,16 +312,17 @@ fn a_flow_has_a_bound_by_the_table_of_its_board() {
         let ran = run(&file, "10s", &["--no-quantum", "--platform", platform]);
         holds(&ran, &[0]);
         let flow = &ran.report["flows"][0];
-        let [worst, bound] = ["worst_ns", "bound_ns"].map(|key| flow[key].as_u64().expect("ns"));
-        println!("{platform}: {worst} ns of {bound} ns");
+        let [observed_max, bound] =
+            ["worst_ns", "bound_ns"].map(|key| flow[key].as_u64().expect("ns"));
+        println!("{platform}: {observed_max} ns of {bound} ns");
         // The verdict is for concurrent cores: it takes longer.
         let directory = tempfile::tempdir().expect("a directory");
         let copy = directory.path().join("system.toml");
         fs::write(&copy, text.replace("\"qemu-virt\"", &format!("{platform:?}"))).expect("a file");
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        let said =
-            say_within(command.args(["analyze", "--json"]).arg(&copy), Duration::from_secs(60));
-        let json: Value = serde_json::from_str(&said.out).expect("JSON");
+        let printed =
+            capture_within(command.args(["analyze", "--json"]).arg(&copy), Duration::from_secs(60));
+        let json: Value = serde_json::from_str(&printed.out).expect("JSON");
         let task = &json["flows"]["tasks"][0];
         assert_eq!(task["serialized_bound_ns"], bound, "{platform}");
         assert!(task["bound_ns"].as_u64() > Some(bound), "{task}");
@@ -332,14 +333,14 @@ fn a_flow_has_a_bound_by_the_table_of_its_board() {
 /// bound, and where the run is as bad as the analysis has to think (`tight`), the bound is no more
 /// than twice what was measured.
 fn holds(ran: &Ran, tight: &[usize]) {
-    // Of cores that run in turn, as these do: nobody found a lock taken.
+    // These cores are serialized: none finds a lock taken.
     assert_eq!(ran.phase("lock", "count"), 0, "a core waited for a device's lock");
     let flows = ran.report["flows"].as_array().expect("flows");
     for (index, flow) in flows.iter().enumerate() {
-        let [worst, bound] = ["worst_ns", "bound_ns"].map(|key| flow[key].as_u64());
-        let (worst, bound) = (worst.expect("a time"), bound.expect("a bound"));
-        assert!(worst > 0 && worst <= bound, "{flow}");
-        assert!(!tight.contains(&index) || 2 * worst >= bound, "the bound is loose: {flow}");
+        let [observed_max, bound] = ["worst_ns", "bound_ns"].map(|key| flow[key].as_u64());
+        let (observed_max, bound) = (observed_max.expect("a time"), bound.expect("a bound"));
+        assert!(observed_max > 0 && observed_max <= bound, "{flow}");
+        assert!(!tight.contains(&index) || 2 * observed_max >= bound, "the bound is loose: {flow}");
     }
 }
 
@@ -352,8 +353,8 @@ fn latencies_are_within_tight_bounds() {
     assert_eq!(ran.flow(0), [200, 0]);
     holds(&ran, &[0]);
     let flow = &ran.report["flows"][0];
-    let [worst, bound] = ["worst_ns", "bound_ns"].map(|key| flow[key].as_u64().expect("ns"));
-    assert!(worst * 100 >= 85 * bound, "nothing disturbs, and the bound is loose: {flow}");
+    let [observed_max, bound] = ["worst_ns", "bound_ns"].map(|key| flow[key].as_u64().expect("ns"));
+    assert!(observed_max * 100 >= 85 * bound, "nothing disturbs, and the bound is loose: {flow}");
     // Longer ones, in chunks, and shorter ones.
     for (size, key, period) in [(65_000, "64KiB", 5000), (1, "1B", 1000)] {
         let text = text
@@ -374,16 +375,16 @@ fn scheduled(text: &str, schedule: &str) -> String {
     format!("{before}schedule = {schedule}\n\n[broker]{behind}")
 }
 
-/// By any schedule the flow keeps the bound of what its broker is sure to get, which another VM
-/// that never sleeps leaves to it; and that one computes on. Where the broker goes first it takes
-/// the core at once. Elsewhere packets wait for nearly all of the other's turn.
+/// By any schedule the flow keeps the bound for the time that is guaranteed to its broker next to
+/// another VM that never sleeps; and that VM computes on. If the broker has priority, it takes the
+/// core at once. Elsewhere packets wait for nearly all of the other's slot.
 #[test]
 fn a_broker_on_a_shared_core_keeps_the_bound() {
     let directory = tempfile::tempdir().expect("a directory");
     let overheads = measure(directory.path(), &root().join("tests/systems/flows-overheads.toml"));
     let own = with_overheads("flows-shared.toml", &overheads);
-    // Two frames: each packet comes just behind the broker's slot. In turns the broker's begin
-    // later after each packet, by what it took for that.
+    // Two frames: each packet comes just behind the broker's slot. In round robin the broker's time
+    // slices begin later after each packet, by the time that it took.
     let any = own.replace("period_us=1000 start_us=20000", "period_us=1200 start_us=19930");
     assert_ne!(any, own);
     let table = "{ kind = \"table\", major_frame = \"600us\", slots = [\n\
@@ -397,11 +398,11 @@ fn a_broker_on_a_shared_core_keeps_the_bound() {
         assert_eq!(ran.flow(0), [200, 0]);
         holds(&ran, if waits { &[0] } else { &[] });
         let flow = &ran.report["flows"][0];
-        let [worst, bound] = ["worst_ns", "bound_ns"].map(|key| flow[key].as_u64());
-        let (worst, bound) = (worst.expect("a time"), bound.expect("a bound"));
-        println!("{worst} ns of {bound}");
+        let [observed_max, bound] = ["worst_ns", "bound_ns"].map(|key| flow[key].as_u64());
+        let (observed_max, bound) = (observed_max.expect("a time"), bound.expect("a bound"));
+        println!("{observed_max} ns of {bound}");
         // In the bound is the longest that its budget can be away.
-        assert_eq!(worst * 4 > bound, waits, "{flow}");
+        assert_eq!(observed_max * 4 > bound, waits, "{flow}");
         let [sent, come] = ["sender", "receiver"].map(|vm| ran.behind(vm, ", sum "));
         assert_eq!(sent, come);
         assert!(ran.behind("other", "context: ").starts_with("8000 rounds, 0 damaged"));
@@ -409,9 +410,9 @@ fn a_broker_on_a_shared_core_keeps_the_bound() {
     }
 }
 
-/// A turn ends in the midst of copies, and another VM has the core before they go on.
+/// A time slice ends in the middle of copies, and another VM has the core before they go on.
 #[test]
-fn copies_go_on_behind_the_turns_of_others() {
+fn copies_continue_after_slots_of_others() {
     let text =
         fs::read_to_string(root().join("tests/systems/flows-shared.toml")).expect("a system");
     let text = text
@@ -556,7 +557,7 @@ fn multicast_reaches_all_and_restarted_receivers() {
     }
 }
 
-/// One that leaves everything in its ring, and one that nobody reads at: both are dropped, and the
+/// One that leaves everything in its ring, and one without a reader: both are dropped, and the
 /// third misses nothing.
 #[test]
 fn a_slow_receiver_is_dropped_without_loss_to_others() {
@@ -616,9 +617,9 @@ fn no_receiver_waits_longer_than_its_flows_bound() {
     holds(&ran, &[0, 1]);
 }
 
-/// Beside one that keeps the rules: `culprits`, VMs and flows, of which each sleeps whenever it
-/// can. Nothing is printed meanwhile.
-fn beside(culprits: &str, overheads: &Path) -> Ran {
+/// Next to a flow that keeps the rules: `culprits`, VMs and flows, of which each sleeps whenever it
+/// can. Nothing is printed during that.
+fn next_to(culprits: &str, overheads: &Path) -> Ran {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("system.toml");
     let text = format!(
@@ -631,14 +632,14 @@ fn beside(culprits: &str, overheads: &Path) -> Ran {
             "to=4 messages=150 size=4096 period_us=1000 start_us=20000",
             "on_fault = \"stop-system\""
         ),
-        // It is there to the end, whoever connects.
+        // It runs to the end, for any connections.
         vm("receiver", 1, "receiver", "bytes=614400 ports=2", ""),
         flow("good", "good", "receiver", 5000, "period = \"1ms\"\ndeadline = \"300us\""),
         overheads.display(),
     );
     fs::write(&file, &text).expect("a system file");
     let ran = run_in(&root(), directory.path(), &file, "300ms", &["--no-quantum"]);
-    // Whatever a core does outside of its guest, so that its turns are seen.
+    // All that a core does outside of its guest, so that its time slices are visible.
     let kinds = "lost,exit,interrupt,packet-taken,packet-sent,packet-chunk,packet-arrived";
     let packets = records(&only(&directory.path().join("runs")).expect("a run"), kinds);
     Ran { packets, ..ran }
@@ -664,7 +665,7 @@ fn malicious_drivers_leave_bounds_intact() {
             flow("malicious", "malicious", "receiver", 5001, &keys),
         )
     };
-    // Over before the counts are told.
+    // Over before the counts are reported.
     let controls = malicious("rounds=880 every_us=200 controls=16 from=5 to=4", "", "1ms");
     // At all places of a period by and by, and rarely enough for its records to be read in time.
     let often = "rounds=1000000 every_us=190";
@@ -682,19 +683,19 @@ fn malicious_drivers_leave_bounds_intact() {
         ("malicious driver over PCI", malicious(often, over_pci, "100us")),
         ("hoard", hoard),
     ] {
-        let ran = beside(&culprits, &overheads);
+        let ran = next_to(&culprits, &overheads);
         let flows = &ran.report["flows"];
         assert_eq!(flows[1]["name"], "good");
-        assert_eq!(ran.flow(1), [150, 0], "beside {name}");
-        let [worst, bound] = ["worst_ns", "bound_ns"].map(|key| flows[1][key].as_u64());
-        let (worst, bound) = (worst.expect("a time"), bound.expect("a bound"));
+        assert_eq!(ran.flow(1), [150, 0], "next to {name}");
+        let [observed_max, bound] = ["worst_ns", "bound_ns"].map(|key| flows[1][key].as_u64());
+        let (observed_max, bound) = (observed_max.expect("a time"), bound.expect("a bound"));
         let latencies = ran.latencies(1, 1_000_000);
         let late = latencies.iter().filter(|[latency, _]| *latency > bound).count();
         let own = latencies.iter().map(|[_, own]| *own).max().expect("packets");
         // Steps of the broker's alone: no lock in them, and no hypercall.
         let steps = ["ps", "copy"].map(|phase| ran.phase(phase, "max"));
         println!(
-            "beside {name}: {own} instructions of {bound}; {worst} ns, {late} late of {}; its steps up to {steps:?}, {} waits for a lock",
+            "next to {name}: {own} instructions of {bound}; {observed_max} ns, {late} late of {}; its steps up to {steps:?}, {} waits for a lock",
             latencies.len(),
             ran.phase("lock", "count")
         );
@@ -702,8 +703,8 @@ fn malicious_drivers_leave_bounds_intact() {
         // found of each does not.
         assert!(latencies.len() > 30, "{} packets", latencies.len());
         // The others' cores, awake for each of their own packets or by their timers, take their
-        // turns from the broker's, so that the time is no measure.
-        assert!(own <= bound, "beside {name}: {own} of {bound}");
+        // time slices from the broker's, so that the time is no measure.
+        assert!(own <= bound, "next to {name}: {own} of {bound}");
         let time = ran.report["time_ns"].as_u64().expect("a time");
         match name {
             "flood" => {
@@ -713,7 +714,9 @@ fn malicious_drivers_leave_bounds_intact() {
                 let packets = flows[0]["packets"].as_u64().expect("a count");
                 assert!((most / 4..=most).contains(&packets), "{packets} of {most}");
             }
-            "hoard" => assert!(worst > 0 && worst <= bound, "beside {name}: {flows}"),
+            "hoard" => {
+                assert!(observed_max > 0 && observed_max <= bound, "next to {name}: {flows}")
+            }
             _ => {
                 let denied =
                     ran.vm("malicious")["denials"]["malformed or disallowed packet"].as_u64();
@@ -761,16 +764,16 @@ fn a_flow_and_the_engine_keep_their_bandwidth() {
     }
 }
 
-/// Two who break the rules beside a flow that keeps them: one sends to a port that is not its
+/// Two VMs break the rules next to a flow that keeps them: one sends to a port that is not its
 /// flow's, one breaks its rings.
 #[test]
-fn who_breaks_the_rules_harms_himself_alone() {
+fn a_vm_that_breaks_the_rules_affects_itself_alone() {
     for (transport, name) in [("", "MMIO"), ("vsock = \"pci\"", "PCI")] {
-        who_breaks_the_rules_over(transport, name);
+        breaks_the_rules_over(transport, name);
     }
 }
 
-fn who_breaks_the_rules_over(transport: &str, name: &str) {
+fn breaks_the_rules_over(transport: &str, name: &str) {
     let ends = format!("{transport}\nexpect = [\"malicious-driver: 2000 rounds over {name}\"]");
     let text = format!(
         "platform = \"qemu-virt\"\n{}{}{}{}{}{}{}",
@@ -796,8 +799,8 @@ fn who_breaks_the_rules_over(transport: &str, name: &str) {
     assert_eq!(ran.report["totals"]["faults"], 0);
 }
 
-/// A sender and a receiver that die in the midst of a flow: the other end is reset, and the next
-/// life begins anew.
+/// A sender and a receiver that die in the middle of a flow: the other end is reset, and the flow
+/// starts again after the restart.
 #[test]
 fn an_end_that_restarts_resets_the_other() {
     for (sender, receiver) in [("crash=50", ""), ("", "crash=20000")] {
@@ -826,9 +829,9 @@ fn an_end_that_restarts_resets_the_other() {
 }
 
 /// An end whose budget is spent in the midst of every packet stands still for the rest of each
-/// period: nothing of its flow is lost, and nobody else's waits.
+/// period: nothing of its flow is lost, and no other component's waits.
 #[test]
-fn an_end_that_is_throttled_holds_nobody_else_up() {
+fn a_throttled_end_delays_no_other_flow() {
     let budget = "memory_budget = { event = \"inst-retired\", accesses = 50000, period = \"1ms\" }";
     for (sender, receiver) in [(budget, ""), ("", budget)] {
         let directory = tempfile::tempdir().expect("a directory");
@@ -861,7 +864,7 @@ fn an_end_that_is_throttled_holds_nobody_else_up() {
     }
 }
 
-/// What each VM of a run says, and who must say the same sum.
+/// What each VM of a run prints, and the VMs that must print the same sum.
 fn sums_agree(ran: &Ran, from: [&str; 2], to: [&str; 2]) {
     let sum = |behind: &str| behind[..16].to_owned();
     assert_eq!(sum(ran.behind(from[0], from[1])), sum(ran.behind(to[0], to[1])));
@@ -920,7 +923,7 @@ fn linux_sends_to_linux_after_a_module_reload() {
         sums_agree(&ran, ["sender", sent], ["receiver", received]);
     }
     // ECONNRESET: it asked before the other end listened.
-    assert_eq!(ran.behind("sender", "linux: nobody listens yet, error "), "104");
+    assert_eq!(ran.behind("sender", "linux: no listener yet, error "), "104");
     let apart = ran.behind("receiver", "port 5000: 2000000 bytes in order, sum ");
     assert_eq!(&apart[16..], ", 20 messages");
     ran.behind("sender", "200 connections, 3000000 bytes sent");
@@ -934,7 +937,7 @@ fn linux_sends_to_linux_after_a_module_reload() {
 }
 
 /// The other end dies: a Linux that sends gets EPIPE or ECONNRESET, and one that receives the end
-/// of the stream; both go on with the next life.
+/// of the stream; both continue after the restart.
 #[test]
 fn linux_sees_that_the_other_end_has_died() {
     let restart = "on_fault = \"restart\"";
@@ -975,9 +978,9 @@ fn linux_sees_that_the_other_end_has_died() {
     assert_eq!(ran.report["totals"]["restarts"], 2);
 }
 
-/// Debian's kernel suspends to idle in the midst of what it sends, and again of what it receives.
-/// Its driver frees its rings then, so both ends are told that the connection is gone, and the next
-/// one brings everything from the beginning.
+/// Debian's kernel suspends to idle in the middle of sending, and again of receiving. Its driver
+/// frees its rings then, so both ends are informed that the connection is closed, and the next one
+/// transfers everything from the beginning.
 #[test]
 fn a_linux_suspend_resets_the_connection() {
     let bare = fs::read_to_string(root().join("tests/systems/flows-linux-suspend.toml"));
@@ -1038,8 +1041,8 @@ fn among_linux(text: &str) -> String {
     text
 }
 
-/// Sender, receiver, broker and weir each in cache colors of their own: what EL2 and the broker
-/// reach of the VMs' memory follows the cells.
+/// Sender, receiver, broker and weir each in their own cache colors: what EL2 and the broker reach
+/// of the VMs' memory follows the page classes.
 #[test]
 fn flows_go_between_cache_colors_on_both_gics() {
     for platform in ["qemu-virt", "qemu-virt-gicv2"] {
@@ -1082,13 +1085,13 @@ fn run_with_broker(guest: &str, text: &str, time: &str) -> Ran {
     run_in(to, to, &file, time, &["--no-build"])
 }
 
-/// Each copy takes 3 ms, so that who restarts does so in the midst of one. Nothing of the old life
-/// comes into a stream of the new one.
+/// Each copy takes 3 ms, so that a VM restarts in the middle of one. Nothing from before the
+/// restart comes into a stream after it.
 #[test]
 fn an_endpoint_restart_waits_for_its_chunk() {
     // A broker that shares its core has each copy cut into pieces.
-    let beside = vm("control", 2, "control", "activations=500", "");
-    let shared = format!("{beside}{SHARED}");
+    let next_to = vm("control", 2, "control", "activations=500", "");
+    let shared = format!("{next_to}{SHARED}");
     for (sender, receiver, more) in [
         ("crash=5", "streams=2", ""),
         ("", "streams=1 crash=5000", ""),
@@ -1117,8 +1120,9 @@ const SHARED: &str = "\n[[core]]\nid = 2\nschedule = { kind = \"fixed-priority\"
                       { vm = \"broker\", budget = \"500us\", period = \"1ms\" },\n] }\n";
 
 /// A copy that does not end holds up a restart until the broker has had 20 ms of its core. Then the
-/// broker is stopped, which is said; the restart goes on, and both ends of every flow learn that
-/// nobody moves packets any more. Who shares the broker's core misses nothing either.
+/// broker is stopped, which is reported; the restart continues, and both ends of every flow are
+/// informed that packets are no longer moved. A VM that shares the broker's core misses nothing
+/// either.
 #[test]
 fn a_broker_that_hangs_is_stopped() {
     for more in ["", SHARED] {
@@ -1148,7 +1152,7 @@ fn a_broker_that_hangs(more: &str) {
 }
 
 /// A broker that never becomes ready does not keep the VMs of its flows from starting: they wait
-/// for 100 ms, and the run says so. A VM in no flow does not wait.
+/// for 100 ms, and the run reports it. A VM in no flow does not wait.
 #[test]
 fn waiting_for_an_unready_broker_ends() {
     let text = format!(
@@ -1188,11 +1192,11 @@ fn best_effort_goes_on_behind_what_held_it_up() {
     ran.behind("lazy", "400 messages of 1 bytes sent, sum ");
 }
 
-/// The broker's code beside rt-virtio's (section V), printed with `-- --nocapture`: what moves
+/// The broker's code next to rt-virtio's (section V), printed with `-- --nocapture`: what moves
 /// packets, and what runs once, when it starts. Not much more than `docs/results/performance.md`
-/// says: another compiler's code has another size.
+/// states: another compiler's code has another size.
 #[test]
-fn the_broker_is_as_small_as_the_documentation_says() {
+fn the_broker_is_as_small_as_documented() {
     const MOVES: [&str; 7] = [
         "broker_vm5serve",
         "weir_broker",

@@ -56,13 +56,12 @@ fn a_device_is_handed_over_after_its_interrupt() {
     }
 }
 
-/// The second one's life ends while it handles the device's interrupt: that comes to the first
-/// then.
+/// The second one ends while it handles the device's interrupt: that comes to the first then.
 #[test]
 fn a_vm_that_dies_gives_back_what_it_had() {
     for core in [0, 1] {
         let dies = format!("{ROUNDS}\non_fault = \"restart\"");
-        // It has it twice in its first life and five times in its second.
+        // It has it twice in its first boot and five times in its second.
         let first = vm("a", 0, 1, "rounds=7", r#"expect = ["focus: 7 rounds, 7 kept to the end"]"#);
         let vms = [first, vm("b", core, 0, "die=2", &dies)];
         let shared = if core == 0 { SHARED } else { "" };
@@ -71,7 +70,7 @@ fn a_vm_that_dies_gives_back_what_it_had() {
         assert_eq!(outcome.vm("b")["restarts"], 1);
         assert_eq!((counts(&outcome, "a").1, counts(&outcome, "b").1), (0, 0));
     }
-    // One that is not started again: the first has it to its end, as nobody else can take it.
+    // One that is not started again: the first has it to its end, as no other VM can take it.
     let dies = "on_fault = \"halt\"";
     let first = vm("a", 0, 1, "rounds=2", r#"expect = ["focus: 2 rounds"]"#);
     let text = system("qemu-virt", &[first, vm("b", 1, 0, "die=1", dies)]);
@@ -97,7 +96,7 @@ fn the_console_is_handed_over_in_the_middle_of_a_line() {
 }
 
 #[test]
-fn only_who_may_hands_over() {
+fn only_permitted_vms_hand_over() {
     let no = |vm: String| vm.replace("focus = true", "focus = false");
     let first = no(vm(
         "a",

@@ -15,8 +15,8 @@ fn run(text: &str, arguments: &[&str]) -> Outcome {
     run_system(text, &Options { arguments: &all, ..Options::default() }).good()
 }
 
-/// Fails unless each report of `control`, of which there is at least one, tells no miss, and
-/// nothing else happened to it.
+/// Fails unless each report of `control`, of which there is at least one, has no miss, and nothing
+/// else happened to it.
 fn control_was_not_disturbed(outcome: &Outcome) {
     let lines = outcome.lines("control");
     let reports: Vec<_> = lines.iter().filter(|line| line.contains(" activations, ")).collect();
@@ -34,8 +34,8 @@ fn number(line: &str, unit: &str) -> u64 {
     word.parse().unwrap_or_else(|_| panic!("no number before {unit} in {line}"))
 }
 
-/// With cells for the hypervisor, so that it moves there while it boots, and everybody else's
-/// memory is divided from it.
+/// With page classes for the hypervisor, so that it moves there while it boots, and all VMs' memory
+/// is divided from it.
 fn moved(text: &str) -> String {
     if text.contains("[hypervisor]\n") {
         return with(text, "[hypervisor]\n", "[hypervisor]\ncolors = \"12-15\"\n");
@@ -43,10 +43,10 @@ fn moved(text: &str) -> String {
     format!("{text}\n[hypervisor]\ncolors = \"12-15\"\n")
 }
 
-/// Fails unless the hypervisor read back tables that keep to everybody's cells.
+/// Fails unless the hypervisor read back tables that keep to all owners' page classes.
 fn it_moved(outcome: &Outcome) {
-    let said = outcome.report["hypervisor"].to_string();
-    assert!(said.contains("pages in its tables, each in its owner's cells"), "{said}");
+    let printed = outcome.report["hypervisor"].to_string();
+    assert!(printed.contains("pages in its tables, each in its owner's cells"), "{printed}");
 }
 
 fn four_vcpus_interrupt_each_other(arguments: &[&str]) {
@@ -124,13 +124,13 @@ fn histogram(outcome: &Outcome) -> Vec<(u64, u64)> {
 }
 
 /// The guest hashes its memory before it writes to any; a random word in its device tree makes the
-/// hash one that nobody knew before.
+/// hash unpredictable.
 #[test]
 fn a_thousand_restarts_begin_with_the_same_memory() {
     let quiet = "image = { elf = \"control\" }\nexpect = [";
-    let told =
+    let args =
         "image = { elf = \"control\", args = \"histogram=1\" }\nexpect = [\"control: histogram\", ";
-    let system = with(&system("phoenix"), quiet, told);
+    let system = with(&system("phoenix"), quiet, args);
     let alone = with(&system, "lives=1000 quiet=1", "lives=1 quiet=1");
     let alone = histogram(&run(&with(&alone, "1000 lives, hash", "1 lives, hash"), &[]));
     let usual = alone.iter().max_by_key(|(_, count)| count).expect("a bucket").0;
@@ -158,27 +158,27 @@ fn a_thousand_restarts_begin_with_the_same_memory() {
     assert_eq!((count("lives"), count("restarts"), count("resets")), (1000, 999, 999));
     assert_eq!(vm["faults"], serde_json::json!([]));
     control_was_not_disturbed(&outcome);
-    // QEMU runs the cores in turn. Ten to forty times in a virtual second, as the lives'
-    // instructions fall, it goes on with the busy core although control's timer is due, until the
-    // slicing tick: those few activations are late, most of them by 2 us. The tick comes each 100
-    // us, but not while phoenix's memory is made ready for its next life, which is in one piece
+    // QEMU serializes the cores. Ten to forty times in a virtual second, as the boots' instructions
+    // fall, it goes on with the busy core although control's timer is due, until the slicing tick:
+    // those few activations are late, most of them by 2 us. The tick comes each 100 us, but not
+    // while phoenix's memory is made ready for its next boot, which is one non-preemptible section
     // (114 688 instructions for 2 MiB, docs/results/performance.md). Some meet that tick itself,
     // and are as many instructions later as it takes, fewer than 128. All others are where they are
-    // without the thousand lives.
-    let beside = histogram(&outcome);
+    // without the thousand boots.
+    let shared = histogram(&outcome);
     let at = |histogram: &[(u64, u64)]| {
         let total: u64 = histogram.iter().map(|(_, count)| count).sum();
         let usual = histogram.iter().filter(|(lower, _)| (usual..usual + 128).contains(lower));
         (usual.map(|(_, count)| count).sum::<u64>(), total)
     };
-    for histogram in [&alone, &beside] {
+    for histogram in [&alone, &shared] {
         let (same, total) = at(histogram);
         assert!(
             total == 1000 && same >= 950,
-            "{alone:?} alone, {beside:?} beside a thousand lives"
+            "{alone:?} alone, {shared:?} next to a thousand boots"
         );
     }
-    assert!(beside.iter().all(|(lower, _)| *lower < 100_000 + 114_688), "{beside:?}");
+    assert!(shared.iter().all(|(lower, _)| *lower < 100_000 + 114_688), "{shared:?}");
 }
 
 #[test]
@@ -219,7 +219,7 @@ memory = "2MiB"
 image = { elf = "control", args = "activations=200" }
 "#;
 
-/// Three VMs; `attacks` says of `one` and `two` what is done on a fault, and further keys.
+/// Three VMs; `attacks` sets for `one` and `two` the reaction to a fault, and further keys.
 fn attackers(attacks: [(&str, &str); 2]) -> String {
     let [one, two] = attacks.map(|(on_fault, expect)| {
         format!(
@@ -259,18 +259,18 @@ fn one_was_halted_and_one_restarted(outcome: &Outcome) {
 }
 
 #[test]
-fn a_fault_stops_the_system_where_the_file_says_so() {
+fn a_fault_stops_the_system_with_stop_system() {
     let system = attackers([("stop-system", "expect = [\"attacker: attack 1\"]"), ("halt", "")]);
     let system = with(&system, "control: 200 activations", "control: 1000000 activations");
     let arguments = ["--for", "30s"];
     let outcome = run_system(&system, &Options { arguments: &arguments, ..Options::default() });
-    assert_eq!(outcome.report["ended_by"], "system-stop", "{}", outcome.said.err);
-    assert_eq!(outcome.said.status, Some(1), "control could not finish");
+    assert_eq!(outcome.report["ended_by"], "system-stop", "{}", outcome.printed.err);
+    assert_eq!(outcome.printed.status, Some(1), "control could not finish");
     assert_eq!(outcome.vm("one")["state"], "halted");
     assert_eq!(outcome.vm("one")["expect"][0]["met"], true);
 }
 
-/// Debian's U-Boot, which nobody made for weir: its prompt, then the device tree that it found.
+/// Debian's U-Boot, which was not made for weir: its prompt, then the device tree that it found.
 fn u_boot_prints_its_device_tree(name: &str, memory: &[&str]) {
     const NODES: &[&str] = &[
         "=> fdt addr $fdtcontroladdr",
@@ -328,7 +328,7 @@ fn damaged_tables_are_refused_with_the_reason() {
         u32::from_le_bytes(bytes[start + offset..][..4].try_into().expect("four bytes")) as usize
     };
     let tables_len = word(&good, offset_of!(Header, tables_len));
-    // Whoever damages a table may get the check sum right.
+    // A damaged table can have the right check sum.
     let summed = |mut bytes: Vec<u8>| {
         let sum = checksum(&bytes[start + 16..start + tables_len]);
         bytes[start + 12..][..4].copy_from_slice(&sum.to_le_bytes());
@@ -356,10 +356,13 @@ fn damaged_tables_are_refused_with_the_reason() {
         let file = file.to_str().expect("a path");
         let arguments = ["--for", "5s", "--image-file", file];
         let outcome = run_system(&text, &Options { arguments: &arguments, ..Options::default() });
-        assert_eq!(outcome.said.status, Some(1), "{reason}: {}", outcome.said.err);
-        let said = outcome.report["hypervisor"].to_string();
-        assert!(said.contains("refuses its image") && said.contains(reason), "{reason}: {said}");
-        assert!(!said.contains("panic"), "{said}");
+        assert_eq!(outcome.printed.status, Some(1), "{reason}: {}", outcome.printed.err);
+        let printed = outcome.report["hypervisor"].to_string();
+        assert!(
+            printed.contains("refuses its image") && printed.contains(reason),
+            "{reason}: {printed}"
+        );
+        assert!(!printed.contains("panic"), "{printed}");
         assert_eq!(outcome.vm("control")["state"], "not-started");
     }
 }

@@ -1,4 +1,4 @@
-//! Debian's PREEMPT_RT Linux in QEMU: alone, beside a real-time guest and a hostile one, and on a
+//! Debian's PREEMPT_RT Linux in QEMU: alone, next to a real-time guest and a hostile one, and on a
 //! board that is not where it usually is.
 
 mod support;
@@ -70,7 +70,7 @@ fn one_vcpu_fills_its_memory_and_powers_off() {
     is_off(&outcome);
 }
 
-/// Every page of its cells is there, and each life begins with the image as it was built.
+/// Every page of its page classes is there, and each boot begins with the image as it was built.
 #[test]
 fn colored_linux_fills_its_memory_after_each_restart() {
     let line = "linux: memtest 127 of 127 blocks of 257 pages hold their pattern";
@@ -83,8 +83,8 @@ fn colored_linux_fills_its_memory_after_each_restart() {
     assert_eq!(count("Booting Linux on physical CPU 0x0000000000"), 2);
     let vm = outcome.vm("linux");
     assert_eq!((&vm["lives"], &vm["faults"]), (&2.into(), &serde_json::json!([])));
-    let said = outcome.report["hypervisor"].to_string();
-    assert!(said.contains("each in its owner's cells"), "{said}");
+    let printed = outcome.report["hypervisor"].to_string();
+    assert!(printed.contains("each in its owner's cells"), "{printed}");
 }
 
 #[test]
@@ -143,11 +143,11 @@ fn boots_on_a_moved_board(gic: &str, node: &str, arguments: &[&str]) {
     let outcome = run(&text, &[arguments, &["--keep-running"]].concat());
     linux_has(&outcome, 2, 0x8000_0000);
     let lines = outcome.lines("linux");
-    let said = |text: &str| lines.iter().any(|line| line.contains(text));
-    assert!(said("device /pl011@23456000 arm,pl011"), "{lines:#?}");
-    assert!(said(&format!("device /intc@10000000 {node}")), "{lines:#?}");
-    assert!(said("77 Level     uart-pl011"), "{lines:#?}");
-    assert!(said("ttyAMA0 at MMIO 0x23456000"), "{lines:#?}");
+    let printed = |text: &str| lines.iter().any(|line| line.contains(text));
+    assert!(printed("device /pl011@23456000 arm,pl011"), "{lines:#?}");
+    assert!(printed(&format!("device /intc@10000000 {node}")), "{lines:#?}");
+    assert!(printed("77 Level     uart-pl011"), "{lines:#?}");
+    assert!(printed("ttyAMA0 at MMIO 0x23456000"), "{lines:#?}");
     is_off(&outcome);
 }
 
@@ -165,12 +165,12 @@ fn linux_boots_on_a_moved_board_with_gicv2() {
 fn linux_has_the_clock_that_was_passed_through() {
     let outcome = run(&system("passthrough"), &[]);
     let lines = outcome.lines("linux");
-    let said = |text: &str| lines.iter().any(|line| line.contains(text));
-    assert!(said("linux: device /pl031@9010000 arm,pl031 arm,primecell"), "{lines:#?}");
+    let printed = |text: &str| lines.iter().any(|line| line.contains(text));
+    assert!(printed("linux: device /pl031@9010000 arm,pl031 arm,primecell"), "{lines:#?}");
     // The board's own interrupt, and a date that only the device knows.
-    assert!(said("34 Level     rtc-pl031"), "{lines:#?}");
-    assert!(said("setting system clock to 2026-01-01T00:00:0"), "{lines:#?}");
-    assert!(!said("pl061"), "it was not given the other devices");
+    assert!(printed("34 Level     rtc-pl031"), "{lines:#?}");
+    assert!(printed("setting system clock to 2026-01-01T00:00:0"), "{lines:#?}");
+    assert!(!printed("pl061"), "it was not given the other devices");
     assert_eq!(outcome.vm("linux")["faults"], serde_json::json!([]));
 }
 
@@ -178,13 +178,13 @@ fn linux_has_the_clock_that_was_passed_through() {
 fn linux_has_the_rest_of_the_devices() {
     let outcome = run(&system("rest"), &[]);
     let lines = outcome.lines("linux");
-    let said = |text: &str| lines.iter().any(|line| line.contains(text));
+    let printed = |text: &str| lines.iter().any(|line| line.contains(text));
     for device in ["/pl031@9010000", "/pl061@9030000", "/gpio-keys"] {
-        assert!(said(&format!("linux: device {device} ")), "{device}: {lines:#?}");
+        assert!(printed(&format!("linux: device {device} ")), "{device}: {lines:#?}");
     }
-    assert!(said("PL061 GPIO chip registered") && said("registered as rtc0"), "{lines:#?}");
+    assert!(printed("PL061 GPIO chip registered") && printed("registered as rtc0"), "{lines:#?}");
     // On QEMU virt these can write any physical address, or share their page.
-    assert!(!said("fw-cfg") && !said("virtio"), "{lines:#?}");
+    assert!(!printed("fw-cfg") && !printed("virtio"), "{lines:#?}");
     assert_eq!(outcome.vm("linux")["faults"], serde_json::json!([]));
 }
 
@@ -252,7 +252,7 @@ const ATTACKS: &[(&str, Named)] = &[
 fn attacks_are_contained_and_named(arguments: &[&str]) {
     let outcome = run(&system("demo"), arguments);
     let attacker = outcome.vm("attacker");
-    // The run may end with its last words, before the counters that tell of its last call.
+    // The run may end with its last words, before the counters that contain its last call.
     assert!(
         ["off", "running"].map(Into::into).contains(&attacker["state"]),
         "{}",

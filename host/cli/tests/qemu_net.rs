@@ -7,8 +7,8 @@ mod support;
 use serde_json::Value;
 use std::{fs, process::Command};
 use support::{
+    capture,
     qemu::{Options, Outcome, run_system, system, with},
-    say,
 };
 
 /// A VM on a core with a port, whose address ends in `number`.
@@ -74,7 +74,7 @@ fn two_linuxes_share_a_device_in_host_time() {
         assert!(sent >= 220 && received >= 220, "{vm}: {sent} sent, {received} received");
         assert_eq!([count("over_rate"), count("refused")], [0, 0], "{vm}");
     }
-    // The VM whose driver begins last misses what the other asks everybody until then, which
+    // The VM whose driver begins last misses the other's broadcasts until then, which
     // depends on the host's load. The one whose driver begins first misses next to nothing.
     let missed = ["north", "south"].map(|vm| frames(&outcome, vm, "missed"));
     assert!(missed[0].min(missed[1]) <= 8, "{missed:?} missed");
@@ -100,7 +100,7 @@ fn a_service_vm_restart_spares_others_in_host_time() {
 }
 
 #[test]
-fn a_flood_stops_nobody_and_is_limited() {
+fn a_flood_stops_no_vm_and_is_limited() {
     let expect = r#"expect = ["500 frames from 52:54:00:00:00:01, 0 lost, 0 damaged"]"#;
     let flood = "to=52:54:00:00:00:02 frames=1000000 interval_us=0";
     let text = stations(&[
@@ -133,7 +133,7 @@ fn bytes_are_limited_too() {
 }
 
 #[test]
-fn nobody_speaks_for_another() {
+fn no_vm_sends_in_the_name_of_another() {
     let lies = "to=52:54:00:00:00:02 frames=50 as=52:54:00:00:00:01";
     let expect = r#"expect = ["100 frames from 52:54:00:00:00:01, 0 lost, 0 damaged"]"#;
     let text = stations(&[
@@ -185,12 +185,16 @@ fn packets(interval_us: u32, rule: &str) -> (u64, u64, usize) {
     let options = Options { arguments: &arguments, ..Options::default() };
     let outcome = run_system(&text, &options).good();
     let lines = outcome.lines("rtos");
-    let said = lines.iter().find(|line| line.starts_with("sleeper: ")).expect("a report");
-    let numbers: Vec<u64> = said.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+    let printed = lines.iter().find(|line| line.starts_with("sleeper: ")).expect("a report");
+    let numbers: Vec<u64> =
+        printed.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.arg("trace").arg(&outcome.run).args(["--format", "csv", "--kind", "interrupt"]);
-    let came =
-        say(&mut command).out.lines().filter(|line| line.contains(",gpos,0,interrupt,37,")).count();
+    let came = capture(&mut command)
+        .out
+        .lines()
+        .filter(|line| line.contains(",gpos,0,interrupt,37,"))
+        .count();
     (numbers[1], numbers[2], came)
 }
 
@@ -203,7 +207,7 @@ fn packets_delay_a_sharer_only_if_they_may_preempt() {
     assert!(free > waiting + 2_000, "{free} us with preemption, {waiting} us without");
     assert!(many > 10 * few, "{many} interrupts, {few} at a fortieth of the rate");
     for (avg, most) in [(waiting, longest), (seldom, longest_of_few), (limited, longest_limited)] {
-        // Two ticks and a turn of the other's; the same at every load.
+        // Two ticks and a time slice of the other; the same at every load.
         assert!(most < 41_000 && avg.abs_diff(waiting) < 1_000, "{avg}, {most} us");
     }
 }

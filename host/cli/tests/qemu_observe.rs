@@ -1,19 +1,19 @@
-//! Real systems under the model of caches and DRAM banks: who takes lines and rows from whom.
+//! Real systems under the model of caches and DRAM banks: evictions and closed rows per pair of
+//! VMs.
 
 mod support;
 
 use serde_json::Value;
 use std::{fs, os::unix::fs::PermissionsExt, process::Command, sync::Mutex, time::Duration};
 use support::{
-    Said,
+    Printed, capture_within,
     qemu::{Options, root},
-    say_within,
 };
 
 /// Each goes over 2 MiB, twice the cache.
 const STRESSORS: [&str; 2] = ["mode=write size=0x200000 passes=100", "mode=read size=0x200000"];
 
-/// Two VMs side by side, `a` and `b`, with these arguments. Of `keys` are weir's, `a`'s and `b`'s.
+/// Two VMs, `a` and `b`, with these arguments. Of `keys` are weir's, `a`'s and `b`'s.
 /// Ends when `a` prints `expect`.
 fn pair(
     keys: [&str; 3],
@@ -61,14 +61,14 @@ fn stressors(keys: [&str; 3]) -> String {
 const COLORS: [&str; 3] = ["colors = \"14-15\"", "colors = \"0-3\"", "colors = \"4-7\""];
 const BANKS: [&str; 3] = ["banks = \"7\"", "banks = \"0-2\"", "banks = \"3-5\""];
 
-/// What `weir observe` says of a system, in JSON; with `more` arguments.
+/// The JSON of `weir observe` for a system; with `more` arguments.
 fn observe(text: &str, more: &[&str]) -> Value {
-    let said = call(text, more);
-    assert_eq!(said.status, Some(0), "{}\n{}", said.out, said.err);
-    serde_json::from_str(&said.out).expect("JSON")
+    let printed = call(text, more);
+    assert_eq!(printed.status, Some(0), "{}\n{}", printed.out, printed.err);
+    serde_json::from_str(&printed.out).expect("JSON")
 }
 
-fn call(text: &str, more: &[&str]) -> Said {
+fn call(text: &str, more: &[&str]) -> Printed {
     // Cargo builds the plug-in and the guests where all tests do.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock();
@@ -78,7 +78,7 @@ fn call(text: &str, more: &[&str]) -> Said {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.arg("observe").arg(&file).arg("--json").args(more);
     command.env("WEIR_ROOT", root()).env("WEIR_RUNS", directory.path().join("runs"));
-    say_within(&mut command, Duration::from_secs(1200))
+    capture_within(&mut command, Duration::from_secs(1200))
 }
 
 fn number(value: &Value) -> u64 {
@@ -114,7 +114,7 @@ fn colors_keep_lines_and_banks_keep_rows() {
     // Neither does for the other.
     assert!(number(&colored["row_conflicts"]["between_vms"]) > 0);
     assert!(number(&banked["evictions"]["between_vms"]) > 0);
-    // Each has work of its own: passes over 32768 lines, all of which miss.
+    // Each has its own work: passes over 32768 lines, all of which miss.
     for seen in [&shared, &colored, &banked] {
         for (vm, passes) in [("a", 100), ("b", 1)] {
             let vm = owner(seen, vm);
@@ -129,7 +129,7 @@ fn colors_keep_lines_and_banks_keep_rows() {
 }
 
 #[test]
-fn vms_that_share_what_nobody_owns_are_seen_to_share() {
+fn vms_that_share_unowned_classes_are_seen_to_share() {
     let [weir, _, _] = COLORS;
     let seen = observe(&stressors([weir, "", ""]), &[]);
     assert!(at(&seen, "l2_evictions", "a", "b") > 1000);
@@ -139,7 +139,7 @@ fn vms_that_share_what_nobody_owns_are_seen_to_share() {
 }
 
 #[test]
-fn vms_that_share_a_core_are_told_apart() {
+fn vms_that_share_a_core_are_distinguished() {
     let text = |keys| {
         let arguments = ["mode=read size=0x20000 passes=200", "mode=write size=0x200000"];
         let apart = pair(keys, ["4MiB"; 2], arguments, "memory-stressor: 200 passes");
@@ -152,7 +152,7 @@ fn vms_that_share_a_core_are_told_apart() {
         let (a, b) = (owner(seen, "a"), owner(seen, "b"));
         assert!(number(&a["accesses"]) >= 200 << 11 && number(&a["fetches"]) > 0, "{a}");
         assert!(number(&b["accesses"]) >= 1 << 15 && number(&b["fetches"]) > 0, "{b}");
-        // Whose line leaves the core's L1 is a matter of turns, whatever its color.
+        // The owner of a line that leaves the core's L1 depends on the time slices, not on colors.
         assert!(at(seen, "l1_evictions", "a", "b") > 0 && at(seen, "l1_evictions", "b", "a") > 0);
         assert!(number(&seen["l1_evictions"]["between_vms"]) > 0);
         assert_eq!(seen["unseen_blocks"], 0);
@@ -162,7 +162,7 @@ fn vms_that_share_a_core_are_told_apart() {
     for sum in ["between_vms", "of_vms_by_weir", "of_weir_by_vms"] {
         assert_eq!(colored["evictions"][sum], 0, "{}", colored["matrices"]);
     }
-    // Half of its share of the cache is enough for a, whoever had the turn before; b's 2 MiB are
+    // Half of its share of the cache is enough for a, after any other time slice; b's 2 MiB are
     // eight times its own.
     let misses = |seen: &Value, vm| number(&owner(seen, vm)["l2_misses"]);
     assert!(misses(&colored, "a") * 4 < misses(&shared, "a"));
@@ -198,14 +198,14 @@ fn the_l2_misses_rise_where_the_share_ends() {
     let colored = walk(COLORS);
     assert!(colored[0] < 10 && colored[1] < 10 && colored[2] > 900, "{colored:?}");
     let shared = walk([""; 3]);
-    // Of less than that, too, if the cores' turns are long enough to replace what the other one
-    // has.
+    // Of less than that, too, if the cores' time slices are long enough to replace what the other
+    // one has.
     assert!(shared[1] > 20, "a neighbor takes its lines: {shared:?}");
 }
 
 /// QEMU killed, the plug-in has written nothing: that is no fault of the plug-in's.
 #[test]
-fn a_killed_qemu_is_told_of() {
+fn a_killed_qemu_is_reported() {
     let directory = tempfile::tempdir().expect("a directory");
     let qemu = directory.path().join("qemu");
     let real = std::env::var("WEIR_QEMU").unwrap_or_else(|_| "qemu-system-aarch64".to_owned());
@@ -219,11 +219,11 @@ fn a_killed_qemu_is_told_of() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.arg("observe").arg(&file).env("WEIR_ROOT", root()).env("WEIR_QEMU", &qemu);
     command.env("WEIR_RUNS", directory.path().join("runs"));
-    let said = say_within(&mut command, Duration::from_secs(1200));
-    assert_eq!(said.status, Some(3), "{}\n{}", said.out, said.err);
-    assert!(said.err.contains("QEMU ended"), "{}", said.err);
-    assert!(said.err.contains("what the plug-in had seen went with it"), "{}", said.err);
-    assert!(!said.err.contains("saw nothing"), "{}", said.err);
+    let printed = capture_within(&mut command, Duration::from_secs(1200));
+    assert_eq!(printed.status, Some(3), "{}\n{}", printed.out, printed.err);
+    assert!(printed.err.contains("QEMU ended"), "{}", printed.err);
+    assert!(printed.err.contains("what the plug-in had seen went with it"), "{}", printed.err);
+    assert!(!printed.err.contains("saw nothing"), "{}", printed.err);
 }
 
 #[test]
@@ -237,12 +237,12 @@ fn zeroing_is_made_visible() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.arg("run").arg(file.path()).arg("--deterministic").env("WEIR_ROOT", root());
     let runs = tempfile::tempdir().expect("a directory");
-    let said = say_within(command.env("WEIR_RUNS", runs.path()), Options::default().limit);
-    assert_eq!(said.status, Some(0), "{}\n{}", said.out, said.err);
+    let printed = capture_within(command.env("WEIR_RUNS", runs.path()), Options::default().limit);
+    assert_eq!(printed.status, Some(0), "{}\n{}", printed.out, printed.err);
 }
 
 #[test]
-fn what_is_zeroed_is_told_in_lines() {
+fn zeroed_memory_is_counted_in_lines() {
     // Twice the cache. 500 lines in 100 us are 5000 in 1 ms, however many stores zero one.
     let vm = "[[vm]]\nname = \"zero\"\ncpus = [0]\nmemory = \"4MiB\"\nimage = { elf = \"memory-stressor\", args = \"mode=zero size=0x200000 passes=3 report_us=1000\" }\nmemory_budget = { accesses = 500, period = \"100us\", source = \"counter-page\" }\nexpect = [\"memory-stressor: 3 passes\"]\n";
     let file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
@@ -250,16 +250,16 @@ fn what_is_zeroed_is_told_in_lines() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.arg("run").arg(file.path()).arg("--deterministic").env("WEIR_ROOT", root());
     let runs = tempfile::tempdir().expect("a directory");
-    let said = say_within(command.env("WEIR_RUNS", runs.path()), Options::default().limit);
-    assert_eq!(said.status, Some(0), "{}\n{}", said.out, said.err);
-    assert!(said.out.contains("memory-stressor: zero 2097152 bytes by 8"), "{}", said.out);
+    let printed = capture_within(command.env("WEIR_RUNS", runs.path()), Options::default().limit);
+    assert_eq!(printed.status, Some(0), "{}\n{}", printed.out, printed.err);
+    assert!(printed.out.contains("memory-stressor: zero 2097152 bytes by 8"), "{}", printed.out);
     let number = |line: &str| {
         let rest = line.split_once("memory-stressor: ")?.1;
         rest.split_once(" lines in")?.0.parse::<u64>().ok()
     };
-    let lines: Vec<_> = said.out.lines().filter_map(number).collect();
+    let lines: Vec<_> = printed.out.lines().filter_map(number).collect();
     assert!(lines.len() > 10, "{lines:?}");
-    // A look at the clock comes each 8 lines.
+    // The guest reads the clock each 8 lines.
     assert!(lines[1..].iter().all(|lines| (4000..6000).contains(lines)), "{lines:?}");
 }
 
@@ -267,9 +267,9 @@ fn what_is_zeroed_is_told_in_lines() {
 fn colored_pages_are_mapped_as_fast() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(["bench", "mapping", "--json"]).env("WEIR_ROOT", root());
-    let said = say_within(&mut command, Duration::from_secs(1200));
-    assert_eq!(said.status, Some(0), "{}\n{}", said.out, said.err);
-    let rows: Value = serde_json::from_str(&said.out).expect("JSON");
+    let printed = capture_within(&mut command, Duration::from_secs(1200));
+    assert_eq!(printed.status, Some(0), "{}\n{}", printed.out, printed.err);
+    let rows: Value = serde_json::from_str(&printed.out).expect("JSON");
     let rows = rows.as_array().expect("a list");
     let sizes: Vec<u64> = rows.iter().map(|row| number(&row["mib"])).collect();
     assert_eq!(sizes, [1, 4, 16, 64, 256]);
@@ -333,9 +333,9 @@ fn what_is_recorded_misses_as_often_in_the_simulation() {
         "--for",
         "50ms",
     ]);
-    let said = say_within(command.env("WEIR_ROOT", root()), Options::default().limit);
-    assert_eq!(said.status, Some(0), "{}\n{}", said.out, said.err);
-    let simulated: Value = serde_json::from_str(&said.out).expect("JSON");
+    let printed = capture_within(command.env("WEIR_ROOT", root()), Options::default().limit);
+    assert_eq!(printed.status, Some(0), "{}\n{}", printed.out, printed.err);
+    let simulated: Value = serde_json::from_str(&printed.out).expect("JSON");
     let replayed = &simulated["vms"][1];
     assert_eq!((&replayed["name"], &replayed["jobs"]["ended"]), (&"walk".into(), &1.into()));
     // The accesses at the very first instant come before the span.
@@ -355,9 +355,9 @@ fn what_is_recorded_misses_as_often_in_the_simulation() {
 fn traces_go_to_a_directory() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let path = file.path().to_str().expect("a path");
-    let said = call(RECORDED, &["--record", path]);
-    assert_eq!(said.status, Some(2), "{}", said.err);
-    assert!(said.err.contains("is no directory"), "{}", said.err);
+    let printed = call(RECORDED, &["--record", path]);
+    assert_eq!(printed.status, Some(2), "{}", printed.err);
+    assert!(printed.err.contains("is no directory"), "{}", printed.err);
 }
 
 /// Nothing comes over the wire for as long as guests are silent and no heartbeat is asked for.
@@ -387,10 +387,10 @@ image = { elf = "memory-stressor", args = "size=0x1000 period_us=1000000" }
 /// What the boot does is not counted, also where nothing else happens.
 #[test]
 fn a_run_without_a_guest_counts_nothing() {
-    let said = call(&stressors(["", "", ""]), &["--for", "1ns"]);
-    assert_eq!(said.status, Some(1), "{}\n{}", said.out, said.err);
-    assert!(said.err.contains("before the first guest's first instruction"), "{}", said.err);
-    let seen: Value = serde_json::from_str(&said.out).expect("JSON");
+    let printed = call(&stressors(["", "", ""]), &["--for", "1ns"]);
+    assert_eq!(printed.status, Some(1), "{}\n{}", printed.out, printed.err);
+    assert!(printed.err.contains("before the first guest's first instruction"), "{}", printed.err);
+    let seen: Value = serde_json::from_str(&printed.out).expect("JSON");
     assert_eq!(seen["guest_started"], false);
     assert_eq!(seen["as_expected"], false);
     for owner in seen["owners"].as_array().expect("owners") {

@@ -1,5 +1,5 @@
 //! PCI functions passed through behind the SMMU, in QEMU: a disk that Linux uses, and one that its
-//! guest turns against others.
+//! guest directs at others.
 
 mod support;
 
@@ -53,14 +53,14 @@ fn linux_uses_the_disk(text: &str, arguments: &[&str]) {
     let text = with(text, "disk,poweroff", &format!("disk,poweroff weir.disk={written}"));
     let outcome = run(&text, &disk, BEHIND, arguments).good();
     let lines = outcome.lines("linux");
-    let said = |text: &str| lines.iter().any(|line| line.contains(text));
-    assert!(said(&format!("linux: disk of {} sectors begins with {first}", DISK / 512)));
-    assert!(said("pci 0000:00:02.0: [1af4:1042] type 00 class 0x010000"), "{lines:#?}");
+    let printed = |text: &str| lines.iter().any(|line| line.contains(text));
+    assert!(printed(&format!("linux: disk of {} sectors begins with {first}", DISK / 512)));
+    assert!(printed("pci 0000:00:02.0: [1af4:1042] type 00 class 0x010000"), "{lines:#?}");
     // One function, where weir put its base addresses, and its interrupt on the line of its slot.
     let functions = lines.iter().filter(|line| line.contains("type 00 class")).count();
     assert_eq!(functions, 1, "{lines:#?}");
-    assert!(said("BAR 4 [mem 0x10000000-0x10003fff 64bit pref]"), "{lines:#?}");
-    assert!(said("37 Level     virtio0"), "{lines:#?}");
+    assert!(printed("BAR 4 [mem 0x10000000-0x10003fff 64bit pref]"), "{lines:#?}");
+    assert!(printed("37 Level     virtio0"), "{lines:#?}");
     let mut expected = format!("{written}\n").into_bytes();
     for number in 1_000_000..1_600_000 {
         expected.extend_from_slice(format!("{number}\n").as_bytes());
@@ -102,8 +102,8 @@ fn linux_uses_a_disk_behind_the_smmu_on_gicv2() {
     linux_uses_the_disk(&system("passthrough-pci"), &["--platform", "qemu-virt-gicv2"]);
 }
 
-/// The attacks of `guests/tests/dma` by the life that commits them, and what the SMMU says: the
-/// access and the address.
+/// The attacks of `guests/tests/dma` by the boot that makes them, and the SMMU's report: the access
+/// and the address.
 const ATTACKS: [(&str, Option<(&str, &str)>); 5] = [
     ("the configuration space, 0 words changed", None),
     ("a buffer in another VM", Some(("write", "0x41000000"))),
@@ -169,13 +169,13 @@ fn a_disk_cannot_write_to_other_memory() {
     assert!(fs::read(&disk).expect("the disk") == whole, "nobody wrote on the disk");
 }
 
-/// What the hypervisor says when it refuses to start with such a machine.
+/// The hypervisor's message when it refuses to start with such a machine.
 fn refused(slot: (&str, &str), more: &[&str]) -> String {
     let directory = tempfile::tempdir().expect("a directory");
     let disk = disk(directory.path(), "word");
     let outcome = run(&system("dma"), &disk, slot, more);
-    assert_eq!(outcome.said.status, Some(1), "{}", outcome.said.err);
-    format!("{}{}", outcome.said.out, outcome.said.err)
+    assert_eq!(outcome.printed.status, Some(1), "{}", outcome.printed.err);
+    format!("{}{}", outcome.printed.out, outcome.printed.err)
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn machines_without_confined_functions_are_refused() {
 }
 
 /// A VM with functions of NVMe controllers, which can be reset by themselves (a function-level
-/// reset). Its guest writes a register of the last of them in each of three lives.
+/// reset). Its guest writes a register of the last of them in each of three boots.
 fn tenant(name: &str, core: u32, slot: u32, functions: u32) -> String {
     let devices: Vec<String> =
         (0..functions).map(|n| format!("\"pci:00:{slot:02x}.{n}\"")).collect();

@@ -1,12 +1,12 @@
-//! Cores that VMs share, in real runs: whose state is whose, who gets how much, and that what one
-//! VM does to itself is no one else's.
+//! Cores that VMs share, in real runs: separation of state, guaranteed shares, and that a VM's
+//! actions on itself do not affect others.
 
 mod support;
 
 use std::{fmt::Write as _, process::Command};
 use support::{
+    capture,
     qemu::{Options, Outcome, run_system, with},
-    say,
 };
 
 const ROUND_ROBIN: &str = r#"kind = "round-robin", quantum = "1ms""#;
@@ -53,7 +53,7 @@ fn three(platform: &str, schedule: &str) -> String {
     system(platform, schedule, &vms)
 }
 
-/// What the last report of a guest says: rounds, damaged registers, ticks, early ones, odd
+/// The values of a guest's last report: rounds, damaged registers, ticks, early ones, odd
 /// interrupts.
 fn report(outcome: &Outcome, vm: &str) -> [u64; 5] {
     let lines = outcome.lines(vm);
@@ -62,17 +62,17 @@ fn report(outcome: &Outcome, vm: &str) -> [u64; 5] {
     numbers.try_into().unwrap_or_else(|_| panic!("{line}"))
 }
 
-/// A turn: when it began, the VM, how long it was.
-fn turns(outcome: &Outcome) -> Vec<(u64, String, u64)> {
+/// A time slice: its start, the VM, its length.
+fn slices(outcome: &Outcome) -> Vec<(u64, String, u64)> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.arg("trace").arg(&outcome.run).args(["--format", "csv", "--kind", "vcpu-switch"]);
-    let said = say(&mut command);
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = capture(&mut command);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     let switch = |line: &str| {
         let fields: Vec<&str> = line.split(',').collect();
         (fields[0].parse::<u64>().expect("a time"), fields[2].to_owned())
     };
-    let switches: Vec<_> = said.out.lines().skip(1).map(switch).collect();
+    let switches: Vec<_> = printed.out.lines().skip(1).map(switch).collect();
     let length = |pair: &[(u64, String)]| (pair[0].0, pair[0].1.clone(), pair[1].0 - pair[0].0);
     switches.windows(2).map(length).collect()
 }
@@ -92,11 +92,11 @@ fn registers_survive_in_a_round() {
     for platform in ["qemu-virt", "qemu-virt-gicv2"] {
         let outcome = run_system(&three(platform, ROUND_ROBIN), &Options::default()).good();
         assert_undamaged(&outcome);
-        // Nobody is kept on the core, or off it, for longer than the schedule says: while all three
-        // want it, a round is 3 ms.
-        let turns = turns(&outcome);
-        assert!(turns.len() > 20, "{} turns", turns.len());
-        assert!(turns.iter().all(|(.., length)| *length < 1_100_000), "{turns:?}");
+        // No VM stays on the core, or off it, for longer than scheduled: while all three request
+        // it, a round is 3 ms.
+        let slices = slices(&outcome);
+        assert!(slices.len() > 20, "{} slices", slices.len());
+        assert!(slices.iter().all(|(.., length)| *length < 1_100_000), "{slices:?}");
     }
 }
 
@@ -111,7 +111,7 @@ fn registers_survive_in_a_time_table_which_is_kept() {
         ("c", 1_800_000, 1_900_000),
     ];
     let offset = |begun: u64| begun % 2_000_000;
-    for (begun, vm, _) in turns(&outcome) {
+    for (begun, vm, _) in slices(&outcome) {
         let in_slot = |(name, from, to): &(&str, u64, u64)| {
             *name == vm && (*from..*to).contains(&offset(begun))
         };
@@ -133,9 +133,9 @@ fn budgets_of_time_are_kept() {
         { vm = "b", budget = "400us", period = "1ms" },
     ]"#;
     let outcome = run_system(&system("qemu-virt", servers, &vms), &Options::default()).good();
-    let turns = turns(&outcome);
+    let slices = slices(&outcome);
     // When all three are loaded, and as long as all are busy: 20 ms at the least.
-    let busy = turns.iter().filter(|(begun, ..)| (6_000_000..14_000_000).contains(begun));
+    let busy = slices.iter().filter(|(begun, ..)| (6_000_000..14_000_000).contains(begun));
     for (begun, vm, length) in busy.clone() {
         let (at, budget) = match vm.as_str() {
             "c" => (0, 100_000),
@@ -149,7 +149,7 @@ fn budgets_of_time_are_kept() {
 }
 
 /// A VM that resets itself, one that powers off, one that sleeps for ever, one whose memory budget
-/// is spent in its turns.
+/// is spent in its time slices.
 #[test]
 fn attacks_on_itself_leave_other_vms_their_slots() {
     let budget = r#"memory_budget = { event = "inst-retired", accesses = 100000, period = "1ms" }"#;
@@ -160,19 +160,20 @@ fn attacks_on_itself_leave_other_vms_their_slots() {
     ];
     let text = system("qemu-virt", ROUND_ROBIN, &vms);
     let outcome = run_system(&text, &Options::default()).good();
-    let mut said = String::new();
+    let mut printed = String::new();
     for name in ["a", "b", "c"] {
         let [_, damaged, _, early, odd] = report(&outcome, name);
         assert_eq!((damaged, early, odd), (0, 0, 0), "{name}");
-        let _ = writeln!(said, "{name}: {}", outcome.vm(name));
+        let _ = writeln!(printed, "{name}: {}", outcome.vm(name));
     }
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.arg("trace").arg(&outcome.run).args(["--format", "csv", "--kind", "throttle"]);
-    let throttled = say(&mut command).out.lines().filter(|line| line.contains(",c,")).count();
-    assert!(throttled > 5, "{throttled} times\n{said}");
+    let throttled = capture(&mut command).out.lines().filter(|line| line.contains(",c,")).count();
+    assert!(throttled > 5, "{throttled} times\n{printed}");
 }
 
-/// One that waits for a tick gets it in its turn, and all of them or one for all, as it wishes.
+/// A VM that waits for a tick gets it in its time slice, and all of them or one for all, as its key
+/// sets.
 #[test]
 fn ticks_are_kept_or_lost() {
     let text = |ticks: &str| {
@@ -185,7 +186,7 @@ fn ticks_are_kept_or_lost() {
     let kept = run_system(&text("ticks = \"keep\""), &Options::default()).good();
     let lost = run_system(&text("ticks = \"lose\""), &Options::default()).good();
     let ([.., kept, _, _], [.., lost, _, _]) = (report(&kept, "a"), report(&lost, "a"));
-    // Of the 20 that fall due while the other has its turn, one is left.
+    // Of the 20 that fall due while the other has its time slice, one is left.
     assert!(
         kept > 60 && (kept * 4 / 10..kept * 7 / 10).contains(&lost),
         "{kept} kept, {lost} of them not lost"
@@ -207,7 +208,7 @@ expect = ["sleeper: {sleeps} sleeps"]
     )
 }
 
-/// A VM whose second vCPU raises line 34 of a device, and what else `args` say.
+/// A VM whose second vCPU raises line 34 of a device, and further `args`.
 fn loaded(args: &str, devices: &str) -> String {
     format!(
         r#"
@@ -235,9 +236,9 @@ fn interrupted(interval_us: u32, rule: &str) -> Outcome {
 fn records(outcome: &Outcome, kind: &str) -> usize {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.arg("trace").arg(&outcome.run).args(["--format", "csv", "--kind", kind]);
-    let said = say(&mut command);
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    said.out.lines().skip(1).count()
+    let printed = capture(&mut command);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    printed.out.lines().skip(1).count()
 }
 
 /// Interrupts that the loaded VM has seen in its first 20 ticks.
@@ -264,15 +265,15 @@ fn taken(priorities: [u8; 2]) -> [usize; 2] {
         )
     });
     let text: String = [text].into_iter().chain(rules).collect();
-    // Who has no turn for long reports late.
+    // A VM without a long time slice reports late.
     let text = text.replace("loaded: 20 ticks", "of the second line");
     let outcome = run_system(&text, &Options::default()).good();
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.arg("trace").arg(&outcome.run).args(["--format", "csv", "--kind", "line-preempted"]);
-    let said = say(&mut command).out;
+    let printed = capture(&mut command).out;
     lines.map(|(vm, line)| {
         let its = format!(",{vm},0,line-preempted,{line},");
-        said.lines().filter(|record| record.contains(&its)).count()
+        printed.lines().filter(|record| record.contains(&its)).count()
     })
 }
 
@@ -321,9 +322,10 @@ fn a_storm_on_every_line_leaves_the_sleeper_its_slots() {
         r#"["/pl031@9010000", "/pl061@9030000"]"#,
     );
     for (schedule, rule, most) in [
-        // Two ticks of its own time take at most three turns, between which are two of the other's.
+        // Two ticks of its own time take at most three time slices, between which are two of the
+        // other's.
         (r#"kind = "round-robin", quantum = "4ms""#, "", 21_000),
-        // One interrupt of each line may take a turn of it from time to time.
+        // One interrupt of each line may take a time slice of it from time to time.
         (
             r#"kind = "round-robin", quantum = "4ms""#,
             "preempt = true\nrate = 10\nburst = 1\n",
@@ -350,19 +352,19 @@ fn a_storm_on_every_line_leaves_the_sleeper_its_slots() {
         });
         let outcome = run_system(&format!("{text}{}", rules.concat()), &Options::default()).good();
         let lines = outcome.lines("sleeper");
-        let said =
+        let printed =
             lines.iter().find(|line| line.starts_with("sleeper: 8 sleeps")).expect("a report");
         let numbers: Vec<u64> =
-            said.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
-        assert!(numbers[2] <= most, "{schedule} {rule}: {said}");
+            printed.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+        assert!(numbers[2] <= most, "{schedule} {rule}: {printed}");
         // It is a storm, or would be one.
         let (came, masked) = (seen(&outcome), records(&outcome, "line-deferred"));
         assert!(if rule.contains("rate") { masked >= 2 } else { came > 100 }, "{came}, {masked}");
     }
 }
 
-/// SGIs, CPU_ON, lines that are routed to the shared core and away, looks at what is pending there:
-/// none is worth more than once a turn.
+/// SGIs, CPU_ON, lines that are routed to the shared core and away, reads of what is pending there:
+/// none interrupts more than once a time slice.
 #[test]
 fn a_cross_core_flood_leaves_the_sleeper_its_slots() {
     for platform in ["qemu-virt", "qemu-virt-gicv2"] {
@@ -381,19 +383,19 @@ devices = ["/pl031@9010000"]
         );
         let outcome = run_system(&text, &Options::default()).good();
         let lines = outcome.lines("sleeper");
-        let said =
+        let printed =
             lines.iter().find(|line| line.starts_with("sleeper: 16 sleeps")).expect("a report");
         let numbers: Vec<u64> =
-            said.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
-        // As beside one that raises lines: see above.
-        assert!(numbers[2] <= 21_000, "{said}");
+            printed.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+        // As next to a VM that raises lines: see above.
+        assert!(numbers[2] <= 21_000, "{printed}");
         let lines = outcome.lines("flood");
         let last = lines.last().expect("a report of the flood");
         let numbers: Vec<u64> =
             last.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
         assert!(numbers[0] >= 1000 && numbers[1] >= 5, "{last}");
         // Its start, its SGIs, and what changes in its distributor.
-        assert!(most_in_a_turn(&outcome) <= 3, "{}", most_in_a_turn(&outcome));
+        assert!(most_in_a_slice(&outcome) <= 3, "{}", most_in_a_slice(&outcome));
     }
 }
 
@@ -405,17 +407,17 @@ fn interrupts(outcome: &Outcome, vm: &str) -> Vec<u64> {
         let fields: Vec<&str> = line.split(',').collect();
         (fields[1] == "0" && fields[2] == vm).then(|| fields[0].parse().expect("a time"))
     };
-    say(&mut command).out.lines().skip(1).filter_map(its).collect()
+    capture(&mut command).out.lines().skip(1).filter_map(its).collect()
 }
 
-/// The most that core 0 was interrupted for in one of the sleeper's turns, all in all.
-fn most_in_a_turn(outcome: &Outcome) -> usize {
-    let (came, turns) = (interrupts(outcome, "sleeper"), turns(outcome));
-    assert!(came.len() > 5 && turns.len() > 5, "{came:?}");
-    let in_turn = |(begun, _, length): &(u64, String, u64)| {
+/// The most that core 0 was interrupted for in one of the sleeper's time slices, in total.
+fn most_in_a_slice(outcome: &Outcome) -> usize {
+    let (came, slices) = (interrupts(outcome, "sleeper"), slices(outcome));
+    assert!(came.len() > 5 && slices.len() > 5, "{came:?}");
+    let in_slice = |(begun, _, length): &(u64, String, u64)| {
         came.iter().filter(|at| (*begun..begun + length).contains(*at)).count()
     };
-    turns.iter().filter(|(_, vm, _)| vm == "sleeper").map(in_turn).max().expect("a turn")
+    slices.iter().filter(|(_, vm, _)| vm == "sleeper").map(in_slice).max().expect("a turn")
 }
 
 /// A VM of two or three vCPUs that floods a core in the other ways.
@@ -435,15 +437,15 @@ devices = ["/pl031@9010000"]
     run_system(&text, &Options::default()).good()
 }
 
-/// It begins a new life as often as it can, on a core of its own, and in each turns a vCPU on the
-/// sleeper's core on and sends it an SGI.
+/// It restarts as often as it can, on its own core, and in each boot starts a vCPU on the sleeper's
+/// core and sends it an SGI.
 #[test]
-fn short_lives_interrupt_a_shared_core_once_a_round() {
+fn short_boots_interrupt_a_shared_core_once_a_round() {
     let outcome = flood("[1, 0]", "resets=1");
     let lives = outcome.vm("flood")["restarts"].as_u64().expect("a number");
     assert!(lives >= 5, "{lives} lives");
-    // Rounds are of 8 ms. In each life there are the SGI, the end, and what that changes; without a
-    // limit there would be seven lives or more in a round.
+    // Rounds are of 8 ms. In each boot there are the SGI, the end, and what that changes; without a
+    // limit there would be seven boots or more in a round.
     let came = interrupts(&outcome, "sleeper");
     let round =
         |from: &u64| came.iter().filter(|at| (*from..from + 8_000_000).contains(*at)).count();
@@ -451,17 +453,17 @@ fn short_lives_interrupt_a_shared_core_once_a_round() {
     assert!(most <= 6, "{most} interrupts in a round");
 }
 
-/// Its second core floods its first, and turns the third on all the time, which goes off at once.
+/// Its second core floods its first, and starts the third all the time, which goes off at once.
 #[test]
 fn core_power_changes_do_not_reach_a_shared_core() {
     let outcome = flood("[0, 1, 2]", "");
     let lines = outcome.lines("flood");
     assert!(lines.iter().any(|line| line.starts_with("flood: 1000 rounds")), "{lines:?}");
-    assert!(most_in_a_turn(&outcome) <= 3, "{}", most_in_a_turn(&outcome));
+    assert!(most_in_a_slice(&outcome) <= 3, "{}", most_in_a_slice(&outcome));
 }
 
-/// A VM that sends itself SGIs pays for them: its turns are shorter, and those of the one whom they
-/// interrupt longer.
+/// A VM that sends itself SGIs pays for them: its time slices are shorter, and those of the
+/// interrupted VM longer.
 #[test]
 fn what_an_sgi_takes_is_charged_to_its_vm() {
     let lengths = |sgi: u32| {
@@ -470,9 +472,9 @@ fn what_an_sgi_takes_is_charged_to_its_vm() {
         let text = system("qemu-virt", r#"kind = "round-robin", quantum = "4ms""#, &vms);
         let outcome = run_system(&text, &Options::default()).good();
         let came = interrupts(&outcome, "sleeper").len();
-        let turns = turns(&outcome);
+        let slices = slices(&outcome);
         let median = |name: &str| {
-            let its = turns.iter().filter(|(_, vm, length)| vm == name && *length > 3_000_000);
+            let its = slices.iter().filter(|(_, vm, length)| vm == name && *length > 3_000_000);
             let mut its: Vec<u64> = its.map(|(.., length)| *length).collect();
             its.sort_unstable();
             its[its.len() / 2]
@@ -516,7 +518,7 @@ fn what_a_vm_does_in_its_slot_stays_there() {
         ("d", 1_600_000, 1_800_000),
     ];
     let mut late = 0;
-    for (begun, vm, _) in turns(&outcome) {
+    for (begun, vm, _) in slices(&outcome) {
         let at = begun % 2_000_000;
         let in_slot =
             |(name, from, to): &&(&str, u64, u64)| *name == vm && (*from..*to).contains(&at);
@@ -524,7 +526,7 @@ fn what_a_vm_does_in_its_slot_stays_there() {
         let (_, from, _) = slot.unwrap_or_else(|| panic!("{vm} got the core at {at}"));
         late += u32::from(vm == "a" && at - from > 20_000);
     }
-    // It wants the core all the time but while its image is loaded, for each of its two lives.
+    // It requests the core all the time but while its image is loaded, for each of its two boots.
     assert!(late <= 2, "{late} times");
 }
 
@@ -574,8 +576,8 @@ fn two_linux_share_a_core() {
     }
 }
 
-/// One that compares the time that it is told was stolen from it with what it misses, beside one
-/// that is always busy.
+/// A VM that compares its reported stolen time with what it misses, next to one that is always
+/// busy.
 #[test]
 fn stolen_time_is_reported_and_read_only() {
     let teller = |args: &str, more: &str| {
@@ -600,14 +602,15 @@ image = {{ elf = "stolen", args = "{args}" }}
                 { vm = "told", start = "0ms", length = "2ms" }, { vm = "b", start = "2ms", length = "3ms" } ]"#,
             "",
         ),
-        // Where memory is divided the page lies in the VM's own cells, and it is one of two vCPUs.
+        // Where memory is divided the page lies in the VM's own page classes, and it is one of two
+        // vCPUs.
         ("qemu-virt", r#"kind = "round-robin", quantum = "2ms""#, "colors = \"0-3\""),
     ] {
         let told = teller("ms=100", &format!("{expect}\n{more}"));
         let vms = [told, vm("b", 30_000, "spin=5000", "").replace("expect", "# expect")];
         run_system(&system(platform, schedule, &vms), &Options::default()).good();
     }
-    // What it tries to write is its fault, and a new life begins with nothing stolen.
+    // Its write is a fault, and a new boot begins with nothing stolen.
     let told = teller("ms=10 write=1", &format!("{expect}\non_fault = \"restart\""));
     let vms = [told, vm("b", 5000, "spin=5000", "")];
     let text = system("qemu-virt", ROUND_ROBIN, &vms);
@@ -636,6 +639,10 @@ fn a_core_without_a_schedule_is_one_vcpus() {
     let text = three("qemu-virt", ROUND_ROBIN);
     let alone = with(&text, "\n[[core]]\nid = 0\n", "\n[[core]]\nid = 1\n");
     let outcome = run_system(&alone, &Options::default());
-    assert_eq!(outcome.said.status, Some(1), "{}", outcome.said.err);
-    assert!(outcome.said.err.contains("core 0 is given to a and to b"), "{}", outcome.said.err);
+    assert_eq!(outcome.printed.status, Some(1), "{}", outcome.printed.err);
+    assert!(
+        outcome.printed.err.contains("core 0 is given to a and to b"),
+        "{}",
+        outcome.printed.err
+    );
 }

@@ -4,11 +4,11 @@ mod support;
 
 use std::{process::Command, time::Duration};
 use support::{
+    capture,
     qemu::{Options, Outcome, run_system},
-    say,
 };
 
-/// A record about a budget, as `weir trace` tells it.
+/// A record about a budget, as `weir trace` prints it.
 #[derive(Clone, Debug)]
 struct Record {
     time_ns: u64,
@@ -25,9 +25,9 @@ fn budgets(outcome: &Outcome) -> Vec<Record> {
     for kind in ["replenish", "throttle", "wake", "budget-changed"] {
         command.args(["--kind", kind]);
     }
-    let said = say(&mut command);
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    let mut lines = said.out.lines();
+    let printed = capture(&mut command);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    let mut lines = printed.out.lines();
     assert_eq!(lines.next(), Some("time_ns,core,vm,vcpu,kind,detail,count,other"));
     let record = |line: &str| {
         let fields: Vec<&str> = line.split(',').collect();
@@ -43,8 +43,8 @@ fn budgets(outcome: &Outcome) -> Vec<Record> {
     lines.map(record).collect()
 }
 
-/// What a vCPU used in each period of the second half of a run but the last: long after whatever
-/// its guest says first.
+/// What a vCPU used in each period of the second half of a run but the last: long after its guest's
+/// first output.
 fn periods(records: &[Record], vm: &str, vcpu: u64) -> Vec<u64> {
     let ends = records
         .iter()
@@ -65,7 +65,7 @@ fn mean(used: &[u64]) -> u64 {
     1000 * used.iter().sum::<u64>() / used.len().max(1) as u64
 }
 
-/// A memory stressor on core 0 and nobody else, not even a console.
+/// A memory stressor on core 0 and nothing else, not even a console.
 fn alone(platform: &str, passes: u32, bandwidth: &str) -> String {
     format!(
         r#"
@@ -100,7 +100,7 @@ image = {{ elf = "memory-stressor", args = "mode=read size=0x200000{args}" }}
     )
 }
 
-/// Two memory stressors side by side.
+/// Two concurrent memory stressors.
 fn pair(first: &str, second: &str) -> String {
     let vm = |name: &str, core: u32, bandwidth: &str| {
         let keys =
@@ -161,7 +161,7 @@ fn two_cores_stand_on_the_monitor() {
     for (vm, budget) in [("a", 1000), ("b", 500)] {
         let used = periods(&records, vm, 0);
         assert!(used.len() > 30, "{vm}: {} periods", used.len());
-        // A look each microsecond, and at most an access in each nanosecond.
+        // A poll each microsecond, and at most an access in each nanosecond.
         assert!(used.iter().all(|used| *used <= budget + 1000), "{vm}: {used:?}");
         assert!(mean(&used).abs_diff(1000 * budget) <= 10 * budget, "{vm}: {used:?}");
     }
@@ -173,9 +173,9 @@ fn two_cores_stand_on_the_monitor() {
     assert!((20_000..60_000).contains(&boundary("b")), "a quarter later: {}", boundary("b"));
 }
 
-/// The neighbor loses no turn: it arms nothing.
+/// The neighbor loses no time slice: it arms nothing.
 #[test]
-fn a_budget_is_had_beside_a_core_that_never_pauses() {
+fn a_budget_holds_next_to_a_core_that_never_pauses() {
     for (core, neighbor, budget, event) in
         [(0, 1, 1000, ""), (1, 0, 1000, ""), (0, 1, 20_000, ", event = \"inst-retired\"")]
     {
@@ -189,7 +189,7 @@ fn a_budget_is_had_beside_a_core_that_never_pauses() {
         let what = format!("core {core}{event}: {used:?}");
         assert!(used.len() > 30, "{what}");
         // What is beyond a budget is taken off the next, so that all periods together are beyond
-        // theirs by the greatest overshoot at most, wherever QEMU's turns lie in them.
+        // theirs by the greatest overshoot at most, wherever QEMU's time slices lie in them.
         let (sum, span) = (used.iter().sum::<u64>(), budget * used.len() as u64);
         let beyond = outcome.vm("a")["budgets"][0]["max_beyond"].as_u64().expect("a number");
         assert!((9 * span / 10..=span + beyond).contains(&sum), "{sum} of {span}: {what}");
@@ -197,13 +197,13 @@ fn a_budget_is_had_beside_a_core_that_never_pauses() {
 }
 
 #[test]
-fn a_new_life_brings_no_new_budget() {
+fn a_restart_brings_no_new_budget() {
     for (then, split) in [("reset", "even"), ("fault", "pool")] {
         let bandwidth = format!("accesses = 400, period = \"200us\", split = \"{split}\"");
         let outcome = run(&spender(&format!("then={then}"), &bandwidth));
         assert_eq!(outcome.vm("spender")["restarts"], 3, "{then}");
         let records = budgets(&outcome);
-        // Both cores together, over all lives: what the budget says, and an overshoot each.
+        // Both cores together, over all boots: the budget, and an overshoot each.
         let ends = records.iter().filter(|record| record.kind == "replenish");
         let sum: u64 = ends.map(|record| record.used).sum();
         let span = records.last().expect("records").time_ns / 200_000;
@@ -226,14 +226,14 @@ image = { elf = "latency", args = "size=0x400000 rounds=1 loads=20000" }
 memory_budget = { accesses = 1000, period = "200us", scope = "vcpu" }
 expect = ["1 rounds"]
 "#);
-    let looks = |outcome: &Outcome| {
+    let polls = |outcome: &Outcome| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.arg("trace").arg(&outcome.run).args(["--format", "csv", "--kind", "poll"]);
-        let said = say(&mut command);
+        let printed = capture(&mut command);
         [",a,0,poll", ",a,1,poll"]
-            .map(|of| said.out.lines().filter(|line| line.contains(of)).count())
+            .map(|of| printed.out.lines().filter(|line| line.contains(of)).count())
     };
-    let [on, off] = looks(&outcome);
+    let [on, off] = polls(&outcome);
     assert!(on > 100 && off == 0, "{on} looks at what is on, {off} at what is off");
     // Its periods go on all the same, and nothing is used in them.
     let idle: Vec<_> = budgets(&outcome).into_iter().filter(|record| record.vcpu == 1).collect();
@@ -257,7 +257,7 @@ fn a_silent_system_ends_by_virtual_time() {
     let limit = Duration::from_secs(60);
     let options = Options { limit, arguments: &["--for", "20ms"], ..Options::default() };
     let outcome = run_system(&text, &options);
-    assert_eq!(outcome.report["ended_by"], "time-over", "{}", outcome.said.err);
+    assert_eq!(outcome.report["ended_by"], "time-over", "{}", outcome.printed.err);
     let last = budgets(&outcome).last().expect("records").time_ns;
     assert!((19_000_000..=23_000_000).contains(&last), "{last}");
 }
@@ -273,7 +273,7 @@ fn a_throttled_vcpu_stays_off_under_a_storm() {
 }
 
 #[test]
-fn a_budget_is_set_by_who_may_and_within_limits() {
+fn a_budget_is_set_by_permitted_vms_within_limits() {
     let granted =
         "accesses = 200, period = \"100us\", adjust = { by = \"spender\", min = 2, max = 600 }";
     let args = |reads: u64| format!("then=set after_us=3000 vm=0 reads={reads}");
@@ -334,7 +334,7 @@ fn crossing() -> Vec<u8> {
 }
 
 /// Each of its accesses brings in two lines, so that it spends its budget in half the time of one
-/// that is aligned: the looks come in time.
+/// that is aligned: the polls come in time.
 #[test]
 fn accesses_across_lines_keep_the_budget() {
     let image = std::env::temp_dir().join(format!("weir-crossing-{}.bin", std::process::id()));
@@ -357,7 +357,7 @@ memory_budget = {{ accesses = 100000, period = "1ms" }}
     let records = budgets(&outcome);
     std::fs::remove_file(&image).expect("it is there");
     let used = periods(&records, "w", 0);
-    // It always wants more, and two lines for each nanosecond between two looks may pass.
+    // It always requests more, and two lines for each nanosecond between two polls may pass.
     assert!(used.len() > 2, "{records:?}");
     assert!(used.iter().all(|used| (97_000..103_000).contains(used)), "{used:?}");
 }
@@ -429,7 +429,7 @@ fn unused_budget_helps_and_costs_no_guarantee() {
     assert!((4_000_000..5_600_000).contains(&compensated), "{compensated}");
 }
 
-/// A VM that uses its own counters, and turns off, clears and resets all that it can reach.
+/// A VM that uses its own counters, and disables, clears and resets all that it can reach.
 fn counting(platform: &str, keys: &str) -> Outcome {
     run(&format!(
         r#"
@@ -461,8 +461,8 @@ fn a_vm_uses_only_its_granted_counters() {
         // QEMU's counters begin and end an instruction early or late.
         assert!(seen.abs_diff(20_000) <= 2, "{platform}: {seen}");
         assert_eq!(lines[2], "counting: 5 increments of 5", "{platform}");
-        // How late they come is QEMU's: it looks one event too early and not again before something
-        // reads a counter.
+        // How late they come is QEMU's: it tests one event too early and not again before a counter
+        // is read.
         assert!(
             lines[3].starts_with("counting: 3 overflows, 3 interrupts, "),
             "{platform}: {}",
@@ -499,7 +499,7 @@ expect = ["hw perfevents: enabled with armv8_pmuv3 PMU driver, 5 counters availa
 "#;
     let outcome = run_system(text, &Options { arguments: &["--for", "60s"], ..Options::default() });
     let outcome = outcome.good();
-    let said = |text: &str| outcome.lines("linux").iter().any(|line| line.contains(text));
-    assert!(said("device /pmu arm,armv8-pmuv3"), "{:#?}", outcome.lines("linux"));
-    assert!(said("arm-pmu"), "{:#?}", outcome.lines("linux"));
+    let printed = |text: &str| outcome.lines("linux").iter().any(|line| line.contains(text));
+    assert!(printed("device /pmu arm,armv8-pmuv3"), "{:#?}", outcome.lines("linux"));
+    assert!(printed("arm-pmu"), "{:#?}", outcome.lines("linux"));
 }

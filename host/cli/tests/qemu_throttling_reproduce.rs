@@ -4,15 +4,15 @@ mod support;
 
 use serde_json::Value;
 use std::{process::Command, time::Duration};
-use support::{qemu::root, say_within};
+use support::{capture_within, qemu::root};
 
 fn json(directory: &std::path::Path, arguments: &[&str]) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(arguments).arg("--json");
     command.env("WEIR_ROOT", root()).env("WEIR_RUNS", directory.join("runs"));
-    let said = say_within(&mut command, Duration::from_secs(1200));
-    assert_eq!(said.status, Some(0), "{}\n{}", said.out, said.err);
-    serde_json::from_str(&said.out).expect("JSON")
+    let printed = capture_within(&mut command, Duration::from_secs(1200));
+    assert_eq!(printed.status, Some(0), "{}\n{}", printed.out, printed.err);
+    serde_json::from_str(&printed.out).expect("JSON")
 }
 
 #[test]
@@ -36,10 +36,10 @@ fn budgets_are_kept_as_seen_from_outside() {
         let allowed = if run["source"] == "pmu" { 8 } else { 2064 };
         assert!(budget <= most && most <= budget + allowed, "{run}");
         assert!(number("overshoot_max") <= allowed && number("periods") > 30, "{run}");
-        // What the last period owes is of some million lines, or a few instructions. Beside the
+        // What the last period owes is of some million lines, or a few instructions. Next to the
         // console, whose instructions are on its account, a budget gives less and never more.
         let rate = run["rate_error"].as_f64().expect("a rate");
-        let least = if run["console_beside"] == true { -0.1 } else { -3e-4 };
+        let least = if run["console_on_other_core"] == true { -0.1 } else { -3e-4 };
         assert!((least..=3e-4).contains(&rate), "{run}");
         assert_eq!(run["regulator"], "static");
     }
@@ -51,7 +51,7 @@ fn budgets_are_kept_as_seen_from_outside() {
         assert!(json["el2_instructions"][path]["median"].is_u64(), "{path}: {json}");
     }
     // The platform's `poll_overhead`, and its double at the start of a period.
-    for (path, most) in [("look", 450), ("look-replenish", 900)] {
+    for (path, most) in [("poll", 450), ("poll-replenish", 900)] {
         let max = json["el2_instructions"][path]["max"].as_u64();
         assert!(max.is_some_and(|max| (200..=most).contains(&max)), "{path}: {json}");
     }
@@ -80,7 +80,7 @@ fn a_platform_is_calibrated_and_its_table_is_read() {
     );
     let number = |key: &str| found[key].as_u64().unwrap_or_else(|| panic!("{key}: {found}"));
     // A load and an addition take 2 ns, and the loop and EL2 something: less than 50 000 lines in
-    // 100 us, whoever moves them.
+    // 100 us, by any core.
     assert!((30_000..=50_000).contains(&number("saturation")), "{found}");
     assert!((35_000..=50_000).contains(&number("one_core")), "{found}");
     // Within a poll of 1 us 500 lines come.
@@ -97,11 +97,11 @@ fn a_platform_is_calibrated_and_its_table_is_read() {
         std::fs::write(&file, system(budget)).expect("a system file");
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.arg("check").arg(&file).env("WEIR_ROOT", root());
-        say_within(&mut command, Duration::from_secs(60))
+        capture_within(&mut command, Duration::from_secs(60))
     };
-    let said = check(number("saturation"));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    let said = check(number("saturation") + 1);
-    assert_eq!(said.status, Some(1), "{}", said.out);
-    assert!(said.err.contains("memory takes"), "{}", said.err);
+    let printed = check(number("saturation"));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    let printed = check(number("saturation") + 1);
+    assert_eq!(printed.status, Some(1), "{}", printed.out);
+    assert!(printed.err.contains("memory takes"), "{}", printed.err);
 }

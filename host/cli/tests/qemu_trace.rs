@@ -5,8 +5,8 @@ mod support;
 use serde_json::Value;
 use std::{fs, path::Path, process::Command, time::Duration};
 use support::{
+    capture_within,
     qemu::{Options, run_system},
-    say_within,
 };
 
 /// Instructions that the memory stressor may execute in each period.
@@ -34,10 +34,11 @@ memory_budget = {{ event = "inst-retired", accesses = {BUDGET}, period = "{}us" 
 
 fn trace(file: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let said = say_within(command.arg("trace").arg(file).args(arguments), Duration::from_secs(60));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    assert_eq!(said.err, "", "nothing was lost: the rings hold more than this run records");
-    said.out
+    let printed =
+        capture_within(command.arg("trace").arg(file).args(arguments), Duration::from_secs(60));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    assert_eq!(printed.err, "", "nothing was lost: the rings hold more than this run records");
+    printed.out
 }
 
 fn data(text: &str) -> Value {

@@ -4,11 +4,11 @@ mod support;
 
 use serde_json::Value;
 use std::{fs, process::Command, time::Duration};
-use support::{Said, qemu::root, say_within};
+use support::{Printed, capture_within, qemu::root};
 
-/// Runs a system and returns what the command said, its report, and its summary as `weir report`
+/// Runs a system and returns the command's output, its report, and its summary as `weir report`
 /// prints it.
-fn run(text: &str, arguments: &[&str]) -> (Said, Value, String) {
+fn run(text: &str, arguments: &[&str]) -> (Printed, Value, String) {
     let directory = tempfile::tempdir().expect("a directory");
     let (file, runs) = (directory.path().join("system.toml"), directory.path().join("runs"));
     fs::write(&file, text).expect("a system file");
@@ -21,12 +21,12 @@ fn run(text: &str, arguments: &[&str]) -> (Said, Value, String) {
     // show it.
     let mut command = weir("run");
     command.arg(&file).args(["-q", "--ignore-verdict"]).args(arguments);
-    let said = say_within(&mut command, Duration::from_secs(1200));
+    let printed = capture_within(&mut command, Duration::from_secs(1200));
     let ran = fs::read_dir(&runs).into_iter().flatten().flatten().next();
-    let ran = ran.unwrap_or_else(|| panic!("{}\n{}", said.out, said.err)).path();
+    let ran = ran.unwrap_or_else(|| panic!("{}\n{}", printed.out, printed.err)).path();
     let report = fs::read(ran.join("report.json")).expect("a report");
-    let summary = say_within(weir("report").arg(&ran), Duration::from_secs(60)).out;
-    (said, serde_json::from_slice(&report).expect("JSON"), summary)
+    let summary = capture_within(weir("report").arg(&ran), Duration::from_secs(60)).out;
+    (printed, serde_json::from_slice(&report).expect("JSON"), summary)
 }
 
 /// One flow of 20 packets of 4 KiB, which take 8 us each, with a deadline.
@@ -66,8 +66,8 @@ deadline = "{deadline}"
 
 #[test]
 fn a_packet_that_misses_its_deadline_fails_the_run() {
-    let (said, report, summary) = run(&with_flow("3us"), &["--deterministic", "--no-quantum"]);
-    assert_eq!(said.status, Some(1), "{}\n{}", said.out, said.err);
+    let (printed, report, summary) = run(&with_flow("3us"), &["--deterministic", "--no-quantum"]);
+    assert_eq!(printed.status, Some(1), "{}\n{}", printed.out, printed.err);
     let flow = &report["flows"][0];
     assert_eq!((&flow["packets"], &flow["late"]), (&20.into(), &20.into()), "{flow}");
     assert_eq!((&flow["deadline_ns"], &flow["verdict"]), (&3_000.into(), &"does-not-hold".into()));
@@ -81,12 +81,17 @@ fn a_packet_that_misses_its_deadline_fails_the_run() {
         "20 of 20 packets missed the deadline of 3000 ns",
         "verdict: does not hold (flow messages)",
     ] {
-        assert!(said.out.contains(text) && summary.contains(text), "{}", said.out);
+        assert!(printed.out.contains(text) && summary.contains(text), "{}", printed.out);
     }
 
     // The same system with a deadline that it keeps.
-    let (said, report, _) = run(&with_flow("1ms"), &["--deterministic", "--no-quantum"]);
-    assert_eq!((said.status, &report["flows"][0]["late"]), (Some(0), &0.into()), "{}", said.out);
+    let (printed, report, _) = run(&with_flow("1ms"), &["--deterministic", "--no-quantum"]);
+    assert_eq!(
+        (printed.status, &report["flows"][0]["late"]),
+        (Some(0), &0.into()),
+        "{}",
+        printed.out
+    );
     assert_eq!(report["flows"][0]["verdict"], "holds");
 }
 
@@ -100,25 +105,34 @@ fn the_first_packet_of_a_flow_keeps_the_bound() {
         .replace("81920", "1310720")
         .replace("\"4KiB\"", "\"64KiB\"")
         .replace("\"2ms\"", "\"10ms\"");
-    let (said, report, _) = run(&text, &["--deterministic", "--no-quantum"]);
+    let (printed, report, _) = run(&text, &["--deterministic", "--no-quantum"]);
     let flow = &report["flows"][0];
-    assert_eq!((&flow["packets"], &flow["late"]), (&20.into(), &0.into()), "{flow}\n{}", said.err);
+    assert_eq!(
+        (&flow["packets"], &flow["late"]),
+        (&20.into(), &0.into()),
+        "{flow}\n{}",
+        printed.err
+    );
     let [p50, max] = ["p50", "max"].map(|key| flow["latency_ns"][key].as_u64().expect("ns"));
     let bound = flow["bound_ns"].as_u64().expect("a bound");
     assert!(p50 <= max && max <= bound, "{flow}");
-    assert_eq!((said.status, &flow["verdict"]), (Some(0), &"holds".into()), "{}", said.out);
+    assert_eq!((printed.status, &flow["verdict"]), (Some(0), &"holds".into()), "{}", printed.out);
 }
 
 #[test]
 fn late_packets_in_host_time_fail_the_run() {
-    let (said, report, _) = run(&with_flow("1us"), &["--accept-host-time"]);
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let (printed, report, _) = run(&with_flow("1us"), &["--accept-host-time"]);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     let flow = &report["flows"][0];
     assert_eq!((&flow["late"], &flow["verdict"]), (&20.into(), &"not-judged".into()), "{flow}");
-    assert!(said.out.contains("20 of 20 packets missed the deadline of 1000 ns"), "{}", said.out);
-    assert!(said.out.contains("the time of this run was the host's"), "{}", said.out);
-    let (said, report, _) = run(&with_flow("1us"), &[]);
-    assert_eq!((said.status, &report["verdict"]), (Some(1), &"does-not-hold".into()));
+    assert!(
+        printed.out.contains("20 of 20 packets missed the deadline of 1000 ns"),
+        "{}",
+        printed.out
+    );
+    assert!(printed.out.contains("the time of this run was the host's"), "{}", printed.out);
+    let (printed, report, _) = run(&with_flow("1us"), &[]);
+    assert_eq!((printed.status, &report["verdict"]), (Some(1), &"does-not-hold".into()));
 }
 
 /// A VM on core 0 that never sleeps, and the beginning of a system.
@@ -132,14 +146,14 @@ memory = "2MiB"
 image = { elf = "context", args = "rounds=100000000 spin=2000 seed=1" }
 "#;
 
-/// The VMs of core 0 have it in turns of 4 ms.
+/// The VMs of core 0 have it in time slices of 4 ms.
 const TURNS: &str = r#"
 [[core]]
 id = 0
 schedule = { kind = "round-robin", quantum = "4ms" }
 "#;
 
-/// A periodic task of 1 ms on a core of its own, or in turns of 4 ms with a VM that never sleeps.
+/// A periodic task of 1 ms on its own core, or in time slices of 4 ms with a VM that never sleeps.
 fn task(core: usize) -> String {
     format!(
         r#"{BUSY}
@@ -166,13 +180,13 @@ period = "1ms"
 
 #[test]
 fn a_task_that_misses_deadlines_fails_the_run() {
-    let (said, report, _) = run(&task(0), &["--deterministic", "--for", "2s"]);
+    let (printed, report, _) = run(&task(0), &["--deterministic", "--for", "2s"]);
     let judged = &report["vms"][2]["tasks"][0];
-    assert_eq!(said.status, Some(1), "{judged} {}\n{}", said.out, said.err);
+    assert_eq!(printed.status, Some(1), "{judged} {}\n{}", printed.out, printed.err);
     assert!(judged["misses"].as_u64() > Some(10), "{judged}");
     assert_eq!(report["verdict_of"], serde_json::json!(["task control of a"]));
-    let (said, report, _) = run(&task(1), &["--deterministic", "--for", "2s"]);
-    assert_eq!(said.status, Some(0), "{}\n{}", said.out, said.err);
+    let (printed, report, _) = run(&task(1), &["--deterministic", "--for", "2s"]);
+    assert_eq!(printed.status, Some(0), "{}\n{}", printed.out, printed.err);
     let judged = &report["vms"][2]["tasks"][0];
     assert_eq!((&judged["activations"], &judged["misses"]), (&50.into(), &0.into()));
     assert_eq!(report["verdict"], "holds");
@@ -189,9 +203,9 @@ fn stressor(bandwidth: &str, more: &str) -> String {
 #[test]
 fn a_memory_budget_is_judged_in_host_time() {
     let limited = stressor("accesses = 1000, period = \"100us\"", "");
-    let (said, report, summary) = run(&limited, &["--deterministic", "--for", "20ms"]);
+    let (printed, report, summary) = run(&limited, &["--deterministic", "--for", "20ms"]);
     let budget = &report["vms"][0]["budgets"][0];
-    assert_eq!(said.status, Some(0), "{budget} {}", said.err);
+    assert_eq!(printed.status, Some(0), "{budget} {}", printed.err);
     assert_eq!((&budget["budget"], &budget["period_ns"]), (&1000.into(), &100_000.into()));
     assert_eq!(budget["verdict"], "holds", "{budget}");
     let count = |key: &str| budget[key].as_u64().expect("a count");
@@ -206,17 +220,17 @@ fn a_memory_budget_is_judged_in_host_time() {
         (&["--for", "5s"][..], "does-not-hold"),
         (&["--for", "5s", "--accept-host-time"], "not-judged"),
     ] {
-        let (said, report, _) = run(&limited, arguments);
+        let (printed, report, _) = run(&limited, arguments);
         let budget = &report["vms"][0]["budgets"][0];
-        // What is exceeded is said and judged; how often that happens is the host's affair.
+        // Exceeded budgets are reported and judged; how often that happens depends on the host.
         let exceeded = budget["exceeded_periods"].as_u64() > Some(0);
         let fails = exceeded && verdict == "does-not-hold";
-        assert_eq!(said.status, Some(i32::from(fails)), "{budget} {}", said.err);
+        assert_eq!(printed.status, Some(i32::from(fails)), "{budget} {}", printed.err);
         assert_eq!(
-            said.out.contains("periods exceeded the limit by more"),
+            printed.out.contains("periods exceeded the limit by more"),
             exceeded,
             "{}",
-            said.out
+            printed.out
         );
         assert!(!exceeded || budget["verdict"] == verdict, "{budget}");
     }
@@ -228,20 +242,25 @@ fn an_instruction_budget_in_qemu_is_not_judged() {
     let saturation = "[saturation]\nperiod = \"100us\"\nline = \"64B\"\npoints = [{ accesses = 100000, dma = \"0B/s\" }]\novershoot = 0\n";
     let limited =
         stressor("accesses = 10000, period = \"100us\", event = \"inst-retired\"", saturation);
-    let (said, report, _) = run(&limited, &["--deterministic", "--for", "20ms"]);
+    let (printed, report, _) = run(&limited, &["--deterministic", "--for", "20ms"]);
     let budget = &report["vms"][0]["budgets"][0];
-    assert_eq!((said.status, &report["verdict"]), (Some(0), &"not-judged".into()), "{}", said.out);
-    assert!(budget["exceeded_periods"].as_u64() > Some(0), "{budget}");
-    assert!(said.out.contains("the overshoot of 0, by "), "{}", said.out);
-    assert!(
-        said.out.contains("; QEMU's PMU counts more than this vCPU's instructions\n"),
+    assert_eq!(
+        (printed.status, &report["verdict"]),
+        (Some(0), &"not-judged".into()),
         "{}",
-        said.out
+        printed.out
+    );
+    assert!(budget["exceeded_periods"].as_u64() > Some(0), "{budget}");
+    assert!(printed.out.contains("the overshoot of 0, by "), "{}", printed.out);
+    assert!(
+        printed.out.contains("; QEMU's PMU counts more than this vCPU's instructions\n"),
+        "{}",
+        printed.out
     );
 }
 
-/// Two VMs take turns of 4 ms on core 0; an interrupt of one waits for its turn unless it takes the
-/// core.
+/// Two VMs have time slices of 4 ms on core 0; an interrupt of one waits for its time slice unless
+/// it preempts.
 #[test]
 fn a_late_interrupt_fails_the_run() {
     let system = |rule: &str| {
@@ -264,13 +283,13 @@ deadline = "1ms"
 "#
         )
     };
-    let (said, report, _) = run(&system(""), &["--deterministic", "--for", "1s"]);
+    let (printed, report, _) = run(&system(""), &["--deterministic", "--for", "1s"]);
     let line = &report["vms"][1]["interrupts"][0];
-    assert_eq!(said.status, Some(1), "{line} {}\n{}", said.out, said.err);
+    assert_eq!(printed.status, Some(1), "{line} {}\n{}", printed.out, printed.err);
     assert!(line["late"].as_u64() > Some(0) && line["max_ns"].as_u64() > Some(1_000_000), "{line}");
     assert_eq!(line["verdict"], "does-not-hold");
-    let (said, report, _) = run(&system("preempt = true"), &["--deterministic", "--for", "1s"]);
+    let (printed, report, _) = run(&system("preempt = true"), &["--deterministic", "--for", "1s"]);
     let line = &report["vms"][1]["interrupts"][0];
-    assert_eq!(said.status, Some(0), "{line} {}\n{}", said.out, said.err);
+    assert_eq!(printed.status, Some(0), "{line} {}\n{}", printed.out, printed.err);
     assert_eq!((&line["late"], &line["verdict"]), (&0.into(), &"holds".into()), "{line}");
 }

@@ -10,10 +10,10 @@ use std::{
     sync::{Arc, Mutex},
     thread,
 };
-use support::{Fake, SYSTEM, Said, Signal, Wire, eventually, finish, say, signal};
+use support::{Fake, Printed, SYSTEM, Signal, Wire, capture, eventually, finish, signal};
 use weir_trace::wire::{FaultKind, HYPERVISOR, What};
 
-/// Both VMs start, `two` faults once, `one` says that all is well.
+/// Both VMs start, `two` faults once, `one` prints that all is well.
 fn good() -> Wire {
     Wire::default()
         .text("weir on 3 cores\r\n")
@@ -54,15 +54,15 @@ const WELL: &str = "cat good; head -c 2 > asked; cat last; exec sleep 100";
 #[test]
 fn a_run_ends_when_every_expected_line_was_seen() {
     let fake = fake(WELL);
-    let said = say(&mut fake.run(&["--json", "report.json"]));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    assert!(said.out.contains("one  | all is well\n"), "{}", said.out);
-    assert!(said.out.contains("two  | two begins\n"), "{}", said.out);
-    assert!(said.out.contains("weir | two: 7 console bytes lost"), "{}", said.out);
-    assert!(said.out.contains("two: 7 console bytes lost\n"), "{}", said.out);
-    assert!(said.out.contains("1 write outside its memory"), "{}", said.out);
-    assert!(!said.out.contains('\u{1b}'), "no colors in a pipe: {}", said.out);
-    assert_eq!(said.err, "");
+    let printed = capture(&mut fake.run(&["--json", "report.json"]));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    assert!(printed.out.contains("one  | all is well\n"), "{}", printed.out);
+    assert!(printed.out.contains("two  | two begins\n"), "{}", printed.out);
+    assert!(printed.out.contains("weir | two: 7 console bytes lost"), "{}", printed.out);
+    assert!(printed.out.contains("two: 7 console bytes lost\n"), "{}", printed.out);
+    assert!(printed.out.contains("1 write outside its memory"), "{}", printed.out);
+    assert!(!printed.out.contains('\u{1b}'), "no colors in a pipe: {}", printed.out);
+    assert_eq!(printed.err, "");
     assert!(!fake.qemu_survives());
 
     let report = fake.report();
@@ -102,14 +102,14 @@ fn a_run_ends_when_every_expected_line_was_seen() {
 #[test]
 fn output_after_the_last_line_is_not_lost() {
     let fake = fake(WELL);
-    // Below PIPE_BUF, so that it is written, and then read, in one piece.
+    // Below PIPE_BUF, so that it is written, and then read, at once.
     let whole = good().line(7_500, 0, "and more").mark(7_600, 0).text("half a ");
     fake.write("good", whole.bytes());
     let rest = Wire::default().text("line\n").mark(8_000, 0).garbage(last_counters().bytes());
     fake.write("last", rest.bytes());
-    let said = say(&mut fake.run(&[]));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    assert!(said.out.contains("one  | and more\none  | half a line\n"), "{}", said.out);
+    let printed = capture(&mut fake.run(&[]));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    assert!(printed.out.contains("one  | and more\none  | half a line\n"), "{}", printed.out);
     let log = String::from_utf8(fake.left("one.log")).expect("text");
     assert!(log.ends_with("\r\nand more\nhalf a line\n"), "{log}");
     assert_eq!(fake.left("wire.bin"), [whole.bytes(), rest.bytes()].concat());
@@ -117,8 +117,8 @@ fn output_after_the_last_line_is_not_lost() {
 
     let cut = self::fake(WELL);
     cut.write("good", whole.bytes());
-    let said = say(&mut cut.run(&["--deterministic"]));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = capture(&mut cut.run(&["--deterministic"]));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     assert_eq!(cut.left("wire.bin"), good().bytes(), "a counted run ends at that byte");
 }
 
@@ -127,31 +127,31 @@ fn an_unfinished_line_is_awaited_at_the_end() {
     let fake = fake("cat good; head -c 2 > asked; cat last; cat end; exec sleep 100");
     fake.write("last", last_counters().mark(8_000, 0).text("half a ").bytes());
     fake.write("end", Wire::default().text("line\n").mark(8_000, 0).bytes());
-    let said = say(&mut fake.run(&[]));
-    assert!(said.out.contains("one  | half a line\n"), "{}", said.out);
+    let printed = capture(&mut fake.run(&[]));
+    assert!(printed.out.contains("one  | half a line\n"), "{}", printed.out);
 
     let prompt = self::fake(WELL);
     prompt.write("last", last_counters().mark(8_000, 0).text("=> ").bytes());
-    let said = say(&mut prompt.run(&[]));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = capture(&mut prompt.run(&[]));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     assert!(prompt.left("one.log").ends_with(b"=> "), "a prompt has no end");
 }
 
 #[test]
 fn the_report_alone_goes_to_standard_output() {
     let fake = fake(WELL);
-    let said = say(&mut fake.run(&["--json", "-"]));
-    assert_eq!(said.out.as_bytes(), fake.left("report.json"));
-    assert!(said.err.contains("one  | all is well\n"), "{}", said.err);
+    let printed = capture(&mut fake.run(&["--json", "-"]));
+    assert_eq!(printed.out.as_bytes(), fake.left("report.json"));
+    assert!(printed.err.contains("one  | all is well\n"), "{}", printed.err);
 }
 
 #[test]
 fn a_missed_line_is_the_systems_fault() {
     let fake = fake("head -c 200 good; exec sleep 100");
-    let said = say(&mut fake.run(&["--for", "1s"]));
-    assert_eq!(said.status, Some(1));
-    assert!(said.out.contains("missed: one did not print \"all is well\""), "{}", said.out);
-    assert!(said.out.contains("the time is over"), "{}", said.out);
+    let printed = capture(&mut fake.run(&["--for", "1s"]));
+    assert_eq!(printed.status, Some(1));
+    assert!(printed.out.contains("missed: one did not print \"all is well\""), "{}", printed.out);
+    assert!(printed.out.contains("the time is over"), "{}", printed.out);
     assert!(!fake.qemu_survives());
     assert_eq!(fake.report()["ended_by"], "time-over");
 }
@@ -160,8 +160,8 @@ fn a_missed_line_is_the_systems_fault() {
 fn without_expected_lines_time_is_all_there_is() {
     let fake = fake("cat good; exec sleep 100");
     fake.write("system.toml", SYSTEM.replace("expect", "# expect").as_bytes());
-    let said = say(&mut fake.run(&["--for", "3s"]));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = capture(&mut fake.run(&["--for", "3s"]));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
 }
 
 #[test]
@@ -172,8 +172,8 @@ fn a_system_that_ends_itself_ends_the_run() {
         .event(8_100, What::VmOff, 1, 0)
         .event(8_200, What::SystemStop, HYPERVISOR, 0);
     fake.write("end", end.bytes());
-    let said = say(&mut fake.run(&["--keep-running"]));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = capture(&mut fake.run(&["--keep-running"]));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     let report = fake.report();
     assert_eq!(
         (&report["ended_by"], &report["vms"][0]["state"]),
@@ -184,39 +184,47 @@ fn a_system_that_ends_itself_ends_the_run() {
 #[test]
 fn a_qemu_that_dies_at_once_is_quoted() {
     let fake = fake("echo 'qemu: unsupported machine' >&2; exit 1");
-    let said = say(&mut fake.run(&[]));
-    assert_eq!(said.status, Some(3));
-    assert!(said.err.contains("QEMU ended (exit status: 1) before the system ran"), "{}", said.err);
-    assert!(said.err.contains("QEMU said: qemu: unsupported machine"), "{}", said.err);
+    let printed = capture(&mut fake.run(&[]));
+    assert_eq!(printed.status, Some(3));
+    assert!(
+        printed.err.contains("QEMU ended (exit status: 1) before the system ran"),
+        "{}",
+        printed.err
+    );
+    assert!(printed.err.contains("QEMU said: qemu: unsupported machine"), "{}", printed.err);
     assert_eq!(fake.report()["ended_by"], "machine-gone");
 }
 
 #[test]
 fn a_hypervisor_that_refuses_is_quoted() {
     let fake = fake("echo 'weir: this machine has no EL2'");
-    let said = say(&mut fake.run(&[]));
-    assert_eq!(said.status, Some(1));
+    let printed = capture(&mut fake.run(&[]));
+    assert_eq!(printed.status, Some(1));
     assert!(
-        said.err.contains("the hypervisor said: weir: this machine has no EL2"),
+        printed.err.contains("the hypervisor said: weir: this machine has no EL2"),
         "{}",
-        said.err
+        printed.err
     );
 }
 
 #[test]
 fn a_killed_qemu_is_the_environments_fault() {
     let fake = fake("cat good; kill -9 $$");
-    let said = say(&mut fake.run(&["--keep-running"]));
-    assert_eq!(said.status, Some(3));
-    assert!(said.err.contains("while the system ran"), "{}", said.err);
+    let printed = capture(&mut fake.run(&["--keep-running"]));
+    assert_eq!(printed.status, Some(3));
+    assert!(printed.err.contains("while the system ran"), "{}", printed.err);
 }
 
 #[test]
-fn without_qemu_it_is_said_what_to_install() {
+fn without_qemu_the_package_to_install_is_named() {
     let fake = fake("");
-    let said = say(fake.run(&[]).env("WEIR_QEMU", "/nowhere/qemu"));
-    assert_eq!(said.status, Some(3));
-    assert!(said.err.contains("qemu-system-arm") && said.err.contains("WEIR_QEMU"), "{}", said.err);
+    let printed = capture(fake.run(&[]).env("WEIR_QEMU", "/nowhere/qemu"));
+    assert_eq!(printed.status, Some(3));
+    assert!(
+        printed.err.contains("qemu-system-arm") && printed.err.contains("WEIR_QEMU"),
+        "{}",
+        printed.err
+    );
     assert!(fake.runs().is_empty());
 }
 
@@ -225,10 +233,10 @@ fn garbage_is_survived_and_counted() {
     let fake = fake(
         "i=0; while [ $i -lt 300 ]; do printf '\\020\\377\\001gar\\000\\033[2Jbage\\n'; i=$((i+1)); done; exec sleep 100",
     );
-    let said = say(&mut fake.run(&["--for", "3s"]));
-    assert_eq!(said.status, Some(1), "{}", said.err);
-    assert!(said.out.contains("300 frames were damaged on the wire"), "{}", said.out);
-    assert!(!said.out.contains('\u{1b}'), "no escape sequence comes through");
+    let printed = capture(&mut fake.run(&["--for", "3s"]));
+    assert_eq!(printed.status, Some(1), "{}", printed.err);
+    assert!(printed.out.contains("300 frames were damaged on the wire"), "{}", printed.out);
+    assert!(!printed.out.contains('\u{1b}'), "no escape sequence comes through");
     assert_eq!(fake.report()["totals"]["damaged_frames"], 300);
 }
 
@@ -236,8 +244,8 @@ fn garbage_is_survived_and_counted() {
 fn a_flood_does_not_outlast_the_time() {
     let fake = fake("cat good; exec yes 'a flood of words that never ends'");
     let mut command = fake.run(&["--for", "1s", "--keep-running"]);
-    let said = say(command.stdout(Stdio::null()));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = capture(command.stdout(Stdio::null()));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     assert!(!fake.qemu_survives());
     let bytes = fake.report()["vms"][0]["console"]["bytes"].as_u64().expect("a number");
     assert!(bytes > 100_000, "{bytes}");
@@ -266,7 +274,7 @@ fn deterministic_runs_do_not_depend_on_the_host() {
     quick.write("all", &all);
     let slow =
         fake("head -c 100 good; sleep 0.2; tail -c +101 good; sleep 0.2; cat last; exec sleep 100");
-    let [one, other] = [&quick, &slow].map(|fake| say(&mut fake.run(&["--deterministic"])));
+    let [one, other] = [&quick, &slow].map(|fake| capture(&mut fake.run(&["--deterministic"])));
     assert_eq!((one.status, other.status), (Some(0), Some(0)), "{} {}", one.err, other.err);
     assert_eq!(remains(&quick), remains(&slow));
     assert_eq!(quick.left("wire.bin"), good().bytes(), "it ends at the last expected line");
@@ -282,15 +290,15 @@ fn deterministic_runs_do_not_depend_on_the_host() {
         "wire.bin",
     ];
     assert_eq!(names, all);
-    let lines = |said: &Said| said.out.lines().filter(|line| line.contains(" | ")).count();
+    let lines = |printed: &Printed| printed.out.lines().filter(|line| line.contains(" | ")).count();
     assert_eq!(lines(&one), lines(&other));
 }
 
 #[test]
 fn deterministic_time_is_the_wires() {
     let fake = fake("cat good; sleep 0.5; exec cat last");
-    let said = say(&mut fake.run(&["--deterministic", "--for", "6us"]));
-    assert_eq!(said.status, Some(1), "{}", said.err);
+    let printed = capture(&mut fake.run(&["--deterministic", "--for", "6us"]));
+    assert_eq!(printed.status, Some(1), "{}", printed.err);
     let report = fake.report();
     assert_eq!((&report["ended_by"], &report["time_ns"]), (&"time-over".into(), &7_000.into()));
     assert_eq!(report["vms"][0]["expect"][0]["met"], false);
@@ -305,9 +313,9 @@ fn interrupting_asks_for_counters_and_sums_up() {
         let child = child.expect("it starts");
         assert!(eventually(|| fake.path("ready").exists()));
         signal(&child, name);
-        let said = finish(child);
-        assert_eq!(said.status, Some(130), "{}", said.err);
-        assert!(said.out.contains("interrupted"), "{}", said.out);
+        let printed = finish(child);
+        assert_eq!(printed.status, Some(130), "{}", printed.err);
+        assert!(printed.out.contains("interrupted"), "{}", printed.out);
         assert_eq!(fake.report()["vms"][1]["injected"], 70);
         assert!(!fake.qemu_survives());
     }
@@ -323,9 +331,9 @@ fn a_second_interrupt_does_not_wait() {
     // The first one has been taken when the last counters are asked for.
     assert!(eventually(|| fake.read("asked").len() == 2));
     signal(&child, Signal::INT);
-    let said = finish(child);
-    assert_eq!(said.status, Some(130));
-    assert!(!said.out.contains("interrupted"), "no summary: {}", said.out);
+    let printed = finish(child);
+    assert_eq!(printed.status, Some(130));
+    assert!(!printed.out.contains("interrupted"), "no summary: {}", printed.out);
     assert!(!fake.qemu_survives());
 }
 
@@ -351,7 +359,7 @@ fn a_reader_that_leaves_ends_the_run() {
 }
 
 #[test]
-fn a_terminal_gets_colors_unless_it_is_told_not_to() {
+fn a_terminal_gets_colors_unless_disabled() {
     let on_terminal = |fake: &Fake, prefix: &str| {
         let line = format!("{prefix} \"$WEIR\" run system.toml --image-file image");
         let mut command = Command::new("script");
@@ -359,7 +367,7 @@ fn a_terminal_gets_colors_unless_it_is_told_not_to() {
         command.env("WEIR", env!("CARGO_BIN_EXE_weir"));
         command.env("WEIR_ROOT", fake.path("")).env("WEIR_QEMU", fake.path("qemu"));
         command.env_remove("NO_COLOR").current_dir(fake.path("")).stdin(Stdio::null());
-        say(&mut command).out
+        capture(&mut command).out
     };
     let colored = on_terminal(&fake(WELL), "");
     assert!(colored.contains("\u{1b}[36mone \u{1b}[0m | all is well"), "{colored:?}");
@@ -368,12 +376,12 @@ fn a_terminal_gets_colors_unless_it_is_told_not_to() {
 }
 
 #[test]
-fn a_full_disk_is_said() {
+fn a_full_disk_is_reported() {
     let fake = fake(WELL);
     fake.write("runs", b"not a directory");
-    let said = say(&mut fake.run(&[]));
-    assert_eq!(said.status, Some(3));
-    assert!(said.err.contains("cannot create"), "{}", said.err);
+    let printed = capture(&mut fake.run(&[]));
+    assert_eq!(printed.status, Some(3));
+    assert!(printed.err.contains("cannot create"), "{}", printed.err);
 }
 
 mod attach {
@@ -418,7 +426,7 @@ mod attach {
         Started(child)
     }
 
-    fn attach(fake: &Fake, arguments: &[&str], input: &[u8]) -> Said {
+    fn attach(fake: &Fake, arguments: &[&str], input: &[u8]) -> Printed {
         let mut command = fake.weir();
         command.arg("attach").args(arguments).stdin(Stdio::piped());
         let mut child =
@@ -434,28 +442,32 @@ mod attach {
         let fake = prompting();
         let mut run = start(&fake);
         // DLE, focus, VM 0, then the keys, one of them stuffed.
-        let said = attach(&fake, &["one"], b"ro\x10t");
-        assert_eq!(said.status, Some(0), "{}", said.err);
+        let printed = attach(&fake, &["one"], b"ro\x10t");
+        assert_eq!(printed.status, Some(0), "{}", printed.err);
         assert_eq!(fake.read("typed"), "\u{10}a\0ro\u{10}\u{10}t");
-        assert!(said.out.ends_with("login: hello, root\r\n"), "{:?}", said.out);
+        assert!(printed.out.ends_with("login: hello, root\r\n"), "{:?}", printed.out);
         assert!(
-            !said.out.contains("not you") && !said.out.contains("two begins"),
+            !printed.out.contains("not you") && !printed.out.contains("two begins"),
             "{:?}",
-            said.out
+            printed.out
         );
 
         let named = fake.runs()[0].file_name().expect("a name").to_string_lossy().into_owned();
-        let said = attach(&fake, &[&named, "two", "--linger", "10ms"], b"");
-        assert!(said.out.contains("not you"), "{:?} {}", said.out, said.err);
-        let said = attach(&fake, &["three"], b"");
-        assert_eq!(said.status, Some(2));
-        assert!(said.err.contains("no VM is named three; there are: one, two"), "{}", said.err);
+        let printed = attach(&fake, &[&named, "two", "--linger", "10ms"], b"");
+        assert!(printed.out.contains("not you"), "{:?} {}", printed.out, printed.err);
+        let printed = attach(&fake, &["three"], b"");
+        assert_eq!(printed.status, Some(2));
+        assert!(
+            printed.err.contains("no VM is named three; there are: one, two"),
+            "{}",
+            printed.err
+        );
         run.interrupt();
-        let said = attach(&fake, &["one"], b"");
-        assert_eq!(said.status, Some(3));
-        assert!(said.err.contains("no run is under way"), "{}", said.err);
-        let said = attach(&fake, &[&named, "one"], b"");
-        assert!(said.err.contains("has the run ended?"), "{}", said.err);
+        let printed = attach(&fake, &["one"], b"");
+        assert_eq!(printed.status, Some(3));
+        assert!(printed.err.contains("no run is under way"), "{}", printed.err);
+        let printed = attach(&fake, &[&named, "one"], b"");
+        assert!(printed.err.contains("has the run ended?"), "{}", printed.err);
     }
 
     #[test]
@@ -464,9 +476,9 @@ mod attach {
         let fake = fake(script);
         fake.write("prompt", Wire::default().line(10_000, 0, "tick").bytes());
         let mut run = start(&fake);
-        let said = attach(&fake, &["one", "--for", "3s"], b"");
-        assert_eq!(said.status, Some(0), "{}", said.err);
-        assert!(said.out.matches("tick").count() > 2, "{:?}", said.out);
+        let printed = attach(&fake, &["one", "--for", "3s"], b"");
+        assert_eq!(printed.status, Some(0), "{}", printed.err);
+        assert!(printed.out.matches("tick").count() > 2, "{:?}", printed.out);
         run.interrupt();
     }
 
@@ -481,8 +493,8 @@ mod attach {
         let shown = Shown::begin(client.stdout.take().expect("a pipe"));
         assert!(shown.contains("login: "), "{}", shown.text());
         run.interrupt();
-        let said = finish(client);
-        assert_eq!(said.status, Some(0), "{}", said.err);
+        let printed = finish(client);
+        assert_eq!(printed.status, Some(0), "{}", printed.err);
     }
 
     /// What a child has printed so far.
@@ -591,8 +603,8 @@ mod attach {
     #[test]
     fn a_vm_to_attach_to_must_exist() {
         let fake = prompting();
-        let said = say(&mut fake.run(&["--attach", "three"]));
-        assert_eq!(said.status, Some(2));
-        assert!(said.err.contains("there are: one, two"), "{}", said.err);
+        let printed = capture(&mut fake.run(&["--attach", "three"]));
+        assert_eq!(printed.status, Some(2));
+        assert!(printed.err.contains("there are: one, two"), "{}", printed.err);
     }
 }

@@ -12,16 +12,16 @@ use std::{
     process::Command,
 };
 
-struct Said {
+struct Printed {
     status: Option<i32>,
     out: String,
     err: String,
 }
 
-fn weir(arguments: &[&str]) -> Said {
+fn weir(arguments: &[&str]) -> Printed {
     let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(arguments).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Said { status: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    Printed { status: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }
 
 fn system(name: &str) -> String {
@@ -43,9 +43,9 @@ fn a_dram_trace_of_row_misses_takes_trc_each() {
         writeln!(text, "R {:#x}", row << 17).unwrap();
     }
     fs::write(&file, text).unwrap();
-    let said = weir(&["simulate", "dram", &name, "--platform", "ddr4-2400", "--json"]);
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    let json: Value = serde_json::from_str(&said.out).unwrap();
+    let printed = weir(&["simulate", "dram", &name, "--platform", "ddr4-2400", "--json"]);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    let json: Value = serde_json::from_str(&printed.out).unwrap();
     let keys: Vec<_> = json.as_object().unwrap().keys().cloned().collect();
     assert_eq!(keys, ["version", "requests", "cycles", "row_hits", "row_conflicts", "mb_per_s"]);
     assert_eq!((json["requests"].as_u64(), json["row_hits"].as_u64()), (Some(20_000), Some(0)));
@@ -100,22 +100,26 @@ fn endless_and_empty_traces_are_refused() {
         ("/", 2, "cannot read /: it is a directory, not a regular file"),
         (&name, 1, "trace.txt:2: a line of more than 4096 bytes"),
     ] {
-        let said = weir(&["simulate", "dram", trace, "--platform", "ddr4-2400"]);
-        assert_eq!(said.status, Some(status), "{trace}");
-        assert!(said.err.contains(wanted), "{}", said.err);
+        let printed = weir(&["simulate", "dram", trace, "--platform", "ddr4-2400"]);
+        assert_eq!(printed.status, Some(status), "{trace}");
+        assert!(printed.err.contains(wanted), "{}", printed.err);
     }
-    let said = weir(&["simulate", "dram", &name, "--platform", "/dev/zero"]);
-    assert!(said.err.contains("/dev/zero: it is a device, not a regular file"), "{}", said.err);
+    let printed = weir(&["simulate", "dram", &name, "--platform", "/dev/zero"]);
+    assert!(
+        printed.err.contains("/dev/zero: it is a device, not a regular file"),
+        "{}",
+        printed.err
+    );
 }
 
 #[test]
 fn a_simulation_repeats_and_its_waits_add_up() {
     let file = system("simulate-isolation.toml");
     let call = ["simulate", "run", &file, "--for", "300us", "--warm-up", "1us", "--json"];
-    let said = weir(&call);
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    assert_eq!(weir(&call).out, said.out);
-    let json: Value = serde_json::from_str(&said.out).unwrap();
+    let printed = weir(&call);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    assert_eq!(weir(&call).out, printed.out);
+    let json: Value = serde_json::from_str(&printed.out).unwrap();
     assert_eq!(json["evicted"]["writers"]["critical"], 0);
     for vm in json["vms"].as_array().unwrap() {
         let waited = vm["waited_for_ps"].as_object().unwrap().values();
@@ -132,12 +136,12 @@ fn pictures_have_a_line_for_each_vm() {
     let directory = tempfile::tempdir().unwrap();
     let (to, name) = path(&directory, "pictures");
     let file = system("simulate-isolation.toml");
-    let said = weir(&["simulate", "run", &file, "--for", "300us", "--output", &name]);
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = weir(&["simulate", "run", &file, "--for", "300us", "--output", &name]);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     for picture in ["bandwidth.svg", "latency.svg", "arrivals.svg"] {
         let text = fs::read_to_string(to.join(picture)).unwrap();
         assert!(text.starts_with("<svg") && text.contains("writers"), "{picture}");
-        assert!(text.contains("critical") && said.out.contains(picture), "{picture}");
+        assert!(text.contains("critical") && printed.out.contains(picture), "{picture}");
     }
 }
 
@@ -197,13 +201,13 @@ fn a_dma_engine_and_its_tbu_are_in_what_is_printed() {
 }
 
 #[test]
-fn the_ready_examples_show_what_they_say() {
+fn the_ready_examples_show_their_claims() {
     let variants = |name: &str, more: &[&str]| -> Vec<Value> {
         let file = system(name);
         let call = ["simulate", "run", &file, "--compare", "--json", "--for", "2ms"];
-        let said = weir(&[&call, more].concat());
-        assert_eq!(said.status, Some(0), "{}", said.err);
-        serde_json::from_str(&said.out).unwrap()
+        let printed = weir(&[&call, more].concat());
+        assert_eq!(printed.status, Some(0), "{}", printed.err);
+        serde_json::from_str(&printed.out).unwrap()
     };
     let slowdown = |variant: &Value| variant["vms"][0]["slowdown"].as_f64().unwrap();
     let evicted = |variant: &Value| variant["evicted_of_others"][1].as_u64().unwrap();
@@ -247,8 +251,8 @@ fn killed_sweeps_resume_and_shards_merge() {
             "--output",
             out,
         ];
-        let said = weir(&[&call, more].concat());
-        assert_eq!(said.status, Some(0), "{}", said.err);
+        let printed = weir(&[&call, more].concat());
+        assert_eq!(printed.status, Some(0), "{}", printed.err);
         fs::read_to_string(out).unwrap()
     };
     let (_, whole) = path(&directory, "whole");
@@ -333,9 +337,9 @@ fn the_profile_of_the_documentation_runs_as_printed() {
     let page = fs::read_to_string(page).unwrap();
     let text = page.split("```toml\n").find(|block| block.starts_with("platform")).unwrap();
     fs::write(&file, text.split("```").next().unwrap()).unwrap();
-    let said = weir(&["simulate", "run", &name, "--json"]);
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    let json: Value = serde_json::from_str(&said.out).unwrap();
+    let printed = weir(&["simulate", "run", &name, "--json"]);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    let json: Value = serde_json::from_str(&printed.out).unwrap();
     let (vm, most) = (&json["vms"][0], |lines: &Value| lines.as_u64().unwrap());
     let slices = vm["lines_per_slice"].as_array().unwrap();
     // Phases in which nothing comes from DRAM, and bursts.
@@ -370,9 +374,9 @@ fn slowdown_compares_the_same_work() {
     fs::write(&file, text).unwrap();
     let of = |time: &str| -> Value {
         let call = ["simulate", "run", &name, "--for", time, "--warm-up", "1us", "--json"];
-        let said = weir(&call);
-        assert_eq!(said.status, Some(0), "{}", said.err);
-        serde_json::from_str(&said.out).unwrap()
+        let printed = weir(&call);
+        assert_eq!(printed.status, Some(0), "{}", printed.err);
+        serde_json::from_str(&printed.out).unwrap()
     };
     let all = of("1500us");
     let mover = &all["vms"][0];
@@ -410,16 +414,16 @@ fn no_packet_of_table_iii_takes_longer_than_its_bound() {
         ];
         let mut call = vec!["simulate", "run", &file, "--for", "10ms", "--json"];
         call.extend(keys.iter().flat_map(|key| ["--set", key]));
-        let said = weir(&call);
-        assert_eq!(said.status, Some(0), "{}", said.err);
-        let json: Value = serde_json::from_str(&said.out).unwrap();
+        let printed = weir(&call);
+        assert_eq!(printed.status, Some(0), "{}", printed.err);
+        let json: Value = serde_json::from_str(&printed.out).unwrap();
         let flow = &json["flows"][0];
-        let [worst, bound, met, arrived] =
+        let [observed_max, bound, met, arrived] =
             ["worst_ns", "bound_ns", "met", "arrived"].map(|key| flow[key].as_u64().unwrap());
         // With D = P the bound is the period.
         assert_eq!((bound, flow["within_bound"].as_bool()), (period, Some(true)), "{flow}");
-        assert!(worst <= bound && met == arrived && arrived > 90, "{flow}");
-        let ratio = f64::from(u32::try_from(worst).unwrap()) / measured;
+        assert!(observed_max <= bound && met == arrived && arrived > 90, "{flow}");
+        let ratio = f64::from(u32::try_from(observed_max).unwrap()) / measured;
         assert!((0.95..1.2).contains(&ratio), "{ratio} {flow}");
     }
     let table = weir(&["simulate", "run", &file]).out;

@@ -43,7 +43,7 @@ fn ustress_is_fitted_once_and_checked_on_others() {
     let (json, files) = reproduce("rt-virtio-fig3");
     let all = statements(&json);
     assert!(published(&all, true) == 1 && published(&all, false) >= 8, "{json}");
-    // What Table I says of three cores, not what the regulator's budget is worth.
+    // The value of Table I for three cores, not the bandwidth of the regulator's budget.
     assert_eq!(all["each-50"]["published"], 220.0);
     let nominal = 50.0 * 128.0 / 30.0;
     let own = all["each-50"]["own"][0].as_f64().expect("a number");
@@ -57,12 +57,12 @@ fn the_dma_is_fitted_twice_and_checked_on_others() {
     let all = statements(&json);
     assert!(published(&all, true) == 3 && published(&all, false) >= 7, "{json}");
     // Next to three cores the engine is judged, and known to be slower than on the chip.
-    let beside = all["dma-beside"];
+    let throttled_dma = all["dma-next-to-cores"];
     assert_eq!(
-        (&beside["published"], &beside["verdict"]),
+        (&throttled_dma["published"], &throttled_dma["verdict"]),
         (&1074.0.into(), &"known deviation".into())
     );
-    assert_eq!(beside["deviation"]["id"], "unregulated-dma");
+    assert_eq!(throttled_dma["deviation"]["id"], "unregulated-dma");
     assert_eq!(all["cores-50"]["verdict"], "holds");
     assert!(files.contains(&"dma.csv".to_owned()), "{files:?}");
 }

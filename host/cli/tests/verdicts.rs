@@ -4,7 +4,7 @@ mod support;
 
 use serde_json::Value;
 use std::fs;
-use support::{Fake, Said, Wire, say};
+use support::{Fake, Printed, Wire, capture};
 use weir_trace::wire::{HYPERVISOR, What};
 
 const DEADLINE: u64 = 1_000_000;
@@ -26,9 +26,9 @@ fn system() -> String {
     )
 }
 
-/// A run in which the flow's longest packet took `worst` and `late` packets of 100 were late, and
+/// A run in which the flow's slowest packet took `worst` and `late` packets of 100 were late, and
 /// the task missed `misses` deadlines.
-fn run(worst: u64, late: u64, misses: u64, arguments: &[&str]) -> (Said, Value, Fake) {
+fn run(worst: u64, late: u64, misses: u64, arguments: &[&str]) -> (Printed, Value, Fake) {
     let wire = Wire::default()
         .text("weir on 3 cores\r\n")
         .event(1_000, What::SystemStart, HYPERVISOR, 0)
@@ -47,11 +47,11 @@ fn well(lines: &[&str]) -> Wire {
         .event(1_000, What::SystemStart, HYPERVISOR, 0)
         .event(2_000, What::VmStart, 0, 0)
         .flow(4_000, 0, [0, 0, 0]);
-    let told = lines.iter().fold(begun, |wire, line| wire.line(5_000, 0, line));
-    told.line(6_000, 0, "all is well\r").flow(7_000, 0, [0, 0, 0])
+    let printed_lines = lines.iter().fold(begun, |wire, line| wire.line(5_000, 0, line));
+    printed_lines.line(6_000, 0, "all is well\r").flow(7_000, 0, [0, 0, 0])
 }
 
-fn run_of(wire: &Wire, arguments: &[&str]) -> (Said, Value, Fake) {
+fn run_of(wire: &Wire, arguments: &[&str]) -> (Printed, Value, Fake) {
     let fake = Fake::new(&system(), "cat wire; exec sleep 100");
     fake.write("wire", wire.bytes());
     fs::create_dir_all(fake.path("build/programs")).expect("a directory");
@@ -59,16 +59,16 @@ fn run_of(wire: &Wire, arguments: &[&str]) -> (Said, Value, Fake) {
     let library = maps.split_whitespace().find(|word| word.ends_with("libc.so.6"));
     let kept = fake.path("build/programs/libweir_icount_shim.so");
     std::os::unix::fs::symlink(library.expect("the C library"), kept).expect("a link");
-    let said = say(&mut fake.run(arguments));
+    let printed = capture(&mut fake.run(arguments));
     let report = fake.report();
-    assert_eq!(report["vms"][0]["expect"][0]["met"], true, "{}\n{}", said.out, said.err);
-    (said, report, fake)
+    assert_eq!(report["vms"][0]["expect"][0]["met"], true, "{}\n{}", printed.out, printed.err);
+    (printed, report, fake)
 }
 
 #[test]
 fn a_counted_run_with_late_packets_fails() {
-    let (said, report, _fake) = run(9_600_000, 97, 0, &["--deterministic"]);
-    assert_eq!(said.status, Some(1), "{}", said.out);
+    let (printed, report, _fake) = run(9_600_000, 97, 0, &["--deterministic"]);
+    assert_eq!(printed.status, Some(1), "{}", printed.out);
     let flow = &report["flows"][0];
     assert_eq!(flow["deadline_ns"], DEADLINE);
     assert_eq!((&flow["late"], &flow["verdict"]), (&97.into(), &"does-not-hold".into()));
@@ -82,62 +82,67 @@ fn a_counted_run_with_late_packets_fails() {
         "flow messages: the longest was packet 100 of 100, which arrived at 0.900000 s\n",
         "verdict: does not hold (flow messages)\n",
     ] {
-        assert!(said.out.contains(text), "{text}: {}", said.out);
+        assert!(printed.out.contains(text), "{text}: {}", printed.out);
     }
-    assert!(said.err.contains("does not hold: flow messages"), "{}", said.err);
+    assert!(printed.err.contains("does not hold: flow messages"), "{}", printed.err);
 }
 
 #[test]
 fn a_missed_deadline_fails_a_counted_run() {
-    let (said, report, _fake) = run(900_000, 0, 3, &["--deterministic"]);
-    assert_eq!(said.status, Some(1), "{}", said.out);
+    let (printed, report, _fake) = run(900_000, 0, 3, &["--deterministic"]);
+    assert_eq!(printed.status, Some(1), "{}", printed.out);
     let task = &report["vms"][0]["tasks"][0];
     assert_eq!((&task["activations"], &task["misses"]), (&50.into(), &3.into()));
     assert_eq!(task["deadline_ns"], 1_000_000);
     assert_eq!(task["verdict"], "does-not-hold");
     let reason = "task loop of one: does not hold: its VM reports 3 missed deadlines of 1000000 ns in 50 activations\n";
-    assert!(said.out.contains(reason), "{}", said.out);
+    assert!(printed.out.contains(reason), "{}", printed.out);
 }
 
 #[test]
 fn a_run_that_keeps_everything_holds() {
-    let (said, report, _fake) = run(5_000, 0, 0, &["--deterministic"]);
-    assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "{}", said.out);
+    let (printed, report, _fake) = run(5_000, 0, 0, &["--deterministic"]);
+    assert_eq!((printed.status, printed.err.as_str()), (Some(0), ""), "{}", printed.out);
     assert_eq!(report["verdict"], "holds");
-    assert!(said.out.contains("\nverdict: holds\n"), "{}", said.out);
+    assert!(printed.out.contains("\nverdict: holds\n"), "{}", printed.out);
 }
 
 #[test]
 fn late_packets_in_host_time_fail_the_run() {
-    let (said, report, _fake) = run(9_600_000, 97, 3, &[]);
-    assert_eq!((said.status, &report["verdict"]), (Some(1), &"does-not-hold".into()));
-    assert!(said.err.contains("does not hold: flow messages, task loop of one"), "{}", said.err);
+    let (printed, report, _fake) = run(9_600_000, 97, 3, &[]);
+    assert_eq!((printed.status, &report["verdict"]), (Some(1), &"does-not-hold".into()));
+    assert!(
+        printed.err.contains("does not hold: flow messages, task loop of one"),
+        "{}",
+        printed.err
+    );
     let advice = "--accept-host-time does not judge what was late\n";
-    assert!(said.out.contains(advice), "{}", said.out);
-    let (said, report, _fake) = run(9_600_000, 97, 3, &["--accept-host-time"]);
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(printed.out.contains(advice), "{}", printed.out);
+    let (printed, report, _fake) = run(9_600_000, 97, 3, &["--accept-host-time"]);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     assert_eq!((&report["clock"], &report["verdict"]), (&"host".into(), &"not-judged".into()));
     assert_eq!(report["flows"][0]["late"], 97);
     for text in [
         "flow messages: not judged: 97 of 100 packets missed the deadline of 1000000 ns, the longest took 9600000 ns; host time\n",
         "verdict: not judged (flow messages, task loop of one): the time of this run was the host's",
     ] {
-        assert!(said.out.contains(text), "{text}: {}", said.out);
+        assert!(printed.out.contains(text), "{text}: {}", printed.out);
     }
 }
 
 #[test]
 fn the_summary_of_a_run_can_be_read_again() {
-    let (said, report, fake) = run(9_600_000, 97, 0, &["--deterministic"]);
-    let again = say(fake.weir().arg("report"));
+    let (printed, report, fake) = run(9_600_000, 97, 0, &["--deterministic"]);
+    let again = capture(fake.weir().arg("report"));
     assert_eq!(again.status, Some(0), "{}", again.err);
     assert!(again.out.contains("verdict: does not hold (flow messages)\n"), "{}", again.out);
-    assert!(said.out.contains(&again.out), "{}\n{}", said.out, again.out);
+    assert!(printed.out.contains(&again.out), "{}\n{}", printed.out, again.out);
     let run = fake.runs().remove(0);
-    assert_eq!(say(fake.weir().arg("report").arg(&run)).out, again.out);
-    let json = say(fake.weir().arg("report").arg(run.file_name().expect("a name")).arg("--json"));
+    assert_eq!(capture(fake.weir().arg("report").arg(&run)).out, again.out);
+    let json =
+        capture(fake.weir().arg("report").arg(run.file_name().expect("a name")).arg("--json"));
     assert_eq!(serde_json::from_str::<Value>(&json.out).expect("JSON"), report);
-    let none = say(fake.weir().args(["report", "no-such-run"]));
+    let none = capture(fake.weir().args(["report", "no-such-run"]));
     assert_eq!(none.status, Some(2), "{}", none.out);
     assert!(none.err.contains("there is no run no-such-run"), "{}", none.err);
 }
@@ -145,23 +150,28 @@ fn the_summary_of_a_run_can_be_read_again() {
 /// Neither a wrong port nor a task that never runs passes for one that keeps its deadline.
 #[test]
 fn a_counted_run_without_arrivals_is_not_judged() {
-    let (said, report, fake) = run_of(&well(&[]), &["--deterministic"]);
-    assert_eq!((said.status, &report["verdict"]), (Some(0), &"not-judged".into()), "{}", said.err);
+    let (printed, report, fake) = run_of(&well(&[]), &["--deterministic"]);
+    assert_eq!(
+        (printed.status, &report["verdict"]),
+        (Some(0), &"not-judged".into()),
+        "{}",
+        printed.err
+    );
     assert_eq!(
         report["verdict_of"],
         serde_json::json!(["flow messages", "task loop of one"]),
         "{report}"
     );
-    let again = say(fake.weir().arg("report"));
+    let again = capture(fake.weir().arg("report"));
     for text in [
         "flow messages: not judged: no packet is known to have arrived: its sender must connect",
         "task loop of one: not judged: its VM reported nothing of it: it must print `loop: N",
         "verdict: not judged (flow messages, task loop of one)\n",
     ] {
-        assert!(said.out.contains(text) && again.out.contains(text), "{text}: {}", said.out);
+        assert!(printed.out.contains(text) && again.out.contains(text), "{text}: {}", printed.out);
     }
     assert!(report["flows"][0]["bound_ns"].is_u64(), "{report}");
-    assert!(!said.out.contains("0.000 "), "no ratio without a packet: {}", said.out);
+    assert!(!printed.out.contains("0.000 "), "no ratio without a packet: {}", printed.out);
     // One of the two is enough.
     let (_, report, _fake) =
         run_of(&well(&["loop: 50 activations, 0 misses\r"]), &["--deterministic"]);
@@ -174,9 +184,9 @@ fn a_report_that_is_no_report_is_refused() {
     let (_, _, fake) = run(5_000, 0, 0, &["--deterministic"]);
     let run = fake.runs().remove(0);
     let refused = |arguments: &[&str], why: &str| {
-        let said = say(fake.weir().arg("report").arg(&run).args(arguments));
-        assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{why}");
-        assert!(said.err.contains(why), "{why}: {}", said.err);
+        let printed = capture(fake.weir().arg("report").arg(&run).args(arguments));
+        assert_eq!((printed.status, printed.out.as_str()), (Some(2), ""), "{why}");
+        assert!(printed.err.contains(why), "{why}: {}", printed.err);
     };
     for text in ["{", "", "[]", "{} {}"] {
         fs::write(run.join("report.json"), text).expect("a file");

@@ -67,7 +67,7 @@ fn add(path: &Path, name: &str, hash: &mut Fnv) -> io::Result<()> {
     Ok(())
 }
 
-/// FNV-1a of 64 bits: it tells builds apart and protects against nothing.
+/// FNV-1a of 64 bits: it distinguishes builds and protects against nothing.
 struct Fnv(u64);
 
 impl Default for Fnv {

@@ -157,7 +157,7 @@ impl Programs {
         Ok(kept)
     }
 
-    /// One call of cargo. `keep` tells for each program that comes out where it is to be kept.
+    /// One call of cargo. `keep` returns the destination of each resulting program.
     fn build(
         &self,
         environment: &Environment,
@@ -167,8 +167,8 @@ impl Programs {
     ) -> Result {
         let directory = &self.directory;
         fs::create_dir_all(directory).context(|| format!("create {}", directory.display()))?;
-        // Cargo puts the hypervisor of every board in one place: nobody else may build before it is
-        // kept.
+        // Cargo puts the hypervisor of every board in one place: no other call may build before it
+        // is kept.
         let lock = File::create(directory.join(".lock")).context(|| "lock the build")?;
         flock(&lock, FlockOperation::LockExclusive).context(|| "lock the build")?;
         let mut command = cargo_build(environment)?;
@@ -222,17 +222,17 @@ fn call(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .context(|| format!("start {program} (WEIR_CARGO says which)"))?;
+        .context(|| format!("start {program} (WEIR_CARGO selects the program)"))?;
     let stdout = child.stdout.take().map(BufReader::new);
     let stderr = child.stderr.take().map(BufReader::new);
     let programs = thread::spawn(move || {
         let lines = stdout.into_iter().flat_map(BufRead::lines).map_while(std::result::Result::ok);
         lines.filter_map(|line| pick(&line)).collect::<Vec<_>>()
     });
-    let mut said = Vec::new();
+    let mut lines = Vec::new();
     for line in stderr.into_iter().flat_map(BufRead::lines).map_while(std::result::Result::ok) {
         spinner.say(format!("building {what}: {}", line.trim()));
-        said.push(line);
+        lines.push(line);
     }
     let status = child.wait().context(|| format!("wait for {program}"))?;
     let programs = programs.join().unwrap_or_default();
@@ -240,8 +240,8 @@ fn call(
     if status.success() {
         return Ok(programs);
     }
-    let from = said.len().saturating_sub(TAIL);
-    let tail = said.get(from..).unwrap_or(&[]).join("\n");
+    let from = lines.len().saturating_sub(TAIL);
+    let tail = lines.get(from..).unwrap_or(&[]).join("\n");
     Err(Failure::environment(format!("cannot build {what} ({status}):\n{tail}")))
 }
 
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_build_shows_what_cargo_said() {
+    fn a_failed_build_shows_cargos_output() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo error: no such crate >&2; exit 101"]);
         let failure = call(&mut command, "the guests", executable).expect_err("it fails");

@@ -15,7 +15,7 @@ use toml::de::DeTable;
 #[derive(Clone, Debug)]
 pub struct Environment {
     /// The checkout: sources of the hypervisor and the guests. `WEIR_ROOT`, or the first directory
-    /// upward from here or from this program that looks like one.
+    /// upward from here or from this program that has the files of one.
     root: Option<PathBuf>,
     /// Cargo. `WEIR_CARGO`, or `cargo` on the `PATH`.
     pub cargo: OsString,

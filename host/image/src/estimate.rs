@@ -69,7 +69,7 @@ enum Part {
 }
 
 impl Estimate {
-    /// Looks for the parts of `system`.
+    /// Finds the parts of `system`.
     #[must_use]
     pub fn of(system: &System, environment: &Environment) -> Self {
         let programs = Programs::new(environment, true);

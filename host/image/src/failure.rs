@@ -1,4 +1,4 @@
-//! Failures, with the exit status that tells whose fault they are.
+//! Failures, with the exit status for their kind.
 
 use std::{fmt, io};
 use weir_model::printable;
@@ -14,12 +14,12 @@ pub const ENVIRONMENT: u8 = 3;
 /// Exit status of a run that a person ended with Ctrl-C.
 pub const INTERRUPTED: u8 = 130;
 
-/// Why a verb failed, in words for a person, with the exit status that says whose fault it is.
+/// The reason for which a verb failed, as text, with the exit status for its kind.
 #[derive(Debug)]
 pub struct Failure {
     /// The process's exit status.
     pub status: u8,
-    /// What to print on standard error; may be empty when all has been said.
+    /// What to print on standard error; may be empty if all has been printed.
     pub text: String,
 }
 

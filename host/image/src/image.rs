@@ -166,7 +166,7 @@ fn fetch(
         }
         _ => None,
     };
-    let _spinner = Spinner::new(format!("looking for Debian's {name}"));
+    let _spinner = Spinner::new(format!("searching Debian's {name}"));
     debian::make(&cache, what, talk)
 }
 
@@ -200,9 +200,8 @@ fn flatten(elf: &[u8]) -> std::result::Result<Vec<u8>, String> {
     Ok(flat)
 }
 
-/// Writes the length of the whole image into its arm64 Image header, where a boot loader looks for
-/// the memory that it must leave alone. Source: Linux, Documentation/arch/arm64/booting.rst,
-/// section 4.
+/// Writes the length of the whole image into its arm64 Image header, from which a boot loader reads
+/// the memory that it must not use. Source: Linux, Documentation/arch/arm64/booting.rst, section 4.
 fn write_size(image: &mut [u8]) {
     const MAGIC: (usize, &[u8]) = (56, b"ARM\x64");
     const SIZE: usize = 16;
@@ -219,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_image_header_tells_the_whole_length() {
+    fn the_image_header_has_the_whole_length() {
         let mut image = vec![0; 4096];
         write_size(&mut image);
         assert_eq!(image, [0; 4096], "no header, no change");

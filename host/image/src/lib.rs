@@ -2,8 +2,8 @@
 //!
 //! [`check`] reads a system file against the guests and boards of a checkout ([`Environment`]).
 //! [`build`] builds the hypervisor and the guests through cargo, fetches Debian's kernel and
-//! initial RAM disks, and packs everything. [`Estimate`] tells where an image will lie before its
-//! parts exist.
+//! initial RAM disks, and packs everything. [`Estimate`] computes where an image will lie before
+//! its parts exist.
 //!
 //! The modules [`failure`], [`screen`], [`progress`] and [`output`] are what all commands of weir
 //! share: exit statuses, the standard streams, progress on a terminal, checks of output paths.
@@ -25,6 +25,6 @@ pub use estimate::{Estimate, Guess, source};
 pub use failure::{Failure, Result};
 pub use image::{Image, Options, build};
 pub use system::{
-    catalog, check, check_platform, first_rendered, load, load_to_measure, name, needs_plugin,
-    rendered, to_build, whose,
+    catalog, check, check_platform, exit_status, first_rendered, load, load_to_measure, name,
+    needs_plugin, rendered, to_build,
 };

@@ -3,7 +3,7 @@
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
 
-/// A line on standard error that turns while something takes long; gone when dropped.
+/// A spinner on standard error during a long step; removed when dropped.
 #[derive(Debug)]
 pub struct Spinner(ProgressBar);
 
@@ -21,7 +21,7 @@ impl Spinner {
         Self(bar)
     }
 
-    /// Says what goes on now.
+    /// Shows the current step.
     pub fn say(&self, text: String) {
         self.0.set_message(text);
     }

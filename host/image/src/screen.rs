@@ -146,7 +146,7 @@ impl<W: Write> Write for Fit<W> {
     }
 }
 
-/// Says something on standard error. A failure to write is ignored.
+/// Prints a line on standard error. A failure to write is ignored.
 pub fn say(text: impl fmt::Display) {
     let _ = writeln!(stderr(), "{text}");
 }

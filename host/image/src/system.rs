@@ -111,7 +111,7 @@ pub fn check(file: &Path, platform: Option<&str>, environment: &Environment) -> 
         let faults = system.unbuilt();
         if faults.is_empty() { Ok(to_build(system)) } else { Err(Faults(faults)) }
     });
-    checked.map_err(|faults| Failure { status: whose(&faults), text: rendered(&faults) })
+    checked.map_err(|faults| Failure { status: exit_status(&faults), text: rendered(&faults) })
 }
 
 /// Returns whether a memory budget of the system counts by the page that QEMU's plug-in writes, so
@@ -132,7 +132,7 @@ pub fn to_build(mut system: System) -> System {
 /// Returns the exit status of a command that found these faults: [`CALL`] if a system file cannot
 /// be read, else [`SYSTEM`].
 #[must_use]
-pub fn whose(faults: &Faults) -> u8 {
+pub fn exit_status(faults: &Faults) -> u8 {
     let no_file =
         |fault: &Fault| matches!(fault.code, Code::FileUnreadable | Code::FileIsDirectory);
     if faults.0.iter().any(no_file) { CALL } else { SYSTEM }

@@ -2,7 +2,7 @@
 //! the tables of the SMMU that follow from them, counted one by one.
 //!
 //! Colors and banks are found here from each page's address and the board's functions, not from
-//! cells, so that a mistake in the arithmetic of cells would show.
+//! page classes, so that a mistake in the arithmetic of page classes would show.
 
 use crate::coloring::division::Division;
 use crate::pack::Packed;
@@ -64,7 +64,7 @@ pub fn page_owners(
     let words = aligned(&packed.tables);
     let read = parse(&words.as_bytes()[..packed.tables.len()], system)?;
     let owners = owners(&read, &names(system))?;
-    Ok(owners.into_iter().map(|(page, (party, _))| (page, party.checked_sub(1))).collect())
+    Ok(owners.into_iter().map(|(page, (owner, _))| (page, owner.checked_sub(1))).collect())
 }
 
 /// The tables where [`packed::System::parse`] can read them: at a multiple of 8.
@@ -105,42 +105,42 @@ pub fn audit(system: &System, packed: &Packed<'_>) -> Result<Vec<Audited>, Strin
     let names = names(system);
     let owners = owners(&read, &names)?;
     let mut touched = vec![(BTreeSet::new(), BTreeSet::new()); names.len()];
-    for (&page, &(party, _)) in &owners {
-        touched[party].0.insert(page & system.division.geometry.colors);
-        touched[party].1.extend(banks(&system.division, page));
+    for (&page, &(owner, _)) in &owners {
+        touched[owner].0.insert(page & system.division.geometry.colors);
+        touched[owner].1.extend(banks(&system.division, page));
     }
     let mut found = Vec::new();
     let mut foreign = None;
-    for (party, name) in names.iter().enumerate() {
+    for (owner, name) in names.iter().enumerate() {
         let meets = |apart: &dyn Fn(usize) -> bool| -> Vec<String> {
-            let others = (0..names.len()).filter(|&other| other != party && !apart(other));
+            let others = (0..names.len()).filter(|&other| other != owner && !apart(other));
             others.map(|other| names[other].to_owned()).collect()
         };
-        let made = match party.checked_sub(1) {
+        let made = match owner.checked_sub(1) {
             Some(index) => spaces(system, &read, index, &owners)?,
             None => Made::default(),
         };
         foreign = foreign.or_else(|| made.refusal());
         found.push(Audited {
             name: (*name).to_owned(),
-            pages: owners.values().filter(|(owner, _)| *owner == party).count() as u64,
-            colors: touched[party].0.len(),
-            banks: touched[party].1.len(),
+            pages: owners.values().filter(|(its, _)| *its == owner).count() as u64,
+            colors: touched[owner].0.len(),
+            banks: touched[owner].1.len(),
             leaves: made.leaves,
             dma_leaves: made.dma_leaves,
             tables: made.tables,
-            meets_colors: meets(&|other| touched[other].0.is_disjoint(&touched[party].0)),
-            meets_banks: meets(&|other| touched[other].1.is_disjoint(&touched[party].1)),
+            meets_colors: meets(&|other| touched[other].0.is_disjoint(&touched[owner].0)),
+            meets_banks: meets(&|other| touched[other].1.is_disjoint(&touched[owner].1)),
             foreign_pages: made.foreign.iter().map(|foreign| foreign.pages).sum(),
         });
     }
     if let Some(refusal) = foreign {
         return Err(refusal);
     }
-    for (party, share) in crate::shares(system, &packed.placement).iter().enumerate() {
+    for (owner, share) in crate::shares(system, &packed.placement).iter().enumerate() {
         let checks = [
-            ("color", &share.shares_colors, &found[party].meets_colors),
-            ("bank", &share.shares_banks, &found[party].meets_banks),
+            ("color", &share.shares_colors, &found[owner].meets_colors),
+            ("bank", &share.shares_banks, &found[owner].meets_banks),
         ];
         for (what, may, does) in checks {
             if let Some(other) = does.iter().find(|other| !may.contains(other)) {
@@ -157,14 +157,14 @@ fn owners(
     names: &[&str],
 ) -> Result<BTreeMap<u64, (usize, Use)>, String> {
     let mut owners: BTreeMap<u64, (usize, Use)> = BTreeMap::new();
-    let mut take = |party: usize, kind: Use, pages: Pages<'_>| {
+    let mut take = |owner: usize, kind: Use, pages: Pages<'_>| {
         for page in pages {
-            if let Some((other, _)) = owners.insert(page, (party, kind)) {
+            if let Some((other, _)) = owners.insert(page, (owner, kind)) {
                 return Err(format!(
                     "the page at {} belongs to {} and to {}",
                     Pa(page),
                     names[other],
-                    names[party]
+                    names[owner]
                 ));
             }
         }
@@ -240,7 +240,7 @@ struct Walked {
 }
 
 /// Makes VM `index`'s stage 2, and the tables of its devices in both of an SMMU's formats, and
-/// looks at each descriptor.
+/// checks each descriptor.
 fn spaces(
     system: &System,
     read: &packed::System<'_>,
@@ -367,15 +367,15 @@ impl Space {
             } else if (leaf.input, leaf.output, leaf.len, leaf.attributes)
                 == (vm.vm.stolen_time, self.stolen_time, PAGE, stage2::READ_ONLY_WINDOW)
             {
-                let party = if divided { index + 1 } else { 0 };
-                if owners.get(&leaf.output) != Some(&(party, Use::Kept)) {
+                let owner = if divided { index + 1 } else { 0 };
+                if owners.get(&leaf.output) != Some(&(owner, Use::Kept)) {
                     stray(leaf.output);
                 }
             } else if [stage2::WINDOW, stage2::READ_ONLY_WINDOW].contains(&leaf.attributes) {
                 // The broker sees the VMs in flows, each as its part in them needs.
                 for page in pages(&leaf) {
                     let seen = owners.get(&page).filter(|(_, kind)| *kind == Use::Ram);
-                    let seen = seen.and_then(|(party, _)| read.vm(party.checked_sub(1)?));
+                    let seen = seen.and_then(|(owner, _)| read.vm(owner.checked_sub(1)?));
                     let may = seen.and_then(|seen| read.window_attributes(&seen));
                     if read.header.broker != index as u32 || may != Some(leaf.attributes) {
                         stray(page);
@@ -459,7 +459,7 @@ mod tests {
         let read = parse(&words.as_bytes()[..packed.tables.len()], &system).expect("tables");
         let owners = owners(&read, &names(&system)).expect("owners");
         let first_of =
-            |party: usize| *owners.iter().find(|(_, owner)| owner.0 == party).expect("a page").0;
+            |owner: usize| *owners.iter().find(|(_, its)| its.0 == owner).expect("a page").0;
         let foreign = [first_of(2), first_of(0)];
         let vm = read.vm(0).expect("a VM");
         let mut space = stage2_space(&read, &vm, None);

@@ -61,7 +61,7 @@ pub(crate) fn strings(node: &impl Node, name: &str) -> Vec<String> {
     texts.map(|text| String::from_utf8_lossy(text).into_owned()).collect()
 }
 
-/// What a board's device tree says.
+/// The description of a board in its device tree.
 #[derive(Debug)]
 pub(crate) struct Board {
     pub tree: DeviceTree,
@@ -100,7 +100,7 @@ impl Board {
 const DEEPEST: usize = 32;
 
 /// Whether a flattened device tree nests its nodes deeper than [`DEEPEST`] (Devicetree
-/// Specification 0.4, 5.4), or can't be looked through.
+/// Specification 0.4, 5.4), or can't be parsed.
 fn is_deep(blob: &[u8]) -> bool {
     const BEGIN_NODE: u32 = 1;
     const END_NODE: u32 = 2;

@@ -115,7 +115,7 @@ pub struct Pmu {
     /// The interrupt of an overflow: one that is private to each core, or one for each core; empty
     /// where it is not wired.
     pub intids: Vec<IntId>,
-    /// Event counters of each core, 0 where the file does not say.
+    /// Event counters of each core, 0 if the file does not set them.
     pub counters: u8,
     /// The shortest period that leaves a VM 95 % of its time at the cost of a replenishment and of
     /// an overflow.
@@ -139,7 +139,7 @@ pub struct CounterPage {
     pub min_period: Nanos,
 }
 
-/// Reads what a platform file says.
+/// Reads the description in a platform file.
 pub(crate) fn read(table: &DeTable<'_>, file: &File, faults: &mut Faults) -> Counters {
     let events = |table: &DeTable<'_>| {
         let names = table.list("events", text).map_or(Vec::new(), |names| names.value);

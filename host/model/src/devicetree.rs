@@ -65,7 +65,7 @@ const DROPPED: [&str; 13] = [
 enum Arguments {
     /// Nothing.
     None,
-    /// As many cells as this property of the provider says.
+    /// As many cells as this property of the provider states.
     Cells(&'static str),
 }
 
@@ -294,7 +294,7 @@ fn cpus(vm: &Vm, board: &DeviceTree) -> DeviceTreeNode {
     cpus
 }
 
-/// The part of a PPI's specifier that says which cores it is wired to: a GICv2's.
+/// The part of a PPI's specifier with the cores that it is wired to: a GICv2's.
 fn ppi_cores(vm: &Vm, platform: &Platform) -> u32 {
     if platform.is_gic_v2() { ((1 << vm.cpus.len()) - 1) << 8 } else { 0 }
 }

@@ -10,7 +10,7 @@ use toml::{
 };
 use weir_units::{Bytes, BytesPerSec, Nanos};
 
-/// A value and the bytes of the file that say it.
+/// A value and its bytes in the file.
 #[derive(Clone, Debug)]
 pub(crate) struct At<T> {
     pub value: T,
@@ -30,8 +30,8 @@ pub(crate) fn parse<T>(
     Some(value)
 }
 
-/// The same, with the faults of required keys that the shapes in `partial` lack apart from the
-/// others.
+/// The same, with the faults of required keys that are missing in the shapes in `partial` apart
+/// from the others.
 pub(crate) fn parse_part<T>(
     file: &File,
     shape: &Shape,
@@ -71,7 +71,7 @@ pub(crate) fn parse_part<T>(
     let (mut walked, mut absent) = (Faults::default(), Faults::default());
     let mut walk =
         Walk { file, faults: &mut walked, missing: !broken, partial, absent: &mut absent };
-    // A file's own span is its beginning: excerpts of all of it would say nothing.
+    // A file's own span is its beginning: an excerpt of the whole file would not help.
     let start = file.inner().find(|c: char| !c.is_whitespace()).unwrap_or(0);
     let end = file.inner()[start..].find('\n').map_or(file.inner().len(), |line| start + line);
     walk.table(document.get_ref(), &(start..end), shape);
@@ -127,7 +127,7 @@ fn excess(file: &File, table: &DeTable<'_>) -> Option<Fault> {
 
 /// The fault of headers in single brackets whose tables are elements of a list, such as `[vm]`, and
 /// the part of the file where the parser takes them for one table. Only of use where the file has
-/// syntax errors: of a single such header the walk says that it is no list.
+/// syntax errors: for a single such header the walk reports that it is no list.
 fn single_brackets(file: &File, shape: &Shape) -> Option<(Fault, Range<usize>)> {
     let text = file.inner();
     let mut found: Option<(Fault, Range<usize>)> = None;
@@ -267,7 +267,7 @@ pub(crate) fn place_of<T>(value: Option<&At<T>>, otherwise: &Range<usize>) -> Pl
     place(value.map_or(otherwise, |value| &value.span))
 }
 
-/// Reads values with rules of their own, and reports what breaks them.
+/// Reads values with their own rules, and reports what breaks them.
 pub(crate) struct Reader<'a> {
     pub file: &'a File,
     pub faults: &'a mut Faults,

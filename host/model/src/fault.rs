@@ -27,7 +27,7 @@ pub struct Fault {
     pub code: Code,
     /// What is wrong, in one sentence.
     pub message: String,
-    /// What to write instead.
+    /// The suggestion.
     pub help: Option<String>,
     /// Places in the file, in bytes, with what they are; the first is where the fault is.
     labels: Vec<(Range<usize>, String)>,
@@ -67,7 +67,7 @@ impl Fault {
         }
     }
 
-    /// Says what the marked place is.
+    /// Labels the marked place.
     pub(crate) fn label(mut self, text: impl Into<String>) -> Self {
         if let Some((_, label)) = self.labels.first_mut() {
             *label = short(text.into());
@@ -81,7 +81,7 @@ impl Fault {
         self
     }
 
-    /// Says what to write instead.
+    /// Adds the suggestion.
     pub(crate) fn help(mut self, text: impl Into<String>) -> Self {
         self.help = Some(short(text.into()));
         self
@@ -264,7 +264,7 @@ impl Faults {
         self.0
     }
 
-    /// Faults that are shown with an excerpt; who has more will mend these first.
+    /// Faults that are shown with an excerpt; further ones are shown once these are fixed.
     const EXCERPTS: usize = 100;
 
     /// Faults that are shown at all.

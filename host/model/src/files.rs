@@ -81,7 +81,7 @@ fn regular(metadata: &fs::Metadata) -> Result<(), String> {
     Err(format!("it is {what}, not a regular file"))
 }
 
-/// What the operating system says, without its number for it.
+/// The operating system's message, without the error number.
 fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "there is no such file".to_owned(),
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(why("/dev/zero"), "it is a device, not a regular file");
         assert_eq!(why("/dev/null"), "it is a device, not a regular file");
         assert_eq!(why("/nowhere"), "there is no such file");
-        // Reading further than it says would wait for the kernel's next message.
+        // Reading beyond its length would wait for the kernel's next message.
         if let Ok(bytes) = read_regular(Path::new("/proc/kmsg")) {
             assert!(bytes.is_empty());
         }

@@ -25,19 +25,19 @@ pub(crate) struct Problem {
     pub code: Code,
     pub message: String,
     pub help: String,
-    pub party: Party,
+    pub subject: Subject,
 }
 
 /// Which value of the file the problem is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Party {
+pub(crate) enum Subject {
     Image,
     Initrd,
     DeviceTree,
 }
 
 fn problem(code: Code, message: impl Into<String>, help: impl Into<String>) -> Problem {
-    Problem { code, message: message.into(), help: help.into(), party: Party::Image }
+    Problem { code, message: message.into(), help: help.into(), subject: Subject::Image }
 }
 
 /// Something in a VM's RAM when it starts.
@@ -81,7 +81,7 @@ pub(crate) fn lay_out<'a>(
     let mut problems = Vec::new();
     for part in &program.parts {
         if !in_ram(&part.range(), memory) {
-            let party = if part.what == INITRD { Party::Initrd } else { Party::Image };
+            let subject = if part.what == INITRD { Subject::Initrd } else { Subject::Image };
             let message = format!(
                 "{} needs {} to {}, which is not in the VM's RAM",
                 part.what,
@@ -94,7 +94,7 @@ pub(crate) fn lay_out<'a>(
                 Image::Linux { .. } => "use a smaller image",
             };
             let help = format!("its RAM is {}; enlarge or move it, or {elsewhere}", ram(memory));
-            problems.push(Problem { party, ..problem(Code::OutsideRam, message, help) });
+            problems.push(Problem { subject, ..problem(Code::OutsideRam, message, help) });
         }
     }
     for (index, part) in program.parts.iter().enumerate() {
@@ -302,7 +302,7 @@ fn linux<'a>(
         if data.is_empty() {
             let empty =
                 problem(Code::ImageEmpty, "the initial RAM disk is empty", "build it again");
-            return Err(vec![Problem { party: Party::Initrd, ..empty }]);
+            return Err(vec![Problem { subject: Subject::Initrd, ..empty }]);
         }
         let part = Part { what: INITRD.to_owned(), start: behind, data, len: data.len() as u64 };
         disk = Some(part.range());
@@ -311,7 +311,7 @@ fn linux<'a>(
     Ok(Program { entry: start, parts, initrd: disk })
 }
 
-/// Where a flat binary goes when the file does not say.
+/// Load address of a flat binary, if the file does not set it.
 pub(crate) fn default_load(memory: &[Piece]) -> Ipa {
     Ipa(memory.first().map_or(0, |piece| piece.base.0).saturating_add(BLOCK))
 }
@@ -343,10 +343,10 @@ impl Vm {
 
     /// The fault that `problem` with its image is.
     pub(crate) fn image_fault(&self, file: &File, problem: Problem) -> Fault {
-        let place = match problem.party {
-            Party::Image => &self.spans.image,
-            Party::Initrd => &self.spans.initrd,
-            Party::DeviceTree => &self.spans.device_tree,
+        let place = match problem.subject {
+            Subject::Image => &self.spans.image,
+            Subject::Initrd => &self.spans.initrd,
+            Subject::DeviceTree => &self.spans.device_tree,
         };
         let message = format!("{}: {}", self.name, problem.message);
         let fault = Fault::new(problem.code, file, place.clone(), message).help(problem.help);
@@ -359,7 +359,7 @@ impl Vm {
                     .help(self.pieces_help()),
                 None => fault,
             }
-        } else if problem.party == Party::DeviceTree {
+        } else if problem.subject == Subject::DeviceTree {
             fault
                 .label("the device tree lies in here")
                 .and(self.spans.image.clone(), "and this too")

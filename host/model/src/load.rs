@@ -146,7 +146,7 @@ impl SystemFile {
         &self.text
     }
 
-    /// Returns what the file says about time and bandwidth.
+    /// Returns the file's values of time and bandwidth.
     #[must_use]
     pub fn timing(&self) -> &Timing {
         match &self.checked {

@@ -55,8 +55,8 @@ pub struct Larger {
 impl Overheads {
     /// Returns the steps for a system of so many flows and VMs. If it has more than the system that
     /// was measured, the larger system's values hold; if it has still more, the growth between the
-    /// two goes on. The broker looks at each VM to pick and to find a place (`ps`, `qa`); the other
-    /// steps search flows.
+    /// two goes on. The broker visits each VM to pick a packet and to find a place (`ps`, `qa`);
+    /// the other steps search flows.
     #[must_use]
     pub fn for_system(&self, [flows, vms]: [u64; 2]) -> Vec<Overhead> {
         let (Some([few_flows, few_vms]), Some(larger)) = (self.size, &self.larger) else {
@@ -96,7 +96,7 @@ pub struct Saturation {
     pub period: Nanos,
     /// Bytes of a counted access, at least 1.
     pub line: Bytes,
-    /// Total budget and DMA bandwidth that are harmless together, at least one pair.
+    /// Total budget and DMA bandwidth that are together below saturation, at least one pair.
     pub points: Vec<(u64, BytesPerSec)>,
     /// The least budget that is enforced well.
     pub min_accesses: u64,
@@ -112,7 +112,7 @@ pub struct Saturation {
     pub qos: Option<(Bytes, u64)>,
     /// Chunk sizes and what the DMA engine reaches with them.
     pub chunks: Vec<(Bytes, BytesPerSec)>,
-    /// Where the values come from, if the file says it.
+    /// The source of the values, if the file states it.
     pub source: Option<String>,
 }
 
@@ -129,7 +129,7 @@ pub struct Interference {
     pub source: String,
 }
 
-/// What EL2 takes of a core that VMs share.
+/// The time that EL2 takes of a core that VMs share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sharing {
     /// The most that a switch takes, from the one guest to the other.
@@ -139,7 +139,8 @@ pub struct Sharing {
     /// Upper bound on the time that one interrupt for a VM that is off the core, or another request
     /// to it, takes.
     pub interrupt: Nanos,
-    /// What of it stays with who was interrupted, where the VM is charged with the rest.
+    /// The part of it that stays with the interrupted VM; the interrupt's VM is charged with the
+    /// rest.
     pub entry: Nanos,
 }
 
@@ -264,7 +265,7 @@ impl Reader<'_> {
         })
     }
 
-    /// What a platform file says about other VMs' memory accesses.
+    /// The effect of other VMs' memory accesses, from a platform file.
     pub fn interference(&mut self, table: &DeTable<'_>) -> Option<Interference> {
         let (table, _) = table.inner("interference")?;
         let source = self.source(table);

@@ -3,7 +3,7 @@
 use crate::devicetree;
 use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults};
-use crate::image::{self, Part, Party, Problem, Program, in_ram, stored};
+use crate::image::{self, Part, Problem, Program, Subject, in_ram, stored};
 use crate::packed::{
     self, Header, PAGE, Region, Schedule, Segment, TABLES_LIMIT, Tables, Turn, schedule,
 };
@@ -19,7 +19,7 @@ use crc::{CRC_32_ISCSI, Crc, Digest, Table};
 use std::borrow::Cow;
 use weir_units::{Bytes, IntId, Nanos};
 
-/// Bytes that the broker moves between two decisions where the file does not say (rt-virtio,
+/// Bytes that the broker moves between two decisions if the file does not set it (rt-virtio,
 /// section V).
 const DEFAULT_CHUNK: u64 = 4096;
 
@@ -69,7 +69,7 @@ pub struct Packed<'a> {
     pub blobs: Vec<(u64, Cow<'a, [u8]>)>,
     /// Bytes of the whole image.
     pub image_len: u64,
-    /// Who has which memory.
+    /// The owner of each memory.
     pub placement: Placement,
     /// Each VM's flattened device tree.
     pub device_trees: Vec<Vec<u8>>,
@@ -97,7 +97,7 @@ pub(crate) fn load<'a>(
     let start = vm.board.device_tree.0;
     let range = start..start.saturating_add(device_tree.len() as u64);
     let problem = |code, message: String, help: &str| {
-        vec![Problem { code, message, help: help.to_owned(), party: Party::DeviceTree }]
+        vec![Problem { code, message, help: help.to_owned(), subject: Subject::DeviceTree }]
     };
     if !in_ram(&range, &vm.memory) {
         let message = format!("the device tree ({}) is not in the VM's RAM", span(&range));
@@ -219,8 +219,7 @@ pub(crate) fn arrange<C: Content>(
     tables_offset: u64,
 ) -> Result<Arranged<C>, Faults> {
     let mut reserved = tables_len(system, starts) as u64;
-    // Where memory is divided, a piece of RAM can lie in several places, and each is an entry of
-    // its own.
+    // Where memory is divided, a piece of RAM can lie in several places, and each is its own entry.
     let arranged = loop {
         let (blobs, contents, end) = lay_out(system, starts, tables_offset + reserved);
         let sizes = Sizes {
@@ -463,13 +462,14 @@ fn add_schedules(tables: &mut Tables, system: &System) {
                 (schedule::ROUND_ROBIN, Nanos(0))
             }
             Plan::Table { frame, slots } => {
-                let turns = slots.iter().filter_map(|(who, start, len)| turn(who, *len, *start));
+                let turns =
+                    slots.iter().filter_map(|(entity, start, len)| turn(entity, *len, *start));
                 tables.turns.extend(turns);
                 (schedule::TIME_TABLE, *frame)
             }
             Plan::FixedPriority { servers } => {
                 let turns =
-                    servers.iter().filter_map(|(who, len, period)| turn(who, *len, *period));
+                    servers.iter().filter_map(|(entity, len, period)| turn(entity, *len, *period));
                 tables.turns.extend(turns);
                 (schedule::FIXED_PRIORITY, Nanos(0))
             }
@@ -526,7 +526,7 @@ impl Packed<'_> {
     ///
     /// # Panics
     ///
-    /// When `hypervisor` is longer than it was said to be, up to a page.
+    /// If `hypervisor` is longer than was stated, up to a page.
     #[must_use]
     pub fn image(&self, hypervisor: &[u8]) -> Vec<u8> {
         assert!(hypervisor.len() as u64 <= self.tables_offset, "the hypervisor has grown");

@@ -1,5 +1,5 @@
-//! PCI on a board and the SMMU in front of it, as a platform file says; the functions that a VM is
-//! given.
+//! PCI on a board and the SMMU in front of it, as described by a platform file; the functions that
+//! a VM is given.
 
 use crate::diagnostics::Code;
 use crate::document::{At, Values, number};
@@ -133,7 +133,7 @@ impl Pci {
     }
 }
 
-/// What a platform file says of both.
+/// The description of both in a platform file.
 pub(crate) fn platform(
     table: &DeTable<'_>,
     file: &File,

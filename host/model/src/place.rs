@@ -1,4 +1,4 @@
-//! Which part of the board's RAM is whose.
+//! The owners of the parts of the board's RAM.
 
 mod divided;
 mod suggestions;
@@ -34,8 +34,8 @@ pub struct Row {
     pub address: Pa,
     /// Its size.
     pub size: Bytes,
-    /// The cells whose pages it is, where memory is divided: from `address` on, as many as `size`
-    /// is.
+    /// The page classes whose pages it is, where memory is divided: from `address` on, as many as
+    /// `size` is.
     pub cells: Option<CellSet>,
     /// One above its last byte.
     pub end: Pa,
@@ -48,7 +48,7 @@ pub struct Row {
     is_ram: bool,
 }
 
-/// The memory map: RAM without a gap, unless it is divided by cells, and the devices passed
+/// The memory map: RAM without a gap, unless it is divided by page classes, and the devices passed
 /// through, by address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
@@ -82,8 +82,8 @@ pub struct Sizes {
 }
 
 /// Places every VM's RAM behind and before the image, which is `image_len` bytes at the platform's
-/// load address. Where memory is divided by cells, the pristine images are taken to be equally
-/// long; [`place_all`] takes their sizes.
+/// load address. Where memory is divided by page classes, the pristine images are taken to be
+/// equally long; [`place_all`] takes their sizes.
 ///
 /// # Errors
 ///
@@ -94,7 +94,8 @@ pub fn place(system: &System, image_len: u64) -> Result<Placement, Faults> {
     place_all(system, &Sizes { image: image_len, hypervisor: 1 << 20, pristine })
 }
 
-/// Places everything: by cells, see [`crate::Division`], if there is a division, else as ranges.
+/// Places everything: by page classes, see [`crate::Division`], if there is a division, else as
+/// ranges.
 ///
 /// # Errors
 ///
@@ -314,9 +315,9 @@ impl Placement {
     pub fn table(&self) -> impl Iterator<Item = Vec<String>> {
         self.rows.iter().map(|row| {
             let what = if row.owner == Owner::Free { "free" } else { &row.what };
-            // A list of cells can be broken at each blank.
+            // A list of page classes can be broken at each blank.
             let cells = row.cells.map_or(String::new(), |cells| {
-                format!(", cells {}", cells.to_string().replace(',', ", "))
+                format!(", page classes {}", cells.to_string().replace(',', ", "))
             });
             let mut texts = vec![row.address.to_string()];
             texts.extend(self.is_divided().then(|| row.end.to_string()));

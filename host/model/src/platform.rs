@@ -1,4 +1,4 @@
-//! Boards: what `boards/*/board.toml` says of one, and its device tree.
+//! Boards: the description in `boards/*/board.toml`, and the device tree.
 
 use crate::board::Board;
 pub use crate::board::Memory;

@@ -1,4 +1,4 @@
-//! What a system file says, before anything is checked but keys, types and units.
+//! The values of a system file, of which only keys, types and units are checked.
 //!
 //! Every value carries its place in the file. A value that was wrong, and reported as such, is
 //! `None` here, so that the checker goes on with the rest.
@@ -22,10 +22,10 @@ pub(crate) struct System {
 }
 
 impl System {
-    /// Returns whether the file says enough to build the system.
+    /// Returns whether the file has all that is needed to build the system.
     pub(crate) fn is_complete(&self) -> bool {
-        let is_said = |vm: &Vm| vm.cpus.is_some() && vm.memory.is_some() && vm.image.is_some();
-        self.platform.is_some() && !self.vms.is_empty() && self.vms.iter().all(is_said)
+        let is_given = |vm: &Vm| vm.cpus.is_some() && vm.memory.is_some() && vm.image.is_some();
+        self.platform.is_some() && !self.vms.is_empty() && self.vms.iter().all(is_given)
     }
 }
 

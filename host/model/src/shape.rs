@@ -1,6 +1,5 @@
-//! What a TOML file may say: tables of keys that one walk compares a file with, so that every
-//! unknown key, wrong type and wrong unit is found at once. The JSON schema is made from the same
-//! tables.
+//! The keys of a TOML file: tables that one walk compares a file with, so that every unknown key,
+//! wrong type and wrong unit is found at once. The JSON schema is made from the same tables.
 
 use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults, File};
@@ -17,7 +16,7 @@ use weir_units::{BadQuantity, Bytes, BytesPerSec, Nanos};
 pub(crate) struct Shape {
     /// What a person calls it: `[[vm]]`.
     pub name: &'static str,
-    /// What it says.
+    /// Its values.
     pub doc: &'static str,
     /// Its keys. In one of several shapes ([`Kind::Variant`]) the first key determines which it is.
     pub keys: &'static [Key],
@@ -154,7 +153,7 @@ pub(crate) struct Walk<'a> {
     pub missing: bool,
     /// Names of shapes whose required keys a file may leave out if it is only analyzed.
     pub partial: &'a [&'static str],
-    /// The faults of the keys that these shapes lack.
+    /// The faults of the keys that are missing in these shapes.
     pub absent: &'a mut Faults,
 }
 

@@ -15,7 +15,7 @@ use weir_units::Bytes;
 pub struct Share {
     /// `weir` or the VM's name.
     pub name: String,
-    /// The cells.
+    /// The page classes.
     pub cells: CellSet,
     /// Their colors.
     pub colors: BTreeSet<u16>,
@@ -24,7 +24,7 @@ pub struct Share {
     /// The part of the last-level cache that lines of these colors fill, if the platform file has
     /// the size of the cache.
     pub cache: Option<Bytes>,
-    /// The RAM that lies in these cells.
+    /// The RAM that lies in these page classes.
     pub reach: Bytes,
     /// Pages that are taken: RAM, and what the hypervisor keeps for it. The hypervisor's own are
     /// its image, undivided with the guests'.

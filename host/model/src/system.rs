@@ -22,11 +22,11 @@ pub struct System {
     pub hypervisor: Hypervisor,
     /// The virtual machines, in the order of the file.
     pub vms: Vec<Vm>,
-    /// Whose cells are whose.
+    /// The owners of the page classes.
     pub division: Division,
     /// How the memory bandwidth of each VM is regulated.
     pub regulations: Vec<Regulation>,
-    /// What it says about time and bandwidth.
+    /// Its values of time and bandwidth.
     pub timing: Timing,
     pub(crate) file: File,
     /// Where the file names its platform.
@@ -126,7 +126,7 @@ impl System {
     ///
     /// # Errors
     ///
-    /// The fault that says why.
+    /// The fault with the reason.
     pub fn can_run(&self) -> Result<(), Faults> {
         let Some(reason) = &self.platform.places.planned else { return Ok(()) };
         let message = format!("{} is for checking and planning only: {reason}", self.platform.name);

@@ -32,7 +32,7 @@ pub(crate) const VSOCK_BAR: u64 = 0x3eff_0000 - VSOCK_BAR_LEN;
 pub(crate) const VSOCK_INTID: IntId = IntId(48);
 
 /// Where a VM finds its network device: the ninth virtio-mmio slot of QEMU's `virt`, the first one
-/// of a page of its own.
+/// of its own page.
 pub(crate) const NET: Range<u64> = 0x0a00_1000..0x0a00_1000 + VIRTIO_LEN;
 
 /// Its interrupt.

@@ -1,4 +1,4 @@
-//! Every broken file of `broken/` is refused with the messages beside it.
+//! Every broken file of `broken/` is refused with the messages next to it.
 //!
 //! `SNAPSHOTS=overwrite cargo test` writes them anew.
 

@@ -1,5 +1,5 @@
-//! Colors and banks: the cells of the platforms, what the keys give, and that what is packed is
-//! divided.
+//! Colors and banks: the page classes of the platforms, what the keys give, and that what is packed
+//! is divided.
 
 mod images;
 
@@ -32,7 +32,8 @@ fn vm(name: &str, core: usize, keys: &str) -> String {
     format!("[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nimage = {{ elf = \"guest\" }}\n{keys}\n")
 }
 
-/// What everybody has, for a system of these VMs: name, and keys beside the usual ones.
+/// The shares of all owners, for a system of these VMs: name, and keys in addition to the usual
+/// ones.
 fn divided(platform: &str, head: &str, vms: &[(&str, &str)]) -> Vec<Share> {
     let mut text = format!("platform = \"{platform}\"\n{head}\n");
     for (core, (name, keys)) in vms.iter().enumerate() {
@@ -53,12 +54,12 @@ fn has(share: &Share, colors: &str, banks: &str) {
     );
 }
 
-/// The cells of every platform and DRAM map. Checked by hand against the facts: see the head of
-/// each block.
+/// The page classes of every platform and DRAM map. Checked by hand against the facts: see the head
+/// of each block.
 ///
 /// `SNAPSHOTS=overwrite cargo test` writes the table anew.
 #[test]
-fn cells_of_the_platforms() {
+fn page_classes_of_the_platforms() {
     let mut table = String::new();
     for platform in Platform::all() {
         for map in 0..platform.places.dram.len() {
@@ -67,7 +68,7 @@ fn cells_of_the_platforms() {
             let name = &platform.places.dram[map].name;
             writeln!(
                 table,
-                "{} {name}: {} cells, {} colors, {} bank groups of {}",
+                "{} {name}: {} page classes, {} colors, {} bank groups of {}",
                 platform.name,
                 cells.count(),
                 cells.colors(),
@@ -81,17 +82,17 @@ fn cells_of_the_platforms() {
                     .filter(|&cell| u16::from(cells.color(cell)) == color)
                     .map(|cell| format!("{}:{}", cell.0, cells.bank(cell)))
                     .collect();
-                writeln!(table, "  color {color:2}, cell:bank {}", banks.join(" ")).unwrap();
+                writeln!(table, "  color {color:2}, class:bank {}", banks.join(" ")).unwrap();
             }
         }
     }
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cells.expected");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page_classes.expected");
     assert_data_eq!(table, Data::read_from(&golden, None).raw());
 }
 
 /// The facts in figures, by addresses.
 #[test]
-fn cells_are_the_boards() {
+fn page_classes_are_the_boards() {
     let cells = |name: &str, map: usize| {
         let platform = Platform::named(name).unwrap();
         Cells::new(&platform.places.geometry(map)).unwrap()
@@ -123,7 +124,7 @@ fn cells_are_the_boards() {
 }
 
 #[test]
-fn nothing_is_divided_without_a_wish() {
+fn nothing_is_divided_without_a_request() {
     let shares = divided("qemu-virt", "", &[("a", ""), ("b", "criticality = 3")]);
     for share in &shares {
         has(share, "0-15", "0-7");
@@ -133,7 +134,7 @@ fn nothing_is_divided_without_a_wish() {
 }
 
 #[test]
-fn who_asks_owns_and_the_others_share_what_is_left() {
+fn requesting_vms_own_and_the_others_share_the_rest() {
     let shares = divided(
         "qemu-virt",
         "",
@@ -159,7 +160,7 @@ fn who_asks_owns_and_the_others_share_what_is_left() {
 }
 
 #[test]
-fn the_hypervisor_is_a_party() {
+fn the_hypervisor_is_an_owner() {
     let head = "[hypervisor]\ncolors = \"15\"\n";
     let shares = divided("qemu-virt", head, &[("a", ""), ("b", "colors = \"0\"")]);
     has(&shares[0], "15", "0-7");
@@ -218,11 +219,11 @@ fn auto_gives_the_critical_their_own() {
 
 /// `"auto"` leaves to others what the numbers that the file gives them need, where it has a choice.
 #[test]
-fn auto_makes_no_wish_impossible() {
-    let wish = "colors = \"0-3\"\ncriticality = 1";
+fn auto_makes_no_request_impossible() {
+    let request = "colors = \"0-3\"\ncriticality = 1";
     let auto = "banks = \"auto\"\ncriticality = 2";
     // A color lies in one bank there: colors 0 to 3 in banks 0 to 3.
-    let shares = divided("rpi4", "", &[("a", wish), ("b", auto), ("c", "")]);
+    let shares = divided("rpi4", "", &[("a", request), ("b", auto), ("c", "")]);
     has(&shares[1], "0-3", "0-3");
     has(&shares[2], "4-7,12-15", "4-7");
     // There banks 0 to 3 lie in colors 0 to 7.
@@ -230,7 +231,7 @@ fn auto_makes_no_wish_impossible() {
     let shares = divided("zcu102", "", &[("a", auto), ("b", "banks = \"0-3\"")]);
     has(&shares[1], "8-15", "4-7,12-15");
     has(&shares[2], "0-7", "0-3");
-    // Where a wish needs them all, there is no choice, and "auto" has nothing that could be left
+    // Where a request needs them all, there is no choice, and "auto" has nothing that could be left
     // out.
     let text = [vm("a", 0, "memory = \"4MiB\"\nbanks = \"auto\"\ncriticality = 1")]
         .into_iter()
@@ -265,7 +266,7 @@ fn automatic(platform: &str, vms: &[(&str, bool, bool, u64, u64)]) -> String {
 /// Where colors and banks are not independent, too, the colors of `"auto"` hold the working set in
 /// the banks that are left.
 #[test]
-fn auto_fills_working_sets_beside_banks_of_others() {
+fn auto_fills_working_sets_next_to_banks_of_others() {
     let beside = |set| vec![("4MiB", true, false, set, 1), ("8MiB", false, true, 0, 9)];
     let files = [
         ("rpi4", beside(64)),
@@ -347,8 +348,8 @@ fn auto_fills_working_sets_beside_banks_of_others() {
     assert!(faults.contains("v0 needs 15 colors in banks 1-7, since v1 has 0: "), "{faults}");
 }
 
-/// A board with one color, or one bank, is said to have none to choose; and where all are given out
-/// there is a way out.
+/// A board with one color, or one bank, is reported to have none to choose; and where all are given
+/// out there is a way out.
 #[test]
 fn what_there_is_one_of_is_not_divided() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../boards/qemu-virt/board.toml");
@@ -360,23 +361,23 @@ fn what_there_is_one_of_is_not_divided() {
         let faults = check(&format!("platform = \"few.toml\"\n{vms}")).unwrap_err().to_string();
         faults.split_whitespace().collect::<Vec<_>>().join(" ")
     };
-    let wish = |name: &str, core: usize, colors: &str| {
+    let request = |name: &str, core: usize, colors: &str| {
         vm(name, core, &format!("memory = \"4MiB\"\ncolors = \"{colors}\""))
     };
-    let both = wish("a", 0, "0") + &wish("b", 1, "1");
+    let both = request("a", 0, "0") + &request("b", 1, "1");
     let found = refused(&text, &both);
     assert!(found.contains("no color is left for the hypervisor"), "{found}");
     assert!(found.contains("; leave `colors` out of b"), "{found}");
     let one = text.replacen("128KiB", "64KiB", 1);
     for colors in ["0", "auto", "0-3"] {
-        let found = refused(&one, &wish("a", 0, colors));
+        let found = refused(&one, &request("a", 0, colors));
         assert!(found.contains("has no cache colors to choose"), "{found}");
         assert_eq!(found.matches("no-page-classes").count(), 1, "{found}");
         assert!(!found.contains("is left for"), "{found}");
     }
 }
 
-/// What `"auto"` takes holds the pristine image and the tables too, beside an image that is as
+/// What `"auto"` takes holds the pristine image and the tables too, next to an image that is as
 /// large.
 #[test]
 fn auto_has_room_for_what_it_keeps() {
@@ -408,7 +409,7 @@ fn auto_has_room_for_what_it_keeps() {
         mixed += &vm(&format!("b{core}"), core, &format!("memory = \"4MiB\"\n{banks}"));
     }
     has(&fits(&mixed, 1, 3)[1], "0-15", "0-1");
-    // Nor does it leave too little to those who share.
+    // Nor does it leave too little to the owners that share.
     let mut sharing = "platform = \"qemu-virt\"\n".to_owned();
     sharing += &(linux("a", 0, 840, "") + &linux("b", 1, 840, ""));
     sharing += &vm("c", 2, "memory = \"16MiB\"\ncriticality = 1\ncolors = \"auto\"");
@@ -417,8 +418,8 @@ fn auto_has_room_for_what_it_keeps() {
 
 #[test]
 fn the_dram_map_can_be_chosen() {
-    let wish = [("a", "colors = \"0-3\"\nbanks = \"8-15\""), ("b", "")];
-    let shares = divided("zcu102", "dram = \"banks-on-top\"\n", &wish);
+    let request = [("a", "colors = \"0-3\"\nbanks = \"8-15\""), ("b", "")];
+    let shares = divided("zcu102", "dram = \"banks-on-top\"\n", &request);
     has(&shares[1], "0-3", "8-15");
     has(&shares[2], "4-15", "0-7");
     let shares = divided("zcu102", "", &[("a", "colors = \"rt\"\nbanks = \"rt\""), ("b", "")]);
@@ -426,7 +427,7 @@ fn the_dram_map_can_be_chosen() {
     has(&shares[2], "4-15", "2-7,10-15");
 }
 
-/// Who has which page, by the packed tables alone.
+/// The owner of each page, by the packed tables alone.
 fn owners(system: &packed::System<'_>) -> BTreeMap<u64, String> {
     let mut owners = BTreeMap::new();
     let mut take = |owner: &str, pages: &mut dyn Iterator<Item = u64>| {
@@ -452,7 +453,7 @@ fn packed_system(system: &System, test: impl FnOnce(&packed::System<'_>, &[u8]))
     let elf = images::elf(0x4010_0004, &[(0x4010_0000, 0x3000, &[0xaa; 0x2001])]);
     let payloads = vec![Payload { image: &elf, initrd: None }; system.vms.len()];
     let packed = pack(system, &payloads, 100_001).unwrap_or_else(|faults| panic!("{faults}"));
-    // What `weir check` says is where it is.
+    // The addresses of `weir check` are correct.
     let files = ImageFiles { image: ImageFile::Known(&elf), initrd: None };
     let estimated = estimate(system, &vec![files; system.vms.len()], 100_001);
     assert_eq!(estimated.unwrap_or_else(|faults| panic!("{faults}")), packed.placement);
@@ -492,7 +493,7 @@ fn what_is_packed_is_divided() {
             let place = names.iter().position(|name| name == owner).unwrap();
             assert!(sets[place].contains(packed.cells().cell_of(*page)), "{page:#x} of {owner}");
         }
-        // The pristine image that EL2 puts together is what the segments say.
+        // The pristine image that EL2 puts together matches the segments.
         let b = packed.vm(1).unwrap();
         for segment in b.segments {
             assert_eq!(segment.kept % PAGE, 0);
@@ -504,10 +505,10 @@ fn what_is_packed_is_divided() {
     });
 }
 
-/// The audit counts pages, not cells: it sees a division that the pages don't keep, and a page that
-/// is mapped by another.
+/// The audit counts pages, not page classes: it sees a division that the pages don't keep, and a
+/// page that is mapped by another.
 #[test]
-fn the_audit_sees_what_is_not_as_it_says() {
+fn the_audit_detects_differences() {
     let text = format!(
         "platform = \"qemu-virt\"\n{}{}",
         vm("a", 0, "memory = \"8MiB\"\ncolors = \"0-3\"\nbanks = \"rt\""),
@@ -603,7 +604,7 @@ fn tlb_colors_cut_ram_into_pieces() {
     assert!(check(&two).unwrap_err().0[0].message.contains("TLB set 63 is given to a and to b"));
 }
 
-/// TLB sets that follow colors are shared by whom shares these.
+/// TLB sets that follow colors are shared by the owners that share these.
 #[test]
 fn tlb_colors_follow_a_group() {
     let keys = "memory = \"1MiB\"\ncolors = \"g\"\ntlb_colors = \"auto\"";
@@ -765,13 +766,13 @@ fn memory_above_a_gap_is_used_too() {
 }
 
 prop_compose! {
-    fn wish()(colors in prop::option::of(1u16..0xffff), banks in prop::option::of(1u16..0xff), pages in 600u64..3000) -> (String, u64) {
+    fn request()(colors in prop::option::of(1u16..0xffff), banks in prop::option::of(1u16..0xff), pages in 600u64..3000) -> (String, u64) {
         let list = |mask: u16| {
             let numbers: Vec<_> = (0..16).filter(|bit| mask >> bit & 1 != 0).map(|bit| bit.to_string()).collect();
             numbers.join(",")
         };
         let mut keys = format!("memory = \"{}KiB\"\n", 4 * pages);
-        // Few of them, so that several such wishes go together.
+        // Few of them, so that several such requests are compatible.
         if let Some(colors) = colors {
             writeln!(keys, "colors = \"{}\"", list(colors & colors.rotate_left(3) | 1 << (colors % 16))).unwrap();
         }
@@ -785,14 +786,14 @@ prop_compose! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever is wished: refused, or everybody's pages are in their cells, none has two owners,
-    /// and nobody else is in a color or bank that somebody asked for.
+    /// Any request is refused, or all pages are in their owners' page classes, none has two owners,
+    /// and no other owner is in a color or bank that an owner requested.
     #[test]
-    fn wishes_are_kept_or_refused(
-        wishes in prop::collection::vec(wish(), 1..4), platform in prop::sample::select(vec!["qemu-virt", "zcu104", "rpi4"]),
+    fn requests_are_kept_or_refused(
+        requests in prop::collection::vec(request(), 1..4), platform in prop::sample::select(vec!["qemu-virt", "zcu104", "rpi4"]),
     ) {
         let mut text = format!("platform = \"{platform}\"\n");
-        for (core, (keys, _)) in wishes.iter().enumerate() {
+        for (core, (keys, _)) in requests.iter().enumerate() {
             text += &vm(&format!("vm{core}"), core, keys);
         }
         let Ok(system) = check(&text) else { return Ok(()) };
@@ -802,7 +803,7 @@ proptest! {
             Some(line.trim_end_matches('"').split(',').map(|number| number.parse().unwrap()).collect())
         };
         let sets: Vec<CellSet> = system.division.vms.iter().copied().chain([system.division.hypervisor]).collect();
-        for (index, (keys, _)) in wishes.iter().enumerate() {
+        for (index, (keys, _)) in requests.iter().enumerate() {
             for (key, of) in [("colors", Cells::color as fn(&Cells, _) -> u8), ("banks", Cells::bank)] {
                 let Some(mine) = named(keys, key) else { continue };
                 let found: BTreeSet<u16> = sets[index].iter().map(|cell| u16::from(of(&cells, cell))).collect();
@@ -816,7 +817,7 @@ proptest! {
         if place(&system, 0x4_0000).is_ok() {
             packed_system(&system, |packed, _| {
                 for (page, owner) in owners(packed).into_iter().filter(|_| system.division.divided) {
-                    let place = owner.strip_prefix("vm").map_or(wishes.len(), |index| index.parse().unwrap());
+                    let place = owner.strip_prefix("vm").map_or(requests.len(), |index| index.parse().unwrap());
                     assert!(sets[place].contains(cells.cell_of(page)));
                 }
             });
@@ -831,32 +832,32 @@ proptest! {
     /// checks.
     #[test]
     fn suggestions_lead_to_a_file_that_checks(
-        wishes in prop::collection::vec(wish(), 1..5), platform in prop::sample::select(vec!["qemu-virt", "zcu102", "rpi4"]),
+        requests in prop::collection::vec(request(), 1..5), platform in prop::sample::select(vec!["qemu-virt", "zcu102", "rpi4"]),
     ) {
-        let mut wished = Wished::new(platform, &[], &[]);
-        for (name, (keys, _)) in ["a", "b", "c", "d"].iter().zip(&wishes) {
+        let mut requested = Requested::new(platform, &[], &[]);
+        for (name, (keys, _)) in ["a", "b", "c", "d"].iter().zip(&requests) {
             let value = |key: &str| {
                 let line = keys.lines().find_map(|line| line.strip_prefix(key))?;
                 Some(line.strip_prefix(" = \"")?.trim_end_matches('"').to_owned())
             };
             let memory = keys.lines().next().unwrap().to_owned();
-            wished.parties.push(((*name).to_owned(), memory, KEYS.map(value)));
+            requested.owners.push(((*name).to_owned(), memory, KEYS.map(value)));
         }
         let mut before = Vec::new();
-        while let Err(faults) = check(&wished.text()) {
+        while let Err(faults) = check(&requested.text()) {
             let fault = &faults.0[0];
             prop_assert!(!before.contains(&fault.message), "again: {faults}");
             before.push(fault.message.clone());
             let suggestion = fault.help.as_ref().unwrap().rsplit("; ").next().unwrap();
-            let next = wished.followed(suggestion);
+            let next = requested.followed(suggestion);
             prop_assert!(next.is_some() && before.len() < 30, "{suggestion}: {faults}");
-            wished = next.unwrap();
+            requested = next.unwrap();
         }
     }
 }
 
 #[test]
-fn the_row_of_a_cell_names_its_owner() {
+fn the_row_of_a_page_class_names_its_owner() {
     let text =
         format!("platform = \"qemu-virt\"\n{}", vm("a", 0, "memory = \"4MiB\"\ncolors = \"0-1\""));
     let system = check(&text).unwrap();
@@ -876,9 +877,9 @@ fn the_row_of_a_cell_names_its_owner() {
     assert!(rows.iter().any(|row| row.contains("RAM, cells 0-1, 16-17, 32-33")), "{rows:?}");
 }
 
-/// The flows' broker has cells like a VM: its own, or of those that nobody owns.
+/// The flows' broker has page classes like a VM: its own, or of those without an owner.
 #[test]
-fn the_broker_has_cells() {
+fn the_broker_has_page_classes() {
     let flow =
         "[[flow]]\nname = \"x\"\nfrom = \"a\"\nto = \"b\"\nsize = \"4KiB\"\nperiod = \"1ms\"\n";
     let vms = [("a", "colors = \"0-3\""), ("b", "colors = \"4-7\"")];
@@ -890,50 +891,50 @@ fn the_broker_has_cells() {
     has(&shares[1], "0-3", "0-1,3-7");
     let shares = divided("qemu-virt", flow, &vms);
     has(&shares[3], "8-15", "0-7");
-    // Without flows there is no broker; what the file says of it takes nothing.
+    // Without flows there is no broker; its keys in the file take nothing.
     let shares = divided("qemu-virt", "[broker]\ncolors = \"8,9\"", &vms);
     assert_eq!(shares.len(), 3);
     has(&shares[0], "8-15", "0-7");
 }
 
-/// What a file wishes, to be written and written anew.
+/// The requests of a file, to be written and written again.
 #[derive(Clone, Debug, Default)]
-struct Wished {
+struct Requested {
     platform: &'static str,
     /// Colors and banks of groups.
     groups: Vec<(String, [Option<String>; 2])>,
     /// The hypervisor, VMs and, with a flow, the broker.
-    parties: Vec<Party>,
+    owners: Vec<OwnerKeys>,
 }
 
 const KEYS: [&str; 2] = ["colors", "banks"];
 
-impl Wished {
-    /// `parties` tell name, further keys, colors, banks; an empty text is no key.
-    fn new(platform: &'static str, groups: &[[&str; 3]], parties: &[[&str; 4]]) -> Self {
+impl Requested {
+    /// `owners` are name, further keys, colors, banks; an empty text is no key.
+    fn new(platform: &'static str, groups: &[[&str; 3]], owners: &[[&str; 4]]) -> Self {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let group =
             |[name, colors, banks]: &[&str; 3]| ((*name).to_owned(), [some(colors), some(banks)]);
-        let party = |[name, keys, colors, banks]: &[&str; 4]| {
+        let owner = |[name, keys, colors, banks]: &[&str; 4]| {
             ((*name).to_owned(), (*keys).to_owned(), [some(colors), some(banks)])
         };
         let groups = groups.iter().map(group).collect();
-        Self { platform, groups, parties: parties.iter().map(party).collect() }
+        Self { platform, groups, owners: owners.iter().map(owner).collect() }
     }
 
     fn text(&self) -> String {
-        let keys = |wish: &[Option<String>; 2]| {
-            let lines = KEYS.iter().zip(wish).filter_map(|(key, value)| {
+        let keys = |request: &[Option<String>; 2]| {
+            let lines = KEYS.iter().zip(request).filter_map(|(key, value)| {
                 value.as_ref().map(|value| format!("{key} = \"{value}\"\n"))
             });
             lines.collect::<String>()
         };
         let mut text = format!("platform = \"{}\"\n", self.platform);
-        for (name, wish) in &self.groups {
-            write!(text, "[[group]]\nname = \"{name}\"\n{}", keys(wish)).unwrap();
+        for (name, request) in &self.groups {
+            write!(text, "[[group]]\nname = \"{name}\"\n{}", keys(request)).unwrap();
         }
         let mut core = 0;
-        for (name, more, wish) in &self.parties {
+        for (name, more, request) in &self.owners {
             let table = match name.as_str() {
                 "the hypervisor" => "[hypervisor]\n".to_owned(),
                 "the flows' broker" => {
@@ -946,7 +947,7 @@ impl Wished {
                     vm(name, core - 1, &format!("{memory}{more}"))
                 }
             };
-            text += &(table + &keys(wish));
+            text += &(table + &keys(request));
         }
         text
     }
@@ -957,11 +958,11 @@ impl Wished {
         let key = |word: &str| KEYS.iter().position(|key| *key == word);
         if let Some(rest) = suggestion.strip_prefix("leave `") {
             let (many, name) = rest.split_once("` out of ")?;
-            changed.party(name)?.2[key(many)?] = None;
+            changed.owner(name)?.2[key(many)?] = None;
         } else if let Some(rest) = suggestion.strip_prefix("write ") {
             let (many, rest) = rest.split_once(" = \"")?;
             let (value, name) = rest.split_once("\" for ")?;
-            changed.party(name)?.2[key(many)?] = Some(value.to_owned());
+            changed.owner(name)?.2[key(many)?] = Some(value.to_owned());
         } else {
             let rest = suggestion.strip_prefix("give ")?;
             let (size, name) = rest.split_once(" or less to ")?;
@@ -969,16 +970,16 @@ impl Wished {
                 Some(set) => (format!("working_set = \"{set}\""), "working_set"),
                 None => (format!("memory = \"{}\"", size.strip_suffix(" of memory")?), "memory"),
             };
-            let more = &mut changed.party(name)?.1;
+            let more = &mut changed.owner(name)?.1;
             let kept = more.lines().filter(|line| !line.starts_with(other));
             *more = kept.chain([line.as_str()]).collect::<Vec<_>>().join("\n");
         }
         Some(changed)
     }
 
-    /// The party that has this name in messages.
-    fn party(&mut self, name: &str) -> Option<&mut Party> {
-        self.parties.iter_mut().find(|(party, ..)| party == name)
+    /// The owner that has this name in messages.
+    fn owner(&mut self, name: &str) -> Option<&mut OwnerKeys> {
+        self.owners.iter_mut().find(|(owner, ..)| owner == name)
     }
 
     /// Follows the suggestion of the first fault, and so on, to a file that checks. Gives how many
@@ -999,14 +1000,14 @@ impl Wished {
 }
 
 /// Name, further keys, colors and banks.
-type Party = (String, String, [Option<String>; 2]);
+type OwnerKeys = (String, String, [Option<String>; 2]);
 
-/// Platform, groups and parties.
-type Wishes<'a> = (&'static str, &'a [[&'a str; 3]], &'a [[&'a str; 4]]);
+/// Platform, groups and owners.
+type Requests<'a> = (&'static str, &'a [[&'a str; 3]], &'a [[&'a str; 4]]);
 
 /// The help of the first fault.
-fn help(platform: &'static str, parties: &[[&str; 4]]) -> String {
-    let faults = check(&Wished::new(platform, &[], parties).text()).unwrap_err();
+fn help(platform: &'static str, owners: &[[&str; 4]]) -> String {
+    let faults = check(&Requested::new(platform, &[], owners).text()).unwrap_err();
     faults.0[0].help.clone().unwrap()
 }
 
@@ -1015,20 +1016,23 @@ fn help(platform: &'static str, parties: &[[&str; 4]]) -> String {
 fn suggested_amounts_are_enough() {
     let hypervisor = ["the hypervisor", "", "15", ""];
     let a = |memory| [hypervisor, ["a", memory, "0-1", "auto"]];
-    let said = help("qemu-virt", &a("memory = \"512MiB\"\ncriticality = 1"));
+    let suggestion = help("qemu-virt", &a("memory = \"512MiB\"\ncriticality = 1"));
     assert_eq!(
-        said,
+        suggestion,
         "a bank is 256MiB of RAM; in a's colors 0-1 it is 32MiB; give 213MiB of memory or less to a"
     );
-    let good = |platform, parties: &[[&str; 4]]| check(&Wished::new(platform, &[], parties).text());
+    let good =
+        |platform, owners: &[[&str; 4]]| check(&Requested::new(platform, &[], owners).text());
     good("qemu-virt", &a("memory = \"213MiB\"\ncriticality = 1")).unwrap();
     let b = ["b", "memory = \"8MiB\"\ncriticality = 9", "", "auto"];
-    let said = help("rpi4", &[["a", "criticality = 1\nworking_set = \"960KiB\"", "auto", ""], b]);
-    assert!(said.contains("give a `working_set` of 832KiB or less to a"), "{said}");
+    let suggestion =
+        help("rpi4", &[["a", "criticality = 1\nworking_set = \"960KiB\"", "auto", ""], b]);
+    assert!(suggestion.contains("give a `working_set` of 832KiB or less to a"), "{suggestion}");
     good("rpi4", &[["a", "criticality = 1\nworking_set = \"832KiB\"", "auto", ""], b]).unwrap();
 }
 
-/// Suggested memory finds room in addition to its tables and to the VMs that share its cells.
+/// Suggested memory finds room in addition to its tables and to the VMs that share its page
+/// classes.
 #[test]
 fn suggested_memory_finds_room() {
     let of =
@@ -1043,37 +1047,39 @@ fn suggested_memory_finds_room() {
             of("c", "memory = \"60MiB\"", "", ""),
         ],
     ];
-    for parties in cases {
-        let wished = Wished::new("qemu-virt", &[], &parties);
-        let said = help("qemu-virt", &parties);
-        let followed = wished.followed(said.rsplit("; ").next().unwrap()).unwrap();
-        let system = check(&followed.text()).unwrap_or_else(|faults| panic!("{said}: {faults}"));
-        place(&system, 4 << 20).unwrap_or_else(|faults| panic!("{said}: {faults}"));
+    for owners in cases {
+        let requested = Requested::new("qemu-virt", &[], &owners);
+        let suggestion = help("qemu-virt", &owners);
+        let followed = requested.followed(suggestion.rsplit("; ").next().unwrap()).unwrap();
+        let system =
+            check(&followed.text()).unwrap_or_else(|faults| panic!("{suggestion}: {faults}"));
+        place(&system, 4 << 20).unwrap_or_else(|faults| panic!("{suggestion}: {faults}"));
     }
 }
 
-/// A suggestion does not take from one owner what it then lacks.
+/// A suggestion does not take from an owner what it then needs.
 #[test]
 fn no_suggestion_leads_back() {
     let a = ["a", "memory = \"1700MiB\"", "0-11", ""];
-    let said = help("zcu104", &[a, ["b", "", "12-15", ""]]);
-    assert!(said.ends_with("; leave `colors` out of a"), "{said}");
+    let suggestion = help("zcu104", &[a, ["b", "", "12-15", ""]]);
+    assert!(suggestion.ends_with("; leave `colors` out of a"), "{suggestion}");
 }
 
 /// A suggestion of more colors leaves one for the owners without a key.
 #[test]
 fn more_colors_are_not_all_colors() {
-    let said = help("zcu104", &[["a", "memory = \"1900MiB\"", "0-13", ""], ["b", "", "", ""]]);
-    assert!(said.starts_with("write colors = \"0-14\" for a"), "{said}");
+    let suggestion =
+        help("zcu104", &[["a", "memory = \"1900MiB\"", "0-13", ""], ["b", "", "", ""]]);
+    assert!(suggestion.starts_with("write colors = \"0-14\" for a"), "{suggestion}");
 }
 
 #[test]
 fn a_working_set_that_never_fits_is_named() {
     let keys = "criticality = 1\nworking_set = \"2MiB\"";
-    let said = help("qemu-virt", &[["a", keys, "auto", ""]]);
+    let suggestion = help("qemu-virt", &[["a", keys, "auto", ""]]);
     let cause = "a's `working_set` of 2MiB never fits: the whole cache has 1MiB";
-    assert!(said.starts_with(cause), "{said}");
-    assert!(said.ends_with("; give a `working_set` of 960KiB or less to a"), "{said}");
+    assert!(suggestion.starts_with(cause), "{suggestion}");
+    assert!(suggestion.ends_with("; give a `working_set` of 960KiB or less to a"), "{suggestion}");
 }
 
 /// Each suggestion, followed to the letter, leads to a file that checks, or to the next one.
@@ -1081,7 +1087,7 @@ fn a_working_set_that_never_fits_is_named() {
 fn suggestions_lead_on() {
     let critical = "criticality = 2";
     let big = "memory = \"64MiB\"";
-    let tables: &[Wishes<'_>] = &[
+    let tables: &[Requests<'_>] = &[
         ("qemu-virt", &[], &[["a", "", "0-1", ""], ["b", "", "0-1", ""]]),
         ("qemu-virt", &[], &[["a", "", "0,1", ""], ["b", "", "0,1", ""], ["c", "", "2-15", ""]]),
         ("qemu-virt", &[], &[["a", critical, "0-1", ""], ["b", "", "0-1", ""]]),
@@ -1158,9 +1164,9 @@ fn suggestions_lead_on() {
             ],
         ),
     ];
-    for (platform, groups, parties) in tables {
-        let wished = Wished::new(platform, groups, parties);
-        let followed = wished.follow(&[]);
-        assert!(followed > 0, "{} has no suggestion", wished.text());
+    for (platform, groups, owners) in tables {
+        let requested = Requested::new(platform, groups, owners);
+        let followed = requested.follow(&[]);
+        assert!(followed > 0, "{} has no suggestion", requested.text());
     }
 }

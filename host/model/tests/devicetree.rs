@@ -139,7 +139,7 @@ fn a_socket_device_is_on_the_bus_that_the_file_names() {
 }
 
 #[test]
-fn a_network_device_is_beside_a_socket_device() {
+fn a_network_device_is_next_to_a_socket_device() {
     let text = with_flow("net = { mac = \"52:54:00:00:00:01\" }");
     let text =
         text.replacen("cpus = [1]\n", "cpus = [1]\nnet = { mac = \"52:54:00:00:00:02\" }\n", 1);
@@ -218,8 +218,8 @@ fn the_same_system_gives_the_same_bytes() {
     assert_eq!(tree(&text).1, tree(&text).1);
 }
 
-/// What of a board's device tree weir looks at, and all that a VM could be given: not the order of
-/// nodes, and not what differs between versions of QEMU that do not matter to weir.
+/// The part of a board's device tree that weir reads, and all that a VM could be given: not the
+/// order of nodes, and not what differs between versions of QEMU that do not matter to weir.
 fn content(blob: &[u8]) -> String {
     let tree = DeviceTree::from_fdt(&Fdt::new(blob).unwrap());
     let mut text = String::new();
@@ -261,7 +261,7 @@ fn content(blob: &[u8]) -> String {
 
 /// The committed device trees are those of the machines that the platform files start.
 #[test]
-fn the_boards_are_what_qemu_says() {
+fn the_boards_match_qemus_trees() {
     for platform in Platform::all().into_iter().filter(|platform| platform.qemu.is_some()) {
         let qemu = platform.qemu.as_ref().unwrap();
         let dump = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.dtb", platform.name));

@@ -1,4 +1,4 @@
-//! The packed form: what EL2 must refuse, whatever the bytes are.
+//! The packed form: what EL2 must refuse, for any bytes.
 
 use proptest::prelude::*;
 use std::{collections::BTreeSet, ops::Range};
@@ -65,7 +65,7 @@ fn header() -> Header {
     }
 }
 
-/// The cells of a board with 16 colors.
+/// The page classes of a board with 16 colors.
 const ALL: [u64; 4] = [0xffff, 0, 0, 0];
 
 fn vm(name: &str, cores: &[u8]) -> Vm {
@@ -140,7 +140,8 @@ fn tables() -> Tables {
     }
 }
 
-/// The same two VMs and the hypervisor in cells of their own: colors 0 to 3, 4 to 7 and 8 to 15.
+/// The same two VMs and the hypervisor in their own page classes: colors 0 to 3, 4 to 7 and 8 to
+/// 15.
 fn divided() -> (Header, Tables) {
     let mut header = header();
     header.colored = 1;
@@ -415,7 +416,7 @@ fn shared(kind: u32) -> Tables {
 }
 
 #[test]
-fn schedules_say_who_has_the_core() {
+fn schedules_set_the_vm_on_the_core() {
     for (kind, second, round) in [
         (schedule::ROUND_ROBIN, (Some(1), 65_000), 50_000),
         (schedule::TIME_TABLE, (Some(1), 60_000), 100_000),
@@ -425,7 +426,7 @@ fn schedules_say_who_has_the_core() {
         let system = System::parse(bytes.bytes(), false).unwrap();
         assert!(system.shared(0).is_none() && system.shared(2).is_none());
         assert!(system.is_shared(1) && !system.is_shared(0));
-        // Each has core 1, and core 2 is nobody's.
+        // Each has core 1, and core 2 has no VM.
         assert_eq!([0, 1, 2].map(|vm| system.round(vm, 2).0), [round, round, 0], "{kind}");
         assert_eq!(system.round(0, 1).0, 0);
         // 40 us are three halves of 30 us, and two of what the second has.
@@ -488,9 +489,9 @@ fn colors_fix_the_address_bits_that_separate_them() {
         let bytes = Aligned::new(&tables.pack(header));
         System::parse(bytes.bytes(), false).map(|system| system.promised_colors())
     };
-    // 0-3, 4-7 and 8-15: bits 12 and 13 say nothing.
+    // 0-3, 4-7 and 8-15: bits 12 and 13 have no effect.
     assert_eq!(promised(&|_, _| {}), Ok(0xc000));
-    // One color of these less, and each bit says something.
+    // One color of these less, and each bit has an effect.
     assert_eq!(promised(&|header, _| header.cells = [0x7f00, 0, 0, 0]), Ok(0xf000));
     // Apart by banks, each with both colors of each bit.
     let banked = |header: &mut Header, _: &mut Tables| {
@@ -501,7 +502,7 @@ fn colors_fix_the_address_bits_that_separate_them() {
 }
 
 #[test]
-fn refuses_each_kind_of_damage_to_cells() {
+fn refuses_each_kind_of_damage_to_page_classes() {
     assert_eq!(damaged_cells(|header, _| header.functions.banks[0] = 1 << 41), Damage::Geometry);
     assert_eq!(damaged_cells(|header, _| header.functions.colors = 1), Damage::Geometry);
     assert_eq!(damaged_cells(|header, _| header.cells[0] = 0), Damage::Geometry);
@@ -524,7 +525,7 @@ fn refuses_each_kind_of_damage_to_cells() {
     assert_eq!(damaged_cells(|_, tables| tables.regions[2].ipa = 1 << 39), Damage::Address(1));
     assert_eq!(damaged_cells(|_, tables| tables.segments[0].kept = 0x10_f000), Damage::Segment(0));
     assert_eq!(damaged_cells(|_, tables| tables.segments[0].kept = u64::MAX), Damage::Segment(0));
-    // Interleaved with nobody who has the same cells, nor with the image.
+    // Interleaved with no owner of the same page classes, nor with the image.
     assert_eq!(
         damaged_cells(|_, tables| tables.vms[1].cells = tables.vms[0].cells),
         Damage::Address(1)
@@ -554,7 +555,7 @@ fn refuses_what_two_vms_cannot_share() {
     assert_eq!(damaged(|_, tables| tables.vms[0].focus = 2), Damage::Choice(0));
 }
 
-/// The first VM has the second one's device, too, if both say that it is handed over.
+/// The first VM has the second one's device, too, if both state that it is handed over.
 fn active(change: impl FnOnce(&mut Header, &mut Tables)) -> Result<usize, Damage> {
     let (mut header, mut tables) = (header(), tables());
     tables.regions[2].kind = ACTIVE;
@@ -575,7 +576,7 @@ fn a_shared_device_is_shared_for_all_its_vms() {
     assert_eq!(active(|_, tables| tables.irqs[1].preempt = 1), Err(Damage::Interrupt(1)));
     assert_eq!(active(|_, tables| tables.regions[1].kind = DEVICE), Err(Damage::Overlap(1)));
     assert_eq!(active(|_, tables| tables.regions[1].pa = 0x4060_0000), Err(Damage::Overlap(1)));
-    // Its pages are where no cell says whose they are.
+    // Its pages are where no page class determines the owner.
     assert_eq!(damaged_cells(|_, tables| tables.regions[2].kind = ACTIVE), Damage::Choice(1));
 }
 
@@ -660,7 +661,7 @@ fn a_flow_has_two_ends_and_a_broker() {
     for change in wrong {
         assert_eq!(on_pci(change), Err(Damage::Address(0)));
     }
-    let beside = |slot: u32, ecam: u64| {
+    let with_function = |slot: u32, ecam: u64| {
         with_flow(|_, tables| {
             (tables.vms[0].vsock, tables.vms[0].vsock_ecam) = (0x3efe_c000, 0x40_1000_0000);
             tables.pci.push(PciFunction {
@@ -674,14 +675,14 @@ fn a_flow_has_two_ends_and_a_broker() {
             });
         })
     };
-    assert_eq!(beside(2, 0x40_1000_0000), Ok(()));
-    assert_eq!(beside(31, 0x40_1000_0000), Err(Damage::Function(0)));
-    assert_eq!(beside(2, 0x40_2000_0000), Err(Damage::Function(0)));
+    assert_eq!(with_function(2, 0x40_1000_0000), Ok(()));
+    assert_eq!(with_function(31, 0x40_1000_0000), Err(Damage::Function(0)));
+    assert_eq!(with_function(2, 0x40_2000_0000), Err(Damage::Function(0)));
     let line = |_: &mut Header, tables: &mut Tables| tables.vms[1].vsock_intid = 34;
     assert_eq!(with_flow(line), Err(Damage::Interrupt(1)));
 }
 
-/// One flow to two receivers: an entry for each, side by side, alike but for the receiver.
+/// One flow to two receivers: an entry for each, consecutive, alike but for the receiver.
 #[test]
 fn a_flow_to_several_has_an_entry_for_each() {
     let parsed = |change: fn(&mut Vec<Flow>)| {
@@ -719,7 +720,7 @@ fn a_flow_to_several_has_an_entry_for_each() {
     assert_eq!((flow.destination(), Flow { members: 1, ..flow }.destination()), (Cid(260), Cid(5)));
 }
 
-/// What the broker sees of a VM is as long as the VM's RAM, and nobody else's.
+/// What the broker sees of a VM is as long as the VM's RAM, and no other VM's.
 #[test]
 fn the_brokers_windows_are_apart() {
     let mut header = header();
@@ -778,7 +779,7 @@ fn apart(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.end <= b.start || b.end <= a.start
 }
 
-/// What holds of everything that passes, said without the parser's own helpers.
+/// The invariants of everything that passes, without the parser's own helpers.
 fn assert_sound(system: &System<'_>, gic_v2: bool) {
     let header = system.header;
     let image = header.load_address..header.load_address + header.image_len;
@@ -940,7 +941,7 @@ proptest! {
         }
     }
 
-    /// Cells of all kinds, and spans near one another.
+    /// Page classes of all kinds, and spans near one another.
     #[test]
     fn divided_memory_passes_only_when_it_is(
         sets in prop::collection::vec(1u64..256, 3), all in prop::array::uniform4(any::<u64>()), odd: bool,
@@ -985,7 +986,7 @@ proptest! {
 }
 
 #[test]
-fn a_look_waits_no_longer_than_crossing_accesses_take() {
+fn a_poll_waits_no_longer_than_crossing_accesses_take() {
     for events in [0, 1, 2, 32, 33, 34, 1000, 1_000_000, u64::MAX] {
         let time = u128::from(regulation::least_time(events, 1));
         // Sixteen instructions make 33 events at most.

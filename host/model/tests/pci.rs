@@ -1,4 +1,4 @@
-//! PCI functions: what a VM's device tree says of them, and what EL2 must refuse.
+//! PCI functions: their description in a VM's device tree, and what EL2 must refuse.
 
 mod images;
 
@@ -37,7 +37,7 @@ board = { ecam = 0x7_3000_0000 }
 "#;
 
 fn with_packed<T>(text: &str, body: impl FnOnce(&Packed<'_>) -> T) -> T {
-    // Once: tests run side by side.
+    // Once: tests run concurrently.
     static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| images::directory("pci"));
     let system = check_text(&DIRECTORY.join("x.toml"), text, &Catalog::default());
     let system = system.unwrap_or_else(|faults| panic!("{faults}"));
@@ -96,7 +96,7 @@ fn a_vm_without_functions_has_none() {
 }
 
 #[test]
-fn the_map_shows_who_has_which_base_addresses() {
+fn the_map_shows_the_owners_of_base_addresses() {
     let rows = with_packed(TEXT, |packed| packed.placement.rows.clone());
     let pci: Vec<_> = rows.iter().filter(|row| row.what.starts_with("pci:")).collect();
     let names: Vec<_> = pci.iter().map(|row| row.what.as_str()).collect();
@@ -151,7 +151,7 @@ fn el2_reads_what_was_packed() {
     assert_eq!(system.pci(), functions);
     let siblings = functions.map(|function| function.has_siblings(&functions));
     assert_eq!(siblings, [true, true, false, false]);
-    // One line for all three, beside the clock's.
+    // One line for all three, in addition to the clock's.
     let lines = system.vm(0).unwrap().irqs.iter().map(|irq| (irq.intid, irq.edge));
     assert_eq!(lines.collect::<Vec<_>>(), [(34, 0), (37, 0)]);
 }
@@ -195,7 +195,7 @@ fn el2_refuses_addresses_that_are_taken() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// Whatever stands in an entry: what passes is apart from everything else.
+    /// For any entry: what passes is disjoint from everything else.
     #[test]
     fn changed_functions_pass_only_when_sound(
         place in 0_usize..4,

@@ -1,5 +1,5 @@
-//! What the fuzz targets in `fuzz/` look for, for a moment and always the same: no text makes the
-//! checker panic, every fault has a place, and what passes can be packed.
+//! The properties of the fuzz targets in `fuzz/`, for a short time and a fixed seed: no text makes
+//! the checker panic, every fault has a place, and what passes can be packed.
 
 #[path = "../../../tests/checkout.rs"]
 mod checkout;

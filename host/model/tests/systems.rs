@@ -171,7 +171,7 @@ fn the_schema_accepts_every_system_and_no_bad_keys() {
         let text = fs::read_to_string(path).unwrap();
         assert!(!validator.is_valid(&parse(&text)), "{name}");
     }
-    // Every key says what it is for.
+    // Every key has a description.
     let vm = &schema()["properties"]["vm"]["items"]["properties"];
     assert!(vm.as_object().unwrap().values().all(|key| key["description"].is_string()));
 }

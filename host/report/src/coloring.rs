@@ -1,4 +1,4 @@
-//! Whose cells are whose, as a table, as JSON, and as a picture.
+//! The owners of the page classes, as a table, as JSON, and as a picture.
 
 use crate::table::{paragraph, table};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use weir_model::packed::PAGE;
 use weir_model::shares;
 use weir_units::Bytes;
 
-/// What everybody has, and what it costs.
+/// The parts of all owners, and the costs.
 #[must_use]
 pub fn report(system: &System, placement: &Placement) -> String {
     let division = &system.division;
@@ -20,7 +20,7 @@ pub fn report(system: &System, placement: &Placement) -> String {
     let tlb = tlb(system);
     if cells.count() == 1 {
         return format!(
-            "{tlb}{platform} tells no cache colors and no banks: VMs share all of them"
+            "{tlb}{platform} describes no cache colors and no banks: VMs share all of them"
         );
     }
     let mut text = tlb;
@@ -31,13 +31,13 @@ pub fn report(system: &System, placement: &Placement) -> String {
     let map = division.dram.as_ref().map_or(String::new(), |map| format!(" (DRAM map {map})"));
     let _ = writeln!(
         text,
-        "{platform}{map}: {} cells, from {} colors and {} {groups}",
+        "{platform}{map}: {} page classes, from {} colors and {} {groups}",
         cells.count(),
         cells.colors(),
         cells.bank_groups()
     );
     if !division.divided {
-        let effect = "everybody can evict everybody's lines and close everybody's rows";
+        let effect = "each VM can evict lines and close DRAM rows of every other VM";
         text += paragraph("memory is not divided: ", effect).trim_end();
         return text;
     }
@@ -45,9 +45,9 @@ pub fn report(system: &System, placement: &Placement) -> String {
         "owner",
         "colors",
         "banks",
-        "cells",
+        "classes",
         "cache",
-        "RAM of the cells",
+        "RAM of the classes",
         "pages",
         "shares colors with",
         "shares banks with",
@@ -71,14 +71,14 @@ pub fn report(system: &System, placement: &Placement) -> String {
     text + &costs(system, &shares).join("\n")
 }
 
-/// The TLB sets of those who have some.
+/// The TLB sets of the VMs that have some.
 fn tlb(system: &System) -> String {
     let mut text = String::new();
     for (vm, tlb) in system.vms.iter().zip(&system.division.tlb) {
         if let Some(tlb) = tlb {
             let _ = writeln!(
                 text,
-                "{}: TLB sets {} of {}, {} pieces of RAM; who has no `tlb_colors` meets them all",
+                "{}: TLB sets {} of {}, {} pieces of RAM; a VM without `tlb_colors` uses all sets",
                 vm.name,
                 tlb.text(),
                 tlb.sets,
@@ -99,7 +99,7 @@ fn costs(system: &System, shares: &[Share]) -> Vec<String> {
         .map(|share| format!("{} {}", share.name, Bytes(share.kept_pages * PAGE)))
         .collect();
     costs.push(format!(
-        "cost: everything is mapped page by page; kept beside RAM, for tables, state and the pristine image that a restart copies: {}",
+        "cost: all memory is mapped page by page; reserved in addition to RAM, for tables, state and the pristine image that a restart copies: {}",
         kept.join(", ")
     ));
     if let Some(cache) = system.platform.places.cache {
@@ -111,7 +111,7 @@ fn costs(system: &System, shares: &[Share]) -> Vec<String> {
             .collect();
         if !smaller.is_empty() {
             costs.push(format!(
-                "cost: of {} of last-level cache the lines of {} can fill no more",
+                "cost: of {} of last-level cache, lines can occupy at most: {}",
                 cache.size,
                 smaller.join(", ")
             ));
@@ -126,12 +126,12 @@ fn costs(system: &System, shares: &[Share]) -> Vec<String> {
     let idle = cells.iter().filter(|&cell| !used.contains(cell));
     let (split, unowned): (Vec<_>, Vec<_>) = idle.partition(|&cell| has_owner(cell));
     for (idle, why) in [
-        (split, "since their color and their bank have different owners"),
-        (unowned, "since nobody has their color, or nobody their bank"),
+        (split, "because their color and their bank have different owners"),
+        (unowned, "because no owner has their color, or none their bank"),
     ] {
         if !idle.is_empty() {
             let (idle, all) = (idle.len(), cells.count());
-            costs.push(format!("cost: {idle} of {all} cells are nobody's, {why}"));
+            costs.push(format!("cost: {idle} of {all} page classes have no owner, {why}"));
         }
     }
     costs
@@ -148,7 +148,7 @@ pub fn json(system: &System, placement: &Placement) -> Value {
                 "name": share.name,
                 "colors": share.colors,
                 "banks": share.banks,
-                "cells": share.cells.iter().map(|cell| cell.0).collect::<Vec<_>>(),
+                "page_classes": share.cells.iter().map(|cell| cell.0).collect::<Vec<_>>(),
                 "cache_bytes": share.cache.map(Bytes::get),
                 "reach_bytes": share.reach.0,
                 "pages": share.pages,
@@ -161,7 +161,7 @@ pub fn json(system: &System, placement: &Placement) -> Value {
     json!({
         "divided": division.divided,
         "dram_map": division.dram,
-        "cells": division.cells.count(),
+        "page_classes": division.cells.count(),
         "colors": division.cells.colors(),
         "bank_groups": division.cells.bank_groups(),
         "banks_in_group": division.cells.banks_in_group(),
@@ -188,23 +188,23 @@ pub fn audit_report(found: &[Audited]) -> String {
         "not its own",
     ]);
     let list = |names: &[String]| if names.is_empty() { "-".to_owned() } else { names.join(", ") };
-    for party in found {
+    for owner in found {
         rows.add_row([
-            party.name.clone(),
-            party.pages.to_string(),
-            party.colors.to_string(),
-            party.banks.to_string(),
-            party.leaves.to_string(),
-            party.dma_leaves.to_string(),
-            party.tables.to_string(),
-            list(&party.meets_colors),
-            list(&party.meets_banks),
-            party.foreign_pages.to_string(),
+            owner.name.clone(),
+            owner.pages.to_string(),
+            owner.colors.to_string(),
+            owner.banks.to_string(),
+            owner.leaves.to_string(),
+            owner.dma_leaves.to_string(),
+            owner.tables.to_string(),
+            list(&owner.meets_colors),
+            list(&owner.meets_banks),
+            owner.foreign_pages.to_string(),
         ]);
     }
     let walked = walked(found).join("; ");
-    let pages: u64 = found.iter().map(|party| party.pages).sum();
-    let foreign: u64 = found.iter().map(|party| party.foreign_pages).sum();
+    let pages: u64 = found.iter().map(|owner| owner.pages).sum();
+    let foreign: u64 = found.iter().map(|owner| owner.foreign_pages).sum();
     format!(
         "{rows}\n{pages} pages have one owner each; pages that a table maps and that are not its VM's: {foreign}\nwalked: {walked}\nmade at boot, and so not here: {AT_BOOT}"
     )
@@ -214,12 +214,12 @@ pub fn audit_report(found: &[Audited]) -> String {
 const AT_BOOT: &str = "weir's own stage 1. The boot reads it back, with all others as they were made there, and refuses the system if one maps RAM that is \
      not its owner's";
 
-/// The tables that were made and walked, whose they are and what they are for.
+/// The tables that were made and walked, with their owners and purposes.
 fn walked(found: &[Audited]) -> Vec<String> {
     let names = |with: &dyn Fn(&Audited) -> bool| {
-        found.iter().filter(|party| with(party)).map(|party| party.name.clone()).collect::<Vec<_>>()
+        found.iter().filter(|owner| with(owner)).map(|owner| owner.name.clone()).collect::<Vec<_>>()
     };
-    let dma = names(&|party| party.dma_leaves > 0);
+    let dma = names(&|owner| owner.dma_leaves > 0);
     let smmu = if dma.is_empty() {
         "no table of an SMMU: no VM has PCI functions".to_owned()
     } else {
@@ -228,7 +228,7 @@ fn walked(found: &[Audited]) -> Vec<String> {
             dma.join(", ")
         )
     };
-    vec![format!("stage 2 of {}", names(&|party| party.leaves > 0).join(", ")), smmu]
+    vec![format!("stage 2 of {}", names(&|owner| owner.leaves > 0).join(", ")), smmu]
 }
 
 /// Which tables it saw and which it did not, as data.
@@ -240,30 +240,30 @@ pub fn audited_tables(found: &[Audited]) -> Value {
 /// What was found, as data.
 #[must_use]
 pub fn audit_json(found: &[Audited]) -> Value {
-    let party = |party: &Audited| {
+    let owner = |owner: &Audited| {
         json!({
-            "name": party.name,
-            "pages": party.pages,
-            "colors": party.colors,
-            "banks": party.banks,
-            "leaves": party.leaves,
-            "dma_leaves": party.dma_leaves,
-            "tables": party.tables,
-            "meets_colors_of": party.meets_colors,
-            "meets_banks_of": party.meets_banks,
-            "foreign_pages": party.foreign_pages,
+            "name": owner.name,
+            "pages": owner.pages,
+            "colors": owner.colors,
+            "banks": owner.banks,
+            "leaves": owner.leaves,
+            "dma_leaves": owner.dma_leaves,
+            "tables": owner.tables,
+            "meets_colors_of": owner.meets_colors,
+            "meets_banks_of": owner.meets_banks,
+            "foreign_pages": owner.foreign_pages,
         })
     };
-    found.iter().map(party).collect()
+    found.iter().map(owner).collect()
 }
 
-/// One of each owner, in turn; dark enough for white to be read on them, and apart for who can't
-/// tell red from green.
+/// One for each owner, in cyclic order; dark enough for white text, and distinct for readers who
+/// can't distinguish red from green.
 const FILLS: [&str; 9] = [
     "#5f6b7a", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7b3f9e",
     "#8c564b",
 ];
-/// Width and height of a cell.
+/// Width and height of a page class.
 const CELL: (usize, usize) = (40, 26);
 /// Room for the numbers of the banks and of the colors.
 const MARGIN: (usize, usize) = (120, 70);
@@ -272,8 +272,8 @@ const MARGIN: (usize, usize) = (120, 70);
 const LEGEND: usize = 54;
 const LETTER: usize = 8;
 
-/// The board's cells, a column for each color and a row for each bank, filled with their owners'
-/// colors. A place where the board has no cell is left out.
+/// The board's page classes, a column for each color and a row for each bank, filled with their
+/// owners' colors. A place without a page class on the board is left out.
 pub fn svg(system: &System, placement: &Placement) -> String {
     let division = &system.division;
     let cells = &division.cells;
@@ -293,7 +293,7 @@ pub fn svg(system: &System, placement: &Placement) -> String {
         .file_name()
         .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let title = format!(
-        "{} on {}: {} cells of {} colors and {} banks{}",
+        "{} on {}: {} page classes of {} colors and {} banks{}",
         file,
         system.platform.name,
         cells.count(),
@@ -320,14 +320,18 @@ pub fn svg(system: &System, placement: &Placement) -> String {
         let x = MARGIN.0 + usize::from(cells.color(cell)) * CELL.0;
         let y = MARGIN.1 + usize::from(cells.bank(cell)) * CELL.1;
         let names: Vec<&str> = owners.iter().map(|&owner| shares[owner].name.as_str()).collect();
-        let names = if names.is_empty() { "nobody".to_owned() } else { names.join(", ") };
-        let _ = writeln!(svg, "<g><title>{}</title>", escape(&format!("cell {}: {names}", cell.0)));
+        let names = if names.is_empty() { "no owner".to_owned() } else { names.join(", ") };
+        let _ = writeln!(
+            svg,
+            "<g><title>{}</title>",
+            escape(&format!("page class {}: {names}", cell.0))
+        );
         let _ = writeln!(
             svg,
             "<rect x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{}\" fill=\"#f4f4f4\" stroke=\"#999999\"/>",
             CELL.0, CELL.1
         );
-        // Who shares a cell has a strip of it.
+        // Each owner of a shared page class has a strip of it.
         let (inner, count) = (CELL.0 - 2, owners.len());
         for (strip, owner) in owners.into_iter().enumerate() {
             let (from, to) = (inner * strip / count, inner * (strip + 1) / count);
@@ -359,14 +363,14 @@ pub fn svg(system: &System, placement: &Placement) -> String {
         "<rect x=\"20\" y=\"{}\" width=\"24\" height=\"14\" fill=\"#f4f4f4\" stroke=\"#999999\"/>",
         y - 11
     );
-    text(&mut svg, (LEGEND, y), "", "nobody");
+    text(&mut svg, (LEGEND, y), "", "no owner");
     svg + "</svg>\n"
 }
 
 fn legend(share: &Share) -> String {
     let cache = share.cache.map_or(String::new(), |cache| format!(", {cache} of cache"));
     format!(
-        "{}: colors {}, banks {}{cache}, {} of RAM in these cells, {} pages taken",
+        "{}: colors {}, banks {}{cache}, {} of RAM in these page classes, {} pages taken",
         share.name,
         share.colors_text(),
         share.banks_text(),
@@ -403,7 +407,7 @@ mod tests {
 
     #[test]
     fn the_audit_prints_the_counts_that_were_read_back() {
-        let party = |name: &str, pages, foreign_pages| Audited {
+        let owner = |name: &str, pages, foreign_pages| Audited {
             name: name.to_owned(),
             pages,
             colors: 16,
@@ -415,7 +419,7 @@ mod tests {
             meets_banks: Vec::new(),
             foreign_pages,
         };
-        let found = [party("weir", 100, 0), party("a", 1024, 3)];
+        let found = [owner("weir", 100, 0), owner("a", 1024, 3)];
         let json = audit_json(&found);
         assert_eq!((&json[0]["foreign_pages"], &json[1]["foreign_pages"]), (&0.into(), &3.into()));
         let report = audit_report(&found);
@@ -430,11 +434,11 @@ mod tests {
     }
 
     #[test]
-    fn the_picture_has_a_strip_per_owner_of_a_cell() {
+    fn the_picture_has_a_strip_per_owner_of_a_class() {
         let (system, placement) = made("rpi4", "colors = \"0-3,8-11\"");
         let picture = svg(&system, &placement);
         let count = |what: &str| picture.matches(what).count();
-        assert_eq!(count("<title>cell "), 16);
+        assert_eq!(count("<title>page class "), 16);
         assert_eq!(count(": a</title>"), 8);
         assert_eq!(count(": weir, b</title>"), 8);
         assert_eq!(count(&format!("height=\"24\" fill=\"{}\"", FILLS[1])), 8, "a's");
@@ -461,8 +465,8 @@ mod tests {
     }
 
     #[test]
-    fn the_audit_says_which_tables_it_saw() {
-        let party = |name: &str, leaves, dma_leaves| Audited {
+    fn the_audit_lists_the_tables_it_saw() {
+        let owner = |name: &str, leaves, dma_leaves| Audited {
             name: name.to_owned(),
             pages: 8,
             colors: 1,
@@ -474,11 +478,11 @@ mod tests {
             meets_banks: Vec::new(),
             foreign_pages: 0,
         };
-        let without = [party("weir", 0, 0), party("a", 8, 0), party("b", 8, 0)];
+        let without = [owner("weir", 0, 0), owner("a", 8, 0), owner("b", 8, 0)];
         let text = audit_report(&without);
         assert!(text.contains("walked: stage 2 of a, b; no table of an SMMU"), "{text}");
         assert!(text.contains("weir's own stage 1. The boot reads it back"), "{text}");
-        let with = [party("weir", 0, 0), party("a", 8, 0), party("b", 8, 4)];
+        let with = [owner("weir", 0, 0), owner("a", 8, 0), owner("b", 8, 4)];
         let text = audit_report(&with);
         assert!(text.contains("the SMMU's tables for b, in its formats of"), "{text}");
         assert_eq!(audited_tables(&with)["walked"].as_array().map(Vec::len), Some(2));
@@ -497,28 +501,30 @@ mod tests {
     }
 
     #[test]
-    fn the_report_says_what_it_costs() {
+    fn the_report_lists_the_costs() {
         let (system, placement) = made("zcu102", "colors = \"0-1\"");
         let text = report(&system, &placement);
-        assert!(text.contains("zcu102 (DRAM map interleaved): 32 cells"), "{text}");
+        assert!(text.contains("zcu102 (DRAM map interleaved): 32 page classes"), "{text}");
         assert!(
             text.contains(
-                "of 1MiB of last-level cache the lines of weir 896KiB, a 128KiB, b 896KiB"
+                "of 1MiB of last-level cache, lines can occupy at most: weir 896KiB, a 128KiB, b 896KiB"
             ),
             "{text}"
         );
         assert!(text.contains("pristine image"), "{text}");
-        assert!(!text.contains("nobody's"), "{text}");
+        assert!(!text.contains("have no owner"), "{text}");
         let (system, placement) = made("qemu-virt", "colors = \"0-1\"\nbanks = \"7\"");
         let text = report(&system, &placement);
         // Two colors of seven banks, and one bank of fourteen colors.
-        assert!(text.contains("28 of 128 cells are nobody's, since their color and their bank have different owners"), "{text}");
+        assert!(text.contains("28 of 128 page classes have no owner, because their color and their bank have different owners"), "{text}");
         let (mut system, placement) = made("qemu-virt", "colors = \"0-1\"");
         system.division.hypervisor = system.division.vms[0];
         system.division.vms[1] = system.division.vms[0];
         let text = report(&system, &placement);
         assert!(
-            text.contains("112 of 128 cells are nobody's, since nobody has their color"),
+            text.contains(
+                "112 of 128 page classes have no owner, because no owner has their color"
+            ),
             "{text}"
         );
         let (system, placement) = made("qemu-virt", "tlb_colors = \"64-127\"");
@@ -530,11 +536,11 @@ mod tests {
     }
 
     #[test]
-    fn data_has_the_cells() {
+    fn data_has_the_page_classes() {
         let (system, placement) = made("qemu-virt", "colors = \"2\"\nbanks = \"0\"");
         let json = json(&system, &placement);
         assert_eq!(json["divided"], true);
-        assert_eq!(json["owners"][1]["cells"], json!([2]));
+        assert_eq!(json["owners"][1]["page_classes"], json!([2]));
         assert_eq!(json["owners"][1]["colors"], json!([2]));
         assert_eq!(json["owners"][2]["banks"], json!([1, 2, 3, 4, 5, 6, 7]));
         assert_eq!(json["owners"][0]["shares_colors_with"], json!(["b"]));

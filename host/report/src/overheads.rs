@@ -47,7 +47,7 @@ const SEARCHING: [Phase; 8] =
     [Phase::Pp, Phase::Ql, Phase::Qi, Phase::Qa, Phase::Qr, Phase::Ps, Phase::Ft, Phase::Hold];
 
 /// Returns the phases that a table of overheads has. A wait for a lock is no step of the path, and
-/// `br` is the receiver's own: it has no longest value here.
+/// `br` is the receiver's own: it has no maximum here.
 fn steps() -> impl Iterator<Item = Phase> {
     let is_step = |phase: &Phase| !matches!(phase, Phase::Lock | Phase::Br | Phase::Ip);
     Phase::ALL.into_iter().filter(is_step)
@@ -83,7 +83,7 @@ impl Spread {
 }
 
 impl Overheads {
-    /// Collects what the records of a trace tell. `counted` says whether its nanoseconds are
+    /// Collects the values of a trace's records. `counted` states whether its nanoseconds are
     /// instructions.
     ///
     /// # Errors
@@ -107,8 +107,8 @@ impl Overheads {
             }
             taken += usize::from(record.kind == Kind::PacketTaken as u16);
             for (phase, ns) in words::phases(&record, &facts) {
-                // The first tells of all turns since the start, when everybody is awake: on an
-                // emulator they contain turns of other cores.
+                // The first covers all critical sections since the start, when all cores are awake:
+                // on an emulator they contain time slices of other cores.
                 if taken == 1 && matches!(phase, Phase::Hold | Phase::Lock) {
                     continue;
                 }
@@ -122,9 +122,9 @@ impl Overheads {
                 }
             }
         }
-        // What is missing may have been the longest.
+        // A missing record may contain the maximum.
         if let Some(damage) = trace.damage() {
-            return Err(Failure::system(format!("{damage}: no overheads are told by it")));
+            return Err(Failure::system(format!("{damage}: no overheads can be measured from it")));
         }
         if packets == 0 {
             let text = "no packet of a flow has arrived in this run: run a system with [[flow]]s"
@@ -173,14 +173,14 @@ impl Overheads {
 
     fn unfit_of(&self, used: impl Iterator<Item = Phase>) -> Option<String> {
         if self.shared {
-            let text = "the broker shares its core in this run, so that others' turns are in the phases: measure the flows in a system whose broker has a core of its own";
+            let text = "the broker shares its core in this run, so the phases contain time slices of VMs: measure the flows in a system in which the broker has its own core";
             return Some(text.to_owned());
         }
         let open = used.filter(|phase| self.is_open(*phase));
         let open: Vec<_> = open.map(Phase::name).collect();
         (!open.is_empty()).then(|| {
             format!(
-                "the longest {} took {} ns or more, the most that a trace records: an overhead must be an upper limit; measure flows whose senders and receivers keep their periods",
+                "the maximum of {} is {} ns or more, the most that a trace records: an overhead must be an upper limit; measure flows whose senders and receivers keep their periods",
                 open.join(", "),
                 self.longest
             )
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn no_copy_takes_longer_than_set_up_and_bandwidth_say() {
+    fn no_copy_exceeds_set_up_plus_bandwidth() {
         let all = [(4096, 1200), (4096, 1230), (3000, 1000), (1, 70), (44, 60)];
         let (bandwidth, set_up) = overheads(&all).copy();
         assert_eq!((bandwidth, set_up), (3_000_000_000, 70));
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_trace_tells_no_overheads() {
+    fn a_damaged_trace_gives_no_overheads() {
         use crate::trace::file::{Facts, Vm};
         use zerocopy::IntoBytes;
 
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn others_turns_in_the_phases_are_told() {
+    fn time_slices_in_the_phases_are_reported() {
         use crate::trace::file::{Facts, Vm};
         use zerocopy::IntoBytes;
 
@@ -415,7 +415,7 @@ mod tests {
             overheads
         };
         let why = of(Phase::Wake, 65_535).unfit().expect("refused");
-        assert!(why.starts_with("the longest wake took 65535 ns or more"), "{why}");
+        assert!(why.starts_with("the maximum of wake is 65535 ns or more"), "{why}");
         assert!(of(Phase::Copy, 65_535).unfit().is_some());
         assert_eq!(of(Phase::Wake, 65_534).unfit(), None);
         assert_eq!(of(Phase::Wake, 65_535).unfit_as_larger(), None);

@@ -15,12 +15,12 @@ use weir_model::printable;
 /// as many as it needs, so that programs find each row on a line.
 #[must_use]
 pub fn columns() -> Option<u16> {
-    let wished = env::var("COLUMNS").ok().and_then(|text| text.trim().parse().ok());
+    let wanted = env::var("COLUMNS").ok().and_then(|text| text.trim().parse().ok());
     let there = || {
         let stdout = io::stdout();
         stdout.is_terminal().then(|| tcgetwinsize(stdout).ok().map(|size| size.ws_col)).flatten()
     };
-    wished.or_else(there).filter(|columns| *columns > 0)
+    wanted.or_else(there).filter(|columns| *columns > 0)
 }
 
 /// A line of text that is broken between words where the terminal ends, with its end. What follows
@@ -43,7 +43,7 @@ fn wrapped(label: &str, text: &str, width: Option<usize>) -> String {
 }
 
 /// Returns the words of `text` in lines of at most `width` columns, with a line end behind each. A
-/// longer word has a line of its own. `indents` are blanks before the first line and the others.
+/// longer word has its own line. `indents` are blanks before the first line and the others.
 #[must_use]
 pub fn wrap(text: &str, width: Option<usize>, indents: [usize; 2]) -> String {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -89,7 +89,7 @@ impl Table {
         self
     }
 
-    /// As wide as it needs, whatever the terminal's width.
+    /// As wide as it needs, for any width of the terminal.
     #[must_use]
     pub fn for_file(self) -> Self {
         Self { width: None, ..self }
@@ -106,7 +106,7 @@ impl Table {
         self.rows.push(cells(row));
     }
 
-    /// The greatest of what `measure` says of the cells of a column.
+    /// The greatest value of `measure` for the cells of a column.
     fn greatest(&self, column: usize, measure: impl Fn(&str) -> usize) -> usize {
         let rows = [&self.header].into_iter().chain(&self.rows);
         rows.filter_map(|row| Some(measure(row.get(column)?))).max().unwrap_or(0)
@@ -143,8 +143,8 @@ impl Table {
             let used: usize = part.iter().map(|(_, each)| each + GAP).sum();
             let mut left = (width + GAP).saturating_sub(used);
             for (column, each) in part {
-                let wished = self.greatest(*column, |text| longest(text, |c| c == '\n'));
-                let more = wished.saturating_sub(*each).min(left);
+                let wanted = self.greatest(*column, |text| longest(text, |c| c == '\n'));
+                let more = wanted.saturating_sub(*each).min(left);
                 *each += more;
                 left -= more;
             }
@@ -191,7 +191,7 @@ pub fn table(header: impl IntoIterator<Item: AsRef<str>>) -> Table {
     Table::new(header)
 }
 
-/// Returns text for cells, without what a terminal would obey.
+/// Returns text for cells, without control characters.
 fn cells(texts: impl IntoIterator<Item: AsRef<str>>) -> Vec<String> {
     texts.into_iter().map(|text| printable(text.as_ref()).into_owned()).collect()
 }

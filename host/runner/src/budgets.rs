@@ -3,12 +3,12 @@
 use weir_image::{Failure, Result};
 use weir_model::{System, counters::Event, packed::regulation};
 
-/// The time between two looks at the monitor without instruction counting: a look takes the
-/// emulator about 10 us of the host's time, and a guest whose next look is due when one has ended
-/// never comes to its next instruction.
-const LOOK_NS: u64 = 50_000;
+/// The time between two polls of the counter page without instruction counting. A poll takes the
+/// emulator about 10 us of the host's time. If the next poll is due when one has ended, the guest
+/// never executes its next instruction.
+const POLL_NS: u64 = 50_000;
 
-/// Adapts budgets to a run that is not deterministic, and says what becomes of them then.
+/// Adapts budgets to a run that is not deterministic, and returns a note about the change.
 ///
 /// # Errors
 ///
@@ -18,7 +18,7 @@ pub fn adapt(system: &mut System) -> Result<Option<String>> {
         return Ok(None);
     }
     let instructions = Event::InstRetired.number();
-    let mut looked_at = Vec::new();
+    let mut polled = Vec::new();
     for (vm, rules) in system.vms.iter().zip(&mut system.regulations) {
         if rules.period_ns == 0 {
             continue;
@@ -29,16 +29,16 @@ pub fn adapt(system: &mut System) -> Result<Option<String>> {
                 vm.name
             )));
         }
-        if rules.source == regulation::MONITOR && rules.poll_ns < LOOK_NS {
-            rules.poll_ns = LOOK_NS.min(rules.period_ns);
-            looked_at.push(vm.name.as_str());
+        if rules.source == regulation::MONITOR && rules.poll_ns < POLL_NS {
+            rules.poll_ns = POLL_NS.min(rules.period_ns);
+            polled.push(vm.name.as_str());
         }
     }
-    Ok((!looked_at.is_empty()).then(|| {
+    Ok((!polled.is_empty()).then(|| {
         format!(
-            "the budget of {} is looked at each {} us of the host's time only, and is exceeded by what is accessed meanwhile; --deterministic keeps it",
-            looked_at.join(", "),
-            LOOK_NS / 1000
+            "EL2 polls the budget of {} only each {} us of the host's time, and the accesses between two polls can exceed it; --deterministic keeps it",
+            polled.join(", "),
+            POLL_NS / 1000
         )
     }))
 }
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_nobody_counts_is_refused() {
+    fn a_budget_without_a_counter_is_refused() {
         let mut counted = system("period = \"1ms\", event = \"inst-retired\"");
         let refused = adapt(&mut counted).expect_err("refused");
         assert_eq!(refused.status, CALL);
@@ -69,13 +69,13 @@ mod tests {
     }
 
     #[test]
-    fn looks_leave_the_guest_some_time() {
+    fn polls_leave_the_guest_some_time() {
         for (period, poll) in [("1ms", 50_000), ("30us", 30_000)] {
-            let mut looked_at = system(&format!("period = \"{period}\""));
-            assert!(looked_at.regulations[0].poll_ns < poll);
-            let note = adapt(&mut looked_at).expect("it runs").expect("a note");
-            assert!(note.starts_with("the budget of a is looked at each 50 us"), "{note}");
-            assert_eq!(looked_at.regulations[0].poll_ns, poll);
+            let mut polled = system(&format!("period = \"{period}\""));
+            assert!(polled.regulations[0].poll_ns < poll);
+            let note = adapt(&mut polled).expect("it runs").expect("a note");
+            assert!(note.starts_with("EL2 polls the budget of a only each 50 us"), "{note}");
+            assert_eq!(polled.regulations[0].poll_ns, poll);
         }
     }
 }

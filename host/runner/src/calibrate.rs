@@ -177,7 +177,7 @@ fn limited(lab: &Lab<'_>, core: usize, period: u64, budget: u64) -> Result<Point
     let range = hungry(&ledger.periods, |counts| counts.refills, u64::MAX);
     let used: Vec<u64> =
         ledger.periods[range].iter().skip(1).map(|period| period.counts.refills).collect();
-    // One that can't spend its budget was never suspended: all its periods tell.
+    // A core that can't spend its budget was never suspended: all its periods count.
     let used = if used.len() < 3 {
         let all = ledger.periods.iter().map(|period| period.counts.refills);
         all.skip(ledger.periods.len() / 2).collect()

@@ -1,9 +1,9 @@
 //! The control socket of a run: where `weir attach` connects.
 //!
 //! A client sends one line, `attach NAME`, and gets one back: `ok NAME` or `error: why`. From then
-//! on its bytes are that VM's console input, and that VM's console output is what it gets,
-//! beginning with the last of what was said before it came. Any number of clients may be there; all
-//! that look at one VM see the same and may all type.
+//! on its bytes are that VM's console input, and that VM's console output is what it gets, starting
+//! with the most recent output before it connected. Any number of clients can connect; all clients
+//! of one VM get the same output, and all can type.
 
 use super::qemu::Input;
 use std::{
@@ -31,7 +31,7 @@ pub const SOCKET: &str = "control.sock";
 const BACKLOG: usize = 4096;
 /// Pieces of output that may wait for a client.
 const WAITING: usize = 1024;
-/// How long a client may take to say what it wants.
+/// The time limit for a client's first line.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long it may take to read the rest when the run has ended.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -169,7 +169,7 @@ impl Hub {
         true
     }
 
-    /// A VM's console has said `bytes`.
+    /// Takes the output `bytes` of a VM's console.
     pub fn output(&self, vm: usize, bytes: &[u8]) {
         let mut state = self.state();
         if let Some(backlog) = state.backlog.get_mut(vm) {

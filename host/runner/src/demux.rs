@@ -13,10 +13,10 @@ pub const LINE_LIMIT: usize = 16 * 1024;
 /// Most lines that wait for a mark. The hypervisor sends one behind each line, so that there are
 /// many only when marks are lost; then lines get the time of the last frame.
 const WAITING: usize = 64;
-/// How much of an unfinished line is looked at, in bytes from its end.
+/// The part of an unfinished line that is searched, in bytes from its end.
 const TAIL: usize = 1024;
 
-/// Whose console.
+/// The VM of the console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The VM at this place in the system file.
@@ -25,7 +25,7 @@ pub enum Source {
     Hypervisor,
 }
 
-/// What the wire said, in order.
+/// The decoded contents of the wire, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A console byte, as the guest wrote it.
@@ -40,7 +40,7 @@ pub enum Step {
     Counters(Counters),
     /// The denials of a VM.
     Denials(Denials),
-    /// What became of a VM.
+    /// The outcome of a VM.
     Lives(Lives),
     /// Counts of a flow.
     Flow(Flow),
@@ -65,7 +65,7 @@ pub struct Demux {
     source: Source,
     /// The line that each VM is writing; the hypervisor's comes last.
     lines: Vec<Line>,
-    /// Lines that wait for the mark that tells their time.
+    /// Lines that wait for the mark with their time.
     complete: Vec<(Source, Vec<u8>)>,
     time_ns: u64,
 }
@@ -82,7 +82,7 @@ impl Demux {
         }
     }
 
-    /// The latest time that the wire has told, in nanoseconds since the hypervisor started.
+    /// The latest time on the wire, in nanoseconds since the hypervisor started.
     pub fn time_ns(&self) -> u64 {
         self.time_ns
     }
@@ -180,7 +180,7 @@ impl Demux {
         }
     }
 
-    /// A frame has told the time: what was complete before it now has one.
+    /// Takes a frame with a time: lines that were complete before it now have it.
     fn at(&mut self, time_ns: u64, steps: &mut Vec<Step>) {
         // Cores stamp their frames before they queue for the wire; it never runs backward here.
         self.time_ns = self.time_ns.max(time_ns);
@@ -204,7 +204,7 @@ impl Demux {
         }
     }
 
-    /// The wire has ended: lines without a mark or without an end come out with the last time told.
+    /// Ends the wire: lines without a mark or without an end get the last time.
     pub fn finish(&mut self, steps: &mut Vec<Step>) {
         let time_ns = self.time_ns;
         self.at(time_ns, steps);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_bytes_are_said() {
+    fn dropped_bytes_are_reported() {
         let wire = Wire::default().mark_dropped(4, 0, 16);
         let dropped = Step::Dropped { source: Source::Vm(0), bytes: 16, time_ns: 4 };
         assert_eq!(steps(1, wire.bytes()), [dropped]);

@@ -1,4 +1,4 @@
-//! What the hypervisor's ELF file tells: sizes, and where QEMU's plug-in finds EL2.
+//! Values from the hypervisor's ELF file: sizes, and where QEMU's plug-in finds EL2.
 
 use std::{fs, ops::Range, path::Path};
 
@@ -50,7 +50,7 @@ pub struct LinkedHypervisor {
     pub vectors: u64,
     /// Its functions and statics, the largest first.
     pub symbols: Vec<Symbol>,
-    /// The compiler that made it, as its debug information says; `unknown` without.
+    /// The compiler that made it, from its debug information; `unknown` without.
     pub compiler: String,
 }
 

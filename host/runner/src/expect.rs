@@ -1,4 +1,4 @@
-//! The `expect` lines of a system file, met one by one by what the consoles say.
+//! The `expect` lines of a system file, met one by one by the consoles' output.
 
 use super::demux::Source;
 

@@ -60,7 +60,7 @@ pub struct Latency {
     pub p50: Option<u64>,
     /// What 99 % of the packets do not exceed; none if records of the trace were lost.
     pub p99: Option<u64>,
-    /// The longest.
+    /// The maximum.
     pub max: u64,
     /// The number of the first packet that took `max`, counted from 1.
     pub max_packet: u64,
@@ -142,7 +142,7 @@ pub struct InterruptFinding {
     pub delivered: u64,
     /// How often later than the deadline, or not until the end of the run.
     pub late: u64,
-    /// The longest time.
+    /// The maximum.
     pub max_ns: u64,
     /// The verdict.
     #[serde(flatten)]
@@ -152,14 +152,14 @@ pub struct InterruptFinding {
 /// What a VM reported of a task: counts since the VM's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activations {
-    /// Of the VM's earlier lives.
+    /// Of the VM's earlier boots.
     before: (u64, u64),
     /// The last report.
     last: (u64, u64),
 }
 
 impl Activations {
-    /// Takes the next report. Counts that fall are those of another life of the VM.
+    /// Takes the next report. Counts that fall are those of a restarted VM.
     pub fn take(&mut self, activations: u64, misses: u64) {
         if activations < self.last.0 {
             self.before = self.sum();
@@ -167,7 +167,7 @@ impl Activations {
         self.last = (activations, misses);
     }
 
-    /// Activations and misses of all lives.
+    /// Activations and misses of all boots.
     #[must_use]
     pub fn sum(&self) -> (u64, u64) {
         let ((a, b), (c, d)) = (self.before, self.last);

@@ -28,7 +28,7 @@ impl Conditions {
     }
 }
 
-/// What a system file says of a vCPU's memory budget.
+/// A vCPU's memory budget in the system file.
 #[derive(Clone, Debug, Default)]
 pub struct BudgetFacts {
     /// VM, vCPU and meter.
@@ -178,9 +178,9 @@ pub fn judge(
             all.insert(format!("task {} of {}", task.name, vm.name), task.finding.verdict);
         }
     }
-    let worst = all.values().copied().max();
-    report.verdict = worst.map(Verdict::key);
-    let names = all.into_iter().filter(|(_, verdict)| Some(*verdict) == worst);
+    let most_severe = all.values().copied().max();
+    report.verdict = most_severe.map(Verdict::key);
+    let names = all.into_iter().filter(|(_, verdict)| Some(*verdict) == most_severe);
     report.verdict_of = names.map(|(name, _)| name).collect();
 }
 
@@ -252,11 +252,11 @@ fn flows(report: &mut RunReport, observed: Option<&Observed>, conditions: Condit
                         Some("time slices of other cores are in it: add --no-quantum".to_owned())
                     }
                     (Clock::Counted, Some(own)) if own <= bound => Some(format!(
-                        "without the turns of other emulated cores the longest takes {own} ns"
+                        "without the time slices of other emulated cores the longest takes {own} ns"
                     )),
-                    (Clock::Counted, None) => {
-                        Some("the trace does not tell whose turns are in it".to_owned())
-                    }
+                    (Clock::Counted, None) => Some(
+                        "the trace does not show which cores' time slices are in it".to_owned(),
+                    ),
                     _ => None,
                 };
                 let excuse = emulator.as_deref().or(conditions.excuse());
@@ -351,10 +351,10 @@ mod tests {
     const ACCEPTED: Conditions = Conditions { clock: Clock::Host, accept_host_time: true };
 
     /// The report of a wire, of a VM `a` with a task and a flow of three packets.
-    fn report(wire: &Wire, worst: u64, deadline: Option<u64>, bound: Option<u64>) -> RunReport {
+    fn report(wire: &Wire, max: u64, deadline: Option<u64>, bound: Option<u64>) -> RunReport {
         let tasks = vec![("loop".to_owned(), 1_000_000)];
         let mut tally = Tally::new(&[VmFacts { name: "a".into(), cores: vec![0], tasks }]);
-        let wire = wire.clone().flow(9_000, 0, [3, 0, worst]);
+        let wire = wire.clone().flow(9_000, 0, [3, 0, max]);
         let (mut demux, mut steps) = (Demux::new(1), Vec::<Step>::new());
         for &byte in wire.bytes() {
             demux.push(byte, &mut steps);
@@ -379,10 +379,10 @@ mod tests {
         Observed::of_packets(latencies.iter().zip(1..).map(packet).collect(), lost)
     }
 
-    fn verdict(worst: u64, limits: [Option<u64>; 2], conditions: Conditions) -> Finding {
+    fn verdict(max: u64, limits: [Option<u64>; 2], conditions: Conditions) -> Finding {
         let wire = Wire::default().line(1, 0, "loop: 5 activations, 0 misses");
-        let mut report = report(&wire, worst, limits[0], limits[1]);
-        let mut observed = observed(&[worst / 2, worst, worst / 4], 0);
+        let mut report = report(&wire, max, limits[0], limits[1]);
+        let mut observed = observed(&[max / 2, max, max / 4], 0);
         observed.add_turns(0, Turns::default());
         judge(&mut report, Some(&observed), (&[], &[]), conditions);
         let finding = report.flows.remove(0).finding.expect("a finding");
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_of_other_emulated_cores_give_no_verdict() {
+    fn slices_of_other_emulated_cores_give_no_verdict() {
         let judged = |turn: (u64, u64), lost| {
             let packet = Packet { latency_ns: 843_000, arrived_ns: 1_000_000 };
             let mut observed = Observed::of_packets(vec![packet], lost);
@@ -449,7 +449,7 @@ mod tests {
         };
         let emulator = judged((200_000, 950_000), 0);
         assert_eq!(emulator.verdict, NotJudged);
-        let text = "; without the turns of other emulated cores the longest takes 93000 ns";
+        let text = "; without the time slices of other emulated cores the longest takes 93000 ns";
         assert!(emulator.reason.ends_with(text), "{}", emulator.reason);
         assert_eq!(judged((200_000, 900_000), 0).verdict, DoesNotHold);
         assert_eq!(judged((200_000, 900_000), 1).verdict, NotJudged, "records are missing");
@@ -485,7 +485,7 @@ mod tests {
 
     #[test]
     fn the_packets_are_those_of_trace_and_counts() {
-        // The counts are of the receiver's last life, the trace is of all.
+        // The counts are of the receiver's last boot, the trace is of all boots.
         let mut again = report(&Wire::default(), 70, Some(50), None);
         judge(&mut again, Some(&observed(&[70; 5], 0)), (&[], &[]), COUNTED);
         let flow = &again.flows[0];

@@ -28,7 +28,7 @@ const GUESTS: [&str; 4] = ["memory-stressor", "latency", "spender", "storm"];
 
 /// A monitored memory stressor's memory: twice the cache, so that each access is a refill.
 pub const STRESSOR: u64 = 2 << 20;
-/// Lines in a period of one who is busy, not starting or ending.
+/// Lines in a period of a busy core, not starting or ending.
 const BUSY: u64 = 1000;
 
 /// What the plug-in counts.
@@ -39,8 +39,8 @@ pub enum Job {
     Instructions,
     /// Lines between the cache's model and memory.
     Traffic,
-    /// Instructions, while a second copy of the plug-in keeps the monitor.
-    Looks,
+    /// Instructions, while a second copy of the plug-in writes the counter page.
+    Polls,
 }
 
 /// Where systems are run.
@@ -52,7 +52,7 @@ pub struct Lab<'a> {
     hypervisor: LinkedHypervisor,
 }
 
-/// What was seen of a run.
+/// The counts of a run.
 #[derive(Debug)]
 pub struct Seen {
     /// By core.
@@ -160,24 +160,25 @@ impl<'a> Lab<'a> {
         };
         match job {
             Job::Instructions => {
-                let [load, mut told] =
+                let [load, mut argument] =
                     plugin_arguments(&self.plugin, &self.hypervisor, &counted, None);
-                told.push_str(&ledger_argument(&ledger));
+                argument.push_str(&ledger_argument(&ledger));
                 options.unsliced = true;
-                options.qemu_args = vec![load.into(), told.into()];
+                options.qemu_args = vec![load.into(), argument.into()];
             }
             Job::Traffic => {
                 options.watch = Some(self.watch(&checked)?.with_ledger(ledger.clone()));
             }
-            Job::Looks => {
+            Job::Polls => {
                 // A library that is loaded twice has one set of books, so the second is another
                 // file.
                 let copy = file("so");
                 fs::copy(&self.plugin, &copy).context(|| format!("write {}", copy.display()))?;
-                let [load, mut told] = plugin_arguments(&copy, &self.hypervisor, &counted, None);
-                told.push_str(&ledger_argument(&ledger));
+                let [load, mut argument] =
+                    plugin_arguments(&copy, &self.hypervisor, &counted, None);
+                argument.push_str(&ledger_argument(&ledger));
                 options.unsliced = true;
-                options.qemu_args = vec![load.into(), told.into()];
+                options.qemu_args = vec![load.into(), argument.into()];
                 options.watch = Some(self.watch(&checked)?);
             }
         }
@@ -230,8 +231,8 @@ impl Seen {
     }
 
     /// Lines in `period` ns that these cores moved together while one of them was busy. Under
-    /// instruction counting they take turns on one clock, so that one that waits for its turn
-    /// leaves nothing unused.
+    /// instruction counting they are serialized on one clock, so that a core that waits for its
+    /// time slice leaves nothing unused.
     ///
     /// # Errors
     ///
@@ -246,7 +247,7 @@ impl Seen {
             let last = periods.iter().rposition(busy).ok_or_else(nothing)?;
             let counted = periods.iter().skip(first).take(last + 1 - first);
             lines += counted.map(|period| period.counts.refills).sum::<u64>();
-            // Of a core whose records were lost the others tell the time.
+            // If records of a core were lost, the others give the time.
             let begun = self.boundaries.get(core).filter(|begun| begun.len() > periods.len());
             if let Some(begun) = begun {
                 from = from.min(begun[first]);

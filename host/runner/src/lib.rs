@@ -1,4 +1,4 @@
-//! Runs systems in QEMU: decodes what the hypervisor says, judges it, and leaves logs and reports.
+//! Runs systems in QEMU: decodes the hypervisor's output, judges it, and leaves logs and reports.
 //!
 //! [`run()`] boots a system and returns a [`Run`] with its [`RunReport`], the JSON of `weir run
 //! --json`. [`observe`] also counts the accesses to memory, by a model of caches and DRAM banks in

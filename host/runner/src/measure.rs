@@ -1,4 +1,4 @@
-//! What a ledger says of a budget.
+//! The measured values of a budget, from a ledger.
 
 use std::ops::Range;
 use weir_qemu_plugin::ledger::{CoreLedger, Counts, Period};
@@ -45,7 +45,7 @@ impl Measured {
             owed = (owed + used).saturating_sub(budget);
         }
         let total: u64 = counted.iter().map(|period| pick(&period.counts)).sum();
-        // A period that nobody saw begin is one all the same: the clock knows of it.
+        // A period without a recorded start counts, too: it follows from the clock.
         let seen = counted.len() as u64;
         let passed = boundaries
             .filter(|boundaries| boundaries.len() == periods.len() + 1 && core.dropped == 0)
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_that_nobody_saw_makes_the_rate_less() {
+    fn an_unrecorded_period_makes_the_rate_less() {
         let used = [(100, true), (100, true), (100, true)];
         let boundaries = vec![0, 10, 21, 40];
         let of = |boundaries| {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_never_suspended_tells_nothing() {
+    fn a_core_that_was_never_suspended_gives_nothing() {
         for used in [&[][..], &[(5, false)], &[(5, false), (100, true), (5, false)]] {
             assert_eq!(Measured::of(&core(used), |counts| counts.refills, 100, 10, None), None);
         }

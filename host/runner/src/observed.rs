@@ -44,7 +44,7 @@ pub struct Delivery {
     pub times: u64,
     /// How often the VM had the core later than the deadline, or not until the end of the trace.
     pub late: u64,
-    /// The longest time.
+    /// The maximum.
     pub max_ns: u64,
 }
 
@@ -54,7 +54,7 @@ struct Waiting {
     core: u16,
     /// When it arrived.
     since_ns: u64,
-    /// Its VM has the core, unless the next record says that the line was masked.
+    /// Its VM has the core, unless the next record states that the line was masked.
     delivered_ns: Option<u64>,
 }
 
@@ -79,7 +79,7 @@ pub struct Observed {
     waiting: BTreeMap<LineKey, Waiting>,
     /// The VM on each core that VMs share.
     current: BTreeMap<u16, u8>,
-    /// The turns of cores that have no part in a flow, by the flow's place.
+    /// The time slices of cores that have no part in a flow, by the flow's index.
     turns: BTreeMap<u32, Turns>,
     /// Records that are missing, if the trace is not whole.
     pub lost: u64,
@@ -159,13 +159,13 @@ impl Observed {
         }
     }
 
-    /// Adds the turns of cores that have no part in a flow.
+    /// Adds the time slices of cores that have no part in a flow.
     pub fn add_turns(&mut self, flow: u32, turns: Turns) {
         self.turns.insert(flow, turns);
     }
 
-    /// The longest latency of a flow's packets without the turns of cores that have no part in it,
-    /// if these are known.
+    /// The maximum latency of a flow's packets without the time slices of cores that have no part
+    /// in it, if these are known.
     pub fn longest_own(&self, flow: u32) -> Option<u64> {
         let turns = self.turns.get(&flow)?;
         let own = |packet: &Packet| packet.latency_ns.saturating_sub(turns.during(*packet));
@@ -248,7 +248,7 @@ impl Observed {
                     }
                 }
             }
-            // What waited goes with the life of its VM.
+            // A pending line ends with the boot of its VM.
             Kind::VmStop | Kind::VmFault | Kind::VmRestart => {
                 self.waiting
                     .retain(|line, waiting| line.0 != record.vm || waiting.delivered_ns.is_some());
@@ -297,7 +297,7 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Reads the turns of cores other than `own`.
+    /// Reads the time slices of cores other than `own`.
     ///
     /// # Errors
     ///
@@ -317,7 +317,7 @@ impl Turns {
         Ok(Self { all })
     }
 
-    /// Holds these turns, which follow each other.
+    /// Holds these time slices, which follow each other.
     #[cfg(test)]
     pub fn of(turns: &[(u64, u64)]) -> Self {
         let mut sum = 0;
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_are_those_of_other_cores_within_the_window() {
+    fn slices_are_those_of_other_cores_within_the_window() {
         let at = |time, core| {
             let record = Record { time, kind: Kind::Exit as u16, ..Record::default() };
             record.with_sequence(core)
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_told_apart_by_flow() {
+    fn packets_are_distinguished_by_flow() {
         let arrived = |flow, latency| record(Kind::PacketArrived, packet(flow, 3), 0, latency);
         let observed = read(&[arrived(0, 10), arrived(2, 30), arrived(0, 20)], None);
         let latencies = |flow| -> Vec<u64> {

@@ -1,4 +1,4 @@
-//! The plug-in in one run of QEMU: what it is told, and with which arguments it is loaded.
+//! The plug-in in one run of QEMU: its input files, and the arguments with which it is loaded.
 
 use crate::{
     elf::LinkedHypervisor,
@@ -25,7 +25,7 @@ const L1I: Shape = Shape { size: 32 << 10, ways: 2, line: 64 };
 /// (JESD79-4, 2.7).
 const ROW: u64 = 8 << 10;
 
-/// What the plug-in is told before the run, and in the end.
+/// The plug-in's input files before the run, and at its end.
 const CACHES: &str = "caches.json";
 const UNTIL: &str = "until";
 
@@ -39,15 +39,15 @@ pub struct Watch {
     /// The hypervisor's ELF file.
     hypervisor: PathBuf,
     setup: Setup,
-    /// Where it leaves its report, if somebody wants it.
+    /// Where it leaves its report, if requested.
     out: Option<PathBuf>,
-    /// Where it leaves the ledger of memory budgets, if somebody wants that.
+    /// Where it leaves the ledger of memory budgets, if requested.
     ledger: Option<PathBuf>,
 }
 
 impl Watch {
     /// For `system`, whose programs have been built. With `packed` the hypervisor's accesses are
-    /// told apart by the pages that they touch.
+    /// distinguished by the pages that they touch.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl Watch {
     ) -> Result<Self> {
         let mut setup = setup(system, packed).map_err(Failure::system)?;
         if out.is_none() {
-            // Without a report nobody asks what had been seen at a byte of the console.
+            // Without a report, the counts at a byte of the console are not needed.
             setup.uart = None;
         }
         let programs = Programs::new(environment, true);
@@ -88,8 +88,8 @@ impl Watch {
         self
     }
 
-    /// Writes what the plug-in is told into `scratch`, which must stay while QEMU runs. The machine
-    /// boots `image` in `ram`. If `needed`, it can't do without the monitor.
+    /// Writes the plug-in's input into `scratch`, which must stay while QEMU runs. The machine
+    /// boots `image` in `ram`. If `needed`, the run requires the counter page.
     ///
     /// # Errors
     ///
@@ -103,9 +103,9 @@ impl Watch {
         ram: &Ram,
         needed: bool,
     ) -> Result<Loaded> {
-        let telling = || "write what the plug-in is told";
-        let told = serde_json::to_vec(&self.setup).context(telling)?;
-        fs::write(scratch.join(CACHES), told).context(telling)?;
+        let writing = || "write the plug-in's input";
+        let setup = serde_json::to_vec(&self.setup).context(writing)?;
+        fs::write(scratch.join(CACHES), setup).context(writing)?;
         let hypervisor = LinkedHypervisor::read(&self.hypervisor)?;
         let out = self.out.clone().unwrap_or_else(|| scratch.join("seen.json"));
         let mut arguments = plugin_arguments(&self.library, &hypervisor, &out, Some(scratch));
@@ -120,18 +120,18 @@ impl Watch {
             }
             Err(_) => None,
         };
-        let [_, told] = &mut arguments;
+        let [_, argument] = &mut arguments;
         if let Some(file) = &self.ledger {
-            told.push_str(&ledger_argument(file));
+            argument.push_str(&ledger_argument(file));
         }
         if let Some(pa) = page.as_ref().and_then(StaticMemory::address) {
-            let _ = write!(told, ",monitor={:#x},ram={}", pa.0, ram.path());
+            let _ = write!(argument, ",monitor={:#x},ram={}", pa.0, ram.path());
         }
         Ok(Loaded { arguments, page, cores: self.setup.cores.len() })
     }
 
-    /// Says that `bytes` bytes of the wire belong to the run in `scratch`; QEMU must not have
-    /// ended.
+    /// Informs the plug-in that `bytes` bytes of the wire belong to the run in `scratch`; QEMU must
+    /// not have ended.
     ///
     /// # Errors
     ///
@@ -152,7 +152,7 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// What the page in `ram` says of each core.
+    /// The counts of each core in the page in `ram`.
     pub fn counts(&self, ram: &Ram) -> Value {
         let Some(page) = &self.page else { return Value::Null };
         let mut bytes = [0; monitor::SIZE];
@@ -176,7 +176,7 @@ impl Loaded {
 fn page(elf: &[u8], image: &[u8], gic_v2: bool) -> std::result::Result<StaticMemory, String> {
     let statics = Statics::new(elf, image, gic_v2)?;
     if !statics.is_observed() {
-        return Err("the image lets guests zero lines by DC ZVA, which QEMU's plug-ins are not told of: let `weir run` build it".into());
+        return Err("the image lets guests zero lines by DC ZVA, which QEMU does not report to plug-ins: let `weir run` build it".into());
     }
     let page = statics.find(PAGE_SYMBOL).filter(|page| page.len() == monitor::SIZE);
     page.ok_or_else(|| format!("the hypervisor has no page `{PAGE_SYMBOL}`"))
@@ -194,8 +194,8 @@ pub fn ledger_argument(file: &Path) -> String {
     format!(",ledger={}", quote(file))
 }
 
-/// QEMU's arguments that load the plug-in; for the caches job with the directory of what it is
-/// told.
+/// QEMU's arguments that load the plug-in; for the caches job with the directory of its
+/// input files.
 #[must_use]
 pub fn plugin_arguments(
     plugin: &Path,
@@ -217,12 +217,12 @@ pub fn plugin_arguments(
     ["-plugin".to_owned(), arguments]
 }
 
-/// What the plug-in is told of a system.
+/// Returns the plug-in's description of a system.
 fn setup(system: &System, packed: Option<&Packed>) -> std::result::Result<Setup, String> {
     let platform = &system.platform;
     let cache = platform.places.cache.ok_or_else(|| {
         format!(
-            "{} tells no cache: give its file a [cache] with size, ways and line",
+            "{} describes no cache: give its file a [cache] with size, ways and line",
             platform.name
         )
     })?;
@@ -267,8 +267,8 @@ mod tests {
         };
         let arguments =
             plugin_arguments(Path::new("a,b.so"), &hypervisor, Path::new("o"), Some("c".as_ref()));
-        let told =
+        let expected =
             "a,,b.so,out=o,hyp=0x1000-0x3000,vectors=0x1800,caches=c/caches.json,until=c/until";
-        assert_eq!(arguments, ["-plugin", told]);
+        assert_eq!(arguments, ["-plugin", expected]);
     }
 }

@@ -57,7 +57,7 @@ pub enum Heard {
 #[derive(Debug)]
 pub struct Machine {
     child: Child,
-    /// None once nobody listens any more.
+    /// None once there is no receiver any more.
     bytes: Option<Receiver<Vec<u8>>>,
     input: SyncSender<Input>,
     exited: Option<(ExitStatus, Instant)>,
@@ -143,7 +143,7 @@ impl Preload {
     }
 }
 
-/// The version that QEMU tells, or why it can't be started.
+/// The version that QEMU reports, or why it can't be started.
 pub fn version(program: &OsString) -> Result<String> {
     let output = Command::new(program)
         .arg("--version")
@@ -167,7 +167,7 @@ impl Machine {
     /// Starts QEMU, which inherits the file of `ram` and loads `preload` before all else. Its
     /// standard error goes to `log`.
     ///
-    /// Must be called on a thread that lives as long as the run: the kernel kills QEMU when the
+    /// Must be called on a thread that exists as long as the run: the kernel kills QEMU when the
     /// thread that started it ends.
     pub fn start(
         program: &OsString,
@@ -185,14 +185,15 @@ impl Machine {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)
-            // A group of its own: Ctrl-C on the terminal is for us alone, and ends QEMU by us.
+            // Its own group: Ctrl-C on the terminal is for us alone, and ends QEMU by us.
             .process_group(0);
         let (parent, ram) = (rustix::process::getpid(), Arc::clone(ram));
         // SAFETY: between fork and exec only async-signal-safe calls are allowed; the closure makes
         // four system calls (fcntl twice, prctl, getppid) and neither allocates nor locks.
         unsafe {
             command.pre_exec(move || {
-                // Only in this child: no other program that is started meanwhile keeps the memory.
+                // Only in this child: no other program that is started at the same time keeps the
+                // memory.
                 fcntl_setfd(ram.descriptor(), FdFlags::empty())?;
                 if let Some(Preload(library)) = &preload {
                     fcntl_setfd(library, FdFlags::empty())?;
@@ -229,8 +230,8 @@ impl Machine {
         self.input.try_send(Input::Report).is_ok()
     }
 
-    /// Tells the hypervisor that virtual time stands still, which also makes QEMU give each core
-    /// its turn.
+    /// Informs the hypervisor that virtual time stands still, which also makes QEMU give each core
+    /// a time slice.
     pub fn end_standstill(&self) {
         // Full only if earlier input still waits, which does the same.
         let _ = self.input.try_send(Input::Standstill);
@@ -264,7 +265,7 @@ impl Machine {
         }
     }
 
-    /// Ends QEMU and tells how it ended, unless it had to be killed.
+    /// Ends QEMU and returns how it ended, unless it had to be killed.
     ///
     /// First politely, so that a plug-in of the user's can write its report.
     pub fn end(mut self) -> Option<ExitStatus> {

@@ -1,8 +1,8 @@
 //! The machine's memory as a file without a name: QEMU maps it, and what the hypervisor and the
 //! guests leave in theirs can be read from outside while they run.
 //!
-//! The file lives as long as somebody has it open, so nothing is left behind, whoever is killed
-//! first.
+//! The file exists as long as a process has it open, so nothing is left behind, independently of
+//! which process is killed first.
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::{
@@ -37,8 +37,8 @@ impl Ram {
         Ok(Self { file, base, size })
     }
 
-    /// Fills `into` with what the machine has at `pa` and behind. A core may write meanwhile, so
-    /// that only bytes that no core writes then belong to each other.
+    /// Fills `into` with what the machine has at `pa` and behind. A core may write at the same
+    /// time, so that only bytes that no core writes then are consistent.
     ///
     /// # Errors
     /// `InvalidInput` when it is not all in RAM.
@@ -85,7 +85,8 @@ impl Ram {
 /// `platforms`.
 ///
 /// # Errors
-/// The failure of a call: arguments that put other memory in this one's place, or a size that is none.
+/// The failure of a call: arguments that put other memory in this one's place, or a size that is
+/// none.
 pub fn size(platforms: Bytes, extra: &[OsString]) -> Result<Bytes> {
     let mut size = platforms;
     let mut words = extra.iter();
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn its_size_is_what_qemu_is_told_last() {
+    fn its_size_is_the_last_one_given_to_qemu() {
         for (extra, bytes) in [
             (&[][..], 1 << 30),
             (&["-smp", "1"], 1 << 30),
@@ -176,7 +177,7 @@ mod tests {
 
     #[test]
     fn other_memory_is_refused_with_the_reason() {
-        for (extra, said) in [
+        for (extra, expected) in [
             (&["-m", "lots"][..], "lots: not a size"),
             (&["-m", "0"], "not a size"),
             (&["-m", "1b"], "not a size"),
@@ -187,7 +188,7 @@ mod tests {
             (&["-mem-path", "/dev/shm"], "weir's own"),
         ] {
             let failure = sized(extra).expect_err("refused");
-            assert!(failure.text.contains(said), "{extra:?}: {}", failure.text);
+            assert!(failure.text.contains(expected), "{extra:?}: {}", failure.text);
         }
     }
 }

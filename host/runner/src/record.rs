@@ -86,7 +86,7 @@ impl Record {
 
     /// Removes a file, if it is there.
     pub fn remove(&self, name: &str) {
-        // At worst it stays and takes room.
+        // If this fails, it stays and takes room.
         let _ = fs::remove_file(self.path(name));
     }
 

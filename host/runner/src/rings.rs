@@ -33,7 +33,7 @@ use zerocopy::IntoBytes;
 
 /// The hypervisor's name for its rings: an array with one for each of [`MAX_CORES`] cores.
 const SYMBOL: &str = "weir_trace_rings";
-/// Between two looks at the rings.
+/// Between two polls of the rings.
 const LOOK: Duration = Duration::from_millis(1);
 /// The same when a ring has filled by a sixteenth since the last one.
 const HURRY: Duration = Duration::from_micros(100);
@@ -83,7 +83,7 @@ pub struct Rings {
 
 impl Rings {
     /// Finds the rings of `image`, which was made with the hypervisor that was built last; the
-    /// error says why it has none.
+    /// error states why it has none.
     pub fn find(
         system: &System,
         image: &[u8],
@@ -113,7 +113,7 @@ impl Rings {
         self.progress.as_ref()
     }
 
-    /// Begins to read, on a thread of its own. What is read waits in files without a name, in
+    /// Begins to read, on its own thread. What is read waits in files without a name, in
     /// `directory`.
     pub fn start(self, ram: Arc<Ram>, directory: &Path) -> Result<Reading> {
         let cores = self.places.into_iter().map(|place| Core::new(place, directory));
@@ -158,7 +158,7 @@ impl Core {
         })
     }
 
-    /// Takes what is new; tells how many records that were.
+    /// Takes the new records; returns their number.
     fn look(&mut self, ram: &Ram, core: u8, limit: u64) -> u64 {
         let Self { place, reader, kept, records, gap, last, failed } = self;
         reader.take(&mut View { ram, place }, |entry| {
@@ -220,7 +220,7 @@ fn watch(mut cores: Vec<Core>, ram: &Ram, over: &AtomicBool) -> Vec<Core> {
 pub struct Told {
     /// Records in the file.
     pub records: u64,
-    /// Records that were lost, as those in the file say.
+    /// Records that were lost, from those in the file.
     pub lost: u64,
 }
 
@@ -499,7 +499,7 @@ mod tests {
     }
 
     proptest! {
-        /// However often somebody looks, the file is the same byte for byte.
+        /// For any number of polls, the file is the same byte for byte.
         #[test]
         fn two_runs_alike_leave_the_same_bytes(
             pushes in prop::collection::vec((0usize..3, 0u64..4), 0..60),

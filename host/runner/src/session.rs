@@ -6,7 +6,7 @@ use super::{
     report::{End, FlowFacts, RunReport, Tally, VmFacts},
 };
 
-/// What a run is told before it begins.
+/// The parameters of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// The system file's name without its ending.
@@ -19,7 +19,7 @@ pub struct Plan {
     pub flows: Vec<FlowFacts>,
     /// The expected lines: a VM's place and a text.
     pub expect: Vec<(usize, String)>,
-    /// End when the wire tells a time above this many nanoseconds.
+    /// End when a time on the wire is above this many nanoseconds.
     pub limit_ns: Option<u64>,
     /// Go on when all expected lines have been seen.
     pub keep_running: bool,
@@ -48,7 +48,7 @@ impl Session {
     }
 
     /// Takes bytes off the wire and puts what they mean at the end of `steps`. Gives the number of
-    /// bytes taken and why the run ends there, if it does: the rest of `bytes` is not looked at.
+    /// bytes taken and why the run ends there, if it does: the rest of `bytes` is not decoded.
     pub fn feed(&mut self, bytes: &[u8], steps: &mut Vec<Step>) -> (usize, Option<End>) {
         let mut seen = steps.len();
         for (position, &byte) in bytes.iter().enumerate() {
@@ -61,7 +61,7 @@ impl Session {
             let new = steps.get(seen..).unwrap_or(&[]);
             self.take(new, late);
             if let Some(met_ns) = self.awaits_counts {
-                // All are told at once, in their order.
+                // All are reported at once, in their order.
                 let last = self.plan.flows.len().saturating_sub(1);
                 let is_last = |step: &Step| matches!(step, Step::Flow(flow) if flow.flow as usize == last && flow.time_ns >= met_ns);
                 if late || new.iter().any(is_last) {
@@ -127,12 +127,12 @@ impl Session {
         self.demux.is_within_line()
     }
 
-    /// Whether the system said that it ends.
+    /// Whether the system reported its end.
     pub fn stopped(&self) -> bool {
         self.tally.stopped()
     }
 
-    /// The name of a VM by its place, whatever the number.
+    /// The name of a VM by its index, for any number.
     pub fn name(&self, vm: usize) -> String {
         self.plan.vms.get(vm).map_or_else(|| format!("VM {vm}"), |facts| facts.name.clone())
     }
@@ -187,7 +187,7 @@ mod tests {
             .counters(8_000, 1, 0, 9)
             .denials(8_000, 1, 1)
             .line(9_000, 0, "control: 1000 activations, 0 misses\r")
-            .line(10_000, 0, "more that nobody waits for")
+            .line(10_000, 0, "more that no run waits for")
     }
 
     fn run(plan: Plan, bytes: &[u8], cut: usize) -> (usize, Option<End>, String) {
@@ -217,7 +217,7 @@ mod tests {
     fn the_run_ends_at_the_mark_after_the_last_line() {
         let mut longer = wire();
         let (taken, ..) = run(plan(), longer.bytes(), 1);
-        let tail = Wire::default().mark(10_000, 0).text("more that nobody waits for\n");
+        let tail = Wire::default().mark(10_000, 0).text("more that no run waits for\n");
         assert_eq!(taken + tail.mark(10_000, 0).bytes().len(), longer.bytes().len());
         longer = longer.line(11_000, 1, "even more").garbage(b"\x10\x10\x10");
         assert_eq!(run(plan(), longer.bytes(), 4096), run(plan(), wire().bytes(), 1));
@@ -255,8 +255,10 @@ mod tests {
         let cut = met();
         let (_, end) = session.feed(cut.bytes(), &mut Vec::new());
         assert_eq!(end, Some(End::AllMet), "the time is over, and nothing but counts is missing");
-        for (end, told) in [(End::SystemStop, End::AllMet), (End::Interrupted, End::Interrupted)] {
-            assert_eq!(session.ended(end), told);
+        for (end, reported) in
+            [(End::SystemStop, End::AllMet), (End::Interrupted, End::Interrupted)]
+        {
+            assert_eq!(session.ended(end), reported);
         }
         assert_eq!(Session::new(self::plan()).ended(End::SystemStop), End::SystemStop);
     }

@@ -249,7 +249,7 @@ fn conclusion(report: &RunReport) -> String {
     }
 }
 
-/// What became of the frames of the VMs' network devices.
+/// The outcomes of the frames of the VMs' network devices.
 fn frames<'a>(vms: impl Iterator<Item = (&'a String, Frames)>) -> Table {
     let mut rows = table(["network", "sent", "received", "over rate", "refused", "missed"]);
     for (name, Frames { sent, received, over_rate, refused, missed }) in vms {
@@ -329,7 +329,7 @@ pub fn summary(report: &RunReport) -> String {
     let _ = if report.started {
         write!(text, "{why}, {} after the hypervisor's start", seconds(report.time_ns))
     } else {
-        write!(text, "{why}; the hypervisor never said that it runs")
+        write!(text, "{why}; the hypervisor never reported its start")
     };
     text
 }

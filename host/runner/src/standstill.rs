@@ -2,9 +2,9 @@
 //!
 //! Under QEMU's instruction counting a guest whose exception vector takes an exception at its first
 //! instruction executes nothing: virtual time stands still, no timer is due, and no other core gets
-//! its turn. The hypervisor's timer cannot interrupt it. Input on the wire can: its interrupt makes
-//! QEMU leave the core and run the next ones, until the round comes back to the core that stands
-//! still. One of them must have told all cores by then (`console::tell_standstill`).
+//! a time slice. The hypervisor's timer cannot interrupt it. Input on the wire can: its interrupt
+//! makes QEMU leave the core and run the next ones, until the round comes back to the core that
+//! stands still. One of them must have informed all cores by then (`console::tell_standstill`).
 
 use super::{ram::Ram, statics::StaticMemory};
 use rustix::param::clock_ticks_per_second;
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Judge {
     ticks: Vec<u8>,
-    /// QEMU's processor time at the last change, or when it was last said to stand still.
+    /// QEMU's processor time at the last change, or when it was last reported to stand still.
     since: Duration,
 }
 
@@ -95,7 +95,7 @@ mod tests {
         assert!(!judge.see(&[1, 2], at(66)), "another core goes on");
         assert!(!judge.see(&[1, 2], at(66)), "a host that is busy elsewhere");
         assert!(judge.see(&[1, 2], at(71)));
-        assert!(!judge.see(&[1, 2], at(72)), "said once");
+        assert!(!judge.see(&[1, 2], at(72)), "reported once");
         assert!(judge.see(&[1, 2], at(76)), "and again");
         assert!(!judge.see(&[1, 3], at(90)));
     }

@@ -1,5 +1,5 @@
-//! Where the hypervisor's statics lie in the machine's memory: its ELF file tells their place in
-//! the image, the image tells where that is, or where the hypervisor moves to (`Stage1::move_in`).
+//! Where the hypervisor's statics lie in the machine's memory: its ELF file gives their place in
+//! the image, the image gives where that is, or where the hypervisor moves to (`Stage1::move_in`).
 
 use super::ram::Ram;
 use object::{
@@ -17,7 +17,7 @@ use weir_units::Pa;
 /// The arm64 Image header, in which the linked and the built hypervisor differ.
 const IMAGE_HEADER: u64 = 64;
 
-/// The statics of the hypervisor in one image, but for those that lie in VMs' cells.
+/// The statics of the hypervisor in one image, but for those that lie in VMs' page classes.
 #[derive(Debug)]
 pub struct Statics {
     /// Where each page of the hypervisor is while VMs run.

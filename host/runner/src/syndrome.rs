@@ -2,13 +2,13 @@
 
 use weir_vdev::esr::{DataAbort, Exception, Fault, InstructionAbort, Syndrome};
 
-/// What a syndrome register says, for a person. `esr` is `ESR_EL2` of an exception that a guest
+/// The meaning of a syndrome register, as text. `esr` is `ESR_EL2` of an exception that a guest
 /// took to the hypervisor, or `ESR_EL1` of one that it took itself. Source: Arm ARM (DDI0487)
 /// D24.2, "ESR_EL1" and "ESR_EL2".
 pub fn words(esr: u64) -> String {
     let syndrome = Syndrome(esr);
     match syndrome.class() {
-        // Aborts without a change of level, which only ESR_EL1 can tell of.
+        // Aborts without a change of level, which only ESR_EL1 can contain.
         0x21 => return instruction_abort(InstructionAbort(syndrome.iss())),
         0x25 => return data_abort(DataAbort(syndrome.iss())),
         0x15 => return format!("SVC {:#x}", syndrome.iss() & 0xffff),
@@ -80,7 +80,7 @@ mod tests {
     use super::words;
 
     #[test]
-    fn known_syndromes_read_as_the_manual_says() {
+    fn known_syndromes_read_as_in_the_manual() {
         assert_eq!(words(0x9200_0046), "data abort: store, translation fault at level 2");
         assert_eq!(words(0x9600_0006), "data abort: load, translation fault at level 2");
         assert_eq!(words(0x8600_000f), "instruction abort: permission fault at level 3");

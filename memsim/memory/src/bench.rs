@@ -15,7 +15,7 @@ pub struct Rate {
     /// Of the quickest round: what the model can do, as other work on the machine only slows a
     /// round down.
     pub best: f64,
-    /// Of the median round: what this machine gave it meanwhile.
+    /// Of the median round: what this machine gave it at the same time.
     pub median: f64,
 }
 
@@ -67,7 +67,7 @@ pub fn stream_reads(count: u64) -> impl Iterator<Item = (Pa, bool)> {
     (0..count).map(|i| (Pa((i << 6) & 0xffff_ffff), false))
 }
 
-/// Accesses of bank 0 with another row each time; `write` says which ones write.
+/// Accesses of bank 0 with another row each time; `write` selects the ones that write.
 pub fn row_misses(count: u64, write: impl Fn(u64) -> bool) -> impl Iterator<Item = (Pa, bool)> {
     (0..count).map(move |i| (Pa((i & 0x7fff) << 17), write(i)))
 }

@@ -1,8 +1,9 @@
 //! A set-associative cache with physical index and physical tag, write-back and write-allocate. It
-//! holds no data: it knows which lines are there, whose they are and who pushed whose out.
+//! holds no data: it records which lines are present, their owners, and evictions per pair of
+//! owners.
 //!
 //! A line belongs to the owner that used it last: a buffer that the hypervisor filled and a VM then
-//! works on is the VM's, and who pushes it out harms the VM.
+//! works on is the VM's, and an owner that evicts it delays the VM.
 
 use core::fmt;
 
@@ -35,7 +36,7 @@ pub struct CacheConfig {
     pub ways: u32,
     /// Bytes of a line: a power of two, 16 or more.
     pub line: Bytes,
-    /// Who makes room.
+    /// The owner that makes room.
     pub replacement: Replacement,
 }
 
@@ -85,13 +86,13 @@ impl core::error::Error for CacheError {}
 pub struct Victim {
     /// The line's number: its address divided by the line's bytes.
     pub line: u64,
-    /// Who used it last.
+    /// The owner that used it last.
     pub owner: Owner,
     /// Whether it must be written to the next level.
     pub dirty: bool,
 }
 
-/// What an access found.
+/// The result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Whether the line was there.
@@ -100,14 +101,14 @@ pub struct Outcome {
     pub victim: Option<Victim>,
 }
 
-/// What a cache has counted, by owner.
+/// The counts of a cache, by owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Look-ups by loads, stores and fetches.
+    /// Lookups by loads, stores and fetches.
     pub accesses: Box<[u64]>,
     /// Those that did not find their line.
     pub misses: Box<[u64]>,
-    /// Who pushed whose lines out, dirty or not.
+    /// Evictions per pair of owners, dirty or not.
     pub evictions: Matrix,
     /// Of these the dirty ones, which were written to the next level.
     pub write_backs: Matrix,
@@ -195,7 +196,7 @@ impl Cache {
     /// An empty cache that counts for owners 0 to `owners` - 1.
     ///
     /// # Errors
-    /// [`CacheError`] says what does not fit.
+    /// [`CacheError`] names the value that does not fit.
     pub fn new(config: CacheConfig, owners: usize) -> Result<Self, CacheError> {
         let CacheConfig { size, ways, line, replacement } = config;
         if !(1..=64).contains(&ways) {
@@ -240,7 +241,7 @@ impl Cache {
         &self.config
     }
 
-    /// What it has counted.
+    /// The counts.
     #[must_use]
     pub fn stats(&self) -> &CacheStats {
         &self.stats
@@ -258,7 +259,7 @@ impl Cache {
         (pa.0 >> self.line_shift) & LINE
     }
 
-    /// A load or store of a single cache: looks the line up and brings it in if it is not there.
+    /// A load or store of a single cache: searches the line and fetches it if it is not there.
     ///
     /// # Panics
     /// If the owner is not among those of [`Cache::new`].
@@ -271,7 +272,7 @@ impl Cache {
         Outcome { hit: false, victim }
     }
 
-    /// Looks for a line on behalf of `owner`, its user from now on; a store makes it dirty. Counts
+    /// Searches a line on behalf of `owner`, its user from now on; a store makes it dirty. Counts
     /// the access. The state is that of before the access; `None` is a miss.
     ///
     /// # Panics

@@ -81,7 +81,7 @@ pub enum Transfer {
     Linked {
         /// The first descriptor.
         descriptors: Pa,
-        /// What they say.
+        /// Their contents.
         pieces: Vec<Piece>,
     },
 }
@@ -147,7 +147,7 @@ impl Channel {
     }
 }
 
-/// What an answer brought.
+/// The result of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// The transfer goes on.

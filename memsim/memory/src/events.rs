@@ -108,7 +108,7 @@ mod tests {
         }
 
         #[test]
-        fn time_does_not_run_backwards_whatever_is_added(
+        fn time_never_runs_backwards(
             steps in prop::collection::vec((0_u8..3, 0_u64..100), 1..200),
         ) {
             let mut events = Events::default();

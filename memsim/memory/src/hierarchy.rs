@@ -1,5 +1,5 @@
-//! Caches and DRAM banks of a whole chip, without time: who hits where, who evicts whose lines, who
-//! closes whose rows.
+//! Caches and DRAM banks of a whole chip, without time: hits per level, and evicted lines and
+//! closed rows per pair of owners.
 //!
 //! The lines of private caches are kept coherent by MOESI, as the snoop control unit of a
 //! Cortex-A53 does it: a miss that another core's private cache can serve is served from there,
@@ -44,12 +44,12 @@ use crate::{
     units::{Owner, Pa},
 };
 
-/// Who uses a second-level cache.
+/// The users of a second-level cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// All cores use one.
     Shared,
-    /// Each core has one of its own.
+    /// Each core has its own.
     Private,
 }
 
@@ -58,7 +58,7 @@ pub enum Sharing {
 pub struct L2Config {
     /// Its shape, of each one if they are private.
     pub cache: CacheConfig,
-    /// Who uses it.
+    /// Its users.
     pub sharing: Sharing,
     /// Whether every line in an L1 data cache must be here as well: then a line that leaves the L2
     /// leaves the L1s, too (Cortex-A72; a Cortex-A53 has no such rule).
@@ -91,7 +91,7 @@ pub enum HierarchyError {
     Cache {
         /// Which.
         level: &'static str,
-        /// What is wrong with it.
+        /// The fault in it.
         error: CacheError,
     },
     /// A level whose line differs from that of the L1 data cache.
@@ -122,7 +122,7 @@ impl fmt::Display for HierarchyError {
 
 impl core::error::Error for HierarchyError {}
 
-/// What a core does with memory.
+/// The kinds of memory access of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// A load.
@@ -148,9 +148,9 @@ pub enum Served {
     Memory,
 }
 
-/// What a core's accesses moved across the border below the L2 (below the L1s where there is no
-/// L2): the events `L2D_CACHE_REFILL` and `L2D_CACHE_WB` of the Armv8 PMU, as far as they can be
-/// attributed to a core.
+/// The traffic of a core across the border below the L2 (below the L1s where there is no L2): the
+/// events `L2D_CACHE_REFILL` and `L2D_CACHE_WB` of the Armv8 PMU, as far as they can be attributed
+/// to a core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CoreTraffic {
     /// Lines brought in.
@@ -183,7 +183,7 @@ pub struct Hierarchy {
     l3: Option<Cache>,
     banks: Option<Banks>,
     traffic: Box<[CoreTraffic]>,
-    /// What moved since it was last taken; `None` if the recording is off.
+    /// The traffic since it was last taken; `None` if the recording is off.
     moved: Option<Vec<Moved>>,
 }
 
@@ -337,7 +337,7 @@ impl Hierarchy {
         self.banks.as_ref().map(Banks::stats)
     }
 
-    /// What each core moved across the border below the L2.
+    /// The traffic of each core across the border below the L2.
     #[must_use]
     pub fn traffic(&self) -> &[CoreTraffic] {
         &self.traffic
@@ -410,9 +410,9 @@ impl Hierarchy {
         served
     }
 
-    /// Looks into the private caches of all other cores. A store takes the line from them; the
-    /// state says whether one of them was dirty, and then the new holder must write it back some
-    /// day. A load leaves it with them, and its dirtiness, too.
+    /// Searches the private caches of all other cores. A store takes the line from them; the state
+    /// is whether one of them was dirty, and then the new holder must write it back some day. A
+    /// load leaves it with them, and its dirtiness, too.
     fn snoop(&mut self, core: usize, line: u64, write: bool) -> Option<LineState> {
         let mut found = None;
         for peer in (0..self.l1d.len()).filter(|&peer| peer != core) {

@@ -1,8 +1,8 @@
 //! The memory system as a model.
 //!
-//! Without time: [`cache`], [`dram::banks`] and the [`hierarchy`] made of them say who evicts whose
-//! lines and who closes whose rows. The observer feeds them with the accesses of a running system,
-//! fast enough to do so while it runs: no access allocates or hashes.
+//! Without time: [`cache`], [`dram::banks`] and the [`hierarchy`] made of them count evicted lines
+//! and closed rows per pair of owners. The observer feeds them with the accesses of a running
+//! system, fast enough to do so while it runs: no access allocates or hashes.
 //!
 //! In time: [`dram::Channel`] is a DRAM with its controller, [`qos`] the regulators at a master's
 //! port, [`dma`] the engines, [`smmu`] the translation of their addresses, and [`system`] all of it
@@ -10,7 +10,7 @@
 //! nothing.
 //!
 //! All shapes and timings are parameters. The DRAM parts of [`dram::timing`] name the standard that
-//! each value is from; everything else comes from the caller, who has it from a platform file.
+//! each value is from; everything else comes from the caller, from a platform file.
 #![forbid(unsafe_code)]
 
 pub mod bench;

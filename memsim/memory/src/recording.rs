@@ -7,8 +7,8 @@
 //! W 0x1000 12
 //! ```
 //!
-//! Vcpu 1 reads at 0x40, and 12 cycles later writes at 0x1000. A line `vcpu N` says whose the lines
-//! below it are. What an address counts from is for who reads or writes the file to say.
+//! Vcpu 1 reads at 0x40, and 12 cycles later writes at 0x1000. A line `vcpu N` sets the vCPU of the
+//! lines below it. The reader or writer of the file defines the base of the addresses.
 
 use core::fmt;
 
@@ -28,7 +28,7 @@ pub enum Line {
 pub struct Step {
     /// Its address, below 2^52.
     pub at: u64,
-    /// Cycles since the access before, at least; 0 where the recording does not say.
+    /// Cycles since the access before, at least; 0 if the recording does not state them.
     pub cycles: u32,
     /// It writes.
     pub write: bool,
@@ -37,7 +37,7 @@ pub struct Step {
 /// Why a line belongs to no recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadLine {
-    /// What stands there, cut short.
+    /// The line, shortened.
     pub text: String,
 }
 
@@ -54,10 +54,10 @@ impl fmt::Display for BadLine {
 impl core::error::Error for BadLine {}
 
 impl Line {
-    /// What a line says. `None` for an empty line or one that begins with `#`.
+    /// The contents of a line. `None` for an empty line or one that begins with `#`.
     ///
     /// # Errors
-    /// [`BadLine`], for whatever else stands there; the caller knows the line's number.
+    /// [`BadLine`], for any other line; the caller knows the line's number.
     pub fn parse(line: &str) -> Result<Option<Self>, BadLine> {
         let text = line.trim();
         let bad = || BadLine { text: text.chars().take(40).collect() };
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_say_nothing_and_lines_that_say_nonsense() {
+    fn empty_lines_and_malformed_lines() {
         for nothing in ["", "  ", "#", "# R 0x40 3", "#R 1 2 3 4"] {
             assert_eq!(Line::parse(nothing), Ok(None), "{nothing}");
         }

@@ -39,7 +39,7 @@ pub struct Tables {
 
 const LEVEL: Bytes = Bytes(8 << 20);
 
-/// What a translation needs.
+/// The needs of a translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Translation {
     /// Nothing: the TLB has it.
@@ -125,7 +125,7 @@ impl Tbu {
         }
     }
 
-    /// Look-ups, misses, and evictions by pairs of owners.
+    /// Lookups, misses, and evictions by pairs of owners.
     #[must_use]
     pub fn stats(&self) -> &CacheStats {
         self.tlb.stats()

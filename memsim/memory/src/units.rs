@@ -4,7 +4,7 @@ use core::ops::{Add, AddAssign, Mul, Sub};
 
 pub use weir_units::{Bytes, Pa};
 
-/// Who is behind an access: a VM's number, or the number that the caller gave the hypervisor.
+/// The originator of an access: a VM's number, or the number that the caller gave the hypervisor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner(pub u8);
 

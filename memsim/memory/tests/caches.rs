@@ -19,7 +19,7 @@ fn config(sets: u64, ways: u32, replacement: Replacement) -> CacheConfig {
     CacheConfig { size: Bytes(sets * u64::from(ways) * LINE), ways, line: Bytes(LINE), replacement }
 }
 
-/// A line with who used it last, when, and the way it lies in.
+/// A line with its last user, the time of that use, and the way it lies in.
 #[derive(Clone, Copy)]
 struct Slow {
     owner: Owner,

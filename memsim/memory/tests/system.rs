@@ -630,7 +630,7 @@ proptest! {
         prop_assert!(tokens.values().all(|&times| times == 1));
         prop_assert_eq!(ended, transfers.len());
         prop_assert_eq!(answers, answers_again);
-        // What the caches say went to DRAM did, and what no cache had.
+        // The accesses that the caches sent to DRAM arrived, and those that no cache had.
         let traffic: u64 = system.hierarchy().traffic().iter().map(|t| t.refills).sum();
         let reads: u64 = system.channels().map(|c| c.reads).sum();
         if !third && transfers.is_empty() {
@@ -698,7 +698,7 @@ proptest! {
         }
         for (token, (core, place, write, gap)) in (0..).zip(accesses) {
             now += ns(gap);
-            // Each core has lines of its own, some of them in the same banks.
+            // Each core has its own lines, some of them in the same banks.
             let pa = Pa((core as u64) << 28 | place << 13);
             step(&mut system, now, &asked);
             let access = if write { Access::Write } else { Access::Read };

@@ -43,8 +43,8 @@ impl Board {
     /// searched next to the system's file.
     ///
     /// # Errors
-    /// [`BoardError`], if the memory is not that of the system's platform, a trace can't be read, or a budget counts what the model
-    /// does not.
+    /// [`BoardError`], if the memory is not that of the system's platform, a trace can't be read,
+    /// or a budget counts what the model does not.
     pub fn new(
         system: &System,
         placement: &Placement,
@@ -142,7 +142,7 @@ impl Board {
         board
     }
 
-    /// The same board without colors and banks: the VMs' pages lie side by side.
+    /// The same board without colors and banks: the VMs' pages are contiguous.
     #[must_use]
     pub fn undivided(&self) -> Self {
         let mut board = self.clone();

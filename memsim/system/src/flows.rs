@@ -10,14 +10,14 @@ use weir_units::Nanos;
 
 /// Bytes of a page.
 const PAGE: u64 = 4096;
-/// Bytes moved between two decisions, where the file does not say (rt-virtio, V).
+/// Bytes moved between two decisions, if the file does not set them (rt-virtio, V).
 const CHUNK: u64 = 4096;
 /// Longer times are taken to be this long: 11 days.
 const LONGEST: u64 = 1_000_000_000_000_000;
 /// Flows that are simulated at most.
 const MOST_FLOWS: usize = 1 << 12;
 
-/// What became of a flow.
+/// The outcome of a flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlowOutcome {
     /// Its name.
@@ -37,8 +37,8 @@ pub struct FlowOutcome {
     /// From when the sender notifies (or may, by its period, if that is later) until the receiver
     /// has handled its interrupt.
     pub latency: Histogram,
-    /// The longest, exactly.
-    pub worst: Picos,
+    /// The maximum, exact.
+    pub max_latency: Picos,
 }
 
 impl FlowOutcome {
@@ -73,7 +73,7 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// Those of a file; the names that it lacks, if there are some.
+    /// Those of a file; the names that are missing, if there are some.
     fn of(timing: &Timing) -> Result<Self, Vec<&'static str>> {
         let mut steps = Self::default();
         let fields: [(&'static str, &mut Step); 12] = [
@@ -227,9 +227,9 @@ fn flows(wanted: &[timing::Flow], vms: &[Vm]) -> Result<Vec<Flow>, BoardError> {
         let pages = usize::try_from(flow.size.0.div_ceil(PAGE)).unwrap_or(usize::MAX);
         let room = free.get(vm).and_then(|free| free.checked_sub(pages));
         let place = room.ok_or_else(|| {
-            let whose = vms.get(vm).map_or("?", |vm| &vm.name);
+            let name = vms.get(vm).map_or("?", |vm| &vm.name);
             BoardError(format!(
-                "{whose} has no RAM for the packets of the flow {}, {}: give it more memory",
+                "{name} has no RAM for the packets of the flow {}, {}: give it more memory",
                 flow.name, flow.size
             ))
         })?;

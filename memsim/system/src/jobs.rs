@@ -7,7 +7,7 @@ use weir_memory::Picos;
 /// Releases that wait; one that comes when there are so many is a job that is never begun.
 const MOST_WAITING: usize = 1024;
 
-/// What became of jobs.
+/// The outcome of jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobsOutcome {
     /// By when after its release a job must have ended, in ns.
@@ -25,7 +25,7 @@ pub struct JobsOutcome {
 /// The jobs of a core.
 #[derive(Clone, Debug)]
 pub(crate) struct Jobs {
-    /// Time between two releases; without it somebody else releases.
+    /// Time between two releases; without it another component releases.
     pub period: Option<Picos>,
     deadline: Option<Picos>,
     released: VecDeque<Picos>,
@@ -83,7 +83,7 @@ impl Jobs {
         self.counts = true;
     }
 
-    /// What was counted until `now`: what had not ended by its deadline is missed.
+    /// The counts until `now`: what had not ended by its deadline is missed.
     pub fn finish(mut self, now: Picos) -> JobsOutcome {
         if let Some(deadline) = self.deadline {
             let waiting = self.present.iter().chain(&self.released);

@@ -168,8 +168,9 @@ fn qsort(memory: &mut Memory, records: usize, bytes: usize) {
     }
 }
 
-/// Goes with a mask over an image of bytes and looks each difference of brightness up in a table;
-/// over every n-th pixel of every n-th line, so that the whole image fits into the recording.
+/// Moves a mask over an image of bytes and reads the value of each difference of brightness from a
+/// table; over every n-th pixel of every n-th line, so that the whole image fits into the
+/// recording.
 fn susan(memory: &mut Memory, kernel: &str, width: usize, height: usize) {
     const TABLE: usize = 0;
     const IMAGE: usize = 0x1000;
@@ -239,7 +240,7 @@ mod tests {
         // Four KiB of results and a line of stack; 2 KiB of words and a table.
         assert_eq!((of("basicmath-small"), of("bitcount-small")), (65, 36));
         // 10 000 records of two lines; the large ones fill 1 200 000 bytes.
-        // Both have 1.2 MB and more; the recording ends before each record was looked at or moved.
+        // Both have 1.2 MB and more; the recording ends before each record was read or moved.
         assert!((12_000..=20_000).contains(&of("qsort-small")), "{}", of("qsort-small"));
         assert!((12_000..=18_750).contains(&of("qsort-large")), "{}", of("qsort-large"));
         // The image, and what is written of it.

@@ -1,9 +1,9 @@
 //! Systems in virtual time: what QEMU can't show, since it has neither caches nor DRAM.
 //!
 //! [`memory`] reads the files that describe a chip's memory. [`Board`] is a system file's VMs on
-//! it: their pages where `weir build` puts them, their vCPUs doing what `[vm.workload]` says, their
-//! budgets enforced by the regulators of `weir-budget` and `weir-sched`, the same code that the
-//! hypervisor runs. [`run()`] lets time pass, from event to event.
+//! it: their pages where `weir build` puts them, their vCPUs with the accesses of `[vm.workload]`,
+//! their budgets enforced by the regulators of `weir-budget` and `weir-sched`, the same code that
+//! the hypervisor runs. [`run()`] lets time pass, from event to event.
 //!
 //! A run depends on its [`Board`], its [`Span`] and nothing else: the same ones give the same
 //! [`Outcome`].

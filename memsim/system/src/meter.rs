@@ -146,7 +146,7 @@ impl Meter {
         self.stopped_at = now;
     }
 
-    /// What it has counted until now.
+    /// The counts until now.
     pub fn finish(mut self, now: Nanos) -> Budget {
         if !self.runs {
             self.budget.stopped_ns += now.0 - self.stopped_at.0;

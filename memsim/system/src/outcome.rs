@@ -1,14 +1,14 @@
-//! What a run came to.
+//! The result of a run.
 
 use crate::{FlowOutcome, Histogram, JobsOutcome};
 use weir_budget::Counts;
 use weir_memory::Picos;
 use weir_memory::system::Waits;
 
-/// How a vCPU's budget was used, in whole periods of the span that is looked at.
+/// How a vCPU's budget was used, in whole periods of the measurement interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
-    /// What a period began with, at most; `u64::MAX`: no limit.
+    /// The greatest budget at the start of a period; `u64::MAX`: no limit.
     pub granted: Counts,
     /// Length of a period, in ns.
     pub period_ns: u64,
@@ -51,7 +51,7 @@ pub struct Mark {
     pub responses: Picos,
 }
 
-/// What became of a VM.
+/// The outcome of a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VmOutcome {
     /// Its name.
@@ -96,7 +96,7 @@ impl VmOutcome {
     }
 }
 
-/// What a translation buffer unit of the SMMU counted.
+/// The counts of a translation buffer unit of the SMMU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TbuOutcome {
     /// Its name.
@@ -105,11 +105,11 @@ pub struct TbuOutcome {
     pub lookups: Vec<u64>,
     /// Those that needed a walk: writes of its TLB.
     pub misses: Vec<u64>,
-    /// Who (row) threw out whose (column) entries.
+    /// Entries evicted by the row's VM from the column's VM.
     pub evictions: Vec<Vec<u64>>,
 }
 
-/// What a run came to, without its warm-up.
+/// The result of a run, without its warm-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The VMs, in the order of the file.
@@ -119,16 +119,16 @@ pub struct Outcome {
     /// Waiting time of each VM's lines, by the owner that they waited for; owners are the VMs by
     /// index.
     pub waits: Waits,
-    /// Lines of the second level: who (row) evicted whose (column).
+    /// Lines of the second level that the row's VM evicted from the column's VM.
     pub evictions: Vec<Vec<u64>>,
-    /// Rows of DRAM banks: who (row) had whose (column) closed.
+    /// Rows of DRAM banks of the column's VM that the row's VM closed.
     pub closed: Vec<Vec<u64>>,
     /// The translation buffer units, in the order of their names.
     pub tbus: Vec<TbuOutcome>,
     /// For how long requests to the second level waited because its registers or buffers were all
     /// in use, in ps.
     pub blocked_ps: u64,
-    /// Length of what was looked at, in ns.
+    /// Length of the measurement interval, in ns.
     pub span_ns: u64,
     /// Length of a slice, in ns.
     pub slice_ns: u64,

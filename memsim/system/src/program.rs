@@ -1,4 +1,4 @@
-//! What a vCPU does to memory: one access after the other, for ever.
+//! The memory accesses of a vCPU: one access after the other, for ever.
 
 use crate::kernels;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ const PAGE: u64 = 4096;
 /// A vCPU's accesses.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
-    /// What is gone through, again and again.
+    /// The steps, which repeat.
     steps: Arc<[(Access, Pa)]>,
     at: usize,
     /// Steps of a job.
@@ -22,17 +22,17 @@ pub(crate) struct Program {
     phase: usize,
     /// The cycles before each step, as recorded; none of a program that was not, or not with these.
     since: Arc<[u32]>,
-    /// The least time between two steps, as the workload says.
+    /// The least time between two steps, from the workload.
     least: Picos,
     /// Whether each access waits for the one before.
     pub dependent: bool,
-    /// Cycles between two accesses, if the workload says nothing else.
+    /// Cycles between two accesses, if the workload does not set them.
     pub cycles: u64,
 }
 
 impl Program {
-    /// The accesses of vCPU number `vcpu` in these pages of its VM. Each vCPU has pages of its own
-    /// as long as there are enough.
+    /// The accesses of vCPU number `vcpu` in these pages of its VM. Each vCPU has its own pages as
+    /// long as there are enough.
     pub fn new(
         workload: &Workload,
         trace: &[Step],
@@ -105,8 +105,8 @@ impl Program {
         self.steps.is_empty()
     }
 
-    /// The least time from the last step to the next one, on a core of this clock, if the
-    /// workload's own `gap` does not say it: in a phase, or as recorded.
+    /// The least time from the last step to the next one, on a core of this clock, if the workload
+    /// does not set `gap`: in a phase, or as recorded.
     pub fn gap(&self, clock: Picos) -> Option<Picos> {
         if let Some((_, gap)) = self.phases.get(self.phase) {
             return Some(*gap);

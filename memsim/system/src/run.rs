@@ -32,9 +32,9 @@ use weir_units::Nanos;
 /// How long to simulate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Time before what is looked at, in which the caches fill.
+    /// Warm-up time before the measurement interval, in which the caches fill.
     pub warm_up: Nanos,
-    /// What is looked at, at least 1 ns.
+    /// The measurement interval, at least 1 ns.
     pub length: Nanos,
     /// Of the walks' orders and of random replacement.
     pub seed: u64,
@@ -55,7 +55,7 @@ enum Event {
     Overflow(usize),
     /// An interrupt of a core: its period is over.
     Period(usize),
-    /// What was until now is not looked at.
+    /// Discards what was counted so far.
     Begin,
     /// A slice is over.
     Slice,
@@ -69,7 +69,7 @@ enum Event {
     Flow(Deed),
 }
 
-/// What a VM's work is counted by.
+/// The unit in which a VM's work is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     Access,
@@ -105,8 +105,8 @@ pub fn run(board: &Board, span: Span) -> Result<Outcome, BoardError> {
     run_to(board, span, 0, &[]).map(|(outcome, _)| outcome)
 }
 
-/// Simulates a board, and says when a VM had completed each of these numbers of units; `None` for
-/// those that it had not by the end.
+/// Simulates a board, and returns when a VM had completed each of these numbers of units; `None`
+/// for those that it had not by the end.
 ///
 /// # Errors
 /// [`BoardError`] if its memory can't be built for so many cores.

@@ -6,7 +6,7 @@ use std::{path::Path, sync::Arc};
 use weir_memory::recording::{Line, Step};
 use weir_model::timing::{Kind, Workload};
 
-/// What each vCPU of a VM replays.
+/// The trace that each vCPU of a VM replays.
 pub(crate) type Traces = Vec<Arc<[Step]>>;
 
 /// The longest file that is read: ten million accesses.
@@ -34,7 +34,7 @@ pub(crate) fn read(
         )));
     }
     let mut traces = vec![Vec::new(); vcpus];
-    let mut whose = 0..vcpus;
+    let mut vcpus_of = 0..vcpus;
     for (line, number) in text.lines().zip(1..) {
         let bad = |why: &dyn std::fmt::Display| BoardError(format!("{shown}:{number}: {why}"));
         match Line::parse(line).map_err(|error| bad(&error))? {
@@ -43,7 +43,7 @@ pub(crate) fn read(
                     "`vcpu {vcpu}`: {vm} has {vcpus}, and the first of them is vcpu 0"
                 )));
             }
-            Some(Line::Vcpu(vcpu)) => whose = vcpu..vcpu + 1,
+            Some(Line::Vcpu(vcpu)) => vcpus_of = vcpu..vcpu + 1,
             Some(Line::Access(step)) if step.at >= ram => {
                 return Err(bad(&format!(
                     "the offset {:#x} is behind {vm}'s RAM, which has {}",
@@ -52,7 +52,7 @@ pub(crate) fn read(
                 )));
             }
             Some(Line::Access(step)) => {
-                traces[whose.clone()].iter_mut().for_each(|trace| trace.push(step));
+                traces[vcpus_of.clone()].iter_mut().for_each(|trace| trace.push(step));
             }
             None => {}
         }

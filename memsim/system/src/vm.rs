@@ -18,7 +18,7 @@ pub(crate) struct Vm {
     pub name: String,
     pub vcpus: Vec<Vcpu>,
     pub workload: Option<Workload>,
-    /// What each vCPU replays, if it does.
+    /// The trace that each vCPU replays, if any.
     pub traces: Traces,
     /// Its RAM, by the physical addresses of its pages.
     pub pages: Vec<u64>,

@@ -96,10 +96,10 @@ fn sparse_page_accesses_evict_translations() {
     let tbu = |outcome: &Outcome| outcome.tbus[0].clone();
     assert_eq!(tbu(&alone).misses, [0, 0]);
     assert!(tbu(&alone).lookups[0] > 500);
-    let beside = tbu(&both);
-    assert!(beside.misses[0] > 10 && beside.of_others(1) > 10, "{beside:?}");
+    let shared = tbu(&both);
+    assert!(shared.misses[0] > 10 && shared.of_others(1) > 10, "{shared:?}");
     // Of each page a read, and of the destination one page in 256; the descriptors 64 to a page.
-    let (lookups, misses) = (beside.lookups[1] as f64, beside.misses[1] as f64);
+    let (lookups, misses) = (shared.lookups[1] as f64, shared.misses[1] as f64);
     close(misses / lookups, 1.0 / 3.0, 0.1);
 }
 
@@ -128,7 +128,7 @@ fn what_does_not_fit_is_named() {
     let refused = |workload: &str| {
         load(Path::new("s.toml"), &[vm("dma", "[0]", "0-3", workload)], &memory(&[])).unwrap_err()
     };
-    for (workload, said) in [
+    for (workload, expected) in [
         ("workload = { kind = \"dma\" }", "kind \"dma\" needs `engine`"),
         ("workload = { kind = \"read\", pace = \"1us\" }", "kind \"read\" has no `pace`"),
         ("workload = { kind = \"dma\", engine = \"gdma\" }", "has: fpd, lpd"),
@@ -138,7 +138,7 @@ fn what_does_not_fit_is_named() {
         (&dma("outstanding = 2"), "no `outstanding`"),
     ] {
         let error = refused(workload);
-        assert!(error.contains(said), "{workload}: {error}");
+        assert!(error.contains(expected), "{workload}: {error}");
     }
     let twice = ["a", "b"].map(|name| {
         let cpus = if name == "a" { "[0]" } else { "[1]" };
@@ -150,7 +150,7 @@ fn what_does_not_fit_is_named() {
 
 #[test]
 fn a_memory_file_with_a_bad_engine_is_refused() {
-    for (key, value, said) in [
+    for (key, value, expected) in [
         ("dma.lpd.port_bits", "48", "port_bits"),
         ("dma.lpd.tbu", "fpd", "no [tbu.fpd]"),
         ("dma.lpd.channels", "0", "channels"),
@@ -161,7 +161,7 @@ fn a_memory_file_with_a_bad_engine_is_refused() {
     ] {
         let values = [(key.to_owned(), value.to_owned())];
         let error = Memory::find_with("zcu102", &values).unwrap_err().to_string();
-        assert!(error.contains(said), "{key}: {error}");
+        assert!(error.contains(expected), "{key}: {error}");
     }
     let values = [("dma.lpd.clock_ps", "1000"), ("dma.lpd.qos", "10")];
     let values = values.map(|(key, value)| (key.to_owned(), value.to_owned()));

@@ -1,4 +1,4 @@
-//! Memory files: what weir brings along is what it says, and everything else is refused by place.
+//! Memory files: weir's own files are as described, and all others are refused by place.
 #![allow(missing_docs, reason = "tests")]
 
 use proptest::prelude::*;
@@ -41,11 +41,11 @@ fn what_is_wrong_is_named_with_its_place() {
         ("to = 32", "to = 3", "ascending"),
         ("reads = 32", "reads = 99", "queues"),
     ];
-    for (from, to, said) in cases {
+    for (from, to, expected) in cases {
         assert!(TEXT.contains(from), "{from}");
         let error = Memory::parse("mine.toml", &TEXT.replacen(from, to, 1)).unwrap_err();
         let text = error.to_string();
-        assert!(text.starts_with("mine.toml: ") && text.contains(said), "{to}: {text}");
+        assert!(text.starts_with("mine.toml: ") && text.contains(expected), "{to}: {text}");
     }
     let error = Memory::find("nowhere").unwrap_err().to_string();
     assert!(error.contains("ddr4-2400"), "{error}");
@@ -59,7 +59,7 @@ fn lpddr4_and_ddr2_are_the_parts_of_the_model() {
 
 /// Lines of the walk that three writers (or as many as there are cores) evict, and its mean latency
 /// in ns.
-fn beside_writers(platform: &str, memory: &str, cpus: &str) -> (u64, u64) {
+fn next_to_writers(platform: &str, memory: &str, cpus: &str) -> (u64, u64) {
     let vm = |name: &str, cpus: &str, workload: &str| {
         format!(
             "[[vm]]\nname = \"{name}\"\ncpus = {cpus}\nmemory = \"4MiB\"\nimage = {{ elf = \"memory-stressor\" }}\n\
@@ -78,13 +78,13 @@ fn beside_writers(platform: &str, memory: &str, cpus: &str) -> (u64, u64) {
 #[test]
 fn each_chip_runs_and_private_l2s_share_no_lines() {
     for chip in ["zcu104", "rpi4"] {
-        let (evicted, mean) = beside_writers(chip, chip, "[1, 2, 3]");
+        let (evicted, mean) = next_to_writers(chip, chip, "[1, 2, 3]");
         assert!(evicted > 50 && mean > 10, "{chip}: {evicted}, {mean} ns");
     }
     // Too slow to fill its L2 in that time.
-    let (_, mean) = beside_writers("qemu-virt", "arm11mpcore", "[1]");
+    let (_, mean) = next_to_writers("qemu-virt", "arm11mpcore", "[1]");
     assert!(mean > 60, "{mean} ns");
-    let (evicted, mean) = beside_writers("qemu-virt", "athlon64x2", "[1]");
+    let (evicted, mean) = next_to_writers("qemu-virt", "athlon64x2", "[1]");
     assert!(evicted == 0 && mean < 30, "{evicted}, {mean} ns");
 }
 
@@ -107,8 +107,8 @@ fn an_l3_keeps_what_the_l2_evicts() {
     };
     let cache = "l3 = { size = 1048576, ways = 16, replacement = \"lru\" }";
     let walk = "workload = { kind = \"latency\", size = \"128KiB\" }";
-    let of = |text: &str, beside: &[String], colors: bool| {
-        let vms = [&[support::vm("walk", "[0]", "0-6", walk)], beside].concat();
+    let of = |text: &str, others: &[String], colors: bool| {
+        let vms = [&[support::vm("walk", "[0]", "0-6", walk)], others].concat();
         let board = support::board(&vms, &Memory::parse("mine.toml", text).unwrap());
         run(&if colors { board } else { board.undivided() }, support::span(2500)).unwrap()
     };
@@ -119,7 +119,7 @@ fn an_l3_keeps_what_the_l2_evicts() {
     // L2D_CACHE_REFILL counts what the L2 gets, from wherever.
     assert!(with.vms[0].refills > 5000, "{}", with.vms[0].refills);
     assert!((32..36).contains(&latency(&with)) && latency(&without) > 60, "{}", latency(&with));
-    // The L3 is shared: who has other colors of it throws out nothing.
+    // The L3 is shared: an owner of other colors of it evicts nothing.
     let stressor = "workload = { kind = \"write\", size = \"1MiB\" }";
     let stressors = [support::vm("memory-stressor", "[1, 2, 3]", "7-13", stressor)];
     for colors in [true, false] {

@@ -22,7 +22,7 @@ fn mean(outcome: &Outcome, vm: usize) -> f64 {
 }
 
 #[test]
-fn a_walk_alone_takes_what_the_memory_file_says() {
+fn a_walk_alone_takes_the_memory_files_times() {
     let memory = memory(&[]);
     let small = "workload = { kind = \"latency\", size = \"16KiB\" }";
     let one = |workload| run(&board(&[vm("walk", "[0]", "0-3", workload)], &memory), span(300));
@@ -228,7 +228,7 @@ fn traces_replay_and_bad_lines_are_named() {
     let outcome = run(&load(&path, &vms, &memory).unwrap(), span(20)).unwrap();
     assert!(outcome.vms[0].accesses > 1000);
     assert_eq!(outcome.vms[0].refills, 0);
-    for (text, said) in [
+    for (text, expected) in [
         ("R 0x0\nR 12\n", "trace.txt:2: `R 12`"),
         ("\nvcpu 1\n", "trace.txt:2: `vcpu 1`: replay has 1"),
         ("vcpu 0\n", "no accesses"),
@@ -243,7 +243,7 @@ fn traces_replay_and_bad_lines_are_named() {
     ] {
         fs::write(directory.join("trace.txt"), text).unwrap();
         let error = load(&path, &vms, &memory).unwrap_err();
-        assert!(error.contains(said), "{error}");
+        assert!(error.contains(expected), "{error}");
     }
     fs::write(directory.join("trace.txt"), [0xff, 0xfe, b'\n']).unwrap();
     assert!(load(&path, &vms, &memory).unwrap_err().contains("UTF-8"));
@@ -297,15 +297,15 @@ fn what_cannot_be_simulated_is_refused_by_name() {
             "counts an event that the model has not",
         ),
     ];
-    for (rest, said) in cases {
+    for (rest, expected) in cases {
         let error = load(Path::new("system.toml"), &[vm("a", "[0]", "0-3", rest)], &good);
         let error = error.err().unwrap_or_default();
-        assert!(error.contains(said), "{rest}: {error}");
+        assert!(error.contains(expected), "{rest}: {error}");
     }
     let vms = [vm("a", "[0]", "0-3", WALK)];
     let bare = load(Path::new("x"), &vms, &Memory::find("ddr4-2400").unwrap()).unwrap_err();
     assert!(bare.contains("--dram-trace"), "{bare}");
-    for (key, value, said) in [
+    for (key, value, expected) in [
         ("caches.l2_missing", "2", "unknown field `l2_missing`, expected one of"),
         ("cache.l2_misses", "2", "no key"),
         ("caches.l2_misses", "[", "invalid type"),
@@ -317,7 +317,7 @@ fn what_cannot_be_simulated_is_refused_by_name() {
     ] {
         let error = Memory::find_with("zcu102", &[(key.to_owned(), value.to_owned())]);
         let error = error.unwrap_err().to_string();
-        assert!(error.starts_with("zcu102: ") && error.contains(said), "{key}: {error}");
+        assert!(error.starts_with("zcu102: ") && error.contains(expected), "{key}: {error}");
     }
 }
 
@@ -397,11 +397,11 @@ fn nonsense_in_a_workload_is_refused_with_its_place() {
         (phase("accesses = 1, writes = -1"), "writes"),
         (phase("accesses = 1, order = \"none\""), "order"),
     ];
-    for (workload, said) in cases {
+    for (workload, expected) in cases {
         let vms = [vm("a", "[0]", "0-3", &format!("workload = {{ {workload} }}"))];
         let error = load(Path::new("system.toml"), &vms, &good).err().unwrap_or_default();
-        assert_eq!(error.is_empty(), said.is_empty(), "{workload}: {error}");
-        assert!(error.contains(said), "{workload}: {error}");
+        assert_eq!(error.is_empty(), expected.is_empty(), "{workload}: {error}");
+        assert!(error.contains(expected), "{workload}: {error}");
         let has_place = ["system.toml", "a's trace", "/dev/"].iter().any(|at| error.contains(at));
         assert!(error.is_empty() || has_place, "{workload}: {error}");
     }
@@ -433,7 +433,7 @@ fn a_shared_core_with_a_workload_is_refused() {
     assert!(error.contains("a and b share core 0"), "{error}");
 }
 
-/// What is asked about at the end of a run is what the run itself says.
+/// The values asked for at the end of a run are those of the run itself.
 #[test]
 fn marks_are_where_so_much_was_done() {
     let vms = [

@@ -129,7 +129,7 @@ fn packets_come_as_fast_as_window_and_way_back_allow() {
 
 #[test]
 fn keys_of_another_kind_are_refused_with_their_place() {
-    let said = |workload: &str| {
+    let refusal = |workload: &str| {
         let vms = [vm("one", "[0]", "0-3", &format!("workload = {{ {workload} }}"))];
         load(Path::new("system.toml"), &vms, &memory(&[])).unwrap_err()
     };
@@ -147,7 +147,7 @@ fn keys_of_another_kind_are_refused_with_their_place() {
         ("kind = \"dma\", engine = \"lpd\", period = \"1ms\"", "DMA channels have no `period`"),
         ("kind = \"dma\", engine = \"lpd\", outstanding = 2", "has no `outstanding`"),
     ] {
-        let error = said(workload);
+        let error = refusal(workload);
         assert!(error.contains(expected) && error.contains("system.toml:"), "{workload}: {error}");
     }
 }

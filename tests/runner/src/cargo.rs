@@ -33,7 +33,7 @@ pub struct TestBinary {
     pub package: PathBuf,
 }
 
-/// What `cargo test --no-run` built.
+/// The results of `cargo test --no-run`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Built {
     pub tests: Vec<TestBinary>,
@@ -98,7 +98,7 @@ impl Cargo {
         Path::new(&self.host).parent().unwrap_or(Path::new("")).to_owned()
     }
 
-    /// Installs rustfmt and clippy if rustup's toolchain lacks them.
+    /// Installs rustfmt and clippy if rustup's toolchain does not have them.
     ///
     /// # Errors
     ///

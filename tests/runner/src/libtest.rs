@@ -60,7 +60,7 @@ pub fn own_output(output: &str) -> String {
     own.collect::<Vec<_>>().join("\n").trim().to_owned()
 }
 
-/// Returns the line of a failure that says most: what the test panicked with, else the last one.
+/// Returns the most informative line of a failure: the panic message, else the last line.
 pub fn message(why: &str) -> &str {
     let mut lines = why.lines().skip_while(|line| !line.contains(" panicked at "));
     lines.nth(1).or(why.lines().last()).unwrap_or_default()
@@ -116,7 +116,7 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
 
     #[test]
     fn output_before_the_result_does_not_hide_it() {
-        // With --nocapture, a test's last line may lack its end.
+        // With --nocapture, a test's last line may be incomplete.
         let output =
             "test x ... partial lineok\n\nprinttest result: ok. 1 passed; 0 failed; 0 ignored";
         assert_eq!(counts(output), Some(Counts { passed: 1, failed: 0, ignored: 0 }));

@@ -32,7 +32,7 @@ use std::{
 const INTERRUPTED: u8 = 130;
 /// Exit status of a wrong call.
 const CALL: u8 = 2;
-/// Exit status if the machine lacks something.
+/// Exit status if the machine is incomplete.
 const ENVIRONMENT: u8 = 3;
 
 /// Runs weir's tests. Without a STAGE, all stages run in the order below.
@@ -90,7 +90,7 @@ impl Stage {
     }
 }
 
-/// What all stages need.
+/// The common state of all stages.
 struct Context {
     cargo: Cargo,
     /// The checkout.

@@ -1,4 +1,4 @@
-//! Test processes side by side, in slots.
+//! Concurrent test processes, in slots.
 
 use crate::{
     Context,
@@ -23,7 +23,7 @@ use std::{
 /// The end of the name of a test that depends on the host's time, and so runs alone.
 const HOST_TIME: &str = "_in_host_time";
 
-/// A test to run in a process of its own.
+/// A test to run in its own process.
 #[derive(Clone, Debug)]
 pub struct Job<'a> {
     pub binary: &'a TestBinary,

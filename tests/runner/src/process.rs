@@ -51,7 +51,7 @@ pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
-/// Returns the line that tells that a process exceeded `limit`, after its output.
+/// Returns the line that reports that a process exceeded `limit`, after its output.
 pub fn timed_out(limit: Duration) -> String {
     format!("\nkilled: it exceeded the time limit of {}", humantime::format_duration(limit))
 }
@@ -95,7 +95,7 @@ fn wait(child: &mut Child, started: Instant, limit: Duration) -> io::Result<End>
         if started.elapsed() > limit {
             break End::TimedOut;
         }
-        // Short processes are many; a look at a long one costs nothing.
+        // Short processes are many; a poll of a long one costs nothing.
         let pause = if started.elapsed().as_millis() < 200 { 2 } else { 20 };
         thread::sleep(Duration::from_millis(pause));
     };

@@ -1,16 +1,16 @@
 //! Preloaded into QEMU, so that runs under `-icount shift=N,sleep=off` repeat to the instruction.
 //!
 //! QEMU 7.2 to 10 runs all cores on one thread, and another, its main loop, moves the clock to the
-//! next timer when every core sleeps (`icount_start_warp_timer`). It looks whenever it is woken,
-//! which each timer that runs out on the cores' thread does. A core counts as asleep from inside
-//! its WFI on, but what it has executed is added to the clock a moment later
-//! (`icount_process_data`): if the main loop looks in between, the clock moves by the time to the
-//! next timer and then again by the turn that just ended. How often that happens is up to the
+//! next timer when every core sleeps (`icount_start_warp_timer`). It tests this whenever it is
+//! woken, for example by each timer that expires on the cores' thread. A core counts as asleep from
+//! inside its WFI on, but what it has executed is added to the clock a moment later
+//! (`icount_process_data`): if the main loop tests in between, the clock moves by the time to the
+//! next timer and then again by the time slice that just ended. How often that happens is up to the
 //! host's scheduler: a run of 0.1 s on a loaded machine went wrong in 25 of 200 cases.
 //!
 //! The machine that weir starts has nothing for the main loop to do while a core runs. So here the
 //! main loop comes back from `ppoll` only once the cores' thread waits for it: for a condition
-//! variable, which it does after its turns have been counted.
+//! variable, which it does after its time slices have been counted.
 
 use libc::{
     EINTR, ETIMEDOUT, FUTEX_PRIVATE_FLAG, FUTEX_WAIT, FUTEX_WAKE, RTLD_NEXT, SYS_futex, c_int,
@@ -31,12 +31,12 @@ use std::{
 /// from ending.
 static PATIENCE: timespec = timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// The cores' thread, 0 before it is known. It is the first one beside the main thread that waits
-/// for a condition variable without a time limit.
+/// The cores' thread, 0 before it is known. It is the first thread, apart from the main thread,
+/// that waits for a condition variable without a time limit.
 static CORES: AtomicI32 = AtomicI32::new(0);
 /// What the cores' thread waits for, null while it runs.
 static WAITS_FOR: AtomicPtr<pthread_cond_t> = AtomicPtr::new(null_mut());
-/// 1 while the cores' thread runs or has been told to; a futex.
+/// 1 while the cores' thread runs or has been woken; a futex.
 static RUNS: AtomicI32 = AtomicI32::new(0);
 /// A signal has come: QEMU is to end.
 static ENDING: AtomicBool = AtomicBool::new(false);
@@ -83,10 +83,10 @@ fn futex(operation: c_int, value: c_int, time: *const timespec) -> c_int {
     if result < 0 { io::Error::last_os_error().raw_os_error().unwrap_or(0) } else { 0 }
 }
 
-/// POSIX's; the cores' thread says that it is about to wait.
+/// POSIX's; records that the cores' thread is about to wait.
 ///
 /// # Safety
-/// As the C library's.
+/// The same as the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cond_wait(
     condition: *mut pthread_cond_t,
@@ -104,22 +104,23 @@ pub unsafe extern "C" fn pthread_cond_wait(
         // SAFETY: the caller's promise.
         return unsafe { next(condition, mutex) };
     }
-    // QEMU's lock is still held: whoever finds us waiting has to wait for that lock until we do.
+    // QEMU's lock is still held: a thread that sees this thread waiting has to wait for that lock
+    // until it does.
     WAITS_FOR.store(condition, SeqCst);
     RUNS.store(0, SeqCst);
     futex(FUTEX_WAKE, 1, ptr::null());
     // SAFETY: the caller's promise.
     let result = unsafe { next(condition, mutex) };
-    // Also after a wake-up that nobody asked for.
+    // Also after a spurious wake-up.
     RUNS.store(1, SeqCst);
     WAITS_FOR.store(null_mut(), SeqCst);
     result
 }
 
-/// POSIX's; who wakes the cores' thread knows that it runs before it does.
+/// POSIX's; the thread that wakes the cores' thread records that it runs before it does.
 ///
 /// # Safety
-/// As the C library's.
+/// The same as the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cond_broadcast(condition: *mut pthread_cond_t) -> c_int {
     static NEXT: OnceLock<Broadcast> = OnceLock::new();
@@ -137,7 +138,7 @@ pub unsafe extern "C" fn pthread_cond_broadcast(condition: *mut pthread_cond_t) 
 /// POSIX's; the main loop comes back once the cores' thread waits.
 ///
 /// # Safety
-/// As the C library's.
+/// The same as the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ppoll(
     descriptors: *mut pollfd,
@@ -152,7 +153,7 @@ pub unsafe extern "C" fn ppoll(
     let ready = unsafe { next(descriptors, count, time, signals) };
     // SAFETY: the C library's, for this thread.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: nobody else has this thread's.
+    // SAFETY: no other thread has this thread's.
     let error = unsafe { *errno };
     if is_main() {
         if ready < 0 && error == EINTR {

@@ -1,9 +1,10 @@
 //! The ledger of memory budgets: what each core's guest did in each period, as seen from outside.
 //!
 //! The hypervisor's meter executes a marker where a period begins ([`path::REPLENISH`]), where it
-//! suspends the vCPU ([`path::OVERFLOW`]) and where it looks and lets it go on ([`path::POLL`]). No
-//! guest runs while EL2 does, so what a core's guest did between two such markers does not depend
-//! on where in EL2's code they are. Markers 32 to 47 are EL2's: from a guest they mean nothing.
+//! suspends the vCPU ([`path::OVERFLOW`]) and where it polls and lets the vCPU continue
+//! ([`path::POLL`]). No guest runs while EL2 does, so what a core's guest did between two such
+//! markers does not depend on where in EL2's code they are. Markers 32 to 47 are EL2's: from a
+//! guest they mean nothing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +21,7 @@ const PERIODS: usize = 1 << 16;
 /// Most phases that are kept of a core.
 const PHASES: usize = 256;
 
-/// What a meter tells by a marker.
+/// The event that a meter reports by a marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// A period begins.
@@ -32,7 +33,7 @@ pub enum Mark {
 }
 
 impl Mark {
-    /// What marker `number` says at EL2, if it says something about a budget.
+    /// The event of marker `number` at EL2, if it is about a budget.
     #[must_use]
     pub fn of(number: u8) -> Option<Self> {
         match number {
@@ -44,7 +45,7 @@ impl Mark {
     }
 }
 
-/// What a core's guest has done, at EL1 and EL0. A job counts some of these and leaves the others
+/// The counts of a core's guest, at EL1 and EL0. A job counts some of these and leaves the others
 /// 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
@@ -70,7 +71,7 @@ impl Counts {
 /// A period, from one replenishment to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Period {
-    /// What the guest did in it.
+    /// The counts of the guest in it.
     #[serde(flatten)]
     pub counts: Counts,
     /// How often the meter was asked within it.
@@ -113,7 +114,7 @@ impl Ledger {
     /// Writes it as JSON. The file appears under its name when it is complete.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub fn write(&self, file: &Path) -> io::Result<()> {
         crate::report::write(self, file)
     }
@@ -121,7 +122,7 @@ impl Ledger {
     /// Reads it back.
     ///
     /// # Errors
-    /// Those of the file system; `InvalidData` for a file that is none.
+    /// Errors of the file system; `InvalidData` for a file that is none.
     pub fn read(file: &Path) -> io::Result<Self> {
         Ok(serde_json::from_slice(&fs::read(file)?)?)
     }
@@ -130,7 +131,7 @@ impl Ledger {
 /// The ledger of one core while it runs.
 #[derive(Clone, Debug, Default)]
 pub struct Book {
-    /// What had been done when the open period began.
+    /// The counts at the start of the open period.
     begun: Option<Counts>,
     looks: u64,
     throttled: bool,
@@ -166,7 +167,7 @@ impl Book {
         }
     }
 
-    /// What it holds so far.
+    /// Its contents so far.
     #[must_use]
     pub fn ledger(&self) -> CoreLedger {
         self.ledger.clone()

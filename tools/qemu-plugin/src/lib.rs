@@ -2,13 +2,13 @@
 //!
 //! Built as `libweir_qemu_plugin.so` and given to QEMU with `-plugin`, it does one of two jobs.
 //! With the argument `caches` it sends every access through a model of caches and DRAM banks and
-//! says who evicted whose lines and who closed whose rows: see [`caches`]; it can keep a page of
-//! counters up to date meanwhile, which the hypervisor reads. Without, it counts every instruction
-//! that each vCPU executes and splits them into *EL2 stretches*: from the first instruction at EL2
-//! to the ERET that returns to the guest, both included. Guests say with marker instructions which
-//! path they are about to exercise ([`path`]), so each stretch has a name, and the report gives
-//! instructions, barriers, cache and TLB maintenance, device accesses and GIC register accesses per
-//! path.
+//! counts evicted lines and closed rows per pair of owners: see [`caches`]; at the same time it can
+//! update the counter page, which the hypervisor reads. Without, it counts every instruction that
+//! each vCPU executes and splits them into *EL2 stretches*: from the first instruction at EL2 to
+//! the ERET that returns to the guest, both included. Guests announce with marker instructions the
+//! path that they are about to exercise ([`path`]), so each stretch has a name, and the report
+//! gives instructions, barriers, cache and TLB maintenance, device accesses and GIC register
+//! accesses per path.
 //!
 //! ```text
 //! qemu-system-aarch64 -M virt,virtualization=on,gic-version=3 -icount shift=0,sleep=off .. \
@@ -26,9 +26,9 @@
 //! - [`report`] is the file's form,
 //! - `plugin` is the interface to QEMU and the only module with `unsafe` code.
 //!
-//! One library serves QEMU 7.2 (plug-in interface version 1) and 10.0 (versions 2 to 4): it looks
-//! each function of the interface up when it is loaded. Where callbacks don't say which core runs
-//! (10.0, under `-icount`), it reads registers that do.
+//! One library serves QEMU 7.2 (plug-in interface version 1) and 10.0 (versions 2 to 4): it
+//! resolves each function of the interface when it is loaded. Where callbacks don't report which
+//! core runs (10.0, under `-icount`), it reads registers that do.
 
 pub mod caches;
 pub mod count;

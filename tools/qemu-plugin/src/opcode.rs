@@ -1,6 +1,6 @@
-//! Which A64 instructions the count tells apart (encodings: Arm ARM DDI0487, C4.1 and C5).
+//! The A64 instructions that the count distinguishes (encodings: Arm ARM DDI0487, C4.1 and C5).
 
-/// What the accounting must know of an instruction.
+/// The properties of an instruction for the accounting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Anything else.

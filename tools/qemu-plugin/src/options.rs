@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-/// What `-plugin libweir_qemu_plugin.so,KEY=VALUE,..` says.
+/// The arguments in `-plugin libweir_qemu_plugin.so,KEY=VALUE,..`.
 ///
 /// | key | value |
 /// | --- | --- |
@@ -19,7 +19,7 @@ use std::path::PathBuf;
 /// Numbers are decimal, or hexadecimal after `0x`. Without `vectors` a stretch begins with any
 /// instruction inside `hyp`; with it only at one of the eight vectors for a lower exception level,
 /// so guest code that uses the same virtual addresses at EL0 or EL1 is not taken for the
-/// hypervisor, and an interrupt that is pending at the ERET begins a stretch of its own.
+/// hypervisor, and an interrupt that is pending at the ERET begins its own stretch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The report's file.
@@ -28,9 +28,9 @@ pub struct Options {
     pub hyp: Range<u64>,
     /// Address of the exception vectors at EL2.
     pub vectors: Option<u64>,
-    /// What the caches job is told; it needs `vectors`.
+    /// The input of the caches job; it needs `vectors`.
     pub caches: Option<PathBuf>,
-    /// Where it is told in the end how many bytes of the console count.
+    /// The file that states, at the end, how many bytes of the console count.
     pub until: Option<PathBuf>,
     /// The page of counters to keep.
     pub monitor: Option<Page>,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn says_which_argument_is_wrong() {
+    fn names_the_wrong_argument() {
         for (arguments, message) in [
             (&["out=a", "hyp=0x0-0x10", "ledger="][..], "`ledger=`"),
             (&["hyp=0x0-0x10"], "out=FILE is missing"),

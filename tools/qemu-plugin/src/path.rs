@@ -14,8 +14,8 @@ pub const PHASE: u8 = 19;
 /// EL2's marker where a memory budget's period begins; the path of the stretch in which it does.
 pub const REPLENISH: u8 = 32;
 
-/// EL2's marker where a budget is spent; the path from there being told so to the wait for the next
-/// one.
+/// EL2's marker where a budget is spent; the path from the overflow to the wait for the next
+/// budget.
 pub const OVERFLOW: u8 = 33;
 
 /// EL2's marker where the budget was asked and the vCPU goes on; the path of such a stretch.
@@ -69,7 +69,7 @@ const NAMES: [&str; 20] = [
     "phase",
 ];
 
-/// The name of path `number` in reports; a number without a name of its own becomes `path_N`.
+/// The name of path `number` in reports; a number without its own name becomes `path_N`.
 ///
 /// ```
 /// use weir_qemu_plugin::path;

@@ -1,11 +1,11 @@
 //! The interface to QEMU: what it calls here, and what is called there.
 //!
 //! Declared after QEMU's documentation of TCG plug-ins (`docs/devel/tcg-plugins.rst`) and
-//! `include/qemu/qemu-plugin.h`, versions 1 to 5. A plug-in says which version of the interface it
-//! speaks in the exported variable `qemu_plugin_version`, which QEMU reads after it has loaded the
-//! library. No single value suits every QEMU, so a constructor finds the fitting one by looking at
-//! what the executable exports; and every function is looked up by name, so that the library has
-//! no undefined symbols and also links into programs other than QEMU.
+//! `include/qemu/qemu-plugin.h`, versions 1 to 5. A plug-in states the version of its interface in
+//! the exported variable `qemu_plugin_version`, which QEMU reads after it has loaded the library.
+//! No single value suits every QEMU, so a constructor derives the fitting one from the executable's
+//! exports; and every function is resolved by name, so that the library has no undefined symbols
+//! and also links into programs other than QEMU.
 //!
 //! Between 2 and 3 the interface changed in one function that matters here:
 //! `qemu_plugin_insn_data` returned a pointer and now copies.
@@ -29,7 +29,7 @@ use cores::Cores;
 
 const _: () = assert!(size_of::<usize>() == 8, "a Step and a Block travel in a pointer");
 
-/// `qemu_info_t`: what QEMU says about itself and its machine.
+/// `qemu_info_t`: QEMU's description of itself and its machine.
 #[repr(C)]
 pub struct Info {
     target_name: *const c_char,
@@ -82,7 +82,7 @@ struct Api {
     mem_is_store: unsafe extern "C" fn(u32) -> bool,
 }
 
-/// Looks a symbol up among those that the program and its libraries export.
+/// Resolves a symbol among those that the program and its libraries export.
 fn find(name: &CStr) -> Option<*mut c_void> {
     // SAFETY: the name is a C string, and dlsym has no other requirement.
     let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
@@ -162,7 +162,7 @@ impl Api {
         // SAFETY: QEMU passed `tb` to the callback that is running, and `index` is below its
         // number of instructions (`translated`).
         let insn = unsafe { (self.tb_get_insn)(tb, index) };
-        // SAFETY: `insn` came from the call above and lives as long as `tb`.
+        // SAFETY: `insn` came from the call above and is valid as long as `tb`.
         if unsafe { (self.insn_size)(insn) } != 4 {
             return None;
         }
@@ -176,8 +176,8 @@ impl Api {
                 if pointer.is_null() {
                     return None;
                 }
-                // SAFETY: the pointer is to as many bytes as `insn_size` said: four. They live
-                // as long as `tb`, and a byte array has no alignment.
+                // SAFETY: the pointer is to as many bytes as `insn_size` returned: four. They are
+                // valid as long as `tb`, and a byte array has no alignment.
                 bytes = unsafe { *pointer };
             }
             InsnData::Copy(data) => {
@@ -196,19 +196,19 @@ impl Api {
 struct Plugin {
     api: Api,
     options: Options,
-    /// Where the callbacks don't say which core runs.
+    /// Where the callbacks don't report which core runs.
     cores: Option<Cores>,
     job: Job,
 }
 
 impl Plugin {
-    /// The core that runs, of which a callback says that it is `vcpu`.
+    /// The core that runs, for which a callback reports `vcpu`.
     fn core(&self, vcpu: c_uint) -> usize {
         if self.cores.is_some() { Cores::current() } else { vcpu as usize }
     }
 }
 
-/// What it does.
+/// Its job.
 enum Job {
     Count(Accounting),
     Caches(Box<Caches>),
@@ -261,9 +261,9 @@ fn map(page: &Page, ram: &Range<u64>) -> Result<&'static Monitor, String> {
         return Err(failed(&std::io::Error::last_os_error()));
     }
     // SAFETY: the mapping has the size of a `Monitor`, begins at a page as that must, lies inside
-    // of the file (checked above; nobody makes the machine's RAM shorter) and is never taken away.
-    // What the machine stores there meanwhile are bytes of a static `Monitor` of the hypervisor's;
-    // here only its atomics are used, and any bytes are one.
+    // of the file (checked above; nothing makes the machine's RAM shorter) and is never taken away.
+    // What the machine stores there at the same time are bytes of a static `Monitor` of the
+    // hypervisor's; here only its atomics are used, and any bytes are one.
     Ok(unsafe { &*at.cast::<Monitor>() })
 }
 
@@ -408,7 +408,7 @@ fn cache_block(
         // SAFETY: `tb` is valid during the callback that is running, and `index` below its
         // instructions.
         let insn = unsafe { (api.tb_get_insn)(tb, index) };
-        // SAFETY: `insn` came from the call above and lives as long as `tb`.
+        // SAFETY: `insn` came from the call above and is valid as long as `tb`.
         let (pc, size) = unsafe { ((api.insn_vaddr)(insn), (api.insn_size)(insn) as u64) };
         match pages.last_mut() {
             Some((_, first, bytes)) if *first / PAGE == pc / PAGE => *bytes = pc + size - *first,
@@ -483,7 +483,7 @@ extern "C" fn accessed(vcpu: c_uint, info: u32, vaddr: u64, _data: *mut c_void) 
     accounting.access(plugin.core(vcpu), is_io);
 }
 
-/// What the caches job keeps, and the core that runs, of which a callback says that it is `vcpu`.
+/// The state of the caches job, and the core that runs, for which a callback reports `vcpu`.
 fn books(vcpu: c_uint) -> Option<(&'static Api, &'static Books, usize)> {
     match PLUGIN.get()? {
         plugin @ Plugin { api, job: Job::Caches(caches), .. } => {

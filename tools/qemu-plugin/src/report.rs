@@ -7,14 +7,14 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// What one run executed.
+/// The counts of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Instructions of all vCPUs before the first marker 0; none if no guest came that far.
     pub boot_instructions: Option<u64>,
-    /// The most instructions that EL2 ran in one piece. EL2 runs with interrupts masked, so this is
-    /// how long one can go unseen: from a vector, or a WFI or WFE inside EL2, to the next of those
-    /// or the ERET. Each vCPU's first stretch, its boot, is left out.
+    /// The longest non-preemptible section of EL2, in instructions. EL2 runs with interrupts
+    /// masked, so this bounds the delay of an interrupt: from a vector, or a WFI or WFE inside EL2,
+    /// to the next of those or the ERET. Each vCPU's first stretch, its boot, is left out.
     pub longest_masked: Option<Longest>,
     /// By number of the vCPU.
     pub vcpus: Vec<Vcpu>,
@@ -80,7 +80,7 @@ impl Report {
     /// Writes the report as JSON. The file appears under its name when it is complete.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub fn write(&self, file: &Path) -> io::Result<()> {
         write(self, file)
     }
@@ -88,13 +88,13 @@ impl Report {
     /// Reads a report back.
     ///
     /// # Errors
-    /// Those of the file system; `InvalidData` for a file that is no report.
+    /// Errors of the file system; `InvalidData` for a file that is no report.
     pub fn read(file: &Path) -> io::Result<Self> {
         Ok(serde_json::from_slice(&fs::read(file)?)?)
     }
 }
 
-/// Writes `contents` as JSON, so that nobody ever sees half of it.
+/// Writes `contents` as JSON, atomically.
 pub(crate) fn write(contents: &impl Serialize, file: &Path) -> io::Result<()> {
     let mut unfinished = file.as_os_str().to_owned();
     unfinished.push(format!(".{}.tmp", std::process::id()));

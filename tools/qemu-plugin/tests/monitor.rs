@@ -69,7 +69,7 @@ fn vector() -> Section {
 }
 
 /// HVC with X0 = 1 ends QEMU; else it notes the core's counters as entry X6 of its log, and with 2
-/// tells vCPU 0 that it is done and turns the core off.
+/// informs vCPU 0 that it is done and powers the core off.
 fn handler() -> Section {
     let code = vec![
         0x3700_0240, // 00: tbnz x0, #0, 48

@@ -52,9 +52,8 @@ fn vector() -> Section {
     Section(vector, vec![0x1400_0000 | offset])
 }
 
-/// What an exception does, by the guest's X0:
-/// 0 returns (3 instructions with the vector's), 1 touches devices (11), 2 waits after X1 turns
-/// (6 + 2 * X1), 4 ends QEMU (7).
+/// What an exception does, by the guest's X0: 0 returns (3 instructions with the vector's), 1
+/// touches devices (11), 2 waits after X1 iterations (6 + 2 * X1), 4 ends QEMU (7).
 fn handler() -> Section {
     let code = vec![
         0xB400_01C0, // 00: cbz x0, 38

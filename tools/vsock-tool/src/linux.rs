@@ -18,7 +18,7 @@ impl Errno {
     pub const PIPE: Self = Self(32);
     /// Reset by the other end.
     pub const RESET: Self = Self(104);
-    /// Reset while nobody waited for it.
+    /// Reset while no call waited for it.
     pub const NOT_CONNECTED: Self = Self(107);
     /// Not answered in time.
     pub const TIMED_OUT: Self = Self(110);
@@ -86,9 +86,9 @@ impl Address {
 pub struct Poll {
     /// The file; [`NONE`] is skipped.
     pub fd: Fd,
-    /// What is waited for: 1 for something to read.
+    /// The awaited events: 1 for something to read.
     pub wanted: i16,
-    /// What came, more than was waited for if it ended.
+    /// The events that came, more than awaited if it ended.
     pub came: i16,
 }
 
@@ -151,7 +151,7 @@ impl Arguments {
 
 /// # Safety
 ///
-/// What the call does to memory must be allowed.
+/// The call's memory accesses must be allowed.
 unsafe fn call(number: usize, arguments: [usize; 6]) -> Result<usize, Errno> {
     let [x0, x1, x2, x3, x4, x5] = arguments;
     let result: isize;
@@ -224,7 +224,7 @@ pub fn receive(fd: Fd, bytes: &mut [u8]) -> Result<usize, Errno> {
     unsafe { call(RECEIVE_FROM, [fd as usize, bytes.as_mut_ptr().addr(), bytes.len(), 0, 0, 0]) }
 }
 
-/// Says that no more will be sent.
+/// Announces that no more will be sent.
 pub fn shut_down(fd: Fd) -> Result<(), Errno> {
     // SAFETY: touches no memory.
     unsafe { call(SHUTDOWN, [fd as usize, 1, 0, 0, 0, 0]) }.map(drop)
@@ -246,7 +246,7 @@ pub fn poll(all: &mut [Poll]) -> Result<(), Errno> {
 pub fn sleep(nanoseconds: u64) {
     let time =
         Time { seconds: nanoseconds / 1_000_000_000, nanoseconds: nanoseconds % 1_000_000_000 };
-    // SAFETY: Linux reads the time. Who is woken early goes on early.
+    // SAFETY: Linux reads the time. An early wake-up continues early.
     let _ = unsafe { call(NANOSLEEP, [core::ptr::from_ref(&time).addr(), 0, 0, 0, 0, 0]) };
 }
 
@@ -274,7 +274,7 @@ impl Write for Line {
     }
 }
 
-/// Writes a line in one piece; what is longer than 255 bytes is cut.
+/// Writes a line by one call; what is longer than 255 bytes is cut.
 pub fn say(what: fmt::Arguments<'_>) {
     let mut line = Line { bytes: [0; 256], len: 0 };
     let _ = line.write_fmt(what);

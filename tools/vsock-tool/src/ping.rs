@@ -48,14 +48,14 @@ impl Pair {
     }
 }
 
-/// Measures round trips, or answers, as the arguments say.
+/// Measures round trips, or answers, according to the arguments.
 pub fn run(arguments: Arguments, kind: Kind, answers: bool) -> Result<(), Errno> {
     let (to, port) = (arguments.number("to", 4) as u32, arguments.number("port", 5000) as u32);
     let own = arguments.number("own", 5001) as u32;
     let rounds = arguments.number("rounds", 1000);
     let size = (arguments.number("size", 64) as usize).clamp(1, LONGEST);
     let listening = linux::listen(kind, own)?;
-    // Who answers asks for its way back when it was asked.
+    // The answering side connects back when it was asked.
     let (out, back) = if answers {
         let back = linux::accept(listening)?;
         (send::connect(to, port, kind)?, back)

@@ -34,7 +34,7 @@ impl Incoming {
     }
 }
 
-/// Receives as the arguments say.
+/// Receives according to the arguments.
 pub fn run(arguments: Arguments, kind: Kind) -> Result<(), Errno> {
     let port = arguments.number("port", 5000) as u32;
     let streams = arguments.number("streams", 1);
@@ -77,7 +77,7 @@ pub fn run(arguments: Arguments, kind: Kind) -> Result<(), Errno> {
             total += incoming.bytes;
             wrong += incoming.wrong;
             if streams <= OPEN as u64 {
-                tell(port, kind, incoming);
+                report(port, kind, incoming);
             }
         }
         let free = connections.iter_mut().zip(&mut all).find(|(one, _)| one.fd == NONE);
@@ -100,8 +100,8 @@ pub fn run(arguments: Arguments, kind: Kind) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Says what came of a connection; of a socket of messages, how many they were, too.
-fn tell(port: u32, kind: Kind, incoming: &Incoming) {
+/// Prints the result of a connection; for a socket of messages, also their number.
+fn report(port: u32, kind: Kind, incoming: &Incoming) {
     let Incoming { bytes, reads, wrong, sum } = *incoming;
     let sum = sum.0;
     if wrong > 0 {

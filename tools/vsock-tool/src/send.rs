@@ -20,7 +20,7 @@ unsafe impl Sync for Message {}
 
 static MESSAGE: Message = Message(UnsafeCell::new([0; LONGEST]));
 
-/// What is sent on each connection.
+/// The data that is sent on each connection.
 #[derive(Clone, Copy)]
 struct Plan {
     to: u32,
@@ -47,13 +47,13 @@ impl Plan {
     }
 }
 
-/// What became of a connection's messages.
+/// The outcome of a connection's messages.
 enum Sent {
     All(u64, Sum),
     Reset(Errno),
 }
 
-/// Sends as the arguments say.
+/// Sends according to the arguments.
 pub fn run(arguments: Arguments, kind: Kind) -> Result<(), Errno> {
     let plan = Plan {
         to: arguments.number("to", 4) as u32,
@@ -109,17 +109,17 @@ pub fn run(arguments: Arguments, kind: Kind) -> Result<(), Errno> {
 
 /// Asks until the receiver listens.
 pub fn connect(to: u32, port: u32, kind: Kind) -> Result<Fd, Errno> {
-    let mut told = false;
+    let mut reported = false;
     loop {
         let fd = linux::socket(kind)?;
         match linux::connect(fd, to, port) {
             Ok(()) => return Ok(fd),
             Err(errno @ (Errno::RESET | Errno::TIMED_OUT)) => {
                 linux::close(fd);
-                if !told {
-                    say(format_args!("linux: nobody listens yet, error {}", errno.0));
+                if !reported {
+                    say(format_args!("linux: no listener yet, error {}", errno.0));
                 }
-                told = true;
+                reported = true;
                 linux::sleep(PATIENCE);
             }
             Err(errno) => return Err(errno),

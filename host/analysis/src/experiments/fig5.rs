@@ -138,7 +138,7 @@ fn point(family: &Family, utilization: f64, sets: u32, seed: u64, effort: Effort
     point
 }
 
-/// Where U' = 1: every flow an equal share, senders in turn.
+/// Where U' = 1: every flow an equal share, senders in cyclic order.
 fn cliff(bandwidth_mb: u64, flows: usize, size_kib: u64) -> f64 {
     let family = Family {
         flows,

@@ -80,7 +80,7 @@ impl Set {
     }
 
     /// Whether Eq. 14 holds at each of its instants, as far as it can fail. `None` if these are
-    /// more than `most` or U' is too close to 1 to say.
+    /// more than `most` or U' is too close to 1 to decide.
     #[must_use]
     pub fn is_schedulable(&self, most: usize) -> Option<bool> {
         let tasks = &self.0;
@@ -99,8 +99,8 @@ impl Set {
             .map(|task| task.cost as f64 * ((task.period - task.first) as f64 / task.period as f64))
             .sum();
         // Each flow's demand is below C' (t - (D' - J') + P') / P'. So from here on the left side
-        // of Eq. 10 is below t, whatever the pieces of flows with later deadlines are; looking a
-        // little further does not change the answer.
+        // of Eq. 10 is below t, independently of the pieces of flows with later deadlines; testing
+        // a little further does not change the answer.
         let piece = tasks.iter().map(|task| task.piece).max()?;
         let end = ((sum + piece as f64) / spare * 1.000_001) as i128 + 1;
         let mut next: Vec<i128> = tasks.iter().map(|task| task.first).collect();

@@ -21,7 +21,7 @@ use crate::units::{BytesPerSec, HalfNanos};
 
 pub use verdict::{Cause, Effort, Failure, MinBandwidth, Verdict};
 
-/// What a sweep does where the demand is exceeded.
+/// The action of a sweep where the demand is exceeded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OnFailure {
     Stop,
@@ -48,7 +48,7 @@ pub struct Analyzer {
     keys: Vec<u64>,
     window: Vec<i64>,
     period: Vec<i64>,
-    cost: Vec<Piece>,
+    wcet: Vec<Piece>,
     stretches: Vec<[Piece; 2]>,
     /// Stretches of best effort, which can block at any instant.
     background: Vec<[Piece; 2]>,
@@ -75,12 +75,12 @@ pub struct Analyzer {
     excess: f64,
     /// A lower bound of 1 - U' at `bandwidth`; 0 if U' = 1.
     spare: f64,
-    /// Up to where the hyperperiod was looked for, and the hyperperiod if it is less.
+    /// The limit up to which the hyperperiod was computed, and the hyperperiod if it is less.
     hyperperiod: Option<(i64, Option<i64>)>,
     /// The set is schedulable at this bandwidth, as was found out before.
     enough: Option<u64>,
     fault: Option<Cause>,
-    /// What is left of the effort granted.
+    /// The rest of the effort granted.
     effort: u64,
     /// Effort granted to the question at hand, and what was spent on those before it.
     granted: u64,
@@ -133,20 +133,20 @@ impl Analyzer {
 
     /// Takes a set. Positions in results are positions in `tasks`.
     pub fn load(&mut self, tasks: &[Task]) {
-        self.load_beside(tasks, &[]);
+        self.load_with(tasks, &[]);
     }
 
-    /// Takes a set beside best effort, which runs when nothing else is pending: it has no deadline
+    /// Takes a set next to best effort, which runs when nothing else is pending: it has no deadline
     /// and no demand, but its longest stretch can block at any instant. As blockers its tasks count
     /// on behind `tasks`.
-    pub fn load_beside(&mut self, tasks: &[Task], best_effort: &[Task]) {
+    pub fn load_with(&mut self, tasks: &[Task], best_effort: &[Task]) {
         let n = tasks.len();
         self.background.clear();
         self.background.extend(best_effort.iter().map(|task| task.stretches));
         self.index.clear();
         self.index.extend(0..n as u32);
         if n <= 1 << 16 && tasks.iter().all(|task| (0..1 << 47).contains(&task.window())) {
-            // In one integer both are compared without a look at the tasks.
+            // In one integer both are compared without a pass over the tasks.
             self.keys.clear();
             self.keys.extend(tasks.iter().zip(0..).map(|(t, i)| (t.window() as u64) << 16 | i));
             self.keys.sort_unstable();
@@ -158,19 +158,19 @@ impl Analyzer {
         }
         self.window.clear();
         self.period.clear();
-        self.cost.clear();
+        self.wcet.clear();
         self.stretches.clear();
         self.d.clear();
         self.rate.clear();
         let sorted = self.index.iter().map(|&i| &tasks[i as usize]);
         self.window.extend(sorted.clone().map(Task::window));
         self.period.extend(sorted.clone().map(|task| task.period.0));
-        self.cost.extend(sorted.clone().map(|task| task.cost));
+        self.wcet.extend(sorted.clone().map(|task| task.wcet));
         self.stretches.extend(sorted.map(|task| task.stretches));
         self.d.extend(self.window.iter().map(|&window| float(window)));
         self.rate.extend(self.period.iter().map(|&period| (1.0 + 4.0 * EPS) / float(period)));
         let (mut fixed, mut bytes) = (0.0, 0.0);
-        for (c, &rate) in self.cost.iter().zip(&self.rate) {
+        for (c, &rate) in self.wcet.iter().zip(&self.rate) {
             fixed += float_u(c.fixed) * rate;
             bytes += float_u(c.bytes) * rate;
         }
@@ -368,11 +368,12 @@ impl Analyzer {
         if self.period.iter().any(|&p| p <= 0) {
             return None;
         }
-        let shares = self.cost.iter().zip(&self.period);
+        let shares = self.wcet.iter().zip(&self.period);
         Some(shares.map(|(c, &p)| 2.0 * c.nanos(bandwidth) / float(p)).sum())
     }
 
-    /// Sweeps everything that has to be tested; also says up to where no failure is left.
+    /// Sweeps everything that has to be tested; also returns the instant up to which no failure is
+    /// left.
     fn run(&mut self, on_failure: OnFailure) -> (i64, Swept) {
         let last = self.window[self.window.len() - 1];
         let (mut lo, mut hi) = (0, last);

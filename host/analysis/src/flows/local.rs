@@ -17,7 +17,7 @@ pub enum Queue {
     Heap,
 }
 
-/// What moves the bytes of a chunk.
+/// The mover of the bytes of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mover {
     /// The DMA engine: programmed, then an interrupt.
@@ -31,9 +31,9 @@ pub enum Mover {
 pub enum Copier {
     /// The broker's, one for all flows.
     Broker,
-    /// The sender's, in EL2, right where it notified: each sender is a processor of its own.
+    /// The sender's, in EL2, right where it notified: each sender is its own processor.
     Sender,
-    /// The receiver's, in EL2, woken by SGI: each receiver is a processor of its own.
+    /// The receiver's, in EL2, woken by SGI: each receiver is its own processor.
     Receiver,
 }
 
@@ -51,7 +51,7 @@ pub struct Path {
     /// Whether hypervisor and broker take a lock around the queue (Eq. 24 and 25); weir's rings
     /// have one writer each and need none.
     pub locked: bool,
-    /// What moves the bytes.
+    /// The mover of the bytes.
     pub mover: Mover,
     /// Where.
     pub copier: Copier,
@@ -109,7 +109,7 @@ pub struct Group {
 
 /// The tasks of a flow set under a data path. `receivers` is the number of receivers of each flow
 /// (1 for unicast): a multicast packet is moved chunk by chunk to each receiver, and every such
-/// move is a step of its own.
+/// move is its own step.
 ///
 /// A receiver's copying of a multicast flow is refused: it has no one receiver.
 ///
@@ -200,7 +200,7 @@ fn local_task(
     };
     let batch = path.batch.map_or(own.len() as u64, u64::from);
     let wake = if path.copier == Copier::Sender { 0 } else { path.wake.max.0 };
-    let (before, looking) = if path.copier == Copier::Broker && !path.locked {
+    let (before, searching) = if path.copier == Copier::Broker && !path.locked {
         // Each of the others may be a control packet, which is passed on: at most what finalizing a
         // transfer takes, which returns buffers to two drivers and raises their interrupts, where
         // this does so for one, and by a hypercall, where this needs none. And the broker may have
@@ -214,7 +214,7 @@ fn local_task(
     let jitter = (o.pp.max.0.saturating_add(before))
         .checked_mul(batch.saturating_sub(1))
         .and_then(|j| j.checked_add(o.pp.max.0.saturating_add(admit)))
-        .and_then(|j| j.checked_add(wake.saturating_add(looking)))
+        .and_then(|j| j.checked_add(wake.saturating_add(searching)))
         .filter(|&j| j <= 2 * MAX_NANOS)
         .ok_or(too_large)?;
 
@@ -239,7 +239,7 @@ fn local_task(
         (HalfNanos(2 * flow.deadline.0 as i64), HalfNanos(2 * flow.period.0 as i64))
     };
     Ok(Task {
-        cost: Piece { fixed: 2 * fixed, bytes: bytes.ok_or(too_large)? },
+        wcet: Piece { fixed: 2 * fixed, bytes: bytes.ok_or(too_large)? },
         deadline,
         period,
         jitter: HalfNanos(2 * jitter as i64),
@@ -279,7 +279,7 @@ pub fn on_shared_core(tasks: &[Task], supply: Linear) -> Result<Vec<Task>, FlowE
                 .filter(|&d| d <= MAX_NANOS as i64)
                 .ok_or(too_large)?;
             Ok(Task {
-                cost: piece(task.cost)?,
+                wcet: piece(task.wcet)?,
                 stretches: [piece(task.stretches[0])?, piece(task.stretches[1])?],
                 jitter: HalfNanos(task.jitter.0 + 2 * delay),
                 ..*task
@@ -367,8 +367,8 @@ mod tests {
             let tasks = transform(&flows, &setting, &Overheads::RT_VIRTIO).unwrap();
             for (a, b) in groups[0].tasks.iter().zip(&tasks) {
                 assert_eq!(
-                    (a.cost, a.deadline, a.period, a.jitter),
-                    (b.cost, b.deadline, b.period, b.jitter)
+                    (a.wcet, a.deadline, a.period, a.jitter),
+                    (b.wcet, b.deadline, b.period, b.jitter)
                 );
                 let q = |t: &Task| t.stretches.map(|s| s.scaled(500_000_000)).into_iter().max();
                 assert_eq!(q(a), q(b));
@@ -388,7 +388,7 @@ mod tests {
             let silent = Path { wake: Range::default(), ..weir() };
             let paper = of(&Path::paper(Overheads::RT_VIRTIO));
             for (own, paper) in of(&silent)[0].tasks.iter().zip(&paper[0].tasks) {
-                assert!(own.cost.fixed <= paper.cost.fixed && own.cost.bytes == paper.cost.bytes);
+                assert!(own.wcet.fixed <= paper.wcet.fixed && own.wcet.bytes == paper.wcet.bytes);
             }
             let own = need(&silent);
             let spread = need(&Path { copier: Copier::Sender, ..silent });
@@ -431,7 +431,7 @@ mod tests {
         };
         let setting = local_setting(Bytes(4096), None);
         let cost =
-            |receivers| groups(&[flow], &[receivers], &setting, &weir()).unwrap()[0].tasks[0].cost;
+            |receivers| groups(&[flow], &[receivers], &setting, &weir()).unwrap()[0].tasks[0].wcet;
         let (one, two, three) = (cost(1), cost(2), cost(3));
         assert_eq!(two.bytes, 20_000);
         assert_eq!(three.fixed - two.fixed, two.fixed - one.fixed);

@@ -1,12 +1,13 @@
-//! How long cores that run side by side wait for each other's turns of the devices' locks.
+//! Bounds on the waits of concurrent cores for the locks of the devices.
 //!
-//! A device's lock serves who comes first, and is held for one packet, one buffer or a few
-//! completions (`hold`): so whoever wants it waits for one turn of each other core that can want
-//! it, which is the broker's and those of the VMs that a flow connects with the device's. Who
-//! raises the device's interrupt waits for the lock of its VM's GIC inside, which that VM's own
-//! vCPUs hold: for no longer than a turn each. The connections of a flow to several receivers have
-//! a lock of that kind, too, which the cores of its ends, the broker's and the one that writes the
-//! report want; within a turn of the sender's device one waits for it once.
+//! A device's lock is granted in order of arrival. A critical section, of at most `hold`, handles
+//! one packet, one buffer or a few completions. A core therefore waits for at most one critical
+//! section of each other core that can request the lock: the broker's, and those of the VMs that a
+//! flow connects with the device's VM. A core that raises the device's interrupt waits, within its
+//! critical section, for the lock of the VM's GIC, which each of the VM's own vCPUs holds for no
+//! longer than a critical section. The connections of a flow to several receivers have such a lock,
+//! too. The cores of the flow's ends, the broker's core and the core that writes the report request
+//! it. Within a critical section of the sender's device a core waits for it once.
 
 use super::task::Task;
 use crate::units::Nanos;
@@ -27,10 +28,10 @@ pub struct Waits {
     pub admit: Nanos,
     /// Of the sender's core, for each control packet that it passes on besides.
     pub pass: Nanos,
-    /// Of the broker's core, for each packet: its completions may each be a turn.
+    /// Of the broker's core, for each packet: each of its completions may be a critical section.
     pub settle: Nanos,
-    /// Of the broker's core, once: it may have begun to look after the receivers of flows to
-    /// several just before.
+    /// Of the broker's core, once: it may just have begun to serve the receivers of flows to
+    /// several.
     pub attend: Nanos,
 }
 
@@ -40,22 +41,23 @@ fn times(time: u64, count: usize) -> u64 {
     time.saturating_mul(count as u64)
 }
 
-/// Of each flow; `chunks` are those of its packets, `cores` the vCPUs of each VM, each on a core of
-/// its own.
+/// Of each flow; `chunks` are those of its packets, `cores` the vCPUs of each VM, each on its own
+/// core.
 #[must_use]
 pub fn waits(flows: &[Ends], chunks: &[u64], cores: &[u32], hold: Nanos) -> Vec<Waits> {
     let own = |vm: u32| cores.get(vm as usize).copied().unwrap_or(1).max(1);
     let all = |times: &mut dyn Iterator<Item = u64>| times.fold(0, u64::saturating_add);
-    // What one waits for the lock of a flow to several receivers: its ends' cores, the broker's,
-    // and the one that reports, without its own.
-    let look = |flow: &Ends| {
+    // The wait for the lock of a flow to several receivers: for the cores of its ends, the broker's
+    // and the reporting core, without the waiter's own.
+    let flow_lock = |flow: &Ends| {
         let ends: u64 = flow.to.iter().chain([&flow.from]).map(|vm| u64::from(own(*vm))).sum();
         if flow.to.len() > 1 { hold.0.saturating_mul(ends + 1) } else { 0 }
     };
-    let looks = |vm: u32| flows.iter().filter(|flow| flow.from == vm).map(look).max().unwrap_or(0);
-    // Turns that whoever wants the device of `vm` waits for, on a core of `waiter`'s, or on the
-    // broker's.
-    let turns = |vm: u32, waiter: Option<u32>| {
+    let flow_locks =
+        |vm: u32| flows.iter().filter(|flow| flow.from == vm).map(flow_lock).max().unwrap_or(0);
+    // The critical sections that a request for the device of `vm` waits for, from a core of
+    // `waiter`, or from the broker's core.
+    let sections = |vm: u32, waiter: Option<u32>| {
         let mut peers: Vec<u32> = flows
             .iter()
             .filter(|flow| flow.from == vm || flow.to.contains(&vm))
@@ -71,36 +73,37 @@ pub fn waits(flows: &[Ends], chunks: &[u64], cores: &[u32], hold: Nanos) -> Vec<
         } else {
             outside -= 1;
         }
-        // Who is outside raises the interrupt, and so may the waiter.
+        // The cores outside raise the interrupt, and so may the waiter.
         let raising = if waiter == Some(vm) { outside } else { outside + 1 };
-        let turn = hold.0.saturating_add(looks(vm));
-        turn.saturating_mul((outside + inside).into())
+        let section = hold.0.saturating_add(flow_locks(vm));
+        section
+            .saturating_mul((outside + inside).into())
             .saturating_add(hold.0.saturating_mul((raising * own(vm)).into()))
     };
-    let receivers = |flow: &Ends| all(&mut flow.to.iter().map(|vm| turns(*vm, None)));
-    // Who is late is asked for whether he has left buffers; then the others wait no more for him.
+    let receivers = |flow: &Ends| all(&mut flow.to.iter().map(|vm| sections(*vm, None)));
+    // The broker asks whether a late receiver has buffers left; then the others no longer wait for
+    // it.
     let groups = || flows.iter().filter(|flow| flow.to.len() > 1);
-    let attend = all(&mut groups().map(|flow| receivers(flow).saturating_add(look(flow))));
+    let attend = all(&mut groups().map(|flow| receivers(flow).saturating_add(flow_lock(flow))));
     let of = |(flow, chunks): (&Ends, &u64)| {
         let peers =
             flows.iter().filter(|other| other.from == flow.from || other.to.contains(&flow.from));
         let passed = |other: &Ends| {
             let ends = other.to.iter().chain([&other.from]);
-            let turn = ends.map(|vm| turns(*vm, Some(flow.from))).max().unwrap_or(0);
-            turn.saturating_add(look(other))
+            let section = ends.map(|vm| sections(*vm, Some(flow.from))).max().unwrap_or(0);
+            section.saturating_add(flow_lock(other))
         };
-        let own_turns = turns(flow.from, Some(flow.from));
-        // Behind a packet to several receivers its sender may be told of its credit, by its own
-        // device.
-        let told = match looks(flow.from) {
+        let own_sections = sections(flow.from, Some(flow.from));
+        // After a packet to several receivers the sender's own device may send it its credit.
+        let credit = match flow_locks(flow.from) {
             0 => 0,
-            look => own_turns.saturating_add(look),
+            flow_lock => own_sections.saturating_add(flow_lock),
         };
-        let settled = turns(flow.from, None).saturating_add(look(flow));
-        // The hypervisor is told of each chunk for each receiver at the most.
+        let settled = sections(flow.from, None).saturating_add(flow_lock(flow));
+        // At most one completion is reported to the hypervisor per chunk and receiver.
         let chunk = receivers(flow).saturating_add(times(attend, flow.to.len()));
         Waits {
-            admit: Nanos(own_turns.saturating_add(told)),
+            admit: Nanos(own_sections.saturating_add(credit)),
             pass: Nanos(peers.map(passed).max().unwrap_or(0)),
             settle: Nanos(
                 chunks.saturating_mul(chunk).saturating_add(times(settled, flow.to.len())),
@@ -123,7 +126,7 @@ impl Waits {
         task.jitter.0 = task.jitter.0.checked_add(i64::try_from(jitter).ok()?.checked_mul(2)?)?;
         let settle = self.settle.0.checked_mul(2)?;
         // Its pieces may be dealt with behind another packet's, so in any of its stretches.
-        for piece in [&mut task.cost].into_iter().chain(&mut task.stretches) {
+        for piece in [&mut task.wcet].into_iter().chain(&mut task.stretches) {
             piece.fixed = piece.fixed.checked_add(settle)?;
         }
         Some(task)
@@ -141,10 +144,10 @@ mod tests {
     }
 
     #[test]
-    fn two_vms_and_the_broker_wait_for_each_others_turns() {
+    fn two_vms_and_the_broker_wait_for_each_others_locks() {
         let found = waits(&[one(0, &[1])], &[1], &[1, 1], Nanos(100));
-        // The broker's core and the receiver's each have a turn, and each raises the interrupt
-        // inside; the sender has its own.
+        // The broker's core and the receiver's each have a critical section, and each raises the
+        // interrupt within it; the sender has its own.
         assert_eq!(found[0].admit, Nanos(400));
         // The broker waits for the two VMs' cores at each device: one is outside and raises; so
         // does the broker.
@@ -156,27 +159,27 @@ mod tests {
     fn several_receivers_have_a_lock_of_their_own() {
         let found = waits(&[one(0, &[1, 2]), one(3, &[1])], &[1, 1], &[1; 4], Nanos(100));
         // Three ends, the broker's core and the one that reports, without one's own.
-        let look = 400;
+        let flow_lock = 400;
         // The sender's device: both receivers' cores and the broker's, each behind that lock, and
         // each raises the interrupt.
-        let own = 3 * (100 + look) + 3 * 100;
+        let own = 3 * (100 + flow_lock) + 3 * 100;
         // A credit update comes by the same device.
-        assert_eq!(found[0].admit, Nanos(2 * own + look));
-        // The receivers' devices: the first has two senders, and no turn of theirs waits for the
-        // lock.
+        assert_eq!(found[0].admit, Nanos(2 * own + flow_lock));
+        // The receivers' devices: the first has two senders, and none of their critical sections
+        // waits for the lock.
         let (first, second) = (4 * 100 + 4 * 100, 3 * 100 + 3 * 100);
-        let attend = first + second + look;
+        let attend = first + second + flow_lock;
         assert_eq!(found.iter().map(|waits| waits.attend).collect::<Vec<_>>(), [Nanos(attend); 2]);
         // The broker at the sender's device: two receivers' cores, the sender's own, and itself
         // behind the lock, for each receiver.
-        let settled = 3 * (100 + look) + 3 * 100 + look;
+        let settled = 3 * (100 + flow_lock) + 3 * 100 + flow_lock;
         assert_eq!(found[0].settle, Nanos(first + second + 2 * attend + 2 * settled));
         // The other flow's packets have nothing to do with the lock but what the broker does
         // between them: its sender's device has a core of the receiver's, the broker's and its own.
         assert_eq!(found[1].admit, Nanos(2 * 100 + 2 * 100));
         assert_eq!(found[1].settle, Nanos(first + attend + 2 * 100 + 2 * 100));
         // A control packet of theirs goes to its receiver, of the others' to one of the three ends.
-        assert!(found[0].pass > Nanos(own + look - 1) && found[0].pass > found[1].pass);
+        assert!(found[0].pass > Nanos(own + flow_lock - 1) && found[0].pass > found[1].pass);
     }
 
     #[test]
@@ -194,10 +197,10 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_in_jitter_cost_and_stretches() {
+    fn waits_are_in_jitter_wcet_and_stretches() {
         let piece = Piece { fixed: 10, bytes: 5 };
         let task = Task {
-            cost: piece,
+            wcet: piece,
             deadline: HalfNanos(1000),
             period: HalfNanos(2000),
             jitter: HalfNanos(20),
@@ -207,7 +210,7 @@ mod tests {
         let waits = Waits { admit, pass, settle, attend: Nanos(1000) };
         let found = waits.added_to(&task, 3).expect("small numbers");
         assert_eq!(found.jitter, HalfNanos(20 + 2 * (7 + 2 * 18 + 1000)));
-        assert_eq!(found.cost, Piece { fixed: 210, bytes: 5 });
+        assert_eq!(found.wcet, Piece { fixed: 210, bytes: 5 });
         assert_eq!(found.stretches, [Piece { fixed: 210, bytes: 5 }; 2]);
         assert_eq!((found.deadline, found.period), (task.deadline, task.period));
         let most = Waits { settle: Nanos(u64::MAX), ..waits };

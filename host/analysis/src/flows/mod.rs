@@ -20,6 +20,6 @@ pub use local::{
 };
 pub use locks::{Ends, Waits, waits};
 pub use overheads::{Overheads, Range, Reading};
-pub use report::{Report, TaskReport, analyze, report, report_beside};
+pub use report::{Report, TaskReport, analyze, report, report_with};
 pub use response::{Bandwidths, Responses, responses};
 pub use task::{Flow, FlowError, FlowErrorKind, MAX_BANDWIDTH, Piece, Setting, Task, transform};

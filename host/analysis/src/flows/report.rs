@@ -1,4 +1,5 @@
-//! One answer about a flow set, with everything that a person wants to see beside the verdict.
+//! One answer about a flow set, with everything that a person wants to see in addition to the
+//! verdict.
 
 use super::demand::{Analyzer, Effort, Failure, MinBandwidth, Verdict};
 use super::overheads::Overheads;
@@ -25,7 +26,7 @@ pub struct TaskReport {
     pub slack_ns: Option<f64>,
 }
 
-/// What the analysis says of a flow set.
+/// The results of the analysis of a flow set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// Whether it is schedulable at the bandwidth asked.
@@ -60,15 +61,14 @@ pub fn analyze(
 /// # Errors
 /// If the bandwidth is 0 or over 1 PiB/s.
 pub fn report(tasks: &[Task], bandwidth: BytesPerSec, effort: Effort) -> Result<Report, FlowError> {
-    report_beside(tasks, &[], bandwidth, effort, effort)
+    report_with(tasks, &[], bandwidth, effort, effort)
 }
 
-/// The same beside best effort, see [`Analyzer::load_beside`], with an effort of its own for the
-/// slacks.
+/// The same next to best effort, see [`Analyzer::load_with`], with its own effort for the slacks.
 ///
 /// # Errors
 /// As [`report`].
-pub fn report_beside(
+pub fn report_with(
     tasks: &[Task],
     best_effort: &[Task],
     bandwidth: BytesPerSec,
@@ -76,7 +76,7 @@ pub fn report_beside(
     slack: Effort,
 ) -> Result<Report, FlowError> {
     let mut analyzer = Analyzer::new();
-    analyzer.load_beside(tasks, best_effort);
+    analyzer.load_with(tasks, best_effort);
     let verdict = analyzer.verdict(bandwidth, effort)?;
     let first_failure = match verdict {
         Verdict::Unschedulable(_) => analyzer.first_failure(bandwidth, effort)?,
@@ -95,7 +95,7 @@ pub fn report_beside(
             .zip(slack)
             .map(|(task, slack_ns)| TaskReport {
                 task: *task,
-                c_ns: task.cost.nanos(bandwidth),
+                c_ns: task.wcet.nanos(bandwidth),
                 d_ns: task.deadline.as_nanos_f64(),
                 p_ns: task.period.as_nanos_f64(),
                 j_ns: task.jitter.as_nanos_f64(),

@@ -1,13 +1,13 @@
-//! How long a packet can take: the longest response times of limited-preemption sporadic tasks
+//! Latency bounds of packets: response-time bounds of limited-preemption sporadic tasks
 //! under EDF, after Spuri, *Analysis of Deadline Scheduled Real-Time Systems* (INRIA RR-2772,
 //! 1996), theorem 3.2, with release jitter and blocking.
 //!
 //! A job stamped `a` after the beginning of a busy period ends at the latest with the work of all
 //! jobs that are there by then and whose deadlines are not behind its own, its own predecessors,
-//! and one stretch (Eq. 4) of a job with a later deadline that had begun. Which `a` is the worst is
-//! not known, but only where a job of another task comes to be counted can it begin. That the last
-//! stretch is not interrupted, so that what comes meanwhile waits, is left out: it makes the bound
-//! larger, never smaller.
+//! and one stretch (Eq. 4) of a job with a later deadline that had begun. The critical `a` is not
+//! known, but it is among the values at which a job of another task starts to count. The bound
+//! ignores that the last stretch is not preempted, so that later arrivals wait: this makes the
+//! bound larger, never smaller.
 
 use super::{
     demand::Effort,
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::units::{BytesPerSec, Nanos};
 
-/// Most instants that are looked at for one task, and most turns of one fixed point.
+/// Most instants that are tested for one task, and most iterations of one fixed point.
 const MOST: usize = 1 << 16;
 
 /// At which bandwidths bytes are moved.
@@ -31,7 +31,7 @@ pub struct Bandwidths {
 /// A task in half nanoseconds at a bandwidth, costs rounded up.
 #[derive(Clone, Copy)]
 struct Timed {
-    cost: i128,
+    wcet: i128,
     stretch: i128,
     deadline: i128,
     period: i128,
@@ -50,7 +50,7 @@ impl Timed {
         let quick = moving.div_ceil(at.chunk.0.max(1).into());
         let rest = (moving / u128::from(paced)).saturating_sub(quick);
         Self {
-            cost: time(task.cost.scaled(paced)),
+            wcet: time(task.wcet.scaled(paced)),
             stretch: task.stretches.iter().map(|one| time(one.scaled(paced))).max().unwrap_or(0),
             deadline: task.deadline.0.into(),
             period: task.period.0.into(),
@@ -74,50 +74,50 @@ impl Timed {
 /// width of a register.
 const EVALUATION: u64 = 32;
 
-/// Why there is no longest time.
-enum Lack {
+/// Why there is no bound.
+enum Failed {
     /// There is none.
     Bound,
     /// It takes too long to be found.
     Effort,
 }
 
-/// What is left of an effort.
+/// The rest of an effort.
 struct Left(u64);
 
 impl Left {
-    /// Spends what one look at so many tasks takes.
-    fn look(&mut self, tasks: usize) -> Result<(), Lack> {
-        self.0 = self.0.checked_sub(EVALUATION * tasks as u64).ok_or(Lack::Effort)?;
+    /// Spends the effort of one evaluation of so many tasks.
+    fn evaluate(&mut self, tasks: usize) -> Result<(), Failed> {
+        self.0 = self.0.checked_sub(EVALUATION * tasks as u64).ok_or(Failed::Effort)?;
         Ok(())
     }
 
     /// The least `t` with `t = work(t)`, from `start` on, if it is at most `limit`; `work` does not
-    /// fall, and looks at so many tasks.
+    /// fall, and evaluates so many tasks.
     fn settle(
         &mut self,
         start: i128,
         limit: i128,
         tasks: usize,
         work: impl Fn(i128) -> i128,
-    ) -> Result<i128, Lack> {
+    ) -> Result<i128, Failed> {
         let mut t = start;
         for _ in 0..MOST {
-            self.look(tasks)?;
+            self.evaluate(tasks)?;
             let next = work(t).max(t);
             if next == t {
                 return Ok(t);
             }
             if next > limit {
-                return Err(Lack::Bound);
+                return Err(Failed::Bound);
             }
             t = next;
         }
-        Err(Lack::Effort)
+        Err(Failed::Effort)
     }
 }
 
-/// The longest response times of a set's tasks.
+/// The response-time bounds of a set's tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Responses {
     /// Of each task; `None` where there is no bound, or none was found.
@@ -126,9 +126,9 @@ pub struct Responses {
     pub gave_up: bool,
 }
 
-/// For each task the longest time from a packet's stamp, or from where it may go if that is later,
-/// to the end of its last chunk's notification. `best_effort` only blocks. There is no bound where
-/// the flows load the broker fully, or a task is left no period.
+/// For each task the bound on the time from a packet's stamp, or from where it may go if that is
+/// later, to the end of its last chunk's notification. `best_effort` only blocks. There is no bound
+/// where the flows load the broker fully, or a task is left no period.
 #[must_use]
 pub fn responses(
     tasks: &[Task],
@@ -146,20 +146,20 @@ pub fn responses(
     let blocking = all.iter().map(|task| task.stretch).chain([background]).max().unwrap_or(0);
     let most = 1i128 << 62;
     let everything =
-        |t: i128| blocking + all.iter().map(|one| one.arrived(t) * one.cost).sum::<i128>();
+        |t: i128| blocking + all.iter().map(|one| one.arrived(t) * one.wcet).sum::<i128>();
     let mut left = Left(effort.0);
     let busy = match left.settle(1, most, all.len(), everything) {
         Ok(busy) => busy,
-        Err(lack) => {
-            found.gave_up = matches!(lack, Lack::Effort);
+        Err(failed) => {
+            found.gave_up = matches!(failed, Failed::Effort);
             return found;
         }
     };
     for (i, (own, longest)) in all.iter().zip(&mut found.longest).enumerate() {
         match response(&all, i, own, background, busy, &mut left) {
             Ok(time) => *longest = time,
-            Err(Lack::Bound) => {}
-            Err(Lack::Effort) => found.gave_up = true,
+            Err(Failed::Bound) => {}
+            Err(Failed::Effort) => found.gave_up = true,
         }
     }
     found
@@ -172,16 +172,16 @@ fn response(
     background: i128,
     busy: i128,
     left: &mut Left,
-) -> Result<Option<Nanos>, Lack> {
+) -> Result<Option<Nanos>, Failed> {
     let mut stamps: Vec<i128> = Vec::new();
-    left.look(all.len())?;
+    left.evaluate(all.len())?;
     for one in all {
         let first = one.deadline - own.deadline - one.jitter;
         let steps = (busy + own.jitter) / one.period + 2;
         // From the first that is not before the task's own earliest stamp.
         let skip = (-own.jitter - first + one.period - 1).div_euclid(one.period).max(0);
         if stamps.len() as i128 + steps > MOST as i128 {
-            return Err(Lack::Effort);
+            return Err(Failed::Effort);
         }
         let each = (skip..=skip + steps).map(|k| first + k * one.period);
         stamps.extend(each.take_while(|stamp| *stamp <= busy));
@@ -189,24 +189,24 @@ fn response(
     stamps.push(-own.jitter);
     stamps.sort_unstable();
     stamps.dedup();
-    left.look(stamps.len())?;
-    let mut longest = own.jitter + own.cost;
+    left.evaluate(stamps.len())?;
+    let mut longest = own.jitter + own.wcet;
     for stamp in stamps {
         let limit = stamp + own.deadline;
         let before = (stamp + own.jitter).div_euclid(own.period) + 1;
         let work = |t: i128| {
             let (mut blocked, mut others) = (background, 0);
             for one in all.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, one)| one) {
-                let demand = one.arrived(t).min(one.due(limit)) * one.cost;
+                let demand = one.arrived(t).min(one.due(limit)) * one.wcet;
                 others += demand;
                 if one.deadline > limit {
-                    // See above: who blocks has nothing else that comes before.
+                    // See above: the blocking task has no other job before.
                     blocked = blocked.max(one.stretch - demand);
                 }
             }
-            blocked + before * own.cost + others
+            blocked + before * own.wcet + others
         };
-        let end = left.settle(before * own.cost, i128::MAX / 4, all.len(), work)?;
+        let end = left.settle(before * own.wcet, i128::MAX / 4, all.len(), work)?;
         longest = longest.max(end - stamp);
     }
     // Half nanoseconds.
@@ -223,10 +223,10 @@ mod tests {
         Bandwidths { paced: BytesPerSec(1_000_000_000), chunk: BytesPerSec(1_000_000_000) };
 
     /// All in ns; the chunk is `chunk` of the cost.
-    fn task(cost: u64, chunk: u64, deadline: i64, period: i64, jitter: i64) -> Task {
+    fn task(wcet: u64, chunk: u64, deadline: i64, period: i64, jitter: i64) -> Task {
         let piece = |ns| Piece { fixed: 2 * ns, bytes: 0 };
         Task {
-            cost: piece(cost),
+            wcet: piece(wcet),
             deadline: HalfNanos(2 * deadline),
             period: HalfNanos(2 * period),
             jitter: HalfNanos(2 * jitter),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn one_task_takes_its_jitter_and_its_cost() {
+    fn one_task_takes_its_jitter_and_its_wcet() {
         assert_eq!(ns(&[task(100, 100, 900, 1000, 30)], &[]), [Some(130)]);
         let best_effort = task(70, 50, 1, 1000, 0);
         assert_eq!(ns(&[task(100, 100, 900, 1000, 30)], &[best_effort]), [Some(180)]);
@@ -258,7 +258,7 @@ mod tests {
     /// A packet of a flow with jitter is due late, or blocks early, but not both in the same busy
     /// period.
     #[test]
-    fn who_blocks_has_no_other_packet_that_comes_before() {
+    fn the_blocker_has_no_earlier_packet() {
         let tasks = [task(100, 100, 900, 1000, 50), task(100, 100, 900, 1000, 50)];
         assert_eq!(ns(&tasks, &[]), [Some(250), Some(250)]);
     }
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn no_effort_is_said_to_be_too_little() {
+    fn an_exhausted_effort_is_reported() {
         let tasks = [task(100, 100, 900, 1000, 30); 50]
             .map(|one| Task { period: HalfNanos(20_000), ..one });
         let all = responses(&tasks, &[], FAST, Effort::default());
@@ -290,7 +290,7 @@ mod tests {
     fn pacing_delays_later_packets_only() {
         let slow = Bandwidths { paced: BytesPerSec(100_000_000), ..FAST };
         let piece = Piece { fixed: 200, bytes: 1000 };
-        let packet = Task { cost: piece, stretches: [piece; 2], ..task(0, 0, 90_000, 100_000, 0) };
+        let packet = Task { wcet: piece, stretches: [piece; 2], ..task(0, 0, 90_000, 100_000, 0) };
         let bound = |at| responses(&[packet], &[], at, Effort::default()).longest[0].map(|ns| ns.0);
         assert_eq!((bound(FAST), bound(slow)), (Some(1100), Some(1100)));
         let two =
@@ -303,7 +303,7 @@ mod tests {
 
     /// Limited-preemption EDF; the longest response of each task.
     fn simulate(jobs: &mut Vec<(usize, Job)>, count: usize) -> Vec<u64> {
-        let (mut now, mut worst) = (0, vec![0; count]);
+        let (mut now, mut observed_max) = (0, vec![0; count]);
         while !jobs.is_empty() {
             let there = jobs.iter().enumerate().filter(|(_, (_, job))| job.1 <= now);
             let Some(first) = there.min_by_key(|(_, (task, job))| (job.2, *task)).map(|(at, _)| at)
@@ -316,11 +316,11 @@ mod tests {
             now += step;
             job.3 -= step;
             if job.3 == 0 {
-                worst[*task] = worst[*task].max(now - job.0);
+                observed_max[*task] = observed_max[*task].max(now - job.0);
                 jobs.remove(first);
             }
         }
-        worst
+        observed_max
     }
 
     proptest! {
@@ -334,17 +334,17 @@ mod tests {
             starts in prop::collection::vec(0u64..60, 5),
             lazy in prop::option::of(1u64..15),
         ) {
-            let tasks: Vec<Task> = set.iter().map(|&(cost, chunk, deadline, period, jitter)| {
-                task(cost, chunk.min(cost), deadline as i64, period as i64, jitter as i64)
+            let tasks: Vec<Task> = set.iter().map(|&(wcet, chunk, deadline, period, jitter)| {
+                task(wcet, chunk.min(wcet), deadline as i64, period as i64, jitter as i64)
             }).collect();
             let best_effort: Vec<Task> = lazy.iter().map(|chunk| task(60, *chunk, 1, 1, 0)).collect();
             let bounds = ns(&tasks, &best_effort);
             let mut jobs = Vec::new();
-            for (index, &(cost, chunk, deadline, period, jitter)) in set.iter().enumerate() {
+            for (index, &(wcet, chunk, deadline, period, jitter)) in set.iter().enumerate() {
                 let mut stamp = starts[index];
                 for (wait, late) in &gaps[index] {
                     let there = stamp + late.min(&jitter);
-                    jobs.push((index, (stamp, there, stamp + deadline, cost, chunk.min(cost))));
+                    jobs.push((index, (stamp, there, stamp + deadline, wcet, chunk.min(wcet))));
                     stamp += period + wait / 3 * 3;
                 }
             }
@@ -353,9 +353,9 @@ mod tests {
                     jobs.push((set.len(), (start, start, u64::MAX, 60, chunk)));
                 }
             }
-            let worst = simulate(&mut jobs, set.len() + 1);
-            for (bound, worst) in bounds.iter().zip(worst) {
-                prop_assert!(bound.is_none_or(|bound| worst <= bound), "{worst} {bound:?}");
+            let observed_max = simulate(&mut jobs, set.len() + 1);
+            for (bound, observed_max) in bounds.iter().zip(observed_max) {
+                prop_assert!(bound.is_none_or(|bound| observed_max <= bound), "{observed_max} {bound:?}");
             }
         }
     }

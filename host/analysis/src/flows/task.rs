@@ -37,7 +37,7 @@ pub struct Flow {
     pub to: u32,
 }
 
-/// What all flows share.
+/// The parameters that all flows share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// S_c, the bytes moved between two scheduling decisions.
@@ -76,7 +76,7 @@ impl Piece {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
     /// C' (Eq. 3).
-    pub cost: Piece,
+    pub wcet: Piece,
     /// D'.
     pub deadline: HalfNanos,
     /// P'.
@@ -102,7 +102,7 @@ impl Task {
     }
 }
 
-/// What is wrong with an input, and where.
+/// A fault in an input, and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowError {
     /// Position of the flow, where one is at fault.
@@ -267,8 +267,8 @@ fn senders(flows: &[Flow]) -> (Vec<Sender>, Vec<u32>) {
     const NONE: u32 = u32::MAX;
     let mut senders: Vec<Sender> = Vec::new();
     let mut slots = vec![0; flows.len()];
-    // VMs mostly have small numbers; a look through all senders, for the others, is bounded by the
-    // limit of flows.
+    // VMs mostly have small numbers; a search through all senders, for the others, is bounded by
+    // the limit of flows.
     let mut near = [NONE; 64];
     for (flow, slot) in flows.iter().zip(&mut slots) {
         let mut known = near.get(flow.from as usize).copied().unwrap_or_else(|| {
@@ -376,7 +376,7 @@ pub(crate) fn tasks_from_costs(
     let end = Piece { fixed: 2 * (per_chunk + per_packet), bytes: last };
     let middle = Piece { fixed: 2 * per_chunk, bytes: chunk };
     Some(Task {
-        cost: Piece { fixed: 2 * fixed, bytes: size },
+        wcet: Piece { fixed: 2 * fixed, bytes: size },
         deadline: HalfNanos(0),
         period: HalfNanos(0),
         jitter: HalfNanos(0),

@@ -1,6 +1,6 @@
 /// How a regulator spends a budget of Q accesses in each period P, and so what it bounds:
 /// docs/explanation/regulators.md. `core/budget` has the regulators themselves; a test of this
-/// crate lets them run beside these bounds.
+/// crate compares them with these bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Regulation {
     /// At most Q in each period, each vCPU its part of it.
@@ -54,10 +54,10 @@ impl Regulation {
         }
     }
 
-    /// What a VM that wants more is sure to get in each period in the long run, of a budget of
+    /// What a VM that requests more is guaranteed per period in the long run, of a budget of
     /// `budget`.
     ///
-    /// - A pool keeps up to a slice, or one access, for each vCPU that turns idle.
+    /// - A pool keeps up to a slice, or one access, for each vCPU that becomes idle.
     /// - MemGuard's member can fall short by all that it gave, which is less than Q, in every other
     ///   period.
     #[must_use]
@@ -74,11 +74,11 @@ impl Regulation {
         }
     }
 
-    /// The least budget of which `sure` are sure; `u64::MAX` where there is none.
+    /// The least budget of which `guaranteed` accesses are guaranteed; `u64::MAX` if there is none.
     #[must_use]
     pub fn enough(self, guaranteed: u64) -> u64 {
-        // What is sure does not fall with the budget, and is at least half of it less an access for
-        // each vCPU.
+        // The guaranteed part does not fall with the budget, and is at least half of it less an
+        // access for each vCPU.
         let (mut low, mut high) = (guaranteed, guaranteed.saturating_mul(2).saturating_add(64));
         while low < high {
             let middle = low + (high - low) / 2;
@@ -109,15 +109,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_compensated_vms_maximum_is_of_its_worst_periods(
+        fn a_compensated_vms_maximum_is_of_its_full_periods(
             window in 1..9_u32, budget in 0..50_u64, periods in 0..40_u64,
         ) {
             let regulation = Regulation::Compensation { window, critical: true };
             let of = |start: u64| -> u64 {
                 (start..start + periods).map(|period| budget * (period % u64::from(window) + 1)).sum()
             };
-            let worst = (0..u64::from(window)).map(of).max();
-            prop_assert_eq!(regulation.most(budget, periods), worst);
+            let max = (0..u64::from(window)).map(of).max();
+            prop_assert_eq!(regulation.most(budget, periods), max);
         }
 
         #[test]

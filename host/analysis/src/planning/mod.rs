@@ -56,7 +56,7 @@ impl fmt::Debug for PlanOptions<'_> {
 /// never "does not hold". It is "not judged" where an input is missing.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What was chosen.
+    /// The choices.
     pub choices: Choices,
     /// The file with the choices. Its text differs from the original only where something was
     /// chosen.
@@ -67,10 +67,11 @@ pub struct Plan {
     pub left_out: Vec<String>,
 }
 
-/// What a plan chose. Serialized it is the key `plan` of `weir plan --json`.
+/// The choices of a plan. Serialized it is the key `plan` of `weir plan --json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Choices {
-    /// What each VM has: its budget, chosen or kept, and the colors and banks that were chosen.
+    /// The values of each VM: its budget, chosen or kept, and the colors and banks that were
+    /// chosen.
     pub vms: Vec<VmChoice>,
     /// The chunk size of the flows in bytes, if there are flows with deadlines.
     pub chunk: Option<u64>,
@@ -88,7 +89,7 @@ pub struct Choices {
     pub has_flows: bool,
 }
 
-/// What a VM has in a plan.
+/// The values of a VM in a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VmChoice {
     /// The VM.
@@ -145,7 +146,7 @@ impl From<Faults> for PlanError {
 /// proves it by [`analyze`].
 ///
 /// Demands are `criticality`, `working_set`, tasks, flows and the bandwidth that a VM requires.
-/// What the file says already is kept. Open is a `memory_budget` that is left out or has only
+/// Values in the file are kept. Open is a `memory_budget` that is left out or has only
 /// `required`, `colors` and `banks` that are left out for a VM with `working_set`, and `bandwidth`
 /// and `chunk` of `[dma]`. Budgets are chosen only if the saturation of the memory is known
 /// (`[saturation]`, or a platform that has it, such as `zcu102`); [`Plan::left_out`] reports what
@@ -271,7 +272,7 @@ fn left_out(timing: &Timing, choice: &Choice) -> Vec<&'static str> {
     left
 }
 
-/// What was chosen.
+/// The choices.
 struct Choice {
     plan: search::Plan,
     /// The colors and banks that were divided, if any.
@@ -283,7 +284,7 @@ struct Choice {
 }
 
 /// Returns the saturation of the memory, if it is known. Without it no budgets are chosen, and the
-/// report says what is not judged.
+/// report lists what is not judged.
 fn saturation_of(timing: &Timing) -> Result<Option<Saturation>, Faults> {
     if let Some(saturation) = &timing.saturation {
         short_table(timing, saturation)?;
@@ -301,7 +302,7 @@ fn short_table(timing: &Timing, saturation: &Saturation) -> Result<(), Faults> {
     }
     let place = vm.memory_budget.as_ref().map_or(&vm.place, |asked| &asked.place);
     let message = format!(
-        "no budget can be planned for {}: [saturation] is for periods of {period}, and says that none below {least} are kept",
+        "no budget can be planned for {}: [saturation] is for periods of {period}, and budgets with periods below {least} are not kept",
         vm.name
     );
     let help = format!(
@@ -343,7 +344,7 @@ fn choose(timing: &Timing, text: &str, options: &PlanOptions) -> Result<Choice, 
         None => unlimited(timing).map_err(PlanError::Faults)?,
     };
     let copy = system::most_copied(timing).map(BytesPerSec);
-    let table = if timing.dma.path.is_of_vms() { beside_any(table, copy) } else { table };
+    let table = if timing.dma.path.is_of_vms() { next_to_copies(table, copy) } else { table };
     if !timing.flows.is_empty() {
         system::Input::of(timing, Reading::Printed).map_err(wrong)?;
     }
@@ -356,7 +357,7 @@ fn choose(timing: &Timing, text: &str, options: &PlanOptions) -> Result<Choice, 
     let timed: Vec<usize> =
         (0..timing.flows.len()).filter(|flow| !timing.flows[*flow].best_effort).collect();
     let board = Board::of(timing, text);
-    // Banks of its own cost a VM memory, and no file requires them, so they are given up first.
+    // Its own banks cost a VM memory, and no file requires them, so they are given up first.
     let colors_only = board.as_ref().and_then(Board::colors_only);
     let boards: Vec<Option<Board>> = std::iter::once(board).chain(colors_only.map(Some)).collect();
     let systems: Vec<System> = boards
@@ -395,7 +396,7 @@ fn choose(timing: &Timing, text: &str, options: &PlanOptions) -> Result<Choice, 
 
 /// Returns the table for flows that the cores of VMs copy, whose budgets count the copies: any
 /// bandwidth up to `copy` takes nothing else.
-fn beside_any(table: SaturationTable, copy: Option<BytesPerSec>) -> SaturationTable {
+fn next_to_copies(table: SaturationTable, copy: Option<BytesPerSec>) -> SaturationTable {
     let total_budget = table.max_budget(BytesPerSec(0)).unwrap_or(0);
     let fastest = table.points().iter().map(|point| point.dma).max().unwrap_or_default();
     let dma = copy.unwrap_or(fastest);
@@ -515,7 +516,7 @@ fn shape(timing: &Timing, vm: &TimedVm, table: &SaturationTable, least: u64) -> 
 
 /// Returns the bandwidth of the budget that guarantees a VM `required` bytes/s next to EL2's polls;
 /// the greatest if none does.
-fn beside_looks(
+fn next_to_polls(
     timing: &Timing,
     vm: &TimedVm,
     required: u64,
@@ -543,13 +544,13 @@ fn demands(timing: &Timing, vm: &TimedVm, table: &SaturationTable, line: Bytes) 
     let required = asked.and_then(|asked| asked.required).filter(|_| known);
     // The search asks the judge about all tasks of a VM that has one.
     let critical = vm.tasks.first().map(|task| {
-        let alone = task.cost;
+        let alone = task.wcet;
         let task_of = CriticalTask { alone, accesses: 0, delay: Nanos(0), per_access: None };
         (task_of, task.deadline)
     });
     let mut bandwidth = required.map_or(0, |rate| rate.0);
     if given.is_none() {
-        bandwidth = beside_looks(timing, vm, bandwidth, table, line);
+        bandwidth = next_to_polls(timing, vm, bandwidth, table, line);
     }
     let mut counted =
         given.map(|given| table.counted(given.most, given.regulation).unwrap_or(u64::MAX));

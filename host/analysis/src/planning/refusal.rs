@@ -16,7 +16,7 @@ use weir_model::{
 /// Demands of a file that cannot be met together.
 #[derive(Clone, Debug, Serialize)]
 pub struct Conflict {
-    /// What conflicts; empty if what the file and the platform give is too much already.
+    /// The conflicting demands; empty if what the file and the platform give is too much already.
     pub demands: Vec<String>,
     /// Whether the demands have a plan without any one of them.
     pub minimal: bool,
@@ -74,8 +74,8 @@ fn shortage(by: &Asker, shortage: search::Shortage) -> Vec<Shortage> {
         search::Shortage::Banks { asked, have } => {
             vec![Shortage::new("banks", "banks", asked, have, &of(asked, have))]
         }
-        search::Shortage::Given { vm: who, .. } => {
-            let bandwidth = timing.vms.get(who).and_then(|vm| vm.memory_budget.as_ref());
+        search::Shortage::Given { vm: index, .. } => {
+            let bandwidth = timing.vms.get(index).and_then(|vm| vm.memory_budget.as_ref());
             let line = timing.saturation.as_ref().map_or(1, |saturation| saturation.line.0.max(1));
             let given = bandwidth.and_then(|asked| asked.required.zip(asked.budget));
             let Some((required, (have, period))) = given else {
@@ -86,7 +86,7 @@ fn shortage(by: &Asker, shortage: search::Shortage) -> Vec<Shortage> {
             let asked = u64::try_from(asked).unwrap_or(u64::MAX);
             let text =
                 format!("{required} take {asked} accesses in {period}, and the file gives {have}");
-            vec![Shortage::new(&format!("budget of {}", vm(who)), "accesses", asked, have, &text)]
+            vec![Shortage::new(&format!("budget of {}", vm(index)), "accesses", asked, have, &text)]
         }
         search::Shortage::Budgets { asked, have } => {
             let Some(period) = timing.saturation.as_ref().map(|saturation| saturation.period)
@@ -123,22 +123,22 @@ fn shortage(by: &Asker, shortage: search::Shortage) -> Vec<Shortage> {
                     text,
                 }];
             };
-            let who = if timing.dma.bandwidth.is_some_and(|given| given.0 == asked.0) {
+            let index = if timing.dma.bandwidth.is_some_and(|given| given.0 == asked.0) {
                 "the file gives"
             } else {
                 "the flows need"
             };
-            let text = format!("{who} {} B/s, {most}", asked.0);
+            let text = format!("{index} {} B/s, {most}", asked.0);
             vec![Shortage::new("DMA bandwidth", "B/s", asked.0, have.0, &text)]
         }
-        search::Shortage::Task { vm: who, budgets, moved } => {
-            let Some(time) = by.tasks(who, (&budgets, &moved), true) else {
+        search::Shortage::Task { vm: index, budgets, moved } => {
+            let Some(time) = by.tasks(index, (&budgets, &moved), true) else {
                 return Vec::new();
             };
             let open =
                 |vm: &TimedVm| vm.memory_budget.as_ref().is_none_or(|its| its.budget.is_none());
-            let chosen = timing.vms.get(who).is_some_and(open);
-            let known = timing.saturation.as_ref().filter(|_| chosen).zip(budgets.get(who));
+            let chosen = timing.vms.get(index).is_some_and(open);
+            let known = timing.saturation.as_ref().filter(|_| chosen).zip(budgets.get(index));
             let most = known.map_or(String::new(), |(known, budget)| {
                 format!(
                     ", even with the greatest budget that is left, {budget} in {}",
@@ -149,7 +149,7 @@ fn shortage(by: &Asker, shortage: search::Shortage) -> Vec<Shortage> {
                 let missing = task.response_ns.map(|response| response - task.deadline_ns);
                 let reason = task.cause.clone().unwrap_or_default();
                 Shortage {
-                    what: format!("deadline of {}: {}", vm(who), task.name),
+                    what: format!("deadline of {}: {}", vm(index), task.name),
                     unit: "ns",
                     asked: task.response_ns,
                     have: task.deadline_ns,
@@ -195,7 +195,7 @@ fn bursts(timing: &Timing, period: Nanos) -> (Vec<Shortage>, Vec<[u64; 2]>) {
     timing.vms.iter().filter_map(of).unzip()
 }
 
-/// What a demand is called.
+/// The name of a demand.
 fn name(timing: &Timing, demand: Demand) -> String {
     let vm = |vm: usize| timing.vms.get(vm).map_or("?", |vm| vm.name.as_str());
     let mut timed = timing.flows.iter().filter(|flow| !flow.best_effort);

@@ -41,7 +41,7 @@ pub enum Shortage {
     Given {
         /// The VM.
         vm: usize,
-        /// What its bandwidth takes.
+        /// The budget for its bandwidth.
         asked: u64,
         /// Its budget.
         have: u64,
@@ -77,14 +77,14 @@ pub enum Shortage {
 }
 
 /// Whether there is a plan for these demands in one of the systems.
-pub(super) fn live(
+pub(super) fn feasible(
     systems: &[&System],
     kept: &[Demand],
     judge: &dyn Judge,
 ) -> Result<bool, Unsure> {
     let mut unsure = false;
     for system in systems {
-        match lives(system, kept, judge) {
+        match is_feasible(system, kept, judge) {
             Ok(true) => return Ok(true),
             Ok(false) => {}
             Err(Unsure) => unsure = true,
@@ -96,7 +96,7 @@ pub(super) fn live(
 /// Returns whether the search would find a plan, without the search for the best one. If no task
 /// depends on the DMA bandwidth, it is enough that the flows hold at the largest permitted one: the
 /// least one is not needed.
-fn lives(system: &System, kept: &[Demand], judge: &dyn Judge) -> Result<bool, Unsure> {
+fn is_feasible(system: &System, kept: &[Demand], judge: &dyn Judge) -> Result<bool, Unsure> {
     let needs: Vec<Need> = (0..system.vms.len()).map(|i| need(system, i, kept)).collect();
     if needs.iter().any(|need| need.budget < need.floor) || place(system, &needs).is_none() {
         return Ok(false);
@@ -164,7 +164,7 @@ pub(super) fn minimal(systems: &[&System], all: &[Demand], judge: &dyn Judge) ->
     for demand in order {
         let without: Vec<Demand> =
             demands.iter().copied().filter(|other| *other != demand).collect();
-        match live(systems, &without, judge) {
+        match feasible(systems, &without, judge) {
             Ok(true) => {}
             Ok(false) => demands = without,
             Err(Unsure) => minimal = false,
@@ -200,7 +200,7 @@ pub fn shortages(system: &System, demands: &[Demand], judge: &dyn Judge) -> Vec<
     if asked > have {
         short.push(Shortage::Colors { asked, have });
     }
-    // The memories of best effort lie side by side; a demand that was dropped counts as one bank.
+    // The memories of best effort share banks; a demand that was dropped counts as one bank.
     let rest = || needs.iter().zip(&system.vms).filter(|(_, vm)| vm.best_effort);
     let memory = rest().fold(0u64, |sum, (_, vm)| sum.saturating_add(vm.memory.0));
     let each = rest().fold(0u64, |sum, (need, _)| sum.saturating_add(need.banks));

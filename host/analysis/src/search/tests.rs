@@ -213,10 +213,14 @@ fn assert_conflict(system: &System, conflict: &Conflict) {
     for mask in 0u32..1 << all.len() {
         let subset: Vec<Demand> =
             (0..all.len()).filter(|i| mask >> i & 1 == 1).map(|i| all[i]).collect();
-        let lives = search(system, &subset, &judge).unwrap().is_some();
-        assert_eq!(conflict::live(&[system], &subset, &judge), Ok(lives), "{subset:?} {system:?}");
+        let feasible = search(system, &subset, &judge).unwrap().is_some();
+        assert_eq!(
+            conflict::feasible(&[system], &subset, &judge),
+            Ok(feasible),
+            "{subset:?} {system:?}"
+        );
         if subset != conflict.demands && subset.iter().all(|one| conflict.demands.contains(one)) {
-            assert!(lives, "{subset:?} {conflict:?}");
+            assert!(feasible, "{subset:?} {conflict:?}");
         }
     }
     let short = shortages(system, &conflict.demands, &judge);

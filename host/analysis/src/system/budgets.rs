@@ -48,7 +48,7 @@ pub struct MemoryReport {
     /// Why something does not hold, with a suggestion each.
     #[serde(rename = "reasons", serialize_with = "messages")]
     pub causes: Vec<Fault>,
-    /// What the figures take for granted.
+    /// The assumptions of the figures.
     pub notes: Vec<String>,
     /// Inputs without which something is not judged.
     #[serde(skip)]
@@ -78,7 +78,7 @@ pub struct BudgetBound {
     pub bandwidth_with_write_backs: Option<u64>,
     /// The lower bound on the refills that it gets, in bytes/s.
     pub guaranteed: Option<u64>,
-    /// What it requires, in bytes/s.
+    /// Its required bandwidth, in bytes/s.
     pub required: Option<u64>,
 }
 
@@ -86,7 +86,7 @@ pub struct BudgetBound {
 ///
 /// # Errors
 ///
-/// What keeps them from being analyzed.
+/// The faults that prevent the analysis.
 pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<MemoryReport>, Vec<Fault>> {
     if timing.vms.iter().all(|vm| vm.memory_budget.is_none()) {
         return Ok(None);
@@ -215,7 +215,7 @@ fn why_free(vm: &TimedVm) -> String {
         || vm.name.clone(),
         |other| {
             let event = other.event().unwrap_or(Event::L2dWriteback);
-            format!("{} ({} says nothing of refills)", vm.name, event.name())
+            format!("{} ({} does not count refills)", vm.name, event.name())
         },
     )
 }
@@ -321,7 +321,7 @@ fn no_overshoot(timing: &Timing) -> bool {
     timing.measured_overshoot().is_none()
 }
 
-/// Returns what the figures take for granted and the file does not say.
+/// Returns the assumptions of the figures that are not in the file.
 fn notes(timing: &Timing) -> Vec<String> {
     let mut notes = copiers(timing);
     if counted_by_interrupt(timing)

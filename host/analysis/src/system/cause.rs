@@ -19,7 +19,7 @@ pub struct Cause {
     pub place: Place,
     /// The reason, in words that follow a colon.
     pub reason: String,
-    /// What to change.
+    /// The suggested change.
     pub suggestion: String,
 }
 
@@ -134,7 +134,7 @@ fn most((mut good, mut bad): (u64, u64), mut holds: impl FnMut(u64) -> bool) -> 
 fn blamed(timing: &Timing, line: &Line, cost: Nanos, most: Option<u64>) -> Cause {
     let vm = timing.vms.get(line.vm).map_or("?", |vm| &vm.name);
     let name = format!("interrupt {} of {vm}, on its core,", line.name);
-    let turn = if line.preempt { ", and with `preempt` the slot of its VM" } else { "" };
+    let slot_text = if line.preempt { ", and with `preempt` the slot of its VM" } else { "" };
     let (reason, suggestion) = match line.admission {
         None => {
             let most = most.map_or(String::new(), |most| format!(": {most} or less"));
@@ -146,7 +146,9 @@ fn blamed(timing: &Timing, line: &Line, cost: Nanos, most: Option<u64>) -> Cause
             )
         }
         Some((rate, _)) => (
-            format!("{name} may come {rate} times per second and takes {cost} each time{turn}"),
+            format!(
+                "{name} may come {rate} times per second and takes {cost} each time{slot_text}"
+            ),
             most.map_or("write a lower `rate`".to_owned(), |most| {
                 format!("write rate = {most} or less for this [[irq]]")
             }),
@@ -184,15 +186,15 @@ fn too_short(
     holds: impl Fn(&Timing, &SharedCore) -> bool,
 ) -> Cause {
     let sharing = timing.sharing(core).unwrap_or_default();
-    let turns = core.schedule.turns().into_iter().filter(|turn| turn.0 == entity);
-    let longest = turns.map(|turn| turn.1).max().unwrap_or(Nanos(0));
+    let slots = core.schedule.slots().into_iter().filter(|slot_text| slot_text.0 == entity);
+    let longest = slots.map(|slot_text| slot_text.1).max().unwrap_or(Nanos(0));
     let (what, count) = match core.schedule {
         Schedule::RoundRobin { .. } => ("time slices", 1),
         Schedule::Table { .. } => ("slots", 2),
         Schedule::FixedPriority { .. } => ("budgets", 2),
     };
     let taken = Nanos(sharing.switch.0.saturating_mul(count));
-    let meanwhile = if switches_take_all(timing, core, entity) {
+    let events = if switches_take_all(timing, core, entity) {
         // What is left of a budget already contains the interrupts of servers with higher priority.
         let rest = if longest > taken {
             ", and interrupts of servers with higher priority the rest"
@@ -209,7 +211,7 @@ fn too_short(
         )
     };
     let reason = format!(
-        "{}'s {what} of {longest} are too short: switches take up to {taken} of each{meanwhile}",
+        "{}'s {what} of {longest} are too short: switches take up to {taken} of each{events}",
         entity.name(timing)
     );
     let longer =

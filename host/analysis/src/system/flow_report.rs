@@ -48,7 +48,7 @@ pub struct FlowsReport {
     pub gave_up: bool,
     /// Whether it was spent before some latency bound was found.
     pub bounds_gave_up: bool,
-    /// What the verdict assumes.
+    /// The assumptions of the verdict.
     pub assumed: FlowAssumptions,
     /// The flows that have a deadline, in the order of the file.
     #[serde(rename = "tasks")]
@@ -74,7 +74,7 @@ pub struct FlowsReport {
     pub no_bandwidth: Vec<String>,
 }
 
-/// What is known of the least sufficient bandwidth.
+/// The knowledge of the least sufficient bandwidth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MinBandwidthIs {
@@ -119,10 +119,10 @@ pub struct FlowBound {
     pub position: usize,
 }
 
-/// What a verdict on flows assumes.
+/// The assumptions of a verdict on flows.
 #[derive(Clone, Debug, Serialize)]
 pub struct FlowAssumptions {
-    /// What moves the bytes.
+    /// The mover of the bytes.
     #[serde(serialize_with = "path_key")]
     pub data_path: DataPath,
     /// Why it is this path.
@@ -425,7 +425,7 @@ pub(crate) fn most_copied(timing: &Timing) -> Option<u64> {
     copy.map(|rate| rate.0)
 }
 
-/// What a verdict at `judged` bytes/s assumes.
+/// The assumptions of a verdict at `judged` bytes/s.
 pub(super) fn assumptions(
     timing: &Timing,
     options: &Options,

@@ -11,7 +11,7 @@ use crate::{
     flows::{
         Analyzer, Bandwidths, Copier, Effort, Ends, Flow, FlowError, FlowErrorKind, Group,
         MinBandwidth, Mover, Overheads, Path, Queue, Range, Reading, Report, Setting, Task,
-        Verdict, dma_from, groups, on_shared_core, report_beside, responses, waits,
+        Verdict, dma_from, groups, on_shared_core, report_with, responses, waits,
     },
     time::VmTask,
 };
@@ -178,7 +178,7 @@ impl Input {
 /// Returns the fault for an error of the analysis, at its place.
 pub fn fault(timing: &Timing, error: FlowError) -> Fault {
     let flow = error.flow.and_then(|flow| timing.flows.get(flow));
-    let (place, who) = match flow {
+    let (place, prefix) = match flow {
         Some(flow) => {
             let place = match error.kind {
                 FlowErrorKind::ZeroSize | FlowErrorKind::SizeTooLarge => &flow.places[0],
@@ -193,7 +193,7 @@ pub fn fault(timing: &Timing, error: FlowError) -> Fault {
         }
         None => (&timing.dma.place, String::new()),
     };
-    let message = format!("{who}{}", error.kind);
+    let message = format!("{prefix}{}", error.kind);
     let help = match error.kind {
         FlowErrorKind::MulticastByReceiver => {
             "write [dma] path = \"broker\" or \"sender\", or a flow to each receiver"
@@ -218,7 +218,7 @@ fn paced(timing: &Timing, asked: Option<u64>) -> Option<u64> {
 ///
 /// # Errors
 ///
-/// What keeps them from being analyzed.
+/// The faults that prevent the analysis.
 pub fn analyze(timing: &Timing, options: &Options) -> Result<Option<FlowsReport>, Vec<Fault>> {
     if timing.flows.is_empty() {
         return Ok(None);
@@ -239,7 +239,7 @@ pub fn analyze(timing: &Timing, options: &Options) -> Result<Option<FlowsReport>
             (least, report) = (found.min_bandwidth, Some(found));
         } else if !tasks.is_empty() {
             let mut analyzer = Analyzer::new();
-            analyzer.load_beside(&tasks, &best_effort);
+            analyzer.load_with(&tasks, &best_effort);
             least = analyzer.min_bandwidth(options.effort);
         }
         parts.push((Part { vm, flows, report, least }, tasks, best_effort));
@@ -351,7 +351,7 @@ fn found_bounds(timing: &Timing, cores: Cores, effort: Effort) -> Option<Bounds>
     let at = Bandwidths { paced: BytesPerSec(bandwidth(timing)?), chunk: BytesPerSec(copy) };
     let groups = input.groups(timing, cores).ok()?;
     // A packet has arrived before its last finalization ends. The table is of flows to one
-    // receiver; more of them take longer in steps that it does not tell, for which this time is
+    // receiver; more of them take longer in steps that it does not contain, for which this time is
     // left in.
     let several = timing.flows.iter().any(|flow| flow.to.len() > 1);
     let tail = if several { 0 } else { input.tail.0 };
@@ -385,7 +385,7 @@ fn judge(
     options: &Options,
 ) -> Result<Report, FlowError> {
     let bandwidth = BytesPerSec(bandwidth);
-    report_beside(tasks, best_effort, bandwidth, options.effort, Effort(SLACK))
+    report_with(tasks, best_effort, bandwidth, options.effort, Effort(SLACK))
 }
 
 /// The time that the cores of a VM with tasks spend on copies, if `[dma]` `path` is its sender or
@@ -408,7 +408,7 @@ impl Copying {
         if !timing.dma.path.is_of_vms() || !moves || !has_tasks {
             return found;
         }
-        // The report on the flows says why they cannot be analyzed.
+        // The report on the flows states why they cannot be analyzed.
         let groups = Input::of(timing, Reading::Printed)
             .ok()
             .and_then(|input| input.groups(timing, Cores::Concurrent).ok());
@@ -431,11 +431,11 @@ impl Copying {
 /// Returns the task of a flow in whole nanoseconds, rounded to the safe side; none if it has no
 /// period left.
 fn copied(task: &Task, rate: u64) -> Option<VmTask> {
-    let bytes = u128::from(task.cost.bytes) * 2_000_000_000;
-    let halves = u128::from(task.cost.fixed) + bytes.div_ceil(u128::from(rate));
+    let bytes = u128::from(task.wcet.bytes) * 2_000_000_000;
+    let halves = u128::from(task.wcet.fixed) + bytes.div_ceil(u128::from(rate));
     let period = u64::try_from(task.period.0).ok()? / 2;
     Some(VmTask {
-        cost: Nanos(u64::try_from(halves.div_ceil(2)).ok()?),
+        wcet: Nanos(u64::try_from(halves.div_ceil(2)).ok()?),
         period: Nanos((period > 0).then_some(period)?),
         jitter: Nanos(u64::try_from(task.jitter.0).unwrap_or(0).div_ceil(2)),
         blocking: Nanos(0),
@@ -497,7 +497,7 @@ fn each_part(timing: &Timing, mut ask: impl FnMut(&mut Analyzer)) -> Option<u64>
             continue;
         }
         let mut analyzer = Analyzer::new();
-        analyzer.load_beside(&tasks, &best_effort);
+        analyzer.load_with(&tasks, &best_effort);
         ask(&mut analyzer);
         spent = spent.saturating_add(analyzer.spent());
     }

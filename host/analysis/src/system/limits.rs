@@ -16,7 +16,7 @@ use weir_model::{
 /// A budget of refills while the system runs.
 #[derive(Clone, Copy)]
 pub struct Limits {
-    /// What the file says.
+    /// The values of the file.
     pub written: Budget,
     /// The least that it may be set to.
     pub least: Budget,
@@ -50,8 +50,8 @@ impl Limits {
     /// without EL2's polls.
     pub fn guaranteed(&self) -> Budget {
         let whole = self.regulation.guaranteed(self.least.accesses);
-        let beside = |polling: Polling| polling.beside(whole, self.period(), self.vcpus);
-        Budget { accesses: self.polling.map_or(whole, beside), ..self.least }
+        let shared = |polling: Polling| polling.beside(whole, self.period(), self.vcpus);
+        Budget { accesses: self.polling.map_or(whole, shared), ..self.least }
     }
 
     fn period(&self) -> Nanos {
@@ -68,7 +68,7 @@ impl Limits {
         }
         why.push_str(match self.regulation {
             Regulation::Memguard { .. } => {
-                "; MemGuard guarantees half of a budget, as a VM may lack what it lent in every other period"
+                "; MemGuard guarantees half of a budget, because in every other period a VM can be without the part that it lent"
             }
             Regulation::Pool { vcpus: 2.. } => {
                 "; each vCPU that becomes idle keeps a slice of the pool, or one access"

@@ -1,14 +1,14 @@
-//! What a caller chooses of an analysis.
+//! The options of an analysis.
 
 use crate::{
     BytesPerSec,
     flows::{Effort, Reading},
 };
 
-/// Bytes moved between two decisions where the file does not say (rt-virtio V).
+/// Bytes moved between two decisions, if the file does not set them (rt-virtio V).
 pub(crate) const CHUNK: u64 = 4096;
 
-/// What to analyze a system with. The default is what `weir analyze FILE` does.
+/// The options of an analysis. The default is what `weir analyze FILE` does.
 ///
 /// ```
 /// use weir_analysis::{BytesPerSec, Options};

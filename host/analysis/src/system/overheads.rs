@@ -8,7 +8,7 @@ use weir_model::timing::OverheadTable;
 pub struct OverheadSource {
     /// The file, or `platform NAME`.
     pub file: String,
-    /// The command that measured the table, or a publication; none if the file does not say it.
+    /// The command that measured the table, or a publication; none if the file does not set it.
     pub command: Option<String>,
     /// The build of the hypervisor that was measured.
     pub build: Option<String>,

@@ -25,7 +25,7 @@ pub fn domain(vms: &[TimedVm]) -> impl Iterator<Item = (&TimedVm, &MemoryBudget)
     regulated.filter(|(_, bandwidth)| bandwidth.is_memguard())
 }
 
-/// Returns the number of vCPUs of a VM, as far as its file says.
+/// Returns the number of vCPUs of a VM, as far as its file states.
 pub fn vcpus(vm: &TimedVm) -> u32 {
     u32::try_from(vm.cpus.len().max(1)).unwrap_or(u32::MAX)
 }

@@ -23,11 +23,11 @@ use weir_model::{Fault, Faults, SystemFile, Timing};
 pub struct Report {
     /// Whether everything holds; none if an input is missing or there is nothing to judge.
     pub holds: Option<bool>,
-    /// The worst verdict of all parts; none if the file says nothing that can be judged.
+    /// The most severe verdict of all parts; none if the file has nothing that can be judged.
     pub verdict: Option<Verdict>,
     /// What is not judged, and how to supply what is missing for it.
     pub not_judged: Vec<Missing>,
-    /// What the verdict assumes, with the source.
+    /// The assumptions of the verdict, with the source.
     pub assumed: Vec<String>,
     /// The bounds of the flows, if the file has flows and their overheads are known.
     pub flows: Option<FlowsReport>,
@@ -152,7 +152,7 @@ impl Report {
     }
 }
 
-/// Analyzes what a file says about time and bandwidth.
+/// Analyzes a file's values of time and bandwidth.
 ///
 /// # Errors
 ///

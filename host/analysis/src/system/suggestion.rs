@@ -14,7 +14,7 @@ use weir_model::{
 
 /// A VM whose budget does not hold.
 pub struct Shortfall<'a> {
-    /// What the file says.
+    /// The value in the file.
     pub timing: &'a Timing,
     /// The VM.
     pub vm: &'a TimedVm,

@@ -14,7 +14,7 @@ use weir_model::{
 };
 
 /// Returns the supply of the core on which `entity` moves its flows, the name of the core and its
-/// place in the file. Returns none if `entity` has a core of its own without interrupts.
+/// place in the file. Returns none if `entity` has its own core without interrupts.
 ///
 /// # Errors
 ///
@@ -96,8 +96,8 @@ pub(super) fn closest_polling(timing: &Timing, entity: Entity) -> Vec<InterruptL
     }
 }
 
-/// Returns the supply of a dedicated core, less all interrupts of the VM, as the file does not say
-/// to which of its cores they come, and less `polls`.
+/// Returns the supply of a dedicated core, less all interrupts of the VM, because the file does not
+/// assign them to its cores, and less `polls`.
 pub(super) fn dedicated(
     timing: &Timing,
     vm: usize,
@@ -170,21 +170,21 @@ pub(super) fn partition(
             let budgets: Vec<_> = servers.iter().map(|(_, q, p)| (*q, *p)).collect();
             let least_switch = sharing.least_switch;
             let switching = Switching { most: switch, least: least_switch, entry: sharing.entry };
-            let beside = |(entity, _, period): &(Entity, _, Nanos)| {
+            let extra = |(entity, _, period): &(Entity, _, Nanos)| {
                 let lines = charged_to_others(timing, core, *entity)?;
                 let taken = lines.iter().map(|line| line.taken(*period).0);
                 Ok(Nanos(taken.fold(0, u64::saturating_add)))
             };
-            let beside = servers.iter().map(beside).collect::<Result<Vec<_>, Fault>>()?;
-            let late = |place: &usize| !server_holds(&budgets, *place, &switching, &beside);
+            let extra = servers.iter().map(extra).collect::<Result<Vec<_>, Fault>>()?;
+            let late = |place: &usize| !server_holds(&budgets, *place, &switching, &extra);
             if let Some(late) = (0..budgets.len()).find(late) {
-                let (who, budget, period) = servers[late];
+                let (entity_of, budget, period) = servers[late];
                 let message = format!(
                     "core {}: {} may not get its {budget} in each {period}",
                     core.id,
-                    who.name(timing)
+                    entity_of.name(timing)
                 );
-                let help = shorter(&budgets, late, (&switching, &beside));
+                let help = shorter(&budgets, late, (&switching, &extra));
                 return Err(timing.fault(Code::ServerLate, &core.place, message, help));
             }
             let own = servers.iter().position(|server| server.0 == entity);
@@ -233,12 +233,12 @@ pub(super) fn supply_on(
 pub(super) fn shorter(
     budgets: &[(Nanos, Nanos)],
     late: usize,
-    (switching, beside): (&Switching, &[Nanos]),
+    (switching, extra): (&Switching, &[Nanos]),
 ) -> String {
     let holds = |budget: u64| {
         let mut budgets = budgets.to_vec();
         budgets[late].0 = Nanos(budget);
-        server_holds(&budgets, late, switching, beside)
+        server_holds(&budgets, late, switching, extra)
     };
     let (mut fits, mut exceeds) = (0, budgets[late].0.0 / 1000);
     while exceeds - fits > 1 {
@@ -278,7 +278,7 @@ pub(super) fn charged_to_others(
 /// Returns the events of VM `vm` between two of its slots, each by its time at EL2 in ns:
 /// interrupts with a rule (`costs`), interrupts without a rule, and SGIs, writes to its distributor
 /// and CPU_ON of its other vCPUs, each once in a slot. A VM of one vCPU has its timer instead.
-pub(super) fn arrivals_between_turns(
+pub(super) fn arrivals_between_slots(
     timing: &Timing,
     vm: usize,
     costs: &[u64],
@@ -291,7 +291,7 @@ pub(super) fn arrivals_between_turns(
 
 /// Returns the sum of these times.
 pub(super) fn charged(timing: &Timing, vm: usize, costs: &[u64], known: u64) -> u64 {
-    arrivals_between_turns(timing, vm, costs, known).fold(0, u64::saturating_add)
+    arrivals_between_slots(timing, vm, costs, known).fold(0, u64::saturating_add)
 }
 
 /// Returns what the interrupts of VM `vm` on a shared core take from `entity`.
@@ -308,7 +308,7 @@ pub(super) fn lines_of(
     let pays = match entity {
         Entity::Vm(vm) => {
             let own = timing.lines.iter().filter(|line| line.vm == vm);
-            let costs: Vec<_> = own.map(|line| line.cost.0.max(known)).collect();
+            let costs: Vec<_> = own.map(|line| line.wcet.0.max(known)).collect();
             charged(timing, vm, &costs, known)
         }
         Entity::Broker => 0,
@@ -321,7 +321,7 @@ pub(super) fn lines_of(
     }
     // An interrupt without credit or without a rule waits for the slot of its VM.
     let mut lines: Vec<_> =
-        arrivals_between_turns(timing, vm, &costs, known).map(waiting).collect();
+        arrivals_between_slots(timing, vm, &costs, known).map(waiting).collect();
     // In a table EL2 charges no VM: its work for a VM in the slots of others is a loss of these
     // alone.
     if owner == entity && matches!(core.schedule, Schedule::Table { .. }) {
@@ -371,7 +371,7 @@ pub(super) fn waits(schedule: &Schedule, owner: Entity, entity: Entity, pays: u6
 pub(super) fn preempted(schedule: &Schedule, entity: Entity, switch: u64) -> Option<(u64, u64)> {
     match schedule {
         Schedule::RoundRobin { quantum, entities } => {
-            Some((0, turns_of_others(*quantum, entities, switch).0))
+            Some((0, slots_of_others(*quantum, entities, switch).0))
         }
         Schedule::Table { slots, .. } => {
             let own = slots.iter().filter(|slot| slot.0 == entity).map(|slot| slot.2.0);
@@ -386,18 +386,18 @@ pub(super) fn preempted(schedule: &Schedule, entity: Entity, switch: u64) -> Opt
 pub(super) fn back(timing: &Timing, core: &SharedCore) -> Nanos {
     let Schedule::RoundRobin { quantum, entities } = &core.schedule else { return Nanos(0) };
     let switch = timing.sharing(core).unwrap_or_default().switch;
-    turns_of_others(*quantum, entities, switch.0)
+    slots_of_others(*quantum, entities, switch.0)
 }
 
 /// Returns the bound on the delay by the slots of the others in a round.
-pub(super) fn turns_of_others(quantum: Nanos, entities: &[Entity], switch: u64) -> Nanos {
+pub(super) fn slots_of_others(quantum: Nanos, entities: &[Entity], switch: u64) -> Nanos {
     put_off(quantum, Nanos(switch), u32::try_from(entities.len()).unwrap_or(u32::MAX))
 }
 
 /// Returns the time that one interrupt takes at EL2, in ns: the value of the file, or the one that
 /// is `known` of the board.
 pub(super) fn cost_of(timing: &Timing, line: &Line, known: u64) -> Result<u64, Fault> {
-    let cost = if line.cost.0 == 0 { known } else { line.cost.0 };
+    let cost = if line.wcet.0 == 0 { known } else { line.wcet.0 };
     if cost == 0 {
         let message =
             format!("the time that one interrupt {} takes at EL2 is not known", line.name);

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     Nanos,
-    time::{Supply, VmTask, response_times_beside},
+    time::{Supply, VmTask, response_times_with},
     verdict::Missing,
 };
 use interference::{interference, is_exposed};
@@ -56,45 +56,43 @@ fn no_switch(timing: &Timing, core: &SharedCore) -> Option<Missing> {
 fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
     let id = core.id;
     let here: Vec<_> = core.schedule.entities();
-    let mut said = Vec::new();
+    let mut notes = Vec::new();
     match timing.sharing(core) {
         Some(sharing) if switches(&core.schedule) => {
-            let meanwhile = match sharing.interrupt.0 {
+            let events = match sharing.interrupt.0 {
                 0 => String::new(),
                 _ => format!(", and {} once per slot of a VM for its events", sharing.interrupt),
             };
             let switch = sharing.switch;
-            said.push(format!(
-                "core {id}: the supply is less up to {switch} per switch{meanwhile}"
-            ));
+            notes.push(format!("core {id}: the supply is less up to {switch} per switch{events}"));
         }
         _ => {}
     }
     let known = timing.sharing(core).map_or(0, |sharing| sharing.interrupt.0);
     for entity in here {
         let Entity::Vm(vm) = entity else { continue };
-        let small = |line: &&Line| line.vm == vm && (1..known).contains(&line.cost.0);
+        let small = |line: &&Line| line.vm == vm && (1..known).contains(&line.wcet.0);
         for line in timing.lines.iter().filter(small) {
             let platform = timing.platform.as_ref().map_or("the platform", |known| &known.name);
-            said.push(format!(
+            notes.push(format!(
                 "core {id}: interrupt {} of {} counts as {}, its `wcet` ({}), which is less than the {} of one on {platform}; leave `wcet` out",
                 line.name,
                 entity.name(timing),
-                line.cost,
+                line.wcet,
                 timing.location(&line.place),
                 Nanos(known),
             ));
         }
         let lines: Vec<_> = timing.unruled(vm).iter().map(ToString::to_string).collect();
         if !lines.is_empty() {
-            said.push(format!(
+            notes.push(format!(
                 "core {id}: interrupt {} of {} has no [[irq]]: it counts once per slot, and its handler is part of the VM's tasks",
                 lines.join(", "),
                 entity.name(timing)
             ));
         }
     }
-    said
+    notes
 }
 
 /// The platform as a message names it.
@@ -106,7 +104,7 @@ fn platform_name(timing: &Timing) -> &str {
 ///
 /// # Errors
 ///
-/// What keeps them from being analyzed.
+/// The faults that prevent the analysis.
 pub fn analyze(timing: &Timing) -> Result<Option<TimeReport>, Vec<Fault>> {
     let idle = timing.vms.iter().all(|vm| vm.tasks.is_empty());
     if timing.cores.is_empty() && idle && timing.lines.iter().all(|line| line.deadline.is_none()) {
@@ -165,7 +163,7 @@ fn has_task(timing: &Timing, core: &SharedCore, entity: Entity) -> bool {
 }
 
 /// Reports that no time of a core is guaranteed to `entity`. A flow of `entity` does not hold then;
-/// without one, the file does not say what time `entity` needs, so it is not judged.
+/// without a flow, the file does not state the time that `entity` needs, so it is not judged.
 fn nothing_for(timing: &Timing, core: &SharedCore, entity: Entity, time: &mut TimeReport) {
     let Some(Cause { place, reason, suggestion }) = cause::nothing_guaranteed(timing, core, entity)
     else {
@@ -211,7 +209,7 @@ pub fn supplies(timing: &Timing) -> Option<TimeReport> {
 ///
 /// # Errors
 ///
-/// What keeps them from being analyzed.
+/// The faults that prevent the analysis.
 pub fn tasks(
     timing: &Timing,
     vm: usize,
@@ -265,7 +263,7 @@ fn late(row: &TaskBound, cause: Option<&Cause>) -> Option<String> {
 }
 
 /// Returns why a task has no bound on a core with `supply`, if it and the tasks before it need the
-/// share `asked`. `bounded` tells whether it has a bound in another file.
+/// share `asked`. `bounded` returns whether it has a bound in another file.
 fn no_bound(
     timing: &Timing,
     (vm, shared): (usize, Option<&SharedCore>),
@@ -291,7 +289,7 @@ fn no_bound(
 }
 
 /// Returns why a task has no bound on a core with enough time: the VM's own memory budget, or
-/// accesses of others. `unsuspended` and `alone` tell whether it has a bound without either.
+/// accesses of others. `unsuspended` and `alone` return whether it has a bound without either.
 fn delayed(
     timing: &Timing,
     vm: usize,
@@ -310,8 +308,9 @@ fn delayed(
                 && (*position != vm || vcpus(other) > 1)
         };
         let free: Vec<_> = timing.vms.iter().enumerate().filter(free).collect();
-        let who = if vcpus(this) > 1 { "others, also of its VM's other cores," } else { "others" };
-        let mut reason = format!("the accesses of {who} delay its own without a bound");
+        let others =
+            if vcpus(this) > 1 { "others, also of its VM's other cores," } else { "others" };
+        let mut reason = format!("the accesses of {others} delay its own without a bound");
         if !alone() {
             reason.push_str(", and its VM's own memory budget suspends it");
         }
@@ -339,7 +338,7 @@ fn unpaced(timing: &Timing, flow: Option<usize>, task: &Task) -> Option<Cause> {
 
 fn load_of(tasks: &[&Task]) -> Vec<VmTask> {
     let load = |task: &&Task| VmTask {
-        cost: task.cost,
+        wcet: task.wcet,
         period: task.period,
         jitter: task.jitter,
         blocking: task.blocking,
@@ -359,18 +358,18 @@ fn tasks_of(
     let mut cores: Vec<_> = this.tasks.iter().map(core_of).collect();
     cores.sort_unstable();
     cores.dedup();
-    let beside = interference(timing, vm, tried);
-    // The file does not say which core copies, so each may.
+    let delays = interference(timing, vm, tried);
+    // The file does not state which core copies, so each may.
     let copying = Copying::by(timing, vm, tried.map(|rate| rate.0));
     let copies = copying.tasks.len();
     let asked_by_copies: f64 =
-        copying.tasks.iter().map(|copy| part(copy.cost.0, copy.period.0)).sum();
-    time.memory_interference |= beside.as_ref().is_some_and(|beside| beside.delay.0 > 0);
+        copying.tasks.iter().map(|copy| part(copy.wcet.0, copy.period.0)).sum();
+    time.memory_interference |= delays.as_ref().is_some_and(|delays| delays.delay.0 > 0);
     let mut missing = Vec::new();
-    if beside.is_none() && !this.tasks.is_empty() && is_exposed(timing, vm) {
+    if delays.is_none() && !this.tasks.is_empty() && is_exposed(timing, vm) {
         missing.push(no_delay(timing, &this.name));
     }
-    let (mut unknown, mut waits, mut looked) = (false, false, false);
+    let (mut unknown, mut waits, mut polled) = (false, false, false);
     for core in cores {
         let tasks: Vec<_> = this.tasks.iter().filter(|task| core_of(task) == core).collect();
         let shared = timing.cores.iter().find(|shared| {
@@ -378,7 +377,7 @@ fn tasks_of(
         });
         let left = own::left(timing, this, core);
         let polls = polling(timing, vm, left);
-        looked |= !polls.is_empty();
+        polled |= !polls.is_empty();
         let supply = supply_for(timing, (vm, core), shared, polls.clone())?;
         let load: Vec<VmTask> = copying.tasks.iter().copied().chain(load_of(&tasks)).collect();
         // The bandwidth of a copy contains the delay of its accesses.
@@ -399,12 +398,12 @@ fn tasks_of(
             }
         };
         let times = |load: &[VmTask], supply: &Supply| {
-            response_times_beside(load, supply, &accesses, beside.as_ref(), own.as_ref())
+            response_times_with(load, supply, &accesses, delays.as_ref(), own.as_ref())
         };
         let mut asked = asked_by_copies;
         let responses = times(&load, &supply).into_iter().enumerate().skip(copies);
         for (task, (place, response)) in tasks.iter().zip(responses) {
-            asked += part(task.cost.0, task.period.0);
+            asked += part(task.wcet.0, task.period.0);
             // Tasks of lower priority matter to a task that they can block.
             let those = if task.blocking.0 == 0 { &load[..=place] } else { &load[..] };
             let response = response.filter(|_| copying.unlimited.is_none());
@@ -417,13 +416,13 @@ fn tasks_of(
                         && times(those, &supply).get(place).copied().flatten().is_some()
                 })
             };
-            let suggestion = suggestion_for(this, &accesses, looked && left == 0);
+            let suggestion = suggestion_for(this, &accesses, polled && left == 0);
             let suggestion = suggestion.or((copies > 0).then_some(COPY));
-            let without = |beside, own| {
-                let times = response_times_beside(those, &supply, &accesses, beside, own);
+            let without = |delays, own| {
+                let times = response_times_with(those, &supply, &accesses, delays, own);
                 times.get(place).copied().flatten().is_some()
             };
-            let unsuspended = || without(beside.as_ref(), None);
+            let unsuspended = || without(delays.as_ref(), None);
             let alone = || without(None, own.as_ref());
             let cause = unpaced(timing, copying.unlimited, task).or_else(|| {
                 if response.is_some() || !explain {
@@ -446,7 +445,7 @@ fn tasks_of(
             time.tasks.push(row);
         }
     }
-    time.notes.extend(notes(&this.name, [copies > 0, unknown, looked, waits]));
+    time.notes.extend(notes(&this.name, [copies > 0, unknown, polled, waits]));
     missing.dedup();
     time.missing.extend(missing);
     Ok(())

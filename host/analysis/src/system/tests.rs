@@ -1,4 +1,4 @@
-//! What the analysis says of cores that are shared, in the words of its causes and suggestions.
+//! The texts of causes and suggestions for shared cores.
 
 use super::*;
 use std::path::Path;
@@ -24,9 +24,9 @@ fn faults(core: &str) -> String {
 fn an_interrupt_without_a_rate_is_located() {
     let rule = "kind = \"round-robin\", quantum = \"20ms\" }\n[[irq]]\nline = 34\nvm = \"gpos\"\n";
     assert_eq!(faults(rule), "");
-    let said = faults(&format!("{rule}preempt = true\n"));
-    assert!(said.contains("s.toml:15:1") && said.contains("add `rate` to this"), "{said}");
-    assert!(said.contains("interrupt 34 of gpos, on its core, has no `rate`"), "{said}");
+    let message = faults(&format!("{rule}preempt = true\n"));
+    assert!(message.contains("s.toml:15:1") && message.contains("add `rate` to this"), "{message}");
+    assert!(message.contains("interrupt 34 of gpos, on its core, has no `rate`"), "{message}");
 }
 
 /// The number in `text` behind `before`.
@@ -44,10 +44,10 @@ fn too_frequent_interrupts_get_a_feasible_rate() {
         ))
     };
     let preempt = |rate: u64| rule(&format!("preempt = true\nrate = {rate}\n"));
-    let said = preempt(1000);
-    assert!(said.contains("s.toml:20:1"), "{said}");
-    assert!(said.contains("interrupt 34 of gpos, on its core, may come 1000 times per second and takes 10us each time, and with `preempt` the slot of its VM"), "{said}");
-    let most = number(&said, "write rate = ");
+    let message = preempt(1000);
+    assert!(message.contains("s.toml:20:1"), "{message}");
+    assert!(message.contains("interrupt 34 of gpos, on its core, may come 1000 times per second and takes 10us each time, and with `preempt` the slot of its VM"), "{message}");
+    let most = number(&message, "write rate = ");
     assert!(!preempt(most).contains("no bound"), "{}", preempt(most));
     assert!(preempt(most + 1).contains("no bound"));
     assert_eq!(rule("rate = 1000\n"), "");
@@ -64,12 +64,12 @@ fn interrupts_too_frequent_together_get_a_factor() {
         };
         faults(&format!("kind = \"round-robin\", quantum = \"20ms\" }}\n{}{}", line(34), line(35)))
     };
-    let said = rates(1);
+    let message = rates(1);
     assert!(
-        said.contains("interrupts 34 of rtos, 35 of rtos, on its core, come too often together"),
-        "{said}"
+        message.contains("interrupts 34 of rtos, 35 of rtos, on its core, come too often together"),
+        "{message}"
     );
-    let times = number(&said, "write a `rate` for each that is ");
+    let times = number(&message, "write a `rate` for each that is ");
     assert!(!rates(times).contains("no bound"), "{}", rates(times));
     assert!(rates(times - 1).contains("no bound"));
 }
@@ -78,13 +78,14 @@ fn interrupts_too_frequent_together_get_a_factor() {
 fn slots_that_switches_take_get_a_sufficient_length() {
     let round =
         |quantum: u64| faults(&format!("kind = \"round-robin\", quantum = \"{quantum}us\" }}\n"));
-    let said = round(10);
+    let message = round(10);
     assert!(
-        said.contains("rtos's time slices of 10us are too short: switches take up to 15us of each"),
-        "{said}"
+        message
+            .contains("rtos's time slices of 10us are too short: switches take up to 15us of each"),
+        "{message}"
     );
-    assert!(!said.contains("the rest"), "{said}");
-    let enough = number(&said, "write quantum = \"");
+    assert!(!message.contains("the rest"), "{message}");
+    let enough = number(&message, "write quantum = \"");
     let better = round(enough);
     assert!(!better.contains("too short") && round(enough - 20).contains("too short"), "{better}");
     assert!(
@@ -96,36 +97,36 @@ fn slots_that_switches_take_get_a_sufficient_length() {
             "kind = \"table\", major_frame = \"{frame}us\", slots = [{{ vm = \"rtos\", start = \"0us\", length = \"{length}us\" }}, {{ vm = \"gpos\", start = \"{length}us\", length = \"{second}us\" }}] }}\n"
         ))
     };
-    let said = table(1);
+    let message = table(1);
     assert!(
-        said.contains("rtos's slots of 20us are too short: switches take up to 30us of each"),
-        "{said}"
+        message.contains("rtos's slots of 20us are too short: switches take up to 30us of each"),
+        "{message}"
     );
-    assert!(!table(number(&said, "make the slots and the major frame ")).contains("too short"));
+    assert!(!table(number(&message, "make the slots and the major frame ")).contains("too short"));
     let servers = |times: u64| {
         let [budget, period] = [20, 2000].map(|time| time * times);
         faults(&format!(
             "kind = \"fixed-priority\", servers = [{{ vm = \"rtos\", budget = \"{budget}us\", period = \"{period}us\" }}, {{ vm = \"gpos\", budget = \"500us\", period = \"{period}us\" }}] }}\n"
         ))
     };
-    let said = servers(1);
+    let message = servers(1);
     assert!(
-        said.contains("rtos's budgets of 20us are too short: switches take up to 30us of each"),
-        "{said}"
+        message.contains("rtos's budgets of 20us are too short: switches take up to 30us of each"),
+        "{message}"
     );
-    assert!(!servers(number(&said, "make all budgets and periods ")).contains("too short"));
+    assert!(!servers(number(&message, "make all budgets and periods ")).contains("too short"));
 }
 
 #[test]
 fn excess_demand_names_the_guaranteed_supply() {
-    let said = faults(
+    let message = faults(
         "kind = \"table\", major_frame = \"100ms\", slots = [{ vm = \"rtos\", start = \"0us\", length = \"1ms\" }, { vm = \"gpos\", start = \"40ms\", length = \"50ms\" }] }\n",
     );
     assert!(
-        said.contains(
+        message.contains(
             "0.9 % of its core are guaranteed, and the VM's tasks up to this one need 1.0 %"
         ),
-        "{said}"
+        "{message}"
     );
 }
 
@@ -141,22 +142,23 @@ fn missing_supply_and_tiny_costs_are_noted() {
         let supplies = supplies(file.timing()).expect("supplies");
         let judgement = supplies.judgement();
         let open = judgement.missing().iter().map(ToString::to_string);
-        open.fold(supplies.notes.concat(), |said, one| said + &one)
+        open.fold(supplies.notes.concat(), |message, one| message + &one)
     };
-    let said = notes("kind = \"round-robin\", quantum = \"20us\" }\n");
+    let message = notes("kind = \"round-robin\", quantum = \"20us\" }\n");
     assert!(
-        said.contains("core 0: no time is guaranteed to b: b's time slices of 20us are too short"),
-        "{said}"
+        message
+            .contains("core 0: no time is guaranteed to b: b's time slices of 20us are too short"),
+        "{message}"
     );
     let cost = |cost: &str| {
         notes(&format!(
             "kind = \"round-robin\", quantum = \"1ms\" }}\n[[irq]]\nline = 34\nvm = \"b\"\n{cost}"
         ))
     };
-    let said = cost("wcet = \"9us\"\n");
+    let message = cost("wcet = \"9us\"\n");
     assert!(
-            said.contains("interrupt 34 of b counts as 9us, its `wcet` (s.toml:11:1), which is less than the 10us of one on qemu-virt"),
-            "{said}"
+            message.contains("interrupt 34 of b counts as 9us, its `wcet` (s.toml:11:1), which is less than the 10us of one on qemu-virt"),
+            "{message}"
         );
     for good in ["", "wcet = \"10us\"\n"] {
         assert!(!cost(good).contains("counts as"), "{good}");
@@ -170,9 +172,9 @@ fn a_late_server_gets_a_budget_that_fits() {
             "kind = \"fixed-priority\", servers = [{{ vm = \"rtos\", budget = \"20ms\", period = \"40ms\" }}, {{ vm = \"gpos\", budget = \"{budget}\", period = \"40ms\" }}] }}\n"
         ))
     };
-    let said = servers("20ms");
-    assert!(said.contains("gpos may not get its 20ms in each 40ms"), "{said}");
-    let fits = number(&said, "write a budget of ");
+    let message = servers("20ms");
+    assert!(message.contains("gpos may not get its 20ms in each 40ms"), "{message}");
+    let fits = number(&message, "write a budget of ");
     assert_eq!(servers(&format!("{fits}us")), "");
     assert!(!servers(&format!("{}us", fits + 1)).is_empty());
 }

@@ -1,12 +1,12 @@
-//! What a VM's own memory budget does to its tasks.
+//! The effect of a VM's own memory budget on its tasks.
 
 use crate::units::{Events, Nanos};
 
 /// A budget that a core's tasks may spend, and then wait for the next period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnBudget {
-    /// Accesses that are sure in each period but for the first [`late`](Self::late) ones. Without
-    /// any, nobody ever gets on.
+    /// Accesses that are guaranteed in each period after the first [`late`](Self::late) ones. At 0
+    /// no task makes progress.
     pub guaranteed: u64,
     /// Its period.
     pub period: Nanos,
@@ -15,8 +15,8 @@ pub struct OwnBudget {
     /// Periods that may give nothing. The first may be spent as a task arrives; a member of
     /// MemGuard may have lent the next one.
     pub late: u64,
-    /// How long it takes to have the core again behind a suspension: in a round that goes on
-    /// without who is suspended, the turns of all others.
+    /// The time until the VM has the core again after a suspension: in a round that continues
+    /// without the suspended VM, the time slices of all others.
     pub back: Nanos,
     /// Tasks on other cores that spend the same budget.
     pub others: Vec<Spender>,
@@ -37,9 +37,9 @@ impl OwnBudget {
     /// For how long a core is suspended at most in a window of length `window` in which its own
     /// tasks make `accesses`.
     ///
-    /// However the periods lie, it waits once for what was spent before, and each further time
-    /// behind a whole budget. So with A accesses the waits are late + floor((A + debt) / sure),
-    /// each shorter than a period and what it takes to have the core again.
+    /// For any phase of the periods, a core waits once for what was spent before, and each further
+    /// time after a whole budget. So with A accesses the waits are late + floor((A + debt) /
+    /// guaranteed), each shorter than a period plus `back`.
     pub(super) fn wait(&self, window: u64, accesses: u128) -> Option<u128> {
         let mut sum = accesses.checked_add(self.debt.0.into())?;
         for other in &self.others {
@@ -56,7 +56,7 @@ impl OwnBudget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::{Schedule, Supply, VmTask, response_times_beside};
+    use crate::time::{Schedule, Supply, VmTask, response_times_with};
     use proptest::prelude::*;
 
     /// A task of a core that is followed step by step.
@@ -87,7 +87,7 @@ mod tests {
         const END: u64 = 2000;
         let mut arrived: Vec<Vec<u64>> = vec![Vec::new(); tasks.len()];
         let mut done = vec![0_u64; tasks.len()];
-        let mut worst = vec![0; tasks.len()];
+        let mut observed_max = vec![0; tasks.len()];
         let mut spent = 0;
         for now in 0..END {
             if now % period == 0 {
@@ -106,30 +106,30 @@ mod tests {
             done[i] += 1;
             if done[i] == tasks[i].cost {
                 done[i] = 0;
-                worst[i] = worst[i].max(now + 1 - arrived[i].remove(0));
+                observed_max[i] = observed_max[i].max(now + 1 - arrived[i].remove(0));
             }
         }
-        worst
+        observed_max
     }
 
     proptest! {
         #[test]
-        fn no_task_waits_longer_for_its_budget_than_said(
+        fn no_task_exceeds_the_bound_on_budget_waits(
             tasks in steps(), budget in 1..12_u64, period in 1..30_u64,
         ) {
             // What has no bound takes long to find.
             let share = |of: fn(&Step) -> u64| tasks.iter().map(|task| of(task) * 1000 / task.period).sum::<u64>();
             prop_assume!(share(|task| task.cost) < 700 && share(|task| task.accesses) < 700 * budget / period);
             let load: Vec<VmTask> = tasks.iter().map(|task| VmTask {
-                cost: Nanos(task.cost), period: Nanos(task.period), jitter: Nanos(0), blocking: Nanos(0),
+                wcet: Nanos(task.cost), period: Nanos(task.period), jitter: Nanos(0), blocking: Nanos(0),
             }).collect();
             let accesses: Vec<Option<u64>> = tasks.iter().map(|task| Some(task.accesses)).collect();
             let own = OwnBudget { guaranteed: budget, period: Nanos(period), debt: Events(0), late: 1, back: Nanos(0), others: Vec::new() };
             let supply = Supply::new(Schedule::Dedicated, vec![]).unwrap();
-            let bounds = response_times_beside(&load, &supply, &accesses, None, Some(&own));
-            for (bound, worst) in bounds.iter().zip(run(&tasks, budget, period)) {
+            let bounds = response_times_with(&load, &supply, &accesses, None, Some(&own));
+            for (bound, observed_max) in bounds.iter().zip(run(&tasks, budget, period)) {
                 if let Some(bound) = bound {
-                    prop_assert!(worst <= bound.0, "{worst} of {bound:?}");
+                    prop_assert!(observed_max <= bound.0, "{observed_max} of {bound:?}");
                 }
             }
         }

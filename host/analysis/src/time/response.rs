@@ -8,23 +8,23 @@ use crate::units::Nanos;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VmTask {
     /// Worst-case execution time.
-    pub cost: Nanos,
+    pub wcet: Nanos,
     /// Least time between two activations; at least 1 ns.
     pub period: Nanos,
     /// Release jitter.
     pub jitter: Nanos,
-    /// The longest that a task of lower priority can block it.
+    /// A bound on its blocking by a task of lower priority.
     pub blocking: Nanos,
 }
 
-/// The worst response times of tasks, highest priority first; `None` where there is no bound (or
+/// The response-time bounds of tasks, highest priority first; `None` where there is no bound (or
 /// none was reached in bounded time).
 #[must_use]
 pub fn response_times(tasks: &[VmTask], supply: &Supply) -> Vec<Option<Nanos>> {
-    response_times_beside(tasks, supply, &[], None, None)
+    response_times_with(tasks, supply, &[], None, None)
 }
 
-/// What other VMs' memory accesses do to a core.
+/// The effect of other VMs' memory accesses on a core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interference {
     /// The other VMs, and the DMA engine.
@@ -48,20 +48,22 @@ impl Interference {
     }
 }
 
-/// The same beside other VMs' memory accesses: whatever they issue in a task's busy window delays
-/// it. `accesses` has each task's own accesses in an activation, where known; a task that can be
-/// blocked meets all that is issued, since nobody knows the blocker's accesses. Where the tasks may
-/// spend their VM's own budget, `own`, they wait for it; that is left out of a task where the
-/// accesses of those that it waits for are not known.
+/// The same next to other VMs' memory accesses: every access that they issue in a task's busy
+/// window delays it. `accesses` has each task's own accesses in an activation, where known; a task
+/// that can be blocked meets all that is issued, because the blocker's accesses are not known.
+/// Where the tasks may spend their VM's own budget, `own`, they wait for it; that is left out of a
+/// task where the accesses of those that it waits for are not known.
 #[must_use]
-pub fn response_times_beside(
+pub fn response_times_with(
     tasks: &[VmTask],
     supply: &Supply,
     accesses: &[Option<u64>],
-    beside: Option<&Interference>,
+    interference: Option<&Interference>,
     own: Option<&OwnBudget>,
 ) -> Vec<Option<Nanos>> {
-    (0..tasks.len()).map(|i| response_time(tasks, i, supply, accesses, (beside, own))).collect()
+    (0..tasks.len())
+        .map(|i| response_time(tasks, i, supply, accesses, (interference, own)))
+        .collect()
 }
 
 fn response_time(
@@ -69,28 +71,28 @@ fn response_time(
     i: usize,
     supply: &Supply,
     accesses: &[Option<u64>],
-    (beside, own): (Option<&Interference>, Option<&OwnBudget>),
+    (interference, own): (Option<&Interference>, Option<&OwnBudget>),
 ) -> Option<Nanos> {
     let task = tasks[i];
     let known = |k: usize| accesses.get(k).copied().flatten().map(u128::from);
-    // Whoever blocks it is one job of a task of lower priority.
+    // The blocker is one job of a task of lower priority.
     let blocker = match task.blocking.0 {
         0 => Some(0),
         _ => (i + 1..tasks.len()).map(known).try_fold(0, |most, its| its.map(|its| most.max(its))),
     };
     let mut steps = STEPS;
-    let mut worst = 0;
+    let mut bound = 0;
     // Jobs in one busy period: a job may still be there when the next arrives.
     let mut window = 0u64;
     for job in 0u64.. {
-        let cost = u128::from(task.blocking.0) + u128::from(job + 1) * u128::from(task.cost.0);
+        let demand = u128::from(task.blocking.0) + u128::from(job + 1) * u128::from(task.wcet.0);
         loop {
             steps = steps.checked_sub(1)?;
             let jobs_of = |t: &VmTask| {
                 let window = u128::from(window) + u128::from(t.jitter.0);
                 window.div_ceil(u128::from(t.period.0.max(1))).max(1)
             };
-            let higher: u128 = tasks[..i].iter().map(|t| jobs_of(t) * u128::from(t.cost.0)).sum();
+            let higher: u128 = tasks[..i].iter().map(|t| jobs_of(t) * u128::from(t.wcet.0)).sum();
             let made = known(i).and_then(|its| {
                 let mut sum = u128::from(job + 1).checked_mul(its)?;
                 for (k, t) in tasks[..i].iter().enumerate() {
@@ -98,15 +100,16 @@ fn response_time(
                 }
                 Some(sum)
             });
-            let delays = beside.map_or(0, |beside| {
+            let delays = interference.map_or(0, |interference| {
                 let unblocked = made.filter(|_| task.blocking.0 == 0);
-                beside.in_window(Nanos(window), unblocked.and_then(|made| u64::try_from(made).ok()))
+                interference
+                    .in_window(Nanos(window), unblocked.and_then(|made| u64::try_from(made).ok()))
             });
             let waits = match own.zip(made).zip(blocker) {
                 Some(((own, made), blocker)) => own.wait(window, made.checked_add(blocker)?)?,
                 None => 0,
             };
-            let busy = cost.checked_add(higher)?.checked_add(delays)?;
+            let busy = demand.checked_add(higher)?.checked_add(delays)?;
             let needed = u64::try_from(busy.checked_add(waits)?).ok()?;
             let next = supply.window_for(Nanos(needed))?.0;
             if next <= window {
@@ -115,10 +118,10 @@ fn response_time(
             window = next;
         }
         let release = job.checked_mul(task.period.0)?;
-        worst = worst.max(window.saturating_sub(release).saturating_add(task.jitter.0));
+        bound = bound.max(window.saturating_sub(release).saturating_add(task.jitter.0));
         if window.saturating_add(task.jitter.0) <= release.saturating_add(task.period.0) {
             break;
         }
     }
-    (worst <= NEVER).then_some(Nanos(worst))
+    (bound <= NEVER).then_some(Nanos(bound))
 }

@@ -2,8 +2,9 @@ use super::*;
 use crate::memory::Interferer;
 use proptest::prelude::*;
 
-/// A round of equal turns, as `weir_sched::partition::RoundRobin` has it while all are ready, step
-/// by step. At some times the last VM takes the rest of the turn, if it has not got it.
+/// A round of equal time slices, as `weir_sched::partition::RoundRobin` has it while all are ready,
+/// step by step. At some times the last VM takes the rest of the time slice, if it does not have
+/// it.
 struct Round<'a> {
     quantum: u64,
     vms: u64,
@@ -11,18 +12,18 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// Who has the core in each step, and the end of that turn.
+    /// The VM that has the core in each step, and the end of that time slice.
     fn run(&self, steps: u64) -> impl Iterator<Item = (u64, u64)> {
-        let (mut turn, mut end) = (self.vms - 1, 0);
+        let (mut current, mut end) = (self.vms - 1, 0);
         (0..steps).map(move |now| {
             if now >= end {
-                turn = (turn + 1) % self.vms;
+                current = (current + 1) % self.vms;
                 end = now + self.quantum;
             }
             if self.times.contains(&now) {
-                turn = self.vms - 1;
+                current = self.vms - 1;
             }
-            (turn, end)
+            (current, end)
         })
     }
 }
@@ -41,11 +42,11 @@ fn mobivmm_two_vms_of_20_ms() {
     };
     let free = Supply::new(schedule.clone(), vec![]).unwrap();
     assert_eq!(free.window_for(Nanos(1)), Some(Nanos(20_000_001)));
-    // No admission rule: no bound, and the analysis says so.
+    // No admission rule: no bound, and the analysis reports it.
     let open = InterruptLine { admission: None, cost: Nanos(1000), delay: Nanos(0) };
     let flooded = Supply::new(schedule.clone(), vec![open]).unwrap();
     let task = VmTask {
-        cost: Nanos(1_000_000),
+        wcet: Nanos(1_000_000),
         period: Nanos(100_000_000),
         jitter: Nanos(0),
         blocking: Nanos(0),
@@ -57,16 +58,16 @@ fn mobivmm_two_vms_of_20_ms() {
     let ruled = InterruptLine { admission: Some(rule), cost: Nanos(10_000), delay: Nanos(0) };
     let guarded = Supply::new(schedule, vec![ruled]).unwrap();
     let alone = response_times(&[task], &free)[0].unwrap();
-    let beside = response_times(&[task], &guarded)[0].unwrap();
+    let interference = response_times(&[task], &guarded)[0].unwrap();
     assert_eq!(alone, Nanos(21_000_000));
-    assert_eq!(beside, Nanos(21_000_000 + 22 * 10_000));
+    assert_eq!(interference, Nanos(21_000_000 + 22 * 10_000));
 }
 
 #[test]
 fn textbook_response_times() {
     // Burns and Wellings: C 3, 3, 5 of T 7, 12, 20 respond in 3, 6, 20.
     let tasks = [(3, 7), (3, 12), (5, 20)].map(|(c, p)| VmTask {
-        cost: Nanos(c),
+        wcet: Nanos(c),
         period: Nanos(p),
         jitter: Nanos(0),
         blocking: Nanos(0),
@@ -75,7 +76,7 @@ fn textbook_response_times() {
     assert_eq!(response_times(&tasks, &supply), [Some(Nanos(3)), Some(Nanos(6)), Some(Nanos(20))]);
     // Lehoczky 1990: C 26, 62 of T 70, 100; the fifth job of the second is the latest, 118.
     let tasks = [(26, 70), (62, 100)].map(|(c, p)| VmTask {
-        cost: Nanos(c),
+        wcet: Nanos(c),
         period: Nanos(p),
         jitter: Nanos(0),
         blocking: Nanos(0),
@@ -96,36 +97,36 @@ fn interference_is_limited_by_issue_or_by_victim() {
         vms: 1,
     };
     let task = VmTask {
-        cost: Nanos(100_000),
+        wcet: Nanos(100_000),
         period: Nanos(10_000_000),
         jitter: Nanos(0),
         blocking: Nanos(0),
     };
     for (accesses, per_access) in [(None, None), (Some(40), Some(2)), (Some(10_000), Some(1))] {
         let delay = Nanos(60);
-        let beside = Interference { interferers: vec![interferer], delay, per_access };
-        let alone = task.cost;
+        let interference = Interference { interferers: vec![interferer], delay, per_access };
+        let alone = task.wcet;
         let critical = CriticalTask { alone, accesses: accesses.unwrap_or(0), delay, per_access };
         let Bound::AtMost(bound) = execution_bound(&critical, &[interferer]) else { panic!() };
         // One job alone on its core is the execution bound.
-        let times = response_times_beside(&[task], &supply, &[accesses], Some(&beside), None);
+        let times = response_times_with(&[task], &supply, &[accesses], Some(&interference), None);
         assert_eq!(times, [Some(bound)]);
-        assert!(bound > task.cost);
+        assert!(bound > task.wcet);
     }
     // A budget without limit has no bound unless the own accesses cap it.
     let budget = Budget { accesses: u64::MAX, period: Nanos(1) };
     let wild = Interferer { budget, ..interferer };
-    let beside =
+    let interference =
         |per_access| Interference { interferers: vec![wild], delay: Nanos(60), per_access };
     let times = |per_access| {
-        response_times_beside(&[task], &supply, &[Some(10)], Some(&beside(per_access)), None)
+        response_times_with(&[task], &supply, &[Some(10)], Some(&interference(per_access)), None)
     };
     assert_eq!(times(None), [None]);
     assert_eq!(times(Some(1)), [Some(Nanos(100_600))]);
-    // Blocked by who knows what: no cap.
+    // Blocked by an unknown task: no cap.
     let blocked = VmTask { blocking: Nanos(1), ..task };
     let times =
-        response_times_beside(&[blocked], &supply, &[Some(10)], Some(&beside(Some(1))), None);
+        response_times_with(&[blocked], &supply, &[Some(10)], Some(&interference(Some(1))), None);
     assert_eq!(times, [None]);
 }
 
@@ -152,7 +153,7 @@ fn switches_are_in_the_budgets() {
     assert!(!servers_hold(&servers, &switching, &[Nanos(0), Nanos(1)]));
     assert_eq!(left_of_budget(&servers, 1, &switching), Nanos(42));
     let entry = Switching { entry: Nanos(1), ..switching };
-    // 54 turns of 1 each and one that was under way.
+    // 54 time slices of 1 each and one that was under way.
     assert_eq!(left_of_budget(&ns(&[(50, 200), (80, 200)]), 1, &entry), Nanos(80 - 4 - 55));
 }
 
@@ -222,15 +223,15 @@ proptest! {
         }
     }
 
-    /// A round in which the last VM's interrupts take the rest of whatever turn is under way: what
-    /// each gets of any window, the last one, too.
+    /// A round in which the last VM's interrupts take the rest of any current time slice: what each
+    /// gets of any window, the last one, too.
     #[test]
     fn preempting_interrupts_delay_a_round_as_published(
         quantum in 1u64..9, vms in 2u32..5, victim in 0u32..4, times in prop::collection::vec(0u64..160, 0..6),
     ) {
         let victim = victim % vms;
         let round = Round { quantum, vms: vms.into(), times: &times };
-        let has: Vec<bool> = round.run(200).map(|(who, _)| who == u64::from(victim)).collect();
+        let has: Vec<bool> = round.run(200).map(|(running, _)| running == u64::from(victim)).collect();
         let switch = Nanos(0);
         let others = Nanos(quantum * u64::from(vms - 1));
         let schedule = Schedule::RoundRobin { quantum: Nanos(quantum), others, switch, vms };
@@ -247,7 +248,7 @@ proptest! {
 
     /// Two VMs in a round; the first's ticks are lost while it is off.
     #[test]
-    fn no_tick_comes_later_than_said(
+    fn no_tick_exceeds_its_bound(
         tick in 1u64..5, ticks in 1u32..4, longer in 0u64..5, own in 0u64..3, times in prop::collection::vec(0u64..160, 0..6),
     ) {
         let quantum = (u64::from(ticks - 1) * tick + own + 1).max(tick) + longer;
@@ -255,8 +256,8 @@ proptest! {
         let mut next = 0;
         let (mut all, mut has) = (Vec::new(), Vec::new());
         let mut was = false;
-        for (now, (who, _)) in (0u64..).zip(round.run(400)) {
-            let is = who == 0;
+        for (now, (running, _)) in (0u64..).zip(round.run(400)) {
+            let is = running == 0;
             if is && !was {
                 next = next.max(now);
             }
@@ -284,7 +285,7 @@ proptest! {
             });
             let supply = Supply::new(schedule.clone(), line.into_iter().collect()).unwrap();
             let bound = supply.nth_tick(ticks, Nanos(tick), Nanos(own)).unwrap();
-            // A tick that is looked at in the step after the one in which it fell due is one later.
+            // A tick that is tested in the step after the one in which it fell due is one later.
             prop_assert!(late <= bound.0 + 1, "{late} from {start}, at most {bound:?}");
         }
     }

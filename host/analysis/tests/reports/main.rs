@@ -1,4 +1,4 @@
-//! What the analysis says about whole system files.
+//! The analysis of whole system files.
 
 mod texts;
 
@@ -104,7 +104,7 @@ fn the_result_has_the_shape_that_programs_expect() {
     }
 }
 
-/// Every value that a flow can have wrong, with what is said of it and where.
+/// Every value that a flow can have wrong, with its message and place.
 #[test]
 fn bad_values_are_refused_at_their_place() {
     let good = |key: &str, value: &str| {
@@ -211,7 +211,7 @@ fn long_periods_are_answered_and_do_not_wrap() {
 }
 
 #[test]
-fn who_is_at_fault_is_named() {
+fn the_faulty_object_is_named() {
     let impossible = format!(
         "[dma]\nbandwidth = \"485MB/s\"\n{}{}{OVERHEADS}",
         flow("easy", "a", "\"b\"", "4KiB", "10ms", "10ms"),
@@ -244,15 +244,15 @@ fn best_effort_blocks_and_several_receivers_cost() {
         json["flows"]["min_bandwidth"].as_u64().expect("a bandwidth")
     };
     let alone = least("");
-    let beside = least(
+    let shared = least(
         "[[flow]]\nname = \"log\"\nfrom = \"a\"\nto = \"b\"\nsize = \"1MiB\"\nbest_effort = true\n",
     );
-    assert!(beside > alone, "{beside} {alone}");
+    assert!(shared > alone, "{shared} {alone}");
     // Its size beyond a chunk does not matter.
     let larger = least(
         "[[flow]]\nname = \"log\"\nfrom = \"a\"\nto = \"b\"\nsize = \"9MiB\"\nbest_effort = true\n",
     );
-    assert_eq!(beside, larger);
+    assert_eq!(shared, larger);
     let (_, one) =
         analyze(&format!("{base}{}", flow("f", "a", "[\"b\"]", "4KiB", "200us", "200us")));
     let (_, two) =
@@ -314,7 +314,8 @@ fn the_verdict_is_for_concurrent_cores() {
     );
     let [concurrent, still] = bounds(&json);
     assert_eq!(still, serialized);
-    // Sender, broker: four turns for the sender's packet, eight for the broker's completions.
+    // Sender, broker: four critical sections for the sender's packet, eight for the broker's
+    // completions.
     assert_eq!(concurrent, serialized + 12 * 3000);
     // Serialized cores keep 30 us, concurrent ones do not.
     let (verdict, json) = with(held, "30us");
@@ -324,8 +325,8 @@ fn the_verdict_is_for_concurrent_cores() {
     assert_eq!(verdict, Some(Holds), "{json}");
 }
 
-/// A board without a DMA engine copies by the broker's core, whatever the file leaves out; one with
-/// an engine is analyzed for it.
+/// A board without a DMA engine copies by the broker's core, for any keys that the file leaves out;
+/// one with an engine is analyzed for it.
 #[test]
 fn the_data_path_follows_from_the_board() {
     let flow = flow("f", "a", "\"b\"", "4KiB", "1ms", "500us");
@@ -346,7 +347,7 @@ fn the_data_path_follows_from_the_board() {
 }
 
 /// With half of a core for the broker each chunk takes twice as long, and each packet may come just
-/// when that half is spent. What is wrong with the schedule is told once, though flows and cores
+/// when that half is spent. A fault of the schedule is reported once, though flows and cores
 /// are analyzed.
 #[test]
 fn flows_go_by_what_the_brokers_schedule_leaves_it() {
@@ -467,8 +468,8 @@ fn switches_are_taken_off_what_a_core_supplies() {
         // A device without an [[irq]] is no reason for no bound, and none for nothing.
         let device =
             two.replace("name = \"b\"\n", "name = \"b\"\ndevices = [\"rtc\", \"pci:00:02.0\"]\n");
-        let (beside, note) = share(&device, "");
-        assert!(beside < known && beside > 0.7 * whole, "{schedule}: {beside} {known}");
+        let (shared, note) = share(&device, "");
+        assert!(shared < known && shared > 0.7 * whole, "{schedule}: {shared} {known}");
         assert!(note.contains("interrupt 34, 37 of b has no [[irq]]"), "{note}");
     }
 }
@@ -484,7 +485,7 @@ fn own_interrupts_delay_own_tasks() {
     // 200 us of work in a slot after 500 us away, and in 702 us comes one.
     assert_eq!(response(&system("")), (Some(NotJudged), 700_000.into()));
     assert_eq!(response(&system(&line("rate = 1000\n"))), (Some(NotJudged), 702_000.into()));
-    // The turn that it brings its own VM is no loss.
+    // The time slice that it brings its own VM is no loss.
     assert_eq!(
         response(&system(&line("rate = 1000\npreempt = true\n"))),
         (Some(NotJudged), 702_000.into())
@@ -493,7 +494,7 @@ fn own_interrupts_delay_own_tasks() {
     let (_, json) = analyze(&system(&line("preempt = true\n").replace("wcet = \"2us\"\n", "")));
     assert_eq!(json["faults"][0]["name"], "irq-no-wcet");
 
-    // The same on a core of its own: 1 ms of work, 1000 a second in 10 ms and two in the bucket.
+    // The same on its own core: 1 ms of work, 1000 a second in 10 ms and two in the bucket.
     let own = |line: &str| {
         format!(
             "[[vm]]\nname = \"rt\"\ncpus = [0]\n[[vm.task]]\nname = \"loop\"\nwcet = \"1ms\"\nperiod = \"10ms\"\n{line}"
@@ -539,8 +540,8 @@ fn a_core_that_is_not_the_vms_own_is_no_free_capacity() {
     assert_eq!(analyze(&vm("a", "")).0, Some(Holds));
 }
 
-/// Flow `f` from a to b, 64 KiB each `period`, moved by the core that `path` says, beside a task of
-/// 9 ms in each 10 ms of each VM.
+/// Flow `f` from a to b, 64 KiB each `period`, moved by the core of `path`, next to a task of 9 ms
+/// in each 10 ms of each VM.
 fn copied(path: &str, period: &str) -> String {
     let vm = |name: &str, cpu: u8| {
         format!(
@@ -555,7 +556,7 @@ fn copied(path: &str, period: &str) -> String {
     )
 }
 
-/// U' 0.7 and 0.9 of one core: whoever copies is late, and the other is not.
+/// U' 0.7 and 0.9 of one core: the copying core is late, and the other is not.
 #[test]
 fn what_a_core_copies_is_taken_from_its_tasks() {
     for (path, late, other) in [("sender", 0, 1), ("receiver", 1, 0)] {
@@ -653,7 +654,7 @@ fn broken_schedules_are_refused_at_their_place() {
 }
 
 #[test]
-fn a_slot_of_who_has_the_core_alone_ends_too() {
+fn a_slot_of_a_vm_alone_on_its_core_ends_too() {
     let text = |kind: &str| {
         format!(
             "platform = \"qemu-virt\"\n[[vm]]\nname = \"job\"\ncpus = [0]\n[[vm.task]]\nname = \"j\"\nwcet = \"30150ns\"\nperiod = \"1009us\"\n[[core]]\nid = 0\nschedule = {{ {kind} }}\n"
@@ -709,10 +710,10 @@ fn in_a_round(task: &str, more: &str) -> Value {
     analyze(&text).1["time"]["tasks"][0]["response_ns"].take()
 }
 
-/// The round goes on without who is suspended: 40 accesses of 30 are one suspension behind the
-/// first, and each costs b's turn.
+/// The round continues without the suspended VM: 40 accesses of 30 are one suspension after the
+/// first, and each costs b's time slice.
 #[test]
-fn a_suspension_in_a_round_costs_the_others_turns() {
+fn a_suspension_in_a_round_costs_the_others_slices() {
     let task = |budget: u64| {
         format!(
             "memory_budget = {{ accesses = {budget}, period = \"30us\" }}\n[[vm.task]]\nname = \"t\"\nwcet = \"100us\"\nperiod = \"1s\"\naccesses = 40\n"
@@ -724,7 +725,7 @@ fn a_suspension_in_a_round_costs_the_others_turns() {
     assert!(spent >= 100_000 + 2 * 5_030_000, "{spent}");
 }
 
-/// The last bit of b's turn goes to a, and then b has its turn before a's.
+/// The last part of b's time slice goes to a, and then b has its time slice before a's.
 #[test]
 fn a_preempting_own_interrupt_may_cost_the_own_slot() {
     let task = "[[vm.task]]\nname = \"t\"\nwcet = \"1ms\"\nperiod = \"100ms\"\n";

@@ -80,7 +80,8 @@ schedule = {{ kind = "table", major_frame = "1ms", slots = [{{ vm = "rt", start 
     )
 }
 
-/// Budgets of 110 and 100 for a and b, which a flow goes between, with these tables beside Table I.
+/// Budgets of 110 and 100 for a and b, which a flow goes between, with these tables in addition to
+/// Table I.
 pub fn regulated(more: &str) -> String {
     let vm = |name: &str, budget: u64| {
         format!(

@@ -23,7 +23,7 @@ const MOST_BYTES: u64 = 1 << 27;
 ///
 /// # Errors
 ///
-/// What to write instead.
+/// The suggestion.
 pub fn service(text: &str) -> std::result::Result<PeriodicService, String> {
     let help = || "write units and period, like 50/30us".to_owned();
     let (units, period) = text.split_once('/').ok_or_else(help)?;
@@ -66,7 +66,7 @@ impl Traces {
         Ok(Self { each, sum, service })
     }
 
-    /// Whether the service keeps up, as far as the traces tell.
+    /// Whether the service keeps up, as far as the traces show.
     pub fn holds(&self) -> bool {
         self.service.is_none_or(|(_, delay, _)| delay.is_some())
     }
@@ -148,7 +148,7 @@ impl fmt::Display for Traces {
                 }
                 _ => writeln!(
                     f,
-                    "no bound: the service does not catch up within {}, the longest window of which all traces tell",
+                    "no bound: the service does not catch up within {}, the longest window that all traces cover",
                     self.sum.horizon()
                 )?,
             }

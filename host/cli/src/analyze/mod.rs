@@ -30,14 +30,14 @@ use weir_model::{Catalog, Faults, SystemFile};
 /// be missing.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir analyze flows.toml\n  weir analyze flows.toml --model table3\n  weir analyze tests/systems/flows-many.toml --overheads overheads.toml\n  weir analyze --json a.toml b.toml\n  weir analyze --trace accesses.txt --service 50/30us\n\nExit status: 0 all holds, 1 something does not hold or is not judged, 2 the call is wrong: a file can't be read, or says nothing that could be judged, 3 the answer can't be written."
+    after_help = "Examples:\n  weir analyze flows.toml\n  weir analyze flows.toml --model table3\n  weir analyze tests/systems/flows-many.toml --overheads overheads.toml\n  weir analyze --json a.toml b.toml\n  weir analyze --trace accesses.txt --service 50/30us\n\nExit status: 0 all holds, 1 something does not hold or is not judged, 2 the call is wrong: a file can't be read, or contains nothing that can be judged, 3 the answer can't be written."
 )]
 pub struct Arguments {
     /// The system files.
     #[arg(required_unless_present = "trace")]
     files: Vec<PathBuf>,
-    /// How Eq. 20 and 22 of rt-virtio are read: as printed, or as its Table III was computed (474
-    /// ns less, optimistic).
+    /// Model of Eq. 20 and 22 of rt-virtio: as printed, or as its Table III was computed (474 ns
+    /// less, optimistic).
     #[arg(long, value_enum, default_value = "printed")]
     model: ReadingName,
     /// Take overheads from this file, a TOML file with `[overheads]` or a `platform` that has them,
@@ -48,15 +48,14 @@ pub struct Arguments {
     /// Take this bandwidth, in bytes/s or with a unit like 485MB/s, instead of `[dma]` `bandwidth`.
     #[arg(long, value_name = "RATE", value_parser = rate, allow_hyphen_values = true)]
     bandwidth: Option<BytesPerSec>,
-    /// How much may be spent on one answer, in evaluations of one flow's demand (about 1 ns each)
-    /// before it is given up.
+    /// Effort limit of one answer, in evaluations of one flow's demand (about 1 ns each).
     #[arg(long, value_name = "STEPS", default_value_t = Effort::default().0, allow_negative_numbers = true)]
     max_steps: u64,
     /// Print arrival curves of a trace: a text file with the time of an event, in ns, in each line.
     #[arg(long, value_name = "FILE")]
     trace: Vec<PathBuf>,
     /// With --trace: delay and backlog of the events at a service of Q in each period P, like
-    /// 50/30us. The Q may come anywhere in a period, so early in one and late in the next.
+    /// 50/30us. Q may come at any time in a period: early in a period and late in the next.
     #[arg(long, value_name = "Q/P", requires = "trace", value_parser = curves::service, allow_hyphen_values = true)]
     service: Option<PeriodicService>,
     /// Exit with status 0 also where something is not judged because an input is missing.
@@ -129,10 +128,10 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     for files in arguments.files.chunks(64) {
         let answers: Vec<_> = files.par_iter().map(answer).collect();
         for (file, answer) in files.iter().zip(answers) {
-            let said = show(file, &answer, arguments)?;
+            let answered = show(file, &answer, arguments)?;
             // A system that does not hold is the stronger news.
-            if status != SYSTEM && said != GOOD {
-                status = said;
+            if status != SYSTEM && answered != GOOD {
+                status = answered;
             }
         }
     }
@@ -142,12 +141,12 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
 /// The overheads of a file that was given for them.
 fn overheads(path: &Path, catalog: &Catalog) -> Result<SystemFile> {
     let file = SystemFile::load(path, catalog).map_err(|faults| Failure {
-        status: image::whose(&faults),
+        status: image::exit_status(&faults),
         text: image::rendered(&faults),
     })?;
     if file.timing().overheads.is_empty() {
         let text = format!(
-            "{} says no overheads: add [overheads] with hc = {{ min = 939, max = 949 }} and so on in ns, or name a platform that has them",
+            "{} has no overheads: add [overheads] with hc = {{ min = 939, max = 949 }} and so on in ns, or name a platform that has them",
             path.display()
         );
         return Err(Failure::call(text));
@@ -155,7 +154,7 @@ fn overheads(path: &Path, catalog: &Catalog) -> Result<SystemFile> {
     Ok(file)
 }
 
-/// What a file must say to be judged.
+/// What a file must contain to be judged.
 const NOTHING: &str = "nothing to judge: there is no [[flow]] other than best effort, no `memory_budget` of a VM, no [[vm.task]], no [[irq]] with a `deadline` and no [[core]]";
 
 /// A line of `weir analyze --json`.
@@ -203,7 +202,7 @@ fn show(
         }
     }
     Ok(match answer {
-        Err(faults) => image::whose(faults),
+        Err(faults) => image::exit_status(faults),
         Ok(report) => report.verdict.map_or(CALL, |verdict| status(verdict, accept_not_judged)),
     })
 }

@@ -1,11 +1,11 @@
-//! `weir bench hypervisor`: instructions at EL2 per path, boot and sizes, beside
+//! `weir bench hypervisor`: instructions at EL2 per path, boot and sizes, next to
 //! those of Bao.
 //!
 //! Instructions are counted from outside by the plug-in of `weir-qemu-plugin`, in QEMU under
 //! `-icount`, from the exception vector's first instruction to the ERET, both included. So entry
-//! and exit are part of every figure, and two runs give the same ones. Instructions are not
-//! cycles: barriers, cache and TLB maintenance and device accesses, which cost far more on
-//! hardware than another instruction, are counted beside them.
+//! and exit are part of every figure, and two runs give the same ones. Instructions are not cycles:
+//! barriers, cache and TLB maintenance and device accesses, which cost far more on hardware than
+//! another instruction, are also counted.
 //!
 //! Five systems are run: one whose guest walks all paths and marks them, two that only boot, one
 //! whose VMs share a core, and one whose VMs send frames.
@@ -131,7 +131,7 @@ pub struct Figures {
     pub device_accesses: BTreeMap<String, u64>,
     /// Median of the accesses to GIC CPU interface registers per path.
     pub gic_sysregs: BTreeMap<String, u64>,
-    /// The longest piece that EL2 ran with interrupts masked, boot aside.
+    /// The longest non-preemptible section of EL2, without the boot.
     pub longest_masked: Option<Masked>,
 }
 
@@ -157,7 +157,7 @@ pub struct Masked {
 /// A figure that is not below Bao's, or not at half of it. This is a comparison, not a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AbovePeer {
-    /// What is measured.
+    /// The measured quantity.
     pub what: &'static str,
     /// What weir needs.
     pub weir: u64,
@@ -208,7 +208,7 @@ where
     let mut paths = paths;
     for (name, report, system, what) in [
         (SWITCH, &shared, &systems.shared, "no vCPU got another's core"),
-        (FRAME, &frames, &systems.frames, "nobody sent a frame"),
+        (FRAME, &frames, &systems.frames, "no VM sent a frame"),
     ] {
         match report.paths.get(name) {
             // EL2's own marker names it; that of a guest is what the others count by.
@@ -283,7 +283,7 @@ impl Figures {
             .collect()
     }
 
-    /// The figures beside Bao's, for a person.
+    /// The figures next to Bao's, as text.
     #[must_use]
     pub fn table(&self) -> String {
         let mut table = table([

@@ -1,5 +1,5 @@
-//! `weir bench mapping`: instructions to build a VM's page tables, from colored pages against pages
-//! side by side.
+//! `weir bench mapping`: instructions to build a VM's page tables, of colored pages compared to
+//! contiguous pages.
 //!
 //! The guest `mapping` runs the hypervisor's own code on QEMU's board, without the hypervisor,
 //! under instruction counting, and reads the PMU's INST_RETIRED, which QEMU then counts exactly.
@@ -34,7 +34,7 @@ struct Row {
     ratio: f64,
     /// The same with what chooses the pages before.
     ratio_with_setup: f64,
-    /// To choose the pages, before: of one cell.
+    /// To choose the pages, before: of one page class.
     native_setup_instructions: u64,
     /// The same of the four colors.
     colored_setup_instructions: u64,
@@ -69,16 +69,16 @@ fn measure(environment: &Environment, guest: &std::ffi::OsStr) -> Result<Vec<Row
     command.args(["-M", "virt,gic-version=3", "-cpu", "cortex-a53", "-m", "64M", "-nographic"]);
     command.args(["-icount", "shift=0,sleep=off", "-nodefaults", "-no-user-config"]);
     command.args(["-serial", "stdio", "-monitor", "none", "-kernel"]).arg(guest);
-    let output = command.output().context(|| "start QEMU (WEIR_QEMU says which)")?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    if !said.lines().any(|line| line.trim_end() == "mapping: done") {
+    let output = command.output().context(|| "start QEMU (WEIR_QEMU selects the program)")?;
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    if !stdout.lines().any(|line| line.trim_end() == "mapping: done") {
         let errors = String::from_utf8_lossy(&output.stderr);
         return Err(Failure::environment(format!(
-            "the guest {GUEST} did not finish ({}):\n{said}{errors}",
+            "the guest {GUEST} did not finish ({}):\n{stdout}{errors}",
             output.status
         )));
     }
-    Ok(said.lines().filter_map(|line| parse(line.trim_end())).collect())
+    Ok(stdout.lines().filter_map(|line| parse(line.trim_end())).collect())
 }
 
 /// A line of the guest's: `mapping: 64 MiB: one cell 1490+167405, four colors 18764+168102, blocks
@@ -109,7 +109,7 @@ fn parse(line: &str) -> Option<Row> {
 fn render(rows: &[Row]) -> String {
     let mut text = table([
         "MiB",
-        "pages side by side",
+        "contiguous pages",
         "4 of 16 colors",
         "ratio",
         "set-up",

@@ -1,4 +1,4 @@
-//! `weir bench`: what weir costs, measured here and now.
+//! `weir bench`: measures the overheads of weir.
 
 pub mod analysis;
 pub mod hypervisor;

@@ -12,7 +12,7 @@ use weir_simulator::{Board, Outcome};
 pub fn run(simulation: &Simulation, json: bool) -> Result {
     let board = &simulation.board;
     let variants: [(&str, Board); 4] = [
-        ("as the file says", board.clone()),
+        ("as described", board.clone()),
         ("without budgets", board.unregulated()),
         ("without colors and banks", board.undivided()),
         ("with neither", board.undivided().unregulated()),

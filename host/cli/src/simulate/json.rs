@@ -1,6 +1,6 @@
 //! A simulation's result as JSON.
 
-use super::result::{SameWork, Simulated, curve, within_bound, worst_ns};
+use super::result::{SameWork, Simulated, curve, max_latency_ns, within_bound};
 use serde_json::{Value, json};
 use weir_analysis::verdict::Verdict;
 use weir_simulator::{Histogram, Outcome, VmOutcome};
@@ -75,7 +75,7 @@ pub fn describe(result: &Simulated) -> Value {
             "missed": flow.missed,
             "lost": flow.lost,
             "latency_ns": distribution(&flow.latency),
-            "worst_ns": worst_ns(flow),
+            "worst_ns": max_latency_ns(flow),
             "bound_ns": bound,
             "within_bound": within_bound(flow, *bound),
             "verdict": within_bound(flow, *bound).map_or(Verdict::NotJudged, Verdict::of).key(),
@@ -98,7 +98,7 @@ fn by_vm(vms: &[VmOutcome], counts: &[u64]) -> Value {
     Value::Object(each.collect())
 }
 
-/// What a line of a sweep says of each VM.
+/// The values of each VM in a line of a sweep.
 pub fn brief(result: &Simulated) -> Value {
     let vms = result.outcome.vms.iter().zip(&result.alone);
     let each = vms.map(|(vm, alone)| {

@@ -20,9 +20,9 @@ use weir_units::Nanos;
 
 /// Simulates a system on a timing model of its board's caches and DRAM.
 ///
-/// `[vm.workload]` of each VM says what its vCPUs do to memory. Pages lie where `weir build` puts
-/// them, and the regulators of the hypervisor enforce the budgets. The same call prints the same
-/// bytes.
+/// `[vm.workload]` of each VM describes the memory accesses of its vCPUs. Pages lie where `weir
+/// build` puts them, and the regulators of the hypervisor enforce the budgets. The same call prints
+/// the same bytes.
 #[derive(Debug, clap::Args)]
 #[command(
     subcommand_required = true,
@@ -42,13 +42,13 @@ enum Verb {
     Dram(DramArguments),
 }
 
-/// What is simulated, and for how long.
+/// The simulated system, and the measurement interval.
 #[derive(Debug, clap::Args)]
 struct Model {
     /// The system file.
     system: PathBuf,
     /// The memory: a name that weir knows (ddr4-2400, zcu102, zcu104, rpi4, qemu-virt, athlon64x2,
-    /// arm11mpcore), or the path of a memory file. Without it that of the system's platform.
+    /// arm11mpcore), or the path of a memory file. Default: that of the system's platform.
     #[arg(long, value_name = "PLATFORM")]
     platform: Option<String>,
     /// Another value for a key: of the memory file (caches.l2_misses=2), of the system file

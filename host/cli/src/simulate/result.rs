@@ -1,11 +1,11 @@
-//! What a simulation came to.
+//! The result of a simulation.
 
 use weir_analysis::curves::Curve;
 use weir_memory::Picos;
 use weir_simulator::{FlowOutcome, Mark, Outcome, VmOutcome};
 use weir_units::Nanos;
 
-/// What a run came to, and what each VM does alone.
+/// The result of a run, and what each VM does alone.
 pub struct Simulated {
     /// All together.
     pub outcome: Outcome,
@@ -69,13 +69,14 @@ impl SameWork {
 pub const LINE: u64 = 64;
 
 /// A flow's longest latency in ns, rounded up.
-pub const fn worst_ns(flow: &FlowOutcome) -> u64 {
-    flow.worst.0.div_ceil(1000)
+pub const fn max_latency_ns(flow: &FlowOutcome) -> u64 {
+    flow.max_latency.0.div_ceil(1000)
 }
 
-/// Whether no packet took longer than the analysis says, if it says something and packets arrived.
+/// Whether no packet took longer than the bound of the analysis, if there is a bound and packets
+/// arrived.
 pub fn within_bound(flow: &FlowOutcome, bound: Option<u64>) -> Option<bool> {
-    bound.filter(|_| flow.arrived > 0).map(|bound| worst_ns(flow) <= bound)
+    bound.filter(|_| flow.arrived > 0).map(|bound| max_latency_ns(flow) <= bound)
 }
 
 /// The most lines that came in in any window, as pairs of a window's length in ns and the lines:

@@ -39,7 +39,7 @@ impl Axis {
     ///
     /// # Errors
     ///
-    /// What to write instead.
+    /// The suggestion.
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
         let help = || "write KEY=VALUE,VALUE, like caches.l2_misses=2,4,8".to_owned();
         let (key, values) = text.split_once('=').ok_or_else(help)?;
@@ -67,7 +67,7 @@ impl Shard {
     ///
     /// # Errors
     ///
-    /// What to write instead.
+    /// The suggestion.
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
         let help = || "write I/N, like 2/8, with I from 1 to N".to_owned();
         let (place, count) = text.split_once('/').ok_or_else(help)?;
@@ -116,7 +116,7 @@ impl fmt::Write for Fingerprint {
 }
 
 impl<'a> Grid<'a> {
-    /// The grid of a call. Whatever else a point depends on is in the first point's board.
+    /// The grid of a call. All else that a point depends on is in the first point's board.
     fn new(arguments: &'a SweepArguments, environment: &Environment) -> Result<Self> {
         let axes = arguments.vary.as_slice();
         for (at, axis) in axes.iter().enumerate() {
@@ -205,7 +205,7 @@ fn line(model: &Model, environment: &Environment, grid: &Grid<'_>, index: usize)
 /// More bytes than a line has: what calls and boards may have in them is far less.
 const MOST_OF_A_LINE: u64 = 1 << 24;
 
-/// Opens the file for the lines to come, which no other call can do until it is closed, and tells
+/// Opens the file for the lines to come, which no other call can do until it is closed, and returns
 /// how many of the points it has already. The beginning of the next one's line, without its end, is
 /// cut off; nothing else is.
 fn resume(path: &Path, indices: &[usize], grid: &Grid<'_>) -> Result<(File, usize)> {
@@ -272,7 +272,7 @@ fn is_beginning_of(line: &[u8], head: Map<String, Value>) -> bool {
     !line.ends_with(b"\n") && (line.starts_with(head) || head.starts_with(line))
 }
 
-/// What a merged line says of its place.
+/// The position in a merged line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
     index: usize,
@@ -337,8 +337,8 @@ pub fn merge(files: &[PathBuf], out: Option<&Path>) -> Result {
     }
 }
 
-/// Ranges that are told of before it is cut short.
-const MOST_TOLD: usize = 20;
+/// Ranges that are listed before the list is cut.
+const MAX_LISTED: usize = 20;
 
 /// The numbers below `of` that are not among `there`, which ascend: `1, 4 to 7`.
 fn missing(there: impl Iterator<Item = usize>, of: usize) -> String {
@@ -352,8 +352,8 @@ fn missing(there: impl Iterator<Item = usize>, of: usize) -> String {
         }
         next = index + 1;
     }
-    let cut = ranges.len() > MOST_TOLD;
-    ranges.truncate(MOST_TOLD);
+    let cut = ranges.len() > MAX_LISTED;
+    ranges.truncate(MAX_LISTED);
     ranges.join(", ") + if cut { ", .." } else { "" }
 }
 
@@ -470,15 +470,15 @@ mod tests {
         fs::write(name("b"), line(1) + &line(3) + &line(5)).unwrap();
         merge(&[name("b"), name("a")], Some(&name("all"))).unwrap();
         assert_eq!(fs::read_to_string(name("all")).unwrap(), (0..6).map(line).collect::<String>());
-        let said = |files: &[&str]| {
+        let failure = |files: &[&str]| {
             merge(&files.iter().map(|file| name(file)).collect::<Vec<_>>(), None).unwrap_err().text
         };
         assert!(
-            said(&["a"]).contains("of 6 points 3 are missing, these: 1, 3, 5;"),
+            failure(&["a"]).contains("of 6 points 3 are missing, these: 1, 3, 5;"),
             "{}",
-            said(&["a"])
+            failure(&["a"])
         );
-        assert!(said(&["a", "b", "a"]).contains("point 0 is there twice"));
+        assert!(failure(&["a", "b", "a"]).contains("point 0 is there twice"));
         let other = line(1).replace("0123456789abcdef", "fedcba9876543210");
         for (text, wanted) in [
             // The last points of the grid.
@@ -498,10 +498,10 @@ mod tests {
             (other, "c:1 is of another sweep (fedcba9876543210, 6 points) than "),
         ] {
             fs::write(name("c"), &text).unwrap();
-            assert!(said(&["a", "c"]).contains(wanted), "{text}: {}", said(&["a", "c"]));
+            assert!(failure(&["a", "c"]).contains(wanted), "{text}: {}", failure(&["a", "c"]));
         }
         fs::write(name("c"), "").unwrap();
-        assert!(said(&["c"]).contains("no point"));
+        assert!(failure(&["c"]).contains("no point"));
         assert_eq!(missing([0, 4, 5].into_iter(), 8), "1 to 3, 6 to 7");
     }
 }

@@ -16,7 +16,7 @@ use weir_model::{Faults, Image, Sizes, System, check_text, place_all};
 use weir_simulator::{Board, Memory, Outcome, Span};
 use weir_units::Nanos;
 
-/// A board and how long to look at it.
+/// A board and its measurement interval.
 pub struct Simulation {
     /// The VMs on their memory.
     pub board: Board,
@@ -33,12 +33,13 @@ impl Simulation {
         environment: &Environment,
     ) -> Result<Self> {
         let values = Values::new(values).map_err(Failure::call)?;
-        let said = |faults: &Faults| {
+        let reported = |faults: &Faults| {
             screen::say(format_args!("{faults}"));
-            Failure::said(image::whose(faults))
+            Failure::said(image::exit_status(faults))
         };
-        let system = load(&model.system, &values, environment)?.map_err(|faults| said(&faults))?;
-        let placement = place_all(&system, &sizes(&system)).map_err(|faults| said(&faults))?;
+        let system =
+            load(&model.system, &values, environment)?.map_err(|faults| reported(&faults))?;
+        let placement = place_all(&system, &sizes(&system)).map_err(|faults| reported(&faults))?;
         let name = model.platform.as_deref().unwrap_or(&system.platform.name);
         let memory = Memory::find_with(name, &values.memory);
         let memory = memory.map_err(|error| Failure::system(error.to_string()))?;

@@ -1,6 +1,8 @@
 //! A run's tables.
 
-use super::result::{MOST_OF_A_CURVE, SameWork, Simulated, arrival_curve, within_bound, worst_ns};
+use super::result::{
+    MOST_OF_A_CURVE, SameWork, Simulated, arrival_curve, max_latency_ns, within_bound,
+};
 use crate::failure::Result;
 use std::io::Write;
 use weir_analysis::verdict::Verdict;
@@ -45,13 +47,13 @@ pub fn tables(out: &mut impl Write, result: &Simulated) -> Result {
     waits(out, &result.outcome)?;
     counts(
         out,
-        "L2 lines evicted: who (row) evicted whose",
+        "L2 lines evicted: by (row), of (column)",
         &result.outcome,
         &result.outcome.evictions,
     )?;
     counts(
         out,
-        "DRAM rows closed: who (row) had whose closed",
+        "DRAM rows closed: by (row), of (column)",
         &result.outcome,
         &result.outcome.closed,
     )?;
@@ -126,7 +128,7 @@ fn jobs(out: &mut impl Write, result: &Simulated) -> Result {
     Ok(())
 }
 
-/// The flows' packets, and their longest latency beside the one that the analysis proves.
+/// The flows' packets, and their maximum latency next to the bound of the analysis.
 fn flows(out: &mut impl Write, result: &Simulated) -> Result {
     if let Some(why) = &result.left_out {
         writeln!(out, "flows are left out: {why}")?;
@@ -143,7 +145,7 @@ fn flows(out: &mut impl Write, result: &Simulated) -> Result {
         "lost",
         "mean ns",
         "99 %",
-        "worst",
+        "max ns",
         "bound",
         "verdict",
     ]);
@@ -159,7 +161,7 @@ fn flows(out: &mut impl Write, result: &Simulated) -> Result {
             flow.lost.to_string(),
             ns(flow.latency.mean().0),
             flow.latency.at_most_ns(990).to_string(),
-            worst_ns(flow).to_string(),
+            max_latency_ns(flow).to_string(),
             bound.map_or_else(|| "-".to_owned(), |bound| bound.to_string()),
             verdict.to_string(),
         ]);
@@ -195,11 +197,11 @@ pub fn ns(ps: u64) -> String {
     format!("{}.{}", ps / 1000, ps % 1000 / 100)
 }
 
-/// Who waited for whom.
+/// Writes how long each VM waited for each other.
 fn waits(out: &mut impl Write, outcome: &Outcome) -> Result {
     let vms = &outcome.vms;
     let mut rows = table(
-        std::iter::once("waited, us: who (row) for whom".to_owned())
+        std::iter::once("waited, us: VM (row) for VM (column)".to_owned())
             .chain(vms.iter().map(|vm| vm.name.clone()))
             .chain(["all".to_owned()])
             .collect::<Vec<_>>(),

@@ -125,10 +125,10 @@ mod tests {
     #[test]
     fn keys_that_lead_nowhere_are_refused() {
         let text = "[[vm]]\nname = \"a\"\ncpus = [0]\n";
-        let said = |key| values(&[(key, "1")]).edit(text).unwrap_err();
-        assert!(said("vm.c.colors").contains("no VM is called c"));
-        assert!(said("flow.c.size").contains("no flow is called c"));
-        assert!(said("vm.a.cpus.x").contains("`cpus` is no table"));
+        let failure = |key| values(&[(key, "1")]).edit(text).unwrap_err();
+        assert!(failure("vm.c.colors").contains("no VM is called c"));
+        assert!(failure("flow.c.size").contains("no flow is called c"));
+        assert!(failure("vm.a.cpus.x").contains("`cpus` is no table"));
         let seed = [("seed".to_owned(), "x".to_owned())];
         assert!(Values::new(&seed).unwrap_err().contains("write a number"));
     }

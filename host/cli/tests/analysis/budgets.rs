@@ -2,7 +2,7 @@
 //! that a guest may choose; and what `plan` writes, both take.
 
 use super::{SATURATION, analyze, fake};
-use crate::support::say;
+use crate::support::capture;
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -41,11 +41,11 @@ fn spare_sharing_has_no_limit() {
     assert!(found.contains("a (`spare`") && found.contains("b (`spare`"), "{found}");
     let without = spare.replace(", spare = true", "");
     assert_eq!(reasons(&memory(&[&without, &without])), "");
-    // check says the same.
+    // `check` prints the same.
     let fake = fake();
     fake.write("x.toml", system(&[spare, spare]).as_bytes());
-    let said = say(fake.weir().args(["check", "x.toml"]));
-    assert_eq!(said.status, Some(1), "{}", said.out);
+    let printed = capture(fake.weir().args(["check", "x.toml"]));
+    assert_eq!(printed.status, Some(1), "{}", printed.out);
 }
 
 #[test]
@@ -70,19 +70,20 @@ fn what_check_refuses_does_not_hold() {
     ] {
         // Where no platform is named, too.
         for platform in ["platform = \"qemu-virt\"\n", ""] {
-            let (said, mut told) = analyze(&format!("{platform}{}", budgets(cpus, bandwidth)), &[]);
-            let memory = told["memory"].take();
+            let (printed, mut json) =
+                analyze(&format!("{platform}{}", budgets(cpus, bandwidth)), &[]);
+            let memory = json["memory"].take();
             let found = reasons(&memory);
             assert!(found.contains(why), "{bandwidth} {platform}: {found}");
-            assert_eq!(said.status, Some(1), "{bandwidth} {platform}");
+            assert_eq!(printed.status, Some(1), "{bandwidth} {platform}");
         }
         let fake = fake();
         let text = format!("platform = \"qemu-virt\"\n{}", budgets(cpus, bandwidth));
         fake.write("x.toml", text.as_bytes());
-        let said = say(fake.weir().args(["check", "x.toml"]));
-        assert!(said.err.contains(why), "{bandwidth}: {}", said.err);
+        let printed = capture(fake.weir().args(["check", "x.toml"]));
+        assert!(printed.err.contains(why), "{bandwidth}: {}", printed.err);
     }
-    // A file without cores says nothing of vCPUs.
+    // A file without cores does not state vCPUs.
     let without = budgets("1, 2", "accesses = 50, period = \"30us\", split = [3, 1]");
     let without = without.replace("cpus = [1, 2]\n", "").replace("cpus = [0]\n", "");
     assert_eq!(reasons(&analyze(&without, &[]).1["memory"].take()), "");
@@ -107,9 +108,9 @@ fn a_compensated_vm_counts_with_its_whole_window() {
 }
 
 #[test]
-fn what_must_be_got_is_measured_by_what_is_sure() {
+fn required_bandwidth_is_compared_with_the_guarantee() {
     // 50 lines of 64 B in 30 us are 106.67 MB/s.
-    for (keys, cpus, sure) in [
+    for (keys, cpus, guaranteed) in [
         ("", "0", 106_666_666),
         (", split = \"pool\"", "0", 106_666_666),
         // One of 50 stays with each idle vCPU, or its slice: 3 of 32 parts, 5.
@@ -117,11 +118,11 @@ fn what_must_be_got_is_measured_by_what_is_sure() {
         (", regulator = \"memguard\"", "0", 53_333_333),
         (", adjust = { by = \"a\", min = 25, max = 60 }", "0", 53_333_333),
     ] {
-        for (required, holds) in [(sure, true), (sure + 1, false)] {
+        for (required, holds) in [(guaranteed, true), (guaranteed + 1, false)] {
             let bandwidth = format!("{STATIC}, required = \"{required}B/s\"{keys}");
             let text = format!("platform = \"zcu102\"\n{}{SATURATION}", vm("a", cpus, &bandwidth));
             let memory = analyze(&text, &[]).1["memory"].take();
-            assert_eq!(memory["vms"][0]["guaranteed"], sure, "{keys} on {cpus}");
+            assert_eq!(memory["vms"][0]["guaranteed"], guaranteed, "{keys} on {cpus}");
             let found = reasons(&memory);
             assert_eq!(found.is_empty(), holds, "{keys} on {cpus}: {found}");
         }
@@ -129,12 +130,14 @@ fn what_must_be_got_is_measured_by_what_is_sure() {
 }
 
 #[test]
-fn what_is_sure_is_what_looks_at_the_monitor_leave() {
-    // 50 lines of 64 B in 30 us, of which 32 looks take 14.4 us: 26 lines.
-    let (sure, least) = (55_466_667, 50);
-    for (required, budget, holds) in
-        [(sure - 1, least, true), (sure - 1, least - 1, false), (sure + 1, least, false)]
-    {
+fn polls_reduce_the_guarantee() {
+    // 50 lines of 64 B in 30 us, of which 32 polls take 14.4 us: 26 lines.
+    let (guaranteed, least) = (55_466_667, 50);
+    for (required, budget, holds) in [
+        (guaranteed - 1, least, true),
+        (guaranteed - 1, least - 1, false),
+        (guaranteed + 1, least, false),
+    ] {
         let text = system(&[&format!(
             "accesses = {budget}, period = \"30us\", required = \"{required}B/s\""
         )]);
@@ -150,8 +153,8 @@ fn what_is_sure_is_what_looks_at_the_monitor_leave() {
     // So is what is planned.
     let fake = fake();
     fake.write("x.toml", system(&["required = \"100MB/s\""]).as_bytes());
-    let said = say(fake.weir().args(["plan", "x.toml"]));
-    assert!(said.out.contains("accesses = 91,"), "{}{}", said.out, said.err);
+    let printed = capture(fake.weir().args(["plan", "x.toml"]));
+    assert!(printed.out.contains("accesses = 91,"), "{}{}", printed.out, printed.err);
     // No budget makes more than what a core can do in the time left.
     let large = format!("{}, required = \"69GB/s\"", STATIC.replace("50", "9999999"));
     let memory = analyze(&system(&[&large]).replace("210", "99999999"), &[]).1["memory"].take();
@@ -163,7 +166,7 @@ fn interrupted(bandwidths: &[&str]) -> String {
     system(bandwidths).replace("qemu-virt", "zcu102")
 }
 
-/// The same with a table that says what still passes between a budget's end and the stop.
+/// The same with a table that states what still passes between overflow and throttling.
 fn overshooting(bandwidths: &[&str], overshoot: u64) -> String {
     interrupted(bandwidths)
         .replace("min_accesses = 50", &format!("min_accesses = 50\novershoot = {overshoot}"))
@@ -187,14 +190,14 @@ fn without_debt_each_vcpus_overshoot_always_counts() {
     assert!(found.contains("a may take 6 beyond its budget: debt = false"), "{found}");
     let fake = fake();
     fake.write("x.toml", text.as_bytes());
-    assert_eq!(say(fake.weir().args(["check", "x.toml"])).status, Some(1));
-    // What is planned leaves room for them, and where there is none says so.
+    assert_eq!(capture(fake.weir().args(["check", "x.toml"])).status, Some(1));
+    // The plan leaves room for them, and reports it if there is none.
     let demand = "required = \"130MB/s\", debt = false";
     for (overshoot, good) in [(9, true), (10, false), (100, false)] {
         fake.write("x.toml", overshooting(&[demand; 3], overshoot).as_bytes());
-        let said = say(fake.weir().args(["plan", "x.toml", "-o", "y.toml"]));
-        assert_eq!(said.status, Some(i32::from(!good)), "{overshoot} {}", said.err);
-        assert!(overshoot < 100 || said.err.contains("a, b, c may take 300"), "{}", said.err);
+        let printed = capture(fake.weir().args(["plan", "x.toml", "-o", "y.toml"]));
+        assert_eq!(printed.status, Some(i32::from(!good)), "{overshoot} {}", printed.err);
+        assert!(overshoot < 100 || printed.err.contains("a, b, c may take 300"), "{}", printed.err);
     }
 }
 
@@ -208,7 +211,7 @@ fn every_budget_that_a_guest_may_set_counts() {
     let fake = fake();
     let check = |text: &str| {
         fake.write("x.toml", text.as_bytes());
-        say(fake.weir().args(["check", "x.toml"]))
+        capture(fake.weir().args(["check", "x.toml"]))
     };
     let text = system(&[adjusted, STATIC]);
     assert!(check(&text).err.contains("may be set to 211 lines"), "{}", check(&text).err);
@@ -296,11 +299,11 @@ fn a_task_that_spends_the_budget_waits_for_the_next() {
     // No task may wait here: the plan gives as much.
     let fake = fake();
     fake.write("x.toml", text("required = \"1MB/s\"", "accesses = 100").as_bytes());
-    let said = say(fake.weir().args(["plan", "x.toml"]));
-    assert!(said.out.contains("accesses = 401"), "{}{}", said.out, said.err);
+    let printed = capture(fake.weir().args(["plan", "x.toml"]));
+    assert!(printed.out.contains("accesses = 401"), "{}{}", printed.out, printed.err);
 }
 
-/// A VM with this `memory_budget` and a task of 100 us, beside a table for large budgets.
+/// A VM with this `memory_budget` and a task of 100 us, with a table for large budgets.
 fn with_task(platform: &str, bandwidth: &str, more: &str) -> String {
     let task =
         format!("[[vm.task]]\nname = \"loop\"\nwcet = \"100us\"\nperiod = \"1ms\"\n{more}\n");
@@ -315,9 +318,10 @@ fn response_times_include_polling() {
         analyze(&with_task(platform, budget, more), &[]).1["time"].take()
     };
     let response = |time: &Value| time["tasks"][0]["response_ns"].as_u64().unwrap();
-    // Nobody looks where the PMU interrupts.
+    // EL2 does not poll where the PMU interrupts.
     assert_eq!(response(&time("zcu102", &budget(401), "accesses = 10")), 100_000);
-    // Two jobs may be at work in 30 us: 9979 accesses are left of 9999, 1 of 21, and nobody knows.
+    // Two jobs may be at work in 30 us: 9979 accesses are left of 9999, 1 of 21, and neither is
+    // known.
     for (written, more, apart) in [
         (9999, "accesses = 10", (9979 / 33) * 16 + (9979 % 33) * 16 / 33),
         (21, "accesses = 10", 1000),
@@ -327,57 +331,66 @@ fn response_times_include_polling() {
         let response = response(&time);
         let left = |t: u64| t - (1 + t / apart) * 450 - (1 + t / 30_000) * 900;
         let least = (100_000..1_000_000).find(|t| left(*t) >= 100_000).unwrap();
-        // The supply falls with each look, so the analysis may answer one look later.
+        // The supply falls with each poll, so the analysis may answer one poll later.
         assert!((least..=least + apart).contains(&response), "{least} {time}");
         assert!(left(response) >= 100_000, "{time}");
         assert!(time["notes"].to_string().contains("polls of the counter page"), "{time}");
     }
     let fake = fake();
-    let say_of = |verb: &str, text: &str| {
+    let capture_of = |verb: &str, text: &str| {
         fake.write("x.toml", text.as_bytes());
-        say(fake.weir().args([verb, "x.toml"]))
+        capture(fake.weir().args([verb, "x.toml"]))
     };
-    let said = say_of("check", &with_task("qemu-virt", &budget(401), ""));
-    assert!(said.out.contains("take up to 48 % of each of its cores"), "{}{}", said.out, said.err);
-    // A budget that no core can spend in a period keeps them apart whatever the tasks do; beside a
-    // smaller one the `accesses` help.
+    let printed = capture_of("check", &with_task("qemu-virt", &budget(401), ""));
+    assert!(
+        printed.out.contains("take up to 48 % of each of its cores"),
+        "{}{}",
+        printed.out,
+        printed.err
+    );
+    // A budget that no core can spend in a period keeps them apart for any tasks; with a smaller
+    // one the `accesses` help.
     let never = u64::MAX - 1;
     let endless = with_task("qemu-virt", &budget(never), "").replace("9999", &never.to_string());
     let endless = analyze(&endless, &[]).1["time"].take();
     assert!(response(&endless) < 110_000, "{endless}");
     assert!(!endless["notes"].to_string().contains("counts as sufficient"), "{endless}");
-    let said = say_of(
+    let printed = capture_of(
         "check",
         &with_task("qemu-virt", &budget(never), "").replace("9999", &never.to_string()),
     );
-    assert!(said.out.contains("take up to 5 % of each"), "{}{}", said.out, said.err);
+    assert!(printed.out.contains("take up to 5 % of each"), "{}{}", printed.out, printed.err);
     let late = with_task("qemu-virt", &budget(9999), "").replace("100us", "700us");
     let help = "add `accesses` to each of its tasks";
-    let said = say_of("analyze", &late);
-    assert!(said.status == Some(1) && said.out.contains(help), "{}", said.out);
+    let printed = capture_of("analyze", &late);
+    assert!(printed.status == Some(1) && printed.out.contains(help), "{}", printed.out);
     let known = late.replace("period = \"1ms\"", "period = \"1ms\"\naccesses = 10");
-    assert_eq!(say_of("analyze", &known).status, Some(0));
-    // Beside [saturation] they are no rarer than the platform's, so no `poll` is offered.
-    let said = say_of("check", &with_task("qemu-virt", &budget(401), ""));
-    assert!(said.out.contains("; a larger budget makes them rarer"), "{}", said.out);
+    assert_eq!(capture_of("analyze", &known).status, Some(0));
+    // With [saturation] they are no rarer than the platform's, so no `poll` is offered.
+    let printed = capture_of("check", &with_task("qemu-virt", &budget(401), ""));
+    assert!(printed.out.contains("; a larger budget makes them rarer"), "{}", printed.out);
     let (free, _) = with_task("qemu-virt", &budget(401), "")
         .split_once("[saturation]")
         .map(|(a, b)| (a.to_owned(), b.to_owned()))
         .unwrap();
-    let said = say_of("check", &free);
-    assert!(said.out.contains("; `poll` or a larger budget makes them rarer"), "{}", said.out);
-    // What is planned has them in it: where they are too much, a larger budget is chosen, and where
-    // that is too little, so says the plan.
+    let printed = capture_of("check", &free);
+    assert!(
+        printed.out.contains("; `poll` or a larger budget makes them rarer"),
+        "{}",
+        printed.out
+    );
+    // The plan includes them: if they are too much, a larger budget is chosen, and if that is not
+    // enough, the plan reports it.
     for (deadline, good) in [("200us", true), ("150us", true), ("101us", false)] {
         let more = format!("accesses = 10\ndeadline = \"{deadline}\"");
-        let said = say_of("plan", &with_task("qemu-virt", "required = \"1MB/s\"", &more));
-        assert_eq!(said.status, Some(i32::from(!good)), "{deadline} {}", said.err);
-        assert!(good || said.err.contains("loop"), "{}", said.err);
+        let printed = capture_of("plan", &with_task("qemu-virt", "required = \"1MB/s\"", &more));
+        assert_eq!(printed.status, Some(i32::from(!good)), "{deadline} {}", printed.err);
+        assert!(good || printed.err.contains("loop"), "{}", printed.err);
         if !good {
             continue;
         }
         let written = with_task("qemu-virt", &budget(9999), &more);
-        assert_eq!(say_of("analyze", &written).status, Some(0));
+        assert_eq!(capture_of("analyze", &written).status, Some(0));
     }
 }
 
@@ -402,12 +415,16 @@ fn a_polled_overshoot_is_bounded_by_the_poll_period() {
 }
 
 #[test]
-fn check_says_who_is_not_limited() {
+fn check_names_unlimited_vms() {
     let fake = fake();
     let text = format!("platform = \"qemu-virt\"\n{}", vm("a", "0", "required = \"1MB/s\""));
     fake.write("x.toml", text.as_bytes());
-    let said = say(fake.weir().args(["check", "x.toml"]));
-    assert!(said.status == Some(0) && said.out.contains("a is not limited"), "{}", said.out);
+    let printed = capture(fake.weir().args(["check", "x.toml"]));
+    assert!(
+        printed.status == Some(0) && printed.out.contains("a is not limited"),
+        "{}",
+        printed.out
+    );
 }
 
 /// A demand or a budget of a VM with so many vCPUs.
@@ -453,16 +470,16 @@ proptest! {
         text += SATURATION;
         let fake = fake();
         fake.write("x.toml", text.as_bytes());
-        let said = say(fake.weir().args(["plan", "x.toml", "-o", "y.toml"]));
-        if said.status == Some(0) {
+        let printed = capture(fake.weir().args(["plan", "x.toml", "-o", "y.toml"]));
+        if printed.status == Some(0) {
             for verb in ["check", "analyze"] {
-                let proof = say(fake.weir().args([verb, "y.toml"]));
+                let proof = capture(fake.weir().args([verb, "y.toml"]));
                 prop_assert_eq!(proof.status, Some(0), "{}\n{}\n{}", fake.read("y.toml"), proof.out, proof.err);
             }
         } else {
-            prop_assert_eq!(said.status, Some(1), "{}", said.err);
-            let helps = said.err.contains("help: ") || said.err.contains("there is no plan: ");
-            prop_assert!(helps && !said.err.contains("{\""), "{text}\n{}", said.err);
+            prop_assert_eq!(printed.status, Some(1), "{}", printed.err);
+            let helps = printed.err.contains("help: ") || printed.err.contains("there is no plan: ");
+            prop_assert!(helps && !printed.err.contains("{\""), "{text}\n{}", printed.err);
         }
     }
 }
@@ -495,19 +512,27 @@ fn analyze_and_check_refuse_the_same_measurements() {
         assert!(!reason.is_empty() || found.is_empty(), "{bandwidth} {found}");
         let fake = fake();
         fake.write("x.toml", text.as_bytes());
-        let said = say(fake.weir().args(["check", "x.toml"]));
-        assert_eq!(said.status, Some(i32::from(!reason.is_empty())), "{bandwidth} {}", said.err);
+        let printed = capture(fake.weir().args(["check", "x.toml"]));
+        assert_eq!(
+            printed.status,
+            Some(i32::from(!reason.is_empty())),
+            "{bandwidth} {}",
+            printed.err
+        );
         if bandwidth.contains("required") {
-            assert_eq!(say(fake.weir().args(["plan", "x.toml", "-o", "y.toml"])).status, Some(1));
+            assert_eq!(
+                capture(fake.weir().args(["plan", "x.toml", "-o", "y.toml"])).status,
+                Some(1)
+            );
         }
     }
 }
 
 #[test]
-fn what_the_figures_take_for_granted_is_said() {
+fn assumptions_of_the_figures_are_printed() {
     let notes = |text: &str| {
-        let (said, json) = analyze(text, &[]);
-        assert_eq!(said.status, Some(0), "{} {}", said.out, said.err);
+        let (printed, json) = analyze(text, &[]);
+        assert_eq!(printed.status, Some(0), "{} {}", printed.out, printed.err);
         let notes = json["memory"]["notes"].as_array().unwrap().clone();
         notes.iter().map(|note| note.as_str().unwrap().to_owned()).collect::<Vec<_>>().join("\n")
     };
@@ -519,8 +544,8 @@ fn what_the_figures_take_for_granted_is_said() {
     let tasks = vm("a", "0", STATIC) + task + &vm("b", "1", STATIC);
     let delay = SATURATION.replace("min_accesses", "delay = \"10ns\"\nmin_accesses");
     let missing = |text: &str| {
-        let (said, json) = analyze(text, &[]);
-        assert_eq!((said.status, &json["verdict"]), (Some(1), &"not-judged".into()), "{json}");
+        let (printed, json) = analyze(text, &[]);
+        assert_eq!((printed.status, &json["verdict"]), (Some(1), &"not-judged".into()), "{json}");
         json["not_judged"].to_string()
     };
     assert!(missing(&format!("{tasks}{delay}")).contains("the overshoot of a budget is not known"));
@@ -532,11 +557,11 @@ fn what_the_figures_take_for_granted_is_said() {
     );
     let fake = fake();
     fake.write("x.toml", text.as_bytes());
-    let said = say(fake.weir().args(["check", "x.toml"]));
+    let printed = capture(fake.weir().args(["check", "x.toml"]));
     assert!(
-        said.status == Some(0) && said.out.contains("until its write budget is spent"),
+        printed.status == Some(0) && printed.out.contains("until its write budget is spent"),
         "{}",
-        said.out
+        printed.out
     );
     let shared = vm("a", "0", "accesses = 60, period = \"30us\", required = \"40MB/s\"")
         + &vm("b", "0", STATIC)
@@ -546,8 +571,12 @@ fn what_the_figures_take_for_granted_is_said() {
     // So is what is planned by them.
     let demand = shared.replacen("accesses = 60, period = \"30us\", required", "required", 1);
     fake.write("x.toml", demand.as_bytes());
-    let said = say(fake.weir().args(["plan", "x.toml"]));
-    assert!(said.status == Some(0) && said.err.contains("it shares core 0"), "{}", said.err);
+    let printed = capture(fake.weir().args(["plan", "x.toml"]));
+    assert!(
+        printed.status == Some(0) && printed.err.contains("it shares core 0"),
+        "{}",
+        printed.err
+    );
 }
 
 const LINE: &str = "accesses = 60, period = \"30us\"";
@@ -562,7 +591,7 @@ const INSTRUCTIONS: &str =
     "accesses = 5000, period = \"30us\", event = \"inst-retired\", source = \"pmu\"";
 const SPARE: &str = "accesses = 20, period = \"30us\", regulator = \"memguard\", spare = true";
 
-/// Budgets, the way out that is told, and what is replaced to follow it.
+/// Budgets, the suggestion, and what is replaced to follow it.
 #[expect(clippy::type_complexity, reason = "a table")]
 const WAYS: &[(&[&str], &str, &[(&str, &str)])] = &[
     (&[SHORT], "write accesses = 137", &[("accesses = 60", "accesses = 137")]),
@@ -597,13 +626,13 @@ const WAYS: &[(&[&str], &str, &[(&str, &str)])] = &[
     ),
 ];
 
-/// What each way out says, followed to the letter, holds.
+/// Each suggestion, followed exactly, holds.
 #[test]
 fn a_way_out_leads_to_a_file_that_holds() {
     let fake = fake();
     let verbs = |text: &str| {
         fake.write("x.toml", text.as_bytes());
-        ["check", "analyze"].map(|verb| say(fake.weir().args([verb, "x.toml"])))
+        ["check", "analyze"].map(|verb| capture(fake.weir().args([verb, "x.toml"])))
     };
     // Without the lines' ends.
     let words = |text: &str| {
@@ -625,13 +654,13 @@ fn a_way_out_leads_to_a_file_that_holds() {
         let both = (check.status, analyze.status);
         assert_eq!(both, (Some(0), Some(0)), "{mended}\n{}{}", check.err, analyze.out);
     }
-    // A VM that the file says nothing of.
+    // A VM that the file does not describe.
     let nothing = system(&[LINE, LINE]).replacen(&format!("memory_budget = {{ {LINE} }}\n"), "", 1);
     let [check, analyze] = verbs(&nothing);
     assert_eq!(analyze.status, Some(1), "{}", analyze.out);
     let way = "write memory_budget = { accesses = 150, period = \"30us\" } for ";
     assert!(words(&check.err).contains(way), "{}", check.err);
-    assert_eq!(say(fake.weir().args(["plan", "x.toml"])).status, Some(0));
+    assert_eq!(capture(fake.weir().args(["plan", "x.toml"])).status, Some(0));
     let budget = "[[vm]]\nmemory_budget = { accesses = 150, period = \"30us\" }";
     let [check, analyze] = verbs(&nothing.replacen("[[vm]]", budget, 1));
     assert_eq!((check.status, analyze.status), (Some(0), Some(0)), "{}", check.err);
@@ -682,23 +711,23 @@ const WAYS_OF_CHECK: &[(&[&str], &str, &[(&str, &str)])] = &[
 #[test]
 fn a_suggestion_of_check_leads_to_a_valid_file() {
     let fake = fake();
-    let say_of = |verb: &str, text: &str| {
+    let capture_of = |verb: &str, text: &str| {
         fake.write("x.toml", text.as_bytes());
-        say(fake.weir().args([verb, "x.toml"]))
+        capture(fake.weir().args([verb, "x.toml"]))
     };
     for (bandwidths, help, changes) in WAYS_OF_CHECK {
         let text = system(bandwidths);
-        let said = say_of("check", &text);
-        assert_eq!(said.status, Some(1), "{text}");
-        let words: Vec<_> = said.err.split_whitespace().filter(|word| *word != "|").collect();
-        assert!(words.join(" ").contains(help), "{help}\n{}", said.err);
+        let printed = capture_of("check", &text);
+        assert_eq!(printed.status, Some(1), "{text}");
+        let words: Vec<_> = printed.err.split_whitespace().filter(|word| *word != "|").collect();
+        assert!(words.join(" ").contains(help), "{help}\n{}", printed.err);
         let mended = changes.iter().fold(text, |text, (from, to)| {
             assert!(text.contains(from), "{text}");
             text.replace(from, to)
         });
         for verb in ["check", "analyze"] {
-            let said = say_of(verb, &mended);
-            assert_eq!(said.status, Some(0), "{verb} {mended}\n{}{}", said.out, said.err);
+            let printed = capture_of(verb, &mended);
+            assert_eq!(printed.status, Some(0), "{verb} {mended}\n{}{}", printed.out, printed.err);
         }
     }
 }

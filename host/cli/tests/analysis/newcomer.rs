@@ -1,7 +1,7 @@
-//! What README and docs tell a newcomer to type works as it is typed.
+//! The commands in README and docs work as written.
 
 use super::fake;
-use crate::support::say;
+use crate::support::capture;
 use serde_json::Value;
 use std::{fs, path::Path};
 
@@ -15,7 +15,7 @@ fn document(name: &str) -> String {
 fn a_new_system_is_analyzed_and_planned() {
     let readme = document("README.md");
     let fake = fake();
-    assert_eq!(say(fake.weir().args(["new", "my-system"])).status, Some(0));
+    assert_eq!(capture(fake.weir().args(["new", "my-system"])).status, Some(0));
     let file = "my-system/system.toml";
     let commands: Vec<&str> = readme
         .lines()
@@ -27,26 +27,31 @@ fn a_new_system_is_analyzed_and_planned() {
     for command in commands {
         let arguments: Vec<&str> = command.split_whitespace().collect();
         assert!(arguments.contains(&file), "{command}");
-        let said = say(fake.weir().args(&arguments));
-        assert_eq!(said.status, Some(0), "{command}: {}", said.err);
+        let printed = capture(fake.weir().args(&arguments));
+        assert_eq!(printed.status, Some(0), "{command}: {}", printed.err);
     }
-    let said = say(fake.weir().args(["analyze", file, "--json"]));
-    let json: Value = serde_json::from_str(&said.out).expect("JSON");
+    let printed = capture(fake.weir().args(["analyze", file, "--json"]));
+    let json: Value = serde_json::from_str(&printed.out).expect("JSON");
     assert!(json["holds"] == true && json["time"]["tasks"][0]["response_ns"].is_u64(), "{json}");
-    // Nothing is invented for a board of which nobody knows when its memory saturates, and that is
-    // said.
-    let said = say(fake.weir().args(["plan", file]));
-    assert_eq!(said.out, fake.read(file));
-    assert!(said.err.contains("budgets were not chosen") && said.err.contains("[saturation]"));
-    assert!(said.err.contains("colors were not chosen"), "{}", said.err);
+    // Nothing is invented for a board without a known saturation, and this is reported.
+    let printed = capture(fake.weir().args(["plan", file]));
+    assert_eq!(printed.out, fake.read(file));
+    assert!(
+        printed.err.contains("budgets were not chosen") && printed.err.contains("[saturation]")
+    );
+    assert!(printed.err.contains("colors were not chosen"), "{}", printed.err);
     // Colors are chosen all the same.
     let asked = fake
         .read(file)
         .replace("memory = \"16MiB\"", "memory = \"16MiB\"\nworking_set = \"16KiB\"");
     fake.write(file, asked.as_bytes());
-    let said = say(fake.weir().args(["plan", file]));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    assert!(said.out.contains("colors = \"0") && !said.out.contains("budget"), "{}", said.out);
+    let printed = capture(fake.weir().args(["plan", file]));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    assert!(
+        printed.out.contains("colors = \"0") && !printed.out.contains("budget"),
+        "{}",
+        printed.out
+    );
 }
 
 #[test]
@@ -58,21 +63,25 @@ fn the_documented_example_holds_and_is_planned() {
     let fake = fake();
     fake.write("x.toml", example.as_bytes());
     for verb in ["analyze", "plan"] {
-        let said = say(fake.weir().args([verb, "x.toml"]));
-        assert_eq!(said.status, Some(0), "{verb}: {}", said.err);
+        let printed = capture(fake.weir().args([verb, "x.toml"]));
+        assert_eq!(printed.status, Some(0), "{verb}: {}", printed.err);
     }
-    // Without the board that knows them, what to add is said.
+    // Without the board that has them, the keys to add are printed.
     let bare = example.replace("platform = \"zcu102\"", "");
     assert_ne!(bare, example);
     fake.write("x.toml", bare.as_bytes());
-    let said = say(fake.weir().args(["analyze", "x.toml"]));
-    assert_eq!(said.status, Some(1));
+    let printed = capture(fake.weir().args(["analyze", "x.toml"]));
+    assert_eq!(printed.status, Some(1));
     assert!(
-        said.out.contains("add [overheads] with") && said.out.contains("zcu102"),
+        printed.out.contains("add [overheads] with") && printed.out.contains("zcu102"),
         "{}",
-        said.out
+        printed.out
     );
-    let said = say(fake.weir().args(["plan", "x.toml"]));
-    assert_eq!(said.status, Some(1));
-    assert!(said.err.contains("[overheads]") && said.err.contains("zcu102"), "{}", said.err);
+    let printed = capture(fake.weir().args(["plan", "x.toml"]));
+    assert_eq!(printed.status, Some(1));
+    assert!(
+        printed.err.contains("[overheads]") && printed.err.contains("zcu102"),
+        "{}",
+        printed.err
+    );
 }

@@ -1,7 +1,7 @@
 //! `weir plan`.
 
 use super::{OVERHEADS, SATURATION, analyze, fake, flow};
-use crate::support::{Said, say};
+use crate::support::{Printed, capture};
 use serde_json::{Value, json};
 
 fn unplanned() -> String {
@@ -24,9 +24,9 @@ name = "gp"
 fn a_plan_differs_only_where_it_chose_and_holds() {
     let fake = fake();
     fake.write("x.toml", unplanned().as_bytes());
-    let said = say(fake.weir().args(["plan", "x.toml", "-o", "y.toml"]));
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    assert!(said.out.contains("y.toml: all holds"), "{}", said.out);
+    let printed = capture(fake.weir().args(["plan", "x.toml", "-o", "y.toml"]));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    assert!(printed.out.contains("y.toml: all holds"), "{}", printed.out);
     let planned = fake.read("y.toml");
     let kept: Vec<_> =
         planned.lines().filter(|line| !unplanned().lines().any(|old| old == *line)).collect();
@@ -46,12 +46,12 @@ fn a_plan_differs_only_where_it_chose_and_holds() {
         .filter(|line| !planned.lines().any(|new| new == line))
         .collect();
     assert_eq!(gone, ["memory_budget = { required = \"50MB/s\" }"]);
-    assert_eq!(say(fake.weir().args(["analyze", "y.toml"])).status, Some(0));
+    assert_eq!(capture(fake.weir().args(["analyze", "y.toml"])).status, Some(0));
     // Planned already: nothing is left to choose.
-    let said = say(fake.weir().args(["plan", "y.toml"]));
-    assert_eq!((said.status, said.out), (Some(0), planned));
-    let said = say(fake.weir().args(["plan", "x.toml", "--json"]));
-    let json: Value = serde_json::from_str(&said.out).expect("JSON");
+    let printed = capture(fake.weir().args(["plan", "y.toml"]));
+    assert_eq!((printed.status, printed.out), (Some(0), planned));
+    let printed = capture(fake.weir().args(["plan", "x.toml", "--json"]));
+    let json: Value = serde_json::from_str(&printed.out).expect("JSON");
     assert_eq!(
         (&json["plan"]["best_effort_budget"], &json["analysis"]["flows"]["schedulable"]),
         (&160.into(), &true.into())
@@ -67,10 +67,10 @@ fn a_plan_keeps_what_is_given() {
             "name = \"gp\"\nmemory_budget = { accesses = 100, period = \"30us\" }",
         );
     fake.write("x.toml", given.as_bytes());
-    let said = say(fake.weir().args(["plan", "x.toml"]));
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let printed = capture(fake.weir().args(["plan", "x.toml"]));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     assert_eq!(
-        said.out,
+        printed.out,
         given.replace(
             "required = \"50MB/s\"",
             "required = \"50MB/s\", accesses = 50, period = \"30us\""
@@ -95,8 +95,8 @@ fn colors_and_banks_are_planned_for_known_boards() {
     };
     let plan = |text: &str| {
         fake.write("x.toml", text.as_bytes());
-        let said = say(fake.weir().args(["plan", "x.toml", "--json"]));
-        let json: Value = serde_json::from_str(&said.out).expect("JSON");
+        let printed = capture(fake.weir().args(["plan", "x.toml", "--json"]));
+        let json: Value = serde_json::from_str(&printed.out).expect("JSON");
         let colors = |vm: usize| json["plan"]["vms"][vm]["colors"].as_str().map(str::to_owned);
         let banks = |vm: usize| json["plan"]["vms"][vm]["banks"].as_str().map(str::to_owned);
         ([0, 1, 2].map(colors), [0, 1, 2].map(banks), json)
@@ -120,7 +120,7 @@ fn colors_and_banks_are_planned_for_known_boards() {
         [None, None, None],
         "colors alone, as banks of its own would not hold its memory: {json}"
     );
-    // Who is said to have which colors keeps them, and nobody else is given any.
+    // A VM with stated colors keeps them, and no other gets any.
     let given = system("64MiB").replace("criticality = 3", "criticality = 3\ncolors = \"9\"");
     let (colors, _, json) = plan(&given);
     assert_eq!(colors, [None, None, None]);
@@ -135,46 +135,49 @@ fn demands_that_conflict_are_named() {
     let fake = fake();
     let plan = |text: &str| {
         fake.write("x.toml", text.as_bytes());
-        let said = say(fake.weir().args(["plan", "x.toml", "--json"]));
-        let json: Value = serde_json::from_str(&said.out).expect("JSON");
-        (said, json)
+        let printed = capture(fake.weir().args(["plan", "x.toml", "--json"]));
+        let json: Value = serde_json::from_str(&printed.out).expect("JSON");
+        (printed, json)
     };
     // 180 accesses in 30 us are 384 MB/s: then the engine has at most 485 MB/s.
     let greedy = unplanned().replace("50MB/s", "260MB/s").replace("500us", "44us");
-    let (said, json) = plan(&greedy);
-    assert_eq!(said.status, Some(1));
+    let (printed, json) = plan(&greedy);
+    assert_eq!(printed.status, Some(1));
     assert!(json["plan"].is_null());
     let demands = json["conflict"]["demands"].as_array().expect("demands");
     assert!(!demands.is_empty() && json["conflict"]["minimal"] == true, "{json}");
-    assert!(said.err.contains("cannot be met together"), "{}", said.err);
-    let (said, json) = plan(&unplanned().replace("50MB/s", "900MB/s"));
-    assert_eq!((said.status, &json["conflict"]["demands"]), (Some(1), &json!(["bandwidth of rt"])));
-    let (said, json) = plan(&unplanned().replace("500us", "2us"));
-    assert_eq!((said.status, &json["conflict"]["demands"]), (Some(1), &json!(["flow f"])));
+    assert!(printed.err.contains("cannot be met together"), "{}", printed.err);
+    let (printed, json) = plan(&unplanned().replace("50MB/s", "900MB/s"));
+    assert_eq!(
+        (printed.status, &json["conflict"]["demands"]),
+        (Some(1), &json!(["bandwidth of rt"]))
+    );
+    let (printed, json) = plan(&unplanned().replace("500us", "2us"));
+    assert_eq!((printed.status, &json["conflict"]["demands"]), (Some(1), &json!(["flow f"])));
     let bare = unplanned().replace(SATURATION, "");
-    let (said, json) = plan(&bare);
-    assert_eq!((said.status, &json["verdict"]), (Some(1), &"not-judged".into()), "{json}");
+    let (printed, json) = plan(&bare);
+    assert_eq!((printed.status, &json["verdict"]), (Some(1), &"not-judged".into()), "{json}");
     assert!(
         json["not_judged"].to_string().contains("whether it gets 50MB/s is not known"),
         "{json}"
     );
 }
 
-/// Without [saturation] the plan says what the analysis says: QEMU's memory has no contention.
+/// Without [saturation] the plan reports the same as the analysis: QEMU's memory has no contention.
 #[test]
 fn planning_works_without_saturation() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
     for name in ["flows-linux", "flows-mmio", "flows-multicast"] {
         let file = root.expect("a checkout").join(format!("examples/{name}/{name}.toml"));
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_weir"));
-        let said = say(command.args(["plan", "--json"]).arg(file));
-        assert_eq!(said.status, Some(0), "{name}: {}", said.err);
-        let json: Value = serde_json::from_str(&said.out).expect("JSON");
+        let printed = capture(command.args(["plan", "--json"]).arg(file));
+        assert_eq!(printed.status, Some(0), "{name}: {}", printed.err);
+        let json: Value = serde_json::from_str(&printed.out).expect("JSON");
         assert_eq!(json["verdict"], "holds", "{json}");
         assert!(json["plan"]["dma_bandwidth"].as_u64().is_some_and(|dma| dma > 0), "{json}");
     }
     let task = "[[vm.task]]\nname = \"t\"\nwcet = \"1ms\"\nperiod = \"10ms\"\n";
-    let beside = |keys: &str| {
+    let next_to = |keys: &str| {
         format!(
             "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\n{task}[[vm]]\nname = \"b\"\ncpus = [1]\nmemory_budget = {{ {keys} }}\n"
         )
@@ -185,25 +188,25 @@ fn planning_works_without_saturation() {
         (format!("{given}, required = \"10MB/s\""), 0, "holds"),
         ("required = \"10MB/s\"".to_owned(), 1, "not-judged"),
     ] {
-        let (said, json) = planned(&beside(&keys), &[]);
+        let (printed, json) = planned(&next_to(&keys), &[]);
         assert_eq!(
-            (said.status, &json["verdict"]),
+            (printed.status, &json["verdict"]),
             (Some(status), &verdict.into()),
             "{keys} {json}"
         );
-        assert_eq!(json["toml"], beside(&keys), "{keys}");
+        assert_eq!(json["toml"], next_to(&keys), "{keys}");
     }
-    let (said, json) = planned(&beside(&format!("{given}, required = \"900MB/s\"")), &[]);
-    assert_eq!((said.status, &json["plan"]), (Some(1), &Value::Null), "{json}");
+    let (printed, json) = planned(&next_to(&format!("{given}, required = \"900MB/s\"")), &[]);
+    assert_eq!((printed.status, &json["plan"]), (Some(1), &Value::Null), "{json}");
 }
 
-/// What `weir plan --json` says of a text.
-fn planned(text: &str, arguments: &[&str]) -> (Said, Value) {
+/// The result of `weir plan --json` for a text.
+fn planned(text: &str, arguments: &[&str]) -> (Printed, Value) {
     let fake = fake();
     fake.write("x.toml", text.as_bytes());
-    let said = say(fake.weir().args(["plan", "x.toml", "--json"]).args(arguments));
-    let json = serde_json::from_str(&said.out).unwrap_or(Value::Null);
-    (said, json)
+    let printed = capture(fake.weir().args(["plan", "x.toml", "--json"]).args(arguments));
+    let json = serde_json::from_str(&printed.out).unwrap_or(Value::Null);
+    (printed, json)
 }
 
 #[test]
@@ -212,8 +215,8 @@ fn line_ends_and_the_byte_order_mark_are_kept() {
     let lf = unplanned();
     let plan = |text: &str| {
         fake.write("x.toml", text.as_bytes());
-        let said = say(fake.weir().args(["plan", "x.toml", "-o", "y.toml"]));
-        assert_eq!(said.status, Some(0), "{}", said.err);
+        let printed = capture(fake.weir().args(["plan", "x.toml", "-o", "y.toml"]));
+        assert_eq!(printed.status, Some(0), "{}", printed.err);
         fake.read("y.toml")
     };
     let chosen = plan(&lf);
@@ -234,7 +237,7 @@ fn line_ends_and_the_byte_order_mark_are_kept() {
 }
 
 #[test]
-fn the_search_ends_by_its_limit_and_says_so() {
+fn the_search_ends_by_its_limit_and_reports_it() {
     let many = |more: &str| {
         let flows: String = (0..200)
             .map(|i| {
@@ -244,36 +247,41 @@ fn the_search_ends_by_its_limit_and_says_so() {
             .collect();
         format!("{flows}{more}{SATURATION}{OVERHEADS}")
     };
-    let (said, json) = planned(&many(""), &[]);
-    assert_eq!(said.status, Some(0), "{}", said.err);
+    let (printed, json) = planned(&many(""), &[]);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
     assert!(json["plan"]["dma_bandwidth"].is_u64());
-    assert!(!said.err.contains('\u{1b}'), "no progress in a pipe: {}", said.err);
-    let (said, json) = planned(&many(""), &["--max-steps", "1000"]);
-    assert_eq!((said.status, &json["gave_up"]), (Some(1), &true.into()));
-    assert!(said.err.contains("given up") && said.err.contains("--max-steps"), "{}", said.err);
+    assert!(!printed.err.contains('\u{1b}'), "no progress in a pipe: {}", printed.err);
+    let (printed, json) = planned(&many(""), &["--max-steps", "1000"]);
+    assert_eq!((printed.status, &json["gave_up"]), (Some(1), &true.into()));
+    assert!(
+        printed.err.contains("given up") && printed.err.contains("--max-steps"),
+        "{}",
+        printed.err
+    );
 
     // Two that can't live together among two hundred that can.
     let pair: String = [("x", "v0"), ("y", "v1")]
         .map(|(name, from)| flow(name, from, "\"sink\"", "4KiB", "30us", "5ms"))
         .concat();
-    let (said, json) = planned(&many(&pair), &[]);
+    let (printed, json) = planned(&many(&pair), &[]);
     let conflict = &json["conflict"];
-    assert_eq!(said.status, Some(1), "{}", said.err);
+    assert_eq!(printed.status, Some(1), "{}", printed.err);
     assert_eq!(conflict["demands"], json!(["flow x", "flow y"]));
     assert_eq!(conflict["minimal"], true);
     // With less effort the set is named without the claim that it is minimal.
     let claims: Vec<_> = (16..34)
         .map(|bits| {
-            let (said, json) = planned(&many(&pair), &["--max-steps", &(1u64 << bits).to_string()]);
-            assert_eq!(said.status, Some(1), "{}", said.err);
+            let (printed, json) =
+                planned(&many(&pair), &["--max-steps", &(1u64 << bits).to_string()]);
+            assert_eq!(printed.status, Some(1), "{}", printed.err);
             let minimal = json["conflict"]["minimal"].as_bool();
-            let told = said.err.contains("DMA bandwidth: ");
-            assert_eq!(told, minimal.is_some(), "{}", said.err);
+            let is_named = printed.err.contains("DMA bandwidth: ");
+            assert_eq!(is_named, minimal.is_some(), "{}", printed.err);
             assert_eq!(
                 minimal == Some(false),
-                said.err.contains("the effort was spent before that was known (--max-steps)"),
+                printed.err.contains("the effort was spent before that was known (--max-steps)"),
                 "{}",
-                said.err
+                printed.err
             );
             minimal
         })
@@ -286,10 +294,14 @@ fn the_search_ends_by_its_limit_and_says_so() {
 #[test]
 fn what_is_missing_is_named_by_numbers() {
     let short = |text: &str| {
-        let (said, json) = planned(text, &[]);
-        assert_eq!(said.status, Some(1), "{}", said.out);
+        let (printed, json) = planned(text, &[]);
+        assert_eq!(printed.status, Some(1), "{}", printed.out);
         let shortage = json["conflict"]["shortages"][0].clone();
-        assert!(said.err.contains(shortage["text"].as_str().expect("a text")), "{}", said.err);
+        assert!(
+            printed.err.contains(shortage["text"].as_str().expect("a text")),
+            "{}",
+            printed.err
+        );
         shortage
     };
     // 900 MB/s in 30 us are 27 000 B, 422 lines, and gp has 50.
@@ -307,7 +319,7 @@ fn what_is_missing_is_named_by_numbers() {
         (&given["what"], &given["asked"], &given["have"], &given["missing"]),
         (&"budget of rt".into(), &235.into(), &60.into(), &175.into()),
     );
-    // The flow's own least, as `analyze` says it, against what Table I leaves beside 122 + 50.
+    // The flow's own least, from `analyze`, against what Table I leaves next to 122 + 50.
     let text = unplanned().replace("50MB/s", "260MB/s").replace("500us", "44us");
     let least = analyze(&text, &[]).1["flows"]["min_bandwidth"].as_u64().expect("a bandwidth");
     let tight = short(&text);
@@ -375,24 +387,24 @@ fn a_table_for_too_short_periods_is_no_base_of_a_plan() {
     let text = unplanned().replace("min_accesses", "min_period = \"31us\"\nmin_accesses");
     let fake = fake();
     fake.write("x.toml", text.as_bytes());
-    let said = say(fake.weir().args(["plan", "x.toml"]));
+    let printed = capture(fake.weir().args(["plan", "x.toml"]));
     let words =
-        said.err.split_whitespace().filter(|word| *word != "|").collect::<Vec<_>>().join(" ");
+        printed.err.split_whitespace().filter(|word| *word != "|").collect::<Vec<_>>().join(" ");
     assert!(
-        said.status == Some(1) && words.contains("`weir calibrate --period 31us`"),
+        printed.status == Some(1) && words.contains("`weir calibrate --period 31us`"),
         "{}",
-        said.err
+        printed.err
     );
     fake.write("x.toml", text.replace("31us", "30us").as_bytes());
-    assert_eq!(say(fake.weir().args(["plan", "x.toml"])).status, Some(0));
+    assert_eq!(capture(fake.weir().args(["plan", "x.toml"])).status, Some(0));
 }
 
 /// Systems of a VM `a` with tasks and a VM `b` of best effort: the budgets' period, what `a` is,
 /// and the budgets that are tried.
 fn grids() -> Vec<(&'static str, String, String, Vec<u64>)> {
-    let task = |name: &str, cost: &str, deadline: &str, accesses: u64| {
+    let task = |name: &str, wcet: &str, deadline: &str, accesses: u64| {
         format!(
-            "[[vm.task]]\nname = \"{name}\"\nwcet = \"{cost}\"\nperiod = \"100ms\"\ndeadline = \"{deadline}\"\naccesses = {accesses}\n"
+            "[[vm.task]]\nname = \"{name}\"\nwcet = \"{wcet}\"\nperiod = \"100ms\"\ndeadline = \"{deadline}\"\naccesses = {accesses}\n"
         )
     };
     let board = || "platform = \"zcu102\"\n".to_owned();
@@ -433,8 +445,8 @@ fn grids() -> Vec<(&'static str, String, String, Vec<u64>)> {
     ]
 }
 
-/// Whatever budgets `analyze` accepts, `plan` finds no dearer ones, and what it finds `analyze`
-/// accepts.
+/// For any budgets that `analyze` accepts, `plan` finds none that are larger, and `analyze` accepts
+/// the plan.
 #[test]
 fn a_plan_is_no_dearer_than_what_the_analysis_accepts() {
     let fake = fake();
@@ -449,13 +461,13 @@ fn a_plan_is_no_dearer_than_what_the_analysis_accepts() {
         };
         let accepted = |text: &str| {
             fake.write("grid.toml", text.as_bytes());
-            say(fake.weir().args(["analyze", "grid.toml"])).status == Some(0)
+            capture(fake.weir().args(["analyze", "grid.toml"])).status == Some(0)
         };
         let plan = |text: &str| {
             fake.write("open.toml", text.as_bytes());
-            let said = say(fake.weir().args(["plan", "open.toml", "--json"]));
-            let json: Value = serde_json::from_str(&said.out).expect("JSON");
-            if said.status != Some(0) {
+            let printed = capture(fake.weir().args(["plan", "open.toml", "--json"]));
+            let json: Value = serde_json::from_str(&printed.out).expect("JSON");
+            if printed.status != Some(0) {
                 return None;
             }
             assert!(accepted(json["toml"].as_str().expect("a file")), "{json}");
@@ -474,8 +486,9 @@ fn a_plan_is_no_dearer_than_what_the_analysis_accepts() {
                 grid.iter().copied().find(|budget| accepted(&with(&given(*budget), Some(b))));
             let planned = plan(&with(&a, Some(b)));
             if let Some(least) = least {
-                let [budget, _] = planned.unwrap_or_else(|| panic!("{system}: no plan beside {b}"));
-                assert!(budget <= least, "{system}: {budget} beside {b}, and {least} holds");
+                let [budget, _] =
+                    planned.unwrap_or_else(|| panic!("{system}: no plan next to {b}"));
+                assert!(budget <= least, "{system}: {budget} next to {b}, and {least} holds");
                 (most, found) = (Some(b), found + 1);
             }
         }
@@ -491,15 +504,19 @@ fn a_plan_is_no_dearer_than_what_the_analysis_accepts() {
 
 /// No budget is more than the memory takes or the VM's cores can make in its period.
 #[test]
-fn no_budget_is_chosen_that_nobody_can_use() {
+fn no_budget_is_chosen_that_no_core_can_use() {
     for (_, head, a, _) in grids() {
         let b = "[[vm]]\nname = \"b\"\ncpus = [1]\n";
         let (top, rest) = head.split_once('\n').expect("a platform");
         // Far more than there is.
         let rest = rest.replace("accesses = 30000", "accesses = 9000000");
-        let (said, json) = planned(&format!("{top}\n{a}{b}{rest}"), &[]);
+        let (printed, json) = planned(&format!("{top}\n{a}{b}{rest}"), &[]);
         let Some(vms) = json["plan"]["vms"].as_array() else {
-            assert!(said.err.contains("with the greatest budget that is left"), "{}", said.err);
+            assert!(
+                printed.err.contains("with the greatest budget that is left"),
+                "{}",
+                printed.err
+            );
             continue;
         };
         // A core of qemu-virt makes an access each nanosecond, sixteen in a row at most 33.

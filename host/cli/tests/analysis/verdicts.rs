@@ -1,7 +1,7 @@
 //! Verdicts have three values: holds, not judged with what is missing, does not hold.
 
 use super::{OVERHEADS, SATURATION, analyze, fake, flow};
-use crate::support::{checkout, say};
+use crate::support::{capture, checkout};
 use serde_json::Value;
 use std::{
     fs,
@@ -64,38 +64,37 @@ fn a_missing_input_is_named_and_not_judged() {
             "core 0: the cost of a switch is not known",
         ),
         (two(&on("qemu-virt"), "", "").replace("[1]", "[0]") + ROUND, holds, ""),
-        // The worst of all parts is the verdict.
+        // The most severe of all parts is the verdict.
         (two("", BUDGET, "") + &one_flow + OVERHEADS, open, "memory: whether"),
         (two("", BUDGET, "") + &one_flow.replace("500us", "1us") + OVERHEADS, not, "memory:"),
     ] {
-        let (said, json) = analyze(&text, &[]);
+        let (printed, json) = analyze(&text, &[]);
         let truth = match verdict {
             "holds" => Value::Bool(true),
             "not-judged" => Value::Null,
             _ => Value::Bool(false),
         };
         assert_eq!((&json["verdict"], &json["holds"]), (&verdict.into(), &truth), "{text} {json}");
-        assert_eq!(said.status, Some(i32::from(verdict != holds)), "{text}");
+        assert_eq!(printed.status, Some(i32::from(verdict != holds)), "{text}");
         let found = json["not_judged"].to_string();
         assert_eq!(found == "[]", missing.is_empty(), "{text} {found}");
         assert!(found.contains(missing), "{text} {found}");
-        let (said, _) = analyze(&text, &["--accept-not-judged"]);
-        assert_eq!(said.status, Some(i32::from(verdict == not)), "{text}");
+        let (printed, _) = analyze(&text, &["--accept-not-judged"]);
+        assert_eq!(printed.status, Some(i32::from(verdict == not)), "{text}");
         let fake = fake();
         fake.write("x.toml", text.as_bytes());
-        let said = say(fake.weir().args(["analyze", "x.toml"]));
+        let printed = capture(fake.weir().args(["analyze", "x.toml"]));
         let headline = match verdict {
             "holds" => "x.toml: all holds",
             "not-judged" => "x.toml: not judged",
             _ => "x.toml: does not hold",
         };
-        assert!(said.out.starts_with(headline), "{}", said.out);
-        assert_eq!(said.out.contains("\nnot judged: "), !missing.is_empty(), "{}", said.out);
+        assert!(printed.out.starts_with(headline), "{}", printed.out);
+        assert_eq!(printed.out.contains("\nnot judged: "), !missing.is_empty(), "{}", printed.out);
     }
 }
 
-/// A VM that is sure of no time is not judged where it asks for none, and a flow of its does not
-/// hold.
+/// A VM without guaranteed time is not judged if it requests none, and a flow of it does not hold.
 #[test]
 fn a_vm_without_guaranteed_time_never_holds() {
     let pair = format!("platform = \"qemu-virt\"\n{}{}", vm("a", 0, ""), vm("b", 0, ""));
@@ -109,15 +108,19 @@ fn a_vm_without_guaranteed_time_never_holds() {
         (format!("{ROUND}{unlimited}"), "core 0: no time is guaranteed to b: interrupt 34 of b"),
     ] {
         let text = pair.clone() + &core;
-        let (said, json) = analyze(&text, &[]);
-        assert_eq!((said.status, &json["verdict"]), (Some(1), &"not-judged".into()), "{json}");
+        let (printed, json) = analyze(&text, &[]);
+        assert_eq!((printed.status, &json["verdict"]), (Some(1), &"not-judged".into()), "{json}");
         assert!(json["not_judged"].to_string().contains(why), "{json}");
         assert!(json["not_judged"][0]["supply"].as_str().is_some_and(|way| !way.is_empty()));
         let flow = flow("f", "a", "\"c\"", "4KiB", "1ms", "500us");
         let text = format!("{pair}{}{core}{flow}", vm("c", 1, ""));
-        let (said, json) =
+        let (printed, json) =
             analyze(&text.replace("[[core]]", "[dma]\npath = \"broker\"\n[[core]]"), &[]);
-        assert_eq!((said.status, &json["verdict"]), (Some(1), &"does-not-hold".into()), "{json}");
+        assert_eq!(
+            (printed.status, &json["verdict"]),
+            (Some(1), &"does-not-hold".into()),
+            "{json}"
+        );
         assert!(json["time"]["reasons"].to_string().contains("its flow f needs it"), "{json}");
     }
     assert_eq!(analyze(&(pair + ROUND), &[]).1["verdict"], "holds");
@@ -131,7 +134,7 @@ fn the_deadline_of_an_interrupt_is_judged() {
     let alone = format!("{}{}", vm("a", 0, ""), vm("b", 1, ""));
     let limited = format!("{}{}", vm("a", 0, ""), vm("b", 1, BUDGET));
     let rate = "rate = 20\n";
-    for (system, deadline, keys, verdict, said) in [
+    for (system, deadline, keys, verdict, printed) in [
         (&shared, "1ns", rate, not, "interrupt 34 takes 10us itself"),
         (&shared, "1ns", "", not, "interrupt 34 takes 10us itself"),
         (&shared, "500us", rate, not, "for the core, its deadline is 500us"),
@@ -150,23 +153,24 @@ fn the_deadline_of_an_interrupt_is_judged() {
         assert_eq!(json["verdict"], verdict, "{text} {json}");
         let row = &json["time"]["interrupts"][0];
         assert_eq!((&row["verdict"], &row["interrupt"]), (&verdict.into(), &"34".into()), "{json}");
-        assert!(json.to_string().contains(said), "{text} {json}");
+        assert!(json.to_string().contains(printed), "{text} {json}");
     }
 }
 
-/// `weir check` finds no fault in a required bandwidth without a budget, and says that it is open.
+/// `weir check` finds no fault in a required bandwidth without a budget, and reports that it is
+/// open.
 #[test]
-fn check_says_what_is_not_judged() {
+fn check_reports_what_is_not_judged() {
     let fake = fake();
     let image = "memory = \"16MiB\"\nimage = { bin = \"guest.bin\", load = 0x4010_0000 }\n";
     let keys = format!("{image}memory_budget = {{ required = \"1GB/s\" }}\n");
     let text = format!("platform = \"qemu-virt\"\n{}", vm("a", 0, &keys));
     fake.write("x.toml", text.as_bytes());
     for (verb, status) in [("check", 0), ("analyze", 1)] {
-        let said = say(fake.weir().args([verb, "x.toml"]));
-        assert_eq!(said.status, Some(status), "{verb}: {}", said.err);
+        let printed = capture(fake.weir().args([verb, "x.toml"]));
+        assert_eq!(printed.status, Some(status), "{verb}: {}", printed.err);
         let open = "not judged: a: whether it gets 1GB/s is not known";
-        assert!(said.out.contains(open), "{verb}: {}", said.out);
+        assert!(printed.out.contains(open), "{verb}: {}", printed.out);
     }
 }
 
@@ -176,8 +180,8 @@ fn a_file_of_best_effort_alone_has_nothing_to_judge() {
     let flow =
         "[[flow]]\nname = \"f\"\nfrom = \"a\"\nto = \"b\"\nsize = \"4KiB\"\nbest_effort = true\n";
     for text in [flow.to_owned(), format!("{flow}{OVERHEADS}")] {
-        let (said, json) = analyze(&text, &[]);
-        assert_eq!((said.status, &json["verdict"]), (Some(2), &Value::Null), "{json}");
+        let (printed, json) = analyze(&text, &[]);
+        assert_eq!((printed.status, &json["verdict"]), (Some(2), &Value::Null), "{json}");
         assert!(json["nothing"].is_string(), "{json}");
     }
 }
@@ -203,15 +207,15 @@ fn a_rule_that_is_not_enforced_is_not_judged() {
 #[test]
 fn flows_without_overheads_are_not_judged() {
     let text = flow("f", "a", "\"b\"", "4KiB", "1ms", "500us");
-    let (said, json) = analyze(&text, &[]);
-    assert_eq!((said.status, &json["verdict"]), (Some(1), &"not-judged".into()), "{json}");
+    let (printed, json) = analyze(&text, &[]);
+    assert_eq!((printed.status, &json["verdict"]), (Some(1), &"not-judged".into()), "{json}");
     assert!(json["holds"].is_null() && json["faults"][0]["help"].is_string(), "{json}");
     assert_eq!(analyze(&text, &["--accept-not-judged"]).0.status, Some(0));
 }
 
 /// What a verdict takes from the platform's file is printed with its source.
 #[test]
-fn values_of_the_platform_are_told_with_their_source() {
+fn platform_values_are_printed_with_their_source() {
     for (platform, source) in [
         ("qemu-virt", "delay 0ns: model: QEMU's memory has no timing"),
         ("qemu-virt-gicv2", "delay 0ns: model: QEMU's memory has no timing"),
@@ -224,8 +228,8 @@ fn values_of_the_platform_are_told_with_their_source() {
         let (_, json) = analyze(&text, &[]);
         assert_eq!(json["verdict"], "holds", "{json}");
         let assumed = json["assumed"].as_array().expect("a list");
-        let told = |one: &Value| one.as_str().is_some_and(|text| text.contains(source));
-        assert!(assumed.iter().any(told), "{platform}: {assumed:?}");
+        let names_source = |one: &Value| one.as_str().is_some_and(|text| text.contains(source));
+        assert!(assumed.iter().any(names_source), "{platform}: {assumed:?}");
     }
     let bare = format!("platform = \"qemu-virt\"\n{}", vm("a", 0, ""));
     assert_eq!(
@@ -234,29 +238,30 @@ fn values_of_the_platform_are_told_with_their_source() {
     );
 }
 
-/// A plan that lacks an input is printed, and its status says that it is not judged.
+/// A plan without a required input is printed, and its status is "not judged".
 #[test]
-fn a_plan_that_lacks_an_input_is_not_judged() {
+fn a_plan_without_an_input_is_not_judged() {
     let fake = fake();
     let text = format!("{}{}", vm("a", 0, &task("10ms", "")), vm("b", 1, ""));
     fake.write("x.toml", text.as_bytes());
-    let said = say(fake.weir().args(["plan", "x.toml"]));
-    assert_eq!(said.status, Some(1), "{}", said.err);
+    let printed = capture(fake.weir().args(["plan", "x.toml"]));
+    assert_eq!(printed.status, Some(1), "{}", printed.err);
     assert!(
-        said.out.contains("[[vm.task]]") && said.err.contains("not judged: a:"),
+        printed.out.contains("[[vm.task]]") && printed.err.contains("not judged: a:"),
         "{}",
-        said.err
+        printed.err
     );
-    let said = say(fake.weir().args(["plan", "x.toml", "--json", "--accept-not-judged"]));
-    let json: Value = serde_json::from_str(&said.out).expect("JSON");
-    assert_eq!((said.status, &json["verdict"]), (Some(0), &"not-judged".into()), "{json}");
+    let printed = capture(fake.weir().args(["plan", "x.toml", "--json", "--accept-not-judged"]));
+    let json: Value = serde_json::from_str(&printed.out).expect("JSON");
+    assert_eq!((printed.status, &json["verdict"]), (Some(0), &"not-judged".into()), "{json}");
 }
 
-/// What a verb says of a file, as JSON.
+/// The JSON of a verb for a file.
 fn json_of(file: &Path, arguments: &[&str]) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let said = say(command.args(arguments).arg(file).arg("--json"));
-    serde_json::from_str(&said.out).unwrap_or_else(|_| panic!("{}: {}", file.display(), said.err))
+    let printed = capture(command.args(arguments).arg(file).arg("--json"));
+    serde_json::from_str(&printed.out)
+        .unwrap_or_else(|_| panic!("{}: {}", file.display(), printed.err))
 }
 
 /// `weir check` and `weir analyze` name the same missing inputs in the same words, and judge alike:

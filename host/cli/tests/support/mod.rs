@@ -28,7 +28,7 @@ pub use synthetic::Wire;
 /// How long anything may take that takes no time.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Two VMs: `one` on core 0, which is to say "all is well", and `two` on cores 1 and 2.
+/// Two VMs: `one` on core 0, which must print "all is well", and `two` on cores 1 and 2.
 pub const SYSTEM: &str = r#"
 platform = "qemu-virt"
 
@@ -149,14 +149,14 @@ fn within(limit: Duration, mut it: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// What a command said, for assertions.
-pub struct Said {
+/// A command's output, for assertions.
+pub struct Printed {
     pub status: Option<i32>,
     pub out: String,
     pub err: String,
 }
 
-impl From<Output> for Said {
+impl From<Output> for Printed {
     fn from(output: Output) -> Self {
         Self {
             status: output.status.code(),
@@ -167,28 +167,28 @@ impl From<Output> for Said {
 }
 
 /// Runs a command to its end; it is killed, and the test fails, when that takes too long.
-pub fn say(command: &mut Command) -> Said {
-    say_within(command, PATIENCE)
+pub fn capture(command: &mut Command) -> Printed {
+    capture_within(command, PATIENCE)
 }
 
 /// The same for a command that may take `limit`.
-pub fn say_within(command: &mut Command, limit: Duration) -> Said {
+pub fn capture_within(command: &mut Command, limit: Duration) -> Printed {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     finish_within(child.expect("it starts"), limit)
 }
 
 /// Waits for the end of a command whose output goes to pipes.
-pub fn finish(child: Child) -> Said {
+pub fn finish(child: Child) -> Printed {
     finish_within(child, PATIENCE)
 }
 
-fn finish_within(child: Child, limit: Duration) -> Said {
+fn finish_within(child: Child, limit: Duration) -> Printed {
     let process = Pid::from_child(&child);
     let waiting = thread::spawn(move || child.wait_with_output());
     if !within(limit, || waiting.is_finished()) {
         let _ = kill_process(process, Signal::KILL);
-        let said: Said = waiting.join().expect("no panic").expect("output").into();
-        panic!("it took too long; out: {}\nerr: {}", said.out, said.err);
+        let printed: Printed = waiting.join().expect("no panic").expect("output").into();
+        panic!("it took too long; out: {}\nerr: {}", printed.out, printed.err);
     }
     waiting.join().expect("no panic").expect("output").into()
 }

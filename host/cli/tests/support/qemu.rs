@@ -1,7 +1,7 @@
 //! Real systems in QEMU, from their text to what came of them.
 
 pub use super::checkout::{self, root};
-use super::{Said, programs, say_within, within};
+use super::{Printed, capture_within, programs, within};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -16,23 +16,23 @@ use std::{
 
 /// QEMUs at a time in one test process: more only slow each other down. The test runner has one
 /// test per process, and as many processes as cores.
-const SEATS: usize = 2;
+const SLOTS: usize = 2;
 static TAKEN: Mutex<usize> = Mutex::new(0);
 static LEFT: Condvar = Condvar::new();
 
 /// The right to run a QEMU.
-struct Seat;
+struct Slot;
 
-impl Seat {
+impl Slot {
     fn take() -> Self {
         let taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = LEFT.wait_while(taken, |taken| *taken == SEATS);
+        let free = LEFT.wait_while(taken, |taken| *taken == SLOTS);
         *free.unwrap_or_else(PoisonError::into_inner) += 1;
         Self
     }
 }
 
-impl Drop for Seat {
+impl Drop for Slot {
     fn drop(&mut self) {
         *TAKEN.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         LEFT.notify_one();
@@ -67,7 +67,7 @@ impl Default for Options<'_> {
 /// What came of a run.
 pub struct Outcome {
     /// The exit status and all that was printed.
-    pub said: Said,
+    pub printed: Printed,
     /// `report.json`; null if the run never began.
     pub report: Value,
     /// Each VM's console as it wrote it, by the VM's name.
@@ -83,7 +83,7 @@ pub struct Outcome {
 impl Outcome {
     /// Fails the test, with the lines that were waited for, unless every expected line was seen.
     pub fn good(self) -> Self {
-        let Said { status, out, err } = &self.said;
+        let Printed { status, out, err } = &self.printed;
         assert_eq!(*status, Some(0), "the run failed:\n{}\n{err}", tail(out));
         self
     }
@@ -164,7 +164,7 @@ pub fn build_programs() {
     });
 }
 
-/// What `weir build` says of the system of this text in JSON; the image goes to `image`.
+/// The JSON of `weir build` for the system of this text; the image goes to `image`.
 pub fn build_image(text: &str, image: &Path) -> Value {
     build_programs();
     let file = image.with_extension("toml");
@@ -173,9 +173,9 @@ pub fn build_image(text: &str, image: &Path) -> Value {
     command.env("WEIR_ROOT", root());
     command.arg("build").arg(&file).args(["--no-build", "--ignore-verdict", "--json", "-o"]);
     command.arg(image);
-    let said = say_within(&mut command, Options::default().limit);
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    serde_json::from_str(&said.out).expect("JSON")
+    let printed = capture_within(&mut command, Options::default().limit);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    serde_json::from_str(&printed.out).expect("JSON")
 }
 
 /// Waits for `prompt` at the console of `vm` of the run in `runs`, then types `keys` there.
@@ -184,7 +184,7 @@ fn type_keys(runs: &Path, vm: &str, prompt: &str, keys: &str) {
     let prompted = |run: &Path| String::from_utf8_lossy(&log(run)).contains(prompt);
     let run = || fs::read_dir(runs).ok()?.flatten().map(|entry| entry.path()).next();
     if !within(Duration::from_secs(90), || run().is_some_and(|run| prompted(&run))) {
-        // The run's own end says which lines did not come.
+        // The end of the run lists the missing lines.
         return;
     }
     let mut attach = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -199,7 +199,7 @@ fn type_keys(runs: &Path, vm: &str, prompt: &str, keys: &str) {
 /// Boots the system of this text, whose paths are relative to `systems`.
 pub fn run_system(text: &str, options: &Options) -> Outcome {
     build_programs();
-    let _seat = Seat::take();
+    let _slot = Slot::take();
     let directory = tempfile::tempdir().expect("a directory");
     let (file, runs) = (directory.path().join("system.toml"), directory.path().join("runs"));
     fs::write(&file, text).expect("a system file");
@@ -214,7 +214,7 @@ pub fn run_system(text: &str, options: &Options) -> Outcome {
     }
     command.env("WEIR_ROOT", root()).env("WEIR_RUNS", &runs);
     command.current_dir(options.from.unwrap_or(directory.path()));
-    let said = thread::scope(|scope| {
+    let printed = thread::scope(|scope| {
         if let Some((vm, prompt, keys)) = options.typed {
             scope.spawn(|| {
                 type_keys(&runs, vm, prompt, keys);
@@ -223,7 +223,7 @@ pub fn run_system(text: &str, options: &Options) -> Outcome {
                 }
             });
         }
-        say_within(&mut command, options.limit)
+        capture_within(&mut command, options.limit)
     });
     let run = fs::read_dir(&runs).into_iter().flatten().flatten().next().map(|entry| entry.path());
     let entries = run.iter().flat_map(fs::read_dir).flatten().flatten();
@@ -245,5 +245,5 @@ pub fn run_system(text: &str, options: &Options) -> Outcome {
     let vms = report["vms"].as_array().cloned().unwrap_or_default();
     let consoles = vms.iter().filter_map(console).collect();
     let run = run.unwrap_or_default();
-    Outcome { said, report, consoles, files, run, _directory: directory }
+    Outcome { printed, report, consoles, files, run, _directory: directory }
 }

@@ -152,7 +152,7 @@ impl Mirror {
         let mut packages = lock.to_vec();
         if locking == Locking::Newest || self.download_packages(lock, directory, progress).is_err()
         {
-            // The mirror lacks a locked package, or is out of reach: the index tells.
+            // The mirror does not have a locked package, or is out of reach: the index decides.
             let index = self.index(directory, progress)?;
             let (chosen, others) = choose(lock, &index, locking)?;
             if !others.is_empty() {

@@ -1,10 +1,10 @@
 #!/bin/busybox sh
-# The first process of weir's Linux guest. The kernel command line says what it does:
+# The first process of weir's Linux guest. The kernel command line selects what it does:
 #   weir.run=A,B,..   scenarios, in this order: cyclictest devices disk memory-stressor memtest sgi shell steal
-#                     net beside outside serve fetch send* receive* ping* pong* give* take* reload suspend poweroff reboot
+#                     net netload outside serve fetch send* receive* ping* pong* give* take* reload suspend poweroff reboot
 #   weir.NAME=A,B,..  arguments of weir-vsock-tool for the scenario NAME, which begins with send, receive, ping or pong
 #   weir.NAME=ADDR    address of socat for the scenario NAME, which begins with give or take: where 100000 lines go, or come from
-#   weir.address=IP   of the network device, which net turns on; weir.peer=IP whom fetch asks for what serve gives, and beside for echoes
+#   weir.address=IP   of the network device, which net turns on; weir.peer=IP the peer: fetch gets from it what serve gives, netload gets echoes
 #   weir.file=NAME    what outside fetches by TFTP from 10.0.2.2, after 20 echoes
 #   weir.echo=WORD    prints WORD
 #   weir.loops=N      cycles of cyclictest, round trips of sgi, blocks of memory-stressor (default 1000)
@@ -75,14 +75,14 @@ run_talk() {
     weir-vsock-tool $verb $(word "weir.$1" | tr , ' ')
 }
 
-# The same by Debian's socat: both ends say the sum of what they gave or took.
+# The same by Debian's socat: both ends print the sum of what they gave or took.
 run_socat() {
     load_modules || return 1
     address=$(word "weir.$1")
     case $1 in
         give*)
             seq 1000000 1099999 >/tmp/given
-            # Until somebody listens; and then, unlike with -u, until the other end has seen all and ended.
+            # Until the peer listens; and then, unlike with -u, until the other end has seen all and ended.
             until socat -t 60 'OPEN:/tmp/given!!CREATE:/tmp/nothing' "$address" 2>/tmp/socat; do
                 sleep 0.05
             done
@@ -93,7 +93,7 @@ run_socat() {
     esac
 }
 
-# Turns the network device on.
+# Enables the network device.
 run_net() {
     load_modules || return 1
     ifconfig lo 127.0.0.1
@@ -120,14 +120,14 @@ run_outside() {
         say "outside gave $(stat -c %s "$file") bytes, $(md5sum <"$file")"; }
 }
 
-# Gives 100000 lines to one who asks, or asks for them.
+# Gives 100000 lines to a peer that asks, or asks for them.
 run_serve() {
     seq 1000000 1099999 >/tmp/served
     nc -l -p 5000 </tmp/served >/tmp/nothing && say "served $(stat -c %s /tmp/served) bytes, $(md5sum </tmp/served)"
 }
 
 run_fetch() {
-    # Until somebody listens; what nc reads never ends, or it would end itself.
+    # Until the peer listens; what nc reads never ends, or it would end itself.
     mkfifo /tmp/silence
     tries=0
     until nc "$(word weir.peer)" 5000 <>/tmp/silence >/tmp/fetched 2>/tmp/nc && [ -s /tmp/fetched ]; do
@@ -138,16 +138,16 @@ run_fetch() {
     say "fetched $(stat -c %s /tmp/fetched) bytes, $(md5sum </tmp/fetched)"
 }
 
-# Runs cyclictest beside 100 echoes from the peer, which asks for as many.
-run_beside() {
+# Runs cyclictest next to 100 echoes from the peer, which asks for as many.
+run_netload() {
     echoes 100 "$(word weir.peer)" >/tmp/echoes &
     echoing=$!
     before=$(virtio_interrupts)
     run_cyclictest || return 1
     during=$(($(virtio_interrupts) - before))
     wait $echoing
-    say "beside $(cat /tmp/echoes)"
-    say "beside $during interrupts"
+    say "netload $(cat /tmp/echoes)"
+    say "netload $during interrupts"
     [ $during -gt 0 ]
 }
 
@@ -278,7 +278,7 @@ failed=
 ending=
 for scenario in $(word weir.run | tr , ' '); do
     case $scenario in
-        net | beside | outside | serve | fetch | cyclictest | devices | disk | memtest | reload | sgi | shell | steal | suspend)
+        net | netload | outside | serve | fetch | cyclictest | devices | disk | memtest | reload | sgi | shell | steal | suspend)
             "run_$scenario" || failed="$failed $scenario" ;;
         memory-stressor) run_memory_stressor || failed="$failed $scenario" ;;
         give* | take*) run_socat "$scenario" || failed="$failed $scenario" ;;

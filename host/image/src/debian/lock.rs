@@ -38,7 +38,8 @@ impl fmt::Display for Package {
 /// How strictly the lock is kept: `WEIR_DEBIAN_LOCK`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Locking {
-    /// Not set: takes the newest version, with a warning, where the mirror lacks the locked one.
+    /// Not set: takes the newest version, with a warning, if the mirror does not have the locked
+    /// one.
     Prefer,
     /// `strict`: refuses all but the locked versions.
     Strict,
@@ -103,7 +104,7 @@ pub fn choose(
     index: &str,
     locking: Locking,
 ) -> Result<(Vec<Package>, Vec<String>)> {
-    // The newest kernel has a name of its own.
+    // The newest kernel has its own name.
     let kernel = paragraph(index, KERNEL).and_then(|kernel| field(kernel, "Depends"));
     let kernel = kernel.and_then(|depends| depends.split(' ').next());
     let (mut chosen, mut others) = (Vec::new(), Vec::new());

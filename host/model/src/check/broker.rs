@@ -173,8 +173,8 @@ impl Checker<'_> {
         }
     }
 
-    /// The report has each receiver of a flow to several as a flow of its own, `orders/north`: no
-    /// other is called that.
+    /// The report has each receiver of a flow to several as its own flow, `orders/north`: no other
+    /// is called that.
     fn flow_name(&mut self, timing: &Timing, flow: &Flow) {
         let receiver = |several: &&Flow| {
             let receiver = flow.name.strip_prefix(several.name.as_str())?.strip_prefix('/')?;
@@ -192,7 +192,7 @@ impl Checker<'_> {
         self.faults.push(fault.help("give one of them another name"));
     }
 
-    /// The ends of flows have cores of their own: only the broker may share a core.
+    /// The ends of flows have their own cores: only the broker may share a core.
     fn flow_ends(&mut self, timing: &Timing, vms: &[Vm]) {
         for (index, vm) in vms.iter().enumerate() {
             let is_end = |flow: &&Flow| flow.from == index || flow.to.contains(&index);

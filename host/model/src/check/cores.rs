@@ -1,4 +1,4 @@
-//! Who is on which core, and how VMs share one.
+//! The VMs on each core, and how VMs share a core.
 
 use super::{Checker, is_unknown};
 use crate::diagnostics::Code;
@@ -14,7 +14,7 @@ use std::{collections::HashMap, ops::Range};
 use weir_units::Nanos;
 
 /// The longest time slice in whole seconds, for messages.
-const MOST_TURN: &str = "2199s";
+const LONGEST_SLOT: &str = "2199s";
 const _: () = assert!(MOST_TURN_NS / 1_000_000_000 == 2199);
 
 impl Checker<'_> {
@@ -37,7 +37,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Each vCPU has a core that there is, and shares it only where a schedule says how.
+    /// Each vCPU has a core that there is, and shares it only with a schedule.
     pub(super) fn cores(&mut self, vms: &[raw::Vm], timing: &Timing) {
         let mut taken: HashMap<u64, (&Range<usize>, String)> = HashMap::new();
         for vm in vms {
@@ -100,7 +100,7 @@ impl Checker<'_> {
     /// that can be kept.
     pub(super) fn schedules(&mut self, timing: &Timing) {
         for core in &timing.cores {
-            self.turns(timing, core);
+            self.slots(timing, core);
             let named = core.schedule.entities();
             for (position, vm) in timing.vms.iter().enumerate() {
                 if vm.cpus.contains(&core.id) && !named.contains(&Entity::Vm(position)) {
@@ -146,13 +146,13 @@ impl Checker<'_> {
         self.faults.0.extend(timing.wrong_rules(own));
     }
 
-    fn turns(&mut self, timing: &Timing, core: &SharedCore) {
-        let turns = core.schedule.turns();
+    fn slots(&mut self, timing: &Timing, core: &SharedCore) {
+        let slots = core.schedule.slots();
         let mut wrong = |code, message: String, help: String| {
             let fault = self.fault(code, &core.place.0, message).label("this schedule");
             self.faults.push(fault.help(help));
         };
-        if turns.is_empty() {
+        if slots.is_empty() {
             let message = format!("core {}: the schedule names no VM", core.id);
             wrong(
                 Code::ScheduleEmpty,
@@ -160,19 +160,19 @@ impl Checker<'_> {
                 format!("give a VM the core, cpus = [{}]", core.id),
             );
         }
-        if turns.len() > MAX_TURNS {
+        if slots.len() > MAX_TURNS {
             let message = format!(
                 "core {}: the schedule has {} slots (at most {MAX_TURNS})",
                 core.id,
-                turns.len()
+                slots.len()
             );
             wrong(Code::TooManySlots, message, "use a shorter major frame".to_owned());
         }
         let is_table = matches!(core.schedule, Schedule::Table { .. });
         let is_round = matches!(core.schedule, Schedule::RoundRobin { .. });
-        for (place, (entity, length)) in turns.iter().enumerate() {
+        for (place, (entity, length)) in slots.iter().enumerate() {
             let name = entity.name(timing);
-            if !is_table && turns.iter().take(place).any(|(other, _)| other == entity) {
+            if !is_table && slots.iter().take(place).any(|(other, _)| other == entity) {
                 let message = format!("core {}: the schedule names {name} twice", core.id);
                 wrong(
                     Code::SlotTwice,
@@ -187,12 +187,16 @@ impl Checker<'_> {
                     if is_round { "time slice".to_owned() } else { format!("time of {name}") };
                 let message = format!("core {}: the {what} is {length}", core.id);
                 let least = Nanos(LEAST_TURN_NS);
-                wrong(Code::SlotLength, message, format!("write between {least} and {MOST_TURN}"));
+                wrong(
+                    Code::SlotLength,
+                    message,
+                    format!("write between {least} and {LONGEST_SLOT}"),
+                );
             }
         }
         if core.schedule.repeats() > Nanos(MOST_TURN_NS) {
             let message = format!("core {}: the schedule repeats after more than 2199s", core.id);
-            wrong(Code::SlotLength, message, format!("write at most {MOST_TURN}"));
+            wrong(Code::SlotLength, message, format!("write at most {LONGEST_SLOT}"));
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::{devicetree, raw};
 use std::{collections::HashMap, ops::Range, sync::Arc};
 use weir_units::{Bytes, IntId, Pa};
 
-/// A device that a VM gets, and where the file says so.
+/// A device that a VM gets, and its place in the file.
 pub(super) struct Taken {
     pub device: Device,
     pub span: Range<usize>,

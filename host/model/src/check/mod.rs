@@ -1,5 +1,5 @@
-//! From what a file says to a system that can be built: every rule, each with a message that names
-//! both places and a suggestion.
+//! From the values of a file to a system that can be built: every rule, each with a message that
+//! names both places and a suggestion.
 
 mod broker;
 mod cores;
@@ -33,8 +33,7 @@ use weir_units::{Bytes, CoreId, Nanos};
 
 /// Longest name in bytes.
 const NAME_LIMIT: usize = 31;
-/// Of a file with more VMs nothing is said but that: most of its faults would be about pairs of
-/// them.
+/// A file with more VMs gets no other diagnostic: most of its faults would be about pairs of VMs.
 const LISTED_VMS: usize = 4 * MAX_VMS;
 /// Names that the tool gives to the hypervisor's own lines and log.
 const RESERVED: [&str; 2] = ["weir", "hypervisor"];
@@ -67,8 +66,8 @@ pub fn check_text(path: &Path, text: &str, catalog: &Catalog) -> Result<System, 
     check(path, &fault::file(path, text), catalog, None, Purpose::Build)
 }
 
-/// Checks the text of a system file whose platform's memory is to be measured: what it and the
-/// platform say of saturation counts for nothing.
+/// Checks the text of a system file whose platform's memory is to be measured: the values of
+/// saturation in it and in the platform are ignored.
 ///
 /// # Errors
 ///
@@ -104,7 +103,7 @@ pub(crate) enum Checked {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Build,
-    /// What is said of the memory counts for nothing.
+    /// The values of the memory are ignored.
     Measure,
     /// The file may be incomplete, and budgets are judged elsewhere.
     Analyze,
@@ -244,8 +243,8 @@ impl Checker<'_> {
         }
     }
 
-    /// What a file says that leaves out what a build needs. With `follow` the overheads of the file
-    /// that `[broker] overheads` names are taken, too.
+    /// The values of a file without the keys that a build needs. With `follow` the overheads of the
+    /// file that `[broker] overheads` names are taken, too.
     fn incomplete(&mut self, raw: &raw::System, mut timing: Timing, follow: bool) -> Timing {
         self.names(&raw.vms);
         if follow {
@@ -310,8 +309,8 @@ impl Checker<'_> {
         }
     }
 
-    /// A core of the machine without a VM, or else the last core of the last VM: who is named last
-    /// is seldom the most critical.
+    /// A core of the machine without a VM, or else the last core of the last VM: the VM that is
+    /// named last is seldom the most critical.
     fn idle_core(&self, vms: &[Vm]) -> CoreId {
         let cores = self.platform.as_ref().and_then(|platform| platform.qemu.as_ref());
         let cores = cores.map_or(0, |qemu| qemu.cores as u8);
@@ -337,7 +336,7 @@ impl Checker<'_> {
         let demand = |vm: &raw::Vm| {
             let memory = vm.memory.as_ref();
             let size = memory.and_then(|memory| memory.value.total()).map_or(0, |size| size.0);
-            // What is more than there can be is for others to say.
+            // Another check reports what exceeds the limit.
             let memory_span = memory.map_or(vm.span.clone(), |memory| memory.span.clone());
             let memory = Bytes(size.min(ADDRESS_LIMIT));
             // An image that does not fit is for others to refuse.
@@ -449,7 +448,7 @@ impl Checker<'_> {
     }
 }
 
-/// Whether the platform lacks a core that there can be; of others the walk has said so.
+/// Whether the platform has no core with a possible number; the walk has reported the others.
 fn is_unknown(core: u64, platform: &Platform) -> bool {
     core < MAX_CORES as u64 && core >= platform.cores.len() as u64
 }

@@ -9,7 +9,7 @@ use crate::text::hex;
 use crate::vm::{NET, NET_INTID, Net, VSOCK_INTID, Vm};
 use std::ops::Range;
 
-/// Frames that may go at once when the file does not say.
+/// Frames that may go at once, if the file does not set `burst`.
 const USUAL_BURST: u64 = 32;
 
 impl Checker<'_> {

@@ -12,7 +12,7 @@ use crate::raw;
 use std::ops::Range;
 use weir_units::{Bytes, Pa};
 
-/// A function that a VM gets, and where the file says so.
+/// A function that a VM gets, and its place in the file.
 #[derive(Clone)]
 pub(super) struct TakenFunction {
     pub function: Function,
@@ -157,7 +157,7 @@ impl Checker<'_> {
         let base = start.next_multiple_of(size) + earlier.len() as u64 * size;
         if base + size > start + pci.window_len.0 {
             let message = format!(
-                "{title} needs {} for the base addresses of {address}, and the window of {} has no more",
+                "{title} needs {} for the base addresses of {address}, and less is left of the window of {}",
                 pci.aperture, pci.window_len
             );
             let fault =
@@ -167,7 +167,7 @@ impl Checker<'_> {
         Ok(Function { address, stream, intid, bars: Pa(base), bars_len: Bytes(size) })
     }
 
-    /// What a function needs that it doesn't have, and who has its interrupt.
+    /// What a function needs that it doesn't have, and the owner of its interrupt.
     fn alone(&mut self, one: &Earlier, all: &[Earlier], vms: &[raw::Vm], devices: &[Vec<Taken>]) {
         let Function { address, intid, .. } = one.taken.function;
         let span = &one.taken.span;
@@ -177,7 +177,7 @@ impl Checker<'_> {
             let message = format!("{} gets {address} without {first}", one.owner);
             let fault = self.fault(Code::PciFunction0, span, message).label("this");
             let help = format!(
-                "an OS looks for further functions only where there is function 0: add \"{PREFIX}{first}\""
+                "an OS enumerates further functions only if function 0 exists: add \"{PREFIX}{first}\""
             );
             self.faults.push(fault.help(help));
         }

@@ -20,10 +20,10 @@ use crate::{pack, raw};
 use std::{collections::BTreeSet, ops::Range};
 use weir_units::{Bytes, CoreId, IntId, Ipa};
 
-/// Where RAM starts when the file does not say.
+/// Start of RAM, if the file does not set it.
 const DEFAULT_RAM: u64 = 0x4000_0000;
 
-/// Where the PCI configuration space is when the file does not say.
+/// Address of the PCI configuration space, if the file does not set it.
 const DEFAULT_ECAM: u64 = 0x40_1000_0000;
 
 /// Something at an address of a VM.

@@ -1,4 +1,4 @@
-//! From requests to cells.
+//! From requests to page classes.
 //!
 //! A VM that requests colors or banks owns them: no other VM gets a page in them. A VM without a
 //! request gets a share of the rest. `"auto"` requests without a number, for a VM with a
@@ -24,7 +24,7 @@ const HYPERVISOR: &str = "the hypervisor";
 /// What messages call the broker.
 pub(crate) const BROKER_TITLE: &str = "the flows' broker";
 
-/// Divides the board's memory as the file requests, or says why it can't be.
+/// Divides the board's memory as the file requests, or returns why it can't be.
 pub(crate) fn assign(
     requests: &Requests,
     platform: &Platform,
@@ -53,7 +53,7 @@ pub(crate) fn assign(
 }
 
 impl Work<'_> {
-    /// The cells of all owners and their requests, the hypervisor first.
+    /// The page classes of all owners and their requests, the hypervisor first.
     fn divide(mut self, requests: &Requests, timed: &[TimedVm]) -> (Division, Vec<Owner>) {
         let vms = self.demands;
         let map = self.map(requests.dram.as_ref());
@@ -108,8 +108,8 @@ impl Work<'_> {
         (division, owners)
     }
 
-    /// The cells of the hypervisor and the VMs, which are the first of the owners; the others get
-    /// nothing, and are left out. None without a fault where nothing is to be divided.
+    /// The page classes of the hypervisor and the VMs, which are the first of the owners; the
+    /// others get nothing, and are left out. None without a fault where nothing is to be divided.
     pub(super) fn settle(
         &mut self,
         owners: &mut Vec<Owner>,
@@ -131,15 +131,15 @@ impl Work<'_> {
         if self.faults.0.len() == before || !requested.iter().any(chooses) {
             return sets;
         }
-        // What one gets beyond its need may be what another lacks.
+        // What an owner gets beyond its need may be what another needs.
         self.faults.0.truncate(before);
         self.open.truncate(open);
         *owners = requested;
         self.choose_all(owners, true)
     }
 
-    /// The cells of all owners, once those who leave it to the tool have numbers; if `lean`, no
-    /// more than they need.
+    /// The page classes of all owners, once those that leave it to the tool have numbers; if
+    /// `lean`, no more than they need.
     fn choose_all(&mut self, owners: &mut [Owner], lean: bool) -> Option<Vec<CellSet>> {
         let before = self.faults.0.len();
         // Banks first: where they are not independent of the colors, they leave the fewer colors to
@@ -268,8 +268,8 @@ impl Work<'_> {
         Some(Refusal::new(fault, edits).cause(free))
     }
 
-    /// The cells of an owner: of its own colors, or else of those without an owner, and likewise of
-    /// its banks. A fault if a number that it asked for is in none of them.
+    /// The page classes of an owner: of its own colors, or else of those without an owner, and
+    /// likewise of its banks. A fault if a number that it asked for is in none of them.
     fn cells_of(&mut self, owners: &[Owner], index: usize) -> Option<CellSet> {
         let owner = &owners[index];
         let may = |part: Part| match &owner.part(part).numbers {
@@ -277,7 +277,7 @@ impl Work<'_> {
             None => self.free(owners, part),
         };
         let (colors, banks) = (may(Part::Colors), may(Part::Banks));
-        if let Some(refusal) = self.no_cell(owners, index, (&colors, &banks)) {
+        if let Some(refusal) = self.no_class(owners, index, (&colors, &banks)) {
             self.refuse(refusal);
             return None;
         }
@@ -292,7 +292,7 @@ impl Work<'_> {
                 continue;
             }
             let missing: BTreeSet<u16> =
-                numbers.difference(&self.beside(part, allowed)).copied().collect();
+                numbers.difference(&self.compatible(part, allowed)).copied().collect();
             if !missing.is_empty() {
                 let refusal = self.cannot_have(owners, index, part, &missing, allowed);
                 self.refuse(refusal);

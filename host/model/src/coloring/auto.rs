@@ -35,7 +35,7 @@ struct Claim {
 }
 
 impl Work<'_> {
-    /// Gives every owner that says `"auto"` and is critical numbers of its own: as many as its
+    /// Gives each critical owner with `"auto"` its own numbers: as many as its
     /// memory and its working set need, or, without a working set, an equal share if that is more.
     /// The others share what is left, at least as much as their memory needs. The order is falling
     /// criticality, then the order of the file; each takes the lowest. If `lean`, no owner gets
@@ -62,8 +62,9 @@ impl Work<'_> {
                 (Part::Colors, Some(set)) => memory.max(set.0.div_ceil(color_fills)),
                 // The banks must have as many colors as it is to choose then.
                 (Part::Banks, Some(set)) if owner.colors.auto => {
-                    let beside = work.beside(Part::Colors, &BTreeSet::from([0])).len().max(1);
-                    memory.max(set.0.div_ceil(color_fills).div_ceil(beside as u64))
+                    let compatible =
+                        work.compatible(Part::Colors, &BTreeSet::from([0])).len().max(1);
+                    memory.max(set.0.div_ceil(color_fills).div_ceil(compatible as u64))
                 }
                 _ => memory,
             };
@@ -96,7 +97,7 @@ impl Work<'_> {
                             .filter(|claim| !claim.given && claim.places.is_subset(&candidates));
                         let claimed = claims.map(|claim| claim.least).max().unwrap_or(0);
                         let left = (candidates.len() as u64).saturating_sub(claimed);
-                        self.short_beside(owners, index, part, (need, left))
+                        self.short_next_to(owners, index, part, (need, left))
                     })
                 })
             };
@@ -131,7 +132,7 @@ impl Work<'_> {
                 }
             }
             // What makes a request impossible is taken only where it must be; the request is
-            // refused then, which says who has it.
+            // refused then, and the message names the owner.
             for number in last {
                 if (numbers.len() as u64) < need {
                     numbers.insert(number);
@@ -150,7 +151,7 @@ impl Work<'_> {
         let Some(owned) = others else { return each.max(1) };
         let cells = self.cells.iter();
         let cells = cells.filter(|&cell| owned.contains(&other.of(&self.cells, cell))).count();
-        let numbers = self.beside(part, owned).len();
+        let numbers = self.compatible(part, owned).len();
         if numbers == 0 {
             return each.max(1);
         }
@@ -164,8 +165,8 @@ impl Work<'_> {
         owner.part(other).numbers.clone().unwrap_or_else(|| self.free(owners, other))
     }
 
-    /// What the others must find once owner number `index` has chosen: those who choose `later` as
-    /// many as they need, those who share the rest `reserve`, and each number of the other part
+    /// What the others must find once owner number `index` has chosen: those that choose `later` as
+    /// many as they need, those that share the rest `reserve`, and each number of the other part
     /// that the file gives a place.
     fn claims(
         &self,
@@ -213,7 +214,7 @@ impl Work<'_> {
             requested.filter(|(_, owner)| owner.part(part).numbers.is_none() && owner.names(other));
         let numbers = requested.flat_map(|(_, owner)| owner.part(other).numbers.iter().flatten());
         let places = numbers.map(|&number| {
-            let places = self.beside(part, &BTreeSet::from([number]));
+            let places = self.compatible(part, &BTreeSet::from([number]));
             places.intersection(&free).copied().collect::<BTreeSet<u16>>()
         });
         places.filter(|places| !places.is_empty()).collect()
@@ -235,8 +236,8 @@ impl Work<'_> {
 
     /// The free numbers of `part` that go with what the owner may have of the other part.
     fn possible(&self, owners: &[Owner], owner: &Owner, part: Part) -> BTreeSet<u16> {
-        let beside = self.beside(part, &self.others(owners, owner, part));
-        self.free(owners, part).intersection(&beside).copied().collect()
+        let compatible = self.compatible(part, &self.others(owners, owner, part));
+        self.free(owners, part).intersection(&compatible).copied().collect()
     }
 
     /// Of the free numbers of `part` the lowest that let the owner use every number of the other
@@ -248,7 +249,7 @@ impl Work<'_> {
         let mut taken = BTreeSet::new();
         for &number in free {
             let before = open.len();
-            let met = self.beside(other, &BTreeSet::from([number]));
+            let met = self.compatible(other, &BTreeSet::from([number]));
             open.retain(|number| !met.contains(number));
             if open.len() < before {
                 taken.insert(number);
@@ -269,7 +270,7 @@ impl Work<'_> {
         let (owner, other) = (&owners[index], part.other());
         let assigned = owner.part(other).numbers.as_ref().filter(|_| owner.names(other))?;
         let missing: BTreeSet<u16> =
-            assigned.difference(&self.beside(other, free)).copied().collect();
+            assigned.difference(&self.compatible(other, free)).copied().collect();
         (!missing.is_empty()).then(|| self.cannot_have(owners, index, other, &missing, free))
     }
 }

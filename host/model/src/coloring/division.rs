@@ -5,21 +5,21 @@ use super::tlb::TlbColors;
 use std::ops::Range;
 use weir_paging::cells::{CellSet, Cells, Geometry};
 
-/// Whose cells are whose.
+/// The owners of the page classes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Division {
     /// The board's address functions.
     pub geometry: Geometry,
-    /// The cells that follow from them.
+    /// The page classes that follow from them.
     pub cells: Cells,
     /// The name of the DRAM map, if the platform names any.
     pub dram: Option<String>,
-    /// Whether memory is divided at all: if any VM has `colors` or `banks`, every VM has cells, and
-    /// all memory is mapped page by page. If not, every set is all cells.
+    /// Whether memory is divided at all: if any VM has `colors` or `banks`, every VM has page
+    /// classes, and all memory is mapped page by page. If not, every set is all page classes.
     pub divided: bool,
-    /// The cells of the hypervisor.
+    /// The page classes of the hypervisor.
     pub hypervisor: CellSet,
-    /// The cells of each VM.
+    /// The page classes of each VM.
     pub vms: Vec<CellSet>,
     /// The TLB sets of each VM that asked for some.
     pub tlb: Vec<Option<TlbColors>>,
@@ -28,13 +28,13 @@ pub struct Division {
 }
 
 impl Division {
-    /// The colors and banks of some cells, as a person reads them.
+    /// The colors and banks of some page classes, as a person reads them.
     pub(crate) fn describe(&self, set: &CellSet) -> String {
         let part = |part: Part| part.with(&part.of_set(&self.cells, set));
         format!("{} and {}", part(Part::Colors), part(Part::Banks))
     }
 
-    /// The division in which every owner has all cells.
+    /// The division in which every owner has all page classes.
     pub(crate) fn none(geometry: Geometry, dram: Option<String>, vms: usize) -> Self {
         let cells = Cells::new(&geometry).unwrap_or(Cells::ONE);
         let all = cells.all();

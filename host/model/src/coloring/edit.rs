@@ -10,13 +10,13 @@ use weir_units::Bytes;
 #[derive(Clone)]
 pub(super) struct Edit {
     /// The owner, by its index.
-    who: usize,
+    index: usize,
     to: To,
 }
 
 #[derive(Clone)]
 enum To {
-    /// These numbers of its own.
+    /// These numbers, owned.
     Numbers(Part, BTreeSet<u16>),
     /// The key is left out.
     Nothing(Part),
@@ -28,18 +28,18 @@ enum To {
 
 impl Edit {
     /// Returns the change that gives an owner `numbers` of its own. None if `numbers` is empty.
-    pub fn numbers(who: usize, part: Part, numbers: BTreeSet<u16>) -> Option<Self> {
-        (!numbers.is_empty()).then_some(Self { who, to: To::Numbers(part, numbers) })
+    pub fn numbers(index: usize, part: Part, numbers: BTreeSet<u16>) -> Option<Self> {
+        (!numbers.is_empty()).then_some(Self { index, to: To::Numbers(part, numbers) })
     }
 
     /// Returns the change that leaves a key out.
-    pub const fn nothing(who: usize, part: Part) -> Self {
-        Self { who, to: To::Nothing(part) }
+    pub const fn nothing(index: usize, part: Part) -> Self {
+        Self { index, to: To::Nothing(part) }
     }
 
-    /// Returns the change that leaves out a key of one of `parts`: that of owner number `who` if it
-    /// has one, else that of the owner with the most numbers.
-    pub fn leave_out(owners: &[Owner], who: usize, parts: &[Part]) -> Option<Self> {
+    /// Returns the change that leaves out a key of one of `parts`: that of owner number `index` if
+    /// it has one, else that of the owner with the most numbers.
+    pub fn leave_out(owners: &[Owner], index: usize, parts: &[Part]) -> Option<Self> {
         let keys = parts.iter().flat_map(|&part| {
             let count = move |owner: &Owner| {
                 let Owned { numbers, auto, .. } = owner.part(part);
@@ -49,24 +49,24 @@ impl Edit {
             let counts = owners.iter().enumerate();
             counts.filter_map(move |(index, owner)| Some((index, part, count(owner)?)))
         });
-        let best = keys.max_by_key(|&(index, _, count)| (index == who, count));
+        let best = keys.max_by_key(|&(other, _, count)| (other == index, count));
         best.map(|(index, part, _)| Self::nothing(index, part))
     }
 
     /// Returns the change to `ram` bytes of RAM. None if these are none, or no less than it has.
-    pub fn ram(who: usize, owner: &Owner, ram: u64) -> Option<Self> {
-        (ram > 0 && ram < owner.ram.0).then_some(Self { who, to: To::Ram(Bytes(ram)) })
+    pub fn ram(index: usize, owner: &Owner, ram: u64) -> Option<Self> {
+        (ram > 0 && ram < owner.ram.0).then_some(Self { index, to: To::Ram(Bytes(ram)) })
     }
 
     /// Returns the change of the working set.
-    pub const fn working_set(who: usize, set: Bytes) -> Self {
-        Self { who, to: To::WorkingSet(set) }
+    pub const fn working_set(index: usize, set: Bytes) -> Self {
+        Self { index, to: To::WorkingSet(set) }
     }
 
     /// Returns the owners after the change.
     pub fn applied(&self, owners: &[Owner]) -> Vec<Owner> {
         let mut owners = owners.to_vec();
-        let Some(owner) = owners.get_mut(self.who) else { return owners };
+        let Some(owner) = owners.get_mut(self.index) else { return owners };
         match &self.to {
             To::Numbers(part, numbers) => {
                 let span = owner.part(*part).span.clone();
@@ -89,7 +89,7 @@ impl Edit {
 
     /// Returns the change in words.
     pub fn words(&self, owners: &[Owner]) -> String {
-        let name = owners.get(self.who).map_or("?", |owner| &owner.name);
+        let name = owners.get(self.index).map_or("?", |owner| &owner.name);
         match &self.to {
             To::Numbers(part, numbers) => {
                 let numbers = numbers::text(numbers.iter().copied());

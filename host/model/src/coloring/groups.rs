@@ -22,7 +22,7 @@ pub struct Group {
 
 /// Longest name in bytes.
 const NAME_LIMIT: usize = 31;
-/// More than the number of cells.
+/// More than the number of page classes.
 const LIMIT: usize = 256;
 
 /// The first number that the board doesn't have, and what it has.

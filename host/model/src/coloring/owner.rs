@@ -1,4 +1,4 @@
-//! The owners of cells, and their keys.
+//! The owners of page classes, and their keys.
 
 use std::{collections::BTreeSet, ops::Range};
 use weir_paging::cells::{Cell, CellSet, Cells};
@@ -35,7 +35,7 @@ impl Part {
         }
     }
 
-    /// The numbers of a set's cells.
+    /// The numbers of a set's page classes.
     pub fn of_set(self, cells: &Cells, set: &CellSet) -> BTreeSet<u16> {
         set.iter().map(|cell| self.of(cells, cell)).collect()
     }
@@ -60,7 +60,7 @@ pub(super) struct Owned {
     pub span: Range<usize>,
 }
 
-/// An owner of cells: the hypervisor, which comes first, or a VM.
+/// An owner of page classes: the hypervisor, which comes first, or a VM.
 #[derive(Clone, Debug)]
 pub(super) struct Owner {
     pub name: String,
@@ -76,7 +76,7 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    /// Whether the file says which numbers of a part it has, or gives a group that does.
+    /// Whether the file sets the numbers of a part, or names a group that does.
     pub const fn names(&self, part: Part) -> bool {
         let owned = self.part(part);
         owned.numbers.is_some() && !owned.auto
@@ -97,7 +97,7 @@ impl Owner {
     }
 }
 
-/// What a message says of a value that may be of any length.
+/// A value of any length, as a message contains it.
 pub(super) fn shortened(value: &str) -> String {
     match value.char_indices().nth(60) {
         Some((end, _)) => format!("{}..", &value[..end]),

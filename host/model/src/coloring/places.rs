@@ -1,4 +1,4 @@
-//! The part of a platform file that says where a line lies in the cache and in DRAM.
+//! The part of a platform file that describes where a line lies in the cache and in DRAM.
 
 use super::groups::{self, Group, beyond};
 use super::owner::Part;
@@ -130,8 +130,7 @@ impl Reader<'_> {
         if !line.0.is_power_of_two() || line.0 < MIN_LINE.0 {
             let span = cache.size("line").map_or(span, |line| line.span);
             let message = format!("a cache line of {line}");
-            let help =
-                format!("give a power of two, {MIN_LINE} or more: what the core's manual says");
+            let help = format!("give a power of two, {MIN_LINE} or more, from the core's manual");
             self.fault(Code::PlatformCache, span, message, &help);
             return None;
         }
@@ -141,7 +140,7 @@ impl Reader<'_> {
                 Code::PlatformCache,
                 span,
                 message,
-                "write what the core's manual says of its L2 or L3",
+                "write the values of the L2 or L3 from the core's manual",
             );
             return None;
         }
@@ -280,7 +279,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Every cell has pages: a bit that is the same in all of RAM chooses nothing.
+    /// Every page class has pages: a bit that is the same in all of RAM chooses nothing.
     fn coverage(&mut self, table: &DeTable<'_>, places: &Places) {
         let memory = table.inner("memory").and_then(|(memory, _)| {
             let base = memory.number("base")?.value;
@@ -299,7 +298,7 @@ impl Reader<'_> {
                     Code::PlatformGeometry,
                     span,
                     message,
-                    "write what the core's manual says of its L2 or L3",
+                    "write the values of the L2 or L3 from the core's manual",
                 );
                 return;
             };
@@ -312,7 +311,7 @@ impl Reader<'_> {
                 let span = table.tables("dram").get(map).map(|(_, span)| span.clone());
                 let span = span.or(table.inner("cache").map(|(_, span)| span)).unwrap_or(0..0);
                 let message = format!(
-                    "{empty} of {} cells have no page: there are more colors and banks than the bits that differ in RAM can tell apart",
+                    "{empty} of {} page classes have no page: there are more colors and banks than the bits that differ in RAM distinguish",
                     cells.count()
                 );
                 self.fault(
@@ -379,7 +378,7 @@ fn describe(
         }
         Broken::Page(_) | Broken::Cache | Broken::Color(_) => {
             let message = "the cache has colors above 40 address bits".to_owned();
-            (whole.clone(), message, "write what the core's manual says of its L2 or L3")
+            (whole.clone(), message, "write the values of the L2 or L3 from the core's manual")
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Diagnostics of requests for cells: the owners of the numbers, and the keys that can release
-//! them.
+//! Diagnostics of requests for page classes: the owners of the numbers, and the keys that can
+//! release them.
 
 use super::edit::{Edit, Refusal};
 use super::numbers;
@@ -32,7 +32,8 @@ impl Claim {
     }
 }
 
-/// Who owns some of `wanted` of a part, in the order of the file; owner number `except` aside.
+/// The owners of some of `wanted` of a part, in the order of the file, without owner number
+/// `except`.
 fn claims(owners: &[Owner], except: usize, part: Part, wanted: impl Fn(u16) -> bool) -> Vec<Claim> {
     let mut found: Vec<Claim> = Vec::new();
     for (index, owner) in owners.iter().enumerate().filter(|(index, _)| *index != except) {
@@ -84,14 +85,14 @@ impl Part {
 }
 
 impl Work<'_> {
-    /// The numbers of `part` in the cells that `wanted` holds of.
+    /// The numbers of `part` in the page classes that `wanted` holds of.
     pub(super) fn numbers_where(&self, part: Part, wanted: impl Fn(Cell) -> bool) -> BTreeSet<u16> {
         let of = self.cells.iter().filter(|&cell| wanted(cell));
         of.map(|cell| part.of(&self.cells, cell)).collect()
     }
 
     /// The numbers of `part` that go with those of the other part.
-    pub(super) fn beside(&self, part: Part, others: &BTreeSet<u16>) -> BTreeSet<u16> {
+    pub(super) fn compatible(&self, part: Part, others: &BTreeSet<u16>) -> BTreeSet<u16> {
         self.numbers_where(part, |cell| others.contains(&part.other().of(&self.cells, cell)))
     }
 
@@ -137,8 +138,8 @@ impl Work<'_> {
             .cause(format!("{name} has the numbers that no key takes, at least one {one}"))
     }
 
-    /// Why an owner that may have these colors and banks has no cell. `None` if it has some.
-    pub(super) fn no_cell(
+    /// Why an owner that may have these colors and banks has no page class. `None` if it has some.
+    pub(super) fn no_class(
         &self,
         owners: &[Owner],
         index: usize,
@@ -150,8 +151,8 @@ impl Work<'_> {
                 return Some(self.none_left(owners, index, part));
             }
         }
-        let beside = self.beside(Part::Banks, colors);
-        if !beside.is_disjoint(banks) || Part::ALL.into_iter().any(|part| owner.names(part)) {
+        let compatible = self.compatible(Part::Banks, colors);
+        if !compatible.is_disjoint(banks) || Part::ALL.into_iter().any(|part| owner.names(part)) {
             return None;
         }
         let all: Vec<Claim> =
@@ -161,12 +162,12 @@ impl Work<'_> {
             owner.name,
             Part::Colors.with(colors),
             if colors.len() == 1 { "lies" } else { "lie" },
-            Part::Banks.with(&beside),
+            Part::Banks.with(&compatible),
             self.platform.name,
             Part::Banks.with(banks),
         );
-        let others = self.beside(Part::Colors, banks);
-        let mut edits = Self::given_up(owners, index, Part::Banks, (&beside, 1));
+        let others = self.compatible(Part::Colors, banks);
+        let mut edits = Self::given_up(owners, index, Part::Banks, (&compatible, 1));
         edits.extend(Self::given_up(owners, index, Part::Colors, (&others, 1)));
         edits.extend(Edit::leave_out(owners, index, &Part::ALL));
         let fault = self.marked(Code::PageClassNoneLeft, &owner.span, message, &all);
@@ -187,13 +188,13 @@ impl Work<'_> {
         let owner = &owners[index];
         let other = part.other();
         let board = &self.platform.name;
-        let place = self.beside(other, missing);
+        let place = self.compatible(other, missing);
         let lost = part.with(missing);
         let span = &owner.part(part).span;
         let lie = if missing.len() == 1 { "it lies" } else { "they lie" };
         let lie = format!("on {board} {lie} in {} only", other.with(&place));
         let own = owner.part(part).numbers.clone().unwrap_or_default();
-        let with = self.beside(part, allowed);
+        let with = self.compatible(part, allowed);
         let taken = claimed_numbers(owners, index, part);
         let possible: Vec<u16> =
             with.difference(&taken).copied().filter(|number| !own.contains(number)).collect();
@@ -208,7 +209,7 @@ impl Work<'_> {
             // Both keys are its own: the owner of those banks, or colors, is not the cause.
             let message =
                 format!("{}: cannot have {lost} with {}: {lie}", owner.name, other.with(allowed));
-            edits.extend(Edit::numbers(index, other, self.beside(other, &own)));
+            edits.extend(Edit::numbers(index, other, self.compatible(other, &own)));
             edits.extend(fallback);
             let fault = self
                 .marked(Code::PageClassImpossible, span, message, &[])
@@ -223,8 +224,8 @@ impl Work<'_> {
         Refusal::new(fault, edits).cause(SAME_BITS)
     }
 
-    /// That `"auto"` finds too few numbers. Of `free` ones `reserve` are for those who share, and
-    /// the `choosers`, who have none yet, need so many each.
+    /// The refusal that `"auto"` finds too few numbers. Of `free` numbers `reserve` are for the
+    /// owners that share, and the `choosers`, which have none yet, need so many each.
     pub(super) fn short(
         &self,
         owners: &[Owner],
@@ -264,8 +265,8 @@ impl Work<'_> {
             reasons.join(", ")
         );
         let all: BTreeSet<u16> = (0..part.count(&self.cells)).collect();
-        let lack = (need + rest).saturating_sub(free) as usize;
-        let mut edits = Self::given_up(owners, index, part, (&all, lack));
+        let missing_count = (need + rest).saturating_sub(free) as usize;
+        let mut edits = Self::given_up(owners, index, part, (&all, missing_count));
         edits.extend(self.amounts(owners, index, part, left));
         edits.push(Edit::nothing(index, part));
         let fault = self.marked(Code::PageClassTooFew, &owner.part(part).span, message, &claims);
@@ -274,7 +275,7 @@ impl Work<'_> {
 
     /// That too few numbers go with what the owner may have of the other part: it needs `need`, and
     /// `left` remain after the needs of the others.
-    pub(super) fn short_beside(
+    pub(super) fn short_next_to(
         &self,
         owners: &[Owner],
         index: usize,
@@ -285,7 +286,7 @@ impl Work<'_> {
         let other = part.other();
         let own = owner.part(other).numbers.clone();
         let may = own.clone().unwrap_or_else(|| self.free(owners, other));
-        let possible = self.beside(part, &may);
+        let possible = self.compatible(part, &may);
         let mut claims = claims(owners, index, part, |number| possible.contains(&number));
         let taken = texts(&claims);
         let (place, shut) = if own.is_some() {
@@ -306,8 +307,8 @@ impl Work<'_> {
         );
         let free: BTreeSet<u16> =
             possible.difference(&claimed_numbers(owners, index, part)).copied().collect();
-        let lack = need.saturating_sub(free.len() as u64) as usize;
-        let mut edits = Self::given_up(owners, index, part, (&possible, lack));
+        let missing_count = need.saturating_sub(free.len() as u64) as usize;
+        let mut edits = Self::given_up(owners, index, part, (&possible, missing_count));
         edits.extend(Self::given_up(owners, index, other, (&shut, 1)));
         edits.extend(self.amounts(owners, index, part, left));
         edits.push(Edit::nothing(index, part));
@@ -371,8 +372,9 @@ impl Work<'_> {
         )
     }
 
-    /// Why the RAM of the VM that is owner number `index` does not fit into its cells. `None` if it
-    /// does; placement decides whether there is room. `sets` are the cells of all.
+    /// Why the RAM of the VM that is owner number `index` does not fit into its page classes.
+    /// `None` if it does; placement decides whether there is room. `sets` are the page classes of
+    /// all.
     pub(super) fn too_large(
         &self,
         owners: &[Owner],
@@ -423,8 +425,8 @@ impl Work<'_> {
         Some(Refusal::new(fault, edits))
     }
 
-    /// So much RAM of owner number `index` as its cells hold in addition to its tables, its image
-    /// and the memory of all others in any of them.
+    /// So much RAM of owner number `index` as its page classes hold in addition to its tables, its
+    /// image and the memory of all others in any of them.
     fn fitting(&self, owners: &[Owner], index: usize, sets: &[CellSet]) -> Option<Edit> {
         let (owner, set) = (owners.get(index)?, sets.get(index)?);
         let pages = |pool: &Range<u64>| Pages::new(&self.cells, *set, pool.clone()).total();
@@ -432,9 +434,10 @@ impl Work<'_> {
         let meets =
             |other: &CellSet| self.cells.iter().any(|c| set.contains(c) && other.contains(c));
         let others = owners.iter().zip(sets).enumerate().filter(|(other, _)| *other != index);
-        let beside = others.filter(|(_, (_, its))| meets(its)).map(|(_, (other, _))| other.memory);
+        let compatible =
+            others.filter(|(_, (_, its))| meets(its)).map(|(_, (other, _))| other.memory);
         let image = owner.memory.saturating_sub(with_tables(owner.ram.0));
-        Edit::ram(index, owner, without_tables(room.saturating_sub(beside.sum()), image))
+        Edit::ram(index, owner, without_tables(room.saturating_sub(compatible.sum()), image))
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Demand {
     pub span: Range<usize>,
 }
 
-/// The board and the file while cells are given out.
+/// The board and the file while page classes are given out.
 pub(super) struct Work<'a> {
     pub file: &'a File,
     pub faults: &'a mut Faults,
@@ -67,7 +67,7 @@ impl Work<'_> {
         }
     }
 
-    /// What a key says.
+    /// The value of a key.
     fn owned(&mut self, name: &str, key: Option<&At<String>>, part: Part) -> Owned {
         let Some(At { value, span }) = key else { return Owned::default() };
         let owned = Owned { span: span.clone(), ..Owned::default() };
@@ -164,12 +164,12 @@ pub(super) fn named_groups(
                 let message = format!("{} has no {} {number}", platform.name, part.one());
                 let fault = Fault::new(Code::PageClassUnknown, file, key.span.clone(), message);
                 faults.push(fault.label("this").help(help));
-                // Said once; who takes the group by its name is not at fault.
+                // Reported once; an owner that names the group is not at fault.
                 *numbers = Some(BTreeSet::new());
             }
         }
     }
-    // What was refused for its name stands for the platform's, so that who takes that is not
+    // A group refused for its name replaces the platform's, so that an owner that names it is not
     // refused for it.
     let own = groups.into_iter().map(|(_, group)| group);
     platform.places.groups.iter().cloned().chain(own).collect()

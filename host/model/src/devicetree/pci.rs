@@ -15,7 +15,7 @@ use weir_units::IntId;
 /// First cell of an address: 32-bit memory.
 const MEMORY_32: u32 = 0x0200_0000;
 
-/// The node. All functions are on bus 0, and their base addresses can't move: `/chosen` says so.
+/// The node. All functions are on bus 0, and their base addresses can't move: `/chosen` states it.
 /// `pci` is the board's, for those of the board.
 pub(super) fn bridge(vm: &Vm, pci: Option<&Pci>, board: &DeviceTree) -> DeviceTreeNode {
     let mut bridge = node(format!("pcie@{:x}", vm.board.ecam.0));

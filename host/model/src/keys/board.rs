@@ -19,7 +19,7 @@ pub(crate) static PLATFORM: Shape = Shape {
         optional(
             "device_tree",
             Kind::Text,
-            "Its flattened device tree, a path relative to this file; without it no device can be passed through.",
+            "Its flattened device tree, a path relative to this file. If absent, no device can be passed through.",
         ),
         required("memory", Kind::Table(&MEMORY), "Its RAM."),
         required("core", Kind::List(&Kind::Table(&CORE)), "Its cores."),
@@ -143,12 +143,12 @@ const EVENT: Kind = Kind::Choice(EVENT_NAMES);
 
 /// Key `pmu` of a platform file.
 pub(crate) const PMU_KEY: Key =
-    optional("pmu", Kind::Table(&PMU), "What the PMUs of its cores can count.");
+    optional("pmu", Kind::Table(&PMU), "The events that the PMUs of its cores can count.");
 /// Key `counter_page` of a platform file.
 pub(crate) const COUNTER_PAGE_KEY: Key = optional(
     "counter_page",
     Kind::Table(&COUNTER_PAGE),
-    "What a counter page counts of each core.",
+    "The events that a counter page counts for each core.",
 );
 
 const MIN_PERIOD: Key = required(
@@ -159,9 +159,9 @@ const MIN_PERIOD: Key = required(
 
 static PMU: Shape = Shape {
     name: "[pmu]",
-    doc: "What the PMUs of its cores can count.",
+    doc: "The events that the PMUs of its cores can count.",
     keys: &[
-        required("events", Kind::List(&EVENT), "What they count."),
+        required("events", Kind::List(&EVENT), "The events that they count."),
         optional(
             "counters",
             Kind::Number(1, 31),
@@ -170,7 +170,7 @@ static PMU: Shape = Shape {
         optional(
             "intids",
             Kind::List(&INTID),
-            "The private interrupt of an overflow, or a shared one for each core; without it no budget can stand on the PMU.",
+            "The private interrupt of an overflow, or a shared one for each core. If absent, budgets cannot use the PMU.",
         ),
         MIN_PERIOD,
     ],
@@ -180,7 +180,7 @@ static COUNTER_PAGE: Shape = Shape {
     name: "[counter_page]",
     doc: "A page of counters that EL2 polls.",
     keys: &[
-        required("events", Kind::List(&EVENT), "What it counts."),
+        required("events", Kind::List(&EVENT), "The events that it counts."),
         required("poll", Kind::Duration, "Time between two polls, unless a VM has the key `poll`."),
         required("access", Kind::Duration, "The least time of an instruction."),
         required(
@@ -195,7 +195,7 @@ static COUNTER_PAGE: Shape = Shape {
 pub(crate) const PCI_KEY: Key = optional(
     "pci",
     Kind::Table(&PCI),
-    "Its PCI host bridge; without it no function can be passed through.",
+    "Its PCI host bridge. If absent, no function can be passed through.",
 );
 pub(crate) const SMMU_KEY: Key =
     optional("smmu", Kind::Table(&SMMU), "The SMMU that PCI functions are behind.");
@@ -207,7 +207,11 @@ static PCI: Shape = Shape {
         required("ecam", Kind::Address, "The configuration space of bus 0, 1 MiB."),
         required("window", Kind::Address, "Where base addresses below 4 GiB can be."),
         required("window_size", Kind::Size, "The size of that window."),
-        required("aperture", Kind::Size, "What each function gets of the window, a power of two."),
+        required(
+            "aperture",
+            Kind::Size,
+            "The part of the window for each function, a power of two.",
+        ),
         required(
             "intx",
             Kind::List(&Kind::Number(32, INTID_LIMIT as u64 - 1)),
@@ -216,7 +220,7 @@ static PCI: Shape = Shape {
         required(
             "streams",
             Kind::Choice(&["function", "device", "bus"]),
-            "What the SMMU distinguishes.",
+            "The unit that the SMMU distinguishes.",
         ),
     ],
 };
@@ -232,6 +236,6 @@ static SMMU: Shape = Shape {
             Kind::Number(32, INTID_LIMIT as u64 - 1),
             "The interrupt of its event queue, edge-triggered.",
         ),
-        optional("machine", Kind::Text, "What makes QEMU's machine have one."),
+        optional("machine", Kind::Text, "The option of QEMU's machine that adds it."),
     ],
 };

@@ -29,14 +29,14 @@ const NANOS: Kind = Kind::OneOf(&[Kind::Number(0, u64::MAX), Kind::Duration]);
 pub(crate) const OVERHEADS_KEY: Key = optional(
     "overheads",
     Kind::Table(&OVERHEAD_TABLE),
-    "What each step of a transfer costs; what is not here is taken from the platform.",
+    "The overhead of each step of a transfer. Values that are absent are taken from the platform.",
 );
 
 /// Key `saturation` of a system or platform file.
 pub(crate) const SATURATION_KEY: Key = optional(
     "saturation",
     Kind::Table(&SATURATION),
-    "Memory traffic below saturation; without it the platform's.",
+    "Memory traffic below saturation; default: the platform's.",
 );
 
 /// Key `sharing` of a platform file.
@@ -52,7 +52,7 @@ pub(crate) const INTERFERENCE_KEY: Key = optional(
 
 static OVERHEAD_TABLE: Shape = Shape {
     name: "[overheads]",
-    doc: "What each step of a transfer costs (rt-virtio, Table II), each as { min, max } in ns.",
+    doc: "The overhead of each step of a transfer (rt-virtio, Table II), each as { min, max } in ns.",
     keys: &[
         overhead("hc", "Hypervisor entry and exit."),
         overhead("pt", "Transport layer (PCI or MMIO)."),
@@ -79,7 +79,7 @@ static OVERHEAD_TABLE: Shape = Shape {
         optional(
             "senders",
             Kind::List(&Kind::Table(&SENDER)),
-            "The longest `wake` after the notifications of some senders, on an emulator that runs one core at a time. Only the bound for comparison with such a run uses it.",
+            "Upper bounds on `wake` after the notifications of some senders, on an emulator that runs one core at a time. Only the bound for comparison with such a run uses it.",
         ),
         optional(
             "copy_bandwidth",
@@ -150,14 +150,14 @@ static RANGE: Shape = Shape {
     ],
 };
 
-/// What [saturation] and [interference] both say of a memory.
+/// The keys of a memory that [saturation] and [interference] share.
 const DELAY: Key =
-    optional("delay", Kind::Duration, "How much one access of another VM can delay a core.");
+    optional("delay", Kind::Duration, "The delay of a core by one access of another VM.");
 
 const PER_ACCESS: Key = optional(
     "per_access",
     ANY,
-    "The most accesses of each other VM that can delay one access; without it the number is not known.",
+    "The most accesses of each other VM that can delay one access; default: unknown.",
 );
 
 const OVERSHOOT: Key =
@@ -177,9 +177,9 @@ static SATURATION: Shape = Shape {
         optional(
             "min_accesses",
             ANY,
-            "The least budget per `period` that is kept without `debt`, which makes up for what goes beyond.",
+            "The least budget per `period` that is kept without `debt`. `debt` compensates an excess.",
         ),
-        optional("min_period", Kind::Duration, "The shortest period whose budgets are kept."),
+        optional("min_period", Kind::Duration, "The shortest budget period that EL2 can enforce."),
         OVERSHOOT,
         DELAY,
         PER_ACCESS,
@@ -239,11 +239,11 @@ static SHARING: Shape = Shape {
     name: "[sharing]",
     doc: "The overheads of EL2 on a core that VMs share: `vcpu_switch` of `weir bench hypervisor`, in time.",
     keys: &[
-        required("switch", Kind::Table(&RANGE), "A switch, from the one guest to the other."),
+        required("switch", Kind::Table(&RANGE), "A switch from one guest to another."),
         required(
             "interrupt",
             Kind::Duration,
-            "The longest that one event takes at EL2: an interrupt for a VM that is off the core, or another request to it.",
+            "An upper bound on the time of one event at EL2: an interrupt for a VM that is off the core, or another request to it.",
         ),
         required(
             "entry",

@@ -21,7 +21,7 @@ static MEMORY_BUDGET: Shape = Shape {
         optional(
             "required",
             Kind::Rate,
-            "What it must get: `weir plan` chooses the budget from it.",
+            "The bandwidth that it must get: `weir plan` chooses the budget from it.",
         ),
         optional("accesses", ACCESSES, "Accesses in each period."),
         optional(
@@ -31,27 +31,27 @@ static MEMORY_BUDGET: Shape = Shape {
         ),
         optional("writes", ACCESSES, "Lines written back in each period."),
         optional("period", Kind::Duration, "The period."),
-        optional("event", Kind::Choice(EVENT_NAMES), "What is counted; without it \"l2d-refill\"."),
+        optional("event", Kind::Choice(EVENT_NAMES), "The counted event; default: \"l2d-refill\"."),
         optional(
             "source",
             Kind::Choice(&["pmu", "counter-page"]),
-            "What counts: the cores' PMUs, or the platform's counter page. Without it the first of them that counts the event.",
+            "The counter: the cores' PMUs, or the platform's counter page. Default: the first of them that counts the event.",
         ),
         optional("poll", Kind::Duration, "source counter-page: time between two polls."),
         optional(
             "scope",
             Kind::Choice(&["vm", "vcpu"]),
-            "Whether the budget is the VM's, as without it, or each vCPU's.",
+            "Whether the budget is the VM's (default) or each vCPU's.",
         ),
         optional(
             "split",
             Kind::OneOf(&[Kind::Choice(&["even", "pool"]), Kind::List(&WEIGHT)]),
-            "scope vm: in equal parts, as without it, from a pool, or by a weight for each vCPU.",
+            "scope vm: in equal parts (default), from a pool, or by a weight for each vCPU.",
         ),
         optional(
             "regulator",
             Kind::Choice(&["static", "memguard", "compensation"]),
-            "How the budget is spent; \"static\" without it.",
+            "How the budget is spent; default: \"static\".",
         ),
         optional(
             "critical",
@@ -71,12 +71,12 @@ static MEMORY_BUDGET: Shape = Shape {
         optional(
             "debt",
             Kind::Boolean,
-            "Whether an excess over a budget reduces the next budget; true without it.",
+            "Whether an excess over a budget reduces the next budget; default: true.",
         ),
         optional(
             "phase",
             Kind::Choice(&["aligned", "staggered"]),
-            "Whether the periods of all cores begin together, as without it, or one after the other.",
+            "Whether the periods of all cores begin together (default) or one after the other.",
         ),
         optional(
             "overcommit",

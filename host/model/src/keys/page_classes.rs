@@ -6,14 +6,14 @@ use crate::shape::{Key, Kind, Shape, optional, required};
 pub(crate) const COLORS_KEY: Key = optional(
     "colors",
     Kind::Text,
-    "Colors of the last-level cache, exclusive to it: numbers like \"0-3,8\", the name of a group, or \"auto\". Without it the colors that no key takes.",
+    "Colors of the last-level cache, exclusive to it: numbers like \"0-3,8\", the name of a group, or \"auto\". Default: the colors that no key takes.",
 );
 
 /// Key `banks` of a VM, of the hypervisor and of the broker.
 pub(crate) const BANKS_KEY: Key = optional(
     "banks",
     Kind::Text,
-    "DRAM banks, exclusive to it: numbers like \"0-3,8\", the name of a group, or \"auto\". Without it the banks that no key takes.",
+    "DRAM banks, exclusive to it: numbers like \"0-3,8\", the name of a group, or \"auto\". Default: the banks that no key takes.",
 );
 
 /// Key `tlb_colors` of a VM.
@@ -38,7 +38,7 @@ pub(crate) const GROUP_KEY: Key =
 pub(crate) const DRAM_MAP_KEY: Key = optional(
     "dram",
     Kind::Text,
-    "How the board's DRAM controller is set: the name of one of the platform's address maps. Without it the first.",
+    "The configuration of the board's DRAM controller: the name of one of the platform's address maps. Default: the first.",
 );
 
 /// Key `cache` of a platform.
@@ -52,7 +52,7 @@ pub(crate) const CACHE_KEY: Key = optional(
 pub(crate) const DRAM_KEY: Key = optional(
     "dram",
     Kind::List(&DRAMS),
-    "Address maps of its DRAM controller; the one that it has without doing anything comes first.",
+    "Address maps of its DRAM controller; the one after reset comes first.",
 );
 
 /// Key `more` of a platform's memory.
@@ -100,7 +100,7 @@ static TLB: Shape = Shape {
     name: "[[tlb]]",
     doc: "A TLB.",
     keys: &[
-        required("name", Kind::Text, "What it is."),
+        required("name", Kind::Text, "Its name."),
         required("entries", Kind::Number(2, 1 << 14), "Its entries."),
         required("ways", Kind::Number(1, 256), "Entries of a set."),
     ],

@@ -42,12 +42,12 @@ static HYPERVISOR: Shape = Shape {
         optional(
             "console_core",
             CORE,
-            "The core that serves the board's UART. Without it a core that runs no VM, or else the last core of the last VM.",
+            "The core that serves the board's UART. Default: a core that runs no VM, or else the last core of the last VM.",
         ),
         optional(
             "heartbeat",
             Kind::Duration,
-            "Time between two reports of the counters, in whole milliseconds, like \"1s\"; \"0s\" for none. Without it \"1s\".",
+            "Time between two reports of the counters, in whole milliseconds, like \"1s\"; \"0s\" for none. Default: \"1s\".",
         ),
         page_classes::COLORS_KEY,
         page_classes::BANKS_KEY,
@@ -61,7 +61,7 @@ static BROKER: Shape = Shape {
         optional(
             "cpus",
             Kind::List(&CORE),
-            "Its core, one; it shares it if that core's schedule names \"broker\". Without it the core whose schedule does, or the first that runs no VM.",
+            "Its core, one; it shares it if that core's schedule names \"broker\". The default is the core with such a schedule, else the first that runs no VM.",
         ),
         page_classes::COLORS_KEY,
         page_classes::BANKS_KEY,
@@ -88,7 +88,7 @@ static VM: Shape = Shape {
             Kind::OneOf(&[Kind::Size, Kind::List(&Kind::Table(&PIECE))]),
             "Its RAM: a size, like \"16MiB\", for one piece at 0x4000_0000, or a list of pieces with their addresses.",
         ),
-        required("image", Kind::Variant(&IMAGES), "What it runs."),
+        required("image", Kind::Variant(&IMAGES), "Its program."),
         optional(
             "devices",
             Kind::OneOf(&[Kind::Choice(&["rest"]), TEXTS]),
@@ -97,17 +97,17 @@ static VM: Shape = Shape {
         optional(
             "on_fault",
             Kind::Choice(&["halt", "restart", "stop-system"]),
-            "What to do when it does what it must not: stop it (as without the key), start it again from its pristine image, or stop all.",
+            "The reaction to a fault of the VM: stop it (default), restart it from its pristine image, or stop the system.",
         ),
         optional(
             "on_outside",
             Kind::Choice(&["fault", "abort"]),
-            "What an access to an address is where it has nothing: a fault, for which `on_fault` holds (as without the key), or an external abort that it takes itself, as on a machine.",
+            "The result of an access to an unmapped address: a fault, handled by `on_fault` (default), or an external abort that the VM takes, as on a machine.",
         ),
         optional(
             "ticks",
             Kind::Choice(&["keep", "lose"]),
-            "What becomes of timer ticks that fall due while it is off a core that it shares: they are late (\"keep\", as without the key), or one comes for all (\"lose\", for a guest that takes its next deadline from the timer).",
+            "Timer ticks that fall due while it is off a core that it shares are late (\"keep\", default), or one comes for all (\"lose\", for a guest that takes its next deadline from the timer).",
         ),
         optional(
             "focus",
@@ -127,7 +127,7 @@ static VM: Shape = Shape {
         optional(
             "vsock",
             Kind::Choice(&["mmio", "pci"]),
-            "How it sees its virtio socket device, if it is in a flow: by registers at a fixed address (\"mmio\", as without the key), or as a PCI function (\"pci\").",
+            "The transport of its virtio socket device, if it is in a flow: registers at a fixed address (\"mmio\", default), or a PCI function (\"pci\").",
         ),
         optional(
             "net",
@@ -137,7 +137,7 @@ static VM: Shape = Shape {
         optional(
             "pmu",
             Kind::Number(1, MAX_PMU_COUNTERS as u64),
-            "Event counters of the PMU that it may use on each of its cores, and the cycle counter with them. Without it it sees no PMU.",
+            "Event counters of the PMU that it may use on each of its cores, and the cycle counter with them. Default: it sees no PMU.",
         ),
         page_classes::COLORS_KEY,
         page_classes::BANKS_KEY,
@@ -158,13 +158,17 @@ static NET: Shape = Shape {
         optional(
             "rate",
             Kind::Number(1, 1_000_000_000),
-            "Frames a second that the VM may send; what is more is dropped. Without it no limit.",
+            "Frames a second that the VM may send; frames above it are dropped. Default: no limit.",
         ),
-        optional("burst", Kind::Number(1, 1 << 20), "Frames that may go at once; 32 without it."),
+        optional(
+            "burst",
+            Kind::Number(1, 1 << 20),
+            "Frames that may be sent at once; default: 32.",
+        ),
         optional(
             "bandwidth",
             Kind::Rate,
-            "Bytes a second that the VM may send, `burst` frames of 1514 at once; what is more is dropped. Without it no limit.",
+            "Bytes a second that the VM may send, `burst` frames of 1514 at once; frames above it are dropped. Default: no limit.",
         ),
         optional(
             "uplink",
@@ -208,9 +212,9 @@ static IMAGES: [Shape; 3] = [
             optional(
                 "load",
                 Kind::Address,
-                "Where its first byte goes. Without it 2 MiB above the start of RAM.",
+                "Its load address; default: 2 MiB above the start of RAM.",
             ),
-            optional("entry", Kind::Address, "Its first instruction. Without it its first byte."),
+            optional("entry", Kind::Address, "Its entry point; default: its first byte."),
             optional("args", Kind::Text, "Arguments: /chosen/bootargs of its device tree."),
         ],
     },
@@ -240,38 +244,38 @@ static BOARD: Shape = Shape {
         optional(
             "ram",
             Kind::Address,
-            "Start of RAM, where `memory` is one size; 0x4000_0000 without it.",
+            "Start of RAM, if `memory` is one size; default: 0x4000_0000.",
         ),
         optional(
             "distributor",
             Kind::Address,
-            "The GIC's distributor, 64 KiB; 0x0800_0000 without it.",
+            "The GIC's distributor, 64 KiB; default: 0x0800_0000.",
         ),
         optional(
             "redistributors",
             Kind::Address,
-            "GICv3: the redistributors, 128 KiB for each vCPU; 0x080a_0000 without it.",
+            "GICv3: the redistributors, 128 KiB for each vCPU; default: 0x080a_0000.",
         ),
         optional(
             "cpu_interface",
             Kind::Address,
-            "GICv2: the CPU interface, 8 KiB; 0x0801_0000 without it.",
+            "GICv2: the CPU interface, 8 KiB; default: 0x0801_0000.",
         ),
-        optional("uart", Kind::Address, "The PL011, one page; 0x0900_0000 without it."),
+        optional("uart", Kind::Address, "The PL011, one page; default: 0x0900_0000."),
         optional(
             "uart_intid",
             Kind::Number(32, INTID_LIMIT as u64 - 1),
-            "The PL011's interrupt, a shared one; 33 (SPI 1) without it.",
+            "The PL011's interrupt, a shared one; default: 33 (SPI 1).",
         ),
         optional(
             "ecam",
             Kind::Address,
-            "The PCI configuration space, 256 MiB, of a VM that has functions or its socket device on PCI; 0x40_1000_0000 without it.",
+            "The PCI configuration space, 256 MiB, of a VM that has functions or its socket device on PCI; default: 0x40_1000_0000.",
         ),
         optional(
             "device_tree",
             Kind::Address,
-            "Where the device tree lies, in RAM, 8-byte aligned; the start of RAM without it.",
+            "Address of the device tree, in RAM, 8-byte aligned; default: the start of RAM.",
         ),
     ],
 };

@@ -29,11 +29,14 @@ pub(crate) const IRQ_KEY: Key =
 pub(crate) const CRITICALITY_KEY: Key = optional(
     "criticality",
     Kind::Number(0, 255),
-    "How critical it is; 0, as without the key, is best effort: it gets what the other VMs leave.",
+    "Its criticality. 0 (default) is best effort: it gets what the other VMs leave.",
 );
 /// Key `working_set` of a VM.
-pub(crate) const WORKING_SET_KEY: Key =
-    optional("working_set", Kind::Size, "What should stay in its part of the cache.");
+pub(crate) const WORKING_SET_KEY: Key = optional(
+    "working_set",
+    Kind::Size,
+    "The amount of memory that should stay in its part of the cache.",
+);
 /// Key `task` of a VM.
 pub(crate) const TASK_KEY: Key = optional(
     "task",
@@ -55,29 +58,29 @@ static FLOW: Shape = Shape {
         optional(
             "port",
             Kind::Number(0, u32::MAX as u64),
-            "The vsock port of the receiver; 5000 without it.",
+            "The vsock port of the receiver; default: 5000.",
         ),
         required("size", Kind::Size, "The most bytes of a packet's payload."),
         optional("period", Kind::Duration, "The least time between two packets."),
         optional(
             "jitter",
             Kind::Duration,
-            "In a simulation: how late a packet is released at most; without it, never.",
+            "In a simulation: the maximum release jitter of a packet; default: 0.",
         ),
         optional(
             "deadline",
             Kind::Duration,
-            "The time in which each packet must arrive; without it the period.",
+            "The time in which each packet must arrive; default: the period.",
         ),
         optional(
             "bandwidth",
             Kind::Rate,
-            "The rate to which the broker limits it: at least `size` per `period`. Without it only the period limits it.",
+            "The rate to which the broker limits it: at least `size` per `period`. Default: only the period limits it.",
         ),
         optional(
             "best_effort",
             Kind::Boolean,
-            "Whether it has no deadline and is served when nothing else is.",
+            "Whether it has no deadline and is served only if no other flow is pending.",
         ),
     ],
 };
@@ -86,31 +89,35 @@ static DMA: Shape = Shape {
     name: "[dma]",
     doc: "How the bytes of all flows are moved.",
     keys: &[
-        optional("bandwidth", Kind::Rate, "What the DMA engine, or the copying core, moves."),
+        optional(
+            "bandwidth",
+            Kind::Rate,
+            "The bandwidth of the DMA engine, or of the copying core.",
+        ),
         optional(
             "chunk",
             Kind::Size,
-            "Bytes moved between two scheduling decisions; without it \"4KiB\".",
+            "Bytes moved between two scheduling decisions; default: \"4KiB\".",
         ),
         optional(
             "queues",
             Kind::Number(1, 1 << 16),
-            "Queues that the broker searches; without it as many as VMs that send.",
+            "Queues that the broker searches; default: the number of VMs that send.",
         ),
         optional(
             "path",
             Kind::Choice(&["dma", "broker", "sender", "receiver"]),
-            "What moves the bytes: a DMA engine behind a broker, as in rt-virtio (\"dma\"), or a core that copies: the broker's, the sender's or the receiver's. Without the key it follows from the platform: \"dma\" if the platform has the key `dma_engine`, else \"broker\"; without a platform \"dma\".",
+            "The mover of the bytes: a DMA engine behind a broker, as in rt-virtio (\"dma\"), or a core that copies: the broker's, the sender's or the receiver's. The default follows from the platform: \"dma\" if the platform has the key `dma_engine`, else \"broker\"; without a platform \"dma\".",
         ),
         optional(
             "copy_bandwidth",
             Kind::Rate,
-            "The bandwidth at which a core copies; without it the one in [overheads].",
+            "The bandwidth at which a core copies; default: the one in [overheads].",
         ),
         optional(
             "engine",
             Kind::Text,
-            "In a simulation: which [dma.NAME] of the memory file it is; without it the first.",
+            "In a simulation: the [dma.NAME] of the memory file; default: the first.",
         ),
     ],
 };
@@ -137,12 +144,12 @@ static SCHEDULE: Shape = Shape {
         optional(
             "switch",
             Kind::Duration,
-            "The longest time of a switch from one VM to another; without it the platform's.",
+            "An upper bound on the time of a switch from one VM to another; default: the platform's.",
         ),
         optional(
             "vms",
             Kind::List(&Kind::Text),
-            "round-robin: the VMs; without it those with this core in `cpus`.",
+            "round-robin: the VMs; default: those with this core in `cpus`.",
         ),
         optional("major_frame", Kind::Duration, "table: the time after which it repeats."),
         optional("slots", Kind::List(&Kind::Table(&SLOT)), "table: the slots, in order."),
@@ -197,17 +204,17 @@ static IRQ: Shape = Shape {
         optional(
             "priority",
             Kind::Number(0, 255),
-            "With `preempt`: an interrupt of this or a smaller number may preempt a time slice that another interrupt started; 128 without it.",
+            "With `preempt`: an interrupt of this or a smaller number may preempt a time slice that another interrupt started; default: 128.",
         ),
         optional(
             "rate",
             Kind::Number(1, 1_000_000_000),
-            "The most interrupts per second that are admitted; without it all.",
+            "The most interrupts per second that are admitted; default: no limit.",
         ),
         optional(
             "burst",
             Kind::Number(1, 1 << 32),
-            "The most interrupts that are admitted at once; 1 without it.",
+            "The most interrupts that are admitted at once; default: 1.",
         ),
         optional(
             "over",
@@ -217,7 +224,7 @@ static IRQ: Shape = Shape {
         optional(
             "wcet",
             Kind::Duration,
-            "The longest time that one interrupt takes from the running VM; without it the platform's, for a shared core. With `preempt` the VM's whole time slice is added.",
+            "An upper bound on the time that one interrupt takes from the running VM; default: the platform's, for a shared core. With `preempt` the VM's whole time slice is added.",
         ),
         optional(
             "deadline",
@@ -241,15 +248,19 @@ static TASK: Shape = Shape {
         optional(
             "deadline",
             Kind::Duration,
-            "The time in which it must finish; without it the period.",
+            "The time in which it must finish; default: the period.",
         ),
         optional("jitter", Kind::Duration, "The release jitter: how late an activation may be."),
-        optional("blocking", Kind::Duration, "The longest blocking by a task of lower priority."),
+        optional(
+            "blocking",
+            Kind::Duration,
+            "An upper bound on the blocking by a task of lower priority.",
+        ),
         optional(
             "core",
             Kind::Number(0, crate::packed::MAX_CORES as u64 - 1),
-            "Its core; without it the VM's first.",
+            "Its core; default: the VM's first.",
         ),
-        optional("accesses", ANY, "Its own memory accesses per activation; unknown without it."),
+        optional("accesses", ANY, "Its own memory accesses per activation; default: unknown."),
     ],
 };

@@ -23,12 +23,12 @@ pub const KERNELS: [&str; 12] = [
 pub(crate) const WORKLOAD_KEY: Key = optional(
     "workload",
     Kind::Table(&WORKLOAD),
-    "What `weir simulate` takes its vCPUs to do to memory; nothing without it.",
+    "The memory accesses of its vCPUs in `weir simulate`; default: none.",
 );
 
 static WORKLOAD: Shape = Shape {
     name: "[vm.workload]",
-    doc: "What each vCPU of a simulated VM does to memory.",
+    doc: "The memory accesses of each vCPU of a simulated VM.",
     keys: &[
         required(
             "kind",
@@ -45,17 +45,17 @@ static WORKLOAD: Shape = Shape {
                 "cyclictest",
                 "network",
             ]),
-            "A walk through a chain of lines, a stream of reads, of writes, or of both by turns, accesses that each open another row of a bank, a recorded trace, the recorded accesses of a program that weir brings along, transfers of a DMA engine, during which the vCPUs do nothing, phases of other accesses, a thread that wakes for each period, or packets from a network.",
+            "A walk through a chain of lines, a stream of reads, of writes, or of both alternately, accesses that each open another row of a bank, a recorded trace, the recorded accesses of a program that weir brings along, transfers of a DMA engine, during which the vCPUs do nothing, phases of other accesses, a thread that wakes for each period, or packets from a network.",
         ),
         optional(
             "period",
             Kind::Duration,
-            "Time from the begin of a pass through the workload to the next one's; without it they follow each other (cyclictest: \"1ms\").",
+            "Time from the start of a pass through the workload to the start of the next; default: without a pause (cyclictest: \"1ms\").",
         ),
         optional(
             "deadline",
             Kind::Duration,
-            "By when after its release a pass, or the handling of a packet, must have ended; without it the period, if there is one.",
+            "The relative deadline of a pass, or of the handling of a packet; default: the period, if there is one.",
         ),
         optional(
             "phases",
@@ -65,28 +65,28 @@ static WORKLOAD: Shape = Shape {
         optional(
             "window",
             Kind::Size,
-            "network: the bytes that the sender has on their way; without it \"64KiB\".",
+            "network: the bytes that the sender has in flight; default: \"64KiB\".",
         ),
-        optional("packet", Kind::Size, "network: the bytes of a packet; without it \"1500B\"."),
+        optional("packet", Kind::Size, "network: the bytes of a packet; default: \"1500B\"."),
         optional(
             "delay",
             Kind::Duration,
-            "network: from the end of a packet's handling until the sender knows; without it none.",
+            "network: from the end of a packet's handling until the sender is informed; default: none.",
         ),
         optional(
             "size",
             Kind::Size,
-            "The bytes that each vCPU or DMA channel goes through; without it \"64KiB\" (row-miss: \"16MiB\", cyclictest: \"4KiB\").",
+            "The bytes that each vCPU or DMA channel accesses; default: \"64KiB\" (row-miss: \"16MiB\", cyclictest: \"4KiB\").",
         ),
         optional(
             "gap",
             Kind::Duration,
-            "Least time between two accesses of a vCPU, or from the end of a DMA transfer to the next; without it none.",
+            "Least time between two accesses of a vCPU, or from the end of a DMA transfer to the next; default: none.",
         ),
         optional(
             "outstanding",
             Kind::Number(1, 64),
-            "Lines that a vCPU waits for at once, if it does not depend on each; without it as many as the core can.",
+            "Lines that a vCPU waits for at once, if it does not depend on each; default: as many as the core can.",
         ),
         optional(
             "file",
@@ -95,22 +95,22 @@ static WORKLOAD: Shape = Shape {
         ),
         optional("kernel", Kind::Choice(&KERNELS), "kernel: the program."),
         optional("engine", Kind::Text, "dma: the engine, by its name in the memory file."),
-        optional("channels", Kind::Number(1, 64), "dma: how many of its channels; 1 without it."),
+        optional("channels", Kind::Number(1, 64), "dma: the number of channels; default: 1."),
         optional(
             "mode",
             Kind::Choice(&["simple", "linked", "read-only", "write-only"]),
-            "dma: transfers of a chunk (\"simple\", as without the key), of pieces that descriptors say, or of one side only.",
+            "dma: transfers of a chunk (\"simple\", default), of pieces that descriptors list, or of one side only.",
         ),
-        optional("chunk", Kind::Size, "dma: the bytes of a transfer; without it all of `size`."),
+        optional("chunk", Kind::Size, "dma: the bytes of a transfer; default: all of `size`."),
         optional(
             "piece",
             Kind::Size,
-            "linked: the bytes that are moved of each page; without it \"4KiB\".",
+            "linked: the bytes that are moved per page; default: \"4KiB\".",
         ),
         optional(
             "pace",
             Kind::Duration,
-            "dma: least time between two bursts of a channel; without it none.",
+            "dma: least time between two bursts of a channel; default: none.",
         ),
     ],
 };
@@ -120,13 +120,13 @@ static PHASE: Shape = Shape {
     doc: "A phase of a profile.",
     keys: &[
         required("accesses", Kind::Number(1, 1_000_000), "How many there are."),
-        optional("size", Kind::Size, "The bytes that they go to; without it the workload's."),
-        optional("gap", Kind::Duration, "Least time between two of them; without it none."),
+        optional("size", Kind::Size, "The bytes that they access; default: the workload's."),
+        optional("gap", Kind::Duration, "Least time between two of them; default: none."),
         optional(
             "order",
             Kind::Choice(&["random", "stream"]),
-            "To lines in a random order, as without it, or to one after the other.",
+            "To lines in a random order (default), or in sequence.",
         ),
-        optional("writes", Kind::Number(0, 100), "How many of a hundred write; none without it."),
+        optional("writes", Kind::Number(0, 100), "How many of a hundred write; default: none."),
     ],
 };

@@ -1,7 +1,7 @@
-//! Placement by cells: the memory of each owner is pages of its own cells.
+//! Placement by page classes: the memory of each owner is pages of its own page classes.
 //!
-//! Owners with common cells get pages of different ranges; owners without common cells can share a
-//! range, with interleaved pages.
+//! Owners with common page classes get pages of different ranges; owners without common page
+//! classes can share a range, with interleaved pages.
 
 use super::{
     Attempt, LESS, Owner, Placed, Placement, Refused, Row, Sizes, device_rows, image_range, row,
@@ -32,7 +32,7 @@ struct Board<'a> {
 }
 
 /// An owner of memory.
-struct Party<'a> {
+struct Claimant<'a> {
     owner: Owner,
     set: CellSet,
     system: &'a System,
@@ -61,22 +61,22 @@ pub(super) fn place(system: &System, sizes: &Sizes) -> Attempt {
     };
     let mut refused = Vec::new();
     let mut placement = Placement::default();
-    let party = Party {
+    let claimant = Claimant {
         owner: Owner::Hypervisor,
         set: division.hypervisor,
         system,
         span: division.hypervisor_span.clone(),
     };
     let len = pages(sizes.hypervisor) + SPARE;
-    match board.whole(&party, len, "hypervisor") {
+    match board.whole(&claimant, len, "hypervisor") {
         Ok(span) => placement.hypervisor = span,
         Err(fault) => refused.push(*fault),
     }
     let vms = system.vms.iter().zip(&division.vms).zip(&sizes.pristine).enumerate();
     for (index, ((vm, &set), &pristine)) in vms {
         let owner = Owner::Vm(index, vm.name.clone());
-        let party = Party { owner, set, system, span: vm.spans.memory.clone() };
-        // The SMMU has tables of its own for the same memory.
+        let claimant = Claimant { owner, set, system, span: vm.spans.memory.clone() };
+        // The SMMU has its own tables for the same memory.
         let sets = if vm.functions.is_empty() { 1 } else { 2 };
         // And stage 2 has their base addresses, which lie anywhere: a table of each level for each.
         let bars = 2 * vm.functions.len() as u64;
@@ -89,7 +89,7 @@ pub(super) fn place(system: &System, sizes: &Sizes) -> Attempt {
         let mut kept = [Span::default(); 2];
         let wanted = [(own, "tables and state"), (pages(pristine), "pristine image")];
         for (kept, (len, what)) in kept.iter_mut().zip(wanted).filter(|(_, (len, _))| *len > 0) {
-            match board.whole(&party, len, what) {
+            match board.whole(&claimant, len, what) {
                 Ok(span) => *kept = span,
                 Err(fault) => refused.push(*fault),
             }
@@ -99,10 +99,10 @@ pub(super) fn place(system: &System, sizes: &Sizes) -> Attempt {
         for piece in &vm.memory {
             // EL2 maps what it shares with the broker as one.
             let placed = if piece.base.0 == PARTITION_IPA {
-                let span = board.whole(&party, piece.size.0, "memory shared with weir");
+                let span = board.whole(&claimant, piece.size.0, "memory shared with weir");
                 span.map(|span| vec![Placed { ipa: piece.base, pa: Pa(span.pa), size: piece.size }])
             } else {
-                board.ram(&party, piece.base, piece.size)
+                board.ram(&claimant, piece.base, piece.size)
             };
             match placed {
                 Ok(placed) => ram.extend(placed),
@@ -180,53 +180,59 @@ impl Board<'_> {
     }
 
     /// Takes the first `len` bytes of the owner's pages in `gap`.
-    fn take(&mut self, party: &Party<'_>, gap: Range<u64>, len: u64) -> Option<Span> {
-        let pa = Pages::new(self.cells, party.set, gap).nth_page(0)?;
-        let extent = self.cells.extent(&party.set, pa, len)?;
-        self.taken.push((Some(party.set), extent));
+    fn take(&mut self, claimant: &Claimant<'_>, gap: Range<u64>, len: u64) -> Option<Span> {
+        let pa = Pages::new(self.cells, claimant.set, gap).nth_page(0)?;
+        let extent = self.cells.extent(&claimant.set, pa, len)?;
+        self.taken.push((Some(claimant.set), extent));
         Some(Span { pa, len })
     }
 
-    fn record(&mut self, party: &Party<'_>, span: Span, ipa: Option<Ipa>, what: &str) {
-        let end = self.cells.extent(&party.set, span.pa, span.len).map_or(0, |extent| extent.end);
+    fn record(&mut self, claimant: &Claimant<'_>, span: Span, ipa: Option<Ipa>, what: &str) {
+        let end =
+            self.cells.extent(&claimant.set, span.pa, span.len).map_or(0, |extent| extent.end);
         self.rows.push(Row {
             size: Bytes(span.len),
-            cells: Some(party.set),
-            ..row(&(span.pa..end), party.owner.clone(), ipa, what)
+            cells: Some(claimant.set),
+            ..row(&(span.pa..end), claimant.owner.clone(), ipa, what)
         });
     }
 
     /// A place for all of `len` bytes.
-    fn whole(&mut self, party: &Party<'_>, len: u64, what: &str) -> Result<Span, Box<Refused>> {
-        let gap = self.gaps(&party.set).into_iter().find(|gap| self.room(party, gap) >= len);
-        let span = gap.and_then(|gap| self.take(party, gap, len));
-        let span = span.ok_or_else(|| Box::new(self.no_room(party, len, what)))?;
-        self.record(party, span, None, what);
+    fn whole(
+        &mut self,
+        claimant: &Claimant<'_>,
+        len: u64,
+        what: &str,
+    ) -> Result<Span, Box<Refused>> {
+        let gap = self.gaps(&claimant.set).into_iter().find(|gap| self.room(claimant, gap) >= len);
+        let span = gap.and_then(|gap| self.take(claimant, gap, len));
+        let span = span.ok_or_else(|| Box::new(self.no_room(claimant, len, what)))?;
+        self.record(claimant, span, None, what);
         Ok(span)
     }
 
     /// A place for a piece of RAM, or several places.
     fn ram(
         &mut self,
-        party: &Party<'_>,
+        claimant: &Claimant<'_>,
         ipa: Ipa,
         size: Bytes,
     ) -> Result<Vec<Placed>, Box<Refused>> {
-        let gaps = self.gaps(&party.set);
-        // Nothing is taken for who does not fit, or the next would be refused for it.
-        if gaps.iter().map(|gap| self.room(party, gap)).sum::<u64>() < size.0 {
-            return Err(Box::new(self.no_room(party, size.0, "RAM")));
+        let gaps = self.gaps(&claimant.set);
+        // An owner that does not fit takes nothing; otherwise the next would be refused for it.
+        if gaps.iter().map(|gap| self.room(claimant, gap)).sum::<u64>() < size.0 {
+            return Err(Box::new(self.no_room(claimant, size.0, "RAM")));
         }
-        let whole = gaps.iter().find(|gap| self.room(party, gap) >= size.0).cloned();
+        let whole = gaps.iter().find(|gap| self.room(claimant, gap) >= size.0).cloned();
         let gaps = whole.map_or(gaps, |gap| vec![gap]);
         let mut placed = Vec::new();
         let mut left = size.0;
         for gap in gaps {
-            let len = self.room(party, &gap).min(left);
+            let len = self.room(claimant, &gap).min(left);
             if len == 0 {
                 continue;
             }
-            let Some(span) = self.take(party, gap, len) else { continue };
+            let Some(span) = self.take(claimant, gap, len) else { continue };
             placed.push(Placed {
                 ipa: Ipa(ipa.0 + size.0 - left),
                 pa: Pa(span.pa),
@@ -235,39 +241,40 @@ impl Board<'_> {
             left -= len;
         }
         if left > 0 {
-            return Err(Box::new(self.no_room(party, size.0, "RAM")));
+            return Err(Box::new(self.no_room(claimant, size.0, "RAM")));
         }
         for part in &placed {
             let span = Span { pa: part.pa.0, len: part.size.0 };
-            self.record(party, span, Some(part.ipa), "RAM");
+            self.record(claimant, span, Some(part.ipa), "RAM");
         }
         Ok(placed)
     }
 
-    fn room(&self, party: &Party<'_>, gap: &Range<u64>) -> u64 {
-        Pages::new(self.cells, party.set, gap.clone()).total() * PAGE
+    fn room(&self, claimant: &Claimant<'_>, gap: &Range<u64>) -> u64 {
+        Pages::new(self.cells, claimant.set, gap.clone()).total() * PAGE
     }
 
-    fn no_room(&self, party: &Party<'_>, len: u64, what: &str) -> Refused {
-        let system = party.system;
+    fn no_room(&self, claimant: &Claimant<'_>, len: u64, what: &str) -> Refused {
+        let system = claimant.system;
         let division = &system.division;
-        let all: u64 = self.memory.iter().map(|pool| self.room(party, pool)).sum();
-        let left: u64 = self.gaps(&party.set).iter().map(|gap| self.room(party, gap)).sum();
+        let all: u64 = self.memory.iter().map(|pool| self.room(claimant, pool)).sum();
+        let left: u64 = self.gaps(&claimant.set).iter().map(|gap| self.room(claimant, gap)).sum();
         let message = format!(
-            "no room for {}'s {what} of {} in its cells on {}: {} hold {}, of which {} are left",
-            party.owner,
+            "no room for {}'s {what} of {} in its page classes on {}: {} hold {}, of which {} are left",
+            claimant.owner,
             Bytes(len),
             system.platform.name,
-            division.describe(&party.set),
+            division.describe(&claimant.set),
             Bytes(all),
             Bytes(left),
         );
-        let loader = self.room(party, &self.loader);
+        let loader = self.room(claimant, &self.loader);
         let loader = ("the room for the board's device tree below the image".to_owned(), loader);
         let mut taken: Vec<(String, u64)> = Vec::new();
         taken.extend((loader.1 > 0).then_some(loader));
         for row in &self.rows {
-            let set = row.cells.map_or(Some(party.set), |cells| party.set.intersection(&cells));
+            let set =
+                row.cells.map_or(Some(claimant.set), |cells| claimant.set.intersection(&cells));
             let range = row.address.0..row.end.0;
             let len = set.map_or(0, |set| Pages::new(self.cells, set, range).total() * PAGE);
             let name = match row.cells {
@@ -282,8 +289,8 @@ impl Board<'_> {
         }
         let taken: Vec<_> =
             taken.iter().map(|(name, len)| format!("{name} {}", Bytes(*len))).collect();
-        let fault = Fault::new(Code::NoRoom, &system.file, party.span.clone(), message);
-        let vm = match party.owner {
+        let fault = Fault::new(Code::NoRoom, &system.file, claimant.span.clone(), message);
+        let vm = match claimant.owner {
             Owner::Vm(vm, _) => Some(vm),
             _ => None,
         };

@@ -1,4 +1,4 @@
-//! What a system file says about time and bandwidth.
+//! A system file's values of time and bandwidth.
 
 use super::flow::{DataPath, Dma, Flow, PathSource};
 use super::schedule::{Class, Entity, Line, SharedCore};
@@ -12,7 +12,7 @@ use crate::pci;
 use crate::platform::Platform;
 use weir_units::{Bytes, IntId, Nanos};
 
-/// What a file says about time and bandwidth.
+/// A file's values of time and bandwidth.
 #[derive(Clone, Debug)]
 pub struct Timing {
     /// The board, if the file names one.
@@ -38,7 +38,7 @@ pub struct Timing {
     pub(crate) unread: Vec<Option<u64>>,
     /// Interrupts that take time on a shared core.
     pub lines: Vec<Line>,
-    /// The broker's core, if there are flows and `[broker]` says.
+    /// The broker's core, if there are flows and `[broker]` sets it.
     pub broker: Option<u64>,
     /// The file that `[broker] overheads` names.
     pub(crate) measured: Option<(String, Place)>,
@@ -100,7 +100,7 @@ impl Timing {
             let before = (self.overheads.len(), self.dma.copy_bandwidth);
             let flows: usize = self.flows.iter().map(|flow| flow.to.len()).sum();
             let ends = self.flows.iter().flat_map(|flow| flow.to.iter().chain([&flow.from]));
-            // The broker looks at VMs up to the last one in a flow.
+            // The broker visits VMs up to the last one in a flow.
             let vms = ends.max().map_or(0, |vm| vm + 1);
             for overhead in platform.overheads.for_system([flows as u64, vms as u64]) {
                 if self.overheads.iter().all(|own| own.name != overhead.name) {
@@ -181,8 +181,8 @@ impl Timing {
         sources
     }
 
-    /// What EL2 takes of a shared core, as the file says of that core, else the platform; none
-    /// where neither does.
+    /// The time that EL2 takes of a shared core, from the file's core, else from the platform; none
+    /// if neither states it.
     #[must_use]
     pub fn sharing(&self, core: &SharedCore) -> Option<Sharing> {
         let known = self.platform.as_ref().and_then(|platform| platform.sharing);
@@ -241,8 +241,8 @@ impl Timing {
         lines
     }
 
-    /// The same if the file says which devices it has, and all of them are known. One of which it
-    /// says neither a device nor an image may have any.
+    /// The same if the file lists its devices, and all of them are known. A VM without a device
+    /// list and without an image may have any.
     pub(crate) fn known_lines(&self, vm: usize) -> Option<Vec<IntId>> {
         let (platform, this) = (self.platform.as_ref()?, self.vms.get(vm)?);
         let is_known = |name: &String| {
@@ -252,8 +252,8 @@ impl Timing {
             };
             platform.pci.is_some() && pci::Address::parse(address).is_some()
         };
-        let said = this.built || this.devices.as_ref().is_none_or(|names| !names.is_empty());
-        let known = said && this.devices.iter().flatten().all(is_known);
+        let is_listed = this.built || this.devices.as_ref().is_none_or(|names| !names.is_empty());
+        let known = is_listed && this.devices.iter().flatten().all(is_known);
         known.then(|| self.lines_of(vm))
     }
 
@@ -278,9 +278,9 @@ impl Timing {
         for (place, line) in self.lines.iter().enumerate() {
             let (Some(intid), Some(vm)) = (line.intid(), self.vms.get(line.vm)) else { continue };
             let entity = Entity::Vm(line.vm);
-            let has_turns =
+            let has_slots =
                 self.cores.iter().any(|core| core.schedule.entities().contains(&entity));
-            let is_shared = has_turns || self.is_shared(line.vm);
+            let is_shared = has_slots || self.is_shared(line.vm);
             if !is_shared && !matches!(line.class, Class::Active | Class::Dynamic) {
                 continue;
             }
@@ -316,7 +316,7 @@ impl Timing {
     }
 
     /// Whether a device of these interrupts is one of VM `vm`'s *active* ones: it has some, and the
-    /// file says so of each.
+    /// file marks each.
     pub(crate) fn is_active(&self, vm: usize, irqs: &[Irq]) -> bool {
         let is = |irq: &Irq| {
             let its = |line: &&Line| line.vm == vm && line.intid() == Some(irq.intid);

@@ -15,7 +15,7 @@ pub struct Flow {
     pub from: usize,
     /// The VMs that receive, at least one.
     pub to: Vec<usize>,
-    /// The receivers' vsock port, if the file says.
+    /// The receivers' vsock port, if the file sets it.
     pub port: Option<u32>,
     /// Bytes of a packet, at least 1.
     pub size: Bytes,
@@ -79,7 +79,7 @@ pub struct Dma {
     pub chunk: Option<Bytes>,
     /// At least 1.
     pub queues: Option<u32>,
-    /// What moves the bytes.
+    /// The mover of the bytes.
     pub path: DataPath,
     /// Where `path` comes from.
     pub path_source: PathSource,

@@ -25,7 +25,7 @@ pub struct MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// Returns what a file says that gives a VM of `vcpus` a budget of refills, for all its vCPUs,
+    /// Returns the keys that give a VM of `vcpus` a budget of refills, for all its vCPUs,
     /// in addition to what it has `asked`.
     #[must_use]
     pub fn with_budget(
@@ -149,13 +149,13 @@ impl MemoryBudget {
         self.rules.critical.as_ref().map(|critical| critical.value.as_str())
     }
 
-    /// What is counted, where the file says it.
+    /// The counted event, if the file sets it.
     #[must_use]
     pub fn event(&self) -> Option<Event> {
         self.rules.event.as_ref().map(|event| event.value)
     }
 
-    /// Whether the file says who counts.
+    /// Whether the file sets the counter.
     #[must_use]
     pub fn names_source(&self) -> bool {
         self.rules.source.is_some()
@@ -209,7 +209,7 @@ pub(crate) struct Rules {
     pub places: Places,
 }
 
-/// Of a table that says nothing.
+/// The value for an empty table.
 impl Default for Rules {
     fn default() -> Self {
         Self {
@@ -297,7 +297,7 @@ pub(crate) struct Adjust {
 }
 
 impl Reader<'_> {
-    /// Reads the table of the VM called `vm`, which has `vcpus` vCPUs as far as the file says.
+    /// Reads the table of the VM called `vm`, which has `vcpus` vCPUs as far as the file states.
     pub(super) fn bandwidth(
         &mut self,
         table: &DeTable<'_>,

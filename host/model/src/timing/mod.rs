@@ -1,4 +1,4 @@
-//! What a system file says about time and bandwidth: flows, budgets, schedules, tasks. `weir
+//! A system file's values of time and bandwidth: flows, budgets, schedules, tasks. `weir
 //! analyze` and `weir plan` read this part alone, so a file without images or cores is good enough
 //! for them.
 

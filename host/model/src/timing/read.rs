@@ -74,7 +74,7 @@ struct SystemReader<'a> {
     by_name: HashMap<String, usize>,
     /// Whether the file has no VMs, so that flows name them.
     open: bool,
-    /// The broker's core, if there are flows and `[broker]` says.
+    /// The broker's core, if there are flows and `[broker]` sets it.
     broker: Option<u64>,
 }
 
@@ -140,7 +140,7 @@ impl SystemReader<'_> {
     fn task(&mut self, table: &DeTable<'_>, span: &Range<usize>, vm: &str) -> Option<Task> {
         let name = table.text("name")?.value;
         let owner = format!("{vm}'s task {name}");
-        let cost = self.reader.time(table, "wcet", &owner);
+        let wcet = self.reader.time(table, "wcet", &owner);
         let period = self.reader.time(table, "period", &owner);
         let deadline = if table.contains_key("deadline") {
             self.reader.time(table, "deadline", &owner)
@@ -149,7 +149,7 @@ impl SystemReader<'_> {
         };
         let free = |key: &str| table.duration(key).map_or(Nanos(0), |time| time.value);
         Some(Task {
-            cost: cost?.value,
+            wcet: wcet?.value,
             period: period?.value,
             deadline: deadline?.value,
             jitter: free("jitter"),
@@ -547,8 +547,8 @@ impl SystemReader<'_> {
                 self.reader.fault(Code::IrqPriority, &priority.span, message, help);
             }
             let what = format!("`wcet` of interrupt {name}");
-            let cost =
-                self.reader.positive(table.duration("wcet"), |cost| cost.0, &what, "\"10us\"");
+            let wcet =
+                self.reader.positive(table.duration("wcet"), |wcet| wcet.0, &what, "\"10us\"");
             let what = format!("`deadline` of interrupt {name}");
             let deadline = table.duration("deadline");
             let deadline = self.reader.positive(deadline, |deadline| deadline.0, &what, "\"1ms\"");
@@ -565,7 +565,7 @@ impl SystemReader<'_> {
                     preempt,
                     priority: priority.map_or(Line::PRIORITY, |priority| priority.value as u8),
                     admission: rate.map(|rate| (rate.value, burst)),
-                    cost: cost.map_or(Nanos(0), |cost| cost.value),
+                    wcet: wcet.map_or(Nanos(0), |wcet| wcet.value),
                     deadline: deadline.map(|deadline| deadline.value),
                     place: place(&span),
                 });

@@ -17,9 +17,9 @@ pub enum Entity {
 pub struct SharedCore {
     /// Its number.
     pub id: u64,
-    /// Who runs when.
+    /// When each entity runs.
     pub schedule: Schedule,
-    /// The most that a switch takes, if the file says it.
+    /// The bound on a switch, if the file sets it.
     pub switch: Option<Nanos>,
     /// Of the schedule.
     pub place: Place,
@@ -39,12 +39,12 @@ pub enum Schedule {
     Table {
         /// After this it repeats.
         frame: Nanos,
-        /// Who, start and length; in order and apart.
+        /// Entity, start and length; in order and disjoint.
         slots: Vec<(Entity, Nanos, Nanos)>,
     },
     /// Budgets by falling priority.
     FixedPriority {
-        /// Who, budget and period.
+        /// Entity, budget and period.
         servers: Vec<(Entity, Nanos, Nanos)>,
     },
 }
@@ -52,7 +52,7 @@ pub enum Schedule {
 impl Schedule {
     /// The entity of each time slice, slot or server, and its length.
     #[must_use]
-    pub fn turns(&self) -> Vec<(Entity, Nanos)> {
+    pub fn slots(&self) -> Vec<(Entity, Nanos)> {
         match self {
             Self::RoundRobin { quantum, entities, .. } => {
                 entities.iter().map(|entity| (*entity, *quantum)).collect()
@@ -68,7 +68,7 @@ impl Schedule {
     #[must_use]
     pub fn entities(&self) -> Vec<Entity> {
         let mut entities = Vec::new();
-        for (entity, _) in self.turns() {
+        for (entity, _) in self.slots() {
             if !entities.contains(&entity) {
                 entities.push(entity);
             }
@@ -119,7 +119,7 @@ pub struct Line {
     /// Interrupts a second and burst that are let through; none: all.
     pub admission: Option<(u64, u64)>,
     /// The WCET of one interrupt at EL2.
-    pub cost: Nanos,
+    pub wcet: Nanos,
     /// The most time from its arrival until its VM has the core, as a run is judged by.
     pub deadline: Option<Nanos>,
     /// Its header.

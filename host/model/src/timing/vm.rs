@@ -1,4 +1,4 @@
-//! What a file says about the time and bandwidth of a VM.
+//! A file's values of the time and bandwidth of a VM.
 
 use super::memory_budget::MemoryBudget;
 use super::workload::Workload;
@@ -10,9 +10,9 @@ use weir_units::{Bytes, Nanos};
 pub struct TimedVm {
     /// Its name.
     pub name: String,
-    /// The cores of its vCPUs, as far as the file says.
+    /// The cores of its vCPUs, as far as the file states.
     pub cpus: Vec<u64>,
-    /// Its RAM, if the file says.
+    /// Its RAM, if the file sets it.
     pub memory: Option<Bytes>,
     /// 0 is best effort.
     pub criticality: u64,
@@ -26,7 +26,7 @@ pub struct TimedVm {
     pub workload: Option<Workload>,
     /// The names of the board's devices that it has; none for the rest of them.
     pub(crate) devices: Option<Vec<String>>,
-    /// Whether the file says what it runs: then it has no devices but these.
+    /// Whether the file sets its image: then it has no devices but these.
     pub(crate) built: bool,
     /// Its header.
     pub place: Place,
@@ -37,8 +37,8 @@ pub struct TimedVm {
 pub struct Task {
     /// Its name.
     pub name: String,
-    /// Longest execution time without interference.
-    pub cost: Nanos,
+    /// WCET without interference.
+    pub wcet: Nanos,
     /// Least time between two activations.
     pub period: Nanos,
     /// Relative deadline.

@@ -1,4 +1,4 @@
-//! What a VM's cores do to memory in `weir simulate`. The hypervisor does not look at it.
+//! The memory accesses of a VM's cores in `weir simulate`. The hypervisor does not use them.
 
 use crate::diagnostics::Code;
 use crate::document::{Reader, Values};
@@ -19,7 +19,7 @@ pub enum Kind {
     ReadWrite,
     /// Writes, each to another row of one bank.
     RowMiss,
-    /// A file says it.
+    /// From a file.
     Trace,
     /// A program whose accesses were recorded; see [`KERNELS`](super::KERNELS).
     Kernel,
@@ -133,7 +133,7 @@ const KEYS_OF: [(&str, Kinds); 14] = [
     ("phases", Kinds::Only(&[Kind::Profile])),
     // The vCPUs of the others do nothing of their own accord.
     ("outstanding", Kinds::AllBut(&[Kind::Dma, Kind::Network])),
-    // A program's data has a size of its own.
+    // A program's data has its own size.
     ("size", Kinds::AllBut(&[Kind::Kernel])),
 ];
 
@@ -412,7 +412,7 @@ impl Reader<'_> {
     }
 }
 
-/// What is gone through if the file does not say it.
+/// Size of the memory that is accessed, if the file does not set it.
 const fn without_size(kind: Kind) -> Bytes {
     match kind {
         Kind::Cyclictest => Bytes(crate::packed::PAGE),

@@ -1,4 +1,4 @@
-//! Small images, good and bad, in a directory of their own.
+//! Small images, good and bad, in their own directory.
 
 #![allow(dead_code, reason = "each test binary needs some of it")]
 
@@ -45,7 +45,7 @@ pub fn elf_at(entry: u64, loads: &[(u64, Load<'_>)]) -> Vec<u8> {
     file
 }
 
-/// An arm64 Linux Image of `len` bytes that says it needs `image_size`.
+/// An arm64 Linux Image of `len` bytes that states that it needs `image_size`.
 pub fn linux(len: usize, image_size: u64, flags: u64) -> Vec<u8> {
     let mut image = vec![0x55; len];
     image[8..16].copy_from_slice(&0u64.to_le_bytes());

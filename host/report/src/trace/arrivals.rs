@@ -1,10 +1,10 @@
 //! How many accesses a VM makes in any window of a length, from the counts that its trace holds
 //! (xen-throttling IV-B, Figures 5 and 6).
 //!
-//! A trace tells counts at moments, not each access: between two of them a count may have come at
-//! any time. So beside the curve that takes each count as if it had come at its record, as a
-//! sampled figure does, there are two that hold whenever it came: the most that any window can have
-//! held, and the least that each window must have held.
+//! A trace contains counts at instants, not each access: between two records an access may have
+//! come at any time. So in addition to the curve that takes each count as if it had come at its
+//! record, as a sampled figure does, there are two that hold for any time of the accesses: the most
+//! that any window can have held, and the least that each window must have held.
 
 use super::file::Facts;
 use rayon::prelude::*;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use weir_analysis::{Nanos, curves::Curve};
 use weir_trace::record::{Kind, Record};
 
-/// Periods that are shown when nobody says how long the longest window is.
+/// Periods that are shown without `--window`.
 const PERIODS: u64 = 20;
 
 /// Accesses that were counted between two records.
@@ -29,11 +29,11 @@ struct Batch {
 #[derive(Clone, Debug, Default)]
 struct Stream {
     batches: Vec<Batch>,
-    /// When it was looked at last, and what of the period so far it showed.
+    /// The time of the last poll, and the count of the period that it showed.
     last: Option<(u64, u64)>,
 }
 
-/// What a trace tells of the accesses of one VM.
+/// The accesses of one VM in a trace.
 #[derive(Clone, Debug, Default)]
 pub struct Arrivals {
     /// By vCPU and [`Meter`](weir_trace::record::Meter).
@@ -44,8 +44,8 @@ pub struct Arrivals {
     replenished: Option<((u8, u32), Vec<u64>)>,
     /// Records that were lost in the trace.
     lost: u64,
-    /// The trace is read from its middle on: a counter's first record tells what it showed, not
-    /// what was counted since then.
+    /// The trace is read from its middle on: a counter's first record contains its value, not what
+    /// was counted since then.
     partial: bool,
 }
 
@@ -86,15 +86,15 @@ impl Arrivals {
         let stream = self.streams.entry(name).or_default();
         let known = stream.last.or((!self.partial).then_some((first, 0)));
         let (from, before) = known.unwrap_or((now, record.count));
-        // A count that is less than it was is a new one: the VM began another life.
+        // A count that is less than it was is a new one: the VM was restarted.
         let count = record.count.checked_sub(before).unwrap_or(record.count);
         let from = from.min(now);
         stream.batches.push(Batch { from, to: now, count });
         stream.last = Some((now, if over { 0 } else { record.count }));
     }
 
-    /// Hears of the next record, whether it is to be taken or not: replenishments tell how long a
-    /// period is.
+    /// Receives the next record, also one that is not taken: replenishments give the length of a
+    /// period.
     pub fn hear(&mut self, record: &Record, vm: usize, facts: &Facts) {
         if usize::from(record.vm) != vm || record.kind != Kind::Replenish as u16 {
             return;
@@ -142,8 +142,7 @@ impl Arrivals {
     /// as the one in the middle.
     pub fn period(&self) -> Option<Nanos> {
         let (_, moments) = self.replenished.as_ref()?;
-        // Without those before the part that is looked at: a VM's start can leave a gap of nearly a
-        // period.
+        // Without those before the selected part: a VM's start can leave a gap of nearly a period.
         let (first, _) = self.extent();
         let counted = moments.windows(2).filter(|pair| pair[0] >= first);
         let mut gaps: Vec<u64> = counted.map(|pair| pair[1].saturating_sub(pair[0])).collect();
@@ -155,7 +154,7 @@ impl Arrivals {
         Some(Nanos(sum.saturating_add(gaps / 2) / gaps.max(1)))
     }
 
-    /// How long the longest window is when nobody says: so many periods, at most the whole trace.
+    /// The default of the longest window: so many periods, at most the whole trace.
     pub fn window(&self) -> Nanos {
         let span = self.span();
         self.period().map_or(span, |period| Nanos(period.0.saturating_mul(PERIODS).min(span.0)))
@@ -324,8 +323,7 @@ pub(super) mod tests {
                 heard.take(&record, 1, &facts());
             }
         }
-        // The mean of 1090, 910, 1000, 990, and 1030: the first gap began before the part that is
-        // looked at.
+        // The mean of 1090, 910, 1000, 990, and 1030: the first gap began before the selected part.
         assert_eq!((heard.period(), heard.span()), (Some(Nanos(1004)), Nanos(1)));
         heard.hear(&counted(Kind::Poll, 0, 9999, 5, 9), 1, &facts());
         heard.hear(&counted(Kind::Replenish, 1, 8031, 5, 9), 1, &facts());
@@ -394,15 +392,15 @@ pub(super) mod tests {
         assert_eq!((arrivals.total(), arrivals.span()), (6, Nanos(21)));
     }
 
-    /// Accesses of one vCPU at these times, and what the hypervisor records when it looks at those:
-    /// the period's count at polls, the whole of it at replenishments.
-    fn looked_at(vcpu: u8, accesses: &[u64], looks: &[(u64, bool)]) -> Vec<Record> {
+    /// Accesses of one vCPU at these times, and the hypervisor's records of them: the period's
+    /// count at polls, the whole of it at replenishments.
+    fn polled(vcpu: u8, accesses: &[u64], polls: &[(u64, bool)]) -> Vec<Record> {
         let mut records = vec![counted(Kind::VcpuOn, vcpu, 0, 0, 0)];
         let (mut since, mut last) = (0, 0);
-        let mut looks = looks.to_vec();
-        looks.sort_unstable();
-        looks.push((100, true));
-        for (time, over) in looks {
+        let mut polls = polls.to_vec();
+        polls.sort_unstable();
+        polls.push((100, true));
+        for (time, over) in polls {
             let used = accesses.iter().filter(|&&at| at < time && at >= since).count() as u64;
             let kind = if over { Kind::Replenish } else { Kind::Poll };
             records.push(counted(kind, vcpu, time, used, 0));
@@ -420,14 +418,14 @@ pub(super) mod tests {
         #[test]
         fn curves_bound_every_window(
             accesses in prop::collection::vec((0u64..100, 0u8..2), 1..25),
-            looks in prop::collection::vec((1u64..100, any::<bool>(), 0u8..2), 0..12),
+            polls in prop::collection::vec((1u64..100, any::<bool>(), 0u8..2), 0..12),
             points in 1u32..40,
             window in 1u64..100,
         ) {
             let of = |vcpu| -> Vec<u64> { accesses.iter().filter(|a| a.1 == vcpu).map(|a| a.0).collect() };
-            let look = |vcpu| -> Vec<_> { looks.iter().filter(|l| l.2 == vcpu).map(|l| (l.0, l.1)).collect() };
-            let mut records = looked_at(0, &of(0), &look(0));
-            records.extend(looked_at(1, &of(1), &look(1)));
+            let poll_of = |vcpu| -> Vec<_> { polls.iter().filter(|l| l.2 == vcpu).map(|l| (l.0, l.1)).collect() };
+            let mut records = polled(0, &of(0), &poll_of(0));
+            records.extend(polled(1, &of(1), &poll_of(1)));
             records.sort_by_key(|record| record.time);
             let arrivals = arrivals(&records);
             prop_assert_eq!(arrivals.total(), accesses.len() as u64);
@@ -452,7 +450,7 @@ pub(super) mod tests {
         #[test]
         fn a_record_for_each_access_gives_its_curve(mut times in prop::collection::vec(1u64..80, 2..20)) {
             times.sort_unstable();
-            // The first look begins the first batch: nothing is known of what came before.
+            // The first poll starts the first batch: nothing is known of what came before.
             let record = |(n, time): (usize, &u64)| counted(Kind::Poll, 0, *time, n as u64 + 1, 0);
             let records: Vec<_> = times.iter().enumerate().map(record).collect();
             let window = times[times.len() - 1] - times[0] + 1;

@@ -270,7 +270,7 @@ fn staircase(curve: &Curve, window: Nanos) -> Vec<(u64, u64)> {
     corners
 }
 
-/// What a trace tells of the VMs in question, and the trace, which has been read to its end.
+/// The accesses of the selected VMs, and the trace, which has been read to its end.
 fn read(path: &Path, question: &Question) -> Result<(Vec<Arrivals>, Recorded)> {
     let mut trace = Trace::open(path)?;
     let place = |vm: &String| place(vm, &trace.facts);
@@ -281,7 +281,7 @@ fn read(path: &Path, question: &Question) -> Result<(Vec<Arrivals>, Recorded)> {
         let time = facts.nanos(record.time);
         let within = (question.between.0..=question.between.1).contains(&time);
         for (arrivals, &vm) in arrivals.iter_mut().zip(&places) {
-            // How long its periods are, all of them tell.
+            // The length of its periods follows from all of them.
             arrivals.hear(&record, vm, &facts);
             if within {
                 arrivals.take(&record, vm, &facts);

@@ -20,7 +20,8 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 pub const NAME: &str = "trace.bin";
 const MAGIC: [u8; 8] = *b"weirtrac";
 const VERSION: u32 = 1;
-/// Most VMs that a trace can tell apart: a record's VM is one byte, and one number stands for none.
+/// Most VMs that a trace can distinguish: a record's VM is one byte, and one number stands for
+/// none.
 const VMS_LIMIT: u32 = 255;
 /// More accesses or instructions in a nanosecond than any core makes: 16 in each of 4 cycles.
 const MOST_PER_NS: u64 = 64;
@@ -47,7 +48,7 @@ struct Header {
     /// Entries for VMs behind the header.
     vms: u32,
     reserved: u32,
-    /// The counter at the last record, or 0 where that is not told.
+    /// The counter at the last record, or 0 if the header does not contain it.
     last: u64,
 }
 
@@ -71,7 +72,7 @@ pub struct Vm {
     pub cores: Vec<u8>,
 }
 
-/// What a trace says of its run.
+/// A trace's facts of its run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// Cores of the system.
@@ -84,7 +85,7 @@ pub struct Facts {
     pub records: u64,
     /// Records that were lost.
     pub lost: u64,
-    /// The counter at the last record; 0 where the trace does not tell.
+    /// The counter at the last record; 0 if the trace does not contain it.
     pub last: u64,
     /// Its VMs, in the order of the system file.
     pub vms: Vec<Vm>,
@@ -134,7 +135,7 @@ impl Facts {
         Ok(())
     }
 
-    /// Reads what [`Facts::write`] wrote; the error says what is wrong.
+    /// Reads what [`Facts::write`] wrote; the error names the fault.
     fn read(from: &mut impl Read) -> std::result::Result<Self, String> {
         let cut = |_| "it is cut short".to_owned();
         let mut header = Header::new_zeroed();
@@ -201,7 +202,7 @@ pub fn lost(core: u8, time: u64, records: u64) -> Record {
 /// A trace that is read from its first record to its last.
 #[derive(Debug)]
 pub struct Trace<R> {
-    /// What it says of its run.
+    /// Its facts of its run.
     pub facts: Facts,
     from: R,
     read: u64,
@@ -211,7 +212,7 @@ pub struct Trace<R> {
     strange: u64,
     /// When the period under way of a vCPU's meter was last seen to begin, by VM, vCPU and meter.
     begun: BTreeMap<(u8, u8, u32), u64>,
-    /// Lost records, as those that stand in their place tell.
+    /// Lost records, from the records in their place.
     lost: u64,
     /// Bytes at the end that are no whole record.
     rest: u64,
@@ -240,7 +241,7 @@ impl Recorded {
                     ));
                 }
                 io::ErrorKind::NotFound if path.with_file_name("run.json").exists() => {
-                    "; run.json beside it says why; `weir run` leaves one for each run".to_owned()
+                    "; run.json next to it contains the cause; `weir run` leaves one for each run".to_owned()
                 }
                 io::ErrorKind::NotFound => {
                     "; the run was killed before it could leave one, or still goes on".to_owned()
@@ -259,7 +260,7 @@ impl Recorded {
 }
 
 impl<R: Read> Trace<R> {
-    /// Reads the head of a trace; the error says what is wrong with it.
+    /// Reads the head of a trace; the error names the fault.
     ///
     /// # Errors
     ///
@@ -323,9 +324,9 @@ impl<R: Read> Trace<R> {
         let vm = self.facts.vms.get(usize::from(record.vm));
         // Eight cores have a place in the head.
         let is_vcpu = |vm: &Vm| usize::from(record.vcpu) < vm.cores.len().max(1);
-        let nobody = record.vm == weir_trace::record::NO_VM;
+        let unowned = record.vm == weir_trace::record::NO_VM;
         u32::from(core(record)) < self.facts.cores
-            && vm.map_or(nobody, is_vcpu)
+            && vm.map_or(unowned, is_vcpu)
             && record.time >= self.last
             && !self.is_past(record)
             && self.is_countable(record)
@@ -374,25 +375,25 @@ impl<R: Read> Trace<R> {
         let Facts { last, .. } = self.facts;
         if damages.is_empty() && self.last < last {
             damages.push(format!(
-                "its last record is of {}, and its head tells {}",
+                "its last record is of {}, and its header states {}",
                 Nanos(self.end()),
                 Nanos(self.facts.nanos(last))
             ));
         }
         if damages.is_empty() && self.lost < self.facts.lost {
             damages.push(format!(
-                "its head tells of {} lost records, and its records of {}",
+                "its header states {} lost records, and its records {}",
                 self.facts.lost, self.lost
             ));
         }
         (!damages.is_empty()).then(|| format!("the trace is damaged: {}", damages.join("; ")))
     }
 
-    /// What a person should know who has read it to its end: that a part of it was never there.
+    /// The warning after the end of the trace that a part of it is missing.
     pub fn warning(&self) -> Option<String> {
         let lost = self.facts.lost;
         (lost > 0).then(|| {
-            format!("{lost} records were overwritten before they were read; where, the records `lost` tell")
+            format!("{lost} records were overwritten before they were read; the records `lost` mark the places")
         })
     }
 }
@@ -450,15 +451,15 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn missing_records_are_reported() {
         let mut bytes = Vec::new();
         Facts { records: 2, lost: 3, ..facts() }.write(&mut bytes).expect("memory");
         bytes.extend_from_slice(lost(0, 1005, 3).as_bytes());
-        for (cut, said) in [(0, "1 of 2"), (5, "0 of 2")] {
+        for (cut, message) in [(0, "1 of 2"), (5, "0 of 2")] {
             let part = &bytes[..bytes.len() - cut];
             let mut trace = Trace::read(part).expect("a trace");
             while trace.next_record().expect("memory").is_some() {}
-            assert!(trace.damage().is_some_and(|damage| damage.contains(said)), "{cut}");
+            assert!(trace.damage().is_some_and(|damage| damage.contains(message)), "{cut}");
         }
         bytes.extend_from_slice(lost(0, 1005, 3).as_bytes());
         let mut trace = Trace::read(bytes.as_slice()).expect("a trace");
@@ -470,19 +471,16 @@ pub(crate) mod tests {
         let mut few = trace_with(3);
         while few.next_record().expect("memory").is_some() {}
         let damage = few.damage().unwrap_or_default();
-        assert!(
-            damage.contains("its head tells of 3 lost records, and its records of 2"),
-            "{damage}"
-        );
+        assert!(damage.contains("its header states 3 lost records, and its records 2"), "{damage}");
     }
 
-    /// One of whose lost records two are told of.
+    /// A trace whose records contain two of three lost ones.
     fn trace_with(lost_records: u64) -> Trace<io::Cursor<Vec<u8>>> {
         trace(Facts { lost: lost_records, ..facts() }, &[lost(0, 1005, 2)])
     }
 
     #[test]
-    fn what_no_run_leaves_is_said() {
+    fn impossible_records_are_reported() {
         let good = [lost(1, 1100, 7), Record { vm: 1, vcpu: 1, ..lost(2, 1200, 8) }];
         let damage = |facts: Facts, records: &[Record], rest: &[u8]| {
             let mut bytes = Vec::new();
@@ -495,22 +493,28 @@ pub(crate) mod tests {
         };
         let two = Facts { records: 2, ..facts() };
         assert_eq!(damage(two.clone(), &good, b""), (String::new(), 200));
-        let told = Facts { last: 1200, ..two.clone() };
-        assert_eq!(damage(told.clone(), &good, b""), (String::new(), 200));
+        let described = Facts { last: 1200, ..two.clone() };
+        assert_eq!(damage(described.clone(), &good, b""), (String::new(), 200));
         let ahead = Record { time: 1 << 60, ..good[1] };
-        let (said, end) = damage(told.clone(), &[good[0], ahead], b"");
-        assert!(said.contains("1 records are none that a run makes") && end == 100, "{said}");
+        let (message, end) = damage(described.clone(), &[good[0], ahead], b"");
+        assert!(message.contains("1 records are none that a run makes") && end == 100, "{message}");
         let early = Record { time: 1150, ..good[1] };
-        let (said, _) = damage(told, &[good[0], early], b"");
-        assert!(said.contains("its last record is of 150ns, and its head tells 200ns"), "{said}");
+        let (message, _) = damage(described, &[good[0], early], b"");
+        assert!(
+            message.contains("its last record is of 150ns, and its header states 200ns"),
+            "{message}"
+        );
         for strange in [
             Record { vm: 2, ..good[1] },
             Record { vcpu: 2, ..good[1] },
             Record { time: 1099, ..good[1] },
             good[1].with_sequence(3),
         ] {
-            let (said, _) = damage(two.clone(), &[good[0], strange], b"");
-            assert!(said.contains("1 records are none that a run makes"), "{strange:?} {said}");
+            let (message, _) = damage(two.clone(), &[good[0], strange], b"");
+            assert!(
+                message.contains("1 records are none that a run makes"),
+                "{strange:?} {message}"
+            );
         }
         assert!(damage(two.clone(), &good, b"12345").0.contains("its 2 records, by 5 bytes"));
         let one = Facts { records: 1, ..facts() };
@@ -531,16 +535,16 @@ pub(crate) mod tests {
         let (begun, most) =
             (counted(Kind::Replenish, 2_000_000, 0), (2000 + LATE_NS) * MOST_PER_NS);
         for kind in [Kind::Replenish, Kind::Overflow, Kind::Throttle, Kind::Wake, Kind::Poll] {
-            for (count, told) in [(most, ""), (most + 1, "accesses"), (u64::MAX, "accesses")] {
-                let said = damage(&[begun, counted(kind, 2_002_000, count)]);
-                assert_eq!(said.is_empty(), told.is_empty(), "{kind:?} {count} {said}");
-                assert!(said.contains(told), "{said}");
+            for (count, described) in [(most, ""), (most + 1, "accesses"), (u64::MAX, "accesses")] {
+                let message = damage(&[begun, counted(kind, 2_002_000, count)]);
+                assert_eq!(message.is_empty(), described.is_empty(), "{kind:?} {count} {message}");
+                assert!(message.contains(described), "{message}");
             }
         }
-        // What other kinds tell there is no count of accesses.
+        // The field of other kinds is no count of accesses.
         assert_eq!(damage(&[begun, counted(Kind::BudgetChanged, 2_000_001, u64::MAX)]), "");
-        // Without a beginning of its own it counts from the hypervisor's start, and another vCPU's
-        // is none of its own.
+        // Without its own beginning it counts from the hypervisor's start, and another vCPU's is
+        // none of its own.
         assert!(!damage(&[counted(Kind::Poll, 2_000_000, u64::MAX)]).is_empty());
         let other = Record { vcpu: 1, ..begun };
         let late = counted(Kind::Poll, 2_002_000, most + 1);

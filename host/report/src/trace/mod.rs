@@ -35,16 +35,16 @@ pub enum Format {
 /// Returns the path of a run: `run` itself, or the run of this name in `runs`.
 #[must_use]
 pub fn find(run: &Path, runs: &Path) -> PathBuf {
-    let beside = runs.join(run);
-    if !run.exists() && beside.exists() { beside } else { run.to_owned() }
+    let in_runs = runs.join(run);
+    if !run.exists() && in_runs.exists() { in_runs } else { run.to_owned() }
 }
 
 /// Returns the files that are read of a run, which is named by its directory or its trace.
 #[must_use]
 pub fn files(run: &Path) -> Vec<PathBuf> {
     let trace = if run.is_dir() { run.join(file::NAME) } else { run.to_owned() };
-    let told = trace.with_file_name("run.json");
-    vec![trace, told]
+    let summary = trace.with_file_name("run.json");
+    vec![trace, summary]
 }
 
 /// Returns the newest run that left a file of this name.
@@ -69,7 +69,7 @@ pub fn newest(runs: &Path, name: &str) -> Result<PathBuf> {
 #[must_use]
 pub fn past(from: u64, end: u64) -> String {
     let (from, end) = (Nanos(from), Nanos(end));
-    format!("--from {from} is behind the end of the trace, whose last record is of {end}")
+    format!("--from {from} is after the end of the trace; its last record is of {end}")
 }
 
 /// The records that are wanted: of these VMs, of these kinds, in this span of time.
@@ -101,7 +101,7 @@ impl Filter {
 
     fn wants(&self, record: &Record, facts: &Facts) -> bool {
         let time = facts.nanos(record.time);
-        // Whoever looks at a part must know that something is missing in it.
+        // The reader of a part must know that records are missing in it.
         let lost = record.kind == Kind::Lost as u16;
         (self.vms.is_empty() || lost || self.vms.contains(&usize::from(record.vm)))
             && (self.kinds.is_empty() || self.kinds.contains(&record.kind))
@@ -203,11 +203,11 @@ fn line(record: &Record, facts: &Facts, width: usize, out: &mut impl Write) -> i
         Some(Kind::VmStart | Kind::VmStop | Kind::VmRestart) => Style::new().bold(),
         _ => Style::new(),
     };
-    let (who, kind) = (words::who(record, facts), words::kind(record));
+    let (vcpu_name, kind) = (words::vcpu_name(record, facts), words::kind(record));
     let numbers = words::numbers(record, facts);
     let text = format!("{style}{kind:14}{style:#} {numbers}");
     let text = text.trim_end();
-    writeln!(out, "{seconds:6}.{rest:09}  {:4}  {who:width$}  {text}", core(record))
+    writeln!(out, "{seconds:6}.{rest:09}  {:4}  {vcpu_name:width$}  {text}", core(record))
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! A trace as ui.perfetto.dev opens it: Chrome's trace event format, one object with a list of
 //! events.
 //!
-//! Process 1 has a track for each core: who has it, and inside of that exits and interrupts: as
-//! stretches where their ends were recorded, else as moments. Each VM is a process with a track for
-//! each vCPU: running, throttled; and a counter of the accesses of its period beside its budget.
-//! Times are microseconds since the hypervisor's start.
+//! Process 1 has a track for each core: the vCPU that has it, and inside of that exits and
+//! interrupts: as stretches where their ends were recorded, else as moments. Each VM is a process
+//! with a track for each vCPU: running, throttled; and a counter of the accesses of its period next
+//! to its budget. Times are microseconds since the hypervisor's start.
 
 use super::{
     file::{Facts, core},
@@ -85,7 +85,7 @@ impl<'a, W: Write> Events<'a, W> {
         };
         let sits = record.vm != NO_VM && !matches!(kind, Kind::VcpuOff | Kind::Lost);
         if sits {
-            self.becomes(on_core, &words::who(record, self.facts))?;
+            self.becomes(on_core, &words::vcpu_name(record, self.facts))?;
             if !self.open.contains_key(&on_vcpu) {
                 self.becomes(on_vcpu, "running")?;
             }
@@ -104,7 +104,7 @@ impl<'a, W: Write> Events<'a, W> {
                 }
             }
             Kind::VcpuSwitch => {
-                // The other's last exit is over, whoever goes on now.
+                // The other's last exit is over, independently of the next vCPU.
                 if let Some((since, exit)) = self.exits.remove(&on_core) {
                     self.moment(on_core, &exit, since)?;
                 }
@@ -208,10 +208,10 @@ impl<'a, W: Write> Events<'a, W> {
 
     fn moment(&mut self, (pid, tid): Track, record: &Record, time: u64) -> io::Result<()> {
         let numbers = words::numbers(record, self.facts);
-        let who = words::who(record, self.facts);
+        let vcpu_name = words::vcpu_name(record, self.facts);
         self.event(&json!({
             "ph": "i", "s": "t", "name": words::kind(record), "pid": pid, "tid": tid,
-            "ts": micros(time), "args": { "vcpu": who, "says": numbers },
+            "ts": micros(time), "args": { "vcpu": vcpu_name, "values": numbers },
         }))
     }
 
@@ -301,8 +301,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a damaged trace says, what comes out is JSON, and no slice has a negative
-        /// length.
+        /// For any damaged trace the output is JSON, and no slice has a negative length.
         #[test]
         fn any_records_make_events(words in prop::collection::vec((any::<u16>(), 0u16..24, any::<[u8; 2]>(), any::<u32>(), any::<u64>()), 0..60)) {
             let records: Vec<_> = words.into_iter().map(|(time, kind, [vm, vcpu], detail, rest)| Record {

@@ -17,7 +17,7 @@ pub fn kind(record: &Record) -> String {
 
 /// The vCPU that a record concerns, as `linux/1`.
 #[must_use]
-pub fn who(record: &Record, facts: &Facts) -> String {
+pub fn vcpu_name(record: &Record, facts: &Facts) -> String {
     match facts.name(record.vm) {
         Some(name) => format!("{name}/{}", record.vcpu),
         None if record.vm == NO_VM => "-".into(),
@@ -43,25 +43,25 @@ pub fn detail(record: &Record, facts: &Facts) -> Option<String> {
         }
         Kind::VcpuSwitch => {
             let [vcpu, vm, ..] = record.detail.to_le_bytes();
-            Some(who(&Record { vm, vcpu, ..*record }, facts))
+            Some(vcpu_name(&Record { vm, vcpu, ..*record }, facts))
         }
         _ => None,
     }
 }
 
-/// What a record says beside its kind and whom it concerns: `used 512, budget 500`.
+/// The values of a record, without its kind and its vCPU: `used 512, budget 500`.
 pub fn numbers(record: &Record, facts: &Facts) -> String {
     let named = Kind::from_number(record.kind).map(Kind::fields);
     let fields = named.unwrap_or(["detail", "count", "other"]);
     let values = [u64::from(record.detail), record.count, record.other()];
     let mut words = Vec::new();
     for (place, (field, value)) in fields.into_iter().zip(values).enumerate() {
-        let said = detail(record, facts).filter(|_| place == 0);
-        match (field, said) {
+        let text = detail(record, facts).filter(|_| place == 0);
+        match (field, text) {
             ("", _) => {}
             ("meter", Some(meter)) if meter == Meter::All.name() => {}
-            ("cause" | "fault", Some(said)) => words.push(said),
-            (field, Some(said)) => words.push(format!("{field} {said}")),
+            ("cause" | "fault", Some(text)) => words.push(text),
+            (field, Some(text)) => words.push(format!("{field} {text}")),
             ("syndrome", None) if value == 0 => {}
             ("syndrome" | "address", None) => words.push(format!("{field} {value:#x}")),
             ("phases", None) => {
@@ -82,11 +82,11 @@ pub fn numbers(record: &Record, facts: &Facts) -> String {
     words.join(", ")
 }
 
-/// The phases of a packet that a record tells, those that it had, in ns.
+/// The phases of a packet in a record, those that it had, in ns.
 pub fn phases(record: &Record, facts: &Facts) -> impl Iterator<Item = (Phase, u64)> {
     let named = Kind::from_number(record.kind).map_or(&[][..], Phase::of);
-    let told = named.iter().copied().zip(unpack(record.count));
-    told.filter(|(_, ticks)| *ticks > 0).map(|(phase, ticks)| (phase, in_ns(ticks, facts)))
+    let phases = named.iter().copied().zip(unpack(record.count));
+    phases.filter(|(_, ticks)| *ticks > 0).map(|(phase, ticks)| (phase, in_ns(ticks, facts)))
 }
 
 fn in_ns(ticks: u64, facts: &Facts) -> u64 {
@@ -140,8 +140,8 @@ pub fn json(record: &Record, facts: &Facts) -> Value {
             let phases = phases(record, facts).map(|(phase, ns)| (phase.name().into(), ns.into()));
             value[field] = Value::Object(phases.collect());
         } else if !field.is_empty() {
-            let said = detail(record, facts).filter(|_| place == 0);
-            value[field] = said.map_or_else(|| number.into(), Into::into);
+            let text = detail(record, facts).filter(|_| place == 0);
+            value[field] = text.map_or_else(|| number.into(), Into::into);
             if place == 2 && matches!(field, "budget" | "was") && number == MOST_OTHER {
                 value["or_more"] = true.into();
             }
@@ -174,9 +174,9 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_says_what_its_numbers_are() {
+    fn each_kind_names_its_numbers() {
         let facts = facts();
-        for (record, said) in [
+        for (record, text) in [
             (record(Kind::Replenish, 1, 0, 512, 500), "used 512, budget 500"),
             (record(Kind::Throttle, 1, 2, 512, 500), "meter writes, used 512, budget 500"),
             (
@@ -195,11 +195,14 @@ mod tests {
             (record(Kind::Interrupt, 1, 27, 0, 0), "intid 27"),
             (record(Kind::Enter, 1, 0, 0, 0), ""),
         ] {
-            assert_eq!(numbers(&record, &facts), said);
+            assert_eq!(numbers(&record, &facts), text);
         }
         let unknown = Record { kind: 40, vm: 9, ..record(Kind::Poll, 1, 1, 2, 3) };
         assert_eq!(numbers(&unknown, &facts), "detail 1, count 2, other 3");
-        assert_eq!((kind(&unknown), who(&unknown, &facts)), ("kind-40".into(), "VM 9/1".into()));
+        assert_eq!(
+            (kind(&unknown), vcpu_name(&unknown, &facts)),
+            ("kind-40".into(), "VM 9/1".into())
+        );
         assert_eq!(csv(&unknown, &facts), "500,2,9,1,kind-40,1,2,3\n");
     }
 

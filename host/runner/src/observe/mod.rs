@@ -25,7 +25,7 @@ const RECORDINGS: &str = "recordings";
 pub struct Outcome {
     /// The system.
     pub system: System,
-    /// What was counted.
+    /// The counts.
     pub seen: Observed,
     /// The run.
     pub run: Run,
@@ -68,13 +68,13 @@ pub fn observe(
     let parts = weir_image::Options { environment: environment.clone(), no_build };
     let built = weir_image::build(&system, &parts)?;
     let out = Some(file("seen.json"));
-    let told = record.map(|(_, most)| Record { most, into: file(RECORDINGS) });
+    let with_limit = record.map(|(_, most)| Record { most, into: file(RECORDINGS) });
     let offsets = record.map_or(Vec::new(), |_| record::offsets(&system, &built.packed.placement));
     let watch = Watch::new(&system, Some(&built.packed), out, no_build, environment)?;
     fs::write(file("system.img"), built.bytes).context(|| "write the image")?;
     let options = Options {
         deterministic: true,
-        watch: Some(watch.with_record(told)),
+        watch: Some(watch.with_record(with_limit)),
         image_file: Some(file("system.img")),
         ..options.clone()
     };
@@ -91,16 +91,17 @@ pub fn observe(
         }
         Err(error) => {
             let log = run.directory.join("qemu.log");
-            let said = fs::read_to_string(&log).unwrap_or_default();
-            let said = said.lines().find_map(|line| line.strip_prefix("weir-qemu-plugin: "));
-            if said.is_none()
+            let message = fs::read_to_string(&log).unwrap_or_default();
+            let message = message.lines().find_map(|line| line.strip_prefix("weir-qemu-plugin: "));
+            if message.is_none()
                 && run.report.ended_by == End::MachineGone
                 && let Some(trouble) = run.trouble
             {
                 let text = format!("{trouble}\nwhat the plug-in had seen went with it");
                 return Err(Failure { status: run.status, text });
             }
-            let why = said.map_or_else(|| format!("{error}; see {}", log.display()), str::to_owned);
+            let why =
+                message.map_or_else(|| format!("{error}; see {}", log.display()), str::to_owned);
             Err(Failure::environment(format!("the plug-in saw nothing: {why}")))
         }
     }

@@ -6,14 +6,14 @@ use weir_qemu_plugin::caches::{Counts, Observed};
 
 /// Least width, and height, of a field.
 const FIELD: (usize, usize) = (96, 30);
-/// Least room for the names beside, and room for those above, the fields.
+/// Least room for the names next to the fields, and room for those above them.
 const MARGIN: (usize, usize) = (170, 70);
 /// Room for a letter of the fields and of the titles. Fonts differ: this is what a wide one takes.
 const LETTER: usize = 8;
 const TITLE_LETTER: usize = 9;
 
-/// Who evicted whose lines and who closed whose rows, a field for each pair, darker for more. What
-/// one does to itself is gray; what it does to another red.
+/// The evicted lines and the closed rows, a field for each pair of owners, darker for more. Effects
+/// of an owner on itself are gray, on another red.
 #[must_use]
 pub fn svg(outcome: &Outcome) -> String {
     draw(&weir_image::name(&outcome.system), &outcome.seen)
@@ -22,8 +22,8 @@ pub fn svg(outcome: &Outcome) -> String {
 fn draw(name: &str, seen: &Observed) -> String {
     let table = Table::new(seen);
     let matrices = [
-        ("lines of the shared cache: who (row) evicted whose (column)", &seen.l2_evictions),
-        ("DRAM rows: who (row) closed whose (column)", &seen.rows_closed),
+        ("lines of the shared cache: evicted by (row), of (column)", &seen.l2_evictions),
+        ("DRAM rows: closed by (row), of (column)", &seen.rows_closed),
     ]
     .map(|(what, counts)| {
         (format!("{name}: {what}; between VMs {}", seen.between_vms(counts)), counts)
@@ -96,8 +96,8 @@ fn matrix(
                 text(svg, middle, "text-anchor=\"middle\"", &seen.owners[of].name);
             }
             let count = counts[by][of];
-            let party = |owner: usize| seen.owners[owner].who.vm();
-            let own = by == of || party(by).is_some() && party(by) == party(of);
+            let vm_of = |owner: usize| seen.owners[owner].kind.vm();
+            let own = by == of || vm_of(by).is_some() && vm_of(by) == vm_of(of);
             let fill = if own { "#5f6b7a" } else { "#c0392b" };
             let _ = writeln!(
                 svg,

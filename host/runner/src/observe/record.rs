@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_recorded_is_said() {
+    fn what_is_not_recorded_is_reported() {
         let trace = |left_out, elsewhere| Trace {
             vm: "a".to_owned(),
             file: "t/a.trace".into(),

@@ -7,7 +7,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
 };
-use weir_qemu_plugin::caches::{Counts, Observed, OwnerCounts, Who};
+use weir_qemu_plugin::caches::{Counts, Observed, OwnerCounts, OwnerKind};
 use weir_report::table;
 
 /// What the interface of QEMU's plug-ins does not show, or the model does not follow.
@@ -22,7 +22,7 @@ const BLIND: [&str; 5] = [
 /// Functions of the hypervisor that are listed with what they evicted.
 const PLACES_SHOWN: usize = 10;
 
-/// What is said of a run in which nothing is counted.
+/// The text for a run in which nothing is counted.
 pub const NOTHING: &str = "no guest started: the run ended before the first guest's first instruction, so nothing was counted";
 
 /// Why evictions and misses are not the same.
@@ -51,7 +51,7 @@ pub fn render(outcome: &Outcome) -> String {
         "L1 misses",
         "fetches",
         "L1I misses",
-        "L2 look-ups",
+        "L2 accesses",
         "L2 misses",
         "DRAM",
         "row hits",
@@ -75,16 +75,16 @@ pub fn render(outcome: &Outcome) -> String {
     let _ = writeln!(
         text,
         "counted from the first guest's first instruction on; \"weir for NAME\" is weir on NAME's RAM, pristine image, tables and\n\
-         state, which lie in NAME's cells; \"weir, elsewhere\" is it on memory that is nobody's"
+         state, which lie in NAME's page classes; \"weir, elsewhere\" is weir on memory without an owner"
     );
     let _ = writeln!(text, "{} device accesses, which reach no cache", seen.device_accesses);
     text + "not seen: " + &BLIND.join(";\n          ")
 }
 
-/// Who did what to whom, each with its sums.
+/// The evictions and closed rows per pair of owners, each with its sums.
 fn matrices(seen: &Observed) -> String {
     let mut text = String::new();
-    // Of VMs with cores of their own no line is in another's L1.
+    // Of VMs with their own cores no line is in another's L1.
     let l1_shared = seen.between_vms(&seen.l1_evictions) > 0;
     for (title, did, counts, drawn) in [
         ("Lines in the cores' L1 data caches", "evicted", &seen.l1_evictions, l1_shared),
@@ -92,7 +92,7 @@ fn matrices(seen: &Observed) -> String {
         ("DRAM rows", "closed", &seen.rows_closed, true),
     ] {
         let _ = if drawn {
-            writeln!(text, "{title}: who (row) {did} whose (column):\n{}", matrix(seen, counts))
+            writeln!(text, "{title}: {did} by (row), of (column):\n{}", matrix(seen, counts))
         } else {
             writeln!(text, "{title}: no VM {did} another's")
         };
@@ -168,13 +168,13 @@ pub fn json(outcome: &Outcome) -> Value {
     let seen = &outcome.seen;
     let owner = |owner: &OwnerCounts| {
         let mut value = serde_json::to_value(owner).unwrap_or_default();
-        let (kind, vm) = match owner.who {
-            Who::Vm(vm) => ("vm", Some(vm)),
-            Who::Weir => ("weir", None),
-            Who::WeirFor(vm) => ("weir-for-vm", Some(vm)),
-            Who::Nobody => ("elsewhere", None),
+        let (kind, vm) = match owner.kind {
+            OwnerKind::Vm(vm) => ("vm", Some(vm)),
+            OwnerKind::Weir => ("weir", None),
+            OwnerKind::WeirFor(vm) => ("weir-for-vm", Some(vm)),
+            OwnerKind::Unowned => ("elsewhere", None),
         };
-        value["who"] = kind.into();
+        value["kind"] = kind.into();
         value["vm"] = vm.map(|vm| outcome.system.vms[vm].name.as_str()).into();
         value
     };
@@ -220,9 +220,9 @@ pub fn json(outcome: &Outcome) -> Value {
 /// Two VMs and weir; `between` is what the first took from the second in an L1.
 #[cfg(test)]
 pub fn synthetic(between: u64) -> Observed {
-    let owner = |(name, who): (&str, Who)| OwnerCounts {
+    let owner = |(name, kind): (&str, OwnerKind)| OwnerCounts {
         name: name.to_owned(),
-        who,
+        kind,
         accesses: 1,
         l1_misses: 0,
         fetches: 0,
@@ -235,7 +235,9 @@ pub fn synthetic(between: u64) -> Observed {
     let place = |pc, count| weir_qemu_plugin::caches::Intrusion { pc, page: 0x4000_1000, count };
     Observed {
         started: true,
-        owners: [("a", Who::Vm(0)), ("b", Who::Vm(1)), ("weir", Who::Weir)].map(owner).into(),
+        owners: [("a", OwnerKind::Vm(0)), ("b", OwnerKind::Vm(1)), ("weir", OwnerKind::Weir)]
+            .map(owner)
+            .into(),
         l1_evictions: vec![vec![9, between, 0], vec![0; 3], vec![20, 2, 0]],
         l2_evictions: vec![vec![0; 3]; 3],
         rows_closed: vec![vec![0; 3]; 3],
@@ -260,7 +262,7 @@ mod tests {
         let sums = "Lines in the cores' L1 data caches: no VM evicted another's\nbetween VMs 0, weir from VMs 22, VMs from weir 0\n";
         assert!(apart.starts_with(sums), "{apart}");
         let shared = matrices(&synthetic(3));
-        let table = "Lines in the cores' L1 data caches: who (row) evicted whose (column):\n";
+        let table = "Lines in the cores' L1 data caches: evicted by (row), of (column):\n";
         assert!(shared.starts_with(table), "{shared}");
         assert!(
             shared.contains("\nbetween VMs 3, weir from VMs 22, VMs from weir 0\n"),

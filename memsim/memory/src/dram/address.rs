@@ -1,6 +1,6 @@
 //! From a physical address to channel, rank, bank group, bank and row. Every bit of each is the XOR
 //! of a set of address bits, so the whole map is linear over GF(2) and is computed by one table
-//! look-up for each byte of the address.
+//! lookup for each byte of the address.
 
 use core::{fmt, ops::RangeInclusive};
 
@@ -25,7 +25,7 @@ pub struct AddressFields {
 }
 
 impl AddressFields {
-    /// Of a memory of which only the bank functions are known: the rows are told apart by every
+    /// Of a memory of which only the bank functions are known: the rows are distinguished by every
     /// address bit from `column_bits` to `address_bits` - 1 that does not follow from the bank and
     /// the lower row bits, so that no two places have the same bank, row and column. A row of 8
     /// KiB, for instance, has 13 column bits.

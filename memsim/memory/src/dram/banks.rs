@@ -1,4 +1,5 @@
-//! Banks with open rows, without time: which accesses hit the open row, and who closed whose.
+//! Banks with open rows, without time: which accesses hit the open row, and closed rows per pair of
+//! owners.
 
 use crate::{
     dram::address::AddressMap,
@@ -6,7 +7,7 @@ use crate::{
     units::{Owner, Pa},
 };
 
-/// What an access found in its bank.
+/// The result of an access in its bank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowOutcome {
     /// Its row is open.
@@ -17,14 +18,14 @@ pub enum RowOutcome {
     Conflict(Owner),
 }
 
-/// What the banks have counted, by owner.
+/// The counts of the banks, by owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BankStats {
     /// Lines read or written.
     pub accesses: Box<[u64]>,
     /// Those whose row was open.
     pub row_hits: Box<[u64]>,
-    /// Who closed whose rows. A row belongs to the owner that used it last.
+    /// Closed rows per pair of owners. A row belongs to the owner that used it last.
     pub closed: Matrix,
 }
 
@@ -89,7 +90,7 @@ impl Banks {
         }
     }
 
-    /// What was counted.
+    /// The counts.
     #[must_use]
     pub fn stats(&self) -> &BankStats {
         &self.stats

@@ -1,11 +1,11 @@
-//! Cycles of banks, eight side by side, so that all banks are looked at without a branch: which of
+//! Cycles of banks, in vectors of eight, so that all banks are tested without a branch: which of
 //! them is first is as good as random, and a wrongly predicted branch costs more than a few banks.
 //! A bank's lane is always written together with its seven neighbors, as they are read: a processor
 //! hands a store to a wider load only after it has left for the cache.
 
 use wide::i16x8;
 
-/// Banks side by side.
+/// Banks in a vector.
 pub(super) const LANES: usize = 8;
 
 /// A channel has so many banks at most.

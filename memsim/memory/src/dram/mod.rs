@@ -1,5 +1,5 @@
-//! DRAM: where an address lies in it, which rows are open and who closed whose, and when commands
-//! may follow each other.
+//! DRAM: where an address lies in it, which rows are open, closed rows per pair of owners, and when
+//! commands may follow each other.
 
 pub mod address;
 pub mod banks;

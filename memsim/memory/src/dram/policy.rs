@@ -13,9 +13,9 @@ pub struct Policy {
     pub write_queue: usize,
     /// So many row hits may pass an older request of their bank that needs another row.
     pub cap: u32,
-    /// So many waiting writes turn the bus to writing.
+    /// So many waiting writes switch the bus to writing.
     pub drain_from: usize,
-    /// So few let it turn back when a read waits.
+    /// At so few it switches back if a read waits.
     pub drain_to: usize,
 }
 

@@ -18,7 +18,7 @@ pub struct Request {
     pub write: bool,
 }
 
-/// What a request needed in its bank.
+/// The row access that a request needed in its bank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowUse {
     /// Its row was open when it was served.
@@ -44,7 +44,7 @@ pub struct Done {
     pub at: u64,
     /// The cycle in which it came.
     pub arrived: u64,
-    /// What it needed.
+    /// The row access that it needed.
     pub row: RowUse,
 }
 
@@ -67,6 +67,6 @@ pub struct ChannelStats {
     pub forwarded: u64,
     /// Refreshes of a rank.
     pub refreshes: u64,
-    /// Who had whose rows closed; a row belongs to who used it last.
+    /// Closed rows per pair of owners; a row belongs to the owner that used it last.
     pub closed: Matrix,
 }

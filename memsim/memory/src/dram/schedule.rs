@@ -59,7 +59,7 @@ const fn class(kind: Kind) -> i32 {
 /// Later than any cycle. As the upper half of a float, it is still a number.
 const NEVER: i16 = 0x7f7f;
 
-/// Banks whose orders lie side by side.
+/// Banks with their orders in a vector.
 const QUAD: usize = 4;
 
 /// Every bit of one of four orders.
@@ -75,14 +75,14 @@ static QUAD_LANES: [i32x4; QUAD] = {
     lanes
 };
 
-/// Wishes of up to 64 banks, field by field.
+/// Requests of up to 64 banks, field by field.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
     candidates: [Candidate; BANKS],
     /// Of each kind, 0 for the banks that want such a command and [`NEVER`] for the others; of
     /// [`NOTHING`] it means nothing.
     earliest: [AllBanks; KINDS],
-    /// Four banks side by side.
+    /// Four banks in a vector.
     orders: [i32x4; BANKS / QUAD],
     kinds: [Kind; BANKS],
 }
@@ -159,7 +159,7 @@ impl Schedule {
     }
 
     /// The first of all candidates that the device allows at `floor`, counted from its epoch, or
-    /// later; `column` is the command of those who want a column.
+    /// later; `column` is the command of the requests for a column.
     #[inline]
     pub fn first(&self, device: &Device, column: Command, floor: i16) -> First {
         // One number comes back, so that it stays in a register.

@@ -5,7 +5,7 @@
 //! (JESD79-2 for DDR2, JESD79-4 for DDR4, JESD209-4 for LPDDR4), written once for the three: a
 //! memory without bank groups has one group, and then its `_s` and `_l` values are the same.
 
-/// Timing parameters, in command clock cycles unless they say otherwise.
+/// Timing parameters, in command clock cycles unless stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// Length of a command clock cycle, in picoseconds.

@@ -17,7 +17,7 @@ use crate::{
 /// Why a line is no request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadLine {
-    /// What stands there, cut short.
+    /// The line, shortened.
     pub text: String,
 }
 
@@ -33,7 +33,7 @@ impl core::error::Error for BadLine {}
 /// begins with `#`.
 ///
 /// # Errors
-/// [`BadLine`], for whatever else stands there; the caller knows the line's number.
+/// [`BadLine`], for any other line; the caller knows the line's number.
 pub fn parse_line(line: &str) -> Result<Option<(Pa, bool)>, BadLine> {
     let text = line.trim();
     if text.is_empty() || text.starts_with('#') {
@@ -55,7 +55,7 @@ pub fn parse_line(line: &str) -> Result<Option<(Pa, bool)>, BadLine> {
     }
 }
 
-/// What a trace came to.
+/// The result of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TraceResult {
     /// Requests answered.

@@ -1,6 +1,6 @@
 //! Attribution of waiting times to owners.
 //!
-//! Each place where lines wait (the look-up of a second level, a port of the interconnect, a DRAM
+//! Each place where lines wait (the lookup of a second level, a port of the interconnect, a DRAM
 //! channel) keeps a list of the owners that it served and of the times. The time between two
 //! services is charged to the owner of the first one if a line waits, so that the charges of a wait
 //! add up to exactly its length. Time without another service (its own row is being opened) is
@@ -51,7 +51,7 @@ impl Served {
     }
 }
 
-/// What a line has waited for so far: owners, and from when until when.
+/// The waits of a line so far: owners, start and end.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Charges(Vec<(Owner, Picos, Picos)>);
 
@@ -89,8 +89,8 @@ impl Waits {
     }
 
     /// A line of `victim` has come, `delay` later than one that never waits. A line can come sooner
-    /// than what it waited for says (a waiting write has its data): then the charges beyond the
-    /// delay lapse.
+    /// than the charges add up to (a waiting write has its data): then the charges beyond the delay
+    /// lapse.
     pub(super) fn book(&mut self, victim: Owner, delay: Picos, charges: &Charges) {
         let mut left = delay.0;
         for &(culprit, from, to) in charges.0.iter().filter(|(culprit, ..)| *culprit != victim) {
@@ -117,7 +117,7 @@ impl Waits {
         Picos(row.map_or(0, |row| row.iter().sum()))
     }
 
-    /// What was added since `earlier`.
+    /// The part added since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let pairs = self.picos.iter().zip(&earlier.picos);
@@ -145,7 +145,7 @@ mod tests {
         waits.book(Owner(0), Picos(45), &charges);
         assert_eq!(row(&waits, 0), [5 + 15, 10, 15]);
         assert_eq!(waits.suffered(Owner(0)), Picos(45));
-        // Who joins a line later has not waited for what was before.
+        // An access that joins a line later has not waited for earlier services.
         let mut joined = Charges::default();
         joined.join(&charges, Picos(15));
         waits.book(Owner(1), Picos(40), &joined);

@@ -1,4 +1,4 @@
-//! What a memory system is made of.
+//! The parts of a memory system.
 
 use core::fmt;
 
@@ -18,15 +18,15 @@ pub struct CacheTiming {
     /// A hit in the first level, from the access to its data; also the way of a miss to the second
     /// level.
     pub l1_hit: Picos,
-    /// Least time between two look-ups of a second-level cache.
+    /// Least time between two lookups of a second-level cache.
     pub l2_cycle: Picos,
-    /// From a look-up of the second level to the core's data, if it hits.
+    /// From a lookup of the second level to the core's data, if it hits.
     pub l2_hit: Picos,
     /// The same if another core's private cache serves it.
     pub peer_hit: Picos,
     /// The same if the third level serves it.
     pub l3_hit: Picos,
-    /// From a look-up of the second level that misses to the interconnect.
+    /// From a lookup of the second level that misses to the interconnect.
     pub l2_miss: Picos,
     /// From the line's arrival at the second level to the core's data.
     pub fill: Picos,
@@ -61,7 +61,7 @@ pub struct InterconnectTiming {
 pub struct DmaPort {
     /// The engine.
     pub engine: DmaConfig,
-    /// Whether its accesses look into the caches.
+    /// Whether its accesses snoop the caches.
     pub coherent: bool,
     /// How long a line takes its port, reads and writes apart: 16 ns for 64 B on 64 bits at 500
     /// MHz.
@@ -111,7 +111,7 @@ pub enum SystemError {
     Dma {
         /// Its number.
         engine: usize,
-        /// What is wrong with it.
+        /// The fault in it.
         error: DmaError,
     },
     /// A DMA engine behind a TBU that is not there.
@@ -125,7 +125,7 @@ pub enum SystemError {
     Tbu {
         /// Its number.
         tbu: usize,
-        /// What is wrong with it; a line is a page.
+        /// The fault in it; a line is a page.
         error: CacheError,
     },
 }

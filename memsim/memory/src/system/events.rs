@@ -3,7 +3,7 @@
 /// Something that happens at a time; numbers are places in the system's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
-    /// A second-level cache may look at its next request.
+    /// A second-level cache may process its next request.
     Stage(usize),
     /// A transaction reaches the interconnect.
     Enqueue(usize),

@@ -64,10 +64,10 @@ struct Port {
     served: Served,
 }
 
-/// What a port does now.
+/// The next action of a port.
 pub(super) enum Granted {
-    /// It passes this transaction; behind it waited one for that channel, which may have been
-    /// looked at in vain.
+    /// It passes this transaction; after it one for that channel waited, which may have been tested
+    /// in vain.
     Go(usize, Option<usize>),
     /// Nothing before that time.
     Later(Picos),
@@ -106,7 +106,7 @@ impl Interconnect {
         self.lanes[lane].push_back((number, transaction));
     }
 
-    /// Whether the port has to be looked at at `at`, earlier than was planned.
+    /// Whether the port has to be tested at `at`, earlier than was planned.
     pub fn arm(&mut self, channel: usize, at: Picos) -> Option<Picos> {
         let port = &mut self.ports[channel];
         let at = at.max(port.free);
@@ -178,7 +178,7 @@ impl Interconnect {
         Granted::Go(number, behind)
     }
 
-    /// A line of `owner` that came at `from` is passed on at `now`: charges its wait, if somebody
+    /// A line of `owner` that came at `from` is passed on at `now`: charges its wait, if an access
     /// waits for it.
     pub fn charge(
         &mut self,

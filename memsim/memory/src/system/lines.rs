@@ -24,7 +24,7 @@ impl MemorySystem {
         s.pending.len() >= caches.l2_misses || s.write_backs >= caches.l2_write_buffers
     }
 
-    /// Plans the next look-up of a second level, unless it is planned or can't be.
+    /// Plans the next lookup of a second level, unless it is planned or can't be.
     pub(super) fn arm_stage(&mut self, stage: usize) {
         let now = self.now();
         let blocked = self.is_blocked(stage);
@@ -38,7 +38,7 @@ impl MemorySystem {
         }
         s.note_blocked(held_up, now);
         let Some(arrival) = arrival else { return };
-        // A request that comes while all is blocked is looked at once, to note that it waits.
+        // A request that comes while all is blocked is tested once, to record that it waits.
         let at = arrival.max(s.free).max(now);
         let planned = s.armed.is_some_and(|armed| armed <= at);
         if planned || blocked && arrival <= now {

@@ -3,11 +3,11 @@
 //! Which lines are where is the [`Hierarchy`]'s business, and is decided when an access is issued;
 //! this module gives it time. A line that is on its way counts as there already, but accesses to it
 //! wait for it. So an eviction happens a little early (by the time that the line takes to come),
-//! and all else follows the resources: the second level looks one request up at a time; when its
-//! miss-status registers or its write-back buffers are all in use, it looks none up, and even hits
+//! and all else follows the resources: the second level does one lookup at a time; when its
+//! miss-status registers or its write-back buffers are all in use, it does none, and even hits
 //! wait; each DRAM channel's port passes one line at a time; the DRAM is that of
 //! [`crate::dram::Channel`]. What is left out: a first level's write-back into the second takes no
-//! look-up, and a non-coherent DMA does not notice that it reads past a dirty line.
+//! lookup, and a non-coherent DMA does not notice that it reads past a dirty line.
 
 mod blame;
 mod config;
@@ -34,7 +34,7 @@ use interconnect::{Interconnect, Master, Transaction};
 use stage::{Miss, Stage};
 use std::sync::Arc;
 
-/// What became of an access.
+/// The outcome of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Issue {
     /// It hit the first level; its data is there at this time. No answer follows.
@@ -52,12 +52,12 @@ pub enum Answer {
     Core {
         /// The core.
         core: usize,
-        /// What the access was issued with.
+        /// The token of the access.
         token: u64,
         /// When.
         at: Picos,
-        /// Who had the line when the access was issued; [`Served::L1`] if it was on its way to the
-        /// core already.
+        /// Where the line was when the access was issued; [`Served::L1`] if it was on its way to
+        /// the core already.
         served: Served,
     },
     /// A DMA transfer is done.
@@ -82,7 +82,7 @@ struct Outstanding {
     tokens: Vec<(u64, Served)>,
 }
 
-/// What a transaction's line has waited for.
+/// The waits of a transaction's line.
 #[derive(Clone, Debug, Default)]
 struct Carried {
     /// When it was sent.
@@ -269,8 +269,8 @@ impl MemorySystem {
         self.dma_delays.get(owner.index()).copied().unwrap_or_default()
     }
 
-    /// How long an access takes whose line never waits, by who has the line; from DRAM, of an open
-    /// row.
+    /// The time of an access to a line that never waits, by the level that has the line; from DRAM,
+    /// of an open row.
     #[must_use]
     pub fn unloaded(&self, served: Served) -> Picos {
         let caches = &self.config.caches;
@@ -288,7 +288,8 @@ impl MemorySystem {
     /// have been gone through by [`MemorySystem::advance`], and none after it.
     ///
     /// # Panics
-    /// If the core or the owner is not among those of the configuration, or `now` is not the present.
+    /// If the core or the owner is not among those of the configuration, or `now` is not the
+    /// present.
     pub fn issue(
         &mut self,
         core: usize,

@@ -1,4 +1,4 @@
-//! The second level as a place of contention: one look-up at a time, few misses on their way, few
+//! The second level as a place of contention: one lookup at a time, few misses on their way, few
 //! write-back buffers.
 
 use std::collections::VecDeque;
@@ -43,7 +43,7 @@ pub(super) struct Stage {
     queues: Vec<VecDeque<Miss>>,
     /// The core that is asked first.
     next: usize,
-    /// No look-up before.
+    /// No lookup before.
     pub free: Picos,
     /// Miss-status registers in use.
     pub pending: Slab<Pending>,
@@ -57,7 +57,7 @@ pub(super) struct Stage {
     /// Time for which something waited because all registers or buffers were in use.
     pub blocked: Picos,
     pub blocked_since: Option<Picos>,
-    /// When the next look-up is planned.
+    /// When the next lookup is planned.
     pub armed: Option<Picos>,
 }
 
@@ -111,7 +111,7 @@ impl Stage {
         self.held[owner.index()] -= 1;
     }
 
-    /// Who has the most of the registers and buffers.
+    /// The owner of the most registers and buffers.
     pub fn holder(&self) -> Option<Owner> {
         let most = self.held.iter().zip(0..).max_by_key(|(held, _)| **held);
         most.filter(|(held, _)| **held > 0).map(|(_, owner)| Owner(owner))

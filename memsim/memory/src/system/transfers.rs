@@ -111,7 +111,7 @@ impl MemorySystem {
             if cached {
                 let CacheTiming { l2_cycle, l2_hit, .. } = self.config.caches;
                 let line = self.carry(transaction, l2_hit);
-                // It takes a look-up's time from the cores.
+                // It takes a lookup's time from the cores.
                 let stage = &mut self.stages[0];
                 let at = stage.free.max(now);
                 stage.free = at + l2_cycle;

@@ -36,7 +36,7 @@ struct Cache {
     replacement: Policy,
     #[serde(default)]
     inclusive: bool,
-    /// Of an L2: each core has one of its own.
+    /// Of an L2: each core has its own.
     #[serde(default)]
     private: bool,
 }
@@ -83,7 +83,7 @@ pub struct Interconnect {
 pub struct Hypervisor {
     /// From a counter's limit, or a period's end, to the regulator's decision.
     pub interrupt_ns: u64,
-    /// What each decision takes from its core.
+    /// The time that each decision takes from its core.
     pub cost_ns: u64,
 }
 

@@ -64,7 +64,7 @@ struct Map {
     bank: Vec<Vec<u32>>,
     row: Rows,
     /// Where a platform's own DRAM map is used: the address bits below those of banks and rows, if
-    /// the lowest of these do not say it.
+    /// they do not follow from the lowest of these.
     #[serde(default)]
     column_bits: Option<u32>,
 }
@@ -163,7 +163,7 @@ impl Dram {
     /// the other bits of an address below 2^40.
     ///
     /// # Errors
-    /// What does not fit.
+    /// The value that does not fit.
     pub fn map_with_banks(&self, banks: &[u64]) -> Result<AddressMap, String> {
         let Map { group, bank, row, column_bits, .. } = &self.map;
         if banks.len() != group.len() + bank.len() {

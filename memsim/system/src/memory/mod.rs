@@ -31,7 +31,7 @@ pub struct Memory {
     tbu: BTreeMap<String, Tbu>,
 }
 
-/// What is between the cores and DRAM.
+/// The memory system between the cores and DRAM.
 #[derive(Clone, Copy, Debug)]
 pub struct Chip {
     /// The cores and their caches.
@@ -40,7 +40,7 @@ pub struct Chip {
     pub caches: Caches,
     /// The way to DRAM.
     pub interconnect: Interconnect,
-    /// What the hypervisor's interrupts cost.
+    /// The overheads of the hypervisor's interrupts.
     pub hypervisor: Hypervisor,
 }
 
@@ -49,7 +49,7 @@ pub struct Chip {
 pub struct MemoryError {
     /// The file's name.
     pub file: String,
-    /// What is wrong, with the line where it is.
+    /// The fault, with the line where it is.
     pub message: String,
 }
 
@@ -139,7 +139,7 @@ impl Memory {
         Ok(memory)
     }
 
-    /// What is above the DRAM; `None` for a bare one.
+    /// The memory system above the DRAM; `None` for a bare one.
     #[must_use]
     pub fn chip(&self) -> Option<Chip> {
         Some(Chip {
@@ -173,7 +173,7 @@ impl Memory {
         Engines::new(&self.dma, &self.tbu)
     }
 
-    /// The DMA engine of a name: its number and what the file says of it.
+    /// The DMA engine of a name: its number and its values in the file.
     pub(crate) fn engine(&self, name: &str) -> Option<(usize, &Engine)> {
         let at = self.dma.keys().position(|known| known == name)?;
         Some((at, &self.dma[name]))

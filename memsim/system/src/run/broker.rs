@@ -19,7 +19,7 @@ const MOST_QUEUED: usize = 256;
 /// Packets that wait for their time, of all flows; further ones are lost.
 const MOST_DELAYED: usize = 1024;
 
-/// What happens next to a packet.
+/// The next step of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Deed {
     /// A flow's next packet is released.
@@ -140,7 +140,7 @@ impl<'a> Moving<'a> {
         self.counts = true;
     }
 
-    /// What was counted until `now`.
+    /// The counts until `now`.
     pub fn finish(mut self, now: Picos) -> Vec<FlowOutcome> {
         let notified = self.senders.iter().flat_map(|sender| &sender.notified);
         for packet in self.packets.values().chain(notified) {
@@ -231,7 +231,7 @@ impl<'a> Moving<'a> {
             outcome.met += u64::from(!is_late);
             outcome.missed += u64::from(is_late);
             outcome.latency.add(latency);
-            outcome.worst = outcome.worst.max(latency);
+            outcome.max_latency = outcome.max_latency.max(latency);
         }
         Some(packet.flow)
     }

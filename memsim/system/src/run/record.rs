@@ -1,4 +1,4 @@
-//! What is counted, and what it comes to.
+//! The counts and their results.
 
 use super::{Run, Span};
 use crate::{Mark, Outcome, TbuOutcome, VmOutcome, core::Core, jobs::Jobs, master::Master};
@@ -207,7 +207,7 @@ fn minus(now: Vec<Vec<u64>>, then: &[Vec<u64>]) -> Vec<Vec<u64>> {
 }
 
 impl TbuOutcome {
-    /// What was counted since `then`.
+    /// The counts since `then`.
     fn since(self, then: &Self) -> Self {
         Self {
             lookups: less(&self.lookups, &then.lookups),

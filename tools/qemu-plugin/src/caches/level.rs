@@ -1,9 +1,9 @@
 //! Whether a core is at EL2, by the blocks of code that it runs.
 //!
-//! An exception leads to the start of a block and an ERET ends one, so it is enough to look at the
-//! start of each block and to be told of the hypervisor's ERETs.
+//! An exception leads to the start of a block and an ERET ends one, so it is enough to observe the
+//! start of each block and the hypervisor's ERETs.
 
-/// What a block's start says.
+/// The result of a block's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
     /// It lies inside of the hypervisor's virtual addresses.

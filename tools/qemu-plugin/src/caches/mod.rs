@@ -1,12 +1,12 @@
 //! The caches job: every access of a running system through the caches and DRAM banks of
 //! `weir-memory`, each with its owner.
 //!
-//! Whose an access is follows from the core and its exception level: of the VM whose vCPU has the
-//! core while it is at EL1 or EL0 (on a core that several share, by the page: [`Setup::cores`]), of
-//! the hypervisor at EL2. Of the latter, what is on memory in a VM's part ([`Who::WeirFor`]) is
-//! told apart from what is on the hypervisor's own ([`Who::Weir`]): by design the hypervisor keeps
-//! a VM's state, tables and pristine image in the VM's own cells, so that its work for one VM is
-//! felt by no other.
+//! The owner of an access follows from the core and its exception level: it is the VM of the core's
+//! current vCPU at EL1 or EL0 (on a core that several share, by the page: [`Setup::cores`]), and
+//! the hypervisor at EL2. The hypervisor's accesses to memory in a VM's part
+//! ([`OwnerKind::WeirFor`]) are distinguished from those to its own ([`OwnerKind::Weir`]): by
+//! design the hypervisor keeps a VM's state, tables and pristine image in the VM's own page
+//! classes, so that its work for one VM does not interfere with others.
 //!
 //! Counting starts when the first core enters a guest; what the boot left in caches and rows stays
 //! there.
@@ -28,7 +28,7 @@ mod setup;
 
 pub use level::{Level, Start};
 pub use recorder::{Record, Recorded};
-pub use report::{Counts, Intrusion, Mark, Observed, Owner as OwnerCounts, Who};
+pub use report::{Counts, Intrusion, Mark, Observed, Owner as OwnerCounts, OwnerKind};
 pub use setup::{PAGE, Run, Setup, Shape};
 
 use std::collections::VecDeque;
@@ -54,7 +54,7 @@ const BYTES: usize = 8192;
 
 /// The pages' owners as bytes: a VM's number, or one of these.
 const WEIR: u8 = 0xfe;
-const NOBODY: u8 = 0xff;
+const UNOWNED: u8 = 0xff;
 
 /// Code that runs from its first instruction on, as one word that travels through QEMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +132,7 @@ struct Moved {
     hypervisor: CoreTraffic,
 }
 
-/// The caches, the banks and who is where.
+/// The caches, the banks and the VM on each core.
 #[derive(Debug)]
 pub struct Books(Mutex<Inner>);
 
@@ -144,22 +144,22 @@ struct Inner {
     guests: Guests,
     /// Whether a guest has run.
     running: bool,
-    /// Whose each page of RAM is.
+    /// The owner of each page of RAM.
     pages: Box<[u8]>,
     intrusions: Places,
     marks: Vec<Mark>,
     device_accesses: u64,
     unseen_blocks: u64,
     console_bytes: u64,
-    /// What was seen when each of the last bytes had been written.
+    /// The counts when each of the last bytes had been written.
     at_bytes: VecDeque<Observed>,
-    /// What each core has moved since the first guest began.
+    /// The traffic of each core since the first guest began.
     moved: Box<[Moved]>,
-    /// Where that is told while the machine runs.
+    /// Where that is written while the machine runs.
     monitor: Option<&'static Monitor>,
-    /// What each core's guest did in each period of its memory budget.
+    /// The counts of each core's guest in each period of its memory budget.
     budgets: Box<[Book]>,
-    /// What VMs did, access by access.
+    /// The accesses of VMs.
     recorder: Option<Recorder>,
 }
 
@@ -177,7 +177,7 @@ impl Books {
         }
         let hierarchy = setup.hierarchy(2 * vms + 2)?;
         let count = usize::try_from(setup.ram_len / PAGE).map_err(|error| error.to_string())?;
-        let mut pages = vec![NOBODY; count];
+        let mut pages = vec![UNOWNED; count];
         for run in &setup.pages {
             let first = run.first.checked_sub(setup.ram).map(|offset| offset / PAGE);
             let place = first.and_then(|first| {
@@ -219,7 +219,7 @@ impl Books {
     /// Writes what was recorded until `seen` was seen.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub fn write_recordings(&self, seen: &Observed) -> io::Result<()> {
         self.inner().recorder.as_ref().map_or(Ok(()), |recorder| recorder.write(&seen.recorded))
     }
@@ -264,21 +264,21 @@ impl Books {
         }
     }
 
-    /// What the meters' markers said.
+    /// The counts between the meters' markers.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
         Ledger { cores: self.inner().budgets.iter().map(Book::ledger).collect() }
     }
 
-    /// What was seen so far.
+    /// The counts so far.
     #[must_use]
     pub fn report(&self) -> Observed {
         self.inner().report()
     }
 
-    /// What was seen until the machine had written so many bytes to its console; who ends a run
-    /// because of something that he read there does so when the machine has gone on for a while.
-    /// `None` if it has not written as many, or thousands more.
+    /// The counts until the machine had written so many bytes to its console. A runner that ends a
+    /// run because of console output does so some time after that output. `None` if the machine has
+    /// not written as many bytes, or thousands more.
     #[must_use]
     pub fn report_at(&self, console_bytes: u64) -> Option<Observed> {
         let mut inner = self.inner();
@@ -289,39 +289,39 @@ impl Books {
 }
 
 impl Inner {
-    /// Whose an access of `core` to `pa` is.
-    fn who(&mut self, core: usize, pa: u64) -> Option<Who> {
+    /// The owner of an access of `core` to `pa`.
+    fn kind(&mut self, core: usize, pa: u64) -> Option<OwnerKind> {
         let level = self.levels.get(core)?;
         let page = pa.checked_sub(self.setup.ram).map(|offset| (offset / PAGE) as usize);
         let owner = match page.and_then(|page| self.pages.get(page)) {
-            Some(&WEIR) => Who::Weir,
-            None | Some(&NOBODY) => Who::Nobody,
-            Some(&vm) => Who::WeirFor(vm.into()),
+            Some(&WEIR) => OwnerKind::Weir,
+            None | Some(&UNOWNED) => OwnerKind::Unowned,
+            Some(&vm) => OwnerKind::WeirFor(vm.into()),
         };
         if level.is_el2() {
             return Some(owner);
         }
-        self.guests.access(core, owner.vm()).map(Who::Vm)
+        self.guests.access(core, owner.vm()).map(OwnerKind::Vm)
     }
 
     /// The number that the model knows it by.
-    fn number(&self, who: Who) -> Owner {
+    fn number(&self, kind: OwnerKind) -> Owner {
         let vms = self.setup.vms.len();
-        Owner(match who {
-            Who::Vm(vm) => vm,
-            Who::Weir => vms,
-            Who::WeirFor(vm) => vms + 1 + vm,
-            Who::Nobody => 2 * vms + 1,
+        Owner(match kind {
+            OwnerKind::Vm(vm) => vm,
+            OwnerKind::Weir => vms,
+            OwnerKind::WeirFor(vm) => vms + 1 + vm,
+            OwnerKind::Unowned => 2 * vms + 1,
         } as u8)
     }
 
-    fn everyone(&self) -> impl Iterator<Item = Who> + use<> {
+    fn all_kinds(&self) -> impl Iterator<Item = OwnerKind> + use<> {
         let vms = 0..self.setup.vms.len();
         vms.clone()
-            .map(Who::Vm)
-            .chain([Who::Weir])
-            .chain(vms.map(Who::WeirFor))
-            .chain([Who::Nobody])
+            .map(OwnerKind::Vm)
+            .chain([OwnerKind::Weir])
+            .chain(vms.map(OwnerKind::WeirFor))
+            .chain([OwnerKind::Unowned])
     }
 
     fn block(&mut self, core: usize, block: Block) {
@@ -364,10 +364,10 @@ impl Inner {
     }
 
     fn access(&mut self, core: usize, access: Access, data: Data) {
-        let Some(who) = self.who(core, data.pa) else { return };
-        let owner = self.number(who);
-        let at_el2 = !matches!(who, Who::Vm(_));
-        let before = if at_el2 { self.intruded(who) } else { 0 };
+        let Some(kind) = self.kind(core, data.pa) else { return };
+        let owner = self.number(kind);
+        let at_el2 = !matches!(kind, OwnerKind::Vm(_));
+        let before = if at_el2 { self.intruded(kind) } else { 0 };
         let bytes = data.bytes.min(PAGE - data.pa % PAGE);
         let traffic = self.hierarchy.traffic()[core];
         let served = self.hierarchy.access(core, owner, access, Pa(data.pa), bytes);
@@ -375,7 +375,7 @@ impl Inner {
             self.count_moved(core, at_el2, traffic);
         }
         if at_el2 && served != Served::L1 {
-            let evictions = self.intruded(who) - before;
+            let evictions = self.intruded(kind) - before;
             if evictions > 0 {
                 self.intrusions.add(data.pc, data.pa & !(PAGE - 1), evictions);
             }
@@ -435,11 +435,11 @@ impl Inner {
         self.marks.push(mark);
     }
 
-    /// Lines in the L2 that VMs lost to `who`, but for that VM's own that it works for.
-    fn intruded(&self, who: Who) -> u64 {
-        let by = self.number(who);
+    /// Lines in the L2 that VMs lost to `kind`, without those of the VM that it works for.
+    fn intruded(&self, kind: OwnerKind) -> u64 {
+        let by = self.number(kind);
         let lost = |l2: &weir_memory::CacheStats| {
-            let of = (0..self.setup.vms.len()).filter(|&vm| who.vm() != Some(vm));
+            let of = (0..self.setup.vms.len()).filter(|&vm| kind.vm() != Some(vm));
             of.map(|vm| l2.evictions.get(by, Owner(vm as u8))).sum::<u64>()
         };
         self.hierarchy.l2().map(lost).sum()
@@ -457,9 +457,9 @@ impl Inner {
         if !self.running {
             self.forget();
         }
-        let owners: Vec<Who> = self.everyone().collect();
+        let owners: Vec<OwnerKind> = self.all_kinds().collect();
         let counts = |matrix: &Matrix| -> Counts {
-            let row = |&by: &Who| {
+            let row = |&by: &OwnerKind| {
                 let of = owners.iter().map(|&of| matrix.get(self.number(by), self.number(of)));
                 of.collect()
             };
@@ -471,19 +471,19 @@ impl Inner {
         let l2 = self.hierarchy.l2().next();
         let banks = self.hierarchy.banks();
         let none = Matrix::new(owners.len());
-        let count = |&who: &Who| {
-            let owner = usize::from(self.number(who).0);
+        let count = |&kind: &OwnerKind| {
+            let owner = usize::from(self.number(kind).0);
             let name = |vm: usize| &self.setup.vms[vm];
             let sum = |of: &dyn Fn(usize) -> u64| cores.clone().map(of).sum();
             let l1i = |core| self.hierarchy.l1i(core);
             OwnerCounts {
-                name: match who {
-                    Who::Vm(vm) => name(vm).clone(),
-                    Who::Weir => "weir".to_owned(),
-                    Who::WeirFor(vm) => format!("weir for {}", name(vm)),
-                    Who::Nobody => "weir, elsewhere".to_owned(),
+                name: match kind {
+                    OwnerKind::Vm(vm) => name(vm).clone(),
+                    OwnerKind::Weir => "weir".to_owned(),
+                    OwnerKind::WeirFor(vm) => format!("weir for {}", name(vm)),
+                    OwnerKind::Unowned => "weir, elsewhere".to_owned(),
                 },
-                who,
+                kind,
                 accesses: sum(&|core| self.hierarchy.l1d(core).accesses[owner]),
                 l1_misses: sum(&|core| self.hierarchy.l1d(core).misses[owner]),
                 fetches: sum(&|core| l1i(core).map_or(0, |l1i| l1i.accesses[owner])),

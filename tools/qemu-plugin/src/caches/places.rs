@@ -1,4 +1,4 @@
-//! Where weir costs VMs lines: all places are counted, the heaviest are told.
+//! Where weir evicts VMs' lines: all places are counted, those with most evictions are listed.
 
 use std::collections::BTreeMap;
 
@@ -41,8 +41,8 @@ impl Places {
     pub fn report(&self) -> (Vec<Intrusion>, u64, u64) {
         let mut listed = self.heaviest.clone();
         listed.sort_by_key(|each| (std::cmp::Reverse(each.count), each.pc, each.page));
-        let told: u64 = listed.iter().map(|each| each.count).sum();
-        (listed, (self.counts.len() - self.heaviest.len()) as u64, self.evictions - told)
+        let counted: u64 = listed.iter().map(|each| each.count).sum();
+        (listed, (self.counts.len() - self.heaviest.len()) as u64, self.evictions - counted)
     }
 }
 

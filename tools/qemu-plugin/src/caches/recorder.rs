@@ -1,4 +1,4 @@
-//! What VMs read and wrote, access by access, for a simulator to do again.
+//! The accesses of VMs, for a simulator to replay.
 
 use std::fs;
 use std::io::{self, BufWriter, Write as _};
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use weir_memory::recording::{Line, Step};
 
-/// What is to be recorded.
+/// The recording to make.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// Accesses that are kept of each VM, the first ones; others are counted.
@@ -17,7 +17,7 @@ pub struct Record {
     pub into: PathBuf,
 }
 
-/// What was recorded of a VM.
+/// The recording of a VM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recorded {
     /// Accesses that were kept.
@@ -73,7 +73,7 @@ impl Recorder {
         }
     }
 
-    /// What there is so far.
+    /// The recordings so far.
     pub fn report(&self) -> Vec<Recorded> {
         let recorded =
             |tape: &Tape| Recorded { kept: tape.steps.len() as u64, left_out: tape.left_out };

@@ -1,4 +1,4 @@
-//! What the caches job writes, and sums over it.
+//! The output of the caches job, and sums over it.
 
 use std::fs;
 use std::io;
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::recorder::Recorded;
 
-/// Whose an access is.
+/// The owner of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Who {
+pub enum OwnerKind {
     /// The VM of this number, at EL1 or EL0.
     Vm(usize),
     /// EL2, on its own memory.
@@ -19,17 +19,17 @@ pub enum Who {
     /// EL2, on memory that lies in the VM's part: its RAM while it is loaded, its pristine image,
     /// its tables and state.
     WeirFor(usize),
-    /// EL2 or firmware, on memory that is nobody's: where the loader put the image.
-    Nobody,
+    /// EL2 or firmware, on memory without an owner: where the loader put the image.
+    Unowned,
 }
 
-impl Who {
+impl OwnerKind {
     /// The VM in whose part of memory, cache and banks it happens.
     #[must_use]
     pub fn vm(self) -> Option<usize> {
         match self {
             Self::Vm(vm) | Self::WeirFor(vm) => Some(vm),
-            Self::Weir | Self::Nobody => None,
+            Self::Weir | Self::Unowned => None,
         }
     }
 }
@@ -37,18 +37,18 @@ impl Who {
 /// One row for each owner that did it, in it one count for each that it was done to.
 pub type Counts = Vec<Vec<u64>>;
 
-/// What was seen of a run.
+/// The counts of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observed {
     /// Whether a guest ran; nothing is counted before.
     pub started: bool,
-    /// Whose accesses are told apart; the rows and columns of the matrices.
+    /// The owners of accesses; the rows and columns of the matrices.
     pub owners: Vec<Owner>,
-    /// By whose access whose lines left an L1 data cache.
+    /// Lines that left an L1 data cache, by the owner of the access and the owner of the line.
     pub l1_evictions: Counts,
-    /// By whose access whose lines left the L2.
+    /// Lines that left the L2, by the owner of the access and the owner of the line.
     pub l2_evictions: Counts,
-    /// By whose access whose rows were closed.
+    /// Closed rows, by the owner of the access and the owner of the row.
     pub rows_closed: Counts,
     /// Where accesses at EL2 evicted VMs' lines from the L2 that were not on that VM's memory, by
     /// instruction and page; the 64 places with most evictions, in that order.
@@ -57,7 +57,7 @@ pub struct Observed {
     pub places_left_out: u64,
     /// Evictions at these.
     pub evictions_left_out: u64,
-    /// What VMs had done at their markers; the first 256 of these.
+    /// The counts of VMs at their markers; the first 256 of these.
     pub marks: Vec<Mark>,
     /// Loads and stores that reached a device, which are no memory accesses.
     pub device_accesses: u64,
@@ -74,8 +74,8 @@ pub struct Observed {
 pub struct Owner {
     /// For people.
     pub name: String,
-    /// Who.
-    pub who: Who,
+    /// The kind of owner.
+    pub kind: OwnerKind,
     /// Loads and stores, by lines touched.
     pub accesses: u64,
     /// Those that missed the core's L1 data cache.
@@ -84,7 +84,7 @@ pub struct Owner {
     pub fetches: u64,
     /// Those that missed the core's L1 instruction cache.
     pub l1i_misses: u64,
-    /// Look-ups in the L2.
+    /// Lookups in the L2.
     pub l2_accesses: u64,
     /// Those that missed it.
     pub l2_misses: u64,
@@ -94,7 +94,7 @@ pub struct Owner {
     pub row_hits: u64,
 }
 
-/// A place at EL2 that cost VMs lines.
+/// A place at EL2 that evicted VMs' lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intrusion {
     /// Virtual address of the instruction; 0 if it was itself what was fetched.
@@ -116,7 +116,7 @@ pub struct Mark {
     pub accesses: u64,
     /// Those that missed the L1 data caches.
     pub l1_misses: u64,
-    /// Look-ups that missed the L2.
+    /// Lookups that missed the L2.
     pub l2_misses: u64,
 }
 
@@ -127,39 +127,39 @@ impl Observed {
         self.sum(counts, |by, of| matches!((by.vm(), of.vm()), (Some(by), Some(of)) if by != of))
     }
 
-    /// Events by EL2's accesses on its own memory or nobody's, to what is a VM's.
+    /// Events by EL2's accesses on its own memory or on memory without an owner, to what is a VM's.
     #[must_use]
     pub fn by_weir(&self, counts: &Counts) -> u64 {
         self.sum(counts, |by, of| by.vm().is_none() && of.vm().is_some())
     }
 
-    /// Events by a VM's accesses to what is the hypervisor's. Lines of nobody's memory, left from
-    /// the boot, don't count.
+    /// Events by a VM's accesses to what is the hypervisor's. Lines of memory without an owner,
+    /// left from the boot, don't count.
     #[must_use]
     pub fn of_weir(&self, counts: &Counts) -> u64 {
-        self.sum(counts, |by, of| by.vm().is_some() && of == Who::Weir)
+        self.sum(counts, |by, of| by.vm().is_some() && of == OwnerKind::Weir)
     }
 
-    fn sum(&self, counts: &Counts, counted: impl Fn(Who, Who) -> bool) -> u64 {
+    fn sum(&self, counts: &Counts, counted: impl Fn(OwnerKind, OwnerKind) -> bool) -> u64 {
         let rows = self.owners.iter().zip(counts);
         rows.flat_map(|(by, row)| {
             self.owners.iter().zip(row).map(move |(of, count)| (by, of, count))
         })
-        .filter(|(by, of, _)| counted(by.who, of.who))
+        .filter(|(by, of, _)| counted(by.kind, of.kind))
         .map(|(.., count)| count)
         .sum()
     }
 
-    /// The counts of `who`.
+    /// The counts of `kind`.
     #[must_use]
-    pub fn owner(&self, who: Who) -> Option<&Owner> {
-        self.owners.iter().find(|owner| owner.who == who)
+    pub fn owner(&self, kind: OwnerKind) -> Option<&Owner> {
+        self.owners.iter().find(|owner| owner.kind == kind)
     }
 
     /// Writes it as JSON. The file appears under its name when it is complete.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub fn write(&self, file: &Path) -> io::Result<()> {
         crate::report::write(self, file)
     }
@@ -167,7 +167,7 @@ impl Observed {
     /// Reads it back.
     ///
     /// # Errors
-    /// Those of the file system; `InvalidData` for a file that is something else.
+    /// Errors of the file system; `InvalidData` for a file that is something else.
     pub fn read(file: &Path) -> io::Result<Self> {
         Ok(serde_json::from_slice(&fs::read(file)?)?)
     }

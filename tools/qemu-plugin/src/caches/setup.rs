@@ -1,4 +1,4 @@
-//! What the caches job is told: the chip, who runs where, and whose each page is.
+//! The input of the caches job: the chip, the VMs of each core, and the owner of each page.
 
 use std::fs;
 use std::io;
@@ -41,9 +41,9 @@ pub struct Setup {
     /// Physical address of the data register of the UART that is the machine's console; what was
     /// seen is kept for each byte that is written there.
     pub uart: Option<u64>,
-    /// Whose its pages are. Pages that are not in here are nobody's.
+    /// The owners of its pages. Pages that are not listed have no owner.
     pub pages: Vec<Run>,
-    /// What is to be recorded of the VMs' accesses, if anything.
+    /// The recording to make of the VMs' accesses, if anything.
     pub record: Option<Record>,
 }
 
@@ -84,7 +84,7 @@ impl Setup {
     /// Reads the file.
     ///
     /// # Errors
-    /// Those of the file system; `InvalidData` for a file that is none.
+    /// Errors of the file system; `InvalidData` for a file that is none.
     pub fn read(file: &Path) -> io::Result<Self> {
         Ok(serde_json::from_slice(&fs::read(file)?)?)
     }

@@ -88,7 +88,7 @@ fn colors_of_their_own_evict_nothing_of_each_other() {
 
 #[test]
 fn one_page_of_the_wrong_color_is_seen() {
-    // Page 3 is b's, and has the color of a instead of its own.
+    // Page 3 is b's, and has a's color instead of its own.
     let stray = RAM + 3 * WAY;
     let mut setup = setup();
     setup.pages.retain(|run| run.first != stray);
@@ -123,28 +123,28 @@ fn banks_of_their_own_close_nothing_of_each_other() {
 }
 
 #[test]
-fn what_el2_does_for_a_vm_is_told_apart() {
+fn el2s_work_for_a_vm_is_distinguished() {
     let books = started(setup());
     fill(&books, 0, 0);
     fill(&books, 1, 1);
     books.block(0, Block::new(None, 4, VECTOR));
     read(&books, 0, RAM + 40 * WAY + 2 * PAGE);
-    // Page 70 of color 0 is not a's but nobody's: EL2 must not touch it while VMs run.
+    // Page 70 of color 0 is not a's and has no owner: EL2 must not touch it while VMs run.
     read(&books, 0, RAM + 70 * WAY);
     // A line of a's that has left the L2.
     read(&books, 0, RAM + 8);
     // And one of b's, from a's core.
     read(&books, 0, RAM + PAGE + 8);
     let seen = books.report();
-    let at = |by: Who, of: Who| {
-        let place = |who| seen.owners.iter().position(|owner| owner.who == who).unwrap();
+    let at = |by: OwnerKind, of: OwnerKind| {
+        let place = |kind| seen.owners.iter().position(|owner| owner.kind == kind).unwrap();
         seen.l2_evictions[place(by)][place(of)]
     };
-    assert_eq!(seen.owner(Who::Weir).unwrap().accesses, 1);
-    assert_eq!(at(Who::Weir, Who::Vm(0)), 0);
-    assert_eq!(at(Who::Nobody, Who::Vm(0)), 1);
-    assert_eq!(at(Who::WeirFor(0), Who::Vm(0)), 1);
-    assert_eq!(at(Who::WeirFor(1), Who::Vm(1)), 1);
+    assert_eq!(seen.owner(OwnerKind::Weir).unwrap().accesses, 1);
+    assert_eq!(at(OwnerKind::Weir, OwnerKind::Vm(0)), 0);
+    assert_eq!(at(OwnerKind::Unowned, OwnerKind::Vm(0)), 1);
+    assert_eq!(at(OwnerKind::WeirFor(0), OwnerKind::Vm(0)), 1);
+    assert_eq!(at(OwnerKind::WeirFor(1), OwnerKind::Vm(1)), 1);
     assert_eq!(seen.by_weir(&seen.l2_evictions), 1);
     assert_eq!(seen.between_vms(&seen.l2_evictions), 0);
     assert_eq!(seen.intrusions, [Intrusion { pc: 0x1234, page: RAM + 70 * WAY, count: 1 }]);
@@ -152,7 +152,7 @@ fn what_el2_does_for_a_vm_is_told_apart() {
     books.eret(0);
     books.block(0, Block::new(None, 4, LEAVE));
     read(&books, 0, RAM + 40 * WAY + 2 * PAGE);
-    assert_eq!(books.report().owner(Who::Weir).unwrap().accesses, 1);
+    assert_eq!(books.report().owner(OwnerKind::Weir).unwrap().accesses, 1);
 }
 
 #[test]
@@ -196,9 +196,13 @@ fn a_line_that_is_written_back_evicts_without_a_miss() {
 fn an_access_does_not_cross_the_physical_page() {
     let books = started(setup());
     books.data(0, Data { pa: RAM + PAGE - 4, bytes: 8, write: false, pc: 0 });
-    assert_eq!(books.report().owner(Who::Vm(0)).unwrap().accesses, 1);
+    assert_eq!(books.report().owner(OwnerKind::Vm(0)).unwrap().accesses, 1);
     books.data(0, Data { pa: RAM + 60, bytes: 8, write: false, pc: 0 });
-    assert_eq!(books.report().owner(Who::Vm(0)).unwrap().accesses, 3, "two lines of one page");
+    assert_eq!(
+        books.report().owner(OwnerKind::Vm(0)).unwrap().accesses,
+        3,
+        "two lines of one page"
+    );
 }
 
 #[test]
@@ -215,8 +219,8 @@ fn counting_starts_with_the_first_guest() {
     read(&books, 0, RAM);
     read(&books, 1, RAM + 2 * PAGE);
     let seen = books.report();
-    assert_eq!(seen.owner(Who::Vm(0)).unwrap().l1_misses, 0);
-    assert_eq!(seen.owner(Who::Weir).unwrap().l2_misses, 1);
+    assert_eq!(seen.owner(OwnerKind::Vm(0)).unwrap().l1_misses, 0);
+    assert_eq!(seen.owner(OwnerKind::Weir).unwrap().l2_misses, 1);
 }
 
 #[test]
@@ -227,13 +231,13 @@ fn fetches_use_the_instruction_cache_by_line() {
     books.block(0, block);
     books.block(0, block);
     let seen = books.report();
-    let a = seen.owner(Who::Vm(0)).unwrap();
+    let a = seen.owner(OwnerKind::Vm(0)).unwrap();
     assert_eq!((a.fetches, a.l1i_misses, a.l2_misses, a.accesses), (6, 3, 3, 0));
     assert_eq!(seen.unseen_blocks, 2, "those that led into the guests");
 }
 
 #[test]
-fn marks_say_what_their_vm_had_done() {
+fn marks_contain_what_their_vm_had_done() {
     let books = started(setup());
     books.mark(0, 19);
     fill(&books, 0, 0);
@@ -263,7 +267,7 @@ fn what_was_seen_is_known_by_the_console_s_bytes() {
         books.device(UART + 0x18, true);
     }
     read(&books, 0, RAM);
-    let accesses = |seen: Observed| seen.owner(Who::Vm(0)).unwrap().accesses;
+    let accesses = |seen: Observed| seen.owner(OwnerKind::Vm(0)).unwrap().accesses;
     assert_eq!(books.report_at(20).map(accesses), Some(20));
     assert_eq!(books.report_at(BYTES as u64 + 10).map(accesses), Some(BYTES as u64 + 10));
     assert_eq!(books.report_at(BYTES as u64 + 11), None, "not written yet");
@@ -309,7 +313,7 @@ fn sharing() -> Books {
 #[test]
 fn on_a_shared_core_the_page_identifies_the_vm() {
     let books = sharing();
-    // Code of b's on its page, a marker, and a page of the core's own that is nobody's: still b.
+    // Code of b's on its page, a marker, and a page of the core's own without an owner: still b.
     books.block(0, Block::new(Some(RAM + PAGE), 4, LEAVE));
     books.mark(0, 19);
     read(&books, 0, RAM + 70 * WAY);
@@ -318,7 +322,7 @@ fn on_a_shared_core_the_page_identifies_the_vm() {
     fill(&books, 0, 1);
     let seen = books.report();
     let lines = 64 * PAGE / 64;
-    let of = |vm| seen.owner(Who::Vm(vm)).unwrap();
+    let of = |vm| seen.owner(OwnerKind::Vm(vm)).unwrap();
     assert_eq!((of(0).accesses, of(0).fetches), (lines, 0));
     assert_eq!((of(1).accesses, of(1).fetches), (lines + 1, 1));
     assert_eq!(seen.marks.iter().map(|mark| mark.vm).collect::<Vec<_>>(), [1, 0]);
@@ -326,17 +330,17 @@ fn on_a_shared_core_the_page_identifies_the_vm() {
     // in another half of the L1.
     assert_eq!((seen.l1_evictions[0][1], seen.l1_evictions[1][0]), (1, 0));
     assert_eq!((seen.l2_evictions[0][1], seen.l2_evictions[1][0]), (1, 0));
-    // EL2 on that core is nobody's guest.
+    // EL2 on that core is no VM's guest.
     books.block(0, Block::new(None, 4, VECTOR));
     read(&books, 0, RAM + PAGE);
-    assert_eq!(books.report().owner(Who::WeirFor(1)).unwrap().accesses, 1);
+    assert_eq!(books.report().owner(OwnerKind::WeirFor(1)).unwrap().accesses, 1);
 }
 
 #[test]
-fn a_core_with_one_vm_is_that_vms_whatever_it_touches() {
+fn a_core_with_one_vm_is_that_vms_for_any_page() {
     let books = started(setup());
     read(&books, 0, RAM + PAGE);
-    assert_eq!(books.report().owner(Who::Vm(0)).unwrap().accesses, 1);
+    assert_eq!(books.report().owner(OwnerKind::Vm(0)).unwrap().accesses, 1);
 }
 
 #[test]
@@ -388,7 +392,7 @@ fn write_backs_are_charged_to_the_evictor() {
 }
 
 #[test]
-fn the_monitor_charges_nobody_for_el2() {
+fn the_counter_page_charges_no_vm_for_el2() {
     let (books, monitor) = monitored();
     let apart =
         || [Kind::HypervisorRefills, Kind::HypervisorWriteBacks].map(|kind| monitor.count(0, kind));
@@ -450,7 +454,7 @@ fn the_monitor_agrees_with_the_caches() {
     }
     let seen = books.report();
     for core in [0, 1] {
-        let owner = seen.owner(Who::Vm(core)).unwrap();
+        let owner = seen.owner(OwnerKind::Vm(core)).unwrap();
         assert_eq!(monitor.counts(core), (owner.l2_misses, 0));
     }
 }
@@ -496,7 +500,7 @@ fn the_ledger_has_refills_and_write_backs_per_period() {
         books.eret(core);
         books.block(core, Block::new(None, 4, LEAVE));
     };
-    // Not at EL2: a guest has no say.
+    // Not at EL2: a guest has no influence.
     books.mark(0, path::REPLENISH);
     read(&books, 0, RAM);
     mark(0, path::REPLENISH);

@@ -1,10 +1,10 @@
-//! Which core runs, where QEMU's callbacks don't say.
+//! Which core runs, where QEMU's callbacks don't report it.
 //!
 //! From 10.0 on QEMU translates a vCPU's number into a block as a constant, unless vCPUs run in
 //! parallel, which they don't under `-icount` (`accel/tcg/plugin-gen.c`, `gen_cpu_index`); the
 //! block then runs on other vCPUs under that number. But a plug-in may read the registers of the
 //! vCPU that runs (`qemu_plugin_read_register`, interface version 3 and later), and two of EL2's
-//! tell one from the other:
+//! distinguish them:
 //!
 //! - `VMPIDR_EL2` holds the core's own MPIDR from reset until a hypervisor gives it another value,
 //! - `TPIDR_EL2` is 0 from reset until weir puts the address of the core's own data there, which it
@@ -43,7 +43,7 @@ struct Handles {
     vmpidr: usize,
 }
 
-/// Who is who.
+/// The registers of each core.
 pub struct Cores {
     get_registers: unsafe extern "C" fn() -> *mut Array,
     read_register: unsafe extern "C" fn(*mut c_void, *mut Array) -> c_int,
@@ -67,7 +67,7 @@ impl Cores {
     pub fn find(vcpus: usize) -> Result<Self, String> {
         let symbol = |name: &CStr| {
             find(name).ok_or_else(|| {
-                format!("this QEMU does not tell which core runs: it exports no {name:?}; give one of 7.2 to 9.1 or of 10.0 and later in WEIR_QEMU")
+                format!("this QEMU does not report which core runs: it exports no {name:?}; give one of 7.2 to 9.1 or of 10.0 and later in WEIR_QEMU")
             })
         };
         // SAFETY: the symbols were found, so they are not null, and the headers of QEMU (since 9.0)
@@ -98,12 +98,12 @@ impl Cores {
     }
 
     /// Finds out which core runs; called from a callback at the start of a block that may read
-    /// registers. Ends QEMU if there is no telling: what is counted for the wrong core is worse
-    /// than nothing.
+    /// registers. Ends QEMU if it cannot be found out: counts for the wrong core are worse than
+    /// none.
     pub fn note(&self) {
         if self.identify().is_none() {
             eprintln!(
-                "weir-qemu-plugin: this QEMU does not tell which core runs: it shows no TPIDR_EL2 and VMPIDR_EL2 that do; give one of 7.2 to 9.1 in WEIR_QEMU"
+                "weir-qemu-plugin: this QEMU does not report which core runs: it shows no usable TPIDR_EL2 and VMPIDR_EL2; give one of 7.2 to 9.1 in WEIR_QEMU"
             );
             // SAFETY: ends the process without QEMU's own handlers, which expect the callback to
             // return.
@@ -148,7 +148,7 @@ impl Cores {
         if registers.is_null() {
             return None;
         }
-        // SAFETY: QEMU gives a `GArray` of descriptors to the caller, who may keep it.
+        // SAFETY: QEMU gives a `GArray` of descriptors to the caller, which may keep it.
         let registers = unsafe { &*registers };
         if registers.data.is_null() {
             return None;
@@ -182,12 +182,12 @@ impl Cores {
         // SAFETY: the handle came from QEMU, which made a number of it; a callback of a vCPU runs
         // that may read registers.
         let read = unsafe { (self.read_register)(std::ptr::without_provenance_mut(handle), bytes) };
-        // SAFETY: as above; nobody else has a reference.
+        // SAFETY: as above; there is no other reference.
         let bytes = unsafe { &*bytes };
         if read != 8 || bytes.len != 8 {
             return None;
         }
-        // SAFETY: the array holds eight bytes, as it says; a byte array has no alignment.
+        // SAFETY: the array holds eight bytes, by its length; a byte array has no alignment.
         Some(u64::from_le_bytes(unsafe { *bytes.data.cast::<[u8; 8]>() }))
     }
 }

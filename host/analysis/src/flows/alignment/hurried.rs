@@ -15,7 +15,7 @@ const ROUND: f32 = 12_582_912.0;
 pub(super) type Row<const V: usize> = [f32x4; V];
 
 /// Relations in single precision. Coefficients that are not exact any more, or rates that wrap,
-/// only make a relation longer than it could be: whoever takes them counts the rates anew.
+/// only make a relation longer than it could be: the caller computes the rates again.
 pub(super) struct Hurried<const W: usize, const V: usize> {
     pub n: usize,
     /// The relations: integers.
@@ -102,11 +102,11 @@ impl<const W: usize, const V: usize> Hurried<W, V> {
             core::array::from_fn(|v| i32x4::from(core::array::from_fn(|k| (4 * v + k) as i32)));
         let mut left = 64 * n;
         let (mut still, mut i) = (0, 0);
-        // Where half of them could not be shortened in turn, the others hardly can.
+        // If half of them in sequence could not be shortened, the others hardly can.
         while 2 * still < n && left > 0 {
             let here: Row<V> =
                 positions.map(|position| cast(position.cmp_eq(i32x4::splat(i as i32))));
-            // What changes is kept here until the next relation's turn: column i of the others is
+            // Changes are kept here until the next relation is processed: column i of the others is
             // written then.
             let mut row = inner[i];
             let mut own = get(&length, i);

@@ -247,7 +247,8 @@ impl<const W: usize> Lattice<W> {
         }
     }
 
-    /// Whether every rate still is the sum that its relation says. Coefficients must be below 2^62.
+    /// Whether every rate still is the sum that its relation defines. Coefficients must be below
+    /// 2^62.
     pub fn consistent(&self) -> bool {
         (0..self.n).all(|j| {
             let sum = (0..self.n).try_fold(0i128, |sum, i| {

@@ -109,7 +109,7 @@ fn greatest<const W: usize>(of: &[f64; W]) -> usize {
 }
 
 impl<'a, const W: usize> Search<'a, W> {
-    /// Of relations whose rates are what they say. To be made orthogonal before it is run.
+    /// From relations with correct rates. Must be made orthogonal before it is run.
     pub const fn new(lattice: &'a Lattice<W>) -> Self {
         Self {
             lattice,
@@ -164,7 +164,7 @@ impl<'a, const W: usize> Search<'a, W> {
             scaled = v;
             scaled.time *= weight;
             let norm = scaled.at(&v);
-            // Dependent relations would not tell all job counts.
+            // Dependent relations would not determine all job counts.
             if norm < 1e-9 || error[j] > TOLERANCE {
                 return false;
             }
@@ -365,8 +365,8 @@ impl<'a, const W: usize> Search<'a, W> {
         }
     }
 
-    /// All job counts are fixed, so the instants lie on a line; `near` is a point of the body
-    /// beside it.
+    /// All job counts are fixed, so the instants lie on a line; `near` is a point of the body next
+    /// to it.
     fn keep(&mut self, near: &Functional<W>) {
         let Lattice { n, first, length, reach, period, .. } = self.lattice;
         let mut t = near.time;

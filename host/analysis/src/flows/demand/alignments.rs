@@ -6,10 +6,10 @@ use crate::flows::alignment::{self, Budget, Wave};
 /// From this many evaluations on, alignment is tried; it costs about as much as a few thousand of
 /// them.
 const FAR_EVALUATIONS: f64 = 400_000.0;
-/// Alignments to be expected at most among the tasks that are looked at: fewer tasks are reduced
+/// Alignments to be expected at most among the tasks that are tested: fewer tasks are reduced
 /// faster, more branch less.
 const UNLIKELY: f64 = 1e-5;
-/// Most groups of tasks whose alignments are looked for one by one,
+/// Most groups of tasks whose alignments are searched one by one,
 const GROUPS: usize = 8;
 /// and how far each should reach, in periods, at most.
 pub(super) const GROUP_REACH: f64 = 0.33;

@@ -17,7 +17,7 @@ impl Analyzer {
         self.bandwidth = b;
         let per_byte = float_u(HALVES_PER_SEC) / float_u(b) * (1.0 + EPS);
         let up = 1.0 + 4.0 * EPS;
-        for (c, piece) in self.c.iter_mut().zip(&self.cost) {
+        for (c, piece) in self.c.iter_mut().zip(&self.wcet) {
             *c = (float_u(piece.fixed) + float_u(piece.bytes) * per_byte) * up;
         }
         let mut q = 0.0f64;
@@ -46,8 +46,8 @@ impl Analyzer {
             self.until[k] = if self.overloaded_now {
                 f64::INFINITY
             } else if bound <= 0.0 && u < 1.0 + margin {
-                // The demand of the segment stays below t while U_k <= 1, which the caller has made
-                // sure of.
+                // The demand of the segment stays below t while U_k <= 1, which the caller has
+                // checked.
                 0.0
             } else if spare > 0.0 {
                 bound / spare * (1.0 + 4.0 * EPS)
@@ -68,7 +68,7 @@ impl Analyzer {
         }
     }
 
-    /// For how long before t, within segment k, no instant can fail, from below and by a look at
+    /// For how long before t, within segment k, no instant can fail, from below and by a test of
     /// few tasks only.
     ///
     /// A failure needs sum C' x < B over all tasks or any of them, where x is the fraction of a
@@ -142,7 +142,7 @@ impl Analyzer {
         let mut demand = 0u128;
         for i in 0..=k {
             let jobs = u128::from(self.jobs(i, t));
-            demand = demand.saturating_add(self.cost[i].scaled(b).saturating_mul(jobs));
+            demand = demand.saturating_add(self.wcet[i].scaled(b).saturating_mul(jobs));
         }
         let blocking = self
             .blockers(k)
@@ -203,8 +203,8 @@ impl Analyzer {
             // An overloaded set has no A to speak of.
             if leap && !self.overloaded_now && self.worth_alignment(k, from, t) {
                 if let Some(mut spans) = self.alignments(k, (from, t.into())) {
-                    // A point that fails at a bandwidth that was raised meanwhile failed before, so
-                    // it is in a span.
+                    // A point that fails after another thread has raised the bandwidth failed
+                    // before, so it is in a span.
                     spans.sort_unstable_by_key(|span| core::cmp::Reverse(span.1));
                     for (start, end) in spans {
                         let (start, end) = (start.max(from) - 1, end.min(t));
@@ -274,8 +274,8 @@ impl Analyzer {
         let (mut fixed, mut bytes) = (0u128, 0u128);
         for i in 0..=k {
             let jobs = u128::from(self.jobs(i, t));
-            fixed += jobs * u128::from(self.cost[i].fixed);
-            bytes += jobs * u128::from(self.cost[i].bytes);
+            fixed += jobs * u128::from(self.wcet[i].fixed);
+            bytes += jobs * u128::from(self.wcet[i].bytes);
         }
         let mut least = 0;
         let blockers = self.blockers(k).map(|(stretch, task)| (stretch, Some(task)));

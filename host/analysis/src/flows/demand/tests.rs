@@ -1,4 +1,4 @@
-//! What is passed over without a look at every task, against a look at every point.
+//! The search that skips points without a test of every task, against a test of every point.
 
 use super::alignments::GROUP_REACH;
 use super::*;
@@ -16,7 +16,7 @@ fn failing_set(random: &mut fastrand::Rng) -> Vec<Task> {
             let fixed = (period as f64 / count as f64 * 0.99) as u64;
             let stretch = Piece { fixed: random.u64(1..=fixed), bytes: 0 };
             Task {
-                cost: Piece { fixed, bytes: 0 },
+                wcet: Piece { fixed, bytes: 0 },
                 deadline: HalfNanos(period - (period as f64 * early * random.f64() * 0.7) as i64),
                 period: HalfNanos(period),
                 jitter: HalfNanos(0),
@@ -101,11 +101,11 @@ fn every_failure_lies_in_a_span_of_some_group() {
 /// At U' = 1 only the hyperperiod ends the test, also if it was of no use to a question with a
 /// nearer end before.
 #[test]
-fn the_hyperperiod_is_looked_for_as_far_as_it_takes() {
+fn the_hyperperiod_is_searched_as_far_as_needed() {
     // The d differ by 4 modulo 8, by which all deadlines are spread, so that never both have just
     // passed.
     let task = |period: i64, window: i64| Task {
-        cost: Piece { fixed: 0, bytes: (period / 2) as u64 },
+        wcet: Piece { fixed: 0, bytes: (period / 2) as u64 },
         deadline: HalfNanos(window),
         period: HalfNanos(period),
         jitter: HalfNanos(0),

@@ -10,7 +10,7 @@ impl Analyzer {
     pub(super) fn overloaded(&self, b: u64) -> bool {
         let per_byte = float_u(HALVES_PER_SEC) / float_u(b);
         let u = self.fixed_load + self.byte_load * per_byte;
-        let margin = (self.cost.len() as f64 + 16.0) * EPS;
+        let margin = (self.wcet.len() as f64 + 16.0) * EPS;
         if u < 1.0 - margin {
             false
         } else if u > 1.0 + margin {
@@ -24,7 +24,7 @@ impl Analyzer {
     pub(super) fn exact_spare(&self, b: u64) -> Option<f64> {
         // U' b in units of 2^-64, from below, and how many of the fractions were cut off.
         let (mut whole, mut fraction, mut cut) = (0u128, 0u128, 0u128);
-        for (c, &p) in self.cost.iter().zip(&self.period) {
+        for (c, &p) in self.wcet.iter().zip(&self.period) {
             let (scaled, p) = (c.scaled(b), p as u128);
             whole = whole.saturating_add(scaled / p);
             let shifted = (scaled % p) << 64;
@@ -45,7 +45,7 @@ impl Analyzer {
         } else if cut == 0 {
             return Some(0.0);
         }
-        // U' is within 2^-64/b of 1: only the full fractions tell.
+        // U' is within 2^-64/b of 1: only the full fractions decide.
         (self.compare_utilization(b) != core::cmp::Ordering::Greater).then_some(0.0)
     }
 
@@ -63,7 +63,7 @@ impl Analyzer {
             }
         }
         let parts: Vec<_> = self
-            .cost
+            .wcet
             .iter()
             .zip(&self.period)
             .map(|(c, &p)| (BigUint::from(c.scaled(b)), BigUint::from(p as u64)))
@@ -130,7 +130,7 @@ impl Analyzer {
     /// Whether the sum of overhead/P' is 1 or more.
     pub(super) fn overhead_fills(&self) -> bool {
         let without_data = Self {
-            cost: self.cost.iter().map(|c| Piece { bytes: 0, ..*c }).collect(),
+            wcet: self.wcet.iter().map(|c| Piece { bytes: 0, ..*c }).collect(),
             period: self.period.clone(),
             ..Self::default()
         };

@@ -1,4 +1,4 @@
-//! Who else uses the memory while a task runs.
+//! The other users of the memory while a task runs.
 
 use crate::units::Events;
 use crate::{

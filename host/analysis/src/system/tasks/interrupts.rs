@@ -7,7 +7,7 @@ use crate::system::{
 };
 use crate::{
     Nanos,
-    time::{VmTask, response_times_beside},
+    time::{VmTask, response_times_with},
     verdict::{Missing, Verdict},
 };
 use weir_model::{
@@ -60,8 +60,8 @@ pub(super) fn interrupt_of(timing: &Timing, line: &Line, time: &mut TimeReport) 
     });
 }
 
-/// Returns the bound on the wait of an interrupt for a core of its VM, in ns. As the file does not
-/// say to which core it comes, it is the greatest of all cores.
+/// Returns the bound on the wait of an interrupt for a core of its VM, in ns. Because the file does
+/// not state its core, it is the greatest of all cores.
 ///
 /// # Errors
 ///
@@ -116,8 +116,8 @@ fn wait_for_core(
         })?;
         // The wait is the response time of a task of 1 ns.
         let moment =
-            VmTask { cost: Nanos(1), period: Nanos(1 << 50), jitter: Nanos(0), blocking: Nanos(0) };
-        let wait = response_times_beside(&[moment], &supply, &[Some(0)], None, None);
+            VmTask { wcet: Nanos(1), period: Nanos(1 << 50), jitter: Nanos(0), blocking: Nanos(0) };
+        let wait = response_times_with(&[moment], &supply, &[Some(0)], None, None);
         let Some(wait) = wait.first().copied().flatten() else {
             let cause = shared.and_then(|core| cause::nothing_guaranteed(timing, core, entity));
             let (reason, suggestion) = cause.map_or_else(

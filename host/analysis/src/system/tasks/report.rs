@@ -19,7 +19,7 @@ pub struct TimeReport {
     pub holds: Option<bool>,
     /// The verdict on all of them.
     pub verdict: Verdict,
-    /// What each shared core supplies.
+    /// The supply of each shared core.
     pub cores: Vec<CoreSupply>,
     /// The tasks.
     pub tasks: Vec<TaskBound>,
@@ -37,7 +37,7 @@ pub struct TimeReport {
     pub missing: Vec<Missing>,
 }
 
-/// What the schedule of a shared core guarantees to each VM.
+/// The guarantees of a shared core's schedule for each VM.
 #[derive(Clone, Debug, Serialize)]
 pub struct CoreSupply {
     /// The number of the core.

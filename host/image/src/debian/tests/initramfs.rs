@@ -99,7 +99,7 @@ fn the_initrd_holds_what_its_first_process_calls() {
     assert_eq!(
         net.len(),
         rt.len() + 4 + NETWORK_MODULES.len(),
-        "modules, their two directories and two lists, beside cyclictest"
+        "modules, their two directories and two lists, in addition to cyclictest"
     );
     let talk = Some(b"the program".to_vec());
     let vsock = members(&archive(store.path(), Initramfs::Vsock, talk).unwrap());

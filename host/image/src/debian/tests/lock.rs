@@ -40,7 +40,7 @@ fn locked_versions_win_over_a_newer_kernel() {
 }
 
 #[test]
-fn versions_the_mirror_lacks_are_named_or_refused() {
+fn missing_versions_are_named_or_refused() {
     let (chosen, others) = choose(&lock(), &index(&newest()), Locking::Prefer).unwrap();
     assert_eq!(chosen, newest());
     assert_eq!(

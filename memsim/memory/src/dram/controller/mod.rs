@@ -57,11 +57,11 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// An idle channel at cycle 0. The map's channel bits are not looked at: the caller gives each
+    /// An idle channel at cycle 0. The map's channel bits are not used: the caller gives each
     /// channel its own requests. Owners 0 to `owners` - 1 are counted.
     ///
     /// # Errors
-    /// [`ChannelError`] says what does not fit.
+    /// [`ChannelError`] names the value that does not fit.
     pub fn new(
         map: AddressMap,
         timing: Timing,
@@ -131,7 +131,7 @@ impl Channel {
         &self.device
     }
 
-    /// What it has counted.
+    /// The counts.
     #[must_use]
     pub fn stats(&self) -> &ChannelStats {
         &self.stats

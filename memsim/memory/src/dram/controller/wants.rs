@@ -34,8 +34,7 @@ impl Channel {
         }
     }
 
-    /// Gives all requests new ages, from 1 on: 0 is for those who want a bank closed for its
-    /// refresh.
+    /// Gives all requests new ages, from 1 on: 0 is for requests to close a bank for its refresh.
     #[cold]
     pub(super) fn renumber(&mut self) {
         let mut waiting: Vec<_> = self.reads.iter_mut().chain(self.writes.iter_mut()).collect();
