@@ -171,7 +171,7 @@ fn start_core(core: &'static mut cpu::Core) -> ! {
     core.schedule = schedule::of_core(core.index);
     let shared = core.schedule.as_deref().is_some_and(|schedule| schedule.partition.is_some());
     prepare_core(shared);
-    core.sole = vm::seats(core.index).next().filter(|_| !shared);
+    core.sole = vm::vcpus_of_core(core.index).next().filter(|_| !shared);
     core.mitigations = Mitigations::from_firmware(psci::arch_features);
     if core.mitigations.needs_workaround_2() {
         psci::forward(ARCH_WORKAROUND_2, 1);

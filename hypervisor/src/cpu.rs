@@ -8,7 +8,7 @@ use crate::{
         action::{Action, Exit},
         schedule::Schedule,
     },
-    vm::Seat,
+    vm::VcpuRef,
 };
 use core::{
     cell::UnsafeCell,
@@ -22,9 +22,9 @@ pub struct Core {
     /// Its number, as the platform counts.
     pub index: usize,
     /// Its only vCPU; `None` on a core that several share, or that has none.
-    pub sole: Option<&'static Seat>,
+    pub sole: Option<&'static VcpuRef>,
     /// The vCPU whose state is on the core.
-    pub current: Option<&'static Seat>,
+    pub current: Option<&'static VcpuRef>,
     /// Its vCPUs, and which of them has it.
     pub schedule: Option<&'static mut Schedule>,
     /// What a handler asked the run loop to do with the current vCPU.

@@ -1,7 +1,7 @@
 //! The meter of a core whose VM has a memory budget: it counts, asks the regulator (`weir_budget`),
 //! which decides, and holds the vCPU back until it may run again.
 //!
-//! Counts come from the core's PMU, which interrupts at a limit, or from the monitor, a page of
+//! Counts come from the core's PMU, which interrupts at a limit, or from the counter page, a page of
 //! counters that somebody beside the cores keeps and that is looked at in time: never later than
 //! the rest of the budget takes at least, and never more often than the system file says.
 
@@ -17,7 +17,7 @@ use crate::{
     system,
     trace::{self, Kind, MOST_OTHER, Meter as Which},
     vcpu::action::Exit,
-    vm::{self, Seat, Vm},
+    vm::{self, VcpuRef, Vm},
 };
 use core::sync::atomic::Ordering;
 use weir_budget::Counts;
@@ -28,24 +28,24 @@ use weir_budget::Regulator;
 use weir_budget::Shared;
 use weir_budget::Verdict;
 use weir_model::packed::{MAX_CORES, regulation};
-use weir_trace::monitor::Monitor;
+use weir_trace::counter_page::CounterPage;
 use weir_units::Nanos;
 
-/// The monitor's page. In QEMU the observer plug-in writes it; it finds it by this name.
-#[unsafe(export_name = "weir_monitor")]
-static MONITOR: Monitor = Monitor::new();
+/// The counter page. In QEMU the observer plug-in writes it; it finds it by this name.
+#[unsafe(export_name = "weir_counter_page")]
+static COUNTER_PAGE: CounterPage = CounterPage::new();
 
-/// The monitor's page, as something that changes: the compiler sees no store to it and would take
+/// The counter page, as something that changes: the compiler sees no store to it and would take
 /// it for a constant.
 #[inline(always)]
-fn monitor() -> &'static Monitor {
-    core::hint::black_box(&MONITOR)
+fn counter_page() -> &'static CounterPage {
+    core::hint::black_box(&COUNTER_PAGE)
 }
 
-/// What the monitor counted on core `core` of all that ran there.
+/// What the counter page counted on core `core` of all that ran there.
 #[inline(always)]
-fn monitored(core: usize) -> Counts {
-    let (reads, writes) = monitor().counts(core);
+fn counted_on(core: usize) -> Counts {
+    let (reads, writes) = counter_page().counts(core);
     Counts { reads, writes }
 }
 
@@ -66,7 +66,7 @@ const MARK_POLL: u32 = 34;
 #[derive(Clone, Copy)]
 enum Source {
     Pmu(Pmu),
-    Monitor {
+    CounterPage {
         /// Nanoseconds between two looks, at least.
         poll: u64,
         /// The least time of an instruction, in nanoseconds.
@@ -101,31 +101,31 @@ pub struct Meter {
     two: bool,
     /// The counts since another vCPU has the core.
     away: Option<Counts>,
-    /// What the monitor counted of others on this core, less what EL2 did for this vCPU; modulo
+    /// What the counter page counted of others on this core, less what EL2 did for this vCPU; modulo
     /// 2^64.
     others: Counts,
 }
 
 impl Meter {
-    /// The meter of the vCPU at `seat`, running from now on; none if its VM's bandwidth is not
+    /// The meter of the vCPU at `vcpu_ref`, running from now on; none if its VM's bandwidth is not
     /// regulated. On its core.
     #[must_use]
-    pub fn start(core: usize, seat: &Seat) -> Option<Self> {
+    pub fn start(core: usize, vcpu_ref: &VcpuRef) -> Option<Self> {
         let system = system::get();
-        let view = seat.vm.view();
-        let setting = system.setting(view.index, seat.vcpu)?;
+        let view = vcpu_ref.vm.view();
+        let setting = system.setting(view.index, vcpu_ref.vcpu)?;
         let its = &view.vm.regulation;
         let source = if its.source == regulation::PMU {
             let pmu = Pmu::start(its.events);
             Line::new(pmu_intid(core), core).claim(core);
             Source::Pmu(pmu)
         } else {
-            Source::Monitor { poll: its.poll_ns, access: its.access_ns }
+            Source::CounterPage { poll: its.poll_ns, access: its.access_ns }
         };
         let mut meter = Self {
             source,
             regulator: Regulator::new(&setting),
-            shared: shared(seat),
+            shared: shared(vcpu_ref),
             periods: setting.periods(),
             boundary: 0,
             deadline: 0,
@@ -140,22 +140,22 @@ impl Meter {
             away: None,
             others: Counts::ZERO,
         };
-        meter.step(seat, core, timer::now_ns(), Event::Start);
+        meter.step(vcpu_ref, core, timer::now_ns(), Event::Start);
         // Until the VM's first life begins.
         meter.off = true;
         Some(meter)
     }
 
     /// Its vCPU is about to run on a core that it shares.
-    pub fn resume(&mut self, seat: &Seat, core: usize) {
+    pub fn resume(&mut self, vcpu_ref: &VcpuRef, core: usize) {
         self.off = false;
-        self.step(seat, core, timer::now_ns(), Event::Count);
+        self.step(vcpu_ref, core, timer::now_ns(), Event::Count);
     }
 
     /// EL2 begins to load its VM's image.
-    pub fn begin_load(&mut self, seat: &Seat, core: usize) {
+    pub fn begin_load(&mut self, vcpu_ref: &VcpuRef, core: usize) {
         (self.off, self.loads) = (false, true);
-        self.step(seat, core, timer::now_ns(), Event::Descheduled);
+        self.step(vcpu_ref, core, timer::now_ns(), Event::Descheduled);
     }
 
     /// Whether its vCPU has nothing to run.
@@ -171,27 +171,27 @@ impl Meter {
     }
 
     /// EL2 made up to so many accesses for its VM, which the source does not count.
-    pub fn charge(&mut self, seat: &Seat, core: usize, accesses: Counts) {
+    pub fn charge(&mut self, vcpu_ref: &VcpuRef, core: usize, accesses: Counts) {
         if let Some(away) = &mut self.away {
             *away = away.plus(accesses);
         }
         match &mut self.source {
             Source::Pmu(pmu) => pmu.charge(accesses),
-            Source::Monitor { .. } => self.others = self.others.wrapping_minus(accesses),
+            Source::CounterPage { .. } => self.others = self.others.wrapping_minus(accesses),
         }
         let limit = self.limit;
-        self.step(seat, core, timer::now_ns(), Event::Descheduled);
+        self.step(vcpu_ref, core, timer::now_ns(), Event::Descheduled);
         // Steps of a load that change nothing are not recorded. The run's report needs the limit.
         if self.runs && self.limit != limit {
             let used = self.counts(core).minus(self.begun);
-            self.record(seat, Kind::Poll, used);
+            self.record(vcpu_ref, Kind::Poll, used);
         }
     }
 
     /// Its vCPU, which does not have the core, is to run from now on.
-    pub fn come_on(&mut self, seat: &Seat, core: usize) {
+    pub fn come_on(&mut self, vcpu_ref: &VcpuRef, core: usize) {
         (self.off, self.loads) = (false, false);
-        self.step(seat, core, timer::now_ns(), Event::Descheduled);
+        self.step(vcpu_ref, core, timer::now_ns(), Event::Descheduled);
     }
 
     #[inline(always)]
@@ -201,7 +201,7 @@ impl Meter {
         }
         match &mut self.source {
             Source::Pmu(pmu) => pmu.counts(),
-            Source::Monitor { .. } => monitored(core).wrapping_minus(self.others),
+            Source::CounterPage { .. } => counted_on(core).wrapping_minus(self.others),
         }
     }
 
@@ -223,17 +223,17 @@ impl Meter {
                 let limit = if self.runs { self.limit } else { Counts::NEVER };
                 pmu.interrupt_at(limit);
             }
-            Source::Monitor { .. } => self.others = monitored(core).wrapping_minus(counts),
+            Source::CounterPage { .. } => self.others = counted_on(core).wrapping_minus(counts),
         }
     }
 
     /// Asks the regulator, and sees to it that it is asked again in time.
     #[inline(never)]
-    pub fn step(&mut self, seat: &Seat, core: usize, now: u64, event: Event) {
+    pub fn step(&mut self, vcpu_ref: &VcpuRef, core: usize, now: u64, event: Event) {
         let event = if self.off { Event::Stop } else { event };
         let counts = self.counts(core);
         if now >= self.boundary {
-            self.follow(seat);
+            self.follow(vcpu_ref);
         }
         let Verdict { run, limit, wake } =
             self.regulator.step(self.shared, Nanos(now), counts, event);
@@ -245,17 +245,17 @@ impl Meter {
             self.boundary = self.periods.next(Nanos(now)).0;
             self.begun = counts;
             mark::<MARK_REPLENISH>();
-            self.record(seat, Kind::Replenish, used);
+            self.record(vcpu_ref, Kind::Replenish, used);
         } else if (run || self.runs) && event != Event::Stop && !(run && self.loads) {
             if run {
                 mark::<MARK_POLL>();
             } else {
                 mark::<MARK_OVERFLOW>();
             }
-            self.record(seat, if run { Kind::Poll } else { Kind::Throttle }, used);
+            self.record(vcpu_ref, if run { Kind::Poll } else { Kind::Throttle }, used);
         }
         if run && !self.runs {
-            self.record(seat, Kind::Wake, Counts::ZERO);
+            self.record(vcpu_ref, Kind::Wake, Counts::ZERO);
         }
         self.runs = run;
         self.deadline = self.boundary;
@@ -267,13 +267,13 @@ impl Meter {
             Source::Pmu(_) => Pmu::forget(),
             // What is off counts nothing: its next look is the boundary's, and the first when it is
             // on again.
-            Source::Monitor { poll, access } if run && !self.off && !self.loads => {
+            Source::CounterPage { poll, access } if run && !self.off && !self.loads => {
                 let left = |limit: u64, count: u64| limit.saturating_sub(count);
                 let left = left(limit.reads, counts.reads).min(left(limit.writes, counts.writes));
                 let wait = regulation::least_time(left, *access).max(*poll);
                 self.deadline = self.deadline.min(now.saturating_add(wait));
             }
-            Source::Monitor { .. } => {}
+            Source::CounterPage { .. } => {}
         }
         if wake != 0 {
             wake_members(core, self.shared, wake);
@@ -283,12 +283,12 @@ impl Meter {
     /// Records something about the budget: what was `used` of it, and what it is; 0 in a period in
     /// which a debt leaves nothing.
     #[inline(always)]
-    fn record(&self, seat: &Seat, kind: Kind, used: Counts) {
+    fn record(&self, vcpu_ref: &VcpuRef, kind: Kind, used: Counts) {
         let budget = self.limit.minus(self.begun).least(MOST_RECORDED);
         let all = if self.two { Which::Reads } else { Which::All };
-        trace::push(seat.ring, seat.who.tag(kind, all as u32), used.reads, budget.reads);
+        trace::push(vcpu_ref.ring, vcpu_ref.who.tag(kind, all as u32), used.reads, budget.reads);
         if self.two {
-            record_writes(seat, kind, used.writes, budget.writes);
+            record_writes(vcpu_ref, kind, used.writes, budget.writes);
         }
     }
 
@@ -296,37 +296,40 @@ impl Meter {
     #[inline(always)]
     #[must_use]
     pub fn is_counted(&self) -> bool {
-        self.off || self.loads || matches!(self.source, Source::Pmu(_)) || monitor().is_counting()
+        self.off
+            || self.loads
+            || matches!(self.source, Source::Pmu(_))
+            || counter_page().is_counting()
     }
 
     /// Takes over the budget that its VM was set to, at the start of a period: the core is not
     /// interrupted for it before.
     #[inline(always)]
-    fn follow(&mut self, seat: &Seat) {
+    fn follow(&mut self, vcpu_ref: &VcpuRef) {
         // Acquire: the budget that `set_budget` stored before it counted. If it stores another one
         // now, this may find half of it, and the next boundary finds the rest.
-        let changes = seat.vm.budget_changes.load(Ordering::Acquire);
+        let changes = vcpu_ref.vm.budget_changes.load(Ordering::Acquire);
         if changes != self.changes {
             self.changes = changes;
-            self.take_budget(seat);
+            self.take_budget(vcpu_ref);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn take_budget(&mut self, seat: &Seat) {
-        let its = &seat.vm.view().vm.regulation;
-        let [reads, writes] = [0, 1].map(|n: usize| seat.vm.budget[n].load(Ordering::Relaxed));
+    fn take_budget(&mut self, vcpu_ref: &VcpuRef) {
+        let its = &vcpu_ref.vm.view().vm.regulation;
+        let [reads, writes] = [0, 1].map(|n: usize| vcpu_ref.vm.budget[n].load(Ordering::Relaxed));
         let limited = |limited: u64, budget| if limited == u64::MAX { limited } else { budget };
         let budget =
             Counts { reads: limited(its.reads, reads), writes: limited(its.writes, writes) };
         // Refused if it leaves this vCPU nothing: then the old one stays.
         if self.regulator.set_budget(budget).is_ok() {
-            let tag = seat.who.tag(Kind::BudgetChanged, Which::All as u32);
+            let tag = vcpu_ref.who.tag(Kind::BudgetChanged, Which::All as u32);
             let before = core::mem::replace(&mut self.budget, budget).least(MOST_RECORDED);
-            trace::push(seat.ring, tag, budget.reads, before.reads);
+            trace::push(vcpu_ref.ring, tag, budget.reads, before.reads);
             if self.two {
-                record_writes(seat, Kind::BudgetChanged, budget.writes, before.writes);
+                record_writes(vcpu_ref, Kind::BudgetChanged, budget.writes, before.writes);
             }
         }
     }
@@ -345,16 +348,16 @@ impl Meter {
     }
 
     /// Its vCPU, which keeps the core, goes off or waits, or (`on`) is about to run again.
-    pub fn note(&mut self, seat: &Seat, core: usize, on: bool) {
+    pub fn note(&mut self, vcpu_ref: &VcpuRef, core: usize, on: bool) {
         let event = if on { Event::Count } else { Event::Stop };
         (self.off, self.loads) = (!on, false);
-        self.step(seat, core, timer::now_ns(), event);
+        self.step(vcpu_ref, core, timer::now_ns(), event);
     }
 }
 
 #[cold]
-fn record_writes(seat: &Seat, kind: Kind, used: u64, budget: u64) {
-    trace::push(seat.ring, seat.who.tag(kind, Which::Writes as u32), used, budget);
+fn record_writes(vcpu_ref: &VcpuRef, kind: Kind, used: u64, budget: u64) {
+    trace::push(vcpu_ref.ring, vcpu_ref.who.tag(kind, Which::Writes as u32), used, budget);
 }
 
 /// The interrupt of core `core`'s PMU.
@@ -371,14 +374,14 @@ pub fn is_pmu(intid: u32) -> bool {
 }
 
 /// What a vCPU's regulator shares with others: see `weir_budget::Kind`.
-fn shared(seat: &Seat) -> &'static Shared {
-    let its = &seat.vm.view().vm.regulation;
+fn shared(vcpu_ref: &VcpuRef) -> &'static Shared {
+    let its = &vcpu_ref.vm.view().vm.regulation;
     match its.kind {
         regulation::MEMGUARD => &MEMGUARD,
         regulation::COMPENSATION => vm::all()
             .nth(its.critical.into())
-            .map_or(&seat.vm.bandwidth, |critical| &critical.bandwidth),
-        _ => &seat.vm.bandwidth,
+            .map_or(&vcpu_ref.vm.bandwidth, |critical| &critical.bandwidth),
+        _ => &vcpu_ref.vm.bandwidth,
     }
 }
 
@@ -387,14 +390,14 @@ fn shared(seat: &Seat) -> &'static Shared {
 /// (`weir_budget::Verdict::wake`).
 #[cold]
 fn wake_members(core: usize, with: &'static Shared, wake: u32) {
-    let is_named = |seat: &Seat| {
-        let view = seat.vm.view();
-        let setting = system::get().setting(view.index, seat.vcpu);
+    let is_named = |vcpu_ref: &VcpuRef| {
+        let view = vcpu_ref.vm.view();
+        let setting = system::get().setting(view.index, vcpu_ref.vcpu);
         setting.is_some_and(|setting| setting.member_bit() & wake != 0)
-            && core::ptr::eq(shared(seat), with)
+            && core::ptr::eq(shared(vcpu_ref), with)
     };
     for other in (0..MAX_CORES).filter(|other| *other != core) {
-        if vm::seats(other).any(is_named) {
+        if vm::vcpus_of_core(other).any(is_named) {
             mail::tell(other, mail::BUDGET);
         }
     }

@@ -22,7 +22,7 @@ fn run(partition: &mut Partition, ready: &[Ready]) -> Vec<Option<u8>> {
         if now as u64 >= until.0 || *ready != last {
             let decision = partition.step(Nanos(now as u64), *ready);
             assert!(decision.until > Nanos(now as u64), "it must be worth while");
-            assert!(decision.run.is_none_or(|party| ready.has(party)), "only who is ready runs");
+            assert!(decision.run.is_none_or(|entity| ready.has(entity)), "only who is ready runs");
             (until, run, last) = (decision.until, decision.run, *ready);
         }
         run
@@ -30,29 +30,29 @@ fn run(partition: &mut Partition, ready: &[Ready]) -> Vec<Option<u8>> {
     ready.iter().enumerate().map(step).collect()
 }
 
-/// Readiness that changes at random, of `parties` entities, with entity `always` always ready.
-fn changing(parties: u8, always: u8, length: usize) -> impl Strategy<Value = Vec<Ready>> {
+/// Readiness that changes at random, of `entities` entities, with entity `always` always ready.
+fn changing(entities: u8, always: u8, length: usize) -> impl Strategy<Value = Vec<Ready>> {
     prop::collection::vec((any::<u8>(), 1..30_usize), 1..length).prop_map(move |spans| {
         let all = spans.into_iter().flat_map(|(set, length)| std::iter::repeat_n(set, length));
         let ready = |set: u8| {
-            let others = (0..parties).filter(|party| set >> party & 1 != 0);
+            let others = (0..entities).filter(|entity| set >> entity & 1 != 0);
             Ready::of(others.chain([always]))
         };
         all.take(length).map(ready).collect()
     })
 }
 
-/// The least time of entity `party` in any window, for each length.
-fn assert_supplied(had: &[Option<u8>], party: u8, supply: &Supply) {
+/// The least time of entity `entity` in any window, for each length.
+fn assert_supplied(had: &[Option<u8>], entity: u8, supply: &Supply) {
     let mut sums = vec![0_u64];
     sums.extend(had.iter().scan(0, |sum, run| {
-        *sum += u64::from(*run == Some(party));
+        *sum += u64::from(*run == Some(entity));
         Some(*sum)
     }));
     for length in 0..sums.len() {
         let least = sums.iter().zip(&sums[length..]).map(|(from, to)| to - from).min().unwrap();
         let promised = supply.least(Time(length as u64)).0;
-        assert!(least >= promised, "party {party} got {least} of {promised} in {length}");
+        assert!(least >= promised, "entity {entity} got {least} of {promised} in {length}");
     }
 }
 
@@ -157,8 +157,8 @@ proptest! {
         let mut partition =
             Partition::RoundRobin(RoundRobin::new(&quanta.iter().map(|q| Nanos(*q)).collect::<Vec<_>>()));
         let had = run(&mut partition, &ready);
-        for (party, quantum) in quanta.iter().enumerate() {
-            let got = had.iter().filter(|run| **run == Some(party as u8)).count();
+        for (entity, quantum) in quanta.iter().enumerate() {
+            let got = had.iter().filter(|run| **run == Some(entity as u8)).count();
             prop_assert_eq!(got, *quantum as usize * rounds);
         }
     }
@@ -167,37 +167,37 @@ proptest! {
     fn a_table_supplies_its_slots_and_nothing_else(
         frame in 1..40_u64, cuts in prop::collection::vec((0..40_u64, 0..3_u8), 0..10), ready in changing(3, 1, 200),
     ) {
-        let mut cuts: Vec<_> = cuts.into_iter().map(|(cut, party)| (cut % (frame + 1), party)).collect();
+        let mut cuts: Vec<_> = cuts.into_iter().map(|(cut, entity)| (cut % (frame + 1), entity)).collect();
         cuts.sort_unstable();
         let slots: Vec<_> = cuts
             .chunks_exact(2)
-            .map(|c| Slot { party: c[0].1, start: Nanos(c[0].0), length: Nanos(c[1].0 - c[0].0) })
+            .map(|c| Slot { entity: c[0].1, start: Nanos(c[0].0), length: Nanos(c[1].0 - c[0].0) })
             .collect();
         let had = run(&mut Partition::Table(TimeTable::new(Nanos(frame), &slots)), &ready);
         for (now, run) in had.iter().enumerate() {
             let at = now as u64 % frame;
             let slot = slots.iter().find(|s| (s.start.0..s.start.0 + s.length.0).contains(&at));
-            let expected = slot.map(|slot| slot.party).filter(|party| ready[now].has(*party));
+            let expected = slot.map(|slot| slot.entity).filter(|entity| ready[now].has(*entity));
             prop_assert_eq!(*run, expected, "at {}", now);
         }
-        let own = slots.iter().filter(|slot| slot.party == 1);
+        let own = slots.iter().filter(|slot| slot.entity == 1);
         let slots = own.map(|slot| (Time(slot.start.0), Time(slot.length.0))).collect();
         assert_supplied(&had, 1, &supply(Schedule::Table { frame: Time(frame), slots, switch: Time(0) }));
     }
 
     #[test]
     fn servers_that_hold_supply_their_budgets(
-        servers in prop::collection::vec((1..12_u64, 0..40_u64), 1..4), party in 0..3_u8, ready in changing(3, 0, 400),
+        servers in prop::collection::vec((1..12_u64, 0..40_u64), 1..4), entity in 0..3_u8, ready in changing(3, 0, 400),
     ) {
-        let party = party % servers.len() as u8;
-        let ready: Vec<_> = ready.into_iter().map(|set| set.with(party)).collect();
+        let entity = entity % servers.len() as u8;
+        let ready: Vec<_> = ready.into_iter().map(|set| set.with(entity)).collect();
         let servers: Vec<_> = servers.into_iter().map(|(budget, gap)| (budget, budget + gap)).collect();
         let times: Vec<_> = servers.iter().map(|(q, p)| (Time(*q), Time(*p))).collect();
         prop_assume!(servers_hold(&times, &Switching::default(), &[]));
         let all: Vec<_> = servers.iter().map(|(q, p)| (Nanos(*q), Nanos(*p))).collect();
         let had = run(&mut Partition::Servers(Servers::new(&all)), &ready);
-        let (budget, period) = times[usize::from(party)];
-        assert_supplied(&had, party, &supply(Schedule::Server { budget, period, switch: Time(0) }));
+        let (budget, period) = times[usize::from(entity)];
+        assert_supplied(&had, entity, &supply(Schedule::Server { budget, period, switch: Time(0) }));
         for (place, (budget, period)) in servers.iter().enumerate() {
             for window in had.chunks(*period as usize) {
                 let got = window.iter().filter(|run| **run == Some(place as u8)).count() as u64;
@@ -250,21 +250,21 @@ proptest! {
         gaps in prop::collection::vec((0..9_u64, 4..20_u64, 0..3_u8), 1..5), ready in changing(3, 1, 300), (most, costs) in costs(), wakes in 0..100_usize,
     ) {
         let mut end = 0;
-        let slot = |(gap, length, party): (u64, u64, u8)| {
+        let slot = |(gap, length, entity): (u64, u64, u8)| {
             let start = end + gap;
             end = start + length;
-            Slot { party, start: Nanos(start), length: Nanos(length) }
+            Slot { entity, start: Nanos(start), length: Nanos(length) }
         };
         let slots: Vec<_> = gaps.into_iter().map(slot).collect();
         let mut table = Partition::Table(TimeTable::new(Nanos(end), &slots));
         let wakes = wakes.min(ready.len());
         let awake = |(now, ready): (usize, &Ready)| {
-            let others = Ready::of([0, 2].into_iter().filter(|party| ready.has(*party)));
+            let others = Ready::of([0, 2].into_iter().filter(|entity| ready.has(*entity)));
             if now < wakes { others } else { *ready }
         };
         let ready: Vec<_> = ready.iter().enumerate().map(awake).collect();
         let had = run_paying(&mut table, &ready, &costs);
-        let own = slots.iter().filter(|slot| slot.party == 1);
+        let own = slots.iter().filter(|slot| slot.entity == 1);
         let slots = own.map(|slot| (Time(slot.start.0), Time(slot.length.0))).collect();
         let schedule = Schedule::Table { frame: Time(end), slots, switch: Time(most) };
         assert_supplied(&had[wakes..], 1, &supply(schedule));
@@ -272,14 +272,14 @@ proptest! {
 
     #[test]
     fn servers_that_hold_supply_what_switches_leave(
-        servers in prop::collection::vec((8..40_u64, 0..80_u64, 0..3_u8), 1..4), party in 0..3_u8, ready in changing(3, 0, 900), (most, costs) in costs(),
+        servers in prop::collection::vec((8..40_u64, 0..80_u64, 0..3_u8), 1..4), entity in 0..3_u8, ready in changing(3, 0, 900), (most, costs) in costs(),
         wakes in 0..100_usize,
     ) {
-        let party = party % servers.len() as u8;
+        let entity = entity % servers.len() as u8;
         let wakes = wakes.min(ready.len());
         let awake = |(now, ready): (usize, &Ready)| {
-            let others = Ready::of((0..3).filter(|other| *other != party && ready.has(*other)));
-            if now < wakes { others } else { others.with(party) }
+            let others = Ready::of((0..3).filter(|other| *other != entity && ready.has(*other)));
+            if now < wakes { others } else { others.with(entity) }
         };
         let ready: Vec<_> = ready.iter().enumerate().map(awake).collect();
         // Of all kinds: in step, half in step, and not.
@@ -292,10 +292,10 @@ proptest! {
         prop_assume!(servers_hold(&times, &switching, &[]));
         let all: Vec<_> = servers.iter().map(|(q, p)| (Nanos(*q), Nanos(*p))).collect();
         let had = run_paying(&mut Partition::Servers(Servers::new(&all)), &ready, &costs);
-        let budget = left_of_budget(&times, party.into(), &switching);
-        let period = times[usize::from(party)].1;
+        let budget = left_of_budget(&times, entity.into(), &switching);
+        let period = times[usize::from(entity)].1;
         let schedule = Schedule::Server { budget, period, switch: Time(most) };
-        assert_supplied(&had[wakes..], party, &supply(schedule));
+        assert_supplied(&had[wakes..], entity, &supply(schedule));
     }
 
     /// The most urgent entity with a budget runs, and the core idles only when no one that is ready
@@ -315,7 +315,7 @@ proptest! {
                 }
             }
             let best = (0..servers.len()).find(|p| left[*p] > 0 && ready[now].has(*p as u8));
-            prop_assert_eq!(*run, best.map(|party| party as u8), "at {}", now);
+            prop_assert_eq!(*run, best.map(|entity| entity as u8), "at {}", now);
             if let Some(best) = best {
                 left[best] -= 1;
             }
@@ -392,7 +392,7 @@ proptest! {
     #[test]
     fn who_preempts_has_the_rest_of_the_turn(quantum in 2..50_u64, at in 0..50_u64, table: bool) {
         let at = at % quantum;
-        let slots = [0, 1].map(|party| Slot { party, start: Nanos(u64::from(party) * quantum), length: Nanos(quantum) });
+        let slots = [0, 1].map(|entity| Slot { entity, start: Nanos(u64::from(entity) * quantum), length: Nanos(quantum) });
         let mut partition = if table {
             Partition::Table(TimeTable::new(Nanos(2 * quantum), &slots))
         } else {
@@ -412,7 +412,7 @@ proptest! {
 
     #[test]
     fn no_less_urgent_interrupt_preempts_an_urgent_one(first: u8, second: u8, table: bool) {
-        let slots = [Slot { party: 0, start: Nanos(0), length: Nanos(10) }, Slot { party: 0, start: Nanos(10), length: Nanos(10) }];
+        let slots = [Slot { entity: 0, start: Nanos(0), length: Nanos(10) }, Slot { entity: 0, start: Nanos(10), length: Nanos(10) }];
         let mut partition = if table {
             Partition::Table(TimeTable::new(Nanos(20), &slots))
         } else {
@@ -473,20 +473,20 @@ proptest! {
             0 => Partition::RoundRobin(RoundRobin::new(&numbers.iter().map(|n| Nanos(*n)).collect::<Vec<_>>())),
             1 => Partition::Servers(Servers::new(&pairs)),
             _ => {
-                let slot = |&(start, length): &(Nanos, Nanos)| Slot { party: start.0 as u8, start, length };
+                let slot = |&(start, length): &(Nanos, Nanos)| Slot { entity: start.0 as u8, start, length };
                 Partition::Table(TimeTable::new(Nanos(numbers.iter().fold(0, |sum, n| n.wrapping_add(sum))), &pairs.iter().map(slot).collect::<Vec<_>>()))
             }
         };
         let mut bucket = Bucket::new(numbers.first().copied().unwrap_or(0), Nanos(numbers.len() as u64));
         for (now, set, act) in steps {
-            let ready = Ready::of((0..8).filter(|party| set >> party & 1 != 0));
+            let ready = Ready::of((0..8).filter(|entity| set >> entity & 1 != 0));
             match act {
                 0 => partition.preempt(set, now as u8),
                 1 => partition.charge(set, Nanos(now)),
                 2 if set > 200 => partition.entered(Nanos(now)),
                 _ => {
                     let run = partition.step(Nanos(now), ready).run;
-                    prop_assert!(run.is_none_or(|party| ready.has(party)));
+                    prop_assert!(run.is_none_or(|entity| ready.has(entity)));
                 }
             }
             let _ = bucket.admit(Nanos(now));

@@ -4,6 +4,7 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+pub mod counter_page;
 #[cfg(any(feature = "decode", test))]
 pub mod decode;
 #[cfg(test)]
@@ -12,7 +13,6 @@ pub mod decode;
     reason = "the shipped source, with checked atomics in the place of core's"
 )]
 mod model;
-pub mod monitor;
 pub mod phases;
 pub mod quota;
 #[cfg(any(feature = "decode", test))]

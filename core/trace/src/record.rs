@@ -140,7 +140,7 @@ kinds! {
     Wake = 7, "wake", ["meter", "used", "budget"];
     /// Another budget from the next period on: a [`Meter`], the new one, the old one.
     BudgetChanged = 8, "budget-changed", ["meter", "budget", "was"];
-    /// The monitor was polled: a [`Meter`], the accesses of this period so far, its budget.
+    /// The counter page was polled: a [`Meter`], the accesses of this period so far, its budget.
     Poll = 9, "poll", ["meter", "used", "budget"];
     /// A VM begins a life; they are counted from 0.
     VmStart = 10, "vm-start", ["life", "", ""];

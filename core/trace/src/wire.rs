@@ -173,7 +173,7 @@ counted! {
         /// An exception that the hypervisor has no use for.
         Unexpected = "unexpected exception",
         /// Its budget uses the counter page, but nothing counts there.
-        Uncounted = "a budget whose monitor nobody keeps",
+        Uncounted = "a budget whose counter page has no writer",
         /// The broker of the flows did not end a copy whose sender or receiver was reset.
         Stuck = "a copy that does not end",
         /// The first instruction of its exception vector cannot be fetched or executed, so it takes

@@ -124,14 +124,14 @@ impl Shapes {
 /// A budget that is never spent, so that there are counts for each period.
 fn wide(period: u64) -> String {
     let period = Nanos(period);
-    format!("accesses = 100000000, period = \"{period}\"{MONITOR}")
+    format!("accesses = 100000000, period = \"{period}\"{COUNTER_PAGE}")
 }
 
 fn narrow(budget: u64, keys: &str) -> String {
     format!("accesses = {budget}, period = \"{}\"{keys}", Nanos(PERIOD))
 }
 
-const MONITOR: &str = ", source = \"counter-page\", overcommit = true";
+const COUNTER_PAGE: &str = ", source = \"counter-page\", overcommit = true";
 
 /// Runs it; pictures go to `directory`.
 pub fn run(lab: &Lab<'_>, directory: &Path, bar: &Bar) -> Result<Shapes> {
@@ -147,7 +147,7 @@ pub fn run(lab: &Lab<'_>, directory: &Path, bar: &Bar) -> Result<Shapes> {
         bar.add(1);
         seen
     };
-    let throttled = one("curve-throttled", &narrow(BUDGET, MONITOR), 16)?;
+    let throttled = one("curve-throttled", &narrow(BUDGET, COUNTER_PAGE), 16)?;
     let free = one("curve-free", &wide(POLL), 40)?;
     let mut files = Vec::new();
     let mut shares = Vec::new();

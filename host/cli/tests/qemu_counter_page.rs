@@ -1,4 +1,4 @@
-//! The monitor in real runs, and the guests that it is tried with.
+//! The counter page in real runs, and the guests that it is tried with.
 
 mod support;
 
@@ -25,7 +25,7 @@ impl Ran {
         self
     }
 
-    /// The refills, write-backs, and those of the hypervisor that the monitor has of a core.
+    /// The refills, write-backs, and those of the hypervisor that the counter page has of a core.
     fn core(&self, core: usize) -> [u64; 4] {
         let of = &self.run["counter_page"][core];
         assert_eq!(of["core"], core, "{}", self.run["counter_page"]);
@@ -131,7 +131,7 @@ fn a_run_without_such_a_budget_has_no_plug_in() {
 }
 
 #[test]
-fn a_budget_on_the_monitor_is_kept() {
+fn a_budget_on_the_page_is_kept() {
     // 500 in 100 us are 5000 in 1 ms.
     let budget =
         "memory_budget = { accesses = 500, period = \"100us\", source = \"counter-page\" }";

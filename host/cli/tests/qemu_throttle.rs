@@ -154,7 +154,7 @@ fn without_debt_each_period_has_its_budget() {
 }
 
 #[test]
-fn two_cores_stand_on_the_monitor() {
+fn two_cores_stand_by_the_page() {
     let (a, b) = ("accesses = 1000, period = \"100us\"", "accesses = 500, period = \"100us\"");
     let outcome = run(&pair(a, &format!("{b}, phase = \"staggered\"")));
     let records = budgets(&outcome);

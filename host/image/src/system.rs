@@ -10,7 +10,7 @@ use std::{fs, path::Path, sync::OnceLock};
 use toml::de::DeTable;
 use weir_model::{
     Catalog, Code, Fault, Faults, Platform, Style, System, check_file, check_text,
-    check_to_measure, packed::regulation::MONITOR,
+    check_to_measure, packed::regulation::COUNTER_PAGE,
 };
 
 /// Returns the name of a system: that of its file, without the extension.
@@ -118,7 +118,7 @@ pub fn check(file: &Path, platform: Option<&str>, environment: &Environment) -> 
 /// that it cannot run without the plug-in.
 #[must_use]
 pub fn needs_plugin(system: &System) -> bool {
-    system.regulations.iter().any(|rule| rule.is_on() && rule.source == MONITOR)
+    system.regulations.iter().any(|rule| rule.is_on() && rule.source == COUNTER_PAGE)
 }
 
 /// Returns a checked system with what its image needs in order to be counted by QEMU's plug-in.

@@ -810,7 +810,7 @@ proptest! {
                 prop_assert_eq!(&found, &mine, "the wish is met in full");
                 for (other, set) in sets.iter().enumerate().filter(|(other, _)| *other != index) {
                     let strangers = set.iter().filter(|&cell| mine.contains(&u16::from(of(&cells, cell)))).count();
-                    prop_assert_eq!(strangers, 0, "party {} is in {} of vm{}", other, key, index);
+                    prop_assert_eq!(strangers, 0, "entity {} is in {} of vm{}", other, key, index);
                 }
             }
         }

@@ -341,7 +341,7 @@ fn regulated() -> Tables {
         most: 2000,
         events: [0x17, 0],
         weights: [1; 8],
-        source: regulation::MONITOR,
+        source: regulation::COUNTER_PAGE,
         debt: 1,
         critical: regulation::NOBODY,
         setter: 1,
@@ -435,7 +435,10 @@ fn schedules_set_the_vm_on_the_core() {
         assert_eq!(served, [4 * round, rounds * round, 40_000], "{kind}");
         let mut shared = system.shared(1).unwrap();
         assert_eq!(shared.vms(), [1, 0]);
-        assert_eq!((shared.party(0), shared.party(1), shared.party(2)), (Some(1), Some(0), None));
+        assert_eq!(
+            (shared.entity(0), shared.entity(1), shared.entity(2)),
+            (Some(1), Some(0), None)
+        );
         let both = Ready::of([0, 1]);
         let first = shared.partition.step(Nanos(0), both);
         assert_eq!(first, Decision { run: Some(0), until: Nanos(20_000) });
@@ -850,7 +853,7 @@ fn assert_sound(system: &System<'_>, gic_v2: bool) {
         let Some(mut shared) = system.shared(core) else { continue };
         for now in [0, 1, 100_000, u64::MAX] {
             let run = shared.partition.step(Nanos(now), Ready::of(0..8)).run;
-            let Some(vm) = run.map(|party| shared.vms()[usize::from(party)]) else { continue };
+            let Some(vm) = run.map(|entity| shared.vms()[usize::from(entity)]) else { continue };
             let vm = system.vm(vm.into()).unwrap();
             assert!(vm.cores().iter().any(|its| usize::from(*its) == core), "it has no vCPU there");
         }

@@ -29,7 +29,7 @@ pub fn adapt(system: &mut System) -> Result<Option<String>> {
                 vm.name
             )));
         }
-        if rules.source == regulation::MONITOR && rules.poll_ns < POLL_NS {
+        if rules.source == regulation::COUNTER_PAGE && rules.poll_ns < POLL_NS {
             rules.poll_ns = POLL_NS.min(rules.period_ns);
             polled.push(vm.name.as_str());
         }

@@ -14,7 +14,7 @@ use std::{
 use weir_image::{Environment, Failure, Result, cargo::Programs, failure::Context};
 use weir_model::{Packed, System, Vm, page_owners};
 use weir_qemu_plugin::caches::{PAGE, Record, Run, Setup, Shape};
-use weir_trace::monitor::{self, Kind, Monitor};
+use weir_trace::counter_page::{self, CounterPage, Kind};
 
 /// L1 data cache of a Cortex-A53 in its usual configuration, the one that QEMU's `cortex-a53`
 /// reports (Cortex-A53 TRM, DDI 0500, 2.1.4 and 6.1).
@@ -29,8 +29,8 @@ const ROW: u64 = 8 << 10;
 const CACHES: &str = "caches.json";
 const UNTIL: &str = "until";
 
-/// The symbol of the page that the plug-in counts in, a `weir_trace::monitor::Monitor`.
-const PAGE_SYMBOL: &str = "weir_monitor";
+/// The symbol of the page that the plug-in counts in, a `weir_trace::counter_page::CounterPage`.
+const PAGE_SYMBOL: &str = "weir_counter_page";
 
 /// The caches job, for a run.
 #[derive(Clone, Debug)]
@@ -125,7 +125,7 @@ impl Watch {
             argument.push_str(&ledger_argument(file));
         }
         if let Some(pa) = page.as_ref().and_then(StaticMemory::address) {
-            let _ = write!(argument, ",monitor={:#x},ram={}", pa.0, ram.path());
+            let _ = write!(argument, ",counter-page={:#x},ram={}", pa.0, ram.path());
         }
         Ok(Loaded { arguments, page, cores: self.setup.cores.len() })
     }
@@ -155,20 +155,20 @@ impl Loaded {
     /// The counts of each core in the page in `ram`.
     pub fn counts(&self, ram: &Ram) -> Value {
         let Some(page) = &self.page else { return Value::Null };
-        let mut bytes = [0; monitor::SIZE];
-        let read = page.read(ram, &mut bytes).ok().and_then(|()| Monitor::from_bytes(&bytes));
-        let Some(monitor) = read.filter(Monitor::is_counting) else { return Value::Null };
+        let mut bytes = [0; counter_page::SIZE];
+        let read = page.read(ram, &mut bytes).ok().and_then(|()| CounterPage::from_bytes(&bytes));
+        let Some(counter_page) = read.filter(CounterPage::is_counting) else { return Value::Null };
         let core = |core| {
-            let (refills, write_backs) = monitor.counts(core);
+            let (refills, write_backs) = counter_page.counts(core);
             json!({
                 "core": core,
                 "refills": refills,
                 "write_backs": write_backs,
-                "hypervisor_refills": monitor.count(core, Kind::HypervisorRefills),
-                "hypervisor_write_backs": monitor.count(core, Kind::HypervisorWriteBacks),
+                "hypervisor_refills": counter_page.count(core, Kind::HypervisorRefills),
+                "hypervisor_write_backs": counter_page.count(core, Kind::HypervisorWriteBacks),
             })
         };
-        (0..self.cores.min(monitor::CORES)).map(core).collect()
+        (0..self.cores.min(counter_page::CORES)).map(core).collect()
     }
 }
 
@@ -178,7 +178,7 @@ fn page(elf: &[u8], image: &[u8], gic_v2: bool) -> std::result::Result<StaticMem
     if !statics.is_observed() {
         return Err("the image lets guests zero lines by DC ZVA, which QEMU does not report to plug-ins: let `weir run` build it".into());
     }
-    let page = statics.find(PAGE_SYMBOL).filter(|page| page.len() == monitor::SIZE);
+    let page = statics.find(PAGE_SYMBOL).filter(|page| page.len() == counter_page::SIZE);
     page.ok_or_else(|| format!("the hypervisor has no page `{PAGE_SYMBOL}`"))
 }
 

@@ -9,7 +9,7 @@ use crate::{
     arch::gic::Line,
     trace::Kind,
     vm::{
-        Seat, Vm,
+        VcpuRef, Vm,
         interrupts::{Lines, set_masked},
     },
 };
@@ -65,7 +65,7 @@ impl Rule {
     /// priority. One that waits for a more urgent one's turn needs no credit.
     pub fn come(
         &mut self,
-        seat: &Seat,
+        vcpu_ref: &VcpuRef,
         core: usize,
         now: u64,
         is_current: bool,
@@ -78,13 +78,13 @@ impl Rule {
         let credit = self.bucket.as_mut().map_or(Ok(()), |bucket| bucket.admit(Nanos(now)));
         match credit {
             Ok(()) => preempt.map_or(Verdict::Deliver, |priority| {
-                seat.record(Kind::LinePreempted, self.intid, 0, 0);
+                vcpu_ref.record(Kind::LinePreempted, self.intid, 0, 0);
                 Verdict::Preempt(priority)
             }),
             Err(at) => {
                 self.deferred = self.deferred.saturating_add(1);
                 let until = if is_current { at.0 } else { 0 };
-                seat.record(Kind::LineDeferred, self.intid, self.deferred, until);
+                vcpu_ref.record(Kind::LineDeferred, self.intid, self.deferred, until);
                 if !is_current {
                     return Verdict::Deliver;
                 }

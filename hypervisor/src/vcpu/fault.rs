@@ -5,15 +5,15 @@ use crate::{
     arch::sysreg,
     cpu::Core,
     trace,
-    vm::{Ending, Seat},
+    vm::{Ending, VcpuRef},
 };
 use weir_trace::wire::{Event, ExitCause, FaultKind, What};
 
-/// Stops the VM of the current vCPU `seat` for a fault at `address`.
+/// Stops the VM of the current vCPU `vcpu_ref` for a fault at `address`.
 #[cold]
-pub fn fault(core: &mut Core, seat: &'static Seat, kind: FaultKind, address: u64) -> Exit {
-    seat.exit(ExitCause::Fault);
-    seat.record(trace::Kind::VmFault, kind as u32, sysreg::esr_el2::read(), address);
+pub fn fault(core: &mut Core, vcpu_ref: &'static VcpuRef, kind: FaultKind, address: u64) -> Exit {
+    vcpu_ref.exit(ExitCause::Fault);
+    vcpu_ref.record(trace::Kind::VmFault, kind as u32, sysreg::esr_el2::read(), address);
     let event = Event {
         detail: kind as u32,
         syndrome: sysreg::esr_el2::read(),
@@ -21,7 +21,7 @@ pub fn fault(core: &mut Core, seat: &'static Seat, kind: FaultKind, address: u64
         pc: sysreg::elr_el2::read(),
         guest_syndrome: sysreg::esr_el1::read(),
         guest_elr: sysreg::elr_el1::read(),
-        ..seat.vm.event(What::VmFault, seat.vcpu)
+        ..vcpu_ref.vm.event(What::VmFault, vcpu_ref.vcpu)
     };
     core.ask(Action::Stop(Ending::Fault, event))
 }

@@ -9,9 +9,9 @@ use crate::{
     platform::{SMMU_EVENT, UART_INTID},
     trace,
     vm::{
-        self, Seat, focus,
+        self, VcpuRef, focus,
         interrupts::{Lines, kick},
-        pci, report, seat_of,
+        pci, report, vcpu_on,
     },
 };
 use weir_budget::Event as Budget;
@@ -25,7 +25,7 @@ use weir_units::IntId;
 pub extern "C" fn handle_irq(core: &mut Core) -> Exit {
     let iar = gic::acknowledge();
     let intid = gic::intid(iar);
-    let Some(seat) = core.sole else { return slow(core, iar) };
+    let Some(vcpu_ref) = core.sole else { return slow(core, iar) };
     match intid {
         // Device interrupts are tested first: each comparison here costs every one of them an
         // instruction.
@@ -35,30 +35,38 @@ pub extern "C" fn handle_irq(core: &mut Core) -> Exit {
             && intid != SMMU_EVENT as u32 =>
         {
             gic::drop_priority(iar);
-            seat.interrupt(ExitCause::DeviceIrq, intid);
-            if !seat.vm.gic.lock().put_shared(seat.vcpu, IntId(intid), &mut Lines::new(seat.vm)) {
-                return deliver(seat, intid);
+            vcpu_ref.interrupt(ExitCause::DeviceIrq, intid);
+            if !vcpu_ref.vm.gic.lock().put_shared(
+                vcpu_ref.vcpu,
+                IntId(intid),
+                &mut Lines::new(vcpu_ref.vm),
+            ) {
+                return deliver(vcpu_ref, intid);
             }
         }
         gic::PPI_VIRTUAL_TIMER | gic::PPI_PHYSICAL_TIMER => {
             gic::drop_priority(iar);
-            seat.interrupt(ExitCause::Timer, intid);
-            if !seat.vm.gic.lock().put_private(seat.vcpu, IntId(intid), &mut Lines::new(seat.vm)) {
-                return deliver(seat, intid);
+            vcpu_ref.interrupt(ExitCause::Timer, intid);
+            if !vcpu_ref.vm.gic.lock().put_private(
+                vcpu_ref.vcpu,
+                IntId(intid),
+                &mut Lines::new(vcpu_ref.vm),
+            ) {
+                return deliver(vcpu_ref, intid);
             }
         }
         gic::SGI_GUEST => {
             gic::end(iar);
-            seat.interrupt(ExitCause::Message, intid);
-            return drain(seat);
+            vcpu_ref.interrupt(ExitCause::Message, intid);
+            return drain(vcpu_ref);
         }
         gic::PPI_HYP_TIMER => {
-            seat.counts.exit(ExitCause::OwnIrq);
-            return clock(core, Some(seat), iar);
+            vcpu_ref.counts.exit(ExitCause::OwnIrq);
+            return clock(core, Some(vcpu_ref), iar);
         }
         _ if intid == core.meter_intid => {
-            seat.counts.exit(ExitCause::OwnIrq);
-            return overflow(core, Some(seat), iar);
+            vcpu_ref.counts.exit(ExitCause::OwnIrq);
+            return overflow(core, Some(vcpu_ref), iar);
         }
         _ => return slow(core, iar),
     }
@@ -68,16 +76,16 @@ pub extern "C" fn handle_irq(core: &mut Core) -> Exit {
 /// The core's own timer: ticks, and the periods and polls of the memory budget. Asks for the run
 /// loop if the vCPU must not go on, or a report is due.
 #[inline(never)]
-fn clock(core: &mut Core, seat: Option<&'static Seat>, iar: u64) -> Exit {
+fn clock(core: &mut Core, vcpu_ref: Option<&'static VcpuRef>, iar: u64) -> Exit {
     let now = timer::now_ns();
     let mut exit = Exit::Resume;
-    if let (Some(meter), Some(seat)) = (&mut core.meter, seat)
+    if let (Some(meter), Some(vcpu_ref)) = (&mut core.meter, vcpu_ref)
         && now >= meter.deadline
     {
-        meter.step(seat, core.index, now, Budget::Count);
+        meter.step(vcpu_ref, core.index, now, Budget::Count);
         exit = meter.exit();
         if !meter.is_counted() {
-            exit = fault(core, seat, FaultKind::Uncounted, 0);
+            exit = fault(core, vcpu_ref, FaultKind::Uncounted, 0);
         }
     }
     if now >= core.ticks.next {
@@ -106,11 +114,11 @@ fn tick(exit: Exit, core: &mut Core, iar: u64) -> Exit {
 /// A counter reached the limit of the memory budget. Asks for the run loop if the vCPU must not go
 /// on.
 #[inline(never)]
-fn overflow(core: &mut Core, seat: Option<&'static Seat>, iar: u64) -> Exit {
+fn overflow(core: &mut Core, vcpu_ref: Option<&'static VcpuRef>, iar: u64) -> Exit {
     let mut exit = Exit::Resume;
-    if let (Some(meter), Some(seat)) = (&mut core.meter, seat) {
+    if let (Some(meter), Some(vcpu_ref)) = (&mut core.meter, vcpu_ref) {
         let deadline = meter.deadline;
-        meter.step(seat, core.index, timer::now_ns(), Budget::Count);
+        meter.step(vcpu_ref, core.index, timer::now_ns(), Budget::Count);
         exit = meter.exit();
         // Only if a period has begun.
         if meter.deadline != deadline {
@@ -129,23 +137,23 @@ fn slow(core: &mut Core, iar: u64) -> Exit {
 
 /// Puts a physical interrupt into a list register, or where it waits for one.
 #[inline(never)]
-fn deliver(seat: &'static Seat, intid: u32) -> Exit {
-    let Seat { vm, vcpu, .. } = *seat;
+fn deliver(vcpu_ref: &'static VcpuRef, intid: u32) -> Exit {
+    let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
     let mask = vm.gic.lock().deliver_hw(vcpu, IntId(intid), &mut Lines::new(vm));
     kick(vm, mask);
     Exit::Resume
 }
 
 /// The same for an interrupt that did not come by the fast path, which counts it as an exit.
-fn deliver_slowly(seat: &'static Seat, intid: u32) {
-    seat.counts.injected();
-    let _ = deliver(seat, intid);
+fn deliver_slowly(vcpu_ref: &'static VcpuRef, intid: u32) {
+    vcpu_ref.counts.injected();
+    let _ = deliver(vcpu_ref, intid);
 }
 
 /// Delivers the SGIs that other vCPUs sent to this core's.
 #[inline(never)]
-pub fn drain(seat: &'static Seat) -> Exit {
-    let Seat { vm, vcpu, counts, .. } = *seat;
+pub fn drain(vcpu_ref: &'static VcpuRef) -> Exit {
+    let VcpuRef { vm, vcpu, counts, .. } = *vcpu_ref;
     counts.injected();
     let mask = vm.gic.lock().drain(vcpu, &vm.mail, &mut Lines::new(vm));
     kick(vm, mask);
@@ -156,17 +164,17 @@ pub fn drain(seat: &'static Seat) -> Exit {
 pub fn own_interrupt(core: &mut Core) {
     let iar = core::mem::replace(&mut core.acknowledged, gic::NOTHING);
     let intid = gic::intid(iar);
-    let seat = core.current;
+    let vcpu_ref = core.current;
     let count = |cause| {
-        if let Some(seat) = seat {
-            seat.interrupt(cause, intid);
+        if let Some(vcpu_ref) = vcpu_ref {
+            vcpu_ref.interrupt(cause, intid);
         }
     };
     // Not recorded: the consequences are, and under QEMU's instruction counting most ticks have
     // none.
     let tick = || {
-        if let Some(seat) = seat {
-            seat.counts.exit(ExitCause::OwnIrq);
+        if let Some(vcpu_ref) = vcpu_ref {
+            vcpu_ref.counts.exit(ExitCause::OwnIrq);
         }
     };
     match intid {
@@ -177,13 +185,13 @@ pub fn own_interrupt(core: &mut Core) {
         gic::SGI_GUEST => {
             gic::end(iar);
             match core.sole {
-                Some(seat) => _ = drain(seat),
+                Some(vcpu_ref) => _ = drain(vcpu_ref),
                 None => message(core),
             }
         }
         gic::PPI_MAINTENANCE => {
             count(ExitCause::Maintenance);
-            if let Some(&Seat { vm, vcpu, .. }) = seat {
+            if let Some(&VcpuRef { vm, vcpu, .. }) = vcpu_ref {
                 let mask = vm.gic.lock().refresh(vcpu, &mut Lines::new(vm));
                 kick(vm, mask);
             }
@@ -193,21 +201,21 @@ pub fn own_interrupt(core: &mut Core) {
         }
         gic::PPI_HYP_TIMER => {
             tick();
-            let _ = clock(core, seat, iar);
+            let _ = clock(core, vcpu_ref, iar);
         }
         _ if meter::is_pmu(intid) => {
             tick();
             // Also of a vCPU that is powered down: its line stays high until the model masks it.
-            if let Some(seat) = seat.or(core.sole) {
-                pmu::update(core, seat);
+            if let Some(vcpu_ref) = vcpu_ref.or(core.sole) {
+                pmu::update(core, vcpu_ref);
             }
-            let _ = overflow(core, seat, iar);
+            let _ = overflow(core, vcpu_ref, iar);
         }
         gic::PPI_VIRTUAL_TIMER | gic::PPI_PHYSICAL_TIMER => {
-            match seat {
-                Some(seat) => {
+            match vcpu_ref {
+                Some(vcpu_ref) => {
                     gic::drop_priority(iar);
-                    deliver_slowly(seat, intid);
+                    deliver_slowly(vcpu_ref, intid);
                 }
                 // Of a vCPU that has just left the core: it comes again when the vCPU is back.
                 None => gic::end(iar),
@@ -233,7 +241,7 @@ pub fn own_interrupt(core: &mut Core) {
         32.. if intid < u32::from(INTID_LIMIT) => {
             gic::drop_priority(iar);
             match core.sole {
-                Some(seat) => deliver_slowly(seat, intid),
+                Some(vcpu_ref) => deliver_slowly(vcpu_ref, intid),
                 None => share_out(core, intid),
             }
         }
@@ -249,37 +257,38 @@ pub fn own_interrupt(core: &mut Core) {
 /// A device interrupt came on a core that vCPUs share, was acknowledged, and its priority dropped.
 fn share_out(core: &mut Core, intid: u32) {
     let index = core.index;
-    let seat = vm::owner(intid).and_then(|vm| seat_of(vm, index));
-    let is_current =
-        seat.is_some_and(|seat| core.current.is_some_and(|current| core::ptr::eq(current, seat)));
-    let (Some(schedule), Some(seat)) = (core.schedule.as_deref_mut(), seat) else {
+    let vcpu_ref = vm::owner(intid).and_then(|vm| vcpu_on(vm, index));
+    let is_current = vcpu_ref.is_some_and(|vcpu_ref| {
+        core.current.is_some_and(|current| core::ptr::eq(current, vcpu_ref))
+    });
+    let (Some(schedule), Some(vcpu_ref)) = (core.schedule.as_deref_mut(), vcpu_ref) else {
         return gic::Line::new(intid, index).set_active(false);
     };
-    trace::push(seat.ring, seat.who.tag(trace::Kind::Interrupt, intid), 0, 0);
+    trace::push(vcpu_ref.ring, vcpu_ref.who.tag(trace::Kind::Interrupt, intid), 0, 0);
     let now = timer::now_ns();
-    let party = schedule.party(seat.vm.index());
+    let entity = schedule.entity(vcpu_ref.vm.index());
     let partition = schedule.partition.as_ref().map(|shared| &shared.partition);
     let may_take = |priority| partition.is_some_and(|partition| partition.may_take(priority));
     let rule = schedule.rules.iter_mut().flatten().find(|rule| rule.is_of(intid));
     let verdict =
-        rule.map_or(Verdict::Deliver, |rule| rule.come(seat, index, now, is_current, may_take));
+        rule.map_or(Verdict::Deliver, |rule| rule.come(vcpu_ref, index, now, is_current, may_take));
     schedule.stale |= verdict != Verdict::Deliver;
     if verdict != Verdict::Mask {
-        deliver_slowly(seat, intid);
+        deliver_slowly(vcpu_ref, intid);
         schedule.rouse();
     }
-    let (Some(party), false) = (party, is_current) else { return };
+    let (Some(entity), false) = (entity, is_current) else { return };
     if let (Verdict::Preempt(priority), Some(shared)) = (verdict, &mut schedule.partition) {
-        shared.partition.preempt(party, priority);
+        shared.partition.preempt(entity, priority);
     }
-    schedule.account = schedule.account.with(party);
+    schedule.account = schedule.account.with(entity);
 }
 
 /// SGIs of guests, or changes that other vCPUs made in a distributor, on a core that vCPUs share.
 fn message(core: &mut Core) {
-    if let Some(seat) = core.current {
-        seat.interrupt(ExitCause::Message, gic::SGI_GUEST);
-        let _ = drain(seat);
+    if let Some(vcpu_ref) = core.current {
+        vcpu_ref.interrupt(ExitCause::Message, gic::SGI_GUEST);
+        let _ = drain(vcpu_ref);
     }
     if let Some(schedule) = core.schedule.as_deref_mut() {
         schedule.blame();

@@ -30,7 +30,7 @@ fn serve_each(core: &mut Core) {
         interrupts::fold_all(core.index);
     }
     if mail::take(core.index, mail::INPUT | mail::ROOM) != 0 {
-        vm::seats(core.index).for_each(devices::uart_attention);
+        vm::vcpus_of_core(core.index).for_each(devices::uart_attention);
     }
     serve_vcpus(core);
     if mail::take(core.index, mail::HAND_OVER) != 0 {
@@ -64,24 +64,24 @@ fn serve_vcpus(core: &mut Core) {
         let is_current = current == Some(place);
         if start
             && matches!(member.state, State::Off)
-            && let Some((entry, x0)) = ending::claim_start(member.seat)
+            && let Some((entry, x0)) = ending::claim_start(member.vcpu_ref)
         {
             member.come_on(index, entry, x0);
             account = account.with(place);
         }
-        let stops = stop && !is_current && ending::must_stop(member.seat);
+        let stops = stop && !is_current && ending::must_stop(member.vcpu_ref);
         if stops && !matches!(member.state, State::Loading(_)) {
-            member.state = off(member.seat);
-            member.seat.record(trace::Kind::VcpuOff, 0, 0, 0);
-            ending::parked(member.seat, index);
+            member.state = off(member.vcpu_ref);
+            member.vcpu_ref.record(trace::Kind::VcpuOff, 0, 0, 0);
+            ending::parked(member.vcpu_ref, index);
             account = account.with(place);
             // As `run::park` does: from now on its budget is the others'.
             if let (false, Some(meter)) = (shares, &mut member.meter) {
-                meter.note(member.seat, index, false);
+                meter.note(member.vcpu_ref, index, false);
             }
         }
         if ended && matches!(member.state, State::Off) {
-            member.state = off(member.seat);
+            member.state = off(member.vcpu_ref);
             if matches!(member.state, State::Ending(_)) {
                 account = account.with(place);
             }
@@ -90,7 +90,7 @@ fn serve_vcpus(core: &mut Core) {
         let Some(meter) = meter else { continue };
         if budget && (is_current || meter.holds()) {
             let event = if is_current { Budget::Count } else { Budget::Descheduled };
-            meter.step(member.seat, index, timer::now_ns(), event);
+            meter.step(member.vcpu_ref, index, timer::now_ns(), event);
             account = account.with(place);
         }
     }
@@ -106,13 +106,13 @@ fn serve_vcpus(core: &mut Core) {
 /// Stops the VM of the current vCPU if the host says that virtual time stands still and the vCPU is
 /// why.
 pub fn end_standstill(core: &mut Core) {
-    let Some(seat) = core.current else { return };
+    let Some(vcpu_ref) = core.current else { return };
     if mail::take(core.index, mail::STANDSTILL) == 0 {
         return;
     }
     let guest = interrupted();
     if is_stuck(&guest, sysreg::elr_el1::read()) {
-        let _ = fault(core, seat, FaultKind::Vectors, guest.elr);
+        let _ = fault(core, vcpu_ref, FaultKind::Vectors, guest.elr);
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
     console::{self, Text},
     cpu::Core,
     meter::pmu_intid,
-    vm::{Seat, interrupts::settle},
+    vm::{VcpuRef, interrupts::settle},
 };
 use weir_model::packed::{KEPT_COUNTERS, MAX_PMU_COUNTERS};
 use weir_trace::wire::ExitCause;
@@ -26,8 +26,8 @@ const _: () = assert!(MAX_PMU_COUNTERS as usize <= MOST, "the model has them all
 /// Gives core `core` its part in the PMU: what its VM was granted, and who takes the interrupt.
 /// After its meter has started.
 pub fn start(core: &mut Core) {
-    let Some(seat) = core.sole else { return };
-    let count = seat.vm.view().vm.pmu;
+    let Some(vcpu_ref) = core.sole else { return };
+    let count = vcpu_ref.vm.view().vm.pmu;
     let intid = pmu_intid(core.index);
     if count == 0 {
         core.meter_intid = intid;
@@ -51,18 +51,18 @@ pub fn start(core: &mut Core) {
 
 /// The vCPU comes on, or goes off: its counters stand still at 0.
 pub fn reset(core: &mut Core) {
-    if let (Some(pmu), Some(seat)) = (&mut core.pmu, core.sole) {
-        pmu.reset(&mut Granted(seat.vm.view().vm.pmu));
-        update(core, seat);
+    if let (Some(pmu), Some(vcpu_ref)) = (&mut core.pmu, core.sole) {
+        pmu.reset(&mut Granted(vcpu_ref.vm.view().vm.pmu));
+        update(core, vcpu_ref);
     }
 }
 
 /// The interrupt came, or something may have changed its line.
-pub fn update(core: &mut Core, seat: &'static Seat) {
+pub fn update(core: &mut Core, vcpu_ref: &'static VcpuRef) {
     if let Some(pmu) = &mut core.pmu {
-        let high = pmu.line(&mut Granted(seat.vm.view().vm.pmu));
-        let kick = seat.vm.gic.lock().set_private_level(seat.vcpu, INTID, high);
-        settle(seat.vm, seat.vcpu, kick);
+        let high = pmu.line(&mut Granted(vcpu_ref.vm.view().vm.pmu));
+        let kick = vcpu_ref.vm.gic.lock().set_private_level(vcpu_ref.vcpu, INTID, high);
+        settle(vcpu_ref.vm, vcpu_ref.vcpu, kick);
     }
 }
 
@@ -71,19 +71,19 @@ pub fn update(core: &mut Core, seat: &'static Seat) {
 pub fn access(
     frame: &mut Frame,
     core: &mut Core,
-    seat: &'static Seat,
+    vcpu_ref: &'static VcpuRef,
     access: SysRegAccess,
 ) -> bool {
     let Some(pmu) = &mut core.pmu else { return false };
     let value = if access.is_write() { frame.get(access.rt()) } else { 0 };
-    let mut counters = Granted(seat.vm.view().vm.pmu);
+    let mut counters = Granted(vcpu_ref.vm.view().vm.pmu);
     // SPSR_EL2.M: EL0, of either width.
     let user = sysreg::spsr_el2::read() & 0b1111 == 0;
     let Some(outcome) = pmu.access(access, value, user, &mut counters) else { return false };
-    seat.exit(ExitCause::SystemRegister);
+    vcpu_ref.exit(ExitCause::SystemRegister);
     match outcome {
         Outcome::Read(value) => frame.set(access.rt(), value),
-        Outcome::Written => update(core, seat),
+        Outcome::Written => update(core, vcpu_ref),
         Outcome::Undefined => inject_undefined(),
     }
     true

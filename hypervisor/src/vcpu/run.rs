@@ -28,7 +28,7 @@ use crate::{
     trace::Kind,
     virtio::link,
     vm::{
-        Ending, Seat, debug, ending,
+        Ending, VcpuRef, debug, ending,
         interrupts::{Lines, kick},
         lifecycle::{self, Next},
         space::Load,
@@ -82,8 +82,8 @@ fn handle_shared(core: &mut Core) {
     schedule.charge(came);
     let now = timer::now_ns();
     if schedule.stale || held || now >= schedule.until {
-        let party = schedule.decide(index, now, held);
-        if party != schedule.current {
+        let entity = schedule.decide(index, now, held);
+        if entity != schedule.current {
             leave(core);
             run(core);
         }
@@ -149,20 +149,20 @@ fn choose(core: &mut Core) -> ! {
         if schedule.partition.is_none() {
             schedule.rouse();
         }
-        let party = schedule.decide(index, now, false);
+        let entity = schedule.decide(index, now, false);
         // No vCPU has the core, so none is delayed.
         schedule.account = Ready::NONE;
-        let state = party.and_then(|party| schedule.member(party)).map(|member| &member.state);
-        let (Some(party), Some(state)) = (party, state) else {
+        let state = entity.and_then(|entity| schedule.member(entity)).map(|member| &member.state);
+        let (Some(entity), Some(state)) = (entity, state) else {
             arm(core);
             wait_for_interrupt();
             continue;
         };
         match *state {
-            State::Ending(_) => lead(core, party),
-            State::Loading(_) => load(core, party),
-            State::Awaiting(since, _) => await_broker(core, party, since),
-            _ => enter(core, party),
+            State::Ending(_) => lead(core, entity),
+            State::Loading(_) => load(core, entity),
+            State::Awaiting(since, _) => await_broker(core, entity, since),
+            _ => enter(core, entity),
         }
     }
 }
@@ -198,13 +198,13 @@ fn rest(core: &mut Core) {
     loop {
         wait_for_interrupt();
         attend(core);
-        let Some(seat) = core.current else { return };
+        let Some(vcpu_ref) = core.current else { return };
         if core.waits {
-            if !has_pending(seat) {
+            if !has_pending(vcpu_ref) {
                 continue;
             }
             core.waits = false;
-            note(core, seat, true);
+            note(core, vcpu_ref, true);
         }
         if !core.holds() {
             resume(core);
@@ -218,9 +218,9 @@ fn arm(core: &Core) {
     core.arm_before(core.schedule.as_deref().map_or(u64::MAX, |schedule| schedule.until));
 }
 
-/// Returns whether the current vCPU `seat` has an interrupt pending.
-fn has_pending(seat: &'static Seat) -> bool {
-    let Seat { vm, vcpu, .. } = *seat;
+/// Returns whether the current vCPU `vcpu_ref` has an interrupt pending.
+fn has_pending(vcpu_ref: &'static VcpuRef) -> bool {
+    let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
     let mut gic = vm.gic.lock();
     gic.fold(vcpu, &Lines::new(vm));
     gic.has_pending(vcpu) || !vm.mail.is_empty(vcpu)
@@ -228,32 +228,32 @@ fn has_pending(seat: &'static Seat) -> bool {
 
 /// Tells the meter that the current vCPU waits or goes off, or (`on`) that it is about to run
 /// again.
-fn note(core: &mut Core, seat: &Seat, on: bool) {
+fn note(core: &mut Core, vcpu_ref: &VcpuRef, on: bool) {
     let index = core.index;
     if let Some(meter) = &mut core.meter {
-        meter.note(seat, index, on);
+        meter.note(vcpu_ref, index, on);
         core.arm();
     }
 }
 
-/// Goes on with the load of the image of `party`'s VM.
-fn load(core: &mut Core, party: u8) {
+/// Goes on with the load of the image of `entity`'s VM.
+fn load(core: &mut Core, entity: u8) {
     arm(core);
     let index = core.index;
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     let shares = schedule.partition.is_some();
-    let Some(member) = schedule.member(party) else { return };
+    let Some(member) = schedule.member(entity) else { return };
     let State::Loading(progress) = &mut member.state else { return };
-    let seat = member.seat;
+    let vcpu_ref = member.vcpu_ref;
     let meter = member.meter.as_mut().filter(|meter| meter.is_loading());
     let pieces = match &meter {
         Some(_) => Load::CHARGED,
         None if shares => Load::SHARED,
         None => Load::SOLE,
     };
-    let done = progress.step(system::get(), seat.vm.view(), index, pieces);
+    let done = progress.step(system::get(), vcpu_ref.vm.view(), index, pieces);
     if let Some(meter) = meter {
-        meter.charge(seat, index, pieces.accesses());
+        meter.charge(vcpu_ref, index, pieces.accesses());
     }
     if done {
         let now = timer::now_ns();
@@ -262,16 +262,16 @@ fn load(core: &mut Core, party: u8) {
     }
 }
 
-/// Starts the VM of `party`, whose image is loaded. At its first start a VM in a flow waits until
+/// Starts the VM of `entity`, whose image is loaded. At its first start a VM in a flow waits until
 /// the broker is ready, so that no packet waits for the broker's start; the wait is bounded,
 /// because a broker may never become ready. A VM in a flow shares no core, so it delays no other
 /// VM.
-fn await_broker(core: &mut Core, party: u8, since: u64) {
+fn await_broker(core: &mut Core, entity: u8, since: u64) {
     let index = core.index;
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     schedule.stale = true;
-    let Some(member) = schedule.member(party) else { return };
-    let vm = member.seat.vm;
+    let Some(member) = schedule.member(entity) else { return };
+    let vm = member.vcpu_ref.vm;
     if vm.restarts() == 0
         && let Some(longest) = link::wait_for_broker(vm)
     {
@@ -282,37 +282,37 @@ fn await_broker(core: &mut Core, party: u8, since: u64) {
         }
         console::event(vm.event(What::BrokerLate, 0));
     }
-    let (entry, device_tree) = lifecycle::start(member.seat);
+    let (entry, device_tree) = lifecycle::start(member.vcpu_ref);
     member.come_on(index, entry, device_tree);
 }
 
 impl Member {
     /// Makes the vCPU, which is off, ready to start at `entry` with `x0`; on core `core`.
     pub fn come_on(&mut self, core: usize, entry: u64, x0: u64) {
-        let seat = self.seat;
+        let vcpu_ref = self.vcpu_ref;
         // SAFETY: on its core, which has no other reference.
-        unsafe { *seat.vm.context(seat.vcpu) = Context::reset(entry, x0) };
+        unsafe { *vcpu_ref.vm.context(vcpu_ref.vcpu) = Context::reset(entry, x0) };
         self.state = State::Ready;
         self.since = timer::now_ns();
         self.fresh = true;
         if let Some(meter) = &mut self.meter {
-            meter.come_on(seat, core);
+            meter.come_on(vcpu_ref, core);
         }
-        lifecycle::started(seat);
+        lifecycle::started(vcpu_ref);
     }
 }
 
-/// Gives the core to `party`, which is ready. Returns only if its memory budget is spent.
-fn enter(core: &mut Core, party: u8) {
+/// Gives the core to `entity`, which is ready. Returns only if its memory budget is spent.
+fn enter(core: &mut Core, entity: u8) {
     let index = core.index;
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     let (last, shares) = (schedule.last, schedule.partition.is_some());
-    let Some(member) = schedule.member(party) else { return };
-    let seat = member.seat;
-    let Seat { vm, vcpu, .. } = *seat;
+    let Some(member) = schedule.member(entity) else { return };
+    let vcpu_ref = member.vcpu_ref;
+    let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
     if let Some(meter) = &mut member.meter {
         meter.enter(index);
-        meter.resume(seat, index);
+        meter.resume(vcpu_ref, index);
         if meter.holds() {
             return meter.leave(index);
         }
@@ -321,8 +321,8 @@ fn enter(core: &mut Core, party: u8) {
     member.called = Calls::default();
     let fresh = core::mem::take(&mut member.fresh);
     core.meter = member.meter.take();
-    core.current = Some(seat);
-    schedule.current = Some(party);
+    core.current = Some(vcpu_ref);
+    schedule.current = Some(entity);
     schedule.last = outgoing(vm.index() as u8, vcpu as u8);
     let switched = shares && schedule.last != last;
     core.acknowledged = gic::NOTHING;
@@ -339,20 +339,20 @@ fn enter(core: &mut Core, party: u8) {
         context.lose_ticks(cntpct_el0::read());
     }
     context.load();
-    debug::enter(seat);
+    debug::enter(vcpu_ref);
     let others = vm.gic.lock().restore(vcpu, &mut Lines::new(vm));
     kick(vm, others);
     if fresh {
         pmu::reset(core);
     }
-    let _ = drain(seat);
+    let _ = drain(vcpu_ref);
     if switched {
         // A vCPU's first time takes longer.
         if !fresh {
             crate::arch::mark::<MARK_SWITCH>();
         }
-        seat.record(Kind::VcpuSwitch, last, 0, 0);
-        seat.record(Kind::Enter, 0, 0, 0);
+        vcpu_ref.record(Kind::VcpuSwitch, last, 0, 0);
+        vcpu_ref.record(Kind::Enter, 0, 0, 0);
     }
     if let Some(schedule) = core.schedule.as_deref_mut()
         && let Some(shared) = &mut schedule.partition
@@ -380,11 +380,11 @@ fn resume(core: &mut Core) -> ! {
 fn leave(core: &mut Core) {
     blame_serror(core);
     let index = core.index;
-    let Some(seat) = core.current.take() else { return };
+    let Some(vcpu_ref) = core.current.take() else { return };
     let meter = core.meter.take();
-    let Seat { vm, vcpu, .. } = *seat;
+    let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
     // Before the context is taken: it empties the list registers into the model.
-    detach_gic(core, seat);
+    detach_gic(core, vcpu_ref);
     // SAFETY: on its core, which has no other reference to the context; the vCPU is current, so its
     // general registers are in the frame.
     unsafe { vm.context(vcpu).save(guest_frame(index)) };
@@ -392,14 +392,14 @@ fn leave(core: &mut Core) {
     vacate(core, meter, State::Ready);
 }
 
-/// Takes the interrupts of the current vCPU, `seat`, out of the list registers into the model.
-fn detach_gic(core: &mut Core, seat: &Seat) {
+/// Takes the interrupts of the current vCPU, `vcpu_ref`, out of the list registers into the model.
+fn detach_gic(core: &mut Core, vcpu_ref: &VcpuRef) {
     if core::mem::take(&mut core.holds_guests) {
         gic::hold_guests(false);
     }
     gic::enable_virtual(false);
-    let others = seat.vm.gic.lock().save(seat.vcpu, &mut Lines::new(seat.vm));
-    kick(seat.vm, others);
+    let others = vcpu_ref.vm.gic.lock().save(vcpu_ref.vcpu, &mut Lines::new(vcpu_ref.vm));
+    kick(vcpu_ref.vm, others);
 }
 
 /// Notes that the vCPU that had the core is in `state`, and gives it its `meter` back.
@@ -410,7 +410,7 @@ fn vacate(core: &mut Core, mut meter: Option<&'static mut Meter>, state: State) 
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     schedule.stale = true;
     core.waits = false;
-    if let Some(member) = schedule.current.take().and_then(|party| schedule.member(party)) {
+    if let Some(member) = schedule.current.take().and_then(|entity| schedule.member(entity)) {
         member.meter = meter;
         member.state = state;
         member.since = timer::now_ns();
@@ -419,13 +419,15 @@ fn vacate(core: &mut Core, mut meter: Option<&'static mut Meter>, state: State) 
 
 /// Lets the current vCPU wait if it has no interrupt pending. Returns whether it waits.
 fn wait(core: &mut Core) -> bool {
-    let Some(seat) = core.current.filter(|seat| !has_pending(seat)) else { return false };
+    let Some(vcpu_ref) = core.current.filter(|vcpu_ref| !has_pending(vcpu_ref)) else {
+        return false;
+    };
     if core.sole.is_none() {
-        suspend(core, seat, |_| ());
+        suspend(core, vcpu_ref, |_| ());
         return true;
     }
     core.waits = true;
-    note(core, seat, false);
+    note(core, vcpu_ref, false);
     // Held back, the interrupts in its list registers do not keep the core from sleeping.
     gic::enable_virtual(false);
     true
@@ -434,84 +436,84 @@ fn wait(core: &mut Core) -> bool {
 /// Lets the current vCPU wait and then start at `entry` with `x0`, all of its state but the timers
 /// lost.
 fn power_down(core: &mut Core, entry: u64, x0: u64) {
-    let Some(seat) = core.current else { return };
+    let Some(vcpu_ref) = core.current else { return };
     // With an interrupt pending it goes on at once, and keeps what is left of its budget.
-    if core.sole.is_some() && !has_pending(seat) {
-        note(core, seat, false);
+    if core.sole.is_some() && !has_pending(vcpu_ref) {
+        note(core, vcpu_ref, false);
     }
-    suspend(core, seat, |context| *context = Context::reset(entry, x0).with_timers_of(context));
+    suspend(core, vcpu_ref, |context| *context = Context::reset(entry, x0).with_timers_of(context));
 }
 
 /// Takes the current vCPU off the core until it has an interrupt. `change` changes its state.
-fn suspend(core: &mut Core, seat: &'static Seat, change: impl FnOnce(&mut Context)) {
-    let party = core.schedule.as_deref().and_then(|schedule| schedule.current);
+fn suspend(core: &mut Core, vcpu_ref: &'static VcpuRef, change: impl FnOnce(&mut Context)) {
+    let entity = core.schedule.as_deref().and_then(|schedule| schedule.current);
     leave(core);
-    let member = core.schedule.as_deref_mut().and_then(|schedule| schedule.member(party?));
+    let member = core.schedule.as_deref_mut().and_then(|schedule| schedule.member(entity?));
     // If its VM was stopped for an SError, it is off now.
     let Some(member) = member.filter(|member| matches!(member.state, State::Ready)) else { return };
     // SAFETY: on its core, which has no other reference.
-    let context = unsafe { seat.vm.context(seat.vcpu) };
+    let context = unsafe { vcpu_ref.vm.context(vcpu_ref.vcpu) };
     let due = context.deadline().map_or(u64::MAX, timer::due_ns);
     change(context);
     // What came before the vCPU left the core is in the model now.
-    if !is_called(seat) {
+    if !is_called(vcpu_ref) {
         member.state = State::Waiting(due);
     }
 }
 
 /// Stops the VM of the current vCPU, and takes the vCPU off the core.
 fn stop(core: &mut Core, ending: Ending, event: Event) {
-    if let Some(seat) = core.current {
-        ending::end(seat, ending, event);
+    if let Some(vcpu_ref) = core.current {
+        ending::end(vcpu_ref, ending, event);
     }
     park(core);
 }
 
 /// Turns the current vCPU off.
 fn park(core: &mut Core) {
-    let Some(seat) = core.current else { return };
-    let vm = seat.vm;
+    let Some(vcpu_ref) = core.current else { return };
+    let vm = vcpu_ref.vm;
     // Before the leader sees that this vCPU is off, and before another VM has the core.
     if core.sole.is_none() && serror::take() {
         ending::stop(vm, FaultKind::SError);
     }
-    seat.record(Kind::VcpuOff, 0, 0, 0);
-    note(core, seat, false);
+    vcpu_ref.record(Kind::VcpuOff, 0, 0, 0);
+    note(core, vcpu_ref, false);
     stop_timers();
     pmu::reset(core);
-    detach_gic(core, seat);
-    ending::parked(seat, core.index);
+    detach_gic(core, vcpu_ref);
+    ending::parked(vcpu_ref, core.index);
     core.current = None;
     let meter = core.meter.take();
-    vacate(core, meter, off(seat));
+    vacate(core, meter, off(vcpu_ref));
 }
 
 /// Stops the current VM if its accesses have raised an SError that is pending: the next VM must not
 /// be blamed for it.
 fn blame_serror(core: &mut Core) {
-    if let Some(seat) = core.current
+    if let Some(vcpu_ref) = core.current
         && core.sole.is_none()
         && serror::take()
     {
-        let _ = super::fault::fault(core, seat, FaultKind::SError, 0);
+        let _ = super::fault::fault(core, vcpu_ref, FaultKind::SError, 0);
         carry_out(core);
     }
 }
 
-/// Goes on with a VM that is stopping, in the time of its first vCPU `party`.
-fn lead(core: &mut Core, party: u8) {
+/// Goes on with a VM that is stopping, in the time of its first vCPU `entity`.
+fn lead(core: &mut Core, entity: u8) {
     arm(core);
     let index = core.index;
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     schedule.stale = true;
-    let Some(member) = schedule.member(party) else { return };
-    let seat = member.seat;
-    member.state = match lifecycle::lead(index, seat) {
+    let Some(member) = schedule.member(entity) else { return };
+    let vcpu_ref = member.vcpu_ref;
+    member.state = match lifecycle::lead(index, vcpu_ref) {
         Next::Nothing => State::Off,
         Next::Later(due) => State::Ending(due.max(1)),
         Next::Restart => {
             if let Some(meter) = &mut member.meter {
-                meter.begin_load(seat, index);
+                meter.begin_load(vcpu_ref, index);
             }
             State::Loading(Load::default())
         }

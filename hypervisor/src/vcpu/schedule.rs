@@ -19,7 +19,7 @@ use crate::{
     arch::timer,
     meter::Meter,
     system,
-    vm::{self, Place, Seat, ending, seat_of, space::Load},
+    vm::{self, Place, VcpuRef, ending, space::Load, vcpu_on},
 };
 use core::cell::UnsafeCell;
 use weir_budget::Event as Budget;
@@ -50,7 +50,7 @@ pub enum State {
 /// A vCPU of the core.
 pub struct Member {
     /// Which vCPU it is.
-    pub seat: &'static Seat,
+    pub vcpu_ref: &'static VcpuRef,
     /// What it does.
     pub state: State,
     /// Since when it wants the core, in ns, if it is ready.
@@ -73,8 +73,8 @@ pub struct Calls {
 }
 
 impl Calls {
-    fn of(seat: &Seat) -> Self {
-        let Seat { vm, vcpu, .. } = *seat;
+    fn of(vcpu_ref: &VcpuRef) -> Self {
+        let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
         Self { mail: !vm.mail.is_empty(vcpu), changes: vm.gic.lock().is_wanted(vcpu) }
     }
 }
@@ -103,24 +103,25 @@ impl Schedule {
     fn new(core: usize) -> Option<Self> {
         let partition = system::get().shared(core);
         let mut members = [const { None }; MAX_VMS];
-        let add = |place: &mut Option<Member>, seat: &'static Seat| {
-            let state = if seat.vcpu == 0 { State::Loading(Load::default()) } else { State::Off };
+        let add = |place: &mut Option<Member>, vcpu_ref: &'static VcpuRef| {
+            let state =
+                if vcpu_ref.vcpu == 0 { State::Loading(Load::default()) } else { State::Off };
             let called = Calls::default();
-            *place = Some(Member { seat, state, since: 0, meter: None, fresh: true, called });
+            *place = Some(Member { vcpu_ref, state, since: 0, meter: None, fresh: true, called });
         };
         if let Some(shared) = &partition {
             for (place, vm) in members.iter_mut().zip(shared.vms()) {
-                add(place, vm::all().nth((*vm).into()).and_then(|vm| seat_of(vm, core))?);
+                add(place, vm::all().nth((*vm).into()).and_then(|vm| vcpu_on(vm, core))?);
             }
         } else {
             members
                 .iter_mut()
-                .zip(vm::seats(core).take(1))
-                .for_each(|(place, seat)| add(place, seat));
+                .zip(vm::vcpus_of_core(core).take(1))
+                .for_each(|(place, vcpu_ref)| add(place, vcpu_ref));
         }
         let mut rules = [const { None }; MAX_RULES];
         let lines = members.iter().flatten().filter(|_| partition.is_some()).flat_map(|member| {
-            let vm = member.seat.vm;
+            let vm = member.vcpu_ref.vm;
             vm.view().irqs.iter().filter_map(move |irq| Rule::new(vm, irq))
         });
         for (place, rule) in rules.iter_mut().zip(lines) {
@@ -143,7 +144,7 @@ impl Schedule {
         for (place, member) in self.members.iter_mut().flatten().enumerate() {
             // SAFETY: each core calls this once, and no other code accesses its elements.
             let meter = unsafe { &mut *METERS[core % MAX_CORES][place % MAX_VMS].0.get() };
-            *meter = Meter::start(core, member.seat);
+            *meter = Meter::start(core, member.vcpu_ref);
             member.meter = meter.as_mut();
             if let Some(meter) = &mut member.meter {
                 meter.leave(core);
@@ -151,9 +152,9 @@ impl Schedule {
         }
     }
 
-    /// The vCPU of entity `party`.
-    pub fn member(&mut self, party: u8) -> Option<&mut Member> {
-        self.members.get_mut(usize::from(party))?.as_mut()
+    /// The vCPU of entity `entity`.
+    pub fn member(&mut self, entity: u8) -> Option<&mut Member> {
+        self.members.get_mut(usize::from(entity))?.as_mut()
     }
 
     /// All vCPUs, with their places.
@@ -163,8 +164,8 @@ impl Schedule {
 
     /// The entity of VM `vm`.
     #[must_use]
-    pub fn party(&self, vm: usize) -> Option<u8> {
-        self.partition.as_ref().and_then(|shared| shared.party(vm))
+    pub fn entity(&self, vm: usize) -> Option<u8> {
+        self.partition.as_ref().and_then(|shared| shared.entity(vm))
     }
 
     /// Decides which entity has the core at `now`. `held` says whether the memory budget of the
@@ -201,7 +202,7 @@ impl Schedule {
                 && self.partition.is_none()
             {
                 if now >= meter.deadline {
-                    meter.step(member.seat, core, now, Budget::Descheduled);
+                    meter.step(member.vcpu_ref, core, now, Budget::Descheduled);
                 }
                 wake = wake.min(meter.deadline);
             }
@@ -229,10 +230,10 @@ impl Schedule {
                 (State::Loading(_), Some(meter)) if !meter.is_loading() => false,
                 (State::Ready | State::Loading(_), Some(meter)) => {
                     if meter.is_off() {
-                        meter.come_on(member.seat, core);
+                        meter.come_on(member.vcpu_ref, core);
                     }
                     if meter.holds() && now >= meter.deadline {
-                        meter.step(member.seat, core, now, Budget::Descheduled);
+                        meter.step(member.vcpu_ref, core, now, Budget::Descheduled);
                     }
                     if meter.holds() {
                         wake = wake.min(meter.deadline);
@@ -253,10 +254,11 @@ impl Schedule {
     pub fn charge(&mut self, came: u64) {
         let account = core::mem::take(&mut self.account);
         let (Some(current), Some(shared)) = (self.current, &mut self.partition) else { return };
-        let parties = (0..MAX_VMS as u8).filter(|party| *party != current && account.has(*party));
-        let count = parties.clone().count() as u64;
+        let entities =
+            (0..MAX_VMS as u8).filter(|entity| *entity != current && account.has(*entity));
+        let count = entities.clone().count() as u64;
         if let Some(each) = timer::now_ns().saturating_sub(came).checked_div(count) {
-            parties.for_each(|party| shared.partition.charge(party, Nanos(each)));
+            entities.for_each(|entity| shared.partition.charge(entity, Nanos(each)));
         }
     }
 
@@ -264,7 +266,7 @@ impl Schedule {
     /// were last charged for that.
     pub fn blame(&mut self) {
         for (place, member) in self.members.iter_mut().flatten().enumerate() {
-            let (place, calls) = (place as u8, Calls::of(member.seat));
+            let (place, calls) = (place as u8, Calls::of(member.vcpu_ref));
             if self.current != Some(place) && calls != member.called {
                 member.called = calls;
                 self.account = self.account.with(place);
@@ -275,7 +277,7 @@ impl Schedule {
     /// Makes ready the vCPUs off the core that wait and have something to handle.
     pub fn rouse(&mut self) {
         for member in self.members.iter_mut().flatten() {
-            if matches!(member.state, State::Waiting(_)) && is_called(member.seat) {
+            if matches!(member.state, State::Waiting(_)) && is_called(member.vcpu_ref) {
                 member.state = State::Ready;
                 member.since = timer::now_ns();
                 self.stale = true;
@@ -301,8 +303,8 @@ pub fn of_core(core: usize) -> Option<&'static mut Schedule> {
 }
 
 /// Returns whether a vCPU that is off its core has an interrupt to handle.
-pub fn is_called(seat: &Seat) -> bool {
-    let Seat { vm, vcpu, .. } = *seat;
+pub fn is_called(vcpu_ref: &VcpuRef) -> bool {
+    let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
     if !vm.mail.is_empty(vcpu) {
         return true;
     }
@@ -313,6 +315,6 @@ pub fn is_called(seat: &Seat) -> bool {
 /// The state of a vCPU that is off. If it is the first one of a VM that is stopping, the rest is
 /// done in its time.
 #[must_use]
-pub fn off(seat: &Seat) -> State {
-    if seat.vcpu == 0 && ending::is_ending(seat.vm) { State::Ending(0) } else { State::Off }
+pub fn off(vcpu_ref: &VcpuRef) -> State {
+    if vcpu_ref.vcpu == 0 && ending::is_ending(vcpu_ref.vm) { State::Ending(0) } else { State::Off }
 }

@@ -13,7 +13,7 @@ use crate::{
     cpu::Core,
     meter,
     virtio::completion,
-    vm::{Ending, Seat, debug, devices, ending, focus, ids, interrupts::kick},
+    vm::{Ending, VcpuRef, debug, devices, ending, focus, ids, interrupts::kick},
 };
 use weir_budget::Counts;
 use weir_model::packed::OnOutside;
@@ -33,7 +33,7 @@ use weir_vdev::{
 /// An SError while a guest ran.
 pub extern "C" fn handle_serror(core: &mut Core) -> Exit {
     match core.current {
-        Some(seat) => fault(core, seat, FaultKind::SError, 0),
+        Some(vcpu_ref) => fault(core, vcpu_ref, FaultKind::SError, 0),
         // Only a guest's exceptions lead here, and a guest has a vCPU.
         None => Exit::Act,
     }
@@ -42,14 +42,14 @@ pub extern "C" fn handle_serror(core: &mut Core) -> Exit {
 /// Handles an HVC or SMC from AArch64. Of `frame` only x0 to x18 are saved. The vectors save the
 /// others before the run loop acts.
 pub extern "C" fn handle_call(frame: &mut Frame, core: &mut Core, syndrome: Syndrome) -> Exit {
-    let Some(seat) = core.current else { return Exit::Act };
+    let Some(vcpu_ref) = core.current else { return Exit::Act };
     if syndrome.class() == esr::EC_SMC64 {
         skip();
     }
-    seat.exit(ExitCause::Call);
+    vcpu_ref.exit(ExitCause::Call);
     // The calling convention has no other immediate than 0.
     if syndrome.0 & 0xffff != 0 {
-        seat.vm.deny(seat.vcpu, Denial::Call, syndrome.0);
+        vcpu_ref.vm.deny(vcpu_ref.vcpu, Denial::Call, syndrome.0);
         frame.x[0] = smccc::NOT_SUPPORTED;
         return Exit::Resume;
     }
@@ -57,26 +57,26 @@ pub extern "C" fn handle_call(frame: &mut Frame, core: &mut Core, syndrome: Synd
         frame.x[0] = value;
         return Exit::Resume;
     }
-    call(frame, core, seat)
+    call(frame, core, vcpu_ref)
 }
 
 /// A synchronous exception of a guest other than a call. It only chooses: each handler is a separate
 /// function, so that the short ones do not save the registers of the long ones.
 pub extern "C" fn handle_sync(frame: &mut Frame, core: &mut Core) -> Exit {
     let syndrome = Syndrome(sysreg::esr_el2::read());
-    let Some(seat) = core.current else { return Exit::Act };
+    let Some(vcpu_ref) = core.current else { return Exit::Act };
     match syndrome.class() {
-        esr::EC_SYSREG => system_register(frame, core, seat, SysRegAccess(syndrome.iss())),
-        esr::EC_DATA_ABORT => data_abort(frame, core, seat, DataAbort(syndrome.iss())),
-        _ => rare(core, seat, syndrome),
+        esr::EC_SYSREG => system_register(frame, core, vcpu_ref, SysRegAccess(syndrome.iss())),
+        esr::EC_DATA_ABORT => data_abort(frame, core, vcpu_ref, DataAbort(syndrome.iss())),
+        _ => rare(core, vcpu_ref, syndrome),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn rare(core: &mut Core, seat: &'static Seat, syndrome: Syndrome) -> Exit {
+fn rare(core: &mut Core, vcpu_ref: &'static VcpuRef, syndrome: Syndrome) -> Exit {
     match syndrome.decode() {
-        Exception::InstructionAbort(abort) => return instruction_abort(core, seat, abort),
+        Exception::InstructionAbort(abort) => return instruction_abort(core, vcpu_ref, abort),
         // WFIT, which the ID registers do not offer: it ends at once, as WFI may, since its timeout
         // would be lost.
         Exception::Wfx(WFIT) => skip(),
@@ -87,20 +87,20 @@ fn rare(core: &mut Core, seat: &'static Seat, syndrome: Syndrome) -> Exit {
         Exception::Coprocessor(access) => {
             if syndrome.condition_passed(sysreg::spsr_el2::read()) {
                 let denied = weir_vdev::sysreg::coprocessor(access);
-                seat.exit(ExitCause::SystemRegister);
-                seat.vm.deny(seat.vcpu, denial(denied), syndrome.0);
+                vcpu_ref.exit(ExitCause::SystemRegister);
+                vcpu_ref.vm.deny(vcpu_ref.vcpu, denial(denied), syndrome.0);
                 inject(Kind::Undefined);
             } else {
                 sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_add(syndrome.skip()));
             }
         }
         Exception::Hvc32 { .. } | Exception::Smc32 | Exception::FpTrap | Exception::Unknown(_) => {
-            seat.exit(ExitCause::Other);
-            seat.vm.deny(seat.vcpu, Denial::Register, syndrome.0);
+            vcpu_ref.exit(ExitCause::Other);
+            vcpu_ref.vm.deny(vcpu_ref.vcpu, Denial::Register, syndrome.0);
             inject(Kind::Undefined);
         }
-        Exception::SError(_) => return fault(core, seat, FaultKind::SError, 0),
-        _ => return fault(core, seat, FaultKind::Unexpected, sysreg::far_el2::read()),
+        Exception::SError(_) => return fault(core, vcpu_ref, FaultKind::SError, 0),
+        _ => return fault(core, vcpu_ref, FaultKind::Unexpected, sysreg::far_el2::read()),
     }
     Exit::Resume
 }
@@ -143,14 +143,14 @@ const RT: u32 = 0x1f << 5;
 fn system_register(
     frame: &mut Frame,
     core: &mut Core,
-    seat: &'static Seat,
+    vcpu_ref: &'static VcpuRef,
     access: SysRegAccess,
 ) -> Exit {
     advance();
     if access.0 & !RT == WRITE_SGI1R {
-        send_sgi(seat, SgiRegister::Sgi1, frame.get(access.rt()))
+        send_sgi(vcpu_ref, SgiRegister::Sgi1, frame.get(access.rt()))
     } else {
-        other_register(frame, core, seat, access)
+        other_register(frame, core, vcpu_ref, access)
     }
 }
 
@@ -158,22 +158,22 @@ fn system_register(
 fn other_register(
     frame: &mut Frame,
     core: &mut Core,
-    seat: &'static Seat,
+    vcpu_ref: &'static VcpuRef,
     access: SysRegAccess,
 ) -> Exit {
     // As in `skip`.
     sysreg::spsr_el2::write(sysreg::spsr_el2::read() & !SPSR_SS);
-    if access.op0() == 2 && debug::access(frame, seat, access)
-        || pmu::access(frame, core, seat, access)
+    if access.op0() == 2 && debug::access(frame, vcpu_ref, access)
+        || pmu::access(frame, core, vcpu_ref, access)
     {
         return Exit::Resume;
     }
     let value = if access.is_write() { frame.get(access.rt()) } else { 0 };
     let outcome = weir_vdev::sysreg::access(access, value, ids());
     if let Some(denied) = outcome.denied() {
-        seat.vm.deny(seat.vcpu, denial(denied), access.0.into());
+        vcpu_ref.vm.deny(vcpu_ref.vcpu, denial(denied), access.0.into());
     }
-    seat.exit(if matches!(outcome, Outcome::Read(_)) {
+    vcpu_ref.exit(if matches!(outcome, Outcome::Read(_)) {
         ExitCause::IdRegister
     } else {
         ExitCause::SystemRegister
@@ -185,30 +185,35 @@ fn other_register(
         }
         Outcome::Masked(_) if !access.is_write() => frame.set(access.rt(), 0),
         Outcome::WriteIgnored | Outcome::SetWay | Outcome::Masked(_) => {}
-        Outcome::SendSgi { register, value } => return send_sgi(seat, register, value),
+        Outcome::SendSgi { register, value } => return send_sgi(vcpu_ref, register, value),
         Outcome::Undefined(_) => inject_undefined(),
     }
     Exit::Resume
 }
 
-fn send_sgi(seat: &'static Seat, register: SgiRegister, value: u64) -> Exit {
-    let Seat { vm, vcpu, .. } = *seat;
-    seat.exit(ExitCause::Sgi);
+fn send_sgi(vcpu_ref: &'static VcpuRef, register: SgiRegister, value: u64) -> Exit {
+    let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
+    vcpu_ref.exit(ExitCause::Sgi);
     let sgi = decode_sgi_register(register, value, vcpu, vm.vcpu_count());
     let mask = vm.mail.post(vcpu, sgi);
     if mask.contains(vcpu) {
-        let _ = drain(seat);
+        let _ = drain(vcpu_ref);
     }
     kick(vm, mask.without(vcpu));
     Exit::Resume
 }
 
 #[inline(never)]
-fn data_abort(frame: &mut Frame, core: &mut Core, seat: &'static Seat, abort: DataAbort) -> Exit {
+fn data_abort(
+    frame: &mut Frame,
+    core: &mut Core,
+    vcpu_ref: &'static VcpuRef,
+    abort: DataAbort,
+) -> Exit {
     let (hpfar, far) = (sysreg::hpfar_el2::read(), sysreg::far_el2::read());
     if let Some(access) = abort.mmio(hpfar, far) {
         let value = access.truncate(frame.get(access.reg));
-        if let Some(result) = devices::access(seat, core.index, &access, value) {
+        if let Some(result) = devices::access(vcpu_ref, core.index, &access, value) {
             if !access.write {
                 frame.set(access.reg, access.extend(result));
             }
@@ -218,10 +223,10 @@ fn data_abort(frame: &mut Frame, core: &mut Core, seat: &'static Seat, abort: Da
     }
     let address = abort.ipa(hpfar, far);
     if let Some(access) = abort.mmio(hpfar, far)
-        && focus::covers(seat.vm, access.ipa)
+        && focus::covers(vcpu_ref.vm, access.ipa)
     {
         // Another VM has the device: it reads as zero, and takes nothing.
-        seat.exit(ExitCause::Other);
+        vcpu_ref.exit(ExitCause::Other);
         if !access.write {
             frame.set(access.reg, 0);
         }
@@ -231,16 +236,16 @@ fn data_abort(frame: &mut Frame, core: &mut Core, seat: &'static Seat, abort: Da
     let kind = match abort.fault() {
         esr::Fault::External | esr::Fault::ExternalOnWalk(_) => FaultKind::External,
         _ if abort.is_on_walk() => FaultKind::TableWalk,
-        _ if address.is_some_and(|ipa| devices::covers(seat.vm, ipa)) => FaultKind::Undescribed,
+        _ if address.is_some_and(|ipa| devices::covers(vcpu_ref.vm, ipa)) => FaultKind::Undescribed,
         _ if abort.is_write() => FaultKind::Write,
         _ => FaultKind::Read,
     };
     let walk = walk(abort.is_on_walk(), abort.fault());
     let write = abort.is_write();
-    if aborts(seat, kind, abort.0, || Kind::DataAbort { far, write, walk }) {
+    if aborts(vcpu_ref, kind, abort.0, || Kind::DataAbort { far, write, walk }) {
         return Exit::Resume;
     }
-    fault(core, seat, kind, address.unwrap_or(far))
+    fault(core, vcpu_ref, kind, address.unwrap_or(far))
 }
 
 /// The level of the guest's own table walk that failed, where one did. The architecture's first
@@ -257,7 +262,7 @@ fn walk(is_on_walk: bool, fault: esr::Fault) -> Option<u8> {
 /// `on_outside` says.
 #[cold]
 fn aborts(
-    seat: &'static Seat,
+    vcpu_ref: &'static VcpuRef,
     kind: FaultKind,
     syndrome: u32,
     abort: impl FnOnce() -> Kind,
@@ -266,20 +271,20 @@ fn aborts(
         kind,
         FaultKind::Read | FaultKind::Write | FaultKind::Fetch | FaultKind::TableWalk
     );
-    if !outside || seat.vm.view().vm.on_outside != OnOutside::Abort as u8 {
+    if !outside || vcpu_ref.vm.view().vm.on_outside != OnOutside::Abort as u8 {
         return false;
     }
     let injection = prepare(abort());
     if injection.is_endless() {
         return false;
     }
-    seat.exit(ExitCause::Other);
-    seat.vm.deny(seat.vcpu, Denial::Outside, syndrome.into());
+    vcpu_ref.exit(ExitCause::Other);
+    vcpu_ref.vm.deny(vcpu_ref.vcpu, Denial::Outside, syndrome.into());
     take(&injection);
     true
 }
 
-fn instruction_abort(core: &mut Core, seat: &'static Seat, abort: InstructionAbort) -> Exit {
+fn instruction_abort(core: &mut Core, vcpu_ref: &'static VcpuRef, abort: InstructionAbort) -> Exit {
     let (hpfar, far) = (sysreg::hpfar_el2::read(), sysreg::far_el2::read());
     let kind = match abort.fault() {
         esr::Fault::External | esr::Fault::ExternalOnWalk(_) => FaultKind::External,
@@ -287,16 +292,16 @@ fn instruction_abort(core: &mut Core, seat: &'static Seat, abort: InstructionAbo
         _ => FaultKind::Fetch,
     };
     let walk = walk(abort.is_on_walk(), abort.fault());
-    if aborts(seat, kind, abort.0, || Kind::InstructionAbort { far, walk }) {
+    if aborts(vcpu_ref, kind, abort.0, || Kind::InstructionAbort { far, walk }) {
         return Exit::Resume;
     }
-    fault(core, seat, kind, abort.ipa(hpfar, far).unwrap_or(far))
+    fault(core, vcpu_ref, kind, abort.ipa(hpfar, far).unwrap_or(far))
 }
 
 /// HVC or SMC with immediate 0 and a result that depends on the VM.
 #[inline(never)]
-fn call(frame: &mut Frame, core: &mut Core, seat: &'static Seat) -> Exit {
-    let Seat { vm, vcpu, .. } = *seat;
+fn call(frame: &mut Frame, core: &mut Core, vcpu_ref: &'static VcpuRef) -> Exit {
+    let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
     let [x0, x1, x2, x3, ..] = frame.x;
     match smccc::decode(&[x0, x1, x2, x3], core.mitigations) {
         Call::Return(value) => frame.x[0] = value,
@@ -321,9 +326,9 @@ fn call(frame: &mut Frame, core: &mut Core, seat: &'static Seat) -> Exit {
             frame.x[0] = if granted { 0 } else { smccc::DENIED };
         }
         Call::HasDevices => frame.x[0] = focus::is_with(vm).into(),
-        Call::HasStolenTime | Call::StolenTime => stolen_time(frame, seat),
+        Call::HasStolenTime | Call::StolenTime => stolen_time(frame, vcpu_ref),
         Call::Complete => {
-            let taken = completion::complete(core.index, seat);
+            let taken = completion::complete(core.index, vcpu_ref);
             if taken.is_none() {
                 vm.deny(vcpu, Denial::Call, x0);
             }
@@ -338,7 +343,7 @@ fn call(frame: &mut Frame, core: &mut Core, seat: &'static Seat) -> Exit {
             vm.deny(vcpu, Denial::Call, x0);
             frame.x[0] = smccc::NOT_SUPPORTED;
         }
-        Call::Psci(request) => return power(frame, core, seat, request),
+        Call::Psci(request) => return power(frame, core, vcpu_ref, request),
     }
     Exit::Resume
 }
@@ -346,18 +351,18 @@ fn call(frame: &mut Frame, core: &mut Core, seat: &'static Seat) -> Exit {
 /// PV_TIME_FEATURES and PV_TIME_ST, and what SMCCC_ARCH_FEATURES says of the first.
 #[cold]
 #[inline(never)]
-fn stolen_time(frame: &mut Frame, seat: &'static Seat) {
-    let page = seat.vm.view().vm.stolen_time;
+fn stolen_time(frame: &mut Frame, vcpu_ref: &'static VcpuRef) {
+    let page = vcpu_ref.vm.view().vm.stolen_time;
     frame.x[0] = match frame.x[0] as u32 {
         _ if page == 0 => smccc::NOT_SUPPORTED,
-        smccc::PV_TIME_ST => StolenTime::address(page, seat.vcpu),
+        smccc::PV_TIME_ST => StolenTime::address(page, vcpu_ref.vcpu),
         _ => 0,
     };
 }
 
 #[inline(never)]
-fn power(frame: &mut Frame, core: &mut Core, seat: &'static Seat, request: Request) -> Exit {
-    let Seat { vm, vcpu, .. } = *seat;
+fn power(frame: &mut Frame, core: &mut Core, vcpu_ref: &'static VcpuRef, request: Request) -> Exit {
+    let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
     let action = {
         let mut power = vm.power.lock();
         let Some(power) = power.as_mut() else { return Exit::Resume };

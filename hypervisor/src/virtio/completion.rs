@@ -12,7 +12,7 @@ use super::{
 use crate::{
     arch::{memory::Peephole, timer},
     trace::Ring,
-    vm::{self, Seat, Vm},
+    vm::{self, VcpuRef, Vm},
 };
 use core::sync::atomic::{AtomicU64, Ordering};
 use weir_broker::shared::{Completion, Outcome, Partition, RING};
@@ -40,9 +40,9 @@ const TURN: u32 = 4;
 
 /// The broker has completions; on its core. Gives how long that took, in ticks; nothing for a VM
 /// that is not the broker.
-pub fn complete(core: usize, seat: &Seat) -> Option<u64> {
+pub fn complete(core: usize, vcpu_ref: &VcpuRef) -> Option<u64> {
     let begun = timer::ticks();
-    let link = LINK.get().filter(|link| link.broker == seat.vm.index())?;
+    let link = LINK.get().filter(|link| link.broker == vcpu_ref.vm.index())?;
     // SAFETY: on this core, in a trap of its guest.
     let mut peephole = unsafe { Peephole::open(core) };
     let mut taken = link.taken.lock();
@@ -62,7 +62,7 @@ pub fn complete(core: usize, seat: &Seat) -> Option<u64> {
             device = vm::all().nth(completion.port).map(Device::begin);
         }
         if let Some(device) = &mut device {
-            device.complete(link, seat.ring, (&completion, raised), &mut peephole);
+            device.complete(link, vcpu_ref.ring, (&completion, raised), &mut peephole);
         }
     }
     if let Some(device) = device {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     arch::{memory::Peephole, relax, timer},
-    vm::{self, Seat, Vm, ending, interrupts::settle},
+    vm::{self, VcpuRef, Vm, ending, interrupts::settle},
 };
 use core::sync::atomic::Ordering;
 use weir_model::packed::{MAX_FLOWS, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT};
@@ -130,13 +130,13 @@ fn abandon(peephole: &mut Peephole) {
 // By itself: inlined, it makes the frame of each device's path larger than a page.
 #[inline(never)]
 pub fn access(
-    seat: &'static Seat,
+    vcpu_ref: &'static VcpuRef,
     core: usize,
     access: &MmioAccess,
     place: Place,
     value: u64,
 ) -> u64 {
-    let vm = seat.vm;
+    let vm = vcpu_ref.vm;
     let size = access.size.into();
     // SAFETY: on core `core`, in a trap of its guest: nothing else uses its windows until this
     // returns.
@@ -167,7 +167,7 @@ pub fn access(
             if raised > 0 {
                 let [held, waited] = lock::take_longest();
                 let notified = timer::ticks().wrapping_sub(raised);
-                seat.record(
+                vcpu_ref.record(
                     Kind::PacketTaken,
                     0,
                     pack([notified, held, waited, completion::take_tail()]),
@@ -182,12 +182,12 @@ pub fn access(
         }
         Effect::Notified(RX) => {
             drop(socket);
-            supply(seat, &mut peephole);
+            supply(vcpu_ref, &mut peephole);
             socket = vm.socket.lock();
         }
         Effect::Notified(TX) => {
             drop(socket);
-            drain(seat, &mut peephole);
+            drain(vcpu_ref, &mut peephole);
             socket = vm.socket.lock();
         }
         // The queue of events: there are none.
@@ -195,7 +195,7 @@ pub fn access(
     }
     let mask = line(vm, &socket);
     drop(socket);
-    settle(vm, seat.vcpu, mask);
+    settle(vm, vcpu_ref.vcpu, mask);
     read
 }
 

@@ -4,7 +4,7 @@ use super::{flows, memory::Memory, socket::Socket};
 use crate::{
     arch::{lock::Lock, memory::Peephole, timer},
     system,
-    vm::{self, Seat, Vm, interrupts::kick},
+    vm::{self, VcpuRef, Vm, interrupts::kick},
 };
 use core::sync::atomic::{AtomicBool, Ordering};
 use spin::Once;
@@ -125,8 +125,8 @@ pub(super) fn raise(vm: &'static Vm, socket: &mut Socket, peephole: &mut Peephol
 }
 
 /// The driver's ring made no sense.
-pub(super) fn break_down(seat: &Seat, socket: &mut Socket, broken: Broken) {
-    seat.vm.deny(seat.vcpu, Denial::Virtio, broken as u64);
+pub(super) fn break_down(vcpu_ref: &VcpuRef, socket: &mut Socket, broken: Broken) {
+    vcpu_ref.vm.deny(vcpu_ref.vcpu, Denial::Virtio, broken as u64);
     socket.transport.break_down();
 }
 

@@ -17,7 +17,7 @@ use crate::{
     arch::{memory::Peephole, sysreg, timer},
     console, system,
     vm::{
-        self, Seat, Vm,
+        self, VcpuRef, Vm,
         interrupts::{kick, settle},
     },
 };
@@ -67,8 +67,14 @@ pub fn reset(vm: &Vm) {
 /// reads.
 // By itself: inlined, it makes the frame of each device's path larger than a page.
 #[inline(never)]
-pub fn access(seat: &'static Seat, core: usize, access: &MmioAccess, at: u64, value: u64) -> u64 {
-    let vm = seat.vm;
+pub fn access(
+    vcpu_ref: &'static VcpuRef,
+    core: usize,
+    access: &MmioAccess,
+    at: u64,
+    value: u64,
+) -> u64 {
+    let vm = vcpu_ref.vm;
     // SAFETY: on core `core`, in a trap of its guest: nothing else uses its windows until this
     // returns.
     let mut peephole = unsafe { Peephole::open(core) };
@@ -91,14 +97,14 @@ pub fn access(seat: &'static Seat, core: usize, access: &MmioAccess, at: u64, va
         }
         Effect::Notified(TX) => {
             drop(port);
-            send(seat, &mut peephole);
+            send(vcpu_ref, &mut peephole);
             port = vm.port.lock();
         }
         Effect::None | Effect::Notified(_) => return 0,
     }
     let mask = line(vm, &port);
     drop(port);
-    settle(vm, seat.vcpu, mask);
+    settle(vm, vcpu_ref.vcpu, mask);
     0
 }
 
@@ -118,15 +124,15 @@ fn signal(port: &mut Port, index: usize, memory: &mut Memory<'_>) {
 
 /// Takes one frame and passes it on; if there is more, the notification traps again, behind
 /// whatever interrupts came.
-fn send(seat: &'static Seat, peephole: &mut Peephole) {
-    let vm = seat.vm;
+fn send(vcpu_ref: &'static VcpuRef, peephole: &mut Peephole) {
+    let vm = vcpu_ref.vm;
     let mut frame = Frame::EMPTY;
     let taken = {
         let mut port = vm.port.lock();
         let mut memory = Memory::new(vm.view(), peephole);
         let taken = take(vm, &mut port, &mut frame, &mut memory);
         if let Err(broken) = taken {
-            vm.deny(seat.vcpu, Denial::Virtio, broken as u64);
+            vm.deny(vcpu_ref.vcpu, Denial::Virtio, broken as u64);
             port.registers.break_down();
         }
         signal(&mut port, TX, &mut memory);

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     arch::memory::Peephole,
-    vm::{self, Seat, Vm},
+    vm::{self, VcpuRef, Vm},
 };
 use weir_broker::shared::RING;
 use weir_trace::wire::Denial;
@@ -27,21 +27,21 @@ const RESERVE: u16 = 8;
 const OFFERED: u16 = 4;
 /// Takes new receive buffers in: for control packets that wait, for the stock, and for the broker.
 /// The device is free between two of them: the broker's core may wait for it.
-pub(super) fn supply(seat: &Seat, peephole: &mut Peephole) {
+pub(super) fn supply(vcpu_ref: &VcpuRef, peephole: &mut Peephole) {
     let Some(link) = LINK.get() else { return };
     // Bounded: the ring has no more chains that the device does not have already.
     for _ in 0..=RING {
-        let mut socket = seat.vm.socket.lock();
-        match take_buffer(seat.vm, &mut socket, link, peephole) {
+        let mut socket = vcpu_ref.vm.socket.lock();
+        match take_buffer(vcpu_ref.vm, &mut socket, link, peephole) {
             Ok(true) => {}
             Ok(false) => break,
             Err(broken) => {
-                break_down(seat, &mut socket, broken);
+                break_down(vcpu_ref, &mut socket, broken);
                 break;
             }
         }
     }
-    raise_own(&mut seat.vm.socket.lock(), &mut Memory::new(seat.vm.view(), peephole));
+    raise_own(&mut vcpu_ref.vm.socket.lock(), &mut Memory::new(vcpu_ref.vm.view(), peephole));
 }
 
 /// Takes the next receive buffer in; false if there is none.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     arch::{memory::Peephole, sysreg, timer},
-    vm::{Seat, Vm},
+    vm::{VcpuRef, Vm},
 };
 use core::sync::atomic::Ordering;
 use weir_broker::shared::Packet;
@@ -48,23 +48,23 @@ enum Fate {
 /// Takes what the driver sends, as many packets as the VM sends flows; if there is more, the
 /// notification traps again, and these are of that one. So the first of them is not later at the
 /// broker for all that a driver can put into its ring.
-pub(super) fn drain(seat: &'static Seat, peephole: &mut Peephole) {
-    let vm = seat.vm;
+pub(super) fn drain(vcpu_ref: &'static VcpuRef, peephole: &mut Peephole) {
+    let vm = vcpu_ref.vm;
     let Some(link) = LINK.get() else { return };
     let ticks = timer::ticks();
     let now = timer::ns_at(ticks);
     // The exit's record is the newest.
-    let transport = ticks.wrapping_sub(seat.ring.latest());
+    let transport = ticks.wrapping_sub(vcpu_ref.ring.latest());
     let mut notice = Notice { now, mark: ticks, transport, submitted: false, post: None };
     let most = link.sends.get(vm.index()).copied().unwrap_or(1);
     let mut again = true;
     for _ in 0..most {
         let fate = {
             let mut socket = vm.socket.lock();
-            match take(seat, &mut socket, link, &mut notice, peephole) {
+            match take(vcpu_ref, &mut socket, link, &mut notice, peephole) {
                 Ok(fate) => fate,
                 Err(broken) => {
-                    break_down(seat, &mut socket, broken);
+                    break_down(vcpu_ref, &mut socket, broken);
                     Fate::Empty
                 }
             }
@@ -161,13 +161,13 @@ struct Notice {
 
 /// Takes the next packet out of the ring of a device.
 fn take(
-    seat: &'static Seat,
+    vcpu_ref: &'static VcpuRef,
     socket: &mut Socket,
     link: &Link,
     notice: &mut Notice,
     peephole: &mut Peephole,
 ) -> Result<Fate, Broken> {
-    let vm = seat.vm;
+    let vm = vcpu_ref.vm;
     let locked = timer::ticks();
     let mut memory = Memory::new(vm.view(), peephole);
     let Some(queue) = socket.transport.queue(TX) else { return Ok(Fate::Empty) };
@@ -205,8 +205,8 @@ fn take(
                     locked.wrapping_sub(notice.mark),
                     inserted.wrapping_sub(parsed),
                 ];
-                let tag = seat.who.tag(Kind::PacketSent, packet(flow as u8, chain.head));
-                seat.ring.push(inserted, tag, pack(phases), header.len.into());
+                let tag = vcpu_ref.who.tag(Kind::PacketSent, packet(flow as u8, chain.head));
+                vcpu_ref.ring.push(inserted, tag, pack(phases), header.len.into());
                 link.partition.port(vm.index()).ring(inserted);
                 notice.mark = inserted;
                 notice.submitted = true;

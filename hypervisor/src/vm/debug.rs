@@ -4,7 +4,7 @@
 //! The model of a vCPU always has its values, as each access traps. The hardware has them while
 //! they are armed.
 
-use super::{Seat, VMS, ids};
+use super::{VMS, VcpuRef, ids};
 use crate::arch::{Frame, isb, sysreg};
 use weir_model::packed::{MAX_CORES, MAX_VMS};
 use weir_trace::wire::ExitCause;
@@ -18,38 +18,38 @@ use weir_vdev::{
 /// # Safety
 ///
 /// Called on the vCPU's core, which has no other reference to it.
-unsafe fn model(seat: &Seat) -> &'static mut Debug {
-    let kept = &VMS[seat.vm.index() % MAX_VMS];
+unsafe fn model(vcpu_ref: &VcpuRef) -> &'static mut Debug {
+    let kept = &VMS[vcpu_ref.vm.index() % MAX_VMS];
     // SAFETY: the contract.
-    unsafe { &mut *kept.debug[seat.vcpu % MAX_CORES].0.get() }
+    unsafe { &mut *kept.debug[vcpu_ref.vcpu % MAX_CORES].0.get() }
 }
 
 /// Carries out a guest's access to one of these registers; false if it is to another one.
 #[inline(never)]
-pub fn access(frame: &mut Frame, seat: &'static Seat, access: SysRegAccess) -> bool {
+pub fn access(frame: &mut Frame, vcpu_ref: &'static VcpuRef, access: SysRegAccess) -> bool {
     // SAFETY: the vCPU runs on this core, and the reference ends with this function.
-    let debug = unsafe { model(seat) };
+    let debug = unsafe { model(vcpu_ref) };
     let value = if access.is_write() { frame.get(access.rt()) } else { 0 };
     match debug.access(access, value, ids().comparators()) {
         None => return false,
         Some(Access::Read(value)) => frame.set(access.rt(), value),
         Some(Access::Written) => load(debug),
     }
-    seat.exit(ExitCause::SystemRegister);
+    vcpu_ref.exit(ExitCause::SystemRegister);
     true
 }
 
 /// Resets the registers of a vCPU that comes on, on its core.
-pub fn reset(seat: &Seat) {
+pub fn reset(vcpu_ref: &VcpuRef) {
     // SAFETY: as the contract asks; no other reference lives longer than its function.
-    *unsafe { model(seat) } = Debug::RESET;
+    *unsafe { model(vcpu_ref) } = Debug::RESET;
 }
 
 /// Gives this core's debug registers to a vCPU that is about to run on it.
 #[inline(always)]
-pub fn enter(seat: &Seat) {
+pub fn enter(vcpu_ref: &VcpuRef) {
     // SAFETY: as the contract asks; no other reference lives longer than its function.
-    let debug = unsafe { model(seat) };
+    let debug = unsafe { model(vcpu_ref) };
     if debug.is_armed() || Debug::enables(sysreg::mdscr_el1::read()) {
         load(debug);
     }

@@ -2,7 +2,7 @@
 //! the configuration space of PCI functions.
 
 use super::{
-    Seat, Vm,
+    VcpuRef, Vm,
     interrupts::{Lines, fold_others, kick, settle},
     pci,
 };
@@ -29,49 +29,54 @@ const UART: u64 = 0x1000;
 
 /// Carries out a guest's access: `value` is what a store writes, the result what a load reads. None
 /// when there is no device at that address.
-pub fn access(seat: &'static Seat, core: usize, access: &MmioAccess, value: u64) -> Option<u64> {
-    let vm = seat.vm;
+pub fn access(
+    vcpu_ref: &'static VcpuRef,
+    core: usize,
+    access: &MmioAccess,
+    value: u64,
+) -> Option<u64> {
+    let vm = vcpu_ref.vm;
     let board = vm.view().vm;
     let offset = access.ipa.wrapping_sub(board.distributor);
     if offset < DISTRIBUTOR {
-        seat.exit(ExitCause::Gic);
-        return Some(gic(seat, core, access, None, offset, value));
+        vcpu_ref.exit(ExitCause::Gic);
+        return Some(gic(vcpu_ref, core, access, None, offset, value));
     }
     let offset = access.ipa.wrapping_sub(board.uart);
     if offset < UART {
-        seat.exit(ExitCause::Uart);
-        return Some(uart(seat, access, offset, value));
+        vcpu_ref.exit(ExitCause::Uart);
+        return Some(uart(vcpu_ref, access, offset, value));
     }
     if matches!(VERSION, GicVersion::V3) {
         let offset = access.ipa.wrapping_sub(board.gic_cpu);
         if offset < REDISTRIBUTOR * vm.vcpu_count() as u64 {
-            seat.exit(ExitCause::Gic);
+            vcpu_ref.exit(ExitCause::Gic);
             let target = Some((offset / REDISTRIBUTOR) as usize);
-            return Some(gic(seat, core, access, target, offset % REDISTRIBUTOR, value));
+            return Some(gic(vcpu_ref, core, access, target, offset % REDISTRIBUTOR, value));
         }
     }
     if let Some(place) = socket::place(vm, access.ipa) {
-        seat.exit(ExitCause::Virtio);
-        return Some(socket::access(seat, core, access, place, value));
+        vcpu_ref.exit(ExitCause::Virtio);
+        return Some(socket::access(vcpu_ref, core, access, place, value));
     }
     if let Some(offset) = net::offset(vm, access.ipa) {
-        seat.exit(ExitCause::Virtio);
-        return Some(net::access(seat, core, access, offset, value));
+        vcpu_ref.exit(ExitCause::Virtio);
+        return Some(net::access(vcpu_ref, core, access, offset, value));
     }
     let offset = pci::offset(vm, access.ipa)?;
-    seat.exit(ExitCause::Pci);
+    vcpu_ref.exit(ExitCause::Pci);
     Some(pci::access(vm, access, offset, value))
 }
 
 fn gic(
-    seat: &'static Seat,
+    vcpu_ref: &'static VcpuRef,
     core: usize,
     access: &MmioAccess,
     redistributor: Option<usize>,
     offset: u64,
     value: u64,
 ) -> u64 {
-    let Seat { vm, vcpu, .. } = *seat;
+    let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
     let &MmioAccess { size, write, .. } = access;
     let access = gic::Access { vcpu, redistributor, offset, size: size.into() };
     let mut gic = vm.gic.lock();
@@ -92,8 +97,8 @@ fn gic(
     }
 }
 
-fn uart(seat: &'static Seat, access: &MmioAccess, offset: u64, value: u64) -> u64 {
-    let vm = seat.vm;
+fn uart(vcpu_ref: &'static VcpuRef, access: &MmioAccess, offset: u64, value: u64) -> u64 {
+    let vm = vcpu_ref.vm;
     let mut output = console::Output::new(vm.index());
     let mut uart = vm.uart.lock();
     let (read, high) = if access.write {
@@ -106,7 +111,7 @@ fn uart(seat: &'static Seat, access: &MmioAccess, offset: u64, value: u64) -> u6
     let high = if access.write { high } else { type_in(vm, &mut uart).unwrap_or(high) };
     let mask = line(vm, high);
     drop(uart);
-    settle(vm, seat.vcpu, mask);
+    settle(vm, vcpu_ref.vcpu, mask);
     read
 }
 
@@ -129,14 +134,14 @@ fn line(vm: &Vm, high: bool) -> VcpuMask {
 }
 
 /// The console has input for the VM, or room for its output.
-pub fn uart_attention(seat: &'static Seat) {
-    let vm = seat.vm;
+pub fn uart_attention(vcpu_ref: &'static VcpuRef) {
+    let vm = vcpu_ref.vm;
     let mut uart = vm.uart.lock();
     let _ = type_in(vm, &mut uart);
     let high = uart.drained(console::Output::new(vm.index()).room());
     let mask = line(vm, high);
     drop(uart);
-    settle(vm, seat.vcpu, mask);
+    settle(vm, vcpu_ref.vcpu, mask);
 }
 
 /// Whether a virtual device is at `ipa`.

@@ -4,7 +4,7 @@
 //! here, and each core of the VM takes its vCPU off. When all are off, the leader decides what
 //! follows (`lifecycle::lead`). No other VM is touched, and none of its locks is taken.
 
-use super::{Ending, Seat, Start, Vm};
+use super::{Ending, Start, VcpuRef, Vm};
 use crate::{console, mail};
 use core::sync::atomic::Ordering;
 use weir_trace::wire::{Event, FaultKind, What};
@@ -17,10 +17,10 @@ pub fn turn_on(vm: &Vm, vcpu: usize, entry: u64, x0: u64) {
     mail::tell(vm.core_of(vcpu), mail::START);
 }
 
-/// Records that the VM of `seat`, which runs on the calling core, stops, and tells the cores of its
+/// Records that the VM of `vcpu_ref`, which runs on the calling core, stops, and tells the cores of its
 /// other vCPUs. `detail` is the event for the host. The first to stop a VM gives the reason.
-pub fn end(seat: &Seat, ending: Ending, detail: Event) {
-    let vm = seat.vm;
+pub fn end(vcpu_ref: &VcpuRef, ending: Ending, detail: Event) {
+    let vm = vcpu_ref.vm;
     let mut on = VcpuMask::NONE;
     let first = {
         let mut place = vm.ending.lock();
@@ -28,7 +28,7 @@ pub fn end(seat: &Seat, ending: Ending, detail: Event) {
         place.get_or_insert(ending);
         // A vCPU that is off stays off, because `claim_start` takes this lock. Its core has nothing
         // to stop.
-        for vcpu in (0..vm.vcpu_count()).filter(|vcpu| *vcpu != seat.vcpu) {
+        for vcpu in (0..vm.vcpu_count()).filter(|vcpu| *vcpu != vcpu_ref.vcpu) {
             if !vm.vcpu(vcpu).parked.load(Ordering::Relaxed) {
                 on = on | VcpuMask::only(vcpu);
             }
@@ -61,10 +61,10 @@ pub fn stop(vm: &'static Vm, kind: FaultKind) {
 }
 
 /// Tells the leader that a vCPU is off, from its core `core`.
-pub fn parked(seat: &Seat, core: usize) {
-    let vm = seat.vm;
+pub fn parked(vcpu_ref: &VcpuRef, core: usize) {
+    let vm = vcpu_ref.vm;
     // Release: orders all accesses of this vCPU before the leader's next step, which acquires.
-    vm.vcpu(seat.vcpu).parked.store(true, Ordering::Release);
+    vm.vcpu(vcpu_ref.vcpu).parked.store(true, Ordering::Release);
     let leader = vm.core_of(0);
     // While the VM is not stopping, the leader need not know: whoever stops it sees under the lock
     // that this vCPU is off.
@@ -78,25 +78,25 @@ pub fn is_ending(vm: &Vm) -> bool {
     vm.ending.lock().is_some() && !vm.halted.load(Ordering::Relaxed)
 }
 
-/// Returns whether the VM of `seat` is stopping and this vCPU is not off yet.
-pub fn must_stop(seat: &Seat) -> bool {
-    let ended = seat.vm.ending.lock().is_some();
-    ended && !seat.vm.vcpu(seat.vcpu).parked.load(Ordering::Relaxed)
+/// Returns whether the VM of `vcpu_ref` is stopping and this vCPU is not off yet.
+pub fn must_stop(vcpu_ref: &VcpuRef) -> bool {
+    let ended = vcpu_ref.vm.ending.lock().is_some();
+    ended && !vcpu_ref.vm.vcpu(vcpu_ref.vcpu).parked.load(Ordering::Relaxed)
 }
 
 /// Returns where a vCPU that was turned on starts; `None` if the VM has stopped or restarted since.
 /// This takes the lock under which the leader decides, so that either the leader sees the vCPU
 /// running or this call sees the end.
-pub fn claim_start(seat: &'static Seat) -> Option<(u64, u64)> {
-    let vcpu = seat.vm.vcpu(seat.vcpu);
-    let ending = seat.vm.ending.lock();
+pub fn claim_start(vcpu_ref: &'static VcpuRef) -> Option<(u64, u64)> {
+    let vcpu = vcpu_ref.vm.vcpu(vcpu_ref.vcpu);
+    let ending = vcpu_ref.vm.ending.lock();
     let Start { entry, x0, life, asked } = {
         let mut start = vcpu.start.lock();
         let found = *start;
         start.asked = false;
         found
     };
-    if !asked || ending.is_some() || life != seat.vm.restarts.load(Ordering::Relaxed) {
+    if !asked || ending.is_some() || life != vcpu_ref.vm.restarts.load(Ordering::Relaxed) {
         return None;
     }
     vcpu.parked.store(false, Ordering::Relaxed);

@@ -239,8 +239,8 @@ pub fn fold_others(vm: &'static Vm, vcpu: usize, core: usize, mask: VcpuMask) {
 /// The same for every vCPU on core `core`, the caller's; of those that are off it nothing is in the
 /// list registers.
 pub fn fold_all(core: usize) {
-    for seat in vm::seats(core) {
-        fold_own(seat.vm, seat.vcpu);
+    for vcpu_ref in vm::vcpus_of_core(core) {
+        fold_own(vcpu_ref.vm, vcpu_ref.vcpu);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The lifecycle of a VM: what starts it once its image is loaded, and what follows when it has
 //! stopped. The run loop of the core of its first vCPU calls both.
 
-use super::{ALIVE, Ending, Seat, debug, focus, interrupts::Lines, pci};
+use super::{ALIVE, Ending, VcpuRef, debug, focus, interrupts::Lines, pci};
 use crate::{arch::timer, console, mail, system, trace, virtio::device as virtio};
 use core::sync::atomic::{AtomicBool, Ordering};
 use weir_model::packed::OnFault;
@@ -11,8 +11,8 @@ use weir_vdev::{pl011::Pl011, psci::Power};
 
 /// Starts a VM whose image is loaded: sets everything else to its initial state. Returns the entry
 /// point of the first vCPU and the value of its x0, the address of the device tree.
-pub fn start(seat: &'static Seat) -> (u64, u64) {
-    let vm = seat.vm;
+pub fn start(vcpu_ref: &'static VcpuRef) -> (u64, u64) {
+    let vm = vcpu_ref.vm;
     let (entry, device_tree) = (vm.view().vm.entry, vm.view().vm.device_tree);
     vm.gic.lock().reset(&mut Lines::new(vm));
     vm.mail.clear();
@@ -28,7 +28,7 @@ pub fn start(seat: &'static Seat) -> (u64, u64) {
         vm.vcpu(0).parked.store(false, Ordering::Relaxed);
     }
     vm.began.store(timer::now_ns(), Ordering::Relaxed);
-    seat.record(trace::Kind::VmStart, vm.restarts.load(Ordering::Relaxed), 0, 0);
+    vcpu_ref.record(trace::Kind::VmStart, vm.restarts.load(Ordering::Relaxed), 0, 0);
     console::event(Event {
         detail: vm.restarts.load(Ordering::Relaxed),
         pc: entry,
@@ -38,12 +38,12 @@ pub fn start(seat: &'static Seat) -> (u64, u64) {
 }
 
 /// Records that a vCPU has come on; called on its core.
-pub fn started(seat: &Seat) {
-    if let Some(power) = seat.vm.power.lock().as_mut() {
-        power.started(VcpuId(seat.vcpu as u8));
+pub fn started(vcpu_ref: &VcpuRef) {
+    if let Some(power) = vcpu_ref.vm.power.lock().as_mut() {
+        power.started(VcpuId(vcpu_ref.vcpu as u8));
     }
-    debug::reset(seat);
-    seat.record(trace::Kind::VcpuOn, 0, 0, 0);
+    debug::reset(vcpu_ref);
+    vcpu_ref.record(trace::Kind::VcpuOn, 0, 0, 0);
 }
 
 /// What the leader of a VM does next.
@@ -57,9 +57,9 @@ pub enum Next {
 }
 
 /// Decides what follows when a VM is stopping and all its vCPUs are off; on core `core`, that of
-/// its first vCPU `seat`.
-pub fn lead(core: usize, seat: &'static Seat) -> Next {
-    let vm = seat.vm;
+/// its first vCPU `vcpu_ref`.
+pub fn lead(core: usize, vcpu_ref: &'static VcpuRef) -> Next {
+    let vm = vcpu_ref.vm;
     let ending = {
         let ending = vm.ending.lock();
         if vm.halted.load(Ordering::Relaxed) || !vm.is_parked() {
@@ -70,7 +70,7 @@ pub fn lead(core: usize, seat: &'static Seat) -> Next {
     };
     // A restart interrupts the cores that the VM shares: at most once per round of their schedules.
     if vm.vcpu_count() > 1 {
-        let round = system::get().round(vm.index(), vm.core_of(seat.vcpu)).0;
+        let round = system::get().round(vm.index(), vm.core_of(vcpu_ref.vcpu)).0;
         let due = vm.began.load(Ordering::Relaxed).saturating_add(round);
         if timer::now_ns() < due {
             return Next::Later(due);
@@ -81,12 +81,12 @@ pub fn lead(core: usize, seat: &'static Seat) -> Next {
     }
     virtio::close(vm, core);
     let life = vm.restarts.load(Ordering::Relaxed);
-    seat.record(trace::Kind::VmStop, life, 0, 0);
+    vcpu_ref.record(trace::Kind::VmStop, life, 0, 0);
     match (ending, vm.view().on_fault()) {
         (Ending::Reset, _) | (Ending::Fault, OnFault::Restart) => {
             focus::give_back(vm, true);
             vm.restarts.fetch_add(1, Ordering::Relaxed);
-            seat.record(trace::Kind::VmRestart, life.wrapping_add(1), 0, 0);
+            vcpu_ref.record(trace::Kind::VmRestart, life.wrapping_add(1), 0, 0);
             return Next::Restart;
         }
         (Ending::Off, _) => {}

@@ -100,7 +100,7 @@ pub struct Vcpu {
 
 /// A vCPU's place on a core.
 #[derive(Clone, Copy)]
-pub struct Seat {
+pub struct VcpuRef {
     /// The VM.
     pub vm: &'static Vm,
     /// The vCPU's number in it.
@@ -113,7 +113,7 @@ pub struct Seat {
     pub who: Who,
 }
 
-impl Seat {
+impl VcpuRef {
     /// Records something that befell it, off the paths that a guest feels.
     #[inline(never)]
     pub fn record(&self, kind: trace::Kind, detail: u32, count: u64, other: u64) {
@@ -213,7 +213,7 @@ pub struct Vm {
 struct Kept {
     vm: Vm,
     /// Each vCPU's place on its core; set once.
-    seats: [Once<Seat>; MAX_CORES],
+    vcpu_refs: [Once<VcpuRef>; MAX_CORES],
     /// What each vCPU is while another has the core that they share.
     contexts: [Place<Context>; MAX_CORES],
     /// Each vCPU's debug registers.
@@ -226,7 +226,7 @@ impl Kept {
     const fn new() -> Self {
         Self {
             vm: Vm::new(),
-            seats: [const { Once::new() }; MAX_CORES],
+            vcpu_refs: [const { Once::new() }; MAX_CORES],
             contexts: [const { Place(UnsafeCell::new(Context::reset(0, 0))) }; MAX_CORES],
             debug: [const { Place(UnsafeCell::new(Debug::RESET)) }; MAX_CORES],
             stolen_time: StolenTime::new(),
@@ -275,7 +275,7 @@ impl Vm {
     ///
     /// # Panics
     ///
-    /// Never: [`init`] sets it before any core has a seat.
+    /// Never: [`init`] sets it before any core has a vcpu_ref.
     #[must_use]
     pub fn view(&self) -> &VmView<'static> {
         self.view.get().expect("set by init")
@@ -435,7 +435,7 @@ pub fn ids() -> &'static IdRegisters {
 }
 
 /// Takes the next VM in; on the boot core, in the order of the system file, before any core has a
-/// seat.
+/// vcpu_ref.
 pub fn init(view: VmView<'static>, root: u64) {
     let Some(vm) = VMS.get(view.index).map(|kept| &kept.vm) else { return };
     for (vcpu, &core) in vm.vcpus.iter().zip(view.cores()) {
@@ -477,15 +477,15 @@ fn furnish(vm: &'static Vm, view: &VmView<'static>) {
 }
 
 /// The vCPUs that belong on core `core`: at most one, unless the core has a schedule.
-pub fn seats(core: usize) -> impl Iterator<Item = &'static Seat> {
-    all().filter_map(move |vm| seat_of(vm, core))
+pub fn vcpus_of_core(core: usize) -> impl Iterator<Item = &'static VcpuRef> {
+    all().filter_map(move |vm| vcpu_on(vm, core))
 }
 
 /// VM `vm`'s vCPU that belongs on core `core`.
 #[must_use]
-pub fn seat_of(vm: &'static Vm, core: usize) -> Option<&'static Seat> {
+pub fn vcpu_on(vm: &'static Vm, core: usize) -> Option<&'static VcpuRef> {
     let vcpu = vm.cores().iter().position(|&its| usize::from(its) == core)?;
-    Some(VMS[vm.index() % MAX_VMS].seats[vcpu % MAX_CORES].call_once(|| Seat {
+    Some(VMS[vm.index() % MAX_VMS].vcpu_refs[vcpu % MAX_CORES].call_once(|| VcpuRef {
         vm,
         vcpu,
         counts: vm.counts(vcpu),

@@ -42,7 +42,7 @@ impl Counter {
     /// What each of a regulation's two budgets counts; a monitor counts lines at the memory.
     pub fn pair(regulation: &Regulation) -> Option<[Self; 2]> {
         let two = regulation.writes != u64::MAX;
-        if regulation.source == regulation::MONITOR {
+        if regulation.source == regulation::COUNTER_PAGE {
             return Some([if two { Self::Refills } else { Self::Both }, Self::WriteBacks]);
         }
         let reads = Self::of(regulation.events[0])?;

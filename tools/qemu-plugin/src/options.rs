@@ -11,8 +11,8 @@ use std::path::PathBuf;
 /// | `hyp` | `START-END`, the hypervisor's virtual addresses at EL2, end excluded |
 /// | `vectors` | optional: the address in `VBAR_EL2` |
 /// | `caches` | optional: a [`Setup`](crate::caches::Setup); caches are observed instead of instructions counted |
-/// | `monitor` | optional, with `caches` and `ram`: the physical address of a [`Monitor`](weir_trace::monitor::Monitor), in which each core's traffic is counted while the machine runs |
-/// | `ram` | with `monitor`: the file that is the machine's RAM |
+/// | `counter-page` | optional, with `caches` and `ram`: the physical address of a [`CounterPage`](weir_trace::counter_page::CounterPage), in which each core's traffic is counted while the machine runs |
+/// | `ram` | with `counter-page`: the file that is the machine's RAM |
 /// | `ledger` | optional: the file to write the [`Ledger`](crate::ledger::Ledger) of memory budgets to when QEMU ends |
 /// | `until` | optional, with `caches`: a file; if it is there when QEMU ends, it says how many bytes of the console are part of the run, and what came behind is left out |
 ///
@@ -33,7 +33,7 @@ pub struct Options {
     /// The file that states, at the end, how many bytes of the console count.
     pub until: Option<PathBuf>,
     /// The page of counters to keep.
-    pub monitor: Option<Page>,
+    pub counter_page: Option<Page>,
     /// The ledger's file.
     pub ledger: Option<PathBuf>,
 }
@@ -54,7 +54,7 @@ impl Options {
     /// A sentence that names the argument at fault.
     pub fn parse<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let (mut out, mut hyp, mut vectors) = (None, None, None);
-        let (mut caches, mut until, mut monitor, mut ram) = (None, None, None, None);
+        let (mut caches, mut until, mut counter_page, mut ram) = (None, None, None, None);
         let mut ledger = None;
         for argument in arguments {
             let (key, value) = argument
@@ -66,19 +66,19 @@ impl Options {
                 "vectors" => vectors = Some(number(value)?),
                 "caches" if !value.is_empty() => caches = Some(PathBuf::from(value)),
                 "until" if !value.is_empty() => until = Some(PathBuf::from(value)),
-                "monitor" => monitor = Some(number(value)?),
+                "counter-page" => counter_page = Some(number(value)?),
                 "ledger" if !value.is_empty() => ledger = Some(PathBuf::from(value)),
                 "ram" if !value.is_empty() => ram = Some(PathBuf::from(value)),
                 _ => {
                     return Err(format!(
-                        "`{argument}`: the arguments are out=FILE, hyp=START-END, vectors=ADDRESS, caches=FILE, until=FILE, ledger=FILE, monitor=ADDRESS, ram=FILE"
+                        "`{argument}`: the arguments are out=FILE, hyp=START-END, vectors=ADDRESS, caches=FILE, until=FILE, ledger=FILE, counter-page=ADDRESS, ram=FILE"
                     ));
                 }
             }
         }
-        let monitor = match (monitor, ram) {
+        let counter_page = match (counter_page, ram) {
             (None, _) => None,
-            (Some(_), None) => return Err("monitor=ADDRESS needs ram=FILE".to_owned()),
+            (Some(_), None) => return Err("counter-page=ADDRESS needs ram=FILE".to_owned()),
             (Some(pa), Some(ram)) => Some(Page { ram, pa }),
         };
         let out = out.ok_or("out=FILE is missing")?;
@@ -91,10 +91,10 @@ impl Options {
         if caches.is_some() && vectors.is_none() {
             return Err("caches=FILE needs vectors=ADDRESS".to_owned());
         }
-        if monitor.is_some() && caches.is_none() {
-            return Err("monitor=ADDRESS needs caches=FILE".to_owned());
+        if counter_page.is_some() && caches.is_none() {
+            return Err("counter-page=ADDRESS needs caches=FILE".to_owned());
         }
-        Ok(Self { out, hyp, vectors, caches, until, monitor, ledger })
+        Ok(Self { out, hyp, vectors, caches, until, counter_page, ledger })
     }
 
     /// Whether `pc` is one of the vectors for a lower exception level. Vectors are 0x80 apart, and
@@ -143,7 +143,7 @@ mod tests {
                 vectors: Some(0x4800),
                 caches: None,
                 until: None,
-                monitor: None,
+                counter_page: None,
                 ledger: None,
             }
         );
@@ -153,10 +153,16 @@ mod tests {
         let options =
             Options::parse(["hyp=0x0-0x1000", "out=b", "caches=c", "vectors=0x800"]).unwrap();
         assert_eq!((options.caches.as_deref(), &options.until), (Some("c".as_ref()), &None));
-        let monitored =
-            ["out=b", "hyp=0x0-0x1000", "vectors=0x800", "caches=c", "monitor=0x5000", "ram=r"];
+        let with_page = [
+            "out=b",
+            "hyp=0x0-0x1000",
+            "vectors=0x800",
+            "caches=c",
+            "counter-page=0x5000",
+            "ram=r",
+        ];
         let page = Page { ram: "r".into(), pa: 0x5000 };
-        assert_eq!(Options::parse(monitored).unwrap().monitor, Some(page));
+        assert_eq!(Options::parse(with_page).unwrap().counter_page, Some(page));
         let vectors = (0..0x2000).filter(|&pc| options.is_lower_el_vector(pc));
         assert!(vectors.eq((0xc00..0x1000).step_by(0x80)));
     }
@@ -177,9 +183,12 @@ mod tests {
             (&["out=a", "hyp=0x0-0x10", "speed=1"], "`speed=1`"),
             (&["out=a", "hyp=0x0-0x1000", "caches=c"], "needs vectors"),
             (&["out=a", "hyp=0x0-0x1000", "caches="], "`caches=`"),
-            (&["out=a", "hyp=0x0-0x1000", "monitor=0x1000"], "needs ram"),
-            (&["out=a", "hyp=0x0-0x1000", "monitor=0x1000", "ram=r"], "needs caches"),
-            (&["out=a", "hyp=0x0-0x1000", "monitor=here", "ram=r"], "`here` is not an address"),
+            (&["out=a", "hyp=0x0-0x1000", "counter-page=0x1000"], "needs ram"),
+            (&["out=a", "hyp=0x0-0x1000", "counter-page=0x1000", "ram=r"], "needs caches"),
+            (
+                &["out=a", "hyp=0x0-0x1000", "counter-page=here", "ram=r"],
+                "`here` is not an address",
+            ),
             (&["out=a", "hyp=0x0-0x1000", "ram="], "`ram=`"),
             (&["verbose"], "`verbose` is not of the form"),
         ] {

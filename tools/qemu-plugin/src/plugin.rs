@@ -19,7 +19,7 @@ use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 
-use weir_trace::monitor::Monitor;
+use weir_trace::counter_page::CounterPage;
 
 use crate::caches::{Block, Books, Data, PAGE, Setup, Start};
 use crate::count::{Accounting, Step};
@@ -231,9 +231,9 @@ impl Job {
         let setup = Setup::read(file)
             .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
         let ram = setup.ram..setup.ram.saturating_add(setup.ram_len);
-        let monitor = options.monitor.as_ref().map(|page| map(page, &ram)).transpose()?;
+        let counter_page = options.counter_page.as_ref().map(|page| map(page, &ram)).transpose()?;
         Ok(Self::Caches(Box::new(Caches {
-            books: Books::new(setup, monitor)?,
+            books: Books::new(setup, counter_page)?,
             ram,
             host: AtomicU64::new(0),
         })))
@@ -241,18 +241,18 @@ impl Job {
 }
 
 /// Maps the page of counters, for as long as QEMU runs. `ram` is where the machine has its RAM.
-fn map(page: &Page, ram: &Range<u64>) -> Result<&'static Monitor, String> {
+fn map(page: &Page, ram: &Range<u64>) -> Result<&'static CounterPage, String> {
     let Page { ram: path, pa } = page;
     let failed = |error: &std::io::Error| format!("cannot map {}: {error}", path.display());
     let offset = pa.checked_sub(ram.start).and_then(|offset| i64::try_from(offset).ok());
     let offset = offset.filter(|_| ram.contains(pa) && pa.is_multiple_of(PAGE));
-    let offset = offset.ok_or_else(|| format!("monitor={pa:#x} is not a page of RAM"))?;
+    let offset = offset.ok_or_else(|| format!("counter-page={pa:#x} is not a page of RAM"))?;
     let file = File::options().read(true).write(true).open(path).map_err(|error| failed(&error))?;
     let length = file.metadata().map_err(|error| failed(&error))?.len();
     if length.checked_sub(offset.unsigned_abs()).is_none_or(|rest| rest < PAGE) {
-        return Err(format!("monitor={pa:#x} is behind the end of {}", path.display()));
+        return Err(format!("counter-page={pa:#x} is behind the end of {}", path.display()));
     }
-    let (rights, size) = (libc::PROT_READ | libc::PROT_WRITE, size_of::<Monitor>());
+    let (rights, size) = (libc::PROT_READ | libc::PROT_WRITE, size_of::<CounterPage>());
     // SAFETY: a new mapping at an address of the kernel's choice changes no other memory.
     let at = unsafe {
         libc::mmap(std::ptr::null_mut(), size, rights, libc::MAP_SHARED, file.as_raw_fd(), offset)
@@ -260,11 +260,11 @@ fn map(page: &Page, ram: &Range<u64>) -> Result<&'static Monitor, String> {
     if at == libc::MAP_FAILED {
         return Err(failed(&std::io::Error::last_os_error()));
     }
-    // SAFETY: the mapping has the size of a `Monitor`, begins at a page as that must, lies inside
+    // SAFETY: the mapping has the size of a `CounterPage`, begins at a page as that must, lies inside
     // of the file (checked above; nothing makes the machine's RAM shorter) and is never taken away.
-    // What the machine stores there at the same time are bytes of a static `Monitor` of the
+    // What the machine stores there at the same time are bytes of a static `CounterPage` of the
     // hypervisor's; here only its atomics are used, and any bytes are one.
-    Ok(unsafe { &*at.cast::<Monitor>() })
+    Ok(unsafe { &*at.cast::<CounterPage>() })
 }
 
 static PLUGIN: OnceLock<Plugin> = OnceLock::new();

@@ -50,7 +50,7 @@ pub use table::{Slot, TimeTable};
 use weir_units::Nanos;
 
 /// The most entities of a schedule.
-pub const MAX_PARTIES: usize = 8;
+pub const MAX_ENTITIES: usize = 8;
 /// The most slots of a time table.
 pub const MAX_SLOTS: usize = 32;
 
@@ -62,22 +62,22 @@ impl Ready {
     /// No entity.
     pub const NONE: Self = Self(0);
 
-    /// These entities. Numbers from [`MAX_PARTIES`] up are ignored.
+    /// These entities. Numbers from [`MAX_ENTITIES`] up are ignored.
     #[must_use]
-    pub fn of(parties: impl IntoIterator<Item = u8>) -> Self {
-        parties.into_iter().fold(Self::NONE, Self::with)
+    pub fn of(entities: impl IntoIterator<Item = u8>) -> Self {
+        entities.into_iter().fold(Self::NONE, Self::with)
     }
 
-    /// These and `party`.
+    /// These and `entity`.
     #[must_use]
-    pub const fn with(self, party: u8) -> Self {
-        if party < MAX_PARTIES as u8 { Self(self.0 | 1 << party) } else { self }
+    pub const fn with(self, entity: u8) -> Self {
+        if entity < MAX_ENTITIES as u8 { Self(self.0 | 1 << entity) } else { self }
     }
 
-    /// Whether `party` is among them.
+    /// Whether `entity` is among them.
     #[must_use]
-    pub const fn has(self, party: u8) -> bool {
-        party < MAX_PARTIES as u8 && self.0 >> party & 1 != 0
+    pub const fn has(self, entity: u8) -> bool {
+        entity < MAX_ENTITIES as u8 && self.0 >> entity & 1 != 0
     }
 }
 
@@ -123,16 +123,16 @@ impl Partition {
         }
     }
 
-    /// Gives `party` the rest of the current time slice or slot (mobivmm, V-B), if the interrupt
+    /// Gives `entity` the rest of the current time slice or slot (mobivmm, V-B), if the interrupt
     /// that asks [may take](Self::may_take) it: the next [`Self::step`] returns it if the entity is
     /// ready then. Servers have priorities for that, and nothing changes.
-    pub fn preempt(&mut self, party: u8, priority: u8) {
+    pub fn preempt(&mut self, entity: u8, priority: u8) {
         if !self.may_take(priority) {
             return;
         }
         match self {
-            Self::RoundRobin(schedule) => schedule.preempt(party, priority),
-            Self::Table(schedule) => schedule.preempt(party, priority),
+            Self::RoundRobin(schedule) => schedule.preempt(entity, priority),
+            Self::Table(schedule) => schedule.preempt(entity, priority),
             Self::Servers(_) => {}
         }
     }
@@ -146,14 +146,14 @@ impl Partition {
         }
     }
 
-    /// Takes `time`, which the driver spent on `party`'s behalf while another had the core, off
+    /// Takes `time`, which the driver spent on `entity`'s behalf while another had the core, off
     /// that entity's next time slice or budget, and makes up for it to the one that had the core.
     /// The slots of a time table stay where they are.
-    pub fn charge(&mut self, party: u8, time: Nanos) {
+    pub fn charge(&mut self, entity: u8, time: Nanos) {
         match self {
-            Self::RoundRobin(schedule) => schedule.charge(party, time),
+            Self::RoundRobin(schedule) => schedule.charge(entity, time),
             Self::Table(_) => {}
-            Self::Servers(schedule) => schedule.charge(party, time),
+            Self::Servers(schedule) => schedule.charge(entity, time),
         }
     }
 }

@@ -1,4 +1,4 @@
-use super::{Decision, MAX_PARTIES, Ready};
+use super::{Decision, MAX_ENTITIES, Ready};
 use weir_units::Nanos;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,8 +49,8 @@ impl Server {
 /// multiples of their length.
 #[derive(Clone, Debug)]
 pub struct Servers {
-    all: [Server; MAX_PARTIES],
-    parties: usize,
+    all: [Server; MAX_ENTITIES],
+    entities: usize,
     running: Option<usize>,
     since: u64,
     /// Who had the core before the one that runs, until that one's guest goes on.
@@ -59,15 +59,21 @@ pub struct Servers {
 
 impl Servers {
     /// Servers of these budgets and periods, one per entity, by falling priority. A budget beyond
-    /// its period is taken for the whole period, and entities beyond [`MAX_PARTIES`] get none.
+    /// its period is taken for the whole period, and entities beyond [`MAX_ENTITIES`] get none.
     #[must_use]
     pub fn new(servers: &[(Nanos, Nanos)]) -> Self {
-        let mut all = [Server::default(); MAX_PARTIES];
+        let mut all = [Server::default(); MAX_ENTITIES];
         for (server, (budget, period)) in all.iter_mut().zip(servers) {
             let period = period.0.max(1);
             *server = Server { budget: budget.0.min(period), period, ..Server::default() };
         }
-        Self { all, parties: servers.len().min(MAX_PARTIES), running: None, since: 0, before: None }
+        Self {
+            all,
+            entities: servers.len().min(MAX_ENTITIES),
+            running: None,
+            since: 0,
+            before: None,
+        }
     }
 
     pub(super) fn step(&mut self, now: Nanos, ready: Ready) -> Decision {
@@ -75,7 +81,7 @@ impl Servers {
         let since = core::mem::replace(&mut self.since, now);
         let running = self.running.take();
         let mut until = u64::MAX;
-        for (place, server) in self.all.iter_mut().enumerate().take(self.parties) {
+        for (place, server) in self.all.iter_mut().enumerate().take(self.entities) {
             if running == Some(place) {
                 server.ran(since, now);
             } else {
@@ -112,12 +118,12 @@ impl Servers {
         }
     }
 
-    pub(super) fn charge(&mut self, party: u8, time: Nanos) {
-        let party = usize::from(party);
-        if self.running == Some(party) || party >= self.parties {
+    pub(super) fn charge(&mut self, entity: u8, time: Nanos) {
+        let entity = usize::from(entity);
+        if self.running == Some(entity) || entity >= self.entities {
             return;
         }
-        if let Some(server) = self.all.get_mut(party) {
+        if let Some(server) = self.all.get_mut(entity) {
             server.spend(time.0);
         }
         // The one that ran is taken to have begun so much later.

@@ -1,11 +1,11 @@
-use super::{Decision, MAX_PARTIES, MAX_SLOTS, Ready};
+use super::{Decision, MAX_ENTITIES, MAX_SLOTS, Ready};
 use weir_units::Nanos;
 
 /// A slot of a time table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
     /// Whose it is.
-    pub party: u8,
+    pub entity: u8,
     /// Its start within the frame.
     pub start: Nanos,
     /// Its length.
@@ -44,7 +44,8 @@ impl TimeTable {
             let (Some(end), Some(place)) = (end, table.slots.get_mut(table.count)) else {
                 continue;
             };
-            if slot.start.0 >= from && slot.length.0 > 0 && usize::from(slot.party) < MAX_PARTIES {
+            if slot.start.0 >= from && slot.length.0 > 0 && usize::from(slot.entity) < MAX_ENTITIES
+            {
                 *place = *slot;
                 table.count += 1;
                 from = end;
@@ -71,12 +72,12 @@ impl TimeTable {
         };
         let end = until(slot.start.0 + slot.length.0);
         self.taken = self.taken.filter(|&(_, taken, _)| taken == end.0);
-        if let Some((party, priority)) = preempt {
-            self.taken = Some((party, end.0, priority));
+        if let Some((entity, priority)) = preempt {
+            self.taken = Some((entity, end.0, priority));
         }
-        let taker = self.taken.filter(|&(party, ..)| ready.has(party));
-        let party = taker.map_or(slot.party, |(party, ..)| party);
-        Decision { run: ready.has(party).then_some(party), until: end }
+        let taker = self.taken.filter(|&(entity, ..)| ready.has(entity));
+        let entity = taker.map_or(slot.entity, |(entity, ..)| entity);
+        Decision { run: ready.has(entity).then_some(entity), until: end }
     }
 
     pub(super) const fn may_take(&self, priority: u8) -> bool {
@@ -87,7 +88,7 @@ impl TimeTable {
         taken >= priority
     }
 
-    pub(super) fn preempt(&mut self, party: u8, priority: u8) {
-        self.preempt = Some((party, priority));
+    pub(super) fn preempt(&mut self, entity: u8, priority: u8) {
+        self.preempt = Some((entity, priority));
     }
 }

@@ -49,7 +49,7 @@ pub struct Regulation {
     pub weights: [u16; MAX_CORES],
     /// One of [`STATIC`], [`POOL`], [`MEMGUARD`], [`COMPENSATION`].
     pub kind: u8,
-    /// [`PMU`] or [`MONITOR`].
+    /// [`PMU`] or [`COUNTER_PAGE`].
     pub source: u8,
     /// 1 when each vCPU has the budget for itself.
     pub each: u8,
@@ -98,7 +98,7 @@ pub const COMPENSATION: u8 = 3;
 /// [`Regulation::source`]: the cores' PMUs.
 pub const PMU: u8 = 0;
 /// [`Regulation::source`]: the platform's counter page.
-pub const MONITOR: u8 = 1;
+pub const COUNTER_PAGE: u8 = 1;
 
 impl Regulation {
     /// Whether there is any.
@@ -191,7 +191,7 @@ impl System<'_> {
         let sound = flags.iter().all(|flag| *flag <= 1)
             && (LEAST_PERIOD_NS..=MOST_PERIOD_NS).contains(&regulation.period_ns)
             && (regulation.setter == NOBODY || is_vm(regulation.setter) && regulation.least > 0)
-            && (regulation.source != MONITOR
+            && (regulation.source != COUNTER_PAGE
                 || regulation.poll_ns >= LEAST_POLL_NS
                     && regulation.poll_ns <= regulation.period_ns
                     && regulation.access_ns > 0)

@@ -1,7 +1,7 @@
 //! Who has a shared core, packed.
 
 use super::{Damage, MAX_CORES, MAX_VMS, System};
-use weir_sched::partition::MAX_PARTIES;
+use weir_sched::partition::MAX_ENTITIES;
 use weir_sched::partition::MAX_SLOTS;
 use weir_sched::partition::Partition;
 use weir_sched::partition::RoundRobin;
@@ -21,7 +21,7 @@ pub const MAX_TURNS: usize = MAX_SLOTS;
 /// The most interrupts with a rule on a shared core.
 pub const MAX_RULES: usize = 16;
 
-const _: () = assert!(MAX_VMS <= MAX_PARTIES, "every VM can be on one core");
+const _: () = assert!(MAX_VMS <= MAX_ENTITIES, "every VM can be on one core");
 
 /// The schedule of a core. A core without one runs at most one vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -85,8 +85,8 @@ impl Shared {
 
     /// The entity of VM `vm`.
     #[must_use]
-    pub fn party(&self, vm: usize) -> Option<u8> {
-        self.vms().iter().position(|its| usize::from(*its) == vm).map(|party| party as u8)
+    pub fn entity(&self, vm: usize) -> Option<u8> {
+        self.vms().iter().position(|its| usize::from(*its) == vm).map(|entity| entity as u8)
     }
 }
 
@@ -120,13 +120,13 @@ impl<'a> System<'a> {
         let mut servers = [(Nanos(0), Nanos(0)); MAX_VMS];
         for (turn, slot) in turns.iter().zip(&mut slots) {
             let known = vms.iter().take(count).position(|its| u32::from(*its) == turn.vm);
-            let party = known.unwrap_or(count);
-            *vms.get_mut(party)? = turn.vm as u8;
-            count = count.max(party + 1);
+            let entity = known.unwrap_or(count);
+            *vms.get_mut(entity)? = turn.vm as u8;
+            count = count.max(entity + 1);
             let (length, at) = (Nanos(turn.length_ns), Nanos(turn.at_ns));
-            *slot = Slot { party: party as u8, start: at, length };
-            *lengths.get_mut(party)? = length;
-            *servers.get_mut(party)? = (length, at);
+            *slot = Slot { entity: entity as u8, start: at, length };
+            *lengths.get_mut(entity)? = length;
+            *servers.get_mut(entity)? = (length, at);
         }
         let partition = match schedule.kind {
             ROUND_ROBIN => Partition::RoundRobin(RoundRobin::new(lengths.get(..count)?)),

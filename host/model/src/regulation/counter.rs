@@ -141,7 +141,7 @@ pub(super) fn sources<'a>(
         let min_period = page.min_period;
         (
             page.events.as_slice(),
-            Chosen { source: packed::MONITOR, min_period, polling: Some(polling) },
+            Chosen { source: packed::COUNTER_PAGE, min_period, polling: Some(polling) },
         )
     });
     [pmu, counter_page].into_iter().flatten()

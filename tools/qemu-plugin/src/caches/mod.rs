@@ -11,7 +11,7 @@
 //! Counting starts when the first core enters a guest; what the boot left in caches and rows stays
 //! there.
 //!
-//! A page of counters ([`Monitor`]) can be kept up to date with what each core moves between the
+//! A page of counters ([`CounterPage`]) can be kept up to date with what each core moves between the
 //! shared cache and memory, by guests and by the hypervisor, from access to access.
 //!
 //! Not seen: table walks, devices' DMA, and cache maintenance, after which the model still has
@@ -38,7 +38,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir_memory::hierarchy::{Access, CoreTraffic, Hierarchy, Served};
 use weir_memory::matrix::Matrix;
 use weir_memory::units::{Owner, Pa};
-use weir_trace::monitor::{Kind, Monitor};
+use weir_trace::counter_page::{CounterPage, Kind};
 
 use recorder::Recorder;
 
@@ -156,7 +156,7 @@ struct Inner {
     /// The traffic of each core since the first guest began.
     moved: Box<[Moved]>,
     /// Where that is written while the machine runs.
-    monitor: Option<&'static Monitor>,
+    counter_page: Option<&'static CounterPage>,
     /// The counts of each core's guest in each period of its memory budget.
     budgets: Box<[Book]>,
     /// The accesses of VMs.
@@ -164,12 +164,12 @@ struct Inner {
 }
 
 impl Books {
-    /// Empty caches. In `monitor` each core's traffic is counted from the first guest's first
+    /// Empty caches. In `counter-page` each core's traffic is counted from the first guest's first
     /// instruction on.
     ///
     /// # Errors
     /// A sentence about what in `setup` does not fit.
-    pub fn new(setup: Setup, monitor: Option<&'static Monitor>) -> Result<Self, String> {
+    pub fn new(setup: Setup, counter_page: Option<&'static CounterPage>) -> Result<Self, String> {
         let vms = setup.vms.len();
         let vm_exists = |vm: Option<usize>| vm.is_none_or(|vm| vm < vms);
         if vms > 64 || !setup.cores.iter().flatten().all(|&vm| vm < vms) {
@@ -210,7 +210,7 @@ impl Books {
             console_bytes: 0,
             at_bytes: VecDeque::new(),
             moved,
-            monitor,
+            counter_page,
             budgets,
             recorder,
         })))
@@ -331,8 +331,8 @@ impl Inner {
         if !self.running && !level.is_boot() {
             self.running = true;
             self.forget();
-            if let Some(monitor) = self.monitor {
-                monitor.begin();
+            if let Some(counter_page) = self.counter_page {
+                counter_page.begin();
             }
         }
         self.fetch(core, block);
@@ -396,9 +396,9 @@ impl Inner {
         };
         sum.refills += now.refills - before.refills;
         sum.write_backs += now.write_backs - before.write_backs;
-        if let Some(monitor) = self.monitor {
-            monitor.set(core, refills, sum.refills);
-            monitor.set(core, write_backs, sum.write_backs);
+        if let Some(counter_page) = self.counter_page {
+            counter_page.set(core, refills, sum.refills);
+            counter_page.set(core, write_backs, sum.write_backs);
         }
     }
 

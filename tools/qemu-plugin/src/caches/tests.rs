@@ -288,15 +288,15 @@ fn idle_and_absent_cores_count_nothing() {
 }
 
 /// Both cores in their guests, and the page that counts.
-fn monitored() -> (Books, &'static Monitor) {
-    let monitor: &'static Monitor = Box::leak(Box::new(Monitor::new()));
-    let books = Books::new(setup(), Some(monitor)).unwrap();
+fn with_counter_page() -> (Books, &'static CounterPage) {
+    let counter_page: &'static CounterPage = Box::leak(Box::new(CounterPage::new()));
+    let books = Books::new(setup(), Some(counter_page)).unwrap();
     read(&books, 0, RAM + 70 * WAY);
-    assert!(!monitor.is_counting(), "the boot");
+    assert!(!counter_page.is_counting(), "the boot");
     let books = begun(books);
-    assert!(monitor.is_counting());
-    assert_eq!(monitor.counts(0), (0, 0));
-    (books, monitor)
+    assert!(counter_page.is_counting());
+    assert_eq!(counter_page.counts(0), (0, 0));
+    (books, counter_page)
 }
 
 fn write(books: &Books, core: usize, pa: u64) {
@@ -345,47 +345,47 @@ fn a_core_with_one_vm_is_that_vms_for_any_page() {
 
 #[test]
 fn traffic_of_a_shared_core_counts_without_pages_too() {
-    let monitor: &'static Monitor = Box::leak(Box::new(Monitor::new()));
+    let counter_page: &'static CounterPage = Box::leak(Box::new(CounterPage::new()));
     let mut setup = setup();
     setup.cores = vec![vec![0, 1], vec![]];
     setup.pages.clear();
-    let books = begun(Books::new(setup, Some(monitor)).unwrap());
+    let books = begun(Books::new(setup, Some(counter_page)).unwrap());
     (0..2).for_each(|color| fill(&books, 0, color));
-    assert_eq!(monitor.counts(0), (2 * 64 * PAGE / 64, 0));
+    assert_eq!(counter_page.counts(0), (2 * 64 * PAGE / 64, 0));
 }
 
 #[test]
 fn the_counter_page_counts_each_access_at_once() {
-    let (books, monitor) = monitored();
+    let (books, counter_page) = with_counter_page();
     for lines in 1..=10 {
         read(&books, 0, RAM + lines * 64);
         read(&books, 0, RAM + lines * 64 + 8);
-        assert_eq!((monitor.counts(0), monitor.counts(1)), ((lines, 0), (0, 0)));
+        assert_eq!((counter_page.counts(0), counter_page.counts(1)), ((lines, 0), (0, 0)));
     }
     // The other core finds one of them in that core's cache: nothing comes from memory.
     read(&books, 1, RAM + 64);
-    assert_eq!(monitor.counts(1), (0, 0));
+    assert_eq!(counter_page.counts(1), (0, 0));
     read(&books, 1, RAM + PAGE);
-    assert_eq!((monitor.counts(0), monitor.counts(1)), ((10, 0), (1, 0)));
+    assert_eq!((counter_page.counts(0), counter_page.counts(1)), ((10, 0), (1, 0)));
     // Code comes from there, too.
     books.block(1, Block::new(Some(RAM + 2 * PAGE), 128, LEAVE));
-    assert_eq!(monitor.counts(1), (3, 0));
+    assert_eq!(counter_page.counts(1), (3, 0));
 }
 
 #[test]
 fn write_backs_are_charged_to_the_evictor() {
-    let (books, monitor) = monitored();
+    let (books, counter_page) = with_counter_page();
     // One set of the L2 holds 16 lines, one of the L1 4 of these. Of 20 written ones the 16 that
     // left the L1 are in the L2.
     let line = |way: u64| RAM + way * WAY;
     (0..20).for_each(|way| write(&books, 0, line(way)));
-    let (refills, before) = monitor.counts(0);
+    let (refills, before) = counter_page.counts(0);
     assert_eq!(refills, 20);
     // Another core's reads push them out: one for each of its refills, once the set holds dirty
     // lines alone.
     (20..60).for_each(|way| read(&books, 1, line(way)));
-    let (_, after) = monitor.counts(0);
-    let (refills, write_backs) = monitor.counts(1);
+    let (_, after) = counter_page.counts(0);
+    let (refills, write_backs) = counter_page.counts(1);
     assert_eq!((after, refills), (before, 40));
     assert_eq!(before + write_backs, 16, "four are in core 0's L1 still");
     assert!(write_backs > 0);
@@ -393,29 +393,31 @@ fn write_backs_are_charged_to_the_evictor() {
 
 #[test]
 fn the_counter_page_charges_no_vm_for_el2() {
-    let (books, monitor) = monitored();
-    let apart =
-        || [Kind::HypervisorRefills, Kind::HypervisorWriteBacks].map(|kind| monitor.count(0, kind));
+    let (books, counter_page) = with_counter_page();
+    let apart = || {
+        [Kind::HypervisorRefills, Kind::HypervisorWriteBacks]
+            .map(|kind| counter_page.count(0, kind))
+    };
     books.block(0, Block::new(None, 4, VECTOR));
     read(&books, 0, RAM + 2 * PAGE);
     read(&books, 0, RAM + 3 * WAY);
-    assert_eq!((monitor.counts(0), apart()), ((0, 0), [2, 0]));
+    assert_eq!((counter_page.counts(0), apart()), ((0, 0), [2, 0]));
     books.eret(0);
     books.block(0, Block::new(None, 4, LEAVE));
     read(&books, 0, RAM + 4 * WAY);
-    assert_eq!((monitor.counts(0), apart()), ((1, 0), [2, 0]));
+    assert_eq!((counter_page.counts(0), apart()), ((1, 0), [2, 0]));
     // Dirty lines that EL2 pushes out are no guest's traffic either.
     (0..64).for_each(|way| write(&books, 0, RAM + way * WAY + 64));
-    let (_, write_backs) = monitor.counts(0);
+    let (_, write_backs) = counter_page.counts(0);
     books.block(0, Block::new(None, 4, VECTOR));
     (64..128).for_each(|way| read(&books, 0, RAM + way * WAY + 64));
-    assert_eq!(monitor.counts(0).1, write_backs);
+    assert_eq!(counter_page.counts(0).1, write_backs);
     assert_eq!(apart(), [66, 64 - write_backs]);
 }
 
 #[test]
 fn an_l2_hit_is_charged_with_its_evictions() {
-    let (books, monitor) = monitored();
+    let (books, counter_page) = with_counter_page();
     let line = |way: u64| RAM + way * WAY;
     // The first line stays in the L1 by use while 40 others of its set replace it in the L2.
     write(&books, 0, line(0));
@@ -423,31 +425,31 @@ fn an_l2_hit_is_charged_with_its_evictions() {
         write(&books, 0, line(way));
         write(&books, 0, line(0));
     }
-    let (refills, written) = monitor.counts(0);
+    let (refills, written) = counter_page.counts(0);
     // Four that are in the L2 replace the L1's; the last one the first line, which goes to the L2
     // in place of a dirty one.
     (30..33).for_each(|way| read(&books, 0, line(way)));
-    assert_eq!(monitor.counts(0), (refills, written));
+    assert_eq!(counter_page.counts(0), (refills, written));
     read(&books, 0, line(33));
-    assert_eq!(monitor.counts(0), (refills, written + 1));
+    assert_eq!(counter_page.counts(0), (refills, written + 1));
 }
 
 proptest::proptest! {
     #[test]
-    fn the_monitor_leaves_nothing_out(accesses in proptest::collection::vec((0..2_usize, 0..24_u64, 0..8_u64, proptest::bool::ANY), 500)) {
-        let (books, monitor) = monitored();
+    fn the_page_leaves_nothing_out(accesses in proptest::collection::vec((0..2_usize, 0..24_u64, 0..8_u64, proptest::bool::ANY), 500)) {
+        let (books, counter_page) = with_counter_page();
         for (core, way, set, write) in accesses {
             let pa = RAM + way * WAY + set * (8 << 10);
             books.data(core, Data { pa, bytes: 8, write, pc: 0 });
             let traffic = books.inner().hierarchy.traffic()[core];
-            proptest::prop_assert_eq!(monitor.counts(core), (traffic.refills, traffic.write_backs));
+            proptest::prop_assert_eq!(counter_page.counts(core), (traffic.refills, traffic.write_backs));
         }
     }
 }
 
 #[test]
-fn the_monitor_agrees_with_the_caches() {
-    let (books, monitor) = monitored();
+fn the_page_agrees_with_the_caches() {
+    let (books, counter_page) = with_counter_page();
     for core in [0, 1] {
         fill(&books, core, core as u64);
         fill(&books, core, 1 - core as u64);
@@ -455,7 +457,7 @@ fn the_monitor_agrees_with_the_caches() {
     let seen = books.report();
     for core in [0, 1] {
         let owner = seen.owner(OwnerKind::Vm(core)).unwrap();
-        assert_eq!(monitor.counts(core), (owner.l2_misses, 0));
+        assert_eq!(counter_page.counts(core), (owner.l2_misses, 0));
     }
 }
 
@@ -481,13 +483,13 @@ fn a_setup_that_does_not_fit_is_refused() {
 
 #[test]
 fn counting_starts_with_an_interrupt_at_first_eret() {
-    let monitor: &'static Monitor = Box::leak(Box::new(Monitor::new()));
-    let books = Books::new(setup(), Some(monitor)).unwrap();
+    let counter_page: &'static CounterPage = Box::leak(Box::new(CounterPage::new()));
+    let books = Books::new(setup(), Some(counter_page)).unwrap();
     books.block(0, Block::new(None, 4, VECTOR));
-    assert!(!monitor.is_counting(), "the boot");
+    assert!(!counter_page.is_counting(), "the boot");
     books.eret(0);
     books.block(0, Block::new(None, 4, VECTOR));
-    assert!(monitor.is_counting());
+    assert!(counter_page.is_counting());
 }
 
 #[test]

@@ -33,7 +33,7 @@ impl Machine {
             vectors,
             caches: None,
             until: None,
-            monitor: None,
+            counter_page: None,
             ledger: None,
         };
         let books = Accounting::new(vcpus, &options);

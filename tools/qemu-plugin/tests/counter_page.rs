@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Output;
 use weir_qemu_plugin::caches::{Setup, Shape};
-use weir_trace::monitor::{Kind, Monitor, SIZE};
+use weir_trace::counter_page::{CounterPage, Kind, SIZE};
 
 const RAM: u64 = 0x4000_0000;
 const RAM_LEN: u64 = 128 << 20;
@@ -174,7 +174,7 @@ fn run(directory: &Path, page: u64) -> Output {
     let backend = format!("memory-backend-file,id=ram,size={RAM_LEN},share=on,mem-path=");
     command.args(["-m", "128M", "-object"]).arg(format!("{backend}{}", ram.display()));
     command.args(["-machine", "memory-backend=ram", "-plugin"]).arg(format!(
-        "{},out={},hyp={HYP},vectors={VECTORS:#x},caches={},ram={},monitor={page:#x}",
+        "{},out={},hyp={HYP},vectors={VECTORS:#x},caches={},ram={},counter-page={page:#x}",
         library().display(),
         directory.join("seen.json").display(),
         caches.display(),
@@ -184,7 +184,7 @@ fn run(directory: &Path, page: u64) -> Output {
 }
 
 /// What a run left: each core's log, and the page.
-fn counted(name: &str) -> ([Vec<(u64, u64)>; 2], Monitor) {
+fn counted(name: &str) -> ([Vec<(u64, u64)>; 2], CounterPage) {
     let directory = directory(name);
     let result = run(&directory, PAGE);
     assert!(result.status.success(), "{}", String::from_utf8_lossy(&result.stderr));
@@ -204,12 +204,12 @@ fn counted(name: &str) -> ([Vec<(u64, u64)>; 2], Monitor) {
     ram.read_exact_at(&mut bytes, PAGE - RAM).unwrap();
     // A static of the hypervisor has its header from the start; this one's is written here.
     bytes[..16].copy_from_slice(b"weirmon\0\x01\0\0\0\x08\0\0\0");
-    (logs, Monitor::from_bytes(&bytes).unwrap())
+    (logs, CounterPage::from_bytes(&bytes).unwrap())
 }
 
 #[test]
 fn a_core_reads_what_its_guest_has_moved_by_then() {
-    let (logs, page) = counted("monitor");
+    let (logs, page) = counted("counter_page");
     // Each walk brings its lines and one of code. The second finds its data in the cache.
     let after = [256 + 1, 256 + 2, 256 + 64 + 3, 256 + 64 + 4096 + 4096 + 5];
     // All lines that were written have left: the guest's, and the one in which EL2 had taken notes.
@@ -231,15 +231,15 @@ fn a_core_reads_what_its_guest_has_moved_by_then() {
 
 #[test]
 fn two_runs_count_alike() {
-    let [one, other] = ["monitor-one", "monitor-other"].map(counted);
+    let [one, other] = ["one", "other"].map(counted);
     assert_eq!(one.0, other.0);
-    let all = |page: &Monitor| format!("{page:?}");
+    let all = |page: &CounterPage| format!("{page:?}");
     assert_eq!(all(&one.1), all(&other.1));
 }
 
 #[test]
 fn a_page_outside_ram_stops_qemu_with_the_reason() {
-    let directory = directory("monitor-refused");
+    let directory = directory("refused");
     for (page, reason) in [
         (PAGE + 8, "is not a page of RAM"),
         (0x900_0000, "is not a page of RAM"),

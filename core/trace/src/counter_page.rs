@@ -55,7 +55,7 @@ struct CoreCounts([AtomicU64; KINDS]);
 /// The page.
 #[derive(Debug)]
 #[repr(C, align(4096))]
-pub struct Monitor {
+pub struct CounterPage {
     magic: [u8; 8],
     version: u32,
     cores: u32,
@@ -64,12 +64,12 @@ pub struct Monitor {
 }
 
 const _: () = assert!(
-    size_of::<Monitor>() == SIZE
-        && core::mem::offset_of!(Monitor, counts) == BLOCK
+    size_of::<CounterPage>() == SIZE
+        && core::mem::offset_of!(CounterPage, counts) == BLOCK
         && size_of::<CoreCounts>() == BLOCK
 );
 
-impl Monitor {
+impl CounterPage {
     /// A page of zeros without counting.
     #[must_use]
     pub const fn new() -> Self {
@@ -149,7 +149,7 @@ impl Monitor {
     }
 }
 
-impl Default for Monitor {
+impl Default for CounterPage {
     fn default() -> Self {
         Self::new()
     }
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn the_layout_is_as_documented() {
-        let page = Monitor::from_bytes(&bytes()).expect("a page");
+        let page = CounterPage::from_bytes(&bytes()).expect("a page");
         assert!(page.is_counting());
         assert_eq!((page.counts(0), page.counts(1)), ((7, 5), (0, 0)));
         assert_eq!((page.counts(7), page.counts(8)), ((u64::MAX, 0), (0, 0)));
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn each_counter_has_a_place_of_its_own() {
-        let page = Monitor::new();
+        let page = CounterPage::new();
         assert!(page.is_valid() && !page.is_counting());
         let kinds =
             [Kind::Refills, Kind::WriteBacks, Kind::HypervisorRefills, Kind::HypervisorWriteBacks];
@@ -206,8 +206,8 @@ mod tests {
         for (place, byte) in [(0, b'W'), (7, 1), (8, 2), (12, 7), (15, 1)] {
             let mut bytes = bytes();
             bytes[place] = byte;
-            assert!(Monitor::from_bytes(&bytes).is_none(), "byte {place}");
+            assert!(CounterPage::from_bytes(&bytes).is_none(), "byte {place}");
         }
-        assert!(Monitor::from_bytes(&[0; SIZE]).is_none());
+        assert!(CounterPage::from_bytes(&[0; SIZE]).is_none());
     }
 }
