@@ -715,7 +715,7 @@ fn malicious_drivers_leave_bounds_intact() {
                 assert!((most / 4..=most).contains(&packets), "{packets} of {most}");
             }
             "hoard" => {
-                assert!(observed_max > 0 && observed_max <= bound, "next to {name}: {flows}")
+                assert!(observed_max > 0 && observed_max <= bound, "next to {name}: {flows}");
             }
             _ => {
                 let denied =
