@@ -2,14 +2,12 @@
 //! stations that flood, lie and die; and one that a VM has for itself, as a load of the core that
 //! it shares.
 
-mod support;
-
-use serde_json::Value;
-use std::{fs, process::Command};
-use support::{
+use crate::support::{
     capture,
     qemu::{Options, Outcome, run_system, system, with},
 };
+use serde_json::Value;
+use std::{fs, process::Command};
 
 /// A VM on a core with a port, whose address ends in `number`.
 fn station(name: &str, core: u8, number: u8, limits: &str, args: &str, more: &str) -> String {

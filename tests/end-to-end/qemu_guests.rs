@@ -1,10 +1,8 @@
 //! Real systems in QEMU: bare-metal guests, U-Boot, and images and boards that are not as they
 //! should be.
 
-mod support;
-
+use crate::support::qemu::{Options, Outcome, build_image, random_word, run_system, system, with};
 use std::{fs, mem::offset_of};
-use support::qemu::{Options, Outcome, build_image, random_word, run_system, system, with};
 use weir_model::packed::{Header, MAGIC, PAGE, Vm, checksum};
 
 const GICV2: &[&str] = &["--platform", "qemu-virt-gicv2"];

@@ -1,10 +1,6 @@
 //! The documentation: its links, its generated pages and the example that it computes.
-#![allow(missing_docs, reason = "tests")]
 
-#[path = "../../../tests/checkout.rs"]
-mod checkout;
-
-use checkout::root;
+use crate::support::checkout::root;
 use serde_json::Value;
 use std::{
     collections::BTreeSet,

@@ -1,9 +1,6 @@
 //! `weir simulate` as it is called.
-#![allow(missing_docs, reason = "tests")]
 
-#[path = "../../../tests/checkout.rs"]
-mod checkout;
-
+use crate::support::checkout;
 use serde_json::Value;
 use std::{
     fmt::Write,

@@ -1,5 +1,4 @@
 //! The reproductions of what papers measured of memory in time, as they are called.
-#![allow(missing_docs, reason = "tests")]
 
 use serde_json::Value;
 use std::{collections::BTreeMap, fs, process::Command};

@@ -1,8 +1,6 @@
 //! Attacks on the time of a VM that shares its core.
 
-mod support;
-
-use support::qemu::{Options, Outcome, run_system};
+use crate::support::qemu::{Options, Outcome, run_system};
 
 /// A control loop of 1 ms on core 0, whose activations are due when its slot of [`SLOTS`] begins,
 /// and `storms` on these cores.

@@ -1,13 +1,11 @@
 //! Cores that VMs share, in real runs: separation of state, guaranteed shares, and that a VM's
 //! actions on itself do not affect others.
 
-mod support;
-
-use std::{fmt::Write as _, process::Command};
-use support::{
+use crate::support::{
     capture,
     qemu::{Options, Outcome, run_system, with},
 };
+use std::{fmt::Write as _, process::Command};
 
 const ROUND_ROBIN: &str = r#"kind = "round-robin", quantum = "1ms""#;
 const TABLE: &str = r#"kind = "table", major_frame = "2ms", slots = [

@@ -1,14 +1,12 @@
 //! Attacks by means of memory budgets: what one VM does with its own must not cost another VM its
 //! time, and nothing that EL2 does for a VM is outside of that VM's budget.
 
-mod support;
-
-use serde_json::Value;
-use std::{fs, process::Command};
-use support::{
+use crate::support::{
     capture,
     qemu::{Options, Outcome, root, run_system},
 };
+use serde_json::Value;
+use std::{fs, process::Command};
 
 /// A VM that runs a program of `guests/attacks`.
 fn vm(name: &str, cpus: &str, program: &str, args: &str, keys: &str) -> String {

@@ -1,8 +1,6 @@
 //! A device of the class *active*, and the console, from VM to VM, in real runs.
 
-mod support;
-
-use support::qemu::{Options, Outcome, run_system};
+use crate::support::qemu::{Options, Outcome, run_system};
 
 /// A VM with the PL061, which hands it on to VM `other`.
 fn vm(name: &str, core: u32, other: u32, args: &str, more: &str) -> String {

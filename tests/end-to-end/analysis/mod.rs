@@ -4,18 +4,16 @@
 mod budgets;
 mod newcomer;
 mod plan;
-#[path = "../support/mod.rs"]
-mod support;
-#[path = "../../../analysis/tests/reports/texts.rs"]
+#[path = "../../../host/analysis/tests/reports/texts.rs"]
 mod texts;
 mod verdicts;
 
+use crate::support::{Fake, Printed, SYSTEM, capture};
 use serde_json::Value;
 use std::{
     process::Stdio,
     time::{Duration, Instant},
 };
-use support::{Fake, Printed, SYSTEM, capture};
 use texts::{OVERHEADS, SATURATION, flow, moved_by_the_broker, regulated, table3};
 
 fn fake() -> Fake {

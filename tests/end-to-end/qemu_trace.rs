@@ -1,13 +1,11 @@
 //! Traces of real runs.
 
-mod support;
-
-use serde_json::Value;
-use std::{fs, path::Path, process::Command, time::Duration};
-use support::{
+use crate::support::{
     capture_within,
     qemu::{Options, run_system},
 };
+use serde_json::Value;
+use std::{fs, path::Path, process::Command, time::Duration};
 
 /// Instructions that the memory stressor may execute in each period.
 const BUDGET: u64 = 40_000;

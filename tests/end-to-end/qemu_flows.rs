@@ -1,8 +1,10 @@
 //! Flows in real runs: every byte arrives, in order, and a VM that breaks the rules affects itself
 //! alone.
 
-mod support;
-
+use crate::support::{
+    capture_within, checkout,
+    qemu::{Load, build_programs, root},
+};
 use object::{Object as _, ObjectSymbol as _, SymbolKind};
 use serde_json::Value;
 use std::{
@@ -12,10 +14,6 @@ use std::{
     process::Command,
     thread,
     time::Duration,
-};
-use support::{
-    capture_within, checkout,
-    qemu::{Load, build_programs, root},
 };
 
 /// What a run left: `report.json`, all that the hypervisor wrote, the consoles by name; and, where

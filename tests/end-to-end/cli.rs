@@ -1,7 +1,6 @@
 //! The verbs that need no machine, where text that is compared as a whole (`cmd/`) is not enough.
 
-mod support;
-
+use crate::support::{Fake, Printed, SYSTEM, capture};
 use serde_json::Value;
 use std::{
     fs,
@@ -9,7 +8,6 @@ use std::{
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
-use support::{Fake, Printed, SYSTEM, capture};
 
 fn fake() -> Fake {
     Fake::new(SYSTEM, "")
@@ -323,10 +321,10 @@ fn platforms_are_listed_in_json() {
 #[test]
 fn a_platform_file_is_not_overwritten() {
     let fake = fake();
-    let board = include_str!("../../../boards/qemu-virt/board.toml");
+    let board = include_str!("../../boards/qemu-virt/board.toml");
     let board = board.replace("qemu-virt.dtb", "board.dtb");
     fake.write("board.toml", board.as_bytes());
-    fake.write("board.dtb", include_bytes!("../../../boards/qemu-virt/qemu-virt.dtb"));
+    fake.write("board.dtb", include_bytes!("../../boards/qemu-virt/qemu-virt.dtb"));
     for (verb, option) in [("build", "-o"), ("run", "--json")] {
         let call = [verb, "system.toml", "--platform", "board.toml", option, "board.toml"];
         let printed = capture(fake.weir().args(call));

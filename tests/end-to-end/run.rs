@@ -1,7 +1,6 @@
 //! `weir run` with a script in QEMU's place.
 
-mod support;
-
+use crate::support::{Fake, Printed, SYSTEM, Signal, Wire, capture, eventually, finish, signal};
 use rustix::process::{Pid, kill_process};
 use std::{
     fs,
@@ -10,7 +9,6 @@ use std::{
     sync::{Arc, Mutex},
     thread,
 };
-use support::{Fake, Printed, SYSTEM, Signal, Wire, capture, eventually, finish, signal};
 use weir_trace::wire::{FaultKind, HYPERVISOR, What};
 
 /// Both VMs start, `two` faults once, `one` prints that all is well.

@@ -1,9 +1,7 @@
 //! Real systems in QEMU: what a first run must show.
 
-mod support;
-
+use crate::support::qemu::{Load, Options, Outcome, random_word, run_system, with};
 use std::{fs, path::Path, process::Command};
-use support::qemu::{Load, Options, Outcome, random_word, run_system, with};
 
 /// `echo` and `control` concurrently; `echo` must print `word`.
 fn pair(platform: &str, word: &str) -> String {
@@ -113,7 +111,7 @@ fn a_different_cache_is_reported_or_refused() {
     assert_eq!(cache_printed("qemu-virt", colors, "cortex-a35"), (Some(1), half));
     // The same sets in more and shorter lines of more ways.
     let directory = tempfile::tempdir().expect("a directory");
-    let platforms = support::qemu::root().join("boards/qemu-virt");
+    let platforms = crate::support::qemu::root().join("boards/qemu-virt");
     let text = fs::read_to_string(platforms.join("board.toml")).expect("a platform");
     let text = with(
         &text,
@@ -167,9 +165,9 @@ fn a_built_image_is_described() {
     run_system(&pair("qemu-virt", "x"), &Options::default()).good();
     let image = directory.path().join("pair.img");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.env("WEIR_ROOT", support::qemu::root());
+    command.env("WEIR_ROOT", crate::support::qemu::root());
     command.arg("build").arg(&file).args(["--no-build", "--json", "-o"]).arg(&image);
-    let printed = support::capture_within(&mut command, Options::default().limit);
+    let printed = crate::support::capture_within(&mut command, Options::default().limit);
     assert_eq!(printed.status, Some(0), "{}", printed.err);
     let json: serde_json::Value = serde_json::from_str(&printed.out).expect("JSON");
     let bytes = fs::read(&image).expect("an image");

@@ -1,12 +1,10 @@
 //! Memory budgets in real runs: what vCPUs may take, and that nothing a guest does gets it more.
 
-mod support;
-
-use std::{process::Command, time::Duration};
-use support::{
+use crate::support::{
     capture,
     qemu::{Options, Outcome, run_system},
 };
+use std::{process::Command, time::Duration};
 
 /// A record about a budget, as `weir trace` prints it.
 #[derive(Clone, Debug)]

@@ -1,10 +1,8 @@
 //! Debian's PREEMPT_RT Linux in QEMU: alone, next to a real-time guest and a hostile one, and on a
 //! board that is not where it usually is.
 
-mod support;
-
+use crate::support::qemu::{Load, Options, Outcome, random_word, run_system, system, with};
 use std::path::Path;
-use support::qemu::{Load, Options, Outcome, random_word, run_system, system, with};
 
 const GICV2: &[&str] = &["--platform", "qemu-virt-gicv2"];
 

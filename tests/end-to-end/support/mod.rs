@@ -15,12 +15,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-#[path = "../../../../tests/checkout.rs"]
+#[path = "../../checkout.rs"]
 pub mod checkout;
-#[path = "../../../../tests/programs.rs"]
+#[path = "../../programs.rs"]
 mod programs;
 pub mod qemu;
-#[path = "../../../runner/src/synthetic.rs"]
+#[path = "../../../host/runner/src/synthetic.rs"]
 pub mod synthetic;
 #[allow(unused_imports, reason = "each test program uses its part of this")]
 pub use synthetic::Wire;

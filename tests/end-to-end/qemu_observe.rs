@@ -1,14 +1,12 @@
 //! Real systems under the model of caches and DRAM banks: evictions and closed rows per pair of
 //! VMs.
 
-mod support;
-
-use serde_json::Value;
-use std::{fs, os::unix::fs::PermissionsExt, process::Command, sync::Mutex, time::Duration};
-use support::{
+use crate::support::{
     Printed, capture_within,
     qemu::{Options, root},
 };
+use serde_json::Value;
+use std::{fs, os::unix::fs::PermissionsExt, process::Command, sync::Mutex, time::Duration};
 
 /// Each goes over 2 MiB, twice the cache.
 const STRESSORS: [&str; 2] = ["mode=write size=0x200000 passes=100", "mode=read size=0x200000"];

@@ -1,10 +1,8 @@
 //! The verdict of a run and its exit status, with a script in QEMU's place.
 
-mod support;
-
+use crate::support::{Fake, Printed, Wire, capture};
 use serde_json::Value;
 use std::fs;
-use support::{Fake, Printed, Wire, capture};
 use weir_trace::wire::{HYPERVISOR, What};
 
 const DEADLINE: u64 = 1_000_000;

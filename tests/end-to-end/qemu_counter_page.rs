@@ -1,13 +1,11 @@
 //! The counter page in real runs, and the guests that it is tried with.
 
-mod support;
-
-use serde_json::Value;
-use std::{fs, process::Command, time::Duration};
-use support::{
+use crate::support::{
     Printed, capture_within,
     qemu::{build_image, root},
 };
+use serde_json::Value;
+use std::{fs, process::Command, time::Duration};
 
 /// What a run left.
 struct Ran {

@@ -5,5 +5,5 @@ fn calls_print_the_expected_output() {
     trycmd::TestCases::new()
         .default_bin_name("weir")
         .env("WEIR_ROOT", ".")
-        .case("tests/cmd/*.trycmd");
+        .case("../../tests/end-to-end/cmd/*.trycmd");
 }

@@ -1,11 +1,9 @@
 //! PCI functions passed through behind the SMMU, in QEMU: a disk that Linux uses, and one that its
 //! guest directs at others.
 
-mod support;
-
+use crate::support::qemu::{Options, Outcome, build_image, random_word, run_system, system, with};
 use serde_json::Value;
 use std::{fs, path::Path, process::Command};
-use support::qemu::{Options, Outcome, build_image, random_word, run_system, system, with};
 
 /// The slot of the disk, and its stream at the SMMU: slot 2, function 0.
 const SLOT: &str = "2";

@@ -1,10 +1,8 @@
 //! `weir reproduce throttling` on a small grid, and `weir calibrate`, in real runs.
 
-mod support;
-
+use crate::support::{capture_within, qemu::root};
 use serde_json::Value;
 use std::{process::Command, time::Duration};
-use support::{capture_within, qemu::root};
 
 fn json(directory: &std::path::Path, arguments: &[&str]) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));

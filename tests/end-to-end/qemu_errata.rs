@@ -1,9 +1,7 @@
 //! Errata of Cortex-A53 r0p0 to r0p4 that the build works around, searched in the linked programs.
 
-mod support;
-
+use crate::support::qemu::{build_programs, root};
 use std::fs;
-use support::qemu::{build_programs, root};
 
 /// Loads, stores and prefetches: the class of DDI0487, C4.1 with bits 27 and 25 = 1 and 0.
 const fn is_memory_access(word: u32) -> bool {

@@ -1,13 +1,11 @@
 //! Isolation attacks with interrupts: what a VM does with its lines and timers, and what another VM
 //! on the same core loses by it.
 
-mod support;
-
-use std::{fs, process::Command};
-use support::{
+use crate::support::{
     capture,
     qemu::{Options, Outcome, build_programs, root, run_system},
 };
+use std::{fs, process::Command};
 
 /// Half of each 2 ms is the victim's.
 const SLOTS: &str = r#"

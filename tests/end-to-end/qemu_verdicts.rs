@@ -1,10 +1,8 @@
 //! Verdicts of real runs on deadlines, tasks and memory budgets.
 
-mod support;
-
+use crate::support::{Printed, capture_within, qemu::root};
 use serde_json::Value;
 use std::{fs, process::Command, time::Duration};
-use support::{Printed, capture_within, qemu::root};
 
 /// Runs a system and returns the command's output, its report, and its summary as `weir report`
 /// prints it.

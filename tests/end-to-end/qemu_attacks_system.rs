@@ -1,9 +1,7 @@
 //! Isolation attacks on time, memory, debug registers, consoles and reports, each next to a VM that
 //! measures (docs/results/attacks.md).
 
-mod support;
-
-use support::qemu::{Options, Outcome, run_system};
+use crate::support::qemu::{Options, Outcome, run_system};
 
 /// `control` on core 0, with the given number of activations each millisecond.
 fn control(activations: u64) -> String {

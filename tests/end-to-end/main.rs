@@ -1,0 +1,31 @@
+//! End-to-end tests: calls of the command `weir`, most of them with a whole system in QEMU.
+#![allow(missing_docs, reason = "tests")]
+
+mod analysis;
+mod cli;
+mod cmd;
+mod docs;
+mod qemu_attacks_budgets;
+mod qemu_attacks_interrupts;
+mod qemu_attacks_system;
+mod qemu_attacks_time;
+mod qemu_basics;
+mod qemu_counter_page;
+mod qemu_errata;
+mod qemu_flows;
+mod qemu_focus;
+mod qemu_guests;
+mod qemu_linux;
+mod qemu_net;
+mod qemu_observe;
+mod qemu_pci;
+mod qemu_shared;
+mod qemu_throttle;
+mod qemu_throttling_reproduce;
+mod qemu_trace;
+mod qemu_verdicts;
+mod run;
+mod simulate;
+mod simulate_reproduce;
+mod support;
+mod verdicts;
