@@ -50,7 +50,7 @@ pub struct Arguments {
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000, requires = "record",
         value_parser = clap::value_parser!(u64).range(1..))]
     record_most: u64,
-    /// Go on when every expected line was seen.
+    /// Continue after every expected line was seen.
     #[arg(long)]
     keep_running: bool,
     /// Show no consoles.
