@@ -170,7 +170,7 @@ def layers():
     f.text(20, 496, "core/: decisions without registers, allocation or panic; no_std, unsafe "
            "forbidden; used by EL2, broker, host and simulator", SMALL, kind="small", limit=840)
     cells = [
-        ("units", ["quantities and", "identifiers"]),
+        ("units, core/abi", ["quantities, identifiers,", "packed system"]),
         ("budget", ["memory-budget", "regulators"]),
         ("sched", ["schedules, admission,", "order of lock waiters"]),
         ("paging", ["page classes, table", "builder and walk"]),
@@ -267,7 +267,7 @@ def modules():
     f.text(20, 520, "Board", kind="title")
     f.box(110, 504, 730, 50, "e", "platform/, arch/psci.rs, packed system",
           ["UART, addresses and tables of this board and system; "
-           "checked by host/model/src/packed.rs"])
+           "checked by core/abi"])
     return f
 
 

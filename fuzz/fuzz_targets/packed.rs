@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeSet;
-use weir_model::packed::{ADDRESS_LIMIT, MAGIC, RAM, Span, System, VERSION, checksum};
+use weir_abi::{ADDRESS_LIMIT, MAGIC, RAM, Span, System, VERSION, checksum};
 use weir_units::Nanos;
 use weir_sched::partition::Ready;
 use zerocopy::IntoBytes;

@@ -23,7 +23,7 @@ use dtoolkit::{
     Node, Property,
     fdt::{Fdt, FdtNode},
 };
-use weir_model::packed::{MAX_CORES, System};
+use weir_abi::{MAX_CORES, System};
 use weir_paging::{
     cache::{Difference, Quantity},
     table::PAGE,

@@ -14,7 +14,7 @@ use core::{
     cell::UnsafeCell,
     sync::atomic::{AtomicU64, Ordering},
 };
-use weir_model::packed::MAX_CORES;
+use weir_abi::MAX_CORES;
 use weir_vdev::{pmu::Pmu, smccc::Mitigations};
 
 /// What a core keeps to itself.

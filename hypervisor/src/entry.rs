@@ -21,7 +21,7 @@ global_asm!(
     hyp_base = const memory::HYP_BASE,
     stack_size = const memory::STACK_SIZE,
     stack_guard = const memory::STACK_GUARD,
-    max_cores = const weir_model::packed::MAX_CORES,
+    max_cores = const weir_abi::MAX_CORES,
     mair = const memory::MAIR,
     tcr = const memory::TCR,
     sctlr = const memory::SCTLR,

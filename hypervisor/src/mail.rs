@@ -2,7 +2,7 @@
 
 use crate::{arch::gic, system};
 use core::sync::atomic::{AtomicU32, Ordering};
-use weir_model::packed::MAX_CORES;
+use weir_abi::MAX_CORES;
 
 /// Message: fold the list registers for another vCPU that reads the distributor.
 pub const FOLD: u32 = 1 << 0;

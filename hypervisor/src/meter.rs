@@ -20,6 +20,7 @@ use crate::{
     vm::{self, VcpuRef, Vm},
 };
 use core::sync::atomic::Ordering;
+use weir_abi::{MAX_CORES, regulation};
 use weir_budget::Counts;
 use weir_budget::Event;
 use weir_budget::Periods;
@@ -27,7 +28,6 @@ use weir_budget::Regulate;
 use weir_budget::Regulator;
 use weir_budget::Shared;
 use weir_budget::Verdict;
-use weir_model::packed::{MAX_CORES, regulation};
 use weir_trace::counter_page::CounterPage;
 use weir_units::Nanos;
 

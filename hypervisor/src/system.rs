@@ -1,7 +1,7 @@
 //! The packed system, which `weir build` has put behind the hypervisor.
 
 use spin::Once;
-use weir_model::packed::System;
+use weir_abi::System;
 
 static SYSTEM: Once<System<'static>> = Once::new();
 

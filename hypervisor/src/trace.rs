@@ -2,7 +2,7 @@
 //! memory while it runs.
 
 use crate::arch::{sysreg::cntpct_el0, timer};
-use weir_model::packed::MAX_CORES;
+use weir_abi::MAX_CORES;
 pub use weir_trace::record::{Kind, MOST_OTHER, Meter, Tag, Who};
 use weir_trace::recorder;
 

@@ -3,7 +3,7 @@
 
 use crate::support::qemu::{Options, Outcome, build_image, random_word, run_system, system, with};
 use std::{fs, mem::offset_of};
-use weir_model::packed::{Header, MAGIC, PAGE, Vm, checksum};
+use weir_abi::{Header, MAGIC, PAGE, Vm, checksum};
 
 const GICV2: &[&str] = &["--platform", "qemu-virt-gicv2"];
 

@@ -4,8 +4,8 @@
 use super::{BAO, WEIR};
 use crate::statement::{Relation, Statement};
 use serde_json::{Value, json};
+use weir_abi::regulation::most_events;
 use weir_image::{Failure, Result, progress::Bar};
-use weir_model::packed::regulation::most_events;
 use weir_report::table;
 use weir_runner::lab::{Job, Lab, STRESSOR, Seen, Vm};
 use weir_runner::measure::{Measured, Pick};

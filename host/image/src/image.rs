@@ -18,7 +18,8 @@ use std::{
     fs,
     path::{Path, PathBuf},
 };
-use weir_model::{Image as VmImage, Packed, Payload, Source, System, pack, packed::PAGE};
+use weir_abi::PAGE;
+use weir_model::{Image as VmImage, Packed, Payload, Source, System, pack};
 
 /// How an image is built.
 #[derive(Clone, Debug)]

@@ -8,9 +8,9 @@ use crate::{
 use serde_json::Value;
 use std::{fs, path::Path, sync::OnceLock};
 use toml::de::DeTable;
+use weir_abi::regulation::COUNTER_PAGE;
 use weir_model::{
-    Catalog, Code, Fault, Faults, Platform, Style, System, check_file, check_text,
-    check_to_measure, packed::regulation::COUNTER_PAGE,
+    Catalog, Code, Fault, Faults, Platform, Style, System, check_file, check_text, check_to_measure,
 };
 
 /// Returns the name of a system: that of its file, without the extension.

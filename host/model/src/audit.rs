@@ -6,13 +6,13 @@
 
 use crate::coloring::division::Division;
 use crate::pack::Packed;
-use crate::packed::{self, ACTIVE, DEVICE, Span, VmView};
 use crate::platform::Gic;
 use crate::system::System;
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Range,
 };
+use weir_abi::{ACTIVE, DEVICE, Span, VmView};
 use weir_paging::{
     cells::Pages,
     table::{Attributes, Builder, MapError, PAGE, Table, stage2},
@@ -67,15 +67,15 @@ pub fn page_owners(
     Ok(owners.into_iter().map(|(page, (owner, _))| (page, owner.checked_sub(1))).collect())
 }
 
-/// The tables where [`packed::System::parse`] can read them: at a multiple of 8.
+/// The tables where [`weir_abi::System::parse`] can read them: at a multiple of 8.
 fn aligned(tables: &[u8]) -> Vec<u64> {
     let mut words = vec![0; tables.len().div_ceil(8)];
     words.as_mut_bytes()[..tables.len()].copy_from_slice(tables);
     words
 }
 
-fn parse<'a>(tables: &'a [u8], system: &System) -> Result<packed::System<'a>, String> {
-    let read = packed::System::parse(tables, system.platform.is_gic_v2());
+fn parse<'a>(tables: &'a [u8], system: &System) -> Result<weir_abi::System<'a>, String> {
+    let read = weir_abi::System::parse(tables, system.platform.is_gic_v2());
     read.map_err(|damage| damage.message().to_owned())
 }
 
@@ -153,7 +153,7 @@ pub fn audit(system: &System, packed: &Packed<'_>) -> Result<Vec<Audited>, Strin
 
 /// The owner of each page, by index, and the use of the page.
 fn owners(
-    read: &packed::System<'_>,
+    read: &weir_abi::System<'_>,
     names: &[&str],
 ) -> Result<BTreeMap<u64, (usize, Use)>, String> {
     let mut owners: BTreeMap<u64, (usize, Use)> = BTreeMap::new();
@@ -243,7 +243,7 @@ struct Walked {
 /// checks each descriptor.
 fn spaces(
     system: &System,
-    read: &packed::System<'_>,
+    read: &weir_abi::System<'_>,
     index: usize,
     owners: &Owners,
 ) -> Result<Made, String> {
@@ -262,7 +262,7 @@ fn spaces(
         }
         // For every SMMU format.
         let what = if is_stage2 { "DMA in stage 2" } else { "DMA in stage 1" };
-        let ram = packed::dma_attributes(is_stage2);
+        let ram = weir_abi::dma_attributes(is_stage2);
         let space = Space { what, ram, devices: Vec::new(), stolen_time: 0, first: used };
         let map = |builder: &mut Builder<'_>| read.map_domain(builder, &vm, is_stage2);
         let walked = space.check(system, read, (index, &vm), owners, map)?;
@@ -284,11 +284,11 @@ fn gicv(system: &System) -> Option<u64> {
 }
 
 /// A VM's stage 2.
-fn stage2_space(read: &packed::System<'_>, vm: &VmView<'_>, gicv: Option<u64>) -> Space {
+fn stage2_space(read: &weir_abi::System<'_>, vm: &VmView<'_>, gicv: Option<u64>) -> Space {
     let ranges = vm.regions.iter().filter(|region| [ACTIVE, DEVICE].contains(&region.kind));
     let devices = ranges
         .map(|region| region.pa..region.pa + region.len)
-        .chain(gicv.map(|gicv| gicv..gicv + packed::GICV_LEN))
+        .chain(gicv.map(|gicv| gicv..gicv + weir_abi::GICV_LEN))
         .collect();
     // Undivided it is somewhere in the hypervisor's image, whose first page stands for it here.
     let last = (vm.vm.own.len / PAGE).saturating_sub(1);
@@ -317,7 +317,7 @@ impl Space {
     fn check(
         &self,
         system: &System,
-        read: &packed::System<'_>,
+        read: &weir_abi::System<'_>,
         (index, vm): (usize, &VmView<'_>),
         owners: &Owners,
         map: impl FnOnce(&mut Builder<'_>) -> Result<(), MapError>,

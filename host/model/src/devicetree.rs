@@ -7,7 +7,6 @@
 mod pci;
 
 use crate::board::{self, BoardDevice, cell, cells, strings};
-use crate::packed::{PAGE, VIRTIO_LEN};
 use crate::platform::Platform;
 use crate::vm::{
     CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, NET, NET_INTID, REDISTRIBUTOR_LEN, Socket, VSOCK,
@@ -18,6 +17,7 @@ use dtoolkit::{
     model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty},
 };
 use std::{collections::BTreeMap, ops::Range};
+use weir_abi::{PAGE, VIRTIO_LEN};
 use weir_units::IntId;
 
 /// Phandle of the VM's GIC.

@@ -4,13 +4,13 @@ use crate::devicetree;
 use crate::fault::Faults;
 use crate::image::{Problem, stored, total};
 use crate::pack::{Content, Start, arrange, load, start};
-use crate::packed::PAGE;
 use crate::place::Placement;
 use crate::platform::Platform;
 use crate::resolve::Source;
 use crate::system::System;
 use crate::vm::Vm;
 use std::borrow::Cow;
+use weir_abi::PAGE;
 use weir_units::Bytes;
 
 /// A file of a VM's image.

@@ -319,7 +319,7 @@ pub(crate) fn default_load(memory: &[Piece]) -> Ipa {
 /// How much of `data` must be stored: trailing pages of zeros need not, as RAM starts as zero.
 pub(crate) fn stored(data: &[u8]) -> &[u8] {
     let end = data.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-    let end = end.next_multiple_of(crate::packed::PAGE as usize).min(data.len());
+    let end = end.next_multiple_of(weir_abi::PAGE as usize).min(data.len());
     if data.iter().take(end).all(|byte| *byte == 0) { &[] } else { &data[..end] }
 }
 

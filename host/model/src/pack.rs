@@ -4,9 +4,6 @@ use crate::devicetree;
 use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults};
 use crate::image::{self, Part, Problem, Program, Subject, in_ram, stored};
-use crate::packed::{
-    self, Header, PAGE, Region, Schedule, Segment, TABLES_LIMIT, Tables, Turn, schedule,
-};
 use crate::place::{Placed, Placement, Sizes, memory_end, place_all};
 use crate::platform::Platform;
 use crate::ranges::{overlap, span};
@@ -17,6 +14,7 @@ use crate::timing::schedule::{Class, Entity, Line};
 use crate::vm::{NET, NET_INTID, Net, Piece, STOLEN_TIME, Socket, VSOCK_INTID, Vm};
 use crc::{CRC_32_ISCSI, Crc, Digest, Table};
 use std::borrow::Cow;
+use weir_abi::{Header, PAGE, Region, Schedule, Segment, TABLES_LIMIT, Tables, Turn, schedule};
 use weir_units::{Bytes, IntId, Nanos};
 
 /// Bytes that the broker moves between two decisions if the file does not set it (rt-virtio,
@@ -153,8 +151,8 @@ pub fn pack<'a>(
         arrange(system, &starts, tables_offset)?;
     let division = &system.division;
     let header = Header {
-        magic: packed::MAGIC,
-        version: packed::VERSION,
+        magic: weir_abi::MAGIC,
+        version: weir_abi::VERSION,
         crc: 0,
         tables_len: 0,
         vms: 0,
@@ -171,15 +169,15 @@ pub fn pack<'a>(
         schedules: 0,
         turns: 0,
         flows: 0,
-        broker: system.broker().map_or(packed::NO_BROKER, |broker| broker as u32),
+        broker: system.broker().map_or(weir_abi::NO_BROKER, |broker| broker as u32),
         rate: system.timing.dma.bandwidth.map_or(0, |rate| rate.0),
         chunk: system.timing.dma.chunk.map_or(DEFAULT_CHUNK, |chunk| chunk.0),
         load_address: system.platform.load_address.0,
         image_len: end,
         memory_end: memory_end(&placement).max(system.platform.load_address.0 + end),
         functions: division.geometry.into(),
-        cache: system.platform.places.cache.map_or_else(packed::Cache::default, |cache| {
-            packed::Cache { size: cache.size.0, ways: cache.ways, line: cache.line.0 }
+        cache: system.platform.places.cache.map_or_else(weir_abi::Cache::default, |cache| {
+            weir_abi::Cache { size: cache.size.0, ways: cache.ways, line: cache.line.0 }
         }),
         cells: division.hypervisor.words(),
         memory: placement.hypervisor,
@@ -293,11 +291,11 @@ fn kept(segments: &[Segment]) -> u64 {
 }
 
 /// The flows, where there is a broker to move them: one for each receiver.
-fn flows(system: &System) -> Vec<packed::Flow> {
+fn flows(system: &System) -> Vec<weir_abi::Flow> {
     let mut flows = Vec::new();
     for flow in system.timing.flows.iter().filter(|_| system.broker().is_some()) {
         let first = flows.len() as u32;
-        flows.extend(flow.to.iter().map(|&to| packed::Flow {
+        flows.extend(flow.to.iter().map(|&to| weir_abi::Flow {
             from: flow.from as u32,
             to: to as u32,
             port: flow.port.unwrap_or(DEFAULT_PORT),
@@ -318,10 +316,10 @@ fn tables_len<C>(system: &System, starts: &[Start<C>]) -> usize {
     let vms = system.vms.iter().map(|vm| {
         let registers: usize = vm.devices.iter().map(|device| device.regions.len()).sum();
         let irqs: usize = vm.devices.iter().map(|device| device.irqs.len()).sum();
-        size_of::<packed::Vm>()
+        size_of::<weir_abi::Vm>()
             + (vm.memory.len() + registers) * size_of::<Region>()
-            + (irqs + vm.pci_lines().count()) * size_of::<packed::Irq>()
-            + vm.functions.len() * size_of::<packed::PciFunction>()
+            + (irqs + vm.pci_lines().count()) * size_of::<weir_abi::Irq>()
+            + vm.functions.len() * size_of::<weir_abi::PciFunction>()
     });
     let flows = size_of_val(flows(system).as_slice());
     size_of::<Header>() + vms.sum::<usize>() + segments * size_of::<Segment>() + flows
@@ -349,14 +347,14 @@ fn add_vm(
     let mut name = [0; 32];
     // The checker allows 31 bytes.
     name.iter_mut().zip(vm.name.bytes()).for_each(|(to, from)| *to = from);
-    let mut cores = [0; packed::MAX_CORES];
+    let mut cores = [0; weir_abi::MAX_CORES];
     cores.iter_mut().zip(&vm.cpus).for_each(|(to, core)| *to = core.0);
-    let is_partition = |ipa: u64| system.broker() == Some(index) && ipa == packed::PARTITION_IPA;
+    let is_partition = |ipa: u64| system.broker() == Some(index) && ipa == weir_abi::PARTITION_IPA;
     let pieces = ram.iter().map(|placed| Region {
         ipa: placed.ipa.0,
         pa: placed.pa.0,
         len: placed.size.0,
-        kind: if is_partition(placed.ipa.0) { packed::PARTITION } else { packed::RAM },
+        kind: if is_partition(placed.ipa.0) { weir_abi::PARTITION } else { weir_abi::RAM },
     });
     let segments = cut(segments, ram);
     let registers = vm
@@ -365,7 +363,7 @@ fn add_vm(
         .flat_map(|device| device.regions.iter().map(move |region| (device, region)))
         .map(|(device, (start, len))| {
             let active = system.timing.is_active(index, &device.irqs);
-            let kind = if active { packed::ACTIVE } else { packed::DEVICE };
+            let kind = if active { weir_abi::ACTIVE } else { weir_abi::DEVICE };
             Region { ipa: start.0, pa: start.0, len: len.0, kind }
         });
     let regions: Vec<_> = pieces.chain(registers).collect();
@@ -375,10 +373,10 @@ fn add_vm(
         .flat_map(|device| &device.irqs)
         .copied()
         .chain(vm.pci_lines())
-        .map(|irq| packed::Irq::new(irq.intid.0, irq.edge))
+        .map(|irq| weir_abi::Irq::new(irq.intid.0, irq.edge))
         .map(|irq| ruled(system, index, irq))
         .collect();
-    tables.vms.push(packed::Vm {
+    tables.vms.push(weir_abi::Vm {
         name,
         entry,
         device_tree: vm.board.device_tree.0,
@@ -408,7 +406,7 @@ fn add_vm(
         own,
         pristine,
         regulation: system.regulations.get(index).copied().unwrap_or_default(),
-        net: vm.net.map_or_else(packed::Net::default, port),
+        net: vm.net.map_or_else(weir_abi::Net::default, port),
     });
     tables.regions.extend(regions);
     tables.segments.extend_from_slice(&segments);
@@ -417,8 +415,8 @@ fn add_vm(
 }
 
 /// A network device, where it is.
-fn port(net: Net) -> packed::Net {
-    packed::Net {
+fn port(net: Net) -> weir_abi::Net {
+    weir_abi::Net {
         registers: NET.start,
         mac: net.mac,
         rate: net.rate,
@@ -430,7 +428,7 @@ fn port(net: Net) -> packed::Net {
 }
 
 /// An interrupt with the rule that the file gives it.
-fn ruled(system: &System, vm: usize, irq: packed::Irq) -> packed::Irq {
+fn ruled(system: &System, vm: usize, irq: weir_abi::Irq) -> weir_abi::Irq {
     let lines = &system.timing.lines;
     let its = |line: &&Line| line.vm == vm && line.intid() == Some(IntId(irq.intid));
     let Some(line) = lines.iter().find(its) else { return irq };
@@ -441,7 +439,7 @@ fn ruled(system: &System, vm: usize, irq: packed::Irq) -> packed::Irq {
     });
     let active = (line.class == Class::Active).into();
     let (preempt, priority) = (line.preempt.into(), line.priority);
-    packed::Irq { interval_ns, burst, preempt, priority, active, ..irq }
+    weir_abi::Irq { interval_ns, burst, preempt, priority, active, ..irq }
 }
 
 /// Adds the schedules of the shared cores.
@@ -575,8 +573,8 @@ fn zeros(digest: &mut Digest<'_, u32, Table<16>>, len: u64) {
 }
 
 /// The functions of the VM at place `index`, as the hypervisor reads them.
-fn pci_functions(index: usize, vm: &Vm) -> impl Iterator<Item = packed::PciFunction> {
-    vm.functions.iter().map(move |function| packed::PciFunction {
+fn pci_functions(index: usize, vm: &Vm) -> impl Iterator<Item = weir_abi::PciFunction> {
+    vm.functions.iter().map(move |function| weir_abi::PciFunction {
         vm: index as u32,
         address: function.address.id().into(),
         stream: function.stream,

@@ -4,9 +4,9 @@
 use crate::diagnostics::Code;
 use crate::document::{At, Values, number};
 use crate::fault::{Fault, Faults, File};
-use crate::packed::{ADDRESS_LIMIT, ECAM_LEN, PAGE, STREAM_LIMIT};
 use std::{fmt, ops::Range};
 use toml::de::DeTable;
+use weir_abi::{ADDRESS_LIMIT, ECAM_LEN, PAGE, STREAM_LIMIT};
 use weir_units::{Bytes, IntId, Pa};
 
 /// PCI as a board has it.

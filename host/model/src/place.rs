@@ -8,11 +8,11 @@ pub(crate) use divided::SPARE;
 use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults};
 use crate::image::BLOCK;
-use crate::packed::{PAGE, Span};
 use crate::ranges::overlap;
 use crate::system::System;
 use std::{fmt, ops::Range};
 use suggestions::{Attempt, LESS, Refused};
+use weir_abi::{PAGE, Span};
 use weir_paging::cells::CellSet;
 use weir_units::{Bytes, Ipa, Pa};
 

@@ -10,7 +10,6 @@ use crate::fault::{self, Fault, Faults, File};
 use crate::files;
 use crate::keys::board::PLATFORM;
 use crate::measured::{Interference, Overheads, Saturation, Sharing};
-use crate::packed::{ADDRESS_LIMIT, MAX_CORES, PAGE};
 use crate::pci::{self, Pci, Smmu};
 use crate::shape::suggestion;
 use std::{
@@ -19,6 +18,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 use toml::de::DeTable;
+use weir_abi::{ADDRESS_LIMIT, MAX_CORES, PAGE};
 use weir_units::{IntId, Pa};
 
 /// Longest flattened device tree of a board, in bytes; boards' are below 100 KiB.

@@ -4,9 +4,9 @@
 //! `None` here, so that the checker goes on with the rest.
 
 use crate::document::{At, Values, number, text};
-use crate::packed::{OnFault, OnOutside, schedule};
 use std::ops::Range;
 use toml::{Spanned, de::DeTable};
+use weir_abi::{OnFault, OnOutside, schedule};
 use weir_units::{Bytes, BytesPerSec, Nanos};
 
 /// A file as it stands.

@@ -406,7 +406,7 @@ impl Walk<'_> {
             ),
         };
         let help = if high == u64::MAX {
-            format!("write an integer from 0 to {}", hex(crate::packed::ADDRESS_LIMIT - 1))
+            format!("write an integer from 0 to {}", hex(weir_abi::ADDRESS_LIMIT - 1))
         } else {
             format!("write an integer from {low} to {high}")
         };
@@ -441,7 +441,7 @@ fn kind_schema(kind: &Kind) -> serde_json::Value {
         Kind::Text => json!({ "type": "string" }),
         Kind::Number(low, high) => json!({ "type": "integer", "minimum": low, "maximum": high }),
         Kind::Address => {
-            json!({ "type": "integer", "minimum": 0, "exclusiveMaximum": crate::packed::ADDRESS_LIMIT })
+            json!({ "type": "integer", "minimum": 0, "exclusiveMaximum": weir_abi::ADDRESS_LIMIT })
         }
         Kind::Size => {
             json!({ "type": "string", "pattern": r"^\s*[0-9_]*[0-9][0-9_]*\s*([KMG]i)?B\s*$" })

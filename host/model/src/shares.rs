@@ -3,10 +3,10 @@
 use crate::coloring::numbers;
 use crate::coloring::owner::Part;
 use crate::image::total;
-use crate::packed::PAGE;
 use crate::place::{Owner, Placement, Row};
 use crate::system::System;
 use std::collections::BTreeSet;
+use weir_abi::PAGE;
 use weir_paging::cells::{CellSet, Pages};
 use weir_units::Bytes;
 

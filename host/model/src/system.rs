@@ -3,12 +3,12 @@
 use crate::coloring::division::Division;
 use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults, File};
-use crate::packed::{FIRST_GROUP, Regulation};
 use crate::platform::Platform;
 use crate::timing::facts::Timing;
 use crate::timing::schedule::Class;
 use crate::vm::Vm;
 use std::{ops::Range, path::PathBuf};
+use weir_abi::{FIRST_GROUP, Regulation};
 use weir_units::{Cid, CoreId, Nanos};
 
 /// A system in which everything that can be known of it was found to be right.
@@ -44,7 +44,7 @@ pub struct Hypervisor {
     /// in the file: it belongs to a run, not to the system.
     pub slice: Option<Nanos>,
     /// Whether every store must be one that an emulator's plug-in sees; see
-    /// [`Header::observed`](crate::packed::Header). Not in the file either.
+    /// [`Header::observed`](weir_abi::Header). Not in the file either.
     pub observed: bool,
 }
 

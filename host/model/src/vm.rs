@@ -1,11 +1,11 @@
 //! A virtual machine as it is built: its RAM, its image, its devices, its virtual board.
 
 use crate::board::Irq;
-use crate::packed::{OnFault, OnOutside, VIRTIO_LEN, VSOCK_BAR_LEN};
 use crate::pci::Function;
 use crate::ranges::overlap;
 use crate::resolve::Source;
 use std::ops::Range;
+use weir_abi::{OnFault, OnOutside, VIRTIO_LEN, VSOCK_BAR_LEN};
 use weir_units::{Bytes, CoreId, IntId, Ipa, Pa};
 
 /// Length of a GIC distributor, GICv2 or GICv3.
@@ -61,8 +61,8 @@ pub struct Vm {
     /// What happens when it accesses an address where it has nothing.
     pub on_outside: OnOutside,
     /// What becomes of timer ticks while it is off a core that it shares:
-    /// [`KEEP_TICKS`](crate::packed::schedule::KEEP_TICKS) or
-    /// [`LOSE_TICKS`](crate::packed::schedule::LOSE_TICKS).
+    /// [`KEEP_TICKS`](weir_abi::schedule::KEEP_TICKS) or
+    /// [`LOSE_TICKS`](weir_abi::schedule::LOSE_TICKS).
     pub ticks: u8,
     /// Whether it may hand the console and the active devices to a VM.
     pub focus: bool,

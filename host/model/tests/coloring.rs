@@ -14,7 +14,7 @@ use std::{
 };
 use weir_model::{
     Catalog, ImageFile, ImageFiles, Owner, Payload, Platform, Share, Sizes, System, audit,
-    check_text, estimate, pack, packed, place, place_all, shares,
+    check_text, estimate, pack, place, place_all, shares,
 };
 use weir_paging::cells::{CellSet, Cells};
 use zerocopy::IntoBytes;
@@ -428,7 +428,7 @@ fn the_dram_map_can_be_chosen() {
 }
 
 /// The owner of each page, by the packed tables alone.
-fn owners(system: &packed::System<'_>) -> BTreeMap<u64, String> {
+fn owners(system: &weir_abi::System<'_>) -> BTreeMap<u64, String> {
     let mut owners = BTreeMap::new();
     let mut take = |owner: &str, pages: &mut dyn Iterator<Item = u64>| {
         for page in pages {
@@ -438,8 +438,8 @@ fn owners(system: &packed::System<'_>) -> BTreeMap<u64, String> {
     take("weir", &mut system.hypervisor_pages());
     for vm in (0..system.vms()).map(|index| system.vm(index).unwrap()) {
         let name = String::from_utf8(vm.name().to_vec()).unwrap();
-        let regions = vm.regions.iter().filter(|region| region.kind == packed::RAM);
-        let spans = regions.map(|region| packed::Span { pa: region.pa, len: region.len });
+        let regions = vm.regions.iter().filter(|region| region.kind == weir_abi::RAM);
+        let spans = regions.map(|region| weir_abi::Span { pa: region.pa, len: region.len });
         for span in spans.chain([vm.vm.own, vm.vm.pristine]) {
             let mut pages = system.pages(&vm, span);
             assert_eq!(pages.total(), span.len / PAGE);
@@ -449,7 +449,7 @@ fn owners(system: &packed::System<'_>) -> BTreeMap<u64, String> {
     owners
 }
 
-fn packed_system(system: &System, test: impl FnOnce(&packed::System<'_>, &[u8])) {
+fn packed_system(system: &System, test: impl FnOnce(&weir_abi::System<'_>, &[u8])) {
     let elf = images::elf(0x4010_0004, &[(0x4010_0000, 0x3000, &[0xaa; 0x2001])]);
     let payloads = vec![Payload { image: &elf, initrd: None }; system.vms.len()];
     let packed = pack(system, &payloads, 100_001).unwrap_or_else(|faults| panic!("{faults}"));
@@ -463,7 +463,7 @@ fn packed_system(system: &System, test: impl FnOnce(&packed::System<'_>, &[u8]))
     let mut words = vec![0u64; packed.tables.len().div_ceil(8)];
     words.as_mut_bytes()[..packed.tables.len()].copy_from_slice(&packed.tables);
     let v2 = system.platform.is_gic_v2();
-    let parsed = packed::System::parse(words.as_bytes(), v2);
+    let parsed = weir_abi::System::parse(words.as_bytes(), v2);
     test(&parsed.unwrap_or_else(|damage| panic!("{}", damage.message())), &image);
 }
 

@@ -9,10 +9,8 @@ use dtoolkit::{
 };
 use proptest::prelude::*;
 use std::{path::PathBuf, sync::LazyLock};
-use weir_model::{
-    Catalog, Owner, Packed, Payload, check_text, pack,
-    packed::{Damage, Header, PciFunction, System, checksum},
-};
+use weir_abi::{Damage, Header, PciFunction, System, checksum};
+use weir_model::{Catalog, Owner, Packed, Payload, check_text, pack};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Two VMs: one has two functions of a device and one of another, on one line; the other has a slot

@@ -9,7 +9,7 @@ use checkout::{guests, root, systems};
 use std::fs;
 use weir_model::{
     Catalog, Image, Owner, Packed, Payload, Platform, Source, System, TEMPLATE, audit, check_file,
-    check_file_on, check_text, pack, packed, place, schema,
+    check_file_on, check_text, pack, place, schema,
 };
 use zerocopy::IntoBytes;
 
@@ -72,13 +72,13 @@ fn assert_whole(system: &System, packed: &Packed<'_>, v2: bool) {
     let mut words = vec![0u64; image.len().div_ceil(8)];
     words.as_mut_bytes()[..image.len()].copy_from_slice(&image);
     let tables = &words.as_bytes()[packed.tables_offset as usize..];
-    let parsed = packed::System::parse(tables, v2).unwrap();
+    let parsed = weir_abi::System::parse(tables, v2).unwrap();
     assert_eq!(parsed.vms(), system.vms.len());
     assert_eq!(parsed.header.cores as usize, system.cores_needed());
     assert_eq!(parsed.header.load_address, system.platform.load_address.0);
     let mut end = packed.tables_offset + packed.tables.len() as u64;
     for (offset, bytes) in &packed.blobs {
-        assert!(offset.is_multiple_of(packed::PAGE) && *offset >= end, "blobs overlap");
+        assert!(offset.is_multiple_of(weir_abi::PAGE) && *offset >= end, "blobs overlap");
         end = offset + bytes.len() as u64;
         assert_eq!(&image[*offset as usize..end as usize], bytes.as_ref());
     }
@@ -90,7 +90,7 @@ fn assert_whole(system: &System, packed: &Packed<'_>, v2: bool) {
             assert_eq!(crc_of_ram(vm, &view, &image), packed.pristine_crc32c(index));
         }
         // 2 MiB blocks in stage 2 need both addresses to agree. Divided memory has none.
-        let large = |region: &&packed::Region| region.len >= 2 << 20 && !parsed.is_divided();
+        let large = |region: &&weir_abi::Region| region.len >= 2 << 20 && !parsed.is_divided();
         for region in view.regions.iter().filter(large) {
             assert_eq!(region.ipa % (2 << 20), region.pa % (2 << 20), "{}", vm.name);
         }
@@ -102,7 +102,7 @@ fn assert_whole(system: &System, packed: &Packed<'_>, v2: bool) {
 }
 
 /// The VM's RAM put together as the hypervisor does it, and its check sum.
-fn crc_of_ram(vm: &weir_model::Vm, view: &packed::VmView<'_>, image: &[u8]) -> u32 {
+fn crc_of_ram(vm: &weir_model::Vm, view: &weir_abi::VmView<'_>, image: &[u8]) -> u32 {
     let mut all = Vec::new();
     for piece in &vm.memory {
         let mut ram = vec![0; piece.size.0 as usize];
@@ -357,7 +357,7 @@ fn an_elf_at_virtual_addresses_starts_at_a_physical() {
     let packed = pack(&system, &[Payload { image: &high, initrd: None }], 4096).unwrap();
     let mut words = vec![0u64; packed.tables.len().div_ceil(8)];
     words.as_mut_bytes()[..packed.tables.len()].copy_from_slice(&packed.tables);
-    let parsed = packed::System::parse(words.as_bytes(), false).unwrap();
+    let parsed = weir_abi::System::parse(words.as_bytes(), false).unwrap();
     assert_eq!(parsed.vm(0).unwrap().vm.entry, 0x4008_0010);
 }
 

@@ -3,11 +3,11 @@
 use crate::table::{paragraph, table};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
+use weir_abi::PAGE;
 use weir_model::Audited;
 use weir_model::Placement;
 use weir_model::Share;
 use weir_model::System;
-use weir_model::packed::PAGE;
 use weir_model::shares;
 use weir_units::Bytes;
 

@@ -1,7 +1,8 @@
 //! Memory budgets on a machine whose time is the host's.
 
+use weir_abi::regulation;
 use weir_image::{Failure, Result};
-use weir_model::{System, counters::Event, packed::regulation};
+use weir_model::{System, counters::Event};
 
 /// The time between two polls of the counter page without instruction counting. A poll takes the
 /// emulator about 10 us of the host's time. If the next poll is due when one has ended, the guest

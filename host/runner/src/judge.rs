@@ -6,9 +6,9 @@ use crate::{
     report::{Counted, RunReport},
 };
 use std::{collections::BTreeMap, fmt::Write as _};
+use weir_abi::regulation;
 use weir_analysis::verdict::Verdict;
 use weir_model::System;
-use weir_model::packed::regulation;
 use weir_trace::record::{MOST_OTHER, Meter};
 use weir_units::{Events, IntId, Nanos};
 

@@ -21,8 +21,9 @@ use std::{
     thread::{self, JoinHandle},
     time::Duration,
 };
+use weir_abi::MAX_CORES;
 use weir_image::{Environment, Result, cargo::Programs, failure::Context};
-use weir_model::{System, packed::MAX_CORES};
+use weir_model::System;
 use weir_report::trace::file::{self, Facts};
 use weir_trace::{
     reader::{Entry, Memory, Reader},

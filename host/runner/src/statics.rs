@@ -8,10 +8,10 @@ use object::{
     read::elf::{ElfFile, ProgramHeader},
 };
 use std::{collections::BTreeMap, io, ops::Range};
-use weir_model::packed::Damage;
-use weir_model::packed::PAGE;
-use weir_model::packed::System;
-use weir_model::packed::TABLES_LIMIT;
+use weir_abi::Damage;
+use weir_abi::PAGE;
+use weir_abi::System;
+use weir_abi::TABLES_LIMIT;
 use weir_units::Pa;
 
 /// The arm64 Image header, in which the linked and the built hypervisor differ.

@@ -15,7 +15,7 @@ use core::{
     convert::Infallible,
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
 };
-use weir_model::packed::{MAX_CORES, PARTITION_LEN, System};
+use weir_abi::{MAX_CORES, PARTITION_LEN, System};
 use weir_paging::{
     cells::Pages,
     table::{Attributes, Builder, MapError, PAGE, Table, stage1},

@@ -12,8 +12,8 @@ use super::{
         pmxevcntr_el0, pmxevtyper_el0,
     },
 };
+use weir_abi::KEPT_COUNTERS;
 use weir_budget::Counts;
-use weir_model::packed::KEPT_COUNTERS;
 use weir_vdev::pmu::{CYCLES, Counters};
 
 /// Counters 0 and 1.

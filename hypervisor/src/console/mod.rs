@@ -16,7 +16,7 @@ use core::{
     ptr::NonNull,
     sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering},
 };
-use weir_model::packed::MAX_VMS;
+use weir_abi::MAX_VMS;
 use weir_trace::{
     quota::Quota,
     ring::ByteRing,

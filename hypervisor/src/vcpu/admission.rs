@@ -13,7 +13,7 @@ use crate::{
         interrupts::{Lines, set_masked},
     },
 };
-use weir_model::packed::Irq;
+use weir_abi::Irq;
 use weir_sched::admission::Bucket;
 use weir_units::{IntId, Nanos};
 use weir_vdev::gic::Hardware;

@@ -14,8 +14,8 @@ use crate::{
         pci, report, vcpu_on,
     },
 };
+use weir_abi::INTID_LIMIT;
 use weir_budget::Event as Budget;
-use weir_model::packed::INTID_LIMIT;
 use weir_trace::wire::{ExitCause, FaultKind};
 use weir_units::IntId;
 

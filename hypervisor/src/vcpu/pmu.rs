@@ -14,7 +14,7 @@ use crate::{
     meter::pmu_intid,
     vm::{VcpuRef, interrupts::settle},
 };
-use weir_model::packed::{KEPT_COUNTERS, MAX_PMU_COUNTERS};
+use weir_abi::{KEPT_COUNTERS, MAX_PMU_COUNTERS};
 use weir_trace::wire::ExitCause;
 use weir_vdev::{
     esr::SysRegAccess,

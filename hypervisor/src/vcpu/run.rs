@@ -35,7 +35,7 @@ use crate::{
     },
 };
 use core::sync::atomic::Ordering;
-use weir_model::packed::schedule::LOSE_TICKS;
+use weir_abi::schedule::LOSE_TICKS;
 use weir_sched::partition::Ready;
 use weir_trace::{
     record::outgoing,

@@ -22,8 +22,8 @@ use crate::{
     vm::{self, Place, VcpuRef, ending, space::Load, vcpu_on},
 };
 use core::cell::UnsafeCell;
+use weir_abi::{MAX_CORES, MAX_VMS, Shared, schedule::MAX_RULES};
 use weir_budget::Event as Budget;
-use weir_model::packed::{MAX_CORES, MAX_VMS, Shared, schedule::MAX_RULES};
 use weir_sched::partition::Ready;
 use weir_trace::record::{NO_VM, outgoing};
 use weir_units::Nanos;

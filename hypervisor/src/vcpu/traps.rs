@@ -15,8 +15,8 @@ use crate::{
     virtio::completion,
     vm::{Ending, VcpuRef, debug, devices, ending, focus, ids, interrupts::kick},
 };
+use weir_abi::OnOutside;
 use weir_budget::Counts;
-use weir_model::packed::OnOutside;
 use weir_trace::wire::{Denial, ExitCause, FaultKind, What};
 use weir_units::VcpuId;
 use weir_vdev::{

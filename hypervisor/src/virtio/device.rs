@@ -15,7 +15,7 @@ use crate::{
     vm::{self, VcpuRef, Vm, ending, interrupts::settle},
 };
 use core::sync::atomic::Ordering;
-use weir_model::packed::{MAX_FLOWS, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT};
+use weir_abi::{MAX_FLOWS, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT};
 use weir_trace::{phases::pack, record::Kind, wire::FaultKind};
 use weir_vdev::esr::MmioAccess;
 use weir_vsock::{

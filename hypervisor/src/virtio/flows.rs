@@ -4,8 +4,8 @@ use super::lock::Fair;
 use crate::{arch::lock::Lock, console, system};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use spin::Once;
+use weir_abi::{FIRST_GROUP, MAX_FLOWS};
 use weir_broker::transfer::{Bucket, Pace, Stamp};
-use weir_model::packed::{self, FIRST_GROUP, MAX_FLOWS};
 use weir_trace::wire;
 use weir_units::Cid;
 use weir_vsock::{
@@ -85,7 +85,7 @@ pub fn has_groups() -> bool {
 
 /// The connections of the flows to several receivers that begin with `flow`, the system's flow
 /// `index`.
-fn group(index: usize, flow: &packed::Flow) -> Option<Group> {
+fn group(index: usize, flow: &weir_abi::Flow) -> Option<Group> {
     if flow.members <= 1 || flow.first as usize != index {
         return None;
     }
@@ -107,7 +107,7 @@ fn control_rate(period: u64) -> u64 {
 }
 
 /// Flow `index`, if there is one: what the system file says, and what is kept.
-pub fn get(index: usize) -> Option<(&'static packed::Flow, &'static Flow)> {
+pub fn get(index: usize) -> Option<(&'static weir_abi::Flow, &'static Flow)> {
     system::get().flows().get(index).zip(FLOWS.get(index)?.get())
 }
 
@@ -116,7 +116,7 @@ pub fn judge(header: &Header, operation: Operation) -> Verdict {
     let all = || system::get().flows().iter();
     if header.dst_cid >= FIRST_GROUP {
         // The sender knows its receivers by one name.
-        let is = |flow: &packed::Flow| flow.members > 1 && flow.destination() == header.dst_cid;
+        let is = |flow: &weir_abi::Flow| flow.members > 1 && flow.destination() == header.dst_cid;
         let Some(first) = all().position(is) else { return Verdict::Refuse };
         let rule = all().nth(first).map(|flow| Rule {
             from: Cid::of_vm(flow.from),
@@ -231,7 +231,7 @@ impl Flow {
 
     /// Forgets the connections that have ended, and gives for each the reset that `ended`, one end
     /// of the flow, would have sent to the other.
-    pub fn ended(&self, flow: &packed::Flow, ended: u32) -> impl Iterator<Item = Header> + use<> {
+    pub fn ended(&self, flow: &weir_abi::Flow, ended: u32) -> impl Iterator<Item = Header> + use<> {
         let mut connections = [None; CONNECTIONS];
         for (gone, connection) in connections.iter_mut().zip(self.connections.lock().iter_mut()) {
             *gone = connection.take_if(|connection| connection.ended);
@@ -284,7 +284,7 @@ fn dropped(index: usize) -> u32 {
 }
 
 /// The flows that the VM at place `vm` of the system is an end of.
-pub fn of(vm: usize) -> impl Iterator<Item = (&'static packed::Flow, &'static Flow)> {
+pub fn of(vm: usize) -> impl Iterator<Item = (&'static weir_abi::Flow, &'static Flow)> {
     let index = vm as u32;
     let all = (0..MAX_FLOWS).map_while(get);
     all.filter(move |(flow, _)| flow.from == index || flow.to == index)

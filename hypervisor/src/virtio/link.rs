@@ -8,8 +8,8 @@ use crate::{
 };
 use core::sync::atomic::{AtomicBool, Ordering};
 use spin::Once;
+use weir_abi::{PARTITION_IPA, PARTITION_LEN, VSOCK_BAR_LEN, WINDOWS};
 use weir_broker::shared::{self, Doorbell, PORTS, Partition, Pieces, Settings};
-use weir_model::packed::{PARTITION_IPA, PARTITION_LEN, VSOCK_BAR_LEN, WINDOWS};
 use weir_trace::wire::Denial;
 use weir_units::{IntId, Nanos};
 use weir_vdev::gic::{Sgi, VcpuMask};
@@ -75,7 +75,7 @@ pub fn init(address: u64) {
     });
     partition.configure(&settings, flows);
     // A flow to several receivers is one flow of its sender.
-    let is_first = |(index, flow): &(usize, &weir_model::packed::Flow)| {
+    let is_first = |(index, flow): &(usize, &weir_abi::Flow)| {
         flow.members <= 1 || flow.first as usize == *index
     };
     let sends = |vm| {

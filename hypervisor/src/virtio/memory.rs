@@ -4,7 +4,7 @@ use crate::{
     arch::{dmb_ish, memory::Peephole},
     system,
 };
-use weir_model::packed::{RAM, Span, VmView};
+use weir_abi::{RAM, Span, VmView};
 use weir_paging::table::PAGE;
 use weir_vsock::{GuestMemory, Outside};
 

@@ -10,7 +10,7 @@ use crate::{
     vm::{self, Vm},
 };
 use core::sync::atomic::Ordering;
-use weir_model::packed::{self, MAX_FLOWS};
+use weir_abi::MAX_FLOWS;
 use weir_units::Cid;
 use weir_vsock::{
     multicast::{Group, MEMBERS, Post},
@@ -90,7 +90,7 @@ fn member(first: usize, cid: Cid) -> Option<usize> {
 
 /// A control packet of flow `flow`, one of several receivers', from either end.
 pub fn control(
-    entry: &packed::Flow,
+    entry: &weir_abi::Flow,
     header: &Header,
     operation: Operation,
     now: u64,
@@ -107,7 +107,7 @@ pub fn control(
 }
 
 /// The groups, by their first flows.
-fn all() -> impl Iterator<Item = (usize, &'static packed::Flow, &'static Flow)> {
+fn all() -> impl Iterator<Item = (usize, &'static weir_abi::Flow, &'static Flow)> {
     let flows = (0..MAX_FLOWS).map_while(|index| Some((index, flows::get(index)?)));
     flows
         .filter(|(_, (_, flow))| flow.group.is_some())

@@ -22,8 +22,8 @@ use crate::{
     },
 };
 use core::sync::atomic::{AtomicU64, Ordering};
+use weir_abi::{Net, VIRTIO_LEN};
 use weir_broker::transfer::Bucket;
-use weir_model::packed::{Net, VIRTIO_LEN};
 use weir_trace::wire::{self, Denial};
 use weir_units::IntId;
 use weir_vdev::{esr::MmioAccess, gic::VcpuMask};

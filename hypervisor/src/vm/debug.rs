@@ -6,7 +6,7 @@
 
 use super::{VMS, VcpuRef, ids};
 use crate::arch::{Frame, isb, sysreg};
-use weir_model::packed::{MAX_CORES, MAX_VMS};
+use weir_abi::{MAX_CORES, MAX_VMS};
 use weir_trace::wire::ExitCause;
 use weir_vdev::{
     debug::{Access, Debug},

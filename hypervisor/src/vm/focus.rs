@@ -19,7 +19,7 @@ use crate::{
     console,
 };
 use core::sync::atomic::{AtomicU8, Ordering};
-use weir_model::packed::{ACTIVE, Irq, Region};
+use weir_abi::{ACTIVE, Irq, Region};
 use weir_units::IntId;
 
 /// Nobody.

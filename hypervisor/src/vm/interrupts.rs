@@ -12,7 +12,7 @@ use crate::{
     vm::{self, Vm},
 };
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use weir_model::packed::{INTID_LIMIT, Irq, MAX_CORES};
+use weir_abi::{INTID_LIMIT, Irq, MAX_CORES};
 use weir_units::IntId;
 use weir_vdev::gic::{Hardware, ListRegisters, Maintenance, VcpuMask};
 

@@ -4,7 +4,7 @@
 use super::{ALIVE, Ending, VcpuRef, debug, focus, interrupts::Lines, pci};
 use crate::{arch::timer, console, mail, system, trace, virtio::device as virtio};
 use core::sync::atomic::{AtomicBool, Ordering};
-use weir_model::packed::OnFault;
+use weir_abi::OnFault;
 use weir_trace::wire::{Event, What};
 use weir_units::VcpuId;
 use weir_vdev::{pl011::Pl011, psci::Power};

@@ -31,8 +31,8 @@ use core::{
     sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
 };
 use spin::Once;
+use weir_abi::{INTID_LIMIT, MAX_CORES, MAX_VMS, System, VM_LEN, VmView};
 use weir_budget::Shared;
-use weir_model::packed::{INTID_LIMIT, MAX_CORES, MAX_VMS, System, VM_LEN, VmView};
 use weir_paging::table::PAGE;
 use weir_trace::wire::{DENIALS, Denial, EXIT_CAUSES, Event, ExitCause, FAULT_KINDS, What};
 use weir_units::IntId;

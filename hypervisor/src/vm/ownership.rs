@@ -8,7 +8,7 @@ use crate::{
     platform::RAM_BASE,
 };
 use core::ops::{AddAssign, Range};
-use weir_model::packed::{PARTITION_LEN, System, VmView};
+use weir_abi::{PARTITION_LEN, System, VmView};
 use weir_paging::{
     table::{PAGE, Table, stage1},
     walk::leaves,

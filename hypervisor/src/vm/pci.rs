@@ -15,7 +15,7 @@ use crate::{
     platform::SMMU_EVENT,
 };
 use spin::Once;
-use weir_model::packed::{ECAM_LEN, MAX_FUNCTIONS, MAX_VMS, PciFunction, System, VmView};
+use weir_abi::{ECAM_LEN, MAX_FUNCTIONS, MAX_VMS, PciFunction, System, VmView};
 use weir_paging::{
     smmu::Format,
     table::{Builder, MapError, stage2},

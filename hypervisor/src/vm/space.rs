@@ -5,8 +5,8 @@ use crate::{
     platform::LOAD_ADDRESS,
     vm::{KEPT, pci, stolen_time_page},
 };
+use weir_abi::{RAM, Region, Segment, Span, System, VmView};
 use weir_budget::Counts;
-use weir_model::packed::{RAM, Region, Segment, Span, System, VmView};
 use weir_paging::{
     cells::Pages,
     table::{Builder, PAGE, Table, stage1},

@@ -9,12 +9,12 @@ use crate::{
     trace,
     vm::{Vcpu, Vm},
 };
+use weir_abi::regulation;
 use weir_budget::{Kind as Regulates, Setting};
 use weir_memory::{AddressMap, Pa};
 use weir_model::Owner;
 use weir_model::Placement;
 use weir_model::System;
-use weir_model::packed::regulation;
 use weir_model::timing::Kind;
 use weir_model::timing::Transfers;
 use weir_model::timing::Workload;

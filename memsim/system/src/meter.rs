@@ -1,6 +1,7 @@
 //! The driver of a vCPU's regulator: what `meter.rs` of the hypervisor is on a board.
 
 use crate::outcome::Budget;
+use weir_abi::regulation::{self, Regulation};
 use weir_budget::Counts;
 use weir_budget::Event;
 use weir_budget::Periods;
@@ -10,7 +11,6 @@ use weir_budget::Setting;
 use weir_budget::Shared;
 use weir_budget::Verdict;
 use weir_memory::hierarchy::CoreTraffic;
-use weir_model::packed::regulation::{self, Regulation};
 use weir_units::Nanos;
 
 /// What a core's counters can be set to count: the common events of the Armv8 PMU (DDI0487,

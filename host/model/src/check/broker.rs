@@ -4,9 +4,6 @@ use super::{Checker, is_unknown};
 use crate::coloring::assign::BROKER_TITLE;
 use crate::coloring::work::Demand;
 use crate::diagnostics::Code;
-use crate::packed::{
-    FLOW_TIME_LIMIT, MAX_FLOWS, MAX_VMS, OnFault, OnOutside, PARTITION_IPA, PARTITION_LEN, schedule,
-};
 use crate::platform::Platform;
 use crate::raw;
 use crate::resolve::Source;
@@ -15,6 +12,9 @@ use crate::timing::flow::{DEFAULT_PORT, Flow};
 use crate::timing::schedule::Entity;
 use crate::vm::{BROKER, Board, Image, Piece, Spans, Vm};
 use std::ops::Range;
+use weir_abi::{
+    FLOW_TIME_LIMIT, MAX_FLOWS, MAX_VMS, OnFault, OnOutside, PARTITION_IPA, PARTITION_LEN, schedule,
+};
 use weir_units::{Bytes, CoreId, Ipa};
 
 /// RAM of the broker: what the guest runtime links for.

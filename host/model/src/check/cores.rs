@@ -3,14 +3,14 @@
 use super::{Checker, is_unknown};
 use crate::diagnostics::Code;
 use crate::document::At;
-use crate::packed::PAGE;
-use crate::packed::schedule::{LEAST_TURN_NS, MAX_TURNS, MOST_TURN_NS};
 use crate::raw;
 use crate::text::hex;
 use crate::timing::facts::Timing;
 use crate::timing::schedule::{Entity, Schedule, SharedCore};
 use crate::vm::{STOLEN_TIME, Vm};
 use std::{collections::HashMap, ops::Range};
+use weir_abi::PAGE;
+use weir_abi::schedule::{LEAST_TURN_NS, MAX_TURNS, MOST_TURN_NS};
 use weir_units::Nanos;
 
 /// The longest time slice in whole seconds, for messages.

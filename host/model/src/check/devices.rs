@@ -4,7 +4,6 @@ use super::Checker;
 use crate::board::BoardDevice;
 use crate::diagnostics::Code;
 use crate::document::At;
-use crate::packed::{ADDRESS_LIMIT, ECAM_LEN, INTID_LIMIT, PAGE};
 use crate::pci::{PREFIX, SMMU_LEN};
 use crate::platform::{Gic, Platform};
 use crate::ranges::{overlap, span};
@@ -13,6 +12,7 @@ use crate::timing::facts::Timing;
 use crate::vm::{CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, Device, REDISTRIBUTOR_LEN};
 use crate::{devicetree, raw};
 use std::{collections::HashMap, ops::Range, sync::Arc};
+use weir_abi::{ADDRESS_LIMIT, ECAM_LEN, INTID_LIMIT, PAGE};
 use weir_units::{Bytes, IntId, Pa};
 
 /// A device that a VM gets, and its place in the file.

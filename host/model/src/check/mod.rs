@@ -20,7 +20,6 @@ use crate::document::{self, At};
 use crate::fault::{self, Fault, Faults, File};
 use crate::keys::system::ABSENT;
 use crate::keys::system::SYSTEM;
-use crate::packed::{ADDRESS_LIMIT, MAX_CORES, MAX_VMS};
 use crate::platform::{self, Platform};
 use crate::resolve::Catalog;
 use crate::system::{Hypervisor, System};
@@ -29,6 +28,7 @@ use crate::timing::read;
 use crate::vm::{BROKER, Vm};
 use crate::{raw, regulation};
 use std::{collections::HashMap, mem, ops::Range, path::Path};
+use weir_abi::{ADDRESS_LIMIT, MAX_CORES, MAX_VMS};
 use weir_units::{Bytes, CoreId, Nanos};
 
 /// Longest name in bytes.

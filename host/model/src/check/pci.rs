@@ -5,11 +5,11 @@ use super::devices::Taken;
 use crate::diagnostics::Code;
 use crate::document::At;
 use crate::fault::Fault;
-use crate::packed::MAX_FUNCTIONS;
 use crate::pci::{Address, Function, PREFIX, Pci};
 use crate::platform::Platform;
 use crate::raw;
 use std::ops::Range;
+use weir_abi::MAX_FUNCTIONS;
 use weir_units::{Bytes, Pa};
 
 /// A function that a VM gets, and its place in the file.

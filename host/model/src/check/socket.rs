@@ -3,7 +3,6 @@
 use super::Checker;
 use crate::diagnostics::Code;
 use crate::document::At;
-use crate::packed::{ECAM_LEN, VSOCK_SLOT};
 use crate::ranges::overlap;
 use crate::raw;
 use crate::text::hex;
@@ -11,6 +10,7 @@ use crate::timing::facts::Timing;
 use crate::timing::flow::Flow;
 use crate::vm::{Socket, VSOCK_INTID, Vm};
 use std::ops::Range;
+use weir_abi::{ECAM_LEN, VSOCK_SLOT};
 
 impl raw::Vm {
     /// How it sees its socket device, if it has one.

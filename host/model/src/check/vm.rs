@@ -7,7 +7,6 @@ use crate::coloring::tlb::TlbColors;
 use crate::diagnostics::Code;
 use crate::document::At;
 use crate::image::{self, in_ram};
-use crate::packed::{ADDRESS_LIMIT, ECAM_LEN, KEPT_COUNTERS, PAGE};
 use crate::pci::Function;
 use crate::platform::Platform;
 use crate::ranges::{overlap, span};
@@ -18,6 +17,7 @@ use crate::vm::{
 };
 use crate::{pack, raw};
 use std::{collections::BTreeSet, ops::Range};
+use weir_abi::{ADDRESS_LIMIT, ECAM_LEN, KEPT_COUNTERS, PAGE};
 use weir_units::{Bytes, CoreId, IntId, Ipa};
 
 /// Start of RAM, if the file does not set it.

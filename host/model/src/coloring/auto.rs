@@ -3,11 +3,11 @@
 use super::edit::Refusal;
 use super::owner::{Owner, Part};
 use super::work::Work;
-use crate::packed::PAGE;
 use crate::place::SPARE;
 use crate::platform::Platform;
 use crate::resolve::LIKELY_HYPERVISOR;
 use std::{cmp::Reverse, collections::BTreeSet, ops::Range};
+use weir_abi::PAGE;
 use weir_paging::cells::Pages;
 
 /// About what the hypervisor takes: its program, tables and rings.

@@ -7,9 +7,9 @@ use crate::board::Memory;
 use crate::diagnostics::Code;
 use crate::document::{At, Values, number};
 use crate::fault::{Fault, Faults, File};
-use crate::packed::{ADDRESS_LIMIT, PAGE};
 use std::{collections::BTreeSet, ops::Range};
 use toml::de::DeTable;
+use weir_abi::{ADDRESS_LIMIT, PAGE};
 use weir_paging::cells::{Broken, Cell, CellSet, Cells, Geometry, MAX_BANK_BITS, Pages};
 use weir_units::{Bytes, Pa};
 

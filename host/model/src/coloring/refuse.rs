@@ -7,8 +7,8 @@ use super::owner::{Owner, Part, with_tables, without_tables};
 use super::work::Work;
 use crate::diagnostics::Code;
 use crate::fault::Fault;
-use crate::packed::PAGE;
 use std::{collections::BTreeSet, ops::Range};
+use weir_abi::PAGE;
 use weir_paging::cells::{Cell, CellSet, Pages};
 use weir_units::Bytes;
 

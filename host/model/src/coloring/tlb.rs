@@ -10,10 +10,10 @@ use super::owner::{Owner, shortened};
 use super::requests::{Request, Requests};
 use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults, File};
-use crate::packed::PAGE;
 use crate::platform::Platform;
 use crate::vm::Piece;
 use std::{collections::BTreeSet, ops::Range};
+use weir_abi::PAGE;
 use weir_units::{Bytes, Ipa};
 
 /// The sets that a VM's RAM may use.

@@ -3,13 +3,13 @@
 
 use super::{GIC, LEVEL_HIGH, SPI, add, node, reg};
 use crate::board::strings;
-use crate::packed::{ECAM_LEN, VSOCK_BAR_LEN, VSOCK_SLOT};
 use crate::pci::Pci;
 use crate::vm::{Socket, VSOCK_BAR, VSOCK_INTID, Vm};
 use dtoolkit::{
     Node,
     model::{DeviceTree, DeviceTreeNode},
 };
+use weir_abi::{ECAM_LEN, VSOCK_BAR_LEN, VSOCK_SLOT};
 use weir_units::IntId;
 
 /// First cell of an address: 32-bit memory.

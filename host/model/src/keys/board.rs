@@ -2,8 +2,8 @@
 
 use super::{measured, page_classes};
 use crate::counters::EVENT_NAMES;
-use crate::packed::{INTID_LIMIT, MAX_CORES};
 use crate::shape::{Key, Kind, Shape, optional, required};
+use weir_abi::{INTID_LIMIT, MAX_CORES};
 
 pub(crate) static PLATFORM: Shape = Shape {
     name: "the platform",

@@ -1,8 +1,8 @@
 //! The keys of a system file.
 
 use super::{measured, memory_budget, page_classes, timing, workload};
-use crate::packed::{INTID_LIMIT, MAX_CORES, MAX_PMU_COUNTERS};
 use crate::shape::{Kind, Shape, optional, required};
+use weir_abi::{INTID_LIMIT, MAX_CORES, MAX_PMU_COUNTERS};
 
 const TEXTS: Kind = Kind::List(&Kind::Text);
 const CORE: Kind = Kind::Number(0, MAX_CORES as u64 - 1);

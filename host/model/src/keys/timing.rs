@@ -126,7 +126,7 @@ static CORE: Shape = Shape {
     name: "[[core]]",
     doc: "A core that several VMs share.",
     keys: &[
-        required("id", Kind::Number(0, crate::packed::MAX_CORES as u64 - 1), "The core."),
+        required("id", Kind::Number(0, weir_abi::MAX_CORES as u64 - 1), "The core."),
         required("schedule", Kind::Table(&SCHEDULE), "Its schedule."),
     ],
 };
@@ -258,7 +258,7 @@ static TASK: Shape = Shape {
         ),
         optional(
             "core",
-            Kind::Number(0, crate::packed::MAX_CORES as u64 - 1),
+            Kind::Number(0, weir_abi::MAX_CORES as u64 - 1),
             "Its core; default: the VM's first.",
         ),
         optional("accesses", ANY, "Its own memory accesses per activation; default: unknown."),

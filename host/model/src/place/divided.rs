@@ -8,10 +8,10 @@ use super::{
 };
 use crate::diagnostics::Code;
 use crate::fault::Fault;
-use crate::packed::{PAGE, PARTITION_IPA, Span, VM_LEN, window};
 use crate::system::System;
 use crate::vm::{STOLEN_TIME, Vm};
 use std::{collections::BTreeSet, ops::Range};
+use weir_abi::{PAGE, PARTITION_IPA, Span, VM_LEN, window};
 use weir_paging::cells::{CellSet, Cells, Pages};
 use weir_units::{Bytes, Ipa, Pa};
 

@@ -4,9 +4,9 @@
 use super::{Placement, Sizes, attempt};
 use crate::fault::{Fault, Faults};
 use crate::image::total;
-use crate::packed::PAGE;
 use crate::system::System;
 use std::ops::Range;
+use weir_abi::PAGE;
 use weir_units::Bytes;
 
 /// Memory of this size and more is suggested in steps of 1 MiB.

@@ -1,10 +1,10 @@
 //! The counter that enforces a budget, and how EL2 polls the counter page.
 
 use crate::counters::{Counters, Event};
-use crate::packed::regulation as packed;
 use crate::timing::facts::Timing;
 use crate::timing::memory_budget::{MemoryBudget, Rules, Source};
 use crate::timing::vm::TimedVm;
+use weir_abi::regulation;
 use weir_units::{Events, Nanos};
 
 /// The shortest polling interval: a shorter one leaves a vCPU hardly any time.
@@ -50,7 +50,7 @@ pub(super) struct Chosen {
 impl Chosen {
     /// Returns whether the counter is `source`.
     pub(super) fn is(&self, source: Source) -> bool {
-        source == if self.source == packed::PMU { Source::Pmu } else { Source::CounterPage }
+        source == if self.source == regulation::PMU { Source::Pmu } else { Source::CounterPage }
     }
 }
 
@@ -75,7 +75,7 @@ impl Polling {
     /// Upper bound on the accesses of the core in `time`.
     #[must_use]
     pub fn most_in(&self, time: Nanos) -> u64 {
-        packed::most_events(time.0, self.access.0)
+        regulation::most_events(time.0, self.access.0)
     }
 
     /// Upper bound on the polling overhead in a period of a vCPU that spends its budget: a poll per
@@ -117,7 +117,7 @@ impl Polling {
     /// poll at the end of a period.
     #[must_use]
     pub fn apart(&self, left: u64, period: Nanos) -> Nanos {
-        self.every.max(period.min(Nanos(packed::least_time(left, self.access.0))))
+        self.every.max(period.min(Nanos(regulation::least_time(left, self.access.0))))
     }
 }
 
@@ -130,18 +130,18 @@ pub(super) fn sources<'a>(
 ) -> impl Iterator<Item = (&'a [Event], Chosen)> {
     let requested = rules.and_then(|rules| rules.poll.as_ref()).map(|poll| poll.value);
     let pmu = counters.pmu.as_ref().filter(|pmu| !pmu.intids.is_empty()).map(|pmu| {
-        let chosen = Chosen { source: packed::PMU, min_period: pmu.min_period, polling: None };
+        let chosen = Chosen { source: regulation::PMU, min_period: pmu.min_period, polling: None };
         (pmu.events.as_slice(), chosen)
     });
     let counter_page = counters.counter_page.as_ref().map(|page| {
         // Without the key `poll`, a period has several polls.
-        let some = Nanos((period.0 / 8).max(packed::LEAST_POLL_NS));
+        let some = Nanos((period.0 / 8).max(regulation::LEAST_POLL_NS));
         let every = requested.unwrap_or(page.poll.min(some));
         let polling = Polling { every, cost: page.poll_overhead, access: page.access };
         let min_period = page.min_period;
         (
             page.events.as_slice(),
-            Chosen { source: packed::COUNTER_PAGE, min_period, polling: Some(polling) },
+            Chosen { source: regulation::COUNTER_PAGE, min_period, polling: Some(polling) },
         )
     });
     [pmu, counter_page].into_iter().flatten()

@@ -3,10 +3,10 @@
 use super::checker::{Checker, LEAVE_COMPENSATION};
 use crate::diagnostics::Code;
 use crate::fault::Place;
-use crate::packed::MAX_CORES;
-use crate::packed::regulation::NOBODY;
 use crate::timing::memory_budget::{MemoryBudget, Regulator, Split};
 use crate::timing::vm::TimedVm;
+use weir_abi::MAX_CORES;
+use weir_abi::regulation::NO_VM;
 
 impl Checker<'_> {
     /// Returns the weight of each vCPU.
@@ -33,17 +33,17 @@ impl Checker<'_> {
     /// Returns the position of the critical VM of a VM under compensation.
     pub(super) fn critical(&mut self, index: usize, vm: &TimedVm, bandwidth: &MemoryBudget) -> u8 {
         if bandwidth.rules.regulator != Regulator::Compensation {
-            return NOBODY;
+            return NO_VM;
         }
         let Some(critical) = &bandwidth.rules.critical else {
             let message =
                 format!("vm `{}`: regulator \"compensation\" requires the key `critical`", vm.name);
             let help = "add critical = \"...\", the VM that leaves a part of its budget".to_owned();
             self.fault(Code::CompensationCritical, &bandwidth.place, message, help);
-            return NOBODY;
+            return NO_VM;
         };
         let place = Place(critical.span.clone());
-        let Some(found) = self.find(&critical.value, &place, Some(index)) else { return NOBODY };
+        let Some(found) = self.find(&critical.value, &place, Some(index)) else { return NO_VM };
         let its = self.timing.vms.get(found).and_then(|vm| vm.memory_budget.as_ref());
         // `weir plan` chooses the same period for both.
         let open = its.is_some_and(|its| its.budget.is_none()) && bandwidth.budget.is_none();
@@ -74,7 +74,7 @@ impl Checker<'_> {
 
     /// Returns the position of the VM that may set the budget, and the range that it may set.
     pub(super) fn setter(&mut self, vm: &TimedVm, bandwidth: &MemoryBudget) -> (u8, u64, u64) {
-        let Some(adjust) = &bandwidth.rules.adjust else { return (NOBODY, 0, 0) };
+        let Some(adjust) = &bandwidth.rules.adjust else { return (NO_VM, 0, 0) };
         let place = Place(adjust.by.span.clone());
         let by = self.find(&adjust.by.value, &place, None);
         let rules = &bandwidth.rules;
@@ -93,6 +93,6 @@ impl Checker<'_> {
             let help = "widen `min` and `max` so that the range contains the budget".to_owned();
             self.fault(Code::BudgetAdjust, place, message, help);
         }
-        (by.map_or(NOBODY, |by| by as u8), adjust.min, adjust.max)
+        (by.map_or(NO_VM, |by| by as u8), adjust.min, adjust.max)
     }
 }

@@ -10,8 +10,6 @@ mod source;
 
 use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults};
-use crate::packed::regulation as packed;
-use crate::packed::regulation::Regulation;
 use crate::system::System;
 use crate::timing::facts::Timing;
 use crate::timing::memory_budget::{Regulator, Split};
@@ -20,6 +18,8 @@ use checker::Checker;
 pub use counter::Polling;
 use counter::{Chosen, events};
 use saturation::unkept;
+use weir_abi::regulation;
+use weir_abi::regulation::Regulation;
 use weir_units::Nanos;
 
 /// Returns how each VM is regulated, in the order of the file.
@@ -94,7 +94,7 @@ impl Checker<'_> {
             } else {
                 // The remaining checks do not depend on the counter.
                 let min_period = Nanos(0);
-                Some(Chosen { source: packed::PMU, min_period, polling: None })
+                Some(Chosen { source: regulation::PMU, min_period, polling: None })
             };
             let Some(chosen) = chosen else { return none };
             Some(chosen)
@@ -128,7 +128,7 @@ impl Checker<'_> {
             self.fault(unkept.code, &unkept.place, unkept.message, unkept.help);
             return none;
         }
-        if period.0 > packed::MOST_PERIOD_NS {
+        if period.0 > regulation::MOST_PERIOD_NS {
             let help = "write a period of at most 2199s".to_owned();
             let message = format!("the period of {period} is too long to count in");
             self.fault(Code::BudgetPeriodLong, &bandwidth.rules.places.period, message, help);
@@ -146,10 +146,10 @@ impl Checker<'_> {
             events: [events[0].number(), events.get(1).map_or(0, |event| event.number())],
             weights,
             kind: match (rules.regulator, &rules.split) {
-                (Regulator::Memguard, _) => packed::MEMGUARD,
-                (Regulator::Compensation, _) => packed::COMPENSATION,
-                (Regulator::Static, Split::Pool) => packed::POOL,
-                (Regulator::Static, _) => packed::STATIC,
+                (Regulator::Memguard, _) => regulation::MEMGUARD,
+                (Regulator::Compensation, _) => regulation::COMPENSATION,
+                (Regulator::Static, Split::Pool) => regulation::POOL,
+                (Regulator::Static, _) => regulation::STATIC,
             },
             source: chosen.source,
             each: rules.each.into(),

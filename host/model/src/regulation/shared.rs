@@ -4,9 +4,9 @@
 use super::checker::Checker;
 use crate::diagnostics::Code;
 use crate::fault::Place;
-use crate::packed::regulation::{NOBODY, Regulation};
-use crate::packed::{MAX_CORES, regulation as packed};
 use crate::timing::vm::TimedVm;
+use weir_abi::regulation::{NO_VM, Regulation};
+use weir_abi::{MAX_CORES, regulation};
 use weir_budget::Refused;
 use weir_units::Nanos;
 
@@ -34,7 +34,7 @@ impl Checker<'_> {
                 (other.source, other.events) == (regulation.source, regulation.events)
             };
             let critical = all.get(usize::from(regulation.critical));
-            if regulation.kind == packed::COMPENSATION
+            if regulation.kind == regulation::COMPENSATION
                 && let Some(critical) = critical.filter(|critical| critical.is_on())
                 && !same(critical)
             {
@@ -45,7 +45,7 @@ impl Checker<'_> {
                 let help = "write the same `event` and `source` for both".to_owned();
                 self.fault(Code::CompensationEvent, &places.budget, message, help);
             }
-            if regulation.kind == packed::COMPENSATION
+            if regulation.kind == regulation::COMPENSATION
                 && let Some(critical) = self.timing.vms.get(usize::from(regulation.critical))
                 && let Some(its) = critical.memory_budget.as_ref().filter(|its| its.rules.staggered)
                 && critical.name != vm.name
@@ -62,7 +62,7 @@ impl Checker<'_> {
                     help.to_owned(),
                 );
             }
-            if regulation.kind != packed::MEMGUARD {
+            if regulation.kind != regulation::MEMGUARD {
                 continue;
             }
             match domain {
@@ -112,7 +112,7 @@ impl Checker<'_> {
     ) -> Option<Refused> {
         let vcpus = self.timing.vms.get(index).map_or(0, |vm| vm.cpus.len());
         let mut settings =
-            (0..vcpus).filter_map(|vcpu| packed::setting(of, index, vcpu, self.cores));
+            (0..vcpus).filter_map(|vcpu| regulation::setting(of, index, vcpu, self.cores));
         settings.find_map(|setting| setting.check().err())
     }
 
@@ -121,7 +121,7 @@ impl Checker<'_> {
         let (Some(vm), Some(regulation)) = (self.timing.vms.get(index), all.get(index)) else {
             return;
         };
-        let bandwidth = vm.memory_budget.as_ref().filter(|_| regulation.setter != NOBODY);
+        let bandwidth = vm.memory_budget.as_ref().filter(|_| regulation.setter != NO_VM);
         let Some(adjust) = bandwidth.and_then(|bandwidth| bandwidth.rules.adjust.as_ref()) else {
             return;
         };

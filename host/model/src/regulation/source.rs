@@ -6,10 +6,10 @@ use super::saturation::coarse_poll;
 use crate::counters::{Event, instead};
 use crate::diagnostics::Code;
 use crate::fault::Place;
-use crate::packed::regulation as packed;
 use crate::platform::Platform;
 use crate::timing::memory_budget::{MemoryBudget, Source};
 use crate::timing::vm::TimedVm;
+use weir_abi::regulation;
 use weir_units::Nanos;
 
 impl Checker<'_> {
@@ -85,7 +85,7 @@ impl Checker<'_> {
             // Without a budget, the period is not known.
             let period = bandwidth.budget.map_or(Nanos(u64::MAX), |(_, period)| period);
             let place = Place(poll.span.clone());
-            if found.source == packed::PMU {
+            if found.source == regulation::PMU {
                 let message = format!(
                     "vm `{}`: `poll` has no effect, because the PMU counts the memory budget",
                     vm.name

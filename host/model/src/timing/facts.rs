@@ -7,9 +7,9 @@ use crate::board::{BoardDevice, Irq};
 use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults, File, Location, Place, locate};
 use crate::measured::{Overhead, OverheadTable, Saturation, Sharing};
-use crate::packed::schedule::MAX_RULES;
 use crate::pci;
 use crate::platform::Platform;
+use weir_abi::schedule::MAX_RULES;
 use weir_units::{Bytes, IntId, Nanos};
 
 /// A file's values of time and bandwidth.

@@ -220,7 +220,7 @@ impl Reader<'_> {
             );
         }
         let size = table.size("size");
-        if let Some(size) = size.as_ref().filter(|size| size.value.0 < crate::packed::PAGE) {
+        if let Some(size) = size.as_ref().filter(|size| size.value.0 < weir_abi::PAGE) {
             let message = format!("{vm}'s workload is smaller than a page");
             self.fault(Code::Workload, &size.span, message, "write 4KiB or more");
         }
@@ -296,7 +296,7 @@ impl Reader<'_> {
             _ if kind == Kind::Network => Mode::WriteOnly,
             _ => Mode::Simple,
         };
-        for (key, most) in [("chunk", size.0), ("packet", size.0), ("piece", crate::packed::PAGE)] {
+        for (key, most) in [("chunk", size.0), ("packet", size.0), ("piece", weir_abi::PAGE)] {
             let Some(given) = table.size(key) else { continue };
             if given.value.0 == 0 || given.value.0 > most {
                 let message = format!("{vm}'s workload has a {key} of {} bytes", given.value.0);
@@ -337,7 +337,7 @@ impl Reader<'_> {
             channels: table.number("channels").map_or(1, |number| number.value as usize),
             mode,
             chunk: chunk.map_or(whole, |chunk| chunk.value),
-            piece: table.size("piece").map_or(Bytes(crate::packed::PAGE), |piece| piece.value),
+            piece: table.size("piece").map_or(Bytes(weir_abi::PAGE), |piece| piece.value),
             pace: table.duration("pace").map_or(Nanos(0), |pace| pace.value),
         })
     }
@@ -384,7 +384,7 @@ impl Reader<'_> {
             }
             self.bounded(phase, vm, &["gap"]);
             let size = phase.size("size").map_or(most, |size| size.value);
-            if size.0 < crate::packed::PAGE || size.0 > most.0 {
+            if size.0 < weir_abi::PAGE || size.0 > most.0 {
                 let message = format!("a phase of {vm}'s workload goes to {size}");
                 let help = format!("write 4KiB to {most}, which is the workload's size");
                 self.fault(Code::Workload, &span, message, help);
@@ -415,7 +415,7 @@ impl Reader<'_> {
 /// Size of the memory that is accessed, if the file does not set it.
 const fn without_size(kind: Kind) -> Bytes {
     match kind {
-        Kind::Cyclictest => Bytes(crate::packed::PAGE),
+        Kind::Cyclictest => Bytes(weir_abi::PAGE),
         // An eighth of it, the lines of one of eight banks, is twice a last-level cache of 1 MiB;
         // of less the writes would stay in the cache.
         Kind::RowMiss => Bytes(16 << 20),

@@ -151,7 +151,7 @@ pub fn json(record: &Record, facts: &Facts) -> Value {
 }
 
 // The file keeps a core where a ring has its sequence number: it must fit.
-const _: () = assert!(weir_model::packed::MAX_CORES <= 1 << (64 - OTHER_BITS));
+const _: () = assert!(weir_abi::MAX_CORES <= 1 << (64 - OTHER_BITS));
 
 #[cfg(test)]
 mod tests {

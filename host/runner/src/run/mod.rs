@@ -170,7 +170,7 @@ pub fn run(system: &System, options: &Options, console: &mut dyn Console) -> Res
             "qemu_status": status.map(|status| status.to_string()),
             "system": system.path.display().to_string(),
             "image_bytes": built.len(),
-            "image_crc32": format!("{:#010x}", weir_model::packed::checksum(&built)),
+            "image_crc32": format!("{:#010x}", weir_abi::checksum(&built)),
             "deterministic": options.deterministic,
             "counter_page": plugin.map(|plugin| plugin.counts(&ram)),
             "debian_packages": debian_packages(&system, environment),

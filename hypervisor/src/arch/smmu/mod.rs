@@ -8,7 +8,7 @@ mod v3;
 pub use v3::{attach, detach, init, take_faults};
 
 /// Most streams at once.
-pub const STREAMS: usize = weir_model::packed::MAX_FUNCTIONS;
+pub const STREAMS: usize = weir_abi::MAX_FUNCTIONS;
 
 /// What the devices of a VM reach.
 #[derive(Clone, Copy, Debug)]

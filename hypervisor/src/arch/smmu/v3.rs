@@ -11,7 +11,7 @@ use crate::{
     platform::SMMU,
 };
 use core::ptr;
-use weir_model::packed::STREAM_LIMIT;
+use weir_abi::STREAM_LIMIT;
 use weir_paging::smmu::{
     self, ABORT, Command, Entry, FORGET_CONFIGURATION, FORGET_TRANSLATIONS, Fault, Format, Index,
     SYNC,

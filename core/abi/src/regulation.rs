@@ -1,6 +1,6 @@
 //! A VM's memory bandwidth, packed.
 
-use super::{Damage, MAX_CORES, MAX_VMS, System, VmView};
+use crate::{Damage, MAX_CORES, MAX_VMS, System, VmView};
 use weir_budget::Counts;
 use weir_budget::Kind;
 use weir_budget::MAX_VCPUS;
@@ -11,7 +11,7 @@ use weir_units::Nanos;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// No VM, where there could be one.
-pub const NOBODY: u8 = u8::MAX;
+pub const NO_VM: u8 = u8::MAX;
 /// The shortest period, in ns. A shorter one would leave the guests nothing.
 pub const LEAST_PERIOD_NS: u64 = 1_000;
 /// The shortest time between two polls of a counter page, in ns: about the time of a poll.
@@ -57,9 +57,9 @@ pub struct Regulation {
     pub staggered: u8,
     /// 1 when what is counted beyond a budget is taken off the next.
     pub debt: u8,
-    /// The VM that leaves its unused budget to this one, or [`NOBODY`].
+    /// The VM that leaves its unused budget to this one, or [`NO_VM`].
     pub critical: u8,
-    /// The VM that may change the budget, or [`NOBODY`].
+    /// The VM that may change the budget, or [`NO_VM`].
     pub setter: u8,
     /// MemGuard: 1 when all run without a limit once all have spent their budgets.
     pub spare: u8,
@@ -190,7 +190,7 @@ impl System<'_> {
         ];
         let sound = flags.iter().all(|flag| *flag <= 1)
             && (LEAST_PERIOD_NS..=MOST_PERIOD_NS).contains(&regulation.period_ns)
-            && (regulation.setter == NOBODY || is_vm(regulation.setter) && regulation.least > 0)
+            && (regulation.setter == NO_VM || is_vm(regulation.setter) && regulation.least > 0)
             && (regulation.source != COUNTER_PAGE
                 || regulation.poll_ns >= LEAST_POLL_NS
                     && regulation.poll_ns <= regulation.period_ns

@@ -1,6 +1,6 @@
 //! Flows: senders, receivers, and the broker's view of the VMs' memory.
 
-use super::{
+use crate::{
     ADDRESS_LIMIT, Damage, MAX_VMS, PAGE, RAM, Region, Span, System, VmView, overlap, page_range,
 };
 use core::ops::Range;
@@ -29,7 +29,7 @@ pub const VSOCK_BAR_LEN: u64 = 0x4000;
 /// Where such a device is: its number on bus 0, and it has function 0 alone. Devices of a board are
 /// seldom there.
 pub const VSOCK_SLOT: u32 = 31;
-/// [`Header::broker`](super::Header::broker) of a system without one.
+/// [`Header::broker`](crate::Header::broker) of a system without one.
 pub const NO_BROKER: u32 = u32::MAX;
 /// The first context identifier of the receivers of a flow to several: those of VMs are below.
 pub const FIRST_GROUP: Cid = Cid(256);
@@ -147,7 +147,7 @@ impl VmView<'_> {
 
 /// Where the broker sees pieces of RAM, each given with its address and its length in the VM, the
 /// system's VM number `index`: pieces that follow each other there do so here.
-pub(crate) fn window<T>(
+pub fn window<T>(
     index: usize,
     ram: impl Iterator<Item = (T, u64, u64)>,
 ) -> impl Iterator<Item = (u64, T)> {

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use std::{collections::BTreeSet, ops::Range};
-use weir_model::packed::{
+use weir_abi::{
     ACTIVE, ADDRESS_LIMIT, Cache, DEVICE, Damage, Flow, Functions, Header, Irq, MAGIC, NO_BROKER,
     Net, OnFault, PAGE, PARTITION, PARTITION_IPA, PARTITION_LEN, PciFunction, RAM, Region,
     Regulation, Schedule, Segment, Span, System, Tables, Turn, VERSION, Vm, WINDOWS, checksum,
@@ -343,7 +343,7 @@ fn regulated() -> Tables {
         weights: [1; 8],
         source: regulation::COUNTER_PAGE,
         debt: 1,
-        critical: regulation::NOBODY,
+        critical: regulation::NO_VM,
         setter: 1,
         ..Regulation::default()
     };
@@ -351,7 +351,7 @@ fn regulated() -> Tables {
         kind: regulation::COMPENSATION,
         window: 10,
         critical: 0,
-        setter: regulation::NOBODY,
+        setter: regulation::NO_VM,
         ..tables.vms[0].regulation
     };
     tables

@@ -1,12 +1,12 @@
 //! Whose physical memory is whose: cells, spans, and that nothing has two owners.
 
-use super::{ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, PAGE, System, VmView, overlap, page_range};
+use crate::{ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, PAGE, System, VmView, overlap, page_range};
 use core::ops::Range;
 use weir_paging::cache;
 use weir_paging::cells::{CellSet, Cells, Geometry, MAX_BANK_BITS, Pages};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Bytes of [`super::Vm::own`] for a VM's state, rings and stolen time, in addition to its tables.
+/// Bytes of [`crate::Vm::own`] for a VM's state, rings and stolen time, in addition to its tables.
 /// Whole rows of 8 KiB of DRAM, so that how many pages there are does not move the RAM behind them
 /// within a row: `weir simulate` sees that.
 pub const VM_LEN: u64 = 10 * PAGE;
@@ -105,7 +105,7 @@ impl<'a> System<'a> {
         self.header.colored != 0
     }
 
-    /// Whether QEMU's plug-ins watch; see [`Header::observed`](super::Header::observed).
+    /// Whether QEMU's plug-ins watch; see [`Header::observed`](crate::Header::observed).
     #[must_use]
     pub const fn is_observed(&self) -> bool {
         self.header.observed != 0
@@ -117,8 +117,8 @@ impl<'a> System<'a> {
         self.cells.set(self.header.cells).unwrap_or(self.cells.all())
     }
 
-    /// The pages of VM `vm`'s cells that a RAM region, [`super::Vm::own`] or
-    /// [`super::Vm::pristine`] is.
+    /// The pages of VM `vm`'s cells that a RAM region, [`crate::Vm::own`] or
+    /// [`crate::Vm::pristine`] is.
     #[must_use]
     pub fn pages(&'a self, vm: &VmView<'_>, span: Span) -> Pages<'a> {
         Pages::from_page(&self.cells, self.cells_of(vm), span.pa, span.len)

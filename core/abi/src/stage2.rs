@@ -1,6 +1,6 @@
 //! What a VM's stage 2 maps: what the host's audit builds and walks.
 
-use super::{ACTIVE, DEVICE, PAGE, RAM, Region, Span, System, VmView};
+use crate::{ACTIVE, DEVICE, PAGE, RAM, Region, Span, System, VmView};
 use weir_paging::table::{Attributes, Builder, MapError, stage1, stage2};
 
 /// Bytes of a GICv2 board's virtual CPU interface.

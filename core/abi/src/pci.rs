@@ -1,6 +1,6 @@
 //! PCI functions that VMs were given.
 
-use super::{
+use crate::{
     ADDRESS_LIMIT, Damage, System, VSOCK_BAR_LEN, VSOCK_SLOT, VmView, overlap, page_range,
 };
 use core::ops::Range;

@@ -1,6 +1,6 @@
 //! Network devices: each is a port of the one switch that a system has.
 
-use super::{Damage, System, VmView};
+use crate::{Damage, System, VmView};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Bits of a MAC address.

@@ -1,6 +1,6 @@
 //! Who has a shared core, packed.
 
-use super::{Damage, MAX_CORES, MAX_VMS, System};
+use crate::{Damage, MAX_CORES, MAX_VMS, System};
 use weir_sched::partition::MAX_ENTITIES;
 use weir_sched::partition::MAX_SLOTS;
 use weir_sched::partition::Partition;
@@ -60,10 +60,10 @@ pub const TIME_TABLE: u32 = 1;
 /// [`Schedule::kind`]: budgets by falling priority.
 pub const FIXED_PRIORITY: u32 = 2;
 
-/// [`super::Vm::ticks`]: a timer that fell due while its vCPU was off the core stays due since
+/// [`crate::Vm::ticks`]: a timer that fell due while its vCPU was off the core stays due since
 /// then.
 pub const KEEP_TICKS: u8 = 0;
-/// [`super::Vm::ticks`]: it is due from the moment on at which the vCPU gets the core.
+/// [`crate::Vm::ticks`]: it is due from the moment on at which the vCPU gets the core.
 pub const LOSE_TICKS: u8 = 1;
 
 /// A core's schedule, ready to run.
@@ -100,7 +100,7 @@ impl<'a> System<'a> {
     /// The entries of a schedule.
     #[must_use]
     pub fn turns(&self, schedule: &Schedule) -> &'a [Turn] {
-        super::part(self.turns, schedule.first_turn, schedule.turns).unwrap_or(&[])
+        crate::part(self.turns, schedule.first_turn, schedule.turns).unwrap_or(&[])
     }
 
     /// Whether VMs share core `core`.
@@ -182,7 +182,7 @@ impl<'a> System<'a> {
                 Some(seen) if !*seen && schedule.core < self.header.cores => *seen = true,
                 _ => return Err(damage),
             }
-            let turns = super::part(self.turns, schedule.first_turn, schedule.turns);
+            let turns = crate::part(self.turns, schedule.first_turn, schedule.turns);
             let turns =
                 turns.filter(|turns| (1..=MAX_TURNS).contains(&turns.len())).ok_or(damage)?;
             let is_table = schedule.kind == TIME_TABLE;

@@ -4,6 +4,11 @@
 //! tables, then the guests' images. Everything is little endian and 8-byte aligned.
 //! [`System::parse`] checks the whole: after it nothing in the tables can make the hypervisor
 //! index, add or map beyond what is there, however the bytes came about.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "alloc")]
+extern crate alloc;
 
 mod flows;
 mod memory;
@@ -13,11 +18,9 @@ pub mod regulation;
 pub mod schedule;
 mod stage2;
 
-#[cfg(feature = "std")]
-pub(crate) use flows::window;
 pub use flows::{
     FIRST_GROUP, FLOW_TIME_LIMIT, Flow, MAX_FLOWS, NO_BROKER, PARTITION, PARTITION_IPA,
-    PARTITION_LEN, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT, WINDOWS,
+    PARTITION_LEN, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT, WINDOWS, window,
 };
 pub use memory::{Cache, Functions, Span, VM_LEN};
 pub use net::Net;
@@ -26,6 +29,8 @@ pub use regulation::Regulation;
 pub use schedule::{Schedule, Shared, Turn};
 pub use stage2::{GICV_LEN, dma_attributes};
 
+#[cfg(feature = "alloc")]
+use alloc::vec::Vec;
 use core::ops::Range;
 use crc::{CRC_32_ISO_HDLC, Crc, Table};
 use weir_paging::cells::Cells;
@@ -665,7 +670,7 @@ pub fn checksum(bytes: &[u8]) -> u32 {
 }
 
 /// The tables of a system about to be packed.
-#[cfg(any(feature = "std", test))]
+#[cfg(feature = "alloc")]
 #[derive(Clone, Debug, Default)]
 pub struct Tables {
     /// The VMs; their `first_*` and counts point into the tables below.
@@ -686,7 +691,7 @@ pub struct Tables {
     pub turns: Vec<Turn>,
 }
 
-#[cfg(any(feature = "std", test))]
+#[cfg(feature = "alloc")]
 impl Tables {
     /// Bytes of header and tables.
     #[must_use]
