@@ -694,7 +694,7 @@ fn broken_geometries_are_refused() {
         "[[13], [14], [15], [16], [17], [18], [19], [20], [21]]",
         "9 bank bits, but there can be 8",
     );
-    refused(banks, "[[13], [34]]", "16 of 32 cells have no page");
+    refused(banks, "[[13], [34]]", "16 of 32 page classes have no page");
     refused(
         "size = \"1MiB\"",
         "size = \"16GiB\"",
@@ -874,7 +874,7 @@ fn the_row_of_a_page_class_names_its_owner() {
     let short = (32_u64 << 20).checked_sub(mine("RAM").end.0 - mine("RAM").address.0);
     assert!(matches!(short, Some(0 | 0xe000)), "{short:?}");
     let rows: Vec<_> = placed.table().map(|row| row.join(" ")).collect();
-    assert!(rows.iter().any(|row| row.contains("RAM, cells 0-1, 16-17, 32-33")), "{rows:?}");
+    assert!(rows.iter().any(|row| row.contains("RAM, page classes 0-1, 16-17, 32-33")), "{rows:?}");
 }
 
 /// The flows' broker has page classes like a VM: its own, or of those without an owner.

@@ -50,7 +50,7 @@ pub fn qemu() -> Command {
         .arg("60")
         .arg(program)
         .args(["-M", "virt,virtualization=on,gic-version=3", "-cpu", "cortex-a53", "-smp", "2"])
-        .args(["-icount", "shift=0,sleep=off", "-display", "none", "-counter_page", "none"])
+        .args(["-icount", "shift=0,sleep=off", "-display", "none", "-monitor", "none"])
         .args(["-serial", "none", "-nic", "none"]);
     command
 }
