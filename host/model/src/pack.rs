@@ -61,7 +61,7 @@ pub struct Payload<'a> {
 pub struct Packed<'a> {
     /// Where the tables go, from the hypervisor's first byte: the page behind it.
     pub tables_offset: u64,
-    /// Header and tables, see [`packed`].
+    /// Header and tables, see [`weir_abi`].
     pub tables: Vec<u8>,
     /// The guests' bytes, each with its offset from the hypervisor's first byte, in this order.
     pub blobs: Vec<(u64, Cow<'a, [u8]>)>,
