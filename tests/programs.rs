@@ -20,8 +20,8 @@ fn system_of(guests: &[String], platform: &str) -> String {
     format!("platform = {platform:?}\n") + &vms.collect::<String>()
 }
 
-/// Builds the hypervisor for both GICs and all guests by the command `weir`; `folder` is for
-/// scratch files.
+/// Builds the hypervisor with all parts for both GICs, the minimal one, and all guests by the
+/// command `weir`; `folder` is for scratch files.
 ///
 /// # Errors
 ///
@@ -30,10 +30,13 @@ pub fn build(weir: &Path, folder: &Path) -> Result<(), String> {
     let guests = checkout::guests();
     let (file, image) = (folder.join("all.toml"), folder.join("all.img"));
     let on_v3 = guests.chunks(8).map(|guests| system_of(guests, "qemu-virt"));
-    for text in on_v3.chain([system_of(&guests[..1], "qemu-virt-gicv2")]) {
+    let all_parts = on_v3.chain([system_of(&guests[..1], "qemu-virt-gicv2")]);
+    // Last, the hypervisor without its optional parts.
+    let minimal = system_of(&guests[..1], "qemu-virt");
+    for (text, more) in all_parts.map(|text| (text, Some("--all-parts"))).chain([(minimal, None)]) {
         fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))?;
         let mut command = Command::new(weir);
-        command.arg("build").arg(&file).arg("-o").arg(&image).stdin(Stdio::null());
+        command.arg("build").arg(&file).args(more).arg("-o").arg(&image).stdin(Stdio::null());
         let output = command.env("WEIR_ROOT", checkout::root()).output();
         let output = output.map_err(|error| format!("{}: {error}", weir.display()))?;
         if !output.status.success() {

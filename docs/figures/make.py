@@ -243,8 +243,8 @@ def modules():
         ("Handed-over devices", ["vm/focus.rs", "core/vdev/src/gic/mod.rs: relay"]),
         ("Memory budgets", ["meter.rs: throttle, replenish, poll", "core/budget"]),
         ("Passthrough and DMA", ["vm/pci.rs: configuration, streams", "arch/smmu, arch/ecam.rs"]),
-        ("Messages", ["virtio/send.rs, completion.rs", "virtio/multicast.rs; core/broker"]),
-        ("Network switch", ["virtio/net.rs", "core/vsock, core/vdev"]),
+        ("Messages", ["virtio/flows/", "core/vsock, core/broker"]),
+        ("Network switch", ["virtio/switch/", "core/vsock, core/vdev"]),
         ("Trace", ["trace.rs", "core/trace: rings, records"]),
         ("Consoles", ["console/mod.rs", "core/trace/src/wire.rs: frames"]),
     ]
@@ -258,7 +258,7 @@ def modules():
     f.text(20, 460, "Hardware", kind="title")
     parts = [
         ("arch/gic", "list registers"), ("arch/memory.rs", "stage 1, windows"),
-        ("arch/pmu.rs", "counters"), ("arch/timer.rs", "EL2's timer"),
+        ("arch/pmu/", "counters"), ("arch/timer.rs", "EL2's timer"),
         ("arch/smmu", "streams"), ("arch/sysreg.rs", "registers"),
     ]
     for i, (title, line) in enumerate(parts):

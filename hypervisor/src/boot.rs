@@ -23,7 +23,7 @@ use dtoolkit::{
     Node, Property,
     fdt::{Fdt, FdtNode},
 };
-use weir_abi::{MAX_CORES, System};
+use weir_abi::{Damage, MAX_CORES, System};
 use weir_paging::{
     cache::{Difference, Quantity},
     table::PAGE,
@@ -55,8 +55,13 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
     // SAFETY: RAM behind the hypervisor, part of the image; nobody writes to it.
     let packed = unsafe { stage1.read_only(0, image + memory::image_len(), 0x1_0000) };
     let Ok(packed) = packed else { console::refuse(&["no room to map the packed system"]) };
-    let system = match System::parse(packed, cfg!(feature = "gicv2")) {
+    let system = match System::parse_with(packed, cfg!(feature = "gicv2"), system::BUILT) {
         Ok(system) => system::set(system),
+        Err(Damage::Feature(name)) => console::refuse(&[
+            "refuses its image: this system needs the feature `",
+            name,
+            "`, which this hypervisor was built without: build the image with weir build",
+        ]),
         Err(damage) => console::refuse(&["refuses its image: ", damage.message()]),
     };
     // SAFETY: the system has its tables alone of these bytes.
@@ -93,7 +98,7 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static System<'static>) -> !
     if system.broker().is_some() {
         // SAFETY: `System::parse` checked that it is RAM that nobody else has, and the callers have
         // mapped it; no VM runs yet.
-        virtio::link::init(unsafe { memory::shared() });
+        virtio::flows::init(unsafe { memory::shared() });
     }
     console::init(system.header.console_core as usize);
     gic::init();

@@ -1,9 +1,9 @@
 //! The cores: what each keeps to itself.
 
 use crate::{
-    arch::{gic, relax, sysreg, timer},
+    arch::{gic, pmu::granted::Pmu, relax, sysreg, timer},
     console::{self, Wire},
-    meter::Meter,
+    meter::{self, Meter},
     vcpu::{
         action::{Action, Exit},
         schedule::Schedule,
@@ -15,7 +15,7 @@ use core::{
     sync::atomic::{AtomicU64, Ordering},
 };
 use weir_abi::MAX_CORES;
-use weir_vdev::{pmu::Pmu, smccc::Mitigations};
+use weir_vdev::smccc::Mitigations;
 
 /// What a core keeps to itself.
 pub struct Core {
@@ -44,7 +44,7 @@ pub struct Core {
     /// A report of the counters is due.
     pub report: bool,
     /// Counts what the vCPU that it runs takes of a memory budget.
-    pub meter: Option<&'static mut Meter>,
+    pub meter: Option<meter::Handle>,
     /// The vCPU's own PMU, if it was granted one.
     pub pmu: Option<Pmu>,
     /// The interrupt of the PMU where only the meter uses that.

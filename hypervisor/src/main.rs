@@ -28,6 +28,7 @@ mod cpu;
 mod entry;
 mod halt;
 mod mail;
+#[cfg_attr(not(feature = "budgets"), path = "no_meter.rs")]
 mod meter;
 mod platform;
 mod system;

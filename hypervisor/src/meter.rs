@@ -1,26 +1,27 @@
 //! The meter of a core whose VM has a memory budget: it counts, asks the regulator (`weir_budget`),
 //! which decides, and holds the vCPU back until it may run again.
 //!
-//! Counts come from the core's PMU, which interrupts at a limit, or from the counter page, a page of
-//! counters that somebody beside the cores keeps and that is looked at in time: never later than
-//! the rest of the budget takes at least, and never more often than the system file says.
+//! Counts come from the core's PMU, which interrupts at a limit, or from the counter page, a page
+//! of counters that QEMU's plug-in or another core writes. EL2 polls it: never later than the rest of
+//! the budget takes at least, and never more often than the system file says.
 
 use crate::{
     arch::{
-        gic::{self, Line},
+        gic::Line,
         mark,
-        pmu::Pmu,
+        pmu::{kept::Pmu, pmu_intid},
         timer,
     },
-    mail,
-    platform::PMU_INTIDS,
-    system,
-    trace::{self, Kind, MOST_OTHER, Meter as Which},
+    mail, system,
+    trace::{self, Kind},
     vcpu::action::Exit,
-    vm::{self, VcpuRef, Vm},
+    vm::{self, Place, VcpuRef, Vm},
 };
-use core::sync::atomic::Ordering;
-use weir_abi::{MAX_CORES, regulation};
+use core::{
+    cell::UnsafeCell,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+};
+use weir_abi::{MAX_CORES, MAX_VMS, regulation};
 use weir_budget::Counts;
 use weir_budget::Event;
 use weir_budget::Periods;
@@ -29,6 +30,7 @@ use weir_budget::Regulator;
 use weir_budget::Shared;
 use weir_budget::Verdict;
 use weir_trace::counter_page::CounterPage;
+use weir_trace::record::{MOST_OTHER, Meter as Which};
 use weir_units::Nanos;
 
 /// The counter page. In QEMU the observer plug-in writes it; it finds it by this name.
@@ -51,6 +53,43 @@ fn counted_on(core: usize) -> Counts {
 
 /// What MemGuard's VMs share: one pool for all of them.
 static MEMGUARD: Shared = Shared::new();
+
+/// A core's access to the meter of one of its vCPUs.
+pub type Handle = &'static mut Meter;
+
+/// The meters of each core's vCPUs: in addition to the cores' own data, which are small so that one
+/// instruction reaches each field.
+static METERS: [[Place<Option<Meter>>; MAX_VMS]; MAX_CORES] =
+    [const { [const { Place(UnsafeCell::new(None)) }; MAX_VMS] }; MAX_CORES];
+
+/// What the cores of a VM share of its memory budget.
+pub struct VmBudget {
+    shared: Shared,
+    /// The budget that it was last set to, reads and writes.
+    limits: [AtomicU64; 2],
+    /// How often that was.
+    changes: AtomicU32,
+}
+
+impl VmBudget {
+    /// Of no VM.
+    pub const fn new() -> Self {
+        Self {
+            shared: Shared::new(),
+            limits: [const { AtomicU64::new(0) }; 2],
+            changes: AtomicU32::new(0),
+        }
+    }
+}
+
+/// Starts the meter of the vCPU at `vcpu_ref`, number `place` on core `core`; none if it has no
+/// memory budget. Called on that core, once for each place.
+pub fn start(core: usize, place: usize, vcpu_ref: &VcpuRef) -> Option<Handle> {
+    // SAFETY: each core calls this once for each place, and no other code accesses its elements.
+    let meter = unsafe { &mut *METERS[core % MAX_CORES][place % MAX_VMS].0.get() };
+    *meter = Meter::start(core, vcpu_ref);
+    meter.as_mut()
+}
 
 /// What a record can hold of a budget: whatever is larger, or no budget at all, is recorded as
 /// this.
@@ -101,16 +140,15 @@ pub struct Meter {
     two: bool,
     /// The counts since another vCPU has the core.
     away: Option<Counts>,
-    /// What the counter page counted of others on this core, less what EL2 did for this vCPU; modulo
-    /// 2^64.
+    /// What the counter page counted of others on this core, less what EL2 did for this vCPU;
+    /// modulo 2^64.
     others: Counts,
 }
 
 impl Meter {
     /// The meter of the vCPU at `vcpu_ref`, running from now on; none if its VM's bandwidth is not
     /// regulated. On its core.
-    #[must_use]
-    pub fn start(core: usize, vcpu_ref: &VcpuRef) -> Option<Self> {
+    fn start(core: usize, vcpu_ref: &VcpuRef) -> Option<Self> {
         let system = system::get();
         let view = vcpu_ref.vm.view();
         let setting = system.setting(view.index, vcpu_ref.vcpu)?;
@@ -308,7 +346,7 @@ impl Meter {
     fn follow(&mut self, vcpu_ref: &VcpuRef) {
         // Acquire: the budget that `set_budget` stored before it counted. If it stores another one
         // now, this may find half of it, and the next boundary finds the rest.
-        let changes = vcpu_ref.vm.budget_changes.load(Ordering::Acquire);
+        let changes = vcpu_ref.vm.budget.changes.load(Ordering::Acquire);
         if changes != self.changes {
             self.changes = changes;
             self.take_budget(vcpu_ref);
@@ -319,7 +357,8 @@ impl Meter {
     #[inline(never)]
     fn take_budget(&mut self, vcpu_ref: &VcpuRef) {
         let its = &vcpu_ref.vm.view().vm.regulation;
-        let [reads, writes] = [0, 1].map(|n: usize| vcpu_ref.vm.budget[n].load(Ordering::Relaxed));
+        let [reads, writes] =
+            [0, 1].map(|n: usize| vcpu_ref.vm.budget.limits[n].load(Ordering::Relaxed));
         let limited = |limited: u64, budget| if limited == u64::MAX { limited } else { budget };
         let budget =
             Counts { reads: limited(its.reads, reads), writes: limited(its.writes, writes) };
@@ -360,19 +399,6 @@ fn record_writes(vcpu_ref: &VcpuRef, kind: Kind, used: u64, budget: u64) {
     trace::push(vcpu_ref.ring, vcpu_ref.who.tag(kind, Which::Writes as u32), used, budget);
 }
 
-/// The interrupt of core `core`'s PMU.
-#[must_use]
-pub fn pmu_intid(core: usize) -> u32 {
-    PMU_INTIDS.get(core).or(PMU_INTIDS.last()).copied().unwrap_or(gic::SPECIAL)
-}
-
-/// Whether this is the interrupt of a PMU.
-#[inline(always)]
-#[must_use]
-pub fn is_pmu(intid: u32) -> bool {
-    PMU_INTIDS.contains(&intid)
-}
-
 /// What a vCPU's regulator shares with others: see `weir_budget::Kind`.
 fn shared(vcpu_ref: &VcpuRef) -> &'static Shared {
     let its = &vcpu_ref.vm.view().vm.regulation;
@@ -380,8 +406,8 @@ fn shared(vcpu_ref: &VcpuRef) -> &'static Shared {
         regulation::MEMGUARD => &MEMGUARD,
         regulation::COMPENSATION => vm::all()
             .nth(its.critical.into())
-            .map_or(&vcpu_ref.vm.bandwidth, |critical| &critical.bandwidth),
-        _ => &vcpu_ref.vm.bandwidth,
+            .map_or(&vcpu_ref.vm.budget.shared, |critical| &critical.budget.shared),
+        _ => &vcpu_ref.vm.budget.shared,
     }
 }
 
@@ -419,9 +445,9 @@ pub fn set_budget(setter: &Vm, target: u64, budget: Counts) -> bool {
         return false;
     }
     // Two setters at once would be two vCPUs of one VM: each pair is then one that it may set.
-    target.budget[0].store(budget.reads, Ordering::Relaxed);
-    target.budget[1].store(budget.writes, Ordering::Relaxed);
+    target.budget.limits[0].store(budget.reads, Ordering::Relaxed);
+    target.budget.limits[1].store(budget.writes, Ordering::Relaxed);
     // Release: see `Meter::follow`.
-    target.budget_changes.fetch_add(1, Ordering::Release);
+    target.budget.changes.fetch_add(1, Ordering::Release);
     true
 }

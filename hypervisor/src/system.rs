@@ -1,7 +1,16 @@
 //! The packed system, which `weir build` has put behind the hypervisor.
 
 use spin::Once;
-use weir_abi::System;
+use weir_abi::{Features, System};
+
+/// The optional parts that this build has.
+pub const BUILT: Features = Features::NONE
+    .with(Features::FLOWS.when(cfg!(feature = "flows")))
+    .with(Features::SWITCH.when(cfg!(feature = "switch")))
+    .with(Features::PCI.when(cfg!(feature = "pci")))
+    .with(Features::SHARED_CORES.when(cfg!(feature = "shared-cores")))
+    .with(Features::BUDGETS.when(cfg!(feature = "budgets")))
+    .with(Features::GUEST_PMU.when(cfg!(feature = "guest-pmu")));
 
 static SYSTEM: Once<System<'static>> = Once::new();
 

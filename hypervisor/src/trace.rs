@@ -3,7 +3,7 @@
 
 use crate::arch::{sysreg::cntpct_el0, timer};
 use weir_abi::MAX_CORES;
-pub use weir_trace::record::{Kind, MOST_OTHER, Meter, Tag, Who};
+pub use weir_trace::record::{Kind, Tag, Who};
 use weir_trace::recorder;
 
 /// Records that a ring holds: what a core makes in some tenths of a millisecond when it does

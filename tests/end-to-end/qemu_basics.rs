@@ -1,7 +1,10 @@
 //! Real systems in QEMU: what a first run must show.
 
-use crate::support::qemu::{Load, Options, Outcome, random_word, run_system, with};
-use std::{fs, path::Path, process::Command};
+use crate::support::{
+    capture_within,
+    qemu::{Load, Options, Outcome, build_programs, random_word, root, run_system, with},
+};
+use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 
 /// `echo` and `control` concurrently; `echo` must print `word`.
 fn pair(platform: &str, word: &str) -> String {
@@ -111,7 +114,7 @@ fn a_different_cache_is_reported_or_refused() {
     assert_eq!(cache_printed("qemu-virt", colors, "cortex-a35"), (Some(1), half));
     // The same sets in more and shorter lines of more ways.
     let directory = tempfile::tempdir().expect("a directory");
-    let platforms = crate::support::qemu::root().join("boards/qemu-virt");
+    let platforms = root().join("boards/qemu-virt");
     let text = fs::read_to_string(platforms.join("board.toml")).expect("a platform");
     let text = with(
         &text,
@@ -165,9 +168,9 @@ fn a_built_image_is_described() {
     run_system(&pair("qemu-virt", "x"), &Options::default()).good();
     let image = directory.path().join("pair.img");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.env("WEIR_ROOT", crate::support::qemu::root());
+    command.env("WEIR_ROOT", root());
     command.arg("build").arg(&file).args(["--no-build", "--json", "-o"]).arg(&image);
-    let printed = crate::support::capture_within(&mut command, Options::default().limit);
+    let printed = capture_within(&mut command, Options::default().limit);
     assert_eq!(printed.status, Some(0), "{}", printed.err);
     let json: serde_json::Value = serde_json::from_str(&printed.out).expect("JSON");
     let bytes = fs::read(&image).expect("an image");
@@ -177,4 +180,65 @@ fn a_built_image_is_described() {
     let crc = json["vms"][1]["pristine_crc32c"].as_str().expect("a check sum");
     let map = fs::read_to_string(image.with_extension("map")).expect("a map");
     assert!(map.contains(&format!("control: pristine memory has CRC-32C {crc}")), "{map}");
+}
+
+/// Builds the image of a system with the hypervisor without its optional parts: in a checkout that
+/// has no other one.
+fn build_minimal(text: &str, image: &Path) {
+    build_programs();
+    let checkout = tempfile::tempdir().expect("a directory");
+    let (from, to) = (root(), checkout.path());
+    for name in ["hypervisor", "core", "host", "guests", "boards", "Cargo.toml"] {
+        symlink(from.join(name), to.join(name)).expect("a link");
+    }
+    let programs = |root: &Path| root.join("build/programs");
+    fs::create_dir_all(programs(to)).expect("a directory");
+    let kept = "weir-hypervisor-gicv3";
+    for (program, name) in
+        [(format!("{kept}-minimal").as_str(), kept), ("echo", "echo"), ("control", "control")]
+    {
+        fs::copy(programs(&from).join(program), programs(to).join(name)).expect(program);
+    }
+    let file = to.join("system.toml");
+    fs::write(&file, text).expect("a system file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.env("WEIR_ROOT", to).arg("build").arg(&file);
+    command.args(["--no-build", "--ignore-verdict", "-o"]).arg(image);
+    let printed = capture_within(&mut command, Options::default().limit);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+}
+
+/// Runs a system with the hypervisor without its optional parts.
+fn run_minimal(text: &str, more: &[&str]) -> Outcome {
+    let directory = tempfile::tempdir().expect("a directory");
+    let image = directory.path().join("system.img");
+    build_minimal(text, &image);
+    let image = image.to_str().expect("a path");
+    let arguments = [&["--image-file", image], more].concat();
+    run_system(text, &Options { arguments: &arguments, ..Options::default() })
+}
+
+#[test]
+fn a_minimal_hypervisor_runs_two_vms() {
+    let word = random_word();
+    let outcome = run_minimal(&pair("qemu-virt", &word), &[]).good();
+    assert!(outcome.lines("echo").contains(&format!("echo: word={word}").as_str()));
+    assert_eq!(outcome.vm("control")["state"], "off");
+    let bytes = |name: &str| {
+        let elf = root().join("build/programs").join(name);
+        weir_runner::elf::LinkedHypervisor::read(&elf).expect("a hypervisor").sizes.text
+    };
+    let [minimal, all] = ["weir-hypervisor-gicv3-minimal", "weir-hypervisor-gicv3"].map(bytes);
+    assert!(minimal < all, "{minimal} bytes, all parts {all}");
+}
+
+#[test]
+fn a_hypervisor_refuses_a_part_that_it_lacks() {
+    let budget = "memory_budget = { accesses = 4000, period = \"1ms\" }";
+    let text = with(&pair("qemu-virt", "no"), "cpus = [1]", &format!("cpus = [1]\n{budget}"));
+    let outcome = run_minimal(&text, &["--for", "5s"]);
+    assert_eq!(outcome.printed.status, Some(1), "{}", outcome.printed.err);
+    let printed = outcome.report["hypervisor"].to_string();
+    let expected = "needs the feature `budgets`";
+    assert!(printed.contains(expected), "{printed} {}", outcome.printed.err);
 }

@@ -10,6 +10,7 @@
 #[cfg(feature = "alloc")]
 extern crate alloc;
 
+mod features;
 mod flows;
 mod memory;
 mod net;
@@ -18,6 +19,7 @@ pub mod regulation;
 pub mod schedule;
 mod stage2;
 
+pub use features::Features;
 pub use flows::{
     FIRST_GROUP, FLOW_TIME_LIMIT, Flow, MAX_FLOWS, NO_BROKER, PARTITION, PARTITION_IPA,
     PARTITION_LEN, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT, WINDOWS, window,
@@ -316,6 +318,8 @@ pub enum Damage {
     Port(u32),
     /// A flow is between VMs that can't have one, or the broker is not what it must be.
     Flow(u32),
+    /// The system uses a part that the hypervisor was built without, of this name.
+    Feature(&'static str),
 }
 
 impl Damage {
@@ -344,6 +348,9 @@ impl Damage {
             Self::Flow(_) => "a flow's ends or its broker are not what they must be",
             Self::Bandwidth(_) => "a VM's memory budget cannot be enforced",
             Self::Schedule(_) => "a core's schedule cannot be run, or is not that of its VMs",
+            Self::Feature(_) => {
+                "the packed system uses a part that the hypervisor was built without"
+            }
         }
     }
 }
@@ -548,6 +555,15 @@ impl<'a> System<'a> {
     ///
     /// The first [`Damage`] found.
     pub fn parse(bytes: &'a [u8], gic_v2: bool) -> Result<Self, Damage> {
+        Self::parse_with(bytes, gic_v2, Features::ALL)
+    }
+
+    /// As [`Self::parse`], for a hypervisor that has only the parts in `built`.
+    ///
+    /// # Errors
+    ///
+    /// The first [`Damage`] found.
+    pub fn parse_with(bytes: &'a [u8], gic_v2: bool, built: Features) -> Result<Self, Damage> {
         let (header, rest) = Header::ref_from_prefix(bytes).map_err(|_| Damage::Truncated)?;
         if header.magic != MAGIC {
             return Err(Damage::Magic);
@@ -573,11 +589,11 @@ impl<'a> System<'a> {
         let cells = header.functions.cells().ok_or(Damage::Geometry)?;
         let system =
             Self { header, vms, regions, segments, irqs, pci, flows, schedules, turns, cells };
-        system.check(gic_v2)?;
+        system.check(gic_v2, built)?;
         Ok(system)
     }
 
-    fn check(&self, gic_v2: bool) -> Result<(), Damage> {
+    fn check(&self, gic_v2: bool, built: Features) -> Result<(), Damage> {
         let header = self.header;
         if self.vms.is_empty()
             || self.vms.len() > MAX_VMS
@@ -586,6 +602,7 @@ impl<'a> System<'a> {
         {
             return Err(Damage::Table);
         }
+        self.check_features(built)?;
         let image_len = header.image_len.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
         let image = page_range(header.load_address, image_len).ok_or(Damage::Table)?;
         if image.end > header.memory_end {
@@ -611,16 +628,27 @@ impl<'a> System<'a> {
             }
             taken |= own;
             vm.check(&image, self.is_divided(), gic_v2)?;
-            self.check_regulation(&vm)?;
+            if built.has(Features::BUDGETS) {
+                self.check_regulation(&vm)?;
+            }
             for other in 0..index {
                 let other = self.vm(other).ok_or(Damage::Table)?;
                 vm.apart_from(&other)?;
             }
         }
-        self.check_schedules()?;
-        self.check_pci(gic_v2)?;
-        self.check_flows()?;
-        self.check_ports()?;
+        // Of a part that the hypervisor lacks, nothing is left to check: see `used`.
+        if built.has(Features::SHARED_CORES) {
+            self.check_schedules()?;
+        }
+        if built.has(Features::PCI) {
+            self.check_pci(gic_v2)?;
+        }
+        if built.has(Features::FLOWS) {
+            self.check_flows()?;
+        }
+        if built.has(Features::SWITCH) {
+            self.check_ports()?;
+        }
         self.check_memory(&image)
     }
 

@@ -1,18 +1,12 @@
 //! The lock of socket devices as the hypervisor has it: who came first gets it first.
 
-#[path = "../../../hypervisor/src/virtio/lock.rs"]
+#[path = "../../../hypervisor/src/virtio/flows/lock.rs"]
 mod lock;
 
 /// What the lock has of the hypervisor.
 mod arch {
-    use spin::relax::RelaxStrategy;
-
-    pub struct Yield;
-
-    impl RelaxStrategy for Yield {
-        fn relax() {
-            std::thread::yield_now();
-        }
+    pub fn relax() {
+        std::thread::yield_now();
     }
 
     pub mod timer {

@@ -20,13 +20,14 @@ use serde_json::{Value, json};
 use statements::statements;
 use std::{ffi::OsString, fmt::Write as _};
 use system::{First, Point, Policy, STORM_US, hub, sleeper};
+use weir_abi::Features;
 use weir_image::{Result, cargo::Programs, progress::Bar};
 
 /// Runs the whole experiment.
 pub(crate) fn mobivmm(request: &Request) -> Result<Outcome> {
     let environment = &request.environment;
     let programs = Programs::new(environment, false);
-    programs.hypervisor(environment, false)?;
+    programs.hypervisor(environment, false, Features::ALL)?;
     programs.guests(environment, &["responder".to_owned(), "station".to_owned()])?;
     programs.icount_shim(environment)?;
     let sleeps = if request.quick { 12 } else { 40 };

@@ -53,6 +53,9 @@ pub struct Options {
     /// Take the hypervisor and the guests as they were built last, without calling cargo.
     #[arg(long)]
     pub no_build: bool,
+    /// Build the hypervisor with all its parts, not only those that the system uses.
+    #[arg(long, conflicts_with = "no_build")]
+    pub all_parts: bool,
     /// Accept a system whose timing does not hold, as `weir check` with this option does.
     #[arg(long)]
     pub ignore_verdict: bool,
@@ -84,9 +87,9 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     if let Some(directory) = &arguments.dump_dtb {
         output::check_name("--dump-dtb", directory)?;
     }
-    let no_build = arguments.options.no_build;
-    let built =
-        image::build(&system, &image::Options { environment: environment.clone(), no_build })?;
+    let Options { no_build, all_parts, .. } = arguments.options;
+    let options = image::Options { environment: environment.clone(), no_build, all_parts };
+    let built = image::build(&system, &options)?;
     let (map, mut json) = describe(&system, &built.packed);
     let audited = arguments.audit.then(|| audit(&system, &built.packed)).transpose();
     let audited = audited.map_err(|error| Failure::system(format!("audit: {error}")))?;

@@ -53,6 +53,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let system = build::checked(&file, &arguments.image, arguments.json, environment)?;
     let options = Options {
         no_build: arguments.image.no_build,
+        all_parts: arguments.image.all_parts,
         time: Some(LIMIT),
         // Counted instructions: a busy host must not make the control loop late.
         deterministic: true,

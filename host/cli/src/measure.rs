@@ -15,6 +15,7 @@ use crate::{
     screen,
 };
 use std::{io::Write, path::Path};
+use weir_abi::Features;
 use weir_experiments::{statement::Judged, throttling::paths};
 use weir_runner::{Lab, Options, Silent, elf::LinkedHypervisor, show::summary, watch_signals};
 
@@ -100,7 +101,9 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
 
 fn hypervisor(json: bool, environment: &Environment) -> Result {
     let programs = Programs::new(environment, false);
-    let hypervisor = programs.hypervisor(environment, false)?;
+    let minimal = programs.hypervisor(environment, false, Features::NONE)?;
+    let minimal = LinkedHypervisor::read(&minimal)?.sizes;
+    let hypervisor = programs.hypervisor(environment, false, Features::ALL)?;
     let figures = measure(Needs {
         hypervisor: &LinkedHypervisor::read(&hypervisor)?,
         plugin: &programs.plugin(environment)?,
@@ -122,9 +125,11 @@ fn hypervisor(json: bool, environment: &Environment) -> Result {
     if json {
         let mut figures = serde_json::to_value(&figures).context(|| "write the figures")?;
         figures["budgets"] = paths::json(&budgets);
+        figures["minimal"] = serde_json::to_value(minimal).context(|| "write the figures")?;
         writeln!(out, "{:#}", weir_report::versioned(figures))?;
     } else {
         writeln!(out, "{}", figures.table())?;
+        writeln!(out, "executable sections without optional parts: {} bytes\n", minimal.text)?;
         writeln!(out, "{}", paths::text(&budgets))?;
         for failure in &judged.failures {
             writeln!(out, "does not hold: {failure}")?;
@@ -142,6 +147,7 @@ fn boot(file: &Path, qemu: &[String], environment: &Environment) -> Result {
     let options = Options {
         deterministic: true,
         unsliced: true,
+        all_parts: true,
         qemu_args: qemu.iter().map(Into::into).collect(),
         interrupt: watch_signals()?,
         ..options(&system, environment)

@@ -70,6 +70,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let system = build::checked(&arguments.file, &arguments.image, arguments.json, environment)?;
     let options = Options {
         no_build: arguments.image.no_build,
+        all_parts: arguments.image.all_parts,
         time: arguments.time,
         keep_running: arguments.keep_running,
         qemu_args: arguments.qemu_args.clone(),

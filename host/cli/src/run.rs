@@ -87,6 +87,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let system = build::checked(&arguments.file, &arguments.image, to_stdout, environment)?;
     let options = Options {
         no_build: arguments.image.no_build,
+        all_parts: arguments.image.all_parts,
         time: arguments.time,
         deterministic: arguments.deterministic,
         unsliced: arguments.unsliced,

@@ -2,6 +2,7 @@
 //! machine.
 
 use crate::{
+    build_id,
     environment::Environment,
     failure::{Context, Failure, Result},
     progress::Spinner,
@@ -15,6 +16,7 @@ use std::{
     process::{Command, Stdio},
     thread,
 };
+use weir_abi::Features;
 
 /// The target of everything that runs on the board.
 pub const TARGET: &str = "aarch64-unknown-none-softfloat";
@@ -33,7 +35,7 @@ const TAIL: usize = 60;
 
 /// Programs for the board and libraries for QEMU. Each is kept after its build: a later build for
 /// another board does not replace it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Programs {
     directory: PathBuf,
     /// Take what was built last.
@@ -47,21 +49,61 @@ impl Programs {
         Self { directory: environment.build().join("programs"), no_build }
     }
 
-    /// Builds the hypervisor for a board with a GICv2 or GICv3 and returns its ELF file.
+    /// Builds the hypervisor with these optional parts for a board with a GICv2 or GICv3, and
+    /// returns its ELF file. Without a build, a hypervisor with all parts is preferred.
     ///
     /// # Errors
     ///
     /// The environment is at fault if cargo cannot build it, or without a build if it is not there.
-    pub fn hypervisor(&self, environment: &Environment, gic_v2: bool) -> Result<PathBuf> {
-        let feature = if gic_v2 { "gicv2" } else { "gicv3" };
-        let kept = self.directory.join(format!("{HYPERVISOR}-{feature}"));
-        if !self.no_build {
-            let arguments = ["-p", HYPERVISOR, "--no-default-features", "--features", feature];
-            self.build(environment, "the hypervisor", &arguments, |name| {
-                (name == HYPERVISOR).then(|| kept.clone())
-            })?;
+    pub fn hypervisor(
+        &self,
+        environment: &Environment,
+        gic_v2: bool,
+        parts: Features,
+    ) -> Result<PathBuf> {
+        let [all, kept] =
+            [Features::ALL, parts].map(|parts| self.directory.join(kept_name(gic_v2, parts)));
+        if self.no_build {
+            return present(if all.is_file() { all } else { kept });
+        }
+        let features: Vec<&str> = std::iter::once(gic(gic_v2)).chain(parts.names()).collect();
+        let features = features.join(",");
+        let arguments = ["-p", HYPERVISOR, "--no-default-features", "--features", &features];
+        self.build(environment, "the hypervisor", &arguments, |name| {
+            (name == HYPERVISOR).then(|| kept.clone())
+        })?;
+        let made_of = all.with_extension("sources");
+        let sources = build_id::of_checkout().unwrap_or_default();
+        if kept == all {
+            replace(&made_of, sources.as_bytes())?;
+        } else if fs::read(&made_of).is_ok_and(|made_of| made_of != sources.as_bytes()) {
+            // It would be older than what a later command without a build expects.
+            let _ = fs::remove_file(&all);
         }
         present(kept)
+    }
+
+    /// Returns the ELF file of the kept hypervisor that an image begins with.
+    ///
+    /// # Errors
+    ///
+    /// The environment is at fault if no kept hypervisor is in the image.
+    pub fn hypervisor_in(&self, image: &[u8], gic_v2: bool) -> Result<PathBuf> {
+        let name = kept_name(gic_v2, Features::ALL);
+        let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        let mut kept: Vec<PathBuf> = entries
+            .filter(|entry| entry.file_name().to_str().is_some_and(|it| it.starts_with(&name)))
+            .map(|entry| entry.path())
+            .collect();
+        kept.sort();
+        let found = kept
+            .into_iter()
+            .find(|elf| fs::read(elf).is_ok_and(|elf| crate::image::begins_with(image, &elf)));
+        found.ok_or_else(|| {
+            Failure::environment(
+                "the image has another hypervisor than the one that was built last: build it again",
+            )
+        })
     }
 
     /// Returns where a guest's ELF file is after its build.
@@ -190,6 +232,21 @@ impl Programs {
     }
 }
 
+/// The feature of the hypervisor for a GICv2 or a GICv3.
+const fn gic(v2: bool) -> &'static str {
+    if v2 { "gicv2" } else { "gicv3" }
+}
+
+/// The file name under which a hypervisor with these optional parts is kept.
+fn kept_name(gic_v2: bool, parts: Features) -> String {
+    let name = format!("{HYPERVISOR}-{}", gic(gic_v2));
+    if parts == Features::ALL {
+        return name;
+    }
+    let parts: Vec<&str> = parts.names().collect();
+    format!("{name}-{}", if parts.is_empty() { "minimal".into() } else { parts.join("-") })
+}
+
 fn present(path: PathBuf) -> Result<PathBuf> {
     if path.is_file() {
         return Ok(path);
@@ -314,6 +371,29 @@ mod tests {
         assert!(fs::symlink_metadata(&link).expect("the link").is_symlink());
         assert!(replace(Path::new("/dev/null"), b"new").is_ok());
         assert!(fs::metadata("/dev/null").expect("it").file_type().is_char_device());
+    }
+
+    #[test]
+    fn each_set_of_parts_has_a_file_name() {
+        assert_eq!(kept_name(false, Features::ALL), "weir-hypervisor-gicv3");
+        assert_eq!(kept_name(true, Features::NONE), "weir-hypervisor-gicv2-minimal");
+        let two = Features::SWITCH.with(Features::SHARED_CORES);
+        assert_eq!(kept_name(false, two), "weir-hypervisor-gicv3-switch-shared-cores");
+    }
+
+    /// A hypervisor with all parts is taken first: tests and measurements rely on it.
+    #[test]
+    fn without_a_build_all_parts_are_preferred() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let environment = Environment::find();
+        let programs = Programs { directory: directory.path().to_owned(), no_build: true };
+        let found = || programs.hypervisor(&environment, false, Features::NONE);
+        assert!(found().is_err());
+        for name in ["weir-hypervisor-gicv3-minimal", "weir-hypervisor-gicv3"] {
+            let path = directory.path().join(name);
+            fs::write(&path, name).expect("a file");
+            assert_eq!(found().ok(), Some(path));
+        }
     }
 
     #[test]

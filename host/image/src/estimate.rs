@@ -1,6 +1,6 @@
 //! Where an image will lie, estimated before its parts are built or fetched.
 
-use crate::{cargo::Programs, debian, environment::Environment, image};
+use crate::{cargo::Programs, debian, environment::Environment, features::features_of, image};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -73,7 +73,7 @@ impl Estimate {
     #[must_use]
     pub fn of(system: &System, environment: &Environment) -> Self {
         let programs = Programs::new(environment, true);
-        let kept = image::hypervisor(system, &programs, environment).ok();
+        let kept = image::hypervisor(system, &programs, features_of(system), environment).ok();
         let mut parts = Self {
             contents: BTreeMap::new(),
             of_vms: Vec::new(),

@@ -5,6 +5,7 @@ use crate::{
     debian::{self, Kept},
     environment::Environment,
     failure::{Context, Failure, Result, SYSTEM},
+    features::features_of,
     progress::Spinner,
     system::rendered,
 };
@@ -18,7 +19,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
 };
-use weir_abi::PAGE;
+use weir_abi::{Features, PAGE};
 use weir_model::{Image as VmImage, Packed, Payload, Source, System, pack};
 
 /// How an image is built.
@@ -28,6 +29,8 @@ pub struct Options {
     pub environment: Environment,
     /// Takes the hypervisor and the guests as they were built last, without calling cargo.
     pub no_build: bool,
+    /// Builds the hypervisor with all its parts, not only those that the system uses.
+    pub all_parts: bool,
 }
 
 /// An image that boots.
@@ -55,15 +58,16 @@ pub struct Image {
 /// # fn main() -> weir_image::Result {
 /// let environment = Environment::find();
 /// let system = check(Path::new("examples/demo/demo.toml"), None, &environment)?;
-/// let image = build(&system, &Options { environment, no_build: false })?;
+/// let image = build(&system, &Options { environment, no_build: false, all_parts: false })?;
 /// println!("{} bytes, {} pieces", image.bytes.len(), image.packed.placement.rows.len());
 /// # Ok(())
 /// # }
 /// ```
 pub fn build(system: &System, options: &Options) -> Result<Image> {
-    let Options { environment, no_build } = options;
+    let Options { environment, no_build, all_parts } = options;
     let programs = Programs::new(environment, *no_build);
-    let hypervisor = hypervisor(system, &programs, environment)?;
+    let parts = if *all_parts { Features::ALL } else { features_of(system) };
+    let hypervisor = hypervisor(system, &programs, parts, environment)?;
     let files = Files::gather(system, &programs, environment)?;
     let payloads: Vec<Payload> = files
         .of_vms
@@ -80,16 +84,27 @@ pub fn build(system: &System, options: &Options) -> Result<Image> {
     Ok(Image { bytes, packed: packed.into_owned() })
 }
 
-/// Returns the hypervisor for the system's board, as it lies in memory.
+/// Returns the hypervisor with these parts for the system's board, as it lies in memory.
 pub(crate) fn hypervisor(
     system: &System,
     programs: &Programs,
+    parts: Features,
     environment: &Environment,
 ) -> Result<Vec<u8>> {
-    let elf = programs.hypervisor(environment, system.platform.is_gic_v2())?;
+    let elf = programs.hypervisor(environment, system.platform.is_gic_v2(), parts)?;
     let hypervisor = fs::read(&elf).context(|| format!("read {}", elf.display()))?;
     flatten(&hypervisor).map_err(|error| {
         Failure::environment(format!("{} is not a hypervisor: {error}", elf.display()))
+    })
+}
+
+/// Returns whether an image begins with the hypervisor in this ELF file. The header for the boot
+/// loader is left out, as [`write_size`] changes it.
+pub(crate) fn begins_with(image: &[u8], elf: &[u8]) -> bool {
+    const HEADER: usize = 64;
+    flatten(elf).is_ok_and(|flat| {
+        let there = image.get(HEADER..flat.len());
+        there.is_some() && there == flat.get(HEADER..)
     })
 }
 
@@ -258,6 +273,11 @@ mod tests {
         let flat = flatten(&file).expect("an ELF file");
         assert_eq!(flat.len(), 0x4000, "with .bss, up to a page");
         assert_eq!((&flat[..5], &flat[0x2000..0x2005]), (&b"code\0"[..], &b"data\0"[..]));
+        let mut image = [flat.as_slice(), b"the packed system"].concat();
+        image[16] = 1;
+        assert!(begins_with(&image, &file), "the size in the header may differ");
+        image[0x2000] = b'D';
+        assert!(!begins_with(&image, &file) && !begins_with(&flat[..64], &file));
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod debian;
 pub mod environment;
 mod estimate;
 pub mod failure;
+mod features;
 mod image;
 pub mod output;
 pub mod progress;
@@ -23,6 +24,7 @@ mod system;
 pub use environment::Environment;
 pub use estimate::{Estimate, Guess, source};
 pub use failure::{Failure, Result};
+pub use features::features_of;
 pub use image::{Image, Options, build};
 pub use system::{
     catalog, check, check_platform, exit_status, first_rendered, load, load_to_measure, name,

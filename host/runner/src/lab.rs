@@ -13,6 +13,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
 };
+use weir_abi::Features;
 use weir_image::{
     Environment, Failure, Result,
     cargo::Programs,
@@ -86,7 +87,7 @@ impl<'a> Lab<'a> {
         directory: &'a Path,
     ) -> Result<Self> {
         let programs = Programs::new(environment, false);
-        let hypervisor = programs.hypervisor(environment, gic_v2)?;
+        let hypervisor = programs.hypervisor(environment, gic_v2, Features::ALL)?;
         programs.guests(environment, &GUESTS.map(str::to_owned))?;
         programs.icount_shim(environment)?;
         Ok(Self {

@@ -36,8 +36,7 @@ const PAGE_SYMBOL: &str = "weir_counter_page";
 #[derive(Clone, Debug)]
 pub struct Watch {
     library: PathBuf,
-    /// The hypervisor's ELF file.
-    hypervisor: PathBuf,
+    programs: Programs,
     setup: Setup,
     /// Where it leaves its report, if requested.
     out: Option<PathBuf>,
@@ -65,14 +64,8 @@ impl Watch {
             // Without a report, the counts at a byte of the console are not needed.
             setup.uart = None;
         }
-        let programs = Programs::new(environment, true);
-        Ok(Self {
-            library: Programs::new(environment, no_build).plugin(environment)?,
-            hypervisor: programs.hypervisor(environment, system.platform.is_gic_v2())?,
-            setup,
-            out,
-            ledger: None,
-        })
+        let programs = Programs::new(environment, no_build);
+        Ok(Self { library: programs.plugin(environment)?, programs, setup, out, ledger: None })
     }
 
     /// Has it leave the ledger of memory budgets in `file`.
@@ -106,11 +99,11 @@ impl Watch {
         let writing = || "write the plug-in's input";
         let setup = serde_json::to_vec(&self.setup).context(writing)?;
         fs::write(scratch.join(CACHES), setup).context(writing)?;
-        let hypervisor = LinkedHypervisor::read(&self.hypervisor)?;
+        let elf = self.programs.hypervisor_in(image, gic_v2)?;
+        let hypervisor = LinkedHypervisor::read(&elf)?;
         let out = self.out.clone().unwrap_or_else(|| scratch.join("seen.json"));
         let mut arguments = plugin_arguments(&self.library, &hypervisor, &out, Some(scratch));
-        let elf =
-            fs::read(&self.hypervisor).context(|| format!("read {}", self.hypervisor.display()))?;
+        let elf = fs::read(&elf).context(|| format!("read {}", elf.display()))?;
         let page = match page(&elf, image, gic_v2) {
             Ok(page) => Some(page),
             Err(error) if needed => {

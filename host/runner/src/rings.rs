@@ -83,15 +83,15 @@ pub struct Rings {
 }
 
 impl Rings {
-    /// Finds the rings of `image`, which was made with the hypervisor that was built last; the
-    /// error states why it has none.
+    /// Finds the rings of `image`, which was made with a kept hypervisor; the error states why it
+    /// has none.
     pub fn find(
         system: &System,
         image: &[u8],
         environment: &Environment,
     ) -> std::result::Result<Self, String> {
         let gic_v2 = system.platform.is_gic_v2();
-        let elf = Programs::new(environment, true).hypervisor(environment, gic_v2);
+        let elf = Programs::new(environment, true).hypervisor_in(image, gic_v2);
         let elf = elf.map_err(|failure| failure.text)?;
         let bytes = fs::read(&elf).map_err(|error| format!("{}: {error}", elf.display()))?;
         let statics = Statics::new(&bytes, image, gic_v2)

@@ -3,6 +3,7 @@
 
 pub mod cache;
 pub mod context;
+#[cfg(feature = "pci")]
 pub mod ecam;
 pub mod gic;
 pub mod lock;
@@ -11,6 +12,7 @@ mod mmio;
 pub mod pmu;
 pub mod psci;
 pub mod serror;
+#[cfg(feature = "pci")]
 pub mod smmu;
 pub mod sysreg;
 pub mod timer;
@@ -88,23 +90,8 @@ pub fn dsb_ishst() {
     unsafe { asm!("dsb ishst", options(nostack, preserves_flags)) }
 }
 
-/// Orders memory accesses before it before those behind it, for all cores.
-pub fn dmb_ish() {
-    // SAFETY: a barrier.
-    unsafe { asm!("dmb ish", options(nostack, preserves_flags)) }
-}
-
 /// Completes all memory accesses and maintenance before it.
 pub fn dsb_sy() {
     // SAFETY: a barrier.
     unsafe { asm!("dsb sy", options(nostack, preserves_flags)) }
-}
-
-/// How a lock waits.
-pub struct Yield;
-
-impl spin::RelaxStrategy for Yield {
-    fn relax() {
-        relax();
-    }
 }

@@ -8,6 +8,7 @@ macro_rules! registers {
     };
     (@ read $asm:literal) => {
         /// Reads the register.
+        #[allow(dead_code, reason = "a build without an optional part uses fewer registers")]
         #[inline(always)]
         #[must_use]
         pub fn read() -> u64 {
@@ -19,6 +20,7 @@ macro_rules! registers {
     };
     (@ write $asm:literal) => {
         /// Writes the register.
+        #[allow(dead_code, reason = "a build without an optional part uses fewer registers")]
         #[inline(always)]
         pub fn write(value: u64) {
             // SAFETY: the registers declared here configure what EL1 sees and the interrupt

@@ -8,10 +8,7 @@
 use crate::{
     arch::gic::Line,
     trace::Kind,
-    vm::{
-        VcpuRef, Vm,
-        interrupts::{Lines, set_masked},
-    },
+    vm::{VcpuRef, Vm, interrupts::Lines, masked::set_masked},
 };
 use weir_abi::Irq;
 use weir_sched::admission::Bucket;

@@ -2,10 +2,9 @@
 
 use super::{action::Exit, admission::Verdict, fault::fault, pmu};
 use crate::{
-    arch::{gic, isb, timer},
+    arch::{gic, isb, pmu::is_pmu, timer},
     console,
     cpu::Core,
-    meter,
     platform::{SMMU_EVENT, UART_INTID},
     trace,
     vm::{
@@ -30,7 +29,7 @@ pub extern "C" fn handle_irq(core: &mut Core) -> Exit {
         // Device interrupts are tested first: each comparison here costs every one of them an
         // instruction.
         32.. if intid < u32::from(INTID_LIMIT)
-            && !meter::is_pmu(intid)
+            && !is_pmu(intid)
             && intid != UART_INTID as u32
             && intid != SMMU_EVENT as u32 =>
         {
@@ -203,7 +202,7 @@ pub fn own_interrupt(core: &mut Core) {
             tick();
             let _ = clock(core, vcpu_ref, iar);
         }
-        _ if meter::is_pmu(intid) => {
+        _ if is_pmu(intid) => {
             tick();
             // Also of a vCPU that is powered down: its line stays high until the model masks it.
             if let Some(vcpu_ref) = vcpu_ref.or(core.sole) {

@@ -6,11 +6,15 @@
 //! for ([`action::Action`]).
 
 pub mod action;
+#[cfg_attr(not(feature = "shared-cores"), path = "no_admission.rs")]
 pub mod admission;
 pub mod fault;
 pub mod inject;
 pub mod interrupts;
 pub mod messages;
+#[cfg_attr(not(feature = "shared-cores"), path = "no_partition.rs")]
+pub mod partition;
+#[cfg_attr(not(feature = "guest-pmu"), path = "no_pmu.rs")]
 pub mod pmu;
 pub mod prepare;
 pub mod run;

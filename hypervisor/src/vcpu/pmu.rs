@@ -6,19 +6,22 @@ use crate::{
     arch::{
         Frame,
         gic::Line,
-        pmu::{Granted, counters},
+        pmu::{
+            counters,
+            granted::{Granted, Pmu},
+            pmu_intid,
+        },
         sysreg,
     },
     console::{self, Text},
     cpu::Core,
-    meter::pmu_intid,
     vm::{VcpuRef, interrupts::settle},
 };
 use weir_abi::{KEPT_COUNTERS, MAX_PMU_COUNTERS};
 use weir_trace::wire::ExitCause;
 use weir_vdev::{
     esr::SysRegAccess,
-    pmu::{INTID, MOST, Outcome, Pmu},
+    pmu::{INTID, MOST, Outcome},
 };
 
 const _: () = assert!(MAX_PMU_COUNTERS as usize <= MOST, "the model has them all");

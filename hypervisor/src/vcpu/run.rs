@@ -22,11 +22,9 @@ use crate::{
     },
     console,
     cpu::Core,
-    mail,
-    meter::Meter,
-    system,
+    mail, meter, system,
     trace::Kind,
-    virtio::link,
+    virtio::flows,
     vm::{
         Ending, VcpuRef, debug, ending,
         interrupts::{Lines, kick},
@@ -273,7 +271,7 @@ fn await_broker(core: &mut Core, entity: u8, since: u64) {
     let Some(member) = schedule.member(entity) else { return };
     let vm = member.vcpu_ref.vm;
     if vm.restarts() == 0
-        && let Some(longest) = link::wait_for_broker(vm)
+        && let Some(longest) = flows::wait_for_broker(vm)
     {
         let now = timer::now_ns();
         if now - since < longest {
@@ -403,7 +401,7 @@ fn detach_gic(core: &mut Core, vcpu_ref: &VcpuRef) {
 }
 
 /// Notes that the vCPU that had the core is in `state`, and gives it its `meter` back.
-fn vacate(core: &mut Core, mut meter: Option<&'static mut Meter>, state: State) {
+fn vacate(core: &mut Core, mut meter: Option<meter::Handle>, state: State) {
     if let Some(meter) = &mut meter {
         meter.leave(core.index);
     }

@@ -14,15 +14,17 @@
 //! So no VM can take the core in another's time more than once per line and once per time slice of
 //! its own. [`Schedule::charge`] charges that time to it.
 
-use super::admission::Rule;
+use super::{
+    admission::Rule,
+    partition::{self, Shared},
+};
 use crate::{
     arch::timer,
-    meter::Meter,
-    system,
+    meter,
     vm::{self, Place, VcpuRef, ending, space::Load, vcpu_on},
 };
 use core::cell::UnsafeCell;
-use weir_abi::{MAX_CORES, MAX_VMS, Shared, schedule::MAX_RULES};
+use weir_abi::{MAX_CORES, MAX_VMS, schedule::MAX_RULES};
 use weir_budget::Event as Budget;
 use weir_sched::partition::Ready;
 use weir_trace::record::{NO_VM, outgoing};
@@ -56,7 +58,7 @@ pub struct Member {
     /// Since when it wants the core, in ns, if it is ready.
     pub since: u64,
     /// Its memory budget; while it is current, the core has it.
-    pub meter: Option<&'static mut Meter>,
+    pub meter: Option<meter::Handle>,
     /// It has not had the core since it came on.
     pub fresh: bool,
     /// Why EL2 was interrupted for it since it last had the core.
@@ -101,7 +103,7 @@ pub struct Schedule {
 impl Schedule {
     /// The schedule of core `core`.
     fn new(core: usize) -> Option<Self> {
-        let partition = system::get().shared(core);
+        let partition = partition::of_core(core);
         let mut members = [const { None }; MAX_VMS];
         let add = |place: &mut Option<Member>, vcpu_ref: &'static VcpuRef| {
             let state =
@@ -142,10 +144,7 @@ impl Schedule {
     /// Starts the meters of the vCPUs with a memory budget; on core `core`.
     pub fn start_meters(&mut self, core: usize) {
         for (place, member) in self.members.iter_mut().flatten().enumerate() {
-            // SAFETY: each core calls this once, and no other code accesses its elements.
-            let meter = unsafe { &mut *METERS[core % MAX_CORES][place % MAX_VMS].0.get() };
-            *meter = Meter::start(core, member.vcpu_ref);
-            member.meter = meter.as_mut();
+            member.meter = meter::start(core, place, member.vcpu_ref);
             if let Some(meter) = &mut member.meter {
                 meter.leave(core);
             }
@@ -289,8 +288,6 @@ impl Schedule {
 /// In addition to the cores' own data, which are small so that one instruction reaches each field.
 static SCHEDULES: [Place<Option<Schedule>>; MAX_CORES] =
     [const { Place(UnsafeCell::new(None)) }; MAX_CORES];
-static METERS: [[Place<Option<Meter>>; MAX_VMS]; MAX_CORES] =
-    [const { [const { Place(UnsafeCell::new(None)) }; MAX_VMS] }; MAX_CORES];
 
 /// Makes the schedule of core `core`; on that core, once. Not inlined, so that its stack frame does
 /// not outlive it.

@@ -12,7 +12,7 @@ use crate::{
     arch::{Frame, psci as firmware, sysreg},
     cpu::Core,
     meter,
-    virtio::completion,
+    virtio::flows,
     vm::{Ending, VcpuRef, debug, devices, ending, focus, ids, interrupts::kick},
 };
 use weir_abi::OnOutside;
@@ -60,8 +60,8 @@ pub extern "C" fn handle_call(frame: &mut Frame, core: &mut Core, syndrome: Synd
     call(frame, core, vcpu_ref)
 }
 
-/// A synchronous exception of a guest other than a call. It only chooses: each handler is a separate
-/// function, so that the short ones do not save the registers of the long ones.
+/// A synchronous exception of a guest other than a call. It only chooses: each handler is a
+/// separate function, so that the short ones do not save the registers of the long ones.
 pub extern "C" fn handle_sync(frame: &mut Frame, core: &mut Core) -> Exit {
     let syndrome = Syndrome(sysreg::esr_el2::read());
     let Some(vcpu_ref) = core.current else { return Exit::Act };
@@ -328,7 +328,7 @@ fn call(frame: &mut Frame, core: &mut Core, vcpu_ref: &'static VcpuRef) -> Exit 
         Call::HasDevices => frame.x[0] = focus::is_with(vm).into(),
         Call::HasStolenTime | Call::StolenTime => stolen_time(frame, vcpu_ref),
         Call::Complete => {
-            let taken = completion::complete(core.index, vcpu_ref);
+            let taken = flows::complete(core.index, vcpu_ref);
             if taken.is_none() {
                 vm.deny(vcpu, Denial::Call, x0);
             }

@@ -1,7 +1,7 @@
-//! A VM's memory as its socket device reaches it: by copies, through a peephole.
+//! A VM's memory as its virtio devices reach it: by copies, through a peephole.
 
 use crate::{
-    arch::{dmb_ish, memory::Peephole},
+    arch::memory::peephole::{Peephole, dmb_ish},
     system,
 };
 use weir_abi::{RAM, Span, VmView};

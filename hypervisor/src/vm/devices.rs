@@ -9,7 +9,7 @@ use super::{
 use crate::{
     arch::gic::VERSION,
     console,
-    virtio::{device as socket, net},
+    virtio::{flows, switch},
 };
 use weir_trace::wire::ExitCause;
 use weir_units::IntId;
@@ -55,13 +55,13 @@ pub fn access(
             return Some(gic(vcpu_ref, core, access, target, offset % REDISTRIBUTOR, value));
         }
     }
-    if let Some(place) = socket::place(vm, access.ipa) {
+    if let Some(place) = flows::place(vm, access.ipa) {
         vcpu_ref.exit(ExitCause::Virtio);
-        return Some(socket::access(vcpu_ref, core, access, place, value));
+        return Some(flows::access(vcpu_ref, core, access, place, value));
     }
-    if let Some(offset) = net::offset(vm, access.ipa) {
+    if let Some(offset) = switch::offset(vm, access.ipa) {
         vcpu_ref.exit(ExitCause::Virtio);
-        return Some(net::access(vcpu_ref, core, access, offset, value));
+        return Some(switch::access(vcpu_ref, core, access, offset, value));
     }
     let offset = pci::offset(vm, access.ipa)?;
     vcpu_ref.exit(ExitCause::Pci);
@@ -155,7 +155,7 @@ pub fn covers(vm: &Vm, ipa: u64) -> bool {
     ipa.wrapping_sub(board.distributor) < DISTRIBUTOR
         || ipa.wrapping_sub(board.uart) < UART
         || ipa.wrapping_sub(board.gic_cpu) < redistributors
-        || socket::place(vm, ipa).is_some()
-        || net::offset(vm, ipa).is_some()
+        || flows::place(vm, ipa).is_some()
+        || switch::offset(vm, ipa).is_some()
         || pci::offset(vm, ipa).is_some()
 }

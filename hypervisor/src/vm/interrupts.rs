@@ -9,34 +9,12 @@ use crate::{
         relax,
     },
     mail,
-    vm::{self, Vm},
+    vm::{self, Vm, masked::is_masked},
 };
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use weir_abi::{INTID_LIMIT, Irq, MAX_CORES};
+use core::sync::atomic::{AtomicBool, Ordering};
+use weir_abi::{Irq, MAX_CORES};
 use weir_units::IntId;
 use weir_vdev::gic::{Hardware, ListRegisters, Maintenance, VcpuMask};
-
-/// The lines that are masked for want of credit: see `admission`.
-static MASKED: [AtomicU32; INTID_LIMIT as usize / 32] =
-    [const { AtomicU32::new(0) }; INTID_LIMIT as usize / 32];
-
-/// Whether interrupt `intid` is masked for want of credit.
-fn is_masked(intid: u32) -> bool {
-    let word = MASKED.get(intid as usize / 32);
-    // Relaxed: written and read under the VM's lock of the GIC.
-    word.is_some_and(|word| word.load(Ordering::Relaxed) >> (intid % 32) & 1 != 0)
-}
-
-/// Masks interrupt `intid`, or no longer; under the lock of its VM's GIC.
-pub fn set_masked(intid: u32, masked: bool) {
-    let Some(word) = MASKED.get(intid as usize / 32) else { return };
-    let bit = 1 << (intid % 32);
-    if masked {
-        word.fetch_or(bit, Ordering::Relaxed);
-    } else {
-        word.fetch_and(!bit, Ordering::Relaxed);
-    }
-}
 
 /// A VM has the active devices: their lines may have to move when they end.
 static MOVABLE: AtomicBool = AtomicBool::new(false);

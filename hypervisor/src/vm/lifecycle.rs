@@ -2,7 +2,7 @@
 //! stopped. The run loop of the core of its first vCPU calls both.
 
 use super::{ALIVE, Ending, VcpuRef, debug, focus, interrupts::Lines, pci};
-use crate::{arch::timer, console, mail, system, trace, virtio::device as virtio};
+use crate::{arch::timer, console, mail, system, trace, virtio};
 use core::sync::atomic::{AtomicBool, Ordering};
 use weir_abi::OnFault;
 use weir_trace::wire::{Event, What};

@@ -6,7 +6,10 @@ pub mod ending;
 pub mod focus;
 pub mod interrupts;
 pub mod lifecycle;
+#[cfg_attr(not(feature = "shared-cores"), path = "no_masked.rs")]
+pub mod masked;
 pub mod ownership;
+#[cfg_attr(not(feature = "pci"), path = "no_pci.rs")]
 pub mod pci;
 pub mod report;
 pub mod space;
@@ -18,13 +21,11 @@ use crate::{
         lock::Lock,
         memory, sysreg,
     },
-    console, system,
+    console,
+    meter::VmBudget,
+    system,
     trace::{self, Ring, Who},
-    virtio::{
-        lock::Fair,
-        port::{self, Port},
-        socket::Socket,
-    },
+    virtio::{flows, switch},
 };
 use core::{
     cell::UnsafeCell,
@@ -32,7 +33,6 @@ use core::{
 };
 use spin::Once;
 use weir_abi::{INTID_LIMIT, MAX_CORES, MAX_VMS, System, VM_LEN, VmView};
-use weir_budget::Shared;
 use weir_paging::table::PAGE;
 use weir_trace::wire::{DENIALS, Denial, EXIT_CAUSES, Event, ExitCause, FAULT_KINDS, What};
 use weir_units::IntId;
@@ -179,17 +179,11 @@ pub struct Vm {
     /// The virtual PL011.
     pub uart: Lock<Pl011>,
     /// The socket device, of a VM in a flow.
-    pub socket: Fair<Socket>,
+    pub socket: flows::Device,
     /// The network device, where it has one.
-    pub port: Lock<Port>,
-    /// What became of its frames.
-    pub frames: port::Counts,
+    pub net: switch::Device,
     /// What its cores share of its memory budget.
-    pub bandwidth: Shared,
-    /// The budget that it was last set to, reads and writes.
-    pub budget: [AtomicU64; 2],
-    /// How often that was.
-    pub budget_changes: AtomicU32,
+    pub budget: VmBudget,
     /// The PSCI state of its vCPUs, while it runs.
     pub power: Lock<Option<Power>>,
     vcpus: [Vcpu; MAX_CORES],
@@ -243,12 +237,9 @@ impl Vm {
             gic: Lock::new(Gic::new(1, 4)),
             mail: Mailboxes::new(),
             uart: Lock::new(Pl011::new()),
-            socket: Fair::new(Socket::new()),
-            port: Lock::new(Port::new()),
-            frames: port::Counts::new(),
-            bandwidth: Shared::new(),
-            budget: [const { AtomicU64::new(0) }; 2],
-            budget_changes: AtomicU32::new(0),
+            socket: flows::new_device(),
+            net: switch::new_device(),
+            budget: VmBudget::new(),
             power: Lock::new(None),
             vcpus: [const {
                 Vcpu {

@@ -4,7 +4,7 @@ use super::{self as vm, Ending, Vm};
 use crate::{
     arch::timer,
     console,
-    virtio::{flows, net},
+    virtio::{flows, switch},
 };
 use core::sync::atomic::Ordering;
 use weir_trace::wire::{
@@ -90,7 +90,7 @@ pub fn report() {
         vm.report();
     }
     flows::report();
-    net::report();
+    switch::report();
 }
 
 /// An event of the whole system.

@@ -96,8 +96,8 @@ fn clippy(context: &Context) -> io::Result<Vec<Command>> {
     let cargo = &context.cargo;
     cargo.require_components()?;
     let mut commands = vec![cargo.tool("clippy", &["--all-targets", "--", "-D", "warnings"])];
-    for hypervisor in HYPERVISORS {
-        commands.push(cargo.bare_clippy(&hypervisor));
+    for parts in hypervisors() {
+        commands.push(cargo.bare_clippy(&hypervisor(&parts)));
     }
     // The vsock tool shares a crate with the guests and takes fewer of its features.
     commands.push(cargo.bare_clippy(&VSOCK_TOOL));
@@ -105,10 +105,21 @@ fn clippy(context: &Context) -> io::Result<Vec<Command>> {
     Ok(commands)
 }
 
-const HYPERVISORS: [[&str; 5]; 2] = [
-    ["-p", "weir-hypervisor", "--no-default-features", "--features", "gicv3"],
-    ["-p", "weir-hypervisor", "--no-default-features", "--features", "gicv2"],
-];
+/// The optional parts of the hypervisor, as its manifest has them.
+const PARTS: [&str; 6] = ["flows", "switch", "pci", "shared-cores", "budgets", "guest-pmu"];
+
+/// The cargo features of the hypervisor's builds: each optional part alone, none, and all.
+fn hypervisors() -> Vec<String> {
+    let alone = PARTS.map(|part| format!("gicv3,{part}"));
+    let whole = ["gicv3", "gicv2,all", "gicv2", "gicv3,all"].map(str::to_owned);
+    alone.into_iter().chain(whole).collect()
+}
+
+/// Arguments of cargo for the hypervisor with these features.
+fn hypervisor(features: &str) -> [&str; 5] {
+    ["-p", "weir-hypervisor", "--no-default-features", "--features", features]
+}
+
 const VSOCK_TOOL: [&str; 2] = ["-p", "weir-vsock-tool"];
 
 fn words(words: &[String]) -> Vec<&str> {
@@ -133,7 +144,11 @@ fn doc(context: &Context) -> io::Result<Vec<Command>> {
 fn bare(context: &Context) -> io::Result<Vec<Command>> {
     let cargo = &context.cargo;
     // Cargo keeps one hypervisor: the last build is the usual one.
-    let hypervisors = HYPERVISORS.iter().rev().map(|hypervisor| cargo.bare("build", hypervisor));
+    let hypervisors = hypervisors().into_iter().map(|parts| {
+        let mut command = cargo.bare("rustc", &hypervisor(&parts));
+        command.args(["--", "-D", "warnings"]);
+        command
+    });
     let mut commands: Vec<Command> = hypervisors.collect();
     commands.push(cargo.bare("build", &VSOCK_TOOL));
     commands.push(cargo.bare("build", &words(&cargo.guest_packages()?)));
@@ -270,4 +285,17 @@ fn list(binary: &TestBinary) -> io::Result<Vec<String>> {
         return Err(io::Error::other(format!("{} does not list its tests", binary.name)));
     }
     Ok(libtest::listed(&String::from_utf8_lossy(&output.stdout)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_of_the_hypervisor_is_built_alone() {
+        let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../hypervisor/Cargo.toml");
+        let manifest = fs::read_to_string(manifest).expect("a manifest");
+        assert!(manifest.contains(&format!("\nall = {PARTS:?}\n")), "{manifest}");
+        assert_eq!(hypervisors().len(), PARTS.len() + 4);
+    }
 }

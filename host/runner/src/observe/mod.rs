@@ -64,9 +64,11 @@ pub fn observe(
     count(&mut system, options.time, options.unsliced);
     let scratch = tempfile::tempdir().context(|| "make a directory")?;
     let file = |name: &str| scratch.path().join(name);
-    let no_build = options.no_build;
-    let parts = weir_image::Options { environment: environment.clone(), no_build };
+    let (no_build, all_parts) = (options.no_build, options.all_parts);
+    let parts = weir_image::Options { environment: environment.clone(), no_build, all_parts };
     let built = weir_image::build(&system, &parts)?;
+    let gic_v2 = system.platform.is_gic_v2();
+    let elf = Programs::new(environment, true).hypervisor_in(&built.bytes, gic_v2)?;
     let out = Some(file("seen.json"));
     let with_limit = record.map(|(_, most)| Record { most, into: file(RECORDINGS) });
     let offsets = record.map_or(Vec::new(), |_| record::offsets(&system, &built.packed.placement));
@@ -85,8 +87,6 @@ pub fn observe(
             let traces = record.map_or(Ok(Vec::new()), |(to, _)| {
                 record::write(&system, &offsets, &seen.recorded, &recordings, to)
             })?;
-            let gic_v2 = system.platform.is_gic_v2();
-            let elf = Programs::new(environment, true).hypervisor(environment, gic_v2)?;
             Ok(Outcome { system, seen, run, traces, symbols: symbols::Symbols::read(&elf) })
         }
         Err(error) => {

@@ -190,8 +190,10 @@ fn image(system: &System, options: &Options) -> Result<Vec<u8>> {
     if let Some(path) = &options.image_file {
         return weir_model::read_regular(path).context(|| format!("read {}", path.display()));
     }
-    let (environment, no_build) = (options.environment.clone(), options.no_build);
-    Ok(weir_image::build(system, &weir_image::Options { environment, no_build })?.bytes)
+    let Options { no_build, all_parts, .. } = *options;
+    let environment = options.environment.clone();
+    let options = weir_image::Options { environment, no_build, all_parts };
+    Ok(weir_image::build(system, &options)?.bytes)
 }
 
 /// Returns the words of a command line as text.

@@ -18,6 +18,8 @@ pub struct Options {
     pub environment: Environment,
     /// Uses the hypervisor and the guests of the last build, without calling cargo.
     pub no_build: bool,
+    /// Builds the hypervisor with all its parts, not only those that the system uses.
+    pub all_parts: bool,
     /// Ends the run after this long: of the host's time, or of virtual time if `deterministic`.
     pub time: Option<Duration>,
     /// Counts instructions instead of time: two runs give the same report and logs, byte for byte.
@@ -51,6 +53,7 @@ impl Options {
         Self {
             environment,
             no_build: false,
+            all_parts: false,
             time: None,
             deterministic: false,
             unsliced: false,

@@ -1,11 +1,20 @@
 //! The lock of a socket device.
 
-use crate::arch::{Yield, timer};
+use crate::arch::{relax, timer};
 use core::{
     ops::{Deref, DerefMut},
     sync::atomic::{AtomicU64, Ordering},
 };
 use spin::mutex::{TicketMutex, TicketMutexGuard};
+
+/// How a lock waits.
+pub struct Yield;
+
+impl spin::RelaxStrategy for Yield {
+    fn relax() {
+        relax();
+    }
+}
 
 /// The longest that such a lock was held, and waited for, since that was last told, in ticks.
 static LONGEST: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];

@@ -7,7 +7,7 @@ use super::{
     socket::{Socket, WAITING},
 };
 use crate::{
-    arch::memory::Peephole,
+    arch::memory::peephole::Peephole,
     vm::{self, VcpuRef, Vm},
 };
 use weir_broker::shared::RING;

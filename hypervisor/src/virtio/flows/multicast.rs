@@ -1,12 +1,12 @@
 //! Flows to several receivers: what `weir_vsock::multicast` decides is carried out here.
 
 use super::{
-    flows::{self, Flow},
+    flow::{self, Flow},
     link::{LINK, wake_broker},
     receive::deliver,
 };
 use crate::{
-    arch::{memory::Peephole, timer},
+    arch::{memory::peephole::Peephole, timer},
     vm::{self, Vm},
 };
 use core::sync::atomic::Ordering;
@@ -28,7 +28,7 @@ pub fn with<T>(
     body: impl FnOnce(&mut Group, &mut Post) -> T,
     post: &mut Post,
 ) -> Option<T> {
-    let (_, Flow { group, due, .. }) = flows::get(first)?;
+    let (_, Flow { group, due, .. }) = flow::get(first)?;
     let mut group = group.as_ref()?.lock();
     let given = body(&mut group, post);
     // Under the lock: whoever is asked again is so behind this.
@@ -69,7 +69,7 @@ pub fn carry_out(first: usize, mut post: Post, peephole: &mut Peephole) {
 
 /// Nobody is there for a control packet: `answer` comes in the place of its receiver's.
 fn refused(first: usize, group: &mut Group, answer: &Header, post: &mut Post) {
-    let Some((entry, _)) = flows::get(first) else { return };
+    let Some((entry, _)) = flow::get(first) else { return };
     match member(first, answer.src_cid) {
         Some(index) => {
             group.from_member(index, answer, Operation::Reset, timer::now_ns(), post);
@@ -81,9 +81,9 @@ fn refused(first: usize, group: &mut Group, answer: &Header, post: &mut Post) {
 
 /// Which receiver of the group that begins at flow `first` has this context identifier.
 fn member(first: usize, cid: Cid) -> Option<usize> {
-    let (entry, _) = flows::get(first)?;
+    let (entry, _) = flow::get(first)?;
     (0..entry.members as usize).find(|index| {
-        let flow = flows::get(first + index);
+        let flow = flow::get(first + index);
         flow.is_some_and(|(flow, _)| Cid::of_vm(flow.to) == cid)
     })
 }
@@ -108,7 +108,7 @@ pub fn control(
 
 /// The groups, by their first flows.
 fn all() -> impl Iterator<Item = (usize, &'static weir_abi::Flow, &'static Flow)> {
-    let flows = (0..MAX_FLOWS).map_while(|index| Some((index, flows::get(index)?)));
+    let flows = (0..MAX_FLOWS).map_while(|index| Some((index, flow::get(index)?)));
     flows
         .filter(|(_, (_, flow))| flow.group.is_some())
         .map(|(index, (entry, flow))| (index, entry, flow))
@@ -146,7 +146,7 @@ pub fn abandon(peephole: &mut Peephole) {
 /// Drops the receivers that have kept others waiting for too long. On the broker's core, which is
 /// told when that can be.
 pub fn attend(peephole: &mut Peephole) {
-    if !flows::has_groups() {
+    if !flow::has_groups() {
         return;
     }
     let now = timer::now_ns();
@@ -156,7 +156,7 @@ pub fn attend(peephole: &mut Peephole) {
             continue;
         }
         let starves = |index: usize| {
-            let flow = flows::get(first + index);
+            let flow = flow::get(first + index);
             let vm = flow.and_then(|(flow, _)| vm::all().nth(flow.to as usize));
             vm.is_some_and(|vm| vm.socket.lock().offered == 0)
         };

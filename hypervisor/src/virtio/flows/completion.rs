@@ -1,7 +1,7 @@
 //! What the broker is done with goes back to the drivers.
 
 use super::{
-    flows,
+    flow,
     link::{LINK, Link, raise},
     lock::Held,
     memory::Memory,
@@ -10,7 +10,7 @@ use super::{
     socket::{Sent, Socket},
 };
 use crate::{
-    arch::{memory::Peephole, timer},
+    arch::{memory::peephole::Peephole, timer},
     trace::Ring,
     vm::{self, VcpuRef, Vm},
 };
@@ -109,7 +109,7 @@ impl Device {
         let socket = self.socket.get_or_insert_with(|| self.vm.socket.lock());
         // Of several receivers, one waits for the lock of their connections inside: once in a turn.
         let several = !matches!(completion.outcome, Outcome::Received(_))
-            && flows::get(completion.flow.into()).is_some_and(|(flow, _)| flow.members > 1);
+            && flow::get(completion.flow.into()).is_some_and(|(flow, _)| flow.members > 1);
         self.turns = if several { TURN } else { self.turns + 1 };
         if completion.epoch == link.partition.port(completion.port).epoch()
             && finish((self.vm, ring), socket, (completion, raised), peephole)
@@ -182,7 +182,7 @@ fn finish(
                 _ => return false,
             };
             *place = (left != 0).then_some(Sent { members: left, ..sent });
-            if let (Some((entry, flow)), true) = (flows::get(completion.flow.into()), sent.data) {
+            if let (Some((entry, flow)), true) = (flow::get(completion.flow.into()), sent.data) {
                 if outcome == Outcome::Sent {
                     let latency = raised.saturating_sub(sent.eligible);
                     flow.arrived(latency, entry.deadline, raised);

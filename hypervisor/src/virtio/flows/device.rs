@@ -1,17 +1,17 @@
 //! The socket device of a VM: its registers, and its resets.
 
 use super::{
-    completion, flows,
+    completion, flow,
     link::{LINK, line, wake_broker},
     lock,
     memory::Memory,
-    multicast, net,
+    multicast,
     receive::{deliver, supply},
     send::drain,
     socket::Socket,
 };
 use crate::{
-    arch::{memory::Peephole, relax, timer},
+    arch::{memory::peephole::Peephole, relax, timer},
     vm::{self, VcpuRef, Vm, ending, interrupts::settle},
 };
 use core::sync::atomic::Ordering;
@@ -63,7 +63,6 @@ fn fresh(vm: &Vm) -> Transport {
 
 /// The life of a VM begins: its device is as after power-on.
 pub fn open(vm: &'static Vm) {
-    net::reset(vm);
     if vm.view().vm.vsock != 0 {
         reset(vm, |socket| socket.transport = fresh(vm));
     }
@@ -72,7 +71,6 @@ pub fn open(vm: &'static Vm) {
 /// The life of a VM has ended, and none of its vCPUs runs: nobody uses its memory any more, and
 /// whoever was connected to it learns that it is gone.
 pub fn close(vm: &'static Vm, core: usize) {
-    net::reset(vm);
     if vm.view().vm.vsock == 0 && !vm.is_broker() {
         return;
     }
@@ -91,10 +89,10 @@ pub fn close(vm: &'static Vm, core: usize) {
 fn disconnect(vm: &'static Vm, peephole: &mut Peephole, reset: impl FnOnce(&'static Vm)) {
     // First of all: a packet that is taken by a connection that goes on is one of the time before:
     // see `submit`.
-    flows::of(vm.index()).for_each(|(_, flow)| flow.end());
+    flow::of(vm.index()).for_each(|(_, flow)| flow.end());
     multicast::end(vm, peephole);
     reset(vm);
-    for (entry, flow) in flows::of(vm.index()) {
+    for (entry, flow) in flow::of(vm.index()) {
         for header in flow.ended(entry, vm.index() as u32) {
             let _ = deliver(&header, peephole);
         }
@@ -108,7 +106,7 @@ fn abandon(peephole: &mut Peephole) {
     // Ordered by their lock.
     link.abandoned.store(true, Ordering::Relaxed);
     multicast::abandon(peephole);
-    for (entry, flow) in (0..MAX_FLOWS).map_while(flows::get) {
+    for (entry, flow) in (0..MAX_FLOWS).map_while(flow::get) {
         flow.end();
         for forth in flow.ended(entry, entry.from) {
             let back = Header {

@@ -1,6 +1,6 @@
 //! What a VM's socket device is made of.
 
-use super::flows;
+use super::flow;
 use weir_broker::shared::RING;
 use weir_units::Cid;
 use weir_vsock::{
@@ -58,7 +58,7 @@ impl Socket {
         for sent in self.sent.iter_mut().filter_map(Option::take).filter(|sent| sent.data) {
             let waits = |member: &usize| sent.members.max(1) >> member & 1 != 0;
             for member in (0..8).filter(waits) {
-                if let Some((_, flow)) = flows::get(usize::from(sent.flow) + member) {
+                if let Some((_, flow)) = flow::get(usize::from(sent.flow) + member) {
                     flow.lose(1);
                 }
             }

@@ -9,12 +9,11 @@
 //!
 //! A [`Port`]'s lock is taken alone or with the VM's GIC inside, never with another port's.
 
-use super::{
-    memory::Memory,
-    port::{Counts, Port},
-};
+mod port;
+
+use super::memory::Memory;
 use crate::{
-    arch::{memory::Peephole, sysreg, timer},
+    arch::{lock::Lock, memory::peephole::Peephole, sysreg, timer},
     console, system,
     vm::{
         self, VcpuRef, Vm,
@@ -22,6 +21,7 @@ use crate::{
     },
 };
 use core::sync::atomic::{AtomicU64, Ordering};
+use port::{Counts, Port};
 use weir_abi::{Net, VIRTIO_LEN};
 use weir_broker::transfer::Bucket;
 use weir_trace::wire::{self, Denial};
@@ -35,6 +35,18 @@ use weir_vsock::{
 
 /// Marker for those who count from outside: a frame has gone to those that it is for.
 const MARK_FRAME: u32 = 38;
+
+/// The network device of a VM.
+pub struct Device {
+    port: Lock<Port>,
+    /// What became of its frames.
+    frames: Counts,
+}
+
+/// Returns the device of no VM.
+pub const fn new_device() -> Device {
+    Device { port: Lock::new(Port::new()), frames: Counts::new() }
+}
 
 fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
@@ -54,7 +66,7 @@ pub fn offset(vm: &Vm, ipa: u64) -> Option<u64> {
 /// and nobody writes to its memory.
 pub fn reset(vm: &Vm) {
     let Some(net) = port_of(vm) else { return };
-    let mut port = vm.port.lock();
+    let mut port = vm.net.port.lock();
     port.registers = Registers::new(Kind::Network(net.mac));
     // What a life has used up is not given back by a restart.
     port.limits.get_or_insert_with(|| {
@@ -78,7 +90,7 @@ pub fn access(
     // SAFETY: on core `core`, in a trap of its guest: nothing else uses its windows until this
     // returns.
     let mut peephole = unsafe { Peephole::open(core) };
-    let mut port = vm.port.lock();
+    let mut port = vm.net.port.lock();
     let mut memory = Memory::new(vm.view(), &mut peephole);
     let size = access.size.into();
     if !access.write {
@@ -98,7 +110,7 @@ pub fn access(
         Effect::Notified(TX) => {
             drop(port);
             send(vcpu_ref, &mut peephole);
-            port = vm.port.lock();
+            port = vm.net.port.lock();
         }
         Effect::None | Effect::Notified(_) => return 0,
     }
@@ -128,7 +140,7 @@ fn send(vcpu_ref: &'static VcpuRef, peephole: &mut Peephole) {
     let vm = vcpu_ref.vm;
     let mut frame = Frame::EMPTY;
     let taken = {
-        let mut port = vm.port.lock();
+        let mut port = vm.net.port.lock();
         let mut memory = Memory::new(vm.view(), peephole);
         let taken = take(vm, &mut port, &mut frame, &mut memory);
         if let Err(broken) = taken {
@@ -143,7 +155,7 @@ fn send(vcpu_ref: &'static VcpuRef, peephole: &mut Peephole) {
         pass(vm, &frame, peephole);
         crate::arch::mark::<MARK_FRAME>();
     }
-    let mut port = vm.port.lock();
+    let mut port = vm.net.port.lock();
     let mut memory = Memory::new(vm.view(), peephole);
     let queue = port.registers.queue(TX);
     if queue.is_some_and(|queue| queue.ask_notification(&mut memory) == Ok(true)) {
@@ -164,7 +176,7 @@ fn take(
     let Some(chain) = net::take(queue, memory)? else { return Ok(None) };
     let admitted = match net::length(&chain) {
         None => {
-            count(&vm.frames.refused);
+            count(&vm.net.frames.refused);
             vm.count_denial(Denial::Virtio);
             false
         }
@@ -173,7 +185,7 @@ fn take(
             true
         }
         Some(_) => {
-            count(&vm.frames.over_rate);
+            count(&vm.net.frames.over_rate);
             false
         }
     };
@@ -194,11 +206,11 @@ fn pass(vm: &'static Vm, frame: &Frame, peephole: &mut Peephole) {
         })
     });
     let Ok(targets) = net::targets(ports, vm.index(), frame.addresses()) else {
-        count(&vm.frames.refused);
+        count(&vm.net.frames.refused);
         vm.count_denial(Denial::Virtio);
         return;
     };
-    count(&vm.frames.sent);
+    count(&vm.net.frames.sent);
     for receiver in vm::all().filter(|to| targets >> to.index() & 1 != 0) {
         if port_of(receiver).is_some() {
             deliver(receiver, frame, peephole);
@@ -208,17 +220,17 @@ fn pass(vm: &'static Vm, frame: &Frame, peephole: &mut Peephole) {
 
 /// Gives a frame to one VM, if it has a buffer for it.
 fn deliver(vm: &'static Vm, frame: &Frame, peephole: &mut Peephole) {
-    let mut port = vm.port.lock();
+    let mut port = vm.net.port.lock();
     let mut memory = Memory::new(vm.view(), peephole);
     let given = port.registers.queue(RX).map(|queue| net::give(queue, frame, &mut memory));
     match given {
-        Some(Ok(true)) => count(&vm.frames.received),
+        Some(Ok(true)) => count(&vm.net.frames.received),
         Some(Err(_)) => {
             vm.count_denial(Denial::Virtio);
             port.registers.break_down();
         }
         Some(Ok(false)) | None => {
-            count(&vm.frames.missed);
+            count(&vm.net.frames.missed);
             return;
         }
     }
@@ -232,7 +244,7 @@ fn deliver(vm: &'static Vm, frame: &Frame, peephole: &mut Peephole) {
 pub fn report() {
     let time_ns = timer::now_ns();
     for vm in vm::all().filter(|vm| port_of(vm).is_some()) {
-        let Counts { sent, received, over_rate, refused, missed } = &vm.frames;
+        let Counts { sent, received, over_rate, refused, missed } = &vm.net.frames;
         let [sent, received, over_rate, refused, missed] =
             [sent, received, over_rate, refused, missed].map(|count| count.load(Ordering::Relaxed));
         let vm = vm.index() as u32;

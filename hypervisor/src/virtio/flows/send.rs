@@ -2,7 +2,7 @@
 //! on.
 
 use super::{
-    flows,
+    flow,
     link::{LINK, Link, break_down, broker_pieces, raise_own, wake_broker},
     memory::Memory,
     multicast,
@@ -10,7 +10,7 @@ use super::{
     socket::{Sent, Socket},
 };
 use crate::{
-    arch::{memory::Peephole, sysreg, timer},
+    arch::{memory::peephole::Peephole, sysreg, timer},
     vm::{VcpuRef, Vm},
 };
 use core::sync::atomic::Ordering;
@@ -120,7 +120,7 @@ fn pass(
     (flow, now): (usize, u64),
     peephole: &mut Peephole,
 ) -> Option<Header> {
-    let (entry, kept) = flows::get(flow)?;
+    let (entry, kept) = flow::get(flow)?;
     if !kept.admits_control(now) {
         vm.count_denial(Denial::Virtio);
         return None;
@@ -180,7 +180,7 @@ fn take(
     let len = gather(&mut memory, chain.readable(), &mut bytes)?;
     let header = Header::from_bytes(&bytes);
     let room = len.checked_sub(HEADER_LEN as u64);
-    let judged = |operation| (operation, flows::judge(&header, operation));
+    let judged = |operation| (operation, flow::judge(&header, operation));
     let checked = room.map(|room| header.check(vm.view().cid(), room).map(judged));
     let fate = match checked {
         None | Some(Err(Malformed::Unknown | Malformed::Source | Malformed::Length)) => {
@@ -190,7 +190,7 @@ fn take(
         // What is longer than the flow's packets would take the others' time; of best effort only
         // ever a chunk does.
         Some(Ok((Operation::Data, Verdict::Transfer(flow))))
-            if flows::get(flow)
+            if flow::get(flow)
                 .is_some_and(|(entry, _)| entry.period > 0 && header.len > entry.size) =>
         {
             Fate::Refused(header)
@@ -246,7 +246,7 @@ fn submit(
     notice: &mut Notice,
 ) -> bool {
     let now = notice.now;
-    let Some((entry, kept)) = flows::get(flow) else { return false };
+    let Some((entry, kept)) = flow::get(flow) else { return false };
     if link.abandoned.load(Ordering::Relaxed) {
         return false;
     }

@@ -1,8 +1,8 @@
 //! What the hypervisor shares with the broker, and the signals to it and to drivers.
 
-use super::{flows, memory::Memory, socket::Socket};
+use super::{flow, memory::Memory, socket::Socket};
 use crate::{
-    arch::{lock::Lock, memory::Peephole, timer},
+    arch::{lock::Lock, memory::peephole::Peephole, timer},
     system,
     vm::{self, VcpuRef, Vm, interrupts::kick},
 };
@@ -60,7 +60,7 @@ pub fn init(address: u64) {
     // says is enough, page-aligned, all zeros; the type is atomics only, of which each bit pattern
     // is one, and both sides use it through atomics alone.
     let partition: &'static Partition = unsafe { &*(address as *const Partition) };
-    flows::init();
+    flow::init();
     let settings = Settings {
         flows: system.flows().len() as u8,
         chunk: u32::try_from(system.header.chunk).unwrap_or(u32::MAX),

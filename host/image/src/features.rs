@@ -1,0 +1,70 @@
+//! The optional parts of the hypervisor that a system uses.
+
+use weir_abi::{Features, Regulation};
+use weir_model::{Socket, System, Vm};
+
+/// Returns the optional parts of the hypervisor that a system uses. EL2 refuses an image whose
+/// hypervisor lacks one of them.
+#[must_use]
+pub fn features_of(system: &System) -> Features {
+    let any = |uses: fn(&Vm) -> bool| system.vms.iter().any(uses);
+    let on_pci = |vm: &Vm| !vm.functions.is_empty() || vm.socket == Some(Socket::Pci);
+    Features::FLOWS
+        .when(any(|vm| vm.socket.is_some()))
+        .with(Features::SWITCH.when(any(|vm| vm.net.is_some())))
+        .with(Features::PCI.when(any(on_pci)))
+        .with(Features::SHARED_CORES.when(!system.timing.cores.is_empty()))
+        .with(Features::BUDGETS.when(system.regulations.iter().any(Regulation::is_on)))
+        .with(Features::GUEST_PMU.when(any(|vm| vm.pmu > 0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Environment, load};
+    use std::{fs, path::Path};
+
+    fn of(name: &str) -> Features {
+        let environment = Environment::find();
+        let file = environment.system(name).expect("a checkout");
+        features_of(&load(&file, None, &environment).unwrap_or_else(|_| panic!("{name}")))
+    }
+
+    #[test]
+    fn a_system_uses_the_parts_that_it_names() {
+        for (system, parts) in [
+            ("demo", Features::NONE),
+            ("probe-4", Features::NONE),
+            ("flows-mmio", Features::FLOWS),
+            ("flows-pci", Features::FLOWS.with(Features::PCI)),
+            ("frames", Features::SWITCH),
+            ("dma", Features::PCI),
+            ("shared", Features::SHARED_CORES),
+        ] {
+            assert_eq!(of(system), parts, "{system}: {:?}", of(system).names().collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn parts_are_features_of_the_hypervisor() {
+        let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../hypervisor/Cargo.toml");
+        let manifest = fs::read_to_string(manifest).expect("a manifest");
+        assert!(manifest.contains(&format!("\nall = {:?}\n", Features::NAMES)), "{manifest}");
+    }
+
+    #[test]
+    fn budgets_and_event_counters_are_parts() {
+        let of = |key: &str| {
+            let vm = "name = \"a\"\ncpus = [0]\nmemory = \"4MiB\"\nimage = { elf = \"control\" }\n";
+            let text = format!("platform = \"qemu-virt\"\n[[vm]]\n{vm}{key}\n");
+            let directory = tempfile::tempdir().expect("a directory");
+            let file = directory.path().join("system.toml");
+            fs::write(&file, text).expect("a file");
+            let system = load(Path::new(&file), None, &Environment::find());
+            features_of(&system.unwrap_or_else(|faults| panic!("{faults:?}")))
+        };
+        assert_eq!(of("pmu = 2"), Features::GUEST_PMU);
+        let budget = "memory_budget = { accesses = 4000, period = \"1ms\" }";
+        assert_eq!(of(budget), Features::BUDGETS);
+    }
+}

@@ -1,0 +1,104 @@
+//! The event counters that a VM was granted.
+
+pub use weir_vdev::pmu::Pmu;
+
+use crate::arch::{
+    isb,
+    sysreg::{
+        pmccfiltr_el0, pmccntr_el0, pmceid0_el0, pmceid1_el0, pmcntenclr_el0, pmcntenset_el0,
+        pmcr_el0, pmintenclr_el1, pmintenset_el1, pmovsclr_el0, pmovsset_el0, pmselr_el0,
+        pmuserenr_el0, pmxevcntr_el0, pmxevtyper_el0,
+    },
+};
+use weir_abi::KEPT_COUNTERS;
+use weir_vdev::pmu::{CYCLES, Counters};
+
+/// PMCR_EL0.E: those count that are enabled. LC: the cycle counter has 64 bits.
+const ENABLE: u64 = 1 | 1 << 6;
+/// The event counters of this core from number [`KEPT_COUNTERS`] on, and its cycle counter, of a VM
+/// that was granted so many.
+pub struct Granted(pub u8);
+
+impl Granted {
+    /// Starts to count what the guest enables.
+    pub fn start() {
+        pmcr_el0::write(ENABLE);
+    }
+
+    /// The guest's mask as the hardware's.
+    fn mask(&self, mask: u32) -> u64 {
+        let events = mask & ((1 << self.0) - 1);
+        u64::from(events << KEPT_COUNTERS | mask & CYCLES)
+    }
+
+    fn all(&self) -> u64 {
+        self.mask(u32::MAX)
+    }
+
+    fn select(n: usize) {
+        pmselr_el0::write((n + usize::from(KEPT_COUNTERS)) as u64 & 0x1f);
+        isb();
+    }
+}
+
+impl Counters for Granted {
+    fn read(&mut self, n: usize) -> u32 {
+        Self::select(n);
+        pmxevcntr_el0::read() as u32
+    }
+
+    fn write(&mut self, n: usize, value: u32) {
+        Self::select(n);
+        pmxevcntr_el0::write(value.into());
+    }
+
+    fn read_cycles(&mut self) -> u64 {
+        pmccntr_el0::read()
+    }
+
+    fn write_cycles(&mut self, value: u64) {
+        pmccntr_el0::write(value);
+    }
+
+    fn set_type(&mut self, n: usize, kind: u32) {
+        Self::select(n);
+        pmxevtyper_el0::write(kind.into());
+    }
+
+    fn set_filter(&mut self, filter: u32) {
+        pmccfiltr_el0::write(filter.into());
+    }
+
+    fn set_enabled(&mut self, mask: u32) {
+        pmcntenclr_el0::write(self.all() & !self.mask(mask));
+        pmcntenset_el0::write(self.mask(mask));
+    }
+
+    fn set_interrupts(&mut self, mask: u32) {
+        pmintenclr_el1::write(self.all() & !self.mask(mask));
+        pmintenset_el1::write(self.mask(mask));
+        // The level must have fallen before the interrupt is deactivated.
+        isb();
+    }
+
+    fn overflowed(&mut self) -> u32 {
+        let mask = pmovsset_el0::read() & self.all();
+        (mask as u32 & !CYCLES) >> KEPT_COUNTERS | mask as u32 & CYCLES
+    }
+
+    fn clear_overflowed(&mut self, mask: u32) {
+        pmovsclr_el0::write(self.mask(mask));
+    }
+
+    fn set_overflowed(&mut self, mask: u32) {
+        pmovsset_el0::write(self.mask(mask));
+    }
+
+    fn events(&mut self, register: u8) -> u64 {
+        if register == 0 { pmceid0_el0::read() } else { pmceid1_el0::read() }
+    }
+
+    fn set_user(&mut self, user: u32) {
+        pmuserenr_el0::write(user.into());
+    }
+}

@@ -1,0 +1,38 @@
+//! The PMU (PMUv3, DDI0487 D11). Event counters 0 and 1 of each core are EL2's own: they count what
+//! its guest does, and nothing of EL2's. From 2 on they are the guest's, if its VM was granted
+//! some, and the cycle counter with them. All accesses of guests trap (MDCR_EL2.TPM and TPMCR);
+//! what becomes of them is decided in `vboard::pmu`.
+
+#[cfg_attr(not(feature = "guest-pmu"), path = "no_granted.rs")]
+pub mod granted;
+#[cfg(feature = "budgets")]
+pub mod kept;
+
+use super::{
+    gic,
+    sysreg::{id_register, pmcr_el0},
+};
+use crate::platform::PMU_INTIDS;
+
+/// How many event counters this core has; 0 without a PMU.
+#[must_use]
+pub fn counters() -> u64 {
+    // ID_AA64DFR0_EL1.PMUVer: 0 without a PMU, 15 with one of another architecture.
+    match id_register(5, 0) >> 8 & 0xf {
+        0 | 15 => 0,
+        _ => pmcr_el0::read() >> 11 & 0x1f,
+    }
+}
+
+/// The interrupt of core `core`'s PMU.
+#[must_use]
+pub fn pmu_intid(core: usize) -> u32 {
+    PMU_INTIDS.get(core).or(PMU_INTIDS.last()).copied().unwrap_or(gic::SPECIAL)
+}
+
+/// Whether this is the interrupt of a PMU.
+#[inline(always)]
+#[must_use]
+pub fn is_pmu(intid: u32) -> bool {
+    PMU_INTIDS.contains(&intid)
+}

@@ -1,0 +1,72 @@
+//! Replaces `meter` in a hypervisor without this part: no VM has a memory budget.
+
+use crate::{
+    vcpu::action::Exit,
+    vm::{VcpuRef, Vm},
+};
+use core::{convert::Infallible, ops::Deref};
+use weir_budget::{Counts, Event};
+
+/// The meter that no vCPU has.
+pub struct Meter {
+    pub deadline: u64,
+    never: Infallible,
+}
+
+/// A core's access to a meter.
+pub struct Handle(Meter);
+
+impl Deref for Handle {
+    type Target = Meter;
+
+    fn deref(&self) -> &Meter {
+        &self.0
+    }
+}
+
+/// Declares functions of a meter that are not called.
+macro_rules! never {
+    ($($name:ident($($argument:ty),*) -> $result:ty;)*) => {
+        impl Meter {
+            $(pub fn $name(&self $(, _: $argument)*) -> $result {
+                match self.never {}
+            })*
+        }
+    };
+}
+
+never! {
+    resume(&VcpuRef, usize) -> ();
+    begin_load(&VcpuRef, usize) -> ();
+    is_off() -> bool;
+    is_loading() -> bool;
+    charge(&VcpuRef, usize, Counts) -> ();
+    come_on(&VcpuRef, usize) -> ();
+    leave(usize) -> ();
+    enter(usize) -> ();
+    step(&VcpuRef, usize, u64, Event) -> ();
+    is_counted() -> bool;
+    holds() -> bool;
+    exit() -> Exit;
+    note(&VcpuRef, usize, bool) -> ();
+}
+
+/// Stands for what the cores of a VM share of its budget.
+pub struct VmBudget;
+
+impl VmBudget {
+    pub const fn new() -> Self {
+        Self
+    }
+}
+
+/// Returns that the vCPU has no budget.
+pub fn start(_core: usize, _place: usize, _vcpu_ref: &VcpuRef) -> Option<Handle> {
+    None
+}
+
+/// Refuses the call: no VM has a budget.
+pub fn set_budget(setter: &Vm, _target: u64, _budget: Counts) -> bool {
+    let VmBudget = setter.budget;
+    false
+}

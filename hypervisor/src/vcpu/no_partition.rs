@@ -1,0 +1,50 @@
+//! Replaces `partition` in a hypervisor without this part: no core has a schedule.
+
+use weir_sched::partition::{Decision, Ready};
+use weir_units::Nanos;
+
+/// The schedule that no core has.
+pub struct Shared {
+    /// Decides.
+    pub partition: Partition,
+}
+
+/// The decisions that no core needs.
+pub enum Partition {}
+
+/// Returns that no core has a schedule.
+pub fn of_core(_core: usize) -> Option<Shared> {
+    None
+}
+
+impl Shared {
+    pub fn vms(&self) -> &[u8] {
+        match self.partition {}
+    }
+
+    pub fn entity(&self, _vm: usize) -> Option<u8> {
+        match self.partition {}
+    }
+}
+
+impl Partition {
+    pub fn step(&self, _now: Nanos, _ready: Ready) -> Decision {
+        match *self {}
+    }
+
+    pub fn charge(&self, _entity: u8, _time: Nanos) {
+        match *self {}
+    }
+
+    pub fn entered(&self, _now: Nanos) {
+        match *self {}
+    }
+
+    pub fn may_take(&self, _priority: u8) -> bool {
+        match *self {}
+    }
+
+    pub fn preempt(&self, _entity: u8, _priority: u8) {
+        match *self {}
+    }
+}

@@ -1,0 +1,50 @@
+//! Replaces `flows` in a hypervisor without this part: no VM has a socket device.
+
+use crate::vm::{VcpuRef, Vm};
+use weir_vdev::esr::MmioAccess;
+
+/// Stands for the socket device.
+pub struct Device;
+
+/// A place in a socket device.
+#[derive(Clone, Copy)]
+pub enum Place {}
+
+/// Returns the device of no VM.
+pub const fn new_device() -> Device {
+    Device
+}
+
+/// Takes no flows in.
+pub fn init(_partition: u64) {}
+
+/// Resets nothing.
+pub fn open(vm: &'static Vm) {
+    let Device = vm.socket;
+}
+
+/// Disconnects nothing.
+pub fn close(_vm: &'static Vm, _core: usize) {}
+
+/// Finds no device at `ipa`.
+pub fn place(_vm: &Vm, _ipa: u64) -> Option<Place> {
+    None
+}
+
+/// Is not called: there is no [`Place`].
+pub fn access(_: &'static VcpuRef, _: usize, _: &MmioAccess, place: Place, _: u64) -> u64 {
+    match place {}
+}
+
+/// Refuses the broker's call: no VM is the broker.
+pub fn complete(_core: usize, _vcpu_ref: &VcpuRef) -> Option<u64> {
+    None
+}
+
+/// Returns that `vm` has nothing to wait for.
+pub fn wait_for_broker(_vm: &Vm) -> Option<u64> {
+    None
+}
+
+/// Reports nothing.
+pub fn report() {}
