@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the figures of docs/explanation as SVG files next to this script.
+"""Writes the figures of README.md and docs/explanation as SVG files next to this script.
 
     python3 docs/figures/make.py            # writes the files
     python3 docs/figures/make.py --check    # exits with 1 if a file is not up to date
@@ -119,6 +119,33 @@ class Figure:
             f'<rect class="page" width="{self.width}" height="{self.height}" rx="8"/>\n'
             f"{body}\n</svg>\n"
         )
+
+
+def overview():
+    """The way from a system file to a run and a verdict."""
+    f = Figure("overview", 860, 262, "From one system file to a run, its bounds and a verdict")
+    f.box(20, 92, 130, 64, "e", "system.toml", ["VMs, cores, memory,", "budgets, messages"])
+    f.line((150, 124), (196, 124), (196, 52), (218, 52))
+    f.line((196, 124), (218, 124))
+    f.line((196, 124), (196, 206), (218, 206))
+    f.box(220, 20, 190, 64, "a", "check, build",
+          ["memory map, colors, image:", "one file with all VMs"])
+    f.box(220, 92, 190, 64, "b", "analyze, plan",
+          ["upper bounds on latencies,", "cheapest budgets that hold"])
+    f.box(220, 174, 190, 64, "d", "simulate",
+          ["the same decisions on a model", "of caches, DRAM and DMA"])
+    f.line((410, 52), (434, 52))
+    f.box(436, 20, 180, 64, "c", "EL2: board or QEMU",
+          ["VMs, budgets, schedules,", "interrupts, trace"])
+    f.line((616, 52), (648, 52))
+    f.box(650, 20, 190, 64, "e", "report, trace, observe", ["observed latencies"])
+    f.line((745, 84), (745, 100))
+    f.line((410, 124), (648, 124))
+    f.text(530, 117, "bounds", SMALL, "middle", "small")
+    f.box(650, 102, 190, 46, "f", "verdict", ["a missed bound fails the run"])
+    f.line((410, 206), (745, 206), (745, 150))
+    f.text(530, 199, "predicted latencies", SMALL, "middle", "small")
+    return f
 
 
 def layers():
@@ -379,7 +406,7 @@ def budget():
 def main():
     check = "--check" in sys.argv[1:]
     stale = []
-    for make in (layers, boot, modules, message, scheduling, budget):
+    for make in (overview, layers, boot, modules, message, scheduling, budget):
         figure = make()
         path = HERE / f"{figure.name}.svg"
         text = figure.svg()
