@@ -617,7 +617,7 @@ image = {{ elf = "stolen", args = "{args}" }}
     assert!(!outcome.consoles["told"].contains("can be changed"));
     // Nothing is stolen on a core that is the VM's own.
     let alone = "\nplatform = \"qemu-virt\"\n".to_owned()
-        + &teller("", r#"expect = ["stolen: nobody tells"]"#);
+        + &teller("", r#"expect = ["stolen: no record"]"#);
     run_system(&alone, &Options::default()).good();
 }
 

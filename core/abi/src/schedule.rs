@@ -1,4 +1,4 @@
-//! Who has a shared core, packed.
+//! The schedule of a shared core, packed.
 
 use crate::{Damage, MAX_CORES, MAX_VMS, System};
 use weir_sched::partition::MAX_ENTITIES;

@@ -24,8 +24,8 @@ use weir_units::Nanos;
 /// VM suffer 0 + 2Q + 2Q, more than 3Q.
 ///
 /// The critical VM's regulators publish A(j) at the end of period j, on their own cores. Until all
-/// have, A(j) counts as more than Q; this regulator looks again when its budget is spent. A(j) that
-/// is not there by the end of period j + 1 is given up.
+/// have, A(j) counts as more than Q; this regulator reads it again when its budget is spent. It
+/// gives up A(j) that is not there by the end of period j + 1.
 ///
 /// **Bound.** In a window the critical VM suffers, as the sum of min(A(j), U(j)), at most N Q, from
 /// each VM that it compensates and for each of the two counters, and one overshoot (without debt

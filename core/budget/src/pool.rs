@@ -8,7 +8,7 @@ use crate::{
 };
 use weir_units::Nanos;
 
-/// One budget of Q accesses in each period for all vCPUs of a VM, who draw it in slices as they
+/// One budget of Q accesses in each period for all vCPUs of a VM, which draw it in slices as they
 /// need it: the budget for the guest, however many cores it has, that bao-throttling (2.5) asks
 /// for.
 ///

@@ -21,7 +21,7 @@ pub enum Kind {
     Compensation,
 }
 
-/// Who has [`Setting::budget`].
+/// The owner of [`Setting::budget`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// Each vCPU of the VM.
@@ -35,7 +35,7 @@ pub enum Scope {
 pub struct Setting {
     /// Which regulator.
     pub kind: Kind,
-    /// Who has the budget. With [`Kind::Pool`] it is the VM in any case.
+    /// The owner of the budget. With [`Kind::Pool`] it is the VM in any case.
     pub scope: Scope,
     /// The time between two replenishments.
     pub period: Nanos,

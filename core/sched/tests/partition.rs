@@ -14,15 +14,15 @@ use weir_sched::partition::Slot;
 use weir_sched::partition::TimeTable;
 use weir_units::Nanos;
 
-/// Who had the core in each nanosecond, with `ready` for each of them. Asked as rarely as a driver
-/// may.
+/// The entity that had the core in each nanosecond, with `ready` for each of them. Asked as rarely
+/// as a driver may.
 fn run(partition: &mut Partition, ready: &[Ready]) -> Vec<Option<u8>> {
     let (mut until, mut run, mut last) = (Nanos(0), None, Ready::NONE);
     let step = |(now, ready): (usize, &Ready)| {
         if now as u64 >= until.0 || *ready != last {
             let decision = partition.step(Nanos(now as u64), *ready);
             assert!(decision.until > Nanos(now as u64), "it must be worth while");
-            assert!(decision.run.is_none_or(|entity| ready.has(entity)), "only who is ready runs");
+            assert!(decision.run.is_none_or(|entity| ready.has(entity)), "only ready entities run");
             (until, run, last) = (decision.until, decision.run, *ready);
         }
         run

@@ -83,8 +83,7 @@ impl CounterPage {
     }
 
     /// Whether counting has begun; true at the latest when the first guest runs its first
-    /// instruction. While nobody does, the counters stay 0, and no budget that stands on them is
-    /// ever spent.
+    /// instruction. Without a writer the counters stay 0, and no budget that uses them is spent.
     #[must_use]
     #[inline]
     pub fn is_counting(&self) -> bool {

@@ -37,7 +37,7 @@ pub enum Phase {
     Ip,
     /// Notification: from the receiver's interrupt to its driver's acknowledgment.
     Br,
-    /// Wake-up: from the last insertion of a notification to the first look of the broker that
+    /// Wake-up: from the last insertion of a notification to the first poll of the broker that
     /// slept.
     Wake,
     /// The copy of a chunk.

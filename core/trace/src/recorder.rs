@@ -4,8 +4,8 @@
 //! In memory it is a header of 64 bytes ([`Header`]), then `N` slots of 32 bytes. Record `n` of a
 //! core, counted from 0, is in slot `n` modulo `N`; `head` is the number of records whose slots are
 //! complete. One barrier in each push, between a record's words and the new `head`, orders both:
-//! who reads that `head` sees these words, and who reads one of the *next* record's words sees this
-//! `head`'s predecessor or a later one. So a reader that finds `head = h` after it has copied slots
+//! a reader of that `head` sees these words, and a reader of one of the *next* record's words sees
+//! this `head`'s predecessor or a later one. So a reader that finds `head = h` after it has copied slots
 //! knows that only records `h` and `h + 1` can have been under way meanwhile, and that records `h +
 //! 2 - N` up to `h - 1` were whole.
 

@@ -32,7 +32,7 @@ pub(super) fn statements(measured: &Measured) -> Vec<Statement> {
         ),
         TABLE1.says(
             "shared",
-            "the same beside another VM",
+            "the same next to another VM",
             Relation::Within(SHARED_MS, TABLE_TOLERANCE),
             [shared.avg],
         ),
@@ -249,7 +249,7 @@ fn sources(points: &[(Point, Response)]) -> Vec<Statement> {
     }
     all.push(FIGURE10.says(
         "fig10-storm",
-        "the same beside a storm of the first, where interrupts wait",
+        "the same next to a storm of the first, where interrupts wait",
         NONE,
         one(second(Policy::Defer, STORM_US)),
     ));

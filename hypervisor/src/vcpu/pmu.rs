@@ -41,7 +41,7 @@ pub fn start(core: &mut Core) {
         console::refuse(&[
             "a VM was granted ",
             Text::number(count.into(), 10).as_str(),
-            " event counters beside weir's 2, and the cores have ",
+            " event counters in addition to weir's 2, and the cores have ",
             Text::number(there, 10).as_str(),
             ": correct `counters` under [pmu] in the platform file",
         ]);

@@ -50,7 +50,7 @@ pub(super) struct Parts<W> {
     reads: Reserve<W>,
     /// The same of writes.
     writes: Reserve<W>,
-    /// Who of MemGuard's domain has spent its budget.
+    /// The members of MemGuard's domain that have spent their budgets.
     pub(super) spent: Spent<W>,
     /// What a critical VM's vCPUs used.
     pub(super) usage: Usage<W>,

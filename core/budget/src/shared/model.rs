@@ -219,7 +219,7 @@ fn use_up(
     let mut used = 0;
     let mut verdict = step(Nanos(now), Counts { reads: from, writes: 0 }, Event::Period);
     while verdict.run && used < wanted {
-        assert!(verdict.limit.reads > from + used, "a limit that is reached lets nobody run");
+        assert!(verdict.limit.reads > from + used, "no vCPU runs with a limit that is reached");
         used = wanted.min(verdict.limit.reads - from);
         verdict = step(Nanos(now), Counts { reads: from + used, writes: 0 }, Event::Count);
     }

@@ -30,10 +30,10 @@ impl Slot<AtomicU64, AtomicU64> {
 impl<P: Word, D: Word> Slot<P, D> {
     pub(super) fn write(&self, period: u64, used: Counts) {
         self.period.store(0, Ordering::Relaxed);
-        // Release: who loads a new count finds the period gone.
+        // Release: a core that loads a new count finds the period gone.
         self.reads.store(used.reads, Ordering::Release);
         self.writes.store(used.writes, Ordering::Release);
-        // Release: who loads the new period finds the new counts.
+        // Release: a core that loads the new period finds the new counts.
         self.period.store(period, Ordering::Release);
     }
 

@@ -75,7 +75,7 @@ impl Vcpu {
         self.verdict = self.regulator.step(shared, Nanos(now), self.counts, event);
         assert!(
             !self.verdict.run || !self.counts.reached(self.verdict.limit),
-            "a limit that is reached lets nobody run: {:?} at {:?}",
+            "no vCPU runs with a limit that is reached: {:?} at {:?}",
             self.verdict,
             self.counts
         );
@@ -92,7 +92,7 @@ impl Vcpu {
             // Proportional, so that either counter may be the first.
             let reads = left.reads.min(room.reads.saturating_add(overshoot));
             let writes = left.writes.min(room.writes.saturating_add(overshoot));
-            assert!(reads + writes != 0, "a limit that is reached lets nobody run");
+            assert!(reads + writes != 0, "no vCPU runs with a limit that is reached");
             self.counts = self.counts.plus(Counts { reads, writes });
             left = left.minus(Counts { reads, writes });
             if self.counts.reached(self.verdict.limit) {

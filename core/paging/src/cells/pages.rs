@@ -180,7 +180,7 @@ impl<'a> Pages<'a> {
         }
         let bits = match self.bits {
             Some(bits) => bits,
-            // Not before a page is wanted: who only asks for places needs no list.
+            // Not before a page is wanted: a caller that only asks for places needs no list.
             None => self.seek()?,
         };
         while self.at >= self.len {

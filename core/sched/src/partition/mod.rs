@@ -1,4 +1,4 @@
-//! Partition schedules: who of several has a core, and until when.
+//! Partition schedules: which of several entities has a core, and until when.
 //!
 //! A *driver* (the hypervisor, or the simulator) has one [`Partition`] for each shared core. It
 //! passes the *entities* that are ready ([`Ready`]) to the schedule and gets a [`Decision`]: which
@@ -81,7 +81,7 @@ impl Ready {
     }
 }
 
-/// Who has the core.
+/// The entity that has the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The entity that runs; none if the core is to idle.
@@ -103,7 +103,7 @@ pub enum Partition {
 }
 
 impl Partition {
-    /// Who has the core from `now` on, when those of `ready` could use it.
+    /// Returns the entity that has the core from `now` on if those of `ready` can use it.
     pub fn step(&mut self, now: Nanos, ready: Ready) -> Decision {
         match self {
             Self::RoundRobin(schedule) => schedule.step(now, ready),
@@ -137,9 +137,9 @@ impl Partition {
         }
     }
 
-    /// From `now` on the guest of who was decided for runs. Of servers, what passed since then, if
-    /// another had the core before, is that one's if it is more urgent: it has kept this one from
-    /// going on. In round robin and in a table it is a part of the time slice or the slot.
+    /// From `now` on the guest of the chosen entity runs. With servers, the time since the decision
+    /// belongs to the entity that had the core before, if that entity is more urgent: it delayed
+    /// the chosen one. In round robin and in a table it is a part of the time slice or the slot.
     pub fn entered(&mut self, now: Nanos) {
         if let Self::Servers(schedule) = self {
             schedule.entered(now);

@@ -53,7 +53,7 @@ pub struct Servers {
     entities: usize,
     running: Option<usize>,
     since: u64,
-    /// Who had the core before the one that runs, until that one's guest goes on.
+    /// The entity that had the core before the running one, until the running one's guest executes.
     before: Option<usize>,
 }
 

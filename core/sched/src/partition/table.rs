@@ -19,9 +19,9 @@ pub struct TimeTable {
     frame: u64,
     slots: [Slot; MAX_SLOTS],
     count: usize,
-    /// Who took the rest of the slot that ends then, and by an interrupt of which priority.
+    /// The entity that took the rest of the slot that ends then, and the priority of its interrupt.
     taken: Option<(u8, u64, u8)>,
-    /// Who is to take the rest of the slot that is under way.
+    /// The entity that is to take the rest of the current slot.
     preempt: Option<(u8, u8)>,
 }
 

@@ -26,7 +26,7 @@ impl Pair {
     /// Asks for `count` echoes of `size` bytes each, and says how many came as they were sent.
     pub fn ping(&self, device: &mut Ethernet, count: u64, size: usize) {
         let Some(mac) = self.resolve(device) else {
-            return println!("station: nobody outside has the address");
+            return println!("station: no host outside has the address");
         };
         let mut good = 0;
         for number in 0..count {

@@ -5,12 +5,12 @@
 //! for one. What is neither its own nor slept was stolen.
 //!
 //! ```text
-//! stolen: 100 ms, of them 41230 us own, 8000 us slept, 50801 us missed, 50790 us told
+//! stolen: 100 ms, of them 41230 us own, 8000 us slept, 50801 us missed, 50790 us reported
 //! stolen: it adds up
 //! ```
 //!
-//! With `write=1` it then tries to change what it is told. Without anybody who tells it says
-//! `stolen: nobody tells`.
+//! With `write=1` it then tries to change the record. Without a record it prints
+//! `stolen: no record`.
 
 #![no_std]
 #![no_main]
@@ -80,7 +80,7 @@ impl Spent {
 fn main(board: &'static Board) -> ! {
     let (ms, every) = (board.args.number("ms", 100), board.args.number("sleep", 8).max(1));
     let Some(place) = hypercall::stolen_time() else {
-        println!("stolen: nobody tells");
+        println!("stolen: no record");
         psci::system_off()
     };
     // SAFETY: DEN0057 says that there is memory; no other core runs, and nothing was mapped there.
@@ -102,7 +102,7 @@ fn main(board: &'static Board) -> ! {
     }
     let (told, all) = (told() - told_before, time::now_ns() - begun);
     println!(
-        "stolen: {} ms, of them {} us own, {} us slept, {} us missed, {} us told",
+        "stolen: {} ms, of them {} us own, {} us slept, {} us missed, {} us reported",
         all / MS,
         spent.own / 1000,
         spent.slept / 1000,
@@ -115,7 +115,7 @@ fn main(board: &'static Board) -> ! {
     if board.args.number("write", 0) != 0 && hypercall::restarts() == 0 {
         // SAFETY: a store that is refused.
         unsafe { mmio::write64(place + 8, 0) };
-        println!("stolen: what it is told can be changed");
+        println!("stolen: the record can be changed");
     }
     psci::system_off()
 }
