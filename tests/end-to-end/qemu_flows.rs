@@ -3,7 +3,7 @@
 
 use crate::support::{
     capture_within, checkout,
-    qemu::{Load, build_programs, root},
+    qemu::{Load, build_programs, root, system, with},
 };
 use object::{Object as _, ObjectSymbol as _, SymbolKind};
 use serde_json::Value;
@@ -981,41 +981,51 @@ fn linux_sees_that_the_other_end_has_died() {
 /// transfers everything from the beginning.
 #[test]
 fn a_linux_suspend_resets_the_connection() {
-    let bare = fs::read_to_string(root().join("tests/systems/flows-linux-suspend.toml"));
-    let bare = bare.expect("a system");
-    let over_pci = bare.replace("devices = [\"rtc\"]", "devices = [\"rtc\"]\nvsock = \"pci\"");
-    assert_ne!(bare, over_pci);
-    for (text, sent) in [
-        (bare.clone(), "30 messages of 1000 bytes sent, sum "),
-        (over_pci, "30 messages of 1000 bytes sent, sum "),
-        (among_linux(&bare), "30 messages sent, 30000 bytes, sum "),
-    ] {
-        let ran = run_text(&text, "60s", &[]);
-        let reset = |vm: &str, port: &str| {
-            let errno = ran.behind(vm, &format!("{port}the connection was reset, error "));
-            assert!(["32", "104", "107"].contains(&errno), "{vm}: {errno}");
-        };
-        reset("linux", "linux: ");
-        reset("linux", "linux: port 5001: ");
-        if sent.contains("of 1000") {
-            ran.behind("sender", "sender: the connection was reset");
-        } else {
-            reset("sender", "linux: ");
-        }
-        sums_agree(
-            &ran,
-            ["linux", "30 messages sent, 30000 bytes, sum "],
-            ["receiver", "port 5000: 30000 bytes in order, sum "],
-        );
-        sums_agree(&ran, ["sender", sent], ["linux", "port 5001: 30000 bytes in order, sum "]);
-        ran.behind("linux", "linux: suspends: 2, failed: 0");
-        ran.behind("linux", "linux: done");
-        for name in ["linux", "receiver", "sender"] {
-            assert_eq!(ran.vm(name)["state"], "off", "{name}");
-        }
-        assert_eq!(ran.report["totals"]["denials"], 0);
-        assert_eq!(ran.report["totals"]["faults"], 0);
+    a_suspend_resets(&suspended(), "30 messages of 1000 bytes sent, sum ");
+}
+
+#[test]
+fn a_linux_suspend_resets_it_over_pci() {
+    let over_pci =
+        with(&suspended(), "devices = [\"rtc\"]", "devices = [\"rtc\"]\nvsock = \"pci\"");
+    a_suspend_resets(&over_pci, "30 messages of 1000 bytes sent, sum ");
+}
+
+#[test]
+fn a_linux_suspend_resets_it_among_linux() {
+    a_suspend_resets(&among_linux(&suspended()), "30 messages sent, 30000 bytes, sum ");
+}
+
+fn suspended() -> String {
+    system("flows-linux-suspend")
+}
+
+fn a_suspend_resets(text: &str, sent: &str) {
+    let ran = run_text(text, "60s", &[]);
+    let reset = |vm: &str, port: &str| {
+        let errno = ran.behind(vm, &format!("{port}the connection was reset, error "));
+        assert!(["32", "104", "107"].contains(&errno), "{vm}: {errno}");
+    };
+    reset("linux", "linux: ");
+    reset("linux", "linux: port 5001: ");
+    if sent.contains("of 1000") {
+        ran.behind("sender", "sender: the connection was reset");
+    } else {
+        reset("sender", "linux: ");
     }
+    sums_agree(
+        &ran,
+        ["linux", "30 messages sent, 30000 bytes, sum "],
+        ["receiver", "port 5000: 30000 bytes in order, sum "],
+    );
+    sums_agree(&ran, ["sender", sent], ["linux", "port 5001: 30000 bytes in order, sum "]);
+    ran.behind("linux", "linux: suspends: 2, failed: 0");
+    ran.behind("linux", "linux: done");
+    for name in ["linux", "receiver", "sender"] {
+        assert_eq!(ran.vm(name)["state"], "off", "{name}");
+    }
+    assert_eq!(ran.report["totals"]["denials"], 0);
+    assert_eq!(ran.report["totals"]["faults"], 0);
 }
 
 /// The same system with Linux at the other ends, too: these stay awake.
