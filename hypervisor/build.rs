@@ -87,6 +87,10 @@ fn main() {
 
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap());
     fs::write(out.join("platform.rs"), constants).unwrap();
+    if env::var("CARGO_CFG_TARGET_OS").as_deref() != Ok("none") {
+        // The host's programs are the tests.
+        return;
+    }
     println!("cargo::rustc-link-arg-bins=-T{}", root.join("hypervisor/link.ld").display());
     println!("cargo::rustc-link-arg-bins=--defsym=LOAD_ADDRESS={load_address:#x}");
     // 4 KiB alignment of segments: the linker's default of 64 KiB would only pad the image.

@@ -9,13 +9,18 @@ use crate::{
     },
     console::{self, Text, Wire},
     cpu,
-    platform::{CORES, LOAD_ADDRESS, RAM_BASE, UART_INTID},
+    platform::{CORES, LOAD_ADDRESS, RAM_BASE, UART_LINE},
     system,
-    vcpu::{pmu, prepare::prepare_core, run::run, schedule},
+    vcpu::{
+        pmu,
+        prepare::{Purpose, prepare_core},
+        run::run,
+        schedule,
+    },
     virtio,
     vm::{
         self,
-        ownership::{self, Found},
+        ownership::{self, Found, Made},
         report, space,
     },
 };
@@ -29,16 +34,17 @@ use weir_paging::{
     table::PAGE,
 };
 use weir_trace::wire::What;
+use weir_units::{CoreId, Pa};
 use weir_vdev::smccc::{ARCH_WORKAROUND_2, Mitigations};
 
 /// On the boot core, at its high address, with the MMU on. `device_tree` and `image` are physical
 /// addresses.
 pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
     // SAFETY: the boot core is core 0, and this is the first thing it does.
-    let core = unsafe { cpu::claim(0) };
+    let core = unsafe { cpu::claim(CoreId(0)) };
     timer::start();
     // SAFETY: called once, here, and no other core runs.
-    let Ok(mut stage1) = (unsafe { Stage1::begin(image) }) else {
+    let Ok(mut stage1) = (unsafe { Stage1::begin(Pa(image)) }) else {
         // Without its map EL2 has no UART to say so on.
         loop {
             wait_for_interrupt();
@@ -53,7 +59,7 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
         ]);
     }
     // SAFETY: RAM behind the hypervisor, part of the image; nobody writes to it.
-    let packed = unsafe { stage1.read_only(0, image + memory::image_len(), 0x1_0000) };
+    let packed = unsafe { stage1.read_only(0, Pa(image + memory::image_len()), 0x1_0000) };
     let Ok(packed) = packed else { console::refuse(&["no room to map the packed system"]) };
     let system = match System::parse_with(packed, cfg!(feature = "gicv2"), system::BUILT) {
         Ok(system) => system::set(system),
@@ -79,7 +85,7 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
         console::refuse(&["the memory that weir build chose for the hypervisor does not hold it"]);
     }
     if let Some(pa) = system.partition() {
-        let Ok(()) = stage1.share(pa) else {
+        let Ok(()) = stage1.share(Pa(pa)) else {
             console::refuse(&["no room to map what it shares with the broker"]);
         };
     }
@@ -89,7 +95,7 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
 /// On the boot core, after the hypervisor moved into its cells, on a new stack.
 pub extern "C" fn boot_moved() -> ! {
     // SAFETY: the boot core is core 0; `boot_main`, which had the reference before, does not go on.
-    let core = unsafe { cpu::claim(0) };
+    let core = unsafe { cpu::claim(CoreId(0)) };
     bring_up(core, system::get())
 }
 
@@ -100,9 +106,10 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static System<'static>) -> !
         // mapped it; no VM runs yet.
         virtio::flows::init(unsafe { memory::shared() });
     }
-    console::init(system.header.console_core as usize);
+    let console_core = CoreId(system.header.console_core as u8);
+    console::init(console_core);
     gic::init();
-    vm::pci::init(system, system.header.console_core as usize);
+    vm::pci::init(system, console_core);
     // SAFETY: called once, here, and no other core runs.
     let (mut tables, mut base) = unsafe { memory::stage2_tables() };
     let mut found = Found::default();
@@ -111,7 +118,8 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static System<'static>) -> !
             space::build_in_cells(system, &view)
         } else {
             space::build(system, &view, tables, base).map(|(used, root)| {
-                found += ownership::of_undivided(system, &view, (&tables[..used], base), root);
+                let made = Made { tables: &tables[..used], base: Pa(base) };
+                found += ownership::of_undivided(system, &view, &made, root);
                 tables = &mut core::mem::take(&mut tables)[used..];
                 base += used as u64 * PAGE;
                 root
@@ -164,19 +172,19 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static System<'static>) -> !
 pub extern "C" fn secondary_main(index: u64) -> ! {
     // SAFETY: PSCI starts each core once, with the number that the boot core gave: below MAX_CORES,
     // and not 0.
-    let core = unsafe { cpu::claim(index as usize) };
+    let core = unsafe { cpu::claim(CoreId(index as u8)) };
     start_core(core)
 }
 
 fn start_core(core: &'static mut cpu::Core) -> ! {
-    if let Err(reason) = gic::init_core(core.index) {
-        let core = Text::number(core.index as u64, 10);
+    if let Err(reason) = gic::init_core(core.id) {
+        let core = Text::number(core.id.0.into(), 10);
         console::refuse(&["GIC of core ", core.as_str(), ": ", reason]);
     }
-    core.schedule = schedule::of_core(core.index);
+    core.schedule = schedule::of_core(core.id);
     let shared = core.schedule.as_deref().is_some_and(|schedule| schedule.partition.is_some());
-    prepare_core(shared);
-    core.sole = vm::vcpus_of_core(core.index).next().filter(|_| !shared);
+    prepare_core(Purpose { shared, observed: system::get().is_observed() });
+    core.sole = vm::vcpus_of_core(core.id).next().filter(|_| !shared);
     core.mitigations = Mitigations::from_firmware(psci::arch_features);
     if core.mitigations.needs_workaround_2() {
         psci::forward(ARCH_WORKAROUND_2, 1);
@@ -187,19 +195,19 @@ fn start_core(core: &'static mut cpu::Core) -> ! {
         // Relaxed: each core stores the same, before its own first tick.
         cpu::LENT_NS.store(core.ticks.interval_ns, core::sync::atomic::Ordering::Relaxed);
     }
-    if core.index == console::core() {
+    if core.id == console::core() {
         // SAFETY: on the console core, once; `Stage1::begin` was before this core started.
         core.wire = Some(unsafe { Wire::take() });
-        gic::Line::new(UART_INTID as u32, core.index).claim(core.index);
+        gic::Line::new(UART_LINE, core.id).claim(core.id);
         core.ticks.report_ns = u64::from(header.heartbeat_ms) * 1_000_000;
         if core.ticks.interval_ns == 0 {
             core.ticks.interval_ns = core.ticks.report_ns;
         }
     }
-    crate::trace::begin(core.index);
+    crate::trace::begin(core.id);
     core.ticks.start(timer::now_ns());
     if let Some(schedule) = &mut core.schedule {
-        schedule.start_meters(core.index);
+        schedule.start_meters(core.id);
     }
     pmu::start(core);
     core.arm();
@@ -304,14 +312,14 @@ fn machine(stage1: &mut Stage1, device_tree: u64, needs_smmu: bool) -> Option<(u
     }
     // SAFETY: the boot protocol has the device tree in RAM, and nobody writes to it now. It is
     // mapped until `check_memory` takes it out, before any VM starts.
-    let header = unsafe { stage1.read_only(1, device_tree, HEADER) }.ok()?;
+    let header = unsafe { stage1.read_only(1, Pa(device_tree), HEADER) }.ok()?;
     let magic = u32::from_be_bytes(header.get(..4)?.try_into().ok()?);
     let total = u32::from_be_bytes(header.get(4..8)?.try_into().ok()?);
     if magic != 0xd00d_feed {
         return None;
     }
     // SAFETY: as above.
-    let bytes = unsafe { stage1.read_only(2, device_tree, total.into()) }.ok()?;
+    let bytes = unsafe { stage1.read_only(2, Pa(device_tree), total.into()) }.ok()?;
     // Unchecked, as checking it all costs more than the rest of the boot: it comes from the
     // firmware, and no guest can have touched it.
     let tree = Fdt::new_unchecked(bytes);

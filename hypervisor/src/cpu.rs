@@ -15,12 +15,13 @@ use core::{
     sync::atomic::{AtomicU64, Ordering},
 };
 use weir_abi::MAX_CORES;
+use weir_units::{CoreId, IntId};
 use weir_vdev::smccc::Mitigations;
 
 /// What a core keeps to itself.
 pub struct Core {
     /// Its number, as the platform counts.
-    pub index: usize,
+    pub id: CoreId,
     /// Its only vCPU; `None` on a core that several share, or that has none.
     pub sole: Option<&'static VcpuRef>,
     /// The vCPU whose state is on the core.
@@ -48,7 +49,7 @@ pub struct Core {
     /// The vCPU's own PMU, if it was granted one.
     pub pmu: Option<Pmu>,
     /// The interrupt of the PMU where only the meter uses that.
-    pub meter_intid: u32,
+    pub meter_intid: IntId,
 }
 
 impl Core {
@@ -74,7 +75,7 @@ impl Core {
     pub fn give_turn(&mut self) -> bool {
         let now = clock_ns();
         // Relaxed: only the host reads it. Masked, so that no number can reach beyond.
-        PROGRESS[self.index % MAX_CORES].store(now, Ordering::Relaxed);
+        PROGRESS[self.id.index() % MAX_CORES].store(now, Ordering::Relaxed);
         console::tell_standstill();
         relax();
         let lent_ns = LENT_NS.load(Ordering::Relaxed);
@@ -171,7 +172,7 @@ unsafe impl Sync for Local {}
 
 static LOCAL: [Local; MAX_CORES] = [const {
     Local(UnsafeCell::new(Core {
-        index: 0,
+        id: CoreId(0),
         sole: None,
         current: None,
         schedule: None,
@@ -189,16 +190,16 @@ static LOCAL: [Local; MAX_CORES] = [const {
     }))
 }; MAX_CORES];
 
-/// Makes the calling core number `index` and gives it its own.
+/// Makes the calling core number `id` and gives it its own.
 ///
 /// # Safety
 ///
 /// Called once on each core, with a number below [`MAX_CORES`] that no other core has.
-pub unsafe fn claim(index: usize) -> &'static mut Core {
-    let place = LOCAL[index].0.get();
+pub unsafe fn claim(id: CoreId) -> &'static mut Core {
+    let place = LOCAL[id.index()].0.get();
     sysreg::tpidr_el2::write(place as u64);
     // SAFETY: by the contract nobody else has this element.
     let core = unsafe { &mut *place };
-    core.index = index;
+    core.id = id;
     core
 }

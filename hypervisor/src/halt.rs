@@ -16,6 +16,7 @@ pub extern "C" fn own_exception(esr: u64, elr: u64, far: u64) -> ! {
     ])
 }
 
+#[cfg(target_os = "none")]
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo) -> ! {
     let (file, line) = info.location().map_or(("?", 0), |place| (place.file(), place.line()));

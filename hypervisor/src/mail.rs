@@ -3,6 +3,7 @@
 use crate::{arch::gic, system};
 use core::sync::atomic::{AtomicU32, Ordering};
 use weir_abi::MAX_CORES;
+use weir_units::CoreId;
 
 /// Message: fold the list registers for another vCPU that reads the distributor.
 pub const FOLD: u32 = 1 << 0;
@@ -32,12 +33,12 @@ static MAIL: [AtomicU32; MAX_CORES] = [const { AtomicU32::new(0) }; MAX_CORES];
 
 /// Core `core`'s mailbox. Masked, so that no number can reach beyond; cores are below [`MAX_CORES`]
 /// anyway (`packed`).
-fn mail(core: usize) -> &'static AtomicU32 {
-    &MAIL[core % MAX_CORES]
+fn mail(core: CoreId) -> &'static AtomicU32 {
+    &MAIL[core.index() % MAX_CORES]
 }
 
 /// Puts `message` into core `core`'s mailbox and makes it look.
-pub fn tell(core: usize, message: u32) {
+pub fn tell(core: CoreId, message: u32) {
     // Release: what the message speaks of was written before; the receiver's `take` acquires. A
     // message that is already there has its SGI under way or not yet looked at, and needs no second
     // one.
@@ -50,13 +51,13 @@ pub fn tell(core: usize, message: u32) {
 pub fn tell_all(message: u32) {
     let cores = system::get().header.cores as usize;
     for core in 0..cores.min(MAX_CORES) {
-        tell(core, message);
+        tell(CoreId(core as u8), message);
     }
 }
 
 /// Takes those of `messages` that are in core `core`'s mailbox.
 #[must_use]
-pub fn take(core: usize, messages: u32) -> u32 {
+pub fn take(core: CoreId, messages: u32) -> u32 {
     // Acquire: see `tell`.
     mail(core).fetch_and(!messages, Ordering::Acquire) & messages
 }
@@ -64,7 +65,7 @@ pub fn take(core: usize, messages: u32) -> u32 {
 /// Whether nothing is in core `core`'s mailbox. What is put there later comes with an SGI.
 #[inline(always)]
 #[must_use]
-pub fn is_quiet(core: usize) -> bool {
+pub fn is_quiet(core: CoreId) -> bool {
     // Relaxed: who finds something takes it, and acquires then.
     mail(core).load(Ordering::Relaxed) == 0
 }

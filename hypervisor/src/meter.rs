@@ -31,7 +31,7 @@ use weir_budget::Shared;
 use weir_budget::Verdict;
 use weir_trace::counter_page::CounterPage;
 use weir_trace::record::{MOST_OTHER, Meter as Which};
-use weir_units::Nanos;
+use weir_units::{CoreId, Nanos};
 
 /// The counter page. In QEMU the observer plug-in writes it; it finds it by this name.
 #[unsafe(export_name = "weir_counter_page")]
@@ -46,8 +46,8 @@ fn counter_page() -> &'static CounterPage {
 
 /// What the counter page counted on core `core` of all that ran there.
 #[inline(always)]
-fn counted_on(core: usize) -> Counts {
-    let (reads, writes) = counter_page().counts(core);
+fn counted_on(core: CoreId) -> Counts {
+    let (reads, writes) = counter_page().counts(core.index() % MAX_CORES);
     Counts { reads, writes }
 }
 
@@ -84,9 +84,9 @@ impl VmBudget {
 
 /// Starts the meter of the vCPU at `vcpu_ref`, number `place` on core `core`; none if it has no
 /// memory budget. Called on that core, once for each place.
-pub fn start(core: usize, place: usize, vcpu_ref: &VcpuRef) -> Option<Handle> {
+pub fn start(core: CoreId, place: usize, vcpu_ref: &VcpuRef) -> Option<Handle> {
     // SAFETY: each core calls this once for each place, and no other code accesses its elements.
-    let meter = unsafe { &mut *METERS[core % MAX_CORES][place % MAX_VMS].0.get() };
+    let meter = unsafe { &mut *METERS[core.index() % MAX_CORES][place % MAX_VMS].0.get() };
     *meter = Meter::start(core, vcpu_ref);
     meter.as_mut()
 }
@@ -148,7 +148,7 @@ pub struct Meter {
 impl Meter {
     /// The meter of the vCPU at `vcpu_ref`, running from now on; none if its VM's bandwidth is not
     /// regulated. On its core.
-    fn start(core: usize, vcpu_ref: &VcpuRef) -> Option<Self> {
+    fn start(core: CoreId, vcpu_ref: &VcpuRef) -> Option<Self> {
         let system = system::get();
         let view = vcpu_ref.vm.view();
         let setting = system.setting(view.index, vcpu_ref.vcpu)?;
@@ -185,13 +185,13 @@ impl Meter {
     }
 
     /// Its vCPU is about to run on a core that it shares.
-    pub fn resume(&mut self, vcpu_ref: &VcpuRef, core: usize) {
+    pub fn resume(&mut self, vcpu_ref: &VcpuRef, core: CoreId) {
         self.off = false;
         self.step(vcpu_ref, core, timer::now_ns(), Event::Count);
     }
 
     /// EL2 begins to load its VM's image.
-    pub fn begin_load(&mut self, vcpu_ref: &VcpuRef, core: usize) {
+    pub fn begin_load(&mut self, vcpu_ref: &VcpuRef, core: CoreId) {
         (self.off, self.loads) = (false, true);
         self.step(vcpu_ref, core, timer::now_ns(), Event::Descheduled);
     }
@@ -209,7 +209,7 @@ impl Meter {
     }
 
     /// EL2 made up to so many accesses for its VM, which the source does not count.
-    pub fn charge(&mut self, vcpu_ref: &VcpuRef, core: usize, accesses: Counts) {
+    pub fn charge(&mut self, vcpu_ref: &VcpuRef, core: CoreId, accesses: Counts) {
         if let Some(away) = &mut self.away {
             *away = away.plus(accesses);
         }
@@ -227,13 +227,13 @@ impl Meter {
     }
 
     /// Its vCPU, which does not have the core, is to run from now on.
-    pub fn come_on(&mut self, vcpu_ref: &VcpuRef, core: usize) {
+    pub fn come_on(&mut self, vcpu_ref: &VcpuRef, core: CoreId) {
         (self.off, self.loads) = (false, false);
         self.step(vcpu_ref, core, timer::now_ns(), Event::Descheduled);
     }
 
     #[inline(always)]
-    fn counts(&mut self, core: usize) -> Counts {
+    fn counts(&mut self, core: CoreId) -> Counts {
         if let Some(counts) = self.away {
             return counts;
         }
@@ -244,7 +244,7 @@ impl Meter {
     }
 
     /// Another vCPU gets the core: nothing counts for this one any more.
-    pub fn leave(&mut self, core: usize) {
+    pub fn leave(&mut self, core: CoreId) {
         let counts = self.counts(core);
         if let Source::Pmu(_) = self.source {
             Pmu::suspend();
@@ -253,7 +253,7 @@ impl Meter {
     }
 
     /// This one's vCPU gets the core again.
-    pub fn enter(&mut self, core: usize) {
+    pub fn enter(&mut self, core: CoreId) {
         let Some(counts) = self.away.take() else { return };
         match &mut self.source {
             Source::Pmu(pmu) => {
@@ -267,7 +267,7 @@ impl Meter {
 
     /// Asks the regulator, and sees to it that it is asked again in time.
     #[inline(never)]
-    pub fn step(&mut self, vcpu_ref: &VcpuRef, core: usize, now: u64, event: Event) {
+    pub fn step(&mut self, vcpu_ref: &VcpuRef, core: CoreId, now: u64, event: Event) {
         let event = if self.off { Event::Stop } else { event };
         let counts = self.counts(core);
         if now >= self.boundary {
@@ -387,7 +387,7 @@ impl Meter {
     }
 
     /// Its vCPU, which keeps the core, goes off or waits, or (`on`) is about to run again.
-    pub fn note(&mut self, vcpu_ref: &VcpuRef, core: usize, on: bool) {
+    pub fn note(&mut self, vcpu_ref: &VcpuRef, core: CoreId, on: bool) {
         let event = if on { Event::Count } else { Event::Stop };
         (self.off, self.loads) = (!on, false);
         self.step(vcpu_ref, core, timer::now_ns(), event);
@@ -415,14 +415,14 @@ fn shared(vcpu_ref: &VcpuRef) -> &'static Shared {
 /// shares `with`. The regulator names each at most once in a period
 /// (`weir_budget::Verdict::wake`).
 #[cold]
-fn wake_members(core: usize, with: &'static Shared, wake: u32) {
+fn wake_members(core: CoreId, with: &'static Shared, wake: u32) {
     let is_named = |vcpu_ref: &VcpuRef| {
         let view = vcpu_ref.vm.view();
         let setting = system::get().setting(view.index, vcpu_ref.vcpu);
         setting.is_some_and(|setting| setting.member_bit() & wake != 0)
             && core::ptr::eq(shared(vcpu_ref), with)
     };
-    for other in (0..MAX_CORES).filter(|other| *other != core) {
+    for other in (0..MAX_CORES as u8).map(CoreId).filter(|other| *other != core) {
         if vm::vcpus_of_core(other).any(is_named) {
             mail::tell(other, mail::BUDGET);
         }

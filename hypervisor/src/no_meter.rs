@@ -6,6 +6,7 @@ use crate::{
 };
 use core::{convert::Infallible, ops::Deref};
 use weir_budget::{Counts, Event};
+use weir_units::CoreId;
 
 /// The meter that no vCPU has.
 pub struct Meter {
@@ -36,19 +37,19 @@ macro_rules! never {
 }
 
 never! {
-    resume(&VcpuRef, usize) -> ();
-    begin_load(&VcpuRef, usize) -> ();
+    resume(&VcpuRef, CoreId) -> ();
+    begin_load(&VcpuRef, CoreId) -> ();
     is_off() -> bool;
     is_loading() -> bool;
-    charge(&VcpuRef, usize, Counts) -> ();
-    come_on(&VcpuRef, usize) -> ();
-    leave(usize) -> ();
-    enter(usize) -> ();
-    step(&VcpuRef, usize, u64, Event) -> ();
+    charge(&VcpuRef, CoreId, Counts) -> ();
+    come_on(&VcpuRef, CoreId) -> ();
+    leave(CoreId) -> ();
+    enter(CoreId) -> ();
+    step(&VcpuRef, CoreId, u64, Event) -> ();
     is_counted() -> bool;
     holds() -> bool;
     exit() -> Exit;
-    note(&VcpuRef, usize, bool) -> ();
+    note(&VcpuRef, CoreId, bool) -> ();
 }
 
 /// Stands for what the cores of a VM share of its budget.
@@ -61,7 +62,7 @@ impl VmBudget {
 }
 
 /// Returns that the vCPU has no budget.
-pub fn start(_core: usize, _place: usize, _vcpu_ref: &VcpuRef) -> Option<Handle> {
+pub fn start(_core: CoreId, _place: usize, _vcpu_ref: &VcpuRef) -> Option<Handle> {
     None
 }
 

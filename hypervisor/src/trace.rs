@@ -5,6 +5,7 @@ use crate::arch::{sysreg::cntpct_el0, timer};
 use weir_abi::MAX_CORES;
 pub use weir_trace::record::{Kind, Tag, Who};
 use weir_trace::recorder;
+use weir_units::CoreId;
 
 /// Records that a ring holds: what a core makes in some tenths of a millisecond when it does
 /// nothing else.
@@ -19,15 +20,15 @@ static RINGS: [Ring; MAX_CORES] = [const { Ring::new() }; MAX_CORES];
 
 /// The ring of core `core`, which alone writes to it.
 #[must_use]
-pub fn ring(core: usize) -> &'static Ring {
+pub fn ring(core: CoreId) -> &'static Ring {
     // Masked, so that no number can reach beyond; cores are below MAX_CORES anyway (`packed`).
-    &RINGS[core % MAX_CORES]
+    &RINGS[core.index() % MAX_CORES]
 }
 
 /// Lets readers know of the calling core's ring.
-pub fn begin(core: usize) {
+pub fn begin(core: CoreId) {
     let (frequency, zero) = timer::base();
-    ring(core).begin(core, frequency, zero);
+    ring(core).begin(core.index(), frequency, zero);
 }
 
 /// Records something that happens now.

@@ -68,6 +68,15 @@ impl Events {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CoreId(pub u8);
 
+impl CoreId {
+    /// Returns its place in an array of cores.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// A vCPU's place among its VM's vCPUs, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VcpuId(pub u8);
@@ -120,3 +129,12 @@ impl IntId {
 /// A VM's place among the system's VMs, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VmId(pub u8);
+
+impl VmId {
+    /// Returns its place in an array of VMs.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}

@@ -5,8 +5,12 @@
 //! GIC's, so who takes a vCPU off for another tells that as well (`vboard::gic`, `save` and
 //! `restore`), which sees to the physical side of its interrupts.
 
-use super::{Frame, gic, isb, memory, sysreg};
-use core::arch::asm;
+use super::{
+    Frame, gic, isb,
+    machine::{Vectors, load_vectors, resume, save_vectors},
+    memory, sysreg,
+};
+use weir_units::CoreId;
 
 macro_rules! el1_registers {
     ($($(#[$doc:meta])* $name:ident = $reset:expr;)*) => {
@@ -18,17 +22,11 @@ macro_rules! el1_registers {
             const RESET: Self = Self { $($name: $reset,)* };
 
             fn save(&mut self) {
-                $(
-                    // SAFETY: reading a register of EL1 changes nothing.
-                    unsafe { asm!(concat!("mrs {}, ", stringify!($name)), out(reg) self.$name, options(nostack, preserves_flags)) }
-                )*
+                $(self.$name = sysreg::$name::read();)*
             }
 
             fn load(&self) {
-                $(
-                    // SAFETY: registers of EL1 and EL0 have no effect on what EL2 does.
-                    unsafe { asm!(concat!("msr ", stringify!($name), ", {}"), in(reg) self.$name, options(nostack, preserves_flags)) }
-                )*
+                $(sysreg::$name::write(self.$name);)*
             }
         }
     };
@@ -72,52 +70,24 @@ el1_registers! {
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(16))]
 struct Simd {
-    q: [u128; 32],
+    q: Vectors,
     fpcr: u64,
     fpsr: u64,
-}
-
-macro_rules! simd {
-    ($op:literal, $place:expr) => {
-        // SAFETY: 512 bytes at the place are `Simd::q`, borrowed by the caller for what `$op` does.
-        // The hypervisor is built without FP and SIMD (softfloat), so these registers hold the
-        // guest's values only.
-        unsafe {
-            asm!(
-                ".arch_extension fp",
-                ".arch_extension simd",
-                concat!($op, " q0, q1, [{0}]"), concat!($op, " q2, q3, [{0}, #32]"),
-                concat!($op, " q4, q5, [{0}, #64]"), concat!($op, " q6, q7, [{0}, #96]"),
-                concat!($op, " q8, q9, [{0}, #128]"), concat!($op, " q10, q11, [{0}, #160]"),
-                concat!($op, " q12, q13, [{0}, #192]"), concat!($op, " q14, q15, [{0}, #224]"),
-                concat!($op, " q16, q17, [{0}, #256]"), concat!($op, " q18, q19, [{0}, #288]"),
-                concat!($op, " q20, q21, [{0}, #320]"), concat!($op, " q22, q23, [{0}, #352]"),
-                concat!($op, " q24, q25, [{0}, #384]"), concat!($op, " q26, q27, [{0}, #416]"),
-                concat!($op, " q28, q29, [{0}, #448]"), concat!($op, " q30, q31, [{0}, #480]"),
-                in(reg) $place, options(nostack)
-            )
-        }
-    };
 }
 
 impl Simd {
     const RESET: Self = Self { q: [0; 32], fpcr: 0, fpsr: 0 };
 
     fn save(&mut self) {
-        simd!("stp", &raw mut self.q);
-        // FPCR and FPSR by their encodings: the assembler knows their names only with FP.
-        // SAFETY: reading the two registers changes nothing.
-        unsafe {
-            asm!("mrs {}, S3_3_C4_C4_0", "mrs {}, S3_3_C4_C4_1", out(reg) self.fpcr, out(reg) self.fpsr, options(nostack));
-        }
+        save_vectors(&mut self.q);
+        self.fpcr = sysreg::fpcr::read();
+        self.fpsr = sysreg::fpsr::read();
     }
 
     fn load(&self) {
-        simd!("ldp", &raw const self.q);
-        // SAFETY: the two registers rule only instructions that EL2 doesn't use.
-        unsafe {
-            asm!("msr S3_3_C4_C4_0, {}", "msr S3_3_C4_C4_1, {}", in(reg) self.fpcr, in(reg) self.fpsr, options(nostack));
-        }
+        load_vectors(&self.q);
+        sysreg::fpcr::write(self.fpcr);
+        sysreg::fpsr::write(self.fpsr);
     }
 }
 
@@ -209,12 +179,8 @@ impl Context {
     }
 }
 
-unsafe extern "C" {
-    fn resume(frame: *const Frame) -> !;
-}
-
 /// The place of the guest's general registers at the top of the stack of core `core`.
-fn frame_of(core: usize) -> *mut Frame {
+fn frame_of(core: CoreId) -> *mut Frame {
     (memory::stack_top(core) as *mut Frame).wrapping_sub(1)
 }
 
@@ -224,14 +190,14 @@ fn frame_of(core: usize) -> *mut Frame {
 ///
 /// Called while a vCPU's state is on the core, in an exception of its guest.
 #[must_use]
-pub unsafe fn guest_frame(core: usize) -> &'static Frame {
+pub unsafe fn guest_frame(core: CoreId) -> &'static Frame {
     // SAFETY: the vectors have put the registers there; by the contract they still are.
     unsafe { &*frame_of(core) }
 }
 
 /// Enters the guest on core `core`, the calling one, with the registers of `frame`, which is not on
 /// this stack, and the content of the system registers. Gives up this stack.
-pub fn enter_guest(core: usize, frame: &Frame) -> ! {
+pub fn enter_guest(core: CoreId, frame: &Frame) -> ! {
     let place = frame_of(core);
     // SAFETY: the top of this core's stack is mapped memory of its own (boot.s), and no value of
     // the frames above that are overwritten here is used again, as this function does not return.
@@ -247,14 +213,17 @@ pub fn enter_guest(core: usize, frame: &Frame) -> ! {
 /// # Safety
 ///
 /// As for [`guest_frame`].
-pub unsafe fn resume_guest(core: usize) -> ! {
+pub unsafe fn resume_guest(core: CoreId) -> ! {
     // SAFETY: by the contract the guest's registers are there.
     unsafe { resume(frame_of(core)) }
 }
 
 /// Stops this core's guest timers, so that no interrupt of a vCPU that is off comes.
 pub fn stop_timers() {
-    // SAFETY: registers of EL1.
-    unsafe { asm!("msr cntv_ctl_el0, xzr", "msr cntp_ctl_el0, xzr", options(nostack)) }
+    sysreg::cntv_ctl_el0::write(0);
+    sysreg::cntp_ctl_el0::write(0);
     isb();
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,10 +10,13 @@
 #[cfg(any(feature = "flows", feature = "switch"))]
 pub mod peephole;
 
-use super::{dsb_ishst, isb, sysreg};
+use super::{
+    dsb_ish, dsb_ishst, dsb_nsh, dsb_nshst, dsb_sy, ic_all, isb,
+    machine::{clean, image, move_in, translate, zero},
+    sysreg, tlbi_el2, tlbi_vm, tlbi_vm_everywhere,
+};
 use crate::platform;
 use core::{
-    arch::asm,
     cell::UnsafeCell,
     convert::Infallible,
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -23,6 +26,7 @@ use weir_paging::{
     cells::Pages,
     table::{Attributes, Builder, MapError, PAGE, Table, stage1},
 };
+use weir_units::{CoreId, Ipa, Pa, VmId};
 
 /// Virtual address of the image.
 pub const HYP_BASE: u64 = 0x40_0000_0000;
@@ -81,33 +85,23 @@ static IMAGE_OFFSET: AtomicU64 = AtomicU64::new(0);
 /// Place of core 0's first window table in [`STAGE1`]; the others follow it.
 static FIRST_WINDOW_TABLE: AtomicUsize = AtomicUsize::new(0);
 
-unsafe extern "C" {
-    static __text_end: u8;
-    static __rodata_end: u8;
-    static __data_end: u8;
-    static __image_end: u8;
-    static stage1_root: u64;
-    fn secondary_start();
-    fn move_in(from: u64, to: u64) -> !;
-}
-
 /// Where the firmware starts the other cores: in the trampoline, by its physical address.
 #[must_use]
-pub fn secondary_entry() -> u64 {
-    in_image(secondary_start as *const () as u64)
+pub fn secondary_entry() -> Pa {
+    Pa(in_image(image::secondary_start()))
 }
 
 /// Bytes of the hypervisor; the packed system follows it.
 #[must_use]
 pub fn image_len() -> u64 {
-    (&raw const __image_end) as u64 - HYP_BASE
+    image::end() - HYP_BASE
 }
 
 /// Top of core `core`'s stack.
 #[must_use]
-pub fn stack_top(core: usize) -> u64 {
-    let above = (MAX_CORES - 1).saturating_sub(core) as u64;
-    (&raw const __image_end) as u64 - above * (STACK_SIZE + STACK_GUARD)
+pub fn stack_top(core: CoreId) -> u64 {
+    let above = (MAX_CORES - 1).saturating_sub(core.index()) as u64;
+    image::end() - above * (STACK_SIZE + STACK_GUARD)
 }
 
 /// Physical address of something in the trampoline; until the hypervisor moves, of anything in the
@@ -119,26 +113,20 @@ fn in_image(address: u64) -> u64 {
 /// Physical address of something that EL2 has mapped, up to the end of its page. Overwrites
 /// PAR_EL1, so it is for moments when no guest's registers are on this core.
 #[must_use]
-pub fn physical(address: u64) -> u64 {
-    let par: u64;
-    // SAFETY: a translation that nothing else depends on.
-    unsafe {
-        asm!("at s1e2r, {}", "isb", "mrs {}, par_el1", in(reg) address, out(reg) par, options(nostack));
-    }
-    par & 0x0000_ffff_ffff_f000 | address & (PAGE - 1)
+pub fn physical(address: u64) -> Pa {
+    Pa(translate(address) & 0x0000_ffff_ffff_f000 | address & (PAGE - 1))
 }
 
 /// Bytes of the hypervisor before its stacks.
 fn program_len() -> u64 {
-    (&raw const __data_end) as u64 - HYP_BASE
+    image::data_end() - HYP_BASE
 }
 
 /// How the page of the image at `va` is mapped; a stack's guard is not.
 fn image_attributes(va: u64) -> Option<Attributes> {
-    let end = |symbol: *const u8| va < symbol as u64;
-    if end(&raw const __text_end) {
+    if va < image::text_end() {
         Some(stage1::CODE)
-    } else if end(&raw const __rodata_end) {
+    } else if va < image::rodata_end() {
         Some(stage1::READ)
     } else {
         let in_stacks = va.checked_sub(HYP_BASE + program_len());
@@ -149,8 +137,8 @@ fn image_attributes(va: u64) -> Option<Attributes> {
 
 /// Where the registers at physical address `pa` are mapped.
 #[must_use]
-pub const fn device(pa: u64) -> u64 {
-    DEVICES + (pa & 0x3fff_ffff)
+pub const fn device(pa: Pa) -> u64 {
+    DEVICES + (pa.0 & 0x3fff_ffff)
 }
 
 /// EL2's address space while the boot core fills it in.
@@ -162,7 +150,7 @@ pub struct Stage1 {
 /// the first.
 fn furnish(builder: &mut Builder<'_>) -> Result<usize, MapError> {
     for &(pa, len) in platform::EL2_DEVICES.iter().chain(platform::PCI_DEVICES) {
-        builder.map(device(pa), pa, len, stage1::DEVICE)?;
+        builder.map(device(Pa(pa)), pa, len, stage1::DEVICE)?;
     }
     let first = builder.last_level(WINDOWS)?;
     for window in 1..ALL_WINDOWS as u64 {
@@ -182,8 +170,8 @@ impl Stage1 {
     ///
     /// [`MapError`] when the board's devices don't fit the map above: a mistake in its platform
     /// file.
-    pub unsafe fn begin(image: u64) -> Result<Self, MapError> {
-        IMAGE_OFFSET.store(image.wrapping_sub(HYP_BASE), Ordering::Relaxed);
+    pub unsafe fn begin(image: Pa) -> Result<Self, MapError> {
+        IMAGE_OFFSET.store(image.0.wrapping_sub(HYP_BASE), Ordering::Relaxed);
         // SAFETY: by this function's contract nobody else has a reference; the table walker only
         // reads, and sees entries that were invalid become valid.
         let tables = unsafe { &mut *STAGE1.0.get() };
@@ -269,7 +257,7 @@ impl Stage1 {
                     copy_bytes(HYP_BASE + from, copy + from, to - from);
                 }
                 copy_bytes(PACKED, copy + image_len(), packed_len);
-                let place = copy + (&raw const stage1_root) as u64 - HYP_BASE;
+                let place = copy + image::stage1_root() - HYP_BASE;
                 (place as *mut u64).write(root);
                 clean(copy, image_len() + packed_len, cache_line());
                 sync_instructions();
@@ -291,7 +279,7 @@ impl Stage1 {
     pub unsafe fn read_only(
         &mut self,
         slot: u64,
-        pa: u64,
+        Pa(pa): Pa,
         len: u64,
     ) -> Result<&'static [u8], MapError> {
         let offset = pa % PAGE;
@@ -311,8 +299,8 @@ impl Stage1 {
     /// # Errors
     ///
     /// What the tables say.
-    pub fn share(&mut self, pa: u64) -> Result<(), MapError> {
-        self.builder.map(SHARED, pa, PARTITION_LEN, stage1::READ_WRITE)?;
+    pub fn share(&mut self, pa: Pa) -> Result<(), MapError> {
+        self.builder.map(SHARED, pa.0, PARTITION_LEN, stage1::READ_WRITE)?;
         publish();
         Ok(())
     }
@@ -355,8 +343,10 @@ fn publish() {
 /// Makes this core forget what it knew of EL2's tables: the stores that invalidate entries come
 /// before the TLB's invalidation, and that before whatever the core does next.
 fn forget_translations() {
-    // SAFETY: invalidating the TLB costs time only.
-    unsafe { asm!("dsb nshst", "tlbi alle2", "dsb nsh", "isb", options(nostack)) }
+    dsb_nshst();
+    tlbi_el2();
+    dsb_nsh();
+    isb();
 }
 
 /// The tables of stage 1, and the number of the first one's page in the hypervisor's pages.
@@ -398,8 +388,8 @@ impl Window {
     ///
     /// Called on that core, after [`Stage1::begin`], and never while an earlier pair is in use.
     #[must_use]
-    pub unsafe fn take(core: usize) -> [Self; 2] {
-        let core = core.min(MAX_CORES - 1);
+    pub unsafe fn take(core: CoreId) -> [Self; 2] {
+        let core = core.index().min(MAX_CORES - 1);
         // SAFETY: each pair belongs to one core, and the contract gives it to this caller.
         [0, 1].map(|which| unsafe { Self::from(2 * core + which, 1) })
     }
@@ -461,27 +451,9 @@ impl Window {
                 // SAFETY: `lend` mapped these bytes, Normal and writable.
                 unsafe { (va as *mut u8).write_bytes(0, len as usize) }
                 clean(va, len, line);
-            } else if block != line {
-                for at in (va..va + len).step_by(block as usize) {
-                    // SAFETY: `lend` mapped these bytes, Normal and writable, and pages are
-                    // multiples of a block.
-                    unsafe { asm!("dc zva, {}", in(reg) at, options(nostack, preserves_flags)) }
-                }
-                clean(va, len, line);
-            } else if len > 0 {
-                // SAFETY: `lend` mapped `len` bytes at `va`, Normal and writable; `len` is a
-                // multiple of the page, and that of four lines.
-                unsafe {
-                    asm!(
-                        "2: dc zva, {at}", "dc civac, {at}", "add {at}, {at}, {step}",
-                        "dc zva, {at}", "dc civac, {at}", "add {at}, {at}, {step}",
-                        "dc zva, {at}", "dc civac, {at}", "add {at}, {at}, {step}",
-                        "dc zva, {at}", "dc civac, {at}", "add {at}, {at}, {step}",
-                        "cmp {at}, {end}", "b.lo 2b",
-                        at = inout(reg) va => _, step = in(reg) line, end = in(reg) va + len,
-                        options(nostack)
-                    );
-                }
+            } else {
+                // SAFETY: `lend` mapped these bytes, Normal and writable, in whole pages.
+                unsafe { zero(va, len, block, line) }
             }
             len
         })
@@ -492,9 +464,9 @@ impl Window {
     /// What the pages don't hold is left out.
     pub fn copy(
         &mut self,
-        (to, to_first): Bytes<'_>,
+        Bytes { pages: to, first: to_first }: Bytes<'_>,
         source: &mut Self,
-        (from, from_first): Bytes<'_>,
+        Bytes { pages: from, first: from_first }: Bytes<'_>,
         len: u64,
     ) {
         let line = cache_line();
@@ -514,8 +486,13 @@ impl Window {
     }
 }
 
-/// Pages, and a byte from the first one's start.
-pub type Bytes<'a> = (&'a mut dyn Iterator<Item = u64>, u64);
+/// Bytes of RAM.
+pub struct Bytes<'a> {
+    /// The pages that they lie in.
+    pub pages: &'a mut dyn Iterator<Item = u64>,
+    /// The first one's offset in the first page.
+    pub first: u64,
+}
 
 /// Copies `len` bytes from address `from` to address `to`.
 ///
@@ -527,40 +504,25 @@ unsafe fn copy_bytes(from: u64, to: u64, len: u64) {
     unsafe { core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len as usize) }
 }
 
-/// Writes the lines that overlap `len` mapped bytes at `va` back to memory and drops them, for who
-/// reads them with its caches off.
-fn clean(va: u64, len: u64, line: u64) {
-    for at in (va & !(line - 1)..va + len).step_by(line as usize) {
-        // SAFETY: maintenance by virtual address changes no contents.
-        unsafe { asm!("dc civac, {}", in(reg) at, options(nostack, preserves_flags)) }
-    }
-}
-
 /// Bytes that DC ZVA zeroes (DCZID_EL0.BS). It is never prohibited at EL2 (DZP concerns EL0 under
 /// EL1's control).
 fn zva_block() -> u64 {
-    let dczid: u64;
-    // SAFETY: reading an ID register.
-    unsafe { asm!("mrs {}, dczid_el0", out(reg) dczid, options(nomem, nostack, preserves_flags)) }
-    4 << (dczid & 0xf)
+    4 << (sysreg::dczid_el0::read() & 0xf)
 }
 
 /// Bytes of the smallest data cache line (CTR_EL0.DminLine).
 fn cache_line() -> u64 {
-    let ctr: u64;
-    // SAFETY: reading an ID register.
-    unsafe { asm!("mrs {}, ctr_el0", out(reg) ctr, options(nomem, nostack, preserves_flags)) }
-    4 << ((ctr >> 16) & 0xf)
+    4 << (sysreg::ctr_el0::read() >> 16 & 0xf)
 }
 
-/// Lets the VM with `vmid`, whose stage 2 begins at `root` in the image's tables, see the pages of
+/// Lets VM `vm`, whose stage 2 begins at `root` in the image's tables, see the pages of
 /// `len` bytes from `ipa`, or not any more: on return nobody goes on with what was looked up
 /// before. Pages that were never mapped stay so.
 ///
 /// # Safety
 ///
 /// One core at a time; `root` is of a VM of a system that is not divided.
-pub unsafe fn show(root: u64, vmid: u64, ipa: u64, len: u64, visible: bool) {
+pub unsafe fn show(root: Pa, vm: VmId, Ipa(ipa): Ipa, len: u64, visible: bool) {
     let (tables, base) = (STAGE2.0.get().cast::<AtomicU64>(), in_image(STAGE2.0.get() as u64));
     let entry = |table: u64, ipa: u64, level: u32| {
         let number = table.checked_sub(base)? / PAGE;
@@ -575,7 +537,7 @@ pub unsafe fn show(root: u64, vmid: u64, ipa: u64, len: u64, visible: bool) {
             let found = entry(table, page, level)?.load(Ordering::Relaxed);
             (found & 3 == 3).then_some(found & 0xffff_ffff_f000)
         };
-        let last = below(root, 1).and_then(|table| below(table, 2));
+        let last = below(root.0, 1).and_then(|table| below(table, 2));
         if let Some(leaf) = last.and_then(|table| entry(table, page, 3)) {
             let found = leaf.load(Ordering::Relaxed);
             // Only the lowest bit says that there is one: the rest stays for when it is back.
@@ -584,12 +546,13 @@ pub unsafe fn show(root: u64, vmid: u64, ipa: u64, len: u64, visible: bool) {
         }
     }
     let own = sysreg::vttbr_el2::read();
-    sysreg::vttbr_el2::write(vmid << 48 | root);
-    // SAFETY: the stores above come before the invalidation, on all cores, and that before what
-    // follows. It costs time only.
-    unsafe {
-        asm!("dsb ishst", "isb", "tlbi vmalls12e1is", "dsb ish", "isb", options(nostack));
-    }
+    sysreg::vttbr_el2::write(vttbr(root, vm));
+    // The stores above come before the invalidation, on all cores, and that before what follows.
+    dsb_ishst();
+    isb();
+    tlbi_vm_everywhere();
+    dsb_ish();
+    isb();
     sysreg::vttbr_el2::write(own);
     isb();
 }
@@ -597,22 +560,33 @@ pub unsafe fn show(root: u64, vmid: u64, ipa: u64, len: u64, visible: bool) {
 /// Code that was written by EL2 is about to be executed by a VM on any core.
 pub fn sync_instructions() {
     // Zeros and copies, on their way to memory since `Window`'s maintenance, before the
-    // invalidation; that before the VM starts. SAFETY: invalidating instruction caches costs time
-    // only.
-    unsafe { asm!("dsb sy", "ic ialluis", "dsb ish", "isb", options(nostack)) }
+    // invalidation; that before the VM starts.
+    dsb_sy();
+    ic_all();
+    dsb_ish();
+    isb();
 }
 
-/// Makes this core translate for the VM with `vmid` by the tables at `root`. What it knows of
+/// VTTBR_EL2 of VM `vm`, whose tables begin at `root`. VMID 0 is no VM's.
+fn vttbr(root: Pa, vm: VmId) -> u64 {
+    (u64::from(vm.0) + 1) << 48 | root.0
+}
+
+/// Makes this core translate for VM `vm` by the tables at `root`. What it knows of
 /// others carries their VMIDs.
-pub fn switch_stage2(root: u64, vmid: u64) {
+pub fn switch_stage2(root: Pa, vm: VmId) {
     sysreg::vtcr_el2::write(VTCR);
-    sysreg::vttbr_el2::write(vmid << 48 | root);
+    sysreg::vttbr_el2::write(vttbr(root, vm));
     isb();
 }
 
 /// The same, and forgets what the core knew of that VM.
-pub fn enter_stage2(root: u64, vmid: u64) {
-    switch_stage2(root, vmid);
-    // SAFETY: invalidating the TLB costs time only.
-    unsafe { asm!("tlbi vmalls12e1", "dsb nsh", "isb", options(nostack)) }
+pub fn enter_stage2(root: Pa, vm: VmId) {
+    switch_stage2(root, vm);
+    tlbi_vm();
+    dsb_nsh();
+    isb();
 }
+
+#[cfg(test)]
+mod tests;

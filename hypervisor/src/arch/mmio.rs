@@ -1,50 +1,78 @@
-//! Registers in memory.
+//! Registers of devices, as types: those that are read and written as a whole, and those of which
+//! only the ones that are written have an effect. The latter cannot be read, changed and written
+//! back: that would act on each bit that reads as one.
 
-use core::ptr;
+pub use super::machine::Device;
+use super::machine::Width;
+use core::marker::PhantomData;
 
-/// Reads 32 bits at virtual address `address`.
-///
-/// # Safety
-///
-/// The address is a register of a device that [`super::memory`] mapped, and reading it does no
-/// harm.
-#[inline(always)]
-pub unsafe fn read32(address: u64) -> u32 {
-    // SAFETY: the caller's contract.
-    unsafe { ptr::read_volatile(address as *const u32) }
+/// A register that is read and written as a whole.
+#[derive(Clone, Copy)]
+pub struct Register<T> {
+    offset: u64,
+    width: PhantomData<T>,
 }
 
-/// Writes 32 bits at virtual address `address`.
-///
-/// # Safety
-///
-/// The address is a register of a device that [`super::memory`] mapped, and writing it breaks
-/// nothing that EL2 relies on.
-#[inline(always)]
-pub unsafe fn write32(address: u64, value: u32) {
-    // SAFETY: the caller's contract.
-    unsafe { ptr::write_volatile(address as *mut u32, value) }
+impl<T: Width> Register<T> {
+    /// The register at `offset` of its device.
+    pub const fn at(offset: u64) -> Self {
+        Self { offset, width: PhantomData }
+    }
+
+    /// Number `n` of an array that begins here.
+    #[inline(always)]
+    pub const fn nth(self, n: u64) -> Self {
+        Self::at(self.offset + n * T::BYTES)
+    }
 }
 
-/// Writes 8 bits at virtual address `address`.
-///
-/// # Safety
-///
-/// As [`write32`].
-#[inline(always)]
-pub unsafe fn write8(address: u64, value: u8) {
-    // SAFETY: the caller's contract.
-    unsafe { ptr::write_volatile(address as *mut u8, value) }
+/// A register of 32 bits of which only the ones that are written have an effect.
+#[derive(Clone, Copy)]
+pub struct SetClear {
+    offset: u64,
 }
 
-/// Writes 64 bits at virtual address `address`.
-///
-/// # Safety
-///
-/// As [`write32`].
-#[cfg(feature = "gicv3")]
-#[inline(always)]
-pub unsafe fn write64(address: u64, value: u64) {
-    // SAFETY: the caller's contract.
-    unsafe { ptr::write_volatile(address as *mut u64, value) }
+impl SetClear {
+    /// The register at `offset` of its device.
+    pub const fn at(offset: u64) -> Self {
+        Self { offset }
+    }
+
+    /// Number `n` of an array that begins here.
+    #[inline(always)]
+    pub const fn nth(self, n: u64) -> Self {
+        Self::at(self.offset + n * 4)
+    }
+}
+
+impl Device {
+    /// Reads a register.
+    #[inline(always)]
+    pub fn read<T: Width>(self, register: Register<T>) -> T {
+        self.load(register.offset)
+    }
+
+    /// Writes a register.
+    #[inline(always)]
+    pub fn write<T: Width>(self, register: Register<T>, value: T) {
+        self.put(register.offset, value);
+    }
+
+    /// Reads a register and writes what `change` makes of it.
+    #[inline(always)]
+    pub fn modify<T: Width>(self, register: Register<T>, change: impl FnOnce(T) -> T) {
+        self.write(register, change(self.read(register)));
+    }
+
+    /// Has the ones in `bits` act.
+    #[inline(always)]
+    pub fn act(self, register: SetClear, bits: u32) {
+        self.act_at(register.offset, bits);
+    }
+
+    /// Reads the state that a register acts on.
+    #[inline(always)]
+    pub fn state(self, register: SetClear) -> u32 {
+        self.load(register.offset)
+    }
 }

@@ -1,5 +1,6 @@
 //! The registers, instructions and tables of Armv8-A. What is decided from them is decided in the
-//! pure crates (`vboard`, `layout`, `config`); this module reads, writes and orders.
+//! pure crates of `core/`; this module reads, writes and orders, through `machine`, which has two
+//! backends.
 
 pub mod cache;
 pub mod context;
@@ -7,7 +8,10 @@ pub mod context;
 pub mod ecam;
 pub mod gic;
 pub mod lock;
+#[allow(dead_code, reason = "a build without an optional part uses less of it")]
+pub mod machine;
 pub mod memory;
+#[allow(dead_code, reason = "a build without an optional part uses less of it")]
 mod mmio;
 pub mod pmu;
 pub mod psci;
@@ -17,7 +21,7 @@ pub mod smmu;
 pub mod sysreg;
 pub mod timer;
 
-use core::arch::asm;
+pub use machine::{relax, wait_for_interrupt};
 
 /// The general registers of a guest, as the exception vectors store them.
 #[derive(Clone, Copy, Debug)]
@@ -53,45 +57,48 @@ impl Frame {
     }
 }
 
-/// Waits until an interrupt is pending, masked or not.
-pub fn wait_for_interrupt() {
-    // SAFETY: WFI changes no state. The DSB completes earlier stores (to GIC registers above all)
-    // before the core sleeps.
-    unsafe { asm!("dsb sy", "wfi", options(nostack, preserves_flags)) }
-}
-
 /// Executes marker `N` (32 to 47), a hint that no core knows: a NOP (DDI0487, C6.2 HINT) by which
 /// one who counts instructions from outside finds his place; the numbers are those of
 /// `weir-qemu-plugin`'s `path`.
 #[inline(always)]
 pub fn mark<const N: u32>() {
     const { assert!(N >= 32 && N < 48, "guests have the other markers") };
-    // SAFETY: an unallocated hint is a NOP. Not `nomem`: accesses stay on their side of it.
-    unsafe { asm!("hint #{hint}", hint = const 64 + N, options(nostack, preserves_flags)) }
+    machine::mark::<N>();
 }
 
-/// One turn of a loop that waits for another core: `yield`, as QEMU gives the other cores no time
-/// without.
-pub fn relax() {
-    // SAFETY: a hint.
-    unsafe { asm!("yield", options(nomem, nostack, preserves_flags)) }
+macro_rules! instructions {
+    ($($(#[$doc:meta])* $name:ident = $asm:literal;)*) => {$(
+        $(#[$doc])*
+        #[allow(dead_code, reason = "a build without an optional part uses fewer of them")]
+        #[inline(always)]
+        pub fn $name() {
+            machine::execute!($asm);
+        }
+    )*};
 }
 
-/// Makes system register writes before it effective for what follows.
-pub fn isb() {
-    // SAFETY: a barrier.
-    unsafe { asm!("isb", options(nostack, preserves_flags)) }
-}
-
-/// Orders memory accesses before it, to Normal memory and to devices, before the accesses and
-/// system register writes behind it, for all observers of the inner shareable domain.
-pub fn dsb_ishst() {
-    // SAFETY: a barrier.
-    unsafe { asm!("dsb ishst", options(nostack, preserves_flags)) }
-}
-
-/// Completes all memory accesses and maintenance before it.
-pub fn dsb_sy() {
-    // SAFETY: a barrier.
-    unsafe { asm!("dsb sy", options(nostack, preserves_flags)) }
+instructions! {
+    /// Makes system register writes before it effective for what follows.
+    isb = "isb";
+    /// Completes all memory accesses and maintenance before it.
+    dsb_sy = "dsb sy";
+    /// The same for the inner shareable domain.
+    dsb_ish = "dsb ish";
+    /// Orders stores before it, to Normal memory and to devices, before the accesses and system
+    /// register writes behind it, for all observers of the inner shareable domain.
+    dsb_ishst = "dsb ishst";
+    /// Completes all accesses and maintenance before it, for this core.
+    dsb_nsh = "dsb nsh";
+    /// Orders stores before it, for this core.
+    dsb_nshst = "dsb nshst";
+    /// Orders memory accesses before it before those behind it, for all cores.
+    dmb_ish = "dmb ish";
+    /// Invalidates what this core's TLB holds of EL2.
+    tlbi_el2 = "tlbi alle2";
+    /// Invalidates what this core's TLB holds of the VM in VTTBR_EL2, both stages.
+    tlbi_vm = "tlbi vmalls12e1";
+    /// The same in the TLBs of the inner shareable domain.
+    tlbi_vm_everywhere = "tlbi vmalls12e1is";
+    /// Invalidates the instruction caches of the inner shareable domain.
+    ic_all = "ic ialluis";
 }

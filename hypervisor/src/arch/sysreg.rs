@@ -1,144 +1,208 @@
-//! System registers. Each is declared once, with its name as the assembler knows it.
+//! System registers. Each is declared once, with its name as the assembler knows it where that is
+//! another, and with how it may be used: `read`, `write`, or `act`, for a register of which only the
+//! ones that are written have an effect. `machine` has the two backends.
 
+use super::machine::{mrs, msr};
 use weir_vdev::id::Controls;
 
 macro_rules! registers {
-    ($($(#[$doc:meta])* $name:ident = $asm:literal: $($access:ident)+;)*) => {
-        $($(#[$doc])* pub mod $name { $(registers!(@ $access $asm);)+ })*
+    ($($(#[$doc:meta])* $name:ident $(= $asm:literal)?: $($access:ident)+;)*) => {
+        $(
+            $(#[$doc])*
+            #[allow(dead_code, reason = "a build without an optional part uses fewer registers")]
+            pub mod $name { registers!(@ [$($access)+] $name $($asm)?); }
+        )*
     };
-    (@ read $asm:literal) => {
+    (@ [$($access:ident)+] $name:ident) => {
+        $(registers!(@@ $access $name stringify!($name));)+
+    };
+    (@ [$($access:ident)+] $name:ident $asm:literal) => {
+        $(registers!(@@ $access $name $asm);)+
+    };
+    (@@ read $name:ident $asm:expr) => {
         /// Reads the register.
-        #[allow(dead_code, reason = "a build without an optional part uses fewer registers")]
         #[inline(always)]
         #[must_use]
         pub fn read() -> u64 {
-            let value: u64;
-            // SAFETY: reading this register changes nothing, or only what its module says.
-            unsafe { core::arch::asm!(concat!("mrs {}, ", $asm), out(reg) value, options(nostack, preserves_flags)) }
-            value
+            $crate::arch::machine::mrs!(stringify!($name), $asm)
         }
     };
-    (@ write $asm:literal) => {
+    (@@ write $name:ident $asm:expr) => {
         /// Writes the register.
-        #[allow(dead_code, reason = "a build without an optional part uses fewer registers")]
         #[inline(always)]
         pub fn write(value: u64) {
-            // SAFETY: the registers declared here configure what EL1 sees and the interrupt
-            // interface; those that decide over EL2's own memory (SCTLR_EL2, TTBR0_EL2, TCR_EL2,
-            // MAIR_EL2, VBAR_EL2) are not among them.
-            unsafe { core::arch::asm!(concat!("msr ", $asm, ", {}"), in(reg) value, options(nostack, preserves_flags)) }
+            $crate::arch::machine::msr!(stringify!($name), $asm, value);
+        }
+    };
+    (@@ act $name:ident $asm:expr) => {
+        /// Writes ones that act; zeros do nothing.
+        #[inline(always)]
+        pub fn act(bits: u64) {
+            $crate::arch::machine::msr_act!(stringify!($name), $asm, bits);
         }
     };
 }
 
 registers! {
     /// Syndrome of an exception taken to EL2.
-    esr_el2 = "esr_el2": read;
+    esr_el2: read;
     /// Interrupts and SErrors that are pending, masked or not.
-    isr_el1 = "isr_el1": read;
+    isr_el1: read;
     /// Faulting virtual address.
-    far_el2 = "far_el2": read;
+    far_el2: read;
     /// Faulting IPA.
-    hpfar_el2 = "hpfar_el2": read;
+    hpfar_el2: read;
     /// Where the guest goes on.
-    elr_el2 = "elr_el2": read write;
+    elr_el2: read write;
     /// The guest's processor state.
-    spsr_el2 = "spsr_el2": read write;
+    spsr_el2: read write;
     /// What EL2 traps.
-    hcr_el2 = "hcr_el2": write;
+    hcr_el2: write;
     /// Debug and PMU traps.
-    mdcr_el2 = "mdcr_el2": write;
+    mdcr_el2: write;
     /// Floating point and trace traps.
-    cptr_el2 = "cptr_el2": write;
+    cptr_el2: write;
     /// Traps of AArch32 system registers.
-    hstr_el2 = "hstr_el2": write;
+    hstr_el2: write;
     /// Stage 2 tables and VMID.
-    vttbr_el2 = "vttbr_el2": read write;
+    vttbr_el2: read write;
     /// Stage 2 format.
-    vtcr_el2 = "vtcr_el2": write;
+    vtcr_el2: write;
     /// MPIDR_EL1 as the guest reads it.
-    vmpidr_el2 = "vmpidr_el2": write;
+    vmpidr_el2: write;
     /// MIDR_EL1 as the guest reads it.
-    vpidr_el2 = "vpidr_el2": write;
+    vpidr_el2: write;
     /// This core's identification.
-    midr_el1 = "midr_el1": read;
+    midr_el1: read;
     /// Which levels of cache there are.
-    clidr_el1 = "clidr_el1": read;
-    /// Which of them CCSIDR_EL1 tells of.
-    csselr_el1 = "csselr_el1": write;
+    clidr_el1: read;
     /// The geometry of that one.
-    ccsidr_el1 = "ccsidr_el1": read;
+    ccsidr_el1: read;
     /// EL1 access to the timers.
-    cnthctl_el2 = "cnthctl_el2": write;
+    cnthctl_el2: write;
     /// Virtual counter's distance from the physical one.
-    cntvoff_el2 = "cntvoff_el2": write;
+    cntvoff_el2: write;
     /// Physical counter.
-    cntpct_el0 = "cntpct_el0": read;
+    cntpct_el0: read;
     /// Ticks a second.
-    cntfrq_el0 = "cntfrq_el0": read;
+    cntfrq_el0: read;
     /// Control of EL2's own timer.
-    cnthp_ctl_el2 = "cnthp_ctl_el2": write;
+    cnthp_ctl_el2: write;
     /// Deadline of EL2's own timer.
-    cnthp_cval_el2 = "cnthp_cval_el2": write;
+    cnthp_cval_el2: write;
     /// PMU control: how many counters, and whether they count.
-    pmcr_el0 = "pmcr_el0": read write;
+    pmcr_el0: read write;
     /// Event counter 0.
-    pmevcntr0_el0 = "pmevcntr0_el0": read write;
+    pmevcntr0_el0: read write;
     /// Event counter 1.
-    pmevcntr1_el0 = "pmevcntr1_el0": read write;
+    pmevcntr1_el0: read write;
     /// What event counter 0 counts.
-    pmevtyper0_el0 = "pmevtyper0_el0": write;
+    pmevtyper0_el0: write;
     /// What event counter 1 counts.
-    pmevtyper1_el0 = "pmevtyper1_el0": write;
+    pmevtyper1_el0: write;
     /// Counters to enable.
-    pmcntenset_el0 = "pmcntenset_el0": write;
+    pmcntenset_el0: act;
     /// Overflow interrupts to enable.
-    pmintenset_el1 = "pmintenset_el1": write;
+    pmintenset_el1: act;
     /// Counters to disable.
-    pmcntenclr_el0 = "pmcntenclr_el0": write;
+    pmcntenclr_el0: act;
     /// Overflow interrupts to disable.
-    pmintenclr_el1 = "pmintenclr_el1": write;
+    pmintenclr_el1: act;
     /// Overflows to forget.
-    pmovsclr_el0 = "pmovsclr_el0": write;
+    pmovsclr_el0: act;
     /// Overflows so far, or to make up.
-    pmovsset_el0 = "pmovsset_el0": read write;
+    pmovsset_el0: read act;
     /// Which counter the next two are.
-    pmselr_el0 = "pmselr_el0": write;
+    pmselr_el0: write;
     /// The selected event counter.
-    pmxevcntr_el0 = "pmxevcntr_el0": read write;
+    pmxevcntr_el0: read write;
     /// What it counts.
-    pmxevtyper_el0 = "pmxevtyper_el0": write;
+    pmxevtyper_el0: write;
     /// The cycle counter.
-    pmccntr_el0 = "pmccntr_el0": read write;
+    pmccntr_el0: read write;
     /// Where it counts.
-    pmccfiltr_el0 = "pmccfiltr_el0": write;
+    pmccfiltr_el0: write;
     /// Which common events there are.
-    pmceid0_el0 = "pmceid0_el0": read;
+    pmceid0_el0: read;
     /// The same, from 0x20 on.
-    pmceid1_el0 = "pmceid1_el0": read;
+    pmceid1_el0: read;
     /// EL0's access to the PMU.
-    pmuserenr_el0 = "pmuserenr_el0": write;
-    /// Syndrome of the guest's own last exception.
-    esr_el1 = "esr_el1": read write;
-    /// Where the guest's own last exception came from.
-    elr_el1 = "elr_el1": read write;
-    /// The state it came from.
-    spsr_el1 = "spsr_el1": write;
-    /// Address of the guest's own last exception.
-    far_el1 = "far_el1": write;
-    /// The guest's exception vectors.
-    vbar_el1 = "vbar_el1": read;
+    pmuserenr_el0: write;
     /// The guest's system control.
-    sctlr_el1 = "sctlr_el1": read;
+    sctlr_el1: read write;
+    /// What an implementation adds to it.
+    actlr_el1: read write;
+    /// The guest's traps of FP and SIMD.
+    cpacr_el1: read write;
+    /// The guest's tables of the lower addresses.
+    ttbr0_el1: read write;
+    /// Those of the upper ones.
+    ttbr1_el1: read write;
+    /// Their format.
+    tcr_el1: read write;
+    /// Syndrome of the guest's own last exception.
+    esr_el1: read write;
+    /// What an implementation adds to it.
+    afsr0_el1: read write;
+    /// Further such.
+    afsr1_el1: read write;
+    /// Address of the guest's own last exception.
+    far_el1: read write;
+    /// The guest's memory attributes.
+    mair_el1: read write;
+    /// What an implementation adds to them.
+    amair_el1: read write;
+    /// The guest's exception vectors.
+    vbar_el1: read write;
+    /// The guest's process for tracing.
+    contextidr_el1: read write;
+    /// Where the guest's own last exception came from.
+    elr_el1: read write;
+    /// The state it came from.
+    spsr_el1: read write;
+    /// The guest's stack at EL0.
+    sp_el0: read write;
+    /// At EL1.
+    sp_el1: read write;
+    /// Result of an address translation.
+    par_el1: read write;
+    /// Which cache CCSIDR_EL1 describes.
+    csselr_el1: read write;
+    /// The guest's thread pointer at EL0.
+    tpidr_el0: read write;
+    /// At EL1.
+    tpidr_el1: read write;
+    /// That which EL0 only reads.
+    tpidrro_el0: read write;
+    /// EL0's access to the timers.
+    cntkctl_el1: read write;
+    /// Deadline of the virtual timer.
+    cntv_cval_el0: read write;
+    /// Its control.
+    cntv_ctl_el0: read write;
+    /// Deadline of EL1's physical timer.
+    cntp_cval_el0: read write;
+    /// Its control.
+    cntp_ctl_el0: read write;
+    /// FP control, by its encoding: the assembler knows the name only with FP.
+    fpcr = "S3_3_C4_C4_0": read write;
+    /// FP status.
+    fpsr = "S3_3_C4_C4_1": read write;
     /// Debug control of the vCPU that has the core; guests' accesses trap.
-    mdscr_el1 = "mdscr_el1": read write;
+    mdscr_el1: read write;
     /// EL2's per-core pointer.
-    tpidr_el2 = "tpidr_el2": write;
+    tpidr_el2: write;
+    /// The sizes of cache lines.
+    ctr_el0: read;
+    /// The size of a block that DC ZVA zeroes.
+    dczid_el0: read;
 }
 
 /// The GICv3 CPU interface and virtual interface control (IHI0069, chapter 12).
 #[cfg(feature = "gicv3")]
 pub mod icc {
+    use crate::arch::machine::{mrs, msr};
+
     registers! {
         /// Acknowledges the interrupt of highest priority; the read makes it active.
         iar1 = "S3_0_C12_C12_0": read;
@@ -177,21 +241,17 @@ pub mod icc {
             /// Reads list register `n`, of the first four; 0 for another.
             #[inline(always)]
             pub fn read_lr(n: usize) -> u64 {
-                let value: u64;
                 match n {
-                    // SAFETY: reading a list register changes nothing.
-                    $($n => unsafe { core::arch::asm!(concat!("mrs {}, ", $asm), out(reg) value, options(nostack, preserves_flags)) },)*
-                    _ => value = 0,
+                    $($n => mrs!(concat!("ich_lr", $n), $asm),)*
+                    _ => 0,
                 }
-                value
             }
 
             /// Writes list register `n`.
             #[inline(always)]
             pub fn write_lr(n: usize, value: u64) {
                 match n {
-                    // SAFETY: a list register holds an interrupt of the guest's.
-                    $($n => unsafe { core::arch::asm!(concat!("msr ", $asm, ", {}"), in(reg) value, options(nostack, preserves_flags)) },)*
+                    $($n => msr!(concat!("ich_lr", $n), $asm, value),)*
                     _ => {}
                 }
             }
@@ -261,26 +321,29 @@ pub fn clear_controls(has: Controls) {
     }
 }
 
-/// Accesses a register by its number.
+/// Accesses registers by their number.
 macro_rules! comparators {
     ($($n:literal)+) => {
         /// Writes breakpoint `n`: value, then control. Does nothing for a number above those of a
-        /// VM.
+        /// VM. With MDCR_EL2.TDE clear a breakpoint causes exceptions at EL1 and EL0 only. Callers
+        /// write only those that the processor has (ID_AA64DFR0_EL1).
         pub fn write_breakpoint(n: usize, value: u64, control: u64) {
             match n {
-                // SAFETY: with MDCR_EL2.TDE clear a breakpoint causes exceptions at EL1 and EL0
-                // only. Callers write only those that the processor has (ID_AA64DFR0_EL1).
-                $($n => unsafe { core::arch::asm!(concat!("msr dbgbvr", $n, "_el1, {}"), concat!("msr dbgbcr", $n, "_el1, {}"), in(reg) value, in(reg) control, options(nostack, preserves_flags)) },)+
+                $($n => {
+                    msr!(concat!("dbgbvr", $n), concat!("dbgbvr", $n, "_el1"), value);
+                    msr!(concat!("dbgbcr", $n), concat!("dbgbcr", $n, "_el1"), control);
+                })+
                 _ => {}
             }
         }
 
-        /// Writes watchpoint `n`: value, then control. Does nothing for a number above those of a
-        /// VM.
+        /// Writes watchpoint `n`, as [`write_breakpoint`] a breakpoint.
         pub fn write_watchpoint(n: usize, value: u64, control: u64) {
             match n {
-                // SAFETY: as above.
-                $($n => unsafe { core::arch::asm!(concat!("msr dbgwvr", $n, "_el1, {}"), concat!("msr dbgwcr", $n, "_el1, {}"), in(reg) value, in(reg) control, options(nostack, preserves_flags)) },)+
+                $($n => {
+                    msr!(concat!("dbgwvr", $n), concat!("dbgwvr", $n, "_el1"), value);
+                    msr!(concat!("dbgwcr", $n), concat!("dbgwcr", $n, "_el1"), control);
+                })+
                 _ => {}
             }
         }
@@ -295,13 +358,13 @@ macro_rules! id_registers {
         /// The ID register S3_0_C0_C`crm`_`op2`; 0 where the architecture has none.
         #[must_use]
         pub fn id_register(crm: u8, op2: u8) -> u64 {
-            let value: u64;
             match (crm, op2) {
-                // SAFETY: reading an ID register changes nothing.
-                $($(($crm, $op2) => unsafe { core::arch::asm!(concat!("mrs {}, S3_0_C0_C", $crm, "_", $op2), out(reg) value, options(nostack, preserves_flags)) },)+)*
-                _ => value = 0,
+                $($(($crm, $op2) => mrs!(
+                    concat!("id_", $crm, "_", $op2),
+                    concat!("S3_0_C0_C", $crm, "_", $op2)
+                ),)+)*
+                _ => 0,
             }
-            value
         }
     };
 }

@@ -22,6 +22,7 @@ use weir_trace::{
     ring::ByteRing,
     wire::{self, Event, Framing, HYPERVISOR, Kind, Mark},
 };
+use weir_units::{CoreId, Pa};
 use weir_vdev::pl011::{FIFO_DEPTH, Sink};
 use zerocopy::{Immutable, IntoBytes};
 
@@ -65,7 +66,7 @@ impl Channel {
     }
 
     fn tell(&self, message: u32) {
-        mail::tell(self.core.load(Ordering::Relaxed).into(), message);
+        mail::tell(CoreId(self.core.load(Ordering::Relaxed)), message);
     }
 
     /// The next byte that a person typed.
@@ -252,7 +253,7 @@ enum Input {
 ///
 /// Stage 1 has the device, and nobody else uses its registers at the same time.
 unsafe fn uart() -> Uart<'static> {
-    let registers = device(platform::UART) as *mut PL011Registers;
+    let registers = device(Pa(platform::UART)) as *mut PL011Registers;
     // SAFETY: a PL011's page is mapped there (`Stage1::begin`), so the pointer is not null; the
     // contract gives it to this caller.
     unsafe { Uart::new(UniqueMmioPointer::new(NonNull::new_unchecked(registers))) }
@@ -269,7 +270,7 @@ pub fn tell_standstill() {
     if system::get().header.slice_us == 0 {
         return;
     }
-    let flags = (device(platform::UART) + FLAGS) as *const u32;
+    let flags = (device(Pa(platform::UART)) + FLAGS) as *const u32;
     // SAFETY: a PL011's page is mapped there on every core (`Stage1::begin`), and a read of its
     // flags changes nothing.
     if unsafe { flags.read_volatile() } & EMPTY == 0 {
@@ -444,14 +445,14 @@ pub fn give_input_to(vm: u8) {
 }
 
 /// Says which core serves the UART; before any other core runs.
-pub fn init(console_core: usize) {
-    CONSOLE_CORE.store(console_core as u8, Ordering::Relaxed);
+pub fn init(console_core: CoreId) {
+    CONSOLE_CORE.store(console_core.0, Ordering::Relaxed);
 }
 
 /// The core that serves the UART.
 #[must_use]
-pub fn core() -> usize {
-    usize::from(CONSOLE_CORE.load(Ordering::Relaxed))
+pub fn core() -> CoreId {
+    CoreId(CONSOLE_CORE.load(Ordering::Relaxed))
 }
 
 /// Says why this machine or this image can't be used, on the bare UART, and turns the machine off.

@@ -7,6 +7,13 @@ mod generated {
 
 pub use generated::*;
 
+use weir_units::IntId;
+
+/// Interrupt of the board's UART.
+pub const UART_LINE: IntId = IntId(UART_INTID as u32);
+/// Interrupt of the SMMU's event queue; 0 without one.
+pub const SMMU_LINE: IntId = IntId(SMMU_EVENT as u32);
+
 /// Bytes of the redistributors that are looked at: those of all cores, at the longest stride.
 #[cfg(feature = "gicv3")]
 pub const GICR_LEN: u64 = weir_vdev::gic::redistributor::LONGEST * CORES.len() as u64;

@@ -12,13 +12,13 @@ use crate::{
 };
 use weir_abi::Irq;
 use weir_sched::admission::Bucket;
-use weir_units::{IntId, Nanos};
+use weir_units::{CoreId, IntId, Nanos};
 use weir_vdev::gic::Hardware;
 
 /// The rule of a line on one core.
 pub struct Rule {
     vm: &'static Vm,
-    intid: u32,
+    intid: IntId,
     /// How urgently it takes the core for its VM, if it does.
     preempt: Option<u8>,
     bucket: Option<Bucket>,
@@ -46,15 +46,21 @@ impl Rule {
         let bucket =
             (irq.interval_ns > 0).then(|| Bucket::new(irq.burst.into(), Nanos(irq.interval_ns)));
         let preempt = (irq.preempt != 0).then_some(irq.priority);
-        let rule =
-            Self { vm, intid: irq.intid, preempt, bucket, deferred: 0, masked_until: u64::MAX };
+        let rule = Self {
+            vm,
+            intid: IntId(irq.intid),
+            preempt,
+            bucket,
+            deferred: 0,
+            masked_until: u64::MAX,
+        };
         (preempt.is_some() || rule.bucket.is_some()).then_some(rule)
     }
 
     /// Whether it is that of interrupt `intid`.
     #[must_use]
-    pub const fn is_of(&self, intid: u32) -> bool {
-        self.intid == intid
+    pub const fn is_of(&self, intid: IntId) -> bool {
+        self.intid.0 == intid.0
     }
 
     /// The line's interrupt came at `now`, was acknowledged, and its priority dropped; `is_current`
@@ -63,7 +69,7 @@ impl Rule {
     pub fn come(
         &mut self,
         vcpu_ref: &VcpuRef,
-        core: usize,
+        core: CoreId,
         now: u64,
         is_current: bool,
         may_take: impl FnOnce(u8) -> bool,
@@ -75,13 +81,13 @@ impl Rule {
         let credit = self.bucket.as_mut().map_or(Ok(()), |bucket| bucket.admit(Nanos(now)));
         match credit {
             Ok(()) => preempt.map_or(Verdict::Deliver, |priority| {
-                vcpu_ref.record(Kind::LinePreempted, self.intid, 0, 0);
+                vcpu_ref.record(Kind::LinePreempted, self.intid.0, 0, 0);
                 Verdict::Preempt(priority)
             }),
             Err(at) => {
                 self.deferred = self.deferred.saturating_add(1);
                 let until = if is_current { at.0 } else { 0 };
-                vcpu_ref.record(Kind::LineDeferred, self.intid, self.deferred, until);
+                vcpu_ref.record(Kind::LineDeferred, self.intid.0, self.deferred, until);
                 if !is_current {
                     return Verdict::Deliver;
                 }
@@ -94,13 +100,13 @@ impl Rule {
     /// Gives the interrupt back to the distributor, which does not forward it for now: a level is
     /// there as long as its device holds it, an edge, or what the guest made pending, is so again,
     /// and further ones join it.
-    fn mask(&mut self, core: usize, until: u64) {
+    fn mask(&mut self, core: CoreId, until: u64) {
         let gic = self.vm.gic.lock();
         set_masked(self.intid, true);
         self.masked_until = until;
         let line = Line::new(self.intid, core);
         line.set_enabled(false);
-        if line.is_edge() || gic.is_latched(IntId(self.intid)) {
+        if line.is_edge() || gic.is_latched(self.intid) {
             line.set_pending(true);
         }
         line.set_active(false);
@@ -111,8 +117,8 @@ impl Rule {
         self.masked_until = u64::MAX;
         let gic = self.vm.gic.lock();
         set_masked(self.intid, false);
-        if gic.is_forwarded(IntId(self.intid)) {
-            Lines::new(self.vm).set_enabled(0, IntId(self.intid), true);
+        if gic.is_forwarded(self.intid) {
+            Lines::new(self.vm).set_enabled(0, self.intid, true);
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     arch::{gic, isb, pmu::is_pmu, timer},
     console,
     cpu::Core,
-    platform::{SMMU_EVENT, UART_INTID},
+    platform::{SMMU_LINE, UART_LINE},
     trace,
     vm::{
         self, VcpuRef, focus,
@@ -28,16 +28,17 @@ pub extern "C" fn handle_irq(core: &mut Core) -> Exit {
     match intid {
         // Device interrupts are tested first: each comparison here costs every one of them an
         // instruction.
-        32.. if intid < u32::from(INTID_LIMIT)
-            && !is_pmu(intid)
-            && intid != UART_INTID as u32
-            && intid != SMMU_EVENT as u32 =>
+        IntId(32..)
+            if intid.0 < u32::from(INTID_LIMIT)
+                && !is_pmu(intid)
+                && intid != UART_LINE
+                && intid != SMMU_LINE =>
         {
             gic::drop_priority(iar);
             vcpu_ref.interrupt(ExitCause::DeviceIrq, intid);
             if !vcpu_ref.vm.gic.lock().put_shared(
                 vcpu_ref.vcpu,
-                IntId(intid),
+                intid,
                 &mut Lines::new(vcpu_ref.vm),
             ) {
                 return deliver(vcpu_ref, intid);
@@ -48,7 +49,7 @@ pub extern "C" fn handle_irq(core: &mut Core) -> Exit {
             vcpu_ref.interrupt(ExitCause::Timer, intid);
             if !vcpu_ref.vm.gic.lock().put_private(
                 vcpu_ref.vcpu,
-                IntId(intid),
+                intid,
                 &mut Lines::new(vcpu_ref.vm),
             ) {
                 return deliver(vcpu_ref, intid);
@@ -81,7 +82,7 @@ fn clock(core: &mut Core, vcpu_ref: Option<&'static VcpuRef>, iar: u64) -> Exit 
     if let (Some(meter), Some(vcpu_ref)) = (&mut core.meter, vcpu_ref)
         && now >= meter.deadline
     {
-        meter.step(vcpu_ref, core.index, now, Budget::Count);
+        meter.step(vcpu_ref, core.id, now, Budget::Count);
         exit = meter.exit();
         if !meter.is_counted() {
             exit = fault(core, vcpu_ref, FaultKind::Uncounted, 0);
@@ -117,7 +118,7 @@ fn overflow(core: &mut Core, vcpu_ref: Option<&'static VcpuRef>, iar: u64) -> Ex
     let mut exit = Exit::Resume;
     if let (Some(meter), Some(vcpu_ref)) = (&mut core.meter, vcpu_ref) {
         let deadline = meter.deadline;
-        meter.step(vcpu_ref, core.index, timer::now_ns(), Budget::Count);
+        meter.step(vcpu_ref, core.id, timer::now_ns(), Budget::Count);
         exit = meter.exit();
         // Only if a period has begun.
         if meter.deadline != deadline {
@@ -136,15 +137,15 @@ fn slow(core: &mut Core, iar: u64) -> Exit {
 
 /// Puts a physical interrupt into a list register, or where it waits for one.
 #[inline(never)]
-fn deliver(vcpu_ref: &'static VcpuRef, intid: u32) -> Exit {
+fn deliver(vcpu_ref: &'static VcpuRef, intid: IntId) -> Exit {
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
-    let mask = vm.gic.lock().deliver_hw(vcpu, IntId(intid), &mut Lines::new(vm));
+    let mask = vm.gic.lock().deliver_hw(vcpu, intid, &mut Lines::new(vm));
     kick(vm, mask);
     Exit::Resume
 }
 
 /// The same for an interrupt that did not come by the fast path, which counts it as an exit.
-fn deliver_slowly(vcpu_ref: &'static VcpuRef, intid: u32) {
+fn deliver_slowly(vcpu_ref: &'static VcpuRef, intid: IntId) {
     vcpu_ref.counts.injected();
     let _ = deliver(vcpu_ref, intid);
 }
@@ -220,7 +221,7 @@ pub fn own_interrupt(core: &mut Core) {
                 None => gic::end(iar),
             }
         }
-        _ if intid == UART_INTID as u32 => {
+        _ if intid == UART_LINE => {
             count(ExitCause::OwnIrq);
             if let Some(wire) = &mut core.wire {
                 let console::Asked { report, hand_over } = wire.receive();
@@ -232,19 +233,19 @@ pub fn own_interrupt(core: &mut Core) {
             }
             gic::end(iar);
         }
-        _ if intid == SMMU_EVENT as u32 => {
+        _ if intid == SMMU_LINE => {
             count(ExitCause::OwnIrq);
             pci::report_faults();
             gic::end(iar);
         }
-        32.. if intid < u32::from(INTID_LIMIT) => {
+        IntId(32..) if intid.0 < u32::from(INTID_LIMIT) => {
             gic::drop_priority(iar);
             match core.sole {
                 Some(vcpu_ref) => deliver_slowly(vcpu_ref, intid),
                 None => share_out(core, intid),
             }
         }
-        gic::SPECIAL.. => {}
+        _ if intid >= gic::SPECIAL => {}
         // A private interrupt that was not enabled.
         _ => gic::end(iar),
     }
@@ -254,8 +255,8 @@ pub fn own_interrupt(core: &mut Core) {
 }
 
 /// A device interrupt came on a core that vCPUs share, was acknowledged, and its priority dropped.
-fn share_out(core: &mut Core, intid: u32) {
-    let index = core.index;
+fn share_out(core: &mut Core, intid: IntId) {
+    let index = core.id;
     let vcpu_ref = vm::owner(intid).and_then(|vm| vcpu_on(vm, index));
     let is_current = vcpu_ref.is_some_and(|vcpu_ref| {
         core.current.is_some_and(|current| core::ptr::eq(current, vcpu_ref))
@@ -263,7 +264,7 @@ fn share_out(core: &mut Core, intid: u32) {
     let (Some(schedule), Some(vcpu_ref)) = (core.schedule.as_deref_mut(), vcpu_ref) else {
         return gic::Line::new(intid, index).set_active(false);
     };
-    trace::push(vcpu_ref.ring, vcpu_ref.who.tag(trace::Kind::Interrupt, intid), 0, 0);
+    trace::push(vcpu_ref.ring, vcpu_ref.who.tag(trace::Kind::Interrupt, intid.0), 0, 0);
     let now = timer::now_ns();
     let entity = schedule.entity(vcpu_ref.vm.index());
     let partition = schedule.partition.as_ref().map(|shared| &shared.partition);

@@ -19,38 +19,38 @@ use weir_vdev::inject::is_stuck;
 /// Carries out the messages in this core's mailbox.
 #[inline(always)]
 pub fn serve(core: &mut Core) {
-    if !mail::is_quiet(core.index) {
+    if !mail::is_quiet(core.id) {
         serve_each(core);
     }
 }
 
 #[inline(never)]
 fn serve_each(core: &mut Core) {
-    if mail::take(core.index, mail::FOLD) != 0 {
-        interrupts::fold_all(core.index);
+    if mail::take(core.id, mail::FOLD) != 0 {
+        interrupts::fold_all(core.id);
     }
-    if mail::take(core.index, mail::INPUT | mail::ROOM) != 0 {
-        vm::vcpus_of_core(core.index).for_each(devices::uart_attention);
+    if mail::take(core.id, mail::INPUT | mail::ROOM) != 0 {
+        vm::vcpus_of_core(core.id).for_each(devices::uart_attention);
     }
     serve_vcpus(core);
-    if mail::take(core.index, mail::HAND_OVER) != 0 {
+    if mail::take(core.id, mail::HAND_OVER) != 0 {
         focus::hand_over();
     }
-    if mail::take(core.index, mail::CONSOLE) != 0
+    if mail::take(core.id, mail::CONSOLE) != 0
         && let Some(wire) = &mut core.wire
     {
         wire.drain();
     }
     // The caller has handled it for a guest that runs.
-    let _ = mail::take(core.index, mail::STANDSTILL);
-    if mail::take(core.index, mail::SHUTDOWN) != 0 {
+    let _ = mail::take(core.id, mail::STANDSTILL);
+    if mail::take(core.id, mail::SHUTDOWN) != 0 {
         shut_down(core);
     }
 }
 
 /// Messages that concern the vCPUs of this core.
 fn serve_vcpus(core: &mut Core) {
-    let index = core.index;
+    let index = core.id;
     let budget = mail::take(index, mail::BUDGET) != 0;
     let start = mail::take(index, mail::START) != 0;
     let stop = mail::take(index, mail::STOP) != 0;
@@ -107,7 +107,7 @@ fn serve_vcpus(core: &mut Core) {
 /// why.
 pub fn end_standstill(core: &mut Core) {
     let Some(vcpu_ref) = core.current else { return };
-    if mail::take(core.index, mail::STANDSTILL) == 0 {
+    if mail::take(core.id, mail::STANDSTILL) == 0 {
         return;
     }
     let guest = interrupted();

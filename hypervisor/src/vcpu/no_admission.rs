@@ -3,6 +3,7 @@
 use crate::vm::{VcpuRef, Vm};
 use core::convert::Infallible;
 use weir_abi::Irq;
+use weir_units::{CoreId, IntId};
 
 /// The rule that no line has.
 pub struct Rule {
@@ -25,14 +26,14 @@ impl Rule {
         None
     }
 
-    pub fn is_of(&self, _intid: u32) -> bool {
+    pub fn is_of(&self, _intid: IntId) -> bool {
         match self.never {}
     }
 
     pub fn come(
         &self,
         _vcpu_ref: &VcpuRef,
-        _core: usize,
+        _core: CoreId,
         _now: u64,
         _is_current: bool,
         _may_take: impl FnOnce(u8) -> bool,

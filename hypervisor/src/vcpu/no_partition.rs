@@ -1,7 +1,7 @@
 //! Replaces `partition` in a hypervisor without this part: no core has a schedule.
 
 use weir_sched::partition::{Decision, Ready};
-use weir_units::Nanos;
+use weir_units::{CoreId, Nanos};
 
 /// The schedule that no core has.
 pub struct Shared {
@@ -13,7 +13,7 @@ pub struct Shared {
 pub enum Partition {}
 
 /// Returns that no core has a schedule.
-pub fn of_core(_core: usize) -> Option<Shared> {
+pub fn of_core(_core: CoreId) -> Option<Shared> {
     None
 }
 

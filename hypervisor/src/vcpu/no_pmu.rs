@@ -9,7 +9,7 @@ use weir_vdev::esr::SysRegAccess;
 
 /// Leaves the interrupt of the PMU to the meter.
 pub fn start(core: &mut Core) {
-    core.meter_intid = pmu_intid(core.index);
+    core.meter_intid = pmu_intid(core.id);
 }
 
 /// Resets nothing.

@@ -3,8 +3,9 @@
 pub use weir_abi::Shared;
 
 use crate::system;
+use weir_units::CoreId;
 
 /// Returns the schedule of core `core`; `None` if at most one vCPU runs there.
-pub fn of_core(core: usize) -> Option<Shared> {
-    system::get().shared(core)
+pub fn of_core(core: CoreId) -> Option<Shared> {
+    system::get().shared(core.index())
 }

@@ -31,7 +31,7 @@ const _: () = assert!(MAX_PMU_COUNTERS as usize <= MOST, "the model has them all
 pub fn start(core: &mut Core) {
     let Some(vcpu_ref) = core.sole else { return };
     let count = vcpu_ref.vm.view().vm.pmu;
-    let intid = pmu_intid(core.index);
+    let intid = pmu_intid(core.id);
     if count == 0 {
         core.meter_intid = intid;
         return;
@@ -47,7 +47,7 @@ pub fn start(core: &mut Core) {
         ]);
     }
     Granted::start();
-    Line::new(intid, core.index).claim(core.index);
+    Line::new(intid, core.id).claim(core.id);
     core.pmu = Some(Pmu::new(count));
     reset(core);
 }

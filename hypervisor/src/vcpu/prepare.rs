@@ -1,9 +1,6 @@
 //! The registers of a core that its guests can't change.
 
-use crate::{
-    arch::{context::stop_timers, pmu, sysreg},
-    system,
-};
+use crate::arch::{context::stop_timers, pmu, sysreg};
 use weir_vdev::id::Controls;
 
 /// HCR_EL2: stage 2 on; interrupts and SErrors to EL2; set/way operations, SMC, ID registers, ACTLR
@@ -39,9 +36,17 @@ const HCR_TWI: u64 = 1 << 13;
 /// HCR_EL2.TDZ: DC ZVA is prohibited, and DCZID_EL0 says so.
 const HCR_TDZ: u64 = 1 << 28;
 
-/// Sets what a guest can't change, on the calling core, once. `shared` says whether vCPUs share it.
-pub fn prepare_core(shared: bool) {
-    let observed = system::get().is_observed();
+/// What the registers of a core depend on.
+#[derive(Clone, Copy)]
+pub struct Purpose {
+    /// vCPUs share it.
+    pub shared: bool,
+    /// QEMU's plug-in counts the accesses to memory.
+    pub observed: bool,
+}
+
+/// Sets what a guest can't change, on the calling core, once.
+pub fn prepare_core(Purpose { shared, observed }: Purpose) {
     let observed = if observed { HCR_TDZ } else { 0 };
     let shared = if shared { HCR_TWI } else { 0 };
     sysreg::hcr_el2::write(HCR | observed | shared);
@@ -68,3 +73,6 @@ pub fn prepare_core(shared: bool) {
     sysreg::vpidr_el2::write(sysreg::midr_el1::read());
     stop_timers();
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,14 +32,13 @@ use crate::{
         space::Load,
     },
 };
-use core::sync::atomic::Ordering;
 use weir_abi::schedule::LOSE_TICKS;
 use weir_sched::partition::Ready;
 use weir_trace::{
     record::outgoing,
     wire::{Event, FaultKind, What},
 };
-use weir_units::Nanos;
+use weir_units::{CoreId, Nanos};
 
 /// Marker for a plug-in that counts instructions: another vCPU than before gets the core.
 const MARK_SWITCH: u32 = 37;
@@ -73,7 +72,7 @@ pub extern "C" fn handle_interrupt(core: &mut Core) {
 /// core now.
 #[inline(never)]
 fn handle_shared(core: &mut Core) {
-    let (index, came) = (core.index, timer::now_ns());
+    let (index, came) = (core.id, timer::now_ns());
     serve_interrupt(core);
     let held = core.holds();
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
@@ -98,7 +97,7 @@ fn serve_interrupt(core: &mut Core) {
     if core.acknowledged != gic::NOTHING || core.report {
         own_interrupt(core);
     }
-    if !mail::is_quiet(core.index) {
+    if !mail::is_quiet(core.id) {
         end_standstill(core);
         serve(core);
     }
@@ -138,7 +137,7 @@ pub fn run(core: &mut Core) -> ! {
 fn choose(core: &mut Core) -> ! {
     loop {
         attend(core);
-        let (index, now) = (core.index, timer::now_ns());
+        let (index, now) = (core.id, timer::now_ns());
         let Some(schedule) = core.schedule.as_deref_mut() else {
             wait_for_interrupt();
             continue;
@@ -227,7 +226,7 @@ fn has_pending(vcpu_ref: &'static VcpuRef) -> bool {
 /// Tells the meter that the current vCPU waits or goes off, or (`on`) that it is about to run
 /// again.
 fn note(core: &mut Core, vcpu_ref: &VcpuRef, on: bool) {
-    let index = core.index;
+    let index = core.id;
     if let Some(meter) = &mut core.meter {
         meter.note(vcpu_ref, index, on);
         core.arm();
@@ -237,7 +236,7 @@ fn note(core: &mut Core, vcpu_ref: &VcpuRef, on: bool) {
 /// Goes on with the load of the image of `entity`'s VM.
 fn load(core: &mut Core, entity: u8) {
     arm(core);
-    let index = core.index;
+    let index = core.id;
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     let shares = schedule.partition.is_some();
     let Some(member) = schedule.member(entity) else { return };
@@ -265,7 +264,7 @@ fn load(core: &mut Core, entity: u8) {
 /// because a broker may never become ready. A VM in a flow shares no core, so it delays no other
 /// VM.
 fn await_broker(core: &mut Core, entity: u8, since: u64) {
-    let index = core.index;
+    let index = core.id;
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     schedule.stale = true;
     let Some(member) = schedule.member(entity) else { return };
@@ -286,7 +285,7 @@ fn await_broker(core: &mut Core, entity: u8, since: u64) {
 
 impl Member {
     /// Makes the vCPU, which is off, ready to start at `entry` with `x0`; on core `core`.
-    pub fn come_on(&mut self, core: usize, entry: u64, x0: u64) {
+    pub fn come_on(&mut self, core: CoreId, entry: u64, x0: u64) {
         let vcpu_ref = self.vcpu_ref;
         // SAFETY: on its core, which has no other reference.
         unsafe { *vcpu_ref.vm.context(vcpu_ref.vcpu) = Context::reset(entry, x0) };
@@ -302,7 +301,7 @@ impl Member {
 
 /// Gives the core to `entity`, which is ready. Returns only if its memory budget is spent.
 fn enter(core: &mut Core, entity: u8) {
-    let index = core.index;
+    let index = core.id;
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     let (last, shares) = (schedule.last, schedule.partition.is_some());
     let Some(member) = schedule.member(entity) else { return };
@@ -324,11 +323,11 @@ fn enter(core: &mut Core, entity: u8) {
     schedule.last = outgoing(vm.index() as u8, vcpu as u8);
     let switched = shares && schedule.last != last;
     core.acknowledged = gic::NOTHING;
-    let (root, vmid) = (vm.root.load(Ordering::Relaxed), vm.index() as u64 + 1);
+    let (root, id) = (vm.root(), vm.id());
     if fresh {
-        memory::enter_stage2(root, vmid);
+        memory::enter_stage2(root, id);
     } else {
-        memory::switch_stage2(root, vmid);
+        memory::switch_stage2(root, id);
     }
     sysreg::vmpidr_el2::write(1 << 31 | vcpu as u64);
     // SAFETY: on its core, which has no other reference.
@@ -371,13 +370,13 @@ fn resume(core: &mut Core) -> ! {
     }
     core.acknowledged = gic::NOTHING;
     // SAFETY: its state is on the core, and the exception that led here was its guest's.
-    unsafe { resume_guest(core.index) }
+    unsafe { resume_guest(core.id) }
 }
 
 /// Takes the current vCPU off the core. It stays ready.
 fn leave(core: &mut Core) {
     blame_serror(core);
-    let index = core.index;
+    let index = core.id;
     let Some(vcpu_ref) = core.current.take() else { return };
     let meter = core.meter.take();
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
@@ -403,7 +402,7 @@ fn detach_gic(core: &mut Core, vcpu_ref: &VcpuRef) {
 /// Notes that the vCPU that had the core is in `state`, and gives it its `meter` back.
 fn vacate(core: &mut Core, mut meter: Option<meter::Handle>, state: State) {
     if let Some(meter) = &mut meter {
-        meter.leave(core.index);
+        meter.leave(core.id);
     }
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     schedule.stale = true;
@@ -480,7 +479,7 @@ fn park(core: &mut Core) {
     stop_timers();
     pmu::reset(core);
     detach_gic(core, vcpu_ref);
-    ending::parked(vcpu_ref, core.index);
+    ending::parked(vcpu_ref, core.id);
     core.current = None;
     let meter = core.meter.take();
     vacate(core, meter, off(vcpu_ref));
@@ -501,7 +500,7 @@ fn blame_serror(core: &mut Core) {
 /// Goes on with a VM that is stopping, in the time of its first vCPU `entity`.
 fn lead(core: &mut Core, entity: u8) {
     arm(core);
-    let index = core.index;
+    let index = core.id;
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     schedule.stale = true;
     let Some(member) = schedule.member(entity) else { return };

@@ -28,7 +28,7 @@ use weir_abi::{MAX_CORES, MAX_VMS, schedule::MAX_RULES};
 use weir_budget::Event as Budget;
 use weir_sched::partition::Ready;
 use weir_trace::record::{NO_VM, outgoing};
-use weir_units::Nanos;
+use weir_units::{CoreId, Nanos};
 
 /// What a vCPU does while it is off the core.
 #[derive(Clone, Copy)]
@@ -102,7 +102,7 @@ pub struct Schedule {
 
 impl Schedule {
     /// The schedule of core `core`.
-    fn new(core: usize) -> Option<Self> {
+    fn new(core: CoreId) -> Option<Self> {
         let partition = partition::of_core(core);
         let mut members = [const { None }; MAX_VMS];
         let add = |place: &mut Option<Member>, vcpu_ref: &'static VcpuRef| {
@@ -142,7 +142,7 @@ impl Schedule {
     }
 
     /// Starts the meters of the vCPUs with a memory budget; on core `core`.
-    pub fn start_meters(&mut self, core: usize) {
+    pub fn start_meters(&mut self, core: CoreId) {
         for (place, member) in self.members.iter_mut().flatten().enumerate() {
             member.meter = meter::start(core, place, member.vcpu_ref);
             if let Some(meter) = &mut member.meter {
@@ -169,7 +169,7 @@ impl Schedule {
 
     /// Decides which entity has the core at `now`. `held` says whether the memory budget of the
     /// current vCPU is spent.
-    pub fn decide(&mut self, core: usize, now: u64, held: bool) -> Option<u8> {
+    pub fn decide(&mut self, core: CoreId, now: u64, held: bool) -> Option<u8> {
         let (ready, wake) = self.ready(core, now, held);
         self.stale = false;
         let Some(shared) = &mut self.partition else {
@@ -189,7 +189,7 @@ impl Schedule {
     }
 
     /// Returns which entities are ready at `now`, and when the next one is that waits for its time.
-    fn ready(&mut self, core: usize, now: u64, held: bool) -> (Ready, u64) {
+    fn ready(&mut self, core: CoreId, now: u64, held: bool) -> (Ready, u64) {
         let (mut ready, mut wake) = (Ready::NONE, u64::MAX);
         let current = self.current.map(usize::from);
         for (place, member) in self.members.iter_mut().enumerate() {
@@ -292,9 +292,9 @@ static SCHEDULES: [Place<Option<Schedule>>; MAX_CORES] =
 /// Makes the schedule of core `core`; on that core, once. Not inlined, so that its stack frame does
 /// not outlive it.
 #[inline(never)]
-pub fn of_core(core: usize) -> Option<&'static mut Schedule> {
+pub fn of_core(core: CoreId) -> Option<&'static mut Schedule> {
     // SAFETY: each core calls this once, and no other code accesses its element.
-    let place = unsafe { &mut *SCHEDULES[core % MAX_CORES].0.get() };
+    let place = unsafe { &mut *SCHEDULES[core.index() % MAX_CORES].0.get() };
     *place = Schedule::new(core);
     place.as_mut()
 }

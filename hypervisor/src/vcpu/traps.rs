@@ -13,12 +13,17 @@ use crate::{
     cpu::Core,
     meter,
     virtio::flows,
-    vm::{Ending, VcpuRef, debug, devices, ending, focus, ids, interrupts::kick},
+    vm::{
+        Ending, VcpuRef, debug,
+        devices::{self, Trapped},
+        ending, focus, ids,
+        interrupts::kick,
+    },
 };
 use weir_abi::OnOutside;
 use weir_budget::Counts;
 use weir_trace::wire::{Denial, ExitCause, FaultKind, What};
-use weir_units::VcpuId;
+use weir_units::{Ipa, VcpuId};
 use weir_vdev::{
     esr::{self, DataAbort, Exception, InstructionAbort, Syndrome, SysRegAccess},
     gic::{SgiRegister, decode_sgi_register},
@@ -213,7 +218,8 @@ fn data_abort(
     let (hpfar, far) = (sysreg::hpfar_el2::read(), sysreg::far_el2::read());
     if let Some(access) = abort.mmio(hpfar, far) {
         let value = access.truncate(frame.get(access.reg));
-        if let Some(result) = devices::access(vcpu_ref, core.index, &access, value) {
+        let trapped = Trapped { vcpu_ref, core: core.id, access: &access, value };
+        if let Some(result) = devices::access(trapped) {
             if !access.write {
                 frame.set(access.reg, access.extend(result));
             }
@@ -236,7 +242,9 @@ fn data_abort(
     let kind = match abort.fault() {
         esr::Fault::External | esr::Fault::ExternalOnWalk(_) => FaultKind::External,
         _ if abort.is_on_walk() => FaultKind::TableWalk,
-        _ if address.is_some_and(|ipa| devices::covers(vcpu_ref.vm, ipa)) => FaultKind::Undescribed,
+        _ if address.is_some_and(|ipa| devices::covers(vcpu_ref.vm, Ipa(ipa))) => {
+            FaultKind::Undescribed
+        }
         _ if abort.is_write() => FaultKind::Write,
         _ => FaultKind::Read,
     };
@@ -328,7 +336,7 @@ fn call(frame: &mut Frame, core: &mut Core, vcpu_ref: &'static VcpuRef) -> Exit 
         Call::HasDevices => frame.x[0] = focus::is_with(vm).into(),
         Call::HasStolenTime | Call::StolenTime => stolen_time(frame, vcpu_ref),
         Call::Complete => {
-            let taken = flows::complete(core.index, vcpu_ref);
+            let taken = flows::complete(core.id, vcpu_ref);
             if taken.is_none() {
                 vm.deny(vcpu, Denial::Call, x0);
             }

@@ -1,11 +1,12 @@
 //! A VM's memory as its virtio devices reach it: by copies, through a peephole.
 
 use crate::{
-    arch::memory::peephole::{Peephole, dmb_ish},
+    arch::{dmb_ish, memory::peephole::Peephole},
     system,
 };
 use weir_abi::{RAM, Span, VmView};
 use weir_paging::table::PAGE;
+use weir_units::Pa;
 use weir_vsock::{GuestMemory, Outside};
 
 /// RAM of one VM.
@@ -61,14 +62,14 @@ impl GuestMemory for Memory<'_> {
     fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), Outside> {
         self.pages(address, to.len(), |peephole, pa, start, end| {
             // SAFETY: `physical` found the page in the VM's RAM, and the part ends with it at most.
-            unsafe { peephole.read(pa, &mut to[start..end]) }
+            unsafe { peephole.read(Pa(pa), &mut to[start..end]) }
         })
     }
 
     fn write(&mut self, address: u64, from: &[u8]) -> Result<(), Outside> {
         self.pages(address, from.len(), |peephole, pa, start, end| {
             // SAFETY: as in `read`; the VM's driver made the place available to its device.
-            unsafe { peephole.write(pa, &from[start..end]) }
+            unsafe { peephole.write(Pa(pa), &from[start..end]) }
         })
     }
 

@@ -9,6 +9,7 @@ mod memory;
 pub mod switch;
 
 use crate::vm::Vm;
+use weir_units::CoreId;
 
 /// The life of a VM begins: its devices are as after power-on.
 pub fn open(vm: &'static Vm) {
@@ -17,7 +18,7 @@ pub fn open(vm: &'static Vm) {
 }
 
 /// The life of a VM has ended, and none of its vCPUs runs: no device uses its memory any more.
-pub fn close(vm: &'static Vm, core: usize) {
+pub fn close(vm: &'static Vm, core: CoreId) {
     switch::reset(vm);
     flows::close(vm, core);
 }

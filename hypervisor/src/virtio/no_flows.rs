@@ -1,6 +1,7 @@
 //! Replaces `flows` in a hypervisor without this part: no VM has a socket device.
 
 use crate::vm::{VcpuRef, Vm};
+use weir_units::CoreId;
 use weir_vdev::esr::MmioAccess;
 
 /// Stands for the socket device.
@@ -24,7 +25,7 @@ pub fn open(vm: &'static Vm) {
 }
 
 /// Disconnects nothing.
-pub fn close(_vm: &'static Vm, _core: usize) {}
+pub fn close(_vm: &'static Vm, _core: CoreId) {}
 
 /// Finds no device at `ipa`.
 pub fn place(_vm: &Vm, _ipa: u64) -> Option<Place> {
@@ -32,12 +33,12 @@ pub fn place(_vm: &Vm, _ipa: u64) -> Option<Place> {
 }
 
 /// Is not called: there is no [`Place`].
-pub fn access(_: &'static VcpuRef, _: usize, _: &MmioAccess, place: Place, _: u64) -> u64 {
+pub fn access(_: &'static VcpuRef, _: CoreId, _: &MmioAccess, place: Place, _: u64) -> u64 {
     match place {}
 }
 
 /// Refuses the broker's call: no VM is the broker.
-pub fn complete(_core: usize, _vcpu_ref: &VcpuRef) -> Option<u64> {
+pub fn complete(_core: CoreId, _vcpu_ref: &VcpuRef) -> Option<u64> {
     None
 }
 

@@ -1,6 +1,7 @@
 //! Replaces `switch` in a hypervisor without this part: no VM has a network device.
 
 use crate::vm::{VcpuRef, Vm};
+use weir_units::CoreId;
 use weir_vdev::esr::MmioAccess;
 
 /// Stands for the network device.
@@ -22,7 +23,7 @@ pub fn reset(vm: &Vm) {
 }
 
 /// Is not called: there is no offset.
-pub fn access(_: &'static VcpuRef, _: usize, _: &MmioAccess, _at: u64, _value: u64) -> u64 {
+pub fn access(_: &'static VcpuRef, _: CoreId, _: &MmioAccess, _at: u64, _value: u64) -> u64 {
     0
 }
 

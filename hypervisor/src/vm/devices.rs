@@ -1,5 +1,5 @@
-//! Accesses of a guest to its virtual devices: the GIC's registers, the PL011, the virtio devices,
-//! the configuration space of PCI functions.
+//! The virtual devices of a VM whose registers trap: the GIC, the PL011, the virtio devices, the
+//! configuration space of PCI functions. Each is a [`Device`] of one table ([`access`], [`covers`]).
 
 use super::{
     VcpuRef, Vm,
@@ -12,7 +12,7 @@ use crate::{
     virtio::{flows, switch},
 };
 use weir_trace::wire::ExitCause;
-use weir_units::IntId;
+use weir_units::{CoreId, IntId, Ipa};
 use weir_vdev::{
     esr::MmioAccess,
     gic::{self, VcpuMask},
@@ -20,64 +20,193 @@ use weir_vdev::{
     pl011::Sink,
 };
 
-/// Bytes of the distributor.
-const DISTRIBUTOR: u64 = 0x1_0000;
-/// Bytes of one vCPU's redistributor.
-const REDISTRIBUTOR: u64 = 0x2_0000;
-/// Bytes of the PL011.
-const UART: u64 = 0x1000;
-
-/// Carries out a guest's access: `value` is what a store writes, the result what a load reads. None
-/// when there is no device at that address.
-pub fn access(
-    vcpu_ref: &'static VcpuRef,
-    core: usize,
-    access: &MmioAccess,
-    value: u64,
-) -> Option<u64> {
-    let vm = vcpu_ref.vm;
-    let board = vm.view().vm;
-    let offset = access.ipa.wrapping_sub(board.distributor);
-    if offset < DISTRIBUTOR {
-        vcpu_ref.exit(ExitCause::Gic);
-        return Some(gic(vcpu_ref, core, access, None, offset, value));
-    }
-    let offset = access.ipa.wrapping_sub(board.uart);
-    if offset < UART {
-        vcpu_ref.exit(ExitCause::Uart);
-        return Some(uart(vcpu_ref, access, offset, value));
-    }
-    if matches!(VERSION, GicVersion::V3) {
-        let offset = access.ipa.wrapping_sub(board.gic_cpu);
-        if offset < REDISTRIBUTOR * vm.vcpu_count() as u64 {
-            vcpu_ref.exit(ExitCause::Gic);
-            let target = Some((offset / REDISTRIBUTOR) as usize);
-            return Some(gic(vcpu_ref, core, access, target, offset % REDISTRIBUTOR, value));
-        }
-    }
-    if let Some(place) = flows::place(vm, access.ipa) {
-        vcpu_ref.exit(ExitCause::Virtio);
-        return Some(flows::access(vcpu_ref, core, access, place, value));
-    }
-    if let Some(offset) = switch::offset(vm, access.ipa) {
-        vcpu_ref.exit(ExitCause::Virtio);
-        return Some(switch::access(vcpu_ref, core, access, offset, value));
-    }
-    let offset = pci::offset(vm, access.ipa)?;
-    vcpu_ref.exit(ExitCause::Pci);
-    Some(pci::access(vm, access, offset, value))
+/// An access of a guest to a device.
+#[derive(Clone, Copy)]
+pub struct Trapped<'a> {
+    /// The vCPU.
+    pub vcpu_ref: &'static VcpuRef,
+    /// The core that it runs on, the caller's.
+    pub core: CoreId,
+    /// The instruction's.
+    pub access: &'a MmioAccess,
+    /// What a store writes.
+    pub value: u64,
 }
 
-fn gic(
-    vcpu_ref: &'static VcpuRef,
-    core: usize,
-    access: &MmioAccess,
-    redistributor: Option<usize>,
-    offset: u64,
-    value: u64,
-) -> u64 {
+/// A device of each VM, or of some.
+trait Device {
+    /// Where in the device an address is.
+    type Place;
+    /// What an access counts as.
+    const CAUSE: ExitCause;
+
+    /// Returns where in the device of `vm` `ipa` is, if it is there.
+    fn place(vm: &Vm, ipa: Ipa) -> Option<Self::Place>;
+
+    /// Carries out an access; returns what a load reads.
+    fn access(trapped: Trapped<'_>, place: Self::Place) -> u64;
+}
+
+/// Makes the table of devices: an address is looked for in their order.
+macro_rules! devices {
+    ($($device:ty)*) => {
+        /// Carries out a guest's access; returns what a load reads. `None` if there is no device at
+        /// the address.
+        pub fn access(trapped: Trapped<'_>) -> Option<u64> {
+            let (vcpu_ref, ipa) = (trapped.vcpu_ref, Ipa(trapped.access.ipa));
+            $(
+                if let Some(place) = <$device>::place(vcpu_ref.vm, ipa) {
+                    vcpu_ref.exit(<$device>::CAUSE);
+                    return Some(<$device>::access(trapped, place));
+                }
+            )*
+            None
+        }
+
+        /// Whether a virtual device is at `ipa`.
+        #[must_use]
+        pub fn covers(vm: &Vm, ipa: Ipa) -> bool {
+            $(<$device>::place(vm, ipa).is_some())||*
+        }
+    };
+}
+
+devices! { Distributor Uart Redistributors Socket Network PciFunctions }
+
+/// The offset of `ipa` in `len` bytes from `base`.
+fn offset_in(ipa: Ipa, base: u64, len: u64) -> Option<u64> {
+    let offset = ipa.0.wrapping_sub(base);
+    (offset < len).then_some(offset)
+}
+
+/// The distributor of the virtual GIC.
+struct Distributor;
+
+impl Device for Distributor {
+    type Place = u64;
+    const CAUSE: ExitCause = ExitCause::Gic;
+
+    #[inline(always)]
+    fn place(vm: &Vm, ipa: Ipa) -> Option<u64> {
+        const LEN: u64 = 0x1_0000;
+        offset_in(ipa, vm.view().vm.distributor, LEN)
+    }
+
+    #[inline(always)]
+    fn access(trapped: Trapped<'_>, place: u64) -> u64 {
+        gic(trapped, None, place)
+    }
+}
+
+/// The redistributors of a virtual GICv3, one behind the other.
+struct Redistributors;
+
+impl Device for Redistributors {
+    type Place = u64;
+    const CAUSE: ExitCause = ExitCause::Gic;
+
+    #[inline(always)]
+    fn place(vm: &Vm, ipa: Ipa) -> Option<u64> {
+        matches!(VERSION, GicVersion::V3).then_some(())?;
+        offset_in(ipa, vm.view().vm.gic_cpu, REDISTRIBUTOR * vm.vcpu_count() as u64)
+    }
+
+    #[inline(always)]
+    fn access(trapped: Trapped<'_>, place: u64) -> u64 {
+        gic(trapped, Some((place / REDISTRIBUTOR) as usize), place % REDISTRIBUTOR)
+    }
+}
+
+/// Bytes of one vCPU's redistributor.
+const REDISTRIBUTOR: u64 = 0x2_0000;
+
+/// The PL011.
+struct Uart;
+
+impl Device for Uart {
+    type Place = u64;
+    const CAUSE: ExitCause = ExitCause::Uart;
+
+    #[inline(always)]
+    fn place(vm: &Vm, ipa: Ipa) -> Option<u64> {
+        const LEN: u64 = 0x1000;
+        offset_in(ipa, vm.view().vm.uart, LEN)
+    }
+
+    fn access(trapped: Trapped<'_>, place: u64) -> u64 {
+        let Trapped { vcpu_ref, access, value, .. } = trapped;
+        let vm = vcpu_ref.vm;
+        let mut output = console::Output::new(vm.index());
+        let mut uart = vm.uart.lock();
+        let (read, high) = if access.write {
+            (0, uart.write(place, value as u32, &mut output))
+        } else {
+            let (read, high) = uart.read(place, &output);
+            (u64::from(read), high)
+        };
+        // A read may have made room for what a person typed meanwhile.
+        let high = if access.write { high } else { type_in(vm, &mut uart).unwrap_or(high) };
+        let mask = line(vm, high);
+        drop(uart);
+        settle(vm, vcpu_ref.vcpu, mask);
+        read
+    }
+}
+
+/// The socket device of a VM in flows.
+struct Socket;
+
+impl Device for Socket {
+    type Place = flows::Place;
+    const CAUSE: ExitCause = ExitCause::Virtio;
+
+    fn place(vm: &Vm, ipa: Ipa) -> Option<flows::Place> {
+        flows::place(vm, ipa.0)
+    }
+
+    fn access(trapped: Trapped<'_>, place: flows::Place) -> u64 {
+        let Trapped { vcpu_ref, core, access, value } = trapped;
+        flows::access(vcpu_ref, core, access, place, value)
+    }
+}
+
+/// The network device of a VM at the switch.
+struct Network;
+
+impl Device for Network {
+    type Place = u64;
+    const CAUSE: ExitCause = ExitCause::Virtio;
+
+    fn place(vm: &Vm, ipa: Ipa) -> Option<u64> {
+        switch::offset(vm, ipa.0)
+    }
+
+    fn access(trapped: Trapped<'_>, place: u64) -> u64 {
+        let Trapped { vcpu_ref, core, access, value } = trapped;
+        switch::access(vcpu_ref, core, access, place, value)
+    }
+}
+
+/// The configuration space of PCI functions.
+struct PciFunctions;
+
+impl Device for PciFunctions {
+    type Place = u64;
+    const CAUSE: ExitCause = ExitCause::Pci;
+
+    fn place(vm: &Vm, ipa: Ipa) -> Option<u64> {
+        pci::offset(vm, ipa.0)
+    }
+
+    fn access(trapped: Trapped<'_>, place: u64) -> u64 {
+        pci::access(trapped.vcpu_ref.vm, trapped.access, place, trapped.value)
+    }
+}
+
+/// Carries out an access to the GIC: at an offset of a vCPU's redistributor, or of the distributor.
+fn gic(trapped: Trapped<'_>, redistributor: Option<usize>, offset: u64) -> u64 {
+    let Trapped { vcpu_ref, core, access: &MmioAccess { size, write, .. }, value } = trapped;
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
-    let &MmioAccess { size, write, .. } = access;
     let access = gic::Access { vcpu, redistributor, offset, size: size.into() };
     let mut gic = vm.gic.lock();
     let asked = gic.remote(&access, write);
@@ -95,24 +224,6 @@ fn gic(
     } else {
         gic.read(&access, &mut lines)
     }
-}
-
-fn uart(vcpu_ref: &'static VcpuRef, access: &MmioAccess, offset: u64, value: u64) -> u64 {
-    let vm = vcpu_ref.vm;
-    let mut output = console::Output::new(vm.index());
-    let mut uart = vm.uart.lock();
-    let (read, high) = if access.write {
-        (0, uart.write(offset, value as u32, &mut output))
-    } else {
-        let (read, high) = uart.read(offset, &output);
-        (u64::from(read), high)
-    };
-    // A read may have made room for what a person typed meanwhile.
-    let high = if access.write { high } else { type_in(vm, &mut uart).unwrap_or(high) };
-    let mask = line(vm, high);
-    drop(uart);
-    settle(vm, vcpu_ref.vcpu, mask);
-    read
 }
 
 /// Moves what a person typed into the PL011's FIFO, as far as it fits; the new interrupt line if
@@ -142,20 +253,4 @@ pub fn uart_attention(vcpu_ref: &'static VcpuRef) {
     let mask = line(vm, high);
     drop(uart);
     settle(vm, vcpu_ref.vcpu, mask);
-}
-
-/// Whether a virtual device is at `ipa`.
-#[must_use]
-pub fn covers(vm: &Vm, ipa: u64) -> bool {
-    let board = vm.view().vm;
-    let redistributors = match VERSION {
-        GicVersion::V3 => REDISTRIBUTOR * vm.vcpu_count() as u64,
-        GicVersion::V2 => 0,
-    };
-    ipa.wrapping_sub(board.distributor) < DISTRIBUTOR
-        || ipa.wrapping_sub(board.uart) < UART
-        || ipa.wrapping_sub(board.gic_cpu) < redistributors
-        || flows::place(vm, ipa).is_some()
-        || switch::offset(vm, ipa).is_some()
-        || pci::offset(vm, ipa).is_some()
 }

@@ -8,6 +8,7 @@ use super::{Ending, Start, VcpuRef, Vm};
 use crate::{console, mail};
 use core::sync::atomic::Ordering;
 use weir_trace::wire::{Event, FaultKind, What};
+use weir_units::CoreId;
 use weir_vdev::gic::VcpuMask;
 
 /// Asks the core of vCPU `vcpu` to turn it on at `entry` with `x0`.
@@ -56,12 +57,12 @@ pub fn stop(vm: &'static Vm, kind: FaultKind) {
     vm.count_ending(Ending::Fault, kind as u32);
     console::event(Event { detail: kind as u32, ..vm.event(What::VmFault, 0) });
     for &core in vm.cores() {
-        mail::tell(core.into(), mail::STOP);
+        mail::tell(CoreId(core), mail::STOP);
     }
 }
 
 /// Tells the leader that a vCPU is off, from its core `core`.
-pub fn parked(vcpu_ref: &VcpuRef, core: usize) {
+pub fn parked(vcpu_ref: &VcpuRef, core: CoreId) {
     let vm = vcpu_ref.vm;
     // Release: orders all accesses of this vCPU before the leader's next step, which acquires.
     vm.vcpu(vcpu_ref.vcpu).parked.store(true, Ordering::Release);

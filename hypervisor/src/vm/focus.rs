@@ -20,7 +20,7 @@ use crate::{
 };
 use core::sync::atomic::{AtomicU8, Ordering};
 use weir_abi::{ACTIVE, Irq, Region};
-use weir_units::IntId;
+use weir_units::{IntId, Ipa};
 
 /// Nobody.
 const NOBODY: u8 = u8::MAX;
@@ -38,7 +38,7 @@ fn lines(vm: &Vm) -> impl Iterator<Item = &'static Irq> {
 }
 
 fn line(vm: &Vm, irq: &Irq) -> Line {
-    Line::new(irq.intid, vm.core_of(0))
+    Line::new(IntId(irq.intid), vm.core_of(0))
 }
 
 /// VM `place` of the system, if it has active devices.
@@ -52,11 +52,10 @@ fn home() -> Option<&'static Vm> {
 }
 
 fn show(vm: &Vm, visible: bool) {
-    let (root, vmid) = (vm.root.load(Ordering::Relaxed), vm.index() as u64 + 1);
     for region in regions(vm) {
         // SAFETY: the caller holds `MOVING`, or is the boot core; `System::parse` has found that a
         // system with active devices is not divided.
-        unsafe { memory::show(root, vmid, region.ipa, region.len, visible) };
+        unsafe { memory::show(vm.root(), vm.id(), Ipa(region.ipa), region.len, visible) };
     }
 }
 

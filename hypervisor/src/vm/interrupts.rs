@@ -1,8 +1,6 @@
 //! Interrupts of the VMs: between the model of the virtual GIC (`vboard::gic`), which decides, and
 //! the board's GIC.
 
-#[cfg(feature = "gicv2")]
-use crate::arch::gic::{gich_read, gich_write};
 use crate::{
     arch::{
         gic::{self, Line, Version},
@@ -13,7 +11,7 @@ use crate::{
 };
 use core::sync::atomic::{AtomicBool, Ordering};
 use weir_abi::{Irq, MAX_CORES};
-use weir_units::IntId;
+use weir_units::{CoreId, IntId};
 use weir_vdev::gic::{Hardware, ListRegisters, Maintenance, VcpuMask};
 
 /// A VM has the active devices: their lines may have to move when they end.
@@ -26,8 +24,8 @@ pub fn set_movable() {
 
 /// Interrupt `intid` of VM `vm` was deactivated: devices that wait for that can be handed over.
 #[inline(never)]
-fn ended(vm: &Vm, intid: u32) {
-    let is_active = |irq: &Irq| irq.active != 0 && irq.intid == intid;
+fn ended(vm: &Vm, intid: IntId) {
+    let is_active = |irq: &Irq| irq.active != 0 && irq.intid == intid.0;
     if MOVABLE.load(Ordering::Relaxed) && vm.view().irqs.iter().any(is_active) {
         // Not here: the caller holds the VM's lock.
         mail::tell(vm.core_of(0), mail::HAND_OVER);
@@ -92,13 +90,13 @@ impl ListRegisters<Version> for Lines {
     }
 
     fn set_maintenance(&mut self, maintenance: Maintenance) {
-        let hcr = gich_read(gic::GICH_HCR) & !Maintenance::MASK;
-        gich_write(gic::GICH_HCR, hcr | maintenance.bits());
+        let hcr = gic::virtual_control() & !Maintenance::MASK;
+        gic::set_virtual_control(hcr | maintenance.bits());
     }
 
     fn take_eoi_count(&mut self) -> u32 {
-        let hcr = gich_read(gic::GICH_HCR);
-        gich_write(gic::GICH_HCR, hcr & !(0x1f << 27));
+        let hcr = gic::virtual_control();
+        gic::set_virtual_control(hcr & !(0x1f << 27));
         hcr >> 27 & 0x1f
     }
 }
@@ -111,7 +109,7 @@ impl Lines {
     }
 
     fn line(&self, vcpu: usize, intid: IntId) -> Line {
-        Line::new(intid.0, self.vm.core_of(vcpu))
+        Line::new(intid, self.vm.core_of(vcpu))
     }
 }
 
@@ -119,7 +117,7 @@ impl Hardware<Version> for Lines {
     fn set_enabled(&mut self, vcpu: usize, intid: IntId, on: bool) {
         // What is masked for want of credit, which only shared lines can be, is enabled when there
         // is some.
-        let on = on && (intid.is_private() || !is_masked(intid.0));
+        let on = on && (intid.is_private() || !is_masked(intid));
         self.line(vcpu, intid).set_enabled(on);
     }
 
@@ -153,7 +151,7 @@ impl Hardware<Version> for Lines {
     fn set_active(&mut self, vcpu: usize, intid: IntId, on: bool) {
         self.line(vcpu, intid).set_active(on);
         if !on {
-            ended(self.vm, intid.0);
+            ended(self.vm, intid);
         }
     }
 }
@@ -187,7 +185,7 @@ pub fn settle(vm: &'static Vm, vcpu: usize, mask: VcpuMask) {
 /// as long as a core stays in EL2 with interrupts masked. `core` is the caller's, running vCPU
 /// `vcpu`.
 #[inline(never)]
-pub fn fold_others(vm: &'static Vm, vcpu: usize, core: usize, mask: VcpuMask) {
+pub fn fold_others(vm: &'static Vm, vcpu: usize, core: CoreId, mask: VcpuMask) {
     let mut tickets = [0; MAX_CORES];
     let others = mask.without(vcpu);
     for (other, ticket) in tickets.iter_mut().enumerate() {
@@ -216,7 +214,7 @@ pub fn fold_others(vm: &'static Vm, vcpu: usize, core: usize, mask: VcpuMask) {
 
 /// The same for every vCPU on core `core`, the caller's; of those that are off it nothing is in the
 /// list registers.
-pub fn fold_all(core: usize) {
+pub fn fold_all(core: CoreId) {
     for vcpu_ref in vm::vcpus_of_core(core) {
         fold_own(vcpu_ref.vm, vcpu_ref.vcpu);
     }

@@ -6,7 +6,7 @@ use crate::{arch::timer, console, mail, system, trace, virtio};
 use core::sync::atomic::{AtomicBool, Ordering};
 use weir_abi::OnFault;
 use weir_trace::wire::{Event, What};
-use weir_units::VcpuId;
+use weir_units::{CoreId, VcpuId};
 use weir_vdev::{pl011::Pl011, psci::Power};
 
 /// Starts a VM whose image is loaded: sets everything else to its initial state. Returns the entry
@@ -58,7 +58,7 @@ pub enum Next {
 
 /// Decides what follows when a VM is stopping and all its vCPUs are off; on core `core`, that of
 /// its first vCPU `vcpu_ref`.
-pub fn lead(core: usize, vcpu_ref: &'static VcpuRef) -> Next {
+pub fn lead(core: CoreId, vcpu_ref: &'static VcpuRef) -> Next {
     let vm = vcpu_ref.vm;
     let ending = {
         let ending = vm.ending.lock();
@@ -70,7 +70,7 @@ pub fn lead(core: usize, vcpu_ref: &'static VcpuRef) -> Next {
     };
     // A restart interrupts the cores that the VM shares: at most once per round of their schedules.
     if vm.vcpu_count() > 1 {
-        let round = system::get().round(vm.index(), vm.core_of(vcpu_ref.vcpu)).0;
+        let round = system::get().round(vm.index(), vm.core_of(vcpu_ref.vcpu).index()).0;
         let due = vm.began.load(Ordering::Relaxed).saturating_add(round);
         if timer::now_ns() < due {
             return Next::Later(due);

@@ -2,20 +2,21 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use weir_abi::INTID_LIMIT;
+use weir_units::IntId;
 
 /// The lines that are masked for want of credit: see `admission`.
 static MASKED: [AtomicU32; INTID_LIMIT as usize / 32] =
     [const { AtomicU32::new(0) }; INTID_LIMIT as usize / 32];
 
 /// Whether interrupt `intid` is masked for want of credit.
-pub fn is_masked(intid: u32) -> bool {
+pub fn is_masked(IntId(intid): IntId) -> bool {
     let word = MASKED.get(intid as usize / 32);
     // Relaxed: written and read under the VM's lock of the GIC.
     word.is_some_and(|word| word.load(Ordering::Relaxed) >> (intid % 32) & 1 != 0)
 }
 
 /// Masks interrupt `intid`, or no longer; under the lock of its VM's GIC.
-pub fn set_masked(intid: u32, masked: bool) {
+pub fn set_masked(IntId(intid): IntId, masked: bool) {
     let Some(word) = MASKED.get(intid as usize / 32) else { return };
     let bit = 1 << (intid % 32);
     if masked {

@@ -35,7 +35,7 @@ use spin::Once;
 use weir_abi::{INTID_LIMIT, MAX_CORES, MAX_VMS, System, VM_LEN, VmView};
 use weir_paging::table::PAGE;
 use weir_trace::wire::{DENIALS, Denial, EXIT_CAUSES, Event, ExitCause, FAULT_KINDS, What};
-use weir_units::IntId;
+use weir_units::{CoreId, IntId, Pa, VmId};
 use weir_vdev::{
     debug::Debug,
     gic::{Gic, Mailboxes},
@@ -129,9 +129,9 @@ impl VcpuRef {
 
     /// Counts an exit by interrupt `intid`, and records the interrupt.
     #[inline(always)]
-    pub fn interrupt(&self, cause: ExitCause, intid: u32) {
+    pub fn interrupt(&self, cause: ExitCause, intid: IntId) {
         self.counts.exit(cause);
-        trace::push(self.ring, self.who.tag(trace::Kind::Interrupt, intid), 0, 0);
+        trace::push(self.ring, self.who.tag(trace::Kind::Interrupt, intid.0), 0, 0);
     }
 }
 
@@ -171,7 +171,7 @@ pub struct Vm {
     /// Number of vCPUs; set once, by [`init`].
     count: AtomicU8,
     /// Physical address of its stage 2 tables.
-    pub root: AtomicU64,
+    root: AtomicU64,
     /// The virtual GIC.
     pub gic: Lock<Gic<Version>>,
     /// SGIs on their way between its vCPUs.
@@ -278,6 +278,18 @@ impl Vm {
         self.view().index
     }
 
+    /// The same as an identifier.
+    #[must_use]
+    pub fn id(&self) -> VmId {
+        VmId(self.index() as u8)
+    }
+
+    /// Where its stage 2 tables begin.
+    #[must_use]
+    pub fn root(&self) -> Pa {
+        Pa(self.root.load(Ordering::Relaxed))
+    }
+
     /// The core of each vCPU.
     #[must_use]
     pub fn cores(&self) -> &'static [u8] {
@@ -287,8 +299,8 @@ impl Vm {
     /// The core of vCPU `vcpu`, a number below that of its vCPUs.
     #[inline(always)]
     #[must_use]
-    pub fn core_of(&self, vcpu: usize) -> usize {
-        self.vcpu(vcpu).core.load(Ordering::Relaxed).into()
+    pub fn core_of(&self, vcpu: usize) -> CoreId {
+        CoreId(self.vcpu(vcpu).core.load(Ordering::Relaxed))
     }
 
     /// How many vCPUs it has.
@@ -401,7 +413,7 @@ pub fn kept_page(system: &System<'static>, va: u64) -> Option<u64> {
 /// core, before it starts another.
 #[must_use]
 pub fn stolen_time_page(index: usize) -> u64 {
-    memory::physical(&raw const VMS[index % MAX_VMS].stolen_time as u64)
+    memory::physical(&raw const VMS[index % MAX_VMS].stolen_time as u64).0
 }
 
 static VMS: [Kept; MAX_VMS] = [const { Kept::new() }; MAX_VMS];
@@ -455,7 +467,7 @@ fn furnish(vm: &'static Vm, view: &VmView<'static>) {
     let mut gic = vm.gic.lock();
     *gic = Gic::new(view.cores().len(), gic::list_registers());
     for timer in [gic::PPI_VIRTUAL_TIMER, gic::PPI_PHYSICAL_TIMER] {
-        gic.link(IntId(timer), IntId(timer));
+        gic.link(timer, timer);
     }
     for irq in view.irqs {
         let intid = IntId(irq.intid);
@@ -468,14 +480,14 @@ fn furnish(vm: &'static Vm, view: &VmView<'static>) {
 }
 
 /// The vCPUs that belong on core `core`: at most one, unless the core has a schedule.
-pub fn vcpus_of_core(core: usize) -> impl Iterator<Item = &'static VcpuRef> {
+pub fn vcpus_of_core(core: CoreId) -> impl Iterator<Item = &'static VcpuRef> {
     all().filter_map(move |vm| vcpu_on(vm, core))
 }
 
 /// VM `vm`'s vCPU that belongs on core `core`.
 #[must_use]
-pub fn vcpu_on(vm: &'static Vm, core: usize) -> Option<&'static VcpuRef> {
-    let vcpu = vm.cores().iter().position(|&its| usize::from(its) == core)?;
+pub fn vcpu_on(vm: &'static Vm, core: CoreId) -> Option<&'static VcpuRef> {
+    let vcpu = vm.cores().iter().position(|&its| its == core.0)?;
     Some(VMS[vm.index() % MAX_VMS].vcpu_refs[vcpu % MAX_CORES].call_once(|| VcpuRef {
         vm,
         vcpu,
@@ -491,7 +503,7 @@ static OWNERS: [AtomicU8; INTID_LIMIT as usize] =
 
 /// The VM that physical interrupt `intid` belongs to.
 #[must_use]
-pub fn owner(intid: u32) -> Option<&'static Vm> {
-    let owner = OWNERS.get(intid as usize)?.load(Ordering::Relaxed);
+pub fn owner(intid: IntId) -> Option<&'static Vm> {
+    let owner = OWNERS.get(intid.0 as usize)?.load(Ordering::Relaxed);
     all().nth(owner.into())
 }

@@ -4,10 +4,11 @@
 use super::Vm;
 use weir_abi::{System, VmView};
 use weir_paging::table::{Builder, MapError};
+use weir_units::CoreId;
 use weir_vdev::esr::MmioAccess;
 
 /// Finds no function.
-pub fn init(_system: &System<'static>, _console_core: usize) {}
+pub fn init(_system: &System<'static>, _console_core: CoreId) {}
 
 /// Maps nothing.
 pub fn map_bars(_builder: &mut Builder<'_>, _vm: usize) -> Result<(), MapError> {

@@ -13,6 +13,7 @@ use weir_paging::{
     table::{PAGE, Table, stage1},
     walk::leaves,
 };
+use weir_units::Pa;
 
 /// What was found in tables.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,15 +67,18 @@ pub unsafe fn of_image(system: &System<'_>) -> Found {
     read(system, base, &table, strays)
 }
 
+/// Tables that lie one behind the other.
+pub struct Made<'a> {
+    /// Their entries.
+    pub tables: &'a [Table],
+    /// Where the first one lies.
+    pub base: Pa,
+}
+
 /// Reads back what was made for a VM of a system that is not divided: its stage 2 from `root` on,
-/// and its DMA's, in `tables`, which lie one behind the other from physical address `base` on.
-pub fn of_undivided(
-    system: &System<'_>,
-    view: &VmView<'_>,
-    (tables, base): (&[Table], u64),
-    root: u64,
-) -> Found {
-    let table = |pa: u64| tables.get((pa.checked_sub(base)? / PAGE) as usize);
+/// and its DMA's, in `tables`.
+pub fn of_undivided(system: &System<'_>, view: &VmView<'_>, tables: &Made<'_>, root: u64) -> Found {
+    let table = |pa: u64| tables.tables.get((pa.checked_sub(tables.base.0)? / PAGE) as usize);
     // The broker sees the VMs in flows, too.
     let broker = view.index == system.header.broker as usize;
     let sees = |vm: &VmView<'_>| {

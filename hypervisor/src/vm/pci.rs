@@ -12,7 +12,7 @@ use crate::{
         timer,
     },
     console::{self, Text},
-    platform::SMMU_EVENT,
+    platform::SMMU_LINE,
 };
 use spin::Once;
 use weir_abi::{ECAM_LEN, MAX_FUNCTIONS, MAX_VMS, PciFunction, System, VmView};
@@ -21,6 +21,7 @@ use weir_paging::{
     table::{Builder, MapError, stage2},
 };
 use weir_trace::wire::{Denial, Event, What, dma_syndrome};
+use weir_units::{CoreId, Pa, VmId};
 use weir_vdev::{
     esr::MmioAccess,
     pci::{Config, Function, Obstacle, Release, Reset, quiesce},
@@ -57,7 +58,7 @@ impl Assigned {
 
 /// Finds the functions of a system, takes them from whoever had them and aborts whatever they do;
 /// on the boot core, before any VM is built. `console_core` takes the SMMU's interrupt.
-pub fn init(system: &System<'static>, console_core: usize) {
+pub fn init(system: &System<'static>, console_core: CoreId) {
     if system.pci().is_empty() {
         return;
     }
@@ -99,7 +100,7 @@ pub fn init(system: &System<'static>, console_core: usize) {
         }
         end_reset([assigned].into_iter());
     }
-    let line = Line::new(SMMU_EVENT as u32, console_core);
+    let line = Line::new(SMMU_LINE, console_core);
     {
         let _words = gic::DISTRIBUTOR.lock();
         line.set_edge(true);
@@ -175,13 +176,13 @@ pub fn map_domain(
 
 /// Where the tables of VM `vm`'s DMA are.
 pub fn domain(vm: usize) -> Option<u64> {
-    DOMAINS.get(vm)?.get().map(|domain| domain.root)
+    DOMAINS.get(vm)?.get().map(|domain| domain.root.0)
 }
 
 /// Says where the tables are that [`map_domain`] filled in for VM `vm`.
 pub fn set_domain(vm: usize, root: u64) {
     if let Some(place) = DOMAINS.get(vm) {
-        place.call_once(|| Domain { id: vm as u16 + 1, root });
+        place.call_once(|| Domain { vm: VmId(vm as u8), root: Pa(root) });
     }
 }
 

@@ -11,6 +11,7 @@ use weir_paging::{
     cells::Pages,
     table::{Builder, PAGE, Table, stage1},
 };
+use weir_units::CoreId;
 
 /// Lends the pages of `span`, without the first `skip` bytes' whole pages, to `body`: pages of the
 /// VM's cells, or one after the other where memory is not divided.
@@ -124,13 +125,14 @@ fn map(builder: &mut Builder<'_>, system: &System, view: &VmView) -> Option<()> 
 /// Copies the VM's images from where the loader put them to where each life takes them from.
 fn keep(system: &System, view: &VmView) {
     // SAFETY: on the boot core, before it starts another; the pair lives only here.
-    let [mut to, mut from] = unsafe { Window::take(0) };
+    let [mut to, mut from] = unsafe { Window::take(CoreId(0)) };
     for segment in view.segments {
         in_chunks(segment.len, |done, len| {
             with_pages(system, view, view.vm.pristine, segment.kept + done, |pages| {
-                let to_bytes: Bytes<'_> = (pages, (segment.kept + done) % PAGE);
+                let target = Bytes { pages, first: (segment.kept + done) % PAGE };
                 let source = LOAD_ADDRESS + segment.offset + done;
-                to.copy(to_bytes, &mut from, (&mut loaded(source), source % PAGE), len);
+                let loaded = Bytes { pages: &mut loaded(source), first: source % PAGE };
+                to.copy(target, &mut from, loaded, len);
             });
         });
     }
@@ -196,7 +198,7 @@ impl Load {
 
     /// Does the next piece; whether there is none any more. On core `core`.
     #[inline(never)]
-    pub fn step(&mut self, system: &System, view: &VmView, core: usize, pieces: Pieces) -> bool {
+    pub fn step(&mut self, system: &System, view: &VmView, core: CoreId, pieces: Pieces) -> bool {
         // SAFETY: this is core `core`, and the pair lives only in this function, which doesn't call
         // itself.
         let [mut to, mut from] = unsafe { Window::take(core) };
@@ -213,7 +215,8 @@ impl Load {
         } else if let Some(segment) = view.segments.get(entries - view.regions.len()) {
             let piece = (segment.len - done).min(pieces.copy);
             if let Some(region) = region_of(view, segment).filter(|_| piece > 0) {
-                restore(system, view, (region, segment), (done, piece), (&mut to, &mut from));
+                let part = Part { region, segment, done, len: piece };
+                restore(system, view, &part, [&mut to, &mut from]);
             }
             (segment.len, pieces.copy)
         } else {
@@ -228,26 +231,31 @@ impl Load {
     }
 }
 
-/// Copies part of a segment from the pristine image into the region that it belongs to.
-fn restore(
-    system: &System,
-    view: &VmView,
-    (region, segment): (&Region, &Segment),
-    (done, len): (u64, u64),
-    (to, from): (&mut Window, &mut Window),
-) {
+/// Part of a segment, and the region that it belongs to.
+struct Part<'a> {
+    region: &'a Region,
+    segment: &'a Segment,
+    /// Where it begins in the segment.
+    done: u64,
+    len: u64,
+}
+
+/// Copies a part of a segment from the pristine image into its region.
+fn restore(system: &System, view: &VmView, part: &Part<'_>, [to, from]: [&mut Window; 2]) {
+    let Part { region, segment, done, len } = *part;
     let target = segment.ipa - region.ipa + done;
     let span = Span { pa: region.pa, len: region.len };
     with_pages(system, view, span, target, |pages| {
-        let to_bytes: Bytes<'_> = (pages, target % PAGE);
+        let target = Bytes { pages, first: target % PAGE };
         if system.is_divided() {
             let kept = segment.kept + done;
             with_pages(system, view, view.vm.pristine, kept, |pages| {
-                to.copy(to_bytes, from, (pages, kept % PAGE), len);
+                to.copy(target, from, Bytes { pages, first: kept % PAGE }, len);
             });
         } else {
             let source = LOAD_ADDRESS + segment.offset + done;
-            to.copy(to_bytes, from, (&mut loaded(source), source % PAGE), len);
+            let loaded = Bytes { pages: &mut loaded(source), first: source % PAGE };
+            to.copy(target, from, loaded, len);
         }
     });
 }

@@ -96,6 +96,8 @@ fn clippy(context: &Context) -> io::Result<Vec<Command>> {
     let cargo = &context.cargo;
     cargo.require_components()?;
     let mut commands = vec![cargo.tool("clippy", &["--all-targets", "--", "-D", "warnings"])];
+    let gicv2 = [&hypervisor("gicv2,all")[..], &["--all-targets", "--", "-D", "warnings"]].concat();
+    commands.push(cargo.tool("clippy", &gicv2));
     for parts in hypervisors() {
         commands.push(cargo.bare_clippy(&hypervisor(&parts)));
     }
@@ -198,7 +200,13 @@ fn errors(log: &str) -> String {
 }
 
 fn unit(context: &Context, log: &File, report: &mut StageReport) -> io::Result<()> {
-    let built = build(context, Stage::Unit, &["--lib", "--bins"], log, report)?;
+    let mut built = build(context, Stage::Unit, &["--lib", "--bins"], log, report)?;
+    // The usual hypervisor has a GICv3.
+    let gicv2 = [&hypervisor("gicv2,all")[..], &["--bins"]].concat();
+    let of_gicv2 = build(context, Stage::Unit, &gicv2, log, report)?.tests.into_iter();
+    built
+        .tests
+        .extend(of_gicv2.map(|binary| TestBinary { name: binary.name + " (gicv2)", ..binary }));
     let only = context.only.as_slice();
     for (index, binary) in built.tests.iter().enumerate() {
         progress::show("unit", &format!("{index}/{} {}", built.tests.len(), binary.name));

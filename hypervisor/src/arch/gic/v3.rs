@@ -1,16 +1,18 @@
 //! GICv3 (IHI0069): CPU interface by system registers, redistributor a core.
 
-use super::distributor::{LISTS, OWN_ONLY};
+use super::distributor::{GICD, LISTS, OWN_ONLY};
 use crate::{
     arch::{
         dsb_ishst, isb,
         memory::device,
-        mmio,
+        mmio::{Device, Register},
+        relax,
         sysreg::{icc, id_register},
     },
-    platform::{CORES, GICD, GICR, GICR_LEN},
+    platform::{self, CORES, GICR_LEN},
 };
 use core::sync::atomic::{AtomicU64, Ordering};
+use weir_units::{CoreId, IntId, Pa};
 use weir_vdev::gic::redistributor::{self, Frames};
 
 /// The virtual GIC is of the board's version.
@@ -19,15 +21,19 @@ pub type Version = weir_vdev::gic::V3;
 pub const VERSION: weir_vdev::id::GicVersion = weir_vdev::id::GicVersion::V3;
 
 /// All interrupts are of group 1: EL2 takes them as IRQ.
-pub(super) const GROUP: u32 = u32::MAX;
+pub(super) const ALL_GROUPS: u32 = u32::MAX;
 
 /// GICD_CTLR: affinity routing, group 1. With one security state bit 1 enables group 1, with two it
 /// does so for the non-secure copy that EL2 sees.
 pub(super) const ON: u32 = OFF | 1 << 1;
 /// The same with no group enabled.
 pub(super) const OFF: u32 = 1 << 4;
-const IROUTER: u64 = 0x6000;
-const GICR_WAKER: u64 = 0x14;
+/// Where each shared interrupt goes.
+const IROUTER: Register<u64> = Register::at(0x6000);
+/// Power management of a redistributor: ProcessorSleep (bit 1), ChildrenAsleep (bit 2).
+const WAKER: Register<u32> = Register::at(0x14);
+/// From the first frame of a redistributor to that of its private interrupts.
+const SGI_FRAME: u64 = 0x1_0000;
 /// ICC_CTLR_EL1.EOImode.
 const EOI_MODE: u64 = 1 << 1;
 /// ICH_HCR_EL2.En.
@@ -43,27 +49,34 @@ const SRE_EL1: u64 = 7;
 /// core.
 static REDISTRIBUTORS: [AtomicU64; CORES.len()] = [const { AtomicU64::new(0) }; CORES.len()];
 
-/// The redistributors, as `Stage1::begin` maps them.
+/// The redistributors.
+// SAFETY: `Stage1::begin` maps `GICR_LEN` bytes, and callers stay within the frames of a
+// redistributor, of which `find` has seen that they are in this range. Interrupts reach EL2 or a
+// guest, never memory.
+const GICR: Device = unsafe { Device::new("gicr", device(Pa(platform::GICR))) };
+
+/// The frames of all redistributors, for those who look for one.
 struct Redistributors;
 
 impl Frames for Redistributors {
     fn read(&mut self, offset: u64) -> u32 {
-        // SAFETY: callers stay within the frames of a redistributor, of which `find` has seen that
-        // they are in the mapped range.
-        unsafe { mmio::read32(device(GICR) + offset) }
+        GICR.read(Register::at(offset))
     }
 
     fn write(&mut self, offset: u64, value: u32) {
-        // SAFETY: as above; interrupts reach EL2 or a guest, never memory.
-        unsafe { mmio::write32(device(GICR) + offset, value) }
+        GICR.write(Register::at(offset), value);
     }
 }
 
-/// The SGI frame of core `core`'s redistributor.
-pub(super) fn private_registers(core: usize) -> u64 {
+/// The first frame of core `core`'s redistributor.
+fn redistributor(core: CoreId) -> Device {
     // Relaxed: only the core itself, and cores that share a lock with it, use its private lines.
-    let at = REDISTRIBUTORS[core.min(CORES.len() - 1)].load(Ordering::Relaxed);
-    device(GICR) + at + 0x1_0000
+    GICR.part(REDISTRIBUTORS[core.index().min(CORES.len() - 1)].load(Ordering::Relaxed))
+}
+
+/// The registers of core `core`'s private interrupts.
+pub(super) fn private_registers(core: CoreId) -> Device {
+    redistributor(core).part(SGI_FRAME)
 }
 
 /// Finds this core's redistributor and wakes it.
@@ -71,21 +84,18 @@ pub(super) fn private_registers(core: usize) -> u64 {
 /// # Errors
 ///
 /// Why this core's redistributor can't be used.
-pub(super) fn wake(core: usize) -> Result<(), &'static str> {
-    let index = core.min(CORES.len() - 1);
+pub(super) fn wake(core: CoreId) -> Result<(), &'static str> {
+    let index = core.index().min(CORES.len() - 1);
     let at = redistributor::find(&mut Redistributors, GICR_LEN, CORES[index])
         .ok_or("no redistributor has its affinity")?;
     REDISTRIBUTORS[index].store(at, Ordering::Relaxed);
     redistributor::stop_lpis(&mut Redistributors, at)
         .map_err(|_| "the firmware left LPIs on, and its redistributor does not turn them off")?;
-    let waker = private_registers(core) - 0x1_0000 + GICR_WAKER;
-    // SAFETY: RD_base of this core's redistributor. Clearing ProcessorSleep (bit 1) wakes it;
-    // ChildrenAsleep (bit 2) falls within a bounded time (IHI0069, 12.11.42).
-    unsafe {
-        mmio::write32(waker, mmio::read32(waker) & !2);
-        while mmio::read32(waker) & 4 != 0 {
-            crate::arch::relax();
-        }
+    // Clearing ProcessorSleep wakes it; ChildrenAsleep falls within a bounded time (IHI0069,
+    // 12.11.42).
+    redistributor(core).modify(WAKER, |waker| waker & !2);
+    while redistributor(core).read(WAKER) & 4 != 0 {
+        relax();
     }
     Ok(())
 }
@@ -112,8 +122,8 @@ pub fn acknowledge() -> u64 {
 /// The INTID of what [`acknowledge`] gave.
 #[inline(always)]
 #[must_use]
-pub fn intid(iar: u64) -> u32 {
-    iar as u32
+pub fn intid(iar: u64) -> IntId {
+    IntId(iar as u32)
 }
 
 /// Lets the next interrupt come; this one stays active.
@@ -131,8 +141,8 @@ pub fn end(iar: u64) {
 
 /// Sends an SGI to core `core`.
 #[inline(always)]
-pub fn send(core: usize, sgi: u32) {
-    let Some(mpidr) = CORES.get(core) else { return };
+pub fn send(core: CoreId, sgi: IntId) {
+    let Some(mpidr) = CORES.get(core.index()) else { return };
     // The stores that the message speaks of before the SGI that makes the other core look.
     dsb_ishst();
     let aff = |n: u64| mpidr >> (8 * n) & 0xff;
@@ -141,16 +151,15 @@ pub fn send(core: usize, sgi: u32) {
             | aff(2) << 32
             | aff(1) << 16
             | (aff(0) >> 4) << 44
-            | u64::from(sgi) << 24
+            | u64::from(sgi.0) << 24
             | 1 << (aff(0) & 0xf),
     );
 }
 
 /// Sends shared interrupt `intid` to core `core`.
-pub(super) fn route(intid: u32, core: usize) {
-    if let Some(&mpidr) = CORES.get(core) {
-        // SAFETY: GICD_IROUTER of this line, in the 64 KiB of the distributor.
-        unsafe { mmio::write64(device(GICD) + IROUTER + u64::from(intid) * 8, mpidr) }
+pub(super) fn route(intid: IntId, core: CoreId) {
+    if let Some(&mpidr) = CORES.get(core.index()) {
+        GICD.write(IROUTER.nth(intid.0.into()), mpidr);
     }
 }
 

@@ -70,13 +70,13 @@ impl Counters for Granted {
     }
 
     fn set_enabled(&mut self, mask: u32) {
-        pmcntenclr_el0::write(self.all() & !self.mask(mask));
-        pmcntenset_el0::write(self.mask(mask));
+        pmcntenclr_el0::act(self.all() & !self.mask(mask));
+        pmcntenset_el0::act(self.mask(mask));
     }
 
     fn set_interrupts(&mut self, mask: u32) {
-        pmintenclr_el1::write(self.all() & !self.mask(mask));
-        pmintenset_el1::write(self.mask(mask));
+        pmintenclr_el1::act(self.all() & !self.mask(mask));
+        pmintenset_el1::act(self.mask(mask));
         // The level must have fallen before the interrupt is deactivated.
         isb();
     }
@@ -87,11 +87,11 @@ impl Counters for Granted {
     }
 
     fn clear_overflowed(&mut self, mask: u32) {
-        pmovsclr_el0::write(self.mask(mask));
+        pmovsclr_el0::act(self.mask(mask));
     }
 
     fn set_overflowed(&mut self, mask: u32) {
-        pmovsset_el0::write(self.mask(mask));
+        pmovsset_el0::act(self.mask(mask));
     }
 
     fn events(&mut self, register: u8) -> u64 {
@@ -102,3 +102,6 @@ impl Counters for Granted {
         pmuserenr_el0::write(user.into());
     }
 }
+
+#[cfg(test)]
+mod tests;

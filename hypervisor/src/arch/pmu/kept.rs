@@ -54,9 +54,9 @@ impl Pmu {
         pmevtyper1_el0::write(self.events[1]);
         pmevcntr0_el0::write(0);
         pmevcntr1_el0::write(0);
-        pmovsclr_el0::write(BOTH);
-        pmcntenset_el0::write(BOTH);
-        pmintenset_el1::write(BOTH);
+        pmovsclr_el0::act(BOTH);
+        pmcntenset_el0::act(BOTH);
+        pmintenset_el1::act(BOTH);
         pmcr_el0::write(ENABLE);
         isb();
         self.from = [0; 2];
@@ -65,9 +65,9 @@ impl Pmu {
     /// Stops this core's counters. What they counted was asked for; the next thing is
     /// [`Pmu::resume`].
     pub fn suspend() {
-        pmcntenclr_el0::write(BOTH);
-        pmintenclr_el1::write(BOTH);
-        pmovsclr_el0::write(BOTH);
+        pmcntenclr_el0::act(BOTH);
+        pmintenclr_el1::act(BOTH);
+        pmovsclr_el0::act(BOTH);
         isb();
     }
 
@@ -106,8 +106,11 @@ impl Pmu {
     /// Forgets an overflow.
     #[inline(always)]
     pub fn forget() {
-        pmovsclr_el0::write(BOTH);
+        pmovsclr_el0::act(BOTH);
         // The level must have fallen before the interrupt is deactivated.
         isb();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,7 @@ use super::{
     sysreg::{id_register, pmcr_el0},
 };
 use crate::platform::PMU_INTIDS;
+use weir_units::{CoreId, IntId};
 
 /// How many event counters this core has; 0 without a PMU.
 #[must_use]
@@ -26,13 +27,13 @@ pub fn counters() -> u64 {
 
 /// The interrupt of core `core`'s PMU.
 #[must_use]
-pub fn pmu_intid(core: usize) -> u32 {
-    PMU_INTIDS.get(core).or(PMU_INTIDS.last()).copied().unwrap_or(gic::SPECIAL)
+pub fn pmu_intid(core: CoreId) -> IntId {
+    PMU_INTIDS.get(core.index()).or(PMU_INTIDS.last()).map_or(gic::SPECIAL, |&intid| IntId(intid))
 }
 
 /// Whether this is the interrupt of a PMU.
 #[inline(always)]
 #[must_use]
-pub fn is_pmu(intid: u32) -> bool {
-    PMU_INTIDS.contains(&intid)
+pub fn is_pmu(intid: IntId) -> bool {
+    PMU_INTIDS.contains(&intid.0)
 }

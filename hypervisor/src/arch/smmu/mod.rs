@@ -7,16 +7,25 @@ mod v3;
 
 pub use v3::{attach, detach, init, take_faults};
 
+use weir_units::{Pa, VmId};
+
 /// Most streams at once.
 pub const STREAMS: usize = weir_abi::MAX_FUNCTIONS;
 
 /// What the devices of a VM reach.
 #[derive(Clone, Copy, Debug)]
 pub struct Domain {
+    /// The VM.
+    pub vm: VmId,
+    /// Its tables, of the format that [`init`] gave.
+    pub root: Pa,
+}
+
+impl Domain {
     /// Tells its cached translations from others': above 0.
-    pub id: u16,
-    /// Physical address of its tables, of the format that [`init`] gave.
-    pub root: u64,
+    fn id(&self) -> u16 {
+        u16::from(self.vm.0) + 1
+    }
 }
 
 /// The SMMU did not complete its commands.

@@ -7,8 +7,15 @@
 
 use super::{Domain, STREAMS, Silent};
 use crate::{
-    arch::{dsb_sy, lock::Lock, memory, mmio, relax, timer},
-    platform::SMMU,
+    arch::{
+        dsb_sy,
+        lock::Lock,
+        machine::store,
+        memory,
+        mmio::{Device, Register},
+        relax, timer,
+    },
+    platform,
 };
 use core::ptr;
 use weir_abi::STREAM_LIMIT;
@@ -16,27 +23,33 @@ use weir_paging::smmu::{
     self, ABORT, Command, Entry, FORGET_CONFIGURATION, FORGET_TRANSLATIONS, Fault, Format, Index,
     SYNC,
 };
+use weir_units::Pa;
+
+/// The SMMU.
+// SAFETY: `Stage1::begin` maps both pages of registers, and the registers below lie in them. Reading
+// changes nothing. What the SMMU is made to read and write is `Memory`, and the domains' tables.
+const SMMU: Device = unsafe { Device::new("smmu", memory::device(Pa(platform::SMMU))) };
 
 /// Registers (chapter 6.3).
-const IDR0: u64 = 0x00;
-const IDR1: u64 = 0x04;
-const IDR5: u64 = 0x14;
-const CR0: u64 = 0x20;
-const CR0ACK: u64 = 0x24;
-const CR1: u64 = 0x28;
-const CR2: u64 = 0x2c;
-const GBPA: u64 = 0x44;
-const IRQ_CTRL: u64 = 0x50;
-const IRQ_CTRLACK: u64 = 0x54;
-const STRTAB_BASE: u64 = 0x80;
-const STRTAB_BASE_CFG: u64 = 0x88;
-const CMDQ_BASE: u64 = 0x90;
-const CMDQ_PROD: u64 = 0x98;
-const CMDQ_CONS: u64 = 0x9c;
-const EVENTQ_BASE: u64 = 0xa0;
+const IDR0: Register<u32> = Register::at(0x00);
+const IDR1: Register<u32> = Register::at(0x04);
+const IDR5: Register<u32> = Register::at(0x14);
+const CR0: Register<u32> = Register::at(0x20);
+const CR0ACK: Register<u32> = Register::at(0x24);
+const CR1: Register<u32> = Register::at(0x28);
+const CR2: Register<u32> = Register::at(0x2c);
+const GBPA: Register<u32> = Register::at(0x44);
+const IRQ_CTRL: Register<u32> = Register::at(0x50);
+const IRQ_CTRLACK: Register<u32> = Register::at(0x54);
+const STRTAB_BASE: Register<u32> = Register::at(0x80);
+const STRTAB_BASE_CFG: Register<u32> = Register::at(0x88);
+const CMDQ_BASE: Register<u32> = Register::at(0x90);
+const CMDQ_PROD: Register<u32> = Register::at(0x98);
+const CMDQ_CONS: Register<u32> = Register::at(0x9c);
+const EVENTQ_BASE: Register<u32> = Register::at(0xa0);
 /// On the second page of registers.
-const EVENTQ_PROD: u64 = 0x1_00a8;
-const EVENTQ_CONS: u64 = 0x1_00ac;
+const EVENTQ_PROD: Register<u32> = Register::at(0x1_00a8);
+const EVENTQ_CONS: Register<u32> = Register::at(0x1_00ac);
 
 /// CR0: translation, event queue, command queue.
 const SMMUEN: u32 = 1;
@@ -88,34 +101,12 @@ struct Smmu {
     events: Index<EVENTS>,
 }
 
-static DRIVER: Lock<Smmu> = Lock::new(Smmu {
-    memory: Memory {
-        level1: Page([0; 512]),
-        streams: [const { Page([ABORT; 64]) }; LEVEL2],
-        contexts: [const { Page([[0; 8]; 64]) }; LEVEL2],
-        commands: Page([[0; 2]; 1 << COMMANDS]),
-        events: Page([[0; 4]; 1 << EVENTS]),
-    },
-    format: Format::Stage1,
-    commands: Index(0),
-    events: Index(0),
-});
+static DRIVER: Lock<Smmu> = Lock::new(Smmu::new());
 
-fn read(offset: u64) -> u32 {
-    // SAFETY: `Stage1::begin` maps both pages of registers, and callers name registers in them.
-    // Reading changes nothing.
-    unsafe { mmio::read32(memory::device(SMMU) + offset) }
-}
-
-fn write(offset: u64, value: u32) {
-    // SAFETY: as above. What the SMMU is made to read and write is `Memory`, and the domains'
-    // tables.
-    unsafe { mmio::write32(memory::device(SMMU) + offset, value) }
-}
-
-fn write_address(offset: u64, value: u64) {
-    write(offset, value as u32);
-    write(offset + 4, (value >> 32) as u32);
+/// Writes a base register, which has two words.
+fn write_base(register: Register<u32>, value: u64) {
+    SMMU.write(register, value as u32);
+    SMMU.write(register.nth(1), (value >> 32) as u32);
 }
 
 /// Polls until `done`, for a bounded time.
@@ -131,20 +122,18 @@ fn wait_until(mut done: impl FnMut() -> bool) -> Result<(), Silent> {
 }
 
 /// Writes a control register and waits until the SMMU has taken it over.
-fn write_acknowledged(register: u64, acknowledge: u64, value: u32) -> Result<(), Silent> {
-    write(register, value);
-    wait_until(|| read(acknowledge) == value)
+fn write_acknowledged(
+    register: Register<u32>,
+    acknowledge: Register<u32>,
+    value: u32,
+) -> Result<(), Silent> {
+    SMMU.write(register, value);
+    wait_until(|| SMMU.read(acknowledge) == value)
 }
 
 /// Physical address of a page of [`Memory`].
 fn physical<T>(page: &Page<T>) -> u64 {
-    memory::physical(ptr::from_ref(page) as u64)
-}
-
-/// Stores where the SMMU may be reading.
-fn store(place: &mut u64, value: u64) {
-    // SAFETY: a reference is a valid place; volatile, as the SMMU reads it, too.
-    unsafe { ptr::write_volatile(place, value) }
+    memory::physical(ptr::from_ref(page) as u64).0
 }
 
 /// Brings the SMMU up with every stream aborted; on the boot core, once. Gives the format that it
@@ -154,7 +143,7 @@ fn store(place: &mut u64, value: u64) {
 ///
 /// What the SMMU lacks.
 pub fn init() -> Result<Format, &'static str> {
-    let (idr0, idr1, idr5) = (read(IDR0), read(IDR1), read(IDR5));
+    let (idr0, idr1, idr5) = (SMMU.read(IDR0), SMMU.read(IDR1), SMMU.read(IDR5));
     let format = match idr0 & 3 {
         0 => return Err("it translates nothing"),
         stages if stages & 1 != 0 => Format::Stage2,
@@ -184,14 +173,7 @@ pub fn init() -> Result<Format, &'static str> {
 ///
 /// [`Silent`]: nothing is known then of what they reach.
 pub fn attach(streams: impl Iterator<Item = u32> + Clone, domain: &Domain) -> Result<(), Silent> {
-    let mut driver = DRIVER.lock();
-    let format = driver.format;
-    for stream in streams.clone() {
-        driver.translate(stream, domain, true);
-    }
-    // Nothing of the domain is cached, as `detach` saw to that, and its tables were made before the
-    // SMMU was on.
-    driver.run(streams.map(smmu::forget_stream).chain([smmu::forget_domain(format, domain.id)]))
+    DRIVER.lock().attach(streams, domain)
 }
 
 /// Aborts the accesses of `streams` from now on: when it returns none is under way, and nothing of
@@ -201,12 +183,7 @@ pub fn attach(streams: impl Iterator<Item = u32> + Clone, domain: &Domain) -> Re
 ///
 /// [`Silent`]: the domain's memory must not be used for anything else then.
 pub fn detach(streams: impl Iterator<Item = u32> + Clone, domain: &Domain) -> Result<(), Silent> {
-    let mut driver = DRIVER.lock();
-    let format = driver.format;
-    for stream in streams.clone() {
-        driver.abort(stream);
-    }
-    driver.run(streams.map(smmu::forget_stream).chain([smmu::forget_domain(format, domain.id)]))
+    DRIVER.lock().detach(streams, domain)
 }
 
 /// The accesses that were refused since the last call: the first of each stream since it was
@@ -217,59 +194,103 @@ pub fn detach(streams: impl Iterator<Item = u32> + Clone, domain: &Domain) -> Re
 ///
 /// [`Silent`].
 pub fn take_faults() -> Result<[Option<Fault>; STREAMS], Silent> {
-    let mut driver = DRIVER.lock();
-    let producer = read(EVENTQ_PROD);
-    // The producer index before the records that it tells of.
-    dsb_sy();
-    let mut faults = [None; STREAMS];
-    let mut found = 0;
-    // At most a queue full.
-    for _ in 0..1 << EVENTS {
-        if driver.events.is(producer) {
-            break;
-        }
-        let slot = driver.events.slot();
-        driver.events = driver.events.next();
-        let Some(record) = driver.memory.events.0.get(slot) else { continue };
-        // SAFETY: a reference is a valid place; volatile, as the SMMU wrote it.
-        let fault = Fault::from_record(unsafe { ptr::read_volatile(record) });
-        if driver.silence(&fault)
-            && let Some(place) = faults.get_mut(found)
-        {
-            *place = Some(fault);
-            found += 1;
-        }
-    }
-    // The records have been read before their places are given back.
-    dsb_sy();
-    write(EVENTQ_CONS, driver.events.0 | producer & OVERFLOW);
-    let streams = faults.iter().flatten().map(|fault| smmu::forget_stream(fault.stream));
-    driver.run(streams).map(|()| faults)
+    DRIVER.lock().take_faults()
 }
 
 impl Smmu {
+    const fn new() -> Self {
+        Self {
+            memory: Memory {
+                level1: Page([0; 512]),
+                streams: [const { Page([ABORT; 64]) }; LEVEL2],
+                contexts: [const { Page([[0; 8]; 64]) }; LEVEL2],
+                commands: Page([[0; 2]; 1 << COMMANDS]),
+                events: Page([[0; 4]; 1 << EVENTS]),
+            },
+            format: Format::Stage1,
+            commands: Index(0),
+            events: Index(0),
+        }
+    }
+
+    fn attach(
+        &mut self,
+        streams: impl Iterator<Item = u32> + Clone,
+        domain: &Domain,
+    ) -> Result<(), Silent> {
+        let format = self.format;
+        for stream in streams.clone() {
+            self.translate(stream, domain, true);
+        }
+        // Nothing of the domain is cached, as `detach` saw to that, and its tables were made before
+        // the SMMU was on.
+        self.run(streams.map(smmu::forget_stream).chain([smmu::forget_domain(format, domain.id())]))
+    }
+
+    fn detach(
+        &mut self,
+        streams: impl Iterator<Item = u32> + Clone,
+        domain: &Domain,
+    ) -> Result<(), Silent> {
+        let format = self.format;
+        for stream in streams.clone() {
+            self.abort(stream);
+        }
+        self.run(streams.map(smmu::forget_stream).chain([smmu::forget_domain(format, domain.id())]))
+    }
+
+    fn take_faults(&mut self) -> Result<[Option<Fault>; STREAMS], Silent> {
+        let producer = SMMU.read(EVENTQ_PROD);
+        // The producer index before the records that it tells of.
+        dsb_sy();
+        let mut faults = [None; STREAMS];
+        let mut found = 0;
+        // At most a queue full.
+        for _ in 0..1 << EVENTS {
+            if self.events.is(producer) {
+                break;
+            }
+            let slot = self.events.slot();
+            self.events = self.events.next();
+            let Some(record) = self.memory.events.0.get(slot) else { continue };
+            // SAFETY: a reference is a valid place; volatile, as the SMMU wrote it.
+            let fault = Fault::from_record(unsafe { ptr::read_volatile(record) });
+            if self.silence(&fault)
+                && let Some(place) = faults.get_mut(found)
+            {
+                *place = Some(fault);
+                found += 1;
+            }
+        }
+        // The records have been read before their places are given back.
+        dsb_sy();
+        SMMU.write(EVENTQ_CONS, self.events.0 | producer & OVERFLOW);
+        let streams = faults.iter().flatten().map(|fault| smmu::forget_stream(fault.stream));
+        self.run(streams).map(|()| faults)
+    }
+
     fn start(&mut self, format: Format) -> Result<(), Silent> {
         self.format = format;
-        write(GBPA, GBPA_UPDATE | GBPA_ABORT);
-        wait_until(|| read(GBPA) & GBPA_UPDATE == 0)?;
+        SMMU.write(GBPA, GBPA_UPDATE | GBPA_ABORT);
+        wait_until(|| SMMU.read(GBPA) & GBPA_UPDATE == 0)?;
         write_acknowledged(IRQ_CTRL, IRQ_CTRLACK, 0)?;
         write_acknowledged(CR0, CR0ACK, 0)?;
-        write(CR1, CACHED);
-        write(CR2, PRIVATE);
+        SMMU.write(CR1, CACHED);
+        SMMU.write(CR2, PRIVATE);
         for (entry, page) in self.memory.level1.0.iter_mut().zip(&self.memory.streams) {
             store(entry, smmu::level1(physical(page)));
         }
-        write_address(STRTAB_BASE, physical(&self.memory.level1) | ALLOCATE);
+        write_base(STRTAB_BASE, physical(&self.memory.level1) | ALLOCATE);
         // Two levels.
-        write(STRTAB_BASE_CFG, 1 << 16 | SPLIT << 6 | STREAM_BITS);
+        SMMU.write(STRTAB_BASE_CFG, 1 << 16 | SPLIT << 6 | STREAM_BITS);
         let commands = physical(&self.memory.commands);
-        write_address(CMDQ_BASE, commands | ALLOCATE | u64::from(COMMANDS));
-        write(CMDQ_PROD, 0);
-        write(CMDQ_CONS, 0);
+        write_base(CMDQ_BASE, commands | ALLOCATE | u64::from(COMMANDS));
+        SMMU.write(CMDQ_PROD, 0);
+        SMMU.write(CMDQ_CONS, 0);
         let events = physical(&self.memory.events);
-        write_address(EVENTQ_BASE, events | ALLOCATE | u64::from(EVENTS));
-        write(EVENTQ_PROD, 0);
-        write(EVENTQ_CONS, 0);
+        write_base(EVENTQ_BASE, events | ALLOCATE | u64::from(EVENTS));
+        SMMU.write(EVENTQ_PROD, 0);
+        SMMU.write(EVENTQ_CONS, 0);
         // The tables before the SMMU that reads them.
         dsb_sy();
         write_acknowledged(CR0, CR0ACK, CMDQEN)?;
@@ -291,9 +312,9 @@ impl Smmu {
         }
         // Commands, and the entries that they speak of, before the index that makes the SMMU look.
         dsb_sy();
-        write(CMDQ_PROD, self.commands.0);
+        SMMU.write(CMDQ_PROD, self.commands.0);
         let end = self.commands;
-        wait_until(|| end.is(read(CMDQ_CONS)))
+        wait_until(|| end.is(SMMU.read(CMDQ_CONS)))
     }
 
     /// The entry of a stream, if there is such a stream.
@@ -310,12 +331,12 @@ impl Smmu {
     /// Makes a stream translate by the tables of `domain`.
     fn translate(&mut self, stream: u32, domain: &Domain, record: bool) {
         let entry = match self.format {
-            Format::Stage2 => smmu::stage2(domain.root, domain.id, record),
+            Format::Stage2 => smmu::stage2(domain.root.0, domain.id(), record),
             Format::Stage1 => {
                 let Some(place) = self.context(stream) else { return };
-                let context = smmu::context(domain.root, domain.id, memory::MAIR, record);
+                let context = smmu::context(domain.root.0, domain.id(), memory::MAIR, record);
                 place.iter_mut().zip(context).for_each(|(place, word)| store(place, word));
-                let at = memory::physical(ptr::from_ref(place) as u64);
+                let at = memory::physical(ptr::from_ref(place) as u64).0;
                 smmu::stage1(at)
             }
         };
@@ -356,3 +377,6 @@ impl Smmu {
         was & bit != 0
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,7 @@ use crate::{
 use core::sync::atomic::{AtomicU64, Ordering};
 use weir_broker::shared::{Completion, Outcome, Partition, RING};
 use weir_trace::record::{Kind, Who, packet};
+use weir_units::CoreId;
 use weir_vsock::{
     device::{RX, TX},
     multicast::{Group, Post},
@@ -40,7 +41,7 @@ const TURN: u32 = 4;
 
 /// The broker has completions; on its core. Gives how long that took, in ticks; nothing for a VM
 /// that is not the broker.
-pub fn complete(core: usize, vcpu_ref: &VcpuRef) -> Option<u64> {
+pub fn complete(core: CoreId, vcpu_ref: &VcpuRef) -> Option<u64> {
     let begun = timer::ticks();
     let link = LINK.get().filter(|link| link.broker == vcpu_ref.vm.index())?;
     // SAFETY: on this core, in a trap of its guest.

@@ -17,6 +17,7 @@ use crate::{
 use core::sync::atomic::Ordering;
 use weir_abi::{MAX_FLOWS, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT};
 use weir_trace::{phases::pack, record::Kind, wire::FaultKind};
+use weir_units::CoreId;
 use weir_vdev::esr::MmioAccess;
 use weir_vsock::{
     device::{self, Effect, RX, TX},
@@ -70,7 +71,7 @@ pub fn open(vm: &'static Vm) {
 
 /// The life of a VM has ended, and none of its vCPUs runs: nobody uses its memory any more, and
 /// whoever was connected to it learns that it is gone.
-pub fn close(vm: &'static Vm, core: usize) {
+pub fn close(vm: &'static Vm, core: CoreId) {
     if vm.view().vm.vsock == 0 && !vm.is_broker() {
         return;
     }
@@ -129,7 +130,7 @@ fn abandon(peephole: &mut Peephole) {
 #[inline(never)]
 pub fn access(
     vcpu_ref: &'static VcpuRef,
-    core: usize,
+    core: CoreId,
     access: &MmioAccess,
     place: Place,
     value: u64,

@@ -22,7 +22,7 @@ mod send;
 mod socket;
 
 pub use completion::complete;
-pub use device::{access, close, open, place};
+pub use device::{Place, access, close, open, place};
 pub use flow::report;
 pub use link::{init, wait_for_broker};
 

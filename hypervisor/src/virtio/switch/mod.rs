@@ -25,7 +25,7 @@ use port::{Counts, Port};
 use weir_abi::{Net, VIRTIO_LEN};
 use weir_broker::transfer::Bucket;
 use weir_trace::wire::{self, Denial};
-use weir_units::IntId;
+use weir_units::{CoreId, IntId};
 use weir_vdev::{esr::MmioAccess, gic::VcpuMask};
 use weir_vsock::{
     mmio::{Effect, Kind, RX, Registers, TX},
@@ -81,7 +81,7 @@ pub fn reset(vm: &Vm) {
 #[inline(never)]
 pub fn access(
     vcpu_ref: &'static VcpuRef,
-    core: usize,
+    core: CoreId,
     access: &MmioAccess,
     at: u64,
     value: u64,

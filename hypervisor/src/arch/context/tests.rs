@@ -1,0 +1,100 @@
+use super::*;
+use crate::arch::machine::{reads, recorded, set, value};
+
+/// The registers of a list of recorded writes.
+fn names(lines: &[String]) -> Vec<&str> {
+    lines.iter().filter_map(|line| line.split_once(" = ")).map(|(name, _)| name).collect()
+}
+
+#[test]
+fn what_is_saved_is_what_is_loaded() {
+    let mut context = Context::reset(0, 0);
+    context.load();
+    let lines = recorded();
+    let written = names(&lines);
+    context.save(&Frame::new(0));
+    let read = reads();
+    assert!(recorded().is_empty(), "to save it changes nothing");
+    // EL2 sets this one at each load; no guest has a value there.
+    let loaded: Vec<&str> = written.into_iter().filter(|name| *name != "sre_el1").collect();
+    for name in &loaded {
+        assert!(read.iter().any(|it| it == name), "{name} is loaded, and not saved");
+    }
+    for name in read.iter().filter(|name| !["ich_vtr", "gich+0x4"].contains(&name.as_str())) {
+        assert!(loaded.contains(&name.as_str()), "{name} is saved, and not loaded");
+    }
+}
+
+#[test]
+fn each_register_comes_back_with_its_own_value() {
+    let mut first = Context::reset(0, 0);
+    first.load();
+    let lines = recorded();
+    let registers: Vec<&str> =
+        names(&lines).into_iter().filter(|name| *name != "sre_el1").collect();
+    for (n, name) in registers.iter().enumerate() {
+        set(name, 0x1000 + n as u64);
+    }
+    first.save(&Frame::new(7));
+    assert_eq!(first.frame.get(0), 7);
+    Context::reset(0x4000_0000, 0).load();
+    assert_eq!(value("elr_el2"), 0x4000_0000);
+    assert_eq!(value("spsr_el2"), PSTATE_RESET);
+    first.load();
+    for (n, name) in registers.iter().enumerate() {
+        assert_eq!(value(name), 0x1000 + n as u64, "{name}");
+    }
+}
+
+#[test]
+fn the_last_thing_of_a_load_is_a_barrier() {
+    Context::reset(0, 0).load();
+    let lines = recorded();
+    assert_eq!(lines.last().map(String::as_str), Some("isb"));
+    assert_eq!(lines.iter().filter(|line| *line == "isb").count(), 1, "one is enough");
+    assert_eq!(lines.iter().filter(|line| *line == "vectors").count(), 1);
+}
+
+#[test]
+fn a_vcpu_that_comes_on_starts_as_a_core_does() {
+    set("sctlr_el1", 0x30d0_1805);
+    set("cntv_ctl_el0", 1);
+    Context::reset(0x4000_0000, 5).load();
+    assert_eq!(value("sctlr_el1"), 0x30d0_0800, "MMU and caches off");
+    assert_eq!(value("cntv_ctl_el0"), 0, "no timer of the one before");
+    assert_eq!(value("cntp_ctl_el0"), 0);
+    assert_eq!(value("vbar_el1"), 0);
+    stop_timers();
+    assert!(
+        recorded()
+            .ends_with(&["cntv_ctl_el0 = 0x0", "cntp_ctl_el0 = 0x0", "isb"].map(str::to_owned))
+    );
+}
+
+#[test]
+fn a_powered_down_vcpu_keeps_its_timers_alone() {
+    for (name, value) in [("cntv_cval_el0", 70), ("cntv_ctl_el0", 1), ("vbar_el1", 0x800)] {
+        set(name, value);
+    }
+    let mut before = Context::reset(0, 0);
+    before.save(&Frame::new(0));
+    let after = Context::reset(0x10, 1).with_timers_of(&before);
+    assert_eq!(after.deadline(), Some(70));
+    after.load();
+    assert_eq!(value("vbar_el1"), 0);
+    assert_eq!(value("cntv_cval_el0"), 70);
+    assert_eq!(value("cntv_ctl_el0"), 1);
+}
+
+#[test]
+fn a_timer_of_the_past_is_due_now_if_ticks_are_lost() {
+    let mut context = Context::reset(0, 0);
+    context.el1.cntv_ctl_el0 = ENABLE;
+    context.el1.cntv_cval_el0 = 5;
+    context.el1.cntp_cval_el0 = 5;
+    context.lose_ticks(9);
+    assert_eq!(context.el1.cntv_cval_el0, 9);
+    assert_eq!(context.el1.cntp_cval_el0, 5, "it is disabled");
+    context.lose_ticks(8);
+    assert_eq!(context.el1.cntv_cval_el0, 9);
+}

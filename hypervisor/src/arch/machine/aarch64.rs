@@ -1,0 +1,366 @@
+//! The backend for boards.
+
+use super::Width;
+use crate::arch::Frame;
+use core::{arch::asm, arch::global_asm, ptr};
+pub use smccc::Smc as Firmware;
+
+/// Reads a system register. Its name is the recording backend's; `$asm` is the assembler's.
+macro_rules! mrs {
+    ($name:expr, $asm:expr) => {{
+        let value: u64;
+        // SAFETY: reading a register of `sysreg` changes nothing, or only what its documentation
+        // says.
+        unsafe {
+            core::arch::asm!(
+                concat!("mrs {}, ", $asm),
+                out(reg) value,
+                options(nostack, preserves_flags)
+            );
+        }
+        value
+    }};
+}
+
+/// Writes a system register.
+macro_rules! msr {
+    ($name:expr, $asm:expr, $value:expr) => {{
+        let value: u64 = $value;
+        // SAFETY: the registers of `sysreg` configure what EL1 sees and the interrupt interface;
+        // those that decide over EL2's own memory (SCTLR_EL2, TTBR0_EL2, TCR_EL2, MAIR_EL2,
+        // VBAR_EL2) are not among them.
+        unsafe {
+            core::arch::asm!(
+                concat!("msr ", $asm, ", {}"),
+                in(reg) value,
+                options(nostack, preserves_flags)
+            );
+        }
+    }};
+}
+
+/// Writes ones to a system register, which only act.
+macro_rules! msr_act {
+    ($name:expr, $asm:expr, $bits:expr) => {
+        $crate::arch::machine::msr!($name, $asm, $bits)
+    };
+}
+
+/// Executes an instruction without operands.
+macro_rules! execute {
+    ($asm:expr) => {
+        // SAFETY: the instructions of `arch` are hints, barriers and invalidations, which cost time
+        // only.
+        unsafe { core::arch::asm!($asm, options(nostack, preserves_flags)) }
+    };
+}
+
+pub(crate) use {execute, mrs, msr, msr_act};
+
+/// The registers of a device.
+#[derive(Clone, Copy, Debug)]
+pub struct Device {
+    base: u64,
+}
+
+impl Device {
+    /// The device whose registers begin at virtual address `base`; the name is for recordings.
+    ///
+    /// # Safety
+    ///
+    /// [`super::super::memory`] maps the registers. Reads and writes at the offsets that the caller
+    /// uses, whatever is written, harm nothing that EL2 relies on.
+    pub const unsafe fn new(_name: &'static str, base: u64) -> Self {
+        Self { base }
+    }
+
+    /// The part of it from `offset` on.
+    pub const fn part(self, offset: u64) -> Self {
+        Self { base: self.base + offset }
+    }
+
+    /// Reads the register at `offset`.
+    #[inline(always)]
+    pub(in crate::arch) fn load<T: Width>(self, offset: u64) -> T {
+        // SAFETY: the contract of `new`.
+        unsafe { ptr::read_volatile((self.base + offset) as *const T) }
+    }
+
+    /// Writes the register at `offset`.
+    #[inline(always)]
+    pub(in crate::arch) fn put<T: Width>(self, offset: u64, value: T) {
+        // SAFETY: the contract of `new`.
+        unsafe { ptr::write_volatile((self.base + offset) as *mut T, value) }
+    }
+
+    /// Writes `bits` to the register at `offset`, of which only the ones have an effect.
+    #[inline(always)]
+    pub(in crate::arch) fn act_at(self, offset: u64, bits: u32) {
+        self.put(offset, bits);
+    }
+}
+
+/// Stores where a device may be reading.
+#[inline(always)]
+pub fn store(place: &mut u64, value: u64) {
+    // SAFETY: a reference is a valid place; volatile, as the device reads it, too.
+    unsafe { ptr::write_volatile(place, value) }
+}
+
+/// Executes hint `64 + N`.
+#[inline(always)]
+pub fn mark<const N: u32>() {
+    // SAFETY: an unallocated hint is a NOP. Not `nomem`: accesses stay on their side of it.
+    unsafe { asm!("hint #{hint}", hint = const 64 + N, options(nostack, preserves_flags)) }
+}
+
+/// Waits until an interrupt is pending, masked or not, after all stores.
+pub fn wait_for_interrupt() {
+    // SAFETY: WFI changes no state. The DSB completes earlier stores (to GIC registers above all)
+    // before the core sleeps.
+    unsafe { asm!("dsb sy", "wfi", options(nostack, preserves_flags)) }
+}
+
+/// `yield`.
+#[inline(always)]
+pub fn relax() {
+    // SAFETY: a hint.
+    unsafe { asm!("yield", options(nomem, nostack, preserves_flags)) }
+}
+
+/// Translates `va` by the tables of EL2 for a read; returns PAR_EL1.
+pub fn translate(va: u64) -> u64 {
+    let par: u64;
+    // SAFETY: a translation that nothing else depends on.
+    unsafe {
+        asm!("at s1e2r, {}", "isb", "mrs {}, par_el1", in(reg) va, out(reg) par, options(nostack));
+    }
+    par
+}
+
+/// Writes the lines that overlap `len` mapped bytes at `va` back to memory and drops them.
+pub fn clean(va: u64, len: u64, line: u64) {
+    for at in (va & !(line - 1)..va + len).step_by(line as usize) {
+        // SAFETY: maintenance by virtual address changes no contents.
+        unsafe { asm!("dc civac, {}", in(reg) at, options(nostack, preserves_flags)) }
+    }
+}
+
+/// Zeroes `len` bytes at `va` in blocks of `block` bytes, by DC ZVA, and cleans their lines.
+///
+/// # Safety
+///
+/// They are mapped Normal and writable, nothing of EL2's refers to them, and `va` and `len` are
+/// multiples of the page.
+pub unsafe fn zero(va: u64, len: u64, block: u64, line: u64) {
+    if block != line {
+        for at in (va..va + len).step_by(block as usize) {
+            // SAFETY: the contract; pages are multiples of a block.
+            unsafe { asm!("dc zva, {}", in(reg) at, options(nostack, preserves_flags)) }
+        }
+        clean(va, len, line);
+    } else if len > 0 {
+        // SAFETY: the contract; the page is a multiple of four lines.
+        unsafe {
+            asm!(
+                "2: dc zva, {at}", "dc civac, {at}", "add {at}, {at}, {step}",
+                "dc zva, {at}", "dc civac, {at}", "add {at}, {at}, {step}",
+                "dc zva, {at}", "dc civac, {at}", "add {at}, {at}, {step}",
+                "dc zva, {at}", "dc civac, {at}", "add {at}, {at}, {step}",
+                "cmp {at}, {end}", "b.lo 2b",
+                at = inout(reg) va => _, step = in(reg) line, end = in(reg) va + len,
+                options(nostack)
+            );
+        }
+    }
+}
+
+/// Copies `len` bytes from address `from` to address `to`, one of which a VM may be writing or
+/// reading: in assembly, as the compiler must neither load a byte twice nor assume what it holds.
+/// From the start 16 bytes at a time, by two accesses of 8, then 8, 4, 2 and 1: so what is as long
+/// as one of these, and aligned, as the fields of a virtqueue are, is one access and changes as a
+/// whole (Arm ARM, B2.2.1). The rest need not be aligned.
+///
+/// # Safety
+///
+/// Both are mapped as Normal memory, the target for writing; they do not overlap, and nothing of
+/// EL2's refers to the VM's side.
+pub unsafe fn copy_once(from: u64, to: u64, len: u64) {
+    // SAFETY: by the contract: `len` bytes are read and as many written, each once. Accesses to
+    // Normal memory that are not aligned don't fault, as alignment is not checked
+    // (`memory::SCTLR`).
+    unsafe {
+        asm!(
+            "subs {len}, {len}, #16", "b.lo 3f",
+            "2: ldp {a}, {b}, [{from}], #16", "stp {a}, {b}, [{to}], #16",
+            "subs {len}, {len}, #16", "b.hs 2b",
+            // What is left, less 16: the lowest four bits are the same.
+            "3: tbz {len}, #3, 4f", "ldr {a}, [{from}], #8", "str {a}, [{to}], #8",
+            "4: tbz {len}, #2, 5f", "ldr {a:w}, [{from}], #4", "str {a:w}, [{to}], #4",
+            "5: tbz {len}, #1, 6f", "ldrh {a:w}, [{from}], #2", "strh {a:w}, [{to}], #2",
+            "6: tbz {len}, #0, 7f", "ldrb {a:w}, [{from}]", "strb {a:w}, [{to}]",
+            "7:",
+            from = inout(reg) from => _, to = inout(reg) to => _, len = inout(reg) len => _,
+            a = out(reg) _, b = out(reg) _, options(nostack)
+        );
+    }
+}
+
+/// The FP and SIMD registers q0 to q31.
+pub type Vectors = [u128; 32];
+
+macro_rules! vectors {
+    ($op:literal, $place:expr) => {
+        // SAFETY: 512 bytes at the place are borrowed by the caller for what `$op` does. The
+        // hypervisor is built without FP and SIMD (softfloat), so these registers hold the guest's
+        // values only.
+        unsafe {
+            asm!(
+                ".arch_extension fp",
+                ".arch_extension simd",
+                concat!($op, " q0, q1, [{0}]"), concat!($op, " q2, q3, [{0}, #32]"),
+                concat!($op, " q4, q5, [{0}, #64]"), concat!($op, " q6, q7, [{0}, #96]"),
+                concat!($op, " q8, q9, [{0}, #128]"), concat!($op, " q10, q11, [{0}, #160]"),
+                concat!($op, " q12, q13, [{0}, #192]"), concat!($op, " q14, q15, [{0}, #224]"),
+                concat!($op, " q16, q17, [{0}, #256]"), concat!($op, " q18, q19, [{0}, #288]"),
+                concat!($op, " q20, q21, [{0}, #320]"), concat!($op, " q22, q23, [{0}, #352]"),
+                concat!($op, " q24, q25, [{0}, #384]"), concat!($op, " q26, q27, [{0}, #416]"),
+                concat!($op, " q28, q29, [{0}, #448]"), concat!($op, " q30, q31, [{0}, #480]"),
+                in(reg) $place, options(nostack)
+            )
+        }
+    };
+}
+
+/// Takes the FP and SIMD registers of this core.
+#[inline(always)]
+pub fn save_vectors(vectors: &mut Vectors) {
+    vectors!("stp", ptr::from_mut(vectors));
+}
+
+/// Puts them onto this core.
+#[inline(always)]
+pub fn load_vectors(vectors: &Vectors) {
+    vectors!("ldp", ptr::from_ref(vectors));
+}
+
+// The only vector that can be taken while D, I and F are masked and no instruction faults is that
+// of an SError at EL2, which returns. The exception overwrites the registers that describe the
+// guest's, so these are put back.
+global_asm!(
+    ".pushsection .text.take_serror, \"ax\"",
+    ".balign 2048",
+    "serror_vectors:",
+    ".space 0x380",
+    "eret",
+    ".global take_serror",
+    "take_serror:",
+    "mrs x0, vbar_el2",
+    "mrs x1, elr_el2",
+    "mrs x2, spsr_el2",
+    "mrs x3, esr_el2",
+    "adr x4, serror_vectors",
+    "msr vbar_el2, x4",
+    "isb",
+    "msr daifclr, #4",
+    // The pending SError is taken here.
+    "isb",
+    "msr daifset, #4",
+    "msr vbar_el2, x0",
+    "msr elr_el2, x1",
+    "msr spsr_el2, x2",
+    "msr esr_el2, x3",
+    "isb",
+    "ret",
+    ".popsection",
+);
+
+/// Takes the SError that is pending, and drops it.
+pub fn take_serror() {
+    // SAFETY: it changes x0 to x4, which the C calling convention lets it, and nothing else: it
+    // restores VBAR_EL2, ELR_EL2, SPSR_EL2 and ESR_EL2, and SErrors are masked at EL2 before and
+    // after.
+    unsafe { symbols::take_serror() }
+}
+
+/// Enters the guest with the general registers at `frame`, the top of this core's stack. Gives up
+/// this stack.
+///
+/// # Safety
+///
+/// The frame holds the registers of the guest whose system registers are on the core, and no value
+/// above it on this stack is used again.
+pub unsafe fn resume(frame: *const Frame) -> ! {
+    // SAFETY: the contract.
+    unsafe { symbols::resume(frame) }
+}
+
+/// Goes on in the copy of the trampoline at physical address `to`, from the one at `from`, by the
+/// tables that the copy names, at `boot::boot_moved`.
+///
+/// # Safety
+///
+/// Both are the trampoline, the copy in memory and not only in caches, and its tables map the
+/// image.
+pub unsafe fn move_in(from: u64, to: u64) -> ! {
+    // SAFETY: the contract.
+    unsafe { symbols::move_in(from, to) }
+}
+
+mod symbols {
+    use super::Frame;
+
+    // boot.s, vectors.s and link.ld define them.
+    unsafe extern "C" {
+        pub static __text_end: u8;
+        pub static __rodata_end: u8;
+        pub static __data_end: u8;
+        pub static __image_end: u8;
+        pub static stage1_root: u64;
+        pub fn secondary_start();
+        pub fn move_in(from: u64, to: u64) -> !;
+        pub fn resume(frame: *const Frame) -> !;
+        pub fn take_serror();
+    }
+}
+
+/// Virtual addresses in the image.
+pub mod image {
+    use super::symbols;
+
+    /// One above the last byte of code.
+    #[must_use]
+    pub fn text_end() -> u64 {
+        (&raw const symbols::__text_end) as u64
+    }
+
+    /// One above the last constant.
+    #[must_use]
+    pub fn rodata_end() -> u64 {
+        (&raw const symbols::__rodata_end) as u64
+    }
+
+    /// One above the last variable; the stacks follow.
+    #[must_use]
+    pub fn data_end() -> u64 {
+        (&raw const symbols::__data_end) as u64
+    }
+
+    /// One above the last stack.
+    #[must_use]
+    pub fn end() -> u64 {
+        (&raw const symbols::__image_end) as u64
+    }
+
+    /// The trampoline's variable that holds the physical address of the tables of stage 1.
+    #[must_use]
+    pub fn stage1_root() -> u64 {
+        (&raw const symbols::stage1_root) as u64
+    }
+
+    /// Where the other cores start.
+    #[must_use]
+    pub fn secondary_start() -> u64 {
+        symbols::secondary_start as *const () as u64
+    }
+}

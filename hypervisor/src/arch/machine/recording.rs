@@ -1,0 +1,396 @@
+//! The backend for tests on the host: a machine of the calling thread that writes down what is done
+//! to it.
+//!
+//! A recording is a list of lines, in order:
+//!
+//! - `hcr_el2 = 0x80000000`: a write to a system register;
+//! - `gicd+0x4 = 0x10`: a write to a device register of 32 bits; ` (8 bits)` or ` (64 bits)` follows
+//!   for another width;
+//! - `gicd+0x100 acts 0x1`, `pmovsclr_el0 acts 0x3`: a write to a register of which only the ones
+//!   have an effect;
+//! - `stream+0x8 = 0x0`: a store to memory that a device reads, of a place that the test has named;
+//! - `dsb sy`, `tlbi alle2`, `smc 0x84000008`: an instruction.
+//!
+//! Reads are answered by what was written or [`set`] last, and 0 otherwise.
+
+use super::Width;
+use crate::arch::Frame;
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    fmt::{Display, Write as _},
+    mem,
+    panic::resume_unwind,
+    ptr, thread,
+};
+
+/// Turns of a loop that waits, after which a test fails: nothing answers.
+const MOST_TURNS: u32 = 1_000_000;
+
+#[derive(Default)]
+struct Machine {
+    lines: Vec<String>,
+    reads: Vec<String>,
+    values: HashMap<String, u64>,
+    /// What the next reads are answered by.
+    next: HashMap<String, Vec<u64>>,
+    /// What a device does when its register is written: it gets the value, and may [`set`]
+    /// registers.
+    reactions: HashMap<String, fn(u64)>,
+    /// Names of memory, its first byte, its length.
+    memory: Vec<(&'static str, u64, u64)>,
+    vectors: Vectors,
+    turns: u32,
+}
+
+thread_local! {
+    static MACHINE: RefCell<Machine> = RefCell::default();
+}
+
+fn with<R>(body: impl FnOnce(&mut Machine) -> R) -> R {
+    MACHINE.with_borrow_mut(body)
+}
+
+fn note(line: impl Display) {
+    with(|machine| machine.lines.push(line.to_string()));
+}
+
+fn read(name: &str) -> u64 {
+    with(|machine| {
+        machine.reads.push(name.to_string());
+        let next = machine.next.get_mut(name).filter(|next| !next.is_empty());
+        if let Some(next) = next {
+            return next.remove(0);
+        }
+        let value = machine.values.get(name).copied().unwrap_or(0);
+        // Time passes.
+        if name == "cntpct_el0" {
+            machine.values.insert(name.to_string(), value + 1);
+        }
+        value
+    })
+}
+
+/// What happens when `name` is written: it keeps the value, and a reaction follows.
+fn write(name: &str, value: u64) {
+    set(name, value);
+    react(name, value);
+}
+
+fn react(name: &str, value: u64) {
+    if let Some(reaction) = with(|machine| machine.reactions.get(name).copied()) {
+        reaction(value);
+    }
+}
+
+/// Returns the lines that were recorded since the last call.
+pub fn recorded() -> Vec<String> {
+    with(|machine| mem::take(&mut machine.lines))
+}
+
+/// Returns the registers that were read since the last call.
+pub fn reads() -> Vec<String> {
+    with(|machine| mem::take(&mut machine.reads))
+}
+
+/// Sets what a register reads as, by its name in recordings: `ich_vtr`, `gicd+0x4`. A call of the
+/// firmware returns in x0 what is set for `smc 0x84000000`, or else -1.
+pub fn set(name: &str, value: u64) {
+    with(|machine| machine.values.insert(name.to_string(), value));
+}
+
+/// Answers the next reads of a register by `values`, one after the other.
+pub fn set_next(name: &str, values: &[u64]) {
+    with(|machine| machine.next.insert(name.to_string(), values.to_vec()));
+}
+
+/// Returns what a register reads as.
+pub fn value(name: &str) -> u64 {
+    with(|machine| machine.values.get(name).copied().unwrap_or(0))
+}
+
+/// Calls `reaction`, instead of an earlier one, whenever register `name` is written.
+pub fn on_write(name: &str, reaction: fn(u64)) {
+    with(|machine| machine.reactions.insert(name.to_string(), reaction));
+}
+
+/// Names memory whose stores are recorded.
+pub fn watch<T>(name: &'static str, place: &T) {
+    let base = ptr::from_ref(place) as u64;
+    with(|machine| machine.memory.push((name, base, size_of::<T>() as u64)));
+}
+
+/// Reads register `name`; for the macro of the same name in lists of registers.
+pub fn read_register(name: &str) -> u64 {
+    read(name)
+}
+
+/// Writes register `name`.
+pub fn write_register(name: &str, value: u64) {
+    note(format_args!("{name} = {value:#x}"));
+    write(name, value);
+}
+
+/// Writes ones to register `name`, which only act.
+pub fn act_register(name: &str, bits: u64) {
+    note(format_args!("{name} acts {bits:#x}"));
+    react(name, bits);
+}
+
+/// Executes an instruction.
+pub fn execute_instruction(text: &str) {
+    note(text);
+}
+
+macro_rules! mrs {
+    ($name:expr, $asm:expr) => {
+        $crate::arch::machine::read_register($name)
+    };
+}
+
+macro_rules! msr {
+    ($name:expr, $asm:expr, $value:expr) => {
+        $crate::arch::machine::write_register($name, $value)
+    };
+}
+
+macro_rules! msr_act {
+    ($name:expr, $asm:expr, $bits:expr) => {
+        $crate::arch::machine::act_register($name, $bits)
+    };
+}
+
+macro_rules! execute {
+    ($asm:expr) => {
+        $crate::arch::machine::execute_instruction($asm)
+    };
+}
+
+pub(crate) use {execute, mrs, msr, msr_act};
+
+/// The registers of a device.
+#[derive(Clone, Copy, Debug)]
+pub struct Device {
+    name: &'static str,
+    offset: u64,
+}
+
+impl Device {
+    /// The device `name`.
+    ///
+    /// # Safety
+    ///
+    /// That of the backend for boards; here there is no memory behind it.
+    pub const unsafe fn new(name: &'static str, _base: u64) -> Self {
+        Self { name, offset: 0 }
+    }
+
+    /// The part of it from `offset` on.
+    pub const fn part(self, offset: u64) -> Self {
+        Self { offset: self.offset + offset, ..self }
+    }
+
+    fn register(self, offset: u64) -> String {
+        let Self { name, offset: base } = self;
+        format!("{name}+{:#x}", base + offset)
+    }
+
+    /// Reads the register at `offset`.
+    pub(in crate::arch) fn load<T: Width>(self, offset: u64) -> T {
+        T::narrow(read(&self.register(offset)))
+    }
+
+    /// Writes the register at `offset`.
+    pub(in crate::arch) fn put<T: Width>(self, offset: u64, value: T) {
+        let (name, value) = (self.register(offset), value.widen());
+        let mut line = format!("{name} = {value:#x}");
+        if T::BYTES != 4 {
+            let _ = write!(line, " ({} bits)", 8 * T::BYTES);
+        }
+        note(line);
+        write(&name, value);
+    }
+
+    /// Writes `bits` to the register at `offset`, of which only the ones have an effect.
+    pub(in crate::arch) fn act_at(self, offset: u64, bits: u32) {
+        act_register(&self.register(offset), bits.into());
+    }
+}
+
+/// Stores where a device may be reading.
+pub fn store(place: &mut u64, value: u64) {
+    let at = ptr::from_mut(place) as u64;
+    *place = value;
+    let name = with(|machine| {
+        let mut memory = machine.memory.iter();
+        memory.find(|(_, base, len)| at.wrapping_sub(*base) < *len).copied()
+    });
+    if let Some((name, base, _)) = name {
+        note(format_args!("{name}+{:#x} = {value:#x}", at - base));
+    }
+}
+
+/// Executes hint `64 + N`.
+pub fn mark<const N: u32>() {
+    note(format_args!("hint #{}", 64 + N));
+}
+
+/// Waits for an interrupt.
+pub fn wait_for_interrupt() {
+    note("dsb sy");
+    note("wfi");
+    relax();
+}
+
+/// A turn of a loop that waits.
+pub fn relax() {
+    let turns = with(|machine| {
+        machine.turns += 1;
+        machine.turns
+    });
+    assert!(turns < MOST_TURNS, "nothing answers");
+    thread::yield_now();
+}
+
+/// Translates `va`, which is its own physical address here; returns PAR_EL1.
+pub fn translate(va: u64) -> u64 {
+    va & !0xfff
+}
+
+/// Cleans the lines of `len` bytes at `va`.
+pub fn clean(va: u64, len: u64, _line: u64) {
+    note(format_args!("dc civac {va:#x} to {:#x}", va + len));
+}
+
+/// Zeroes `len` bytes at `va`.
+///
+/// # Safety
+///
+/// That of the backend for boards; here they are left as they are.
+pub unsafe fn zero(va: u64, len: u64, _block: u64, _line: u64) {
+    note(format_args!("dc zva {va:#x} to {:#x}", va + len));
+}
+
+/// Copies `len` bytes from address `from` to address `to`.
+///
+/// # Safety
+///
+/// They are the caller's, and do not overlap.
+pub unsafe fn copy_once(from: u64, to: u64, len: u64) {
+    // SAFETY: the contract.
+    unsafe { ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len as usize) }
+}
+
+/// The FP and SIMD registers q0 to q31.
+pub type Vectors = [u128; 32];
+
+/// Takes the FP and SIMD registers of this core.
+pub fn save_vectors(vectors: &mut Vectors) {
+    *vectors = with(|machine| machine.vectors);
+}
+
+/// Puts them onto this core.
+pub fn load_vectors(vectors: &Vectors) {
+    note("vectors");
+    with(|machine| machine.vectors = *vectors);
+}
+
+/// Takes the SError that is pending.
+pub fn take_serror() {
+    note("SError taken");
+    set("isr_el1", 0);
+}
+
+/// The guest was entered: the payload by which [`resume`] unwinds.
+pub struct Entered;
+
+/// Enters the guest: unwinds with [`Entered`].
+///
+/// # Safety
+///
+/// That of the backend for boards.
+pub unsafe fn resume(_frame: *const Frame) -> ! {
+    note("eret");
+    resume_unwind(Box::new(Entered))
+}
+
+/// Goes on in the copy of the trampoline at `to`: unwinds with [`Entered`].
+///
+/// # Safety
+///
+/// That of the backend for boards.
+pub unsafe fn move_in(from: u64, to: u64) -> ! {
+    note(format_args!("moves from {from:#x} to {to:#x}"));
+    resume_unwind(Box::new(Entered))
+}
+
+/// The firmware, called by SMC.
+pub struct Firmware;
+
+impl Firmware {
+    fn call(function: u32, arguments: &[u64]) -> u64 {
+        let name = format!("smc {function:#x}");
+        let used = arguments.iter().rposition(|&argument| argument != 0).map_or(0, |last| last + 1);
+        let mut line = name.clone();
+        for argument in &arguments[..used] {
+            let _ = write!(line, " {argument:#x}");
+        }
+        note(line);
+        with(|machine| machine.values.get(&name).copied().unwrap_or(u64::MAX))
+    }
+}
+
+impl smccc::Call for Firmware {
+    fn call32(function: u32, args: [u32; 7]) -> [u32; 8] {
+        let mut results = [0; 8];
+        results[0] = Self::call(function, &args.map(u64::from)) as u32;
+        results
+    }
+
+    fn call64(function: u32, args: [u64; 17]) -> [u64; 18] {
+        let mut results = [0; 18];
+        results[0] = Self::call(function, &args);
+        results
+    }
+}
+
+/// Virtual addresses in an image of a made-up layout.
+pub mod image {
+    use crate::arch::memory::HYP_BASE;
+
+    /// One above the last byte of code.
+    #[must_use]
+    pub fn text_end() -> u64 {
+        HYP_BASE + 0x4_0000
+    }
+
+    /// One above the last constant.
+    #[must_use]
+    pub fn rodata_end() -> u64 {
+        HYP_BASE + 0x6_0000
+    }
+
+    /// One above the last variable.
+    #[must_use]
+    pub fn data_end() -> u64 {
+        HYP_BASE + 0x10_0000
+    }
+
+    /// One above the last stack.
+    #[must_use]
+    pub fn end() -> u64 {
+        HYP_BASE + 0x18_0000
+    }
+
+    /// The trampoline's variable that holds the address of the tables of stage 1.
+    #[must_use]
+    pub fn stage1_root() -> u64 {
+        HYP_BASE + 0x800
+    }
+
+    /// Where the other cores start.
+    #[must_use]
+    pub fn secondary_start() -> u64 {
+        HYP_BASE + 0x400
+    }
+}

@@ -1,0 +1,75 @@
+use super::*;
+use crate::arch::machine::{recorded, set, value};
+
+/// A window of one table.
+fn window() -> Window {
+    let tables = Box::leak(Box::new([Table::EMPTY]));
+    Window { tables, va: WINDOWS }
+}
+
+#[test]
+fn a_lent_page_is_forgotten_before_it_is_another() {
+    let mut window = window();
+    let table: *const Table = &raw const window.tables[0];
+    // SAFETY: the table is leaked, and the window changes it only in between.
+    let entries = || unsafe { (&(*table).0)[..3].to_vec() };
+    let pages = &mut [0x4800_0000, 0x4900_0000].into_iter();
+    let lent = window.lend(pages, stage1::READ_WRITE, |va, len| {
+        assert_eq!(recorded(), ["dsb ishst", "isb"], "the entries before the walks");
+        let page = |pa| stage1::READ_WRITE.page(pa);
+        assert_eq!(entries(), [page(0x4800_0000), page(0x4900_0000), 0]);
+        (va, len)
+    });
+    assert_eq!(lent, (WINDOWS, 2 * PAGE));
+    assert_eq!(entries(), [0; 3]);
+    assert_eq!(recorded(), ["dsb nshst", "tlbi alle2", "dsb nsh", "isb"]);
+}
+
+#[test]
+fn stage_2_is_switched_before_the_guest_is_entered() {
+    switch_stage2(Pa(0x4810_0000), VmId(2));
+    let switched = [format!("vtcr_el2 = {VTCR:#x}"), "vttbr_el2 = 0x3000048100000".to_owned()];
+    let mut lines = switched.to_vec();
+    lines.push("isb".to_owned());
+    assert_eq!(recorded(), lines);
+    // A new life forgets what the one before had mapped.
+    enter_stage2(Pa(0x4810_0000), VmId(2));
+    lines.extend(["tlbi vmalls12e1", "dsb nsh", "isb"].map(str::to_owned));
+    assert_eq!(recorded(), lines);
+}
+
+#[test]
+fn code_is_in_memory_before_caches_forget_it() {
+    sync_instructions();
+    assert_eq!(recorded(), ["dsb sy", "ic ialluis", "dsb ish", "isb"]);
+}
+
+#[test]
+fn hidden_pages_are_forgotten_on_every_core() {
+    set("vttbr_el2", 0x1_0000_4900_0000);
+    // The root is none of the image's tables: no entry changes, and the TLBs forget all the same.
+    // SAFETY: so there is nothing to change.
+    unsafe { show(Pa(0), VmId(1), Ipa(0x900_0000), PAGE, false) };
+    let lines = [
+        "vttbr_el2 = 0x2000000000000",
+        "dsb ishst",
+        "isb",
+        "tlbi vmalls12e1is",
+        "dsb ish",
+        "isb",
+        "vttbr_el2 = 0x1000049000000",
+        "isb",
+    ];
+    assert_eq!(recorded(), lines);
+    assert_eq!(value("vttbr_el2"), 0x1_0000_4900_0000, "the current VM's is back");
+}
+
+#[test]
+fn the_guards_of_stacks_are_not_mapped() {
+    assert_eq!(image_attributes(HYP_BASE), Some(stage1::CODE));
+    assert_eq!(image_attributes(image::text_end()), Some(stage1::READ));
+    assert_eq!(image_attributes(image::rodata_end()), Some(stage1::READ_WRITE));
+    assert_eq!(image_attributes(image::data_end()), None, "below the first stack");
+    assert_eq!(image_attributes(image::data_end() + STACK_GUARD), Some(stage1::READ_WRITE));
+    assert_eq!(image_attributes(image::data_end() + STACK_GUARD + STACK_SIZE), None);
+}

@@ -1,0 +1,59 @@
+use super::*;
+use crate::arch::machine::{recorded, set};
+
+/// The lines of a core whose HCR_EL2 and MDCR_EL2 are these, with `further` ones behind.
+fn prepared(hcr: u64, mdcr: &[&str], further: &[&str]) -> Vec<String> {
+    let mut lines = vec![format!("hcr_el2 = {hcr:#x}"), "cptr_el2 = 0x401033ff".to_owned()];
+    let rest = ["hstr_el2 = 0x0", "cnthctl_el2 = 0x3", "cntvoff_el2 = 0x0", "mdscr_el1 = 0x0"];
+    let last = ["vpidr_el2 = 0x410fd034", "cntv_ctl_el0 = 0x0", "cntp_ctl_el0 = 0x0", "isb"];
+    let all = mdcr.iter().chain(&rest).chain(further).chain(&last);
+    lines.extend(all.map(|&line| line.to_owned()));
+    lines
+}
+
+fn prepare(shared: bool, observed: bool) -> Vec<String> {
+    set("midr_el1", 0x410f_d034);
+    prepare_core(Purpose { shared, observed });
+    recorded()
+}
+
+/// VM, SWIO, PTW, FMO, IMO, AMO, FB, BSU, TID3, TSC, TIDCP, TACR, TSW, RW, TLOR, TERR.
+const TRAPS: u64 = 0x18_807c_063f;
+
+#[test]
+fn a_core_that_boots_traps_what_guests_may_not_do() {
+    let lines = prepared(TRAPS, &["mdcr_el2 = 0x4e60"], &[]);
+    assert_eq!(prepare(false, false), lines, "without a PMU");
+}
+
+#[test]
+fn a_shared_or_observed_core_traps_more() {
+    let mdcr = ["mdcr_el2 = 0x4e60"];
+    assert_eq!(prepare(true, false), prepared(TRAPS | 1 << 13, &mdcr, &[]), "WFI");
+    assert_eq!(prepare(false, true), prepared(TRAPS | 1 << 28, &mdcr, &[]), "DC ZVA");
+}
+
+#[test]
+fn all_counters_of_the_pmu_are_el1s() {
+    // PMUv3, six counters.
+    set("id_5_0", 1 << 8);
+    set("pmcr_el0", 6 << 11);
+    let mdcr = ["mdcr_el2 = 0x4e66", "pmuserenr_el0 = 0x0"];
+    assert_eq!(prepare(false, false), prepared(TRAPS, &mdcr, &[]));
+}
+
+#[test]
+fn controls_of_newer_cores_are_cleared_if_there() {
+    // ID_AA64MMFR1_EL1.HCX, ID_AA64MMFR0_EL1.FGT, ID_AA64PFR0_EL1.AMU.
+    set("id_7_1", 1 << 40);
+    set("id_7_0", 1 << 56);
+    let further = [
+        "hcrx = 0x0",
+        "hfgrtr = 0x0",
+        "hfgwtr = 0x0",
+        "hfgitr = 0x0",
+        "hdfgrtr = 0x0",
+        "hdfgwtr = 0x0",
+    ];
+    assert_eq!(prepare(false, false), prepared(TRAPS, &["mdcr_el2 = 0x4e60"], &further));
+}
