@@ -7,7 +7,11 @@
 use crate::memory::{board, each, outcome, simulate, with};
 use crate::{
     Outcome, Request,
-    statement::{Deviation, Paper, Relation, Source, Statement},
+    statement::{
+        Deviation, Paper,
+        Relation::{AtLeast, AtMost, Below, Near, RisingBy},
+        Source, Statement, statements,
+    },
 };
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -56,11 +60,11 @@ pub static DEVIATIONS: [Deviation; 3] = [
         id: "lines-return-in-pauses",
         reason: "in the model a program brings its lines back into the shared L2 in the memory stressor's pauses, and gains more from few long ones",
         of: &[
-            ("periods-qsort-large-1000", Relation::Near(0.095, 0.02)),
-            ("periods-qsort-large-4000", Relation::Near(0.286, 0.03)),
-            ("periods-qsort-large-15000", Relation::Near(0.276, 0.03)),
-            ("periods-susan-edges-large-4000", Relation::Near(0.096, 0.02)),
-            ("periods-susan-edges-large-15000", Relation::Near(0.227, 0.03)),
+            ("periods-qsort-large-1000", Near(0.095, 0.02)),
+            ("periods-qsort-large-4000", Near(0.286, 0.03)),
+            ("periods-qsort-large-15000", Near(0.276, 0.03)),
+            ("periods-susan-edges-large-4000", Near(0.096, 0.02)),
+            ("periods-susan-edges-large-15000", Near(0.227, 0.03)),
         ],
     },
     Deviation {
@@ -68,16 +72,16 @@ pub static DEVIATIONS: [Deviation; 3] = [
         reason: "the program fits its half of the L2: in the model colors alone cost it nothing and leave the memory stressor nothing to slow it by, \
                  so that a budget can add nothing",
         of: &[
-            ("solo-colors-susan-edges-large", Relation::Near(0.0, 0.005)),
-            ("together-colors-susan-edges-large-1000", Relation::Near(1.0, TIED)),
-            ("together-colors-susan-edges-large-4000", Relation::Near(1.0, TIED)),
-            ("together-colors-susan-edges-large-15000", Relation::Near(1.0, TIED)),
+            ("solo-colors-susan-edges-large", Near(0.0, 0.005)),
+            ("together-colors-susan-edges-large-1000", Near(1.0, TIED)),
+            ("together-colors-susan-edges-large-4000", Near(1.0, TIED)),
+            ("together-colors-susan-edges-large-15000", Near(1.0, TIED)),
         ],
     },
     Deviation {
         id: "half-is-too-small",
         reason: "the program's 1.2 MB do not fit its half of the L2: colors cost it more than they gain where the budget is low",
-        of: &[("together-budget-qsort-large-1000", Relation::Near(1.232, 0.03))],
+        of: &[("together-budget-qsort-large-1000", Near(1.232, 0.03))],
     },
 ];
 
@@ -203,14 +207,11 @@ fn stated(programs: &[&'static str], budgets: &[u64], all: &Table) -> Vec<Statem
     if programs.contains(&INSENSITIVE) {
         let least = needy().map(|program| all.with(program, false, None)).fold(f64::NAN, f64::min);
         let own = all.with(INSENSITIVE, false, None);
-        statements.push(FIGURE_4_7.says(
-            "insensitive",
-            format!(
-                "{INSENSITIVE} is affected far less than the others: share of the least of theirs"
-            ),
-            Relation::AtMost(0.25),
-            [(own - 1.0) / (least - 1.0)],
-        ));
+        statements.extend(statements![
+            FIGURE_4_7, "insensitive",
+            "{INSENSITIVE} is affected far less than the others: share of the least of theirs"
+                => AtMost(0.25), [(own - 1.0) / (least - 1.0)];
+        ]);
     }
     statements
 }
@@ -237,74 +238,50 @@ fn of_program(program: &'static str, budgets: &[u64], all: &Table) -> Vec<Statem
             } else {
                 (FIGURE_4_8, "periods", "", SAME)
             };
-            statements.push(source.says(
-                format!("{id}-{program}-{budget}"),
-                format!(
-                    "{program}{with}: the same bandwidth ({budget} a ms) at periods of 0.1, 1 and 10 ms gives the same overhead \
-                     ({shown}): spread"
-                ),
-                Relation::AtMost(same),
-                [spread],
-            ));
+            statements.extend(statements![
+                source, "{id}-{program}-{budget}",
+                "{program}{with}: the same bandwidth ({budget} a ms) at periods of 0.1, 1 and 10 ms gives the same overhead ({shown}): spread"
+                    => AtMost(same), [spread];
+            ]);
         }
     }
     let interf = time(false, None);
-    statements.push(
-        FIGURE_4_8.says(
-            format!("budgets-{program}"),
-            format!("{program}: the lower the budget ({budgets:?}, none), the lower the overhead"),
-            Relation::RisingBy(MORE),
-            budgets
-                .iter()
-                .map(|budget| time(false, Some((*budget, 1000))))
-                .chain([interf])
-                .collect::<Vec<_>>(),
-        ),
-    );
     let colors = time(true, None);
-    statements.push(FIGURE_4_7.says(
-        format!("colors-{program}"),
-        format!("{program}: colors alone reduce the interference significantly: by"),
-        Relation::AtLeast(MORE),
-        [interf - colors],
-    ));
-    statements.push(FIGURE_4_7.says(
-        format!("solo-colors-{program}"),
-        format!("{program} alone takes longer with colors: by"),
-        Relation::AtLeast(MORE),
-        [all.time(Point { program, stressor: false, colors: true, budget: None }) - 1.0],
-    ));
+    let alone = all.time(Point { program, stressor: false, colors: true, budget: None });
+    let with_budget = |colors| move |budget: &u64| time(colors, Some((*budget, 1000)));
+    let rising: Vec<f64> = budgets.iter().map(with_budget(false)).chain([interf]).collect();
+    statements.extend(statements![
+        FIGURE_4_8, "budgets-{program}",
+        "{program}: the lower the budget ({budgets:?}, none), the lower the overhead"
+            => RisingBy(MORE), rising;
+        FIGURE_4_7, "colors-{program}",
+        "{program}: colors alone reduce the interference significantly: by"
+            => AtLeast(MORE), [interf - colors];
+        FIGURE_4_7, "solo-colors-{program}", "{program} alone takes longer with colors: by"
+            => AtLeast(MORE), [alone - 1.0];
+    ]);
     for &budget in budgets {
         let (both, alone) = (time(true, Some((budget, 1000))), time(false, Some((budget, 1000))));
         for (id, what, other) in
             [("budget", "the budget alone", alone), ("colors", "colors alone", colors)]
         {
-            statements.push(FIGURE_4_9.says(
-                format!("together-{id}-{program}-{budget}"),
-                format!("{program}: colors and a budget of {budget} a ms together beat {what}: share of its time"),
-                Relation::Below(1.0 - TIED),
-                [both / other],
-            ));
+            statements.extend(statements![
+                FIGURE_4_9, "together-{id}-{program}-{budget}",
+                "{program}: colors and a budget of {budget} a ms together beat {what}: share of its time"
+                    => Below(1.0 - TIED), [both / other];
+            ]);
         }
     }
     if let Some(most) = budgets.iter().copied().max().filter(|_| budgets.len() > 1) {
-        statements.push(FIGURE_4_9.says(
-            format!("high-budget-{program}"),
-            format!("{program}: a budget of {most} a ms alone is worse than colors alone: by"),
-            Relation::AtLeast(MORE),
-            [time(false, Some((most, 1000))) - colors],
-        ));
-        statements.push(
-            FIGURE_4_13.says(
-                format!("gap-{program}"),
-                format!("{program}: what colors add to a budget grows with it ({budgets:?})"),
-                Relation::RisingBy(MORE),
-                budgets
-                    .iter()
-                    .map(|b| time(false, Some((*b, 1000))) - time(true, Some((*b, 1000))))
-                    .collect::<Vec<_>>(),
-            ),
-        );
+        let gap = |budget: &u64| with_budget(false)(budget) - with_budget(true)(budget);
+        statements.extend(statements![
+            FIGURE_4_9, "high-budget-{program}",
+            "{program}: a budget of {most} a ms alone is worse than colors alone: by"
+                => AtLeast(MORE), [time(false, Some((most, 1000))) - colors];
+            FIGURE_4_13, "gap-{program}",
+            "{program}: what colors add to a budget grows with it ({budgets:?})"
+                => RisingBy(MORE), budgets.iter().map(gap).collect::<Vec<_>>();
+        ]);
     }
     statements
 }

@@ -3,7 +3,10 @@
 
 use super::{
     Outcome, Request,
-    statement::{Relation, Source, Statement},
+    statement::{
+        Relation::{AtLeast, AtMost},
+        Source, Statement, statements,
+    },
     write,
 };
 use serde_json::json;
@@ -170,19 +173,12 @@ impl Pair {
         ];
         let each = kinds.into_iter().zip(shared.iter().zip(divided));
         each.flat_map(|((id, direction), (&shared, &divided))| {
-            [
-                OBSERVED.says(
-                    format!("{what}-shared-{id}"),
-                    format!("{what} taken {direction} in a system that shares them"),
-                    Relation::AtLeast(MANY),
-                    [shared as f64],
-                ),
-                OBSERVED.says(
-                    format!("{what}-divided-{id}"),
-                    format!("{what} taken {direction} in a system that divides them"),
-                    Relation::AtMost(0.0),
-                    [divided as f64],
-                ),
+            statements![
+                OBSERVED, "{what}-shared-{id}", "{what} taken {direction} in a system that shares them"
+                    => AtLeast(MANY), [shared as f64];
+                OBSERVED, "{what}-divided-{id}",
+                "{what} taken {direction} in a system that divides them"
+                    => AtMost(0.0), [divided as f64];
             ]
         })
         .collect()
@@ -270,11 +266,11 @@ fn judge(curves: &[Curve]) -> Vec<Statement> {
         for point in points {
             let (percent, size) = (point.percent(), point.size);
             let relation = if colors && size <= SHARE / 2 {
-                Relation::AtMost(1.0)
+                AtMost(1.0)
             } else if colors && size >= 2 * SHARE {
-                Relation::AtLeast(90.0)
+                AtLeast(90.0)
             } else if !colors && size == SHARE / 2 {
-                Relation::AtLeast(2.0)
+                AtLeast(2.0)
             } else {
                 continue;
             };
@@ -284,10 +280,10 @@ fn judge(curves: &[Curve]) -> Vec<Statement> {
                 (false, _) => "no-colors",
             };
             let kib = size >> 10;
-            let text = format!("{name}: L2 misses in a hundred loads over {kib} KiB");
-            all.push(
-                OBSERVED.says(format!("walk-{id}-{kib}"), text, relation, [percent]).unit("%"),
-            );
+            all.extend(statements![
+                OBSERVED, "walk-{id}-{kib}", "{name}: L2 misses in a hundred loads over {kib} KiB"
+                    => relation, [percent], "%";
+            ]);
         }
     }
     all

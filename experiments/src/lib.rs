@@ -74,13 +74,13 @@ pub static EXPERIMENTS: [Experiment; 8] = [
     Experiment {
         name: "rt-virtio-table3",
         what: "smallest period of one flow, four cases, with both models of the equations",
-        run: rt_virtio::schedulability::table3,
-        deviations: &rt_virtio::schedulability::TABLE3_DEVIATIONS,
+        run: rt_virtio::table3::table3,
+        deviations: &rt_virtio::table3::DEVIATIONS,
     },
     Experiment {
         name: "rt-virtio-fig5",
         what: "share of schedulable flow sets over utilization, 18 curves of 20 points",
-        run: rt_virtio::schedulability::fig5,
+        run: rt_virtio::fig5::fig5,
         deviations: &[],
     },
     Experiment {

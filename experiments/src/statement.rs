@@ -54,6 +54,15 @@ impl Source {
     }
 }
 
+/// A table of statements, one a row: the source, the name, the claim, the relation, the own values,
+/// and the unit if there is one. Names and claims are formats.
+macro_rules! statements {
+    ($($source:expr, $id:literal, $text:literal => $relation:expr, $own:expr $(, $unit:literal)?;)*) => {
+        vec![$($source.says(format!($id), format!($text), $relation, $own)$(.unit($unit))?,)*]
+    };
+}
+pub(crate) use statements;
+
 /// The relation that own values must satisfy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Relation {
@@ -170,12 +179,6 @@ impl Statement {
     #[must_use]
     pub fn unit(self, unit: &'static str) -> Self {
         Self { unit, ..self }
-    }
-
-    /// A parameter of the model was fitted to its published value.
-    #[must_use]
-    pub fn fitted(self) -> Self {
-        Self { fitted: true, ..self }
     }
 }
 

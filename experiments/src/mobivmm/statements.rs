@@ -8,7 +8,10 @@ use super::{
     },
     system::{Point, Policy, STORM_US},
 };
-use crate::statement::{Relation, Statement};
+use crate::statement::{
+    Relation::{AtLeast, AtMost, Below, Near, NotFalling, Within},
+    Statement, statements,
+};
 
 /// The tolerance, in microseconds, of the longest sleep over different loads that do not preempt:
 /// for the phases, and for EL2's time for the interrupts. Most of it is QEMU's: a core that waits
@@ -23,33 +26,15 @@ fn ms(us: u32) -> f64 {
 /// Returns the statements of the paper and of weir.
 pub(super) fn statements(measured: &Measured) -> Vec<Statement> {
     let Measured { alone, shared, points } = measured;
-    let mut all = vec![
-        TABLE1.says(
-            "alone",
-            "a 10 ms sleep of a VM alone",
-            Relation::Within(ALONE_MS, TABLE_TOLERANCE),
-            [alone.avg],
-        ),
-        TABLE1.says(
-            "shared",
-            "the same next to another VM",
-            Relation::Within(SHARED_MS, TABLE_TOLERANCE),
-            [shared.avg],
-        ),
-        TABLE1.says(
-            "added",
-            "what the other VM adds",
-            Relation::Within(SHARED_MS - ALONE_MS, TABLE_TOLERANCE),
-            [shared.avg - alone.avg],
-        ),
+    let (alone, shared) = (alone.avg, shared.avg);
+    let within = |published| Within(published, TABLE_TOLERANCE);
+    let mut all = statements![
+        TABLE1, "alone", "a 10 ms sleep of a VM alone" => within(ALONE_MS), [alone], "ms";
+        TABLE1, "shared", "the same next to another VM" => within(SHARED_MS), [shared], "ms";
+        TABLE1, "added", "what the other VM adds"
+            => within(SHARED_MS - ALONE_MS), [shared - alone], "ms";
+        TABLE1, "ratio", "the ratio of the two" => within(SHARED_MS / ALONE_MS), [shared / alone];
     ];
-    all = all.into_iter().map(|statement| statement.unit("ms")).collect();
-    all.push(TABLE1.says(
-        "ratio",
-        "the ratio of the two",
-        Relation::Within(SHARED_MS / ALONE_MS, TABLE_TOLERANCE),
-        [shared.avg / alone.avg],
-    ));
     all.extend(preempted(points));
     all.extend(sources(points));
     all.extend(limited(points));
@@ -79,15 +64,12 @@ fn preempted(points: &[(Point, Response)]) -> Vec<Statement> {
     let mut all = figure8(&fig8);
     all.extend(figure9(&fig8, &fig9));
     for (us, response) in curve(points, Policy::Preempt, 10, true) {
-        all.push(FIGURE11.says(
-            format!("fig11-{us}"),
-            format!(
-                "at {} ms a quantum of 10 ms makes a sleep shorter than one of 20 ms: ratio",
-                ms(us)
-            ),
-            Relation::Below(1.0),
-            one(at(&fig9, us).map(|long| response.avg / long)),
-        ));
+        let (at_ms, ratio) = (ms(us), at(&fig9, us).map(|long| response.avg / long));
+        all.extend(statements![
+            FIGURE11, "fig11-{us}",
+            "at {at_ms} ms a quantum of 10 ms makes a sleep shorter than one of 20 ms: ratio"
+                => Below(1.0), one(ratio);
+        ]);
     }
     all
 }
@@ -104,67 +86,41 @@ fn at(curve: &[(u32, Response)], us: u32) -> Option<f64> {
 
 /// Figure 8: network interrupts alone.
 fn figure8(fig8: &[(u32, Response)]) -> Vec<Statement> {
-    let mut all = Vec::new();
     let until_most = || fig8.iter().filter(|(us, _)| *us >= FIG8_MOST_US);
-    all.push(
-        FIGURE8
-            .says(
-                "fig8-rises",
-                "a sleep gets no shorter as the interval of network interrupts falls to 1 ms",
-                Relation::NotFalling(FIG8_SLACK_MS),
-                until_most().map(|(_, response)| response.avg).collect::<Vec<_>>(),
-            )
-            .unit("ms"),
-    );
     let first = until_most().next().map(|(us, response)| (*us, response.avg));
-    if let Some((us, avg)) = first {
-        all.push(
-            FIGURE8
-                .says(
-                    "fig8-least",
-                    format!("a sleep at the longest interval, {} ms", ms(us)),
-                    Relation::Near(FIG8_MS.0, FIG8_READ_MS),
-                    [avg],
-                )
-                .unit("ms"),
-        );
-    }
     let most = at(fig8, FIG8_MOST_US);
-    all.push(
-        FIGURE8
-            .says(
-                "fig8-most",
-                "a sleep at an interval of 1 ms",
-                Relation::Near(FIG8_MS.1, FIG8_READ_MS),
-                one(most),
-            )
-            .unit("ms"),
-    );
-    all.push(FIGURE8.says(
-        "fig8-ratio",
-        "the ratio of the two",
-        Relation::Within(FIG8_MS.1 / FIG8_MS.0, FIG8_RATIO),
-        one(most.zip(first).map(|(most, (_, first))| most / first)),
-    ));
+    let ratio = most.zip(first).map(|(most, (_, first))| most / first);
+    let means: Vec<f64> = until_most().map(|(_, response)| response.avg).collect();
+    let mut all = statements![
+        FIGURE8, "fig8-rises",
+        "a sleep gets no shorter as the interval of network interrupts falls to 1 ms"
+            => NotFalling(FIG8_SLACK_MS), means, "ms";
+    ];
+    if let Some((us, avg)) = first {
+        let longest = ms(us);
+        all.extend(statements![
+            FIGURE8, "fig8-least", "a sleep at the longest interval, {longest} ms"
+                => Near(FIG8_MS.0, FIG8_READ_MS), [avg], "ms";
+        ]);
+    }
+    all.extend(statements![
+        FIGURE8, "fig8-most", "a sleep at an interval of 1 ms"
+            => Near(FIG8_MS.1, FIG8_READ_MS), one(most), "ms";
+        FIGURE8, "fig8-ratio", "the ratio of the two"
+            => Within(FIG8_MS.1 / FIG8_MS.0, FIG8_RATIO), one(ratio);
+    ]);
     let ends = first.zip(most);
     for (us, response) in until_most().skip(1).filter(|(us, _)| *us != FIG8_MOST_US) {
         let beyond = ends.map(|((_, first), most)| {
             let (least, most) = (first.min(most), first.max(most));
             (least - response.avg).max(response.avg - most).max(0.0)
         });
-        all.push(
-            FIGURE8
-                .says(
-                    format!("fig8-{us}"),
-                    format!(
-                        "a sleep at {} ms is between those at the ends: beyond them by",
-                        ms(*us)
-                    ),
-                    Relation::AtMost(FIG8_SLACK_MS),
-                    one(beyond),
-                )
-                .unit("ms"),
-        );
+        let at_ms = ms(*us);
+        all.extend(statements![
+            FIGURE8, "fig8-{us}",
+            "a sleep at {at_ms} ms is between those at the ends: beyond them by"
+                => AtMost(FIG8_SLACK_MS), one(beyond), "ms";
+        ]);
     }
     all
 }
@@ -172,19 +128,13 @@ fn figure8(fig8: &[(u32, Response)]) -> Vec<Statement> {
 /// Figure 9, with a second source, and the interval at which both curves fall.
 fn figure9(fig8: &[(u32, Response)], fig9: &[(u32, Response)]) -> Vec<Statement> {
     let mut all = Vec::new();
-    for (id, source, curve) in [("fig8-dip", FIGURE8, fig8), ("fig9-dip", FIGURE9, fig9)] {
+    for (figure, source, curve) in [(8, FIGURE8, fig8), (9, FIGURE9, fig9)] {
         if let Some(dip) = at(curve, FIG8_DIP_US) {
             let shorter = at(curve, FIG8_MOST_US).map(|most| most - dip);
-            all.push(
-                source
-                    .says(
-                        id,
-                        "a sleep becomes shorter from 1 ms to 0.5 ms: by",
-                        Relation::AtLeast(FIG8_READ_MS),
-                        one(shorter),
-                    )
-                    .unit("ms"),
-            );
+            all.extend(statements![
+                source, "fig{figure}-dip", "a sleep becomes shorter from 1 ms to 0.5 ms: by"
+                    => AtLeast(FIG8_READ_MS), one(shorter), "ms";
+            ]);
         }
     }
     let longer: Vec<_> = fig9
@@ -192,40 +142,27 @@ fn figure9(fig8: &[(u32, Response)], fig9: &[(u32, Response)]) -> Vec<Statement>
         .filter_map(|(us, response)| Some((*us, response.avg - at(fig8, *us)?)))
         .collect();
     for (us, longer) in &longer {
-        all.push(
-            FIGURE9
-                .says(
-                    format!("fig9-{us}"),
-                    format!(
-                        "at {} ms a second source makes a sleep no shorter: longer by",
-                        ms(*us)
-                    ),
-                    Relation::AtLeast(-FIG8_SLACK_MS),
-                    [*longer],
-                )
-                .unit("ms"),
-        );
+        let at_ms = ms(*us);
+        all.extend(statements![
+            FIGURE9, "fig9-{us}",
+            "at {at_ms} ms a second source makes a sleep no shorter: longer by"
+                => AtLeast(-FIG8_SLACK_MS), [*longer], "ms";
+        ]);
     }
     if !fig9.is_empty() {
         let sum: f64 = longer.iter().map(|(_, longer)| longer).sum();
-        all.push(
-            FIGURE9
-                .says(
-                    "fig9-overall",
-                    "a second source makes a sleep longer in the mean over the intervals: by",
-                    Relation::AtLeast(FIG8_SLACK_MS / 2.0),
-                    [sum / f64::from(longer.len() as u32)],
-                )
-                .unit("ms"),
-        );
+        let mean = sum / f64::from(longer.len() as u32);
         let others = fig9.iter().filter(|(us, _)| *us != FIG8_MOST_US);
         let others = others.map(|(_, response)| response.avg).fold(f64::NAN, f64::max);
-        all.push(FIGURE9.says(
-            "fig9-most",
-            "with a second source a sleep is longest at 1 ms: longer than the longest other by",
-            Relation::AtLeast(-FIG8_SLACK_MS),
-            one(at(fig9, FIG8_MOST_US).map(|most| most - others)),
-        ).unit("ms"));
+        let beyond = at(fig9, FIG8_MOST_US).map(|most| most - others);
+        all.extend(statements![
+            FIGURE9, "fig9-overall",
+            "a second source makes a sleep longer in the mean over the intervals: by"
+                => AtLeast(FIG8_SLACK_MS / 2.0), [mean], "ms";
+            FIGURE9, "fig9-most",
+            "with a second source a sleep is longest at 1 ms: longer than the longest other by"
+                => AtLeast(-FIG8_SLACK_MS), one(beyond), "ms";
+        ]);
     }
     all
 }
@@ -240,19 +177,16 @@ fn sources(points: &[(Point, Response)]) -> Vec<Statement> {
     };
     let preempted = curve(points, Policy::Preempt, 20, true);
     if preempted.iter().any(|(us, _)| *us == FIG8_DIP_US) {
-        all.push(FIGURE10.says(
-            "fig10-starved",
-            "interrupts of the second source in 10 ms, at an interval of 0.5 ms of the first",
-            NONE,
-            one(second(Policy::Preempt, FIG8_DIP_US)),
-        ));
+        all.extend(statements![
+            FIGURE10, "fig10-starved",
+            "interrupts of the second source in 10 ms, at an interval of 0.5 ms of the first"
+                => NONE, one(second(Policy::Preempt, FIG8_DIP_US));
+        ]);
     }
-    all.push(FIGURE10.says(
-        "fig10-storm",
-        "the same next to a storm of the first, where interrupts wait",
-        NONE,
-        one(second(Policy::Defer, STORM_US)),
-    ));
+    all.extend(statements![
+        FIGURE10, "fig10-storm", "the same next to a storm of the first, where interrupts wait"
+            => NONE, one(second(Policy::Defer, STORM_US));
+    ]);
     all
 }
 
@@ -262,19 +196,12 @@ fn limited(points: &[(Point, Response)]) -> Vec<Statement> {
     let mut all = Vec::new();
     for (point, response) in points {
         let (Some(bound), Some(us)) = (response.bound, point.interval_us) else { continue };
-        all.push(
-            WEIR.says(
-                format!("bound-{}-{us}", point.policy.name()),
-                format!(
-                    "{} at {} ms: the longest sleep is within the bound of {bound:.1} ms",
-                    point.policy.name(),
-                    ms(us)
-                ),
-                Relation::AtMost(bound),
-                [response.max],
-            )
-            .unit("ms"),
-        );
+        let (policy, at_ms) = (point.policy.name(), ms(us));
+        all.extend(statements![
+            WEIR, "bound-{policy}-{us}",
+            "{policy} at {at_ms} ms: the longest sleep is within the bound of {bound:.1} ms"
+                => AtMost(bound), [response.max], "ms";
+        ]);
     }
     // If a few interrupts may preempt, some of the sleeps contain one.
     for (policy, which) in [
@@ -288,16 +215,12 @@ fn limited(points: &[(Point, Response)]) -> Vec<Statement> {
             .map(|(_, response)| if which == "mean" { response.avg } else { response.max })
             .fold((f64::MAX, 0.0_f64), |(a, b), ms| (a.min(ms), b.max(ms)));
         let may = if which == "mean" { 2.0 } else { ms(INDEPENDENT_US) };
-        all.push(WEIR.says(
-            format!("load-{}", policy.name()),
-            format!(
-                "{}: the {which} sleep does not depend on the load ({least:.2} to {most:.2} ms): \
-                 spread",
-                policy.name()
-            ),
-            Relation::AtMost(may),
-            [most - least],
-        ).unit("ms"));
+        let policy = policy.name();
+        all.extend(statements![
+            WEIR, "load-{policy}",
+            "{policy}: the {which} sleep does not depend on the load ({least:.2} to {most:.2} ms): spread"
+                => AtMost(may), [most - least], "ms";
+        ]);
     }
     all
 }

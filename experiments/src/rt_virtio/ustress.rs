@@ -4,7 +4,11 @@
 use crate::memory::{board, each, mb_per_s, outcome, simulate, with};
 use crate::{
     Outcome, Request,
-    statement::{Deviation, Paper, Relation, Source, Statement},
+    statement::{
+        Deviation, Paper,
+        Relation::{Above, AtMost, Within},
+        Source, Statement, statements,
+    },
 };
 use serde_json::json;
 use weir_image::Result;
@@ -36,7 +40,7 @@ pub static DEVIATIONS: [Deviation; 1] = [Deviation {
     id: "thirty-lines-end-with-the-period",
     reason: "without debt what passes until the interrupt is a whole number of lines: the model's core spends 30 lines and those just before \
              the next period begins, so that next to nothing passes",
-    of: &[("misbehaves-30", Relation::AtMost(0.05))],
+    of: &[("misbehaves-30", AtMost(0.05))],
 }];
 
 /// A run: how many cores, the budget of each (0: none), and whether an overshoot is taken off the
@@ -145,7 +149,7 @@ pub fn fig3(request: &Request) -> Result<Outcome> {
     let file = picture.write(request.directory.join("fig3.svg"))?;
     let notes = "fitted: row_change of boards/zcu102/memory.toml, to three cores without budgets. \
                  The cores alone are run without debt, as MemGuard in Jailhouse is: what passes until the interrupt is not taken off.\n";
-    let mut all = outcome(&request.directory, "fig3", statements(&measured), notes)?;
+    let mut all = outcome(&request.directory, "fig3", stated(&measured), notes)?;
     all.files.push(file);
     let least: Vec<_> = small_ones.iter().map(|&budget| json!({ "budget": budget, "most": of(Point { cores: 1, budget, debt: false }).most })).collect();
     Ok(with(all, "below_the_least_budget", json!(least)))
@@ -170,76 +174,63 @@ const DIFFERS: f64 = 0.09;
 /// What a budget with debt may be off by in the long run.
 const EXACT: f64 = 0.01;
 
-fn statements(measured: &Measured) -> Vec<Statement> {
-    let mut all = Vec::new();
-    let mut mb = |statement: Statement| all.push(statement.unit("MB/s"));
+fn stated(measured: &Measured) -> Vec<Statement> {
+    let mut all: Vec<Statement> = Vec::new();
     for (cores, own) in (1..).zip(measured.free) {
-        let id = format!("free-{cores}");
-        let text = format!("{cores} cores without budgets");
-        mb(if cores == 3 {
-            TEXT.says(id, text, Relation::Within(SATURATED, 0.01), [own]).fitted()
-        } else {
-            TEXT.says(id, text, Relation::Within(SATURATED, 0.02), [own])
-        });
+        let of = Within(SATURATED, if cores == 3 { 0.01 } else { 0.02 });
+        all.extend(statements![
+            TEXT, "free-{cores}", "{cores} cores without budgets" => of, [own], "MB/s";
+        ]);
     }
+    // The model was fitted to three cores.
+    all[2].fitted = true;
     for &(budget, own) in &measured.alone {
         let Some((_, published)) = ALONE.iter().find(|one| one.0 == budget) else { continue };
-        let text = format!("1 core with a budget of {budget}");
-        mb(TABLE1.says(format!("alone-{budget}"), text, Relation::Within(*published, 0.05), [own]));
+        all.extend(statements![
+            TABLE1, "alone-{budget}", "1 core with a budget of {budget}"
+                => Within(*published, 0.05), [own], "MB/s";
+        ]);
     }
     for &(budget, own) in &measured.sums {
         let sum = 3 * budget;
         if let Some((_, published)) = TOGETHER.iter().find(|one| one.0 == budget) {
-            mb(TABLE1.says(
-                format!("each-{budget}"),
-                format!("each of 3 cores with a budget of {budget}"),
-                Relation::Within(*published, 0.05),
-                [own / 3.0],
-            ));
+            all.extend(statements![
+                TABLE1, "each-{budget}", "each of 3 cores with a budget of {budget}"
+                    => Within(*published, 0.05), [own / 3.0], "MB/s";
+            ]);
         }
         if sum >= SATURATING {
-            mb(FIGURE3.says(
-                format!("saturated-{sum}"),
-                format!("3 cores with budgets of {sum} in all are saturated"),
-                Relation::Within(SATURATED, 0.02),
-                [own],
-            ));
+            all.extend(statements![
+                FIGURE3, "saturated-{sum}", "3 cores with budgets of {sum} in all are saturated"
+                    => Within(SATURATED, 0.02), [own], "MB/s";
+            ]);
         }
     }
-    let nominal = |&(budget, own): &(u64, f64)| (own / (to_f64(budget) * A_LINE) - 1.0).abs();
+    let nominal = |budget: u64, own: f64| [(own / (to_f64(budget) * A_LINE) - 1.0).abs()];
     let linear = measured.sums.iter().filter(|(budget, _)| 3 * budget <= SATURATING);
     // The trend through the origin that the saturated point has: 960 MB/s at 225.
     let slope = SATURATED / to_f64(SATURATING);
     let off = linear.map(|&(budget, own)| (own / (to_f64(3 * budget) * slope) - 1.0).abs());
-    all.push(FIGURE3.says(
-        "linear",
-        format!("linear up to {SATURATED} MB/s at {SATURATING}: off from that line"),
-        Relation::AtMost(0.02),
-        off.collect::<Vec<_>>(),
-    ));
-    for one in &measured.alone {
-        all.push(TEXT.says(
-            format!("enforced-{}", one.0),
-            format!("a budget of {} is enforced: off from the nominal bandwidth", one.0),
-            Relation::AtMost(DIFFERS),
-            [nominal(one)],
-        ));
+    all.extend(statements![
+        FIGURE3, "linear", "linear up to {SATURATED} MB/s at {SATURATING}: off from that line"
+            => AtMost(0.02), off.collect::<Vec<_>>();
+    ]);
+    for &(budget, own) in &measured.alone {
+        all.extend(statements![
+            TEXT, "enforced-{budget}",
+            "a budget of {budget} is enforced: off from the nominal bandwidth"
+                => AtMost(DIFFERS), nominal(budget, own);
+        ]);
     }
     for &(budget, [without, with]) in &measured.small {
-        all.push(TEXT.says(
-            format!("misbehaves-{budget}"),
-            format!(
-                "a budget of {budget}, below 50, is not enforced: off from the nominal bandwidth"
-            ),
-            Relation::Above(DIFFERS),
-            [nominal(&(budget, without))],
-        ));
-        all.push(WEIR.says(
-            format!("debt-{budget}"),
-            format!("with debt, a budget of {budget} is enforced: off from the nominal bandwidth"),
-            Relation::AtMost(EXACT),
-            [nominal(&(budget, with))],
-        ));
+        all.extend(statements![
+            TEXT, "misbehaves-{budget}",
+            "a budget of {budget}, below 50, is not enforced: off from the nominal bandwidth"
+                => Above(DIFFERS), nominal(budget, without);
+            WEIR, "debt-{budget}",
+            "with debt, a budget of {budget} is enforced: off from the nominal bandwidth"
+                => AtMost(EXACT), nominal(budget, with);
+        ]);
     }
     all
 }
@@ -283,7 +274,7 @@ mod tests {
 
     #[test]
     fn each_statement_can_fail() {
-        each_can_fail(&good(), &DEVIATIONS, statements, |all| {
+        each_can_fail(&good(), &DEVIATIONS, stated, |all| {
             let mut values: Vec<&mut dyn Change> = Vec::new();
             for mb in &mut all.free {
                 values.push(mb);

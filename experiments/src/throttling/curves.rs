@@ -6,7 +6,10 @@ use super::{
     grid::{POLL_LINES, measured},
 };
 use crate::{
-    statement::{Relation, Statement},
+    statement::{
+        Relation::{AtLeast, AtMost},
+        Statement, statements,
+    },
     write,
 };
 use serde_json::{Value, json};
@@ -57,43 +60,23 @@ impl Shapes {
     #[expect(clippy::cast_precision_loss, reason = "small constants")]
     pub fn statements(&self) -> Vec<Statement> {
         let saturation = SATURATION as f64;
-        vec![
-            XEN.says(
-                "staircase",
-                "the throttled stressor's arrival curve is a staircase: share of its rise around multiples of the period",
-                Relation::AtLeast(STEEP),
-                [self.rise[0]],
-            ),
-            XEN.says(
-                "no-staircase",
-                "the arrival curve without a budget is none: share of its rise around multiples of the period",
-                Relation::AtMost(EVEN),
-                [self.rise[1]],
-            ),
-            WEIR.says(
-                "traffic-throttled",
-                format!("lines that three memory stressors with {SATURATION} in all move in a period"),
-                Relation::AtMost(saturation * 1.001),
-                [self.moved[0]],
-            ),
-            WEIR.says(
-                "traffic-given",
-                "the same: they get what their budgets are",
-                Relation::AtLeast(saturation * 0.99),
-                [self.moved[0]],
-            ),
-            WEIR.says(
-                "traffic-free",
-                "lines that they move in a period without budgets",
-                Relation::AtLeast(saturation * 1.1),
-                [self.moved[1]],
-            ),
-            WEIR.says(
-                "traffic-overshoot",
-                "the most that each of them takes beyond its budget",
-                Relation::AtMost(POLL_LINES as f64),
-                self.overshoots.clone(),
-            ),
+        let [throttled, free] = self.moved;
+        statements![
+            XEN, "staircase",
+            "the throttled stressor's arrival curve is a staircase: share of its rise around multiples of the period"
+                => AtLeast(STEEP), [self.rise[0]];
+            XEN, "no-staircase",
+            "the arrival curve without a budget is none: share of its rise around multiples of the period"
+                => AtMost(EVEN), [self.rise[1]];
+            WEIR, "traffic-throttled",
+            "lines that three memory stressors with {SATURATION} in all move in a period"
+                => AtMost(saturation * 1.001), [throttled];
+            WEIR, "traffic-given", "the same: they get what their budgets are"
+                => AtLeast(saturation * 0.99), [throttled];
+            WEIR, "traffic-free", "lines that they move in a period without budgets"
+                => AtLeast(saturation * 1.1), [free];
+            WEIR, "traffic-overshoot", "the most that each of them takes beyond its budget"
+                => AtMost(POLL_LINES as f64), self.overshoots.clone();
         ]
     }
 

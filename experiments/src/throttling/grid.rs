@@ -2,7 +2,7 @@
 //! (bao-throttling, Figure 4.8).
 
 use super::{BAO, WEIR};
-use crate::statement::{Relation, Statement};
+use crate::statement::{Relation::AtMost, Statement, statements};
 use serde_json::{Value, json};
 use weir_abi::regulation::most_events;
 use weir_image::{Failure, Result, progress::Bar};
@@ -179,41 +179,23 @@ impl Point {
 
     /// The statements about it.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-    pub fn statements(&self) -> [Statement; 4] {
+    pub fn statements(&self) -> Vec<Statement> {
         let Self { source, guest, console_apart, period, budget, measured, allowed } = self;
         let what = format!("{source}, {}, {budget} in {}", self.source_name(), Nanos(*period));
         let suffix = if *console_apart { "-console-apart" } else { "" };
-        let name = |what: &str| format!("{what}-{source}-{guest}{suffix}-{period}-{budget}");
+        let run = format!("{source}-{guest}{suffix}-{period}-{budget}");
         let least = if *console_apart { APART_TOLERANCE } else { RATE_TOLERANCE };
-        [
-            WEIR.says(
-                name("overshoot"),
-                format!("{what}: the most beyond what the budget left"),
-                Relation::AtMost(*allowed as f64),
-                [measured.overshoot_max as f64],
-            ),
-            WEIR.says(
-                name("period"),
-                format!("{what}: the most in one period"),
-                Relation::AtMost((budget + allowed) as f64),
-                [measured.max_per_period as f64],
-            ),
-            BAO.says(
-                name("rate-most"),
-                format!(
-                    "{what}: the same bandwidth at each period; the rate is above it by a share"
-                ),
-                Relation::AtMost(RATE_TOLERANCE),
-                [measured.rate_error],
-            ),
-            BAO.says(
-                name("rate-least"),
-                format!(
-                    "{what}: the same bandwidth at each period; the rate is below it by a share"
-                ),
-                Relation::AtMost(least),
-                [-measured.rate_error],
-            ),
+        statements![
+            WEIR, "overshoot-{run}", "{what}: the most beyond what the budget left"
+                => AtMost(*allowed as f64), [measured.overshoot_max as f64];
+            WEIR, "period-{run}", "{what}: the most in one period"
+                => AtMost((budget + allowed) as f64), [measured.max_per_period as f64];
+            BAO, "rate-most-{run}",
+            "{what}: the same bandwidth at each period; the rate is above it by a share"
+                => AtMost(RATE_TOLERANCE), [measured.rate_error];
+            BAO, "rate-least-{run}",
+            "{what}: the same bandwidth at each period; the rate is below it by a share"
+                => AtMost(least), [-measured.rate_error];
         ]
     }
 

@@ -1,7 +1,11 @@
 //! EL2's instructions for a period's beginning and for a budget's end, for each regulator.
 
 use super::WEIR;
-use crate::statement::{Deviation, Relation, Source, Statement};
+use crate::statement::{
+    Deviation,
+    Relation::{AtMost, Below, Near},
+    Source, Statement, statements,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use weir_image::{Failure, Result, progress::Bar};
@@ -163,10 +167,7 @@ const PEER: Source =
 pub static DEVIATIONS: [Deviation; 1] = [Deviation {
     id: "budget-paths-above-peer",
     reason: "at each boundary EL2 tests for a changed budget, which no message announces, and the workaround for erratum 835769 adds instructions",
-    of: &[
-        ("peer-replenish", Relation::Near(333.0, 8.0)),
-        ("peer-overflow", Relation::Near(243.0, 5.0)),
-    ],
+    of: &[("peer-replenish", Near(333.0, 8.0)), ("peer-overflow", Near(243.0, 5.0))],
 }];
 
 /// The static regulator is below the peer, and no poll takes longer than the platform's file
@@ -184,26 +185,22 @@ pub fn statements(all: &[(&'static str, Paths)]) -> Vec<Statement> {
         report.map(value).into_iter().collect()
     };
     let mut statements = Vec::new();
+    #[expect(clippy::cast_precision_loss, reason = "some hundred")]
+    let limit = |instructions: u64| instructions as f64;
     for (path, bao) in BAO {
-        #[expect(clippy::cast_precision_loss, reason = "some hundred")]
-        let limit = Relation::Below(bao as f64);
-        statements.push(PEER.says(
-            format!("peer-{path}"),
-            format!("{path}: instructions at EL2, the median, are fewer than the peer's"),
-            limit,
-            instructions("static", path, |summary| summary.median),
-        ));
+        statements.extend(statements![
+            PEER, "peer-{path}",
+            "{path}: instructions at EL2, the median, are fewer than the peer's"
+                => Below(limit(bao)), instructions("static", path, |summary| summary.median);
+        ]);
     }
     for (name, _) in all {
         for (path, most) in [(POLL_PATH, poll), (BEGIN, 2 * poll)] {
-            #[expect(clippy::cast_precision_loss, reason = "some hundred")]
-            let limit = Relation::AtMost(most as f64);
-            statements.push(WEIR.says(
-                format!("{path}-{name}"),
-                format!("{path}, {name}: instructions at EL2, the most, are within the platform's `poll_overhead`"),
-                limit,
-                instructions(name, path, |summary| summary.max),
-            ));
+            statements.extend(statements![
+                WEIR, "{path}-{name}",
+                "{path}, {name}: instructions at EL2, the most, are within the platform's `poll_overhead`"
+                    => AtMost(limit(most)), instructions(name, path, |summary| summary.max);
+            ]);
         }
     }
     statements

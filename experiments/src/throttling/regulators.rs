@@ -1,7 +1,10 @@
 //! The share that each regulator gives to each VM, end to end.
 
 use super::{WEIR, grid::POLL_LINES};
-use crate::statement::{Relation, Statement};
+use crate::statement::{
+    Relation::{AtLeast, AtMost, Near, RisingBy, Within},
+    Statement, statements,
+};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fmt::Write as _};
 use weir_image::{Failure, Result, progress::Bar};
@@ -74,43 +77,20 @@ struct Reclaimed {
 impl Reclaimed {
     fn statements(&self) -> Vec<Statement> {
         let [alone, reclaim, spare] = self.rates;
-        vec![
-            WEIR.says(
-                "memguard-alone",
-                "a hungry core without MemGuard gets its budget",
-                Relation::Within(LINES, 0.01),
-                [alone],
-            ),
-            WEIR.says(
-                "memguard-reclaim",
-                "with reclaim it gets more, next to a core that is busy for a part of the time",
-                Relation::AtLeast(1.2 * LINES),
-                [reclaim],
-            ),
-            WEIR.says(
-                "memguard-spare",
-                "with spare sharing it gets still more",
-                Relation::RisingBy(0.05 * LINES),
-                [reclaim, spare],
-            ),
-            WEIR.says(
-                "memguard-spare-most",
-                "it never gets more than both budgets in the mean",
-                Relation::AtMost(2.0 * LINES + POLL),
-                [reclaim, spare],
-            ),
-            WEIR.says(
-                "memguard-lender",
-                "a lender is short of what it lent at most: lines beyond that",
-                Relation::AtMost(0.0),
-                [self.short],
-            ),
-            WEIR.says(
-                "memguard-domain",
-                "lines of the domain in one period",
-                Relation::AtMost(2.0 * LINES + 2.0 * POLL),
-                [self.domain],
-            ),
+        statements![
+            WEIR, "memguard-alone", "a hungry core without MemGuard gets its budget"
+                => Within(LINES, 0.01), [alone];
+            WEIR, "memguard-reclaim",
+            "with reclaim it gets more, next to a core that is busy for a part of the time"
+                => AtLeast(1.2 * LINES), [reclaim];
+            WEIR, "memguard-spare", "with spare sharing it gets still more"
+                => RisingBy(0.05 * LINES), [reclaim, spare];
+            WEIR, "memguard-spare-most", "it never gets more than both budgets in the mean"
+                => AtMost(2.0 * LINES + POLL), [reclaim, spare];
+            WEIR, "memguard-lender", "a lender is short of what it lent at most: lines beyond that"
+                => AtMost(0.0), [self.short];
+            WEIR, "memguard-domain", "lines of the domain in one period"
+                => AtMost(2.0 * LINES + 2.0 * POLL), [self.domain];
         ]
     }
 }
@@ -128,46 +108,31 @@ struct Compensated {
 
 impl Compensated {
     fn statements(&self) -> Vec<Statement> {
-        let places = (1_u32..).zip(&self.places).map(|(place, &lines)| {
-            WEIR.says(
-                format!("compensation-{place}"),
-                format!("period {place} of a window of {WINDOW}, next to a critical VM that needs nothing"),
-                Relation::Near(f64::from(place) * LINES, LINES / 2.0),
-                [lines],
-            )
-        });
-        let mut all: Vec<_> = places.collect();
-        all.push(WEIR.says(
-            "compensation-off",
-            "without compensation the interferer gets its budget",
-            Relation::Within(LINES, 0.01),
-            [self.off],
-        ));
-        all.push(WEIR.says(
-            "compensation-most",
-            "lines in one period",
-            Relation::AtMost(to_f64(WINDOW) * LINES + POLL),
-            [self.most],
-        ));
+        let place = |(place, &lines): (u32, &f64)| {
+            statements![
+                WEIR, "compensation-{place}",
+                "period {place} of a window of {WINDOW}, next to a critical VM that needs nothing"
+                    => Near(f64::from(place) * LINES, LINES / 2.0), [lines];
+            ]
+        };
+        let mut all: Vec<_> = (1..).zip(&self.places).flat_map(place).collect();
+        all.extend(statements![
+            WEIR, "compensation-off", "without compensation the interferer gets its budget"
+                => Within(LINES, 0.01), [self.off];
+            WEIR, "compensation-most", "lines in one period"
+                => AtMost(to_f64(WINDOW) * LINES + POLL), [self.most];
+        ]);
         all
     }
 }
 
 /// What one busy vCPU of two gets of the VM's lines, by the even split and from the pool.
-fn pooled([even, pool]: [f64; 2]) -> [Statement; 2] {
-    [
-        WEIR.says(
-            "pool-even",
-            "one busy vCPU of two gets half of the VM's budget by the even split",
-            Relation::Near(LINES / 2.0, LINES / 100.0),
-            [even],
-        ),
-        WEIR.says(
-            "pool-all",
-            "from the pool it gets all of it",
-            Relation::Within(LINES, 0.05),
-            [pool],
-        ),
+fn pooled([even, pool]: [f64; 2]) -> Vec<Statement> {
+    statements![
+        WEIR, "pool-even",
+        "one busy vCPU of two gets half of the VM's budget by the even split"
+            => Near(LINES / 2.0, LINES / 100.0), [even];
+        WEIR, "pool-all", "from the pool it gets all of it" => Within(LINES, 0.05), [pool];
     ]
 }
 
@@ -185,31 +150,17 @@ struct Unregulated {
 impl Unregulated {
     fn statements(&self) -> Vec<Statement> {
         let more = |of: [u64; 2]| [to_f64(of[1].abs_diff(of[0]))];
-        vec![
-            WEIR.says(
-                "unregulated-off",
-                "periods in which a VM without a budget is suspended",
-                Relation::AtMost(0.0),
-                [to_f64(self.throttled[0])],
-            ),
-            WEIR.says(
-                "unregulated-on",
-                "periods in which a VM with one is suspended",
-                Relation::AtLeast(1.0),
-                [to_f64(self.throttled[1])],
-            ),
-            WEIR.says(
-                "unregulated-guest",
-                "instructions of a VM without a budget that another's budget adds",
-                Relation::AtMost(0.0),
-                more(self.guest),
-            ),
-            WEIR.says(
-                "unregulated-el2",
-                "instructions of EL2 for it that another's budget adds",
-                Relation::AtMost(0.0),
-                more(self.el2),
-            ),
+        let [off, on] = self.throttled.map(to_f64);
+        statements![
+            WEIR, "unregulated-off", "periods in which a VM without a budget is suspended"
+                => AtMost(0.0), [off];
+            WEIR, "unregulated-on", "periods in which a VM with one is suspended"
+                => AtLeast(1.0), [on];
+            WEIR, "unregulated-guest",
+            "instructions of a VM without a budget that another's budget adds"
+                => AtMost(0.0), more(self.guest);
+            WEIR, "unregulated-el2", "instructions of EL2 for it that another's budget adds"
+                => AtMost(0.0), more(self.el2);
         ]
     }
 }
@@ -453,7 +404,7 @@ mod tests {
         each_can_fail(
             &[501.0, 998.0],
             &[],
-            |rates| pooled(*rates).into(),
+            |rates| pooled(*rates),
             |rates| rates.iter_mut().map(|rate| rate as &mut dyn Change).collect(),
         );
         let unregulated =

@@ -1,5 +1,5 @@
 //! Arrival curves (xen-throttling IV-B): how many events any window of a length can hold, from
-//! traces; their algebra; and the delay and backlog of such arrivals at a service.
+//! traces; their sum; and the delay and backlog of such arrivals at a service.
 //!
 //! A curve is a non-decreasing staircase over whole nanoseconds, known up to its horizon. An upper
 //! curve bounds the events in any half-open window [s, s + length) from above, a lower one from
@@ -140,55 +140,6 @@ impl Curve {
         Self::new(steps, horizon)
     }
 
-    /// The smaller of both at each length: two upper bounds on the same arrivals.
-    #[must_use]
-    pub fn least(&self, other: &Self) -> Self {
-        let horizon = Nanos(self.horizon.min(other.horizon));
-        let steps = self
-            .steps
-            .iter()
-            .chain(&other.steps)
-            .map(|s| (Nanos(s.0), self.at(Nanos(s.0)).min(other.at(Nanos(s.0)))))
-            .collect();
-        Self::new(steps, horizon)
-    }
-
-    /// The min-plus convolution: the least f(s) + g(length - s) over 0 <= s <= length. With an
-    /// upper curve and a greedy shaper it bounds what leaves the shaper.
-    #[must_use]
-    pub fn convolve(&self, other: &Self) -> Self {
-        let horizon = self.horizon.min(other.horizon);
-        let plateaus = |c: &Self| -> Vec<(u64, u64)> {
-            // The last length of each plateau, with its value.
-            let ends = c.steps.iter().map(|s| s.0.saturating_sub(1)).chain([horizon]);
-            let values = core::iter::once(0).chain(c.steps.iter().map(|s| s.1));
-            // A step at length 0 leaves no plateau before it.
-            let skip = usize::from(c.steps.first().is_some_and(|s| s.0 == 0));
-            ends.zip(values).skip(skip).collect()
-        };
-        // A sum of two plateaus is reached up to the sum of their ends; the least sum that reaches
-        // a length is the value there.
-        let mut reached: Vec<(u64, u64)> = Vec::new();
-        for (end_f, f) in plateaus(self) {
-            for (end_g, g) in plateaus(other) {
-                reached.push((end_f.saturating_add(end_g), f.saturating_add(g)));
-            }
-        }
-        reached.sort_unstable_by_key(|r| (core::cmp::Reverse(r.0), r.1));
-        let mut steps = Vec::new();
-        let mut least = u64::MAX;
-        let mut rest = reached.iter().peekable();
-        while let Some(&(end, _)) = rest.peek() {
-            while let Some((_, value)) = rest.next_if(|r| r.0 == *end) {
-                least = least.min(*value);
-            }
-            // This value holds from just after the next shorter reach.
-            let from = rest.peek().map_or(0, |r| r.0 + 1);
-            steps.push((Nanos(from), least));
-        }
-        Self::new(steps, Nanos(horizon))
-    }
-
     /// The bound on an event's wait for its service (horizontal deviation), where each takes one
     /// unit of `service`, the least units served in any window of a busy period. `None` if the busy
     /// period does not end within the horizon, so that nothing is known; so it is at a horizon of
@@ -200,19 +151,12 @@ impl Curve {
         for &(from, value) in self.steps.iter().take_while(|s| s.0 <= busy.max(1)) {
             // The events of this step have arrived by the window just before it.
             let arrived = from.saturating_sub(1);
-            let (mut low, mut high) = (0, busy.max(1));
+            let mut high = busy.max(1);
             while service(Nanos(high)) < value {
                 high = high.checked_mul(2)?;
             }
-            while high - low > 1 {
-                let middle = low + (high - low) / 2;
-                if service(Nanos(middle)) >= value {
-                    high = middle;
-                } else {
-                    low = middle;
-                }
-            }
-            max_delay = max_delay.max(high.saturating_sub(arrived));
+            let served = first_served(&service, value, 0, high);
+            max_delay = max_delay.max(served.saturating_sub(arrived));
         }
         Some(Nanos(max_delay))
     }
@@ -242,16 +186,7 @@ impl Curve {
             let value = self.at(Nanos(from));
             let last = end - 1;
             if service(Nanos(last)) >= value {
-                let (mut low, mut high) = (from.saturating_sub(1), last);
-                while high - low > 1 {
-                    let middle = low + (high - low) / 2;
-                    if service(Nanos(middle)) >= value {
-                        high = middle;
-                    } else {
-                        low = middle;
-                    }
-                }
-                return Some(high);
+                return Some(first_served(service, value, from.saturating_sub(1), last));
             }
             from = end;
         }
@@ -259,6 +194,15 @@ impl Curve {
         // at all.
         (self.steps.is_empty() && self.horizon > 0).then_some(0)
     }
+}
+
+/// Returns the first length above `low` in which `service` serves `value`, which it does in `high`.
+fn first_served(service: &impl Fn(Nanos) -> u64, value: u64, mut low: u64, mut high: u64) -> u64 {
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if service(Nanos(middle)) >= value { high = middle } else { low = middle }
+    }
+    high
 }
 
 fn sorted(times: &[Nanos]) -> Vec<u64> {
@@ -356,14 +300,10 @@ mod tests {
         }
 
         #[test]
-        fn sum_least_and_convolution_by_definition(f in small_curve(), g in small_curve()) {
-            let (sum, least, convolution) = (f.sum(&g), f.least(&g), f.convolve(&g));
+        fn a_sum_is_one_at_each_length(f in small_curve(), g in small_curve()) {
+            let sum = f.sum(&g);
             for t in 0..=f.horizon().0.min(g.horizon().0) {
-                let (a, b) = (f.at(Nanos(t)), g.at(Nanos(t)));
-                prop_assert_eq!(sum.at(Nanos(t)), a + b);
-                prop_assert_eq!(least.at(Nanos(t)), a.min(b));
-                let expected = (0..=t).map(|s| f.at(Nanos(s)) + g.at(Nanos(t - s))).min().unwrap();
-                prop_assert_eq!(convolution.at(Nanos(t)), expected, "at {}", t);
+                prop_assert_eq!(sum.at(Nanos(t)), f.at(Nanos(t)) + g.at(Nanos(t)));
             }
         }
 

@@ -67,13 +67,13 @@
 //!
 //! # The layers
 //!
-//! [`flows`], [`memory`], [`time`] and [`curves`] have the equations and know nothing of files;
-//! [`search`] finds a setting by asking a judge. [`mod@system`] makes their inputs from a system
-//! file and a report from their answers, and [`planning`] does so for the search.
+//! [`flows`], [`memory`], [`time`] and [`curves`] have the equations and know nothing of files.
+//! [`mod@system`] makes their inputs from a system file and a report from their answers.
+//! [`planning`] searches for a setting by asking [`mod@system`].
 //!
 //! A verdict never depends on a rounding: times, sizes and rates are integers, comparisons are made
-//! between integers or exact rationals, and doubles serve as filters whose answer is confirmed, or
-//! for printing. How each equation is read, and what each bound rests on, is in
+//! between integers or exact rationals, and doubles serve as bounds that are rounded up, or for
+//! printing. How each equation is read, and what each bound rests on, is in
 //! `docs/theory/analysis.md`.
 #![forbid(unsafe_code)]
 #![allow(
@@ -88,13 +88,10 @@
     reason = "formulas keep the letters and the indices of their papers"
 )]
 
-pub mod bench;
 pub mod curves;
-pub mod experiments;
 pub mod flows;
 pub mod memory;
 pub mod planning;
-pub mod search;
 pub mod system;
 pub mod time;
 mod units;

@@ -64,14 +64,6 @@ impl Budget {
         BytesPerSec(self.bandwidth(line).0.saturating_mul(2))
     }
 
-    /// The largest budget of a period whose refills stay within a bandwidth.
-    #[must_use]
-    pub fn within(bandwidth: BytesPerSec, period: Nanos, line: Bytes) -> Self {
-        let bytes = u128::from(bandwidth.0) * u128::from(period.0) / 1_000_000_000;
-        let accesses = u64::try_from(bytes / u128::from(line.0.max(1))).unwrap_or(u64::MAX);
-        Self { accesses, period }
-    }
-
     /// The most accesses in any window of length `t`: ceil(t/P) + 1 budgets, for the window need
     /// not start with a period.
     #[must_use]
@@ -264,62 +256,6 @@ impl Interferer {
     }
 }
 
-/// A critical task, measured or bounded in isolation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CriticalTask {
-    /// Its execution time with no other component on the memory.
-    pub alone: Nanos,
-    /// Its own memory accesses in that time.
-    pub accesses: u64,
-    /// How much one interfering transaction can delay it.
-    pub delay: Nanos,
-    /// The most transactions of one interferer that can delay one own access; `None` if unknown. 1
-    /// where a core has one transaction outstanding and the controller serves the cores round
-    /// robin.
-    pub per_access: Option<u64>,
-}
-
-/// A bound on an execution time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
-    /// At most this.
-    AtMost(Nanos),
-    /// The interferers can delay the task by as much as passes.
-    Unbounded,
-}
-
-/// The execution time of a task next to interferers: the least t with t = C + delay * sum of the
-/// transactions that can delay it in t. Rounded up to a safe value if the iteration is slow.
-#[must_use]
-pub fn execution_bound(task: &CriticalTask, interferers: &[Interferer]) -> Bound {
-    let delays = |t: Nanos| -> u64 {
-        interferers.iter().fold(0u64, |sum, i| {
-            sum.saturating_add(i.delaying(t, Some(task.accesses), task.per_access))
-        })
-    };
-    let at = |t: Nanos| Nanos(task.alone.0.saturating_add(delays(t).saturating_mul(task.delay.0)));
-    let mut t = task.alone;
-    for _ in 0..100_000 {
-        let next = at(t);
-        if next == t {
-            return Bound::AtMost(t);
-        }
-        if next.0 == u64::MAX {
-            return Bound::Unbounded;
-        }
-        t = next;
-    }
-    // Slow growth: any t that is not exceeded is a bound.
-    let mut guess = t;
-    while guess.0 < u64::MAX / 2 {
-        guess = Nanos(guess.0.saturating_mul(2));
-        if at(guess) <= guess {
-            return Bound::AtMost(at(guess));
-        }
-    }
-    Bound::Unbounded
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -436,36 +372,6 @@ mod tests {
             let t = Nanos(10 * own.len() as u64);
             prop_assert!(met <= i.met(t));
             prop_assert!(issued <= i.issued(t));
-        }
-
-        #[test]
-        fn the_execution_bound_is_a_fixed_point_or_safe(
-            alone in 0u64..100_000, accesses in 0u64..1000, delay in 0u64..200,
-            budgets in prop::collection::vec((0u64..50, 1u64..5000), 0..4), capped in any::<bool>(),
-        ) {
-            let interferers: Vec<_> = budgets.iter().map(|&(accesses, p)| Interferer {
-                budget: Budget { accesses, period: Nanos(p) },
-                regulation: Regulation::Static,
-                overshoot: Events(1),
-                write_back: true,
-                vms: 1,
-            }).collect();
-            let task = CriticalTask {
-                alone: Nanos(alone), accesses, delay: Nanos(delay), per_access: capped.then_some(1),
-            };
-            match execution_bound(&task, &interferers) {
-                Bound::AtMost(t) => {
-                    let sum: u64 = interferers.iter().map(|i| {
-                        let most = i.issued(t);
-                        if capped { most.min(accesses) } else { most }
-                    }).sum();
-                    prop_assert!(t.0 >= alone + sum * delay);
-                }
-                Bound::Unbounded => {
-                    let rate: f64 = budgets.iter().map(|&(q, p)| 2.0 * (q as f64 + 1.0) * delay as f64 / p as f64).sum();
-                    prop_assert!(!capped && rate > 0.999);
-                }
-            }
         }
     }
 }

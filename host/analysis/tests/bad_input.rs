@@ -1,11 +1,22 @@
 //! Bad and extreme input: an error that names the place, or an answer in bounded time; no panic.
 
 use weir_analysis::flows::{
-    Effort, Flow, FlowErrorKind, MinBandwidth, Overheads, Reading, Setting, Verdict, analyze,
+    Effort, Flow, FlowError, FlowErrorKind, MinBandwidth, Overheads, Reading, Report, Setting,
+    Verdict, report, transform,
 };
 use weir_analysis::{Bytes, BytesPerSec, Nanos};
 
 const SETTING: Setting = Setting { chunk: Bytes(4096), queues: None, reading: Reading::Printed };
+
+fn analyze(
+    flows: &[Flow],
+    setting: &Setting,
+    overheads: &Overheads,
+    bandwidth: BytesPerSec,
+    effort: Effort,
+) -> Result<Report, FlowError> {
+    report(&transform(flows, setting, overheads)?, &[], bandwidth, effort, effort)
+}
 
 fn flow(size: u64, period: u64, deadline: u64, from: u32, to: u32) -> Flow {
     Flow { size: Bytes(size), period: Nanos(period), deadline: Nanos(deadline), from, to }

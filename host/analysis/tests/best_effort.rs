@@ -77,8 +77,7 @@ fn every_deadline_is_met() {
             continue;
         }
         let expected = !overloaded(&tasks, b) && holds(&tasks, &background, b, end);
-        let mut analyzer = Analyzer::new();
-        analyzer.load_with(&tasks, &background);
+        let mut analyzer = Analyzer::new(&tasks, &background);
         let verdict = analyzer.verdict(BytesPerSec(b), Effort::default()).unwrap();
         assert_eq!(verdict == Verdict::Schedulable, expected, "{tasks:?} {background:?} {b}");
         schedulable += usize::from(expected);
@@ -121,13 +120,12 @@ fn a_full_load_fails_at_the_hyperperiod() {
     // only at 120.
     let mut tasks = [task(40, 20), task(60, 30)];
     tasks[1].stretches = [Piece { fixed: 5, bytes: 0 }; 2];
-    let mut analyzer = Analyzer::new();
-    analyzer.load(&tasks);
+    let mut analyzer = Analyzer::new(&tasks, &[]);
     let verdict = analyzer.verdict(BytesPerSec(1), Effort::default()).unwrap();
     assert_eq!(verdict, Verdict::Schedulable);
     let mut best_effort = task(1, 5);
     best_effort.stretches = [Piece { fixed: 5, bytes: 0 }; 2];
-    analyzer.load_with(&tasks, &[best_effort]);
+    let mut analyzer = Analyzer::new(&tasks, &[best_effort]);
     let verdict = analyzer.verdict(BytesPerSec(1), Effort::default()).unwrap();
     let Verdict::Unschedulable(Cause::Demand(failure)) = verdict else { panic!("{verdict:?}") };
     assert_eq!((failure.at, failure.demand, failure.blocker), (HalfNanos(120), 125, Some(2)));

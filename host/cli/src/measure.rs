@@ -2,7 +2,6 @@
 
 use crate::{
     bench::{
-        analysis,
         hypervisor::{Needs, Systems, measure},
         mapping, simulator,
     },
@@ -22,7 +21,7 @@ use weir_runner::{Lab, Options, Silent, elf::LinkedHypervisor, show::summary, wa
 /// Measures the overheads of weir.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir bench hypervisor\n  weir bench hypervisor --json\n  weir bench analysis\n  weir bench mapping\n  weir bench simulator"
+    after_help = "Examples:\n  weir bench hypervisor\n  weir bench hypervisor --json\n  weir bench mapping\n  weir bench simulator"
 )]
 pub struct Arguments {
     #[command(subcommand)]
@@ -38,21 +37,6 @@ enum What {
     /// time.
     #[command(after_help = "Example:\n  weir bench hypervisor --json")]
     Hypervisor {
-        /// Print the figures as JSON.
-        #[arg(long)]
-        json: bool,
-    },
-    /// Time of the flow analysis: verdict and least bandwidth of random sets of 48 flows of 12 KiB.
-    ///
-    /// U' at the bandwidth asked is spread evenly over 0.5 to 0.99. On one core. Use a release
-    /// build.
-    #[command(
-        after_help = "Examples:\n  weir bench analysis\n  weir bench analysis --sets 10000 --json"
-    )]
-    Analysis {
-        /// Number of sets.
-        #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000), allow_negative_numbers = true)]
-        sets: u32,
         /// Print the figures as JSON.
         #[arg(long)]
         json: bool,
@@ -93,7 +77,6 @@ enum What {
 pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     match arguments.what {
         What::Hypervisor { json } => hypervisor(json, environment),
-        What::Analysis { json, sets } => analysis::run(sets, json),
         What::Mapping { json } => mapping::run(json, environment),
         What::Simulator { requests, rounds, json } => simulator::run(requests, rounds, json),
     }

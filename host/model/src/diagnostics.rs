@@ -242,7 +242,6 @@ registry! {
         SaturationPoints = 830, "saturation-points";
         MemoryBandwidth = 840, "memory-bandwidth";
         PlanBudget = 841, "plan-budget";
-        PlanRefuted = 842, "plan-refuted";
         PlanEdit = 843, "plan-edit";
     }
     9 "Platforms" {

@@ -74,8 +74,8 @@ const ANALYZED: [Code; 15] = [
     Code::NotEnforced,
 ];
 
-/// Codes that no known file causes: a plan that fails its own check or cannot be written.
-const WITHOUT_TEST: [Code; 2] = [Code::PlanRefuted, Code::PlanEdit];
+/// Codes that no known file causes: a plan that cannot be written.
+const WITHOUT_TEST: [Code; 1] = [Code::PlanEdit];
 
 /// Codes whose example is a command or too long to print.
 const WITHOUT_FILE: [Code; 13] = [

@@ -1,4 +1,4 @@
-//! The verbs that analyze: `analyze`, `plan`, `reproduce`, `bench analysis`, and what `check` and
+//! The verbs that analyze: `analyze`, `plan`, `reproduce`, and what `check` and
 //! `build` make of the same keys.
 
 mod budgets;
@@ -227,9 +227,7 @@ fn unusual_names_line_ends_and_paths_are_handled() {
         assert!(printed.err.contains("cannot write"), "{}", printed.err);
     }
     // A disk that is full is the machine's fault, not the system's.
-    for arguments in
-        [&["analyze", "crlf.toml"][..], &["plan", "x.toml"], &["bench", "analysis", "--sets", "1"]]
-    {
+    for arguments in [["analyze", "crlf.toml"], ["plan", "x.toml"]] {
         let full = std::fs::File::create("/dev/full").unwrap();
         let status = fake.weir().args(arguments).stdout(full).stderr(Stdio::null()).status();
         assert_eq!(status.unwrap().code(), Some(3), "{arguments:?}");
@@ -609,15 +607,6 @@ fn experiments_are_listed_and_checked() {
         run(&["rt-virtio-fig5", "--json", "-o", "f5", "--sets", "3"]),
         "the same sets each time"
     );
-}
-
-#[test]
-fn the_analysis_is_timed() {
-    let printed = capture(fake().weir().args(["bench", "analysis", "--sets", "30", "--json"]));
-    let json: Value = serde_json::from_str(&printed.out).expect("JSON");
-    assert_eq!((&json["sets"], &json["gave_up"]), (&30.into(), &0.into()));
-    let times = ["median_ns", "p95_ns", "max_ns"].map(|key| json[key].as_u64().expect("a time"));
-    assert!(times.is_sorted() && times[0] > 0, "{times:?}");
 }
 
 #[test]

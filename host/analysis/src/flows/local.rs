@@ -1,9 +1,10 @@
 //! The same analysis with the terms of weir's own data path instead of the paper's:
 //! `docs/theory/analysis.md` derives each from what the code does.
 
-use super::overheads::{Overheads, Range, Reading};
+use super::overheads::{Overheads, Range};
 use super::task::{
-    Flow, FlowError, FlowErrorKind, MAX_BYTES, MAX_NANOS, Piece, Setting, Task, fault, transform,
+    Flow, FlowError, FlowErrorKind, MAX_BYTES, MAX_NANOS, Piece, Setting, Task, fault,
+    tasks_from_costs, transform,
 };
 use crate::time::Linear;
 use crate::units::{Bytes, BytesPerSec, HalfNanos};
@@ -218,19 +219,18 @@ fn local_task(
         .filter(|&j| j <= 2 * MAX_NANOS)
         .ok_or(too_large)?;
 
-    let chunk = setting.chunk.0;
+    let receivers = u64::from(receivers);
     let per_chunk = path.per_chunk(queues);
-    let chunks = flow.size.0.div_ceil(chunk);
-    let last = flow.size.0 - (chunks - 1) * chunk;
-    let bytes = flow.size.0.checked_mul(u64::from(receivers)).filter(|&b| b <= MAX_BYTES);
-    let fixed = chunks
-        .checked_mul(u64::from(receivers))
-        .and_then(|moves| moves.checked_mul(per_chunk))
-        .and_then(|fixed| fixed.checked_add(remove))
+    let packet = tasks_from_costs(flow.size.0, setting.chunk.0, per_chunk, remove);
+    let packet = packet.ok_or(too_large)?;
+    // All receivers but the first have the chunks again.
+    let moves = flow.size.0.div_ceil(setting.chunk.0).checked_mul(receivers);
+    let fixed = moves
+        .and_then(|moves| moves.checked_mul(per_chunk)?.checked_add(remove))
         .filter(|&fixed| fixed <= MAX_NANOS)
         .ok_or(too_large)?;
-    let end = Piece { fixed: 2 * (per_chunk + remove), bytes: last };
-    let middle = Piece { fixed: 2 * per_chunk, bytes: if chunks > 1 { chunk } else { last } };
+    let bytes = flow.size.0.checked_mul(receivers).filter(|&bytes| bytes <= MAX_BYTES);
+    let bytes = bytes.ok_or(too_large)?;
     let (deadline, period) = if path.locked {
         (base.deadline, base.period)
     } else {
@@ -239,11 +239,11 @@ fn local_task(
         (HalfNanos(2 * flow.deadline.0 as i64), HalfNanos(2 * flow.period.0 as i64))
     };
     Ok(Task {
-        wcet: Piece { fixed: 2 * fixed, bytes: bytes.ok_or(too_large)? },
+        wcet: Piece { fixed: 2 * fixed, bytes },
         deadline,
         period,
         jitter: HalfNanos(2 * jitter as i64),
-        stretches: [end, middle],
+        ..packet
     })
 }
 
@@ -306,16 +306,10 @@ pub fn dma_from(path: &Path, dma: BytesPerSec, cpu: BytesPerSec) -> Option<Bytes
     u64::try_from(needed).ok().filter(|&s| s <= MAX_BYTES).map(Bytes)
 }
 
-/// The setting of the reading in which a data path is analyzed: always the printed one.
-#[must_use]
-pub fn local_setting(chunk: Bytes, queues: Option<u32>) -> Setting {
-    Setting { chunk, queues, reading: Reading::Printed }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flows::{Analyzer, Effort, MinBandwidth};
+    use crate::flows::{Analyzer, Effort, MinBandwidth, Reading};
     use crate::time::{Schedule, Supply};
     use crate::units::Nanos;
 
@@ -345,10 +339,12 @@ mod tests {
         }
     }
 
+    fn setting() -> Setting {
+        Setting { chunk: Bytes(4096), queues: None, reading: Reading::Printed }
+    }
+
     fn least(tasks: &[Task]) -> Option<u64> {
-        let mut analyzer = Analyzer::new();
-        analyzer.load(tasks);
-        match analyzer.min_bandwidth(Effort(1 << 24)) {
+        match Analyzer::new(tasks, &[]).min_bandwidth(Effort(1 << 24)) {
             MinBandwidth::Exactly(b) | MinBandwidth::GaveUp { at_least: b, .. } => Some(b.0),
             MinBandwidth::Never(_) => None,
         }
@@ -359,7 +355,7 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(3);
         for _ in 0..200 {
             let flows = flows(&mut random);
-            let setting = local_setting(Bytes(4096), None);
+            let setting = setting();
             let groups =
                 groups(&flows, &vec![1; flows.len()], &setting, &Path::paper(Overheads::RT_VIRTIO))
                     .unwrap();
@@ -379,7 +375,7 @@ mod tests {
     #[test]
     fn a_heap_without_lock_costs_less() {
         let mut random = fastrand::Rng::with_seed(4);
-        let setting = local_setting(Bytes(4096), None);
+        let setting = setting();
         for _ in 0..100 {
             let flows = flows(&mut random);
             let ones = vec![1; flows.len()];
@@ -407,7 +403,7 @@ mod tests {
             from: 0,
             to,
         };
-        let setting = local_setting(Bytes(4096), None);
+        let setting = setting();
         let path = weir();
         let jitter = |flows: &[Flow]| {
             let tasks = groups(flows, &[1, 1, 1], &setting, &path).unwrap().remove(0).tasks;
@@ -429,7 +425,7 @@ mod tests {
             from: 0,
             to: 1,
         };
-        let setting = local_setting(Bytes(4096), None);
+        let setting = setting();
         let cost =
             |receivers| groups(&[flow], &[receivers], &setting, &weir()).unwrap()[0].tasks[0].wcet;
         let (one, two, three) = (cost(1), cost(2), cost(3));
@@ -453,7 +449,7 @@ mod tests {
             from: 0,
             to: 1,
         };
-        let setting = local_setting(Bytes(4096), None);
+        let setting = setting();
         let tasks = groups(&[flow], &[1], &setting, &weir()).unwrap().remove(0).tasks;
         let alone = least(&tasks).unwrap();
         let slots = vec![(Nanos(0), Nanos(50_000))];

@@ -5,7 +5,6 @@
 //! DMA bandwidth at which they pass is found ([`Analyzer::min_bandwidth`], Algorithm 1). How each
 //! equation was read is in `docs/theory/analysis.md`.
 
-mod alignment;
 mod demand;
 mod local;
 mod locks;
@@ -15,11 +14,9 @@ mod response;
 mod task;
 
 pub use demand::{Analyzer, Cause, Effort, Failure, MinBandwidth, Verdict};
-pub use local::{
-    Copier, Group, Mover, Path, Queue, dma_from, groups, local_setting, on_shared_core,
-};
+pub use local::{Copier, Group, Mover, Path, Queue, dma_from, groups, on_shared_core};
 pub use locks::{Ends, Waits, waits};
 pub use overheads::{Overheads, Range, Reading};
-pub use report::{Report, TaskReport, analyze, report, report_with};
+pub use report::{Report, TaskReport, report};
 pub use response::{Bandwidths, Responses, responses};
 pub use task::{Flow, FlowError, FlowErrorKind, MAX_BANDWIDTH, Piece, Setting, Task, transform};

@@ -19,91 +19,63 @@ impl Range {
     }
 }
 
-/// Overheads by the names of Table II of rt-virtio.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Overheads {
-    /// Hypervisor entry and exit.
-    pub hc: Range,
-    /// PCI (or MMIO) transport layer.
-    pub pt: Range,
-    /// Parsing of one packet header.
-    pub pp: Range,
-    /// Queue locking.
-    pub ql: Range,
-    /// Queue insertion.
-    pub qi: Range,
-    /// Finding the place for the insertion, for each packet in the queue.
-    pub qa: Range,
-    /// Removal from a queue, by the broker.
-    pub qr: Range,
-    /// Finding the earliest deadline, for each queue.
-    pub ps: Range,
-    /// Processing a packet and programming the DMA engine.
-    pub pd: Range,
-    /// Finishing a transfer, with the IPIs.
-    pub ft: Range,
-    /// Processing the DMA interrupt in the broker.
-    pub ip: Range,
-    /// IPI and interrupt processing at the receiver.
-    pub br: Range,
+/// Declares the constants with their ranges in Table II of rt-virtio: Jailhouse and FreeRTOS on a
+/// ZCU102, in ns.
+macro_rules! overheads {
+    ($($(#[$doc:meta])* $name:ident: $min:literal to $max:literal,)*) => {
+        /// Overheads by the names of Table II of rt-virtio.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Overheads {
+            $($(#[$doc])* pub $name: Range,)*
+        }
+
+        impl Overheads {
+            /// Table II of rt-virtio: Jailhouse and FreeRTOS on a ZCU102.
+            pub const RT_VIRTIO: Self = Self { $($name: Range::new($min, $max),)* };
+
+            /// Returns the constants with their names in a system file.
+            #[must_use]
+            pub fn named(&self) -> [(&'static str, Range); 12] {
+                [$((stringify!($name), self.$name),)*]
+            }
+
+            /// Sets the constant of that name. Returns false if there is none.
+            pub fn set(&mut self, name: &str, range: Range) -> bool {
+                match name {
+                    $(stringify!($name) => self.$name = range,)*
+                    _ => return false,
+                }
+                true
+            }
+        }
+    };
 }
 
-impl Overheads {
-    /// Table II of rt-virtio: Jailhouse and FreeRTOS on a ZCU102.
-    pub const RT_VIRTIO: Self = Self {
-        hc: Range::new(939, 949),
-        pt: Range::new(111, 757),
-        pp: Range::new(181, 1161),
-        ql: Range::new(71, 142),
-        qi: Range::new(50, 101),
-        qa: Range::new(24, 30),
-        qr: Range::new(20, 40),
-        ps: Range::new(20, 71),
-        pd: Range::new(373, 949),
-        ft: Range::new(2222, 2646),
-        ip: Range::new(797, 828),
-        br: Range::new(1370, 1460),
-    };
-
-    /// The constants with their names in a system file.
-    #[must_use]
-    pub fn named(&self) -> [(&'static str, Range); 12] {
-        [
-            ("hc", self.hc),
-            ("pt", self.pt),
-            ("pp", self.pp),
-            ("ql", self.ql),
-            ("qi", self.qi),
-            ("qa", self.qa),
-            ("qr", self.qr),
-            ("ps", self.ps),
-            ("pd", self.pd),
-            ("ft", self.ft),
-            ("ip", self.ip),
-            ("br", self.br),
-        ]
-    }
-
-    /// Sets the constant of that name; false if there is none.
-    pub fn set(&mut self, name: &str, range: Range) -> bool {
-        let field = match name {
-            "hc" => &mut self.hc,
-            "pt" => &mut self.pt,
-            "pp" => &mut self.pp,
-            "ql" => &mut self.ql,
-            "qi" => &mut self.qi,
-            "qa" => &mut self.qa,
-            "qr" => &mut self.qr,
-            "ps" => &mut self.ps,
-            "pd" => &mut self.pd,
-            "ft" => &mut self.ft,
-            "ip" => &mut self.ip,
-            "br" => &mut self.br,
-            _ => return false,
-        };
-        *field = range;
-        true
-    }
+overheads! {
+    /// Hypervisor entry and exit.
+    hc: 939 to 949,
+    /// PCI (or MMIO) transport layer.
+    pt: 111 to 757,
+    /// Parsing of one packet header.
+    pp: 181 to 1161,
+    /// Queue locking.
+    ql: 71 to 142,
+    /// Queue insertion.
+    qi: 50 to 101,
+    /// Finding the place for the insertion, for each packet in the queue.
+    qa: 24 to 30,
+    /// Removal from a queue, by the broker.
+    qr: 20 to 40,
+    /// Finding the earliest deadline, for each queue.
+    ps: 20 to 71,
+    /// Processing a packet and programming the DMA engine.
+    pd: 373 to 949,
+    /// Finishing a transfer, with the IPIs.
+    ft: 2222 to 2646,
+    /// Processing the DMA interrupt in the broker.
+    ip: 797 to 828,
+    /// IPI and interrupt processing at the receiver.
+    br: 1370 to 1460,
 }
 
 /// How Eq. 20 and 22 are read.

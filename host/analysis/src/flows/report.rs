@@ -2,8 +2,7 @@
 //! verdict.
 
 use super::demand::{Analyzer, Effort, Failure, MinBandwidth, Verdict};
-use super::overheads::Overheads;
-use super::task::{Flow, FlowError, Setting, Task, transform};
+use super::task::{FlowError, Task};
 use crate::units::BytesPerSec;
 
 /// A flow after its transformation.
@@ -41,42 +40,19 @@ pub struct Report {
     pub tasks: Vec<TaskReport>,
 }
 
-/// Analyzes a flow set at a bandwidth.
+/// Analyzes tasks next to best effort, see [`Analyzer::new`], with its own effort for the slacks.
 ///
 /// # Errors
-/// If the input breaks a rule of [`super::FlowErrorKind`].
-pub fn analyze(
-    flows: &[Flow],
-    setting: &Setting,
-    overheads: &Overheads,
-    bandwidth: BytesPerSec,
-    effort: Effort,
-) -> Result<Report, FlowError> {
-    let tasks = transform(flows, setting, overheads)?;
-    report(&tasks, bandwidth, effort)
-}
-
-/// The same from tasks that are already transformed.
 ///
-/// # Errors
 /// If the bandwidth is 0 or over 1 PiB/s.
-pub fn report(tasks: &[Task], bandwidth: BytesPerSec, effort: Effort) -> Result<Report, FlowError> {
-    report_with(tasks, &[], bandwidth, effort, effort)
-}
-
-/// The same next to best effort, see [`Analyzer::load_with`], with its own effort for the slacks.
-///
-/// # Errors
-/// As [`report`].
-pub fn report_with(
+pub fn report(
     tasks: &[Task],
     best_effort: &[Task],
     bandwidth: BytesPerSec,
     effort: Effort,
     slack: Effort,
 ) -> Result<Report, FlowError> {
-    let mut analyzer = Analyzer::new();
-    analyzer.load_with(tasks, best_effort);
+    let mut analyzer = Analyzer::new(tasks, best_effort);
     let verdict = analyzer.verdict(bandwidth, effort)?;
     let first_failure = match verdict {
         Verdict::Unschedulable(_) => analyzer.first_failure(bandwidth, effort)?,

@@ -1,6 +1,7 @@
 //! From flows to limited-preemption sporadic tasks.
 
 use core::fmt;
+use std::collections::BTreeMap;
 
 use super::overheads::{Overheads, Reading, Terms};
 use crate::units::{Bytes, BytesPerSec, HalfNanos, Nanos};
@@ -251,48 +252,12 @@ fn check(flows: &[Flow], setting: &Setting, overheads: &Overheads) -> Result<(),
     Ok(())
 }
 
-/// A sender of a set.
+/// The flows of a sender.
+#[derive(Clone, Copy, Default)]
 struct Sender {
-    id: u32,
-    /// Its flows.
     flows: u64,
     /// The packets that it can have pending (the sum of ceil(D/P) in Eq. 23).
     pending: u64,
-    /// What a packet of some size costs, but for D' and P', which are the flow's own.
-    costs: Option<(Bytes, Task)>,
-}
-
-/// The senders of a set, and for each flow the position of its own.
-fn senders(flows: &[Flow]) -> (Vec<Sender>, Vec<u32>) {
-    const NONE: u32 = u32::MAX;
-    let mut senders: Vec<Sender> = Vec::new();
-    let mut slots = vec![0; flows.len()];
-    // VMs mostly have small numbers; a search through all senders, for the others, is bounded by
-    // the limit of flows.
-    let mut near = [NONE; 64];
-    for (flow, slot) in flows.iter().zip(&mut slots) {
-        let mut known = near.get(flow.from as usize).copied().unwrap_or_else(|| {
-            senders.iter().position(|sender| sender.id == flow.from).map_or(NONE, |k| k as u32)
-        });
-        if known == NONE {
-            known = senders.len() as u32;
-            senders.push(Sender { id: flow.from, flows: 0, pending: 0, costs: None });
-            if let Some(near) = near.get_mut(flow.from as usize) {
-                *near = known;
-            }
-        }
-        *slot = known;
-        let sender = &mut senders[known as usize];
-        sender.flows += 1;
-        // At most 2^16 flows of at most 2^52 pending packets each.
-        sender.pending = sender.pending.saturating_add(quotient_up(flow.deadline.0, flow.period.0));
-    }
-    (senders, slots)
-}
-
-/// ceil(a / b); most often a is at most b, which needs no division.
-fn quotient_up(a: u64, b: u64) -> u64 {
-    if a > b { a.div_ceil(b) } else { u64::from(a > 0) }
 }
 
 /// The transformed tasks of a flow set (Eq. 3, 4, 19 to 27), one a flow, in the same order.
@@ -308,55 +273,48 @@ pub fn transform(
     overheads: &Overheads,
 ) -> Result<Vec<Task>, FlowError> {
     check(flows, setting, overheads)?;
-    let (mut senders, slots) = senders(flows);
+    let mut senders: BTreeMap<u32, Sender> = BTreeMap::new();
+    for flow in flows {
+        let sender = senders.entry(flow.from).or_default();
+        sender.flows += 1;
+        // At most 2^16 flows of at most 2^52 pending packets each.
+        sender.pending = sender.pending.saturating_add(flow.deadline.0.div_ceil(flow.period.0));
+    }
     let queues = setting.queues.map_or(senders.len() as u64, u64::from);
     let terms = overheads.terms(queues, setting.reading);
-    let mut tasks = Vec::with_capacity(flows.len());
-    for (i, (flow, &slot)) in flows.iter().zip(&slots).enumerate() {
-        let sender = &mut senders[slot as usize];
-        // Most flows of a sender have the same size.
-        let costs = match sender.costs {
-            Some((size, costs)) if size == flow.size => costs,
-            _ => {
-                let kind = FlowErrorKind::PacketOverheadTooLarge;
-                let costs = sender
-                    .packet(flow.size, setting.chunk, overheads, &terms)
-                    .ok_or(FlowError { flow: Some(i), kind })?;
-                sender.costs = Some((flow.size, costs));
-                costs
-            }
-        };
-        tasks.push(Task {
+    let task = |(i, flow): (usize, &Flow)| {
+        let sender = senders[&flow.from];
+        let kind = FlowErrorKind::PacketOverheadTooLarge;
+        let task = packet(sender, flow.size, setting.chunk, (overheads, &terms));
+        let task = task.ok_or(FlowError { flow: Some(i), kind })?;
+        Ok(Task {
             deadline: HalfNanos(2 * flow.deadline.0 as i64 - terms.send_max - terms.receive),
             period: HalfNanos(2 * flow.period.0 as i64 + terms.send_min - terms.send_max),
-            ..costs
-        });
-    }
-    Ok(tasks)
+            ..task
+        })
+    };
+    flows.iter().enumerate().map(task).collect()
 }
 
-impl Sender {
-    /// C', q' and J' of its packets of this size; `None` if a sum is over the limit of times.
-    fn packet(
-        &self,
-        size: Bytes,
-        chunk: Bytes,
-        overheads: &Overheads,
-        terms: &Terms,
-    ) -> Option<Task> {
-        // Eq. 23 to 26.
-        let lock = overheads.ql.max.0;
-        let find = self.pending.checked_mul(overheads.qa.max.0)?;
-        let remove = find
-            .checked_add(overheads.qi.max.0 + lock + lock + overheads.qr.max.0)
-            .filter(|&o| o <= MAX_NANOS)?;
-        // Eq. 27.
-        let jitter = (overheads.pp.max.0 + remove)
-            .checked_mul(self.flows)
-            .filter(|&j| j <= 2 * MAX_NANOS)?;
-        let task = tasks_from_costs(size.0, chunk.0, terms.dma, remove)?;
-        Some(Task { jitter: HalfNanos(2 * jitter as i64), ..task })
-    }
+/// Returns C', q' and J' of the packets of this size of a sender; none if a sum is over the limit
+/// of times.
+fn packet(
+    sender: Sender,
+    size: Bytes,
+    chunk: Bytes,
+    (overheads, terms): (&Overheads, &Terms),
+) -> Option<Task> {
+    // Eq. 23 to 26.
+    let lock = overheads.ql.max.0;
+    let find = sender.pending.checked_mul(overheads.qa.max.0)?;
+    let remove = find
+        .checked_add(overheads.qi.max.0 + lock + lock + overheads.qr.max.0)
+        .filter(|&o| o <= MAX_NANOS)?;
+    // Eq. 27.
+    let jitter =
+        (overheads.pp.max.0 + remove).checked_mul(sender.flows).filter(|&j| j <= 2 * MAX_NANOS)?;
+    let task = tasks_from_costs(size.0, chunk.0, terms.dma, remove)?;
+    Some(Task { jitter: HalfNanos(2 * jitter as i64), ..task })
 }
 
 /// C' and q' (Eq. 3 and 4) from the overhead of a chunk and of a packet, both in ns; `None` if the
@@ -367,7 +325,7 @@ pub(crate) fn tasks_from_costs(
     per_chunk: u64,
     per_packet: u64,
 ) -> Option<Task> {
-    let chunks = quotient_up(size, chunk);
+    let chunks = size.div_ceil(chunk);
     let last = size - (chunks - 1) * chunk;
     let fixed = chunks
         .checked_mul(per_chunk)

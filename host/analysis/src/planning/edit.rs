@@ -1,18 +1,17 @@
 //! Writes choices into the text of a file, and changes nothing else.
 
-use super::{Choice, board::is_best_effort};
+use super::{Choice, board::is_best_effort, problem::sharers};
 use toml_edit::{DocumentMut, InlineTable, Item, Table, TableLike, value};
 use weir_model::Timing;
-use weir_model::timing::MemoryBudget;
 
 /// Returns the text with the choices.
 pub fn write(text: &str, timing: &Timing, choice: &Choice) -> Result<String, String> {
     let mark = if text.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK } else { "" };
     let body = &text[mark.len()..];
     let mut document: DocumentMut = body.parse().map_err(|error| format!("{error}"))?;
-    let period = choice.saturation.as_ref().map(|saturation| saturation.period.to_string());
+    let period = timing.saturation.as_ref().map(|saturation| saturation.period.to_string());
     let listed = document.get("vm").is_some();
-    for (position, (vm, share)) in timing.vms.iter().zip(&choice.plan.shares).enumerate() {
+    for (position, (vm, share)) in timing.vms.iter().zip(&choice.setting.shares).enumerate() {
         if let (Some(board), false) = (&choice.board, is_best_effort(vm)) {
             let table = table_of(&mut document, position, listed, &vm.name)?;
             table.insert("colors", value(numbers(share.colors)));
@@ -26,9 +25,8 @@ pub fn write(text: &str, timing: &Timing, choice: &Choice) -> Result<String, Str
         if vm.memory_budget.as_ref().is_some_and(|bandwidth| bandwidth.budget.is_some()) {
             continue;
         }
-        let each = vm.memory_budget.as_ref().is_some_and(MemoryBudget::is_each);
-        let sharers = if each { vm.cpus.len().max(1) as u64 } else { 1 };
-        let budget = i64::try_from(share.budget / sharers).map_err(|error| error.to_string())?;
+        let budget = share.budget / sharers(vm);
+        let budget = i64::try_from(budget).map_err(|error| error.to_string())?;
         let table = table_of(&mut document, position, listed, &vm.name)?;
         if !table.contains_key("memory_budget") {
             table.insert("memory_budget", value(InlineTable::new()));
@@ -39,16 +37,16 @@ pub fn write(text: &str, timing: &Timing, choice: &Choice) -> Result<String, Str
         bandwidth.insert("period", value(period));
         tidy(table.get_mut("memory_budget"));
     }
-    if choice.flows {
+    if !timing.flows.is_empty() {
         if document.get("dma").is_none() {
             document.insert("dma", Item::Table(Table::new()));
         }
         let dma = document.get_mut("dma").and_then(Item::as_table_like_mut);
         let dma = dma.ok_or("`dma` is no table")?;
         if timing.dma.bandwidth.is_none() {
-            dma.insert("bandwidth", value(choice.plan.dma.to_string()));
+            dma.insert("bandwidth", value(choice.setting.dma.to_string()));
         }
-        if let (None, Some(chunk)) = (timing.dma.chunk, choice.plan.chunk) {
+        if let (None, Some(chunk)) = (timing.dma.chunk, choice.setting.chunk) {
             dma.insert("chunk", value(chunk.to_string()));
         }
     }

@@ -1,10 +1,12 @@
 //! Answers the questions of the search by analyzing the file with what is being tried.
 
-use super::PlanOptions;
+use super::{
+    PlanOptions,
+    search::{Judge, Moved, Unsure},
+};
 use crate::{
     Bytes, BytesPerSec, Nanos,
     flows::Effort,
-    search::{Judge, Moved, Unsure},
     system::{self, CHUNK, GaveUp, TimeReport},
 };
 use std::{
@@ -140,7 +142,7 @@ impl Judge for Asker<'_> {
 
     fn flows_hold(&self, flows: &[usize], chunk: Bytes, dma: BytesPerSec) -> Result<bool, Unsure> {
         let effort = self.pay(ASKING * self.timing.flows.len() as u64)?;
-        let (holds, spent) = system::hold(&self.with(flows, chunk), dma.0, effort);
+        let (holds, spent) = system::hold(&self.with(flows, chunk), dma, effort);
         self.spend(spent);
         holds.map_err(|GaveUp| Unsure)
     }

@@ -1,17 +1,13 @@
 //! Why there is no plan: a minimal set of demands that conflict, and what they are short of.
 
-use super::judge::Asker;
-use crate::{
-    Nanos,
-    memory::Budget,
-    search::{self, Demand},
-    system::Limits,
+use super::{
+    judge::Asker,
+    problem::{Demand, sharers},
+    search,
 };
+use crate::{Nanos, memory::Budget, system::Limits};
 use serde::Serialize;
-use weir_model::{
-    Timing,
-    timing::{MemoryBudget, TimedVm},
-};
+use weir_model::{Timing, timing::TimedVm};
 
 /// Demands of a file that cannot be met together.
 #[derive(Clone, Debug, Serialize)]
@@ -42,170 +38,168 @@ pub struct Shortage {
 }
 
 impl Shortage {
-    fn new(what: &str, unit: &'static str, asked: u64, have: u64, text: &str) -> Self {
-        let missing = asked.saturating_sub(have);
-        let text = format!("{what}: {text}: {missing} {unit} too little");
-        Self { what: what.to_owned(), unit, asked: Some(asked), have, missing: Some(missing), text }
+    fn new(what: impl Into<String>, unit: &'static str, (asked, have): (u64, u64)) -> Self {
+        let (what, missing) = (what.into(), asked.saturating_sub(have));
+        let text = format!(
+            "{what}: {asked} are needed, and there are {have}: {missing} {unit} too little"
+        );
+        Self { what, unit, asked: Some(asked), have, missing: Some(missing), text }
+    }
+
+    /// Explains the numbers by `why` instead.
+    fn because(mut self, why: &str) -> Self {
+        let missing = self.missing.unwrap_or(0);
+        self.text = format!("{}: {why}: {missing} {} too little", self.what, self.unit);
+        self
     }
 }
 
 impl Conflict {
     pub(super) fn new(
-        conflict: &search::Conflict,
+        demands: &[Demand],
+        minimal: bool,
         shortages: Vec<search::Shortage>,
         asker: &Asker,
     ) -> Self {
-        Self {
-            demands: conflict.demands.iter().map(|demand| name(asker.timing, *demand)).collect(),
-            minimal: conflict.minimal,
-            shortages: shortages.into_iter().flat_map(|short| shortage(asker, short)).collect(),
-        }
+        let demands = demands.iter().map(|demand| name(asker.timing, *demand)).collect();
+        let shortages = shortages.into_iter().flat_map(|one| shortage(asker, one)).collect();
+        Self { demands, minimal, shortages }
     }
+}
+
+fn vm_name(timing: &Timing, vm: usize) -> &str {
+    timing.vms.get(vm).map_or("?", |vm| &vm.name)
 }
 
 fn shortage(by: &Asker, shortage: search::Shortage) -> Vec<Shortage> {
     let timing = by.timing;
-    let vm = |vm: usize| timing.vms.get(vm).map_or("?", |vm| vm.name.as_str());
-    let of = |asked: u64, have: u64| format!("{asked} are needed, and there are {have}");
     match shortage {
         search::Shortage::Colors { asked, have } => {
-            vec![Shortage::new("colors", "colors", asked, have, &of(asked, have))]
+            vec![Shortage::new("colors", "colors", (asked, have))]
         }
         search::Shortage::Banks { asked, have } => {
-            vec![Shortage::new("banks", "banks", asked, have, &of(asked, have))]
+            vec![Shortage::new("banks", "banks", (asked, have))]
         }
-        search::Shortage::Given { vm: index, .. } => {
-            let bandwidth = timing.vms.get(index).and_then(|vm| vm.memory_budget.as_ref());
-            let line = timing.saturation.as_ref().map_or(1, |saturation| saturation.line.0.max(1));
-            let given = bandwidth.and_then(|asked| asked.required.zip(asked.budget));
-            let Some((required, (have, period))) = given else {
-                return Vec::new();
-            };
-            let bytes = u128::from(required.0) * u128::from(period.0);
-            let asked = bytes.div_ceil(u128::from(line) * 1_000_000_000);
-            let asked = u64::try_from(asked).unwrap_or(u64::MAX);
-            let text =
-                format!("{required} take {asked} accesses in {period}, and the file gives {have}");
-            vec![Shortage::new(&format!("budget of {}", vm(index)), "accesses", asked, have, &text)]
-        }
-        search::Shortage::Budgets { asked, have } => {
-            let Some(period) = timing.saturation.as_ref().map(|saturation| saturation.period)
-            else {
-                return vec![Shortage::new("budgets", "accesses", asked, have, &of(asked, have))];
-            };
-            let (mut short, counted) = bursts(timing, period);
-            // At their rate in the table's period, bursts count for less.
-            let asked = counted
-                .iter()
-                .fold(asked, |sum, [whole, rate]| sum.saturating_sub(*whole).saturating_add(*rate));
-            if asked > have {
-                let text = format!(
-                    "the least budgets of all VMs are {asked} accesses in {period}, and the memory saturates above {have}"
-                );
-                short.push(Shortage::new("budgets", "accesses", asked, have, &text));
-            }
-            short
-        }
+        search::Shortage::Given { vm } => given(timing, vm).into_iter().collect(),
+        search::Shortage::Budgets { asked, have } => budgets(timing, asked, have),
         search::Shortage::Dma { chunk, asked, have, budgets } => {
+            let what = "DMA bandwidth";
             let most = format!(
                 "there are {} B/s next to budgets of {budgets}, in chunks of {chunk}",
                 have.0
             );
             let Some(asked) = asked else {
-                let text =
-                    format!("DMA bandwidth: no bandwidth is enough for the flows, and {most}");
+                let text = format!("{what}: no bandwidth is enough for the flows, and {most}");
+                let (what, missing) = (what.to_owned(), None);
                 return vec![Shortage {
-                    what: "DMA bandwidth".to_owned(),
+                    what,
                     unit: "B/s",
                     asked: None,
                     have: have.0,
-                    missing: None,
+                    missing,
                     text,
                 }];
             };
-            let index = if timing.dma.bandwidth.is_some_and(|given| given.0 == asked.0) {
-                "the file gives"
-            } else {
-                "the flows need"
-            };
-            let text = format!("{index} {} B/s, {most}", asked.0);
-            vec![Shortage::new("DMA bandwidth", "B/s", asked.0, have.0, &text)]
+            let by_file = timing.dma.bandwidth.is_some_and(|given| given == asked);
+            let source = if by_file { "the file gives" } else { "the flows need" };
+            let why = format!("{source} {} B/s, {most}", asked.0);
+            vec![Shortage::new(what, "B/s", (asked.0, have.0)).because(&why)]
         }
-        search::Shortage::Task { vm: index, budgets, moved } => {
-            let Some(time) = by.tasks(index, (&budgets, &moved), true) else {
-                return Vec::new();
-            };
-            let open =
-                |vm: &TimedVm| vm.memory_budget.as_ref().is_none_or(|its| its.budget.is_none());
-            let chosen = timing.vms.get(index).is_some_and(open);
-            let known = timing.saturation.as_ref().filter(|_| chosen).zip(budgets.get(index));
-            let most = known.map_or(String::new(), |(known, budget)| {
-                format!(
-                    ", even with the greatest budget that is left, {budget} in {}",
-                    known.period
-                )
-            });
-            let late = time.late().map(|task| {
-                let missing = task.response_ns.map(|response| response - task.deadline_ns);
-                let reason = task.cause.clone().unwrap_or_default();
-                Shortage {
-                    what: format!("deadline of {}: {}", vm(index), task.name),
-                    unit: "ns",
-                    asked: task.response_ns,
-                    have: task.deadline_ns,
-                    missing,
-                    text: match missing {
-                        Some(missing) => format!("{reason}: {missing} ns too late{most}"),
-                        None => reason,
-                    },
-                }
-            });
-            late.collect()
-        }
+        search::Shortage::Task { vm, budgets, moved } => late(by, vm, &budgets, &moved),
     }
 }
 
-/// Kept budgets of a longer period than the table's `period`: each may be spent in one burst.
-/// Returns a shortage for each, and what it counts for, whole and at its rate.
-fn bursts(timing: &Timing, period: Nanos) -> (Vec<Shortage>, Vec<[u64; 2]>) {
-    let least = timing.saturation.as_ref().map_or(1, |saturation| saturation.min_accesses.max(1));
-    let of = |vm: &TimedVm| {
-        let limits = Limits::of(timing, vm).filter(|limits| limits.written.period > period)?;
-        let Budget { accesses, period: written } = limits.written;
-        let each = vm.memory_budget.as_ref().is_some_and(MemoryBudget::is_each);
-        let sharers = if each { vm.cpus.len().max(1) as u64 } else { 1 };
-        let rate = u128::from(accesses) * u128::from(period.0) / u128::from(written.0);
-        let rate = u64::try_from(rate).unwrap_or(u64::MAX);
-        let text = format!(
-            "budget of {}: {accesses} accesses in {written} may be one burst, which counts whole in {period}; the same rate is {rate} in {period}: write accesses = {}, period = \"{period}\"",
-            vm.name,
-            rate.max(least).div_ceil(sharers)
-        );
-        let shortage = Shortage {
-            what: format!("budget of {}", vm.name),
-            unit: "accesses",
-            asked: Some(accesses),
-            have: rate,
-            missing: Some(accesses.saturating_sub(rate)),
-            text,
-        };
-        let whole = limits.regulation.most(limits.most.accesses, 1).unwrap_or(u64::MAX);
-        Some((shortage, [whole, rate]))
+/// Returns what a given budget lacks for the bandwidth that its VM requires.
+fn given(timing: &Timing, vm: usize) -> Option<Shortage> {
+    let asked = timing.vms.get(vm)?.memory_budget.as_ref()?;
+    let (required, (have, period)) = asked.required.zip(asked.budget)?;
+    let line = timing.saturation.as_ref().map_or(1, |saturation| saturation.line.0.max(1));
+    let bytes = u128::from(required.0) * u128::from(period.0);
+    let needed = bytes.div_ceil(u128::from(line) * 1_000_000_000);
+    let needed = u64::try_from(needed).unwrap_or(u64::MAX);
+    let why = format!("{required} take {needed} accesses in {period}, and the file gives {have}");
+    let what = format!("budget of {}", vm_name(timing, vm));
+    Some(Shortage::new(what, "accesses", (needed, have)).because(&why))
+}
+
+/// Returns what the least budgets lack.
+fn budgets(timing: &Timing, asked: u64, have: u64) -> Vec<Shortage> {
+    let Some(period) = timing.saturation.as_ref().map(|saturation| saturation.period) else {
+        return vec![Shortage::new("budgets", "accesses", (asked, have))];
     };
-    timing.vms.iter().filter_map(of).unzip()
+    let (mut short, counted): (Vec<_>, Vec<_>) =
+        timing.vms.iter().filter_map(|vm| burst(timing, vm, period)).unzip();
+    // At their rate in the table's period, bursts count for less.
+    let asked = counted
+        .iter()
+        .fold(asked, |sum, [whole, rate]| sum.saturating_sub(*whole).saturating_add(*rate));
+    if asked > have {
+        let why = format!(
+            "the least budgets of all VMs are {asked} accesses in {period}, and the memory saturates above {have}"
+        );
+        short.push(Shortage::new("budgets", "accesses", (asked, have)).because(&why));
+    }
+    short
 }
 
-/// The name of a demand.
-fn name(timing: &Timing, demand: Demand) -> String {
-    let vm = |vm: usize| timing.vms.get(vm).map_or("?", |vm| vm.name.as_str());
-    let mut timed = timing.flows.iter().filter(|flow| !flow.best_effort);
-    match demand {
-        Demand::WorkingSet(at) => format!("working set of {}", vm(at)),
-        Demand::Memory(at) => format!("memory of {}", vm(at)),
-        Demand::Bandwidth(at) => format!("bandwidth of {}", vm(at)),
-        Demand::Task(at) => format!("tasks of {}", vm(at)),
-        Demand::Flow(at) => {
-            format!("flow {}", timed.nth(at).map_or("?", |flow| flow.name.as_str()))
+/// Returns the shortage by a kept budget of a longer period than the table's `period`, which may be
+/// spent in one burst, and what the budget counts for: whole and at its rate.
+fn burst(timing: &Timing, vm: &TimedVm, period: Nanos) -> Option<(Shortage, [u64; 2])> {
+    let limits = Limits::of(timing, vm).filter(|limits| limits.written.period > period)?;
+    let Budget { accesses, period: written } = limits.written;
+    let rate = u128::from(accesses) * u128::from(period.0) / u128::from(written.0);
+    let rate = u64::try_from(rate).unwrap_or(u64::MAX);
+    let least = timing.saturation.as_ref().map_or(1, |saturation| saturation.min_accesses.max(1));
+    let mut shortage =
+        Shortage::new(format!("budget of {}", vm.name), "accesses", (accesses, rate));
+    shortage.text = format!(
+        "{}: {accesses} accesses in {written} may be one burst, which counts whole in {period}; the same rate is {rate} in {period}: write accesses = {}, period = \"{period}\"",
+        shortage.what,
+        rate.max(least).div_ceil(sharers(vm))
+    );
+    let whole = limits.regulation.most(limits.most.accesses, 1).unwrap_or(u64::MAX);
+    Some((shortage, [whole, rate]))
+}
+
+/// Returns the tasks of a VM that are late with these budgets.
+fn late(by: &Asker, vm: usize, budgets: &[u64], moved: &search::Moved) -> Vec<Shortage> {
+    let Some(time) = by.tasks(vm, (budgets, moved), true) else { return Vec::new() };
+    let asked = by.timing.vms.get(vm).and_then(|vm| vm.memory_budget.as_ref());
+    let is_chosen = asked.is_none_or(|asked| asked.budget.is_none());
+    let known = by.timing.saturation.as_ref().filter(|_| is_chosen).zip(budgets.get(vm));
+    let most = known.map_or(String::new(), |(known, budget)| {
+        let period = known.period;
+        format!(", even with the greatest budget that is left, {budget} in {period}")
+    });
+    let late = time.late().map(|task| {
+        let missing = task.response_ns.map(|response| response - task.deadline_ns);
+        let reason = task.cause.clone().unwrap_or_default();
+        Shortage {
+            what: format!("deadline of {}: {}", vm_name(by.timing, vm), task.name),
+            unit: "ns",
+            asked: task.response_ns,
+            have: task.deadline_ns,
+            missing,
+            text: match missing {
+                Some(missing) => format!("{reason}: {missing} ns too late{most}"),
+                None => reason,
+            },
         }
-    }
+    });
+    late.collect()
+}
+
+/// Returns the name of a demand.
+fn name(timing: &Timing, demand: Demand) -> String {
+    let (what, vm) = match demand {
+        Demand::WorkingSet(vm) => ("working set", vm),
+        Demand::Memory(vm) => ("memory", vm),
+        Demand::Bandwidth(vm) => ("bandwidth", vm),
+        Demand::Task(vm) => ("tasks", vm),
+        Demand::Flow(position) => {
+            let flow = timing.flows.iter().filter(|flow| !flow.best_effort).nth(position);
+            return format!("flow {}", flow.map_or("?", |flow| &flow.name));
+        }
+    };
+    format!("{what} of {}", vm_name(timing, vm))
 }

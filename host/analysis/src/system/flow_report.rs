@@ -6,7 +6,10 @@ use super::{
 };
 use crate::{
     Bytes, BytesPerSec, HalfNanos,
-    flows::{Cause, Failure, MinBandwidth, Report, TaskReport, Verdict as Schedulability},
+    flows::{
+        Analyzer, Cause, Effort, Failure, FlowError, MinBandwidth, Report, Task, TaskReport,
+        Verdict as Schedulability, report,
+    },
     verdict::{Judgement, Verdict},
 };
 use serde::{Serialize, Serializer};
@@ -164,20 +167,53 @@ pub(super) enum Engine {
     Never,
 }
 
+/// The effort of slacks, which are for information only.
+const SLACK: u64 = 1 << 25;
+
 /// The flows of one core that moves chunks.
 #[derive(Debug)]
 pub(super) struct Part {
     /// The VM whose core it is; none for the broker's.
-    pub vm: Option<String>,
+    vm: Option<String>,
     /// Positions of the flows of the tasks, and behind them those of best effort.
     pub flows: Vec<usize>,
+    pub tasks: Vec<Task>,
+    pub best_effort: Vec<Task>,
     /// The report at the bandwidth judged.
-    pub report: Option<Report>,
+    report: Option<Report>,
     /// The least bandwidth.
     pub least: MinBandwidth,
 }
 
 impl Part {
+    pub fn new(
+        vm: Option<String>,
+        flows: Vec<usize>,
+        tasks: Vec<Task>,
+        best_effort: Vec<Task>,
+    ) -> Self {
+        let least = MinBandwidth::Exactly(BytesPerSec(0));
+        Self { vm, flows, tasks, best_effort, report: None, least }
+    }
+
+    /// Finds the least bandwidth.
+    pub fn find_least(&mut self, effort: Effort) {
+        if !self.tasks.is_empty() {
+            self.least = Analyzer::new(&self.tasks, &self.best_effort).min_bandwidth(effort);
+        }
+    }
+
+    /// Judges the flows at a bandwidth.
+    pub fn judge(&mut self, bandwidth: BytesPerSec, effort: Effort) -> Result<(), FlowError> {
+        if !self.tasks.is_empty() {
+            let slack = Effort(SLACK);
+            let found = report(&self.tasks, &self.best_effort, bandwidth, effort, slack)?;
+            self.least = found.min_bandwidth;
+            self.report = Some(found);
+        }
+        Ok(())
+    }
+
     fn name<'a>(&self, timing: &'a Timing, task: usize) -> &'a str {
         let flow = self.flows.get(task).and_then(|flow| timing.flows.get(*flow));
         flow.map_or("?", |flow| &flow.name)

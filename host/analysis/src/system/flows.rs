@@ -10,8 +10,8 @@ use crate::{
     Bytes, BytesPerSec, Nanos,
     flows::{
         Analyzer, Bandwidths, Copier, Effort, Ends, Flow, FlowError, FlowErrorKind, Group,
-        MinBandwidth, Mover, Overheads, Path, Queue, Range, Reading, Report, Setting, Task,
-        Verdict, dma_from, groups, on_shared_core, report_with, responses, waits,
+        MinBandwidth, Mover, Overheads, Path, Queue, Range, Reading, Setting, Task, Verdict,
+        dma_from, groups, on_shared_core, responses, waits,
     },
     time::VmTask,
 };
@@ -22,8 +22,6 @@ use weir_model::{
 
 /// The greatest time of the analysis in ns, for flows without a period or deadline.
 const LONGEST: u64 = 1 << 52;
-/// The effort of slacks, which are for information only.
-const SLACK: u64 = 1 << 22;
 
 /// The code of the fault that overheads are missing: the flows are not judged then.
 pub const NO_OVERHEADS: Code = Code::NoOverheads;
@@ -227,39 +225,25 @@ pub fn analyze(timing: &Timing, options: &Options) -> Result<Option<FlowsReport>
     let one = |error: FlowError| vec![fault(timing, error)];
     let bandwidth = bandwidth(timing);
     let groups = input.groups(timing, Cores::Concurrent).map_err(one)?;
-    let mut split = Vec::new();
-    for group in groups {
-        split.push(divide(timing, group)?);
-    }
-    let mut parts = Vec::new();
-    for (vm, flows, tasks, best_effort) in split {
-        let (mut report, mut least) = (None, MinBandwidth::Exactly(BytesPerSec(0)));
-        if let (Some(bandwidth), false) = (bandwidth, tasks.is_empty()) {
-            let found = judge(&tasks, &best_effort, bandwidth, options).map_err(one)?;
-            (least, report) = (found.min_bandwidth, Some(found));
-        } else if !tasks.is_empty() {
-            let mut analyzer = Analyzer::new();
-            analyzer.load_with(&tasks, &best_effort);
-            least = analyzer.min_bandwidth(options.effort);
-        }
-        parts.push((Part { vm, flows, report, least }, tasks, best_effort));
-    }
+    let parts = groups.into_iter().map(|group| divide(timing, group));
+    let mut parts = parts.collect::<Result<Vec<Part>, _>>()?;
     let mut judged = bandwidth;
     if bandwidth.is_none() {
         // Without a bandwidth, the report is at the least one.
-        let found = parts.iter().map(|(part, ..)| match part.least {
+        for part in &mut parts {
+            part.find_least(options.effort);
+        }
+        let found = parts.iter().map(|part| match part.least {
             MinBandwidth::Exactly(b) => Some(b.0),
             MinBandwidth::GaveUp { enough, .. } => enough.map(|b| b.0),
             MinBandwidth::Never(_) => None,
         });
         judged = found.collect::<Option<Vec<_>>>().and_then(|all| all.into_iter().max());
         judged = judged.filter(|judged| *judged > 0);
-        if let Some(judged) = judged {
-            for (part, tasks, best_effort) in &mut parts {
-                if !tasks.is_empty() {
-                    part.report = Some(judge(tasks, best_effort, judged, options).map_err(one)?);
-                }
-            }
+    }
+    if let Some(judged) = judged {
+        for part in &mut parts {
+            part.judge(BytesPerSec(judged), options.effort).map_err(one)?;
         }
     }
     let copies = timing.overheads.iter().any(|overhead| overhead.name == "copy");
@@ -278,7 +262,6 @@ pub fn analyze(timing: &Timing, options: &Options) -> Result<Option<FlowsReport>
     let end_to_end = end_to_end(timing, options.effort);
     let bounds: Vec<[Option<u64>; 2]> =
         concurrent.of.into_iter().zip(serialized.of).map(Into::into).collect();
-    let parts: Vec<Part> = parts.into_iter().map(|(part, ..)| part).collect();
     let assumed = assumptions(timing, options, bandwidth);
     let mut report = FlowsReport::new(timing, &parts, (judged, bandwidth.is_some()), assumed);
     report.bounds_gave_up = concurrent.gave_up || serialized.gave_up || end_to_end.gave_up;
@@ -332,7 +315,7 @@ fn found_end_to_end(timing: &Timing, effort: Effort) -> Option<Bounds> {
     let input = Input::of(timing, Reading::Printed).ok()?;
     let mut bounds = Bounds::none(timing);
     for group in input.groups(timing, Cores::Concurrent).ok()? {
-        let (_, flows, tasks, best_effort) = divide(timing, group).ok()?;
+        let Part { flows, tasks, best_effort, .. } = divide(timing, group).ok()?;
         let responses = responses(&tasks, &best_effort, at, effort);
         bounds.gave_up |= responses.gave_up;
         for ((flow, task), response) in flows.into_iter().zip(&tasks).zip(responses.longest) {
@@ -368,7 +351,7 @@ fn found_bounds(timing: &Timing, cores: Cores, effort: Effort) -> Option<Bounds>
                 task.jitter.0 = task.jitter.0.checked_add(more.checked_mul(2)?)?;
             }
         }
-        let (_, flows, tasks, best_effort) = divide(timing, group).ok()?;
+        let Part { flows, tasks, best_effort, .. } = divide(timing, group).ok()?;
         let responses = responses(&tasks, &best_effort, at, effort);
         bounds.gave_up |= responses.gave_up;
         for (flow, bound) in flows.into_iter().zip(responses.longest) {
@@ -376,16 +359,6 @@ fn found_bounds(timing: &Timing, cores: Cores, effort: Effort) -> Option<Bounds>
         }
     }
     Some(bounds)
-}
-
-fn judge(
-    tasks: &[Task],
-    best_effort: &[Task],
-    bandwidth: u64,
-    options: &Options,
-) -> Result<Report, FlowError> {
-    let bandwidth = BytesPerSec(bandwidth);
-    report_with(tasks, best_effort, bandwidth, options.effort, Effort(SLACK))
 }
 
 /// The time that the cores of a VM with tasks spend on copies, if `[dma]` `path` is its sender or
@@ -450,64 +423,50 @@ pub struct GaveUp;
 pub type Answer<T> = (Result<T, GaveUp>, u64);
 
 /// Returns the least bandwidth at which the flows hold, in bytes/s, or a sufficient one if the
-/// search gave up; none if no bandwidth is enough.
+/// search gave up; none if no bandwidth is enough or the flows cannot be analyzed.
 pub fn least(timing: &Timing, effort: Effort) -> Answer<Option<u64>> {
-    let mut most = Some(0);
-    let mut unsure = false;
+    let (mut most, mut is_unsure) = (Some(0), false);
     let spent = each_part(timing, |analyzer| match analyzer.min_bandwidth(effort) {
         MinBandwidth::Exactly(b) | MinBandwidth::GaveUp { enough: Some(b), .. } => {
-            most = most.map(|most| most.max(b.0));
+            most = most.map(|most: u64| most.max(b.0));
         }
-        MinBandwidth::GaveUp { enough: None, .. } => unsure = true,
+        MinBandwidth::GaveUp { enough: None, .. } => is_unsure = true,
         MinBandwidth::Never(_) => most = None,
     });
-    match spent {
-        None => (Ok(None), 0),
-        Some(spent) if unsure && most.is_some() => (Err(GaveUp), spent),
-        Some(spent) => (Ok(most), spent),
-    }
+    let Some(spent) = spent else { return (Ok(None), 0) };
+    (if is_unsure && most.is_some() { Err(GaveUp) } else { Ok(most) }, spent)
 }
 
-/// Returns whether the flows hold at a bandwidth in bytes/s, limited by the core that copies.
-pub fn hold(timing: &Timing, bandwidth: u64, effort: Effort) -> Answer<bool> {
-    let bandwidth = paced(timing, Some(bandwidth)).unwrap_or(bandwidth);
-    let (mut all, mut unsure) = (true, false);
-    let spent =
-        each_part(timing, |analyzer| match analyzer.verdict(BytesPerSec(bandwidth), effort) {
-            Ok(Verdict::Schedulable) => {}
-            Ok(Verdict::GaveUp { .. }) => unsure = true,
-            Ok(Verdict::Unschedulable(_)) | Err(_) => all = false,
-        });
-    match spent {
-        None => (Ok(false), 0),
-        Some(spent) if unsure && all => (Err(GaveUp), spent),
-        Some(spent) => (Ok(all), spent),
-    }
+/// Returns whether the flows hold at a bandwidth.
+pub fn hold(timing: &Timing, bandwidth: BytesPerSec, effort: Effort) -> Answer<bool> {
+    let (mut all, mut is_unsure) = (true, false);
+    let spent = each_part(timing, |analyzer| match analyzer.verdict(bandwidth, effort) {
+        Ok(Verdict::Schedulable) => {}
+        Ok(Verdict::GaveUp { .. }) => is_unsure = true,
+        Ok(Verdict::Unschedulable(_)) | Err(_) => all = false,
+    });
+    let Some(spent) = spent else { return (Ok(false), 0) };
+    (if is_unsure && all { Err(GaveUp) } else { Ok(all) }, spent)
 }
 
 /// Calls `ask` for each core that moves real-time flows. Returns the steps that were spent, or none
 /// if the flows cannot be analyzed.
 fn each_part(timing: &Timing, mut ask: impl FnMut(&mut Analyzer)) -> Option<u64> {
     let input = Input::of(timing, Reading::Printed).ok()?;
-    let groups = input.groups(timing, Cores::Concurrent).ok()?;
-    let mut spent = 0u64;
-    for group in groups {
-        let (_, _, tasks, best_effort) = divide(timing, group).ok()?;
-        if tasks.is_empty() {
-            continue;
+    let mut spent = 0_u64;
+    for group in input.groups(timing, Cores::Concurrent).ok()? {
+        let Part { tasks, best_effort, .. } = divide(timing, group).ok()?;
+        if !tasks.is_empty() {
+            let mut analyzer = Analyzer::new(&tasks, &best_effort);
+            ask(&mut analyzer);
+            spent = spent.saturating_add(analyzer.spent());
         }
-        let mut analyzer = Analyzer::new();
-        analyzer.load_with(&tasks, &best_effort);
-        ask(&mut analyzer);
-        spent = spent.saturating_add(analyzer.spent());
     }
     Some(spent)
 }
 
-type Divided = (Option<String>, Vec<usize>, Vec<Task>, Vec<Task>);
-
 /// Splits a group into real-time tasks and best effort, on the supply of the core that serves them.
-fn divide(timing: &Timing, group: Group) -> Result<Divided, Vec<Fault>> {
+fn divide(timing: &Timing, group: Group) -> Result<Part, Vec<Fault>> {
     let entity = group.vm.map_or(Entity::Broker, |vm| Entity::Vm(vm as usize));
     let mut tasks = group.tasks;
     if let Some((core, place, supply)) = supply(timing, entity).map_err(|fault| vec![fault])? {
@@ -532,16 +491,10 @@ fn divide(timing: &Timing, group: Group) -> Result<Divided, Vec<Fault>> {
     }
     let vm = group.vm.and_then(|vm| timing.vms.get(vm as usize)).map(|vm| vm.name.clone());
     let is_best_effort = |flow: usize| timing.flows.get(flow).is_some_and(|flow| flow.best_effort);
-    let mut flows: Vec<usize> =
-        group.flows.iter().copied().filter(|flow| !is_best_effort(*flow)).collect();
-    let (mut timed, mut best_effort) = (Vec::new(), Vec::new());
-    for (task, flow) in tasks.into_iter().zip(&group.flows) {
-        if is_best_effort(*flow) {
-            best_effort.push(task);
-        } else {
-            timed.push(task);
-        }
-    }
-    flows.extend(group.flows.iter().copied().filter(|flow| is_best_effort(*flow)));
-    Ok((vm, flows, timed, best_effort))
+    let both = tasks.into_iter().zip(group.flows);
+    let (best_effort, timed): (Vec<_>, Vec<_>) = both.partition(|(_, flow)| is_best_effort(*flow));
+    let flows = timed.iter().chain(&best_effort).map(|(_, flow)| *flow).collect();
+    let [tasks, best_effort] =
+        [timed, best_effort].map(|all| all.into_iter().map(|(task, _)| task).collect());
+    Ok(Part::new(vm, flows, tasks, best_effort))
 }

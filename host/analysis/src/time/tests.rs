@@ -86,7 +86,7 @@ fn textbook_response_times() {
 
 #[test]
 fn interference_is_limited_by_issue_or_by_victim() {
-    use crate::memory::{Bound, Budget, CriticalTask, Regulation, execution_bound};
+    use crate::memory::{Budget, Regulation};
     use crate::units::Events;
     let supply = Supply::new(Schedule::Dedicated, vec![]).unwrap();
     let interferer = Interferer {
@@ -105,13 +105,12 @@ fn interference_is_limited_by_issue_or_by_victim() {
     for (accesses, per_access) in [(None, None), (Some(40), Some(2)), (Some(10_000), Some(1))] {
         let delay = Nanos(60);
         let interference = Interference { interferers: vec![interferer], delay, per_access };
-        let alone = task.wcet;
-        let critical = CriticalTask { alone, accesses: accesses.unwrap_or(0), delay, per_access };
-        let Bound::AtMost(bound) = execution_bound(&critical, &[interferer]) else { panic!() };
-        // One job alone on its core is the execution bound.
+        // The response of one job is the least t with t = C + delay * what delays it in t.
         let times = response_times_with(&[task], &supply, &[accesses], Some(&interference), None);
-        assert_eq!(times, [Some(bound)]);
-        assert!(bound > task.wcet);
+        let bound = times[0].expect("a bound");
+        let delays = |t| interferer.delaying(t, accesses, per_access) * delay.0;
+        assert_eq!(bound.0, task.wcet.0 + delays(bound));
+        assert!(bound > task.wcet && task.wcet.0 + delays(Nanos(bound.0 - 1)) > bound.0 - 1);
     }
     // A budget without limit has no bound unless the own accesses cap it.
     let budget = Budget { accesses: u64::MAX, period: Nanos(1) };

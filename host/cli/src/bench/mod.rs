@@ -1,6 +1,5 @@
 //! `weir bench`: measures the overheads of weir.
 
-pub mod analysis;
 pub mod hypervisor;
 pub mod mapping;
 pub mod simulator;

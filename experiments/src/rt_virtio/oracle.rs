@@ -1,5 +1,10 @@
 //! Sections IV and V-B of rt-virtio point by point: slow, written from the paper's equations and
-//! its Table II alone, and without any code of [`crate::flows`], so that a mistake there shows.
+//! its Table II alone, and without any code of `weir_analysis::flows`, so that a mistake there shows.
+#![expect(
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "times are far below 2^52 ns, or are bounds"
+)]
 
 /// Table II, in ns: MIN where the analysis needs it, and MAX.
 const HC: [i128; 2] = [939, 949];
