@@ -2,15 +2,18 @@
 //! against closed forms.
 #![allow(missing_docs, clippy::cast_precision_loss, reason = "tests: ratios of small counts")]
 
+mod support;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use support::{DDR2_800, LPDDR4_3200};
 use weir_memory::{
     AddressFields, AddressMap, Owner, Pa,
     dram::{
         Channel, ChannelError, Command, DEFAULT_POLICY, Device, Done, Illegal, Policy, RULES,
         Request, RowUse, Shape, Timing, plain_bits,
-        timing::{DDR2_800, DDR4_2400, LPDDR4_3200, Scope},
+        timing::{DDR4_2400, Scope},
         trace,
     },
 };

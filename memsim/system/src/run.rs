@@ -15,7 +15,7 @@ use crate::{
     program::Program,
 };
 use broker::{Deed, Moving};
-use record::Begun;
+use record::Counts;
 use std::sync::Arc;
 use weir_budget::Event as Step;
 use weir_budget::Shared;
@@ -93,7 +93,10 @@ struct Run<'a> {
     wanted: (usize, Vec<(u64, Option<Mark>)>),
     arrivals: Vec<Vec<u64>>,
     slices: Vec<Vec<u64>>,
-    begun: Option<Begun>,
+    /// The counts when the span began.
+    begun: Option<Counts>,
+    /// Lines of each VM at the end of the last slice.
+    lines: Vec<u64>,
     begin: Picos,
 }
 
@@ -261,6 +264,7 @@ impl<'a> Run<'a> {
             arrivals: vec![Vec::new(); owners],
             slices: vec![Vec::new(); owners],
             begun: None,
+            lines: Vec::new(),
             begin: Picos(0),
             board,
         })

@@ -5,10 +5,7 @@ use proptest::prelude::*;
 use weir_memory::{
     Pa,
     bench::ddr4_2400_map,
-    dram::{
-        DEFAULT_POLICY,
-        timing::{DDR2_800, DDR4_2400, LPDDR4_3200},
-    },
+    dram::{DEFAULT_POLICY, timing::DDR4_2400},
 };
 use weir_simulator::{Memory, run};
 
@@ -49,12 +46,6 @@ fn what_is_wrong_is_named_with_its_place() {
     }
     let error = Memory::find("nowhere").unwrap_err().to_string();
     assert!(error.contains("ddr4-2400"), "{error}");
-}
-
-#[test]
-fn lpddr4_and_ddr2_are_the_parts_of_the_model() {
-    assert_eq!(Memory::find("rpi4").unwrap().dram.timing(), LPDDR4_3200);
-    assert_eq!(Memory::find("athlon64x2").unwrap().dram.timing(), DDR2_800);
 }
 
 /// Lines of the walk that three writers (or as many as there are cores) evict, and its mean latency

@@ -1,14 +1,16 @@
 //! The counts and their results.
 
 use super::{Run, Span};
-use crate::{Mark, Outcome, TbuOutcome, VmOutcome, core::Core, jobs::Jobs, master::Master};
+use crate::{Histogram, Mark, Outcome, TbuOutcome, VmOutcome, jobs::Jobs, master::Master};
 use weir_memory::{Owner, Picos, hierarchy::CoreTraffic, system::Waits};
 use weir_units::Nanos;
 
-/// The counts when the span began.
-pub(super) struct Begun {
+/// All counts at a time.
+pub(super) struct Counts {
+    /// How far each VM has come.
     work: Vec<Mark>,
     dma_delays: Vec<u64>,
+    /// The traffic of each core.
     traffic: Vec<CoreTraffic>,
     waits: Waits,
     evictions: Vec<Vec<u64>>,
@@ -17,11 +19,35 @@ pub(super) struct Begun {
     /// Bytes of each DMA channel.
     moved: Vec<u64>,
     tbus: Vec<TbuOutcome>,
-    /// Lines of each VM at the end of the last slice.
-    lines: Vec<u64>,
 }
 
 impl Run<'_> {
+    fn counts(&self) -> Counts {
+        let hierarchy = self.memory.hierarchy();
+        let owners = self.board.vms.len();
+        let mut evictions = vec![vec![0; owners]; owners];
+        for stats in hierarchy.l2().chain(hierarchy.l3()) {
+            add(&mut evictions, stats.evictions.rows());
+        }
+        let mut closed = vec![vec![0; owners]; owners];
+        for stats in self.memory.channels() {
+            add(&mut closed, stats.closed.rows());
+        }
+        let delay = |owner| self.memory.dma_delay(Owner(owner)).0;
+        let moved = |m: &Master| self.memory.moved(m.engine, m.channel).0;
+        Counts {
+            work: self.work.iter().map(|(_, mark)| *mark).collect(),
+            dma_delays: (0..).take(owners).map(delay).collect(),
+            traffic: self.cores.iter().map(|core| hierarchy.traffic()[core.number]).collect(),
+            waits: self.memory.waits().clone(),
+            evictions,
+            closed,
+            blocked: self.memory.blocked().map(|time| time.0).sum(),
+            moved: self.masters.iter().map(moved).collect(),
+            tbus: self.tbus(),
+        }
+    }
+
     /// The lines that each VM's cores have moved.
     fn lines(&self) -> Vec<u64> {
         let mut lines = vec![0; self.board.vms.len()];
@@ -38,19 +64,8 @@ impl Run<'_> {
     }
 
     pub(super) fn begin(&mut self, now: Picos) {
-        let traffic = |core: &Core| self.memory.hierarchy().traffic()[core.number];
-        self.begun = Some(Begun {
-            work: self.marks(),
-            dma_delays: self.dma_delays(),
-            traffic: self.cores.iter().map(traffic).collect(),
-            waits: self.memory.waits().clone(),
-            evictions: self.evictions(),
-            closed: self.closed(),
-            blocked: self.memory.blocked().map(|time| time.0).sum(),
-            moved: self.moved(),
-            tbus: self.tbus(),
-            lines: self.lines(),
-        });
+        self.begun = Some(self.counts());
+        self.lines = self.lines();
         self.cores.iter_mut().filter_map(|core| core.jobs.as_mut()).for_each(Jobs::count);
         if let Some(moving) = &mut self.moving {
             moving.count();
@@ -58,20 +73,6 @@ impl Run<'_> {
         for meter in self.cores.iter_mut().filter_map(|core| core.meter.as_mut()) {
             meter.clear(Nanos(now.0 / 1000));
         }
-    }
-
-    fn moved(&self) -> Vec<u64> {
-        let moved = |m: &Master| self.memory.moved(m.engine, m.channel).0;
-        self.masters.iter().map(moved).collect()
-    }
-
-    fn marks(&self) -> Vec<Mark> {
-        self.work.iter().map(|(_, mark)| *mark).collect()
-    }
-
-    fn dma_delays(&self) -> Vec<u64> {
-        let owners = (0..).take(self.board.vms.len());
-        owners.map(|owner| self.memory.dma_delay(Owner(owner)).0).collect()
     }
 
     fn tbus(&self) -> Vec<TbuOutcome> {
@@ -90,82 +91,49 @@ impl Run<'_> {
 
     pub(super) fn slice(&mut self) {
         let lines = self.lines();
-        let Some(begun) = &mut self.begun else { return };
-        for ((slices, now), then) in self.slices.iter_mut().zip(&lines).zip(&begun.lines) {
+        for ((slices, now), then) in self.slices.iter_mut().zip(&lines).zip(&self.lines) {
             slices.push(now - then);
         }
-        begun.lines = lines;
-    }
-
-    fn evictions(&self) -> Vec<Vec<u64>> {
-        let owners = self.board.vms.len();
-        let mut all = vec![vec![0; owners]; owners];
-        let hierarchy = self.memory.hierarchy();
-        for stats in hierarchy.l2().chain(hierarchy.l3()) {
-            add(&mut all, stats.evictions.rows());
-        }
-        all
-    }
-
-    fn closed(&self) -> Vec<Vec<u64>> {
-        let owners = self.board.vms.len();
-        let mut all = vec![vec![0; owners]; owners];
-        for stats in self.memory.channels() {
-            add(&mut all, stats.closed.rows());
-        }
-        all
+        self.lines = lines;
     }
 
     pub(super) fn finish(mut self, span: Span, slice_ns: u64) -> Outcome {
         let now = Nanos(span.warm_up.0 + span.length.0);
-        if self.begun.is_none() {
-            self.begin(self.memory.now());
-        }
-        let (evictions, closed) = (self.evictions(), self.closed());
-        let (moved, tbus) = (self.moved(), self.tbus());
-        let (work, dma_delays) = (self.marks(), self.dma_delays());
-        let waits = self.memory.waits().clone();
-        let blocked: u64 = self.memory.blocked().map(|time| time.0).sum();
-        let traffic: Vec<_> =
-            self.cores.iter().map(|core| self.memory.hierarchy().traffic()[core.number]).collect();
-        let mut vms: Vec<_> = self
-            .board
-            .vms
-            .iter()
-            .zip(self.latencies)
-            .zip(self.slices)
-            .zip(self.arrivals)
-            .zip(&self.delays)
-            .map(|((((vm, latency), slices), arrivals), delay)| VmOutcome {
-                name: vm.name.clone(),
-                accesses: latency.count(),
-                latency,
-                refills: 0,
-                write_backs: 0,
-                slices,
-                delay_ps: *delay,
-                arrivals,
-                budgets: Vec::new(),
-                moved: 0,
-                pass: None,
-                jobs: None,
-                work: [Mark::default(); 2],
-            })
-            .collect();
-        let begun = self.begun.as_ref();
-        for (index, vm) in vms.iter_mut().enumerate() {
-            let then = begun.map_or((Mark::default(), 0), |b| (b.work[index], b.dma_delays[index]));
-            vm.work = [then.0, work[index]];
-            vm.delay_ps += dma_delays[index] - then.1;
+        let end = Picos::from_nanos(now.0);
+        let counts = self.counts();
+        let begun = self.begun.take().unwrap_or_else(|| self.counts());
+        let vm = |name: &String| VmOutcome {
+            name: name.clone(),
+            accesses: 0,
+            latency: Histogram::default(),
+            refills: 0,
+            write_backs: 0,
+            slices: Vec::new(),
+            delay_ps: 0,
+            arrivals: Vec::new(),
+            budgets: Vec::new(),
+            moved: 0,
+            pass: None,
+            jobs: None,
+            work: [Mark::default(); 2],
+        };
+        let mut vms: Vec<_> = self.board.vms.iter().map(|one| vm(&one.name)).collect();
+        let recorded = self.latencies.into_iter().zip(self.slices).zip(self.arrivals);
+        for (index, (vm, ((latency, slices), arrivals))) in vms.iter_mut().zip(recorded).enumerate()
+        {
+            vm.accesses = latency.count();
+            (vm.latency, vm.slices, vm.arrivals) = (latency, slices, arrivals);
+            vm.work = [begun.work[index], counts.work[index]];
+            let of_dma = counts.dma_delays[index] - begun.dma_delays[index];
+            vm.delay_ps = self.delays[index] + of_dma;
         }
         for (index, core) in self.cores.into_iter().enumerate() {
             let vm = &mut vms[usize::from(core.owner.0)];
-            let then = begun.map_or(CoreTraffic::default(), |begun| begun.traffic[index]);
-            vm.refills += traffic[index].refills - then.refills;
-            vm.write_backs += traffic[index].write_backs - then.write_backs;
+            let (traffic, then) = (counts.traffic[index], begun.traffic[index]);
+            vm.refills += traffic.refills - then.refills;
+            vm.write_backs += traffic.write_backs - then.write_backs;
             vm.pass = vm.pass.or(core.passes.mean());
             if let Some(jobs) = core.jobs {
-                let end = Picos::from_nanos(now.0);
                 let jobs = jobs.finish(end);
                 match &mut vm.jobs {
                     Some(all) => all.add(&jobs),
@@ -174,24 +142,17 @@ impl Run<'_> {
             }
             vm.budgets.extend(core.meter.map(|meter| meter.finish(now)));
         }
-        for (index, (master, moved)) in self.masters.iter().zip(moved).enumerate() {
-            let then = begun.map_or(0, |begun| begun.moved[index]);
-            vms[usize::from(master.owner.0)].moved += moved - then;
+        for (master, moved) in self.masters.iter().zip(less(&counts.moved, &begun.moved)) {
+            vms[usize::from(master.owner.0)].moved += moved;
         }
-        let tbus = match begun {
-            Some(begun) => tbus.into_iter().zip(&begun.tbus).map(|(n, t)| n.since(t)).collect(),
-            None => tbus,
-        };
-        let zero = Vec::new();
-        let end = Picos::from_nanos(now.0);
         Outcome {
             vms,
             flows: self.moving.map_or_else(Vec::new, |moving| moving.finish(end)),
-            waits: begun.map_or_else(|| waits.clone(), |begun| waits.since(&begun.waits)),
-            evictions: minus(evictions, begun.map_or(&zero, |begun| &begun.evictions)),
-            closed: minus(closed, begun.map_or(&zero, |begun| &begun.closed)),
-            tbus,
-            blocked_ps: blocked - begun.map_or(0, |begun| begun.blocked),
+            waits: counts.waits.since(&begun.waits),
+            evictions: minus(counts.evictions, &begun.evictions),
+            closed: minus(counts.closed, &begun.closed),
+            tbus: counts.tbus.into_iter().zip(&begun.tbus).map(|(n, t)| n.since(t)).collect(),
+            blocked_ps: counts.blocked - begun.blocked,
             span_ns: span.length.0,
             slice_ns,
         }
