@@ -1,44 +1,31 @@
-//! A TOML file as a table of values with their places, compared with the declaration of its keys.
+//! A TOML file, compared with the declaration of its keys and read.
 
 use crate::diagnostics::Code;
-use crate::fault::{Fault, Faults, File, Place};
-use crate::shape::{Kind, Shape, Walk, integer};
+use crate::fault::{Fault, Faults, File};
+use crate::shape::{Kind, Shape, Walk};
+use crate::table::Table;
 use std::{fmt::Display, ops::Range};
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
-use weir_units::{Bytes, BytesPerSec, Nanos};
 
-/// A value and its bytes in the file.
-#[derive(Clone, Debug)]
-pub(crate) struct At<T> {
-    pub value: T,
-    pub span: Range<usize>,
-}
-
-/// Parses `file` and compares it with `shape`; gives its table if it has no syntax error, even with
-/// other errors.
-pub(crate) fn parse<T>(
-    file: &File,
-    shape: &Shape,
-    faults: &mut Faults,
-    read: impl FnOnce(&DeTable<'_>) -> T,
-) -> Option<T> {
-    let (value, mut absent) = parse_part(file, shape, &[], faults, read)?;
+/// Parses `file` and compares it with the keys of its table; gives the table if the file has no
+/// syntax error, even with other errors, and all that the table must have.
+pub(crate) fn parse<T: Table>(file: &File, faults: &mut Faults) -> Option<T> {
+    let (value, mut absent) = parse_part::<T>(file, &[], faults)?;
     faults.0.append(&mut absent.0);
-    Some(value)
+    value
 }
 
 /// The same, with the faults of required keys that are missing in the shapes in `partial` apart
 /// from the others.
-pub(crate) fn parse_part<T>(
+pub(crate) fn parse_part<T: Table>(
     file: &File,
-    shape: &Shape,
     partial: &[&'static str],
     faults: &mut Faults,
-    read: impl FnOnce(&DeTable<'_>) -> T,
-) -> Option<(T, Faults)> {
+) -> Option<(Option<T>, Faults)> {
+    let shape = &T::SHAPE;
     let (document, errors) = DeTable::parse_recoverable(file.inner());
     if let Some(fault) = excess(file, document.get_ref()) {
         faults.push(fault);
@@ -69,8 +56,14 @@ pub(crate) fn parse_part<T>(
     }
     let broken = !errors.is_empty();
     let (mut walked, mut absent) = (Faults::default(), Faults::default());
-    let mut walk =
-        Walk { file, faults: &mut walked, missing: !broken, partial, absent: &mut absent };
+    let mut walk = Walk {
+        file,
+        faults: &mut walked,
+        missing: !broken,
+        partial,
+        absent: &mut absent,
+        within: "",
+    };
     // A file's own span is its beginning: an excerpt of the whole file would not help.
     let start = file.inner().find(|c: char| !c.is_whitespace()).unwrap_or(0);
     let end = file.inner()[start..].find('\n').map_or(file.inner().len(), |line| start + line);
@@ -83,7 +76,7 @@ pub(crate) fn parse_part<T>(
     for fault in walked.0.into_iter().filter(|fault| fault.span().start < first) {
         faults.push(fault);
     }
-    (!broken).then(|| (read(document.get_ref()), absent))
+    (!broken).then(|| (T::read_table(document.get_ref()), absent))
 }
 
 /// Most values in a file, and in one of its lists. Files of systems have far fewer; rules between
@@ -178,96 +171,7 @@ fn is_list<'a>(shape: &Shape, mut path: impl Iterator<Item = &'a str>) -> bool {
     }) && listed
 }
 
-/// Reading of a table's values; what has the wrong type or value was reported by the walk.
-pub(crate) trait Values {
-    fn value(&self, key: &str) -> Option<&Spanned<DeValue<'_>>>;
-
-    fn text(&self, key: &str) -> Option<At<String>> {
-        text(self.value(key)?)
-    }
-
-    fn number(&self, key: &str) -> Option<At<u64>> {
-        number(self.value(key)?)
-    }
-
-    fn size(&self, key: &str) -> Option<At<Bytes>> {
-        let text = self.text(key)?;
-        Some(At { value: Bytes::parse(&text.value).ok()?, span: text.span })
-    }
-
-    fn duration(&self, key: &str) -> Option<At<Nanos>> {
-        let text = self.text(key)?;
-        Some(At { value: Nanos::parse(&text.value).ok()?, span: text.span })
-    }
-
-    fn rate(&self, key: &str) -> Option<At<BytesPerSec>> {
-        let text = self.text(key)?;
-        Some(At { value: BytesPerSec::parse(&text.value).ok()?, span: text.span })
-    }
-
-    fn boolean(&self, key: &str) -> Option<bool> {
-        self.value(key)?.get_ref().as_bool()
-    }
-
-    /// A span of time that may be an integer of nanoseconds.
-    fn nanos(&self, key: &str) -> Option<At<Nanos>> {
-        self.duration(key).or_else(|| {
-            let At { value, span } = self.number(key)?;
-            Some(At { value: Nanos(value), span })
-        })
-    }
-
-    fn inner(&self, key: &str) -> Option<(&DeTable<'_>, Range<usize>)> {
-        let value = self.value(key)?;
-        Some((value.get_ref().as_table()?, value.span()))
-    }
-
-    /// The tables of a list, with the place of each.
-    fn tables(&self, key: &str) -> Vec<(&DeTable<'_>, Range<usize>)> {
-        let items = self.value(key).and_then(|value| value.get_ref().as_array());
-        items
-            .into_iter()
-            .flatten()
-            .filter_map(|item| Some((item.get_ref().as_table()?, item.span())))
-            .collect()
-    }
-
-    /// The values of a list, if none of them was wrong.
-    fn list<T>(
-        &self,
-        key: &str,
-        read: impl Fn(&Spanned<DeValue<'_>>) -> Option<At<T>>,
-    ) -> Option<At<Vec<At<T>>>> {
-        let value = self.value(key)?;
-        let items = value.get_ref().as_array()?;
-        let items = items.iter().map(read).collect::<Option<Vec<_>>>()?;
-        Some(At { value: items, span: value.span() })
-    }
-}
-
-impl Values for DeTable<'_> {
-    fn value(&self, key: &str) -> Option<&Spanned<DeValue<'_>>> {
-        self.get(key)
-    }
-}
-
-pub(crate) fn text(value: &Spanned<DeValue<'_>>) -> Option<At<String>> {
-    Some(At { value: value.get_ref().as_str()?.to_owned(), span: value.span() })
-}
-
-pub(crate) fn number(value: &Spanned<DeValue<'_>>) -> Option<At<u64>> {
-    Some(At { value: integer(value.get_ref().as_integer()?)?, span: value.span() })
-}
-
-pub(crate) fn place(span: &Range<usize>) -> Place {
-    Place(span.clone())
-}
-
-pub(crate) fn place_of<T>(value: Option<&At<T>>, otherwise: &Range<usize>) -> Place {
-    place(value.map_or(otherwise, |value| &value.span))
-}
-
-/// Reads values with their own rules, and reports what breaks them.
+/// Checks values by their own rules, and reports what breaks them.
 pub(crate) struct Reader<'a> {
     pub file: &'a File,
     pub faults: &'a mut Faults,
@@ -285,35 +189,16 @@ impl Reader<'_> {
         self.faults.push(fault.label("this").help(help));
     }
 
-    /// A quantity that must not be 0.
-    pub fn positive<T: Copy>(
+    /// Reports that a name stands for two things.
+    pub fn twice(
         &mut self,
-        value: Option<At<T>>,
-        get: impl Fn(T) -> u64,
-        what: &str,
-        example: &str,
-    ) -> Option<At<T>> {
-        let value = value?;
-        if get(value.value) == 0 {
-            let help = format!("write more than 0, like {example}");
-            self.fault(Code::Zero, &value.span, format!("{what} is 0"), help);
-            return None;
-        }
-        Some(value)
-    }
-
-    pub fn time(&mut self, table: &DeTable<'_>, key: &str, owner: &str) -> Option<At<Nanos>> {
-        let what = format!("`{key}` of {owner}");
-        self.positive(table.duration(key), |time| time.0, &what, "\"10ms\"")
-    }
-
-    pub fn size(&mut self, table: &DeTable<'_>, key: &str, owner: &str) -> Option<At<Bytes>> {
-        let what = format!("`{key}` of {owner}");
-        self.positive(table.size(key), |size| size.0, &what, "\"4KiB\"")
-    }
-
-    pub fn rate(&mut self, table: &DeTable<'_>, key: &str, owner: &str) -> Option<At<BytesPerSec>> {
-        let what = format!("`{key}` of {owner}");
-        self.positive(table.rate(key), |rate| rate.0, &what, "\"485MB/s\"")
+        code: Code,
+        span: &Range<usize>,
+        first: &Range<usize>,
+        message: String,
+        help: &str,
+    ) {
+        let fault = Fault::new(code, self.file, span.clone(), message);
+        self.faults.push(fault.label("second").and(first.clone(), "first").help(help));
     }
 }

@@ -1,23 +1,13 @@
 //! Measured values, of a board file or of a system file's own: the overheads of a transfer and of a
 //! shared core, the saturation of the memory, and the interference of memory accesses.
 
-use crate::diagnostics::Code;
-use crate::document::{At, Reader, Values};
-use crate::keys::measured::{GROWING, STEPS};
-use std::ops::Range;
-use toml::de::DeTable;
-use weir_units::{Bytes, BytesPerSec, Events, Nanos};
+pub use crate::keys::measured::{Interference, Origin};
 
-/// Where measured values come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
-    /// The command that measured them, or a publication.
-    pub command: String,
-    /// The build of the hypervisor that was measured, if there was one.
-    pub build: Option<String>,
-    /// The date of the measurement.
-    pub date: Option<String>,
-}
+use crate::diagnostics::Code;
+use crate::document::Reader;
+use crate::keys::measured as keys;
+use crate::table::At;
+use weir_units::{Bytes, BytesPerSec, Events, Nanos};
 
 /// A table of overheads: the file it is in, and its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,19 +106,6 @@ pub struct Saturation {
     pub source: Option<String>,
 }
 
-/// What memory accesses of other VMs do to a core on a platform.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interference {
-    /// Delay by one access of another VM; 0 where the platform's memory has no timing.
-    pub delay: Nanos,
-    /// Accesses of each other VM that can delay one access.
-    pub per_access: Option<u64>,
-    /// Accesses between a budget's end and the stop by the PMU's interrupt.
-    pub overshoot: Option<Events>,
-    /// Where the values come from: a kind such as `paper` or `assumed`, a colon and a text.
-    pub source: String,
-}
-
 /// The time that EL2 takes of a core that VMs share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sharing {
@@ -144,148 +121,107 @@ pub struct Sharing {
     pub entry: Nanos,
 }
 
-/// The words that a value's source may begin with.
-const SOURCES: [&str; 7] = ["manual", "paper", "measured", "fitted", "derived", "model", "assumed"];
+/// The names of steps that take longer the more flows or VMs there are, with their values.
+fn growing(keys: &keys::Larger) -> [(&'static str, Option<Nanos>); 8] {
+    [
+        ("pp", keys.pp),
+        ("ql", keys.ql),
+        ("qi", keys.qi),
+        ("qa", keys.qa),
+        ("qr", keys.qr),
+        ("ps", keys.ps),
+        ("ft", keys.ft),
+        ("hold", keys.hold),
+    ]
+}
 
-impl Reader<'_> {
-    pub fn overheads(&mut self, table: &DeTable<'_>) -> Overheads {
-        let Some((table, _)) = table.inner("overheads") else {
-            return Overheads::default();
-        };
-        let mut steps = Vec::new();
-        for name in STEPS {
-            let Some((range, span)) = table.inner(name) else {
-                continue;
-            };
-            let (Some(min), Some(max)) = (range.nanos("min"), range.nanos("max")) else {
-                continue;
-            };
-            if min.value > max.value {
-                let message = format!(
-                    "the overhead {name} is at least {} and at most {}",
-                    min.value, max.value
-                );
-                self.fault(Code::RangeReversed, &span, message, "write the smaller one as `min`");
+/// The constants of rt-virtio, Table II, and four of weir's own data path, by their names.
+fn steps(keys: &keys::Overheads) -> [(&'static str, &Option<At<keys::Limits>>); 16] {
+    [
+        ("hc", &keys.hc),
+        ("pt", &keys.pt),
+        ("pp", &keys.pp),
+        ("ql", &keys.ql),
+        ("qi", &keys.qi),
+        ("qa", &keys.qa),
+        ("qr", &keys.qr),
+        ("ps", &keys.ps),
+        ("pd", &keys.pd),
+        ("ft", &keys.ft),
+        ("ip", &keys.ip),
+        ("br", &keys.br),
+        ("wake", &keys.wake),
+        ("copy", &keys.copy),
+        ("hold", &keys.hold),
+        ("tail", &keys.tail),
+    ]
+}
+
+impl Overheads {
+    pub(crate) fn of(keys: &keys::Overheads, reader: &mut Reader<'_>) -> Self {
+        let mut found = Vec::new();
+        for (name, limits) in steps(keys) {
+            let Some(At { value: keys::Limits { min, max }, span }) = limits else { continue };
+            if min > max {
+                let message = format!("the overhead {name} is at least {min} and at most {max}");
+                let help = "write the smaller one as `min`";
+                reader.fault(Code::RangeReversed, span, message, help);
                 continue;
             }
-            steps.push(Overhead { name, min: min.value, max: max.value });
+            found.push(Overhead { name, min: *min, max: *max });
         }
-        let origin = table.inner("origin").and_then(|(origin, _)| {
-            let text = |key| origin.text(key).map(|text| text.value);
-            Some(Origin { command: text("command")?, build: text("build"), date: text("date") })
+        let larger = keys.larger.as_ref().map(|larger| {
+            let most = growing(larger).into_iter();
+            let most = most.filter_map(|(name, most)| Some((name, most?))).collect();
+            Larger { size: [larger.flows, larger.vms], most }
         });
-        let copy_bandwidth = self.rate(table, "copy_bandwidth", "[overheads]");
-        let size =
-            |table: &DeTable<'_>| Some([table.number("flows")?.value, table.number("vms")?.value]);
-        let larger = table.inner("larger").and_then(|(larger, _)| {
-            let most = GROWING.into_iter();
-            let most = most.filter_map(|name| Some((name, larger.nanos(name)?.value)));
-            Some(Larger { size: size(larger)?, most: most.collect() })
-        });
-        Overheads {
-            steps,
-            copy_bandwidth: copy_bandwidth.map(|rate| rate.value),
-            origin,
-            size: size(table),
+        Self {
+            steps: found,
+            copy_bandwidth: keys.copy_bandwidth,
+            origin: keys.origin.clone(),
+            size: keys.flows.zip(keys.vms).map(|(flows, vms)| [flows, vms]),
             larger,
         }
     }
+}
 
-    pub fn saturation(&mut self, table: &DeTable<'_>) -> Option<Saturation> {
-        let (table, _) = table.inner("saturation")?;
-        let period = self.time(table, "period", "[saturation]");
-        let line = self.size(table, "line", "[saturation]");
-        let points: Vec<_> = table
-            .tables("points")
-            .into_iter()
-            .filter_map(|(point, _)| {
-                Some((point.number("accesses")?.value, point.rate("dma")?.value))
-            })
-            .collect();
-        if let (true, Some(points)) = (points.is_empty(), table.value("points")) {
+impl Saturation {
+    pub(crate) fn of(keys: Option<&keys::Saturation>, reader: &mut Reader<'_>) -> Option<Self> {
+        let keys = keys?;
+        if keys.points.is_empty() {
             let help = "add a measured pair: { accesses = 180, dma = \"485MB/s\" }";
-            self.fault(Code::SaturationPoints, &points.span(), "[saturation] has no points", help);
+            let message = "[saturation] has no points";
+            reader.fault(Code::SaturationPoints, &keys.points.span, message, help);
             return None;
         }
-        let source = self.source(table);
-        let mut chunks = Vec::new();
-        for (chunk, _) in table.tables("chunks") {
-            let size = self.size(chunk, "size", "a chunk");
-            let reach = self.rate(chunk, "dma", "a chunk");
-            chunks.extend(size.zip(reach).map(|(size, reach)| (size.value, reach.value)));
-        }
-        let free = |key: &str| table.number(key).map(|number| number.value);
-        Some(Saturation {
-            period: period?.value,
-            line: line?.value,
-            points,
-            min_accesses: free("min_accesses").unwrap_or(0),
-            min_period: table.duration("min_period").map_or(Nanos(0), |least| least.value),
-            overshoot: free("overshoot").map(Events),
-            delay: table.duration("delay").map(|delay| delay.value),
-            per_access: free("per_access"),
-            qos: table.size("qos_block").map(|size| size.value).zip(free("qos_clock")),
-            chunks,
-            source,
-        })
-    }
-
-    /// Where the values of a table come from.
-    fn source(&mut self, table: &DeTable<'_>) -> Option<String> {
-        let At { value, span } = table.text("source")?;
-        let kind = value.split_once(": ").map_or("", |(kind, _)| kind);
-        if !SOURCES.contains(&kind) {
-            let message = format!("`source` begins with none of: {}", SOURCES.join(", "));
-            self.fault(
-                Code::ValueSource,
-                &span,
-                message,
-                "write a source like \"assumed: one line each 100 ns\"",
-            );
-            return None;
-        }
-        Some(value)
-    }
-
-    pub fn sharing(&mut self, table: &DeTable<'_>) -> Option<Sharing> {
-        let (table, _) = table.inner("sharing")?;
-        let (switch, switch_span) = table.inner("switch")?;
-        let (least, most) = (switch.nanos("min")?.value, switch.nanos("max")?.value);
-        if least > most || least.0 == 0 {
-            let message = format!("a switch takes at least {least} and at most {most}");
-            let help = "write the smaller one, which is more than 0, as `min`";
-            self.fault(Code::RangeReversed, &switch_span, message, help);
-            return None;
-        }
-        Some(Sharing {
-            switch: most,
-            least_switch: least,
-            interrupt: self.time(table, "interrupt", "[sharing]")?.value,
-            entry: self.time(table, "entry", "[sharing]")?.value,
-        })
-    }
-
-    /// The effect of other VMs' memory accesses, from a platform file.
-    pub fn interference(&mut self, table: &DeTable<'_>) -> Option<Interference> {
-        let (table, _) = table.inner("interference")?;
-        let source = self.source(table);
-        let free = |key: &str| table.number(key).map(|number| number.value);
-        Some(Interference {
-            delay: table.duration("delay")?.value,
-            per_access: free("per_access"),
-            overshoot: free("overshoot").map(Events),
-            source: source?,
+        Some(Self {
+            period: keys.period,
+            line: keys.line,
+            points: keys.points.iter().map(|point| (point.accesses, point.dma)).collect(),
+            min_accesses: keys.min_accesses,
+            min_period: keys.min_period,
+            overshoot: keys.overshoot,
+            delay: keys.delay,
+            per_access: keys.per_access,
+            qos: keys.qos_block.zip(keys.qos_clock),
+            chunks: keys.chunks.iter().map(|chunk| (chunk.size, chunk.dma)).collect(),
+            source: keys.source.clone(),
         })
     }
 }
 
-/// The wake-ups behind some senders' notifications: the sender's name, and the greatest.
-pub(crate) fn wakes(table: &DeTable<'_>) -> Vec<(String, Nanos)> {
-    let Some((table, _)) = table.inner("overheads") else { return Vec::new() };
-    let one = |(sender, _): (&DeTable<'_>, Range<usize>)| {
-        Some((sender.text("vm")?.value, sender.nanos("wake")?.value))
-    };
-    table.tables("senders").into_iter().filter_map(one).collect()
+impl Sharing {
+    pub(crate) fn of(keys: &keys::Sharing, reader: &mut Reader<'_>) -> Option<Self> {
+        let At { value: keys::Limits { min, max }, span } = &keys.switch;
+        if min > max || min.0 == 0 {
+            let message = format!("a switch takes at least {min} and at most {max}");
+            let help = "write the smaller one, which is more than 0, as `min`";
+            reader.fault(Code::RangeReversed, span, message, help);
+            return None;
+        }
+        let (switch, least_switch) = (*max, *min);
+        Some(Self { switch, least_switch, interrupt: keys.interrupt, entry: keys.entry })
+    }
 }
 
 #[cfg(test)]

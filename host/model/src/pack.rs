@@ -11,7 +11,7 @@ use crate::system::System;
 use crate::timing::Schedule as Plan;
 use crate::timing::flow::DEFAULT_PORT;
 use crate::timing::schedule::{Class, Entity, Line};
-use crate::vm::{NET, NET_INTID, Net, Piece, STOLEN_TIME, Socket, VSOCK_INTID, Vm};
+use crate::vm::{NET, NET_INTID, Net, Piece, STOLEN_TIME, Socket, Ticks, VSOCK_INTID, Vm};
 use crc::{CRC_32_ISCSI, Crc, Digest, Table};
 use std::borrow::Cow;
 use weir_abi::{Header, PAGE, Region, Schedule, Segment, TABLES_LIMIT, Tables, Turn, schedule};
@@ -397,7 +397,10 @@ fn add_vm(
         on_fault: vm.on_fault as u8,
         vcpus: vm.cpus.len() as u8,
         pmu: vm.pmu,
-        ticks: vm.ticks,
+        ticks: match vm.ticks {
+            Ticks::Keep => schedule::KEEP_TICKS,
+            Ticks::Lose => schedule::LOSE_TICKS,
+        },
         focus: vm.focus.into(),
         on_outside: vm.on_outside as u8,
         reserved: [0; 2],

@@ -2,10 +2,10 @@
 //! a VM is given.
 
 use crate::diagnostics::Code;
-use crate::document::{At, Values, number};
-use crate::fault::{Fault, Faults, File};
-use std::{fmt, ops::Range};
-use toml::de::DeTable;
+use crate::document::Reader;
+use crate::keys::board;
+use crate::table::At;
+use std::fmt;
 use weir_abi::{ADDRESS_LIMIT, ECAM_LEN, PAGE, STREAM_LIMIT};
 use weir_units::{Bytes, IntId, Pa};
 
@@ -133,93 +133,64 @@ impl Pci {
     }
 }
 
-/// The description of both in a platform file.
-pub(crate) fn platform(
-    table: &DeTable<'_>,
-    file: &File,
-    faults: &mut Faults,
-) -> (Option<Pci>, Option<Smmu>) {
-    let mut reader = Reader { file, faults };
-    let (pci, smmu) = (reader.pci(table), reader.smmu(table));
-    if let (Some(pci), Some(smmu)) = (&pci, &smmu)
-        && pci.intx.contains(&smmu.event_intid)
-    {
-        let span = table.inner("smmu").map_or(0..0, |(_, span)| span);
-        let help = "give both their own, as the board's device tree has them";
-        reader.fault(span, "the SMMU's interrupt is one of [pci]'s lines", help);
+/// Whether `len` bytes of registers can be at `address`.
+fn fits(address: &At<u64>, len: u64, limit: u64, reader: &mut Reader<'_>) -> bool {
+    let end = address.value.checked_add(len);
+    let good = address.value.is_multiple_of(PAGE) && end.is_some_and(|end| end <= limit);
+    if !good {
+        let help = format!("use a multiple of 0x1000 that ends below {limit:#x}");
+        let message = "nothing can be at this address";
+        reader.fault(Code::PlatformPci, &address.span, message, help);
     }
-    (pci, smmu)
+    good
 }
 
-struct Reader<'a> {
-    file: &'a File,
-    faults: &'a mut Faults,
-}
-
-impl Reader<'_> {
-    fn fault(&mut self, span: Range<usize>, message: &str, help: &str) {
-        self.faults.push(Fault::new(Code::PlatformPci, self.file, span, message).help(help));
-    }
-
-    /// Whether `len` bytes of registers can be at `address`.
-    fn fits(&mut self, address: &At<u64>, len: u64, limit: u64) -> bool {
-        let end = address.value.checked_add(len);
-        let good = address.value.is_multiple_of(PAGE) && end.is_some_and(|end| end <= limit);
-        if !good {
-            let help = format!("use a multiple of 0x1000 that ends below {limit:#x}");
-            self.fault(address.span.clone(), "nothing can be at this address", &help);
-        }
-        good
-    }
-
-    fn pci(&mut self, table: &DeTable<'_>) -> Option<Pci> {
-        let (pci, span) = table.inner("pci")?;
-        let (ecam, window) = (pci.number("ecam")?, pci.number("window")?);
-        let (window_len, aperture) = (pci.size("window_size")?.value, pci.size("aperture")?);
-        if !self.fits(&ecam, ECAM_LEN, ADDRESS_LIMIT) || !self.fits(&window, window_len.0, 1 << 32)
+impl Pci {
+    pub(crate) fn of(raw: &At<board::Pci>, reader: &mut Reader<'_>) -> Option<Self> {
+        let board::Pci { ecam, window, window_size, aperture, intx, streams } = &raw.value;
+        if !fits(ecam, ECAM_LEN, ADDRESS_LIMIT, reader)
+            || !fits(window, window_size.0, 1 << 32, reader)
         {
             return None;
         }
         if !aperture.value.0.is_power_of_two() || aperture.value.0 < PAGE {
+            let message = "an aperture of this size has no alignment";
             let help = "write a power of two, like \"2MiB\"";
-            self.fault(aperture.span, "an aperture of this size has no alignment", help);
+            reader.fault(Code::PlatformPci, &aperture.span, message, help);
             return None;
         }
-        let lines: Vec<_> = pci
-            .list("intx", number)?
-            .value
-            .into_iter()
-            .map(|line| IntId(line.value as u32))
-            .collect();
-        let Ok(intx) = <[IntId; 4]>::try_from(lines) else {
-            self.fault(span, "`intx` has not four lines", "write intx = [35, 36, 37, 38]");
+        let Ok(intx) = <[IntId; 4]>::try_from(intx.as_slice()) else {
+            let help = "write intx = [35, 36, 37, 38]";
+            reader.fault(Code::PlatformPci, &raw.span, "`intx` has not four lines", help);
             return None;
         };
-        let streams = match pci.text("streams")?.value.as_str() {
-            "function" => Streams::Function,
-            "device" => Streams::Device,
-            _ => Streams::Bus,
-        };
-        Some(Pci {
+        Some(Self {
             ecam: Pa(ecam.value),
             window: Pa(window.value),
-            window_len,
+            window_len: *window_size,
             aperture: aperture.value,
             intx,
-            streams,
+            streams: *streams,
         })
     }
+}
 
-    fn smmu(&mut self, table: &DeTable<'_>) -> Option<Smmu> {
-        let (smmu, _) = table.inner("smmu")?;
-        let base = smmu.number("base")?;
-        if !self.fits(&base, SMMU_LEN, ADDRESS_LIMIT) {
-            return None;
+impl Smmu {
+    /// The SMMU in front of `pci`.
+    pub(crate) fn of(
+        raw: &At<board::Smmu>,
+        pci: Option<&Pci>,
+        reader: &mut Reader<'_>,
+    ) -> Option<Self> {
+        if pci.is_some_and(|pci| pci.intx.contains(&raw.event_intid)) {
+            let message = "the SMMU's interrupt is one of [pci]'s lines";
+            let help = "give both their own, as the board's device tree has them";
+            reader.fault(Code::PlatformPci, &raw.span, message, help);
         }
-        Some(Smmu {
-            base: Pa(base.value),
-            event_intid: IntId(smmu.number("event_intid")?.value as u32),
-            machine: smmu.text("machine").map(|machine| machine.value),
+        fits(&raw.base, SMMU_LEN, ADDRESS_LIMIT, reader).then(|| Self {
+            base: Pa(raw.base.value),
+            event_intid: raw.event_intid,
+            machine: raw.machine.clone(),
         })
     }
 }

@@ -3,21 +3,22 @@
 use crate::board::Board;
 pub use crate::board::Memory;
 use crate::coloring::places::{self, Places};
-use crate::counters::{self, Counters};
+use crate::counters::{CounterPage, Counters};
 use crate::diagnostics::Code;
-use crate::document::{self, At, Values};
+use crate::document::{self, Reader};
 use crate::fault::{self, Fault, Faults, File};
 use crate::files;
-use crate::keys::board::PLATFORM;
+use crate::keys::board::{self, Deny};
+pub use crate::keys::board::{Core, NamedDevice, Qemu};
 use crate::measured::{Interference, Overheads, Saturation, Sharing};
-use crate::pci::{self, Pci, Smmu};
+use crate::pci::{Pci, Smmu};
 use crate::shape::suggestion;
+use crate::table::At;
 use std::{
     ops::Range,
     path::Path,
     sync::{Arc, LazyLock},
 };
-use toml::de::DeTable;
 use weir_abi::{ADDRESS_LIMIT, MAX_CORES, PAGE};
 use weir_units::{IntId, Pa};
 
@@ -75,13 +76,6 @@ pub struct Platform {
     pub counters: Counters,
 }
 
-/// A core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Core {
-    /// Affinity fields of MPIDR_EL1, as PSCI takes them.
-    pub mpidr: u64,
-}
-
 /// An interrupt controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gic {
@@ -112,32 +106,6 @@ pub struct Uart {
     pub base: Pa,
     /// Its interrupt.
     pub intid: IntId,
-}
-
-/// How to start a board in QEMU.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Qemu {
-    /// Argument of `-machine`.
-    pub machine: String,
-    /// Argument of `-cpu`.
-    pub cpu: String,
-    /// Cores of the machine, unless the system needs more.
-    pub cores: usize,
-}
-
-/// A short name for a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamedDevice {
-    /// The name that a system file may use.
-    pub name: String,
-    /// Its path in the board's device tree.
-    pub path: String,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Deny {
-    pub compatible: String,
-    pub reason: String,
 }
 
 struct Embedded {
@@ -281,10 +249,9 @@ fn parse(
 ) -> Result<Platform, Faults> {
     let mut faults = Faults::default();
     let mut found = Faults::default();
-    let platform = document::parse(file, &PLATFORM, &mut faults, |table| {
-        let mut reader = Reader { table, file, faults: &mut found };
-        reader.platform(device_tree)
-    });
+    let raw = document::parse::<board::Platform>(file, &mut faults);
+    let mut reader = Reader { file, faults: &mut found };
+    let platform = raw.and_then(|raw| Platform::of(raw, device_tree, &mut reader));
     // What follows from a value that can't be right anyway is no fault of its own.
     let wrong = |fault: &Fault| {
         let section = section(file.inner(), fault.span().start);
@@ -293,7 +260,7 @@ fn parse(
     };
     found.0.retain(|fault| !wrong(fault));
     faults.0.append(&mut found.0);
-    match platform.flatten() {
+    match platform {
         Some(platform) => faults.into_result(platform),
         // What is not there was reported as missing.
         None => Err(Faults(faults.sorted())),
@@ -311,195 +278,145 @@ fn section(text: &str, place: usize) -> Range<usize> {
     start..end
 }
 
-/// Reads a platform file key by key. `None` everywhere means that there is a fault.
-struct Reader<'a, 'toml> {
-    table: &'a DeTable<'toml>,
-    file: &'a File,
-    faults: &'a mut Faults,
-}
-
-impl Reader<'_, '_> {
-    fn fault(&mut self, code: Code, span: Range<usize>, message: &str, help: &str) {
-        self.faults.push(Fault::new(code, self.file, span, message).help(help));
-    }
-
-    fn platform(
-        &mut self,
-        device_tree: impl FnOnce(&str) -> Result<Vec<u8>, String>,
-    ) -> Option<Platform> {
-        let table = self.table;
-        let memory = self.memory();
-        let load_address = table.number("load_address")?;
-        let cores = self.cores();
-        let gic = self.gic();
-        let uart = self.uart();
-        let device_tree = self.device_tree(device_tree);
-        let places = places::read(table, self.file, self.faults);
-        let mut measured = document::Reader { file: self.file, faults: self.faults };
-        let overheads = measured.overheads(table);
-        let saturation = measured.saturation(table);
-        let sharing = measured.sharing(table);
-        let interference = measured.interference(table);
-        let counters = counters::read(table, self.file, self.faults);
-        let (host_bridge, smmu) = pci::platform(table, self.file, self.faults);
-        let memory = memory?;
-        let inside = (memory.base.0..memory.base.0 + memory.size.0).contains(&load_address.value);
-        if !inside || !load_address.value.is_multiple_of(PAGE) {
-            let help = "use an address in [memory], a multiple of 0x1000";
-            let message = "`load_address` is no page of [memory]";
-            self.fault(Code::PlatformLoadAddress, load_address.span.clone(), message, help);
+impl Platform {
+    /// The board that the keys describe; `None` if there is a fault without which it is none.
+    fn of(
+        raw: board::Platform,
+        read: impl FnOnce(&str) -> Result<Vec<u8>, String>,
+        reader: &mut Reader<'_>,
+    ) -> Option<Self> {
+        let memory = memory(&raw.memory, reader);
+        let cores = raw.core.len();
+        if cores == 0 || cores > MAX_CORES {
+            let span = raw.core.get(MAX_CORES).map_or(0..0, |core| core.span.clone());
+            let help = "describe 1 to 8 cores with [[core]]";
+            reader.fault(Code::PlatformCores, &span, format!("{cores} cores"), help);
         }
-        let (psci, _) = table.inner("psci")?;
+        let gic = gic(&raw.gic, reader);
+        let uart = registers(&raw.uart.base, "base", reader);
+        let device_tree = device_tree(raw.device_tree.as_ref(), read, reader);
+        let places = Places::of(&raw, reader);
+        let overheads = Overheads::of(&raw.overheads, reader);
+        let saturation = Saturation::of(raw.saturation.as_ref(), reader);
+        let sharing = raw.sharing.and_then(|sharing| Sharing::of(&sharing, reader));
+        if let Some(CounterPage { poll, poll_overhead, .. }) = &raw.counter_page
+            && poll_overhead >= &poll.value
+        {
+            let message =
+                format!("a poll of {poll_overhead} each {} leaves a vCPU no time", poll.value);
+            let help = format!("write more than \"{poll_overhead}\", the `poll_overhead`");
+            reader.fault(Code::BudgetPoll, &poll.span, message, help);
+        }
+        let pci = raw.pci.and_then(|pci| Pci::of(&pci, reader));
+        let smmu = raw.smmu.and_then(|smmu| Smmu::of(&smmu, pci.as_ref(), reader));
+        let memory = memory?;
+        let load_address = raw.load_address.value;
+        let inside = (memory.base.0..memory.base.0 + memory.size.0).contains(&load_address);
+        if !inside || !load_address.is_multiple_of(PAGE) {
+            let message = "`load_address` is no page of [memory]";
+            let help = "use an address in [memory], a multiple of 0x1000";
+            reader.fault(Code::PlatformLoadAddress, &raw.load_address.span, message, help);
+        }
         let (device_tree, board) = device_tree?;
-        Some(Platform {
-            name: table.text("name")?.value,
-            description: table.text("description")?.value,
-            load_address: Pa(load_address.value),
+        Some(Self {
+            name: raw.name,
+            description: raw.description,
+            load_address: Pa(load_address),
             memory,
-            cores: cores?,
+            cores: raw.core.into_iter().map(|core| core.value).collect(),
             gic: gic?,
-            uart: uart?,
-            pci: host_bridge,
+            uart: Uart { base: uart?, intid: raw.uart.intid },
+            pci,
             smmu,
-            psci_conduit: psci.text("conduit")?.value,
-            qemu: table.inner("qemu").and_then(|(qemu, _)| {
-                Some(Qemu {
-                    machine: qemu.text("machine")?.value,
-                    cpu: qemu.text("cpu")?.value,
-                    cores: qemu.number("cores")?.value as usize,
-                })
-            }),
-            devices: pairs(table, "device", "name", "path")
-                .map(|(name, path)| NamedDevice { name, path })
-                .collect(),
-            allow: pairs(table, "allow", "compatible", "compatible")
-                .map(|(allow, _)| allow)
-                .collect(),
-            deny: pairs(table, "deny", "compatible", "reason")
-                .map(|(compatible, reason)| Deny { compatible, reason })
-                .collect(),
+            psci_conduit: raw.psci.conduit.name().to_owned(),
+            qemu: raw.qemu,
+            devices: raw.device,
+            allow: raw.allow.into_iter().map(|device| device.compatible).collect(),
+            deny: raw.deny,
             device_tree,
             board: Arc::new(board),
             places,
             overheads,
-            dma_engine: table.text("dma_engine").map(|name| name.value),
+            dma_engine: raw.dma_engine,
             saturation,
             sharing,
-            interference,
-            counters,
+            interference: raw.interference,
+            counters: Counters { pmu: raw.pmu, counter_page: raw.counter_page },
         })
     }
+}
 
-    fn memory(&mut self) -> Option<Memory> {
-        let (memory, span) = self.table.inner("memory")?;
-        let (base, size) = (memory.number("base")?.value, memory.size("size")?.value);
-        if !base.is_multiple_of(PAGE) || !size.0.is_multiple_of(PAGE) || size.0 == 0 {
-            self.fault(
-                Code::MemoryUnaligned,
-                span.clone(),
-                "RAM is not whole pages",
-                "use multiples of 4KiB",
-            );
-        }
-        if base.checked_add(size.0).is_none_or(|end| end > ADDRESS_LIMIT) {
-            self.fault(Code::AddressTooHigh, span, "RAM ends above 39 bits", "shorten or move it");
-            return None;
-        }
-        Some(Memory { base: Pa(base), size })
+fn memory(raw: &At<board::Memory>, reader: &mut Reader<'_>) -> Option<Memory> {
+    let (base, size) = (raw.base, raw.size);
+    if !base.0.is_multiple_of(PAGE) || !size.0.is_multiple_of(PAGE) || size.0 == 0 {
+        let help = "use multiples of 4KiB";
+        reader.fault(Code::MemoryUnaligned, &raw.span, "RAM is not whole pages", help);
     }
-
-    fn cores(&mut self) -> Option<Vec<Core>> {
-        let cores = self.table.tables("core");
-        if cores.is_empty() || cores.len() > MAX_CORES {
-            let span = cores.get(MAX_CORES).map_or(0..0, |(_, span)| span.clone());
-            let message = format!("{} cores", cores.len());
-            self.fault(Code::PlatformCores, span, &message, "describe 1 to 8 cores with [[core]]");
-        }
-        let cores = cores.iter().map(|(core, _)| Some(Core { mpidr: core.number("mpidr")?.value }));
-        cores.collect()
+    if base.0.checked_add(size.0).is_none_or(|end| end > ADDRESS_LIMIT) {
+        let help = "shorten or move it";
+        reader.fault(Code::AddressTooHigh, &raw.span, "RAM ends above 39 bits", help);
+        return None;
     }
+    Some(Memory { base, size })
+}
 
-    /// The address of a device's registers.
-    fn registers(&mut self, table: &DeTable<'_>, key: &str) -> Option<Pa> {
-        let At { value, span } = table.number(key)?;
-        if !value.is_multiple_of(PAGE) || value >= ADDRESS_LIMIT {
-            let message = format!("`{key}` is at no page below 39 bits");
-            self.fault(
-                Code::Unaligned,
-                span,
-                &message,
-                "use a multiple of 0x1000 below 0x100_0000_0000",
-            );
-            return None;
-        }
-        Some(Pa(value))
+/// The address of a device's registers.
+fn registers(address: &At<u64>, key: &str, reader: &mut Reader<'_>) -> Option<Pa> {
+    if !address.value.is_multiple_of(PAGE) || address.value >= ADDRESS_LIMIT {
+        let message = format!("`{key}` is at no page below 39 bits");
+        let help = "use a multiple of 0x1000 below 0x100_0000_0000";
+        reader.fault(Code::Unaligned, &address.span, message, help);
+        return None;
     }
+    Some(Pa(address.value))
+}
 
-    fn gic(&mut self) -> Option<Gic> {
-        let (gic, span) = self.table.inner("gic")?;
-        let distributor = self.registers(gic, "distributor")?;
-        let v2 = gic.number("version")?.value == 2;
-        let keys: &[&str] =
-            if v2 { &["cpu_interface", "hyp", "virtual_cpu"] } else { &["redistributors"] };
-        if keys.iter().any(|key| !gic.contains_key(*key)) {
-            let help = "version 2 has `cpu_interface`, `hyp` and `virtual_cpu`, version 3 `redistributors`";
-            self.fault(Code::MissingKey, span, "[gic] lacks an address", help);
-            return None;
+fn gic(At { value: raw, span }: &At<board::Gic>, reader: &mut Reader<'_>) -> Option<Gic> {
+    let distributor = registers(&raw.distributor, "distributor", reader)?;
+    match raw {
+        board::Gic { version: 3, redistributors: Some(redistributors), .. } => {
+            let redistributors = registers(redistributors, "redistributors", reader)?;
+            Some(Gic::V3 { distributor, redistributors })
         }
-        if !v2 {
-            let redistributors = self.registers(gic, "redistributors")?;
-            return Some(Gic::V3 { distributor, redistributors });
-        }
-        Some(Gic::V2 {
+        board::Gic {
+            version: 2,
+            cpu_interface: Some(cpu_interface),
+            hyp: Some(hyp),
+            virtual_cpu: Some(virtual_cpu),
+            ..
+        } => Some(Gic::V2 {
             distributor,
-            cpu_interface: self.registers(gic, "cpu_interface")?,
-            hyp: self.registers(gic, "hyp")?,
-            virtual_cpu: self.registers(gic, "virtual_cpu")?,
-        })
-    }
-
-    fn uart(&mut self) -> Option<Uart> {
-        let (uart, _) = self.table.inner("uart")?;
-        let intid = IntId(uart.number("intid")?.value as u32);
-        Some(Uart { base: self.registers(uart, "base")?, intid })
-    }
-
-    fn device_tree(
-        &mut self,
-        read: impl FnOnce(&str) -> Result<Vec<u8>, String>,
-    ) -> Option<(Vec<u8>, Board)> {
-        if !self.table.contains_key("device_tree") {
-            return Some((Vec::new(), Board::unknown()));
-        }
-        let At { value: path, span } = self.table.text("device_tree")?;
-        let bytes = match read(&path) {
-            Ok(bytes) => bytes,
-            Err(message) => {
-                let help = "give the path of a flattened device tree";
-                self.fault(Code::DeviceTreeMissing, span, &message, help);
-                return None;
-            }
-        };
-        match Board::read(&bytes) {
-            Ok(board) => Some((bytes, board)),
-            Err(message) => {
-                let message = format!("{path} is not a flattened device tree: {message}");
-                let help = "dump the board's with `dumpdtb` or compile one with `dtc`";
-                self.fault(Code::DeviceTreeDamaged, span, &message, help);
-                None
-            }
+            cpu_interface: registers(cpu_interface, "cpu_interface", reader)?,
+            hyp: registers(hyp, "hyp", reader)?,
+            virtual_cpu: registers(virtual_cpu, "virtual_cpu", reader)?,
+        }),
+        _ => {
+            let help = "version 2 has `cpu_interface`, `hyp` and `virtual_cpu`, version 3 `redistributors`";
+            reader.fault(Code::MissingKey, span, "[gic] lacks an address", help);
+            None
         }
     }
 }
 
-fn pairs(
-    table: &DeTable<'_>,
-    list: &str,
-    first: &str,
-    second: &str,
-) -> impl Iterator<Item = (String, String)> {
-    table
-        .tables(list)
-        .into_iter()
-        .filter_map(move |(item, _)| Some((item.text(first)?.value, item.text(second)?.value)))
+fn device_tree(
+    path: Option<&At<String>>,
+    read: impl FnOnce(&str) -> Result<Vec<u8>, String>,
+    reader: &mut Reader<'_>,
+) -> Option<(Vec<u8>, Board)> {
+    let Some(At { value: path, span }) = path else {
+        return Some((Vec::new(), Board::unknown()));
+    };
+    let (code, message, help) = match read(path).map(|bytes| (Board::read(&bytes), bytes)) {
+        Ok((Ok(board), bytes)) => return Some((bytes, board)),
+        Ok((Err(message), _)) => (
+            Code::DeviceTreeDamaged,
+            format!("{path} is not a flattened device tree: {message}"),
+            "dump the board's with `dumpdtb` or compile one with `dtc`",
+        ),
+        Err(message) => {
+            (Code::DeviceTreeMissing, message, "give the path of a flattened device tree")
+        }
+    };
+    reader.fault(code, span, message, help);
+    None
 }

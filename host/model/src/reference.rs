@@ -1,8 +1,8 @@
 //! The reference pages of system files and board files, made from the declarations of their keys.
 
-use crate::keys::board::PLATFORM;
-use crate::keys::system::SYSTEM;
+use crate::keys::{board, system};
 use crate::shape::{Key, Kind, Shape};
+use crate::table::Table;
 use std::fmt::Write as _;
 
 /// Returns the reference page of system files, as Markdown.
@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 /// ```
 #[must_use]
 pub fn system_reference() -> String {
-    page("System file", &SYSTEM)
+    page("System file", &system::System::SHAPE)
 }
 
 /// Returns the reference page of board files, as Markdown.
@@ -22,7 +22,7 @@ pub fn system_reference() -> String {
 /// ```
 #[must_use]
 pub fn board_reference() -> String {
-    page("Board file", &PLATFORM)
+    page("Board file", &board::Platform::SHAPE)
 }
 
 /// The whole page: the keys of the file, then each table in the order in which keys name them.
@@ -30,7 +30,7 @@ fn page(title: &str, shape: &Shape) -> String {
     let mut page = format!(
         "# {title}\n\n{}\n\nSizes, durations and rates are strings with a unit: `\"16MiB\"`, `\"30us\"`, `\"485MB/s\"`.\n\
          Addresses and cores are integers: `0x4000_0000`, `3`. Other keys are refused.\n",
-        shape.doc
+        shape.doc.trim_start()
     );
     section(&mut page, "", shape);
     page
@@ -47,7 +47,7 @@ fn section(page: &mut String, path: &str, shape: &Shape) {
             "| `{}` | {} | {}{required} |",
             key.name,
             cell(&value(&key.kind)),
-            cell(key.doc)
+            cell(&key.text())
         );
     }
     for key in shape.keys {
@@ -73,13 +73,18 @@ fn tables(page: &mut String, path: &str, key: &Key, kind: &Kind, listed: bool) {
             }
         }
         Kind::Table(shape) => {
-            let _ = writeln!(page, "\n## `{}`\n\n{}", heading(), shape.doc);
+            let _ = writeln!(page, "\n## `{}`\n\n{}", heading(), shape.doc.trim_start());
             section(page, &path_of(), shape);
         }
         Kind::Variant(shapes) => {
             for shape in *shapes {
                 let first = shape.keys.first().map_or("", |key| key.name);
-                let _ = writeln!(page, "\n## `{}` with `{first}`\n\n{}", heading(), shape.doc);
+                let _ = writeln!(
+                    page,
+                    "\n## `{}` with `{first}`\n\n{}",
+                    heading(),
+                    shape.doc.trim_start()
+                );
                 section(page, &path_of(), shape);
             }
         }
@@ -98,6 +103,10 @@ fn value(kind: &Kind) -> String {
         Kind::Size => "size".into(),
         Kind::Duration => "duration".into(),
         Kind::Rate => "rate".into(),
+        Kind::Positive(Kind::Size) => "size above 0".into(),
+        Kind::Positive(Kind::Duration) => "duration above 0".into(),
+        Kind::Positive(_) => "rate above 0".into(),
+        Kind::Source => "string: a kind, a colon and a text".into(),
         Kind::Boolean => "`true` or `false`".into(),
         Kind::Choice(choices) => {
             let quoted: Vec<_> = choices.iter().map(|choice| format!("`\"{choice}\"`")).collect();
@@ -139,8 +148,8 @@ mod tests {
                 _ => {}
             }
         }
-        check(&system_reference(), &SYSTEM);
-        check(&board_reference(), &PLATFORM);
+        check(&system_reference(), &system::System::SHAPE);
+        check(&board_reference(), &board::Platform::SHAPE);
     }
 
     #[test]

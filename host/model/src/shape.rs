@@ -5,7 +5,7 @@ use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults, File};
 use crate::text::{hex, nearest};
 use serde_json::json;
-use std::ops::Range;
+use std::{mem, ops::Range};
 use toml::{
     Spanned,
     de::{DeInteger, DeTable, DeValue},
@@ -16,7 +16,7 @@ use weir_units::{BadQuantity, Bytes, BytesPerSec, Nanos};
 pub(crate) struct Shape {
     /// What a person calls it: `[[vm]]`.
     pub name: &'static str,
-    /// Its values.
+    /// Its description, a doc comment.
     pub doc: &'static str,
     /// Its keys. In one of several shapes ([`Kind::Variant`]) the first key determines which it is.
     pub keys: &'static [Key],
@@ -25,22 +25,25 @@ pub(crate) struct Shape {
 /// A key of a table.
 pub(crate) struct Key {
     pub name: &'static str,
+    /// Its description, a doc comment.
     pub doc: &'static str,
     pub required: bool,
+    /// The default as a file writes it, if it does not depend on other values.
+    pub default: Option<&'static str>,
     pub kind: Kind,
 }
 
-/// Declares a key that a table may leave out.
-pub(crate) const fn optional(name: &'static str, kind: Kind, doc: &'static str) -> Key {
-    Key { name, doc, required: false, kind }
-}
-
-/// Declares a key that a table must have.
-pub(crate) const fn required(name: &'static str, kind: Kind, doc: &'static str) -> Key {
-    Key { name, doc, required: true, kind }
+impl Key {
+    /// Its description with the default.
+    pub fn text(&self) -> String {
+        let default = self.default.filter(|text| !matches!(*text, "[]" | "{}" | "false"));
+        let default = default.map_or(String::new(), |text| format!(" Default: `{text}`."));
+        format!("{}{default}", self.doc.trim_start())
+    }
 }
 
 /// What a value may be.
+#[derive(Clone, Copy)]
 pub(crate) enum Kind {
     /// Any string.
     Text,
@@ -63,7 +66,11 @@ pub(crate) enum Kind {
     /// A table.
     Table(&'static Shape),
     /// One of several tables, distinguished by their first key.
-    Variant(&'static [Shape]),
+    Variant(&'static [&'static Shape]),
+    /// A quantity that is more than 0.
+    Positive(&'static Kind),
+    /// The source of a measured value: one of [`SOURCES`], a colon and a text.
+    Source,
     /// One of several kinds, distinguished by their TOML type.
     OneOf(&'static [Kind]),
 }
@@ -79,6 +86,8 @@ impl Kind {
             Self::Duration => "a duration with its unit in double quotes, like \"1ms\"".to_owned(),
             Self::Rate => "a rate with its unit in double quotes, like \"485MB/s\"".to_owned(),
             Self::Boolean => "true or false".to_owned(),
+            Self::Positive(kind) => kind.expected(),
+            Self::Source => "a source like \"assumed: one line each 100 ns\"".to_owned(),
             Self::Choice(choices) => one_of(choices),
             Self::List(kind) => format!("a list of {}", kind.expected_in_list()),
             Self::Table(shape) => format!("a table with the keys of {}", shape.name),
@@ -103,9 +112,13 @@ impl Kind {
 
     fn has_type_of(&self, value: &DeValue<'_>) -> bool {
         match self {
-            Self::Text | Self::Size | Self::Duration | Self::Rate | Self::Choice(_) => {
-                value.is_str()
-            }
+            Self::Text
+            | Self::Size
+            | Self::Duration
+            | Self::Rate
+            | Self::Choice(_)
+            | Self::Source => value.is_str(),
+            Self::Positive(kind) => kind.has_type_of(value),
             Self::Boolean => value.is_bool(),
             Self::Number(..) | Self::Address => value.is_integer(),
             Self::List(_) => value.is_array(),
@@ -123,6 +136,9 @@ fn one_of(choices: &[&str]) -> String {
         [most @ .., last] => format!("{} or {last}", most.join(", ")),
     }
 }
+
+/// The words that a value's source may begin with.
+const SOURCES: [&str; 7] = ["manual", "paper", "measured", "fitted", "derived", "model", "assumed"];
 
 /// What to write instead of the unknown `word`.
 pub(crate) fn suggestion<'a>(
@@ -155,6 +171,8 @@ pub(crate) struct Walk<'a> {
     pub partial: &'a [&'static str],
     /// The faults of the keys that are missing in these shapes.
     pub absent: &'a mut Faults,
+    /// The name of the table whose values are compared.
+    pub within: &'static str,
 }
 
 impl Walk<'_> {
@@ -173,29 +191,29 @@ impl Walk<'_> {
 
     /// Compares a table, which begins at `span`, with `shape`.
     pub fn table(&mut self, table: &DeTable<'_>, span: &Range<usize>, shape: &Shape) {
+        let outer = mem::replace(&mut self.within, shape.name);
         for (key, value) in table {
             let name = key.get_ref().as_ref();
             if let Some(known) = shape.keys.iter().find(|known| known.name == name) {
-                self.value(value, &known.kind, name, known.doc);
+                self.value(value, &known.kind, name, known);
             } else {
                 let help = suggestion(name, shape.keys.iter().map(|key| key.name));
                 let message = format!("unknown key `{name}` in {}", shape.name);
                 self.fault(Code::UnknownKey, key.span(), message, "not a key here", help);
             }
         }
+        self.within = outer;
         if !self.missing {
             return;
         }
         for key in shape.keys.iter().filter(|key| key.required) {
             if !table.contains_key(key.name) {
                 let message = format!("{} has no `{}`", shape.name, key.name);
-                let help =
-                    format!("add `{} = ...`, {}. {}", key.name, key.kind.expected(), key.doc);
-                let help = match key.kind {
-                    Kind::List(Kind::Table(inner)) => format!("add {}. {}", inner.name, key.doc),
-                    Kind::Table(inner) => format!("add {}. {}", inner.name, key.doc),
-                    _ => help,
+                let what = match &key.kind {
+                    Kind::List(Kind::Table(inner)) | Kind::Table(inner) => inner.name.to_owned(),
+                    kind => format!("`{} = ...`, {}", key.name, kind.expected()),
                 };
+                let help = format!("add {what}. {}", key.text());
                 let fault = Fault::new(Code::MissingKey, self.file, span.clone(), message);
                 let fault = fault.label("in this").help(help);
                 if self.partial.contains(&shape.name) {
@@ -231,45 +249,61 @@ impl Walk<'_> {
         );
     }
 
-    fn value(&mut self, value: &Spanned<DeValue<'_>>, kind: &Kind, name: &str, doc: &str) {
+    fn value(&mut self, value: &Spanned<DeValue<'_>>, kind: &Kind, name: &str, key: &Key) {
         if let Kind::OneOf(kinds) = kind {
             let fitting = kinds.iter().find(|kind| kind.has_type_of(value.get_ref()));
             return match fitting {
-                Some(kind) => self.value(value, kind, name, doc),
+                Some(kind) => self.value(value, kind, name, key),
                 None => self.wrong_type(value, kind, name),
             };
         }
         match (value.get_ref(), kind) {
             (DeValue::String(_), Kind::Text) | (DeValue::Boolean(_), Kind::Boolean) => {}
             (DeValue::String(text), Kind::Size) => {
-                self.quantity(
-                    value.span(),
-                    Bytes::parse(text).err(),
-                    text,
-                    name,
-                    "16MiB",
-                    "B, KiB, MiB or GiB",
-                );
+                let units = ("16MiB", "B, KiB, MiB or GiB");
+                self.quantity(value.span(), Bytes::parse(text).err(), text, name, units);
             }
             (DeValue::String(text), Kind::Duration) => {
-                self.quantity(
-                    value.span(),
-                    Nanos::parse(text).err(),
-                    text,
-                    name,
-                    "1ms",
-                    "ns, us, ms or s",
-                );
+                let units = ("1ms", "ns, us, ms or s");
+                self.quantity(value.span(), Nanos::parse(text).err(), text, name, units);
             }
             (DeValue::String(text), Kind::Rate) => {
-                self.quantity(
-                    value.span(),
-                    BytesPerSec::parse(text).err(),
-                    text,
-                    name,
-                    "485MB/s",
-                    "B/s, KB/s, MB/s, GB/s, KiB/s, MiB/s or GiB/s",
-                );
+                let units = ("485MB/s", "B/s, KB/s, MB/s, GB/s, KiB/s, MiB/s or GiB/s");
+                self.quantity(value.span(), BytesPerSec::parse(text).err(), text, name, units);
+            }
+            (found, Kind::Positive(kind)) => {
+                self.value(value, kind, name, key);
+                let (zero, example) = match (found, kind) {
+                    (DeValue::Integer(number), _) => (integer(number), "1"),
+                    (DeValue::String(text), Kind::Size) => {
+                        (Bytes::parse(text).ok().map(|size| size.0), "\"4KiB\"")
+                    }
+                    (DeValue::String(text), Kind::Duration) => {
+                        (Nanos::parse(text).ok().map(|time| time.0), "\"1ms\"")
+                    }
+                    (DeValue::String(text), _) => {
+                        (BytesPerSec::parse(text).ok().map(|rate| rate.0), "\"485MB/s\"")
+                    }
+                    _ => (None, ""),
+                };
+                if zero == Some(0) {
+                    let help = format!("write more than 0, like {example}");
+                    let table = self.within;
+                    let message = if table.starts_with('{') {
+                        format!("`{name}` is 0")
+                    } else {
+                        format!("`{name}` of {table} is 0")
+                    };
+                    self.fault(Code::Zero, value.span(), message, "this", help);
+                }
+            }
+            (DeValue::String(text), Kind::Source) => {
+                let kind = text.split_once(": ").map_or("", |(kind, _)| kind);
+                if !SOURCES.contains(&kind) {
+                    let message = format!("`{name}` begins with none of: {}", SOURCES.join(", "));
+                    let help = "write a source like \"assumed: one line each 100 ns\"";
+                    self.fault(Code::ValueSource, value.span(), message, "this", help);
+                }
             }
             (DeValue::String(text), Kind::Choice(choices)) => {
                 if !choices.contains(&text.as_ref()) {
@@ -280,7 +314,7 @@ impl Walk<'_> {
                     };
                     let help = match nearest(text, choices.iter().copied()).filter(is_slip) {
                         Some(choice) => format!("write \"{choice}\""),
-                        None => format!("write {}. {doc}", one_of(choices)),
+                        None => format!("write {}. {}", one_of(choices), key.text()),
                     };
                     let message = format!("`{name}` cannot be \"{text}\"");
                     self.fault(Code::WrongChoice, value.span(), message, "no such choice", help);
@@ -294,7 +328,7 @@ impl Walk<'_> {
             }
             (DeValue::Array(items), Kind::List(kind)) => {
                 for item in items {
-                    self.value(item, kind, name, doc);
+                    self.value(item, kind, name, key);
                 }
             }
             (DeValue::Table(table), Kind::Table(shape)) => self.table(table, &value.span(), shape),
@@ -305,7 +339,7 @@ impl Walk<'_> {
         }
     }
 
-    fn variant(&mut self, table: &DeTable<'_>, span: &Range<usize>, shapes: &[Shape], name: &str) {
+    fn variant(&mut self, table: &DeTable<'_>, span: &Range<usize>, shapes: &[&Shape], name: &str) {
         let present: Vec<_> = shapes
             .iter()
             .filter_map(|shape| {
@@ -351,8 +385,7 @@ impl Walk<'_> {
         bad: Option<BadQuantity>,
         text: &str,
         name: &str,
-        example: &str,
-        units: &str,
+        (example, units): (&str, &str),
     ) {
         let Some(bad) = bad else { return };
         let (code, message, label) = match bad {
@@ -421,7 +454,7 @@ pub(crate) fn schema(shape: &Shape) -> serde_json::Value {
         .iter()
         .map(|key| {
             let mut schema = kind_schema(&key.kind);
-            schema["description"] = json!(key.doc);
+            schema["description"] = json!(key.text());
             (key.name.to_owned(), schema)
         })
         .collect();
@@ -429,7 +462,7 @@ pub(crate) fn schema(shape: &Shape) -> serde_json::Value {
         shape.keys.iter().filter(|key| key.required).map(|key| key.name).collect();
     json!({
         "type": "object",
-        "description": shape.doc,
+        "description": shape.doc.trim_start(),
         "properties": properties,
         "required": required,
         "additionalProperties": false,
@@ -452,11 +485,23 @@ fn kind_schema(kind: &Kind) -> serde_json::Value {
         Kind::Rate => {
             json!({ "type": "string", "pattern": r"^\s*[0-9_]*[0-9][0-9_]*\s*([GMK]i?|k)?B/s\s*$" })
         }
+        Kind::Positive(kind) => {
+            let mut schema = kind_schema(kind);
+            if let Some(pattern) = schema["pattern"].as_str() {
+                schema["pattern"] = json!(pattern.replacen("*[0-9]", "*[1-9]", 1));
+            }
+            schema
+        }
+        Kind::Source => {
+            json!({ "type": "string", "pattern": format!("^({}): ", SOURCES.join("|")) })
+        }
         Kind::Boolean => json!({ "type": "boolean" }),
         Kind::Choice(choices) => json!({ "enum": choices }),
         Kind::List(kind) => json!({ "type": "array", "items": kind_schema(kind) }),
         Kind::Table(shape) => schema(shape),
-        Kind::Variant(shapes) => json!({ "oneOf": shapes.iter().map(schema).collect::<Vec<_>>() }),
+        Kind::Variant(shapes) => {
+            json!({ "oneOf": shapes.iter().map(|shape| schema(shape)).collect::<Vec<_>>() })
+        }
         Kind::OneOf(kinds) => json!({ "oneOf": kinds.iter().map(kind_schema).collect::<Vec<_>>() }),
     }
 }

@@ -1,5 +1,7 @@
 //! A virtual machine as it is built: its RAM, its image, its devices, its virtual board.
 
+pub use crate::keys::system::Ticks;
+
 use crate::board::Irq;
 use crate::pci::Function;
 use crate::ranges::overlap;
@@ -60,10 +62,8 @@ pub struct Vm {
     pub on_fault: OnFault,
     /// What happens when it accesses an address where it has nothing.
     pub on_outside: OnOutside,
-    /// What becomes of timer ticks while it is off a core that it shares:
-    /// [`KEEP_TICKS`](weir_abi::schedule::KEEP_TICKS) or
-    /// [`LOSE_TICKS`](weir_abi::schedule::LOSE_TICKS).
-    pub ticks: u8,
+    /// What becomes of timer ticks while it is off a core that it shares.
+    pub ticks: Ticks,
     /// Whether it may hand the console and the active devices to a VM.
     pub focus: bool,
     /// Event counters of each core's PMU that are its own, the cycle counter with them; 0 for no

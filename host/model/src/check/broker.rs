@@ -4,16 +4,16 @@ use super::{Checker, is_unknown};
 use crate::coloring::assign::BROKER_TITLE;
 use crate::coloring::work::Demand;
 use crate::diagnostics::Code;
+use crate::keys::system as raw;
 use crate::platform::Platform;
-use crate::raw;
 use crate::resolve::Source;
 use crate::timing::facts::Timing;
 use crate::timing::flow::{DEFAULT_PORT, Flow};
 use crate::timing::schedule::Entity;
-use crate::vm::{BROKER, Board, Image, Piece, Spans, Vm};
+use crate::vm::{BROKER, Board, Image, Piece, Socket, Spans, Ticks, Vm};
 use std::ops::Range;
 use weir_abi::{
-    FLOW_TIME_LIMIT, MAX_FLOWS, MAX_VMS, OnFault, OnOutside, PARTITION_IPA, PARTITION_LEN, schedule,
+    FLOW_TIME_LIMIT, MAX_FLOWS, MAX_VMS, OnFault, OnOutside, PARTITION_IPA, PARTITION_LEN,
 };
 use weir_units::{Bytes, CoreId, Ipa};
 
@@ -58,15 +58,15 @@ impl Checker<'_> {
         self.flow_ends(timing, vms);
         for flow in &timing.flows {
             for index in flow.to.iter().copied().chain([flow.from]) {
-                let its = raw.vms.get(index).zip(vms.get_mut(index));
+                let its = raw.vms().get(index).zip(vms.get_mut(index));
                 if let Some((raw, vm)) = its.filter(|(_, vm)| vm.socket.is_none()) {
-                    vm.socket = Some(raw.socket());
+                    vm.socket = Some(raw.vsock.as_ref().map_or(Socket::Mmio, |bus| bus.value));
                     self.socket(raw, vm, flow);
                 }
             }
         }
         let span = timing.flows.first().map_or(0..0, |flow| flow.place.0.clone());
-        if let Some(vm) = raw.vms.iter().find(|vm| vm.is_called(BROKER)) {
+        if let Some(vm) = raw.vms().iter().find(|vm| vm.is_called(BROKER)) {
             let message = format!("a system with flows has a VM called `{BROKER}` already");
             let fault = self.fault(Code::NameReserved, &vm.span, message).label("this");
             self.faults.push(fault.help("give the VM another name"));
@@ -88,7 +88,7 @@ impl Checker<'_> {
             functions: Vec::new(),
             on_fault: OnFault::Halt,
             on_outside: OnOutside::Fault,
-            ticks: schedule::KEEP_TICKS,
+            ticks: Ticks::Keep,
             focus: false,
             expect: Vec::new(),
             board: Board::usual(platform.is_gic_v2()),
@@ -222,7 +222,7 @@ impl Checker<'_> {
         let taken = |core: u8| vms.iter().find(|vm| vm.cpus.contains(&CoreId(core)));
         let count = platform.cores.len().min(u8::MAX.into()) as u8;
         let free = (0..count).find(|&core| taken(core).is_none());
-        let Some(cpus) = &raw.broker else {
+        let Some(cpus) = &raw.broker.cpus else {
             let mut turns = timing.brokers();
             if let Some(first) = turns.next() {
                 if let Some(second) = turns.next() {

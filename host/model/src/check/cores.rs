@@ -2,8 +2,8 @@
 
 use super::{Checker, is_unknown};
 use crate::diagnostics::Code;
-use crate::document::At;
-use crate::raw;
+use crate::keys::system as raw;
+use crate::table::At;
 use crate::text::hex;
 use crate::timing::facts::Timing;
 use crate::timing::schedule::{Entity, Schedule, SharedCore};
@@ -24,7 +24,7 @@ impl Checker<'_> {
         for (index, vm) in sharers {
             vm.stolen_time = true;
             if let Some(what) = vm.in_the_way(&(STOLEN_TIME..STOLEN_TIME + PAGE)) {
-                let span = raw.vms.get(index).map_or(0..0, |vm| vm.span.clone());
+                let span = raw.vms().get(index).map_or(0..0, |vm| vm.span.clone());
                 let message = format!(
                     "vm `{}`: the page of its stolen time and {what} are both at {}",
                     vm.name,
@@ -38,7 +38,7 @@ impl Checker<'_> {
     }
 
     /// Each vCPU has a core that there is, and shares it only with a schedule.
-    pub(super) fn cores(&mut self, vms: &[raw::Vm], timing: &Timing) {
+    pub(super) fn cores(&mut self, vms: &[At<raw::Vm>], timing: &Timing) {
         let mut taken: HashMap<u64, (&Range<usize>, String)> = HashMap::new();
         for vm in vms {
             let Some(At { value: cpus, span }) = &vm.cpus else {

@@ -2,15 +2,16 @@
 
 use super::Checker;
 use crate::board::BoardDevice;
+use crate::devicetree;
 use crate::diagnostics::Code;
-use crate::document::At;
+use crate::keys::system as raw;
 use crate::pci::{PREFIX, SMMU_LEN};
 use crate::platform::{Gic, Platform};
 use crate::ranges::{overlap, span};
+use crate::table::At;
 use crate::text::nearest;
 use crate::timing::facts::Timing;
 use crate::vm::{CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, Device, REDISTRIBUTOR_LEN};
-use crate::{devicetree, raw};
 use std::{collections::HashMap, ops::Range, sync::Arc};
 use weir_abi::{ADDRESS_LIMIT, ECAM_LEN, INTID_LIMIT, PAGE};
 use weir_units::{Bytes, IntId, Pa};
@@ -23,7 +24,7 @@ pub(super) struct Taken {
 
 impl Checker<'_> {
     /// What each VM gets.
-    pub(super) fn assign(&mut self, vms: &[raw::Vm], timing: &Timing) -> Vec<Vec<Taken>> {
+    pub(super) fn assign(&mut self, vms: &[At<raw::Vm>], timing: &Timing) -> Vec<Vec<Taken>> {
         let mut taken: HashMap<usize, (usize, String, Range<usize>)> = HashMap::new();
         let mut devices: Vec<Vec<Taken>> = Vec::new();
         let Some(platform) = self.platform.clone() else {
@@ -73,7 +74,7 @@ impl Checker<'_> {
             }
             devices.push(own);
         }
-        let mut rest: Option<(&raw::Vm, Range<usize>)> = None;
+        let mut rest: Option<(&At<raw::Vm>, Range<usize>)> = None;
         for (vm, own) in vms.iter().zip(&mut devices) {
             let Some(At { value: raw::Devices::Rest, span }) = &vm.devices else {
                 continue;

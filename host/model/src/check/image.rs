@@ -2,12 +2,13 @@
 
 use super::Checker;
 use crate::diagnostics::Code;
-use crate::document::At;
+use crate::keys::system as raw;
 use crate::resolve::{LIKELY_KERNEL, LIKELY_PROGRAM, Role, Source};
 use crate::shape::suggestion;
+use crate::table::At;
 use crate::text::nearest;
 use crate::vm::{Image, Piece, Spans};
-use crate::{files, image, raw};
+use crate::{files, image};
 use std::fs;
 use weir_units::Ipa;
 
@@ -77,7 +78,7 @@ impl Checker<'_> {
         spans: &mut Spans,
     ) -> (Image, Option<Files>) {
         match &raw.value {
-            raw::Image::Elf { elf, args } => {
+            raw::Image::Elf(raw::Elf { elf, args }) => {
                 spans.image = elf.span.clone();
                 if let (Source::Named(name), Some(args)) =
                     (self.catalog.find(Role::Elf, &elf.value, self.directory), args)
@@ -88,18 +89,16 @@ impl Checker<'_> {
                 let (file, bytes) = self.source(Role::Elf, elf);
                 (Image::Elf { file, args }, bytes.map(|image| Files { image, initrd: None }))
             }
-            raw::Image::Bin { bin, load, entry, args } => {
+            raw::Image::Bin(raw::Bin { bin, load, entry, args }) => {
                 spans.image = bin.span.clone();
                 let args = self.args(args.as_ref());
                 let (file, bytes) = self.source(Role::Bin, bin);
-                let load = load
-                    .as_ref()
-                    .map_or_else(|| image::default_load(memory), |load| Ipa(load.value));
-                let entry = entry.as_ref().map_or(load, |entry| Ipa(entry.value));
+                let load = load.map_or_else(|| image::default_load(memory), Ipa);
+                let entry = entry.map_or(load, Ipa);
                 let files = bytes.map(|image| Files { image, initrd: None });
                 (Image::Bin { file, load, entry, args }, files)
             }
-            raw::Image::Linux { linux, initrd, cmdline } => {
+            raw::Image::Linux(raw::Linux { linux, initrd, cmdline }) => {
                 spans.image = linux.span.clone();
                 let cmdline = self.args(cmdline.as_ref());
                 let (kernel, image) = self.source(Role::Kernel, linux);
@@ -131,9 +130,9 @@ impl Checker<'_> {
             Source::Named(_) => LIKELY_PROGRAM.0,
         };
         match image {
-            raw::Image::Elf { elf, .. } => len(Role::Elf, elf),
-            raw::Image::Bin { bin, .. } => len(Role::Bin, bin),
-            raw::Image::Linux { linux, initrd, .. } => {
+            raw::Image::Elf(raw::Elf { elf, .. }) => len(Role::Elf, elf),
+            raw::Image::Bin(raw::Bin { bin, .. }) => len(Role::Bin, bin),
+            raw::Image::Linux(raw::Linux { linux, initrd, .. }) => {
                 let initrd = initrd.as_ref().map_or(0, |initrd| len(Role::Initrd, initrd));
                 len(Role::Kernel, linux) + initrd
             }

@@ -12,24 +12,25 @@ mod vm;
 
 use crate::coloring::assign;
 use crate::coloring::division::Division;
-use crate::coloring::requests::{self, Requests};
+use crate::coloring::requests::Requests;
 use crate::coloring::tlb::TlbColors;
 use crate::coloring::work::Demand;
 use crate::diagnostics::Code;
-use crate::document::{self, At};
+use crate::document;
 use crate::fault::{self, Fault, Faults, File};
+use crate::keys::system as raw;
 use crate::keys::system::ABSENT;
-use crate::keys::system::SYSTEM;
 use crate::platform::{self, Platform};
+use crate::regulation;
 use crate::resolve::Catalog;
 use crate::system::{Hypervisor, System};
+use crate::table::At;
 use crate::timing::facts::Timing;
 use crate::timing::read;
 use crate::vm::{BROKER, Vm};
-use crate::{raw, regulation};
 use std::{collections::HashMap, mem, ops::Range, path::Path};
 use weir_abi::{ADDRESS_LIMIT, MAX_CORES, MAX_VMS};
-use weir_units::{Bytes, CoreId, Nanos};
+use weir_units::{Bytes, CoreId};
 
 /// Longest name in bytes.
 const NAME_LIMIT: usize = 31;
@@ -130,7 +131,7 @@ fn check_for(
     platform: Option<Platform>,
     purpose: Purpose,
 ) -> Result<Checked, Faults> {
-    let Parsed { raw, requests, mut timing, mut faults, mut absent } = parse(file)?;
+    let Parsed { raw, mut timing, mut faults, mut absent } = parse(file)?;
     let directory = path.parent().unwrap_or(Path::new(""));
     let is_complete = raw.is_complete();
     if purpose != Purpose::Analyze || is_complete {
@@ -141,15 +142,15 @@ fn check_for(
         let timing = checker.incomplete(&raw, timing, true);
         return checker.faults.into_result(Checked::Incomplete(Box::new(timing)));
     }
-    checker.count(&raw.vms);
-    if raw.vms.len() > LISTED_VMS {
+    checker.count(raw.vms());
+    if raw.vms().len() > LISTED_VMS {
         return Err(checker.faults);
     }
     match platform {
         Some(platform) => checker.platform = Some(platform),
         None => checker.platform(raw.platform.as_ref()),
     }
-    let division = checker.division(&raw, &requests, &timing);
+    let division = checker.division(&raw, &timing);
     let mut vms = checker.vms(&raw, division.as_ref(), &timing);
     checker.lines(&timing, &vms);
     checker.stolen_time(&raw, &timing, &mut vms);
@@ -201,7 +202,6 @@ fn check_for(
 /// The content of a file.
 struct Parsed {
     raw: raw::System,
-    requests: Requests,
     timing: Timing,
     faults: Faults,
     /// The faults of keys that a file may leave out if it is only analyzed.
@@ -210,17 +210,21 @@ struct Parsed {
 
 fn parse(file: &File) -> Result<Parsed, Faults> {
     let (mut faults, mut found) = (Faults::default(), Faults::default());
-    let read = document::parse_part(file, &SYSTEM, ABSENT, &mut faults, |table| {
-        let raw = raw::read(table);
-        let timing = read::system(table, &raw, file, &mut found);
-        (raw, requests::read(table), timing)
-    });
-    faults.0.append(&mut found.0);
-    match read {
-        Some(((raw, requests, timing), absent)) => {
-            Ok(Parsed { raw, requests, timing, faults, absent })
+    match document::parse_part::<raw::System>(file, ABSENT, &mut faults) {
+        Some((Some(raw), absent)) => {
+            let timing = read::system(&raw, file, &mut found);
+            // A table with a value that could not be read is not judged as a whole.
+            let is_unread = |wrong: &&Fault| !matches!(wrong.code, Code::Zero | Code::UnknownKey);
+            let unread: Vec<_> =
+                faults.0.iter().filter(is_unread).map(|wrong| wrong.span().start).collect();
+            found.0.retain(|fault| {
+                let Range { start, end } = fault.span();
+                !unread.iter().any(|unread| (start + 1..end).contains(unread))
+            });
+            faults.0.append(&mut found.0);
+            Ok(Parsed { raw, timing, faults, absent })
         }
-        None => Err(Faults(faults.sorted())),
+        _ => Err(Faults(faults.sorted())),
     }
 }
 
@@ -246,7 +250,7 @@ impl Checker<'_> {
     /// The values of a file without the keys that a build needs. With `follow` the overheads of the
     /// file that `[broker] overheads` names are taken, too.
     fn incomplete(&mut self, raw: &raw::System, mut timing: Timing, follow: bool) -> Timing {
-        self.names(&raw.vms);
+        self.names(raw.vms());
         if follow {
             self.measured(&mut timing);
         }
@@ -289,21 +293,18 @@ impl Checker<'_> {
             let fault = self.unknown_core(core, platform);
             self.faults.push(fault);
         }
-        let heartbeat = raw.heartbeat.as_ref();
-        if let Some(At { value, span }) = heartbeat
-            && (!value.0.is_multiple_of(1_000_000) || value.0 / 1_000_000 > u64::from(u32::MAX))
-        {
+        let At { value, span } = &raw.heartbeat;
+        if !value.0.is_multiple_of(1_000_000) || value.0 / 1_000_000 > u64::from(u32::MAX) {
             let message =
                 format!("a heartbeat of {value} is not a number of milliseconds below 2^32");
             let fault = self.fault(Code::Heartbeat, span, message).label("this");
             self.faults
                 .push(fault.help("write whole milliseconds, like \"1s\", or \"0s\" for none"));
         }
-        let heartbeat = heartbeat.map_or(Nanos(1_000_000_000), |heartbeat| heartbeat.value);
         let console_core = raw.console_core.as_ref().map(|core| CoreId(core.value as u8));
         Hypervisor {
             console_core: console_core.unwrap_or_else(|| self.idle_core(vms)),
-            heartbeat: (heartbeat.0 != 0).then_some(heartbeat),
+            heartbeat: (value.0 != 0).then_some(*value),
             slice: None,
             observed: false,
         }
@@ -327,27 +328,22 @@ impl Checker<'_> {
             .help(format!("use cores 0 to {last}"))
     }
 
-    fn division(
-        &mut self,
-        raw: &raw::System,
-        requests: &Requests,
-        timing: &Timing,
-    ) -> Option<Division> {
-        let demand = |vm: &raw::Vm| {
+    fn division(&mut self, raw: &raw::System, timing: &Timing) -> Option<Division> {
+        let demand = |vm: &At<raw::Vm>| {
             let memory = vm.memory.as_ref();
-            let size = memory.and_then(|memory| memory.value.total()).map_or(0, |size| size.0);
+            let size = memory.and_then(|memory| memory.total()).map_or(0, |size| size.0);
             // Another check reports what exceeds the limit.
-            let memory_span = memory.map_or(vm.span.clone(), |memory| memory.span.clone());
+            let memory_span = vm.memory_span(&vm.span);
             let memory = Bytes(size.min(ADDRESS_LIMIT));
             // An image that does not fit is for others to refuse.
             let pristine = vm.image.as_ref().map_or(0, |image| self.likely_len(&image.value));
             let pristine = Bytes(pristine.min(memory.0));
             Demand { name: vm.title(), memory, pristine, span: memory_span }
         };
-        let mut demands: Vec<_> = raw.vms.iter().map(demand).collect();
+        let mut demands: Vec<_> = raw.vms().iter().map(demand).collect();
         let platform = self.platform.as_ref()?;
-        let mut requests = requests.clone();
-        if !raw.vms.is_empty() && broker::is_needed(timing, platform) {
+        let mut requests = Requests::of(raw);
+        if !raw.vms().is_empty() && broker::is_needed(timing, platform) {
             let demand = broker::demand(timing);
             let mut request = mem::take(&mut requests.broker);
             if request.span.is_empty() {
@@ -361,19 +357,19 @@ impl Checker<'_> {
     }
 
     fn vms(&mut self, raw: &raw::System, division: Option<&Division>, timing: &Timing) -> Vec<Vm> {
-        if let Some(empty) = &raw.no_vms {
-            let fault = self.fault(Code::NoVm, empty, "the system has no VM").label("empty");
+        if let Some(empty) = raw.vm.as_ref().filter(|vms| vms.is_empty()) {
+            let fault = self.fault(Code::NoVm, &empty.span, "the system has no VM").label("empty");
             self.faults.push(fault.help("add [[vm]] with `name`, `cpus`, `memory` and `image`"));
         }
-        self.names(&raw.vms);
-        self.cores(&raw.vms, timing);
+        self.names(raw.vms());
+        self.cores(raw.vms(), timing);
         self.schedules(timing);
-        let devices = self.assign(&raw.vms, timing);
-        let functions = self.functions(&raw.vms, &devices);
+        let devices = self.assign(raw.vms(), timing);
+        let functions = self.functions(raw.vms(), &devices);
         let mut total = 0u64;
         let mut vms = Vec::new();
         let given = devices.into_iter().zip(functions);
-        for (index, (raw, (devices, functions))) in raw.vms.iter().zip(given).enumerate() {
+        for (index, (raw, (devices, functions))) in raw.vms().iter().zip(given).enumerate() {
             let tlb = division.and_then(|division| TlbColors::of(&division.tlb, index));
             let vm = self.vm(raw, devices, functions, tlb);
             self.add_up(&mut total, &vm);
@@ -382,7 +378,7 @@ impl Checker<'_> {
         vms
     }
 
-    fn count(&mut self, vms: &[raw::Vm]) {
+    fn count(&mut self, vms: &[At<raw::Vm>]) {
         if let Some(extra) = vms.get(MAX_VMS) {
             let message = format!("{} VMs, but there can be {MAX_VMS}", vms.len());
             let fault = self.fault(Code::TooManyVms, &extra.span, message).label("one too many");
@@ -391,7 +387,7 @@ impl Checker<'_> {
         }
     }
 
-    fn names(&mut self, vms: &[raw::Vm]) {
+    fn names(&mut self, vms: &[At<raw::Vm>]) {
         let mut seen: HashMap<&str, &Range<usize>> = HashMap::new();
         for At { value: name, span } in vms.iter().filter_map(|vm| vm.name.as_ref()) {
             let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';

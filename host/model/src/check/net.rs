@@ -2,9 +2,9 @@
 
 use super::Checker;
 use crate::diagnostics::Code;
-use crate::document::At;
 use crate::fault::Fault;
-use crate::raw;
+use crate::keys::system as raw;
+use crate::table::At;
 use crate::text::hex;
 use crate::vm::{NET, NET_INTID, Net, VSOCK_INTID, Vm};
 use std::ops::Range;
@@ -16,7 +16,7 @@ impl Checker<'_> {
     /// Gives the VMs their network devices.
     pub(super) fn nets(&mut self, raw: &raw::System, vms: &mut [Vm]) {
         let requested =
-            raw.vms.iter().zip(vms).filter_map(|(raw, vm)| Some((raw.net.as_ref()?, vm)));
+            raw.vms().iter().zip(vms).filter_map(|(raw, vm)| Some((raw.net.as_ref()?, vm)));
         let mut ports: Vec<(String, Net, Range<usize>)> = Vec::new();
         for (request, vm) in requested {
             let Some(net) = self.net(vm, request) else { continue };
@@ -71,9 +71,9 @@ impl Checker<'_> {
         };
         Some(Net {
             mac: address,
-            rate: rate.as_ref().map_or(0, |rate| rate.value),
+            rate: rate.unwrap_or(0),
             burst: burst.as_ref().map_or(USUAL_BURST, |burst| burst.value),
-            bandwidth: bandwidth.as_ref().map_or(0, |bandwidth| bandwidth.value.0),
+            bandwidth: bandwidth.map_or(0, |bandwidth| bandwidth.0),
             uplink: *uplink,
         })
     }

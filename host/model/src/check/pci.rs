@@ -3,11 +3,11 @@
 use super::Checker;
 use super::devices::Taken;
 use crate::diagnostics::Code;
-use crate::document::At;
 use crate::fault::Fault;
+use crate::keys::system as raw;
 use crate::pci::{Address, Function, PREFIX, Pci};
 use crate::platform::Platform;
-use crate::raw;
+use crate::table::At;
 use std::ops::Range;
 use weir_abi::MAX_FUNCTIONS;
 use weir_units::{Bytes, Pa};
@@ -30,7 +30,7 @@ impl Checker<'_> {
     /// The PCI functions of each VM. `devices` lists its other devices.
     pub(super) fn functions(
         &mut self,
-        vms: &[raw::Vm],
+        vms: &[At<raw::Vm>],
         devices: &[Vec<Taken>],
     ) -> Vec<Vec<TakenFunction>> {
         let mut earlier: Vec<Earlier> = Vec::new();
@@ -100,7 +100,7 @@ impl Checker<'_> {
         &self,
         pci: &Pci,
         address: Address,
-        vm: (usize, &raw::Vm),
+        vm: (usize, &At<raw::Vm>),
         name: &At<String>,
         earlier: &[Earlier],
     ) -> Result<Function, Fault> {
@@ -168,7 +168,13 @@ impl Checker<'_> {
     }
 
     /// What a function needs that it doesn't have, and the owner of its interrupt.
-    fn alone(&mut self, one: &Earlier, all: &[Earlier], vms: &[raw::Vm], devices: &[Vec<Taken>]) {
+    fn alone(
+        &mut self,
+        one: &Earlier,
+        all: &[Earlier],
+        vms: &[At<raw::Vm>],
+        devices: &[Vec<Taken>],
+    ) {
         let Function { address, intid, .. } = one.taken.function;
         let span = &one.taken.span;
         let first = Address { function: 0, ..address };

@@ -2,9 +2,9 @@
 
 use super::Checker;
 use crate::diagnostics::Code;
-use crate::document::At;
+use crate::keys::system as raw;
 use crate::ranges::overlap;
-use crate::raw;
+use crate::table::At;
 use crate::text::hex;
 use crate::timing::facts::Timing;
 use crate::timing::flow::Flow;
@@ -12,20 +12,10 @@ use crate::vm::{Socket, VSOCK_INTID, Vm};
 use std::ops::Range;
 use weir_abi::{ECAM_LEN, VSOCK_SLOT};
 
-impl raw::Vm {
-    /// How it sees its socket device, if it has one.
-    pub(super) fn socket(&self) -> Socket {
-        match &self.vsock {
-            Some(bus) if bus.value == "pci" => Socket::Pci,
-            _ => Socket::Mmio,
-        }
-    }
-}
-
 impl Checker<'_> {
     /// A VM with the key `vsock` has a socket device.
     pub(super) fn sockets(&mut self, raw: &raw::System, timing: &Timing) {
-        for (index, vm) in raw.vms.iter().enumerate() {
+        for (index, vm) in raw.vms().iter().enumerate() {
             let Some(bus) = &vm.vsock else { continue };
             let is_end = |flow: &Flow| flow.from == index || flow.to.contains(&index);
             if !timing.flows.iter().any(is_end) {
@@ -38,7 +28,7 @@ impl Checker<'_> {
     }
 
     /// Nothing is in the way of a VM's socket device.
-    pub(super) fn socket(&mut self, raw: &raw::Vm, vm: &Vm, flow: &Flow) {
+    pub(super) fn socket(&mut self, raw: &At<raw::Vm>, vm: &Vm, flow: &Flow) {
         let Some(socket) = vm.socket else { return };
         let span = raw.vsock.as_ref().map_or(&raw.span, |bus| &bus.span).clone();
         self.in_the_way(vm, &socket.registers(), "socket device", flow, &span);
@@ -59,7 +49,7 @@ impl Checker<'_> {
 
     /// The further needs of a device on PCI: a configuration space, shared with the functions of
     /// the VM if there are any.
-    fn on_pci(&mut self, raw: &raw::Vm, vm: &Vm, flow: &Flow, span: &Range<usize>) {
+    fn on_pci(&mut self, raw: &At<raw::Vm>, vm: &Vm, flow: &Flow, span: &Range<usize>) {
         if vm.functions.is_empty() {
             let at = raw.board.ecam.as_ref().map_or(span, |ecam| &ecam.span).clone();
             let ecam = At { value: vm.board.ecam.0, span: at };

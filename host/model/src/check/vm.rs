@@ -5,17 +5,18 @@ use super::devices::Taken;
 use super::pci::TakenFunction;
 use crate::coloring::tlb::TlbColors;
 use crate::diagnostics::Code;
-use crate::document::At;
 use crate::image::{self, in_ram};
+use crate::keys::system as raw;
+use crate::pack;
 use crate::pci::Function;
 use crate::platform::Platform;
 use crate::ranges::{overlap, span};
 use crate::resolve::Source;
+use crate::table::At;
 use crate::text::hex;
 use crate::vm::{
     Board, CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, Image, Piece, REDISTRIBUTOR_LEN, Spans, Vm,
 };
-use crate::{pack, raw};
 use std::{collections::BTreeSet, ops::Range};
 use weir_abi::{ADDRESS_LIMIT, ECAM_LEN, KEPT_COUNTERS, PAGE};
 use weir_units::{Bytes, CoreId, IntId, Ipa};
@@ -37,7 +38,7 @@ impl Checker<'_> {
     /// Checks everything but what VMs share.
     pub(super) fn vm(
         &mut self,
-        raw: &raw::Vm,
+        raw: &At<raw::Vm>,
         devices: Vec<Taken>,
         functions: Vec<TakenFunction>,
         tlb: Option<(&TlbColors, BTreeSet<u16>)>,
@@ -59,8 +60,7 @@ impl Checker<'_> {
         areas.extend(self.pci_areas(raw, &board, &functions));
         self.overlaps(raw, &areas);
         let sound = self.faults.0.len() == before && !memory.is_empty();
-        let memory_span =
-            raw.memory.as_ref().map_or(raw.span.clone(), |memory| memory.span.clone());
+        let memory_span = raw.memory_span(&raw.span);
         let mut spans = Spans {
             memory: memory_span.clone(),
             image: raw.image.as_ref().map_or(raw.span.clone(), |image| image.span.clone()),
@@ -137,7 +137,7 @@ impl Checker<'_> {
     }
 
     /// How many event counters it gets; 0 when the board can't give what it wants.
-    fn pmu(&mut self, raw: &raw::Vm) -> u8 {
+    fn pmu(&mut self, raw: &At<raw::Vm>) -> u8 {
         let (Some(request), Some(platform)) = (&raw.pmu, &self.platform) else { return 0 };
         let pmu = platform.counters.pmu.as_ref();
         let left = pmu.map_or(0, |pmu| pmu.counters.saturating_sub(KEPT_COUNTERS));
@@ -159,7 +159,7 @@ impl Checker<'_> {
     }
 
     /// The VM's RAM; empty when something is wrong with it.
-    fn memory(&mut self, raw: &raw::Vm) -> Vec<Piece> {
+    fn memory(&mut self, raw: &At<raw::Vm>) -> Vec<Piece> {
         let Some(memory) = &raw.memory else {
             return Vec::new();
         };
@@ -199,7 +199,7 @@ impl Checker<'_> {
     /// be there already.
     fn spread(
         &mut self,
-        raw: &raw::Vm,
+        raw: &At<raw::Vm>,
         memory: Vec<Piece>,
         (tlb, free): (&TlbColors, &BTreeSet<u16>),
     ) -> Vec<Piece> {
@@ -223,7 +223,7 @@ impl Checker<'_> {
         spread
     }
 
-    fn piece(&mut self, vm: &raw::Vm, base: &At<u64>, size: &At<Bytes>) -> Option<Piece> {
+    fn piece(&mut self, vm: &At<raw::Vm>, base: &At<u64>, size: &At<Bytes>) -> Option<Piece> {
         let name = vm.title();
         if size.value.0 == 0 {
             let fault =
@@ -249,7 +249,7 @@ impl Checker<'_> {
     /// Whether something of `len` bytes can be at `address`.
     pub(super) fn address(
         &mut self,
-        vm: &raw::Vm,
+        vm: &At<raw::Vm>,
         what: &str,
         address: &At<u64>,
         len: u64,
@@ -277,7 +277,7 @@ impl Checker<'_> {
     }
 
     /// The virtual board, and what it has at which address.
-    fn board(&mut self, raw: &raw::Vm, memory: &[Piece]) -> (Board, Vec<Area>) {
+    fn board(&mut self, raw: &At<raw::Vm>, memory: &[Piece]) -> (Board, Vec<Area>) {
         let gic_v2 = self.platform.as_ref().is_some_and(Platform::is_gic_v2);
         let known = self.platform.is_some();
         let (wrong, other, version) = if gic_v2 {
@@ -354,7 +354,7 @@ impl Checker<'_> {
         (board, areas)
     }
 
-    fn device_tree(&mut self, raw: &raw::Vm, memory: &[Piece]) -> Ipa {
+    fn device_tree(&mut self, raw: &At<raw::Vm>, memory: &[Piece]) -> Ipa {
         let Some(tree) = &raw.board.device_tree else {
             return memory.first().map_or(Ipa(0), |piece| piece.base);
         };
@@ -373,7 +373,7 @@ impl Checker<'_> {
     /// Where a VM has its PCI functions.
     fn pci_areas(
         &mut self,
-        raw: &raw::Vm,
+        raw: &At<raw::Vm>,
         board: &Board,
         functions: &[TakenFunction],
     ) -> Vec<Area> {
@@ -399,7 +399,7 @@ impl Checker<'_> {
         areas
     }
 
-    fn overlaps(&mut self, raw: &raw::Vm, areas: &[Area]) {
+    fn overlaps(&mut self, raw: &At<raw::Vm>, areas: &[Area]) {
         for (index, second) in areas.iter().enumerate() {
             for first in &areas[..index] {
                 if !overlap(&first.range, &second.range) {
@@ -422,7 +422,7 @@ impl Checker<'_> {
         }
     }
 
-    fn expect(&mut self, raw: &raw::Vm) -> Vec<String> {
+    fn expect(&mut self, raw: &At<raw::Vm>) -> Vec<String> {
         let Some(expect) = &raw.expect else {
             return Vec::new();
         };

@@ -2,10 +2,10 @@
 
 use super::numbers;
 use super::owner::Part;
-use super::requests::RawGroup;
 use crate::diagnostics::Code;
-use crate::document::At;
 use crate::fault::{Fault, Faults, File};
+use crate::keys::page_classes::Group as RawGroup;
+use crate::table::At;
 use std::collections::{BTreeSet, HashMap};
 use weir_paging::cells::Cells;
 

@@ -2,13 +2,14 @@
 
 use super::groups::{self, Group, beyond};
 use super::owner::Part;
-use super::requests::{self, RawGroup};
 use crate::board::Memory;
 use crate::diagnostics::Code;
-use crate::document::{At, Values, number};
-use crate::fault::{Fault, Faults, File};
+use crate::document::Reader;
+use crate::keys::board::{self, Platform};
+use crate::keys::page_classes::{self as keys, Dram};
+use crate::ranges::overlap;
+use crate::table::At;
 use std::{collections::BTreeSet, ops::Range};
-use toml::de::DeTable;
 use weir_abi::{ADDRESS_LIMIT, PAGE};
 use weir_paging::cells::{Broken, Cell, CellSet, Cells, Geometry, MAX_BANK_BITS, Pages};
 use weir_units::{Bytes, Pa};
@@ -80,276 +81,202 @@ impl Places {
 pub(crate) const FOLLOWS: [Code; 3] =
     [Code::PlatformCache, Code::PlatformGeometry, Code::PlatformTlb];
 
-/// Reads `[cache]`, `[[dram]]`, `[[group]]`, `more` and `planned`.
-pub(crate) fn read(table: &DeTable<'_>, file: &File, faults: &mut Faults) -> Places {
-    let mut reader = Reader { file, faults };
-    let cache = reader.cache(table);
-    let dram = reader.dram(table, cache);
-    let raw = requests::groups(table);
-    let groups = groups::all(&raw, file, reader.faults);
-    let numbers: Vec<_> = groups.iter().map(|(raw, group)| (*raw, group.clone())).collect();
-    let places = Places {
-        cache,
-        dram,
-        groups: groups.into_iter().map(|(_, group)| group).collect(),
-        tlbs: reader.tlbs(table),
-        more_memory: reader.more(table),
-        planned: table.text("planned").map(|planned| planned.value),
+impl Places {
+    /// What a platform file has of `[cache]`, `[[dram]]`, `[[tlb]]`, `[[group]]`, `more` and
+    /// `planned`.
+    pub(crate) fn of(raw: &Platform, reader: &mut Reader<'_>) -> Self {
+        let cache = raw.cache.as_ref().and_then(|raw| cache(raw, reader));
+        let dram = dram(&raw.dram, cache, reader);
+        let groups = groups::all(&raw.group, reader.file, reader.faults);
+        let places = Self {
+            cache,
+            dram,
+            groups: groups.iter().map(|(_, group)| group.clone()).collect(),
+            tlbs: tlbs(&raw.tlb, reader),
+            more_memory: more(&raw.memory, reader),
+            planned: raw.planned.clone(),
+        };
+        // With half a geometry nothing is known of what follows from it.
+        if places.cache.is_some() == raw.cache.is_some()
+            && places.dram.len() == raw.dram.len()
+            && places.more_memory.len() == raw.memory.more.len()
+        {
+            coverage(raw, &places, reader);
+            if (0..places.dram.len().max(1)).all(|map| Cells::new(&places.geometry(map)).is_ok()) {
+                group_numbers(&groups, &places, reader);
+            }
+        }
+        places
+    }
+}
+
+fn cache(At { value: raw, span }: &At<keys::Cache>, reader: &mut Reader<'_>) -> Option<Cache> {
+    let keys::Cache { size, ways, line, page } = raw;
+    let of = page.as_ref().map_or(PAGE, |page| page.value.0);
+    let way = size.0 / (*ways).max(1);
+    let mut wrong = |span, message: String, help: &str| {
+        reader.fault(Code::PlatformCache, span, message, help);
+        None
     };
-    // With half a geometry nothing is known of what follows from it.
-    let cache_is_known = places.cache.is_some() || table.inner("cache").is_none();
-    let more = table.inner("memory").map_or(0, |(memory, _)| memory.tables("more").len());
-    let memory_is_known = places.more_memory.len() == more;
-    let dram_is_known = places.dram.len() == table.tables("dram").len();
-    if cache_is_known && dram_is_known && memory_is_known {
-        reader.coverage(table, &places);
-        if (0..places.dram.len().max(1)).all(|map| Cells::new(&places.geometry(map)).is_ok()) {
-            reader.group_numbers(&numbers, &places);
-        }
+    if !line.value.0.is_power_of_two() || line.value < MIN_LINE {
+        let help = format!("give a power of two, {MIN_LINE} or more, from the core's manual");
+        return wrong(&line.span, format!("a cache line of {}", line.value), &help);
     }
-    places
-}
-
-struct Reader<'a> {
-    file: &'a File,
-    faults: &'a mut Faults,
-}
-
-impl Reader<'_> {
-    fn fault(&mut self, code: Code, span: Range<usize>, message: String, help: &str) {
-        self.faults.push(Fault::new(code, self.file, span, message).label("this").help(help));
+    if line.value.0 > of || !way.is_multiple_of(line.value.0) {
+        let message = format!("lines of {} make no cache of {size} with {ways} ways", line.value);
+        return wrong(span, message, "write the values of the L2 or L3 from the core's manual");
     }
-
-    fn cache(&mut self, table: &DeTable<'_>) -> Option<Cache> {
-        let (cache, span) = table.inner("cache")?;
-        let (size, ways, line) =
-            (cache.size("size")?.value, cache.number("ways")?.value, cache.size("line")?.value);
-        let page = cache.size("page");
-        let of = page.as_ref().map_or(PAGE, |page| page.value.0);
-        let way = size.0 / ways.max(1);
-        if !line.0.is_power_of_two() || line.0 < MIN_LINE.0 {
-            let span = cache.size("line").map_or(span, |line| line.span);
-            let message = format!("a cache line of {line}");
-            let help = format!("give a power of two, {MIN_LINE} or more, from the core's manual");
-            self.fault(Code::PlatformCache, span, message, &help);
-            return None;
+    match Geometry::color_bits(size.0, *ways, of) {
+        Ok(_) => Some(Cache { size: *size, ways: *ways, line: line.value }),
+        Err(Broken::Page(page_size)) => {
+            let message = format!("weir maps pages of {}, not {}", Bytes(PAGE), Bytes(page_size));
+            let span = page.as_ref().map_or(span, |page| &page.span);
+            let help = "leave `page` out, or write \"4KiB\"";
+            reader.fault(Code::PageSize, span, message, help);
+            None
         }
-        if line.0 > of || way % line.0.max(1) != 0 {
-            let message = format!("lines of {line} make no cache of {size} with {ways} ways");
-            self.fault(
-                Code::PlatformCache,
-                span,
-                message,
-                "write the values of the L2 or L3 from the core's manual",
+        Err(_) => {
+            let message = format!(
+                "a way of {size} / {ways} is no power of two of pages, so its pages have no colors"
             );
-            return None;
-        }
-        match Geometry::color_bits(size.0, ways, of) {
-            Ok(_) => Some(Cache { size, ways, line }),
-            Err(Broken::Page(page_size)) => {
-                let message =
-                    format!("weir maps pages of {}, not {}", Bytes(PAGE), Bytes(page_size));
-                let span = page.map_or(span, |page| page.span);
-                self.fault(Code::PageSize, span, message, "leave `page` out, or write \"4KiB\"");
-                None
-            }
-            Err(_) => {
-                let message = format!(
-                    "a way of {size} / {ways} is no power of two of pages, so its pages have no colors"
-                );
-                let help = "leave out [cache] if the cache is no larger than its ways times a page";
-                self.fault(Code::PlatformCache, span, message, help);
-                None
-            }
+            let help = "leave out [cache] if the cache is no larger than its ways times a page";
+            wrong(span, message, help)
         }
     }
+}
 
-    fn dram(&mut self, table: &DeTable<'_>, cache: Option<Cache>) -> Vec<DramMap> {
-        let mut maps: Vec<DramMap> = Vec::new();
-        for (map, span) in table.tables("dram") {
-            let Some(name) = map.text("name") else { continue };
-            if maps.iter().any(|known| known.name == name.value) {
-                let message = format!("two maps are called `{}`", name.value);
-                self.fault(Code::NameTwice, name.span.clone(), message, "give one another name");
-            }
-            let Some(rows) = map.list("banks", |row| {
-                let bits = row.get_ref().as_array()?.iter().map(number).collect::<Option<Vec<_>>>();
-                Some(At { value: bits?, span: row.span() })
-            }) else {
-                continue;
-            };
-            if rows.value.is_empty() {
-                let help = "leave this [[dram]] out, or list the address bits of each bank bit";
-                let message = format!("the map `{}` distinguishes no banks", name.value);
-                self.fault(Code::PlatformGeometry, rows.span, message, help);
-                continue;
-            }
-            if rows.value.len() > MAX_BANK_BITS {
-                let message =
-                    format!("{} bank bits, but there can be {MAX_BANK_BITS}", rows.value.len());
-                self.fault(
-                    Code::PlatformGeometry,
-                    rows.span,
-                    message,
-                    "leave out those of other ranks or channels",
-                );
-                continue;
-            }
-            let twice = |bits: &[At<u64>]| {
-                let mut seen = BTreeSet::new();
-                bits.is_empty() || !bits.iter().all(|bit| seen.insert(bit.value))
-            };
-            if let Some(index) = rows.value.iter().position(|row| twice(&row.value)) {
-                let (span, message, help) =
-                    describe(Broken::Bank(index), &Places::default(), |_| 0..0, &span);
-                let span = rows.value.get(index).map_or(span, |row| row.span.clone());
-                self.fault(Code::PlatformGeometry, span, message, help);
-                continue;
-            }
-            let xor = |bits: &Vec<At<u64>>| {
-                bits.iter().fold(0, |mask, bit| mask | 1 << bit.value.min(63))
-            };
-            let banks: Vec<u64> = rows.value.iter().map(|row| xor(&row.value)).collect();
-            let places = Places {
-                cache,
-                dram: vec![DramMap { name: name.value.clone(), banks: banks.clone() }],
-                ..Places::default()
-            };
-            // A cache that has too many colors alone is `coverage`'s.
-            let colors = Geometry { colors: places.geometry(0).colors, ..Geometry::NONE };
-            if let Err(broken) = Cells::new(&places.geometry(0))
-                && Cells::new(&colors).is_ok()
+fn dram(raw: &[At<Dram>], cache: Option<Cache>, reader: &mut Reader<'_>) -> Vec<DramMap> {
+    let mut maps: Vec<DramMap> = Vec::new();
+    for At { value: Dram { name, banks: rows }, span } in raw {
+        if maps.iter().any(|known| known.name == name.value) {
+            let message = format!("two maps are called `{}`", name.value);
+            reader.fault(Code::NameTwice, &name.span, message, "give one another name");
+        }
+        let mut wrong = |span: &Range<usize>, message: String, help: &str| {
+            reader.fault(Code::PlatformGeometry, span, message, help);
+        };
+        if rows.is_empty() {
+            let help = "leave this [[dram]] out, or list the address bits of each bank bit";
+            wrong(&rows.span, format!("the map `{}` distinguishes no banks", name.value), help);
+            continue;
+        }
+        if rows.len() > MAX_BANK_BITS {
+            let message = format!("{} bank bits, but there can be {MAX_BANK_BITS}", rows.len());
+            wrong(&rows.span, message, "leave out those of other ranks or channels");
+            continue;
+        }
+        let row = |index: usize| rows.get(index).map_or(span.clone(), |row| row.span.clone());
+        let twice = |bits: &[u64]| {
+            let mut seen = BTreeSet::new();
+            bits.is_empty() || !bits.iter().all(|bit| seen.insert(bit))
+        };
+        if let Some(index) = rows.iter().position(|row| twice(&row.value)) {
+            let broken = Broken::Bank(index);
+            let (span, message, help) = describe(broken, &Places::default(), row, span);
+            wrong(&span, message, help);
+            continue;
+        }
+        let xor = |bits: &At<Vec<u64>>| bits.iter().fold(0, |mask, bit| mask | 1 << bit.min(&63));
+        let banks: Vec<u64> = rows.iter().map(xor).collect();
+        let dram = vec![DramMap { name: name.value.clone(), banks }];
+        let places = Places { cache, dram, ..Places::default() };
+        // A cache that has too many colors alone is `coverage`'s.
+        let colors = Geometry { colors: places.geometry(0).colors, ..Geometry::NONE };
+        if let Err(broken) = Cells::new(&places.geometry(0))
+            && Cells::new(&colors).is_ok()
+        {
+            let (span, message, help) = describe(broken, &places, row, span);
+            wrong(&span, message, help);
+            continue;
+        }
+        maps.extend(places.dram);
+    }
+    maps
+}
+
+fn tlbs(raw: &[At<keys::Tlb>], reader: &mut Reader<'_>) -> Vec<Tlb> {
+    let mut tlbs = Vec::new();
+    for At { value: keys::Tlb { name, entries, ways }, span } in raw {
+        let sets = entries / (*ways).max(1);
+        if sets * ways != *entries || !sets.is_power_of_two() || sets < 2 {
+            let message = format!("{entries} entries in {ways} ways are no power of two of sets");
+            let help = "leave out a TLB that is fully associative";
+            reader.fault(Code::PlatformTlb, span, message, help);
+            continue;
+        }
+        tlbs.push(Tlb { name: name.clone(), sets: sets as u16 });
+    }
+    tlbs
+}
+
+/// What a group names is on the board, with one DRAM map at least.
+fn group_numbers(groups: &[(&keys::Group, Group)], places: &Places, reader: &mut Reader<'_>) {
+    let maps = 0..places.dram.len().max(1);
+    let maps: Vec<Cells> = maps.filter_map(|map| Cells::new(&places.geometry(map)).ok()).collect();
+    for (raw, group) in groups {
+        let parts =
+            [(Part::Colors, &raw.colors, &group.colors), (Part::Banks, &raw.banks, &group.banks)];
+        for (part, key, numbers) in parts {
+            let (Some(key), Some(numbers)) = (key, numbers) else { continue };
+            let mut wrong = maps.iter().map(|cells| beyond(part, cells, numbers));
+            if let Some(Some((number, help))) = wrong.next()
+                && wrong.all(|wrong| wrong.is_some())
             {
-                let row = |index: usize| {
-                    rows.value.get(index).map_or(span.clone(), |row| row.span.clone())
-                };
-                let (span, message, help) = describe(broken, &places, row, &span);
-                self.fault(Code::PlatformGeometry, span, message, help);
-                continue;
+                let message = format!("the board has no {} {number}", part.one());
+                reader.fault(Code::PageClassUnknown, &key.span, message, help);
             }
-            maps.push(DramMap { name: name.value, banks });
         }
-        maps
     }
+}
 
-    fn tlbs(&mut self, table: &DeTable<'_>) -> Vec<Tlb> {
-        let mut tlbs = Vec::new();
-        for (tlb, span) in table.tables("tlb") {
-            let values = tlb.text("name").zip(tlb.number("entries").zip(tlb.number("ways")));
-            let Some((name, (entries, ways))) = values else { continue };
-            let sets = entries.value / ways.value.max(1);
-            if sets * ways.value != entries.value || !sets.is_power_of_two() || sets < 2 {
-                let message = format!(
-                    "{} entries in {} ways are no power of two of sets",
-                    entries.value, ways.value
-                );
-                self.fault(
-                    Code::PlatformTlb,
-                    span,
-                    message,
-                    "leave out a TLB that is fully associative",
-                );
-                continue;
-            }
-            tlbs.push(Tlb { name: name.value, sets: sets as u16 });
+/// Every page class has pages: a bit that is the same in all of RAM chooses nothing.
+fn coverage(raw: &Platform, places: &Places, reader: &mut Reader<'_>) {
+    let range = |base: Pa, size: Bytes| base.0..base.0.saturating_add(size.0);
+    let more = places.more_memory.iter().map(|memory| range(memory.base, memory.size));
+    let pools: Vec<_> = [range(raw.memory.base, raw.memory.size)].into_iter().chain(more).collect();
+    let cache = raw.cache.as_ref().map_or(0..0, |cache| cache.span.clone());
+    for map in 0..places.dram.len().max(1) {
+        let Ok(cells) = Cells::new(&places.geometry(map)) else {
+            let message = "the cache has more than 256 colors, or some above 40 address bits";
+            let help = "write the values of the L2 or L3 from the core's manual";
+            reader.fault(Code::PlatformGeometry, &cache, message, help);
+            return;
+        };
+        let empty = |cell: &Cell| {
+            let set = CellSet::of([*cell]).unwrap_or(CellSet::ONE);
+            pools.iter().all(|pool| Pages::new(&cells, set, pool.clone()).total() == 0)
+        };
+        let empty = cells.iter().filter(empty).count();
+        if empty > 0 {
+            let span = raw.dram.get(map).map_or(&cache, |map| &map.span);
+            let message = format!(
+                "{empty} of {} page classes have no page: there are more colors and banks than the bits that differ in RAM distinguish",
+                cells.count()
+            );
+            let help = "leave out the bits that are the same in all of [memory]";
+            reader.fault(Code::PlatformGeometry, span, message, help);
         }
-        tlbs
     }
+}
 
-    /// What a group names is on the board, with one DRAM map at least.
-    fn group_numbers(&mut self, groups: &[(&RawGroup, Group)], places: &Places) {
-        let maps = 0..places.dram.len().max(1);
-        let maps: Vec<Cells> =
-            maps.filter_map(|map| Cells::new(&places.geometry(map)).ok()).collect();
-        for (raw, group) in groups {
-            let parts = [
-                (Part::Colors, &raw.colors, &group.colors),
-                (Part::Banks, &raw.banks, &group.banks),
-            ];
-            for (part, key, numbers) in parts {
-                let (Some(key), Some(numbers)) = (key, numbers) else { continue };
-                let mut wrong = maps.iter().map(|cells| beyond(part, cells, numbers));
-                if let Some(Some((number, help))) = wrong.next()
-                    && wrong.all(|wrong| wrong.is_some())
-                {
-                    let message = format!("the board has no {} {number}", part.one());
-                    self.fault(Code::PageClassUnknown, key.span.clone(), message, &help);
-                }
-            }
+fn more(raw: &board::Memory, reader: &mut Reader<'_>) -> Vec<Memory> {
+    let first = raw.base.0..raw.base.0.saturating_add(raw.size.0);
+    let mut taken = vec![first];
+    let mut more = Vec::new();
+    for At { value: board::More { base, size }, span } in &raw.more {
+        let end = base.0.checked_add(size.0).filter(|end| *end <= ADDRESS_LIMIT);
+        let is_whole = (base.0 | size.0).is_multiple_of(PAGE) && size.0 > 0;
+        let piece = end.filter(|_| is_whole).map(|end| base.0..end);
+        let is_apart = |piece: &Range<u64>| taken.iter().all(|known| !overlap(known, piece));
+        if let Some(piece) = piece.filter(is_apart) {
+            taken.push(piece);
+            more.push(Memory { base: *base, size: *size });
+        } else {
+            let message = "this RAM is not whole pages below 40 bits apart from the other";
+            reader.fault(Code::MemoryUnaligned, span, message, "use multiples of 4KiB");
         }
     }
-
-    /// Every page class has pages: a bit that is the same in all of RAM chooses nothing.
-    fn coverage(&mut self, table: &DeTable<'_>, places: &Places) {
-        let memory = table.inner("memory").and_then(|(memory, _)| {
-            let base = memory.number("base")?.value;
-            Some(base..base.saturating_add(memory.size("size")?.value.0))
-        });
-        let Some(memory) = memory else { return };
-        let more = places.more_memory.iter();
-        let more = more.map(|memory| memory.base.0..memory.base.0 + memory.size.0);
-        let pools: Vec<_> = [memory].into_iter().chain(more).collect();
-        for map in 0..places.dram.len().max(1) {
-            let Ok(cells) = Cells::new(&places.geometry(map)) else {
-                let span = table.inner("cache").map_or(0..0, |(_, span)| span);
-                let message =
-                    "the cache has more than 256 colors, or some above 40 address bits".to_owned();
-                self.fault(
-                    Code::PlatformGeometry,
-                    span,
-                    message,
-                    "write the values of the L2 or L3 from the core's manual",
-                );
-                return;
-            };
-            let empty = |cell: &Cell| {
-                let set = CellSet::of([*cell]).unwrap_or(CellSet::ONE);
-                pools.iter().all(|pool| Pages::new(&cells, set, pool.clone()).total() == 0)
-            };
-            let empty = cells.iter().filter(empty).count();
-            if empty > 0 {
-                let span = table.tables("dram").get(map).map(|(_, span)| span.clone());
-                let span = span.or(table.inner("cache").map(|(_, span)| span)).unwrap_or(0..0);
-                let message = format!(
-                    "{empty} of {} page classes have no page: there are more colors and banks than the bits that differ in RAM distinguish",
-                    cells.count()
-                );
-                self.fault(
-                    Code::PlatformGeometry,
-                    span,
-                    message,
-                    "leave out the bits that are the same in all of [memory]",
-                );
-            }
-        }
-    }
-
-    fn more(&mut self, table: &DeTable<'_>) -> Vec<Memory> {
-        let Some((memory, _)) = table.inner("memory") else { return Vec::new() };
-        let first = memory.number("base").zip(memory.size("size"));
-        let mut taken: Vec<_> = first
-            .map(|(base, size)| base.value..base.value.saturating_add(size.value.0))
-            .into_iter()
-            .collect();
-        let mut more = Vec::new();
-        for (piece, span) in memory.tables("more") {
-            let Some((base, size)) = piece.number("base").zip(piece.size("size")) else { continue };
-            let end = base.value.checked_add(size.value.0).filter(|end| *end <= ADDRESS_LIMIT);
-            let whole = (base.value | size.value.0).is_multiple_of(PAGE) && size.value.0 > 0;
-            let free = end.is_some_and(|end| {
-                taken.iter().all(|known| end <= known.start || known.end <= base.value)
-            });
-            if let (Some(end), true, true) = (end, whole, free) {
-                taken.push(base.value..end);
-                more.push(Memory { base: Pa(base.value), size: size.value });
-            } else {
-                let message =
-                    "this RAM is not whole pages below 40 bits apart from the other".to_owned();
-                self.fault(Code::MemoryUnaligned, span, message, "use multiples of 4KiB");
-            }
-        }
-        more
-    }
+    more
 }
 
 /// What is wrong with a geometry: where, what, and what to do.

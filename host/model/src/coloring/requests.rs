@@ -1,14 +1,15 @@
 //! What a file requests of colors, banks and TLB sets.
 
-use crate::document::{At, Values};
+use crate::keys::page_classes::Group;
+use crate::keys::system::System;
+use crate::table::At;
 use std::ops::Range;
-use toml::de::DeTable;
 
 /// What a file requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Requests {
     pub dram: Option<At<String>>,
-    pub groups: Vec<RawGroup>,
+    pub groups: Vec<Group>,
     pub hypervisor: Request,
     pub broker: Request,
     /// Of each VM, in the order of the file.
@@ -25,41 +26,30 @@ pub(crate) struct Request {
     pub span: Range<usize>,
 }
 
-/// A group as it is written.
-#[derive(Clone, Debug)]
-pub(crate) struct RawGroup {
-    pub name: At<String>,
-    pub colors: Option<At<String>>,
-    pub banks: Option<At<String>>,
-}
-
-/// Reads the keys of a system file.
-pub(crate) fn read(table: &DeTable<'_>) -> Requests {
-    let request = |table: &DeTable<'_>, span: Range<usize>| Request {
-        colors: table.text("colors"),
-        banks: table.text("banks"),
-        tlb_colors: table.text("tlb_colors"),
-        span,
-    };
-    let inner =
-        |name| table.inner(name).map(|(table, span)| request(table, span)).unwrap_or_default();
-    Requests {
-        dram: table.text("dram"),
-        groups: groups(table),
-        hypervisor: inner("hypervisor"),
-        broker: inner("broker"),
-        vms: table.tables("vm").into_iter().map(|(table, span)| request(table, span)).collect(),
+impl Requests {
+    /// Those of a system file.
+    pub(crate) fn of(raw: &System) -> Self {
+        let request = |colors: &Option<At<String>>, banks: &Option<At<String>>, span| Request {
+            colors: colors.clone(),
+            banks: banks.clone(),
+            tlb_colors: None,
+            span,
+        };
+        let At { value: hypervisor, span } = &raw.hypervisor;
+        let hypervisor = request(&hypervisor.colors, &hypervisor.banks, span.clone());
+        let At { value: broker, span } = &raw.broker;
+        let vm = |vm: &At<crate::keys::system::Vm>| Request {
+            tlb_colors: vm.tlb_colors.clone(),
+            ..request(&vm.colors, &vm.banks, vm.span.clone())
+        };
+        Self {
+            dram: raw.dram.clone(),
+            groups: raw.group.clone(),
+            hypervisor,
+            broker: request(&broker.colors, &broker.banks, span.clone()),
+            vms: raw.vms().iter().map(vm).collect(),
+        }
     }
-}
-
-/// Reads the groups of a system or platform file.
-pub(super) fn groups(table: &DeTable<'_>) -> Vec<RawGroup> {
-    let groups = table.tables("group").into_iter();
-    let read = groups.filter_map(|(group, _)| {
-        let (colors, banks) = (group.text("colors"), group.text("banks"));
-        Some(RawGroup { name: group.text("name")?, colors, banks })
-    });
-    read.collect()
 }
 
 impl Request {

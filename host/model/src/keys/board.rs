@@ -1,241 +1,235 @@
 //! The keys of a board file.
 
-use super::{measured, page_classes};
-use crate::counters::EVENT_NAMES;
-use crate::shape::{Key, Kind, Shape, optional, required};
+use super::measured::{Interference, Overheads, Saturation, Sharing};
+use super::page_classes::{Cache, Dram, Group, Tlb};
+use crate::counters::Event;
+use crate::pci::Streams;
+use crate::shape::Kind;
+use crate::table::{At, choice, table};
 use weir_abi::{INTID_LIMIT, MAX_CORES};
+use weir_units::{Bytes, IntId, Nanos, Pa};
 
-pub(crate) static PLATFORM: Shape = Shape {
-    name: "the platform",
-    doc: "A board that weir runs on.",
-    keys: &[
-        required("name", Kind::Text, "Its name."),
-        required("description", Kind::Text, "One line about it."),
-        required(
-            "load_address",
-            Kind::Address,
-            "Where the image lies when its first instruction runs.",
-        ),
-        optional(
-            "device_tree",
-            Kind::Text,
-            "Its flattened device tree, a path relative to this file. If absent, no device can be passed through.",
-        ),
-        required("memory", Kind::Table(&MEMORY), "Its RAM."),
-        required("core", Kind::List(&Kind::Table(&CORE)), "Its cores."),
-        required("gic", Kind::Table(&GIC), "Its interrupt controller."),
-        required("uart", Kind::Table(&UART), "Its console."),
-        required("psci", Kind::Table(&PSCI), "Its firmware."),
-        optional("qemu", Kind::Table(&QEMU), "How to start it in QEMU."),
-        optional("device", Kind::List(&Kind::Table(&DEVICE)), "Short names for devices."),
-        optional("allow", Kind::List(&Kind::Table(&ALLOW)), "Devices that may be passed through."),
-        optional("deny", Kind::List(&Kind::Table(&DENY)), "Why others may not."),
-        page_classes::CACHE_KEY,
-        page_classes::DRAM_KEY,
-        page_classes::TLB_KEY,
-        page_classes::GROUP_KEY,
-        page_classes::PLANNED_KEY,
-        measured::OVERHEADS_KEY,
-        optional(
-            "dma_engine",
-            Kind::Text,
-            "The DMA engine that can move messages between VMs; without the key the analysis takes the broker's core to copy them.",
-        ),
-        measured::SATURATION_KEY,
-        measured::SHARING_KEY,
-        measured::INTERFERENCE_KEY,
-        PMU_KEY,
-        COUNTER_PAGE_KEY,
-        PCI_KEY,
-        SMMU_KEY,
-    ],
-};
+const ADDRESS: Kind = Kind::Address;
+const OVERFLOWS: Kind = Kind::List(&Kind::Number(16, 255));
+const LINES: Kind = Kind::List(&Kind::Number(32, INTID_LIMIT as u64 - 1));
 
-static MEMORY: Shape = Shape {
-    name: "[memory]",
-    doc: "RAM.",
-    keys: &[
-        required("base", Kind::Address, "Its first byte."),
-        required("size", Kind::Size, "Its size."),
-        page_classes::MORE_KEY,
-    ],
-};
+table! {
+    /// A board that weir runs on.
+    pub(crate) struct Platform = "the platform" {
+        /// Its name.
+        name: String,
+        /// One line about it.
+        description: String,
+        /// Where the image lies when its first instruction runs.
+        load_address: At<u64> as ADDRESS,
+        /// Its flattened device tree, a path relative to this file. If absent, no device can be
+        /// passed through.
+        device_tree: Option<At<String>>,
+        /// Its RAM.
+        memory: At<Memory>,
+        /// Its cores.
+        core: Vec<At<Core>>,
+        /// Its interrupt controller.
+        gic: At<Gic>,
+        /// Its console.
+        uart: Uart,
+        /// Its firmware.
+        psci: Psci,
+        /// How to start it in QEMU.
+        qemu: Option<Qemu>,
+        /// Short names for devices.
+        device: Vec<NamedDevice> = [],
+        /// Devices that may be passed through.
+        allow: Vec<Allow> = [],
+        /// Why others may not.
+        deny: Vec<Deny> = [],
+        /// Its last-level cache, physically indexed and shared by all cores.
+        cache: Option<At<Cache>>,
+        /// Address maps of its DRAM controller; the one after reset comes first.
+        dram: Vec<At<Dram>> = [],
+        /// Its TLBs that are set-associative and indexed by the lowest bits of the page's number.
+        tlb: Vec<At<Tlb>> = [],
+        /// Names for colors and banks.
+        group: Vec<Group> = [],
+        /// Why this version of weir does not run on it; such a platform is for checking and
+        /// planning.
+        planned: Option<String>,
+        /// The overhead of each step of a transfer.
+        overheads: Overheads = {},
+        /// The DMA engine that can move messages between VMs; without the key the analysis takes
+        /// the broker's core to copy them.
+        dma_engine: Option<String>,
+        /// Memory traffic below saturation.
+        saturation: Option<Saturation>,
+        /// The overheads of EL2 on a core that VMs share.
+        sharing: Option<Sharing>,
+        /// Interference of memory accesses of other VMs with a core; `delay` of [saturation] takes
+        /// precedence.
+        interference: Option<Interference>,
+        /// The events that the PMUs of its cores can count.
+        pmu: Option<Pmu>,
+        /// The events that a counter page counts for each core.
+        counter_page: Option<CounterPage>,
+        /// Its PCI host bridge. If absent, no function can be passed through.
+        pci: Option<At<Pci>>,
+        /// The SMMU that PCI functions are behind.
+        smmu: Option<At<Smmu>>,
+    }
 
-static CORE: Shape = Shape {
-    name: "[[core]]",
-    doc: "A core.",
-    keys: &[required("mpidr", Kind::Address, "Affinity fields of MPIDR_EL1.")],
-};
+    /// RAM.
+    pub(crate) struct Memory = "[memory]" {
+        /// Its first byte.
+        base: Pa,
+        /// Its size.
+        size: Bytes,
+        /// More RAM, at other addresses.
+        more: Vec<At<More>> = [],
+    }
 
-static GIC: Shape = Shape {
-    name: "[gic]",
-    doc: "The interrupt controller.",
-    keys: &[
-        required("version", Kind::Number(2, 3), "2 or 3."),
-        required("distributor", Kind::Address, "GICD."),
-        optional("redistributors", Kind::Address, "GICR, version 3."),
-        optional("cpu_interface", Kind::Address, "GICC, version 2."),
-        optional("hyp", Kind::Address, "GICH, version 2."),
-        optional("virtual_cpu", Kind::Address, "GICV, version 2."),
-    ],
-};
+    /// More RAM.
+    pub(crate) struct More = "{ base = ..., size = ... }" {
+        /// Its first byte.
+        base: Pa,
+        /// Its size.
+        size: Bytes,
+    }
 
-static UART: Shape = Shape {
-    name: "[uart]",
-    doc: "A PL011.",
-    keys: &[
-        required("base", Kind::Address, "Its registers."),
-        required("intid", Kind::Number(32, 1019), "Its interrupt."),
-        optional(
-            "clock",
-            Kind::Number(1_843_200, 1_000_000_000),
-            "Its reference clock in Hz, from which it derives 115200 Bd; 24 MHz without the key.",
-        ),
-    ],
-};
+    /// A core.
+    pub struct Core = "[[core]]" {
+        /// Affinity fields of MPIDR_EL1, as PSCI takes them.
+        mpidr: u64 as ADDRESS,
+    }
 
-static PSCI: Shape = Shape {
-    name: "[psci]",
-    doc: "The firmware.",
-    keys: &[required("conduit", Kind::Choice(&["smc", "hvc"]), "The instruction that calls it.")],
-};
+    /// The interrupt controller.
+    pub(crate) struct Gic = "[gic]" {
+        /// 2 or 3.
+        version: u64 [2, 3],
+        /// GICD.
+        distributor: At<u64> as ADDRESS,
+        /// GICR, version 3.
+        redistributors: Option<At<u64>> as ADDRESS,
+        /// GICC, version 2.
+        cpu_interface: Option<At<u64>> as ADDRESS,
+        /// GICH, version 2.
+        hyp: Option<At<u64>> as ADDRESS,
+        /// GICV, version 2.
+        virtual_cpu: Option<At<u64>> as ADDRESS,
+    }
 
-static QEMU: Shape = Shape {
-    name: "[qemu]",
-    doc: "How to start the board in QEMU.",
-    keys: &[
-        required("machine", Kind::Text, "Argument of -machine."),
-        required("cpu", Kind::Text, "Argument of -cpu."),
-        required(
-            "cores",
-            Kind::Number(1, MAX_CORES as u64),
-            "Cores of the machine unless a system needs more.",
-        ),
-    ],
-};
+    /// A PL011.
+    pub(crate) struct Uart = "[uart]" {
+        /// Its registers.
+        base: At<u64> as ADDRESS,
+        /// Its interrupt.
+        intid: IntId [32, 1019],
+        /// Its reference clock in Hz, from which it derives 115200 Bd.
+        clock: u64 [1_843_200, 1_000_000_000] = 24_000_000,
+    }
 
-static DEVICE: Shape = Shape {
-    name: "[[device]]",
-    doc: "A short name for a device.",
-    keys: &[
-        required("name", Kind::Text, "The name."),
-        required("path", Kind::Text, "Its path in the board's device tree."),
-    ],
-};
+    /// The firmware.
+    pub(crate) struct Psci = "[psci]" {
+        /// The instruction that calls it.
+        conduit: Conduit,
+    }
 
-static ALLOW: Shape = Shape {
-    name: "[[allow]]",
-    doc: "A device that does no DMA and reaches nothing but its own registers.",
-    keys: &[required("compatible", Kind::Text, "Its compatible string.")],
-};
+    /// How to start the board in QEMU.
+    pub struct Qemu = "[qemu]" {
+        /// Argument of -machine.
+        machine: String,
+        /// Argument of -cpu.
+        cpu: String,
+        /// Cores of the machine unless a system needs more.
+        cores: usize [1, MAX_CORES as u64],
+    }
 
-static DENY: Shape = Shape {
-    name: "[[deny]]",
-    doc: "A device that must not be passed through.",
-    keys: &[
-        required("compatible", Kind::Text, "Its compatible string."),
-        required("reason", Kind::Text, "Why not."),
-    ],
-};
+    /// A short name for a device.
+    pub struct NamedDevice = "[[device]]" {
+        /// The name.
+        name: String,
+        /// Its path in the board's device tree.
+        path: String,
+    }
 
-const INTID: Kind = Kind::Number(16, 255);
-const EVENT: Kind = Kind::Choice(EVENT_NAMES);
+    /// A device that does no DMA and reaches nothing but its own registers.
+    pub(crate) struct Allow = "[[allow]]" {
+        /// Its compatible string.
+        compatible: String,
+    }
 
-/// Key `pmu` of a platform file.
-pub(crate) const PMU_KEY: Key =
-    optional("pmu", Kind::Table(&PMU), "The events that the PMUs of its cores can count.");
-/// Key `counter_page` of a platform file.
-pub(crate) const COUNTER_PAGE_KEY: Key = optional(
-    "counter_page",
-    Kind::Table(&COUNTER_PAGE),
-    "The events that a counter page counts for each core.",
-);
+    /// A device that must not be passed through.
+    pub(crate) struct Deny = "[[deny]]" {
+        /// Its compatible string.
+        compatible: String,
+        /// Why not.
+        reason: String,
+    }
 
-const MIN_PERIOD: Key = required(
-    "min_period",
-    Kind::Duration,
-    "The shortest period of a budget: a shorter one would cost more than a twentieth of the core.",
-);
+    /// The events that the PMUs of its cores can count.
+    pub struct Pmu = "[pmu]" {
+        /// The events that they count.
+        events: Vec<Event>,
+        /// Event counters of each core. Two are the hypervisor's; without the key no VM can have
+        /// others.
+        counters: u8 [1, 31] = 0,
+        /// The private interrupt of an overflow, or a shared one for each core. If absent, budgets
+        /// cannot use the PMU.
+        intids: Vec<IntId> as OVERFLOWS = [],
+        /// The shortest period of a budget: a shorter one would cost more than a twentieth of the
+        /// core.
+        min_period: Nanos > 0,
+    }
 
-static PMU: Shape = Shape {
-    name: "[pmu]",
-    doc: "The events that the PMUs of its cores can count.",
-    keys: &[
-        required("events", Kind::List(&EVENT), "The events that they count."),
-        optional(
-            "counters",
-            Kind::Number(1, 31),
-            "Event counters of each core. Two are the hypervisor's; without the key no VM can have others.",
-        ),
-        optional(
-            "intids",
-            Kind::List(&INTID),
-            "The private interrupt of an overflow, or a shared one for each core. If absent, budgets cannot use the PMU.",
-        ),
-        MIN_PERIOD,
-    ],
-};
+    /// A page of counters that EL2 polls.
+    pub struct CounterPage = "[counter_page]" {
+        /// The events that it counts.
+        events: Vec<Event>,
+        /// Time between two polls, unless a VM has the key `poll`.
+        poll: At<Nanos> > 0,
+        /// The least time of an instruction.
+        access: Nanos > 0,
+        /// Upper bound on the time that a poll takes from the core; at the start of a period at
+        /// most twice as much.
+        poll_overhead: Nanos > 0,
+        /// The shortest period of a budget: a shorter one would cost more than a twentieth of the
+        /// core.
+        min_period: Nanos > 0,
+    }
 
-static COUNTER_PAGE: Shape = Shape {
-    name: "[counter_page]",
-    doc: "A page of counters that EL2 polls.",
-    keys: &[
-        required("events", Kind::List(&EVENT), "The events that it counts."),
-        required("poll", Kind::Duration, "Time between two polls, unless a VM has the key `poll`."),
-        required("access", Kind::Duration, "The least time of an instruction."),
-        required(
-            "poll_overhead",
-            Kind::Duration,
-            "Upper bound on the time that a poll takes from the core; at the start of a period at most twice as much.",
-        ),
-        MIN_PERIOD,
-    ],
-};
+    /// A PCI host bridge.
+    pub(crate) struct Pci = "[pci]" {
+        /// The configuration space of bus 0, 1 MiB.
+        ecam: At<u64> as ADDRESS,
+        /// Where base addresses below 4 GiB can be.
+        window: At<u64> as ADDRESS,
+        /// The size of that window.
+        window_size: Bytes,
+        /// The part of the window for each function, a power of two.
+        aperture: At<Bytes>,
+        /// The interrupts of the four lines.
+        intx: Vec<IntId> as LINES,
+        /// The unit that the SMMU distinguishes.
+        streams: Streams,
+    }
 
-pub(crate) const PCI_KEY: Key = optional(
-    "pci",
-    Kind::Table(&PCI),
-    "Its PCI host bridge. If absent, no function can be passed through.",
-);
-pub(crate) const SMMU_KEY: Key =
-    optional("smmu", Kind::Table(&SMMU), "The SMMU that PCI functions are behind.");
+    /// An SMMUv3.
+    pub(crate) struct Smmu = "[smmu]" {
+        /// 3.
+        version: u64 [3, 3],
+        /// Its registers, 128 KiB.
+        base: At<u64> as ADDRESS,
+        /// The interrupt of its event queue, edge-triggered.
+        event_intid: IntId [32, INTID_LIMIT as u64 - 1],
+        /// The option of QEMU's machine that adds it.
+        machine: Option<String>,
+    }
+}
 
-static PCI: Shape = Shape {
-    name: "[pci]",
-    doc: "A PCI host bridge.",
-    keys: &[
-        required("ecam", Kind::Address, "The configuration space of bus 0, 1 MiB."),
-        required("window", Kind::Address, "Where base addresses below 4 GiB can be."),
-        required("window_size", Kind::Size, "The size of that window."),
-        required(
-            "aperture",
-            Kind::Size,
-            "The part of the window for each function, a power of two.",
-        ),
-        required(
-            "intx",
-            Kind::List(&Kind::Number(32, INTID_LIMIT as u64 - 1)),
-            "The interrupts of the four lines.",
-        ),
-        required(
-            "streams",
-            Kind::Choice(&["function", "device", "bus"]),
-            "The unit that the SMMU distinguishes.",
-        ),
-    ],
-};
+choice! { Streams { Function = "function", Device = "device", Bus = "bus" } }
 
-static SMMU: Shape = Shape {
-    name: "[smmu]",
-    doc: "An SMMUv3.",
-    keys: &[
-        required("version", Kind::Number(3, 3), "3."),
-        required("base", Kind::Address, "Its registers, 128 KiB."),
-        required(
-            "event_intid",
-            Kind::Number(32, INTID_LIMIT as u64 - 1),
-            "The interrupt of its event queue, edge-triggered.",
-        ),
-        optional("machine", Kind::Text, "The option of QEMU's machine that adds it."),
-    ],
-};
+choice! {
+    /// The instruction that calls the firmware.
+    pub(crate) enum Conduit {
+        Smc = "smc",
+        Hvc = "hvc",
+    }
+}

@@ -1,6 +1,6 @@
 //! Every key of a system file and of a board file, declared once: its type with unit and range,
-//! whether it is required, and its meaning with its default. The check of a file, the JSON schema
-//! and the reference pages come from these declarations.
+//! whether it is required, its default and its meaning. The check of a file, its reading, the JSON
+//! schema and the reference pages come from these declarations; see [`crate::table`].
 
 pub(crate) mod board;
 pub(crate) mod measured;

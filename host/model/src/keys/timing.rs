@@ -1,266 +1,184 @@
 //! The keys of flows, shared cores, interrupts and tasks.
 
-use crate::shape::{Key, Kind, Shape, optional, required};
+use crate::shape::Kind;
+use crate::table::{At, CORE, Value, choice, table};
+use crate::timing::{Class, DataPath};
+use toml::{Spanned, de::DeValue};
+use weir_units::{Bytes, BytesPerSec, IntId, Nanos};
 
-const ANY: Kind = Kind::Number(0, u64::MAX);
+/// A VM, or a list of them.
+const VMS: Kind = Kind::OneOf(&[Kind::Text, Kind::List(&Kind::Text)]);
 
-const FLOW_TABLE: Kind = Kind::Table(&FLOW);
-const CORE_TABLE: Kind = Kind::Table(&CORE);
-const IRQ_TABLE: Kind = Kind::Table(&IRQ);
-const TASK_TABLE: Kind = Kind::Table(&TASK);
+table! {
+    /// Packets from one VM to one or several others.
+    pub(crate) struct Flow = "[[flow]]" {
+        /// Its name.
+        @required name: Option<At<String>>,
+        /// The VM that sends.
+        @required from: Option<At<String>>,
+        /// The VM that receives, or a list of them.
+        @required to: Option<At<Vec<At<String>>>> as VMS,
+        /// The vsock port of the receiver. Default: 5000.
+        port: Option<u32>,
+        /// The most bytes of a packet's payload.
+        @required size: Option<At<Bytes>> > 0,
+        /// The least time between two packets.
+        period: Option<At<Nanos>> > 0,
+        /// In a simulation: the maximum release jitter of a packet.
+        jitter: Nanos = "0s",
+        /// The time in which each packet must arrive. Default: the period.
+        deadline: Option<At<Nanos>> > 0,
+        /// The rate to which the broker limits it: at least `size` per `period`. Default: only the
+        /// period limits it.
+        bandwidth: Option<At<BytesPerSec>> > 0,
+        /// Whether it has no deadline and is served only if no other flow is pending.
+        best_effort: bool = false,
+    }
 
-/// Key `flow` of a system file.
-pub(crate) const FLOW_KEY: Key = optional(
-    "flow",
-    Kind::List(&FLOW_TABLE),
-    "Messages from one VM to others through virtio sockets; the broker moves them by their deadlines.",
-);
-/// Key `dma` of a system file.
-pub(crate) const DMA_KEY: Key =
-    optional("dma", Kind::Table(&DMA), "How the bytes of all flows are moved.");
-/// Key `core` of a system file.
-pub(crate) const CORE_KEY: Key =
-    optional("core", Kind::List(&CORE_TABLE), "Cores that several VMs share.");
-/// Key `irq` of a system file.
-pub(crate) const IRQ_KEY: Key =
-    optional("irq", Kind::List(&IRQ_TABLE), "Interrupts that take time on a shared core.");
+    /// How the bytes of all flows are moved.
+    pub(crate) struct Dma = "[dma]" {
+        /// The bandwidth of the DMA engine, or of the copying core.
+        bandwidth: Option<BytesPerSec> > 0,
+        /// Bytes moved between two scheduling decisions. Default: 4KiB.
+        chunk: Option<Bytes> > 0,
+        /// Queues that the broker searches. Default: the number of VMs that send.
+        queues: Option<u32> [1, 1 << 16],
+        /// The mover of the bytes: a DMA engine behind a broker, as in rt-virtio ("dma"), or a core
+        /// that copies: the broker's, the sender's or the receiver's. The default follows from the
+        /// platform: "dma" if the platform has the key `dma_engine`, else "broker"; without a
+        /// platform "dma".
+        path: Option<DataPath>,
+        /// The bandwidth at which a core copies. Default: the one in [overheads].
+        copy_bandwidth: Option<BytesPerSec> > 0,
+        /// In a simulation: the [dma.NAME] of the memory file. Default: the first.
+        engine: Option<String>,
+    }
 
-/// Key `criticality` of a VM.
-pub(crate) const CRITICALITY_KEY: Key = optional(
-    "criticality",
-    Kind::Number(0, 255),
-    "Its criticality. 0 (default) is best effort: it gets what the other VMs leave.",
-);
-/// Key `working_set` of a VM.
-pub(crate) const WORKING_SET_KEY: Key = optional(
-    "working_set",
-    Kind::Size,
-    "The amount of memory that should stay in its part of the cache.",
-);
-/// Key `task` of a VM.
-pub(crate) const TASK_KEY: Key = optional(
-    "task",
-    Kind::List(&TASK_TABLE),
-    "Its tasks by falling priority, for the analysis of their response times.",
-);
+    /// A core that several VMs share.
+    pub(crate) struct Core = "[[core]]" {
+        /// The core.
+        @required id: Option<At<u64>> as CORE,
+        /// Its schedule.
+        @required schedule: Option<At<Schedule>>,
+    }
 
-static FLOW: Shape = Shape {
-    name: "[[flow]]",
-    doc: "Packets from one VM to one or several others.",
-    keys: &[
-        required("name", Kind::Text, "Its name."),
-        required("from", Kind::Text, "The VM that sends."),
-        required(
-            "to",
-            Kind::OneOf(&[Kind::Text, Kind::List(&Kind::Text)]),
-            "The VM that receives, or a list of them.",
-        ),
-        optional(
-            "port",
-            Kind::Number(0, u32::MAX as u64),
-            "The vsock port of the receiver; default: 5000.",
-        ),
-        required("size", Kind::Size, "The most bytes of a packet's payload."),
-        optional("period", Kind::Duration, "The least time between two packets."),
-        optional(
-            "jitter",
-            Kind::Duration,
-            "In a simulation: the maximum release jitter of a packet; default: 0.",
-        ),
-        optional(
-            "deadline",
-            Kind::Duration,
-            "The time in which each packet must arrive; default: the period.",
-        ),
-        optional(
-            "bandwidth",
-            Kind::Rate,
-            "The rate to which the broker limits it: at least `size` per `period`. Default: only the period limits it.",
-        ),
-        optional(
-            "best_effort",
-            Kind::Boolean,
-            "Whether it has no deadline and is served only if no other flow is pending.",
-        ),
-    ],
-};
+    /// The schedule of a core. The kind determines its keys.
+    pub(crate) struct Schedule = "schedule" {
+        /// Round robin, a time table, or servers of fixed priority.
+        kind: ScheduleKind,
+        /// round-robin: the time slice of each VM.
+        quantum: Option<At<Nanos>> > 0,
+        /// An upper bound on the time of a switch from one VM to another. Default: the platform's.
+        switch: Option<Nanos>,
+        /// round-robin: the VMs. Default: those with this core in `cpus`.
+        vms: Option<At<Vec<At<String>>>>,
+        /// table: the time after which it repeats.
+        major_frame: Option<At<Nanos>> > 0,
+        /// table: the slots, in order.
+        slots: Option<At<Vec<At<Slot>>>>,
+        /// fixed-priority: the servers by falling priority.
+        servers: Option<At<Vec<At<Server>>>>,
+    }
 
-static DMA: Shape = Shape {
-    name: "[dma]",
-    doc: "How the bytes of all flows are moved.",
-    keys: &[
-        optional(
-            "bandwidth",
-            Kind::Rate,
-            "The bandwidth of the DMA engine, or of the copying core.",
-        ),
-        optional(
-            "chunk",
-            Kind::Size,
-            "Bytes moved between two scheduling decisions; default: \"4KiB\".",
-        ),
-        optional(
-            "queues",
-            Kind::Number(1, 1 << 16),
-            "Queues that the broker searches; default: the number of VMs that send.",
-        ),
-        optional(
-            "path",
-            Kind::Choice(&["dma", "broker", "sender", "receiver"]),
-            "The mover of the bytes: a DMA engine behind a broker, as in rt-virtio (\"dma\"), or a core that copies: the broker's, the sender's or the receiver's. The default follows from the platform: \"dma\" if the platform has the key `dma_engine`, else \"broker\"; without a platform \"dma\".",
-        ),
-        optional(
-            "copy_bandwidth",
-            Kind::Rate,
-            "The bandwidth at which a core copies; default: the one in [overheads].",
-        ),
-        optional(
-            "engine",
-            Kind::Text,
-            "In a simulation: the [dma.NAME] of the memory file; default: the first.",
-        ),
-    ],
-};
+    /// A slot of a time table.
+    pub(crate) struct Slot = "{ vm = ..., start = ..., length = ... }" {
+        /// The VM, or "broker".
+        vm: At<String>,
+        /// Its start in the major frame.
+        start: Nanos,
+        /// Its length.
+        length: Nanos > 0,
+    }
 
-static CORE: Shape = Shape {
-    name: "[[core]]",
-    doc: "A core that several VMs share.",
-    keys: &[
-        required("id", Kind::Number(0, weir_abi::MAX_CORES as u64 - 1), "The core."),
-        required("schedule", Kind::Table(&SCHEDULE), "Its schedule."),
-    ],
-};
+    /// A budget of time.
+    pub(crate) struct Server = "{ vm = ..., budget = ..., period = ... }" {
+        /// The VM, or "broker".
+        vm: At<String>,
+        /// Its time in each period.
+        budget: Nanos > 0,
+        /// The period.
+        period: Nanos > 0,
+    }
 
-static SCHEDULE: Shape = Shape {
-    name: "schedule",
-    doc: "The schedule of a core. The kind determines its keys.",
-    keys: &[
-        required(
-            "kind",
-            Kind::Choice(&["round-robin", "table", "fixed-priority"]),
-            "Round robin, a time table, or servers of fixed priority.",
-        ),
-        optional("quantum", Kind::Duration, "round-robin: the time slice of each VM."),
-        optional(
-            "switch",
-            Kind::Duration,
-            "An upper bound on the time of a switch from one VM to another; default: the platform's.",
-        ),
-        optional(
-            "vms",
-            Kind::List(&Kind::Text),
-            "round-robin: the VMs; default: those with this core in `cpus`.",
-        ),
-        optional("major_frame", Kind::Duration, "table: the time after which it repeats."),
-        optional("slots", Kind::List(&Kind::Table(&SLOT)), "table: the slots, in order."),
-        optional(
-            "servers",
-            Kind::List(&Kind::Table(&SERVER)),
-            "fixed-priority: the servers by falling priority.",
-        ),
-    ],
-};
+    /// An interrupt line that takes time on a shared core.
+    pub(crate) struct Irq = "[[irq]]" {
+        /// The line: a number or a name.
+        line: LineName,
+        /// The VM that it belongs to.
+        vm: At<String>,
+        /// Its device's class (mobivmm).
+        class: Class = "dedicated",
+        /// Whether it starts its VM at once, for the rest of the VM's time slice.
+        preempt: bool = false,
+        /// With `preempt`: an interrupt of this or a smaller number may preempt a time slice that
+        /// another interrupt started. Default: 128.
+        priority: Option<At<u8>>,
+        /// The most interrupts per second that are admitted. Default: no limit.
+        rate: Option<u64> [1, 1_000_000_000],
+        /// The most interrupts that are admitted at once. Default: 1.
+        burst: Option<At<u64>> [1, 1 << 32],
+        /// Treatment of interrupts beyond the rate: they wait.
+        over: Option<Over>,
+        /// An upper bound on the time that one interrupt takes from the running VM. Default: the
+        /// platform's, for a shared core. With `preempt` the VM's whole time slice is added.
+        wcet: Option<Nanos> > 0,
+        /// The most time from the interrupt's arrival until its VM has the core. A run in which it
+        /// takes longer fails; the analysis does not use it.
+        deadline: Option<Nanos> > 0,
+    }
 
-static SLOT: Shape = Shape {
-    name: "{ vm = ..., start = ..., length = ... }",
-    doc: "A slot of a time table.",
-    keys: &[
-        required("vm", Kind::Text, "The VM, or \"broker\"."),
-        required("start", Kind::Duration, "Its start in the major frame."),
-        required("length", Kind::Duration, "Its length."),
-    ],
-};
+    /// A task of a VM.
+    pub(crate) struct Task = "[[vm.task]]" {
+        /// Its name.
+        name: At<String>,
+        /// Its worst-case execution time without memory interference.
+        wcet: Nanos > 0,
+        /// The least time between two activations.
+        period: Nanos > 0,
+        /// The time in which it must finish. Default: the period.
+        deadline: Option<Nanos> > 0,
+        /// The release jitter: how late an activation may be.
+        jitter: Nanos = "0s",
+        /// An upper bound on the blocking by a task of lower priority.
+        blocking: Nanos = "0s",
+        /// Its core. Default: the VM's first.
+        core: Option<u64> as CORE,
+        /// Its own memory accesses per activation. Default: unknown.
+        accesses: Option<u64>,
+    }
+}
 
-static SERVER: Shape = Shape {
-    name: "{ vm = ..., budget = ..., period = ... }",
-    doc: "A budget of time.",
-    keys: &[
-        required("vm", Kind::Text, "The VM, or \"broker\"."),
-        required("budget", Kind::Duration, "Its time in each period."),
-        required("period", Kind::Duration, "The period."),
-    ],
-};
+choice! { DataPath { Dma = "dma", Broker = "broker", Sender = "sender", Receiver = "receiver" } }
 
-static IRQ: Shape = Shape {
-    name: "[[irq]]",
-    doc: "An interrupt line that takes time on a shared core.",
-    keys: &[
-        required(
-            "line",
-            Kind::OneOf(&[Kind::Text, Kind::Number(0, 1019)]),
-            "The line: a number or a name.",
-        ),
-        required("vm", Kind::Text, "The VM that it belongs to."),
-        optional(
-            "class",
-            Kind::Choice(&["dedicated", "active", "running", "dynamic"]),
-            "Its device's class (mobivmm).",
-        ),
-        optional(
-            "preempt",
-            Kind::Boolean,
-            "Whether it starts its VM at once, for the rest of the VM's time slice.",
-        ),
-        optional(
-            "priority",
-            Kind::Number(0, 255),
-            "With `preempt`: an interrupt of this or a smaller number may preempt a time slice that another interrupt started; default: 128.",
-        ),
-        optional(
-            "rate",
-            Kind::Number(1, 1_000_000_000),
-            "The most interrupts per second that are admitted; default: no limit.",
-        ),
-        optional(
-            "burst",
-            Kind::Number(1, 1 << 32),
-            "The most interrupts that are admitted at once; default: 1.",
-        ),
-        optional(
-            "over",
-            Kind::Choice(&["defer"]),
-            "Treatment of interrupts beyond the rate: they wait.",
-        ),
-        optional(
-            "wcet",
-            Kind::Duration,
-            "An upper bound on the time that one interrupt takes from the running VM; default: the platform's, for a shared core. With `preempt` the VM's whole time slice is added.",
-        ),
-        optional(
-            "deadline",
-            Kind::Duration,
-            "The most time from the interrupt's arrival until its VM has the core. A run in which it takes longer fails; the analysis does not use it.",
-        ),
-    ],
-};
+choice! {
+    Class { Dedicated = "dedicated", Active = "active", Running = "running", Dynamic = "dynamic" }
+}
 
-static TASK: Shape = Shape {
-    name: "[[vm.task]]",
-    doc: "A task of a VM.",
-    keys: &[
-        required("name", Kind::Text, "Its name."),
-        required(
-            "wcet",
-            Kind::Duration,
-            "Its worst-case execution time without memory interference.",
-        ),
-        required("period", Kind::Duration, "The least time between two activations."),
-        optional(
-            "deadline",
-            Kind::Duration,
-            "The time in which it must finish; default: the period.",
-        ),
-        optional("jitter", Kind::Duration, "The release jitter: how late an activation may be."),
-        optional(
-            "blocking",
-            Kind::Duration,
-            "An upper bound on the blocking by a task of lower priority.",
-        ),
-        optional(
-            "core",
-            Kind::Number(0, weir_abi::MAX_CORES as u64 - 1),
-            "Its core; default: the VM's first.",
-        ),
-        optional("accesses", ANY, "Its own memory accesses per activation; default: unknown."),
-    ],
-};
+choice! {
+    /// The kind of a schedule.
+    pub(crate) enum ScheduleKind {
+        RoundRobin = "round-robin",
+        Table = "table",
+        FixedPriority = "fixed-priority",
+    }
+}
+
+choice! {
+    /// What becomes of interrupts beyond the rate.
+    pub(crate) enum Over {
+        Defer = "defer",
+    }
+}
+
+/// The number of an interrupt line, or its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LineName(pub String);
+
+impl Value for LineName {
+    const KIND: Kind = Kind::OneOf(&[String::KIND, IntId::KIND]);
+
+    fn read(value: &Spanned<DeValue<'_>>) -> Option<Self> {
+        let number = || Some(IntId::read(value)?.to_string());
+        String::read(value).or_else(number).map(Self)
+    }
+}

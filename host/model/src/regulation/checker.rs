@@ -26,7 +26,13 @@ impl<'a> Checker<'a> {
     }
 
     /// Adds a diagnostic.
-    pub(super) fn fault(&mut self, code: Code, place: &Place, message: String, help: String) {
+    pub(super) fn fault(
+        &mut self,
+        code: Code,
+        place: &Place,
+        message: String,
+        help: impl Into<String>,
+    ) {
         self.faults.push(self.timing.fault(code, place, message, help));
     }
 

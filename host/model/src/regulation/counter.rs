@@ -1,8 +1,9 @@
 //! The counter that enforces a budget, and how EL2 polls the counter page.
 
 use crate::counters::{Counters, Event};
+use crate::keys::memory_budget::{MemoryBudget as Keys, Source};
 use crate::timing::facts::Timing;
-use crate::timing::memory_budget::{MemoryBudget, Rules, Source};
+use crate::timing::memory_budget::MemoryBudget;
 use crate::timing::vm::TimedVm;
 use weir_abi::regulation;
 use weir_units::{Events, Nanos};
@@ -17,7 +18,7 @@ impl Timing {
     pub fn polling(&self, vm: &TimedVm, period: Nanos) -> Option<Polling> {
         let counters = &self.platform.as_ref()?.counters;
         let events = vm.memory_budget.as_ref().map_or(vec![Event::L2dRefill], events);
-        let rules = vm.memory_budget.as_ref().map(|bandwidth| &bandwidth.rules);
+        let rules = vm.memory_budget.as_ref().map(|bandwidth| &bandwidth.keys);
         counting_source(counters, rules, &events, period)?.polling
     }
 
@@ -125,7 +126,7 @@ impl Polling {
 /// with their events: the PMU before the counter page.
 pub(super) fn sources<'a>(
     counters: &'a Counters,
-    rules: Option<&Rules>,
+    rules: Option<&Keys>,
     period: Nanos,
 ) -> impl Iterator<Item = (&'a [Event], Chosen)> {
     let requested = rules.and_then(|rules| rules.poll.as_ref()).map(|poll| poll.value);
@@ -136,7 +137,7 @@ pub(super) fn sources<'a>(
     let counter_page = counters.counter_page.as_ref().map(|page| {
         // Without the key `poll`, a period has several polls.
         let some = Nanos((period.0 / 8).max(regulation::LEAST_POLL_NS));
-        let every = requested.unwrap_or(page.poll.min(some));
+        let every = requested.unwrap_or(page.poll.value.min(some));
         let polling = Polling { every, cost: page.poll_overhead, access: page.access };
         let min_period = page.min_period;
         (
@@ -150,7 +151,7 @@ pub(super) fn sources<'a>(
 /// Returns the first permitted counter that counts all of `events`, if there is one.
 pub(super) fn counting_source(
     counters: &Counters,
-    rules: Option<&Rules>,
+    rules: Option<&Keys>,
     events: &[Event],
     period: Nanos,
 ) -> Option<Chosen> {
@@ -163,7 +164,7 @@ pub(super) fn counting_source(
 
 /// Returns the events that the budgets of a VM count.
 pub(super) fn events(bandwidth: &MemoryBudget) -> Vec<Event> {
-    let rules = &bandwidth.rules;
+    let rules = &bandwidth.keys;
     let first = rules.event.as_ref().map_or(Event::L2dRefill, |event| event.value);
     if rules.writes.is_some() { vec![first, Event::L2dWriteback] } else { vec![first] }
 }

@@ -3,7 +3,8 @@
 use super::checker::{Checker, LEAVE_COMPENSATION};
 use crate::diagnostics::Code;
 use crate::fault::Place;
-use crate::timing::memory_budget::{MemoryBudget, Regulator, Split};
+use crate::keys::memory_budget::{Regulator, Split};
+use crate::timing::memory_budget::MemoryBudget;
 use crate::timing::vm::TimedVm;
 use weir_abi::MAX_CORES;
 use weir_abi::regulation::NO_VM;
@@ -14,17 +15,22 @@ impl Checker<'_> {
         let mut weights = [0; MAX_CORES];
         let vcpus = vm.cpus.len().min(MAX_CORES);
         weights[..vcpus].fill(1);
-        if let Split::Weights(allowed) = &bandwidth.rules.split {
+        if let Split::Weights(allowed) = bandwidth.keys.split() {
             // A file without cores does not define vCPUs.
             if allowed.len() == vcpus || vm.cpus.is_empty() {
                 for (weight, requested) in weights.iter_mut().zip(allowed) {
-                    *weight = (*requested).min(u16::MAX.into()) as u16;
+                    *weight = *requested;
                 }
             } else {
                 let (given, name) = (allowed.len(), &vm.name);
                 let message = format!("{given} weights for the {vcpus} vCPUs of {name}");
-                let help = "write one for each of `cpus`".to_owned();
-                self.fault(Code::BudgetSplit, &bandwidth.rules.places.split, message, help);
+                let help = "write one for each of `cpus`";
+                self.fault(
+                    Code::BudgetSplit,
+                    &bandwidth.place_of(bandwidth.keys.split.as_ref()),
+                    message,
+                    help,
+                );
             }
         }
         weights
@@ -32,10 +38,10 @@ impl Checker<'_> {
 
     /// Returns the position of the critical VM of a VM under compensation.
     pub(super) fn critical(&mut self, index: usize, vm: &TimedVm, bandwidth: &MemoryBudget) -> u8 {
-        if bandwidth.rules.regulator != Regulator::Compensation {
+        if bandwidth.keys.regulator != Regulator::Compensation {
             return NO_VM;
         }
-        let Some(critical) = &bandwidth.rules.critical else {
+        let Some(critical) = &bandwidth.keys.critical else {
             let message =
                 format!("vm `{}`: regulator \"compensation\" requires the key `critical`", vm.name);
             let help = "add critical = \"...\", the VM that leaves a part of its budget".to_owned();
@@ -51,7 +57,7 @@ impl Checker<'_> {
         let own = bandwidth.budget;
         if found == index {
             let message = format!("vm `{}`: `critical` names the VM itself", vm.name);
-            let help = LEAVE_COMPENSATION.to_owned();
+            let help = LEAVE_COMPENSATION;
             self.fault(Code::CompensationCritical, &place, message, help);
         } else if !open
             && (its.is_none()
@@ -74,24 +80,23 @@ impl Checker<'_> {
 
     /// Returns the position of the VM that may set the budget, and the range that it may set.
     pub(super) fn setter(&mut self, vm: &TimedVm, bandwidth: &MemoryBudget) -> (u8, u64, u64) {
-        let Some(adjust) = &bandwidth.rules.adjust else { return (NO_VM, 0, 0) };
+        let Some(adjust) = &bandwidth.keys.adjust else { return (NO_VM, 0, 0) };
         let place = Place(adjust.by.span.clone());
         let by = self.find(&adjust.by.value, &place, None);
-        let rules = &bandwidth.rules;
-        let places = &rules.places;
-        for (budget, place) in [(rules.reads, &places.budget), (rules.writes, &places.writes)] {
+        let rules = &bandwidth.keys;
+        for budget in [rules.amount(), rules.writes.as_ref()].into_iter().flatten() {
             // Invalid limits have been refused where they are read.
             let refused = adjust.min > adjust.max || adjust.min == 0;
-            let beyond = |budget: &u64| !refused && !(adjust.min..=adjust.max).contains(budget);
-            let Some(budget) = budget.filter(beyond) else {
+            if refused || (adjust.min..=adjust.max).contains(&budget.value) {
                 continue;
-            };
+            }
+            let (budget, place) = (budget.value, Place(budget.span.clone()));
             let message = format!(
                 "vm `{}`: the budget {budget} is outside the range that {} may set ({} to {})",
                 vm.name, adjust.by.value, adjust.min, adjust.max
             );
-            let help = "widen `min` and `max` so that the range contains the budget".to_owned();
-            self.fault(Code::BudgetAdjust, place, message, help);
+            let help = "widen `min` and `max` so that the range contains the budget";
+            self.fault(Code::BudgetAdjust, &place, message, help);
         }
         (by.map_or(NO_VM, |by| by as u8), adjust.min, adjust.max)
     }

@@ -10,9 +10,9 @@ mod source;
 
 use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults};
+use crate::keys::memory_budget::{Regulator, Split};
 use crate::system::System;
 use crate::timing::facts::Timing;
-use crate::timing::memory_budget::{Regulator, Split};
 use crate::timing::vm::TimedVm;
 use checker::Checker;
 pub use counter::Polling;
@@ -83,7 +83,7 @@ impl Checker<'_> {
         let none = Regulation::default();
         let Some(bandwidth) = &vm.memory_budget else { return none };
         let events = events(bandwidth);
-        let rules = &bandwidth.rules;
+        let rules = &bandwidth.keys;
         let chosen = if bandwidth.budget.is_some()
             || rules.event.is_some()
             || rules.source.is_some()
@@ -104,11 +104,17 @@ impl Checker<'_> {
         let weights = self.weights(vm, bandwidth);
         let critical = self.critical(index, vm, bandwidth);
         let (setter, least, most) = self.setter(vm, bandwidth);
-        if rules.staggered && (rules.regulator != Regulator::Static || rules.split == Split::Pool) {
+        let staggered = bandwidth.is_staggered();
+        if staggered && (rules.regulator != Regulator::Static || *rules.split() == Split::Pool) {
             let message =
                 format!("vm `{}`: phase = \"staggered\" with a budget that cores share", vm.name);
             let help = "leave `phase` out, or use the static regulator without a pool";
-            self.fault(Code::BudgetStaggered, &rules.places.phase, message, help.to_owned());
+            self.fault(
+                Code::BudgetStaggered,
+                &bandwidth.place_of(rules.phase.as_ref()),
+                message,
+                help,
+            );
         }
         // Without a budget there is only a demand, for which `weir plan` chooses a budget.
         let (Some((_, period)), Some(chosen)) = (bandwidth.budget, chosen) else { return none };
@@ -119,7 +125,12 @@ impl Checker<'_> {
                 self.platform_name()
             );
             let help = format!("write a period of at least \"{least}\"");
-            self.fault(Code::BudgetPeriodShort, &bandwidth.rules.places.period, message, help);
+            self.fault(
+                Code::BudgetPeriodShort,
+                &bandwidth.place_of(bandwidth.keys.period.as_ref()),
+                message,
+                help,
+            );
             return none;
         }
         if let Some(saturation) = self.saturation()
@@ -129,15 +140,20 @@ impl Checker<'_> {
             return none;
         }
         if period.0 > regulation::MOST_PERIOD_NS {
-            let help = "write a period of at most 2199s".to_owned();
+            let help = "write a period of at most 2199s";
             let message = format!("the period of {period} is too long to count in");
-            self.fault(Code::BudgetPeriodLong, &bandwidth.rules.places.period, message, help);
+            self.fault(
+                Code::BudgetPeriodLong,
+                &bandwidth.place_of(bandwidth.keys.period.as_ref()),
+                message,
+                help,
+            );
             return none;
         }
         Regulation {
             period_ns: period.0,
-            reads: rules.reads.unwrap_or(u64::MAX),
-            writes: rules.writes.unwrap_or(u64::MAX),
+            reads: rules.amount().map_or(u64::MAX, |reads| reads.value),
+            writes: bandwidth.writes().unwrap_or(u64::MAX),
             poll_ns: chosen.polling.map_or(0, |polling| polling.every.0),
             access_ns: chosen.polling.map_or(0, |polling| polling.access.0),
             least,
@@ -145,19 +161,19 @@ impl Checker<'_> {
             window: bandwidth.window.unwrap_or(0),
             events: [events[0].number(), events.get(1).map_or(0, |event| event.number())],
             weights,
-            kind: match (rules.regulator, &rules.split) {
+            kind: match (rules.regulator, rules.split()) {
                 (Regulator::Memguard, _) => regulation::MEMGUARD,
                 (Regulator::Compensation, _) => regulation::COMPENSATION,
                 (Regulator::Static, Split::Pool) => regulation::POOL,
                 (Regulator::Static, _) => regulation::STATIC,
             },
             source: chosen.source,
-            each: rules.each.into(),
-            staggered: rules.staggered.into(),
+            each: bandwidth.is_each().into(),
+            staggered: staggered.into(),
             debt: rules.debt.into(),
             critical,
             setter,
-            spare: rules.spare.into(),
+            spare: bandwidth.spares().into(),
         }
     }
 }

@@ -37,7 +37,7 @@ impl Checker<'_> {
             && let Some(last) = last
         {
             let names: Vec<_> = vms.iter().map(|vm| vm.name.as_str()).collect();
-            let set = if rules().any(|rules| rules.rules.adjust.is_some()) {
+            let set = if rules().any(|rules| rules.keys.adjust.is_some()) {
                 "may be set to"
             } else {
                 "are"
@@ -49,12 +49,7 @@ impl Checker<'_> {
                 self.platform_name()
             );
             let help = self.to_fit(&vms, saturation, most);
-            self.fault(
-                Code::BudgetsOverSaturation,
-                &last.rules.places.budget.clone(),
-                message,
-                help,
-            );
+            self.fault(Code::BudgetsOverSaturation, &last.budget_place(), message, help);
         }
     }
 
@@ -74,7 +69,7 @@ impl Checker<'_> {
             let (_, budget, period) = bandwidth.settable_refills()?;
             let periods = saturation.period.0.div_ceil(period.0.max(1));
             let times = periods.saturating_mul(bandwidth.window.unwrap_or(1).into());
-            let overshoot = self.timing.overshoot(vm, period).filter(|_| !bandwidth.rules.debt);
+            let overshoot = self.timing.overshoot(vm, period).filter(|_| !bandwidth.keys.debt);
             let beyond = overshoot.unwrap_or_default().saturating_mul(vm.cpus.len().max(1) as u64);
             Some((budget, times, beyond.saturating_mul(periods).0))
         };
@@ -87,11 +82,11 @@ impl Checker<'_> {
             return all;
         };
         let whole = most.saturating_sub(taken).saturating_sub(beyond) / times.max(1);
-        let room = whole / bandwidth.rules.share.max(1);
+        let room = whole / bandwidth.share.max(1);
         if room == 0 || whole < last.cpus.len() as u64 {
             return all;
         }
-        let adjust = bandwidth.rules.adjust.as_ref().map_or("", |_| ", also for `max` of `adjust`");
+        let adjust = bandwidth.keys.adjust.as_ref().map_or("", |_| ", also for `max` of `adjust`");
         format!("write at most {room}{adjust}")
     }
 }
@@ -112,42 +107,42 @@ pub(super) fn unkept(
     events: &[Event],
 ) -> Option<Unkept> {
     let (_, period) = bandwidth.budget?;
-    let places = &bandwidth.rules.places;
     let least = saturation.min_period;
     if period < least {
         let message = format!(
             "the period of {period} is shorter than the `min_period` of [saturation] ({least})"
         );
         let help = format!("write a period of at least \"{least}\"");
-        let (code, place) = (Code::BudgetPeriodShort, places.period.clone());
+        let (code, place) =
+            (Code::BudgetPeriodShort, bandwidth.place_of(bandwidth.keys.period.as_ref()));
         return Some(Unkept { code, place, message, help });
     }
-    if bandwidth.rules.debt {
+    if bandwidth.keys.debt {
         return None;
     }
     // Reads and writes have a counter each. A vCPU overshoots, so that its part must be enough.
-    let rules = &bandwidth.rules;
-    let share = |budget: u64| budget.saturating_mul(rules.share);
+    let rules = &bandwidth.keys;
+    let share = |budget: u64| budget.saturating_mul(bandwidth.share);
     let enough = bandwidth.least_whole(saturation.min_accesses, vm.cpus.len());
-    let reads = rules.reads.filter(|_| events[0].is_traffic());
-    for (budget, place) in [(reads, &places.budget), (rules.writes, &places.writes)] {
-        let Some(written) = budget else { continue };
+    let reads = rules.amount().filter(|_| events[0].is_traffic());
+    for budget in [reads, rules.writes.as_ref()].into_iter().flatten() {
+        let written = budget.value;
         let least = rules.adjust.as_ref().map_or(written, |adjust| adjust.min.min(written));
         if share(least) >= enough {
             continue;
         }
         let (set, key, place) = match &rules.adjust {
             Some(adjust) if least < written => {
-                ("an adjustable budget", " for `min`", Place(adjust.place.clone()))
+                ("an adjustable budget", " for `min`", Place(adjust.span.clone()))
             }
-            _ => ("a budget", "", place.clone()),
+            _ => ("a budget", "", Place(budget.span.clone())),
         };
         let message = format!(
             "vm `{}`: {set} of {least} gives a vCPU less than the `min_accesses` of [saturation] \
              ({})",
             vm.name, saturation.min_accesses
         );
-        let help = format!("write at least {}{key}", enough.div_ceil(rules.share.max(1)));
+        let help = format!("write at least {}{key}", enough.div_ceil(bandwidth.share.max(1)));
         return Some(Unkept { code: Code::BudgetTooSmall, place, message, help });
     }
     None
@@ -160,8 +155,8 @@ pub(super) fn coarse_poll(
     vm: &TimedVm,
     bandwidth: &MemoryBudget,
 ) -> Option<Unkept> {
-    let poll = bandwidth.rules.poll.as_ref()?;
-    let most = platform.counters.counter_page.as_ref()?.poll;
+    let poll = bandwidth.keys.poll.as_ref()?;
+    let most = platform.counters.counter_page.as_ref()?.poll.value;
     if poll.value <= most {
         return None;
     }

@@ -20,14 +20,14 @@ impl Checker<'_> {
             let Some(bandwidth) = vm.memory_budget.as_ref().filter(|_| regulation.is_on()) else {
                 continue;
             };
-            let places = &bandwidth.rules.places;
             // A budget of 0 is refused where it is read, staggered periods at the key `phase`.
             let is_reported = |refused: &Refused| {
                 *refused == Refused::Staggered || regulation.reads == 0 || regulation.writes == 0
             };
+            let budget = bandwidth.budget_place();
             if let Some(refused) = self.refused(of, index).filter(|refused| !is_reported(refused)) {
                 let message = format!("vm `{}`: this memory budget cannot be enforced", vm.name);
-                self.fault(Code::BudgetEmpty, &places.budget, message, refused.to_string());
+                self.fault(Code::BudgetEmpty, &budget, message, refused.to_string());
             }
             self.adjusted(index, all, &cores);
             let same = |other: &Regulation| {
@@ -42,25 +42,20 @@ impl Checker<'_> {
                     "vm `{}`: `event` or `source` is not that of its `critical` VM",
                     vm.name
                 );
-                let help = "write the same `event` and `source` for both".to_owned();
-                self.fault(Code::CompensationEvent, &places.budget, message, help);
+                let help = "write the same `event` and `source` for both";
+                self.fault(Code::CompensationEvent, &budget, message, help);
             }
             if regulation.kind == regulation::COMPENSATION
                 && let Some(critical) = self.timing.vms.get(usize::from(regulation.critical))
-                && let Some(its) = critical.memory_budget.as_ref().filter(|its| its.rules.staggered)
+                && let Some(its) = critical.memory_budget.as_ref().filter(|its| its.is_staggered())
                 && critical.name != vm.name
             {
                 let message = format!(
                     "vm `{}`: phase = \"staggered\", but it is the `critical` VM of {}",
                     critical.name, vm.name
                 );
-                let help = "leave `phase` out";
-                self.fault(
-                    Code::BudgetStaggered,
-                    &its.rules.places.phase,
-                    message,
-                    help.to_owned(),
-                );
+                let place = its.place_of(its.keys.phase.as_ref());
+                self.fault(Code::BudgetStaggered, &place, message, "leave `phase` out");
             }
             if regulation.kind != regulation::MEMGUARD {
                 continue;
@@ -74,7 +69,8 @@ impl Checker<'_> {
                     );
                     let help = "write `spare = true` for all VMs with regulator = \"memguard\", or \
                                 for none";
-                    self.fault(Code::MemguardSpare, &places.spare, message, help.to_owned());
+                    let place = bandwidth.place_of(bandwidth.keys.spare.as_ref());
+                    self.fault(Code::MemguardSpare, &place, message, help);
                 }
                 Some((first, other)) if !same(other) => {
                     let message = format!(
@@ -84,7 +80,7 @@ impl Checker<'_> {
                     );
                     let help = "write the same `event` and `source` for all VMs with regulator = \
                                 \"memguard\"";
-                    self.fault(Code::MemguardEvent, &places.budget, message, help.to_owned());
+                    self.fault(Code::MemguardEvent, &budget, message, help);
                 }
                 Some((first, other)) if other.period_ns != regulation.period_ns => {
                     let message = format!(
@@ -96,7 +92,8 @@ impl Checker<'_> {
                         Nanos(regulation.period_ns)
                     );
                     let help = "write the same period for all VMs with regulator = \"memguard\"";
-                    self.fault(Code::MemguardPeriod, &places.period, message, help.to_owned());
+                    let place = bandwidth.place_of(bandwidth.keys.period.as_ref());
+                    self.fault(Code::MemguardPeriod, &place, message, help);
                 }
                 Some(_) => {}
                 None => domain = Some((vm, regulation)),
@@ -122,7 +119,7 @@ impl Checker<'_> {
             return;
         };
         let bandwidth = vm.memory_budget.as_ref().filter(|_| regulation.setter != NO_VM);
-        let Some(adjust) = bandwidth.and_then(|bandwidth| bandwidth.rules.adjust.as_ref()) else {
+        let Some(adjust) = bandwidth.and_then(|bandwidth| bandwidth.keys.adjust.as_ref()) else {
             return;
         };
         // A limit of 0 is refused where it is read.

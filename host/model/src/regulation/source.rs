@@ -6,8 +6,9 @@ use super::saturation::coarse_poll;
 use crate::counters::{Event, instead};
 use crate::diagnostics::Code;
 use crate::fault::Place;
+use crate::keys::memory_budget::Source;
 use crate::platform::Platform;
-use crate::timing::memory_budget::{MemoryBudget, Source};
+use crate::timing::memory_budget::MemoryBudget;
 use crate::timing::vm::TimedVm;
 use weir_abi::regulation;
 use weir_units::Nanos;
@@ -21,7 +22,7 @@ impl Checker<'_> {
         bandwidth: &MemoryBudget,
         events: &[Event],
     ) -> Option<Chosen> {
-        let rules = &bandwidth.rules;
+        let rules = &bandwidth.keys;
         let counters = &platform.counters;
         let requested = rules.source.as_ref().map(|source| source.value);
         let (_, period) = bandwidth.budget.unwrap_or((0, Nanos(0)));
@@ -90,7 +91,7 @@ impl Checker<'_> {
                     "vm `{}`: `poll` has no effect, because the PMU counts the memory budget",
                     vm.name
                 );
-                self.fault(Code::BudgetPoll, &place, message, "leave `poll` out".to_owned());
+                self.fault(Code::BudgetPoll, &place, message, "leave `poll` out");
             } else if let Some(polling) = found.polling
                 && (poll.value < polling.least() || poll.value > period)
             {
@@ -101,7 +102,7 @@ impl Checker<'_> {
                     format!("a poll of the counter page each {} in periods of {period}", poll.value)
                 };
                 // A measured table holds only for polls that are as frequent as in the measurement.
-                let own = counters.counter_page.as_ref().map(|page| page.poll);
+                let own = counters.counter_page.as_ref().map(|page| page.poll.value);
                 let own = own.filter(|_| self.saturation().is_some()).unwrap_or(period);
                 let most =
                     if own < period { format!("\"{own}\"") } else { "the period".to_owned() };

@@ -1,70 +1,69 @@
-//! Reads flows, schedules, interrupts, tasks and budgets. What has the wrong type or is missing was
-//! reported by the walk; here the rules between values are checked, and names become positions.
+//! Makes flows, schedules, interrupts, tasks and budgets out of the tables of a file. What has the
+//! wrong type or is missing was reported by the walk; here the rules between values are checked,
+//! and names become positions.
 
 use super::facts::Timing;
 use super::flow::{DataPath, Dma, Flow, PathSource};
-use super::schedule::{Class, Entity, Line, Schedule, SharedCore};
+use super::memory_budget::MemoryBudget;
+use super::schedule::{Entity, Line, Schedule, SharedCore};
 use super::vm::{Task, TimedVm};
 use crate::diagnostics::Code;
-use crate::document::{At, Reader, Values, place, place_of, text};
-use crate::fault::{Fault, Faults, File};
-use crate::measured::{OverheadTable, Overheads, wakes};
-use crate::raw;
+use crate::document::Reader;
+use crate::fault::{Faults, File, Place};
+use crate::keys::system::{Devices, System, Vm};
+use crate::keys::timing as raw;
+use crate::keys::timing::ScheduleKind;
+use crate::measured::{OverheadTable, Overheads, Saturation};
 use crate::shape::suggestion;
+use crate::table::At;
 use std::{collections::HashMap, ops::Range, sync::Arc};
-use toml::de::DeTable;
 use weir_units::Nanos;
 
-/// The content of a system file and of its platform.
-pub(crate) fn system(
-    table: &DeTable<'_>,
-    raw: &raw::System,
-    file: &File,
-    faults: &mut Faults,
-) -> Timing {
+/// The values of time and bandwidth of a system file.
+pub(crate) fn system(raw: &System, file: &File, faults: &mut Faults) -> Timing {
     let mut reader = SystemReader {
         reader: Reader { file, faults },
         vms: Vec::new(),
         by_name: HashMap::new(),
-        open: false,
+        open: raw.vms().is_empty(),
         broker: None,
     };
-    reader.names(table, raw);
-    let flows = reader.flows(table);
+    for vm in raw.vms() {
+        let vm = reader.vm(vm);
+        reader.by_name.entry(vm.name.clone()).or_insert(reader.vms.len());
+        reader.vms.push(vm);
+    }
+    let flows = reader.flows(&raw.flow);
     if !flows.is_empty() {
-        let cpus = raw.broker.as_ref();
+        let cpus = raw.broker.cpus.as_ref();
         reader.broker = cpus.and_then(|cpus| Some(cpus.value.first()?.value));
     }
-    let mut dma = reader.dma(table);
-    let Overheads { steps: overheads, copy_bandwidth, origin, .. } = reader.reader.overheads(table);
+    let Overheads { steps: overheads, copy_bandwidth, origin, .. } =
+        Overheads::of(&raw.overheads, &mut reader.reader);
+    let mut dma = raw.dma.as_ref().map_or_else(Dma::default, dma);
     dma.copy_bandwidth = dma.copy_bandwidth.or(copy_bandwidth);
     let own = !overheads.is_empty() || copy_bandwidth.is_some();
     let tables = own.then(|| OverheadTable { file: file.name().to_owned(), origin });
-    let wakes = wakes(table);
-    let saturation = reader.reader.saturation(table);
-    let (cores, unread) = reader.cores(table);
-    let lines = reader.lines(table);
-    let measured = table.inner("broker").and_then(|(table, _)| table.text("overheads"));
-    let measured = measured.map(|At { value, span }| (value, place(&span)));
-    let file = Arc::clone(file);
-    let broker = reader.broker;
-    let vms = reader.vms;
-    let platform = None;
+    let wakes = raw.overheads.senders.iter().map(|sender| (sender.vm.clone(), sender.wake));
+    let saturation = Saturation::of(raw.saturation.as_ref(), &mut reader.reader);
+    let (cores, unread) = reader.cores(&raw.core);
+    let lines = reader.lines(&raw.irq);
+    let measured = raw.broker.overheads.as_ref();
     Timing {
-        platform,
-        vms,
+        platform: None,
+        vms: reader.vms,
         flows,
         dma,
         overheads,
         tables: tables.into_iter().collect(),
-        wakes,
+        wakes: wakes.collect(),
         saturation,
         cores,
         unread,
         lines,
-        broker,
-        measured,
-        file,
+        broker: reader.broker,
+        measured: measured.map(|name| (name.value.clone(), Place(name.span.clone()))),
+        file: Arc::clone(file),
     }
 }
 
@@ -79,86 +78,58 @@ struct SystemReader<'a> {
 }
 
 impl SystemReader<'_> {
-    fn names(&mut self, table: &DeTable<'_>, raw: &raw::System) {
-        for ((vm, _), raw) in table.tables("vm").into_iter().zip(&raw.vms) {
-            let vm = self.vm(vm, raw);
-            self.by_name.entry(vm.name.clone()).or_insert(self.vms.len());
-            self.vms.push(vm);
-        }
-        self.open = self.vms.is_empty();
-    }
-
-    fn vm(&mut self, table: &DeTable<'_>, raw: &raw::Vm) -> TimedVm {
+    fn vm(&mut self, raw: &At<Vm>) -> TimedVm {
         let name = raw.title();
-        let cpus = raw.cpus.as_ref().map_or(&[][..], |cpus| &cpus.value);
-        let bandwidth = table.inner("memory_budget");
-        let workload = table.inner("workload");
-        let devices = match raw.devices.as_ref().map(|devices| &devices.value) {
-            Some(raw::Devices::Rest) => None,
-            Some(raw::Devices::List(names)) => {
-                Some(names.iter().map(|name| name.value.clone()).collect())
-            }
-            None => Some(Vec::new()),
-        };
+        let cpus = raw.cpus.iter().flat_map(|cpus| &cpus.value).map(|core| core.value);
+        let cpus: Vec<_> = cpus.collect();
+        let budget = raw.memory_budget.as_ref();
+        let workload = raw.workload.as_ref();
         TimedVm {
-            memory_budget: bandwidth
-                .map(|(table, span)| self.reader.bandwidth(table, &span, &name, cpus.len())),
-            cpus: cpus.iter().map(|core| core.value).collect(),
-            memory: raw.memory.as_ref().and_then(|memory| memory.value.total()),
-            criticality: table.number("criticality").map_or(0, |number| number.value),
-            working_set: table.size("working_set").map(|size| size.value),
-            tasks: self.tasks(table, &name),
-            workload: workload.and_then(|(table, span)| self.reader.workload(table, &span, &name)),
-            devices,
-            built: table.contains_key("image"),
-            place: place(&raw.span),
-            name,
-        }
-    }
-
-    /// Reads the tasks of a VM. A run finds a task by its name in the lines of its VM, so each name
-    /// is one task's.
-    fn tasks(&mut self, table: &DeTable<'_>, vm: &str) -> Vec<Task> {
-        let mut names: HashMap<String, Range<usize>> = HashMap::new();
-        let mut tasks = Vec::new();
-        for (table, span) in table.tables("task") {
-            if let Some(At { value, span }) = table.text("name") {
-                if let Some(first) = names.get(&value) {
-                    let message = format!("two tasks of {vm} are called `{value}`");
-                    let fault = Fault::new(Code::TaskTwice, self.reader.file, span, message);
-                    let fault = fault.label("second").and(first.clone(), "first");
-                    self.reader.faults.push(fault.help("give one of them another name"));
-                } else {
-                    names.insert(value, span);
+            memory_budget: budget
+                .map(|budget| MemoryBudget::read(budget, &name, cpus.len(), &mut self.reader)),
+            cpus,
+            memory: raw.memory.as_ref().and_then(|memory| memory.total()),
+            criticality: raw.criticality,
+            working_set: raw.working_set,
+            tasks: self.tasks(&raw.task, &name),
+            workload: workload.map(|workload| self.reader.workload(workload, &name)),
+            devices: match raw.devices.as_ref().map(|devices| &devices.value) {
+                Some(Devices::Rest) => None,
+                Some(Devices::List(names)) => {
+                    Some(names.iter().map(|name| name.value.clone()).collect())
                 }
-            }
-            tasks.extend(self.task(table, &span, vm));
+                None => Some(Vec::new()),
+            },
+            built: raw.image.is_some(),
+            place: Place(raw.span.clone()),
+            name,
         }
-        tasks
     }
 
-    fn task(&mut self, table: &DeTable<'_>, span: &Range<usize>, vm: &str) -> Option<Task> {
-        let name = table.text("name")?.value;
-        let owner = format!("{vm}'s task {name}");
-        let wcet = self.reader.time(table, "wcet", &owner);
-        let period = self.reader.time(table, "period", &owner);
-        let deadline = if table.contains_key("deadline") {
-            self.reader.time(table, "deadline", &owner)
-        } else {
-            period.clone()
+    /// The tasks of a VM. A run finds a task by its name in the lines of its VM, so each name is
+    /// one task's.
+    fn tasks(&mut self, tasks: &[At<raw::Task>], vm: &str) -> Vec<Task> {
+        let mut names: HashMap<&str, &Range<usize>> = HashMap::new();
+        for At { value: name, span } in tasks.iter().map(|task| &task.name) {
+            let first = *names.entry(name).or_insert(span);
+            if first != span {
+                let message = format!("two tasks of {vm} are called `{name}`");
+                let help = "give one of them another name";
+                self.reader.twice(Code::TaskTwice, span, first, message, help);
+            }
+        }
+        let task = |task: &At<raw::Task>| Task {
+            name: task.name.value.clone(),
+            wcet: task.wcet,
+            period: task.period,
+            deadline: task.deadline.unwrap_or(task.period),
+            jitter: task.jitter,
+            blocking: task.blocking,
+            core: task.core,
+            accesses: task.accesses,
+            place: Place(task.span.clone()),
         };
-        let free = |key: &str| table.duration(key).map_or(Nanos(0), |time| time.value);
-        Some(Task {
-            wcet: wcet?.value,
-            period: period?.value,
-            deadline: deadline?.value,
-            jitter: free("jitter"),
-            blocking: free("blocking"),
-            core: table.number("core").map(|core| core.value),
-            accesses: table.number("accesses").map(|number| number.value),
-            place: place(span),
-            name,
-        })
+        tasks.iter().map(task).collect()
     }
 
     /// The position of a VM.
@@ -166,8 +137,9 @@ impl SystemReader<'_> {
         if let Some(vm) = self.by_name.get(&name.value) {
             return Some(*vm);
         }
-        if self.open && !name.value.is_empty() {
-            let vm = TimedVm {
+        if self.open && !name.is_empty() {
+            self.by_name.insert(name.value.clone(), self.vms.len());
+            self.vms.push(TimedVm {
                 name: name.value.clone(),
                 cpus: Vec::new(),
                 memory: None,
@@ -178,92 +150,56 @@ impl SystemReader<'_> {
                 workload: None,
                 devices: Some(Vec::new()),
                 built: false,
-                place: place(&name.span),
-            };
-            self.by_name.insert(name.value.clone(), self.vms.len());
-            self.vms.push(vm);
+                place: Place(name.span.clone()),
+            });
             return Some(self.vms.len() - 1);
         }
-        let help = suggestion(&name.value, self.vms.iter().map(|vm| vm.name.as_str()));
-        self.reader.fault(
-            Code::UnknownVm,
-            &name.span,
-            format!("there is no VM `{}`", name.value),
-            help,
-        );
+        let help = suggestion(name, self.vms.iter().map(|vm| vm.name.as_str()));
+        let message = format!("there is no VM `{}`", name.value);
+        self.reader.fault(Code::UnknownVm, &name.span, message, help);
         None
     }
 
-    fn flows(&mut self, table: &DeTable<'_>) -> Vec<Flow> {
-        let mut names: HashMap<String, Range<usize>> = HashMap::new();
-        let mut flows = Vec::new();
-        for (table, span) in table.tables("flow") {
-            let name = table.text("name");
-            if let Some(At { value, span }) = &name {
-                let help = "write a name of letters, digits, `-` and the like, name = \"orders\"";
-                if value.is_empty() {
-                    self.reader.fault(
-                        Code::NameEmpty,
-                        span,
-                        "a flow's name is empty".to_owned(),
-                        help,
-                    );
-                } else if let Some(bad) = value.chars().find(|c| c.is_control()) {
-                    let message = format!("a flow's name has {bad:?} in it");
-                    self.reader.fault(Code::NameCharacters, span, message, help);
-                }
-                if let Some(first) = names.get(value) {
-                    let message = format!("two flows are called `{value}`");
-                    let fault =
-                        Fault::new(Code::FlowTwice, self.reader.file, span.clone(), message);
-                    let fault = fault.label("second").and(first.clone(), "first");
-                    self.reader.faults.push(fault.help("give one of them another name"));
-                } else {
-                    names.insert(value.clone(), span.clone());
-                }
+    fn flows(&mut self, flows: &[At<raw::Flow>]) -> Vec<Flow> {
+        let mut names: HashMap<&str, &Range<usize>> = HashMap::new();
+        for At { value: name, span } in flows.iter().filter_map(|flow| flow.name.as_ref()) {
+            let help = "write a name of letters, digits, `-` and the like, name = \"orders\"";
+            if name.is_empty() {
+                self.reader.fault(Code::NameEmpty, span, "a flow's name is empty", help);
+            } else if let Some(bad) = name.chars().find(|c| c.is_control()) {
+                let message = format!("a flow's name has {bad:?} in it");
+                self.reader.fault(Code::NameCharacters, span, message, help);
             }
-            let title = name.map_or("?".to_owned(), |name| name.value);
-            flows.extend(self.flow(table, &span, title));
+            let first = *names.entry(name).or_insert(span);
+            if first != span {
+                let message = format!("two flows are called `{name}`");
+                let help = "give one of them another name";
+                self.reader.twice(Code::FlowTwice, span, first, message, help);
+            }
         }
-        flows
+        flows.iter().filter_map(|flow| self.flow(flow)).collect()
     }
 
-    fn flow(&mut self, table: &DeTable<'_>, span: &Range<usize>, name: String) -> Option<Flow> {
+    fn flow(&mut self, At { value: flow, span }: &At<raw::Flow>) -> Option<Flow> {
+        let raw::Flow { size, period, best_effort, bandwidth, .. } = flow;
+        let name = flow.name.as_ref().map_or("?", |name| &name.value);
         let owner = format!("the flow {name}");
-        let sender = table.text("from");
-        let from = sender.as_ref().and_then(|name| self.find(name));
-        let to = self.receivers(table, &owner, sender.as_ref());
-        let size = self.reader.size(table, "size", &owner);
-        let best_effort = table.boolean("best_effort").unwrap_or(false);
-        let period = self.reader.time(table, "period", &owner);
-        let deadline = if table.contains_key("deadline") {
-            self.reader.time(table, "deadline", &owner)
-        } else {
-            period.clone()
-        };
-        if best_effort && table.contains_key("deadline") {
-            let span = deadline.as_ref().map_or(span, |deadline| &deadline.span);
+        let from = flow.from.as_ref().and_then(|from| self.find(from));
+        let to = flow.to.as_ref().and_then(|to| self.receivers(to, flow.from.as_ref(), &owner));
+        if let (true, Some(deadline)) = (best_effort, &flow.deadline) {
             let message = format!("{owner} is best effort and has a deadline");
-            self.reader.fault(Code::BestEffortDeadline, span, message, "leave one of the two out");
+            let help = "leave one of the two out";
+            self.reader.fault(Code::BestEffortDeadline, &deadline.span, message, help);
         }
-        if !best_effort && !table.contains_key("period") {
+        if !best_effort && period.is_none() {
             let help =
                 "add the least time between two packets, period = \"10ms\", or best_effort = true";
             self.reader.fault(Code::MissingKey, span, format!("{owner} has no `period`"), help);
             return None;
         }
-        let places = [
-            place_of(size.as_ref(), span),
-            place_of(period.as_ref(), span),
-            place_of(deadline.as_ref(), span),
-        ];
-        if !best_effort && (period.is_none() || deadline.is_none()) {
-            return None;
-        }
-        let jitter = table.duration("jitter");
-        let bandwidth = self.reader.rate(table, "bandwidth", &owner);
+        let deadline = flow.deadline.as_ref().or(period.as_ref());
         if let (Some(rate), Some(size), Some(period), false) =
-            (&bandwidth, &size, &period, best_effort)
+            (bandwidth, size, period, best_effort)
         {
             let needed = u128::from(size.value.0) * 1_000_000_000;
             let needed = needed.div_ceil(period.value.0.max(1).into());
@@ -273,99 +209,57 @@ impl SystemReader<'_> {
                     rate.value.0, size.value, period.value
                 );
                 let help = format!(
-                    "write bandwidth = \"{needed}B/s\" or more, or leave it out: its period limits it already"
+                    "write bandwidth = \"{needed}B/s\" or more, or leave it out: its period limits it"
                 );
                 self.reader.fault(Code::FlowBandwidth, &rate.span, message, help);
             }
         }
-        let timed = |time: Option<At<Nanos>>| time.filter(|_| !best_effort).map(|time| time.value);
+        let size = size.as_ref()?;
+        let place = |time: Option<&At<Nanos>>| Place(time.map_or(span, |time| &time.span).clone());
+        let timed = |time: Option<&At<Nanos>>| Some(time.filter(|_| !best_effort)?.value);
         Some(Flow {
-            name,
+            name: name.to_owned(),
             from: from?,
             to: to?,
-            port: table.number("port").map(|port| port.value as u32),
-            size: size?.value,
-            period: timed(period),
-            jitter: jitter.map_or(Nanos(0), |jitter| jitter.value),
+            port: flow.port,
+            size: size.value,
+            period: timed(period.as_ref()),
+            jitter: flow.jitter,
             deadline: timed(deadline),
-            best_effort,
-            bandwidth: bandwidth.map(|rate| rate.value),
-            place: place(span),
-            places,
+            best_effort: *best_effort,
+            bandwidth: bandwidth.as_ref().map(|rate| rate.value),
+            place: Place(span.clone()),
+            places: [Place(size.span.clone()), place(period.as_ref()), place(deadline)],
         })
     }
 
     fn receivers(
         &mut self,
-        table: &DeTable<'_>,
-        owner: &str,
+        names: &At<Vec<At<String>>>,
         sender: Option<&At<String>>,
+        owner: &str,
     ) -> Option<Vec<usize>> {
-        let names = if let Some(list) = table.list("to", text) {
-            list
-        } else {
-            let name = table.text("to")?;
-            At { span: name.span.clone(), value: vec![name] }
-        };
-        if names.value.is_empty() {
+        if names.is_empty() {
             let message = format!("{owner} has no receiver");
             self.reader.fault(Code::NoReceiver, &names.span, message, "name a VM");
             return None;
         }
         let mut to = Vec::new();
-        let mut sound = true;
         for name in &names.value {
             if sender.is_some_and(|sender| sender.value == name.value) {
                 let message = format!("{owner} goes from `{0}` to `{0}`", name.value);
                 self.reader.fault(Code::SelfLoop, &name.span, message, "name another VM");
-                sound = false;
                 continue;
             }
-            match self.find(name) {
-                Some(vm) if to.contains(&vm) => {
-                    let message = format!("{owner} goes to `{}` twice", name.value);
-                    self.reader.fault(
-                        Code::ReceiverTwice,
-                        &name.span,
-                        message,
-                        "name each receiver once",
-                    );
-                    sound = false;
-                }
-                Some(vm) => to.push(vm),
-                None => sound = false,
+            let vm = self.find(name);
+            if vm.is_some_and(|vm| to.contains(&vm)) {
+                let message = format!("{owner} goes to `{}` twice", name.value);
+                let help = "name each receiver once";
+                self.reader.fault(Code::ReceiverTwice, &name.span, message, help);
             }
+            to.extend(vm);
         }
-        sound.then_some(to)
-    }
-
-    fn dma(&mut self, table: &DeTable<'_>) -> Dma {
-        let Some((table, span)) = table.inner("dma") else {
-            return Dma::default();
-        };
-        let path = table.text("path");
-        Dma {
-            bandwidth: self.reader.rate(table, "bandwidth", "[dma]").map(|rate| rate.value),
-            chunk: self.reader.size(table, "chunk", "[dma]").map(|size| size.value),
-            queues: table.number("queues").map(|number| number.value as u32),
-            path_source: match path {
-                Some(_) => PathSource::File,
-                None => PathSource::Default,
-            },
-            path: match path.as_ref().map(|path| path.value.as_str()) {
-                Some("broker") => DataPath::Broker,
-                Some("sender") => DataPath::Sender,
-                Some("receiver") => DataPath::Receiver,
-                _ => DataPath::Dma,
-            },
-            copy_bandwidth: self
-                .reader
-                .rate(table, "copy_bandwidth", "[dma]")
-                .map(|rate| rate.value),
-            engine: table.text("engine").map(|name| name.value),
-            place: place(&span),
-            given: true,
-        }
+        (to.len() == names.len()).then_some(to)
     }
 
     fn entity(&mut self, name: &At<String>) -> Option<Entity> {
@@ -376,201 +270,165 @@ impl SystemReader<'_> {
     }
 
     /// The shared cores, and those whose schedules have faults, which were reported.
-    fn cores(&mut self, table: &DeTable<'_>) -> (Vec<SharedCore>, Vec<Option<u64>>) {
-        let mut seen: HashMap<u64, Range<usize>> = HashMap::new();
-        let (mut cores, mut unread) = (Vec::new(), Vec::new());
-        for (table, _) in table.tables("core") {
-            let (Some(id), Some((schedule, span))) = (table.number("id"), table.inner("schedule"))
-            else {
-                unread.push(table.number("id").map(|id| id.value));
+    fn cores(&mut self, cores: &[raw::Core]) -> (Vec<SharedCore>, Vec<Option<u64>>) {
+        let mut seen: HashMap<u64, &Range<usize>> = HashMap::new();
+        let (mut shared, mut unread) = (Vec::new(), Vec::new());
+        for raw::Core { id, schedule } in cores {
+            let (Some(id), Some(schedule)) = (id, schedule) else {
+                unread.push(id.as_ref().map(|id| id.value));
                 continue;
             };
-            let switch = schedule.duration("switch").map(|time| time.value);
             if let Some(first) = seen.get(&id.value) {
                 let message = format!("core {} has two schedules", id.value);
-                let fault =
-                    Fault::new(Code::ScheduleTwice, self.reader.file, id.span.clone(), message);
-                let fault = fault.label("second").and(first.clone(), "first");
-                self.reader.faults.push(fault.help("keep one of them"));
+                let help = "keep one of them";
+                self.reader.twice(Code::ScheduleTwice, &id.span, first, message, help);
                 continue;
             }
-            seen.insert(id.value, id.span);
-            if let Some(schedule) = self.schedule(schedule, &span, id.value) {
-                cores.push(SharedCore { id: id.value, schedule, switch, place: place(&span) });
-            } else {
-                unread.push(Some(id.value));
+            seen.insert(id.value, &id.span);
+            let (switch, place) = (schedule.switch, Place(schedule.span.clone()));
+            match self.schedule(schedule, id.value) {
+                Some(schedule) => {
+                    shared.push(SharedCore { id: id.value, schedule, switch, place });
+                }
+                None => unread.push(Some(id.value)),
             }
         }
-        (cores, unread)
+        (shared, unread)
     }
 
     fn schedule(
         &mut self,
-        table: &DeTable<'_>,
-        span: &Range<usize>,
+        At { value: raw, span }: &At<raw::Schedule>,
         core: u64,
     ) -> Option<Schedule> {
-        let kind = table.text("kind")?.value;
-        let owner = format!("core {core}'s schedule");
-        let (own, others): (&[&str], &[&str]) = match kind.as_str() {
-            "round-robin" => (&["quantum"], &["major_frame", "slots", "servers"]),
-            "table" => (&["major_frame", "slots"], &["quantum", "vms", "servers"]),
-            _ => (&["servers"], &["quantum", "vms", "major_frame", "slots"]),
-        };
-        for key in others {
-            if let Some(value) = table.value(key) {
-                let message = format!("{owner} is of kind {kind}, which has no `{key}`");
-                self.reader.fault(Code::ScheduleKind, &value.span(), message, "take the key out");
-            }
-        }
-        for key in own {
-            if !table.contains_key(*key) {
-                let message = format!("{owner} is of kind {kind} and has no `{key}`");
+        let (kind, round_robin) = (raw.kind.name(), ScheduleKind::RoundRobin);
+        let (table, fixed_priority) = (ScheduleKind::Table, ScheduleKind::FixedPriority);
+        let keys = [
+            ("quantum", raw.quantum.as_ref().map(|key| &key.span), round_robin, true),
+            ("vms", raw.vms.as_ref().map(|key| &key.span), round_robin, false),
+            ("major_frame", raw.major_frame.as_ref().map(|key| &key.span), table, true),
+            ("slots", raw.slots.as_ref().map(|key| &key.span), table, true),
+            ("servers", raw.servers.as_ref().map(|key| &key.span), fixed_priority, true),
+        ];
+        for (key, place, of, needed) in keys {
+            if let Some(place) = place.filter(|_| of != raw.kind) {
+                let message =
+                    format!("core {core}'s schedule is of kind {kind}, which has no `{key}`");
+                self.reader.fault(Code::ScheduleKind, place, message, "take the key out");
+            } else if of == raw.kind && needed && place.is_none() {
+                let message =
+                    format!("core {core}'s schedule is of kind {kind} and has no `{key}`");
                 self.reader.fault(Code::MissingKey, span, message, format!("add `{key} = ...`"));
             }
         }
-        match kind.as_str() {
-            "round-robin" => self.round_robin(table, &owner, core),
-            "table" => self.time_table(table, &owner),
-            _ => self.servers(table, &owner),
+        match raw.kind {
+            ScheduleKind::RoundRobin => {
+                let quantum = raw.quantum.as_ref()?.value;
+                let entities = if let Some(names) = &raw.vms {
+                    names.iter().map(|name| self.entity(name)).collect::<Option<Vec<_>>>()?
+                } else {
+                    let vms = self.vms.iter().enumerate();
+                    let vms = vms.filter(|(_, vm)| vm.cpus.contains(&core));
+                    let broker = (self.broker == Some(core)).then_some(Entity::Broker);
+                    vms.map(|(vm, _)| Entity::Vm(vm)).chain(broker).collect()
+                };
+                Some(Schedule::RoundRobin { quantum, entities })
+            }
+            ScheduleKind::Table => {
+                self.time_table(raw.major_frame.as_ref()?.value, raw.slots.as_ref()?)
+            }
+            ScheduleKind::FixedPriority => self.servers(raw.servers.as_ref()?),
         }
     }
 
-    fn round_robin(&mut self, table: &DeTable<'_>, owner: &str, core: u64) -> Option<Schedule> {
-        let quantum = self.reader.time(table, "quantum", owner)?.value;
-        let entities = if let Some(names) = table.list("vms", text) {
-            names.value.iter().map(|name| self.entity(name)).collect::<Option<Vec<_>>>()?
-        } else {
-            let on_core = |vm: &TimedVm| vm.cpus.contains(&core);
-            let positions = self.vms.iter().enumerate().filter(|(_, vm)| on_core(vm));
-            let vms = positions.map(|(vm, _)| Entity::Vm(vm));
-            vms.chain((self.broker == Some(core)).then_some(Entity::Broker)).collect()
-        };
-        Some(Schedule::RoundRobin { quantum, entities })
-    }
-
-    fn time_table(&mut self, table: &DeTable<'_>, owner: &str) -> Option<Schedule> {
-        let frame = self.reader.time(table, "major_frame", owner)?;
+    fn time_table(&mut self, frame: Nanos, given: &[At<raw::Slot>]) -> Option<Schedule> {
         let mut slots: Vec<(Entity, Nanos, Nanos)> = Vec::new();
-        let mut sound = true;
-        for (slot, span) in table.tables("slots") {
-            let (Some(vm), Some(start)) = (slot.text("vm"), slot.duration("start")) else {
-                return None;
-            };
-            let (Some(entity), Some(length)) = (
-                self.entity(&vm),
-                self.reader.time(slot, "length", &format!("a slot of {}", vm.value)),
-            ) else {
-                sound = false;
-                continue;
-            };
-            let (start, length) = (start.value, length.value);
-            let end = start.0.checked_add(length.0).filter(|end| *end <= frame.value.0);
-            if end.is_none() {
-                let message = format!(
-                    "the slot of {} at {start} for {length} ends after the major frame ({})",
-                    vm.value, frame.value
-                );
-                self.reader.fault(
-                    Code::SlotOrder,
-                    &span,
-                    message,
-                    "shorten it, or lengthen `major_frame`",
-                );
-                sound = false;
-                continue;
-            }
+        for At { value: raw::Slot { vm, start, length }, span } in given {
+            let (start, length) = (*start, *length);
+            let Some(entity) = self.entity(vm) else { continue };
             let before = slots.last().map_or(0, |(_, start, length)| start.0 + length.0);
-            if start.0 < before {
+            let wrong = if start.0.checked_add(length.0).is_none_or(|end| end > frame.0) {
+                let message = format!(
+                    "the slot of {} at {start} for {length} ends after the major frame ({frame})",
+                    vm.value
+                );
+                Some((message, "shorten it, or lengthen `major_frame`"))
+            } else if start.0 < before {
                 let message = format!(
                     "the slot of {} starts at {start}, before the one ahead of it ends at {}",
                     vm.value,
                     Nanos(before)
                 );
-                self.reader.fault(
-                    Code::SlotOrder,
-                    &span,
-                    message,
-                    "write the slots in order, one after the other",
-                );
-                sound = false;
-                continue;
+                Some((message, "write the slots in order, one after the other"))
+            } else {
+                slots.push((entity, start, length));
+                None
+            };
+            if let Some((message, help)) = wrong {
+                self.reader.fault(Code::SlotOrder, span, message, help);
             }
-            slots.push((entity, start, length));
         }
-        sound.then_some(Schedule::Table { frame: frame.value, slots })
+        (slots.len() == given.len()).then_some(Schedule::Table { frame, slots })
     }
 
-    fn servers(&mut self, table: &DeTable<'_>, owner: &str) -> Option<Schedule> {
+    fn servers(&mut self, given: &[At<raw::Server>]) -> Option<Schedule> {
         let mut servers = Vec::new();
-        for (server, span) in table.tables("servers") {
-            let vm = server.text("vm")?;
-            let entity = self.entity(&vm)?;
-            let budget = self.reader.time(server, "budget", owner)?.value;
-            let period = self.reader.time(server, "period", owner)?.value;
+        for At { value: raw::Server { vm, budget, period }, span } in given {
+            let entity = self.entity(vm)?;
             if budget > period {
                 let message = format!("{} gets {budget} in each {period}", vm.value);
-                self.reader.fault(
-                    Code::ServerBudget,
-                    &span,
-                    message,
-                    "write a budget of at most the period",
-                );
+                let help = "write a budget of at most the period";
+                self.reader.fault(Code::ServerBudget, span, message, help);
                 return None;
             }
-            servers.push((entity, budget, period));
+            servers.push((entity, *budget, *period));
         }
         Some(Schedule::FixedPriority { servers })
     }
 
-    fn lines(&mut self, table: &DeTable<'_>) -> Vec<Line> {
+    fn lines(&mut self, irqs: &[At<raw::Irq>]) -> Vec<Line> {
         let mut lines = Vec::new();
-        for (table, span) in table.tables("irq") {
-            let line = table.text("line").map(|line| line.value);
-            let line = line.or_else(|| table.number("line").map(|line| line.value.to_string()));
-            let (Some(name), Some(vm)) = (line, table.text("vm")) else {
-                continue;
-            };
-            let (rate, burst) = (table.number("rate"), table.number("burst"));
-            if let (None, Some(burst)) = (&rate, &burst) {
+        for At { value: irq, span } in irqs {
+            let name = &irq.line.0;
+            if let (None, Some(burst)) = (irq.rate, &irq.burst) {
                 let message = format!("interrupt {name} has a `burst` and no `rate`");
                 let help = "add the interrupts a second that are let through, rate = 1000";
                 self.reader.fault(Code::IrqBurst, &burst.span, message, help);
             }
-            let burst = burst.map_or(1, |burst| burst.value);
-            let preempt = table.boolean("preempt").unwrap_or(false);
-            let priority = table.number("priority");
-            if let (false, Some(priority)) = (preempt, &priority) {
+            if let (false, Some(priority)) = (irq.preempt, &irq.priority) {
                 let message =
                     format!("interrupt {name} has a `priority` and does not take the core");
                 let help = "add preempt = true, or take the `priority` out";
                 self.reader.fault(Code::IrqPriority, &priority.span, message, help);
             }
-            let what = format!("`wcet` of interrupt {name}");
-            let wcet =
-                self.reader.positive(table.duration("wcet"), |wcet| wcet.0, &what, "\"10us\"");
-            let what = format!("`deadline` of interrupt {name}");
-            let deadline = table.duration("deadline");
-            let deadline = self.reader.positive(deadline, |deadline| deadline.0, &what, "\"1ms\"");
-            if let Some(vm) = self.find(&vm) {
-                lines.push(Line {
-                    name,
-                    vm,
-                    class: match table.text("class").as_ref().map(|class| class.value.as_str()) {
-                        Some("active") => Class::Active,
-                        Some("running") => Class::Running,
-                        Some("dynamic") => Class::Dynamic,
-                        _ => Class::Dedicated,
-                    },
-                    preempt,
-                    priority: priority.map_or(Line::PRIORITY, |priority| priority.value as u8),
-                    admission: rate.map(|rate| (rate.value, burst)),
-                    wcet: wcet.map_or(Nanos(0), |wcet| wcet.value),
-                    deadline: deadline.map(|deadline| deadline.value),
-                    place: place(&span),
-                });
-            }
+            let burst = irq.burst.as_ref().map_or(1, |burst| burst.value);
+            let Some(vm) = self.find(&irq.vm) else { continue };
+            lines.push(Line {
+                name: name.clone(),
+                vm,
+                class: irq.class,
+                preempt: irq.preempt,
+                priority: irq.priority.as_ref().map_or(Line::PRIORITY, |priority| priority.value),
+                admission: irq.rate.map(|rate| (rate, burst)),
+                wcet: irq.wcet.unwrap_or(Nanos(0)),
+                deadline: irq.deadline,
+                place: Place(span.clone()),
+            });
         }
         lines
+    }
+}
+
+fn dma(At { value: raw, span }: &At<raw::Dma>) -> Dma {
+    Dma {
+        bandwidth: raw.bandwidth,
+        chunk: raw.chunk,
+        queues: raw.queues,
+        path_source: if raw.path.is_some() { PathSource::File } else { PathSource::Default },
+        path: raw.path.unwrap_or(DataPath::Dma),
+        copy_bandwidth: raw.copy_bandwidth,
+        engine: raw.engine.clone(),
+        place: Place(span.clone()),
+        given: true,
     }
 }

@@ -1,37 +1,39 @@
 //! The memory accesses of a VM's cores in `weir simulate`. The hypervisor does not use them.
 
 use crate::diagnostics::Code;
-use crate::document::{Reader, Values};
+use crate::document::Reader;
+use crate::keys::workload::{Order, Workload as Keys};
+use crate::table::{At, choice};
 use std::ops::Range;
-use toml::de::DeTable;
 use weir_units::{Bytes, Nanos};
 
-/// The pattern of the accesses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Reads of lines in a random order, each one after the last has come (a pointer chase).
-    Latency,
-    /// Reads of one line after the other.
-    Read,
-    /// Writes of one line after the other.
-    Write,
-    /// A read of a line, then a write of it (the memory stressor of bao-throttling 4.1).
-    ReadWrite,
-    /// Writes, each to another row of one bank.
-    RowMiss,
-    /// From a file.
-    Trace,
-    /// A program whose accesses were recorded; see [`KERNELS`](super::KERNELS).
-    Kernel,
-    /// A DMA engine moves memory; see [`Transfers`].
-    Dma,
-    /// Phases of a given rate and locality, one after the other.
-    Profile,
-    /// A thread that wakes for each period and walks through its lines.
-    Cyclictest,
-    /// A network device that brings packets, each of which a vCPU reads and copies; see
-    /// [`Network`].
-    Network,
+choice! {
+    /// The pattern of the accesses.
+    pub enum Kind {
+        /// Reads of lines in a random order, each one after the last has come (a pointer chase).
+        Latency = "latency",
+        /// Reads of one line after the other.
+        Read = "read",
+        /// Writes of one line after the other.
+        Write = "write",
+        /// A read of a line, then a write of it (the memory stressor of bao-throttling 4.1).
+        ReadWrite = "read-write",
+        /// Writes, each to another row of one bank.
+        RowMiss = "row-miss",
+        /// From a file.
+        Trace = "trace",
+        /// A DMA engine moves memory; see [`Transfers`].
+        Dma = "dma",
+        /// A program whose accesses were recorded; see [`KERNELS`](super::KERNELS).
+        Kernel = "kernel",
+        /// Phases of a given rate and locality, one after the other.
+        Profile = "profile",
+        /// A thread that wakes for each period and walks through its lines.
+        Cyclictest = "cyclictest",
+        /// A network device that brings packets, each of which a vCPU reads and copies; see
+        /// [`Network`].
+        Network = "network",
+    }
 }
 
 /// A phase of [`Kind::Profile`].
@@ -58,17 +60,18 @@ pub struct Network {
     pub delay: Nanos,
 }
 
-/// Modes of a DMA channel (bao-throttling 3.1.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// One piece a transfer, its parameters in registers.
-    Simple,
-    /// A piece of each page, from descriptors in memory.
-    Linked,
-    /// As simple, but nothing is written.
-    ReadOnly,
-    /// As simple, but nothing is read.
-    WriteOnly,
+choice! {
+    /// Modes of a DMA channel (bao-throttling 3.1.1).
+    pub enum Mode {
+        /// One piece a transfer, its parameters in registers.
+        Simple = "simple",
+        /// A piece of each page, from descriptors in memory.
+        Linked = "linked",
+        /// As simple, but nothing is written.
+        ReadOnly = "read-only",
+        /// As simple, but nothing is read.
+        WriteOnly = "write-only",
+    }
 }
 
 /// Transfers of a DMA engine for a VM. Each channel has a source and a destination of
@@ -117,41 +120,16 @@ pub struct Workload {
     pub network: Option<Network>,
 }
 
-/// Keys that only some kinds have.
-const KEYS_OF: [(&str, Kinds); 14] = [
-    ("engine", Kinds::Only(&[Kind::Dma, Kind::Network])),
-    ("channels", Kinds::Only(&[Kind::Dma])),
-    ("mode", Kinds::Only(&[Kind::Dma])),
-    ("chunk", Kinds::Only(&[Kind::Dma])),
-    ("piece", Kinds::Only(&[Kind::Dma])),
-    ("pace", Kinds::Only(&[Kind::Dma, Kind::Network])),
-    ("window", Kinds::Only(&[Kind::Network])),
-    ("packet", Kinds::Only(&[Kind::Network])),
-    ("delay", Kinds::Only(&[Kind::Network])),
-    ("file", Kinds::Only(&[Kind::Trace])),
-    ("kernel", Kinds::Only(&[Kind::Kernel])),
-    ("phases", Kinds::Only(&[Kind::Profile])),
-    // The vCPUs of the others do nothing of their own accord.
-    ("outstanding", Kinds::AllBut(&[Kind::Dma, Kind::Network])),
-    // A program's data has its own size.
-    ("size", Kinds::AllBut(&[Kind::Kernel])),
-];
-
-/// Which kinds have a key.
-#[derive(Clone, Copy, Debug)]
+/// The kinds that have a key.
+#[derive(Clone, Copy)]
 enum Kinds {
     Only(&'static [Kind]),
     AllBut(&'static [Kind]),
 }
 
-impl Kinds {
-    fn has(self, kind: Kind) -> bool {
-        match self {
-            Self::Only(kinds) => kinds.contains(&kind),
-            Self::AllBut(kinds) => !kinds.contains(&kind),
-        }
-    }
-}
+const DMA: Kinds = Kinds::Only(&[Kind::Dma]);
+const ENGINE: Kinds = Kinds::Only(&[Kind::Dma, Kind::Network]);
+const NETWORK: Kinds = Kinds::Only(&[Kind::Network]);
 
 /// Keys without which a kind is nothing, and what to write.
 const NEEDED: [(Kind, &str, &str); 5] = [
@@ -162,251 +140,204 @@ const NEEDED: [(Kind, &str, &str); 5] = [
     (Kind::Profile, "phases", "write phases = [{ accesses = 10000, gap = \"20ns\" }]"),
 ];
 
-fn kind_named(name: &str) -> Kind {
-    match name {
-        "latency" => Kind::Latency,
-        "read" => Kind::Read,
-        "write" => Kind::Write,
-        "read-write" => Kind::ReadWrite,
-        "row-miss" => Kind::RowMiss,
-        "dma" => Kind::Dma,
-        "kernel" => Kind::Kernel,
-        "profile" => Kind::Profile,
-        "cyclictest" => Kind::Cyclictest,
-        "network" => Kind::Network,
-        _ => Kind::Trace,
-    }
+/// The place of a key that is there.
+fn place<T>(key: Option<&At<T>>) -> Option<&Range<usize>> {
+    key.map(|key| &key.span)
 }
 
 impl Reader<'_> {
-    pub(super) fn workload(
-        &mut self,
-        table: &DeTable<'_>,
-        span: &Range<usize>,
-        vm: &str,
-    ) -> Option<Workload> {
-        let name = table.text("kind")?.value;
-        let kind = kind_named(&name);
-        for (key, kinds) in KEYS_OF {
-            if let Some(value) = table.value(key).filter(|_| !kinds.has(kind)) {
-                let message = format!("{vm}'s workload of the kind \"{name}\" has no `{key}`");
-                self.fault(
-                    Code::Workload,
-                    &value.span(),
-                    message,
-                    "leave it out, or write another kind",
-                );
+    /// The workload of the VM called `vm`.
+    pub(super) fn workload(&mut self, raw: &At<Keys>, vm: &str) -> Workload {
+        let At { value: keys, span } = raw;
+        let (kind, name) = (keys.kind, keys.kind.name());
+        let mut wrong = |place: &Range<usize>, what: String, help: &str| {
+            self.fault(Code::Workload, place, format!("{vm}'s workload {what}"), help);
+        };
+        // Of AllBut: the vCPUs do nothing of their own accord, or a program's data has its size.
+        let given = [
+            ("engine", ENGINE, place(keys.engine.as_ref())),
+            ("channels", DMA, place(keys.channels.as_ref())),
+            ("mode", DMA, place(keys.mode.as_ref())),
+            ("chunk", DMA, place(keys.chunk.as_ref())),
+            ("piece", DMA, place(keys.piece.as_ref())),
+            ("pace", ENGINE, place(keys.pace.as_ref())),
+            ("window", NETWORK, place(keys.window.as_ref())),
+            ("packet", NETWORK, place(keys.packet.as_ref())),
+            ("delay", NETWORK, place(keys.delay.as_ref())),
+            ("file", Kinds::Only(&[Kind::Trace]), place(keys.file.as_ref())),
+            ("kernel", Kinds::Only(&[Kind::Kernel]), place(keys.kernel.as_ref())),
+            ("phases", Kinds::Only(&[Kind::Profile]), place(keys.phases.as_ref())),
+            (
+                "outstanding",
+                Kinds::AllBut(&[Kind::Dma, Kind::Network]),
+                place(keys.outstanding.as_ref()),
+            ),
+            ("size", Kinds::AllBut(&[Kind::Kernel]), place(keys.size.as_ref())),
+            ("period", Kinds::AllBut(&[Kind::Dma, Kind::Network]), place(keys.period.as_ref())),
+            ("deadline", Kinds::AllBut(&[Kind::Dma]), place(keys.deadline.as_ref())),
+        ];
+        for (key, kinds, given) in given {
+            let is_of_kind = match kinds {
+                Kinds::Only(kinds) => kinds.contains(&kind),
+                Kinds::AllBut(kinds) => !kinds.contains(&kind),
+            };
+            if let Some(place) = given.filter(|_| !is_of_kind) {
+                let help = match key {
+                    "period" | "deadline" => "leave it out; `gap` sets the rate",
+                    _ => "leave it out, or write another kind",
+                };
+                wrong(place, format!("of the kind \"{name}\" has no `{key}`"), help);
+            }
+            let needed = NEEDED.into_iter().find(|(of, needed, _)| *of == kind && *needed == key);
+            if let (Some((_, key, help)), None) = (needed, given) {
+                wrong(span, format!("of the kind \"{name}\" needs `{key}`"), help);
             }
         }
-        for (of, key, help) in NEEDED {
-            if of == kind && !table.contains_key(key) {
-                let message = format!("{vm}'s workload of the kind \"{name}\" needs `{key}`");
-                self.fault(Code::Workload, span, message, help);
-            }
+        let size = keys.size.as_ref();
+        if let Some(size) = size.filter(|size| size.value.0 < weir_abi::PAGE) {
+            wrong(&size.span, "is smaller than a page".to_owned(), "write 4KiB or more");
         }
-        if let Some(period) = table.value("period").filter(|_| kind == Kind::Network) {
-            let message = format!("{vm}'s packets come when they come");
-            self.fault(Code::Workload, &period.span(), message, "write `gap` for their rate");
-        }
-        if let Some(key) = ["period", "deadline"].into_iter().find(|key| table.contains_key(*key))
-            && kind == Kind::Dma
-        {
-            let message = format!("{vm}'s DMA channels have no `{key}`");
-            self.fault(
-                Code::Workload,
-                span,
-                message,
-                "leave it out; `gap` is the time between transfers",
-            );
-        }
-        let size = table.size("size");
-        if let Some(size) = size.as_ref().filter(|size| size.value.0 < weir_abi::PAGE) {
-            let message = format!("{vm}'s workload is smaller than a page");
-            self.fault(Code::Workload, &size.span, message, "write 4KiB or more");
-        }
-        if let Some(size) = size.as_ref().filter(|size| size.value > MOST_SIZE) {
-            let message = format!("{vm}'s workload goes through {}", size.value);
-            self.fault(Code::Workload, &size.span, message, format!("write at most {MOST_SIZE}"));
+        if let Some(size) = size.filter(|size| size.value > MOST_SIZE) {
+            let help = format!("write at most {MOST_SIZE}");
+            wrong(&size.span, format!("goes through {}", size.value), &help);
         }
         let size = size.map_or(without_size(kind), |size| size.value);
+        let Keys { period, deadline, gap, pace, delay, .. } = keys;
+        let phases = keys.phases.iter().flat_map(|phases| &phases.value);
+        let gaps = phases.map(|phase| ("gap", Some(&phase.gap)));
+        let times = [
+            ("gap", gap.as_ref()),
+            ("period", period.as_ref()),
+            ("deadline", deadline.as_ref()),
+            ("pace", pace.as_ref()),
+            ("delay", delay.as_ref()),
+        ];
+        for (key, time) in times.into_iter().chain(gaps) {
+            let Some(time) = time else { continue };
+            if time.value > LONGEST {
+                let help = format!("write at most {LONGEST}");
+                wrong(&time.span, format!("has a {key} of {}", time.value), &help);
+            }
+            if time.value.0 == 0 && matches!(key, "period" | "deadline") {
+                let help = "leave it out, or write 1us or more";
+                wrong(&time.span, format!("has a {key} of 0"), help);
+            }
+        }
         let wakes = (kind == Kind::Cyclictest).then_some(Nanos(1_000_000));
-        self.bounded(table, vm, &["gap", "period", "deadline", "pace", "delay"]);
-        let time = |key: &str| table.duration(key).map(|time| time.value);
-        let period = time("period").or(wakes);
-        if let Some(deadline) = table.value("deadline")
-            && period.is_none()
+        let time = |time: &Option<At<Nanos>>| time.as_ref().map(|time| time.value);
+        let released = time(period).or(wakes);
+        if let (Some(deadline), None) = (deadline, released)
             && kind != Kind::Network
         {
-            let message = format!("{vm}'s workload has a deadline, but no period");
-            self.fault(
-                Code::Workload,
-                &deadline.span(),
-                message,
-                "write both: a pass is released by its period",
-            );
+            let help = "write both: a pass is released by its period";
+            wrong(&deadline.span, "has a deadline, but no period".to_owned(), help);
         }
-        for key in ["period", "deadline"] {
-            if let Some(zero) = table.duration(key).filter(|time| time.value.0 == 0) {
-                let message = format!("{vm}'s workload has a {key} of 0");
-                self.fault(
-                    Code::Workload,
-                    &zero.span,
-                    message,
-                    "leave it out, or write 1us or more",
-                );
-            }
-        }
-        Some(Workload {
+        let text = |text: &Option<At<String>>| text.as_ref().map(|text| text.value.clone());
+        Workload {
             kind,
-            transfers: self.transfers(table, vm, kind, size),
-            network: self.network(table, span, vm, kind),
-            phases: self.phases(table, vm, size),
+            transfers: self.transfers(keys, vm, size),
+            network: self.network(raw, vm),
+            phases: self.phases(keys, vm, size),
             size,
-            gap: time("gap").unwrap_or(Nanos(0)),
-            outstanding: table.number("outstanding").map(|number| number.value as usize),
-            file: table.text("file").map(|file| file.value),
-            kernel: table.text("kernel").map(|kernel| kernel.value),
-            period,
-            deadline: time("deadline").or(period),
-        })
-    }
-
-    /// Refuses times that would not fit the model's.
-    fn bounded(&mut self, table: &DeTable<'_>, vm: &str, keys: &[&str]) {
-        for key in keys {
-            if let Some(time) = table.duration(key).filter(|time| time.value > LONGEST) {
-                let message = format!("{vm}'s workload has a {key} of {}", time.value);
-                self.fault(Code::Workload, &time.span, message, format!("write at most {LONGEST}"));
-            }
+            gap: time(gap).unwrap_or(Nanos(0)),
+            outstanding: keys.outstanding.as_ref().map(|number| number.value),
+            file: text(&keys.file),
+            kernel: text(&keys.kernel),
+            period: released,
+            deadline: time(deadline).or(released),
         }
     }
 
-    fn transfers(
-        &mut self,
-        table: &DeTable<'_>,
-        vm: &str,
-        kind: Kind,
-        size: Bytes,
-    ) -> Option<Transfers> {
-        let engine = table.text("engine").filter(|_| matches!(kind, Kind::Dma | Kind::Network))?;
-        let mode = match table.text("mode").as_ref().map(|mode| mode.value.as_str()) {
-            Some("linked") => Mode::Linked,
-            Some("read-only") => Mode::ReadOnly,
-            Some("write-only") => Mode::WriteOnly,
-            _ if kind == Kind::Network => Mode::WriteOnly,
-            _ => Mode::Simple,
+    fn transfers(&mut self, keys: &Keys, vm: &str, size: Bytes) -> Option<Transfers> {
+        let is_network = keys.kind == Kind::Network;
+        let engine = keys.engine.as_ref().filter(|_| is_network || keys.kind == Kind::Dma)?;
+        let mode = keys
+            .mode
+            .as_ref()
+            .map_or(if is_network { Mode::WriteOnly } else { Mode::Simple }, |mode| mode.value);
+        let Keys { chunk, packet, piece, .. } = keys;
+        let mut wrong = |place: &Range<usize>, message: String, help: &str| {
+            self.fault(Code::Workload, place, message, help);
         };
-        for (key, most) in [("chunk", size.0), ("packet", size.0), ("piece", weir_abi::PAGE)] {
-            let Some(given) = table.size(key) else { continue };
-            if given.value.0 == 0 || given.value.0 > most {
+        let page = Bytes(weir_abi::PAGE);
+        for (key, given, most) in
+            [("chunk", chunk, size), ("packet", packet, size), ("piece", piece, page)]
+        {
+            let Some(given) = given.as_ref() else { continue };
+            if given.value.0 == 0 || given.value > most {
                 let message = format!("{vm}'s workload has a {key} of {} bytes", given.value.0);
-                self.fault(
-                    Code::Workload,
-                    &given.span,
-                    message,
-                    format!("write 1 to {most} bytes"),
-                );
+                wrong(&given.span, message, &format!("write 1 to {} bytes", most.0));
             }
         }
-        if let Some(piece) =
-            table.value("piece").filter(|_| kind == Kind::Dma && mode != Mode::Linked)
-        {
+        if let Some(piece) = piece.as_ref().filter(|_| !is_network && mode != Mode::Linked) {
             let message = format!("{vm}'s DMA channels have no `piece` but in the mode \"linked\"");
-            self.fault(
-                Code::Workload,
-                &piece.span(),
-                message,
-                "leave it out, or write mode = \"linked\"",
-            );
+            wrong(&piece.span, message, "leave it out, or write mode = \"linked\"");
         }
-        let chunk = table.size(if kind == Kind::Network { "packet" } else { "chunk" });
-        let whole = if kind == Kind::Network { PACKET } else { size };
-        if let Some(packet) = table.size("packet")
+        if let Some(packet) = packet
             && size.0 / packet.value.0.max(1) > MOST_PACKETS
         {
             let message = format!("{vm}'s ring of {size} has more than {MOST_PACKETS} packets");
-            self.fault(
-                Code::Workload,
-                &packet.span,
-                message,
-                "write larger packets, or a smaller size",
-            );
+            wrong(&packet.span, message, "write larger packets, or a smaller size");
         }
+        let (chunk, whole) = if is_network { (packet, PACKET) } else { (chunk, size) };
+        let of = |given: &Option<At<Bytes>>, or| given.as_ref().map_or(or, |given| given.value);
         Some(Transfers {
-            engine: engine.value,
-            channels: table.number("channels").map_or(1, |number| number.value as usize),
+            engine: engine.value.clone(),
+            channels: keys.channels.as_ref().map_or(1, |number| number.value),
             mode,
-            chunk: chunk.map_or(whole, |chunk| chunk.value),
-            piece: table.size("piece").map_or(Bytes(weir_abi::PAGE), |piece| piece.value),
-            pace: table.duration("pace").map_or(Nanos(0), |pace| pace.value),
+            chunk: of(chunk, whole),
+            piece: of(piece, page),
+            pace: keys.pace.as_ref().map_or(Nanos(0), |pace| pace.value),
         })
     }
 
-    fn network(
-        &mut self,
-        table: &DeTable<'_>,
-        span: &Range<usize>,
-        vm: &str,
-        kind: Kind,
-    ) -> Option<Network> {
-        if kind != Kind::Network {
+    fn network(&mut self, At { value: keys, span }: &At<Keys>, vm: &str) -> Option<Network> {
+        if keys.kind != Kind::Network {
             return None;
         }
-        let window = table.size("window");
-        let packet = table.size("packet").map_or(PACKET, |packet| packet.value);
-        let place = window.as_ref().map_or(span, |window| &window.span).clone();
+        let packet = keys.packet.as_ref().map_or(PACKET, |packet| packet.value);
+        let window = keys.window.as_ref();
+        let place = window.map_or(span, |window| &window.span);
         let window = window.map_or(Bytes(64 << 10), |window| window.value);
-        if window.0 < packet.0 {
+        if window < packet {
             let message = format!("{vm}'s sender has a window smaller than a packet");
-            self.fault(Code::Workload, &place, message, format!("write {packet} or more"));
+            self.fault(Code::Workload, place, message, format!("write {packet} or more"));
         }
-        let delay = table.duration("delay").map_or(Nanos(0), |delay| delay.value);
-        Some(Network { window, delay })
+        Some(Network { window, delay: keys.delay.as_ref().map_or(Nanos(0), |delay| delay.value) })
     }
 
-    fn phases(&mut self, table: &DeTable<'_>, vm: &str, most: Bytes) -> Vec<Phase> {
+    fn phases(&mut self, keys: &Keys, vm: &str, most: Bytes) -> Vec<Phase> {
+        let Some(given) = &keys.phases else { return Vec::new() };
+        if given.is_empty() {
+            let message = format!("{vm}'s workload has no phase");
+            let help = "write one or more, or another kind";
+            self.fault(Code::Workload, &given.span, message, help);
+        }
         let mut phases = Vec::new();
         let mut all = 0_u64;
-        for (phase, span) in table.tables("phases") {
-            let Some(accesses) = phase.number("accesses") else { continue };
+        for At { value: phase, span } in &given.value {
             let before = all;
-            all = all.saturating_add(accesses.value);
+            all = all.saturating_add(phase.accesses);
             if all > MOST_ACCESSES && before <= MOST_ACCESSES {
                 let message = format!(
                     "the phases of {vm}'s workload have more than {MOST_ACCESSES} accesses"
                 );
-                self.fault(
-                    Code::Workload,
-                    &span,
-                    message,
-                    "write fewer: they begin again and again",
-                );
+                let help = "write fewer: they begin again and again";
+                self.fault(Code::Workload, span, message, help);
             }
-            self.bounded(phase, vm, &["gap"]);
-            let size = phase.size("size").map_or(most, |size| size.value);
-            if size.0 < weir_abi::PAGE || size.0 > most.0 {
+            let size = phase.size.unwrap_or(most);
+            if size.0 < weir_abi::PAGE || size > most {
                 let message = format!("a phase of {vm}'s workload goes to {size}");
                 let help = format!("write 4KiB to {most}, which is the workload's size");
-                self.fault(Code::Workload, &span, message, help);
+                self.fault(Code::Workload, span, message, help);
             }
             phases.push(Phase {
-                accesses: accesses.value,
+                accesses: phase.accesses,
                 size,
-                gap: phase.duration("gap").map_or(Nanos(0), |gap| gap.value),
-                stream: phase.text("order").is_some_and(|order| order.value == "stream"),
-                writes: phase.number("writes").map_or(0, |writes| writes.value),
+                gap: phase.gap.value,
+                stream: phase.order == Order::Stream,
+                writes: phase.writes,
             });
-        }
-        if phases.is_empty()
-            && let Some(value) = table.value("phases")
-        {
-            let message = format!("{vm}'s workload has no phase");
-            self.fault(
-                Code::Workload,
-                &value.span(),
-                message,
-                "write one or more, or another kind",
-            );
         }
         phases
     }
