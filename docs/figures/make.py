@@ -271,7 +271,7 @@ def modules():
         ("Memory budgets", ["meter.rs: throttle, replenish, poll", "core/budget"]),
         ("Passthrough and DMA", ["vm/pci.rs: configuration, streams", "arch/smmu, arch/ecam.rs"]),
         ("Messages", ["virtio/flows/", "core/vsock, core/broker"]),
-        ("Network switch", ["virtio/switch/", "core/vsock, core/vdev"]),
+        ("Network switch", ["virtio/switch/, virtio/service.rs", "core/vsock, core/broker"]),
         ("Trace", ["trace.rs", "core/trace: rings, records"]),
         ("Consoles", ["console/mod.rs", "core/trace/src/wire.rs: frames"]),
     ]

@@ -1082,7 +1082,7 @@ fn run_with_broker(guest: &str, text: &str, time: &str) -> Ran {
     }
     let programs = to.join("build/programs");
     fs::create_dir_all(&programs).expect("a directory");
-    for name in ["weir-hypervisor-gicv3", "control", "sender", "receiver"] {
+    for name in ["weir-hypervisor-gicv3", "control", "sender", "receiver", "station"] {
         fs::copy(from.join("build/programs").join(name), programs.join(name)).expect(name);
     }
     let steady = "build/programs/libweir_icount_shim.so";
@@ -1091,6 +1091,41 @@ fn run_with_broker(guest: &str, text: &str, time: &str) -> Ran {
     let file = to.join("system.toml");
     fs::write(&file, text).expect("a system file");
     run_in(to, to, &file, time, &["--no-build"])
+}
+
+/// A compromised broker writes claims of all kinds to what it shares with EL2, then reads RAM of a
+/// VM that it does not serve: it stops there, EL2 goes on, and that VM misses nothing. The VMs that
+/// it serves get interrupts without a cause at most.
+#[test]
+fn a_rogue_broker_reaches_only_the_vms_it_serves() {
+    let port = |number: u8| format!("net = {{ mac = \"52:54:00:00:00:{number:02x}\" }}");
+    let switch = [
+        vm("one", 0, "station", "to=52:54:00:00:00:02 frames=20", &port(1)),
+        vm("two", 1, "station", "to=52:54:00:00:00:01 frames=20", &port(2)),
+        String::new(),
+    ];
+    let flows = [
+        vm("one", 0, "sender", "to=4 messages=60 size=700 period_us=1000", ""),
+        vm("two", 1, "receiver", "bytes=42000", ""),
+        flow("messages", "one", "two", 5000, PERIOD),
+    ];
+    for [one, two, more] in [switch, flows] {
+        let control = vm("control", 2, "control", "activations=300", "");
+        let text = format!("platform = \"qemu-virt\"\n{one}{two}{control}{more}");
+        let ran = run_with_broker("rogue-broker", &text, "500ms");
+        ran.behind("broker", "rogue-broker: claims made");
+        let broker = ran.vm("broker");
+        assert_eq!(broker["state"], "halted");
+        assert_eq!(broker["faults"][0]["kind"], "read outside its memory");
+        let (_, console) = ran.consoles.iter().find(|(name, _)| name == "broker").expect("one");
+        assert!(!console.contains("rogue-broker: read"), "{console}");
+        assert!(ran.behind("control", "300 activations, ").starts_with("0 misses"));
+        assert_eq!(ran.vm("control")["denials"], serde_json::json!({}));
+        for name in ["one", "two"] {
+            assert_eq!(ran.vm(name)["state"], "running", "{}", ran.vm(name));
+            assert_eq!(ran.vm(name)["restarts"], 0);
+        }
+    }
 }
 
 /// Each copy takes 3 ms, so that a VM restarts in the middle of one. Nothing from before the

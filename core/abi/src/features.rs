@@ -60,8 +60,11 @@ impl System<'_> {
     pub fn used(&self) -> Features {
         let header = self.header;
         let partition = self.regions.iter().any(|region| region.kind == PARTITION);
+        // A broker serves flows, unless it has a switch to serve.
+        let has_switch = self.vms.iter().any(|vm| vm.net.is_there());
+        let has_broker = (header.broker != NO_BROKER || partition) && !has_switch;
         let mut used = Features::FLOWS
-            .when(!self.flows.is_empty() || header.broker != NO_BROKER || partition)
+            .when(!self.flows.is_empty() || has_broker)
             .with(Features::PCI.when(!self.pci.is_empty()))
             .with(Features::SHARED_CORES.when(!self.schedules.is_empty()));
         for vm in self.vms {

@@ -20,7 +20,7 @@ pub const PARTITION: u64 = 2;
 pub const PARTITION_LEN: u64 = 0x2_0000;
 /// Where the broker sees it: above its windows.
 pub const PARTITION_IPA: u64 = 0x60_0000_0000;
-/// Where the broker sees the RAM of VMs in flows.
+/// Where the broker sees the RAM of VMs in flows and at the switch.
 pub const WINDOWS: Range<u64> = WINDOW..WINDOW * (MAX_VMS as u64 + 1);
 /// Bytes of a virtio device's registers.
 pub const VIRTIO_LEN: u64 = PAGE;
@@ -138,8 +138,8 @@ impl VmView<'_> {
         None
     }
 
-    /// Its pieces of RAM, each with its place in the broker's address space.
-    fn broker_window(&self) -> impl Iterator<Item = (u64, &Region)> {
+    /// Returns its pieces of RAM, each with its place in the broker's address space.
+    pub fn broker_window(&self) -> impl Iterator<Item = (u64, &Region)> {
         let ram = self.regions.iter().filter(|region| region.kind == RAM);
         window(self.index, ram.map(|region| (region, region.ipa, region.len)))
     }
@@ -171,7 +171,7 @@ impl System<'_> {
         self.flows
     }
 
-    /// The broker, where there are flows.
+    /// The broker, where there are flows or a switch.
     #[must_use]
     pub fn broker(&self) -> Option<VmView<'_>> {
         self.vm(self.header.broker as usize)
@@ -192,7 +192,7 @@ impl System<'_> {
         Some(self.pages(&broker, Span { pa, len: PARTITION_LEN }))
     }
 
-    /// Maps what the broker sees of the VMs in flows: senders' RAM read-only, receivers' writable.
+    /// Maps what the broker sees of the VMs that it serves; see [`Self::window_attributes`].
     ///
     /// # Errors
     ///
@@ -207,11 +207,12 @@ impl System<'_> {
         Ok(())
     }
 
-    /// How the broker may use a VM's RAM, if at all.
+    /// How the broker may use a VM's RAM, if at all: it writes to receivers of flows and to VMs at
+    /// the switch, reads from senders, and sees no other VM.
     #[must_use]
     pub fn window_attributes(&self, vm: &VmView<'_>) -> Option<Attributes> {
         let is = |index: u32| index as usize == vm.index;
-        if self.flows.iter().any(|flow| is(flow.to)) {
+        if vm.vm.net.is_there() || self.flows.iter().any(|flow| is(flow.to)) {
             Some(stage2::WINDOW)
         } else if self.flows.iter().any(|flow| is(flow.from)) {
             Some(stage2::READ_ONLY_WINDOW)
@@ -220,7 +221,8 @@ impl System<'_> {
         }
     }
 
-    /// Flows have a broker, only the broker has a partition, and the windows are within bounds.
+    /// Flows and a switch have a broker, only the broker has a partition, and the windows are
+    /// within bounds.
     pub(super) fn check_flows(&self) -> Result<(), Damage> {
         let partitions = |vm: &VmView<'_>| {
             let mut of = vm.regions.iter().filter(|region| region.kind == PARTITION);
@@ -240,12 +242,15 @@ impl System<'_> {
                 .fold(0u64, |total, region| {
                     total.saturating_add(region.len).saturating_add(2 * BLOCK)
                 });
-            if partitions(&vm) != wanted || (vm.vm.vsock != 0 && spanned > WINDOW) {
+            let is_served = vm.vm.vsock != 0 || vm.vm.net.is_there();
+            if partitions(&vm) != wanted || (is_served && spanned > WINDOW) {
                 return Err(damage);
             }
         }
         let none = self.header.broker == NO_BROKER;
-        if none != self.flows.is_empty() || self.flows.len() > MAX_FLOWS {
+        let has_switch = self.vms.iter().any(|vm| vm.net.is_there());
+        let is_needed = has_switch || !self.flows.is_empty();
+        if none == is_needed || self.flows.len() > MAX_FLOWS {
             return Err(Damage::Flow(0));
         }
         if none {
@@ -258,7 +263,7 @@ impl System<'_> {
             let there = region.kind != PARTITION || region.ipa == PARTITION_IPA;
             there && range.is_some_and(|range| !overlap(&range, &WINDOWS))
         });
-        if broker.vm.vsock != 0 || !own {
+        if broker.vm.vsock != 0 || broker.vm.net.is_there() || !own {
             return Err(Damage::Flow(self.header.broker));
         }
         match self.flows.iter().enumerate().find(|(place, flow)| !flow.is_sound(*place, self)) {

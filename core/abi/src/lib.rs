@@ -25,7 +25,7 @@ pub use flows::{
     PARTITION_LEN, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT, WINDOWS, window,
 };
 pub use memory::{Cache, Functions, Span, VM_LEN};
-pub use net::Net;
+pub use net::{MAX_PORT_PIECES, Net};
 pub use pci::{ECAM_LEN, MAX_FUNCTIONS, PciFunction, STREAM_LIMIT};
 pub use regulation::Regulation;
 pub use schedule::{Schedule, Shared, Turn};
@@ -96,7 +96,7 @@ pub struct Header {
     pub observed: u32,
     /// Number of [`Flow`]s, behind the [`PciFunction`]s.
     pub flows: u32,
-    /// The VM that moves the flows' packets, or [`NO_BROKER`].
+    /// The I/O service VM, or [`NO_BROKER`].
     pub broker: u32,
     /// Most bytes/s that it moves; 0 for no limit.
     pub rate: u64,
@@ -643,7 +643,7 @@ impl<'a> System<'a> {
         if built.has(Features::PCI) {
             self.check_pci(gic_v2)?;
         }
-        if built.has(Features::FLOWS) {
+        if built.has(Features::FLOWS) || built.has(Features::SWITCH) {
             self.check_flows()?;
         }
         if built.has(Features::SWITCH) {

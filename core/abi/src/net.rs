@@ -3,6 +3,9 @@
 use crate::{Damage, System, VmView};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+/// Most pieces of RAM of all VMs at the switch.
+pub const MAX_PORT_PIECES: usize = 256;
+
 /// Bits of a MAC address.
 const MAC_BITS: u32 = 48;
 

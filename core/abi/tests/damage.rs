@@ -9,6 +9,7 @@ use weir_abi::{
     regulation, schedule,
 };
 use weir_paging::cells::{CellSet, Cells, Geometry};
+use weir_paging::table::stage2;
 use weir_sched::partition::Decision;
 use weir_sched::partition::Ready;
 use weir_units::{Cid, Nanos};
@@ -611,6 +612,69 @@ fn with_flow(change: impl FnOnce(&mut Header, &mut Tables)) -> Result<(), Damage
     });
     change(&mut header, &mut tables);
     System::parse(Aligned::new(&tables.pack(header)).bytes(), false).map(|_| ())
+}
+
+/// The two VMs at a switch, and their broker.
+fn with_switch(change: impl FnOnce(&mut Header, &mut Tables)) -> Result<(), Damage> {
+    with_flow(|header, tables| {
+        tables.flows.clear();
+        for (index, vm) in tables.vms.iter_mut().enumerate().take(2) {
+            (vm.vsock, vm.vsock_intid) = (0, 0);
+            let mac = 2 * index as u64 + 2;
+            vm.net = Net { registers: 0x0a00_1000, mac, intid: 56, ..Net::default() };
+        }
+        change(header, tables);
+    })
+}
+
+#[test]
+fn a_switch_has_a_broker() {
+    assert_eq!(with_switch(|_, _| ()), Ok(()));
+    let damaged = |vm, change: fn(&mut Header, &mut Tables)| {
+        assert_eq!(with_switch(change), Err(Damage::Flow(vm)));
+    };
+    damaged(2, |header, _| header.broker = NO_BROKER);
+    damaged(0, |header, tables| {
+        header.broker = NO_BROKER;
+        tables.vms.pop();
+        tables.regions.truncate(3);
+    });
+    damaged(2, |_, tables| {
+        tables.vms[2].net = Net { registers: 0x0a00_1000, mac: 8, intid: 56, ..Net::default() };
+    });
+}
+
+/// The broker writes to the VMs at the switch and to receivers, reads from senders, and has nothing
+/// of another VM.
+#[test]
+fn the_broker_sees_the_vms_that_it_serves() {
+    let seen = |change: fn(&mut Tables)| {
+        let mut seen = Vec::new();
+        let look = |header: &mut Header, tables: &mut Tables| {
+            change(tables);
+            let bytes = Aligned::new(&tables.pack(*header));
+            let system = System::parse(bytes.bytes(), false).unwrap();
+            seen = (0..3).map(|vm| system.window_attributes(&system.vm(vm).unwrap())).collect();
+        };
+        with_flow(look).unwrap();
+        seen
+    };
+    let (written, read) = (Some(stage2::WINDOW), Some(stage2::READ_ONLY_WINDOW));
+    assert_eq!(seen(|_| ()), [read, written, None]);
+    let port = |tables: &mut Tables| {
+        tables.vms[0].net = Net { registers: 0x0a00_1000, mac: 2, intid: 56, ..Net::default() };
+    };
+    assert_eq!(seen(port), [written, written, None]);
+    assert_eq!(
+        seen(|tables| {
+            tables.flows.clear();
+            for vm in &mut tables.vms {
+                (vm.vsock, vm.vsock_intid) = (0, 0);
+            }
+            tables.vms[0].net = Net { registers: 0x0a00_1000, mac: 2, intid: 56, ..Net::default() };
+        }),
+        [written, None, None]
+    );
 }
 
 #[test]

@@ -185,6 +185,17 @@ impl<'a> Broker<'a> {
 
     /// Takes in what is new, and moves at most one chunk. `now` is in ns of the counter.
     pub fn step(&mut self, now: u64, mover: &mut impl Mover) -> Step {
+        self.step_before(now, mover, |_| None)
+    }
+
+    /// As [`Self::step`]; if no flow has anything to do now, takes one step of `background`, which
+    /// returns none if it has nothing to do either.
+    pub fn step_before<M: Mover>(
+        &mut self,
+        now: u64,
+        mover: &mut M,
+        background: impl FnOnce(&mut M) -> Option<Step>,
+    ) -> Step {
         let slept = self.phases.mark == 0;
         if slept {
             self.phases.mark = mover.ticks();
@@ -221,6 +232,12 @@ impl<'a> Broker<'a> {
         if !idle {
             self.dozing = false;
             return if settled { step } else { step.or_again() };
+        }
+        if let Some(step) = background(mover) {
+            self.dozing = false;
+            // Its time is no phase of a packet.
+            self.phases.mark = mover.ticks();
+            return step;
         }
         self.dozing = !self.dozing;
         if self.dozing {

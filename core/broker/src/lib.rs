@@ -4,6 +4,9 @@
 //! - [`shared`]: what hypervisor and broker share. Every word has one writer; there is no lock, so
 //!   that neither can hold the other up.
 //! - [`broker`]: what to move next, and what became of it. `guests/service` is the VM around it.
+//! - [`device`]: a virtio device between EL2, which has its registers, and the service VM, which
+//!   has its rings.
+//! - [`switch`]: frames from one VM's network device to another's.
 //!
 //! The hypervisor checks what guests say and hands over addresses in the broker's own address
 //! space; the broker's stage 2 has the flows' VMs in it, senders read-only, and nothing else. What
@@ -13,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod broker;
+pub mod device;
 #[cfg(test)]
 #[expect(
     clippy::duplicate_mod,
@@ -21,6 +25,7 @@ pub mod broker;
 mod model;
 pub mod shared;
 mod statics;
+pub mod switch;
 pub mod transfer;
 
 /// How many there are of what is shared; tests put fewer in their place.

@@ -2,7 +2,7 @@
 //! section 2.1), features (2.2), queues (2.6) and what it interrupts for (4.1.4.5, 4.2.2).
 
 use crate::{
-    memory::GuestMemory,
+    memory::Ram,
     queue::{Layout, MAX_SIZE, Options, Queue},
 };
 use weir_units::Cid;
@@ -85,6 +85,8 @@ pub enum Effect {
     Line,
     /// Look at this queue, which is in use.
     Notified(usize),
+    /// Other queues are in use than before.
+    Queues,
     /// All queues were reset, or none is served until they are: forget all chains.
     Reset,
 }
@@ -209,8 +211,9 @@ impl Device {
         if new & FEATURES_OK == 0 {
             new &= !DRIVER_OK;
         }
+        let runs = new & !self.status & DRIVER_OK != 0;
         self.status = new;
-        Effect::None
+        if runs { Effect::Queues } else { Effect::None }
     }
 
     /// Most entries of queue `index`; 0 if there is none.
@@ -255,10 +258,10 @@ impl Device {
 
     /// The driver sets queue `index` up. It is ready when its layout is one, after the features
     /// were agreed on, and until the device is reset.
-    pub(crate) fn set_up(&mut self, index: usize, memory: &impl GuestMemory) {
+    pub(crate) fn set_up(&mut self, index: usize, memory: &impl Ram) -> Effect {
         let (Some(layout), Some(queue)) = (self.layouts.get(index), self.queues.get_mut(index))
         else {
-            return;
+            return Effect::None;
         };
         if queue.is_none() && self.status & FEATURES_OK != 0 && layout.is_sound(memory) {
             let options = Options {
@@ -266,7 +269,9 @@ impl Device {
                 event_index: self.driver_features & EVENT_INDEX != 0,
             };
             *queue = Some(Queue::new(*layout, options));
+            return if self.status & DRIVER_OK != 0 { Effect::Queues } else { Effect::None };
         }
+        Effect::None
     }
 
     /// The driver takes the readiness of queue `index` back. One queue is not stopped alone: the

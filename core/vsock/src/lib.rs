@@ -20,4 +20,4 @@ pub mod queue;
 pub mod transport;
 pub mod vsock;
 
-pub use memory::{GuestMemory, Outside};
+pub use memory::{GuestMemory, Outside, Ram};

@@ -4,12 +4,16 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outside;
 
+/// Where a guest has RAM, by intermediate physical address. The registers of a device need no more:
+/// they check where a driver puts its rings, and access none.
+pub trait Ram {
+    /// Returns whether all of `len` bytes from `address` on are the guest's RAM, in one piece.
+    fn contains(&self, address: u64, len: u64) -> bool;
+}
+
 /// Memory of a guest, by intermediate physical address. The guest may change it at any moment, so
 /// there are no references into it: each byte is copied once, and what was copied is looked at.
-pub trait GuestMemory {
-    /// Whether all of `len` bytes from `address` on are the guest's RAM.
-    fn contains(&self, address: u64, len: u64) -> bool;
-
+pub trait GuestMemory: Ram {
     /// Copies bytes out.
     ///
     /// # Errors

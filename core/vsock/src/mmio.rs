@@ -3,7 +3,7 @@
 pub use crate::device::{Effect, Kind, QUEUES, RX, TX};
 use crate::{
     device::{Area, Device},
-    memory::GuestMemory,
+    memory::Ram,
     queue::Queue,
 };
 
@@ -96,13 +96,7 @@ impl Registers {
 
     /// Writes `size` bytes at `offset`. What is no register, or read-only, or not written by words,
     /// is left as it is.
-    pub fn write(
-        &mut self,
-        offset: u64,
-        size: u64,
-        value: u64,
-        memory: &impl GuestMemory,
-    ) -> Effect {
+    pub fn write(&mut self, offset: u64, size: u64, value: u64, memory: &impl Ram) -> Effect {
         if size != 4 {
             return Effect::None;
         }
@@ -115,7 +109,7 @@ impl Registers {
             0x024 => self.driver_features_select = value,
             0x030 => self.select = value,
             0x038 => self.device.set_size(selected, value),
-            0x044 if value == 1 => self.device.set_up(selected, memory),
+            0x044 if value == 1 => return self.device.set_up(selected, memory),
             0x044 if value == 0 => return self.device.stop(selected),
             0x050 => {
                 let index = value as usize;

@@ -1,6 +1,6 @@
 //! A split virtqueue, the device's side (virtio 1.2, section 2.7).
 
-use crate::memory::{GuestMemory, Outside, read_u16};
+use crate::memory::{GuestMemory, Outside, Ram, read_u16};
 
 /// Most entries of a ring: the heads in flight are one bit each.
 pub const MAX_SIZE: u16 = 64;
@@ -118,7 +118,7 @@ impl Layout {
     /// Whether it is one: size, alignments (section 2.7), all of it in RAM, and no byte in two
     /// areas.
     #[must_use]
-    pub fn is_sound(&self, memory: &impl GuestMemory) -> bool {
+    pub fn is_sound(&self, memory: &impl Ram) -> bool {
         let aligned = self.descriptors.is_multiple_of(16)
             && self.available.is_multiple_of(2)
             && self.used.is_multiple_of(4);
@@ -188,6 +188,18 @@ impl Queue {
     #[must_use]
     pub const fn size(&self) -> u16 {
         self.layout.size
+    }
+
+    /// Where its areas are.
+    #[must_use]
+    pub const fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// What driver and device agreed on.
+    #[must_use]
+    pub const fn options(&self) -> Options {
+        self.options
     }
 
     /// Whether the device has the chain that starts at `head`.

@@ -311,10 +311,12 @@ fn section_2_7_7_2_the_index_may_wrap() {
 fn section_2_7_8_2_the_element_precedes_the_index() {
     /// Memory that keeps the order of writes.
     struct Ordered(Memory, Vec<u64>);
-    impl weir_vsock::GuestMemory for Ordered {
+    impl weir_vsock::Ram for Ordered {
         fn contains(&self, address: u64, len: u64) -> bool {
             self.0.contains(address, len)
         }
+    }
+    impl weir_vsock::GuestMemory for Ordered {
         fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), weir_vsock::Outside> {
             self.0.read(address, to)
         }

@@ -1,11 +1,15 @@
 //! What a broker's VM does: it asks `weir-broker` what comes next, has it moved, and sleeps in WFI
-//! while there is nothing to do.
+//! while there is nothing to do. Flows come first; the switch has the time that they leave.
 
 #![no_std]
 
+mod access;
+
+use access::Core;
 use weir_broker::{
     broker::{Broker, Mover, Step},
     shared::{self, Partition},
+    switch::{self, Switch},
 };
 use weir_guest::{
     Board, cpu,
@@ -16,31 +20,34 @@ use weir_guest::{
 /// Sets memory and interrupts up, and gives the partition.
 // By itself: what runs once can be told from what moves packets.
 #[inline(never)]
-fn begin(board: &'static Board) -> &'static Partition {
+fn begin(board: &'static Board) -> (&'static Partition, &'static switch::shared::Shared) {
     // SAFETY: the hypervisor maps the partition and the windows there, as memory, and nothing else;
     // nobody has used them yet.
     unsafe {
         mmu::add_memory(shared::WINDOWS);
         mmu::add_memory(shared::ADDRESS..shared::ADDRESS + 1);
     }
-    // SAFETY: the partition is there for good, all of it atomics, which the hypervisor accesses as
-    // such, too.
-    let partition: &'static Partition = unsafe { &*(shared::ADDRESS as *const Partition) };
+    // SAFETY: the partition is there for good, the flows' part and behind it the switch's, all of
+    // it atomics, which the hypervisor accesses as such, too.
+    let partition: (&'static Partition, &'static switch::shared::Shared) = unsafe {
+        (&*(shared::ADDRESS as *const Partition), &*(switch::shared::ADDRESS as *const _))
+    };
     gic::init(|_: Interrupt| time::disarm());
     gic::enable(shared::SGI.0);
     gic::enable(board.virtual_timer);
     partition
 }
 
-/// Serves the flows for ever; `mover` moves the bytes. Called once, first of all.
+/// Serves flows and switch for ever; `mover` moves the bytes of flows. Called once, first of all.
 pub fn serve(board: &'static Board, mut mover: impl Mover) -> ! {
-    let partition = begin(board);
+    let (partition, ports) = begin(board);
     let start = partition.settings().start;
     let hertz = time::frequency();
     let mut broker = Broker::new(partition);
+    let mut switch = Switch::new(ports);
     loop {
         let now = time::ticks_to_ns(time::now().wrapping_sub(start), hertz);
-        match broker.step(now, &mut mover) {
+        match broker.step_before(now, &mut mover, |_| switch.step(now, &mut Core)) {
             Step::Again => {}
             Step::Tell => {
                 let called = time::now();

@@ -74,6 +74,40 @@ period = "10ms"
     assert!(system.with("flow.f.size", "much").is_err());
 }
 
+/// A packet can wait for one step of the switch, which the broker serves, too.
+#[test]
+fn a_switch_blocks_packets_for_one_step() {
+    let bound = |net: [&str; 2]| {
+        let [a, b] = net;
+        let text = format!(
+            r#"
+platform = "qemu-virt"
+[[vm]]
+name = "a"
+cpus = [0]
+{a}
+[[vm]]
+name = "b"
+cpus = [1]
+{b}
+[[flow]]
+name = "f"
+from = "a"
+to = "b"
+size = "4KiB"
+period = "10ms"
+"#
+        );
+        let report = analyze(&parse(&text), &Options::default()).expect("a report");
+        report.flows().next().and_then(|flow| flow.bound_ns).expect("a bound")
+    };
+    let alone = bound(["", ""]);
+    let ports = ["net = { mac = \"52:54:00:00:00:01\" }", "net = { mac = \"52:54:00:00:00:02\" }"];
+    let longer = bound(ports) - alone;
+    // A chunk of 1526 bytes, and not one of 4 KiB as the flow's.
+    assert!((1_000..10_000).contains(&longer), "{longer} ns");
+}
+
 #[test]
 fn a_report_is_the_object_of_the_command_line() {
     // Without a platform the delay by an access of `gp` is not known.

@@ -104,7 +104,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
             Ok((system, placement, left_out)) => {
                 writeln!(out, "{}: good, for {}", file.display(), system.platform.name)?;
                 writeln!(out, "{}", vms(&system))?;
-                if system.broker().is_some() {
+                if system.broker().is_some() && !system.timing.flows.is_empty() {
                     writeln!(out, "{}", flows(&system))?;
                 }
                 writeln!(out, "{}\n", map(&placement))?;

@@ -170,6 +170,7 @@ registry! {
         NetAlone = 532, "net-alone";
         NetBurst = 533, "net-burst";
         UplinkTwice = 534, "uplink-twice";
+        SwitchSharedCore = 535, "switch-shared-core";
     }
     6 "Flows" {
         NoReceiver = 600, "no-receiver";

@@ -49,10 +49,11 @@ pub struct Hypervisor {
 }
 
 impl System {
-    /// The place of the VM that moves the flows' packets, behind those of the file.
+    /// The place of the I/O service VM, which moves the flows' packets and the switch's frames,
+    /// behind those of the file.
     #[must_use]
     pub fn broker(&self) -> Option<usize> {
-        self.vms.len().checked_sub(1).filter(|_| self.vms.iter().any(|vm| vm.socket.is_some()))
+        self.vms.len().checked_sub(1).filter(|_| self.vms.iter().any(Vm::is_served))
     }
 
     /// The context identifier by which the sender of flow `index` knows its receiver, or all of

@@ -19,7 +19,7 @@ pub(crate) const REDISTRIBUTOR_LEN: u64 = 0x2_0000;
 /// Length of a GICv2 CPU interface.
 pub(crate) const CPU_INTERFACE_LEN: u64 = 0x2000;
 
-/// The name of the VM that moves the flows' packets.
+/// The name of the I/O service VM, which moves the flows' packets and the switch's frames.
 pub(crate) const BROKER: &str = "broker";
 
 /// Where a VM in a flow finds its socket device on the MMIO transport: the first virtio-mmio slot
@@ -244,6 +244,11 @@ pub(crate) struct Spans {
 }
 
 impl Vm {
+    /// Returns whether the broker serves it: it is in a flow or at the switch.
+    pub(crate) const fn is_served(&self) -> bool {
+        self.socket.is_some() || self.net.is_some()
+    }
+
     /// What the VM has at one of these addresses, virtual devices at fixed places aside.
     pub(crate) fn in_the_way(&self, range: &Range<u64>) -> Option<&'static str> {
         let board = &self.board;

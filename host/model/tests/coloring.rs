@@ -877,7 +877,7 @@ fn the_row_of_a_page_class_names_its_owner() {
     assert!(rows.iter().any(|row| row.contains("RAM, page classes 0-1, 16-17, 32-33")), "{rows:?}");
 }
 
-/// The flows' broker has page classes like a VM: its own, or of those without an owner.
+/// The broker has page classes like a VM: its own, or of those without an owner.
 #[test]
 fn the_broker_has_page_classes() {
     let flow =
@@ -937,7 +937,7 @@ impl Requested {
         for (name, more, request) in &self.owners {
             let table = match name.as_str() {
                 "the hypervisor" => "[hypervisor]\n".to_owned(),
-                "the flows' broker" => {
+                "the broker" => {
                     let flow = "[[flow]]\nname = \"x\"\nfrom = \"a\"\nto = \"b\"\nsize = \"4KiB\"\nperiod = \"1ms\"\n";
                     flow.to_owned() + "[broker]\n"
                 }
@@ -1122,18 +1122,14 @@ fn suggestions_lead_on() {
         (
             "qemu-virt",
             &[],
-            &[["a", "", "0-3", ""], ["b", "", "4-7", ""], ["the flows' broker", "", "3-4", ""]],
+            &[["a", "", "0-3", ""], ["b", "", "4-7", ""], ["the broker", "", "3-4", ""]],
         ),
         (
             "qemu-virt",
             &[],
-            &[["a", "", "0-7", ""], ["b", "", "8-14", ""], ["the flows' broker", "", "15", ""]],
+            &[["a", "", "0-7", ""], ["b", "", "8-14", ""], ["the broker", "", "15", ""]],
         ),
-        (
-            "qemu-virt",
-            &[],
-            &[["a", "", "", "0-7"], ["b", "", "", ""], ["the flows' broker", "", "", "0"]],
-        ),
+        ("qemu-virt", &[], &[["a", "", "", "0-7"], ["b", "", "", ""], ["the broker", "", "", "0"]]),
         ("rpi4", &[], &[["a", "", "0-3", "4-7"], ["b", "", "", ""]]),
         ("rpi4", &[], &[["a", "", "", "0-1"], ["b", "", "0-7", ""]]),
         ("rpi4", &[], &[["a", "", "0-7", ""], ["b", "", "", "0-3"], ["c", "", "12-15", ""]]),

@@ -7,7 +7,7 @@
 //! and only while it starts that VM: nothing of a VM's is mapped at EL2 while the VM runs, but for
 //! what EL2 itself keeps of it (`vm::Vm`), in the VM's cells.
 
-#[cfg(any(feature = "flows", feature = "switch"))]
+#[cfg(feature = "flows")]
 pub mod peephole;
 
 use super::{

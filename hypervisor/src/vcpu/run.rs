@@ -24,7 +24,7 @@ use crate::{
     cpu::Core,
     mail, meter, system,
     trace::Kind,
-    virtio::flows,
+    virtio::service,
     vm::{
         Ending, VcpuRef, debug, ending,
         interrupts::{Lines, kick},
@@ -270,7 +270,7 @@ fn await_broker(core: &mut Core, entity: u8, since: u64) {
     let Some(member) = schedule.member(entity) else { return };
     let vm = member.vcpu_ref.vm;
     if vm.restarts() == 0
-        && let Some(longest) = flows::wait_for_broker(vm)
+        && let Some(longest) = service::wait_for_broker(vm)
     {
         let now = timer::now_ns();
         if now - since < longest {

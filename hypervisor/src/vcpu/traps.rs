@@ -12,7 +12,7 @@ use crate::{
     arch::{Frame, psci as firmware, sysreg},
     cpu::Core,
     meter,
-    virtio::flows,
+    virtio::service,
     vm::{
         Ending, VcpuRef, debug,
         devices::{self, Trapped},
@@ -336,7 +336,7 @@ fn call(frame: &mut Frame, core: &mut Core, vcpu_ref: &'static VcpuRef) -> Exit 
         Call::HasDevices => frame.x[0] = focus::is_with(vm).into(),
         Call::HasStolenTime | Call::StolenTime => stolen_time(frame, vcpu_ref),
         Call::Complete => {
-            let taken = flows::complete(core.id, vcpu_ref);
+            let taken = service::complete(core.id, vcpu_ref);
             if taken.is_none() {
                 vm.deny(vcpu, Denial::Call, x0);
             }

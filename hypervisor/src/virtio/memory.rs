@@ -7,7 +7,7 @@ use crate::{
 use weir_abi::{RAM, Span, VmView};
 use weir_paging::table::PAGE;
 use weir_units::Pa;
-use weir_vsock::{GuestMemory, Outside};
+use weir_vsock::{GuestMemory, Outside, Ram};
 
 /// RAM of one VM.
 pub struct Memory<'a> {
@@ -53,12 +53,14 @@ impl<'a> Memory<'a> {
     }
 }
 
-impl GuestMemory for Memory<'_> {
+impl Ram for Memory<'_> {
     fn contains(&self, address: u64, len: u64) -> bool {
         // In one piece: what the broker moves, it moves from or to one.
         self.view.broker_address(address, len).is_some()
     }
+}
 
+impl GuestMemory for Memory<'_> {
     fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), Outside> {
         self.pages(address, to.len(), |peephole, pa, start, end| {
             // SAFETY: `physical` found the page in the VM's RAM, and the part ends with it at most.

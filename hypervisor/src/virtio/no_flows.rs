@@ -1,5 +1,7 @@
 //! Replaces `flows` in a hypervisor without this part: no VM has a socket device.
 
+#[cfg(feature = "switch")]
+use super::service::Service;
 use crate::vm::{VcpuRef, Vm};
 use weir_units::CoreId;
 use weir_vdev::esr::MmioAccess;
@@ -17,7 +19,8 @@ pub const fn new_device() -> Device {
 }
 
 /// Takes no flows in.
-pub fn init(_partition: u64) {}
+#[cfg(feature = "switch")]
+pub fn init(_service: &'static Service) {}
 
 /// Resets nothing.
 pub fn open(vm: &'static Vm) {
@@ -37,15 +40,9 @@ pub fn access(_: &'static VcpuRef, _: CoreId, _: &MmioAccess, place: Place, _: u
     match place {}
 }
 
-/// Refuses the broker's call: no VM is the broker.
-pub fn complete(_core: CoreId, _vcpu_ref: &VcpuRef) -> Option<u64> {
-    None
-}
-
-/// Returns that `vm` has nothing to wait for.
-pub fn wait_for_broker(_vm: &Vm) -> Option<u64> {
-    None
-}
+/// Returns nothing to a driver.
+#[cfg(feature = "switch")]
+pub fn complete(_core: CoreId, _vcpu_ref: &VcpuRef) {}
 
 /// Reports nothing.
 pub fn report() {}

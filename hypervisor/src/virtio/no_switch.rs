@@ -1,7 +1,8 @@
 //! Replaces `switch` in a hypervisor without this part: no VM has a network device.
 
+#[cfg(feature = "flows")]
+use super::service::Service;
 use crate::vm::{VcpuRef, Vm};
-use weir_units::CoreId;
 use weir_vdev::esr::MmioAccess;
 
 /// Stands for the network device.
@@ -12,18 +13,34 @@ pub const fn new_device() -> Device {
     Device
 }
 
+/// Tells the broker of no port.
+#[cfg(feature = "flows")]
+pub fn init(_service: &Service) {}
+
 /// Finds no device at `ipa`.
 pub fn offset(_vm: &Vm, _ipa: u64) -> Option<u64> {
     None
 }
 
 /// Resets nothing.
-pub fn reset(vm: &Vm) {
+pub fn open(vm: &Vm) {
     let Device = vm.net;
 }
 
+/// Resets nothing.
+pub fn close(_vm: &Vm) {}
+
 /// Is not called: there is no offset.
-pub fn access(_: &'static VcpuRef, _: CoreId, _: &MmioAccess, _at: u64, _value: u64) -> u64 {
+pub fn access(_: &'static VcpuRef, _: &MmioAccess, _at: u64, _value: u64) -> u64 {
+    0
+}
+
+/// Interrupts for nothing.
+#[cfg(feature = "flows")]
+pub fn complete(_service: &Service) {}
+
+/// Counts nothing.
+pub fn refused(_vm: &Vm) -> u64 {
     0
 }
 

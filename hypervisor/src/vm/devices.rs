@@ -182,8 +182,8 @@ impl Device for Network {
     }
 
     fn access(trapped: Trapped<'_>, place: u64) -> u64 {
-        let Trapped { vcpu_ref, core, access, value } = trapped;
-        switch::access(vcpu_ref, core, access, place, value)
+        let Trapped { vcpu_ref, access, value, .. } = trapped;
+        switch::access(vcpu_ref, access, place, value)
     }
 }
 

@@ -370,13 +370,18 @@ impl Vm {
     /// Counts something that the guest was refused, and tells of the first of its kind in each
     /// life.
     pub fn deny(&self, vcpu: usize, denial: Denial, syndrome: u64) {
+        self.deny_at(vcpu, denial, syndrome, sysreg::elr_el2::read());
+    }
+
+    /// As [`Self::deny`], for what the guest did at address `pc`; 0 if that is not known.
+    pub fn deny_at(&self, vcpu: usize, denial: Denial, syndrome: u64, pc: u64) {
         self.count_denial(denial);
         let bit = 1 << denial as u32;
         if self.denied.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
             console::event(Event {
                 detail: denial as u32,
                 syndrome,
-                pc: sysreg::elr_el2::read(),
+                pc,
                 ..self.event(What::Denied, vcpu)
             });
         }

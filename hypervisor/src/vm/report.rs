@@ -8,7 +8,7 @@ use crate::{
 };
 use core::sync::atomic::Ordering;
 use weir_trace::wire::{
-    Counters, DENIALS, Denials, EXIT_CAUSES, Event, FAULT_KINDS, HYPERVISOR, Kind, Lives,
+    Counters, DENIALS, Denial, Denials, EXIT_CAUSES, Event, FAULT_KINDS, HYPERVISOR, Kind, Lives,
     VcpuState, VmState, What,
 };
 use weir_units::VcpuId;
@@ -80,6 +80,8 @@ impl Vm {
         for (to, from) in counts.iter_mut().zip(&self.denials) {
             *to = from.load(Ordering::Relaxed);
         }
+        // The broker looks at frames, and counts those that it refuses.
+        counts[Denial::Virtio as usize] += switch::refused(self);
         console::record(Kind::Denials, &Denials { time_ns, vm: vm as u32, reserved: 0, counts });
     }
 }

@@ -33,9 +33,8 @@ pub const HELD: u8 = 36;
 /// begins in the one's guest and ends in the other's, without a wait between.
 pub const SWITCH: u8 = 37;
 
-/// EL2's marker where a frame has gone to those that it is for; the path of the notification that
-/// did it.
-pub const FRAME: u8 = 38;
+/// EL2's marker where a notification was passed on to the broker; the path of that notification.
+pub const NOTIFY: u8 = 38;
 
 /// The path of every stretch that no marker claims.
 pub const OTHER: u8 = 63;
@@ -89,7 +88,7 @@ pub fn name(number: u8) -> String {
             RELEASE => "release".to_owned(),
             HELD => "held".to_owned(),
             SWITCH => "vcpu_switch".to_owned(),
-            FRAME => "frame".to_owned(),
+            NOTIFY => "notify".to_owned(),
             OTHER => "other".to_owned(),
             _ => format!("path_{number}"),
         },

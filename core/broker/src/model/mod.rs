@@ -3,6 +3,7 @@
 //! completed twice or torn, nobody's memory is touched once his port has been reset, and what is
 //! taken back takes nothing with it that comes later; and that it finds the loss of an ordering.
 
+mod device;
 mod several;
 mod shipped;
 mod unfenced;

@@ -2,6 +2,8 @@
 
 #[path = "../broker.rs"]
 pub mod broker;
+#[path = "../device.rs"]
+pub mod device;
 #[path = "../shared.rs"]
 pub mod shared;
 

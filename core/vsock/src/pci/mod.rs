@@ -10,7 +10,7 @@ mod space;
 
 use crate::{
     device::{Device, Effect, Kind},
-    memory::GuestMemory,
+    memory::Ram,
     queue::{MAX_SIZE, Queue},
 };
 use registers::Registers;
@@ -70,20 +70,14 @@ impl Function {
     /// Writes `size` bytes (1, 2, 4 or 8) at `offset` of the registers. What is none, or read-only,
     /// or not written as wide as it is, is left as it is; an address of 64 bits can be written by
     /// halves or as a whole.
-    pub fn write(
-        &mut self,
-        offset: u64,
-        size: u64,
-        value: u64,
-        memory: &impl GuestMemory,
-    ) -> Effect {
+    pub fn write(&mut self, offset: u64, size: u64, value: u64, memory: &impl Ram) -> Effect {
         if !self.space.answers() {
             return Effect::None;
         }
         self.store(offset, size, value, memory)
     }
 
-    fn store(&mut self, offset: u64, size: u64, value: u64, memory: &impl GuestMemory) -> Effect {
+    fn store(&mut self, offset: u64, size: u64, value: u64, memory: &impl Ram) -> Effect {
         let effect = self.registers.write(&mut self.device, offset, size, value, memory);
         match effect {
             Effect::Notified(index) if self.queue(index).is_none() => Effect::None,
@@ -109,13 +103,7 @@ impl Function {
     }
 
     /// Writes `size` bytes (1, 2 or 4) at `offset` of the configuration space.
-    pub fn write_space(
-        &mut self,
-        offset: u64,
-        size: u64,
-        value: u64,
-        memory: &impl GuestMemory,
-    ) -> Effect {
+    pub fn write_space(&mut self, offset: u64, size: u64, value: u64, memory: &impl Ram) -> Effect {
         if !is_access(offset, size) {
             return Effect::None;
         }

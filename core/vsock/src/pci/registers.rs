@@ -3,7 +3,7 @@
 
 use crate::{
     device::{Area, Device, Effect, QUEUES},
-    memory::GuestMemory,
+    memory::Ram,
 };
 
 /// A part of the registers.
@@ -95,7 +95,7 @@ impl Registers {
         offset: u64,
         size: u64,
         value: u64,
-        memory: &impl GuestMemory,
+        memory: &impl Ram,
     ) -> Effect {
         if let Some(at) = NOTIFY.find(offset, size) {
             let index = (at / MULTIPLIER) as usize;
@@ -123,7 +123,7 @@ impl Registers {
         device: &mut Device,
         (at, size): (u64, u64),
         value: u32,
-        memory: &impl GuestMemory,
+        memory: &impl Ram,
     ) -> Effect {
         let index = usize::from(self.queue);
         let high = at & 4 != 0;
@@ -140,7 +140,7 @@ impl Registers {
             }
             (0x16, 2) => self.queue = value as u16,
             (0x18, 2) => device.set_size(index, value & 0xffff),
-            (0x1c, 2) if value & 0xffff == 1 => device.set_up(index, memory),
+            (0x1c, 2) if value & 0xffff == 1 => return device.set_up(index, memory),
             (0x20 | 0x24, 4) => device.place(index, Area::Descriptors, high, value),
             (0x28 | 0x2c, 4) => device.place(index, Area::Available, high, value),
             (0x30 | 0x34, 4) => device.place(index, Area::Used, high, value),

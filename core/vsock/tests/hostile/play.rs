@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use weir_units::Cid;
 use weir_vsock::{
-    GuestMemory, Outside,
+    GuestMemory, Outside, Ram,
     flows::{Rule, Verdict, admit},
     mmio::{Effect, Kind, Registers},
     pci::{Function, LEN as BAR_LEN},
@@ -54,11 +54,13 @@ impl Memory<'_> {
     }
 }
 
-impl GuestMemory for Memory<'_> {
+impl Ram for Memory<'_> {
     fn contains(&self, address: u64, len: u64) -> bool {
         usize::try_from(len).is_ok_and(|len| Self::range(address, len).is_some())
     }
+}
 
+impl GuestMemory for Memory<'_> {
     fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), Outside> {
         let range = Self::range(address, to.len()).ok_or(Outside)?;
         if self.planted && to.len() == DESCRIPTOR {
@@ -255,7 +257,7 @@ fn play_on(data: &[u8], planted: bool) {
         match access(&mut device, &mut memory) {
             Effect::Notified(index) if index < 2 => serve(&mut device, &mut memory, index),
             Effect::Reset => memory.most = u8::MAX,
-            Effect::None | Effect::Line | Effect::Notified(_) => {}
+            Effect::None | Effect::Line | Effect::Queues | Effect::Notified(_) => {}
         }
     }
 }

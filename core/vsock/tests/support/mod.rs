@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use weir_units::Cid;
 use weir_vsock::{
-    GuestMemory, Outside,
+    GuestMemory, Outside, Ram,
     mmio::{Effect, Kind, Registers},
     queue::{Layout, Options},
 };
@@ -66,11 +66,13 @@ impl Memory {
     }
 }
 
-impl GuestMemory for Memory {
+impl Ram for Memory {
     fn contains(&self, address: u64, len: u64) -> bool {
         usize::try_from(len).is_ok_and(|len| Self::range(address, len).is_some())
     }
+}
 
+impl GuestMemory for Memory {
     fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), Outside> {
         let range = Self::range(address, to.len()).ok_or(Outside)?;
         self.reads += 1;

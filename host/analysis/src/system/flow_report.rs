@@ -216,7 +216,7 @@ impl Part {
 
     fn name<'a>(&self, timing: &'a Timing, task: usize) -> &'a str {
         let flow = self.flows.get(task).and_then(|flow| timing.flows.get(*flow));
-        flow.map_or("?", |flow| &flow.name)
+        flow.map_or("the switch", |flow| &flow.name)
     }
 
     fn failure(&self, timing: &Timing, failure: &Failure) -> String {

@@ -10,7 +10,7 @@ use crate::{
     Bytes, BytesPerSec, Nanos,
     flows::{
         Analyzer, Bandwidths, Copier, Effort, Ends, Flow, FlowError, FlowErrorKind, Group,
-        MinBandwidth, Mover, Overheads, Path, Queue, Range, Reading, Setting, Task, Verdict,
+        MinBandwidth, Mover, Overheads, Path, Piece, Queue, Range, Reading, Setting, Task, Verdict,
         dma_from, groups, on_shared_core, responses, waits,
     },
     time::VmTask,
@@ -22,6 +22,8 @@ use weir_model::{
 
 /// The greatest time of the analysis in ns, for flows without a period or deadline.
 const LONGEST: u64 = 1 << 52;
+/// Bytes that the broker copies in one step of the switch: the longest frame with its header.
+const FRAME: u64 = 1526;
 
 /// The code of the fault that overheads are missing: the flows are not judged then.
 pub const NO_OVERHEADS: Code = Code::NoOverheads;
@@ -468,6 +470,8 @@ fn each_part(timing: &Timing, mut ask: impl FnMut(&mut Analyzer)) -> Option<u64>
 /// Splits a group into real-time tasks and best effort, on the supply of the core that serves them.
 fn divide(timing: &Timing, group: Group) -> Result<Part, Vec<Fault>> {
     let entity = group.vm.map_or(Entity::Broker, |vm| Entity::Vm(vm as usize));
+    let serves_switch = timing.has_switch && entity == Entity::Broker;
+    let switch = if serves_switch { switch_step(&group.tasks) } else { None };
     let mut tasks = group.tasks;
     if let Some((core, place, supply)) = supply(timing, entity).map_err(|fault| vec![fault])? {
         let linear = supply.linear().ok_or_else(|| {
@@ -494,7 +498,18 @@ fn divide(timing: &Timing, group: Group) -> Result<Part, Vec<Fault>> {
     let both = tasks.into_iter().zip(group.flows);
     let (best_effort, timed): (Vec<_>, Vec<_>) = both.partition(|(_, flow)| is_best_effort(*flow));
     let flows = timed.iter().chain(&best_effort).map(|(_, flow)| *flow).collect();
-    let [tasks, best_effort] =
+    let [tasks, mut best_effort]: [Vec<Task>; 2] =
         [timed, best_effort].map(|all| all.into_iter().map(|(task, _)| task).collect());
+    // Behind the flows, as it is none of them.
+    best_effort.extend(switch);
     Ok(Part::new(vm, flows, tasks, best_effort))
+}
+
+/// Returns a task that blocks like one step of the switch, which runs where no flow has anything to
+/// do: a frame is taken or given to one VM. That is a chunk of a frame's bytes: it has the steps of
+/// a chunk of a flow, and fewer at EL2.
+fn switch_step(tasks: &[Task]) -> Option<Task> {
+    let fixed = tasks.iter().map(|task| task.stretches[1].fixed).max()?;
+    let step = Piece { fixed, bytes: FRAME };
+    tasks.first().map(|task| Task { wcet: step, stretches: [step; 2], ..*task })
 }

@@ -62,8 +62,8 @@ const PEERS: [Peer; 14] = [
 
 /// The path from one vCPU's guest to that of another.
 const SWITCH: &str = "vcpu_switch";
-/// The path of a notification that sends one frame by the switch.
-const FRAME: &str = "frame";
+/// The path of a notification of a port of the switch, on the sender's core.
+const NOTIFY: &str = "notify";
 
 /// Bao's boot to the first guest instruction on 4 cores: with one 1-vCPU VM, with one 4-vCPU VM.
 const BAO_BOOT: [u64; 2] = [462_628, 612_193];
@@ -208,7 +208,7 @@ where
     let mut paths = paths;
     for (name, report, system, what) in [
         (SWITCH, &shared, &systems.shared, "no vCPU got another's core"),
-        (FRAME, &frames, &systems.frames, "no VM sent a frame"),
+        (NOTIFY, &frames, &systems.frames, "no VM sent a frame"),
     ] {
         match report.paths.get(name) {
             // EL2's own marker names it; that of a guest is what the others count by.
@@ -383,7 +383,7 @@ mod tests {
         let mut paths: BTreeMap<_, _> =
             PEERS.iter().map(|peer| (peer.path.to_owned(), path(20, peer.bao / 2))).collect();
         paths.insert("eoi".to_owned(), path(0, 0));
-        for name in [SWITCH, FRAME] {
+        for name in [SWITCH, NOTIFY] {
             paths.insert(name.to_owned(), PathReport { marks: 0, ..path(30, 900) });
         }
         paths.insert("other".to_owned(), PathReport { marks: 0, ..path(9, 9) });

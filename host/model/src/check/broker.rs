@@ -1,4 +1,5 @@
-//! The VM that moves the flows' packets: it is in no file, and in the system as the last VM.
+//! The I/O service VM, which moves the flows' packets and the switch's frames: it is in no file,
+//! and in the system as the last VM.
 
 use super::{Checker, is_unknown};
 use crate::coloring::assign::BROKER_TITLE;
@@ -24,15 +25,21 @@ const PARTITION: Piece = Piece { base: Ipa(PARTITION_IPA), size: Bytes(PARTITION
 /// Most bytes of a packet's payload: what virtio drivers cut messages into.
 const MAX_PACKET: u64 = 64 << 10;
 
-/// Whether there are flows that can be carried out: the platform runs.
-pub(super) fn is_needed(timing: &Timing, platform: &Platform) -> bool {
-    !timing.flows.is_empty() && platform.places.planned.is_none()
+/// Whether there are flows or a switch that can be carried out: the platform runs.
+pub(super) fn is_needed(raw: &raw::System, timing: &Timing, platform: &Platform) -> bool {
+    reason(raw, timing).is_some() && platform.places.planned.is_none()
+}
+
+/// The first flow, or the first port of the switch: why there is a broker.
+fn reason(raw: &raw::System, timing: &Timing) -> Option<Range<usize>> {
+    let flow = timing.flows.first().map(|flow| flow.place.0.clone());
+    flow.or_else(|| raw.vms().iter().find_map(|vm| Some(vm.net.as_ref()?.span.clone())))
 }
 
 /// What the broker wants of memory.
-pub(super) fn demand(timing: &Timing) -> Demand {
+pub(super) fn demand(raw: &raw::System, timing: &Timing) -> Demand {
     let memory = Bytes(RAM.size.0 + PARTITION.size.0);
-    let span = timing.flows.first().map_or(0..0, |flow| flow.place.0.clone());
+    let span = reason(raw, timing).unwrap_or(0..0);
     Demand { name: BROKER_TITLE.to_owned(), memory, pristine: RAM.size, span }
 }
 
@@ -40,11 +47,11 @@ impl Checker<'_> {
     /// Gives the VMs in flows their socket devices, and the system its broker, if it [`is_needed`].
     pub(super) fn broker(&mut self, raw: &raw::System, timing: &Timing, vms: &mut Vec<Vm>) {
         let Some(platform) = self.platform.clone() else { return };
-        if !is_needed(timing, &platform) {
-            if timing.flows.is_empty() {
+        if !is_needed(raw, timing, &platform) {
+            if reason(raw, timing).is_none() {
                 for core in timing.brokers() {
                     let message = format!(
-                        "core {}: the schedule names the broker, but there is no [[flow]]",
+                        "core {}: the schedule names the broker, but there is no [[flow]] and no `net`",
                         core.id
                     );
                     let fault = self.fault(Code::BrokerWithoutFlows, &core.place.0, message);
@@ -65,20 +72,21 @@ impl Checker<'_> {
                 }
             }
         }
-        let span = timing.flows.first().map_or(0..0, |flow| flow.place.0.clone());
+        let span = reason(raw, timing).unwrap_or(0..0);
         if let Some(vm) = raw.vms().iter().find(|vm| vm.is_called(BROKER)) {
-            let message = format!("a system with flows has a VM called `{BROKER}` already");
+            let message =
+                format!("a system with flows or a switch has a VM called `{BROKER}` already");
             let fault = self.fault(Code::NameReserved, &vm.span, message).label("this");
             self.faults.push(fault.help("give the VM another name"));
         }
         if vms.len() >= MAX_VMS {
-            let message =
-                format!("{} VMs and the flows' broker, but there can be {MAX_VMS}", vms.len());
-            let fault = self.fault(Code::TooManyVms, &span, message).label("the flows are here");
-            self.faults.push(fault.help("put fewer VMs into a system with flows"));
+            let message = format!("{} VMs and the broker, but there can be {MAX_VMS}", vms.len());
+            let fault = self.fault(Code::TooManyVms, &span, message).label("needs the broker");
+            self.faults.push(fault.help("put fewer VMs into a system with flows or a switch"));
             return;
         }
         let Some(core) = self.broker_core(raw, timing, (&platform, vms), &span) else { return };
+        self.switch_cores(raw, timing, (vms, core));
         vms.push(Vm {
             name: BROKER.to_owned(),
             cpus: vec![core],
@@ -210,6 +218,40 @@ impl Checker<'_> {
         }
     }
 
+    /// A broker that shares its core serves no VM on a shared core with a switch port, as EL2 would
+    /// wait for the broker's slots when that VM resets its device; and it serves no flows next to a
+    /// switch, as frames would use up its supply.
+    fn switch_cores(&mut self, raw: &raw::System, timing: &Timing, (vms, broker): (&[Vm], CoreId)) {
+        let schedule =
+            |core: CoreId| timing.cores.iter().find(|shared| shared.id == u64::from(core.0));
+        let Some(shared) = schedule(broker) else { return };
+        for (raw, vm) in raw.vms().iter().zip(vms) {
+            let Some(net) = &raw.net else { continue };
+            let (message, help) = if !timing.flows.is_empty() {
+                (
+                    format!(
+                        "vm `{}`: has a switch port, and the broker, which also serves flows, shares core {} (not supported by this version)",
+                        vm.name, broker.0
+                    ),
+                    "give the broker its own core: remove \"broker\" from the schedule".to_owned(),
+                )
+            } else if let Some(core) = vm.cpus.iter().find(|core| schedule(**core).is_some()) {
+                (
+                    format!(
+                        "vm `{}`: has a switch port and is on the shared core {}, and the broker shares core {} (not supported by this version)",
+                        vm.name, core.0, broker.0
+                    ),
+                    format!("give the broker or {} its own core", vm.name),
+                )
+            } else {
+                continue;
+            };
+            let fault = self.fault(Code::SwitchSharedCore, &net.span, message).label("this port");
+            let fault = fault.and(shared.place.0.clone(), "the schedule of the broker's core");
+            self.faults.push(fault.help(help));
+        }
+    }
+
     /// The broker's core: that of `[broker]`, the one whose schedule names it, or the first that is
     /// free.
     fn broker_core(
@@ -217,7 +259,7 @@ impl Checker<'_> {
         raw: &raw::System,
         timing: &Timing,
         (platform, vms): (&Platform, &[Vm]),
-        flows: &Range<usize>,
+        reason: &Range<usize>,
     ) -> Option<CoreId> {
         let taken = |core: u8| vms.iter().find(|vm| vm.cpus.contains(&CoreId(core)));
         let count = platform.cores.len().min(u8::MAX.into()) as u8;
@@ -237,10 +279,9 @@ impl Checker<'_> {
                 return u8::try_from(first.id).ok().filter(|&core| core < count).map(CoreId);
             }
             if free.is_none() {
-                let message =
-                    "the broker that moves the flows' packets needs a core, and none is free";
+                let message = "the broker needs a core, and none is free";
                 let fault =
-                    self.fault(Code::BrokerNoCore, flows, message).label("the flows are here");
+                    self.fault(Code::BrokerNoCore, reason, message).label("needs the broker");
                 let help =
                     "give a VM fewer vCPUs, or name \"broker\" in the schedule of a [[core]]";
                 self.faults.push(fault.help(help));

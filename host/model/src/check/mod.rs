@@ -343,8 +343,8 @@ impl Checker<'_> {
         let mut demands: Vec<_> = raw.vms().iter().map(demand).collect();
         let platform = self.platform.as_ref()?;
         let mut requests = Requests::of(raw);
-        if !raw.vms().is_empty() && broker::is_needed(timing, platform) {
-            let demand = broker::demand(timing);
+        if !raw.vms().is_empty() && broker::is_needed(raw, timing, platform) {
+            let demand = broker::demand(raw, timing);
             let mut request = mem::take(&mut requests.broker);
             if request.span.is_empty() {
                 request.span = demand.span.clone();

@@ -8,6 +8,7 @@ use crate::table::At;
 use crate::text::hex;
 use crate::vm::{NET, NET_INTID, Net, VSOCK_INTID, Vm};
 use std::ops::Range;
+use weir_abi::MAX_PORT_PIECES;
 
 /// Frames that may go at once, if the file does not set `burst`.
 const USUAL_BURST: u64 = 32;
@@ -16,7 +17,7 @@ impl Checker<'_> {
     /// Gives the VMs their network devices.
     pub(super) fn nets(&mut self, raw: &raw::System, vms: &mut [Vm]) {
         let requested =
-            raw.vms().iter().zip(vms).filter_map(|(raw, vm)| Some((raw.net.as_ref()?, vm)));
+            raw.vms().iter().zip(&mut *vms).filter_map(|(raw, vm)| Some((raw.net.as_ref()?, vm)));
         let mut ports: Vec<(String, Net, Range<usize>)> = Vec::new();
         for (request, vm) in requested {
             let Some(net) = self.net(vm, request) else { continue };
@@ -39,6 +40,17 @@ impl Checker<'_> {
             }
             ports.push((vm.name.clone(), net, request.span.clone()));
             vm.net = Some(net);
+        }
+        let pieces: usize =
+            vms.iter().filter(|vm| vm.net.is_some()).map(|vm| vm.memory.len()).sum();
+        if let Some((.., span)) = ports.first().filter(|_| pieces > MAX_PORT_PIECES) {
+            let message = format!(
+                "the VMs at the switch have {pieces} pieces of RAM, but the broker knows {MAX_PORT_PIECES}"
+            );
+            let fault = self.fault(Code::TooManyPieces, span, message).label("the first port");
+            let help =
+                "give the VMs RAM in fewer pieces: sizes instead of lists, more adjacent TLB sets";
+            self.faults.push(fault.help(help));
         }
         if let [(name, _, span)] = ports.as_slice() {
             let message = format!("vm `{name}`: has the only network device");

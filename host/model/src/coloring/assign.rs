@@ -22,7 +22,7 @@ use weir_paging::cells::{CellSet, Cells};
 /// What messages call the hypervisor.
 const HYPERVISOR: &str = "the hypervisor";
 /// What messages call the broker.
-pub(crate) const BROKER_TITLE: &str = "the flows' broker";
+pub(crate) const BROKER_TITLE: &str = "the broker";
 
 /// Divides the board's memory as the file requests, or returns why it can't be.
 pub(crate) fn assign(

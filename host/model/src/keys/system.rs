@@ -22,7 +22,7 @@ table! {
         @required vm: Option<At<Vec<At<Vm>>>>,
         /// Options of the hypervisor.
         hypervisor: At<Hypervisor> = {},
-        /// Options of the VM that moves the flows' packets.
+        /// Options of the VM that moves the flows' packets and the switch's frames.
         broker: At<Broker> = {},
         /// The configuration of the board's DRAM controller: the name of one of the platform's
         /// address maps. Default: the first.
@@ -60,7 +60,7 @@ table! {
         banks: Option<At<String>>,
     }
 
-    /// Options of the VM that moves the flows' packets.
+    /// Options of the VM that moves the flows' packets and the switch's frames.
     pub(crate) struct Broker = "[broker]" {
         /// Its core, one; it shares it if that core's schedule names "broker". The default is the
         /// core with such a schedule, else the first that runs no VM.

@@ -121,9 +121,9 @@ fn pages(len: u64) -> u64 {
     len.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX - PAGE)
 }
 
-/// Where the broker sees the RAM of the VMs in flows, whose places are `ram`.
+/// Where the broker sees the RAM of the VMs that it serves, whose places are `ram`.
 fn windows(system: &System, ram: &[Vec<Placed>]) -> Vec<Range<u64>> {
-    let vms = system.vms.iter().zip(ram).enumerate().filter(|(_, (vm, _))| vm.socket.is_some());
+    let vms = system.vms.iter().zip(ram).enumerate().filter(|(_, (vm, _))| vm.is_served());
     vms.flat_map(|(index, (_, ram))| {
         let ram = ram.iter().map(|placed| (placed.size.0, placed.ipa.0, placed.size.0));
         window(index, ram).map(|(start, len)| start..start + len)

@@ -40,6 +40,8 @@ pub struct Timing {
     pub lines: Vec<Line>,
     /// The broker's core, if there are flows and `[broker]` sets it.
     pub broker: Option<u64>,
+    /// Whether the broker also serves a switch.
+    pub has_switch: bool,
     /// The file that `[broker] overheads` names.
     pub(crate) measured: Option<(String, Place)>,
     pub(crate) file: File,

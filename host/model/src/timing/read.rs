@@ -62,6 +62,7 @@ pub(crate) fn system(raw: &System, file: &File, faults: &mut Faults) -> Timing {
         unread,
         lines,
         broker: reader.broker,
+        has_switch: raw.vms().iter().any(|vm| vm.net.is_some()),
         measured: measured.map(|name| (name.value.clone(), Place(name.span.clone()))),
         file: Arc::clone(file),
     }

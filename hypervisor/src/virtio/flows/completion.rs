@@ -39,11 +39,9 @@ pub fn take_tail() -> u64 {
 /// Completions, or new buffers for the broker, in one turn of a device's lock.
 const TURN: u32 = 4;
 
-/// The broker has completions; on its core. Gives how long that took, in ticks; nothing for a VM
-/// that is not the broker.
-pub fn complete(core: CoreId, vcpu_ref: &VcpuRef) -> Option<u64> {
-    let begun = timer::ticks();
-    let link = LINK.get().filter(|link| link.broker == vcpu_ref.vm.index())?;
+/// The broker has completions; on its core.
+pub fn complete(core: CoreId, vcpu_ref: &VcpuRef) {
+    let Some(link) = LINK.get() else { return };
     // SAFETY: on this core, in a trap of its guest.
     let mut peephole = unsafe { Peephole::open(core) };
     let mut taken = link.taken.lock();
@@ -52,7 +50,7 @@ pub fn complete(core: CoreId, vcpu_ref: &VcpuRef) -> Option<u64> {
     let (mut device, mut raised): (Option<Device>, _) = (None, timer::now_ns());
     let mut delivered = None;
     for _ in 0..Partition::most_completions() {
-        let Some(completion) = link.partition.next_completion(&mut taken) else { break };
+        let Some(completion) = link.service.partition.next_completion(&mut taken) else { break };
         if device.as_ref().is_none_or(|device| device.vm.index() != completion.port) {
             if let Some(device) = device.take()
                 && let Some(receiver) = device.end(link, &mut peephole)
@@ -75,7 +73,6 @@ pub fn complete(core: CoreId, vcpu_ref: &VcpuRef) -> Option<u64> {
         SHORTEST_TAIL.fetch_min(ended.wrapping_sub(delivered), Ordering::Relaxed);
     }
     multicast::attend(&mut peephole);
-    Some(timer::ticks().wrapping_sub(begun))
 }
 
 /// The device whose completions come next.
@@ -112,7 +109,7 @@ impl Device {
         let several = !matches!(completion.outcome, Outcome::Received(_))
             && flow::get(completion.flow.into()).is_some_and(|(flow, _)| flow.members > 1);
         self.turns = if several { TURN } else { self.turns + 1 };
-        if completion.epoch == link.partition.port(completion.port).epoch()
+        if completion.epoch == link.service.partition.port(completion.port).epoch()
             && finish((self.vm, ring), socket, (completion, raised), peephole)
         {
             self.returned = true;

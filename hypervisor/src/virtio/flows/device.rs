@@ -2,7 +2,7 @@
 
 use super::{
     completion, flow,
-    link::{LINK, line, wake_broker},
+    link::{LINK, line},
     lock,
     memory::Memory,
     multicast,
@@ -11,12 +11,11 @@ use super::{
     socket::Socket,
 };
 use crate::{
-    arch::{memory::peephole::Peephole, relax, timer},
-    vm::{self, VcpuRef, Vm, ending, interrupts::settle},
+    arch::{memory::peephole::Peephole, timer},
+    vm::{VcpuRef, Vm, interrupts::settle},
 };
-use core::sync::atomic::Ordering;
 use weir_abi::{MAX_FLOWS, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT};
-use weir_trace::{phases::pack, record::Kind, wire::FaultKind};
+use weir_trace::{phases::pack, record::Kind};
 use weir_units::CoreId;
 use weir_vdev::esr::MmioAccess;
 use weir_vsock::{
@@ -102,10 +101,6 @@ fn disconnect(vm: &'static Vm, peephole: &mut Peephole, reset: impl FnOnce(&'sta
 
 /// The broker is gone: both ends of every connection learn that nothing will come any more.
 fn abandon(peephole: &mut Peephole) {
-    let Some(link) = LINK.get() else { return };
-    // Before the connections are looked at: whoever asks for one is refused, or reset below.
-    // Ordered by their lock.
-    link.abandoned.store(true, Ordering::Relaxed);
     multicast::abandon(peephole);
     for (entry, flow) in (0..MAX_FLOWS).map_while(flow::get) {
         flow.end();
@@ -190,7 +185,7 @@ pub fn access(
             socket = vm.socket.lock();
         }
         // The queue of events: there are none.
-        Effect::None | Effect::Notified(_) => return read,
+        Effect::None | Effect::Queues | Effect::Notified(_) => return read,
     }
     let mask = line(vm, &socket);
     drop(socket);
@@ -205,20 +200,9 @@ fn reset(vm: &'static Vm, renew: impl FnOnce(&mut Socket)) {
     renew(&mut socket);
     socket.forget();
     let Some(link) = LINK.get() else { return };
-    link.partition.reset(vm.index());
+    link.service.partition.reset(vm.index());
     // Whoever wants it meanwhile finds a device without rings.
     drop(socket);
-    let begun = timer::now_ns();
-    // Bounded by the longest copy, and then by the time in which the broker's core takes an
-    // interrupt.
-    while link.partition.is_copying(vm.index()) {
-        let Some(broker) = vm::all().nth(link.broker).filter(|broker| !broker.is_parked()) else {
-            break;
-        };
-        if timer::now_ns().saturating_sub(begun) > link.longest_copy {
-            ending::stop(broker, FaultKind::Stuck);
-        }
-        relax();
-    }
-    wake_broker(link);
+    link.service.wait_while(|| link.service.partition.is_copying(vm.index()));
+    link.service.wake();
 }

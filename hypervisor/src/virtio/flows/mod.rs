@@ -24,9 +24,9 @@ mod socket;
 pub use completion::complete;
 pub use device::{Place, access, close, open, place};
 pub use flow::report;
-pub use link::{init, wait_for_broker};
+pub use link::init;
 
-use super::memory;
+use super::{memory, service};
 
 /// The socket device of a VM.
 pub type Device = lock::Fair<socket::Socket>;

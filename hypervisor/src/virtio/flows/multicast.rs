@@ -2,7 +2,7 @@
 
 use super::{
     flow::{self, Flow},
-    link::{LINK, wake_broker},
+    link::LINK,
     receive::deliver,
 };
 use crate::{
@@ -34,11 +34,11 @@ pub fn with<T>(
     // Under the lock: whoever is asked again is so behind this.
     if let Some(link) = LINK.get() {
         let retired = (0..MEMBERS).filter(|member| post.retire >> member & 1 != 0);
-        retired.for_each(|member| link.partition.retire(first + member));
+        retired.for_each(|member| link.service.partition.retire(first + member));
         // The one writer, as it has the lock. Relaxed: who sees an old one is told again.
         let now_due = group.due();
         post.sooner |= now_due < due.swap(now_due, Ordering::Relaxed);
-        link.partition.set_alarm(first, now_due);
+        link.service.partition.set_alarm(first, now_due);
     }
     post.retire = 0;
     Some(given)
@@ -63,7 +63,7 @@ pub fn carry_out(first: usize, mut post: Post, peephole: &mut Peephole) {
     }
     // The broker has a timer, and may sleep until the time that it knew.
     if let Some(link) = LINK.get().filter(|_| sooner) {
-        wake_broker(link);
+        link.service.wake();
     }
 }
 

@@ -2,7 +2,7 @@
 //! fills.
 
 use super::{
-    link::{LINK, Link, break_down, broker_pieces, raise, raise_own, wake_broker},
+    link::{LINK, Link, break_down, broker_pieces, raise, raise_own},
     memory::Memory,
     socket::{Socket, WAITING},
 };
@@ -74,7 +74,7 @@ fn take_buffer(
     // A broker without buffers of this receiver's may wait for one.
     let had_none = socket.offered == 0;
     if offer(vm, socket, link, 1) > 0 && had_none {
-        wake_broker(link);
+        link.service.wake();
     }
     Ok(true)
 }
@@ -91,7 +91,7 @@ pub(super) fn offer(vm: &Vm, socket: &mut Socket, link: &Link, limit: u32) -> u3
         // It was in the VM's RAM when it was taken in, and RAM stays RAM.
         let Some(pieces) = broker_pieces(vm, chain.writable()) else { continue };
         socket.offered |= 1u64.checked_shl(chain.head.into()).unwrap_or(0);
-        link.partition.port(vm.index()).offer(chain.head, &pieces);
+        link.service.partition.port(vm.index()).offer(chain.head, &pieces);
         lent += 1;
     }
     lent

@@ -3,7 +3,7 @@
 
 use super::{
     flow,
-    link::{LINK, Link, break_down, broker_pieces, raise_own, wake_broker},
+    link::{LINK, Link, break_down, broker_pieces, raise_own},
     memory::Memory,
     multicast,
     receive::deliver,
@@ -13,7 +13,6 @@ use crate::{
     arch::{memory::peephole::Peephole, sysreg, timer},
     vm::{VcpuRef, Vm},
 };
-use core::sync::atomic::Ordering;
 use weir_broker::shared::Packet;
 use weir_trace::{
     phases::pack,
@@ -95,7 +94,7 @@ pub(super) fn drain(vcpu_ref: &'static VcpuRef, peephole: &mut Peephole) {
         }
     }
     if notice.submitted {
-        wake_broker(link);
+        link.service.wake();
     }
     let mut socket = vm.socket.lock();
     let mut memory = Memory::new(vm.view(), peephole);
@@ -125,7 +124,7 @@ fn pass(
         vm.count_denial(Denial::Virtio);
         return None;
     }
-    let is_in_vain = || LINK.get().is_none_or(|link| link.abandoned.load(Ordering::Relaxed));
+    let is_in_vain = || LINK.get().is_none_or(|link| link.service.is_abandoned());
     if entry.members > 1 {
         if operation == Operation::Request && is_in_vain() {
             return header.refusal();
@@ -207,7 +206,7 @@ fn take(
                 ];
                 let tag = vcpu_ref.who.tag(Kind::PacketSent, packet(flow as u8, chain.head));
                 vcpu_ref.ring.push(inserted, tag, pack(phases), header.len.into());
-                link.partition.port(vm.index()).ring(inserted);
+                link.service.partition.port(vm.index()).ring(inserted);
                 notice.mark = inserted;
                 notice.submitted = true;
                 return Ok(Fate::Done);
@@ -247,7 +246,7 @@ fn submit(
 ) -> bool {
     let now = notice.now;
     let Some((entry, kept)) = flow::get(flow) else { return false };
-    if link.abandoned.load(Ordering::Relaxed) {
+    if link.service.is_abandoned() {
         return false;
     }
     let Some(pieces) = broker_pieces(vm, chain.readable()) else { return false };
@@ -255,7 +254,7 @@ fn submit(
     // Before the connection is looked at: if that goes on, the receiver's life in which it was made
     // does in this epoch. What was sent by it before its sender learned of its end must not come
     // into a new one of the same ports.
-    let epoch = link.partition.port(entry.to as usize).epoch();
+    let epoch = link.service.partition.port(entry.to as usize).epoch();
     let shared = entry.members > 1;
     if !shared && !kept.is_known(header) {
         return false;
@@ -271,7 +270,7 @@ fn submit(
         header: header.to_bytes(),
         pieces,
     };
-    let rings = link.partition.port(vm.index());
+    let rings = link.service.partition.port(vm.index());
     let mut members = 0;
     if shared {
         let due = match stamp.deadline {

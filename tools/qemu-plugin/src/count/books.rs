@@ -159,7 +159,7 @@ impl Books {
 
     /// Records a marker of EL2.
     pub(super) fn meter(&self, number: u8) {
-        if matches!(number, path::SWITCH | path::FRAME)
+        if matches!(number, path::SWITCH | path::NOTIFY)
             && self.waited.get() == 0
             && self.path.get() != u64::from(path::BOOT)
         {

@@ -357,9 +357,9 @@ fn a_switch_without_a_wait_is_a_path_of_its_own() {
     machine.run(0, GUEST, &[NOP]);
     let path = machine.path("vcpu_switch");
     assert_eq!((path.n, path.instructions.min, path.instructions.max), (1, 5, 5));
-    machine.trap(0, &[NOP, marker(path::FRAME), NOP]);
+    machine.trap(0, &[NOP, marker(path::NOTIFY), NOP]);
     machine.run(0, GUEST, &[NOP]);
-    let path = machine.path("frame");
+    let path = machine.path("notify");
     assert_eq!((path.n, path.instructions.min, path.instructions.max), (1, 4, 4));
 }
 

@@ -1,0 +1,216 @@
+//! A virtio device between EL2, which has its registers, and the service VM, which has its rings.
+//!
+//! EL2 publishes the queues that are in use and counts notifications. The service VM says that it
+//! returned buffers, or that a ring makes no sense; both are claims, which EL2 applies to the
+//! registers of that device alone. Every word has one writer. A reset begins a new *epoch*: what
+//! was published before, and what the service VM says of it, means nothing any more.
+
+use super::sync::{AtomicU32, AtomicU64, fence};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use weir_vsock::queue::{Broken, Layout, Options, Queue};
+
+/// Queues of a device that the service VM serves.
+pub const QUEUES: usize = 2;
+
+/// Of [`SharedQueue::state`]: the queue is in use.
+const IN_USE: u64 = 1 << 31;
+/// VIRTIO_F_INDIRECT_DESC was negotiated.
+const INDIRECT: u64 = 1 << 30;
+/// VIRTIO_F_EVENT_IDX was negotiated.
+const EVENT_INDEX: u64 = 1 << 29;
+/// Of [`Device::broken`]: a ring is; the reason is below.
+const BROKEN: u64 = 1 << 8;
+
+/// A queue as EL2 publishes it.
+#[derive(Debug)]
+#[repr(C)]
+struct SharedQueue {
+    /// Epoch in bits 63:32, then [`IN_USE`] and the options; the size in bits 15:0.
+    state: AtomicU64,
+    descriptors: AtomicU64,
+    available: AtomicU64,
+    used: AtomicU64,
+    /// When the driver last notified, in ticks of the counter.
+    stamp: AtomicU64,
+    /// How often the driver notified, modulo 2^32.
+    notified: AtomicU32,
+    reserved: AtomicU32,
+}
+
+/// A device.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Device {
+    /// Written by EL2.
+    epoch: AtomicU32,
+    /// Written by the service VM: 1 while it accesses memory for this device.
+    busy: AtomicU32,
+    /// Written by EL2.
+    queues: [SharedQueue; QUEUES],
+    /// Written by the service VM: the epoch in bits 63:32, below it how often buffers were returned
+    /// to a driver that wants an interrupt for them.
+    used: AtomicU64,
+    /// Written by the service VM: the epoch in bits 63:32; [`BROKEN`] and a [`Broken`].
+    broken: AtomicU64,
+}
+
+impl Default for Device {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Device {
+    /// All zeros: without queues.
+    #[must_use]
+    pub fn new() -> Self {
+        let queue = |_| SharedQueue {
+            state: AtomicU64::new(0),
+            descriptors: AtomicU64::new(0),
+            available: AtomicU64::new(0),
+            used: AtomicU64::new(0),
+            stamp: AtomicU64::new(0),
+            notified: AtomicU32::new(0),
+            reserved: AtomicU32::new(0),
+        };
+        Self {
+            epoch: AtomicU32::new(0),
+            busy: AtomicU32::new(0),
+            queues: core::array::from_fn(queue),
+            used: AtomicU64::new(0),
+            broken: AtomicU64::new(0),
+        }
+    }
+
+    /// EL2 publishes queue `index`, which is in use until the next [`Self::reset`]. The caller
+    /// holds the device's lock.
+    pub fn publish(&self, index: usize, queue: &Queue) {
+        let Some(place) = self.queues.get(index) else { return };
+        let (layout, options) = (queue.layout(), queue.options());
+        place.descriptors.store(layout.descriptors, Relaxed);
+        place.available.store(layout.available, Relaxed);
+        place.used.store(layout.used, Relaxed);
+        let flags = if options.indirect { INDIRECT } else { 0 }
+            | if options.event_index { EVENT_INDEX } else { 0 };
+        let state = in_epoch(self.epoch.load(Relaxed)) | IN_USE | flags | u64::from(layout.size);
+        // Release: the areas are written before what announces them; pairs with `queue`.
+        place.state.store(state, Release);
+    }
+
+    /// The driver notifies queue `index`, at `ticks` of the counter. The caller holds the device's
+    /// lock.
+    pub fn notify(&self, index: usize, ticks: u64) {
+        let Some(place) = self.queues.get(index) else { return };
+        place.stamp.store(ticks, Relaxed);
+        // Release: what the driver wrote to its ring comes before; pairs with `notified`.
+        place.notified.store(place.notified.load(Relaxed).wrapping_add(1), Release);
+    }
+
+    /// EL2 resets the device: the service VM begins no access with what it knew. An access that is
+    /// under way may still go on until [`Self::is_busy`] says no. The caller holds the device's
+    /// lock.
+    pub fn reset(&self) {
+        self.epoch.store(self.epoch.load(Relaxed).wrapping_add(1), Relaxed);
+        // SeqCst with the fence in `begin`: either the service VM sees the new epoch there, or
+        // `is_busy` sees its access.
+        fence(SeqCst);
+    }
+
+    /// Returns whether an access to memory is under way for this device.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        // Acquire: what the access did comes before what the caller does next.
+        self.busy.load(Acquire) != 0
+    }
+
+    /// Returns the count of returns for which the driver wants an interrupt, in the current epoch;
+    /// none if there was no return in it.
+    #[must_use]
+    pub fn used(&self) -> Option<u32> {
+        // Acquire: the rings are written before.
+        in_current(self.used.load(Acquire), self.epoch.load(Relaxed))
+    }
+
+    /// Returns the reason, a [`Broken`], for which the service VM can't go on with a ring in the
+    /// current epoch; none if it can.
+    #[must_use]
+    pub fn broken(&self) -> Option<u8> {
+        let word = in_current(self.broken.load(Relaxed), self.epoch.load(Relaxed))?;
+        (u64::from(word) & BROKEN != 0).then_some(word as u8)
+    }
+
+    /// Returns the epoch that the device is in.
+    #[must_use]
+    pub(crate) fn epoch(&self) -> u32 {
+        self.epoch.load(Acquire)
+    }
+
+    /// Returns queue `index` as it was published in `epoch`, if it was.
+    pub(crate) fn queue(&self, index: usize, epoch: u32) -> Option<Queue> {
+        let place = self.queues.get(index)?;
+        let state = place.state.load(Acquire);
+        if in_epoch(epoch) != state & in_epoch(u32::MAX) || state & IN_USE == 0 {
+            return None;
+        }
+        let layout = Layout {
+            size: state as u16,
+            descriptors: place.descriptors.load(Relaxed),
+            available: place.available.load(Relaxed),
+            used: place.used.load(Relaxed),
+        };
+        let options =
+            Options { indirect: state & INDIRECT != 0, event_index: state & EVENT_INDEX != 0 };
+        // Acquire: a word of a later epoch was read only if that epoch is seen here; pairs with the
+        // fence in `reset`.
+        fence(Acquire);
+        (self.epoch.load(Relaxed) == epoch).then(|| Queue::new(layout, options))
+    }
+
+    /// Returns how often the driver notified queue `index`, and when it last did, in ticks.
+    pub(crate) fn notified(&self, index: usize) -> (u32, u64) {
+        let Some(place) = self.queues.get(index) else { return (0, 0) };
+        // Acquire: see `notify`.
+        (place.notified.load(Acquire), place.stamp.load(Relaxed))
+    }
+
+    /// Begins an access to memory for the device; false if `epoch` is over, and then nothing may be
+    /// accessed.
+    pub(crate) fn begin(&self, epoch: u32) -> bool {
+        self.busy.store(1, Relaxed);
+        // See `reset`.
+        fence(SeqCst);
+        let current = self.epoch.load(Relaxed) == epoch;
+        if !current {
+            self.end();
+        }
+        current
+    }
+
+    /// Ends the access.
+    pub(crate) fn end(&self) {
+        // Release: pairs with `is_busy`.
+        self.busy.store(0, Release);
+    }
+
+    /// Says that buffers were returned in `epoch` and the driver wants an interrupt for them.
+    pub(crate) fn signal(&self, epoch: u32) {
+        let count = in_current(self.used.load(Relaxed), epoch).unwrap_or(0).wrapping_add(1);
+        // Release: pairs with `used`.
+        self.used.store(in_epoch(epoch) | u64::from(count), Release);
+    }
+
+    /// Says that a ring of `epoch` makes no sense.
+    pub(crate) fn break_down(&self, epoch: u32, broken: Broken) {
+        self.broken.store(in_epoch(epoch) | BROKEN | broken as u64, Relaxed);
+    }
+}
+
+/// An epoch's part of a word.
+const fn in_epoch(epoch: u32) -> u64 {
+    (epoch as u64) << 32
+}
+
+/// The lower half of a word, if the upper is `epoch`.
+const fn in_current(word: u64, epoch: u32) -> Option<u32> {
+    if (word >> 32) as u32 == epoch { Some(word as u32) } else { None }
+}

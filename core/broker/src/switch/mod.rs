@@ -1,0 +1,312 @@
+//! The switch: frames from one VM's network device to another's.
+//!
+//! A device of class *dynamic* (mobivmm, IV) is shared by all: its driver is a VM, the switch's
+//! *uplink*. The service VM takes one frame at a time from a driver's ring, copies it once into its
+//! own memory, checks it, and copies it from there into a receive buffer of each VM that it is for.
+//! A frame waits nowhere in between: a receiver without a buffer, or between two boots, loses it.
+//!
+//! Drivers are served in turn, one frame each, and one step takes one frame or gives it to one VM:
+//! a driver that floods delays the others by one frame per frame of theirs.
+
+pub mod shared;
+
+use crate::{broker::Step, device::Device, sizes::PORTS, transfer::Bucket};
+use core::sync::atomic::{Ordering::SeqCst, fence};
+use shared::{Counts, Settings, Shared};
+use weir_vsock::{
+    GuestMemory, Outside, Ram,
+    net::{self, Frame, MOST_FRAME, Station},
+    queue::{Broken, Queue},
+};
+
+/// The queue by which a driver receives, and the one by which it sends.
+const RX: usize = weir_vsock::device::RX;
+/// See [`RX`].
+const TX: usize = weir_vsock::device::TX;
+
+/// What accesses memory in the service VM's address space, where VMs may write what is read. An
+/// access of 2, 4 or 8 bytes at a multiple of as many is one access.
+pub trait Access {
+    /// Copies bytes out.
+    fn read(&mut self, from: u64, to: &mut [u8]);
+    /// Copies bytes in.
+    fn write(&mut self, to: u64, from: &[u8]);
+}
+
+/// RAM of the VM at a port.
+struct Memory<'a, A> {
+    shared: &'a Shared,
+    port: usize,
+    access: &'a mut A,
+}
+
+impl<A> Memory<'_, A> {
+    /// Where the service VM sees `len` bytes at `ipa`, which are in one piece.
+    fn place(&self, ipa: u64, len: usize) -> Result<u64, Outside> {
+        let found = self.shared.find(self.port, ipa);
+        found.filter(|(_, left)| len as u64 <= *left).map(|(place, _)| place).ok_or(Outside)
+    }
+}
+
+impl<A> Ram for Memory<'_, A> {
+    fn contains(&self, address: u64, len: u64) -> bool {
+        self.shared.find(self.port, address).is_some_and(|(_, left)| len <= left)
+    }
+}
+
+impl<A: Access> GuestMemory for Memory<'_, A> {
+    fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), Outside> {
+        let from = self.place(address, to.len())?;
+        self.access.read(from, to);
+        Ok(())
+    }
+
+    fn write(&mut self, address: u64, from: &[u8]) -> Result<(), Outside> {
+        let to = self.place(address, from.len())?;
+        self.access.write(to, from);
+        Ok(())
+    }
+
+    fn fence(&mut self) {
+        fence(SeqCst);
+    }
+}
+
+/// What is known of a port.
+#[derive(Debug)]
+struct Port {
+    is_there: bool,
+    epoch: u32,
+    queues: [Option<Queue>; 2],
+    /// A ring made no sense in this epoch.
+    is_broken: bool,
+    /// Notifications seen.
+    notified: u32,
+    /// There may be frames in its ring.
+    more: bool,
+    /// How many frames may be sent, and how many bytes. What a boot has used up is not given back
+    /// by a restart.
+    limits: [Bucket; 2],
+    counts: Counts,
+}
+
+impl Port {
+    fn new(settings: &Settings) -> Self {
+        let bytes = settings.burst.saturating_mul(MOST_FRAME as u64);
+        let limits =
+            [Bucket::new(settings.rate, settings.burst), Bucket::new(settings.bandwidth, bytes)];
+        Self {
+            is_there: settings.mac != 0,
+            epoch: 0,
+            queues: [None; 2],
+            is_broken: false,
+            notified: 0,
+            more: false,
+            limits,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Whether a frame of `len` bytes may go at `now`; if so it counts.
+    fn admits(&mut self, now: u64, len: u64) -> bool {
+        let [frames, bytes] = &mut self.limits;
+        let admitted = frames.ready_at(1) <= now && bytes.ready_at(len) <= now;
+        if admitted {
+            frames.take(now, 1);
+            bytes.take(now, len);
+        }
+        admitted
+    }
+
+    /// Takes in whether the device was reset, and which queues are in use since.
+    fn refresh(&mut self, device: &Device) {
+        let epoch = device.epoch();
+        if epoch != self.epoch {
+            (self.epoch, self.queues, self.is_broken) = (epoch, [None; 2], false);
+        }
+        for index in [RX, TX] {
+            if self.queues[index].is_none() && !self.is_broken {
+                self.queues[index] = device.queue(index, epoch);
+            }
+        }
+    }
+
+    /// A ring made no sense: no queue is served until the driver resets the device.
+    fn break_down(&mut self, device: &Device, broken: Broken) {
+        (self.queues, self.is_broken) = ([None; 2], true);
+        device.break_down(self.epoch, broken);
+    }
+}
+
+/// The switch.
+#[derive(Debug)]
+pub struct Switch<'a> {
+    shared: &'a Shared,
+    ports: [Port; PORTS],
+    /// Numbers of ports are below this; 0 without a switch.
+    end: usize,
+    /// The port whose turn it is to send.
+    turn: usize,
+    /// The frame that is passed on, and the ports that have not got it yet, one bit each.
+    frame: Frame,
+    targets: u32,
+}
+
+impl<'a> Switch<'a> {
+    /// As configured in `shared`.
+    // Apart: what runs once can be distinguished from what passes frames on.
+    #[inline(never)]
+    #[must_use]
+    pub fn new(shared: &'a Shared) -> Self {
+        let ports: [Port; PORTS] =
+            core::array::from_fn(|index| Port::new(&shared.port(index).settings()));
+        let end = ports.iter().rposition(|port| port.is_there).map_or(0, |last| last + 1);
+        Self { shared, ports, end, turn: 0, frame: Frame::EMPTY, targets: 0 }
+    }
+
+    /// Takes one frame from a ring, or gives the one that was taken to one VM. `now` is in ns of
+    /// the counter. Returns none if there was nothing to do.
+    pub fn step(&mut self, now: u64, access: &mut impl Access) -> Option<Step> {
+        if self.targets != 0 {
+            let to = self.targets.trailing_zeros() as usize;
+            self.targets &= self.targets - 1;
+            return Some(self.deliver(to % PORTS, access));
+        }
+        // Bounded: each port once.
+        for _ in 0..self.end {
+            let index = self.turn % PORTS;
+            self.turn = (index + 1) % self.end.max(1);
+            if let Some(step) = self.serve(index, now, access) {
+                return Some(step);
+            }
+        }
+        None
+    }
+
+    /// Takes a frame of port `index`, if there may be one.
+    fn serve(&mut self, index: usize, now: u64, access: &mut impl Access) -> Option<Step> {
+        let port = &mut self.ports[index];
+        if !port.is_there {
+            return None;
+        }
+        let device = &self.shared.port(index).device;
+        let (notified, _) = device.notified(TX);
+        port.more |= notified != port.notified;
+        if !port.more {
+            return None;
+        }
+        port.notified = notified;
+        port.more = false;
+        port.refresh(device);
+        let mut queue = port.queues[TX]?;
+        if !device.begin(port.epoch) {
+            // It was reset meanwhile.
+            port.more = true;
+            return Some(Step::Again);
+        }
+        let mut memory = Memory { shared: self.shared, port: index, access };
+        let taken = take(port, &mut queue, &mut self.frame, (now, &mut memory));
+        let wanted = queue.wants_interrupt(&mut memory) == Ok(true);
+        device.end();
+        port.queues[TX] = Some(queue);
+        match taken {
+            Ok(None) => {}
+            Ok(Some(admitted)) => {
+                port.more = true;
+                if admitted {
+                    self.pass(index);
+                }
+            }
+            Err(broken) => port.break_down(device, broken),
+        }
+        let port = &self.ports[index];
+        self.shared.port(index).set_counts(port.counts);
+        if wanted {
+            device.signal(port.epoch);
+        }
+        Some(if wanted || taken.is_err() { Step::Tell } else { Step::Again })
+    }
+
+    /// Finds out whom the frame is for.
+    fn pass(&mut self, from: usize) {
+        let stations = (0..PORTS).map(|index| {
+            let Settings { mac, uplink, .. } = self.shared.port(index).settings();
+            Station { mac, uplink }
+        });
+        let counts = &mut self.ports[from].counts;
+        match net::targets(stations, from, self.frame.addresses()) {
+            Ok(targets) => {
+                counts.sent += 1;
+                self.targets = targets & PORTS_MASK;
+            }
+            Err(net::Foreign) => counts.refused += 1,
+        }
+    }
+
+    /// Gives the frame to one VM, if it has a buffer for it.
+    fn deliver(&mut self, index: usize, access: &mut impl Access) -> Step {
+        let port = &mut self.ports[index];
+        if !port.is_there {
+            return Step::Again;
+        }
+        let device = &self.shared.port(index).device;
+        port.refresh(device);
+        let begun = port.queues[RX].filter(|_| device.begin(port.epoch));
+        let Some(mut queue) = begun else {
+            port.counts.missed += 1;
+            self.shared.port(index).set_counts(port.counts);
+            return Step::Again;
+        };
+        let mut memory = Memory { shared: self.shared, port: index, access };
+        let given = give(&mut queue, &self.frame, &mut memory);
+        let wanted = queue.wants_interrupt(&mut memory) == Ok(true);
+        device.end();
+        port.queues[RX] = Some(queue);
+        match given {
+            Ok(true) => port.counts.received += 1,
+            Ok(false) => port.counts.missed += 1,
+            Err(broken) => port.break_down(device, broken),
+        }
+        self.shared.port(index).set_counts(port.counts);
+        if wanted {
+            device.signal(port.epoch);
+        }
+        if wanted || given.is_err() { Step::Tell } else { Step::Again }
+    }
+}
+
+const PORTS_MASK: u32 = (1 << PORTS) - 1;
+
+/// Takes the next frame out of a ring: none if that is empty; whether it was copied, and not
+/// dropped.
+fn take(
+    port: &mut Port,
+    queue: &mut Queue,
+    frame: &mut Frame,
+    (now, memory): (u64, &mut impl GuestMemory),
+) -> Result<Option<bool>, Broken> {
+    let Some(chain) = net::take(queue, memory)? else { return Ok(None) };
+    let admitted = match net::length(&chain) {
+        None => {
+            port.counts.refused += 1;
+            false
+        }
+        Some(len) if port.admits(now, len as u64) => {
+            frame.copy(&chain, len, memory)?;
+            true
+        }
+        Some(_) => {
+            port.counts.over_rate += 1;
+            false
+        }
+    };
+    queue.push(memory, chain.head, 0)?;
+    Ok(Some(admitted))
+}
+
+/// Gives `frame` to a driver. Receive buffers are taken as frames come, so the driver need not
+/// notify of new ones.
+fn give(queue: &mut Queue, frame: &Frame, memory: &mut impl GuestMemory) -> Result<bool, Broken> {
+    queue.refuse_notifications(memory)?;
+    net::give(queue, frame, memory)
+}

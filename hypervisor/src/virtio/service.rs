@@ -1,0 +1,156 @@
+//! The I/O service VM, the broker: what EL2 shares with it, how EL2 wakes it, and what it says.
+
+use super::{flows, switch};
+use crate::{
+    arch::{relax, timer},
+    system,
+    vm::{self, VcpuRef, Vm, ending, interrupts::kick},
+};
+use core::sync::atomic::{AtomicBool, Ordering};
+use spin::Once;
+use weir_abi::{PARTITION_IPA, PARTITION_LEN, WINDOWS};
+use weir_broker::{
+    shared::{self, Doorbell, Partition, Settings},
+    switch::shared as ports,
+};
+use weir_trace::wire::FaultKind;
+use weir_units::{CoreId, Nanos};
+use weir_vdev::gic::{Sgi, VcpuMask};
+
+/// How much of its core's time a broker may need for an access that was begun; one that needs more
+/// is stopped.
+const LONGEST_ACCESS: Nanos = Nanos(20_000_000);
+
+/// How much of its core's time the broker has to become ready, before the VMs in flows start
+/// without it.
+const LONGEST_START: Nanos = Nanos(100_000_000);
+
+/// What EL2 shares with the broker.
+pub struct Service {
+    /// Flows.
+    pub partition: &'static Partition,
+    /// The switch.
+    #[cfg(feature = "switch")]
+    pub ports: &'static ports::Shared,
+    /// The broker's place in the system.
+    broker: usize,
+    /// In how many ns it has had [`LONGEST_ACCESS`], at the latest.
+    longest_access: u64,
+    /// In how many ns it has had [`LONGEST_START`], at the latest.
+    longest_start: u64,
+    doorbell: Doorbell,
+    /// The broker has stopped.
+    abandoned: AtomicBool,
+}
+
+static SERVICE: Once<Service> = Once::new();
+
+const _: () = assert!(size_of::<Partition>() as u64 <= ports::OFFSET);
+const _: () = assert!(ports::OFFSET + size_of::<ports::Shared>() as u64 <= PARTITION_LEN);
+const _: () = assert!(ports::OFFSET.is_multiple_of(align_of::<ports::Shared>() as u64));
+const _: () = assert!(shared::ADDRESS == PARTITION_IPA);
+const _: () = assert!(shared::WINDOWS.start == WINDOWS.start && shared::WINDOWS.end == WINDOWS.end);
+
+/// Takes in what the system's broker serves; on the boot core, before another starts. `address` is
+/// where the memory that EL2 shares with it is mapped.
+pub fn init(address: u64) {
+    let system = system::get();
+    // SAFETY: `memory::shared` gave PARTITION_LEN bytes there for good, which the assertions above
+    // say is enough, page-aligned, all zeros; the type is atomics only, of which each bit pattern
+    // is one, and both sides use it through atomics alone.
+    let partition: &'static Partition = unsafe { &*(address as *const Partition) };
+    #[cfg(feature = "switch")]
+    // SAFETY: as above, behind the partition.
+    let ports: &'static ports::Shared =
+        unsafe { &*((address + ports::OFFSET) as *const ports::Shared) };
+    let settings = Settings {
+        flows: system.flows().len() as u8,
+        chunk: u32::try_from(system.header.chunk).unwrap_or(u32::MAX),
+        rate: system.header.rate,
+        start: timer::base().1,
+    };
+    let flows = system.flows().iter().map(|flow| shared::Flow {
+        from: flow.from as u8,
+        to: flow.to as u8,
+        rate: flow.rate,
+        burst: flow.burst(),
+    });
+    partition.configure(&settings, flows);
+    let broker = system.header.broker as usize;
+    let service = SERVICE.call_once(|| Service {
+        partition,
+        #[cfg(feature = "switch")]
+        ports,
+        broker,
+        longest_access: system.served(broker, LONGEST_ACCESS).0,
+        longest_start: system.served(broker, LONGEST_START).0,
+        doorbell: Doorbell::new(),
+        abandoned: AtomicBool::new(false),
+    });
+    flows::init(service);
+    switch::init(service);
+}
+
+/// Returns what EL2 shares with the broker, if the system has one.
+pub fn get() -> Option<&'static Service> {
+    SERVICE.get()
+}
+
+/// The broker has stopped.
+pub fn abandon() {
+    if let Some(service) = get() {
+        // Relaxed: those for whom the order matters have a lock besides.
+        service.abandoned.store(true, Ordering::Relaxed);
+    }
+}
+
+/// How long, in ns, the first start of `vm` waits for the broker at most; none if the VM is in no
+/// flow, if the broker is ready, or if it has ended.
+pub fn wait_for_broker(vm: &Vm) -> Option<u64> {
+    let service = get().filter(|_| vm.view().vm.vsock != 0)?;
+    let waits = !service.partition.is_ready() && !service.is_abandoned();
+    waits.then_some(service.longest_start)
+}
+
+/// The broker says that it has completions; on its core. Returns how long EL2 was busy with them,
+/// in ticks; none for a VM that is not the broker.
+pub fn complete(core: CoreId, vcpu_ref: &VcpuRef) -> Option<u64> {
+    let begun = timer::ticks();
+    let service = get().filter(|service| service.broker == vcpu_ref.vm.index())?;
+    flows::complete(core, vcpu_ref);
+    switch::complete(service);
+    Some(timer::ticks().wrapping_sub(begun))
+}
+
+impl Service {
+    /// Whether the broker has stopped: nobody moves packets and frames any more.
+    pub fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed)
+    }
+
+    /// Makes the broker look at what is shared, if it is about to sleep: a broker at work is
+    /// interrupted by nobody, whatever guests do.
+    pub fn wake(&self) {
+        if !self.doorbell.must_ring(self.partition) {
+            return;
+        }
+        if let Some(broker) = vm::all().nth(self.broker) {
+            let sgi = Sgi { intid: shared::SGI, group1: true, targets: VcpuMask::only(0) };
+            kick(broker, broker.mail.post(0, sgi));
+        }
+    }
+
+    /// Waits while the broker accesses memory of a device that was reset. Bounded by the longest
+    /// access, and then by the time in which the broker's core takes an interrupt.
+    pub fn wait_while(&self, is_busy: impl Fn() -> bool) {
+        let begun = timer::now_ns();
+        while is_busy() {
+            let broker = vm::all().nth(self.broker);
+            let Some(broker) = broker.filter(|broker| !broker.is_parked()) else { break };
+            if timer::now_ns().saturating_sub(begun) > self.longest_access {
+                ending::stop(broker, FaultKind::Stuck);
+            }
+            relax();
+        }
+    }
+}
