@@ -1,9 +1,9 @@
 //! A vCPU's context as a value: all that a guest can see or change of its core.
 //!
 //! While a vCPU runs its context is in the registers; [`Context::save`] takes it out,
-//! [`Context::load`] puts it back. The list registers are part of it; what they hold is the virtual
-//! GIC's, so who takes a vCPU off for another tells that as well (`vboard::gic`, `save` and
-//! `restore`), which sees to the physical side of its interrupts.
+//! [`Context::load`] puts it back. The list registers are not part of it: the virtual GIC takes
+//! their content, and sees to the physical side of its interrupts (`weir_vdev::gic`, `save` and
+//! `restore`).
 
 use super::{
     Frame, gic, isb,

@@ -81,13 +81,29 @@ fn handle_shared(core: &mut Core) {
     if schedule.stale || held || now >= schedule.until {
         let entity = schedule.decide(index, now, held);
         if entity != schedule.current {
-            leave(core);
-            run(core);
+            switch(core, entity, held);
         }
         // For vCPUs whose timers were due, and that do not get the core.
         schedule.charge(now);
     }
     arm(core);
+}
+
+/// Takes the current vCPU off the core and gives the core to `entity`, as the schedule has decided.
+/// `held` says whether the memory budget of the current vCPU is spent.
+fn switch(core: &mut Core, entity: Option<u8>, held: bool) -> ! {
+    let last = core.schedule.as_deref().and_then(|schedule| schedule.current);
+    leave(core);
+    if let Some(schedule) = core.schedule.as_deref_mut() {
+        let left = last.and_then(|last| schedule.member(last)).map(|member| &member.state);
+        // The decision stands, unless the vCPU went off. If its budget is spent, the schedule has
+        // to be asked again when there is a new one, which the decision does not include.
+        if !held && matches!(left, Some(State::Ready)) {
+            schedule.stale = false;
+            give(core, entity);
+        }
+    }
+    run(core)
 }
 
 /// Handles an interrupt and the messages that came with it.
@@ -147,20 +163,26 @@ fn choose(core: &mut Core) -> ! {
             schedule.rouse();
         }
         let entity = schedule.decide(index, now, false);
-        // No vCPU has the core, so none is delayed.
-        schedule.account = Ready::NONE;
-        let state = entity.and_then(|entity| schedule.member(entity)).map(|member| &member.state);
-        let (Some(entity), Some(state)) = (entity, state) else {
-            arm(core);
-            wait_for_interrupt();
-            continue;
-        };
-        match *state {
-            State::Ending(_) => lead(core, entity),
-            State::Loading(_) => load(core, entity),
-            State::Awaiting(since, _) => await_broker(core, entity, since),
-            _ => enter(core, entity),
-        }
+        give(core, entity);
+    }
+}
+
+/// Gives the core, which no vCPU has, to `entity`, or lets it wait for an interrupt. Returns if
+/// another decision is due.
+fn give(core: &mut Core, entity: Option<u8>) {
+    let Some(schedule) = core.schedule.as_deref_mut() else { return };
+    // No vCPU has the core, so none is delayed.
+    schedule.account = Ready::NONE;
+    let state = entity.and_then(|entity| schedule.member(entity)).map(|member| &member.state);
+    let (Some(entity), Some(state)) = (entity, state) else {
+        arm(core);
+        return wait_for_interrupt();
+    };
+    match *state {
+        State::Ending(_) => lead(core, entity),
+        State::Loading(_) => load(core, entity),
+        State::Awaiting(since, _) => await_broker(core, entity, since),
+        _ => enter(core, entity),
     }
 }
 
@@ -342,7 +364,9 @@ fn enter(core: &mut Core, entity: u8) {
     if fresh {
         pmu::reset(core);
     }
-    let _ = drain(vcpu_ref);
+    if !vm.mail.is_empty(vcpu) {
+        let _ = drain(vcpu_ref);
+    }
     if switched {
         // A vCPU's first time takes longer.
         if !fresh {
@@ -380,7 +404,6 @@ fn leave(core: &mut Core) {
     let Some(vcpu_ref) = core.current.take() else { return };
     let meter = core.meter.take();
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
-    // Before the context is taken: it empties the list registers into the model.
     detach_gic(core, vcpu_ref);
     // SAFETY: on its core, which has no other reference to the context; the vCPU is current, so its
     // general registers are in the frame.

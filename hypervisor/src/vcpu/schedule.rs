@@ -252,6 +252,9 @@ impl Schedule {
     /// for whom it was, in equal parts.
     pub fn charge(&mut self, came: u64) {
         let account = core::mem::take(&mut self.account);
+        if account == Ready::NONE {
+            return;
+        }
         let (Some(current), Some(shared)) = (self.current, &mut self.partition) else { return };
         let entities =
             (0..MAX_VMS as u8).filter(|entity| *entity != current && account.has(*entity));

@@ -88,7 +88,9 @@ impl<V: Version> Gic<V> {
         for i in 0..self.lr_count() {
             hw.write(i, V::EMPTY);
         }
-        hw.set_maintenance(Maintenance::NONE);
+        if self.cpu(vcpu).maintenance != Maintenance::NONE {
+            hw.set_maintenance(Maintenance::NONE);
+        }
         let cpu = self.cpu_mut(vcpu);
         cpu.busy |= OFF;
         cpu.maintenance = Maintenance::NONE;
@@ -108,7 +110,10 @@ impl<V: Version> Gic<V> {
         // SPIs that are routed elsewhere and were only waiting for this vCPU to let go of them.
         let mut kick = VcpuMask::NONE;
         for w in 1..8 {
-            kick = kick | self.targets(vcpu, w, self.takable(vcpu, w) & !self.cpu(vcpu).mine[w]);
+            if self.spi[w].signaled() != 0 {
+                let free = self.takable(vcpu, w) & !self.cpu(vcpu).mine[w];
+                kick = kick | self.targets(vcpu, w, free);
+            }
         }
         self.want(kick.without(vcpu))
     }
@@ -130,7 +135,13 @@ impl<V: Version> Gic<V> {
             }
         }
         hw.take_eoi_count();
-        self.refresh(vcpu, hw)
+        // Nothing is in the list registers. What is left to take in is what other cores changed.
+        let left = if self.cpu(vcpu).busy & INTENDED != 0 {
+            self.collect(vcpu, hw)
+        } else {
+            core::mem::take(&mut self.cpu_mut(vcpu).gone)
+        };
+        self.fill(vcpu, left, hw)
     }
 
     /// Forwards the linked lines of `mask` again, and deactivates those relayed ones that the guest
@@ -375,6 +386,8 @@ impl<V: Version> Gic<V> {
         for i in 0..self.lr_count() {
             let next = if let Some(intid) = first.take() {
                 Some((intid, false))
+            } else if pending.used | active.used == 0 {
+                None
             } else if let Some(intid) = self.best(vcpu, &active, true) {
                 Some((intid, true))
             } else {

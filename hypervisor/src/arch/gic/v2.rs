@@ -74,6 +74,9 @@ pub(super) fn start_interface() {
     GICC.write(PMR, 0xff);
     GICC.write(CPU_CTLR, CPU_ENABLE);
     GICH.write(HCR, 0);
+    for n in 0..list_registers() {
+        write_lr(n, 0);
+    }
     dsb_sy();
 }
 
@@ -156,30 +159,22 @@ pub fn present() -> bool {
 /// What of the virtual interface a vCPU takes along.
 #[derive(Clone, Copy, Debug)]
 pub struct Interface {
-    lists: [u32; LISTS],
     vmcr: u32,
     apr: u32,
 }
 
 impl Interface {
     /// As after reset: nothing pending, everything masked and disabled.
-    pub const RESET: Self = Self { lists: [0; LISTS], vmcr: 0, apr: 0 };
+    pub const RESET: Self = Self { vmcr: 0, apr: 0 };
 
     /// Reads it from this core.
     #[must_use]
     pub fn save() -> Self {
-        let mut lists = [0; LISTS];
-        for (n, list) in lists.iter_mut().enumerate().take(list_registers()) {
-            *list = read_lr(n);
-        }
-        Self { lists, vmcr: GICH.read(VMCR), apr: GICH.read(APR) }
+        Self { vmcr: GICH.read(VMCR), apr: GICH.read(APR) }
     }
 
     /// Puts it onto this core.
     pub fn load(self) {
-        for (n, list) in self.lists.into_iter().enumerate().take(list_registers()) {
-            write_lr(n, list);
-        }
         GICH.write(VMCR, self.vmcr);
         GICH.write(APR, self.apr);
     }

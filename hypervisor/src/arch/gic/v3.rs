@@ -109,6 +109,9 @@ pub(super) fn start_interface() {
     icc::pmr::write(0xff);
     icc::igrpen1::write(1);
     icc::ich_hcr::write(0);
+    for n in 0..list_registers() {
+        icc::write_lr(n, 0);
+    }
     isb();
 }
 
@@ -196,10 +199,10 @@ pub fn present() -> bool {
     id_register(4, 0) >> 24 & 0xf != 0
 }
 
-/// What of the virtual interface a vCPU takes along.
+/// What of the virtual interface a vCPU takes along. The list registers are empty while no vCPU has
+/// the core: see `weir_vdev::gic::Gic::save`.
 #[derive(Clone, Copy, Debug)]
 pub struct Interface {
-    lists: [u64; LISTS],
     vmcr: u64,
     ap0r0: u64,
     ap1r0: u64,
@@ -207,17 +210,12 @@ pub struct Interface {
 
 impl Interface {
     /// As after reset: nothing pending, everything masked and disabled.
-    pub const RESET: Self = Self { lists: [0; LISTS], vmcr: 0, ap0r0: 0, ap1r0: 0 };
+    pub const RESET: Self = Self { vmcr: 0, ap0r0: 0, ap1r0: 0 };
 
     /// Reads it from this core.
     #[must_use]
     pub fn save() -> Self {
-        let mut lists = [0; LISTS];
-        for (n, list) in lists.iter_mut().enumerate().take(list_registers()) {
-            *list = icc::read_lr(n);
-        }
         Self {
-            lists,
             vmcr: icc::ich_vmcr::read(),
             ap0r0: icc::ich_ap0r0::read(),
             ap1r0: icc::ich_ap1r0::read(),
@@ -230,9 +228,6 @@ impl Interface {
         // written this, and ISR and acknowledges of the next one would not be its virtual
         // interface's.
         icc::sre_el1::write(SRE_EL1);
-        for (n, list) in self.lists.into_iter().enumerate().take(list_registers()) {
-            icc::write_lr(n, list);
-        }
         icc::ich_vmcr::write(self.vmcr);
         icc::ich_ap0r0::write(self.ap0r0);
         icc::ich_ap1r0::write(self.ap1r0);
