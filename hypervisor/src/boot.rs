@@ -24,11 +24,10 @@ use crate::{
         report, space,
     },
 };
-use dtoolkit::{
-    Node, Property,
-    fdt::{Fdt, FdtNode},
+use weir_abi::{
+    Damage, MAX_CORES, System,
+    machine::{self, Machine},
 };
-use weir_abi::{Damage, MAX_CORES, System};
 use weir_paging::{
     cache::{Difference, Quantity},
     table::PAGE,
@@ -283,54 +282,36 @@ fn check_memory(stage1: &mut Stage1, device_tree: u64, system: &System) {
         stage1.forget(1, 0);
         stage1.forget(2, 0);
     }
-    let Some((end, has_smmu)) = machine else { return };
+    let Some(Machine { ram_end, has_smmu }) = machine else { return };
     if needs_smmu && !has_smmu {
         console::refuse(&[
             "this system has PCI functions, and the machine has no SMMU: give QEMU -M virt,iommu=smmuv3",
         ]);
     }
-    if end < system.header.memory_end {
+    if ram_end < system.header.memory_end {
         let mib =
             |address: u64| Text::number(address.saturating_sub(RAM_BASE).div_ceil(1 << 20), 10);
         console::refuse(&[
             "this system needs ",
             mib(system.header.memory_end).as_str(),
             " MiB of RAM, and the machine has ",
-            mib(end).as_str(),
+            mib(ram_end).as_str(),
             ": give QEMU -m ",
             mib(system.header.memory_end).as_str(),
         ]);
     }
 }
 
-/// What the machine's device tree says: one above the last byte of the RAM at [`RAM_BASE`], and
-/// whether there is an SMMU, if that is asked, as it takes a look at every node.
-fn machine(stage1: &mut Stage1, device_tree: u64, needs_smmu: bool) -> Option<(u64, bool)> {
-    const HEADER: u64 = 40;
+/// Reads the machine's device tree, if there is one.
+fn machine(stage1: &mut Stage1, device_tree: u64, asks_smmu: bool) -> Option<Machine> {
     if device_tree == 0 || !device_tree.is_multiple_of(8) || device_tree < RAM_BASE {
         return None;
     }
     // SAFETY: the boot protocol has the device tree in RAM, and nobody writes to it now. It is
     // mapped until `check_memory` takes it out, before any VM starts.
-    let header = unsafe { stage1.read_only(1, Pa(device_tree), HEADER) }.ok()?;
-    let magic = u32::from_be_bytes(header.get(..4)?.try_into().ok()?);
-    let total = u32::from_be_bytes(header.get(4..8)?.try_into().ok()?);
-    if magic != 0xd00d_feed {
-        return None;
-    }
+    let header = unsafe { stage1.read_only(1, Pa(device_tree), machine::HEADER_LEN as u64) }.ok()?;
+    let total = machine::tree_len(header)?;
     // SAFETY: as above.
     let bytes = unsafe { stage1.read_only(2, Pa(device_tree), total.into()) }.ok()?;
-    // Unchecked, as checking it all costs more than the rest of the boot: it comes from the
-    // firmware, and no guest can have touched it.
-    let tree = Fdt::new_unchecked(bytes);
-    let memory = tree.memory().ok()?;
-    let end = memory.reg().ok()??.find_map(|reg| {
-        let base = reg.address::<u64>().ok()?;
-        let size = reg.size::<u64>().ok()?;
-        (base <= RAM_BASE).then(|| base.saturating_add(size))
-    })?;
-    let is_smmu = |node: FdtNode<'_>| {
-        node.property("compatible").is_some_and(|names| names.value().starts_with(b"arm,smmu-v3\0"))
-    };
-    Some((end, needs_smmu && tree.root().children().any(is_smmu)))
+    machine::read(bytes, RAM_BASE, asks_smmu)
 }

@@ -12,6 +12,7 @@ extern crate alloc;
 
 mod features;
 mod flows;
+pub mod machine;
 mod memory;
 mod net;
 mod pci;
