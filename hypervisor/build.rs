@@ -1,13 +1,18 @@
-//! Turns the platform file into constants and a linker script, so that the board is described once.
+//! Turns the board file into constants and arguments of the linker, so that the board is described
+//! once. `WEIR_BOARD` names the board's folder in `boards/`; without it the board is QEMU's `virt`
+//! with the GIC of the cargo feature.
 
 use std::{env, fmt::Write as _, fs, path::PathBuf};
 use toml::{Table, Value};
+use weir_units::Bytes;
 
 fn main() {
-    let platform =
-        if env::var_os("CARGO_FEATURE_GICV2").is_some() { "qemu-virt-gicv2" } else { "qemu-virt" };
+    let gic_v2 = env::var_os("CARGO_FEATURE_GICV2").is_some();
+    let usual = if gic_v2 { "qemu-virt-gicv2" } else { "qemu-virt" };
+    let board = env::var("WEIR_BOARD").unwrap_or_else(|_| usual.to_owned());
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("..");
-    let path = root.join(format!("boards/{platform}/board.toml"));
+    let path = root.join(format!("boards/{board}/board.toml"));
+    println!("cargo::rerun-if-env-changed=WEIR_BOARD");
     println!("cargo::rerun-if-changed={}", path.display());
     println!("cargo::rerun-if-changed=link.ld");
     let text = fs::read_to_string(&path).unwrap_or_else(|error| {
@@ -31,6 +36,12 @@ fn main() {
     let optional = |section: &str, key: &str| -> u64 {
         if table.contains_key(section) { number(&[section, key]) } else { 0 }
     };
+    let version = if gic_v2 { 2 } else { 3 };
+    assert!(
+        number(&["gic", "version"]) == version,
+        "{}: the feature gicv{version} is not for its GIC",
+        path.display()
+    );
 
     let mut constants = String::new();
     let mut put = |name: &str, value: u64, what: &str| {
@@ -38,10 +49,14 @@ fn main() {
     };
     let load_address = number(&["load_address"]);
     put("LOAD_ADDRESS", load_address, "Physical address of the image's first byte.");
-    put("RAM_BASE", number(&["memory", "base"]), "Physical address where RAM begins.");
-    put("UART", number(&["uart", "base"]), "Registers of the board's PL011.");
-    put("UART_INTID", number(&["uart", "intid"]), "Interrupt of the board's PL011.");
-    let clock = table["uart"].get("clock").map_or(24_000_000, |_| number(&["uart", "clock"]));
+    put("UART", number(&["uart", "base"]), "Registers of the board's UART.");
+    put("UART_INTID", number(&["uart", "intid"]), "Interrupt of the board's UART.");
+    let kind = table["uart"].get("kind").map_or("pl011", |kind| kind.as_str().expect("kind"));
+    println!("cargo::rustc-check-cfg=cfg(uart, values(\"pl011\", \"cadence\"))");
+    println!("cargo::rustc-cfg=uart=\"{kind}\"");
+    println!("cargo::rustc-env=WEIR_BOARD_NAME={board}");
+    let usual = if kind == "cadence" { 100_000_000 } else { 24_000_000 };
+    let clock = table["uart"].get("clock").map_or(usual, |_| number(&["uart", "clock"]));
     put("UART_CLOCK", clock, "Its reference clock in Hz.");
     put("SMMU", optional("smmu", "base"), "Registers of the board's SMMU; 0 without one.");
     put(
@@ -51,42 +66,17 @@ fn main() {
     );
     put("ECAM", optional("pci", "ecam"), "PCI configuration space of bus 0; 0 without one.");
     put("GICD", number(&["gic", "distributor"]), "GIC distributor.");
-    if platform == "qemu-virt" {
-        put("GICR", number(&["gic", "redistributors"]), "GIC redistributors, 128 KiB a core.");
-    } else {
+    if gic_v2 {
         put("GICC", number(&["gic", "cpu_interface"]), "GIC CPU interface.");
         put("GICH", number(&["gic", "hyp"]), "GIC virtual interface control.");
         put("GICV", number(&["gic", "virtual_cpu"]), "GIC virtual CPU interface.");
+    } else {
+        put("GICR", number(&["gic", "redistributors"]), "GIC redistributors, 128 KiB a core.");
     }
-    let cores: Vec<String> = table["core"]
-        .as_array()
-        .expect("[[core]] tables")
-        .iter()
-        .map(|core| format!("{:#x}", core["mpidr"].as_integer().expect("mpidr")))
-        .collect();
-    writeln!(
-        constants,
-        "/// Affinity of each core, as PSCI CPU_ON takes it.\npub const CORES: [u64; {}] = [{}];",
-        cores.len(),
-        cores.join(", ")
-    )
-    .unwrap();
-
-    let intids: Vec<String> = table
-        .get("pmu")
-        .and_then(|pmu| pmu.get("intids"))
-        .and_then(Value::as_array)
-        .map_or(Vec::new(), |intids| intids.iter().map(ToString::to_string).collect());
-    writeln!(
-        constants,
-        "/// Interrupt of a PMU: private to each core, or one for each.\npub const PMU_INTIDS: [u32; {}] = [{}];",
-        intids.len(),
-        intids.join(", ")
-    )
-    .unwrap();
+    constants.push_str(&lists(&table));
 
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap());
-    fs::write(out.join("platform.rs"), constants).unwrap();
+    fs::write(out.join("board.rs"), constants).unwrap();
     if env::var("CARGO_CFG_TARGET_OS").as_deref() != Ok("none") {
         // The host's programs are the tests.
         return;
@@ -96,4 +86,33 @@ fn main() {
     // 4 KiB alignment of segments: the linker's default of 64 KiB would only pad the image.
     println!("cargo::rustc-link-arg-bins=-zmax-page-size=4096");
     println!("cargo::rustc-link-arg-bins=-znognustack");
+}
+
+/// Returns the constants whose values are lists.
+fn lists(table: &Table) -> String {
+    let more = table["memory"].get("more").and_then(Value::as_array);
+    let ram = std::iter::once(&table["memory"]).chain(more.into_iter().flatten()).map(|memory| {
+        let base = memory["base"].as_integer().expect("the base of RAM");
+        let size = Bytes::parse(memory["size"].as_str().expect("a size")).expect("a size");
+        format!("({base:#x}, {:#x})", base.cast_unsigned() + size.0)
+    });
+    let cores = table["core"].as_array().expect("[[core]] tables").iter();
+    let cores = cores.map(|core| format!("{:#x}", core["mpidr"].as_integer().expect("mpidr")));
+    let intids = table.get("pmu").and_then(|pmu| pmu.get("intids")).and_then(Value::as_array);
+    let intids = intids.into_iter().flatten().map(ToString::to_string);
+    let list = |name, item, values: Vec<String>, doc| {
+        let (count, values) = (values.len(), values.join(", "));
+        format!("/// {doc}\npub const {name}: [{item}; {count}] = [{values}];\n")
+    };
+    [
+        list("RAM", "(u64, u64)", ram.collect(), "Start and end of each piece of RAM."),
+        list("CORES", "u64", cores.collect(), "Affinity of each core, as PSCI CPU_ON takes it."),
+        list(
+            "PMU_INTIDS",
+            "u32",
+            intids.collect(),
+            "PMU interrupts: one PPI, or one SPI per core.",
+        ),
+    ]
+    .concat()
 }

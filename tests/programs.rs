@@ -20,8 +20,8 @@ fn system_of(guests: &[String], platform: &str) -> String {
     format!("platform = {platform:?}\n") + &vms.collect::<String>()
 }
 
-/// Builds the hypervisor with all parts for both GICs, the minimal one, and all guests by the
-/// command `weir`; `folder` is for scratch files.
+/// Builds the hypervisor with all parts for the boards of tests, the minimal one, and all guests by
+/// the command `weir`; `folder` is for scratch files.
 ///
 /// # Errors
 ///
@@ -30,7 +30,8 @@ pub fn build(weir: &Path, folder: &Path) -> Result<(), String> {
     let guests = checkout::guests();
     let (file, image) = (folder.join("all.toml"), folder.join("all.img"));
     let on_v3 = guests.chunks(8).map(|guests| system_of(guests, "qemu-virt"));
-    let all_parts = on_v3.chain([system_of(&guests[..1], "qemu-virt-gicv2")]);
+    let others = ["qemu-virt-gicv2", "zcu102"].map(|board| system_of(&guests[..1], board));
+    let all_parts = on_v3.chain(others);
     // Last, the hypervisor without its optional parts.
     let minimal = system_of(&guests[..1], "qemu-virt");
     for (text, more) in all_parts.map(|text| (text, Some("--all-parts"))).chain([(minimal, None)]) {

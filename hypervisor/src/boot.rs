@@ -7,9 +7,9 @@ use crate::{
         psci::{self, StartError},
         timer, wait_for_interrupt,
     },
+    board::{CORES, LOAD_ADDRESS, RAM, UART_LINE},
     console::{self, Text, Wire},
     cpu,
-    platform::{CORES, LOAD_ADDRESS, RAM_BASE, UART_LINE},
     system,
     vcpu::{
         pmu,
@@ -271,8 +271,8 @@ fn check_cache(system: &System) {
     }
 }
 
-/// Compares the RAM and the SMMU that the machine says it has with what the system needs. A machine
-/// that hands over no device tree isn't asked.
+/// Compares the RAM and the SMMU in the machine's device tree with the system's needs. Without a
+/// device tree the board file counts.
 fn check_memory(stage1: &mut Stage1, device_tree: u64, system: &System) {
     let needs_smmu = !system.pci().is_empty();
     let machine = machine(stage1, device_tree, needs_smmu);
@@ -282,29 +282,35 @@ fn check_memory(stage1: &mut Stage1, device_tree: u64, system: &System) {
         stage1.forget(1, 0);
         stage1.forget(2, 0);
     }
-    let Some(Machine { ram_end, has_smmu }) = machine else { return };
+    let Some(Machine { ram, has_smmu }) = machine else { return };
     if needs_smmu && !has_smmu {
         console::refuse(&[
             "this system has PCI functions, and the machine has no SMMU: give QEMU -M virt,iommu=smmuv3",
         ]);
     }
-    if ram_end < system.header.memory_end {
-        let mib =
-            |address: u64| Text::number(address.saturating_sub(RAM_BASE).div_ceil(1 << 20), 10);
+    // All RAM below the last page with an owner.
+    let needed = |&(base, top): &(u64, u64)| top.min(system.header.memory_end).saturating_sub(base);
+    let needed = RAM.iter().map(needed).sum::<u64>();
+    if ram < needed {
+        let mib = |bytes: u64| Text::number(bytes.div_ceil(1 << 20), 10);
         console::refuse(&[
             "this system needs ",
-            mib(system.header.memory_end).as_str(),
+            mib(needed).as_str(),
             " MiB of RAM, and the machine has ",
-            mib(ram_end).as_str(),
+            mib(ram).as_str(),
             ": give QEMU -m ",
-            mib(system.header.memory_end).as_str(),
+            mib(needed).as_str(),
         ]);
     }
 }
 
 /// Reads the machine's device tree, if there is one.
+///
+/// If RAM has a gap, QEMU's tree describes one piece of the total size. Therefore sizes are
+/// compared instead of ends.
 fn machine(stage1: &mut Stage1, device_tree: u64, asks_smmu: bool) -> Option<Machine> {
-    if device_tree == 0 || !device_tree.is_multiple_of(8) || device_tree < RAM_BASE {
+    let in_ram = RAM.iter().any(|&(base, top)| (base..top).contains(&device_tree));
+    if device_tree == 0 || !device_tree.is_multiple_of(8) || !in_ram {
         return None;
     }
     // SAFETY: the boot protocol has the device tree in RAM, and nobody writes to it now. It is
@@ -313,5 +319,5 @@ fn machine(stage1: &mut Stage1, device_tree: u64, asks_smmu: bool) -> Option<Mac
     let total = machine::tree_len(header)?;
     // SAFETY: as above.
     let bytes = unsafe { stage1.read_only(2, Pa(device_tree), total.into()) }.ok()?;
-    machine::read(bytes, RAM_BASE, asks_smmu)
+    machine::read(bytes, RAM[0].0, asks_smmu)
 }

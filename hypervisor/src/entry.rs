@@ -2,7 +2,8 @@
 
 use crate::{
     arch::memory,
-    boot, halt, platform,
+    board::{self, uart},
+    boot, halt,
     vcpu::{interrupts, run, traps},
 };
 use core::arch::global_asm;
@@ -11,6 +12,8 @@ global_asm!(include_str!("arch/copy.s"));
 
 global_asm!(
     include_str!("arch/boot.s"),
+    // `weir run` reads the name from the image's first page.
+    concat!(".asciz \"weir board: ", env!("WEIR_BOARD_NAME"), "\""),
     stage1 = sym memory::STAGE1,
     boot_main = sym boot::boot_main,
     boot_moved = sym boot::boot_moved,
@@ -25,7 +28,12 @@ global_asm!(
     mair = const memory::MAIR,
     tcr = const memory::TCR,
     sctlr = const memory::SCTLR,
-    uart = const platform::UART,
+    uart = const board::UART,
+    uart_control = const uart::TURN_ON.0,
+    uart_on = const uart::TURN_ON.1,
+    uart_status = const uart::STATUS,
+    uart_full = const uart::FULL_BIT,
+    uart_data = const uart::DATA,
 );
 
 global_asm!(

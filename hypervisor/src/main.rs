@@ -8,7 +8,7 @@
 //! - `halt`: faults of EL2 itself.
 //! - `mail`: messages between cores.
 //! - `meter`: memory budgets: counts, and the vCPU that must wait.
-//! - `platform`: the board's addresses.
+//! - `board`: its addresses and its UART, from its file in `boards/`.
 //! - `system`: the packed system.
 //! - `trace`: what happened when, for whoever reads along.
 //! - `virtio`: the socket devices of VMs in flows.
@@ -28,6 +28,7 @@
 )]
 
 mod arch;
+mod board;
 mod boot;
 mod console;
 mod cpu;
@@ -37,7 +38,6 @@ mod halt;
 mod mail;
 #[cfg_attr(not(feature = "budgets"), path = "no_meter.rs")]
 mod meter;
-mod platform;
 mod system;
 mod trace;
 mod vcpu;

@@ -10,6 +10,7 @@ mod qemu_attacks_interrupts;
 mod qemu_attacks_system;
 mod qemu_attacks_time;
 mod qemu_basics;
+mod qemu_boards;
 mod qemu_counter_page;
 mod qemu_errata;
 mod qemu_flows;

@@ -200,7 +200,7 @@ fn the_hypervisor_writes_icc_sre_el1_for_each_vcpu() {
         // MSR ICC_SRE_EL1, Xt.
         words.filter(|word| word & !31 == 0xd518_cca0).count()
     };
-    let v3 = count("weir-hypervisor-gicv3");
+    let v3 = count("weir-hypervisor-qemu-virt");
     assert!(v3 >= 2, "{v3} times, one at a core's start");
-    assert_eq!(count("weir-hypervisor-gicv2"), 0);
+    assert_eq!(count("weir-hypervisor-qemu-virt-gicv2"), 0);
 }

@@ -193,7 +193,7 @@ fn build_minimal(text: &str, image: &Path) {
     }
     let programs = |root: &Path| root.join("build/programs");
     fs::create_dir_all(programs(to)).expect("a directory");
-    let kept = "weir-hypervisor-gicv3";
+    let kept = "weir-hypervisor-qemu-virt";
     for (program, name) in
         [(format!("{kept}-minimal").as_str(), kept), ("echo", "echo"), ("control", "control")]
     {
@@ -228,7 +228,7 @@ fn a_minimal_hypervisor_runs_two_vms() {
         let elf = root().join("build/programs").join(name);
         weir_runner::elf::LinkedHypervisor::read(&elf).expect("a hypervisor").sizes.text
     };
-    let [minimal, all] = ["weir-hypervisor-gicv3-minimal", "weir-hypervisor-gicv3"].map(bytes);
+    let [minimal, all] = ["weir-hypervisor-qemu-virt-minimal", "weir-hypervisor-qemu-virt"].map(bytes);
     assert!(minimal < all, "{minimal} bytes, all parts {all}");
 }
 

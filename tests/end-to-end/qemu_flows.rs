@@ -1082,7 +1082,7 @@ fn run_with_broker(guest: &str, text: &str, time: &str) -> Ran {
     }
     let programs = to.join("build/programs");
     fs::create_dir_all(&programs).expect("a directory");
-    for name in ["weir-hypervisor-gicv3", "control", "sender", "receiver", "station"] {
+    for name in ["weir-hypervisor-qemu-virt", "control", "sender", "receiver", "station"] {
         fs::copy(from.join("build/programs").join(name), programs.join(name)).expect(name);
     }
     let steady = "build/programs/libweir_icount_shim.so";

@@ -302,6 +302,11 @@ fn attacks_are_contained_and_named_on_gicv2() {
     attacks_are_contained_and_named(GICV2);
 }
 
+#[test]
+fn attacks_are_contained_and_named_on_zcu102() {
+    attacks_are_contained_and_named(&["--platform", "zcu102"]);
+}
+
 /// In the shell the modules are loaded, modprobe finds them and what they need, and `poweroff` ends
 /// the VM.
 #[test]

@@ -1,5 +1,5 @@
 //! What EL2 reads of the machine's device tree (Devicetree Specification 0.4, chapter 5), which the
-//! firmware hands over: the end of the RAM, and whether there is an SMMU.
+//! firmware hands over: the size of the RAM, and whether there is an SMMU.
 //!
 //! A general parser is not used: its errors and their texts were a tenth of the smallest
 //! hypervisor.
@@ -17,8 +17,8 @@ pub const HEADER_LEN: usize = 40;
 /// What the device tree states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// One above the last byte of the RAM that begins at or below the given base.
-    pub ram_end: u64,
+    /// Bytes of RAM from the given base on, in all pieces.
+    pub ram: u64,
     /// Whether there is an SMMUv3. Searched for only if asked.
     pub has_smmu: bool,
 }
@@ -29,8 +29,8 @@ pub fn tree_len(header: &[u8]) -> Option<u32> {
     if word(header, 0)? == MAGIC { word(header, 4) } else { None }
 }
 
-/// Reads the device tree `tree`. Returns `None` if it is damaged or states no RAM at or below
-/// `ram_base`. Ends with the answer: to look for the SMMU takes a walk over all nodes.
+/// Reads the device tree `tree`. Returns `None` if it is damaged or states no RAM from
+/// `ram_base` on. Ends with the answer: to look for the SMMU takes a walk over all nodes.
 #[must_use]
 pub fn read(tree: &[u8], ram_base: u64, asks_smmu: bool) -> Option<Machine> {
     tree_len(tree)?;
@@ -42,8 +42,8 @@ pub fn read(tree: &[u8], ram_base: u64, asks_smmu: bool) -> Option<Machine> {
     let (mut at, mut depth) = (0usize, 0u32);
     // Words of an address and of a size, by default.
     let mut cells = [2, 1];
-    let (mut in_memory, mut ram_end, mut has_smmu) = (false, None, false);
-    while ram_end.is_none() || (asks_smmu && !has_smmu) {
+    let (mut in_memory, mut ram, mut has_smmu) = (false, None, false);
+    while ram.is_none() || (asks_smmu && !has_smmu) {
         let token = word(structure, at)?;
         let rest = structure.get(at.checked_add(4)?..)?;
         let used = match token {
@@ -69,8 +69,8 @@ pub fn read(tree: &[u8], ram_base: u64, asks_smmu: bool) -> Option<Machine> {
                         cells[0] = word(value, 0)? as usize;
                     } else if depth == 1 && is(b"#size-cells\0") {
                         cells[1] = word(value, 0)? as usize;
-                    } else if in_memory && ram_end.is_none() && is(b"reg\0") {
-                        ram_end = end_of(value, cells, ram_base);
+                    } else if in_memory && ram.is_none() && is(b"reg\0") {
+                        ram = ram_from(value, cells, ram_base);
                     } else if depth == 2 && is(b"compatible\0") {
                         has_smmu |= value.starts_with(b"arm,smmu-v3\0");
                     }
@@ -83,19 +83,20 @@ pub fn read(tree: &[u8], ram_base: u64, asks_smmu: bool) -> Option<Machine> {
         };
         at = at.checked_add(4)?.checked_add(used)?.checked_next_multiple_of(4)?;
     }
-    Some(Machine { ram_end: ram_end?, has_smmu })
+    Some(Machine { ram: ram?, has_smmu })
 }
 
-/// Returns the end of the first range in `reg` that begins at or below `base`.
-fn end_of(reg: &[u8], cells: [usize; 2], base: u64) -> Option<u64> {
+/// Returns the bytes at `base` and above in the ranges of `reg`, or `None` without any.
+fn ram_from(reg: &[u8], cells: [usize; 2], base: u64) -> Option<u64> {
     let [of_address, of_size] = cells;
     if !(1..=2).contains(&of_address) || !(1..=2).contains(&of_size) {
         return None;
     }
-    reg.chunks_exact((of_address + of_size) * 4).find_map(|range| {
+    let pieces = reg.chunks_exact((of_address + of_size) * 4).filter_map(|range| {
         let (start, len) = (number(range, 0, of_address)?, number(range, of_address, of_size)?);
-        (start <= base).then(|| start.saturating_add(len))
-    })
+        Some(start.saturating_add(len).saturating_sub(start.max(base)))
+    });
+    Some(pieces.fold(0, u64::saturating_add)).filter(|&bytes| bytes > 0)
 }
 
 /// Returns the number of `count` words from word `first` on.

@@ -88,23 +88,24 @@ fn board() -> Vec<u8> {
 }
 
 #[test]
-fn the_end_of_ram_and_the_smmu_are_read() {
+fn the_size_of_ram_and_the_smmu_are_read() {
     let tree = board();
     assert_eq!(tree_len(&tree), Some(tree.len() as u32));
-    let ram_end = 0x1_4000_0000;
-    assert_eq!(read(&tree, BASE, false), Some(Machine { ram_end, has_smmu: false }));
-    assert_eq!(read(&tree, BASE, true), Some(Machine { ram_end, has_smmu: true }));
+    let ram = 1 << 32;
+    assert_eq!(read(&tree, BASE, false), Some(Machine { ram, has_smmu: false }));
+    assert_eq!(read(&tree, BASE, true), Some(Machine { ram, has_smmu: true }));
     let without = root().node("memory").cells("reg", &[0, 0, 0, 1 << 31]).end().end().built();
-    let expected = Machine { ram_end: 1 << 31, has_smmu: false };
+    let expected = Machine { ram: (1 << 31) - BASE, has_smmu: false };
     assert_eq!(read(&without, BASE, true), Some(expected));
 }
 
 #[test]
-fn ram_above_the_base_is_not_the_boards() {
-    let reg = [8, 0, 0, 0x8000_0000, 0, 0x4000_0000, 0, 0x2000_0000];
+fn the_pieces_of_ram_from_the_base_on_add_up() {
+    let reg = [8, 0, 0, 0x8000_0000, 0, 0x3000_0000, 0, 0x3000_0000];
     let tree = root().node("memory").cells("reg", &reg).end().end().built();
-    assert_eq!(read(&tree, BASE, false).map(|it| it.ram_end), Some(0x6000_0000));
-    let tree = root().node("memory").cells("reg", &reg[..4]).end().end().built();
+    assert_eq!(read(&tree, BASE, false).map(|it| it.ram), Some(0xa000_0000));
+    let below = [0, 0x1000_0000, 0, 0x3000_0000];
+    let tree = root().node("memory").cells("reg", &below).end().end().built();
     assert_eq!(read(&tree, BASE, false), None);
 }
 
@@ -112,7 +113,7 @@ fn ram_above_the_base_is_not_the_boards() {
 fn cells_of_one_word_are_read() {
     let root = Tree::default().node("").cells("#address-cells", &[1]).cells("#size-cells", &[1]);
     let tree = root.node("memory").cells("reg", &[0x4000_0000, 0x1000]).end().end().built();
-    assert_eq!(read(&tree, BASE, false).map(|it| it.ram_end), Some(0x4000_1000));
+    assert_eq!(read(&tree, BASE, false).map(|it| it.ram), Some(0x1000));
 }
 
 #[test]

@@ -22,12 +22,13 @@ use std::{ffi::OsString, fmt::Write as _};
 use system::{First, Point, Policy, STORM_US, hub, sleeper};
 use weir_abi::Features;
 use weir_image::{Result, cargo::Programs, progress::Bar};
+use weir_runner::lab::qemu_virt;
 
 /// Runs the whole experiment.
 pub(crate) fn mobivmm(request: &Request) -> Result<Outcome> {
     let environment = &request.environment;
     let programs = Programs::new(environment, false);
-    programs.hypervisor(environment, false, Features::ALL)?;
+    programs.hypervisor(environment, &qemu_virt()?, Features::ALL)?;
     programs.guests(environment, &["responder".to_owned(), "station".to_owned()])?;
     programs.icount_shim(environment)?;
     let sleeps = if request.quick { 12 } else { 40 };

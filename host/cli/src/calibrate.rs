@@ -74,7 +74,8 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let checked = image::load_to_measure(&arguments.file, platform, environment);
     let system = build::taken(&arguments.file, checked, true, arguments.json)?;
     let name = &system.platform.name;
-    if system.platform.counters.counter_page.is_none() || system.platform.qemu.is_none() {
+    let qemu = system.platform.qemu.as_ref().filter(|qemu| qemu.pmu_interrupt);
+    if system.platform.counters.counter_page.is_none() || qemu.is_none() {
         return Err(Failure::call(format!(
             "QEMU counts no memory accesses of {name}: calibrate a system of qemu-virt, or give --platform"
         )));
@@ -85,7 +86,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     cores.dedup();
     let directory = environment.build().join("calibrate");
     fs::create_dir_all(&directory).context(|| format!("create {}", directory.display()))?;
-    let lab = Lab::on(name, system.platform.is_gic_v2(), environment, &directory)?;
+    let lab = Lab::on(&system.platform, environment, &directory)?;
     let found = calibrate(&lab, &cores, arguments.period.0, arguments.tolerance)?;
     let line = system.platform.places.cache.map_or(64, |cache| cache.line.0);
     let toml = toml(&found, line, arguments);

@@ -16,7 +16,9 @@ use crate::{
 use std::{io::Write, path::Path};
 use weir_abi::Features;
 use weir_experiments::{statement::Judged, throttling::paths};
-use weir_runner::{Lab, Options, Silent, elf::LinkedHypervisor, show::summary, watch_signals};
+use weir_runner::{
+    Lab, Options, Silent, elf::LinkedHypervisor, lab::qemu_virt, show::summary, watch_signals,
+};
 
 /// Measures the overheads of weir.
 #[derive(Debug, clap::Args)]
@@ -84,9 +86,10 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
 
 fn hypervisor(json: bool, environment: &Environment) -> Result {
     let programs = Programs::new(environment, false);
-    let minimal = programs.hypervisor(environment, false, Features::NONE)?;
+    let board = qemu_virt()?;
+    let minimal = programs.hypervisor(environment, &board, Features::NONE)?;
     let minimal = LinkedHypervisor::read(&minimal)?.sizes;
-    let hypervisor = programs.hypervisor(environment, false, Features::ALL)?;
+    let hypervisor = programs.hypervisor(environment, &board, Features::ALL)?;
     let figures = measure(Needs {
         hypervisor: &LinkedHypervisor::read(&hypervisor)?,
         plugin: &programs.plugin(environment)?,

@@ -3,7 +3,7 @@
 use crate::{failure::Result, screen};
 use serde_json::{Value, json};
 use std::io::Write;
-use weir_model::platform::{Gic, Memory, Platform};
+use weir_model::platform::{Gic, Platform};
 use weir_paging::cells::Cells;
 use weir_report::{paragraph, table};
 
@@ -28,7 +28,7 @@ pub fn run(arguments: &Arguments) -> Result {
         table(["platform", "cores", "memory", "GIC", "page classes", "devices", "runs", ""]);
     for platform in Platform::all() {
         let memory: Vec<_> =
-            memory(&platform).map(|memory| format!("{} at {}", memory.size, memory.base)).collect();
+            platform.ram().map(|memory| format!("{} at {}", memory.size, memory.base)).collect();
         let cells: Vec<_> =
             cells(&platform).map(|(map, cells)| format!("{map}: {}", cells.count())).collect();
         rows.add_row([
@@ -55,11 +55,6 @@ pub fn run(arguments: &Arguments) -> Result {
         }
     }
     Ok(())
-}
-
-/// All RAM of a platform.
-fn memory(platform: &Platform) -> impl Iterator<Item = Memory> + use<'_> {
-    [platform.memory].into_iter().chain(platform.places.more_memory.iter().copied())
 }
 
 /// Its page classes, by DRAM map.
@@ -128,7 +123,7 @@ fn describe(platform: &Platform) -> Value {
         "planned": platform.places.planned,
         "load_address": hex(platform.load_address.0),
         "gic": gic,
-        "uart": { "base": hex(platform.uart.base.0), "intid": platform.uart.intid.0 },
+        "uart": { "kind": platform.uart.kind.name(), "base": hex(platform.uart.base.0), "intid": platform.uart.intid.0 },
         "psci": platform.psci_conduit,
         "qemu": platform.qemu.as_ref().map(|qemu| json!({
             "machine": qemu.machine,

@@ -7,7 +7,7 @@ use crate::environment::Environment;
 use std::{fs, io, path::Path, sync::OnceLock};
 
 /// The crates that EL2 and the broker are built from, and the broker itself.
-const SOURCES: [&str; 12] = [
+const SOURCES: [&str; 13] = [
     "core/broker/src",
     "core/abi/src",
     "guests/runtime/src",
@@ -17,6 +17,7 @@ const SOURCES: [&str; 12] = [
     "core/sched/src",
     "core/units/src",
     "core/trace/src",
+    "core/uart/src",
     "core/vdev/src",
     "core/vsock/src",
     "guests/service",

@@ -17,6 +17,7 @@ use std::{
     thread,
 };
 use weir_abi::Features;
+use weir_model::platform::Platform;
 
 /// The target of everything that runs on the board.
 pub const TARGET: &str = "aarch64-unknown-none-softfloat";
@@ -49,28 +50,36 @@ impl Programs {
         Self { directory: environment.build().join("programs"), no_build }
     }
 
-    /// Builds the hypervisor with these optional parts for a board with a GICv2 or GICv3, and
-    /// returns its ELF file. Without a build, a hypervisor with all parts is preferred.
+    /// Builds the hypervisor with these optional parts for a board, and returns its ELF file.
+    /// Without a build, a hypervisor with all parts is preferred.
     ///
     /// # Errors
     ///
-    /// The environment is at fault if cargo cannot build it, or without a build if it is not there.
+    /// The call is wrong if `boards/` has no folder for the board; the environment is at fault if
+    /// cargo cannot build the hypervisor, or without a build if it is not there.
     pub fn hypervisor(
         &self,
         environment: &Environment,
-        gic_v2: bool,
+        board: &Platform,
         parts: Features,
     ) -> Result<PathBuf> {
+        let name = &board.name;
         let [all, kept] =
-            [Features::ALL, parts].map(|parts| self.directory.join(kept_name(gic_v2, parts)));
+            [Features::ALL, parts].map(|parts| self.directory.join(kept_name(name, parts)));
         if self.no_build {
             return present(if all.is_file() { all } else { kept });
         }
-        let features: Vec<&str> = std::iter::once(gic(gic_v2)).chain(parts.names()).collect();
+        if !environment.root()?.join("boards").join(name).join("board.toml").is_file() {
+            return Err(Failure::call(format!(
+                "there is no boards/{name}/board.toml, which the hypervisor for platform `{name}` is built from: put the file there, or correct the platform's `name`"
+            )));
+        }
+        let gic = if board.is_gic_v2() { "gicv2" } else { "gicv3" };
+        let features: Vec<&str> = std::iter::once(gic).chain(parts.names()).collect();
         let features = features.join(",");
         let arguments = ["-p", HYPERVISOR, "--no-default-features", "--features", &features];
-        self.build(environment, "the hypervisor", &arguments, |name| {
-            (name == HYPERVISOR).then(|| kept.clone())
+        self.build(environment, "the hypervisor", Some(name), &arguments, |program| {
+            (program == HYPERVISOR).then(|| kept.clone())
         })?;
         let made_of = all.with_extension("sources");
         let sources = build_id::of_checkout().unwrap_or_default();
@@ -88,11 +97,10 @@ impl Programs {
     /// # Errors
     ///
     /// The environment is at fault if no kept hypervisor is in the image.
-    pub fn hypervisor_in(&self, image: &[u8], gic_v2: bool) -> Result<PathBuf> {
-        let name = kept_name(gic_v2, Features::ALL);
+    pub fn hypervisor_in(&self, image: &[u8]) -> Result<PathBuf> {
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
         let mut kept: Vec<PathBuf> = entries
-            .filter(|entry| entry.file_name().to_str().is_some_and(|it| it.starts_with(&name)))
+            .filter(|entry| entry.file_name().to_str().is_some_and(|it| it.starts_with(HYPERVISOR)))
             .map(|entry| entry.path())
             .collect();
         kept.sort();
@@ -131,7 +139,7 @@ impl Programs {
                 .zip(names)
                 .flat_map(|(package, name)| ["-p", package, "--bin", name])
                 .collect();
-            self.build(environment, "the guests", &arguments, |name| {
+            self.build(environment, "the guests", None, &arguments, |name| {
                 names.iter().any(|known| known == name).then(|| kept(name))
             })?;
         }
@@ -145,7 +153,8 @@ impl Programs {
     /// As [`Self::hypervisor`].
     pub fn vsock_tool(&self, environment: &Environment) -> Result<PathBuf> {
         if !self.no_build {
-            self.build(environment, "the Linux guests' program", &["-p", VSOCK_TOOL], |name| {
+            let arguments = ["-p", VSOCK_TOOL];
+            self.build(environment, "the Linux guests' program", None, &arguments, |name| {
                 (name == VSOCK_TOOL).then(|| self.path(name))
             })?;
         }
@@ -199,11 +208,13 @@ impl Programs {
         Ok(kept)
     }
 
-    /// One call of cargo. `keep` returns the destination of each resulting program.
+    /// One call of cargo, for `board` if the programs depend on it. `keep` returns the destination
+    /// of each resulting program.
     fn build(
         &self,
         environment: &Environment,
         what: &str,
+        board: Option<&str>,
         arguments: &[&str],
         keep: impl Fn(&str) -> Option<PathBuf>,
     ) -> Result {
@@ -222,6 +233,7 @@ impl Programs {
             // Their options are not stable; crates for the host must not see this variable.
             command.env("RUSTC_BOOTSTRAP", "1");
         }
+        command.envs(board.map(|board| ("WEIR_BOARD", board)));
         for path in call(&mut command, what, executable)? {
             let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
             if let Some(kept) = keep(name) {
@@ -232,14 +244,9 @@ impl Programs {
     }
 }
 
-/// The feature of the hypervisor for a GICv2 or a GICv3.
-const fn gic(v2: bool) -> &'static str {
-    if v2 { "gicv2" } else { "gicv3" }
-}
-
-/// The file name under which a hypervisor with these optional parts is kept.
-fn kept_name(gic_v2: bool, parts: Features) -> String {
-    let name = format!("{HYPERVISOR}-{}", gic(gic_v2));
+/// The file name under which a board's hypervisor with these optional parts is kept.
+fn kept_name(board: &str, parts: Features) -> String {
+    let name = format!("{HYPERVISOR}-{board}");
     if parts == Features::ALL {
         return name;
     }
@@ -375,10 +382,10 @@ mod tests {
 
     #[test]
     fn each_set_of_parts_has_a_file_name() {
-        assert_eq!(kept_name(false, Features::ALL), "weir-hypervisor-gicv3");
-        assert_eq!(kept_name(true, Features::NONE), "weir-hypervisor-gicv2-minimal");
+        assert_eq!(kept_name("rpi4", Features::ALL), "weir-hypervisor-rpi4");
+        assert_eq!(kept_name("zcu102", Features::NONE), "weir-hypervisor-zcu102-minimal");
         let two = Features::SWITCH.with(Features::SHARED_CORES);
-        assert_eq!(kept_name(false, two), "weir-hypervisor-gicv3-switch-shared-cores");
+        assert_eq!(kept_name("rpi4", two), "weir-hypervisor-rpi4-switch-shared-cores");
     }
 
     /// A hypervisor with all parts is taken first: tests and measurements rely on it.
@@ -387,9 +394,10 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let environment = Environment::find();
         let programs = Programs { directory: directory.path().to_owned(), no_build: true };
-        let found = || programs.hypervisor(&environment, false, Features::NONE);
+        let board = Platform::named("qemu-virt").expect("a board");
+        let found = || programs.hypervisor(&environment, &board, Features::NONE);
         assert!(found().is_err());
-        for name in ["weir-hypervisor-gicv3-minimal", "weir-hypervisor-gicv3"] {
+        for name in ["weir-hypervisor-qemu-virt-minimal", "weir-hypervisor-qemu-virt"] {
             let path = directory.path().join(name);
             fs::write(&path, name).expect("a file");
             assert_eq!(found().ok(), Some(path));

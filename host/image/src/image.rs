@@ -91,7 +91,7 @@ pub(crate) fn hypervisor(
     parts: Features,
     environment: &Environment,
 ) -> Result<Vec<u8>> {
-    let elf = programs.hypervisor(environment, system.platform.is_gic_v2(), parts)?;
+    let elf = programs.hypervisor(environment, &system.platform, parts)?;
     let hypervisor = fs::read(&elf).context(|| format!("read {}", elf.display()))?;
     flatten(&hypervisor).map_err(|error| {
         Failure::environment(format!("{} is not a hypervisor: {error}", elf.display()))

@@ -235,6 +235,17 @@ pub(crate) fn generate(vm: &Vm, platform: &Platform, initrd: Option<&Range<u64>>
     tree.to_dtb()
 }
 
+/// Returns a flattened tree without nodes for a machine that adds its RAM: addresses and sizes have
+/// two cells each.
+#[must_use]
+pub fn bare_device_tree(model: &str) -> Vec<u8> {
+    let mut tree = DeviceTree::new();
+    add(&mut tree.root, "model", model);
+    add(&mut tree.root, "#size-cells", 2_u32);
+    add(&mut tree.root, "#address-cells", 2_u32);
+    tree.to_dtb()
+}
+
 fn uart_name(vm: &Vm) -> String {
     format!("pl011@{:x}", vm.board.uart.0)
 }

@@ -63,6 +63,7 @@ pub use audit::{Audited, audit, page_owners};
 pub use board::Irq;
 pub use check::{check_file, check_file_on, check_text, check_to_measure};
 pub use coloring::division::Division;
+pub use devicetree::bare_device_tree;
 pub use diagnostics::{
     Code, Example, ExampleKind, Explanation, diagnostics_reference, explain, explanations,
     similar_code,

@@ -211,7 +211,8 @@ fn find(
     let candidates = used.iter().map(|range| range.end).chain([memory.start]);
     candidates
         .filter_map(|from| {
-            let start = align(from.max(offset))?;
+            // A candidate can lie below this piece of RAM: the end of a range in another piece.
+            let start = align(from.max(offset).max(memory.start))?;
             let range = start..start.checked_add(len)?;
             let free = range.end <= memory.end && !used.iter().any(|used| overlap(used, &range));
             free.then_some(start)

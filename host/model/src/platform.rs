@@ -9,7 +9,7 @@ use crate::document::{self, Reader};
 use crate::fault::{self, Fault, Faults, File};
 use crate::files;
 use crate::keys::board::{self, Deny};
-pub use crate::keys::board::{Core, NamedDevice, Qemu};
+pub use crate::keys::board::{Core, NamedDevice, Qemu, UartKind};
 use crate::measured::{Interference, Overheads, Saturation, Sharing};
 use crate::pci::{Pci, Smmu};
 use crate::shape::suggestion;
@@ -40,7 +40,7 @@ pub struct Platform {
     pub cores: Vec<Core>,
     /// Its interrupt controller.
     pub gic: Gic,
-    /// The PL011 that is the console of all.
+    /// The UART that is the console of all.
     pub uart: Uart,
     /// Its PCI host bridge.
     pub pci: Option<Pci>,
@@ -99,13 +99,26 @@ pub enum Gic {
     },
 }
 
-/// A PL011.
+/// A UART.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Uart {
+    /// What it is.
+    pub kind: UartKind,
     /// Its registers, one page.
     pub base: Pa,
     /// Its interrupt.
     pub intid: IntId,
+}
+
+impl Uart {
+    /// The register that sends what is written to it.
+    #[must_use]
+    pub const fn data(&self) -> Pa {
+        match self.kind {
+            UartKind::Pl011 => self.base,
+            UartKind::Cadence => Pa(self.base.0 + 0x30),
+        }
+    }
 }
 
 struct Embedded {
@@ -190,12 +203,16 @@ impl Platform {
         })
     }
 
+    /// All its RAM, in the order of the file.
+    pub fn ram(&self) -> impl Iterator<Item = Memory> + use<'_> {
+        [self.memory].into_iter().chain(self.places.more_memory.iter().copied())
+    }
+
     /// All its RAM, by address.
     #[must_use]
     pub fn pools(&self) -> Vec<Range<u64>> {
-        let pieces = [self.memory].into_iter().chain(self.places.more_memory.iter().copied());
         let mut pools: Vec<_> =
-            pieces.map(|memory| memory.base.0..memory.base.0 + memory.size.0).collect();
+            self.ram().map(|memory| memory.base.0..memory.base.0 + memory.size.0).collect();
         pools.sort_by_key(|pool| pool.start);
         pools
     }
@@ -325,7 +342,11 @@ impl Platform {
             memory,
             cores: raw.core.into_iter().map(|core| core.value).collect(),
             gic: gic?,
-            uart: Uart { base: uart?, intid: raw.uart.intid },
+            uart: Uart {
+                kind: raw.uart.kind.unwrap_or(UartKind::Pl011),
+                base: uart?,
+                intid: raw.uart.intid,
+            },
             pci,
             smmu,
             psci_conduit: raw.psci.conduit.name().to_owned(),

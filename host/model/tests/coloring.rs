@@ -738,8 +738,8 @@ fn planned_platforms_are_for_checking() {
     for (name, runs) in [
         ("qemu-virt", true),
         ("qemu-virt-gicv2", true),
-        ("zcu102", false),
-        ("zcu104", false),
+        ("zcu102", true),
+        ("zcu104", true),
         ("rpi4", false),
     ] {
         let system =

@@ -52,7 +52,9 @@ fn each_checks_on_both_platforms_and_packs() {
             "{} expects nothing",
             path.display()
         );
-        for platform in Platform::all().into_iter().filter(|platform| platform.qemu.is_some()) {
+        // Other boards have fewer cores and no PCI.
+        let emulated = |platform: &Platform| platform.name.starts_with("qemu-virt");
+        for platform in Platform::all().into_iter().filter(emulated) {
             let v2 = platform.is_gic_v2();
             let system = check_file_on(&path, &catalog(), platform)
                 .unwrap_or_else(|faults| panic!("{faults}"));

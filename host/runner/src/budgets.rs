@@ -44,6 +44,27 @@ pub fn adapt(system: &mut System) -> Result<Option<String>> {
     }))
 }
 
+/// Checks that QEMU's machine for the board can enforce the budgets of a system.
+///
+/// # Errors
+///
+/// The call is wrong if a budget needs the PMU's interrupt and the machine lacks it.
+pub fn check_machine(system: &System) -> Result {
+    if system.platform.qemu.as_ref().is_none_or(|qemu| qemu.pmu_interrupt) {
+        return Ok(());
+    }
+    let by_pmu =
+        |rules: &&regulation::Regulation| rules.period_ns > 0 && rules.source == regulation::PMU;
+    let mut budgets = system.vms.iter().zip(&system.regulations);
+    match budgets.find(|(_, rules)| by_pmu(rules)) {
+        Some((vm, _)) => Err(Failure::call(format!(
+            "QEMU's machine for {} does not have the interrupt of the PMUs, so the budget of {} would never be spent: give it source = \"counter-page\"",
+            system.platform.name, vm.name
+        ))),
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,6 +88,18 @@ mod tests {
         let refused = adapt(&mut counted).expect_err("refused");
         assert_eq!(refused.status, CALL);
         assert!(refused.text.contains("the budget of a would never be spent"), "{}", refused.text);
+    }
+
+    #[test]
+    fn a_budget_without_an_interrupt_is_refused() {
+        assert!(check_machine(&system("period = \"1ms\"")).is_ok());
+        let mut on_zcu102 = system("period = \"1ms\", event = \"inst-retired\"");
+        on_zcu102.platform = weir_model::platform::Platform::named("zcu102").expect("a board");
+        let refused = check_machine(&on_zcu102).expect_err("refused");
+        assert_eq!(refused.status, CALL);
+        assert!(refused.text.contains("machine for zcu102"), "{}", refused.text);
+        on_zcu102.regulations[0].source = regulation::COUNTER_PAGE;
+        assert!(check_machine(&on_zcu102).is_ok());
     }
 
     #[test]

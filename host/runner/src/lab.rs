@@ -19,7 +19,7 @@ use weir_image::{
     cargo::Programs,
     failure::{Context, GOOD, INTERRUPTED},
 };
-use weir_model::System;
+use weir_model::{System, platform::Platform};
 use weir_qemu_plugin::ledger::{CoreLedger, Ledger, Period};
 use weir_report::trace::file::Trace;
 use weir_trace::record::Kind;
@@ -65,6 +65,16 @@ pub struct Seen {
     pub directory: PathBuf,
 }
 
+/// Returns QEMU's board with a GICv3, on which experiments run.
+///
+/// # Errors
+///
+/// The environment is at fault if this weir does not have the board.
+pub fn qemu_virt() -> Result<Platform> {
+    let missing = || Failure::environment("there is no platform qemu-virt");
+    Platform::named("qemu-virt").ok_or_else(missing)
+}
+
 impl<'a> Lab<'a> {
     /// On QEMU's board with a GICv3; see [`Lab::on`].
     ///
@@ -72,7 +82,7 @@ impl<'a> Lab<'a> {
     ///
     /// As [`Self::on`].
     pub fn new(environment: &'a Environment, directory: &'a Path) -> Result<Self> {
-        Self::on("qemu-virt", false, environment, directory)
+        Self::on(&qemu_virt()?, environment, directory)
     }
 
     /// Builds what all systems on a platform need. Their files go to `directory`.
@@ -81,17 +91,16 @@ impl<'a> Lab<'a> {
     ///
     /// The environment is at fault if a program cannot be built.
     pub fn on(
-        platform: &str,
-        gic_v2: bool,
+        platform: &Platform,
         environment: &'a Environment,
         directory: &'a Path,
     ) -> Result<Self> {
         let programs = Programs::new(environment, false);
-        let hypervisor = programs.hypervisor(environment, gic_v2, Features::ALL)?;
+        let hypervisor = programs.hypervisor(environment, platform, Features::ALL)?;
         programs.guests(environment, &GUESTS.map(str::to_owned))?;
         programs.icount_shim(environment)?;
         Ok(Self {
-            platform: platform.to_owned(),
+            platform: platform.name.clone(),
             environment,
             directory,
             plugin: programs.plugin(environment)?,

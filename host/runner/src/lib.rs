@@ -5,6 +5,7 @@
 //! QEMU's plug-in. A [`Lab`] runs small systems for experiments, and [`calibrate`] finds with it
 //! how much a platform's memory takes. Consoles are shown by the caller's [`Console`].
 
+mod board;
 mod budgets;
 pub mod calibrate;
 pub mod control;

@@ -15,6 +15,7 @@ use weir_image::{Environment, Failure, Result, cargo::Programs, failure::Context
 use weir_model::{Packed, System, Vm, page_owners};
 use weir_qemu_plugin::caches::{PAGE, Record, Run, Setup, Shape};
 use weir_trace::counter_page::{self, CounterPage, Kind};
+use weir_units::Pa;
 
 /// L1 data cache of a Cortex-A53 in its usual configuration, the one that QEMU's `cortex-a53`
 /// reports (Cortex-A53 TRM, DDI 0500, 2.1.4 and 6.1).
@@ -99,12 +100,19 @@ impl Watch {
         let writing = || "write the plug-in's input";
         let setup = serde_json::to_vec(&self.setup).context(writing)?;
         fs::write(scratch.join(CACHES), setup).context(writing)?;
-        let elf = self.programs.hypervisor_in(image, gic_v2)?;
+        let elf = self.programs.hypervisor_in(image)?;
         let hypervisor = LinkedHypervisor::read(&elf)?;
         let out = self.out.clone().unwrap_or_else(|| scratch.join("seen.json"));
         let mut arguments = plugin_arguments(&self.library, &hypervisor, &out, Some(scratch));
         let elf = fs::read(&elf).context(|| format!("read {}", elf.display()))?;
-        let page = match page(&elf, image, gic_v2) {
+        let statics = Statics::new(&elf, image, gic_v2);
+        let low = Pa(self.setup.ram.saturating_add(self.setup.ram_len));
+        if statics.as_ref().is_ok_and(|statics| statics.memory_end() > low) {
+            return Err(Failure::call(format!(
+                "the plug-in counts accesses to RAM below {low} only, and the system has RAM above: use less memory"
+            )));
+        }
+        let page = match statics.and_then(|statics| page(&statics)) {
             Ok(page) => Some(page),
             Err(error) if needed => {
                 return Err(Failure::environment(format!(
@@ -166,8 +174,7 @@ impl Loaded {
 }
 
 /// The page to count in, in an image whose guests do nothing that is not counted.
-fn page(elf: &[u8], image: &[u8], gic_v2: bool) -> std::result::Result<StaticMemory, String> {
-    let statics = Statics::new(elf, image, gic_v2)?;
+fn page(statics: &Statics) -> std::result::Result<StaticMemory, String> {
     if !statics.is_observed() {
         return Err("the image lets guests zero lines by DC ZVA, which QEMU does not report to plug-ins: let `weir run` build it".into());
     }
@@ -239,7 +246,7 @@ fn setup(system: &System, packed: Option<&Packed>) -> std::result::Result<Setup,
         l2: Shape { size: cache.size.0, ways: cache.ways as u32, line: cache.line.0 },
         banks: system.division.geometry.banks.into_iter().take_while(|&mask| mask != 0).collect(),
         row: ROW,
-        uart: Some(platform.uart.base.0),
+        uart: Some(platform.uart.data().0),
         ram: platform.memory.base.0,
         ram_len: platform.memory.size.0,
         pages,

@@ -10,7 +10,7 @@ use std::{
     fs::File,
     io::{self, Read, Write},
     os::{fd::AsRawFd, unix::process::CommandExt},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio},
     sync::{
         Arc,
@@ -74,6 +74,8 @@ pub struct Setup {
     pub cores: usize,
     /// `-m`.
     pub memory: Bytes,
+    /// The file for `-dtb`, if the machine generates no device tree.
+    pub device_tree: Option<PathBuf>,
     /// Count instructions, so that every run is the same.
     pub deterministic: bool,
     /// The user's own.
@@ -101,8 +103,13 @@ impl Setup {
         let [object, backend, machine, memory] = ram.arguments();
         option(&object, &backend);
         option(&machine, &memory);
+        if let Some(file) = &self.device_tree {
+            option("-dtb", &file.to_string_lossy());
+        }
         option("-display", "none");
         option("-monitor", "none");
+        // Without this option the ZCU102's sound device opens the host's.
+        option("-audiodev", "none,id=none");
         option("-rtc", "base=2026-01-01,clock=vm");
         option("-chardev", "stdio,id=wire,signal=off");
         option("-serial", "chardev:wire");
@@ -368,6 +375,7 @@ fn encode(input: &Input, focus: &mut Option<u8>) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_model::platform::Memory;
     use weir_units::Pa;
 
     #[test]
@@ -389,15 +397,19 @@ mod tests {
             cpu: "cortex-a53".into(),
             cores: 4,
             memory: Bytes(2 << 30),
+            device_tree: Some("x.dtb".into()),
             deterministic: true,
             extra: vec!["-d".into(), "int".into()],
         };
-        let ram = Ram::new(Pa(0x4000_0000), Bytes(2 << 30)).expect("memory");
+        let ram =
+            Ram::new([Memory { base: Pa(0x4000_0000), size: Bytes(2 << 30) }], Bytes(2 << 30))
+                .expect("memory");
         let arguments = setup.arguments("x.img".into(), &ram);
         let line: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
         let line = line.join(" ");
         assert!(line.contains("-cpu cortex-a53,cntfrq=1000000000 "), "{line}");
         assert!(line.contains("-icount shift=0,sleep=off") && line.contains("clock=vm"), "{line}");
+        assert!(line.contains("-dtb x.dtb "), "{line}");
         assert!(line.ends_with("-kernel x.img -d int"), "{line}");
         assert!(line.contains(&format!("size={},share=on", 2_u64 << 30)), "{line}");
     }

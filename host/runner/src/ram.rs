@@ -9,12 +9,14 @@ use std::{
     ffi::{OsStr, OsString},
     fs::File,
     io,
+    ops::Range,
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd},
         unix::fs::FileExt,
     },
 };
 use weir_image::{Failure, Result, failure::Context};
+use weir_model::platform::Memory;
 use weir_units::Bytes;
 use weir_units::Pa;
 
@@ -22,19 +24,41 @@ use weir_units::Pa;
 #[derive(Debug)]
 pub struct Ram {
     file: File,
-    base: Pa,
+    /// The physical addresses of the file's consecutive pieces.
+    pieces: Vec<Range<u64>>,
     size: Bytes,
 }
 
 impl Ram {
-    /// Zeroed memory of `size` bytes, whose first one the machine has at `base`. No page of it
-    /// exists before it is touched.
-    pub fn new(base: Pa, size: Bytes) -> Result<Self> {
+    /// Returns zeroed memory of `size` bytes at these places in the machine. Each place but the last
+    /// is filled before the next. No page exists before its first access.
+    pub fn new(places: impl IntoIterator<Item = Memory>, size: Bytes) -> Result<Self> {
         let making = || format!("make {} MiB of memory for the machine", size.0 >> 20);
         let file = memfd_create("weir-ram", MemfdFlags::CLOEXEC).map_err(io::Error::from);
         let file = File::from(file.context(making)?);
         file.set_len(size.0).context(making)?;
-        Ok(Self { file, base, size })
+        let mut pieces: Vec<Range<u64>> = Vec::new();
+        let mut rest = size.0;
+        let mut places = places.into_iter().peekable();
+        while let Some(Memory { base, size }) = places.next() {
+            let len = if places.peek().is_some() { rest.min(size.0) } else { rest };
+            pieces.push(base.0..base.0.saturating_add(len));
+            rest -= len;
+        }
+        Ok(Self { file, pieces, size })
+    }
+
+    /// Returns the offset in the file of the `len` bytes at `pa`, or `None` if they are not all in
+    /// one piece.
+    fn offset(&self, pa: Pa, len: u64) -> Option<u64> {
+        let mut before = 0;
+        for piece in &self.pieces {
+            if piece.contains(&pa.0) {
+                return (len <= piece.end - pa.0).then_some(before + (pa.0 - piece.start));
+            }
+            before += piece.end - piece.start;
+        }
+        None
     }
 
     /// Fills `into` with what the machine has at `pa` and behind. A core may write at the same
@@ -43,10 +67,8 @@ impl Ram {
     /// # Errors
     /// `InvalidInput` when it is not all in RAM.
     pub fn read(&self, pa: Pa, into: &mut [u8]) -> io::Result<()> {
-        let offset = pa.0.checked_sub(self.base.0);
-        let end = offset.and_then(|offset| offset.checked_add(into.len() as u64));
-        match offset.zip(end).filter(|&(_, end)| end <= self.size.0) {
-            Some((offset, _)) => self.file.read_exact_at(into, offset),
+        match self.offset(pa, into.len() as u64) {
+            Some(offset) => self.file.read_exact_at(into, offset),
             None => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 format!("{} bytes at {:#x} are not in the machine's RAM", into.len(), pa.0),
@@ -57,7 +79,8 @@ impl Ram {
     /// What the machine would store at `pa`.
     #[cfg(test)]
     pub fn write_for_tests(&self, pa: Pa, bytes: &[u8]) {
-        self.file.write_all_at(bytes, pa.0 - self.base.0).expect("a write");
+        let offset = self.offset(pa, bytes.len() as u64).expect("a place in RAM");
+        self.file.write_all_at(bytes, offset).expect("a write");
     }
 
     /// The file, for a child that inherits it under the same number.
@@ -65,7 +88,7 @@ impl Ram {
         self.file.as_fd()
     }
 
-    /// Where such a child finds it; offset 0 is the first byte of RAM.
+    /// Where such a child finds it; offset 0 is the first byte of the first piece.
     pub fn path(&self) -> String {
         format!("/proc/self/fd/{}", self.file.as_raw_fd())
     }
@@ -140,6 +163,10 @@ fn memory(value: &OsStr) -> Option<Bytes> {
 mod tests {
     use super::*;
 
+    fn at(base: u64, size: u64) -> Memory {
+        Memory { base: Pa(base), size: Bytes(size) }
+    }
+
     fn sized(extra: &[&str]) -> Result<Bytes> {
         let extra: Vec<OsString> = extra.iter().map(Into::into).collect();
         size(Bytes(1 << 30), &extra)
@@ -147,7 +174,7 @@ mod tests {
 
     #[test]
     fn it_reads_what_was_written_and_nothing_outside() {
-        let ram = Ram::new(Pa(0x4000_0000), Bytes(1 << 20)).expect("memory");
+        let ram = Ram::new([at(0x4000_0000, 1 << 30)], Bytes(1 << 20)).expect("memory");
         ram.write_for_tests(Pa(0x4000_1000), b"weir");
         let mut four = [1; 4];
         ram.read(Pa(0x4000_1000), &mut four).expect("in RAM");
@@ -159,6 +186,29 @@ mod tests {
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
             assert!(error.to_string().contains(&format!("{pa:#x}")), "{error}");
         }
+    }
+
+    #[test]
+    fn its_pieces_are_consecutive_in_the_file() {
+        let places = [at(0, 1 << 20), at(0x8_0000_0000, 1 << 20)];
+        let ram = Ram::new(places, Bytes(3 << 19)).expect("memory");
+        ram.write_for_tests(Pa(0xf_fffc), b"weir");
+        ram.write_for_tests(Pa(0x8_0000_0000), b"more");
+        let mut eight = [0; 8];
+        ram.file.read_exact_at(&mut eight, 0xf_fffc).expect("in the file");
+        assert_eq!(&eight, b"weirmore");
+        let mut four = [1; 4];
+        ram.read(Pa(0x8_0007_fffc), &mut four).expect("the last bytes");
+        assert_eq!(four, [0; 4]);
+        // No access extends from one piece into the next.
+        for pa in [0xf_fffd, 0x10_0000, 0x7_ffff_ffff, 0x8_0007_fffd] {
+            assert!(ram.read(Pa(pa), &mut four).is_err(), "{pa:#x}");
+        }
+        // The machine has less memory than the first piece.
+        let small = Ram::new([at(0, 1 << 20), at(0x8_0000_0000, 1 << 20)], Bytes(1 << 19));
+        let small = small.expect("memory");
+        assert!(small.read(Pa(0x7_fffc), &mut four).is_ok());
+        assert!(small.read(Pa(0x8_0000_0000), &mut four).is_err());
     }
 
     #[test]

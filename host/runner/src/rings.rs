@@ -91,7 +91,7 @@ impl Rings {
         environment: &Environment,
     ) -> std::result::Result<Self, String> {
         let gic_v2 = system.platform.is_gic_v2();
-        let elf = Programs::new(environment, true).hypervisor_in(image, gic_v2);
+        let elf = Programs::new(environment, true).hypervisor_in(image);
         let elf = elf.map_err(|failure| failure.text)?;
         let bytes = fs::read(&elf).map_err(|error| format!("{}: {error}", elf.display()))?;
         let statics = Statics::new(&bytes, image, gic_v2)
@@ -339,6 +339,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::os::unix::fs::FileExt;
+    use weir_model::platform;
     use weir_report::trace::file::{Trace, core};
     use weir_trace::{
         record::Who,
@@ -360,7 +361,13 @@ mod tests {
 
     impl Board {
         fn new() -> Self {
-            let ram = Arc::new(Ram::new(Pa(BASE), Bytes(1 << 16)).expect("memory"));
+            let ram = Arc::new(
+                Ram::new(
+                    [platform::Memory { base: Pa(BASE), size: Bytes(1 << 16) }],
+                    Bytes(1 << 16),
+                )
+                .expect("memory"),
+            );
             let rings = (0..MAX_CORES).map(|_| Ring::new()).collect();
             let piece = |n: usize| (Pa(BASE + 0x7000 - 0x1000 * (n as u64)), 1000);
             let pieces = (0..).map(piece).take(MAX_CORES * RING / 1000);

@@ -25,6 +25,8 @@ pub struct Statics {
     /// Places in the hypervisor.
     symbols: BTreeMap<String, Range<u64>>,
     observed: bool,
+    /// One above the last byte of RAM that the system uses.
+    memory_end: Pa,
 }
 
 /// A static in the machine's memory.
@@ -137,14 +139,20 @@ impl Statics {
             Ok::<_, &str>((
                 pages.ok_or("the hypervisor has no place to move to")?,
                 system.is_observed(),
+                Pa(system.header.memory_end),
             ))
         });
-        let (pages, observed) = pages.map_err(|error| format!("the image: {error}"))?;
+        let (pages, observed, memory_end) = pages.map_err(|error| format!("the image: {error}"))?;
         let symbols = file.symbols().filter_map(|symbol| {
             let at = symbol.address().checked_sub(start)?;
             Some((symbol.name().ok()?.to_owned(), at..at.checked_add(symbol.size())?))
         });
-        Ok(Self { pages, symbols: symbols.collect(), observed })
+        Ok(Self { pages, symbols: symbols.collect(), observed, memory_end })
+    }
+
+    /// One above the last byte of RAM that the system uses.
+    pub const fn memory_end(&self) -> Pa {
+        self.memory_end
     }
 
     /// The static that is exported as `symbol`; `None` if there is none, or an empty one.
@@ -183,6 +191,7 @@ fn aligned<R>(bytes: &[u8], body: impl FnOnce(&[u8]) -> R) -> R {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_model::platform::Memory;
     use weir_units::Bytes;
 
     /// Statics of a hypervisor whose pages are the third, the first and the last of RAM.
@@ -193,6 +202,7 @@ mod tests {
             pages: [0x4000_2000, 0x4000_0000, 0x4000_3000].map(Pa).to_vec(),
             symbols: symbols.map(|(name, range)| (name.to_owned(), range)).into(),
             observed: true,
+            memory_end: Pa(0x4000_4000),
         }
     }
 
@@ -208,7 +218,8 @@ mod tests {
         for name in ["out", "empty", "none"] {
             assert_eq!(found(name), None, "{name}");
         }
-        let ram = Ram::new(Pa(0x4000_0000), Bytes(0x4000)).expect("memory");
+        let ram = Ram::new([Memory { base: Pa(0x4000_0000), size: Bytes(0x4000) }], Bytes(0x4000))
+            .expect("memory");
         ram.write_for_tests(Pa(0x4000_2ff8), b"the weir");
         ram.write_for_tests(Pa(0x4000_0000), b" divides");
         let mut bytes = [0; 13];

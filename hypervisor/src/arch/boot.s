@@ -161,9 +161,13 @@ stage1_root:
 not_el2:
     adr     x1, 3f
     ldr     x2, ={uart}
+    mov     w3, #{uart_on}                  // the firmware may not have turned it on
+    str     w3, [x2, #{uart_control}]
 1:  ldrb    w3, [x1], #1
     cbz     w3, 2f
-    str     w3, [x2]
+5:  ldr     w4, [x2, #{uart_status}]
+    tbnz    w4, #{uart_full}, 5b
+    str     w3, [x2, #{uart_data}]
     b       1b
 2:  ldr     w0, =0x84000008                 // PSCI SYSTEM_OFF; below EL2 the conduit is HVC
     mrs     x1, CurrentEL

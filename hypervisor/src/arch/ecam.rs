@@ -4,7 +4,7 @@ use super::{
     memory::device,
     mmio::{Device, Register},
 };
-use crate::platform;
+use crate::board;
 use weir_units::Pa;
 use weir_vdev::pci::Config;
 
@@ -12,7 +12,7 @@ use weir_vdev::pci::Config;
 // SAFETY: `Stage1::begin` maps it, and the model keeps to the first 256 bytes of a function. Where
 // there is none, all ones are read. What has side effects when read is behind base addresses, not
 // here. What a function may do to memory is bounded by the SMMU, whatever is written.
-const ECAM: Device = unsafe { Device::new("ecam", device(Pa(platform::ECAM))) };
+const ECAM: Device = unsafe { Device::new("ecam", device(Pa(board::ECAM))) };
 
 /// A function of bus 0.
 #[derive(Clone, Copy)]

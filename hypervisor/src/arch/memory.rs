@@ -15,7 +15,7 @@ use super::{
     machine::{clean, image, move_in, translate, zero},
     sysreg, tlbi_el2, tlbi_vm, tlbi_vm_everywhere,
 };
-use crate::platform;
+use crate::board;
 use core::{
     cell::UnsafeCell,
     convert::Infallible,
@@ -149,7 +149,7 @@ pub struct Stage1 {
 /// Maps the devices that EL2 drives, and makes a table for each core's windows; gives the place of
 /// the first.
 fn furnish(builder: &mut Builder<'_>) -> Result<usize, MapError> {
-    for &(pa, len) in platform::EL2_DEVICES.iter().chain(platform::PCI_DEVICES) {
+    for &(pa, len) in board::EL2_DEVICES.iter().chain(board::PCI_DEVICES) {
         builder.map(device(Pa(pa)), pa, len, stage1::DEVICE)?;
     }
     let first = builder.last_level(WINDOWS)?;

@@ -12,7 +12,7 @@ pub mod lock;
 pub mod machine;
 pub mod memory;
 #[allow(dead_code, reason = "a build without an optional part uses less of it")]
-mod mmio;
+pub mod mmio;
 pub mod pmu;
 pub mod psci;
 pub mod serror;

@@ -6,23 +6,18 @@
 //! nobody waits for a lock of another VM's.
 
 use crate::{
-    arch::{lock::Lock, memory::device, psci, relax, timer, wait_for_interrupt},
-    mail, platform, system,
+    arch::{lock::Lock, psci, relax, timer, wait_for_interrupt},
+    board::uart::Uart,
+    mail, system,
 };
-use arm_pl011_uart::{
-    DataBits, Interrupts, LineConfig, PL011Registers, Parity, StopBits, Uart, UniqueMmioPointer,
-};
-use core::{
-    ptr::NonNull,
-    sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering},
-};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use weir_abi::MAX_VMS;
 use weir_trace::{
     quota::Quota,
     ring::ByteRing,
     wire::{self, Event, Framing, HYPERVISOR, Kind, Mark},
 };
-use weir_units::{CoreId, Pa};
+use weir_units::CoreId;
 use weir_vdev::pl011::{FIFO_DEPTH, Sink};
 use zerocopy::{Immutable, IntoBytes};
 
@@ -217,7 +212,7 @@ fn ring_bell() {
 
 /// The board's UART, and where in the rings its reader is. It belongs to the console core.
 pub struct Wire {
-    uart: Uart<'static>,
+    uart: Uart,
     /// Whose bytes are being passed on: a VM, or `MAX_VMS` for the records.
     source: usize,
     framing: Framing,
@@ -247,40 +242,17 @@ enum Input {
     Focus,
 }
 
-/// The UART's registers.
-///
-/// # Safety
-///
-/// Stage 1 has the device, and nobody else uses its registers at the same time.
-unsafe fn uart() -> Uart<'static> {
-    let registers = device(Pa(platform::UART)) as *mut PL011Registers;
-    // SAFETY: a PL011's page is mapped there (`Stage1::begin`), so the pointer is not null; the
-    // contract gives it to this caller.
-    unsafe { Uart::new(UniqueMmioPointer::new(NonNull::new_unchecked(registers))) }
-}
-
 /// If emulated cores have slices and input has come: tells all cores that virtual time stands
 /// still, as such a run has no other input. For any core, before it does what ends its turn under
 /// QEMU, as a read of the data register or a tick does: the next turn never comes while another
 /// core takes exceptions and executes nothing.
 pub fn tell_standstill() {
-    /// UARTFR (PL011 TRM, 3.3.3) and its bit "receive FIFO empty".
-    const FLAGS: u64 = 0x18;
-    const EMPTY: u32 = 1 << 4;
-    if system::get().header.slice_us == 0 {
-        return;
-    }
-    let flags = (device(Pa(platform::UART)) + FLAGS) as *const u32;
-    // SAFETY: a PL011's page is mapped there on every core (`Stage1::begin`), and a read of its
-    // flags changes nothing.
-    if unsafe { flags.read_volatile() } & EMPTY == 0 {
+    if system::get().header.slice_us > 0 && Uart::has_input() {
         mail::tell_all(mail::STANDSTILL);
     }
 }
 
 impl Wire {
-    const RECEIVE: Interrupts = Interrupts::RXI.union(Interrupts::RTI);
-
     /// Takes the UART over, which the firmware or the emulator has set up.
     ///
     /// # Safety
@@ -289,18 +261,8 @@ impl Wire {
     #[must_use]
     pub unsafe fn take() -> Self {
         // SAFETY: by the contract; `refuse` and `panic`, which use it too, end everything.
-        let mut uart = unsafe { uart() };
-        // It can't fail for this rate and a clock that `weir check` accepts.
-        let _ = uart.enable(
-            LineConfig {
-                data_bits: DataBits::Bits8,
-                parity: Parity::None,
-                stop_bits: StopBits::One,
-            },
-            115_200,
-            platform::UART_CLOCK as u32,
-        );
-        uart.set_interrupt_masks(Self::RECEIVE);
+        let mut uart = unsafe { Uart::take() };
+        uart.enable();
         Self {
             uart,
             source: MAX_VMS,
@@ -319,16 +281,15 @@ impl Wire {
         BELL.swap(false, Ordering::AcqRel);
         let mut passed = 0;
         while passed < TURN || self.framing != Framing::Between {
-            if self.uart.is_tx_fifo_full() {
-                self.uart.set_interrupt_masks(Self::RECEIVE.union(Interrupts::TXI));
+            if self.uart.is_full() && self.uart.wait_for_room() {
                 return;
             }
             let Some(byte) = self.next() else {
-                self.uart.set_interrupt_masks(Self::RECEIVE);
+                self.uart.wait_for_nothing();
                 return;
             };
             self.framing = self.framing.after(byte);
-            self.uart.write_word(byte);
+            self.uart.write(byte);
             passed += 1;
         }
         // Another source's turn.
@@ -339,11 +300,11 @@ impl Wire {
     /// Passes on everything, waiting for the UART: for the last words of a system.
     pub fn flush(&mut self) {
         while let Some(byte) = self.next() {
-            while self.uart.is_tx_fifo_full() {
+            while self.uart.is_full() {
                 relax();
             }
             self.framing = self.framing.after(byte);
-            self.uart.write_word(byte);
+            self.uart.write(byte);
         }
         while self.uart.is_busy() {
             relax();
@@ -393,11 +354,11 @@ impl Wire {
         let mut asked = Asked::default();
         tell_standstill();
         for _ in 0..32 {
-            let byte = match self.uart.read_word() {
-                Ok(Some(byte)) => byte,
-                Ok(None) => break,
-                // A framing, parity, break or overrun error: the byte is lost, the line goes on.
-                Err(_) => continue,
+            let byte = match self.uart.read() {
+                Some(Some(byte)) => byte,
+                // Only this byte is lost.
+                Some(None) => continue,
+                None => break,
             };
             self.input = match (self.input, byte) {
                 (Input::Text, wire::DLE) => Input::Escape,
@@ -427,8 +388,6 @@ impl Wire {
                 (Input::Escape, _) => Input::Text,
             };
         }
-        // The receive interrupts fall when the FIFO has been read empty. Cleared by hand, that of a
-        // byte that came since would be lost.
         asked
     }
 }
@@ -477,12 +436,12 @@ pub fn say(parts: &[&str]) {
     // SAFETY: nothing else uses the UART while the boot core refuses. An exception of EL2's own may
     // come while the console core writes; then a frame of its may be torn, which the host notices,
     // but the words come through.
-    let mut uart = unsafe { uart() };
+    let mut uart = unsafe { Uart::take() };
     for byte in ["weir: "].iter().chain(parts).chain(&["\r\n"]).flat_map(|part| part.bytes()) {
-        while uart.is_tx_fifo_full() {
+        while uart.is_full() {
             relax();
         }
-        uart.write_word(byte);
+        uart.write(byte);
     }
     while uart.is_busy() {
         relax();

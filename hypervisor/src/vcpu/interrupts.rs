@@ -3,9 +3,9 @@
 use super::{action::Exit, admission::Verdict, fault::fault, pmu};
 use crate::{
     arch::{gic, isb, pmu::is_pmu, timer},
+    board::{SMMU_LINE, UART_LINE},
     console,
     cpu::Core,
-    platform::{SMMU_LINE, UART_LINE},
     trace,
     vm::{
         self, VcpuRef, focus,

@@ -5,7 +5,7 @@
 use super::{KEPT, pci, stolen_time_page};
 use crate::{
     arch::memory::{self, Window},
-    platform::RAM_BASE,
+    board::RAM,
 };
 use core::ops::{AddAssign, Range};
 use weir_abi::{PARTITION_LEN, System, VmView};
@@ -169,7 +169,8 @@ fn read<'t>(
     let walked = leaves(root, table, &mut |leaf| {
         let end = leaf.output.saturating_add(leaf.len);
         // What is not RAM is a device, of which there are no cells.
-        if end > RAM_BASE && leaf.output < system.header.memory_end {
+        let memory_end = system.header.memory_end;
+        if RAM.iter().any(|&(base, top)| end > base && leaf.output < top.min(memory_end)) {
             found += Found { pages: leaf.len / PAGE, strays: strays(&(leaf.output..end)) };
         }
     });

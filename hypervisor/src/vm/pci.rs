@@ -11,8 +11,8 @@ use crate::{
         smmu::{self, Domain, Silent},
         timer,
     },
+    board::SMMU_LINE,
     console::{self, Text},
-    platform::SMMU_LINE,
 };
 use spin::Once;
 use weir_abi::{ECAM_LEN, MAX_FUNCTIONS, MAX_VMS, PciFunction, System, VmView};

@@ -2,7 +2,7 @@
 
 use crate::{
     arch::memory::{self, Bytes, Window},
-    platform::LOAD_ADDRESS,
+    board::LOAD_ADDRESS,
     vm::{KEPT, pci, stolen_time_page},
 };
 use weir_abi::{RAM, Region, Segment, Span, System, VmView};
@@ -115,7 +115,7 @@ fn fill(
 
 fn map(builder: &mut Builder<'_>, system: &System, view: &VmView) -> Option<()> {
     #[cfg(feature = "gicv2")]
-    let gicv = Some(crate::platform::GICV);
+    let gicv = Some(crate::board::GICV);
     #[cfg(feature = "gicv3")]
     let gicv = None;
     system.map_stage2(builder, view, gicv, stolen_time_page(view.index)).ok()?;

@@ -98,8 +98,8 @@ fn clippy(context: &Context) -> io::Result<Vec<Command>> {
     let mut commands = vec![cargo.tool("clippy", &["--all-targets", "--", "-D", "warnings"])];
     let gicv2 = [&hypervisor("gicv2,all")[..], &["--all-targets", "--", "-D", "warnings"]].concat();
     commands.push(cargo.tool("clippy", &gicv2));
-    for parts in hypervisors() {
-        commands.push(cargo.bare_clippy(&hypervisor(&parts)));
+    for (board, features) in hypervisors() {
+        commands.push(for_board(board, cargo.bare_clippy(&hypervisor(&features))));
     }
     // The vsock tool shares a crate with the guests and takes fewer of its features.
     commands.push(cargo.bare_clippy(&VSOCK_TOOL));
@@ -110,11 +110,24 @@ fn clippy(context: &Context) -> io::Result<Vec<Command>> {
 /// The optional parts of the hypervisor, as its manifest has them.
 const PARTS: [&str; 6] = ["flows", "switch", "pci", "shared-cores", "budgets", "guest-pmu"];
 
-/// The cargo features of the hypervisor's builds: each optional part alone, none, and all.
-fn hypervisors() -> Vec<String> {
-    let alone = PARTS.map(|part| format!("gicv3,{part}"));
-    let whole = ["gicv3", "gicv2,all", "gicv2", "gicv3,all"].map(str::to_owned);
+/// The board and the cargo features of the hypervisor's builds: each optional part alone, none, and
+/// all. The boards have each kind of GIC and of UART.
+fn hypervisors() -> Vec<(&'static str, String)> {
+    let alone = PARTS.map(|part| ("qemu-virt", format!("gicv3,{part}")));
+    let whole = [
+        ("qemu-virt", "gicv3"),
+        ("zcu102", "gicv2,all"),
+        ("qemu-virt-gicv2", "gicv2"),
+        ("qemu-virt", "gicv3,all"),
+    ];
+    let whole = whole.map(|(board, features)| (board, features.to_owned()));
     alone.into_iter().chain(whole).collect()
+}
+
+/// Has a command of cargo's build the hypervisor for a board.
+fn for_board(board: &str, mut command: Command) -> Command {
+    command.env("WEIR_BOARD", board);
+    command
 }
 
 /// Arguments of cargo for the hypervisor with these features.
@@ -146,8 +159,8 @@ fn doc(context: &Context) -> io::Result<Vec<Command>> {
 fn bare(context: &Context) -> io::Result<Vec<Command>> {
     let cargo = &context.cargo;
     // Cargo keeps one hypervisor: the last build is the usual one.
-    let hypervisors = hypervisors().into_iter().map(|parts| {
-        let mut command = cargo.bare("rustc", &hypervisor(&parts));
+    let hypervisors = hypervisors().into_iter().map(|(board, features)| {
+        let mut command = for_board(board, cargo.bare("rustc", &hypervisor(&features)));
         command.args(["--", "-D", "warnings"]);
         command
     });

@@ -116,14 +116,17 @@ table! {
         virtual_cpu: Option<At<u64>> as ADDRESS,
     }
 
-    /// A PL011.
+    /// The UART that is the console of all VMs.
     pub(crate) struct Uart = "[uart]" {
+        /// The kind of UART; `pl011` without the key. `cadence` is the UART of the Zynq UltraScale+.
+        kind: Option<UartKind>,
         /// Its registers.
         base: At<u64> as ADDRESS,
         /// Its interrupt.
         intid: IntId [32, 1019],
-        /// Its reference clock in Hz, from which it derives 115200 Bd.
-        clock: u64 [1_843_200, 1_000_000_000] = 24_000_000,
+        /// Its reference clock in Hz, from which it derives 115200 Bd; without the key 24 MHz for a
+        /// PL011, and 100 MHz for a Cadence UART.
+        clock: Option<u64> [1_843_200, 1_000_000_000],
     }
 
     /// The firmware.
@@ -140,6 +143,12 @@ table! {
         cpu: String,
         /// Cores of the machine unless a system needs more.
         cores: usize [1, MAX_CORES as u64],
+        /// Whether the machine generates a device tree. If not, weir passes one by `-dtb`, and QEMU
+        /// adds the size of RAM.
+        device_tree: bool = true,
+        /// Whether the machine has the interrupt of the PMUs. If not, `weir run` refuses budgets by
+        /// the PMU.
+        pmu_interrupt: bool = true,
     }
 
     /// A short name for a device.
@@ -225,6 +234,16 @@ table! {
 }
 
 choice! { Streams { Function = "function", Device = "device", Bus = "bus" } }
+
+choice! {
+    /// A kind of UART.
+    pub enum UartKind {
+        /// Arm's PrimeCell PL011.
+        Pl011 = "pl011",
+        /// Cadence's, in the Zynq UltraScale+.
+        Cadence = "cadence",
+    }
+}
 
 choice! {
     /// The instruction that calls the firmware.

@@ -67,8 +67,7 @@ pub fn observe(
     let (no_build, all_parts) = (options.no_build, options.all_parts);
     let parts = weir_image::Options { environment: environment.clone(), no_build, all_parts };
     let built = weir_image::build(&system, &parts)?;
-    let gic_v2 = system.platform.is_gic_v2();
-    let elf = Programs::new(environment, true).hypervisor_in(&built.bytes, gic_v2)?;
+    let elf = Programs::new(environment, true).hypervisor_in(&built.bytes)?;
     let out = Some(file("seen.json"));
     let with_limit = record.map(|(_, most)| Record { most, into: file(RECORDINGS) });
     let offsets = record.map_or(Vec::new(), |_| record::offsets(&system, &built.packed.placement));

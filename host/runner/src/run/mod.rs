@@ -7,7 +7,7 @@ mod running;
 mod setup;
 
 use crate::{
-    budgets,
+    board, budgets,
     plugin::Watch,
     qemu::{self, Machine},
     ram::Ram,
@@ -93,6 +93,7 @@ pub fn run(system: &System, options: &Options, console: &mut dyn Console) -> Res
     }
     let needs_watch = needs_plugin(&system);
     let mut setup = setup::setup(&system, options)?;
+    budgets::check_machine(&system)?;
     let version = qemu::version(&environment.qemu)?;
     let built = image(&system, options)?;
     let no_build = options.no_build;
@@ -109,8 +110,9 @@ pub fn run(system: &System, options: &Options, console: &mut dyn Console) -> Res
         None if needs_watch => Some(Watch::new(&system, None, None, no_build, environment)?),
         watch => watch.clone(),
     };
-    let ram = Arc::new(Ram::new(system.platform.memory.base, setup.memory)?);
+    let ram = Arc::new(Ram::new(system.platform.ram(), setup.memory)?);
     let scratch = tempfile::tempdir().context(|| "make a directory")?;
+    setup.device_tree = setup::device_tree(&system.platform, scratch.path())?;
     let prepare = |watch: &Watch| {
         let gic_v2 = system.platform.is_gic_v2();
         watch.prepare(scratch.path(), &built, gic_v2, &ram, needs_watch)
@@ -188,7 +190,10 @@ pub fn run(system: &System, options: &Options, console: &mut dyn Console) -> Res
 /// Reads or builds the image.
 fn image(system: &System, options: &Options) -> Result<Vec<u8>> {
     if let Some(path) = &options.image_file {
-        return weir_model::read_regular(path).context(|| format!("read {}", path.display()));
+        let image =
+            weir_model::read_regular(path).context(|| format!("read {}", path.display()))?;
+        board::check(path, &image, &system.platform.name)?;
+        return Ok(image);
     }
     let Options { no_build, all_parts, .. } = *options;
     let environment = options.environment.clone();

@@ -5,10 +5,14 @@ use crate::{
     qemu::{Preload, Setup},
     ram,
 };
-use std::time::Duration;
-use weir_image::{Environment, Failure, Result, cargo::Programs};
-use weir_model::System;
-use weir_units::Nanos;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use weir_image::{Environment, Failure, Result, cargo::Programs, failure::Context};
+use weir_model::{System, bare_device_tree, platform::Platform};
+use weir_units::{Bytes, Nanos};
 
 /// The time slice of a core under instruction counting. Each other busy core delays an interrupt or
 /// the visibility of another core's store by at most one time slice.
@@ -71,10 +75,25 @@ pub(super) fn setup(system: &System, options: &Options) -> Result<Setup> {
         machine: machine(system, &qemu.machine),
         cpu: qemu.cpu.clone(),
         cores: system.machine_cores(),
-        memory: ram::size(platform.memory.size, &options.qemu_args)?,
+        memory: ram::size(
+            Bytes(platform.ram().map(|piece| piece.size.0).sum()),
+            &options.qemu_args,
+        )?,
+        device_tree: None,
         deterministic: options.deterministic,
         extra: options.qemu_args.clone(),
     })
+}
+
+/// Writes the device tree of a machine that generates none into `directory`, and returns its file.
+pub(super) fn device_tree(platform: &Platform, directory: &Path) -> Result<Option<PathBuf>> {
+    if platform.qemu.as_ref().is_none_or(|qemu| qemu.device_tree) {
+        return Ok(None);
+    }
+    let file = directory.join("bare.dtb");
+    let tree = bare_device_tree(&platform.description);
+    fs::write(&file, tree).context(|| format!("write {}", file.display()))?;
+    Ok(Some(file))
 }
 
 /// Returns the library that QEMU preloads so that counted runs repeat. For an image file, the

@@ -7,7 +7,7 @@ use crate::{
         memory::device,
         mmio::{Device, Register, SetClear},
     },
-    platform,
+    board,
 };
 use weir_units::Pa;
 
@@ -21,7 +21,7 @@ pub const OWN_ONLY: u8 = 0x90;
 /// The distributor.
 // SAFETY: `Stage1::begin` maps its 4 KiB (GICv2) or 64 KiB, and `Line` and the constants below stay
 // within. Reading changes nothing; interrupts reach EL2 or a guest, never memory.
-pub const GICD: Device = unsafe { Device::new("gicd", device(Pa(platform::GICD))) };
+pub const GICD: Device = unsafe { Device::new("gicd", device(Pa(board::GICD))) };
 
 /// The control register.
 pub const CTLR: Register<u32> = Register::at(0x000);

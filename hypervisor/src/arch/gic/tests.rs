@@ -96,7 +96,7 @@ mod v3 {
             machine::{on_write, reads, set_next, value},
             sysreg::icc,
         },
-        platform::CORES,
+        board::CORES,
     };
 
     /// Two redistributors in the board's order, of which the second is core 1's.

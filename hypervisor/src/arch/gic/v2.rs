@@ -7,7 +7,7 @@ use crate::{
         memory::device,
         mmio::{Device, Register},
     },
-    platform,
+    board,
 };
 use weir_units::{CoreId, IntId, Pa};
 
@@ -22,10 +22,10 @@ pub(super) const ALL_GROUPS: u32 = 0;
 
 /// The CPU interface of the core that accesses it.
 // SAFETY: `Stage1::begin` maps its 8 KiB. The one read with an effect is IAR, meant so.
-const GICC: Device = unsafe { Device::new("gicc", device(Pa(platform::GICC))) };
+const GICC: Device = unsafe { Device::new("gicc", device(Pa(board::GICC))) };
 /// The virtual interface of the core that accesses it.
 // SAFETY: `Stage1::begin` maps its 4 KiB; reading changes nothing.
-const GICH: Device = unsafe { Device::new("gich", device(Pa(platform::GICH))) };
+const GICH: Device = unsafe { Device::new("gich", device(Pa(board::GICH))) };
 
 /// The distributor's: where each shared interrupt goes, SGIs, identification.
 const TARGET: Register<u8> = Register::at(0x800);

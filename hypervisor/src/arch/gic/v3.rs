@@ -9,7 +9,7 @@ use crate::{
         relax,
         sysreg::{icc, id_register},
     },
-    platform::{self, CORES, GICR_LEN},
+    board::{self, CORES, GICR_LEN},
 };
 use core::sync::atomic::{AtomicU64, Ordering};
 use weir_units::{CoreId, IntId, Pa};
@@ -53,7 +53,7 @@ static REDISTRIBUTORS: [AtomicU64; CORES.len()] = [const { AtomicU64::new(0) }; 
 // SAFETY: `Stage1::begin` maps `GICR_LEN` bytes, and callers stay within the frames of a
 // redistributor, of which `find` has seen that they are in this range. Interrupts reach EL2 or a
 // guest, never memory.
-const GICR: Device = unsafe { Device::new("gicr", device(Pa(platform::GICR))) };
+const GICR: Device = unsafe { Device::new("gicr", device(Pa(board::GICR))) };
 
 /// The frames of all redistributors, for those who look for one.
 struct Redistributors;

@@ -12,7 +12,7 @@ use super::{
     gic,
     sysreg::{id_register, pmcr_el0},
 };
-use crate::platform::PMU_INTIDS;
+use crate::board::PMU_INTIDS;
 use weir_units::{CoreId, IntId};
 
 /// How many event counters this core has; 0 without a PMU.

@@ -15,7 +15,7 @@ use crate::{
         mmio::{Device, Register},
         relax, timer,
     },
-    platform,
+    board,
 };
 use core::ptr;
 use weir_abi::STREAM_LIMIT;
@@ -28,7 +28,7 @@ use weir_units::Pa;
 /// The SMMU.
 // SAFETY: `Stage1::begin` maps both pages of registers, and the registers below lie in them. Reading
 // changes nothing. What the SMMU is made to read and write is `Memory`, and the domains' tables.
-const SMMU: Device = unsafe { Device::new("smmu", memory::device(Pa(platform::SMMU))) };
+const SMMU: Device = unsafe { Device::new("smmu", memory::device(Pa(board::SMMU))) };
 
 /// Registers (chapter 6.3).
 const IDR0: Register<u32> = Register::at(0x00);

@@ -1,8 +1,10 @@
-//! The board, from its file in `boards/`.
+//! The board: its fixed addresses, generated from its file in `boards/`, and its UART.
+
+pub mod uart;
 
 #[expect(clippy::unreadable_literal, reason = "generated")]
 mod generated {
-    include!(concat!(env!("OUT_DIR"), "/platform.rs"));
+    include!(concat!(env!("OUT_DIR"), "/board.rs"));
 }
 
 pub use generated::*;

@@ -1,0 +1,14 @@
+//! Register sequences of UARTs that a board's console can be, without access to hardware.
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+pub mod cadence;
+
+/// The registers of a device, by offset: in memory, or in a test's recording.
+pub trait Registers {
+    /// Reads the 32 bits at `offset`.
+    fn read(&mut self, offset: u64) -> u32;
+
+    /// Writes the 32 bits at `offset`.
+    fn write(&mut self, offset: u64, value: u32);
+}
