@@ -9,8 +9,7 @@ use crate::{
     },
     board::{CORES, LOAD_ADDRESS, RAM, UART_LINE},
     console::{self, Text, Wire},
-    cpu,
-    system,
+    cpu, system,
     vcpu::{
         pmu,
         prepare::{Purpose, prepare_core},

@@ -26,6 +26,7 @@ mod qemu_throttling_reproduce;
 mod qemu_trace;
 mod qemu_verdicts;
 mod run;
+mod serial;
 mod simulate;
 mod simulate_reproduce;
 mod support;

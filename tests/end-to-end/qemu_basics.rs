@@ -228,7 +228,8 @@ fn a_minimal_hypervisor_runs_two_vms() {
         let elf = root().join("build/programs").join(name);
         weir_runner::elf::LinkedHypervisor::read(&elf).expect("a hypervisor").sizes.text
     };
-    let [minimal, all] = ["weir-hypervisor-qemu-virt-minimal", "weir-hypervisor-qemu-virt"].map(bytes);
+    let [minimal, all] =
+        ["weir-hypervisor-qemu-virt-minimal", "weir-hypervisor-qemu-virt"].map(bytes);
     assert!(minimal < all, "{minimal} bytes, all parts {all}");
 }
 

@@ -1,6 +1,6 @@
 //! The host's end of the wire.
 
-use crate::wire::{Counters, DLE, Denials, Event, Flow, Lives, Mark, Port};
+use crate::wire::{Counters, DLE, Denials, Event, Flow, Kind, Lives, Mark, Port};
 use zerocopy::FromBytes;
 
 /// What the wire says, one piece at a time.
@@ -22,82 +22,109 @@ pub enum Piece {
     Port(Port),
     /// What became of a VM.
     Lives(Lives),
-    /// A frame of an unknown kind, with a wrong sum or a wrong length: bytes were lost.
+    /// A frame of an unknown kind, with a wrong sum or a wrong length: bytes were lost or changed.
+    /// Its bytes follow as console bytes, and the owner of these is unknown until the next mark.
     Damaged,
 }
+
+/// Bytes of a frame in addition to its payload: `DLE`, kind, length and sum.
+const AROUND: usize = 4;
 
 /// Takes the wire apart.
 #[derive(Clone, Debug)]
 pub struct Decoder {
-    state: State,
-    kind: u8,
-    length: u8,
-    got: u8,
-    payload: [u8; 255],
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Text,
-    Escape,
-    Length,
-    Payload,
+    /// Bytes from the first that is not decoded yet.
+    window: [u8; 255 + AROUND],
+    len: usize,
+    /// The last frame was damaged.
+    lost: bool,
 }
 
 impl Default for Decoder {
     fn default() -> Self {
-        Self { state: State::Text, kind: 0, length: 0, got: 0, payload: [0; 255] }
+        Self { window: [0; 255 + AROUND], len: 0, lost: false }
     }
 }
 
 impl Decoder {
-    /// Takes the next byte; gives a piece when one is complete.
-    pub fn push(&mut self, byte: u8) -> Option<Piece> {
-        match self.state {
-            State::Text if byte == DLE => self.state = State::Escape,
-            State::Text => return Some(Piece::Byte(byte)),
-            State::Escape if byte == DLE => {
-                self.state = State::Text;
-                return Some(Piece::Byte(DLE));
-            }
-            State::Escape => {
-                self.kind = byte;
-                self.state = State::Length;
-            }
-            State::Length => {
-                self.length = byte;
-                self.got = 0;
-                self.state = State::Payload;
-            }
-            State::Payload if self.got < self.length => {
-                self.payload[usize::from(self.got)] = byte;
-                self.got += 1;
-            }
-            State::Payload => {
-                self.state = State::Text;
-                return Some(self.piece(byte).unwrap_or(Piece::Damaged));
-            }
-        }
-        None
+    /// Takes the next byte. [`Self::next_piece`] must have returned all pieces before.
+    pub fn push(&mut self, byte: u8) {
+        self.window[self.len] = byte;
+        self.len += 1;
     }
 
-    fn piece(&self, sum: u8) -> Option<Piece> {
-        let payload = &self.payload[..usize::from(self.length)];
-        let expected = payload
-            .iter()
-            .fold(self.kind.wrapping_add(self.length), |sum, byte| sum.wrapping_add(*byte));
-        if sum != expected {
-            return None;
-        }
-        match self.kind {
-            1 => Mark::read_from_bytes(payload).ok().map(Piece::Mark),
-            2 => Event::read_from_bytes(payload).ok().map(Piece::Event),
-            3 => Counters::read_from_bytes(payload).ok().map(Piece::Counters),
-            4 => Denials::read_from_bytes(payload).ok().map(Piece::Denials),
-            5 => Flow::read_from_bytes(payload).ok().map(Piece::Flow),
-            6 => Port::read_from_bytes(payload).ok().map(Piece::Port),
-            7 => Lives::read_from_bytes(payload).ok().map(Piece::Lives),
-            _ => None,
+    /// Returns the next complete piece. One byte can complete several: after a lost byte, a frame
+    /// seems to last into the next one.
+    pub fn next_piece(&mut self) -> Option<Piece> {
+        loop {
+            let (used, piece) = self.first()?;
+            self.window.copy_within(used..self.len, 0);
+            self.len -= used;
+            let damaged = piece == Piece::Damaged;
+            // Bytes of a damaged frame can resemble further frames, which are no further damage.
+            let known = damaged && self.lost;
+            self.lost = damaged || self.lost && matches!(piece, Piece::Byte(_));
+            if !known {
+                return Some(piece);
+            }
         }
     }
+
+    /// Returns the first piece of the window and its number of bytes; nothing if it is incomplete.
+    fn first(&self) -> Option<(usize, Piece)> {
+        match self.window[..self.len] {
+            [] | [DLE] => None,
+            [DLE, DLE, ..] => Some((2, Piece::Byte(DLE))),
+            [DLE, kind, ref rest @ ..] => {
+                let Some(expected) = payload_len(kind) else {
+                    return Some((1, Piece::Damaged));
+                };
+                let (&length, rest) = rest.split_first()?;
+                if usize::from(length) != expected {
+                    return Some((1, Piece::Damaged));
+                }
+                let (payload, &sum) = (rest.get(..expected)?, rest.get(expected)?);
+                match piece(kind, payload).filter(|_| sum == sum_of(kind, payload)) {
+                    Some(piece) => Some((expected + AROUND, piece)),
+                    None => Some((1, Piece::Damaged)),
+                }
+            }
+            [byte, ..] => Some((1, Piece::Byte(byte))),
+        }
+    }
+}
+
+/// The sum at the end of a frame.
+fn sum_of(kind: u8, payload: &[u8]) -> u8 {
+    let start = kind.wrapping_add(payload.len() as u8);
+    payload.iter().fold(start, |sum, byte| sum.wrapping_add(*byte))
+}
+
+macro_rules! kinds {
+    ($($kind:ident($payload:ident),)*) => {
+        /// Returns the length of the payload of a kind of frame.
+        const fn payload_len(kind: u8) -> Option<usize> {
+            $(if kind == Kind::$kind as u8 {
+                return Some(size_of::<$payload>());
+            })*
+            None
+        }
+
+        fn piece(kind: u8, payload: &[u8]) -> Option<Piece> {
+            $(if kind == Kind::$kind as u8 {
+                return $payload::read_from_bytes(payload).ok().map(Piece::$kind);
+            })*
+            None
+        }
+    };
+}
+
+kinds! {
+    Mark(Mark),
+    Event(Event),
+    Counters(Counters),
+    Denials(Denials),
+    Flow(Flow),
+    Port(Port),
+    Lives(Lives),
 }

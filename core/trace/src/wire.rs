@@ -446,7 +446,12 @@ mod tests {
 
     fn decode(bytes: &[u8]) -> Vec<Piece> {
         let mut decoder = Decoder::default();
-        bytes.iter().filter_map(|&byte| decoder.push(byte)).collect()
+        let mut pieces = Vec::new();
+        for &byte in bytes {
+            decoder.push(byte);
+            pieces.extend(std::iter::from_fn(|| decoder.next_piece()));
+        }
+        pieces
     }
 
     #[test]
@@ -488,7 +493,8 @@ mod tests {
         let (mut decoder, mut framing) = (Decoder::default(), Framing::default());
         for byte in bytes {
             framing = framing.after(byte);
-            assert_eq!(decoder.push(byte).is_some(), framing == Framing::Between);
+            decoder.push(byte);
+            assert_eq!(decoder.next_piece().is_some(), framing == Framing::Between);
         }
     }
 
@@ -497,7 +503,31 @@ mod tests {
         let mut bytes = Vec::new();
         frame(Kind::Mark, &Mark { time_ns: 1, vm: 2, dropped: 0 }, |byte| bytes.push(byte));
         bytes[5] ^= 4;
-        assert_eq!(decode(&bytes), [Piece::Damaged]);
+        let pieces = decode(&bytes);
+        assert_eq!(pieces[0], Piece::Damaged);
+        assert!(pieces[1..].iter().all(|piece| matches!(piece, Piece::Byte(_))), "{pieces:?}");
+    }
+
+    #[test]
+    fn the_next_frame_survives_each_lost_or_changed_byte() {
+        let first = Mark { time_ns: 0x1010, vm: 2, dropped: 0 };
+        let second = Mark { time_ns: 9, vm: 3, dropped: 0 };
+        let mut bytes = Vec::new();
+        frame(Kind::Mark, &first, |byte| bytes.push(byte));
+        let end = bytes.len();
+        bytes.extend(b"text");
+        frame(Kind::Mark, &second, |byte| bytes.push(byte));
+        for position in 0..end {
+            let mut lost = bytes.clone();
+            lost.remove(position);
+            let mut changed = bytes.clone();
+            changed[position] ^= 0x50;
+            for noisy in [lost, changed] {
+                let pieces = decode(&noisy);
+                assert_eq!(pieces.last(), Some(&Piece::Mark(second)), "{position}");
+                assert!(pieces.len() > 5, "the text is there: {pieces:?}");
+            }
+        }
     }
 
     #[test]

@@ -15,18 +15,23 @@ use std::{
     io::Write as _,
     path::{Path, PathBuf},
 };
+use weir_image::Format;
 use weir_model::{Faults, Packed, System, audit};
 
 /// Builds the image of a system: the hypervisor for its platform, the guests, and the tables.
 ///
-/// Writes `build/SYSTEM-PLATFORM.img` and next to it a `.map` file, the memory map.
+/// Writes `build/SYSTEM-PLATFORM.img` (`.uimg`, `.itb` with --format) and next to it a `.map` file,
+/// the memory map.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir build examples/demo/demo.toml\n  weir build examples/demo/demo.toml --platform qemu-virt-gicv2 --json\n  weir build examples/demo/demo.toml --audit\n  weir build examples/demo/demo.toml --dump-dtb build && dtc build/linux.dtb"
+    after_help = "Examples:\n  weir build examples/demo/demo.toml\n  weir build examples/demo/demo.toml --platform qemu-virt-gicv2 --json\n  weir build examples/demo/demo.toml --platform zcu102 --format fit\n  weir build examples/demo/demo.toml --audit\n  weir build examples/demo/demo.toml --dump-dtb build && dtc build/linux.dtb"
 )]
 pub struct Arguments {
     /// The system file.
     file: PathBuf,
+    /// The format of the file: an arm64 Image (`booti`, QEMU), or one of U-Boot's for `bootm`.
+    #[arg(long, value_name = "FORMAT", default_value = "image", value_parser = format_of)]
+    format: Format,
     /// Where to write the image.
     #[arg(short, long, value_name = "IMAGE")]
     output: Option<PathBuf>,
@@ -68,6 +73,11 @@ impl Options {
     }
 }
 
+fn format_of(name: &str) -> std::result::Result<Format, String> {
+    let found = Format::ALL.into_iter().find(|format| format.name() == name);
+    found.ok_or_else(|| "the formats are image, uimage and fit".to_owned())
+}
+
 /// Carries the verb out.
 pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     if let Some(image) = &arguments.output {
@@ -102,9 +112,11 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     } else {
         let directory = environment.build();
         fs::create_dir_all(&directory).context(|| format!("create {}", directory.display()))?;
-        directory.join(format!("{}-{}.img", image_name(&system), system.platform.name))
+        let extension = arguments.format.extension();
+        directory.join(format!("{}-{}.{extension}", image_name(&system), system.platform.name))
     };
-    replace(&path, &built.bytes)?;
+    let file = arguments.format.wrap(built.bytes, &system)?;
+    replace(&path, &file)?;
     replace(&path.with_extension("map"), map.as_bytes())?;
     if let Some(directory) = &arguments.dump_dtb {
         fs::create_dir_all(directory).context(|| format!("create {}", directory.display()))?;
@@ -121,7 +133,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         }
         writeln!(out, "{:#}", weir_report::versioned(json))?;
     } else {
-        writeln!(out, "{map}{} ({} bytes)", path.display(), built.bytes.len())?;
+        writeln!(out, "{map}{} ({} bytes)", path.display(), file.len())?;
         if let Some(audited) = &audited {
             writeln!(out, "{}", coloring::audit_report(audited))?;
         }

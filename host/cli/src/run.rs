@@ -1,4 +1,4 @@
-//! `weir run`: runs a system in QEMU, prints its consoles, and reports at the end.
+//! `weir run`: runs a system in QEMU or on a board, prints its consoles, and reports at the end.
 
 use crate::{
     analyze, build, build_id,
@@ -20,7 +20,7 @@ use weir_analysis::{
     system::{Cores, bounds, overhead_sources},
 };
 use weir_model::{System, timing::OverheadTable};
-use weir_runner::{Options, Run, show::summary, watch_signals};
+use weir_runner::{Options, Run, SerialLine, show::summary, watch_signals};
 
 /// Boots a system in QEMU and shows what its VMs print, each line under the VM's name.
 ///
@@ -29,7 +29,7 @@ use weir_runner::{Options, Run, show::summary, watch_signals};
 /// the summary (130); a second one at once. Logs and a JSON report are left in `runs/TIME/`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir run examples/demo/demo.toml\n  weir run examples/demo/demo.toml --for 30s --json report.json\n  weir run examples/demo/demo.toml --attach linux\n  weir run examples/demo/demo.toml --deterministic --for 5s\n\nExit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 wrong call, 3 the environment is incomplete, 130 interrupted."
+    after_help = "Examples:\n  weir run examples/demo/demo.toml\n  weir run examples/demo/demo.toml --for 30s --json report.json\n  weir run examples/demo/demo.toml --attach linux\n  weir run examples/demo/demo.toml --deterministic --for 5s\n  weir run examples/demo/demo.toml --platform zcu102 --serial /dev/ttyUSB0\n\nExit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 wrong call, 3 the environment is incomplete, 130 interrupted."
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch on the command line")]
 pub struct Arguments {
@@ -67,6 +67,10 @@ pub struct Arguments {
     /// Show no consoles, only the summary.
     #[arg(long, short)]
     pub quiet: bool,
+    /// Listen to the board on this serial line, which the user starts, instead of running QEMU. The
+    /// rate is 115200 Bd unless another follows the device.
+    #[arg(long, value_name = "DEVICE[:BAUD]", conflicts_with_all = ["deterministic", "accept_host_time", "image_file", "qemu_args"])]
+    pub serial: Option<SerialLine>,
     /// Boot this image instead of building one.
     #[arg(long, value_name = "IMAGE", conflicts_with = "no_build")]
     pub image_file: Option<PathBuf>,
@@ -85,7 +89,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     }
     let interrupt = watch_signals()?;
     let system = build::checked(&arguments.file, &arguments.image, to_stdout, environment)?;
-    let options = Options {
+    let mut options = Options {
         no_build: arguments.image.no_build,
         all_parts: arguments.image.all_parts,
         time: arguments.time,
@@ -95,9 +99,13 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         keep_running: arguments.keep_running || arguments.attach.is_some(),
         image_file: arguments.image_file.clone(),
         qemu_args: arguments.qemu_args.clone(),
+        serial: arguments.serial.clone(),
         interrupt,
         ..options(&system, environment)
     };
+    if arguments.serial.is_some() && system.broker().is_some() {
+        options.bounds = bounds(&system.timing, Cores::Concurrent, Effort::default()).of;
+    }
     let mut console = Screen::new(messages(to_stdout), &system)
         .with_events(arguments.events)
         .with_lines(!arguments.quiet && arguments.attach.is_none())

@@ -15,6 +15,7 @@ pub mod environment;
 mod estimate;
 pub mod failure;
 mod features;
+mod format;
 mod image;
 pub mod output;
 pub mod progress;
@@ -25,6 +26,7 @@ pub use environment::Environment;
 pub use estimate::{Estimate, Guess, source};
 pub use failure::{Failure, Result};
 pub use features::features_of;
+pub use format::Format;
 pub use image::{Image, Options, build};
 pub use system::{
     catalog, check, check_platform, exit_status, first_rendered, load, load_to_measure, name,

@@ -5,7 +5,7 @@
 //! with the most recent output before it connected. Any number of clients can connect; all clients
 //! of one VM get the same output, and all can type.
 
-use super::qemu::Input;
+use super::link::Input;
 use std::{
     collections::VecDeque,
     fs::File,

@@ -5,7 +5,7 @@
 
 use weir_trace::{
     decode::{Decoder, Piece},
-    wire::{Counters, Denials, Event, Flow, HYPERVISOR, Lives, Mark, Port},
+    wire::{Counters, Denials, Event, Flow, HYPERVISOR, Lives, Mark, Port, What},
 };
 
 /// Longest console line, in bytes; a longer one is cut into several.
@@ -50,6 +50,8 @@ pub enum Step {
     Dropped { source: Source, bytes: u32, time_ns: u64 },
     /// A frame did not survive the wire, or names a VM that does not exist.
     Damaged,
+    /// The hypervisor started again: the board was reset.
+    Reset,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -68,6 +70,8 @@ pub struct Demux {
     /// Lines that wait for the mark with their time.
     complete: Vec<(Source, Vec<u8>)>,
     time_ns: u64,
+    /// The hypervisor has reported its start.
+    started: bool,
 }
 
 impl Demux {
@@ -79,6 +83,7 @@ impl Demux {
             lines: vec![Line::default(); vms + 1],
             complete: Vec::new(),
             time_ns: 0,
+            started: false,
         }
     }
 
@@ -110,41 +115,75 @@ impl Demux {
 
     /// Takes the next byte and puts what it means at the end of `steps`.
     pub fn push(&mut self, byte: u8, steps: &mut Vec<Step>) {
-        match self.decoder.push(byte) {
-            None => {}
-            Some(Piece::Byte(byte)) => self.console(byte, steps),
-            Some(Piece::Mark(mark)) => self.mark(mark, steps),
-            Some(Piece::Event(event)) => {
+        self.decoder.push(byte);
+        while let Some(piece) = self.decoder.next_piece() {
+            self.piece(&piece, steps);
+        }
+    }
+
+    fn piece(&mut self, piece: &Piece, steps: &mut Vec<Step>) {
+        match *piece {
+            Piece::Byte(byte) => self.console(byte, steps),
+            Piece::Mark(mark) => self.mark(mark, steps),
+            Piece::Event(event) => {
+                if event.what == What::SystemStart as u16 {
+                    self.start(event.time_ns, steps);
+                }
                 self.at(event.time_ns, steps);
                 let known = self.source(u32::from(event.vm)).is_some();
                 steps.push(if known { Step::Event(event) } else { Step::Damaged });
             }
-            Some(Piece::Counters(counters)) => {
+            Piece::Counters(counters) => {
                 self.at(counters.time_ns, steps);
                 let known = matches!(self.source(u32::from(counters.vm)), Some(Source::Vm(_)));
                 steps.push(if known { Step::Counters(counters) } else { Step::Damaged });
             }
-            Some(Piece::Lives(lives)) => {
+            Piece::Lives(lives) => {
                 self.at(lives.time_ns, steps);
                 let known = matches!(self.source(lives.vm.into()), Some(Source::Vm(_)));
                 steps.push(if known { Step::Lives(lives) } else { Step::Damaged });
             }
-            Some(Piece::Denials(denials)) => {
+            Piece::Denials(denials) => {
                 self.at(denials.time_ns, steps);
                 let known = matches!(self.source(denials.vm), Some(Source::Vm(_)));
                 steps.push(if known { Step::Denials(denials) } else { Step::Damaged });
             }
-            Some(Piece::Flow(flow)) => {
+            Piece::Flow(flow) => {
                 self.at(flow.time_ns, steps);
                 steps.push(Step::Flow(flow));
             }
-            Some(Piece::Port(port)) => {
+            Piece::Port(port) => {
                 self.at(port.time_ns, steps);
                 let known = matches!(self.source(port.vm), Some(Source::Vm(_)));
                 steps.push(if known { Step::Port(port) } else { Step::Damaged });
             }
-            Some(Piece::Damaged) => steps.push(Step::Damaged),
+            Piece::Damaged => self.damaged(steps),
         }
+    }
+
+    /// Takes the start of the hypervisor. A second one is that of another boot, whose time begins
+    /// again.
+    fn start(&mut self, time_ns: u64, steps: &mut Vec<Step>) {
+        if self.started && time_ns < self.time_ns {
+            self.release(steps);
+            for line in &mut self.lines {
+                *line = Line::default();
+            }
+            self.time_ns = time_ns;
+            steps.push(Step::Reset);
+        }
+        self.started = true;
+    }
+
+    /// Takes a damaged frame. It may have been a mark, so no VM owns the bytes up to the next mark,
+    /// and the line that a VM is writing has a gap.
+    fn damaged(&mut self, steps: &mut Vec<Step>) {
+        let slot = self.slot(self.source);
+        if let Some(line) = self.lines.get_mut(slot).filter(|line| !line.bytes.is_empty()) {
+            line.bytes.extend("\u{fffd}".bytes());
+        }
+        self.source = Source::Hypervisor;
+        steps.push(Step::Damaged);
     }
 
     fn console(&mut self, byte: u8, steps: &mut Vec<Step>) {

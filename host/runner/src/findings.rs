@@ -16,6 +16,8 @@ pub enum Clock {
     CountedInSlices,
     /// Instructions, without such a tick.
     Counted,
+    /// The board's.
+    Board,
 }
 
 /// A verdict with its reason.

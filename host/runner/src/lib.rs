@@ -1,4 +1,4 @@
-//! Runs systems in QEMU: decodes the hypervisor's output, judges it, and leaves logs and reports.
+//! Runs systems in QEMU or on a board: decodes the hypervisor's output, judges it, and leaves logs and reports.
 //!
 //! [`run()`] boots a system and returns a [`Run`] with its [`RunReport`], the JSON of `weir run
 //! --json`. [`observe`] also counts the accesses to memory, by a model of caches and DRAM banks in
@@ -15,6 +15,7 @@ mod expect;
 pub mod findings;
 pub mod judge;
 pub mod lab;
+mod link;
 pub mod measure;
 pub mod observe;
 mod observed;
@@ -25,6 +26,7 @@ mod record;
 pub mod report;
 mod rings;
 mod run;
+mod serial;
 mod session;
 pub mod show;
 mod signals;
@@ -38,4 +40,5 @@ pub use lab::Lab;
 pub use report::RunReport;
 pub use rings::Told as Traced;
 pub use run::{Console, Options, Run, Silent, run};
+pub use serial::SerialLine;
 pub use signals::watch_signals;

@@ -1,6 +1,9 @@
 //! The machine: a QEMU of our own, its UART on two pipes, gone when we are.
 
-use super::ram::Ram;
+use super::{
+    link::{Heard, Line, Link},
+    ram::Ram,
+};
 use rustix::{
     io::{FdFlags, fcntl_setfd},
     process::{Pid, Signal},
@@ -8,58 +11,27 @@ use rustix::{
 use std::{
     ffi::OsString,
     fs::File,
-    io::{self, Read, Write},
+    io,
     os::{fd::AsRawFd, unix::process::CommandExt},
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio},
-    sync::{
-        Arc,
-        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
-    },
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 use weir_image::{Failure, Result, failure::Context};
-use weir_trace::wire::{DLE, FOCUS, REPORT, STANDSTILL};
 use weir_units::Bytes;
 
-/// Reads that may wait for us before QEMU has to.
-const READS_WAITING: usize = 64;
-/// Bytes of one read, and of the pipe from QEMU.
-const READ: usize = 64 * 1024;
+/// Bytes of the pipe from QEMU.
 const PIPE: usize = 1 << 20;
 /// How long QEMU may take to end when asked to.
 const GRACE: Duration = Duration::from_secs(2);
-
-/// What goes to the hypervisor.
-#[derive(Clone, Debug)]
-pub enum Input {
-    /// Console input of the VM at this place.
-    Keys(u8, Vec<u8>),
-    /// A request for counters and denials.
-    Report,
-    /// Virtual time stands still.
-    Standstill,
-}
-
-/// What came next.
-#[derive(Debug)]
-pub enum Heard {
-    /// Bytes off the wire.
-    Bytes(Vec<u8>),
-    /// Nothing in the time given.
-    Nothing,
-    /// The wire has ended.
-    Gone,
-}
 
 /// A running QEMU. It is killed when this is dropped, and by the kernel when this process dies.
 #[derive(Debug)]
 pub struct Machine {
     child: Child,
-    /// None once there is no receiver any more.
-    bytes: Option<Receiver<Vec<u8>>>,
-    input: SyncSender<Input>,
+    link: Link,
     exited: Option<(ExitStatus, Instant)>,
 }
 
@@ -220,28 +192,13 @@ impl Machine {
         };
         // Only speed: with the usual 64 KiB QEMU waits for us more often.
         let _ = rustix::pipe::fcntl_setpipe_size(&stdout, PIPE);
-        let (to_us, bytes) = sync_channel(READS_WAITING);
-        let (input, from_us) = sync_channel(READS_WAITING);
-        thread::spawn(move || read(stdout, &to_us));
-        thread::spawn(move || write(stdin, &from_us));
-        Ok(Self { child, bytes: Some(bytes), input, exited: None })
+        let link = Link::new(stdout, stdin, Line::Reliable);
+        Ok(Self { child, link, exited: None })
     }
 
-    /// The way in; more than a few hundred messages wait in the sender.
-    pub fn input(&self) -> SyncSender<Input> {
-        self.input.clone()
-    }
-
-    /// Asks the hypervisor for its counters, unless so much input waits that it does not listen.
-    pub fn ask_for_report(&self) -> bool {
-        self.input.try_send(Input::Report).is_ok()
-    }
-
-    /// Informs the hypervisor that virtual time stands still, which also makes QEMU give each core
-    /// a time slice.
-    pub fn end_standstill(&self) {
-        // Full only if earlier input still waits, which does the same.
-        let _ = self.input.try_send(Input::Standstill);
+    /// The connection to the hypervisor.
+    pub const fn link(&self) -> &Link {
+        &self.link
     }
 
     /// QEMU's process.
@@ -251,24 +208,19 @@ impl Machine {
 
     /// Waits for bytes for at most `time`.
     pub fn hear(&mut self, time: Duration) -> Heard {
-        let Some(bytes) = &self.bytes else {
-            return Heard::Gone;
-        };
-        match bytes.recv_timeout(time) {
-            Ok(bytes) => Heard::Bytes(bytes),
-            Err(RecvTimeoutError::Disconnected) => Heard::Gone,
-            Err(RecvTimeoutError::Timeout) => {
-                // Something that QEMU left behind may hold the pipe open for ever.
-                if self.exited.is_none()
-                    && let Ok(Some(status)) = self.child.try_wait()
-                {
-                    self.exited = Some((status, Instant::now()));
-                }
-                match self.exited {
-                    Some((_, when)) if when.elapsed() > Duration::from_secs(1) => Heard::Gone,
-                    _ => Heard::Nothing,
-                }
-            }
+        let heard = self.link.hear(time);
+        if !matches!(heard, Heard::Nothing) {
+            return heard;
+        }
+        // Something that QEMU left behind may hold the pipe open for ever.
+        if self.exited.is_none()
+            && let Ok(Some(status)) = self.child.try_wait()
+        {
+            self.exited = Some((status, Instant::now()));
+        }
+        match self.exited {
+            Some((_, when)) if when.elapsed() > Duration::from_secs(1) => Heard::Gone,
+            _ => Heard::Nothing,
         }
     }
 
@@ -279,7 +231,7 @@ impl Machine {
         // When it has closed its end of the wire it is about to end by itself.
         let gone = matches!(self.hear(Duration::ZERO), Heard::Gone);
         // QEMU can't end while it waits for a reader.
-        self.bytes = None;
+        self.link.close();
         if gone && let Some(status) = self.wait(GRACE) {
             return Some(status);
         }
@@ -322,73 +274,11 @@ impl Drop for Machine {
     }
 }
 
-fn read(mut wire: ChildStdout, to: &SyncSender<Vec<u8>>) {
-    let mut buffer = vec![0; READ];
-    loop {
-        match wire.read(&mut buffer) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Ok(0) | Err(_) => return,
-            Ok(count) => {
-                let Some(bytes) = buffer.get(..count) else {
-                    return;
-                };
-                if to.send(bytes.to_vec()).is_err() {
-                    return;
-                }
-            }
-        }
-    }
-}
-
-fn write(mut wire: ChildStdin, from: &Receiver<Input>) {
-    let mut focus = None;
-    for input in from {
-        let bytes = encode(&input, &mut focus);
-        if wire.write_all(&bytes).and_then(|()| wire.flush()).is_err() {
-            return;
-        }
-    }
-}
-
-/// The bytes for the wire; `focus` is the VM that console input goes to so far.
-fn encode(input: &Input, focus: &mut Option<u8>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    match input {
-        Input::Report => bytes.extend([DLE, REPORT]),
-        Input::Standstill => bytes.push(STANDSTILL),
-        Input::Keys(vm, keys) => {
-            if *focus != Some(*vm) {
-                bytes.extend([DLE, FOCUS, *vm]);
-                *focus = Some(*vm);
-            }
-            for &key in keys {
-                if matches!(key, DLE | STANDSTILL) {
-                    bytes.push(DLE);
-                }
-                bytes.push(key);
-            }
-        }
-    }
-    bytes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use weir_model::platform::Memory;
     use weir_units::Pa;
-
-    #[test]
-    fn keys_are_stuffed_and_the_focus_moves_when_it_must() {
-        let mut focus = None;
-        let keys = |vm, keys: &[u8]| Input::Keys(vm, keys.to_vec());
-        assert_eq!(encode(&keys(1, b"a\x10b"), &mut focus), b"\x10a\x01a\x10\x10b");
-        assert_eq!(encode(&keys(1, b"c"), &mut focus), b"c");
-        assert_eq!(encode(&Input::Report, &mut focus), b"\x10r");
-        assert_eq!(encode(&keys(0, b"d"), &mut focus), b"\x10a\x00d");
-        assert_eq!(encode(&keys(0, b"\x1e"), &mut focus), b"\x10\x1e");
-        assert_eq!(encode(&Input::Standstill, &mut focus), b"\x1e");
-    }
 
     #[test]
     fn counted_machines_have_no_host_inputs() {

@@ -130,6 +130,8 @@ impl Record {
             }
             Step::Damaged => writeln!(self.hypervisor, "[a frame was damaged on the wire]")
                 .context(|| "write hypervisor.log"),
+            Step::Reset => writeln!(self.hypervisor, "[the board was reset]")
+                .context(|| "write hypervisor.log"),
             _ => Ok(()),
         }
     }

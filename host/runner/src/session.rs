@@ -108,6 +108,12 @@ impl Session {
 
     fn take(&mut self, steps: &[Step], late: bool) {
         for step in steps {
+            if *step == Step::Reset {
+                let resets = self.tally.resets();
+                self.tally = Tally::new(&self.plan.vms).after_reset(resets + 1);
+                self.expected = Expectations::new(self.plan.expect.iter().cloned());
+                self.awaits_counts = None;
+            }
             self.tally.step(step);
             match step {
                 _ if late => {}

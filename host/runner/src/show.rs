@@ -310,6 +310,13 @@ pub fn summary(report: &RunReport) -> String {
     if report.totals.damaged_frames > 0 {
         let _ = writeln!(text, "{} frames were damaged on the wire", report.totals.damaged_frames);
     }
+    if report.board_resets > 0 {
+        let _ = writeln!(
+            text,
+            "the board was reset {} times: everything is counted from the last start",
+            report.board_resets
+        );
+    }
     if report.totals.records_lost > 0 {
         let _ = writeln!(
             text,

@@ -32,7 +32,7 @@ pub enum End {
     SystemStop,
     /// Ctrl-C, or another signal.
     Interrupted,
-    /// QEMU ended before the system reported its stop.
+    /// QEMU ended, or the serial line was closed, before the system reported its stop.
     MachineGone,
     /// The machine sent nothing for longer than the limit.
     Silent,
@@ -90,8 +90,16 @@ pub struct RunReport {
     pub flows: Vec<FlowRun>,
     /// All of them together.
     pub totals: Totals,
+    /// Resets of the board during the run. Everything else is counted from the last one.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub board_resets: u64,
     /// The lines that the hypervisor printed.
     pub hypervisor: Vec<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl RunReport {

@@ -40,6 +40,8 @@ pub(crate) struct Tally {
     flows: BTreeMap<u32, wire::Flow>,
     /// The counts that VMs report for their tasks, by the positions of VM and task.
     activations: BTreeMap<(usize, usize), Activations>,
+    /// Boots of the board before this one.
+    resets: u64,
 }
 
 /// Limit on the lines of the hypervisor in the report. The log has all.
@@ -81,7 +83,18 @@ impl Tally {
             hypervisor: Vec::new(),
             flows: BTreeMap::new(),
             activations: BTreeMap::new(),
+            resets: 0,
         }
+    }
+
+    /// Sets the number of resets of the board.
+    pub fn after_reset(self, resets: u64) -> Self {
+        Self { resets, ..self }
+    }
+
+    /// Returns the number of resets of the board.
+    pub const fn resets(&self) -> u64 {
+        self.resets
     }
 
     /// Takes the next step of the wire.
@@ -110,7 +123,7 @@ impl Tally {
             Step::Dropped { source: Source::Hypervisor, bytes, .. } => {
                 self.records_lost += u64::from(*bytes);
             }
-            Step::Byte(Source::Hypervisor, _) | Step::Unfinished { .. } => {}
+            Step::Byte(Source::Hypervisor, _) | Step::Unfinished { .. } | Step::Reset => {}
         }
     }
 
@@ -170,6 +183,8 @@ impl Tally {
     }
 
     fn counters(&mut self, counters: &Counters) {
+        // A board that is connected later has reported its start before.
+        self.started = true;
         let Some(vm) = self.vms.get_mut(usize::from(counters.vm)) else {
             return;
         };
@@ -299,6 +314,7 @@ impl Tally {
             vms,
             flows: Vec::new(),
             totals,
+            board_resets: self.resets,
             hypervisor: self.hypervisor.clone(),
         }
     }

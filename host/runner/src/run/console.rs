@@ -87,6 +87,7 @@ pub(super) fn show(console: &mut dyn Console, step: &Step, names: &[String]) -> 
             let text = report::in_words(event, name);
             console.event(text.strip_prefix("weir: ").unwrap_or(&text))
         }
+        Step::Reset => console.line(None, "the board was reset"),
         _ => Ok(()),
     }
 }

@@ -1,5 +1,6 @@
-//! Runs a system in QEMU and judges the result.
+//! Runs a system and judges the result.
 
+mod board;
 mod console;
 mod options;
 mod outcome;
@@ -7,7 +8,7 @@ mod running;
 mod setup;
 
 use crate::{
-    board, budgets,
+    board as image_board, budgets,
     plugin::Watch,
     qemu::{self, Machine},
     ram::Ram,
@@ -20,7 +21,7 @@ use crate::{
 pub use console::{Console, Silent};
 pub use options::Options;
 use outcome::judge_report;
-use running::{LONG_SILENCE, Running};
+use running::{LONG_SILENCE, Peer, Running};
 use serde_json::{Value, json};
 pub(crate) use setup::count;
 use setup::{COUNTS, awaits_counts, preload};
@@ -55,8 +56,9 @@ pub struct Run {
     pub trace: Option<rings::Told>,
 }
 
-/// Runs a system in QEMU until its expected lines are printed, the time elapses or the system
-/// stops. Logs and reports are written to a new directory, see [`Run::directory`].
+/// Runs a system in QEMU, or on the board at [`Options::serial`], until its expected lines are
+/// printed, the time elapses or the system stops. Logs and reports are written to a new directory,
+/// see [`Run::directory`].
 ///
 /// # Errors
 ///
@@ -81,6 +83,13 @@ pub struct Run {
 /// # }
 /// ```
 pub fn run(system: &System, options: &Options, console: &mut dyn Console) -> Result<Run> {
+    match &options.serial {
+        Some(line) => board::run(system, line, options, console),
+        None => run_in_qemu(system, options, console),
+    }
+}
+
+fn run_in_qemu(system: &System, options: &Options, console: &mut dyn Console) -> Result<Run> {
     let environment = &options.environment;
     let mut system = system.clone();
     if options.deterministic {
@@ -135,18 +144,18 @@ pub fn run(system: &System, options: &Options, console: &mut dyn Console) -> Res
         Ok(rings) => Ok(rings.start(Arc::clone(&ram), record.directory())?),
         Err(reason) => Err(reason),
     };
-    let mut run = Running::new(options, &system, machine, record, console)?;
+    let mut run = Running::new(options, &system, Peer::Qemu(machine), record, console)?;
     run.standstill = standstill;
     if plugin.is_some() {
         run.silence = LONG_SILENCE;
     }
     let (end, trouble) = run.carry_on()?;
-    let Running { session, mut record, machine, hub, wire_bytes, .. } = run;
+    let Running { session, mut record, peer, hub, wire_bytes, .. } = run;
     if plugin.is_some() {
         Watch::until(scratch.path(), wire_bytes)?;
     }
     // The machine ends before the clients are notified.
-    let status = machine.end();
+    let status = peer.end();
     hub.close();
     let mut report = session.report(end);
     // A machine that the runner ends continues for a moment, which depends on the host.
@@ -192,7 +201,7 @@ fn image(system: &System, options: &Options) -> Result<Vec<u8>> {
     if let Some(path) = &options.image_file {
         let image =
             weir_model::read_regular(path).context(|| format!("read {}", path.display()))?;
-        board::check(path, &image, &system.platform.name)?;
+        image_board::check(path, &image, &system.platform.name)?;
         return Ok(image);
     }
     let Options { no_build, all_parts, .. } = *options;

@@ -1,6 +1,7 @@
 //! The options of a run.
 
 use crate::plugin::Watch;
+use crate::serial::SerialLine;
 use serde_json::Value;
 use std::{
     ffi::OsString,
@@ -35,6 +36,8 @@ pub struct Options {
     pub keep_running: bool,
     /// Boots this image instead of building one.
     pub image_file: Option<PathBuf>,
+    /// The serial line of the board that runs the system, instead of QEMU.
+    pub serial: Option<SerialLine>,
     /// Additional arguments of QEMU.
     pub qemu_args: Vec<OsString>,
     /// The latency bound of each flow of the system, in ns, for serialized cores as QEMU emulates
@@ -61,6 +64,7 @@ impl Options {
             watch: None,
             keep_running: false,
             image_file: None,
+            serial: None,
             qemu_args: Vec::new(),
             bounds: Vec::new(),
             overheads: Value::Null,

@@ -65,6 +65,7 @@ fn add_turns(observed: &mut Observed, flows: &[FlowRun], system: &System, trace:
 /// Returns the conditions under which a run is judged.
 fn conditions(options: &Options) -> Conditions {
     let clock = match (options.deterministic, options.unsliced) {
+        _ if options.serial.is_some() => Clock::Board,
         (false, _) => Clock::Host,
         (true, false) => Clock::CountedInSlices,
         (true, true) => Clock::Counted,
@@ -107,7 +108,7 @@ pub(super) fn status(
         let what = report.verdict_of.join(", ");
         let _ = write!(text, "{}does not hold: {what}", if text.is_empty() { "" } else { "\n" });
     }
-    if report.ended_by == End::MachineGone {
+    if report.ended_by == End::MachineGone && report.clock != Clock::Board {
         let how = qemu.map_or_else(
             || "QEMU closed its console".into(),
             |status| format!("QEMU ended ({status})"),

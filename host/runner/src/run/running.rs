@@ -8,7 +8,8 @@ use super::{
 use crate::{
     control::Hub,
     demux::{Source, Step},
-    qemu::{Heard, Machine},
+    link::{Heard, Link},
+    qemu::Machine,
     record::Record,
     report::{End, FlowFacts, VmFacts},
     session::{Plan, Session},
@@ -16,6 +17,7 @@ use crate::{
 };
 use std::{
     io,
+    process::ExitStatus,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -39,12 +41,47 @@ const SILENCE: Duration = Duration::from_secs(120);
 /// The same limit if a plug-in watches each access.
 pub(super) const LONG_SILENCE: Duration = Duration::from_secs(1200);
 
+/// What runs the system.
+#[derive(Debug)]
+pub(super) enum Peer {
+    /// An emulated machine.
+    Qemu(Machine),
+    /// A board on a serial line.
+    Board(Link),
+}
+
+impl Peer {
+    /// Returns the connection to the hypervisor.
+    pub(super) const fn link(&self) -> &Link {
+        match self {
+            Self::Qemu(machine) => machine.link(),
+            Self::Board(link) => link,
+        }
+    }
+
+    /// Waits for bytes for at most `time`.
+    fn hear(&mut self, time: Duration) -> Heard {
+        match self {
+            Self::Qemu(machine) => machine.hear(time),
+            Self::Board(link) => link.hear(time),
+        }
+    }
+
+    /// Ends an emulated machine and returns its status. A board continues.
+    pub(super) fn end(self) -> Option<ExitStatus> {
+        match self {
+            Self::Qemu(machine) => machine.end(),
+            Self::Board(_) => None,
+        }
+    }
+}
+
 /// The state of a run.
 pub(super) struct Running<'a> {
     options: &'a Options,
     names: Vec<String>,
     pub(super) session: Session,
-    pub(super) machine: Machine,
+    pub(super) peer: Peer,
     pub(super) record: Record,
     console: &'a mut dyn Console,
     pub(super) hub: Arc<Hub>,
@@ -67,7 +104,7 @@ impl<'a> Running<'a> {
     pub(super) fn new(
         options: &'a Options,
         system: &System,
-        machine: Machine,
+        peer: Peer,
         record: Record,
         console: &'a mut dyn Console,
     ) -> Result<Self> {
@@ -100,7 +137,7 @@ impl<'a> Running<'a> {
             keep_running: options.keep_running,
             count_flows: awaits_counts(options, system),
         };
-        let hub = Hub::new(names.clone(), machine.input());
+        let hub = Hub::new(names.clone(), peer.link().input());
         let left = Arc::new(AtomicBool::new(false));
         // Input arrives at a time of the host, so that runs with input do not repeat.
         if !options.deterministic {
@@ -112,7 +149,7 @@ impl<'a> Running<'a> {
             options,
             names,
             session,
-            machine,
+            peer,
             record,
             console,
             hub,
@@ -152,7 +189,7 @@ impl<'a> Running<'a> {
         let started = Instant::now();
         let (mut heard, mut stopped) = (started, None);
         loop {
-            match self.machine.hear(POLL) {
+            match self.peer.hear(POLL) {
                 Heard::Bytes(bytes) => {
                     heard = Instant::now();
                     let (taken, end) = self.session.feed(&bytes, &mut self.steps);
@@ -169,7 +206,7 @@ impl<'a> Running<'a> {
                 }
                 Heard::Nothing => {
                     if self.standstill.as_mut().is_some_and(Standstill::look) {
-                        self.machine.end_standstill();
+                        self.peer.link().end_standstill();
                     }
                     self.record.flush()?;
                     ignore_closed(self.console.flush())?;
@@ -179,6 +216,10 @@ impl<'a> Running<'a> {
             }
             if self.options.interrupt.load(Ordering::SeqCst) || self.left.load(Ordering::SeqCst) {
                 return Ok((End::Interrupted, None));
+            }
+            let is_quiet = heard.elapsed() > PROMPT;
+            if self.session.stopped() && is_quiet && matches!(self.peer, Peer::Board(_)) {
+                return Ok((End::SystemStop, None));
             }
             if self.session.stopped() && stopped.get_or_insert_with(Instant::now).elapsed() > ENDING
             {
@@ -209,7 +250,7 @@ impl<'a> Running<'a> {
     /// Requests counters, and reads the wire until all vCPUs have answered and no VM is within a
     /// line.
     fn last_counters(&mut self) -> Result {
-        if !self.machine.ask_for_report() {
+        if !self.peer.link().ask_for_report() {
             return Ok(());
         }
         let mut heard = Instant::now();
@@ -218,7 +259,7 @@ impl<'a> Running<'a> {
         while Instant::now() < until
             && (missing > 0 || self.session.is_within_line() && heard.elapsed() < PROMPT)
         {
-            match self.machine.hear(POLL) {
+            match self.peer.hear(POLL) {
                 Heard::Bytes(bytes) => {
                     heard = Instant::now();
                     missing = missing.saturating_sub(self.drain(&bytes)?);
@@ -261,8 +302,8 @@ impl<'a> Running<'a> {
     }
 }
 
-/// Returns the flows that the broker moves, with their bounds; without bounds in a run whose time
-/// is the host's.
+/// Returns the flows that the broker moves, with their bounds; without bounds in a run in QEMU
+/// whose time is the host's.
 fn flows(system: &System, options: &Options) -> Vec<FlowFacts> {
     if system.broker().is_none() {
         return Vec::new();
@@ -277,7 +318,7 @@ fn flows(system: &System, options: &Options) -> Vec<FlowFacts> {
             } else {
                 flow.name.clone()
             },
-            bound_ns: bound.filter(|_| options.deterministic),
+            bound_ns: bound.filter(|_| options.deterministic || options.serial.is_some()),
             deadline_ns: flow.deadline.map(|deadline| deadline.0),
             period_ns: flow.period.map(|period| period.0),
             shared,

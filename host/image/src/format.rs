@@ -1,0 +1,194 @@
+//! Wraps an image for a boot loader: the formats that U-Boot takes.
+
+use crate::failure::{Failure, Result};
+use dtoolkit::{
+    ToPropertyValue,
+    model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty},
+};
+use sha2::{Digest, Sha256};
+use weir_model::System;
+
+/// A file format of an image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// The arm64 Image itself, for `booti` and for QEMU.
+    #[default]
+    Image,
+    /// U-Boot's legacy image, for `bootm`.
+    Uimage,
+    /// U-Boot's flattened image tree, for `bootm`.
+    Fit,
+}
+
+impl Format {
+    /// All formats.
+    pub const ALL: [Self; 3] = [Self::Image, Self::Uimage, Self::Fit];
+
+    /// Returns the name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Image => "image",
+            Self::Uimage => "uimage",
+            Self::Fit => "fit",
+        }
+    }
+
+    /// Returns the extension of its files.
+    #[must_use]
+    pub const fn extension(self) -> &'static str {
+        match self {
+            Self::Image => "img",
+            Self::Uimage => "uimg",
+            Self::Fit => "itb",
+        }
+    }
+
+    /// Wraps the image of a system.
+    ///
+    /// # Errors
+    ///
+    /// The system is at fault if the format has no room for the image's address or length.
+    pub fn wrap(self, image: Vec<u8>, system: &System) -> Result<Vec<u8>> {
+        let load = system.platform.load_address.0;
+        match self {
+            Self::Image => Ok(image),
+            Self::Uimage => {
+                let name = format!("weir {}", crate::name(system));
+                uimage(&image, load, &name).ok_or_else(|| {
+                    Failure::system(format!(
+                        "a legacy image has 32 bits for the address and the length, and this image \
+                         of {} bytes starts at {load:#x}: use --format fit",
+                        image.len()
+                    ))
+                })
+            }
+            Self::Fit => {
+                let title = format!("weir {} for {}", crate::name(system), system.platform.name);
+                Ok(fit(image, load, &title))
+            }
+        }
+    }
+}
+
+/// Returns U-Boot's legacy image: a header of 64 bytes in big-endian order, then the image (U-Boot,
+/// include/image.h, `struct legacy_img_hdr`). The time in the header is 0, so that equal systems
+/// have equal files.
+fn uimage(image: &[u8], load: u64, name: &str) -> Option<Vec<u8>> {
+    const MAGIC: u32 = 0x2705_1956;
+    /// IH_OS_LINUX, IH_ARCH_ARM64, IH_TYPE_KERNEL, IH_COMP_NONE.
+    const KIND: [u8; 4] = [5, 22, 2, 0];
+    const NAME: usize = 32;
+    let load = u32::try_from(load).ok()?;
+    let length = u32::try_from(image.len()).ok()?;
+    let header = |sum: u32| {
+        let words = [MAGIC, sum, 0, length, load, load, weir_abi::checksum(image)];
+        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+        bytes.extend(KIND);
+        bytes.extend(name.bytes().chain(std::iter::repeat(0)).take(NAME - 1));
+        bytes.push(0);
+        bytes
+    };
+    // The sum of the header is taken with a sum of 0 in it.
+    let mut file = header(weir_abi::checksum(&header(0)));
+    file.extend_from_slice(image);
+    Some(file)
+}
+
+/// Returns U-Boot's flattened image tree with one kernel and one configuration (U-Boot,
+/// doc/usage/fit/source_file_format.rst).
+fn fit(image: Vec<u8>, load: u64, title: &str) -> Vec<u8> {
+    // Older boot loaders read addresses of one cell only.
+    let address = |node: &mut DeviceTreeNode, name| match u32::try_from(load) {
+        Ok(load) => add(node, name, load),
+        Err(_) => add(node, name, load),
+    };
+    let hash = |name: &str, algorithm: &str, value: Vec<u8>| {
+        let mut hash = DeviceTreeNode::new_unchecked(name);
+        add(&mut hash, "algo", algorithm);
+        add(&mut hash, "value", value);
+        hash
+    };
+    let crc = weir_abi::checksum(&image).to_be_bytes().to_vec();
+    let sha = Sha256::digest(&image).to_vec();
+    let mut kernel = DeviceTreeNode::new_unchecked("kernel");
+    add(&mut kernel, "description", title);
+    add(&mut kernel, "type", "kernel");
+    add(&mut kernel, "arch", "arm64");
+    // The boot protocol: x0 has the address of the device tree.
+    add(&mut kernel, "os", "linux");
+    add(&mut kernel, "compression", "none");
+    address(&mut kernel, "load");
+    address(&mut kernel, "entry");
+    add(&mut kernel, "data", image);
+    kernel.add_child(hash("hash-1", "crc32", crc));
+    kernel.add_child(hash("hash-2", "sha256", sha));
+    let mut images = DeviceTreeNode::new_unchecked("images");
+    images.add_child(kernel);
+    let mut configuration = DeviceTreeNode::new_unchecked("weir");
+    add(&mut configuration, "description", title);
+    add(&mut configuration, "kernel", "kernel");
+    let mut configurations = DeviceTreeNode::new_unchecked("configurations");
+    add(&mut configurations, "default", "weir");
+    configurations.add_child(configuration);
+    let mut tree = DeviceTree::new();
+    add(&mut tree.root, "description", title);
+    add(&mut tree.root, "timestamp", 0_u32);
+    add(&mut tree.root, "#address-cells", 1_u32 + u32::from(u32::try_from(load).is_err()));
+    tree.root.add_child(images);
+    tree.root.add_child(configurations);
+    tree.to_dtb()
+}
+
+fn add(node: &mut DeviceTreeNode, name: &str, value: impl ToPropertyValue) {
+    node.add_property(DeviceTreeProperty::new_unchecked(name, value));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dtoolkit::{Node, Property, fdt::Fdt};
+
+    #[test]
+    fn a_legacy_header_is_as_u_boot_reads_it() {
+        let file = uimage(b"payload", 0x20_0000, "weir demo").expect("an image");
+        let word = |at: usize| u32::from_be_bytes(file[at..at + 4].try_into().expect("a word"));
+        assert_eq!((word(0), word(8), word(12)), (0x2705_1956, 0, 7));
+        assert_eq!((word(16), word(20)), (0x20_0000, 0x20_0000));
+        assert_eq!(&file[28..32], [5, 22, 2, 0]);
+        assert_eq!(&file[32..42], b"weir demo\0");
+        assert_eq!((file.len(), &file[64..]), (71, &b"payload"[..]));
+        // U-Boot checks the header with the sum's own bytes as zeros.
+        let mut header = file[..64].to_vec();
+        header[4..8].fill(0);
+        assert_eq!(word(4), weir_abi::checksum(&header));
+        assert_eq!(word(24), weir_abi::checksum(b"payload"));
+    }
+
+    #[test]
+    fn a_long_name_ends_with_a_zero() {
+        let file = uimage(b"", 0, &"x".repeat(40)).expect("an image");
+        assert_eq!((&file[32..63], file[63]), (&[b'x'; 31][..], 0));
+        assert!(uimage(b"", 1 << 32, "far").is_none());
+    }
+
+    #[test]
+    fn an_image_tree_names_its_kernel() {
+        for (load, cells) in [(0x20_0000, 1), (0x8_0000_0000, 2)] {
+            let file = fit(b"payload".to_vec(), load, "weir demo for zcu102");
+            let tree = Fdt::new(&file).expect("a tree");
+            let kernel = tree.find_node("/images/kernel").expect("a kernel");
+            let value = |name| kernel.property(name).expect("a property").value().to_vec();
+            assert_eq!(value("data"), b"payload");
+            assert_eq!(value("os"), b"linux\0");
+            assert_eq!(value("load"), load.to_be_bytes()[8 - 4 * cells..]);
+            assert_eq!(value("entry"), value("load"));
+            let hash = tree.find_node("/images/kernel/hash-1").expect("a hash");
+            let sum = hash.property("value").expect("a sum").value().to_vec();
+            assert_eq!(sum, weir_abi::checksum(b"payload").to_be_bytes());
+            let configurations = tree.find_node("/configurations").expect("configurations");
+            let default = configurations.property("default").expect("a default");
+            assert_eq!(default.value(), b"weir\0");
+        }
+    }
+}

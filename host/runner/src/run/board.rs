@@ -1,0 +1,70 @@
+//! Runs a system on a board that is connected by a serial line.
+
+use super::{
+    Options, Run,
+    outcome::{self, judge_report},
+    running::{Peer, Running},
+};
+use crate::{record::Record, report::End, serial::SerialLine, show};
+use serde_json::json;
+use std::time::SystemTime;
+use weir_image::{Failure, Result, build_id::of_checkout, needs_plugin};
+use weir_model::System;
+
+/// Listens to a board until the expected lines are printed, the time elapses or the system stops.
+/// The user starts the board.
+pub(super) fn run(
+    system: &System,
+    serial: &SerialLine,
+    options: &Options,
+    console: &mut dyn super::Console,
+) -> Result<Run> {
+    if needs_plugin(system) {
+        return Err(Failure::call(
+            "a budget has source = \"counter-page\", which only QEMU's plug-in writes: on a board \
+             use the PMU",
+        ));
+    }
+    let link = serial.open()?;
+    let record = Record::create(&options.environment.runs(), system)?;
+    let started = SystemTime::now();
+    console.note(&format!(
+        "listening on {serial}: start {} on {} now, or reset the board",
+        weir_image::name(system),
+        system.platform.name
+    ));
+    // A board that already runs answers with its counters.
+    link.ask_for_report();
+    let mut run = Running::new(options, system, Peer::Board(link), record, console)?;
+    let (end, trouble) = run.carry_on()?;
+    let Running { session, mut record, peer, hub, wire_bytes, .. } = run;
+    peer.end();
+    hub.close();
+    let mut report = session.report(end);
+    judge_report(&mut report, options, system, None)?;
+    record.finish(&report, &show::summary(&report))?;
+    let wall = started.elapsed().unwrap_or_default();
+    record.write_json(
+        "run.json",
+        &json!({
+            "weir": env!("CARGO_PKG_VERSION"),
+            "hypervisor_build": of_checkout(),
+            "overheads": options.overheads,
+            "serial": serial.to_string(),
+            "command": super::words(std::env::args_os()),
+            "system": system.path.display().to_string(),
+            "started": humantime::format_rfc3339_seconds(started).to_string(),
+            "seconds": wall.as_secs_f64(),
+        }),
+    )?;
+    let trouble = match end {
+        End::MachineGone => Some(format!("{serial} was closed: is the adapter still connected?")),
+        _ if wire_bytes == 0 => Some(format!(
+            "nothing came from {serial}: check the wiring, the rate, and that the board was started"
+        )),
+        _ => trouble,
+    };
+    let (status, trouble) = outcome::status(&report, trouble, None, &record);
+    let directory = record.directory().to_owned();
+    Ok(Run { report, directory, status, trouble, trace: None })
+}

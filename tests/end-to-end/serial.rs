@@ -1,0 +1,255 @@
+//! `weir run --serial`: a board behind a pseudo-terminal, played by recorded frames and by QEMU.
+
+use crate::support::{
+    Fake, Printed, SYSTEM, Signal, Wire, capture, eventually, finish,
+    qemu::{Options, Outcome, build_image, run_system},
+    signal,
+};
+use serialport::{SerialPort, TTYPort};
+use std::{
+    fs,
+    io::{self, Read, Write},
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
+};
+use weir_trace::wire::{HYPERVISOR, What};
+
+/// A pseudo-terminal: the board's end, and the name of the other.
+fn line() -> (TTYPort, String, TTYPort) {
+    let (board, host) = TTYPort::pair().expect("a pseudo-terminal");
+    let name = host.name().expect("a name");
+    (board, name, host)
+}
+
+/// Runs `weir run --serial`, to which the board sends `bytes`.
+fn run_with(bytes: &[u8], arguments: &[&str]) -> (Fake, Printed) {
+    let fake = Fake::new(SYSTEM, "exit 1");
+    let (mut board, name, _host) = line();
+    let mut command = fake.run(&[&["--serial", &name], arguments].concat());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("weir");
+    // weir asks a board for its state first.
+    let mut asked = [0; 2];
+    assert!(eventually(|| board.read_exact(&mut asked).is_ok()), "nothing was asked");
+    assert_eq!(&asked, b"\x10r");
+    board.write_all(bytes).expect("the line takes it");
+    (fake, finish(child))
+}
+
+fn start(time_ns: u64) -> Wire {
+    Wire::default().text("weir on 3 cores\r\n").event(time_ns, What::SystemStart, HYPERVISOR, 0)
+}
+
+#[test]
+fn a_board_meets_expectations() {
+    let wire = start(5).line(7_000, 1, "two begins\r").line(9_000, 0, "all is well\r");
+    let (fake, printed) = run_with(wire.bytes(), &[]);
+    assert_eq!(printed.status, Some(0), "{}{}", printed.out, printed.err);
+    assert!(printed.out.contains("one  | all is well\n"), "{}", printed.out);
+    let report = fake.report();
+    assert_eq!((&report["ended_by"], &report["clock"]), (&"all-met".into(), &"board".into()));
+    assert!(!fake.runs()[0].join("qemu.log").exists());
+}
+
+#[test]
+fn a_reset_of_the_board_starts_the_counts_again() {
+    let before = start(5).line(7_000, 1, "two begins\r").mark(8_000, 0).text("all is");
+    // Cut in the middle of a frame; then the boot loader prints.
+    let before = &before.bytes()[..before.bytes().len() - 1];
+    let after = start(4).line(6_000, 0, "all is well\r");
+    let noise = b"\x10\r\nU-Boot 2025.01 (ZynqMP)\r\n=> booti\r\n";
+    let (fake, printed) = run_with(&[before, noise, after.bytes()].concat(), &[]);
+    assert_eq!(printed.status, Some(0), "{}{}", printed.out, printed.err);
+    assert!(printed.out.contains("the board was reset 1 times"), "{}", printed.out);
+    let report = fake.report();
+    assert_eq!(report["board_resets"], 1);
+    assert_eq!(report["vms"][1]["console"]["lines"], 0, "counted from the last start");
+    assert!(report["time_ns"].as_u64() < Some(7_000), "{}", report["time_ns"]);
+}
+
+#[test]
+fn a_silent_line_is_explained() {
+    let (_fake, printed) = run_with(b"", &["--for", "1s"]);
+    assert_eq!(printed.status, Some(1));
+    assert!(printed.err.contains("nothing came from /dev/pts/"), "{}", printed.err);
+}
+
+#[test]
+fn a_board_that_already_runs_is_joined() {
+    let wire = Wire::default().counters(9_000, 0, 0, 4).line(9_500, 0, "all is well\r");
+    let (fake, printed) = run_with(wire.bytes(), &[]);
+    assert_eq!(printed.status, Some(0), "{}{}", printed.out, printed.err);
+    assert_eq!(fake.report()["started"], true);
+}
+
+#[test]
+fn a_closed_line_is_the_environments_fault() {
+    let fake = Fake::new(SYSTEM, "exit 1");
+    let (board, name, host) = line();
+    let mut command = fake.run(&["--serial", &name]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("weir");
+    assert!(eventually(|| board.bytes_to_read().is_ok_and(|bytes| bytes > 0)));
+    drop((board, host));
+    let printed = finish(child);
+    assert_eq!(printed.status, Some(3));
+    assert!(printed.err.contains("is the adapter still connected?"), "{}", printed.err);
+}
+
+#[test]
+fn a_missing_line_is_named() {
+    let fake = Fake::new(SYSTEM, "exit 1");
+    let printed = capture(&mut fake.run(&["--serial", "/dev/no-such-line"]));
+    assert_eq!(printed.status, Some(3));
+    assert!(printed.err.contains("cannot open /dev/no-such-line at 115200 Bd"), "{}", printed.err);
+    let printed = capture(&mut fake.run(&["--serial", "/dev/ttyUSB0:fast", "--deterministic"]));
+    assert_eq!(printed.status, Some(2));
+}
+
+#[test]
+fn ctrl_c_asks_a_board_for_its_counters() {
+    let fake = Fake::new(SYSTEM, "exit 1");
+    let (mut board, name, _host) = line();
+    let mut command = fake.run(&["--serial", &name]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("weir");
+    let mut asked = [0; 2];
+    assert!(eventually(|| board.read_exact(&mut asked).is_ok()));
+    board.write_all(start(5).bytes()).expect("the line takes it");
+    assert!(eventually(|| fake
+        .runs()
+        .iter()
+        .any(|run| { fs::read(run.join("hypervisor.log")).is_ok_and(|log| !log.is_empty()) })));
+    signal(&child, Signal::INT);
+    assert!(eventually(|| board.read_exact(&mut asked).is_ok()), "it did not ask again");
+    let counters = Wire::default().counters(9_000, 0, 0, 7).counters(9_000, 1, 0, 8);
+    board.write_all(counters.counters(9_000, 1, 1, 9).bytes()).expect("the line takes it");
+    assert_eq!(finish(child).status, Some(130));
+    assert_eq!(fake.report()["vms"][1]["exits"]["hypercall"], 17);
+}
+
+/// A guest that prints 400 lines of letters slowly, prints `>`, then sends back what it receives by
+/// its PL011.
+const LETTERS_THEN_ECHO: [u32; 21] = [
+    0xd2a1_2000, // mov x0, #0x9000000
+    0x5280_3203, // mov w3, #400
+    0x5280_0c22, // 1: mov w2, #'a'
+    0xb900_0002, // 2: str w2, [x0]
+    0x1100_0442, // add w2, w2, #1
+    0x7101_e85f, // cmp w2, #'z'
+    0x54ff_ffa1, // b.ne 2b
+    0x5280_0142, // mov w2, #'\n'
+    0xb900_0002, // str w2, [x0]
+    0x52a0_0084, // mov w4, #0x40000
+    0x7100_0484, // 3: subs w4, w4, #1
+    0x54ff_ffe1, // b.ne 3b
+    0x7100_0463, // subs w3, w3, #1
+    0x54ff_fea1, // b.ne 1b
+    0x5280_07c2, // mov w2, #'>'
+    0xb900_0002, // str w2, [x0]
+    0xb940_1801, // 4: ldr w1, [x0, #0x18]
+    0x3727_ffe1, // tbnz w1, #4, 4b
+    0xb940_0002, // ldr w2, [x0]
+    0xb900_0002, // str w2, [x0]
+    0x17ff_fffc, // b 4b
+];
+
+/// The board: QEMU on the other side of a line that changes and loses bytes.
+fn board(image: &Path) -> Child {
+    let mut qemu = Command::new("qemu-system-aarch64");
+    qemu.args(["-machine", "virt,virtualization=on,gic-version=2", "-cpu", "cortex-a53"]);
+    qemu.args(["-smp", "4", "-m", "2G", "-display", "none", "-monitor", "none", "-nodefaults"]);
+    qemu.args(["-serial", "stdio", "-kernel"]).arg(image);
+    qemu.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    qemu.spawn().expect("QEMU")
+}
+
+/// Bytes of the stream in which each 97th byte is lost and each 131st is changed.
+const NOISY: std::ops::Range<usize> = 2_000..9_000;
+
+/// Passes on what the board sends, with noise.
+fn to_host(mut board: impl Read, mut line: TTYPort) {
+    let (mut position, mut buffer) = (0, [0; 1024]);
+    while let Ok(count @ 1..) = board.read(&mut buffer) {
+        let mut passed = Vec::new();
+        for &byte in &buffer[..count] {
+            position += 1;
+            match position {
+                _ if !NOISY.contains(&position) => passed.push(byte),
+                _ if position % 97 == 0 => {}
+                _ if position % 131 == 0 => passed.push(byte ^ 0x11),
+                _ => passed.push(byte),
+            }
+        }
+        if write_all(&mut line, &passed).is_err() {
+            return;
+        }
+    }
+}
+
+/// Writes to a pseudo-terminal, whose buffer can be full for a while.
+fn write_all(line: &mut TTYPort, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match line.write(bytes) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Passes on what the host sends.
+fn to_board(mut line: TTYPort, mut board: impl Write) {
+    let mut buffer = [0; 64];
+    loop {
+        match line.read(&mut buffer) {
+            Ok(count) if board.write_all(&buffer[..count]).is_ok() && board.flush().is_ok() => {}
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
+            _ => return,
+        }
+    }
+}
+
+fn with_board(text: &str, image: &Path, typed: (&str, &str, &str)) -> Outcome {
+    let (near, name, host) = line();
+    let mut qemu = board(image);
+    let (out, into) = (qemu.stdout.take().expect("a pipe"), qemu.stdin.take().expect("a pipe"));
+    let copy = near.try_clone_native().expect("a copy");
+    thread::spawn(move || to_host(out, near));
+    thread::spawn(move || to_board(copy, into));
+    let options = Options {
+        deterministic: false,
+        typed: Some(typed),
+        arguments: &["--serial", &name, "--for", "120s"],
+        limit: Duration::from_secs(180),
+        ..Options::default()
+    };
+    let outcome = run_system(text, &options);
+    qemu.kill().expect("QEMU runs still");
+    qemu.wait().expect("QEMU ends");
+    drop(host);
+    outcome
+}
+
+#[test]
+fn a_noisy_line_is_read_and_written() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let guest = directory.path().join("letters.bin");
+    let code = LETTERS_THEN_ECHO.map(u32::to_le_bytes).concat();
+    fs::write(&guest, code).expect("a guest");
+    let text = format!(
+        "platform = \"qemu-virt-gicv2\"\n[[vm]]\nname = \"keys\"\ncpus = [0]\nmemory = \"4MiB\"\n\
+         image = {{ bin = {:?}, load = 0x4010_0000 }}\nexpect = [\"sent back by the guest\"]\n",
+        guest.to_str().expect("a path")
+    );
+    let image = directory.path().join("letters.img");
+    build_image(&text, &image);
+    let outcome = with_board(&text, &image, ("keys", ">", "sent back by the guest\n")).good();
+    let totals = &outcome.report["totals"];
+    assert!(totals["damaged_frames"].as_u64() > Some(10), "{totals}");
+    assert_eq!(totals["met"], 1);
+    assert_eq!(outcome.report["clock"], "board");
+    let lines = outcome.lines("keys");
+    let whole = lines.iter().filter(|&&line| line == "abcdefghijklmnopqrstuvwxy").count();
+    assert!((150..400).contains(&whole), "{whole} lines are whole");
+}
