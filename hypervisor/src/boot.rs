@@ -314,7 +314,8 @@ fn machine(stage1: &mut Stage1, device_tree: u64, asks_smmu: bool) -> Option<Mac
     }
     // SAFETY: the boot protocol has the device tree in RAM, and nobody writes to it now. It is
     // mapped until `check_memory` takes it out, before any VM starts.
-    let header = unsafe { stage1.read_only(1, Pa(device_tree), machine::HEADER_LEN as u64) }.ok()?;
+    let header =
+        unsafe { stage1.read_only(1, Pa(device_tree), machine::HEADER_LEN as u64) }.ok()?;
     let total = machine::tree_len(header)?;
     // SAFETY: as above.
     let bytes = unsafe { stage1.read_only(2, Pa(device_tree), total.into()) }.ok()?;
