@@ -387,6 +387,13 @@ pub fn distributor_type() -> u32 {
     read(board().gic.gicd() + GICD_TYPER)
 }
 
+/// Reads the low half of this core's GICR_TYPER (GICv3).
+#[inline(always)]
+#[must_use]
+pub fn redistributor_type() -> u32 {
+    read(frame(0) - GICR_FRAME + GICR_TYPER)
+}
+
 /// Waits until the distributor has taken earlier writes into effect (GICD_CTLR.RWP; reserved and
 /// zero on GICv2).
 fn wait_for_writes(gicd: u64) {

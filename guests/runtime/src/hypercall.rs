@@ -56,6 +56,15 @@ pub fn call(function: u32, [x1, x2, x3]: [u64; 3]) -> i64 {
     smccc::hvc64(function, args)[0].cast_signed()
 }
 
+/// The same by SMC, which an operating system without changes uses for PSCI.
+#[inline(always)]
+#[must_use]
+pub fn call_by_smc(function: u32, [x1, x2, x3]: [u64; 3]) -> i64 {
+    let mut args = [0; 17];
+    args[..3].copy_from_slice(&[x1, x2, x3]);
+    smccc::smc64(function, args)[0].cast_signed()
+}
+
 /// How many times this VM was restarted; 0 where there is no weir to ask.
 #[must_use]
 pub fn restarts() -> u64 {

@@ -54,6 +54,33 @@ markers! {
     TIMER_PROGRAM = 18, "timer_program";
     /// Begin, and then end, of something whose cache misses `weir observe` is to count apart.
     PHASE = 19, "phase";
+    /// PSCI_VERSION by SMC.
+    PSCI_VERSION_SMC = 20, "psci_version_smc";
+    /// CPU_ON by SMC of a core that is off, on the caller.
+    CPU_ON_SMC = 21, "cpu_on_smc";
+    /// Read of the low half of GICR_TYPER (GICv3).
+    GICR_TYPER_READ = 22, "gicr_typer_read";
+    /// Write of GICD_ISENABLER1 for a passed-through device's SPI that is enabled.
+    GICD_ISENABLER_SAME = 23, "gicd_isenabler_same";
+    /// Write of GICD_ISENABLER1 that enables a passed-through device's SPI.
+    GICD_ISENABLER_LINE = 24, "gicd_isenabler_line";
+    /// Write of another value to one SPI's byte in GICD_IPRIORITYR.
+    GICD_IPRIORITYR_CHANGE = 25, "gicd_ipriorityr_change";
+    /// Write of another value to one PPI's byte in GICR_IPRIORITYR.
+    GICR_IPRIORITYR_CHANGE = 26, "gicr_ipriorityr_change";
+    /// Read of GICR_ISENABLER0.
+    GICR_ISENABLER0_READ = 27, "gicr_isenabler0_read";
+    /// Write of GICR_ISENABLER0 for the virtual timer's PPI, which is enabled.
+    GICR_ISENABLER0_SAME = 28, "gicr_isenabler0_same";
+    /// Write of GICR_ISENABLER0 that enables the virtual timer's PPI.
+    GICR_ISENABLER0_TIMER = 29, "gicr_isenabler0_timer";
+    /// SGI to the sender itself: all that EL2 executes until the guest has taken it.
+    SGI_SELF = 30, "sgi_self";
+    /// Write of GICD_ISPENDR1 for a passed-through device's SPI that is enabled: all that EL2
+    /// executes until the guest has taken it.
+    GICD_ISPENDR_DELIVERY = 31, "gicd_ispendr_delivery";
+    /// Write that notifies a virtio device of packets or frames.
+    VIRTIO_NOTIFY = 48, "virtio_notify";
     /// End of a measured stretch: EL2 instructions from here on belong to no path.
     NONE = 63, "none";
 }

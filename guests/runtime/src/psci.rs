@@ -7,7 +7,7 @@ pub use smccc::psci::{AffinityState, LowestAffinityLevel, Version};
 pub use smccc::psci::{
     Error, PSCI_AFFINITY_INFO_64, PSCI_CPU_ON_64, PSCI_FEATURES, PSCI_VERSION, error,
 };
-use smccc::{Hvc, psci};
+use smccc::{Call, Hvc, Smc, psci};
 
 const STACK_PAGES: usize = 4;
 
@@ -61,11 +61,35 @@ pub fn suspend_standby() -> Result<(), Error> {
 ///
 /// The core must be off (AFFINITY_INFO says so): its stack is written.
 pub unsafe fn start_core(core: usize, entry: fn(usize)) -> Result<(), Error> {
+    // SAFETY: as the caller says.
+    unsafe { start::<Hvc>(core, entry) }
+}
+
+/// As [`start_core`], by SMC.
+///
+/// # Errors
+///
+/// As [`start_core`].
+///
+/// # Panics
+///
+/// As [`start_core`].
+///
+/// # Safety
+///
+/// As [`start_core`].
+pub unsafe fn start_core_by_smc(core: usize, entry: fn(usize)) -> Result<(), Error> {
+    // SAFETY: as the caller says.
+    unsafe { start::<Smc>(core, entry) }
+}
+
+#[inline(always)]
+unsafe fn start<C: Call>(core: usize, entry: fn(usize)) -> Result<(), Error> {
     let stack = STACKS.0.get().cast::<Stack<STACK_PAGES>>().wrapping_add(core);
     // SAFETY: `core` indexes `cores`, at most MAX_CORES long, on the right side of this call; the
     // caller says that nobody uses the stack. Both sides map it as write-back memory.
     unsafe {
-        aarch64_rt::start_core::<Hvc, _, STACK_PAGES>(board().cores()[core], stack, move || {
+        aarch64_rt::start_core::<C, _, STACK_PAGES>(board().cores()[core], stack, move || {
             cpu::set_index(core);
             gic::init_core();
             entry(core);

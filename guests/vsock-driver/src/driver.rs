@@ -10,6 +10,7 @@ use virtio_drivers::{
     queue::VirtQueue,
     transport::{DeviceType, SomeTransport, Transport},
 };
+use weir_guest::marker::{self, marker};
 use weir_units::Cid;
 use weir_vsock::vsock::{HEADER_LEN, MAX_PAYLOAD};
 
@@ -158,6 +159,7 @@ impl Socket {
     /// Tells the device that there are packets, if it wants to know.
     pub fn notify(&mut self) {
         if self.tx.should_notify() {
+            marker::<{ marker::VIRTIO_NOTIFY }>();
             self.transport.notify(TX);
         }
     }

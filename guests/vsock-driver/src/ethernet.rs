@@ -12,7 +12,10 @@ use virtio_drivers::{
     queue::VirtQueue,
     transport::{DeviceType, SomeTransport, Transport},
 };
-use weir_guest::board::Device;
+use weir_guest::{
+    board::Device,
+    marker::{self, marker},
+};
 use weir_vsock::net::{HEADER_LEN, MOST_FRAME};
 
 bitflags::bitflags! {
@@ -140,6 +143,7 @@ impl Ethernet {
         let token = unsafe { self.tx.add(&[buffer], &mut []) }.expect("as many as descriptors");
         self.sent[place] = Some((token, len));
         if self.tx.should_notify() {
+            marker::<{ marker::VIRTIO_NOTIFY }>();
             self.transport.notify(TX);
         }
         true

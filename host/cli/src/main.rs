@@ -17,6 +17,7 @@ mod plan;
 mod platforms;
 mod report;
 mod reproduce;
+mod results;
 mod run;
 mod setup;
 mod simulate;
@@ -91,6 +92,7 @@ enum Verb {
     Completions(documentation::Completions),
     Man(documentation::Directory),
     Reference(documentation::Reference),
+    Results(results::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -132,6 +134,7 @@ fn main() -> ExitCode {
         Verb::Completions(arguments) => documentation::completions(arguments, Command::command()),
         Verb::Man(arguments) => documentation::man(arguments, Command::command()),
         Verb::Reference(arguments) => documentation::reference(arguments, Command::command()),
+        Verb::Results(arguments) => results::run(arguments, &environment),
     };
     let status =
         result.map_or_else(|failure: Failure| report_failure(&failure), |()| ExitCode::SUCCESS);

@@ -11,8 +11,10 @@ pub enum Class {
     Barrier,
     /// TLBI, DC or IC.
     Maintenance,
-    /// MRS or MSR of a GIC CPU interface register (`ICC_*`, `ICH_*`).
+    /// MRS or MSR of a GIC CPU interface register (`ICC_*`, `ICH_*`), except of the next kind.
     GicSysreg,
+    /// MRS of `ICC_IAR1_EL1`, which takes a pending interrupt.
+    Acknowledge,
     /// WFI or WFE.
     Wait,
     /// A load, a store or an atomic: all that can touch a device.
@@ -39,6 +41,8 @@ impl Class {
 
         if opcode == 0xD69F_03E0 {
             Self::Eret
+        } else if opcode & !0x1F == 0xD538_CC00 {
+            Self::Acknowledge
         } else if is_load_store(opcode) {
             Self::LoadStore
         } else if opcode & HINT_MASK == HINT {
@@ -120,11 +124,11 @@ mod tests {
         (0xD508_751F, Class::Maintenance, "ic iallu"),
         (0xD50B_7520, Class::Maintenance, "ic ivau, x0"),
         (0xD508_7800, Class::Plain, "at s1e1r, x0"),
+        (0xD538_CC00, Class::Acknowledge, "mrs x0, icc_iar1_el1"),
         (0xD53C_CB04, Class::GicSysreg, "mrs x4, ich_hcr_el2"),
         (0xD51C_CC00, Class::GicSysreg, "msr ich_lr0_el2, x0"),
         (0xD53C_C9A0, Class::GicSysreg, "mrs x0, icc_sre_el2"),
         (0xD518_CBA0, Class::GicSysreg, "msr icc_sgi1r_el1, x0"),
-        (0xD538_CC00, Class::GicSysreg, "mrs x0, icc_iar1_el1"),
         (0xD538_4600, Class::GicSysreg, "mrs x0, icc_pmr_el1"),
         (0xD538_C000, Class::Plain, "mrs x0, vbar_el1"),
         (0xD538_C100, Class::Plain, "mrs x0, isr_el1"),

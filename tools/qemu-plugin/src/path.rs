@@ -39,13 +39,36 @@ pub const NOTIFY: u8 = 38;
 /// The path of every stretch that no marker claims.
 pub const OTHER: u8 = 63;
 
+/// The paths from the overflow to the next instruction of the vCPU together: stop, wait, release. No
+/// marker has this number.
+pub const OVERFLOW_PERIOD: u8 = 39;
+
+/// A guest's marker before a write that notifies a virtio device.
+pub const VIRTIO_NOTIFY: u8 = 48;
+
+/// Whether path `number` has to do with memory budgets.
+#[must_use]
+pub const fn is_budgets(number: u8) -> bool {
+    matches!(number, REPLENISH..=HELD | OVERFLOW_PERIOD)
+}
+
+/// Whether the path is an event: all stretches from the marker to the guest's next marker, not the
+/// first one alone. Such are an access that traps and the interrupt that it causes.
+#[must_use]
+pub const fn is_event(number: u8) -> bool {
+    matches!(number, SGI_SELF | ISPENDR_DELIVERY)
+}
+
+const SGI_SELF: u8 = 30;
+const ISPENDR_DELIVERY: u8 = 31;
+
 /// Whether marker `number` is EL2's own, which a guest can't use.
 #[must_use]
 pub const fn is_hypervisors(number: u8) -> bool {
     matches!(number, 32..48)
 }
 
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 32] = [
     "boot",
     "timer_irq",
     "spi",
@@ -66,6 +89,18 @@ const NAMES: [&str; 20] = [
     "wfi",
     "timer_program",
     "phase",
+    "psci_version_smc",
+    "cpu_on_smc",
+    "gicr_typer_read",
+    "gicd_isenabler_same",
+    "gicd_isenabler_line",
+    "gicd_ipriorityr_change",
+    "gicr_ipriorityr_change",
+    "gicr_isenabler0_read",
+    "gicr_isenabler0_same",
+    "gicr_isenabler0_timer",
+    "sgi_self",
+    "gicd_ispendr_delivery",
 ];
 
 /// The name of path `number` in reports; a number without its own name becomes `path_N`.
@@ -88,7 +123,9 @@ pub fn name(number: u8) -> String {
             RELEASE => "release".to_owned(),
             HELD => "held".to_owned(),
             SWITCH => "vcpu_switch".to_owned(),
+            OVERFLOW_PERIOD => "overflow_period".to_owned(),
             NOTIFY => "notify".to_owned(),
+            VIRTIO_NOTIFY => "virtio_notify".to_owned(),
             OTHER => "other".to_owned(),
             _ => format!("path_{number}"),
         },

@@ -13,8 +13,9 @@ pub struct Report {
     /// Instructions of all vCPUs before the first marker 0; none if no guest came that far.
     pub boot_instructions: Option<u64>,
     /// The longest non-preemptible section of EL2, in instructions. EL2 runs with interrupts
-    /// masked, so this bounds the delay of an interrupt: from a vector, or a WFI or WFE inside EL2,
-    /// to the next of those or the ERET. Each vCPU's first stretch, its boot, is left out.
+    /// masked, so this bounds the delay of an interrupt: from a vector, or a wait or a read of
+    /// ICC_IAR1_EL1 inside EL2, to the next of those or the ERET. Each vCPU's first stretch, its
+    /// boot, is left out, and so is what follows the last instruction of a guest.
     pub longest_masked: Option<Longest>,
     /// By number of the vCPU.
     pub vcpus: Vec<Vcpu>,

@@ -37,6 +37,8 @@ global_asm!(
 
 const WARM_UP: u32 = 8;
 const REPETITIONS: u32 = 64;
+/// A priority that no line has.
+const OTHER_PRIORITY: u8 = gic::DEFAULT_PRIORITY + 0x10;
 /// From programming a timer to its interrupt: enough to execute the marker and get to the spin.
 const AHEAD_NS: u64 = 50_000;
 
@@ -60,10 +62,13 @@ fn main(board: &'static Board) -> ! {
     distributor(board);
     console(board);
     timer(board);
+    sgi_to_itself();
+    private_lines(board);
     if let Some(rtc) = board.rtc {
+        device_line(rtc.intid);
         device_interrupt(rtc.base, rtc.intid);
     } else {
-        println!("probe: skipped spi: there is no arm,pl031");
+        println!("probe: skipped the paths of a device's line: there is no arm,pl031");
     }
     if board.cores().len() > 1 {
         start_and_stop(board.cores()[1]);
@@ -127,6 +132,12 @@ fn calls() {
             let _ = hypercall::call(psci::PSCI_VERSION, [0; 3]);
         },
     );
+    take::<{ marker::PSCI_VERSION_SMC }, _>(
+        || {},
+        |()| {
+            let _ = hypercall::call_by_smc(psci::PSCI_VERSION, [0; 3]);
+        },
+    );
 }
 
 /// Accesses on behalf of an idle line that the guest has on every board, the console's.
@@ -185,6 +196,93 @@ fn distributor(board: &Board) {
         |()| unsafe { mmio::write32(set_enable, 1 << ppi) },
     );
     gic::disable(ppi);
+}
+
+/// Accesses on behalf of the virtual timer's PPI, whose state is in the physical redistributor.
+fn private_lines(board: &Board) {
+    let ppi = board.virtual_timer;
+    let set_enable = gic::register(ppi, gic::ISENABLER);
+    let priority = gic::frame(ppi) + gic::IPRIORITYR + u64::from(ppi);
+    if matches!(board.gic, Gic::V3 { .. }) {
+        take::<{ marker::GICR_TYPER_READ }, _>(
+            || {},
+            |()| {
+                let _ = gic::redistributor_type();
+            },
+        );
+    }
+    take::<{ marker::GICR_ISENABLER0_READ }, _>(
+        || {},
+        |()| {
+            // SAFETY: reads the enable bits of private lines.
+            let _ = unsafe { mmio::read32(set_enable) };
+        },
+    );
+    take::<{ marker::GICR_ISENABLER0_TIMER }, _>(
+        || gic::disable(ppi),
+        // SAFETY: enables a line whose timer is off.
+        |()| unsafe { mmio::write32(set_enable, 1 << ppi) },
+    );
+    take::<{ marker::GICR_ISENABLER0_SAME }, _>(
+        || {},
+        // SAFETY: enables a line that is enabled.
+        |()| unsafe { mmio::write32(set_enable, 1 << ppi) },
+    );
+    take::<{ marker::GICR_IPRIORITYR_CHANGE }, _>(
+        || gic::set_priority(ppi, gic::DEFAULT_PRIORITY),
+        // SAFETY: sets the priority of a line whose timer is off.
+        |()| unsafe { mmio::write8(priority, OTHER_PRIORITY) },
+    );
+    gic::set_priority(ppi, gic::DEFAULT_PRIORITY);
+    gic::disable(ppi);
+}
+
+/// Accesses on behalf of a line of a passed-through device, whose state is in the physical
+/// distributor.
+fn device_line(line: u32) {
+    let bit = 1 << (line % 32);
+    let set_enable = gic::register(line, gic::ISENABLER);
+    let set_pending = gic::register(line, gic::ISPENDR);
+    let priority = gic::frame(line) + gic::IPRIORITYR + u64::from(line);
+    take::<{ marker::GICD_ISENABLER_LINE }, _>(
+        || gic::disable(line),
+        // SAFETY: enables a line that has a handler.
+        |()| unsafe { mmio::write32(set_enable, bit) },
+    );
+    take::<{ marker::GICD_ISENABLER_SAME }, _>(
+        || {},
+        // SAFETY: enables a line that is enabled.
+        |()| unsafe { mmio::write32(set_enable, bit) },
+    );
+    take::<{ marker::GICD_IPRIORITYR_CHANGE }, _>(
+        || gic::set_priority(line, gic::DEFAULT_PRIORITY),
+        // SAFETY: sets the priority of a line that has a handler.
+        |()| unsafe { mmio::write8(priority, OTHER_PRIORITY) },
+    );
+    gic::set_priority(line, gic::DEFAULT_PRIORITY);
+    cpu::unmask_interrupts();
+    take::<{ marker::GICD_ISPENDR_DELIVERY }, _>(
+        || {},
+        |()| {
+            // SAFETY: makes a line pending that has a handler.
+            unsafe { mmio::write32(set_pending, bit) };
+            spin_until_taken();
+        },
+    );
+    cpu::mask_interrupts();
+    gic::disable(line);
+}
+
+fn sgi_to_itself() {
+    cpu::unmask_interrupts();
+    take::<{ marker::SGI_SELF }, _>(
+        || {},
+        |()| {
+            gic::send(1, SgiTarget::Core(cpu::index()));
+            spin_until_taken();
+        },
+    );
+    cpu::mask_interrupts();
 }
 
 fn console(board: &Board) {
@@ -263,20 +361,23 @@ fn device_interrupt(rtc: u64, intid: u32) {
     gic::disable(intid);
 }
 
-/// Starts the core with index 1, which returns and turns itself off.
+/// Starts the core with index 1, which returns and turns itself off, by HVC and by SMC.
 fn start_and_stop(mpidr: u64) {
     let mut starts = 0;
-    take::<{ marker::CPU_ON }, _>(
-        || {
-            wait_until_off(mpidr, starts);
-            starts += 1;
-        },
-        |()| {
-            // SAFETY: `wait_until_off` has seen the core off.
-            unsafe { psci::start_core(1, count_start) }.expect("a core that is off can be started");
-        },
-    );
-    wait_until_off(mpidr, WARM_UP + REPETITIONS);
+    let mut prepare = || {
+        wait_until_off(mpidr, starts);
+        starts += 1;
+    };
+    take::<{ marker::CPU_ON }, _>(&mut prepare, |()| {
+        // SAFETY: `wait_until_off` has seen the core off.
+        unsafe { psci::start_core(1, count_start) }.expect("a core that is off can be started");
+    });
+    take::<{ marker::CPU_ON_SMC }, _>(&mut prepare, |()| {
+        // SAFETY: `wait_until_off` has seen the core off.
+        unsafe { psci::start_core_by_smc(1, count_start) }
+            .expect("a core that is off can be started");
+    });
+    wait_until_off(mpidr, 2 * (WARM_UP + REPETITIONS));
 }
 
 fn count_start(_: usize) {

@@ -7,13 +7,14 @@
 //! barriers, cache and TLB maintenance and device accesses, which cost far more on hardware than
 //! another instruction, are also counted.
 //!
-//! Five systems are run: one whose guest walks all paths and marks them, two that only boot, one
-//! whose VMs share a core, and one whose VMs send frames.
+//! The systems: one whose guest walks all paths and marks them, some that only boot, one whose VMs
+//! share a core, one whose VMs send frames, and some whose longest section with interrupts masked
+//! is looked for.
 
 use std::{
     collections::BTreeMap,
     fmt, fs,
-    path::{Path, PathBuf},
+    path::{Path as FilePath, PathBuf},
 };
 
 use serde::Serialize;
@@ -24,51 +25,89 @@ use weir_qemu_plugin::{
 
 use crate::failure::{Context, Failure, Result};
 use weir_report::Table;
-use weir_runner::{
-    elf::{LinkedHypervisor, Sizes, Symbol},
-    plugin::plugin_arguments,
-};
+use weir_runner::elf::{LinkedHypervisor, Sizes, Symbol};
 
-/// A path that the benchmark guest must have taken, and what it costs in the peer.
-struct Peer {
-    path: &'static str,
-    what: &'static str,
-    /// EL2 instructions of Bao, main branch of July 2026, on QEMU virt with GICv3; median.
-    bao: u64,
+/// A path that the benchmark guest must have taken, and its cost in the peer.
+pub struct Path {
+    /// Its key.
+    pub key: &'static str,
+    /// A description.
+    pub what: &'static str,
+    /// EL2 instructions of Bao, main branch of November 2026, on QEMU virt with GICv3, by a guest
+    /// that does the same; median. None where nothing comparable was measured.
+    pub bao: Option<u64>,
     /// Whether weir is compared with half of that: on the paths that a real-time guest feels.
     half: bool,
 }
 
-const fn peer(path: &'static str, what: &'static str, bao: u64, half: bool) -> Peer {
-    Peer { path, what, bao, half }
+const fn path(key: &'static str, what: &'static str, bao: u64) -> Path {
+    Path { key, what, bao: Some(bao), half: false }
 }
 
-const PEERS: [Peer; 14] = [
-    peer("timer_irq", "virtual timer interrupt to the guest", 199, true),
-    peer("spi", "device interrupt to the guest", 204, true),
-    peer("sgi_send", "SGI to another vCPU, sender", 385, true),
-    peer("sgi_receive", "SGI to another vCPU, receiver", 414, true),
-    peer("hypercall", "null hypercall", 149, false),
-    peer("psci_version", "PSCI_VERSION", 202, false),
-    peer("cpu_on", "PSCI CPU_ON, caller", 395, false),
-    peer("gicd_typer_read", "read of GICD_TYPER", 225, false),
-    peer("gicd_isenabler_read", "read of GICD_ISENABLER", 1_290, false),
-    peer("gicd_isenabler_write", "write of GICD_ISENABLER", 3_563, false),
-    peer("gicd_ipriorityr_write", "write of GICD_IPRIORITYR", 422, false),
-    peer("gicd_irouter_write", "write of GICD_IROUTER", 407, false),
-    peer("gicd_ispendr_write", "write of GICD_ISPENDR", 3_724, false),
-    peer("gicr_isenabler0_write", "write of GICR_ISENABLER0", 3_589, false),
+const fn interrupt(key: &'static str, what: &'static str, bao: u64) -> Path {
+    Path { key, what, bao: Some(bao), half: true }
+}
+
+const fn own(key: &'static str, what: &'static str) -> Path {
+    Path { key, what, bao: None, half: false }
+}
+
+/// The paths of the benchmark guest, in the order of tables.
+pub const PATHS: [Path; 27] = [
+    interrupt("timer_irq", "virtual timer interrupt to the guest", 199),
+    interrupt("spi", "device interrupt (SPI) to the guest", 204),
+    interrupt("sgi_send", "SGI to another vCPU, sender", 385),
+    interrupt("sgi_receive", "SGI to another vCPU, receiver", 414),
+    path("sgi_self", "SGI to itself, sent and received", 799),
+    path("hypercall", "null hypercall", 149),
+    own("psci_version", "PSCI_VERSION by HVC"),
+    path("psci_version_smc", "PSCI_VERSION by SMC", 202),
+    own("cpu_on", "PSCI CPU_ON by HVC, caller"),
+    path("cpu_on_smc", "PSCI CPU_ON by SMC, caller", 395),
+    path("gicd_typer_read", "read of GICD_TYPER", 225),
+    path("gicr_typer_read", "read of GICR_TYPER", 269),
+    path("gicd_isenabler_read", "read of GICD_ISENABLER", 1_290),
+    path("gicd_isenabler_same", "GICD_ISENABLER, device's line, no change", 3_563),
+    path("gicd_isenabler_line", "GICD_ISENABLER, device's line, off to on", 3_594),
+    own("gicd_isenabler_write", "GICD_ISENABLER, emulated line, off to on"),
+    path("gicd_ipriorityr_write", "GICD_IPRIORITYR, no change", 376),
+    path("gicd_ipriorityr_change", "GICD_IPRIORITYR, another value", 422),
+    path("gicr_ipriorityr_change", "GICR_IPRIORITYR, another value", 414),
+    path("gicd_irouter_write", "GICD_IROUTER, no change", 407),
+    path("gicd_ispendr_write", "GICD_ISPENDR, disabled line", 3_615),
+    path("gicd_ispendr_delivery", "GICD_ISPENDR, device's line, enabled, with delivery", 3_724),
+    path("gicr_isenabler0_read", "read of GICR_ISENABLER0", 1_314),
+    path("gicr_isenabler0_same", "GICR_ISENABLER0, virtual timer, no change", 3_589),
+    path("gicr_isenabler0_timer", "GICR_ISENABLER0, virtual timer, off to on", 3_635),
+    own("gicr_isenabler0_write", "GICR_ISENABLER0, physical timer, off to on"),
+    own("uart_write", "write of a byte to the virtual PL011"),
 ];
 
 /// The path from one vCPU's guest to that of another.
 const SWITCH: &str = "vcpu_switch";
 /// The path of a notification of a port of the switch, on the sender's core.
 const NOTIFY: &str = "notify";
+/// The path of a notification of a flow.
+const NOTIFY_FLOW: &str = "notify_flow";
+/// A guest's name of both.
+const VIRTIO_NOTIFY: &str = "virtio_notify";
 
-/// Bao's boot to the first guest instruction on 4 cores: with one 1-vCPU VM, with one 4-vCPU VM.
-const BAO_BOOT: [u64; 2] = [462_628, 612_193];
-/// Bao's `.text`.
-const BAO_TEXT: u64 = 65_304;
+/// Bao's boot to the first guest instruction on 4 cores with one VM of 1 vCPU, with 2 MiB and with
+/// 64 MiB.
+const BAO_BOOT: [u64; 2] = [440_907, 461_026];
+/// Bao's executable sections, with its coloring and its SMMUv2 driver.
+const BAO_TEXT: u64 = 67_304;
+/// The figures that belong to no path: where the JSON has them, a description, Bao's figure.
+pub const WHOLE: [(&str, &str, Option<u64>); 7] = [
+    ("/boot_instructions", "boot, 4 cores, one VM of 1 vCPU, 2 MiB of RAM", Some(BAO_BOOT[0])),
+    ("/boot_instructions_64_mib", "the same, 64 MiB", Some(BAO_BOOT[1])),
+    ("/boot_instructions_256_mib", "the same, 256 MiB", None),
+    ("/boot_instructions_four_vcpus", "the same, 4 vCPUs, 2 MiB", None),
+    ("/text_bytes", "executable sections, full system, bytes", Some(BAO_TEXT)),
+    ("/minimal/text_bytes", "executable sections, minimal system, bytes", Some(BAO_TEXT)),
+    ("/image_bytes", "image of the minimal system with its guest, bytes", None),
+];
+
 /// Symbols that are shown.
 const SYMBOLS: usize = 20;
 
@@ -77,33 +116,40 @@ const SYMBOLS: usize = 20;
 pub struct Systems {
     /// Its guest marks and takes every path (at least 2 vCPUs, for the SGIs), then powers off.
     pub paths: PathBuf,
-    /// One VM with one vCPU, on a board with 4 cores.
-    pub one_vcpu: PathBuf,
-    /// One VM with four vCPUs, on the same board.
-    pub four_vcpus: PathBuf,
+    /// One VM with one vCPU, on a board with 4 cores: with 2 MiB, 64 MiB and 256 MiB of RAM.
+    pub one_vcpu: [PathBuf; 3],
     /// Two VMs on one core, which want it all the time.
     pub shared: PathBuf,
     /// Two VMs, of which one sends frames of the largest size to the other.
     pub frames: PathBuf,
+    /// Two VMs, of which one sends messages by a flow to the other.
+    pub flow: PathBuf,
+    /// Further ones, which are run for their longest section with interrupts masked.
+    pub others: Vec<PathBuf>,
+}
+
+/// What a run of a system used.
+#[derive(Clone, Debug)]
+pub struct Used {
+    /// The hypervisor of its image.
+    pub hypervisor: LinkedHypervisor,
+    /// The size of its image.
+    pub image_bytes: u64,
 }
 
 /// What the benchmark needs from the rest of the command.
 pub struct Needs<'a, R>
 where
-    R: FnMut(&Path, &[String]) -> Result,
+    R: FnMut(&FilePath, &FilePath) -> Result<Used>,
 {
-    /// The hypervisor for GICv3, as it is in the images that `run` boots.
-    pub hypervisor: &'a LinkedHypervisor,
-    /// `libweir_qemu_plugin.so`.
-    pub plugin: &'a Path,
     /// A directory for the plug-in's reports; created if missing.
-    pub scratch: &'a Path,
+    pub scratch: &'a FilePath,
     /// The systems to run.
     pub systems: &'a Systems,
     /// Builds the system in the first argument and runs it in QEMU under `-icount
-    /// shift=0,sleep=off`, with the second appended to QEMU's arguments, until it powers off or
-    /// its `expect` lines were met. QEMU must end by itself or by SIGTERM, not by SIGKILL: the
-    /// plug-in writes its report at the end.
+    /// shift=0,sleep=off` with the plug-in, which writes its report to the second, until it powers
+    /// off or its `expect` lines were met. QEMU must end by itself or by SIGTERM, not by SIGKILL:
+    /// the plug-in writes its report at the end.
     pub run: R,
 }
 
@@ -112,15 +158,23 @@ where
 pub struct Figures {
     /// Instructions per path. A path with `n` 0 was taken without entering EL2.
     pub el2_instructions: BTreeMap<String, Instructions>,
-    /// Instructions of all cores before the first one of the guest with one vCPU.
+    /// Instructions of all cores before the first one of the guest with one vCPU and 2 MiB.
     pub boot_instructions: u64,
-    /// The same with four vCPUs.
+    /// The same with 64 MiB.
+    pub boot_instructions_64_mib: u64,
+    /// The same with 256 MiB.
+    pub boot_instructions_256_mib: u64,
+    /// The same with four vCPUs and 2 MiB.
     pub boot_instructions_four_vcpus: u64,
     /// The compiler that made the hypervisor: counts and sizes depend on it.
     pub compiler: String,
-    /// Sizes of the hypervisor's sections.
+    /// Sizes of the sections of the hypervisor that takes all paths.
     #[serde(flatten)]
     pub sizes: Sizes,
+    /// Sizes of the hypervisor of the system with one vCPU.
+    pub minimal: Sizes,
+    /// Size of the image of the system with one vCPU, with its guest.
+    pub image_bytes: u64,
     /// The largest functions and statics.
     pub largest_symbols: Vec<Symbol>,
     /// Median of DSB, DMB, ISB and SB per path.
@@ -131,8 +185,13 @@ pub struct Figures {
     pub device_accesses: BTreeMap<String, u64>,
     /// Median of the accesses to GIC CPU interface registers per path.
     pub gic_sysregs: BTreeMap<String, u64>,
-    /// The longest non-preemptible section of EL2, without the boot.
+    /// The longest section of EL2 with interrupts masked while VMs run, of the guest that takes all
+    /// paths.
     pub longest_masked: Option<Masked>,
+    /// The same for each system.
+    pub masked: BTreeMap<String, Masked>,
+    /// The longest of these.
+    pub masked_max: Option<Masked>,
 }
 
 /// EL2 instructions of one path.
@@ -145,13 +204,15 @@ pub struct Instructions {
     pub summary: Summary,
 }
 
-/// A stretch with interrupts masked.
+/// A section with interrupts masked.
 #[derive(Clone, Debug, Serialize)]
 pub struct Masked {
     /// Its length.
     pub instructions: u64,
     /// The path that it belongs to, `other` for one that no marker names.
     pub path: String,
+    /// The system in which it was seen.
+    pub system: String,
 }
 
 /// A figure that is not below Bao's, or not at half of it. This is a comparison, not a failure.
@@ -182,50 +243,77 @@ impl fmt::Display for AbovePeer {
 /// that cannot be read.
 pub fn measure<R>(needs: Needs<'_, R>) -> Result<Figures>
 where
-    R: FnMut(&Path, &[String]) -> Result,
+    R: FnMut(&FilePath, &FilePath) -> Result<Used>,
 {
-    let Needs { hypervisor: image, plugin, scratch, systems, mut run } = needs;
+    let Needs { scratch, systems, mut run } = needs;
     fs::create_dir_all(scratch).context(|| format!("create {}", scratch.display()))?;
-    let mut observe = |system: &Path, name: &str| -> Result<Report> {
-        let out = scratch.join(format!("{name}.json"));
+    let mut masked = BTreeMap::new();
+    let mut observe = |system: &FilePath| -> Result<(Report, Used)> {
+        let name = system.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let out = scratch.join(&name).with_extension("json");
         let _ = fs::remove_file(&out);
-        run(system, &plugin_arguments(plugin, image, &out, None))?;
-        Report::read(&out).context(|| format!("read the plug-in's report on {}", system.display()))
-    };
-    let paths = observe(&systems.paths, "paths")?;
-    let one = observe(&systems.one_vcpu, "one-vcpu")?;
-    let four = observe(&systems.four_vcpus, "four-vcpus")?;
-    let shared = observe(&systems.shared, "shared")?;
-    let frames = observe(&systems.frames, "frames")?;
-    let boot = |report: &Report, system: &Path| {
-        report.boot_instructions.ok_or_else(|| {
-            Failure::system(format!(
-                "no guest of {} marked its first instruction",
-                system.display()
-            ))
-        })
-    };
-    let mut paths = paths;
-    for (name, report, system, what) in [
-        (SWITCH, &shared, &systems.shared, "no vCPU got another's core"),
-        (NOTIFY, &frames, &systems.frames, "no VM sent a frame"),
-    ] {
-        match report.paths.get(name) {
-            // EL2's own marker names it; that of a guest is what the others count by.
-            Some(path) if path.n > 0 => {
-                paths.paths.insert(name.to_owned(), PathReport { marks: path.n, ..path.clone() });
-            }
-            _ => return Err(Failure::system(format!("{what} in {}", system.display()))),
+        let used = run(system, &out)?;
+        let reading = || format!("read the plug-in's report on {}", system.display());
+        let report = Report::read(&out).context(reading)?;
+        if let Some(longest) = &report.longest_masked {
+            let (instructions, path) = (longest.instructions, longest.path.clone());
+            masked.insert(name.clone(), Masked { instructions, path, system: name });
         }
+        Ok((report, used))
+    };
+    let (mut paths, full) = observe(&systems.paths)?;
+    let mut boots = Vec::new();
+    let mut minimal = None;
+    for system in &systems.one_vcpu {
+        let (report, used) = observe(system)?;
+        boots.push(boot(&report, system)?);
+        minimal.get_or_insert(used);
     }
-    Figures::new(&paths, [boot(&one, &systems.one_vcpu)?, boot(&four, &systems.four_vcpus)?], image)
+    let boots = [boots[0], boots[1], boots[2], boot(&paths, &systems.paths)?];
+    let (shared, _) = observe(&systems.shared)?;
+    let (frames, _) = observe(&systems.frames)?;
+    let (flow, _) = observe(&systems.flow)?;
+    for system in &systems.others {
+        observe(system)?;
+    }
+    for (name, report, marked, system, what) in [
+        (SWITCH, &shared, [SWITCH; 2], &systems.shared, "no vCPU got another's core"),
+        (NOTIFY_FLOW, &flow, [VIRTIO_NOTIFY; 2], &systems.flow, "no VM notified a flow"),
+        (NOTIFY, &frames, [NOTIFY, VIRTIO_NOTIFY], &systems.frames, "no VM sent a frame"),
+    ] {
+        let taken = marked.iter().filter_map(|path| report.paths.get(*path));
+        let Some(path) = taken.into_iter().find(|path| path.n > 0) else {
+            return Err(Failure::system(format!("{what} in {}", system.display())));
+        };
+        // The guest that takes the other paths does not mark it.
+        paths.paths.insert(name.to_owned(), PathReport { marks: path.n, ..path.clone() });
+    }
+    let minimal = minimal.unwrap_or_else(|| full.clone());
+    let mut figures = Figures::new(&paths, boots, &full.hypervisor, &minimal, masked)?;
+    let system = systems.paths.file_stem().unwrap_or_default().to_string_lossy();
+    figures.longest_masked = figures.masked.get(&*system).cloned();
+    Ok(figures)
+}
+
+/// Returns the instructions before the first one of a guest.
+fn boot(report: &Report, system: &FilePath) -> Result<u64> {
+    report.boot_instructions.ok_or_else(|| {
+        let system = system.display();
+        Failure::system(format!("no guest of {system} marked its first instruction"))
+    })
 }
 
 impl Figures {
-    fn new(report: &Report, boot: [u64; 2], image: &LinkedHypervisor) -> Result<Self> {
-        let missing: Vec<_> = PEERS
+    fn new(
+        report: &Report,
+        boot: [u64; 4],
+        full: &LinkedHypervisor,
+        minimal: &Used,
+        masked: BTreeMap<String, Masked>,
+    ) -> Result<Self> {
+        let missing: Vec<_> = PATHS
             .iter()
-            .map(|peer| peer.path)
+            .map(|path| path.key)
             .filter(|path| report.paths.get(*path).is_none_or(|path| path.n == 0))
             .collect();
         if !missing.is_empty() {
@@ -245,18 +333,21 @@ impl Figures {
                 })
                 .collect(),
             boot_instructions: boot[0],
-            boot_instructions_four_vcpus: boot[1],
-            compiler: image.compiler.clone(),
-            sizes: image.sizes,
-            largest_symbols: image.symbols.iter().take(SYMBOLS).cloned().collect(),
+            boot_instructions_64_mib: boot[1],
+            boot_instructions_256_mib: boot[2],
+            boot_instructions_four_vcpus: boot[3],
+            compiler: full.compiler.clone(),
+            sizes: full.sizes,
+            minimal: minimal.hypervisor.sizes,
+            image_bytes: minimal.image_bytes,
+            largest_symbols: full.symbols.iter().take(SYMBOLS).cloned().collect(),
             barriers: medians(|path| path.barriers),
             maintenance: medians(|path| path.maintenance),
             device_accesses: medians(|path| path.device_accesses),
             gic_sysregs: medians(|path| path.gic_sysregs),
-            longest_masked: report.longest_masked.as_ref().map(|longest| Masked {
-                instructions: longest.instructions,
-                path: longest.path.clone(),
-            }),
+            longest_masked: None,
+            masked_max: masked.values().max_by_key(|masked| masked.instructions).cloned(),
+            masked,
         })
     }
 
@@ -267,11 +358,24 @@ impl Figures {
     /// What is compared: description, weir's figure, Bao's, and whether it is compared with half of
     /// that.
     fn compared(&self) -> impl Iterator<Item = (&'static str, u64, u64, bool)> {
-        PEERS.iter().map(|peer| (peer.what, self.median(peer.path), peer.bao, peer.half)).chain([
-            ("boot, 4 cores, one 1-vCPU VM", self.boot_instructions, BAO_BOOT[0], false),
-            ("boot, 4 cores, one 4-vCPU VM", self.boot_instructions_four_vcpus, BAO_BOOT[1], false),
-            ("executable sections, bytes", self.sizes.text, BAO_TEXT, false),
-        ])
+        let paths = PATHS
+            .iter()
+            .filter_map(|path| Some((path.what, self.median(path.key), path.bao?, path.half)));
+        paths.chain(self.whole().filter_map(|(what, weir, bao)| Some((what, weir, bao?, false))))
+    }
+
+    /// The figures that belong to no path: description, weir's figure, Bao's.
+    fn whole(&self) -> impl Iterator<Item = (&'static str, u64, Option<u64>)> {
+        let figures = [
+            self.boot_instructions,
+            self.boot_instructions_64_mib,
+            self.boot_instructions_256_mib,
+            self.boot_instructions_four_vcpus,
+            self.sizes.text,
+            self.minimal.text,
+            self.image_bytes,
+        ];
+        WHOLE.iter().zip(figures).map(|((_, what, bao), weir)| (*what, weir, *bao))
     }
 
     /// The figures that are not below Bao's, or above half of it on the interrupt paths.
@@ -317,17 +421,21 @@ impl Figures {
                 count(&self.gic_sysregs, path),
             ]);
         };
-        for peer in &PEERS {
-            row(peer.path, peer.what, Some(peer.bao));
+        for path in &PATHS {
+            row(path.key, path.what, path.bao);
         }
         let rest = self.el2_instructions.keys();
-        for path in rest.filter(|path| PEERS.iter().all(|peer| peer.path != **path)) {
+        for path in rest.filter(|key| PATHS.iter().all(|path| path.key != **key)) {
             row(path, path, None);
         }
 
         let mut whole = super::hypervisor::table(["", "weir", "Bao", "weir/Bao"]);
-        for (what, weir, bao, _) in self.compared().skip(PEERS.len()) {
-            whole.add_row([what.to_owned(), weir.to_string(), bao.to_string(), ratio(weir, bao)]);
+        for (what, weir, bao) in self.whole() {
+            let [bao, ratio] = bao.map_or_else(
+                || ["-".to_owned(), "-".to_owned()],
+                |bao| [bao.to_string(), ratio(weir, bao)],
+            );
+            whole.add_row([what.to_owned(), weir.to_string(), bao, ratio]);
         }
         for (what, bytes) in [
             ("read-only data, bytes", self.sizes.rodata),
@@ -340,13 +448,12 @@ impl Figures {
         for Symbol { name, bytes } in &self.largest_symbols {
             symbols.add_row([name.clone(), bytes.to_string()]);
         }
-        let longest = self.longest_masked.as_ref().map_or_else(String::new, |longest| {
-            format!(
-                "\nlongest stretch with interrupts masked: {} instructions ({})",
-                longest.instructions, longest.path
-            )
-        });
-        format!("{table}\n\n{whole}\n\n{symbols}\ncompiled by {}\n{longest}", self.compiler)
+        let mut masked =
+            super::hypervisor::table(["interrupts masked while VMs run", "instructions"]);
+        for Masked { instructions, path, system } in self.masked.values() {
+            masked.add_row([format!("{system} ({path})"), instructions.to_string()]);
+        }
+        format!("{table}\n\n{whole}\n\n{masked}\n\n{symbols}\ncompiled by {}\n", self.compiler)
     }
 }
 
@@ -366,7 +473,7 @@ mod tests {
     use super::*;
     use weir_qemu_plugin::report::Longest;
 
-    fn path(n: u64, median: u64) -> PathReport {
+    fn taken(n: u64, median: u64) -> PathReport {
         PathReport {
             marks: 20,
             n,
@@ -378,15 +485,20 @@ mod tests {
         }
     }
 
-    /// A run on which each path takes half of what Bao needs, and two that need no EL2.
+    /// What Bao takes on a path, or a number.
+    fn bao(path: &Path) -> u64 {
+        path.bao.unwrap_or(1000)
+    }
+
+    /// A run on which each path takes half of what Bao needs, and one that needs no EL2.
     fn report() -> Report {
         let mut paths: BTreeMap<_, _> =
-            PEERS.iter().map(|peer| (peer.path.to_owned(), path(20, peer.bao / 2))).collect();
-        paths.insert("eoi".to_owned(), path(0, 0));
-        for name in [SWITCH, NOTIFY] {
-            paths.insert(name.to_owned(), PathReport { marks: 0, ..path(30, 900) });
+            PATHS.iter().map(|each| (each.key.to_owned(), taken(20, bao(each) / 2))).collect();
+        paths.insert("eoi".to_owned(), taken(0, 0));
+        for name in [SWITCH, NOTIFY, VIRTIO_NOTIFY] {
+            paths.insert(name.to_owned(), PathReport { marks: 0, ..taken(30, 900) });
         }
-        paths.insert("other".to_owned(), PathReport { marks: 0, ..path(9, 9) });
+        paths.insert("other".to_owned(), PathReport { marks: 0, ..taken(9, 9) });
         Report {
             boot_instructions: Some(7),
             longest_masked: Some(Longest { instructions: 88, path: "spi".to_owned(), vcpu: 1 }),
@@ -407,8 +519,21 @@ mod tests {
         }
     }
 
+    fn used() -> Used {
+        Used { hypervisor: image(), image_bytes: 90_000 }
+    }
+
+    fn figures_of(report: &Report, boot: [u64; 4]) -> Result<Figures> {
+        let masked = |system: &str, instructions| {
+            let masked = Masked { instructions, path: "spi".to_owned(), system: system.to_owned() };
+            (system.to_owned(), masked)
+        };
+        let all = BTreeMap::from([masked("p", 88), masked("frames", 9000)]);
+        Figures::new(report, boot, &image(), &used(), all)
+    }
+
     fn figures() -> Figures {
-        Figures::new(&report(), [400_000, 612_192], &image()).unwrap()
+        figures_of(&report(), [400_000, 450_000, 500_000, 612_192]).unwrap()
     }
 
     #[test]
@@ -420,7 +545,11 @@ mod tests {
         assert_eq!(json["el2_instructions"]["eoi"]["n"], 0);
         assert!(json["el2_instructions"].get("other").is_none());
         assert_eq!(json["boot_instructions"], 400_000);
+        assert_eq!(json["boot_instructions_64_mib"], 450_000);
+        assert_eq!(json["boot_instructions_256_mib"], 500_000);
         assert_eq!(json["boot_instructions_four_vcpus"], 612_192);
+        assert_eq!(json["minimal"]["text_bytes"], 40_000);
+        assert_eq!(json["image_bytes"], 90_000);
         assert_eq!(json["compiler"], "rustc 1.2.3");
         assert_eq!(json["text_bytes"], 40_000);
         assert_eq!(json["rodata_bytes"], 8_000);
@@ -430,24 +559,25 @@ mod tests {
         assert_eq!(json["largest_symbols"].as_array().map(Vec::len), Some(SYMBOLS));
         assert_eq!(json["barriers"]["spi"], 1);
         assert_eq!(json["device_accesses"]["spi"], 3);
-        assert_eq!(json["longest_masked"]["instructions"], 88);
-        assert_eq!(json["longest_masked"]["path"], "spi");
+        assert_eq!(json["masked"]["p"]["instructions"], 88);
+        assert_eq!(json["masked_max"]["instructions"], 9000);
+        assert_eq!(json["masked_max"]["system"], "frames");
     }
 
     #[test]
     fn half_of_bao_on_interrupts_is_not_above() {
         assert_eq!(figures().above_peer(), []);
         let mut report = report();
-        report.paths.insert("timer_irq".to_owned(), path(1, 100));
-        report.paths.insert("hypercall".to_owned(), path(1, 149));
-        let figures = Figures::new(&report, [1, 612_193], &image()).unwrap();
+        report.paths.insert("timer_irq".to_owned(), taken(1, 100));
+        report.paths.insert("hypercall".to_owned(), taken(1, 149));
+        let figures = figures_of(&report, [1, 461_026, 1, 1]).unwrap();
         let above: Vec<_> = figures.above_peer().iter().map(ToString::to_string).collect();
         assert_eq!(
             above,
             [
                 "virtual timer interrupt to the guest: 100, more than half of Bao's 199",
                 "null hypercall: 149, not less than Bao's 149",
-                "boot, 4 cores, one 4-vCPU VM: 612193, not less than Bao's 612193",
+                "the same, 64 MiB: 461026, not less than Bao's 461026",
             ]
         );
     }
@@ -456,8 +586,8 @@ mod tests {
     fn a_path_that_was_never_taken_is_named() {
         let mut report = report();
         report.paths.remove("spi");
-        report.paths.insert("cpu_on".to_owned(), path(0, 0));
-        let failure = Figures::new(&report, [1, 1], &image()).unwrap_err();
+        report.paths.insert("cpu_on".to_owned(), taken(0, 0));
+        let failure = figures_of(&report, [1; 4]).unwrap_err();
         assert_eq!(failure.status, crate::failure::SYSTEM);
         assert!(failure.text.ends_with(": spi, cpu_on"), "{}", failure.text);
     }
@@ -465,54 +595,36 @@ mod tests {
     #[test]
     fn the_table_shows_every_line_with_its_ratio() {
         let text = figures().table();
-        for what in PEERS.map(|peer| peer.what) {
-            let line = text.lines().find(|line| line.contains(what)).unwrap();
+        for each in PATHS.iter().filter(|path| path.bao.is_some()) {
+            let line = text.lines().find(|line| line.contains(each.what)).unwrap();
             assert!(line.contains(" 0.50 ") || line.contains(" 0.49 "), "{line}");
         }
-        let boot = text.lines().find(|line| line.contains("one 1-vCPU VM")).unwrap();
-        assert!(boot.contains("400000") && boot.contains("462628") && boot.contains("0.86"));
+        let boot = text.lines().find(|line| line.contains("2 MiB of RAM")).unwrap();
+        assert!(boot.contains("400000") && boot.contains("440907") && boot.contains("0.91"));
         assert!(text.lines().any(|line| line.trim_start().starts_with("eoi")));
+        assert!(text.lines().any(|line| line.contains("frames (spi)") && line.contains("9000")));
         assert!(text.contains("compiled by rustc 1.2.3"), "{text}");
-        assert!(text.ends_with("longest stretch with interrupts masked: 88 instructions (spi)"));
     }
 
-    #[test]
-    fn the_plugin_gets_the_hypervisors_addresses() {
-        let image = LinkedHypervisor {
-            sizes: SIZES,
-            addresses: 0x40_0000_0000..0x40_0005_0000,
-            vectors: 0x40_0000_1000,
-            ..LinkedHypervisor::default()
-        };
-        assert_eq!(
-            plugin_arguments(Path::new("/a,b/x.so"), &image, Path::new("/c/out.json"), None),
-            [
-                "-plugin",
-                "/a,,b/x.so,out=/c/out.json,hyp=0x4000000000-0x4000050000,vectors=0x4000001000"
-            ]
-        );
-    }
     /// Runs the benchmark with a QEMU that writes `report` and remembers the systems it ran.
     fn measure_with(report: &Report, ran: &mut Vec<PathBuf>) -> Result<Figures> {
         let directory = tempfile::tempdir().unwrap();
         let system = |name: &str| PathBuf::from(format!("{name}.toml"));
         let systems = Systems {
             paths: system("p"),
-            one_vcpu: system("one"),
-            four_vcpus: system("four"),
+            one_vcpu: ["two", "sixty-four", "most"].map(system),
             shared: system("shared"),
             frames: system("frames"),
+            flow: system("flow"),
+            others: vec![system("restart")],
         };
         measure(Needs {
-            hypervisor: &image(),
-            plugin: Path::new("libweir_qemu_plugin.so"),
             scratch: &directory.path().join("scratch"),
             systems: &systems,
-            run: |system, qemu| {
+            run: |system, out| {
                 ran.push(system.to_owned());
-                assert_eq!(qemu[0], "-plugin");
-                let out = qemu[1].split(',').find_map(|argument| argument.strip_prefix("out="));
-                report.write(Path::new(out.unwrap())).context(|| "write")
+                report.write(out).context(|| "write")?;
+                Ok(used())
             },
         })
     }
@@ -522,10 +634,13 @@ mod tests {
         let mut ran = vec![];
         let figures =
             measure_with(&report(), &mut ran).unwrap_or_else(|failure| panic!("{}", failure.text));
-        let all = ["p.toml", "one.toml", "four.toml", "shared.toml", "frames.toml"];
-        assert_eq!(ran, all.map(PathBuf::from));
+        let all = ["p", "two", "sixty-four", "most", "shared", "frames", "flow", "restart"];
+        assert_eq!(ran, all.map(|name| PathBuf::from(format!("{name}.toml"))));
         assert_eq!((figures.boot_instructions, figures.boot_instructions_four_vcpus), (7, 7));
         assert_eq!(figures.sizes, SIZES);
+        assert_eq!(figures.el2_instructions["notify_flow"].n, 30);
+        assert_eq!(figures.masked.len(), all.len());
+        assert_eq!(figures.longest_masked.expect("of p").system, "p");
     }
 
     #[test]
@@ -533,6 +648,6 @@ mod tests {
         let report = Report { boot_instructions: None, ..report() };
         let failure = measure_with(&report, &mut vec![]).unwrap_err();
         assert_eq!(failure.status, crate::failure::SYSTEM);
-        assert!(failure.text.contains("no guest of one.toml"), "{}", failure.text);
+        assert!(failure.text.contains("no guest of two.toml"), "{}", failure.text);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::tally::Tally;
+use super::tally::{Sums, Tally};
 use crate::ledger::{Book, Counts, Mark};
 use crate::path;
 
@@ -52,6 +52,8 @@ pub(super) struct Books {
     pub(super) next_path: Cell,
     /// The path of the open stretch.
     pub(super) path: Cell,
+    /// The event whose stretches are being added up, or [`path::OTHER`].
+    event: Cell,
     /// Whether EL2 waited in the open stretch.
     waited: Cell,
     pub(super) instructions: Cell,
@@ -63,15 +65,19 @@ pub(super) struct Books {
     pub(super) touched_device: Cell,
     /// Instructions since the stretch began or EL2 last waited.
     pub(super) masked: Cell,
-    /// The largest value of `masked` in the run, and its path.
-    pub(super) longest_masked: Cell,
-    pub(super) longest_path: Cell,
+    /// The longest section with interrupts masked after which a guest executed, and its path.
+    longest: [Cell; 2],
+    /// The longest one after which no guest executed yet, its path, and the number of returns to
+    /// guests at its end.
+    latest: [Cell; 3],
     pub(super) el2: Cell,
     pub(super) guest: Cell,
     /// The loads and stores among `guest` that were trapped to EL2: they did not retire.
     pub(super) aborted: Cell,
     pub(super) boot: Cell,
     stretches: Mutex<BTreeMap<u8, Tally>>,
+    /// What EL2 executed since the budget was spent.
+    overflow: Mutex<Option<Sums>>,
     budget: Mutex<Book>,
 }
 
@@ -83,6 +89,7 @@ impl Books {
             last: Cell::default(),
             next_path: Cell::default(),
             path: Cell::default(),
+            event: Cell::default(),
             waited: Cell::default(),
             instructions: Cell::default(),
             barriers: Cell::default(),
@@ -91,18 +98,20 @@ impl Books {
             gic_sysregs: Cell::default(),
             touched_device: Cell::default(),
             masked: Cell::default(),
-            longest_masked: Cell::default(),
-            longest_path: Cell::default(),
+            longest: Default::default(),
+            latest: Default::default(),
             el2: Cell::default(),
             guest: Cell::default(),
             aborted: Cell::default(),
             boot: Cell::default(),
             stretches: Mutex::default(),
+            overflow: Mutex::default(),
             budget: Mutex::default(),
         };
         new.mode.set(mode::EL2);
         new.path.set(u64::from(path::BOOT));
         new.next_path.set(u64::from(path::OTHER));
+        new.event.set(u64::from(path::OTHER));
         new
     }
 
@@ -117,35 +126,66 @@ impl Books {
     /// Begins a stretch.
     pub(super) fn enter(&self) {
         self.mode.set(mode::EL2);
-        self.path.set(self.next_path.get());
+        let event = self.event.get();
+        let is_event = event != u64::from(path::OTHER);
+        self.path.set(if is_event { event } else { self.next_path.get() });
         self.waited.set(0);
         self.next_path.set(u64::from(path::OTHER));
     }
 
-    /// Ends the stretch before the current instruction.
-    pub(super) fn leave(&self) {
+    /// Ends the stretch before the current instruction; `returns` is the number of returns to
+    /// guests so far.
+    pub(super) fn leave(&self, returns: u64) {
         self.mode.set(mode::GUEST);
-        self.end_masked();
-        self.close();
+        self.end_masked(returns);
+        // The stretches of an event are one.
+        if !path::is_event(self.path.get() as u8) {
+            self.close();
+        }
+    }
+
+    /// Ends the event that a marker began and begins that of marker `number`, if it is one.
+    pub(super) fn end_event(&self, number: u8) {
+        let event = self.event.get();
+        if event != u64::from(path::OTHER) && self.instructions.get() > 0 {
+            self.path.set(event);
+            self.close();
+        }
+        let event = if path::is_event(number) { number } else { path::OTHER };
+        self.event.set(u64::from(event));
     }
 
     /// Books the open stretch.
     fn close(&self) {
+        let sums = Sums {
+            instructions: self.instructions.take(),
+            barriers: self.barriers.take(),
+            maintenance: self.maintenance.take(),
+            device_accesses: self.device_accesses.take(),
+            gic_sysregs: self.gic_sysregs.take(),
+        };
+        let path = self.path.get() as u8;
         let mut stretches = self.stretches();
-        let tally = stretches.entry(self.path.get() as u8).or_default();
-        tally.instructions.add(self.instructions.take());
-        tally.barriers.add(self.barriers.take());
-        tally.maintenance.add(self.maintenance.take());
-        tally.device_accesses.add(self.device_accesses.take());
-        tally.gic_sysregs.add(self.gic_sysregs.take());
+        stretches.entry(path).or_default().add(sums);
+        let mut overflow = self.overflow.lock().unwrap_or_else(PoisonError::into_inner);
+        match path {
+            path::OVERFLOW => *overflow = Some(sums),
+            path::HELD => *overflow = overflow.map(|before| before + sums),
+            path::RELEASE => {
+                if let Some(before) = overflow.take() {
+                    stretches.entry(path::OVERFLOW_PERIOD).or_default().add(before + sums);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Records a wait of EL2.
     ///
     /// If the vCPU is suspended, the wait ends the stretch; otherwise it is part of the stretch. A
     /// vCPU that waits although a period has begun is off, or owes more than a budget.
-    pub(super) fn wait(&self) {
-        self.end_masked();
+    pub(super) fn wait(&self, returns: u64) {
+        self.end_masked(returns);
         self.waited.set(1);
         let path = match self.path.get() as u8 {
             path::OVERFLOW => path::OVERFLOW,
@@ -181,11 +221,29 @@ impl Books {
     }
 
     /// Ends a section of the stretch with interrupts masked.
-    fn end_masked(&self) {
+    pub(super) fn end_masked(&self, returns: u64) {
         let masked = self.masked.take();
-        if masked > self.longest_masked.get() && self.path.get() != u64::from(path::BOOT) {
-            self.longest_masked.set(masked);
-            self.longest_path.set(self.path.get());
+        let path = self.path.get();
+        if path == u64::from(path::BOOT) {
+            return;
         }
+        let [longest, longest_path] = self.longest_masked(returns);
+        self.longest[0].set(longest);
+        self.longest[1].set(longest_path);
+        let [latest, latest_path, at] = &self.latest;
+        if at.get() != returns || masked > latest.get() {
+            latest.set(masked);
+            latest_path.set(path);
+            at.set(returns);
+        }
+    }
+
+    /// Returns the longest section with interrupts masked after which a guest executed, and its
+    /// path; `returns` is the number of returns to guests so far.
+    pub(super) fn longest_masked(&self, returns: u64) -> [u64; 2] {
+        let [latest, path, at] = &self.latest;
+        let longest = self.longest.each_ref().map(Cell::get);
+        let latest = if at.get() == returns { [0; 2] } else { [latest.get(), path.get()] };
+        if latest[0] > longest[0] { latest } else { longest }
     }
 }

@@ -15,6 +15,10 @@
 //! - A marker names the path of the next stretch on its vCPU. Further stretches before the next
 //!   marker belong to `other`: a timer that fires between two marked hypercalls is not counted as
 //!   a hypercall.
+//! - A marker of an event ([`path::is_event`]) names all stretches up to the guest's next marker.
+//!   They are one.
+//! - A section with interrupts masked ends where EL2 waits, takes a pending interrupt (a read of
+//!   `ICC_IAR1_EL1`) or leaves. It counts if a guest executes after it: while VMs run.
 //! - A marker that EL2 executes ([`path::is_hypervisors`]) names the stretch in which it is, and
 //!   goes into the [`ledger`](crate::ledger). A stretch with such a name ends with the wait (WFI)
 //!   that it leads to, and another begins after the wait: the wait of a suspended vCPU is in no
@@ -30,7 +34,7 @@ mod tally;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use crate::Options;
 use crate::ledger::{Ledger, Phase};
@@ -45,6 +49,8 @@ use tally::Tally;
 pub struct Accounting {
     vcpus: Box<[Books]>,
     boot_over: AtomicBool,
+    /// Number of returns from EL2 to guests.
+    returns: AtomicU64,
     vectors_known: bool,
 }
 
@@ -55,6 +61,7 @@ impl Accounting {
         Self {
             vcpus: (0..vcpus).map(|_| Books::new()).collect(),
             boot_over: AtomicBool::new(false),
+            returns: AtomicU64::new(0),
             vectors_known: options.vectors.is_some(),
         }
     }
@@ -75,7 +82,7 @@ impl Accounting {
             // In the first stretch an ERET may lead from one place in EL2 to another.
             let always_leaves = self.vectors_known && books.path.get() != u64::from(path::BOOT);
             if !step.is_inside() || step.is_vector() || always_leaves {
-                books.leave();
+                books.leave(self.returns.fetch_add(1, Relaxed));
             } else {
                 books.mode.set(mode::EL2);
             }
@@ -102,7 +109,11 @@ impl Accounting {
                 Step::BARRIER => books.barriers.bump(),
                 Step::MAINTENANCE => books.maintenance.bump(),
                 Step::GIC_SYSREG => books.gic_sysregs.bump(),
-                Step::WAIT => books.wait(),
+                Step::ACKNOWLEDGE => {
+                    books.gic_sysregs.bump();
+                    books.end_masked(self.returns.load(Relaxed));
+                }
+                Step::WAIT => books.wait(self.returns.load(Relaxed)),
                 Step::MARKER if step.is_inside() => {
                     books.meter(step.marker().unwrap_or(path::OTHER));
                 }
@@ -123,6 +134,9 @@ impl Accounting {
 
     /// Records a marker of a guest.
     fn mark(&self, books: &Books, number: u8) {
+        if !path::is_hypervisors(number) {
+            books.end_event(number);
+        }
         match number {
             path::BOOT => {
                 self.boot_over.store(true, Relaxed);
@@ -159,7 +173,7 @@ impl Accounting {
         let core = |books: &Books| {
             let mut ledger = books.budget().ledger();
             let stretches = books.stretches();
-            let budgets = stretches.range(path::REPLENISH..=path::HELD);
+            let budgets = stretches.iter().filter(|(path, _)| path::is_budgets(**path));
             ledger.paths =
                 budgets.map(|(&path, tally)| (path::name(path), tally.report())).collect();
             ledger
@@ -176,21 +190,21 @@ impl Accounting {
                 merged.entry(path).or_default().merge(tally);
             }
         }
-        let longest = self
-            .vcpus
-            .iter()
+        let returns = self.returns.load(Relaxed);
+        let longest = self.vcpus.iter().map(|books| books.longest_masked(returns));
+        // On a tie, the first vCPU.
+        let longest = longest
             .enumerate()
-            .filter(|(_, books)| books.longest_masked.get() > 0)
-            // On a tie, the first vCPU.
-            .min_by_key(|(_, books)| std::cmp::Reverse(books.longest_masked.get()));
+            .filter(|(_, [instructions, _])| *instructions > 0)
+            .min_by_key(|(_, [instructions, _])| std::cmp::Reverse(*instructions));
         Report {
             boot_instructions: self
                 .boot_over
                 .load(Relaxed)
                 .then(|| self.vcpus.iter().map(|books| books.boot.get()).sum()),
-            longest_masked: longest.map(|(vcpu, books)| Longest {
-                instructions: books.longest_masked.get(),
-                path: path::name(books.longest_path.get() as u8),
+            longest_masked: longest.map(|(vcpu, [instructions, path])| Longest {
+                instructions,
+                path: path::name(path as u8),
                 vcpu,
             }),
             vcpus: self

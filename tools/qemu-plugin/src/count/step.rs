@@ -30,6 +30,7 @@ impl Step {
     pub(super) const WAIT: u64 = 5;
     pub(super) const LOAD_STORE: u64 = 6;
     pub(super) const MARKER: u64 = 7;
+    pub(super) const ACKNOWLEDGE: u64 = 8;
 
     /// Builds the step of the instruction `opcode` at virtual address `pc`.
     #[must_use]
@@ -40,6 +41,7 @@ impl Step {
             Class::Barrier => (Self::BARRIER, 0),
             Class::Maintenance => (Self::MAINTENANCE, 0),
             Class::GicSysreg => (Self::GIC_SYSREG, 0),
+            Class::Acknowledge => (Self::ACKNOWLEDGE, 0),
             Class::Wait => (Self::WAIT, 0),
             Class::LoadStore => (Self::LOAD_STORE, 0),
             Class::Marker(number) => (Self::MARKER, u64::from(number)),

@@ -1,21 +1,53 @@
 //! The statistics of the finished stretches of a path.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Add};
 
 use crate::report::{PathReport, Summary};
+
+/// The counts of one stretch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sums {
+    pub(super) instructions: u64,
+    pub(super) barriers: u64,
+    pub(super) maintenance: u64,
+    pub(super) device_accesses: u64,
+    pub(super) gic_sysregs: u64,
+}
+
+impl Add for Sums {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            instructions: self.instructions + other.instructions,
+            barriers: self.barriers + other.barriers,
+            maintenance: self.maintenance + other.maintenance,
+            device_accesses: self.device_accesses + other.device_accesses,
+            gic_sysregs: self.gic_sysregs + other.gic_sysregs,
+        }
+    }
+}
 
 /// The markers and the finished stretches of one path.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) marks: u64,
-    pub(super) instructions: Distribution,
-    pub(super) barriers: Distribution,
-    pub(super) maintenance: Distribution,
-    pub(super) device_accesses: Distribution,
-    pub(super) gic_sysregs: Distribution,
+    instructions: Distribution,
+    barriers: Distribution,
+    maintenance: Distribution,
+    device_accesses: Distribution,
+    gic_sysregs: Distribution,
 }
 
 impl Tally {
+    pub(super) fn add(&mut self, sums: Sums) {
+        self.instructions.add(sums.instructions);
+        self.barriers.add(sums.barriers);
+        self.maintenance.add(sums.maintenance);
+        self.device_accesses.add(sums.device_accesses);
+        self.gic_sysregs.add(sums.gic_sysregs);
+    }
+
     pub(super) fn merge(&mut self, other: &Self) {
         self.marks += other.marks;
         self.instructions.merge(&other.instructions);
@@ -41,10 +73,10 @@ impl Tally {
 /// The number of occurrences of each value. It is exact, and its size depends only on the number of
 /// different values.
 #[derive(Debug, Default)]
-pub(super) struct Distribution(BTreeMap<u64, u64>);
+struct Distribution(BTreeMap<u64, u64>);
 
 impl Distribution {
-    pub(super) fn add(&mut self, value: u64) {
+    fn add(&mut self, value: u64) {
         *self.0.entry(value).or_default() += 1;
     }
 

@@ -212,6 +212,59 @@ fn waiting_ends_a_masked_piece_and_boot_is_left_out() {
 }
 
 #[test]
+fn taking_an_interrupt_ends_a_masked_section() {
+    const ACKNOWLEDGE: u32 = 0xD538_CC00;
+    let machine = Machine::new(1, None);
+    machine.boot(0);
+    machine.run(0, GUEST, &[NOP]);
+    machine.trap(0, &[NOP, NOP, ACKNOWLEDGE, NOP, NOP, NOP, NOP]);
+    machine.run(0, GUEST, &[NOP]);
+    let longest = machine.books.report().longest_masked.expect("a section");
+    assert_eq!(longest.instructions, 5);
+    assert_eq!(machine.path("other").gic_sysregs, 1);
+}
+
+#[test]
+fn what_follows_the_last_guest_delays_no_vm() {
+    let machine = Machine::new(2, None);
+    machine.boot(0);
+    machine.boot(1);
+    machine.run(0, GUEST, &[NOP]);
+    machine.run(1, GUEST, &[NOP]);
+    let longest = || machine.books.report().longest_masked.map(|longest| longest.instructions);
+    // Core 0 works on; nothing but the guest of core 1 shows that VMs still run.
+    machine.run(0, VECTORS + 0x400, &[NOP, NOP, NOP, WFI]);
+    assert_eq!(longest(), None);
+    machine.trap(1, &[NOP]);
+    machine.run(1, GUEST, &[NOP]);
+    assert_eq!(longest(), Some(4));
+    machine.run(0, VECTORS + 0x400, &[NOP; 20]);
+    machine.run(0, VECTORS + 0x400, &[WFI]);
+    assert_eq!(longest(), Some(4));
+}
+
+#[test]
+fn the_stretches_of_an_event_are_one() {
+    let machine = Machine::new(1, Some(VECTORS));
+    machine.boot(0);
+    for _ in 0..2 {
+        machine.run(0, GUEST, &[marker(30)]);
+        machine.trap(0, &[NOP, DSB]);
+        machine.run(0, GUEST, &[NOP]);
+        machine.trap(0, &[NOP, DSB, DSB]);
+        machine.run(0, GUEST, &[NOP, marker(63)]);
+        machine.trap(0, &[NOP]);
+    }
+    // An event without EL2.
+    machine.run(0, GUEST, &[marker(30), NOP, marker(63)]);
+    let event = machine.path("sgi_self");
+    assert_eq!((event.marks, event.n), (3, 2));
+    assert_eq!((event.instructions.min, event.instructions.max), (7, 7));
+    assert_eq!(event.barriers, 3);
+    assert_eq!(machine.path("other").instructions.max, 2);
+}
+
+#[test]
 fn boot_is_what_all_vcpus_execute_before_marker_0() {
     let machine = Machine::new(2, None);
     machine.boot(1);
@@ -316,6 +369,7 @@ fn budget_stretches_are_named_and_exclude_the_wait() {
     assert_eq!(of("overflow"), (1, 3, 3));
     assert_eq!(of("held"), (2, 3, 3));
     assert_eq!(of("release"), (1, 6, 6));
+    assert_eq!(of("overflow_period"), (1, 3 + 3 + 3 + 6, 15));
     assert_eq!(of("other"), (1, 2, 2));
     let ledger = machine.books.ledger();
     assert_eq!(ledger.cores[0].paths["overflow"], machine.path("overflow"));

@@ -1,0 +1,136 @@
+//! `weir bench flows`: the systems with flows, the phases of a packet, and round trips.
+
+use crate::{
+    build, build_id,
+    environment::Environment,
+    failure::{Context, Failure, Result},
+    progress::Bar,
+    run::options,
+    screen,
+};
+use serde_json::{Value, json};
+use std::{fs, io::Write, path::Path, time::Duration};
+use weir_report::{overheads::measured, table, trace::file::NAME};
+use weir_runner::{Options, Silent, watch_signals};
+
+/// The systems, and the virtual time after which a run ends that does not end itself.
+const SYSTEMS: [(&str, Option<Duration>); 16] = [
+    ("flows-exact", None),
+    ("flows-overheads", None),
+    ("flows-mesh", None),
+    ("flows-mmio", None),
+    ("flows-pci", None),
+    ("flows-pci-mmio", None),
+    ("flows-many", None),
+    ("flows-multicast", Some(Duration::from_secs(2))),
+    ("flows-pingpong", None),
+    ("flows-colored", None),
+    ("flows-linux", None),
+    ("flows-pci-linux", None),
+    ("flows-linux-linux", None),
+    (LINUX_PING, None),
+    ("flows-linux-socat", None),
+    ("flows-linux-suspend", None),
+];
+const PHASES: &str = "flows-overheads";
+const PING: &str = "flows-pingpong";
+const LINUX_PING: &str = "flows-linux-latency";
+
+/// Runs all of them and prints the figures.
+pub fn run(json: bool, environment: &Environment) -> Result {
+    let bar = Bar::new("running", SYSTEMS.len() as u64);
+    let (mut systems, mut round_trips, mut phases) = (Vec::new(), Vec::new(), Value::Null);
+    for (name, time) in SYSTEMS {
+        let file = environment.system(name)?;
+        let system = build::checked(&file, &build::Options::default(), false, environment)?;
+        let options = Options {
+            deterministic: true,
+            unsliced: true,
+            keep_running: true,
+            time,
+            interrupt: watch_signals()?,
+            ..options(&system, environment)
+        };
+        let outcome = weir_runner::run(&system, &options, &mut Silent)?;
+        let directory = &outcome.directory;
+        if outcome.report.flows.is_empty() {
+            let why = outcome.trouble.unwrap_or_else(|| "no flow was reported".to_owned());
+            return Err(Failure::system(format!("{name}: {why}\nlogs: {}", directory.display())));
+        }
+        let flow = |flow: &weir_runner::report::FlowRun| {
+            json!({
+                "name": flow.name, "packets": flow.packets, "lost": flow.lost,
+                "worst_ns": flow.worst_ns, "bound_ns": flow.bound_ns,
+            })
+        };
+        let flows: Vec<_> = outcome.report.flows.iter().map(flow).collect();
+        systems.push(json!({ "system": name, "flows": flows }));
+        if name == PHASES {
+            phases = measured(&directory.join(NAME))?.0.to_json();
+        }
+        if name == PING || name == LINUX_PING {
+            round_trips.push(round_trip(name, &directory.join("ping.log"))?);
+        }
+        bar.add(1);
+    }
+    drop(bar);
+    let figures = json!({
+        "build": build_id::of_checkout(),
+        "systems": systems,
+        "phases": phases,
+        "round_trips": round_trips,
+    });
+    let mut out = screen::stdout();
+    if json {
+        writeln!(out, "{:#}", weir_report::versioned(figures))?;
+        return Ok(());
+    }
+    let mut rows = table(["system", "flow", "packets", "lost", "worst, ns", "bound, ns"]);
+    for system in figures["systems"].as_array().into_iter().flatten() {
+        for flow in system["flows"].as_array().into_iter().flatten() {
+            let text = |value: &Value| match value {
+                Value::String(text) => text.clone(),
+                Value::Null => "-".to_owned(),
+                value => value.to_string(),
+            };
+            let keys = ["name", "packets", "lost", "worst_ns", "bound_ns"];
+            let mut row = vec![text(&system["system"])];
+            row.extend(keys.map(|key| text(&flow[key])));
+            rows.add_row(row);
+        }
+    }
+    writeln!(out, "{rows}")?;
+    Ok(())
+}
+
+/// Reads `.. round trips of 64 bytes: min 1, avg 2, max 3 ns, ..` in a console.
+fn round_trip(system: &str, console: &Path) -> Result<Value> {
+    let text = fs::read(console).context(|| format!("read {}", console.display()))?;
+    let text = String::from_utf8_lossy(&text);
+    let times = text.lines().find_map(times).ok_or_else(|| {
+        Failure::system(format!("{system}: no round trips in {}", console.display()))
+    })?;
+    let [min, avg, max] = times;
+    Ok(json!({ "system": system, "min_ns": min, "avg_ns": avg, "max_ns": max }))
+}
+
+fn times(line: &str) -> Option<[u64; 3]> {
+    let (_, rest) = line.split_once(" bytes: min ")?;
+    let (min, rest) = rest.split_once(", avg ")?;
+    let (avg, rest) = rest.split_once(", max ")?;
+    let (max, _) = rest.split_once(" ns")?;
+    Some([min.parse().ok()?, avg.parse().ok()?, max.parse().ok()?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_round_trips_is_read() {
+        let line =
+            "ping: 1000 round trips of 64 bytes: min 24010, avg 24233, max 30921 ns, 0 wrong";
+        assert_eq!(times(line), Some([24_010, 24_233, 30_921]));
+        assert_eq!(times("ping: 10 round trips"), None);
+    }
+}

@@ -1,0 +1,479 @@
+//! `weir results`: writes the measured tables of the documentation from the JSON in
+//! `docs/results`.
+//!
+//! A page has a table between the lines `<!-- results: NAME -->` and `<!-- end -->`. The figures are
+//! what `weir bench .. --json` printed.
+
+use crate::{
+    bench::{hypervisor, lines},
+    environment::Environment,
+    failure::{Context, Failure, Result},
+    screen,
+};
+use serde_json::Value;
+use std::{
+    fmt::Write as _,
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+/// Writes the measured tables of README.md and docs from the files in docs/results.
+#[derive(Debug, clap::Args)]
+#[command(
+    hide = true,
+    after_help = "Examples:\n  weir bench lines --json > docs/results/lines.json\n  weir results\n  weir results --check"
+)]
+pub struct Arguments {
+    /// Write nothing; fail if a table is not what would be written.
+    #[arg(long)]
+    check: bool,
+}
+
+const BEGIN: &str = "<!-- results: ";
+const END: &str = "<!-- end -->";
+
+/// Carries the verb out.
+pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+    let root = environment.root()?;
+    let results = Results { folder: root.join("docs/results") };
+    let mut pages = vec![root.join("README.md")];
+    markdown(&root.join("docs"), &mut pages)?;
+    pages.sort();
+    let mut tables = 0;
+    for path in pages {
+        let page = fs::read_to_string(&path).context(|| format!("read {}", path.display()))?;
+        let new = filled(&page, &results)
+            .map_err(|failure| Failure::system(format!("{}: {}", path.display(), failure.text)))?;
+        tables += page.matches(BEGIN).count();
+        if new == page {
+            continue;
+        }
+        if arguments.check {
+            return Err(Failure::system(format!(
+                "{} has tables that are not those of docs/results/*.json: run `weir results`",
+                path.display()
+            )));
+        }
+        fs::write(&path, new).context(|| format!("write {}", path.display()))?;
+        writeln!(screen::stdout(), "{}", path.display())?;
+    }
+    writeln!(screen::stdout(), "{tables} tables")?;
+    Ok(())
+}
+
+fn markdown(folder: &Path, pages: &mut Vec<PathBuf>) -> Result {
+    for entry in fs::read_dir(folder).context(|| format!("read {}", folder.display()))? {
+        let path = entry.context(|| format!("read {}", folder.display()))?.path();
+        if path.is_dir() {
+            markdown(&path, pages)?;
+        } else if path.extension().is_some_and(|ending| ending == "md") {
+            pages.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Returns the page with its tables written anew.
+fn filled(page: &str, results: &Results) -> Result<String> {
+    let mut new = String::new();
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        let _ = writeln!(new, "{line}");
+        let Some(name) = line.strip_prefix(BEGIN).and_then(|rest| rest.strip_suffix(" -->")) else {
+            continue;
+        };
+        if !lines.any(|line| line == END) {
+            return Err(Failure::system(format!("no line {END} behind the table {name}")));
+        }
+        let _ = writeln!(new, "\n{}\n{END}", results.table(name)?);
+    }
+    Ok(new)
+}
+
+/// The files of figures.
+struct Results {
+    folder: PathBuf,
+}
+
+/// A table in Markdown.
+struct Rows(String);
+
+impl Rows {
+    /// The first columns are text, as many as `text`; the others are numbers.
+    fn new(header: &[&str], text: usize) -> Self {
+        let rule = |column| if column < text { "---" } else { "--:" };
+        let rules: Vec<_> = (0..header.len()).map(rule).collect();
+        Self(format!("| {} |\n| {} |\n", header.join(" | "), rules.join(" | ")))
+    }
+
+    fn row(&mut self, cells: &[String]) {
+        let _ = writeln!(self.0, "| {} |", cells.join(" | "));
+    }
+}
+
+impl Results {
+    fn file(&self, name: &str) -> Result<Value> {
+        let path = self.folder.join(name).with_extension("json");
+        let text = fs::read(&path).context(|| format!("read {}", path.display()))?;
+        serde_json::from_slice(&text).context(|| format!("read {}", path.display()))
+    }
+
+    fn table(&self, name: &str) -> Result<String> {
+        Ok(match name {
+            "paths" => paths(&self.file("hypervisor")?),
+            "other-paths" => other_paths(&self.file("hypervisor")?),
+            "budgets" => budgets(&self.file("hypervisor")?),
+            "whole" => whole(&self.file("hypervisor")?),
+            "masked" => masked(&self.file("hypervisor")?),
+            "lines" => lines_of_code(&self.file("lines")?),
+            "phases" => phases(&self.file("flows")?),
+            "round-trips" => round_trips(&self.file("flows")?),
+            "flows" => flows(&self.file("flows")?),
+            "mapping" => mapping(&self.file("mapping")?),
+            "simulator" => simulator(&self.file("simulator")?),
+            "readme" => readme(&self.file("hypervisor")?, &self.file("lines")?),
+            _ => return Err(Failure::system(format!("no table of results is named {name}"))),
+        }
+        .0)
+    }
+}
+
+/// A number with a comma between thousands.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A count of the JSON; a dash if there is none.
+fn count(value: &Value) -> String {
+    value.as_u64().map_or_else(|| "-".to_owned(), grouped)
+}
+
+fn ratio(weir: u64, bao: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+    let ratio = weir as f64 / bao as f64;
+    format!("{ratio:.2}")
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// Names of figures above the peer's are bold.
+fn compared(what: &str, weir: u64, bao: Option<u64>) -> [String; 4] {
+    let cells = [
+        what.to_owned(),
+        grouped(weir),
+        bao.map_or_else(|| "-".to_owned(), grouped),
+        bao.map_or_else(|| "-".to_owned(), |bao| ratio(weir, bao)),
+    ];
+    if bao.is_some_and(|bao| weir >= bao) { cells.map(|cell| format!("**{cell}**")) } else { cells }
+}
+
+fn median(json: &Value, path: &str) -> u64 {
+    json["el2_instructions"][path]["median"].as_u64().unwrap_or_default()
+}
+
+fn paths(json: &Value) -> Rows {
+    let header = ["path", "weir", "Bao", "weir/Bao", "barriers", "device", "GIC"];
+    let mut rows = Rows::new(&header, 1);
+    for hypervisor::Path { key, what, bao, .. } in &hypervisor::PATHS {
+        let mut row = compared(what, median(json, key), *bao).to_vec();
+        let counts = ["barriers", "device_accesses", "gic_sysregs"];
+        row.extend(counts.map(|of| count(&json[of][*key])));
+        rows.row(&row);
+    }
+    rows
+}
+
+fn other_paths(json: &Value) -> Rows {
+    let header = ["path", "median", "minimum", "maximum", "barriers", "device", "GIC"];
+    let mut rows = Rows::new(&header, 1);
+    for (key, what) in [
+        ("vcpu_switch", "switch between two vCPUs on a shared core"),
+        ("notify_flow", "notification of a flow, on the sender's core"),
+        ("notify", "notification of a port of the switch, on the sender's core"),
+        ("eoi", "end of interrupt"),
+        ("timer_program", "setting the virtual timer"),
+    ] {
+        let path = &json["el2_instructions"][key];
+        let mut row = vec![what.to_owned()];
+        row.extend(["median", "min", "max"].map(|of| count(&path[of])));
+        let counts = ["barriers", "device_accesses", "gic_sysregs"];
+        row.extend(counts.map(|of| count(&json[of][key])));
+        rows.row(&row);
+    }
+    rows
+}
+
+const REGULATORS: [&str; 4] = ["static", "pool", "memguard", "compensation"];
+
+fn budgets(json: &Value) -> Rows {
+    let mut header = vec!["path"];
+    header.extend(REGULATORS);
+    header.push("Bao, static");
+    let mut rows = Rows::new(&header, 1);
+    for (path, what) in weir_experiments::throttling::paths::PATHS {
+        let mut row = vec![format!("`{path}`: {what}")];
+        for regulator in REGULATORS {
+            let budgets = &json["budgets"];
+            let paths = if regulator == "static" { budgets } else { &budgets[regulator] };
+            let [min, median, max] = ["min", "median", "max"].map(|of| count(&paths[path][of]));
+            let same = min == max;
+            row.push(if same { median } else { format!("{min}, {median}, {max}") });
+        }
+        let bao = weir_experiments::throttling::paths::BAO.iter().find(|(bao, _)| *bao == path);
+        row.push(bao.map_or_else(|| "-".to_owned(), |(_, bao)| grouped(*bao)));
+        rows.row(&row);
+    }
+    rows
+}
+
+fn whole(json: &Value) -> Rows {
+    let mut rows = Rows::new(&["", "weir", "Bao", "weir/Bao"], 1);
+    for (pointer, what, bao) in hypervisor::WHOLE {
+        // Results of an older build can lack it.
+        if let Some(weir) = json.pointer(pointer).and_then(Value::as_u64) {
+            rows.row(&compared(what, weir, bao));
+        }
+    }
+    for (key, what) in [
+        ("rodata_bytes", "read-only data, full system, bytes"),
+        ("data_bytes", "initialized data, full system, bytes"),
+        ("bss_bytes", "zeroed data and stacks, full system, bytes"),
+    ] {
+        rows.row(&[what.to_owned(), count(&json[key]), "-".to_owned(), "-".to_owned()]);
+    }
+    rows
+}
+
+fn masked(json: &Value) -> Rows {
+    let mut rows = Rows::new(&["system", "path", "instructions"], 2);
+    for masked in json["masked"].as_object().into_iter().flat_map(|masked| masked.values()) {
+        let system = format!("`{}`", text(&masked["system"]));
+        rows.row(&[system, format!("`{}`", text(&masked["path"])), count(&masked["instructions"])]);
+    }
+    rows
+}
+
+fn lines_of_code(json: &Value) -> Rows {
+    let header = ["crate", "all parts", "of them assembly", "no optional part"];
+    let mut rows = Rows::new(&header, 1);
+    let minimal = &json["minimal"];
+    let crates = json["crates"].as_object();
+    for own in [true, false] {
+        for (name, lines) in crates.into_iter().flatten().filter(|(_, it)| it["own"] == own) {
+            let cells = [&lines["code"], &lines["assembly"], &minimal["crates"][name]["code"]];
+            let mut row = vec![format!("`{name}`")];
+            row.extend(cells.map(count));
+            rows.row(&row);
+        }
+        let (what, key) = if own { ("all of this project", "own_code") } else { ("all", "code") };
+        rows.row(&[what.to_owned(), count(&json[key]), String::new(), count(&minimal[key])]);
+    }
+    rows
+}
+
+fn phases(json: &Value) -> Rows {
+    let mut rows = Rows::new(&["", "phase", "times", "min", "avg", "median", "max"], 2);
+    for phase in json["phases"]["phases"].as_array().into_iter().flatten() {
+        let mut row = vec![text(&phase["name"]), text(&phase["action"]), count(&phase["count"])];
+        let none = phase["count"] == 0;
+        row.extend(
+            ["min", "avg", "median", "max"]
+                .map(|of| if none { "-".to_owned() } else { count(&phase["ns"][of]) }),
+        );
+        if phase["max_or_more"] == true {
+            row[6].push_str(" or more");
+        }
+        rows.row(&row);
+    }
+    rows
+}
+
+fn round_trips(json: &Value) -> Rows {
+    let mut rows = Rows::new(&["system", "min, ns", "avg, ns", "max, ns"], 1);
+    for trip in json["round_trips"].as_array().into_iter().flatten() {
+        let mut row = vec![format!("`{}`", text(&trip["system"]))];
+        row.extend(["min_ns", "avg_ns", "max_ns"].map(|of| count(&trip[of])));
+        rows.row(&row);
+    }
+    rows
+}
+
+fn flows(json: &Value) -> Rows {
+    let header = ["system", "flow", "packets", "lost", "maximum, ns", "serialized bound, ns"];
+    let mut rows = Rows::new(&header, 2);
+    for system in json["systems"].as_array().into_iter().flatten() {
+        let flows: Vec<_> = system["flows"].as_array().into_iter().flatten().collect();
+        let name = format!("`{}`", text(&system["system"]));
+        let keys = ["packets", "lost", "worst_ns", "bound_ns"];
+        // Flows that are alike are one line, with the range of their maxima.
+        let alike = |key: &str| flows.iter().all(|flow| flow[key] == flows[0][key]);
+        if flows.len() > 3 && ["packets", "lost", "bound_ns"].into_iter().all(alike) {
+            let maxima = || flows.iter().filter_map(|flow| flow["worst_ns"].as_u64());
+            let range = [maxima().min(), maxima().max()].map(Option::unwrap_or_default);
+            let mut row = vec![name, format!("{}, each", flows.len())];
+            row.extend(keys.map(|key| count(&flows[0][key])));
+            row[4] = format!("{} to {}", grouped(range[0]), grouped(range[1]));
+            rows.row(&row);
+            continue;
+        }
+        for flow in flows {
+            let mut row = vec![name.clone(), format!("`{}`", text(&flow["name"]))];
+            row.extend(keys.map(|key| count(&flow[key])));
+            rows.row(&row);
+        }
+    }
+    rows
+}
+
+fn mapping(json: &Value) -> Rows {
+    let header = [
+        "MiB",
+        "contiguous pages",
+        "4 of 16 colors",
+        "ratio",
+        "set-up",
+        "set-up, colored",
+        "ratio with it",
+        "2 MiB blocks",
+    ];
+    let mut rows = Rows::new(&header, 0);
+    for row in json.as_array().into_iter().flatten() {
+        let ratio = |key: &str| format!("{:.3}", row[key].as_f64().unwrap_or_default());
+        rows.row(&[
+            count(&row["mib"]),
+            count(&row["native_instructions"]),
+            count(&row["colored_instructions"]),
+            ratio("ratio"),
+            count(&row["native_setup_instructions"]),
+            count(&row["colored_setup_instructions"]),
+            ratio("ratio_with_setup"),
+            count(&row["block_instructions"]),
+        ]);
+    }
+    rows
+}
+
+fn simulator(json: &Value) -> Rows {
+    let mut rows = Rows::new(&["million a second", "best", "median"], 1);
+    for (what, pointer) in [
+        ("DRAM reads, random", "/dram_requests_per_s/random"),
+        ("DRAM reads, a stream", "/dram_requests_per_s/stream"),
+        ("DRAM reads, one bank, another row each time", "/dram_requests_per_s/rowmiss"),
+        ("accesses that hit the L1", "/cache_hits_per_s"),
+        ("accesses that miss the L2", "/cache_misses_per_s"),
+    ] {
+        let million = |of: &Value| {
+            let rate = of.pointer(pointer).and_then(Value::as_f64).unwrap_or_default();
+            format!("{:.1}", rate / 1e6)
+        };
+        rows.row(&[what.to_owned(), million(json), million(&json["median"])]);
+    }
+    rows
+}
+
+/// The few figures of the first page.
+fn readme(json: &Value, lines: &Value) -> Rows {
+    let mut rows = Rows::new(&["", "weir", "Bao"], 1);
+    let bao = |key: &str| {
+        let path = hypervisor::PATHS.iter().find(|path| path.key == key);
+        path.and_then(|path| path.bao).map_or_else(|| "-".to_owned(), grouped)
+    };
+    let paths = |keys: &[&str], of: &dyn Fn(&str) -> String| {
+        keys.iter().map(|key| of(key)).collect::<Vec<_>>().join("; ")
+    };
+    for (what, keys) in [
+        ("timer interrupt; device interrupt", &["timer_irq", "spi"][..]),
+        ("SGI: send; receive", &["sgi_send", "sgi_receive"]),
+        ("null hypercall; PSCI_VERSION by SMC", &["hypercall", "psci_version_smc"]),
+        (
+            "GICD_ISENABLER, off to on; GICD_IPRIORITYR, change",
+            &["gicd_isenabler_line", "gicd_ipriorityr_change"],
+        ),
+    ] {
+        let weir = paths(keys, &|key| grouped(median(json, key)));
+        rows.row(&[what.to_owned(), weir, paths(keys, &bao)]);
+    }
+    for (pointer, what, bao) in hypervisor::WHOLE {
+        let short = [
+            "/boot_instructions",
+            "/boot_instructions_64_mib",
+            "/text_bytes",
+            "/minimal/text_bytes",
+        ];
+        let weir = json.pointer(pointer).filter(|_| short.contains(&pointer)).map(count);
+        if let Some(weir) = weir {
+            rows.row(&[what.to_owned(), weir, bao.map_or_else(|| "-".to_owned(), grouped)]);
+        }
+    }
+    rows.row(&[
+        "lines of code, full; minimal system".to_owned(),
+        format!("{}; {}", count(&lines["own_code"]), count(&lines["minimal"]["own_code"])),
+        grouped(lines::BAO),
+    ]);
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn results(files: &[(&str, Value)]) -> (tempfile::TempDir, Results) {
+        let folder = tempfile::tempdir().expect("a directory");
+        for (name, json) in files {
+            fs::write(folder.path().join(name), json.to_string()).expect("a file");
+        }
+        let results = Results { folder: folder.path().to_owned() };
+        (folder, results)
+    }
+
+    #[test]
+    fn a_table_is_written_between_its_lines() {
+        let mapping = json!([{
+            "mib": 64, "native_instructions": 174_272, "colored_instructions": 177_837,
+            "ratio": 1.0204, "native_setup_instructions": 1, "colored_setup_instructions": 2,
+            "ratio_with_setup": 1.0, "block_instructions": 359,
+        }]);
+        let (_folder, results) = results(&[("mapping.json", mapping)]);
+        let page = "# Page\n\n<!-- results: mapping -->\nold\n<!-- end -->\nend\n";
+        let filled = filled(page, &results).expect("a page");
+        assert!(filled.starts_with("# Page\n\n<!-- results: mapping -->\n\n| MiB |"), "{filled}");
+        assert!(filled.contains("\n| 64 | 174,272 | 177,837 | 1.020 |"), "{filled}");
+        assert!(filled.ends_with("| 359 |\n\n<!-- end -->\nend\n"), "{filled}");
+        assert_eq!(super::filled(&filled, &results).expect("the same"), filled);
+    }
+
+    #[test]
+    fn a_wrong_table_is_refused() {
+        let (_folder, results) = results(&[]);
+        for (page, why) in [
+            ("<!-- results: nothing -->\n<!-- end -->\n", "is named nothing"),
+            ("<!-- results: mapping -->\n", "no line <!-- end -->"),
+            ("<!-- results: mapping -->\n<!-- end -->\n", "mapping.json"),
+        ] {
+            let failure = filled(page, &results).expect_err("a failure");
+            assert!(failure.text.contains(why), "{}", failure.text);
+        }
+    }
+
+    #[test]
+    fn figures_above_the_peer_are_bold() {
+        assert_eq!(
+            compared("a", 1250, Some(1000)),
+            ["**a**", "**1,250**", "**1,000**", "**1.25**"]
+        );
+        assert_eq!(compared("a", 500, Some(1000)), ["a", "500", "1,000", "0.50"]);
+        assert_eq!(compared("a", 1_234_567, None), ["a", "1,234,567", "-", "-"]);
+    }
+}
