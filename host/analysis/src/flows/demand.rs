@@ -217,7 +217,7 @@ impl Analyzer {
             return Ok(slack);
         }
         self.effort = effort.0;
-        let (spare, excess, last) = (self.utilization.spare(b), self.excess(b), self.last());
+        let (spare, excess, end) = (self.utilization.spare(b), self.excess(b), self.last());
         for i in 0..self.tasks.len() {
             let mut least = f64::INFINITY;
             let mut t = self.tasks[i].window();
@@ -226,7 +226,7 @@ impl Analyzer {
                 let left = t as f64 - demand as f64 / b as f64;
                 least = least.min(left);
                 // From the last d on the slack is at least (1 - U') t - A, which grows.
-                if t >= last && spare * t as f64 - excess >= least {
+                if t >= end && spare * t as f64 - excess >= least {
                     break;
                 }
                 match t.checked_add(self.tasks[i].period.0) {

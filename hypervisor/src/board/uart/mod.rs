@@ -1,12 +1,10 @@
 //! The board's UART. Each driver has a type `Uart` with the same functions, and the constants with
 //! which boot.s prints.
 
-#[cfg(uart = "cadence")]
-mod cadence;
-#[cfg(uart = "pl011")]
-mod pl011;
+#[cfg_attr(uart = "cadence", path = "cadence.rs")]
+#[cfg_attr(uart = "pl011", path = "pl011.rs")]
+mod driver;
 
-#[cfg(uart = "cadence")]
-pub use cadence::{DATA, FULL_BIT, STATUS, TURN_ON, Uart};
-#[cfg(uart = "pl011")]
-pub use pl011::{DATA, FULL_BIT, STATUS, TURN_ON, Uart};
+pub use driver::Uart;
+#[cfg(target_os = "none")]
+pub use driver::{DATA, FULL_BIT, STATUS, TURN_ON};
