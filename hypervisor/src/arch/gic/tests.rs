@@ -124,6 +124,7 @@ mod v3 {
                 "pmr = 0xff",
                 "igrpen1 = 0x1",
                 "ich_hcr = 0x0",
+                "ich_lr0 = 0x0",
                 "isb",
             ]
             .map(str::to_owned),
@@ -190,24 +191,17 @@ mod v3 {
         assert_eq!(reads(), ["gicd+0x0"; 3], "until GICD_CTLR.RWP has fallen");
     }
 
-    /// Reads or writes of list registers among the lines of a vCPU's interface.
-    fn lists() -> Vec<String> {
-        recorded().into_iter().filter(|line| line.starts_with("ich_lr")).collect()
-    }
-
     #[test]
     fn as_many_list_registers_are_used_as_there_are() {
         for (have, used) in [(1, 1), (4, 4), (16, 4)] {
             set("ich_vtr", have - 1);
             assert_eq!(list_registers(), used, "{have}");
-            for n in 0..16 {
-                set(&format!("ich_lr{n}"), 0x100 + n);
-            }
-            let saved = Interface::save();
-            saved.load();
-            let lines: Vec<String> =
-                (0..used).map(|n| format!("ich_lr{n} = {:#x}", 0x100 + n)).collect();
-            assert_eq!(lists(), lines, "{have}");
+            // What the firmware left in them is no interrupt of a guest's.
+            start_interface();
+            let mut lists = recorded();
+            lists.retain(|line| line.starts_with("ich_lr"));
+            let lines: Vec<String> = (0..used).map(|n| format!("ich_lr{n} = 0x0")).collect();
+            assert_eq!(lists, lines, "{have}");
         }
     }
 
@@ -221,13 +215,7 @@ mod v3 {
         Interface::RESET.load();
         recorded();
         saved.load();
-        let lines = [
-            "sre_el1 = 0x7",
-            "ich_lr0 = 0x0",
-            "ich_vmcr = 0x4c01",
-            "ich_ap0r0 = 0x1",
-            "ich_ap1r0 = 0x10",
-        ];
+        let lines = ["sre_el1 = 0x7", "ich_vmcr = 0x4c01", "ich_ap0r0 = 0x1", "ich_ap1r0 = 0x10"];
         assert_eq!(recorded(), lines);
     }
 
@@ -265,7 +253,8 @@ mod v2 {
         assert_eq!(init_core(CoreId(1)), Ok(()));
         let mut lines = private_block("gicd", 0, 0);
         lines.extend(
-            ["gicc+0x4 = 0xff", "gicc+0x0 = 0x201", "gich+0x0 = 0x0", "dsb sy"].map(str::to_owned),
+            ["gicc+0x4 = 0xff", "gicc+0x0 = 0x201", "gich+0x0 = 0x0", "gich+0x100 = 0x0", "dsb sy"]
+                .map(str::to_owned),
         );
         assert_eq!(recorded(), lines);
     }
@@ -288,15 +277,12 @@ mod v2 {
         for (have, used) in [(1, 1), (4, 4), (16, 4)] {
             set("gich+0x4", have - 1);
             assert_eq!(list_registers(), used, "{have}");
-            for n in 0..16 {
-                set(&format!("gich+{:#x}", 0x100 + 4 * n), 0x100 + n);
-            }
-            Interface::save().load();
-            let lines: Vec<String> = (0..used)
-                .map(|n| format!("gich+{:#x} = {:#x}", 0x100 + 4 * n, 0x100 + n))
-                .chain(["gich+0x8 = 0x0", "gich+0xf0 = 0x0"].map(str::to_owned))
-                .collect();
-            assert_eq!(recorded(), lines, "{have}");
+            start_interface();
+            let mut lists = recorded();
+            lists.retain(|line| line.starts_with("gich+0x1"));
+            let lines: Vec<String> =
+                (0..used).map(|n| format!("gich+{:#x} = 0x0", 0x100 + 4 * n)).collect();
+            assert_eq!(lists, lines, "{have}");
         }
     }
 
