@@ -370,16 +370,16 @@ fn source_list(line: &str) -> Option<PathBuf> {
         return None;
     }
     if let Some(program) = executable(line) {
-        return Some(program.with_extension("d")).filter(is_for_boards);
+        return Some(program.with_extension("d")).filter(|list| is_for_boards(list));
     }
     let files = message.get("filenames")?.as_array()?.iter();
     let mut files = files.filter_map(|file| Some(Path::new(file.as_str()?)));
     let library = files.find(|file| file.extension().is_some_and(|ending| ending == "rlib"))?;
     let name = library.file_stem()?.to_str()?.strip_prefix("lib")?;
-    Some(library.with_file_name(format!("{name}.d"))).filter(is_for_boards)
+    Some(library.with_file_name(format!("{name}.d"))).filter(|list| is_for_boards(list))
 }
 
-fn is_for_boards(list: &PathBuf) -> bool {
+fn is_for_boards(list: &Path) -> bool {
     list.components().any(|part| part.as_os_str() == TARGET)
 }
 
