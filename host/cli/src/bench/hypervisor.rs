@@ -322,12 +322,12 @@ impl Figures {
                 missing.join(", ")
             )));
         }
-        let marked = || report.paths.iter().filter(|(_, path)| path.marks > 0);
+        let with_marks = || report.paths.iter().filter(|(_, path)| path.marks > 0);
         let medians = |pick: fn(&PathReport) -> u64| {
-            marked().map(|(name, path)| (name.clone(), pick(path))).collect()
+            with_marks().map(|(name, path)| (name.clone(), pick(path))).collect()
         };
         Ok(Self {
-            el2_instructions: marked()
+            el2_instructions: with_marks()
                 .map(|(name, path)| {
                     (name.clone(), Instructions { n: path.n, summary: path.instructions })
                 })
