@@ -219,6 +219,10 @@ fn parse(file: &File) -> Result<Parsed, Faults> {
                 faults.0.iter().filter(is_unread).map(|wrong| wrong.span().start).collect();
             found.0.retain(|fault| {
                 let Range { start, end } = fault.span();
+                // A table with a header goes on to the next header.
+                let rest = file.inner().get(start..).unwrap_or_default();
+                let next = || rest.find("\n[").map_or(file.inner().len(), |line| start + line);
+                let end = if rest.starts_with('[') { end.max(next()) } else { end };
                 !unread.iter().any(|unread| (start + 1..end).contains(unread))
             });
             faults.0.append(&mut found.0);
