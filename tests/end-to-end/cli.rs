@@ -337,6 +337,8 @@ fn a_platform_file_is_not_overwritten() {
 #[test]
 fn a_failed_build_is_the_environments_fault() {
     let fake = fake();
+    fs::create_dir_all(fake.path("boards/qemu-virt")).expect("a directory");
+    fake.write("boards/qemu-virt/board.toml", include_bytes!("../../boards/qemu-virt/board.toml"));
     fake.write("cargo", b"#!/bin/sh\necho 'error: the disk has melted' >&2\nexit 101\n");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(fake.path("cargo"), mode).expect("a mode");

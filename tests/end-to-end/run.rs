@@ -228,12 +228,14 @@ fn without_qemu_the_package_to_install_is_named() {
 
 #[test]
 fn garbage_is_survived_and_counted() {
+    // Damage counts once up to the next intact frame.
     let fake = fake(
-        "i=0; while [ $i -lt 300 ]; do printf '\\020\\377\\001gar\\000\\033[2Jbage\\n'; i=$((i+1)); done; exec sleep 100",
+        "i=0; while [ $i -lt 300 ]; do printf '\\020\\377\\001gar\\000\\033[2Jbage\\n'; cat intact; i=$((i+1)); done; exec sleep 100",
     );
+    fake.write("intact", Wire::default().counters(9_000, 0, 0, 20).bytes());
     let printed = capture(&mut fake.run(&["--for", "3s"]));
     assert_eq!(printed.status, Some(1), "{}", printed.err);
-    assert!(printed.out.contains("300 frames were damaged on the wire"), "{}", printed.out);
+    assert!(printed.out.contains("frames damaged on the wire: 300"), "{}", printed.out);
     assert!(!printed.out.contains('\u{1b}'), "no escape sequence comes through");
     assert_eq!(fake.report()["totals"]["damaged_frames"], 300);
 }

@@ -77,8 +77,7 @@ period = "10ms"
 /// A packet can wait for one step of the switch, which the broker serves, too.
 #[test]
 fn a_switch_blocks_packets_for_one_step() {
-    let bound = |net: [&str; 2]| {
-        let [a, b] = net;
+    let bound = |[a, b]: [&str; 2], more: &str| {
         let text = format!(
             r#"
 platform = "qemu-virt"
@@ -96,16 +95,20 @@ from = "a"
 to = "b"
 size = "4KiB"
 period = "10ms"
-"#
+{more}"#
         );
         let report = analyze(&parse(&text), &Options::default()).expect("a report");
         report.flows().next().and_then(|flow| flow.bound_ns).expect("a bound")
     };
-    let alone = bound(["", ""]);
     let ports = ["net = { mac = \"52:54:00:00:00:01\" }", "net = { mac = \"52:54:00:00:00:02\" }"];
-    let longer = bound(ports) - alone;
-    // A chunk of 1526 bytes, and not one of 4 KiB as the flow's.
-    assert!((1_000..10_000).contains(&longer), "{longer} ns");
+    let with_switch = bound(ports, "");
+    // It blocks like a best-effort chunk of the longest frame, and not like one of the flow's 4 KiB.
+    let best_effort = |size: &str| {
+        let flow = "[[flow]]\nname = \"g\"\nfrom = \"b\"\nto = \"a\"\nbest_effort = true";
+        bound(["", ""], &format!("{flow}\nsize = \"{size}\"\n"))
+    };
+    assert_eq!(with_switch, best_effort("1526B"));
+    assert!(bound(["", ""], "") < with_switch && with_switch < best_effort("4KiB"));
 }
 
 #[test]

@@ -104,7 +104,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
             Ok((system, placement, left_out)) => {
                 writeln!(out, "{}: good, for {}", file.display(), system.platform.name)?;
                 writeln!(out, "{}", vms(&system))?;
-                if system.broker().is_some() && !system.timing.flows.is_empty() {
+                if system.has_flows() {
                     writeln!(out, "{}", flows(&system))?;
                 }
                 writeln!(out, "{}\n", map(&placement))?;
@@ -231,7 +231,7 @@ fn describe(file: &Path, system: &System, map: &Placement) -> Value {
             "expect": vm.expect,
         })
     });
-    let carried = system.timing.flows.iter().filter(|_| system.broker().is_some());
+    let carried = system.timing.flows.iter().filter(|_| system.has_flows());
     let flows = carried.enumerate().map(|(index, flow)| {
         json!({
             "name": flow.name,

@@ -103,7 +103,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         interrupt,
         ..options(&system, environment)
     };
-    if arguments.serial.is_some() && system.broker().is_some() {
+    if arguments.serial.is_some() && system.has_flows() {
         options.bounds = bounds(&system.timing, Cores::Concurrent, Effort::default()).of;
     }
     let mut console = Screen::new(messages(to_stdout), &system)
@@ -131,10 +131,9 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
 
 /// Returns the options of a run of `system` with its bounds, and nothing else asked for.
 pub fn options(system: &System, environment: &Environment) -> Options {
-    let has_flows = system.broker().is_some();
     let serialized = || bounds(&system.timing, Cores::Serialized, Effort::default()).of;
     Options {
-        bounds: if has_flows { serialized() } else { Vec::new() },
+        bounds: if system.has_flows() { serialized() } else { Vec::new() },
         overheads: json!(overhead_sources(&system.timing.tables, build_id::of_checkout())),
         ..Options::new(environment.clone())
     }

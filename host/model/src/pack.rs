@@ -293,7 +293,7 @@ fn kept(segments: &[Segment]) -> u64 {
 /// The flows, where there is a broker to move them: one for each receiver.
 fn flows(system: &System) -> Vec<weir_abi::Flow> {
     let mut flows = Vec::new();
-    for flow in system.timing.flows.iter().filter(|_| system.broker().is_some()) {
+    for flow in system.timing.flows.iter().filter(|_| system.has_flows()) {
         let first = flows.len() as u32;
         flows.extend(flow.to.iter().map(|&to| weir_abi::Flow {
             from: flow.from as u32,

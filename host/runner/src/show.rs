@@ -308,7 +308,7 @@ pub fn summary(report: &RunReport) -> String {
         let _ = writeln!(text, "{}", frames(ports()));
     }
     if report.totals.damaged_frames > 0 {
-        let _ = writeln!(text, "{} frames were damaged on the wire", report.totals.damaged_frames);
+        let _ = writeln!(text, "frames damaged on the wire: {}", report.totals.damaged_frames);
     }
     if report.board_resets > 0 {
         let _ = writeln!(

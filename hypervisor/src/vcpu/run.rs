@@ -96,10 +96,14 @@ fn switch(core: &mut Core, entity: Option<u8>, held: bool) -> ! {
     leave(core);
     if let Some(schedule) = core.schedule.as_deref_mut() {
         let left = last.and_then(|last| schedule.member(last)).map(|member| &member.state);
-        // The decision stands, unless the vCPU went off. If its budget is spent, the schedule has
-        // to be asked again when there is a new one, which the decision does not include.
-        if !held && matches!(left, Some(State::Ready)) {
-            schedule.stale = false;
+        // The decision stands, unless the vCPU went off, or what is pending changes something. If
+        // its budget is spent, the schedule has to be asked again when there is a new one, which
+        // the decision does not include.
+        let stands = !held && matches!(left, Some(State::Ready));
+        schedule.stale = false;
+        // What came for the vCPU that has left is handled in its time, not in the next one's.
+        attend(core);
+        if stands && core.schedule.as_deref().is_some_and(|schedule| !schedule.stale) {
             give(core, entity);
         }
     }

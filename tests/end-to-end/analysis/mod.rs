@@ -381,7 +381,7 @@ fn costs_that_are_too_low_are_reported() {
     }
     for printed in system("1ms", "0us") {
         assert_eq!(printed.status, Some(1), "{}", printed.out);
-        assert!(printed.err.contains("`wcet` of interrupt 34 is 0"), "{}", printed.err);
+        assert!(printed.err.contains("`wcet` of [[irq]] is 0"), "{}", printed.err);
     }
     for printed in system("20us", "10us") {
         assert!(printed.out.contains("a's time slices of 20us are too short"), "{}", printed.out);

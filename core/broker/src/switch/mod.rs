@@ -166,6 +166,8 @@ impl<'a> Switch<'a> {
 
     /// Takes one frame from a ring, or gives the one that was taken to one VM. `now` is in ns of
     /// the counter. Returns none if there was nothing to do.
+    // Apart, as `new` is.
+    #[inline(never)]
     pub fn step(&mut self, now: u64, access: &mut impl Access) -> Option<Step> {
         if self.targets != 0 {
             let to = self.targets.trailing_zeros() as usize;

@@ -47,7 +47,7 @@ pub(crate) fn count(system: &mut System, limit: Option<Duration>, unsliced: bool
 pub(super) fn awaits_counts(options: &Options, system: &System) -> bool {
     let ends_with_a_line =
         !options.keep_running && system.vms.iter().any(|vm| !vm.expect.is_empty());
-    options.deterministic && ends_with_a_line && system.broker().is_some()
+    options.deterministic && ends_with_a_line && system.has_flows()
 }
 
 /// Returns QEMU's machine, with an SMMU if a VM has PCI functions.
