@@ -23,11 +23,19 @@ fn line() -> (TTYPort, String, TTYPort) {
     (board, name, host)
 }
 
+/// `weir run` of the fake's system on the board at `line`.
+fn run_on(fake: &Fake, line: &str) -> Command {
+    let mut command = fake.weir();
+    command.args(["run", "system.toml", "--ignore-verdict", "--serial", line]);
+    command
+}
+
 /// Runs `weir run --serial`, to which the board sends `bytes`.
 fn run_with(bytes: &[u8], arguments: &[&str]) -> (Fake, Printed) {
     let fake = Fake::new(SYSTEM, "exit 1");
     let (mut board, name, _host) = line();
-    let mut command = fake.run(&[&["--serial", &name], arguments].concat());
+    let mut command = run_on(&fake, &name);
+    command.args(arguments);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("weir");
     // weir asks a board for its state first.
     let mut asked = [0; 2];
@@ -87,7 +95,7 @@ fn a_board_that_already_runs_is_joined() {
 fn a_closed_line_is_the_environments_fault() {
     let fake = Fake::new(SYSTEM, "exit 1");
     let (board, name, host) = line();
-    let mut command = fake.run(&["--serial", &name]);
+    let mut command = run_on(&fake, &name);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("weir");
     assert!(eventually(|| board.bytes_to_read().is_ok_and(|bytes| bytes > 0)));
     drop((board, host));
@@ -99,10 +107,10 @@ fn a_closed_line_is_the_environments_fault() {
 #[test]
 fn a_missing_line_is_named() {
     let fake = Fake::new(SYSTEM, "exit 1");
-    let printed = capture(&mut fake.run(&["--serial", "/dev/no-such-line"]));
+    let printed = capture(&mut run_on(&fake, "/dev/no-such-line"));
     assert_eq!(printed.status, Some(3));
     assert!(printed.err.contains("cannot open /dev/no-such-line at 115200 Bd"), "{}", printed.err);
-    let printed = capture(&mut fake.run(&["--serial", "/dev/ttyUSB0:fast", "--deterministic"]));
+    let printed = capture(run_on(&fake, "/dev/ttyUSB0:fast").arg("--deterministic"));
     assert_eq!(printed.status, Some(2));
 }
 
@@ -110,7 +118,7 @@ fn a_missing_line_is_named() {
 fn ctrl_c_asks_a_board_for_its_counters() {
     let fake = Fake::new(SYSTEM, "exit 1");
     let (mut board, name, _host) = line();
-    let mut command = fake.run(&["--serial", &name]);
+    let mut command = run_on(&fake, &name);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("weir");
     let mut asked = [0; 2];
     assert!(eventually(|| board.read_exact(&mut asked).is_ok()));

@@ -141,10 +141,10 @@ fn keys_of_another_kind_are_refused_with_their_place() {
         ("kind = \"profile\", phases = [{ accesses = 0 }]", "an integer from 1"),
         ("kind = \"network\", engine = \"lpd\", window = \"1KiB\"", "smaller than a packet"),
         ("kind = \"network\"", "needs `engine`"),
-        ("kind = \"network\", engine = \"lpd\", period = \"1ms\"", "packets come when they come"),
+        ("kind = \"network\", engine = \"lpd\", period = \"1ms\"", "\"network\" has no `period`"),
         ("kind = \"latency\", deadline = \"1ms\"", "has a deadline, but no period"),
         ("kind = \"cyclictest\", period = \"0ns\"", "a period of 0"),
-        ("kind = \"dma\", engine = \"lpd\", period = \"1ms\"", "DMA channels have no `period`"),
+        ("kind = \"dma\", engine = \"lpd\", period = \"1ms\"", "\"dma\" has no `period`"),
         ("kind = \"dma\", engine = \"lpd\", outstanding = 2", "has no `outstanding`"),
     ] {
         let error = refusal(workload);
