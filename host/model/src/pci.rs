@@ -4,6 +4,7 @@
 use crate::diagnostics::Code;
 use crate::document::Reader;
 use crate::keys::board;
+pub use crate::keys::board::Streams;
 use crate::table::At;
 use std::fmt;
 use weir_abi::{ADDRESS_LIMIT, ECAM_LEN, PAGE, STREAM_LIMIT};
@@ -24,18 +25,6 @@ pub struct Pci {
     pub intx: [IntId; 4],
     /// What the SMMU distinguishes.
     pub streams: Streams,
-}
-
-/// What the SMMU distinguishes. A stream's number is the requester ID, with the bits that it does
-/// not distinguish zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Streams {
-    /// Every function.
-    Function,
-    /// Devices, but not their functions.
-    Device,
-    /// Nothing: all functions are one stream.
-    Bus,
 }
 
 /// An SMMU.

@@ -1,9 +1,6 @@
 //! The search for budgets: for tasks that need more than their VM demands, and for best effort.
 
-use super::{
-    problem::{Demand, Problem, Vm},
-    search::Unsure,
-};
+use super::problem::{Demand, Problem, Unsure, Vm};
 
 /// Returns whether the tasks of a VM hold with these budgets of all VMs.
 type TaskHolds<'a> = dyn Fn(usize, &[u64]) -> Result<bool, Unsure> + 'a;

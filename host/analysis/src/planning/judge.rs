@@ -2,7 +2,8 @@
 
 use super::{
     PlanOptions,
-    search::{Judge, Moved, Unsure},
+    problem::Unsure,
+    search::{Judge, Moved},
 };
 use crate::{
     Bytes, BytesPerSec, Nanos,

@@ -291,3 +291,7 @@ pub fn next_to_copies(table: SaturationTable, timing: &Timing) -> SaturationTabl
     let point = SaturationPoint { total_budget, dma };
     SaturationTable::new(table.period(), vec![point]).unwrap_or(table)
 }
+
+/// The error of a question that the effort does not suffice to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsure;

@@ -8,7 +8,7 @@
 
 use super::{
     budgets::{Late, budgets, sum},
-    problem::{Demand, Problem},
+    problem::{Demand, Problem, Unsure},
 };
 use crate::{Bytes, BytesPerSec};
 
@@ -22,10 +22,6 @@ pub struct Moved {
     /// The DMA bandwidth.
     pub dma: BytesPerSec,
 }
-
-/// The error of a question that the effort does not suffice to answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unsure;
 
 /// Decides how much DMA bandwidth flows need and whether tasks hold.
 ///

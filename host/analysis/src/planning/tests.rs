@@ -1,10 +1,8 @@
 //! The search against trying everything.
 
 use super::{
-    problem::{Demand, Problem, Shape, Vm},
-    search::{
-        Failed, Judge, Moved, Range, Refusal, Setting, Share, Shortage, Unsure, attempt, search,
-    },
+    problem::{Demand, Problem, Shape, Unsure, Vm},
+    search::{Failed, Judge, Moved, Range, Refusal, Setting, Share, Shortage, attempt, search},
 };
 use crate::flows::{
     self, Analyzer, Effort, Flow, MinBandwidth, Overheads, Reading, Task, Verdict, transform,

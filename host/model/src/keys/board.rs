@@ -3,7 +3,6 @@
 use super::measured::{Interference, Overheads, Saturation, Sharing};
 use super::page_classes::{Cache, Dram, Group, Tlb};
 use crate::counters::Event;
-use crate::pci::Streams;
 use crate::shape::Kind;
 use crate::table::{At, choice, table};
 use weir_abi::{INTID_LIMIT, MAX_CORES};
@@ -233,7 +232,18 @@ table! {
     }
 }
 
-choice! { Streams { Function = "function", Device = "device", Bus = "bus" } }
+choice! {
+    /// What the SMMU distinguishes. A stream's number is the requester ID, with the bits that it
+    /// does not distinguish zero.
+    pub enum Streams {
+        /// Every function.
+        Function = "function",
+        /// Devices, but not their functions.
+        Device = "device",
+        /// Nothing: all functions are one stream.
+        Bus = "bus",
+    }
+}
 
 choice! {
     /// A kind of UART.

@@ -2,7 +2,6 @@
 
 use crate::shape;
 use crate::table::{At, choice, table};
-use crate::timing::workload::{Kind, Mode};
 use weir_units::{Bytes, Nanos};
 
 /// The programs of kind "kernel": the automotive part of an embedded benchmark suite, each with a
@@ -98,5 +97,48 @@ choice! {
     pub(crate) enum Order {
         Random = "random",
         Stream = "stream",
+    }
+}
+
+choice! {
+    /// The pattern of the accesses.
+    pub enum Kind {
+        /// Reads of lines in a random order, each one after the last has come (a pointer chase).
+        Latency = "latency",
+        /// Reads of one line after the other.
+        Read = "read",
+        /// Writes of one line after the other.
+        Write = "write",
+        /// A read of a line, then a write of it (the memory stressor of bao-throttling 4.1).
+        ReadWrite = "read-write",
+        /// Writes, each to another row of one bank.
+        RowMiss = "row-miss",
+        /// From a file.
+        Trace = "trace",
+        /// A DMA engine moves memory; see [`Transfers`](crate::timing::Transfers).
+        Dma = "dma",
+        /// A program whose accesses were recorded; see [`KERNELS`].
+        Kernel = "kernel",
+        /// Phases of a given rate and locality, one after the other.
+        Profile = "profile",
+        /// A thread that wakes for each period and walks through its lines.
+        Cyclictest = "cyclictest",
+        /// A network device that brings packets, each of which a vCPU reads and copies; see
+        /// [`Network`](crate::timing::Network).
+        Network = "network",
+    }
+}
+
+choice! {
+    /// Modes of a DMA channel (bao-throttling 3.1.1).
+    pub enum Mode {
+        /// One piece a transfer, its parameters in registers.
+        Simple = "simple",
+        /// A piece of each page, from descriptors in memory.
+        Linked = "linked",
+        /// As simple, but nothing is written.
+        ReadOnly = "read-only",
+        /// As simple, but nothing is read.
+        WriteOnly = "write-only",
     }
 }

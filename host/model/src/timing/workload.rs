@@ -2,39 +2,11 @@
 
 use crate::diagnostics::Code;
 use crate::document::Reader;
+pub use crate::keys::workload::{Kind, Mode};
 use crate::keys::workload::{Order, Workload as Keys};
-use crate::table::{At, choice};
+use crate::table::At;
 use std::ops::Range;
 use weir_units::{Bytes, Nanos};
-
-choice! {
-    /// The pattern of the accesses.
-    pub enum Kind {
-        /// Reads of lines in a random order, each one after the last has come (a pointer chase).
-        Latency = "latency",
-        /// Reads of one line after the other.
-        Read = "read",
-        /// Writes of one line after the other.
-        Write = "write",
-        /// A read of a line, then a write of it (the memory stressor of bao-throttling 4.1).
-        ReadWrite = "read-write",
-        /// Writes, each to another row of one bank.
-        RowMiss = "row-miss",
-        /// From a file.
-        Trace = "trace",
-        /// A DMA engine moves memory; see [`Transfers`].
-        Dma = "dma",
-        /// A program whose accesses were recorded; see [`KERNELS`](super::KERNELS).
-        Kernel = "kernel",
-        /// Phases of a given rate and locality, one after the other.
-        Profile = "profile",
-        /// A thread that wakes for each period and walks through its lines.
-        Cyclictest = "cyclictest",
-        /// A network device that brings packets, each of which a vCPU reads and copies; see
-        /// [`Network`].
-        Network = "network",
-    }
-}
 
 /// A phase of [`Kind::Profile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,20 +30,6 @@ pub struct Network {
     pub window: Bytes,
     /// From the end of a packet's handling until the sender knows.
     pub delay: Nanos,
-}
-
-choice! {
-    /// Modes of a DMA channel (bao-throttling 3.1.1).
-    pub enum Mode {
-        /// One piece a transfer, its parameters in registers.
-        Simple = "simple",
-        /// A piece of each page, from descriptors in memory.
-        Linked = "linked",
-        /// As simple, but nothing is written.
-        ReadOnly = "read-only",
-        /// As simple, but nothing is read.
-        WriteOnly = "write-only",
-    }
 }
 
 /// Transfers of a DMA engine for a VM. Each channel has a source and a destination of
