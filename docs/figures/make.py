@@ -292,7 +292,7 @@ def modules():
         f.box(110 + i * 123, 444, 115, 50, "c", "", [title, line], center=True)
     f.line((475, 432), (475, 442))
     f.text(20, 520, "Board", kind="title")
-    f.box(110, 504, 730, 50, "e", "platform/, arch/psci.rs, packed system",
+    f.box(110, 504, 730, 50, "e", "board/, arch/psci.rs, packed system",
           ["UART, addresses and tables of this board and system; "
            "checked by core/abi"])
     return f
