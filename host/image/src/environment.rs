@@ -1,4 +1,4 @@
-//! Where things are: the checkout, the tools, and what is written where.
+//! The locations of the checkout, the tools and the outputs.
 
 use crate::failure::{Failure, Result};
 use std::{
@@ -10,8 +10,7 @@ use std::{
 };
 use toml::de::DeTable;
 
-/// The surroundings, from the variables that the `./weir` script sets, or as good as can be
-/// guessed.
+/// The checkout and the tools, by the variables that the `./weir` script sets, or by defaults.
 #[derive(Clone, Debug)]
 pub struct Environment {
     /// The checkout: sources of the hypervisor and the guests. `WEIR_ROOT`, or the first directory
@@ -33,7 +32,7 @@ fn variable(name: &str) -> Option<OsString> {
 }
 
 impl Environment {
-    /// As this process finds it.
+    /// Finds the checkout and the tools by the environment variables of this process.
     pub fn find() -> Self {
         let root = variable("WEIR_ROOT").map(PathBuf::from).or_else(|| {
             let here = env::current_dir().ok();
@@ -54,7 +53,7 @@ impl Environment {
         }
     }
 
-    /// The checkout.
+    /// Returns the directory of the checkout.
     ///
     /// # Errors
     ///
@@ -83,12 +82,12 @@ impl Environment {
         Ok(if example.is_file() { example } else { fixture })
     }
 
-    /// Where runs are recorded: `WEIR_RUNS`, or `runs` in the checkout, or here without one.
+    /// Returns the directory of runs: `WEIR_RUNS`, or `runs` in the checkout, or here without one.
     pub fn runs(&self) -> PathBuf {
         variable("WEIR_RUNS").map_or_else(|| self.place("runs"), PathBuf::from)
     }
 
-    /// Where images are built: `build` in the checkout, or here without one.
+    /// Returns the directory of images: `build` in the checkout, or here without one.
     #[must_use]
     pub fn build(&self) -> PathBuf {
         self.place("build")

@@ -11,7 +11,7 @@ use weir_model::System;
 use weir_model::shares;
 use weir_units::Bytes;
 
-/// The parts of all owners, and the costs.
+/// Returns the page classes of all owners, and the costs of the division, as text.
 #[must_use]
 pub fn report(system: &System, placement: &Placement) -> String {
     let division = &system.division;
@@ -137,7 +137,7 @@ fn costs(system: &System, shares: &[Share]) -> Vec<String> {
     costs
 }
 
-/// The same as data.
+/// Returns the page classes of all owners as JSON.
 #[must_use]
 pub fn json(system: &System, placement: &Placement) -> Value {
     let division = &system.division;
@@ -172,7 +172,7 @@ pub fn json(system: &System, placement: &Placement) -> Value {
     })
 }
 
-/// What an audit found, as a table.
+/// Returns the result of an audit as a table.
 #[must_use]
 pub fn audit_report(found: &[Audited]) -> String {
     let mut rows = table([
@@ -231,13 +231,13 @@ fn walked(found: &[Audited]) -> Vec<String> {
     vec![format!("stage 2 of {}", names(&|owner| owner.leaves > 0).join(", ")), smmu]
 }
 
-/// Which tables it saw and which it did not, as data.
+/// Returns the translation tables that an audit walked, and those that it could not, as JSON.
 #[must_use]
 pub fn audited_tables(found: &[Audited]) -> Value {
     json!({ "walked": walked(found), "made_at_boot": [AT_BOOT] })
 }
 
-/// What was found, as data.
+/// Returns the result of an audit as JSON.
 #[must_use]
 pub fn audit_json(found: &[Audited]) -> Value {
     let owner = |owner: &Audited| {
@@ -272,8 +272,8 @@ const MARGIN: (usize, usize) = (120, 70);
 const LEGEND: usize = 54;
 const LETTER: usize = 8;
 
-/// The board's page classes, a column for each color and a row for each bank, filled with their
-/// owners' colors. A place without a page class on the board is left out.
+/// Draws the board's page classes as SVG: a column for each color and a row for each bank, filled
+/// with their owners' colors. A place without a page class on the board is left out.
 pub fn svg(system: &System, placement: &Placement) -> String {
     let division = &system.division;
     let cells = &division.cells;

@@ -1,4 +1,4 @@
-//! Renders what weir finds out: tables, pictures, page classes, traces of runs and their overheads.
+//! Renders results: tables, pictures, page classes, traces of runs and the overheads in them.
 //!
 //! A run leaves its files in a directory ([`SUMMARY`], [`REPORT`] and [`trace::file::NAME`] among
 //! them). [`trace`] reads and writes its records, [`trace::curve`] computes arrival curves of

@@ -1,4 +1,4 @@
-//! How long the phases of packets took: a run's Table II (rt-virtio).
+//! The durations of the phases of packets in a run, as in Table II of rt-virtio.
 
 use crate::{
     table::table,
@@ -18,7 +18,7 @@ use weir_trace::{
     record::{Kind, Record},
 };
 
-/// What a run's packets took.
+/// The durations of the phases of a run's packets.
 #[derive(Debug)]
 pub struct Overheads {
     /// In ns, each in order, of those phases that occurred.
@@ -158,14 +158,15 @@ impl Overheads {
         (bandwidth, self.copies.iter().map(set_up).max().unwrap_or(0))
     }
 
-    /// Why the analysis can do nothing with them, if it can't.
+    /// Returns the reason for which the analysis cannot use these overheads, if there is one.
     #[must_use]
     pub fn unfit(&self) -> Option<String> {
         // The analysis uses the shortest tail only: a longer one than recorded is no fault.
         self.unfit_of(steps().filter(|phase| *phase != Phase::Tail))
     }
 
-    /// Why they cannot be those of a larger system, if so: only the steps that search matter.
+    /// Returns the reason for which they cannot be those of a larger system, if there is one. Only
+    /// the steps that search flows or VMs matter.
     #[must_use]
     pub fn unfit_as_larger(&self) -> Option<String> {
         self.unfit_of(SEARCHING.into_iter())
@@ -197,8 +198,9 @@ impl Overheads {
         if ns >= self.longest { format!("{ns} or more") } else { ns.to_string() }
     }
 
-    /// As `weir analyze` reads it: `copy` is the set-up of a chunk's copy, its program included.
-    /// `larger` is the run of a larger system, for steps that take longer there.
+    /// Returns the overheads as the TOML table `[overheads]`, times in ns. `copy` is the set-up of
+    /// a chunk's copy, its program included. `larger` has the overheads of a larger system, for steps
+    /// that take longer there.
     #[must_use]
     pub fn to_toml(&self, origin: &Origin, larger: Option<&Self>) -> String {
         let unit = if self.counted { "1 ns is 1 instruction" } else { "of the host's time" };
@@ -241,7 +243,7 @@ impl Overheads {
         text + &format!("copy_bandwidth = \"{bandwidth}B/s\"\n")
     }
 
-    /// For programs.
+    /// Returns the overheads as JSON, times in ns.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let phases = Phase::ALL.map(|phase| {

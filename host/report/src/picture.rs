@@ -1,4 +1,4 @@
-//! Lines over numbers, as a picture.
+//! Diagrams of lines.
 
 use plotters::prelude::*;
 use std::path::{Path, PathBuf};
@@ -14,18 +14,18 @@ const COLORS: [RGBColor; 6] = [
     RGBColor(90, 90, 90),
 ];
 
-/// A picture's axes and lines.
+/// The axes and lines of a diagram.
 pub struct Picture<'a> {
-    /// What is to the right.
+    /// The label of the horizontal axis.
     pub x: &'a str,
-    /// What is upwards, from 0.
+    /// The label of the vertical axis, which begins at 0.
     pub y: &'a str,
     /// Names and points of the lines; a name that begins with `published` is drawn as points.
     pub lines: Vec<(String, Vec<(f64, f64)>)>,
 }
 
 impl Picture<'_> {
-    /// Writes it.
+    /// Writes the diagram to `file` as SVG and returns `file`.
     ///
     /// # Errors
     ///

@@ -11,8 +11,8 @@ use std::{
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 use weir_model::printable;
 
-/// Columns that a table on standard output may take: `COLUMNS`, or those of the terminal. In a pipe
-/// as many as it needs, so that programs find each row on a line.
+/// Returns the width limit of a table on standard output: `COLUMNS`, or that of the terminal. None
+/// in a pipe, so that programs find each row on one line.
 #[must_use]
 pub fn columns() -> Option<u16> {
     let wanted = env::var("COLUMNS").ok().and_then(|text| text.trim().parse().ok());
@@ -23,14 +23,14 @@ pub fn columns() -> Option<u16> {
     wanted.or_else(there).filter(|columns| *columns > 0)
 }
 
-/// A line of text that is broken between words where the terminal ends, with its end. What follows
-/// the first line is indented by two more blanks than `label`. In a pipe it stays one line.
+/// Returns `text` after `label`, wrapped between words at the terminal's width, with a line end.
+/// Further lines are indented by two more blanks than `label`. In a pipe it stays one line.
 #[must_use]
 pub fn paragraph(label: &str, text: &str) -> String {
     wrapped(label, text, columns().map(usize::from))
 }
 
-/// The same for several texts.
+/// Returns one [`paragraph`] per text.
 #[must_use]
 pub fn paragraphs(label: &str, texts: &[String]) -> String {
     texts.iter().map(|text| paragraph(label, text)).collect()

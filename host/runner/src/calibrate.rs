@@ -18,21 +18,21 @@ const LEAST: u64 = 8 * LINES;
 /// And so many periods at most.
 const MOST_PERIODS: u64 = 3_000;
 
-/// What one run with a budget showed.
+/// The result of one run with a budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// ns.
+    /// The period of the budget, in ns.
     pub period: u64,
-    /// Lines.
+    /// The budget, in lines per period.
     pub budget: u64,
-    /// Lines a period.
+    /// The mean of the measured lines per period.
     pub measured: f64,
-    /// The most in a period beyond the budget.
+    /// The most lines in a period above the budget.
     pub overshoot: u64,
 }
 
 impl Point {
-    /// By how much measured is more than nominal, as a share.
+    /// Returns the relative excess of the measured over the nominal bandwidth; negative below it.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     #[must_use]
     pub fn off(&self) -> f64 {
@@ -46,22 +46,23 @@ impl Point {
     }
 }
 
-/// What was found.
+/// The result of a calibration.
 #[derive(Clone, Debug)]
 pub struct Calibrated {
     /// The cores that were busy together.
     pub cores: Vec<usize>,
-    /// The period of what follows, in ns.
+    /// The period of `saturation`, `one_core` and `budgets`, in ns.
     pub period: u64,
-    /// Lines that all cores move together in a period.
+    /// Lines that all cores move together in a period, without budgets.
     pub saturation: u64,
-    /// Lines that the first core moves alone.
+    /// Lines that the first core moves alone in a period, without a budget.
     pub one_core: u64,
-    /// The least budget from which on all are kept.
+    /// The least of the tested budgets from which on each is kept within the tolerance, in lines per
+    /// `period`.
     pub min_accesses: u64,
-    /// The least period from which on all are kept.
+    /// The least of the tested periods from which on each is kept within the tolerance, in ns.
     pub min_period: u64,
-    /// The most lines beyond a budget.
+    /// The most lines above a budget in a period, observed over all runs.
     pub overshoot: u64,
     /// The budgets that were tried, in `period`.
     pub budgets: Vec<Point>,

@@ -53,14 +53,14 @@ impl Finding {
     }
 }
 
-/// The latencies of a flow's packets.
+/// The latencies of a flow's packets, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Latency {
     /// The shortest.
     pub min: u64,
     /// The median; none if records of the trace were lost.
     pub p50: Option<u64>,
-    /// What 99 % of the packets do not exceed; none if records of the trace were lost.
+    /// The 99th percentile by nearest rank; none if records of the trace were lost.
     pub p99: Option<u64>,
     /// The maximum.
     pub max: u64,
@@ -96,9 +96,9 @@ pub struct BudgetFinding {
     pub vcpu: u8,
     /// What is counted: `all`, `reads` or `writes`.
     pub counts: &'static str,
-    /// The budget of the VM, in accesses a period.
+    /// The budget of the VM, in accesses per period.
     pub budget: u64,
-    /// The period.
+    /// The period in ns.
     pub period_ns: u64,
     /// Periods that were observed.
     pub periods: u64,
@@ -117,12 +117,12 @@ pub struct BudgetFinding {
     pub finding: Finding,
 }
 
-/// A task that a VM's lines report of.
+/// A task, as its VM's console lines report on it.
 #[derive(Clone, Debug, Serialize)]
 pub struct TaskFinding {
     /// Its name.
     pub name: String,
-    /// Its deadline.
+    /// Its deadline in ns.
     pub deadline_ns: u64,
     /// Activations that its VM reported; none without a report.
     pub activations: Option<u64>,
@@ -133,25 +133,25 @@ pub struct TaskFinding {
     pub finding: Finding,
 }
 
-/// How soon a VM had the core for an interrupt.
+/// The delays until a VM had the core for an interrupt.
 #[derive(Clone, Debug, Serialize)]
 pub struct InterruptFinding {
     /// The interrupt's number.
     pub intid: u32,
-    /// Its deadline.
+    /// Its deadline in ns.
     pub deadline_ns: u64,
     /// How often it was delivered.
     pub delivered: u64,
     /// How often later than the deadline, or not until the end of the run.
     pub late: u64,
-    /// The maximum.
+    /// The observed maximum in ns.
     pub max_ns: u64,
     /// The verdict.
     #[serde(flatten)]
     pub finding: Finding,
 }
 
-/// What a VM reported of a task: counts since the VM's start.
+/// The counts that a VM reported of a task, since the VM's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activations {
     /// Of the VM's earlier boots.

@@ -17,7 +17,8 @@ use weir_units::{Events, IntId, Nanos};
 pub struct Conditions {
     /// The run's time.
     pub clock: Clock,
-    /// What takes too long in the host's time is "not judged" instead of "does not hold".
+    /// Whether a latency above its deadline in the host's time is "not judged" instead of "does not
+    /// hold".
     pub accept_host_time: bool,
 }
 
@@ -35,9 +36,9 @@ pub struct BudgetFacts {
     pub meter: MeterKey,
     /// The name of the meter.
     pub counts: &'static str,
-    /// The VM's budget, in accesses a period.
+    /// The VM's budget, in accesses per period.
     pub budget: u64,
-    /// The period.
+    /// The period in ns.
     pub period_ns: u64,
     /// The most accesses that may be counted above a limit, if the file or the platform states it.
     pub overshoot: Option<Events>,
@@ -87,7 +88,7 @@ pub struct LineFacts {
     pub vm: u8,
     /// The interrupt's number.
     pub intid: IntId,
-    /// The most time from its arrival until its VM has the core.
+    /// The deadline, in ns, from its arrival until its VM has the core.
     pub deadline_ns: u64,
 }
 

@@ -212,7 +212,7 @@ impl<'a> Lab<'a> {
     }
 }
 
-/// Ends a series of runs with the one that a person ended: what it came to is no result of theirs.
+/// Ends a series of runs if the user ended a run: the report of that run is incomplete.
 fn interrupted(status: u8) -> Result {
     if status == INTERRUPTED {
         return Err(Failure { status, text: "interrupted".to_owned() });
@@ -303,7 +303,7 @@ fn boundaries(run: &Path) -> Result<BTreeMap<usize, Vec<u64>>> {
     Ok(all)
 }
 
-/// A VM.
+/// A VM of a system that a lab runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Vm<'a> {
     /// Its name.
@@ -312,12 +312,12 @@ pub struct Vm<'a> {
     pub cpus: &'a str,
     /// The guest and its arguments.
     pub guest: (&'a str, &'a str),
-    /// What stands in `memory_budget`; nothing for a VM without.
+    /// The keys of `memory_budget` as TOML; empty for a VM without a budget.
     pub bandwidth: &'a str,
 }
 
 impl Vm<'_> {
-    /// As TOML.
+    /// Returns the VM as a `[[vm]]` table.
     #[must_use]
     pub fn toml(self) -> String {
         let Self { name, cpus, guest: (guest, args), bandwidth } = self;

@@ -1,9 +1,10 @@
-//! Runs systems in QEMU or on a board: decodes the hypervisor's output, judges it, and leaves logs and reports.
+//! Runs systems in QEMU or on a board: decodes the hypervisor's output, judges it, and writes logs
+//! and reports.
 //!
 //! [`run()`] boots a system and returns a [`Run`] with its [`RunReport`], the JSON of `weir run
 //! --json`. [`observe`] also counts the accesses to memory, by a model of caches and DRAM banks in
-//! QEMU's plug-in. A [`Lab`] runs small systems for experiments, and [`calibrate`] finds with it
-//! how much a platform's memory takes. Consoles are shown by the caller's [`Console`].
+//! QEMU's plug-in. A [`Lab`] runs small systems for experiments, and [`calibrate`] measures with it
+//! the saturation of a platform's memory. The caller's [`Console`] shows the consoles.
 
 mod board;
 mod budgets;

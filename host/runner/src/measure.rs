@@ -3,22 +3,21 @@
 use std::ops::Range;
 use weir_qemu_plugin::ledger::{CoreLedger, Counts, Period};
 
-/// Which of the counts a budget is about.
+/// Selects the count that a budget limits.
 pub type Pick = fn(&Counts) -> u64;
 
-/// What a vCPU that always wants more got of a budget.
+/// The use of a budget by a vCPU whose demand always exceeds it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
-    /// The most in one period.
+    /// The most accesses in one period.
     pub max_per_period: u64,
-    /// The most in one period beyond what the budget left after what was owed from the periods
-    /// before.
+    /// The most accesses in one period above the budget less the debt of the periods before.
     pub overshoot_max: u64,
-    /// The rate over all its periods, in budgets a period, less 1.
+    /// The relative error of the rate over all periods: accesses per period over the budget, less 1.
     pub rate_error: f64,
-    /// Those periods.
+    /// The number of these periods.
     pub periods: u64,
-    /// All that came in them.
+    /// All accesses in them.
     pub total: u64,
 }
 

@@ -216,7 +216,7 @@ fn watch(mut cores: Vec<Core>, ram: &Ram, over: &AtomicBool) -> Vec<Core> {
     }
 }
 
-/// What a run's trace has come to.
+/// The size of a run's trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
     /// Records in the file.
@@ -226,7 +226,7 @@ pub struct Told {
 }
 
 impl Told {
-    /// As it stands in `run.json`.
+    /// Returns the counts as `run.json` has them.
     #[must_use]
     pub fn json(self) -> Value {
         json!({ "records": self.records, "lost": self.lost })

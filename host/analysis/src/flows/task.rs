@@ -7,7 +7,7 @@ use super::overheads::{Overheads, Reading, Terms};
 use crate::units::{Bytes, BytesPerSec, HalfNanos, Nanos};
 
 /// Longest time that is accepted, ns (52 days): in half nanoseconds it is still exact as a double,
-/// which the filter of the demand test relies on.
+/// in which results are printed.
 pub(crate) const MAX_NANOS: u64 = 1 << 52;
 /// Largest packet or chunk that is accepted (1 TiB).
 pub(crate) const MAX_BYTES: u64 = 1 << 40;

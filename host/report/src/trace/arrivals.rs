@@ -61,12 +61,13 @@ pub struct Curves {
 }
 
 impl Arrivals {
-    /// For a trace that is read from its beginning, or from a later moment on.
+    /// Returns an empty count for a trace that is read from its beginning, or if `partial`, from a
+    /// later time on.
     pub fn new(partial: bool) -> Self {
         Self { partial, ..Self::default() }
     }
 
-    /// Takes the next record of the trace, whomever it is about.
+    /// Takes the next record of the trace; it may concern another VM.
     pub fn take(&mut self, record: &Record, vm: usize, facts: &Facts) {
         let kind = Kind::from_number(record.kind);
         if kind == Some(Kind::Lost) {
@@ -106,12 +107,12 @@ impl Arrivals {
         }
     }
 
-    /// Whether any count was seen.
+    /// Returns whether the trace has no count.
     pub fn is_empty(&self) -> bool {
         self.streams.is_empty()
     }
 
-    /// Records that were lost, whose counts may be missing.
+    /// Returns the number of lost records, whose counts may be missing.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -120,7 +121,7 @@ impl Arrivals {
         self.streams.values().flat_map(|stream| &stream.batches)
     }
 
-    /// All accesses that were counted.
+    /// Returns the sum of all counted accesses.
     pub fn total(&self) -> u64 {
         self.batches().fold(0, |sum, batch| sum.saturating_add(batch.count))
     }
@@ -131,7 +132,7 @@ impl Arrivals {
         (first, self.batches().map(|batch| batch.to).max().unwrap_or(0))
     }
 
-    /// How long they were counted.
+    /// Returns the length of the interval in which they were counted.
     pub fn span(&self) -> Nanos {
         let (first, last) = self.extent();
         Nanos((last - first.min(last)).saturating_add(1))

@@ -1,4 +1,4 @@
-//! Arrival curves: how many accesses a VM made in any window of a length.
+//! Arrival curves: the accesses that a VM made in any window of a given length.
 
 use super::{
     arrivals::{Arrivals, Curves},
@@ -22,18 +22,18 @@ const SIZE: (u32, u32) = (900, 560);
 const COLORS: [RGBColor; 4] =
     [RGBColor(31, 119, 180), RGBColor(214, 39, 40), RGBColor(44, 160, 44), RGBColor(148, 103, 189)];
 
-/// The curves that are wanted.
+/// A request for arrival curves.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// Runs: the one in question, and one to compare with.
+    /// The run, and one to compare with.
     pub runs: Vec<PathBuf>,
-    /// VMs.
+    /// The names of the VMs.
     pub vms: Vec<String>,
-    /// From here to there, ns.
+    /// The interval of the trace, in ns after the hypervisor's start.
     pub between: (u64, u64),
-    /// The longest window; without it as many periods as make sense.
+    /// The longest window; default: 20 periods of the budget, at most the whole trace.
     pub window: Option<Nanos>,
-    /// Lengths of windows.
+    /// The number of window lengths.
     pub points: u32,
 }
 
@@ -51,14 +51,14 @@ pub struct Answer {
     series: Vec<Series>,
     window: Nanos,
     points: u32,
-    /// What a person should know.
+    /// Warnings about incomplete traces.
     pub warnings: Vec<String>,
-    /// How the traces are damaged.
+    /// Descriptions of the damage in the traces.
     pub damages: Vec<String>,
 }
 
 impl Answer {
-    /// Reads the traces and computes.
+    /// Reads the traces and computes the curves.
     ///
     /// # Errors
     ///
@@ -116,7 +116,7 @@ impl Answer {
         Nanos((u128::from(self.window.0) * u128::from(point) / u128::from(self.points)) as u64)
     }
 
-    /// For a person.
+    /// Returns the curves as a table.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -146,7 +146,7 @@ impl Answer {
         text
     }
 
-    /// For a spreadsheet.
+    /// Returns the curves as CSV.
     #[must_use]
     pub fn csv(&self) -> String {
         let mut text = String::from("series,window_ns,at_most,recorded,at_least\n");
@@ -161,7 +161,7 @@ impl Answer {
         text
     }
 
-    /// For a program: steps of [length from which on, accesses].
+    /// Returns the curves as JSON: steps of [length in ns from which on, accesses].
     #[must_use]
     pub fn json(&self) -> Value {
         let steps = |curve: &Curve| -> Value {
@@ -185,7 +185,7 @@ impl Answer {
         json!({ "window_ns": self.window.0, "points": self.points, "curves": series.collect::<Vec<_>>() })
     }
 
-    /// As a picture: of each series the recorded curve, and thin the two that bound it.
+    /// Draws the curves as SVG: the recorded curve of each series, and thin lines for its bounds.
     ///
     /// # Errors
     ///
@@ -291,7 +291,7 @@ fn read(path: &Path, question: &Question) -> Result<(Vec<Arrivals>, Recorded)> {
     Ok((arrivals, trace))
 }
 
-/// The place of a VM in a trace, by its name.
+/// Returns the place of a VM in a trace, by its name.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! `trace.bin`: what the cores of a run have recorded, in the order of time.
+//! `trace.bin`: the records of all cores of a run, in the order of time.
 //!
 //! A header, an entry of 48 bytes for each VM, then records of 32 bytes up to the end of the file,
 //! by time and of one time by core; all little endian. A record is as it was in its core's ring
@@ -77,22 +77,23 @@ pub struct Vm {
 pub struct Facts {
     /// Cores of the system.
     pub cores: u32,
-    /// Ticks of the counter a second, not 0.
+    /// The frequency of the counter in Hz, not 0.
     pub frequency: u64,
-    /// The counter when the hypervisor started.
+    /// The counter when the hypervisor started, in ticks.
     pub zero: u64,
     /// Records in the trace.
     pub records: u64,
     /// Records that were lost.
     pub lost: u64,
-    /// The counter at the last record; 0 if the trace does not contain it.
+    /// The counter at the last record, in ticks; 0 if the trace does not contain it.
     pub last: u64,
     /// Its VMs, in the order of the system file.
     pub vms: Vec<Vm>,
 }
 
 impl Facts {
-    /// Nanoseconds since the hypervisor's start; the whole ones, as EL2 computes them for the wire.
+    /// Converts a counter value to whole nanoseconds since the hypervisor's start, as EL2 does for
+    /// the wire.
     #[must_use]
     pub fn nanos(&self, ticks: u64) -> u64 {
         let ticks = u128::from(ticks.wrapping_sub(self.zero));
@@ -100,13 +101,14 @@ impl Facts {
         u64::try_from(nanos).unwrap_or(u64::MAX)
     }
 
-    /// The name of a VM by its number; none for that of no VM, or of a damaged record.
+    /// Returns the name of a VM by its number; none for [`NO_VM`](weir_trace::record::NO_VM) and for
+    /// the number of a damaged record.
     #[must_use]
     pub fn name(&self, vm: u8) -> Option<&str> {
         self.vms.get(usize::from(vm)).map(|vm| vm.name.as_str())
     }
 
-    /// Writes what stands before the records.
+    /// Writes the header and the entries of the VMs.
     ///
     /// # Errors
     ///
@@ -180,13 +182,13 @@ fn fill(field: &mut [u8], bytes: &[u8]) {
     }
 }
 
-/// The core of a record of a trace.
+/// Returns the core of a record of a trace.
 #[must_use]
 pub fn core(record: &Record) -> u16 {
     record.sequence()
 }
 
-/// In place of records that were lost on `core` before `time`.
+/// Returns the record that replaces `records` lost records on `core` before `time`, in ticks.
 #[must_use]
 pub fn lost(core: u8, time: u64, records: u64) -> Record {
     let record = Record {
@@ -199,10 +201,10 @@ pub fn lost(core: u8, time: u64, records: u64) -> Record {
     record.with_sequence(core.into())
 }
 
-/// A trace that is read from its first record to its last.
+/// A reader of a trace, from its first record to its last.
 #[derive(Debug)]
 pub struct Trace<R> {
-    /// Its facts of its run.
+    /// The facts of its run.
     pub facts: Facts,
     from: R,
     read: u64,
@@ -272,8 +274,7 @@ impl<R: Read> Trace<R> {
         Ok(Self { facts, from, read: 0, last, strange: 0, begun, lost: 0, rest: 0 })
     }
 
-    /// The next record. The end of the file is the end of the trace; a record that is cut short is
-    /// none.
+    /// Returns the next record; none at the end of the file, also if the last record is cut short.
     ///
     /// # Errors
     ///
@@ -349,12 +350,14 @@ impl<R: Read> Trace<R> {
         record.count <= time.saturating_mul(MOST_PER_NS)
     }
 
-    /// When the last record was made, ns, as far as it has been read.
+    /// Returns the time of the last record, in ns after the hypervisor's start, as far as the trace
+    /// has been read.
     pub fn end(&self) -> u64 {
         self.facts.nanos(self.last)
     }
 
-    /// How a trace that has been read to its end is none that a run leaves.
+    /// Returns a description of the damage of a trace that has been read to its end, if no run
+    /// writes such a trace.
     pub fn damage(&self) -> Option<String> {
         let Facts { records, .. } = self.facts;
         let Self { read, strange, rest, .. } = self;
@@ -389,7 +392,7 @@ impl<R: Read> Trace<R> {
         (!damages.is_empty()).then(|| format!("the trace is damaged: {}", damages.join("; ")))
     }
 
-    /// The warning after the end of the trace that a part of it is missing.
+    /// Returns a warning if a part of the trace, which has been read to its end, is missing.
     pub fn warning(&self) -> Option<String> {
         let lost = self.facts.lost;
         (lost > 0).then(|| {

@@ -57,7 +57,7 @@ fn vcpu_track(vm: u8, vcpu: u8) -> Track {
 }
 
 impl<'a, W: Write> Events<'a, W> {
-    /// Begins, with the names of the tracks.
+    /// Writes the beginning of the list: the names of the tracks.
     pub fn new(facts: &'a Facts, mut out: W) -> io::Result<Self> {
         out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
         let mut events =
@@ -152,7 +152,7 @@ impl<'a, W: Write> Events<'a, W> {
         Ok(())
     }
 
-    /// Ends what still goes on, and the list.
+    /// Ends all open slices and the list.
     pub fn finish(mut self) -> io::Result<W> {
         for (track, (since, exit)) in std::mem::take(&mut self.exits) {
             self.moment(track, &exit, since)?;

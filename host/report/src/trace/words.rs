@@ -1,4 +1,4 @@
-//! Records as people and programs read them.
+//! Records as text, CSV and JSON.
 
 use super::file::{Facts, core};
 use serde_json::{Value, json};
@@ -8,14 +8,14 @@ use weir_trace::{
     wire::{ExitCause, FaultKind},
 };
 
-/// The name of a record's kind, or its number if it is from a newer hypervisor.
+/// Returns the name of a record's kind, or its number if it is from a newer hypervisor.
 #[must_use]
 pub fn kind(record: &Record) -> String {
     Kind::from_number(record.kind)
         .map_or_else(|| format!("kind-{}", record.kind), |kind| kind.name().into())
 }
 
-/// The vCPU that a record concerns, as `linux/1`.
+/// Returns the vCPU that a record concerns, as `linux/1`.
 #[must_use]
 pub fn vcpu_name(record: &Record, facts: &Facts) -> String {
     match facts.name(record.vm) {
@@ -25,7 +25,7 @@ pub fn vcpu_name(record: &Record, facts: &Facts) -> String {
     }
 }
 
-/// The detail of a record in words, where its number stands for something.
+/// Returns the detail of a record in words, if its number is a code.
 #[must_use]
 pub fn detail(record: &Record, facts: &Facts) -> Option<String> {
     let number = record.detail as usize;
@@ -49,7 +49,7 @@ pub fn detail(record: &Record, facts: &Facts) -> Option<String> {
     }
 }
 
-/// The values of a record, without its kind and its vCPU: `used 512, budget 500`.
+/// Returns the values of a record, without its kind and its vCPU: `used 512, budget 500`.
 pub fn numbers(record: &Record, facts: &Facts) -> String {
     let named = Kind::from_number(record.kind).map(Kind::fields);
     let fields = named.unwrap_or(["detail", "count", "other"]);
@@ -82,7 +82,7 @@ pub fn numbers(record: &Record, facts: &Facts) -> String {
     words.join(", ")
 }
 
-/// The phases of a packet in a record, those that it had, in ns.
+/// Returns the phases of a packet that a record contains, in ns.
 pub fn phases(record: &Record, facts: &Facts) -> impl Iterator<Item = (Phase, u64)> {
     let named = Kind::from_number(record.kind).map_or(&[][..], Phase::of);
     let phases = named.iter().copied().zip(unpack(record.count));
@@ -103,7 +103,7 @@ pub fn longest_phase(facts: &Facts) -> u64 {
 /// The columns of [`csv`].
 pub const CSV: &str = "time_ns,core,vm,vcpu,kind,detail,count,other\n";
 
-/// A record as a line of CSV; names of VMs have no commas.
+/// Returns a record as a line of CSV; names of VMs have no commas.
 #[must_use]
 pub fn csv(record: &Record, facts: &Facts) -> String {
     let vm = match facts.name(record.vm) {
@@ -123,7 +123,7 @@ pub fn csv(record: &Record, facts: &Facts) -> String {
     )
 }
 
-/// A record as data: its numbers under the names that its kind gives them.
+/// Returns a record as JSON: its numbers under the names that its kind gives them.
 pub fn json(record: &Record, facts: &Facts) -> Value {
     let mut value = json!({
         "time_ns": facts.nanos(record.time),

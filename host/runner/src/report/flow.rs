@@ -15,16 +15,17 @@ pub struct FlowRun {
     /// The observed maximum of the time, in ns, from the later of a packet's notification and its
     /// eligibility to its receiver's interrupt.
     pub worst_ns: u64,
-    /// The flow's deadline; none for best effort.
+    /// The flow's deadline in ns; none for best effort.
     pub deadline_ns: Option<u64>,
-    /// The least time between two packets; none if the flow has no period.
+    /// The least time between two packets, in ns; none if the flow has no period.
     #[serde(skip)]
     pub period_ns: Option<u64>,
     /// Packets that missed the deadline.
     pub late: u64,
-    /// The latencies of its packets; none without a packet.
+    /// The latencies of its packets, in ns; none without a packet.
     pub latency_ns: Option<Latency>,
-    /// The latency bound for serialized cores, if the analysis can compute one.
+    /// The latency bound in ns, if the analysis can compute one: for serialized cores in QEMU, for
+    /// concurrent cores on a board.
     pub bound_ns: Option<u64>,
     /// The verdict on deadline and bound; none if there is neither.
     #[serde(flatten)]

@@ -78,17 +78,17 @@ pub struct RunReport {
     pub time_ns: u64,
     /// The clock of the latencies.
     pub clock: Clock,
-    /// The worst verdict on flows, budgets and tasks: `holds`, `not-judged` or `does-not-hold`;
-    /// none if there are no flows, budgets and tasks.
+    /// The most severe verdict on flows, budgets, tasks and interrupts: `holds`, `not-judged` or
+    /// `does-not-hold`; none if the system has none of them.
     pub verdict: Option<&'static str>,
-    /// The flows, budgets and tasks with this verdict.
+    /// The flows, budgets, tasks and interrupts with this verdict.
     pub verdict_of: Vec<String>,
     /// The VMs in the order of the file.
     pub vms: Vec<VmRun>,
     /// The flows in the order of the file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<FlowRun>,
-    /// All of them together.
+    /// The sums over all VMs.
     pub totals: Totals,
     /// Resets of the board during the run. Everything else is counted from the last one.
     #[serde(skip_serializing_if = "is_zero")]

@@ -28,7 +28,8 @@ pub struct Options {
     /// If `deterministic`: emulated cores have no quantum. Latencies are exact while all cores but
     /// one sleep.
     pub unsliced: bool,
-    /// Without `deterministic`: missed deadlines are not judged, because the time is the host's.
+    /// Without `deterministic`: missed deadlines and exceeded memory budgets are not judged, because
+    /// the time is the host's.
     pub accept_host_time: bool,
     /// A plug-in that watches each access.
     pub watch: Option<Watch>,
@@ -40,8 +41,8 @@ pub struct Options {
     pub serial: Option<SerialLine>,
     /// Additional arguments of QEMU.
     pub qemu_args: Vec<OsString>,
-    /// The latency bound of each flow of the system, in ns, for serialized cores as QEMU emulates
-    /// them. Flows without a bound are not compared.
+    /// The latency bound of each flow of the system, in ns: for serialized cores in QEMU, for
+    /// concurrent cores on a board. Flows without a bound are not compared.
     pub bounds: Vec<Option<u64>>,
     /// The origin of the overheads behind `bounds`, which `run.json` records.
     pub overheads: Value,
