@@ -90,7 +90,7 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
     bring_up(core, system)
 }
 
-/// On the boot core, after the hypervisor moved into its cells, on a new stack.
+/// On the boot core, after the hypervisor moved into its page classes, on a new stack.
 pub extern "C" fn boot_moved() -> ! {
     // SAFETY: the boot core is core 0; `boot_main`, which had the reference before, does not go on.
     let core = unsafe { cpu::claim(CoreId(0)) };
@@ -212,7 +212,7 @@ fn start_core(core: &'static mut cpu::Core) -> ! {
     run(core)
 }
 
-/// Refuses to go on when a table maps a page outside of its owner's cells or ranges.
+/// Refuses to start if a table maps a page outside of its owner's page classes or ranges.
 fn check_ownership(found: Found, is_divided: bool) {
     let pages = Text::number(found.pages, 10);
     if found.strays > 0 {
@@ -233,9 +233,9 @@ fn check_ownership(found: Found, is_divided: bool) {
     }
 }
 
-/// Compares the last-level cache that the machine says it has with the platform file's. Each
-/// difference is said; without a color that somebody's memory rests on the system is refused, as
-/// what is two owners' would be one set of lines.
+/// Compares the machine's last-level cache, by its ID registers, with the platform file's, and
+/// prints each difference. Refuses the system if the machine lacks a color bit that separates
+/// owners, as their memory would share cache sets.
 fn check_cache(system: &System) {
     let Some(built_for) = system.cache() else { return };
     let there = cache::last().unwrap_or_default();

@@ -4,19 +4,20 @@
 //! - `boot`: from the loader to the first guest.
 //! - `console`: the board's UART, shared by all VMs.
 //! - `entry`: the start of a core and the exception vectors.
-//! - `cpu`: what each core keeps to itself.
+//! - `cpu`: per-CPU data.
 //! - `halt`: faults of EL2 itself.
 //! - `mail`: messages between cores.
-//! - `meter`: memory budgets: counts, and the vCPU that must wait.
-//! - `board`: its addresses and its UART, from its file in `boards/`.
+//! - `meter`: memory budgets: counts accesses, throttles and replenishes.
+//! - `board`: the board's addresses and its UART, from its file in `boards/`.
 //! - `system`: the packed system.
-//! - `trace`: what happened when, for whoever reads along.
-//! - `virtio`: the socket devices of VMs in flows.
+//! - `trace`: each core's ring of records, which the host reads.
+//! - `virtio`: the socket devices of VMs in flows, the network devices of VMs at the switch, and
+//!   the broker behind both.
 //! - `vcpu`: the vCPUs of a core: their schedule, their exceptions, the run loop.
-//! - `vm`: what a VM is, and its lifecycle.
+//! - `vm`: the VMs: memory, virtual devices, interrupts, lifecycle.
 //!
-//! On the host, where the tests run, the same code is built for a machine that records what is done
-//! to it (`arch::machine`).
+//! On the host, where the tests run, the same code is built for a machine that records each access
+//! (`arch::machine`).
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![cfg_attr(
     not(target_os = "none"),

@@ -1,9 +1,9 @@
-//! The meter of a core whose VM has a memory budget: it counts, asks the regulator (`weir_budget`),
-//! which decides, and holds the vCPU back until it may run again.
+//! The memory budget of a vCPU: counts its accesses, asks the regulator (`weir_budget`), throttles
+//! the vCPU when the budget is spent, and wakes it when the budget is replenished.
 //!
-//! Counts come from the core's PMU, which interrupts at a limit, or from the counter page, a page
-//! of counters that QEMU's plug-in or another core writes. EL2 polls it: never later than the rest of
-//! the budget takes at least, and never more often than the system file says.
+//! Counts come from the core's PMU, which interrupts at a limit, or from the counter page, which
+//! QEMU's plug-in writes and EL2 polls: before the rest of the budget can be spent, but not more
+//! often than the key `poll` states.
 
 use crate::{
     arch::{
@@ -33,18 +33,17 @@ use weir_trace::counter_page::CounterPage;
 use weir_trace::record::{MOST_OTHER, Meter as Which};
 use weir_units::{CoreId, Nanos};
 
-/// The counter page. In QEMU the observer plug-in writes it; it finds it by this name.
+/// The counter page. QEMU's plug-in finds it by this name and writes it.
 #[unsafe(export_name = "weir_counter_page")]
 static COUNTER_PAGE: CounterPage = CounterPage::new();
 
-/// The counter page, as something that changes: the compiler sees no store to it and would take
-/// it for a constant.
+/// Returns the counter page. The compiler sees no store to it and would take it for a constant.
 #[inline(always)]
 fn counter_page() -> &'static CounterPage {
     core::hint::black_box(&COUNTER_PAGE)
 }
 
-/// What the counter page counted on core `core` of all that ran there.
+/// Returns the counts of core `core` in the counter page, of all VMs that ran there.
 #[inline(always)]
 fn counted_on(core: CoreId) -> Counts {
     let (reads, writes) = counter_page().counts(core.index() % MAX_CORES);
@@ -91,12 +90,11 @@ pub fn start(core: CoreId, place: usize, vcpu_ref: &VcpuRef) -> Option<Handle> {
     meter.as_mut()
 }
 
-/// What a record can hold of a budget: whatever is larger, or no budget at all, is recorded as
-/// this.
+/// The greatest budget that a record can hold. A larger one, or none, is recorded as this.
 const MOST_RECORDED: Counts = Counts { reads: MOST_OTHER, writes: MOST_OTHER };
 
-/// Markers for those who count from outside: a period begins, a budget is spent, a budget was
-/// looked at and the vCPU goes on.
+/// Markers for QEMU's plug-in: a period begins, a budget is spent, a budget was polled and the vCPU
+/// goes on.
 const MARK_REPLENISH: u32 = 32;
 const MARK_OVERFLOW: u32 = 33;
 const MARK_POLL: u32 = 34;
@@ -330,7 +328,7 @@ impl Meter {
         }
     }
 
-    /// Whether somebody counts what the vCPU, which has run, takes of its budget.
+    /// Returns whether a source counts the accesses of the vCPU, which has run.
     #[inline(always)]
     #[must_use]
     pub fn is_counted(&self) -> bool {
@@ -430,8 +428,8 @@ fn wake_members(core: CoreId, with: &'static Shared, wake: u32) {
 }
 
 /// Sets the budget of VM `target` to `budget` from its next period on, if `setter` was granted the
-/// right to this one. No other core is interrupted: each meter of the VM looks at its next
-/// boundary.
+/// right to this one. No other core is interrupted: each core of the VM reads the budget at its
+/// next period boundary.
 #[must_use]
 pub fn set_budget(setter: &Vm, target: u64, budget: Counts) -> bool {
     let Some(target) = usize::try_from(target).ok().and_then(|target| vm::all().nth(target)) else {

@@ -1,16 +1,17 @@
-//! The broker: it moves the packets of all flows, earliest deadline first, in chunks (rt-virtio,
-//! sections III and IV).
+//! The broker: moves the packets of all flows, earliest deadline first, in chunks (rt-virtio,
+//! sections III and IV), and passes on the frames of the switch.
 //!
-//! - [`shared`]: what hypervisor and broker share. Every word has one writer; there is no lock, so
-//!   that neither can hold the other up.
+//! - [`shared`]: the rings that hypervisor and broker share for flows. Every word has one writer
+//!   and there is no lock, so that neither can delay the other.
 //! - [`broker`]: what to move next, and what became of it. `guests/service` is the VM around it.
 //! - [`device`]: a virtio device between EL2, which has its registers, and the service VM, which
 //!   has its rings.
 //! - [`switch`]: frames from one VM's network device to another's.
 //!
-//! The hypervisor checks what guests say and hands over addresses in the broker's own address
-//! space; the broker's stage 2 has the flows' VMs in it, senders read-only, and nothing else. What
-//! the broker says back is a claim that the hypervisor checks.
+//! For flows, the hypervisor reads the guests' rings and hands over addresses in the broker's
+//! address space; for the switch, the broker reads them itself. The broker's stage 2 maps the RAM
+//! of VMs in flows (senders read-only) and at the switch, the shared memory, and nothing else. The
+//! hypervisor checks what the broker reports.
 
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]

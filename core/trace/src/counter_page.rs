@@ -3,8 +3,8 @@
 //!
 //! It stands for the counters of a memory controller that software reads, as in A. Zuepke, A.
 //! Bastoni, W. Chen, M. Caccamo, R. Mancuso: MemPol, Policing Core Memory Bandwidth from Outside of
-//! the Cores (RTAS 2023). In QEMU the observer plug-in is the one that counts, on its model of the
-//! caches. The page is a static of the hypervisor:
+//! the Cores (RTAS 2023). In QEMU the plug-in counts, on its model of the caches. The page is a
+//! static of the hypervisor:
 //!
 //! ```text
 //!    0  magic, "weirmon\0"

@@ -1,5 +1,5 @@
-//! The broker's VM: it moves the flows' packets by the core's own loads and stores. What it decides
-//! is in `weir-broker`. `weir build` adds it to every system with flows.
+//! The broker's VM: moves packets and frames by the core's own loads and stores. `weir-broker`
+//! decides. `weir build` adds this VM to every system with flows or a switch.
 
 #![no_std]
 #![no_main]
@@ -14,8 +14,7 @@ fn main(board: &'static Board) -> ! {
     broker_vm::serve(board, Core)
 }
 
-/// The core as the engine that moves bytes. Both VMs may write what is moved meanwhile; it is moved
-/// all the same.
+/// The core as the engine that moves bytes. Both VMs can write to these bytes during the copy.
 struct Core;
 
 impl Mover for Core {

@@ -57,8 +57,8 @@ pub struct Calibrated {
     pub saturation: u64,
     /// Lines that the first core moves alone in a period, without a budget.
     pub one_core: u64,
-    /// The least of the tested budgets from which on each is kept within the tolerance, in lines per
-    /// `period`.
+    /// The least of the tested budgets from which on each is kept within the tolerance, in lines
+    /// per `period`.
     pub min_accesses: u64,
     /// The least of the tested periods from which on each is kept within the tolerance, in ns.
     pub min_period: u64,

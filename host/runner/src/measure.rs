@@ -13,7 +13,7 @@ pub struct Measured {
     pub max_per_period: u64,
     /// The most accesses in one period above the budget less the debt of the periods before.
     pub overshoot_max: u64,
-    /// The relative error of the rate over all periods: accesses per period over the budget, less 1.
+    /// The relative error of the rate over all periods: accesses per period and budget, less 1.
     pub rate_error: f64,
     /// The number of these periods.
     pub periods: u64,

@@ -1,4 +1,4 @@
-//! The PMU of a vCPU that was granted one: between its model (`vboard::pmu`), which decides, and
+//! The PMU of a vCPU that was granted one: between its model (`weir_vdev::pmu`), which decides, and
 //! the core's counters.
 
 use super::inject::inject_undefined;

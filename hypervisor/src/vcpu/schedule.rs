@@ -1,5 +1,5 @@
-//! The vCPUs of a core and which of them has it. `weir_sched::partition` decides where there are
-//! several; a core with one has no schedule.
+//! The vCPUs of a core, and which of them runs. `weir_sched::partition` decides between several; a
+//! core with one vCPU has one entry and no scheduling timer.
 //!
 //! While a vCPU is off its core, the following become due for it:
 //! - its timers: EL2's own timer is set to the first of them;
@@ -7,7 +7,7 @@
 //!   line stays active, and so interrupts once, until its vCPU has been on the core and has handled
 //!   it;
 //! - SGIs and changes in the distributor by its VM's other vCPUs: they stay where they are until it
-//!   is back, and this core is told once;
+//!   is back, and this core gets one SGI;
 //! - `CPU_ON`, and the end of its VM: a VM restarts at most once per round of the cores that it
 //!   shares. The work after its end is done in the VM's own time ([`State::Ending`]).
 //!

@@ -13,16 +13,17 @@ pub mod switch;
 use crate::vm::Vm;
 use weir_units::CoreId;
 
-/// The life of a VM begins: its devices are as after power-on.
+/// Resets the devices of a VM to their state after power-on; called before each boot of the VM.
 pub fn open(vm: &'static Vm) {
     switch::open(vm);
     flows::open(vm);
 }
 
-/// The life of a VM has ended, and none of its vCPUs runs: no device uses its memory any more.
+/// Closes the devices of a VM that has stopped and of which no vCPU runs: no device accesses its
+/// memory afterwards.
 pub fn close(vm: &'static Vm, core: CoreId) {
     if vm.is_broker() {
-        // Before connections are looked at: a request is refused, or reset below.
+        // Before connections are closed: a request is refused, or reset below.
         service::abandon();
     }
     switch::close(vm);

@@ -1,4 +1,5 @@
-//! The I/O service VM, the broker: what EL2 shares with it, how EL2 wakes it, and what it says.
+//! The I/O service VM, the broker: the memory that EL2 shares with it, its wake-up, and its
+//! completions.
 
 use super::{flows, switch};
 use crate::{
@@ -25,7 +26,7 @@ const LONGEST_ACCESS: Nanos = Nanos(20_000_000);
 /// without it.
 const LONGEST_START: Nanos = Nanos(100_000_000);
 
-/// What EL2 shares with the broker.
+/// The memory that EL2 shares with the broker.
 pub struct Service {
     /// Flows.
     pub partition: &'static Partition,
@@ -123,13 +124,13 @@ pub fn complete(core: CoreId, vcpu_ref: &VcpuRef) -> Option<u64> {
 }
 
 impl Service {
-    /// Whether the broker has stopped: nobody moves packets and frames any more.
+    /// Returns whether the broker has stopped, so that no packet or frame is moved any more.
     pub fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)
     }
 
-    /// Makes the broker look at what is shared, if it is about to sleep: a broker at work is
-    /// interrupted by nobody, whatever guests do.
+    /// Wakes the broker if it sleeps or is about to. A broker at work is not interrupted, so guests
+    /// cannot delay it by notifications.
     pub fn wake(&self) {
         if !self.doorbell.must_ring(self.partition) {
             return;
@@ -140,8 +141,8 @@ impl Service {
         }
     }
 
-    /// Waits while the broker accesses memory of a device that was reset. Bounded by the longest
-    /// access, and then by the time in which the broker's core takes an interrupt.
+    /// Waits while the broker accesses memory of a device that was reset. The wait is bounded by
+    /// the longest access plus the time in which the broker's core takes an interrupt.
     pub fn wait_while(&self, is_busy: impl Fn() -> bool) {
         let begun = timer::now_ns();
         while is_busy() {

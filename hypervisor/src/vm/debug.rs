@@ -1,4 +1,4 @@
-//! Breakpoints, watchpoints and single step of VMs: between the model (`vboard::debug`) and the
+//! Breakpoints, watchpoints and single step of VMs: between the model (`weir_vdev::debug`) and the
 //! core's registers.
 //!
 //! The model of a vCPU always has its values, as each access traps. The hardware has them while

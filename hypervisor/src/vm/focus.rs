@@ -1,14 +1,14 @@
 //! The *focus*: the console's input, and the devices of the class *active*, which several VMs have
 //! and one at a time sees (mobivmm, IV).
 //!
-//! It moves by an explicit act: whoever is at the console chooses another VM, or a VM that may
-//! calls. The input moves at once. The devices follow together, when none of their lines is being
-//! handled: an interrupt that has come to a VM is that VM's to its end, and the devices with it;
-//! one that it has not taken yet is withdrawn, and comes to the next one. To all others the
-//! registers read as zero and take nothing.
+//! It moves when input for another VM is typed at the console, or by a hypercall of a VM with
+//! `focus = true`. The input moves at once. The devices follow together, when none of their lines
+//! is being handled: an interrupt that has come to a VM is that VM's to its end, and the devices
+//! with it; one that it has not taken yet is withdrawn, and comes to the next one. To all others
+//! the registers read as zero and take nothing.
 //!
-//! When a life of the VM that has the focus ends, the focus goes to the first other VM of the file
-//! that lives and has active devices, but for a new life of the first one.
+//! When the VM that has the focus stops, the focus goes to the first other VM of the file that runs
+//! and has active devices. Only the first VM with active devices keeps it over a restart.
 
 use super::{
     OWNERS, Vm, all,

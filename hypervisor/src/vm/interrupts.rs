@@ -1,5 +1,5 @@
-//! Interrupts of the VMs: between the model of the virtual GIC (`vboard::gic`), which decides, and
-//! the board's GIC.
+//! Interrupts of the VMs: between the model of the virtual GIC (`weir_vdev::gic`), which decides,
+//! and the board's GIC.
 
 use crate::{
     arch::{

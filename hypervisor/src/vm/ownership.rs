@@ -1,6 +1,6 @@
-//! The self-check: before the first guest instruction every table that EL2 made is read back.
-//! Whatever it maps of RAM must be in its owner's cells, or, where memory is not divided, in a
-//! range of its owner's.
+//! The self-check: before the first guest instruction EL2 reads back every table that it made. All
+//! RAM that a table maps must be in the page classes of the table's owner, or, where memory is not
+//! divided, in a range of the owner's.
 
 use super::{KEPT, pci, stolen_time_page};
 use crate::{
@@ -15,13 +15,13 @@ use weir_paging::{
 };
 use weir_units::Pa;
 
-/// What was found in tables.
+/// The pages found in tables.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Found {
     /// Pages of RAM that they map.
     pub pages: u64,
-    /// How many of these are somebody else's, or in cells of somebody else; descriptors that make
-    /// no sense count as one.
+    /// Pages among them that are another owner's, or in page classes of another owner. A descriptor
+    /// that makes no sense counts as one.
     pub strays: u64,
 }
 

@@ -1,5 +1,5 @@
 //! PCI functions that VMs were given: found and confined at boot, seen through a filter
-//! (`vboard::pci`), reset between two lives.
+//! (`weir_vdev::pci`), reset between two lives.
 
 use super::Vm;
 use crate::{

@@ -1,9 +1,9 @@
 //! A socket device on the PCI transport (virtio 1.2, section 4.1): the configuration space of its
 //! function, and the registers behind its base address.
 //!
-//! The base address is fixed, as those of functions that are passed through are (`vboard::pci`): it
-//! can be sized, and a write of another address is ignored. The function interrupts by INTA and has
-//! no MSI-X: its driver then uses the line (section 4.1.4.5).
+//! The base address is fixed, as those of functions that are passed through are (`weir_vdev::pci`):
+//! it can be sized, and a write of another address is ignored. The function interrupts by INTA and
+//! has no MSI-X: its driver then uses the line (section 4.1.4.5).
 
 mod registers;
 mod space;

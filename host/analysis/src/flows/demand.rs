@@ -115,8 +115,8 @@ impl Analyzer {
     ///
     /// If U' is so close to 1 there that the last instant to test is out of reach, or if the effort
     /// is spent, the answer is [`MinBandwidth::GaveUp`]: a lower bound, and a bandwidth that is
-    /// proven to be enough, if one was found. It is the first of the lower bound times 1 + 2^-n, for
-    /// n from 20 down to 0, for which the proof succeeds.
+    /// proven to be enough, if one was found. It is the first of the lower bound times 1 + 2^-n,
+    /// for n from 20 down to 0, for which the proof succeeds.
     pub fn min_bandwidth(&mut self, effort: Effort) -> MinBandwidth {
         if let Some(cause) = self.fault {
             return MinBandwidth::Never(cause);

@@ -101,8 +101,8 @@ impl Facts {
         u64::try_from(nanos).unwrap_or(u64::MAX)
     }
 
-    /// Returns the name of a VM by its number; none for [`NO_VM`](weir_trace::record::NO_VM) and for
-    /// the number of a damaged record.
+    /// Returns the name of a VM by its number; none for [`NO_VM`](weir_trace::record::NO_VM) and
+    /// for the number of a damaged record.
     #[must_use]
     pub fn name(&self, vm: u8) -> Option<&str> {
         self.vms.get(usize::from(vm)).map(|vm| vm.name.as_str())

@@ -28,8 +28,8 @@ pub struct Options {
     /// If `deterministic`: emulated cores have no quantum. Latencies are exact while all cores but
     /// one sleep.
     pub unsliced: bool,
-    /// Without `deterministic`: missed deadlines and exceeded memory budgets are not judged, because
-    /// the time is the host's.
+    /// Without `deterministic`: missed deadlines and exceeded memory budgets are not judged,
+    /// because the time is the host's.
     pub accept_host_time: bool,
     /// A plug-in that watches each access.
     pub watch: Option<Watch>,

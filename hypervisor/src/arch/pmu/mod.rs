@@ -1,7 +1,7 @@
 //! The PMU (PMUv3, DDI0487 D11). Event counters 0 and 1 of each core are EL2's own: they count what
 //! its guest does, and nothing of EL2's. From 2 on they are the guest's, if its VM was granted
 //! some, and the cycle counter with them. All accesses of guests trap (MDCR_EL2.TPM and TPMCR);
-//! what becomes of them is decided in `vboard::pmu`.
+//! what becomes of them is decided in `weir_vdev::pmu`.
 
 #[cfg_attr(not(feature = "guest-pmu"), path = "no_granted.rs")]
 pub mod granted;

@@ -68,14 +68,14 @@ pub fn open(vm: &'static Vm) {
     }
 }
 
-/// The life of a VM has ended, and none of its vCPUs runs: nobody uses its memory any more, and
-/// whoever was connected to it learns that it is gone.
+/// Closes the device of a VM that has stopped and of which no vCPU runs: its memory is not accessed
+/// afterwards, and its peers get a reset.
 pub fn close(vm: &'static Vm, core: CoreId) {
     if vm.view().vm.vsock == 0 && !vm.is_broker() {
         return;
     }
-    // SAFETY: on core `core`, whose VM's life has ended, so that it handles no other trap; the next
-    // load opens its windows later.
+    // SAFETY: on core `core`, whose VM has stopped, so that it handles no other trap; the next load
+    // opens its windows later.
     let mut peephole = unsafe { Peephole::open(core) };
     if vm.is_broker() {
         abandon(&mut peephole);
@@ -84,8 +84,7 @@ pub fn close(vm: &'static Vm, core: CoreId) {
     disconnect(vm, &mut peephole, open);
 }
 
-/// A VM's device is reset, by `reset`: whoever was connected to it learns that this end knows of no
-/// connection any more.
+/// Resets a VM's device by `reset`, and sends a reset to the peers of its connections.
 fn disconnect(vm: &'static Vm, peephole: &mut Peephole, reset: impl FnOnce(&'static Vm)) {
     // First of all: a packet that is taken by a connection that goes on is one of the time before:
     // see `submit`.
@@ -99,7 +98,7 @@ fn disconnect(vm: &'static Vm, peephole: &mut Peephole, reset: impl FnOnce(&'sta
     }
 }
 
-/// The broker is gone: both ends of every connection learn that nothing will come any more.
+/// Resets every connection, at both ends, because the broker has stopped.
 fn abandon(peephole: &mut Peephole) {
     multicast::abandon(peephole);
     for (entry, flow) in (0..MAX_FLOWS).map_while(flow::get) {

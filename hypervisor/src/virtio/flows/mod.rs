@@ -1,7 +1,7 @@
 //! The socket devices of VMs in flows: rings and control packets here, payloads by the broker.
 //!
-//! A device's rings are looked at on the core of the VM that notifies, and on the broker's when it
-//! has completions, each time through a [`Peephole`](crate::arch::memory::peephole::Peephole). Data
+//! EL2 reads a device's rings on the core of the VM that notifies, and on the broker's when it has
+//! completions, each time through a [`Peephole`](crate::arch::memory::peephole::Peephole). Data
 //! go to the broker by the partition that both share; control packets are passed at once, into a
 //! stock of buffers that is kept for them, so that a receiver that returns none holds up its own
 //! flows only.

@@ -1,10 +1,10 @@
 //! The switch: network devices of VMs. Their registers are here; their rings, and the frames, are
 //! the broker's (`weir_broker::switch`).
 //!
-//! A notification is a stamp and a count in memory that the broker sees. The broker says what it
-//! returned, or that a ring makes no sense; EL2 applies that to the registers of that device and
-//! sets its interrupt's level. A reset begins a new epoch and waits until the broker has ended the
-//! access that it is in, at most one frame's.
+//! A notification is a stamp and a count in memory shared with the broker. The broker reports
+//! returned buffers, or a ring that makes no sense; EL2 applies the report to the registers of that
+//! device and sets its interrupt's level. A reset begins a new epoch and waits until the broker has
+//! ended its current access, at most one frame's.
 //!
 //! A [`Port`]'s lock is taken alone or with the VM's GIC inside, never with another port's.
 
@@ -33,7 +33,7 @@ use weir_vsock::{
     mmio::{Effect, Kind, RX, Registers, TX},
 };
 
-/// Marker for those who count from outside: the broker was notified.
+/// Marker for QEMU's plug-in: the broker was notified.
 const MARK_NOTIFY: u32 = 38;
 
 const _: () = assert!(PIECES == MAX_PORT_PIECES);
@@ -62,7 +62,7 @@ impl Ram for Regions<'_> {
     }
 }
 
-/// Tells the broker what the ports are.
+/// Writes the settings of the ports for the broker.
 pub fn init(service: &Service) {
     let system = crate::system::get();
     for vm in (0..system.vms()).filter_map(|index| system.vm(index)) {
@@ -96,7 +96,7 @@ pub fn offset(vm: &Vm, ipa: u64) -> Option<u64> {
     (offset < VIRTIO_LEN).then_some(offset)
 }
 
-/// The life of a VM begins: its device is as after power-on.
+/// Resets the device of a VM to its state after power-on; called before each boot of the VM.
 pub fn open(vm: &Vm) {
     let Some(net) = port_of(vm) else { return };
     let mut port = vm.net.lock();
@@ -104,8 +104,9 @@ pub fn open(vm: &Vm) {
     renew(vm, port);
 }
 
-/// The life of a VM has ended, and none of its vCPUs runs: nobody writes to its memory any more. If
-/// it was the broker, every device needs a reset, after which it serves no queue.
+/// Resets the device of a VM that has stopped and of which no vCPU runs: the broker does not access
+/// its memory afterwards. If the VM is the broker, every device needs a reset, after which it
+/// serves no queue.
 pub fn close(vm: &'static Vm) {
     open(vm);
     if !vm.is_broker() {
@@ -120,7 +121,8 @@ pub fn close(vm: &'static Vm) {
     }
 }
 
-/// The registers were reset: so is what the broker has of the device.
+/// Begins a new epoch of the device after its registers were reset, and waits until the broker has
+/// ended its access.
 fn renew(vm: &Vm, mut port: Guard<'_, Port>) {
     port.used = None;
     let Some(device) = shown(vm) else { return };
@@ -179,14 +181,14 @@ fn notify(vm: &Vm, port: Guard<'_, Port>) {
     crate::arch::mark::<MARK_NOTIFY>();
 }
 
-/// Gives the interrupt the level that the registers say.
+/// Sets the level of the interrupt by the registers.
 fn line(vm: &Vm, port: &Port) -> VcpuMask {
     let intid = port_of(vm).map_or(0, |net| net.intid);
     vm.gic.lock().set_level(IntId(intid), port.registers.line())
 }
 
-/// The broker returned buffers, or can't go on with a ring; on its core. Each port is looked at
-/// once, and interrupted once at most, whatever the broker claims.
+/// Handles returned buffers and broken rings, on the broker's core. Each port is read once and
+/// interrupted at most once, independently of the broker's claims.
 pub fn complete(service: &Service) {
     for vm in vm::all().filter(|vm| port_of(vm).is_some()) {
         let device = &service.ports.port(vm.index()).device;
