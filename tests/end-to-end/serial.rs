@@ -5,6 +5,7 @@ use crate::support::{
     qemu::{Options, Outcome, build_image, run_system},
     signal,
 };
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serialport::{SerialPort, TTYPort};
 use std::{
     fs,
@@ -94,11 +95,17 @@ fn a_board_that_already_runs_is_joined() {
 #[test]
 fn a_closed_line_is_the_environments_fault() {
     let fake = Fake::new(SYSTEM, "exit 1");
-    let (board, name, host) = line();
+    // Not in the hands of the process that is to see its end.
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let board = openpt(flags).expect("a pseudo-terminal");
+    grantpt(&board).and_then(|()| unlockpt(&board)).expect("the other end");
+    let name = ptsname(&board, Vec::new()).expect("a name").into_string().expect("a path");
+    let mut board = fs::File::from(board);
     let mut command = run_on(&fake, &name);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("weir");
-    assert!(eventually(|| board.bytes_to_read().is_ok_and(|bytes| bytes > 0)));
-    drop((board, host));
+    let mut asked = [0; 2];
+    assert!(eventually(|| board.read_exact(&mut asked).is_ok()), "nothing was asked");
+    drop(board);
     let printed = finish(child);
     assert_eq!(printed.status, Some(3));
     assert!(printed.err.contains("is the adapter still connected?"), "{}", printed.err);

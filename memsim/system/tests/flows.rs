@@ -26,7 +26,13 @@ fn flow(name: &str, ends: [&str; 2], size: &str, rest: &str) -> String {
 
 fn load(dma: &str, flows: &[String], work: &str) -> Result<Board, String> {
     let vms = [vm(0, ""), vm(1, ""), vm(2, work)].concat();
-    let text = format!("{VMS}{vms}[dma]\n{dma}\n{}", flows.concat());
+    // Flows from one VM to another have a port each.
+    let flows: String = flows
+        .iter()
+        .enumerate()
+        .map(|(at, flow)| format!("{flow}port = {}\n", 5000 + at))
+        .collect();
+    let text = format!("{VMS}{vms}[dma]\n{dma}\n{flows}");
     let catalog = Catalog { guests: vec!["memory-stressor".to_owned()], ..Catalog::default() };
     let system = check_text("system.toml".as_ref(), &text, &catalog);
     let system = system.map_err(|faults| faults.to_string())?;
@@ -80,7 +86,7 @@ fn the_engine_keeps_the_bandwidth_of_the_file() {
 fn each_receiver_gets_a_copy_before_best_effort() {
     let flows = [
         flow("all", ["a", "[\"b\", \"c\"]"], "16KiB", "period = \"500us\""),
-        flow("one", ["a", "\"b\""], "16KiB", "period = \"500us\"\nport = 5001"),
+        flow("one", ["a", "\"b\""], "16KiB", "period = \"500us\""),
         flow("rest", ["b", "\"c\""], "4KiB", "best_effort = true"),
     ];
     let alone = |of: usize| simulate(FAST, &flows[of..=of], span(4000))[0].max_latency.0;
