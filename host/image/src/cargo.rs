@@ -106,7 +106,7 @@ impl Programs {
         kept.sort();
         let found = kept
             .into_iter()
-            .find(|elf| fs::read(elf).is_ok_and(|elf| crate::image::begins_with(image, &elf)));
+            .find(|elf| fs::read(elf).is_ok_and(|elf| crate::flat::begins_with(image, &elf)));
         found.ok_or_else(|| {
             Failure::environment(
                 "the image has another hypervisor than the one that was built last: build it again",

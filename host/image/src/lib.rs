@@ -15,6 +15,7 @@ pub mod environment;
 mod estimate;
 pub mod failure;
 mod features;
+mod flat;
 mod format;
 mod image;
 pub mod output;
