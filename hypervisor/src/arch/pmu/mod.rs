@@ -28,7 +28,12 @@ pub fn counters() -> u64 {
 /// The interrupt of core `core`'s PMU.
 #[must_use]
 pub fn pmu_intid(core: CoreId) -> IntId {
-    PMU_INTIDS.get(core.index()).or(PMU_INTIDS.last()).map_or(gic::SPECIAL, |&intid| IntId(intid))
+    intid_of(&PMU_INTIDS, core)
+}
+
+/// The interrupt of core `core`'s PMU on a board with these interrupts.
+fn intid_of(intids: &[u32], core: CoreId) -> IntId {
+    intids.get(core.index()).or(intids.last()).map_or(gic::SPECIAL, |&intid| IntId(intid))
 }
 
 /// Whether this is the interrupt of a PMU.
@@ -37,3 +42,6 @@ pub fn pmu_intid(core: CoreId) -> IntId {
 pub fn is_pmu(intid: IntId) -> bool {
     PMU_INTIDS.contains(&intid.0)
 }
+
+#[cfg(test)]
+mod tests;
