@@ -30,7 +30,8 @@ pub fn build(weir: &Path, folder: &Path) -> Result<(), String> {
     let guests = checkout::guests();
     let (file, image) = (folder.join("all.toml"), folder.join("all.img"));
     let on_v3 = guests.chunks(8).map(|guests| system_of(guests, "qemu-virt"));
-    let others = ["qemu-virt-gicv2", "zcu102"].map(|board| system_of(&guests[..1], board));
+    let others =
+        ["qemu-virt-gicv2", "zcu102", "zcu104"].map(|board| system_of(&guests[..1], board));
     let all_parts = on_v3.chain(others);
     // Last, the hypervisor without its optional parts.
     let minimal = system_of(&guests[..1], "qemu-virt");

@@ -16,7 +16,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use weir_image::Format;
-use weir_model::{Faults, Packed, System, audit};
+use weir_model::{Faults, Packed, System, audit, platform::Machine};
 
 /// Builds the image of a system: the hypervisor for its platform, the guests, and the tables.
 ///
@@ -92,7 +92,8 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
             output::check("-o", output, &arguments.options.inputs(&arguments.file))?;
         }
     }
-    let system = checked(&arguments.file, &arguments.options, arguments.json, environment)?;
+    let Arguments { file, options, json, .. } = arguments;
+    let system = checked(file, options, Machine::Board, *json, environment)?;
     let tree_of = |vm: &weir_model::Vm| format!("{}.dtb", vm.name);
     if let Some(directory) = &arguments.dump_dtb {
         output::check_name("--dump-dtb", directory)?;
@@ -178,18 +179,19 @@ fn image_name(system: &System) -> String {
     directory.map_or(name, |directory| directory.to_string_lossy().into_owned())
 }
 
-/// Reads and checks a system file; its faults are the failure's text, and go to standard output
+/// Reads and checks a system file for a board or QEMU's machine for the board; its faults are the failure's text, and go to standard output
 /// where a program waits for JSON there.
 pub fn checked(
     file: &Path,
     options: &Options,
+    machine: Machine,
     json: bool,
     environment: &Environment,
 ) -> Result<System> {
     if let Some(platform) = &options.platform {
         image::check_platform(platform)?;
     }
-    let checked = image::load(file, options.platform.as_deref(), environment);
+    let checked = image::load(file, options.platform.as_deref(), machine, environment);
     taken(file, checked, options.ignore_verdict, json)
 }
 

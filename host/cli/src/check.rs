@@ -18,6 +18,7 @@ use weir_analysis::system::supplies;
 use weir_model::{
     Fault, Faults, Image, Owner, Placement, Row, Socket, System, Vm,
     pci::Function,
+    platform::Machine,
     timing::{DEFAULT_PORT, Flow},
 };
 use weir_report::{Table, table};
@@ -72,7 +73,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let mut status = GOOD;
     let mut results = Vec::new();
     for file in &arguments.files {
-        let checked = image::load(file, arguments.platform.as_deref(), environment);
+        let checked = image::load(file, arguments.platform.as_deref(), Machine::Board, environment);
         let mut guessed = Vec::new();
         let checked = checked.and_then(|system| {
             let rules =

@@ -9,6 +9,7 @@ use crate::{
     screen,
 };
 use std::{fmt::Write as _, io::Write, time::Duration};
+use weir_model::platform::Machine;
 use weir_report::table;
 use weir_runner::{
     Options, RunReport,
@@ -50,7 +51,8 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     out.flush()?;
     let interrupt = watch_signals()?;
     let file = environment.root()?.join(SYSTEM);
-    let system = build::checked(&file, &arguments.image, arguments.json, environment)?;
+    let system =
+        build::checked(&file, &arguments.image, Machine::Qemu, arguments.json, environment)?;
     let options = Options {
         no_build: arguments.image.no_build,
         all_parts: arguments.image.all_parts,

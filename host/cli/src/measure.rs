@@ -23,6 +23,7 @@ use std::{
 use weir_abi::Features;
 use weir_experiments::{statement::Judged, throttling::paths};
 use weir_image::features_of;
+use weir_model::platform::Machine;
 use weir_runner::{
     Lab, Options, Silent, elf::LinkedHypervisor, plugin::plugin_arguments, show::summary,
     watch_signals,
@@ -178,7 +179,8 @@ const BOOTS: &str = "probe-1";
 /// Runs a system of the benchmark with the plug-in, which writes its report to `out`.
 fn boot(file: &Path, out: &Path, environment: &Environment) -> Result<Used> {
     let programs = Programs::new(environment, false);
-    let system = build::checked(file, &build::Options::default(), false, environment)?;
+    let system =
+        build::checked(file, &build::Options::default(), Machine::Qemu, false, environment)?;
     let all_parts = !file.file_stem().is_some_and(|name| name.to_string_lossy().starts_with(BOOTS));
     let parts = if all_parts { Features::ALL } else { features_of(&system) };
     let hypervisor = programs.hypervisor(environment, &system.platform, parts)?;

@@ -11,6 +11,7 @@ use crate::{
     screen,
 };
 use std::{ffi::OsString, fs, io::Write as _, path::PathBuf, time::Duration};
+use weir_model::platform::Machine;
 use weir_runner::{
     Options,
     observe::{NOTHING, observe, render, render_traces, svg},
@@ -67,7 +68,8 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         output::check("--output", path, &arguments.image.inputs(&arguments.file))?;
     }
     let interrupt = watch_signals()?;
-    let system = build::checked(&arguments.file, &arguments.image, arguments.json, environment)?;
+    let Arguments { file, image, json, .. } = arguments;
+    let system = build::checked(file, image, Machine::Qemu, *json, environment)?;
     let options = Options {
         no_build: arguments.image.no_build,
         all_parts: arguments.image.all_parts,

@@ -19,7 +19,7 @@ use weir_analysis::{
     flows::Effort,
     system::{Cores, bounds, overhead_sources},
 };
-use weir_model::{System, timing::OverheadTable};
+use weir_model::{System, platform::Machine, timing::OverheadTable};
 use weir_runner::{Options, Run, SerialLine, show::summary, watch_signals};
 
 /// Boots a system in QEMU and shows what its VMs print, each line under the VM's name.
@@ -88,7 +88,11 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         output::check("--json", path, &[inputs, image.into_iter().collect()].concat())?;
     }
     let interrupt = watch_signals()?;
-    let system = build::checked(&arguments.file, &arguments.image, to_stdout, environment)?;
+    // An image that was built before is the board's.
+    let on_board = arguments.serial.is_some() || arguments.image_file.is_some();
+    let machine = if on_board { Machine::Board } else { Machine::Qemu };
+    let system =
+        build::checked(&arguments.file, &arguments.image, machine, to_stdout, environment)?;
     let mut options = Options {
         no_build: arguments.image.no_build,
         all_parts: arguments.image.all_parts,

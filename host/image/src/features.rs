@@ -23,11 +23,13 @@ mod tests {
     use super::*;
     use crate::{Environment, load};
     use std::{fs, path::Path};
+    use weir_model::platform::Machine;
 
     fn of(name: &str) -> Features {
         let environment = Environment::find();
         let file = environment.system(name).expect("a checkout");
-        features_of(&load(&file, None, &environment).unwrap_or_else(|_| panic!("{name}")))
+        let system = load(&file, None, Machine::Board, &environment);
+        features_of(&system.unwrap_or_else(|_| panic!("{name}")))
     }
 
     #[test]
@@ -60,7 +62,7 @@ mod tests {
             let directory = tempfile::tempdir().expect("a directory");
             let file = directory.path().join("system.toml");
             fs::write(&file, text).expect("a file");
-            let system = load(Path::new(&file), None, &Environment::find());
+            let system = load(Path::new(&file), None, Machine::Board, &Environment::find());
             features_of(&system.unwrap_or_else(|faults| panic!("{faults:?}")))
         };
         assert_eq!(of("pmu = 2"), Features::GUEST_PMU);

@@ -10,7 +10,8 @@ use std::{fs, path::Path, sync::OnceLock};
 use toml::de::DeTable;
 use weir_abi::regulation::COUNTER_PAGE;
 use weir_model::{
-    Catalog, Code, Fault, Faults, Platform, Style, System, check_file, check_text, check_to_measure,
+    Catalog, Code, Fault, Faults, Platform, Style, System, check_file, check_text,
+    check_to_measure, platform::Machine,
 };
 
 /// Returns the name of a system: that of its file, without the extension.
@@ -49,7 +50,8 @@ pub fn check_platform(platform: &str) -> Result {
     )))
 }
 
-/// Reads a system file and checks it, for `platform` instead of its own if one is given.
+/// Reads a system file and checks it for a board or QEMU's machine for the board; for `platform`
+/// instead of its own if one is given.
 ///
 /// # Errors
 ///
@@ -57,9 +59,10 @@ pub fn check_platform(platform: &str) -> Result {
 pub fn load(
     file: &Path,
     platform: Option<&str>,
+    machine: Machine,
     environment: &Environment,
 ) -> std::result::Result<System, Faults> {
-    let catalog = catalog(environment);
+    let catalog = Catalog { machine, ..catalog(environment) };
     match platform.and_then(|platform| text_on(file, platform)) {
         Some(text) => check_text(file, &text, &catalog),
         None => check_file(file, &catalog),
@@ -107,7 +110,7 @@ fn text_on(file: &Path, platform: &str) -> Option<String> {
 /// if the file has faults or asks for something that this version does not build or enforce.
 pub fn check(file: &Path, platform: Option<&str>, environment: &Environment) -> Result<System> {
     platform.map_or(Ok(()), check_platform)?;
-    let checked = load(file, platform, environment).and_then(|system| {
+    let checked = load(file, platform, Machine::Board, environment).and_then(|system| {
         let faults = system.unbuilt();
         if faults.is_empty() { Ok(to_build(system)) } else { Err(Faults(faults)) }
     });

@@ -50,6 +50,8 @@ pub struct Platform {
     pub psci_conduit: String,
     /// How to start it in QEMU.
     pub qemu: Option<Qemu>,
+    /// Values in QEMU's machine.
+    emulated: Emulated,
     /// Short names for devices.
     pub devices: Vec<NamedDevice>,
     /// The board's flattened device tree; empty where the platform has none.
@@ -74,6 +76,23 @@ pub struct Platform {
     pub interference: Option<Interference>,
     /// What its cores' accesses are counted by.
     pub counters: Counters,
+}
+
+/// What was measured in QEMU.
+#[derive(Clone, Debug)]
+struct Emulated {
+    overheads: Overheads,
+    sharing: Option<Sharing>,
+}
+
+/// What a system is checked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Machine {
+    /// The board.
+    #[default]
+    Board,
+    /// QEMU's machine for the board.
+    Qemu,
 }
 
 /// An interrupt controller.
@@ -217,6 +236,25 @@ impl Platform {
         pools
     }
 
+    /// Returns the board as QEMU's machine has it: without a PMU interrupt that the machine lacks,
+    /// without a DMA engine, and with the values of `[emulated]`.
+    pub(crate) fn on(mut self, machine: Machine) -> Self {
+        let Some(qemu) = self.qemu.as_ref().filter(|_| machine == Machine::Qemu) else {
+            return self;
+        };
+        if !qemu.pmu_interrupt
+            && let Some(pmu) = &mut self.counters.pmu
+        {
+            pmu.intids.clear();
+        }
+        self.dma_engine = None;
+        if !self.emulated.overheads.steps.is_empty() {
+            self.overheads.clone_from(&self.emulated.overheads);
+        }
+        self.sharing = self.emulated.sharing.or(self.sharing);
+        self
+    }
+
     /// Whether it has a GICv2, and its VMs therefore too.
     #[must_use]
     pub const fn is_gic_v2(&self) -> bool {
@@ -316,6 +354,11 @@ impl Platform {
         let overheads = Overheads::of(&raw.overheads, reader);
         let saturation = Saturation::of(raw.saturation.as_ref(), reader);
         let sharing = raw.sharing.and_then(|sharing| Sharing::of(&sharing, reader));
+        let board::Emulated { overheads: of_qemu, sharing: shared_in_qemu } = raw.emulated;
+        let emulated = Emulated {
+            overheads: Overheads::of(&of_qemu, reader),
+            sharing: shared_in_qemu.and_then(|sharing| Sharing::of(&sharing, reader)),
+        };
         if let Some(CounterPage { poll, poll_overhead, .. }) = &raw.counter_page
             && poll_overhead >= &poll.value
         {
@@ -351,6 +394,7 @@ impl Platform {
             smmu,
             psci_conduit: raw.psci.conduit.name().to_owned(),
             qemu: raw.qemu,
+            emulated,
             devices: raw.device,
             allow: raw.allow.into_iter().map(|device| device.compatible).collect(),
             deny: raw.deny,

@@ -1,5 +1,6 @@
 //! What the names in a file stand for: files, or things that weir makes or fetches itself.
 
+use crate::platform::Machine;
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -19,6 +20,8 @@ pub struct Catalog {
     pub kernels: Vec<String>,
     /// Initial RAM disks that `initrd` may name.
     pub initrds: Vec<String>,
+    /// The machine that the system is checked for.
+    pub machine: Machine,
 }
 
 impl Default for Catalog {
@@ -38,6 +41,7 @@ impl Default for Catalog {
             ]
             .map(str::to_owned)
             .to_vec(),
+            machine: Machine::Board,
         }
     }
 }

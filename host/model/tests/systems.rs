@@ -6,10 +6,11 @@ mod checkout;
 mod images;
 
 use checkout::{guests, root, systems};
-use std::fs;
+use std::{fs, path::Path};
+use weir_abi::regulation;
 use weir_model::{
     Catalog, Image, Owner, Packed, Payload, Platform, Source, System, TEMPLATE, audit, check_file,
-    check_file_on, check_text, pack, place, schema,
+    check_file_on, check_text, pack, place, platform::Machine, schema, timing::DataPath,
 };
 use zerocopy::IntoBytes;
 
@@ -372,4 +373,31 @@ fn the_console_core_is_one_without_a_vm() {
     assert_eq!((full.hypervisor.console_core.0, full.cores_needed()), (3, 4));
     let high = check(&format!("platform = \"qemu-virt\"\n{}", vm("a", 6, "\"64MiB\"")));
     assert_eq!((high.cores_needed(), high.machine_cores()), (7, 7));
+}
+
+/// A run in QEMU counts by what QEMU has, and is compared with what was measured there.
+#[test]
+fn a_system_for_qemus_machine_takes_its_values() {
+    let flow = "[[flow]]\nname = \"f\"\nfrom = \"a\"\nto = \"b\"\nport = 5000\nsize = \"4KiB\"\n\
+                period = \"1ms\"\ndeadline = \"500us\"\n[dma]\nbandwidth = \"2GB/s\"\n";
+    let budget = "memory_budget = { accesses = 4000, period = \"1ms\" }\n";
+    let vms = [vm("a", 0, "\"4MiB\""), budget.to_owned(), vm("b", 1, "\"4MiB\"")].concat();
+    let text = format!("platform = \"zcu102\"\n{vms}{flow}");
+    let on = |machine| {
+        let catalog = Catalog { machine, ..catalog() };
+        let checked = check_text(Path::new("x.toml"), &text, &catalog);
+        checked.unwrap_or_else(|faults| panic!("{faults}"))
+    };
+    let (board, qemu) = (on(Machine::Board), on(Machine::Qemu));
+    assert_eq!(board.regulations[0].source, regulation::PMU);
+    assert_eq!(qemu.regulations[0].source, regulation::COUNTER_PAGE);
+    assert_eq!((board.timing.dma.path, qemu.timing.dma.path), (DataPath::Dma, DataPath::Broker));
+    let steps = |system: &System| {
+        let steps = &system.timing.overheads;
+        steps.iter().any(|step| step.name == "copy")
+    };
+    assert!(!steps(&board) && steps(&qemu));
+    assert!(board.platform.sharing.is_none() && qemu.platform.sharing.is_some());
+    // What a run is not compared with is the board's.
+    assert_eq!(board.platform.saturation, qemu.platform.saturation);
 }

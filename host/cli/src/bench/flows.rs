@@ -10,6 +10,7 @@ use crate::{
 };
 use serde_json::{Value, json};
 use std::{fs, io::Write, path::Path, time::Duration};
+use weir_model::platform::Machine;
 use weir_report::{overheads::measured, table, trace::file::NAME};
 use weir_runner::{Options, Silent, watch_signals};
 
@@ -42,7 +43,8 @@ pub fn run(json: bool, environment: &Environment) -> Result {
     let (mut systems, mut round_trips, mut phases) = (Vec::new(), Vec::new(), Value::Null);
     for (name, time) in SYSTEMS {
         let file = environment.system(name)?;
-        let system = build::checked(&file, &build::Options::default(), false, environment)?;
+        let system =
+            build::checked(&file, &build::Options::default(), Machine::Qemu, false, environment)?;
         let options = Options {
             deterministic: true,
             unsliced: true,

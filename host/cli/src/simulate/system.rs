@@ -12,7 +12,7 @@ use crate::{
 };
 use std::path::Path;
 use weir_analysis::{flows::Effort, system::end_to_end};
-use weir_model::{Faults, Image, Sizes, System, check_text, place_all};
+use weir_model::{Faults, Image, Sizes, System, check_text, place_all, platform::Machine};
 use weir_simulator::{Board, Memory, Outcome, Span};
 use weir_units::Nanos;
 
@@ -109,7 +109,7 @@ fn load(
     environment: &Environment,
 ) -> Result<std::result::Result<System, Faults>> {
     if values.system.is_empty() {
-        return Ok(image::load(file, None, environment));
+        return Ok(image::load(file, None, Machine::Board, environment));
     }
     let text = weir_model::read_text(file, weir_model::TEXT_LIMIT)
         .map_err(|error| Failure::call(format!("cannot read {}: {error}", file.display())))?;

@@ -247,7 +247,8 @@ impl Checker<'_> {
 
     fn platform(&mut self, raw: Option<&At<String>>) {
         if let Some(name) = raw {
-            self.platform = platform::find(self.file, self.directory, name, &mut self.faults);
+            let found = platform::find(self.file, self.directory, name, &mut self.faults);
+            self.platform = found.map(|platform| platform.on(self.catalog.machine));
         }
     }
 

@@ -36,6 +36,8 @@ table! {
         psci: Psci,
         /// How to start it in QEMU.
         qemu: Option<Qemu>,
+        /// What QEMU's machine takes in place of values of the board.
+        emulated: Emulated = {},
         /// Short names for devices.
         device: Vec<NamedDevice> = [],
         /// Devices that may be passed through.
@@ -148,6 +150,14 @@ table! {
         /// Whether the machine has the interrupt of the PMUs. If not, `weir run` refuses budgets by
         /// the PMU.
         pmu_interrupt: bool = true,
+    }
+
+    /// What was measured in QEMU, for runs there. The analysis uses the board's own values.
+    pub(crate) struct Emulated = "[emulated]" {
+        /// In place of [overheads].
+        overheads: Overheads = {},
+        /// In place of [sharing].
+        sharing: Option<Sharing>,
     }
 
     /// A short name for a device.
