@@ -316,6 +316,14 @@ fn platforms_are_listed_in_json() {
     assert_eq!(core.expect("the core's")["sets"], 128);
     let rt = virt["groups"].as_array().expect("groups").iter().find(|group| group["name"] == "rt");
     assert_eq!(rt.expect("rt")["banks"], serde_json::json!([4, 5, 6, 7]));
+    let board = json.as_array().expect("a list").iter().find(|board| board["name"] == "zcu102");
+    let verified = &board.expect("zcu102")["verified"];
+    let has = |list: &str, feature: &str| {
+        verified[list].as_array().expect(list).iter().any(|known| known == feature)
+    };
+    assert_eq!(verified["silicon"], false);
+    assert!(verified["emulator"].as_str().is_some_and(|it| it.starts_with("QEMU ")), "{verified}");
+    assert!(has("features", "flows") && has("not_verified", "pci"), "{verified}");
 }
 
 #[test]

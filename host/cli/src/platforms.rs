@@ -1,13 +1,14 @@
-//! `weir platforms`: the boards that weir knows.
+//! `weir platforms`: the boards that weir knows, and how far it was verified there.
 
 use crate::{failure::Result, screen};
 use serde_json::{Value, json};
 use std::io::Write;
-use weir_model::platform::{Gic, Platform};
+use weir_model::platform::{Feature, Gic, Platform};
 use weir_paging::cells::Cells;
 use weir_report::{paragraph, table};
 
-/// Lists the platforms that a system file may name, and their hardware.
+/// Lists the platforms that a system file may name, their hardware, and how far weir was verified
+/// there.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  weir platforms\n  weir platforms --json")]
 pub struct Arguments {
@@ -49,12 +50,33 @@ pub fn run(arguments: &Arguments) -> Result {
     }
     writeln!(out, "{rows}")?;
     for platform in Platform::all() {
+        write!(out, "{}", paragraph(&format!("{}: ", platform.name), &verified(&platform)))?;
+    }
+    for platform in Platform::all() {
         if let Some(reason) = &platform.places.planned {
             let label = format!("{} can be checked and planned for, not run: ", platform.name);
             write!(out, "{}", paragraph(&label, reason))?;
         }
     }
     Ok(())
+}
+
+/// How far weir was verified on it, in words.
+fn verified(platform: &Platform) -> String {
+    let verified = &platform.verified;
+    let features = features(platform, true).join(", ");
+    let silicon = if verified.silicon { "yes" } else { "no" };
+    match &verified.emulator {
+        Some(emulator) => format!("verified in {emulator}: {features}; silicon: {silicon}"),
+        None => format!("verified in no emulator; silicon: {silicon}"),
+    }
+}
+
+/// The features that were verified, or else those that were not.
+fn features(platform: &Platform, verified: bool) -> Vec<&'static str> {
+    let of = &platform.verified.features;
+    let all = Feature::ALL.iter().filter(|feature| of.contains(feature) == verified);
+    all.map(|feature| feature.name()).collect()
 }
 
 /// Its page classes, by DRAM map.
@@ -121,6 +143,12 @@ fn describe(platform: &Platform) -> Value {
         })).collect::<Vec<_>>(),
         "runs": platform.places.planned.is_none(),
         "planned": platform.places.planned,
+        "verified": {
+            "emulator": platform.verified.emulator,
+            "silicon": platform.verified.silicon,
+            "features": features(platform, true),
+            "not_verified": features(platform, false),
+        },
         "load_address": hex(platform.load_address.0),
         "gic": gic,
         "uart": { "kind": platform.uart.kind.name(), "base": hex(platform.uart.base.0), "intid": platform.uart.intid.0 },

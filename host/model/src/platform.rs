@@ -9,7 +9,7 @@ use crate::document::{self, Reader};
 use crate::fault::{self, Fault, Faults, File};
 use crate::files;
 use crate::keys::board::{self, Deny};
-pub use crate::keys::board::{Core, NamedDevice, Qemu, UartKind};
+pub use crate::keys::board::{Core, Feature, NamedDevice, Qemu, UartKind, Verified};
 use crate::measured::{Interference, Overheads, Saturation, Sharing};
 use crate::pci::{Pci, Smmu};
 use crate::shape::suggestion;
@@ -52,6 +52,8 @@ pub struct Platform {
     pub qemu: Option<Qemu>,
     /// Values in QEMU's machine.
     emulated: Emulated,
+    /// How far weir was verified on it.
+    pub verified: Verified,
     /// Short names for devices.
     pub devices: Vec<NamedDevice>,
     /// The board's flattened device tree; empty where the platform has none.
@@ -395,6 +397,7 @@ impl Platform {
             psci_conduit: raw.psci.conduit.name().to_owned(),
             qemu: raw.qemu,
             emulated,
+            verified: raw.verified,
             devices: raw.device,
             allow: raw.allow.into_iter().map(|device| device.compatible).collect(),
             deny: raw.deny,

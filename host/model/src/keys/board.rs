@@ -38,6 +38,8 @@ table! {
         qemu: Option<Qemu>,
         /// What QEMU's machine takes in place of values of the board.
         emulated: Emulated = {},
+        /// How far weir was verified on the board.
+        verified: Verified = {},
         /// Short names for devices.
         device: Vec<NamedDevice> = [],
         /// Devices that may be passed through.
@@ -160,6 +162,17 @@ table! {
         sharing: Option<Sharing>,
     }
 
+    /// How far weir was verified on a board: `weir platforms` prints it.
+    pub struct Verified = "[verified]" {
+        /// The emulator in which weir's tests run the board, with its version; without the key
+        /// none.
+        emulator: Option<String>,
+        /// Whether weir was run on the board itself.
+        silicon: bool = false,
+        /// What was tested there.
+        features: Vec<Feature> = [],
+    }
+
     /// A short name for a device.
     pub struct NamedDevice = "[[device]]" {
         /// The name.
@@ -243,17 +256,54 @@ table! {
 }
 
 choice! {
-    /// What the SMMU distinguishes. A stream's number is the requester ID, with the bits that it
-    /// does not distinguish zero.
-    pub enum Streams {
-        /// Every function.
-        Function = "function",
-        /// Devices, but not their functions.
-        Device = "device",
-        /// Nothing: all functions are one stream.
-        Bus = "bus",
+    /// A feature of weir whose work depends on the board.
+    pub enum Feature {
+        /// All cores start; interrupts, timers and the UART work.
+        Boot = "boot",
+        /// Cache colors and DRAM banks.
+        PageClasses = "page-classes",
+        /// Memory budgets by the PMU.
+        PmuBudgets = "pmu-budgets",
+        /// Memory budgets by the counter page.
+        CounterPageBudgets = "counter-page-budgets",
+        /// Messages between VMs.
+        Flows = "flows",
+        /// Ethernet frames between VMs.
+        Switch = "switch",
+        /// Several VMs on a core.
+        SharedCores = "shared-cores",
+        /// Linux as a guest.
+        Linux = "linux",
+        /// Devices without DMA.
+        PassThrough = "pass-through",
+        /// PCI functions behind the SMMU.
+        Pci = "pci",
+        /// The attack guests on memory, interrupts and budgets are contained.
+        Attacks = "attacks",
+        /// Reading a system over a serial line.
+        Serial = "serial",
     }
 }
+
+impl Feature {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::Boot,
+        Self::PageClasses,
+        Self::PmuBudgets,
+        Self::CounterPageBudgets,
+        Self::Flows,
+        Self::Switch,
+        Self::SharedCores,
+        Self::Linux,
+        Self::PassThrough,
+        Self::Pci,
+        Self::Attacks,
+        Self::Serial,
+    ];
+}
+
+choice! { Streams { Function = "function", Device = "device", Bus = "bus" } }
 
 choice! {
     /// A kind of UART.
