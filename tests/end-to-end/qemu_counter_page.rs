@@ -1,7 +1,9 @@
 //! The counter page in real runs, and the guests that it is tried with.
 
 use crate::support::{
-    Printed, capture_within,
+    Printed,
+    board::capture_on_board,
+    capture_within,
     qemu::{build_image, root},
 };
 use serde_json::Value;
@@ -54,7 +56,7 @@ fn run(text: &str, arguments: &[&str]) -> Ran {
     ]);
     command.args(arguments);
     command.env("WEIR_ROOT", root()).env("WEIR_RUNS", &runs);
-    let printed = capture_within(&mut command, Duration::from_secs(1200));
+    let printed = capture_on_board(&mut command, &file, Duration::from_secs(1200));
     let ran = fs::read_dir(&runs).into_iter().flatten().flatten().next().map(|entry| entry.path());
     let read = |name: &str| {
         let bytes = ran.as_ref().and_then(|ran| fs::read(ran.join(name)).ok());

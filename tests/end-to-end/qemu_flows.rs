@@ -2,6 +2,7 @@
 //! alone.
 
 use crate::support::{
+    board::capture_on_board,
     capture_within, checkout,
     qemu::{Load, build_programs, root, system, with},
 };
@@ -121,7 +122,7 @@ fn run_in(checkout: &Path, directory: &Path, file: &Path, time: &str, arguments:
         .args(arguments)
         .env("WEIR_ROOT", checkout)
         .env("WEIR_RUNS", &runs);
-    let printed = capture_within(&mut command, Duration::from_secs(1200));
+    let printed = capture_on_board(&mut command, file, Duration::from_secs(1200));
     let ran = only(&runs).unwrap_or_else(|| panic!("{}\n{}", printed.out, printed.err));
     let report = fs::read(ran.join("report.json")).expect("a report");
     let report: Value = serde_json::from_slice(&report).expect("JSON");

@@ -2,7 +2,9 @@
 //! VMs.
 
 use crate::support::{
-    Printed, capture_within,
+    Printed,
+    board::capture_on_board,
+    capture_within,
     qemu::{Options, root},
 };
 use serde_json::Value;
@@ -76,7 +78,7 @@ fn call(text: &str, more: &[&str]) -> Printed {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.arg("observe").arg(&file).arg("--json").args(more);
     command.env("WEIR_ROOT", root()).env("WEIR_RUNS", directory.path().join("runs"));
-    capture_within(&mut command, Duration::from_secs(1200))
+    capture_on_board(&mut command, &file, Duration::from_secs(1200))
 }
 
 fn number(value: &Value) -> u64 {

@@ -15,6 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub mod board;
 #[path = "../../checkout.rs"]
 pub mod checkout;
 #[path = "../../programs.rs"]

@@ -1,7 +1,7 @@
 //! Real systems in QEMU, from their text to what came of them.
 
 pub use super::checkout::{self, root};
-use super::{Printed, capture_within, programs, within};
+use super::{Printed, board::capture_on_board, capture_within, programs, within};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -223,7 +223,7 @@ pub fn run_system(text: &str, options: &Options) -> Outcome {
                 }
             });
         }
-        capture_within(&mut command, options.limit)
+        capture_on_board(&mut command, &file, options.limit)
     });
     let run = fs::read_dir(&runs).into_iter().flatten().flatten().next().map(|entry| entry.path());
     let entries = run.iter().flat_map(fs::read_dir).flatten().flatten();

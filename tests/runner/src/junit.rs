@@ -20,7 +20,7 @@ pub fn document(reports: &[StageReport]) -> String {
             report.name,
             report.cases.len(),
             report.failed(),
-            report.ignored(),
+            report.ignored() + report.not_applicable(),
             report.took.as_secs_f64()
         );
         for case in &report.cases {
@@ -42,6 +42,9 @@ fn element(case: &Case, stage: &str) -> String {
     match &case.outcome {
         Outcome::Passed => head + "/>\n",
         Outcome::Ignored => head + "><skipped/></testcase>\n",
+        Outcome::NotApplicable(reason) => {
+            head + &format!("><skipped message=\"{}\"/></testcase>\n", escaped(reason))
+        }
         Outcome::Failed(why) => {
             let (message, why) = (escaped(libtest::message(why)), escaped(&tail(why, LINES)));
             head + &format!("><failure message=\"{message}\">{why}</failure></testcase>\n")

@@ -1,5 +1,6 @@
 //! `./weir test`: runs weir's tests in stages and reports them.
 
+mod boards;
 mod cargo;
 #[path = "../../checkout.rs"]
 mod checkout;
@@ -39,7 +40,8 @@ const ENVIRONMENT: u8 = 3;
 #[derive(Debug, Parser)]
 #[command(
     bin_name = "./weir test",
-    after_help = "Examples:\n  ./weir test clippy unit\n  ./weir test qemu --only share_a_device\n\n\
+    after_help = "Examples:\n  ./weir test clippy unit\n  ./weir test qemu --only share_a_device\n  \
+        ./weir test qemu --platform qemu-virt,zcu102 --table boards.md\n\n\
         The last line counts tests; a stage without cargo's tests counts as one. build/test keeps \
         the log of each stage and junit.xml. A test of the stage qemu is a process of its own; \
         one whose name ends in `_in_host_time` runs while no other does.\n\n\
@@ -56,6 +58,12 @@ struct Arguments {
     /// Test processes at a time in the stage qemu [default: the number of cores]
     #[arg(long, value_name = "NUMBER")]
     jobs: Option<NonZero<usize>>,
+    /// In the stage qemu, runs systems of qemu-virt on these boards instead, one after the other
+    #[arg(long, value_name = "BOARD", value_delimiter = ',')]
+    platform: Vec<String>,
+    /// Writes the results of the stage qemu by board to FILE
+    #[arg(long, value_name = "FILE", requires = "platform")]
+    table: Option<PathBuf>,
     /// Kills a test process that takes longer
     #[arg(long, value_name = "TIME", default_value = "15m", value_parser = humantime::parse_duration)]
     time_limit: Duration,
@@ -99,6 +107,10 @@ struct Context {
     logs: PathBuf,
     only: Option<String>,
     jobs: usize,
+    /// The boards of the stage qemu; none means the systems' own.
+    boards: Vec<String>,
+    /// Where the table of the boards goes.
+    table: Option<PathBuf>,
     time_limit: Duration,
 }
 
@@ -132,6 +144,8 @@ fn run(arguments: Arguments) -> io::Result<ExitCode> {
         logs,
         only: arguments.only,
         jobs: arguments.jobs.map_or(cores, NonZero::get),
+        boards: arguments.platform,
+        table: arguments.table,
         time_limit: arguments.time_limit,
     };
     let chosen = if arguments.stages.is_empty() {

@@ -1,7 +1,7 @@
 //! Concurrent test processes, in slots.
 
 use crate::{
-    Context,
+    Context, boards,
     cargo::TestBinary,
     libtest::{self, Counts},
     process::{self, End},
@@ -28,6 +28,8 @@ const HOST_TIME: &str = "_in_host_time";
 pub struct Job<'a> {
     pub binary: &'a TestBinary,
     pub name: String,
+    /// The board that its systems run on instead of `qemu-virt`.
+    pub board: Option<&'a str>,
 }
 
 impl Job<'_> {
@@ -118,6 +120,7 @@ fn one(
 ) -> io::Result<Option<(Case, Vec<u8>)>> {
     let mut command = job.binary.command();
     command.args(["--exact", &job.name, "--nocapture"]).envs(variables.iter().copied());
+    command.envs(job.board.map(|board| (boards::BOARD, board)));
     let (end, took) = process::run(&mut command, &output_file(file)?, limit)?;
     let output = fs::read(file)?;
     let text = String::from_utf8_lossy(&output);
@@ -135,6 +138,10 @@ fn one(
         End::Interrupted => return Ok(None),
     };
     let (binary, name) = (job.binary.name.clone(), job.name.clone());
+    let (binary, outcome) = match job.board {
+        Some(board) => (boards::binary_on(&binary, board), boards::outcome(&text, outcome)),
+        None => (binary, outcome),
+    };
     Ok(Some((Case { binary, name, outcome, took }, output)))
 }
 
@@ -151,6 +158,7 @@ fn write_log(mut log: &File, case: &Case, output: &[u8]) -> io::Result<()> {
     let end = match &case.outcome {
         Outcome::Passed => "passed".to_owned(),
         Outcome::Ignored => "ignored".to_owned(),
+        Outcome::NotApplicable(reason) => format!("not applicable: {reason}"),
         Outcome::Failed(why) => format!("FAILED: {}", why.lines().last().unwrap_or_default()),
     };
     writeln!(log, "==== {} {}", case.binary, case.name)?;

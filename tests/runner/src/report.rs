@@ -11,6 +11,8 @@ pub enum Outcome {
     /// Why, or the output of the test.
     Failed(String),
     Ignored,
+    /// The reason why a board cannot run it.
+    NotApplicable(String),
 }
 
 /// One test, or a stage that counts as one.
@@ -54,6 +56,10 @@ impl StageReport {
         self.count(|outcome| *outcome == Outcome::Ignored)
     }
 
+    pub fn not_applicable(&self) -> usize {
+        self.count(|outcome| matches!(outcome, Outcome::NotApplicable(_)))
+    }
+
     /// The stage's line without its name.
     pub fn line(&self) -> String {
         let (passed, failed) = (self.passed(), self.failed());
@@ -63,6 +69,9 @@ impl StageReport {
         }
         if self.ignored() > 0 {
             parts.push(format!("{} ignored", self.ignored()));
+        }
+        if self.not_applicable() > 0 {
+            parts.push(format!("{} not applicable", self.not_applicable()));
         }
         parts.push(format!("{} s", self.took.as_secs()));
         let result = match (self.interrupted, failed) {
@@ -78,7 +87,7 @@ impl StageReport {
     pub fn details(&self, log: &Path) -> String {
         let failures = self.cases.iter().filter_map(|case| match &case.outcome {
             Outcome::Failed(why) => Some((title(&case.binary, &case.name), why)),
-            Outcome::Passed | Outcome::Ignored => None,
+            Outcome::Passed | Outcome::Ignored | Outcome::NotApplicable(_) => None,
         });
         let texts = failures.map(|(title, why)| title + "\n" + &indented(&tail(why, SHOWN)));
         texts.collect::<String>() + &format!("(log: {})\n", log.display())

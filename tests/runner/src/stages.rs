@@ -1,7 +1,7 @@
 //! The stages of `./weir test`.
 
 use crate::{
-    Context, Stage,
+    Context, Stage, boards,
     cargo::{Built, TestBinary, built, not_compiled},
     coverage, libtest, names,
     pool::{self, Job},
@@ -273,10 +273,18 @@ fn qemu(context: &Context, log: &File, report: &mut StageReport) -> io::Result<(
     let built = build(context, Stage::Qemu, &["--release", "--test", "*"], log, report)?;
     let mut jobs = Vec::new();
     for binary in &built.tests {
-        let found = list(binary)?
+        let found: Vec<String> = list(binary)?
             .into_iter()
-            .filter(|name| context.only.as_ref().is_none_or(|only| name.contains(only.as_str())));
-        jobs.extend(found.map(|name| Job { binary, name }));
+            .filter(|name| context.only.as_ref().is_none_or(|only| name.contains(only.as_str())))
+            .collect();
+        for board in &context.boards {
+            let board = Some(board.as_str());
+            let found = found.iter().filter(|name| boards::is_of_systems(name)).cloned();
+            jobs.extend(found.map(|name| Job { binary, name, board }));
+        }
+        if context.boards.is_empty() {
+            jobs.extend(found.into_iter().map(|name| Job { binary, name, board: None }));
+        }
     }
     let programs = Path::new("built");
     // Long paths of sockets fail: the tests' files lie in a short path, which the runner removes.
@@ -295,7 +303,10 @@ fn qemu(context: &Context, log: &File, report: &mut StageReport) -> io::Result<(
     }
     let variables = [(programs::BUILT, programs), ("TMPDIR", folder.path())];
     report.cases.extend(pool::run(context, jobs, &variables, log)?);
-    Ok(())
+    match &context.table {
+        Some(file) => fs::write(file, boards::table(&report.cases, &context.boards)),
+        None => Ok(()),
+    }
 }
 
 /// Returns the names of a binary's tests.

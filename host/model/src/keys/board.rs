@@ -256,6 +256,19 @@ table! {
 }
 
 choice! {
+    /// What the SMMU distinguishes. A stream's number is the requester ID, with the bits that it
+    /// does not distinguish zero.
+    pub enum Streams {
+        /// Every function.
+        Function = "function",
+        /// Devices, but not their functions.
+        Device = "device",
+        /// Nothing: all functions are one stream.
+        Bus = "bus",
+    }
+}
+
+choice! {
     /// A feature of weir whose work depends on the board.
     pub enum Feature {
         /// All cores start; interrupts, timers and the UART work.
@@ -302,8 +315,6 @@ impl Feature {
         Self::Serial,
     ];
 }
-
-choice! { Streams { Function = "function", Device = "device", Bus = "bus" } }
 
 choice! {
     /// A kind of UART.

@@ -1,0 +1,73 @@
+//! The board that systems of `qemu-virt` run on instead, if the test runner names one
+//! (`./weir test qemu --platform NAME`).
+
+use super::{Printed, capture_within};
+use serde_json::Value;
+use std::{env, fs, path::Path, process::Command, time::Duration};
+
+/// The variable with the board's name.
+const BOARD: &str = "WEIR_TEST_PLATFORM";
+/// Begins the lines of which the runner learns what a test did.
+const MARK: &str = "weir test: ";
+
+/// Runs a command of `weir` that runs the system in `file`, on the runner's board. If only that
+/// board's system is refused, the test is not applicable there: it ends with the reason.
+pub fn capture_on_board(command: &mut Command, file: &Path, limit: Duration) -> Printed {
+    let Some(board) = board_for(command, file) else { return capture_within(command, limit) };
+    println!("{MARK}ran on {board}");
+    if board == "qemu-virt" {
+        return capture_within(command, limit);
+    }
+    let mut plain = copy(command);
+    let printed = capture_within(command.args(["--platform", &board]), limit);
+    if is_refused(&printed) && !is_refused(&capture_within(&mut plain, limit)) {
+        println!("{MARK}not applicable: {}", reason(command, &printed));
+        std::process::exit(0);
+    }
+    printed
+}
+
+/// The board for a system of `qemu-virt`, unless the command names a board or an image.
+fn board_for(command: &Command, file: &Path) -> Option<String> {
+    let board = env::var(BOARD).ok();
+    let fixed = command.get_args().any(|it| it == "--platform" || it == "--image-file");
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let is_usual = || text.lines().any(|line| line == "platform = \"qemu-virt\"");
+    board.filter(|_| !fixed && is_usual())
+}
+
+fn copy(command: &Command) -> Command {
+    let mut copy = Command::new(command.get_program());
+    copy.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        let Some(value) = value else { continue };
+        copy.env(name, value);
+    }
+    if let Some(directory) = command.get_current_dir() {
+        copy.current_dir(directory);
+    }
+    copy
+}
+
+/// The beginning of the list of a system's faults.
+const FAULTS: &str = " in the system:";
+
+/// Whether the system was refused before it ran.
+fn is_refused(printed: &Printed) -> bool {
+    printed.status == Some(2) || printed.status == Some(1) && printed.err.contains(FAULTS)
+}
+
+/// The first fault of a refused system.
+fn reason(command: &Command, printed: &Printed) -> String {
+    let first = |out: &str| {
+        let json: Value = serde_json::from_str(out).ok()?;
+        json["faults"][0]["message"].as_str().map(str::to_owned)
+    };
+    let in_json = || {
+        let mut again = copy(command);
+        first(&capture_within(again.args(["--json", "-"]), Duration::from_secs(60)).out)
+    };
+    let line = || printed.err.lines().next().unwrap_or_default().to_owned();
+    let is_fault = printed.err.contains(FAULTS);
+    first(&printed.out).or_else(|| is_fault.then(in_json).flatten()).unwrap_or_else(line)
+}

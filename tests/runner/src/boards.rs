@@ -1,0 +1,123 @@
+//! The stage qemu on several boards: what the tests report, and the table of all results.
+
+use crate::report::{Case, Outcome};
+use std::collections::BTreeSet;
+
+/// The variable that tells a test its board; `tests/end-to-end/support/board.rs` reads it.
+pub const BOARD: &str = "WEIR_TEST_PLATFORM";
+/// Begins the lines of which the runner learns what a test did.
+const MARK: &str = "weir test: ";
+/// Why a test that passed has no result on a board.
+const NO_SYSTEM: &str = "it runs no system of qemu-virt";
+/// The rest of the page's first sentence, and what the table means.
+const ABOUT: &str = " --table FILE` wrote this page.
+Systems of `qemu-virt` run on each board by `--platform`, with nothing else changed. A test is not
+applicable if only that board refuses its system; the reason is weir's.
+
+";
+
+/// Returns whether a test can have a result on a board: the others run no system.
+pub fn is_of_systems(name: &str) -> bool {
+    name.starts_with("qemu_")
+}
+
+/// Returns the outcome on a board of a test with this output. A test that is not applicable ends
+/// its process.
+pub fn outcome(output: &str, outcome: Outcome) -> Outcome {
+    let marks = || output.lines().filter_map(|line| line.split_once(MARK).map(|(_, mark)| mark));
+    let reason = marks().find_map(|mark| mark.strip_prefix("not applicable: "));
+    match (reason, outcome) {
+        (Some(reason), _) => Outcome::NotApplicable(reason.to_owned()),
+        (None, Outcome::Passed) if marks().next().is_none() => {
+            Outcome::NotApplicable(NO_SYSTEM.to_owned())
+        }
+        (None, outcome) => outcome,
+    }
+}
+
+/// Returns the name of a test binary on a board.
+pub fn binary_on(binary: &str, board: &str) -> String {
+    format!("{binary} on {board}")
+}
+
+/// Returns the results by board as a page in Markdown.
+pub fn table(cases: &[Case], boards: &[String]) -> String {
+    let of = |board: &String| {
+        let end = binary_on("", board);
+        cases.iter().filter(move |case| case.binary.ends_with(&end))
+    };
+    let row = |first: &str, cells: &[String]| format!("| {first} | {} |\n", cells.join(" | "));
+    let rule = format!("|{}\n", "---|".repeat(boards.len() + 1));
+    let count = |first: &str, is: fn(&Outcome) -> bool| {
+        let count = |board| of(board).filter(|case| is(&case.outcome)).count().to_string();
+        row(first, &boards.iter().map(count).collect::<Vec<_>>())
+    };
+    let mut lines = vec![
+        "# QEMU suite by board\n\n`./weir test qemu --platform ".to_owned(),
+        boards.join(","),
+        ABOUT.to_owned(),
+        row("", boards),
+        rule.clone(),
+        count("passed", |outcome| *outcome == Outcome::Passed),
+        count("not applicable", |outcome| matches!(outcome, Outcome::NotApplicable(_))),
+        count("failed", |outcome| matches!(outcome, Outcome::Failed(_))),
+        "\n".to_owned(),
+        row("test", boards),
+        rule,
+    ];
+    let of_no_board = Outcome::NotApplicable(NO_SYSTEM.to_owned());
+    let names: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+    for name in names {
+        let on = |board| of(board).find(|case| case.name == name).map(|case| &case.outcome);
+        let outcomes: Vec<_> = boards.iter().filter_map(on).collect();
+        // Where no board runs a system, or the runner was interrupted, a row says nothing.
+        if outcomes.len() == boards.len() && outcomes.iter().any(|it| **it != of_no_board) {
+            lines.push(row(name, &outcomes.into_iter().map(cell).collect::<Vec<_>>()));
+        }
+    }
+    lines.concat()
+}
+
+fn cell(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Passed => "passed".to_owned(),
+        Outcome::Failed(_) => "**failed**".to_owned(),
+        Outcome::Ignored => "ignored".to_owned(),
+        Outcome::NotApplicable(reason) => {
+            let harmless = |text: &str| text.replace('|', "\\|");
+            format!("not applicable: {}", harmless(reason))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::examples::case;
+
+    #[test]
+    fn a_test_reports_its_board_and_its_reason() {
+        let ran = "x\nweir test: ran on zcu102\n";
+        assert_eq!(outcome(ran, Outcome::Passed), Outcome::Passed);
+        let failed = Outcome::Failed("why".to_owned());
+        assert_eq!(outcome(ran, failed.clone()), failed);
+        // With --nocapture the harness's own line is not complete.
+        let refused = "test x ... weir test: ran on b\nweir test: not applicable: no PCI\n";
+        let reason = Outcome::NotApplicable("no PCI".to_owned());
+        assert_eq!(outcome(refused, failed), reason);
+        assert_eq!(outcome("", Outcome::Passed), Outcome::NotApplicable(NO_SYSTEM.to_owned()));
+    }
+
+    #[test]
+    fn the_table_has_a_column_for_each_board() {
+        let on = |board, outcome| Case { binary: binary_on("x", board), ..case("t", outcome, 1) };
+        let cases = [
+            on("a", Outcome::Passed),
+            on("b", Outcome::NotApplicable("no | here".to_owned())),
+            Case { name: "u".to_owned(), ..on("a", outcome("", Outcome::Passed)) },
+        ];
+        let text = table(&cases, &["a".to_owned(), "b".to_owned()]);
+        assert!(text.contains("\n|  | a | b |\n|---|---|---|\n| passed | 1 | 0 |\n"), "{text}");
+        assert!(text.ends_with("\n| t | passed | not applicable: no \\| here |\n"), "{text}");
+    }
+}
