@@ -306,15 +306,15 @@ fn vms_share_a_core_on_zcu102() {
 /// A flow whose latencies stay below the bound of the emulated board, which lacks the DMA engine.
 #[test]
 fn a_flow_on_zcu102_keeps_its_bound() {
-    let sent = "expect = [\"sender: 100 messages of 4096 bytes sent\"]";
-    let received = "expect = [\"receiver: port 5000: 409600 bytes in order\"]";
+    let all_sent = "expect = [\"sender: 100 messages of 4096 bytes sent\"]";
+    let all_arrived = "expect = [\"receiver: port 5000: 409600 bytes in order\"]";
     let flow = "\n[[flow]]\nname = \"messages\"\nfrom = \"sender\"\nto = \"receiver\"\n\
                 port = 5000\nsize = \"4KiB\"\nperiod = \"1ms\"\ndeadline = \"500us\"\n";
     for keys in ["", "vsock = \"pci\"\n"] {
         let args = "to=4 messages=100 size=4096 period_us=1000";
-        let sender = vm("sender", "[0]", "sender", args, &format!("{keys}{sent}"));
+        let sender = vm("sender", "[0]", "sender", args, &format!("{keys}{all_sent}"));
         let args = "bytes=409600 streams=1";
-        let receiver = vm("receiver", "[1]", "receiver", args, &format!("{keys}{received}"));
+        let receiver = vm("receiver", "[1]", "receiver", args, &format!("{keys}{all_arrived}"));
         let text = format!("platform = \"zcu102\"\n{sender}{receiver}{flow}");
         // Otherwise time slices of other cores are in a packet's latency.
         let options = Options { arguments: &["--no-quantum"], ..Options::default() };

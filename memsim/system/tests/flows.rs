@@ -27,12 +27,9 @@ fn flow(name: &str, ends: [&str; 2], size: &str, rest: &str) -> String {
 fn load(dma: &str, flows: &[String], work: &str) -> Result<Board, String> {
     let vms = [vm(0, ""), vm(1, ""), vm(2, work)].concat();
     // Flows from one VM to another have a port each.
-    let flows: String = flows
-        .iter()
-        .enumerate()
-        .map(|(at, flow)| format!("{flow}port = {}\n", 5000 + at))
-        .collect();
-    let text = format!("{VMS}{vms}[dma]\n{dma}\n{flows}");
+    let with_port = |(at, flow): (usize, &String)| format!("{flow}port = {}\n", 5000 + at);
+    let flows: Vec<_> = flows.iter().enumerate().map(with_port).collect();
+    let text = format!("{VMS}{vms}[dma]\n{dma}\n{}", flows.concat());
     let catalog = Catalog { guests: vec!["memory-stressor".to_owned()], ..Catalog::default() };
     let system = check_text("system.toml".as_ref(), &text, &catalog);
     let system = system.map_err(|faults| faults.to_string())?;
