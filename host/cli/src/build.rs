@@ -179,8 +179,8 @@ fn image_name(system: &System) -> String {
     directory.map_or(name, |directory| directory.to_string_lossy().into_owned())
 }
 
-/// Reads and checks a system file for a board or QEMU's machine for the board; its faults are the failure's text, and go to standard output
-/// where a program waits for JSON there.
+/// Reads and checks a system file for a board or QEMU's machine of the board. Its faults are the
+/// failure's text, and go to standard output where a program waits for JSON there.
 pub fn checked(
     file: &Path,
     options: &Options,

@@ -5,7 +5,7 @@
 //! what `weir bench .. --json` printed.
 
 use crate::{
-    bench::{hypervisor, lines},
+    bench::{hypervisor, lines, mapping::HEADER},
     environment::Environment,
     failure::{Context, Failure, Result},
     screen,
@@ -337,17 +337,7 @@ fn flows(json: &Value) -> Rows {
 }
 
 fn mapping(json: &Value) -> Rows {
-    let header = [
-        "MiB",
-        "contiguous pages",
-        "4 of 16 colors",
-        "ratio",
-        "set-up",
-        "set-up, colored",
-        "ratio with it",
-        "2 MiB blocks",
-    ];
-    let mut rows = Rows::new(&header, 0);
+    let mut rows = Rows::new(&HEADER, 0);
     for row in json.as_array().into_iter().flatten() {
         let ratio = |key: &str| format!("{:.3}", row[key].as_f64().unwrap_or_default());
         rows.row(&[

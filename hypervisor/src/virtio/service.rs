@@ -100,7 +100,7 @@ pub fn get() -> Option<&'static Service> {
 /// The broker has stopped.
 pub fn abandon() {
     if let Some(service) = get() {
-        // Relaxed: those for whom the order matters have a lock besides.
+        // Relaxed: code to which the order matters also takes a lock.
         service.abandoned.store(true, Ordering::Relaxed);
     }
 }

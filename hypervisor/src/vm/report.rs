@@ -80,7 +80,7 @@ impl Vm {
         for (to, from) in counts.iter_mut().zip(&self.denials) {
             *to = from.load(Ordering::Relaxed);
         }
-        // The broker looks at frames, and counts those that it refuses.
+        // The broker checks frames and counts those that it refuses.
         counts[Denial::Virtio as usize] += switch::refused(self);
         console::record(Kind::Denials, &Denials { time_ns, vm: vm as u32, reserved: 0, counts });
     }

@@ -3,7 +3,7 @@
 use crate::report::{Case, Outcome};
 use std::collections::BTreeSet;
 
-/// The variable that tells a test its board; `tests/end-to-end/support/board.rs` reads it.
+/// The variable that names the board of a test; `tests/end-to-end/support/board.rs` reads it.
 pub const BOARD: &str = "WEIR_TEST_PLATFORM";
 /// Begins the lines of which the runner learns what a test did.
 const MARK: &str = "weir test: ";

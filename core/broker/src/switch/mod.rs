@@ -229,7 +229,7 @@ impl<'a> Switch<'a> {
         Some(if wanted || taken.is_err() { Step::Tell } else { Step::Again })
     }
 
-    /// Finds out whom the frame is for.
+    /// Finds the ports that the frame is for.
     fn pass(&mut self, from: usize) {
         let stations = (0..PORTS).map(|index| {
             let Settings { mac, uplink, .. } = self.shared.port(index).settings();

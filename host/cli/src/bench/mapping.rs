@@ -15,6 +15,17 @@ use serde::Serialize;
 use std::{io::Write, process::Command};
 use weir_report::table;
 
+/// The columns of the table, on the terminal and in the documentation.
+pub const HEADER: [&str; 8] = [
+    "MiB",
+    "contiguous pages",
+    "4 of 16 colors",
+    "ratio",
+    "set-up",
+    "set-up, colored",
+    "ratio with it",
+    "2 MiB blocks",
+];
 /// The guest.
 const GUEST: &str = "mapping";
 /// The most that coloring may cost.
@@ -107,16 +118,7 @@ fn parse(line: &str) -> Option<Row> {
 }
 
 fn render(rows: &[Row]) -> String {
-    let mut text = table([
-        "MiB",
-        "contiguous pages",
-        "4 of 16 colors",
-        "ratio",
-        "set-up",
-        "set-up, colored",
-        "ratio with it",
-        "2 MiB blocks",
-    ]);
+    let mut text = table(HEADER);
     for row in rows {
         text.add_row([
             row.mib.to_string(),

@@ -241,7 +241,7 @@ impl Smmu {
 
     fn take_faults(&mut self) -> Result<[Option<Fault>; STREAMS], Silent> {
         let producer = SMMU.read(EVENTQ_PROD);
-        // The producer index before the records that it tells of.
+        // The producer index before the records that it announces.
         dsb_sy();
         let mut faults = [None; STREAMS];
         let mut found = 0;
