@@ -32,7 +32,11 @@ pub fn build(weir: &Path, folder: &Path) -> Result<(), String> {
     let on_v3 = guests.chunks(8).map(|guests| system_of(guests, "qemu-virt"));
     let others =
         ["qemu-virt-gicv2", "zcu102", "zcu104"].map(|board| system_of(&guests[..1], board));
-    let all_parts = on_v3.chain(others);
+    // The I/O service VM is in a system with a flow.
+    let flow = "[[flow]]\nname = \"flow\"\nfrom = \"guest0\"\nto = \"guest1\"\nport = 5000\n\
+                size = \"1KiB\"\nperiod = \"1ms\"\n";
+    let with_flow = system_of(&guests[..2], "qemu-virt") + flow;
+    let all_parts = on_v3.chain(others).chain([with_flow]);
     // Last, the hypervisor without its optional parts.
     let minimal = system_of(&guests[..1], "qemu-virt");
     for (text, more) in all_parts.map(|text| (text, Some("--all-parts"))).chain([(minimal, None)]) {
