@@ -139,7 +139,7 @@ fn slow(core: &mut Core, iar: u64) -> Exit {
 #[inline(never)]
 fn deliver(vcpu_ref: &'static VcpuRef, intid: IntId) -> Exit {
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
-    let mask = vm.gic.lock().deliver_hw(vcpu, intid, &mut Lines::new(vm));
+    let mask = vm.gic.lock().deliver_slowly(vcpu, intid, &mut Lines::new(vm));
     kick(vm, mask);
     Exit::Resume
 }

@@ -55,6 +55,19 @@ mod lists {
         }
 
         #[inline(always)]
+        fn clear(&mut self, count: usize) {
+            // Without a choice of the register for each.
+            if count == 4 {
+                icc::write_lr(0, 0);
+                icc::write_lr(1, 0);
+                icc::write_lr(2, 0);
+                icc::write_lr(3, 0);
+            } else {
+                (0..count).for_each(|n| icc::write_lr(n, 0));
+            }
+        }
+
+        #[inline(always)]
         fn empty_mask(&self) -> u32 {
             free_of(icc::ich_elrsr::read() as u32, LISTS)
         }
@@ -84,6 +97,10 @@ impl ListRegisters<Version> for Lines {
         gic::write_lr(index, value);
     }
 
+    fn clear(&mut self, count: usize) {
+        (0..count).for_each(|n| gic::write_lr(n, 0));
+    }
+
     #[inline(always)]
     fn empty_mask(&self) -> u32 {
         gic::empty_list_registers()
@@ -108,8 +125,13 @@ impl Lines {
         Self { vm }
     }
 
+    #[inline(always)]
     fn line(&self, vcpu: usize, intid: IntId) -> Line {
-        Line::new(intid, self.vm.core_of(vcpu))
+        if intid.is_private() {
+            Line::new(intid, self.vm.core_of(vcpu))
+        } else {
+            Line::shared(intid)
+        }
     }
 }
 

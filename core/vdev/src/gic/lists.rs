@@ -1,7 +1,9 @@
 //! From the list registers into the model and back.
 
 use super::lr::{Backing, Entry, Hardware, ListRegisters, Maintenance, State, Version};
-use super::{Bits, CROWDED, Gic, INTENDED, MAX_LIST_REGISTERS, OFF, SGIS, VcpuMask, place};
+use super::{
+    Bits, CROWDED, Gic, INTENDED, MAX_LIST_REGISTERS, MAX_VCPUS, OFF, SGIS, VcpuMask, any, place,
+};
 use weir_units::IntId;
 
 /// A set of interrupts.
@@ -13,12 +15,17 @@ struct Set {
 }
 
 impl Set {
-    fn of(words: [u32; 8]) -> Self {
-        let mut used = 0;
-        for (w, &word) in words.iter().enumerate() {
-            used |= u32::from(word != 0) << w;
+    const NONE: Self = Self { words: [0; 8], used: 0 };
+
+    fn of(words: &[u32; 8]) -> Self {
+        let mut set = Self::NONE;
+        if any(words) {
+            for (w, &word) in words.iter().enumerate() {
+                set.words[w] = word;
+                set.used |= u32::from(word != 0) << w;
+            }
         }
-        Self { words, used }
+        set
     }
 
     fn remove(&mut self, w: usize, bit: u32) {
@@ -37,7 +44,8 @@ impl<V: Version> Gic<V> {
         let empty = lrs.empty_mask();
         let count = self.lr_count();
         let cpu = self.cpu_mut(vcpu);
-        for (i, shadow) in cpu.shadow.iter_mut().enumerate().take(count) {
+        let shadows = cpu.shadow.get_mut(..count).unwrap_or_default();
+        for (i, shadow) in shadows.iter_mut().enumerate() {
             if *shadow == V::EMPTY {
                 continue;
             }
@@ -75,8 +83,8 @@ impl<V: Version> Gic<V> {
         if self.cpu(vcpu).busy & OFF != 0 {
             return VcpuMask::NONE;
         }
-        let left = self.collect(vcpu, hw);
-        self.fill(vcpu, left, hw)
+        self.collect(vcpu, hw);
+        self.fill(vcpu, hw)
     }
 
     /// Takes the vCPU off its core: its list registers go into the model and are emptied, its
@@ -85,8 +93,13 @@ impl<V: Version> Gic<V> {
     /// whom to kick.
     pub fn save(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) -> VcpuMask {
         self.collect(vcpu, hw);
-        for i in 0..self.lr_count() {
-            hw.write(i, V::EMPTY);
+        let count = self.lr_count();
+        hw.clear(count);
+        self.spi_keepers[vcpu & (MAX_VCPUS - 1)] = any(&self.cpu(vcpu).active).into();
+        for shadow in self.cpu_mut(vcpu).shadow.iter_mut().take(count) {
+            if *shadow != V::EMPTY {
+                *shadow = V::EMPTY;
+            }
         }
         if self.cpu(vcpu).maintenance != Maintenance::NONE {
             hw.set_maintenance(Maintenance::NONE);
@@ -94,7 +107,7 @@ impl<V: Version> Gic<V> {
         let cpu = self.cpu_mut(vcpu);
         cpu.busy |= OFF;
         cpu.maintenance = Maintenance::NONE;
-        cpu.shadow = [V::EMPTY; MAX_LIST_REGISTERS];
+        cpu.gone = [0; 8];
         let asked = core::mem::take(&mut cpu.private.asked);
         let held = cpu.private.hw & (cpu.active[0] | cpu.private.pending);
         cpu.private.pending |= asked;
@@ -106,16 +119,31 @@ impl<V: Version> Gic<V> {
         for bit in Bits(asked) {
             hw.set_pending(vcpu, self.pintid(0, bit), false);
         }
-        self.deactivate(vcpu, 0, held, hw);
+        if held != 0 {
+            self.deactivate(vcpu, 0, held, hw);
+        }
         // SPIs that are routed elsewhere and were only waiting for this vCPU to let go of them.
         let mut kick = VcpuMask::NONE;
-        for w in 1..8 {
-            if self.spi[w].signaled() != 0 {
-                let free = self.takable(vcpu, w) & !self.cpu(vcpu).mine[w];
+        for w in Bits(self.waiting & !1) {
+            if self.spi[w & 7].signaled() != 0 {
+                let free = self.takable(vcpu, w) & !self.cpu(vcpu).mine[w & 7];
                 kick = kick | self.targets(vcpu, w, free);
             }
         }
         self.want(kick.without(vcpu))
+    }
+
+    /// Empties those of this vCPU's list registers that are in use.
+    fn empty(&mut self, vcpu: usize, lrs: &mut impl ListRegisters<V>) {
+        let count = self.lr_count();
+        self.spi_keepers[vcpu & (MAX_VCPUS - 1)] = 0;
+        let shadows = self.cpu_mut(vcpu).shadow.get_mut(..count).unwrap_or_default();
+        for (i, shadow) in shadows.iter_mut().enumerate() {
+            if *shadow != V::EMPTY {
+                *shadow = V::EMPTY;
+                lrs.write(i, V::EMPTY);
+            }
+        }
     }
 
     /// Puts the vCPU on this core, whose list registers are empty: activates and enables its linked
@@ -125,29 +153,32 @@ impl<V: Version> Gic<V> {
         let cpu = self.cpu_mut(vcpu);
         cpu.busy &= !OFF;
         let held = cpu.private.hw & (cpu.active[0] | cpu.private.pending);
-        let masked = core::mem::take(&mut cpu.masked);
+        let masked = any(&cpu.masked);
         for bit in Bits(held) {
             hw.set_active(vcpu, self.pintid(0, bit), true);
         }
-        for (w, mask) in masked.into_iter().enumerate() {
-            if mask != 0 {
-                self.unmask(vcpu, w, mask, hw);
+        if masked {
+            for w in 0..8 {
+                self.unmask(vcpu, w, hw);
             }
         }
         hw.take_eoi_count();
         // Nothing is in the list registers. What is left to take in is what other cores changed.
-        let left = if self.cpu(vcpu).busy & INTENDED != 0 {
-            self.collect(vcpu, hw)
-        } else {
-            core::mem::take(&mut self.cpu_mut(vcpu).gone)
-        };
-        self.fill(vcpu, left, hw)
+        if self.cpu(vcpu).busy & INTENDED != 0 {
+            self.collect(vcpu, hw);
+        }
+        self.fill(vcpu, hw)
     }
 
-    /// Forwards the linked lines of `mask` again, and deactivates those relayed ones that the guest
-    /// has ended meanwhile.
+    /// Forwards the linked lines of a word again that are masked for this vCPU, and deactivates
+    /// those relayed ones that the guest has ended meanwhile.
     #[inline(never)]
-    fn unmask(&mut self, vcpu: usize, w: usize, mask: u32, hw: &mut impl Hardware<V>) {
+    fn unmask(&mut self, vcpu: usize, w: usize, hw: &mut impl Hardware<V>) {
+        let mask = core::mem::take(&mut self.cpu_mut(vcpu).masked[w & 7]);
+        if mask == 0 {
+            return;
+        }
+        self.reroute(w);
         self.rearm(vcpu, w, mask, hw);
         for bit in Bits(mask & !self.spi[w & 7].level) {
             if self.is_relayed(w, bit as u32) {
@@ -157,23 +188,22 @@ impl<V: Version> Gic<V> {
     }
 
     /// List registers into the model; the shadow keeps what the registers hold, for `fill` to
-    /// compare with, and must not be taken for state before that. Returns what was there, word by
-    /// word.
+    /// compare with, and must not be taken for state before that. `gone` has what was there until
+    /// then.
     #[inline(never)]
-    pub(super) fn collect(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) -> [u32; 8] {
+    pub(super) fn collect(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) {
         self.fold(vcpu, hw);
-        let mut was = core::mem::take(&mut self.cpu_mut(vcpu).gone);
         if self.cpu(vcpu).maintenance.has(Maintenance::ENTRY_MISSING) {
             // The interrupts without a list register, most urgent first, before those with one join
             // them in `active`.
             for _ in 0..hw.take_eoi_count() {
-                let active = Set::of(self.cpu(vcpu).active);
+                let active = Set::of(&self.cpu(vcpu).active);
                 let Some(intid) = self.best(vcpu, &active, true) else {
                     break;
                 };
                 let (w, bit) = place(intid);
                 self.cpu_mut(vcpu).active[w] &= !bit;
-                was[w] |= bit;
+                self.cpu_mut(vcpu).gone[w] |= bit;
                 self.deactivate(vcpu, w, bit, hw);
                 if w != 0 {
                     self.end_relayed(vcpu, w, bit, hw);
@@ -184,7 +214,7 @@ impl<V: Version> Gic<V> {
             let raw = self.cpu(vcpu).shadow[i & (MAX_LIST_REGISTERS - 1)];
             if raw != V::EMPTY {
                 let (w, bit) = place(V::intid(raw));
-                was[w] |= bit;
+                self.cpu_mut(vcpu).gone[w] |= bit;
                 self.take_entry(vcpu, &V::decode(raw), hw);
                 // Its list register told of its end.
                 if w != 0 && V::state(raw).is_invalid() {
@@ -203,7 +233,6 @@ impl<V: Version> Gic<V> {
                 }
             }
         }
-        was
     }
 
     /// One list register into the model.
@@ -226,6 +255,7 @@ impl<V: Version> Gic<V> {
                 self.deactivate(vcpu, w, bit, hw);
             } else if linked || entry.intid.is_sgi() || latched {
                 self.lines_mut(vcpu, w).pending |= bit;
+                self.note_waiting(w);
                 if let Some(source) = sender {
                     self.cpu_mut(vcpu).sources[sgi] |= 1 << (source & 7);
                 }
@@ -318,8 +348,8 @@ impl<V: Version> Gic<V> {
         let mut set = self.takable(vcpu, w) & cpu.mine[w & 7] & !cpu.active[w & 7];
         let mut ask = VcpuMask::NONE;
         if w != 0 && set != 0 {
-            for other in VcpuMask::first(self.vcpu_count()).without(vcpu).iter() {
-                let held = self.held(other, w);
+            for other in self.keepers(vcpu, w).filter(|other| *other != vcpu) {
+                let held = self.held_by(other, w);
                 if held.silent & set != 0 {
                     ask = ask | VcpuMask::only(other);
                 }
@@ -348,80 +378,31 @@ impl<V: Version> Gic<V> {
         best
     }
 
-    /// Chooses what goes into this vCPU's list registers and writes those that change. `was` is
+    /// Chooses what goes into this vCPU's list registers and writes those that change. `gone` is
     /// what [`Gic::collect`] found. Returns whom to kick.
     #[inline(never)]
-    pub(super) fn fill(
-        &mut self,
-        vcpu: usize,
-        mut was: [u32; 8],
-        hw: &mut impl Hardware<V>,
-    ) -> VcpuMask {
+    pub(super) fn fill(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) -> VcpuMask {
         self.apply_private(vcpu, hw);
         let mut kick = VcpuMask::NONE;
-        let mut pending = Set { words: [0; 8], used: 0 };
-        for w in 0..8 {
+        let mut pending = Set::NONE;
+        for w in Bits(self.waiting | 1) {
             let lines = self.lines(vcpu, w);
             if lines.signaled() == 0 {
+                if lines.pending | lines.level == 0 {
+                    self.waiting &= !(1 << w);
+                }
                 continue;
             }
-            let waiting = lines.pending & lines.hw;
-            let back = waiting & !self.forwarded(lines);
-            if waiting != 0 {
-                // At any vCPU: what another one has active must stay so physically.
-                let mut active = 0;
-                for cpu in self.scope(vcpu, w).iter() {
-                    active |= waiting & self.cpu(cpu).active[w];
-                }
-                self.give_back(vcpu, w, back | active, hw);
-                self.deactivate(vcpu, w, back & !active, hw);
-            }
-            let (set, ask) = self.deliverable(vcpu, w);
-            pending.words[w] = set;
-            pending.used |= u32::from(set != 0) << w;
-            kick = kick | ask;
+            kick = kick | self.choose(vcpu, w, &mut pending, hw);
         }
-        let mut active = Set::of(self.cpu(vcpu).active);
-        let mut first = self.best(vcpu, &pending, false);
-        for i in 0..self.lr_count() {
-            let next = if let Some(intid) = first.take() {
-                Some((intid, false))
-            } else if pending.used | active.used == 0 {
-                None
-            } else if let Some(intid) = self.best(vcpu, &active, true) {
-                Some((intid, true))
-            } else {
-                self.best(vcpu, &pending, false).map(|intid| (intid, false))
-            };
-            let mut raw = V::EMPTY;
-            if let Some((intid, is_active)) = next {
-                let (w, bit) = place(intid);
-                if is_active {
-                    active.remove(w, bit);
-                } else {
-                    pending.remove(w, bit);
-                }
-                was[w] &= !bit;
-                raw = self.put_entry(vcpu, intid, is_active);
-                if intid.is_sgi() {
-                    self.cpu_mut(vcpu).slot[intid.0 as usize & 15] = i as u8;
-                }
-            }
-            let shadow = &mut self.cpu_mut(vcpu).shadow[i & (MAX_LIST_REGISTERS - 1)];
-            if *shadow != raw {
-                *shadow = raw;
-                hw.write(i, raw);
-            }
-        }
-        let maintenance = Maintenance::NONE
-            .and(Maintenance::NO_PENDING, pending.used != 0)
-            .and(Maintenance::ENTRY_MISSING, active.used != 0);
-        // Others may take now what this vCPU has let go of.
-        for (w, &gone) in was.iter().enumerate().skip(1) {
-            if gone != 0 {
-                let free = gone & self.takable(vcpu, w) & !self.cpu(vcpu).mine[w];
-                kick = kick | self.targets(vcpu, w, free);
-            }
+        let maintenance = if pending.used != 0 || any(&self.cpu(vcpu).active) {
+            self.put_all(vcpu, &mut pending, hw)
+        } else {
+            self.empty(vcpu, hw);
+            Maintenance::NONE
+        };
+        if any(&self.cpu(vcpu).gone) {
+            kick = kick | self.let_go(vcpu);
         }
         let cpu = self.cpu_mut(vcpu);
         cpu.busy = if maintenance == Maintenance::NONE { 0 } else { CROWDED };
@@ -437,9 +418,101 @@ impl<V: Version> Gic<V> {
         self.want(kick.without(vcpu))
     }
 
+    /// Adds to `pending` what of word `w` can go into this vCPU's list registers, and gives back to
+    /// the physical distributor what cannot. Returns whom to kick.
+    #[inline(never)]
+    fn choose(
+        &mut self,
+        vcpu: usize,
+        w: usize,
+        pending: &mut Set,
+        hw: &mut impl Hardware<V>,
+    ) -> VcpuMask {
+        let lines = self.lines(vcpu, w);
+        let waiting = lines.pending & lines.hw;
+        let back = waiting & !self.forwarded(lines);
+        if waiting != 0 {
+            // At any vCPU: what another one has active must stay so physically.
+            let mut active = 0;
+            for cpu in self.keepers(vcpu, w) {
+                active |= waiting & self.cpu(cpu).active[w & 7];
+            }
+            self.give_back(vcpu, w, back | active, hw);
+            self.deactivate(vcpu, w, back & !active, hw);
+        }
+        let (set, ask) = self.deliverable(vcpu, w);
+        pending.words[w & 7] = set;
+        pending.used |= u32::from(set != 0) << w;
+        ask
+    }
+
+    /// Puts what is active here and what of `pending` fits into the list registers. Returns the
+    /// maintenance interrupts that those need that do not fit.
+    #[inline(never)]
+    fn put_all(
+        &mut self,
+        vcpu: usize,
+        pending: &mut Set,
+        hw: &mut impl Hardware<V>,
+    ) -> Maintenance {
+        let mut active = Set::of(&self.cpu(vcpu).active);
+        let mut first = self.best(vcpu, pending, false);
+        let mut has_spi = false;
+        for i in 0..self.lr_count() {
+            let next = if let Some(intid) = first.take() {
+                Some((intid, false))
+            } else if pending.used | active.used == 0 {
+                None
+            } else if let Some(intid) = self.best(vcpu, &active, true) {
+                Some((intid, true))
+            } else {
+                self.best(vcpu, pending, false).map(|intid| (intid, false))
+            };
+            let mut raw = V::EMPTY;
+            if let Some((intid, is_active)) = next {
+                let (w, bit) = place(intid);
+                if is_active {
+                    active.remove(w, bit);
+                } else {
+                    pending.remove(w, bit);
+                }
+                self.cpu_mut(vcpu).gone[w] &= !bit;
+                has_spi |= w != 0;
+                raw = self.put_entry(vcpu, intid, is_active);
+                if intid.is_sgi() {
+                    self.cpu_mut(vcpu).slot[intid.0 as usize & 15] = i as u8;
+                }
+            }
+            let shadow = &mut self.cpu_mut(vcpu).shadow[i & (MAX_LIST_REGISTERS - 1)];
+            if *shadow != raw {
+                *shadow = raw;
+                hw.write(i, raw);
+            }
+        }
+        has_spi |= active.used & !1 != 0;
+        self.spi_keepers[vcpu & (MAX_VCPUS - 1)] = has_spi.into();
+        Maintenance::NONE
+            .and(Maintenance::NO_PENDING, pending.used != 0)
+            .and(Maintenance::ENTRY_MISSING, active.used != 0)
+    }
+
+    /// Returns the vCPUs that may take now what this one has let go of.
+    #[inline(never)]
+    fn let_go(&mut self, vcpu: usize) -> VcpuMask {
+        let mut kick = VcpuMask::NONE;
+        for w in 0..8 {
+            let gone = core::mem::take(&mut self.cpu_mut(vcpu).gone[w]);
+            if w != 0 && gone != 0 {
+                let free = gone & self.takable(vcpu, w) & !self.cpu(vcpu).mine[w];
+                kick = kick | self.targets(vcpu, w, free);
+            }
+        }
+        kick
+    }
+
     /// Puts the one interrupt of `bits` that has just become pending for this vCPU into a free list
-    /// register, without a refresh. False where that takes more: several, a linked one, one that
-    /// some vCPU has already, or something outstanding.
+    /// register, without a refresh. False where that takes more: several, one that some vCPU has
+    /// already, or something outstanding.
     pub(super) fn put_now(
         &mut self,
         vcpu: usize,
@@ -448,14 +521,13 @@ impl<V: Version> Gic<V> {
         lrs: &mut impl ListRegisters<V>,
     ) -> bool {
         let bits = bits & self.takable(vcpu, w);
-        let linked = self.lines(vcpu, w).hw & bits != 0;
-        if !bits.is_power_of_two() || linked || self.cpu(vcpu).busy != 0 {
+        if !bits.is_power_of_two() || self.cpu(vcpu).busy != 0 {
             return false;
         }
         self.fold(vcpu, lrs);
         let free = lrs.empty_mask();
         let mut taken = !self.holders(vcpu, w, bits).is_empty();
-        for cpu in self.scope(vcpu, w).iter() {
+        for cpu in self.keepers(vcpu, w) {
             taken |= self.cpu(cpu).active[w & 7] & bits != 0;
         }
         if free == 0 || taken {
@@ -468,6 +540,9 @@ impl<V: Version> Gic<V> {
         cpu.shadow[i] = raw;
         if w == 0 && bit < 16 {
             cpu.slot[bit & 15] = i as u8;
+        }
+        if w != 0 {
+            self.spi_keepers[vcpu & (MAX_VCPUS - 1)] = 1;
         }
         lrs.write(i, raw);
         true
@@ -531,19 +606,27 @@ impl<V: Version> Gic<V> {
         })
     }
 
-    /// After a change of enable, group, priority or route: makes the values for the short paths
-    /// anew, and (for SPIs) the physical enables. Private lines' physical enables follow on their
-    /// own core.
+    /// After a change of enable, group or route: makes the values for the short paths anew, and
+    /// (for SPIs) the physical enables. Private lines' physical enables follow on their own core.
     pub(super) fn rearm(&mut self, vcpu: usize, w: usize, mask: u32, hw: &mut impl Hardware<V>) {
+        self.prepare(vcpu, w, mask);
+        if w != 0 {
+            let lines = self.lines(vcpu, w);
+            // An SPI that is routed to no vCPU, or is masked, stays in the physical distributor.
+            let forwarded = self.forwarded(lines) & self.routed[w & 7];
+            for bit in Bits(mask & lines.hw) {
+                hw.set_enabled(vcpu, self.pintid(w, bit), forwarded >> bit & 1 != 0);
+            }
+        }
+    }
+
+    /// Makes the values for the short paths anew.
+    pub(super) fn prepare(&mut self, vcpu: usize, w: usize, mask: u32) {
         let lines = self.lines(vcpu, w);
         let short = mask & (lines.hw | if w == 0 { SGIS } else { 0 });
-        if short == 0 {
-            return;
-        }
-        // An SPI that is routed to no vCPU, or is masked, stays in the physical distributor.
-        let forwarded = self.forwarded(lines) & self.routed(w);
-        // With a latch it takes the long path, which sees what becomes of that.
-        let at_once = forwarded & !(lines.hw & (lines.latched | lines.asked));
+        // With a latch a line takes the long path, which sees what becomes of that.
+        let latched = lines.hw & (lines.latched | lines.asked);
+        let at_once = self.forwarded(lines) & self.routed[w & 7] & !latched;
         for bit in Bits(short) {
             let raw = if at_once >> bit & 1 != 0 {
                 let state = State { pending: true, active: false };
@@ -551,12 +634,27 @@ impl<V: Version> Gic<V> {
             } else {
                 V::EMPTY
             };
-            if w == 0 {
-                self.cpu_mut(vcpu).ready[bit & 31] = raw;
-            } else {
-                self.ready[(w & 7) << 5 | bit & 31] = raw;
-                hw.set_enabled(vcpu, self.pintid(w, bit), forwarded >> bit & 1 != 0);
+            *self.ready_mut(vcpu, w, bit) = raw;
+        }
+    }
+
+    /// The same after a change of priorities.
+    pub(super) fn prepare_priority(&mut self, vcpu: usize, w: usize, mask: u32) {
+        for bit in Bits(mask) {
+            let priority = self.lines(vcpu, w).priority[bit & 31];
+            let ready = self.ready_mut(vcpu, w, bit);
+            if *ready != V::EMPTY {
+                *ready = V::with_priority(*ready, priority);
             }
+        }
+    }
+
+    #[inline]
+    fn ready_mut(&mut self, vcpu: usize, w: usize, bit: usize) -> &mut V::Raw {
+        if w == 0 {
+            &mut self.cpu_mut(vcpu).ready[bit & 31]
+        } else {
+            &mut self.ready[(w & 7) << 5 | bit & 31]
         }
     }
 }

@@ -93,6 +93,8 @@ pub trait Version: sealed::Sealed + 'static {
     fn tells_end(raw: Self::Raw) -> bool;
     /// The same value with another SGI source (GICv2; the value itself on GICv3).
     fn with_source(raw: Self::Raw, source: u32) -> Self::Raw;
+    /// The same value with another priority.
+    fn with_priority(raw: Self::Raw, priority: u8) -> Self::Raw;
 }
 
 /// GICv3 with affinity routing (IHI0069).
@@ -156,6 +158,11 @@ impl Version for V3 {
     fn with_source(raw: u64, _source: u32) -> u64 {
         raw
     }
+
+    #[inline]
+    fn with_priority(raw: u64, priority: u8) -> u64 {
+        raw & !(0xff << 48) | u64::from(priority) << 48
+    }
 }
 
 impl Version for V2 {
@@ -210,6 +217,11 @@ impl Version for V2 {
     #[inline]
     fn with_source(raw: u32, source: u32) -> u32 {
         raw | (source & 7) << 10
+    }
+
+    #[inline]
+    fn with_priority(raw: u32, priority: u8) -> u32 {
+        raw & !(0x1f << 23) | u32::from(priority >> 3) << 23
     }
 }
 
@@ -267,6 +279,8 @@ pub trait ListRegisters<V: Version> {
     fn read(&self, index: usize) -> V::Raw;
     /// Writes it.
     fn write(&mut self, index: usize, raw: V::Raw);
+    /// Empties the first `count`, all that there are.
+    fn clear(&mut self, count: usize);
     /// `ICH_ELRSR_EL2` or `GICH_ELRSR0`: a bit is set where a list register is free and has no
     /// end-of-interrupt maintenance to report. Bits from the count up are zero ([`free_of`]).
     fn empty_mask(&self) -> u32;

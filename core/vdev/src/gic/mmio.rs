@@ -85,6 +85,26 @@ impl Access {
         if here && self.has_size(sizes) { register } else { Register::Other }
     }
 
+    /// What a load gets of a TYPER register, which never changes, in a VM of `vcpus` vCPUs; none of
+    /// another register.
+    #[inline]
+    #[must_use]
+    pub const fn constant<V: Version>(&self, vcpus: usize) -> Option<u64> {
+        match (self.redistributor, self.offset) {
+            // 256 INTIDs (ITLinesNumber 7), IDbits 9 (ten bits), one Security state. GICv3:
+            // affinity 3 valid (A3V).
+            (None, 0x4) if self.size == 4 => {
+                Some(if V::V3 { 1 << 24 | 9 << 19 | 7 } else { (vcpus as u64 - 1) << 5 | 7 })
+            }
+            (Some(target), 0x8 | 0xc) if target < vcpus => {
+                let last = (target + 1 == vcpus) as u64;
+                let number = target as u64;
+                Some(self.part(number << 32 | number << 8 | last << 4))
+            }
+            _ => None,
+        }
+    }
+
     /// The part of a 64-bit register that a 32- or 64-bit access sees.
     const fn part(&self, value: u64) -> u64 {
         match self.size {
@@ -118,6 +138,13 @@ impl<V: Version> Gic<V> {
         if !(0x200..0x400).contains(&(access.offset & 0xffff)) {
             return VcpuMask::NONE;
         }
+        let alone = match access.redistributor {
+            Some(target) => target == access.vcpu,
+            None => self.keepers(0, 1).all(|keeper| keeper == access.vcpu),
+        };
+        if alone {
+            return VcpuMask::NONE;
+        }
         self.remote_holders(access, write)
     }
 
@@ -141,6 +168,9 @@ impl<V: Version> Gic<V> {
     pub fn read(&mut self, access: &Access, hw: &mut impl Hardware<V>) -> u64 {
         if access.owner() >= self.vcpu_count() {
             return 0;
+        }
+        if let Some(value) = access.constant::<V>(self.vcpu_count()) {
+            return value;
         }
         let owner = access.owner();
         u64::from(match access.register::<V>() {
@@ -180,10 +210,6 @@ impl<V: Version> Gic<V> {
         let value = match access.offset {
             0x0 if V::V3 => self.enabled_groups | 1 << 4 | 1 << 6,
             0x0 => self.enabled_groups,
-            // 256 INTIDs (ITLinesNumber 7), IDbits 9 (ten bits), one Security state. GICv3:
-            // affinity 3 valid (A3V).
-            0x4 if V::V3 => 1 << 24 | 9 << 19 | 7,
-            0x4 => (count - 1) << 5 | 7,
             0x8 => IIDR,
             0xffe8 if V::V3 => 0x3b,
             0xfe8 if !V::V3 => 0x2b,
@@ -209,11 +235,6 @@ impl<V: Version> Gic<V> {
     fn read_redistributor(&self, target: usize, access: &Access) -> u64 {
         let value = match access.offset {
             0x4 => IIDR,
-            0x8 | 0xc => {
-                let last = u64::from(target + 1 == self.vcpu_count());
-                let number = target as u64;
-                return access.part(number << 32 | number << 8 | last << 4);
-            }
             // ChildrenAsleep follows ProcessorSleep at once.
             0x14 if self.cpu(target).asleep => 0b110,
             0xffe8 => 0x3b,
@@ -251,14 +272,14 @@ impl<V: Version> Gic<V> {
                 if w == 0 && owner != vcpu {
                     self.change_held(vcpu, owner, register, bits, hw)
                 } else {
-                    let was = self.collect(vcpu, hw);
+                    self.collect(vcpu, hw);
                     // Its interrupts are in the model now: the shadow must not say that they are
                     // not.
                     let shadow = self.cpu(vcpu).shadow;
                     self.cpu_mut(vcpu).shadow = [V::EMPTY; super::MAX_LIST_REGISTERS];
                     let kick = self.change_held(vcpu, owner, register, bits, hw);
                     self.cpu_mut(vcpu).shadow = shadow;
-                    kick.without(vcpu) | self.fill(vcpu, was, hw)
+                    kick.without(vcpu) | self.fill(vcpu, hw)
                 }
             }
             Register::Priority(intid) => {
@@ -270,7 +291,7 @@ impl<V: Version> Gic<V> {
                     change |= u32::from(lines.priority[n] != new) << n;
                     lines.priority[n] = new;
                 }
-                self.reconfigured(access, intid >> 5, change, hw)
+                self.reprioritized(owner, intid >> 5, change)
             }
             // The trigger of SGIs and PPIs is fixed.
             Register::Config(0..32) => VcpuMask::NONE,
@@ -339,13 +360,28 @@ impl<V: Version> Gic<V> {
     }
 
     /// Marks whom a write concerns, and refreshes the writer itself if it is among them.
-    #[inline(never)]
+    #[inline(always)]
     fn settle(&mut self, vcpu: usize, kick: VcpuMask, hw: &mut impl Hardware<V>) -> VcpuMask {
+        if kick.is_empty() { kick } else { self.settle_each(vcpu, kick, hw) }
+    }
+
+    #[inline(never)]
+    fn settle_each(&mut self, vcpu: usize, kick: VcpuMask, hw: &mut impl Hardware<V>) -> VcpuMask {
         let kick = self.want(kick);
         if kick.contains(vcpu) { kick.without(vcpu) | self.refresh(vcpu, hw) } else { kick }
     }
 
-    /// Interrupts whose group, priority or trigger changed.
+    /// Interrupts whose priority changed.
+    fn reprioritized(&mut self, owner: usize, w: usize, change: u32) -> VcpuMask {
+        if change == 0 {
+            return VcpuMask::NONE;
+        }
+        self.prepare_priority(owner, w, change);
+        let pending = change & self.lines(owner, w).signaled();
+        self.targets(owner, w, pending) | self.holders(owner, w, change)
+    }
+
+    /// Interrupts whose group or trigger changed.
     fn reconfigured(
         &mut self,
         access: &Access,
@@ -363,6 +399,7 @@ impl<V: Version> Gic<V> {
 
     /// The vCPUs that may take some of `change` otherwise than before. A linked PPI's physical
     /// enable has to follow on its own core: at once, if that is the writer's core.
+    #[inline]
     fn affected(
         &mut self,
         access: &Access,
@@ -371,10 +408,13 @@ impl<V: Version> Gic<V> {
         hw: &mut impl Hardware<V>,
     ) -> VcpuMask {
         let owner = access.owner();
+        if w != 0 {
+            return self.targets(owner, w, change & self.spi[w & 7].signaled());
+        }
         let mut follow = 0;
-        if w == 0 && owner == access.vcpu {
+        if owner == access.vcpu {
             self.apply_private(owner, hw);
-        } else if w == 0 {
+        } else {
             follow = self.lines(owner, w).hw;
         }
         let lines = self.lines(owner, w);
@@ -418,15 +458,15 @@ impl<V: Version> Gic<V> {
         if self.is_away(owner, w) {
             // As `save` keeps what the distributor had.
             self.lines_mut(owner, w).latched |= linked;
-            self.rearm(owner, w, linked, hw);
+            self.prepare(owner, w, linked);
             linked = 0;
         }
         if linked != 0 {
             self.fold(vcpu, hw);
             // Where the line is pending already, one acknowledge takes both.
             let mut waiting = self.lines(owner, w).pending;
-            for cpu in self.scope(owner, w).iter() {
-                waiting |= self.held(cpu, w).pending & !self.cpu(cpu).cancel[w & 7];
+            for cpu in self.keepers(owner, w) {
+                waiting |= self.held_by(cpu, w).pending & !self.cpu(cpu).cancel[w & 7];
             }
             let lines = self.lines_mut(owner, w);
             lines.latched |= linked & waiting;
@@ -434,9 +474,13 @@ impl<V: Version> Gic<V> {
             for bit in Bits(linked & !waiting) {
                 hw.set_pending(owner, self.pintid(w, bit), true);
             }
-            self.rearm(owner, w, linked, hw);
+            self.prepare(owner, w, linked);
         }
-        self.lines_mut(owner, w).pending |= bits & !linked;
+        let latched = bits & !linked;
+        if latched != 0 {
+            self.lines_mut(owner, w).pending |= latched;
+            self.note_waiting(w);
+        }
         self.targets(owner, w, self.takable(owner, w) & bits)
     }
 
@@ -482,7 +526,7 @@ impl<V: Version> Gic<V> {
         lines.pending &= !bits;
         lines.latched &= !linked;
         lines.asked &= !linked;
-        self.rearm(owner, w, linked, hw);
+        self.prepare(owner, w, linked);
         if !self.is_away(owner, w) {
             for bit in Bits(linked) {
                 hw.set_pending(owner, self.pintid(w, bit), false);
@@ -522,6 +566,9 @@ impl<V: Version> Gic<V> {
             let to = self.targets(owner, w, 1 << bit);
             let cpu = to.iter().next().unwrap_or(vcpu);
             self.cpu_mut(cpu).active[w & 7] |= 1 << bit;
+            if w != 0 {
+                self.spi_keepers[cpu & (super::MAX_VCPUS - 1)] = 1;
+            }
             kick = kick | VcpuMask::only(cpu);
         }
         let linked = if self.is_away(owner, w) { 0 } else { rest & self.lines(owner, w).hw };
@@ -657,6 +704,7 @@ impl<V: Version> Gic<V> {
         if !moved {
             return VcpuMask::NONE;
         }
+        self.reroute(w);
         let linked = self.spi[w].hw & bit != 0;
         if linked && target < count {
             hw.route(self.pintid(w, intid & 31), target);
@@ -688,7 +736,7 @@ impl<V: Version> Gic<V> {
         value: u64,
         hw: &mut impl Hardware<V>,
     ) -> VcpuMask {
-        let was = self.collect(access.vcpu, hw);
+        self.collect(access.vcpu, hw);
         let exist = VcpuMask::first(self.vcpu_count()).bits();
         let cpu = self.cpu_mut(access.vcpu);
         for i in 0..access.width() {
@@ -699,7 +747,7 @@ impl<V: Version> Gic<V> {
             let pending = cpu.private.pending & !(1 << intid);
             cpu.private.pending = pending | u32::from(*sources != 0) << intid;
         }
-        self.fill(access.vcpu, was, hw)
+        self.fill(access.vcpu, hw)
     }
 }
 

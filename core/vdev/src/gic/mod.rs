@@ -162,6 +162,23 @@ impl BitOr for VcpuMask {
     }
 }
 
+/// The vCPUs of [`Gic::keepers`], a byte of 0 or 1 each.
+struct Keepers(u64);
+
+impl Iterator for Keepers {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        if self.0 == 0 {
+            return None;
+        }
+        let vcpu = self.0.trailing_zeros() as usize / 8;
+        self.0 &= self.0 - 1;
+        Some(vcpu)
+    }
+}
+
 /// The members of a word, lowest first.
 struct Bits(u32);
 
@@ -238,6 +255,8 @@ struct Held {
 }
 
 impl Held {
+    const NONE: Self = Self { pending: 0, active: 0, silent: 0 };
+
     const fn all(&self) -> u32 {
         self.pending | self.active
     }
@@ -260,7 +279,7 @@ struct Vcpu<V: Version> {
     /// The active bit in the list register is void, `active` counts (ISACTIVER, ICACTIVER from
     /// another core).
     force: [u32; 8],
-    /// What a fold has found to have left the list registers since the last refresh.
+    /// What has left the list registers since the last refresh, as far as it was taken in.
     gone: [u32; 8],
     /// SPIs whose physical interrupt came while this vCPU was off its core: masked until it is
     /// back.
@@ -335,6 +354,14 @@ pub struct Gic<V: Version> {
     enabled_groups: u32,
     /// Words 1 to 7; word 0 is unused.
     spi: [Lines; 8],
+    /// The words of `spi`, one bit each, of which some line may be pending or high. A refresh takes
+    /// out those that have none.
+    waiting: u32,
+    /// The SPIs that are routed to a vCPU for which they are not masked; word 0 is all ones.
+    routed: [u32; 8],
+    /// 1 for each vCPU that may have an SPI in a list register or active without one, 0 for those
+    /// that have none.
+    spi_keepers: [u8; MAX_VCPUS],
     /// GICv3: affinity 3 to 0, a byte each. GICv2: the CPU targets.
     route: [u32; 256],
     /// The physical INTIDs of linked and of relayed lines.
@@ -365,6 +392,9 @@ impl<V: Version> Gic<V> {
             lr_count,
             enabled_groups: 0,
             spi: [Lines::RESET; 8],
+            waiting: 0,
+            routed: [!0, 0, 0, 0, 0, 0, 0, 0],
+            spi_keepers: [0; MAX_VCPUS],
             route: [0; 256],
             pintid: [0; 256],
             ready: [V::EMPTY; 256],
@@ -372,6 +402,7 @@ impl<V: Version> Gic<V> {
         };
         if V::V3 || vcpu_count == 1 {
             gic.vcpu[0].mine = [!0; 8];
+            gic.routed = [!0; 8];
         }
         gic
     }
@@ -435,6 +466,7 @@ impl<V: Version> Gic<V> {
         for vcpu in &mut self.vcpu {
             vcpu.masked[w & 7] &= !bit;
         }
+        self.reroute(w);
         true
     }
 
@@ -466,6 +498,8 @@ impl<V: Version> Gic<V> {
             self.spi[w] = Lines::RESET;
             self.spi[w].hw = linked;
         }
+        self.waiting = 0;
+        self.spi_keepers = [0; MAX_VCPUS];
         self.route = [0; 256];
         self.ready = [V::EMPTY; 256];
         for vcpu in self.vcpu.iter_mut().take(usize::from(self.vcpu_count)) {
@@ -475,6 +509,9 @@ impl<V: Version> Gic<V> {
         }
         if V::V3 || self.vcpu_count == 1 {
             self.vcpu[0].mine = [!0; 8];
+        }
+        for w in 0..8 {
+            self.reroute(w);
         }
     }
 
@@ -504,17 +541,24 @@ impl<V: Version> Gic<V> {
     #[inline]
     pub fn put_shared(&mut self, vcpu: usize, intid: IntId, hw: &mut impl Hardware<V>) -> bool {
         let raw = self.ready[intid.0 as usize & 255];
+        self.spi_keepers[vcpu & (MAX_VCPUS - 1)] = 1;
         self.vcpu[vcpu & (MAX_VCPUS - 1)].put(raw, hw)
     }
 
+    /// The same where the short path is not open.
     #[cold]
     #[inline(never)]
-    fn deliver_slowly(&mut self, vcpu: usize, intid: IntId, hw: &mut impl Hardware<V>) -> VcpuMask {
+    pub fn deliver_slowly(
+        &mut self,
+        vcpu: usize,
+        intid: IntId,
+        hw: &mut impl Hardware<V>,
+    ) -> VcpuMask {
         let (w, bit) = place(intid);
         let is_off = w != 0 && self.cpu(vcpu).busy & OFF != 0;
         if (32..INTIDS).contains(&intid.0) && self.is_relayed(w, bit.trailing_zeros()) {
             if is_off {
-                self.cpu_mut(vcpu).masked[w] |= bit;
+                self.mask(vcpu, w, bit);
             }
             let told = self.set_line(vcpu, intid, true);
             let more = if told.contains(vcpu) { self.refresh(vcpu, hw) } else { VcpuMask::NONE };
@@ -525,14 +569,18 @@ impl<V: Version> Gic<V> {
             return VcpuMask::NONE;
         }
         lines.pending |= bit;
-        let was = lines.latched & bit;
-        lines.latched = lines.latched & !bit | lines.asked & bit;
+        let (was, asked) = (lines.latched & bit, lines.asked & bit);
+        lines.latched = lines.latched & !bit | asked;
         lines.asked &= !bit;
+        self.note_waiting(w);
         if is_off {
-            self.cpu_mut(vcpu).masked[w] |= bit;
-        }
-        if was != 0 || is_off {
+            self.mask(vcpu, w, bit);
             self.rearm(vcpu, w, bit, hw);
+        } else if was != 0 && asked == 0 {
+            self.prepare(vcpu, w, bit);
+        }
+        if self.cpu(vcpu).mine[w] & bit != 0 && self.put_now(vcpu, w, bit, hw) {
+            return VcpuMask::NONE;
         }
         let kick = self.refresh(vcpu, hw) | self.targets(vcpu, w, bit & self.takable(vcpu, w));
         self.want(kick.without(vcpu))
@@ -626,6 +674,7 @@ impl<V: Version> Gic<V> {
         let edge = lines.edge & bit;
         let kick = if high {
             lines.pending |= edge;
+            self.note_waiting(w);
             self.targets(vcpu, w, bit & self.takable(vcpu, w))
         } else {
             self.holders(vcpu, w, bit & !edge)
@@ -638,8 +687,9 @@ impl<V: Version> Gic<V> {
     /// line counts: while it is masked, its device may have asked again.
     #[must_use]
     pub fn has_pending(&self, vcpu: usize) -> bool {
-        (0..8).any(|w| self.deliverable(vcpu, w).0 != 0 || self.cpu(vcpu).masked[w] != 0)
-            || self.cpu(vcpu).shadow.iter().any(|&raw| V::state(raw).pending)
+        Bits(self.waiting | 1).any(|w| self.deliverable(vcpu, w).0 != 0)
+            || any(&self.cpu(vcpu).masked)
+            || self.shadow(vcpu).iter().any(|&raw| V::state(raw).pending)
     }
 
     #[inline]
@@ -693,13 +743,35 @@ impl<V: Version> Gic<V> {
         lines.enabled & (group0 | group1)
     }
 
-    /// The lines of a word that are routed to a vCPU for which they are not masked.
-    fn routed(&self, w: usize) -> u32 {
+    /// Brings `routed` up to date after a change of `mine` or `masked`.
+    fn reroute(&mut self, w: usize) {
         let mut routed = 0;
         for cpu in self.vcpu.iter().take(self.vcpu_count()) {
             routed |= cpu.mine[w & 7] & !cpu.masked[w & 7];
         }
-        routed
+        self.routed[w & 7] = routed;
+    }
+
+    /// Masks lines of a word for a vCPU that is off its core.
+    fn mask(&mut self, vcpu: usize, w: usize, bits: u32) {
+        self.cpu_mut(vcpu).masked[w & 7] |= bits;
+        self.reroute(w);
+    }
+
+    /// Says that some line of word `w` may be pending or high.
+    #[inline]
+    fn note_waiting(&mut self, w: usize) {
+        self.waiting |= 1 << (w & 7);
+    }
+
+    /// The vCPUs that may have some of a word in their list registers or active without one.
+    #[inline]
+    fn keepers(&self, owner: usize, w: usize) -> Keepers {
+        if w == 0 {
+            Keepers(1 << (8 * (owner & (MAX_VCPUS - 1))))
+        } else {
+            Keepers(u64::from_le_bytes(self.spi_keepers))
+        }
     }
 
     /// Those that are pending and forwarded.
@@ -709,9 +781,18 @@ impl<V: Version> Gic<V> {
     }
 
     /// The lines of a word that are in this vCPU's list registers, by its shadow.
-    #[inline(never)]
+    #[inline]
     fn held(&self, vcpu: usize, w: usize) -> Held {
-        let mut held = Held { pending: 0, active: 0, silent: 0 };
+        if w != 0 && self.spi_keepers[vcpu & (MAX_VCPUS - 1)] == 0 {
+            Held::NONE
+        } else {
+            self.held_by(vcpu, w)
+        }
+    }
+
+    #[inline(never)]
+    fn held_by(&self, vcpu: usize, w: usize) -> Held {
+        let mut held = Held::NONE;
         for &raw in self.shadow(vcpu) {
             if raw == V::EMPTY {
                 continue;
@@ -734,12 +815,14 @@ impl<V: Version> Gic<V> {
     }
 
     /// The vCPUs that `mask` of a word is routed to.
-    #[inline(never)]
+    #[inline(always)]
     fn targets(&self, owner: usize, w: usize, mask: u32) -> VcpuMask {
+        if mask == 0 { VcpuMask::NONE } else { self.targets_of_some(owner, w, mask) }
+    }
+
+    #[inline(never)]
+    fn targets_of_some(&self, owner: usize, w: usize, mask: u32) -> VcpuMask {
         let mut chosen = VcpuMask::NONE;
-        if mask == 0 {
-            return chosen;
-        }
         for cpu in self.scope(owner, w).iter() {
             if self.cpu(cpu).mine[w & 7] & mask != 0 {
                 chosen = chosen | VcpuMask::only(cpu);
@@ -752,7 +835,7 @@ impl<V: Version> Gic<V> {
     #[inline(never)]
     fn holders(&self, owner: usize, w: usize, mask: u32) -> VcpuMask {
         let mut chosen = VcpuMask::NONE;
-        for cpu in self.scope(owner, w).iter() {
+        for cpu in self.keepers(owner, w) {
             for &raw in self.shadow(cpu) {
                 if raw == V::EMPTY {
                     continue;
@@ -770,8 +853,13 @@ impl<V: Version> Gic<V> {
     /// Marks vCPUs for a refresh; gives those that are to be told. One that is on no core is told
     /// once: it finds everything when it gets one, so others can't take its core's time by telling
     /// it again.
-    #[inline(never)]
+    #[inline(always)]
     fn want(&mut self, vcpus: VcpuMask) -> VcpuMask {
+        if vcpus.is_empty() { vcpus } else { self.want_each(vcpus) }
+    }
+
+    #[inline(never)]
+    fn want_each(&mut self, vcpus: VcpuMask) -> VcpuMask {
         let mut told = vcpus;
         for vcpu in vcpus.iter() {
             let busy = &mut self.cpu_mut(vcpu).busy;
@@ -801,7 +889,7 @@ impl<V: Version> Gic<V> {
     #[must_use]
     pub fn is_forwarded(&self, intid: IntId) -> bool {
         let (w, bit) = place(intid);
-        let routed = self.routed(w) & bit != 0;
+        let routed = self.routed[w] & bit != 0;
         (32..INTIDS).contains(&intid.0) && routed && self.forwarded(&self.spi[w & 7]) & bit != 0
     }
 
@@ -811,6 +899,13 @@ impl<V: Version> Gic<V> {
     pub fn is_wanted(&self, vcpu: usize) -> bool {
         self.cpu(vcpu).busy & WANTED != 0
     }
+}
+
+/// Whether a set has a member.
+#[inline]
+const fn any(words: &[u32; 8]) -> bool {
+    let [a, b, c, d, e, f, g, h] = *words;
+    a | b | c | d | e | f | g | h != 0
 }
 
 /// The word and the bit of an INTID below 256.

@@ -73,6 +73,13 @@ impl Line {
         Self { intid: intid.min(LAST), private: private_registers(core) }
     }
 
+    /// Shared line `intid`, a number from 32 on.
+    #[inline(always)]
+    #[must_use]
+    pub fn shared(intid: IntId) -> Self {
+        Self { intid: intid.min(LAST), private: GICD }
+    }
+
     /// Where its registers lie: in the distributor, or for the first 32 in the place that belongs
     /// to a core.
     fn device(self) -> Device {

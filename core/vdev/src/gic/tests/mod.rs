@@ -33,6 +33,10 @@ impl<V: Version> ListRegisters<V> for Core<V> {
         self.lrs[index] = raw;
     }
 
+    fn clear(&mut self, count: usize) {
+        (0..count).for_each(|index| self.write(index, V::EMPTY));
+    }
+
     fn empty_mask(&self) -> u32 {
         let mut mask = 0;
         for (i, e) in self.entries().enumerate() {
@@ -65,6 +69,10 @@ impl<V: Version> ListRegisters<V> for Machine<'_, V> {
 
     fn write(&mut self, index: usize, raw: V::Raw) {
         self.core.write(index, raw);
+    }
+
+    fn clear(&mut self, count: usize) {
+        self.core.clear(count);
     }
 
     fn empty_mask(&self) -> u32 {
