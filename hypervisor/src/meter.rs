@@ -278,7 +278,13 @@ impl Meter {
             self.limit = limit;
         }
         if now >= self.boundary {
-            self.boundary = self.periods.next(Nanos(now)).0;
+            let next = self.boundary.saturating_add(self.periods.period().0);
+            // At the start, and after periods that passed unseen, it takes a division.
+            self.boundary = if self.boundary != 0 && now < next {
+                next
+            } else {
+                self.periods.next(Nanos(now)).0
+            };
             self.begun = counts;
             mark::<MARK_REPLENISH>();
             self.record(vcpu_ref, Kind::Replenish, used);

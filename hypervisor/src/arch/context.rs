@@ -7,26 +7,46 @@
 
 use super::{
     Frame, gic, isb,
-    machine::{Vectors, load_vectors, resume, save_vectors},
+    machine::{Vectors, copy_frame, enter, load_vectors, resume, save_vectors},
     memory, sysreg,
 };
 use weir_units::CoreId;
+
+/// Moves registers two at a time, so that one instruction accesses memory for both.
+macro_rules! in_pairs {
+    (save $self:ident:) => {};
+    (save $self:ident: $a:ident $b:ident $($rest:ident)*) => {
+        let ($a, $b) = (sysreg::$a::read(), sysreg::$b::read());
+        ($self.$a, $self.$b) = ($a, $b);
+        in_pairs!(save $self: $($rest)*);
+    };
+    (load $self:ident:) => {};
+    (load $self:ident: $a:ident $b:ident $($rest:ident)*) => {
+        let ($a, $b) = ($self.$a, $self.$b);
+        sysreg::$a::write($a);
+        sysreg::$b::write($b);
+        in_pairs!(load $self: $($rest)*);
+    };
+}
 
 macro_rules! el1_registers {
     ($($(#[$doc:meta])* $name:ident = $reset:expr;)*) => {
         /// System registers of EL1 and EL0.
         #[derive(Clone, Copy, Debug)]
+        #[repr(C)]
         struct El1 { $($(#[$doc])* $name: u64,)* }
 
         impl El1 {
             const RESET: Self = Self { $($name: $reset,)* };
 
+            #[inline(always)]
             fn save(&mut self) {
-                $(self.$name = sysreg::$name::read();)*
+                in_pairs!(save self: $($name)*);
             }
 
+            #[inline(always)]
             fn load(&self) {
-                $(sysreg::$name::write(self.$name);)*
+                in_pairs!(load self: $($name)*);
             }
         }
     };
@@ -159,7 +179,7 @@ impl Context {
 
     /// Takes the context of this core's guest, whose general registers are in `frame`.
     pub fn save(&mut self, frame: &Frame) {
-        self.frame = *frame;
+        copy_frame(frame, &mut self.frame);
         self.pc = sysreg::elr_el2::read();
         self.pstate = sysreg::spsr_el2::read();
         self.el1.save();
@@ -198,13 +218,10 @@ pub unsafe fn guest_frame(core: CoreId) -> &'static Frame {
 /// Enters the guest on core `core`, the calling one, with the registers of `frame`, which is not on
 /// this stack, and the content of the system registers. Gives up this stack.
 pub fn enter_guest(core: CoreId, frame: &Frame) -> ! {
-    let place = frame_of(core);
-    // SAFETY: the top of this core's stack is mapped memory of its own (boot.s), and no value of
-    // the frames above that are overwritten here is used again, as this function does not return.
-    unsafe {
-        core::ptr::copy_nonoverlapping(frame, place, 1);
-        resume(place)
-    }
+    // SAFETY: the caller says that the system registers are its guest's. The top of the stack is
+    // where the vectors expect it, and no value on this stack is used again, as this function does
+    // not return.
+    unsafe { enter(frame, memory::stack_top(core)) }
 }
 
 /// Goes on with the guest on core `core`, the calling one, whose state has stayed on the core.

@@ -1,24 +1,89 @@
 //! The architected timers as EL2 uses them: time since start, and the deadline of its own timer
 //! (CNTHP).
 
-use super::sysreg::{cntfrq_el0, cnthp_ctl_el2, cnthp_cval_el2, cntpct_el0};
+use super::{
+    isb,
+    sysreg::{cntfrq_el0, cnthp_ctl_el2, cnthp_cval_el2, cntpct_el0},
+};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// The counter when the hypervisor started.
-static START: AtomicU64 = AtomicU64::new(0);
+/// How the counter becomes time. All in one place, so that one address reaches them.
+struct Clock {
+    /// The counter when the hypervisor started.
+    start: AtomicU64,
+    /// Nanoseconds of a tick, rounded down.
+    tick: Factor,
+    /// Ticks of a nanosecond, rounded up.
+    nanosecond: Factor,
+    /// 0 if a nanosecond is a whole number of ticks, else 1.
+    round: AtomicU64,
+}
+
+static CLOCK: Clock = Clock {
+    start: AtomicU64::new(0),
+    tick: Factor::new(),
+    nanosecond: Factor::new(),
+    round: AtomicU64::new(0),
+};
+
+/// A factor with 64 bits behind the point, so that a change of units needs no division.
+struct Factor {
+    whole: AtomicU64,
+    part: AtomicU64,
+}
+
+impl Factor {
+    const fn new() -> Self {
+        Self { whole: AtomicU64::new(0), part: AtomicU64::new(0) }
+    }
+
+    /// Makes it `dividend / divisor`, numbers below 2^63, rounded down; returns the rest.
+    #[inline(never)]
+    fn set(&self, dividend: u64, divisor: u64) -> u64 {
+        let (mut rest, mut part) = (dividend % divisor, 0);
+        for _ in 0..64 {
+            rest <<= 1;
+            part <<= 1;
+            if rest >= divisor {
+                rest -= divisor;
+                part |= 1;
+            }
+        }
+        self.whole.store(dividend / divisor, Ordering::Relaxed);
+        self.part.store(part, Ordering::Relaxed);
+        rest
+    }
+
+    /// `n` times as much, rounded down: within 1 of the exact product. `n` is below 2^60 divided by
+    /// the factor.
+    #[inline(always)]
+    fn times(&self, n: u64) -> u64 {
+        let part = u128::from(n) * u128::from(self.part.load(Ordering::Relaxed));
+        n.wrapping_mul(self.whole.load(Ordering::Relaxed)).wrapping_add((part >> 64) as u64)
+    }
+}
 
 /// Calls this moment zero.
+#[inline(never)]
 pub fn start() {
-    START.store(cntpct_el0::read(), Ordering::Relaxed);
+    let hz = cntfrq_el0::read().clamp(1, u64::from(u32::MAX));
+    CLOCK.tick.set(1_000_000_000, hz);
+    if CLOCK.nanosecond.set(hz, 1_000_000_000) != 0 {
+        CLOCK.nanosecond.part.fetch_add(1, Ordering::Relaxed);
+    }
+    let part = CLOCK.nanosecond.part.load(Ordering::Relaxed);
+    CLOCK.round.store(u64::from(part != 0), Ordering::Relaxed);
+    CLOCK.start.store(cntpct_el0::read(), Ordering::Relaxed);
 }
 
 /// Ticks of the counter a second, and its value at [`start`].
 #[must_use]
 pub fn base() -> (u64, u64) {
-    (cntfrq_el0::read(), START.load(Ordering::Relaxed))
+    (cntfrq_el0::read(), CLOCK.start.load(Ordering::Relaxed))
 }
 
-/// Nanoseconds since [`start`].
+/// Nanoseconds since [`start`]. Paths that are often taken inline [`ns_at`] instead.
+#[inline(never)]
 #[must_use]
 pub fn now_ns() -> u64 {
     ns_at(ticks())
@@ -31,32 +96,80 @@ pub fn ticks() -> u64 {
     cntpct_el0::read()
 }
 
-/// Nanoseconds from [`start`] to when the counter was `ticks`.
+/// Nanoseconds from [`start`] to when the counter was `ticks`, rounded down.
+#[inline(always)]
 #[must_use]
 pub fn ns_at(ticks: u64) -> u64 {
-    let ticks = ticks.wrapping_sub(START.load(Ordering::Relaxed));
-    let hz = cntfrq_el0::read().max(1);
-    (ticks / hz) * 1_000_000_000 + (ticks % hz) * 1_000_000_000 / hz
+    CLOCK.tick.times(ticks.wrapping_sub(CLOCK.start.load(Ordering::Relaxed)))
 }
 
 /// Nanoseconds from [`start`] to the moment when the counter is at `ticks`, rounded up; 0 if that
 /// is before.
 #[must_use]
 pub fn due_ns(ticks: u64) -> u64 {
-    let ticks = ticks.saturating_sub(START.load(Ordering::Relaxed));
+    let ticks = ticks.saturating_sub(CLOCK.start.load(Ordering::Relaxed));
     let hz = cntfrq_el0::read().max(1);
     (ticks / hz)
         .saturating_mul(1_000_000_000)
         .saturating_add((ticks % hz * 1_000_000_000).div_ceil(hz))
 }
 
-/// Arms this core's EL2 timer to fire `ns` nanoseconds after [`start`]; never if that is
-/// `u64::MAX`.
+/// Arms this core's EL2 timer to fire `ns` nanoseconds after [`start`], never before and at most two
+/// ticks later; never if that is `u64::MAX`.
 #[inline(always)]
 pub fn fire_at(ns: u64) {
-    let hz = cntfrq_el0::read().max(1);
-    let ticks =
-        (ns / 1_000_000_000).saturating_mul(hz) + (ns % 1_000_000_000 * hz).div_ceil(1_000_000_000);
-    cnthp_cval_el2::write(START.load(Ordering::Relaxed).saturating_add(ticks));
+    /// More than a century.
+    const FAR: u64 = 1 << 58;
+    let ticks = CLOCK.nanosecond.times(ns.min(FAR)) + CLOCK.round.load(Ordering::Relaxed);
+    cnthp_cval_el2::write(CLOCK.start.load(Ordering::Relaxed).wrapping_add(ticks));
     cnthp_ctl_el2::write(u64::from(ns != u64::MAX));
+}
+
+/// Stops this core's EL2 timer until [`fire_at`]. Its interrupt is pending no longer.
+pub fn stop() {
+    cnthp_ctl_el2::write(0);
+    isb();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::machine::{set, value};
+
+    /// Frequencies of the counter, in Hz: of boards, of QEMU, and odd ones.
+    const FREQUENCIES: [u64; 7] =
+        [1_000_000, 19_200_000, 24_000_000, 54_000_000, 62_500_000, 99_999_001, 1_000_000_000];
+
+    #[test]
+    fn time_is_that_of_a_division_less_at_most_1_ns() {
+        for hz in FREQUENCIES {
+            set("cntfrq_el0", hz);
+            set("cntpct_el0", 12_345);
+            start();
+            for ticks in [0, 1, 2, 3, 999, hz - 1, hz, hz + 1, 7 * hz + 3, 1_000_000 * hz + 5] {
+                let exact = (u128::from(ticks) * 1_000_000_000 / u128::from(hz)) as u64;
+                let ns = ns_at(ticks + 12_345);
+                assert!(ns <= exact && exact - ns <= 1, "{ticks} at {hz} Hz: {ns}, not {exact}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_timer_fires_when_the_time_has_come() {
+        for hz in FREQUENCIES {
+            set("cntfrq_el0", hz);
+            set("cntpct_el0", 500);
+            start();
+            for ns in [0, 1, 2, 15, 16, 17, 1_000, 999_999, 1_000_000_000, 86_400_000_000_123] {
+                fire_at(ns);
+                let fires = value("cnthp_cval_el2");
+                assert!(ns_at(fires) >= ns, "{ns} ns at {hz} Hz");
+                let exact = (u128::from(ns) * u128::from(hz)).div_ceil(1_000_000_000) as u64;
+                assert!(fires - 500 <= exact + 1, "{ns} ns at {hz} Hz: {fires}");
+                assert_eq!(value("cnthp_ctl_el2"), 1);
+            }
+        }
+        fire_at(u64::MAX);
+        assert_eq!(value("cnthp_ctl_el2"), 0);
+    }
 }

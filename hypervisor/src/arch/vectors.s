@@ -124,6 +124,29 @@ act:
     bl      {handle_action}
     b       resume_sp
 
+    .section .text.enter, "ax"
+    .global enter
+// x0: the registers of a guest, x1: the top of this core's stack. Enters the guest with them.
+enter:
+    mov     sp, x1
+    ldp     x2, x3, [x0, #16]
+    ldp     x4, x5, [x0, #32]
+    ldp     x6, x7, [x0, #48]
+    ldp     x8, x9, [x0, #64]
+    ldp     x10, x11, [x0, #80]
+    ldp     x12, x13, [x0, #96]
+    ldp     x14, x15, [x0, #112]
+    ldp     x16, x17, [x0, #128]
+    ldp     x18, x19, [x0, #144]
+    ldp     x20, x21, [x0, #160]
+    ldp     x22, x23, [x0, #176]
+    ldp     x24, x25, [x0, #192]
+    ldp     x26, x27, [x0, #208]
+    ldp     x28, x29, [x0, #224]
+    ldr     x30, [x0, #240]
+    ldp     x0, x1, [x0]
+    eret
+
     .section .text.resume, "ax"
     .global resume
 // x0: a frame at the top of this core's stack. Enters the guest with its registers.

@@ -77,7 +77,7 @@ pub extern "C" fn handle_irq(core: &mut Core) -> Exit {
 /// loop if the vCPU must not go on, or a report is due.
 #[inline(never)]
 fn clock(core: &mut Core, vcpu_ref: Option<&'static VcpuRef>, iar: u64) -> Exit {
-    let now = timer::now_ns();
+    let now = timer::ns_at(timer::ticks());
     let mut exit = Exit::Resume;
     if let (Some(meter), Some(vcpu_ref)) = (&mut core.meter, vcpu_ref)
         && now >= meter.deadline
@@ -118,7 +118,8 @@ fn overflow(core: &mut Core, vcpu_ref: Option<&'static VcpuRef>, iar: u64) -> Ex
     let mut exit = Exit::Resume;
     if let (Some(meter), Some(vcpu_ref)) = (&mut core.meter, vcpu_ref) {
         let deadline = meter.deadline;
-        meter.step(vcpu_ref, core.id, timer::now_ns(), Budget::Count);
+        let now = timer::ns_at(timer::ticks());
+        meter.step(vcpu_ref, core.id, now, Budget::Count);
         exit = meter.exit();
         // Only if a period has begun.
         if meter.deadline != deadline {
@@ -201,7 +202,13 @@ pub fn own_interrupt(core: &mut Core) {
         }
         gic::PPI_HYP_TIMER => {
             tick();
-            let _ = clock(core, vcpu_ref, iar);
+            if core.sole.is_none() && core.meter.is_none() && timer::now_ns() < core.ticks.next {
+                // The schedule's. The run loop arms the timer when the schedule has decided.
+                timer::stop();
+                gic::end(iar);
+            } else {
+                let _ = clock(core, vcpu_ref, iar);
+            }
         }
         _ if is_pmu(intid) => {
             tick();

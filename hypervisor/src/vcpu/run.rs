@@ -72,19 +72,20 @@ pub extern "C" fn handle_interrupt(core: &mut Core) {
 /// core now.
 #[inline(never)]
 fn handle_shared(core: &mut Core) {
-    let (index, came) = (core.id, timer::now_ns());
+    let (index, came) = (core.id, timer::ticks());
     serve_interrupt(core);
     let held = core.holds();
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     schedule.charge(came);
-    let now = timer::now_ns();
+    let ticks = timer::ticks();
+    let now = timer::ns_at(ticks);
     if schedule.stale || held || now >= schedule.until {
         let entity = schedule.decide(index, now, held);
         if entity != schedule.current {
             switch(core, entity, held);
         }
         // For vCPUs whose timers were due, and that do not get the core.
-        schedule.charge(now);
+        schedule.charge(ticks);
     }
     arm(core);
 }
@@ -381,6 +382,7 @@ fn enter(core: &mut Core, entity: u8) {
     }
     if let Some(schedule) = core.schedule.as_deref_mut()
         && let Some(shared) = &mut schedule.partition
+        && shared.partition.is_told_of_entries()
     {
         shared.partition.entered(Nanos(timer::now_ns()));
     }

@@ -177,7 +177,8 @@ impl Schedule {
             return ready.has(0).then_some(0);
         };
         let mut credit = u64::MAX;
-        for rule in self.rules.iter_mut().flatten() {
+        // The first ones have a rule, the others none.
+        for rule in self.rules.iter_mut().map_while(Option::as_mut) {
             if now >= rule.masked_until {
                 rule.unmask();
             }
@@ -194,6 +195,13 @@ impl Schedule {
         let current = self.current.map(usize::from);
         for (place, member) in self.members.iter_mut().enumerate() {
             let Some(member) = member else { break };
+            // Most are so: ready, and without a budget, or with their budget on the core.
+            if let (State::Ready, None) = (&member.state, &member.meter) {
+                if !(held && current == Some(place)) {
+                    ready = ready.with(place as u8);
+                }
+                continue;
+            }
             // The budget of a vCPU that is off goes to others in each period. On a core that vCPUs
             // share, it does not: that would interrupt the others.
             if let Some(meter) = &mut member.meter
@@ -248,18 +256,24 @@ impl Schedule {
         (ready, wake)
     }
 
-    /// Charges the time that EL2 has used since `came`, while another vCPU has the core, to those
+    /// Charges the time that EL2 has used since the counter was `came`, while another vCPU has the core, to those
     /// for whom it was, in equal parts.
+    #[inline(always)]
     pub fn charge(&mut self, came: u64) {
         let account = core::mem::take(&mut self.account);
-        if account == Ready::NONE {
-            return;
+        if account != Ready::NONE {
+            self.charge_to(account, came);
         }
+    }
+
+    #[inline(never)]
+    fn charge_to(&mut self, account: Ready, came: u64) {
         let (Some(current), Some(shared)) = (self.current, &mut self.partition) else { return };
         let entities =
             (0..MAX_VMS as u8).filter(|entity| *entity != current && account.has(*entity));
         let count = entities.clone().count() as u64;
-        if let Some(each) = timer::now_ns().saturating_sub(came).checked_div(count) {
+        let used = timer::now_ns().saturating_sub(timer::ns_at(came));
+        if let Some(each) = used.checked_div(count) {
             entities.for_each(|entity| shared.partition.charge(entity, Nanos(each)));
         }
     }

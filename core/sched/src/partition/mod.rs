@@ -137,6 +137,12 @@ impl Partition {
         }
     }
 
+    /// Whether [`Self::entered`] changes anything.
+    #[must_use]
+    pub const fn is_told_of_entries(&self) -> bool {
+        matches!(self, Self::Servers(_))
+    }
+
     /// From `now` on the guest of the chosen entity runs. With servers, the time since the decision
     /// belongs to the entity that had the core before, if that entity is more urgent: it delayed
     /// the chosen one. In round robin and in a table it is a part of the time slice or the slot.

@@ -295,6 +295,37 @@ pub unsafe fn resume(frame: *const Frame) -> ! {
     unsafe { symbols::resume(frame) }
 }
 
+/// Enters the guest with the general registers in `frame`; `stack` is the top of this core's stack.
+/// Gives up this stack.
+///
+/// # Safety
+///
+/// The frame holds the registers of the guest whose system registers are on the core, and `stack`
+/// is where [`resume`]'s frame ends.
+pub unsafe fn enter(frame: &Frame, stack: u64) -> ! {
+    // SAFETY: the contract.
+    unsafe { symbols::enter(frame, stack) }
+}
+
+/// Copies the registers of a frame.
+#[inline(always)]
+pub fn copy_frame(from: &Frame, to: &mut Frame) {
+    // SAFETY: both are 256 bytes that are borrowed for this, `to` alone.
+    unsafe {
+        asm!(
+            ".irp at, 0, 32, 64, 96, 128, 160, 192, 224",
+            "ldp {a}, {b}, [{from}, #\\at]",
+            "ldp {c}, {d}, [{from}, #\\at + 16]",
+            "stp {a}, {b}, [{to}, #\\at]",
+            "stp {c}, {d}, [{to}, #\\at + 16]",
+            ".endr",
+            from = in(reg) ptr::from_ref(from), to = in(reg) ptr::from_mut(to),
+            a = out(reg) _, b = out(reg) _, c = out(reg) _, d = out(reg) _,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
 /// Goes on in the copy of the trampoline at physical address `to`, from the one at `from`, by the
 /// tables that the copy names, at `boot::boot_moved`.
 ///
@@ -320,6 +351,7 @@ mod symbols {
         pub fn secondary_start();
         pub fn move_in(from: u64, to: u64) -> !;
         pub fn resume(frame: *const Frame) -> !;
+        pub fn enter(frame: *const Frame, stack: u64) -> !;
         pub fn take_serror();
     }
 }

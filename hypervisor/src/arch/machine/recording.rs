@@ -314,6 +314,21 @@ pub unsafe fn resume(_frame: *const Frame) -> ! {
     resume_unwind(Box::new(Entered))
 }
 
+/// Enters the guest: unwinds with [`Entered`].
+///
+/// # Safety
+///
+/// None is needed here; the other backend has a contract.
+pub unsafe fn enter(_frame: &Frame, _stack: u64) -> ! {
+    note("eret");
+    resume_unwind(Box::new(Entered))
+}
+
+/// Copies the registers of a frame.
+pub fn copy_frame(from: &Frame, to: &mut Frame) {
+    *to = *from;
+}
+
 /// Goes on in the copy of the trampoline at `to`: unwinds with [`Entered`].
 ///
 /// # Safety
