@@ -89,7 +89,7 @@ sync:
     b.eq    call
     save_rest
     mov     x0, sp
-    mrs     x1, tpidr_el2
+    mrs     x1, tpidr_el2                   // x2 is the syndrome
     bl      {handle_sync}
 sync_done:
     cbnz    x0, act

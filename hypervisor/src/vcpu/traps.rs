@@ -26,7 +26,7 @@ use weir_trace::wire::{Denial, ExitCause, FaultKind, What};
 use weir_units::{Ipa, VcpuId};
 use weir_vdev::{
     esr::{self, DataAbort, Exception, InstructionAbort, Syndrome, SysRegAccess},
-    gic::{SgiRegister, decode_sgi_register},
+    gic::{self, SgiRegister, decode_sgi_register},
     inject::Kind,
     pmu::Pmu,
     psci::{ALREADY_ON, Action as Power, ON_PENDING, Request},
@@ -67,8 +67,7 @@ pub extern "C" fn handle_call(frame: &mut Frame, core: &mut Core, syndrome: Synd
 
 /// A synchronous exception of a guest other than a call. It only chooses: each handler is a
 /// separate function, so that the short ones do not save the registers of the long ones.
-pub extern "C" fn handle_sync(frame: &mut Frame, core: &mut Core) -> Exit {
-    let syndrome = Syndrome(sysreg::esr_el2::read());
+pub extern "C" fn handle_sync(frame: &mut Frame, core: &mut Core, syndrome: Syndrome) -> Exit {
     let Some(vcpu_ref) = core.current else { return Exit::Act };
     match syndrome.class() {
         esr::EC_SYSREG => system_register(frame, core, vcpu_ref, SysRegAccess(syndrome.iss())),
@@ -208,8 +207,36 @@ fn send_sgi(vcpu_ref: &'static VcpuRef, register: SgiRegister, value: u64) -> Ex
     Exit::Resume
 }
 
+/// A data abort. The virtual GIC is the device that guests access most, so that it comes first.
 #[inline(never)]
 fn data_abort(
+    frame: &mut Frame,
+    core: &mut Core,
+    vcpu_ref: &'static VcpuRef,
+    abort: DataAbort,
+) -> Exit {
+    let (hpfar, far) = (sysreg::hpfar_el2::read(), sysreg::far_el2::read());
+    let Some(access) = abort.mmio(hpfar, far) else {
+        return device_abort(frame, core, vcpu_ref, abort);
+    };
+    let Some((redistributor, offset)) = devices::gic_place(vcpu_ref.vm, Ipa(access.ipa)) else {
+        return device_abort(frame, core, vcpu_ref, abort);
+    };
+    vcpu_ref.exit(ExitCause::Gic);
+    let size = access.size.into();
+    let to = gic::Access { vcpu: vcpu_ref.vcpu, redistributor, offset, size };
+    if access.write {
+        devices::write_gic(vcpu_ref, core.id, &to, access.truncate(frame.get(access.reg)));
+    } else {
+        frame.set(access.reg, access.extend(devices::read_gic(vcpu_ref, core.id, &to)));
+    }
+    skip();
+    Exit::Resume
+}
+
+/// A data abort at another address than the virtual GIC's.
+#[inline(never)]
+fn device_abort(
     frame: &mut Frame,
     core: &mut Core,
     vcpu_ref: &'static VcpuRef,
@@ -227,6 +254,20 @@ fn data_abort(
             return Exit::Resume;
         }
     }
+    outside(frame, core, vcpu_ref, abort)
+}
+
+/// A data abort where no virtual device is, or by an instruction that is not carried out for the
+/// guest.
+#[cold]
+#[inline(never)]
+fn outside(
+    frame: &mut Frame,
+    core: &mut Core,
+    vcpu_ref: &'static VcpuRef,
+    abort: DataAbort,
+) -> Exit {
+    let (hpfar, far) = (sysreg::hpfar_el2::read(), sysreg::far_el2::read());
     let address = abort.ipa(hpfar, far);
     if let Some(access) = abort.mmio(hpfar, far)
         && focus::covers(vcpu_ref.vm, access.ipa)

@@ -1,5 +1,6 @@
-//! The virtual devices of a VM whose registers trap: the GIC, the PL011, the virtio devices, the
-//! configuration space of PCI functions. Each is a [`Device`] of one table ([`access`], [`covers`]).
+//! The virtual devices of a VM whose registers trap: the GIC ([`gic_place`]), the PL011, the virtio
+//! devices, the configuration space of PCI functions. Each but the first is a [`Device`] of one
+//! table ([`access`], [`covers`]).
 
 use super::{
     VcpuRef, Vm,
@@ -7,7 +8,10 @@ use super::{
     pci,
 };
 use crate::{
-    arch::gic::VERSION,
+    arch::{
+        gic::{VERSION, Version},
+        lock::Guard,
+    },
     console,
     virtio::{flows, switch},
 };
@@ -15,7 +19,7 @@ use weir_trace::wire::ExitCause;
 use weir_units::{CoreId, IntId, Ipa};
 use weir_vdev::{
     esr::MmioAccess,
-    gic::{self, VcpuMask},
+    gic::{self, Gic, VcpuMask},
     id::GicVersion,
     pl011::Sink,
 };
@@ -50,8 +54,8 @@ trait Device {
 /// Makes the table of devices: an address is looked for in their order.
 macro_rules! devices {
     ($($device:ty)*) => {
-        /// Carries out a guest's access; returns what a load reads. `None` if there is no device at
-        /// the address.
+        /// Carries out a guest's access to another device than the GIC; returns what a load reads.
+        /// `None` if there is none at the address.
         pub fn access(trapped: Trapped<'_>) -> Option<u64> {
             let (vcpu_ref, ipa) = (trapped.vcpu_ref, Ipa(trapped.access.ipa));
             $(
@@ -66,12 +70,12 @@ macro_rules! devices {
         /// Whether a virtual device is at `ipa`.
         #[must_use]
         pub fn covers(vm: &Vm, ipa: Ipa) -> bool {
-            $(<$device>::place(vm, ipa).is_some())||*
+            gic_place(vm, ipa).is_some() || $(<$device>::place(vm, ipa).is_some())||*
         }
     };
 }
 
-devices! { Distributor Uart Redistributors Socket Network PciFunctions }
+devices! { Uart Socket Network PciFunctions }
 
 /// The offset of `ipa` in `len` bytes from `base`.
 fn offset_in(ipa: Ipa, base: u64, len: u64) -> Option<u64> {
@@ -79,42 +83,20 @@ fn offset_in(ipa: Ipa, base: u64, len: u64) -> Option<u64> {
     (offset < len).then_some(offset)
 }
 
-/// The distributor of the virtual GIC.
-struct Distributor;
-
-impl Device for Distributor {
-    type Place = u64;
-    const CAUSE: ExitCause = ExitCause::Gic;
-
-    #[inline(always)]
-    fn place(vm: &Vm, ipa: Ipa) -> Option<u64> {
-        const LEN: u64 = 0x1_0000;
-        offset_in(ipa, vm.view().vm.distributor, LEN)
+/// Returns where in the virtual GIC of `vm` `ipa` is, if it is there: the vCPU whose redistributor
+/// it is in, none for the distributor, and the offset.
+#[inline(always)]
+#[must_use]
+pub fn gic_place(vm: &Vm, ipa: Ipa) -> Option<(Option<usize>, u64)> {
+    const DISTRIBUTOR: u64 = 0x1_0000;
+    let its = vm.view().vm;
+    if let Some(offset) = offset_in(ipa, its.distributor, DISTRIBUTOR) {
+        return Some((None, offset));
     }
-
-    #[inline(always)]
-    fn access(trapped: Trapped<'_>, place: u64) -> u64 {
-        gic(trapped, None, place)
-    }
-}
-
-/// The redistributors of a virtual GICv3, one behind the other.
-struct Redistributors;
-
-impl Device for Redistributors {
-    type Place = u64;
-    const CAUSE: ExitCause = ExitCause::Gic;
-
-    #[inline(always)]
-    fn place(vm: &Vm, ipa: Ipa) -> Option<u64> {
-        matches!(VERSION, GicVersion::V3).then_some(())?;
-        offset_in(ipa, vm.view().vm.gic_cpu, REDISTRIBUTOR * vm.vcpu_count() as u64)
-    }
-
-    #[inline(always)]
-    fn access(trapped: Trapped<'_>, place: u64) -> u64 {
-        gic(trapped, Some((place / REDISTRIBUTOR) as usize), place % REDISTRIBUTOR)
-    }
+    matches!(VERSION, GicVersion::V3).then_some(())?;
+    // One behind the other.
+    let offset = offset_in(ipa, its.gic_cpu, REDISTRIBUTOR * vm.vcpu_count() as u64)?;
+    Some((Some((offset / REDISTRIBUTOR) as usize), offset % REDISTRIBUTOR))
 }
 
 /// Bytes of one vCPU's redistributor.
@@ -203,27 +185,54 @@ impl Device for PciFunctions {
     }
 }
 
-/// Carries out an access to the GIC: at an offset of a vCPU's redistributor, or of the distributor.
-fn gic(trapped: Trapped<'_>, redistributor: Option<usize>, offset: u64) -> u64 {
-    let Trapped { vcpu_ref, core, access: &MmioAccess { size, write, .. }, value } = trapped;
-    let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
-    let access = gic::Access { vcpu, redistributor, offset, size: size.into() };
-    let mut gic = vm.gic.lock();
-    let asked = gic.remote(&access, write);
-    if !asked.is_empty() {
-        drop(gic);
-        fold_others(vm, vcpu, core, asked);
-        gic = vm.gic.lock();
+/// Carries out a load from the GIC, on core `core`; returns what it reads.
+#[inline(always)]
+#[must_use]
+pub fn read_gic(vcpu_ref: &'static VcpuRef, core: CoreId, access: &gic::Access) -> u64 {
+    match access.constant::<Version>(vcpu_ref.vm.vcpu_count()) {
+        Some(value) => value,
+        None => read_changing(vcpu_ref, core, access),
     }
-    let mut lines = Lines::new(vm);
-    if write {
-        let mask = gic.write(&access, value, &mut lines);
-        drop(gic);
-        kick(vm, mask);
-        0
-    } else {
-        gic.read(&access, &mut lines)
-    }
+}
+
+#[inline(never)]
+fn read_changing(vcpu_ref: &'static VcpuRef, core: CoreId, access: &gic::Access) -> u64 {
+    let vm = vcpu_ref.vm;
+    lock_gic(vcpu_ref, core, access, false).read(access, &mut Lines::new(vm))
+}
+
+/// Carries out a store to the GIC, on core `core`.
+#[inline(never)]
+pub fn write_gic(vcpu_ref: &'static VcpuRef, core: CoreId, access: &gic::Access, value: u64) {
+    let vm = vcpu_ref.vm;
+    let mask = lock_gic(vcpu_ref, core, access, true).write(access, value, &mut Lines::new(vm));
+    kick(vm, mask);
+}
+
+/// Locks the GIC for an access, whose list registers on other cores are known then.
+#[inline(always)]
+fn lock_gic(
+    vcpu_ref: &'static VcpuRef,
+    core: CoreId,
+    access: &gic::Access,
+    write: bool,
+) -> Guard<'static, Gic<Version>> {
+    let gic = vcpu_ref.vm.gic.lock();
+    let asked = gic.remote(access, write);
+    if asked.is_empty() { gic } else { fold_and_lock(vcpu_ref, core, gic, asked) }
+}
+
+#[cold]
+#[inline(never)]
+fn fold_and_lock(
+    vcpu_ref: &'static VcpuRef,
+    core: CoreId,
+    gic: Guard<'static, Gic<Version>>,
+    asked: VcpuMask,
+) -> Guard<'static, Gic<Version>> {
+    drop(gic);
+    fold_others(vcpu_ref.vm, vcpu_ref.vcpu, core, asked);
+    vcpu_ref.vm.gic.lock()
 }
 
 /// Moves what a person typed into the PL011's FIFO, as far as it fits; the new interrupt line if
