@@ -572,6 +572,21 @@ mod tests {
                     .map(|&(input, output, _)| ((output + page - input) * PAGE, stage2::RAM.0));
                 prop_assert_eq!(translate(&tables, page * PAGE), expected);
             }
+            // Read back, one by one or in runs, they are the same pages.
+            let lookup = |address: u64| tables.get((address.checked_sub(BASE)? / PAGE) as usize);
+            let (mut leaves, mut runs) = (Vec::new(), Vec::new());
+            prop_assert_eq!(walk::leaves(BASE, &lookup, &mut |leaf| leaves.push(leaf)), Ok(()));
+            prop_assert_eq!(walk::runs(BASE, &lookup, &mut |leaf| runs.push(leaf)), Ok(()));
+            let pages = |found: &[walk::Leaf]| -> Vec<(u64, u64)> {
+                let pages = |leaf: &walk::Leaf| (0..leaf.len).step_by(PAGE as usize);
+                let of = |leaf: &walk::Leaf| {
+                    let &walk::Leaf { input, output, .. } = leaf;
+                    pages(leaf).map(move |at| (input + at, output + at)).collect::<Vec<_>>()
+                };
+                found.iter().flat_map(of).collect()
+            };
+            prop_assert_eq!(pages(&runs), pages(&leaves));
+            prop_assert!(runs.len() <= leaves.len());
         }
     }
 }

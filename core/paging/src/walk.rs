@@ -35,43 +35,63 @@ pub fn leaves<'t>(
     table: &impl Fn(u64) -> Option<&'t Table>,
     visit: &mut impl FnMut(Leaf),
 ) -> Result<(), Stray> {
-    below(root, 1, 0, table, visit)
+    below::<false>((root, 1, 0), table, visit)
 }
 
-/// Entries that are looked at together.
-const GROUP: usize = 8;
+/// As [`leaves`], but entries of a table that follow each other, with outputs that do so too and
+/// the same attributes, are shown as one leaf.
+///
+/// # Errors
+///
+/// The first [`Stray`] descriptor.
+pub fn runs<'t>(
+    root: u64,
+    table: &impl Fn(u64) -> Option<&'t Table>,
+    visit: &mut impl FnMut(Leaf),
+) -> Result<(), Stray> {
+    below::<true>((root, 1, 0), table, visit)
+}
 
-/// The leaves below one table of `level`, whose first entry stands for `input`. Levels end at 3,
-/// and so does this.
-fn below<'t>(
-    address: u64,
-    level: usize,
-    input: u64,
+/// The leaves below the table of a level, whose first entry stands for an input address. Levels end
+/// at 3, and so does this. `RUNS` says whether leaves that follow each other are one.
+fn below<'t, const RUNS: bool>(
+    (address, level, input): (u64, usize, u64),
     table: &impl Fn(u64) -> Option<&'t Table>,
     visit: &mut impl FnMut(Leaf),
 ) -> Result<(), Stray> {
     let span = SPAN.get(level).copied().unwrap_or(SPAN[3]);
     let entries = &table(address).ok_or(Stray::Table(address))?.0;
-    let inputs = (0..).map(|slot| input + slot * span);
-    // Most of most tables is empty, and a boot that reads all of them back should not take long for
-    // that.
-    let groups = entries.chunks(GROUP).zip(inputs.step_by(GROUP));
-    let groups = groups.filter(|(group, _)| group.iter().fold(0, |any, entry| any | entry) != 0);
-    let placed = groups
-        .flat_map(|(group, input)| group.iter().zip((0..).map(move |slot| input + slot * span)));
-    for (&entry, input) in placed {
+    let mut slot = 0;
+    while let Some(rest @ [entry, ..]) = entries.get(slot..) {
+        // Most entries of most tables are empty, and the boot reads all tables back.
+        if let [a, b, c, d, e, f, g, h, ..] = rest
+            && a | b | c | d | e | f | g | h == 0
+        {
+            slot += 8;
+            continue;
+        }
+        let input = input + slot as u64 * span;
+        let output = entry & ADDRESS;
+        let mut count = 1;
         match (entry & 0b11, level) {
             (0b00 | 0b10, _) => {}
-            (0b11, 1 | 2) => below(entry & ADDRESS, level + 1, input, table, visit)?,
+            (0b11, 1 | 2) => below::<RUNS>((output, level + 1, input), table, visit)?,
             (0b01, 1 | 2) | (0b11, 3) => {
-                let output = entry & ADDRESS;
-                if !output.is_multiple_of(span) {
+                if output & (span - 1) != 0 {
                     return Err(Stray::Descriptor(input));
                 }
-                visit(Leaf { input, output, len: span, attributes: Attributes::of(entry) });
+                let mut next = *entry;
+                let follows = |other: &&u64| {
+                    next = next.wrapping_add(span);
+                    RUNS && **other == next
+                };
+                count += rest.iter().skip(1).take_while(follows).count();
+                let len = count as u64 * span;
+                visit(Leaf { input, output, len, attributes: Attributes::of(*entry) });
             }
             _ => return Err(Stray::Descriptor(input)),
         }
+        slot += count;
     }
     Ok(())
 }

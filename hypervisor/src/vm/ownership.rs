@@ -11,7 +11,7 @@ use core::ops::{AddAssign, Range};
 use weir_abi::{PARTITION_LEN, System, VmView};
 use weir_paging::{
     table::{PAGE, Table, stage1},
-    walk::leaves,
+    walk::runs,
 };
 use weir_units::Pa;
 
@@ -62,7 +62,7 @@ pub unsafe fn of_image(system: &System<'_>) -> Found {
     let table = |pa: u64| tables.get((pa.checked_sub(base)? / PAGE) as usize);
     let strays = |range: &Range<u64>| {
         let may = [Some(&image), partition.as_ref()].into_iter().flatten();
-        strays_outside(range, may.cloned())
+        strays_outside(range, &may.cloned())
     };
     read(system, base, &table, strays)
 }
@@ -89,7 +89,7 @@ pub fn of_undivided(system: &System<'_>, view: &VmView<'_>, tables: &Made<'_>, r
     let strays = |range: &Range<u64>| {
         let vms = (0..system.vms()).filter_map(|index| system.vm(index)).filter(|vm| sees(vm));
         let regions = vms.flat_map(|vm| vm.regions).map(|region| region.pa..region.pa + region.len);
-        strays_outside(range, regions.chain(Some(stolen_time.clone())))
+        strays_outside(range, &regions.chain(Some(stolen_time.clone())))
     };
     let mut found = Found::default();
     for root in [root].into_iter().chain(pci::domain(view.index)) {
@@ -98,10 +98,19 @@ pub fn of_undivided(system: &System<'_>, view: &VmView<'_>, tables: &Made<'_>, r
     found
 }
 
-/// All pages of `range`, unless it lies within one of those that `may` be mapped.
-fn strays_outside(range: &Range<u64>, mut may: impl Iterator<Item = Range<u64>>) -> u64 {
-    let inside = may.any(|may| may.start <= range.start && range.end <= may.end);
-    if inside { 0 } else { (range.end - range.start) / PAGE }
+/// The pages of `range` that lie in none of the ranges that `may` be mapped. One piece of a table
+/// can reach over several of these.
+fn strays_outside(range: &Range<u64>, may: &(impl Iterator<Item = Range<u64>> + Clone)) -> u64 {
+    let (mut at, mut strays) = (range.start, 0);
+    while at < range.end {
+        if let Some(may) = may.clone().find(|may| may.contains(&at)) {
+            at = may.end;
+        } else {
+            at += PAGE;
+            strays += 1;
+        }
+    }
+    strays
 }
 
 /// The pages of `range` that may not be mapped.
@@ -166,7 +175,7 @@ fn read<'t>(
     strays: impl Fn(&Range<u64>) -> u64,
 ) -> Found {
     let mut found = Found::default();
-    let walked = leaves(root, table, &mut |leaf| {
+    let walked = runs(root, table, &mut |leaf| {
         let end = leaf.output.saturating_add(leaf.len);
         // What is not RAM is a device, of which there are no cells.
         let memory_end = system.header.memory_end;
