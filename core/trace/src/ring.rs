@@ -45,10 +45,13 @@ impl<const N: usize> ByteRing<N> {
         if bytes.len() > N.saturating_sub(used) {
             return false;
         }
-        let mut slot = head;
-        for &byte in bytes {
-            self.bytes[(slot & Self::MASK) as usize].store(byte, Ordering::Relaxed);
-            slot = slot.wrapping_add(1);
+        // Up to the end of the array, then from its start.
+        let (start, behind) = self.bytes.split_at((head & Self::MASK) as usize);
+        let (first, rest) = bytes.split_at(bytes.len().min(behind.len()));
+        for (slots, bytes) in [(behind, first), (start, rest)] {
+            for (slot, &byte) in slots.iter().zip(bytes) {
+                slot.store(byte, Ordering::Relaxed);
+            }
         }
         // Release: our stores to the slots come before the reader's loads of them.
         self.head.store(head.wrapping_add(bytes.len() as u32), Ordering::Release);

@@ -395,19 +395,15 @@ pub struct Port {
 const _: () = assert!(size_of::<Counters>() < 256 && size_of::<Denials>() < 256);
 const _: () = assert!(size_of::<Lives>() < 256);
 
-/// Puts a frame on the wire, byte by byte.
-pub fn frame(kind: Kind, payload: &(impl IntoBytes + Immutable), mut out: impl FnMut(u8)) {
+/// Puts a frame on the wire, by calls of `out` with its parts.
+pub fn frame(kind: Kind, payload: &(impl IntoBytes + Immutable), mut out: impl FnMut(&[u8])) {
     let payload = payload.as_bytes();
     let length = payload.len() as u8;
-    let mut sum = (kind as u8).wrapping_add(length);
-    out(DLE);
-    out(kind as u8);
-    out(length);
-    for &byte in payload {
-        sum = sum.wrapping_add(byte);
-        out(byte);
-    }
-    out(sum);
+    let sum = (kind as u8).wrapping_add(length);
+    let sum = payload.iter().fold(sum, |sum, &byte| sum.wrapping_add(byte));
+    out(&[DLE, kind as u8, length]);
+    out(payload);
+    out(&[sum]);
 }
 
 /// Finds the ends of frames, for a forwarder of bytes that may stop only between frames.
@@ -468,9 +464,9 @@ mod tests {
             injected: 9,
         };
         let mut bytes = vec![b'a', DLE, DLE];
-        frame(Kind::Mark, &mark, |byte| bytes.push(byte));
+        frame(Kind::Mark, &mark, |part| bytes.extend_from_slice(part));
         bytes.push(b'b');
-        frame(Kind::Counters, &counters, |byte| bytes.push(byte));
+        frame(Kind::Counters, &counters, |part| bytes.extend_from_slice(part));
         assert_eq!(
             decode(&bytes),
             [
@@ -486,8 +482,8 @@ mod tests {
     #[test]
     fn framing_ends_where_a_piece_ends() {
         let mut bytes = vec![b'a', DLE, DLE, b'b'];
-        frame(Kind::Mark, &Mark { time_ns: 0, vm: DLE.into(), dropped: 0 }, |byte| {
-            bytes.push(byte);
+        frame(Kind::Mark, &Mark { time_ns: 0, vm: DLE.into(), dropped: 0 }, |part| {
+            bytes.extend_from_slice(part);
         });
         bytes.push(b'c');
         let (mut decoder, mut framing) = (Decoder::default(), Framing::default());
@@ -501,7 +497,9 @@ mod tests {
     #[test]
     fn a_flipped_bit_is_damage() {
         let mut bytes = Vec::new();
-        frame(Kind::Mark, &Mark { time_ns: 1, vm: 2, dropped: 0 }, |byte| bytes.push(byte));
+        frame(Kind::Mark, &Mark { time_ns: 1, vm: 2, dropped: 0 }, |part| {
+            bytes.extend_from_slice(part)
+        });
         bytes[5] ^= 4;
         let pieces = decode(&bytes);
         assert_eq!(pieces[0], Piece::Damaged);
@@ -513,10 +511,10 @@ mod tests {
         let first = Mark { time_ns: 0x1010, vm: 2, dropped: 0 };
         let second = Mark { time_ns: 9, vm: 3, dropped: 0 };
         let mut bytes = Vec::new();
-        frame(Kind::Mark, &first, |byte| bytes.push(byte));
+        frame(Kind::Mark, &first, |part| bytes.extend_from_slice(part));
         let end = bytes.len();
         bytes.extend(b"text");
-        frame(Kind::Mark, &second, |byte| bytes.push(byte));
+        frame(Kind::Mark, &second, |part| bytes.extend_from_slice(part));
         for position in 0..end {
             let mut lost = bytes.clone();
             lost.remove(position);

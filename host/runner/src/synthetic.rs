@@ -22,7 +22,7 @@ impl Wire {
 
     /// A mark that owns up to lost bytes.
     pub fn mark_dropped(mut self, time_ns: u64, vm: u32, dropped: u32) -> Self {
-        frame(Kind::Mark, &Mark { time_ns, vm, dropped }, |byte| self.0.push(byte));
+        frame(Kind::Mark, &Mark { time_ns, vm, dropped }, |part| self.0.extend_from_slice(part));
         self
     }
 
@@ -67,7 +67,7 @@ impl Wire {
             guest_syndrome: 0,
             guest_elr: 0,
         };
-        frame(Kind::Event, &event, |byte| self.0.push(byte));
+        frame(Kind::Event, &event, |part| self.0.extend_from_slice(part));
         self
     }
 
@@ -85,7 +85,7 @@ impl Wire {
             guest_syndrome: 0,
             guest_elr: 0,
         };
-        frame(Kind::Event, &event, |byte| self.0.push(byte));
+        frame(Kind::Event, &event, |part| self.0.extend_from_slice(part));
         self
     }
 
@@ -101,7 +101,7 @@ impl Wire {
             exits: [n; EXIT_CAUSES],
             injected: n,
         };
-        frame(Kind::Counters, &counters, |byte| self.0.push(byte));
+        frame(Kind::Counters, &counters, |part| self.0.extend_from_slice(part));
         self
     }
 
@@ -123,7 +123,7 @@ impl Wire {
             faults: [0; FAULT_KINDS],
         };
         lives.faults[0] = faults.into();
-        frame(Kind::Lives, &lives, |byte| self.0.push(byte));
+        frame(Kind::Lives, &lives, |part| self.0.extend_from_slice(part));
         self
     }
 
@@ -152,14 +152,14 @@ impl Wire {
             worst_packet: packets,
             worst_arrived_ns: time_ns,
         };
-        frame(Kind::Flow, &counts, |byte| self.0.push(byte));
+        frame(Kind::Flow, &counts, |part| self.0.extend_from_slice(part));
         self
     }
 
     /// Denials, `n` of each.
     pub fn denials(mut self, time_ns: u64, vm: u32, n: u64) -> Self {
         let denials = Denials { time_ns, vm, reserved: 0, counts: [n; DENIALS] };
-        frame(Kind::Denials, &denials, |byte| self.0.push(byte));
+        frame(Kind::Denials, &denials, |part| self.0.extend_from_slice(part));
         self
     }
 }

@@ -1,6 +1,7 @@
-// memcpy and memset for EL2, 32 bytes at a time. Those of compiler_builtins, which the linker
-// replaces by these, move 8 bytes by four instructions. EL2 has no FP registers to use, and its
-// SCTLR allows unaligned accesses to Normal memory; neither function is for registers of devices.
+// memcpy and memset for EL2, 32 and 128 bytes at a time. Those of compiler_builtins, which the
+// linker replaces by these, move 8 bytes by four instructions. EL2 has no FP registers to use, and
+// its SCTLR allows unaligned accesses to Normal memory; neither function is for registers of
+// devices.
 
     .section .text.memcpy, "ax"
     .global memcpy
@@ -43,14 +44,28 @@ memset:
     and     x1, x1, #0xff
     mov     x4, #0x0101010101010101
     mul     x4, x1, x4
-    subs    x2, x2, #32
+    subs    x2, x2, #128
     b.lo    2f
-1:  stp     x4, x4, [x3]
-    stp     x4, x4, [x3, #16]
-    add     x3, x3, #32
-    subs    x2, x2, #32
+1:  stp     x4, x4, [x3, #16]
+    stp     x4, x4, [x3, #32]
+    stp     x4, x4, [x3, #48]
+    stp     x4, x4, [x3, #64]
+    stp     x4, x4, [x3, #80]
+    stp     x4, x4, [x3, #96]
+    stp     x4, x4, [x3, #112]
+    stp     x4, x4, [x3], #128
+    subs    x2, x2, #128
     b.hs    1b
-2:  tbz     x2, #4, 3f
+// The low seven bits of x2 are still those of the length.
+2:  tbz     x2, #6, 8f
+    stp     x4, x4, [x3, #16]
+    stp     x4, x4, [x3, #32]
+    stp     x4, x4, [x3, #48]
+    stp     x4, x4, [x3], #64
+8:  tbz     x2, #5, 9f
+    stp     x4, x4, [x3, #16]
+    stp     x4, x4, [x3], #32
+9:  tbz     x2, #4, 3f
     stp     x4, x4, [x3], #16
 3:  tbz     x2, #3, 4f
     str     x4, [x3], #8

@@ -95,10 +95,11 @@ struct Frame {
 impl Frame {
     fn new(kind: Kind, payload: &(impl IntoBytes + Immutable)) -> Self {
         let mut frame = Self { bytes: [0; 260], len: 0 };
-        wire::frame(kind, payload, |byte| {
-            if let Some(place) = frame.bytes.get_mut(frame.len) {
-                *place = byte;
-                frame.len += 1;
+        wire::frame(kind, payload, |part| {
+            let place = frame.bytes.get_mut(frame.len..frame.len + part.len());
+            if let Some(place) = place {
+                place.copy_from_slice(part);
+                frame.len += part.len();
             }
         });
         frame
