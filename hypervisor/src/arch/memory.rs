@@ -440,50 +440,90 @@ impl Window {
         result
     }
 
-    /// Zeroes the next of `pages`, as many as fit, in memory as well as in the caches; gives how
-    /// many bytes. `plainly` is with stores that QEMU's plug-ins see, which DC ZVA is not.
-    pub fn zero(&mut self, pages: &mut dyn Iterator<Item = u64>, plainly: bool) -> u64 {
-        let (block, line) = (zva_block(), cache_line());
+    /// Zeroes the next of `pages`, as many as fit, in memory as well as in the caches, until
+    /// `pause` says after a chunk that something else is due; returns the number of bytes.
+    /// `plainly` is with stores that QEMU's plug-ins see, which DC ZVA is not.
+    pub fn zero(
+        &mut self,
+        pages: &mut dyn Iterator<Item = u64>,
+        plainly: bool,
+        pause: &mut dyn FnMut() -> bool,
+    ) -> u64 {
+        let (block, line) = (zva_block().filter(|_| !plainly), cache_line());
+        let most = if block.is_some() { ZERO_CHUNK } else { STORE_CHUNK };
         self.lend(pages, stage1::READ_WRITE, |va, len| {
             // The lines go back to memory at once, and out of the caches: EL2 and the last life of
             // the VM were the writers, the reader is the VM, whose caches are off when it starts.
-            if plainly {
-                // SAFETY: `lend` mapped these bytes, Normal and writable.
-                unsafe { (va as *mut u8).write_bytes(0, len as usize) }
-                clean(va, len, line);
-            } else {
-                // SAFETY: `lend` mapped these bytes, Normal and writable, in whole pages.
-                unsafe { zero(va, len, block, line) }
-            }
-            len
+            in_chunks(len, most, pause, |done, len| {
+                let va = va + done;
+                if let Some(block) = block {
+                    // SAFETY: `lend` mapped these bytes, Normal and writable; chunks are whole
+                    // pages.
+                    unsafe { zero(va, len, block, line) }
+                } else {
+                    // SAFETY: `lend` mapped these bytes, Normal and writable.
+                    unsafe { (va as *mut u8).write_bytes(0, len as usize) }
+                    clean(va, len, line);
+                }
+            })
         })
     }
 
     /// Copies `len` bytes, less than 2 MiB so that any offset in a page fits, of RAM: from a byte
-    /// of some pages, through `source`, to a byte of others, in memory as well as in the caches.
-    /// What the pages don't hold is left out.
+    /// of some pages, through `source`, to a byte of others, in memory as well as in the caches,
+    /// until `pause` says after a chunk that something else is due; returns the number of bytes.
+    /// What the pages don't hold is left out, but counted.
     pub fn copy(
         &mut self,
         Bytes { pages: to, first: to_first }: Bytes<'_>,
         source: &mut Self,
         Bytes { pages: from, first: from_first }: Bytes<'_>,
         len: u64,
-    ) {
+        pause: &mut dyn FnMut() -> bool,
+    ) -> u64 {
         let line = cache_line();
         let pages = |first: u64| (first + len).div_ceil(PAGE) as usize;
         self.lend(&mut to.take(pages(to_first)), stage1::READ_WRITE, |to_va, to_len| {
             source.lend(&mut from.take(pages(from_first)), stage1::READ, |from_va, from_len| {
-                let len = len
-                    .min(to_len.saturating_sub(to_first))
-                    .min(from_len.saturating_sub(from_first));
-                // SAFETY: `lend` mapped these bytes at both addresses; the windows are different
-                // addresses, and what lies behind them is different memory: the image, a VM's
-                // pristine copy and its RAM do not overlap (`packed`).
-                unsafe { copy_bytes(from_va + from_first, to_va + to_first, len) }
-                clean(to_va + to_first, len, line);
-            });
-        });
+                let held = to_len.saturating_sub(to_first).min(from_len.saturating_sub(from_first));
+                in_chunks(len, COPY_CHUNK, pause, |done, len| {
+                    let len = len.min(held.saturating_sub(done));
+                    let (from, to) = (from_va + from_first + done, to_va + to_first + done);
+                    // SAFETY: `lend` mapped these bytes at both addresses; the windows are
+                    // different addresses, and what lies behind them is different memory: the
+                    // image, a VM's pristine copy and its RAM do not overlap (`packed`).
+                    unsafe { copy_bytes(from, to, len) }
+                    clean(to, len, line);
+                })
+            })
+        })
     }
+}
+
+/// Bytes that are zeroed by DC ZVA, zeroed by stores or copied between two moments at which
+/// interrupts are taken: 500 to 900 instructions. What is zeroed are whole pages.
+const ZERO_CHUNK: u64 = 2 * PAGE;
+const STORE_CHUNK: u64 = PAGE;
+const COPY_CHUNK: u64 = PAGE / 4;
+
+/// Calls `body` with the start and the length of each chunk of `len` bytes, of at most `most`,
+/// until `pause` says after one that something else is due; returns the number of bytes.
+fn in_chunks(
+    len: u64,
+    most: u64,
+    pause: &mut dyn FnMut() -> bool,
+    mut body: impl FnMut(u64, u64),
+) -> u64 {
+    let mut done = 0;
+    while done < len {
+        let chunk = (len - done).min(most);
+        body(done, chunk);
+        done += chunk;
+        if done < len && pause() {
+            break;
+        }
+    }
+    done
 }
 
 /// Bytes of RAM.
@@ -504,10 +544,11 @@ unsafe fn copy_bytes(from: u64, to: u64, len: u64) {
     unsafe { core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len as usize) }
 }
 
-/// Bytes that DC ZVA zeroes (DCZID_EL0.BS). It is never prohibited at EL2 (DZP concerns EL0 under
-/// EL1's control).
-fn zva_block() -> u64 {
-    4 << (sysreg::dczid_el0::read() & 0xf)
+/// Bytes that DC ZVA zeroes (DCZID_EL0.BS, at most 2 KiB); `None` where it is prohibited (DZP).
+fn zva_block() -> Option<u64> {
+    const DZP: u64 = 1 << 4;
+    let dczid = sysreg::dczid_el0::read();
+    (dczid & DZP == 0).then_some(4 << (dczid & 0xf))
 }
 
 /// Bytes of the smallest data cache line (CTR_EL0.DminLine).

@@ -28,7 +28,7 @@ use crate::{
     vm::{
         Ending, VcpuRef, debug, ending,
         interrupts::{Lines, kick},
-        lifecycle::{self, Next},
+        lifecycle::{self, Next, Start},
         space::Load,
     },
 };
@@ -42,6 +42,11 @@ use weir_units::{CoreId, Nanos};
 
 /// Marker for a plug-in that counts instructions: another vCPU than before gets the core.
 const MARK_SWITCH: u32 = 37;
+
+/// Markers for a plug-in that counts instructions: a step of a load begins, which clears RAM, or
+/// which does not.
+const MARK_CLEAR: u32 = 40;
+const MARK_COPY: u32 = 41;
 
 /// Nanoseconds between two checks whether the broker is ready.
 const BROKER_POLL: u64 = 10_000;
@@ -187,23 +192,31 @@ fn give(core: &mut Core, entity: Option<u8>) {
         State::Ending(_) => lead(core, entity),
         State::Loading(_) => load(core, entity),
         State::Awaiting(since, _) => await_broker(core, entity, since),
+        State::Starting(step) => start(core, entity, step),
+        State::Halting => halt(core, entity),
         _ => enter(core, entity),
     }
 }
 
 /// Handles the pending interrupts and the messages to this core, while no guest runs.
 fn attend(core: &mut Core) {
-    loop {
-        let iar = gic::acknowledge();
-        if gic::intid(iar) >= gic::SPECIAL {
-            break;
-        }
-        core.acknowledged = iar;
+    while acknowledge(&mut core.acknowledged) {
         own_interrupt(core);
         carry_out(core);
     }
     serve(core);
     carry_out(core);
+}
+
+/// Acknowledges the interrupt that is pending, and returns whether there is one: it is in
+/// `acknowledged` then.
+fn acknowledge(acknowledged: &mut u64) -> bool {
+    let iar = gic::acknowledge();
+    let came = gic::intid(iar) < gic::SPECIAL;
+    if came {
+        *acknowledged = iar;
+    }
+    came
 }
 
 /// Holds the interrupts of guests back, so that none of them, however many come, ends the wait of
@@ -260,22 +273,24 @@ fn note(core: &mut Core, vcpu_ref: &VcpuRef, on: bool) {
     }
 }
 
-/// Goes on with the load of the image of `entity`'s VM.
+/// Goes on with the load of the image of `entity`'s VM, until an interrupt comes.
 fn load(core: &mut Core, entity: u8) {
     arm(core);
     let index = core.id;
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
-    let shares = schedule.partition.is_some();
     let Some(member) = schedule.member(entity) else { return };
     let State::Loading(progress) = &mut member.state else { return };
     let vcpu_ref = member.vcpu_ref;
+    let view = vcpu_ref.vm.view();
     let meter = member.meter.as_mut().filter(|meter| meter.is_loading());
-    let pieces = match &meter {
-        Some(_) => Load::CHARGED,
-        None if shares => Load::SHARED,
-        None => Load::SOLE,
-    };
-    let done = progress.step(system::get(), vcpu_ref.vm.view(), index, pieces);
+    let pieces = if meter.is_some() { Load::CHARGED } else { Load::FREE };
+    if progress.clears(view) {
+        crate::arch::mark::<MARK_CLEAR>();
+    } else {
+        crate::arch::mark::<MARK_COPY>();
+    }
+    let pause = &mut || acknowledge(&mut core.acknowledged);
+    let done = progress.step(system::get(), view, index, pieces, pause);
     if let Some(meter) = meter {
         meter.charge(vcpu_ref, index, pieces.accesses());
     }
@@ -284,14 +299,17 @@ fn load(core: &mut Core, entity: u8) {
         member.state = State::Awaiting(now, now);
         schedule.stale = true;
     }
+    if core.acknowledged != gic::NOTHING {
+        own_interrupt(core);
+        carry_out(core);
+    }
 }
 
-/// Starts the VM of `entity`, whose image is loaded. At its first start a VM in a flow waits until
+/// Lets the VM of `entity`, whose image is loaded, start. At its first start a VM in a flow waits until
 /// the broker is ready, so that no packet waits for the broker's start; the wait is bounded,
 /// because a broker may never become ready. A VM in a flow shares no core, so it delays no other
 /// VM.
 fn await_broker(core: &mut Core, entity: u8, since: u64) {
-    let index = core.id;
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     schedule.stale = true;
     let Some(member) = schedule.member(entity) else { return };
@@ -306,8 +324,32 @@ fn await_broker(core: &mut Core, entity: u8, since: u64) {
         }
         console::event(vm.event(What::BrokerLate, 0));
     }
-    let (entry, device_tree) = lifecycle::start(member.vcpu_ref);
-    member.come_on(index, entry, device_tree);
+    member.state = State::Starting(Some(Start::Interrupts));
+}
+
+/// Stops the VM of `entity` for good.
+fn halt(core: &mut Core, entity: u8) {
+    arm(core);
+    let Some(schedule) = core.schedule.as_deref_mut() else { return };
+    schedule.stale = true;
+    let Some(member) = schedule.member(entity) else { return };
+    member.state = State::Off;
+    lifecycle::halt(member.vcpu_ref.vm);
+}
+
+/// Goes on with the start of the VM of `entity`.
+fn start(core: &mut Core, entity: u8, step: Option<Start>) {
+    arm(core);
+    let index = core.id;
+    let Some(schedule) = core.schedule.as_deref_mut() else { return };
+    schedule.stale = true;
+    let Some(member) = schedule.member(entity) else { return };
+    if let Some(step) = step {
+        member.state = State::Starting(step.step(member.vcpu_ref));
+    } else {
+        let vm = member.vcpu_ref.vm.view().vm;
+        member.come_on(index, vm.entry, vm.device_tree);
+    }
 }
 
 impl Member {
@@ -491,6 +533,10 @@ fn suspend(core: &mut Core, vcpu_ref: &'static VcpuRef, change: impl FnOnce(&mut
 fn stop(core: &mut Core, ending: Ending, event: Event) {
     if let Some(vcpu_ref) = core.current {
         ending::end(vcpu_ref, ending, event);
+        // What it asks for can wait: without a current vCPU, nothing is left of it.
+        if acknowledge(&mut core.acknowledged) {
+            own_interrupt(core);
+        }
     }
     park(core);
 }
@@ -537,6 +583,7 @@ fn lead(core: &mut Core, entity: u8) {
     member.state = match lifecycle::lead(index, vcpu_ref) {
         Next::Nothing => State::Off,
         Next::Later(due) => State::Ending(due.max(1)),
+        Next::Halt => State::Halting,
         Next::Restart => {
             if let Some(meter) = &mut member.meter {
                 meter.begin_load(vcpu_ref, index);

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     arch::timer,
     meter,
-    vm::{self, Place, VcpuRef, ending, space::Load, vcpu_on},
+    vm::{self, Place, VcpuRef, ending, lifecycle::Start, space::Load, vcpu_on},
 };
 use core::cell::UnsafeCell;
 use weir_abi::{MAX_CORES, MAX_VMS, schedule::MAX_RULES};
@@ -38,11 +38,15 @@ pub enum State {
     /// The first vCPU of a VM that is stopping. From this time on it wants the core to go on with
     /// that.
     Ending(u64),
+    /// The same, and its VM stops for good.
+    Halting,
     /// Its VM's image is being loaded.
     Loading(Load),
     /// Its VM's image is loaded, and the VM waits for the broker: since the first time, and until
     /// the second one it does not ask.
     Awaiting(u64, u64),
+    /// Its VM starts, by this step next. `None`: it comes on.
+    Starting(Option<Start>),
     /// It wants the core.
     Ready,
     /// It waits for an interrupt, that of its timers at this time.

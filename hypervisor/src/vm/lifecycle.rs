@@ -1,7 +1,7 @@
 //! The lifecycle of a VM: what starts it once its image is loaded, and what follows when it has
 //! stopped. The run loop of the core of its first vCPU calls both.
 
-use super::{ALIVE, Ending, VcpuRef, debug, focus, interrupts::Lines, pci};
+use super::{ALIVE, Ending, VcpuRef, Vm, debug, focus, interrupts::Lines, pci};
 use crate::{arch::timer, console, mail, system, trace, virtio};
 use core::sync::atomic::{AtomicBool, Ordering};
 use weir_abi::OnFault;
@@ -9,19 +9,49 @@ use weir_trace::wire::{Event, What};
 use weir_units::{CoreId, VcpuId};
 use weir_vdev::{pl011::Pl011, psci::Power};
 
-/// Starts a VM whose image is loaded: sets everything else to its initial state. Returns the entry
-/// point of the first vCPU and the value of its x0, the address of the device tree.
-pub fn start(vcpu_ref: &'static VcpuRef) -> (u64, u64) {
+/// The next step of the start of a VM whose image is loaded. Between two steps the core takes
+/// interrupts.
+#[derive(Clone, Copy)]
+pub enum Start {
+    /// Sets its interrupts to their initial state.
+    Interrupts,
+    /// Does the same with its other virtual devices.
+    Devices,
+    /// Reports it. From here on it can stop.
+    Report,
+}
+
+impl Start {
+    /// Does the step for the VM whose first vCPU is `vcpu_ref`, and returns the next one. If there
+    /// is none, the first vCPU can come on.
+    pub fn step(self, vcpu_ref: &'static VcpuRef) -> Option<Self> {
+        let vm = vcpu_ref.vm;
+        match self {
+            Self::Interrupts => {
+                vm.gic.lock().reset(&mut Lines::new(vm));
+                Some(Self::Devices)
+            }
+            Self::Devices => {
+                vm.mail.clear();
+                vm.stolen_time().reset();
+                *vm.uart.lock() = Pl011::new();
+                *vm.power.lock() = Some(Power::new(vm.vcpu_count() as u8));
+                vm.denied.store(0, Ordering::Relaxed);
+                pci::open(vm);
+                virtio::open(vm);
+                Some(Self::Report)
+            }
+            Self::Report => {
+                report(vcpu_ref);
+                None
+            }
+        }
+    }
+}
+
+/// Reports the start of a VM, which from here on can stop.
+fn report(vcpu_ref: &'static VcpuRef) {
     let vm = vcpu_ref.vm;
-    let (entry, device_tree) = (vm.view().vm.entry, vm.view().vm.device_tree);
-    vm.gic.lock().reset(&mut Lines::new(vm));
-    vm.mail.clear();
-    vm.stolen_time().reset();
-    *vm.uart.lock() = Pl011::new();
-    *vm.power.lock() = Some(Power::new(vm.vcpu_count() as u8));
-    vm.denied.store(0, Ordering::Relaxed);
-    pci::open(vm);
-    virtio::open(vm);
     {
         let mut ending = vm.ending.lock();
         *ending = None;
@@ -31,10 +61,9 @@ pub fn start(vcpu_ref: &'static VcpuRef) -> (u64, u64) {
     vcpu_ref.record(trace::Kind::VmStart, vm.restarts.load(Ordering::Relaxed), 0, 0);
     console::event(Event {
         detail: vm.restarts.load(Ordering::Relaxed),
-        pc: entry,
+        pc: vm.view().vm.entry,
         ..vm.event(What::VmStart, 0)
     });
-    (entry, device_tree)
 }
 
 /// Records that a vCPU has come on; called on its core.
@@ -54,6 +83,8 @@ pub enum Next {
     Later(u64),
     /// Loads the VM's image and starts it again.
     Restart,
+    /// Stops the VM for good.
+    Halt,
 }
 
 /// Decides what follows when a VM is stopping and all its vCPUs are off; on core `core`, that of
@@ -87,15 +118,21 @@ pub fn lead(core: CoreId, vcpu_ref: &'static VcpuRef) -> Next {
             focus::give_back(vm, true);
             vm.restarts.fetch_add(1, Ordering::Relaxed);
             vcpu_ref.record(trace::Kind::VmRestart, life.wrapping_add(1), 0, 0);
-            return Next::Restart;
+            Next::Restart
         }
-        (Ending::Off, _) => {}
-        (Ending::Fault, OnFault::Halt) => console::event(vm.event(What::VmHalted, 0)),
-        (Ending::Fault, OnFault::StopSystem) => {
+        (Ending::Off, _) => Next::Halt,
+        (Ending::Fault, on_fault) => {
             console::event(vm.event(What::VmHalted, 0));
-            stop_system();
+            if on_fault == OnFault::StopSystem {
+                stop_system();
+            }
+            Next::Halt
         }
     }
+}
+
+/// Stops the VM `vm`, whose vCPUs are off, for good; on the core of its first vCPU.
+pub fn halt(vm: &'static Vm) {
     vm.halted.store(true, Ordering::Relaxed);
     *vm.power.lock() = None;
     // No interrupt of a stopped VM may reach a core.
@@ -104,7 +141,6 @@ pub fn lead(core: CoreId, vcpu_ref: &'static VcpuRef) -> Next {
     if !vm.is_broker() && ALIVE.fetch_sub(1, Ordering::AcqRel) == 1 {
         stop_system();
     }
-    Next::Nothing
 }
 
 /// Ends the system: the console core sends the last records and turns the machine off.

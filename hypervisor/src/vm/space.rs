@@ -127,30 +127,23 @@ fn keep(system: &System, view: &VmView) {
     // SAFETY: on the boot core, before it starts another; the pair lives only here.
     let [mut to, mut from] = unsafe { Window::take(CoreId(0)) };
     for segment in view.segments {
-        in_chunks(segment.len, |done, len| {
+        let mut done = 0;
+        while done < segment.len {
+            let len = (segment.len - done).min(memory::WINDOW / 2);
             with_pages(system, view, view.vm.pristine, segment.kept + done, |pages| {
                 let target = Bytes { pages, first: (segment.kept + done) % PAGE };
                 let source = LOAD_ADDRESS + segment.offset + done;
                 let loaded = Bytes { pages: &mut loaded(source), first: source % PAGE };
-                to.copy(target, &mut from, loaded, len);
+                to.copy(target, &mut from, loaded, len, &mut || false);
             });
-        });
+            done += len;
+        }
     }
 }
 
 /// The pages of the image as the loader put it, from the one around `pa` on.
 fn loaded(pa: u64) -> impl Iterator<Item = u64> {
     (pa / PAGE * PAGE..).step_by(PAGE as usize)
-}
-
-/// Calls `body` with the start and the length of each chunk of `len` bytes.
-fn in_chunks(len: u64, mut body: impl FnMut(u64, u64)) {
-    let mut done = 0;
-    while done < len {
-        let chunk = (len - done).min(memory::WINDOW / 2);
-        body(done, chunk);
-        done += chunk;
-    }
 }
 
 fn region_of<'a>(view: &VmView<'a>, segment: &Segment) -> Option<&'a Region> {
@@ -161,7 +154,8 @@ fn region_of<'a>(view: &VmView<'a>, segment: &Segment) -> Option<&'a Region> {
 const LINE: u64 = 64;
 
 /// Progress of the load of a VM's image, which makes its memory what it is at each start: zero but
-/// for the image. It is done in pieces, between which the core serves interrupts.
+/// for the image. It is done in steps, and these in chunks of some 500 instructions. Between two
+/// chunks the core takes interrupts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Load {
     /// Regions, then segments, that are done.
@@ -170,7 +164,7 @@ pub struct Load {
     bytes: u64,
 }
 
-/// The most bytes that a step of a load zeroes or copies.
+/// The most bytes that a step of a load zeroes or copies: what its mapping is for.
 #[derive(Clone, Copy, Debug)]
 pub struct Pieces {
     zero: u64,
@@ -189,42 +183,56 @@ impl Pieces {
 }
 
 impl Load {
-    /// Pieces on a core without another vCPU.
-    pub const SOLE: Pieces = Pieces { zero: memory::WINDOW, copy: memory::WINDOW / 2 };
-    /// Pieces on a core that VMs share: what a turn can be late by, some us.
-    pub const SHARED: Pieces = Pieces { zero: 0x1_0000, copy: 0x2000 };
+    /// Pieces of a VM without a memory budget.
+    pub const FREE: Pieces = Pieces { zero: 0x2_0000, copy: 0x8000 };
     /// Pieces that a memory budget is charged for: by so much it can be exceeded.
     pub const CHARGED: Pieces = Pieces { zero: 0x2000, copy: 0x1000 };
 
-    /// Does the next piece; whether there is none any more. On core `core`.
+    /// Returns whether the next step clears RAM; if not, it copies.
+    #[must_use]
+    pub fn clears(&self, view: &VmView) -> bool {
+        self.entries < view.regions.len()
+    }
+
+    /// Does the next piece, or as many chunks of it as `pause` allows, which is asked after each
+    /// whether something else is due. Returns whether all is done. On core `core`.
     #[inline(never)]
-    pub fn step(&mut self, system: &System, view: &VmView, core: CoreId, pieces: Pieces) -> bool {
+    pub fn step(
+        &mut self,
+        system: &System,
+        view: &VmView,
+        core: CoreId,
+        pieces: Pieces,
+        pause: &mut dyn FnMut() -> bool,
+    ) -> bool {
         // SAFETY: this is core `core`, and the pair lives only in this function, which doesn't call
         // itself.
         let [mut to, mut from] = unsafe { Window::take(core) };
         let Self { entries, bytes: done } = *self;
         let (len, piece) = if let Some(region) = view.regions.get(entries) {
-            let span = Span { pa: region.pa, len: region.len };
-            if region.kind == RAM && done < region.len {
-                with_pages(system, view, span, done, |pages| {
+            let len = if region.kind == RAM { region.len } else { 0 };
+            let span = Span { pa: region.pa, len };
+            let mut piece = 0;
+            if done < len {
+                piece = with_pages(system, view, span, done, |pages| {
                     let mut pages = pages.take((pieces.zero / PAGE) as usize);
-                    to.zero(&mut pages, system.is_observed());
+                    to.zero(&mut pages, system.is_observed(), pause)
                 });
             }
-            (if region.kind == RAM { region.len } else { 0 }, pieces.zero)
+            (len, piece)
         } else if let Some(segment) = view.segments.get(entries - view.regions.len()) {
-            let piece = (segment.len - done).min(pieces.copy);
+            let mut piece = (segment.len - done).min(pieces.copy);
             if let Some(region) = region_of(view, segment).filter(|_| piece > 0) {
                 let part = Part { region, segment, done, len: piece };
-                restore(system, view, &part, [&mut to, &mut from]);
+                piece = restore(system, view, &part, [&mut to, &mut from], pause);
             }
-            (segment.len, pieces.copy)
+            (segment.len, piece)
         } else {
             memory::sync_instructions();
             return true;
         };
         self.bytes = done + piece;
-        if self.bytes >= len {
+        if self.bytes >= len || piece == 0 {
             *self = Self { entries: entries + 1, bytes: 0 };
         }
         false
@@ -240,8 +248,15 @@ struct Part<'a> {
     len: u64,
 }
 
-/// Copies a part of a segment from the pristine image into its region.
-fn restore(system: &System, view: &VmView, part: &Part<'_>, [to, from]: [&mut Window; 2]) {
+/// Copies a part of a segment from the pristine image into its region, until `pause` says that
+/// something else is due; returns the number of bytes.
+fn restore(
+    system: &System,
+    view: &VmView,
+    part: &Part<'_>,
+    [to, from]: [&mut Window; 2],
+    pause: &mut dyn FnMut() -> bool,
+) -> u64 {
     let Part { region, segment, done, len } = *part;
     let target = segment.ipa - region.ipa + done;
     let span = Span { pa: region.pa, len: region.len };
@@ -250,12 +265,13 @@ fn restore(system: &System, view: &VmView, part: &Part<'_>, [to, from]: [&mut Wi
         if system.is_divided() {
             let kept = segment.kept + done;
             with_pages(system, view, view.vm.pristine, kept, |pages| {
-                to.copy(target, from, Bytes { pages, first: kept % PAGE }, len);
-            });
+                let source = Bytes { pages, first: kept % PAGE };
+                to.copy(target, from, source, len, pause)
+            })
         } else {
             let source = LOAD_ADDRESS + segment.offset + done;
             let loaded = Bytes { pages: &mut loaded(source), first: source % PAGE };
-            to.copy(target, from, loaded, len);
+            to.copy(target, from, loaded, len, pause)
         }
-    });
+    })
 }

@@ -73,3 +73,28 @@ fn the_guards_of_stacks_are_not_mapped() {
     assert_eq!(image_attributes(image::data_end() + STACK_GUARD), Some(stage1::READ_WRITE));
     assert_eq!(image_attributes(image::data_end() + STACK_GUARD + STACK_SIZE), None);
 }
+
+#[test]
+fn zeroing_pauses_after_a_chunk() {
+    let mut window = window();
+    let mut pages = (0x4800_0000u64..).step_by(PAGE as usize).take(6);
+    let mut asked = 0;
+    let zeroed = window.zero(&mut pages, false, &mut || {
+        asked += 1;
+        asked == 2
+    });
+    assert_eq!((zeroed, asked), (2 * ZERO_CHUNK, 2), "what was paused is not begun");
+    let lines: Vec<_> = recorded().into_iter().filter(|line| line.starts_with("dc")).collect();
+    let (first, last) = (WINDOWS, WINDOWS + 2 * ZERO_CHUNK);
+    let chunk = |from: u64| format!("dc zva {from:#x} to {:#x}", from + ZERO_CHUNK);
+    assert_eq!(lines, [chunk(first), chunk(last - ZERO_CHUNK)]);
+}
+
+#[test]
+fn the_last_chunk_is_not_asked_about() {
+    let mut chunks = Vec::new();
+    let done = in_chunks(5, 2, &mut || false, |at, len| chunks.push((at, len)));
+    assert_eq!((done, chunks), (5, vec![(0, 2), (2, 2), (4, 1)]));
+    assert_eq!(in_chunks(2, 2, &mut || panic!("nothing is left"), |_, _| ()), 2);
+    assert_eq!(in_chunks(0, 2, &mut || true, |_, _| panic!("nothing to do")), 0);
+}
