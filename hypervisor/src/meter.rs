@@ -128,6 +128,10 @@ pub struct Meter {
     off: bool,
     /// Whether EL2 loads its VM's image, on its budget.
     loads: bool,
+    /// Whether the regulator is plain, and the PMU counts for it.
+    plain: bool,
+    /// Whether the short steps can be tried: it is plain, and its vCPU is on the core and not off.
+    quick: bool,
     /// The counts when this period began, and those at which the vCPU was last told to stop.
     begun: Counts,
     limit: Counts,
@@ -158,9 +162,12 @@ impl Meter {
         } else {
             Source::CounterPage { poll: its.poll_ns, access: its.access_ns }
         };
+        let regulator = Regulator::new(&setting);
         let mut meter = Self {
+            plain: matches!(source, Source::Pmu(_)) && regulator.is_plain(),
+            quick: false,
             source,
-            regulator: Regulator::new(&setting),
+            regulator,
             shared: shared(vcpu_ref),
             periods: setting.periods(),
             boundary: 0,
@@ -248,6 +255,7 @@ impl Meter {
             Pmu::suspend();
         }
         self.away = Some(counts);
+        self.quick = false;
     }
 
     /// This one's vCPU gets the core again.
@@ -261,6 +269,51 @@ impl Meter {
             }
             Source::CounterPage { .. } => self.others = counted_on(core).wrapping_minus(counts),
         }
+    }
+
+    /// The step at `now` if it is the commonest one, at the start of a period; the vCPU runs then.
+    /// False, and only the counts are up to date, where [`Self::step`] is due.
+    #[inline(always)]
+    pub fn begin_quickly(&mut self, vcpu_ref: &VcpuRef, now: u64) -> bool {
+        let Source::Pmu(pmu) = &mut self.source else { return false };
+        // Acquire: see `follow`.
+        if !self.quick || vcpu_ref.vm.budget.changes.load(Ordering::Acquire) != self.changes {
+            return false;
+        }
+        let reads = pmu.reads();
+        let next = self.regulator.next_period(Nanos(now), reads);
+        let Some((limit, end)) = next else { return false };
+        let (used, budget) = (reads.wrapping_sub(self.begun.reads), limit.wrapping_sub(reads));
+        pmu.interrupt_in_reads(budget);
+        (self.boundary, self.deadline) = (end.0, end.0);
+        (self.begun.reads, self.limit.reads) = (reads, limit);
+        mark::<MARK_REPLENISH>();
+        record_reads(vcpu_ref, Kind::Replenish, used, budget);
+        if !self.runs {
+            self.runs = true;
+            record_reads(vcpu_ref, Kind::Wake, 0, budget);
+        }
+        true
+    }
+
+    /// The step at `now` if the budget is spent, and nothing else is due.
+    #[inline(always)]
+    pub fn stop_quickly(&mut self, vcpu_ref: &VcpuRef, now: u64) -> bool {
+        let Source::Pmu(pmu) = &mut self.source else { return false };
+        if !self.quick || !self.runs || now >= self.boundary {
+            return false;
+        }
+        let reads = pmu.reads();
+        if reads < self.limit.reads {
+            return false;
+        }
+        let (limit, begun) = (self.limit.reads, self.begun.reads);
+        self.runs = false;
+        Pmu::forget();
+        mark::<MARK_OVERFLOW>();
+        let used = reads.wrapping_sub(begun);
+        record_reads(vcpu_ref, Kind::Throttle, used, limit.saturating_sub(begun));
+        true
     }
 
     /// Asks the regulator, and sees to it that it is asked again in time.
@@ -317,6 +370,7 @@ impl Meter {
             }
             Source::CounterPage { .. } => {}
         }
+        self.quick = self.plain && !self.off && !self.loads && self.away.is_none();
         if wake != 0 {
             wake_members(core, self.shared, wake);
         }
@@ -396,6 +450,13 @@ impl Meter {
         (self.off, self.loads) = (!on, false);
         self.step(vcpu_ref, core, timer::now_ns(), event);
     }
+}
+
+/// Records something about a budget of reads.
+#[inline(always)]
+fn record_reads(vcpu_ref: &VcpuRef, kind: Kind, used: u64, budget: u64) {
+    let tag = vcpu_ref.who.tag(kind, Which::All as u32);
+    trace::push(vcpu_ref.ring, tag, used, budget.min(MOST_OTHER));
 }
 
 #[cold]

@@ -46,6 +46,8 @@ never! {
     leave(CoreId) -> ();
     enter(CoreId) -> ();
     step(&VcpuRef, CoreId, u64, Event) -> ();
+    begin_quickly(&VcpuRef, u64) -> bool;
+    stop_quickly(&VcpuRef, u64) -> bool;
     is_counted() -> bool;
     holds() -> bool;
     exit() -> Exit;

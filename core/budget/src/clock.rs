@@ -33,6 +33,17 @@ impl Clock {
         self.passed_several(now)
     }
 
+    /// Begins the period that follows if `now` is in it; returns its end.
+    #[inline(always)]
+    pub(super) const fn begin_next(&mut self, now: Nanos) -> Option<Nanos> {
+        let after = self.next.saturating_add(self.periods.period().0);
+        if !self.has_started() || now.0 < self.next || now.0 >= after {
+            return None;
+        }
+        self.next = after;
+        Some(Nanos(after))
+    }
+
     #[cold]
     fn passed_several(&mut self, now: Nanos) -> u64 {
         if self.next == u64::MAX {

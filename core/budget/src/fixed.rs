@@ -65,6 +65,25 @@ impl Static {
         Ok(())
     }
 
+    /// Whether [`Self::next_period`] can be asked, now and later.
+    pub(super) const fn is_plain(&self) -> bool {
+        self.debt && self.publisher.is_none() && self.budget.writes == u64::MAX
+    }
+
+    /// See [`super::Regulator::next_period`].
+    #[inline(always)]
+    pub(super) const fn next_period(&mut self, now: Nanos, reads: u64) -> Option<(u64, Nanos)> {
+        let fresh = reads.saturating_add(self.budget.reads);
+        let paid = self.limit.reads.saturating_add(self.budget.reads);
+        let limit = if fresh < paid { fresh } else { paid };
+        if reads >= limit {
+            return None;
+        }
+        let Some(end) = self.clock.begin_next(now) else { return None };
+        self.limit.reads = limit;
+        Some((limit, end))
+    }
+
     #[inline]
     pub(super) fn step_on<W: Word>(
         &mut self,

@@ -169,6 +169,27 @@ impl Regulator {
     }
 }
 
+impl Regulator {
+    /// Whether this is a static budget of reads alone, with debt, of a vCPU that publishes nothing:
+    /// then [`Self::next_period`] can be asked. It stays so.
+    #[must_use]
+    pub const fn is_plain(&self) -> bool {
+        matches!(self, Self::Static(regulator) if regulator.is_plain())
+    }
+
+    /// The step at `now`, with the counter of a [plain](Self::is_plain) regulator's vCPU at `reads`,
+    /// if it is the first of the period that follows and the vCPU may run: the count of reads at
+    /// which to ask again, and the period's end. None, and nothing has changed, where another step
+    /// is due.
+    #[inline(always)]
+    pub const fn next_period(&mut self, now: Nanos, reads: u64) -> Option<(u64, Nanos)> {
+        match self {
+            Self::Static(regulator) => regulator.next_period(now, reads),
+            _ => None,
+        }
+    }
+}
+
 impl Regulate for Regulator {
     #[inline]
     fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, event: Event) -> Verdict {

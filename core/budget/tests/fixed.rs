@@ -7,6 +7,8 @@ use support::{Board, Vcpu, actions, budgets};
 use weir_budget::Counts;
 use weir_budget::Event;
 use weir_budget::Refused;
+use weir_budget::Regulate;
+use weir_budget::Regulator;
 use weir_budget::Scope;
 use weir_budget::Setting;
 use weir_budget::Shared;
@@ -40,6 +42,32 @@ proptest! {
         });
         let board = Board::played(settings, true, overshoot, &actions);
         board.assert_bounded(budget, 0, 4 * overshoot);
+    }
+
+    #[test]
+    fn the_short_step_is_the_step(
+        budget in 1..100_u64, phase in 0..100_u64, steps in prop::collection::vec((0..250_u64, 0..150_u64), 1..60),
+    ) {
+        let setting = Setting { phase: Nanos(phase), ..Setting::new(PERIOD, Counts::one(budget), 0, 1) };
+        let shared = Shared::new();
+        let mut long = Regulator::new(&setting);
+        let mut short = long.clone();
+        prop_assert!(short.is_plain());
+        prop_assert_eq!(short.next_period(Nanos(0), 0), None, "it has not started");
+        let (mut now, mut count) = (Nanos(0), 0);
+        for regulator in [&mut long, &mut short] {
+            regulator.step(&shared, now, Counts::ZERO, Event::Start);
+        }
+        for (time, more) in steps {
+            (now.0, count) = (now.0 + time, count + more);
+            let verdict = long.step(&shared, now, reads(count), Event::Count);
+            if let Some((limit, end)) = short.next_period(now, count) {
+                prop_assert_eq!((verdict.run, verdict.limit), (true, Counts::one(limit)));
+                prop_assert_eq!(end, setting.periods().next(now));
+                prop_assert_eq!(short.next_period(now, count), None, "the period has begun");
+            }
+            prop_assert_eq!(verdict, short.step(&shared, now, reads(count), Event::Count));
+        }
     }
 
     #[test]

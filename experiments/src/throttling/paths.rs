@@ -2,8 +2,7 @@
 
 use super::WEIR;
 use crate::statement::{
-    Deviation,
-    Relation::{AtMost, Below, Near},
+    Relation::{AtMost, Below},
     Source, Statement, statements,
 };
 use serde_json::{Value, json};
@@ -163,17 +162,6 @@ pub fn text(all: &[(&'static str, Paths)]) -> String {
 
 const PEER: Source =
     Source { paper: "Bao, throttling branch, June 2026", place: "measured by the same rule" };
-
-/// Statements that do not hold.
-pub static DEVIATIONS: [Deviation; 1] = [Deviation {
-    id: "budget-paths-above-peer",
-    reason: "at each boundary EL2 tests for a changed budget, which no message announces, and the workaround for erratum 835769 adds instructions",
-    of: &[
-        ("peer-replenish", Near(333.0, 8.0)),
-        ("peer-overflow", Near(243.0, 5.0)),
-        ("peer-overflow_period", Near(664.0, 10.0)),
-    ],
-}];
 
 /// The static regulator is below the peer, and no poll takes longer than the platform's file
 /// states: `poll_overhead` of its `[counter_page]`, at an instruction a ns, and twice that as a

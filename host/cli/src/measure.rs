@@ -138,7 +138,7 @@ fn hypervisor(json: bool, environment: &Environment) -> Result {
     })?;
     let lab = Lab::new(environment, &scratch)?;
     let budgets = paths::run(&lab, false, &Bar::new("running", paths::runs(false)))?;
-    let judged = Judged::new(paths::statements(&budgets), &paths::DEVIATIONS, true);
+    let judged = Judged::new(paths::statements(&budgets), &[], true);
     let mut out = screen::stdout();
     if json {
         let mut figures = serde_json::to_value(&figures).context(|| "write the figures")?;

@@ -120,9 +120,15 @@ pub fn due_ns(ticks: u64) -> u64 {
 pub fn fire_at(ns: u64) {
     /// More than a century.
     const FAR: u64 = 1 << 58;
-    let ticks = CLOCK.nanosecond.times(ns.min(FAR)) + CLOCK.round.load(Ordering::Relaxed);
-    cnthp_cval_el2::write(CLOCK.start.load(Ordering::Relaxed).wrapping_add(ticks));
+    fire_next_at(ns.min(FAR));
     cnthp_ctl_el2::write(u64::from(ns != u64::MAX));
+}
+
+/// Arms this core's EL2 timer, which is running, for a time that is near.
+#[inline(always)]
+pub fn fire_next_at(ns: u64) {
+    let ticks = CLOCK.nanosecond.times(ns) + CLOCK.round.load(Ordering::Relaxed);
+    cnthp_cval_el2::write(CLOCK.start.load(Ordering::Relaxed).wrapping_add(ticks));
 }
 
 /// Stops this core's EL2 timer until [`fire_at`]. Its interrupt is pending no longer.

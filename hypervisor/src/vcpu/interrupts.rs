@@ -78,6 +78,21 @@ pub extern "C" fn handle_irq(core: &mut Core) -> Exit {
 #[inline(never)]
 fn clock(core: &mut Core, vcpu_ref: Option<&'static VcpuRef>, iar: u64) -> Exit {
     let now = timer::ns_at(timer::ticks());
+    if let (Some(meter), Some(vcpu_ref)) = (&mut core.meter, vcpu_ref)
+        && now < core.ticks.next
+        && meter.begin_quickly(vcpu_ref, now)
+    {
+        timer::fire_next_at(meter.deadline.min(core.ticks.next));
+        isb();
+        gic::end(iar);
+        return Exit::Resume;
+    }
+    clock_slowly(core, vcpu_ref, iar, now)
+}
+
+/// The rest of [`clock`], in a function of its own, so that the short way saves no registers.
+#[inline(never)]
+fn clock_slowly(core: &mut Core, vcpu_ref: Option<&'static VcpuRef>, iar: u64, now: u64) -> Exit {
     let mut exit = Exit::Resume;
     if let (Some(meter), Some(vcpu_ref)) = (&mut core.meter, vcpu_ref)
         && now >= meter.deadline
@@ -97,7 +112,7 @@ fn clock(core: &mut Core, vcpu_ref: Option<&'static VcpuRef>, iar: u64) -> Exit 
     exit
 }
 
-/// The rest of [`clock`] where a tick is due: the short way pays neither for its registers nor for
+/// The rest of [`clock_slowly`] where a tick is due: the other way pays neither for its registers nor for
 /// moving `exit`, which is in the first register here and there.
 #[cold]
 #[inline(never)]
@@ -115,10 +130,27 @@ fn tick(exit: Exit, core: &mut Core, iar: u64) -> Exit {
 /// on.
 #[inline(never)]
 fn overflow(core: &mut Core, vcpu_ref: Option<&'static VcpuRef>, iar: u64) -> Exit {
+    let now = timer::ns_at(timer::ticks());
+    if let (Some(meter), Some(vcpu_ref)) = (&mut core.meter, vcpu_ref)
+        && meter.stop_quickly(vcpu_ref, now)
+    {
+        gic::end(iar);
+        return Exit::Act;
+    }
+    overflow_slowly(core, vcpu_ref, iar, now)
+}
+
+/// The rest of [`overflow`].
+#[inline(never)]
+fn overflow_slowly(
+    core: &mut Core,
+    vcpu_ref: Option<&'static VcpuRef>,
+    iar: u64,
+    now: u64,
+) -> Exit {
     let mut exit = Exit::Resume;
     if let (Some(meter), Some(vcpu_ref)) = (&mut core.meter, vcpu_ref) {
         let deadline = meter.deadline;
-        let now = timer::ns_at(timer::ticks());
         meter.step(vcpu_ref, core.id, now, Budget::Count);
         exit = meter.exit();
         // Only if a period has begun.

@@ -68,7 +68,9 @@ pub extern "C" fn handle_interrupt(core: &mut Core) {
     serve_interrupt(core);
     if core.holds() {
         hold(core);
-        rest(core);
+        if rest(core) {
+            return release(core);
+        }
         choose(core);
     }
 }
@@ -152,8 +154,8 @@ fn act(core: &mut Core) -> bool {
 
 /// Runs the vCPUs of this core.
 pub fn run(core: &mut Core) -> ! {
-    if core.current.is_some() {
-        rest(core);
+    if core.current.is_some() && rest(core) {
+        resume(core);
     }
     choose(core)
 }
@@ -227,15 +229,16 @@ fn hold(core: &mut Core) {
     gic::hold_guests(true);
 }
 
-/// Lets the current vCPU rest, its state on the core, until it may go on. Returns if it went off.
+/// Lets the current vCPU rest, its state on the core, until it may go on. Returns whether it may, or
+/// has gone off.
 /// Only the one vCPU of a core rests: there is nothing to decide meanwhile, and the core's timer is
 /// armed for what the core itself needs.
 #[inline(always)]
-fn rest(core: &mut Core) {
+fn rest(core: &mut Core) -> bool {
     loop {
         wait_for_interrupt();
         attend(core);
-        let Some(vcpu_ref) = core.current else { return };
+        let Some(vcpu_ref) = core.current else { return false };
         if core.waits {
             if !has_pending(vcpu_ref) {
                 continue;
@@ -244,7 +247,7 @@ fn rest(core: &mut Core) {
             note(core, vcpu_ref, true);
         }
         if !core.holds() {
-            resume(core);
+            return true;
         }
         hold(core);
     }
@@ -433,14 +436,20 @@ fn enter(core: &mut Core, entity: u8) {
     enter_guest(index, &context.frame)
 }
 
-/// Goes on with the current vCPU, whose state has stayed on the core.
-fn resume(core: &mut Core) -> ! {
+/// Lets the interrupts of the current vCPU through, whose state has stayed on the core.
+#[inline(always)]
+fn release(core: &mut Core) {
     if core::mem::take(&mut core.holds_guests) {
         gic::hold_guests(false);
     } else {
         gic::enable_virtual(true);
     }
     core.acknowledged = gic::NOTHING;
+}
+
+/// Goes on with the current vCPU, whose state has stayed on the core.
+fn resume(core: &mut Core) -> ! {
+    release(core);
     // SAFETY: its state is on the core, and the exception that led here was its guest's.
     unsafe { resume_guest(core.id) }
 }

@@ -103,6 +103,26 @@ impl Pmu {
         Self::forget();
     }
 
+    /// The same as [`Pmu::counts`] where both counters count the same.
+    #[inline(always)]
+    pub fn reads(&mut self) -> u64 {
+        let now = pmevcntr0_el0::read() as u32;
+        self.counts.reads += u64::from(now.wrapping_sub(self.from[0]));
+        self.from[0] = now;
+        self.counts.reads
+    }
+
+    /// Has the interrupt come after so many further reads, or before, where both counters count the
+    /// same; right after [`Pmu::reads`]. Takes effect at the next ISB.
+    #[inline(always)]
+    pub fn interrupt_in_reads(&mut self, distance: u64) {
+        let from = 0u32.wrapping_sub(distance.min(FARTHEST) as u32);
+        self.from = [from, from.wrapping_sub(LATER)];
+        pmevcntr0_el0::write(self.from[0].into());
+        pmevcntr1_el0::write(self.from[1].into());
+        pmovsclr_el0::act(BOTH);
+    }
+
     /// Forgets an overflow.
     #[inline(always)]
     pub fn forget() {
