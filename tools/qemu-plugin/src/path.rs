@@ -36,6 +36,12 @@ pub const SWITCH: u8 = 37;
 /// EL2's marker where a notification was passed on to the broker; the path of that notification.
 pub const NOTIFY: u8 = 38;
 
+/// EL2's markers where a step of the load of a VM's image begins: one that clears RAM, and one that
+/// does not. What a core executes from the former to the latter is its clearing of RAM.
+pub const CLEAR: u8 = 40;
+/// See [`CLEAR`].
+pub const COPY: u8 = 41;
+
 /// The path of every stretch that no marker claims.
 pub const OTHER: u8 = 63;
 

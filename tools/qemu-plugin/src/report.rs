@@ -10,8 +10,11 @@ use serde::{Deserialize, Serialize};
 /// The counts of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Instructions of all vCPUs before the first marker 0; none if no guest came that far.
+    /// Instructions of all vCPUs before the first marker 0, without the next ones; none if no guest
+    /// came that far.
     pub boot_instructions: Option<u64>,
+    /// Instructions of all vCPUs before the first marker 0 by which EL2 cleared the RAM of VMs.
+    pub clearing_instructions: Option<u64>,
     /// The longest non-preemptible section of EL2, in instructions. EL2 runs with interrupts
     /// masked, so this bounds the delay of an interrupt: from a vector, or a wait or a read of
     /// ICC_IAR1_EL1 inside EL2, to the next of those or the ERET. Each vCPU's first stretch, its
@@ -41,7 +44,7 @@ pub struct Vcpu {
     pub el2_instructions: u64,
     /// Instructions of guests.
     pub guest_instructions: u64,
-    /// The share of both that was executed before the first marker 0.
+    /// The share of both that was executed before the first marker 0, without the clearing of RAM.
     pub boot_instructions: u64,
 }
 

@@ -75,6 +75,10 @@ pub(super) struct Books {
     /// The loads and stores among `guest` that were trapped to EL2: they did not retire.
     pub(super) aborted: Cell,
     pub(super) boot: Cell,
+    /// Whether EL2 clears the RAM of a VM.
+    pub(super) clears: Cell,
+    /// The instructions of that before the boot is over.
+    pub(super) clearing: Cell,
     stretches: Mutex<BTreeMap<u8, Tally>>,
     /// What EL2 executed since the budget was spent.
     overflow: Mutex<Option<Sums>>,
@@ -104,6 +108,8 @@ impl Books {
             guest: Cell::default(),
             aborted: Cell::default(),
             boot: Cell::default(),
+            clears: Cell::default(),
+            clearing: Cell::default(),
             stretches: Mutex::default(),
             overflow: Mutex::default(),
             budget: Mutex::default(),
@@ -137,6 +143,7 @@ impl Books {
     /// guests so far.
     pub(super) fn leave(&self, returns: u64) {
         self.mode.set(mode::GUEST);
+        self.clears.set(0);
         self.end_masked(returns);
         // The stretches of an event are one.
         if !path::is_event(self.path.get() as u8) {
@@ -204,6 +211,9 @@ impl Books {
             && self.path.get() != u64::from(path::BOOT)
         {
             self.path.set(u64::from(number));
+        }
+        if matches!(number, path::CLEAR | path::COPY) {
+            self.clears.set(u64::from(number == path::CLEAR));
         }
         let Some(mark) = Mark::of(number) else { return };
         let instructions = self.guest.get() - self.aborted.get();

@@ -19,6 +19,8 @@
 //!   They are one.
 //! - A section with interrupts masked ends where EL2 waits, takes a pending interrupt (a read of
 //!   `ICC_IAR1_EL1`) or leaves. It counts if a guest executes after it: while VMs run.
+//! - What a vCPU executes before the first marker 0 is the boot, without the clearing of RAM: from
+//!   the marker of a step that clears to that of one that does not, or to a guest.
 //! - A marker that EL2 executes ([`path::is_hypervisors`]) names the stretch in which it is, and
 //!   goes into the [`ledger`](crate::ledger). A stretch with such a name ends with the wait (WFI)
 //!   that it leads to, and another begins after the wait: the wait of a suspended vCPU is in no
@@ -40,7 +42,7 @@ use crate::Options;
 use crate::ledger::{Ledger, Phase};
 use crate::path;
 use crate::report::{Longest, Report, Vcpu};
-use books::{Books, mode};
+use books::{Books, Cell, mode};
 pub use step::Step;
 use tally::Tally;
 
@@ -121,7 +123,8 @@ impl Accounting {
             }
         }
         if !self.boot_over.load(Relaxed) {
-            books.boot.bump();
+            let count = if books.clears.get() == 0 { &books.boot } else { &books.clearing };
+            count.bump();
         }
     }
 
@@ -197,11 +200,13 @@ impl Accounting {
             .enumerate()
             .filter(|(_, [instructions, _])| *instructions > 0)
             .min_by_key(|(_, [instructions, _])| std::cmp::Reverse(*instructions));
+        let before_guests = |count: fn(&Books) -> &Cell| {
+            let sum = || self.vcpus.iter().map(|books| count(books).get()).sum();
+            self.boot_over.load(Relaxed).then(sum)
+        };
         Report {
-            boot_instructions: self
-                .boot_over
-                .load(Relaxed)
-                .then(|| self.vcpus.iter().map(|books| books.boot.get()).sum()),
+            boot_instructions: before_guests(|books| &books.boot),
+            clearing_instructions: before_guests(|books| &books.clearing),
             longest_masked: longest.map(|(vcpu, [instructions, path])| Longest {
                 instructions,
                 path: path::name(path as u8),

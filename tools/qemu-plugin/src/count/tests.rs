@@ -278,6 +278,27 @@ fn boot_is_what_all_vcpus_execute_before_marker_0() {
 }
 
 #[test]
+fn clearing_ram_is_no_part_of_the_boot() {
+    let machine = Machine::new(1, None);
+    machine.run(0, HYP, &[NOP, marker(40), NOP, marker(40), NOP, marker(41), NOP, ERET]);
+    machine.run(0, GUEST, &[marker(0)]);
+    machine.trap(0, &[marker(40), NOP]);
+    machine.run(0, GUEST, &[NOP]);
+    let report = machine.books.report();
+    // Each begins with its marker.
+    assert_eq!((report.boot_instructions, report.clearing_instructions), (Some(4), Some(4)));
+}
+
+#[test]
+fn a_guest_ends_the_clearing_of_ram() {
+    let machine = Machine::new(1, None);
+    machine.run(0, HYP, &[marker(40), NOP, ERET]);
+    machine.run(0, GUEST, &[NOP, marker(0)]);
+    let report = machine.books.report();
+    assert_eq!((report.boot_instructions, report.clearing_instructions), (Some(1), Some(3)));
+}
+
+#[test]
 fn markers_at_el2_and_unknown_vcpus_are_ignored() {
     let machine = Machine::new(1, None);
     machine.run(0, HYP, &[marker(0), marker(1), ERET]);
