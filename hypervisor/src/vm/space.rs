@@ -5,6 +5,7 @@ use crate::{
     board::LOAD_ADDRESS,
     vm::{KEPT, pci, stolen_time_page},
 };
+use core::iter::successors;
 use weir_abi::{RAM, Region, Segment, Span, System, VmView};
 use weir_budget::Counts;
 use weir_paging::{
@@ -24,9 +25,11 @@ fn with_pages<R>(
 ) -> R {
     let skip = (skip / PAGE * PAGE).min(span.len);
     if system.is_divided() {
+        // A step takes few pages: to find each after the one before costs less than a list.
         let pages = system.pages(view, span);
-        let pa = pages.nth_page(skip / PAGE).unwrap_or(0);
-        body(&mut system.pages(view, Span { pa, len: span.len - skip }))
+        let first = pages.nth_page(skip / PAGE);
+        let following = successors(first, |&page| pages.after(page));
+        body(&mut following.take(((span.len - skip) / PAGE) as usize))
     } else {
         body(&mut (span.pa + skip..span.pa.saturating_add(span.len)).step_by(PAGE as usize))
     }
