@@ -34,7 +34,7 @@ impl Clock {
     }
 
     /// Begins the period that follows if `now` is in it; returns its end.
-    #[inline(always)]
+    #[inline]
     pub(super) const fn begin_next(&mut self, now: Nanos) -> Option<Nanos> {
         let after = self.next.saturating_add(self.periods.period().0);
         if !self.has_started() || now.0 < self.next || now.0 >= after {

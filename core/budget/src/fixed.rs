@@ -71,7 +71,7 @@ impl Static {
     }
 
     /// See [`super::Regulator::next_period`].
-    #[inline(always)]
+    #[inline]
     pub(super) const fn next_period(&mut self, now: Nanos, reads: u64) -> Option<(u64, Nanos)> {
         let fresh = reads.saturating_add(self.budget.reads);
         let paid = self.limit.reads.saturating_add(self.budget.reads);

@@ -181,7 +181,7 @@ impl Regulator {
     /// if it is the first of the period that follows and the vCPU may run: the count of reads at
     /// which to ask again, and the period's end. None, and nothing has changed, where another step
     /// is due.
-    #[inline(always)]
+    #[inline]
     pub const fn next_period(&mut self, now: Nanos, reads: u64) -> Option<(u64, Nanos)> {
         match self {
             Self::Static(regulator) => regulator.next_period(now, reads),

@@ -71,7 +71,7 @@ pub extern "C" fn handle_sync(frame: &mut Frame, core: &mut Core, syndrome: Synd
     let Some(vcpu_ref) = core.current else { return Exit::Act };
     match syndrome.class() {
         esr::EC_SYSREG => system_register(frame, core, vcpu_ref, SysRegAccess(syndrome.iss())),
-        esr::EC_DATA_ABORT => data_abort(frame, core, vcpu_ref, DataAbort(syndrome.iss())),
+        esr::EC_DATA_ABORT => data_abort(frame, core, DataAbort(syndrome.iss()), vcpu_ref),
         _ => rare(core, vcpu_ref, syndrome),
     }
 }
@@ -212,15 +212,15 @@ fn send_sgi(vcpu_ref: &'static VcpuRef, register: SgiRegister, value: u64) -> Ex
 fn data_abort(
     frame: &mut Frame,
     core: &mut Core,
-    vcpu_ref: &'static VcpuRef,
     abort: DataAbort,
+    vcpu_ref: &'static VcpuRef,
 ) -> Exit {
     let (hpfar, far) = (sysreg::hpfar_el2::read(), sysreg::far_el2::read());
     let Some(access) = abort.mmio(hpfar, far) else {
-        return device_abort(frame, core, vcpu_ref, abort);
+        return device_abort(frame, core, abort, vcpu_ref);
     };
     let Some((redistributor, offset)) = devices::gic_place(vcpu_ref.vm, Ipa(access.ipa)) else {
-        return device_abort(frame, core, vcpu_ref, abort);
+        return device_abort(frame, core, abort, vcpu_ref);
     };
     vcpu_ref.exit(ExitCause::Gic);
     let size = access.size.into();
@@ -239,8 +239,8 @@ fn data_abort(
 fn device_abort(
     frame: &mut Frame,
     core: &mut Core,
-    vcpu_ref: &'static VcpuRef,
     abort: DataAbort,
+    vcpu_ref: &'static VcpuRef,
 ) -> Exit {
     let (hpfar, far) = (sysreg::hpfar_el2::read(), sysreg::far_el2::read());
     if let Some(access) = abort.mmio(hpfar, far) {
@@ -254,7 +254,7 @@ fn device_abort(
             return Exit::Resume;
         }
     }
-    outside(frame, core, vcpu_ref, abort)
+    outside(frame, core, abort, vcpu_ref)
 }
 
 /// A data abort where no virtual device is, or by an instruction that is not carried out for the
@@ -264,8 +264,8 @@ fn device_abort(
 fn outside(
     frame: &mut Frame,
     core: &mut Core,
-    vcpu_ref: &'static VcpuRef,
     abort: DataAbort,
+    vcpu_ref: &'static VcpuRef,
 ) -> Exit {
     let (hpfar, far) = (sysreg::hpfar_el2::read(), sysreg::far_el2::read());
     let address = abort.ipa(hpfar, far);

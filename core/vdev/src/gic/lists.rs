@@ -608,25 +608,28 @@ impl<V: Version> Gic<V> {
 
     /// After a change of enable, group or route: makes the values for the short paths anew, and
     /// (for SPIs) the physical enables. Private lines' physical enables follow on their own core.
+    #[inline]
     pub(super) fn rearm(&mut self, vcpu: usize, w: usize, mask: u32, hw: &mut impl Hardware<V>) {
-        self.prepare(vcpu, w, mask);
-        if w != 0 {
-            let lines = self.lines(vcpu, w);
-            // An SPI that is routed to no vCPU, or is masked, stays in the physical distributor.
-            let forwarded = self.forwarded(lines) & self.routed[w & 7];
-            for bit in Bits(mask & lines.hw) {
-                hw.set_enabled(vcpu, self.pintid(w, bit), forwarded >> bit & 1 != 0);
-            }
-        }
+        self.prepare(vcpu, w, mask, w != 0, hw);
     }
 
-    /// Makes the values for the short paths anew.
-    pub(super) fn prepare(&mut self, vcpu: usize, w: usize, mask: u32) {
+    /// Makes the values for the short paths anew, and the physical enables of linked lines if
+    /// `enables` says so.
+    #[inline(never)]
+    pub(super) fn prepare(
+        &mut self,
+        vcpu: usize,
+        w: usize,
+        mask: u32,
+        enables: bool,
+        hw: &mut impl Hardware<V>,
+    ) {
         let lines = self.lines(vcpu, w);
         let short = mask & (lines.hw | if w == 0 { SGIS } else { 0 });
+        // An SPI that is routed to no vCPU, or is masked, stays in the physical distributor.
+        let forwarded = self.forwarded(lines) & self.routed[w & 7];
         // With a latch a line takes the long path, which sees what becomes of that.
-        let latched = lines.hw & (lines.latched | lines.asked);
-        let at_once = self.forwarded(lines) & self.routed[w & 7] & !latched;
+        let at_once = forwarded & !(lines.hw & (lines.latched | lines.asked));
         for bit in Bits(short) {
             let raw = if at_once >> bit & 1 != 0 {
                 let state = State { pending: true, active: false };
@@ -635,6 +638,9 @@ impl<V: Version> Gic<V> {
                 V::EMPTY
             };
             *self.ready_mut(vcpu, w, bit) = raw;
+            if enables {
+                hw.set_enabled(vcpu, self.pintid(w, bit), forwarded >> bit & 1 != 0);
+            }
         }
     }
 
@@ -646,6 +652,13 @@ impl<V: Version> Gic<V> {
             if *ready != V::EMPTY {
                 *ready = V::with_priority(*ready, priority);
             }
+        }
+    }
+
+    /// Closes the short path to lines that have got a latch.
+    pub(super) fn close(&mut self, vcpu: usize, w: usize, mask: u32) {
+        for bit in Bits(mask) {
+            *self.ready_mut(vcpu, w, bit) = V::EMPTY;
         }
     }
 

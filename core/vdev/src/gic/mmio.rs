@@ -99,7 +99,13 @@ impl Access {
             (Some(target), 0x8 | 0xc) if target < vcpus => {
                 let last = (target + 1 == vcpus) as u64;
                 let number = target as u64;
-                Some(self.part(number << 32 | number << 8 | last << 4))
+                let low = number << 8 | last << 4;
+                Some(match (self.size, self.offset) {
+                    (4, 0x8) => low,
+                    (4, _) => number,
+                    (8, 0x8) => number << 32 | low,
+                    _ => 0,
+                })
             }
             _ => None,
         }
@@ -291,7 +297,7 @@ impl<V: Version> Gic<V> {
                     change |= u32::from(lines.priority[n] != new) << n;
                     lines.priority[n] = new;
                 }
-                self.reprioritized(owner, intid >> 5, change)
+                self.reprioritized(access, intid >> 5, change, hw)
             }
             // The trigger of SGIs and PPIs is fixed.
             Register::Config(0..32) => VcpuMask::NONE,
@@ -360,7 +366,7 @@ impl<V: Version> Gic<V> {
     }
 
     /// Marks whom a write concerns, and refreshes the writer itself if it is among them.
-    #[inline(always)]
+    #[inline]
     fn settle(&mut self, vcpu: usize, kick: VcpuMask, hw: &mut impl Hardware<V>) -> VcpuMask {
         if kick.is_empty() { kick } else { self.settle_each(vcpu, kick, hw) }
     }
@@ -372,13 +378,26 @@ impl<V: Version> Gic<V> {
     }
 
     /// Interrupts whose priority changed.
-    fn reprioritized(&mut self, owner: usize, w: usize, change: u32) -> VcpuMask {
+    fn reprioritized(
+        &mut self,
+        access: &Access,
+        w: usize,
+        change: u32,
+        lrs: &impl ListRegisters<V>,
+    ) -> VcpuMask {
         if change == 0 {
             return VcpuMask::NONE;
         }
+        let owner = access.owner();
         self.prepare_priority(owner, w, change);
         let pending = change & self.lines(owner, w).signaled();
-        self.targets(owner, w, pending) | self.holders(owner, w, change)
+        let targets = self.targets(owner, w, pending);
+        // The writer's own list registers say at once that none is in use.
+        let all = (1 << self.lr_count()) - 1;
+        if w == 0 && owner == access.vcpu && lrs.empty_mask() == all {
+            return targets;
+        }
+        targets | self.holders(owner, w, change)
     }
 
     /// Interrupts whose group or trigger changed.
@@ -458,7 +477,7 @@ impl<V: Version> Gic<V> {
         if self.is_away(owner, w) {
             // As `save` keeps what the distributor had.
             self.lines_mut(owner, w).latched |= linked;
-            self.prepare(owner, w, linked);
+            self.close(owner, w, linked);
             linked = 0;
         }
         if linked != 0 {
@@ -474,7 +493,7 @@ impl<V: Version> Gic<V> {
             for bit in Bits(linked & !waiting) {
                 hw.set_pending(owner, self.pintid(w, bit), true);
             }
-            self.prepare(owner, w, linked);
+            self.close(owner, w, linked);
         }
         let latched = bits & !linked;
         if latched != 0 {
@@ -526,7 +545,7 @@ impl<V: Version> Gic<V> {
         lines.pending &= !bits;
         lines.latched &= !linked;
         lines.asked &= !linked;
-        self.prepare(owner, w, linked);
+        self.prepare(owner, w, linked, false, hw);
         if !self.is_away(owner, w) {
             for bit in Bits(linked) {
                 hw.set_pending(owner, self.pintid(w, bit), false);

@@ -577,7 +577,7 @@ impl<V: Version> Gic<V> {
             self.mask(vcpu, w, bit);
             self.rearm(vcpu, w, bit, hw);
         } else if was != 0 && asked == 0 {
-            self.prepare(vcpu, w, bit);
+            self.prepare(vcpu, w, bit, false, hw);
         }
         if self.cpu(vcpu).mine[w] & bit != 0 && self.put_now(vcpu, w, bit, hw) {
             return VcpuMask::NONE;
@@ -815,7 +815,7 @@ impl<V: Version> Gic<V> {
     }
 
     /// The vCPUs that `mask` of a word is routed to.
-    #[inline(always)]
+    #[inline]
     fn targets(&self, owner: usize, w: usize, mask: u32) -> VcpuMask {
         if mask == 0 { VcpuMask::NONE } else { self.targets_of_some(owner, w, mask) }
     }
@@ -853,7 +853,7 @@ impl<V: Version> Gic<V> {
     /// Marks vCPUs for a refresh; gives those that are to be told. One that is on no core is told
     /// once: it finds everything when it gets one, so others can't take its core's time by telling
     /// it again.
-    #[inline(always)]
+    #[inline]
     fn want(&mut self, vcpus: VcpuMask) -> VcpuMask {
         if vcpus.is_empty() { vcpus } else { self.want_each(vcpus) }
     }
@@ -904,8 +904,8 @@ impl<V: Version> Gic<V> {
 /// Whether a set has a member.
 #[inline]
 const fn any(words: &[u32; 8]) -> bool {
-    let [a, b, c, d, e, f, g, h] = *words;
-    a | b | c | d | e | f | g | h != 0
+    let w = words;
+    w[0] | w[1] | w[2] | w[3] | w[4] | w[5] | w[6] | w[7] != 0
 }
 
 /// The word and the bit of an INTID below 256.
