@@ -115,7 +115,8 @@ pub fn decode(id: u32, args: [u64; 3]) -> Decoded {
         return Decoded::Unknown;
     }
     let width = if id & SMC64 != 0 { u64::MAX } else { 0xffff_ffff };
-    let [first, second, third] = args.map(|argument| argument & width);
+    let [first, second, third] = args;
+    let (first, second, third) = (first & width, second & width, third & width);
     match id & 0x1f {
         0x00 => Decoded::Return(VERSION_1_1),
         0x01 => {

@@ -68,10 +68,9 @@ impl Factor {
 pub fn start() {
     let hz = cntfrq_el0::read().clamp(1, u64::from(u32::MAX));
     CLOCK.tick.set(1_000_000_000, hz);
-    if CLOCK.nanosecond.set(hz, 1_000_000_000) != 0 {
-        CLOCK.nanosecond.part.fetch_add(1, Ordering::Relaxed);
-    }
-    let part = CLOCK.nanosecond.part.load(Ordering::Relaxed);
+    let rest = CLOCK.nanosecond.set(hz, 1_000_000_000);
+    let part = CLOCK.nanosecond.part.load(Ordering::Relaxed) + u64::from(rest != 0);
+    CLOCK.nanosecond.part.store(part, Ordering::Relaxed);
     CLOCK.round.store(u64::from(part != 0), Ordering::Relaxed);
     CLOCK.start.store(cntpct_el0::read(), Ordering::Relaxed);
 }

@@ -234,7 +234,9 @@ pub fn own_interrupt(core: &mut Core) {
         }
         gic::PPI_HYP_TIMER => {
             tick();
-            if core.sole.is_none() && core.meter.is_none() && timer::now_ns() < core.ticks.next {
+            let schedule = core.schedule.as_deref();
+            let is_shared = schedule.is_some_and(|schedule| schedule.partition.is_some());
+            if is_shared && core.meter.is_none() && timer::now_ns() < core.ticks.next {
                 // The schedule's. The run loop arms the timer when the schedule has decided.
                 timer::stop();
                 gic::end(iar);
