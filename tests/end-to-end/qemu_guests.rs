@@ -159,9 +159,9 @@ fn a_thousand_restarts_begin_with_the_same_memory() {
     // QEMU serializes the cores. Ten to forty times in a virtual second, as the boots' instructions
     // fall, it goes on with the busy core although control's timer is due, until the slicing tick:
     // those few activations are late, most of them by 2 us. The tick comes each 100 us, or after the
-    // non-preemptible section that it falls into (at most 1,783 instructions of phoenix's end or
-    // load, docs/results/performance.md). Some meet that tick itself, and are as many instructions
-    // later as it takes, fewer than 128. All others are where they are without the thousand boots.
+    // non-preemptible section that it falls into (at most 1,540 instructions). Some meet that tick
+    // itself, and are as many instructions later as it takes, fewer than 128. All others are where
+    // they are without the thousand boots.
     let shared = histogram(&outcome);
     let at = |histogram: &[(u64, u64)]| {
         let total: u64 = histogram.iter().map(|(_, count)| count).sum();

@@ -498,7 +498,7 @@ mod tests {
     fn a_flipped_bit_is_damage() {
         let mut bytes = Vec::new();
         frame(Kind::Mark, &Mark { time_ns: 1, vm: 2, dropped: 0 }, |part| {
-            bytes.extend_from_slice(part)
+            bytes.extend_from_slice(part);
         });
         bytes[5] ^= 4;
         let pieces = decode(&bytes);

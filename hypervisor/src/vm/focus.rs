@@ -169,8 +169,10 @@ pub fn give_back(vm: &'static Vm, follows: bool) {
     if console::focus() != vm.index() && !is_with(vm) || follows && is_home {
         return;
     }
-    // Whatever it was in the midst of.
-    vm.gic.lock().reset(&mut Lines::new(vm));
+    if is_with(vm) {
+        // An interrupt of the devices that the VM had not ended must not keep them here.
+        vm.gic.lock().reset(&mut Lines::new(vm));
+    }
     let lives = |heir: &&Vm| {
         !core::ptr::eq(*heir, vm)
             && !heir.halted.load(Ordering::Relaxed)
