@@ -37,17 +37,22 @@ fn numbers(outcome: &Outcome, vm: &str, text: &str) -> Vec<u64> {
     line.split([' ', ',']).filter_map(|word| word.parse().ok()).collect()
 }
 
-/// The victim's reads, and what EL2 was sent to its core.
+/// The victim's reads, and what interrupted them: EL2's own interrupts and messages to its core,
+/// and all other exits.
 struct Felt {
     reads: u64,
+    own: u64,
     messages: u64,
+    others: u64,
 }
 
 fn felt(outcome: &Outcome) -> Felt {
-    Felt {
-        reads: numbers(outcome, "victim", "reader: ")[0],
-        messages: exits(outcome, "victim", "message from another core"),
-    }
+    let exits = outcome.vm("victim")["exits"].as_object().expect("counters came");
+    let all: u64 = exits.values().filter_map(Value::as_u64).sum();
+    let [own, messages] = ["hypervisor's own interrupt", "message from another core"]
+        .map(|kind| exits[kind].as_u64().expect("counters came"));
+    let reads = numbers(outcome, "victim", "reader: ")[0];
+    Felt { reads, own, messages, others: all - own - messages }
 }
 
 const MEMGUARD: &str = "regulator = \"memguard\", period = \"1ms\"";
@@ -58,16 +63,27 @@ fn victim(keys: &str) -> String {
     vm("victim", "[0]", "reader", "for_us=20000 size=0x10000", &keys)
 }
 
-/// Under instruction counting cores run one at a time, so the victim is compared with itself next
-/// to the same program that shares no budget with it: it has so much of its reads at the least.
+/// The victim is interrupted no more often than next to the same program that shares no budget with
+/// it. Under instruction counting cores run one at a time, so that its reads depend on the turns
+/// that the attacker gets: it has so much of them at the least.
 fn assert_not_disturbed(attacked: &Outcome, harmless: &Outcome, least_percent: u64) {
     let ([attacked, harmless], outcome) = ([attacked, harmless].map(felt), attacked);
     println!(
-        "{} messages, {} reads, {} without",
-        attacked.messages, attacked.reads, harmless.reads
+        "{} messages, {} own interrupts, {} others, {} reads; without {}, {}, {}, {}",
+        attacked.messages,
+        attacked.own,
+        attacked.others,
+        attacked.reads,
+        harmless.messages,
+        harmless.own,
+        harmless.others,
+        harmless.reads
     );
     // EL2 sends none to a core whose vCPU runs.
     assert_eq!(attacked.messages, 0);
+    assert_eq!(attacked.others, harmless.others);
+    // Its looks at the counter page, one each microsecond.
+    assert!(attacked.own * 100 <= harmless.own * 105, "{} of {}", attacked.own, harmless.own);
     assert!(
         attacked.reads * 100 >= harmless.reads * least_percent,
         "{} reads instead of {}",
@@ -87,9 +103,9 @@ fn repeated_suspends_interrupt_no_running_vm() {
             |budget: &str| vm("attacker", "[1]", "budget-weapon", &format!("do={action}"), budget);
         let [attacked, harmless] =
             [with(&budget), with(own)].map(|attacker| run(&[victim(&budget), attacker]));
-        // Measured: 139 % and 269 %. An attacker without a share in the victim's budget has less to
-        // do in each round, and so more time slices of QEMU.
-        assert_not_disturbed(&attacked, &harmless, 100);
+        // Measured: 95 % and 201 %. An attacker without a share in the victim's budget does other
+        // work in each round, and so gets other turns of QEMU.
+        assert_not_disturbed(&attacked, &harmless, 90);
     }
 }
 

@@ -112,17 +112,19 @@ fn clock_slowly(core: &mut Core, vcpu_ref: Option<&'static VcpuRef>, iar: u64, n
     exit
 }
 
-/// The rest of [`clock_slowly`] where a tick is due: the other way pays neither for its registers nor for
-/// moving `exit`, which is in the first register here and there.
+/// The rest of [`clock_slowly`] where a tick is due: the other way pays neither for its registers
+/// nor for moving `exit`, which is in the first register here and there.
 #[cold]
 #[inline(never)]
 fn tick(exit: Exit, core: &mut Core, iar: u64) -> Exit {
     // QEMU 7.2 gives the next core no time when a deadline has ended this core's turn. Here the
     // next core runs at once, and this core has its interval from when it is back.
+    // The interrupt is ended before: an active one would keep the UART's, by which the host ends a
+    // standstill, from this core, and so from QEMU.
+    timer::stop();
+    gic::end(iar);
     let exit = if core.give_turn() { Exit::Act } else { exit };
     core.arm();
-    isb();
-    gic::end(iar);
     exit
 }
 
