@@ -83,15 +83,20 @@ fn handle_shared(core: &mut Core) {
     serve_interrupt(core);
     let held = core.holds();
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
+    let causes = schedule.account;
     schedule.charge(came);
     let ticks = timer::ticks();
     let now = timer::ns_at(ticks);
     if schedule.stale || held || now >= schedule.until {
+        // They pay for the decision too that they have made necessary, with those whose timers were
+        // due, unless one gets the core.
+        if schedule.stale {
+            schedule.account = causes;
+        }
         let entity = schedule.decide(index, now, held);
         if entity != schedule.current {
             switch(core, entity, held);
         }
-        // For vCPUs whose timers were due, and that do not get the core.
         schedule.charge(ticks);
     }
     arm(core);
