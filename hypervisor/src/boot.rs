@@ -102,7 +102,7 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static System<'static>) -> !
     if system.broker().is_some() {
         // SAFETY: `System::parse` checked that it is RAM that nobody else has, and the callers have
         // mapped it; no VM runs yet.
-        virtio::service::init(unsafe { memory::shared() });
+        virtio::init(unsafe { memory::shared() });
     }
     let console_core = CoreId(system.header.console_core as u8);
     console::init(console_core);

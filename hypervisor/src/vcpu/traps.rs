@@ -11,8 +11,7 @@ use super::{
 use crate::{
     arch::{Frame, psci as firmware, sysreg},
     cpu::Core,
-    meter,
-    virtio::service,
+    meter, virtio,
     vm::{
         Ending, VcpuRef, debug,
         devices::{self, Trapped},
@@ -377,7 +376,7 @@ fn call(frame: &mut Frame, core: &mut Core, vcpu_ref: &'static VcpuRef) -> Exit 
         Call::HasDevices => frame.x[0] = focus::is_with(vm).into(),
         Call::HasStolenTime | Call::StolenTime => stolen_time(frame, vcpu_ref),
         Call::Complete => {
-            let taken = service::complete(core.id, vcpu_ref);
+            let taken = virtio::complete(core.id, vcpu_ref);
             if taken.is_none() {
                 vm.deny(vcpu, Denial::Call, x0);
             }

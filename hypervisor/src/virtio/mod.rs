@@ -10,8 +10,30 @@ pub mod service;
 #[cfg_attr(not(feature = "switch"), path = "no_switch.rs")]
 pub mod switch;
 
-use crate::vm::Vm;
+use crate::{
+    arch::timer,
+    vm::{VcpuRef, Vm},
+};
 use weir_units::CoreId;
+
+/// Takes in the broker and what it serves; on the boot core, before another starts. `address` is
+/// where the memory that EL2 shares with it is mapped.
+pub fn init(address: u64) {
+    if let Some(service) = service::init(address) {
+        flows::init(service);
+        switch::init(service);
+    }
+}
+
+/// The broker says that it has completions; on its core. Returns how long EL2 was busy with them,
+/// in ticks; none for a VM that is not the broker.
+pub fn complete(core: CoreId, vcpu_ref: &VcpuRef) -> Option<u64> {
+    let begun = timer::ticks();
+    let service = service::of(vcpu_ref.vm)?;
+    flows::complete(core, vcpu_ref);
+    switch::complete(service);
+    Some(timer::ticks().wrapping_sub(begun))
+}
 
 /// Resets the devices of a VM to their state after power-on; called before each boot of the VM.
 pub fn open(vm: &'static Vm) {

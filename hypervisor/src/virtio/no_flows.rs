@@ -1,6 +1,5 @@
 //! Replaces `flows` in a hypervisor without this part: no VM has a socket device.
 
-#[cfg(feature = "switch")]
 use super::service::Service;
 use crate::vm::{VcpuRef, Vm};
 use weir_units::CoreId;
@@ -19,7 +18,6 @@ pub const fn new_device() -> Device {
 }
 
 /// Takes no flows in.
-#[cfg(feature = "switch")]
 pub fn init(_service: &'static Service) {}
 
 /// Resets nothing.
@@ -41,7 +39,6 @@ pub fn access(_: &'static VcpuRef, _: CoreId, _: &MmioAccess, place: Place, _: u
 }
 
 /// Returns nothing to a driver.
-#[cfg(feature = "switch")]
 pub fn complete(_core: CoreId, _vcpu_ref: &VcpuRef) {}
 
 /// Reports nothing.

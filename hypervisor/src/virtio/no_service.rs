@@ -1,16 +1,20 @@
 //! Replaces `service` in a hypervisor without flows and switch: there is no broker.
 
-use crate::vm::{VcpuRef, Vm};
-use weir_units::CoreId;
+use crate::vm::Vm;
+
+/// Stands for the memory that EL2 shares with the broker.
+pub enum Service {}
 
 /// Takes nothing in.
-pub fn init(_address: u64) {}
+pub fn init(_address: u64) -> Option<&'static Service> {
+    None
+}
 
 /// Notes nothing.
 pub fn abandon() {}
 
-/// Refuses the broker's call: no VM is the broker.
-pub fn complete(_core: CoreId, _vcpu_ref: &VcpuRef) -> Option<u64> {
+/// Returns that no VM is the broker.
+pub fn of(_vm: &Vm) -> Option<&'static Service> {
     None
 }
 

@@ -1,6 +1,5 @@
 //! Replaces `switch` in a hypervisor without this part: no VM has a network device.
 
-#[cfg(feature = "flows")]
 use super::service::Service;
 use crate::vm::{VcpuRef, Vm};
 use weir_vdev::esr::MmioAccess;
@@ -14,7 +13,6 @@ pub const fn new_device() -> Device {
 }
 
 /// Tells the broker of no port.
-#[cfg(feature = "flows")]
 pub fn init(_service: &Service) {}
 
 /// Finds no device at `ipa`.
@@ -36,7 +34,6 @@ pub fn access(_: &'static VcpuRef, _: &MmioAccess, _at: u64, _value: u64) -> u64
 }
 
 /// Interrupts for nothing.
-#[cfg(feature = "flows")]
 pub fn complete(_service: &Service) {}
 
 /// Counts nothing.

@@ -1,11 +1,9 @@
-//! The I/O service VM, the broker: the memory that EL2 shares with it, its wake-up, and its
-//! completions.
+//! The I/O service VM, the broker: the memory that EL2 shares with it, and its wake-up.
 
-use super::{flows, switch};
 use crate::{
     arch::{relax, timer},
     system,
-    vm::{self, VcpuRef, Vm, ending, interrupts::kick},
+    vm::{self, Vm, ending, interrupts::kick},
 };
 use core::sync::atomic::{AtomicBool, Ordering};
 use spin::Once;
@@ -15,7 +13,7 @@ use weir_broker::{
     switch::shared as ports,
 };
 use weir_trace::wire::FaultKind;
-use weir_units::{CoreId, Nanos};
+use weir_units::Nanos;
 use weir_vdev::gic::{Sgi, VcpuMask};
 
 /// How much of its core's time a broker may need for an access that was begun; one that needs more
@@ -52,9 +50,9 @@ const _: () = assert!(ports::OFFSET.is_multiple_of(align_of::<ports::Shared>() a
 const _: () = assert!(shared::ADDRESS == PARTITION_IPA);
 const _: () = assert!(shared::WINDOWS.start == WINDOWS.start && shared::WINDOWS.end == WINDOWS.end);
 
-/// Takes in what the system's broker serves; on the boot core, before another starts. `address` is
-/// where the memory that EL2 shares with it is mapped.
-pub fn init(address: u64) {
+/// Takes the broker in: see [`super::init`].
+#[expect(clippy::unnecessary_wraps, reason = "the module that replaces this one has no broker")]
+pub fn init(address: u64) -> Option<&'static Service> {
     let system = system::get();
     // SAFETY: `memory::shared` gave PARTITION_LEN bytes there for good, which the assertions above
     // say is enough, page-aligned, all zeros; the type is atomics only, of which each bit pattern
@@ -78,7 +76,7 @@ pub fn init(address: u64) {
     });
     partition.configure(&settings, flows);
     let broker = system.header.broker as usize;
-    let service = SERVICE.call_once(|| Service {
+    Some(SERVICE.call_once(|| Service {
         partition,
         #[cfg(feature = "switch")]
         ports,
@@ -87,9 +85,7 @@ pub fn init(address: u64) {
         longest_start: system.served(broker, LONGEST_START).0,
         doorbell: Doorbell::new(),
         abandoned: AtomicBool::new(false),
-    });
-    flows::init(service);
-    switch::init(service);
+    }))
 }
 
 /// Returns what EL2 shares with the broker, if the system has one.
@@ -113,14 +109,9 @@ pub fn wait_for_broker(vm: &Vm) -> Option<u64> {
     waits.then_some(service.longest_start)
 }
 
-/// The broker says that it has completions; on its core. Returns how long EL2 was busy with them,
-/// in ticks; none for a VM that is not the broker.
-pub fn complete(core: CoreId, vcpu_ref: &VcpuRef) -> Option<u64> {
-    let begun = timer::ticks();
-    let service = get().filter(|service| service.broker == vcpu_ref.vm.index())?;
-    flows::complete(core, vcpu_ref);
-    switch::complete(service);
-    Some(timer::ticks().wrapping_sub(begun))
+/// Returns what EL2 shares with the broker, if `vm` is the broker.
+pub fn of(vm: &Vm) -> Option<&'static Service> {
+    get().filter(|service| service.broker == vm.index())
 }
 
 impl Service {
