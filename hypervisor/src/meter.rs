@@ -5,6 +5,8 @@
 //! QEMU's plug-in writes and EL2 polls: before the rest of the budget can be spent, but not more
 //! often than the key `poll` states.
 
+pub mod shared;
+
 use crate::{
     arch::{
         gic::Line,
@@ -17,18 +19,9 @@ use crate::{
     vcpu::action::Exit,
     vm::{self, Place, VcpuRef, Vm},
 };
-use core::{
-    cell::UnsafeCell,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
-};
+use core::{cell::UnsafeCell, sync::atomic::Ordering};
 use weir_abi::{MAX_CORES, MAX_VMS, regulation};
-use weir_budget::Counts;
-use weir_budget::Event;
-use weir_budget::Periods;
-use weir_budget::Regulate;
-use weir_budget::Regulator;
-use weir_budget::Shared;
-use weir_budget::Verdict;
+use weir_budget::{Counts, Event, Periods, Regulate, Regulator, Shared, Verdict};
 use weir_trace::counter_page::CounterPage;
 use weir_trace::record::{MOST_OTHER, Meter as Which};
 use weir_units::{CoreId, Nanos};
@@ -60,26 +53,6 @@ pub type Handle = &'static mut Meter;
 /// instruction reaches each field.
 static METERS: [[Place<Option<Meter>>; MAX_VMS]; MAX_CORES] =
     [const { [const { Place(UnsafeCell::new(None)) }; MAX_VMS] }; MAX_CORES];
-
-/// What the cores of a VM share of its memory budget.
-pub struct VmBudget {
-    shared: Shared,
-    /// The budget that it was last set to, reads and writes.
-    limits: [AtomicU64; 2],
-    /// How often that was.
-    changes: AtomicU32,
-}
-
-impl VmBudget {
-    /// Of no VM.
-    pub const fn new() -> Self {
-        Self {
-            shared: Shared::new(),
-            limits: [const { AtomicU64::new(0) }; 2],
-            changes: AtomicU32::new(0),
-        }
-    }
-}
 
 /// Starts the meter of the vCPU at `vcpu_ref`, number `place` on core `core`; none if it has no
 /// memory budget. Called on that core, once for each place.

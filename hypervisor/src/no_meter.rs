@@ -55,11 +55,13 @@ never! {
 }
 
 /// Stands for what the cores of a VM share of its budget.
-pub struct VmBudget;
+pub mod shared {
+    pub struct VmBudget;
 
-impl VmBudget {
-    pub const fn new() -> Self {
-        Self
+    impl VmBudget {
+        pub const fn new() -> Self {
+            Self
+        }
     }
 }
 
@@ -70,6 +72,6 @@ pub fn start(_core: CoreId, _place: usize, _vcpu_ref: &VcpuRef) -> Option<Handle
 
 /// Refuses the call: no VM has a budget.
 pub fn set_budget(setter: &Vm, _target: u64, _budget: Counts) -> bool {
-    let VmBudget = setter.budget;
+    let shared::VmBudget = setter.budget;
     false
 }

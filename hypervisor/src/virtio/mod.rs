@@ -3,8 +3,6 @@
 
 #[cfg_attr(not(feature = "flows"), path = "no_flows.rs")]
 pub mod flows;
-#[cfg(feature = "flows")]
-mod memory;
 #[cfg_attr(not(any(feature = "flows", feature = "switch")), path = "no_service.rs")]
 pub mod service;
 #[cfg_attr(not(feature = "switch"), path = "no_switch.rs")]

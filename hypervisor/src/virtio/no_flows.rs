@@ -5,24 +5,25 @@ use crate::vm::{VcpuRef, Vm};
 use weir_units::CoreId;
 use weir_vdev::esr::MmioAccess;
 
-/// Stands for the socket device.
-pub struct Device;
+/// Stands for the data of the socket devices.
+pub mod socket {
+    pub struct Device;
+
+    pub const fn new_device() -> Device {
+        Device
+    }
+}
 
 /// A place in a socket device.
 #[derive(Clone, Copy)]
 pub enum Place {}
-
-/// Returns the device of no VM.
-pub const fn new_device() -> Device {
-    Device
-}
 
 /// Takes no flows in.
 pub fn init(_service: &'static Service) {}
 
 /// Resets nothing.
 pub fn open(vm: &'static Vm) {
-    let Device = vm.socket;
+    let socket::Device = vm.socket;
 }
 
 /// Disconnects nothing.

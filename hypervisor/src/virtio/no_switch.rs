@@ -4,12 +4,13 @@ use super::service::Service;
 use crate::vm::{VcpuRef, Vm};
 use weir_vdev::esr::MmioAccess;
 
-/// Stands for the network device.
-pub struct Device;
+/// Stands for the data of the network devices.
+pub mod port {
+    pub struct Device;
 
-/// Returns the device of no VM.
-pub const fn new_device() -> Device {
-    Device
+    pub const fn new_device() -> Device {
+        Device
+    }
 }
 
 /// Tells the broker of no port.
@@ -22,7 +23,7 @@ pub fn offset(_vm: &Vm, _ipa: u64) -> Option<u64> {
 
 /// Resets nothing.
 pub fn open(vm: &Vm) {
-    let Device = vm.net;
+    let port::Device = vm.net;
 }
 
 /// Resets nothing.

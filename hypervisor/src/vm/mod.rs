@@ -22,10 +22,10 @@ use crate::{
         memory, sysreg,
     },
     console,
-    meter::VmBudget,
+    meter::shared::VmBudget,
     system,
     trace::{self, Ring, Who},
-    virtio::{flows, switch},
+    virtio::{flows::socket, switch::port},
 };
 use core::{
     cell::UnsafeCell,
@@ -179,9 +179,9 @@ pub struct Vm {
     /// The virtual PL011.
     pub uart: Lock<Pl011>,
     /// The socket device, of a VM in a flow.
-    pub socket: flows::Device,
+    pub socket: socket::Device,
     /// The network device, where it has one.
-    pub net: switch::Device,
+    pub net: port::Device,
     /// What its cores share of its memory budget.
     pub budget: VmBudget,
     /// The PSCI state of its vCPUs, while it runs.
@@ -237,8 +237,8 @@ impl Vm {
             gic: Lock::new(Gic::new(1, 4)),
             mail: Mailboxes::new(),
             uart: Lock::new(Pl011::new()),
-            socket: flows::new_device(),
-            net: switch::new_device(),
+            socket: socket::new_device(),
+            net: port::new_device(),
             budget: VmBudget::new(),
             power: Lock::new(None),
             vcpus: [const {

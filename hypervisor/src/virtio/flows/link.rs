@@ -1,9 +1,10 @@
 //! What the hypervisor keeps of the broker, and the signals to drivers.
 
-use super::{flow, memory::Memory, service::Service, socket::Socket};
+use super::{flow, memory::Memory, socket::Socket};
 use crate::{
     arch::{lock::Lock, memory::peephole::Peephole, timer},
     system,
+    virtio::service::Service,
     vm::{VcpuRef, Vm, interrupts::kick},
 };
 use spin::Once;

@@ -6,32 +6,23 @@
 //! stock of buffers that is kept for them, so that a receiver that returns none holds up its own
 //! flows only.
 //!
-//! Locks: a device's own ([`Device`]) is taken alone or with a flow's and the VM's GIC inside,
-//! never with another device's. It is held for one packet, one buffer, or a few completions, and
-//! given in the order of requests ([`Fair`](lock::Fair)), so that no waiter waits for all that a
-//! driver can put into its rings.
+//! Locks: a device's own ([`socket::Device`]) is taken alone or with a flow's and the VM's GIC
+//! inside, never with another device's. It is held for one packet, one buffer, or a few
+//! completions, and given in the order of requests ([`Fair`](lock::Fair)), so that no waiter waits
+//! for all that a driver can put into its rings.
 
 mod completion;
 mod device;
 mod flow;
 mod link;
 mod lock;
+mod memory;
 mod multicast;
 mod receive;
 mod send;
-mod socket;
+pub mod socket;
 
 pub use completion::complete;
 pub use device::{Place, access, close, open, place};
 pub use flow::report;
 pub use link::init;
-
-use super::{memory, service};
-
-/// The socket device of a VM.
-pub type Device = lock::Fair<socket::Socket>;
-
-/// Returns the device of no VM.
-pub const fn new_device() -> Device {
-    lock::Fair::new(socket::Socket::new())
-}

@@ -1,6 +1,6 @@
-//! What a VM's socket device is made of.
+//! The socket device of a VM, as data.
 
-use super::flow;
+use super::{flow, lock::Fair};
 use weir_broker::shared::RING;
 use weir_units::Cid;
 use weir_vsock::{
@@ -38,21 +38,24 @@ pub struct Socket {
     pub(super) raised: u64,
 }
 
-impl Socket {
-    /// Of no VM.
-    pub const fn new() -> Self {
-        Self {
-            transport: Transport::Mmio(Registers::new(Kind::Socket(Cid(0)))),
-            stock: [const { Chain::EMPTY }; RING],
-            stocked: 0,
-            waiting: [Header::ZERO; WAITING],
-            waits: 0,
-            offered: 0,
-            sent: [None; RING],
-            raised: 0,
-        }
-    }
+/// The same behind its lock.
+pub type Device = Fair<Socket>;
 
+/// Returns the device of no VM.
+pub const fn new_device() -> Device {
+    Fair::new(Socket {
+        transport: Transport::Mmio(Registers::new(Kind::Socket(Cid(0)))),
+        stock: [const { Chain::EMPTY }; RING],
+        stocked: 0,
+        waiting: [Header::ZERO; WAITING],
+        waits: 0,
+        offered: 0,
+        sent: [None; RING],
+        raised: 0,
+    })
+}
+
+impl Socket {
     /// Forgets everything but how its driver sees it.
     pub(super) fn forget(&mut self) {
         for sent in self.sent.iter_mut().filter_map(Option::take).filter(|sent| sent.data) {

@@ -6,20 +6,20 @@
 //! device and sets its interrupt's level. A reset begins a new epoch and waits until the broker has
 //! ended its current access, at most one frame's.
 //!
-//! A [`Port`]'s lock is taken alone or with the VM's GIC inside, never with another port's.
+//! A [`port::Device`] is locked alone or with the VM's GIC inside, never with another port's.
+
+pub mod port;
 
 use super::service::{self, Service};
 use crate::{
-    arch::{
-        lock::{Guard, Lock},
-        timer,
-    },
+    arch::{lock::Guard, timer},
     console,
     vm::{
         self, VcpuRef, Vm,
         interrupts::{kick, settle},
     },
 };
+use port::Port;
 use weir_abi::{MAX_PORT_PIECES, Net, VIRTIO_LEN, VmView};
 use weir_broker::{
     device::Device as Shown,
@@ -37,21 +37,6 @@ use weir_vsock::{
 const MARK_NOTIFY: u32 = 38;
 
 const _: () = assert!(PIECES == MAX_PORT_PIECES);
-
-/// The network device of a VM.
-pub type Device = Lock<Port>;
-
-/// A port of the switch.
-pub struct Port {
-    registers: Registers,
-    /// Returns of buffers that the driver was interrupted for.
-    used: Option<u32>,
-}
-
-/// Returns the device of no VM.
-pub const fn new_device() -> Device {
-    Lock::new(Port { registers: Registers::new(Kind::Network(0)), used: None })
-}
 
 /// Where a VM has RAM.
 struct Regions<'a>(&'a VmView<'static>);
