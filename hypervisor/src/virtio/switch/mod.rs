@@ -21,10 +21,7 @@ use crate::{
 };
 use port::Port;
 use weir_abi::{MAX_PORT_PIECES, Net, VIRTIO_LEN, VmView};
-use weir_broker::{
-    device::Device as Shown,
-    switch::shared::{Counts, PIECES, Piece, Settings},
-};
+use weir_broker::switch::shared::{Counts, PIECES, Piece, Settings};
 use weir_trace::wire::{self, Denial};
 use weir_units::IntId;
 use weir_vdev::{esr::MmioAccess, gic::VcpuMask};
@@ -70,11 +67,6 @@ fn port_of(vm: &Vm) -> Option<&'static Net> {
     vm.view().net()
 }
 
-/// The device as the broker sees it.
-fn shown(vm: &Vm) -> Option<&'static Shown> {
-    Some(&service::get()?.ports.port(vm.index()).device)
-}
-
 /// The offset of `ipa` in the registers of the VM's network device, if it is there.
 pub fn offset(vm: &Vm, ipa: u64) -> Option<u64> {
     let offset = ipa.wrapping_sub(port_of(vm)?.registers);
@@ -110,13 +102,12 @@ pub fn close(vm: &'static Vm) {
 /// ended its access.
 fn renew(vm: &Vm, mut port: Guard<'_, Port>) {
     port.used = None;
-    let Some(device) = shown(vm) else { return };
+    let Some(service) = service::get() else { return };
+    let device = &service.ports.port(vm.index()).device;
     device.reset();
     // A core that wants the device meanwhile finds it without rings.
     drop(port);
-    if let Some(service) = service::get() {
-        service.wait_while(|| device.is_busy());
-    }
+    service.wait_while(|| device.is_busy());
 }
 
 /// Carries out an access to the device: `value` is what a store writes, the result what a load
@@ -138,8 +129,9 @@ pub fn access(vcpu_ref: &'static VcpuRef, access: &MmioAccess, at: u64, value: u
         }
         Effect::Queues => {
             for index in [RX, TX] {
-                if let (Some(queue), Some(device)) = (port.registers.queue(index), shown(vm)) {
-                    device.publish(index, queue);
+                let queue = port.registers.queue(index);
+                if let (Some(queue), Some(service)) = (queue, service::get()) {
+                    service.ports.port(vm.index()).device.publish(index, queue);
                 }
             }
             return 0;
