@@ -268,7 +268,7 @@ def modules():
         ("Virtual devices", ["vm/devices.rs, vcpu/pmu.rs", "core/vdev"]),
         ("vCPUs of a core", ["vcpu/run.rs: run loop, vCPU switch", "vcpu/schedule.rs, vcpu/admission.rs"]),
         ("Handed-over devices", ["vm/focus.rs", "core/vdev/src/gic/mod.rs: relay"]),
-        ("Memory budgets", ["meter.rs: throttle, replenish, poll", "core/budget"]),
+        ("Memory budgets", ["budget.rs: throttle, replenish, poll", "core/budget"]),
         ("Passthrough and DMA", ["vm/pci.rs: configuration, streams", "arch/smmu, arch/ecam.rs"]),
         ("Messages", ["virtio/flows/", "core/vsock, core/broker"]),
         ("Network switch", ["virtio/switch/, virtio/service.rs", "core/vsock, core/broker"]),

@@ -205,7 +205,7 @@ fn start_core(core: &'static mut cpu::Core) -> ! {
     crate::trace::begin(core.id);
     core.ticks.start(timer::now_ns());
     if let Some(schedule) = &mut core.schedule {
-        schedule.start_meters(core.id);
+        schedule.start_budgets(core.id);
     }
     pmu::start(core);
     core.arm();

@@ -2,8 +2,8 @@
 
 use crate::{
     arch::{gic, pmu::granted::Pmu, relax, sysreg, timer},
+    budget::{self, Budget},
     console::{self, Wire},
-    meter::{self, Meter},
     vcpu::{
         action::{Action, Exit},
         schedule::Schedule,
@@ -45,11 +45,11 @@ pub struct Core {
     /// A report of the counters is due.
     pub report: bool,
     /// Counts what the vCPU that it runs takes of a memory budget.
-    pub meter: Option<meter::Handle>,
+    pub budget: Option<budget::Handle>,
     /// The vCPU's own PMU, if it was granted one.
     pub pmu: Option<Pmu>,
-    /// The interrupt of the PMU where only the meter uses that.
-    pub meter_intid: IntId,
+    /// The interrupt of the PMU where only the budget uses that.
+    pub budget_intid: IntId,
 }
 
 impl Core {
@@ -63,11 +63,11 @@ impl Core {
     #[inline(always)]
     #[must_use]
     pub fn holds(&self) -> bool {
-        self.meter.as_deref().is_some_and(Meter::holds)
+        self.budget.as_deref().is_some_and(Budget::holds)
     }
 
     /// Gives the other cores QEMU's turn, at a tick, and plans the next; whether a report is due. A
-    /// core with a meter loses its turn whenever it arms its timer for a look or a period, as
+    /// core with a budget loses its turn whenever it arms its timer for a look or a period, as
     /// nothing is due earlier; it gets it anew until it had as long as this core has between two
     /// ticks.
     #[cold]
@@ -79,7 +79,7 @@ impl Core {
         console::tell_standstill();
         relax();
         let lent_ns = LENT_NS.load(Ordering::Relaxed);
-        if lent_ns > 0 && self.meter.is_none() && self.current.is_some() {
+        if lent_ns > 0 && self.budget.is_none() && self.current.is_some() {
             lend(now, lent_ns);
         }
         self.report |= self.ticks.tick(clock_ns());
@@ -95,8 +95,8 @@ impl Core {
     /// The same, or for `due`.
     #[inline(always)]
     pub fn arm_before(&self, due: u64) {
-        let meter = self.meter.as_deref().map_or(u64::MAX, |meter| meter.deadline);
-        timer::fire_at(meter.min(self.ticks.next).min(due));
+        let budget = self.budget.as_deref().map_or(u64::MAX, |budget| budget.deadline);
+        timer::fire_at(budget.min(self.ticks.next).min(due));
     }
 }
 
@@ -105,14 +105,14 @@ impl Core {
 static PROGRESS: [AtomicU64; MAX_CORES] = [const { AtomicU64::new(0) }; MAX_CORES];
 
 /// Nanoseconds that others get of a turn that a tick ends, however often they lose it; 0 unless a
-/// VM has a memory budget. Beside the cores' own, whose meters' paths it is no part of.
+/// VM has a memory budget. Apart from the cores' own data, so that no path of a budget loads it.
 pub static LENT_NS: AtomicU64 = AtomicU64::new(0);
 
 /// A turn that is given away and comes back this soon, in ns, was used by nobody.
 const UNUSED_NS: u64 = 100;
 
-/// What a core's own timer is for, beside its meter: reports, on the console core, and under QEMU's
-/// instruction counting to end a core's turn, as a turn lasts until the next deadline of any timer.
+/// What a core's own timer is for, next to its budget: reports, on the console core, and under
+/// QEMU's instruction counting to end a core's turn, which lasts until the next timer deadline.
 pub struct Ticks {
     /// Nanoseconds from one tick to the next; 0 for none.
     pub interval_ns: u64,
@@ -142,7 +142,7 @@ impl Ticks {
     }
 }
 
-/// The time, read in one place: the paths that a meter's figures are of keep what was inlined into
+/// The time, read in one place: the paths that a budget's figures are of keep what was inlined into
 /// them.
 #[inline(never)]
 fn clock_ns() -> u64 {
@@ -184,9 +184,9 @@ static LOCAL: [Local; MAX_CORES] = [const {
         mitigations: Mitigations::NONE,
         ticks: Ticks { interval_ns: 0, next: u64::MAX, report_ns: 0, reported: 0 },
         report: false,
-        meter: None,
+        budget: None,
         pmu: None,
-        meter_intid: gic::SPECIAL,
+        budget_intid: gic::SPECIAL,
     }))
 }; MAX_CORES];
 

@@ -7,7 +7,7 @@
 //! - `cpu`: per-CPU data.
 //! - `halt`: faults of EL2 itself.
 //! - `mail`: messages between cores.
-//! - `meter`: memory budgets: counts accesses, throttles and replenishes.
+//! - `budget`: memory budgets: counts accesses, throttles and replenishes.
 //! - `board`: the board's addresses and its UART, from its file in `boards/`.
 //! - `system`: the packed system.
 //! - `trace`: each core's ring of records, which the host reads.
@@ -31,14 +31,14 @@
 mod arch;
 mod board;
 mod boot;
+#[cfg_attr(not(feature = "budgets"), path = "no_budget.rs")]
+mod budget;
 mod console;
 mod cpu;
 #[cfg(target_os = "none")]
 mod entry;
 mod halt;
 mod mail;
-#[cfg_attr(not(feature = "budgets"), path = "no_meter.rs")]
-mod meter;
 mod system;
 mod trace;
 mod vcpu;

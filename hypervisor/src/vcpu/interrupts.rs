@@ -14,7 +14,7 @@ use crate::{
     },
 };
 use weir_abi::INTID_LIMIT;
-use weir_budget::Event as Budget;
+use weir_budget::Event as BudgetEvent;
 use weir_trace::wire::{ExitCause, FaultKind};
 use weir_units::IntId;
 
@@ -64,7 +64,7 @@ pub extern "C" fn handle_irq(core: &mut Core) -> Exit {
             vcpu_ref.counts.exit(ExitCause::OwnIrq);
             return clock(core, Some(vcpu_ref), iar);
         }
-        _ if intid == core.meter_intid => {
+        _ if intid == core.budget_intid => {
             vcpu_ref.counts.exit(ExitCause::OwnIrq);
             return overflow(core, Some(vcpu_ref), iar);
         }
@@ -78,11 +78,11 @@ pub extern "C" fn handle_irq(core: &mut Core) -> Exit {
 #[inline(never)]
 fn clock(core: &mut Core, vcpu_ref: Option<&'static VcpuRef>, iar: u64) -> Exit {
     let now = timer::ns_at(timer::ticks());
-    if let (Some(meter), Some(vcpu_ref)) = (&mut core.meter, vcpu_ref)
+    if let (Some(budget), Some(vcpu_ref)) = (&mut core.budget, vcpu_ref)
         && now < core.ticks.next
-        && meter.begin_quickly(vcpu_ref, now)
+        && budget.begin_quickly(vcpu_ref, now)
     {
-        timer::fire_next_at(meter.deadline.min(core.ticks.next));
+        timer::fire_next_at(budget.deadline.min(core.ticks.next));
         isb();
         gic::end(iar);
         return Exit::Resume;
@@ -94,12 +94,12 @@ fn clock(core: &mut Core, vcpu_ref: Option<&'static VcpuRef>, iar: u64) -> Exit 
 #[inline(never)]
 fn clock_slowly(core: &mut Core, vcpu_ref: Option<&'static VcpuRef>, iar: u64, now: u64) -> Exit {
     let mut exit = Exit::Resume;
-    if let (Some(meter), Some(vcpu_ref)) = (&mut core.meter, vcpu_ref)
-        && now >= meter.deadline
+    if let (Some(budget), Some(vcpu_ref)) = (&mut core.budget, vcpu_ref)
+        && now >= budget.deadline
     {
-        meter.step(vcpu_ref, core.id, now, Budget::Count);
-        exit = meter.exit();
-        if !meter.is_counted() {
+        budget.step(vcpu_ref, core.id, now, BudgetEvent::Count);
+        exit = budget.exit();
+        if !budget.is_counted() {
             exit = fault(core, vcpu_ref, FaultKind::Uncounted, 0);
         }
     }
@@ -133,8 +133,8 @@ fn tick(exit: Exit, core: &mut Core, iar: u64) -> Exit {
 #[inline(never)]
 fn overflow(core: &mut Core, vcpu_ref: Option<&'static VcpuRef>, iar: u64) -> Exit {
     let now = timer::ns_at(timer::ticks());
-    if let (Some(meter), Some(vcpu_ref)) = (&mut core.meter, vcpu_ref)
-        && meter.stop_quickly(vcpu_ref, now)
+    if let (Some(budget), Some(vcpu_ref)) = (&mut core.budget, vcpu_ref)
+        && budget.stop_quickly(vcpu_ref, now)
     {
         gic::end(iar);
         return Exit::Act;
@@ -151,12 +151,12 @@ fn overflow_slowly(
     now: u64,
 ) -> Exit {
     let mut exit = Exit::Resume;
-    if let (Some(meter), Some(vcpu_ref)) = (&mut core.meter, vcpu_ref) {
-        let deadline = meter.deadline;
-        meter.step(vcpu_ref, core.id, now, Budget::Count);
-        exit = meter.exit();
+    if let (Some(budget), Some(vcpu_ref)) = (&mut core.budget, vcpu_ref) {
+        let deadline = budget.deadline;
+        budget.step(vcpu_ref, core.id, now, BudgetEvent::Count);
+        exit = budget.exit();
         // Only if a period has begun.
-        if meter.deadline != deadline {
+        if budget.deadline != deadline {
             core.arm();
         }
     }
@@ -238,7 +238,7 @@ pub fn own_interrupt(core: &mut Core) {
             tick();
             let schedule = core.schedule.as_deref();
             let is_shared = schedule.is_some_and(|schedule| schedule.partition.is_some());
-            if is_shared && core.meter.is_none() && timer::now_ns() < core.ticks.next {
+            if is_shared && core.budget.is_none() && timer::now_ns() < core.ticks.next {
                 // The schedule's. The run loop arms the timer when the schedule has decided.
                 timer::stop();
                 gic::end(iar);

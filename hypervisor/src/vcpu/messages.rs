@@ -12,7 +12,7 @@ use crate::{
     mail, trace,
     vm::{self, devices, ending, focus, interrupts, report},
 };
-use weir_budget::Event as Budget;
+use weir_budget::Event as BudgetEvent;
 use weir_trace::wire::{FaultKind, What};
 use weir_vdev::inject::is_stuck;
 
@@ -51,13 +51,13 @@ fn serve_each(core: &mut Core) {
 /// Messages that concern the vCPUs of this core.
 fn serve_vcpus(core: &mut Core) {
     let index = core.id;
-    let budget = mail::take(index, mail::BUDGET) != 0;
+    let freed = mail::take(index, mail::BUDGET) != 0;
     let start = mail::take(index, mail::START) != 0;
     let stop = mail::take(index, mail::STOP) != 0;
     let ended = mail::take(index, mail::ENDED) != 0;
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     schedule.rouse();
-    schedule.stale |= start | stop | ended | budget;
+    schedule.stale |= start | stop | ended | freed;
     let (current, mut account) = (schedule.current, schedule.account);
     let shares = schedule.partition.is_some();
     for (place, member) in schedule.members() {
@@ -76,8 +76,8 @@ fn serve_vcpus(core: &mut Core) {
             ending::parked(member.vcpu_ref, index);
             account = account.with(place);
             // As `run::park` does: from now on its budget is the others'.
-            if let (false, Some(meter)) = (shares, &mut member.meter) {
-                meter.note(member.vcpu_ref, index, false);
+            if let (false, Some(budget)) = (shares, &mut member.budget) {
+                budget.note(member.vcpu_ref, index, false);
             }
         }
         if ended && matches!(member.state, State::Off) {
@@ -86,16 +86,16 @@ fn serve_vcpus(core: &mut Core) {
                 account = account.with(place);
             }
         }
-        let meter = if is_current { &mut core.meter } else { &mut member.meter };
-        let Some(meter) = meter else { continue };
-        if budget && (is_current || meter.holds()) {
-            let event = if is_current { Budget::Count } else { Budget::Descheduled };
-            meter.step(member.vcpu_ref, index, timer::now_ns(), event);
+        let budget = if is_current { &mut core.budget } else { &mut member.budget };
+        let Some(budget) = budget else { continue };
+        if freed && (is_current || budget.holds()) {
+            let event = if is_current { BudgetEvent::Count } else { BudgetEvent::Descheduled };
+            budget.step(member.vcpu_ref, index, timer::now_ns(), event);
             account = account.with(place);
         }
     }
     schedule.account = account;
-    if budget {
+    if freed {
         core.arm();
     }
     if stop && core.current.is_some_and(ending::must_stop) {

@@ -7,9 +7,9 @@ use crate::{
 };
 use weir_vdev::esr::SysRegAccess;
 
-/// Leaves the interrupt of the PMU to the meter.
+/// Leaves the interrupt of the PMU to the budget.
 pub fn start(core: &mut Core) {
-    core.meter_intid = pmu_intid(core.id);
+    core.budget_intid = pmu_intid(core.id);
 }
 
 /// Resets nothing.

@@ -27,13 +27,13 @@ use weir_vdev::{
 const _: () = assert!(MAX_PMU_COUNTERS as usize <= MOST, "the model has them all");
 
 /// Gives core `core` its part in the PMU: what its VM was granted, and who takes the interrupt.
-/// After its meter has started.
+/// After its budget has started.
 pub fn start(core: &mut Core) {
     let Some(vcpu_ref) = core.sole else { return };
     let count = vcpu_ref.vm.view().vm.pmu;
     let intid = pmu_intid(core.id);
     if count == 0 {
-        core.meter_intid = intid;
+        core.budget_intid = intid;
         return;
     }
     let there = counters();

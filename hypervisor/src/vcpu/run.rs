@@ -20,9 +20,9 @@ use crate::{
         sysreg::{self, cntpct_el0},
         timer, wait_for_interrupt,
     },
-    console,
+    budget, console,
     cpu::Core,
-    mail, meter, system,
+    mail, system,
     trace::Kind,
     virtio::service,
     vm::{
@@ -271,12 +271,12 @@ fn has_pending(vcpu_ref: &'static VcpuRef) -> bool {
     gic.has_pending(vcpu) || !vm.mail.is_empty(vcpu)
 }
 
-/// Tells the meter that the current vCPU waits or goes off, or (`on`) that it is about to run
+/// Tells the budget that the current vCPU waits or goes off, or (`on`) that it is about to run
 /// again.
 fn note(core: &mut Core, vcpu_ref: &VcpuRef, on: bool) {
     let index = core.id;
-    if let Some(meter) = &mut core.meter {
-        meter.note(vcpu_ref, index, on);
+    if let Some(budget) = &mut core.budget {
+        budget.note(vcpu_ref, index, on);
         core.arm();
     }
 }
@@ -290,8 +290,8 @@ fn load(core: &mut Core, entity: u8) {
     let State::Loading(progress) = &mut member.state else { return };
     let vcpu_ref = member.vcpu_ref;
     let view = vcpu_ref.vm.view();
-    let meter = member.meter.as_mut().filter(|meter| meter.is_loading());
-    let pieces = if meter.is_some() { Load::CHARGED } else { Load::FREE };
+    let budget = member.budget.as_mut().filter(|budget| budget.is_loading());
+    let pieces = if budget.is_some() { Load::CHARGED } else { Load::FREE };
     if progress.clears(view) {
         crate::arch::mark::<MARK_CLEAR>();
     } else {
@@ -299,8 +299,8 @@ fn load(core: &mut Core, entity: u8) {
     }
     let pause = &mut || acknowledge(&mut core.acknowledged);
     let done = progress.step(system::get(), view, index, pieces, pause);
-    if let Some(meter) = meter {
-        meter.charge(vcpu_ref, index, pieces.accesses());
+    if let Some(budget) = budget {
+        budget.charge(vcpu_ref, index, pieces.accesses());
     }
     if done {
         let now = timer::now_ns();
@@ -369,8 +369,8 @@ impl Member {
         self.state = State::Ready;
         self.since = timer::now_ns();
         self.fresh = true;
-        if let Some(meter) = &mut self.meter {
-            meter.come_on(vcpu_ref, core);
+        if let Some(budget) = &mut self.budget {
+            budget.come_on(vcpu_ref, core);
         }
         lifecycle::started(vcpu_ref);
     }
@@ -384,17 +384,17 @@ fn enter(core: &mut Core, entity: u8) {
     let Some(member) = schedule.member(entity) else { return };
     let vcpu_ref = member.vcpu_ref;
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
-    if let Some(meter) = &mut member.meter {
-        meter.enter(index);
-        meter.resume(vcpu_ref, index);
-        if meter.holds() {
-            return meter.leave(index);
+    if let Some(budget) = &mut member.budget {
+        budget.enter(index);
+        budget.resume(vcpu_ref, index);
+        if budget.holds() {
+            return budget.leave(index);
         }
     }
     vm.stolen_time().add(vcpu, timer::now_ns().saturating_sub(member.since));
     member.called = Calls::default();
     let fresh = core::mem::take(&mut member.fresh);
-    core.meter = member.meter.take();
+    core.budget = member.budget.take();
     core.current = Some(vcpu_ref);
     schedule.current = Some(entity);
     schedule.last = outgoing(vm.index() as u8, vcpu as u8);
@@ -464,14 +464,14 @@ fn leave(core: &mut Core) {
     blame_serror(core);
     let index = core.id;
     let Some(vcpu_ref) = core.current.take() else { return };
-    let meter = core.meter.take();
+    let budget = core.budget.take();
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
     detach_gic(core, vcpu_ref);
     // SAFETY: on its core, which has no other reference to the context; the vCPU is current, so its
     // general registers are in the frame.
     unsafe { vm.context(vcpu).save(guest_frame(index)) };
     stop_timers();
-    vacate(core, meter, State::Ready);
+    vacate(core, budget, State::Ready);
 }
 
 /// Takes the interrupts of the current vCPU, `vcpu_ref`, out of the list registers into the model.
@@ -484,16 +484,16 @@ fn detach_gic(core: &mut Core, vcpu_ref: &VcpuRef) {
     kick(vcpu_ref.vm, others);
 }
 
-/// Notes that the vCPU that had the core is in `state`, and gives it its `meter` back.
-fn vacate(core: &mut Core, mut meter: Option<meter::Handle>, state: State) {
-    if let Some(meter) = &mut meter {
-        meter.leave(core.id);
+/// Notes that the vCPU that had the core is in `state`, and gives it its `budget` back.
+fn vacate(core: &mut Core, mut budget: Option<budget::Handle>, state: State) {
+    if let Some(budget) = &mut budget {
+        budget.leave(core.id);
     }
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     schedule.stale = true;
     core.waits = false;
     if let Some(member) = schedule.current.take().and_then(|entity| schedule.member(entity)) {
-        member.meter = meter;
+        member.budget = budget;
         member.state = state;
         member.since = timer::now_ns();
     }
@@ -570,8 +570,8 @@ fn park(core: &mut Core) {
     detach_gic(core, vcpu_ref);
     ending::parked(vcpu_ref, core.id);
     core.current = None;
-    let meter = core.meter.take();
-    vacate(core, meter, off(vcpu_ref));
+    let budget = core.budget.take();
+    vacate(core, budget, off(vcpu_ref));
 }
 
 /// Stops the current VM if its accesses have raised an SError that is pending: the next VM must not
@@ -599,8 +599,8 @@ fn lead(core: &mut Core, entity: u8) {
         Next::Later(due) => State::Ending(due.max(1)),
         Next::Halt => State::Halting,
         Next::Restart => {
-            if let Some(meter) = &mut member.meter {
-                meter.begin_load(vcpu_ref, index);
+            if let Some(budget) = &mut member.budget {
+                budget.begin_load(vcpu_ref, index);
             }
             State::Loading(Load::default())
         }

@@ -20,12 +20,12 @@ use super::{
 };
 use crate::{
     arch::timer,
-    meter,
+    budget,
     vm::{self, Place, VcpuRef, ending, lifecycle::Start, space::Load, vcpu_on},
 };
 use core::cell::UnsafeCell;
 use weir_abi::{MAX_CORES, MAX_VMS, schedule::MAX_RULES};
-use weir_budget::Event as Budget;
+use weir_budget::Event as BudgetEvent;
 use weir_sched::partition::Ready;
 use weir_trace::record::{NO_VM, outgoing};
 use weir_units::{CoreId, Nanos};
@@ -62,7 +62,7 @@ pub struct Member {
     /// Since when it wants the core, in ns, if it is ready.
     pub since: u64,
     /// Its memory budget; while it is current, the core has it.
-    pub meter: Option<meter::Handle>,
+    pub budget: Option<budget::Handle>,
     /// It has not had the core since it came on.
     pub fresh: bool,
     /// Why EL2 was interrupted for it since it last had the core.
@@ -113,7 +113,7 @@ impl Schedule {
             let state =
                 if vcpu_ref.vcpu == 0 { State::Loading(Load::default()) } else { State::Off };
             let called = Calls::default();
-            *place = Some(Member { vcpu_ref, state, since: 0, meter: None, fresh: true, called });
+            *place = Some(Member { vcpu_ref, state, since: 0, budget: None, fresh: true, called });
         };
         if let Some(shared) = &partition {
             for (place, vm) in members.iter_mut().zip(shared.vms()) {
@@ -145,12 +145,12 @@ impl Schedule {
         })
     }
 
-    /// Starts the meters of the vCPUs with a memory budget; on core `core`.
-    pub fn start_meters(&mut self, core: CoreId) {
+    /// Starts the budgets of the vCPUs with a memory budget; on core `core`.
+    pub fn start_budgets(&mut self, core: CoreId) {
         for (place, member) in self.members.iter_mut().flatten().enumerate() {
-            member.meter = meter::start(core, place, member.vcpu_ref);
-            if let Some(meter) = &mut member.meter {
-                meter.leave(core);
+            member.budget = budget::start(core, place, member.vcpu_ref);
+            if let Some(budget) = &mut member.budget {
+                budget.leave(core);
             }
         }
     }
@@ -200,7 +200,7 @@ impl Schedule {
         for (place, member) in self.members.iter_mut().enumerate() {
             let Some(member) = member else { break };
             // Most are so: ready, and without a budget, or with their budget on the core.
-            if let (State::Ready, None) = (&member.state, &member.meter) {
+            if let (State::Ready, None) = (&member.state, &member.budget) {
                 if !(held && current == Some(place)) {
                     ready = ready.with(place as u8);
                 }
@@ -208,14 +208,14 @@ impl Schedule {
             }
             // The budget of a vCPU that is off goes to others in each period. On a core that vCPUs
             // share, it does not: that would interrupt the others.
-            if let Some(meter) = &mut member.meter
-                && meter.is_off()
+            if let Some(budget) = &mut member.budget
+                && budget.is_off()
                 && self.partition.is_none()
             {
-                if now >= meter.deadline {
-                    meter.step(member.vcpu_ref, core, now, Budget::Descheduled);
+                if now >= budget.deadline {
+                    budget.step(member.vcpu_ref, core, now, BudgetEvent::Descheduled);
                 }
-                wake = wake.min(meter.deadline);
+                wake = wake.min(budget.deadline);
             }
             let due = match member.state {
                 State::Waiting(due) | State::Ending(due) | State::Awaiting(_, due) => due,
@@ -234,22 +234,22 @@ impl Schedule {
                 member.state = State::Ending(0);
                 self.account = self.account.with(place as u8);
             }
-            let held = match (&member.state, &mut member.meter) {
+            let held = match (&member.state, &mut member.budget) {
                 (State::Off, _) => true,
                 (State::Ready, _) if current == Some(place) => held,
                 // The load at the system's start is not charged.
-                (State::Loading(_), Some(meter)) if !meter.is_loading() => false,
-                (State::Ready | State::Loading(_), Some(meter)) => {
-                    if meter.is_off() {
-                        meter.come_on(member.vcpu_ref, core);
+                (State::Loading(_), Some(budget)) if !budget.is_loading() => false,
+                (State::Ready | State::Loading(_), Some(budget)) => {
+                    if budget.is_off() {
+                        budget.come_on(member.vcpu_ref, core);
                     }
-                    if meter.holds() && now >= meter.deadline {
-                        meter.step(member.vcpu_ref, core, now, Budget::Descheduled);
+                    if budget.holds() && now >= budget.deadline {
+                        budget.step(member.vcpu_ref, core, now, BudgetEvent::Descheduled);
                     }
-                    if meter.holds() {
-                        wake = wake.min(meter.deadline);
+                    if budget.holds() {
+                        wake = wake.min(budget.deadline);
                     }
-                    meter.holds()
+                    budget.holds()
                 }
                 _ => false,
             };

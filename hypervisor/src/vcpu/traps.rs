@@ -10,8 +10,9 @@ use super::{
 };
 use crate::{
     arch::{Frame, psci as firmware, sysreg},
+    budget,
     cpu::Core,
-    meter, virtio,
+    virtio,
     vm::{
         Ending, VcpuRef, debug,
         devices::{self, Trapped},
@@ -360,7 +361,7 @@ fn call(frame: &mut Frame, core: &mut Core, vcpu_ref: &'static VcpuRef) -> Exit 
         }
         Call::Restarts => frame.x[0] = vm.restarts(),
         Call::SetBudget { vm: target, reads, writes } => {
-            let granted = meter::set_budget(vm, target, Counts { reads, writes });
+            let granted = budget::set_budget(vm, target, Counts { reads, writes });
             if !granted {
                 vm.deny(vcpu, Denial::Call, x0);
             }

@@ -21,9 +21,8 @@ use crate::{
         lock::Lock,
         memory, sysreg,
     },
-    console,
-    meter::shared::VmBudget,
-    system,
+    budget::shared::VmBudget,
+    console, system,
     trace::{self, Ring, Who},
     virtio::{flows::socket, switch::port},
 };

@@ -1,4 +1,4 @@
-//! The driver of a vCPU's regulator: what `meter.rs` of the hypervisor is on a board.
+//! The driver of a vCPU's regulator: what `budget.rs` of the hypervisor is on a board.
 
 use crate::outcome::Budget;
 use weir_abi::regulation::{self, Regulation};

@@ -1,6 +1,6 @@
 //! The ledger of memory budgets: what each core's guest did in each period, as seen from outside.
 //!
-//! The hypervisor's meter executes a marker where a period begins ([`path::REPLENISH`]), where it
+//! The hypervisor executes a marker where a period begins ([`path::REPLENISH`]), where it
 //! suspends the vCPU ([`path::OVERFLOW`]) and where it polls and lets the vCPU continue
 //! ([`path::POLL`]). No guest runs while EL2 does, so what a core's guest did between two such
 //! markers does not depend on where in EL2's code they are. Markers 32 to 47 are EL2's: from a
@@ -21,14 +21,14 @@ const PERIODS: usize = 1 << 16;
 /// Most phases that are kept of a core.
 const PHASES: usize = 256;
 
-/// The event that a meter reports by a marker.
+/// The event of a memory budget that EL2 reports by a marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// A period begins.
     Replenish,
     /// The budget is spent, the vCPU is suspended.
     Overflow,
-    /// The meter was asked, and the vCPU goes on.
+    /// The budget was polled, and the vCPU goes on.
     Poll,
 }
 
@@ -74,7 +74,7 @@ pub struct Period {
     /// The counts of the guest in it.
     #[serde(flatten)]
     pub counts: Counts,
-    /// How often the meter was asked within it.
+    /// How many markers there were within it.
     pub looks: u64,
     /// Whether the vCPU was suspended within it.
     pub throttled: bool,
@@ -139,7 +139,7 @@ pub struct Book {
 }
 
 impl Book {
-    /// The core's meter executed `mark` when its guest had done `counts` since the machine started.
+    /// The core executed `mark` when its guest had done `counts` since the machine started.
     pub fn mark(&mut self, mark: Mark, counts: Counts) {
         self.looks += 1;
         match mark {

@@ -21,7 +21,7 @@ const LATER: u32 = 2;
 /// unseen.
 const FARTHEST: u64 = 1 << 31;
 
-/// The two counters of a core as 64-bit ones, for its meter. A counter has 32 bits (PMUv3 before
+/// The two counters of a core as 64-bit ones, for its budget. A counter has 32 bits (PMUv3 before
 /// p5).
 #[derive(Clone, Copy)]
 pub struct Pmu {

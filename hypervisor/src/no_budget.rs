@@ -1,4 +1,4 @@
-//! Replaces `meter` in a hypervisor without this part: no VM has a memory budget.
+//! Replaces `budget` in a hypervisor without this part: no VM has a memory budget.
 
 use crate::{
     vcpu::action::Exit,
@@ -8,27 +8,27 @@ use core::{convert::Infallible, ops::Deref};
 use weir_budget::{Counts, Event};
 use weir_units::CoreId;
 
-/// The meter that no vCPU has.
-pub struct Meter {
+/// The budget that no vCPU has.
+pub struct Budget {
     pub deadline: u64,
     never: Infallible,
 }
 
-/// A core's access to a meter.
-pub struct Handle(Meter);
+/// A core's access to a budget.
+pub struct Handle(Budget);
 
 impl Deref for Handle {
-    type Target = Meter;
+    type Target = Budget;
 
-    fn deref(&self) -> &Meter {
+    fn deref(&self) -> &Budget {
         &self.0
     }
 }
 
-/// Declares functions of a meter that are not called.
+/// Declares functions of a budget that are not called.
 macro_rules! never {
     ($($name:ident($($argument:ty),*) -> $result:ty;)*) => {
-        impl Meter {
+        impl Budget {
             $(pub fn $name(&self $(, _: $argument)*) -> $result {
                 match self.never {}
             })*

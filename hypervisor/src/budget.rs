@@ -46,21 +46,21 @@ fn counted_on(core: CoreId) -> Counts {
 /// What MemGuard's VMs share: one pool for all of them.
 static MEMGUARD: Shared = Shared::new();
 
-/// A core's access to the meter of one of its vCPUs.
-pub type Handle = &'static mut Meter;
+/// A core's access to the budget of one of its vCPUs.
+pub type Handle = &'static mut Budget;
 
-/// The meters of each core's vCPUs: in addition to the cores' own data, which are small so that one
-/// instruction reaches each field.
-static METERS: [[Place<Option<Meter>>; MAX_VMS]; MAX_CORES] =
+/// The budgets of each core's vCPUs: in addition to the cores' own data, which are small so that
+/// one instruction reaches each field.
+static BUDGETS: [[Place<Option<Budget>>; MAX_VMS]; MAX_CORES] =
     [const { [const { Place(UnsafeCell::new(None)) }; MAX_VMS] }; MAX_CORES];
 
-/// Starts the meter of the vCPU at `vcpu_ref`, number `place` on core `core`; none if it has no
+/// Starts the budget of the vCPU at `vcpu_ref`, number `place` on core `core`; none if it has no
 /// memory budget. Called on that core, once for each place.
 pub fn start(core: CoreId, place: usize, vcpu_ref: &VcpuRef) -> Option<Handle> {
     // SAFETY: each core calls this once for each place, and no other code accesses its elements.
-    let meter = unsafe { &mut *METERS[core.index() % MAX_CORES][place % MAX_VMS].0.get() };
-    *meter = Meter::start(core, vcpu_ref);
-    meter.as_mut()
+    let budget = unsafe { &mut *BUDGETS[core.index() % MAX_CORES][place % MAX_VMS].0.get() };
+    *budget = Budget::start(core, vcpu_ref);
+    budget.as_mut()
 }
 
 /// The greatest budget that a record can hold. A larger one, or none, is recorded as this.
@@ -84,9 +84,9 @@ enum Source {
     },
 }
 
-/// The meter of a regulated core.
+/// The memory budget of a vCPU.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-pub struct Meter {
+pub struct Budget {
     source: Source,
     regulator: Regulator,
     shared: &'static Shared,
@@ -109,7 +109,7 @@ pub struct Meter {
     begun: Counts,
     limit: Counts,
     /// The budget of its VM, and the number of changes to it that this includes.
-    budget: Counts,
+    full: Counts,
     changes: u32,
     /// Whether there are two budgets, of reads and of writes.
     two: bool,
@@ -120,8 +120,8 @@ pub struct Meter {
     others: Counts,
 }
 
-impl Meter {
-    /// The meter of the vCPU at `vcpu_ref`, running from now on; none if its VM's bandwidth is not
+impl Budget {
+    /// The budget of the vCPU at `vcpu_ref`, running from now on; none if its VM's bandwidth is not
     /// regulated. On its core.
     fn start(core: CoreId, vcpu_ref: &VcpuRef) -> Option<Self> {
         let system = system::get();
@@ -136,7 +136,7 @@ impl Meter {
             Source::CounterPage { poll: its.poll_ns, access: its.access_ns }
         };
         let regulator = Regulator::new(&setting);
-        let mut meter = Self {
+        let mut budget = Self {
             plain: matches!(source, Source::Pmu(_)) && regulator.is_plain(),
             quick: false,
             source,
@@ -150,16 +150,16 @@ impl Meter {
             loads: false,
             begun: Counts::ZERO,
             limit: Counts::ZERO,
-            budget: Counts { reads: its.reads, writes: its.writes },
+            full: Counts { reads: its.reads, writes: its.writes },
             changes: 0,
             two: its.writes != u64::MAX,
             away: None,
             others: Counts::ZERO,
         };
-        meter.step(vcpu_ref, core, timer::now_ns(), Event::Start);
+        budget.step(vcpu_ref, core, timer::now_ns(), Event::Start);
         // Until the VM's first life begins.
-        meter.off = true;
-        Some(meter)
+        budget.off = true;
+        Some(budget)
     }
 
     /// Its vCPU is about to run on a core that it shares.
@@ -396,7 +396,7 @@ impl Meter {
         // Refused if it leaves this vCPU nothing: then the old one stays.
         if self.regulator.set_budget(budget).is_ok() {
             let tag = vcpu_ref.who.tag(Kind::BudgetChanged, Which::All as u32);
-            let before = core::mem::replace(&mut self.budget, budget).least(MOST_RECORDED);
+            let before = core::mem::replace(&mut self.full, budget).least(MOST_RECORDED);
             trace::push(vcpu_ref.ring, tag, budget.reads, before.reads);
             if self.two {
                 record_writes(vcpu_ref, Kind::BudgetChanged, budget.writes, before.writes);
@@ -411,7 +411,7 @@ impl Meter {
         !self.runs
     }
 
-    /// How the exception ends in which the meter was asked.
+    /// How an exception ends in which the budget was asked.
     #[inline(always)]
     pub fn exit(&self) -> Exit {
         if self.runs { Exit::Resume } else { Exit::Act }
@@ -485,7 +485,7 @@ pub fn set_budget(setter: &Vm, target: u64, budget: Counts) -> bool {
     // Two setters at once would be two vCPUs of one VM: each pair is then one that it may set.
     target.budget.limits[0].store(budget.reads, Ordering::Relaxed);
     target.budget.limits[1].store(budget.writes, Ordering::Relaxed);
-    // Release: see `Meter::follow`.
+    // Release: see `Budget::follow`.
     target.budget.changes.fetch_add(1, Ordering::Release);
     true
 }
