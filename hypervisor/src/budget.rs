@@ -23,7 +23,7 @@ use core::{cell::UnsafeCell, sync::atomic::Ordering};
 use weir_abi::{MAX_CORES, MAX_VMS, regulation};
 use weir_budget::{Counts, Event, Periods, Regulate, Regulator, Shared, Verdict};
 use weir_trace::counter_page::CounterPage;
-use weir_trace::record::{MOST_OTHER, Meter as Which};
+use weir_trace::record::{Accesses, MOST_OTHER};
 use weir_units::{CoreId, Nanos};
 
 /// The counter page. QEMU's plug-in finds it by this name and writes it.
@@ -354,7 +354,7 @@ impl Budget {
     #[inline(always)]
     fn record(&self, vcpu_ref: &VcpuRef, kind: Kind, used: Counts) {
         let budget = self.limit.minus(self.begun).least(MOST_RECORDED);
-        let all = if self.two { Which::Reads } else { Which::All };
+        let all = if self.two { Accesses::Reads } else { Accesses::All };
         trace::push(vcpu_ref.ring, vcpu_ref.who.tag(kind, all as u32), used.reads, budget.reads);
         if self.two {
             record_writes(vcpu_ref, kind, used.writes, budget.writes);
@@ -395,7 +395,7 @@ impl Budget {
             Counts { reads: limited(its.reads, reads), writes: limited(its.writes, writes) };
         // Refused if it leaves this vCPU nothing: then the old one stays.
         if self.regulator.set_budget(budget).is_ok() {
-            let tag = vcpu_ref.who.tag(Kind::BudgetChanged, Which::All as u32);
+            let tag = vcpu_ref.who.tag(Kind::BudgetChanged, Accesses::All as u32);
             let before = core::mem::replace(&mut self.full, budget).least(MOST_RECORDED);
             trace::push(vcpu_ref.ring, tag, budget.reads, before.reads);
             if self.two {
@@ -428,13 +428,13 @@ impl Budget {
 /// Records something about a budget of reads.
 #[inline(always)]
 fn record_reads(vcpu_ref: &VcpuRef, kind: Kind, used: u64, budget: u64) {
-    let tag = vcpu_ref.who.tag(kind, Which::All as u32);
+    let tag = vcpu_ref.who.tag(kind, Accesses::All as u32);
     trace::push(vcpu_ref.ring, tag, used, budget.min(MOST_OTHER));
 }
 
 #[cold]
 fn record_writes(vcpu_ref: &VcpuRef, kind: Kind, used: u64, budget: u64) {
-    trace::push(vcpu_ref.ring, vcpu_ref.who.tag(kind, Which::Writes as u32), used, budget);
+    trace::push(vcpu_ref.ring, vcpu_ref.who.tag(kind, Accesses::Writes as u32), used, budget);
 }
 
 /// What a vCPU's regulator shares with others: see `weir_budget::Kind`.

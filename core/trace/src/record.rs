@@ -128,20 +128,20 @@ kinds! {
     Enter = 2, "enter", ["", "", ""];
     /// A physical interrupt took the core from a vCPU's guest to EL2, or came while it was there.
     Interrupt = 3, "interrupt", ["intid", "", ""];
-    /// A period began: a [`Meter`], the accesses counted in the one that ended, the new budget.
-    Replenish = 4, "replenish", ["meter", "used", "budget"];
-    /// The counter reached the budget: a [`Meter`], the accesses of this period so far, its budget.
-    Overflow = 5, "overflow", ["meter", "used", "budget"];
-    /// The vCPU was suspended until its next budget: a [`Meter`], the accesses of this period so
-    /// far, its budget.
-    Throttle = 6, "throttle", ["meter", "used", "budget"];
-    /// A suspended vCPU goes on: a [`Meter`], the accesses of the new period so far, its budget
-    /// less what it owed.
-    Wake = 7, "wake", ["meter", "used", "budget"];
-    /// Another budget from the next period on: a [`Meter`], the new one, the old one.
-    BudgetChanged = 8, "budget-changed", ["meter", "budget", "was"];
-    /// The counter page was polled: a [`Meter`], the accesses of this period so far, its budget.
-    Poll = 9, "poll", ["meter", "used", "budget"];
+    /// A period began: [`Accesses`], those counted in the one that ended, the new budget.
+    Replenish = 4, "replenish", ["accesses", "used", "budget"];
+    /// The counter reached the budget: [`Accesses`], those of this period so far, its budget.
+    Overflow = 5, "overflow", ["accesses", "used", "budget"];
+    /// The vCPU was suspended until its next budget: [`Accesses`], those of this period so far, its
+    /// budget.
+    Throttle = 6, "throttle", ["accesses", "used", "budget"];
+    /// A suspended vCPU goes on: [`Accesses`], those of the new period so far, its budget less what
+    /// it owed.
+    Wake = 7, "wake", ["accesses", "used", "budget"];
+    /// Another budget from the next period on: [`Accesses`], the new one, the old one.
+    BudgetChanged = 8, "budget-changed", ["accesses", "budget", "was"];
+    /// The counter page was polled: [`Accesses`], those of this period so far, its budget.
+    Poll = 9, "poll", ["accesses", "used", "budget"];
     /// A VM begins a life; they are counted from 0.
     VmStart = 10, "vm-start", ["life", "", ""];
     /// A VM's life ended by its own call, or by the last CPU_OFF.
@@ -192,7 +192,7 @@ pub const fn packet(flow: u8, head: u16) -> u32 {
 /// Which accesses a budget is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Meter {
+pub enum Accesses {
     /// All that the event counts.
     All = 0,
     /// Reads: refills.
@@ -201,7 +201,7 @@ pub enum Meter {
     Writes = 2,
 }
 
-impl Meter {
+impl Accesses {
     /// All of them, in the order of their numbers.
     pub const ALL: [Self; 3] = [Self::All, Self::Reads, Self::Writes];
 
@@ -238,8 +238,8 @@ mod tests {
         }
         assert_eq!(Kind::from_number(0), None);
         assert!((26..32).chain(36..64).all(|number| Kind::from_number(number).is_none()));
-        for (number, meter) in Meter::ALL.iter().enumerate() {
-            assert_eq!(*meter as usize, number);
+        for (number, accesses) in Accesses::ALL.iter().enumerate() {
+            assert_eq!(*accesses as usize, number);
         }
     }
 

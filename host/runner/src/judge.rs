@@ -2,14 +2,14 @@
 
 use crate::{
     findings::{BudgetFinding, Clock, Finding, InterruptFinding, Latency, TaskFinding},
-    observed::{MeterKey, Observed},
+    observed::{BudgetKey, Observed},
     report::{Counted, RunReport},
 };
 use std::{collections::BTreeMap, fmt::Write as _};
 use weir_abi::regulation;
 use weir_analysis::verdict::Verdict;
 use weir_model::System;
-use weir_trace::record::{MOST_OTHER, Meter};
+use weir_trace::record::{Accesses, MOST_OTHER};
 use weir_units::{Events, IntId, Nanos};
 
 /// How a run is judged.
@@ -32,9 +32,9 @@ impl Conditions {
 /// A vCPU's memory budget in the system file.
 #[derive(Clone, Debug, Default)]
 pub struct BudgetFacts {
-    /// VM, vCPU and meter.
-    pub meter: MeterKey,
-    /// The name of the meter.
+    /// VM, vCPU and accesses.
+    pub key: BudgetKey,
+    /// The name of the accesses.
     pub counts: &'static str,
     /// The VM's budget, in accesses per period.
     pub budget: u64,
@@ -58,18 +58,18 @@ pub fn budgets(system: &System) -> Vec<BudgetFacts> {
             continue;
         }
         let two = rules.writes != u64::MAX;
-        let meters: &[(Meter, u64)] = if two {
-            &[(Meter::Reads, rules.reads), (Meter::Writes, rules.writes)]
+        let limits: &[(Accesses, u64)] = if two {
+            &[(Accesses::Reads, rules.reads), (Accesses::Writes, rules.writes)]
         } else {
-            &[(Meter::All, rules.reads)]
+            &[(Accesses::All, rules.reads)]
         };
         let overshoot = system.timing.overshoot(timed, Nanos(rules.period_ns));
         let counts_others = rules.source == regulation::PMU && system.platform.qemu.is_some();
         for (vcpu, _) in (0u8..).zip(&vm.cpus) {
-            facts.extend(meters.iter().filter(|(_, budget)| *budget != u64::MAX).map(
-                |&(meter, budget)| BudgetFacts {
-                    meter: (place, vcpu, meter as u32),
-                    counts: meter.name(),
+            facts.extend(limits.iter().filter(|(_, budget)| *budget != u64::MAX).map(
+                |&(accesses, budget)| BudgetFacts {
+                    key: (place, vcpu, accesses as u32),
+                    counts: accesses.name(),
                     budget,
                     period_ns: rules.period_ns,
                     overshoot,
@@ -146,7 +146,7 @@ pub fn judge(
     flows(report, observed, conditions);
     for facts in budgets {
         let budget = budget(facts, observed, conditions);
-        if let Some(vm) = report.vms.get_mut(usize::from(facts.meter.0)) {
+        if let Some(vm) = report.vms.get_mut(usize::from(facts.key.0)) {
             vm.budgets.push(budget);
         }
     }
@@ -276,7 +276,7 @@ fn budget(
     observed: Option<&Observed>,
     conditions: Conditions,
 ) -> BudgetFinding {
-    let used = observed.and_then(|observed| observed.used(facts.meter));
+    let used = observed.and_then(|observed| observed.used(facts.key));
     let finding = match (used, facts.overshoot) {
         (None, _) if observed.is_none() => Finding::not_judged("the run left no trace"),
         (None, _) => Finding::not_judged("no period ended"),
@@ -300,7 +300,7 @@ fn budget(
     };
     let used = used.unwrap_or_default();
     BudgetFinding {
-        vcpu: facts.meter.1,
+        vcpu: facts.key.1,
         counts: facts.counts,
         budget: facts.budget,
         period_ns: facts.period_ns,

@@ -16,8 +16,8 @@ pub struct Packet {
     pub arrived_ns: u64,
 }
 
-/// A meter: VM, vCPU, and the number of a [`weir_trace::record::Meter`].
-pub type MeterKey = (u8, u8, u32);
+/// A budget: VM, vCPU, and the number of its [`weir_trace::record::Accesses`].
+pub type BudgetKey = (u8, u8, u32);
 
 /// How a vCPU used a memory budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,8 +73,8 @@ pub struct Observed {
     packets: BTreeMap<u32, Vec<Packet>>,
     /// When packets of each flow were handed to the broker, in ns.
     sent: BTreeMap<u32, Vec<u64>>,
-    uses: BTreeMap<MeterKey, Use>,
-    periods: BTreeMap<MeterKey, Period>,
+    uses: BTreeMap<BudgetKey, Use>,
+    periods: BTreeMap<BudgetKey, Period>,
     deliveries: BTreeMap<LineKey, Delivery>,
     waiting: BTreeMap<LineKey, Waiting>,
     /// The VM on each core that VMs share.
@@ -86,7 +86,7 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// Reads `trace` to its end. `overshoot` gives the stated overshoot of a meter, and `deadline`
+    /// Reads `trace` to its end. `overshoot` gives the stated overshoot of a budget, and `deadline`
     /// the deadline of an interrupt, if there is one.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl Observed {
     /// A trace that cannot be read.
     pub fn read<R: Read>(
         trace: &mut Trace<R>,
-        overshoot: impl Fn(MeterKey) -> Option<Events>,
+        overshoot: impl Fn(BudgetKey) -> Option<Events>,
         deadline: impl Fn(LineKey) -> Option<u64>,
     ) -> Result<Self> {
         let facts = trace.facts.clone();
@@ -131,7 +131,7 @@ impl Observed {
         &mut self,
         kind: Kind,
         record: &Record,
-        overshoot: impl Fn(MeterKey) -> Option<Events>,
+        overshoot: impl Fn(BudgetKey) -> Option<Events>,
     ) {
         let key = (record.vm, record.vcpu, record.detail);
         let limit = record.other();
@@ -202,10 +202,10 @@ impl Observed {
         Self { packets: [(0, packets)].into(), lost, ..Self::default() }
     }
 
-    /// Shows this use of a meter, in a trace that lost so many records.
+    /// Shows this use of a budget, in a trace that lost so many records.
     #[cfg(test)]
-    pub fn of_use(meter: MeterKey, used: Use, lost: u64) -> Self {
-        Self { uses: [(meter, used)].into(), lost, ..Self::default() }
+    pub fn of_use(budget: BudgetKey, used: Use, lost: u64) -> Self {
+        Self { uses: [(budget, used)].into(), lost, ..Self::default() }
     }
 
     /// Takes a record of an interrupt line, or of the vCPU that has a core.
@@ -281,9 +281,9 @@ impl Observed {
         self.packets.get(&flow).map_or(&[], Vec::as_slice)
     }
 
-    /// How a meter's budget was used; nothing where no period ended.
-    pub fn used(&self, meter: MeterKey) -> Option<Use> {
-        self.uses.get(&meter).copied()
+    /// How a budget was used; nothing where no period ended.
+    pub fn used(&self, budget: BudgetKey) -> Option<Use> {
+        self.uses.get(&budget).copied()
     }
 }
 

@@ -36,7 +36,7 @@ struct Stream {
 /// The accesses of one VM in a trace.
 #[derive(Clone, Debug, Default)]
 pub struct Arrivals {
-    /// By vCPU and [`Meter`](weir_trace::record::Meter).
+    /// By vCPU and [`Accesses`](weir_trace::record::Accesses).
     streams: BTreeMap<(u8, u32), Stream>,
     /// When a vCPU was first heard of.
     first: BTreeMap<u8, u64>,

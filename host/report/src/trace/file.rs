@@ -212,7 +212,7 @@ pub struct Trace<R> {
     last: u64,
     /// Records that no run makes.
     strange: u64,
-    /// When the period under way of a vCPU's meter was last seen to begin, by VM, vCPU and meter.
+    /// When a budget's period under way was last seen to begin, by VM, vCPU and accesses.
     begun: BTreeMap<(u8, u8, u32), u64>,
     /// Lost records, from the records in their place.
     lost: u64,

@@ -15,7 +15,7 @@ use std::{
     collections::BTreeMap,
     io::{self, Write},
 };
-use weir_trace::record::{Kind, Meter, NO_VM, Record};
+use weir_trace::record::{Accesses, Kind, NO_VM, Record};
 
 /// The process of the cores; that of VM `n` is this plus 1 plus `n`.
 const CORES: u64 = 1;
@@ -216,10 +216,11 @@ impl<'a, W: Write> Events<'a, W> {
     }
 
     fn counter(&mut self, record: &Record) -> io::Result<()> {
-        let meter = Meter::ALL.get(record.detail as usize).map_or("?", |meter| meter.name());
+        let accesses =
+            Accesses::ALL.get(record.detail as usize).map_or("?", |accesses| accesses.name());
         let (pid, tid) = vcpu_track(record.vm, record.vcpu);
         self.event(&json!({
-            "ph": "C", "name": format!("vCPU {}: {meter}", record.vcpu), "pid": pid, "tid": tid,
+            "ph": "C", "name": format!("vCPU {}: {accesses}", record.vcpu), "pid": pid, "tid": tid,
             "ts": micros(self.now), "args": { "used": record.count, "budget": record.other() },
         }))
     }

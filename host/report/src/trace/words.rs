@@ -4,7 +4,7 @@ use super::file::{Facts, core};
 use serde_json::{Value, json};
 use weir_trace::{
     phases::{LONGEST, Phase, unpack},
-    record::{Kind, MOST_OTHER, Meter, NO_VM, OTHER_BITS, Record},
+    record::{Accesses, Kind, MOST_OTHER, NO_VM, OTHER_BITS, Record},
     wire::{ExitCause, FaultKind},
 };
 
@@ -37,7 +37,7 @@ pub fn detail(record: &Record, facts: &Facts) -> Option<String> {
         | Kind::Throttle
         | Kind::Wake
         | Kind::BudgetChanged
-        | Kind::Poll => Meter::ALL.get(number).map(|meter| meter.name().into()),
+        | Kind::Poll => Accesses::ALL.get(number).map(|accesses| accesses.name().into()),
         Kind::PacketSent | Kind::PacketArrived => {
             Some(format!("{} of flow {}", record.detail & 0xffff, record.detail >> 16))
         }
@@ -59,7 +59,7 @@ pub fn numbers(record: &Record, facts: &Facts) -> String {
         let text = detail(record, facts).filter(|_| place == 0);
         match (field, text) {
             ("", _) => {}
-            ("meter", Some(meter)) if meter == Meter::All.name() => {}
+            ("accesses", Some(accesses)) if accesses == Accesses::All.name() => {}
             ("cause" | "fault", Some(text)) => words.push(text),
             (field, Some(text)) => words.push(format!("{field} {text}")),
             ("syndrome", None) if value == 0 => {}
@@ -178,7 +178,7 @@ mod tests {
         let facts = facts();
         for (record, text) in [
             (record(Kind::Replenish, 1, 0, 512, 500), "used 512, budget 500"),
-            (record(Kind::Throttle, 1, 2, 512, 500), "meter writes, used 512, budget 500"),
+            (record(Kind::Throttle, 1, 2, 512, 500), "accesses writes, used 512, budget 500"),
             (
                 record(Kind::Replenish, 1, 0, 512, MOST_OTHER),
                 "used 512, budget 281474976710655 or more",
@@ -213,7 +213,7 @@ mod tests {
             json(&throttle, &facts()),
             json!({
                 "time_ns": 500, "core": 2, "vm": "linux", "vcpu": 1, "kind": "throttle",
-                "meter": "reads", "used": 512, "budget": 500,
+                "accesses": "reads", "used": 512, "budget": 500,
             })
         );
         let free = json(&record(Kind::Throttle, 1, 1, 512, MOST_OTHER), &facts());

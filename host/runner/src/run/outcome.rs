@@ -32,7 +32,7 @@ pub(super) fn judge_report(
     let needs_trace = !(report.flows.is_empty() && budgets.is_empty() && lines.is_empty());
     let mut observed = None;
     if let Some(path) = trace.filter(|_| needs_trace) {
-        let overshoot = |meter| budgets.iter().find(|of| of.meter == meter)?.overshoot;
+        let overshoot = |key| budgets.iter().find(|of| of.key == key)?.overshoot;
         let deadline = |line| lines.iter().find(|of| (of.vm, of.intid) == line);
         let deadline = |line| deadline(line).map(|of| of.deadline_ns);
         let mut found = Observed::read(&mut Trace::open(&path)?, overshoot, deadline)?;
