@@ -143,7 +143,9 @@ fn a_stream_is_detached_then_its_domain_is_forgotten() {
 fn an_smmu_that_takes_no_command_is_given_up() {
     let mut smmu = started(Format::Stage2);
     on_write("smmu+0x98", |_| ());
+    let _user = timer::tests::CLOCK_USER.lock();
     set("cntfrq_el0", 1_000);
+    timer::start();
     let before = value("smmu+0x9c");
     assert!(smmu.detach([3].into_iter(), &DOMAIN).is_err());
     assert_eq!(value("smmu+0x9c"), before);
