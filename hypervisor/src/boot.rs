@@ -24,7 +24,7 @@ use crate::{
     },
 };
 use weir_abi::{
-    Damage, MAX_CORES, System,
+    Damage, MAX_CORES, System, TABLES_LIMIT,
     machine::{self, Machine},
 };
 use weir_paging::{
@@ -56,8 +56,10 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
             Text::number(LOAD_ADDRESS, 16).as_str(),
         ]);
     }
-    // SAFETY: RAM behind the hypervisor, part of the image; nobody writes to it.
-    let packed = unsafe { stage1.read_only(0, Pa(image + memory::image_len()), 0x1_0000) };
+    let behind = memory::behind_hypervisor(Pa(image));
+    let len = behind.end.saturating_sub(behind.start).min(TABLES_LIMIT);
+    // SAFETY: RAM between the hypervisor's two parts, in the image; nobody writes to it.
+    let packed = unsafe { stage1.read_only(0, Pa(behind.start), len) };
     let Ok(packed) = packed else { console::refuse(&["no room to map the packed system"]) };
     let system = match System::parse_with(packed, cfg!(feature = "gicv2"), system::BUILT) {
         Ok(system) => system::set(system),
@@ -99,6 +101,7 @@ pub extern "C" fn boot_moved() -> ! {
 
 /// Everything that the boot core does where the hypervisor stays.
 fn bring_up(core: &'static mut cpu::Core, system: &'static System<'static>) -> ! {
+    crate::trace::clear();
     if system.broker().is_some() {
         // SAFETY: `System::parse` checked that it is RAM that nobody else has, and the callers have
         // mapped it; no VM runs yet.

@@ -15,6 +15,7 @@ global_asm!(
     // `weir run` reads the name from the image's first page.
     concat!(".asciz \"weir board: ", env!("WEIR_BOARD_NAME"), "\""),
     stage1 = sym memory::STAGE1,
+    boot_tables = const memory::BOOT_TABLES,
     boot_main = sym boot::boot_main,
     boot_moved = sym boot::boot_moved,
     secondary_main = sym boot::secondary_main,

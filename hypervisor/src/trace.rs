@@ -14,8 +14,11 @@ const CAPACITY: usize = 2048;
 /// A core's ring.
 pub type Ring = recorder::Ring<CAPACITY>;
 
-/// All rings. `weir run` finds them by this name.
+/// All rings. `weir run` finds them by this name. The boot has no instructions for zeros in half a
+/// MiB that is overwritten: they begin with any contents, until [`clear`].
+// SAFETY: words of any value are a valid ring.
 #[unsafe(export_name = "weir_trace_rings")]
+#[cfg_attr(target_os = "none", unsafe(link_section = ".noinit"))]
 static RINGS: [Ring; MAX_CORES] = [const { Ring::new() }; MAX_CORES];
 
 /// The ring of core `core`, which alone writes to it.
@@ -23,6 +26,11 @@ static RINGS: [Ring; MAX_CORES] = [const { Ring::new() }; MAX_CORES];
 pub fn ring(core: CoreId) -> &'static Ring {
     // Masked, so that no number can reach beyond; cores are below MAX_CORES anyway (`packed`).
     &RINGS[core.index() % MAX_CORES]
+}
+
+/// Empties all rings; on the boot core, before the first record.
+pub fn clear() {
+    RINGS.iter().for_each(Ring::clear);
 }
 
 /// Lets readers know of the calling core's ring.

@@ -40,6 +40,33 @@ fn a_guest_echoes_a_random_word_on_zcu102() {
     assert_eq!(outcome.report["totals"]["damaged_frames"], 0);
 }
 
+/// The image file ends before the hypervisor's `.bss` and stacks. A reset board has anything there.
+#[test]
+fn memory_behind_the_image_file_may_hold_anything() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let garbage = directory.path().join("garbage");
+    for platform in ["qemu-virt", "qemu-virt-gicv2", "zcu102", "zcu104"] {
+        let text = pair(platform, "clean", "2MiB", "");
+        let built = build_image(&text, &directory.path().join("pair.img"));
+        let rows = built["placement"].as_array().expect("a map");
+        let image = rows.iter().find(|row| row["what"] == "image").expect("the image");
+        let address = image["address"].as_str().and_then(|address| address.strip_prefix("0x"));
+        let address = u64::from_str_radix(address.expect("a number"), 16).expect("a number");
+        let [len, file_len] = [&image["bytes"], &built["bytes"]].map(|len| len.as_u64().unwrap());
+        // The stacks alone are 8 x 36 KiB.
+        assert!(file_len + (288 << 10) < len, "{file_len} of {len} bytes are in the file");
+        fs::write(&garbage, vec![0xa5; (len - file_len) as usize]).expect("a file");
+        let device = format!(
+            "--qemu-arg=loader,file={},addr={:#x},force-raw=on",
+            garbage.display(),
+            address + file_len
+        );
+        let arguments = ["--qemu-arg=-device", &device];
+        let outcome = run_system(&text, &Options { arguments: &arguments, ..Options::default() });
+        assert_eq!(outcome.good().vm("echo")["state"], "off", "{platform}");
+    }
+}
+
 /// A guest that prints `>`, then sends back what it receives by its PL011.
 const ECHO_KEYS: [u32; 8] = [
     0xd2a1_2000, // mov x0, #0x9000000

@@ -64,7 +64,7 @@ pub(crate) const SLOT_WORDS: usize = SLOT / 8;
 /// A ring of `N` records (a power of two), of one core.
 ///
 /// Only that core pushes, with its interrupts masked: two writers at once would mix records, though
-/// they could not break memory safety. All zeros until [`Ring::begin`], so that it lies in `.bss`.
+/// they could not break memory safety. Its memory has any contents until [`Ring::clear`].
 #[repr(C, align(64))]
 pub struct Ring<const N: usize> {
     pub(super) header: [AtomicU64; HEADER_WORDS],
@@ -77,6 +77,15 @@ impl<const N: usize> Ring<N> {
         assert!(N.is_power_of_two() && N >= 4 && N <= 1 << 16);
         N as u64 - 1
     };
+
+    /// Empties it, before its core pushes anything. Slots keep what they have but for the one whose
+    /// time [`Ring::latest`] reads before the first record.
+    pub fn clear(&self) {
+        let newest = &self.slots[Self::MASK as usize];
+        for word in self.header.iter().chain(newest) {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
 
     /// Lets readers know that core `core` writes from now on. `frequency` is CNTFRQ_EL0 in Hz,
     /// `zero` the counter at the moment that is called zero.

@@ -159,7 +159,7 @@ fn describe(system: &System, packed: &Packed) -> (String, Value) {
     let json = json!({
         "system": image::name(system),
         "platform": system.platform.name,
-        "bytes": packed.image_len,
+        "bytes": packed.file_len,
         "load_address": format!("{:#x}", system.platform.load_address.0),
         "vms": vms,
         "placement": crate::check::placement(&packed.placement),

@@ -1,6 +1,8 @@
 //! Where an image will lie, estimated before its parts are built or fetched.
 
-use crate::{cargo::Programs, debian, environment::Environment, features::features_of, image};
+use crate::{
+    cargo::Programs, debian, environment::Environment, features::features_of, flat::Flat, image,
+};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -8,8 +10,8 @@ use std::{
     path::{Path, PathBuf},
 };
 use weir_model::{
-    Faults, Image, ImageFile, ImageFiles, LIKELY_HYPERVISOR, LIKELY_KERNEL, LIKELY_PROGRAM,
-    Placement, Source, System, read_regular,
+    Faults, HypervisorSize, Image, ImageFile, ImageFiles, LIKELY_HYPERVISOR, LIKELY_KERNEL,
+    LIKELY_PROGRAM, Placement, Source, System, read_regular,
 };
 use weir_units::Bytes;
 
@@ -56,7 +58,7 @@ pub struct Estimate {
     contents: BTreeMap<PathBuf, Vec<u8>>,
     /// Of each VM the image and the initial RAM disk.
     of_vms: Vec<(Part, Option<Part>)>,
-    hypervisor_len: u64,
+    hypervisor: HypervisorSize,
     /// The parts whose sizes are estimated.
     pub guessed: Vec<Guess>,
 }
@@ -77,7 +79,10 @@ impl Estimate {
         let mut parts = Self {
             contents: BTreeMap::new(),
             of_vms: Vec::new(),
-            hypervisor_len: kept.as_ref().map_or(LIKELY_HYPERVISOR.0, |flat| flat.len() as u64),
+            hypervisor: kept.as_ref().map_or(
+                HypervisorSize { file: LIKELY_HYPERVISOR.0, memory: LIKELY_HYPERVISOR.0 },
+                Flat::size,
+            ),
             guessed: Vec::new(),
         };
         if kept.is_none() {
@@ -129,7 +134,7 @@ impl Estimate {
                 initrd: initrd.as_ref().map(|initrd| self.estimated(initrd)),
             })
             .collect();
-        weir_model::estimate(system, &images, self.hypervisor_len)
+        weir_model::estimate(system, &images, self.hypervisor)
     }
 
     fn estimated<'a>(&'a self, part: &'a Part) -> ImageFile<'a> {

@@ -6,10 +6,26 @@ use object::{
     read::elf::{ElfFile, ProgramHeader},
 };
 use weir_abi::PAGE;
+use weir_model::HypervisorSize;
 
-/// The hypervisor as it lies in memory: its PT_LOAD segments at their physical addresses, from the
-/// lowest on, what the file does not have as zeros, up to a multiple of the page.
-pub(crate) fn flatten(elf: &[u8]) -> Result<Vec<u8>, String> {
+/// A hypervisor as the image file has it.
+#[derive(Debug)]
+pub(crate) struct Flat {
+    /// The contents of its segments, up to a multiple of the page.
+    pub bytes: Vec<u8>,
+    /// Bytes that it takes in memory, up to a multiple of the page.
+    memory: u64,
+}
+
+impl Flat {
+    pub(crate) fn size(&self) -> HypervisorSize {
+        HypervisorSize { file: self.bytes.len() as u64, memory: self.memory }
+    }
+}
+
+/// Puts the PT_LOAD segments of the hypervisor at their physical addresses, from the lowest on, with
+/// zeros between their contents. What follows the last contents is memory only.
+pub(crate) fn flatten(elf: &[u8]) -> Result<Flat, String> {
     const LARGEST: u64 = 64 << 20;
     let file =
         ElfFile::<FileHeader64<Endianness>>::parse(elf).map_err(|error| error.to_string())?;
@@ -20,19 +36,23 @@ pub(crate) fn flatten(elf: &[u8]) -> Result<Vec<u8>, String> {
     };
     let start =
         segments().map(|header| header.p_paddr(endian)).min().ok_or("it has no segments")?;
-    let mut flat = Vec::new();
+    let mut flat = Flat { bytes: Vec::new(), memory: 0 };
     for header in segments() {
         let data = header.data(endian, elf).map_err(|()| "a segment is cut short")?;
         let offset = header.p_paddr(endian) - start;
         let length = header.p_memsz(endian).max(data.len() as u64);
         let end = offset.checked_add(length).filter(|end| *end <= LARGEST);
-        let end = end.ok_or("its segments are too far apart")?.next_multiple_of(PAGE) as usize;
-        if flat.len() < end {
-            flat.resize(end, 0);
+        let end = end.ok_or("its segments are too far apart")?;
+        flat.memory = flat.memory.max(end.next_multiple_of(PAGE));
+        if data.is_empty() {
+            continue;
         }
         let offset = offset as usize;
-        let place = flat.get_mut(offset..offset + data.len()).ok_or("a segment is too long")?;
-        place.copy_from_slice(data);
+        let end = offset + data.len();
+        if flat.bytes.len() < end {
+            flat.bytes.resize(end.next_multiple_of(PAGE as usize), 0);
+        }
+        flat.bytes[offset..end].copy_from_slice(data);
     }
     Ok(flat)
 }
@@ -41,9 +61,9 @@ pub(crate) fn flatten(elf: &[u8]) -> Result<Vec<u8>, String> {
 /// loader is left out, as [`build`](crate::build) changes it.
 pub(crate) fn begins_with(image: &[u8], elf: &[u8]) -> bool {
     const HEADER: usize = 64;
-    flatten(elf).is_ok_and(|flat| {
-        let there = image.get(HEADER..flat.len());
-        there.is_some() && there == flat.get(HEADER..)
+    flatten(elf).is_ok_and(|Flat { bytes, .. }| {
+        let there = image.get(HEADER..bytes.len());
+        there.is_some() && there == bytes.get(HEADER..)
     })
 }
 
@@ -78,7 +98,9 @@ mod tests {
     fn segments_lie_at_their_physical_addresses() {
         let file = elf(&[(0x3000, 0x1800, b"data"), (0x1000, 4, b"code"), (0, 0, b"")]);
         let flat = flatten(&file).expect("an ELF file");
-        assert_eq!(flat.len(), 0x4000, "with .bss, up to a page");
+        let size = HypervisorSize { file: 0x3000, memory: 0x4000 };
+        assert_eq!(flat.size(), size, "the file ends before .bss, up to a page");
+        let flat = flat.bytes;
         assert_eq!((&flat[..5], &flat[0x2000..0x2005]), (&b"code\0"[..], &b"data\0"[..]));
         let mut image = [flat.as_slice(), b"the packed system"].concat();
         image[16] = 1;

@@ -6,7 +6,7 @@ use crate::{
     environment::Environment,
     failure::{Context, Failure, Result, SYSTEM},
     features::features_of,
-    flat::flatten,
+    flat::{Flat, flatten},
     progress::Spinner,
     system::rendered,
 };
@@ -73,10 +73,10 @@ pub fn build(system: &System, options: &Options) -> Result<Image> {
             initrd: initrd.as_ref().map(|initrd| files.bytes(initrd)),
         })
         .collect();
-    let packed = pack(system, &payloads, hypervisor.len() as u64)
+    let packed = pack(system, &payloads, hypervisor.size())
         .map_err(|faults| Failure { status: SYSTEM, text: rendered(&faults) })?;
-    let mut bytes = packed.image(&hypervisor);
-    write_size(&mut bytes);
+    let mut bytes = packed.image(&hypervisor.bytes);
+    write_size(&mut bytes, packed.image_len);
     Ok(Image { bytes, packed: packed.into_owned() })
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn hypervisor(
     programs: &Programs,
     parts: Features,
     environment: &Environment,
-) -> Result<Vec<u8>> {
+) -> Result<Flat> {
     let elf = programs.hypervisor(environment, &system.platform, parts)?;
     let hypervisor = fs::read(&elf).context(|| format!("read {}", elf.display()))?;
     flatten(&hypervisor).map_err(|error| {
@@ -172,12 +172,12 @@ fn fetch(
     debian::make(&cache, what, talk)
 }
 
-/// Writes the length of the whole image into its arm64 Image header, from which a boot loader reads
-/// the memory that it must not use. Source: Linux, Documentation/arch/arm64/booting.rst, section 4.
-fn write_size(image: &mut [u8]) {
+/// Writes the length of the whole image in memory into its arm64 Image header. A boot loader reads
+/// the memory there that it must not use; the hypervisor finds its `.bss` and its stacks at the end
+/// of it. Source: Linux, Documentation/arch/arm64/booting.rst, section 4.
+fn write_size(image: &mut [u8], length: u64) {
     const MAGIC: (usize, &[u8]) = (56, b"ARM\x64");
     const SIZE: usize = 16;
-    let length = image.len() as u64;
     if image.get(MAGIC.0..).is_some_and(|rest| rest.starts_with(MAGIC.1))
         && let Some(size) = image.get_mut(SIZE..SIZE + 8)
     {
@@ -192,11 +192,11 @@ mod tests {
     #[test]
     fn the_image_header_has_the_whole_length() {
         let mut image = vec![0; 4096];
-        write_size(&mut image);
+        write_size(&mut image, 8192);
         assert_eq!(image, [0; 4096], "no header, no change");
         image[56..60].copy_from_slice(b"ARM\x64");
-        write_size(&mut image);
-        assert_eq!(image[16..24], 4096u64.to_le_bytes());
-        write_size(&mut []);
+        write_size(&mut image, 8192);
+        assert_eq!(image[16..24], 8192u64.to_le_bytes());
+        write_size(&mut [], 8192);
     }
 }

@@ -405,7 +405,7 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Catalog, Payload, check_text, pack};
+    use crate::{Catalog, HypervisorSize, Payload, check_text, pack};
     use std::path::Path;
 
     /// An ELF file with one segment of 12 KiB at 0x4010_0000.
@@ -454,7 +454,9 @@ mod tests {
         let system = system.unwrap_or_else(|faults| panic!("{faults}"));
         let elf = elf();
         let payloads = [Payload { image: &elf, initrd: None }; 2];
-        let packed = pack(&system, &payloads, 100_001).unwrap_or_else(|faults| panic!("{faults}"));
+        let hypervisor = HypervisorSize { file: 100_001, memory: 200_002 };
+        let packed = pack(&system, &payloads, hypervisor);
+        let packed = packed.unwrap_or_else(|faults| panic!("{faults}"));
         let words = aligned(&packed.tables);
         let read = parse(&words.as_bytes()[..packed.tables.len()], &system).expect("tables");
         let owners = owners(&read, &names(&system)).expect("owners");

@@ -3,14 +3,13 @@
 use crate::devicetree;
 use crate::fault::Faults;
 use crate::image::{Problem, stored, total};
-use crate::pack::{Content, Start, arrange, load, start};
+use crate::pack::{Content, HypervisorSize, Start, arrange, load, start};
 use crate::place::Placement;
 use crate::platform::Platform;
 use crate::resolve::Source;
 use crate::system::System;
 use crate::vm::Vm;
 use std::borrow::Cow;
-use weir_abi::PAGE;
 use weir_units::Bytes;
 
 /// A file of a VM's image.
@@ -49,8 +48,7 @@ impl Content for Stuff<'_> {
 
 /// Estimates the placement of a system of which some files do not exist yet. Refuses what
 /// [`pack`](crate::pack()) refuses, as far as it follows from the files that exist. `images` has
-/// the files of each VM in the order of [`System::vms`], and `hypervisor_len` is the length of the
-/// hypervisor's flat binary, in bytes.
+/// the files of each VM in the order of [`System::vms`].
 ///
 /// # Errors
 ///
@@ -62,7 +60,7 @@ impl Content for Stuff<'_> {
 pub fn estimate(
     system: &System,
     images: &[ImageFiles<'_>],
-    hypervisor_len: u64,
+    hypervisor: HypervisorSize,
 ) -> Result<Placement, Faults> {
     assert_eq!(images.len(), system.vms.len(), "the files of each VM");
     let mut faults = Faults::default();
@@ -78,7 +76,7 @@ pub fn estimate(
         }
     }
     faults.into_result(())?;
-    Ok(arrange(system, &starts, hypervisor_len.next_multiple_of(PAGE))?.placement)
+    Ok(arrange(system, &starts, hypervisor)?.placement)
 }
 
 /// What the VM will start with. Where in its RAM that lies is known only of what is there.

@@ -72,7 +72,7 @@ pub use estimate::{ImageFile, ImageFiles, estimate};
 pub use fault::{Fault, Faults, Location, Style, TEXT_LIMIT};
 pub use files::{open_regular, read_regular, read_short, read_text};
 pub use load::SystemFile;
-pub use pack::{Packed, Payload, pack};
+pub use pack::{HypervisorSize, Packed, Payload, pack};
 pub use place::{Owner, Placement, Row, Sizes, place, place_all};
 pub use platform::Platform;
 pub use reference::{board_reference, system_reference};

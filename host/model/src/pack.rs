@@ -56,16 +56,40 @@ pub struct Payload<'a> {
     pub initrd: Option<&'a [u8]>,
 }
 
+/// The sizes of a hypervisor, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HypervisorSize {
+    /// What the image file has of it: code, constants and data, at the front.
+    pub file: u64,
+    /// All its memory, with `.bss` and the stacks.
+    pub memory: u64,
+}
+
+impl HypervisorSize {
+    /// What is at the front of the image.
+    fn front(self) -> u64 {
+        self.file.next_multiple_of(PAGE)
+    }
+
+    /// What is at the end of the image, behind the end of the file.
+    fn end(self) -> u64 {
+        self.memory.next_multiple_of(PAGE).saturating_sub(self.front())
+    }
+}
+
 /// A system image but for the hypervisor in front.
 #[derive(Clone, Debug)]
 pub struct Packed<'a> {
-    /// Where the tables go, from the hypervisor's first byte: the page behind it.
+    /// Where the tables go, from the hypervisor's first byte: the page behind what the file has of
+    /// the hypervisor.
     pub tables_offset: u64,
     /// Header and tables, see [`weir_abi`].
     pub tables: Vec<u8>,
     /// The guests' bytes, each with its offset from the hypervisor's first byte, in this order.
     pub blobs: Vec<(u64, Cow<'a, [u8]>)>,
-    /// Bytes of the whole image.
+    /// Bytes of the image file.
+    pub file_len: u64,
+    /// Bytes of the whole image in memory: the file, then the hypervisor's `.bss` and stacks.
     pub image_len: u64,
     /// The owner of each memory.
     pub placement: Placement,
@@ -115,8 +139,7 @@ pub(crate) fn load<'a>(
     Ok(Loaded { program, device_tree, device_tree_at: start })
 }
 
-/// Packs `system`. `payloads` has the bytes of each VM's image in the order of [`System::vms`], and
-/// `hypervisor_len` the length of the hypervisor's flat binary, in bytes.
+/// Packs `system`. `payloads` has the bytes of each VM's image in the order of [`System::vms`].
 ///
 /// # Errors
 ///
@@ -128,7 +151,7 @@ pub(crate) fn load<'a>(
 pub fn pack<'a>(
     system: &System,
     payloads: &[Payload<'a>],
-    hypervisor_len: u64,
+    hypervisor: HypervisorSize,
 ) -> Result<Packed<'a>, Faults> {
     assert_eq!(payloads.len(), system.vms.len(), "one payload for each VM");
     let mut faults = Faults::default();
@@ -146,9 +169,8 @@ pub fn pack<'a>(
     faults.into_result(())?;
 
     let starts: Vec<_> = loaded.iter().map(start).collect();
-    let tables_offset = hypervisor_len.next_multiple_of(PAGE);
-    let Arranged { blobs, contents, end, placement, tables } =
-        arrange(system, &starts, tables_offset)?;
+    let Arranged { blobs, contents, file_len, image_len, placement, tables } =
+        arrange(system, &starts, hypervisor)?;
     let division = &system.division;
     let header = Header {
         magic: weir_abi::MAGIC,
@@ -173,8 +195,8 @@ pub fn pack<'a>(
         rate: system.timing.dma.bandwidth.map_or(0, |rate| rate.0),
         chunk: system.timing.dma.chunk.map_or(DEFAULT_CHUNK, |chunk| chunk.0),
         load_address: system.platform.load_address.0,
-        image_len: end,
-        memory_end: memory_end(&placement).max(system.platform.load_address.0 + end),
+        image_len,
+        memory_end: memory_end(&placement).max(system.platform.load_address.0 + image_len),
         functions: division.geometry.into(),
         cache: system.platform.places.cache.map_or_else(weir_abi::Cache::default, |cache| {
             weir_abi::Cache { size: cache.size.0, ways: cache.ways, line: cache.line.0 }
@@ -183,10 +205,11 @@ pub fn pack<'a>(
         memory: placement.hypervisor,
     };
     Ok(Packed {
-        tables_offset,
+        tables_offset: hypervisor.front(),
         tables: tables.pack(header),
         blobs,
-        image_len: end,
+        file_len,
+        image_len,
         placement,
         device_trees: loaded.into_iter().map(|vm| vm.device_tree).collect(),
         contents,
@@ -200,13 +223,13 @@ pub(crate) struct Arranged<C> {
     blobs: Vec<Blob<C>>,
     /// For each VM its RAM and what is in it at the start.
     contents: Vec<Contents>,
-    /// Bytes of the whole image.
-    end: u64,
+    file_len: u64,
+    image_len: u64,
     pub placement: Placement,
     tables: Tables,
 }
 
-/// Finds a place for everything, behind a hypervisor of `tables_offset` bytes.
+/// Finds a place for everything, between the two parts of the hypervisor.
 ///
 /// # Errors
 ///
@@ -214,15 +237,16 @@ pub(crate) struct Arranged<C> {
 pub(crate) fn arrange<C: Content>(
     system: &System,
     starts: &[Start<C>],
-    tables_offset: u64,
+    hypervisor: HypervisorSize,
 ) -> Result<Arranged<C>, Faults> {
     let mut reserved = tables_len(system, starts) as u64;
     // Where memory is divided, a piece of RAM can lie in several places, and each is its own entry.
     let arranged = loop {
-        let (blobs, contents, end) = lay_out(system, starts, tables_offset + reserved);
+        let (blobs, contents, file_len) = lay_out(system, starts, hypervisor.front() + reserved);
+        let image_len = file_len + hypervisor.end();
         let sizes = Sizes {
-            image: end,
-            hypervisor: tables_offset + reserved,
+            image: image_len,
+            hypervisor: hypervisor.front() + hypervisor.end() + reserved,
             pristine: contents.iter().map(|(_, segments)| kept(segments)).collect(),
         };
         let placement = place_all(system, &sizes)?;
@@ -235,7 +259,7 @@ pub(crate) fn arrange<C: Content>(
         tables.flows = flows(system);
         let needed = tables.packed_len() as u64;
         if needed <= reserved {
-            break Arranged { blobs, contents, end, placement, tables };
+            break Arranged { blobs, contents, file_len, image_len, placement, tables };
         }
         reserved = needed;
     };
@@ -254,7 +278,7 @@ pub(crate) fn arrange<C: Content>(
 }
 
 /// Places what the VMs start with in the image, from `start` on: all of it with its offsets, for
-/// each VM its RAM and what is copied there, and the image's length.
+/// each VM its RAM and what is copied there, and the file's length.
 fn lay_out<C: Content>(
     system: &System,
     starts: &[Start<C>],
@@ -515,6 +539,7 @@ impl Packed<'_> {
             tables_offset: self.tables_offset,
             tables: self.tables,
             blobs: self.blobs.into_iter().map(own).collect(),
+            file_len: self.file_len,
             image_len: self.image_len,
             placement: self.placement,
             device_trees: self.device_trees,
@@ -531,7 +556,7 @@ impl Packed<'_> {
     #[must_use]
     pub fn image(&self, hypervisor: &[u8]) -> Vec<u8> {
         assert!(hypervisor.len() as u64 <= self.tables_offset, "the hypervisor has grown");
-        let mut image = vec![0; self.image_len as usize];
+        let mut image = vec![0; self.file_len as usize];
         let tables = [(self.tables_offset, self.tables.as_slice())];
         let blobs = self.blobs.iter().map(|(offset, bytes)| (*offset, bytes.as_ref()));
         for (offset, bytes) in [(0, hypervisor)].into_iter().chain(tables).chain(blobs) {

@@ -452,10 +452,11 @@ fn owners(system: &weir_abi::System<'_>) -> BTreeMap<u64, String> {
 fn packed_system(system: &System, test: impl FnOnce(&weir_abi::System<'_>, &[u8])) {
     let elf = images::elf(0x4010_0004, &[(0x4010_0000, 0x3000, &[0xaa; 0x2001])]);
     let payloads = vec![Payload { image: &elf, initrd: None }; system.vms.len()];
-    let packed = pack(system, &payloads, 100_001).unwrap_or_else(|faults| panic!("{faults}"));
+    let packed =
+        pack(system, &payloads, images::HYPERVISOR).unwrap_or_else(|faults| panic!("{faults}"));
     // The addresses of `weir check` are correct.
     let files = ImageFiles { image: ImageFile::Known(&elf), initrd: None };
-    let estimated = estimate(system, &vec![files; system.vms.len()], 100_001);
+    let estimated = estimate(system, &vec![files; system.vms.len()], images::HYPERVISOR);
     assert_eq!(estimated.unwrap_or_else(|faults| panic!("{faults}")), packed.placement);
     let image = packed.image(&vec![0x17; 100_001]);
     let found = audit(system, &packed).unwrap_or_else(|error| panic!("{error}"));
@@ -517,7 +518,7 @@ fn the_audit_detects_differences() {
     let mut system = check(&text).unwrap_or_else(|faults| panic!("{faults}"));
     let elf = images::elf(0x4010_0004, &[(0x4010_0000, 0x3000, &[0xaa; 0x2001])]);
     let payloads = [Payload { image: &elf, initrd: None }; 2];
-    let mut packed = pack(&system, &payloads, 100_001).unwrap();
+    let mut packed = pack(&system, &payloads, images::HYPERVISOR).unwrap();
     let found = audit(&system, &packed).unwrap();
     let a = &found[1];
     assert_eq!((a.name.as_str(), a.colors, a.banks, a.leaves), ("a", 4, 4, 2048));
@@ -550,7 +551,8 @@ fn the_audit_walks_what_devices_reach() {
         let keys = format!("memory = \"8MiB\"\n{colors}{devices}");
         let text = format!("platform = \"qemu-virt\"\n{}", vm("a", 0, &keys));
         let system = check(&text).unwrap_or_else(|faults| panic!("{faults}"));
-        let packed = pack(&system, &[Payload { image: &elf, initrd: None }], 100_001).unwrap();
+        let packed =
+            pack(&system, &[Payload { image: &elf, initrd: None }], images::HYPERVISOR).unwrap();
         let found = audit(&system, &packed).unwrap_or_else(|error| panic!("{error}"));
         (found[1].tables, found[1].dma_leaves)
     };

@@ -28,7 +28,8 @@ fn tree(text: &str) -> (DeviceTree, Vec<u8>) {
         }
     });
     let payloads: Vec<_> = payloads.collect();
-    let packed = pack(&system, &payloads, 4096).unwrap_or_else(|faults| panic!("{faults}"));
+    let packed =
+        pack(&system, &payloads, images::HYPERVISOR).unwrap_or_else(|faults| panic!("{faults}"));
     let blob = packed.device_trees[0].clone();
     (DeviceTree::from_fdt(&Fdt::new(&blob).unwrap()), blob)
 }

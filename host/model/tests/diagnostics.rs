@@ -264,7 +264,8 @@ fn a_description_that_el2_does_not_read_is_refused() {
     );
     let system = check_text(Path::new("pieces.toml"), &text, &catalog()).expect("it is checked");
     let image = images::elf(0x4010_0000, &[(0x4010_0000, 0x1000, &[1; 16])]);
-    let faults = pack(&system, &[Payload { image: &image, initrd: None }], 4096).unwrap_err();
+    let faults =
+        pack(&system, &[Payload { image: &image, initrd: None }], images::HYPERVISOR).unwrap_err();
     assert_eq!(faults.0[0].code, Code::TooManyPieces, "{faults}");
 }
 

@@ -4,6 +4,7 @@ mod images;
 
 use std::fmt::Write as _;
 use weir_model::Catalog;
+use weir_model::HypervisorSize;
 use weir_model::ImageFile;
 use weir_model::ImageFiles;
 use weir_model::Owner;
@@ -16,7 +17,7 @@ use weir_model::estimate;
 use weir_model::pack;
 use weir_units::Bytes;
 
-const HYPERVISOR: u64 = 0x2_d000;
+const HYPERVISOR: HypervisorSize = HypervisorSize { file: 0x2_d000, memory: 0x9_1000 };
 
 /// VMs of weir's own guest and of Debian's kernel, neither of which is there, with this RAM each.
 fn system(memories: &[&str]) -> System {
@@ -50,7 +51,7 @@ fn what_is_not_there_is_taken_for_likely_once() {
     // The third's is not taken to be longer than its RAM.
     let guests = (40 + 4 + 16) << 20;
     // A page of tables, and two device trees: the first two VMs' are alike.
-    assert_eq!(image(&placement), HYPERVISOR + 3 * 4096 + guests);
+    assert_eq!(image(&placement), HYPERVISOR.memory + 3 * 4096 + guests);
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn with_packed<T>(text: &str, body: impl FnOnce(&Packed<'_>) -> T) -> T {
     let system = system.unwrap_or_else(|faults| panic!("{faults}"));
     let elf = images::elf(0x4010_0000, &[(0x4010_0000, 0x1000, &[1; 16])]);
     let payloads = vec![Payload { image: &elf, initrd: None }; system.vms.len()];
-    body(&pack(&system, &payloads, 4096).unwrap_or_else(|faults| panic!("{faults}")))
+    body(&pack(&system, &payloads, images::HYPERVISOR).unwrap_or_else(|faults| panic!("{faults}")))
 }
 
 fn words(node: &DeviceTreeNode, name: &str) -> Vec<u32> {

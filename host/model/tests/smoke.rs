@@ -54,7 +54,7 @@ fn assert_checks(text: &str) {
                 }
             });
             let payloads: Vec<_> = payloads.collect();
-            if let Ok(packed) = pack(&system, &payloads, 4096) {
+            if let Ok(packed) = pack(&system, &payloads, images::HYPERVISOR) {
                 let mut words = vec![0u64; packed.tables.len().div_ceil(8)];
                 words.as_mut_bytes()[..packed.tables.len()].copy_from_slice(&packed.tables);
                 let v2 = system.platform.is_gic_v2();

@@ -9,8 +9,9 @@ use checkout::{guests, root, systems};
 use std::{fs, path::Path};
 use weir_abi::regulation;
 use weir_model::{
-    Catalog, Image, Owner, Packed, Payload, Platform, Source, System, TEMPLATE, audit, check_file,
-    check_file_on, check_text, pack, place, platform::Machine, schema, timing::DataPath,
+    Catalog, HypervisorSize, Image, Owner, Packed, Payload, Platform, Source, System, TEMPLATE,
+    audit, check_file, check_file_on, check_text, pack, place, platform::Machine, schema,
+    timing::DataPath,
 };
 use zerocopy::IntoBytes;
 
@@ -40,7 +41,7 @@ fn with_packed(system: &System, test: impl FnOnce(&Packed<'_>)) {
     let elf = images::elf(0x4010_0004, &[(0x4010_0000, 0x3000, &[0xaa; 0x2000])]);
     let linux = images::linux(0x1_0000, 0x18_0000, 0xa);
     let bin = vec![0x42; 0x1_2345];
-    let packed = pack(system, &payloads(system, &elf, &linux, &bin), 100_001);
+    let packed = pack(system, &payloads(system, &elf, &linux, &bin), images::HYPERVISOR);
     test(&packed.unwrap_or_else(|faults| panic!("{faults}")));
 }
 
@@ -71,7 +72,14 @@ fn each_checks_on_both_platforms_and_packs() {
 /// The tables pass the hypervisor's own check, and nothing in the image overlaps.
 fn assert_whole(system: &System, packed: &Packed<'_>, v2: bool) {
     let image = packed.image(&vec![0xee; 100_001]);
-    assert_eq!(image.len() as u64, packed.image_len);
+    assert_eq!(image.len() as u64, packed.file_len);
+    // The file has no byte of .bss and the stacks, and their memory has no other owner.
+    let HypervisorSize { file, memory } = images::HYPERVISOR;
+    let rest = memory.next_multiple_of(weir_abi::PAGE) - file.next_multiple_of(weir_abi::PAGE);
+    assert_eq!(packed.image_len, packed.file_len + rest);
+    let rows = &packed.placement.rows;
+    let its = rows.iter().find(|row| row.address == system.platform.load_address).unwrap();
+    assert_eq!((&its.owner, its.size.0), (&Owner::Hypervisor, packed.image_len));
     let mut words = vec![0u64; image.len().div_ceil(8)];
     words.as_mut_bytes()[..image.len()].copy_from_slice(&image);
     let tables = &words.as_bytes()[packed.tables_offset as usize..];
@@ -332,7 +340,7 @@ fn equal_blobs_are_stored_once_and_zeros_not_at_all() {
     let mut bin = vec![0x42; 0x2_0000];
     bin[0x8001..].fill(0);
     let payload = Payload { image: &bin, initrd: None };
-    let packed = pack(&system, &[payload, payload], 4096).unwrap();
+    let packed = pack(&system, &[payload, payload], images::HYPERVISOR).unwrap();
     // Both device trees are alike, too.
     assert_eq!(packed.blobs.len(), 2);
     assert_eq!(packed.blobs[0].1.len(), 0x9000);
@@ -344,7 +352,8 @@ fn an_image_that_fits_not_is_a_fault_of_its_file() {
     let system = check(text);
     assert_eq!(*system.vms[0].image.source(), Source::Named("control".to_owned()));
     let far = images::elf(0x5000_0000, &[(0x5000_0000, 0x1000, &[1; 16])]);
-    let faults = pack(&system, &[Payload { image: &far, initrd: None }], 4096).unwrap_err();
+    let faults =
+        pack(&system, &[Payload { image: &far, initrd: None }], images::HYPERVISOR).unwrap_err();
     assert_eq!(faults.0[0].code.name(), "outside-ram");
     assert!(faults.0[0].location().to_string().ends_with("x.toml:6:17"), "{faults}");
 }
@@ -357,7 +366,8 @@ fn an_elf_at_virtual_addresses_starts_at_a_physical() {
         0xffff_0000_0000_0010,
         &[(0xffff_0000_0000_0000, (0x4008_0000, 0x1000, &[1; 32]))],
     );
-    let packed = pack(&system, &[Payload { image: &high, initrd: None }], 4096).unwrap();
+    let packed =
+        pack(&system, &[Payload { image: &high, initrd: None }], images::HYPERVISOR).unwrap();
     let mut words = vec![0u64; packed.tables.len().div_ceil(8)];
     words.as_mut_bytes()[..packed.tables.len()].copy_from_slice(&packed.tables);
     let parsed = weir_abi::System::parse(words.as_bytes(), false).unwrap();

@@ -1,5 +1,6 @@
 //! Where the hypervisor's statics lie in the machine's memory: its ELF file gives their place in
 //! the image, the image gives where that is, or where the hypervisor moves to (`Stage1::move_in`).
+//! What is not in the image file, `.bss` and the stacks, is at the end of the image in memory.
 
 use super::ram::Ram;
 use object::{
@@ -114,24 +115,35 @@ impl Statics {
         let length =
             end.checked_sub(start).and_then(|length| length.checked_next_multiple_of(PAGE));
         let length = length.ok_or("the hypervisor's ELF file has no segments")?;
+        // Pages whose contents are in the image file: the packed system follows them.
+        let mut kept = 0;
         for header in segments() {
             let data = header.data(endian, elf).unwrap_or_default();
             let place = header.p_vaddr(endian) - start;
+            if data.is_empty() {
+                // It may begin behind the end of the file.
+                continue;
+            }
+            kept = kept.max((place + data.len() as u64).next_multiple_of(PAGE));
             let skipped = IMAGE_HEADER.saturating_sub(place) as usize;
             let built = image.get(place as usize..).and_then(|image| image.get(..data.len()));
             if built.and_then(|built| built.get(skipped..)) != data.get(skipped..) {
                 return Err("the image has another hypervisor than the one that was built last: build it again".into());
             }
         }
-        let tables = image.get(length as usize..).unwrap_or_default();
+        let tables = image.get(kept as usize..).unwrap_or_default();
         let tables = tables.get(..TABLES_LIMIT as usize).unwrap_or(tables);
         let pages = aligned(tables, |tables| {
             let system = System::parse(tables, gic_v2).map_err(Damage::message)?;
             let home = |page: u64| {
+                let header = system.header;
                 if system.is_divided() {
                     system.hypervisor_pages().nth_page(page)
+                } else if page * PAGE < kept {
+                    header.load_address.checked_add(page * PAGE)
                 } else {
-                    system.header.load_address.checked_add(page * PAGE)
+                    let end = header.load_address.checked_add(header.image_len)?;
+                    end.checked_sub(length - page * PAGE)
                 }
             };
             let pages: Option<Vec<Pa>> =

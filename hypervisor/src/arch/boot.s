@@ -11,7 +11,7 @@ _start:
     b       boot_core
     .word   0
     .quad   0                               // text_offset
-    .quad   __image_size                    // weir build adds what it appends
+    .quad   __image_size                    // weir build adds what it puts before .bss
     .quad   0xa                             // little endian, 4 KiB pages, anywhere in memory
     .quad   0
     .quad   0
@@ -26,17 +26,31 @@ boot_core:
     b.ne    not_el2
     mov     x19, x0
     adrp    x20, __image_start
-    adrp    x21, {stage1}                   // tables: 0 root, 1 and 2 the image, 3 and 4 the trampoline
+    ldr     x22, [x20, #16]                 // image_size; .bss and the stacks are the end of it
+    add     x22, x22, x20
+    ldr     x1, =__behind_size
+    sub     x22, x22, x1                    // physical address of .bss
+    ldr     x21, ={stage1}                  // tables: 0 root, 1 and 2 the image, 3 and 4 the trampoline
+    ldr     x1, =__file_end
+    sub     x21, x21, x1
+    add     x21, x21, x22
     // A loader that ran with caches on may have left lines of these tables in them: clean ones would hide
     // what is written below with the MMU off from the table walker, which reads through the caches.
     mov     x0, x21
-    mov     x1, #(5 * 4096 / 64)
+    mov     x1, #({boot_tables} * 4096 / 64)
 1:  dc      ivac, x0
     add     x0, x0, #64
     subs    x1, x1, #1
     b.ne    1b
     // The invalidation before the stores that follow, to the same lines.
     dsb     sy
+    mov     x0, x21
+    mov     x1, #({boot_tables} * 4096 / 128)
+1:  .rept   8
+    stp     xzr, xzr, [x0], #16
+    .endr
+    subs    x1, x1, #1
+    b.ne    1b
 
     add     x0, x21, #(2 * 4096)            // next entry of the image's level 3
     mov     x1, x20                         // next physical page
@@ -48,6 +62,9 @@ boot_core:
     bl      map_pages
     ldr     w2, =__data_size
     ldr     x3, ={read_write}
+    bl      map_pages
+    mov     x1, x22
+    ldr     w2, =__variables_size
     bl      map_pages
     mov     x4, #{max_cores}
 2:  add     x0, x0, #(({stack_guard} / 4096) * 8)   // the guard below each stack stays unmapped
@@ -82,7 +99,7 @@ boot_core:
     mov     x0, x19
     mov     x1, x20
     mov     x19, #0
-    ldr     x30, ={boot_main}
+    ldr     x30, =zero_bss
     b       mmu_on
 
 // x0: next entry, x1: next page, w2: bytes, x3: attributes. Advances x0 and x1.
@@ -178,3 +195,41 @@ not_el2:
     b       4b
 3:  .asciz  "weir: needs EL2, and this core did not start in it: on QEMU add virtualization=on to -M virt\r\n"
     .ltorg
+
+    .pushsection .text.zero_bss, "ax"
+// On the boot core, at its high address, with the MMU and the caches on: zeroes .bss but for the tables in use,
+// and goes on at boot_main. Keeps x0 and x1. Neither the stacks nor .noinit are zeroed.
+zero_bss:
+    mrs     x2, dczid_el0
+    and     x3, x2, #0xf
+    mov     x4, #4
+    lsl     x3, x4, x3                      // bytes that DC ZVA zeroes
+    ldr     x4, =__file_end
+    ldr     x5, ={stage1}
+    bl      zero_pages
+    add     x4, x5, #({boot_tables} * 4096)
+    ldr     x5, =__bss_end
+    bl      zero_pages
+    b       {boot_main}
+
+// Zeroes whole pages from x4 up to x5; x2: DCZID_EL0, x3: its block in bytes. Leaves x4 at x5.
+zero_pages:
+    cmp     x4, x5
+    b.hs    3f
+    tst     x2, #0x18                       // prohibited (DZP), or eight blocks are more than a page
+    b.ne    2f
+1:  .rept   8
+    dc      zva, x4
+    add     x4, x4, x3
+    .endr
+    cmp     x4, x5
+    b.lo    1b
+    ret
+2:  .rept   8
+    stp     xzr, xzr, [x4], #16
+    .endr
+    cmp     x4, x5
+    b.lo    2b
+3:  ret
+    .ltorg
+    .popsection

@@ -19,6 +19,7 @@ use crate::board;
 use core::{
     cell::UnsafeCell,
     convert::Infallible,
+    ops::Range,
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 use weir_abi::{MAX_CORES, PARTITION_LEN, System};
@@ -62,7 +63,7 @@ pub const SCTLR: u64 = 0x30c5_0830 | 1 | 1 << 2 | 1 << 3 | 1 << 12 | 1 << 19;
 const VTCR: u64 = 1 << 31 | 2 << 16 | 3 << 12 | 1 << 10 | 1 << 8 | 1 << 6 | (64 - 39);
 
 /// Tables that boot.s fills in.
-const BOOT_TABLES: usize = 5;
+pub const BOOT_TABLES: usize = 5;
 const STAGE1_TABLES: usize = 32;
 const STAGE2_TABLES: usize = 64;
 
@@ -79,9 +80,11 @@ unsafe impl<const N: usize> Sync for Tables<N> {}
 pub static STAGE1: Tables<STAGE1_TABLES> = Tables(UnsafeCell::new([Table::EMPTY; STAGE1_TABLES]));
 static STAGE2: Tables<STAGE2_TABLES> = Tables(UnsafeCell::new([Table::EMPTY; STAGE2_TABLES]));
 
-/// Physical minus virtual address of the trampoline, and until the hypervisor moves of the whole
-/// image.
+/// Physical minus virtual address of the trampoline, and until the hypervisor moves of what is in
+/// the image file.
 static IMAGE_OFFSET: AtomicU64 = AtomicU64::new(0);
+/// Physical minus virtual address of .bss and the stacks, until the hypervisor moves.
+static BSS_OFFSET: AtomicU64 = AtomicU64::new(0);
 /// Place of core 0's first window table in [`STAGE1`]; the others follow it.
 static FIRST_WINDOW_TABLE: AtomicUsize = AtomicUsize::new(0);
 
@@ -91,10 +94,17 @@ pub fn secondary_entry() -> Pa {
     Pa(in_image(image::secondary_start()))
 }
 
-/// Bytes of the hypervisor; the packed system follows it.
-#[must_use]
-pub fn image_len() -> u64 {
+/// Bytes of the hypervisor in memory, with its stacks.
+fn image_len() -> u64 {
     image::end() - HYP_BASE
+}
+
+/// Where the packed system can lie in the image at physical address `image`: behind what the file
+/// has of the hypervisor, and below .bss. [`Stage1::begin`] comes first.
+#[must_use]
+pub fn behind_hypervisor(Pa(image): Pa) -> Range<u64> {
+    let file_end = image::file_end();
+    image + (file_end - HYP_BASE)..in_bss(file_end)
 }
 
 /// Top of core `core`'s stack.
@@ -104,10 +114,15 @@ pub fn stack_top(core: CoreId) -> u64 {
     image::end() - above * (STACK_SIZE + STACK_GUARD)
 }
 
-/// Physical address of something in the trampoline; until the hypervisor moves, of anything in the
-/// image.
+/// Physical address of something in the trampoline; until the hypervisor moves, of anything that
+/// is in the image file.
 fn in_image(address: u64) -> u64 {
     address.wrapping_add(IMAGE_OFFSET.load(Ordering::Relaxed))
+}
+
+/// Physical address of something in .bss or the stacks, until the hypervisor moves.
+fn in_bss(address: u64) -> u64 {
+    address.wrapping_add(BSS_OFFSET.load(Ordering::Relaxed))
 }
 
 /// Physical address of something that EL2 has mapped, up to the end of its page. Overwrites
@@ -172,10 +187,12 @@ impl Stage1 {
     /// file.
     pub unsafe fn begin(image: Pa) -> Result<Self, MapError> {
         IMAGE_OFFSET.store(image.0.wrapping_sub(HYP_BASE), Ordering::Relaxed);
+        let tables = STAGE1.0.get() as u64;
+        BSS_OFFSET.store(physical(tables).0.wrapping_sub(tables), Ordering::Relaxed);
         // SAFETY: by this function's contract nobody else has a reference; the table walker only
         // reads, and sees entries that were invalid become valid.
         let tables = unsafe { &mut *STAGE1.0.get() };
-        let base = in_image(STAGE1.0.get() as u64);
+        let base = in_bss(STAGE1.0.get() as u64);
         let mut builder = Builder::resume(tables, BOOT_TABLES, base);
         FIRST_WINDOW_TABLE.store(furnish(&mut builder)?, Ordering::Relaxed);
         publish();
@@ -250,10 +267,10 @@ impl Stage1 {
             // SAFETY: the window has the copy's pages, writable, and none of them is one of the
             // image's own (`System::parse` keeps what it places off the image). From here on
             // nothing of the image changes any more. The new tables were written above and are left
-            // out. `move_in` needs of the copy only what is written here.
+            // out, as is .noinit, which `bring_up` begins with. `move_in` needs of the copy only what is written here.
             unsafe {
                 let behind = tables_at + size_of::<Tables<STAGE1_TABLES>>() as u64;
-                for (from, to) in [(0, tables_at), (behind, program_len())] {
+                for (from, to) in [(0, tables_at), (behind, image::bss_end() - HYP_BASE)] {
                     copy_bytes(HYP_BASE + from, copy + from, to - from);
                 }
                 copy_bytes(PACKED, copy + image_len(), packed_len);
@@ -349,6 +366,12 @@ fn forget_translations() {
     isb();
 }
 
+/// Physical address of the tables of stage 1, until the hypervisor moves.
+#[must_use]
+pub fn stage1_base() -> u64 {
+    in_bss(STAGE1.0.get() as u64)
+}
+
 /// The tables of stage 1, and the number of the first one's page in the hypervisor's pages.
 ///
 /// # Safety
@@ -371,7 +394,7 @@ pub unsafe fn stage1_tables() -> (&'static [Table], u64) {
 pub unsafe fn stage2_tables() -> (&'static mut [Table], u64) {
     // SAFETY: by the contract this is the only reference.
     let tables = unsafe { &mut *STAGE2.0.get() };
-    (tables, in_image(STAGE2.0.get() as u64))
+    (tables, in_bss(STAGE2.0.get() as u64))
 }
 
 /// A place in EL2's address space through which one core reaches RAM for a while: 2 MiB, or all of
@@ -564,7 +587,7 @@ fn cache_line() -> u64 {
 ///
 /// One core at a time; `root` is of a VM of a system that is not divided.
 pub unsafe fn show(root: Pa, vm: VmId, Ipa(ipa): Ipa, len: u64, visible: bool) {
-    let (tables, base) = (STAGE2.0.get().cast::<AtomicU64>(), in_image(STAGE2.0.get() as u64));
+    let (tables, base) = (STAGE2.0.get().cast::<AtomicU64>(), in_bss(STAGE2.0.get() as u64));
     let entry = |table: u64, ipa: u64, level: u32| {
         let number = table.checked_sub(base)? / PAGE;
         let index = ipa >> (12 + 9 * (3 - level)) & 511;

@@ -54,9 +54,9 @@ pub unsafe fn of_divided(system: &System<'_>) -> Found {
 /// Called on the boot core, before it starts another; nobody uses a window.
 pub unsafe fn of_image(system: &System<'_>) -> Found {
     // SAFETY: as this function's contract.
-    let (tables, first) = unsafe { memory::stage1_tables() };
+    let (tables, _) = unsafe { memory::stage1_tables() };
     let header = system.header;
-    let base = header.load_address + first * PAGE;
+    let base = memory::stage1_base();
     let image = header.load_address..header.load_address + header.image_len.next_multiple_of(PAGE);
     let partition = system.partition().map(|pa| pa..pa + PARTITION_LEN);
     let table = |pa: u64| tables.get((pa.checked_sub(base)? / PAGE) as usize);

@@ -7,6 +7,10 @@ use std::{
     path::{Path, PathBuf},
     thread,
 };
+use weir_model::HypervisorSize;
+
+/// A hypervisor with `.bss` and stacks.
+pub const HYPERVISOR: HypervisorSize = HypervisorSize { file: 100_001, memory: 200_002 };
 
 /// A PT_LOAD segment: where, how long in memory, what is in the file.
 pub type Load<'a> = (u64, u64, &'a [u8]);

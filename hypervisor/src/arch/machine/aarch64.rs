@@ -345,6 +345,8 @@ mod symbols {
     unsafe extern "C" {
         pub static __text_end: u8;
         pub static __rodata_end: u8;
+        pub static __file_end: u8;
+        pub static __bss_end: u8;
         pub static __data_end: u8;
         pub static __image_end: u8;
         pub static stage1_root: u64;
@@ -370,6 +372,19 @@ pub mod image {
     #[must_use]
     pub fn rodata_end() -> u64 {
         (&raw const symbols::__rodata_end) as u64
+    }
+
+    /// One above the last byte that is in the image file; .bss follows.
+    #[must_use]
+    pub fn file_end() -> u64 {
+        (&raw const symbols::__file_end) as u64
+    }
+
+    /// One above the last variable that is zero at the start; those without a value at the start
+    /// follow.
+    #[must_use]
+    pub fn bss_end() -> u64 {
+        (&raw const symbols::__bss_end) as u64
     }
 
     /// One above the last variable; the stacks follow.

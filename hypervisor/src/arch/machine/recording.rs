@@ -385,6 +385,18 @@ pub mod image {
         HYP_BASE + 0x6_0000
     }
 
+    /// One above the last byte that is in the image file.
+    #[must_use]
+    pub fn file_end() -> u64 {
+        HYP_BASE + 0x8_0000
+    }
+
+    /// One above the last variable that is zero at the start.
+    #[must_use]
+    pub fn bss_end() -> u64 {
+        HYP_BASE + 0xc_0000
+    }
+
     /// One above the last variable.
     #[must_use]
     pub fn data_end() -> u64 {
