@@ -115,11 +115,13 @@ pub enum MapError {
     NoTables,
 }
 
-/// Builds one address space in the tables that it was given, all [`Table::EMPTY`] at first.
+/// Builds one address space in the tables that it was given.
 #[derive(Debug)]
 pub struct Builder<'a> {
     tables: &'a mut [Table],
     used: usize,
+    /// The tables that are not in use are [`Table::EMPTY`].
+    empty: bool,
     place: Place<'a>,
     /// The last table of level 2 that was asked for, with the GiB that it covers.
     last: Option<(u64, usize)>,
@@ -136,8 +138,7 @@ enum Place<'a> {
 
 impl<'a> Builder<'a> {
     /// An empty address space whose root is the first table. `base` is the physical address of
-    /// `tables[0]`. The tables must be empty: they are not cleared here, as those of a program that
-    /// was just loaded are.
+    /// `tables[0]`. A table may hold anything until it comes into use.
     ///
     /// # Errors
     ///
@@ -150,11 +151,13 @@ impl<'a> Builder<'a> {
         if !base.is_multiple_of(PAGE) {
             return Err(MapError::Unaligned);
         }
-        Ok(Self::resume(tables, 1, base))
+        let mut builder = Self { empty: false, ..Self::resume(tables, 1, base) };
+        builder.clear(0);
+        Ok(builder)
     }
 
-    /// An empty address space whose tables lie in `pages`, `tables[n]` in the n-th. The tables must
-    /// be empty.
+    /// An empty address space whose tables lie in `pages`, `tables[n]` in the n-th. A table may hold
+    /// anything until it comes into use.
     ///
     /// # Errors
     ///
@@ -163,16 +166,20 @@ impl<'a> Builder<'a> {
         let root = pages.nth_page(0).filter(|_| pages.total() >= tables.len() as u64);
         match root {
             Some(root) if !tables.is_empty() => {
-                Ok(Self { tables, used: 1, place: Place::In(pages, root), last: None })
+                let place = Place::In(pages, root);
+                let mut builder = Self { tables, used: 1, empty: false, place, last: None };
+                builder.clear(0);
+                Ok(builder)
             }
             _ => Err(MapError::NoTables),
         }
     }
 
-    /// Goes on with an address space whose first `used` tables are filled in.
+    /// Goes on with an address space whose first `used` tables are filled in; the others are
+    /// [`Table::EMPTY`].
     #[must_use]
     pub fn resume(tables: &'a mut [Table], used: usize, base: u64) -> Self {
-        Self { tables, used, place: Place::From(base), last: None }
+        Self { tables, used, empty: true, place: Place::From(base), last: None }
     }
 
     /// How many tables are in use.
@@ -349,7 +356,17 @@ impl<'a> Builder<'a> {
             }
         };
         self.used += 1;
+        self.clear(new);
         Ok((new, address))
+    }
+
+    /// Empties the table at `place`, which comes into use.
+    fn clear(&mut self, place: usize) {
+        if !self.empty
+            && let Some(table) = self.tables.get_mut(place)
+        {
+            *table = Table::EMPTY;
+        }
     }
 
     /// The table that a descriptor of levels 1 and 2 points to, if it is one of ours, and its
@@ -411,6 +428,17 @@ mod tests {
         assert_eq!(builder.used(), 2);
         assert_eq!(tables[0].0[1] & 3, BLOCK);
         assert_eq!(tables[1].0[1] & !ADDRESS, stage2::RAM.0 | BLOCK);
+    }
+
+    #[test]
+    fn tables_may_hold_anything_at_first() {
+        let mut tables = vec![Table([!0; 512]); 4];
+        let mut builder = Builder::new(&mut tables, BASE).unwrap();
+        builder.map(0x3000, 0x8000, 0x1000, stage1::READ).unwrap();
+        let used = builder.used();
+        let mapped = tables[..used].iter().flat_map(|table| table.0).filter(|&entry| entry != 0);
+        assert_eq!((used, mapped.count()), (3, 3), "a descriptor of each level");
+        assert_eq!(tables[used].0, [!0; 512], "not in use");
     }
 
     #[test]

@@ -37,9 +37,11 @@ boot_core:
     // A loader that ran with caches on may have left lines of these tables in them: clean ones would hide
     // what is written below with the MMU off from the table walker, which reads through the caches.
     mov     x0, x21
-    mov     x1, #({boot_tables} * 4096 / 64)
-1:  dc      ivac, x0
+    mov     x1, #({boot_tables} * 4096 / 512)
+1:  .rept   8
+    dc      ivac, x0
     add     x0, x0, #64
+    .endr
     subs    x1, x1, #1
     b.ne    1b
     // The invalidation before the stores that follow, to the same lines.

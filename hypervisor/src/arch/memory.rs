@@ -78,6 +78,9 @@ unsafe impl<const N: usize> Sync for Tables<N> {}
 
 /// Stage 1 of all cores; boot.s begins it.
 pub static STAGE1: Tables<STAGE1_TABLES> = Tables(UnsafeCell::new([Table::EMPTY; STAGE1_TABLES]));
+/// Stage 2 of all VMs of a system that is not divided: any contents until a VM's are built.
+// SAFETY: words of any value are a valid table.
+#[cfg_attr(target_os = "none", unsafe(link_section = ".noinit"))]
 static STAGE2: Tables<STAGE2_TABLES> = Tables(UnsafeCell::new([Table::EMPTY; STAGE2_TABLES]));
 
 /// Physical minus virtual address of the trampoline, and until the hypervisor moves of what is in
@@ -239,12 +242,8 @@ impl Stage1 {
         window.lend(&mut homes(), stage1::READ_WRITE, |copy, _| {
             let root = first;
             // SAFETY: the window has the pages of the image's copy in order, so the tables' are
-            // there, aligned and zeroed; nobody else knows of them.
-            let tables = unsafe {
-                let tables = (copy + tables_at) as *mut [Table; STAGE1_TABLES];
-                tables.write_bytes(0, 1);
-                &mut *tables
-            };
+            // there, aligned; nobody else knows of them.
+            let tables = unsafe { &mut *((copy + tables_at) as *mut [Table; STAGE1_TABLES]) };
             let mut builder = Builder::in_pages(tables, &table_pages)?;
             for page in 0..image_pages {
                 let va = HYP_BASE + page as u64 * PAGE;

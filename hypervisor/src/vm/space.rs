@@ -62,11 +62,8 @@ pub fn build_in_cells(system: &System, view: &VmView) -> Option<u64> {
     let built = window.lend(&mut pages(0), stage1::READ_WRITE, |va, len| {
         let count = (len / PAGE) as usize;
         // SAFETY: the window maps whole tables in RAM that is the VM's own and nobody uses yet;
-        // they are zeroed before they are tables.
-        let tables = unsafe {
-            (va as *mut Table).write_bytes(0, count);
-            core::slice::from_raw_parts_mut(va as *mut Table, count)
-        };
+        // words of any value are a table.
+        let tables = unsafe { core::slice::from_raw_parts_mut(va as *mut Table, count) };
         build_in(system, view, tables, |skip| {
             let pages = pages(skip);
             (pages.nth_page(0).unwrap_or(0), Some(pages))
