@@ -130,7 +130,7 @@ fn main() -> ExitCode {
         Verb::Simulate(arguments) => simulate::run(arguments, &environment),
         Verb::Reproduce(arguments) => reproduce::run(arguments, &environment),
         Verb::Calibrate(arguments) => calibrate::run(arguments, &environment),
-        Verb::Setup(setup::Arguments {}) => setup::run(&environment),
+        Verb::Setup(arguments) => setup::run(arguments, &environment),
         Verb::Completions(arguments) => documentation::completions(arguments, Command::command()),
         Verb::Man(arguments) => documentation::man(arguments, Command::command()),
         Verb::Reference(arguments) => documentation::reference(arguments, Command::command()),

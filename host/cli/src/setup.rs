@@ -3,6 +3,7 @@
 use crate::{
     environment::Environment,
     failure::{Context as _, Result},
+    image::debian,
     screen,
 };
 use std::{ffi::OsStr, process::Command};
@@ -12,14 +13,30 @@ const TOOLCHAIN: &str = include_str!("../../../rust-toolchain.toml");
 
 /// Sets the machine up as every call of `./weir` does first, and prints the versions of the tools.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  weir setup")]
-pub struct Arguments {}
+#[command(after_help = "Examples:\n  weir setup\n  weir setup --qemu backports")]
+pub struct Arguments {
+    /// Also install a newer QEMU for boards that need it, in the checkout's cache.
+    #[arg(long, value_name = "FROM")]
+    qemu: Option<Newer>,
+}
 
-/// Prints the versions.
-pub fn run(environment: &Environment) -> Result {
+/// Where a newer QEMU is from.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Newer {
+    /// Debian 12's backports: QEMU 10.
+    Backports,
+}
+
+/// Installs what was asked for, and prints the versions.
+pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let rustc = version(environment.rustc.as_deref().unwrap_or(OsStr::new("rustc")))?;
     let qemu = version(&environment.qemu)?;
     screen::say(format_args!("weir: set up: {rustc}, {qemu}"));
+    if let Some(Newer::Backports) = arguments.qemu {
+        let newer = debian::install_qemu(&debian::cache_dir(environment.root()?))?;
+        let version = version(newer.as_os_str())?;
+        screen::say(format_args!("weir: for boards that need it: {version}, {}", newer.display()));
+    }
     let pinned = pinned().unwrap_or_default();
     if rustc.split(' ').nth(1) != Some(pinned) {
         screen::say(format_args!(

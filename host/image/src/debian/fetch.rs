@@ -92,7 +92,7 @@ impl Mirror {
             return Ok(());
         }
         Err(Failure::environment(format!(
-            "the download from {} failed:\n{}\nguests are made of Debian's packages, fetched once: \
+            "the download from {} failed:\n{}\nDebian's packages are fetched once: \
              check the network, or name another mirror by WEIR_DEBIAN_MIRROR=URI",
             self.uri,
             String::from_utf8_lossy(&output.stderr).trim_end()
@@ -139,6 +139,17 @@ impl Mirror {
         let file = fs::File::open(&index).map_err(at(&index))?;
         XzReader::new(file, true).read_to_string(&mut text).map_err(at(&index))?;
         Ok(text)
+    }
+
+    /// Downloads the packages of a lock into `directory` and checks their SHA-256.
+    pub fn fetch_locked(
+        &self,
+        lock: &[Package],
+        directory: &Path,
+        progress: &ProgressBar,
+    ) -> Result {
+        self.download_packages(lock, directory, progress)?;
+        lock.iter().try_for_each(|package| check_sum(package, directory))
     }
 
     /// Downloads a package for each line of the lock into `directory` and checks their SHA-256.

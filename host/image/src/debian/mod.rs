@@ -1,4 +1,5 @@
-//! Linux guests, their initial RAM disks and U-Boot, made of Debian's arm64 packages.
+//! Linux guests, their initial RAM disks and U-Boot, made of Debian's arm64 packages, and a newer
+//! QEMU (`qemu`).
 //!
 //! `packages.lock` names each package with its version, its SHA-256 and its path in a mirror
 //! (module `lock`). The packages are downloaded once (`fetch`), and the files that guests need are
@@ -8,6 +9,7 @@
 mod fetch;
 mod initramfs;
 mod lock;
+mod qemu;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -21,6 +23,7 @@ use std::{
 pub use initramfs::Initramfs;
 use lock::listed;
 pub use lock::{Package, is_locked};
+pub use qemu::{install_qemu, installed_qemu};
 use store::{IMAGE, MANIFEST, U_BOOT, store};
 
 /// Returns the cache's directory: `WEIR_CACHE`, or `.cache` in the checkout `root`.

@@ -93,12 +93,18 @@ pub fn remove_abandoned(cache: &Path) {
     }
 }
 
-/// Fetches the packages to `scratch` and makes the store `fresh` of them.
-fn fill(scratch: &Path, fresh: &Path, locking: Locking) -> Result {
+/// Returns a bar for a download.
+pub fn progress() -> ProgressBar {
     let progress = ProgressBar::new(100);
     if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {percent:>3} %") {
         progress.set_style(style);
     }
+    progress
+}
+
+/// Fetches the packages to `scratch` and makes the store `fresh` of them.
+fn fill(scratch: &Path, fresh: &Path, locking: Locking) -> Result {
+    let progress = progress();
     let packages = Mirror::find()?.fetch(&listed(LOCK), locking, scratch, &progress)?;
     progress.set_message("unpacking");
     let files = scratch.join("files");
