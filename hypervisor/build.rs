@@ -32,6 +32,7 @@ fn main() {
             .unwrap_or_else(|| panic!("{}: `{}` is no address", path.display(), keys.join(".")))
     };
 
+    let is_bare = env::var("CARGO_CFG_TARGET_OS").as_deref() == Ok("none");
     // What not every board has; 0 stands for its absence.
     let optional = |section: &str, key: &str| -> u64 {
         if table.contains_key(section) { number(&[section, key]) } else { 0 }
@@ -55,6 +56,14 @@ fn main() {
     println!("cargo::rustc-check-cfg=cfg(uart, values(\"pl011\", \"cadence\"))");
     println!("cargo::rustc-cfg=uart=\"{kind}\"");
     println!("cargo::rustc-env=WEIR_BOARD_NAME={board}");
+    let has_table = table.contains_key("spin_table");
+    println!("cargo::rustc-check-cfg=cfg(start, values(\"psci\", \"spin-table\"))");
+    println!("cargo::rustc-cfg=start=\"{}\"", if has_table { "spin-table" } else { "psci" });
+    // Each build for tests has the module.
+    if has_table || !is_bare {
+        put("SPIN_TABLE", optional("spin_table", "base"), "Its entry of core 0.");
+        put("WATCHDOG", optional("spin_table", "watchdog"), "Turns the board off.");
+    }
     let usual = if kind == "cadence" { 100_000_000 } else { 24_000_000 };
     let clock = table["uart"].get("clock").map_or(usual, |_| number(&["uart", "clock"]));
     put("UART_CLOCK", clock, "Its reference clock in Hz.");
@@ -77,7 +86,7 @@ fn main() {
 
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap());
     fs::write(out.join("board.rs"), constants).unwrap();
-    if env::var("CARGO_CFG_TARGET_OS").as_deref() != Ok("none") {
+    if !is_bare {
         // The host's programs are the tests.
         return;
     }

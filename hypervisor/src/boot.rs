@@ -4,10 +4,12 @@ use crate::{
     arch::{
         cache, gic,
         memory::{self, Stage1},
-        psci::{self, StartError},
         timer, wait_for_interrupt,
     },
-    board::{CORES, LOAD_ADDRESS, RAM, UART_LINE},
+    board::{
+        CORES, LOAD_ADDRESS, RAM, UART_LINE,
+        start::{self, StartError},
+    },
     console::{self, Text, Wire},
     cpu, system,
     vcpu::{
@@ -147,7 +149,7 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static System<'static>) -> !
     check_ownership(found, system.is_divided());
     let needed = (system.header.cores as usize).min(MAX_CORES);
     for (index, &mpidr) in CORES.iter().enumerate().take(needed).skip(1) {
-        match psci::cpu_on(mpidr, memory::secondary_entry(), index as u64) {
+        match start::start_core(index as u64, mpidr) {
             Ok(()) => {}
             Err(StartError::Absent) => console::refuse(&[
                 "this system needs ",
@@ -171,8 +173,8 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static System<'static>) -> !
 
 /// On each other core.
 pub extern "C" fn secondary_main(index: u64) -> ! {
-    // SAFETY: PSCI starts each core once, with the number that the boot core gave: below MAX_CORES,
-    // and not 0.
+    // SAFETY: each core starts once, with the number that the boot core gave, or by which it chose
+    // the core's entry of the spin table: below MAX_CORES, and not 0.
     let core = unsafe { cpu::claim(CoreId(index as u8)) };
     start_core(core)
 }
@@ -186,9 +188,9 @@ fn start_core(core: &'static mut cpu::Core) -> ! {
     let shared = core.schedule.as_deref().is_some_and(|schedule| schedule.partition.is_some());
     prepare_core(Purpose { shared, observed: system::get().is_observed() });
     core.sole = vm::vcpus_of_core(core.id).next().filter(|_| !shared);
-    core.mitigations = Mitigations::from_firmware(psci::arch_features);
+    core.mitigations = Mitigations::from_firmware(start::arch_features);
     if core.mitigations.needs_workaround_2() {
-        psci::forward(ARCH_WORKAROUND_2, 1);
+        start::forward(ARCH_WORKAROUND_2, 1);
     }
     let header = system::get().header;
     core.ticks.interval_ns = u64::from(header.slice_us) * 1000;

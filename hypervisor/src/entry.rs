@@ -37,6 +37,9 @@ global_asm!(
     uart_data = const uart::DATA,
 );
 
+#[cfg(start = "spin-table")]
+global_asm!(include_str!("arch/spin_table.s"));
+
 global_asm!(
     include_str!("arch/vectors.s"),
     handle_irq = sym interrupts::handle_irq,

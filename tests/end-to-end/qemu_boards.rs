@@ -1,7 +1,7 @@
 //! Systems on QEMU's machines for real boards.
 
 use crate::support::{
-    capture_within,
+    board::capture_on_board,
     qemu::{Options, Outcome, build_image, random_word, root, run_system, with},
 };
 use serde_json::Value;
@@ -31,13 +31,22 @@ expect = ["echo: word={word}"]
     )
 }
 
-#[test]
-fn a_guest_echoes_a_random_word_on_zcu102() {
+fn a_guest_echoes(board: &str) {
     let word = random_word();
-    let outcome = run_system(&pair("zcu102", &word, "2MiB", ""), &Options::default()).good();
+    let outcome = run_system(&pair(board, &word, "2MiB", ""), &Options::default()).good();
     assert!(outcome.lines("echo").contains(&format!("echo: word={word}").as_str()));
     assert_eq!(outcome.vm("echo")["state"], "off");
     assert_eq!(outcome.report["totals"]["damaged_frames"], 0);
+}
+
+#[test]
+fn a_guest_echoes_a_random_word_on_zcu102() {
+    a_guest_echoes("zcu102");
+}
+
+#[test]
+fn a_guest_echoes_a_random_word_on_rpi4() {
+    a_guest_echoes("rpi4");
 }
 
 /// The image file ends before the hypervisor's `.bss` and stacks. A reset board has anything there.
@@ -79,13 +88,12 @@ const ECHO_KEYS: [u32; 8] = [
     0x17ff_fffc, // b .-16
 ];
 
-#[test]
-fn zcu102_receives_what_is_typed() {
+fn receives_what_is_typed(board: &str) {
     let directory = tempfile::tempdir().expect("a directory");
     let guest = directory.path().join("keys.bin");
     fs::write(&guest, ECHO_KEYS.map(u32::to_le_bytes).concat()).expect("a guest");
     let text = format!(
-        "platform = \"zcu102\"\n[[vm]]\nname = \"keys\"\ncpus = [0]\nmemory = \"4MiB\"\n\
+        "platform = \"{board}\"\n[[vm]]\nname = \"keys\"\ncpus = [0]\nmemory = \"4MiB\"\n\
          image = {{ bin = {:?}, load = 0x4010_0000 }}\nexpect = [\"sent back by the guest\"]\n",
         guest.to_str().expect("a path")
     );
@@ -97,6 +105,16 @@ fn zcu102_receives_what_is_typed() {
     };
     let outcome = run_system(&text, &options).good();
     assert_eq!(outcome.report["totals"]["damaged_frames"], 0);
+}
+
+#[test]
+fn zcu102_receives_what_is_typed() {
+    receives_what_is_typed("zcu102");
+}
+
+#[test]
+fn rpi4_receives_what_is_typed() {
+    receives_what_is_typed("rpi4");
 }
 
 /// A VM that does not fit into the first piece of RAM lies in the second, whose start is 32 GiB.
@@ -121,7 +139,7 @@ fn zcu102_uses_ram_above_the_gap() {
     }
 }
 
-/// A VM on zcu102 that runs this program.
+/// A VM that runs this program.
 fn vm(name: &str, cpus: &str, program: &str, args: &str, keys: &str) -> String {
     format!(
         "\n[[vm]]\nname = \"{name}\"\ncpus = {cpus}\nmemory = \"4MiB\"\n\
@@ -129,11 +147,11 @@ fn vm(name: &str, cpus: &str, program: &str, args: &str, keys: &str) -> String {
     )
 }
 
-/// Runs these VMs on zcu102 until all expected lines are there. The console is served by a core
+/// Runs these VMs on a board until all expected lines are there. The console is served by a core
 /// without a VM, which reports the counters each 5 ms.
-fn run(parts: &[String]) -> Outcome {
+fn run(board: &str, parts: &[String]) -> Outcome {
     let hypervisor = "[hypervisor]\nconsole_core = 3\nheartbeat = \"5ms\"\n";
-    let text = format!("platform = \"zcu102\"\n{hypervisor}{}", parts.concat());
+    let text = format!("platform = \"{board}\"\n{hypervisor}{}", parts.concat());
     run_system(&text, &Options::default()).good()
 }
 
@@ -160,13 +178,12 @@ fn assert_budget_holds<'a>(outcome: &'a Outcome, name: &str) -> &'a Value {
     judged
 }
 
-#[test]
-fn page_classes_on_zcu102_keep_lines_apart() {
+fn page_classes_keep_lines_apart(board: &str) {
     let observe = |colors: [&str; 3]| {
         let [weir, first, second] = colors;
         let args = ["mode=write size=0x200000 passes=10", "mode=read size=0x200000"];
         let text = format!(
-            "platform = \"zcu102\"\n[hypervisor]\nconsole_core = 1\n{weir}\n{}{}",
+            "platform = \"{board}\"\n[hypervisor]\nconsole_core = 1\n{weir}\n{}{}",
             vm(
                 "a",
                 "[0]",
@@ -182,7 +199,7 @@ fn page_classes_on_zcu102_keep_lines_apart() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.arg("observe").arg(&file).arg("--json").env("WEIR_ROOT", root());
         command.env("WEIR_RUNS", directory.path().join("runs"));
-        let printed = capture_within(&mut command, Duration::from_secs(300));
+        let printed = capture_on_board(&mut command, &file, Duration::from_secs(300));
         assert_eq!(printed.status, Some(0), "{}\n{}", printed.out, printed.err);
         serde_json::from_str::<Value>(&printed.out).expect("JSON")
     };
@@ -201,10 +218,19 @@ fn page_classes_on_zcu102_keep_lines_apart() {
 }
 
 #[test]
-fn budgets_on_zcu102_count_by_the_counter_page() {
+fn page_classes_on_zcu102_keep_lines_apart() {
+    page_classes_keep_lines_apart("zcu102");
+}
+
+#[test]
+fn page_classes_on_rpi4_keep_lines_apart() {
+    page_classes_keep_lines_apart("rpi4");
+}
+
+fn budgets_count_by_the_counter_page(board: &str) {
     let budget = |more: &str| {
         let keys = format!("memory_budget = {{ accesses = 4000, period = \"1ms\"{more} }}");
-        pair("zcu102", "budget", "2MiB", &keys)
+        pair(board, "budget", "2MiB", &keys)
     };
     let refused = run_system(&budget(", source = \"pmu\""), &Options::default());
     assert_eq!(refused.printed.status, Some(1), "{}", refused.printed.err);
@@ -222,15 +248,24 @@ fn budgets_on_zcu102_count_by_the_counter_page() {
     assert!(refused.printed.err.contains(cause), "{}", refused.printed.err);
 }
 
+#[test]
+fn budgets_on_zcu102_count_by_the_counter_page() {
+    budgets_count_by_the_counter_page("zcu102");
+}
+
+#[test]
+fn budgets_on_rpi4_count_by_the_counter_page() {
+    budgets_count_by_the_counter_page("rpi4");
+}
+
 /// Reads with and without the cache, maintenance, and changes of the own budget gain no access.
 /// The budgets are below the saturation of the board's memory.
-#[test]
-fn attacks_on_budgets_fail_on_zcu102() {
+fn attacks_on_budgets_fail(board: &str) {
     for how in ["load", "uncached", "invalidate"] {
         let args = format!("for_us=20000 size=0x200000 how={how}");
         let keys = "memory_budget = { accesses = 600, period = \"100us\" }\n\
                     expect = [\"reader: \"]";
-        let outcome = run(&[vm("attacker", "[0]", "reader", &args, keys)]);
+        let outcome = run(board, &[vm("attacker", "[0]", "reader", &args, keys)]);
         let judged = assert_budget_holds(&outcome, "attacker");
         println!("{how}: {judged}");
     }
@@ -238,26 +273,48 @@ fn attacks_on_budgets_fail_on_zcu102() {
                 adjust = { by = \"attacker\", min = 200, max = 300 } }\n\
                 expect = [\"budget-weapon: \"]";
     let args = "do=set vm=0 reads=299 for_us=20000";
-    assert_budget_holds(&run(&[vm("attacker", "[0, 1]", "budget-weapon", args, keys)]), "attacker");
+    assert_budget_holds(
+        &run(board, &[vm("attacker", "[0, 1]", "budget-weapon", args, keys)]),
+        "attacker",
+    );
 }
 
 #[test]
-fn a_vm_with_a_budget_restarts_on_zcu102() {
+fn attacks_on_budgets_fail_on_zcu102() {
+    attacks_on_budgets_fail("zcu102");
+}
+
+#[test]
+fn attacks_on_budgets_fail_on_rpi4() {
+    attacks_on_budgets_fail("rpi4");
+}
+
+fn a_vm_with_a_budget_restarts(board: &str) {
     let keys = "memory_budget = { accesses = 500, period = \"100us\" }\n\
                 expect = [\"budget-weapon: 3 rounds\"]";
     let attacker = vm("attacker", "[1]", "budget-weapon", "do=restart lives=3", keys);
-    let outcome = run(&[control(20), attacker]);
+    let outcome = run(board, &[control(20), attacker]);
     assert_eq!(outcome.vm("attacker")["restarts"], 3);
     assert_unharmed(&outcome);
 }
 
-/// Calls and accesses at random, and faults that restart the VM.
 #[test]
-fn attacks_on_memory_fail_on_zcu102() {
+fn a_vm_with_a_budget_restarts_on_zcu102() {
+    a_vm_with_a_budget_restarts("zcu102");
+}
+
+#[test]
+fn a_vm_with_a_budget_restarts_on_rpi4() {
+    a_vm_with_a_budget_restarts("rpi4");
+}
+
+/// Calls and accesses at random, and faults that restart the VM.
+fn attacks_on_memory_fail(board: &str) {
     let keys = "on_outside = \"abort\"\nexpect = [\"fuzzer: 10000 rounds\"]";
     let fuzzer = vm("fuzzer", "[1]", "fuzzer", "seed=4 rounds=10000", keys);
     let keys = "on_fault = \"restart\"\nexpect = [\"faults: 20 faults\"]";
-    let outcome = run(&[control(100), fuzzer, vm("faults", "[2]", "faults", "faults=20", keys)]);
+    let outcome =
+        run(board, &[control(100), fuzzer, vm("faults", "[2]", "faults", "faults=20", keys)]);
     assert_unharmed(&outcome);
     assert_eq!(outcome.vm("fuzzer")["faults"], serde_json::json!([]));
     let aborts = outcome.vm("fuzzer")["denials"]["access outside its memory"].as_u64();
@@ -267,26 +324,44 @@ fn attacks_on_memory_fail_on_zcu102() {
     assert_eq!((&faults["restarts"], &faults["state"]), (&20.into(), &"off".into()));
 }
 
-/// SGIs, GIC registers and calls without end next to a control loop.
 #[test]
-fn interrupt_storms_on_zcu102_reach_no_other_vm() {
+fn attacks_on_memory_fail_on_zcu102() {
+    attacks_on_memory_fail("zcu102");
+}
+
+#[test]
+fn attacks_on_memory_fail_on_rpi4() {
+    attacks_on_memory_fail("rpi4");
+}
+
+/// SGIs, GIC registers and calls without end next to a control loop.
+fn interrupt_storms_reach_no_other_vm(board: &str) {
     let exits = |outcome: &Outcome| {
         let exits = &outcome.vm("control")["exits"];
         ["message from another core", "GIC maintenance", "device interrupt"]
             .map(|cause| exits[cause].as_u64().expect("counters came"))
     };
-    let alone = exits(&run(&[control(50)]));
+    let alone = exits(&run(board, &[control(50)]));
     for kind in ["sgi", "mmio", "hypercall"] {
         let storms = vm("storms", "[1, 2]", "storms", &format!("kind={kind}"), "");
-        let outcome = run(&[control(50), storms]);
+        let outcome = run(board, &[control(50), storms]);
         assert_unharmed(&outcome);
         assert_eq!(exits(&outcome), alone, "{kind}");
     }
 }
 
-/// Half of each 2 ms is the worker's, the other half an attacker's whose timers stay pending.
 #[test]
-fn pending_timers_on_zcu102_stay_with_their_vm() {
+fn interrupt_storms_on_zcu102_reach_no_other_vm() {
+    interrupt_storms_reach_no_other_vm("zcu102");
+}
+
+#[test]
+fn interrupt_storms_on_rpi4_reach_no_other_vm() {
+    interrupt_storms_reach_no_other_vm("rpi4");
+}
+
+/// Half of each 2 ms is the worker's, the other half an attacker's whose timers stay pending.
+fn pending_timers_stay_with_their_vm(board: &str) {
     let slots = "\n[[core]]\nid = 0\n\
         schedule = { kind = \"table\", major_frame = \"2ms\", slots = [\
         { vm = \"worker\", start = \"0ms\", length = \"1ms\" }, \
@@ -295,7 +370,7 @@ fn pending_timers_on_zcu102_stay_with_their_vm() {
         let worker =
             vm("worker", "[0]", "worker", "steps=8000", "expect = [\"worker: 8000 steps\"]");
         let attacker = vm("attacker", "[0]", "timer-latch", args, "");
-        let outcome = run(&[worker, attacker, slots.to_owned()]);
+        let outcome = run(board, &[worker, attacker, slots.to_owned()]);
         let lines = outcome.lines("worker");
         let line = lines.iter().find(|line| line.starts_with("worker: ")).expect("a report");
         let numbers: Vec<u64> =
@@ -304,10 +379,19 @@ fn pending_timers_on_zcu102_stay_with_their_vm() {
     }
 }
 
+#[test]
+fn pending_timers_on_zcu102_stay_with_their_vm() {
+    pending_timers_stay_with_their_vm("zcu102");
+}
+
+#[test]
+fn pending_timers_on_rpi4_stay_with_their_vm() {
+    pending_timers_stay_with_their_vm("rpi4");
+}
+
 /// Registers, timers and floating-point state of VMs on one core stay theirs, in each kind of
 /// schedule.
-#[test]
-fn vms_share_a_core_on_zcu102() {
+fn vms_share_a_core(board: &str) {
     let context = |name: &str, args: &str| {
         let keys = "expect = [\"context: 800 rounds, 0 damaged\"]";
         vm(name, "[0]", "context", &format!("rounds=800 spin=2000 {args}"), keys)
@@ -321,7 +405,7 @@ fn vms_share_a_core_on_zcu102() {
     for schedule in schedules {
         let core = format!("\n[[core]]\nid = 0\nschedule = {{ {schedule} }}\n");
         let vms = [context("a", "seed=1"), context("b", "seed=2 tick_us=300")];
-        let outcome = run(&[vms.concat(), core]);
+        let outcome = run(board, &[vms.concat(), core]);
         for name in ["a", "b"] {
             let lines = outcome.lines(name);
             let line = lines.iter().find(|line| line.starts_with("context: ")).expect("a report");
@@ -330,9 +414,18 @@ fn vms_share_a_core_on_zcu102() {
     }
 }
 
-/// A flow whose latencies stay below the bound of the emulated board, which lacks the DMA engine.
 #[test]
-fn a_flow_on_zcu102_keeps_its_bound() {
+fn vms_share_a_core_on_zcu102() {
+    vms_share_a_core("zcu102");
+}
+
+#[test]
+fn vms_share_a_core_on_rpi4() {
+    vms_share_a_core("rpi4");
+}
+
+/// A flow whose latencies stay below the bound of the emulated board, which lacks the DMA engine.
+fn a_flow_keeps_its_bound(board: &str) {
     let all_sent = "expect = [\"sender: 100 messages of 4096 bytes sent\"]";
     let all_arrived = "expect = [\"receiver: port 5000: 409600 bytes in order\"]";
     let flow = "\n[[flow]]\nname = \"messages\"\nfrom = \"sender\"\nto = \"receiver\"\n\
@@ -342,7 +435,7 @@ fn a_flow_on_zcu102_keeps_its_bound() {
         let sender = vm("sender", "[0]", "sender", args, &format!("{keys}{all_sent}"));
         let args = "bytes=409600 streams=1";
         let receiver = vm("receiver", "[1]", "receiver", args, &format!("{keys}{all_arrived}"));
-        let text = format!("platform = \"zcu102\"\n{sender}{receiver}{flow}");
+        let text = format!("platform = \"{board}\"\n{sender}{receiver}{flow}");
         // Otherwise time slices of other cores are in a packet's latency.
         let options = Options { arguments: &["--no-quantum"], ..Options::default() };
         let outcome = run_system(&text, &options).good();
@@ -354,24 +447,75 @@ fn a_flow_on_zcu102_keeps_its_bound() {
 }
 
 #[test]
-fn frames_pass_between_vms_on_zcu102() {
+fn a_flow_on_zcu102_keeps_its_bound() {
+    a_flow_keeps_its_bound("zcu102");
+}
+
+#[test]
+fn a_flow_on_rpi4_keeps_its_bound() {
+    a_flow_keeps_its_bound("rpi4");
+}
+
+fn frames_pass_between_vms(board: &str) {
     let station = |name: &str, number: u8, args: &str, keys: &str| {
         let port = format!("net = {{ mac = \"52:54:00:00:00:0{number}\" }}\n{keys}");
         vm(name, &format!("[{number}]"), "station", args, &port)
     };
     let expect = "expect = [\"100 frames from 52:54:00:00:00:00, 0 lost, 0 damaged\"]";
-    run(&[
-        station("north", 0, "to=52:54:00:00:00:01 frames=100", ""),
-        station("south", 1, "expect=100 from=52:54:00:00:00:00", expect),
-    ]);
+    run(
+        board,
+        &[
+            station("north", 0, "to=52:54:00:00:00:01 frames=100", ""),
+            station("south", 1, "expect=100 from=52:54:00:00:00:00", expect),
+        ],
+    );
+}
+
+#[test]
+fn frames_pass_between_vms_on_zcu102() {
+    frames_pass_between_vms("zcu102");
+}
+
+#[test]
+fn frames_pass_between_vms_on_rpi4() {
+    frames_pass_between_vms("rpi4");
+}
+
+fn linux_boots(board: &str) {
+    let text = format!(
+        "platform = \"{board}\"\n[[vm]]\nname = \"linux\"\ncpus = [0, 1]\n\
+         memory = \"128MiB\"\nimage = {{ linux = \"debian-rt\", initrd = \"busybox\" }}\n\
+         expect = [\"linux: user space on 2 cpus\"]\n"
+    );
+    run_system(&text, &Options::default()).good();
 }
 
 #[test]
 fn linux_boots_on_zcu102() {
-    let text = "platform = \"zcu102\"\n[[vm]]\nname = \"linux\"\ncpus = [0, 1]\n\
-                memory = \"128MiB\"\nimage = { linux = \"debian-rt\", initrd = \"busybox\" }\n\
-                expect = [\"linux: user space on 2 cpus\"]\n";
-    run_system(text, &Options::default()).good();
+    linux_boots("zcu102");
+}
+
+#[test]
+fn linux_boots_on_rpi4() {
+    linux_boots("rpi4");
+}
+
+/// The watchdog ends QEMU when no VM is left.
+#[test]
+fn rpi4_turns_itself_off() {
+    let text = format!("platform = \"rpi4\"\n{}", vm("echo", "[3]", "echo", "word=off", ""));
+    let outcome = run_system(&text, &Options::default()).good();
+    assert_eq!(outcome.report["ended_by"], "system-stop");
+}
+
+#[test]
+fn rpi4_refuses_more_memory_than_the_machine_has() {
+    let text = pair("rpi4", "large", "2560MiB", "");
+    let arguments = ["--for", "5s"];
+    let outcome = run_system(&text, &Options { arguments: &arguments, ..Options::default() });
+    assert_eq!(outcome.printed.status, Some(1), "{}", outcome.printed.err);
+    let text = outcome.report["hypervisor"].to_string();
+    assert!(text.contains("MiB of RAM, and the machine has 2048"), "{text}");
 }
 
 #[test]

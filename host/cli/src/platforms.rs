@@ -157,6 +157,7 @@ fn describe(platform: &Platform) -> Value {
             "machine": qemu.machine,
             "cpu": qemu.cpu,
             "cores": qemu.cores,
+            "version": qemu.version,
         })),
         "devices": platform.devices.iter().map(|device| json!({
             "name": device.name,

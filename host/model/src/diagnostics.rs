@@ -256,6 +256,7 @@ registry! {
         DeviceTreeMissing = 912, "device-tree-missing";
         DeviceTreeDamaged = 913, "device-tree-damaged";
         PlatformPci = 914, "platform-pci";
+        PlatformStart = 915, "platform-start";
         PlatformCache = 920, "platform-cache";
         PageSize = 921, "page-size";
         PlatformGeometry = 922, "platform-geometry";

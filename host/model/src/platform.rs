@@ -46,8 +46,8 @@ pub struct Platform {
     pub pci: Option<Pci>,
     /// The SMMU in front of it.
     pub smmu: Option<Smmu>,
-    /// How the firmware is called: `smc` or `hvc`.
-    pub psci_conduit: String,
+    /// How firmware with PSCI is called: `smc` or `hvc`. None where a spin table starts the cores.
+    pub psci_conduit: Option<String>,
     /// How to start it in QEMU.
     pub qemu: Option<Qemu>,
     /// Values in QEMU's machine.
@@ -229,6 +229,13 @@ impl Platform {
         [self.memory].into_iter().chain(self.places.more_memory.iter().copied())
     }
 
+    /// The RAM of QEMU's machine, in the order of its addresses in one file.
+    pub fn ram_in_qemu(&self) -> Vec<Memory> {
+        let memory = self.qemu.as_ref().and_then(|qemu| qemu.memory.as_ref());
+        let one = memory.map(|memory| vec![Memory { base: memory.base, size: memory.size }]);
+        one.unwrap_or_else(|| self.ram().collect())
+    }
+
     /// All its RAM, by address.
     #[must_use]
     pub fn pools(&self) -> Vec<Range<u64>> {
@@ -343,6 +350,7 @@ impl Platform {
         reader: &mut Reader<'_>,
     ) -> Option<Self> {
         let memory = memory(&raw.memory, reader);
+        start(&raw, reader);
         let cores = raw.core.len();
         if cores == 0 || cores > MAX_CORES {
             let span = raw.core.get(MAX_CORES).map_or(0..0, |core| core.span.clone());
@@ -394,7 +402,7 @@ impl Platform {
             },
             pci,
             smmu,
-            psci_conduit: raw.psci.conduit.name().to_owned(),
+            psci_conduit: raw.psci.map(|psci| psci.conduit.name().to_owned()),
             qemu: raw.qemu,
             emulated,
             verified: raw.verified,
@@ -426,6 +434,38 @@ fn memory(raw: &At<board::Memory>, reader: &mut Reader<'_>) -> Option<Memory> {
         return None;
     }
     Some(Memory { base, size })
+}
+
+/// Checks what starts the cores: PSCI, or a spin table outside of RAM.
+fn start(raw: &board::Platform, reader: &mut Reader<'_>) {
+    let help = "describe the firmware by [psci] or by [spin_table]";
+    match (&raw.psci, &raw.spin_table) {
+        (None, None) => {
+            let message = "neither PSCI nor a spin table starts the cores";
+            reader.fault(Code::PlatformStart, &(0..0), message, help);
+        }
+        (Some(_), Some(table)) => {
+            let message = "PSCI starts the cores, not a spin table";
+            reader.fault(Code::PlatformStart, &table.span, message, help);
+        }
+        (None, Some(At { value: table, span })) => {
+            registers(&table.watchdog, "watchdog", reader);
+            let page = table.base & !(PAGE - 1);
+            let more = raw.memory.more.iter().map(|more| (more.base, more.size));
+            let mut ram = [(raw.memory.base, raw.memory.size)].into_iter().chain(more);
+            let end = table.base.saturating_add(8 * MAX_CORES as u64);
+            if !table.base.is_multiple_of(8)
+                || end > page + PAGE
+                || page >= ADDRESS_LIMIT
+                || ram.any(|(base, size)| page < base.0.saturating_add(size.0) && end > base.0)
+            {
+                let message = "the spin table is not in one page outside of [memory]";
+                let help = "begin [memory] behind the pages that the firmware keeps";
+                reader.fault(Code::PlatformStart, span, message, help);
+            }
+        }
+        (Some(_), None) => {}
+    }
 }
 
 /// The address of a device's registers.

@@ -301,7 +301,8 @@ fn platform_files_agree_with_their_device_trees() {
         contains(format!("memory@{:x}\n  reg <0 {:x} 0 {:x}>", base.0, base.0, size.0));
         contains(format!("pl011@{:x}\n", platform.uart.base.0));
         contains(format!("interrupts <0 {:x} 4>", platform.uart.intid.0 - 32));
-        contains(format!("method \"{}\"", platform.psci_conduit));
+        let conduit = platform.psci_conduit.as_ref().unwrap();
+        contains(format!("method \"{conduit}\""));
         let regions = match platform.gic {
             weir_model::platform::Gic::V3 { distributor, redistributors } => {
                 format!("<0 {:x} 0 10000 0 {:x} 0 ", distributor.0, redistributors.0)

@@ -36,6 +36,7 @@ const TESTED_ELSEWHERE: &[(&str, &str, &[Code])] = &[
         "broken_geometries_are_refused",
         &[Code::PlatformCache, Code::PageSize, Code::PlatformGeometry, Code::PlatformTlb],
     ),
+    ("tests/coloring.rs", "planned_platforms_are_for_checking", &[Code::PlatformPlanned]),
     ("tests/diagnostics.rs", "a_path_that_leads_nowhere_is_refused", &[Code::NoSuchKey]),
     (
         "tests/diagnostics.rs",
@@ -46,6 +47,7 @@ const TESTED_ELSEWHERE: &[(&str, &str, &[Code])] = &[
             Code::DeviceTreeMissing,
             Code::DeviceTreeDamaged,
             Code::PlatformPci,
+            Code::PlatformStart,
         ],
     ),
     (
@@ -56,7 +58,7 @@ const TESTED_ELSEWHERE: &[(&str, &str, &[Code])] = &[
 ];
 
 /// Codes that a verb reports after the check of the file.
-const ANALYZED: [Code; 15] = [
+const ANALYZED: [Code; 14] = [
     Code::FlowLimit,
     Code::NoOverheads,
     Code::NoSupply,
@@ -70,7 +72,6 @@ const ANALYZED: [Code; 15] = [
     Code::TaskDeadlineMissed,
     Code::MemoryBandwidth,
     Code::PlanBudget,
-    Code::PlatformPlanned,
     Code::NotEnforced,
 ];
 
@@ -78,7 +79,7 @@ const ANALYZED: [Code; 15] = [
 const WITHOUT_TEST: [Code; 1] = [Code::PlanEdit];
 
 /// Codes whose example is a command or too long to print.
-const WITHOUT_FILE: [Code; 13] = [
+const WITHOUT_FILE: [Code; 14] = [
     Code::NoSuchKey,
     Code::FileUnreadable,
     Code::FileIsDirectory,
@@ -92,6 +93,7 @@ const WITHOUT_FILE: [Code; 13] = [
     Code::TooManyGroups,
     Code::TooManyFlows,
     Code::TooManyIrqs,
+    Code::PlatformPlanned,
 ];
 
 fn crate_file(path: &str) -> std::path::PathBuf {

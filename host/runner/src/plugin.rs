@@ -238,6 +238,8 @@ fn setup(system: &System, packed: Option<&Packed>) -> std::result::Result<Setup,
             _ => pages.push(Run { first, count: 1, vm }),
         }
     }
+    // The plug-in maps the first piece.
+    let ram = platform.ram_in_qemu().first().copied().unwrap_or(platform.memory);
     Ok(Setup {
         vms: system.vms.iter().map(|vm| vm.name.clone()).collect(),
         cores: (0..system.machine_cores()).map(run_on).collect(),
@@ -247,8 +249,8 @@ fn setup(system: &System, packed: Option<&Packed>) -> std::result::Result<Setup,
         banks: system.division.geometry.banks.into_iter().take_while(|&mask| mask != 0).collect(),
         row: ROW,
         uart: Some(platform.uart.data().0),
-        ram: platform.memory.base.0,
-        ram_len: platform.memory.size.0,
+        ram: ram.base.0,
+        ram_len: ram.size.0,
         pages,
         record: None,
     })

@@ -19,7 +19,8 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use weir_image::{Failure, Result, failure::Context};
+use weir_image::{Environment, Failure, Result, debian, failure::Context};
+use weir_model::platform::Platform;
 use weir_units::Bytes;
 
 /// Bytes of the pipe from QEMU.
@@ -122,8 +123,49 @@ impl Preload {
     }
 }
 
+/// A QEMU that has a platform's machine.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The program.
+    pub path: OsString,
+    /// The version that it reports.
+    pub version: String,
+}
+
+impl Program {
+    /// Returns the QEMU of the environment, or if that is too old for the platform the one that
+    /// `weir setup --qemu backports` installed.
+    pub fn find(environment: &Environment, platform: &Platform) -> Result<Self> {
+        let own = Self { path: environment.qemu.clone(), version: version(&environment.qemu)? };
+        let needed = platform.qemu.as_ref().map_or(0, |qemu| qemu.version);
+        if major(&own.version).is_none_or(|major| major >= needed) {
+            return Ok(own);
+        }
+        let cache = environment.root().map(debian::cache_dir).ok();
+        if let Some(path) = cache.as_deref().and_then(debian::installed_qemu) {
+            let path = path.into_os_string();
+            let version = version(&path)?;
+            if major(&version).is_some_and(|major| major >= needed) {
+                return Ok(Self { path, version });
+            }
+        }
+        Err(Failure::environment(format!(
+            "{} needs QEMU {needed} or newer, and {} is {}\n  install one by \
+             `./weir setup --qemu backports`, or set WEIR_QEMU",
+            platform.name,
+            own.path.display(),
+            own.version
+        )))
+    }
+}
+
+/// Returns the major number in what QEMU reports; none if that is no version of QEMU.
+fn major(version: &str) -> Option<u64> {
+    version.split_once("QEMU emulator version ")?.1.split('.').next()?.parse().ok()
+}
+
 /// The version that QEMU reports, or why it can't be started.
-pub fn version(program: &OsString) -> Result<String> {
+fn version(program: &OsString) -> Result<String> {
     let output = Command::new(program)
         .arg("--version")
         .stdin(Stdio::null())
@@ -279,6 +321,32 @@ mod tests {
     use super::*;
     use weir_model::platform::Memory;
     use weir_units::Pa;
+
+    /// A program that reports a version, as an environment's QEMU.
+    fn reporting(directory: &Path, version: &str) -> Environment {
+        use std::os::unix::fs::PermissionsExt as _;
+        let path = directory.join("qemu");
+        std::fs::write(&path, format!("#!/bin/sh\necho '{version}'\n")).expect("a program");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("a mode");
+        Environment { qemu: path.into_os_string(), ..Environment::find() }
+    }
+
+    #[test]
+    fn a_board_needs_a_qemu_that_has_its_machine() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let old = "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)";
+        let old = reporting(directory.path(), old);
+        let mut board = Platform::named("rpi4").expect("a board");
+        let zcu102 = Platform::named("zcu102").expect("a board");
+        assert!(Program::find(&old, &zcu102).is_ok());
+        // No QEMU that was installed is so new.
+        board.qemu.as_mut().expect("a machine").version = 99;
+        let refused = Program::find(&old, &board).expect_err("too old");
+        assert!(refused.text.starts_with("rpi4 needs QEMU 99 or newer, and "), "{}", refused.text);
+        assert!(refused.text.contains("./weir setup --qemu backports"), "{}", refused.text);
+        let new = reporting(directory.path(), "QEMU emulator version 99.0.2");
+        assert_eq!(Program::find(&new, &board).expect("new enough").path, new.qemu);
+    }
 
     #[test]
     fn counted_machines_have_no_host_inputs() {

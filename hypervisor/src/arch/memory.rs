@@ -167,7 +167,9 @@ pub struct Stage1 {
 /// Maps the devices that EL2 drives, and makes a table for each core's windows; gives the place of
 /// the first.
 fn furnish(builder: &mut Builder<'_>) -> Result<usize, MapError> {
-    for &(pa, len) in board::EL2_DEVICES.iter().chain(board::PCI_DEVICES) {
+    for &(pa, len) in
+        board::EL2_DEVICES.iter().chain(board::start::DEVICES).chain(board::PCI_DEVICES)
+    {
         builder.map(device(Pa(pa)), pa, len, stage1::DEVICE)?;
     }
     let first = builder.last_level(WINDOWS)?;

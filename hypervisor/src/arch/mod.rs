@@ -14,6 +14,7 @@ pub mod memory;
 #[allow(dead_code, reason = "a build without an optional part uses less of it")]
 pub mod mmio;
 pub mod pmu;
+#[cfg(start = "psci")]
 pub mod psci;
 pub mod serror;
 #[cfg(feature = "pci")]
@@ -93,6 +94,8 @@ instructions! {
     dsb_nshst = "dsb nshst";
     /// Orders memory accesses before it before those behind it, for all cores.
     dmb_ish = "dmb ish";
+    /// Ends the wait of cores in WFE.
+    send_event = "sev";
     /// Invalidates what this core's TLB holds of EL2.
     tlbi_el2 = "tlbi alle2";
     /// Invalidates what this core's TLB holds of the VM in VTTBR_EL2, both stages.

@@ -1,16 +1,9 @@
 //! The firmware below: PSCI and SMCCC calls by SMC (DEN0022, DEN0028).
 
 use super::machine::Firmware;
+use crate::board::start::StartError;
 use smccc::{Call, psci};
 use weir_units::Pa;
-
-/// Why a core could not be started.
-pub enum StartError {
-    /// The machine has no such core.
-    Absent,
-    /// The firmware refused, with this PSCI error code.
-    Refused(i32),
-}
 
 /// Starts the core with affinity `mpidr` at physical address `entry` with `context` in x0.
 ///

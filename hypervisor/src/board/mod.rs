@@ -1,5 +1,7 @@
-//! The board: its fixed addresses, generated from its file in `boards/`, and its UART.
+//! The board: its fixed addresses, generated from its file in `boards/`, its UART, and how its
+//! cores start.
 
+pub mod start;
 pub mod uart;
 
 #[expect(clippy::unreadable_literal, reason = "generated")]

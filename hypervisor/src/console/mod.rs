@@ -6,8 +6,8 @@
 //! nobody waits for a lock of another VM's.
 
 use crate::{
-    arch::{lock::Lock, psci, relax, timer, wait_for_interrupt},
-    board::uart::Uart,
+    arch::{lock::Lock, relax, timer, wait_for_interrupt},
+    board::{start, uart::Uart},
     mail, system,
 };
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
@@ -418,7 +418,7 @@ pub fn core() -> CoreId {
 /// Says why this machine or this image can't be used, on the bare UART, and turns the machine off.
 pub fn refuse(parts: &[&str]) -> ! {
     say(parts);
-    psci::system_off();
+    start::power_off();
     loop {
         wait_for_interrupt();
     }

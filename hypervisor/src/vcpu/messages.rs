@@ -127,7 +127,7 @@ fn shut_down(core: &mut Core) -> ! {
     if let Some(wire) = &mut core.wire {
         wire.flush();
     }
-    crate::arch::psci::system_off();
+    crate::board::start::power_off();
     loop {
         wait_for_interrupt();
     }

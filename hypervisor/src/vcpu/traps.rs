@@ -9,7 +9,8 @@ use super::{
     pmu,
 };
 use crate::{
-    arch::{Frame, psci as firmware, sysreg},
+    arch::{Frame, sysreg},
+    board::start,
     budget,
     cpu::Core,
     virtio,
@@ -385,7 +386,7 @@ fn call(frame: &mut Frame, core: &mut Core, vcpu_ref: &'static VcpuRef) -> Exit 
             frame.x[1] = taken.unwrap_or(0);
         }
         Call::Mitigate(function) => {
-            firmware::forward(function, x1);
+            start::forward(function, x1);
             frame.x[0] = 0;
         }
         Call::Unknown => {

@@ -1,7 +1,7 @@
 //! The board that systems of `qemu-virt` run on instead, if the test runner names one
 //! (`./weir test qemu --platform NAME`).
 
-use super::{Printed, capture_within};
+use super::{Printed, capture_within, programs};
 use serde_json::Value;
 use std::{env, fs, path::Path, process::Command, time::Duration};
 
@@ -12,7 +12,7 @@ const MARK: &str = "weir test: ";
 
 /// Runs a command of `weir` that runs the system in `file`, on the runner's board. If only that
 /// board's system is refused, the test is not applicable there: it ends with the reason.
-pub fn capture_on_board(command: &mut Command, file: &Path, limit: Duration) -> Printed {
+fn on_board(command: &mut Command, file: &Path, limit: Duration) -> Printed {
     let Some(board) = board_for(command, file) else { return capture_within(command, limit) };
     println!("{MARK}ran on {board}");
     if board == "qemu-virt" {
@@ -22,6 +22,21 @@ pub fn capture_on_board(command: &mut Command, file: &Path, limit: Duration) -> 
     let printed = capture_within(command.args(["--platform", &board]), limit);
     if is_refused(&printed) && !is_refused(&capture_within(&mut plain, limit)) {
         println!("{MARK}not applicable: {}", reason(command, &printed));
+        std::process::exit(0);
+    }
+    printed
+}
+
+/// The same, for any system. If the machine lacks a QEMU that has the system's board, the test is
+/// not applicable under the test runner, and fails elsewhere.
+pub fn capture_on_board(command: &mut Command, file: &Path, limit: Duration) -> Printed {
+    let printed = on_board(command, file, limit);
+    let needs = printed.err.split_once(" needs QEMU ").filter(|_| printed.status == Some(3));
+    if let Some((_, rest)) = needs
+        && env::var_os(programs::BUILT).is_some()
+    {
+        let version = rest.split(' ').next().unwrap_or_default();
+        println!("{MARK}not applicable: needs QEMU {version}");
         std::process::exit(0);
     }
     printed

@@ -23,16 +23,23 @@ pub fn is_of_systems(name: &str) -> bool {
 
 /// Returns the outcome on a board of a test with this output. A test that is not applicable ends
 /// its process.
-pub fn outcome(output: &str, outcome: Outcome) -> Outcome {
-    let marks = || output.lines().filter_map(|line| line.split_once(MARK).map(|(_, mark)| mark));
-    let reason = marks().find_map(|mark| mark.strip_prefix("not applicable: "));
-    match (reason, outcome) {
-        (Some(reason), _) => Outcome::NotApplicable(reason.to_owned()),
-        (None, Outcome::Passed) if marks().next().is_none() => {
+pub fn outcome_on_board(output: &str, outcome: Outcome) -> Outcome {
+    match self::outcome(output, outcome) {
+        Outcome::Passed if marks(output).next().is_none() => {
             Outcome::NotApplicable(NO_SYSTEM.to_owned())
         }
-        (None, outcome) => outcome,
+        outcome => outcome,
     }
+}
+
+/// Returns the outcome of a test with this output, which can be that it is not applicable.
+pub fn outcome(output: &str, outcome: Outcome) -> Outcome {
+    let reason = marks(output).find_map(|mark| mark.strip_prefix("not applicable: "));
+    reason.map_or(outcome, |reason| Outcome::NotApplicable(reason.to_owned()))
+}
+
+fn marks(output: &str) -> impl Iterator<Item = &str> {
+    output.lines().filter_map(|line| line.split_once(MARK).map(|(_, mark)| mark))
 }
 
 /// Returns the name of a test binary on a board.
@@ -98,14 +105,18 @@ mod tests {
     #[test]
     fn a_test_reports_its_board_and_its_reason() {
         let ran = "x\nweir test: ran on zcu102\n";
-        assert_eq!(outcome(ran, Outcome::Passed), Outcome::Passed);
+        assert_eq!(outcome_on_board(ran, Outcome::Passed), Outcome::Passed);
         let failed = Outcome::Failed("why".to_owned());
-        assert_eq!(outcome(ran, failed.clone()), failed);
+        assert_eq!(outcome_on_board(ran, failed.clone()), failed);
         // With --nocapture the harness's own line is not complete.
         let refused = "test x ... weir test: ran on b\nweir test: not applicable: no PCI\n";
         let reason = Outcome::NotApplicable("no PCI".to_owned());
+        assert_eq!(outcome_on_board(refused, failed.clone()), reason);
+        let none = Outcome::NotApplicable(NO_SYSTEM.to_owned());
+        assert_eq!(outcome_on_board("", Outcome::Passed), none);
+        // Tests of a board by name report its absence only.
         assert_eq!(outcome(refused, failed), reason);
-        assert_eq!(outcome("", Outcome::Passed), Outcome::NotApplicable(NO_SYSTEM.to_owned()));
+        assert_eq!(outcome("", Outcome::Passed), Outcome::Passed);
     }
 
     #[test]
@@ -114,7 +125,7 @@ mod tests {
         let cases = [
             on("a", Outcome::Passed),
             on("b", Outcome::NotApplicable("no | here".to_owned())),
-            Case { name: "u".to_owned(), ..on("a", outcome("", Outcome::Passed)) },
+            Case { name: "u".to_owned(), ..on("a", outcome_on_board("", Outcome::Passed)) },
         ];
         let text = table(&cases, &["a".to_owned(), "b".to_owned()]);
         assert!(text.contains("\n|  | a | b |\n|---|---|---|\n| passed | 1 | 0 |\n"), "{text}");

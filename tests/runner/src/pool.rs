@@ -139,8 +139,10 @@ fn one(
     };
     let (binary, name) = (job.binary.name.clone(), job.name.clone());
     let (binary, outcome) = match job.board {
-        Some(board) => (boards::binary_on(&binary, board), boards::outcome(&text, outcome)),
-        None => (binary, outcome),
+        Some(board) => {
+            (boards::binary_on(&binary, board), boards::outcome_on_board(&text, outcome))
+        }
+        None => (binary, boards::outcome(&text, outcome)),
     };
     Ok(Some((Case { binary, name, outcome, took }, output)))
 }

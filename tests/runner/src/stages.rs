@@ -111,12 +111,13 @@ fn clippy(context: &Context) -> io::Result<Vec<Command>> {
 const PARTS: [&str; 6] = ["flows", "switch", "pci", "shared-cores", "budgets", "guest-pmu"];
 
 /// The board and the cargo features of the hypervisor's builds: each optional part alone, none, and
-/// all. The boards have each kind of GIC and of UART.
+/// all. The boards have each kind of GIC, of UART and of start.
 fn hypervisors() -> Vec<(&'static str, String)> {
     let alone = PARTS.map(|part| ("qemu-virt", format!("gicv3,{part}")));
     let whole = [
         ("qemu-virt", "gicv3"),
         ("zcu102", "gicv2,all"),
+        ("rpi4", "gicv2,all"),
         ("qemu-virt-gicv2", "gicv2"),
         ("qemu-virt", "gicv3,all"),
     ];
@@ -328,6 +329,6 @@ mod tests {
         let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../hypervisor/Cargo.toml");
         let manifest = fs::read_to_string(manifest).expect("a manifest");
         assert!(manifest.contains(&format!("\nall = {PARTS:?}\n")), "{manifest}");
-        assert_eq!(hypervisors().len(), PARTS.len() + 4);
+        assert_eq!(hypervisors().len(), PARTS.len() + 5);
     }
 }

@@ -32,8 +32,10 @@ table! {
         gic: At<Gic>,
         /// Its console.
         uart: Uart,
-        /// Its firmware.
-        psci: Psci,
+        /// Firmware with PSCI.
+        psci: Option<Psci>,
+        /// Firmware without PSCI: cores wait in a loop for the address of their start.
+        spin_table: Option<At<SpinTable>>,
         /// How to start it in QEMU.
         qemu: Option<Qemu>,
         /// What QEMU's machine takes in place of values of the board.
@@ -89,8 +91,8 @@ table! {
         more: Vec<At<More>> = [],
     }
 
-    /// More RAM.
-    pub(crate) struct More = "{ base = ..., size = ... }" {
+    /// A piece of RAM.
+    pub struct More = "{ base = ..., size = ... }" {
         /// Its first byte.
         base: Pa,
         /// Its size.
@@ -132,20 +134,33 @@ table! {
         clock: Option<u64> [1_843_200, 1_000_000_000],
     }
 
-    /// The firmware.
+    /// Firmware with PSCI.
     pub(crate) struct Psci = "[psci]" {
         /// The instruction that calls it.
         conduit: Conduit,
+    }
+
+    /// Firmware without PSCI.
+    pub(crate) struct SpinTable = "[spin_table]" {
+        /// The entry of core 0, 8 bytes, in a page outside of [memory]; those of the other cores
+        /// follow. A core's number is Aff0 of its MPIDR.
+        base: u64 as ADDRESS,
+        /// The registers of the watchdog that turns the board off, that of the BCM2711.
+        watchdog: At<u64> as ADDRESS,
     }
 
     /// How to start the board in QEMU.
     pub struct Qemu = "[qemu]" {
         /// Argument of -machine.
         machine: String,
+        /// The oldest major version of QEMU that has the machine, and in which weir runs there.
+        version: u64 [1, 99] = 7,
         /// Argument of -cpu.
         cpu: String,
         /// Cores of the machine unless a system needs more.
         cores: usize [1, MAX_CORES as u64],
+        /// RAM of the machine, in one piece; without the key that of the board.
+        memory: Option<More>,
         /// Whether the machine generates a device tree. If not, weir passes one by `-dtb`, and QEMU
         /// adds the size of RAM.
         device_tree: bool = true,

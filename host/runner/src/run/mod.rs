@@ -103,7 +103,7 @@ fn run_in_qemu(system: &System, options: &Options, console: &mut dyn Console) ->
     let needs_watch = needs_plugin(&system);
     let mut setup = setup::setup(&system, options)?;
     budgets::check_machine(&system)?;
-    let version = qemu::version(&environment.qemu)?;
+    let qemu = qemu::Program::find(environment, &system.platform)?;
     let built = image(&system, options)?;
     let no_build = options.no_build;
     // Arguments of the user can need QEMU's main loop while a core runs.
@@ -119,7 +119,7 @@ fn run_in_qemu(system: &System, options: &Options, console: &mut dyn Console) ->
         None if needs_watch => Some(Watch::new(&system, None, None, no_build, environment)?),
         watch => watch.clone(),
     };
-    let ram = Arc::new(Ram::new(system.platform.ram(), setup.memory)?);
+    let ram = Arc::new(Ram::new(system.platform.ram_in_qemu(), setup.memory)?);
     let scratch = tempfile::tempdir().context(|| "make a directory")?;
     setup.device_tree = setup::device_tree(&system.platform, scratch.path())?;
     let prepare = |watch: &Watch| {
@@ -134,7 +134,7 @@ fn run_in_qemu(system: &System, options: &Options, console: &mut dyn Console) ->
     let log = record.file("qemu.log")?;
     let rings = Rings::find(&system, &built, environment);
     let started = SystemTime::now();
-    let machine = Machine::start(&environment.qemu, &command, &ram, preload, log)?;
+    let machine = Machine::start(&qemu.path, &command, &ram, preload, log)?;
     // Without time slices there are few ticks, and the progress of other cores is not guaranteed.
     let standstill = system.hypervisor.slice.filter(|_| options.deterministic);
     let standstill = standstill.and_then(|_| rings.as_ref().ok()?.progress().cloned());
@@ -175,9 +175,9 @@ fn run_in_qemu(system: &System, options: &Options, console: &mut dyn Console) ->
             "weir": env!("CARGO_PKG_VERSION"),
             "hypervisor_build": of_checkout(),
             "overheads": options.overheads,
-            "qemu": version,
+            "qemu": qemu.version,
             "command": words(std::env::args_os()),
-            "qemu_command": words(std::iter::once(&environment.qemu).chain(&command)),
+            "qemu_command": words(std::iter::once(&qemu.path).chain(&command)),
             "qemu_status": status.map(|status| status.to_string()),
             "system": system.path.display().to_string(),
             "image_bytes": built.len(),

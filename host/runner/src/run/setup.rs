@@ -76,7 +76,7 @@ pub(super) fn setup(system: &System, options: &Options) -> Result<Setup> {
         cpu: qemu.cpu.clone(),
         cores: system.machine_cores(),
         memory: ram::size(
-            Bytes(platform.ram().map(|piece| piece.size.0).sum()),
+            Bytes(platform.ram_in_qemu().iter().map(|piece| piece.size.0).sum()),
             &options.qemu_args,
         )?,
         device_tree: None,

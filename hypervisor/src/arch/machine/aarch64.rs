@@ -3,6 +3,7 @@
 use super::Width;
 use crate::arch::Frame;
 use core::{arch::asm, arch::global_asm, ptr};
+#[cfg(start = "psci")]
 pub use smccc::Smc as Firmware;
 
 /// Reads a system register. Its name is the recording backend's; `$asm` is the assembler's.
@@ -341,7 +342,7 @@ pub unsafe fn move_in(from: u64, to: u64) -> ! {
 mod symbols {
     use super::Frame;
 
-    // boot.s, vectors.s and link.ld define them.
+    // boot.s, spin_table.s, vectors.s and link.ld define them.
     unsafe extern "C" {
         pub static __text_end: u8;
         pub static __rodata_end: u8;
@@ -350,6 +351,7 @@ mod symbols {
         pub static __data_end: u8;
         pub static __image_end: u8;
         pub static stage1_root: u64;
+        #[cfg_attr(start = "spin-table", link_name = "spin_table_start")]
         pub fn secondary_start();
         pub fn move_in(from: u64, to: u64) -> !;
         pub fn resume(frame: *const Frame) -> !;

@@ -1,0 +1,8 @@
+// Where the cores of a board with a spin table enter: the firmware passes nothing, so Aff0 of a core's affinity is its number.
+
+    .section .head.spin_table, "ax"
+    .global spin_table_start
+spin_table_start:
+    mrs     x0, mpidr_el1
+    and     x0, x0, #0xff
+    b       secondary_start

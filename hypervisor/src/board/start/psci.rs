@@ -1,0 +1,19 @@
+//! A board whose firmware has PSCI.
+
+use super::StartError;
+use crate::arch::{memory, psci};
+
+pub use crate::arch::psci::{arch_features, forward, system_off as power_off};
+
+/// What EL2 drives for this: no device.
+pub const DEVICES: &[(u64, u64)] = &[];
+
+/// Starts core `index`, whose affinity is `mpidr`, in `secondary_main`.
+///
+/// # Errors
+///
+/// See [`StartError`].
+#[inline(always)]
+pub fn start_core(index: u64, mpidr: u64) -> Result<(), StartError> {
+    psci::cpu_on(mpidr, memory::secondary_entry(), index)
+}

@@ -1,0 +1,77 @@
+//! A board without PSCI: each other core waits until its entry of a table is not zero, and jumps to
+//! the address there, at the exception level of the boot core (Linux,
+//! Documentation/arch/arm64/booting.rst, "spin-table").
+//!
+//! Such firmware has no service at EL3: an SMC would be undefined, or enter EL3 without a handler.
+
+use super::StartError;
+use crate::{
+    arch::{
+        dsb_sy,
+        memory::{self, device},
+        mmio::{Device, Register},
+        send_event,
+    },
+    board::{SPIN_TABLE, WATCHDOG},
+};
+use weir_units::Pa;
+
+pub use super::bcm2711::power_off;
+
+/// What EL2 drives for this: the page of the table, which the waiting cores read with their MMU
+/// off, and the page of the watchdog.
+pub const DEVICES: &[(u64, u64)] = &[(SPIN_TABLE & !0xfff, 0x1000), (WATCHDOG, 0x1000)];
+
+/// The table: an entry for each core.
+// SAFETY: stage 1 maps the page as a device (`DEVICES`). It is outside of [memory] (`weir check`
+// refuses a board file otherwise), so neither weir nor a VM has it as RAM, and a core that reads an
+// entry executes only firmware until the entry is written.
+const TABLE: Device = unsafe { Device::new("spin-table", device(Pa(SPIN_TABLE))) };
+
+/// Starts core `index` in `secondary_main`; arch/spin_table.s finds the index by the core's
+/// affinity. Without such a core nothing happens.
+///
+/// # Errors
+///
+/// None: a spin table reports nothing.
+#[expect(clippy::unnecessary_wraps, reason = "firmware with PSCI can fail")]
+pub fn start_core(index: u64, _mpidr: u64) -> Result<(), StartError> {
+    // The stores to tables and variables that the core will read, before that of its entry.
+    dsb_sy();
+    TABLE.write(Register::<u64>::at(0).nth(index), memory::secondary_entry().0);
+    // The store of the entry, before the event that ends the core's wait for it.
+    dsb_sy();
+    send_event();
+    Ok(())
+}
+
+/// Returns -1, the answer of SMCCC_ARCH_FEATURES for a function that is not implemented.
+pub const fn arch_features(_function: u32) -> i32 {
+    -1
+}
+
+/// Does nothing: [`arch_features`] offers no function to forward.
+pub const fn forward(_function: u32, _argument: u64) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::machine::recorded;
+
+    #[test]
+    fn a_core_is_released_by_its_entry_and_an_event() {
+        assert!(start_core(3, 3).is_ok());
+        let entry = memory::secondary_entry().0;
+        let store = format!("spin-table+0x18 = {entry:#x} (64 bits)");
+        assert_eq!(recorded(), ["dsb sy", &store, "dsb sy", "sev"]);
+    }
+
+    #[test]
+    fn firmware_without_el3_is_never_called() {
+        assert_eq!(arch_features(0x8000_8000), -1);
+        forward(0x8000_8000, 0);
+        power_off();
+        let lines = recorded();
+        assert!(lines.iter().all(|line| !line.starts_with("smc")), "{lines:?}");
+    }
+}
