@@ -147,6 +147,8 @@ fn every_verb_goes_by_the_same_rules() {
     fake.write("guests/tests/late/src/main.rs", b"");
     fake.write("build/programs/late", &elf(0x4010_0000, 0x1000));
     fake.write("build/programs/weir-hypervisor-qemu-virt", &elf(0x4020_0000, 0x1000));
+    let board = include_str!("../../boards/rpi4/board.toml");
+    fake.write("planned.toml", format!("planned = \"no driver\"\n{board}").as_bytes());
     let vm = |name: &str, core: u8, keys: &str| {
         format!(
             "[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nmemory = \"16MiB\"\nimage = {{ elf = \"late\" }}\n{keys}"
@@ -176,7 +178,7 @@ fn every_verb_goes_by_the_same_rules() {
         ("good", qemu(work, ""), true, false),
         ("good tasks", qemu(&(work.to_owned() + &task("9ms")), ""), true, false),
         ("good sharing", shared(work, ""), true, false),
-        ("a platform that is planned", on("rpi4", work, ""), false, false),
+        ("a platform that is planned", on("planned.toml", work, ""), false, false),
         ("a path that is not built", qemu(work, "[dma]\npath = \"dma\"\n"), false, false),
         (
             "a rule on a core of its own",
