@@ -6,18 +6,18 @@
 
 use crate::memory::{board, each, outcome, simulate, with};
 use crate::{
-    Outcome, Request,
+    ExperimentOutcome, ExperimentRequest,
     statement::{
-        Deviation, Paper,
+        ClaimSource, Deviation, Paper,
         Relation::{AtLeast, AtMost, Below, Near, RisingBy},
-        Source, Statement, statements,
+        Statement, statements,
     },
 };
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use weir_image::{Failure, Result};
 use weir_report::{Picture, table};
-use weir_simulator::Board;
+use weir_simulator::SimulatedBoard;
 
 const MEMORY: &str = "zcu104";
 /// Programs that need the L2, and one that does not.
@@ -48,11 +48,11 @@ const TIED: f64 = 0.001;
 const MORE: f64 = 0.01;
 
 const PAPER: Paper = Paper("bao-throttling");
-const FIGURE_4_7: Source = PAPER.at("4.3.2, Figure 4.7");
-const FIGURE_4_8: Source = PAPER.at("4.3.2, Figure 4.8");
-const FIGURE_4_9: Source = PAPER.at("4.3.2, Figure 4.9");
-const FIGURE_4_10: Source = PAPER.at("4.3.2, Figure 4.10");
-const FIGURE_4_13: Source = PAPER.at("4.3.2, Figure 4.13");
+const FIGURE_4_7: ClaimSource = PAPER.at("4.3.2, Figure 4.7");
+const FIGURE_4_8: ClaimSource = PAPER.at("4.3.2, Figure 4.8");
+const FIGURE_4_9: ClaimSource = PAPER.at("4.3.2, Figure 4.9");
+const FIGURE_4_10: ClaimSource = PAPER.at("4.3.2, Figure 4.10");
+const FIGURE_4_13: ClaimSource = PAPER.at("4.3.2, Figure 4.13");
 
 /// The known deviations, each with the values of the model.
 pub static DEVIATIONS: [Deviation; 3] = [
@@ -119,7 +119,7 @@ fn points(programs: &[&'static str], budgets: &[u64]) -> Vec<Point> {
     all
 }
 
-fn of(point: Point) -> Result<Board> {
+fn of(point: Point) -> Result<SimulatedBoard> {
     let bandwidth = point.budget.map_or(String::new(), |(budget, period)| {
         format!(
             "memory_budget = {{ accesses = {}, period = \"{period}us\", event = \"bus-access\", scope = \"vcpu\", overcommit = true }}\n",
@@ -170,7 +170,7 @@ impl Table {
 }
 
 /// The whole experiment.
-pub fn budgets(request: &Request) -> Result<Outcome> {
+pub fn budgets(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
     let (programs, budgets) =
         if request.quick { (&QUICK.0[..], &QUICK.1[..]) } else { (&PROGRAMS[..], &BUDGETS[..]) };
     let points = points(programs, budgets);

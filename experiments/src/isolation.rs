@@ -2,10 +2,11 @@
 //! without; and what share of the cache a VM has, after IsolBench.
 
 use super::{
-    Outcome, Request,
+    ExperimentOutcome, ExperimentRequest,
     statement::{
+        ClaimSource,
         Relation::{AtLeast, AtMost},
-        Source, Statement, statements,
+        Statement, statements,
     },
     write,
 };
@@ -14,10 +15,10 @@ use std::{
     fmt::Write as _,
     path::{Path, PathBuf},
 };
-use weir_image::{self as image, Environment, Failure, Result, failure::GOOD, progress::Bar};
-use weir_qemu_plugin::caches::{Counts, Observed};
+use weir_image::{self as image, Environment, Failure, Result, failure::GOOD, progress::CountBar};
+use weir_qemu_plugin::caches::{CountMatrix, ObservedAccesses};
 use weir_report::{Picture, table};
-use weir_runner::{Options, Silent, observe, show::summary, watch_signals};
+use weir_runner::{RunOptions, SilentConsole, observe, show::summary, watch_signals};
 
 /// With fewer evictions or closed rows than this the run without colors or banks shows nothing.
 const MANY: f64 = 1000.0;
@@ -47,9 +48,9 @@ const NEIGHBORS: [(&str, bool, bool); 3] = [
 ];
 
 /// The whole experiment.
-pub fn isolation(request: &Request) -> Result<Outcome> {
+pub fn isolation(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
     let environment = &request.environment;
-    let bar = Bar::new("observing", (SYSTEMS.len() + NEIGHBORS.len()) as u64);
+    let bar = CountBar::new("observing", (SYSTEMS.len() + NEIGHBORS.len()) as u64);
     let mut seen = Vec::new();
     let mut matrices = json!({});
     let mut files = Vec::new();
@@ -79,8 +80,10 @@ pub fn isolation(request: &Request) -> Result<Outcome> {
     let mut statements: Vec<_> = pairs.iter().flat_map(Pair::statements).collect();
     statements.extend(judge(&curves));
     files.extend(draw(&curves, &request.directory)?);
-    let sums = |of: fn(&Observed, &Counts) -> u64| {
-        let of = |seen: &Observed, counts: fn(&Observed) -> &Counts| of(seen, counts(seen));
+    let sums = |of: fn(&ObservedAccesses, &CountMatrix) -> u64| {
+        let of = |seen: &ObservedAccesses, counts: fn(&ObservedAccesses) -> &CountMatrix| {
+            of(seen, counts(seen))
+        };
         json!({
             "evictions": {
                 "colors_off": of(colors_off, |seen| &seen.l2_evictions),
@@ -92,7 +95,7 @@ pub fn isolation(request: &Request) -> Result<Outcome> {
             },
         })
     };
-    let (between, by_weir) = (sums(Observed::between_vms), sums(Observed::by_weir));
+    let (between, by_weir) = (sums(ObservedAccesses::between_vms), sums(ObservedAccesses::by_weir));
     let json = json!({
         "evictions_between_vms": between["evictions"],
         "evictions_by_weir": by_weir["evictions"],
@@ -111,14 +114,15 @@ pub fn isolation(request: &Request) -> Result<Outcome> {
     });
     let [lines, rows] = pairs.map(|pair| pair.table());
     let text = format!("{lines}\n{rows}\n{}", share_table(&curves));
-    Ok(Outcome { json, text, statements, files })
+    Ok(ExperimentOutcome { json, text, statements, files })
 }
 
 /// Observes a system that must behave as described.
-fn observed(file: &Path, environment: &Environment) -> Result<observe::Outcome> {
+fn observed(file: &Path, environment: &Environment) -> Result<observe::Observation> {
     let system = image::check(file, None, environment)?;
-    let options = Options { interrupt: watch_signals()?, ..Options::new(environment.clone()) };
-    let outcome = observe::observe(&system, &options, None, &mut Silent)?;
+    let options =
+        RunOptions { interrupt: watch_signals()?, ..RunOptions::new(environment.clone()) };
+    let outcome = observe::observe(&system, &options, None, &mut SilentConsole)?;
     if outcome.run.status == GOOD {
         return Ok(outcome);
     }
@@ -131,7 +135,8 @@ fn observed(file: &Path, environment: &Environment) -> Result<observe::Outcome> 
     })
 }
 
-const OBSERVED: Source = Source { paper: "weir", place: "docs/results/reproduce.md, Isolation" };
+const OBSERVED: ClaimSource =
+    ClaimSource { paper: "weir", place: "docs/results/reproduce.md, Isolation" };
 
 /// The lines and rows that VMs and weir take from each other in two systems, one that shares and
 /// one that divides: between VMs, VMs' by weir, weir's by VMs.
@@ -145,10 +150,10 @@ struct Pair {
 impl Pair {
     fn of(
         what: &'static str,
-        (off, on): (&Observed, &Observed),
-        counts: fn(&Observed) -> &Counts,
+        (off, on): (&ObservedAccesses, &ObservedAccesses),
+        counts: fn(&ObservedAccesses) -> &CountMatrix,
     ) -> Self {
-        let of = |seen: &Observed| {
+        let of = |seen: &ObservedAccesses| {
             let counts = counts(seen);
             [seen.between_vms(counts), seen.by_weir(counts), seen.of_weir(counts)]
         };
@@ -203,7 +208,7 @@ impl Point {
 }
 
 /// The walk, over all working sets in one run.
-fn walk(colors: bool, busy: bool, request: &Request) -> Result<Vec<Point>> {
+fn walk(colors: bool, busy: bool, request: &ExperimentRequest) -> Result<Vec<Point>> {
     let key = |numbers: &str| {
         if colors { format!("colors = \"{numbers}\"\n") } else { String::new() }
     };

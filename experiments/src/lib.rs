@@ -34,7 +34,7 @@ pub struct Experiment {
     pub name: &'static str,
     /// The computed values.
     pub what: &'static str,
-    run: fn(&Request) -> Result<Outcome>,
+    run: fn(&ExperimentRequest) -> Result<ExperimentOutcome>,
     /// Statements of it that are known not to hold.
     pub deviations: &'static [Deviation],
 }
@@ -93,7 +93,7 @@ pub static EXPERIMENTS: [Experiment; 8] = [
 
 /// The extent of an experiment, and what it needs.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct ExperimentRequest {
     /// Where its files go; it exists.
     pub directory: PathBuf,
     /// Random sets at each point.
@@ -106,7 +106,7 @@ pub struct Request {
 
 /// The result of an experiment.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct ExperimentOutcome {
     /// For a program.
     pub json: Value,
     /// For a person.
@@ -124,7 +124,7 @@ impl Experiment {
     ///
     /// A system of the experiment is at fault, or the environment is. A statement that does not
     /// hold is no error here.
-    pub fn run(&self, request: &Request) -> Result<Outcome> {
+    pub fn run(&self, request: &ExperimentRequest) -> Result<ExperimentOutcome> {
         (self.run)(request)
     }
 }

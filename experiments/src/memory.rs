@@ -2,13 +2,13 @@
 //! parameters are in the memory file, one set for all experiments; each statement marks whether a
 //! parameter was fitted to its published value.
 
-use crate::{Outcome, statement::Statement, write};
+use crate::{ExperimentOutcome, statement::Statement, write};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use std::{fmt::Write as _, path::Path};
-use weir_image::{Failure, Result, progress::Bar};
+use weir_image::{Failure, Result, progress::CountBar};
 use weir_model::{Catalog, Sizes, check_text, place_all};
-use weir_simulator::{Board, Memory, Outcome as Simulated, Span};
+use weir_simulator::{MemoryModel, Outcome as Simulated, SimulatedBoard, Span};
 use weir_units::Nanos;
 
 /// Writes an experiment's statements as CSV, and gives its outcome.
@@ -17,7 +17,7 @@ pub fn outcome(
     name: &str,
     statements: Vec<Statement>,
     notes: &str,
-) -> Result<Outcome> {
+) -> Result<ExperimentOutcome> {
     let mut csv = String::from("id,own,expected,fitted\n");
     for Statement { id, own, relation, fitted, .. } in &statements {
         let own: Vec<_> = own.iter().map(|own| format!("{own:.4}")).collect();
@@ -26,11 +26,11 @@ pub fn outcome(
     }
     let file = directory.join(format!("{name}.csv"));
     write(&file, &csv)?;
-    Ok(Outcome { json: json!({}), text: notes.to_owned(), statements, files: vec![file] })
+    Ok(ExperimentOutcome { json: json!({}), text: notes.to_owned(), statements, files: vec![file] })
 }
 
 /// The board of a system that an experiment wrote, on a memory file with some other values.
-pub fn board(text: &str, memory: &str, values: &[(&str, String)]) -> Result<Board> {
+pub fn board(text: &str, memory: &str, values: &[(&str, String)]) -> Result<SimulatedBoard> {
     let catalog = Catalog { guests: vec!["memory-stressor".to_owned()], ..Catalog::default() };
     let system = check_text(Path::new("experiment.toml"), text, &catalog)
         .map_err(|faults| Failure::system(faults.to_string()))?;
@@ -40,13 +40,14 @@ pub fn board(text: &str, memory: &str, values: &[(&str, String)]) -> Result<Boar
         place_all(&system, &sizes).map_err(|faults| Failure::system(faults.to_string()))?;
     let values: Vec<_> =
         values.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
-    let memory = Memory::find_with(memory, &values);
+    let memory = MemoryModel::find_with(memory, &values);
     let memory = memory.map_err(|error| Failure::system(error.to_string()))?;
-    Board::new(&system, &placement, &memory).map_err(|error| Failure::system(error.to_string()))
+    SimulatedBoard::new(&system, &placement, &memory)
+        .map_err(|error| Failure::system(error.to_string()))
 }
 
 /// Simulates a board: a warm-up, then the part that counts, both in us.
-pub fn simulate(board: &Board, warm_up_us: u64, length_us: u64) -> Result<Simulated> {
+pub fn simulate(board: &SimulatedBoard, warm_up_us: u64, length_us: u64) -> Result<Simulated> {
     let span = Span { warm_up: Nanos(warm_up_us * 1000), length: Nanos(length_us * 1000), seed: 1 };
     weir_simulator::run(board, span).map_err(|error| Failure::system(error.to_string()))
 }
@@ -57,7 +58,7 @@ pub fn each<T: Sync, R: Send>(
     points: &[T],
     run: impl Fn(&T) -> Result<R> + Sync,
 ) -> Result<Vec<R>> {
-    let bar = Bar::new("simulating", points.len() as u64);
+    let bar = CountBar::new("simulating", points.len() as u64);
     let counted = |point: &T| {
         let result = run(point);
         bar.add(1);
@@ -72,7 +73,7 @@ pub fn mb_per_s(outcome: &Simulated, vm: usize) -> f64 {
 }
 
 /// Puts a value of the experiment's own into its JSON.
-pub fn with(mut outcome: Outcome, key: &str, value: Value) -> Outcome {
+pub fn with(mut outcome: ExperimentOutcome, key: &str, value: Value) -> ExperimentOutcome {
     outcome.json[key] = value;
     outcome
 }

@@ -13,7 +13,7 @@ use std::{
 
 /// Where a claim stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Source {
+pub struct ClaimSource {
     /// Name of the paper, or `weir` for a claim of weir's own documentation.
     pub paper: &'static str,
     /// Section, figure or table.
@@ -27,12 +27,12 @@ pub struct Paper(pub &'static str);
 impl Paper {
     /// One of its places.
     #[must_use]
-    pub const fn at(self, place: &'static str) -> Source {
-        Source { paper: self.0, place }
+    pub const fn at(self, place: &'static str) -> ClaimSource {
+        ClaimSource { paper: self.0, place }
     }
 }
 
-impl Source {
+impl ClaimSource {
     /// A statement of this source. Values that were not measured are left out of `own`: without any
     /// the statement fails.
     pub fn says(
@@ -161,7 +161,7 @@ pub struct Statement {
     /// Its name, unique in the experiment.
     pub id: String,
     /// Where it stands.
-    pub source: Source,
+    pub source: ClaimSource,
     /// The claim.
     pub text: String,
     /// The relation that the own values must satisfy.
@@ -195,7 +195,7 @@ pub struct Deviation {
 
 /// The verdict on a statement.
 #[derive(Clone, Copy, Debug)]
-pub enum Verdict {
+pub enum StatementVerdict {
     /// It holds.
     Holds,
     /// It does not, and no deviation explains its values.
@@ -206,7 +206,7 @@ pub enum Verdict {
     Obsolete(&'static Deviation),
 }
 
-impl Verdict {
+impl StatementVerdict {
     /// In words.
     #[must_use]
     pub const fn text(self) -> &'static str {
@@ -235,7 +235,7 @@ impl Verdict {
 /// All statements of an experiment with their verdicts.
 #[derive(Clone, Debug)]
 pub struct Judged {
-    statements: Vec<(Statement, Verdict)>,
+    statements: Vec<(Statement, StatementVerdict)>,
     /// The reasons for which the experiment fails.
     pub failures: Vec<String>,
 }
@@ -255,15 +255,15 @@ impl Judged {
             }
             let deviation = listed().find(|(_, (id, _))| *id == statement.id);
             let verdict = match (statement.relation.holds(&statement.own), deviation) {
-                (true, None) => Verdict::Holds,
-                (true, Some((deviation, _))) => Verdict::Obsolete(deviation),
+                (true, None) => StatementVerdict::Holds,
+                (true, Some((deviation, _))) => StatementVerdict::Obsolete(deviation),
                 (false, Some((deviation, (_, known)))) if known.holds(&statement.own) => {
-                    Verdict::Known(deviation)
+                    StatementVerdict::Known(deviation)
                 }
-                (false, _) => Verdict::Fails,
+                (false, _) => StatementVerdict::Fails,
             };
             match verdict {
-                Verdict::Fails => failures.push(format!(
+                StatementVerdict::Fails => failures.push(format!(
                     "{}: {} ({}{})",
                     statement.id,
                     own(&statement),
@@ -273,11 +273,11 @@ impl Judged {
                         deviation.id
                     ))
                 )),
-                Verdict::Obsolete(deviation) => failures.push(format!(
+                StatementVerdict::Obsolete(deviation) => failures.push(format!(
                     "{}: holds, so remove it from deviation {}",
                     statement.id, deviation.id
                 )),
-                Verdict::Holds | Verdict::Known(_) => {}
+                StatementVerdict::Holds | StatementVerdict::Known(_) => {}
             }
             judged.push((statement, verdict));
         }
@@ -291,7 +291,7 @@ impl Judged {
         Self { statements: judged, failures }
     }
 
-    fn count(&self, test: impl Fn(Verdict) -> bool) -> usize {
+    fn count(&self, test: impl Fn(StatementVerdict) -> bool) -> usize {
         self.statements.iter().filter(|(_, verdict)| test(*verdict)).count()
     }
 
@@ -299,7 +299,7 @@ impl Judged {
     pub fn text(&self) -> String {
         let mut text = String::new();
         for (statement, verdict) in &self.statements {
-            let Source { paper, place } = statement.source;
+            let ClaimSource { paper, place } = statement.source;
             let fitted = if statement.fitted { ", fitted" } else { "" };
             let _ = write!(
                 text,
@@ -317,9 +317,9 @@ impl Judged {
         text + &format!(
             "{} statements: {} hold, {} known deviations, {} fail\n",
             self.statements.len(),
-            self.count(|verdict| matches!(verdict, Verdict::Holds)),
-            self.count(|verdict| matches!(verdict, Verdict::Known(_))),
-            self.count(Verdict::is_failure),
+            self.count(|verdict| matches!(verdict, StatementVerdict::Holds)),
+            self.count(|verdict| matches!(verdict, StatementVerdict::Known(_))),
+            self.count(StatementVerdict::is_failure),
         )
     }
 
@@ -427,7 +427,7 @@ pub(crate) mod tests {
         assert!(left.is_empty(), "no changed measurement makes these fail: {left:?}");
     }
 
-    const PAPER: Source = Source { paper: "paper", place: "Table I" };
+    const PAPER: ClaimSource = ClaimSource { paper: "paper", place: "Table I" };
 
     static DEVIATIONS: [Deviation; 1] =
         [Deviation { id: "slow", reason: "it is slow", of: &[("a", Relation::Near(8.0, 1.0))] }];

@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeSet;
-use weir_abi::{ADDRESS_LIMIT, MAGIC, RAM, Span, System, VERSION, checksum};
+use weir_abi::{ADDRESS_LIMIT, MAGIC, RAM, PageSpan, PackedSystem, VERSION, checksum};
 use weir_units::Nanos;
 use weir_sched::partition::Ready;
 use zerocopy::IntoBytes;
@@ -25,7 +25,7 @@ fuzz_target!(|input: &[u8]| {
         let sum = checksum(&bytes[16..]);
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
     }
-    let Ok(system) = System::parse(bytes, options & 2 != 0) else { return };
+    let Ok(system) = PackedSystem::parse(bytes, options & 2 != 0) else { return };
     for mut shared in (0..8).filter_map(|core| system.shared(core)) {
         assert!(shared.vms().iter().all(|vm| usize::from(*vm) < system.vms()));
         let run = shared.partition.step(Nanos(1), Ready::of(0..8)).run;
@@ -40,7 +40,7 @@ fuzz_target!(|input: &[u8]| {
             assert!(range.end <= ADDRESS_LIMIT && region.ipa + region.len <= ADDRESS_LIMIT);
             // Where memory is divided, the first pages of each stand for all.
             if system.is_divided() && region.kind == RAM {
-                let span = Span { pa: region.pa, len: region.len };
+                let span = PageSpan { pa: region.pa, len: region.len };
                 assert!(system.pages(&vm, span).take(4096).all(|page| pages.insert(page)));
                 continue;
             }

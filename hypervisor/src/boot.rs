@@ -26,7 +26,7 @@ use crate::{
     },
 };
 use weir_abi::{
-    Damage, MAX_CORES, System, TABLES_LIMIT,
+    Damage, MAX_CORES, PackedSystem, TABLES_LIMIT,
     machine::{self, Machine},
 };
 use weir_paging::{
@@ -63,7 +63,7 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
     // SAFETY: RAM between the hypervisor's two parts, in the image; nobody writes to it.
     let packed = unsafe { stage1.read_only(0, Pa(behind.start), len) };
     let Ok(packed) = packed else { console::refuse(&["no room to map the packed system"]) };
-    let system = match System::parse_with(packed, cfg!(feature = "gicv2"), system::BUILT) {
+    let system = match PackedSystem::parse_with(packed, cfg!(feature = "gicv2"), system::BUILT) {
         Ok(system) => system::set(system),
         Err(Damage::Feature(name)) => console::refuse(&[
             "refuses its image: this system needs the feature `",
@@ -102,11 +102,11 @@ pub extern "C" fn boot_moved() -> ! {
 }
 
 /// Everything that the boot core does where the hypervisor stays.
-fn bring_up(core: &'static mut cpu::Core, system: &'static System<'static>) -> ! {
+fn bring_up(core: &'static mut cpu::Core, system: &'static PackedSystem<'static>) -> ! {
     crate::trace::clear();
     if system.broker().is_some() {
-        // SAFETY: `System::parse` checked that it is RAM that nobody else has, and the callers have
-        // mapped it; no VM runs yet.
+        // SAFETY: `PackedSystem::parse` checked that it is RAM that nobody else has, and the
+        // callers have mapped it; no VM runs yet.
         virtio::init(unsafe { memory::shared() });
     }
     let console_core = CoreId(system.header.console_core as u8);
@@ -227,21 +227,21 @@ fn check_ownership(found: Found, is_divided: bool) {
             " of ",
             pages.as_str(),
             if is_divided {
-                " pages in its tables are not in their owner's cells"
+                " pages in its tables are not in their owner's page classes"
             } else {
                 " pages in its tables are not their owner's"
             },
         ]);
     }
     if is_divided {
-        console::say(&[pages.as_str(), " pages in its tables, each in its owner's cells"]);
+        console::say(&[pages.as_str(), " pages in its tables, each in its owner's page classes"]);
     }
 }
 
 /// Compares the machine's last-level cache, by its ID registers, with the platform file's, and
 /// prints each difference. Refuses the system if the machine lacks a color bit that separates
 /// owners, as their memory would share cache sets.
-fn check_cache(system: &System) {
+fn check_cache(system: &PackedSystem) {
     let Some(built_for) = system.cache() else { return };
     let there = cache::last().unwrap_or_default();
     let mut differences = built_for.differences(&there).peekable();
@@ -277,7 +277,7 @@ fn check_cache(system: &System) {
 
 /// Compares the RAM and the SMMU in the machine's device tree with the system's needs. Without a
 /// device tree the board file counts.
-fn check_memory(stage1: &mut Stage1, device_tree: u64, system: &System) {
+fn check_memory(stage1: &mut Stage1, device_tree: u64, system: &PackedSystem) {
     let needs_smmu = !system.pci().is_empty();
     let machine = machine(stage1, device_tree, needs_smmu);
     // The device tree lies in RAM that may be a VM's.

@@ -15,13 +15,13 @@ use crate::{
         timer,
     },
     mail, system,
-    trace::{self, Kind},
+    trace::{self, RecordKind},
     vcpu::action::Exit,
-    vm::{self, Place, VcpuRef, Vm},
+    vm::{self, CoreLocal, VcpuRef, Vm},
 };
 use core::{cell::UnsafeCell, sync::atomic::Ordering};
 use weir_abi::{MAX_CORES, MAX_VMS, regulation};
-use weir_budget::{Counts, Event, Periods, Regulate, Regulator, Shared, Verdict};
+use weir_budget::{BudgetVerdict, Counts, Event, Periods, Regulate, Regulator, Shared};
 use weir_trace::counter_page::CounterPage;
 use weir_trace::record::{Accesses, MOST_OTHER};
 use weir_units::{CoreId, Nanos};
@@ -51,8 +51,8 @@ pub type Handle = &'static mut Budget;
 
 /// The budgets of each core's vCPUs: in addition to the cores' own data, which are small so that
 /// one instruction reaches each field.
-static BUDGETS: [[Place<Option<Budget>>; MAX_VMS]; MAX_CORES] =
-    [const { [const { Place(UnsafeCell::new(None)) }; MAX_VMS] }; MAX_CORES];
+static BUDGETS: [[CoreLocal<Option<Budget>>; MAX_VMS]; MAX_CORES] =
+    [const { [const { CoreLocal(UnsafeCell::new(None)) }; MAX_VMS] }; MAX_CORES];
 
 /// Starts the budget of the vCPU at `vcpu_ref`, number `place` on core `core`; none if it has no
 /// memory budget. Called on that core, once for each place.
@@ -157,7 +157,7 @@ impl Budget {
             others: Counts::ZERO,
         };
         budget.step(vcpu_ref, core, timer::now_ns(), Event::Start);
-        // Until the VM's first life begins.
+        // Until the VM's first boot begins.
         budget.off = true;
         Some(budget)
     }
@@ -200,7 +200,7 @@ impl Budget {
         // Steps of a load that change nothing are not recorded. The run's report needs the limit.
         if self.runs && self.limit != limit {
             let used = self.counts(core).minus(self.begun);
-            self.record(vcpu_ref, Kind::Poll, used);
+            self.record(vcpu_ref, RecordKind::Poll, used);
         }
     }
 
@@ -261,10 +261,10 @@ impl Budget {
         (self.boundary, self.deadline) = (end.0, end.0);
         (self.begun.reads, self.limit.reads) = (reads, limit);
         mark::<MARK_REPLENISH>();
-        record_reads(vcpu_ref, Kind::Replenish, used, budget);
+        record_reads(vcpu_ref, RecordKind::Replenish, used, budget);
         if !self.runs {
             self.runs = true;
-            record_reads(vcpu_ref, Kind::Wake, 0, budget);
+            record_reads(vcpu_ref, RecordKind::Wake, 0, budget);
         }
         true
     }
@@ -285,7 +285,7 @@ impl Budget {
         Pmu::forget();
         mark::<MARK_OVERFLOW>();
         let used = reads.wrapping_sub(begun);
-        record_reads(vcpu_ref, Kind::Throttle, used, limit.saturating_sub(begun));
+        record_reads(vcpu_ref, RecordKind::Throttle, used, limit.saturating_sub(begun));
         true
     }
 
@@ -297,7 +297,7 @@ impl Budget {
         if now >= self.boundary {
             self.follow(vcpu_ref);
         }
-        let Verdict { run, limit, wake } =
+        let BudgetVerdict { run, limit, wake } =
             self.regulator.step(self.shared, Nanos(now), counts, event);
         let used = counts.minus(self.begun);
         if run {
@@ -313,17 +313,17 @@ impl Budget {
             };
             self.begun = counts;
             mark::<MARK_REPLENISH>();
-            self.record(vcpu_ref, Kind::Replenish, used);
+            self.record(vcpu_ref, RecordKind::Replenish, used);
         } else if (run || self.runs) && event != Event::Stop && !(run && self.loads) {
             if run {
                 mark::<MARK_POLL>();
             } else {
                 mark::<MARK_OVERFLOW>();
             }
-            self.record(vcpu_ref, if run { Kind::Poll } else { Kind::Throttle }, used);
+            self.record(vcpu_ref, if run { RecordKind::Poll } else { RecordKind::Throttle }, used);
         }
         if run && !self.runs {
-            self.record(vcpu_ref, Kind::Wake, Counts::ZERO);
+            self.record(vcpu_ref, RecordKind::Wake, Counts::ZERO);
         }
         self.runs = run;
         self.deadline = self.boundary;
@@ -352,7 +352,7 @@ impl Budget {
     /// Records something about the budget: what was `used` of it, and what it is; 0 in a period in
     /// which a debt leaves nothing.
     #[inline(always)]
-    fn record(&self, vcpu_ref: &VcpuRef, kind: Kind, used: Counts) {
+    fn record(&self, vcpu_ref: &VcpuRef, kind: RecordKind, used: Counts) {
         let budget = self.limit.minus(self.begun).least(MOST_RECORDED);
         let all = if self.two { Accesses::Reads } else { Accesses::All };
         trace::push(vcpu_ref.ring, vcpu_ref.who.tag(kind, all as u32), used.reads, budget.reads);
@@ -395,11 +395,11 @@ impl Budget {
             Counts { reads: limited(its.reads, reads), writes: limited(its.writes, writes) };
         // Refused if it leaves this vCPU nothing: then the old one stays.
         if self.regulator.set_budget(budget).is_ok() {
-            let tag = vcpu_ref.who.tag(Kind::BudgetChanged, Accesses::All as u32);
+            let tag = vcpu_ref.who.tag(RecordKind::BudgetChanged, Accesses::All as u32);
             let before = core::mem::replace(&mut self.full, budget).least(MOST_RECORDED);
             trace::push(vcpu_ref.ring, tag, budget.reads, before.reads);
             if self.two {
-                record_writes(vcpu_ref, Kind::BudgetChanged, budget.writes, before.writes);
+                record_writes(vcpu_ref, RecordKind::BudgetChanged, budget.writes, before.writes);
             }
         }
     }
@@ -427,17 +427,17 @@ impl Budget {
 
 /// Records something about a budget of reads.
 #[inline(always)]
-fn record_reads(vcpu_ref: &VcpuRef, kind: Kind, used: u64, budget: u64) {
+fn record_reads(vcpu_ref: &VcpuRef, kind: RecordKind, used: u64, budget: u64) {
     let tag = vcpu_ref.who.tag(kind, Accesses::All as u32);
     trace::push(vcpu_ref.ring, tag, used, budget.min(MOST_OTHER));
 }
 
 #[cold]
-fn record_writes(vcpu_ref: &VcpuRef, kind: Kind, used: u64, budget: u64) {
+fn record_writes(vcpu_ref: &VcpuRef, kind: RecordKind, used: u64, budget: u64) {
     trace::push(vcpu_ref.ring, vcpu_ref.who.tag(kind, Accesses::Writes as u32), used, budget);
 }
 
-/// What a vCPU's regulator shares with others: see `weir_budget::Kind`.
+/// What a vCPU's regulator shares with others: see `weir_budget::RegulatorKind`.
 fn shared(vcpu_ref: &VcpuRef) -> &'static Shared {
     let its = &vcpu_ref.vm.view().vm.regulation;
     match its.kind {
@@ -451,7 +451,7 @@ fn shared(vcpu_ref: &VcpuRef) -> &'static Shared {
 
 /// Interrupts the other cores with a suspended vCPU that the regulator names in `wake` and that
 /// shares `with`. The regulator names each at most once in a period
-/// (`weir_budget::Verdict::wake`).
+/// (`weir_budget::BudgetVerdict::wake`).
 #[cold]
 fn wake_members(core: CoreId, with: &'static Shared, wake: u32) {
     let is_named = |vcpu_ref: &VcpuRef| {

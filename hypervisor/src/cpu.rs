@@ -1,12 +1,12 @@
 //! The cores: what each keeps to itself.
 
 use crate::{
-    arch::{gic, pmu::granted::Pmu, relax, sysreg, timer},
+    arch::{gic, pmu::granted::VirtualPmu, relax, sysreg, timer},
     budget::{self, Budget},
     console::{self, Wire},
     vcpu::{
         action::{Action, Exit},
-        schedule::Schedule,
+        schedule::CoreSchedule,
     },
     vm::VcpuRef,
 };
@@ -27,7 +27,7 @@ pub struct Core {
     /// The vCPU whose state is on the core.
     pub current: Option<&'static VcpuRef>,
     /// Its vCPUs, and which of them has it.
-    pub schedule: Option<&'static mut Schedule>,
+    pub schedule: Option<&'static mut CoreSchedule>,
     /// What a handler asked the run loop to do with the current vCPU.
     pub action: Option<Action>,
     /// The current vCPU waits for an interrupt, its state on the core.
@@ -47,7 +47,7 @@ pub struct Core {
     /// Counts what the vCPU that it runs takes of a memory budget.
     pub budget: Option<budget::Handle>,
     /// The vCPU's own PMU, if it was granted one.
-    pub pmu: Option<Pmu>,
+    pub pmu: Option<VirtualPmu>,
     /// The interrupt of the PMU where only the budget uses that.
     pub budget_intid: IntId,
 }

@@ -7,11 +7,11 @@ use weir_units::CoreId;
 
 /// Message: fold the list registers for another vCPU that reads the distributor.
 pub const FOLD: u32 = 1 << 0;
-/// Message: stop the vCPU, its VM's life ends.
+/// Message: stop the vCPU, its VM's boot ends.
 pub const STOP: u32 = 1 << 1;
 /// Message: turn the vCPU on.
 pub const START: u32 = 1 << 2;
-/// Message: a life of the VM whose first vCPU is here has ended.
+/// Message: a boot of the VM whose first vCPU is here has ended.
 pub const ENDED: u32 = 1 << 3;
 /// Message: a person typed something for this VM.
 pub const INPUT: u32 = 1 << 4;

@@ -1,7 +1,7 @@
 //! The packed system, which `weir build` has put behind the hypervisor.
 
 use spin::Once;
-use weir_abi::{Features, System};
+use weir_abi::{Features, PackedSystem};
 
 /// The optional parts that this build has.
 pub const BUILT: Features = Features::NONE
@@ -12,10 +12,10 @@ pub const BUILT: Features = Features::NONE
     .with(Features::BUDGETS.when(cfg!(feature = "budgets")))
     .with(Features::GUEST_PMU.when(cfg!(feature = "guest-pmu")));
 
-static SYSTEM: Once<System<'static>> = Once::new();
+static SYSTEM: Once<PackedSystem<'static>> = Once::new();
 
 /// Sets the packed system; on the boot core, before it starts a VM or another core.
-pub fn set(system: System<'static>) -> &'static System<'static> {
+pub fn set(system: PackedSystem<'static>) -> &'static PackedSystem<'static> {
     SYSTEM.call_once(|| system)
 }
 
@@ -25,6 +25,6 @@ pub fn set(system: System<'static>) -> &'static System<'static> {
 ///
 /// Never: the boot core sets it before it starts a VM or another core.
 #[must_use]
-pub fn get() -> &'static System<'static> {
+pub fn get() -> &'static PackedSystem<'static> {
     SYSTEM.get().expect("set by the boot core")
 }

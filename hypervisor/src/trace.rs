@@ -3,7 +3,7 @@
 
 use crate::arch::{sysreg::cntpct_el0, timer};
 use weir_abi::MAX_CORES;
-pub use weir_trace::record::{Kind, Tag, Who};
+pub use weir_trace::record::{RecordKind, Tag, Who};
 use weir_trace::recorder;
 use weir_units::CoreId;
 
@@ -12,7 +12,7 @@ use weir_units::CoreId;
 const CAPACITY: usize = 2048;
 
 /// A core's ring.
-pub type Ring = recorder::Ring<CAPACITY>;
+pub type Ring = recorder::TraceRing<CAPACITY>;
 
 /// All rings. `weir run` finds them by this name. The boot has no instructions for zeros in half a
 /// MiB that is overwritten: they begin with any contents, until [`clear`].

@@ -168,7 +168,7 @@ fn a_vm_with_a_pool_restarts_on_a_shared_core() {
         let keys = format!(
             "memory_budget = {{ accesses = 5000, period = \"1ms\", {budget} }}\nexpect = [\"budget-weapon: 2 rounds\"]"
         );
-        let restarts = vm("attacker", "[0]", "budget-weapon", "do=restart lives=2", &keys);
+        let restarts = vm("attacker", "[0]", "budget-weapon", "do=restart boots=2", &keys);
         run(&[restarts, vm("other", "[0]", "reader", "for_us=1", ""), schedule.to_owned()]);
     }
 }
@@ -184,7 +184,7 @@ fn refills(outcome: &Outcome, core: usize) -> u64 {
 #[test]
 fn restart_copies_are_charged_to_the_vms_budget() {
     let budget = "memory_budget = { accesses = 500, period = \"100us\" }\nexpect = [\"budget-weapon: 6 rounds\"]";
-    let attacker = vm("attacker", "[1]", "budget-weapon", "do=restart lives=6", budget);
+    let attacker = vm("attacker", "[1]", "budget-weapon", "do=restart boots=6", budget);
     let outcome = run(&[attacker, vm("console", "[0]", "reader", "for_us=1", "")]);
     assert_eq!(outcome.vm("attacker")["restarts"], 6);
     // 65,536 lines are zeroed in each boot, at 5 in each microsecond.

@@ -292,7 +292,7 @@ fn attacks_on_budgets_fail_on_rpi4() {
 fn a_vm_with_a_budget_restarts(board: &str) {
     let keys = "memory_budget = { accesses = 500, period = \"100us\" }\n\
                 expect = [\"budget-weapon: 3 rounds\"]";
-    let attacker = vm("attacker", "[1]", "budget-weapon", "do=restart lives=3", keys);
+    let attacker = vm("attacker", "[1]", "budget-weapon", "do=restart boots=3", keys);
     let outcome = run(board, &[control(20), attacker]);
     assert_eq!(outcome.vm("attacker")["restarts"], 3);
     assert_unharmed(&outcome);

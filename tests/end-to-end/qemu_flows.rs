@@ -312,7 +312,7 @@ fn a_flow_has_a_bound_by_the_table_of_its_board() {
         holds(&ran, &[0]);
         let flow = &ran.report["flows"][0];
         let [observed_max, bound] =
-            ["worst_ns", "bound_ns"].map(|key| flow[key].as_u64().expect("ns"));
+            ["observed_max_ns", "bound_ns"].map(|key| flow[key].as_u64().expect("ns"));
         println!("{platform}: {observed_max} ns of {bound} ns");
         // The verdict is for concurrent cores: it takes longer.
         let directory = tempfile::tempdir().expect("a directory");
@@ -336,7 +336,7 @@ fn holds(ran: &Ran, tight: &[usize]) {
     assert_eq!(ran.phase("lock", "count"), 0, "a core waited for a device's lock");
     let flows = ran.report["flows"].as_array().expect("flows");
     for (index, flow) in flows.iter().enumerate() {
-        let [observed_max, bound] = ["worst_ns", "bound_ns"].map(|key| flow[key].as_u64());
+        let [observed_max, bound] = ["observed_max_ns", "bound_ns"].map(|key| flow[key].as_u64());
         let (observed_max, bound) = (observed_max.expect("a time"), bound.expect("a bound"));
         assert!(observed_max > 0 && observed_max <= bound, "{flow}");
         assert!(!tight.contains(&index) || 2 * observed_max >= bound, "the bound is loose: {flow}");
@@ -352,7 +352,8 @@ fn latencies_are_within_tight_bounds() {
     assert_eq!(ran.flow(0), [200, 0]);
     holds(&ran, &[0]);
     let flow = &ran.report["flows"][0];
-    let [observed_max, bound] = ["worst_ns", "bound_ns"].map(|key| flow[key].as_u64().expect("ns"));
+    let [observed_max, bound] =
+        ["observed_max_ns", "bound_ns"].map(|key| flow[key].as_u64().expect("ns"));
     assert!(observed_max * 100 >= 85 * bound, "nothing disturbs, and the bound is loose: {flow}");
     // Longer ones, in chunks, and shorter ones.
     for (size, key, period) in [(65_000, "64KiB", 5000), (1, "1B", 1000)] {
@@ -397,7 +398,7 @@ fn a_broker_on_a_shared_core_keeps_the_bound() {
         assert_eq!(ran.flow(0), [200, 0]);
         holds(&ran, if waits { &[0] } else { &[] });
         let flow = &ran.report["flows"][0];
-        let [observed_max, bound] = ["worst_ns", "bound_ns"].map(|key| flow[key].as_u64());
+        let [observed_max, bound] = ["observed_max_ns", "bound_ns"].map(|key| flow[key].as_u64());
         let (observed_max, bound) = (observed_max.expect("a time"), bound.expect("a bound"));
         println!("{observed_max} ns of {bound}");
         // In the bound is the longest that its budget can be away.
@@ -686,7 +687,8 @@ fn malicious_drivers_leave_bounds_intact() {
         let flows = &ran.report["flows"];
         assert_eq!(flows[1]["name"], "good");
         assert_eq!(ran.flow(1), [150, 0], "next to {name}");
-        let [observed_max, bound] = ["worst_ns", "bound_ns"].map(|key| flows[1][key].as_u64());
+        let [observed_max, bound] =
+            ["observed_max_ns", "bound_ns"].map(|key| flows[1][key].as_u64());
         let (observed_max, bound) = (observed_max.expect("a time"), bound.expect("a bound"));
         let latencies = ran.latencies(1, 1_000_000);
         let late = latencies.iter().filter(|[latency, _]| *latency > bound).count();
@@ -1191,7 +1193,7 @@ fn a_broker_that_hangs(more: &str) {
     assert_eq!(ran.vm("sender")["restarts"], 1);
     assert_eq!(ran.vm("sender")["state"], "running");
     let (_, console) = ran.consoles.iter().find(|(name, _)| name == "sender").expect("a console");
-    assert_eq!(console.matches("connected to").count(), 1, "refused in its second life: {console}");
+    assert_eq!(console.matches("connected to").count(), 1, "refused in its second boot: {console}");
     assert!(ran.behind("control", "500 activations, ").starts_with("0 misses"));
 }
 
@@ -1209,7 +1211,7 @@ fn waiting_for_an_unready_broker_ends() {
     let ran = run_with_broker("control", &text, "300ms");
     for (name, waits) in [("sender", true), ("receiver", true), ("control", false)] {
         let vm = ran.vm(name);
-        assert_eq!((&vm["state"], &vm["lives"]), (&"running".into(), &1.into()), "{vm}");
+        assert_eq!((&vm["state"], &vm["boots"]), (&"running".into(), &1.into()), "{vm}");
         assert_eq!(vm["started_without_broker"] == true, waits, "{vm}");
     }
     ran.behind("control", "50 activations, 0 misses");

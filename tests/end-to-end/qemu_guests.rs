@@ -3,7 +3,7 @@
 
 use crate::support::qemu::{Options, Outcome, build_image, random_word, run_system, system, with};
 use std::{fs, mem::offset_of};
-use weir_abi::{Header, MAGIC, PAGE, Vm, checksum};
+use weir_abi::{MAGIC, PAGE, PackedHeader, PackedVm, checksum};
 
 const GICV2: &[&str] = &["--platform", "qemu-virt-gicv2"];
 
@@ -44,7 +44,7 @@ fn moved(text: &str) -> String {
 /// Fails unless the hypervisor read back tables that keep to all owners' page classes.
 fn it_moved(outcome: &Outcome) {
     let printed = outcome.report["hypervisor"].to_string();
-    assert!(printed.contains("pages in its tables, each in its owner's cells"), "{printed}");
+    assert!(printed.contains("pages in its tables, each in its owner's page classes"), "{printed}");
 }
 
 fn four_vcpus_interrupt_each_other(arguments: &[&str]) {
@@ -129,12 +129,12 @@ fn a_thousand_restarts_begin_with_the_same_memory() {
     let args =
         "image = { elf = \"control\", args = \"histogram=1\" }\nexpect = [\"control: histogram\", ";
     let system = with(&system("phoenix"), quiet, args);
-    let alone = with(&system, "lives=1000 quiet=1", "lives=1 quiet=1");
-    let alone = histogram(&run(&with(&alone, "1000 lives, hash", "1 lives, hash"), &[]));
+    let alone = with(&system, "boots=1000 quiet=1", "boots=1 quiet=1");
+    let alone = histogram(&run(&with(&alone, "1000 boots, hash", "1 boots, hash"), &[]));
     let usual = alone.iter().max_by_key(|(_, count)| count).expect("a bucket").0;
 
-    let args = format!("lives=1000 word={}", random_word());
-    let text = with(&system, "lives=1000 quiet=1", &args);
+    let args = format!("boots=1000 word={}", random_word());
+    let text = with(&system, "boots=1000 quiet=1", &args);
     let directory = tempfile::tempdir().expect("a directory");
     let built = build_image(&text, &directory.path().join("phoenix.img"));
     let pristine = &built["vms"][0];
@@ -144,8 +144,8 @@ fn a_thousand_restarts_begin_with_the_same_memory() {
     let outcome = run(&text, &[]);
     let lines = outcome.lines("phoenix");
     let expected: Vec<String> = (1..=1000)
-        .map(|life| format!("phoenix: life {life} hash {pristine}"))
-        .chain([format!("phoenix: 1000 lives, hash {pristine}")])
+        .map(|boot| format!("phoenix: boot {boot} hash {pristine}"))
+        .chain([format!("phoenix: 1000 boots, hash {pristine}")])
         .collect();
     for (line, expected) in lines.iter().zip(&expected) {
         assert_eq!(line, expected);
@@ -153,15 +153,15 @@ fn a_thousand_restarts_begin_with_the_same_memory() {
     assert_eq!(lines.len(), expected.len());
     let vm = outcome.vm("phoenix");
     let count = |key: &str| vm[key].as_u64().expect("a count");
-    assert_eq!((count("lives"), count("restarts"), count("resets")), (1000, 999, 999));
+    assert_eq!((count("boots"), count("restarts"), count("resets")), (1000, 999, 999));
     assert_eq!(vm["faults"], serde_json::json!([]));
     control_was_not_disturbed(&outcome);
     // QEMU serializes the cores. Ten to forty times in a virtual second, as the boots' instructions
     // fall, it goes on with the busy core although control's timer is due, until the slicing tick:
-    // those few activations are late, most of them by 2 us. The tick comes each 100 us, or after the
-    // non-preemptible section that it falls into (at most 1,540 instructions). Some meet that tick
-    // itself, and are as many instructions later as it takes, fewer than 128. All others are where
-    // they are without the thousand boots.
+    // those few activations are late, most of them by 2 us. The tick comes each 100 us, or after
+    // the non-preemptible section that it falls into (at most 1,540 instructions). Some meet that
+    // tick itself, and are as many instructions later as it takes, fewer than 128. All others are
+    // where they are without the thousand boots.
     let shared = histogram(&outcome);
     let at = |histogram: &[(u64, u64)]| {
         let total: u64 = histogram.iter().map(|(_, count)| count).sum();
@@ -188,8 +188,8 @@ fn a_relocated_hypervisor_behaves_the_same() {
         it_moved(&outcome);
         the_storm_was_one(&outcome);
     }
-    let text = with(&system("phoenix"), "1000 lives, hash", "20 lives, hash");
-    let text = with(&text, "lives=1000 quiet=1", &format!("lives=20 word={}", random_word()));
+    let text = with(&system("phoenix"), "1000 boots, hash", "20 boots, hash");
+    let text = with(&text, "boots=1000 quiet=1", &format!("boots=20 word={}", random_word()));
     let directory = tempfile::tempdir().expect("a directory");
     let built = build_image(&moved(&text), &directory.path().join("phoenix.img"));
     let pristine = built["vms"][0]["pristine_crc32c"].as_str().expect("a check sum");
@@ -244,12 +244,12 @@ fn a_fault_halts_or_restarts_that_vm_alone() {
 fn one_was_halted_and_one_restarted(outcome: &Outcome) {
     control_was_not_disturbed(outcome);
     let (halted, restarted) = (outcome.vm("one"), outcome.vm("two"));
-    assert_eq!((&halted["state"], &halted["lives"]), (&"halted".into(), &1.into()));
+    assert_eq!((&halted["state"], &halted["boots"]), (&"halted".into(), &1.into()));
     assert_eq!(halted["fault_counts"], serde_json::json!({ "read outside its memory": 1 }));
     assert_eq!(restarted["state"], "running");
     let restarts = restarted["restarts"].as_u64().expect("a count");
     assert!(restarts >= 9, "{restarts}");
-    assert_eq!(restarted["lives"], restarts + 1);
+    assert_eq!(restarted["boots"], restarts + 1);
     assert_eq!(restarted["resets"], 0, "it did not ask for them");
     let lines = outcome.lines("one");
     assert_eq!(lines, ["attacker: attack 1: read below its memory"], "nothing ran after the fault");
@@ -324,7 +324,7 @@ fn damaged_tables_are_refused_with_the_reason() {
     let word = |bytes: &[u8], offset: usize| {
         u32::from_le_bytes(bytes[start + offset..][..4].try_into().expect("four bytes")) as usize
     };
-    let tables_len = word(&good, offset_of!(Header, tables_len));
+    let tables_len = word(&good, offset_of!(PackedHeader, tables_len));
     // A damaged table can have the right check sum.
     let summed = |mut bytes: Vec<u8>| {
         let sum = checksum(&bytes[start + 16..start + tables_len]);
@@ -339,13 +339,13 @@ fn damaged_tables_are_refused_with_the_reason() {
     assert_eq!(summed(good.clone()), good, "the check sum is where it is thought to be");
     let cases = [
         ("no packed system", flipped(0)),
-        ("of another version", flipped(offset_of!(Header, version))),
-        ("check sum is wrong", flipped(size_of::<Header>() + 3)),
+        ("of another version", flipped(offset_of!(PackedHeader, version))),
+        ("check sum is wrong", flipped(size_of::<PackedHeader>() + 3)),
         ("check sum is wrong", flipped(tables_len - 1)),
-        ("points beyond its end", summed(flipped(offset_of!(Header, cores)))),
+        ("points beyond its end", summed(flipped(offset_of!(PackedHeader, cores)))),
         (
             "addresses are not aligned",
-            summed(flipped(size_of::<Header>() + offset_of!(Vm, distributor))),
+            summed(flipped(size_of::<PackedHeader>() + offset_of!(PackedVm, distributor))),
         ),
     ];
     for (reason, bytes) in cases {

@@ -52,7 +52,7 @@ fn linux_has(outcome: &Outcome, cpus: u32, ram: u64) {
 
 fn is_off(outcome: &Outcome) {
     let vm = outcome.vm("linux");
-    assert_eq!((&vm["state"], &vm["lives"]), (&"off".into(), &1.into()));
+    assert_eq!((&vm["state"], &vm["boots"]), (&"off".into(), &1.into()));
     assert_eq!(outcome.report["ended_by"], "system-stop", "the last VM's end is the system's");
 }
 
@@ -80,9 +80,9 @@ fn colored_linux_fills_its_memory_after_each_restart() {
     assert_eq!(count(line), 2);
     assert_eq!(count("Booting Linux on physical CPU 0x0000000000"), 2);
     let vm = outcome.vm("linux");
-    assert_eq!((&vm["lives"], &vm["faults"]), (&2.into(), &serde_json::json!([])));
+    assert_eq!((&vm["boots"], &vm["faults"]), (&2.into(), &serde_json::json!([])));
     let printed = outcome.report["hypervisor"].to_string();
-    assert!(printed.contains("each in its owner's cells"), "{printed}");
+    assert!(printed.contains("each in its owner's page classes"), "{printed}");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn linux_reboots_three_times_in_one_run() {
     let ram: Vec<_> = lines.iter().filter(|line| line.starts_with("linux: ram ")).collect();
     assert!(ram.iter().all(|line| **line == "linux: ram 0x40000000-0x4fffffff"), "{ram:?}");
     let vm = outcome.vm("linux");
-    for (key, count) in [("lives", 4), ("restarts", 3), ("resets", 3)] {
+    for (key, count) in [("boots", 4), ("restarts", 3), ("resets", 3)] {
         assert_eq!(vm[key], count, "{key}");
     }
     assert_eq!(vm["faults"], serde_json::json!([]));
@@ -256,14 +256,14 @@ fn attacks_are_contained_and_named(arguments: &[&str]) {
         "{}",
         attacker["state"]
     );
-    assert_eq!((&attacker["lives"], &attacker["restarts"]), (&42.into(), &41.into()));
+    assert_eq!((&attacker["boots"], &attacker["restarts"]), (&42.into(), &41.into()));
     let faults = attacker["faults"].as_array().expect("faults");
     let hypervisor = String::from_utf8_lossy(&outcome.files["hypervisor.log"]).into_owned();
     let lines = outcome.lines("attacker");
-    for (life, (name, named)) in ATTACKS.iter().enumerate() {
-        let announced = format!("attacker: attack {}: {name}", life + 1);
+    for (boot, (name, named)) in ATTACKS.iter().enumerate() {
+        let announced = format!("attacker: attack {}: {name}", boot + 1);
         assert!(lines.contains(&announced.as_str()), "{announced}: {lines:#?}");
-        let fault = faults.iter().find(|fault| fault["life"] == life);
+        let fault = faults.iter().find(|fault| fault["boot"] == boot);
         let kind = fault.map(|fault| fault["kind"].as_str().expect("a kind"));
         match named {
             Fault(expected) => assert_eq!(kind, Some(*expected), "{announced}"),

@@ -134,15 +134,15 @@ fn a_disk_cannot_write_to_other_memory() {
     let lines = outcome.lines("attacker");
     let works = format!("dma: the disk begins with {word}");
     let times = lines.iter().filter(|line| **line == works).count();
-    assert_eq!(times, ATTACKS.len() + 1, "the disk works in each life: {lines:#?}");
+    assert_eq!(times, ATTACKS.len() + 1, "the disk works in each boot: {lines:#?}");
     let attacker = outcome.vm("attacker");
     assert_eq!((&attacker["resets"], &attacker["faults"]), (&5.into(), &serde_json::json!([])));
     let dma = attacker["dma"].as_array().expect("refused accesses");
     let log = String::from_utf8_lossy(&outcome.files["hypervisor.log"]).into_owned();
-    for (life, (what, refused)) in ATTACKS.iter().enumerate() {
-        let committed = format!("dma: attack {}: {what}", life + 1);
+    for (boot, (what, refused)) in ATTACKS.iter().enumerate() {
+        let committed = format!("dma: attack {}: {what}", boot + 1);
         assert!(lines.iter().any(|line| line.starts_with(&committed)), "{committed}: {lines:#?}");
-        let named: Vec<_> = dma.iter().filter(|one| one["life"] == life).collect();
+        let named: Vec<_> = dma.iter().filter(|one| one["boot"] == boot).collect();
         assert_eq!(named.len(), usize::from(refused.is_some()), "{committed}: {dma:#?}");
         let Some((access, address)) = refused else { continue };
         let fault = named[0];
@@ -205,7 +205,7 @@ cpus = [{core}]
 memory = "4MiB"
 image = {{ elf = "dma", args = "role=tenant slot={slot} function={} register=0x14 value=0x460001" }}
 devices = [{}]
-expect = ["dma: life 2: the register reads 0x0, then 0x460001"]
+expect = ["dma: boot 2: the register reads 0x0, then 0x460001"]
 "#,
         functions - 1,
         devices.join(", ")
@@ -225,10 +225,10 @@ fn functions_of_two_vms_are_reset_separately() {
     let outcome =
         run_system(&text, &Options { arguments: &arguments, ..Options::default() }).good();
     for vm in ["a", "b"] {
-        let lives: Vec<String> = (0..3)
-            .map(|life| format!("dma: life {life}: the register reads 0x0, then 0x460001"))
+        let boots: Vec<String> = (0..3)
+            .map(|boot| format!("dma: boot {boot}: the register reads 0x0, then 0x460001"))
             .collect();
-        assert_eq!(outcome.lines(vm), lives, "{vm}");
+        assert_eq!(outcome.lines(vm), boots, "{vm}");
         assert_eq!((&outcome.vm(vm)["resets"], &outcome.vm(vm)["dma"]), (&2.into(), &Value::Null));
     }
 }

@@ -440,8 +440,8 @@ devices = ["/pl031@9010000"]
 #[test]
 fn short_boots_interrupt_a_shared_core_once_a_round() {
     let outcome = flood("[1, 0]", "resets=1");
-    let lives = outcome.vm("flood")["restarts"].as_u64().expect("a number");
-    assert!(lives >= 5, "{lives} lives");
+    let boots = outcome.vm("flood")["restarts"].as_u64().expect("a number");
+    assert!(boots >= 5, "{boots} boots");
     // Rounds are of 8 ms. In each boot there are the SGI, the end, and what that changes; without a
     // limit there would be seven boots or more in a round.
     let came = interrupts(&outcome, "sleeper");

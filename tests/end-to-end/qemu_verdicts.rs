@@ -72,7 +72,7 @@ fn a_packet_that_misses_its_deadline_fails_the_run() {
     let latency = ["min", "p50", "p99", "max"].map(|key| flow["latency_ns"][key].as_u64());
     let [min, p50, p99, max] = latency.map(|value| value.expect("a latency"));
     assert!(3_000 < min && min <= p50 && p50 <= p99 && p99 <= max, "{flow}");
-    assert_eq!(flow["worst_ns"], max, "the hypervisor's count and the trace agree");
+    assert_eq!(flow["observed_max_ns"], max, "the hypervisor's count and the trace agree");
     let packet = flow["latency_ns"]["max_packet"].as_u64().expect("a number");
     assert!((1..=20).contains(&packet), "{flow}");
     for text in [

@@ -1,6 +1,8 @@
 //! `weir run` with a script in QEMU's place.
 
-use crate::support::{Fake, Printed, SYSTEM, Signal, Wire, capture, eventually, finish, signal};
+use crate::support::{
+    Fake, Printed, SYSTEM, Signal, SyntheticWire, capture, eventually, finish, signal,
+};
 use rustix::process::{Pid, kill_process};
 use std::{
     fs,
@@ -12,8 +14,8 @@ use std::{
 use weir_trace::wire::{FaultKind, HYPERVISOR, What};
 
 /// Both VMs start, `two` faults once, `one` prints that all is well.
-fn good() -> Wire {
-    Wire::default()
+fn good() -> SyntheticWire {
+    SyntheticWire::default()
         .text("weir on 3 cores\r\n")
         .event(1_000, What::SystemStart, HYPERVISOR, 0)
         .event(2_000, What::VmStart, 0, 0)
@@ -26,8 +28,8 @@ fn good() -> Wire {
         .line(7_000, 0, "\u{1b}[31mall is well\u{1b}[0m\r")
 }
 
-fn last_counters() -> Wire {
-    Wire::default()
+fn last_counters() -> SyntheticWire {
+    SyntheticWire::default()
         .counters(9_000, 0, 0, 20)
         .counters(9_000, 1, 0, 30)
         .counters(9_000, 1, 1, 40)
@@ -78,7 +80,7 @@ fn a_run_ends_when_every_expected_line_was_seen() {
     for line in [
         "[    0.000001000] weir on 3 cores\n",
         "[    0.000004000] two: fault on vCPU 0: write outside its memory, address 0xdead0000, at pc 0x40001234; data abort: store, translation fault at level 2",
-        "[    0.000005000] two: started, life 1\n",
+        "[    0.000005000] two: started, boot 1\n",
         "[    0.000005500] two: 7 console bytes lost\n",
     ] {
         assert!(hypervisor.contains(line), "{line} in {hypervisor}");
@@ -103,7 +105,8 @@ fn output_after_the_last_line_is_not_lost() {
     // Below PIPE_BUF, so that it is written, and then read, at once.
     let whole = good().line(7_500, 0, "and more").mark(7_600, 0).text("half a ");
     fake.write("good", whole.bytes());
-    let rest = Wire::default().text("line\n").mark(8_000, 0).garbage(last_counters().bytes());
+    let rest =
+        SyntheticWire::default().text("line\n").mark(8_000, 0).garbage(last_counters().bytes());
     fake.write("last", rest.bytes());
     let printed = capture(&mut fake.run(&[]));
     assert_eq!(printed.status, Some(0), "{}", printed.err);
@@ -124,7 +127,7 @@ fn output_after_the_last_line_is_not_lost() {
 fn an_unfinished_line_is_awaited_at_the_end() {
     let fake = fake("cat good; head -c 2 > asked; cat last; cat end; exec sleep 100");
     fake.write("last", last_counters().mark(8_000, 0).text("half a ").bytes());
-    fake.write("end", Wire::default().text("line\n").mark(8_000, 0).bytes());
+    fake.write("end", SyntheticWire::default().text("line\n").mark(8_000, 0).bytes());
     let printed = capture(&mut fake.run(&[]));
     assert!(printed.out.contains("one  | half a line\n"), "{}", printed.out);
 
@@ -165,7 +168,7 @@ fn without_expected_lines_time_is_all_there_is() {
 #[test]
 fn a_system_that_ends_itself_ends_the_run() {
     let fake = fake("cat good end");
-    let end = Wire::default()
+    let end = SyntheticWire::default()
         .event(8_000, What::VmOff, 0, 0)
         .event(8_100, What::VmOff, 1, 0)
         .event(8_200, What::SystemStop, HYPERVISOR, 0);
@@ -232,7 +235,7 @@ fn garbage_is_survived_and_counted() {
     let fake = fake(
         "i=0; while [ $i -lt 300 ]; do printf '\\020\\377\\001gar\\000\\033[2Jbage\\n'; cat intact; i=$((i+1)); done; exec sleep 100",
     );
-    fake.write("intact", Wire::default().counters(9_000, 0, 0, 20).bytes());
+    fake.write("intact", SyntheticWire::default().counters(9_000, 0, 0, 20).bytes());
     let printed = capture(&mut fake.run(&["--for", "3s"]));
     assert_eq!(printed.status, Some(1), "{}", printed.err);
     assert!(printed.out.contains("frames damaged on the wire: 300"), "{}", printed.out);
@@ -393,11 +396,14 @@ mod attach {
             fake("cat good prompt; echo > ready; head -c 8 > typed; cat answer; exec sleep 100");
         fake.write(
             "prompt",
-            Wire::default().mark(10_000, 0).text("login: ").mark(11_000, 1).bytes(),
+            SyntheticWire::default().mark(10_000, 0).text("login: ").mark(11_000, 1).bytes(),
         );
         fake.write(
             "answer",
-            Wire::default().line(12_000, 1, "not you").line(13_000, 0, "hello, root\r").bytes(),
+            SyntheticWire::default()
+                .line(12_000, 1, "not you")
+                .line(13_000, 0, "hello, root\r")
+                .bytes(),
         );
         fake
     }
@@ -474,7 +480,7 @@ mod attach {
     fn a_vm_that_is_never_quiet_can_be_left() {
         let script = "cat good prompt; echo > ready; while :; do cat prompt; sleep 0.02; done";
         let fake = fake(script);
-        fake.write("prompt", Wire::default().line(10_000, 0, "tick").bytes());
+        fake.write("prompt", SyntheticWire::default().line(10_000, 0, "tick").bytes());
         let mut run = start(&fake);
         let printed = attach(&fake, &["one", "--for", "3s"], b"");
         assert_eq!(printed.status, Some(0), "{}", printed.err);

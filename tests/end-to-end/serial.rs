@@ -1,7 +1,7 @@
 //! `weir run --serial`: a board behind a pseudo-terminal, played by recorded frames and by QEMU.
 
 use crate::support::{
-    Fake, Printed, SYSTEM, Signal, Wire, capture, eventually, finish,
+    Fake, Printed, SYSTEM, Signal, SyntheticWire, capture, eventually, finish,
     qemu::{Options, Outcome, build_image, run_system},
     signal,
 };
@@ -46,8 +46,13 @@ fn run_with(bytes: &[u8], arguments: &[&str]) -> (Fake, Printed) {
     (fake, finish(child))
 }
 
-fn start(time_ns: u64) -> Wire {
-    Wire::default().text("weir on 3 cores\r\n").event(time_ns, What::SystemStart, HYPERVISOR, 0)
+fn start(time_ns: u64) -> SyntheticWire {
+    SyntheticWire::default().text("weir on 3 cores\r\n").event(
+        time_ns,
+        What::SystemStart,
+        HYPERVISOR,
+        0,
+    )
 }
 
 #[test]
@@ -86,7 +91,7 @@ fn a_silent_line_is_explained() {
 
 #[test]
 fn a_board_that_already_runs_is_joined() {
-    let wire = Wire::default().counters(9_000, 0, 0, 4).line(9_500, 0, "all is well\r");
+    let wire = SyntheticWire::default().counters(9_000, 0, 0, 4).line(9_500, 0, "all is well\r");
     let (fake, printed) = run_with(wire.bytes(), &[]);
     assert_eq!(printed.status, Some(0), "{}{}", printed.out, printed.err);
     assert_eq!(fake.report()["started"], true);
@@ -136,7 +141,7 @@ fn ctrl_c_asks_a_board_for_its_counters() {
         .any(|run| { fs::read(run.join("hypervisor.log")).is_ok_and(|log| !log.is_empty()) })));
     signal(&child, Signal::INT);
     assert!(eventually(|| board.read_exact(&mut asked).is_ok()), "it did not ask again");
-    let counters = Wire::default().counters(9_000, 0, 0, 7).counters(9_000, 1, 0, 8);
+    let counters = SyntheticWire::default().counters(9_000, 0, 0, 7).counters(9_000, 1, 0, 8);
     board.write_all(counters.counters(9_000, 1, 1, 9).bytes()).expect("the line takes it");
     assert_eq!(finish(child).status, Some(130));
     assert_eq!(fake.report()["vms"][1]["exits"]["hypercall"], 17);

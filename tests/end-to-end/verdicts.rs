@@ -1,6 +1,6 @@
 //! The verdict of a run and its exit status, with a script in QEMU's place.
 
-use crate::support::{Fake, Printed, Wire, capture};
+use crate::support::{Fake, Printed, SyntheticWire, capture};
 use serde_json::Value;
 use std::fs;
 use weir_trace::wire::{HYPERVISOR, What};
@@ -27,7 +27,7 @@ fn system() -> String {
 /// A run in which the flow's slowest packet took `worst` and `late` packets of 100 were late, and
 /// the task missed `misses` deadlines.
 fn run(worst: u64, late: u64, misses: u64, arguments: &[&str]) -> (Printed, Value, Fake) {
-    let wire = Wire::default()
+    let wire = SyntheticWire::default()
         .text("weir on 3 cores\r\n")
         .event(1_000, What::SystemStart, HYPERVISOR, 0)
         .event(2_000, What::VmStart, 0, 0)
@@ -39,8 +39,8 @@ fn run(worst: u64, late: u64, misses: u64, arguments: &[&str]) -> (Printed, Valu
 }
 
 /// A run of a system in which no packet arrives, and whose first VM prints these lines.
-fn well(lines: &[&str]) -> Wire {
-    let begun = Wire::default()
+fn well(lines: &[&str]) -> SyntheticWire {
+    let begun = SyntheticWire::default()
         .text("weir on 3 cores\r\n")
         .event(1_000, What::SystemStart, HYPERVISOR, 0)
         .event(2_000, What::VmStart, 0, 0)
@@ -49,7 +49,7 @@ fn well(lines: &[&str]) -> Wire {
     printed_lines.line(6_000, 0, "all is well\r").flow(7_000, 0, [0, 0, 0])
 }
 
-fn run_of(wire: &Wire, arguments: &[&str]) -> (Printed, Value, Fake) {
+fn run_of(wire: &SyntheticWire, arguments: &[&str]) -> (Printed, Value, Fake) {
     let fake = Fake::new(&system(), "cat wire; exec sleep 100");
     fake.write("wire", wire.bytes());
     fs::create_dir_all(fake.path("build/programs")).expect("a directory");

@@ -1,6 +1,6 @@
 //! The optional parts of the hypervisor: which a system uses, and which a build has.
 
-use super::{Damage, NO_BROKER, PARTITION, Regulation, System};
+use super::{Damage, NO_BROKER, PARTITION, PackedSystem, Regulation};
 
 /// A set of optional parts of the hypervisor. `weir build` leaves out those that a system does not
 /// use.
@@ -53,7 +53,7 @@ impl Features {
     }
 }
 
-impl System<'_> {
+impl PackedSystem<'_> {
     /// Returns the parts that this system uses. A part that is not in the set has nothing to check
     /// in the tables.
     #[must_use]

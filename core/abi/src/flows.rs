@@ -1,10 +1,11 @@
 //! Flows: senders, receivers, and the broker's view of the VMs' memory.
 
 use crate::{
-    ADDRESS_LIMIT, Damage, MAX_VMS, PAGE, RAM, Region, Span, System, VmView, overlap, page_range,
+    ADDRESS_LIMIT, Damage, MAX_VMS, PAGE, PackedSystem, PageSpan, RAM, Region, VmView, overlap,
+    page_range,
 };
 use core::ops::Range;
-use weir_paging::cells::Pages;
+use weir_paging::classes::Pages;
 use weir_paging::table::{Attributes, Builder, MapError, stage2};
 use weir_units::Cid;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -14,7 +15,7 @@ pub const MAX_FLOWS: usize = 32;
 /// Periods and deadlines are below this, in ns.
 pub const FLOW_TIME_LIMIT: u64 = 1 << 62;
 /// [`Region::kind`] of the memory that the hypervisor shares with the broker: RAM that outlives the
-/// broker's lives.
+/// broker's boots.
 pub const PARTITION: u64 = 2;
 /// Bytes of that memory.
 pub const PARTITION_LEN: u64 = 0x2_0000;
@@ -29,7 +30,7 @@ pub const VSOCK_BAR_LEN: u64 = 0x4000;
 /// Where such a device is: its number on bus 0, and it has function 0 alone. Devices of a board are
 /// seldom there.
 pub const VSOCK_SLOT: u32 = 31;
-/// [`Header::broker`](crate::Header::broker) of a system without one.
+/// [`PackedHeader::broker`](crate::PackedHeader::broker) of a system without one.
 pub const NO_BROKER: u32 = u32::MAX;
 /// The first context identifier of the receivers of a flow to several: those of VMs are below.
 pub const FIRST_GROUP: Cid = Cid(256);
@@ -45,7 +46,7 @@ const BLOCK: u64 = 0x20_0000;
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
-pub struct Flow {
+pub struct PackedFlow {
     /// The VM that sends.
     pub from: u32,
     /// The VM that receives.
@@ -67,7 +68,7 @@ pub struct Flow {
     pub members: u32,
 }
 
-impl Flow {
+impl PackedFlow {
     /// Bytes that may go at once under [`Self::rate`]. Packets that keep their period and meet
     /// their deadline never wait for it: in any time t begin no more than 1 + (t + deadline) /
     /// period of them.
@@ -84,7 +85,7 @@ impl Flow {
     }
 
     /// Whether each end is in the system and nothing about it overflows. `place` is its own.
-    fn is_sound(&self, place: usize, system: &System<'_>) -> bool {
+    fn is_sound(&self, place: usize, system: &PackedSystem<'_>) -> bool {
         let first = self.first as usize;
         let group = first..first.saturating_add(self.members as usize);
         let Some(members) = system.flows.get(group.clone()).filter(|_| group.contains(&place))
@@ -164,10 +165,10 @@ pub fn window<T>(
     })
 }
 
-impl System<'_> {
+impl PackedSystem<'_> {
     /// The flows; their numbers are their places here.
     #[must_use]
-    pub const fn flows(&self) -> &[Flow] {
+    pub const fn flows(&self) -> &[PackedFlow] {
         self.flows
     }
 
@@ -189,7 +190,7 @@ impl System<'_> {
     pub fn partition_pages(&self) -> Option<Pages<'_>> {
         let broker = self.broker()?;
         let pa = self.partition()?;
-        Some(self.pages(&broker, Span { pa, len: PARTITION_LEN }))
+        Some(self.pages(&broker, PageSpan { pa, len: PARTITION_LEN }))
     }
 
     /// Maps what the broker sees of the VMs that it serves; see [`Self::window_attributes`].

@@ -1,8 +1,8 @@
 //! The packed form of a system: what `weir build` appends to the hypervisor and EL2 reads.
 //!
-//! A system image is the hypervisor's flat binary, then, at the next page, a [`Header`] with its
-//! tables, then the guests' images. Everything is little endian and 8-byte aligned.
-//! [`System::parse`] checks the whole: after it nothing in the tables can make the hypervisor
+//! A system image is the hypervisor's flat binary, then, at the next page, a [`PackedHeader`] with
+//! its tables, then the guests' images. Everything is little endian and 8-byte aligned.
+//! [`PackedSystem::parse`] checks the whole: after it nothing in the tables can make the hypervisor
 //! index, add or map beyond what is there, however the bytes came about.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -22,21 +22,21 @@ mod stage2;
 
 pub use features::Features;
 pub use flows::{
-    FIRST_GROUP, FLOW_TIME_LIMIT, Flow, MAX_FLOWS, NO_BROKER, PARTITION, PARTITION_IPA,
-    PARTITION_LEN, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT, WINDOWS, window,
+    FIRST_GROUP, FLOW_TIME_LIMIT, MAX_FLOWS, NO_BROKER, PARTITION, PARTITION_IPA, PARTITION_LEN,
+    PackedFlow, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT, WINDOWS, window,
 };
-pub use memory::{Cache, Functions, Span, VM_LEN};
-pub use net::{MAX_PORT_PIECES, Net};
+pub use memory::{Functions, PackedCache, PageSpan, VM_LEN};
+pub use net::{MAX_PORT_PIECES, PackedNet};
 pub use pci::{ECAM_LEN, MAX_FUNCTIONS, PciFunction, STREAM_LIMIT};
 pub use regulation::Regulation;
-pub use schedule::{Schedule, Shared, Turn};
+pub use schedule::{PackedSchedule, ReadySchedule, Turn};
 pub use stage2::{GICV_LEN, dma_attributes};
 
 #[cfg(feature = "alloc")]
 use alloc::vec::Vec;
 use core::ops::Range;
 use crc::{CRC_32_ISO_HDLC, Crc, Table};
-use weir_paging::cells::Cells;
+use weir_paging::classes::PageClasses;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// First bytes of the packed form.
@@ -60,7 +60,7 @@ pub const INTID_LIMIT: u16 = 256;
 /// The start of the packed form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Header {
+pub struct PackedHeader {
     /// [`MAGIC`].
     pub magic: [u8; 8],
     /// [`VERSION`].
@@ -73,7 +73,7 @@ pub struct Header {
     pub vms: u32,
     /// Number of [`Region`]s.
     pub regions: u32,
-    /// Number of [`Segment`]s.
+    /// Number of [`PackedSegment`]s.
     pub segments: u32,
     /// Number of [`Irq`]s.
     pub irqs: u32,
@@ -87,15 +87,16 @@ pub struct Header {
     /// QEMU's instruction counting the cores are serialized, and a time slice lasts until the next
     /// deadline of any timer.
     pub slice_us: u32,
-    /// 1 when memory is divided by cells. 0 when not: then every set is all of the board's cells,
-    /// each [`Span`] is one range, and those that only a divided system has are empty.
+    /// 1 when memory is divided by page classes. 0 when not: then every set is all of the board's
+    /// page classes, each [`PageSpan`] is one range, and those that only a divided system has are
+    /// empty.
     pub colored: u32,
     /// Number of [`PciFunction`]s, behind the [`Irq`]s.
     pub pci: u32,
     /// 1 when QEMU's plug-ins watch, which do not see DC ZVA: it is prohibited for guests, and EL2
     /// does without it.
     pub observed: u32,
-    /// Number of [`Flow`]s, behind the [`PciFunction`]s.
+    /// Number of [`PackedFlow`]s, behind the [`PciFunction`]s.
     pub flows: u32,
     /// The I/O service VM, or [`NO_BROKER`].
     pub broker: u32,
@@ -103,9 +104,9 @@ pub struct Header {
     pub rate: u64,
     /// Most bytes that it moves between two decisions, if there are flows.
     pub chunk: u64,
-    /// Number of [`Schedule`]s, behind the [`Flow`]s.
+    /// Number of [`PackedSchedule`]s, behind the [`PackedFlow`]s.
     pub schedules: u32,
-    /// Number of [`Turn`]s, behind the [`Schedule`]s.
+    /// Number of [`Turn`]s, behind the [`PackedSchedule`]s.
     pub turns: u32,
     /// Where the image must be loaded: the physical address of the hypervisor's first byte.
     pub load_address: u64,
@@ -116,11 +117,11 @@ pub struct Header {
     /// The board's address functions.
     pub functions: Functions,
     /// Its last-level cache, from its platform file.
-    pub cache: Cache,
-    /// The cells of the hypervisor.
-    pub cells: [u64; 4],
+    pub cache: PackedCache,
+    /// The page classes of the hypervisor.
+    pub classes: [u64; 4],
     /// Where the hypervisor moves with all that is its own, if memory is divided.
-    pub memory: Span,
+    pub memory: PageSpan,
 }
 
 /// What to do when a VM faults.
@@ -148,7 +149,7 @@ pub enum OnOutside {
 /// A VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Vm {
+pub struct PackedVm {
     /// The name, filled up with zeros.
     pub name: [u8; 32],
     /// IPA of the first instruction of vCPU 0.
@@ -200,17 +201,17 @@ pub struct Vm {
     pub reserved: [u8; 2],
     /// The core of each vCPU.
     pub cores: [u8; MAX_CORES],
-    /// Its cells.
-    pub cells: [u64; 4],
-    /// What the hypervisor keeps for it in its cells: the tables of stage 2, the root first, and
-    /// the state of the vCPUs.
-    pub own: Span,
-    /// Its pristine image in its cells; see [`Segment::kept`].
-    pub pristine: Span,
+    /// Its page classes.
+    pub classes: [u64; 4],
+    /// What the hypervisor keeps for it in its page classes: the tables of stage 2, the root first,
+    /// and the state of the vCPUs.
+    pub own: PageSpan,
+    /// Its pristine image in its page classes; see [`PackedSegment::kept`].
+    pub pristine: PageSpan,
     /// Its memory bandwidth.
     pub regulation: Regulation,
     /// Its network device.
-    pub net: Net,
+    pub net: PackedNet,
 }
 
 /// A piece of a VM's address space, mapped in stage 2.
@@ -219,8 +220,8 @@ pub struct Vm {
 pub struct Region {
     /// Where the VM sees it.
     pub ipa: u64,
-    /// Where it lies. RAM: the pages of the VM's cells from this one on. A device: from here on,
-    /// without a gap.
+    /// Where it lies. RAM: the pages of the VM's page classes from this one on. A device: from here
+    /// on, without a gap.
     pub pa: u64,
     /// Bytes.
     pub len: u64,
@@ -245,15 +246,15 @@ pub const ACTIVE: u64 = 3;
 /// Bytes of the image that are copied into a VM's RAM at each start; the rest of the RAM is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Segment {
+pub struct PackedSegment {
     /// Where in the VM.
     pub ipa: u64,
     /// Where in the image, from the hypervisor's first byte.
     pub offset: u64,
     /// Bytes.
     pub len: u64,
-    /// Where in [`Vm::pristine`], if memory is divided: the hypervisor moves the bytes there before
-    /// the first life.
+    /// Where in [`PackedVm::pristine`], if memory is divided: the hypervisor moves the bytes there
+    /// before the first boot.
     pub kept: u64,
 }
 
@@ -305,7 +306,7 @@ pub enum Damage {
     Overlap(u32),
     /// A number of the VM's that stands for a choice stands for none.
     Choice(u32),
-    /// The address functions are invalid, or a set has cells that the board lacks.
+    /// The address functions are invalid, or a set has page classes that the board lacks.
     Geometry,
     /// A PCI function of the VM's has another owner, too, or something is in the way of its
     /// addresses.
@@ -343,7 +344,7 @@ impl Damage {
             Self::Choice(_) => {
                 "a VM's on_fault, on_outside, ticks, focus or number of counters is unknown"
             }
-            Self::Geometry => "the cells are not those of the board",
+            Self::Geometry => "the page classes are not those of the board",
             Self::Function(_) => "a VM's PCI function has two owners, or its addresses are taken",
             Self::Port(_) => "a network device has no address of its own, or is a second uplink",
             Self::Flow(_) => "a flow's ends or its broker are not what they must be",
@@ -358,18 +359,18 @@ impl Damage {
 
 /// A packed system whose every number has been checked.
 #[derive(Clone, Copy, Debug)]
-pub struct System<'a> {
+pub struct PackedSystem<'a> {
     /// The header.
-    pub header: &'a Header,
-    vms: &'a [Vm],
+    pub header: &'a PackedHeader,
+    vms: &'a [PackedVm],
     regions: &'a [Region],
-    segments: &'a [Segment],
+    segments: &'a [PackedSegment],
     irqs: &'a [Irq],
     pci: &'a [PciFunction],
-    flows: &'a [Flow],
-    schedules: &'a [Schedule],
+    flows: &'a [PackedFlow],
+    schedules: &'a [PackedSchedule],
     turns: &'a [Turn],
-    cells: Cells,
+    classes: PageClasses,
 }
 
 /// A VM of a checked system, with its parts of the tables.
@@ -378,11 +379,11 @@ pub struct VmView<'a> {
     /// Its place in the system.
     pub index: usize,
     /// The entry itself.
-    pub vm: &'a Vm,
+    pub vm: &'a PackedVm,
     /// What is mapped.
     pub regions: &'a [Region],
     /// What is copied at each start.
-    pub segments: &'a [Segment],
+    pub segments: &'a [PackedSegment],
     /// Physical interrupts that are its own.
     pub irqs: &'a [Irq],
 }
@@ -546,7 +547,7 @@ impl<'a> VmView<'a> {
     }
 }
 
-impl<'a> System<'a> {
+impl<'a> PackedSystem<'a> {
     /// Reads and checks a packed system.
     ///
     /// `bytes` begins with the header and may go on behind the tables; `gic_v2` says which virtual
@@ -565,7 +566,7 @@ impl<'a> System<'a> {
     ///
     /// The first [`Damage`] found.
     pub fn parse_with(bytes: &'a [u8], gic_v2: bool, built: Features) -> Result<Self, Damage> {
-        let (header, rest) = Header::ref_from_prefix(bytes).map_err(|_| Damage::Truncated)?;
+        let (header, rest) = PackedHeader::ref_from_prefix(bytes).map_err(|_| Damage::Truncated)?;
         if header.magic != MAGIC {
             return Err(Damage::Magic);
         }
@@ -577,19 +578,19 @@ impl<'a> System<'a> {
             return Err(Damage::Checksum);
         }
         let rest = rest
-            .get(..(header.tables_len as usize).saturating_sub(size_of::<Header>()))
+            .get(..(header.tables_len as usize).saturating_sub(size_of::<PackedHeader>()))
             .ok_or(Damage::Truncated)?;
-        let (vms, rest) = table::<Vm>(rest, header.vms)?;
+        let (vms, rest) = table::<PackedVm>(rest, header.vms)?;
         let (regions, rest) = table::<Region>(rest, header.regions)?;
-        let (segments, rest) = table::<Segment>(rest, header.segments)?;
+        let (segments, rest) = table::<PackedSegment>(rest, header.segments)?;
         let (irqs, rest) = table::<Irq>(rest, header.irqs)?;
         let (pci, rest) = table::<PciFunction>(rest, header.pci)?;
-        let (flows, rest) = table::<Flow>(rest, header.flows)?;
-        let (schedules, rest) = table::<Schedule>(rest, header.schedules)?;
+        let (flows, rest) = table::<PackedFlow>(rest, header.flows)?;
+        let (schedules, rest) = table::<PackedSchedule>(rest, header.schedules)?;
         let (turns, _) = table::<Turn>(rest, header.turns)?;
-        let cells = header.functions.cells().ok_or(Damage::Geometry)?;
+        let classes = header.functions.classes().ok_or(Damage::Geometry)?;
         let system =
-            Self { header, vms, regions, segments, irqs, pci, flows, schedules, turns, cells };
+            Self { header, vms, regions, segments, irqs, pci, flows, schedules, turns, classes };
         system.check(gic_v2, built)?;
         Ok(system)
     }
@@ -701,31 +702,31 @@ pub fn checksum(bytes: &[u8]) -> u32 {
 /// The tables of a system about to be packed.
 #[cfg(feature = "alloc")]
 #[derive(Clone, Debug, Default)]
-pub struct Tables {
+pub struct PackedTables {
     /// The VMs; their `first_*` and counts point into the tables below.
-    pub vms: Vec<Vm>,
+    pub vms: Vec<PackedVm>,
     /// What is mapped.
     pub regions: Vec<Region>,
     /// What is copied.
-    pub segments: Vec<Segment>,
+    pub segments: Vec<PackedSegment>,
     /// The owners of interrupts.
     pub irqs: Vec<Irq>,
     /// The owners of PCI functions.
     pub pci: Vec<PciFunction>,
     /// The flows.
-    pub flows: Vec<Flow>,
+    pub flows: Vec<PackedFlow>,
     /// The shared cores' schedules; their first turns and counts point into the table below.
-    pub schedules: Vec<Schedule>,
+    pub schedules: Vec<PackedSchedule>,
     /// Their turns.
     pub turns: Vec<Turn>,
 }
 
 #[cfg(feature = "alloc")]
-impl Tables {
+impl PackedTables {
     /// Bytes of header and tables.
     #[must_use]
     pub fn packed_len(&self) -> usize {
-        size_of::<Header>()
+        size_of::<PackedHeader>()
             + size_of_val(self.vms.as_slice())
             + size_of_val(self.regions.as_slice())
             + size_of_val(self.segments.as_slice())
@@ -739,7 +740,7 @@ impl Tables {
     /// Packs the tables behind `header`, whose counts, lengths, version and check sum are filled in
     /// here.
     #[must_use]
-    pub fn pack(&self, header: Header) -> Vec<u8> {
+    pub fn pack(&self, header: PackedHeader) -> Vec<u8> {
         let mut body = Vec::new();
         body.extend_from_slice(self.vms.as_bytes());
         body.extend_from_slice(self.regions.as_bytes());
@@ -749,11 +750,11 @@ impl Tables {
         body.extend_from_slice(self.flows.as_bytes());
         body.extend_from_slice(self.schedules.as_bytes());
         body.extend_from_slice(self.turns.as_bytes());
-        let mut header = Header {
+        let mut header = PackedHeader {
             magic: MAGIC,
             version: VERSION,
             crc: 0,
-            tables_len: (size_of::<Header>() + body.len()) as u32,
+            tables_len: (size_of::<PackedHeader>() + body.len()) as u32,
             vms: self.vms.len() as u32,
             regions: self.regions.len() as u32,
             segments: self.segments.len() as u32,
@@ -767,7 +768,7 @@ impl Tables {
         let mut packed = header.as_bytes().to_vec();
         packed.extend_from_slice(&body);
         header.crc = checksum(&packed[16..]);
-        packed[..size_of::<Header>()].copy_from_slice(header.as_bytes());
+        packed[..size_of::<PackedHeader>()].copy_from_slice(header.as_bytes());
         packed
     }
 }

@@ -1,14 +1,16 @@
-//! Whose physical memory is whose: cells, spans, and that nothing has two owners.
+//! Whose physical memory is whose: page classes, spans, and that nothing has two owners.
 
-use crate::{ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, PAGE, System, VmView, overlap, page_range};
+use crate::{
+    ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, PAGE, PackedSystem, VmView, overlap, page_range,
+};
 use core::ops::Range;
 use weir_paging::cache;
-use weir_paging::cells::{CellSet, Cells, Geometry, MAX_BANK_BITS, Pages};
+use weir_paging::classes::{ClassSet, Geometry, MAX_BANK_BITS, PageClasses, Pages};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Bytes of [`crate::Vm::own`] for a VM's state, rings and stolen time, in addition to its tables.
-/// Whole rows of 8 KiB of DRAM, so that how many pages there are does not move the RAM behind them
-/// within a row: `weir simulate` sees that.
+/// Bytes of [`crate::PackedVm::own`] for a VM's state, rings and stolen time, in addition to its
+/// tables. Whole rows of 8 KiB of DRAM, so that how many pages there are does not move the RAM
+/// behind them within a row: `weir simulate` sees that.
 pub const VM_LEN: u64 = 10 * PAGE;
 
 /// [`Geometry`] as it is packed.
@@ -28,33 +30,33 @@ impl From<Geometry> for Functions {
 }
 
 impl Functions {
-    /// The cells that they make, if they make any.
-    pub(super) fn cells(&self) -> Option<Cells> {
-        Cells::new(&Geometry { colors: self.colors, banks: self.banks }).ok()
+    /// The page classes that they make, if they make any.
+    pub(super) fn classes(&self) -> Option<PageClasses> {
+        PageClasses::new(&Geometry { colors: self.colors, banks: self.banks }).ok()
     }
 }
 
-/// [`cache::Cache`] as it is packed; all zero if the platform file has none.
+/// [`cache::CacheGeometry`] as it is packed; all zero if the platform file has none.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
-pub struct Cache {
-    /// See [`cache::Cache::size`].
+pub struct PackedCache {
+    /// See [`cache::CacheGeometry::size`].
     pub size: u64,
-    /// See [`cache::Cache::ways`].
+    /// See [`cache::CacheGeometry::ways`].
     pub ways: u64,
-    /// See [`cache::Cache::line`].
+    /// See [`cache::CacheGeometry::line`].
     pub line: u64,
 }
 
-/// Pages that belong together: those of their owner's cells from the one at `pa` on, as many as
-/// `len` bytes are.
+/// Pages that belong together: those of their owner's page classes from the one at `pa` on, as many
+/// as `len` bytes are.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
-pub struct Span {
+pub struct PageSpan {
     /// The first page; 0 if there is none.
     pub pa: u64,
     /// Bytes, whole pages.
@@ -65,9 +67,10 @@ pub struct Span {
 struct Claim {
     /// The VM that claims it, or the first one for the hypervisor's.
     index: u32,
-    /// Its cells; `None` where cells don't matter: all pages of the range are claimed.
-    set: Option<CellSet>,
-    span: Span,
+    /// Its page classes; `None` where page classes don't matter: all pages of the range are
+    /// claimed.
+    set: Option<ClassSet>,
+    span: PageSpan,
     /// Whether it must be RAM that the machine has.
     ram: bool,
     /// Whether another VM may have it at another time.
@@ -76,9 +79,9 @@ struct Claim {
 
 impl Claim {
     /// From its first to one above its last byte.
-    fn extent(&self, cells: &Cells) -> Option<Range<u64>> {
+    fn extent(&self, classes: &PageClasses) -> Option<Range<u64>> {
         match &self.set {
-            Some(set) => cells.extent(set, self.span.pa, self.span.len),
+            Some(set) => classes.extent(set, self.span.pa, self.span.len),
             None => page_range(self.span.pa, self.span.len),
         }
     }
@@ -92,43 +95,44 @@ impl Claim {
     }
 }
 
-impl<'a> System<'a> {
-    /// The cells of the board.
+impl<'a> PackedSystem<'a> {
+    /// The page classes of the board.
     #[must_use]
-    pub const fn cells(&self) -> &Cells {
-        &self.cells
+    pub const fn classes(&self) -> &PageClasses {
+        &self.classes
     }
 
-    /// Whether memory is divided by cells.
+    /// Whether memory is divided by page classes.
     #[must_use]
     pub const fn is_divided(&self) -> bool {
         self.header.colored != 0
     }
 
-    /// Whether QEMU's plug-ins watch; see [`Header::observed`](crate::Header::observed).
+    /// Whether QEMU's plug-ins watch; see
+    /// [`PackedHeader::observed`](crate::PackedHeader::observed).
     #[must_use]
     pub const fn is_observed(&self) -> bool {
         self.header.observed != 0
     }
 
-    /// The cells of the hypervisor.
+    /// The page classes of the hypervisor.
     #[must_use]
-    pub fn hypervisor_cells(&self) -> CellSet {
-        self.cells.set(self.header.cells).unwrap_or(self.cells.all())
+    pub fn hypervisor_classes(&self) -> ClassSet {
+        self.classes.set(self.header.classes).unwrap_or(self.classes.all())
     }
 
-    /// The pages of VM `vm`'s cells that a RAM region, [`crate::Vm::own`] or
-    /// [`crate::Vm::pristine`] is.
+    /// The pages of VM `vm`'s page classes that a RAM region, [`crate::PackedVm::own`] or
+    /// [`crate::PackedVm::pristine`] is.
     #[must_use]
-    pub fn pages(&'a self, vm: &VmView<'_>, span: Span) -> Pages<'a> {
-        Pages::from_page(&self.cells, self.cells_of(vm), span.pa, span.len)
+    pub fn pages(&'a self, vm: &VmView<'_>, span: PageSpan) -> Pages<'a> {
+        Pages::from_page(&self.classes, self.classes_of(vm), span.pa, span.len)
     }
 
     /// The last-level cache of the platform file, if it has one.
     #[must_use]
-    pub fn cache(&self) -> Option<cache::Cache> {
-        let Cache { size, ways, line } = self.header.cache;
-        (size > 0).then_some(cache::Cache { size, ways, line })
+    pub fn cache(&self) -> Option<cache::CacheGeometry> {
+        let PackedCache { size, ways, line } = self.header.cache;
+        (size > 0).then_some(cache::CacheGeometry { size, ways, line })
     }
 
     /// The address bits that some owner's colors depend on: the colors of each owner have every
@@ -137,37 +141,37 @@ impl<'a> System<'a> {
     #[must_use]
     pub fn promised_colors(&self) -> u64 {
         let vms = (0..self.vms()).filter_map(|index| self.vm(index));
-        let sets = vms.map(|vm| self.cells_of(&vm)).chain([self.hypervisor_cells()]);
-        let bits = sets.fold(0, |bits, set| bits | self.cells.color_bits_of(&set));
+        let sets = vms.map(|vm| self.classes_of(&vm)).chain([self.hypervisor_classes()]);
+        let bits = sets.fold(0, |bits, set| bits | self.classes.color_bits_of(&set));
         let colors = self.header.functions.colors;
         let places = (0..u64::BITS).filter(|place| colors >> place & 1 != 0).enumerate();
         places.filter(|(bit, _)| bits >> bit & 1 != 0).fold(0, |all, (_, place)| all | 1 << place)
     }
 
-    /// The cells of a VM.
+    /// The page classes of a VM.
     #[must_use]
-    pub fn cells_of(&self, vm: &VmView<'_>) -> CellSet {
-        self.cells.set(vm.vm.cells).unwrap_or(self.cells.all())
+    pub fn classes_of(&self, vm: &VmView<'_>) -> ClassSet {
+        self.classes.set(vm.vm.classes).unwrap_or(self.classes.all())
     }
 
     /// The pages that the hypervisor moves to.
     #[must_use]
     pub fn hypervisor_pages(&'a self) -> Pages<'a> {
-        let Span { pa, len } = self.header.memory;
-        Pages::from_page(&self.cells, self.hypervisor_cells(), pa, len)
+        let PageSpan { pa, len } = self.header.memory;
+        Pages::from_page(&self.classes, self.hypervisor_classes(), pa, len)
     }
 
     fn claims(&self) -> impl Iterator<Item = Claim> + use<'_> {
-        let all = self.cells.all();
+        let all = self.classes.all();
         let hypervisor = Claim {
             index: 0,
-            set: Some(self.hypervisor_cells()),
+            set: Some(self.hypervisor_classes()),
             span: self.header.memory,
             ram: true,
             active: false,
         };
         let vms = (0..self.vms()).filter_map(|index| self.vm(index)).flat_map(move |vm| {
-            let set = self.cells_of(&vm);
+            let set = self.classes_of(&vm);
             let claim = move |span, device: bool| Claim {
                 index: vm.index as u32,
                 set: (!device && set != all).then_some(set),
@@ -178,7 +182,7 @@ impl<'a> System<'a> {
             let regions = vm.regions.iter().map(move |region| {
                 let device = region.kind == DEVICE || region.kind == ACTIVE;
                 let active = region.kind == ACTIVE;
-                Claim { active, ..claim(Span { pa: region.pa, len: region.len }, device) }
+                Claim { active, ..claim(PageSpan { pa: region.pa, len: region.len }, device) }
             });
             let kept = [vm.vm.own, vm.vm.pristine].into_iter().filter(|span| span.len != 0);
             regions.chain(kept.map(move |span| claim(span, false)))
@@ -187,22 +191,22 @@ impl<'a> System<'a> {
         moved.into_iter().chain(vms)
     }
 
-    /// All cells exist on the board, and no page has two owners. `image` is the image as it is
-    /// loaded.
+    /// All page classes exist on the board, and no page has two owners. `image` is the image as it
+    /// is loaded.
     pub(super) fn check_memory(&self, image: &Range<u64>) -> Result<(), Damage> {
         let header = self.header;
-        let all = self.cells.all();
+        let all = self.classes.all();
         let divided = self.is_divided();
         let vms = || (0..self.vms()).filter_map(|index| self.vm(index));
-        for words in vms().map(|vm| vm.vm.cells).chain([header.cells]) {
-            let set = self.cells.set(words).ok_or(Damage::Geometry)?;
+        for words in vms().map(|vm| vm.vm.classes).chain([header.classes]) {
+            let set = self.classes.set(words).ok_or(Damage::Geometry)?;
             if header.colored > 1 || (!divided && set != all) {
                 return Err(Damage::Geometry);
             }
         }
         let kept = |vm: VmView<'_>| [vm.vm.own, vm.vm.pristine];
         let mut spans = vms().flat_map(kept).chain([header.memory]);
-        if !divided && spans.any(|span| span != Span::default()) {
+        if !divided && spans.any(|span| span != PageSpan::default()) {
             return Err(Damage::Geometry);
         }
         let must_be = vms().map(|vm| vm.vm.own).chain([header.memory]);
@@ -210,7 +214,7 @@ impl<'a> System<'a> {
             return Err(Damage::Geometry);
         }
         for (position, claim) in self.claims().enumerate() {
-            let extent = claim.extent(&self.cells).ok_or(Damage::Address(claim.index))?;
+            let extent = claim.extent(&self.classes).ok_or(Damage::Address(claim.index))?;
             if extent.end > if claim.ram { header.memory_end } else { ADDRESS_LIMIT } {
                 return Err(Damage::Address(claim.index));
             }
@@ -218,7 +222,7 @@ impl<'a> System<'a> {
                 return Err(Damage::Overlap(claim.index));
             }
             for other in self.claims().take(position).filter(|other| claim.may_meet(other)) {
-                if other.extent(&self.cells).is_none_or(|other| overlap(&extent, &other)) {
+                if other.extent(&self.classes).is_none_or(|other| overlap(&extent, &other)) {
                     return Err(Damage::Overlap(claim.index));
                 }
             }

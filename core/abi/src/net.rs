@@ -1,6 +1,6 @@
 //! Network devices: each is a port of the one switch that a system has.
 
-use crate::{Damage, System, VmView};
+use crate::{Damage, PackedSystem, VmView};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Most pieces of RAM of all VMs at the switch.
@@ -14,7 +14,7 @@ const MAC_BITS: u32 = 48;
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
-pub struct Net {
+pub struct PackedNet {
     /// IPA of its registers, on the MMIO transport; 0 where there is none, and the rest means
     /// nothing then.
     pub registers: u64,
@@ -33,7 +33,7 @@ pub struct Net {
     pub uplink: u32,
 }
 
-impl Net {
+impl PackedNet {
     /// Whether there is one.
     #[must_use]
     pub const fn is_there(&self) -> bool {
@@ -49,19 +49,20 @@ impl Net {
 impl<'a> VmView<'a> {
     /// Its network device.
     #[must_use]
-    pub fn net(&self) -> Option<&'a Net> {
+    pub fn net(&self) -> Option<&'a PackedNet> {
         let net = &self.vm.net;
         net.is_there().then_some(net)
     }
 }
 
-impl System<'_> {
+impl PackedSystem<'_> {
     /// Each port is one, no two have the same address, and there is one uplink at most.
     pub(super) fn check_ports(&self) -> Result<(), Damage> {
         let ports = || self.vms.iter().enumerate().filter(|(_, vm)| vm.net.is_there());
         for (index, vm) in ports() {
             let mut before = ports().take_while(|(other, _)| *other < index);
-            let clashes = |other: &Net| other.mac == vm.net.mac || other.uplink + vm.net.uplink > 1;
+            let clashes =
+                |other: &PackedNet| other.mac == vm.net.mac || other.uplink + vm.net.uplink > 1;
             if !vm.net.is_sound() || before.any(|(_, other)| clashes(&other.net)) {
                 return Err(Damage::Port(index as u32));
             }

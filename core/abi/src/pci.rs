@@ -1,7 +1,7 @@
 //! PCI functions that VMs were given.
 
 use crate::{
-    ADDRESS_LIMIT, Damage, System, VSOCK_BAR_LEN, VSOCK_SLOT, VmView, overlap, page_range,
+    ADDRESS_LIMIT, Damage, PackedSystem, VSOCK_BAR_LEN, VSOCK_SLOT, VmView, overlap, page_range,
 };
 use core::ops::Range;
 use weir_paging::smmu::INPUT_LIMIT;
@@ -42,7 +42,7 @@ impl PciFunction {
     }
 }
 
-impl<'a> System<'a> {
+impl<'a> PackedSystem<'a> {
     /// The PCI functions of all VMs, at most [`MAX_FUNCTIONS`].
     #[must_use]
     pub const fn pci(&self) -> &'a [PciFunction] {

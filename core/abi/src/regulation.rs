@@ -1,11 +1,11 @@
 //! A VM's memory bandwidth, packed.
 
-use crate::{Damage, MAX_CORES, MAX_VMS, System, VmView};
+use crate::{Damage, MAX_CORES, MAX_VMS, PackedSystem, VmView};
+use weir_budget::BudgetScope;
 use weir_budget::Counts;
-use weir_budget::Kind;
 use weir_budget::MAX_VCPUS;
 use weir_budget::Periods;
-use weir_budget::Scope;
+use weir_budget::RegulatorKind;
 use weir_budget::Setting;
 use weir_units::Nanos;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -107,12 +107,12 @@ impl Regulation {
         self.period_ns != 0
     }
 
-    fn regulator(&self) -> Option<Kind> {
+    fn regulator(&self) -> Option<RegulatorKind> {
         Some(match self.kind {
-            STATIC => Kind::Static,
-            POOL => Kind::Pool,
-            MEMGUARD => Kind::Memguard,
-            COMPENSATION => Kind::Compensation,
+            STATIC => RegulatorKind::Static,
+            POOL => RegulatorKind::Pool,
+            MEMGUARD => RegulatorKind::Memguard,
+            COMPENSATION => RegulatorKind::Compensation,
             _ => return None,
         })
     }
@@ -148,7 +148,7 @@ pub fn setting<'a>(
     };
     Some(Setting {
         kind,
-        scope: if its.each == 0 { Scope::Vm } else { Scope::Vcpu },
+        scope: if its.each == 0 { BudgetScope::Vm } else { BudgetScope::Vcpu },
         phase: periods.phase(),
         debt: its.debt != 0,
         weights: its.weights,
@@ -162,7 +162,7 @@ pub fn setting<'a>(
     })
 }
 
-impl System<'_> {
+impl PackedSystem<'_> {
     /// The regulator of vCPU `vcpu` of VM `index`; none if its bandwidth is not regulated.
     #[must_use]
     pub fn setting(&self, index: usize, vcpu: usize) -> Option<Setting> {

@@ -1,9 +1,9 @@
 //! The schedule of a shared core, packed.
 
-use crate::{Damage, MAX_CORES, MAX_VMS, System};
+use crate::{Damage, MAX_CORES, MAX_VMS, PackedSystem};
 use weir_sched::partition::MAX_ENTITIES;
 use weir_sched::partition::MAX_SLOTS;
-use weir_sched::partition::Partition;
+use weir_sched::partition::PartitionSchedule;
 use weir_sched::partition::RoundRobin;
 use weir_sched::partition::Servers;
 use weir_sched::partition::Slot;
@@ -26,7 +26,7 @@ const _: () = assert!(MAX_VMS <= MAX_ENTITIES, "every VM can be on one core");
 /// The schedule of a core. A core without one runs at most one vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Schedule {
+pub struct PackedSchedule {
     /// The core.
     pub core: u32,
     /// One of [`ROUND_ROBIN`], [`TIME_TABLE`], [`FIXED_PRIORITY`].
@@ -53,30 +53,30 @@ pub struct Turn {
     pub at_ns: u64,
 }
 
-/// [`Schedule::kind`]: round robin.
+/// [`PackedSchedule::kind`]: round robin.
 pub const ROUND_ROBIN: u32 = 0;
-/// [`Schedule::kind`]: a time table.
+/// [`PackedSchedule::kind`]: a time table.
 pub const TIME_TABLE: u32 = 1;
-/// [`Schedule::kind`]: budgets by falling priority.
+/// [`PackedSchedule::kind`]: budgets by falling priority.
 pub const FIXED_PRIORITY: u32 = 2;
 
-/// [`crate::Vm::ticks`]: a timer that fell due while its vCPU was off the core stays due since
-/// then.
+/// [`crate::PackedVm::ticks`]: a timer that fell due while its vCPU was off the core stays due
+/// since then.
 pub const KEEP_TICKS: u8 = 0;
-/// [`crate::Vm::ticks`]: it is due from the moment on at which the vCPU gets the core.
+/// [`crate::PackedVm::ticks`]: it is due from the moment on at which the vCPU gets the core.
 pub const LOSE_TICKS: u8 = 1;
 
 /// A core's schedule, ready to run.
 #[derive(Clone, Debug)]
-pub struct Shared {
+pub struct ReadySchedule {
     /// The schedule.
-    pub partition: Partition,
+    pub partition: PartitionSchedule,
     /// The VM of each of its entities.
     vms: [u8; MAX_VMS],
     count: usize,
 }
 
-impl Shared {
+impl ReadySchedule {
     /// The VM of each schedulable entity, by its index in the system.
     #[must_use]
     pub fn vms(&self) -> &[u8] {
@@ -90,16 +90,16 @@ impl Shared {
     }
 }
 
-impl<'a> System<'a> {
+impl<'a> PackedSystem<'a> {
     /// The schedules.
     #[must_use]
-    pub const fn schedules(&self) -> &'a [Schedule] {
+    pub const fn schedules(&self) -> &'a [PackedSchedule] {
         self.schedules
     }
 
     /// The entries of a schedule.
     #[must_use]
-    pub fn turns(&self, schedule: &Schedule) -> &'a [Turn] {
+    pub fn turns(&self, schedule: &PackedSchedule) -> &'a [Turn] {
         crate::part(self.turns, schedule.first_turn, schedule.turns).unwrap_or(&[])
     }
 
@@ -111,7 +111,7 @@ impl<'a> System<'a> {
 
     /// The schedule of core `core`; none if at most one vCPU runs there.
     #[must_use]
-    pub fn shared(&self, core: usize) -> Option<Shared> {
+    pub fn shared(&self, core: usize) -> Option<ReadySchedule> {
         let schedule = self.schedules.iter().find(|schedule| schedule.core as usize == core)?;
         let turns = self.turns(schedule);
         let (mut vms, mut count) = ([0; MAX_VMS], 0);
@@ -129,15 +129,15 @@ impl<'a> System<'a> {
             *servers.get_mut(entity)? = (length, at);
         }
         let partition = match schedule.kind {
-            ROUND_ROBIN => Partition::RoundRobin(RoundRobin::new(lengths.get(..count)?)),
-            TIME_TABLE => Partition::Table(TimeTable::new(
+            ROUND_ROBIN => PartitionSchedule::RoundRobin(RoundRobin::new(lengths.get(..count)?)),
+            TIME_TABLE => PartitionSchedule::Table(TimeTable::new(
                 Nanos(schedule.frame_ns),
                 slots.get(..turns.len())?,
             )),
-            FIXED_PRIORITY => Partition::Servers(Servers::new(servers.get(..count)?)),
+            FIXED_PRIORITY => PartitionSchedule::Servers(Servers::new(servers.get(..count)?)),
             _ => return None,
         };
-        Some(Shared { partition, vms, count })
+        Some(ReadySchedule { partition, vms, count })
     }
 
     /// Upper bound on the time in which VM `vm` is served once on a shared core: a round, a major
@@ -163,8 +163,9 @@ impl<'a> System<'a> {
     /// half of it.
     #[must_use]
     pub fn served(&self, vm: usize, time: Nanos) -> Nanos {
-        let its =
-            |schedule: &&Schedule| self.turns(schedule).iter().any(|turn| turn.vm as usize == vm);
+        let its = |schedule: &&PackedSchedule| {
+            self.turns(schedule).iter().any(|turn| turn.vm as usize == vm)
+        };
         let Some(schedule) = self.schedules.iter().find(its) else { return time };
         let own = self.turns(schedule).iter().filter(|turn| turn.vm as usize == vm);
         let each = own.map(|turn| turn.length_ns / 2).fold(0, u64::saturating_add);

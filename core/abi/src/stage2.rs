@@ -1,6 +1,6 @@
 //! What a VM's stage 2 maps: what the host's audit builds and walks.
 
-use crate::{ACTIVE, DEVICE, PAGE, RAM, Region, Span, System, VmView};
+use crate::{ACTIVE, DEVICE, PAGE, PackedSystem, PageSpan, RAM, Region, VmView};
 use weir_paging::table::{Attributes, Builder, MapError, stage1, stage2};
 
 /// Bytes of a GICv2 board's virtual CPU interface.
@@ -12,7 +12,7 @@ pub const fn dma_attributes(stage2: bool) -> Attributes {
     if stage2 { stage2::RAM } else { stage1::DMA }
 }
 
-impl System<'_> {
+impl PackedSystem<'_> {
     /// Maps a region of a VM: RAM page by page where memory is divided, everything else in the
     /// largest blocks that fit.
     ///
@@ -46,7 +46,7 @@ impl System<'_> {
         attributes: Attributes,
     ) -> Result<(), MapError> {
         if self.is_divided() {
-            builder.map_pages(ipa, &mut self.pages(vm, Span { pa, len }), len, attributes)
+            builder.map_pages(ipa, &mut self.pages(vm, PageSpan { pa, len }), len, attributes)
         } else {
             builder.map(ipa, pa, len, attributes)
         }

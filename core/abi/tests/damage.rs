@@ -3,12 +3,12 @@
 use proptest::prelude::*;
 use std::{collections::BTreeSet, ops::Range};
 use weir_abi::{
-    ACTIVE, ADDRESS_LIMIT, Cache, DEVICE, Damage, Flow, Functions, Header, Irq, MAGIC, NO_BROKER,
-    Net, OnFault, PAGE, PARTITION, PARTITION_IPA, PARTITION_LEN, PciFunction, RAM, Region,
-    Regulation, Schedule, Segment, Span, System, Tables, Turn, VERSION, Vm, WINDOWS, checksum,
-    regulation, schedule,
+    ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, Functions, Irq, MAGIC, NO_BROKER, OnFault, PAGE,
+    PARTITION, PARTITION_IPA, PARTITION_LEN, PackedCache, PackedFlow, PackedHeader, PackedNet,
+    PackedSchedule, PackedSegment, PackedSystem, PackedTables, PackedVm, PageSpan, PciFunction,
+    RAM, Region, Regulation, Turn, VERSION, WINDOWS, checksum, regulation, schedule,
 };
-use weir_paging::cells::{CellSet, Cells, Geometry};
+use weir_paging::classes::{ClassSet, Geometry, PageClasses};
 use weir_paging::table::stage2;
 use weir_sched::partition::Decision;
 use weir_sched::partition::Ready;
@@ -33,8 +33,8 @@ impl Aligned {
     }
 }
 
-fn header() -> Header {
-    Header {
+fn header() -> PackedHeader {
+    PackedHeader {
         magic: MAGIC,
         version: VERSION,
         crc: 0,
@@ -60,17 +60,17 @@ fn header() -> Header {
         image_len: 0x10_0000,
         memory_end: 0x8000_0000,
         functions: Functions { colors: 0xf000, banks: [0; 8] },
-        cache: Cache { size: 1 << 20, ways: 16, line: 64 },
-        cells: ALL,
-        memory: Span::default(),
+        cache: PackedCache { size: 1 << 20, ways: 16, line: 64 },
+        classes: ALL,
+        memory: PageSpan::default(),
     }
 }
 
 /// The page classes of a board with 16 colors.
 const ALL: [u64; 4] = [0xffff, 0, 0, 0];
 
-fn vm(name: &str, cores: &[u8]) -> Vm {
-    let mut vm = Vm {
+fn vm(name: &str, cores: &[u8]) -> PackedVm {
+    let mut vm = PackedVm {
         name: [0; 32],
         entry: 0x4010_0000,
         device_tree: 0x4000_0000,
@@ -96,11 +96,11 @@ fn vm(name: &str, cores: &[u8]) -> Vm {
         on_outside: 0,
         reserved: [0; 2],
         cores: [0; 8],
-        cells: ALL,
-        own: Span::default(),
-        pristine: Span::default(),
+        classes: ALL,
+        own: PageSpan::default(),
+        pristine: PageSpan::default(),
         regulation: Regulation::default(),
-        net: Net::default(),
+        net: PackedNet::default(),
     };
     vm.name[..name.len()].copy_from_slice(name.as_bytes());
     vm.cores[..cores.len()].copy_from_slice(cores);
@@ -108,12 +108,12 @@ fn vm(name: &str, cores: &[u8]) -> Vm {
 }
 
 /// Two VMs; the second has two cores and a device.
-fn tables() -> Tables {
+fn tables() -> PackedTables {
     let ram = |pa| Region { ipa: 0x4000_0000, pa, len: 0x20_0000, kind: RAM };
-    Tables {
+    PackedTables {
         vms: vec![
-            Vm { regions: 1, segments: 1, ..vm("control", &[0]) },
-            Vm {
+            PackedVm { regions: 1, segments: 1, ..vm("control", &[0]) },
+            PackedVm {
                 first_region: 1,
                 regions: 2,
                 first_segment: 1,
@@ -128,8 +128,8 @@ fn tables() -> Tables {
             Region { ipa: 0x0901_0000, pa: 0x0901_0000, len: 0x1000, kind: DEVICE },
         ],
         segments: vec![
-            Segment { ipa: 0x4010_0000, offset: 0x2_0000, len: 0x1234, kept: 0 },
-            Segment {
+            PackedSegment { ipa: 0x4010_0000, offset: 0x2_0000, len: 0x1234, kept: 0 },
+            PackedSegment {
                 ipa: 0x4000_0000,
                 offset: 0x3_0000,
                 len: 0x20_0000 - 0x1000 - 0x13_0000,
@@ -137,23 +137,23 @@ fn tables() -> Tables {
             },
         ],
         irqs: vec![Irq::new(34, false)],
-        ..Tables::default()
+        ..PackedTables::default()
     }
 }
 
 /// The same two VMs and the hypervisor in their own page classes: colors 0 to 3, 4 to 7 and 8 to
 /// 15.
-fn divided() -> (Header, Tables) {
+fn divided() -> (PackedHeader, PackedTables) {
     let mut header = header();
     header.colored = 1;
-    header.cells = [0xff00, 0, 0, 0];
-    header.memory = Span { pa: 0x4030_8000, len: 0x20_0000 };
+    header.classes = [0xff00, 0, 0, 0];
+    header.memory = PageSpan { pa: 0x4030_8000, len: 0x20_0000 };
     let mut tables = tables();
     for (place, vm) in tables.vms.iter_mut().enumerate() {
         let color = 4 * place as u64;
-        vm.cells = [0xf << color, 0, 0, 0];
-        vm.own = Span { pa: 0x4030_0000 + color * PAGE, len: 0x2_0000 };
-        vm.pristine = Span { pa: 0x4040_1000 + color * PAGE, len: 0x11_0000 };
+        vm.classes = [0xf << color, 0, 0, 0];
+        vm.own = PageSpan { pa: 0x4030_0000 + color * PAGE, len: 0x2_0000 };
+        vm.pristine = PageSpan { pa: 0x4040_1000 + color * PAGE, len: 0x11_0000 };
     }
     tables.regions[0].pa = 0x4100_0000;
     tables.regions[1].pa = 0x4100_4000;
@@ -161,17 +161,17 @@ fn divided() -> (Header, Tables) {
     (header, tables)
 }
 
-fn damaged_cells(change: impl FnOnce(&mut Header, &mut Tables)) -> Damage {
+fn damaged_classes(change: impl FnOnce(&mut PackedHeader, &mut PackedTables)) -> Damage {
     let (mut header, mut tables) = divided();
     change(&mut header, &mut tables);
     parse(&tables.pack(header)).expect_err("the damage was not seen")
 }
 
 fn parse(bytes: &[u8]) -> Result<usize, Damage> {
-    System::parse(Aligned::new(bytes).bytes(), false).map(|system| system.vms())
+    PackedSystem::parse(Aligned::new(bytes).bytes(), false).map(|system| system.vms())
 }
 
-fn damaged(change: impl FnOnce(&mut Header, &mut Tables)) -> Damage {
+fn damaged(change: impl FnOnce(&mut PackedHeader, &mut PackedTables)) -> Damage {
     let (mut header, mut tables) = (header(), tables());
     change(&mut header, &mut tables);
     parse(&tables.pack(header)).expect_err("the damage was not seen")
@@ -179,7 +179,7 @@ fn damaged(change: impl FnOnce(&mut Header, &mut Tables)) -> Damage {
 
 #[test]
 fn each_port_has_an_address_and_one_is_the_uplink() {
-    let port = |last: u64| Net {
+    let port = |last: u64| PackedNet {
         registers: 0x0a00_1000,
         mac: last << 40 | 0x5452,
         rate: 1000,
@@ -188,7 +188,7 @@ fn each_port_has_an_address_and_one_is_the_uplink() {
         intid: 56,
         uplink: 0,
     };
-    let with_ports = |change: fn(&mut Net, &mut Net)| {
+    let with_ports = |change: fn(&mut PackedNet, &mut PackedNet)| {
         with_switch(|_, tables| {
             let (mut first, mut second) = (port(1), port(2));
             change(&mut first, &mut second);
@@ -198,7 +198,7 @@ fn each_port_has_an_address_and_one_is_the_uplink() {
     assert_eq!(with_ports(|_, _| ()), Ok(()));
     assert_eq!(with_ports(|first, _| first.uplink = 1), Ok(()));
     assert_eq!(with_ports(|first, _| (first.rate, first.burst) = (0, 0)), Ok(()));
-    let first: [fn(&mut Net, &mut Net); 6] = [
+    let first: [fn(&mut PackedNet, &mut PackedNet); 6] = [
         |first, _| first.mac = 0,
         |first, _| first.mac |= 1,
         |first, _| first.mac |= 1 << 48,
@@ -209,7 +209,7 @@ fn each_port_has_an_address_and_one_is_the_uplink() {
     for change in first {
         assert_eq!(with_ports(change), Err(Damage::Port(0)));
     }
-    let second: [fn(&mut Net, &mut Net); 2] = [
+    let second: [fn(&mut PackedNet, &mut PackedNet); 2] = [
         |first, second| second.mac = first.mac,
         |first, second| (first.uplink, second.uplink) = (1, 1),
     ];
@@ -227,7 +227,7 @@ fn each_port_has_an_address_and_one_is_the_uplink() {
 #[test]
 fn reads_what_was_packed() {
     let bytes = Aligned::new(&tables().pack(header()));
-    let system = System::parse(bytes.bytes(), false).unwrap();
+    let system = PackedSystem::parse(bytes.bytes(), false).unwrap();
     assert_eq!(system.vms(), 2);
     let linux = system.vm(1).unwrap();
     assert_eq!(linux.name(), b"linux");
@@ -250,10 +250,10 @@ fn goes_on_behind_the_tables() {
 fn layout_is_that_of_version_9() {
     assert_eq!(VERSION, 9);
     let bytes = tables().pack(header());
-    assert_eq!(size_of::<Header>(), 264);
-    assert_eq!((size_of::<Schedule>(), size_of::<Turn>()), (24, 24));
-    assert_eq!((size_of::<Vm>(), size_of::<Flow>()), (344, 48));
-    assert_eq!((size_of::<Region>(), size_of::<Segment>(), size_of::<Irq>()), (32, 32, 24));
+    assert_eq!(size_of::<PackedHeader>(), 264);
+    assert_eq!((size_of::<PackedSchedule>(), size_of::<Turn>()), (24, 24));
+    assert_eq!((size_of::<PackedVm>(), size_of::<PackedFlow>()), (344, 48));
+    assert_eq!((size_of::<Region>(), size_of::<PackedSegment>(), size_of::<Irq>()), (32, 32, 24));
     assert_eq!(bytes.len(), 264 + 2 * 344 + 3 * 32 + 2 * 32 + 24);
     assert_eq!(bytes.len(), tables().packed_len());
     assert_eq!(&bytes[..8], b"weirsys\0");
@@ -277,7 +277,10 @@ fn refuses_each_kind_of_damage() {
     assert_eq!(with(12, 1), Err(Damage::Checksum));
     assert_eq!(with(good.len() - 1, 1), Err(Damage::Checksum));
     let misaligned = Aligned::new(&[&[0; 4], good.as_slice()].concat());
-    assert_eq!(System::parse(&misaligned.bytes()[4..], false).unwrap_err(), Damage::Truncated);
+    assert_eq!(
+        PackedSystem::parse(&misaligned.bytes()[4..], false).unwrap_err(),
+        Damage::Truncated
+    );
 
     assert_eq!(damaged(|_, tables| tables.vms.clear()), Damage::Table);
     assert_eq!(damaged(|_, tables| tables.vms[0].first_region = 9), Damage::Table);
@@ -316,12 +319,12 @@ fn refuses_each_kind_of_damage_to_a_vm() {
 fn reads_cells() {
     let (header, tables) = divided();
     let bytes = Aligned::new(&tables.pack(header));
-    let system = System::parse(bytes.bytes(), false).unwrap();
+    let system = PackedSystem::parse(bytes.bytes(), false).unwrap();
     assert_sound(&system, false);
     let linux = system.vm(1).unwrap();
-    assert_eq!(system.cells_of(&linux).to_string(), "4-7");
-    assert_eq!(system.hypervisor_cells().to_string(), "8-15");
-    let ram = Span { pa: linux.regions[0].pa, len: linux.regions[0].len };
+    assert_eq!(system.classes_of(&linux).to_string(), "4-7");
+    assert_eq!(system.hypervisor_classes().to_string(), "8-15");
+    let ram = PageSpan { pa: linux.regions[0].pa, len: linux.regions[0].len };
     let mut pages = system.pages(&linux, ram);
     assert_eq!((pages.total(), pages.end()), (512, Some(0x4100_0000 + 0x80_0000 - 0x8000)));
     assert_eq!(pages.next_run(), Some(0x4100_4000..0x4100_8000));
@@ -330,7 +333,7 @@ fn reads_cells() {
 
 /// A budget of the first VM's, from the PMU, and one of the second's that the first leaves
 /// something to.
-fn regulated() -> Tables {
+fn regulated() -> PackedTables {
     let mut tables = tables();
     tables.vms[0].regulation = Regulation {
         period_ns: 100_000,
@@ -360,9 +363,9 @@ fn regulated() -> Tables {
 
 #[test]
 fn budgets_that_cannot_be_regulated_are_refused() {
-    let parse = |tables: &Tables| {
+    let parse = |tables: &PackedTables| {
         let image = Aligned::new(&tables.pack(header()));
-        System::parse(image.bytes(), false).map(|system| system.setting(1, 1))
+        PackedSystem::parse(image.bytes(), false).map(|system| system.setting(1, 1))
     };
     let setting = parse(&regulated()).expect("it is good").expect("it is regulated");
     assert_eq!((setting.budget.reads, setting.budget.writes), (1000, u64::MAX));
@@ -392,7 +395,7 @@ fn budgets_that_cannot_be_regulated_are_refused() {
 }
 
 /// Both VMs on core 1: the second's first vCPU, and the first.
-fn shared(kind: u32) -> Tables {
+fn shared(kind: u32) -> PackedTables {
     let mut tables = tables();
     tables.vms[0].cores[0] = 1;
     let table = kind == schedule::TIME_TABLE;
@@ -406,7 +409,7 @@ fn shared(kind: u32) -> Tables {
     if table {
         tables.turns.push(turn(1, 80_000, 20_000));
     }
-    tables.schedules = vec![Schedule {
+    tables.schedules = vec![PackedSchedule {
         core: 1,
         kind,
         frame_ns: if table { 100_000 } else { 0 },
@@ -424,7 +427,7 @@ fn schedules_set_the_vm_on_the_core() {
         (schedule::FIXED_PRIORITY, (Some(1), 65_000), 100_000),
     ] {
         let bytes = Aligned::new(&shared(kind).pack(header()));
-        let system = System::parse(bytes.bytes(), false).unwrap();
+        let system = PackedSystem::parse(bytes.bytes(), false).unwrap();
         assert!(system.shared(0).is_none() && system.shared(2).is_none());
         assert!(system.is_shared(1) && !system.is_shared(0));
         // Each has core 1, and core 2 has no VM.
@@ -450,14 +453,14 @@ fn schedules_set_the_vm_on_the_core() {
 
 #[test]
 fn schedules_that_cannot_be_run_are_refused() {
-    let damage = |kind: u32, damage: &dyn Fn(&mut Tables)| {
+    let damage = |kind: u32, damage: &dyn Fn(&mut PackedTables)| {
         let mut tables = shared(kind);
         damage(&mut tables);
         parse(&tables.pack(header())).expect_err("the damage was not seen")
     };
     let all = [schedule::ROUND_ROBIN, schedule::TIME_TABLE, schedule::FIXED_PRIORITY];
     for kind in all {
-        let damaged = |change: &dyn Fn(&mut Tables)| {
+        let damaged = |change: &dyn Fn(&mut PackedTables)| {
             assert_eq!(damage(kind, change), Damage::Schedule(1), "{kind}");
         };
         damaged(&|tables| tables.schedules[0].turns = 0);
@@ -474,31 +477,31 @@ fn schedules_that_cannot_be_run_are_refused() {
         damaged(&|tables| tables.schedules.push(tables.schedules[0]));
         // The first VM is not there any more; the second is.
         damaged(&|tables| tables.vms[0].cores[0] = 0);
-        let elsewhere = |tables: &mut Tables| tables.schedules[0].core = 4;
+        let elsewhere = |tables: &mut PackedTables| tables.schedules[0].core = 4;
         assert_eq!(damage(kind, &elsewhere), Damage::Cores(1));
-        let unshared = |tables: &mut Tables| tables.schedules.clear();
+        let unshared = |tables: &mut PackedTables| tables.schedules.clear();
         assert_eq!(damage(kind, &unshared), Damage::Cores(1));
-        let twice = |tables: &mut Tables| tables.vms[1].cores[1] = 1;
+        let twice = |tables: &mut PackedTables| tables.vms[1].cores[1] = 1;
         assert_eq!(damage(kind, &twice), Damage::Cores(1));
-        let ticks = |tables: &mut Tables| tables.vms[1].ticks = 2;
+        let ticks = |tables: &mut PackedTables| tables.vms[1].ticks = 2;
         assert_eq!(damage(kind, &ticks), Damage::Choice(1));
     }
 }
 
 #[test]
 fn colors_fix_the_address_bits_that_separate_them() {
-    let promised = |change: &dyn Fn(&mut Header, &mut Tables)| {
+    let promised = |change: &dyn Fn(&mut PackedHeader, &mut PackedTables)| {
         let (mut header, mut tables) = divided();
         change(&mut header, &mut tables);
         let bytes = Aligned::new(&tables.pack(header));
-        System::parse(bytes.bytes(), false).map(|system| system.promised_colors())
+        PackedSystem::parse(bytes.bytes(), false).map(|system| system.promised_colors())
     };
     // 0-3, 4-7 and 8-15: bits 12 and 13 have no effect.
     assert_eq!(promised(&|_, _| {}), Ok(0xc000));
     // One color of these less, and each bit has an effect.
-    assert_eq!(promised(&|header, _| header.cells = [0x7f00, 0, 0, 0]), Ok(0xf000));
+    assert_eq!(promised(&|header, _| header.classes = [0x7f00, 0, 0, 0]), Ok(0xf000));
     // Apart by banks, each with both colors of each bit.
-    let banked = |header: &mut Header, _: &mut Tables| {
+    let banked = |header: &mut PackedHeader, _: &mut PackedTables| {
         header.functions.colors = 0x3000;
         header.functions.banks[..2].copy_from_slice(&[1 << 14, 1 << 15]);
     };
@@ -507,41 +510,50 @@ fn colors_fix_the_address_bits_that_separate_them() {
 
 #[test]
 fn refuses_each_kind_of_damage_to_page_classes() {
-    assert_eq!(damaged_cells(|header, _| header.functions.banks[0] = 1 << 41), Damage::Geometry);
-    assert_eq!(damaged_cells(|header, _| header.functions.colors = 1), Damage::Geometry);
-    assert_eq!(damaged_cells(|header, _| header.cells[0] = 0), Damage::Geometry);
-    assert_eq!(damaged_cells(|header, _| header.cells[1] = 1), Damage::Geometry);
-    assert_eq!(damaged_cells(|_, tables| tables.vms[1].cells[3] = 1), Damage::Geometry);
-    assert_eq!(damaged_cells(|header, _| header.colored = 2), Damage::Geometry);
-    assert_eq!(damaged_cells(|header, _| header.colored = 0), Damage::Geometry);
+    assert_eq!(damaged_classes(|header, _| header.functions.banks[0] = 1 << 41), Damage::Geometry);
+    assert_eq!(damaged_classes(|header, _| header.functions.colors = 1), Damage::Geometry);
+    assert_eq!(damaged_classes(|header, _| header.classes[0] = 0), Damage::Geometry);
+    assert_eq!(damaged_classes(|header, _| header.classes[1] = 1), Damage::Geometry);
+    assert_eq!(damaged_classes(|_, tables| tables.vms[1].classes[3] = 1), Damage::Geometry);
+    assert_eq!(damaged_classes(|header, _| header.colored = 2), Damage::Geometry);
+    assert_eq!(damaged_classes(|header, _| header.colored = 0), Damage::Geometry);
     assert_eq!(damaged(|header, _| header.memory.len = PAGE), Damage::Geometry);
-    assert_eq!(damaged(|_, tables| tables.vms[0].cells[0] = 1), Damage::Geometry);
+    assert_eq!(damaged(|_, tables| tables.vms[0].classes[0] = 1), Damage::Geometry);
     assert_eq!(damaged(|_, tables| tables.vms[0].own.len = PAGE), Damage::Geometry);
     assert_eq!(damaged(|_, tables| tables.vms[1].pristine.pa = PAGE), Damage::Geometry);
-    assert_eq!(damaged_cells(|header, _| header.memory.len = 0), Damage::Geometry);
-    assert_eq!(damaged_cells(|_, tables| tables.vms[0].own.len = 0), Damage::Geometry);
-    assert_eq!(damaged_cells(|_, tables| tables.vms[0].own.pa += 0x4000), Damage::Address(0));
-    assert_eq!(damaged_cells(|_, tables| tables.vms[0].own.pa += 8), Damage::Address(0));
-    assert_eq!(damaged_cells(|_, tables| tables.vms[1].pristine.len = 1 << 40), Damage::Address(1));
-    assert_eq!(damaged_cells(|_, tables| tables.vms[1].pristine.len = 1 << 29), Damage::Address(1));
-    assert_eq!(damaged_cells(|header, _| header.memory_end = 0x4100_0000), Damage::Address(0));
-    assert_eq!(damaged_cells(|_, tables| tables.vms[0].uart = 1 << 39), Damage::Address(0));
-    assert_eq!(damaged_cells(|_, tables| tables.regions[2].ipa = 1 << 39), Damage::Address(1));
-    assert_eq!(damaged_cells(|_, tables| tables.segments[0].kept = 0x10_f000), Damage::Segment(0));
-    assert_eq!(damaged_cells(|_, tables| tables.segments[0].kept = u64::MAX), Damage::Segment(0));
-    // Interleaved with no owner of the same page classes, nor with the image.
+    assert_eq!(damaged_classes(|header, _| header.memory.len = 0), Damage::Geometry);
+    assert_eq!(damaged_classes(|_, tables| tables.vms[0].own.len = 0), Damage::Geometry);
+    assert_eq!(damaged_classes(|_, tables| tables.vms[0].own.pa += 0x4000), Damage::Address(0));
+    assert_eq!(damaged_classes(|_, tables| tables.vms[0].own.pa += 8), Damage::Address(0));
     assert_eq!(
-        damaged_cells(|_, tables| tables.vms[1].cells = tables.vms[0].cells),
+        damaged_classes(|_, tables| tables.vms[1].pristine.len = 1 << 40),
         Damage::Address(1)
     );
-    assert_eq!(damaged_cells(|_, tables| tables.vms[1].cells[0] |= 1), Damage::Overlap(1));
-    assert_eq!(damaged_cells(|header, _| header.cells[0] |= 1), Damage::Overlap(0));
     assert_eq!(
-        damaged_cells(|_, tables| tables.vms[0].pristine.pa = 0x4030_1000),
+        damaged_classes(|_, tables| tables.vms[1].pristine.len = 1 << 29),
+        Damage::Address(1)
+    );
+    assert_eq!(damaged_classes(|header, _| header.memory_end = 0x4100_0000), Damage::Address(0));
+    assert_eq!(damaged_classes(|_, tables| tables.vms[0].uart = 1 << 39), Damage::Address(0));
+    assert_eq!(damaged_classes(|_, tables| tables.regions[2].ipa = 1 << 39), Damage::Address(1));
+    assert_eq!(
+        damaged_classes(|_, tables| tables.segments[0].kept = 0x10_f000),
+        Damage::Segment(0)
+    );
+    assert_eq!(damaged_classes(|_, tables| tables.segments[0].kept = u64::MAX), Damage::Segment(0));
+    // Interleaved with no owner of the same page classes, nor with the image.
+    assert_eq!(
+        damaged_classes(|_, tables| tables.vms[1].classes = tables.vms[0].classes),
+        Damage::Address(1)
+    );
+    assert_eq!(damaged_classes(|_, tables| tables.vms[1].classes[0] |= 1), Damage::Overlap(1));
+    assert_eq!(damaged_classes(|header, _| header.classes[0] |= 1), Damage::Overlap(0));
+    assert_eq!(
+        damaged_classes(|_, tables| tables.vms[0].pristine.pa = 0x4030_1000),
         Damage::Overlap(0)
     );
-    assert_eq!(damaged_cells(|_, tables| tables.regions[0].pa = 0x4020_0000), Damage::Overlap(0));
-    assert_eq!(damaged_cells(|_, tables| tables.regions[2].pa = 0x4100_5000), Damage::Overlap(1));
+    assert_eq!(damaged_classes(|_, tables| tables.regions[0].pa = 0x4020_0000), Damage::Overlap(0));
+    assert_eq!(damaged_classes(|_, tables| tables.regions[2].pa = 0x4100_5000), Damage::Overlap(1));
 }
 
 #[test]
@@ -560,14 +572,14 @@ fn refuses_what_two_vms_cannot_share() {
 }
 
 /// The first VM has the second one's device, too, if both state that it is handed over.
-fn active(change: impl FnOnce(&mut Header, &mut Tables)) -> Result<usize, Damage> {
+fn active(change: impl FnOnce(&mut PackedHeader, &mut PackedTables)) -> Result<usize, Damage> {
     let (mut header, mut tables) = (header(), tables());
     tables.regions[2].kind = ACTIVE;
     tables.irqs[0].active = 1;
     tables.regions.insert(1, tables.regions[2]);
     tables.irqs.insert(0, tables.irqs[0]);
-    tables.vms[0] = Vm { regions: 2, irqs: 1, ..tables.vms[0] };
-    tables.vms[1] = Vm { first_region: 2, first_irq: 1, ..tables.vms[1] };
+    tables.vms[0] = PackedVm { regions: 2, irqs: 1, ..tables.vms[0] };
+    tables.vms[1] = PackedVm { first_region: 2, first_irq: 1, ..tables.vms[1] };
     change(&mut header, &mut tables);
     parse(&tables.pack(header))
 }
@@ -581,17 +593,17 @@ fn a_shared_device_is_shared_for_all_its_vms() {
     assert_eq!(active(|_, tables| tables.regions[1].kind = DEVICE), Err(Damage::Overlap(1)));
     assert_eq!(active(|_, tables| tables.regions[1].pa = 0x4060_0000), Err(Damage::Overlap(1)));
     // Its pages are where no page class determines the owner.
-    assert_eq!(damaged_cells(|_, tables| tables.regions[2].kind = ACTIVE), Damage::Choice(1));
+    assert_eq!(damaged_classes(|_, tables| tables.regions[2].kind = ACTIVE), Damage::Choice(1));
 }
 
 /// The two VMs with a flow, and their broker.
-fn with_flow(change: impl FnOnce(&mut Header, &mut Tables)) -> Result<(), Damage> {
+fn with_flow(change: impl FnOnce(&mut PackedHeader, &mut PackedTables)) -> Result<(), Damage> {
     let (mut header, mut tables) = (header(), tables());
     header.broker = 2;
     for vm in &mut tables.vms {
         (vm.vsock, vm.vsock_intid) = (0x0a00_0000, 48);
     }
-    tables.vms.push(Vm { first_region: 3, regions: 2, ..vm("broker", &[3]) });
+    tables.vms.push(PackedVm { first_region: 3, regions: 2, ..vm("broker", &[3]) });
     tables.regions.push(Region { ipa: 0x4000_0000, pa: 0x4080_0000, len: 0x20_0000, kind: RAM });
     tables.regions.push(Region {
         ipa: PARTITION_IPA,
@@ -599,7 +611,7 @@ fn with_flow(change: impl FnOnce(&mut Header, &mut Tables)) -> Result<(), Damage
         len: PARTITION_LEN,
         kind: PARTITION,
     });
-    tables.flows.push(Flow {
+    tables.flows.push(PackedFlow {
         from: 0,
         to: 1,
         port: 5000,
@@ -611,17 +623,17 @@ fn with_flow(change: impl FnOnce(&mut Header, &mut Tables)) -> Result<(), Damage
         members: 1,
     });
     change(&mut header, &mut tables);
-    System::parse(Aligned::new(&tables.pack(header)).bytes(), false).map(|_| ())
+    PackedSystem::parse(Aligned::new(&tables.pack(header)).bytes(), false).map(|_| ())
 }
 
 /// The two VMs at a switch, and their broker.
-fn with_switch(change: impl FnOnce(&mut Header, &mut Tables)) -> Result<(), Damage> {
+fn with_switch(change: impl FnOnce(&mut PackedHeader, &mut PackedTables)) -> Result<(), Damage> {
     with_flow(|header, tables| {
         tables.flows.clear();
         for (index, vm) in tables.vms.iter_mut().enumerate().take(2) {
             (vm.vsock, vm.vsock_intid) = (0, 0);
             let mac = 2 * index as u64 + 2;
-            vm.net = Net { registers: 0x0a00_1000, mac, intid: 56, ..Net::default() };
+            vm.net = PackedNet { registers: 0x0a00_1000, mac, intid: 56, ..PackedNet::default() };
         }
         change(header, tables);
     })
@@ -630,7 +642,7 @@ fn with_switch(change: impl FnOnce(&mut Header, &mut Tables)) -> Result<(), Dama
 #[test]
 fn a_switch_has_a_broker() {
     assert_eq!(with_switch(|_, _| ()), Ok(()));
-    let damaged = |vm, change: fn(&mut Header, &mut Tables)| {
+    let damaged = |vm, change: fn(&mut PackedHeader, &mut PackedTables)| {
         assert_eq!(with_switch(change), Err(Damage::Flow(vm)));
     };
     damaged(2, |header, _| header.broker = NO_BROKER);
@@ -640,7 +652,8 @@ fn a_switch_has_a_broker() {
         tables.regions.truncate(3);
     });
     damaged(2, |_, tables| {
-        tables.vms[2].net = Net { registers: 0x0a00_1000, mac: 8, intid: 56, ..Net::default() };
+        tables.vms[2].net =
+            PackedNet { registers: 0x0a00_1000, mac: 8, intid: 56, ..PackedNet::default() };
     });
 }
 
@@ -648,12 +661,12 @@ fn a_switch_has_a_broker() {
 /// of another VM.
 #[test]
 fn the_broker_sees_the_vms_that_it_serves() {
-    let seen = |change: fn(&mut Tables)| {
+    let seen = |change: fn(&mut PackedTables)| {
         let mut seen = Vec::new();
-        let look = |header: &mut Header, tables: &mut Tables| {
+        let look = |header: &mut PackedHeader, tables: &mut PackedTables| {
             change(tables);
             let bytes = Aligned::new(&tables.pack(*header));
-            let system = System::parse(bytes.bytes(), false).unwrap();
+            let system = PackedSystem::parse(bytes.bytes(), false).unwrap();
             seen = (0..3).map(|vm| system.window_attributes(&system.vm(vm).unwrap())).collect();
         };
         with_flow(look).unwrap();
@@ -661,8 +674,9 @@ fn the_broker_sees_the_vms_that_it_serves() {
     };
     let (written, read) = (Some(stage2::WINDOW), Some(stage2::READ_ONLY_WINDOW));
     assert_eq!(seen(|_| ()), [read, written, None]);
-    let port = |tables: &mut Tables| {
-        tables.vms[0].net = Net { registers: 0x0a00_1000, mac: 2, intid: 56, ..Net::default() };
+    let port = |tables: &mut PackedTables| {
+        tables.vms[0].net =
+            PackedNet { registers: 0x0a00_1000, mac: 2, intid: 56, ..PackedNet::default() };
     };
     assert_eq!(seen(port), [written, written, None]);
     assert_eq!(
@@ -671,7 +685,8 @@ fn the_broker_sees_the_vms_that_it_serves() {
             for vm in &mut tables.vms {
                 (vm.vsock, vm.vsock_intid) = (0, 0);
             }
-            tables.vms[0].net = Net { registers: 0x0a00_1000, mac: 2, intid: 56, ..Net::default() };
+            tables.vms[0].net =
+                PackedNet { registers: 0x0a00_1000, mac: 2, intid: 56, ..PackedNet::default() };
         }),
         [written, None, None]
     );
@@ -680,7 +695,7 @@ fn the_broker_sees_the_vms_that_it_serves() {
 #[test]
 fn a_flow_has_two_ends_and_a_broker() {
     assert_eq!(with_flow(|_, _| ()), Ok(()));
-    let damaged = |vm, change: fn(&mut Header, &mut Tables)| {
+    let damaged = |vm, change: fn(&mut PackedHeader, &mut PackedTables)| {
         assert_eq!(with_flow(change), Err(Damage::Flow(vm)));
     };
     damaged(0, |_, tables| tables.flows[0].to = 0);
@@ -704,18 +719,20 @@ fn a_flow_has_two_ends_and_a_broker() {
     damaged(2, |_, tables| tables.regions[4].ipa += PAGE);
     damaged(2, |_, tables| tables.regions[3].ipa = WINDOWS.start);
     damaged(1, |_, tables| tables.regions[2].kind = PARTITION);
-    let address = |_: &mut Header, tables: &mut Tables| tables.vms[0].vsock = 0x0900_0000;
+    let address =
+        |_: &mut PackedHeader, tables: &mut PackedTables| tables.vms[0].vsock = 0x0900_0000;
     assert_eq!(with_flow(address), Err(Damage::Address(0)));
-    let address = |_: &mut Header, tables: &mut Tables| tables.vms[0].stolen_time = 0x0a00_0000;
+    let address =
+        |_: &mut PackedHeader, tables: &mut PackedTables| tables.vms[0].stolen_time = 0x0a00_0000;
     assert_eq!(with_flow(address), Err(Damage::Address(0)));
-    let on_pci = |change: fn(&mut Tables)| {
+    let on_pci = |change: fn(&mut PackedTables)| {
         with_flow(|_, tables| {
             (tables.vms[0].vsock, tables.vms[0].vsock_ecam) = (0x3efe_c000, 0x40_1000_0000);
             change(tables);
         })
     };
     assert_eq!(on_pci(|_| ()), Ok(()));
-    let wrong: [fn(&mut Tables); 8] = [
+    let wrong: [fn(&mut PackedTables); 8] = [
         |tables| tables.vms[0].vsock = 0x3efe_d000,
         |tables| tables.vms[0].vsock = 0x1_3efe_c000,
         |tables| tables.vms[0].vsock = 0,
@@ -745,29 +762,29 @@ fn a_flow_has_two_ends_and_a_broker() {
     assert_eq!(with_function(2, 0x40_1000_0000), Ok(()));
     assert_eq!(with_function(31, 0x40_1000_0000), Err(Damage::Function(0)));
     assert_eq!(with_function(2, 0x40_2000_0000), Err(Damage::Function(0)));
-    let line = |_: &mut Header, tables: &mut Tables| tables.vms[1].vsock_intid = 34;
+    let line = |_: &mut PackedHeader, tables: &mut PackedTables| tables.vms[1].vsock_intid = 34;
     assert_eq!(with_flow(line), Err(Damage::Interrupt(1)));
 }
 
 /// One flow to two receivers: an entry for each, consecutive, alike but for the receiver.
 #[test]
 fn a_flow_to_several_has_an_entry_for_each() {
-    let parsed = |change: fn(&mut Vec<Flow>)| {
+    let parsed = |change: fn(&mut Vec<PackedFlow>)| {
         with_flow(|header, tables| {
             (header.cores, header.broker) = (5, 3);
             let broker = tables.vms.pop().unwrap();
-            let third = Vm { first_region: 5, regions: 1, ..vm("c", &[4]) };
-            tables.vms.push(Vm { vsock: 0x0a00_0000, vsock_intid: 48, ..third });
+            let third = PackedVm { first_region: 5, regions: 1, ..vm("c", &[4]) };
+            tables.vms.push(PackedVm { vsock: 0x0a00_0000, vsock_intid: 48, ..third });
             tables.vms.push(broker);
             let ipa = 0x4000_0000;
             tables.regions.push(Region { ipa, pa: 0x40c0_0000, len: 0x20_0000, kind: RAM });
-            let flow = Flow { members: 2, ..tables.flows[0] };
-            tables.flows = vec![flow, Flow { to: 2, ..flow }];
+            let flow = PackedFlow { members: 2, ..tables.flows[0] };
+            tables.flows = vec![flow, PackedFlow { to: 2, ..flow }];
             change(&mut tables.flows);
         })
     };
     assert_eq!(parsed(|_| ()), Ok(()));
-    let wrong: [fn(&mut Vec<Flow>); 6] = [
+    let wrong: [fn(&mut Vec<PackedFlow>); 6] = [
         |flows| flows[1].to = 1,
         |flows| flows[1].port = 5001,
         |flows| flows[1].deadline = 8,
@@ -778,13 +795,16 @@ fn a_flow_to_several_has_an_entry_for_each() {
     for change in wrong {
         assert_eq!(parsed(change), Err(Damage::Flow(0)));
     }
-    let alone: fn(&mut Vec<Flow>) = |flows| {
+    let alone: fn(&mut Vec<PackedFlow>) = |flows| {
         flows[0].members = 1;
         (flows[1].first, flows[1].members) = (1, 1);
     };
     assert_eq!(parsed(alone), Ok(()));
-    let flow = Flow { to: 2, first: 4, members: 2, ..Flow::default() };
-    assert_eq!((flow.destination(), Flow { members: 1, ..flow }.destination()), (Cid(260), Cid(5)));
+    let flow = PackedFlow { to: 2, first: 4, members: 2, ..PackedFlow::default() };
+    assert_eq!(
+        (flow.destination(), PackedFlow { members: 1, ..flow }.destination()),
+        (Cid(260), Cid(5))
+    );
 }
 
 /// What the broker sees of a VM is as long as the VM's RAM, and no other VM's.
@@ -793,7 +813,7 @@ fn the_brokers_windows_are_apart() {
     let mut header = header();
     header.broker = NO_BROKER;
     let bytes = Aligned::new(&tables().pack(header));
-    let system = System::parse(bytes.bytes(), false).unwrap();
+    let system = PackedSystem::parse(bytes.bytes(), false).unwrap();
     let seen = [0, 1].map(|index| {
         let vm = system.vm(index).unwrap();
         let first = vm.broker_address(0x4000_0000, 0x20_0000).unwrap();
@@ -824,7 +844,7 @@ fn the_brokers_window_has_no_seam_where_ram_has_none() {
     tables.regions.insert(2, other);
     tables.vms[1].first_region = 2;
     let bytes = Aligned::new(&tables.pack(header));
-    let system = System::parse(bytes.bytes(), false).unwrap();
+    let system = PackedSystem::parse(bytes.bytes(), false).unwrap();
     let vm = system.vm(0).unwrap();
     let first = vm.broker_address(0x4000_0000, 1).unwrap();
     assert_eq!(vm.broker_address(0x400f_fff0, 32), Some(first + 0xf_fff0), "over the seam");
@@ -838,8 +858,8 @@ fn the_gic_takes_its_room() {
     let mut tables = tables();
     tables.vms[1].uart = 0x080d_f000;
     let bytes = Aligned::new(&tables.pack(header()));
-    assert_eq!(System::parse(bytes.bytes(), false).unwrap_err(), Damage::Address(1));
-    assert!(System::parse(bytes.bytes(), true).is_ok());
+    assert_eq!(PackedSystem::parse(bytes.bytes(), false).unwrap_err(), Damage::Address(1));
+    assert!(PackedSystem::parse(bytes.bytes(), true).is_ok());
 }
 
 fn apart(a: &Range<u64>, b: &Range<u64>) -> bool {
@@ -847,17 +867,17 @@ fn apart(a: &Range<u64>, b: &Range<u64>) -> bool {
 }
 
 /// The invariants of everything that passes, without the parser's own helpers.
-fn assert_sound(system: &System<'_>, gic_v2: bool) {
+fn assert_sound(system: &PackedSystem<'_>, gic_v2: bool) {
     let header = system.header;
     let image = header.load_address..header.load_address + header.image_len;
     let mut physical = vec![image];
     let mut pages = BTreeSet::new();
-    let cells = system.cells();
+    let classes = system.classes();
     let divided = system.is_divided();
-    let mut claim = |set: &CellSet, span: Span| {
+    let mut claim = |set: &ClassSet, span: PageSpan| {
         let mut at = span.pa;
         for _ in 0..(span.len / PAGE).min(4096) {
-            while !set.contains(cells.cell_of(at)) {
+            while !set.contains(classes.class_of(at)) {
                 at += PAGE;
             }
             assert!(at < header.memory_end, "beyond RAM");
@@ -866,7 +886,7 @@ fn assert_sound(system: &System<'_>, gic_v2: bool) {
         }
     };
     if divided {
-        claim(&system.hypervisor_cells(), header.memory);
+        claim(&system.hypervisor_classes(), header.memory);
     }
     let mut cores: Vec<u8> = Vec::new();
     let mut irqs = Vec::new();
@@ -882,7 +902,7 @@ fn assert_sound(system: &System<'_>, gic_v2: bool) {
             let range = region.pa..region.pa + region.len;
             assert!(range.start < range.end && range.end <= ADDRESS_LIMIT);
             if divided && region.kind == RAM {
-                claim(&system.cells_of(&vm), Span { pa: region.pa, len: region.len });
+                claim(&system.classes_of(&vm), PageSpan { pa: region.pa, len: region.len });
             } else {
                 assert!(physical.iter().all(|other| apart(other, &range)), "physical overlap");
                 physical.push(range);
@@ -898,8 +918,8 @@ fn assert_sound(system: &System<'_>, gic_v2: bool) {
             }
         }
         for span in [vm.vm.own, vm.vm.pristine] {
-            claim(&system.cells_of(&vm), span);
-            assert!(divided || span == Span::default());
+            claim(&system.classes_of(&vm), span);
+            assert!(divided || span == PageSpan::default());
         }
         let kept = vm.segments.iter().map(|segment| segment.kept + segment.len);
         assert!(!divided || kept.into_iter().all(|end| end <= vm.vm.pristine.len));
@@ -951,8 +971,8 @@ prop_compose! {
         cores in prop::collection::vec(0u8..5, 1..3), uart in near(), gic_cpu in prop_oneof![9 => Just(0x080a_0000), 1 => near()],
         first_region in 0u32..4, regions in 0u32..3, first_segment in 0u32..3, segments in 0u32..3,
         first_irq in 0u32..3, irqs in 0u32..2,
-    ) -> Vm {
-        Vm { uart, gic_cpu, first_region, regions, first_segment, segments, first_irq, irqs, ..vm("x", &cores) }
+    ) -> PackedVm {
+        PackedVm { uart, gic_cpu, first_region, regions, first_segment, segments, first_irq, irqs, ..vm("x", &cores) }
     }
 }
 
@@ -962,7 +982,7 @@ proptest! {
     #[test]
     fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), gic_v2: bool) {
         let bytes = Aligned::new(&bytes);
-        if let Ok(system) = System::parse(bytes.bytes(), gic_v2) {
+        if let Ok(system) = PackedSystem::parse(bytes.bytes(), gic_v2) {
             assert_sound(&system, gic_v2);
         }
     }
@@ -982,7 +1002,7 @@ proptest! {
         let sum = checksum(bytes.get(16..end).unwrap_or(&[]));
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
         let bytes = Aligned::new(&bytes);
-        if let Ok(system) = System::parse(bytes.bytes(), gic_v2) {
+        if let Ok(system) = PackedSystem::parse(bytes.bytes(), gic_v2) {
             assert_sound(&system, gic_v2);
         }
     }
@@ -995,15 +1015,15 @@ proptest! {
         irqs in prop::collection::vec(30u32..40, 3..4),
         gic_v2: bool,
     ) {
-        let tables = Tables {
+        let tables = PackedTables {
             vms,
             regions,
-            segments: segments.into_iter().map(|(ipa, offset, len)| Segment { ipa, offset, len, kept: 0 }).collect(),
+            segments: segments.into_iter().map(|(ipa, offset, len)| PackedSegment { ipa, offset, len, kept: 0 }).collect(),
             irqs: irqs.into_iter().map(|intid| Irq::new(intid, false)).collect(),
-            ..Tables::default()
+            ..PackedTables::default()
         };
         let bytes = Aligned::new(&tables.pack(header()));
-        if let Ok(system) = System::parse(bytes.bytes(), gic_v2) {
+        if let Ok(system) = PackedSystem::parse(bytes.bytes(), gic_v2) {
             assert_sound(&system, gic_v2);
         }
     }
@@ -1022,31 +1042,31 @@ proptest! {
         let (mut header, mut tables) = divided();
         header.functions = functions;
         let geometry = Geometry { colors: functions.colors, banks: functions.banks };
-        let cells = Cells::new(&geometry).unwrap_or(Cells::ONE);
+        let classes = PageClasses::new(&geometry).unwrap_or(PageClasses::ONE);
         let within = |word: u64| {
-            let set = CellSet::new([word, 0, 0, 0]).and_then(|set| set.intersection(&cells.all()));
-            set.unwrap_or(cells.all())
+            let set = ClassSet::new([word, 0, 0, 0]).and_then(|set| set.intersection(&classes.all()));
+            set.unwrap_or(classes.all())
         };
         let sets: Vec<_> = sets.into_iter().map(within).collect();
-        let span = |set: &CellSet, place: usize| {
+        let span = |set: &ClassSet, place: usize| {
             let (page, len) = places[place];
             let start = (0x4030_0000 / PAGE + 4 * page..).map(|page| page * PAGE);
-            let first = start.clone().find(|&at| set.contains(cells.cell_of(at)));
-            Span { pa: first.unwrap_or(0), len: len * PAGE }
+            let first = start.clone().find(|&at| set.contains(classes.class_of(at)));
+            PageSpan { pa: first.unwrap_or(0), len: len * PAGE }
         };
-        header.cells = if odd { all } else { sets[0].words() };
+        header.classes = if odd { all } else { sets[0].words() };
         header.memory = span(&sets[0], 0);
         for (place, vm) in tables.vms.iter_mut().enumerate() {
             let set = &sets[place + 1];
-            vm.cells = set.words();
+            vm.classes = set.words();
             vm.own = span(set, 3 * place + 1);
             vm.pristine = span(set, 3 * place + 2);
             let ram = span(set, 3 * place + 3);
             tables.regions[place] = Region { ipa: 0x4000_0000, pa: ram.pa, len: ram.len, kind: RAM };
         }
-        tables.segments.fill(Segment { ipa: 0x4000_0000, offset: 0, len: PAGE, kept: 0 });
+        tables.segments.fill(PackedSegment { ipa: 0x4000_0000, offset: 0, len: PAGE, kept: 0 });
         let bytes = Aligned::new(&tables.pack(header));
-        if let Ok(system) = System::parse(bytes.bytes(), false) {
+        if let Ok(system) = PackedSystem::parse(bytes.bytes(), false) {
             assert_sound(&system, false);
         }
     }

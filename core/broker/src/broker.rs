@@ -2,7 +2,7 @@
 //! do.
 
 use super::shared::{
-    Completion, FLOWS, Flow, Outcome, PORTS, Partition, Pieces, RING, retired_before,
+    BrokerFlow, ChainOutcome, Completion, FLOWS, PORTS, Partition, Pieces, RING, retired_before,
 };
 use crate::transfer::{Bucket, Edf};
 use weir_units::Cid;
@@ -74,7 +74,7 @@ enum Where {
 /// packets that are all for it too, so that no place is in one that has left.
 #[derive(Clone, Copy, Debug)]
 struct Line {
-    flow: Flow,
+    flow: BrokerFlow,
     /// Flows from this one on that are one to several receivers; 1 of a flow to one.
     members: usize,
     /// Which of them this is.
@@ -284,8 +284,8 @@ impl<'a> Broker<'a> {
                     continue;
                 }
             } else if self.shared.port(sender).receivers_epoch(line.first) != epoch {
-                // Meant for a life of the receiver's that is over.
-                self.finish(index, Outcome::Lost, now);
+                // Meant for a boot of the receiver's that is over.
+                self.finish(index, ChainOutcome::Lost, now);
                 continue;
             }
             if known.epoch != epoch {
@@ -342,13 +342,14 @@ impl<'a> Broker<'a> {
             self.known[receiver].used = known.used.wrapping_add(1);
             let written = HEADER_LEN as u32 + bytes as u32;
             let chunk = self.completed;
-            self.answer(receiver, head.into(), 0, Outcome::Received(written));
+            self.answer(receiver, head.into(), 0, ChainOutcome::Received(written));
             self.lines[index].moved += bytes as u32;
             let more = bytes < left.into() && bytes > 0;
             if !more {
                 // A buffer with no room for payload, of which the device offers none, would never
                 // move the packet.
-                let outcome = if bytes == left.into() { Outcome::Sent } else { Outcome::Lost };
+                let outcome =
+                    if bytes == u64::from(left) { ChainOutcome::Sent } else { ChainOutcome::Lost };
                 self.finish(index, outcome, now);
             }
             let removed = mover.ticks();
@@ -380,7 +381,7 @@ impl<'a> Broker<'a> {
     }
 
     /// The first packet of a flow is done with.
-    fn finish(&mut self, index: usize, outcome: Outcome, now: u64) {
+    fn finish(&mut self, index: usize, outcome: ChainOutcome, now: u64) {
         let line = &mut self.lines[index];
         let sender = usize::from(line.flow.from);
         let head = line.first;
@@ -417,13 +418,13 @@ impl<'a> Broker<'a> {
             if head == NONE {
                 break;
             }
-            self.answer(sender, head.into(), index as u8, Outcome::Lost);
+            self.answer(sender, head.into(), index as u8, ChainOutcome::Lost);
             head = self.next[sender][usize::from(head) % RING];
         }
         true
     }
 
-    fn answer(&mut self, port: usize, head: u16, flow: u8, outcome: Outcome) {
+    fn answer(&mut self, port: usize, head: u16, flow: u8, outcome: ChainOutcome) {
         let epoch = self.known[port].epoch;
         let completion = Completion { port, epoch, head, flow, outcome, phases: 0 };
         self.shared.complete(self.completed, completion);
@@ -524,7 +525,7 @@ impl<'a> Broker<'a> {
             let is_before = |until: u32| count.wrapping_sub(until).cast_signed() < 0;
             if line.before.is_some_and(is_before) {
                 if members >> bit & 1 != 0 {
-                    self.answer(port, head.into(), index as u8, Outcome::Lost);
+                    self.answer(port, head.into(), index as u8, ChainOutcome::Lost);
                 }
                 continue;
             }

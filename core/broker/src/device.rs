@@ -7,7 +7,7 @@
 
 use super::sync::{AtomicU32, AtomicU64, fence};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use weir_vsock::queue::{Broken, Layout, Options, Queue};
+use weir_vsock::queue::{Broken, Layout, Queue, RingOptions};
 
 /// Queues of a device that the service VM serves.
 pub const QUEUES: usize = 2;
@@ -159,7 +159,7 @@ impl Device {
             used: place.used.load(Relaxed),
         };
         let options =
-            Options { indirect: state & INDIRECT != 0, event_index: state & EVENT_INDEX != 0 };
+            RingOptions { indirect: state & INDIRECT != 0, event_index: state & EVENT_INDEX != 0 };
         // Acquire: a word of a later epoch was read only if that epoch is seen here; pairs with the
         // fence in `reset`.
         fence(Acquire);

@@ -138,7 +138,7 @@ pub(super) struct SharedPacket {
 /// The rings of one port.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Port {
+pub struct PortRings {
     pub(super) epoch: AtomicU32,
     pub(super) submitted: AtomicU64,
     pub(super) offered: AtomicU64,
@@ -151,7 +151,7 @@ pub struct Port {
     pub(super) buffers: [SharedPieces; RING],
 }
 
-impl Port {
+impl PortRings {
     /// The hypervisor submits the packet whose chain starts at `head`, which is not submitted now.
     pub fn submit(&self, head: u16, packet: &Packet) {
         self.submit_to(head, packet, 1);
@@ -320,7 +320,7 @@ impl Default for Doorbell {
 
 /// What became of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ChainOutcome {
     /// A buffer of a receiver's was written, so many bytes with the header.
     Received(u32),
     /// A packet of a sender's has arrived.
@@ -341,7 +341,7 @@ pub struct Completion {
     /// The flow that it answers for; 0 of a buffer.
     pub flow: u8,
     /// What became of it.
-    pub outcome: Outcome,
+    pub outcome: ChainOutcome,
     /// How long the broker took, by its own account (`weir_trace::phases`):
     /// [`Phase::of`](weir_trace::phases::Phase::of) a chunk, or of a packet.
     pub phases: u64,
@@ -352,9 +352,9 @@ impl Completion {
     /// flow's number.
     fn to_word(self) -> u64 {
         let (kind, len) = match self.outcome {
-            Outcome::Received(len) => (0, len),
-            Outcome::Sent => (1, self.flow.into()),
-            Outcome::Lost => (2, self.flow.into()),
+            ChainOutcome::Received(len) => (0, len),
+            ChainOutcome::Sent => (1, self.flow.into()),
+            ChainOutcome::Lost => (2, self.flow.into()),
         };
         u64::from(self.epoch) << 32
             | (self.port as u64 & 0xf) << 28
@@ -365,16 +365,16 @@ impl Completion {
 
     fn from_word(word: u64, phases: u64) -> Option<Self> {
         let outcome = match word >> 18 & 3 {
-            0 => Outcome::Received((word & 0x3_ffff) as u32),
-            1 => Outcome::Sent,
-            2 => Outcome::Lost,
+            0 => ChainOutcome::Received((word & 0x3_ffff) as u32),
+            1 => ChainOutcome::Sent,
+            2 => ChainOutcome::Lost,
             _ => return None,
         };
         Some(Self {
             port: (word >> 28 & 0xf) as usize,
             epoch: (word >> 32) as u32,
             head: (word >> 20 & 0xff) as u16,
-            flow: if matches!(outcome, Outcome::Received(_)) { 0 } else { word as u8 },
+            flow: if matches!(outcome, ChainOutcome::Received(_)) { 0 } else { word as u8 },
             outcome,
             phases,
         })
@@ -383,7 +383,7 @@ impl Completion {
 
 /// A flow as the broker must know it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flow {
+pub struct BrokerFlow {
     /// The sender's port.
     pub from: u8,
     /// The receiver's port.
@@ -432,7 +432,7 @@ pub struct Partition {
     /// Written by the hypervisor before the broker starts.
     pub(super) settings: [AtomicU64; 4],
     pub(super) flows: [SharedFlow; FLOWS],
-    pub(super) ports: [Port; PORTS],
+    pub(super) ports: [PortRings; PORTS],
     /// Written by the broker: how often it was about to sleep.
     pub(super) dozes: AtomicU32,
     /// Written by the hypervisor before the broker starts: flows, from the first on, among which
@@ -450,12 +450,12 @@ pub struct Partition {
 impl Partition {
     /// Port `index`, a number below [`PORTS`].
     #[must_use]
-    pub fn port(&self, index: usize) -> &Port {
+    pub fn port(&self, index: usize) -> &PortRings {
         &self.ports[index % PORTS]
     }
 
     /// The hypervisor says what the flows are, before the broker starts.
-    pub fn configure(&self, settings: &Settings, flows: impl IntoIterator<Item = Flow>) {
+    pub fn configure(&self, settings: &Settings, flows: impl IntoIterator<Item = BrokerFlow>) {
         let Settings { flows: count, chunk, rate, start } = *settings;
         let words = [count.into(), chunk.into(), rate, start];
         for (place, word) in self.settings.iter().zip(words) {
@@ -490,12 +490,12 @@ impl Partition {
 
     /// The hypervisor takes back what was submitted for flow `index`, one of those to several
     /// receivers, and not answered: the broker answers that it is lost. Not beside
-    /// [`Port::submit_to`]; and none for this flow may be submitted before these answers came.
+    /// [`PortRings::submit_to`]; and none for this flow may be submitted before these answers came.
     pub fn retire(&self, index: usize) {
         let submitted = &self.port(self.flow(index).from.into()).submitted;
         self.flows[index % FLOWS].retired.store(submitted.load(Relaxed), Relaxed);
         // Release: who sees a later epoch of the receiver's port sees this; pairs with
-        // `Port::epoch`.
+        // `PortRings::epoch`.
         fence(Release);
     }
 
@@ -533,10 +533,10 @@ impl Partition {
 
     /// Flow `index`.
     #[must_use]
-    pub fn flow(&self, index: usize) -> Flow {
+    pub fn flow(&self, index: usize) -> BrokerFlow {
         let flow = &self.flows[index % FLOWS];
         let ports = flow.ports.load(Relaxed);
-        Flow {
+        BrokerFlow {
             from: ports as u8 % PORTS as u8,
             to: (ports >> 8) as u8 % PORTS as u8,
             rate: flow.rate.load(Relaxed),
@@ -550,8 +550,8 @@ impl Partition {
         let port = self.port(index);
         let epoch = port.epoch.load(Relaxed).wrapping_add(1);
         port.epoch.store(epoch, Relaxed);
-        // Release: the new epoch is written before anything of it; pairs with `Port::is_in`. SeqCst
-        // with the fence in `begin_copy`: either the broker sees the new epoch there, or
+        // Release: the new epoch is written before anything of it; pairs with `PortRings::is_in`.
+        // SeqCst with the fence in `begin_copy`: either the broker sees the new epoch there, or
         // `is_copying` sees its copy.
         fence(SeqCst);
         port.submitted.store(first(epoch), Relaxed);

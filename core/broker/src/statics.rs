@@ -2,8 +2,8 @@
 
 use crate::{
     shared::{
-        COMPLETIONS, FLOWS, HEADER_WORDS, PORTS, Partition, Port, RING, SharedFlow, SharedPacket,
-        SharedPieces,
+        COMPLETIONS, FLOWS, HEADER_WORDS, PORTS, Partition, PortRings, RING, SharedFlow,
+        SharedPacket, SharedPieces,
     },
     sync::{AtomicU32, AtomicU64},
 };
@@ -18,7 +18,7 @@ impl SharedPieces {
     }
 }
 
-impl Port {
+impl PortRings {
     const fn new() -> Self {
         Self {
             epoch: AtomicU32::new(0),
@@ -67,7 +67,7 @@ impl Partition {
                     alarm: AtomicU64::new(0),
                 }
             }; FLOWS],
-            ports: [const { Port::new() }; PORTS],
+            ports: [const { PortRings::new() }; PORTS],
             dozes: AtomicU32::new(0),
             alarms: AtomicU32::new(0),
             busy: AtomicU32::new(0),
@@ -91,7 +91,8 @@ mod tests {
             [size_of::<SharedPacket>(), size_of::<SharedPieces>(), size_of::<SharedFlow>()];
         // Heads of both rings, too.
         let entry = packet + buffer + 2 * size_of::<AtomicU32>();
-        let (port, completions) = (size_of::<Port>(), COMPLETIONS * 2 * size_of::<AtomicU64>());
+        let (port, completions) =
+            (size_of::<PortRings>(), COMPLETIONS * 2 * size_of::<AtomicU64>());
         let all = PORTS * port + FLOWS * flow + completions;
         println!(
             "an entry of a VM's rings: {entry} B, {packet} of a packet and {buffer} of a buffer"

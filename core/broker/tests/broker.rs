@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use weir_broker::{
     broker::{Broker, Mover, Step},
-    shared::{Completion, Doorbell, Flow, Outcome, Packet, Partition, Pieces, Settings},
+    shared::{BrokerFlow, ChainOutcome, Completion, Doorbell, Packet, Partition, Pieces, Settings},
 };
 use weir_vsock::{
     queue::Segment,
@@ -70,14 +70,14 @@ fn cut(at: u64, len: u64, first: u64) -> Pieces {
 }
 
 struct World {
-    flows: Vec<Flow>,
+    flows: Vec<BrokerFlow>,
     partition: &'static Partition,
     ram: Ram,
     next: u64,
 }
 
 impl World {
-    fn new(flows: &[Flow], chunk: u32, rate: u64) -> Self {
+    fn new(flows: &[BrokerFlow], chunk: u32, rate: u64) -> Self {
         let partition: &Partition = Box::leak(Box::new(Partition::new()));
         let settings = Settings { flows: flows.len() as u8, chunk, rate, start: 0 };
         partition.configure(&settings, flows.iter().copied());
@@ -141,8 +141,8 @@ impl World {
     }
 }
 
-fn flow(from: u8, to: u8) -> Flow {
-    Flow { from, to, rate: 0, burst: 0 }
+fn flow(from: u8, to: u8) -> BrokerFlow {
+    BrokerFlow { from, to, rate: 0, burst: 0 }
 }
 
 proptest! {
@@ -186,7 +186,7 @@ proptest! {
                 Step::Again => {}
                 Step::Tell => for completion in world.completions(&mut taken) {
                     match completion.outcome {
-                        Outcome::Received(written) => {
+                        ChainOutcome::Received(written) => {
                             let pieces = offered.remove(&completion.head).expect("an offered buffer");
                             let bytes = world.ram.get(&pieces, written as usize);
                             let header = Header::from_bytes(bytes[..HEADER_LEN].try_into().unwrap());
@@ -199,8 +199,8 @@ proptest! {
                             }
                             line.last_mut().unwrap().1.extend_from_slice(&bytes[HEADER_LEN..]);
                         }
-                        Outcome::Sent => sent.push((completion.port, completion.head)),
-                        Outcome::Lost => prop_assert!(false, "lost"),
+                        ChainOutcome::Sent => sent.push((completion.port, completion.head)),
+                        ChainOutcome::Lost => prop_assert!(false, "lost"),
                     }
                 },
                 Step::Wait(until) => {
@@ -235,7 +235,7 @@ fn run(world: &mut World, broker: &mut Broker<'_>, taken: &mut u32, now: u64) ->
 }
 
 fn sent(completions: &[Completion]) -> Vec<(usize, u16)> {
-    let sent = completions.iter().filter(|one| one.outcome == Outcome::Sent);
+    let sent = completions.iter().filter(|one| one.outcome == ChainOutcome::Sent);
     sent.map(|one| (one.port, one.head)).collect()
 }
 
@@ -285,7 +285,7 @@ fn a_receiver_without_buffers_blocks_only_its_flows() {
     world.send(1, 0, 1, 100, (0, 90), 44);
     let completions = run(&mut world, &mut broker, &mut taken, 5);
     assert_eq!(sent(&completions), [(0, 1)]);
-    assert_eq!(completions[0].outcome, Outcome::Received(544), "the first part is told of");
+    assert_eq!(completions[0].outcome, ChainOutcome::Received(544), "the first part is told of");
     world.offer(2, 1, 544, 44);
     assert_eq!(sent(&run(&mut world, &mut broker, &mut taken, 6)), [(0, 0)]);
 }
@@ -299,7 +299,7 @@ fn a_reset_port_loses_old_packets_and_takes_new_ones() {
     world.send(0, 0, 1, 3000, (100, 150), 44);
     world.send(1, 1, 0, 100, (0, 60), 44);
     assert_eq!(broker.step(0, &mut world.ram), Step::Again);
-    // The sender dies in the midst of a packet, and its next life sends by the same heads.
+    // The sender dies in the midst of a packet, and its next boot sends by the same heads.
     world.partition.reset(0);
     world.send(0, 0, 1, 200, (200, 250), 44);
     (1..4).for_each(|head| _ = world.offer(3, head, 4000, 44));
@@ -314,7 +314,7 @@ fn a_reset_port_loses_old_packets_and_takes_new_ones() {
     world.send(1, 1, 1, 100, (0, 60), 44);
     let moved = world.ram.moved;
     let lost = run(&mut world, &mut broker, &mut taken, 300);
-    let [Completion { port: 0, head: 2, outcome: Outcome::Lost, .. }] = lost.as_slice() else {
+    let [Completion { port: 0, head: 2, outcome: ChainOutcome::Lost, .. }] = lost.as_slice() else {
         panic!("{lost:?}");
     };
     assert_eq!(world.ram.moved, moved);
@@ -431,7 +431,7 @@ impl Mover for Dying<'_> {
 }
 
 /// Whichever chunk of a packet it is, and whichever end restarts: the chunk ends, nothing of that
-/// life is touched any more, nobody else loses anything, and the next life's packets arrive.
+/// boot is touched any more, nobody else loses anything, and the next boot's packets arrive.
 #[test]
 fn an_endpoint_restart_in_a_chunk_stops_its_packet() {
     for (port, at) in [0, 3].into_iter().flat_map(|port| (0..3).map(move |at| (port, at))) {
@@ -456,16 +456,16 @@ fn an_endpoint_restart_in_a_chunk_stops_its_packet() {
         assert!(sent(&completions).contains(&(1, 0)), "the other flow's packet has arrived");
         let epoch = partition.port(port).epoch();
         let mut of_now = completions.iter().filter(|one| one.port == port && one.epoch == epoch);
-        assert_eq!(of_now.next(), None, "the new life has sent and offered nothing");
+        assert_eq!(of_now.next(), None, "the new boot has sent and offered nothing");
         // Whose receiver is gone gets the buffers back, unless this was the packet's last chunk.
-        let lost = completions.iter().any(|one| one.port == 0 && one.outcome == Outcome::Lost);
+        let lost = completions.iter().any(|one| one.port == 0 && one.outcome == ChainOutcome::Lost);
         assert_eq!(lost, port == 3 && at < 2, "port {port}, copy {at}: {completions:?}");
         (10..14).for_each(|head| _ = world.offer(3, head, 4000, 4000));
         let payload = world.send(0, 0, 5, 2000, (0, 70), 2044);
         let completions = run(&mut world, &mut broker, &mut taken, 0);
         assert!(sent(&completions).contains(&(0, 5)), "port {port}, copy {at}: {completions:?}");
         let bytes = completions.iter().filter(|one| one.port == 3).map(|one| match one.outcome {
-            Outcome::Received(bytes) => bytes as usize - HEADER_LEN,
+            ChainOutcome::Received(bytes) => bytes as usize - HEADER_LEN,
             _ => 0,
         });
         assert_eq!(bytes.sum::<usize>(), payload.len());

@@ -9,14 +9,14 @@
 use weir_analysis::{
     Bytes, BytesPerSec, Nanos,
     flows::{
-        Bandwidths, Copier, Effort, Flow as Demand, Mover as Moved, Overheads, Path, Queue, Range,
-        Reading, Setting, groups, responses,
+        Bandwidths, ChunkMover as Moved, Copier, Effort, FlowDemand as Demand, FlowSetting,
+        Overheads, Path, Range, Reading, SenderQueue, groups, responses,
     },
 };
 use weir_broker::transfer::Pace;
 use weir_broker::{
     broker::{Broker, Mover, Step},
-    shared::{Doorbell, Flow, Outcome, Packet, Partition, Pieces, RING, Settings},
+    shared::{BrokerFlow, ChainOutcome, Doorbell, Packet, Partition, Pieces, RING, Settings},
 };
 use weir_vsock::{
     queue::Segment,
@@ -98,7 +98,7 @@ impl World {
     fn new(seed: u64, fault: Fault) -> Self {
         let partition: &Partition = Box::leak(Box::new(Partition::new()));
         let settings = Settings { flows: FLOWS.len() as u8, chunk: CHUNK, rate: 0, start: 0 };
-        let flows = FLOWS.map(|(from, to, ..)| Flow { from, to, rate: 0, burst: 0 });
+        let flows = FLOWS.map(|(from, to, ..)| BrokerFlow { from, to, rate: 0, burst: 0 });
         partition.configure(&settings, flows);
         (0..6).for_each(|port| partition.reset(port));
         let pace = |(at, &(_, _, period, _)): (usize, &(u8, u8, u64, u64))| {
@@ -241,7 +241,7 @@ fn worst(seed: u64, fault: Fault) -> u64 {
             if one.epoch != world.partition.port(one.port).epoch() {
                 continue;
             }
-            if let Outcome::Received(_) = one.outcome {
+            if let ChainOutcome::Received(_) = one.outcome {
                 // All but one receiver return their buffers at once.
                 if one.port != 5 {
                     world.offer(one.port, one.head);
@@ -275,7 +275,7 @@ fn bound() -> u64 {
         overheads,
         wake: max(WAKE),
         copy: max(COPY),
-        queue: Queue::Heap,
+        queue: SenderQueue::Heap,
         locked: false,
         mover: Moved::Cpu,
         copier: Copier::Broker,
@@ -289,7 +289,7 @@ fn bound() -> u64 {
         to: to.into(),
     });
     let setting =
-        Setting { chunk: Bytes(CHUNK.into()), queues: Some(1), reading: Reading::Printed };
+        FlowSetting { chunk: Bytes(CHUNK.into()), queues: Some(1), reading: Reading::Printed };
     let group = groups(&flows, &[1; 4], &setting, &path).expect("sound flows").remove(0);
     let at = BytesPerSec(BANDWIDTH);
     let at = Bandwidths { paced: at, chunk: at };

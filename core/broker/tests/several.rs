@@ -5,7 +5,7 @@
 use proptest::prelude::*;
 use weir_broker::{
     broker::{Broker, Mover, Step},
-    shared::{Flow, Outcome, Packet, Partition, Pieces, Settings},
+    shared::{BrokerFlow, ChainOutcome, Packet, Partition, Pieces, Settings},
 };
 use weir_units::Cid;
 use weir_vsock::{
@@ -66,7 +66,7 @@ impl World {
     fn new() -> Self {
         let partition: &'static Partition = Box::leak(Box::new(Partition::new()));
         let settings = Settings { flows: MEMBERS as u8, chunk: 64, rate: 0, start: 0 };
-        let flows = (1..=MEMBERS as u8).map(|to| Flow { from: 0, to, rate: 0, burst: 0 });
+        let flows = (1..=MEMBERS as u8).map(|to| BrokerFlow { from: 0, to, rate: 0, burst: 0 });
         partition.configure(&settings, flows);
         partition.group(0, MEMBERS);
         (0..=MEMBERS).for_each(|port| partition.reset(port));
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// The receiver dies, and its next life offers buffers.
+    /// The receiver dies, and its next boot offers buffers.
     fn restart(&mut self, member: usize) {
         self.retire(member);
         self.partition.reset(member + 1);
@@ -164,9 +164,9 @@ impl World {
                 if one.epoch != self.partition.port(one.port).epoch() {
                     continue;
                 }
-                let Outcome::Received(written) = one.outcome else {
+                let ChainOutcome::Received(written) = one.outcome else {
                     prop_assert_eq!(one.port, 0);
-                    let sent = one.outcome == Outcome::Sent;
+                    let sent = one.outcome == ChainOutcome::Sent;
                     let fate = if sent { Fate::Sent } else { Fate::Lost };
                     let waits = |(head, fates): &&mut (u16, [Option<Fate>; MEMBERS])| {
                         *head == one.head && fates[usize::from(one.flow)] == Some(Fate::Waits)

@@ -3,13 +3,13 @@
 
 use weir_broker::{
     broker::Broker,
-    shared::{FLOWS, PORTS, Partition, Port, RING},
+    shared::{FLOWS, PORTS, Partition, PortRings, RING},
 };
 
 #[test]
 fn broker_and_partition_have_documented_sizes() {
     let [broker, partition, port] =
-        [size_of::<Broker<'_>>(), size_of::<Partition>(), size_of::<Port>()];
+        [size_of::<Broker<'_>>(), size_of::<Partition>(), size_of::<PortRings>()];
     println!(
         "the broker's state: {broker} B for {FLOWS} flows and {PORTS} VMs of {RING} packets each"
     );

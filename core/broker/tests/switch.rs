@@ -18,10 +18,10 @@ use weir_vsock::{
     GuestMemory,
     device::{RX, TX},
     net::HEADER_LEN,
-    queue::{Broken, Layout, Options, Queue},
+    queue::{Broken, Layout, Queue, RingOptions},
 };
 
-const OPTIONS: Options = Options { indirect: false, event_index: false };
+const OPTIONS: RingOptions = RingOptions { indirect: false, event_index: false };
 /// Where the rings and the buffers to receive into are, behind those to send from.
 const RX_RINGS: u64 = RAM + 0x8000;
 const RX_BUFFERS: u64 = RAM + 0xc000;

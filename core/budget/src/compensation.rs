@@ -1,6 +1,6 @@
 use crate::word::Word;
 use crate::{
-    Counts, Event, Refused, Regulate, Setting, Shared, Verdict, clock::Clock, setting::Part,
+    BudgetVerdict, Counts, Event, Refused, Regulate, Setting, Shared, clock::Clock, setting::Part,
     shared::Parts,
 };
 use core::num::NonZeroU32;
@@ -30,7 +30,7 @@ use weir_units::Nanos;
 /// **Bound.** In a window the critical VM suffers, as the sum of min(A(j), U(j)), at most N Q, from
 /// each VM that it compensates and for each of the two counters, and one overshoot (without debt
 /// one for each period). The VM itself uses at most N (N + 1) / 2 Q in a window. With
-/// [`super::Scope::Vm`] Q is the VM's, and each vCPU is granted its part of Q - A.
+/// [`super::BudgetScope::Vm`] Q is the VM's, and each vCPU is granted its part of Q - A.
 #[derive(Clone, Debug)]
 pub struct Compensation {
     clock: Clock,
@@ -154,7 +154,7 @@ impl Compensation {
         shared: &Parts<W>,
         now: Nanos,
         counts: Counts,
-    ) -> Verdict {
+    ) -> BudgetVerdict {
         let passed = self.clock.passed(now);
         if passed != 0 {
             self.begin(shared, now, counts, passed);
@@ -162,13 +162,13 @@ impl Compensation {
         if counts.reached(self.limit) && !self.changed {
             self.settle(shared);
         }
-        Verdict::judge(counts, self.limit)
+        BudgetVerdict::judge(counts, self.limit)
     }
 }
 
 impl Regulate for Compensation {
     #[inline]
-    fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, _: Event) -> Verdict {
+    fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, _: Event) -> BudgetVerdict {
         self.step_on(&shared.0, now, counts)
     }
 }

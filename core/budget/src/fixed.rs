@@ -1,6 +1,6 @@
 use crate::word::Word;
 use crate::{
-    Counts, Event, Refused, Regulate, Setting, Shared, Verdict, clock::Clock, setting::Part,
+    BudgetVerdict, Counts, Event, Refused, Regulate, Setting, Shared, clock::Clock, setting::Part,
     shared::Parts,
 };
 use weir_units::Nanos;
@@ -90,7 +90,7 @@ impl Static {
         shared: &Parts<W>,
         now: Nanos,
         counts: Counts,
-    ) -> Verdict {
+    ) -> BudgetVerdict {
         let passed = self.clock.passed(now);
         if passed != 0 {
             if let Some(publisher) = &mut self.publisher {
@@ -104,13 +104,13 @@ impl Static {
                 fresh
             };
         }
-        Verdict::judge(counts, self.limit)
+        BudgetVerdict::judge(counts, self.limit)
     }
 }
 
 impl Regulate for Static {
     #[inline]
-    fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, _: Event) -> Verdict {
+    fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, _: Event) -> BudgetVerdict {
         self.step_on(&shared.0, now, counts)
     }
 }

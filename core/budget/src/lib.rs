@@ -5,8 +5,8 @@
 //!
 //! A *driver* (the hypervisor, or the simulator) has one [`Regulator`] for each regulated vCPU and
 //! one [`Shared`] for each VM and for MemGuard's domain. It passes to the regulator what happened
-//! ([`Event`]), when, and how far the vCPU's counters are; the [`Verdict`] says whether the vCPU
-//! may run and at which counts to ask again.
+//! ([`Event`]), when, and how far the vCPU's counters are; the [`BudgetVerdict`] says whether the
+//! vCPU may run and at which counts to ask again.
 //!
 //! What the driver owes:
 //! - [`Event::Start`] once, at boot, never at a VM's restart; a second one is taken for a
@@ -16,9 +16,9 @@
 //! - [`Event::Stop`] when the vCPU goes off, and at each boundary while it is off; [`Event::Count`]
 //!   before it runs again.
 //! - [`Event::Count`] when a counter reached the limit, when it was polled, and when another's
-//!   [`Verdict::wake`] asks for it, which must not arrive before what that other's step stored.
+//!   [`BudgetVerdict::wake`] asks for it, which must not arrive before what that other's step stored.
 //!   [`Event::Descheduled`] instead for a vCPU that does not have its core.
-//! - Counts that only grow, and the [`Shared`] that [`Kind`] names.
+//! - Counts that only grow, and the [`Shared`] that [`RegulatorKind`] names.
 //!
 //! Time decides, not the event's name: whichever event is the first at or after a boundary
 //! replenishes, and a `Period` that comes early or twice replenishes nothing. In what follows *a
@@ -67,7 +67,7 @@ pub use fixed::Static;
 pub use memguard::Memguard;
 pub use periods::Periods;
 pub use pool::Pool;
-pub use setting::{Kind, MAX_VCPUS, Refused, Scope, Setting};
+pub use setting::{BudgetScope, MAX_VCPUS, Refused, RegulatorKind, Setting};
 pub use shared::Shared;
 
 use weir_units::Nanos;
@@ -91,9 +91,9 @@ pub enum Event {
 
 /// What a vCPU may do from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct BudgetVerdict {
     /// Whether it may run. If not it stays suspended until a later step says otherwise; without
-    /// [`Verdict::wake`] from another that is the next period's.
+    /// [`BudgetVerdict::wake`] from another that is the next period's.
     pub run: bool,
     /// The cumulative counts at which to ask again, whichever is reached first; `u64::MAX` is
     /// never.
@@ -105,7 +105,7 @@ pub struct Verdict {
     pub wake: u32,
 }
 
-impl Verdict {
+impl BudgetVerdict {
     const fn run_until(limit: Counts) -> Self {
         Self { run: true, limit, wake: 0 }
     }
@@ -124,7 +124,7 @@ impl Verdict {
 /// A regulator's one operation.
 pub trait Regulate {
     /// Takes note of `event` at `now`, with the vCPU's counters at `counts`, and decides.
-    fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, event: Event) -> Verdict;
+    fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, event: Event) -> BudgetVerdict;
 }
 
 /// The regulator of one vCPU.
@@ -146,10 +146,10 @@ impl Regulator {
     #[must_use]
     pub const fn new(setting: &Setting) -> Self {
         match setting.kind {
-            Kind::Static => Self::Static(Static::new(setting)),
-            Kind::Pool => Self::Pool(Pool::new(setting)),
-            Kind::Memguard => Self::Memguard(Memguard::new(setting)),
-            Kind::Compensation => Self::Compensation(Compensation::new(setting)),
+            RegulatorKind::Static => Self::Static(Static::new(setting)),
+            RegulatorKind::Pool => Self::Pool(Pool::new(setting)),
+            RegulatorKind::Memguard => Self::Memguard(Memguard::new(setting)),
+            RegulatorKind::Compensation => Self::Compensation(Compensation::new(setting)),
         }
     }
 
@@ -177,10 +177,10 @@ impl Regulator {
         matches!(self, Self::Static(regulator) if regulator.is_plain())
     }
 
-    /// The step at `now`, with the counter of a [plain](Self::is_plain) regulator's vCPU at `reads`,
-    /// if it is the first of the period that follows and the vCPU may run: the count of reads at
-    /// which to ask again, and the period's end. None, and nothing has changed, where another step
-    /// is due.
+    /// The step at `now`, with the counter of a [plain](Self::is_plain) regulator's vCPU at
+    /// `reads`, if it is the first of the period that follows and the vCPU may run: the count of
+    /// reads at which to ask again, and the period's end. None, and nothing has changed, where
+    /// another step is due.
     #[inline]
     pub const fn next_period(&mut self, now: Nanos, reads: u64) -> Option<(u64, Nanos)> {
         match self {
@@ -192,7 +192,7 @@ impl Regulator {
 
 impl Regulate for Regulator {
     #[inline]
-    fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, event: Event) -> Verdict {
+    fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, event: Event) -> BudgetVerdict {
         match self {
             Self::Static(regulator) => regulator.step(shared, now, counts, event),
             Self::Pool(regulator) => regulator.step(shared, now, counts, event),

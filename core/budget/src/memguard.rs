@@ -1,6 +1,6 @@
 use crate::word::Word;
 use crate::{
-    Counts, Event, Refused, Regulate, Setting, Shared, Verdict,
+    BudgetVerdict, Counts, Event, Refused, Regulate, Setting, Shared,
     clock::Clock,
     setting::{Part, or_default_slice, poolable},
     shared::{MAX_MEMBERS, Mark, Parts, Waiter},
@@ -20,7 +20,8 @@ use weir_units::Nanos;
 ///         Stop: gives what is left --------+  |                                              | has nothing
 ///                                             | all have spent theirs, and `spare`           v
 ///                                             +--------------------------------------- suspended ---> Period
-/// need := min(Q, max(1, keep, predicted) + debt)  predicted := predicted + (used - predicted) / 2^smoothing
+/// need := min(Q, max(1, keep, predicted) + debt)  predicted := predicted + (used - predicted) /
+/// 2^smoothing
 /// ```
 ///
 /// *Misprediction.* A vCPU that is suspended having used less than Q gave too much. In the next
@@ -180,7 +181,7 @@ impl Memguard {
         now: Nanos,
         counts: Counts,
         event: Event,
-    ) -> Verdict {
+    ) -> BudgetVerdict {
         let passed = self.clock.passed(now);
         if passed != 0 {
             self.begin(shared, now, counts, passed);
@@ -198,7 +199,7 @@ impl Memguard {
                 let all = if self.spend(shared).news { u32::MAX } else { 0 };
                 wake |= shared.throttled.take(self.period, all);
             }
-            return Verdict { wake, ..Verdict::suspend() };
+            return BudgetVerdict { wake, ..BudgetVerdict::suspend() };
         }
         if counts.reached(self.limit) {
             let slice = or_default_slice(self.slice, self.budget, 1);
@@ -219,7 +220,7 @@ impl Memguard {
                     shared.throttled.take(self.period, self.waiter.member);
                     let all = if spent.news { u32::MAX } else { 0 };
                     let wake = shared.throttled.take(self.period, all);
-                    return Verdict { wake, ..Verdict::run_until(self.limit) };
+                    return BudgetVerdict { wake, ..BudgetVerdict::run_until(self.limit) };
                 }
             } else {
                 self.waiter.withdraw(&shared.waiting, self.period);
@@ -228,13 +229,13 @@ impl Memguard {
                 }
             }
         }
-        Verdict::judge(counts, self.limit)
+        BudgetVerdict::judge(counts, self.limit)
     }
 }
 
 impl Regulate for Memguard {
     #[inline]
-    fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, event: Event) -> Verdict {
+    fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, event: Event) -> BudgetVerdict {
         self.step_on(&shared.0, now, counts, event)
     }
 }

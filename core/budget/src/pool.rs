@@ -1,6 +1,6 @@
 use crate::word::Word;
 use crate::{
-    Counts, Event, Refused, Regulate, Setting, Shared, Verdict,
+    BudgetVerdict, Counts, Event, Refused, Regulate, Setting, Shared,
     clock::Clock,
     fixed::Publisher,
     setting::{for_all, or_default_slice},
@@ -27,8 +27,10 @@ use weir_units::Nanos;
 /// used in the last period, at most a slice, so that an idle one keeps next to nothing from the
 /// others; what it has left at [`Event::Stop`] it gives back.
 ///
-/// **Bound.** All vCPUs of the VM together: in any k consecutive periods at most k Q accesses and one overshoot for each vCPU; without debt k of these.
-/// **Loss.** At the end of a period up to a slice for each vCPU can be left while others are suspended.
+/// **Bound.** All vCPUs of the VM together: in any k consecutive periods at most k Q accesses and
+/// one overshoot for each vCPU; without debt k of these.
+/// **Loss.** At the end of a period up to a slice for each vCPU can be left while others are
+/// suspended.
 #[derive(Clone, Debug)]
 pub struct Pool {
     clock: Clock,
@@ -113,7 +115,7 @@ impl Pool {
         now: Nanos,
         counts: Counts,
         event: Event,
-    ) -> Verdict {
+    ) -> BudgetVerdict {
         if self.clock.passed(now) != 0 {
             self.begin(shared, now, counts);
         }
@@ -123,7 +125,10 @@ impl Pool {
             let given = shared.give(self.period, left);
             self.waiter.withdraw(&shared.waiting, self.period);
             let all = if given == Counts::ZERO { 0 } else { u32::MAX };
-            return Verdict { wake: shared.waiting.take(self.period, all), ..Verdict::suspend() };
+            return BudgetVerdict {
+                wake: shared.waiting.take(self.period, all),
+                ..BudgetVerdict::suspend()
+            };
         }
         if counts.reached(self.limit) {
             self.draw(shared, counts.missing(self.limit, self.slice()));
@@ -138,13 +143,13 @@ impl Pool {
                 self.waiter.withdraw(&shared.waiting, self.period);
             }
         }
-        Verdict::judge(counts, self.limit)
+        BudgetVerdict::judge(counts, self.limit)
     }
 }
 
 impl Regulate for Pool {
     #[inline]
-    fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, event: Event) -> Verdict {
+    fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, event: Event) -> BudgetVerdict {
         self.step_on(&shared.0, now, counts, event)
     }
 }

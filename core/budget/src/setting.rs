@@ -10,7 +10,7 @@ pub const MAX_VCPUS: usize = 8;
 
 /// How budgets are spent, and which [`super::Shared`] the regulator is to be given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum RegulatorKind {
     /// [`super::Static`], with its own VM's.
     Static,
     /// [`super::Pool`], with its own VM's.
@@ -23,7 +23,7 @@ pub enum Kind {
 
 /// The owner of [`Setting::budget`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Scope {
+pub enum BudgetScope {
     /// Each vCPU of the VM.
     Vcpu,
     /// The VM: its vCPUs have parts after their weights, which add up to exactly the budget.
@@ -34,13 +34,13 @@ pub enum Scope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Setting {
     /// Which regulator.
-    pub kind: Kind,
-    /// The owner of the budget. With [`Kind::Pool`] it is the VM in any case.
-    pub scope: Scope,
+    pub kind: RegulatorKind,
+    /// The owner of the budget. With [`RegulatorKind::Pool`] it is the VM in any case.
+    pub scope: BudgetScope,
     /// The time between two replenishments.
     pub period: Nanos,
     /// When the first of them is; modulo the period. See [`Periods::staggered`]. 0 where others'
-    /// periods matter: with any kind but [`Kind::Static`], and with `publish`.
+    /// periods matter: with any kind but [`RegulatorKind::Static`], and with `publish`.
     pub phase: Nanos,
     /// Accesses in a period; `u64::MAX`: counted but not limited.
     pub budget: Counts,
@@ -50,10 +50,11 @@ pub struct Setting {
     pub vcpu: u8,
     /// How many vCPUs the VM has, at most [`MAX_VCPUS`].
     pub vcpus: u8,
-    /// How [`Scope::Vm`] divides the budget; all the same is an even split.
+    /// How [`BudgetScope::Vm`] divides the budget; all the same is an even split.
     pub weights: [u16; MAX_VCPUS],
     /// Whether the VM's use in each period is published in its [`super::Shared`], for
-    /// [`Kind::Compensation`] of others. Only with [`Kind::Static`] and [`Kind::Pool`].
+    /// [`RegulatorKind::Compensation`] of others. Only with [`RegulatorKind::Static`] and
+    /// [`RegulatorKind::Pool`].
     pub publish: bool,
     /// What is drawn from a pool at a time; 0 for an eighth of the vCPU's budget.
     pub slice: Counts,
@@ -142,8 +143,8 @@ impl Setting {
     #[must_use]
     pub const fn new(period: Nanos, budget: Counts, vcpu: u8, vcpus: u8) -> Self {
         Self {
-            kind: Kind::Static,
-            scope: Scope::Vcpu,
+            kind: RegulatorKind::Static,
+            scope: BudgetScope::Vcpu,
             period,
             phase: Nanos(0),
             budget,
@@ -169,22 +170,22 @@ impl Setting {
         Periods::with_phase(self.period, self.phase)
     }
 
-    /// The bit by which [`super::Verdict::wake`] names this vCPU; 0 if nothing that it shares is
-    /// ever returned.
+    /// The bit by which [`super::BudgetVerdict::wake`] names this vCPU; 0 if nothing that it shares
+    /// is ever returned.
     #[must_use]
     pub const fn member_bit(&self) -> u32 {
         match self.kind {
-            Kind::Pool => 1 << (self.vcpu % MAX_MEMBERS),
-            Kind::Memguard => 1 << (self.member % MAX_MEMBERS),
-            Kind::Static | Kind::Compensation => 0,
+            RegulatorKind::Pool => 1 << (self.vcpu % MAX_MEMBERS),
+            RegulatorKind::Memguard => 1 << (self.member % MAX_MEMBERS),
+            RegulatorKind::Static | RegulatorKind::Compensation => 0,
         }
     }
 
     /// This vCPU's part of a budget.
     pub(super) const fn part(&self) -> Part {
         match self.scope {
-            Scope::Vcpu => Part::WHOLE,
-            Scope::Vm => Part::new(&self.weights, self.vcpu, self.vcpus),
+            BudgetScope::Vcpu => Part::WHOLE,
+            BudgetScope::Vm => Part::new(&self.weights, self.vcpu, self.vcpus),
         }
     }
 
@@ -200,18 +201,18 @@ impl Setting {
         if self.vcpus == 0 || self.vcpus as usize > MAX_VCPUS || self.vcpu >= self.vcpus {
             return Err(Refused::NoSuchVcpu);
         }
-        let alone = matches!(self.kind, Kind::Static) && !self.publish;
+        let alone = matches!(self.kind, RegulatorKind::Static) && !self.publish;
         if !alone && !self.phase.0.is_multiple_of(self.period.0) {
             return Err(Refused::Staggered);
         }
-        if self.publish && !matches!(self.kind, Kind::Static | Kind::Pool) {
+        if self.publish && !matches!(self.kind, RegulatorKind::Static | RegulatorKind::Pool) {
             return Err(Refused::CantPublish);
         }
         match self.kind {
-            Kind::Static => self.check_part(),
-            Kind::Pool => for_all(self.budget, self.vcpus),
-            Kind::Memguard => self.check_memguard(),
-            Kind::Compensation => self.check_compensation(),
+            RegulatorKind::Static => self.check_part(),
+            RegulatorKind::Pool => for_all(self.budget, self.vcpus),
+            RegulatorKind::Memguard => self.check_memguard(),
+            RegulatorKind::Compensation => self.check_compensation(),
         }
     }
 

@@ -4,11 +4,11 @@ mod support;
 
 use proptest::prelude::*;
 use support::{Used, Vcpu, budgets};
+use weir_budget::BudgetScope;
 use weir_budget::Counts;
 use weir_budget::Event;
-use weir_budget::Kind;
 use weir_budget::Refused;
-use weir_budget::Scope;
+use weir_budget::RegulatorKind;
 use weir_budget::Setting;
 use weir_budget::Shared;
 use weir_units::Nanos;
@@ -31,8 +31,8 @@ impl Pair {
             ..Setting::new(PERIOD, Counts::NEVER, vcpu, critical_vcpus)
         });
         let interferer = (0..vcpus).map(|vcpu| Setting {
-            kind: Kind::Compensation,
-            scope: Scope::Vm,
+            kind: RegulatorKind::Compensation,
+            scope: BudgetScope::Vm,
             debt,
             window,
             critical_vcpus,
@@ -280,7 +280,11 @@ fn a_changed_budget_compensates_nothing_of_before() {
 fn a_critical_vm_may_have_a_pool() {
     let mut pair = Pair::new(Counts::one(100), 4, 1, 1, true);
     pair.critical[0] = Vcpu::new(
-        Setting { kind: Kind::Pool, publish: true, ..Setting::new(PERIOD, Counts::one(50), 0, 1) },
+        Setting {
+            kind: RegulatorKind::Pool,
+            publish: true,
+            ..Setting::new(PERIOD, Counts::one(50), 0, 1)
+        },
         Counts::ZERO,
     );
     pair.critical[0].step(&pair.shared, 0, Event::Start);

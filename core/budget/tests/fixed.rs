@@ -4,12 +4,12 @@ mod support;
 
 use proptest::prelude::*;
 use support::{Board, Vcpu, actions, budgets};
+use weir_budget::BudgetScope;
 use weir_budget::Counts;
 use weir_budget::Event;
 use weir_budget::Refused;
 use weir_budget::Regulate;
 use weir_budget::Regulator;
-use weir_budget::Scope;
 use weir_budget::Setting;
 use weir_budget::Shared;
 use weir_units::Nanos;
@@ -36,7 +36,7 @@ proptest! {
         budget in budgets(20), weights: [u16; 8], overshoot in 0..20_u64, actions in actions(),
     ) {
         let settings = (0..4).map(|vcpu| Setting {
-            scope: Scope::Vm,
+            scope: BudgetScope::Vm,
             weights: weights.map(|weight| weight / 2 + 20_000),
             ..Setting::new(PERIOD, budget, vcpu, 4)
         });
@@ -92,7 +92,7 @@ proptest! {
     #[test]
     fn the_parts_add_up(whole: u64, weights: [u16; 8], vcpus in 1..=8_u8) {
         let mut settings = (0..vcpus).map(|vcpu| Setting {
-            scope: Scope::Vm,
+            scope: BudgetScope::Vm,
             weights,
             ..Setting::new(PERIOD, Counts::one(whole), vcpu, vcpus)
         });
@@ -122,7 +122,7 @@ fn one(budget: u64) -> (Shared, Vcpu) {
 fn weights_divide_a_budget() {
     let limit = |vcpu, weights| {
         let setting = Setting {
-            scope: Scope::Vm,
+            scope: BudgetScope::Vm,
             weights,
             ..Setting::new(PERIOD, Counts { reads: 10, writes: 7 }, vcpu, 3)
         };

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use support::{Action, Board, actions, budgets};
 use weir_budget::Counts;
 use weir_budget::Event;
-use weir_budget::Kind;
 use weir_budget::MAX_VCPUS;
 use weir_budget::Refused;
+use weir_budget::RegulatorKind;
 use weir_budget::Setting;
 use weir_units::Nanos;
 
@@ -16,7 +16,7 @@ const PERIOD: Nanos = Nanos(100);
 
 fn memguard(budget: Counts, member: u8, members: u8) -> Setting {
     Setting {
-        kind: Kind::Memguard,
+        kind: RegulatorKind::Memguard,
         member,
         members,
         ..Setting::new(PERIOD, budget, member % MAX_VCPUS as u8, MAX_VCPUS as u8)

@@ -6,15 +6,15 @@ use proptest::prelude::*;
 use support::{Board, actions, budgets};
 use weir_budget::Counts;
 use weir_budget::Event;
-use weir_budget::Kind;
 use weir_budget::Refused;
+use weir_budget::RegulatorKind;
 use weir_budget::Setting;
 use weir_units::Nanos;
 
 const PERIOD: Nanos = Nanos(100);
 
 fn pool(budget: Counts, vcpu: u8, vcpus: u8) -> Setting {
-    Setting { kind: Kind::Pool, ..Setting::new(PERIOD, budget, vcpu, vcpus) }
+    Setting { kind: RegulatorKind::Pool, ..Setting::new(PERIOD, budget, vcpu, vcpus) }
 }
 
 /// A board with one VM.

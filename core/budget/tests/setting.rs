@@ -1,26 +1,31 @@
 //! What a setting may be, when its periods are, and that no input breaks a regulator.
 
 use proptest::prelude::*;
+use weir_budget::BudgetScope;
 use weir_budget::Counts;
 use weir_budget::Event;
-use weir_budget::Kind;
 use weir_budget::Periods;
 use weir_budget::Refused;
 use weir_budget::Regulate;
 use weir_budget::Regulator;
-use weir_budget::Scope;
+use weir_budget::RegulatorKind;
 use weir_budget::Setting;
 use weir_budget::Shared;
 use weir_units::Nanos;
 
-const KINDS: [Kind; 4] = [Kind::Static, Kind::Pool, Kind::Memguard, Kind::Compensation];
+const KINDS: [RegulatorKind; 4] = [
+    RegulatorKind::Static,
+    RegulatorKind::Pool,
+    RegulatorKind::Memguard,
+    RegulatorKind::Compensation,
+];
 
 fn setting() -> Setting {
     Setting::new(Nanos(1000), Counts::one(100), 1, 2)
 }
 
 /// What `check` says of a setting with a change.
-fn refused(kind: Kind, change: impl Fn(&mut Setting)) -> Option<Refused> {
+fn refused(kind: RegulatorKind, change: impl Fn(&mut Setting)) -> Option<Refused> {
     let mut setting = Setting { kind, ..setting() };
     assert_eq!(setting.check(), Ok(()));
     change(&mut setting);
@@ -36,41 +41,45 @@ fn each_rule_refuses() {
         assert_eq!(refused(kind, |s| s.vcpu = 2), Some(Refused::NoSuchVcpu));
         assert_eq!(refused(kind, |s| s.budget.reads = 0), Some(Refused::NoBudget));
         assert_eq!(refused(kind, |s| s.budget.writes = 0), Some(Refused::NoBudget));
-        let pooled = matches!(kind, Kind::Pool | Kind::Memguard);
+        let pooled = matches!(kind, RegulatorKind::Pool | RegulatorKind::Memguard);
         let large = pooled.then_some(Refused::LargeBudget);
         assert_eq!(refused(kind, |s| s.budget.reads = 1 << 40), large);
         assert_eq!(refused(kind, |s| s.budget.writes = 1 << 40), large);
         assert_eq!(refused(kind, |s| s.budget.writes = (1 << 40) - 1), None);
-        let staggered = (kind != Kind::Static).then_some(Refused::Staggered);
+        let staggered = (kind != RegulatorKind::Static).then_some(Refused::Staggered);
         assert_eq!(refused(kind, |s| s.phase = Nanos(1)), staggered);
         assert_eq!(refused(kind, |s| s.phase = Nanos(2000)), None);
-        let publish = !matches!(kind, Kind::Static | Kind::Pool);
+        let publish = !matches!(kind, RegulatorKind::Static | RegulatorKind::Pool);
         assert_eq!(refused(kind, |s| s.publish = true), publish.then_some(Refused::CantPublish));
     }
     let staggered = |s: &mut Setting| (s.publish, s.phase) = (true, Nanos(1));
-    assert_eq!(refused(Kind::Static, staggered), Some(Refused::Staggered));
+    assert_eq!(refused(RegulatorKind::Static, staggered), Some(Refused::Staggered));
     let small = |kind| refused(kind, |s| s.budget.writes = 1);
-    assert_eq!(small(Kind::Pool), Some(Refused::SmallPool));
-    assert_eq!(refused(Kind::Pool, |s| s.budget = Counts { reads: 2, writes: 2 }), None);
+    assert_eq!(small(RegulatorKind::Pool), Some(Refused::SmallPool));
+    assert_eq!(refused(RegulatorKind::Pool, |s| s.budget = Counts { reads: 2, writes: 2 }), None);
     for (member, members) in [(0, 0), (33, 33), (2, 2)] {
         let change = |s: &mut Setting| (s.member, s.members) = (member, members);
-        assert_eq!(refused(Kind::Memguard, change), Some(Refused::NoSuchMember));
+        assert_eq!(refused(RegulatorKind::Memguard, change), Some(Refused::NoSuchMember));
     }
-    assert_eq!(refused(Kind::Memguard, |s| (s.member, s.members) = (31, 32)), None);
-    assert_eq!(refused(Kind::Memguard, |s| s.keep_percent = 101), Some(Refused::KeepsTooMuch));
-    assert_eq!(refused(Kind::Memguard, |s| s.smoothing = 33), Some(Refused::Smoothing));
-    assert_eq!(refused(Kind::Compensation, |s| s.window = 0), Some(Refused::NoWindow));
+    assert_eq!(refused(RegulatorKind::Memguard, |s| (s.member, s.members) = (31, 32)), None);
+    assert_eq!(
+        refused(RegulatorKind::Memguard, |s| s.keep_percent = 101),
+        Some(Refused::KeepsTooMuch)
+    );
+    assert_eq!(refused(RegulatorKind::Memguard, |s| s.smoothing = 33), Some(Refused::Smoothing));
+    assert_eq!(refused(RegulatorKind::Compensation, |s| s.window = 0), Some(Refused::NoWindow));
     for vcpus in [0, 9] {
         let change = |s: &mut Setting| s.critical_vcpus = vcpus;
-        assert_eq!(refused(Kind::Compensation, change), Some(Refused::NoCriticalVcpus));
+        assert_eq!(refused(RegulatorKind::Compensation, change), Some(Refused::NoCriticalVcpus));
     }
     // A part that is nothing: two vCPUs share one access; a weight of 0; no weights at all.
-    for kind in [Kind::Static, Kind::Memguard, Kind::Compensation] {
-        let one = |s: &mut Setting| (s.scope, s.vcpu, s.budget) = (Scope::Vm, 0, Counts::one(1));
+    for kind in [RegulatorKind::Static, RegulatorKind::Memguard, RegulatorKind::Compensation] {
+        let one =
+            |s: &mut Setting| (s.scope, s.vcpu, s.budget) = (BudgetScope::Vm, 0, Counts::one(1));
         assert_eq!(refused(kind, one), Some(Refused::NoBudget));
-        let light = |s: &mut Setting| (s.scope, s.weights[1]) = (Scope::Vm, 0);
+        let light = |s: &mut Setting| (s.scope, s.weights[1]) = (BudgetScope::Vm, 0);
         assert_eq!(refused(kind, light), Some(Refused::NoBudget));
-        let none = |s: &mut Setting| (s.scope, s.weights) = (Scope::Vm, [0; 8]);
+        let none = |s: &mut Setting| (s.scope, s.weights) = (BudgetScope::Vm, [0; 8]);
         assert_eq!(refused(kind, none), Some(Refused::NoBudget));
     }
 }
@@ -144,7 +153,7 @@ proptest! {
     ) {
         let setting = Setting {
             kind,
-            scope: if flags[0] { Scope::Vm } else { Scope::Vcpu },
+            scope: if flags[0] { BudgetScope::Vm } else { BudgetScope::Vcpu },
             period: Nanos(numbers[0] >> (bytes[0] % 64)),
             phase: Nanos(numbers[1] >> (bytes[0] % 64)),
             budget: Counts { reads: numbers[2] >> (bytes[1] % 64), writes: numbers[3] >> (bytes[2] % 64) },

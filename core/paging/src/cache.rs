@@ -5,7 +5,7 @@ use crate::table::PAGE;
 
 /// A cache's geometry. All zero is an unknown cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cache {
+pub struct CacheGeometry {
     /// Its bytes.
     pub size: u64,
     /// Lines of a set.
@@ -17,13 +17,13 @@ pub struct Cache {
 /// What of two caches can differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
-    /// [`Cache::size`].
+    /// [`CacheGeometry::size`].
     Size,
-    /// [`Cache::ways`].
+    /// [`CacheGeometry::ways`].
     Ways,
-    /// [`Cache::line`].
+    /// [`CacheGeometry::line`].
     Line,
-    /// [`Cache::colors`].
+    /// [`CacheGeometry::colors`].
     Colors,
 }
 
@@ -45,7 +45,7 @@ pub fn last_level(clidr: u64) -> Option<u64> {
     (0..7).rev().find(|level| matches!(clidr >> (3 * level) & 7, 2..=4))
 }
 
-impl Cache {
+impl CacheGeometry {
     /// The cache that CCSIDR_EL1 describes (Arm ARM D19.2.25), in its form of 32 bits or, with
     /// FEAT_CCIDX, of 64.
     #[must_use]
@@ -86,17 +86,17 @@ impl Cache {
 mod tests {
     use super::*;
 
-    const A53: Cache = Cache { size: 1 << 20, ways: 16, line: 64 };
+    const A53: CacheGeometry = CacheGeometry { size: 1 << 20, ways: 16, line: 64 };
 
     #[test]
     fn the_id_registers_of_known_cores() {
         // Cortex-A53 with 1 MiB (DDI 0500, 4.3.22), as QEMU has it.
-        assert_eq!(Cache::from_ccsidr(0x707f_e07a, false), A53);
+        assert_eq!(CacheGeometry::from_ccsidr(0x707f_e07a, false), A53);
         // Cortex-A57 with 2 MiB.
-        let a57 = Cache { size: 2 << 20, ..A53 };
-        assert_eq!(Cache::from_ccsidr(0x70ff_e07a, false), a57);
+        let a57 = CacheGeometry { size: 2 << 20, ..A53 };
+        assert_eq!(CacheGeometry::from_ccsidr(0x70ff_e07a, false), a57);
         // The same in the other form: 2048 sets of 16 ways.
-        assert_eq!(Cache::from_ccsidr(2047 << 32 | 15 << 3 | 2, true), a57);
+        assert_eq!(CacheGeometry::from_ccsidr(2047 << 32 | 15 << 3 | 2, true), a57);
         assert_eq!((A53.colors(), a57.colors()), (0xf000, 0x1_f000));
     }
 
@@ -112,11 +112,11 @@ mod tests {
 
     #[test]
     fn each_difference_is_named_with_both_values() {
-        let of = |there: Cache| A53.differences(&there).collect::<Vec<_>>();
+        let of = |there: CacheGeometry| A53.differences(&there).collect::<Vec<_>>();
         let difference = |quantity, expected, there| Difference { quantity, expected, there };
         assert_eq!(of(A53), []);
         assert_eq!(
-            of(Cache { size: 2 << 20, ways: 32, line: 32 }),
+            of(CacheGeometry { size: 2 << 20, ways: 32, line: 32 }),
             [
                 difference(Quantity::Size, 1 << 20, 2 << 20),
                 difference(Quantity::Ways, 16, 32),
@@ -124,17 +124,17 @@ mod tests {
             ]
         );
         assert_eq!(
-            of(Cache { ways: 8, ..A53 }),
+            of(CacheGeometry { ways: 8, ..A53 }),
             [difference(Quantity::Ways, 16, 8), difference(Quantity::Colors, 0xf000, 0x1_f000)]
         );
-        assert_eq!(of(Cache::default()).len(), 4);
+        assert_eq!(of(CacheGeometry::default()).len(), 4);
     }
 
     #[test]
     fn no_register_makes_it_overflow() {
         for ccsidr in [0, u64::MAX, 0x7, u64::MAX << 32, 0xffff_ffff] {
             for ccidx in [false, true] {
-                let cache = Cache::from_ccsidr(ccsidr, ccidx);
+                let cache = CacheGeometry::from_ccsidr(ccsidr, ccidx);
                 assert!(cache.size >= 16 && cache.colors() & (PAGE - 1) == 0);
             }
         }

@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cache;
-pub mod cells;
+pub mod classes;
 pub mod smmu;
 pub mod table;
 pub mod walk;

@@ -16,7 +16,7 @@ const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
 /// Which tables the SMMU translates by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum SmmuFormat {
     /// Those of stage 1 of EL1, where the SMMU has no stage 2.
     Stage1,
     /// Those of stage 2.
@@ -24,18 +24,18 @@ pub enum Format {
 }
 
 /// A stream table entry (5.2), or a context descriptor (5.4).
-pub type Entry = [u64; 8];
+pub type SmmuEntry = [u64; 8];
 
 const VALID: u64 = 1;
 const TRANSLATE_STAGE1: u64 = 0b101 << 1;
 const TRANSLATE_STAGE2: u64 = 0b110 << 1;
 
 /// A stream whose every access is aborted, silently (Config = 0b000).
-pub const ABORT: Entry = [VALID, 0, 0, 0, 0, 0, 0, 0];
+pub const ABORT: SmmuEntry = [VALID, 0, 0, 0, 0, 0, 0, 0];
 
 /// A stream that is translated by the context descriptor at physical address `context`.
 #[must_use]
-pub const fn stage1(context: u64) -> Entry {
+pub const fn stage1(context: u64) -> SmmuEntry {
     // Walks of the descriptor write-back, inner shareable; equal events merged (MEV).
     let walks = WRITE_BACK << 2 | WRITE_BACK << 4 | INNER_SHAREABLE << 6 | MERGE_EVENTS;
     [VALID | TRANSLATE_STAGE1 | context & ADDRESS_64, walks, 0, 0, 0, 0, 0, 0]
@@ -49,7 +49,7 @@ const ADDRESS_64: u64 = 0x000f_ffff_ffff_ffc0;
 /// A stream that is translated by the stage 2 tables at `root`, of VM `vmid`. With `record` what is
 /// refused is written into the event queue.
 #[must_use]
-pub const fn stage2(root: u64, vmid: u16, record: bool) -> Entry {
+pub const fn stage2(root: u64, vmid: u16, record: bool) -> SmmuEntry {
     let control = vmid as u64
         | T0SZ << 32
         // S2SL0: from level 1.
@@ -68,7 +68,7 @@ pub const fn stage2(root: u64, vmid: u16, record: bool) -> Entry {
 /// The context of tables of stage 1 at `root`, with an ASID and what the attribute indexes mean
 /// (MAIR). With `record` what is refused is written into the event queue.
 #[must_use]
-pub const fn context(root: u64, asid: u16, mair: u64, record: bool) -> Entry {
+pub const fn context(root: u64, asid: u16, mair: u64, record: bool) -> SmmuEntry {
     let control = T0SZ
         | WRITE_BACK << 8
         | WRITE_BACK << 10
@@ -97,34 +97,34 @@ pub const fn level1(entries: u64) -> u64 {
 }
 
 /// A command (4.1).
-pub type Command = [u64; 2];
+pub type SmmuCommand = [u64; 2];
 
 /// Forgets every configuration that the SMMU cached.
-pub const FORGET_CONFIGURATION: Command = [0x04, 31];
+pub const FORGET_CONFIGURATION: SmmuCommand = [0x04, 31];
 /// Forgets every translation of EL1's regimes, both stages.
-pub const FORGET_TRANSLATIONS: Command = [0x30, 0];
+pub const FORGET_TRANSLATIONS: SmmuCommand = [0x30, 0];
 /// Completes every command before it; the consumer index shows it.
-pub const SYNC: Command = [0x46, 0];
+pub const SYNC: SmmuCommand = [0x46, 0];
 
 /// Forgets what the SMMU cached of stream `stream`'s entry and context.
 #[must_use]
-pub const fn forget_stream(stream: u32) -> Command {
+pub const fn forget_stream(stream: u32) -> SmmuCommand {
     // Leaf.
     [0x03 | (stream as u64) << 32, 1]
 }
 
 /// Forgets the translations of VM `id`, which is its VMID or ASID.
 #[must_use]
-pub const fn forget_domain(format: Format, id: u16) -> Command {
+pub const fn forget_domain(format: SmmuFormat, id: u16) -> SmmuCommand {
     match format {
-        Format::Stage1 => [0x11 | (id as u64) << 48, 0],
-        Format::Stage2 => [0x28 | (id as u64) << 32, 0],
+        SmmuFormat::Stage1 => [0x11 | (id as u64) << 48, 0],
+        SmmuFormat::Stage2 => [0x28 | (id as u64) << 32, 0],
     }
 }
 
 /// A record of the event queue (7.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct SmmuFault {
     /// Event number; [`fault_name`] has their names.
     pub number: u8,
     /// The stream.
@@ -135,7 +135,7 @@ pub struct Fault {
     pub address: u64,
 }
 
-impl Fault {
+impl SmmuFault {
     /// Reads a record.
     #[must_use]
     pub const fn from_record(record: [u64; 4]) -> Self {
@@ -266,8 +266,8 @@ mod tests {
     #[test]
     fn commands_have_the_manual_s_numbers() {
         assert_eq!(forget_stream(0x1234), [0x1234_0000_0003, 1]);
-        assert_eq!(forget_domain(Format::Stage1, 3), [0x0003_0000_0000_0011, 0]);
-        assert_eq!(forget_domain(Format::Stage2, 3), [0x0003_0000_0028, 0]);
+        assert_eq!(forget_domain(SmmuFormat::Stage1, 3), [0x0003_0000_0000_0011, 0]);
+        assert_eq!(forget_domain(SmmuFormat::Stage2, 3), [0x0003_0000_0028, 0]);
         assert_eq!(
             (FORGET_CONFIGURATION, FORGET_TRANSLATIONS, SYNC),
             ([4, 31], [0x30, 0], [0x46, 0])
@@ -277,9 +277,9 @@ mod tests {
     #[test]
     fn a_record_tells_who_did_what_where() {
         let record = [0x0000_0010_0000_0010, 1 << 35 | 1 << 33, 0x5000_0040, 0x5000_0000];
-        let fault = Fault { number: 0x10, stream: 16, write: false, address: 0x5000_0040 };
-        assert_eq!(Fault::from_record(record), fault);
-        assert!(Fault::from_record([0x13, 0, 0, 0]).write);
+        let fault = SmmuFault { number: 0x10, stream: 16, write: false, address: 0x5000_0040 };
+        assert_eq!(SmmuFault::from_record(record), fault);
+        assert!(SmmuFault::from_record([0x13, 0, 0, 0]).write);
         assert_eq!((fault_name(0x10), fault_name(0xff)), ("translation fault", "other fault"));
     }
 

@@ -6,7 +6,7 @@
 //! register: the caller does break-before-make and TLB maintenance, and for that reason
 //! [`Builder::map`] refuses to change a descriptor that is valid.
 
-use crate::cells::Pages;
+use crate::classes::Pages;
 
 /// Bytes of a page and of a table.
 pub const PAGE: u64 = 4096;
@@ -132,7 +132,7 @@ pub struct Builder<'a> {
 enum Place<'a> {
     /// One behind the other from a physical address on.
     From(u64),
-    /// In pages of an owner's cells, the newest in the one at this address.
+    /// In pages of an owner's page classes, the newest in the one at this address.
     In(&'a Pages<'a>, u64),
 }
 
@@ -156,8 +156,8 @@ impl<'a> Builder<'a> {
         Ok(builder)
     }
 
-    /// An empty address space whose tables lie in `pages`, `tables[n]` in the n-th. A table may hold
-    /// anything until it comes into use.
+    /// An empty address space whose tables lie in `pages`, `tables[n]` in the n-th. A table may
+    /// hold anything until it comes into use.
     ///
     /// # Errors
     ///
@@ -392,7 +392,7 @@ fn index(input: u64, level: usize) -> usize {
 mod tests {
     use super::*;
     use crate::{
-        cells::{Cell, CellSet, Cells, Geometry},
+        classes::{ClassSet, Geometry, PageClass, PageClasses},
         walk,
     };
     use proptest::prelude::*;
@@ -512,15 +512,15 @@ mod tests {
         assert_eq!(translate(&tables, 0x40_0020_3010).map(|found| found.0), Some(0x1234_5010));
     }
 
-    /// A VM in cells of its own, with its tables among them.
+    /// A VM in page classes of its own, with its tables among them.
     #[test]
     fn maps_the_pages_of_a_set() {
         let mut geometry = Geometry { colors: 0xf000, ..Geometry::NONE };
         geometry.banks[0] = 1 << 16 | 1 << 20;
-        let cells = Cells::new(&geometry).unwrap();
-        let set = CellSet::of([Cell(3), Cell(17), Cell(18)]).unwrap();
-        let own = Pages::new(&cells, set, 0x4000_0000..0x4080_0000);
-        let ram = Pages::new(&cells, set, 0x4080_0000..0x8000_0000);
+        let classes = PageClasses::new(&geometry).unwrap();
+        let set = ClassSet::of([PageClass(3), PageClass(17), PageClass(18)]).unwrap();
+        let own = Pages::new(&classes, set, 0x4000_0000..0x4080_0000);
+        let ram = Pages::new(&classes, set, 0x4080_0000..0x8000_0000);
         let mut tables = vec![Table::EMPTY; 12];
         let mut builder = Builder::in_pages(&mut tables, &own).unwrap();
         // Two pieces that meet within one table of level 3, and one in another GiB.
@@ -546,17 +546,17 @@ mod tests {
             let piece = pieces.iter().find(|(input, len)| leaf.input.wrapping_sub(*input) < *len);
             assert!(piece.is_some());
             assert_eq!(Some(leaf.output), expected.next());
-            assert!(set.contains(cells.cell_of(leaf.output)));
+            assert!(set.contains(classes.class_of(leaf.output)));
             seen += 1;
         })
         .unwrap();
         assert_eq!(seen, 0x301 + 0x500 + 1);
-        assert!(own.clone().take(used).all(|table| set.contains(cells.cell_of(table))));
+        assert!(own.clone().take(used).all(|table| set.contains(classes.class_of(table))));
     }
 
     #[test]
     fn refuses_pages_that_are_not_there() {
-        let ram = |pages| Pages::new(&Cells::ONE, CellSet::ONE, 0..pages * PAGE);
+        let ram = |pages| Pages::new(&PageClasses::ONE, ClassSet::ONE, 0..pages * PAGE);
         let mut tables = vec![Table::EMPTY; 4];
         assert_eq!(Builder::in_pages(&mut tables, &ram(3)).unwrap_err(), MapError::NoTables);
         assert_eq!(Builder::in_pages(&mut [], &ram(3)).unwrap_err(), MapError::NoTables);

@@ -6,7 +6,7 @@ use weir_units::Nanos;
 /// most `burst` + floor(t / `interval`) are admitted, as `weir_analysis::time::Admission` takes
 /// them to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bucket {
+pub struct TokenBucket {
     interval: u64,
     /// Time that all tokens but one take to be earned.
     depth: u64,
@@ -14,7 +14,7 @@ pub struct Bucket {
     full: u64,
 }
 
-impl Bucket {
+impl TokenBucket {
     /// A full bucket. An interval of 0 is taken for 1 ns, a burst of 0 for 1.
     #[must_use]
     pub const fn new(burst: u64, interval: Nanos) -> Self {

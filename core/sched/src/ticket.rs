@@ -1,8 +1,8 @@
 //! The queue of a lock that serves its contenders in the order in which they came, so that a core
 //! waits for at most one critical section of each other core.
 //!
-//! The order of [`Queue::take`] is the order of service. Only the holder stores to `serving`, so
-//! leaving needs no atomic read-modify-write.
+//! The order of [`TicketQueue::take`] is the order of service. Only the holder stores to `serving`,
+//! so leaving needs no atomic read-modify-write.
 
 #[cfg(not(test))]
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -11,12 +11,12 @@ use loom::sync::atomic::{AtomicU32, Ordering};
 
 /// The queue of one lock. Fewer than 2^32 contenders wait at any time.
 #[derive(Debug)]
-pub struct Queue {
+pub struct TicketQueue {
     next: AtomicU32,
     serving: AtomicU32,
 }
 
-impl Queue {
+impl TicketQueue {
     /// Returns a queue in which ticket 0 is served first.
     #[cfg(not(test))]
     #[must_use]
@@ -40,7 +40,7 @@ impl Queue {
     }
 
     /// Returns whether `ticket` is served now. Its owner then holds the lock until it calls
-    /// [`Queue::leave`].
+    /// [`TicketQueue::leave`].
     #[inline]
     #[must_use]
     pub fn is_served(&self, ticket: u32) -> bool {
@@ -68,7 +68,7 @@ impl Queue {
     }
 }
 
-impl Default for Queue {
+impl Default for TicketQueue {
     fn default() -> Self {
         Self::new()
     }
@@ -76,7 +76,7 @@ impl Default for Queue {
 
 #[cfg(test)]
 mod tests {
-    use super::Queue;
+    use super::TicketQueue;
     use loom::{
         sync::{
             Arc,
@@ -90,7 +90,7 @@ mod tests {
 
     /// What the lock protects: words without any ordering of their own.
     struct Protected {
-        queue: Queue,
+        queue: TicketQueue,
         entered: AtomicU32,
         inside: AtomicU32,
     }
@@ -103,7 +103,7 @@ mod tests {
         builder.max_branches = 20_000;
         builder.check(move || {
             let shared = Arc::new(Protected {
-                queue: Queue::new(),
+                queue: TicketQueue::new(),
                 entered: AtomicU32::new(0),
                 inside: AtomicU32::new(0),
             });
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn a_ticket_is_served_after_the_last_number_too() {
         loom::model(|| {
-            let queue = Queue::new();
+            let queue = TicketQueue::new();
             queue.serve(u32::MAX, Ordering::Relaxed);
             assert!(queue.is_served(u32::MAX) && !queue.is_served(0));
             queue.leave(u32::MAX);

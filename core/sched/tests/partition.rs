@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 use weir_analysis::{
     Nanos as Time,
-    time::{Schedule, Supply, Switching, left_of_budget, put_off, servers_hold},
+    time::{Supply, Switching, VmSchedule, left_of_budget, put_off, servers_hold},
 };
-use weir_sched::admission::Bucket;
-use weir_sched::partition::Partition;
+use weir_sched::admission::TokenBucket;
+use weir_sched::partition::PartitionSchedule;
 use weir_sched::partition::Ready;
 use weir_sched::partition::RoundRobin;
 use weir_sched::partition::Servers;
@@ -16,7 +16,7 @@ use weir_units::Nanos;
 
 /// The entity that had the core in each nanosecond, with `ready` for each of them. Asked as rarely
 /// as a driver may.
-fn run(partition: &mut Partition, ready: &[Ready]) -> Vec<Option<u8>> {
+fn run(partition: &mut PartitionSchedule, ready: &[Ready]) -> Vec<Option<u8>> {
     let (mut until, mut run, mut last) = (Nanos(0), None, Ready::NONE);
     let step = |(now, ready): (usize, &Ready)| {
         if now as u64 >= until.0 || *ready != last {
@@ -62,14 +62,18 @@ type Costs = (u64, u64, u64);
 
 /// As [`run`] with a driver that takes time to give the core to another entity: the next of `costs`
 /// each time.
-fn run_paying(partition: &mut Partition, ready: &[Ready], costs: &[Costs]) -> Vec<Option<u8>> {
+fn run_paying(
+    partition: &mut PartitionSchedule,
+    ready: &[Ready],
+    costs: &[Costs],
+) -> Vec<Option<u8>> {
     run_taken(partition, ready, costs, 0, &[])
 }
 
 /// The same with interrupts of `taker` that take the core at these moments, if it has not got it;
 /// one that comes while EL2 is busy is seen to after that.
 fn run_taken(
-    partition: &mut Partition,
+    partition: &mut PartitionSchedule,
     ready: &[Ready],
     costs: &[Costs],
     taker: u8,
@@ -131,7 +135,7 @@ fn costs() -> impl Strategy<Value = (u64, Vec<Costs>)> {
     )
 }
 
-fn supply(schedule: Schedule) -> Supply {
+fn supply(schedule: VmSchedule) -> Supply {
     Supply::new(schedule, vec![]).unwrap()
 }
 
@@ -141,10 +145,10 @@ proptest! {
         quanta in prop::collection::vec(1..20_u64, 1..5), ready in changing(4, 0, 300),
     ) {
         let mut partition =
-            Partition::RoundRobin(RoundRobin::new(&quanta.iter().map(|q| Nanos(*q)).collect::<Vec<_>>()));
+            PartitionSchedule::RoundRobin(RoundRobin::new(&quanta.iter().map(|q| Nanos(*q)).collect::<Vec<_>>()));
         let had = run(&mut partition, &ready);
         let others = quanta[1..].iter().sum();
-        assert_supplied(&had, 0, &supply(Schedule::RoundRobin {
+        assert_supplied(&had, 0, &supply(VmSchedule::RoundRobin {
             quantum: Time(quanta[0]), others: Time(others), switch: Time(0), vms: quanta.len() as u32,
         }));
         prop_assert!(had.iter().all(Option::is_some), "one was always ready");
@@ -155,7 +159,7 @@ proptest! {
         let round = quanta.iter().sum::<u64>() as usize;
         let ready = vec![Ready::of(0..quanta.len() as u8); round * rounds];
         let mut partition =
-            Partition::RoundRobin(RoundRobin::new(&quanta.iter().map(|q| Nanos(*q)).collect::<Vec<_>>()));
+            PartitionSchedule::RoundRobin(RoundRobin::new(&quanta.iter().map(|q| Nanos(*q)).collect::<Vec<_>>()));
         let had = run(&mut partition, &ready);
         for (entity, quantum) in quanta.iter().enumerate() {
             let got = had.iter().filter(|run| **run == Some(entity as u8)).count();
@@ -173,7 +177,7 @@ proptest! {
             .chunks_exact(2)
             .map(|c| Slot { entity: c[0].1, start: Nanos(c[0].0), length: Nanos(c[1].0 - c[0].0) })
             .collect();
-        let had = run(&mut Partition::Table(TimeTable::new(Nanos(frame), &slots)), &ready);
+        let had = run(&mut PartitionSchedule::Table(TimeTable::new(Nanos(frame), &slots)), &ready);
         for (now, run) in had.iter().enumerate() {
             let at = now as u64 % frame;
             let slot = slots.iter().find(|s| (s.start.0..s.start.0 + s.length.0).contains(&at));
@@ -182,7 +186,7 @@ proptest! {
         }
         let own = slots.iter().filter(|slot| slot.entity == 1);
         let slots = own.map(|slot| (Time(slot.start.0), Time(slot.length.0))).collect();
-        assert_supplied(&had, 1, &supply(Schedule::Table { frame: Time(frame), slots, switch: Time(0) }));
+        assert_supplied(&had, 1, &supply(VmSchedule::Table { frame: Time(frame), slots, switch: Time(0) }));
     }
 
     #[test]
@@ -195,9 +199,9 @@ proptest! {
         let times: Vec<_> = servers.iter().map(|(q, p)| (Time(*q), Time(*p))).collect();
         prop_assume!(servers_hold(&times, &Switching::default(), &[]));
         let all: Vec<_> = servers.iter().map(|(q, p)| (Nanos(*q), Nanos(*p))).collect();
-        let had = run(&mut Partition::Servers(Servers::new(&all)), &ready);
+        let had = run(&mut PartitionSchedule::Servers(Servers::new(&all)), &ready);
         let (budget, period) = times[usize::from(entity)];
-        assert_supplied(&had, entity, &supply(Schedule::Server { budget, period, switch: Time(0) }));
+        assert_supplied(&had, entity, &supply(VmSchedule::Server { budget, period, switch: Time(0) }));
         for (place, (budget, period)) in servers.iter().enumerate() {
             for window in had.chunks(*period as usize) {
                 let got = window.iter().filter(|run| **run == Some(place as u8)).count() as u64;
@@ -211,9 +215,9 @@ proptest! {
         quanta in prop::collection::vec(4..24_u64, 2..5), ready in changing(4, 0, 500), (most, costs) in costs(),
     ) {
         let all: Vec<_> = quanta.iter().map(|q| Nanos(*q)).collect();
-        let had = run_paying(&mut Partition::RoundRobin(RoundRobin::new(&all)), &ready, &costs);
+        let had = run_paying(&mut PartitionSchedule::RoundRobin(RoundRobin::new(&all)), &ready, &costs);
         let others = quanta[1..].iter().sum();
-        assert_supplied(&had, 0, &supply(Schedule::RoundRobin {
+        assert_supplied(&had, 0, &supply(VmSchedule::RoundRobin {
             quantum: Time(quanta[0]), others: Time(others), switch: Time(most), vms: quanta.len() as u32,
         }));
     }
@@ -226,9 +230,9 @@ proptest! {
         let ready = vec![Ready::of(0..vms); 400];
         let quanta = vec![Nanos(quantum); vms.into()];
         let times: Vec<_> = { let mut times = times; times.sort_unstable(); times };
-        let mut round = Partition::RoundRobin(RoundRobin::new(&quanta));
+        let mut round = PartitionSchedule::RoundRobin(RoundRobin::new(&quanta));
         let had = run_taken(&mut round, &ready, &costs, vms - 1, &times);
-        let supply = supply(Schedule::RoundRobin {
+        let supply = supply(VmSchedule::RoundRobin {
             quantum: Time(quantum), others: Time(quantum * u64::from(vms - 1)), switch: Time(most), vms: vms.into(),
         });
         let late = put_off(Time(quantum), Time(most), vms.into()).0;
@@ -256,7 +260,7 @@ proptest! {
             Slot { entity, start: Nanos(start), length: Nanos(length) }
         };
         let slots: Vec<_> = gaps.into_iter().map(slot).collect();
-        let mut table = Partition::Table(TimeTable::new(Nanos(end), &slots));
+        let mut table = PartitionSchedule::Table(TimeTable::new(Nanos(end), &slots));
         let wakes = wakes.min(ready.len());
         let awake = |(now, ready): (usize, &Ready)| {
             let others = Ready::of([0, 2].into_iter().filter(|entity| ready.has(*entity)));
@@ -266,7 +270,7 @@ proptest! {
         let had = run_paying(&mut table, &ready, &costs);
         let own = slots.iter().filter(|slot| slot.entity == 1);
         let slots = own.map(|slot| (Time(slot.start.0), Time(slot.length.0))).collect();
-        let schedule = Schedule::Table { frame: Time(end), slots, switch: Time(most) };
+        let schedule = VmSchedule::Table { frame: Time(end), slots, switch: Time(most) };
         assert_supplied(&had[wakes..], 1, &supply(schedule));
     }
 
@@ -291,10 +295,10 @@ proptest! {
         let switching = Switching { most: Time(most), least: Time(least), entry: Time(entry) };
         prop_assume!(servers_hold(&times, &switching, &[]));
         let all: Vec<_> = servers.iter().map(|(q, p)| (Nanos(*q), Nanos(*p))).collect();
-        let had = run_paying(&mut Partition::Servers(Servers::new(&all)), &ready, &costs);
+        let had = run_paying(&mut PartitionSchedule::Servers(Servers::new(&all)), &ready, &costs);
         let budget = left_of_budget(&times, entity.into(), &switching);
         let period = times[usize::from(entity)].1;
-        let schedule = Schedule::Server { budget, period, switch: Time(most) };
+        let schedule = VmSchedule::Server { budget, period, switch: Time(most) };
         assert_supplied(&had[wakes..], entity, &supply(schedule));
     }
 
@@ -306,7 +310,7 @@ proptest! {
     ) {
         let servers: Vec<_> = servers.into_iter().map(|(budget, gap)| (budget, budget + gap)).collect();
         let all: Vec<_> = servers.iter().map(|(q, p)| (Nanos(*q), Nanos(*p))).collect();
-        let had = run(&mut Partition::Servers(Servers::new(&all)), &ready);
+        let had = run(&mut PartitionSchedule::Servers(Servers::new(&all)), &ready);
         let mut left: Vec<u64> = vec![0; servers.len()];
         for (now, run) in had.iter().enumerate() {
             for (left, (budget, period)) in left.iter_mut().zip(&servers) {
@@ -328,7 +332,7 @@ proptest! {
         budget in 1..10_u64, gap in 1..20_u64, lates in prop::collection::vec(0..90_u64, 1..40),
     ) {
         let period = budget + gap;
-        let mut partition = Partition::Servers(Servers::new(&[(Nanos(budget), Nanos(period))]));
+        let mut partition = PartitionSchedule::Servers(Servers::new(&[(Nanos(budget), Nanos(period))]));
         let (mut now, mut got) = (0, 0);
         for late in lates {
             let decision = partition.step(Nanos(now), Ready::of([0]));
@@ -344,7 +348,7 @@ proptest! {
     #[test]
     fn what_is_charged_to_a_server_comes_off_its_budget(budget in 5..50_u64, charge in 1..5_u64) {
         let servers = [(Nanos(10), Nanos(100)), (Nanos(budget), Nanos(100))];
-        let mut partition = Partition::Servers(Servers::new(&servers));
+        let mut partition = PartitionSchedule::Servers(Servers::new(&servers));
         let both = Ready::of([0, 1]);
         prop_assert_eq!(partition.step(Nanos(0), both).run, Some(0));
         partition.charge(1, Nanos(charge));
@@ -357,7 +361,7 @@ proptest! {
     #[test]
     fn a_server_pays_for_the_way_back_to_whom_it_kept_off(enter in 0..5_u64) {
         let servers = [(Nanos(10), Nanos(100)), (Nanos(50), Nanos(100))];
-        let mut partition = Partition::Servers(Servers::new(&servers));
+        let mut partition = PartitionSchedule::Servers(Servers::new(&servers));
         let second = partition.step(Nanos(0), Ready::of([1]));
         prop_assert_eq!(second.run, Some(1));
         partition.entered(Nanos(0));
@@ -378,7 +382,7 @@ proptest! {
 
     #[test]
     fn what_is_charged_in_a_round_is_moved(quantum in 10..100_u64, time in 0..5_u64, late in 0..3_u64) {
-        let mut partition = Partition::RoundRobin(RoundRobin::new(&[Nanos(quantum); 2]));
+        let mut partition = PartitionSchedule::RoundRobin(RoundRobin::new(&[Nanos(quantum); 2]));
         let both = Ready::of([0, 1]);
         let first = partition.step(Nanos(0), both);
         prop_assert_eq!(first.run, Some(0));
@@ -394,9 +398,9 @@ proptest! {
         let at = at % quantum;
         let slots = [0, 1].map(|entity| Slot { entity, start: Nanos(u64::from(entity) * quantum), length: Nanos(quantum) });
         let mut partition = if table {
-            Partition::Table(TimeTable::new(Nanos(2 * quantum), &slots))
+            PartitionSchedule::Table(TimeTable::new(Nanos(2 * quantum), &slots))
         } else {
-            Partition::RoundRobin(RoundRobin::new(&[Nanos(quantum); 2]))
+            PartitionSchedule::RoundRobin(RoundRobin::new(&[Nanos(quantum); 2]))
         };
         let both = Ready::of([0, 1]);
         prop_assert_eq!(partition.step(Nanos(0), both).run, Some(0));
@@ -414,9 +418,9 @@ proptest! {
     fn no_less_urgent_interrupt_preempts_an_urgent_one(first: u8, second: u8, table: bool) {
         let slots = [Slot { entity: 0, start: Nanos(0), length: Nanos(10) }, Slot { entity: 0, start: Nanos(10), length: Nanos(10) }];
         let mut partition = if table {
-            Partition::Table(TimeTable::new(Nanos(20), &slots))
+            PartitionSchedule::Table(TimeTable::new(Nanos(20), &slots))
         } else {
-            Partition::RoundRobin(RoundRobin::new(&[Nanos(10); 3]))
+            PartitionSchedule::RoundRobin(RoundRobin::new(&[Nanos(10); 3]))
         };
         let all = Ready::of([0, 1, 2]);
         prop_assert_eq!(partition.step(Nanos(0), all).run, Some(0));
@@ -438,7 +442,7 @@ proptest! {
     fn a_bucket_admits_what_the_analysis_takes_it_to(
         burst in 1..6_u64, interval in 1..30_u64, gaps in prop::collection::vec(0..40_u64, 1..80),
     ) {
-        let mut bucket = Bucket::new(burst, Nanos(interval));
+        let mut bucket = TokenBucket::new(burst, Nanos(interval));
         let (mut now, mut admitted) = (1000, Vec::new());
         for gap in gaps {
             now += gap;
@@ -470,14 +474,14 @@ proptest! {
     ) {
         let pairs: Vec<_> = numbers.iter().map(|n| (Nanos(*n), Nanos(n.rotate_left(20)))).collect();
         let mut partition = match kind {
-            0 => Partition::RoundRobin(RoundRobin::new(&numbers.iter().map(|n| Nanos(*n)).collect::<Vec<_>>())),
-            1 => Partition::Servers(Servers::new(&pairs)),
+            0 => PartitionSchedule::RoundRobin(RoundRobin::new(&numbers.iter().map(|n| Nanos(*n)).collect::<Vec<_>>())),
+            1 => PartitionSchedule::Servers(Servers::new(&pairs)),
             _ => {
                 let slot = |&(start, length): &(Nanos, Nanos)| Slot { entity: start.0 as u8, start, length };
-                Partition::Table(TimeTable::new(Nanos(numbers.iter().fold(0, |sum, n| n.wrapping_add(sum))), &pairs.iter().map(slot).collect::<Vec<_>>()))
+                PartitionSchedule::Table(TimeTable::new(Nanos(numbers.iter().fold(0, |sum, n| n.wrapping_add(sum))), &pairs.iter().map(slot).collect::<Vec<_>>()))
             }
         };
-        let mut bucket = Bucket::new(numbers.first().copied().unwrap_or(0), Nanos(numbers.len() as u64));
+        let mut bucket = TokenBucket::new(numbers.first().copied().unwrap_or(0), Nanos(numbers.len() as u64));
         for (now, set, act) in steps {
             let ready = Ready::of((0..8).filter(|entity| set >> entity & 1 != 0));
             match act {

@@ -10,7 +10,7 @@
 //!    0  magic, "weirmon\0"
 //!    8  version (u32), cores that have counters (u32)
 //!   16  1 when counting has begun (u64); then zeros up to 64
-//!   64  core 0: eight counters (u64) in the order of [`Kind`], the rest 0
+//!   64  core 0: eight counters (u64) in the order of [`CounterKind`], the rest 0
 //!  128  core 1, and so on
 //! ```
 //!
@@ -36,14 +36,14 @@ const BLOCK: usize = 64;
 
 /// What is counted, by place among a core's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum CounterKind {
     /// Lines that an access of the guest at EL1 or EL0 brought into the last cache from memory.
     Refills = 0,
     /// Dirty lines that such an access pushed out of the last cache to memory, of any owner.
     WriteBacks = 1,
-    /// As [`Kind::Refills`], by EL2: charged to no VM.
+    /// As [`CounterKind::Refills`], by EL2: charged to no VM.
     HypervisorRefills = 2,
-    /// As [`Kind::WriteBacks`], by EL2.
+    /// As [`CounterKind::WriteBacks`], by EL2.
     HypervisorWriteBacks = 3,
 }
 
@@ -95,13 +95,13 @@ impl CounterPage {
     #[must_use]
     #[inline]
     pub fn counts(&self, core: usize) -> (u64, u64) {
-        (self.count(core, Kind::Refills), self.count(core, Kind::WriteBacks))
+        (self.count(core, CounterKind::Refills), self.count(core, CounterKind::WriteBacks))
     }
 
     /// One counter; 0 of a core that has none.
     #[must_use]
     #[inline]
-    pub fn count(&self, core: usize, kind: Kind) -> u64 {
+    pub fn count(&self, core: usize, kind: CounterKind) -> u64 {
         self.counts.get(core).map_or(0, |counts| counts.0[kind as usize].load(Relaxed))
     }
 
@@ -112,7 +112,7 @@ impl CounterPage {
 
     /// The writer sets one counter. Of a core that has none nothing happens.
     #[inline]
-    pub fn set(&self, core: usize, kind: Kind, count: u64) {
+    pub fn set(&self, core: usize, kind: CounterKind, count: u64) {
         if let Some(counts) = self.counts.get(core) {
             counts.0[kind as usize].store(count, Relaxed);
         }
@@ -177,22 +177,26 @@ mod tests {
         assert!(page.is_counting());
         assert_eq!((page.counts(0), page.counts(1)), ((7, 5), (0, 0)));
         assert_eq!((page.counts(7), page.counts(8)), ((u64::MAX, 0), (0, 0)));
-        assert_eq!(page.count(7, Kind::HypervisorRefills), 2);
-        assert_eq!(page.count(7, Kind::HypervisorWriteBacks), 3);
-        assert_eq!(page.count(0, Kind::HypervisorRefills), 0);
+        assert_eq!(page.count(7, CounterKind::HypervisorRefills), 2);
+        assert_eq!(page.count(7, CounterKind::HypervisorWriteBacks), 3);
+        assert_eq!(page.count(0, CounterKind::HypervisorRefills), 0);
     }
 
     #[test]
     fn each_counter_has_a_place_of_its_own() {
         let page = CounterPage::new();
         assert!(page.is_valid() && !page.is_counting());
-        let kinds =
-            [Kind::Refills, Kind::WriteBacks, Kind::HypervisorRefills, Kind::HypervisorWriteBacks];
+        let kinds = [
+            CounterKind::Refills,
+            CounterKind::WriteBacks,
+            CounterKind::HypervisorRefills,
+            CounterKind::HypervisorWriteBacks,
+        ];
         let all = || (0..CORES).flat_map(|core| kinds.map(|kind| (core, kind)));
         for (n, (core, kind)) in all().enumerate() {
             page.set(core, kind, n as u64 + 1);
         }
-        page.set(CORES, Kind::Refills, 99);
+        page.set(CORES, CounterKind::Refills, 99);
         for (n, (core, kind)) in all().enumerate() {
             assert_eq!(page.count(core, kind), n as u64 + 1);
         }

@@ -1,27 +1,29 @@
 //! The host's end of the wire.
 
-use crate::wire::{Counters, DLE, Denials, Event, Flow, Kind, Lives, Mark, Port};
+use crate::wire::{
+    Boots, ConsoleMark, DLE, Denials, FlowCounts, FrameKind, PortCounts, VcpuCounters, WireEvent,
+};
 use zerocopy::FromBytes;
 
 /// What the wire says, one piece at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Piece {
-    /// A console byte of the VM named by the last [`Mark`].
+pub enum WirePiece {
+    /// A console byte of the VM named by the last [`ConsoleMark`].
     Byte(u8),
     /// A mark.
-    Mark(Mark),
+    Mark(ConsoleMark),
     /// An event.
-    Event(Event),
+    Event(WireEvent),
     /// Counters of a vCPU.
-    Counters(Counters),
+    Counters(VcpuCounters),
     /// Denials of a VM.
     Denials(Denials),
     /// Counts of a flow.
-    Flow(Flow),
+    Flow(FlowCounts),
     /// Counts of a network device.
-    Port(Port),
+    Port(PortCounts),
     /// What became of a VM.
-    Lives(Lives),
+    Boots(Boots),
     /// A frame of an unknown kind, with a wrong sum or a wrong length: bytes were lost or changed.
     /// Its bytes follow as console bytes, and the owner of these is unknown until the next mark.
     Damaged,
@@ -55,15 +57,15 @@ impl Decoder {
 
     /// Returns the next complete piece. One byte can complete several: after a lost byte, a frame
     /// seems to last into the next one.
-    pub fn next_piece(&mut self) -> Option<Piece> {
+    pub fn next_piece(&mut self) -> Option<WirePiece> {
         loop {
             let (used, piece) = self.first()?;
             self.window.copy_within(used..self.len, 0);
             self.len -= used;
-            let damaged = piece == Piece::Damaged;
+            let damaged = piece == WirePiece::Damaged;
             // Bytes of a damaged frame can resemble further frames, which are no further damage.
             let known = damaged && self.lost;
-            self.lost = damaged || self.lost && matches!(piece, Piece::Byte(_));
+            self.lost = damaged || self.lost && matches!(piece, WirePiece::Byte(_));
             if !known {
                 return Some(piece);
             }
@@ -71,25 +73,25 @@ impl Decoder {
     }
 
     /// Returns the first piece of the window and its number of bytes; nothing if it is incomplete.
-    fn first(&self) -> Option<(usize, Piece)> {
+    fn first(&self) -> Option<(usize, WirePiece)> {
         match self.window[..self.len] {
             [] | [DLE] => None,
-            [DLE, DLE, ..] => Some((2, Piece::Byte(DLE))),
+            [DLE, DLE, ..] => Some((2, WirePiece::Byte(DLE))),
             [DLE, kind, ref rest @ ..] => {
                 let Some(expected) = payload_len(kind) else {
-                    return Some((1, Piece::Damaged));
+                    return Some((1, WirePiece::Damaged));
                 };
                 let (&length, rest) = rest.split_first()?;
                 if usize::from(length) != expected {
-                    return Some((1, Piece::Damaged));
+                    return Some((1, WirePiece::Damaged));
                 }
                 let (payload, &sum) = (rest.get(..expected)?, rest.get(expected)?);
                 match piece(kind, payload).filter(|_| sum == sum_of(kind, payload)) {
                     Some(piece) => Some((expected + AROUND, piece)),
-                    None => Some((1, Piece::Damaged)),
+                    None => Some((1, WirePiece::Damaged)),
                 }
             }
-            [byte, ..] => Some((1, Piece::Byte(byte))),
+            [byte, ..] => Some((1, WirePiece::Byte(byte))),
         }
     }
 }
@@ -104,15 +106,15 @@ macro_rules! kinds {
     ($($kind:ident($payload:ident),)*) => {
         /// Returns the length of the payload of a kind of frame.
         const fn payload_len(kind: u8) -> Option<usize> {
-            $(if kind == Kind::$kind as u8 {
+            $(if kind == FrameKind::$kind as u8 {
                 return Some(size_of::<$payload>());
             })*
             None
         }
 
-        fn piece(kind: u8, payload: &[u8]) -> Option<Piece> {
-            $(if kind == Kind::$kind as u8 {
-                return $payload::read_from_bytes(payload).ok().map(Piece::$kind);
+        fn piece(kind: u8, payload: &[u8]) -> Option<WirePiece> {
+            $(if kind == FrameKind::$kind as u8 {
+                return $payload::read_from_bytes(payload).ok().map(WirePiece::$kind);
             })*
             None
         }
@@ -120,11 +122,11 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Mark(Mark),
-    Event(Event),
-    Counters(Counters),
+    Mark(ConsoleMark),
+    Event(WireEvent),
+    Counters(VcpuCounters),
     Denials(Denials),
-    Flow(Flow),
-    Port(Port),
-    Lives(Lives),
+    Flow(FlowCounts),
+    Port(PortCounts),
+    Boots(Boots),
 }

@@ -1,7 +1,7 @@
 //! The phases of a packet: rt-virtio's Table II, and the additional phases of weir's own path. A
 //! record holds up to four of them.
 
-use crate::record::Kind;
+use crate::record::RecordKind;
 
 /// The most ticks of a phase in a record; longer phases are recorded as this.
 pub const LONGEST: u64 = 0xffff;
@@ -111,12 +111,12 @@ impl Phase {
 
     /// The phases in a record of this kind, in the order of [`unpack`]; none for another kind.
     #[must_use]
-    pub const fn of(kind: Kind) -> &'static [Self] {
+    pub const fn of(kind: RecordKind) -> &'static [Self] {
         match kind {
-            Kind::PacketSent => &[Self::Pt, Self::Pp, Self::Ql, Self::Qi],
-            Kind::PacketChunk => &[Self::Ps, Self::Pd, Self::Copy, Self::Qr],
-            Kind::PacketArrived => &[Self::Qa, Self::Wake, Self::Hc, Self::Ft],
-            Kind::PacketTaken => &[Self::Br, Self::Hold, Self::Lock, Self::Tail],
+            RecordKind::PacketSent => &[Self::Pt, Self::Pp, Self::Ql, Self::Qi],
+            RecordKind::PacketChunk => &[Self::Ps, Self::Pd, Self::Copy, Self::Qr],
+            RecordKind::PacketArrived => &[Self::Qa, Self::Wake, Self::Hc, Self::Ft],
+            RecordKind::PacketTaken => &[Self::Br, Self::Hold, Self::Lock, Self::Tail],
             _ => &[],
         }
     }
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn each_phase_but_the_engines_interrupt_is_told_once() {
         let told: Vec<Phase> =
-            Kind::ALL.iter().flat_map(|kind| Phase::of(*kind).iter().copied()).collect();
+            RecordKind::ALL.iter().flat_map(|kind| Phase::of(*kind).iter().copied()).collect();
         for (place, phase) in Phase::ALL.into_iter().enumerate() {
             assert_eq!(phase as usize, place);
             let times = told.iter().filter(|one| **one == phase).count();

@@ -2,7 +2,7 @@
 
 use super::{
     record::Record,
-    recorder::{HEADER, Header, MAGIC, Ring, SLOT, VERSION},
+    recorder::{HEADER, MAGIC, RingHeader, SLOT, TraceRing, VERSION},
     sync::{Ordering, fence},
 };
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -16,14 +16,14 @@ const PATIENCE: usize = 16;
 const UNDER_WAY: u64 = 2;
 
 /// The bytes of one ring, as far as they can be reached.
-pub trait Memory {
+pub trait RingMemory {
     /// Fills `into` with the bytes from `offset` on, in no certain order; false, and nothing of use
     /// in `into`, when they can't be read.
     fn read(&mut self, offset: usize, into: &mut [u8]) -> bool;
 }
 
 /// Memory that is not written any more.
-impl Memory for &[u8] {
+impl RingMemory for &[u8] {
     fn read(&mut self, offset: usize, into: &mut [u8]) -> bool {
         let bytes = self.get(offset..).and_then(|bytes| bytes.get(..into.len()));
         bytes.is_some_and(|bytes| {
@@ -34,7 +34,7 @@ impl Memory for &[u8] {
 }
 
 /// A ring of this program's own, whole words at a time.
-impl<const N: usize> Memory for &Ring<N> {
+impl<const N: usize> RingMemory for &TraceRing<N> {
     fn read(&mut self, offset: usize, into: &mut [u8]) -> bool {
         if !offset.is_multiple_of(8) || offset.saturating_add(into.len()) > HEADER + N * SLOT {
             return false;
@@ -49,7 +49,7 @@ impl<const N: usize> Memory for &Ring<N> {
 
 /// What was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum RingEntry {
     /// A record, whole.
     Record(Record),
     /// So many records, here, were overwritten before they were read, or are damaged.
@@ -58,7 +58,7 @@ pub enum Entry {
 
 /// What a ring says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct RingFacts {
     /// The core that writes.
     pub core: u8,
     /// Slots.
@@ -74,7 +74,7 @@ pub struct Facts {
 pub struct Reader {
     /// Bytes of the ring.
     bytes: usize,
-    facts: Option<Facts>,
+    facts: Option<RingFacts>,
     /// The number of the next record.
     next: u64,
 }
@@ -88,14 +88,14 @@ impl Reader {
 
     /// What the ring says of itself, once its core has begun.
     #[must_use]
-    pub const fn facts(&self) -> Option<Facts> {
+    pub const fn facts(&self) -> Option<RingFacts> {
         self.facts
     }
 
     /// Gives `sink` what was pushed since the last time, in order, and returns the number of
     /// records, lost ones included. Nothing while the ring has not begun, can't be read or is not
     /// one.
-    pub fn take(&mut self, memory: &mut impl Memory, mut sink: impl FnMut(Entry)) -> u64 {
+    pub fn take(&mut self, memory: &mut impl RingMemory, mut sink: impl FnMut(RingEntry)) -> u64 {
         let Some(head) = self.head(memory) else { return 0 };
         let Some(capacity) = self.facts.map(|facts| u64::from(facts.capacity)) else { return 0 };
         let first = self.next;
@@ -124,9 +124,9 @@ impl Reader {
                 match Record::read_from_bytes(slot) {
                     Ok(record) if number >= whole && record.sequence() == number as u16 => {
                         if lost > 0 {
-                            sink(Entry::Lost(core::mem::take(&mut lost)));
+                            sink(RingEntry::Lost(core::mem::take(&mut lost)));
                         }
-                        sink(Entry::Record(record));
+                        sink(RingEntry::Record(record));
                     }
                     _ => lost += 1,
                 }
@@ -134,7 +134,7 @@ impl Reader {
             self.next = oldest + count;
         }
         if lost > 0 {
-            sink(Entry::Lost(lost));
+            sink(RingEntry::Lost(lost));
         }
         self.next - first
     }
@@ -142,9 +142,9 @@ impl Reader {
     /// The number of records whose slots are complete, once the ring has begun; what is copied
     /// after it is as new as that. `None` when the writer is too busy to get it whole, or when this
     /// is no ring.
-    fn head(&mut self, memory: &mut impl Memory) -> Option<u64> {
+    fn head(&mut self, memory: &mut impl RingMemory) -> Option<u64> {
         let mut read = || {
-            let mut header = Header::new_zeroed();
+            let mut header = RingHeader::new_zeroed();
             memory.read(0, header.as_mut_bytes()).then_some(header)
         };
         let mut last = read()?;
@@ -164,14 +164,14 @@ impl Reader {
 }
 
 /// What a header says, if it is one and the ring has its place in `bytes` bytes.
-fn facts(header: &Header, bytes: usize) -> Option<Facts> {
+fn facts(header: &RingHeader, bytes: usize) -> Option<RingFacts> {
     let known =
         header.magic == MAGIC && header.version == VERSION && usize::from(header.slot) == SLOT;
     let room = bytes.saturating_sub(HEADER) / SLOT;
     let capacity = header.capacity.is_power_of_two() && header.capacity as usize <= room;
     // Numbers that no machine reaches: what is computed with them stays in 64 bits.
     let sane = header.frequency > 0 && header.capacity >= 4 && header.head < 1 << 63;
-    (known && capacity && sane).then_some(Facts {
+    (known && capacity && sane).then_some(RingFacts {
         core: u8::try_from(header.core).ok()?,
         capacity: header.capacity,
         frequency: header.frequency,

@@ -18,7 +18,7 @@ pub const MOST_OTHER: u64 = (1 << OTHER_BITS) - 1;
 pub struct Record {
     /// The counter (CNTPCT_EL0), in its ticks.
     pub time: u64,
-    /// A [`Kind`].
+    /// A [`RecordKind`].
     pub kind: u16,
     /// The VM's place in the system file, or [`NO_VM`].
     pub vm: u8,
@@ -74,7 +74,7 @@ impl Who {
 
     /// What befell it.
     #[must_use]
-    pub const fn tag(self, kind: Kind, detail: u32) -> Tag {
+    pub const fn tag(self, kind: RecordKind, detail: u32) -> Tag {
         Tag(self.0 | kind as u64 | (detail as u64) << 32)
     }
 }
@@ -92,9 +92,9 @@ macro_rules! kinds {
         /// II).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u16)]
-        pub enum Kind { $($(#[$doc])* $variant = $number,)* }
+        pub enum RecordKind { $($(#[$doc])* $variant = $number,)* }
 
-        impl Kind {
+        impl RecordKind {
             /// All of them.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
@@ -142,14 +142,14 @@ kinds! {
     BudgetChanged = 8, "budget-changed", ["accesses", "budget", "was"];
     /// The counter page was polled: [`Accesses`], those of this period so far, its budget.
     Poll = 9, "poll", ["accesses", "used", "budget"];
-    /// A VM begins a life; they are counted from 0.
-    VmStart = 10, "vm-start", ["life", "", ""];
-    /// A VM's life ended by its own call, or by the last CPU_OFF.
-    VmStop = 11, "vm-stop", ["life", "", ""];
-    /// A VM's life ended by a fault: a [`FaultKind`](crate::wire::FaultKind), ESR_EL2, the IPA.
+    /// A VM begins a boot; they are counted from 0.
+    VmStart = 10, "vm-start", ["boot", "", ""];
+    /// A VM's boot ended by its own call, or by the last CPU_OFF.
+    VmStop = 11, "vm-stop", ["boot", "", ""];
+    /// A VM's boot ended by a fault: a [`FaultKind`](crate::wire::FaultKind), ESR_EL2, the IPA.
     VmFault = 12, "vm-fault", ["fault", "syndrome", "address"];
-    /// A VM is to begin another life; they are counted from 0.
-    VmRestart = 13, "vm-restart", ["life", "", ""];
+    /// A VM is to begin another boot; they are counted from 0.
+    VmRestart = 13, "vm-restart", ["boot", "", ""];
     /// A vCPU was turned on.
     VcpuOn = 14, "vcpu-on", ["", "", ""];
     /// A vCPU was turned off.
@@ -177,7 +177,8 @@ kinds! {
     Lost = 0xffff, "lost", ["", "records", ""];
 }
 
-/// [`Record::detail`] of [`Kind::VcpuSwitch`]: VM and vCPU that had the core; [`NO_VM`] for none.
+/// [`Record::detail`] of [`RecordKind::VcpuSwitch`]: VM and vCPU that had the core; [`NO_VM`] for
+/// none.
 #[must_use]
 pub const fn outgoing(vm: u8, vcpu: u8) -> u32 {
     (vm as u32) << 8 | vcpu as u32
@@ -219,25 +220,27 @@ mod tests {
     #[test]
     fn a_tag_is_the_second_word_of_a_record() {
         let record = Record {
-            kind: Kind::Throttle as u16,
+            kind: RecordKind::Throttle as u16,
             vm: 3,
             vcpu: 1,
             detail: 0xdead_beef,
             ..Record::default()
         };
         let word = u64::from_le_bytes(record.as_bytes()[8..16].try_into().unwrap());
-        assert_eq!(Who::new(3, 1).tag(Kind::Throttle, 0xdead_beef).0, word);
+        assert_eq!(Who::new(3, 1).tag(RecordKind::Throttle, 0xdead_beef).0, word);
         assert_eq!(size_of::<Record>(), 32);
     }
 
     #[test]
     fn numbers_and_names_of_kinds_are_their_own() {
-        for (place, kind) in Kind::ALL.iter().enumerate() {
-            assert_eq!(Kind::from_number(*kind as u16), Some(*kind));
-            assert!(Kind::ALL.iter().skip(place + 1).all(|other| other.name() != kind.name()));
+        for (place, kind) in RecordKind::ALL.iter().enumerate() {
+            assert_eq!(RecordKind::from_number(*kind as u16), Some(*kind));
+            assert!(
+                RecordKind::ALL.iter().skip(place + 1).all(|other| other.name() != kind.name())
+            );
         }
-        assert_eq!(Kind::from_number(0), None);
-        assert!((26..32).chain(36..64).all(|number| Kind::from_number(number).is_none()));
+        assert_eq!(RecordKind::from_number(0), None);
+        assert!((26..32).chain(36..64).all(|number| RecordKind::from_number(number).is_none()));
         for (number, accesses) in Accesses::ALL.iter().enumerate() {
             assert_eq!(*accesses as usize, number);
         }

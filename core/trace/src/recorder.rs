@@ -1,13 +1,13 @@
 //! The ring that a core writes its trace to: always on, overwriting, without an index of the
 //! reader's, so that reading does not change the run.
 //!
-//! In memory it is a header of 64 bytes ([`Header`]), then `N` slots of 32 bytes. Record `n` of a
-//! core, counted from 0, is in slot `n` modulo `N`; `head` is the number of records whose slots are
-//! complete. One barrier in each push, between a record's words and the new `head`, orders both:
-//! a reader of that `head` sees these words, and a reader of one of the *next* record's words sees
-//! this `head`'s predecessor or a later one. So a reader that finds `head = h` after it has copied slots
-//! knows that only records `h` and `h + 1` can have been under way meanwhile, and that records `h +
-//! 2 - N` up to `h - 1` were whole.
+//! In memory it is a header of 64 bytes ([`RingHeader`]), then `N` slots of 32 bytes. Record `n` of
+//! a core, counted from 0, is in slot `n` modulo `N`; `head` is the number of records whose slots
+//! are complete. One barrier in each push, between a record's words and the new `head`, orders
+//! both: a reader of that `head` sees these words, and a reader of one of the *next* record's words
+//! sees this `head`'s predecessor or a later one. So a reader that finds `head = h` after it has
+//! copied slots knows that only records `h` and `h + 1` can have been under way meanwhile, and that
+//! records `h + 2 - N` up to `h - 1` were whole.
 
 use super::{
     record::{Tag, join},
@@ -29,7 +29,7 @@ pub const HEADER: usize = 64;
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
-pub struct Header {
+pub struct RingHeader {
     /// [`MAGIC`]; anything else before the core has begun.
     pub magic: [u8; 8],
     /// [`VERSION`].
@@ -64,14 +64,14 @@ pub(crate) const SLOT_WORDS: usize = SLOT / 8;
 /// A ring of `N` records (a power of two), of one core.
 ///
 /// Only that core pushes, with its interrupts masked: two writers at once would mix records, though
-/// they could not break memory safety. Its memory has any contents until [`Ring::clear`].
+/// they could not break memory safety. Its memory has any contents until [`TraceRing::clear`].
 #[repr(C, align(64))]
-pub struct Ring<const N: usize> {
+pub struct TraceRing<const N: usize> {
     pub(super) header: [AtomicU64; HEADER_WORDS],
     pub(super) slots: [[AtomicU64; SLOT_WORDS]; N],
 }
 
-impl<const N: usize> Ring<N> {
+impl<const N: usize> TraceRing<N> {
     /// What a record's number and this are that record's slot.
     pub(super) const MASK: u64 = {
         assert!(N.is_power_of_two() && N >= 4 && N <= 1 << 16);
@@ -79,7 +79,7 @@ impl<const N: usize> Ring<N> {
     };
 
     /// Empties it, before its core pushes anything. Slots keep what they have but for the one whose
-    /// time [`Ring::latest`] reads before the first record.
+    /// time [`TraceRing::latest`] reads before the first record.
     pub fn clear(&self) {
         let newest = &self.slots[Self::MASK as usize];
         for word in self.header.iter().chain(newest) {

@@ -1,11 +1,11 @@
 //! What makes a ring a `static`.
 
 use crate::{
-    recorder::{HEADER_WORDS, Ring, SLOT_WORDS},
+    recorder::{HEADER_WORDS, SLOT_WORDS, TraceRing},
     sync::AtomicU64,
 };
 
-impl<const N: usize> Ring<N> {
+impl<const N: usize> TraceRing<N> {
     /// A ring that has not begun: zeros.
     #[must_use]
     pub const fn new() -> Self {
@@ -16,14 +16,14 @@ impl<const N: usize> Ring<N> {
     }
 }
 
-impl<const N: usize> Default for Ring<N> {
+impl<const N: usize> Default for TraceRing<N> {
     fn default() -> Self {
         Self::new()
     }
 }
 
 const _: () = assert!(
-    size_of::<Ring<64>>() == crate::recorder::HEADER + 64 * crate::recorder::SLOT
-        && size_of::<crate::recorder::Header>() == crate::recorder::HEADER
+    size_of::<TraceRing<64>>() == crate::recorder::HEADER + 64 * crate::recorder::SLOT
+        && size_of::<crate::recorder::RingHeader>() == crate::recorder::HEADER
         && size_of::<crate::record::Record>() == crate::recorder::SLOT
 );

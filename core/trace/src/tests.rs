@@ -1,9 +1,9 @@
 //! Rings, written and read.
 
 use crate::{
-    reader::{Entry, Facts, Memory, Reader},
-    record::{Kind, Record, Who},
-    recorder::{HEADER, Header, Ring, SLOT},
+    reader::{Reader, RingEntry, RingFacts, RingMemory},
+    record::{Record, RecordKind, Who},
+    recorder::{HEADER, RingHeader, SLOT, TraceRing},
 };
 use proptest::prelude::*;
 use zerocopy::IntoBytes;
@@ -11,34 +11,34 @@ use zerocopy::IntoBytes;
 const SLOTS: usize = 16;
 const BYTES: usize = HEADER + SLOTS * SLOT;
 
-fn push(ring: &Ring<SLOTS>, number: u64) {
+fn push(ring: &TraceRing<SLOTS>, number: u64) {
     let who = Who::new(number as u8, (number >> 8) as u8);
-    ring.push(number, who.tag(Kind::Poll, number as u32), number * 3, number * 5);
+    ring.push(number, who.tag(RecordKind::Poll, number as u32), number * 3, number * 5);
 }
 
-fn begun() -> Ring<SLOTS> {
-    let ring = Ring::new();
+fn begun() -> TraceRing<SLOTS> {
+    let ring = TraceRing::new();
     ring.begin(5, 62_500_000, 77);
     ring
 }
 
 /// The ring as a reader sees it.
-fn bytes(mut ring: &Ring<SLOTS>) -> Vec<u8> {
+fn bytes(mut ring: &TraceRing<SLOTS>) -> Vec<u8> {
     let mut bytes = vec![0; BYTES];
     assert!(ring.read(0, &mut bytes));
     bytes
 }
 
 /// The numbers of the records read, and how many were lost.
-fn take(reader: &mut Reader, memory: &mut impl Memory) -> (Vec<u64>, u64) {
+fn take(reader: &mut Reader, memory: &mut impl RingMemory) -> (Vec<u64>, u64) {
     let (mut numbers, mut lost) = (Vec::new(), 0);
     let taken = reader.take(memory, |entry| match entry {
-        Entry::Lost(count) => lost += count,
-        Entry::Record(record) => {
+        RingEntry::Lost(count) => lost += count,
+        RingEntry::Record(record) => {
             let number = record.time;
             let expected = Record {
                 time: number,
-                kind: Kind::Poll as u16,
+                kind: RecordKind::Poll as u16,
                 vm: number as u8,
                 vcpu: (number >> 8) as u8,
                 detail: number as u32,
@@ -56,14 +56,14 @@ fn take(reader: &mut Reader, memory: &mut impl Memory) -> (Vec<u64>, u64) {
 
 #[test]
 fn a_ring_that_has_not_begun_is_not_read() {
-    let ring = Ring::<SLOTS>::new();
+    let ring = TraceRing::<SLOTS>::new();
     let mut reader = Reader::new(BYTES);
     push(&ring, 0);
     assert_eq!(take(&mut reader, &mut &ring), (vec![], 0));
     assert_eq!(reader.facts(), None);
     ring.begin(5, 62_500_000, 77);
     assert_eq!(take(&mut reader, &mut &ring), (vec![0], 0));
-    let facts = Facts { core: 5, capacity: SLOTS as u32, frequency: 62_500_000, zero: 77 };
+    let facts = RingFacts { core: 5, capacity: SLOTS as u32, frequency: 62_500_000, zero: 77 };
     assert_eq!(reader.facts(), Some(facts));
 }
 
@@ -73,7 +73,7 @@ fn the_header_is_as_documented() {
     for number in 0..3 {
         push(&ring, number);
     }
-    let header = Header {
+    let header = RingHeader {
         magic: *b"weirring",
         version: 1,
         slot: 32,
@@ -114,7 +114,7 @@ fn a_damaged_slot_is_counted_and_passed_over() {
     bytes[HEADER + 3 * SLOT + 30] ^= 1;
     let mut entries = Vec::new();
     assert_eq!(Reader::new(BYTES).take(&mut bytes.as_slice(), |entry| entries.push(entry)), 8);
-    assert_eq!(entries[3], Entry::Lost(1));
+    assert_eq!(entries[3], RingEntry::Lost(1));
     assert_eq!(entries.len(), 8);
 }
 
@@ -146,7 +146,7 @@ fn a_ring_of_somebody_else_is_left_alone() {
 #[test]
 fn a_head_that_never_settles_is_refused() {
     struct Restless(Vec<u8>);
-    impl Memory for Restless {
+    impl RingMemory for Restless {
         fn read(&mut self, offset: usize, into: &mut [u8]) -> bool {
             self.0[40] = self.0[40].wrapping_add(1);
             self.0.as_slice().read(offset, into)
@@ -206,7 +206,7 @@ proptest! {
         for _ in 0..2 {
             let mut lost = 0;
             let taken = reader.take(&mut memory.as_slice(), |entry| {
-                lost += match entry { Entry::Lost(count) => count, Entry::Record(_) => 1 };
+                lost += match entry { RingEntry::Lost(count) => count, RingEntry::Record(_) => 1 };
             });
             prop_assert_eq!(taken <= lost, true);
         }

@@ -3,10 +3,10 @@
 //! One UART carries every VM's console and the hypervisor's own records. Console bytes go out as
 //! they are; [`DLE`] starts a frame: `DLE kind length payload[length] sum`, where `sum` is the
 //! wrapping sum of kind, length and payload. A console byte equal to `DLE` goes out twice. After a
-//! [`Mark`] frame the console bytes belong to the VM that it names.
+//! [`ConsoleMark`] frame the console bytes belong to the VM that it names.
 //!
 //! In the other direction a console byte goes to the VM that has the focus, `DLE DLE` is that byte
-//! itself, `DLE a VM` moves the focus, and `DLE r` asks for a round of [`Counters`] and
+//! itself, `DLE a VM` moves the focus, and `DLE r` asks for a round of [`VcpuCounters`] and
 //! [`Denials`]. [`STANDSTILL`] says that virtual time stands still; as a console byte it is `DLE`
 //! and itself.
 
@@ -27,28 +27,28 @@ pub const HYPERVISOR: u8 = 0xff;
 /// Kinds of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
-    /// A [`Mark`].
+pub enum FrameKind {
+    /// A [`ConsoleMark`].
     Mark = 1,
-    /// An [`Event`].
+    /// An [`WireEvent`].
     Event = 2,
-    /// [`Counters`].
+    /// [`VcpuCounters`].
     Counters = 3,
     /// [`Denials`].
     Denials = 4,
-    /// A [`Flow`].
+    /// A [`FlowCounts`].
     Flow = 5,
-    /// A [`Port`].
+    /// A [`PortCounts`].
     Port = 6,
-    /// [`Lives`].
-    Lives = 7,
+    /// [`Boots`].
+    Boots = 7,
 }
 
 /// From here on the console bytes are of VM `vm`; sent when the VM changes and after each line
 /// feed, so that the mark after a line has the time at which the line was complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Mark {
+pub struct ConsoleMark {
     /// Nanoseconds since the hypervisor started.
     pub time_ns: u64,
     /// The VM's place in the system file, or [`HYPERVISOR`].
@@ -62,7 +62,7 @@ pub struct Mark {
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
-pub struct Event {
+pub struct WireEvent {
     /// Nanoseconds since the hypervisor started.
     pub time_ns: u64,
     /// A [`What`].
@@ -71,7 +71,7 @@ pub struct Event {
     pub vm: u8,
     /// The vCPU within the VM.
     pub vcpu: u8,
-    /// A [`FaultKind`], a [`Denial`], the number of this life, by `what`.
+    /// A [`FaultKind`], a [`Denial`], the number of this boot, by `what`.
     pub detail: u32,
     /// ESR_EL2 of a fault, the function number of a refused call, the encoding of a register, a
     /// [`dma_syndrome`].
@@ -86,30 +86,30 @@ pub struct Event {
     pub guest_elr: u64,
 }
 
-/// [`Event::syndrome`] of [`Denial::Dma`]: the SMMU's event number in bits 7:0, bit 8 for a write,
-/// the stream in bits 63:32.
+/// [`WireEvent::syndrome`] of [`Denial::Dma`]: the SMMU's event number in bits 7:0, bit 8 for a
+/// write, the stream in bits 63:32.
 #[must_use]
 pub const fn dma_syndrome(stream: u32, write: bool, number: u8) -> u64 {
     (stream as u64) << 32 | (write as u64) << 8 | number as u64
 }
 
-/// What an [`Event`] is about.
+/// What an [`WireEvent`] is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum What {
     /// The hypervisor runs on all cores.
     SystemStart = 1,
-    /// A VM begins a life; `detail` counts from 0.
+    /// A VM begins a boot; `detail` counts from 0.
     VmStart = 2,
     /// The VM asked for PSCI SYSTEM_OFF, or its last vCPU went off.
     VmOff = 3,
     /// The VM asked for PSCI SYSTEM_RESET.
     VmReset = 4,
-    /// The VM did what ends a life; `detail` is a [`FaultKind`].
+    /// The VM did what ends a boot; `detail` is a [`FaultKind`].
     VmFault = 5,
     /// The VM was stopped for good, by `on_fault`.
     VmHalted = 6,
-    /// The first [`Denial`] of its kind in this life; `detail` says which.
+    /// The first [`Denial`] of its kind in this boot; `detail` says which.
     Denied = 7,
     /// The system ends: every VM is off, or one had `on_fault = "stop-system"`.
     SystemStop = 8,
@@ -153,7 +153,7 @@ macro_rules! counted {
 }
 
 counted! {
-    /// Why a life ended.
+    /// Why a boot ended.
     FaultKind {
         /// A load from an IPA that is not the VM's.
         Read = "read outside its memory",
@@ -236,7 +236,7 @@ counted! {
         IdRegister = "ID register",
         /// Any other trapped system register.
         SystemRegister = "system register",
-        /// What ended a life.
+        /// What ended a boot.
         Fault = "fault",
         /// The configuration space of its PCI functions.
         Pci = "PCI configuration",
@@ -252,10 +252,10 @@ pub const EXIT_CAUSES: usize = ExitCause::ALL.len();
 /// Number of [`Denial`]s.
 pub const DENIALS: usize = Denial::ALL.len();
 
-/// What one vCPU did since the system started, its VM's earlier lives included.
+/// What one vCPU did since the system started, its VM's earlier boots included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Counters {
+pub struct VcpuCounters {
     /// Nanoseconds since the hypervisor started.
     pub time_ns: u64,
     /// The VM.
@@ -266,7 +266,7 @@ pub struct Counters {
     pub state: u8,
     /// Zero.
     pub reserved: u8,
-    /// Lives that the VM has ended (by reset or by fault) and been restarted from.
+    /// Boots that the VM has ended (by reset or by fault) and been restarted from.
     pub restarts: u32,
     /// Exits by [`ExitCause`].
     pub exits: [u64; EXIT_CAUSES],
@@ -308,7 +308,7 @@ pub const FAULT_KINDS: usize = FaultKind::ALL.len();
 /// lost; these counts are sent again with each round of counters and at the system's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Lives {
+pub struct Boots {
     /// Nanoseconds since the hypervisor started.
     pub time_ns: u64,
     /// The VM.
@@ -317,13 +317,13 @@ pub struct Lives {
     pub state: u8,
     /// Zero.
     pub reserved: [u8; 2],
-    /// Lives that ended and were followed by another.
+    /// Boots that ended and were followed by another.
     pub restarts: u32,
-    /// Lives ended by PSCI SYSTEM_RESET.
+    /// Boots ended by PSCI SYSTEM_RESET.
     pub resets: u32,
     /// Records of this VM's events that were lost.
     pub lost: u32,
-    /// Lives ended by force, by [`FaultKind`].
+    /// Boots ended by force, by [`FaultKind`].
     pub faults: [u64; FAULT_KINDS],
 }
 
@@ -344,7 +344,7 @@ pub struct Denials {
 /// What became of a flow's packets since the system started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Flow {
+pub struct FlowCounts {
     /// Nanoseconds since the hypervisor started.
     pub time_ns: u64,
     /// Its place in the system file, where a flow to several receivers counts once for each.
@@ -357,22 +357,22 @@ pub struct Flow {
     pub lost: u64,
     /// The longest time from the later of a packet's notification and its eligibility to its
     /// receiver's interrupt, in ns.
-    pub worst_ns: u64,
+    pub observed_max_ns: u64,
     /// The shortest such time, in ns; `u64::MAX` without a packet.
     pub least_ns: u64,
     /// Packets whose time was longer than the flow's deadline; 0 without a deadline.
     pub late: u64,
-    /// The number of the first packet that took [`Flow::worst_ns`], counted from 1; 0 without a
-    /// packet.
-    pub worst_packet: u64,
+    /// The number of the first packet that took [`FlowCounts::observed_max_ns`], counted from 1; 0
+    /// without a packet.
+    pub observed_max_packet: u64,
     /// When that packet arrived, in nanoseconds since the hypervisor started.
-    pub worst_arrived_ns: u64,
+    pub observed_max_arrived_ns: u64,
 }
 
 /// What became of the frames of a VM's network device since the system started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Port {
+pub struct PortCounts {
     /// Nanoseconds since the hypervisor started.
     pub time_ns: u64,
     /// The VM.
@@ -392,11 +392,11 @@ pub struct Port {
 }
 
 // A frame's length is one byte.
-const _: () = assert!(size_of::<Counters>() < 256 && size_of::<Denials>() < 256);
-const _: () = assert!(size_of::<Lives>() < 256);
+const _: () = assert!(size_of::<VcpuCounters>() < 256 && size_of::<Denials>() < 256);
+const _: () = assert!(size_of::<Boots>() < 256);
 
 /// Puts a frame on the wire, by calls of `out` with its parts.
-pub fn frame(kind: Kind, payload: &(impl IntoBytes + Immutable), mut out: impl FnMut(&[u8])) {
+pub fn frame(kind: FrameKind, payload: &(impl IntoBytes + Immutable), mut out: impl FnMut(&[u8])) {
     let payload = payload.as_bytes();
     let length = payload.len() as u8;
     let sum = (kind as u8).wrapping_add(length);
@@ -437,10 +437,10 @@ impl Framing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decode::{Decoder, Piece};
+    use crate::decode::{Decoder, WirePiece};
     use proptest::prelude::*;
 
-    fn decode(bytes: &[u8]) -> Vec<Piece> {
+    fn decode(bytes: &[u8]) -> Vec<WirePiece> {
         let mut decoder = Decoder::default();
         let mut pieces = Vec::new();
         for &byte in bytes {
@@ -452,8 +452,8 @@ mod tests {
 
     #[test]
     fn frames_and_text_come_back_as_sent() {
-        let mark = Mark { time_ns: 0x1010_1010_1010, vm: 2, dropped: 16 };
-        let counters = Counters {
+        let mark = ConsoleMark { time_ns: 0x1010_1010_1010, vm: 2, dropped: 16 };
+        let counters = VcpuCounters {
             time_ns: 5,
             vm: 1,
             vcpu: 0,
@@ -464,17 +464,17 @@ mod tests {
             injected: 9,
         };
         let mut bytes = vec![b'a', DLE, DLE];
-        frame(Kind::Mark, &mark, |part| bytes.extend_from_slice(part));
+        frame(FrameKind::Mark, &mark, |part| bytes.extend_from_slice(part));
         bytes.push(b'b');
-        frame(Kind::Counters, &counters, |part| bytes.extend_from_slice(part));
+        frame(FrameKind::Counters, &counters, |part| bytes.extend_from_slice(part));
         assert_eq!(
             decode(&bytes),
             [
-                Piece::Byte(b'a'),
-                Piece::Byte(DLE),
-                Piece::Mark(mark),
-                Piece::Byte(b'b'),
-                Piece::Counters(counters)
+                WirePiece::Byte(b'a'),
+                WirePiece::Byte(DLE),
+                WirePiece::Mark(mark),
+                WirePiece::Byte(b'b'),
+                WirePiece::Counters(counters)
             ]
         );
     }
@@ -482,7 +482,7 @@ mod tests {
     #[test]
     fn framing_ends_where_a_piece_ends() {
         let mut bytes = vec![b'a', DLE, DLE, b'b'];
-        frame(Kind::Mark, &Mark { time_ns: 0, vm: DLE.into(), dropped: 0 }, |part| {
+        frame(FrameKind::Mark, &ConsoleMark { time_ns: 0, vm: DLE.into(), dropped: 0 }, |part| {
             bytes.extend_from_slice(part);
         });
         bytes.push(b'c');
@@ -497,24 +497,24 @@ mod tests {
     #[test]
     fn a_flipped_bit_is_damage() {
         let mut bytes = Vec::new();
-        frame(Kind::Mark, &Mark { time_ns: 1, vm: 2, dropped: 0 }, |part| {
+        frame(FrameKind::Mark, &ConsoleMark { time_ns: 1, vm: 2, dropped: 0 }, |part| {
             bytes.extend_from_slice(part);
         });
         bytes[5] ^= 4;
         let pieces = decode(&bytes);
-        assert_eq!(pieces[0], Piece::Damaged);
-        assert!(pieces[1..].iter().all(|piece| matches!(piece, Piece::Byte(_))), "{pieces:?}");
+        assert_eq!(pieces[0], WirePiece::Damaged);
+        assert!(pieces[1..].iter().all(|piece| matches!(piece, WirePiece::Byte(_))), "{pieces:?}");
     }
 
     #[test]
     fn the_next_frame_survives_each_lost_or_changed_byte() {
-        let first = Mark { time_ns: 0x1010, vm: 2, dropped: 0 };
-        let second = Mark { time_ns: 9, vm: 3, dropped: 0 };
+        let first = ConsoleMark { time_ns: 0x1010, vm: 2, dropped: 0 };
+        let second = ConsoleMark { time_ns: 9, vm: 3, dropped: 0 };
         let mut bytes = Vec::new();
-        frame(Kind::Mark, &first, |part| bytes.extend_from_slice(part));
+        frame(FrameKind::Mark, &first, |part| bytes.extend_from_slice(part));
         let end = bytes.len();
         bytes.extend(b"text");
-        frame(Kind::Mark, &second, |part| bytes.extend_from_slice(part));
+        frame(FrameKind::Mark, &second, |part| bytes.extend_from_slice(part));
         for position in 0..end {
             let mut lost = bytes.clone();
             lost.remove(position);
@@ -522,7 +522,7 @@ mod tests {
             changed[position] ^= 0x50;
             for noisy in [lost, changed] {
                 let pieces = decode(&noisy);
-                assert_eq!(pieces.last(), Some(&Piece::Mark(second)), "{position}");
+                assert_eq!(pieces.last(), Some(&WirePiece::Mark(second)), "{position}");
                 assert!(pieces.len() > 5, "the text is there: {pieces:?}");
             }
         }

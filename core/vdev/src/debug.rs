@@ -53,7 +53,7 @@ pub struct Debug {
 
 /// What a guest gets of an access to one of these registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum DebugAccess {
     /// The value of a read.
     Read(u64),
     /// The write changed the registers: copy them to the hardware.
@@ -71,7 +71,12 @@ impl Debug {
     /// Carries out an access of a guest whose ID registers promise `counts` breakpoints and
     /// watchpoints. Returns none for another register, and for a comparator that the VM does not
     /// have. `value` is what a write stores.
-    pub fn access(&mut self, access: SysRegAccess, value: u64, counts: (u8, u8)) -> Option<Access> {
+    pub fn access(
+        &mut self,
+        access: SysRegAccess,
+        value: u64,
+        counts: (u8, u8),
+    ) -> Option<DebugAccess> {
         if (access.op0(), access.op1(), access.crn()) != (2, 0, 0) {
             return None;
         }
@@ -97,10 +102,10 @@ impl Debug {
             _ => return None,
         };
         if !access.is_write() {
-            return Some(Access::Read(*place));
+            return Some(DebugAccess::Read(*place));
         }
         *place = value & mask;
-        Some(Access::Written)
+        Some(DebugAccess::Written)
     }
 
     /// Returns what belongs into `MDSCR_EL1`: TDCC is left out, as EL0's accesses to the debug
@@ -140,31 +145,31 @@ impl Debug {
 
 #[cfg(test)]
 mod tests {
-    use super::{Access, Debug};
+    use super::{Debug, DebugAccess};
     use crate::esr::SysRegAccess;
     use proptest::prelude::*;
 
     const COUNTS: (u8, u8) = (6, 4);
 
-    fn write(debug: &mut Debug, [crm, op2]: [u8; 2], value: u64) -> Option<Access> {
+    fn write(debug: &mut Debug, [crm, op2]: [u8; 2], value: u64) -> Option<DebugAccess> {
         debug.access(SysRegAccess::new([2, 0, 0, crm, op2], 0, true), value, COUNTS)
     }
 
-    fn read(debug: &mut Debug, [crm, op2]: [u8; 2]) -> Option<Access> {
+    fn read(debug: &mut Debug, [crm, op2]: [u8; 2]) -> Option<DebugAccess> {
         debug.access(SysRegAccess::new([2, 0, 0, crm, op2], 0, false), 0, COUNTS)
     }
 
     #[test]
     fn a_breakpoint_needs_its_registers_and_monitor_debug() {
         let mut debug = Debug::RESET;
-        assert_eq!(write(&mut debug, [5, 4], 0xffff_8000_0012_3456), Some(Access::Written));
-        assert_eq!(write(&mut debug, [5, 5], 0x1e5), Some(Access::Written));
+        assert_eq!(write(&mut debug, [5, 4], 0xffff_8000_0012_3456), Some(DebugAccess::Written));
+        assert_eq!(write(&mut debug, [5, 5], 0x1e5), Some(DebugAccess::Written));
         assert!(!debug.is_armed(), "MDSCR_EL1.MDE is clear");
-        assert_eq!(write(&mut debug, [2, 2], 1 << 15 | 1 << 13), Some(Access::Written));
+        assert_eq!(write(&mut debug, [2, 2], 1 << 15 | 1 << 13), Some(DebugAccess::Written));
         assert!(debug.is_armed());
         assert_eq!(debug.breakpoints()[5].value, 0xffff_8000_0012_3454);
         assert_eq!(debug.breakpoints()[5].control, 0x1e5);
-        assert_eq!(read(&mut debug, [5, 5]), Some(Access::Read(0x1e5)));
+        assert_eq!(read(&mut debug, [5, 5]), Some(DebugAccess::Read(0x1e5)));
     }
 
     #[test]
@@ -175,7 +180,7 @@ mod tests {
         }
         for op2 in [6, 7] {
             assert_eq!(write(&mut debug, [4, op2], 1), None);
-            assert_eq!(write(&mut debug, [3, op2], 1), Some(Access::Written));
+            assert_eq!(write(&mut debug, [3, op2], 1), Some(DebugAccess::Written));
         }
         let mut few = Debug::RESET;
         let second = SysRegAccess::new([2, 0, 0, 1, 5], 0, true);
@@ -187,7 +192,7 @@ mod tests {
     fn external_debug_state_never_reaches_the_hardware() {
         let mut debug = Debug::RESET;
         write(&mut debug, [2, 2], u64::MAX);
-        assert_eq!(read(&mut debug, [2, 2]), Some(Access::Read(0xb001)));
+        assert_eq!(read(&mut debug, [2, 2]), Some(DebugAccess::Read(0xb001)));
         assert_eq!(debug.control(), 0xa001);
         write(&mut debug, [2, 2], 1 << 12);
         assert!(!debug.is_armed(), "Linux sets TDCC when it starts");
@@ -202,7 +207,7 @@ mod tests {
             if (access.op0(), access.op1(), access.crn()) != (2, 0, 0) {
                 prop_assert_eq!(outcome, None);
             }
-            if outcome != Some(Access::Written) {
+            if outcome != Some(DebugAccess::Written) {
                 prop_assert_eq!(debug, Debug::RESET);
             }
             prop_assert_eq!(debug.control() & !0xa001, 0);

@@ -279,7 +279,7 @@ impl CoprocessorAccess {
 /// What an abort's fault status code says (D24.2, DFSC and IFSC). Levels are those of the
 /// translation table walk, from -2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum AbortFault {
     /// Address size fault at a level.
     AddressSize(i8),
     /// Translation fault at a level: nothing is mapped there.
@@ -306,7 +306,7 @@ pub enum Fault {
     Other(u8),
 }
 
-impl Fault {
+impl AbortFault {
     /// The fault of a six-bit status code.
     #[must_use]
     pub const fn from_status(status: u32) -> Self {
@@ -347,7 +347,7 @@ const fn abort_ipa(iss: u32, hpfar: u64, far: u64) -> Option<u64> {
     // A translation fault at levels 0 to 3, which most traps to a device are, is tested first: the
     // other codes need a table.
     let translation = iss & 0x3c == 0x04;
-    if !on_walk && !translation && !Fault::from_status(iss).writes_hpfar() {
+    if !on_walk && !translation && !AbortFault::from_status(iss).writes_hpfar() {
         return None;
     }
     // FIPA holds bits 55:12 from bit 4 up; NS in bit 63 is of the Secure state only.
@@ -386,8 +386,8 @@ impl DataAbort {
     /// The reason (DFSC).
     #[inline]
     #[must_use]
-    pub const fn fault(self) -> Fault {
-        Fault::from_status(self.0)
+    pub const fn fault(self) -> AbortFault {
+        AbortFault::from_status(self.0)
     }
 
     /// The intermediate physical address in bytes, from `HPFAR_EL2` and `FAR_EL2`. `None` where
@@ -436,8 +436,8 @@ impl InstructionAbort {
 
     /// The reason (IFSC).
     #[must_use]
-    pub const fn fault(self) -> Fault {
-        Fault::from_status(self.0)
+    pub const fn fault(self) -> AbortFault {
+        AbortFault::from_status(self.0)
     }
 
     /// The intermediate physical address in bytes; see [`DataAbort::ipa`].

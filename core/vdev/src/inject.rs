@@ -7,7 +7,7 @@ use crate::id::IdRegisters;
 
 /// What the guest's EL1 is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum InjectedException {
     /// The instruction is UNDEFINED (exception class 0).
     Undefined,
     /// The data access ended in a synchronous external abort.
@@ -95,7 +95,7 @@ pub const fn is_stuck(guest: &Interrupted, elr: u64) -> bool {
 
 /// The state in which the guest's EL1 has taken the exception `kind`.
 #[must_use]
-pub fn inject(kind: Kind, guest: &Interrupted, ids: &IdRegisters) -> Injection {
+pub fn inject(kind: InjectedException, guest: &Interrupted, ids: &IdRegisters) -> Injection {
     let from_el0 = guest.spsr & 0xc == 0;
     let offset = if guest.spsr & SPSR_AARCH32 != 0 {
         0x600
@@ -119,11 +119,13 @@ pub fn inject(kind: Kind, guest: &Interrupted, ids: &IdRegisters) -> Injection {
     let same_level = u64::from(offset < 0x400);
     let status = |walk: Option<u8>| walk.map_or(0x10, |level| 0x14 | u64::from(level & 3));
     let (class, iss, far) = match kind {
-        Kind::Undefined => (0, 0, None),
-        Kind::DataAbort { far, write, walk } => {
+        InjectedException::Undefined => (0, 0, None),
+        InjectedException::DataAbort { far, write, walk } => {
             (0x24 + same_level, u64::from(write) << 6 | status(walk), Some(far))
         }
-        Kind::InstructionAbort { far, walk } => (0x20 + same_level, status(walk), Some(far)),
+        InjectedException::InstructionAbort { far, walk } => {
+            (0x20 + same_level, status(walk), Some(far))
+        }
     };
 
     Injection {

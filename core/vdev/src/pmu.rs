@@ -2,9 +2,9 @@
 //! them.
 //!
 //! Every access traps (`MDCR_EL2.{TPM, TPMCR}`), since the hypervisor's own counters are in the
-//! same registers. The guest's counter n stands for one of the hardware's ([`Counters`]), which
-//! counts at EL1 and EL0 only. What applies to all counters of a core (`PMCR_EL0.E`) exists only
-//! here: a counter runs if the guest enabled it and all of them.
+//! same registers. The guest's counter n stands for one of the hardware's ([`GrantedCounters`]),
+//! which counts at EL1 and EL0 only. What applies to all counters of a core (`PMCR_EL0.E`) exists
+//! only here: a counter runs if the guest enabled it and all of them.
 //!
 //! The guest's overflow interrupt is a line of its own, never the hardware's: an overflow is
 //! disabled there until the guest has cleared it, so that however it is left, the hypervisor's own
@@ -51,7 +51,7 @@ const USER: u64 = 0xf;
 
 /// The counters of a core that a guest was granted. Masks have bit n for event counter n and
 /// [`CYCLES`].
-pub trait Counters {
+pub trait GrantedCounters {
     /// Event counter `n`, which is granted.
     fn read(&mut self, n: usize) -> u32;
     /// Sets it.
@@ -83,10 +83,10 @@ pub trait Counters {
 
 /// What becomes of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum PmuOutcome {
     /// The register gets this value.
     Read(u64),
-    /// It was written. The line may have changed: see [`Pmu::line`].
+    /// It was written. The line may have changed: see [`VirtualPmu::line`].
     Written,
     /// No such register, or it can't be accessed so: inject UNDEFINED.
     Undefined,
@@ -94,7 +94,7 @@ pub enum Outcome {
 
 /// A vCPU's PMU.
 #[derive(Clone, Debug)]
-pub struct Pmu {
+pub struct VirtualPmu {
     count: u8,
     control: u64,
     enabled: u32,
@@ -105,7 +105,7 @@ pub struct Pmu {
     filter: u32,
 }
 
-impl Pmu {
+impl VirtualPmu {
     /// A PMU of `count` event counters, at most [`MOST`], as after a reset.
     #[must_use]
     pub const fn new(count: u8) -> Self {
@@ -122,7 +122,7 @@ impl Pmu {
     }
 
     /// Resets it: the vCPU comes on, or goes off. Every counter is stopped and zero.
-    pub fn reset(&mut self, hw: &mut impl Counters) {
+    pub fn reset(&mut self, hw: &mut impl GrantedCounters) {
         *self = Self::new(self.count);
         hw.set_enabled(0);
         hw.set_interrupts(0);
@@ -150,7 +150,7 @@ impl Pmu {
 
     /// The state of the overflow interrupt's line. An overflow that the guest has not cleared does
     /// not interrupt the hypervisor again.
-    pub fn line(&mut self, hw: &mut impl Counters) -> bool {
+    pub fn line(&mut self, hw: &mut impl GrantedCounters) -> bool {
         let overflowed = hw.overflowed() & self.all();
         let wanted = if self.control & E == 0 { 0 } else { self.interrupts };
         hw.set_interrupts(wanted & !overflowed);
@@ -164,8 +164,8 @@ impl Pmu {
         access: SysRegAccess,
         value: u64,
         user: bool,
-        hw: &mut impl Counters,
-    ) -> Option<Outcome> {
+        hw: &mut impl GrantedCounters,
+    ) -> Option<PmuOutcome> {
         let (crm, op2, write) = (access.crm(), access.op2(), access.is_write());
         match (access.op0(), access.op1(), access.crn(), crm) {
             (3, 3, 9, 12..=14) | (3, 0, 9, 14) => {
@@ -187,8 +187,8 @@ impl Pmu {
         place: (u8, u8),
         write: Option<u64>,
         user: bool,
-        hw: &mut impl Counters,
-    ) -> Outcome {
+        hw: &mut impl GrantedCounters,
+    ) -> PmuOutcome {
         let (value, write) = (write.unwrap_or(0), write.is_some());
         let mask = value as u32 & self.all();
         let enabled = u64::from(self.enabled);
@@ -197,34 +197,34 @@ impl Pmu {
             // PMINTENSET_EL1, PMINTENCLR_EL1.
             (true, (14, 1), true) => self.interrupts |= mask,
             (true, (14, 2), true) => self.interrupts &= !mask,
-            (true, (14, 1 | 2), false) => return Outcome::Read(interrupts),
+            (true, (14, 1 | 2), false) => return PmuOutcome::Read(interrupts),
             // PMCR_EL0.
             (false, (12, 0), true) => self.write_control(value, hw),
             (false, (12, 0), false) => {
-                return Outcome::Read(self.control | LC | u64::from(self.count) << 11);
+                return PmuOutcome::Read(self.control | LC | u64::from(self.count) << 11);
             }
             // PMCNTENSET_EL0, PMCNTENCLR_EL0.
             (false, (12, 1), true) => self.enable(self.enabled | mask, hw),
             (false, (12, 2), true) => self.enable(self.enabled & !mask, hw),
-            (false, (12, 1 | 2), false) => return Outcome::Read(enabled),
+            (false, (12, 1 | 2), false) => return PmuOutcome::Read(enabled),
             // PMOVSCLR_EL0, PMOVSSET_EL0.
             (false, (12, 3), true) => hw.clear_overflowed(mask),
             (false, (14, 3), true) => hw.set_overflowed(mask),
             (false, (12 | 14, 3), false) => {
-                return Outcome::Read((hw.overflowed() & self.all()).into());
+                return PmuOutcome::Read((hw.overflowed() & self.all()).into());
             }
             // PMSWINC_EL0.
             (false, (12, 4), true) => self.increment(mask, user, hw),
             // PMSELR_EL0.
             (false, (12, 5), true) => self.selected = (value & SEL) as u8,
-            (false, (12, 5), false) => return Outcome::Read(self.selected.into()),
+            (false, (12, 5), false) => return PmuOutcome::Read(self.selected.into()),
             // PMCEID0_EL0, PMCEID1_EL0: the events of Armv8.0, in the low half.
             (false, (12, register @ 6..=7), false) => {
-                return Outcome::Read(hw.events(register - 6) & 0xffff_ffff);
+                return PmuOutcome::Read(hw.events(register - 6) & 0xffff_ffff);
             }
             // PMCCNTR_EL0.
             (false, (13, 0), true) => hw.write_cycles(value),
-            (false, (13, 0), false) => return Outcome::Read(hw.read_cycles()),
+            (false, (13, 0), false) => return PmuOutcome::Read(hw.read_cycles()),
             // PMXEVTYPER_EL0, PMXEVCNTR_EL0.
             (false, (13, 1), _) => return self.kind(self.selected, write, value, hw),
             (false, (13, 2), _) => return self.counter(self.selected, write, value, hw),
@@ -233,13 +233,13 @@ impl Pmu {
                 self.user = (value & USER) as u32;
                 hw.set_user(self.user);
             }
-            (false, (14, 0), false) => return Outcome::Read(self.user.into()),
-            _ => return Outcome::Undefined,
+            (false, (14, 0), false) => return PmuOutcome::Read(self.user.into()),
+            _ => return PmuOutcome::Undefined,
         }
-        Outcome::Written
+        PmuOutcome::Written
     }
 
-    fn write_control(&mut self, value: u64, hw: &mut impl Counters) {
+    fn write_control(&mut self, value: u64, hw: &mut impl GrantedCounters) {
         self.control = value & (E | DP);
         if value & P != 0 {
             for n in 0..usize::from(self.count) {
@@ -254,7 +254,7 @@ impl Pmu {
 
     /// Software increments. What the hardware makes of them it would do at EL2, where these
     /// counters stand still.
-    fn increment(&mut self, mask: u32, user: bool, hw: &mut impl Counters) {
+    fn increment(&mut self, mask: u32, user: bool, hw: &mut impl GrantedCounters) {
         let mask = if self.control & E == 0 { 0 } else { mask & self.enabled };
         let elsewhere = if user { NOT_AT_EL0 } else { NOT_AT_EL1 };
         for n in 0..usize::from(self.count) {
@@ -268,33 +268,39 @@ impl Pmu {
         }
     }
 
-    fn enable(&mut self, mask: u32, hw: &mut impl Counters) {
+    fn enable(&mut self, mask: u32, hw: &mut impl GrantedCounters) {
         self.enabled = mask;
         hw.set_enabled(if self.control & E == 0 { 0 } else { mask });
     }
 
     /// `PMEVCNTR<n>_EL0`; one that is not there reads as zero.
-    fn counter(&self, n: u8, write: bool, value: u64, hw: &mut impl Counters) -> Outcome {
+    fn counter(&self, n: u8, write: bool, value: u64, hw: &mut impl GrantedCounters) -> PmuOutcome {
         let n = usize::from(n);
         match (n < self.count.into(), write) {
             (true, true) => hw.write(n, value as u32),
-            (true, false) => return Outcome::Read(hw.read(n).into()),
+            (true, false) => return PmuOutcome::Read(hw.read(n).into()),
             (false, true) => {}
-            (false, false) => return Outcome::Read(0),
+            (false, false) => return PmuOutcome::Read(0),
         }
-        Outcome::Written
+        PmuOutcome::Written
     }
 
     /// `PMEVTYPER<n>_EL0`, `PMCCFILTR_EL0`.
-    fn kind(&mut self, n: u8, write: bool, value: u64, hw: &mut impl Counters) -> Outcome {
+    fn kind(
+        &mut self,
+        n: u8,
+        write: bool,
+        value: u64,
+        hw: &mut impl GrantedCounters,
+    ) -> PmuOutcome {
         let place = match self.types.get_mut(usize::from(n)) {
             Some(kind) if n < self.count => kind,
             _ if n == CYCLE_COUNTER => &mut self.filter,
-            _ if write => return Outcome::Written,
-            _ => return Outcome::Read(0),
+            _ if write => return PmuOutcome::Written,
+            _ => return PmuOutcome::Read(0),
         };
         if !write {
-            return Outcome::Read((*place).into());
+            return PmuOutcome::Read((*place).into());
         }
         if n == CYCLE_COUNTER {
             *place = value as u32 & FILTER;
@@ -303,7 +309,7 @@ impl Pmu {
             *place = value as u32 & TYPE;
             hw.set_type(n.into(), *place);
         }
-        Outcome::Written
+        PmuOutcome::Written
     }
 }
 

@@ -2,9 +2,9 @@
 //! effect with.
 //!
 //! Decoding is apart from deciding. [`decode`] answers what needs no state and turns the rest into
-//! a [`Request`] whose arguments are checked as far as they can be alone; [`Power`] holds the power
-//! state of the vCPUs and says what has to happen. The caller holds a lock around `Power`, since
-//! two vCPUs can switch a third one on at the same time.
+//! a [`PsciRequest`] whose arguments are checked as far as they can be alone; [`Power`] holds the
+//! power state of the vCPUs and says what has to happen. The caller holds a lock around `Power`,
+//! since two vCPUs can switch a third one on at the same time.
 //!
 //! Source: PSCI (DEN0022) section 5 for each function, 5.2.2 for return codes, 6.6 for the order of
 //! errors and ON_PENDING.
@@ -49,7 +49,7 @@ pub const fn code(code: i32) -> u64 {
 
 /// A call that needs the VM's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum PsciRequest {
     /// CPU_SUSPEND (5.4) to standby or to power-down, at power level 0.
     Suspend {
         /// Power-down: the vCPU comes back at `entry` in its reset state.
@@ -89,7 +89,7 @@ pub enum Decoded {
     /// x0 is this, and that is all.
     Return(u64),
     /// Ask [`Power::call`].
-    Request(Request),
+    Request(PsciRequest),
     /// Not implemented.
     Unknown,
 }
@@ -127,24 +127,25 @@ pub fn decode(id: u32, args: [u64; 3]) -> Decoded {
             if state & 0xfffe_0000 != 0 {
                 return Decoded::Return(code(INVALID_PARAMETERS));
             }
-            Decoded::Request(Request::Suspend {
+            Decoded::Request(PsciRequest::Suspend {
                 power_down: state >> 16 & 1 != 0,
                 entry: second,
                 context: third,
             })
         }
-        0x02 => Decoded::Request(Request::Off),
-        0x03 => Decoded::Request(Request::On { target: first, entry: second, context: third }),
-        0x04 => {
-            Decoded::Request(Request::AffinityInfo { target: first, level: second & 0xffff_ffff })
-        }
+        0x02 => Decoded::Request(PsciRequest::Off),
+        0x03 => Decoded::Request(PsciRequest::On { target: first, entry: second, context: third }),
+        0x04 => Decoded::Request(PsciRequest::AffinityInfo {
+            target: first,
+            level: second & 0xffff_ffff,
+        }),
         0x06 => Decoded::Return(MIGRATION_NOT_REQUIRED),
-        0x08 => Decoded::Request(Request::SystemOff),
-        0x09 => Decoded::Request(Request::SystemReset),
+        0x08 => Decoded::Request(PsciRequest::SystemOff),
+        0x09 => Decoded::Request(PsciRequest::SystemReset),
         0x0a => Decoded::Return(code(features(first as u32))),
         // SYSTEM_RESET2: type 0 is SYSTEM_WARM_RESET, the other architectural and all vendor types
         // do not exist.
-        0x12 if first as u32 == 0 => Decoded::Request(Request::SystemReset),
+        0x12 if first as u32 == 0 => Decoded::Request(PsciRequest::SystemReset),
         0x12 => Decoded::Return(code(INVALID_PARAMETERS)),
         _ => Decoded::Unknown,
     }
@@ -158,7 +159,7 @@ const fn features(id: u32) -> i32 {
 
 /// What the hypervisor has to do. The vCPU that called goes on unless it is said otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum PsciAction {
     /// x0 is this.
     Return(u64),
     /// Put vCPU `vcpu` into its reset state, with `entry` as PC and `context` in x0, and let it
@@ -190,7 +191,7 @@ pub enum Action {
 
 /// Power state of a vCPU (DEN0022, 6.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum PowerState {
     /// Off.
     Off,
     /// Switched on, not yet running.
@@ -226,17 +227,17 @@ impl Power {
 
     /// State of a vCPU; off if there is no such one.
     #[must_use]
-    pub const fn state(&self, vcpu: VcpuId) -> State {
+    pub const fn state(&self, vcpu: VcpuId) -> PowerState {
         if self.on & Self::bit(vcpu) != 0 {
-            State::On
+            PowerState::On
         } else if self.pending & Self::bit(vcpu) != 0 {
-            State::OnPending
+            PowerState::OnPending
         } else {
-            State::Off
+            PowerState::Off
         }
     }
 
-    /// A vCPU that [`Action::Start`] named begins to run.
+    /// A vCPU that [`PsciAction::Start`] named begins to run.
     pub const fn started(&mut self, vcpu: VcpuId) {
         let bit = Self::bit(vcpu) & self.pending;
         self.pending &= !bit;
@@ -245,30 +246,39 @@ impl Power {
 
     /// Decides a request of `vcpu`, which is on. `in_ram` says whether an IPA lies in the VM's
     /// memory.
-    pub fn call(&mut self, vcpu: VcpuId, request: Request, in_ram: impl Fn(u64) -> bool) -> Action {
+    pub fn call(
+        &mut self,
+        vcpu: VcpuId,
+        request: PsciRequest,
+        in_ram: impl Fn(u64) -> bool,
+    ) -> PsciAction {
         let can_enter = |entry: u64| entry.is_multiple_of(4) && in_ram(entry);
         match request {
-            Request::Suspend { power_down: false, .. } => Action::Standby,
-            Request::Suspend { entry, context, .. } => {
+            PsciRequest::Suspend { power_down: false, .. } => PsciAction::Standby,
+            PsciRequest::Suspend { entry, context, .. } => {
                 if can_enter(entry) {
-                    Action::PowerDown { entry, context }
+                    PsciAction::PowerDown { entry, context }
                 } else {
-                    Action::Return(code(INVALID_ADDRESS))
+                    PsciAction::Return(code(INVALID_ADDRESS))
                 }
             }
-            Request::Off => {
+            PsciRequest::Off => {
                 self.on &= !Self::bit(vcpu);
                 // With no vCPU left to call CPU_ON this VM can never run again.
-                if self.on | self.pending == 0 { Action::SystemOff } else { Action::StopSelf }
+                if self.on | self.pending == 0 {
+                    PsciAction::SystemOff
+                } else {
+                    PsciAction::StopSelf
+                }
             }
-            Request::On { target, entry, context } => {
+            PsciRequest::On { target, entry, context } => {
                 self.turn_on(target, entry, context, can_enter)
             }
-            Request::AffinityInfo { target, level } => {
-                Action::Return(self.affinity_info(target, level))
+            PsciRequest::AffinityInfo { target, level } => {
+                PsciAction::Return(self.affinity_info(target, level))
             }
-            Request::SystemOff => Action::SystemOff,
-            Request::SystemReset => Action::SystemReset,
+            PsciRequest::SystemOff => PsciAction::SystemOff,
+            PsciRequest::SystemReset => PsciAction::SystemReset,
         }
     }
 
@@ -278,18 +288,18 @@ impl Power {
         entry: u64,
         context: u64,
         can_enter: impl Fn(u64) -> bool,
-    ) -> Action {
+    ) -> PsciAction {
         if target >= u64::from(self.vcpus) {
-            return Action::Return(code(INVALID_PARAMETERS));
+            return PsciAction::Return(code(INVALID_PARAMETERS));
         }
         let vcpu = VcpuId(target as u8);
         match self.state(vcpu) {
-            State::On => Action::Return(code(ALREADY_ON)),
-            State::OnPending => Action::Return(code(ON_PENDING)),
-            State::Off if !can_enter(entry) => Action::Return(code(INVALID_ADDRESS)),
-            State::Off => {
+            PowerState::On => PsciAction::Return(code(ALREADY_ON)),
+            PowerState::OnPending => PsciAction::Return(code(ON_PENDING)),
+            PowerState::Off if !can_enter(entry) => PsciAction::Return(code(INVALID_ADDRESS)),
+            PowerState::Off => {
                 self.pending |= Self::bit(vcpu);
-                Action::Start { vcpu, entry, context }
+                PsciAction::Start { vcpu, entry, context }
             }
         }
     }

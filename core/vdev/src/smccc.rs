@@ -152,7 +152,7 @@ pub enum Call {
     /// x0 is the address of the calling vCPU's [stolen time](crate::stolen), or [`NOT_SUPPORTED`].
     StolenTime,
     /// Ask [`psci::Power::call`].
-    Psci(psci::Request),
+    Psci(psci::PsciRequest),
     /// Call the firmware with this identifier; it returns nothing, and x0 is 0.
     Mitigate(u32),
     /// x0 is [`NOT_SUPPORTED`]; count it.

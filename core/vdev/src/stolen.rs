@@ -40,7 +40,7 @@ impl StolenTime {
         }
     }
 
-    /// A life begins, in which nothing was stolen yet.
+    /// A boot begins, in which nothing was stolen yet.
     pub fn reset(&self) {
         for told in &self.0 {
             told.stolen.store(0, Ordering::Relaxed);

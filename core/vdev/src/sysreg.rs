@@ -32,7 +32,7 @@
 //! write-back, the cores are coherent, and no device without an SMMU looks behind the caches. It is
 //! not enough, on a machine with caches, for software that writes with its caches on, turns them
 //! off and then reads, as U-Boot does when it hands over to an OS. There the caller answers the
-//! first [`Outcome::SetWay`] of a sequence with a clean and invalidate of the VM's memory by
+//! first [`SysRegOutcome::SetWay`] of a sequence with a clean and invalidate of the VM's memory by
 //! address, or sets `HCR_EL2.FWB` where there is FEAT_S2FWB.
 //!
 //! Source: Arm ARM (DDI0487), D18.3 for the encodings, D24.2 HCR_EL2, MDCR_EL2, CPTR_EL2 for what
@@ -60,10 +60,10 @@ pub enum Denied {
     Other,
 }
 
-/// What the hypervisor has to do. Except after [`Outcome::Undefined`] it goes on behind the
+/// What the hypervisor has to do. Except after [`SysRegOutcome::Undefined`] it goes on behind the
 /// instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum SysRegOutcome {
     /// The register gets this value.
     Read(u64),
     /// Nothing.
@@ -83,7 +83,7 @@ pub enum Outcome {
     Undefined(Denied),
 }
 
-impl Outcome {
+impl SysRegOutcome {
     /// What to count, if anything.
     #[must_use]
     pub const fn denied(self) -> Option<Denied> {
@@ -97,38 +97,38 @@ impl Outcome {
 
 /// The outcome of a trapped access. `value` is what a write would store.
 #[must_use]
-pub fn access(access: SysRegAccess, value: u64, ids: &IdRegisters) -> Outcome {
+pub fn access(access: SysRegAccess, value: u64, ids: &IdRegisters) -> SysRegOutcome {
     let (crn, crm) = (access.crn(), access.crm());
     match access.op0() {
         1 if crn == 7 && access.op1() == 0 && access.op2() == 2 && matches!(crm, 6 | 10 | 14) => {
-            Outcome::SetWay
+            SysRegOutcome::SetWay
         }
-        1 | 3 if crn == 11 || crn == 15 => Outcome::Undefined(Denied::ImplementationDefined),
+        1 | 3 if crn == 11 || crn == 15 => SysRegOutcome::Undefined(Denied::ImplementationDefined),
         2 => debug(access, value),
         3 => register(access, value, ids),
-        _ => Outcome::Undefined(Denied::Other),
+        _ => SysRegOutcome::Undefined(Denied::Other),
     }
 }
 
 /// op0 = 3, except implementation defined registers.
-fn register(access: SysRegAccess, value: u64, ids: &IdRegisters) -> Outcome {
+fn register(access: SysRegAccess, value: u64, ids: &IdRegisters) -> SysRegOutcome {
     let op2 = access.op2();
     let write = access.is_write();
     match (access.op1(), access.crn(), access.crm()) {
-        (0, 0, crm @ 1..=7) if !write => Outcome::Read(ids.get(crm, op2)),
+        (0, 0, crm @ 1..=7) if !write => SysRegOutcome::Read(ids.get(crm, op2)),
         // REVIDR_EL1, SMIDR_EL1 and AIDR_EL1, if TID1 is set.
-        (0, 0, 0) if op2 == 6 && !write => Outcome::Read(0),
-        (1, 0, 0) if op2 >= 6 && !write => Outcome::Read(0),
+        (0, 0, 0) if op2 == 6 && !write => SysRegOutcome::Read(0),
+        (1, 0, 0) if op2 >= 6 && !write => SysRegOutcome::Read(0),
         // ACTLR_EL1.
         (0, 1, 0) if op2 == 1 => stored(write, value != 0, Denied::ImplementationDefined),
         // TRFCR_EL1.
-        (0, 1, 2) if op2 == 1 => Outcome::Undefined(Denied::Trace),
+        (0, 1, 2) if op2 == 1 => SysRegOutcome::Undefined(Denied::Trace),
         // Statistical profiling (CRm 9, 10) and trace buffer (11).
-        (0, 9, 9..=11) => Outcome::Undefined(Denied::Trace),
+        (0, 9, 9..=11) => SysRegOutcome::Undefined(Denied::Trace),
         // PMINTENSET_EL1 and so on; PMCR_EL0 and so on; PMEVCNTR<n>_EL0, PMEVTYPER<n>_EL0,
         // PMCCFILTR_EL0; PMEVCNTSVR<n>_EL1; activity monitors.
         (0 | 3, 9, 12..=14) | (0 | 3, 14, 8..=15) | (3, 13, 2..=15) => {
-            Outcome::Undefined(Denied::Pmu)
+            SysRegOutcome::Undefined(Denied::Pmu)
         }
         (0, 12, 11) if op2 >= 5 && write => {
             let register = match op2 {
@@ -136,31 +136,31 @@ fn register(access: SysRegAccess, value: u64, ids: &IdRegisters) -> Outcome {
                 6 => SgiRegister::Asgi1,
                 _ => SgiRegister::Sgi0,
             };
-            Outcome::SendSgi { register, value }
+            SysRegOutcome::SendSgi { register, value }
         }
         // ICC_SRE_EL1, if ICC_SRE_EL2.Enable is clear: system registers only, no bypass.
         (0, 12, 12) if op2 == 5 && ids.gic() == GicVersion::V3 => {
             if write {
-                Outcome::WriteIgnored
+                SysRegOutcome::WriteIgnored
             } else {
-                Outcome::Read(7)
+                SysRegOutcome::Read(7)
             }
         }
-        _ => Outcome::Undefined(Denied::Other),
+        _ => SysRegOutcome::Undefined(Denied::Other),
     }
 }
 
 /// A register that reads as zero; a write that asks for too much is counted.
-fn stored(write: bool, too_much: bool, denied: Denied) -> Outcome {
+fn stored(write: bool, too_much: bool, denied: Denied) -> SysRegOutcome {
     match (write, too_much) {
-        (false, _) => Outcome::Read(0),
-        (true, false) => Outcome::WriteIgnored,
-        (true, true) => Outcome::Masked(denied),
+        (false, _) => SysRegOutcome::Read(0),
+        (true, false) => SysRegOutcome::WriteIgnored,
+        (true, true) => SysRegOutcome::Masked(denied),
     }
 }
 
 /// op0 = 2: debug and trace registers.
-fn debug(access: SysRegAccess, value: u64) -> Outcome {
+fn debug(access: SysRegAccess, value: u64) -> SysRegOutcome {
     /// `OSLSR_EL1`: the OS lock is implemented (OSLM = 0b10) and open.
     const OS_LOCK_OPEN: u64 = 1 << 3;
 
@@ -176,14 +176,14 @@ fn debug(access: SysRegAccess, value: u64) -> Outcome {
         // debugger.
         (0, 0, 0 | 3, 2) | (3, 0, 4 | 5, 0) => arming(true),
         // MDRAR_EL1, DBGAUTHSTATUS_EL1, MDCCSR_EL0.
-        (0, 1, 0, 0) | (0, 7, 14, 6) | (3, 0, 1, 0) if !write => Outcome::Read(0),
-        (0, 1, 0, 4) if write => Outcome::WriteIgnored,
-        (0, 1, 1, 4) if !write => Outcome::Read(OS_LOCK_OPEN),
+        (0, 1, 0, 0) | (0, 7, 14, 6) | (3, 0, 1, 0) if !write => SysRegOutcome::Read(0),
+        (0, 1, 0, 4) if write => SysRegOutcome::WriteIgnored,
+        (0, 1, 1, 4) if !write => SysRegOutcome::Read(OS_LOCK_OPEN),
         // OSDLR_EL1.
         (0, 1, 3, 4) => arming(false),
         // The trace unit, and branch records.
-        (1, ..) => Outcome::Undefined(Denied::Trace),
-        _ => Outcome::Undefined(Denied::Debug),
+        (1, ..) => SysRegOutcome::Undefined(Denied::Trace),
+        _ => SysRegOutcome::Undefined(Denied::Debug),
     }
 }
 

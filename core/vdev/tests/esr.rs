@@ -1,7 +1,7 @@
 //! Syndromes (DDI0487 D24.2).
 
 use proptest::prelude::*;
-use weir_vdev::esr::{self, Exception, Fault, MmioAccess, Syndrome, SysRegAccess};
+use weir_vdev::esr::{self, AbortFault, Exception, MmioAccess, Syndrome, SysRegAccess};
 
 const fn esr(class: u64, iss: u64) -> Syndrome {
     Syndrome(class << 26 | 1 << 25 | iss)
@@ -101,17 +101,17 @@ fn abort(iss: u64) -> esr::DataAbort {
 
 #[test]
 fn fault_status() {
-    assert_eq!(abort(0x07).fault(), Fault::Translation(3));
-    assert_eq!(abort(0x04).fault(), Fault::Translation(0));
-    assert_eq!(abort(0x0f).fault(), Fault::Permission(3));
-    assert_eq!(abort(0x09).fault(), Fault::AccessFlag(1));
-    assert_eq!(abort(0x00).fault(), Fault::AddressSize(0));
-    assert_eq!(abort(0x10).fault(), Fault::External);
-    assert_eq!(abort(0x16).fault(), Fault::ExternalOnWalk(2));
-    assert_eq!(abort(0x2b).fault(), Fault::Translation(-1));
-    assert_eq!(abort(0x21).fault(), Fault::Alignment);
-    assert_eq!(abort(0x35).fault(), Fault::UnsupportedAtomic);
-    assert_eq!(abort(0x3f).fault(), Fault::Other(0x3f));
+    assert_eq!(abort(0x07).fault(), AbortFault::Translation(3));
+    assert_eq!(abort(0x04).fault(), AbortFault::Translation(0));
+    assert_eq!(abort(0x0f).fault(), AbortFault::Permission(3));
+    assert_eq!(abort(0x09).fault(), AbortFault::AccessFlag(1));
+    assert_eq!(abort(0x00).fault(), AbortFault::AddressSize(0));
+    assert_eq!(abort(0x10).fault(), AbortFault::External);
+    assert_eq!(abort(0x16).fault(), AbortFault::ExternalOnWalk(2));
+    assert_eq!(abort(0x2b).fault(), AbortFault::Translation(-1));
+    assert_eq!(abort(0x21).fault(), AbortFault::Alignment);
+    assert_eq!(abort(0x35).fault(), AbortFault::UnsupportedAtomic);
+    assert_eq!(abort(0x3f).fault(), AbortFault::Other(0x3f));
 }
 
 /// ISV, translation fault at level 3.

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use weir_vdev::id::{GicVersion, IdRegisters};
-use weir_vdev::inject::{self, Interrupted, Kind, inject};
+use weir_vdev::inject::{self, InjectedException, Interrupted, inject};
 
 const SPAN: u64 = 1 << 23;
 const DSSBS: u64 = 1 << 44;
@@ -24,7 +24,7 @@ fn guest(spsr: u64) -> Interrupted {
 fn vectors_by_origin() {
     let ids = processor(0, 0);
     for (spsr, offset) in [(0x4, 0x000), (0x5, 0x200), (0x0, 0x400), (0x10, 0x600), (0x30, 0x600)] {
-        let taken = inject(Kind::Undefined, &guest(spsr), &ids);
+        let taken = inject(InjectedException::Undefined, &guest(spsr), &ids);
         assert_eq!(taken.pc, 0x4008_0800 + offset, "from {spsr:#x}");
         assert_eq!(taken.pstate, 0x3c5);
         assert_eq!((taken.esr, taken.elr, taken.spsr), (1 << 25, 0x4000_1000, spsr));
@@ -35,12 +35,12 @@ fn vectors_by_origin() {
 #[test]
 fn external_aborts() {
     let ids = processor(0, 0);
-    let data = |write, walk| Kind::DataAbort { far: 0x1234, write, walk };
+    let data = |write, walk| InjectedException::DataAbort { far: 0x1234, write, walk };
     let at = |kind, spsr| inject(kind, &guest(spsr), &ids);
     assert_eq!(at(data(false, None), 0x5).esr, 0x25 << 26 | 1 << 25 | 0x10);
     assert_eq!(at(data(true, None), 0x0).esr, 0x24 << 26 | 1 << 25 | 1 << 6 | 0x10);
     assert_eq!(at(data(false, Some(2)), 0x10).esr, 0x24 << 26 | 1 << 25 | 0x16);
-    let fetch = Kind::InstructionAbort { far: 0x5678, walk: None };
+    let fetch = InjectedException::InstructionAbort { far: 0x5678, walk: None };
     assert_eq!(at(fetch, 0x4).esr, 0x21 << 26 | 1 << 25 | 0x10);
     assert_eq!(at(fetch, 0x0).esr, 0x20 << 26 | 1 << 25 | 0x10);
     assert_eq!(at(fetch, 0x0).far, Some(0x5678));
@@ -49,14 +49,18 @@ fn external_aborts() {
 #[test]
 fn pan_and_ssbs_follow_sctlr() {
     let pan = |ids: &IdRegisters, sctlr, spsr| {
-        inject(Kind::Undefined, &Interrupted { sctlr, ..guest(spsr) }, ids).pstate >> 22 & 1
+        inject(InjectedException::Undefined, &Interrupted { sctlr, ..guest(spsr) }, ids).pstate
+            >> 22
+            & 1
     };
     assert_eq!(pan(&processor(1, 0), 0, 5), 1);
     assert_eq!(pan(&processor(1, 0), SPAN, 5), 0);
     assert_eq!(pan(&processor(1, 0), SPAN, 1 << 22 | 5), 1);
     assert_eq!(pan(&processor(0, 0), 0, 5), 0);
     let ssbs = |ids: &IdRegisters, sctlr, spsr| {
-        inject(Kind::Undefined, &Interrupted { sctlr, ..guest(spsr) }, ids).pstate >> 12 & 1
+        inject(InjectedException::Undefined, &Interrupted { sctlr, ..guest(spsr) }, ids).pstate
+            >> 12
+            & 1
     };
     assert_eq!(ssbs(&processor(0, 2), DSSBS | SPAN, 5), 1);
     assert_eq!(ssbs(&processor(0, 2), SPAN, 1 << 12 | 5), 0);
@@ -68,9 +72,9 @@ proptest! {
     fn the_handler_runs_masked_at_el1(spsr: u64, elr: u64, vbar: u64, sctlr: u64, far: u64, level: u8) {
         let guest = Interrupted { spsr, elr, vbar, sctlr };
         for kind in [
-            Kind::Undefined,
-            Kind::DataAbort { far, write: true, walk: Some(level) },
-            Kind::InstructionAbort { far, walk: None },
+            InjectedException::Undefined,
+            InjectedException::DataAbort { far, write: true, walk: Some(level) },
+            InjectedException::InstructionAbort { far, walk: None },
         ] {
             let taken = inject(kind, &guest, &processor(3, 2));
             prop_assert_eq!(taken.pstate & 0x3df, 0x3c5);
@@ -103,7 +107,7 @@ fn a_guest_that_cannot_execute_its_vector_is_stuck() {
 fn an_abort_at_its_own_vector_is_endless() {
     let ids = IdRegisters::from_hardware(GicVersion::V3, |_| 0);
     let guest = Interrupted { spsr: 0x3c5, elr: 0x0bad_0200, vbar: 0x0bad_0000, sctlr: 0 };
-    let kind = Kind::InstructionAbort { far: 0x0bad_0200, walk: None };
+    let kind = InjectedException::InstructionAbort { far: 0x0bad_0200, walk: None };
     assert!(inject(kind, &guest, &ids).is_endless());
     let first = Interrupted { elr: 0x4000_0000, ..guest };
     assert!(!inject(kind, &first, &ids).is_endless());

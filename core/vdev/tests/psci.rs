@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use weir_units::VcpuId;
 use weir_vdev::psci::{
-    ALREADY_ON, Action, INVALID_ADDRESS, INVALID_PARAMETERS, NOT_SUPPORTED, ON_PENDING, Power,
-    Request, SMCCC_VERSION, State, code,
+    ALREADY_ON, INVALID_ADDRESS, INVALID_PARAMETERS, NOT_SUPPORTED, ON_PENDING, Power, PowerState,
+    PsciAction, PsciRequest, SMCCC_VERSION, code,
 };
 use weir_vdev::smccc::{self, Call, Mitigations, decode};
 
@@ -82,13 +82,13 @@ fn psci_functions() {
 fn affinity_levels() {
     let mut power = Power::new(2);
     let mut info =
-        |target, level| power.call(VcpuId(0), Request::AffinityInfo { target, level }, in_ram);
-    let invalid = Action::Return(code(INVALID_PARAMETERS));
-    assert_eq!(info(0, 0), Action::Return(0));
-    assert_eq!(info(1, 0), Action::Return(1));
+        |target, level| power.call(VcpuId(0), PsciRequest::AffinityInfo { target, level }, in_ram);
+    let invalid = PsciAction::Return(code(INVALID_PARAMETERS));
+    assert_eq!(info(0, 0), PsciAction::Return(0));
+    assert_eq!(info(1, 0), PsciAction::Return(1));
     // Fields below the level do not count (5.7), those from it on do.
     for (level, ignored) in [(1, 0xff), (2, 0xffff), (3, 0x00ff_ffff)] {
-        assert_eq!(info(ignored, level), Action::Return(0));
+        assert_eq!(info(ignored, level), PsciAction::Return(0));
         assert_eq!(info(ignored + 1, level), invalid);
         assert_eq!(info(1 << 32, level), invalid);
         assert_eq!(info(1 << 24, level), invalid);
@@ -102,28 +102,28 @@ fn psci_arguments() {
     let on = |id, args| call(id, args);
     assert_eq!(
         on(0xc400_0003, [1 << 32 | 1, 0x1_4000_0000, 1 << 40]),
-        Call::Psci(Request::On { target: 1 << 32 | 1, entry: 0x1_4000_0000, context: 1 << 40 })
+        Call::Psci(PsciRequest::On { target: 1 << 32 | 1, entry: 0x1_4000_0000, context: 1 << 40 })
     );
     // 32-bit calls take w registers.
     assert_eq!(
         on(0x8400_0003, [1 << 32 | 1, 0x1_4000_0000, 1 << 40 | 5]),
-        Call::Psci(Request::On { target: 1, entry: 0x4000_0000, context: 5 })
+        Call::Psci(PsciRequest::On { target: 1, entry: 0x4000_0000, context: 5 })
     );
-    assert_eq!(call(0x8400_0002, [0; 3]), Call::Psci(Request::Off));
-    assert_eq!(call(0x8400_0008, [0; 3]), Call::Psci(Request::SystemOff));
-    assert_eq!(call(0x8400_0009, [0; 3]), Call::Psci(Request::SystemReset));
+    assert_eq!(call(0x8400_0002, [0; 3]), Call::Psci(PsciRequest::Off));
+    assert_eq!(call(0x8400_0008, [0; 3]), Call::Psci(PsciRequest::SystemOff));
+    assert_eq!(call(0x8400_0009, [0; 3]), Call::Psci(PsciRequest::SystemReset));
     // SYSTEM_RESET2: warm reset, then a reserved and a vendor type.
-    assert_eq!(call(0xc400_0012, [0; 3]), Call::Psci(Request::SystemReset));
+    assert_eq!(call(0xc400_0012, [0; 3]), Call::Psci(PsciRequest::SystemReset));
     assert_eq!(call(0xc400_0012, [1, 0, 0]), returned(INVALID_PARAMETERS));
     assert_eq!(call(0x8400_0012, [1 << 31, 0, 0]), returned(INVALID_PARAMETERS));
     // CPU_SUSPEND: standby, power-down, a cluster, reserved bits.
     assert_eq!(
         call(0xc400_0001, [0x1_0000, 0x4000_0000, 9]),
-        Call::Psci(Request::Suspend { power_down: true, entry: 0x4000_0000, context: 9 })
+        Call::Psci(PsciRequest::Suspend { power_down: true, entry: 0x4000_0000, context: 9 })
     );
     assert!(matches!(
         call(0x8400_0001, [3, 0, 0]),
-        Call::Psci(Request::Suspend { power_down: false, .. })
+        Call::Psci(PsciRequest::Suspend { power_down: false, .. })
     ));
     assert_eq!(call(0xc400_0001, [0x0100_0000, 0, 0]), returned(INVALID_PARAMETERS));
     assert_eq!(call(0xc400_0001, [0x8000_0000, 0, 0]), returned(INVALID_PARAMETERS));
@@ -185,36 +185,37 @@ fn in_ram(ipa: u64) -> bool {
 #[test]
 fn cpu_on_errors() {
     let mut power = Power::new(3);
-    let mut on =
-        |target, entry| power.call(VcpuId(0), Request::On { target, entry, context: 7 }, in_ram);
-    assert_eq!(on(3, 0x4000_0000), Action::Return(code(INVALID_PARAMETERS)));
-    assert_eq!(on(1 << 8 | 1, 0x4000_0000), Action::Return(code(INVALID_PARAMETERS)));
-    assert_eq!(on(1 << 31 | 1, 0x4000_0000), Action::Return(code(INVALID_PARAMETERS)));
-    assert_eq!(on(1, 0x5000_0000), Action::Return(code(INVALID_ADDRESS)));
-    assert_eq!(on(1, 0x4000_0002), Action::Return(code(INVALID_ADDRESS)));
-    assert_eq!(on(0, 0x4000_0000), Action::Return(code(ALREADY_ON)));
+    let mut on = |target, entry| {
+        power.call(VcpuId(0), PsciRequest::On { target, entry, context: 7 }, in_ram)
+    };
+    assert_eq!(on(3, 0x4000_0000), PsciAction::Return(code(INVALID_PARAMETERS)));
+    assert_eq!(on(1 << 8 | 1, 0x4000_0000), PsciAction::Return(code(INVALID_PARAMETERS)));
+    assert_eq!(on(1 << 31 | 1, 0x4000_0000), PsciAction::Return(code(INVALID_PARAMETERS)));
+    assert_eq!(on(1, 0x5000_0000), PsciAction::Return(code(INVALID_ADDRESS)));
+    assert_eq!(on(1, 0x4000_0002), PsciAction::Return(code(INVALID_ADDRESS)));
+    assert_eq!(on(0, 0x4000_0000), PsciAction::Return(code(ALREADY_ON)));
     assert_eq!(
         on(1, 0x4000_0000),
-        Action::Start { vcpu: VcpuId(1), entry: 0x4000_0000, context: 7 }
+        PsciAction::Start { vcpu: VcpuId(1), entry: 0x4000_0000, context: 7 }
     );
-    assert_eq!(on(1, 0x4000_0000), Action::Return(code(ON_PENDING)));
+    assert_eq!(on(1, 0x4000_0000), PsciAction::Return(code(ON_PENDING)));
     power.started(VcpuId(1));
-    assert_eq!(power.state(VcpuId(1)), State::On);
+    assert_eq!(power.state(VcpuId(1)), PowerState::On);
     // The last vCPU to leave ends the VM.
-    assert_eq!(power.call(VcpuId(0), Request::Off, in_ram), Action::StopSelf);
-    assert_eq!(power.call(VcpuId(1), Request::Off, in_ram), Action::SystemOff);
+    assert_eq!(power.call(VcpuId(0), PsciRequest::Off, in_ram), PsciAction::StopSelf);
+    assert_eq!(power.call(VcpuId(1), PsciRequest::Off, in_ram), PsciAction::SystemOff);
 }
 
 #[test]
 fn suspend() {
     let mut power = Power::new(1);
     let mut to = |power_down, entry| {
-        power.call(VcpuId(0), Request::Suspend { power_down, entry, context: 3 }, in_ram)
+        power.call(VcpuId(0), PsciRequest::Suspend { power_down, entry, context: 3 }, in_ram)
     };
-    assert_eq!(to(false, 0), Action::Standby);
-    assert_eq!(to(true, 0x4000_0004), Action::PowerDown { entry: 0x4000_0004, context: 3 });
-    assert_eq!(to(true, 0), Action::Return(code(INVALID_ADDRESS)));
-    assert_eq!(power.state(VcpuId(0)), State::On);
+    assert_eq!(to(false, 0), PsciAction::Standby);
+    assert_eq!(to(true, 0x4000_0004), PsciAction::PowerDown { entry: 0x4000_0004, context: 3 });
+    assert_eq!(to(true, 0), PsciAction::Return(code(INVALID_ADDRESS)));
+    assert_eq!(power.state(VcpuId(0)), PowerState::On);
 }
 
 #[test]
@@ -223,51 +224,51 @@ fn out_of_range_is_brought_in() {
     assert_eq!(Power::new(200), Power::new(8));
     let mut power = Power::new(8);
     power.started(VcpuId(255));
-    assert_eq!(power.state(VcpuId(255)), State::Off);
-    assert_eq!(power.call(VcpuId(99), Request::Off, in_ram), Action::StopSelf);
+    assert_eq!(power.state(VcpuId(255)), PowerState::Off);
+    assert_eq!(power.call(VcpuId(99), PsciRequest::Off, in_ram), PsciAction::StopSelf);
 }
 
 /// The state machine written down naively: one state a vCPU.
 #[derive(Clone)]
-struct Reference(Vec<State>);
+struct Reference(Vec<PowerState>);
 
 impl Reference {
-    fn call(&mut self, vcpu: u8, request: Request) -> Action {
-        let error = |value| Action::Return(code(value));
+    fn call(&mut self, vcpu: u8, request: PsciRequest) -> PsciAction {
+        let error = |value| PsciAction::Return(code(value));
         match request {
-            Request::Suspend { power_down: false, .. } => Action::Standby,
-            Request::Suspend { entry, .. } if !in_ram(entry) || entry % 4 != 0 => {
+            PsciRequest::Suspend { power_down: false, .. } => PsciAction::Standby,
+            PsciRequest::Suspend { entry, .. } if !in_ram(entry) || entry % 4 != 0 => {
                 error(INVALID_ADDRESS)
             }
-            Request::Suspend { entry, context, .. } => Action::PowerDown { entry, context },
-            Request::Off => {
-                self.0[usize::from(vcpu)] = State::Off;
-                if self.0.iter().all(|state| *state == State::Off) {
-                    Action::SystemOff
+            PsciRequest::Suspend { entry, context, .. } => PsciAction::PowerDown { entry, context },
+            PsciRequest::Off => {
+                self.0[usize::from(vcpu)] = PowerState::Off;
+                if self.0.iter().all(|state| *state == PowerState::Off) {
+                    PsciAction::SystemOff
                 } else {
-                    Action::StopSelf
+                    PsciAction::StopSelf
                 }
             }
-            Request::On { target, entry, context } => {
+            PsciRequest::On { target, entry, context } => {
                 let Some(vcpu) = (0..self.0.len()).find(|n| *n as u64 == target) else {
                     return error(INVALID_PARAMETERS);
                 };
                 match self.0[vcpu] {
-                    State::On => error(ALREADY_ON),
-                    State::OnPending => error(ON_PENDING),
-                    State::Off if !in_ram(entry) || entry % 4 != 0 => error(INVALID_ADDRESS),
-                    State::Off => {
-                        self.0[vcpu] = State::OnPending;
-                        Action::Start { vcpu: VcpuId(vcpu as u8), entry, context }
+                    PowerState::On => error(ALREADY_ON),
+                    PowerState::OnPending => error(ON_PENDING),
+                    PowerState::Off if !in_ram(entry) || entry % 4 != 0 => error(INVALID_ADDRESS),
+                    PowerState::Off => {
+                        self.0[vcpu] = PowerState::OnPending;
+                        PsciAction::Start { vcpu: VcpuId(vcpu as u8), entry, context }
                     }
                 }
             }
-            Request::AffinityInfo { target, level } => {
+            PsciRequest::AffinityInfo { target, level } => {
                 let aff = |mpidr: u64| {
                     [mpidr & 0xff, mpidr >> 8 & 0xff, mpidr >> 16 & 0xff, mpidr >> 32 & 0xff]
                 };
                 let reserved = target & !0xff_00ff_ffff != 0;
-                let matching: Vec<State> = (0..self.0.len())
+                let matching: Vec<PowerState> = (0..self.0.len())
                     .filter(|n| {
                         level < 4
                             && !reserved
@@ -277,16 +278,16 @@ impl Reference {
                     .collect();
                 if matching.is_empty() {
                     error(INVALID_PARAMETERS)
-                } else if matching.contains(&State::On) {
-                    Action::Return(0)
-                } else if matching.contains(&State::OnPending) {
-                    Action::Return(2)
+                } else if matching.contains(&PowerState::On) {
+                    PsciAction::Return(0)
+                } else if matching.contains(&PowerState::OnPending) {
+                    PsciAction::Return(2)
                 } else {
-                    Action::Return(1)
+                    PsciAction::Return(1)
                 }
             }
-            Request::SystemOff => Action::SystemOff,
-            Request::SystemReset => Action::SystemReset,
+            PsciRequest::SystemOff => PsciAction::SystemOff,
+            PsciRequest::SystemReset => PsciAction::SystemReset,
         }
     }
 }
@@ -303,16 +304,16 @@ fn entry() -> impl Strategy<Value = u64> {
     prop_oneof![6 => 0x4000_0000u64..0x4000_0008, 1 => any::<u64>(), 1 => Just(0x5000_0000)]
 }
 
-fn request() -> impl Strategy<Value = Request> {
+fn request() -> impl Strategy<Value = PsciRequest> {
     prop_oneof![
         8 => (mpidr(), entry(), any::<u64>())
-            .prop_map(|(target, entry, context)| Request::On { target, entry, context }),
-        4 => Just(Request::Off),
-        4 => (mpidr(), 0u64..6).prop_map(|(target, level)| Request::AffinityInfo { target, level }),
+            .prop_map(|(target, entry, context)| PsciRequest::On { target, entry, context }),
+        4 => Just(PsciRequest::Off),
+        4 => (mpidr(), 0u64..6).prop_map(|(target, level)| PsciRequest::AffinityInfo { target, level }),
         2 => (any::<bool>(), entry(), any::<u64>())
-            .prop_map(|(power_down, entry, context)| Request::Suspend { power_down, entry, context }),
-        1 => Just(Request::SystemOff),
-        1 => Just(Request::SystemReset),
+            .prop_map(|(power_down, entry, context)| PsciRequest::Suspend { power_down, entry, context }),
+        1 => Just(PsciRequest::SystemOff),
+        1 => Just(PsciRequest::SystemReset),
     ]
 }
 
@@ -323,22 +324,22 @@ proptest! {
         steps in prop::collection::vec((0u8..8, request(), any::<bool>()), 1..200),
     ) {
         let mut power = Power::new(vcpus);
-        let mut reference = Reference(vec![State::Off; usize::from(vcpus)]);
-        reference.0[0] = State::On;
+        let mut reference = Reference(vec![PowerState::Off; usize::from(vcpus)]);
+        reference.0[0] = PowerState::On;
         for (who, request, start) in steps {
             // Only a vCPU that runs can call; now and then one that was switched on begins to.
             let vcpu = who % vcpus;
             match power.state(VcpuId(vcpu)) {
-                State::On => {
+                PowerState::On => {
                     prop_assert_eq!(power.call(VcpuId(vcpu), request, in_ram), reference.call(vcpu, request));
                 }
-                State::OnPending if start => {
+                PowerState::OnPending if start => {
                     power.started(VcpuId(vcpu));
-                    reference.0[usize::from(vcpu)] = State::On;
+                    reference.0[usize::from(vcpu)] = PowerState::On;
                 }
                 _ => {
                     let before = power.clone();
-                    if power.state(VcpuId(vcpu)) == State::Off {
+                    if power.state(VcpuId(vcpu)) == PowerState::Off {
                         power.started(VcpuId(vcpu));
                         prop_assert_eq!(&power, &before);
                     }
@@ -373,11 +374,11 @@ proptest! {
     fn power_takes_anything(vcpu: u8, vcpus: u8, target: u64, level: u64, entry: u64) {
         let mut power = Power::new(vcpus);
         for request in [
-            Request::On { target, entry, context: 0 },
-            Request::AffinityInfo { target, level },
-            Request::Off,
+            PsciRequest::On { target, entry, context: 0 },
+            PsciRequest::AffinityInfo { target, level },
+            PsciRequest::Off,
         ] {
-            if let Action::Start { vcpu: VcpuId(vcpu), .. } = power.call(VcpuId(vcpu), request, |_| true) {
+            if let PsciAction::Start { vcpu: VcpuId(vcpu), .. } = power.call(VcpuId(vcpu), request, |_| true) {
                 prop_assert!(vcpu < vcpus.clamp(1, 8));
             }
         }

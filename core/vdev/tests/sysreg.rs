@@ -1,30 +1,30 @@
 //! The policy for trapped system registers.
 
 use proptest::prelude::*;
-use weir_vdev::debug::{Access::Written, Debug};
+use weir_vdev::debug::{Debug, DebugAccess::Written};
 use weir_vdev::esr::{Exception, Syndrome, SysRegAccess};
 use weir_vdev::gic::SgiRegister;
 use weir_vdev::id::{GicVersion, IdRegisters};
-use weir_vdev::sysreg::{Denied, Outcome, access, coprocessor};
+use weir_vdev::sysreg::{Denied, SysRegOutcome, access, coprocessor};
 
 fn ids() -> IdRegisters {
     IdRegisters::from_hardware(GicVersion::V3, |_| 0x2222_2222_2222_2222)
 }
 
-fn read(register: [u8; 5]) -> Outcome {
+fn read(register: [u8; 5]) -> SysRegOutcome {
     access(SysRegAccess::new(register, 7, false), 0xdead, &ids())
 }
 
-fn write(register: [u8; 5], value: u64) -> Outcome {
+fn write(register: [u8; 5], value: u64) -> SysRegOutcome {
     access(SysRegAccess::new(register, 7, true), value, &ids())
 }
 
 #[test]
 fn what_linux_does_to_debug_when_it_starts() {
     // Unlock: OSDLR_EL1 and OSLAR_EL1.
-    assert_eq!(write([2, 0, 1, 3, 4], 0), Outcome::WriteIgnored);
-    assert_eq!(write([2, 0, 1, 0, 4], 0), Outcome::WriteIgnored);
-    assert_eq!(read([2, 0, 1, 1, 4]), Outcome::Read(8));
+    assert_eq!(write([2, 0, 1, 3, 4], 0), SysRegOutcome::WriteIgnored);
+    assert_eq!(write([2, 0, 1, 0, 4], 0), SysRegOutcome::WriteIgnored);
+    assert_eq!(read([2, 0, 1, 1, 4]), SysRegOutcome::Read(8));
     // As many breakpoints and watchpoints as ID_AA64DFR0_EL1 offers are there.
     let mut debug = Debug::RESET;
     let (breakpoints, watchpoints) = ids().comparators();
@@ -43,19 +43,19 @@ fn what_linux_does_to_debug_when_it_starts() {
 
 #[test]
 fn an_external_debugger_is_counted_without_effect() {
-    let masked = Outcome::Masked(Denied::Debug);
+    let masked = SysRegOutcome::Masked(Denied::Debug);
     assert_eq!(write([2, 3, 0, 4, 0], 0), masked);
     assert_eq!(write([2, 3, 0, 5, 0], 0), masked);
     assert_eq!(write([2, 0, 0, 2, 0], 1 << 30), masked);
     assert_eq!(write([2, 0, 1, 4, 4], 1), masked);
     // `Debug` has answered for those that ID_AA64DFR0_EL1 offers.
     for op2 in 4..8 {
-        assert_eq!(read([2, 0, 0, 2, op2]), Outcome::Undefined(Denied::Debug));
+        assert_eq!(read([2, 0, 0, 2, op2]), SysRegOutcome::Undefined(Denied::Debug));
     }
-    assert_eq!(write([2, 0, 0, 15, 5], 0), Outcome::Undefined(Denied::Debug));
+    assert_eq!(write([2, 0, 0, 15, 5], 0), SysRegOutcome::Undefined(Denied::Debug));
     // Read-only and write-only registers.
-    assert_eq!(write([2, 0, 1, 1, 4], 0), Outcome::Undefined(Denied::Debug));
-    assert_eq!(read([2, 0, 1, 0, 4]), Outcome::Undefined(Denied::Debug));
+    assert_eq!(write([2, 0, 1, 1, 4], 0), SysRegOutcome::Undefined(Denied::Debug));
+    assert_eq!(read([2, 0, 1, 0, 4]), SysRegOutcome::Undefined(Denied::Debug));
 }
 
 #[test]
@@ -70,8 +70,8 @@ fn counters_and_trace_are_not_there() {
         [3, 3, 14, 15, 7], // PMCCFILTR_EL0
         [3, 3, 13, 2, 0],  // AMCR_EL0
     ] {
-        assert_eq!(read(pmu), Outcome::Undefined(Denied::Pmu), "{pmu:?}");
-        assert_eq!(write(pmu, 1), Outcome::Undefined(Denied::Pmu), "{pmu:?}");
+        assert_eq!(read(pmu), SysRegOutcome::Undefined(Denied::Pmu), "{pmu:?}");
+        assert_eq!(write(pmu, 1), SysRegOutcome::Undefined(Denied::Pmu), "{pmu:?}");
     }
     for trace in [
         [2, 1, 0, 1, 0],  // TRCPRGCTLR
@@ -81,7 +81,7 @@ fn counters_and_trace_are_not_there() {
         [3, 0, 9, 11, 0], // TRBLIMITR_EL1
         [3, 0, 1, 2, 1],  // TRFCR_EL1
     ] {
-        assert_eq!(read(trace), Outcome::Undefined(Denied::Trace), "{trace:?}");
+        assert_eq!(read(trace), SysRegOutcome::Undefined(Denied::Trace), "{trace:?}");
     }
 }
 
@@ -95,31 +95,31 @@ fn implementation_defined() {
         [1, 0, 15, 0, 0],
         [1, 6, 11, 0, 0],
     ] {
-        let denied = Outcome::Undefined(Denied::ImplementationDefined);
+        let denied = SysRegOutcome::Undefined(Denied::ImplementationDefined);
         assert_eq!(read(register), denied);
         assert_eq!(write(register, 0), denied);
     }
     // ACTLR_EL1.
-    assert_eq!(read([3, 0, 1, 0, 1]), Outcome::Read(0));
-    assert_eq!(write([3, 0, 1, 0, 1], 0), Outcome::WriteIgnored);
-    assert_eq!(write([3, 0, 1, 0, 1], 2), Outcome::Masked(Denied::ImplementationDefined));
+    assert_eq!(read([3, 0, 1, 0, 1]), SysRegOutcome::Read(0));
+    assert_eq!(write([3, 0, 1, 0, 1], 0), SysRegOutcome::WriteIgnored);
+    assert_eq!(write([3, 0, 1, 0, 1], 2), SysRegOutcome::Masked(Denied::ImplementationDefined));
 }
 
 #[test]
 fn set_way() {
     // DC ISW, CSW, CISW.
     for crm in [6, 10, 14] {
-        assert_eq!(write([1, 0, 7, crm, 2], 0), Outcome::SetWay);
+        assert_eq!(write([1, 0, 7, crm, 2], 0), SysRegOutcome::SetWay);
         assert_eq!(write([1, 0, 7, crm, 2], 0).denied(), Some(Denied::SetWay));
     }
-    assert_eq!(write([1, 0, 7, 6, 4], 0), Outcome::Undefined(Denied::Other));
+    assert_eq!(write([1, 0, 7, 6, 4], 0), SysRegOutcome::Undefined(Denied::Other));
 }
 
 #[test]
 fn interrupts_between_vcpus() {
     let sent = |op2, register| {
-        assert_eq!(write([3, 0, 12, 11, op2], 5), Outcome::SendSgi { register, value: 5 });
-        assert_eq!(read([3, 0, 12, 11, op2]), Outcome::Undefined(Denied::Other));
+        assert_eq!(write([3, 0, 12, 11, op2], 5), SysRegOutcome::SendSgi { register, value: 5 });
+        assert_eq!(read([3, 0, 12, 11, op2]), SysRegOutcome::Undefined(Denied::Other));
     };
     sent(5, SgiRegister::Sgi1);
     sent(6, SgiRegister::Asgi1);
@@ -131,22 +131,22 @@ fn id_registers_are_the_vms() {
     let ids = ids();
     for crm in 1..=7 {
         for op2 in 0..8 {
-            assert_eq!(read([3, 0, 0, crm, op2]), Outcome::Read(ids.get(crm, op2)));
-            assert_eq!(write([3, 0, 0, crm, op2], 0), Outcome::Undefined(Denied::Other));
+            assert_eq!(read([3, 0, 0, crm, op2]), SysRegOutcome::Read(ids.get(crm, op2)));
+            assert_eq!(write([3, 0, 0, crm, op2], 0), SysRegOutcome::Undefined(Denied::Other));
         }
     }
     // REVIDR_EL1, AIDR_EL1.
-    assert_eq!(read([3, 0, 0, 0, 6]), Outcome::Read(0));
-    assert_eq!(read([3, 1, 0, 0, 7]), Outcome::Read(0));
+    assert_eq!(read([3, 0, 0, 0, 6]), SysRegOutcome::Read(0));
+    assert_eq!(read([3, 1, 0, 0, 7]), SysRegOutcome::Read(0));
 }
 
 #[test]
 fn system_register_interface_of_the_gic() {
     // ICC_SRE_EL1 of a GICv3 is fixed to system registers; a GICv2 has none.
     let sre = SysRegAccess::new([3, 0, 12, 12, 5], 0, false);
-    assert_eq!(access(sre, 0, &ids()), Outcome::Read(7));
+    assert_eq!(access(sre, 0, &ids()), SysRegOutcome::Read(7));
     let v2 = IdRegisters::from_hardware(GicVersion::V2, |_| 0);
-    assert_eq!(access(sre, 0, &v2), Outcome::Undefined(Denied::Other));
+    assert_eq!(access(sre, 0, &v2), SysRegOutcome::Undefined(Denied::Other));
 }
 
 #[test]
@@ -177,7 +177,7 @@ proptest! {
         let trapped = SysRegAccess(iss);
         let outcome = access(trapped, value, &ids);
         match outcome {
-            Outcome::Read(got) => {
+            SysRegOutcome::Read(got) => {
                 prop_assert!(!trapped.is_write());
                 let feature = trapped.op0() == 3
                     && (trapped.op1(), trapped.crn()) == (0, 0)
@@ -185,12 +185,12 @@ proptest! {
                 prop_assert!(feature || got == 0 || got == 8 || got == 7);
                 prop_assert!(!feature || got == ids.get(trapped.crm(), trapped.op2()));
             }
-            Outcome::SendSgi { value: sent, .. } => {
+            SysRegOutcome::SendSgi { value: sent, .. } => {
                 prop_assert!(trapped.is_write());
                 prop_assert_eq!(sent, value);
             }
-            Outcome::WriteIgnored => prop_assert!(trapped.is_write()),
-            Outcome::SetWay | Outcome::Masked(_) | Outcome::Undefined(_) => {
+            SysRegOutcome::WriteIgnored => prop_assert!(trapped.is_write()),
+            SysRegOutcome::SetWay | SysRegOutcome::Masked(_) | SysRegOutcome::Undefined(_) => {
                 prop_assert!(outcome.denied().is_some());
             }
         }

@@ -3,7 +3,7 @@
 
 use crate::{
     memory::Ram,
-    queue::{Layout, MAX_SIZE, Options, Queue},
+    queue::{Layout, MAX_SIZE, Queue, RingOptions},
 };
 use weir_units::Cid;
 
@@ -16,14 +16,14 @@ pub const QUEUES: usize = 3;
 
 /// What a device is, with what its configuration says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum DeviceKind {
     /// A socket device (section 5.10): the guest's context identifier.
     Socket(Cid),
     /// A network device (section 5.1): its MAC address, the first byte in the lowest eight bits.
     Network(u64),
 }
 
-impl Kind {
+impl DeviceKind {
     /// The device's type (section 5).
     pub(crate) const fn number(self) -> u32 {
         match self {
@@ -105,7 +105,7 @@ pub(crate) enum Area {
 /// The state of one device, and its queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
-    kind: Kind,
+    kind: DeviceKind,
     /// The size of a queue that the driver has given none.
     usual: u16,
     status: u8,
@@ -117,7 +117,7 @@ pub struct Device {
 
 impl Device {
     /// After a reset; a queue has `usual` entries if the driver does not say how many.
-    pub(crate) const fn new(kind: Kind, usual: u16) -> Self {
+    pub(crate) const fn new(kind: DeviceKind, usual: u16) -> Self {
         Self {
             kind,
             usual,
@@ -131,7 +131,7 @@ impl Device {
 
     /// What it is.
     #[must_use]
-    pub const fn kind(&self) -> Kind {
+    pub const fn kind(&self) -> DeviceKind {
         self.kind
     }
 
@@ -264,7 +264,7 @@ impl Device {
             return Effect::None;
         };
         if queue.is_none() && self.status & FEATURES_OK != 0 && layout.is_sound(memory) {
-            let options = Options {
+            let options = RingOptions {
                 indirect: self.driver_features & INDIRECT != 0,
                 event_index: self.driver_features & EVENT_INDEX != 0,
             };

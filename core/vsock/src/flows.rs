@@ -8,7 +8,7 @@ use weir_units::Cid;
 
 /// What a flow allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct FlowRule {
     /// The sender's context identifier.
     pub from: Cid,
     /// The receiver's.
@@ -19,7 +19,7 @@ pub struct Rule {
 
 /// What becomes of a packet. Flows are told by their place in the list of rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PacketVerdict {
     /// Transferred by its deadline, as a packet of this flow: data, and what must not overtake
     /// them.
     Transfer(usize),
@@ -32,10 +32,10 @@ pub enum Verdict {
 /// Judges a packet by the first rule that it falls under. `operation` is the header's.
 #[must_use]
 pub fn admit(
-    rules: impl IntoIterator<Item = Rule>,
+    rules: impl IntoIterator<Item = FlowRule>,
     header: &Header,
     operation: Operation,
-) -> Verdict {
+) -> PacketVerdict {
     for (flow, rule) in rules.into_iter().enumerate() {
         let forth =
             (rule.from, rule.to, rule.port) == (header.src_cid, header.dst_cid, header.dst_port);
@@ -44,15 +44,15 @@ pub fn admit(
         match operation {
             // An end that overtook data would cut them off.
             Operation::Data | Operation::Shutdown | Operation::Reset if forth => {
-                return Verdict::Transfer(flow);
+                return PacketVerdict::Transfer(flow);
             }
             Operation::Request | Operation::CreditUpdate | Operation::CreditRequest if forth => {
-                return Verdict::Pass(flow);
+                return PacketVerdict::Pass(flow);
             }
             Operation::Data | Operation::Request => {}
-            _ if back => return Verdict::Pass(flow),
+            _ if back => return PacketVerdict::Pass(flow),
             _ => {}
         }
     }
-    Verdict::Refuse
+    PacketVerdict::Refuse
 }

@@ -1,6 +1,6 @@
 //! The registers of a device on the MMIO transport (virtio 1.2, section 4.2.2), version 2.
 
-pub use crate::device::{Effect, Kind, QUEUES, RX, TX};
+pub use crate::device::{DeviceKind, Effect, QUEUES, RX, TX};
 use crate::{
     device::{Area, Device},
     memory::Ram,
@@ -26,7 +26,7 @@ pub struct Registers {
 impl Registers {
     /// Of a device of `kind`, after a reset.
     #[must_use]
-    pub const fn new(kind: Kind) -> Self {
+    pub const fn new(kind: DeviceKind) -> Self {
         Self {
             device: Device::new(kind, 0),
             device_features_select: 0,

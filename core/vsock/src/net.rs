@@ -19,12 +19,12 @@ pub const MOST_FRAME: usize = 1514;
 /// A frame with its header, copied out of a driver's buffers: what is looked at is what is passed
 /// on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
+pub struct EthernetFrame {
     bytes: [u8; HEADER_LEN + MOST_FRAME],
     len: usize,
 }
 
-impl Frame {
+impl EthernetFrame {
     /// Room for one.
     pub const EMPTY: Self = Self { bytes: [0; HEADER_LEN + MOST_FRAME], len: HEADER_LEN };
 
@@ -98,7 +98,7 @@ pub fn take(queue: &mut Queue, memory: &mut impl GuestMemory) -> Result<Option<C
 /// [`Broken`], see [`Queue::pop`].
 pub fn give(
     queue: &mut Queue,
-    frame: &Frame,
+    frame: &EthernetFrame,
     memory: &mut impl GuestMemory,
 ) -> Result<bool, Broken> {
     let Some(chain) = queue.pop(memory)? else { return Ok(false) };

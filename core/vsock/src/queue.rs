@@ -157,7 +157,7 @@ const fn meet(one: (u64, u64), other: (u64, u64)) -> bool {
 
 /// What driver and device agreed on for their rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct RingOptions {
     /// VIRTIO_F_INDIRECT_DESC.
     pub indirect: bool,
     /// VIRTIO_F_EVENT_IDX.
@@ -168,7 +168,7 @@ pub struct Options {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Queue {
     layout: Layout,
-    options: Options,
+    options: RingOptions,
     next_available: u16,
     next_used: u16,
     /// [`Self::next_used`] when the driver was last asked whether it wants an interrupt.
@@ -180,7 +180,7 @@ pub struct Queue {
 impl Queue {
     /// A ring whose layout [`Layout::is_sound`].
     #[must_use]
-    pub const fn new(layout: Layout, options: Options) -> Self {
+    pub const fn new(layout: Layout, options: RingOptions) -> Self {
         Self { layout, options, next_available: 0, next_used: 0, asked: 0, in_flight: 0 }
     }
 
@@ -198,7 +198,7 @@ impl Queue {
 
     /// What driver and device agreed on.
     #[must_use]
-    pub const fn options(&self) -> Options {
+    pub const fn options(&self) -> RingOptions {
         self.options
     }
 

@@ -1,6 +1,6 @@
 //! A socket device on the transport that its VM was given.
 
-use crate::{device::Device, mmio::Registers, pci::Function, queue::Queue};
+use crate::{device::Device, mmio::Registers, pci::VirtioFunction, queue::Queue};
 
 /// How a driver sees its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,7 +8,7 @@ pub enum Transport {
     /// By registers at a fixed address.
     Mmio(Registers),
     /// As a PCI function.
-    Pci(Function),
+    Pci(VirtioFunction),
 }
 
 impl Transport {

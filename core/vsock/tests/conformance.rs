@@ -6,9 +6,9 @@ mod support;
 use support::{Device, Driver, Memory, RAM, layout};
 use weir_units::Cid;
 use weir_vsock::{
-    device::{Effect, Kind, QUEUES, RX, TX},
+    device::{DeviceKind, Effect, QUEUES, RX, TX},
     mmio::Registers,
-    queue::{Broken, Layout, MAX_SIZE, Options, Queue},
+    queue::{Broken, Layout, MAX_SIZE, Queue, RingOptions},
     vsock::{Header, Malformed, Operation, SEQPACKET, STREAM},
 };
 
@@ -22,8 +22,8 @@ const FAILED: u64 = 128;
 const INDIRECT: u64 = 1 << 28;
 const EVENT_IDX: u64 = 1 << 29;
 const VERSION_1: u64 = 1 << 32;
-const PLAIN: Options = Options { indirect: true, event_index: false };
-const EVENTS: Options = Options { indirect: true, event_index: true };
+const PLAIN: RingOptions = RingOptions { indirect: true, event_index: false };
+const EVENTS: RingOptions = RingOptions { indirect: true, event_index: true };
 /// Where the driver's flags are, and behind a ring of four its `used_event`.
 const AVAILABLE: u64 = RAM + 0x1000;
 const USED: u64 = RAM + 0x2000;
@@ -165,7 +165,7 @@ fn section_2_4_1_a_reset_at_any_moment_ends_all() {
         let mut device = Device::new(CID);
         steps[..=last].iter().for_each(|step| step(&mut device));
         assert_eq!(device.write(0x70, 0), Effect::Reset, "behind step {last}");
-        assert_eq!(device.registers, Registers::new(Kind::Socket(CID)), "behind step {last}");
+        assert_eq!(device.registers, Registers::new(DeviceKind::Socket(CID)), "behind step {last}");
         assert!(!device.registers.line());
         for queue in 0..QUEUES {
             assert_eq!(device.write(0x50, queue as u64), Effect::None, "queues are not touched");

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use weir_units::Cid;
 use weir_vsock::{
-    multicast::{Group, Post, RETRY, Rules},
+    multicast::{FlowGroup, Post, RETRY, Rules},
     vsock::{Header, Operation, STREAM},
 };
 
@@ -25,13 +25,13 @@ fn shown(post: &Post) -> Vec<(u64, Operation, u32)> {
 }
 
 struct World {
-    group: Group,
+    group: FlowGroup,
     now: u64,
 }
 
 impl World {
     fn new(members: u64) -> Self {
-        Self { group: Group::new(RULES, (FROM + 1..=FROM + members).map(Cid)), now: 0 }
+        Self { group: FlowGroup::new(RULES, (FROM + 1..=FROM + members).map(Cid)), now: 0 }
     }
 
     fn sender(&mut self, operation: Operation) -> Vec<(u64, Operation, u32)> {

@@ -7,12 +7,12 @@ use proptest::prelude::*;
 use support::{Driver, LEN, Memory, RAM, layout};
 use weir_vsock::{
     GuestMemory,
-    mmio::{Effect, Kind, RX, Registers, TX},
+    mmio::{DeviceKind, Effect, RX, Registers, TX},
     net::{
-        Foreign, Frame, HEADER_LEN, LEAST_FRAME, MOST_FRAME, Station, give, is_group, length, take,
-        targets,
+        EthernetFrame, Foreign, HEADER_LEN, LEAST_FRAME, MOST_FRAME, Station, give, is_group,
+        length, take, targets,
     },
-    queue::{Broken, Options, Queue},
+    queue::{Broken, Queue, RingOptions},
 };
 
 const MAC: u64 = 0x0a00_0000_5452;
@@ -22,12 +22,12 @@ const VERSION_1: u64 = 1 << 32;
 
 /// A ring that driver and device have just set up.
 fn ring(size: u16) -> (Memory, Driver, Queue) {
-    let options = Options { indirect: true, event_index: false };
+    let options = RingOptions { indirect: true, event_index: false };
     (Memory::new(), Driver::new(size, options), Queue::new(layout(size), options))
 }
 
 /// The frame with these bytes, as a driver sends it in buffers of `piece` bytes.
-fn sent(bytes: &[u8], piece: usize) -> Option<Frame> {
+fn sent(bytes: &[u8], piece: usize) -> Option<EthernetFrame> {
     let (mut memory, mut driver, mut queue) = ring(32);
     let all: Vec<u8> = [&[0xee; HEADER_LEN], bytes].concat();
     memory.put(BUFFERS, &all);
@@ -39,14 +39,14 @@ fn sent(bytes: &[u8], piece: usize) -> Option<Frame> {
         .collect();
     driver.add(&mut memory, &buffers, true).expect("a descriptor");
     let chain = take(&mut queue, &mut memory).expect("a ring").expect("a chain");
-    let mut frame = Frame::EMPTY;
+    let mut frame = EthernetFrame::EMPTY;
     frame.copy(&chain, length(&chain)?, &mut memory).expect("in RAM");
     Some(frame)
 }
 
 #[test]
 fn section_5_1_4_the_configuration_is_the_address() {
-    let registers = Registers::new(Kind::Network(MAC));
+    let registers = Registers::new(DeviceKind::Network(MAC));
     assert_eq!(registers.read(0x008, 4), 1, "a network device");
     let bytes: Vec<u64> = (0..8).map(|at| registers.read(0x100 + at, 1)).collect();
     assert_eq!(bytes, [0x52, 0x54, 0, 0, 0, 0x0a, 0, 0]);
@@ -55,7 +55,7 @@ fn section_5_1_4_the_configuration_is_the_address() {
 #[test]
 fn section_5_1_2_there_are_two_queues_and_no_third() {
     let memory = Memory::new();
-    let mut registers = Registers::new(Kind::Network(MAC));
+    let mut registers = Registers::new(DeviceKind::Network(MAC));
     let mut write = |at, value| registers.write(at, 4, value, &memory);
     for (select, word) in [(0, MAC_FEATURE), (1, VERSION_1 >> 32)] {
         assert_eq!(write(0x24, select), Effect::None);
@@ -80,14 +80,14 @@ fn section_5_1_2_there_are_two_queues_and_no_third() {
 fn a_feature_that_is_not_offered_is_not_agreed_on() {
     let memory = Memory::new();
     let offered = [0, 1].map(|select| {
-        let mut registers = Registers::new(Kind::Network(MAC));
+        let mut registers = Registers::new(DeviceKind::Network(MAC));
         registers.write(0x14, 4, select, &memory);
         registers.read(0x10, 4)
     });
     // VIRTIO_NET_F_MAC, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_EVENT_IDX; VIRTIO_F_VERSION_1.
     assert_eq!(offered, [1 << 5 | 1 << 28 | 1 << 29, 1]);
     for feature in (0..32).filter(|bit| offered[0] >> bit & 1 == 0) {
-        let mut registers = Registers::new(Kind::Network(MAC));
+        let mut registers = Registers::new(DeviceKind::Network(MAC));
         for (select, word) in [(0, 1 << feature), (1, 1)] {
             registers.write(0x24, 4, select, &memory);
             registers.write(0x20, 4, word, &memory);
@@ -130,7 +130,7 @@ fn a_changing_frame_is_checked_as_forwarded() {
     driver.add(&mut memory, &[(BUFFERS, 112, false)], false).expect("room");
     let chain = take(&mut queue, &mut memory).expect("a ring").expect("a chain");
     memory.watch();
-    let mut frame = Frame::EMPTY;
+    let mut frame = EthernetFrame::EMPTY;
     frame.copy(&chain, 100, &mut memory).expect("in RAM");
     assert!(memory.again.is_empty(), "each byte is read once");
     let before = (frame.addresses(), frame.clone());
@@ -221,7 +221,7 @@ proptest! {
         let (mut memory, _, mut queue) = ring(8);
         memory.bytes = bytes;
         memory.hostile = Some(seed);
-        let (frame, mut copied) = (Frame::EMPTY, Frame::EMPTY);
+        let (frame, mut copied) = (EthernetFrame::EMPTY, EthernetFrame::EMPTY);
         for turn in 0..turns {
             memory.watch();
             let ended = if turn % 2 == 0 {

@@ -8,7 +8,7 @@ use support::{Memory, RAM};
 use weir_units::Cid;
 use weir_vsock::{
     device::{Effect, QUEUES, RX, TX},
-    pci::{Function, LEN},
+    pci::{LEN, VirtioFunction},
 };
 
 const CID: Cid = Cid(0x1_0000_0005);
@@ -29,13 +29,13 @@ struct Capability {
 }
 
 struct Device {
-    function: Function,
+    function: VirtioFunction,
     memory: Memory,
 }
 
 impl Device {
     fn new() -> Self {
-        Self { function: Function::new(CID, BASE as u32), memory: Memory::new() }
+        Self { function: VirtioFunction::new(CID, BASE as u32), memory: Memory::new() }
     }
 
     fn space(&mut self, offset: u64, size: u64) -> u64 {

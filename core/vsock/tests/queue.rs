@@ -4,10 +4,10 @@ mod support;
 
 use proptest::prelude::*;
 use support::{Buffer, Driver, LEN, Memory, RAM, TABLES, layout};
-use weir_vsock::queue::{Broken, Chain, Layout, MAX_SEGMENTS, MAX_SIZE, Options, Queue};
+use weir_vsock::queue::{Broken, Chain, Layout, MAX_SEGMENTS, MAX_SIZE, Queue, RingOptions};
 
-const PLAIN: Options = Options { indirect: true, event_index: false };
-const EVENTS: Options = Options { indirect: true, event_index: true };
+const PLAIN: RingOptions = RingOptions { indirect: true, event_index: false };
+const EVENTS: RingOptions = RingOptions { indirect: true, event_index: true };
 
 fn buffers() -> impl Strategy<Value = Vec<Buffer>> {
     let buffer = (RAM + 0x8000..RAM + 0xf000, 1u32..0x1000);
@@ -69,7 +69,7 @@ proptest! {
         size in prop::sample::select(vec![1u16, 4, 64]),
         available in 0u16..4,
         descriptors in prop::collection::vec((0u64..6, 0u32..0x40, 0u16..8, 0u16..70), 1..64),
-        options in prop::sample::select(vec![PLAIN, EVENTS, Options::default()]),
+        options in prop::sample::select(vec![PLAIN, EVENTS, RingOptions::default()]),
         moving in any::<bool>(),
     ) {
         let mut memory = Memory::new();
@@ -165,7 +165,7 @@ fn notifications_are_asked_for_at_the_next_chain() {
 }
 
 /// A ring of four with one chain, of one buffer, as `change` leaves it.
-fn broken(options: Options, change: impl FnOnce(&mut Memory)) -> Result<Option<Chain>, Broken> {
+fn broken(options: RingOptions, change: impl FnOnce(&mut Memory)) -> Result<Option<Chain>, Broken> {
     let (mut memory, mut driver) = (Memory::new(), Driver::new(4, options));
     driver.add(&mut memory, &[(RAM + 0x8000, 8, true)], false).unwrap();
     change(&mut memory);
@@ -190,7 +190,7 @@ fn each_way_to_break_a_ring_has_its_name() {
         });
         assert_eq!(found, Err(wanted), "{at:#x}");
     }
-    assert_eq!(broken(Options::default(), put(RAM + 12, 4)), Err(Broken::Indirect));
+    assert_eq!(broken(RingOptions::default(), put(RAM + 12, 4)), Err(Broken::Indirect));
     // A table in the ring itself, whose bytes would be read twice: the descriptor that points to
     // it, the last one, and the available ring.
     for address in [RAM, RAM + 48, RAM + 0x1000 - 8] {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use weir_units::Cid;
 use weir_vsock::{
-    flows::{Rule, Verdict, admit},
+    flows::{FlowRule, PacketVerdict, admit},
     vsock::{HEADER_LEN, Header, MAX_PAYLOAD, Malformed, Operation, STREAM},
 };
 
@@ -49,13 +49,13 @@ fn malformed_packets_have_names() {
 }
 
 /// Two flows from 3 to 4, one back, as (from, to, port).
-const RULES: [Rule; 3] = [
-    Rule { from: Cid(3), to: Cid(4), port: 5000 },
-    Rule { from: Cid(3), to: Cid(4), port: 5001 },
-    Rule { from: Cid(4), to: Cid(3), port: 6000 },
+const RULES: [FlowRule; 3] = [
+    FlowRule { from: Cid(3), to: Cid(4), port: 5000 },
+    FlowRule { from: Cid(3), to: Cid(4), port: 5001 },
+    FlowRule { from: Cid(4), to: Cid(3), port: 6000 },
 ];
 
-fn verdict(from: (u64, u32), to: (u64, u32), operation: Operation) -> Verdict {
+fn verdict(from: (u64, u32), to: (u64, u32), operation: Operation) -> PacketVerdict {
     let header = Header {
         src_cid: Cid(from.0),
         src_port: from.1,
@@ -69,7 +69,7 @@ fn verdict(from: (u64, u32), to: (u64, u32), operation: Operation) -> Verdict {
 #[test]
 fn a_flow_has_data_one_way_and_control_both_ways() {
     use Operation::{CreditRequest, CreditUpdate, Data, Request, Reset, Response, Shutdown};
-    use Verdict::{Pass, Refuse, Transfer};
+    use PacketVerdict::{Pass, Refuse, Transfer};
     let (sender, receiver) = ((3, 77), (4, 5001));
     for (operation, forth, back) in [
         (Request, Pass(1), Refuse),

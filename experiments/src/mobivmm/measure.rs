@@ -6,7 +6,7 @@ use weir_image::{
     Environment, Failure, Result,
     failure::{Context, GOOD},
 };
-use weir_runner::{Options, Silent, run, show::summary, watch_signals};
+use weir_runner::{RunOptions, SilentConsole, run, show::summary, watch_signals};
 
 /// The measurements of the whole experiment.
 #[derive(Clone, Debug)]
@@ -38,14 +38,14 @@ pub(super) fn measure(
     let system = directory.join(name).with_extension("toml");
     fs::write(&system, text).context(|| format!("write {}", system.display()))?;
     let checked = weir_image::check(&system, None, environment)?;
-    let options = Options {
+    let options = RunOptions {
         no_build: true,
         deterministic: true,
         qemu_args,
         interrupt: watch_signals()?,
-        ..Options::new(environment.clone())
+        ..RunOptions::new(environment.clone())
     };
-    let outcome = run(&checked, &options, &mut Silent)?;
+    let outcome = run(&checked, &options, &mut SilentConsole)?;
     if outcome.status != GOOD {
         let why = outcome.trouble.unwrap_or_else(|| summary(&outcome.report));
         let logs = outcome.directory.display();

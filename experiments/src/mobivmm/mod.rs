@@ -14,18 +14,18 @@ pub(crate) mod paper;
 mod statements;
 mod system;
 
-use crate::{Outcome, Request};
+use crate::{ExperimentOutcome, ExperimentRequest};
 use measure::{Measured, Response, measure};
 use serde_json::{Value, json};
 use statements::statements;
 use std::{ffi::OsString, fmt::Write as _};
 use system::{First, Point, Policy, STORM_US, hub, sleeper};
 use weir_abi::Features;
-use weir_image::{Result, cargo::Programs, progress::Bar};
+use weir_image::{Result, cargo::Programs, progress::CountBar};
 use weir_runner::lab::qemu_virt;
 
 /// Runs the whole experiment.
-pub(crate) fn mobivmm(request: &Request) -> Result<Outcome> {
+pub(crate) fn mobivmm(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
     let environment = &request.environment;
     let programs = Programs::new(environment, false);
     programs.hypervisor(environment, &qemu_virt()?, Features::ALL)?;
@@ -54,7 +54,7 @@ pub(crate) fn mobivmm(request: &Request) -> Result<Outcome> {
         storm.into_iter().chain(intervals.iter().copied())
     };
     let points = curves.iter().map(|(policy, ..)| intervals(*policy).count()).sum::<usize>();
-    let bar = Bar::new("running", (2 + points) as u64);
+    let bar = CountBar::new("running", (2 + points) as u64);
     let run = |name: &str, text: &str, qemu_args: Vec<OsString>| {
         let response = measure(name, (text, qemu_args), &request.directory, environment);
         bar.add(1);
@@ -89,7 +89,7 @@ pub(crate) fn mobivmm(request: &Request) -> Result<Outcome> {
 }
 
 /// Returns the figures as JSON and as text, with the statements.
-fn outcome(measured: &Measured) -> Outcome {
+fn outcome(measured: &Measured) -> ExperimentOutcome {
     let Measured { alone, shared, points } = measured;
     let ratio = shared.avg / alone.avg;
     let mut text = format!(
@@ -143,5 +143,5 @@ fn outcome(measured: &Measured) -> Outcome {
     }
     let table1: Value = json!({ "alone_ms": alone.avg, "shared_ms": shared.avg });
     let json = json!({ "table1": table1, "curves": curves, "interrupts_per_10ms": sources });
-    Outcome { json, text, statements: statements(measured), files: Vec::new() }
+    ExperimentOutcome { json, text, statements: statements(measured), files: Vec::new() }
 }

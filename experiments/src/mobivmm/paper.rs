@@ -1,15 +1,17 @@
 //! The published values, how close measurements must come to them, and the known deviations.
 
-use crate::statement::{Deviation, Paper, Relation, Source};
+use crate::statement::{ClaimSource, Deviation, Paper, Relation};
 
 const PAPER: Paper = Paper("mobivmm");
-pub(super) const TABLE1: Source = PAPER.at("Table I");
-pub(super) const FIGURE8: Source = PAPER.at("VI, Figure 8");
-pub(super) const FIGURE9: Source = PAPER.at("VI, Figure 9");
-pub(super) const FIGURE10: Source = PAPER.at("VI, Figure 10");
-pub(super) const FIGURE11: Source = PAPER.at("VI, Figure 11");
-pub(super) const WEIR: Source =
-    Source { paper: "weir", place: "docs/results/reproduce.md, Shared core under interrupt load" };
+pub(super) const TABLE1: ClaimSource = PAPER.at("Table I");
+pub(super) const FIGURE8: ClaimSource = PAPER.at("VI, Figure 8");
+pub(super) const FIGURE9: ClaimSource = PAPER.at("VI, Figure 9");
+pub(super) const FIGURE10: ClaimSource = PAPER.at("VI, Figure 10");
+pub(super) const FIGURE11: ClaimSource = PAPER.at("VI, Figure 11");
+pub(super) const WEIR: ClaimSource = ClaimSource {
+    paper: "weir",
+    place: "docs/results/reproduce.md, Shared core under interrupt load",
+};
 
 /// Table I: the response time of a sleep alone and next to the other VM, in ms.
 pub(super) const ALONE_MS: f64 = 17.6;

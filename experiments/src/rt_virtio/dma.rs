@@ -3,11 +3,11 @@
 
 use crate::memory::{board, each, mb_per_s, outcome, simulate};
 use crate::{
-    Outcome, Request,
+    ExperimentOutcome, ExperimentRequest,
     statement::{
-        Deviation, Paper,
+        ClaimSource, Deviation, Paper,
         Relation::{AtLeast, AtMost, Near, Within},
-        Source, Statement, statements,
+        Statement, statements,
     },
 };
 use weir_image::Result;
@@ -15,9 +15,9 @@ use weir_report::Picture;
 
 const MEMORY: &str = "zcu102";
 const PAPER: Paper = Paper("rt-virtio");
-const CHUNKED: Source = PAPER.at("V-A.2");
-const FIGURE4: Source = PAPER.at("V-A.2, Figure 4");
-const TABLE1: Source = PAPER.at("Table I");
+const CHUNKED: ClaimSource = PAPER.at("V-A.2");
+const FIGURE4: ClaimSource = PAPER.at("V-A.2, Figure 4");
+const TABLE1: ClaimSource = PAPER.at("Table I");
 /// Chunks in KiB, and MB/s of the engine without a regulator.
 const CHUNKS: [(u64, f64); 5] =
     [(4, 2000.0), (8, 2440.0), (16, 2800.0), (32, 3080.0), (64, 3190.0)];
@@ -78,7 +78,7 @@ fn with(budget: u64, level: u64, with_engine: bool) -> Result<(f64, f64)> {
 }
 
 /// The whole experiment.
-pub fn bandwidth(request: &Request) -> Result<Outcome> {
+pub fn bandwidth(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
     let mut levels: Vec<u64> = [0].into_iter().chain(LEVELS.map(|(level, _)| level)).collect();
     levels.extend(if request.quick { &MORE[MORE.len() - 1..] } else { &MORE[..] });
     let pairs = if request.quick { &PAIRS[..1] } else { &PAIRS[..] };

@@ -7,11 +7,11 @@
 
 use super::oracle;
 use crate::{
-    Outcome, Request,
+    ExperimentOutcome, ExperimentRequest,
     statement::{
-        Paper,
+        ClaimSource, Paper,
         Relation::{AtLeast, AtMost, NotFalling, RisingBy},
-        Source, Statement, statements,
+        Statement, statements,
     },
     write,
 };
@@ -21,13 +21,16 @@ use serde_json::{Value, json};
 use std::{error::Error, fmt::Write as _, path::Path};
 use weir_analysis::{
     Bytes, BytesPerSec, Nanos,
-    flows::{Analyzer, Cause, Effort, Flow, Overheads, Reading, Setting, Verdict, transform},
+    flows::{
+        Analyzer, Effort, FlowDemand, FlowSetting, Overheads, Reading, Schedulability,
+        UnschedulableCause, transform,
+    },
 };
-use weir_image::{Result, failure::Context, progress::Bar};
+use weir_image::{Result, failure::Context, progress::CountBar};
 
 const PAPER: Paper = Paper("rt-virtio");
-const FIGURE5: Source = PAPER.at("V-C, Figure 5");
-const EQUATIONS: Source = PAPER.at("Eq. 3, 4, 10 to 14, 19 to 27; Table II");
+const FIGURE5: ClaimSource = PAPER.at("V-C, Figure 5");
+const EQUATIONS: ClaimSource = PAPER.at("Eq. 3, 4, 10 to 14, 19 to 27; Table II");
 
 /// Points of a curve: utilizations of 1/20, 2/20, .. 1.
 const STEPS: u32 = 20;
@@ -38,7 +41,8 @@ const SIZES: [u64; 2] = [4, 12];
 /// VMs that send.
 const VMS: u32 = 4;
 /// Chunks of 4 KiB, a queue for each VM that sends.
-const SETTING: Setting = Setting { chunk: Bytes(4096), queues: None, reading: Reading::Printed };
+const SETTING: FlowSetting =
+    FlowSetting { chunk: Bytes(4096), queues: None, reading: Reading::Printed };
 const EFFORT: Effort = Effort(1 << 26);
 /// Sets of each point that separate code tests, too.
 const SAMPLED: u32 = 20;
@@ -80,14 +84,20 @@ impl Family {
         self.size_kib * 1024
     }
 
-    fn flow(self, period: f64, from: u32) -> Flow {
+    fn flow(self, period: f64, from: u32) -> FlowDemand {
         let period = Nanos(period as u64);
-        Flow { size: Bytes(self.size()), period, deadline: period, from, to: (from + 1) % VMS }
+        FlowDemand {
+            size: Bytes(self.size()),
+            period,
+            deadline: period,
+            from,
+            to: (from + 1) % VMS,
+        }
     }
 
     /// Draws a set of this utilization before the overheads. The shares are uniformly distributed
     /// (`UUniFast`, Bini and Buttazzo 2005), and P = (C/b) / U.
-    fn draw(self, utilization: f64, random: &mut fastrand::Rng) -> Vec<Flow> {
+    fn draw(self, utilization: f64, random: &mut fastrand::Rng) -> Vec<FlowDemand> {
         let transfer = self.size() as f64 * 1e9 / self.bandwidth() as f64;
         let mut left = 1.0;
         let flow = |rest: usize| {
@@ -123,7 +133,7 @@ impl Family {
         low
     }
 
-    fn test(self, set: &[Flow]) -> Option<Verdict> {
+    fn test(self, set: &[FlowDemand]) -> Option<Schedulability> {
         let tasks = transform(set, &SETTING, &Overheads::RT_VIRTIO).ok()?;
         Analyzer::new(&tasks, &[]).verdict(BytesPerSec(self.bandwidth()), EFFORT).ok()
     }
@@ -136,10 +146,12 @@ impl Family {
             let set = self.draw(utilization, &mut random);
             let verdict = self.test(&set);
             match verdict {
-                Some(Verdict::Schedulable) => point.schedulable += 1,
-                Some(Verdict::Unschedulable(Cause::Overload)) => point.overloaded += 1,
-                Some(Verdict::Unschedulable(_)) => {}
-                Some(Verdict::GaveUp { .. }) | None => point.undecided += 1,
+                Some(Schedulability::Schedulable) => point.schedulable += 1,
+                Some(Schedulability::Unschedulable(UnschedulableCause::Overload)) => {
+                    point.overloaded += 1;
+                }
+                Some(Schedulability::Unschedulable(_)) => {}
+                Some(Schedulability::GaveUp { .. }) | None => point.undecided += 1,
             }
             if number < SAMPLED {
                 let flows: Vec<_> = set.iter().map(|flow| (flow.period.0, flow.from)).collect();
@@ -171,11 +183,12 @@ struct Point {
 }
 
 impl Point {
-    fn add_sample(&mut self, expected: Option<bool>, found: Option<Verdict>) {
+    fn add_sample(&mut self, expected: Option<bool>, found: Option<Schedulability>) {
         self.sampled += 1;
         if let Some(expected) = expected {
             self.compared += 1;
-            self.disagreements += u32::from(expected != (found == Some(Verdict::Schedulable)));
+            self.disagreements +=
+                u32::from(expected != (found == Some(Schedulability::Schedulable)));
         }
     }
 
@@ -237,7 +250,7 @@ impl Measured {
 
 /// Draws and tests `sets` flow sets for each point of each curve. The result depends on `seed`
 /// only.
-fn curves(sets: u32, seed: u64, bar: &Bar) -> Vec<(Family, Vec<Point>)> {
+fn curves(sets: u32, seed: u64, bar: &CountBar) -> Vec<(Family, Vec<Point>)> {
     let curve = |(number, family): (u64, Family)| {
         let point = |k: u32| {
             let place = number << 32 | u64::from(k);
@@ -252,10 +265,10 @@ fn curves(sets: u32, seed: u64, bar: &Bar) -> Vec<(Family, Vec<Point>)> {
 }
 
 /// Computes Figure 5.
-pub fn fig5(request: &Request) -> Result<Outcome> {
+pub fn fig5(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
     let sets = request.sets.unwrap_or(1000);
     let all = Family::all().len() as u64 * u64::from(STEPS) * u64::from(sets);
-    let curves = curves(sets, 1, &Bar::new("flow sets", all));
+    let curves = curves(sets, 1, &CountBar::new("flow sets", all));
     let measured: Vec<_> = curves.iter().map(|(family, of)| Measured::of(*family, of)).collect();
     let mut text =
         String::from("MB/s flows KiB  cliff  schedulable at utilization 0.05, 0.10, .. 1.00\n");
@@ -282,7 +295,7 @@ pub fn fig5(request: &Request) -> Result<Outcome> {
     draw(&measured, &svg).context(|| format!("write {}", svg.display()))?;
     let statements = curves_stated(sets, &measured);
     let json = json!({ "sets": sets, "curves": json });
-    Ok(Outcome { json, text, statements, files: vec![csv_file, svg] })
+    Ok(ExperimentOutcome { json, text, statements, files: vec![csv_file, svg] })
 }
 
 fn describe(own: &Measured, points: &[Point]) -> Value {
@@ -460,12 +473,12 @@ mod tests {
 
     #[test]
     fn only_correct_curves_match_the_separate_code() {
-        let curves = curves(5, 7, &Bar::new("flow sets", 1));
+        let curves = curves(5, 7, &CountBar::new("flow sets", 1));
         let (family, points) = &curves[0];
         let own = Measured::of(*family, points);
         assert!(own.disagreements == 0.0 && own.compared > DECIDED, "{own:?}");
         let mut wrong = Point::default();
-        wrong.add_sample(Some(false), Some(Verdict::Schedulable));
+        wrong.add_sample(Some(false), Some(Schedulability::Schedulable));
         wrong.add_sample(Some(true), None);
         assert!(Measured::of(*family, &[wrong]).disagreements > 1.5);
     }

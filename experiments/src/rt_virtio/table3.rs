@@ -1,19 +1,21 @@
 //! The analysis of rt-virtio (RTSS 2021): Table III.
 
 use crate::{
-    Outcome, Request,
-    statement::{Deviation, Paper, Relation, Source, Statement, statements},
+    ExperimentOutcome, ExperimentRequest,
+    statement::{ClaimSource, Deviation, Paper, Relation, Statement, statements},
     write,
 };
 use serde_json::json;
 use std::fmt::Write as _;
 use weir_analysis::{
     Bytes, BytesPerSec, Nanos,
-    flows::{Analyzer, Effort, Flow, Overheads, Reading, Setting, Verdict, transform},
+    flows::{
+        Analyzer, Effort, FlowDemand, FlowSetting, Overheads, Reading, Schedulability, transform,
+    },
 };
 use weir_image::Result;
 
-const TABLE3: Source = Paper("rt-virtio").at("Table III");
+const TABLE3: ClaimSource = Paper("rt-virtio").at("Table III");
 
 /// Table III: MB/s, KiB, measured latency and period in ns.
 const PUBLISHED: [(u64, u64, u64, u64); 4] = [
@@ -39,14 +41,14 @@ pub static DEVIATIONS: [Deviation; 1] = [Deviation {
 /// Returns the smallest period, with D = P, at which one flow is schedulable: by halving as in the
 /// paper, since a longer period is never worse.
 fn smallest_period(mb: u64, kib: u64, reading: Reading) -> u64 {
-    let setting = Setting { chunk: Bytes(4096), queues: Some(1), reading };
+    let setting = FlowSetting { chunk: Bytes(4096), queues: Some(1), reading };
     let holds = |period: u64| {
         let (size, period) = (Bytes(kib * 1024), Nanos(period));
-        let flow = Flow { size, period, deadline: period, from: 0, to: 1 };
+        let flow = FlowDemand { size, period, deadline: period, from: 0, to: 1 };
         transform(&[flow], &setting, &Overheads::RT_VIRTIO).is_ok_and(|tasks| {
             let bandwidth = BytesPerSec(mb * 1_000_000);
             let verdict = Analyzer::new(&tasks, &[]).verdict(bandwidth, Effort::default());
-            verdict == Ok(Verdict::Schedulable)
+            verdict == Ok(Schedulability::Schedulable)
         })
     };
     let (mut bad, mut good) = (0, 1 << 40);
@@ -58,7 +60,7 @@ fn smallest_period(mb: u64, kib: u64, reading: Reading) -> u64 {
 }
 
 /// Computes Table III in both readings.
-pub fn table3(request: &Request) -> Result<Outcome> {
+pub fn table3(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
     let mut csv = String::from("bandwidth,size,measured_ns,published_ns,printed_ns,table3_ns\n");
     let mut text =
         String::from("  MB/s  KiB  measured  published   printed  ratio    table3  ratio   (ns)\n");
@@ -91,7 +93,7 @@ pub fn table3(request: &Request) -> Result<Outcome> {
     let file = request.directory.join("table3.csv");
     write(&file, &csv)?;
     let statements = periods_stated(&periods);
-    Ok(Outcome { json: json!({ "rows": rows }), text, statements, files: vec![file] })
+    Ok(ExperimentOutcome { json: json!({ "rows": rows }), text, statements, files: vec![file] })
 }
 
 /// Statements on the smallest periods, in both readings.

@@ -3,11 +3,11 @@
 
 use crate::memory::{board, each, mb_per_s, outcome, simulate, with};
 use crate::{
-    Outcome, Request,
+    ExperimentOutcome, ExperimentRequest,
     statement::{
-        Deviation, Paper,
+        ClaimSource, Deviation, Paper,
         Relation::{Above, AtMost, Within},
-        Source, Statement, statements,
+        Statement, statements,
     },
 };
 use serde_json::json;
@@ -15,11 +15,11 @@ use weir_image::Result;
 use weir_report::Picture;
 
 const MEMORY: &str = "zcu102";
-const WEIR: Source = Source { paper: "weir", place: "docs/explanation/simulation.md" };
+const WEIR: ClaimSource = ClaimSource { paper: "weir", place: "docs/explanation/simulation.md" };
 const PAPER: Paper = Paper("rt-virtio");
-const TEXT: Source = PAPER.at("V-A.1");
-const FIGURE3: Source = PAPER.at("V-A.1, Figure 3");
-const TABLE1: Source = PAPER.at("Table I");
+const TEXT: ClaimSource = PAPER.at("V-A.1");
+const FIGURE3: ClaimSource = PAPER.at("V-A.1, Figure 3");
+const TABLE1: ClaimSource = PAPER.at("Table I");
 /// MB/s of all cores at saturation.
 const SATURATED: f64 = 960.0;
 /// The sum of three budgets at which they are saturated.
@@ -98,7 +98,7 @@ fn run_one(point: Point, quick: bool) -> Result<Reached> {
 }
 
 /// Figure 3, and the two columns of Table I for cores alone.
-pub fn fig3(request: &Request) -> Result<Outcome> {
+pub fn fig3(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
     let free = |cores| Point { cores, budget: 0, debt: true };
     let three = |budget| Point { cores: 3, budget, debt: true };
     let sums: Vec<u64> = (50..=100).step_by(if request.quick { 25 } else { 5 }).collect();

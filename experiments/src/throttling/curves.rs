@@ -15,10 +15,10 @@ use crate::{
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use weir_analysis::Nanos;
-use weir_image::{Failure, Result, progress::Bar};
+use weir_image::{Failure, Result, progress::CountBar};
 use weir_qemu_plugin::ledger::Period;
-use weir_report::trace::curve::{Answer, Question};
-use weir_runner::lab::{Job, Lab, Seen, Vm};
+use weir_report::trace::curve::{ArrivalCurves, CurveQuery};
+use weir_runner::lab::{Job, Lab, LabVm, Seen};
 
 /// The memory stressor's period, in ns, and its budget; it spends that in a tenth of the period.
 const PERIOD: u64 = 100_000;
@@ -117,10 +117,10 @@ fn narrow(budget: u64, keys: &str) -> String {
 const COUNTER_PAGE: &str = ", source = \"counter-page\", overcommit = true";
 
 /// Runs it; pictures go to `directory`.
-pub fn run(lab: &Lab<'_>, directory: &Path, bar: &Bar) -> Result<Shapes> {
+pub fn run(lab: &Lab<'_>, directory: &Path, bar: &CountBar) -> Result<Shapes> {
     let one = |name: &str, bandwidth: &str, passes: u64| {
         let args = format!("mode=read size=0x200000 passes={passes}");
-        let vm = Vm {
+        let vm = LabVm {
             name: "memory-stressor",
             cpus: "[1]",
             guest: ("memory-stressor", &args),
@@ -149,7 +149,7 @@ pub fn run(lab: &Lab<'_>, directory: &Path, bar: &Bar) -> Result<Shapes> {
 /// The share of a curve's rise that is around multiples of the period; its picture and its points
 /// are written.
 fn shape(seen: &Seen, file: &Path) -> Result<(f64, [PathBuf; 2])> {
-    let answer = Answer::to(&Question {
+    let answer = ArrivalCurves::to(&CurveQuery {
         runs: vec![seen.directory.clone()],
         vms: vec!["memory-stressor".to_owned()],
         between: later_half(seen)?,
@@ -198,7 +198,7 @@ fn rise(curve: &[u64], parts: usize) -> Option<f64> {
 
 /// What three memory stressors take together in a period, with budgets whose sum is what the memory
 /// takes, and without.
-fn together(lab: &Lab<'_>, bar: &Bar) -> Result<([f64; 2], Vec<f64>)> {
+fn together(lab: &Lab<'_>, bar: &CountBar) -> Result<([f64; 2], Vec<f64>)> {
     let saturation = format!(
         "\n[saturation]\nperiod = \"{}\"\nline = \"64B\"\npoints = [{{ accesses = {SATURATION}, dma = \"0B/s\" }}]\n",
         Nanos(PERIOD)

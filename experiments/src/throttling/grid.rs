@@ -5,9 +5,9 @@ use super::{BAO, WEIR};
 use crate::statement::{Relation::AtMost, Statement, statements};
 use serde_json::{Value, json};
 use weir_abi::regulation::most_events;
-use weir_image::{Failure, Result, progress::Bar};
+use weir_image::{Failure, Result, progress::CountBar};
 use weir_report::table;
-use weir_runner::lab::{Job, Lab, STRESSOR, Seen, Vm};
+use weir_runner::lab::{Job, Lab, LabVm, STRESSOR, Seen};
 use weir_runner::measure::{Measured, Pick};
 use weir_units::Nanos;
 
@@ -46,7 +46,7 @@ const TRAPPING: (u64, u64) = (100_000, 1000);
 
 /// One run, or the maximum of several busy cores.
 #[derive(Clone, Debug)]
-pub struct Point {
+pub struct GridPoint {
     source: &'static str,
     guest: &'static str,
     /// What the console's core does is on its account, so that it gets less than its budget. Only
@@ -60,7 +60,7 @@ pub struct Point {
 }
 
 /// Runs all of it, or with `quick` one budget for each source and two periods.
-pub fn run(lab: &Lab<'_>, quick: bool, bar: &Bar) -> Result<Vec<Point>> {
+pub fn run(lab: &Lab<'_>, quick: bool, bar: &CountBar) -> Result<Vec<GridPoint>> {
     let mut points = Vec::new();
     let some = |all: usize, few: usize| if quick { few } else { all };
     for &period in &PERIODS[..some(4, 2)] {
@@ -91,7 +91,7 @@ fn pmu(
     (guest, core): (&'static str, usize),
     period: u64,
     budget: u64,
-) -> Result<Point> {
+) -> Result<GridPoint> {
     let wanted = INSTRUCTIONS.max(LEAST_PERIODS * budget);
     let args = match guest {
         "storm" => format!("count={}", wanted / ROUND),
@@ -103,11 +103,11 @@ fn pmu(
         Nanos(period)
     );
     let cpus = format!("[{core}]");
-    let vm = Vm { name: guest, cpus: &cpus, guest: (guest, &args), bandwidth: &bandwidth };
+    let vm = LabVm { name: guest, cpus: &cpus, guest: (guest, &args), bandwidth: &bandwidth };
     let name = format!("pmu-{guest}{core}-{period}-{budget}");
     let seen = lab.run(&name, &lab.system("", &[vm.toml()]), Job::Instructions)?.forget();
     let measured = measured(&name, &seen, core, |counts| counts.instructions, budget, period)?;
-    Ok(Point {
+    Ok(GridPoint {
         source: "pmu",
         guest,
         console_apart: core != CONSOLE,
@@ -119,7 +119,7 @@ fn pmu(
 }
 
 /// Three busy vCPUs, each with the budget.
-fn counter_page(lab: &Lab<'_>, period: u64, budget: u64) -> Result<Point> {
+fn counter_page(lab: &Lab<'_>, period: u64, budget: u64) -> Result<GridPoint> {
     let passes = LINES.max(LEAST_PERIODS * budget).div_ceil(STRESSOR / 64);
     let bandwidth = format!(
         "accesses = {budget}, period = \"{}\", source = \"counter-page\", overcommit = true",
@@ -133,7 +133,7 @@ fn counter_page(lab: &Lab<'_>, period: u64, budget: u64) -> Result<Point> {
     let most = |of: fn(&Measured) -> u64| each.iter().map(of).max().unwrap_or(0);
     let rate_error = each.iter().map(|one| one.rate_error);
     let rate_error = rate_error.max_by(|a, b| a.abs().total_cmp(&b.abs())).unwrap_or(0.0);
-    Ok(Point {
+    Ok(GridPoint {
         source: "counter-page",
         guest: "memory-stressor",
         console_apart: false,
@@ -167,7 +167,7 @@ pub fn measured(
     of.ok_or_else(|| Failure::system(format!("{name}: core {core} never spent its budget")))
 }
 
-impl Point {
+impl GridPoint {
     /// The guest, and whether the console is on another core.
     fn source_name(&self) -> String {
         format!(
@@ -219,7 +219,7 @@ impl Point {
 }
 
 /// For a person.
-pub fn text(points: &[Point]) -> String {
+pub fn text(points: &[GridPoint]) -> String {
     let mut rows = table([
         "source",
         "guest",
@@ -233,7 +233,7 @@ pub fn text(points: &[Point]) -> String {
         "events/us",
     ]);
     for point in points {
-        let Point { source, period, budget, measured, allowed, .. } = point;
+        let GridPoint { source, period, budget, measured, allowed, .. } = point;
         #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
         let rate = 1000.0 * (*budget as f64 / *period as f64) * (1.0 + measured.rate_error);
         rows.add_row([
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn each_statement_can_fail() {
-        let point = |source, guest, console_apart, allowed| Point {
+        let point = |source, guest, console_apart, allowed| GridPoint {
             source,
             guest,
             console_apart,
@@ -285,7 +285,7 @@ mod tests {
         }
         for good in [good, few] {
             let mut left: Vec<String> =
-                good.iter().flat_map(Point::statements).map(|statement| statement.id).collect();
+                good.iter().flat_map(GridPoint::statements).map(|statement| statement.id).collect();
             // An overshoot of the counter page's 2064 lines and a rate of 2 % less are beyond the
             // factors of the common test.
             for (overshoot, most, rate) in [
@@ -303,7 +303,7 @@ mod tests {
                         rate_error: rate,
                         ..point.measured
                     };
-                    let broken = Point { measured, ..point.clone() };
+                    let broken = GridPoint { measured, ..point.clone() };
                     let failing =
                         broken.statements().into_iter().filter(|s| !s.relation.holds(&s.own));
                     for statement in failing {
@@ -312,7 +312,7 @@ mod tests {
                 }
             }
             assert_eq!(left, [""; 0]);
-            assert!(good.iter().flat_map(Point::statements).all(|s| s.relation.holds(&s.own)));
+            assert!(good.iter().flat_map(GridPoint::statements).all(|s| s.relation.holds(&s.own)));
         }
     }
 

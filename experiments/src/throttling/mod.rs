@@ -11,32 +11,34 @@ pub mod paths;
 mod regulators;
 
 use super::{
-    Outcome, Request,
-    statement::{Source, Statement},
+    ExperimentOutcome, ExperimentRequest,
+    statement::{ClaimSource, Statement},
 };
 use serde_json::json;
-use weir_image::{Result, progress::Bar};
+use weir_image::{Result, progress::CountBar};
 use weir_runner::Lab;
 
-const WEIR: Source = Source { paper: "weir", place: "docs/results/reproduce.md, Memory budgets" };
-const BAO: Source = Source { paper: "bao-throttling", place: "4.3.2, Figure 4.8" };
-const XEN: Source = Source { paper: "xen-throttling", place: "IV-B, Figure 5" };
+const WEIR: ClaimSource =
+    ClaimSource { paper: "weir", place: "docs/results/reproduce.md, Memory budgets" };
+const BAO: ClaimSource = ClaimSource { paper: "bao-throttling", place: "4.3.2, Figure 4.8" };
+const XEN: ClaimSource = ClaimSource { paper: "xen-throttling", place: "IV-B, Figure 5" };
 
 /// The whole experiment.
 ///
 /// # Errors
 ///
 /// As [`Lab::run`].
-pub fn throttling(request: &Request) -> Result<Outcome> {
+pub fn throttling(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
     let lab = Lab::new(&request.environment, &request.directory)?;
     let mut runs = grid::runs(request.quick) + paths::runs(request.quick) + regulators::UNREGULATED;
     if !request.quick {
         runs += curves::RUNS + regulators::RUNS;
     }
-    let bar = Bar::new("running", runs);
+    let bar = CountBar::new("running", runs);
     let points = grid::run(&lab, request.quick, &bar)?;
-    let mut statements: Vec<Statement> = points.iter().flat_map(grid::Point::statements).collect();
-    let mut json = json!({ "runs": points.iter().map(grid::Point::json).collect::<Vec<_>>() });
+    let mut statements: Vec<Statement> =
+        points.iter().flat_map(grid::GridPoint::statements).collect();
+    let mut json = json!({ "runs": points.iter().map(grid::GridPoint::json).collect::<Vec<_>>() });
     let mut text = grid::text(&points);
     let mut files = Vec::new();
     let mut findings = regulators::Findings::default();
@@ -58,5 +60,5 @@ pub fn throttling(request: &Request) -> Result<Outcome> {
     text = format!("{text}\n{}\ncompiled by {}", paths::text(&paths), lab.compiler());
     statements.extend(paths::statements(&paths));
     drop(bar);
-    Ok(Outcome { json, text, statements, files })
+    Ok(ExperimentOutcome { json, text, statements, files })
 }

@@ -2,16 +2,17 @@
 
 use super::WEIR;
 use crate::statement::{
+    ClaimSource,
     Relation::{AtMost, Below},
-    Source, Statement, statements,
+    Statement, statements,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use weir_image::{Failure, Result, progress::Bar};
+use weir_image::{Failure, Result, progress::CountBar};
 use weir_model::Platform;
 use weir_qemu_plugin::report::{PathReport, Summary};
 use weir_report::table;
-use weir_runner::lab::{Job, Lab, Vm};
+use weir_runner::lab::{Job, Lab, LabVm};
 
 /// Bao's throttling branch of June 2026, per-core static budgets: a replenishment, and an overflow
 /// to standby; and a period with an overflow as a whole.
@@ -56,7 +57,7 @@ pub fn runs(quick: bool) -> u64 {
 /// # Errors
 ///
 /// As [`Lab::run`].
-pub fn run(lab: &Lab<'_>, quick: bool, bar: &Bar) -> Result<Vec<(&'static str, Paths)>> {
+pub fn run(lab: &Lab<'_>, quick: bool, bar: &CountBar) -> Result<Vec<(&'static str, Paths)>> {
     let mut all = Vec::new();
     for (name, keys, critical) in
         REGULATORS.into_iter().take(if quick { 1 } else { REGULATORS.len() })
@@ -72,13 +73,13 @@ pub fn run(lab: &Lab<'_>, quick: bool, bar: &Bar) -> Result<Vec<(&'static str, P
             let bandwidth = format!("accesses = {budget}, period = \"100us\", {source}{keys}");
             let guest = ("memory-stressor", "mode=read size=0x10000 passes=800");
             let mut vms = vec![
-                Vm { name: "memory-stressor", cpus: "[0]", guest, bandwidth: &bandwidth }.toml(),
+                LabVm { name: "memory-stressor", cpus: "[0]", guest, bandwidth: &bandwidth }.toml(),
             ];
             if critical {
                 // It sleeps between its two passes, longer than the other runs.
                 let guest = ("memory-stressor", "mode=read size=0x1000 passes=2 period_us=20000");
                 let bandwidth = bandwidth.replace(keys, "");
-                let vm = Vm { name: "critical", cpus: "[1]", guest, bandwidth: &bandwidth };
+                let vm = LabVm { name: "critical", cpus: "[1]", guest, bandwidth: &bandwidth };
                 vms.push(vm.toml());
             }
             let job = if source == by_pmu { Job::Instructions } else { Job::Polls };
@@ -160,8 +161,8 @@ pub fn text(all: &[(&'static str, Paths)]) -> String {
     rows.to_string()
 }
 
-const PEER: Source =
-    Source { paper: "Bao, throttling branch, June 2026", place: "measured by the same rule" };
+const PEER: ClaimSource =
+    ClaimSource { paper: "Bao, throttling branch, June 2026", place: "measured by the same rule" };
 
 /// The static regulator is below the peer, and no poll takes longer than the platform's file
 /// states: `poll_overhead` of its `[counter_page]`, at an instruction a ns, and twice that as a

@@ -7,9 +7,9 @@ use crate::statement::{
 };
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fmt::Write as _};
-use weir_image::{Failure, Result, progress::Bar};
+use weir_image::{Failure, Result, progress::CountBar};
 use weir_qemu_plugin::ledger::Period;
-use weir_runner::lab::{Job, Lab, Seen, Vm};
+use weir_runner::lab::{Job, Lab, LabVm, Seen};
 
 /// The period of all VMs, in ns, and the budget of each, in lines.
 const PERIOD: &str = "100us";
@@ -44,7 +44,7 @@ impl Findings {
 }
 
 /// All of them.
-pub fn run(lab: &Lab<'_>, bar: &Bar) -> Result<Findings> {
+pub fn run(lab: &Lab<'_>, bar: &CountBar) -> Result<Findings> {
     let mut findings = Findings { json: json!({}), ..Findings::default() };
     memguard(lab, bar, &mut findings)?;
     compensation(lab, bar, &mut findings)?;
@@ -193,7 +193,7 @@ fn pair(
     name: &str,
     (hungry, other): (&str, &str),
     (other_args, passes): (&str, u64),
-    bar: &Bar,
+    bar: &CountBar,
 ) -> Result<Seen> {
     let bandwidth = |keys: &str| {
         format!(
@@ -203,9 +203,9 @@ fn pair(
     let args = format!("mode=read size=0x200000 passes={passes}");
     let [first, second] = [hungry, other].map(bandwidth);
     let vms = [
-        Vm { name: "hungry", cpus: "[1]", guest: ("memory-stressor", &args), bandwidth: &first }
+        LabVm { name: "hungry", cpus: "[1]", guest: ("memory-stressor", &args), bandwidth: &first }
             .toml(),
-        Vm {
+        LabVm {
             name: "other",
             cpus: "[2]",
             guest: ("memory-stressor", other_args),
@@ -236,7 +236,7 @@ fn short(periods: &[Period]) -> (u64, u64) {
     (most, beyond)
 }
 
-fn memguard(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result {
+fn memguard(lab: &Lab<'_>, bar: &CountBar, findings: &mut Findings) -> Result {
     // 32768 lines a pass, 3.3 ms with its own budget, every 8 ms.
     let other = ("mode=read size=0x200000 passes=4 period_us=8000", 14);
     let keys = ", regulator = \"memguard\"";
@@ -275,7 +275,7 @@ fn domain(seen: &Seen) -> Result<u64> {
     Ok(both.max().unwrap_or(0))
 }
 
-fn compensation(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result {
+fn compensation(lab: &Lab<'_>, bar: &CountBar, findings: &mut Findings) -> Result {
     // The critical VM is there, and after its first pass over what stays in its L1 needs no memory.
     let other = ("mode=read size=0x1000 passes=2 period_us=20000", 12);
     let keys = format!(", regulator = \"compensation\", critical = \"other\", window = {WINDOW}");
@@ -311,14 +311,14 @@ fn compensation(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result {
     Ok(())
 }
 
-fn pool(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result {
+fn pool(lab: &Lab<'_>, bar: &CountBar, findings: &mut Findings) -> Result {
     let mut rates = Vec::new();
     for split in ["even", "pool"] {
         let bandwidth = format!(
             "accesses = {BUDGET}, period = \"{PERIOD}\", source = \"counter-page\", overcommit = true, split = \"{split}\""
         );
         let guest = ("spender", "then=off after_us=10000");
-        let vm = Vm { name: "spender", cpus: "[1, 2]", guest, bandwidth: &bandwidth };
+        let vm = LabVm { name: "spender", cpus: "[1, 2]", guest, bandwidth: &bandwidth };
         let name = format!("pool-{split}");
         let seen = lab.run(&name, &lab.system("", &[vm.toml()]), Job::Traffic)?.forget();
         rates.push(mean(&seen.core(2)?.periods));
@@ -335,7 +335,7 @@ fn pool(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result {
 
 /// The instructions of a VM without a budget, its guest's and EL2's, while another is throttled and
 /// while it is not: by how much the former are more, as a share.
-pub fn unregulated(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result<f64> {
+pub fn unregulated(lab: &Lab<'_>, bar: &CountBar, findings: &mut Findings) -> Result<f64> {
     let mut sums = Vec::new();
     let mut suspended = Vec::new();
     for (name, bandwidth) in [
@@ -348,8 +348,8 @@ pub fn unregulated(lab: &Lab<'_>, bar: &Bar, findings: &mut Findings) -> Result<
         let free = ("latency", "size=0x10000 loads=400000 rounds=2");
         let busy = ("memory-stressor", "mode=read size=0x10000 passes=1000");
         let vms = [
-            Vm { name: "free", cpus: "[1]", guest: free, bandwidth: "" }.toml(),
-            Vm { name: "throttled", cpus: "[2]", guest: busy, bandwidth }.toml(),
+            LabVm { name: "free", cpus: "[1]", guest: free, bandwidth: "" }.toml(),
+            LabVm { name: "throttled", cpus: "[2]", guest: busy, bandwidth }.toml(),
         ];
         let seen = lab.run(name, &lab.system("", &vms), Job::Instructions)?.forget();
         let throttled = seen.core(2)?.periods.iter().filter(|period| period.throttled).count();
@@ -419,7 +419,8 @@ mod tests {
     #[test]
     fn a_lender_short_of_more_than_its_loan_is_detected() {
         let periods = |given: u64, count: usize| {
-            let counts = weir_qemu_plugin::ledger::Counts { refills: given, ..Default::default() };
+            let counts =
+                weir_qemu_plugin::ledger::GuestCounts { refills: given, ..Default::default() };
             vec![Period { counts, looks: 1, throttled: true }; count]
         };
         assert_eq!(short(&periods(BUDGET / 2, 10)), (5 * BUDGET, 0));

@@ -16,14 +16,14 @@ pub const MPIDR_AFFINITY: u64 = 0xff_00ff_ffff;
 
 /// A range of physical addresses, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Region {
+pub struct MemoryRegion {
     /// First address.
     pub base: u64,
     /// Length in bytes.
     pub size: u64,
 }
 
-impl Region {
+impl MemoryRegion {
     /// First address after the region.
     #[must_use]
     pub const fn end(self) -> u64 {
@@ -33,25 +33,25 @@ impl Region {
 
 /// The interrupt controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gic {
+pub enum BoardGic {
     /// GICv2: distributor and CPU interface are memory-mapped.
     V2 {
         /// The distributor.
-        gicd: Region,
+        gicd: MemoryRegion,
         /// The CPU interface.
-        gicc: Region,
+        gicc: MemoryRegion,
     },
     /// GICv3: distributor and the first region of redistributors; the CPU interface is in system
     /// registers.
     V3 {
         /// The distributor.
-        gicd: Region,
+        gicd: MemoryRegion,
         /// The redistributors.
-        gicr: Region,
+        gicr: MemoryRegion,
     },
 }
 
-impl Gic {
+impl BoardGic {
     /// The distributor's address.
     #[must_use]
     pub const fn gicd(self) -> u64 {
@@ -66,7 +66,7 @@ const NETWORK: u64 = 0x0a00_1000;
 
 /// A device with one interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Device {
+pub struct GuestDevice {
     /// The device's registers.
     pub base: u64,
     /// Its interrupt's number at the GIC.
@@ -77,25 +77,25 @@ pub struct Device {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Board {
     /// The first memory region.
-    pub ram: Region,
+    pub ram: MemoryRegion,
     /// The PL011 with the console.
-    pub uart: Device,
+    pub uart: GuestDevice,
     /// The interrupt controller.
-    pub gic: Gic,
+    pub gic: BoardGic,
     /// The virtual timer's interrupt.
     pub virtual_timer: u32,
     /// The EL1 physical timer's interrupt.
     pub physical_timer: u32,
     /// The PL031, where the guest has one.
-    pub rtc: Option<Device>,
+    pub rtc: Option<GuestDevice>,
     /// The socket device, where the guest has one: the registers of the first virtio device on the
     /// MMIO transport; or the configuration space of a PCI bus, of which the device tree names one
     /// interrupt, so that there is one device.
-    pub socket: Option<Device>,
+    pub socket: Option<GuestDevice>,
     /// The network device, a port of weir's switch, where the guest has one.
-    pub network: Option<Device>,
+    pub network: Option<GuestDevice>,
     /// The configuration space of a PCI bus with one device on it, and that one's interrupt.
-    pub pci: Option<Device>,
+    pub pci: Option<GuestDevice>,
     /// The boot arguments.
     pub args: Args<'static>,
     cores: [u64; MAX_CORES],
@@ -134,12 +134,12 @@ impl Board {
             .ok_or(BoardError::Missing("memory"))?;
 
         let gic = if let Some(node) = find("arm,gic-v3") {
-            region(node, 0).zip(region(node, 1)).map(|(gicd, gicr)| Gic::V3 { gicd, gicr })
+            region(node, 0).zip(region(node, 1)).map(|(gicd, gicr)| BoardGic::V3 { gicd, gicr })
         } else {
             find("arm,cortex-a15-gic")
                 .or_else(|| find("arm,gic-400"))
                 .and_then(|node| region(node, 0).zip(region(node, 1)))
-                .map(|(gicd, gicc)| Gic::V2 { gicd, gicc })
+                .map(|(gicd, gicc)| BoardGic::V2 { gicd, gicc })
         }
         .ok_or(BoardError::Missing("interrupt controller"))?;
 
@@ -214,9 +214,9 @@ impl<'a> AsStr<'a> for dtoolkit::fdt::FdtProperty<'a> {
 }
 
 /// The entry `index` of a root child's `reg`.
-fn region(node: FdtNode<'_>, index: usize) -> Option<Region> {
+fn region(node: FdtNode<'_>, index: usize) -> Option<MemoryRegion> {
     let reg = node.reg().ok()??.nth(index)?;
-    Some(Region { base: reg.address().ok()?, size: reg.size().ok()? })
+    Some(MemoryRegion { base: reg.address().ok()?, size: reg.size().ok()? })
 }
 
 /// The entry `index` of `interrupts` as the number at the GIC: three cells, the first 0 for an SPI
@@ -231,14 +231,14 @@ fn interrupt(node: FdtNode<'_>, index: usize) -> Option<u32> {
     }
 }
 
-fn device(node: FdtNode<'_>) -> Option<Device> {
-    Some(Device { base: region(node, 0)?.base, intid: interrupt(node, 0)? })
+fn device(node: FdtNode<'_>) -> Option<GuestDevice> {
+    Some(GuestDevice { base: region(node, 0)?.base, intid: interrupt(node, 0)? })
 }
 
 /// The configuration space of a host bridge, and the interrupt of the only device behind it: an
 /// entry of `interrupt-map` is three cells of the device's address, its pin, a phandle, and, as the
 /// GIC has `#address-cells` of 2, five cells at the GIC (Devicetree Specification 0.4, 2.4.3).
-fn only_function(node: FdtNode<'_>) -> Option<Device> {
+fn only_function(node: FdtNode<'_>) -> Option<GuestDevice> {
     const ENTRY: usize = 10;
     let map = node.property("interrupt-map")?;
     let intid = match cells(map.value(), 7, 1)? {
@@ -246,7 +246,7 @@ fn only_function(node: FdtNode<'_>) -> Option<Device> {
         _ => return None,
     };
     let alone = map.value().len() == ENTRY * 4;
-    Some(Device { base: region(node, 0)?.base, intid }).filter(|_| alone)
+    Some(GuestDevice { base: region(node, 0)?.base, intid }).filter(|_| alone)
 }
 
 /// `count` (1 or 2) big-endian 32-bit cells from cell `first` on, as one number.
@@ -290,7 +290,7 @@ mod tests {
             tree.root.add_property(property);
         }
         let mut chosen = DeviceTreeNode::new("chosen").unwrap();
-        chosen.add_property(DeviceTreeProperty::new("bootargs", "lives=3 quiet=1").unwrap());
+        chosen.add_property(DeviceTreeProperty::new("bootargs", "boots=3 quiet=1").unwrap());
         let mut cpus = DeviceTreeNode::new("cpus").unwrap();
         for (name, value) in [("#address-cells", 1), ("#size-cells", 0)] {
             cpus.add_property(DeviceTreeProperty::new(name, bytes(&[value])).unwrap());
@@ -322,24 +322,24 @@ mod tests {
     #[test]
     fn reads_a_board() {
         let board = Board::from_dtb(dtb("arm,gic-v3", "")).unwrap();
-        assert_eq!(board.ram, Region { base: 0x1_8000_0000, size: 0x20_0000 });
-        assert_eq!(board.uart, Device { base: 0x900_0000, intid: 33 });
-        assert_eq!(board.rtc, Some(Device { base: 0x901_0000, intid: 34 }));
+        assert_eq!(board.ram, MemoryRegion { base: 0x1_8000_0000, size: 0x20_0000 });
+        assert_eq!(board.uart, GuestDevice { base: 0x900_0000, intid: 33 });
+        assert_eq!(board.rtc, Some(GuestDevice { base: 0x901_0000, intid: 34 }));
         assert_eq!((board.virtual_timer, board.physical_timer), (27, 30));
         assert_eq!(board.cores(), [0, 0x101]);
         assert_eq!(board.core_of_mpidr(0x8000_0101), Some(1));
         assert_eq!(board.core_of_mpidr(0x8000_0001), None);
-        assert_eq!(board.args.get("lives"), Some("3"));
-        let gicr = Region { base: 0x80a_0000, size: 0xf6_0000 };
-        assert!(matches!(board.gic, Gic::V3 { gicr: found, .. } if found == gicr));
+        assert_eq!(board.args.get("boots"), Some("3"));
+        let gicr = MemoryRegion { base: 0x80a_0000, size: 0xf6_0000 };
+        assert!(matches!(board.gic, BoardGic::V3 { gicr: found, .. } if found == gicr));
         let board = Board::from_dtb(dtb("arm,cortex-a15-gic", "pl031")).unwrap();
-        assert!(matches!(board.gic, Gic::V2 { .. }));
+        assert!(matches!(board.gic, BoardGic::V2 { .. }));
         assert_eq!(board.gic.gicd(), 0x800_0000);
         assert_eq!(board.rtc, None);
     }
 
     /// A board with a host bridge behind which there are devices with these interrupts.
-    fn with_bridge(intids: &[u32]) -> Option<Device> {
+    fn with_bridge(intids: &[u32]) -> Option<GuestDevice> {
         let dtb = Fdt::new(dtb("arm,gic-v3", "")).unwrap();
         let mut tree = DeviceTree::from_fdt(&dtb);
         let reg = [0x40, 0x1000_0000, 0, 0x1000_0000];
@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn finds_the_only_device_behind_a_bridge() {
-        assert_eq!(with_bridge(&[48]), Some(Device { base: 0x40_1000_0000, intid: 48 }));
+        assert_eq!(with_bridge(&[48]), Some(GuestDevice { base: 0x40_1000_0000, intid: 48 }));
         assert_eq!(with_bridge(&[36, 48]), None);
         assert_eq!(with_bridge(&[]), None);
     }

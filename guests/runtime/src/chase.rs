@@ -3,13 +3,13 @@
 
 /// Places of 8 bytes in memory, the same distance apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct ChasedPlaces {
     start: u64,
     count: u64,
     stride: u64,
 }
 
-impl Places {
+impl ChasedPlaces {
     /// `count` places from address `start` on, `stride` bytes apart.
     ///
     /// # Safety
@@ -79,7 +79,7 @@ mod tests {
         ) {
             let mut memory = vec![0_u64; (count * stride) as usize];
             // SAFETY: the vector's own memory, of as many words.
-            let places = unsafe { Places::new(memory.as_mut_ptr() as u64, count, 8 * stride) };
+            let places = unsafe { ChasedPlaces::new(memory.as_mut_ptr() as u64, count, 8 * stride) };
             let start = places.shuffle();
             let mut at = start;
             for load in 1..=count {

@@ -5,7 +5,7 @@
 //! Registers with write-1-to-act bits are only ever written with the bits to act on. Priorities and
 //! GICv2 targets are written as bytes.
 
-use crate::board::{Gic, MAX_CORES};
+use crate::board::{BoardGic, MAX_CORES};
 use crate::{board, cpu, mmio};
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -83,9 +83,9 @@ pub fn init(handler: Handler) {
     let lines = (read(gicd + GICD_TYPER) & 0x1f) + 1;
     match board().gic {
         // EnableGrp0 of a GIC without security, or EnableGrp1 in the non-secure view: bit 0 both.
-        Gic::V2 { .. } => write(gicd + GICD_CTLR, 1),
+        BoardGic::V2 { .. } => write(gicd + GICD_CTLR, 1),
         // ARE and EnableGrp1, in the view without security or the non-secure one.
-        Gic::V3 { .. } => {
+        BoardGic::V3 { .. } => {
             write(gicd + GICD_CTLR, 1 << 4);
             wait_for_writes(gicd);
             write(gicd + GICD_CTLR, 1 << 4 | 1 << 1);
@@ -94,7 +94,7 @@ pub fn init(handler: Handler) {
     wait_for_writes(gicd);
     for word in 1..u64::from(lines) {
         write(gicd + ICENABLER + word * 4, !0);
-        if matches!(board().gic, Gic::V3 { .. }) {
+        if matches!(board().gic, BoardGic::V3 { .. }) {
             write(gicd + IGROUPR + word * 4, !0);
         }
     }
@@ -112,7 +112,7 @@ pub fn init(handler: Handler) {
 pub(crate) fn init_core() {
     let core = cpu::index();
     match board().gic {
-        Gic::V2 { gicd, gicc } => {
+        BoardGic::V2 { gicd, gicc } => {
             // The banked target registers of SGIs read as this core's own bit, and as zero where
             // there is one core (IHI0048, 4.3.12).
             let own = read(gicd.base + ITARGETSR) & 0xff;
@@ -120,7 +120,7 @@ pub(crate) fn init_core() {
             write(gicc.base + GICC_PMR, 0xff);
             write(gicc.base + GICC_CTLR, 1);
         }
-        Gic::V3 { gicr, .. } => {
+        BoardGic::V3 { gicr, .. } => {
             let frame = find_redistributor(gicr.base, gicr.end());
             LOCAL[core].store(frame, Ordering::Release);
             // ProcessorSleep off, then until ChildrenAsleep is off.
@@ -191,7 +191,9 @@ pub fn register(intid: u32, bank: u64) -> u64 {
 #[must_use]
 pub fn frame(intid: u32) -> u64 {
     match board().gic {
-        Gic::V3 { .. } if intid < 32 => LOCAL[cpu::index()].load(Ordering::Relaxed) + GICR_FRAME,
+        BoardGic::V3 { .. } if intid < 32 => {
+            LOCAL[cpu::index()].load(Ordering::Relaxed) + GICR_FRAME
+        }
         gic => gic.gicd(),
     }
 }
@@ -277,12 +279,12 @@ pub fn set_edge(intid: u32, edge: bool) {
 /// Routes an SPI to a core whose interface is on.
 pub fn route(intid: u32, core: usize) {
     match board().gic {
-        Gic::V2 { gicd, .. } => {
+        BoardGic::V2 { gicd, .. } => {
             let mask = LOCAL[core].load(Ordering::Acquire) as u8;
             // SAFETY: a target byte of the distributor.
             unsafe { mmio::write8(gicd.base + ITARGETSR + u64::from(intid), mask) };
         }
-        Gic::V3 { gicd, .. } => {
+        BoardGic::V3 { gicd, .. } => {
             let address = gicd.base + IROUTER + u64::from(intid) * 8;
             // SAFETY: a routing register of the distributor.
             unsafe { mmio::write64(address, board().cores()[core]) };
@@ -296,14 +298,14 @@ pub fn send(sgi: u32, target: SgiTarget) {
     // SAFETY: orders the stores before the interrupt.
     unsafe { asm!("dsb ishst", options(nostack, preserves_flags)) };
     match board().gic {
-        Gic::V2 { gicd, .. } => {
+        BoardGic::V2 { gicd, .. } => {
             let targets = match target {
                 SgiTarget::Core(core) => (LOCAL[core].load(Ordering::Acquire) as u32 & 0xff) << 16,
                 SgiTarget::Others => 1 << 24,
             };
             write(gicd.base + GICD_SGIR, targets | sgi);
         }
-        Gic::V3 { .. } => send_raw(sgi1r(sgi, target)),
+        BoardGic::V3 { .. } => send_raw(sgi1r(sgi, target)),
     }
 }
 
@@ -335,8 +337,8 @@ pub fn send_raw(sgi1r: u64) {
 #[must_use]
 pub fn acknowledge() -> Option<(Interrupt, u32)> {
     let iar: u32 = match board().gic {
-        Gic::V2 { gicc, .. } => read(gicc.base + GICC_IAR),
-        Gic::V3 { .. } => {
+        BoardGic::V2 { gicc, .. } => read(gicc.base + GICC_IAR),
+        BoardGic::V3 { .. } => {
             let iar: u64;
             // SAFETY: ICC_IAR1_EL1; makes the interrupt active. The barrier lets the priority
             // take effect before what follows (IHI0069 4.1.1).
@@ -345,11 +347,11 @@ pub fn acknowledge() -> Option<(Interrupt, u32)> {
         }
     };
     let (intid, source) = match board().gic {
-        Gic::V2 { .. } => {
+        BoardGic::V2 { .. } => {
             let intid = iar & 0x3ff;
             (intid, (intid < 16).then_some(iar >> 10 & 7))
         }
-        Gic::V3 { .. } => (iar & 0xff_ffff, None),
+        BoardGic::V3 { .. } => (iar & 0xff_ffff, None),
     };
     (intid < FIRST_SPECIAL).then_some((Interrupt { intid, source }, iar))
 }
@@ -358,9 +360,9 @@ pub fn acknowledge() -> Option<(Interrupt, u32)> {
 #[inline(always)]
 pub fn end(iar: u32) {
     match board().gic {
-        Gic::V2 { gicc, .. } => write(gicc.base + GICC_EOIR, iar),
+        BoardGic::V2 { gicc, .. } => write(gicc.base + GICC_EOIR, iar),
         // SAFETY: ICC_EOIR1_EL1; ends what this core acknowledged.
-        Gic::V3 { .. } => unsafe {
+        BoardGic::V3 { .. } => unsafe {
             asm!("msr S3_0_C12_C12_1, {}", "isb", in(reg) u64::from(iar), options(nostack));
         },
     }

@@ -64,7 +64,7 @@ pub mod psci;
 mod start;
 
 pub use args::Args;
-pub use board::{Board, Gic, MAX_CORES};
+pub use board::{Board, BoardGic, MAX_CORES};
 pub use histogram::Histogram;
 
 #[cfg(target_os = "none")]
@@ -95,9 +95,9 @@ macro_rules! entry {
 
 /// Makes a spin lock's waiting side yield, so that an emulator that runs its cores in turn gets to
 /// the one that holds the lock.
-pub struct Yield;
+pub struct YieldingWait;
 
-impl spin::RelaxStrategy for Yield {
+impl spin::RelaxStrategy for YieldingWait {
     fn relax() {
         #[cfg(target_os = "none")]
         cpu::relax();
@@ -107,4 +107,4 @@ impl spin::RelaxStrategy for Yield {
 }
 
 /// A spin lock that yields while it waits.
-pub type Mutex<T> = spin::mutex::SpinMutex<T, Yield>;
+pub type Mutex<T> = spin::mutex::SpinMutex<T, YieldingWait>;

@@ -5,7 +5,7 @@
 
 use core::arch::asm;
 
-/// Touches what no VM has, which ends its life.
+/// Touches what no VM has, which ends its boot.
 pub fn crash() {
     // SAFETY: there is nothing at this address, so nothing is changed.
     unsafe { write32(0x0bad_0000, 0) }

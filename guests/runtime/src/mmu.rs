@@ -6,7 +6,7 @@
 //! here the boot core returns at once, builds the tables in [`init`], and calls it a second time;
 //! secondary cores find them ready.
 
-use crate::board::Region;
+use crate::board::MemoryRegion;
 use core::{
     arch::{asm, global_asm},
     ops::Range,
@@ -84,7 +84,7 @@ global_asm!(
 /// # Safety
 ///
 /// Once, on the boot core, with the MMU off and no other core running. `ram` must hold the image.
-pub unsafe fn init(ram: Region) {
+pub unsafe fn init(ram: MemoryRegion) {
     let start = ram.base & !(MIB_2 - 1);
     let end = ram.end().next_multiple_of(MIB_2);
     let (level1, level2) = (&raw mut LEVEL1, &raw mut LEVEL2);

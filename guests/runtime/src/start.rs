@@ -4,7 +4,7 @@ use crate::{Board, console, cpu, mmu, println, psci};
 use core::panic::PanicInfo;
 use spin::once::Once;
 
-static BOARD: Once<Board, crate::Yield> = Once::new();
+static BOARD: Once<Board, crate::YieldingWait> = Once::new();
 
 unsafe extern "C" {
     /// Start of RAM by the linker script.

@@ -45,7 +45,7 @@ struct Buffers {
 
 struct Store(UnsafeCell<Buffers>);
 
-// SAFETY: `Socket::open` takes the only reference, once.
+// SAFETY: `SocketDriver::open` takes the only reference, once.
 unsafe impl Sync for Store {}
 
 static BUFFERS: Store = Store(UnsafeCell::new(Buffers {
@@ -63,7 +63,7 @@ pub fn acknowledge() {
 }
 
 /// The guest's socket device.
-pub struct Socket {
+pub struct SocketDriver {
     transport: SomeTransport<'static>,
     rx: VirtQueue<Memory, QUEUE>,
     tx: VirtQueue<Memory, QUEUE>,
@@ -72,7 +72,7 @@ pub struct Socket {
     cid: Cid,
 }
 
-impl Socket {
+impl SocketDriver {
     /// Sets up the device at `base`: [`weir_guest::Board::socket`] says where that is.
     ///
     /// # Panics

@@ -13,7 +13,7 @@ use virtio_drivers::{
     transport::{DeviceType, SomeTransport, Transport},
 };
 use weir_guest::{
-    board::Device,
+    board::GuestDevice,
     marker::{self, marker},
 };
 use weir_vsock::net::{HEADER_LEN, MOST_FRAME};
@@ -82,7 +82,7 @@ impl Ethernet {
     ///
     /// When there is none, or for a third one.
     #[must_use]
-    pub fn open(device: Device) -> Self {
+    pub fn open(device: GuestDevice) -> Self {
         let place = OPENED.fetch_add(1, Ordering::Relaxed);
         let (line, reason) = LINES.get(place).expect("two devices at most");
         let mut transport = bus::find(device.base, DeviceType::Network, reason);

@@ -20,7 +20,7 @@ pub mod ethernet;
 mod memory;
 
 #[cfg(all(target_os = "none", feature = "driver"))]
-pub use driver::Socket;
+pub use driver::SocketDriver;
 #[cfg(all(target_os = "none", feature = "driver"))]
 pub use driver::acknowledge;
 pub use weir_units::Cid;

@@ -8,7 +8,7 @@ pub const ROOM: u32 = 192 << 10;
 
 /// What a packet meant for the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum StreamEvent {
     /// Nothing that the owner must know.
     None,
     /// The other end has accepted.
@@ -85,36 +85,39 @@ impl Stream {
     }
 
     /// Takes in a packet; gives what it meant, and the packet to answer with.
-    pub fn receive(&mut self, header: &Header) -> (Event, Option<Header>) {
+    pub fn receive(&mut self, header: &Header) -> (StreamEvent, Option<Header>) {
         let (from, to) = ((header.src_cid, header.src_port), (header.dst_cid, header.dst_port));
         let Some(operation) = header.operation().filter(|_| (from, to) == (self.peer, self.local))
         else {
-            return (Event::None, header.refusal());
+            return (StreamEvent::None, header.refusal());
         };
         self.learn(header);
         match operation {
             Operation::Response => {
                 self.open = true;
-                (Event::Connected, None)
+                (StreamEvent::Connected, None)
             }
             Operation::Data => {
                 self.taken = self.taken.wrapping_add(header.len);
                 let old = self.taken.wrapping_sub(self.told) >= ROOM / 4;
-                (Event::Data(header.len), old.then(|| self.header(Operation::CreditUpdate, 0)))
+                (
+                    StreamEvent::Data(header.len),
+                    old.then(|| self.header(Operation::CreditUpdate, 0)),
+                )
             }
             Operation::CreditRequest => {
-                (Event::None, Some(self.header(Operation::CreditUpdate, 0)))
+                (StreamEvent::None, Some(self.header(Operation::CreditUpdate, 0)))
             }
             Operation::Shutdown => {
                 self.open = false;
-                (Event::Closed, header.refusal())
+                (StreamEvent::Closed, header.refusal())
             }
             Operation::Reset => {
                 self.open = false;
-                (Event::Closed, None)
+                (StreamEvent::Closed, None)
             }
-            Operation::Request => (Event::None, header.refusal()),
-            Operation::CreditUpdate => (Event::None, None),
+            Operation::Request => (StreamEvent::None, header.refusal()),
+            Operation::CreditUpdate => (StreamEvent::None, None),
         }
     }
 
@@ -147,7 +150,7 @@ mod tests {
     fn two_ends_agree_on_credit() {
         let (mut a, request) = Stream::connect((Cid(3), 9), (Cid(4), 5000));
         let (mut b, response) = Stream::accept(&request);
-        assert_eq!(a.receive(&response), (Event::Connected, None));
+        assert_eq!(a.receive(&response), (StreamEvent::Connected, None));
         assert!(a.is_open() && b.is_open());
         let mut updates = 0;
         for _ in 0..100 {
@@ -155,17 +158,17 @@ mod tests {
             let header = a.data(4096);
             assert_eq!(a.credit(), before - 4096);
             let (event, answer) = b.receive(&header);
-            assert_eq!(event, Event::Data(4096));
+            assert_eq!(event, StreamEvent::Data(4096));
             if let Some(answer) = answer {
                 updates += 1;
-                assert_eq!(a.receive(&answer), (Event::None, None));
+                assert_eq!(a.receive(&answer), (StreamEvent::None, None));
                 assert_eq!(a.credit(), ROOM);
             }
         }
         assert_eq!(updates, 100 * 4096 / (ROOM / 4));
         let (event, answer) = b.receive(&a.shut_down());
-        assert_eq!(event, Event::Closed);
-        assert_eq!(a.receive(&answer.unwrap()), (Event::Closed, None));
+        assert_eq!(event, StreamEvent::Closed);
+        assert_eq!(a.receive(&answer.unwrap()), (StreamEvent::Closed, None));
         assert!(!a.is_open() && !b.is_open());
     }
 
@@ -174,6 +177,6 @@ mod tests {
         let (mut a, request) = Stream::connect((Cid(3), 9), (Cid(4), 5000));
         let stranger = Header { src_port: 1, ..request };
         let (event, answer) = a.receive(&stranger);
-        assert_eq!((event, answer), (Event::None, stranger.refusal()));
+        assert_eq!((event, answer), (StreamEvent::None, stranger.refusal()));
     }
 }

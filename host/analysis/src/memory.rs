@@ -6,7 +6,7 @@ mod regulation;
 
 use core::fmt;
 
-pub use regulation::Regulation;
+pub use regulation::RegulatorModel;
 
 use crate::units::{Bytes, BytesPerSec, Events, Nanos};
 
@@ -161,7 +161,7 @@ impl SaturationTable {
     /// the table's. That is enough because a regulator lets through no more in a span of periods
     /// than in its parts.
     #[must_use]
-    pub fn counted(&self, budget: Budget, regulation: Regulation) -> Option<u64> {
+    pub fn counted(&self, budget: Budget, regulation: RegulatorModel) -> Option<u64> {
         regulation.most(budget.accesses, self.period.0.div_ceil(budget.period.0.max(1)))
     }
 
@@ -195,7 +195,7 @@ pub struct Interferer {
     /// Its budget.
     pub budget: Budget,
     /// How the budget is spent.
-    pub regulation: Regulation,
+    pub regulation: RegulatorModel,
     /// Accesses that still pass in each period between the overflow and the stop.
     pub overshoot: Events,
     /// Whether each counted access can cause an additional write-back that is not counted.
@@ -235,7 +235,7 @@ impl Interferer {
     #[must_use]
     pub fn met(&self, t: Nanos) -> u64 {
         let issued = self.issued(t);
-        let Regulation::Compensation { window, critical: true } = self.regulation else {
+        let RegulatorModel::Compensation { window, critical: true } = self.regulation else {
             return issued;
         };
         let n = u64::from(window.max(1));
@@ -290,7 +290,7 @@ mod tests {
         assert!(!table.holds(0, BytesPerSec(1_075_000_000)));
         let long = Budget { accesses: 200, period: Nanos(1_000_000) };
         let short = Budget { accesses: 5, period: Nanos(10_000) };
-        let counted = |budget| table.counted(budget, Regulation::Static);
+        let counted = |budget| table.counted(budget, RegulatorModel::Static);
         assert_eq!([long, short].map(counted), [Some(200), Some(15)]);
     }
 
@@ -322,7 +322,7 @@ mod tests {
             let points = vec![SaturationPoint { total_budget: 1, dma: BytesPerSec(1) }];
             let table = SaturationTable::new(Nanos(of_table), points).unwrap();
             let given = Budget { accesses: q, period: Nanos(period) };
-            let accesses = table.counted(given, Regulation::Static).unwrap();
+            let accesses = table.counted(given, RegulatorModel::Static).unwrap();
             let counted = Budget { accesses, period: Nanos(of_table) };
             prop_assert!(counted.most_in(Nanos(window)) >= given.most_in(Nanos(window)));
             // And not without need: whole periods of the one in the other.
@@ -351,7 +351,7 @@ mod tests {
         ) {
             let i = Interferer {
                 budget: Budget { accesses: q, period: Nanos(10) },
-                regulation: Regulation::Compensation { window, critical: true },
+                regulation: RegulatorModel::Compensation { window, critical: true },
                 overshoot: Events(0),
                 write_back: false,
                 vms: 1,

@@ -9,7 +9,7 @@ use crate::units::Nanos;
 use core::fmt;
 
 pub use budget::{OwnBudget, Spender};
-pub use response::{Interference, VmTask, response_times, response_times_with};
+pub use response::{CoreInterference, VmTask, response_times, response_times_with};
 pub use servers::{left_of_budget, server_holds, servers_hold};
 
 /// Times beyond this (36 years) are treated as never.
@@ -19,7 +19,7 @@ const STEPS: u32 = 100_000;
 
 /// A partition schedule, as one VM sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Schedule {
+pub enum VmSchedule {
     /// The core is the VM's own.
     Dedicated,
     /// A time table that repeats every `frame`.
@@ -180,7 +180,7 @@ pub struct Admission {
 #[derive(Clone, Debug)]
 pub struct Supply {
     /// Less what switches take.
-    schedule: Schedule,
+    schedule: VmSchedule,
     /// The time that a switch takes of a window once, in addition: the vCPU was not on the core
     /// when the window began.
     late: u64,
@@ -195,13 +195,13 @@ impl Supply {
     ///
     /// # Errors
     /// [`ScheduleError`].
-    pub fn new(schedule: Schedule, lines: Vec<InterruptLine>) -> Result<Self, ScheduleError> {
+    pub fn new(schedule: VmSchedule, lines: Vec<InterruptLine>) -> Result<Self, ScheduleError> {
         let limit = |times: &[Nanos]| {
             if times.iter().any(|t| t.0 > NEVER) { Err(ScheduleError::TooLarge) } else { Ok(()) }
         };
         match &schedule {
-            Schedule::Dedicated => {}
-            Schedule::Table { frame, slots, switch } => {
+            VmSchedule::Dedicated => {}
+            VmSchedule::Table { frame, slots, switch } => {
                 limit(&[*frame, *switch])?;
                 if frame.0 == 0 {
                     return Err(ScheduleError::Zero);
@@ -215,13 +215,13 @@ impl Supply {
                     }
                 }
             }
-            Schedule::RoundRobin { quantum, others, switch, vms } => {
+            VmSchedule::RoundRobin { quantum, others, switch, vms } => {
                 limit(&[*quantum, *others, Nanos(switch.0.saturating_mul(u64::from(*vms)))])?;
                 if quantum.0 == 0 {
                     return Err(ScheduleError::Zero);
                 }
             }
-            Schedule::Server { budget, period, switch } => {
+            VmSchedule::Server { budget, period, switch } => {
                 limit(&[*period, *switch])?;
                 if period.0 == 0 {
                     return Err(ScheduleError::Zero);
@@ -233,10 +233,10 @@ impl Supply {
         }
         let (mut schedule, mut late, mut owed) = (schedule, 0, 0);
         match &mut schedule {
-            Schedule::Dedicated => {}
+            VmSchedule::Dedicated => {}
             // A switch that is under way when the slot begins, and the slot's own. The same again
             // where the vCPU was going to sleep when it was needed.
-            Schedule::Table { slots, switch, .. } => {
+            VmSchedule::Table { slots, switch, .. } => {
                 for (start, length) in slots {
                     let taken = switch.0.saturating_mul(2).min(length.0);
                     (start.0, length.0) = (start.0 + taken, length.0 - taken);
@@ -246,10 +246,10 @@ impl Supply {
             // A switch has a part before the start of the time slice, which makes the round longer,
             // and a part after it, which makes the time slice shorter. Their lengths are not known,
             // so each counts as the whole switch.
-            Schedule::RoundRobin { quantum, switch, .. } => {
+            VmSchedule::RoundRobin { quantum, switch, .. } => {
                 quantum.0 = quantum.0.saturating_sub(switch.0);
             }
-            Schedule::Server { switch, .. } => owed = switch.0,
+            VmSchedule::Server { switch, .. } => owed = switch.0,
         }
         Ok(Self { schedule, late, owed, lines })
     }
@@ -294,13 +294,13 @@ impl Supply {
     #[must_use]
     pub fn nth_tick(&self, ticks: u32, tick: Nanos, own: Nanos) -> Option<Nanos> {
         let (slot, away) = match &self.schedule {
-            Schedule::RoundRobin { quantum, others, switch, vms } => {
+            VmSchedule::RoundRobin { quantum, others, switch, vms } => {
                 (quantum.0, others.0 + switch.0 * u64::from(*vms))
             }
-            Schedule::Server { budget, period, switch } => {
+            VmSchedule::Server { budget, period, switch } => {
                 (budget.0.saturating_sub(switch.0), period.0 - budget.0 + switch.0)
             }
-            Schedule::Dedicated | Schedule::Table { .. } => return None,
+            VmSchedule::Dedicated | VmSchedule::Table { .. } => return None,
         };
         let all = u64::from(ticks).checked_mul(tick.0)?;
         let rest = all.saturating_sub(tick.0).checked_add(own.0)?;
@@ -331,8 +331,8 @@ impl Supply {
 
     fn schedule_least(&self, t: u64) -> u64 {
         match &self.schedule {
-            Schedule::Dedicated => t,
-            Schedule::Table { frame, slots, .. } => {
+            VmSchedule::Dedicated => t,
+            VmSchedule::Table { frame, slots, .. } => {
                 let whole: u64 = slots.iter().map(|s| s.1.0).sum();
                 let (frames, rest) = (t / frame.0, t % frame.0);
                 // The supply in [s, s + rest) is least where s is the end of a slot.
@@ -343,13 +343,13 @@ impl Supply {
                     .unwrap_or(0);
                 frames.saturating_mul(whole).saturating_add(least)
             }
-            Schedule::RoundRobin { quantum, others, switch, vms } => {
+            VmSchedule::RoundRobin { quantum, others, switch, vms } => {
                 let away = others.0 + switch.0 * u64::from(*vms);
                 let round = away + quantum.0;
                 let rest = (t % round).saturating_sub(away);
                 (t / round).saturating_mul(quantum.0).saturating_add(rest)
             }
-            Schedule::Server { budget, period, .. } => {
+            VmSchedule::Server { budget, period, .. } => {
                 let gap = period.0 - budget.0;
                 // Worst case: a budget spent at once, then twice the gap (Shin and Lee, Eq. 3).
                 let Some(after) = t.checked_sub(gap) else {
@@ -404,12 +404,12 @@ impl Supply {
     #[must_use]
     pub fn linear(&self) -> Option<Linear> {
         let (share, whole) = match &self.schedule {
-            Schedule::Dedicated => (1, 1),
-            Schedule::Table { frame, slots, .. } => (slots.iter().map(|s| s.1.0).sum(), frame.0),
-            Schedule::RoundRobin { quantum, others, switch, vms } => {
+            VmSchedule::Dedicated => (1, 1),
+            VmSchedule::Table { frame, slots, .. } => (slots.iter().map(|s| s.1.0).sum(), frame.0),
+            VmSchedule::RoundRobin { quantum, others, switch, vms } => {
                 (quantum.0, quantum.0 + others.0 + switch.0 * u64::from(*vms))
             }
-            Schedule::Server { budget, period, .. } => (budget.0, period.0),
+            VmSchedule::Server { budget, period, .. } => (budget.0, period.0),
         };
         if share == 0 || self.unprotected() {
             return None;
@@ -417,8 +417,8 @@ impl Supply {
         // The supply touches the line where a slot starts after a window that began at the end of a
         // slot.
         let delay = match &self.schedule {
-            Schedule::Dedicated => 0,
-            Schedule::Table { frame, slots, .. } => slots
+            VmSchedule::Dedicated => 0,
+            VmSchedule::Table { frame, slots, .. } => slots
                 .iter()
                 .flat_map(|&(from, length)| slots.iter().map(move |s| (from.0 + length.0, s.0.0)))
                 .map(|(from, to)| {
@@ -428,10 +428,10 @@ impl Supply {
                 })
                 .max()
                 .unwrap_or(0),
-            Schedule::RoundRobin { others, switch, vms, .. } => {
+            VmSchedule::RoundRobin { others, switch, vms, .. } => {
                 others.0 + switch.0 * u64::from(*vms)
             }
-            Schedule::Server { budget, period, .. } => 2 * (period.0 - budget.0),
+            VmSchedule::Server { budget, period, .. } => 2 * (period.0 - budget.0),
         };
         let owed = (u128::from(self.owed) * u128::from(whole)).div_ceil(u128::from(share));
         let delay = delay.checked_add(self.late)?.checked_add(u64::try_from(owed).ok()?)?;

@@ -1,25 +1,26 @@
 //! Bad and extreme input: an error that names the place, or an answer in bounded time; no panic.
 
 use weir_analysis::flows::{
-    Effort, Flow, FlowError, FlowErrorKind, MinBandwidth, Overheads, Reading, Report, Setting,
-    Verdict, report, transform,
+    Effort, FlowDemand, FlowError, FlowErrorKind, FlowSetReport, FlowSetting, MinBandwidth,
+    Overheads, Reading, Schedulability, report, transform,
 };
 use weir_analysis::{Bytes, BytesPerSec, Nanos};
 
-const SETTING: Setting = Setting { chunk: Bytes(4096), queues: None, reading: Reading::Printed };
+const SETTING: FlowSetting =
+    FlowSetting { chunk: Bytes(4096), queues: None, reading: Reading::Printed };
 
 fn analyze(
-    flows: &[Flow],
-    setting: &Setting,
+    flows: &[FlowDemand],
+    setting: &FlowSetting,
     overheads: &Overheads,
     bandwidth: BytesPerSec,
     effort: Effort,
-) -> Result<Report, FlowError> {
+) -> Result<FlowSetReport, FlowError> {
     report(&transform(flows, setting, overheads)?, &[], bandwidth, effort, effort)
 }
 
-fn flow(size: u64, period: u64, deadline: u64, from: u32, to: u32) -> Flow {
-    Flow { size: Bytes(size), period: Nanos(period), deadline: Nanos(deadline), from, to }
+fn flow(size: u64, period: u64, deadline: u64, from: u32, to: u32) -> FlowDemand {
+    FlowDemand { size: Bytes(size), period: Nanos(period), deadline: Nanos(deadline), from, to }
 }
 
 #[test]
@@ -34,14 +35,14 @@ fn each_rule_has_its_error_and_names_the_flow() {
         (flow(1, u64::MAX, 1, 0, 1), FlowErrorKind::TimeTooLarge),
     ];
     let overheads = Overheads::RT_VIRTIO;
-    let run = |flows: &[Flow], setting: &Setting, b: u64| {
+    let run = |flows: &[FlowDemand], setting: &FlowSetting, b: u64| {
         analyze(flows, setting, &overheads, BytesPerSec(b), Effort(1 << 20))
     };
     for (bad, kind) in cases {
         let error = run(&[good, bad], &SETTING, 1).unwrap_err();
         assert_eq!((error.flow, error.kind), (Some(1), kind));
     }
-    let zero_chunk = Setting { chunk: Bytes(0), ..SETTING };
+    let zero_chunk = FlowSetting { chunk: Bytes(0), ..SETTING };
     assert_eq!(run(&[good], &zero_chunk, 1).unwrap_err().kind, FlowErrorKind::ZeroChunk);
     assert_eq!(run(&[good], &SETTING, 0).unwrap_err().kind, FlowErrorKind::ZeroBandwidth);
     assert_eq!(run(&[], &SETTING, 1).unwrap_err().kind, FlowErrorKind::NoFlows);
@@ -67,12 +68,12 @@ fn extremes_are_answered_without_wrapping() {
 
 #[test]
 fn ten_thousand_flows() {
-    let flows: Vec<Flow> = (0..10_000)
+    let flows: Vec<FlowDemand> = (0..10_000)
         .map(|i| flow(4096, 40_000_000_000 + 7919 * i, 40_000_000_000, i as u32 % 64, 99))
         .collect();
     let report =
         analyze(&flows, &SETTING, &Overheads::RT_VIRTIO, BytesPerSec(1 << 33), Effort(1 << 26))
             .unwrap();
-    assert_eq!(report.verdict, Verdict::Schedulable);
+    assert_eq!(report.verdict, Schedulability::Schedulable);
     assert!(!matches!(report.min_bandwidth, MinBandwidth::Never(_)));
 }

@@ -11,8 +11,8 @@
 
 use num_bigint::BigInt;
 use weir_analysis::flows::{
-    Analyzer, Cause, Effort, Flow, MinBandwidth, Overheads, Range, Reading, Setting, Verdict,
-    transform,
+    Analyzer, Effort, FlowDemand, FlowSetting, MinBandwidth, Overheads, Range, Reading,
+    Schedulability, UnschedulableCause, transform,
 };
 use weir_analysis::{Bytes, BytesPerSec, Nanos};
 
@@ -35,7 +35,12 @@ mod reference {
     }
 
     impl Set {
-        pub fn new(flows: &[Flow], setting: &Setting, o: &Overheads, bandwidth: u64) -> Self {
+        pub fn new(
+            flows: &[FlowDemand],
+            setting: &FlowSetting,
+            o: &Overheads,
+            bandwidth: u64,
+        ) -> Self {
             let b = i128::from(bandwidth);
             let unit = 2 * b;
             let max = |r: Range| i128::from(r.max.0) * unit;
@@ -57,7 +62,8 @@ mod reference {
             let tasks = flows
                 .iter()
                 .map(|flow| {
-                    let gamma: Vec<&Flow> = flows.iter().filter(|f| f.from == flow.from).collect();
+                    let gamma: Vec<&FlowDemand> =
+                        flows.iter().filter(|f| f.from == flow.from).collect();
                     let pending: i128 = gamma
                         .iter()
                         .map(|f| {
@@ -193,8 +199,8 @@ impl Random {
         o
     }
 
-    fn setting(&mut self) -> Setting {
-        Setting {
+    fn setting(&mut self) -> FlowSetting {
+        FlowSetting {
             chunk: Bytes([1, 64, 1000, 4096, 16384][self.0.usize(..5)]),
             queues: if self.0.bool() { None } else { Some(self.between(1, 8) as u32) },
             reading: if self.0.bool() { Reading::Printed } else { Reading::Table3 },
@@ -202,7 +208,7 @@ impl Random {
     }
 
     /// Flows of one of the shapes that the issue lists. Sizes stay within 40 chunks.
-    fn flows(&mut self, chunk: u64) -> Vec<Flow> {
+    fn flows(&mut self, chunk: u64) -> Vec<FlowDemand> {
         let n = self.between(1, 7);
         let shape = self.between(0, 5);
         let base = self.scale(3e4, 1e6);
@@ -223,7 +229,7 @@ impl Random {
                 2 => chunk * r.between(1, 12),
                 _ => r.between(1, chunk * 40),
             };
-            Flow {
+            FlowDemand {
                 size: Bytes(size.min(60_000)),
                 period: Nanos((period as u64).max(1)),
                 deadline: Nanos((deadline as u64).max(1)),
@@ -241,8 +247,8 @@ impl Random {
 
 /// Compares one set; returns which of the answers the reference could give.
 fn compare(
-    flows: &[Flow],
-    setting: &Setting,
+    flows: &[FlowDemand],
+    setting: &FlowSetting,
     overheads: &Overheads,
     bandwidth: Option<u64>,
     r: &mut Random,
@@ -290,17 +296,19 @@ fn compare(
     let set = Set::new(flows, setting, overheads, b);
     let verdict = analyzer.verdict(BytesPerSec(b), SOME).unwrap();
     match (set.answer(most_points), verdict) {
-        (Answer::TooManyPoints, _) | (_, Verdict::GaveUp { .. }) => {}
+        (Answer::TooManyPoints, _) | (_, Schedulability::GaveUp { .. }) => {}
         (answer, verdict) => {
             let expected = match verdict {
-                Verdict::Schedulable => Answer::Schedulable,
+                Schedulability::Schedulable => Answer::Schedulable,
                 _ => Answer::Unschedulable,
             };
             assert_eq!(answer, expected, "{verdict:?} at {b}: {}", context());
             seen[1 + usize::from(answer == Answer::Schedulable)] = true;
         }
     }
-    if let Verdict::Unschedulable(Cause::Demand(_) | Cause::Overload) = verdict
+    if let Schedulability::Unschedulable(
+        UnschedulableCause::Demand(_) | UnschedulableCause::Overload,
+    ) = verdict
         && let Some(at) = set.first_failure(most_points)
     {
         let found = analyzer.first_failure(BytesPerSec(b), SOME).unwrap();
@@ -343,12 +351,12 @@ fn tiny_sets_without_overheads_reach_full_utilization() {
     let mut full = 0;
     for _ in 0..sets {
         let setting =
-            Setting { chunk: Bytes(r.between(1, 4)), queues: None, reading: Reading::Printed };
-        let flows: Vec<Flow> = (0..r.between(1, 4))
+            FlowSetting { chunk: Bytes(r.between(1, 4)), queues: None, reading: Reading::Printed };
+        let flows: Vec<FlowDemand> = (0..r.between(1, 4))
             .map(|_| {
                 let period = r.between(2, 12);
                 let deadline = if r.0.bool() { period } else { r.between(1, 40) };
-                Flow {
+                FlowDemand {
                     size: Bytes(r.between(1, 5)),
                     period: Nanos(period),
                     deadline: Nanos(deadline),
@@ -368,11 +376,11 @@ fn tiny_sets_without_overheads_reach_full_utilization() {
 fn periods_that_differ_by_a_million() {
     let mut r = Random(fastrand::Rng::with_seed(8));
     for _ in 0..if cfg!(debug_assertions) { 2 } else { 20 } {
-        let setting = Setting { chunk: Bytes(4096), queues: None, reading: Reading::Printed };
-        let flows: Vec<Flow> = [1.0, r.scale(1.0, 3.0), 1e6]
+        let setting = FlowSetting { chunk: Bytes(4096), queues: None, reading: Reading::Printed };
+        let flows: Vec<FlowDemand> = [1.0, r.scale(1.0, 3.0), 1e6]
             .map(|factor| {
                 let period = (r.scale(5e4, 2e5) * factor) as u64;
-                Flow {
+                FlowDemand {
                     size: Bytes(r.between(1, 20_000)),
                     period: Nanos(period),
                     deadline: Nanos(period),
@@ -399,7 +407,7 @@ fn more_bandwidth_never_hurts() {
             let verdict =
                 analyzer.verdict(BytesPerSec((b as f64 * factor).ceil() as u64), SOME).unwrap();
             assert!(
-                matches!(verdict, Verdict::Schedulable | Verdict::GaveUp { .. }),
+                matches!(verdict, Schedulability::Schedulable | Schedulability::GaveUp { .. }),
                 "{verdict:?}"
             );
         }

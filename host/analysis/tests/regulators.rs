@@ -7,26 +7,28 @@ mod support;
 
 use proptest::prelude::*;
 use support::{Action, Board, actions};
-use weir_analysis::memory::Regulation;
+use weir_analysis::memory::RegulatorModel;
+use weir_budget::BudgetScope;
 use weir_budget::Counts;
-use weir_budget::Kind;
-use weir_budget::Scope;
+use weir_budget::RegulatorKind;
 use weir_budget::Setting;
 use weir_units::Nanos;
 
 const PERIOD: Nanos = Nanos(100);
 
 /// The settings of a VM of `vcpus` with this budget, as the hypervisor would have them.
-fn settings(regulation: Regulation, budget: u64, vcpus: u8) -> Vec<Setting> {
+fn settings(regulation: RegulatorModel, budget: u64, vcpus: u8) -> Vec<Setting> {
     let of = |vcpu| {
         let setting = Setting::new(PERIOD, Counts::one(budget), vcpu, vcpus);
-        let setting = Setting { scope: Scope::Vm, ..setting };
+        let setting = Setting { scope: BudgetScope::Vm, ..setting };
         match regulation {
-            Regulation::Static => setting,
-            Regulation::Pool { .. } => Setting { kind: Kind::Pool, ..setting },
-            Regulation::Memguard { spare } => Setting { kind: Kind::Memguard, spare, ..setting },
-            Regulation::Compensation { window, .. } => {
-                Setting { kind: Kind::Compensation, window, ..setting }
+            RegulatorModel::Static => setting,
+            RegulatorModel::Pool { .. } => Setting { kind: RegulatorKind::Pool, ..setting },
+            RegulatorModel::Memguard { spare } => {
+                Setting { kind: RegulatorKind::Memguard, spare, ..setting }
+            }
+            RegulatorModel::Compensation { window, .. } => {
+                Setting { kind: RegulatorKind::Compensation, window, ..setting }
             }
         }
     };
@@ -46,7 +48,13 @@ fn used(board: &Board, first: usize) -> Vec<u64> {
 
 /// The periods' uses, from any on and for any number of them, are within `regulation`'s bound and
 /// an overshoot of each vCPU: one with debt, one in each period without.
-fn assert_within(used: &[u64], regulation: Regulation, budget: u64, overshoot: u64, debt: bool) {
+fn assert_within(
+    used: &[u64],
+    regulation: RegulatorModel,
+    budget: u64,
+    overshoot: u64,
+    debt: bool,
+) {
     for start in 0..used.len() {
         let mut sum = 0;
         for (count, used) in used[start..].iter().enumerate() {
@@ -63,11 +71,11 @@ fn assert_within(used: &[u64], regulation: Regulation, budget: u64, overshoot: u
 }
 
 /// A regulator whose vCPUs are the whole of what is bounded.
-fn alone(vcpus: u8) -> impl Strategy<Value = Regulation> {
+fn alone(vcpus: u8) -> impl Strategy<Value = RegulatorModel> {
     prop_oneof![
-        Just(Regulation::Static),
-        Just(Regulation::Pool { vcpus: vcpus.into() }),
-        Just(Regulation::Memguard { spare: false }),
+        Just(RegulatorModel::Static),
+        Just(RegulatorModel::Pool { vcpus: vcpus.into() }),
+        Just(RegulatorModel::Memguard { spare: false }),
     ]
 }
 
@@ -89,7 +97,7 @@ proptest! {
         window in 1..6_u32, vcpus in 1..=3_u8, budget in 3..60_u64, debt: bool, overshoot in 0..10_u64,
         actions in actions(), busy in prop::collection::vec((0..80_u64, 0..400_u64), 0..40),
     ) {
-        let regulation = Regulation::Compensation { window, critical: true };
+        let regulation = RegulatorModel::Compensation { window, critical: true };
         let critical = Setting { publish: true, debt, ..Setting::new(PERIOD, Counts::one(budget), 0, 1) };
         let compensated = settings(regulation, budget, vcpus).into_iter();
         let compensated = compensated.map(|setting| Setting { debt, critical_vcpus: 1, ..setting });
@@ -118,8 +126,8 @@ proptest! {
         let mut board = Board::new(settings(regulation, budget, vcpus), true, 0);
         let mut got = 0;
         // A static part is each vCPU's own: there all must want more.
-        let all = regulation == Regulation::Static;
-        let lends = matches!(regulation, Regulation::Memguard { .. });
+        let all = regulation == RegulatorModel::Static;
+        let lends = matches!(regulation, RegulatorModel::Memguard { .. });
         for wants in &wants {
             board.next_period();
             let before: u64 = board.vcpus.iter().map(|vcpu| vcpu.counts.reads).sum();
@@ -145,7 +153,7 @@ proptest! {
     ) {
         let members = others + 1;
         let whole = budget * u64::from(members);
-        let regulation = Regulation::Memguard { spare: false };
+        let regulation = RegulatorModel::Memguard { spare: false };
         let mut board = Board::new(settings(regulation, whole, members), true, 0);
         // It is short only in a period in which it wants more than it gets; what it does not want
         // it has not missed.
@@ -169,7 +177,7 @@ proptest! {
 /// Spare sharing has no bound, which is why none is promised.
 #[test]
 fn spare_sharing_takes_any_amount() {
-    let regulation = Regulation::Memguard { spare: true };
+    let regulation = RegulatorModel::Memguard { spare: true };
     assert_eq!(regulation.most(10, 1), None);
     let mut board = Board::new(settings(regulation, 10, 2), true, 0);
     board.read(0, 5);
@@ -180,7 +188,7 @@ fn spare_sharing_takes_any_amount() {
 /// The bounds are reached: less would be too little.
 #[test]
 fn the_bounds_are_tight() {
-    let regulation = Regulation::Compensation { window: 4, critical: true };
+    let regulation = RegulatorModel::Compensation { window: 4, critical: true };
     let critical = Setting { publish: true, ..Setting::new(PERIOD, Counts::one(10), 0, 1) };
     let compensated = settings(regulation, 10, 1)[0];
     let mut board = Board::new([critical, compensated], true, 0);

@@ -34,7 +34,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 #[command(
     after_help = "Examples:\n  weir attach linux\n  weir attach runs/2026-01-31T12-00-00Z linux\n  echo 'uname -a' | weir attach linux"
 )]
-pub struct Arguments {
+pub struct AttachArguments {
     /// The VM's name, before it the run's directory if it is not the newest run under way.
     #[arg(num_args = 1..=2, required = true, value_name = "[RUN] VM")]
     names: Vec<String>,
@@ -47,7 +47,7 @@ pub struct Arguments {
 }
 
 /// Carries the verb out.
-pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+pub fn run(arguments: &AttachArguments, environment: &Environment) -> Result {
     let (stream, vm) = match arguments.names.as_slice() {
         [vm] => (newest(&environment.runs())?, vm),
         [run, vm] => (connect(&find(run, &environment.runs())?)?, vm),

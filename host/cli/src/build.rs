@@ -2,7 +2,7 @@
 
 use crate::{
     cargo::{Programs, replace},
-    check::Rules,
+    check::CheckRules,
     coloring,
     environment::Environment,
     failure::{Context, Failure, Result},
@@ -26,7 +26,7 @@ use weir_model::{Faults, Packed, System, audit, platform::Machine};
 #[command(
     after_help = "Examples:\n  weir build examples/demo/demo.toml\n  weir build examples/demo/demo.toml --platform qemu-virt-gicv2 --json\n  weir build examples/demo/demo.toml --platform zcu102 --format fit\n  weir build examples/demo/demo.toml --audit\n  weir build examples/demo/demo.toml --dump-dtb build && dtc build/linux.dtb"
 )]
-pub struct Arguments {
+pub struct BuildArguments {
     /// The system file.
     file: PathBuf,
     /// The format of the file: an arm64 Image (`booti`, QEMU), or one of U-Boot's for `bootm`.
@@ -36,7 +36,7 @@ pub struct Arguments {
     #[arg(short, long, value_name = "IMAGE")]
     output: Option<PathBuf>,
     #[command(flatten)]
-    options: Options,
+    options: BuildOptions,
     /// Walk every page that the image gives out, and every table of stage 2 and of an SMMU that its
     /// boot makes, and show that none has two owners.
     #[arg(long)]
@@ -51,7 +51,7 @@ pub struct Arguments {
 
 /// The options of an image in addition to the file.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct Options {
+pub struct BuildOptions {
     /// Take this platform instead of the file's.
     #[arg(long, value_name = "PLATFORM")]
     pub platform: Option<String>,
@@ -66,7 +66,7 @@ pub struct Options {
     pub ignore_verdict: bool,
 }
 
-impl Options {
+impl BuildOptions {
     /// The files that these options read of a system, of which `file` is the first.
     pub fn inputs<'a>(&'a self, file: &'a Path) -> Vec<&'a Path> {
         output::inputs([file], self.platform.as_deref())
@@ -79,7 +79,7 @@ fn format_of(name: &str) -> std::result::Result<Format, String> {
 }
 
 /// Carries the verb out.
-pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+pub fn run(arguments: &BuildArguments, environment: &Environment) -> Result {
     if let Some(image) = &arguments.output {
         let map = image.with_extension("map");
         if map == *image {
@@ -92,14 +92,14 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
             output::check("-o", output, &arguments.options.inputs(&arguments.file))?;
         }
     }
-    let Arguments { file, options, json, .. } = arguments;
+    let BuildArguments { file, options, json, .. } = arguments;
     let system = checked(file, options, Machine::Board, *json, environment)?;
     let tree_of = |vm: &weir_model::Vm| format!("{}.dtb", vm.name);
     if let Some(directory) = &arguments.dump_dtb {
         output::check_name("--dump-dtb", directory)?;
     }
-    let Options { no_build, all_parts, .. } = arguments.options;
-    let options = image::Options { environment: environment.clone(), no_build, all_parts };
+    let BuildOptions { no_build, all_parts, .. } = arguments.options;
+    let options = image::ImageOptions { environment: environment.clone(), no_build, all_parts };
     let built = image::build(&system, &options)?;
     let (map, mut json) = describe(&system, &built.packed);
     let audited = arguments.audit.then(|| audit(&system, &built.packed)).transpose();
@@ -183,7 +183,7 @@ fn image_name(system: &System) -> String {
 /// failure's text, and go to standard output where a program waits for JSON there.
 pub fn checked(
     file: &Path,
-    options: &Options,
+    options: &BuildOptions,
     machine: Machine,
     json: bool,
     environment: &Environment,
@@ -203,7 +203,7 @@ pub fn taken(
     json: bool,
 ) -> Result<System> {
     let to_build = |system: System| {
-        Rules { planning: false, ignore_verdict }.judge(&system)?;
+        CheckRules { planning: false, ignore_verdict }.judge(&system)?;
         Ok(image::to_build(system))
     };
     let faults = match checked.and_then(to_build) {

@@ -18,7 +18,7 @@ use std::{
 use weir_report::table;
 use weir_runner::{
     Lab,
-    calibrate::{Calibrated, Point, calibrate},
+    calibrate::{Calibrated, CalibrationPoint, calibrate},
 };
 use weir_units::Nanos;
 
@@ -34,7 +34,7 @@ use weir_units::Nanos;
 #[command(
     after_help = "Examples:\n  weir calibrate examples/demo/demo.toml\n  weir calibrate examples/demo/demo.toml -o saturation.toml\n\nExit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 wrong call, 3 the environment is incomplete."
 )]
-pub struct Arguments {
+pub struct CalibrateArguments {
     /// The system file.
     file: PathBuf,
     /// Take this platform instead of the file's.
@@ -63,7 +63,7 @@ fn period(text: &str) -> std::result::Result<Nanos, String> {
 }
 
 /// Carries the verb out.
-pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+pub fn run(arguments: &CalibrateArguments, environment: &Environment) -> Result {
     if let Some(path) = &arguments.output {
         let inputs = output::inputs([arguments.file.as_path()], arguments.platform.as_deref());
         output::check("-o", path, &inputs)?;
@@ -116,7 +116,7 @@ fn keep(
 }
 
 /// The table for a system file.
-fn toml(found: &Calibrated, line: u64, arguments: &Arguments) -> String {
+fn toml(found: &Calibrated, line: u64, arguments: &CalibrateArguments) -> String {
     let Calibrated { period, saturation, min_accesses, min_period, overshoot, .. } = found;
     format!(
         "# By `weir calibrate {}`: cores {:?} together, the bandwidth within {} %.\n\
@@ -132,8 +132,8 @@ fn toml(found: &Calibrated, line: u64, arguments: &Arguments) -> String {
 
 /// For a program.
 fn json(found: &Calibrated) -> Value {
-    let points = |points: &[Point]| -> Value {
-        let point = |point: &Point| {
+    let points = |points: &[CalibrationPoint]| -> Value {
+        let point = |point: &CalibrationPoint| {
             json!({
                 "period_ns": point.period, "budget": point.budget, "measured": point.measured,
                 "overshoot": point.overshoot,

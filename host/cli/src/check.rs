@@ -16,12 +16,12 @@ use std::{
 };
 use weir_analysis::system::supplies;
 use weir_model::{
-    Fault, Faults, Image, Owner, Placement, Row, Socket, System, Vm,
-    pci::Function,
+    Fault, Faults, Image, MapOwner, Placement, Row, SocketBus, System, Vm,
+    pci::AssignedFunction,
     platform::Machine,
     timing::{DEFAULT_PORT, Flow},
 };
-use weir_report::{Table, table};
+use weir_report::{TextTable, table};
 
 /// Checks system files: all their faults at once, each with its place in the file and what to write
 /// instead; or, if there are none, the VMs and the memory map.
@@ -33,7 +33,7 @@ use weir_report::{Table, table};
 #[command(
     after_help = "Examples:\n  weir check examples/demo/demo.toml\n  weir check --json tests/systems/*.toml\n  weir check examples/demo/demo.toml --output map.svg\n\nExit status: 0 no faults, 1 faults, 2 the call is wrong, such as a file that can't be read."
 )]
-pub struct Arguments {
+pub struct CheckArguments {
     /// The system files.
     #[arg(required = true)]
     files: Vec<PathBuf>,
@@ -57,7 +57,7 @@ pub struct Arguments {
 }
 
 /// Carries the verb out.
-pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+pub fn run(arguments: &CheckArguments, environment: &Environment) -> Result {
     if arguments.output.is_some() && arguments.files.len() > 1 {
         return Err(Failure::call("--output draws one system: give one file".to_owned()));
     }
@@ -76,8 +76,10 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         let checked = image::load(file, arguments.platform.as_deref(), Machine::Board, environment);
         let mut guessed = Vec::new();
         let checked = checked.and_then(|system| {
-            let rules =
-                Rules { planning: arguments.planning, ignore_verdict: arguments.ignore_verdict };
+            let rules = CheckRules {
+                planning: arguments.planning,
+                ignore_verdict: arguments.ignore_verdict,
+            };
             let judged = rules.judge(&system);
             let estimate = Estimate::of(&system, environment);
             let placement = estimate.placement(&system);
@@ -155,14 +157,14 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
 /// The rules behind those of the file itself, which `check`, `build`, `run` and the verbs that run
 /// a system share.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Rules {
+pub struct CheckRules {
     /// Whether a system is good that nothing can be built for yet.
     pub planning: bool,
     /// Whether a system is good whose timing does not hold.
     pub ignore_verdict: bool,
 }
 
-impl Rules {
+impl CheckRules {
     /// Returns the notes of the analysis.
     ///
     /// # Errors
@@ -214,7 +216,7 @@ pub fn refusal(file: &Path, faults: &Faults) -> Value {
 /// The devices of the board that a VM gets, as its file may name them.
 fn devices(vm: &Vm) -> Vec<String> {
     let paths = vm.devices.iter().map(|device| device.path.clone());
-    paths.chain(vm.functions.iter().map(Function::name)).collect()
+    paths.chain(vm.functions.iter().map(AssignedFunction::name)).collect()
 }
 
 fn describe(file: &Path, system: &System, map: &Placement) -> Value {
@@ -260,10 +262,10 @@ fn describe(file: &Path, system: &System, map: &Placement) -> Value {
 
 /// A memory map as JSON: a list of pieces by address.
 pub fn placement(map: &Placement) -> Value {
-    let owner = |owner: &Owner| match owner {
-        Owner::Vm(_, name) => Value::from(name.as_str()),
-        Owner::Hypervisor => "weir".into(),
-        Owner::Free => Value::Null,
+    let owner = |owner: &MapOwner| match owner {
+        MapOwner::Vm(_, name) => Value::from(name.as_str()),
+        MapOwner::Hypervisor => "weir".into(),
+        MapOwner::Free => Value::Null,
     };
     let row = |row: &Row| {
         json!({
@@ -271,7 +273,7 @@ pub fn placement(map: &Placement) -> Value {
             "bytes": row.size.0,
             "owner": owner(&row.owner),
             "end": format!("{:#x}", row.end.0),
-            "page_classes": row.cells.map(|cells| cells.to_string()),
+            "page_classes": row.classes.map(|classes| classes.to_string()),
             "ipa": row.ipa.map(|ipa| format!("{:#x}", ipa.0)),
             "what": row.what,
         })
@@ -289,7 +291,7 @@ fn flows(system: &System) -> String {
     let mut rows = table(["flow", "from", "to", "the sender connects to"]);
     let on = |vm: usize| {
         let vm = &system.vms[vm];
-        let bus = if vm.socket == Some(Socket::Pci) { " (PCI)" } else { "" };
+        let bus = if vm.socket == Some(SocketBus::Pci) { " (PCI)" } else { "" };
         format!("{}{bus}", vm.name)
     };
     for (index, flow) in system.timing.flows.iter().enumerate() {
@@ -306,7 +308,7 @@ fn flows(system: &System) -> String {
 }
 
 /// The memory map.
-pub fn map(placement: &Placement) -> Table {
+pub fn map(placement: &Placement) -> TextTable {
     let (header, numbers) = placement.header();
     let mut rows = table(header).with_numbers(0..numbers);
     placement.table().for_each(|row| rows.add_row(row));

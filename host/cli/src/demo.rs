@@ -12,7 +12,7 @@ use std::{fmt::Write as _, io::Write, time::Duration};
 use weir_model::platform::Machine;
 use weir_report::table;
 use weir_runner::{
-    Options, RunReport,
+    RunOptions, RunReport,
     report::{State, VmRun},
     show::{counts, seconds},
     watch_signals,
@@ -35,16 +35,16 @@ The first two must not notice the third. It takes a minute or two.
 /// concurrently; ends by itself with a table of the results of each.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  weir demo")]
-pub struct Arguments {
+pub struct DemoArguments {
     /// Print the report as JSON; everything else goes to standard error.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    image: build::Options,
+    image: build::BuildOptions,
 }
 
 /// Carries the verb out.
-pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+pub fn run(arguments: &DemoArguments, environment: &Environment) -> Result {
     let mut out: Box<dyn Write> =
         if arguments.json { Box::new(screen::stderr()) } else { Box::new(screen::shared_stdout()) };
     writeln!(out, "{BEFORE}")?;
@@ -53,7 +53,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let file = environment.root()?.join(SYSTEM);
     let system =
         build::checked(&file, &arguments.image, Machine::Qemu, arguments.json, environment)?;
-    let options = Options {
+    let options = RunOptions {
         no_build: arguments.image.no_build,
         all_parts: arguments.image.all_parts,
         time: Some(LIMIT),

@@ -16,7 +16,7 @@ use weir_report::{columns, table, wrap};
 #[command(
     after_help = "Examples:\n  weir explain W0105\n  weir explain core-taken unknown-key\n  weir explain\n\nExit status: 0 explained, 2 there is no such code."
 )]
-pub struct Arguments {
+pub struct ExplainArguments {
     /// Codes or names of diagnostics, such as W0105 or core-taken.
     codes: Vec<String>,
     /// Print the pages as JSON.
@@ -32,7 +32,7 @@ pub fn hint() {
 }
 
 /// Carries the verb out.
-pub fn run(arguments: &Arguments) -> Result {
+pub fn run(arguments: &ExplainArguments) -> Result {
     let found: std::result::Result<Vec<_>, _> = arguments
         .codes
         .iter()

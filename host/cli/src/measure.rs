@@ -10,7 +10,7 @@ use crate::{
     cargo::Programs,
     environment::Environment,
     failure::{Context, Failure, GOOD, Result, SYSTEM},
-    progress::Bar,
+    progress::CountBar,
     run::options,
     screen,
 };
@@ -25,7 +25,7 @@ use weir_experiments::{statement::Judged, throttling::paths};
 use weir_image::features_of;
 use weir_model::platform::Machine;
 use weir_runner::{
-    Lab, Options, Silent, elf::LinkedHypervisor, plugin::plugin_arguments, show::summary,
+    Lab, RunOptions, SilentConsole, elf::LinkedHypervisor, plugin::plugin_arguments, show::summary,
     watch_signals,
 };
 
@@ -34,7 +34,7 @@ use weir_runner::{
 #[command(
     after_help = "Examples:\n  weir bench hypervisor\n  weir bench hypervisor --json\n  weir bench mapping\n  weir bench simulator\n  weir bench flows\n  weir bench lines"
 )]
-pub struct Arguments {
+pub struct BenchArguments {
     #[command(subcommand)]
     what: What,
 }
@@ -103,7 +103,7 @@ enum What {
 }
 
 /// Carries the verb out.
-pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+pub fn run(arguments: &BenchArguments, environment: &Environment) -> Result {
     match arguments.what {
         What::Hypervisor { json } => hypervisor(json, environment),
         What::Mapping { json } => mapping::run(json, environment),
@@ -137,7 +137,7 @@ fn hypervisor(json: bool, environment: &Environment) -> Result {
         run: |system: &Path, out: &Path| boot(system, out, environment),
     })?;
     let lab = Lab::new(environment, &scratch)?;
-    let budgets = paths::run(&lab, false, &Bar::new("running", paths::runs(false)))?;
+    let budgets = paths::run(&lab, false, &CountBar::new("running", paths::runs(false)))?;
     let judged = Judged::new(paths::statements(&budgets), &[], true);
     let mut out = screen::stdout();
     if json {
@@ -180,14 +180,14 @@ const BOOTS: &str = "probe-1";
 fn boot(file: &Path, out: &Path, environment: &Environment) -> Result<Used> {
     let programs = Programs::new(environment, false);
     let system =
-        build::checked(file, &build::Options::default(), Machine::Qemu, false, environment)?;
+        build::checked(file, &build::BuildOptions::default(), Machine::Qemu, false, environment)?;
     let all_parts = !file.file_stem().is_some_and(|name| name.to_string_lossy().starts_with(BOOTS));
     let parts = if all_parts { Features::ALL } else { features_of(&system) };
     let hypervisor = programs.hypervisor(environment, &system.platform, parts)?;
     let hypervisor = LinkedHypervisor::read(&hypervisor)?;
     let plugin = programs.plugin(environment)?;
     let qemu = plugin_arguments(&plugin, &hypervisor, out, None);
-    let options = Options {
+    let options = RunOptions {
         deterministic: true,
         unsliced: true,
         all_parts,
@@ -195,7 +195,7 @@ fn boot(file: &Path, out: &Path, environment: &Environment) -> Result<Used> {
         interrupt: watch_signals()?,
         ..options(&system, environment)
     };
-    let outcome = weir_runner::run(&system, &options, &mut Silent)?;
+    let outcome = weir_runner::run(&system, &options, &mut SilentConsole)?;
     if outcome.status == GOOD {
         let run = outcome.directory.join("run.json");
         let text = fs::read(&run).context(|| format!("read {}", run.display()))?;

@@ -17,7 +17,7 @@ use weir_model::{TEMPLATE, schema};
 #[command(
     after_help = "Examples:\n  weir new my-system && weir run my-system/system.toml\n  weir new --schema > system.schema.json"
 )]
-pub struct Arguments {
+pub struct NewArguments {
     /// The directory; created if missing.
     #[arg(required_unless_present = "schema")]
     dir: Option<PathBuf>,
@@ -30,7 +30,7 @@ pub struct Arguments {
 const SCHEMA: &str = "system.schema.json";
 
 /// Carries the verb out.
-pub fn run(arguments: &Arguments) -> Result {
+pub fn run(arguments: &NewArguments) -> Result {
     let Some(directory) = &arguments.dir else {
         writeln!(stdout(), "{:#}", schema())?;
         return Ok(());

@@ -13,7 +13,7 @@ use crate::{
 use std::{ffi::OsString, fs, io::Write as _, path::PathBuf, time::Duration};
 use weir_model::platform::Machine;
 use weir_runner::{
-    Options,
+    RunOptions,
     observe::{NOTHING, observe, render, render_traces, svg},
     show::summary,
     watch_signals,
@@ -28,11 +28,11 @@ use weir_runner::{
 #[command(
     after_help = "Examples:\n  weir observe examples/isolation-colors-on/isolation-colors-on.toml\n  weir observe examples/demo/demo.toml --for 2s --json\n  weir observe examples/demo/demo.toml --output demo.svg\n  weir observe my.toml --record traces\n\nExit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 wrong call, 3 the environment is incomplete, 130 interrupted."
 )]
-pub struct Arguments {
+pub struct ObserveArguments {
     /// The system file.
     file: PathBuf,
     #[command(flatten)]
-    image: build::Options,
+    image: build::BuildOptions,
     /// End after this long, in virtual time.
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, allow_hyphen_values = true)]
     time: Option<Duration>,
@@ -63,14 +63,14 @@ pub struct Arguments {
 }
 
 /// Carries the verb out.
-pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+pub fn run(arguments: &ObserveArguments, environment: &Environment) -> Result {
     if let Some(path) = &arguments.output {
         output::check("--output", path, &arguments.image.inputs(&arguments.file))?;
     }
     let interrupt = watch_signals()?;
-    let Arguments { file, image, json, .. } = arguments;
+    let ObserveArguments { file, image, json, .. } = arguments;
     let system = build::checked(file, image, Machine::Qemu, *json, environment)?;
-    let options = Options {
+    let options = RunOptions {
         no_build: arguments.image.no_build,
         all_parts: arguments.image.all_parts,
         time: arguments.time,

@@ -33,7 +33,7 @@ use weir_report::{paragraph, versioned};
 #[command(
     after_help = "Examples:\n  weir plan system.toml\n  weir plan system.toml -o planned.toml\n  weir plan system.toml --json\n\nExit status: 0 planned, 1 there is no plan (or none was found within the effort, or something of it is not judged), 2 the call is wrong, such as a file that can't be read, 3 the plan can't be written."
 )]
-pub struct Arguments {
+pub struct PlanArguments {
     /// The system file.
     file: PathBuf,
     /// Write the planned system here instead of printing it.
@@ -55,7 +55,7 @@ pub struct Arguments {
 }
 
 /// Carries the verb out.
-pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+pub fn run(arguments: &PlanArguments, environment: &Environment) -> Result {
     let path = &arguments.file;
     let name = path.display().to_string();
     if let Some(output) = &arguments.output {

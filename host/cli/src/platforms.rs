@@ -3,22 +3,22 @@
 use crate::{failure::Result, screen};
 use serde_json::{Value, json};
 use std::io::Write;
-use weir_model::platform::{Feature, Gic, Platform};
-use weir_paging::cells::Cells;
+use weir_model::platform::{Feature, Platform, PlatformGic};
+use weir_paging::classes::PageClasses;
 use weir_report::{paragraph, table};
 
 /// Lists the platforms that a system file may name, their hardware, and how far weir was verified
 /// there.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  weir platforms\n  weir platforms --json")]
-pub struct Arguments {
+pub struct PlatformsArguments {
     /// Print the list as JSON.
     #[arg(long)]
     json: bool,
 }
 
 /// Carries the verb out.
-pub fn run(arguments: &Arguments) -> Result {
+pub fn run(arguments: &PlatformsArguments) -> Result {
     let mut out = screen::stdout();
     if arguments.json {
         let list: Value = Platform::all().iter().map(describe).collect();
@@ -30,14 +30,15 @@ pub fn run(arguments: &Arguments) -> Result {
     for platform in Platform::all() {
         let memory: Vec<_> =
             platform.ram().map(|memory| format!("{} at {}", memory.size, memory.base)).collect();
-        let cells: Vec<_> =
-            cells(&platform).map(|(map, cells)| format!("{map}: {}", cells.count())).collect();
+        let classes: Vec<_> = classes(&platform)
+            .map(|(map, classes)| format!("{map}: {}", classes.count()))
+            .collect();
         rows.add_row([
             platform.name.clone(),
             platform.cores.len().to_string(),
             memory.join("\n"),
             format!("v{}", if platform.is_gic_v2() { 2 } else { 3 }),
-            cells.join("\n"),
+            classes.join("\n"),
             platform
                 .devices
                 .iter()
@@ -80,10 +81,10 @@ fn features(platform: &Platform, verified: bool) -> Vec<&'static str> {
 }
 
 /// Its page classes, by DRAM map.
-fn cells(platform: &Platform) -> impl Iterator<Item = (&str, Cells)> + use<'_> {
+fn classes(platform: &Platform) -> impl Iterator<Item = (&str, PageClasses)> + use<'_> {
     let maps = platform.places.dram.iter().enumerate();
     maps.filter_map(|(place, map)| {
-        Some((map.name.as_str(), Cells::new(&platform.places.geometry(place)).ok()?))
+        Some((map.name.as_str(), PageClasses::new(&platform.places.geometry(place)).ok()?))
     })
 }
 
@@ -97,14 +98,14 @@ fn functions(platform: &Platform, map: &str) -> Vec<Vec<u32>> {
 fn describe(platform: &Platform) -> Value {
     let hex = |value: u64| format!("{value:#x}");
     let gic = match platform.gic {
-        Gic::V2 { distributor, cpu_interface, hyp, virtual_cpu } => json!({
+        PlatformGic::V2 { distributor, cpu_interface, hyp, virtual_cpu } => json!({
             "version": 2,
             "distributor": hex(distributor.0),
             "cpu_interface": hex(cpu_interface.0),
             "hyp": hex(hyp.0),
             "virtual_cpu": hex(virtual_cpu.0),
         }),
-        Gic::V3 { distributor, redistributors } => json!({
+        PlatformGic::V3 { distributor, redistributors } => json!({
             "version": 3,
             "distributor": hex(distributor.0),
             "redistributors": hex(redistributors.0),
@@ -124,13 +125,13 @@ fn describe(platform: &Platform) -> Value {
             "ways": cache.ways,
             "line_bytes": cache.line.0,
         })),
-        "dram": cells(platform).map(|(map, cells)| json!({
+        "dram": classes(platform).map(|(map, classes)| json!({
             "map": map,
             "bank_functions": functions(platform, map),
-            "page_classes": cells.count(),
-            "colors": cells.colors(),
-            "bank_groups": cells.bank_groups(),
-            "banks_in_group": cells.banks_in_group(),
+            "page_classes": classes.count(),
+            "colors": classes.colors(),
+            "bank_groups": classes.bank_groups(),
+            "banks_in_group": classes.banks_in_group(),
         })).collect::<Vec<_>>(),
         "tlbs": platform.places.tlbs.iter().map(|tlb| json!({
             "name": tlb.name,

@@ -13,7 +13,7 @@ use std::{
 };
 use weir_report::{
     REPORT, SUMMARY,
-    overheads::{Overheads, measured},
+    overheads::{MeasuredOverheads, measured},
     trace,
 };
 
@@ -25,7 +25,7 @@ const LONGEST: u64 = 64 << 20;
 #[command(
     after_help = "Examples:\n  weir report\n  weir report runs/2026-01-31T12-00-00Z --json\n  weir report --overheads\n  weir report --overheads runs/2026-01-31T12-00-00Z -o overheads.toml\n  weir analyze system.toml --overheads overheads.toml\n\nExit status: 0 good (the summary has the verdict of the run), 1 no packet has arrived in the run or its trace is damaged, 2 the call is wrong."
 )]
-pub struct Arguments {
+pub struct ReportArguments {
     /// Print the time of each phase of a packet, by the names of rt-virtio's Table II.
     #[arg(long)]
     overheads: bool,
@@ -45,7 +45,7 @@ pub struct Arguments {
 }
 
 /// Carries the verb out.
-pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+pub fn run(arguments: &ReportArguments, environment: &Environment) -> Result {
     let runs = environment.runs();
     if !arguments.overheads {
         return summary(arguments, &runs);
@@ -76,7 +76,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
         if let Some(why) = overheads.unfit() {
             return Err(Failure::system(why));
         }
-        if let Some(why) = larger.as_ref().and_then(Overheads::unfit_as_larger) {
+        if let Some(why) = larger.as_ref().and_then(MeasuredOverheads::unfit_as_larger) {
             return Err(Failure::system(why));
         }
         let text = overheads.to_toml(&origin, larger.as_ref());
@@ -92,7 +92,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
 }
 
 /// Prints the summary of a run, or its report as JSON.
-fn summary(arguments: &Arguments, runs: &Path) -> Result {
+fn summary(arguments: &ReportArguments, runs: &Path) -> Result {
     let name = if arguments.json { REPORT } else { SUMMARY };
     let path = match &arguments.run {
         Some(run) => trace::find(run, runs),

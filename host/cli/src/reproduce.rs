@@ -8,7 +8,7 @@ use crate::{
 };
 use serde_json::{Value, json};
 use std::{fs, io::Write, path::PathBuf};
-use weir_experiments::{EXPERIMENTS, Request, statement::Judged};
+use weir_experiments::{EXPERIMENTS, ExperimentRequest, statement::Judged};
 use weir_report::{table, versioned};
 
 /// Computes a table or figure of a paper again, compares it with the published one and reports
@@ -19,7 +19,7 @@ use weir_report::{table, versioned};
 #[command(
     after_help = "Examples:\n  weir reproduce\n  weir reproduce rt-virtio-table3\n  weir reproduce rt-virtio-fig5 -o fig5\n\nExit status: 0 if each statement holds or is a listed deviation, 1 if not, 2 if the call is wrong."
 )]
-pub struct Arguments {
+pub struct ReproduceArguments {
     /// The experiment.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(EXPERIMENTS.iter().map(|each| each.name)))]
     experiment: Option<String>,
@@ -38,7 +38,7 @@ pub struct Arguments {
 }
 
 /// Carries the verb out.
-pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+pub fn run(arguments: &ReproduceArguments, environment: &Environment) -> Result {
     let mut out = screen::stdout();
     let experiment = arguments.experiment.as_deref();
     let Some(experiment) = EXPERIMENTS.iter().find(|each| Some(each.name) == experiment) else {
@@ -61,7 +61,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let otherwise = || environment.build().join("reproduce").join(experiment.name);
     let directory = arguments.output.clone().unwrap_or_else(otherwise);
     fs::create_dir_all(&directory).context(|| format!("create {}", directory.display()))?;
-    let outcome = experiment.run(&Request {
+    let outcome = experiment.run(&ExperimentRequest {
         directory,
         sets: arguments.sets,
         quick: arguments.quick,
@@ -98,11 +98,11 @@ fn conclude(name: &str, judged: &Judged) -> Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_experiments::statement::{Relation, Source};
+    use weir_experiments::statement::{ClaimSource, Relation};
 
     #[test]
     fn a_statement_that_does_not_hold_ends_with_status_1() {
-        let source = Source { paper: "paper", place: "Table I" };
+        let source = ClaimSource { paper: "paper", place: "Table I" };
         let judged = |own: f64| {
             let statement = source.says("a", "a", Relation::Within(100.0, 0.01), [own]);
             Judged::new(vec![statement], &[], true)

@@ -1,8 +1,8 @@
 //! `weir results`: writes the measured tables of the documentation from the JSON in
 //! `docs/results`.
 //!
-//! A page has a table between the lines `<!-- results: NAME -->` and `<!-- end -->`. The figures are
-//! what `weir bench .. --json` printed.
+//! A page has a table between the lines `<!-- results: NAME -->` and `<!-- end -->`. The figures
+//! are what `weir bench .. --json` printed.
 
 use crate::{
     bench::{hypervisor, lines, mapping::HEADER},
@@ -315,11 +315,11 @@ fn flows(json: &Value) -> Rows {
     for system in json["systems"].as_array().into_iter().flatten() {
         let flows: Vec<_> = system["flows"].as_array().into_iter().flatten().collect();
         let name = format!("`{}`", text(&system["system"]));
-        let keys = ["packets", "lost", "worst_ns", "bound_ns"];
+        let keys = ["packets", "lost", "observed_max_ns", "bound_ns"];
         // Flows that are alike are one line, with the range of their maxima.
         let alike = |key: &str| flows.iter().all(|flow| flow[key] == flows[0][key]);
         if flows.len() > 3 && ["packets", "lost", "bound_ns"].into_iter().all(alike) {
-            let maxima = || flows.iter().filter_map(|flow| flow["worst_ns"].as_u64());
+            let maxima = || flows.iter().filter_map(|flow| flow["observed_max_ns"].as_u64());
             let range = [maxima().min(), maxima().max()].map(Option::unwrap_or_default);
             let mut row = vec![name, format!("{}, each", flows.len())];
             row.extend(keys.map(|key| count(&flows[0][key])));

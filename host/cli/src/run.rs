@@ -20,7 +20,7 @@ use weir_analysis::{
     system::{Cores, bounds, overhead_sources},
 };
 use weir_model::{System, platform::Machine, timing::OverheadTable};
-use weir_runner::{Options, Run, SerialLine, show::summary, watch_signals};
+use weir_runner::{Run, RunOptions, SerialLine, show::summary, watch_signals};
 
 /// Boots a system in QEMU and shows what its VMs print, each line under the VM's name.
 ///
@@ -32,11 +32,11 @@ use weir_runner::{Options, Run, SerialLine, show::summary, watch_signals};
     after_help = "Examples:\n  weir run examples/demo/demo.toml\n  weir run examples/demo/demo.toml --for 30s --json report.json\n  weir run examples/demo/demo.toml --attach linux\n  weir run examples/demo/demo.toml --deterministic --for 5s\n  weir run examples/demo/demo.toml --platform zcu102 --serial /dev/ttyUSB0\n\nExit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 wrong call, 3 the environment is incomplete, 130 interrupted."
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch on the command line")]
-pub struct Arguments {
+pub struct RunArguments {
     /// The system file.
     pub file: PathBuf,
     #[command(flatten)]
-    pub image: build::Options,
+    pub image: build::BuildOptions,
     /// End after this long: of the host's time, or of virtual time with --deterministic.
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, allow_hyphen_values = true)]
     pub time: Option<Duration>,
@@ -80,7 +80,7 @@ pub struct Arguments {
 }
 
 /// Carries the verb out.
-pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+pub fn run(arguments: &RunArguments, environment: &Environment) -> Result {
     let to_stdout = arguments.json.as_deref() == Some(Path::new("-"));
     if let Some(path) = arguments.json.as_deref().filter(|_| !to_stdout) {
         let image = arguments.image_file.as_deref();
@@ -93,7 +93,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     let machine = if on_board { Machine::Board } else { Machine::Qemu };
     let system =
         build::checked(&arguments.file, &arguments.image, machine, to_stdout, environment)?;
-    let mut options = Options {
+    let mut options = RunOptions {
         no_build: arguments.image.no_build,
         all_parts: arguments.image.all_parts,
         time: arguments.time,
@@ -134,12 +134,12 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
 }
 
 /// Returns the options of a run of `system` with its bounds, and nothing else asked for.
-pub fn options(system: &System, environment: &Environment) -> Options {
+pub fn options(system: &System, environment: &Environment) -> RunOptions {
     let serialized = || bounds(&system.timing, Cores::Serialized, Effort::default()).of;
-    Options {
+    RunOptions {
         bounds: if system.has_flows() { serialized() } else { Vec::new() },
         overheads: json!(overhead_sources(&system.timing.tables, build_id::of_checkout())),
-        ..Options::new(environment.clone())
+        ..RunOptions::new(environment.clone())
     }
 }
 

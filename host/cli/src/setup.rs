@@ -14,7 +14,7 @@ const TOOLCHAIN: &str = include_str!("../../../rust-toolchain.toml");
 /// Sets the machine up as every call of `./weir` does first, and prints the versions of the tools.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  weir setup\n  weir setup --qemu backports")]
-pub struct Arguments {
+pub struct SetupArguments {
     /// Also install a newer QEMU for boards that need it, in the checkout's cache.
     #[arg(long, value_name = "FROM")]
     qemu: Option<Newer>,
@@ -28,7 +28,7 @@ enum Newer {
 }
 
 /// Installs what was asked for, and prints the versions.
-pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+pub fn run(arguments: &SetupArguments, environment: &Environment) -> Result {
     let rustc = version(environment.rustc.as_deref().unwrap_or(OsStr::new("rustc")))?;
     let qemu = version(&environment.qemu)?;
     screen::say(format_args!("weir: set up: {rustc}, {qemu}"));

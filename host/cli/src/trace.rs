@@ -16,11 +16,11 @@ use std::{
 use weir_analysis::Nanos;
 use weir_report::trace::{
     self, Filter,
-    curve::{Answer, Question},
+    curve::{ArrivalCurves, CurveQuery},
     file::{self, Trace},
     files, find, newest, past,
 };
-use weir_trace::record::Kind;
+use weir_trace::record::RecordKind;
 
 /// Shows the hypervisor's records of a run: exits, interrupts, budgets and their outcomes.
 ///
@@ -29,7 +29,7 @@ use weir_trace::record::Kind;
 #[command(
     after_help = "Examples:\n  weir trace\n  weir trace runs/2026-01-31T12-00-00Z --vm linux --kind throttle,wake\n  weir trace --format perfetto -o trace.json   # open it at ui.perfetto.dev\n  weir trace --from 10ms --to 20ms --format csv\n  weir trace --arrival-curve memory-stressor --window 20ms\n  weir trace --arrival-curve memory-stressor --against runs/unthrottled -o curves.svg\n\nExit status: 0 good, 1 the trace is damaged (what can be read of it is shown), 2 the call is wrong."
 )]
-pub struct Arguments {
+pub struct TraceArguments {
     /// The run: its directory, its name in runs/, or its trace.bin. Default: the newest run that
     /// left a trace.
     run: Option<PathBuf>,
@@ -83,7 +83,7 @@ enum Format {
 }
 
 fn kinds() -> clap::builder::PossibleValuesParser {
-    Kind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().into()
+    RecordKind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().into()
 }
 
 fn time(text: &str) -> std::result::Result<u64, String> {
@@ -94,7 +94,7 @@ fn time(text: &str) -> std::result::Result<u64, String> {
 }
 
 /// Carries the verb out.
-pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+pub fn run(arguments: &TraceArguments, environment: &Environment) -> Result {
     let runs = environment.runs();
     if let (Some(from), Some(to)) = (arguments.from, arguments.to)
         && from > to
@@ -136,7 +136,7 @@ struct Warnings {
     damages: Vec<String>,
 }
 
-impl Arguments {
+impl TraceArguments {
     /// Where the result goes: made when there is one, so that a wrong call leaves an old file as it
     /// is.
     fn out(&self) -> Result<Box<dyn Write>> {
@@ -158,13 +158,13 @@ impl Arguments {
     }
 }
 
-fn curves(arguments: &Arguments, path: PathBuf, runs: &Path) -> Result<Warnings> {
+fn curves(arguments: &TraceArguments, path: PathBuf, runs: &Path) -> Result<Warnings> {
     let format = arguments.format();
     if format == Format::Perfetto {
         return Err(Failure::call("Perfetto shows no curves: choose table, csv, json or svg"));
     }
     let against = arguments.against.as_deref().map(|run| find(run, runs));
-    let answer = Answer::to(&Question {
+    let answer = ArrivalCurves::to(&CurveQuery {
         runs: std::iter::once(path).chain(against).collect(),
         vms: arguments.arrival_curve.clone(),
         between: (arguments.from.unwrap_or(0), arguments.to.unwrap_or(u64::MAX)),
@@ -183,13 +183,13 @@ fn curves(arguments: &Arguments, path: PathBuf, runs: &Path) -> Result<Warnings>
     Ok(Warnings { warnings: answer.warnings, damages: answer.damages })
 }
 
-fn records(arguments: &Arguments, path: &Path) -> Result<Warnings> {
+fn records(arguments: &TraceArguments, path: &Path) -> Result<Warnings> {
     let format = arguments.format();
     let format = match format {
-        Format::Table => trace::Format::Table,
-        Format::Csv => trace::Format::Csv,
-        Format::Json => trace::Format::Json,
-        Format::Perfetto => trace::Format::Perfetto,
+        Format::Table => trace::TraceFormat::Table,
+        Format::Csv => trace::TraceFormat::Csv,
+        Format::Json => trace::TraceFormat::Json,
+        Format::Perfetto => trace::TraceFormat::Perfetto,
         Format::Svg => {
             return Err(Failure::call("svg is for arrival curves: add --arrival-curve VM"));
         }
@@ -219,10 +219,10 @@ mod tests {
     #[derive(Parser)]
     struct Call {
         #[command(flatten)]
-        trace: Arguments,
+        trace: TraceArguments,
     }
 
-    fn call(words: &[&str]) -> Arguments {
+    fn call(words: &[&str]) -> TraceArguments {
         Call::try_parse_from(["weir"].iter().chain(words)).expect("a call").trace
     }
 

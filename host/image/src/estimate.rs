@@ -10,8 +10,8 @@ use std::{
     path::{Path, PathBuf},
 };
 use weir_model::{
-    Faults, HypervisorSize, Image, ImageFile, ImageFiles, LIKELY_HYPERVISOR, LIKELY_KERNEL,
-    LIKELY_PROGRAM, Placement, Source, System, read_regular,
+    Faults, HypervisorSize, Image, ImageFile, ImageFiles, ImageSource, LIKELY_HYPERVISOR,
+    LIKELY_KERNEL, LIKELY_PROGRAM, Placement, System, read_regular,
 };
 use weir_units::Bytes;
 
@@ -44,10 +44,10 @@ impl fmt::Display for Guess {
 
 /// Returns the name of a source, or its path.
 #[must_use]
-pub fn source(source: &Source) -> String {
+pub fn source(source: &ImageSource) -> String {
     match source {
-        Source::File(path) => path.display().to_string(),
-        Source::Named(name) => name.clone(),
+        ImageSource::File(path) => path.display().to_string(),
+        ImageSource::Named(name) => name.clone(),
     }
 }
 
@@ -67,7 +67,7 @@ pub struct Estimate {
 #[derive(Debug)]
 enum Part {
     There(PathBuf),
-    Likely(Source, Bytes),
+    Likely(ImageSource, Bytes),
 }
 
 impl Estimate {
@@ -94,7 +94,7 @@ impl Estimate {
                 Image::Linux { .. } => ("kernel", LIKELY_KERNEL),
                 _ => ("image", LIKELY_PROGRAM),
             };
-            let mut part = |what, from: &Source, otherwise| {
+            let mut part = |what, from: &ImageSource, otherwise| {
                 if let Some(path) = present(what, from, &programs, environment)
                     && parts.read(&path)
                 {
@@ -150,13 +150,13 @@ impl Estimate {
 /// The file behind a source, if nothing must be built or fetched for it.
 fn present(
     role: &str,
-    source: &Source,
+    source: &ImageSource,
     programs: &Programs,
     environment: &Environment,
 ) -> Option<PathBuf> {
     let name = match source {
-        Source::File(path) => return Some(path.clone()),
-        Source::Named(name) => name,
+        ImageSource::File(path) => return Some(path.clone()),
+        ImageSource::Named(name) => name,
     };
     let path = match debian::Kept::named(role, name) {
         Some(what) => debian::kept(&debian::cache_dir(environment.root().ok()?), what),

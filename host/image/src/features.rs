@@ -1,14 +1,14 @@
 //! The optional parts of the hypervisor that a system uses.
 
 use weir_abi::{Features, Regulation};
-use weir_model::{Socket, System, Vm};
+use weir_model::{SocketBus, System, Vm};
 
 /// Returns the optional parts of the hypervisor that a system uses. EL2 refuses an image whose
 /// hypervisor lacks one of them.
 #[must_use]
 pub fn features_of(system: &System) -> Features {
     let any = |uses: fn(&Vm) -> bool| system.vms.iter().any(uses);
-    let on_pci = |vm: &Vm| !vm.functions.is_empty() || vm.socket == Some(Socket::Pci);
+    let on_pci = |vm: &Vm| !vm.functions.is_empty() || vm.socket == Some(SocketBus::Pci);
     Features::FLOWS
         .when(any(|vm| vm.socket.is_some()))
         .with(Features::SWITCH.when(any(|vm| vm.net.is_some())))

@@ -16,11 +16,11 @@ use std::{
     path::{Path, PathBuf},
 };
 use weir_abi::Features;
-use weir_model::{Image as VmImage, Packed, Payload, Source, System, pack};
+use weir_model::{Image as VmImage, ImageSource, Packed, Payload, System, pack};
 
 /// How an image is built.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ImageOptions {
     /// The checkout and the tools.
     pub environment: Environment,
     /// Takes the hypervisor and the guests as they were built last, without calling cargo.
@@ -31,7 +31,7 @@ pub struct Options {
 
 /// An image that boots.
 #[derive(Clone, Debug)]
-pub struct Image {
+pub struct BuiltImage {
     /// The contents of the image file.
     pub bytes: Vec<u8>,
     /// Where everything lies in memory, the device trees and the tables.
@@ -49,18 +49,18 @@ pub struct Image {
 ///
 /// ```no_run
 /// use std::path::Path;
-/// use weir_image::{Environment, Options, build, check};
+/// use weir_image::{Environment, ImageOptions, build, check};
 ///
 /// # fn main() -> weir_image::Result {
 /// let environment = Environment::find();
 /// let system = check(Path::new("examples/demo/demo.toml"), None, &environment)?;
-/// let image = build(&system, &Options { environment, no_build: false, all_parts: false })?;
+/// let image = build(&system, &ImageOptions { environment, no_build: false, all_parts: false })?;
 /// println!("{} bytes, {} pieces", image.bytes.len(), image.packed.placement.rows.len());
 /// # Ok(())
 /// # }
 /// ```
-pub fn build(system: &System, options: &Options) -> Result<Image> {
-    let Options { environment, no_build, all_parts } = options;
+pub fn build(system: &System, options: &ImageOptions) -> Result<BuiltImage> {
+    let ImageOptions { environment, no_build, all_parts } = options;
     let programs = Programs::new(environment, *no_build);
     let parts = if *all_parts { Features::ALL } else { features_of(system) };
     let hypervisor = hypervisor(system, &programs, parts, environment)?;
@@ -77,7 +77,7 @@ pub fn build(system: &System, options: &Options) -> Result<Image> {
         .map_err(|faults| Failure { status: SYSTEM, text: rendered(&faults) })?;
     let mut bytes = packed.image(&hypervisor.bytes);
     write_size(&mut bytes, packed.image_len);
-    Ok(Image { bytes, packed: packed.into_owned() })
+    Ok(BuiltImage { bytes, packed: packed.into_owned() })
 }
 
 /// Returns the hypervisor with these parts for the system's board, as it lies in memory.
@@ -104,7 +104,7 @@ struct Files {
 impl Files {
     fn gather(system: &System, programs: &Programs, environment: &Environment) -> Result<Self> {
         let named = |image: &VmImage| match image {
-            VmImage::Elf { file: Source::Named(name), .. } => Some(name.clone()),
+            VmImage::Elf { file: ImageSource::Named(name), .. } => Some(name.clone()),
             _ => None,
         };
         let mut guests: Vec<String> = system.vms.iter().filter_map(|vm| named(&vm.image)).collect();
@@ -114,11 +114,11 @@ impl Files {
         let mut files = Self::default();
         for vm in &system.vms {
             let (image, initrd) = match &vm.image {
-                VmImage::Elf { file: Source::Named(name), .. } => {
+                VmImage::Elf { file: ImageSource::Named(name), .. } => {
                     let path = guests.get(name).cloned();
                     (path.ok_or_else(|| unknown("guest", name))?, None)
                 }
-                VmImage::Elf { file: Source::File(path), .. } => (path.clone(), None),
+                VmImage::Elf { file: ImageSource::File(path), .. } => (path.clone(), None),
                 VmImage::Bin { file, .. } => (fetch("image", file, programs, environment)?, None),
                 VmImage::Linux { kernel, initrd, .. } => {
                     let initrd = initrd.as_ref();
@@ -151,13 +151,13 @@ fn unknown(role: &str, name: &str) -> Failure {
 /// The file behind a source, out of Debian's packages if it is a name.
 fn fetch(
     role: &str,
-    source: &Source,
+    source: &ImageSource,
     programs: &Programs,
     environment: &Environment,
 ) -> Result<PathBuf> {
     let name = match source {
-        Source::File(path) => return Ok(path.clone()),
-        Source::Named(name) => name,
+        ImageSource::File(path) => return Ok(path.clone()),
+        ImageSource::Named(name) => name,
     };
     let what = Kept::named(role, name).ok_or_else(|| unknown(role, name))?;
     let cache = debian::cache_dir(environment.root()?);

@@ -28,7 +28,7 @@ pub use estimate::{Estimate, Guess, source};
 pub use failure::{Failure, Result};
 pub use features::features_of;
 pub use format::Format;
-pub use image::{Image, Options, build};
+pub use image::{BuiltImage, ImageOptions, build};
 pub use system::{
     catalog, check, check_platform, exit_status, first_rendered, load, load_to_measure, name,
     needs_plugin, rendered, to_build,

@@ -29,9 +29,9 @@ impl Spinner {
 
 /// A bar on standard error while much is counted; gone when dropped, and never there in a pipe.
 #[derive(Debug)]
-pub struct Bar(ProgressBar);
+pub struct CountBar(ProgressBar);
 
-impl Bar {
+impl CountBar {
     /// Begins at 0 of `total`.
     #[must_use]
     pub fn new(text: &'static str, total: u64) -> Self {
@@ -50,7 +50,7 @@ impl Bar {
     }
 }
 
-impl Drop for Bar {
+impl Drop for CountBar {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }

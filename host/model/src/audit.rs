@@ -6,15 +6,15 @@
 
 use crate::coloring::division::Division;
 use crate::pack::Packed;
-use crate::platform::Gic;
+use crate::platform::PlatformGic;
 use crate::system::System;
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Range,
 };
-use weir_abi::{ACTIVE, DEVICE, Span, VmView};
+use weir_abi::{ACTIVE, DEVICE, PageSpan, VmView};
 use weir_paging::{
-    cells::Pages,
+    classes::Pages,
     table::{Attributes, Builder, MapError, PAGE, Table, stage2},
     walk,
 };
@@ -67,15 +67,15 @@ pub fn page_owners(
     Ok(owners.into_iter().map(|(page, (owner, _))| (page, owner.checked_sub(1))).collect())
 }
 
-/// The tables where [`weir_abi::System::parse`] can read them: at a multiple of 8.
+/// The tables where [`weir_abi::PackedSystem::parse`] can read them: at a multiple of 8.
 fn aligned(tables: &[u8]) -> Vec<u64> {
     let mut words = vec![0; tables.len().div_ceil(8)];
     words.as_mut_bytes()[..tables.len()].copy_from_slice(tables);
     words
 }
 
-fn parse<'a>(tables: &'a [u8], system: &System) -> Result<weir_abi::System<'a>, String> {
-    let read = weir_abi::System::parse(tables, system.platform.is_gic_v2());
+fn parse<'a>(tables: &'a [u8], system: &System) -> Result<weir_abi::PackedSystem<'a>, String> {
+    let read = weir_abi::PackedSystem::parse(tables, system.platform.is_gic_v2());
     read.map_err(|damage| damage.message().to_owned())
 }
 
@@ -153,7 +153,7 @@ pub fn audit(system: &System, packed: &Packed<'_>) -> Result<Vec<Audited>, Strin
 
 /// The owner of each page, by index, and the use of the page.
 fn owners(
-    read: &weir_abi::System<'_>,
+    read: &weir_abi::PackedSystem<'_>,
     names: &[&str],
 ) -> Result<BTreeMap<u64, (usize, Use)>, String> {
     let mut owners: BTreeMap<u64, (usize, Use)> = BTreeMap::new();
@@ -175,11 +175,11 @@ fn owners(
     if !read.is_divided() {
         let len = header.image_len.next_multiple_of(PAGE);
         let image = header.load_address..header.load_address + len;
-        take(0, Use::Kept, Pages::new(read.cells(), read.cells().all(), image))?;
+        take(0, Use::Kept, Pages::new(read.classes(), read.classes().all(), image))?;
     }
     for vm in (0..read.vms()).filter_map(|index| read.vm(index)) {
         for region in vm.regions.iter().filter(|region| ![ACTIVE, DEVICE].contains(&region.kind)) {
-            let span = Span { pa: region.pa, len: region.len };
+            let span = PageSpan { pa: region.pa, len: region.len };
             take(vm.index + 1, Use::Ram, read.pages(&vm, span))?;
         }
         take(vm.index + 1, Use::Kept, read.pages(&vm, vm.vm.own))?;
@@ -243,7 +243,7 @@ struct Walked {
 /// checks each descriptor.
 fn spaces(
     system: &System,
-    read: &weir_abi::System<'_>,
+    read: &weir_abi::PackedSystem<'_>,
     index: usize,
     owners: &Owners,
 ) -> Result<Made, String> {
@@ -278,13 +278,13 @@ fn spaces(
 /// Where a GICv2's virtual CPU interface is.
 fn gicv(system: &System) -> Option<u64> {
     match system.platform.gic {
-        Gic::V2 { virtual_cpu, .. } => Some(virtual_cpu.0),
-        Gic::V3 { .. } => None,
+        PlatformGic::V2 { virtual_cpu, .. } => Some(virtual_cpu.0),
+        PlatformGic::V3 { .. } => None,
     }
 }
 
 /// A VM's stage 2.
-fn stage2_space(read: &weir_abi::System<'_>, vm: &VmView<'_>, gicv: Option<u64>) -> Space {
+fn stage2_space(read: &weir_abi::PackedSystem<'_>, vm: &VmView<'_>, gicv: Option<u64>) -> Space {
     let ranges = vm.regions.iter().filter(|region| [ACTIVE, DEVICE].contains(&region.kind));
     let devices = ranges
         .map(|region| region.pa..region.pa + region.len)
@@ -317,7 +317,7 @@ impl Space {
     fn check(
         &self,
         system: &System,
-        read: &weir_abi::System<'_>,
+        read: &weir_abi::PackedSystem<'_>,
         (index, vm): (usize, &VmView<'_>),
         owners: &Owners,
         map: impl FnOnce(&mut Builder<'_>) -> Result<(), MapError>,
@@ -327,7 +327,7 @@ impl Space {
         let all = read.pages(vm, vm.vm.own);
         let divided = read.is_divided();
         let pa = all.nth_page(self.first as u64).unwrap_or(0);
-        let own = read.pages(vm, Span { pa, len: vm.vm.own.len.saturating_sub(skip) });
+        let own = read.pages(vm, PageSpan { pa, len: vm.vm.own.len.saturating_sub(skip) });
         let count = if divided { own.total() as usize } else { TABLES };
         let mut tables = vec![Table::EMPTY; count];
         let root = if divided { pa } else { 0 };

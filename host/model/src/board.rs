@@ -9,7 +9,7 @@ use weir_units::{Bytes, IntId, Pa};
 
 /// A piece of RAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
+pub struct RamRange {
     /// Its first byte.
     pub base: Pa,
     /// Its size.
@@ -25,7 +25,7 @@ pub(crate) struct BoardDevice {
     /// Its registers as the cores see them.
     pub regions: Vec<(Pa, Bytes)>,
     /// Its shared peripheral interrupts.
-    pub irqs: Vec<Irq>,
+    pub irqs: Vec<BoardIrq>,
     /// Why it cannot be passed through.
     pub obstacle: Option<String>,
     pub node: DeviceTreeNode,
@@ -33,7 +33,7 @@ pub(crate) struct BoardDevice {
 
 /// A physical interrupt of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Irq {
+pub struct BoardIrq {
     /// Its INTID.
     pub intid: IntId,
     /// Edge-triggered, or else level-sensitive.
@@ -249,7 +249,10 @@ fn device(
     for interrupt in cells(node, "interrupts").unwrap_or_default().chunks(3) {
         match interrupt {
             [0, number, flags] if on_gic => {
-                irqs.push(Irq { intid: IntId(number.saturating_add(32)), edge: flags & 0b11 != 0 });
+                irqs.push(BoardIrq {
+                    intid: IntId(number.saturating_add(32)),
+                    edge: flags & 0b11 != 0,
+                });
             }
             _ => obstacle = Some("its interrupt is not a shared one of the board's GIC".to_owned()),
         }

@@ -1,14 +1,14 @@
 //! What a platform can count of a core's memory traffic, and by what: its PMU, which interrupts
 //! when a counter overflows, or a counter page that EL2 polls.
 
-pub use crate::keys::board::{CounterPage, Pmu};
+pub use crate::keys::board::{CounterPageSource, Pmu};
 
 use crate::shape::suggestion;
 use crate::table::choice;
 
 choice! {
     /// Something that a core's counters count.
-    pub enum Event {
+    pub enum CounterEvent {
         /// Lines brought into the L2 cache.
         L2dRefill = "l2d-refill",
         /// Lines written back from the L2 cache.
@@ -24,7 +24,7 @@ choice! {
     }
 }
 
-impl Event {
+impl CounterEvent {
     /// All of them.
     pub const ALL: [Self; 6] = [
         Self::L2dRefill,
@@ -80,10 +80,10 @@ pub struct Counters {
     /// The PMUs of its cores.
     pub pmu: Option<Pmu>,
     /// A counter page.
-    pub counter_page: Option<CounterPage>,
+    pub counter_page: Option<CounterPageSource>,
 }
 
 /// A way out for an event that a source does not count.
-pub(crate) fn instead(event: Event, counted: &[Event]) -> String {
+pub(crate) fn instead(event: CounterEvent, counted: &[CounterEvent]) -> String {
     suggestion(event.name(), counted.iter().map(|event| event.name()))
 }

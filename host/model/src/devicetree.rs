@@ -9,7 +9,7 @@ mod pci;
 use crate::board::{self, BoardDevice, cell, cells, strings};
 use crate::platform::Platform;
 use crate::vm::{
-    CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, NET, NET_INTID, REDISTRIBUTOR_LEN, Socket, VSOCK,
+    CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, NET, NET_INTID, REDISTRIBUTOR_LEN, SocketBus, VSOCK,
     VSOCK_INTID, Vm,
 };
 use dtoolkit::{
@@ -222,7 +222,7 @@ pub(crate) fn generate(vm: &Vm, platform: &Platform, initrd: Option<&Range<u64>>
     add(&mut clock, "compatible", "fixed-clock");
     root.add_child(clock);
     root.add_child(uart(vm));
-    if vm.socket == Some(Socket::Mmio) {
+    if vm.socket == Some(SocketBus::Mmio) {
         root.add_child(virtio(VSOCK, VSOCK_INTID));
     }
     if vm.net.is_some() {

@@ -6,7 +6,7 @@ use crate::image::{Problem, stored, total};
 use crate::pack::{Content, HypervisorSize, Start, arrange, load, start};
 use crate::place::Placement;
 use crate::platform::Platform;
-use crate::resolve::Source;
+use crate::resolve::ImageSource;
 use crate::system::System;
 use crate::vm::Vm;
 use std::borrow::Cow;
@@ -18,7 +18,7 @@ pub enum ImageFile<'a> {
     /// Its bytes.
     Known(&'a [u8]),
     /// It does not exist yet: its source and its estimated length.
-    Estimated(&'a Source, Bytes),
+    Estimated(&'a ImageSource, Bytes),
 }
 
 /// The files of a VM's image.
@@ -34,7 +34,7 @@ pub struct ImageFiles<'a> {
 #[derive(Clone, PartialEq)]
 enum Stuff<'a> {
     There(Cow<'a, [u8]>),
-    Likely(&'a Source, u64),
+    Likely(&'a ImageSource, u64),
 }
 
 impl Content for Stuff<'_> {

@@ -17,7 +17,7 @@ pub(crate) fn file(path: &Path, text: impl Into<String>) -> File {
 
 /// A place in the file, for faults that are found later.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place(pub(crate) Range<usize>);
+pub struct FilePlace(pub(crate) Range<usize>);
 
 /// One thing that is wrong, at its place in a file. Displayed as its message alone; the suggestion
 /// is `help`, the place [`Self::location`].

@@ -4,7 +4,7 @@ use crate::diagnostics::Code;
 use crate::fault::{Fault, File};
 use crate::ranges::{overlap, span};
 use crate::text::hex;
-use crate::vm::{Image, Piece, Vm};
+use crate::vm::{Image, RamPiece, Vm};
 use object::{
     LittleEndian as LE, elf,
     read::elf::{FileHeader as _, ProgramHeader as _},
@@ -71,7 +71,7 @@ pub(crate) fn lay_out<'a>(
     image: &Image,
     bytes: &'a [u8],
     initrd: Option<&'a [u8]>,
-    memory: &[Piece],
+    memory: &[RamPiece],
 ) -> Result<Program<'a>, Vec<Problem>> {
     let program = match image {
         Image::Elf { .. } => elf(bytes)?,
@@ -118,12 +118,12 @@ pub(crate) fn lay_out<'a>(
     if problems.is_empty() { Ok(program) } else { Err(problems) }
 }
 
-pub(crate) fn in_ram(range: &Range<u64>, memory: &[Piece]) -> bool {
+pub(crate) fn in_ram(range: &Range<u64>, memory: &[RamPiece]) -> bool {
     memory.iter().any(|piece| piece.base.0 <= range.start && range.end <= piece.end())
 }
 
 /// Where RAM is; of many pieces the first.
-pub(crate) fn ram(memory: &[Piece]) -> String {
+pub(crate) fn ram(memory: &[RamPiece]) -> String {
     const SHOWN: usize = 8;
     let pieces: Vec<_> =
         memory.iter().take(SHOWN).map(|piece| span(&(piece.base.0..piece.end()))).collect();
@@ -253,7 +253,7 @@ fn bin(bytes: &[u8], load: u64, entry: u64) -> Result<Program<'_>, Vec<Problem>>
 fn linux<'a>(
     bytes: &'a [u8],
     initrd: Option<&'a [u8]>,
-    memory: &[Piece],
+    memory: &[RamPiece],
 ) -> Result<Program<'a>, Vec<Problem>> {
     let fail = |code, message: &str, help: &str| Err(vec![problem(code, message, help)]);
     let word = |at: usize| {
@@ -312,7 +312,7 @@ fn linux<'a>(
 }
 
 /// Load address of a flat binary, if the file does not set it.
-pub(crate) fn default_load(memory: &[Piece]) -> Ipa {
+pub(crate) fn default_load(memory: &[RamPiece]) -> Ipa {
     Ipa(memory.first().map_or(0, |piece| piece.base.0).saturating_add(BLOCK))
 }
 
@@ -324,7 +324,7 @@ pub(crate) fn stored(data: &[u8]) -> &[u8] {
 }
 
 /// All of a VM's RAM.
-pub(crate) fn total(memory: &[Piece]) -> Bytes {
+pub(crate) fn total(memory: &[RamPiece]) -> Bytes {
     Bytes(memory.iter().fold(0, |sum, piece| piece.size.0.saturating_add(sum)))
 }
 

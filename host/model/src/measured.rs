@@ -20,7 +20,7 @@ pub struct OverheadTable {
 
 /// What a platform's or a system's `[overheads]` contains.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Overheads {
+pub struct OverheadValues {
     /// The steps, in the order of the keys.
     pub steps: Vec<Overhead>,
     /// The bandwidth at which a core copies.
@@ -42,7 +42,7 @@ pub struct Larger {
     pub most: Vec<(&'static str, Nanos)>,
 }
 
-impl Overheads {
+impl OverheadValues {
     /// Returns the steps for a system of so many flows and VMs. If it has more than the system that
     /// was measured, the larger system's values hold; if it has still more, the growth between the
     /// two goes on. The broker visits each VM to pick a packet and to find a place (`ps`, `qa`);
@@ -157,7 +157,7 @@ fn steps(keys: &keys::Overheads) -> [(&'static str, &Option<At<keys::Limits>>); 
     ]
 }
 
-impl Overheads {
+impl OverheadValues {
     pub(crate) fn of(keys: &keys::Overheads, reader: &mut Reader<'_>) -> Self {
         let mut found = Vec::new();
         for (name, limits) in steps(keys) {
@@ -231,14 +231,14 @@ mod tests {
     #[test]
     fn a_larger_system_gets_the_larger_tables_values() {
         let step = |name, max| Overhead { name, min: Nanos(0), max: Nanos(max) };
-        let table = Overheads {
+        let table = OverheadValues {
             steps: vec![step("pp", 1000), step("ps", 500), step("wake", 70), step("qr", 300)],
             size: Some([2, 3]),
             larger: Some(Larger {
                 size: [12, 4],
                 most: vec![("pp", Nanos(1205)), ("ps", Nanos(600)), ("qr", Nanos(200))],
             }),
-            ..Overheads::default()
+            ..OverheadValues::default()
         };
         let most = |size| table.for_system(size).iter().map(|step| step.max.0).collect::<Vec<_>>();
         assert_eq!(most([1, 2]), [1000, 500, 70, 300]);

@@ -10,11 +10,16 @@ use crate::ranges::{overlap, span};
 use crate::system::System;
 use crate::timing::Schedule as Plan;
 use crate::timing::flow::DEFAULT_PORT;
-use crate::timing::schedule::{Class, Entity, Line};
-use crate::vm::{NET, NET_INTID, Net, Piece, STOLEN_TIME, Socket, Ticks, VSOCK_INTID, Vm};
+use crate::timing::schedule::{Class, Entity, TimedLine};
+use crate::vm::{
+    NET, NET_INTID, Net, RamPiece, STOLEN_TIME, SocketBus, TickPolicy, VSOCK_INTID, Vm,
+};
 use crc::{CRC_32_ISCSI, Crc, Digest, Table};
 use std::borrow::Cow;
-use weir_abi::{Header, PAGE, Region, Schedule, Segment, TABLES_LIMIT, Tables, Turn, schedule};
+use weir_abi::{
+    PAGE, PackedHeader, PackedSchedule, PackedSegment, PackedTables, Region, TABLES_LIMIT, Turn,
+    schedule,
+};
 use weir_units::{Bytes, IntId, Nanos};
 
 /// Bytes that the broker moves between two decisions if the file does not set it (rt-virtio,
@@ -45,7 +50,7 @@ pub(crate) struct Start<C> {
 }
 
 /// A VM's RAM, and what is copied there at each start.
-type Contents = (Vec<Piece>, Vec<Segment>);
+type Contents = (Vec<RamPiece>, Vec<PackedSegment>);
 
 /// The bytes of a VM's image.
 #[derive(Clone, Copy, Debug)]
@@ -172,7 +177,7 @@ pub fn pack<'a>(
     let Arranged { blobs, contents, file_len, image_len, placement, tables } =
         arrange(system, &starts, hypervisor)?;
     let division = &system.division;
-    let header = Header {
+    let header = PackedHeader {
         magic: weir_abi::MAGIC,
         version: weir_abi::VERSION,
         crc: 0,
@@ -198,10 +203,10 @@ pub fn pack<'a>(
         image_len,
         memory_end: memory_end(&placement).max(system.platform.load_address.0 + image_len),
         functions: division.geometry.into(),
-        cache: system.platform.places.cache.map_or_else(weir_abi::Cache::default, |cache| {
-            weir_abi::Cache { size: cache.size.0, ways: cache.ways, line: cache.line.0 }
+        cache: system.platform.places.cache.map_or_else(weir_abi::PackedCache::default, |cache| {
+            weir_abi::PackedCache { size: cache.size.0, ways: cache.ways, line: cache.line.0 }
         }),
-        cells: division.hypervisor.words(),
+        classes: division.hypervisor.words(),
         memory: placement.hypervisor,
     };
     Ok(Packed {
@@ -226,7 +231,7 @@ pub(crate) struct Arranged<C> {
     file_len: u64,
     image_len: u64,
     pub placement: Placement,
-    tables: Tables,
+    tables: PackedTables,
 }
 
 /// Finds a place for everything, between the two parts of the hypervisor.
@@ -250,7 +255,7 @@ pub(crate) fn arrange<C: Content>(
             pristine: contents.iter().map(|(_, segments)| kept(segments)).collect(),
         };
         let placement = place_all(system, &sizes)?;
-        let mut tables = Tables::default();
+        let mut tables = PackedTables::default();
         for (index, vm) in system.vms.iter().enumerate() {
             let entry = starts[index].entry;
             add_vm(&mut tables, system, (index, vm), entry, &placement, &contents[index].1);
@@ -300,7 +305,7 @@ fn lay_out<C: Content>(
                 blobs.push((offset, bytes.clone()));
                 offset
             });
-            segments.push(Segment { ipa: *ipa, offset, len, kept });
+            segments.push(PackedSegment { ipa: *ipa, offset, len, kept });
             // At a page, so that where both are whole pages a copy can go page by page.
             kept = (kept + len).next_multiple_of(PAGE);
         }
@@ -310,16 +315,16 @@ fn lay_out<C: Content>(
 }
 
 /// Bytes of the pristine image that has these segments.
-fn kept(segments: &[Segment]) -> u64 {
+fn kept(segments: &[PackedSegment]) -> u64 {
     segments.last().map_or(0, |last| last.kept + last.len)
 }
 
 /// The flows, where there is a broker to move them: one for each receiver.
-fn flows(system: &System) -> Vec<weir_abi::Flow> {
+fn flows(system: &System) -> Vec<weir_abi::PackedFlow> {
     let mut flows = Vec::new();
     for flow in system.timing.flows.iter().filter(|_| system.has_flows()) {
         let first = flows.len() as u32;
-        flows.extend(flow.to.iter().map(|&to| weir_abi::Flow {
+        flows.extend(flow.to.iter().map(|&to| weir_abi::PackedFlow {
             from: flow.from as u32,
             to: to as u32,
             port: flow.port.unwrap_or(DEFAULT_PORT),
@@ -340,13 +345,13 @@ fn tables_len<C>(system: &System, starts: &[Start<C>]) -> usize {
     let vms = system.vms.iter().map(|vm| {
         let registers: usize = vm.devices.iter().map(|device| device.regions.len()).sum();
         let irqs: usize = vm.devices.iter().map(|device| device.irqs.len()).sum();
-        size_of::<weir_abi::Vm>()
+        size_of::<weir_abi::PackedVm>()
             + (vm.memory.len() + registers) * size_of::<Region>()
             + (irqs + vm.pci_lines().count()) * size_of::<weir_abi::Irq>()
             + vm.functions.len() * size_of::<weir_abi::PciFunction>()
     });
     let flows = size_of_val(flows(system).as_slice());
-    size_of::<Header>() + vms.sum::<usize>() + segments * size_of::<Segment>() + flows
+    size_of::<PackedHeader>() + vms.sum::<usize>() + segments * size_of::<PackedSegment>() + flows
 }
 
 /// What a VM with this image starts with.
@@ -359,12 +364,12 @@ pub(crate) fn start<'a>(vm: &Loaded<'a>) -> Start<Cow<'a, [u8]>> {
 
 /// Adds a VM with its regions, segments and interrupts.
 fn add_vm(
-    tables: &mut Tables,
+    tables: &mut PackedTables,
     system: &System,
     (index, vm): (usize, &Vm),
     entry: u64,
     placement: &Placement,
-    segments: &[Segment],
+    segments: &[PackedSegment],
 ) {
     let ram = &placement.ram[index];
     let [own, pristine] = placement.kept.get(index).copied().unwrap_or_default();
@@ -400,7 +405,7 @@ fn add_vm(
         .map(|irq| weir_abi::Irq::new(irq.intid.0, irq.edge))
         .map(|irq| ruled(system, index, irq))
         .collect();
-    tables.vms.push(weir_abi::Vm {
+    tables.vms.push(weir_abi::PackedVm {
         name,
         entry,
         device_tree: vm.board.device_tree.0,
@@ -411,7 +416,7 @@ fn add_vm(
         stolen_time: if vm.stolen_time { STOLEN_TIME } else { 0 },
         vsock_intid: vm.socket.map_or(0, |_| VSOCK_INTID.0),
         vsock: vm.socket.map_or(0, |socket| socket.registers().start),
-        vsock_ecam: if vm.socket == Some(Socket::Pci) { vm.board.ecam.0 } else { 0 },
+        vsock_ecam: if vm.socket == Some(SocketBus::Pci) { vm.board.ecam.0 } else { 0 },
         first_region: tables.regions.len() as u32,
         regions: regions.len() as u32,
         first_segment: tables.segments.len() as u32,
@@ -422,18 +427,18 @@ fn add_vm(
         vcpus: vm.cpus.len() as u8,
         pmu: vm.pmu,
         ticks: match vm.ticks {
-            Ticks::Keep => schedule::KEEP_TICKS,
-            Ticks::Lose => schedule::LOSE_TICKS,
+            TickPolicy::Keep => schedule::KEEP_TICKS,
+            TickPolicy::Lose => schedule::LOSE_TICKS,
         },
         focus: vm.focus.into(),
         on_outside: vm.on_outside as u8,
         reserved: [0; 2],
         cores,
-        cells: system.division.vms[index].words(),
+        classes: system.division.vms[index].words(),
         own,
         pristine,
         regulation: system.regulations.get(index).copied().unwrap_or_default(),
-        net: vm.net.map_or_else(weir_abi::Net::default, port),
+        net: vm.net.map_or_else(weir_abi::PackedNet::default, port),
     });
     tables.regions.extend(regions);
     tables.segments.extend_from_slice(&segments);
@@ -442,8 +447,8 @@ fn add_vm(
 }
 
 /// A network device, where it is.
-fn port(net: Net) -> weir_abi::Net {
-    weir_abi::Net {
+fn port(net: Net) -> weir_abi::PackedNet {
+    weir_abi::PackedNet {
         registers: NET.start,
         mac: net.mac,
         rate: net.rate,
@@ -457,7 +462,7 @@ fn port(net: Net) -> weir_abi::Net {
 /// An interrupt with the rule that the file gives it.
 fn ruled(system: &System, vm: usize, irq: weir_abi::Irq) -> weir_abi::Irq {
     let lines = &system.timing.lines;
-    let its = |line: &&Line| line.vm == vm && line.intid() == Some(IntId(irq.intid));
+    let its = |line: &&TimedLine| line.vm == vm && line.intid() == Some(IntId(irq.intid));
     let Some(line) = lines.iter().find(its) else { return irq };
     let (interval_ns, burst) = line.admission.map_or((0, 0), |(rate, burst)| {
         // Rounded down, as the analysis takes it.
@@ -470,7 +475,7 @@ fn ruled(system: &System, vm: usize, irq: weir_abi::Irq) -> weir_abi::Irq {
 }
 
 /// Adds the schedules of the shared cores.
-fn add_schedules(tables: &mut Tables, system: &System) {
+fn add_schedules(tables: &mut PackedTables, system: &System) {
     for core in &system.timing.cores {
         let first = tables.turns.len();
         let turn = |entity: &Entity, length: Nanos, at: Nanos| {
@@ -499,7 +504,7 @@ fn add_schedules(tables: &mut Tables, system: &System) {
                 (schedule::FIXED_PRIORITY, Nanos(0))
             }
         };
-        tables.schedules.push(Schedule {
+        tables.schedules.push(PackedSchedule {
             core: core.id as u32,
             kind,
             frame_ns: frame.0,
@@ -510,7 +515,7 @@ fn add_schedules(tables: &mut Tables, system: &System) {
 }
 
 /// The segments, cut where a piece of RAM goes on in another place.
-fn cut(segments: &[Segment], ram: &[Placed]) -> Vec<Segment> {
+fn cut(segments: &[PackedSegment], ram: &[Placed]) -> Vec<PackedSegment> {
     let mut cut = Vec::new();
     for segment in segments {
         for placed in ram {
@@ -518,7 +523,7 @@ fn cut(segments: &[Segment], ram: &[Placed]) -> Vec<Segment> {
             let end = (segment.ipa + segment.len).min(placed.ipa.0 + placed.size.0);
             if start < end {
                 let skipped = start - segment.ipa;
-                cut.push(Segment {
+                cut.push(PackedSegment {
                     ipa: start,
                     offset: segment.offset + skipped,
                     len: end - start,
@@ -580,7 +585,8 @@ impl Packed<'_> {
         segments.sort_by_key(|segment| segment.ipa);
         for piece in memory {
             let mut from = piece.base.0;
-            let inside = |segment: &&&Segment| (piece.base.0..piece.end()).contains(&segment.ipa);
+            let inside =
+                |segment: &&&PackedSegment| (piece.base.0..piece.end()).contains(&segment.ipa);
             for segment in segments.iter().filter(inside) {
                 zeros(&mut digest, segment.ipa - from);
                 let blob = self.blobs.iter().find(|(offset, _)| *offset == segment.offset);

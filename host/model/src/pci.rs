@@ -51,7 +51,7 @@ pub struct Address {
 
 /// A function that a VM has for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Function {
+pub struct AssignedFunction {
     /// Where it is, on the board and for the VM.
     pub address: Address,
     /// Its number at the SMMU.
@@ -95,7 +95,7 @@ impl fmt::Display for Address {
     }
 }
 
-impl Function {
+impl AssignedFunction {
     /// As a system file names it.
     #[must_use]
     pub fn name(&self) -> String {

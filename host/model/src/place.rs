@@ -12,13 +12,13 @@ use crate::ranges::overlap;
 use crate::system::System;
 use std::{fmt, ops::Range};
 use suggestions::{Attempt, LESS, Refused};
-use weir_abi::{PAGE, Span};
-use weir_paging::cells::CellSet;
+use weir_abi::{PAGE, PageSpan};
+use weir_paging::classes::ClassSet;
 use weir_units::{Bytes, Ipa, Pa};
 
 /// Whose a piece of the board is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub enum MapOwner {
     /// The hypervisor with the packed system and the guests' images.
     Hypervisor,
     /// A VM, by its place in the system.
@@ -36,11 +36,11 @@ pub struct Row {
     pub size: Bytes,
     /// The page classes whose pages it is, where memory is divided: from `address` on, as many as
     /// `size` is.
-    pub cells: Option<CellSet>,
+    pub classes: Option<ClassSet>,
     /// One above its last byte.
     pub end: Pa,
     /// Whose it is.
-    pub owner: Owner,
+    pub owner: MapOwner,
     /// Where the owner sees it, if that is a VM.
     pub ipa: Option<Ipa>,
     /// What it is: `RAM`, `image`, a device's path.
@@ -57,9 +57,9 @@ pub struct Placement {
     /// For each VM its RAM in the order of its pieces; a piece can be in several places.
     pub(crate) ram: Vec<Vec<Placed>>,
     /// Where memory is divided, for each VM its own tables and state, and its pristine image.
-    pub(crate) kept: Vec<[Span; 2]>,
+    pub(crate) kept: Vec<[PageSpan; 2]>,
     /// Where memory is divided, the hypervisor's.
-    pub(crate) hypervisor: Span,
+    pub(crate) hypervisor: PageSpan,
 }
 
 /// RAM of a VM.
@@ -221,11 +221,11 @@ fn find(
 }
 
 /// A line for a range without a gap.
-fn row(range: &Range<u64>, owner: Owner, ipa: Option<Ipa>, what: &str) -> Row {
+fn row(range: &Range<u64>, owner: MapOwner, ipa: Option<Ipa>, what: &str) -> Row {
     Row {
         address: Pa(range.start),
         size: Bytes(range.end - range.start),
-        cells: None,
+        classes: None,
         end: Pa(range.end),
         owner,
         ipa,
@@ -241,14 +241,14 @@ fn device_rows(system: &System) -> Vec<Row> {
         for device in &vm.devices {
             for (start, len) in &device.regions {
                 let range = start.0..start.0 + len.0;
-                let owner = Owner::Vm(index, vm.name.clone());
+                let owner = MapOwner::Vm(index, vm.name.clone());
                 let row = row(&range, owner, Some(Ipa(start.0)), &device.path);
                 rows.push(Row { is_ram: false, ..row });
             }
         }
         for function in &vm.functions {
             let range = function.bars.0..function.bars.0 + function.bars_len.0;
-            let owner = Owner::Vm(index, vm.name.clone());
+            let owner = MapOwner::Vm(index, vm.name.clone());
             let row = row(&range, owner, Some(Ipa(range.start)), &function.name());
             rows.push(Row { is_ram: false, ..row });
         }
@@ -262,9 +262,9 @@ fn rows(
     image: &Range<u64>,
     ram: &[Vec<Placed>],
 ) -> Vec<Row> {
-    let mut rows = vec![row(image, Owner::Hypervisor, None, "image")];
+    let mut rows = vec![row(image, MapOwner::Hypervisor, None, "image")];
     for (index, (vm, places)) in system.vms.iter().zip(ram).enumerate() {
-        let owner = || Owner::Vm(index, vm.name.clone());
+        let owner = || MapOwner::Vm(index, vm.name.clone());
         for placed in places {
             let range = placed.pa.0..placed.pa.0 + placed.size.0;
             rows.push(row(&range, owner(), Some(placed.ipa), "RAM"));
@@ -277,12 +277,12 @@ fn rows(
         let mut from = memory.start;
         for taken in rows.iter().filter(|row| memory.contains(&row.address.0)) {
             if from < taken.address.0 {
-                gaps.push(row(&(from..taken.address.0), Owner::Free, None, "RAM"));
+                gaps.push(row(&(from..taken.address.0), MapOwner::Free, None, "RAM"));
             }
             from = taken.end.0;
         }
         if from < memory.end {
-            gaps.push(row(&(from..memory.end), Owner::Free, None, "RAM"));
+            gaps.push(row(&(from..memory.end), MapOwner::Free, None, "RAM"));
         }
     }
     rows.extend(gaps);
@@ -290,7 +290,7 @@ fn rows(
     rows
 }
 
-impl fmt::Display for Owner {
+impl fmt::Display for MapOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Hypervisor => "weir",
@@ -315,10 +315,10 @@ impl Placement {
     /// The map as rows of text.
     pub fn table(&self) -> impl Iterator<Item = Vec<String>> {
         self.rows.iter().map(|row| {
-            let what = if row.owner == Owner::Free { "free" } else { &row.what };
+            let what = if row.owner == MapOwner::Free { "free" } else { &row.what };
             // A list of page classes can be broken at each blank.
-            let cells = row.cells.map_or(String::new(), |cells| {
-                format!(", page classes {}", cells.to_string().replace(',', ", "))
+            let classes = row.classes.map_or(String::new(), |classes| {
+                format!(", page classes {}", classes.to_string().replace(',', ", "))
             });
             let mut texts = vec![row.address.to_string()];
             texts.extend(self.is_divided().then(|| row.end.to_string()));
@@ -326,19 +326,19 @@ impl Placement {
                 row.size.to_string(),
                 row.ipa.map_or("-".to_owned(), |ipa| ipa.to_string()),
                 row.owner.to_string(),
-                format!("{what}{cells}"),
+                format!("{what}{classes}"),
             ]);
             texts
         })
     }
 
     fn is_divided(&self) -> bool {
-        self.rows.iter().any(|row| row.cells.is_some())
+        self.rows.iter().any(|row| row.classes.is_some())
     }
 }
 
 /// One above the highest physical address of RAM with an owner.
 pub(crate) fn memory_end(placement: &Placement) -> u64 {
-    let ram = placement.rows.iter().filter(|row| row.owner != Owner::Free && row.is_ram);
+    let ram = placement.rows.iter().filter(|row| row.owner != MapOwner::Free && row.is_ram);
     ram.map(|row| row.end.0).max().unwrap_or(0)
 }

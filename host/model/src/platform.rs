@@ -1,16 +1,16 @@
 //! Boards: the description in `boards/*/board.toml`, and the device tree.
 
 use crate::board::Board;
-pub use crate::board::Memory;
+pub use crate::board::RamRange;
 use crate::coloring::places::{self, Places};
-use crate::counters::{CounterPage, Counters};
+use crate::counters::{CounterPageSource, Counters};
 use crate::diagnostics::Code;
 use crate::document::{self, Reader};
 use crate::fault::{self, Fault, Faults, File};
 use crate::files;
 use crate::keys::board::{self, Deny};
-pub use crate::keys::board::{Core, Feature, NamedDevice, Qemu, UartKind, Verified};
-use crate::measured::{Interference, Overheads, Saturation, Sharing};
+pub use crate::keys::board::{Feature, NamedDevice, PlatformCore, Qemu, UartKind, Verified};
+use crate::measured::{Interference, OverheadValues, Saturation, Sharing};
 use crate::pci::{Pci, Smmu};
 use crate::shape::suggestion;
 use crate::table::At;
@@ -35,11 +35,11 @@ pub struct Platform {
     /// Where the image lies when its first instruction runs.
     pub load_address: Pa,
     /// Its RAM.
-    pub memory: Memory,
+    pub memory: RamRange,
     /// Its cores, at most [`MAX_CORES`]; a system uses the first ones.
-    pub cores: Vec<Core>,
+    pub cores: Vec<PlatformCore>,
     /// Its interrupt controller.
-    pub gic: Gic,
+    pub gic: PlatformGic,
     /// The UART that is the console of all.
     pub uart: Uart,
     /// Its PCI host bridge.
@@ -67,7 +67,7 @@ pub struct Platform {
     /// Where lines lie in the cache and in DRAM, and more RAM.
     pub places: Places,
     /// What the steps of a transfer cost.
-    pub overheads: Overheads,
+    pub overheads: OverheadValues,
     /// The DMA engine that can move messages between VMs; without one a core copies them.
     pub dma_engine: Option<String>,
     /// The saturation of its memory.
@@ -83,7 +83,7 @@ pub struct Platform {
 /// What was measured in QEMU.
 #[derive(Clone, Debug)]
 struct Emulated {
-    overheads: Overheads,
+    overheads: OverheadValues,
     sharing: Option<Sharing>,
 }
 
@@ -99,7 +99,7 @@ pub enum Machine {
 
 /// An interrupt controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gic {
+pub enum PlatformGic {
     /// GICv2 with virtualization extensions (IHI 0048).
     V2 {
         /// GICD.
@@ -225,14 +225,15 @@ impl Platform {
     }
 
     /// All its RAM, in the order of the file.
-    pub fn ram(&self) -> impl Iterator<Item = Memory> + use<'_> {
+    pub fn ram(&self) -> impl Iterator<Item = RamRange> + use<'_> {
         [self.memory].into_iter().chain(self.places.more_memory.iter().copied())
     }
 
     /// The RAM of QEMU's machine, in the order of its addresses in one file.
-    pub fn ram_in_qemu(&self) -> Vec<Memory> {
+    #[must_use]
+    pub fn ram_in_qemu(&self) -> Vec<RamRange> {
         let memory = self.qemu.as_ref().and_then(|qemu| qemu.memory.as_ref());
-        let one = memory.map(|memory| vec![Memory { base: memory.base, size: memory.size }]);
+        let one = memory.map(|memory| vec![RamRange { base: memory.base, size: memory.size }]);
         one.unwrap_or_else(|| self.ram().collect())
     }
 
@@ -267,7 +268,7 @@ impl Platform {
     /// Whether it has a GICv2, and its VMs therefore too.
     #[must_use]
     pub const fn is_gic_v2(&self) -> bool {
-        matches!(self.gic, Gic::V2 { .. })
+        matches!(self.gic, PlatformGic::V2 { .. })
     }
 }
 
@@ -361,15 +362,15 @@ impl Platform {
         let uart = registers(&raw.uart.base, "base", reader);
         let device_tree = device_tree(raw.device_tree.as_ref(), read, reader);
         let places = Places::of(&raw, reader);
-        let overheads = Overheads::of(&raw.overheads, reader);
+        let overheads = OverheadValues::of(&raw.overheads, reader);
         let saturation = Saturation::of(raw.saturation.as_ref(), reader);
         let sharing = raw.sharing.and_then(|sharing| Sharing::of(&sharing, reader));
         let board::Emulated { overheads: of_qemu, sharing: shared_in_qemu } = raw.emulated;
         let emulated = Emulated {
-            overheads: Overheads::of(&of_qemu, reader),
+            overheads: OverheadValues::of(&of_qemu, reader),
             sharing: shared_in_qemu.and_then(|sharing| Sharing::of(&sharing, reader)),
         };
-        if let Some(CounterPage { poll, poll_overhead, .. }) = &raw.counter_page
+        if let Some(CounterPageSource { poll, poll_overhead, .. }) = &raw.counter_page
             && poll_overhead >= &poll.value
         {
             let message =
@@ -422,7 +423,7 @@ impl Platform {
     }
 }
 
-fn memory(raw: &At<board::Memory>, reader: &mut Reader<'_>) -> Option<Memory> {
+fn memory(raw: &At<board::Memory>, reader: &mut Reader<'_>) -> Option<RamRange> {
     let (base, size) = (raw.base, raw.size);
     if !base.0.is_multiple_of(PAGE) || !size.0.is_multiple_of(PAGE) || size.0 == 0 {
         let help = "use multiples of 4KiB";
@@ -433,7 +434,7 @@ fn memory(raw: &At<board::Memory>, reader: &mut Reader<'_>) -> Option<Memory> {
         reader.fault(Code::AddressTooHigh, &raw.span, "RAM ends above 39 bits", help);
         return None;
     }
-    Some(Memory { base, size })
+    Some(RamRange { base, size })
 }
 
 /// Checks what starts the cores: PSCI, or a spin table outside of RAM.
@@ -479,12 +480,12 @@ fn registers(address: &At<u64>, key: &str, reader: &mut Reader<'_>) -> Option<Pa
     Some(Pa(address.value))
 }
 
-fn gic(At { value: raw, span }: &At<board::Gic>, reader: &mut Reader<'_>) -> Option<Gic> {
+fn gic(At { value: raw, span }: &At<board::Gic>, reader: &mut Reader<'_>) -> Option<PlatformGic> {
     let distributor = registers(&raw.distributor, "distributor", reader)?;
     match raw {
         board::Gic { version: 3, redistributors: Some(redistributors), .. } => {
             let redistributors = registers(redistributors, "redistributors", reader)?;
-            Some(Gic::V3 { distributor, redistributors })
+            Some(PlatformGic::V3 { distributor, redistributors })
         }
         board::Gic {
             version: 2,
@@ -492,7 +493,7 @@ fn gic(At { value: raw, span }: &At<board::Gic>, reader: &mut Reader<'_>) -> Opt
             hyp: Some(hyp),
             virtual_cpu: Some(virtual_cpu),
             ..
-        } => Some(Gic::V2 {
+        } => Some(PlatformGic::V2 {
             distributor,
             cpu_interface: registers(cpu_interface, "cpu_interface", reader)?,
             hyp: registers(hyp, "hyp", reader)?,

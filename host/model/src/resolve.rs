@@ -48,7 +48,7 @@ impl Default for Catalog {
 
 /// Where the bytes of an image come from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Source {
+pub enum ImageSource {
     /// A file, its path as the process sees it.
     File(PathBuf),
     /// A name of the [`Catalog`].
@@ -83,10 +83,10 @@ impl Catalog {
     }
 
     /// What `text` means in a file of `directory`.
-    pub(crate) fn find(&self, role: Role, text: &str, directory: &Path) -> Source {
+    pub(crate) fn find(&self, role: Role, text: &str, directory: &Path) -> ImageSource {
         if self.names(role).iter().any(|known| known == text) {
-            return Source::Named(text.to_owned());
+            return ImageSource::Named(text.to_owned());
         }
-        Source::File(directory.join(text))
+        ImageSource::File(directory.join(text))
     }
 }

@@ -3,11 +3,11 @@
 use crate::coloring::numbers;
 use crate::coloring::owner::Part;
 use crate::image::total;
-use crate::place::{Owner, Placement, Row};
+use crate::place::{MapOwner, Placement, Row};
 use crate::system::System;
 use std::collections::BTreeSet;
 use weir_abi::PAGE;
-use weir_paging::cells::{CellSet, Pages};
+use weir_paging::classes::{ClassSet, Pages};
 use weir_units::Bytes;
 
 /// The share of an owner.
@@ -16,7 +16,7 @@ pub struct Share {
     /// `weir` or the VM's name.
     pub name: String,
     /// The page classes.
-    pub cells: CellSet,
+    pub classes: ClassSet,
     /// Their colors.
     pub colors: BTreeSet<u16>,
     /// Their banks, or groups of as many banks as a page lies in.
@@ -42,45 +42,46 @@ pub struct Share {
 #[must_use]
 pub fn shares(system: &System, placement: &Placement) -> Vec<Share> {
     let division = &system.division;
-    let cells = &division.cells;
+    let classes = &division.classes;
     let names = ["weir"].into_iter().chain(system.vms.iter().map(|vm| vm.name.as_str()));
     let sets = [&division.hypervisor].into_iter().chain(&division.vms);
-    let owners: Vec<(&str, &CellSet)> = names.zip(sets).collect();
+    let owners: Vec<(&str, &ClassSet)> = names.zip(sets).collect();
     owners
         .iter()
         .enumerate()
         .map(|(index, &(name, set))| {
-            let (colors, banks) = (Part::Colors.of_set(cells, set), Part::Banks.of_set(cells, set));
+            let (colors, banks) =
+                (Part::Colors.of_set(classes, set), Part::Banks.of_set(classes, set));
             let others = || owners.iter().enumerate().filter(|(other, _)| *other != index);
             let meeting = |part: Part, mine: &BTreeSet<u16>| {
                 let meets = others()
-                    .filter(|(_, (_, theirs))| !part.of_set(cells, theirs).is_disjoint(mine));
+                    .filter(|(_, (_, theirs))| !part.of_set(classes, theirs).is_disjoint(mine));
                 meets.map(|(_, (name, _))| (*name).to_owned()).collect::<Vec<_>>()
             };
             let size = system.platform.places.cache.map(|cache| cache.size.0);
             let pools = system.platform.pools();
             let reach: u64 =
-                pools.into_iter().map(|pool| Pages::new(cells, *set, pool).total() * PAGE).sum();
+                pools.into_iter().map(|pool| Pages::new(classes, *set, pool).total() * PAGE).sum();
             let mine = placement.rows.iter().filter(|row| match (&row.owner, index) {
-                (Owner::Hypervisor, 0) => true,
-                (Owner::Vm(vm, _), _) => vm + 1 == index,
+                (MapOwner::Hypervisor, 0) => true,
+                (MapOwner::Vm(vm, _), _) => vm + 1 == index,
                 _ => false,
             });
             let pages = |row: &Row| row.size.0 / PAGE;
             let ram = index.checked_sub(1).map(|vm| total(&system.vms[vm].memory).0 / PAGE);
             let pages: u64 = match ram {
-                _ if division.divided => mine.filter(|row| row.cells.is_some()).map(pages).sum(),
+                _ if division.divided => mine.filter(|row| row.classes.is_some()).map(pages).sum(),
                 // A VM's other rows are devices.
                 Some(ram) => ram,
                 None => mine.map(pages).sum(),
             };
             Share {
                 name: name.to_owned(),
-                cells: *set,
+                classes: *set,
                 shares_colors: meeting(Part::Colors, &colors),
                 shares_banks: meeting(Part::Banks, &banks),
                 cache: size
-                    .map(|size| Bytes(size / u64::from(cells.colors()) * colors.len() as u64)),
+                    .map(|size| Bytes(size / u64::from(classes.colors()) * colors.len() as u64)),
                 reach: Bytes(reach),
                 pages,
                 kept_pages: if division.divided {

@@ -44,7 +44,7 @@ pub struct Hypervisor {
     /// in the file: it belongs to a run, not to the system.
     pub slice: Option<Nanos>,
     /// Whether every store must be one that an emulator's plug-in sees; see
-    /// [`Header::observed`](weir_abi::Header). Not in the file either.
+    /// [`PackedHeader::observed`](weir_abi::PackedHeader). Not in the file either.
     pub observed: bool,
 }
 

@@ -1,11 +1,11 @@
 //! A virtual machine as it is built: its RAM, its image, its devices, its virtual board.
 
-pub use crate::keys::system::Ticks;
+pub use crate::keys::system::TickPolicy;
 
-use crate::board::Irq;
-use crate::pci::Function;
+use crate::board::BoardIrq;
+use crate::pci::AssignedFunction;
 use crate::ranges::overlap;
-use crate::resolve::Source;
+use crate::resolve::ImageSource;
 use std::ops::Range;
 use weir_abi::{OnFault, OnOutside, VIRTIO_LEN, VSOCK_BAR_LEN};
 use weir_units::{Bytes, CoreId, IntId, Ipa, Pa};
@@ -51,19 +51,19 @@ pub struct Vm {
     /// The core of each vCPU.
     pub cpus: Vec<CoreId>,
     /// Its RAM, at least one piece.
-    pub memory: Vec<Piece>,
+    pub memory: Vec<RamPiece>,
     /// What it runs.
     pub image: Image,
     /// Devices of the board that are its own.
-    pub devices: Vec<Device>,
+    pub devices: Vec<AssignedDevice>,
     /// PCI functions of the board that are its own.
-    pub functions: Vec<Function>,
+    pub functions: Vec<AssignedFunction>,
     /// What happens when it faults.
     pub on_fault: OnFault,
     /// What happens when it accesses an address where it has nothing.
     pub on_outside: OnOutside,
     /// What becomes of timer ticks while it is off a core that it shares.
-    pub ticks: Ticks,
+    pub ticks: TickPolicy,
     /// Whether it may hand the console and the active devices to a VM.
     pub focus: bool,
     /// Event counters of each core's PMU that are its own, the cycle counter with them; 0 for no
@@ -72,11 +72,11 @@ pub struct Vm {
     /// Texts that lines of its console must contain.
     pub expect: Vec<String>,
     /// Where its virtual devices are.
-    pub board: Board,
+    pub board: VirtualBoard,
     /// Whether it shares a core, and so sees its stolen time.
     pub stolen_time: bool,
     /// Its virtio socket device, if it is in a flow.
-    pub socket: Option<Socket>,
+    pub socket: Option<SocketBus>,
     /// Its network device, a port of the system's switch.
     pub net: Option<Net>,
     pub(crate) spans: Spans,
@@ -99,7 +99,7 @@ pub struct Net {
 
 /// How a VM sees its virtio socket device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Socket {
+pub enum SocketBus {
     /// By registers at a fixed address.
     #[default]
     Mmio,
@@ -107,7 +107,7 @@ pub enum Socket {
     Pci,
 }
 
-impl Socket {
+impl SocketBus {
     /// Where its registers are.
     pub(crate) const fn registers(self) -> Range<u64> {
         match self {
@@ -119,7 +119,7 @@ impl Socket {
 
 /// A piece of a VM's RAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct RamPiece {
     /// Where the VM sees it.
     pub base: Ipa,
     /// Its size, whole pages.
@@ -132,14 +132,14 @@ pub enum Image {
     /// An ELF program.
     Elf {
         /// Where it comes from.
-        file: Source,
+        file: ImageSource,
         /// /chosen/bootargs.
         args: String,
     },
     /// A flat binary.
     Bin {
         /// Where it comes from.
-        file: Source,
+        file: ImageSource,
         /// Where its first byte goes.
         load: Ipa,
         /// Its first instruction.
@@ -150,9 +150,9 @@ pub enum Image {
     /// A Linux kernel.
     Linux {
         /// Where the Image comes from.
-        kernel: Source,
+        kernel: ImageSource,
         /// Where the initial RAM disk comes from.
-        initrd: Option<Source>,
+        initrd: Option<ImageSource>,
         /// /chosen/bootargs.
         cmdline: String,
     },
@@ -161,7 +161,7 @@ pub enum Image {
 impl Image {
     /// Where the kernel or program comes from.
     #[must_use]
-    pub const fn source(&self) -> &Source {
+    pub const fn source(&self) -> &ImageSource {
         match self {
             Self::Elf { file, .. } | Self::Bin { file, .. } | Self::Linux { kernel: file, .. } => {
                 file
@@ -171,7 +171,7 @@ impl Image {
 
     /// Where the initial RAM disk comes from.
     #[must_use]
-    pub const fn initrd(&self) -> Option<&Source> {
+    pub const fn initrd(&self) -> Option<&ImageSource> {
         match self {
             Self::Linux { initrd, .. } => initrd.as_ref(),
             _ => None,
@@ -192,18 +192,18 @@ impl Image {
 /// A device of the board that a VM has for itself, at the same address and interrupt as on the
 /// board.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Device {
+pub struct AssignedDevice {
     /// Its path in the board's device tree.
     pub path: String,
     /// Its registers, whole pages.
     pub regions: Vec<(Pa, Bytes)>,
     /// Its interrupts.
-    pub irqs: Vec<Irq>,
+    pub irqs: Vec<BoardIrq>,
 }
 
 /// The virtual board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Board {
+pub struct VirtualBoard {
     /// The GIC's distributor.
     pub distributor: Ipa,
     /// The redistributors (GICv3) or the CPU interface (GICv2).
@@ -218,7 +218,7 @@ pub struct Board {
     pub device_tree: Ipa,
 }
 
-impl Board {
+impl VirtualBoard {
     /// That of QEMU's `virt` machine.
     pub(crate) const fn usual(gic_v2: bool) -> Self {
         Self {
@@ -269,19 +269,19 @@ impl Vm {
 
     /// Whether it has a PCI host bridge.
     pub(crate) fn has_pci(&self) -> bool {
-        !self.functions.is_empty() || self.socket == Some(Socket::Pci)
+        !self.functions.is_empty() || self.socket == Some(SocketBus::Pci)
     }
 
     /// The interrupts of its PCI functions; functions on one line share it.
-    pub(crate) fn pci_lines(&self) -> impl Iterator<Item = Irq> {
+    pub(crate) fn pci_lines(&self) -> impl Iterator<Item = BoardIrq> {
         let mut lines: Vec<_> = self.functions.iter().map(|function| function.intid).collect();
         lines.sort_unstable();
         lines.dedup();
-        lines.into_iter().map(|intid| Irq { intid, edge: false })
+        lines.into_iter().map(|intid| BoardIrq { intid, edge: false })
     }
 }
 
-impl Piece {
+impl RamPiece {
     /// One above its last byte.
     #[must_use]
     pub const fn end(&self) -> u64 {

@@ -13,10 +13,10 @@ use std::{
     path::Path,
 };
 use weir_model::{
-    Catalog, ImageFile, ImageFiles, Owner, Payload, Platform, Share, Sizes, System, audit,
+    Catalog, ImageFile, ImageFiles, MapOwner, Payload, Platform, Share, Sizes, System, audit,
     check_text, estimate, pack, place, place_all, shares,
 };
-use weir_paging::cells::{CellSet, Cells};
+use weir_paging::classes::{ClassSet, PageClasses};
 use zerocopy::IntoBytes;
 
 const PAGE: u64 = 4096;
@@ -64,23 +64,23 @@ fn page_classes_of_the_platforms() {
     for platform in Platform::all() {
         for map in 0..platform.places.dram.len() {
             let geometry = platform.places.geometry(map);
-            let cells = Cells::new(&geometry).unwrap();
+            let classes = PageClasses::new(&geometry).unwrap();
             let name = &platform.places.dram[map].name;
             writeln!(
                 table,
                 "{} {name}: {} page classes, {} colors, {} bank groups of {}",
                 platform.name,
-                cells.count(),
-                cells.colors(),
-                cells.bank_groups(),
-                cells.banks_in_group()
+                classes.count(),
+                classes.colors(),
+                classes.bank_groups(),
+                classes.banks_in_group()
             )
             .unwrap();
-            for color in 0..cells.colors() {
-                let banks: Vec<_> = cells
+            for color in 0..classes.colors() {
+                let banks: Vec<_> = classes
                     .iter()
-                    .filter(|&cell| u16::from(cells.color(cell)) == color)
-                    .map(|cell| format!("{}:{}", cell.0, cells.bank(cell)))
+                    .filter(|&class| u16::from(classes.color(class)) == color)
+                    .map(|class| format!("{}:{}", class.0, classes.bank(class)))
                     .collect();
                 writeln!(table, "  color {color:2}, class:bank {}", banks.join(" ")).unwrap();
             }
@@ -93,34 +93,34 @@ fn page_classes_of_the_platforms() {
 /// The facts in figures, by addresses.
 #[test]
 fn page_classes_are_the_boards() {
-    let cells = |name: &str, map: usize| {
+    let classes = |name: &str, map: usize| {
         let platform = Platform::named(name).unwrap();
-        Cells::new(&platform.places.geometry(map)).unwrap()
+        PageClasses::new(&platform.places.geometry(map)).unwrap()
     };
-    let zcu102 = cells("zcu102", 0);
+    let zcu102 = classes("zcu102", 0);
     assert_eq!((zcu102.count(), zcu102.colors(), zcu102.bank_groups()), (32, 16, 16));
     for page in 0..1024u64 {
-        let cell = zcu102.cell_of(page << 12);
-        assert_eq!(u64::from(cell.0), page & 31, "address bits 12 to 16");
-        assert_eq!(u64::from(zcu102.color(cell)), page & 15);
-        assert_eq!(u64::from(zcu102.bank(cell)), page >> 1 & 15, "address bits 13 to 16");
+        let class = zcu102.class_of(page << 12);
+        assert_eq!(u64::from(class.0), page & 31, "address bits 12 to 16");
+        assert_eq!(u64::from(zcu102.color(class)), page & 15);
+        assert_eq!(u64::from(zcu102.bank(class)), page >> 1 & 15, "address bits 13 to 16");
     }
-    let top = cells("zcu102", 1);
+    let top = classes("zcu102", 1);
     assert_eq!((top.count(), top.colors(), top.bank_groups()), (256, 16, 16));
-    assert_eq!(top.bank(top.cell_of(0x8_0000_0000)), 8, "the upper 2 GiB");
-    assert_eq!(top.bank(top.cell_of(0x7000_0000)), 7);
-    let rpi4 = cells("rpi4", 0);
+    assert_eq!(top.bank(top.class_of(0x8_0000_0000)), 8, "the upper 2 GiB");
+    assert_eq!(top.bank(top.class_of(0x7000_0000)), 7);
+    let rpi4 = classes("rpi4", 0);
     assert_eq!((rpi4.count(), rpi4.colors()), (16, 16));
     assert_eq!((rpi4.bank_groups(), rpi4.banks_in_group()), (8, 2));
     for page in 0..64u64 {
-        let cell = rpi4.cell_of(page << 12);
-        assert_eq!(u64::from(cell.0), page & 15);
-        assert_eq!(u64::from(rpi4.bank(cell)), page & 7, "address bits 12 to 14");
+        let class = rpi4.class_of(page << 12);
+        assert_eq!(u64::from(class.0), page & 15);
+        assert_eq!(u64::from(rpi4.bank(class)), page & 7, "address bits 12 to 14");
     }
-    let qemu = cells("qemu-virt", 0);
+    let qemu = classes("qemu-virt", 0);
     assert_eq!((qemu.count(), qemu.colors(), qemu.bank_groups()), (128, 16, 8));
-    assert_eq!(qemu, cells("qemu-virt-gicv2", 0));
-    assert_eq!(qemu.bank(qemu.cell_of(0x4009_0000)), 0, "bits 16 and 19");
+    assert_eq!(qemu, classes("qemu-virt-gicv2", 0));
+    assert_eq!(qemu.bank(qemu.class_of(0x4009_0000)), 0, "bits 16 and 19");
 }
 
 #[test]
@@ -428,7 +428,7 @@ fn the_dram_map_can_be_chosen() {
 }
 
 /// The owner of each page, by the packed tables alone.
-fn owners(system: &weir_abi::System<'_>) -> BTreeMap<u64, String> {
+fn owners(system: &weir_abi::PackedSystem<'_>) -> BTreeMap<u64, String> {
     let mut owners = BTreeMap::new();
     let mut take = |owner: &str, pages: &mut dyn Iterator<Item = u64>| {
         for page in pages {
@@ -439,7 +439,7 @@ fn owners(system: &weir_abi::System<'_>) -> BTreeMap<u64, String> {
     for vm in (0..system.vms()).map(|index| system.vm(index).unwrap()) {
         let name = String::from_utf8(vm.name().to_vec()).unwrap();
         let regions = vm.regions.iter().filter(|region| region.kind == weir_abi::RAM);
-        let spans = regions.map(|region| weir_abi::Span { pa: region.pa, len: region.len });
+        let spans = regions.map(|region| weir_abi::PageSpan { pa: region.pa, len: region.len });
         for span in spans.chain([vm.vm.own, vm.vm.pristine]) {
             let mut pages = system.pages(&vm, span);
             assert_eq!(pages.total(), span.len / PAGE);
@@ -449,7 +449,7 @@ fn owners(system: &weir_abi::System<'_>) -> BTreeMap<u64, String> {
     owners
 }
 
-fn packed_system(system: &System, test: impl FnOnce(&weir_abi::System<'_>, &[u8])) {
+fn packed_system(system: &System, test: impl FnOnce(&weir_abi::PackedSystem<'_>, &[u8])) {
     let elf = images::elf(0x4010_0004, &[(0x4010_0000, 0x3000, &[0xaa; 0x2001])]);
     let payloads = vec![Payload { image: &elf, initrd: None }; system.vms.len()];
     let packed =
@@ -464,7 +464,7 @@ fn packed_system(system: &System, test: impl FnOnce(&weir_abi::System<'_>, &[u8]
     let mut words = vec![0u64; packed.tables.len().div_ceil(8)];
     words.as_mut_bytes()[..packed.tables.len()].copy_from_slice(&packed.tables);
     let v2 = system.platform.is_gic_v2();
-    let parsed = weir_abi::System::parse(words.as_bytes(), v2);
+    let parsed = weir_abi::PackedSystem::parse(words.as_bytes(), v2);
     test(&parsed.unwrap_or_else(|damage| panic!("{}", damage.message())), &image);
 }
 
@@ -492,7 +492,7 @@ fn what_is_packed_is_divided() {
             [system.division.hypervisor].into_iter().chain(system.division.vms.clone()).collect();
         for (page, owner) in &owners {
             let place = names.iter().position(|name| name == owner).unwrap();
-            assert!(sets[place].contains(packed.cells().cell_of(*page)), "{page:#x} of {owner}");
+            assert!(sets[place].contains(packed.classes().class_of(*page)), "{page:#x} of {owner}");
         }
         // The pristine image that EL2 puts together matches the segments.
         let b = packed.vm(1).unwrap();
@@ -569,7 +569,7 @@ fn tlb_colors_cut_ram_into_pieces() {
     let tlb = |keys: &str| {
         let text = format!("platform = \"qemu-virt\"\n{}", vm("a", 0, keys));
         check(&text).map(|system| {
-            let set = |piece: &weir_model::Piece| piece.base.0 / PAGE % 128;
+            let set = |piece: &weir_model::RamPiece| piece.base.0 / PAGE % 128;
             let pieces = &system.vms[0].memory;
             (
                 pieces.len(),
@@ -799,19 +799,19 @@ proptest! {
             text += &vm(&format!("vm{core}"), core, keys);
         }
         let Ok(system) = check(&text) else { return Ok(()) };
-        let cells = system.division.cells;
+        let classes = system.division.classes;
         let named = |keys: &str, key: &str| -> Option<BTreeSet<u16>> {
             let line = keys.lines().find_map(|line| line.strip_prefix(&format!("{key} = \"")))?;
             Some(line.trim_end_matches('"').split(',').map(|number| number.parse().unwrap()).collect())
         };
-        let sets: Vec<CellSet> = system.division.vms.iter().copied().chain([system.division.hypervisor]).collect();
+        let sets: Vec<ClassSet> = system.division.vms.iter().copied().chain([system.division.hypervisor]).collect();
         for (index, (keys, _)) in requests.iter().enumerate() {
-            for (key, of) in [("colors", Cells::color as fn(&Cells, _) -> u8), ("banks", Cells::bank)] {
+            for (key, of) in [("colors", PageClasses::color as fn(&PageClasses, _) -> u8), ("banks", PageClasses::bank)] {
                 let Some(mine) = named(keys, key) else { continue };
-                let found: BTreeSet<u16> = sets[index].iter().map(|cell| u16::from(of(&cells, cell))).collect();
+                let found: BTreeSet<u16> = sets[index].iter().map(|class| u16::from(of(&classes, class))).collect();
                 prop_assert_eq!(&found, &mine, "the wish is met in full");
                 for (other, set) in sets.iter().enumerate().filter(|(other, _)| *other != index) {
-                    let strangers = set.iter().filter(|&cell| mine.contains(&u16::from(of(&cells, cell)))).count();
+                    let strangers = set.iter().filter(|&class| mine.contains(&u16::from(of(&classes, class)))).count();
                     prop_assert_eq!(strangers, 0, "entity {} is in {} of vm{}", other, key, index);
                 }
             }
@@ -820,7 +820,7 @@ proptest! {
             packed_system(&system, |packed, _| {
                 for (page, owner) in owners(packed).into_iter().filter(|_| system.division.divided) {
                     let place = owner.strip_prefix("vm").map_or(requests.len(), |index| index.parse().unwrap());
-                    assert!(sets[place].contains(cells.cell_of(page)));
+                    assert!(sets[place].contains(classes.class_of(page)));
                 }
             });
         }
@@ -868,7 +868,7 @@ fn the_row_of_a_page_class_names_its_owner() {
         placed
             .rows
             .iter()
-            .find(|row| row.owner == Owner::Vm(0, "a".to_owned()) && row.what == what)
+            .find(|row| row.owner == MapOwner::Vm(0, "a".to_owned()) && row.what == what)
             .unwrap()
     };
     assert_eq!(mine("RAM").size.0, 4 << 20);

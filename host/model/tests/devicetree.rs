@@ -296,7 +296,7 @@ fn platform_files_agree_with_their_device_trees() {
     assert!(Platform::names().eq(names), "one cannot be read");
     for platform in Platform::all().into_iter().filter(|board| !board.device_tree.is_empty()) {
         let content = content(&platform.device_tree);
-        let weir_model::platform::Memory { base, size } = platform.memory;
+        let weir_model::platform::RamRange { base, size } = platform.memory;
         let contains = |text: String| assert!(content.contains(&text), "{text} in\n{content}");
         contains(format!("memory@{:x}\n  reg <0 {:x} 0 {:x}>", base.0, base.0, size.0));
         contains(format!("pl011@{:x}\n", platform.uart.base.0));
@@ -304,10 +304,15 @@ fn platform_files_agree_with_their_device_trees() {
         let conduit = platform.psci_conduit.as_ref().unwrap();
         contains(format!("method \"{conduit}\""));
         let regions = match platform.gic {
-            weir_model::platform::Gic::V3 { distributor, redistributors } => {
+            weir_model::platform::PlatformGic::V3 { distributor, redistributors } => {
                 format!("<0 {:x} 0 10000 0 {:x} 0 ", distributor.0, redistributors.0)
             }
-            weir_model::platform::Gic::V2 { distributor, cpu_interface, hyp, virtual_cpu } => {
+            weir_model::platform::PlatformGic::V2 {
+                distributor,
+                cpu_interface,
+                hyp,
+                virtual_cpu,
+            } => {
                 format!(
                     "<0 {:x} 0 10000 0 {:x} 0 10000 0 {:x} 0 10000 0 {:x} 0 10000>",
                     distributor.0, cpu_interface.0, hyp.0, virtual_cpu.0

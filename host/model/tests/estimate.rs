@@ -7,10 +7,10 @@ use weir_model::Catalog;
 use weir_model::HypervisorSize;
 use weir_model::ImageFile;
 use weir_model::ImageFiles;
-use weir_model::Owner;
+use weir_model::ImageSource;
+use weir_model::MapOwner;
 use weir_model::Payload;
 use weir_model::Placement;
-use weir_model::Source;
 use weir_model::System;
 use weir_model::check_text;
 use weir_model::estimate;
@@ -35,14 +35,14 @@ fn system(memories: &[&str]) -> System {
 
 /// How long the image is, as it is loaded.
 fn image(placement: &Placement) -> u64 {
-    let image = placement.rows.iter().find(|row| row.owner == Owner::Hypervisor);
+    let image = placement.rows.iter().find(|row| row.owner == MapOwner::Hypervisor);
     image.expect("an image").size.0
 }
 
 #[test]
 fn what_is_not_there_is_taken_for_likely_once() {
     let system = system(&["64MiB", "64MiB", "16MiB"]);
-    let [kernel, disk] = ["debian-rt", "busybox"].map(|name| Source::Named(name.to_owned()));
+    let [kernel, disk] = ["debian-rt", "busybox"].map(|name| ImageSource::Named(name.to_owned()));
     let files = ImageFiles {
         image: ImageFile::Estimated(&kernel, Bytes(40 << 20)),
         initrd: Some(ImageFile::Estimated(&disk, Bytes(4 << 20))),
@@ -58,7 +58,7 @@ fn what_is_not_there_is_taken_for_likely_once() {
 fn what_is_there_is_refused_as_it_will_be() {
     let system = system(&["16MiB"]);
     let disk = vec![1; 3 << 20];
-    let long = Source::Named("busybox".to_owned());
+    let long = ImageSource::Named("busybox".to_owned());
     for (kernel, fits_alone) in
         [(images::linux(4096, 20 << 20, 0), false), (images::linux(4096, 11 << 20, 0), true)]
     {

@@ -9,8 +9,8 @@ use dtoolkit::{
 };
 use proptest::prelude::*;
 use std::{path::PathBuf, sync::LazyLock};
-use weir_abi::{Damage, Header, PciFunction, System, checksum};
-use weir_model::{Catalog, Owner, Packed, Payload, check_text, pack};
+use weir_abi::{Damage, PackedHeader, PackedSystem, PciFunction, checksum};
+use weir_model::{Catalog, MapOwner, Packed, Payload, check_text, pack};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Two VMs: one has two functions of a device and one of another, on one line; the other has a slot
@@ -104,7 +104,7 @@ fn the_map_shows_the_owners_of_base_addresses() {
         assert_eq!(row.size.0, 0x20_0000);
         assert_eq!(row.ipa.map(|ipa| ipa.0), Some(row.address.0));
     }
-    assert!(matches!(&pci[3].owner, Owner::Vm(1, name) if name == "b"));
+    assert!(matches!(&pci[3].owner, MapOwner::Vm(1, name) if name == "b"));
 }
 
 /// The packed tables of [`TEXT`], at an 8-byte boundary, with the functions changed by `change`.
@@ -115,7 +115,7 @@ fn changed(change: impl FnOnce(&mut [PciFunction])) -> Vec<u64> {
     let mut buffer = vec![0_u64; bytes.len().div_ceil(8)];
     let tables = &mut buffer.as_mut_bytes()[..bytes.len()];
     tables.copy_from_slice(bytes);
-    let count = Header::ref_from_prefix(tables).unwrap().0.pci as usize;
+    let count = PackedHeader::ref_from_prefix(tables).unwrap().0.pci as usize;
     let at = tables.len() - count * size_of::<PciFunction>();
     change(<[PciFunction]>::mut_from_bytes(&mut tables[at..]).unwrap());
     let sum = checksum(&tables[16..]);
@@ -124,13 +124,13 @@ fn changed(change: impl FnOnce(&mut [PciFunction])) -> Vec<u64> {
 }
 
 fn refused(change: impl FnOnce(&mut [PciFunction])) -> Damage {
-    System::parse(changed(change).as_bytes(), false).expect_err("the damage was not seen")
+    PackedSystem::parse(changed(change).as_bytes(), false).expect_err("the damage was not seen")
 }
 
 #[test]
 fn el2_reads_what_was_packed() {
     let buffer = changed(|_| {});
-    let system = System::parse(buffer.as_bytes(), false).unwrap();
+    let system = PackedSystem::parse(buffer.as_bytes(), false).unwrap();
     let entry = |vm, address, place: u64, ecam| PciFunction {
         vm,
         address,
@@ -163,7 +163,7 @@ fn el2_refuses_what_two_vms_cannot_share() {
     assert_eq!(refused(|all| all[1].ecam += 0x1000_0000), Damage::Function(0));
     // Within one VM functions may be one stream.
     let buffer = changed(|all| all[1].stream = 0x10);
-    System::parse(buffer.as_bytes(), false).unwrap();
+    PackedSystem::parse(buffer.as_bytes(), false).unwrap();
 }
 
 #[test]
@@ -211,7 +211,7 @@ proptest! {
                 _ => entry.bars_len = value,
             }
         });
-        let Ok(system) = System::parse(buffer.as_bytes(), false) else { return Ok(()) };
+        let Ok(system) = PackedSystem::parse(buffer.as_bytes(), false) else { return Ok(()) };
         let all = system.pci();
         for (position, one) in all.iter().enumerate() {
             prop_assert!(one.address < 256 && one.stream < 256 && (one.vm as usize) < 2);

@@ -9,8 +9,8 @@ use checkout::{guests, root, systems};
 use std::{fs, path::Path};
 use weir_abi::regulation;
 use weir_model::{
-    Catalog, HypervisorSize, Image, Owner, Packed, Payload, Platform, Source, System, TEMPLATE,
-    audit, check_file, check_file_on, check_text, pack, place, platform::Machine, schema,
+    Catalog, HypervisorSize, Image, ImageSource, MapOwner, Packed, Payload, Platform, System,
+    TEMPLATE, audit, check_file, check_file_on, check_text, pack, place, platform::Machine, schema,
     timing::DataPath,
 };
 use zerocopy::IntoBytes;
@@ -79,11 +79,11 @@ fn assert_whole(system: &System, packed: &Packed<'_>, v2: bool) {
     assert_eq!(packed.image_len, packed.file_len + rest);
     let rows = &packed.placement.rows;
     let its = rows.iter().find(|row| row.address == system.platform.load_address).unwrap();
-    assert_eq!((&its.owner, its.size.0), (&Owner::Hypervisor, packed.image_len));
+    assert_eq!((&its.owner, its.size.0), (&MapOwner::Hypervisor, packed.image_len));
     let mut words = vec![0u64; image.len().div_ceil(8)];
     words.as_mut_bytes()[..image.len()].copy_from_slice(&image);
     let tables = &words.as_bytes()[packed.tables_offset as usize..];
-    let parsed = weir_abi::System::parse(tables, v2).unwrap();
+    let parsed = weir_abi::PackedSystem::parse(tables, v2).unwrap();
     assert_eq!(parsed.vms(), system.vms.len());
     assert_eq!(parsed.header.cores as usize, system.cores_needed());
     assert_eq!(parsed.header.load_address, system.platform.load_address.0);
@@ -248,7 +248,7 @@ fn the_map_covers_all_ram_without_overlap() {
         }
         assert_eq!(at, memory.base.0 + memory.size.0);
         let rows = placement.rows.iter();
-        let given = rows.filter(|row| row.what == "RAM" && matches!(row.owner, Owner::Vm(..)));
+        let given = rows.filter(|row| row.what == "RAM" && matches!(row.owner, MapOwner::Vm(..)));
         assert_eq!(given.count(), system.vms.iter().map(|vm| vm.memory.len()).sum::<usize>());
     }
 }
@@ -350,7 +350,7 @@ fn equal_blobs_are_stored_once_and_zeros_not_at_all() {
 fn an_image_that_fits_not_is_a_fault_of_its_file() {
     let text = "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"2MiB\"\nimage = { elf = \"control\" }\n";
     let system = check(text);
-    assert_eq!(*system.vms[0].image.source(), Source::Named("control".to_owned()));
+    assert_eq!(*system.vms[0].image.source(), ImageSource::Named("control".to_owned()));
     let far = images::elf(0x5000_0000, &[(0x5000_0000, 0x1000, &[1; 16])]);
     let faults =
         pack(&system, &[Payload { image: &far, initrd: None }], images::HYPERVISOR).unwrap_err();
@@ -370,7 +370,7 @@ fn an_elf_at_virtual_addresses_starts_at_a_physical() {
         pack(&system, &[Payload { image: &high, initrd: None }], images::HYPERVISOR).unwrap();
     let mut words = vec![0u64; packed.tables.len().div_ceil(8)];
     words.as_mut_bytes()[..packed.tables.len()].copy_from_slice(&packed.tables);
-    let parsed = weir_abi::System::parse(words.as_bytes(), false).unwrap();
+    let parsed = weir_abi::PackedSystem::parse(words.as_bytes(), false).unwrap();
     assert_eq!(parsed.vm(0).unwrap().vm.entry, 0x4008_0010);
 }
 

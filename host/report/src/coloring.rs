@@ -15,16 +15,16 @@ use weir_units::Bytes;
 #[must_use]
 pub fn report(system: &System, placement: &Placement) -> String {
     let division = &system.division;
-    let cells = &division.cells;
+    let classes = &division.classes;
     let platform = &system.platform.name;
     let tlb = tlb(system);
-    if cells.count() == 1 {
+    if classes.count() == 1 {
         return format!(
             "{tlb}{platform} describes no cache colors and no banks: VMs share all of them"
         );
     }
     let mut text = tlb;
-    let groups = match cells.banks_in_group() {
+    let groups = match classes.banks_in_group() {
         1 => "banks".to_owned(),
         each => format!("groups of {each} banks"),
     };
@@ -32,9 +32,9 @@ pub fn report(system: &System, placement: &Placement) -> String {
     let _ = writeln!(
         text,
         "{platform}{map}: {} page classes, from {} colors and {} {groups}",
-        cells.count(),
-        cells.colors(),
-        cells.bank_groups()
+        classes.count(),
+        classes.colors(),
+        classes.bank_groups()
     );
     if !division.divided {
         let effect = "each VM can evict lines and close DRAM rows of every other VM";
@@ -59,7 +59,7 @@ pub fn report(system: &System, placement: &Placement) -> String {
             share.name.clone(),
             share.colors_text(),
             share.banks_text(),
-            share.cells.len().to_string(),
+            share.classes.len().to_string(),
             share.cache.map_or("-".to_owned(), |cache| cache.to_string()),
             share.reach.to_string(),
             share.pages.to_string(),
@@ -117,20 +117,20 @@ fn costs(system: &System, shares: &[Share]) -> Vec<String> {
             ));
         }
     }
-    let cells = &division.cells;
+    let classes = &division.classes;
     let used = division.vms.iter().fold(division.hypervisor, |all, set| all.union(set));
-    let has_owner = |cell| {
-        used.iter().any(|other| cells.share_color(other, cell))
-            && used.iter().any(|other| cells.share_bank(other, cell))
+    let has_owner = |class| {
+        used.iter().any(|other| classes.share_color(other, class))
+            && used.iter().any(|other| classes.share_bank(other, class))
     };
-    let idle = cells.iter().filter(|&cell| !used.contains(cell));
-    let (split, unowned): (Vec<_>, Vec<_>) = idle.partition(|&cell| has_owner(cell));
+    let idle = classes.iter().filter(|&class| !used.contains(class));
+    let (split, unowned): (Vec<_>, Vec<_>) = idle.partition(|&class| has_owner(class));
     for (idle, why) in [
         (split, "because their color and their bank have different owners"),
         (unowned, "because no owner has their color, or none their bank"),
     ] {
         if !idle.is_empty() {
-            let (idle, all) = (idle.len(), cells.count());
+            let (idle, all) = (idle.len(), classes.count());
             costs.push(format!("cost: {idle} of {all} page classes have no owner, {why}"));
         }
     }
@@ -148,7 +148,7 @@ pub fn json(system: &System, placement: &Placement) -> Value {
                 "name": share.name,
                 "colors": share.colors,
                 "banks": share.banks,
-                "page_classes": share.cells.iter().map(|cell| cell.0).collect::<Vec<_>>(),
+                "page_classes": share.classes.iter().map(|class| class.0).collect::<Vec<_>>(),
                 "cache_bytes": share.cache.map(Bytes::get),
                 "reach_bytes": share.reach.0,
                 "pages": share.pages,
@@ -161,10 +161,10 @@ pub fn json(system: &System, placement: &Placement) -> Value {
     json!({
         "divided": division.divided,
         "dram_map": division.dram,
-        "page_classes": division.cells.count(),
-        "colors": division.cells.colors(),
-        "bank_groups": division.cells.bank_groups(),
-        "banks_in_group": division.cells.banks_in_group(),
+        "page_classes": division.classes.count(),
+        "colors": division.classes.colors(),
+        "bank_groups": division.classes.bank_groups(),
+        "banks_in_group": division.classes.banks_in_group(),
         "tlb_sets": system.vms.iter().zip(&division.tlb).filter_map(|(vm, tlb)| {
             Some(json!({ "name": vm.name, "sets": tlb.as_ref()?.numbers, "of": tlb.as_ref()?.sets }))
         }).collect::<Vec<_>>(),
@@ -264,7 +264,7 @@ const FILLS: [&str; 9] = [
     "#8c564b",
 ];
 /// Width and height of a page class.
-const CELL: (usize, usize) = (40, 26);
+const CLASS: (usize, usize) = (40, 26);
 /// Room for the numbers of the banks and of the colors.
 const MARGIN: (usize, usize) = (120, 70);
 /// Where the legend's words begin, and the room for a letter of theirs, which fonts have between 6
@@ -276,13 +276,13 @@ const LETTER: usize = 8;
 /// with their owners' colors. A place without a page class on the board is left out.
 pub fn svg(system: &System, placement: &Placement) -> String {
     let division = &system.division;
-    let cells = &division.cells;
+    let classes = &division.classes;
     let shares = shares(system, placement);
-    let (columns, rows) = (usize::from(cells.colors()), usize::from(cells.bank_groups()));
+    let (columns, rows) = (usize::from(classes.colors()), usize::from(classes.bank_groups()));
     let lines: Vec<String> = shares.iter().map(legend).collect();
     let longest = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
-    let width = (MARGIN.0 + columns * CELL.0).max(LEGEND + longest * LETTER).max(620) + 20;
-    let grid_end = MARGIN.1 + rows * CELL.1;
+    let width = (MARGIN.0 + columns * CLASS.0).max(LEGEND + longest * LETTER).max(620) + 20;
+    let grid_end = MARGIN.1 + rows * CLASS.1;
     let height = grid_end + 50 + 22 * (shares.len() + 1);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
@@ -296,43 +296,43 @@ pub fn svg(system: &System, placement: &Placement) -> String {
         "{} on {}: {} page classes of {} colors and {} banks{}",
         file,
         system.platform.name,
-        cells.count(),
+        classes.count(),
         columns,
-        rows * usize::from(cells.banks_in_group()),
+        rows * usize::from(classes.banks_in_group()),
         if division.divided { "" } else { ", not divided" }
     );
     text(&mut svg, (20, 24), "font-size=\"15\"", &title);
     text(&mut svg, (MARGIN.0, 46), "", "color");
     for color in 0..columns {
-        let x = MARGIN.0 + color * CELL.0 + CELL.0 / 2;
+        let x = MARGIN.0 + color * CLASS.0 + CLASS.0 / 2;
         text(&mut svg, (x, MARGIN.1 - 8), "text-anchor=\"middle\"", &color.to_string());
     }
-    let each = usize::from(cells.banks_in_group());
+    let each = usize::from(classes.banks_in_group());
     for bank in 0..rows {
-        let y = MARGIN.1 + bank * CELL.1 + CELL.1 / 2 + 4;
+        let y = MARGIN.1 + bank * CLASS.1 + CLASS.1 / 2 + 4;
         let name = if each == 1 { "bank" } else { "banks, pair" };
         let name = if each > 2 { "banks, group" } else { name };
         text(&mut svg, (MARGIN.0 - 10, y), "text-anchor=\"end\"", &format!("{name} {bank}"));
     }
-    for cell in cells.iter() {
+    for class in classes.iter() {
         let owners: Vec<usize> =
-            (0..shares.len()).filter(|&owner| shares[owner].cells.contains(cell)).collect();
-        let x = MARGIN.0 + usize::from(cells.color(cell)) * CELL.0;
-        let y = MARGIN.1 + usize::from(cells.bank(cell)) * CELL.1;
+            (0..shares.len()).filter(|&owner| shares[owner].classes.contains(class)).collect();
+        let x = MARGIN.0 + usize::from(classes.color(class)) * CLASS.0;
+        let y = MARGIN.1 + usize::from(classes.bank(class)) * CLASS.1;
         let names: Vec<&str> = owners.iter().map(|&owner| shares[owner].name.as_str()).collect();
         let names = if names.is_empty() { "no owner".to_owned() } else { names.join(", ") };
         let _ = writeln!(
             svg,
             "<g><title>{}</title>",
-            escape(&format!("page class {}: {names}", cell.0))
+            escape(&format!("page class {}: {names}", class.0))
         );
         let _ = writeln!(
             svg,
             "<rect x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{}\" fill=\"#f4f4f4\" stroke=\"#999999\"/>",
-            CELL.0, CELL.1
+            CLASS.0, CLASS.1
         );
         // Each owner of a shared page class has a strip of it.
-        let (inner, count) = (CELL.0 - 2, owners.len());
+        let (inner, count) = (CLASS.0 - 2, owners.len());
         for (strip, owner) in owners.into_iter().enumerate() {
             let (from, to) = (inner * strip / count, inner * (strip + 1) / count);
             let _ = writeln!(
@@ -341,7 +341,7 @@ pub fn svg(system: &System, placement: &Placement) -> String {
                 x + 1 + from,
                 y + 1,
                 to - from,
-                CELL.1 - 2,
+                CLASS.1 - 2,
                 FILLS[owner % FILLS.len()]
             );
         }

@@ -3,7 +3,7 @@
 //! A run leaves its files in a directory ([`SUMMARY`], [`REPORT`] and [`trace::file::NAME`] among
 //! them). [`trace`] reads and writes its records, [`trace::curve`] computes arrival curves of
 //! memory accesses, [`overheads`] the duration of each phase of a packet. [`coloring`] shows which
-//! VM has which page classes. [`Table`] and [`Picture`] are for all reports.
+//! VM has which page classes. [`TextTable`] and [`Picture`] are for all reports.
 //!
 //! # Examples
 //!
@@ -22,7 +22,7 @@ pub mod trace;
 
 pub use json::{JSON_VERSION, Json, versioned};
 pub use picture::Picture;
-pub use table::{Table, columns, paragraph, paragraphs, table, wrap};
+pub use table::{TextTable, columns, paragraph, paragraphs, table, wrap};
 
 /// The name of the summary in the directory of a run.
 pub const SUMMARY: &str = "summary.txt";

@@ -15,12 +15,12 @@ use weir_image::{Failure, Result, failure::SYSTEM};
 use weir_model::timing::Origin;
 use weir_trace::{
     phases::Phase,
-    record::{Kind, Record},
+    record::{Record, RecordKind},
 };
 
 /// The durations of the phases of a run's packets.
 #[derive(Debug)]
-pub struct Overheads {
+pub struct MeasuredOverheads {
     /// In ns, each in order, of those phases that occurred.
     phases: BTreeMap<Phase, Vec<u64>>,
     /// Bytes and ns of each chunk's copy.
@@ -82,7 +82,7 @@ impl Spread {
     }
 }
 
-impl Overheads {
+impl MeasuredOverheads {
     /// Collects the values of a trace's records. `counted` states whether its nanoseconds are
     /// instructions.
     ///
@@ -97,15 +97,15 @@ impl Overheads {
         let (mut brokers, mut shared) = (0u64, 0u64);
         let core = |record: &Record| 1u64.checked_shl(record.sequence().into()).unwrap_or(0);
         while let Some(record) = trace.next_record()? {
-            if record.kind == Kind::PacketArrived as u16 {
+            if record.kind == RecordKind::PacketArrived as u16 {
                 packets += 1;
                 flows.insert(record.detail >> 16);
                 brokers |= core(&record);
             }
-            if record.kind == Kind::VcpuSwitch as u16 {
+            if record.kind == RecordKind::VcpuSwitch as u16 {
                 shared |= core(&record);
             }
-            taken += usize::from(record.kind == Kind::PacketTaken as u16);
+            taken += usize::from(record.kind == RecordKind::PacketTaken as u16);
             for (phase, ns) in words::phases(&record, &facts) {
                 // The first covers all critical sections since the start, when all cores are awake:
                 // on an emulator they contain time slices of other cores.
@@ -268,7 +268,7 @@ impl Overheads {
     }
 }
 
-impl fmt::Display for Overheads {
+impl fmt::Display for MeasuredOverheads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = if self.counted { "ns = instructions" } else { "ns" };
         let header = ["", unit, "times", "min", "avg", "median", "max"];
@@ -321,14 +321,14 @@ fn origin(run: &Value) -> Origin {
 /// # Errors
 ///
 /// The trace cannot be read or is damaged, or no packet has arrived.
-pub fn measured(path: &Path) -> Result<(Overheads, Origin)> {
+pub fn measured(path: &Path) -> Result<(MeasuredOverheads, Origin)> {
     let mut trace = Trace::open(path)?;
     let directory = if path.is_dir() { Some(path) } else { path.parent() };
     // A trace alone, without what else its run left, is of unknown time.
     let run =
         directory.and_then(|directory| weir_model::read_regular(&directory.join("run.json")).ok());
     let run: Value = run.and_then(|run| serde_json::from_slice(&run).ok()).unwrap_or_default();
-    let overheads = Overheads::of(&mut trace, run["deterministic"] == true)?;
+    let overheads = MeasuredOverheads::of(&mut trace, run["deterministic"] == true)?;
     Ok((overheads, origin(&run)))
 }
 
@@ -337,12 +337,12 @@ mod tests {
     use super::*;
     use weir_model::{Catalog, SystemFile};
 
-    fn overheads(copies: &[(u64, u64)]) -> Overheads {
+    fn overheads(copies: &[(u64, u64)]) -> MeasuredOverheads {
         let mut phases = BTreeMap::from([(Phase::Pd, vec![80, 90, 100])]);
         let mut times: Vec<u64> = copies.iter().map(|(_, ns)| *ns).collect();
         times.sort_unstable();
         phases.insert(Phase::Copy, times);
-        Overheads {
+        MeasuredOverheads {
             phases,
             copies: copies.to_vec(),
             wakes: BTreeMap::new(),
@@ -367,18 +367,23 @@ mod tests {
 
     #[test]
     fn a_damaged_trace_gives_no_overheads() {
-        use crate::trace::file::{Facts, Vm};
+        use crate::trace::file::{TraceFacts, TracedVm};
         use zerocopy::IntoBytes;
 
-        let vms = vec![Vm { name: "a".to_owned(), cores: vec![0] }];
-        let facts =
-            Facts { cores: 1, frequency: 1_000_000_000, records: 1, vms, ..Facts::default() };
+        let vms = vec![TracedVm { name: "a".to_owned(), cores: vec![0] }];
+        let facts = TraceFacts {
+            cores: 1,
+            frequency: 1_000_000_000,
+            records: 1,
+            vms,
+            ..TraceFacts::default()
+        };
         let mut bytes = Vec::new();
         facts.write(&mut bytes).expect("memory");
-        let arrived = Record { kind: Kind::PacketArrived as u16, ..Record::default() };
+        let arrived = Record { kind: RecordKind::PacketArrived as u16, ..Record::default() };
         let of = |records: &[Record]| {
             let bytes = [bytes.as_slice(), records.as_bytes()].concat();
-            Overheads::of(&mut Trace::read(bytes.as_slice()).expect("a trace"), true)
+            MeasuredOverheads::of(&mut Trace::read(bytes.as_slice()).expect("a trace"), true)
         };
         assert_eq!(of(&[arrived]).map(|overheads| overheads.packets).ok(), Some(1));
         for damaged in [vec![], vec![arrived, arrived], vec![Record { vm: 1, ..arrived }]] {
@@ -389,21 +394,23 @@ mod tests {
 
     #[test]
     fn time_slices_in_the_phases_are_reported() {
-        use crate::trace::file::{Facts, Vm};
+        use crate::trace::file::{TraceFacts, TracedVm};
         use zerocopy::IntoBytes;
 
-        let vms = ["a", "broker"].map(|name| Vm { name: name.to_owned(), cores: vec![0, 1] });
+        let vms = ["a", "broker"].map(|name| TracedVm { name: name.to_owned(), cores: vec![0, 1] });
         let (cores, records) = (2, 2);
         let frequency = 1_000_000_000;
-        let facts = Facts { cores, frequency, records, vms: vms.into(), ..Facts::default() };
+        let facts =
+            TraceFacts { cores, frequency, records, vms: vms.into(), ..TraceFacts::default() };
         let on =
             |kind, core: u64| Record { kind: kind as u16, rest: core << 48, ..Record::default() };
         let unfit = |switch: u64| {
             let mut bytes = Vec::new();
             facts.write(&mut bytes).expect("memory");
-            let records = [on(Kind::VcpuSwitch, switch), on(Kind::PacketArrived, 1)];
+            let records = [on(RecordKind::VcpuSwitch, switch), on(RecordKind::PacketArrived, 1)];
             bytes.extend(records.as_bytes());
-            let of = Overheads::of(&mut Trace::read(bytes.as_slice()).expect("a trace"), true);
+            let of =
+                MeasuredOverheads::of(&mut Trace::read(bytes.as_slice()).expect("a trace"), true);
             of.expect("overheads").unfit().is_some()
         };
         assert_eq!([0, 1].map(unfit), [false, true]);
@@ -444,7 +451,7 @@ mod tests {
             build: Some("12ab".to_owned()),
             date: None,
         };
-        let larger = Overheads { size: [12, 4], ..overheads(&[(1, 30)]) };
+        let larger = MeasuredOverheads { size: [12, 4], ..overheads(&[(1, 30)]) };
         let text = overheads(&[(4096, 1024), (1, 30)]).to_toml(&origin, Some(&larger));
         assert!(
             text.contains("flows = 2\nvms = 3\nlarger = { flows = 12, vms = 4, pp = 0"),

@@ -64,7 +64,7 @@ pub fn wrap(text: &str, width: Option<usize>, indents: [usize; 2]) -> String {
 /// the table continues below itself with the columns that are left, and with the first column once
 /// more.
 #[derive(Clone, Debug)]
-pub struct Table {
+pub struct TextTable {
     header: Vec<String>,
     rows: Vec<Vec<String>>,
     numbers: Vec<usize>,
@@ -76,7 +76,7 @@ const PADDING: u16 = 1;
 /// What is between two columns: these blanks and the separator.
 const GAP: usize = PADDING as usize + 1;
 
-impl Table {
+impl TextTable {
     /// With these headings.
     pub fn new(header: impl IntoIterator<Item: AsRef<str>>) -> Self {
         Self { header: cells(header), rows: Vec::new(), numbers: Vec::new(), width: columns() }
@@ -187,8 +187,8 @@ impl Table {
 }
 
 /// Returns a table with these headings, as wide as the terminal allows.
-pub fn table(header: impl IntoIterator<Item: AsRef<str>>) -> Table {
-    Table::new(header)
+pub fn table(header: impl IntoIterator<Item: AsRef<str>>) -> TextTable {
+    TextTable::new(header)
 }
 
 /// Returns text for cells, without control characters.
@@ -196,7 +196,7 @@ fn cells(texts: impl IntoIterator<Item: AsRef<str>>) -> Vec<String> {
     texts.into_iter().map(|text| printable(text.as_ref()).into_owned()).collect()
 }
 
-impl fmt::Display for Table {
+impl fmt::Display for TextTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all: Vec<_> = (0..self.header.len()).map(|column| (column, 0)).collect();
         let whole = self.render(&all, false);
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_table_has_no_rules_between_rows_and_no_escapes() {
-        let mut table = Table::new(["name", "value"]);
+        let mut table = TextTable::new(["name", "value"]);
         table.add_row(["a\x1b[2J", "1"]);
         table.add_row(["b", "2\n3"]);
         let text = table.to_string();
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn the_rule_of_a_table_fits_the_terminal() {
-        let mut table = Table::new(["name", "value"]);
+        let mut table = TextTable::new(["name", "value"]);
         table.add_row(["first", "1234"]);
         for width in 8..30 {
             table.width = Some(width);
@@ -276,7 +276,7 @@ mod tests {
             "max/bound",
             "verdict",
         ];
-        let mut table = Table::new(header).with_numbers(1..11);
+        let mut table = TextTable::new(header).with_numbers(1..11);
         table.add_row([
             "south-north",
             "10000",

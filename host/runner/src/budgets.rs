@@ -2,7 +2,7 @@
 
 use weir_abi::regulation;
 use weir_image::{Failure, Result};
-use weir_model::{System, counters::Event};
+use weir_model::{System, counters::CounterEvent};
 
 /// The time between two polls of the counter page without instruction counting. A poll takes the
 /// emulator about 10 us of the host's time. If the next poll is due when one has ended, the guest
@@ -18,7 +18,7 @@ pub fn adapt(system: &mut System) -> Result<Option<String>> {
     if system.platform.qemu.is_none() {
         return Ok(None);
     }
-    let instructions = Event::InstRetired.number();
+    let instructions = CounterEvent::InstRetired.number();
     let mut polled = Vec::new();
     for (vm, rules) in system.vms.iter().zip(&mut system.regulations) {
         if rules.period_ns == 0 {

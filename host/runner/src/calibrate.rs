@@ -4,7 +4,7 @@ use crate::{
     lab::{Lab, STRESSOR, Seen},
     measure::hungry,
 };
-use weir_image::{Failure, Result, progress::Bar};
+use weir_image::{Failure, Result, progress::CountBar};
 use weir_units::Nanos;
 
 /// Budgets that are tried: powers of two from here on, as long as one core can spend them.
@@ -20,7 +20,7 @@ const MOST_PERIODS: u64 = 3_000;
 
 /// The result of one run with a budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Point {
+pub struct CalibrationPoint {
     /// The period of the budget, in ns.
     pub period: u64,
     /// The budget, in lines per period.
@@ -31,7 +31,7 @@ pub struct Point {
     pub overshoot: u64,
 }
 
-impl Point {
+impl CalibrationPoint {
     /// Returns the relative excess of the measured over the nominal bandwidth; negative below it.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     #[must_use]
@@ -65,9 +65,9 @@ pub struct Calibrated {
     /// The most lines above a budget in a period, observed over all runs.
     pub overshoot: u64,
     /// The budgets that were tried, in `period`.
-    pub budgets: Vec<Point>,
+    pub budgets: Vec<CalibrationPoint>,
     /// The periods that were tried, each with a budget of half of what the core can do.
-    pub periods: Vec<Point>,
+    pub periods: Vec<CalibrationPoint>,
 }
 
 /// Calibrates for `cores`, all of which have a VM, with budgets a period of `period` ns; bandwidths
@@ -86,7 +86,7 @@ pub fn calibrate(
     let Some(&first) = cores.first() else {
         return Err(Failure::system("the system has no VM to calibrate for"));
     };
-    let bar = Bar::new("running", 2 + 10 + PERIODS.len() as u64);
+    let bar = CountBar::new("running", 2 + 10 + PERIODS.len() as u64);
     let one_core = unlimited(lab, &[first], period)?;
     bar.add(1);
     let saturation = unlimited(lab, cores, period)?;
@@ -120,7 +120,7 @@ pub fn calibrate(
 }
 
 /// The first of `points` from which on all are kept.
-fn kept_from(points: &[Point], what: &str, tolerance: u64) -> Result<Point> {
+fn kept_from(points: &[CalibrationPoint], what: &str, tolerance: u64) -> Result<CalibrationPoint> {
     let bad = points.iter().rposition(|point| !point.is_kept(tolerance));
     points.get(bad.map_or(0, |bad| bad + 1)).copied().ok_or_else(|| {
         Failure::system(format!(
@@ -168,7 +168,7 @@ fn unlimited(lab: &Lab<'_>, cores: &[usize], period: u64) -> Result<u64> {
 }
 
 /// One memory stressor with a budget.
-fn limited(lab: &Lab<'_>, core: usize, period: u64, budget: u64) -> Result<Point> {
+fn limited(lab: &Lab<'_>, core: usize, period: u64, budget: u64) -> Result<CalibrationPoint> {
     let lines = LEAST.min(MOST_PERIODS * budget);
     let name = format!("budget-{period}-{budget}");
     // Its first pass is printed.
@@ -188,7 +188,7 @@ fn limited(lab: &Lab<'_>, core: usize, period: u64, budget: u64) -> Result<Point
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let measured = used.iter().sum::<u64>() as f64 / used.len().max(1) as f64;
     let most = used.iter().copied().max().unwrap_or(0);
-    Ok(Point { period, budget, measured, overshoot: most.saturating_sub(budget) })
+    Ok(CalibrationPoint { period, budget, measured, overshoot: most.saturating_sub(budget) })
 }
 
 #[cfg(test)]
@@ -197,8 +197,9 @@ mod tests {
 
     #[test]
     fn every_point_beyond_the_least_kept_one_is_kept() {
-        let points = [(1, 104.0), (2, 106.0), (3, 103.0), (4, 101.0)]
-            .map(|(period, measured)| Point { period, budget: 100, measured, overshoot: 0 });
+        let points = [(1, 104.0), (2, 106.0), (3, 103.0), (4, 101.0)].map(|(period, measured)| {
+            CalibrationPoint { period, budget: 100, measured, overshoot: 0 }
+        });
         assert_eq!(kept_from(&points, "period", 5).map(|point| point.period).ok(), Some(3));
         assert_eq!(kept_from(&points, "period", 7).map(|point| point.period).ok(), Some(1));
         let none = kept_from(&points[..2], "budget", 5).expect_err("the last one is not kept");
@@ -214,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_point_is_kept_within_the_tolerance() {
-        let point = |measured| Point { period: 1, budget: 100, measured, overshoot: 0 };
+        let point = |measured| CalibrationPoint { period: 1, budget: 100, measured, overshoot: 0 };
         assert!(point(104.9).is_kept(5) && point(95.1).is_kept(5));
         assert!(!point(105.1).is_kept(5) && !point(94.9).is_kept(5));
     }

@@ -4,8 +4,11 @@
 //! on the host's clock.
 
 use weir_trace::{
-    decode::{Decoder, Piece},
-    wire::{Counters, Denials, Event, Flow, HYPERVISOR, Lives, Mark, Port, What},
+    decode::{Decoder, WirePiece},
+    wire::{
+        Boots, ConsoleMark, Denials, FlowCounts, HYPERVISOR, PortCounts, VcpuCounters, What,
+        WireEvent,
+    },
 };
 
 /// Longest console line, in bytes; a longer one is cut into several.
@@ -18,7 +21,7 @@ const TAIL: usize = 1024;
 
 /// The VM of the console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum ConsoleSource {
     /// The VM at this place in the system file.
     Vm(usize),
     /// The hypervisor itself.
@@ -27,27 +30,27 @@ pub enum Source {
 
 /// The decoded contents of the wire, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum WireStep {
     /// A console byte, as the guest wrote it.
-    Byte(Source, u8),
+    Byte(ConsoleSource, u8),
     /// A line is complete; `text` is cleaned for a person. The time is that of the mark behind it.
-    Line { source: Source, text: String, time_ns: u64 },
+    Line { source: ConsoleSource, text: String, time_ns: u64 },
     /// The line that has grown so far without an end, such as a prompt; its last [`TAIL`] bytes.
-    Unfinished { source: Source, text: String, time_ns: u64 },
+    Unfinished { source: ConsoleSource, text: String, time_ns: u64 },
     /// Something happened to a VM or to the system.
-    Event(Event),
+    Event(WireEvent),
     /// The counters of a vCPU.
-    Counters(Counters),
+    Counters(VcpuCounters),
     /// The denials of a VM.
     Denials(Denials),
     /// The outcome of a VM.
-    Lives(Lives),
+    Boots(Boots),
     /// Counts of a flow.
-    Flow(Flow),
+    Flow(FlowCounts),
     /// Counts of a network device.
-    Port(Port),
+    Port(PortCounts),
     /// The hypervisor had to throw console bytes of this VM away.
-    Dropped { source: Source, bytes: u32, time_ns: u64 },
+    Dropped { source: ConsoleSource, bytes: u32, time_ns: u64 },
     /// A frame did not survive the wire, or names a VM that does not exist.
     Damaged,
     /// The hypervisor started again: the board was reset.
@@ -64,11 +67,11 @@ struct Line {
 #[derive(Clone, Debug)]
 pub struct Demux {
     decoder: Decoder,
-    source: Source,
+    source: ConsoleSource,
     /// The line that each VM is writing; the hypervisor's comes last.
     lines: Vec<Line>,
     /// Lines that wait for the mark with their time.
-    complete: Vec<(Source, Vec<u8>)>,
+    complete: Vec<(ConsoleSource, Vec<u8>)>,
     time_ns: u64,
     /// The hypervisor has reported its start.
     started: bool,
@@ -79,7 +82,7 @@ impl Demux {
     pub fn new(vms: usize) -> Self {
         Self {
             decoder: Decoder::default(),
-            source: Source::Hypervisor,
+            source: ConsoleSource::Hypervisor,
             lines: vec![Line::default(); vms + 1],
             complete: Vec::new(),
             time_ns: 0,
@@ -98,96 +101,97 @@ impl Demux {
         self.lines.iter().take(vms).any(|line| !line.bytes.is_empty())
     }
 
-    fn slot(&self, source: Source) -> usize {
+    fn slot(&self, source: ConsoleSource) -> usize {
         match source {
-            Source::Vm(vm) => vm,
-            Source::Hypervisor => self.lines.len() - 1,
+            ConsoleSource::Vm(vm) => vm,
+            ConsoleSource::Hypervisor => self.lines.len() - 1,
         }
     }
 
-    fn source(&self, vm: u32) -> Option<Source> {
+    fn source(&self, vm: u32) -> Option<ConsoleSource> {
         if vm == u32::from(HYPERVISOR) {
-            return Some(Source::Hypervisor);
+            return Some(ConsoleSource::Hypervisor);
         }
         let vm = vm as usize;
-        (vm + 1 < self.lines.len()).then_some(Source::Vm(vm))
+        (vm + 1 < self.lines.len()).then_some(ConsoleSource::Vm(vm))
     }
 
     /// Takes the next byte and puts what it means at the end of `steps`.
-    pub fn push(&mut self, byte: u8, steps: &mut Vec<Step>) {
+    pub fn push(&mut self, byte: u8, steps: &mut Vec<WireStep>) {
         self.decoder.push(byte);
         while let Some(piece) = self.decoder.next_piece() {
             self.piece(&piece, steps);
         }
     }
 
-    fn piece(&mut self, piece: &Piece, steps: &mut Vec<Step>) {
+    fn piece(&mut self, piece: &WirePiece, steps: &mut Vec<WireStep>) {
         match *piece {
-            Piece::Byte(byte) => self.console(byte, steps),
-            Piece::Mark(mark) => self.mark(mark, steps),
-            Piece::Event(event) => {
+            WirePiece::Byte(byte) => self.console(byte, steps),
+            WirePiece::Mark(mark) => self.mark(mark, steps),
+            WirePiece::Event(event) => {
                 if event.what == What::SystemStart as u16 {
                     self.start(event.time_ns, steps);
                 }
                 self.at(event.time_ns, steps);
                 let known = self.source(u32::from(event.vm)).is_some();
-                steps.push(if known { Step::Event(event) } else { Step::Damaged });
+                steps.push(if known { WireStep::Event(event) } else { WireStep::Damaged });
             }
-            Piece::Counters(counters) => {
+            WirePiece::Counters(counters) => {
                 self.at(counters.time_ns, steps);
-                let known = matches!(self.source(u32::from(counters.vm)), Some(Source::Vm(_)));
-                steps.push(if known { Step::Counters(counters) } else { Step::Damaged });
+                let known =
+                    matches!(self.source(u32::from(counters.vm)), Some(ConsoleSource::Vm(_)));
+                steps.push(if known { WireStep::Counters(counters) } else { WireStep::Damaged });
             }
-            Piece::Lives(lives) => {
-                self.at(lives.time_ns, steps);
-                let known = matches!(self.source(lives.vm.into()), Some(Source::Vm(_)));
-                steps.push(if known { Step::Lives(lives) } else { Step::Damaged });
+            WirePiece::Boots(boots) => {
+                self.at(boots.time_ns, steps);
+                let known = matches!(self.source(boots.vm.into()), Some(ConsoleSource::Vm(_)));
+                steps.push(if known { WireStep::Boots(boots) } else { WireStep::Damaged });
             }
-            Piece::Denials(denials) => {
+            WirePiece::Denials(denials) => {
                 self.at(denials.time_ns, steps);
-                let known = matches!(self.source(denials.vm), Some(Source::Vm(_)));
-                steps.push(if known { Step::Denials(denials) } else { Step::Damaged });
+                let known = matches!(self.source(denials.vm), Some(ConsoleSource::Vm(_)));
+                steps.push(if known { WireStep::Denials(denials) } else { WireStep::Damaged });
             }
-            Piece::Flow(flow) => {
+            WirePiece::Flow(flow) => {
                 self.at(flow.time_ns, steps);
-                steps.push(Step::Flow(flow));
+                steps.push(WireStep::Flow(flow));
             }
-            Piece::Port(port) => {
+            WirePiece::Port(port) => {
                 self.at(port.time_ns, steps);
-                let known = matches!(self.source(port.vm), Some(Source::Vm(_)));
-                steps.push(if known { Step::Port(port) } else { Step::Damaged });
+                let known = matches!(self.source(port.vm), Some(ConsoleSource::Vm(_)));
+                steps.push(if known { WireStep::Port(port) } else { WireStep::Damaged });
             }
-            Piece::Damaged => self.damaged(steps),
+            WirePiece::Damaged => self.damaged(steps),
         }
     }
 
     /// Takes the start of the hypervisor. A second one is that of another boot, whose time begins
     /// again.
-    fn start(&mut self, time_ns: u64, steps: &mut Vec<Step>) {
+    fn start(&mut self, time_ns: u64, steps: &mut Vec<WireStep>) {
         if self.started && time_ns < self.time_ns {
             self.release(steps);
             for line in &mut self.lines {
                 *line = Line::default();
             }
             self.time_ns = time_ns;
-            steps.push(Step::Reset);
+            steps.push(WireStep::Reset);
         }
         self.started = true;
     }
 
     /// Takes a damaged frame. It may have been a mark, so no VM owns the bytes up to the next mark,
     /// and the line that a VM is writing has a gap.
-    fn damaged(&mut self, steps: &mut Vec<Step>) {
+    fn damaged(&mut self, steps: &mut Vec<WireStep>) {
         let slot = self.slot(self.source);
         if let Some(line) = self.lines.get_mut(slot).filter(|line| !line.bytes.is_empty()) {
             line.bytes.extend("\u{fffd}".bytes());
         }
-        self.source = Source::Hypervisor;
-        steps.push(Step::Damaged);
+        self.source = ConsoleSource::Hypervisor;
+        steps.push(WireStep::Damaged);
     }
 
-    fn console(&mut self, byte: u8, steps: &mut Vec<Step>) {
-        steps.push(Step::Byte(self.source, byte));
+    fn console(&mut self, byte: u8, steps: &mut Vec<WireStep>) {
+        steps.push(WireStep::Byte(self.source, byte));
         let slot = self.slot(self.source);
         let Some(line) = self.lines.get_mut(slot) else {
             return;
@@ -206,21 +210,21 @@ impl Demux {
         }
     }
 
-    fn mark(&mut self, mark: Mark, steps: &mut Vec<Step>) {
+    fn mark(&mut self, mark: ConsoleMark, steps: &mut Vec<WireStep>) {
         self.at(mark.time_ns, steps);
         let Some(source) = self.source(mark.vm) else {
-            steps.push(Step::Damaged);
+            steps.push(WireStep::Damaged);
             return;
         };
         self.source = source;
         if mark.dropped > 0 {
             let time_ns = self.time_ns;
-            steps.push(Step::Dropped { source, bytes: mark.dropped, time_ns });
+            steps.push(WireStep::Dropped { source, bytes: mark.dropped, time_ns });
         }
     }
 
     /// Takes a frame with a time: lines that were complete before it now have it.
-    fn at(&mut self, time_ns: u64, steps: &mut Vec<Step>) {
+    fn at(&mut self, time_ns: u64, steps: &mut Vec<WireStep>) {
         // Cores stamp their frames before they queue for the wire; it never runs backward here.
         self.time_ns = self.time_ns.max(time_ns);
         self.release(steps);
@@ -231,28 +235,29 @@ impl Demux {
             line.grown = false;
             let tail = line.bytes.len().saturating_sub(TAIL);
             let text = clean(&line.bytes[tail..]);
-            steps.push(Step::Unfinished { source, text, time_ns });
+            steps.push(WireStep::Unfinished { source, text, time_ns });
         }
     }
 
     /// Gives out the lines that are complete.
-    fn release(&mut self, steps: &mut Vec<Step>) {
+    fn release(&mut self, steps: &mut Vec<WireStep>) {
         let time_ns = self.time_ns;
         for (source, bytes) in self.complete.drain(..) {
-            steps.push(Step::Line { source, text: clean(&bytes), time_ns });
+            steps.push(WireStep::Line { source, text: clean(&bytes), time_ns });
         }
     }
 
     /// Ends the wire: lines without a mark or without an end get the last time.
-    pub fn finish(&mut self, steps: &mut Vec<Step>) {
+    pub fn finish(&mut self, steps: &mut Vec<WireStep>) {
         let time_ns = self.time_ns;
         self.at(time_ns, steps);
         let vms = self.lines.len() - 1;
         for (slot, line) in self.lines.iter_mut().enumerate() {
             if !line.bytes.is_empty() {
-                let source = if slot == vms { Source::Hypervisor } else { Source::Vm(slot) };
+                let source =
+                    if slot == vms { ConsoleSource::Hypervisor } else { ConsoleSource::Vm(slot) };
                 let text = clean(&std::mem::take(&mut line.bytes));
-                steps.push(Step::Line { source, text, time_ns });
+                steps.push(WireStep::Line { source, text, time_ns });
             }
         }
     }
@@ -273,11 +278,11 @@ pub fn clean(line: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::Wire;
+    use crate::synthetic::SyntheticWire;
     use proptest::prelude::*;
     use weir_trace::wire::What;
 
-    fn steps(vms: usize, bytes: &[u8]) -> Vec<Step> {
+    fn steps(vms: usize, bytes: &[u8]) -> Vec<WireStep> {
         let mut demux = Demux::new(vms);
         let mut steps = Vec::new();
         for &byte in bytes {
@@ -287,11 +292,13 @@ mod tests {
         steps
     }
 
-    fn lines(steps: &[Step]) -> Vec<(Source, &str, u64)> {
+    fn lines(steps: &[WireStep]) -> Vec<(ConsoleSource, &str, u64)> {
         steps
             .iter()
             .filter_map(|step| match step {
-                Step::Line { source, text, time_ns } => Some((*source, text.as_str(), *time_ns)),
+                WireStep::Line { source, text, time_ns } => {
+                    Some((*source, text.as_str(), *time_ns))
+                }
                 _ => None,
             })
             .collect()
@@ -299,16 +306,21 @@ mod tests {
 
     #[test]
     fn a_line_has_the_time_of_the_mark_behind_it() {
-        let wire = Wire::default().mark(5, 0).text("one\r\n").mark(9, 1).text("two\n").mark(12, 1);
+        let wire = SyntheticWire::default()
+            .mark(5, 0)
+            .text("one\r\n")
+            .mark(9, 1)
+            .text("two\n")
+            .mark(12, 1);
         assert_eq!(
             lines(&steps(2, wire.bytes())),
-            [(Source::Vm(0), "one", 9), (Source::Vm(1), "two", 12)]
+            [(ConsoleSource::Vm(0), "one", 9), (ConsoleSource::Vm(1), "two", 12)]
         );
     }
 
     #[test]
     fn lines_of_two_vms_mix_byte_by_byte() {
-        let wire = Wire::default()
+        let wire = SyntheticWire::default()
             .mark(1, 0)
             .text("a")
             .mark(2, 1)
@@ -320,53 +332,57 @@ mod tests {
             .mark(5, 1);
         assert_eq!(
             lines(&steps(2, wire.bytes())),
-            [(Source::Vm(0), "ab", 4), (Source::Vm(1), "xy", 5)]
+            [(ConsoleSource::Vm(0), "ab", 4), (ConsoleSource::Vm(1), "xy", 5)]
         );
     }
 
     #[test]
     fn a_prompt_is_seen_at_the_next_frame() {
-        let wire = Wire::default().mark(1, 0).text("=> ").counters(7, 0, 0, 0);
-        let prompt = Step::Unfinished { source: Source::Vm(0), text: "=> ".into(), time_ns: 7 };
+        let wire = SyntheticWire::default().mark(1, 0).text("=> ").counters(7, 0, 0, 0);
+        let prompt =
+            WireStep::Unfinished { source: ConsoleSource::Vm(0), text: "=> ".into(), time_ns: 7 };
         assert!(steps(1, wire.bytes()).contains(&prompt));
     }
 
     #[test]
     fn a_line_lasts_until_its_end_whoever_writes_between() {
         let mut demux = Demux::new(2);
-        let mut feed = |wire: Wire| {
+        let mut feed = |wire: SyntheticWire| {
             wire.bytes().iter().for_each(|&byte| demux.push(byte, &mut Vec::new()));
             demux.is_within_line()
         };
-        assert!(!feed(Wire::default().text("weir")), "the hypervisor's is no VM's");
-        assert!(feed(Wire::default().mark(1, 0).text("on")));
-        assert!(feed(Wire::default().line(2, 1, "two")));
-        assert!(!feed(Wire::default().mark(3, 0).text("e\n")));
+        assert!(!feed(SyntheticWire::default().text("weir")), "the hypervisor's is no VM's");
+        assert!(feed(SyntheticWire::default().mark(1, 0).text("on")));
+        assert!(feed(SyntheticWire::default().line(2, 1, "two")));
+        assert!(!feed(SyntheticWire::default().mark(3, 0).text("e\n")));
     }
 
     #[test]
     fn text_before_the_first_mark_is_the_hypervisors() {
         let found = steps(1, b"weir: no EL2\r\n");
-        assert_eq!(lines(&found), [(Source::Hypervisor, "weir: no EL2", 0)]);
+        assert_eq!(lines(&found), [(ConsoleSource::Hypervisor, "weir: no EL2", 0)]);
     }
 
     #[test]
     fn a_vm_that_does_not_exist_is_damage() {
-        let wire = Wire::default().mark(1, 7).event(2, What::VmStart, 9, 0).counters(3, 4, 0, 0);
-        let damaged = steps(1, wire.bytes()).iter().filter(|step| **step == Step::Damaged).count();
+        let wire =
+            SyntheticWire::default().mark(1, 7).event(2, What::VmStart, 9, 0).counters(3, 4, 0, 0);
+        let damaged =
+            steps(1, wire.bytes()).iter().filter(|step| **step == WireStep::Damaged).count();
         assert_eq!(damaged, 3);
     }
 
     #[test]
     fn dropped_bytes_are_reported() {
-        let wire = Wire::default().mark_dropped(4, 0, 16);
-        let dropped = Step::Dropped { source: Source::Vm(0), bytes: 16, time_ns: 4 };
+        let wire = SyntheticWire::default().mark_dropped(4, 0, 16);
+        let dropped = WireStep::Dropped { source: ConsoleSource::Vm(0), bytes: 16, time_ns: 4 };
         assert_eq!(steps(1, wire.bytes()), [dropped]);
     }
 
     #[test]
     fn a_line_without_end_is_cut() {
-        let wire = Wire::default().mark(1, 0).text(&"x".repeat(2 * LINE_LIMIT + 1)).mark(2, 0);
+        let wire =
+            SyntheticWire::default().mark(1, 0).text(&"x".repeat(2 * LINE_LIMIT + 1)).mark(2, 0);
         let found = steps(1, wire.bytes());
         let lengths: Vec<usize> = lines(&found).iter().map(|line| line.1.len()).collect();
         assert_eq!(lengths, [LINE_LIMIT, LINE_LIMIT, 1]);
@@ -374,12 +390,12 @@ mod tests {
 
     #[test]
     fn lines_do_not_wait_for_ever_for_a_mark() {
-        let wire = Wire::default().mark(3, 0).text(&"line\n".repeat(WAITING));
+        let wire = SyntheticWire::default().mark(3, 0).text(&"line\n".repeat(WAITING));
         let (mut demux, mut found) = (Demux::new(1), Vec::new());
         for &byte in wire.bytes() {
             demux.push(byte, &mut found);
         }
-        assert_eq!(lines(&found), [(Source::Vm(0), "line", 3); WAITING]);
+        assert_eq!(lines(&found), [(ConsoleSource::Vm(0), "line", 3); WAITING]);
     }
 
     #[test]
@@ -400,7 +416,7 @@ mod tests {
         fn every_console_byte_comes_out_once(
             texts in prop::collection::vec((0u32..3, prop::collection::vec(any::<u8>(), 0..40)), 0..40)
         ) {
-            let mut wire = Wire::default();
+            let mut wire = SyntheticWire::default();
             let mut sent = vec![Vec::new(); 3];
             for (time, (vm, text)) in texts.iter().enumerate() {
                 wire = wire.mark(time as u64, *vm).raw_text(text);
@@ -408,7 +424,7 @@ mod tests {
             }
             let mut got = vec![Vec::new(); 3];
             for step in steps(3, wire.bytes()) {
-                if let Step::Byte(Source::Vm(vm), byte) = step {
+                if let WireStep::Byte(ConsoleSource::Vm(vm), byte) = step {
                     got[vm].push(byte);
                 }
             }

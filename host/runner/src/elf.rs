@@ -14,7 +14,7 @@ use weir_image::{Failure, Result, failure::Context};
 /// Bytes in memory, by what the sections are for. Each section that is loaded counts once, with the
 /// padding inside of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Sizes {
+pub struct SectionSizes {
     /// Executable sections. It is the `.text` line of `size -A`; the default (Berkeley) form of
     /// `size` adds the read-only data to it.
     #[serde(rename = "text_bytes")]
@@ -43,7 +43,7 @@ pub struct Symbol {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkedHypervisor {
     /// Sizes of its sections.
-    pub sizes: Sizes,
+    pub sizes: SectionSizes,
     /// Its virtual addresses.
     pub addresses: Range<u64>,
     /// Virtual address of its exception vectors.
@@ -78,7 +78,7 @@ impl LinkedHypervisor {
     fn parse(data: &[u8]) -> std::result::Result<Self, String> {
         let file =
             ElfFile::<FileHeader64<Endianness>>::parse(data).map_err(|error| error.to_string())?;
-        let mut sizes = Sizes::default();
+        let mut sizes = SectionSizes::default();
         let (mut start, mut end) = (u64::MAX, 0);
         for section in file.sections() {
             let header = section.elf_section_header();
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn each_loaded_section_counts_in_one_place() {
         let image = LinkedHypervisor::parse(&sample(b"vectors")).unwrap();
-        assert_eq!(image.sizes, Sizes { text: 128, rodata: 40, data: 24, bss: 4096 });
+        assert_eq!(image.sizes, SectionSizes { text: 128, rodata: 40, data: 24, bss: 4096 });
         assert_eq!(image.vectors, 16);
         assert_eq!(image.symbols, [super::Symbol { name: "vectors".to_owned(), bytes: 12 }]);
         assert_eq!(image.compiler, "rustc 1.95.0 (59807616e 2026-04-14)");

@@ -1,6 +1,6 @@
 //! The `expect` lines of a system file, met one by one by the consoles' output.
 
-use super::demux::Source;
+use super::demux::ConsoleSource;
 
 /// A line that a VM is expected to print.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,9 +45,9 @@ impl Expectations {
     }
 
     /// `source` has finished a line at `time_ns`; gives the places of those that it meets.
-    pub fn line(&mut self, source: Source, text: &str, time_ns: u64) -> Vec<usize> {
+    pub fn line(&mut self, source: ConsoleSource, text: &str, time_ns: u64) -> Vec<usize> {
         let met = self.meet(source, text, time_ns, false);
-        if let Source::Vm(vm) = source {
+        if let ConsoleSource::Vm(vm) = source {
             for expectation in self.0.iter_mut().filter(|expectation| expectation.vm == vm) {
                 expectation.unfinished = false;
             }
@@ -56,12 +56,18 @@ impl Expectations {
     }
 
     /// The line that `source` is writing reads like this so far: a prompt never ends its line.
-    pub fn unfinished(&mut self, source: Source, text: &str, time_ns: u64) -> Vec<usize> {
+    pub fn unfinished(&mut self, source: ConsoleSource, text: &str, time_ns: u64) -> Vec<usize> {
         self.meet(source, text, time_ns, true)
     }
 
-    fn meet(&mut self, source: Source, line: &str, time_ns: u64, unfinished: bool) -> Vec<usize> {
-        let Source::Vm(vm) = source else {
+    fn meet(
+        &mut self,
+        source: ConsoleSource,
+        line: &str,
+        time_ns: u64,
+        unfinished: bool,
+    ) -> Vec<usize> {
+        let ConsoleSource::Vm(vm) = source else {
             return Vec::new();
         };
         let mut met: Vec<usize> = Vec::new();
@@ -94,7 +100,7 @@ impl Expectations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Source::{Hypervisor, Vm};
+    use ConsoleSource::{Hypervisor, Vm};
 
     fn expectations(texts: &[(usize, &str)]) -> Expectations {
         Expectations::new(texts.iter().map(|(vm, text)| (*vm, (*text).to_owned())))

@@ -1,6 +1,6 @@
 //! What a run showed of flows, memory budgets, tasks and interrupts, with the verdict on each.
 
-use crate::observed::{Packet, percentile};
+use crate::observed::{ArrivedPacket, percentile};
 use serde::{Serialize, Serializer};
 use weir_analysis::verdict::Verdict;
 
@@ -73,7 +73,7 @@ pub struct Latency {
 impl Latency {
     /// Returns the latencies of all packets of a flow; none without a packet.
     #[must_use]
-    pub fn of(packets: &[Packet]) -> Option<Self> {
+    pub fn of(packets: &[ArrivedPacket]) -> Option<Self> {
         let mut sorted: Vec<u64> = packets.iter().map(|packet| packet.latency_ns).collect();
         sorted.sort_unstable();
         let (&min, &max) = (sorted.first()?, sorted.last()?);

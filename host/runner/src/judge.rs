@@ -2,7 +2,7 @@
 
 use crate::{
     findings::{BudgetFinding, Clock, Finding, InterruptFinding, Latency, TaskFinding},
-    observed::{BudgetKey, Observed},
+    observed::{BudgetKey, ObservedTrace},
     report::{Counted, RunReport},
 };
 use std::{collections::BTreeMap, fmt::Write as _};
@@ -96,7 +96,7 @@ pub struct LineFacts {
 #[must_use]
 pub fn lines(system: &System) -> Vec<LineFacts> {
     let lines = system.timing.lines.iter();
-    let facts = |line: &weir_model::timing::Line| {
+    let facts = |line: &weir_model::timing::TimedLine| {
         let vm = u8::try_from(line.vm).ok()?;
         Some(LineFacts { vm, intid: line.intid()?, deadline_ns: line.deadline?.0 })
     };
@@ -105,7 +105,7 @@ pub fn lines(system: &System) -> Vec<LineFacts> {
 
 fn interrupt(
     facts: LineFacts,
-    observed: Option<&Observed>,
+    observed: Option<&ObservedTrace>,
     conditions: Conditions,
 ) -> InterruptFinding {
     let seen = observed.and_then(|observed| observed.delivery((facts.vm, facts.intid)));
@@ -138,7 +138,7 @@ fn interrupt(
 /// Adds to a report what the trace shows, and the verdicts.
 pub fn judge(
     report: &mut RunReport,
-    observed: Option<&Observed>,
+    observed: Option<&ObservedTrace>,
     (budgets, lines): (&[BudgetFacts], &[LineFacts]),
     conditions: Conditions,
 ) {
@@ -190,7 +190,7 @@ fn late(latency: &Latency) -> String {
     format!("the longest took {} ns", latency.max)
 }
 
-fn flows(report: &mut RunReport, observed: Option<&Observed>, conditions: Conditions) {
+fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>, conditions: Conditions) {
     let to_the_end = report.flows_counted() == Counted::ToTheEnd;
     for (place, flow) in (0..).zip(&mut report.flows) {
         let packets = observed.map_or(&[][..], |observed| observed.packets(place));
@@ -273,7 +273,7 @@ fn flows(report: &mut RunReport, observed: Option<&Observed>, conditions: Condit
 
 fn budget(
     facts: &BudgetFacts,
-    observed: Option<&Observed>,
+    observed: Option<&ObservedTrace>,
     conditions: Conditions,
 ) -> BudgetFinding {
     let used = observed.and_then(|observed| observed.used(facts.key));
@@ -338,11 +338,11 @@ mod tests {
         *,
     };
     use crate::{
-        demux::{Demux, Step},
+        demux::{Demux, WireStep},
         expect::Expectations,
-        observed::{Packet, Turns, Use},
+        observed::{ArrivedPacket, Turns, Use},
         report::{End, FlowFacts, Tally, VmFacts},
-        synthetic::Wire,
+        synthetic::SyntheticWire,
     };
 
     const COUNTED: Conditions = Conditions { clock: Clock::Counted, accept_host_time: false };
@@ -352,11 +352,16 @@ mod tests {
     const ACCEPTED: Conditions = Conditions { clock: Clock::Host, accept_host_time: true };
 
     /// The report of a wire, of a VM `a` with a task and a flow of three packets.
-    fn report(wire: &Wire, max: u64, deadline: Option<u64>, bound: Option<u64>) -> RunReport {
+    fn report(
+        wire: &SyntheticWire,
+        max: u64,
+        deadline: Option<u64>,
+        bound: Option<u64>,
+    ) -> RunReport {
         let tasks = vec![("loop".to_owned(), 1_000_000)];
         let mut tally = Tally::new(&[VmFacts { name: "a".into(), cores: vec![0], tasks }]);
         let wire = wire.clone().flow(9_000, 0, [3, 0, max]);
-        let (mut demux, mut steps) = (Demux::new(1), Vec::<Step>::new());
+        let (mut demux, mut steps) = (Demux::new(1), Vec::<WireStep>::new());
         for &byte in wire.bytes() {
             demux.push(byte, &mut steps);
         }
@@ -375,13 +380,13 @@ mod tests {
         RunReport { flows: tally.flows(&[facts]), ..report }
     }
 
-    fn observed(latencies: &[u64], lost: u64) -> Observed {
-        let packet = |(&latency_ns, n)| Packet { latency_ns, arrived_ns: n };
-        Observed::of_packets(latencies.iter().zip(1..).map(packet).collect(), lost)
+    fn observed(latencies: &[u64], lost: u64) -> ObservedTrace {
+        let packet = |(&latency_ns, n)| ArrivedPacket { latency_ns, arrived_ns: n };
+        ObservedTrace::of_packets(latencies.iter().zip(1..).map(packet).collect(), lost)
     }
 
     fn verdict(max: u64, limits: [Option<u64>; 2], conditions: Conditions) -> Finding {
-        let wire = Wire::default().line(1, 0, "loop: 5 activations, 0 misses");
+        let wire = SyntheticWire::default().line(1, 0, "loop: 5 activations, 0 misses");
         let mut report = report(&wire, max, limits[0], limits[1]);
         let mut observed = observed(&[max / 2, max, max / 4], 0);
         observed.add_turns(0, Turns::default());
@@ -423,7 +428,7 @@ mod tests {
         let reason = |sent: &[u64]| {
             let mut observed = observed(&[843_000], 0).with_sent(sent);
             observed.add_turns(0, Turns::default());
-            let mut report = report(&Wire::default(), 843_000, None, Some(103_000));
+            let mut report = report(&SyntheticWire::default(), 843_000, None, Some(103_000));
             judge(&mut report, Some(&observed), (&[], &[]), COUNTED);
             let finding = report.flows.remove(0).finding.expect("a finding");
             assert_eq!(finding.verdict, DoesNotHold);
@@ -441,10 +446,10 @@ mod tests {
     #[test]
     fn slices_of_other_emulated_cores_give_no_verdict() {
         let judged = |turn: (u64, u64), lost| {
-            let packet = Packet { latency_ns: 843_000, arrived_ns: 1_000_000 };
-            let mut observed = Observed::of_packets(vec![packet], lost);
+            let packet = ArrivedPacket { latency_ns: 843_000, arrived_ns: 1_000_000 };
+            let mut observed = ObservedTrace::of_packets(vec![packet], lost);
             observed.add_turns(0, Turns::of(&[turn]));
-            let mut report = report(&Wire::default(), 843_000, None, Some(103_000));
+            let mut report = report(&SyntheticWire::default(), 843_000, None, Some(103_000));
             judge(&mut report, Some(&observed), (&[], &[]), COUNTED);
             report.flows.remove(0).finding.expect("a finding")
         };
@@ -458,7 +463,7 @@ mod tests {
 
     #[test]
     fn the_latencies_are_those_of_all_packets() {
-        let mut whole = report(&Wire::default(), 70, Some(50), None);
+        let mut whole = report(&SyntheticWire::default(), 70, Some(50), None);
         judge(&mut whole, Some(&observed(&[10, 70, 40, 70, 30], 0)), (&[], &[]), COUNTED);
         let flow = &whole.flows[0];
         let expected = Latency {
@@ -476,7 +481,7 @@ mod tests {
             (&"does-not-hold".into(), &2.into())
         );
         // Where records were lost, the hypervisor's own counts stay.
-        let mut torn = report(&Wire::default(), 70, Some(80), None);
+        let mut torn = report(&SyntheticWire::default(), 70, Some(80), None);
         judge(&mut torn, Some(&observed(&[10, 60], 5)), (&[], &[]), COUNTED);
         let latency = torn.flows[0].latency_ns.expect("packets");
         assert_eq!((latency.max, latency.max_packet, latency.p50), (70, 3, None));
@@ -487,27 +492,27 @@ mod tests {
     #[test]
     fn the_packets_are_those_of_trace_and_counts() {
         // The counts are of the receiver's last boot, the trace is of all boots.
-        let mut again = report(&Wire::default(), 70, Some(50), None);
+        let mut again = report(&SyntheticWire::default(), 70, Some(50), None);
         judge(&mut again, Some(&observed(&[70; 5], 0)), (&[], &[]), COUNTED);
         let flow = &again.flows[0];
         assert_eq!((flow.packets, flow.late), (5, 5));
         let finding = flow.finding.as_ref().expect("a finding");
         assert!(finding.reason.starts_with("5 of 5 packets missed"), "{}", finding.reason);
-        let mut free = report(&Wire::default(), 70, None, None);
+        let mut free = report(&SyntheticWire::default(), 70, None, None);
         judge(&mut free, Some(&observed(&[70; 5], 0)), (&[], &[]), COUNTED);
         assert_eq!(free.flows[0].packets, 5);
-        let mut torn = report(&Wire::default(), 70, Some(50), None);
+        let mut torn = report(&SyntheticWire::default(), 70, Some(50), None);
         judge(&mut torn, Some(&observed(&[70], 9)), (&[], &[]), COUNTED);
         assert_eq!((torn.flows[0].packets, torn.flows[0].late), (3, 1));
     }
 
     #[test]
     fn flows_without_packets_are_not_judged() {
-        let mut none = report(&Wire::default(), 0, Some(50), None);
+        let mut none = report(&SyntheticWire::default(), 0, Some(50), None);
         none.flows[0].latency_ns = None;
         judge(&mut none, Some(&observed(&[], 0)), (&[], &[]), COUNTED);
         assert_eq!(none.verdict, Some("not-judged"));
-        let mut free = report(&Wire::default(), 70, None, None);
+        let mut free = report(&SyntheticWire::default(), 70, None, None);
         free.vms[0].tasks.clear();
         judge(&mut free, None, (&[], &[]), COUNTED);
         assert_eq!((free.verdict, free.flows[0].finding.is_none()), (None, true));
@@ -519,7 +524,7 @@ mod tests {
             let wire = lines
                 .iter()
                 .zip(1..)
-                .fold(Wire::default(), |wire, (line, time)| wire.line(time, 0, line));
+                .fold(SyntheticWire::default(), |wire, (line, time)| wire.line(time, 0, line));
             let mut report = report(&wire, 1, Some(50), None);
             judge(&mut report, Some(&observed(&[1], 0)), (&[], &[]), conditions);
             let task = report.vms.remove(0).tasks.remove(0);
@@ -547,7 +552,7 @@ mod tests {
         let judged = |exceeded, overshoot, counts_others, lost, conditions| {
             let facts =
                 BudgetFacts { overshoot, counts_others, budget: 100, ..BudgetFacts::default() };
-            let observed = Observed::of_use((0, 0, 0), Use { exceeded, ..used }, lost);
+            let observed = ObservedTrace::of_use((0, 0, 0), Use { exceeded, ..used }, lost);
             budget(&facts, Some(&observed), conditions).finding
         };
         let exceeded = judged(2, Some(Events(200)), false, 0, COUNTED);

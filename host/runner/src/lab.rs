@@ -4,7 +4,7 @@
 use crate::{
     elf::LinkedHypervisor,
     plugin::{Watch, ledger_argument, plugin_arguments},
-    run::{Options, Silent, run},
+    run::{RunOptions, SilentConsole, run},
     show,
     signals::watch_signals,
 };
@@ -22,7 +22,7 @@ use weir_image::{
 use weir_model::{System, platform::Platform};
 use weir_qemu_plugin::ledger::{CoreLedger, Ledger, Period};
 use weir_report::trace::file::Trace;
-use weir_trace::record::Kind;
+use weir_trace::record::RecordKind;
 
 /// The guests of the experiments.
 const GUESTS: [&str; 4] = ["memory-stressor", "latency", "spender", "storm"];
@@ -141,7 +141,7 @@ impl<'a> Lab<'a> {
         let args = format!("mode=read size={STRESSOR} passes={passes}");
         let vm = |core: &usize| {
             let (name, cpus) = (format!("stressor{core}"), format!("[{core}]"));
-            Vm { name: &name, cpus: &cpus, guest: ("memory-stressor", &args), bandwidth }.toml()
+            LabVm { name: &name, cpus: &cpus, guest: ("memory-stressor", &args), bandwidth }.toml()
         };
         let vms: Vec<String> = cores.iter().map(vm).collect();
         Ok(self.run(name, &self.system(more, &vms), Job::Traffic)?.forget())
@@ -161,12 +161,12 @@ impl<'a> Lab<'a> {
             let _ = fs::remove_file(old);
         }
         let checked = weir_image::check(&system, None, self.environment)?;
-        let mut options = Options {
+        let mut options = RunOptions {
             no_build: true,
             deterministic: true,
             keep_running: true,
             interrupt: watch_signals()?,
-            ..Options::new(self.environment.clone())
+            ..RunOptions::new(self.environment.clone())
         };
         match job {
             Job::Instructions => {
@@ -192,7 +192,7 @@ impl<'a> Lab<'a> {
                 options.watch = Some(self.watch(&checked)?);
             }
         }
-        let outcome = run(&checked, &options, &mut Silent)?;
+        let outcome = run(&checked, &options, &mut SilentConsole)?;
         interrupted(outcome.status)?;
         if outcome.status != GOOD {
             let why = outcome.trouble.unwrap_or_else(|| show::summary(&outcome.report));
@@ -290,12 +290,12 @@ fn boundaries(run: &Path) -> Result<BTreeMap<usize, Vec<u64>>> {
     let mut lost = Vec::new();
     while let Some(record) = trace.next_record()? {
         let core = usize::from(weir_report::trace::file::core(&record));
-        match Kind::from_number(record.kind) {
+        match RecordKind::from_number(record.kind) {
             // Of two budgets the one of reads.
-            Some(Kind::Replenish) if record.detail < 2 => {
+            Some(RecordKind::Replenish) if record.detail < 2 => {
                 all.entry(core).or_default().push(trace.facts.nanos(record.time));
             }
-            Some(Kind::Lost) => lost.push(core),
+            Some(RecordKind::Lost) => lost.push(core),
             _ => {}
         }
     }
@@ -305,7 +305,7 @@ fn boundaries(run: &Path) -> Result<BTreeMap<usize, Vec<u64>>> {
 
 /// A VM of a system that a lab runs.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Vm<'a> {
+pub struct LabVm<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its cores, as TOML has them.
@@ -316,7 +316,7 @@ pub struct Vm<'a> {
     pub bandwidth: &'a str,
 }
 
-impl Vm<'_> {
+impl LabVm<'_> {
     /// Returns the VM as a `[[vm]]` table.
     #[must_use]
     pub fn toml(self) -> String {

@@ -40,6 +40,6 @@ mod synthetic;
 pub use lab::Lab;
 pub use report::RunReport;
 pub use rings::Told as Traced;
-pub use run::{Console, Options, Run, Silent, run};
+pub use run::{Console, Run, RunOptions, SilentConsole, run};
 pub use serial::SerialLine;
 pub use signals::watch_signals;

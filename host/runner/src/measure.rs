@@ -1,10 +1,10 @@
 //! The measured values of a budget, from a ledger.
 
 use std::ops::Range;
-use weir_qemu_plugin::ledger::{CoreLedger, Counts, Period};
+use weir_qemu_plugin::ledger::{CoreLedger, GuestCounts, Period};
 
 /// Selects the count that a budget limits.
-pub type Pick = fn(&Counts) -> u64;
+pub type Pick = fn(&GuestCounts) -> u64;
 
 /// The use of a budget by a vCPU whose demand always exceeds it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,7 +83,7 @@ mod tests {
 
     fn core(used: &[(u64, bool)]) -> CoreLedger {
         let period = |&(refills, throttled): &(u64, bool)| Period {
-            counts: Counts { refills, ..Counts::default() },
+            counts: GuestCounts { refills, ..GuestCounts::default() },
             looks: 1,
             throttled,
         };

@@ -4,12 +4,12 @@
 use std::{collections::BTreeMap, io::Read};
 use weir_image::Result;
 use weir_report::trace::file::{self as trace, Trace};
-use weir_trace::record::{Kind, Record};
+use weir_trace::record::{Record, RecordKind};
 use weir_units::{Events, IntId};
 
 /// A packet that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Packet {
+pub struct ArrivedPacket {
     /// From the later of its notification and its eligibility to its receiver's interrupt.
     pub latency_ns: u64,
     /// When it counted as arrived, in nanoseconds since the hypervisor started.
@@ -67,10 +67,10 @@ struct Period {
 
 /// What a trace shows.
 #[derive(Clone, Debug, Default)]
-pub struct Observed {
+pub struct ObservedTrace {
     /// The packets of each flow in the order of their arrival, by the flow's place in the system
     /// file.
-    packets: BTreeMap<u32, Vec<Packet>>,
+    packets: BTreeMap<u32, Vec<ArrivedPacket>>,
     /// When packets of each flow were handed to the broker, in ns.
     sent: BTreeMap<u32, Vec<u64>>,
     uses: BTreeMap<BudgetKey, Use>,
@@ -85,7 +85,7 @@ pub struct Observed {
     pub lost: u64,
 }
 
-impl Observed {
+impl ObservedTrace {
     /// Reads `trace` to its end. `overshoot` gives the stated overshoot of a budget, and `deadline`
     /// the deadline of an interrupt, if there is one.
     ///
@@ -100,13 +100,13 @@ impl Observed {
         let facts = trace.facts.clone();
         let mut observed = Self { lost: facts.lost, ..Self::default() };
         while let Some(record) = trace.next_record()? {
-            match Kind::from_number(record.kind) {
-                Some(Kind::PacketArrived) => {
+            match RecordKind::from_number(record.kind) {
+                Some(RecordKind::PacketArrived) => {
                     let arrived_ns = facts.nanos(record.time);
-                    let packet = Packet { latency_ns: record.other(), arrived_ns };
+                    let packet = ArrivedPacket { latency_ns: record.other(), arrived_ns };
                     observed.packets.entry(record.detail >> 16).or_default().push(packet);
                 }
-                Some(Kind::PacketSent) => {
+                Some(RecordKind::PacketSent) => {
                     let sent = observed.sent.entry(record.detail >> 16).or_default();
                     sent.push(facts.nanos(record.time));
                 }
@@ -129,14 +129,14 @@ impl Observed {
 
     fn budget(
         &mut self,
-        kind: Kind,
+        kind: RecordKind,
         record: &Record,
         overshoot: impl Fn(BudgetKey) -> Option<Events>,
     ) {
         let key = (record.vm, record.vcpu, record.detail);
         let limit = record.other();
         match kind {
-            Kind::Replenish => {
+            RecordKind::Replenish => {
                 let begun = Period { limit, throttled: false };
                 let Some(ended) = self.periods.insert(key, begun) else { return };
                 let used = self.uses.entry(key).or_default();
@@ -149,10 +149,10 @@ impl Observed {
                 used.exceeded += u64::from(exceeded);
             }
             // A limit can only grow within a period: others' budgets are added to it.
-            Kind::Poll | Kind::Throttle | Kind::Overflow | Kind::Wake => {
+            RecordKind::Poll | RecordKind::Throttle | RecordKind::Overflow | RecordKind::Wake => {
                 if let Some(period) = self.periods.get_mut(&key) {
                     period.limit = period.limit.max(limit);
-                    period.throttled |= kind == Kind::Throttle;
+                    period.throttled |= kind == RecordKind::Throttle;
                 }
             }
             _ => {}
@@ -168,7 +168,7 @@ impl Observed {
     /// in it, if these are known.
     pub fn longest_own(&self, flow: u32) -> Option<u64> {
         let turns = self.turns.get(&flow)?;
-        let own = |packet: &Packet| packet.latency_ns.saturating_sub(turns.during(*packet));
+        let own = |packet: &ArrivedPacket| packet.latency_ns.saturating_sub(turns.during(*packet));
         self.packets(flow).iter().map(own).max()
     }
 
@@ -198,7 +198,7 @@ impl Observed {
 
     /// Shows these packets of the first flow, in a trace that lost so many records.
     #[cfg(test)]
-    pub fn of_packets(packets: Vec<Packet>, lost: u64) -> Self {
+    pub fn of_packets(packets: Vec<ArrivedPacket>, lost: u64) -> Self {
         Self { packets: [(0, packets)].into(), lost, ..Self::default() }
     }
 
@@ -211,14 +211,14 @@ impl Observed {
     /// Takes a record of an interrupt line, or of the vCPU that has a core.
     fn line(
         &mut self,
-        kind: Kind,
+        kind: RecordKind,
         record: &Record,
         now: u64,
         deadline: impl Fn(LineKey) -> Option<u64>,
     ) {
         let (key, core) = ((record.vm, IntId(record.detail)), trace::core(record));
         match kind {
-            Kind::Interrupt if deadline(key).is_some() => {
+            RecordKind::Interrupt if deadline(key).is_some() => {
                 // What has been delivered came before.
                 if self.waiting.get(&key).is_some_and(|waiting| waiting.delivered_ns.is_some()) {
                     self.settle(key, now, &deadline);
@@ -231,12 +231,12 @@ impl Observed {
                 }
             }
             // Until then the line is masked, and the interrupt is with the distributor.
-            Kind::LineDeferred if record.other() > 0 => {
+            RecordKind::LineDeferred if record.other() > 0 => {
                 if let Some(waiting) = self.waiting.get_mut(&key) {
                     waiting.delivered_ns = None;
                 }
             }
-            Kind::VcpuSwitch => {
+            RecordKind::VcpuSwitch => {
                 self.current.insert(core, record.vm);
                 let its = |(line, waiting): (&LineKey, &Waiting)| {
                     (line.0 == record.vm && waiting.core == core && waiting.delivered_ns.is_none())
@@ -249,7 +249,7 @@ impl Observed {
                 }
             }
             // A pending line ends with the boot of its VM.
-            Kind::VmStop | Kind::VmFault | Kind::VmRestart => {
+            RecordKind::VmStop | RecordKind::VmFault | RecordKind::VmRestart => {
                 self.waiting
                     .retain(|line, waiting| line.0 != record.vm || waiting.delivered_ns.is_some());
             }
@@ -277,7 +277,7 @@ impl Observed {
     }
 
     /// The packets of a flow in the order of their arrival.
-    pub fn packets(&self, flow: u32) -> &[Packet] {
+    pub fn packets(&self, flow: u32) -> &[ArrivedPacket] {
         self.packets.get(&flow).map_or(&[], Vec::as_slice)
     }
 
@@ -336,7 +336,7 @@ impl Turns {
     }
 
     /// Returns how long these cores ran while a packet was under way.
-    pub fn during(&self, packet: Packet) -> u64 {
+    pub fn during(&self, packet: ArrivedPacket) -> u64 {
         let begin = packet.arrived_ns.saturating_sub(packet.latency_ns);
         self.until(packet.arrived_ns) - self.until(begin)
     }
@@ -353,11 +353,11 @@ pub fn percentile(sorted: &[u64], percent: usize) -> Option<u64> {
 mod tests {
     use super::*;
     use std::io::Cursor;
-    use weir_report::trace::file::Facts;
+    use weir_report::trace::file::TraceFacts;
     use weir_trace::record::packet;
     use zerocopy::IntoBytes as _;
 
-    fn trace(mut facts: Facts, records: &[Record]) -> Trace<Cursor<Vec<u8>>> {
+    fn trace(mut facts: TraceFacts, records: &[Record]) -> Trace<Cursor<Vec<u8>>> {
         facts.records = records.len() as u64;
         let mut bytes = Vec::new();
         facts.write(&mut bytes).expect("memory");
@@ -365,14 +365,17 @@ mod tests {
         Trace::read(Cursor::new(bytes)).expect("a trace")
     }
 
-    fn record(kind: Kind, detail: u32, count: u64, other: u64) -> Record {
+    fn record(kind: RecordKind, detail: u32, count: u64, other: u64) -> Record {
         Record { kind: kind as u16, vm: 1, detail, count, rest: other, ..Record::default() }
     }
 
-    fn read(records: &[Record], overshoot: Option<Events>) -> Observed {
-        let facts =
-            Facts { frequency: 1_000_000_000, records: records.len() as u64, ..Facts::default() };
-        Observed::read(&mut trace(facts, records), |_| overshoot, |_| None).expect("a trace")
+    fn read(records: &[Record], overshoot: Option<Events>) -> ObservedTrace {
+        let facts = TraceFacts {
+            frequency: 1_000_000_000,
+            records: records.len() as u64,
+            ..TraceFacts::default()
+        };
+        ObservedTrace::read(&mut trace(facts, records), |_| overshoot, |_| None).expect("a trace")
     }
 
     #[test]
@@ -393,26 +396,27 @@ mod tests {
             ..Record::default()
         };
         let records = [
-            at(0, Kind::VcpuSwitch, 0, 0, 0),
-            at(100, Kind::Interrupt, 1, 34, 0),
+            at(0, RecordKind::VcpuSwitch, 0, 0, 0),
+            at(100, RecordKind::Interrupt, 1, 34, 0),
             // It joins the one that waits.
-            at(150, Kind::Interrupt, 1, 34, 0),
-            at(400, Kind::VcpuSwitch, 1, 0, 0),
-            at(500, Kind::Interrupt, 1, 34, 0),
-            at(600, Kind::Interrupt, 1, 34, 0),
+            at(150, RecordKind::Interrupt, 1, 34, 0),
+            at(400, RecordKind::VcpuSwitch, 1, 0, 0),
+            at(500, RecordKind::Interrupt, 1, 34, 0),
+            at(600, RecordKind::Interrupt, 1, 34, 0),
             // Masked for want of credit: the one of 600 comes again.
-            at(601, Kind::LineDeferred, 1, 34, 800),
-            at(800, Kind::Interrupt, 1, 34, 0),
-            at(900, Kind::VcpuSwitch, 0, 0, 0),
+            at(601, RecordKind::LineDeferred, 1, 34, 800),
+            at(800, RecordKind::Interrupt, 1, 34, 0),
+            at(900, RecordKind::VcpuSwitch, 0, 0, 0),
             // Without a deadline.
-            at(950, Kind::Interrupt, 1, 35, 0),
-            at(1000, Kind::Interrupt, 1, 34, 0),
-            at(1300, Kind::Interrupt, 0, 36, 0),
+            at(950, RecordKind::Interrupt, 1, 35, 0),
+            at(1000, RecordKind::Interrupt, 1, 34, 0),
+            at(1300, RecordKind::Interrupt, 0, 36, 0),
         ];
-        let facts = Facts { frequency: 1_000_000_000, ..Facts::default() };
+        let facts = TraceFacts { frequency: 1_000_000_000, ..TraceFacts::default() };
         let deadline = |(_, intid)| (intid != IntId(35)).then_some(250);
         let read = |records: &[Record]| {
-            Observed::read(&mut trace(facts.clone(), records), |_| None, deadline).expect("a trace")
+            ObservedTrace::read(&mut trace(facts.clone(), records), |_| None, deadline)
+                .expect("a trace")
         };
         let observed = read(&records);
         let expected = Delivery { times: 4, late: 2, max_ns: 300 };
@@ -424,7 +428,7 @@ mod tests {
         );
         // What waits for a VM that ends is not late.
         let mut ended = records.to_vec();
-        ended.push(at(1301, Kind::VmStop, 1, 0, 0));
+        ended.push(at(1301, RecordKind::VmStop, 1, 0, 0));
         assert_eq!(
             read(&ended).delivery((1, IntId(34))),
             Some(Delivery { times: 3, late: 1, max_ns: 300 })
@@ -434,7 +438,7 @@ mod tests {
     #[test]
     fn slices_are_those_of_other_cores_within_the_window() {
         let at = |time, core| {
-            let record = Record { time, kind: Kind::Exit as u16, ..Record::default() };
+            let record = Record { time, kind: RecordKind::Exit as u16, ..Record::default() };
             record.with_sequence(core)
         };
         // Core 1 runs from 150 to 300 and from 400 to 450, core 0 from 450 to 500.
@@ -442,11 +446,11 @@ mod tests {
             [(100, 0), (150, 1), (300, 1), (350, 2), (400, 1), (450, 1), (450, 0), (500, 0)];
         let records = records.map(|(time, core)| at(time, core));
         let turns = |own: &[u8]| {
-            let facts = Facts { frequency: 1_000_000_000, ..Facts::default() };
+            let facts = TraceFacts { frequency: 1_000_000_000, ..TraceFacts::default() };
             Turns::read(&mut trace(facts, &records), own).expect("a trace")
         };
         let during = |turns: &Turns, begin: u64, end: u64| {
-            turns.during(Packet { latency_ns: end - begin, arrived_ns: end })
+            turns.during(ArrivedPacket { latency_ns: end - begin, arrived_ns: end })
         };
         let others = turns(&[0, 2]);
         assert_eq!([during(&others, 0, 1000), during(&others, 200, 420)], [200, 120]);
@@ -456,7 +460,8 @@ mod tests {
 
     #[test]
     fn packets_are_distinguished_by_flow() {
-        let arrived = |flow, latency| record(Kind::PacketArrived, packet(flow, 3), 0, latency);
+        let arrived =
+            |flow, latency| record(RecordKind::PacketArrived, packet(flow, 3), 0, latency);
         let observed = read(&[arrived(0, 10), arrived(2, 30), arrived(0, 20)], None);
         let latencies = |flow| -> Vec<u64> {
             observed.packets(flow).iter().map(|packet| packet.latency_ns).collect()
@@ -467,17 +472,17 @@ mod tests {
     #[test]
     fn a_period_is_judged_by_the_limit_at_its_end() {
         let records = [
-            record(Kind::Replenish, 0, 0, 100),
-            record(Kind::Throttle, 0, 104, 100),
+            record(RecordKind::Replenish, 0, 0, 100),
+            record(RecordKind::Throttle, 0, 104, 100),
             // The next budget is smaller by what was counted beyond.
-            record(Kind::Replenish, 0, 104, 96),
+            record(RecordKind::Replenish, 0, 104, 96),
             // Others' budgets are added.
-            record(Kind::Poll, 0, 96, 196),
-            record(Kind::Replenish, 0, 150, 100),
-            record(Kind::Throttle, 0, 130, 100),
-            record(Kind::Replenish, 0, 130, 70),
+            record(RecordKind::Poll, 0, 96, 196),
+            record(RecordKind::Replenish, 0, 150, 100),
+            record(RecordKind::Throttle, 0, 130, 100),
+            record(RecordKind::Replenish, 0, 130, 70),
             // The period under way is not judged.
-            record(Kind::Throttle, 0, 900, 70),
+            record(RecordKind::Throttle, 0, 900, 70),
         ];
         let used = read(&records, Some(Events(10))).used((1, 0, 0)).expect("periods");
         let expected = Use { periods: 3, most: 150, most_beyond: 30, throttled: 2, exceeded: 1 };

@@ -13,15 +13,15 @@ use std::{
 };
 use weir_image::{Environment, Failure, Result, cargo::Programs, failure::Context};
 use weir_model::{Packed, System, Vm, page_owners};
-use weir_qemu_plugin::caches::{PAGE, Record, Run, Setup, Shape};
-use weir_trace::counter_page::{self, CounterPage, Kind};
+use weir_qemu_plugin::caches::{CacheShape, PAGE, PageRun, RecordingLimit, Setup};
+use weir_trace::counter_page::{self, CounterKind, CounterPage};
 use weir_units::Pa;
 
 /// L1 data cache of a Cortex-A53 in its usual configuration, the one that QEMU's `cortex-a53`
 /// reports (Cortex-A53 TRM, DDI 0500, 2.1.4 and 6.1).
-const L1D: Shape = Shape { size: 32 << 10, ways: 4, line: 64 };
+const L1D: CacheShape = CacheShape { size: 32 << 10, ways: 4, line: 64 };
 /// Its L1 instruction cache.
-const L1I: Shape = Shape { size: 32 << 10, ways: 2, line: 64 };
+const L1I: CacheShape = CacheShape { size: 32 << 10, ways: 2, line: 64 };
 /// Bytes of a row of a DRAM bank: 1024 columns of 64 bits, as on DIMMs of DDR4 x8 devices
 /// (JESD79-4, 2.7).
 const ROW: u64 = 8 << 10;
@@ -77,7 +77,7 @@ impl Watch {
 
     /// Has it record what VMs do, if anything is given.
     #[must_use]
-    pub fn with_record(mut self, record: Option<Record>) -> Self {
+    pub fn with_record(mut self, record: Option<RecordingLimit>) -> Self {
         self.setup.record = record;
         self
     }
@@ -165,8 +165,8 @@ impl Loaded {
                 "core": core,
                 "refills": refills,
                 "write_backs": write_backs,
-                "hypervisor_refills": counter_page.count(core, Kind::HypervisorRefills),
-                "hypervisor_write_backs": counter_page.count(core, Kind::HypervisorWriteBacks),
+                "hypervisor_refills": counter_page.count(core, CounterKind::HypervisorRefills),
+                "hypervisor_write_backs": counter_page.count(core, CounterKind::HypervisorWriteBacks),
             })
         };
         (0..self.cores.min(counter_page::CORES)).map(core).collect()
@@ -230,12 +230,12 @@ fn setup(system: &System, packed: Option<&Packed>) -> std::result::Result<Setup,
         let here = |vm: &Vm| vm.cpus.iter().any(|cpu| usize::from(cpu.0) == core);
         system.vms.iter().enumerate().filter(|(_, vm)| here(vm)).map(|(vm, _)| vm).collect()
     };
-    let mut pages: Vec<Run> = Vec::new();
+    let mut pages: Vec<PageRun> = Vec::new();
     let owners = packed.map(|packed| page_owners(system, packed)).transpose()?;
     for (first, vm) in owners.unwrap_or_default() {
         match pages.last_mut() {
             Some(run) if run.vm == vm && run.first + run.count * PAGE == first => run.count += 1,
-            _ => pages.push(Run { first, count: 1, vm }),
+            _ => pages.push(PageRun { first, count: 1, vm }),
         }
     }
     // The plug-in maps the first piece.
@@ -243,9 +243,9 @@ fn setup(system: &System, packed: Option<&Packed>) -> std::result::Result<Setup,
     Ok(Setup {
         vms: system.vms.iter().map(|vm| vm.name.clone()).collect(),
         cores: (0..system.machine_cores()).map(run_on).collect(),
-        l1d: Shape { line: cache.line.0, ..L1D },
-        l1i: Shape { line: cache.line.0, ..L1I },
-        l2: Shape { size: cache.size.0, ways: cache.ways as u32, line: cache.line.0 },
+        l1d: CacheShape { line: cache.line.0, ..L1D },
+        l1i: CacheShape { line: cache.line.0, ..L1I },
+        l2: CacheShape { size: cache.size.0, ways: cache.ways as u32, line: cache.line.0 },
         banks: system.division.geometry.banks.into_iter().take_while(|&mask| mask != 0).collect(),
         row: ROW,
         uart: Some(platform.uart.data().0),

@@ -38,7 +38,7 @@ pub struct Machine {
 
 /// What makes up QEMU's command line.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct MachineSetup {
     /// `-machine`.
     pub machine: String,
     /// `-cpu`.
@@ -55,7 +55,7 @@ pub struct Setup {
     pub extra: Vec<OsString>,
 }
 
-impl Setup {
+impl MachineSetup {
     /// QEMU's arguments. No device but the board's own: each of QEMU's virtio devices, displays and
     /// monitors brings the host's time into the machine.
     pub fn arguments(&self, image: OsString, ram: &Ram) -> Vec<OsString> {
@@ -319,7 +319,7 @@ impl Drop for Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_model::platform::Memory;
+    use weir_model::platform::RamRange;
     use weir_units::Pa;
 
     /// A program that reports a version, as an environment's QEMU.
@@ -328,7 +328,9 @@ mod tests {
         let path = directory.join("qemu");
         std::fs::write(&path, format!("#!/bin/sh\necho '{version}'\n")).expect("a program");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("a mode");
-        Environment { qemu: path.into_os_string(), ..Environment::find() }
+        let mut environment = Environment::find();
+        environment.qemu = path.into_os_string();
+        environment
     }
 
     #[test]
@@ -350,7 +352,7 @@ mod tests {
 
     #[test]
     fn counted_machines_have_no_host_inputs() {
-        let setup = Setup {
+        let setup = MachineSetup {
             machine: "virt".into(),
             cpu: "cortex-a53".into(),
             cores: 4,
@@ -360,7 +362,7 @@ mod tests {
             extra: vec!["-d".into(), "int".into()],
         };
         let ram =
-            Ram::new([Memory { base: Pa(0x4000_0000), size: Bytes(2 << 30) }], Bytes(2 << 30))
+            Ram::new([RamRange { base: Pa(0x4000_0000), size: Bytes(2 << 30) }], Bytes(2 << 30))
                 .expect("memory");
         let arguments = setup.arguments("x.img".into(), &ram);
         let line: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();

@@ -16,7 +16,7 @@ use std::{
     },
 };
 use weir_image::{Failure, Result, failure::Context};
-use weir_model::platform::Memory;
+use weir_model::platform::RamRange;
 use weir_units::Bytes;
 use weir_units::Pa;
 
@@ -30,9 +30,9 @@ pub struct Ram {
 }
 
 impl Ram {
-    /// Returns zeroed memory of `size` bytes at these places in the machine. Each place but the last
-    /// is filled before the next. No page exists before its first access.
-    pub fn new(places: impl IntoIterator<Item = Memory>, size: Bytes) -> Result<Self> {
+    /// Returns zeroed memory of `size` bytes at these places in the machine. Each place but the
+    /// last is filled before the next. No page exists before its first access.
+    pub fn new(places: impl IntoIterator<Item = RamRange>, size: Bytes) -> Result<Self> {
         let making = || format!("make {} MiB of memory for the machine", size.0 >> 20);
         let file = memfd_create("weir-ram", MemfdFlags::CLOEXEC).map_err(io::Error::from);
         let file = File::from(file.context(making)?);
@@ -40,7 +40,7 @@ impl Ram {
         let mut pieces: Vec<Range<u64>> = Vec::new();
         let mut rest = size.0;
         let mut places = places.into_iter().peekable();
-        while let Some(Memory { base, size }) = places.next() {
+        while let Some(RamRange { base, size }) = places.next() {
             let len = if places.peek().is_some() { rest.min(size.0) } else { rest };
             pieces.push(base.0..base.0.saturating_add(len));
             rest -= len;
@@ -163,8 +163,8 @@ fn memory(value: &OsStr) -> Option<Bytes> {
 mod tests {
     use super::*;
 
-    fn at(base: u64, size: u64) -> Memory {
-        Memory { base: Pa(base), size: Bytes(size) }
+    fn at(base: u64, size: u64) -> RamRange {
+        RamRange { base: Pa(base), size: Bytes(size) }
     }
 
     fn sized(extra: &[&str]) -> Result<Bytes> {

@@ -1,7 +1,7 @@
 //! What a run leaves behind: `runs/TIME/`.
 
 use super::{
-    demux::{Source, Step},
+    demux::{ConsoleSource, WireStep},
     report::{RunReport, in_words},
 };
 use serde_json::Value;
@@ -20,14 +20,14 @@ const SAME_SECOND: u32 = 1000;
 
 /// A run's directory and its open logs.
 #[derive(Debug)]
-pub struct Record {
+pub struct RunRecord {
     directory: PathBuf,
     wire: BufWriter<File>,
     hypervisor: BufWriter<File>,
     consoles: Vec<BufWriter<File>>,
 }
 
-impl Record {
+impl RunRecord {
     /// A new directory below `runs`, with a copy of the system file.
     pub fn create(runs: &Path, system: &System) -> Result<Self> {
         fs::create_dir_all(runs).context(|| format!("create {}", runs.display()))?;
@@ -113,24 +113,26 @@ impl Record {
     }
 
     /// Keeps a step in the log that it belongs to.
-    pub fn step(&mut self, step: &Step, name: impl Fn(u8) -> String) -> Result {
+    pub fn step(&mut self, step: &WireStep, name: impl Fn(u8) -> String) -> Result {
         match step {
-            Step::Byte(Source::Vm(vm), byte) => match self.consoles.get_mut(*vm) {
+            WireStep::Byte(ConsoleSource::Vm(vm), byte) => match self.consoles.get_mut(*vm) {
                 Some(console) => console.write_all(&[*byte]).context(|| "write a console's log"),
                 None => Ok(()),
             },
-            Step::Event(event) => self.own(event.time_ns, &in_words(event, name)),
-            Step::Line { source: Source::Hypervisor, text, time_ns } => self.own(*time_ns, text),
-            Step::Dropped { source, bytes, time_ns } => {
+            WireStep::Event(event) => self.own(event.time_ns, &in_words(event, name)),
+            WireStep::Line { source: ConsoleSource::Hypervisor, text, time_ns } => {
+                self.own(*time_ns, text)
+            }
+            WireStep::Dropped { source, bytes, time_ns } => {
                 let name = match source {
-                    Source::Vm(vm) => u8::try_from(*vm).map(&name).unwrap_or_default(),
-                    Source::Hypervisor => "weir".into(),
+                    ConsoleSource::Vm(vm) => u8::try_from(*vm).map(&name).unwrap_or_default(),
+                    ConsoleSource::Hypervisor => "weir".into(),
                 };
                 self.own(*time_ns, &format!("{name}: {bytes} console bytes lost"))
             }
-            Step::Damaged => writeln!(self.hypervisor, "[a frame was damaged on the wire]")
+            WireStep::Damaged => writeln!(self.hypervisor, "[a frame was damaged on the wire]")
                 .context(|| "write hypervisor.log"),
-            Step::Reset => writeln!(self.hypervisor, "[the board was reset]")
+            WireStep::Reset => writeln!(self.hypervisor, "[the board was reset]")
                 .context(|| "write hypervisor.log"),
             _ => Ok(()),
         }

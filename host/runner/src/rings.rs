@@ -24,10 +24,10 @@ use std::{
 use weir_abi::MAX_CORES;
 use weir_image::{Environment, Result, cargo::Programs, failure::Context};
 use weir_model::System;
-use weir_report::trace::file::{self, Facts};
+use weir_report::trace::file::{self, TraceFacts};
 use weir_trace::{
-    reader::{Entry, Memory, Reader},
-    record::{Kind, Record},
+    reader::{Reader, RingEntry, RingMemory},
+    record::{Record, RecordKind},
     recorder::SLOT,
 };
 use zerocopy::IntoBytes;
@@ -66,7 +66,7 @@ struct View<'a> {
     place: &'a Place,
 }
 
-impl Memory for View<'_> {
+impl RingMemory for View<'_> {
     fn read(&mut self, offset: usize, into: &mut [u8]) -> bool {
         let Place { all, offset: first, bytes } = self.place;
         let inside = offset.checked_add(into.len()).is_some_and(|end| end <= *bytes);
@@ -79,7 +79,7 @@ impl Memory for View<'_> {
 pub struct Rings {
     places: Vec<Place>,
     progress: Option<StaticMemory>,
-    facts: Facts,
+    facts: TraceFacts,
 }
 
 impl Rings {
@@ -100,12 +100,15 @@ impl Rings {
             statics.find(SYMBOL).ok_or_else(|| format!("{} has no {SYMBOL}", elf.display()))?;
         let progress = statics.find(super::standstill::SYMBOL);
         let places = Place::each(rings, system.machine_cores());
-        let vms = system.vms.iter().map(|vm| file::Vm {
+        let vms = system.vms.iter().map(|vm| file::TracedVm {
             name: vm.name.clone(),
             cores: vm.cpus.iter().map(|core| core.0).collect(),
         });
-        let facts =
-            Facts { cores: system.machine_cores() as u32, vms: vms.collect(), ..Facts::default() };
+        let facts = TraceFacts {
+            cores: system.machine_cores() as u32,
+            vms: vms.collect(),
+            ..TraceFacts::default()
+        };
         Ok(Self { places, progress, facts })
     }
 
@@ -116,7 +119,7 @@ impl Rings {
 
     /// Begins to read, on its own thread. What is read waits in files without a name, in
     /// `directory`.
-    pub fn start(self, ram: Arc<Ram>, directory: &Path) -> Result<Reading> {
+    pub fn start(self, ram: Arc<Ram>, directory: &Path) -> Result<RingReading> {
         let cores = self.places.into_iter().map(|place| Core::new(place, directory));
         let cores = cores.collect::<Result<Vec<_>>>()?;
         let over = Arc::new(AtomicBool::new(false));
@@ -125,7 +128,7 @@ impl Rings {
             move || watch(cores, &ram, &over)
         });
         let thread = thread.context(|| "start a thread")?;
-        Ok(Reading { over, thread: Some(thread), facts: self.facts })
+        Ok(RingReading { over, thread: Some(thread), facts: self.facts })
     }
 }
 
@@ -171,7 +174,7 @@ impl Core {
                 }
             };
             match entry {
-                Entry::Record(record) if *records < limit => {
+                RingEntry::Record(record) if *records < limit => {
                     if *gap > 0 {
                         *records += keep(file::lost(core, record.time, *gap));
                         *gap = 0;
@@ -179,8 +182,8 @@ impl Core {
                     *records += keep(record.with_sequence(core.into()));
                     *last = record.time;
                 }
-                Entry::Record(_) => *gap += 1,
-                Entry::Lost(count) => *gap = gap.saturating_add(count),
+                RingEntry::Record(_) => *gap += 1,
+                RingEntry::Lost(count) => *gap = gap.saturating_add(count),
             }
         })
     }
@@ -235,13 +238,13 @@ impl Told {
 
 /// The thread that reads the rings.
 #[derive(Debug)]
-pub struct Reading {
+pub struct RingReading {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<Vec<Core>>>,
-    facts: Facts,
+    facts: TraceFacts,
 }
 
-impl Reading {
+impl RingReading {
     /// Reads what is left, once the machine has ended, and writes the trace to `path`: up to
     /// `until` nanoseconds after the hypervisor's start, or to the end.
     pub fn finish(mut self, until: Option<u64>, path: &Path) -> Result<Told> {
@@ -269,7 +272,7 @@ impl Reading {
                 }
                 told.records += 1;
                 last = record.time;
-                if record.kind == Kind::Lost as u16 {
+                if record.kind == RecordKind::Lost as u16 {
                     told.lost = told.lost.saturating_add(record.count);
                 }
                 out.write_all(record.as_bytes())
@@ -295,7 +298,7 @@ impl Reading {
     }
 }
 
-impl Drop for Reading {
+impl Drop for RingReading {
     fn drop(&mut self) {
         self.stop();
     }
@@ -343,7 +346,7 @@ mod tests {
     use weir_report::trace::file::{Trace, core};
     use weir_trace::{
         record::Who,
-        recorder::{HEADER, Ring},
+        recorder::{HEADER, TraceRing},
     };
     use weir_units::Bytes;
     use weir_units::Pa;
@@ -355,7 +358,7 @@ mod tests {
     /// A machine with rings in its RAM, in pieces that do not follow each other.
     struct Board {
         ram: Arc<Ram>,
-        rings: Vec<Ring<SLOTS>>,
+        rings: Vec<TraceRing<SLOTS>>,
         all: StaticMemory,
     }
 
@@ -363,12 +366,12 @@ mod tests {
         fn new() -> Self {
             let ram = Arc::new(
                 Ram::new(
-                    [platform::Memory { base: Pa(BASE), size: Bytes(1 << 16) }],
+                    [platform::RamRange { base: Pa(BASE), size: Bytes(1 << 16) }],
                     Bytes(1 << 16),
                 )
                 .expect("memory"),
             );
-            let rings = (0..MAX_CORES).map(|_| Ring::new()).collect();
+            let rings = (0..MAX_CORES).map(|_| TraceRing::new()).collect();
             let piece = |n: usize| (Pa(BASE + 0x7000 - 0x1000 * (n as u64)), 1000);
             let pieces = (0..).map(piece).take(MAX_CORES * RING / 1000);
             let rest = (Pa(BASE + 0x9000), MAX_CORES * RING % 1000);
@@ -380,7 +383,7 @@ mod tests {
         }
 
         fn push(&self, core: usize, time: u64) {
-            self.rings[core].push(time, Who::new(0, 0).tag(Kind::Poll, core as u32), time, 7);
+            self.rings[core].push(time, Who::new(0, 0).tag(RecordKind::Poll, core as u32), time, 7);
         }
 
         /// Puts the rings into RAM, as they are now.
@@ -389,7 +392,7 @@ mod tests {
             let mut bytes = Vec::new();
             for mut ring in &self.rings {
                 let mut image = vec![0; RING];
-                assert!(Memory::read(&mut ring, 0, &mut image));
+                assert!(RingMemory::read(&mut ring, 0, &mut image));
                 bytes.extend(image);
             }
             let mut at = 0;
@@ -406,14 +409,18 @@ mod tests {
         }
     }
 
-    fn reading(cores: Vec<Core>) -> Reading {
+    fn reading(cores: Vec<Core>) -> RingReading {
         let over = Arc::new(AtomicBool::new(true));
         let thread = thread::spawn(move || cores);
-        Reading { over, thread: Some(thread), facts: Facts { cores: 3, ..Facts::default() } }
+        RingReading {
+            over,
+            thread: Some(thread),
+            facts: TraceFacts { cores: 3, ..TraceFacts::default() },
+        }
     }
 
     /// The trace's records: core, kind, time.
-    fn records(path: &Path) -> (Facts, Vec<(u16, u16, u64)>) {
+    fn records(path: &Path) -> (TraceFacts, Vec<(u16, u16, u64)>) {
         let mut trace = Trace::open(path).expect("a trace");
         let mut records = Vec::new();
         while let Some(record) = trace.next_record().expect("a record") {
@@ -422,8 +429,8 @@ mod tests {
         (trace.facts, records)
     }
 
-    const POLL: u16 = Kind::Poll as u16;
-    const LOST: u16 = Kind::Lost as u16;
+    const POLL: u16 = RecordKind::Poll as u16;
+    const LOST: u16 = RecordKind::Lost as u16;
 
     #[test]
     fn records_are_sorted_by_time_and_core() {
@@ -483,7 +490,11 @@ mod tests {
         let board = Board::new();
         (0..3).for_each(|core| board.begin(core));
         let places = Place::each(board.all.clone(), 3);
-        let rings = Rings { places, progress: None, facts: Facts { cores: 3, ..Facts::default() } };
+        let rings = Rings {
+            places,
+            progress: None,
+            facts: TraceFacts { cores: 3, ..TraceFacts::default() },
+        };
         let reading = rings.start(Arc::clone(&board.ram), directory.path()).expect("a thread");
         for n in 0..10 {
             (0..3).for_each(|core| board.push(core, 1000 + n));

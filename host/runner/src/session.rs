@@ -1,14 +1,14 @@
 //! A run as a pure function of the wire: consoles, expectations, counts, and the byte it ends at.
 
 use super::{
-    demux::{Demux, Step},
+    demux::{Demux, WireStep},
     expect::Expectations,
     report::{End, FlowFacts, RunReport, Tally, VmFacts},
 };
 
 /// The parameters of a run.
 #[derive(Clone, Debug, Default)]
-pub struct Plan {
+pub struct SessionPlan {
     /// The system file's name without its ending.
     pub system: String,
     /// The platform's name.
@@ -30,7 +30,7 @@ pub struct Plan {
 /// A run under way.
 #[derive(Clone, Debug)]
 pub struct Session {
-    plan: Plan,
+    plan: SessionPlan,
     demux: Demux,
     expected: Expectations,
     tally: Tally,
@@ -40,7 +40,7 @@ pub struct Session {
 
 impl Session {
     /// Before the first byte.
-    pub fn new(plan: Plan) -> Self {
+    pub fn new(plan: SessionPlan) -> Self {
         let demux = Demux::new(plan.vms.len());
         let expected = Expectations::new(plan.expect.iter().cloned());
         let tally = Tally::new(&plan.vms);
@@ -49,7 +49,7 @@ impl Session {
 
     /// Takes bytes off the wire and puts what they mean at the end of `steps`. Gives the number of
     /// bytes taken and why the run ends there, if it does: the rest of `bytes` is not decoded.
-    pub fn feed(&mut self, bytes: &[u8], steps: &mut Vec<Step>) -> (usize, Option<End>) {
+    pub fn feed(&mut self, bytes: &[u8], steps: &mut Vec<WireStep>) -> (usize, Option<End>) {
         let mut seen = steps.len();
         for (position, &byte) in bytes.iter().enumerate() {
             self.demux.push(byte, steps);
@@ -63,7 +63,7 @@ impl Session {
             if let Some(met_ns) = self.awaits_counts {
                 // All are reported at once, in their order.
                 let last = self.plan.flows.len().saturating_sub(1);
-                let is_last = |step: &Step| matches!(step, Step::Flow(flow) if flow.flow as usize == last && flow.time_ns >= met_ns);
+                let is_last = |step: &WireStep| matches!(step, WireStep::Flow(flow) if flow.flow as usize == last && flow.time_ns >= met_ns);
                 if late || new.iter().any(is_last) {
                     return (position + 1, Some(End::AllMet));
                 }
@@ -90,7 +90,7 @@ impl Session {
     }
 
     /// The same after the run has ended: what still comes is counted, but meets no expectation.
-    pub fn drain(&mut self, bytes: &[u8], steps: &mut Vec<Step>) {
+    pub fn drain(&mut self, bytes: &[u8], steps: &mut Vec<WireStep>) {
         for &byte in bytes {
             let seen = steps.len();
             self.demux.push(byte, steps);
@@ -100,15 +100,15 @@ impl Session {
 
     /// The wire has ended: lines that were left without an end or a mark come out. They can still
     /// meet an expectation, unless the run ended before (`over`).
-    pub fn finish(&mut self, over: bool, steps: &mut Vec<Step>) {
+    pub fn finish(&mut self, over: bool, steps: &mut Vec<WireStep>) {
         let seen = steps.len();
         self.demux.finish(steps);
         self.take(steps.get(seen..).unwrap_or(&[]), over);
     }
 
-    fn take(&mut self, steps: &[Step], late: bool) {
+    fn take(&mut self, steps: &[WireStep], late: bool) {
         for step in steps {
-            if *step == Step::Reset {
+            if *step == WireStep::Reset {
                 let resets = self.tally.resets();
                 self.tally = Tally::new(&self.plan.vms).after_reset(resets + 1);
                 self.expected = Expectations::new(self.plan.expect.iter().cloned());
@@ -117,10 +117,10 @@ impl Session {
             self.tally.step(step);
             match step {
                 _ if late => {}
-                Step::Line { source, text, time_ns } => {
+                WireStep::Line { source, text, time_ns } => {
                     self.expected.line(*source, text, *time_ns);
                 }
-                Step::Unfinished { source, text, time_ns } => {
+                WireStep::Unfinished { source, text, time_ns } => {
                     self.expected.unfinished(*source, text, *time_ns);
                 }
                 _ => {}
@@ -145,7 +145,7 @@ impl Session {
 
     /// The report, as far as it goes.
     pub fn report(&self, ended_by: End) -> RunReport {
-        let Plan { system, platform, flows, .. } = &self.plan;
+        let SessionPlan { system, platform, flows, .. } = &self.plan;
         let time_ns = self.demux.time_ns();
         let report = self.tally.report(system, platform, &self.expected, ended_by, time_ns);
         RunReport { flows: self.tally.flows(flows), ..report }
@@ -155,17 +155,17 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{demux::Source, synthetic::Wire};
+    use crate::{demux::ConsoleSource, synthetic::SyntheticWire};
     use proptest::prelude::*;
     use weir_trace::wire::{Denial, FaultKind, HYPERVISOR, What};
 
-    fn plan() -> Plan {
+    fn plan() -> SessionPlan {
         let vm = |name: &str, core| VmFacts {
             name: name.into(),
             cores: vec![core],
             ..VmFacts::default()
         };
-        Plan {
+        SessionPlan {
             system: "demo".into(),
             platform: "qemu-virt".into(),
             flows: Vec::new(),
@@ -177,8 +177,8 @@ mod tests {
         }
     }
 
-    fn wire() -> Wire {
-        Wire::default()
+    fn wire() -> SyntheticWire {
+        SyntheticWire::default()
             .text("weir on 2 cores\r\n")
             .event(1_000, What::SystemStart, HYPERVISOR, 0)
             .event(2_000, What::VmStart, 0, 0)
@@ -196,7 +196,7 @@ mod tests {
             .line(10_000, 0, "more that no run waits for")
     }
 
-    fn run(plan: Plan, bytes: &[u8], cut: usize) -> (usize, Option<End>, String) {
+    fn run(plan: SessionPlan, bytes: &[u8], cut: usize) -> (usize, Option<End>, String) {
         let mut session = Session::new(plan);
         let (mut steps, mut taken, mut end) = (Vec::new(), 0, None);
         for chunk in bytes.chunks(cut.max(1)) {
@@ -223,7 +223,7 @@ mod tests {
     fn the_run_ends_at_the_mark_after_the_last_line() {
         let mut longer = wire();
         let (taken, ..) = run(plan(), longer.bytes(), 1);
-        let tail = Wire::default().mark(10_000, 0).text("more that no run waits for\n");
+        let tail = SyntheticWire::default().mark(10_000, 0).text("more that no run waits for\n");
         assert_eq!(taken + tail.mark(10_000, 0).bytes().len(), longer.bytes().len());
         longer = longer.line(11_000, 1, "even more").garbage(b"\x10\x10\x10");
         assert_eq!(run(plan(), longer.bytes(), 4096), run(plan(), wire().bytes(), 1));
@@ -231,7 +231,8 @@ mod tests {
 
     #[test]
     fn staying_sees_what_follows() {
-        let (taken, end, report) = run(Plan { keep_running: true, ..plan() }, wire().bytes(), 16);
+        let (taken, end, report) =
+            run(SessionPlan { keep_running: true, ..plan() }, wire().bytes(), 16);
         assert_eq!((taken, end), (wire().bytes().len(), None));
         assert!(report.contains("\"time_ns\": 10000"), "{report}");
     }
@@ -242,7 +243,7 @@ mod tests {
     fn a_run_with_flows_ends_after_the_counts_of_all() {
         let flows =
             ["there", "back"].map(|name| FlowFacts { name: name.into(), ..FlowFacts::default() });
-        let plan = Plan { flows: flows.into(), count_flows: true, ..plan() };
+        let plan = SessionPlan { flows: flows.into(), count_flows: true, ..plan() };
         let met = || {
             let early = wire().flow(8_900, 0, [1, 0, 5]).flow(8_900, 1, [1, 0, 5]);
             early.flow(1_000_000, 0, [20, 0, 5]).line(1_000_001, 1, "later")
@@ -257,7 +258,7 @@ mod tests {
                 "{report}"
             );
         }
-        let mut session = Session::new(Plan { limit_ns: Some(1_000_000), ..plan });
+        let mut session = Session::new(SessionPlan { limit_ns: Some(1_000_000), ..plan });
         let cut = met();
         let (_, end) = session.feed(cut.bytes(), &mut Vec::new());
         assert_eq!(end, Some(End::AllMet), "the time is over, and nothing but counts is missing");
@@ -271,7 +272,7 @@ mod tests {
 
     #[test]
     fn the_time_limit_is_the_wires() {
-        let limited = |limit_ns| Plan { limit_ns: Some(limit_ns), ..plan() };
+        let limited = |limit_ns| SessionPlan { limit_ns: Some(limit_ns), ..plan() };
         let (_, end, report) = run(limited(8_999), wire().bytes(), 5);
         assert_eq!(end, Some(End::TimeOver));
         let met = report.matches("\"met\": true").count();
@@ -281,13 +282,14 @@ mod tests {
 
     #[test]
     fn the_last_line_counts_if_the_machine_then_dies() {
-        let wire = Wire::default().mark(1, 0).text("0 misses").mark(2, 1).text("again");
+        let wire = SyntheticWire::default().mark(1, 0).text("0 misses").mark(2, 1).text("again");
         let mut session = Session::new(plan());
         let mut steps = Vec::new();
         assert_eq!(session.feed(wire.bytes(), &mut steps).1, None);
         session.finish(false, &mut steps);
         assert!(session.expected.all_met());
-        let line = Step::Line { source: Source::Vm(1), text: "again".into(), time_ns: 2 };
+        let line =
+            WireStep::Line { source: ConsoleSource::Vm(1), text: "again".into(), time_ns: 2 };
         assert!(steps.contains(&line));
     }
 

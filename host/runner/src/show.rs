@@ -2,10 +2,10 @@
 
 use super::{
     findings::{Clock, Finding, Latency},
-    report::{Counted, End, FlowRun, Frames, RunReport, VmRun, WITHOUT_BROKER},
+    report::{Counted, End, FlowRun, FrameCounts, RunReport, VmRun, WITHOUT_BROKER},
 };
 use std::fmt::Write as _;
-use weir_report::{Table, table};
+use weir_report::{TextTable, table};
 use weir_units::Nanos;
 
 /// Faults of a VM that the summary shows one by one.
@@ -32,7 +32,7 @@ fn or_dash(count: Option<u64>) -> String {
 }
 
 /// The latencies of the flows' packets, with deadline, bound and verdict.
-fn flows(flows: &[FlowRun]) -> Table {
+fn flows(flows: &[FlowRun]) -> TextTable {
     let mut rows = table([
         "flow",
         "packets",
@@ -250,9 +250,9 @@ fn conclusion(report: &RunReport) -> String {
 }
 
 /// The outcomes of the frames of the VMs' network devices.
-fn frames<'a>(vms: impl Iterator<Item = (&'a String, Frames)>) -> Table {
+fn frames<'a>(vms: impl Iterator<Item = (&'a String, FrameCounts)>) -> TextTable {
     let mut rows = table(["network", "sent", "received", "over rate", "refused", "missed"]);
-    for (name, Frames { sent, received, over_rate, refused, missed }) in vms {
+    for (name, FrameCounts { sent, received, over_rate, refused, missed }) in vms {
         let counts = [sent, received, over_rate, refused, missed].map(|count| count.to_string());
         rows.add_row([name.clone()].into_iter().chain(counts));
     }

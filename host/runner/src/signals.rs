@@ -7,14 +7,14 @@ use weir_image::{
     failure::{Context, INTERRUPTED},
 };
 
-/// Returns the flag that SIGINT, SIGTERM and SIGHUP set, for [`Options::interrupt`]. A signal while
-/// it is set ends the process with status [`INTERRUPTED`].
+/// Returns the flag that SIGINT, SIGTERM and SIGHUP set, for [`RunOptions::interrupt`]. A signal
+/// while it is set ends the process with status [`INTERRUPTED`].
 ///
 /// # Errors
 ///
 /// The environment is at fault if the signals cannot be watched.
 ///
-/// [`Options::interrupt`]: crate::Options::interrupt
+/// [`RunOptions::interrupt`]: crate::RunOptions::interrupt
 pub fn watch_signals() -> Result<Arc<AtomicBool>> {
     static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     if let Some(flag) = FLAG.get() {

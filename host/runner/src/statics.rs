@@ -11,7 +11,7 @@ use object::{
 use std::{collections::BTreeMap, io, ops::Range};
 use weir_abi::Damage;
 use weir_abi::PAGE;
-use weir_abi::System;
+use weir_abi::PackedSystem;
 use weir_abi::TABLES_LIMIT;
 use weir_units::Pa;
 
@@ -134,7 +134,7 @@ impl Statics {
         let tables = image.get(kept as usize..).unwrap_or_default();
         let tables = tables.get(..TABLES_LIMIT as usize).unwrap_or(tables);
         let pages = aligned(tables, |tables| {
-            let system = System::parse(tables, gic_v2).map_err(Damage::message)?;
+            let system = PackedSystem::parse(tables, gic_v2).map_err(Damage::message)?;
             let home = |page: u64| {
                 let header = system.header;
                 if system.is_divided() {
@@ -187,7 +187,7 @@ impl Statics {
     }
 }
 
-/// Lends `bytes` at a multiple of 8, where [`System::parse`] can read them.
+/// Lends `bytes` at a multiple of 8, where [`PackedSystem::parse`] can read them.
 fn aligned<R>(bytes: &[u8], body: impl FnOnce(&[u8]) -> R) -> R {
     let mut room = vec![0; bytes.len() + 8];
     let offset = room.as_ptr().align_offset(8);
@@ -203,7 +203,7 @@ fn aligned<R>(bytes: &[u8], body: impl FnOnce(&[u8]) -> R) -> R {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_model::platform::Memory;
+    use weir_model::platform::RamRange;
     use weir_units::Bytes;
 
     /// Statics of a hypervisor whose pages are the third, the first and the last of RAM.
@@ -230,8 +230,9 @@ mod tests {
         for name in ["out", "empty", "none"] {
             assert_eq!(found(name), None, "{name}");
         }
-        let ram = Ram::new([Memory { base: Pa(0x4000_0000), size: Bytes(0x4000) }], Bytes(0x4000))
-            .expect("memory");
+        let ram =
+            Ram::new([RamRange { base: Pa(0x4000_0000), size: Bytes(0x4000) }], Bytes(0x4000))
+                .expect("memory");
         ram.write_for_tests(Pa(0x4000_2ff8), b"the weir");
         ram.write_for_tests(Pa(0x4000_0000), b" divides");
         let mut bytes = [0; 13];

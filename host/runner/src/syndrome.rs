@@ -1,6 +1,6 @@
 //! Exception syndromes in words.
 
-use weir_vdev::esr::{DataAbort, Exception, Fault, InstructionAbort, Syndrome};
+use weir_vdev::esr::{AbortFault, DataAbort, Exception, InstructionAbort, Syndrome};
 
 /// The meaning of a syndrome register, as text. `esr` is `ESR_EL2` of an exception that a guest
 /// took to the hypervisor, or `ESR_EL1` of one that it took itself. Source: Arm ARM (DDI0487)
@@ -58,20 +58,20 @@ fn instruction_abort(abort: InstructionAbort) -> String {
     format!("instruction abort: {}{walk}", fault(abort.fault()))
 }
 
-fn fault(fault: Fault) -> String {
+fn fault(fault: AbortFault) -> String {
     match fault {
-        Fault::AddressSize(level) => format!("address size fault at level {level}"),
-        Fault::Translation(level) => format!("translation fault at level {level}"),
-        Fault::AccessFlag(level) => format!("access flag fault at level {level}"),
-        Fault::Permission(level) => format!("permission fault at level {level}"),
-        Fault::External => "external abort".into(),
-        Fault::ExternalOnWalk(level) => format!("external abort on a walk at level {level}"),
-        Fault::TagCheck => "tag check fault".into(),
-        Fault::Parity => "parity or ECC error".into(),
-        Fault::Alignment => "alignment fault".into(),
-        Fault::TlbConflict => "TLB conflict".into(),
-        Fault::UnsupportedAtomic => "unsupported atomic or exclusive access".into(),
-        Fault::Other(code) => format!("fault status {code:#04x}"),
+        AbortFault::AddressSize(level) => format!("address size fault at level {level}"),
+        AbortFault::Translation(level) => format!("translation fault at level {level}"),
+        AbortFault::AccessFlag(level) => format!("access flag fault at level {level}"),
+        AbortFault::Permission(level) => format!("permission fault at level {level}"),
+        AbortFault::External => "external abort".into(),
+        AbortFault::ExternalOnWalk(level) => format!("external abort on a walk at level {level}"),
+        AbortFault::TagCheck => "tag check fault".into(),
+        AbortFault::Parity => "parity or ECC error".into(),
+        AbortFault::Alignment => "alignment fault".into(),
+        AbortFault::TlbConflict => "TLB conflict".into(),
+        AbortFault::UnsupportedAtomic => "unsupported atomic or exclusive access".into(),
+        AbortFault::Other(code) => format!("fault status {code:#04x}"),
     }
 }
 

@@ -1,15 +1,15 @@
 //! Wires for tests, made up frame by frame.
 
 use weir_trace::wire::{
-    Counters, DENIALS, DLE, Denials, EXIT_CAUSES, Event, FAULT_KINDS, FaultKind, Flow, Kind, Lives,
-    Mark, VcpuState, VmState, What, frame,
+    Boots, ConsoleMark, DENIALS, DLE, Denials, EXIT_CAUSES, FAULT_KINDS, FaultKind, FlowCounts,
+    FrameKind, VcpuCounters, VcpuState, VmState, What, WireEvent, frame,
 };
 
 /// A wire in the making.
 #[derive(Clone, Debug, Default)]
-pub struct Wire(Vec<u8>);
+pub struct SyntheticWire(Vec<u8>);
 
-impl Wire {
+impl SyntheticWire {
     /// What has been put on it.
     pub fn bytes(&self) -> &[u8] {
         &self.0
@@ -22,7 +22,9 @@ impl Wire {
 
     /// A mark that owns up to lost bytes.
     pub fn mark_dropped(mut self, time_ns: u64, vm: u32, dropped: u32) -> Self {
-        frame(Kind::Mark, &Mark { time_ns, vm, dropped }, |part| self.0.extend_from_slice(part));
+        frame(FrameKind::Mark, &ConsoleMark { time_ns, vm, dropped }, |part| {
+            self.0.extend_from_slice(part);
+        });
         self
     }
 
@@ -55,7 +57,7 @@ impl Wire {
 
     /// An event.
     pub fn event(mut self, time_ns: u64, what: What, vm: u8, detail: u32) -> Self {
-        let event = Event {
+        let event = WireEvent {
             time_ns,
             what: what as u16,
             vm,
@@ -67,13 +69,13 @@ impl Wire {
             guest_syndrome: 0,
             guest_elr: 0,
         };
-        frame(Kind::Event, &event, |part| self.0.extend_from_slice(part));
+        frame(FrameKind::Event, &event, |part| self.0.extend_from_slice(part));
         self
     }
 
     /// A fault.
     pub fn fault(mut self, time_ns: u64, vm: u8, kind: FaultKind, syndrome: u64) -> Self {
-        let event = Event {
+        let event = WireEvent {
             time_ns,
             what: What::VmFault as u16,
             vm,
@@ -85,13 +87,13 @@ impl Wire {
             guest_syndrome: 0,
             guest_elr: 0,
         };
-        frame(Kind::Event, &event, |part| self.0.extend_from_slice(part));
+        frame(FrameKind::Event, &event, |part| self.0.extend_from_slice(part));
         self
     }
 
     /// Counters, `n` for each cause and interrupt.
     pub fn counters(mut self, time_ns: u64, vm: u8, vcpu: u8, n: u64) -> Self {
-        let counters = Counters {
+        let counters = VcpuCounters {
             time_ns,
             vm,
             vcpu,
@@ -101,18 +103,18 @@ impl Wire {
             exits: [n; EXIT_CAUSES],
             injected: n,
         };
-        frame(Kind::Counters, &counters, |part| self.0.extend_from_slice(part));
+        frame(FrameKind::Counters, &counters, |part| self.0.extend_from_slice(part));
         self
     }
 
     /// What became of VM `vm`: `faults` of the first kind, `restarts`, and records lost.
-    pub fn lives(
+    pub fn boots(
         mut self,
         time_ns: u64,
         (vm, state): (u8, VmState),
         [faults, restarts, lost]: [u32; 3],
     ) -> Self {
-        let mut lives = Lives {
+        let mut boots = Boots {
             time_ns,
             vm,
             state: state as u8,
@@ -122,8 +124,8 @@ impl Wire {
             lost,
             faults: [0; FAULT_KINDS],
         };
-        lives.faults[0] = faults.into();
-        frame(Kind::Lives, &lives, |part| self.0.extend_from_slice(part));
+        boots.faults[0] = faults.into();
+        frame(FrameKind::Boots, &boots, |part| self.0.extend_from_slice(part));
         self
     }
 
@@ -137,29 +139,29 @@ impl Wire {
         mut self,
         time_ns: u64,
         flow: u32,
-        [packets, lost, worst_ns]: [u64; 3],
+        [packets, lost, observed_max_ns]: [u64; 3],
         late: u64,
     ) -> Self {
-        let counts = Flow {
+        let counts = FlowCounts {
             time_ns,
             flow,
             dropped: 0,
             packets,
             lost,
-            worst_ns,
-            least_ns: worst_ns / 2,
+            observed_max_ns,
+            least_ns: observed_max_ns / 2,
             late,
-            worst_packet: packets,
-            worst_arrived_ns: time_ns,
+            observed_max_packet: packets,
+            observed_max_arrived_ns: time_ns,
         };
-        frame(Kind::Flow, &counts, |part| self.0.extend_from_slice(part));
+        frame(FrameKind::Flow, &counts, |part| self.0.extend_from_slice(part));
         self
     }
 
     /// Denials, `n` of each.
     pub fn denials(mut self, time_ns: u64, vm: u32, n: u64) -> Self {
         let denials = Denials { time_ns, vm, reserved: 0, counts: [n; DENIALS] };
-        frame(Kind::Denials, &denials, |part| self.0.extend_from_slice(part));
+        frame(FrameKind::Denials, &denials, |part| self.0.extend_from_slice(part));
         self
     }
 }

@@ -1,9 +1,9 @@
 //! A vCPU's context as a value: all that a guest can see or change of its core.
 //!
-//! While a vCPU runs its context is in the registers; [`Context::save`] takes it out,
-//! [`Context::load`] puts it back. The list registers are not part of it: the virtual GIC takes
-//! their content, and sees to the physical side of its interrupts (`weir_vdev::gic`, `save` and
-//! `restore`).
+//! While a vCPU runs its context is in the registers; [`GuestContext::save`] takes it out,
+//! [`GuestContext::load`] puts it back. The list registers are not part of it: the virtual GIC
+//! takes their content, and sees to the physical side of its interrupts (`weir_vdev::gic`, `save`
+//! and `restore`).
 
 use super::{
     Frame, gic, isb,
@@ -113,7 +113,7 @@ impl Simd {
 
 /// All that a guest can see or change of its core.
 #[derive(Clone, Copy, Debug)]
-pub struct Context {
+pub struct GuestContext {
     /// x0 to x30.
     pub frame: Frame,
     /// Where it goes on.
@@ -131,7 +131,7 @@ const ENABLE: u64 = 1;
 /// EL1h, all interrupts masked: the state of a core that comes on (DEN0022, 6.4).
 const PSTATE_RESET: u64 = 0x3c5;
 
-impl Context {
+impl GuestContext {
     /// A vCPU that comes on at `entry` with `x0`.
     #[must_use]
     pub const fn reset(entry: u64, x0: u64) -> Self {

@@ -6,12 +6,12 @@ use core::{
     marker::PhantomData,
     ops::{Deref, DerefMut},
 };
-use weir_sched::ticket::Queue;
+use weir_sched::ticket::TicketQueue;
 
 /// A lock that serves cores in the order in which they came: a core waits for at most one critical
 /// section of each other core. No core waits for another core's answer while it holds one.
 pub struct Lock<T> {
-    queue: Queue,
+    queue: TicketQueue,
     value: UnsafeCell<T>,
 }
 
@@ -30,7 +30,7 @@ pub struct Guard<'a, T> {
 impl<T> Lock<T> {
     /// Returns an open lock around `value`.
     pub const fn new(value: T) -> Self {
-        Self { queue: Queue::new(), value: UnsafeCell::new(value) }
+        Self { queue: TicketQueue::new(), value: UnsafeCell::new(value) }
     }
 
     /// Waits until it is this core's turn. Interrupts are masked at EL2, so a critical section is

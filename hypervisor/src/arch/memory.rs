@@ -2,10 +2,10 @@
 //!
 //! boot.s maps the image where the loader put it; the rest is mapped here, once, by the boot core:
 //! device registers, the packed system and for each core two windows of 2 MiB. Where memory is
-//! divided into cells, the boot core then moves image and packed system into the hypervisor's cells
-//! ([`Stage1::move_in`]) and goes on there. A core reaches a VM's memory only through its windows,
-//! and only while it starts that VM: nothing of a VM's is mapped at EL2 while the VM runs, but for
-//! what EL2 itself keeps of it (`vm::Vm`), in the VM's cells.
+//! divided into page classes, the boot core then moves image and packed system into the
+//! hypervisor's page classes ([`Stage1::move_in`]) and goes on there. A core reaches a VM's memory
+//! only through its windows, and only while it starts that VM: nothing of a VM's is mapped at EL2
+//! while the VM runs, but for what EL2 itself keeps of it (`vm::Vm`), in the VM's page classes.
 
 #[cfg(feature = "flows")]
 pub mod peephole;
@@ -22,9 +22,9 @@ use core::{
     ops::Range,
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
 };
-use weir_abi::{MAX_CORES, PARTITION_LEN, System};
+use weir_abi::{MAX_CORES, PARTITION_LEN, PackedSystem};
 use weir_paging::{
-    cells::Pages,
+    classes::Pages,
     table::{Attributes, Builder, MapError, PAGE, Table, stage1},
 };
 use weir_units::{CoreId, Ipa, Pa, VmId};
@@ -204,10 +204,10 @@ impl Stage1 {
         Ok(Self { builder })
     }
 
-    /// Moves the image, and the packed system behind it, to the pages of the hypervisor's cells
-    /// that `weir build` chose, what is kept of each VM to that VM's own (`kept_page` returns the
-    /// page for an address of the image), and continues at `boot::boot_moved`, by tables that know
-    /// the new places alone.
+    /// Moves the image, and the packed system behind it, to the pages of the hypervisor's page
+    /// classes that `weir build` chose, what is kept of each VM to that VM's own (`kept_page`
+    /// returns the page for an address of the image), and continues at `boot::boot_moved`, by
+    /// tables that know the new places alone.
     ///
     /// # Safety
     ///
@@ -218,8 +218,8 @@ impl Stage1 {
     ///
     /// [`MapError`] when the pages or the tables don't suffice. Nothing has moved then.
     pub unsafe fn move_in(
-        system: &System<'static>,
-        kept_page: impl Fn(&System<'static>, u64) -> Option<u64>,
+        system: &PackedSystem<'static>,
+        kept_page: impl Fn(&PackedSystem<'static>, u64) -> Option<u64>,
     ) -> Result<Infallible, MapError> {
         let image_pages = (image_len() / PAGE) as usize;
         let packed_len = u64::from(system.header.tables_len).next_multiple_of(PAGE);
@@ -234,8 +234,8 @@ impl Stage1 {
         let tables_at = STAGE1.0.get() as u64 - HYP_BASE;
         let first = pages.nth_page(tables_at / PAGE).ok_or(MapError::OutOfRange)?;
         let table_pages = Pages::from_page(
-            system.cells(),
-            system.hypervisor_cells(),
+            system.classes(),
+            system.hypervisor_classes(),
             first,
             STAGE1_TABLES as u64 * PAGE,
         );
@@ -266,9 +266,10 @@ impl Stage1 {
             let old = in_image(HYP_BASE);
             IMAGE_OFFSET.store(trampoline.wrapping_sub(HYP_BASE), Ordering::Relaxed);
             // SAFETY: the window has the copy's pages, writable, and none of them is one of the
-            // image's own (`System::parse` keeps what it places off the image). From here on
+            // image's own (`PackedSystem::parse` keeps what it places off the image). From here on
             // nothing of the image changes any more. The new tables were written above and are left
-            // out, as is .noinit, which `bring_up` begins with. `move_in` needs of the copy only what is written here.
+            // out, as is .noinit, which `bring_up` begins with. `move_in` needs of the copy only
+            // what is written here.
             unsafe {
                 let behind = tables_at + size_of::<Tables<STAGE1_TABLES>>() as u64;
                 for (from, to) in [(0, tables_at), (behind, image::bss_end() - HYP_BASE)] {
@@ -476,7 +477,7 @@ impl Window {
         let (block, line) = (zva_block().filter(|_| !plainly), cache_line());
         let most = if block.is_some() { ZERO_CHUNK } else { STORE_CHUNK };
         self.lend(pages, stage1::READ_WRITE, |va, len| {
-            // The lines go back to memory at once, and out of the caches: EL2 and the last life of
+            // The lines go back to memory at once, and out of the caches: EL2 and the last boot of
             // the VM were the writers, the reader is the VM, whose caches are off when it starts.
             in_chunks(len, most, pause, |done, len| {
                 let va = va + done;

@@ -15,7 +15,7 @@ use weir_abi::MAX_VMS;
 use weir_trace::{
     quota::Quota,
     ring::ByteRing,
-    wire::{self, Event, Framing, HYPERVISOR, Kind, Mark},
+    wire::{self, ConsoleMark, FrameKind, Framing, HYPERVISOR, WireEvent},
 };
 use weir_units::CoreId;
 use weir_vdev::pl011::{FIFO_DEPTH, Sink};
@@ -93,7 +93,7 @@ struct Frame {
 }
 
 impl Frame {
-    fn new(kind: Kind, payload: &(impl IntoBytes + Immutable)) -> Self {
+    fn new(kind: FrameKind, payload: &(impl IntoBytes + Immutable)) -> Self {
         let mut frame = Self { bytes: [0; 260], len: 0 };
         wire::frame(kind, payload, |part| {
             let place = frame.bytes.get_mut(frame.len..frame.len + part.len());
@@ -111,7 +111,7 @@ impl Frame {
 }
 
 fn mark(vm: usize, dropped: u32) -> Frame {
-    Frame::new(Kind::Mark, &Mark { time_ns: timer::now_ns(), vm: vm as u32, dropped })
+    Frame::new(FrameKind::Mark, &ConsoleMark { time_ns: timer::now_ns(), vm: vm as u32, dropped })
 }
 
 /// The output side of a VM's PL011.
@@ -121,7 +121,7 @@ pub struct Output {
 
 impl Output {
     /// Room that a byte, doubled if it must be, and the mark after a line need.
-    const UNIT: usize = 2 + 4 + size_of::<Mark>();
+    const UNIT: usize = 2 + 4 + size_of::<ConsoleMark>();
 
     /// The output of VM `vm`.
     #[must_use]
@@ -162,7 +162,7 @@ impl Sink for Output {
 }
 
 /// Sends a record to the host.
-pub fn record(kind: Kind, payload: &(impl IntoBytes + Immutable)) {
+pub fn record(kind: FrameKind, payload: &(impl IntoBytes + Immutable)) {
     send(&Frame::new(kind, payload), HYPERVISOR.into());
 }
 
@@ -191,9 +191,9 @@ fn send(frame: &Frame, vm: usize) {
 }
 
 /// Sends an event to the host; the time is filled in here.
-pub fn event(event: Event) {
+pub fn event(event: WireEvent) {
     let vm = event.vm.into();
-    send(&Frame::new(Kind::Event, &Event { time_ns: timer::now_ns(), ..event }), vm);
+    send(&Frame::new(FrameKind::Event, &WireEvent { time_ns: timer::now_ns(), ..event }), vm);
 }
 
 /// Returns how many records of VM `vm`'s events were lost.

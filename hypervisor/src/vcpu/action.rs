@@ -1,7 +1,7 @@
 //! What a handler asks of the run loop.
 
 use crate::vm::Ending;
-use weir_trace::wire::Event;
+use weir_trace::wire::WireEvent;
 
 /// How an exception ends. The vectors test for zero.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,5 +29,5 @@ pub enum Action {
     /// It goes off.
     Off,
     /// Its VM stops; the event tells the host why.
-    Stop(Ending, Event),
+    Stop(Ending, WireEvent),
 }

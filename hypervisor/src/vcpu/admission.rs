@@ -7,11 +7,11 @@
 
 use crate::{
     arch::gic::Line,
-    trace::Kind,
+    trace::RecordKind,
     vm::{VcpuRef, Vm, interrupts::Lines, masked::set_masked},
 };
 use weir_abi::Irq;
-use weir_sched::admission::Bucket;
+use weir_sched::admission::TokenBucket;
 use weir_units::{CoreId, IntId, Nanos};
 use weir_vdev::gic::Hardware;
 
@@ -21,7 +21,7 @@ pub struct Rule {
     intid: IntId,
     /// How urgently it takes the core for its VM, if it does.
     preempt: Option<u8>,
-    bucket: Option<Bucket>,
+    bucket: Option<TokenBucket>,
     /// Interrupts that came without credit.
     deferred: u64,
     /// When the line is unmasked; `u64::MAX` if it is not masked.
@@ -30,7 +30,7 @@ pub struct Rule {
 
 /// What becomes of an interrupt.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum LineVerdict {
     /// It is delivered, when its VM's turn comes.
     Deliver,
     /// It is delivered, and takes the core for its VM.
@@ -43,8 +43,8 @@ impl Rule {
     /// The rule of one of VM `vm`'s interrupts, if it has one.
     #[must_use]
     pub fn new(vm: &'static Vm, irq: &Irq) -> Option<Self> {
-        let bucket =
-            (irq.interval_ns > 0).then(|| Bucket::new(irq.burst.into(), Nanos(irq.interval_ns)));
+        let bucket = (irq.interval_ns > 0)
+            .then(|| TokenBucket::new(irq.burst.into(), Nanos(irq.interval_ns)));
         let preempt = (irq.preempt != 0).then_some(irq.priority);
         let rule = Self {
             vm,
@@ -73,26 +73,26 @@ impl Rule {
         now: u64,
         is_current: bool,
         may_take: impl FnOnce(u8) -> bool,
-    ) -> Verdict {
+    ) -> LineVerdict {
         let preempt = self.preempt.filter(|_| !is_current);
         if preempt.is_some_and(|priority| !may_take(priority)) {
-            return Verdict::Deliver;
+            return LineVerdict::Deliver;
         }
         let credit = self.bucket.as_mut().map_or(Ok(()), |bucket| bucket.admit(Nanos(now)));
         match credit {
-            Ok(()) => preempt.map_or(Verdict::Deliver, |priority| {
-                vcpu_ref.record(Kind::LinePreempted, self.intid.0, 0, 0);
-                Verdict::Preempt(priority)
+            Ok(()) => preempt.map_or(LineVerdict::Deliver, |priority| {
+                vcpu_ref.record(RecordKind::LinePreempted, self.intid.0, 0, 0);
+                LineVerdict::Preempt(priority)
             }),
             Err(at) => {
                 self.deferred = self.deferred.saturating_add(1);
                 let until = if is_current { at.0 } else { 0 };
-                vcpu_ref.record(Kind::LineDeferred, self.intid.0, self.deferred, until);
+                vcpu_ref.record(RecordKind::LineDeferred, self.intid.0, self.deferred, until);
                 if !is_current {
-                    return Verdict::Deliver;
+                    return LineVerdict::Deliver;
                 }
                 self.mask(core, at.0);
-                Verdict::Mask
+                LineVerdict::Mask
             }
         }
     }

@@ -7,14 +7,14 @@ use crate::{
     trace,
     vm::{Ending, VcpuRef},
 };
-use weir_trace::wire::{Event, ExitCause, FaultKind, What};
+use weir_trace::wire::{ExitCause, FaultKind, What, WireEvent};
 
 /// Stops the VM of the current vCPU `vcpu_ref` for a fault at `address`.
 #[cold]
 pub fn fault(core: &mut Core, vcpu_ref: &'static VcpuRef, kind: FaultKind, address: u64) -> Exit {
     vcpu_ref.exit(ExitCause::Fault);
-    vcpu_ref.record(trace::Kind::VmFault, kind as u32, sysreg::esr_el2::read(), address);
-    let event = Event {
+    vcpu_ref.record(trace::RecordKind::VmFault, kind as u32, sysreg::esr_el2::read(), address);
+    let event = WireEvent {
         detail: kind as u32,
         syndrome: sysreg::esr_el2::read(),
         address,

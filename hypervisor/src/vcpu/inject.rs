@@ -1,15 +1,15 @@
 //! Exceptions that EL2 makes a guest take.
 
 use crate::{arch::sysreg, vm::ids};
-use weir_vdev::inject::{self, Injection, Interrupted, Kind};
+use weir_vdev::inject::{self, InjectedException, Injection, Interrupted};
 
 /// Makes the guest of this core take an exception at EL1.
-pub fn inject(kind: Kind) {
+pub fn inject(kind: InjectedException) {
     take(&prepare(kind));
 }
 
 /// Returns what the guest's EL1 sees of an exception of `kind`.
-pub fn prepare(kind: Kind) -> Injection {
+pub fn prepare(kind: InjectedException) -> Injection {
     inject::inject(kind, &interrupted(), ids())
 }
 
@@ -38,5 +38,5 @@ pub fn take(injection: &Injection) {
 /// Makes the instruction before the guest's program counter, which was stepped over, UNDEFINED.
 pub fn inject_undefined() {
     sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_sub(4));
-    inject(Kind::Undefined);
+    inject(InjectedException::Undefined);
 }

@@ -1,6 +1,6 @@
 //! Interrupts: the fast path while a guest runs, and EL2's own.
 
-use super::{action::Exit, admission::Verdict, fault::fault, pmu};
+use super::{action::Exit, admission::LineVerdict, fault::fault, pmu};
 use crate::{
     arch::{gic, isb, pmu::is_pmu, timer},
     board::{SMMU_LINE, UART_LINE},
@@ -307,21 +307,21 @@ fn share_out(core: &mut Core, intid: IntId) {
     let (Some(schedule), Some(vcpu_ref)) = (core.schedule.as_deref_mut(), vcpu_ref) else {
         return gic::Line::new(intid, index).set_active(false);
     };
-    trace::push(vcpu_ref.ring, vcpu_ref.who.tag(trace::Kind::Interrupt, intid.0), 0, 0);
+    trace::push(vcpu_ref.ring, vcpu_ref.who.tag(trace::RecordKind::Interrupt, intid.0), 0, 0);
     let now = timer::now_ns();
     let entity = schedule.entity(vcpu_ref.vm.index());
     let partition = schedule.partition.as_ref().map(|shared| &shared.partition);
     let may_take = |priority| partition.is_some_and(|partition| partition.may_take(priority));
     let rule = schedule.rules.iter_mut().flatten().find(|rule| rule.is_of(intid));
-    let verdict =
-        rule.map_or(Verdict::Deliver, |rule| rule.come(vcpu_ref, index, now, is_current, may_take));
-    schedule.stale |= verdict != Verdict::Deliver;
-    if verdict != Verdict::Mask {
+    let verdict = rule
+        .map_or(LineVerdict::Deliver, |rule| rule.come(vcpu_ref, index, now, is_current, may_take));
+    schedule.stale |= verdict != LineVerdict::Deliver;
+    if verdict != LineVerdict::Mask {
         deliver_slowly(vcpu_ref, intid);
         schedule.rouse();
     }
     let (Some(entity), false) = (entity, is_current) else { return };
-    if let (Verdict::Preempt(priority), Some(shared)) = (verdict, &mut schedule.partition) {
+    if let (LineVerdict::Preempt(priority), Some(shared)) = (verdict, &mut schedule.partition) {
         shared.partition.preempt(entity, priority);
     }
     schedule.account = schedule.account.with(entity);

@@ -72,7 +72,7 @@ fn serve_vcpus(core: &mut Core) {
         let stops = stop && !is_current && ending::must_stop(member.vcpu_ref);
         if stops && !matches!(member.state, State::Loading(_)) {
             member.state = off(member.vcpu_ref);
-            member.vcpu_ref.record(trace::Kind::VcpuOff, 0, 0, 0);
+            member.vcpu_ref.record(trace::RecordKind::VcpuOff, 0, 0, 0);
             ending::parked(member.vcpu_ref, index);
             account = account.with(place);
             // As `run::park` does: from now on its budget is the others'.

@@ -1,9 +1,9 @@
 //! A core and the vCPUs that it runs.
 //!
-//! Each core has a [`schedule::Schedule`] of its vCPUs; a core with one vCPU has no timer for it.
-//! The exception vectors call a handler ([`interrupts`], [`traps`]), which returns whether the vCPU
-//! goes on at once ([`action::Exit`]). Only the run loop ([`run`]) carries out what else is asked
-//! for ([`action::Action`]).
+//! Each core has a [`schedule::CoreSchedule`] of its vCPUs; a core with one vCPU has no timer for
+//! it. The exception vectors call a handler ([`interrupts`], [`traps`]), which returns whether the
+//! vCPU goes on at once ([`action::Exit`]). Only the run loop ([`run`]) carries out what else is
+//! asked for ([`action::Action`]).
 
 pub mod action;
 #[cfg_attr(not(feature = "shared-cores"), path = "no_admission.rs")]

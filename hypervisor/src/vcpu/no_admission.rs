@@ -14,7 +14,7 @@ pub struct Rule {
 /// What becomes of an interrupt.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[expect(dead_code, reason = "without a rule, each interrupt is delivered")]
-pub enum Verdict {
+pub enum LineVerdict {
     Deliver,
     Preempt(u8),
     Mask,
@@ -37,7 +37,7 @@ impl Rule {
         _now: u64,
         _is_current: bool,
         _may_take: impl FnOnce(u8) -> bool,
-    ) -> Verdict {
+    ) -> LineVerdict {
         match self.never {}
     }
 

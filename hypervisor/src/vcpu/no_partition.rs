@@ -4,20 +4,20 @@ use weir_sched::partition::{Decision, Ready};
 use weir_units::{CoreId, Nanos};
 
 /// The schedule that no core has.
-pub struct Shared {
+pub struct ReadySchedule {
     /// Decides.
-    pub partition: Partition,
+    pub partition: PartitionSchedule,
 }
 
 /// The decisions that no core needs.
-pub enum Partition {}
+pub enum PartitionSchedule {}
 
 /// Returns that no core has a schedule.
-pub fn of_core(_core: CoreId) -> Option<Shared> {
+pub fn of_core(_core: CoreId) -> Option<ReadySchedule> {
     None
 }
 
-impl Shared {
+impl ReadySchedule {
     pub fn vms(&self) -> &[u8] {
         match self.partition {}
     }
@@ -27,7 +27,7 @@ impl Shared {
     }
 }
 
-impl Partition {
+impl PartitionSchedule {
     pub fn step(&self, _now: Nanos, _ready: Ready) -> Decision {
         match *self {}
     }

@@ -1,11 +1,11 @@
 //! The schedules of cores that vCPUs share.
 
-pub use weir_abi::Shared;
+pub use weir_abi::ReadySchedule;
 
 use crate::system;
 use weir_units::CoreId;
 
 /// Returns the schedule of core `core`; `None` if at most one vCPU runs there.
-pub fn of_core(core: CoreId) -> Option<Shared> {
+pub fn of_core(core: CoreId) -> Option<ReadySchedule> {
     system::get().shared(core.index())
 }

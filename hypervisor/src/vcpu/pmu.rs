@@ -8,7 +8,7 @@ use crate::{
         gic::Line,
         pmu::{
             counters,
-            granted::{Granted, Pmu},
+            granted::{Granted, VirtualPmu},
             pmu_intid,
         },
         sysreg,
@@ -21,7 +21,7 @@ use weir_abi::{KEPT_COUNTERS, MAX_PMU_COUNTERS};
 use weir_trace::wire::ExitCause;
 use weir_vdev::{
     esr::SysRegAccess,
-    pmu::{INTID, MOST, Outcome},
+    pmu::{INTID, MOST, PmuOutcome},
 };
 
 const _: () = assert!(MAX_PMU_COUNTERS as usize <= MOST, "the model has them all");
@@ -48,7 +48,7 @@ pub fn start(core: &mut Core) {
     }
     Granted::start();
     Line::new(intid, core.id).claim(core.id);
-    core.pmu = Some(Pmu::new(count));
+    core.pmu = Some(VirtualPmu::new(count));
     reset(core);
 }
 
@@ -85,9 +85,9 @@ pub fn access(
     let Some(outcome) = pmu.access(access, value, user, &mut counters) else { return false };
     vcpu_ref.exit(ExitCause::SystemRegister);
     match outcome {
-        Outcome::Read(value) => frame.set(access.rt(), value),
-        Outcome::Written => update(core, vcpu_ref),
-        Outcome::Undefined => inject_undefined(),
+        PmuOutcome::Read(value) => frame.set(access.rt(), value),
+        PmuOutcome::Written => update(core, vcpu_ref),
+        PmuOutcome::Undefined => inject_undefined(),
     }
     true
 }

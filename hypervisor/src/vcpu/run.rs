@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     arch::{
-        context::{Context, enter_guest, guest_frame, resume_guest, stop_timers},
+        context::{GuestContext, enter_guest, guest_frame, resume_guest, stop_timers},
         gic, memory, serror,
         sysreg::{self, cntpct_el0},
         timer, wait_for_interrupt,
@@ -23,7 +23,7 @@ use crate::{
     budget, console,
     cpu::Core,
     mail, system,
-    trace::Kind,
+    trace::RecordKind,
     virtio::service,
     vm::{
         Ending, VcpuRef, debug, ending,
@@ -36,7 +36,7 @@ use weir_abi::schedule::LOSE_TICKS;
 use weir_sched::partition::Ready;
 use weir_trace::{
     record::outgoing,
-    wire::{Event, FaultKind, What},
+    wire::{FaultKind, What, WireEvent},
 };
 use weir_units::{CoreId, Nanos};
 
@@ -234,10 +234,9 @@ fn hold(core: &mut Core) {
     gic::hold_guests(true);
 }
 
-/// Lets the current vCPU rest, its state on the core, until it may go on. Returns whether it may, or
-/// has gone off.
-/// Only the one vCPU of a core rests: there is nothing to decide meanwhile, and the core's timer is
-/// armed for what the core itself needs.
+/// Lets the current vCPU rest, its state on the core, until it may go on. Returns whether it may,
+/// or has gone off. Only the one vCPU of a core rests: there is nothing to decide meanwhile, and
+/// the core's timer is armed for what the core itself needs.
 #[inline(always)]
 fn rest(core: &mut Core) -> bool {
     loop {
@@ -313,8 +312,8 @@ fn load(core: &mut Core, entity: u8) {
     }
 }
 
-/// Lets the VM of `entity`, whose image is loaded, start. At its first start a VM in a flow waits until
-/// the broker is ready, so that no packet waits for the broker's start; the wait is bounded,
+/// Lets the VM of `entity`, whose image is loaded, start. At its first start a VM in a flow waits
+/// until the broker is ready, so that no packet waits for the broker's start; the wait is bounded,
 /// because a broker may never become ready. A VM in a flow shares no core, so it delays no other
 /// VM.
 fn await_broker(core: &mut Core, entity: u8, since: u64) {
@@ -365,7 +364,7 @@ impl Member {
     pub fn come_on(&mut self, core: CoreId, entry: u64, x0: u64) {
         let vcpu_ref = self.vcpu_ref;
         // SAFETY: on its core, which has no other reference.
-        unsafe { *vcpu_ref.vm.context(vcpu_ref.vcpu) = Context::reset(entry, x0) };
+        unsafe { *vcpu_ref.vm.context(vcpu_ref.vcpu) = GuestContext::reset(entry, x0) };
         self.state = State::Ready;
         self.since = timer::now_ns();
         self.fresh = true;
@@ -427,8 +426,8 @@ fn enter(core: &mut Core, entity: u8) {
         if !fresh {
             crate::arch::mark::<MARK_SWITCH>();
         }
-        vcpu_ref.record(Kind::VcpuSwitch, last, 0, 0);
-        vcpu_ref.record(Kind::Enter, 0, 0, 0);
+        vcpu_ref.record(RecordKind::VcpuSwitch, last, 0, 0);
+        vcpu_ref.record(RecordKind::Enter, 0, 0, 0);
     }
     if let Some(schedule) = core.schedule.as_deref_mut()
         && let Some(shared) = &mut schedule.partition
@@ -523,11 +522,13 @@ fn power_down(core: &mut Core, entry: u64, x0: u64) {
     if core.sole.is_some() && !has_pending(vcpu_ref) {
         note(core, vcpu_ref, false);
     }
-    suspend(core, vcpu_ref, |context| *context = Context::reset(entry, x0).with_timers_of(context));
+    suspend(core, vcpu_ref, |context| {
+        *context = GuestContext::reset(entry, x0).with_timers_of(context);
+    });
 }
 
 /// Takes the current vCPU off the core until it has an interrupt. `change` changes its state.
-fn suspend(core: &mut Core, vcpu_ref: &'static VcpuRef, change: impl FnOnce(&mut Context)) {
+fn suspend(core: &mut Core, vcpu_ref: &'static VcpuRef, change: impl FnOnce(&mut GuestContext)) {
     let entity = core.schedule.as_deref().and_then(|schedule| schedule.current);
     leave(core);
     let member = core.schedule.as_deref_mut().and_then(|schedule| schedule.member(entity?));
@@ -544,7 +545,7 @@ fn suspend(core: &mut Core, vcpu_ref: &'static VcpuRef, change: impl FnOnce(&mut
 }
 
 /// Stops the VM of the current vCPU, and takes the vCPU off the core.
-fn stop(core: &mut Core, ending: Ending, event: Event) {
+fn stop(core: &mut Core, ending: Ending, event: WireEvent) {
     if let Some(vcpu_ref) = core.current {
         ending::end(vcpu_ref, ending, event);
         // What it asks for can wait: without a current vCPU, nothing is left of it.
@@ -563,7 +564,7 @@ fn park(core: &mut Core) {
     if core.sole.is_none() && serror::take() {
         ending::stop(vm, FaultKind::SError);
     }
-    vcpu_ref.record(Kind::VcpuOff, 0, 0, 0);
+    vcpu_ref.record(RecordKind::VcpuOff, 0, 0, 0);
     note(core, vcpu_ref, false);
     stop_timers();
     pmu::reset(core);

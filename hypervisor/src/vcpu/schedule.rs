@@ -12,16 +12,16 @@
 //!   shares. The work after its end is done in the VM's own time ([`State::Ending`]).
 //!
 //! So no VM can take the core in another's time more than once per line and once per time slice of
-//! its own. [`Schedule::charge`] charges that time to it.
+//! its own. [`CoreSchedule::charge`] charges that time to it.
 
 use super::{
     admission::Rule,
-    partition::{self, Shared},
+    partition::{self, ReadySchedule},
 };
 use crate::{
     arch::timer,
     budget,
-    vm::{self, Place, VcpuRef, ending, lifecycle::Start, space::Load, vcpu_on},
+    vm::{self, CoreLocal, VcpuRef, ending, lifecycle::Start, space::Load, vcpu_on},
 };
 use core::cell::UnsafeCell;
 use weir_abi::{MAX_CORES, MAX_VMS, schedule::MAX_RULES};
@@ -86,9 +86,9 @@ impl Calls {
 }
 
 /// The vCPUs of a core.
-pub struct Schedule {
+pub struct CoreSchedule {
     /// Decides between the vCPUs; `None` on a core that has one vCPU or none.
-    pub partition: Option<Shared>,
+    pub partition: Option<ReadySchedule>,
     members: [Option<Member>; MAX_VMS],
     /// Whose state is on the core.
     pub current: Option<u8>,
@@ -104,7 +104,7 @@ pub struct Schedule {
     pub account: Ready,
 }
 
-impl Schedule {
+impl CoreSchedule {
     /// The schedule of core `core`.
     fn new(core: CoreId) -> Option<Self> {
         let partition = partition::of_core(core);
@@ -260,8 +260,8 @@ impl Schedule {
         (ready, wake)
     }
 
-    /// Charges the time that EL2 has used since the counter was `came`, while another vCPU has the core, to those
-    /// for whom it was, in equal parts.
+    /// Charges the time that EL2 has used since the counter was `came`, while another vCPU has the
+    /// core, to those for whom it was, in equal parts.
     #[inline(always)]
     pub fn charge(&mut self, came: u64) {
         let account = core::mem::take(&mut self.account);
@@ -307,16 +307,16 @@ impl Schedule {
 }
 
 /// In addition to the cores' own data, which are small so that one instruction reaches each field.
-static SCHEDULES: [Place<Option<Schedule>>; MAX_CORES] =
-    [const { Place(UnsafeCell::new(None)) }; MAX_CORES];
+static SCHEDULES: [CoreLocal<Option<CoreSchedule>>; MAX_CORES] =
+    [const { CoreLocal(UnsafeCell::new(None)) }; MAX_CORES];
 
 /// Makes the schedule of core `core`; on that core, once. Not inlined, so that its stack frame does
 /// not outlive it.
 #[inline(never)]
-pub fn of_core(core: CoreId) -> Option<&'static mut Schedule> {
+pub fn of_core(core: CoreId) -> Option<&'static mut CoreSchedule> {
     // SAFETY: each core calls this once, and no other code accesses its element.
     let place = unsafe { &mut *SCHEDULES[core.index() % MAX_CORES].0.get() };
-    *place = Schedule::new(core);
+    *place = CoreSchedule::new(core);
     place.as_mut()
 }
 

@@ -28,12 +28,12 @@ use weir_units::{Ipa, VcpuId};
 use weir_vdev::{
     esr::{self, DataAbort, Exception, InstructionAbort, Syndrome, SysRegAccess},
     gic::{self, SgiRegister, decode_sgi_register},
-    inject::Kind,
-    pmu::Pmu,
-    psci::{ALREADY_ON, Action as Power, ON_PENDING, Request},
+    inject::InjectedException,
+    pmu::VirtualPmu,
+    psci::{ALREADY_ON, ON_PENDING, PsciAction as Power, PsciRequest},
     smccc::{self, Call},
     stolen::StolenTime,
-    sysreg::{Denied, Outcome},
+    sysreg::{Denied, SysRegOutcome},
 };
 
 /// An SError while a guest ran.
@@ -94,7 +94,7 @@ fn rare(core: &mut Core, vcpu_ref: &'static VcpuRef, syndrome: Syndrome) -> Exit
                 let denied = weir_vdev::sysreg::coprocessor(access);
                 vcpu_ref.exit(ExitCause::SystemRegister);
                 vcpu_ref.vm.deny(vcpu_ref.vcpu, denial(denied), syndrome.0);
-                inject(Kind::Undefined);
+                inject(InjectedException::Undefined);
             } else {
                 sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_add(syndrome.skip()));
             }
@@ -102,7 +102,7 @@ fn rare(core: &mut Core, vcpu_ref: &'static VcpuRef, syndrome: Syndrome) -> Exit
         Exception::Hvc32 { .. } | Exception::Smc32 | Exception::FpTrap | Exception::Unknown(_) => {
             vcpu_ref.exit(ExitCause::Other);
             vcpu_ref.vm.deny(vcpu_ref.vcpu, Denial::Register, syndrome.0);
-            inject(Kind::Undefined);
+            inject(InjectedException::Undefined);
         }
         Exception::SError(_) => return fault(core, vcpu_ref, FaultKind::SError, 0),
         _ => return fault(core, vcpu_ref, FaultKind::Unexpected, sysreg::far_el2::read()),
@@ -178,20 +178,20 @@ fn other_register(
     if let Some(denied) = outcome.denied() {
         vcpu_ref.vm.deny(vcpu_ref.vcpu, denial(denied), access.0.into());
     }
-    vcpu_ref.exit(if matches!(outcome, Outcome::Read(_)) {
+    vcpu_ref.exit(if matches!(outcome, SysRegOutcome::Read(_)) {
         ExitCause::IdRegister
     } else {
         ExitCause::SystemRegister
     });
     match outcome {
-        Outcome::Read(value) => {
-            let value = if core.pmu.is_some() { Pmu::shown(access, value) } else { value };
+        SysRegOutcome::Read(value) => {
+            let value = if core.pmu.is_some() { VirtualPmu::shown(access, value) } else { value };
             frame.set(access.rt(), value);
         }
-        Outcome::Masked(_) if !access.is_write() => frame.set(access.rt(), 0),
-        Outcome::WriteIgnored | Outcome::SetWay | Outcome::Masked(_) => {}
-        Outcome::SendSgi { register, value } => return send_sgi(vcpu_ref, register, value),
-        Outcome::Undefined(_) => inject_undefined(),
+        SysRegOutcome::Masked(_) if !access.is_write() => frame.set(access.rt(), 0),
+        SysRegOutcome::WriteIgnored | SysRegOutcome::SetWay | SysRegOutcome::Masked(_) => {}
+        SysRegOutcome::SendSgi { register, value } => return send_sgi(vcpu_ref, register, value),
+        SysRegOutcome::Undefined(_) => inject_undefined(),
     }
     Exit::Resume
 }
@@ -225,7 +225,7 @@ fn data_abort(
     };
     vcpu_ref.exit(ExitCause::Gic);
     let size = access.size.into();
-    let to = gic::Access { vcpu: vcpu_ref.vcpu, redistributor, offset, size };
+    let to = gic::GicAccess { vcpu: vcpu_ref.vcpu, redistributor, offset, size };
     if access.write {
         devices::write_gic(vcpu_ref, core.id, &to, access.truncate(frame.get(access.reg)));
     } else {
@@ -282,7 +282,7 @@ fn outside(
         return Exit::Resume;
     }
     let kind = match abort.fault() {
-        esr::Fault::External | esr::Fault::ExternalOnWalk(_) => FaultKind::External,
+        esr::AbortFault::External | esr::AbortFault::ExternalOnWalk(_) => FaultKind::External,
         _ if abort.is_on_walk() => FaultKind::TableWalk,
         _ if address.is_some_and(|ipa| devices::covers(vcpu_ref.vm, Ipa(ipa))) => {
             FaultKind::Undescribed
@@ -292,7 +292,7 @@ fn outside(
     };
     let walk = walk(abort.is_on_walk(), abort.fault());
     let write = abort.is_write();
-    if aborts(vcpu_ref, kind, abort.0, || Kind::DataAbort { far, write, walk }) {
+    if aborts(vcpu_ref, kind, abort.0, || InjectedException::DataAbort { far, write, walk }) {
         return Exit::Resume;
     }
     fault(core, vcpu_ref, kind, address.unwrap_or(far))
@@ -300,9 +300,9 @@ fn outside(
 
 /// The level of the guest's own table walk that failed, where one did. The architecture's first
 /// levels are negative; a guest has 48 bits of address and so none of these.
-fn walk(is_on_walk: bool, fault: esr::Fault) -> Option<u8> {
+fn walk(is_on_walk: bool, fault: esr::AbortFault) -> Option<u8> {
     let level = match fault {
-        esr::Fault::Translation(level) | esr::Fault::Permission(level) => level,
+        esr::AbortFault::Translation(level) | esr::AbortFault::Permission(level) => level,
         _ => 0,
     };
     is_on_walk.then(|| level.clamp(0, 3).unsigned_abs())
@@ -315,7 +315,7 @@ fn aborts(
     vcpu_ref: &'static VcpuRef,
     kind: FaultKind,
     syndrome: u32,
-    abort: impl FnOnce() -> Kind,
+    abort: impl FnOnce() -> InjectedException,
 ) -> bool {
     let outside = matches!(
         kind,
@@ -337,12 +337,12 @@ fn aborts(
 fn instruction_abort(core: &mut Core, vcpu_ref: &'static VcpuRef, abort: InstructionAbort) -> Exit {
     let (hpfar, far) = (sysreg::hpfar_el2::read(), sysreg::far_el2::read());
     let kind = match abort.fault() {
-        esr::Fault::External | esr::Fault::ExternalOnWalk(_) => FaultKind::External,
+        esr::AbortFault::External | esr::AbortFault::ExternalOnWalk(_) => FaultKind::External,
         _ if abort.is_on_walk() => FaultKind::TableWalk,
         _ => FaultKind::Fetch,
     };
     let walk = walk(abort.is_on_walk(), abort.fault());
-    if aborts(vcpu_ref, kind, abort.0, || Kind::InstructionAbort { far, walk }) {
+    if aborts(vcpu_ref, kind, abort.0, || InjectedException::InstructionAbort { far, walk }) {
         return Exit::Resume;
     }
     fault(core, vcpu_ref, kind, abort.ipa(hpfar, far).unwrap_or(far))
@@ -411,7 +411,12 @@ fn stolen_time(frame: &mut Frame, vcpu_ref: &'static VcpuRef) {
 }
 
 #[inline(never)]
-fn power(frame: &mut Frame, core: &mut Core, vcpu_ref: &'static VcpuRef, request: Request) -> Exit {
+fn power(
+    frame: &mut Frame,
+    core: &mut Core,
+    vcpu_ref: &'static VcpuRef,
+    request: PsciRequest,
+) -> Exit {
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
     let action = {
         let mut power = vm.power.lock();

@@ -7,10 +7,10 @@ use weir_vdev::esr::MmioAccess;
 
 /// Stands for the data of the socket devices.
 pub mod socket {
-    pub struct Device;
+    pub struct FlowDevice;
 
-    pub const fn new_device() -> Device {
-        Device
+    pub const fn new_device() -> FlowDevice {
+        FlowDevice
     }
 }
 
@@ -23,7 +23,7 @@ pub fn init(_service: &'static Service) {}
 
 /// Resets nothing.
 pub fn open(vm: &'static Vm) {
-    let socket::Device = vm.socket;
+    let socket::FlowDevice = vm.socket;
 }
 
 /// Disconnects nothing.

@@ -6,10 +6,10 @@ use weir_vdev::esr::MmioAccess;
 
 /// Stands for the data of the network devices.
 pub mod port {
-    pub struct Device;
+    pub struct SwitchDevice;
 
-    pub const fn new_device() -> Device {
-        Device
+    pub const fn new_device() -> SwitchDevice {
+        SwitchDevice
     }
 }
 
@@ -23,7 +23,7 @@ pub fn offset(_vm: &Vm, _ipa: u64) -> Option<u64> {
 
 /// Resets nothing.
 pub fn open(vm: &Vm) {
-    let port::Device = vm.net;
+    let port::SwitchDevice = vm.net;
 }
 
 /// Resets nothing.

@@ -68,7 +68,7 @@ pub fn init(address: u64) -> Option<&'static Service> {
         rate: system.header.rate,
         start: timer::base().1,
     };
-    let flows = system.flows().iter().map(|flow| shared::Flow {
+    let flows = system.flows().iter().map(|flow| shared::BrokerFlow {
         from: flow.from as u8,
         to: flow.to as u8,
         rate: flow.rate,

@@ -9,7 +9,7 @@ use crate::arch::{Frame, isb, sysreg};
 use weir_abi::{MAX_CORES, MAX_VMS};
 use weir_trace::wire::ExitCause;
 use weir_vdev::{
-    debug::{Access, Debug},
+    debug::{Debug, DebugAccess},
     esr::SysRegAccess,
 };
 
@@ -32,8 +32,8 @@ pub fn access(frame: &mut Frame, vcpu_ref: &'static VcpuRef, access: SysRegAcces
     let value = if access.is_write() { frame.get(access.rt()) } else { 0 };
     match debug.access(access, value, ids().comparators()) {
         None => return false,
-        Some(Access::Read(value)) => frame.set(access.rt(), value),
-        Some(Access::Written) => load(debug),
+        Some(DebugAccess::Read(value)) => frame.set(access.rt(), value),
+        Some(DebugAccess::Written) => load(debug),
     }
     vcpu_ref.exit(ExitCause::SystemRegister);
     true

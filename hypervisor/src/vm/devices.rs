@@ -188,7 +188,7 @@ impl Device for PciFunctions {
 /// Carries out a load from the GIC, on core `core`; returns what it reads.
 #[inline(always)]
 #[must_use]
-pub fn read_gic(vcpu_ref: &'static VcpuRef, core: CoreId, access: &gic::Access) -> u64 {
+pub fn read_gic(vcpu_ref: &'static VcpuRef, core: CoreId, access: &gic::GicAccess) -> u64 {
     match access.constant::<Version>(vcpu_ref.vm.vcpu_count()) {
         Some(value) => value,
         None => read_changing(vcpu_ref, core, access),
@@ -196,14 +196,14 @@ pub fn read_gic(vcpu_ref: &'static VcpuRef, core: CoreId, access: &gic::Access) 
 }
 
 #[inline(never)]
-fn read_changing(vcpu_ref: &'static VcpuRef, core: CoreId, access: &gic::Access) -> u64 {
+fn read_changing(vcpu_ref: &'static VcpuRef, core: CoreId, access: &gic::GicAccess) -> u64 {
     let vm = vcpu_ref.vm;
     lock_gic(vcpu_ref, core, access, false).read(access, &mut Lines::new(vm))
 }
 
 /// Carries out a store to the GIC, on core `core`.
 #[inline(never)]
-pub fn write_gic(vcpu_ref: &'static VcpuRef, core: CoreId, access: &gic::Access, value: u64) {
+pub fn write_gic(vcpu_ref: &'static VcpuRef, core: CoreId, access: &gic::GicAccess, value: u64) {
     let vm = vcpu_ref.vm;
     let mask = lock_gic(vcpu_ref, core, access, true).write(access, value, &mut Lines::new(vm));
     kick(vm, mask);
@@ -214,7 +214,7 @@ pub fn write_gic(vcpu_ref: &'static VcpuRef, core: CoreId, access: &gic::Access,
 fn lock_gic(
     vcpu_ref: &'static VcpuRef,
     core: CoreId,
-    access: &gic::Access,
+    access: &gic::GicAccess,
     write: bool,
 ) -> Guard<'static, Gic<Version>> {
     let gic = vcpu_ref.vm.gic.lock();

@@ -7,20 +7,20 @@
 use super::{Ending, Start, VcpuRef, Vm};
 use crate::{console, mail};
 use core::sync::atomic::Ordering;
-use weir_trace::wire::{Event, FaultKind, What};
+use weir_trace::wire::{FaultKind, What, WireEvent};
 use weir_units::CoreId;
 use weir_vdev::gic::VcpuMask;
 
 /// Asks the core of vCPU `vcpu` to turn it on at `entry` with `x0`.
 pub fn turn_on(vm: &Vm, vcpu: usize, entry: u64, x0: u64) {
-    let life = vm.restarts.load(Ordering::Relaxed);
-    *vm.vcpu(vcpu).start.lock() = Start { entry, x0, life, asked: true };
+    let boot = vm.restarts.load(Ordering::Relaxed);
+    *vm.vcpu(vcpu).start.lock() = Start { entry, x0, boot, asked: true };
     mail::tell(vm.core_of(vcpu), mail::START);
 }
 
-/// Records that the VM of `vcpu_ref`, which runs on the calling core, stops, and tells the cores of its
-/// other vCPUs. `detail` is the event for the host. The first to stop a VM gives the reason.
-pub fn end(vcpu_ref: &VcpuRef, ending: Ending, detail: Event) {
+/// Records that the VM of `vcpu_ref`, which runs on the calling core, stops, and tells the cores of
+/// its other vCPUs. `detail` is the event for the host. The first to stop a VM gives the reason.
+pub fn end(vcpu_ref: &VcpuRef, ending: Ending, detail: WireEvent) {
     let vm = vcpu_ref.vm;
     let mut on = VcpuMask::NONE;
     let first = {
@@ -55,7 +55,7 @@ pub fn stop(vm: &'static Vm, kind: FaultKind) {
         *place = Some(Ending::Fault);
     }
     vm.count_ending(Ending::Fault, kind as u32);
-    console::event(Event { detail: kind as u32, ..vm.event(What::VmFault, 0) });
+    console::event(WireEvent { detail: kind as u32, ..vm.event(What::VmFault, 0) });
     for &core in vm.cores() {
         mail::tell(CoreId(core), mail::STOP);
     }
@@ -91,13 +91,13 @@ pub fn must_stop(vcpu_ref: &VcpuRef) -> bool {
 pub fn claim_start(vcpu_ref: &'static VcpuRef) -> Option<(u64, u64)> {
     let vcpu = vcpu_ref.vm.vcpu(vcpu_ref.vcpu);
     let ending = vcpu_ref.vm.ending.lock();
-    let Start { entry, x0, life, asked } = {
+    let Start { entry, x0, boot, asked } = {
         let mut start = vcpu.start.lock();
         let found = *start;
         start.asked = false;
         found
     };
-    if !asked || ending.is_some() || life != vcpu_ref.vm.restarts.load(Ordering::Relaxed) {
+    if !asked || ending.is_some() || boot != vcpu_ref.vm.restarts.load(Ordering::Relaxed) {
         return None;
     }
     vcpu.parked.store(false, Ordering::Relaxed);

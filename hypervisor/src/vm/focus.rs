@@ -163,7 +163,7 @@ fn let_go(vm: &'static Vm) -> bool {
     true
 }
 
-/// A life of the VM has ended, with all of its vCPUs off; another one `follows` or not.
+/// A boot of the VM has ended, with all of its vCPUs off; another one `follows` or not.
 pub fn give_back(vm: &'static Vm, follows: bool) {
     let is_home = home().is_some_and(|home| core::ptr::eq(home, vm));
     if console::focus() != vm.index() && !is_with(vm) || follows && is_home {

@@ -5,7 +5,7 @@ use super::{ALIVE, Ending, VcpuRef, Vm, debug, focus, interrupts::Lines, pci};
 use crate::{arch::timer, console, mail, system, trace, virtio};
 use core::sync::atomic::{AtomicBool, Ordering};
 use weir_abi::OnFault;
-use weir_trace::wire::{Event, What};
+use weir_trace::wire::{What, WireEvent};
 use weir_units::{CoreId, VcpuId};
 use weir_vdev::{pl011::Pl011, psci::Power};
 
@@ -58,8 +58,8 @@ fn report(vcpu_ref: &'static VcpuRef) {
         vm.vcpu(0).parked.store(false, Ordering::Relaxed);
     }
     vm.began.store(timer::now_ns(), Ordering::Relaxed);
-    vcpu_ref.record(trace::Kind::VmStart, vm.restarts.load(Ordering::Relaxed), 0, 0);
-    console::event(Event {
+    vcpu_ref.record(trace::RecordKind::VmStart, vm.restarts.load(Ordering::Relaxed), 0, 0);
+    console::event(WireEvent {
         detail: vm.restarts.load(Ordering::Relaxed),
         pc: vm.view().vm.entry,
         ..vm.event(What::VmStart, 0)
@@ -72,7 +72,7 @@ pub fn started(vcpu_ref: &VcpuRef) {
         power.started(VcpuId(vcpu_ref.vcpu as u8));
     }
     debug::reset(vcpu_ref);
-    vcpu_ref.record(trace::Kind::VcpuOn, 0, 0, 0);
+    vcpu_ref.record(trace::RecordKind::VcpuOn, 0, 0, 0);
 }
 
 /// What the leader of a VM does next.
@@ -111,13 +111,13 @@ pub fn lead(core: CoreId, vcpu_ref: &'static VcpuRef) -> Next {
         return Next::Later(due);
     }
     virtio::close(vm, core);
-    let life = vm.restarts.load(Ordering::Relaxed);
-    vcpu_ref.record(trace::Kind::VmStop, life, 0, 0);
+    let boot = vm.restarts.load(Ordering::Relaxed);
+    vcpu_ref.record(trace::RecordKind::VmStop, boot, 0, 0);
     match (ending, vm.view().on_fault()) {
         (Ending::Reset, _) | (Ending::Fault, OnFault::Restart) => {
             focus::give_back(vm, true);
             vm.restarts.fetch_add(1, Ordering::Relaxed);
-            vcpu_ref.record(trace::Kind::VmRestart, life.wrapping_add(1), 0, 0);
+            vcpu_ref.record(trace::RecordKind::VmRestart, boot.wrapping_add(1), 0, 0);
             Next::Restart
         }
         (Ending::Off, _) => Next::Halt,

@@ -16,7 +16,7 @@ pub mod space;
 
 use crate::{
     arch::{
-        context::Context,
+        context::GuestContext,
         gic::{self, Version},
         lock::Lock,
         memory, sysreg,
@@ -31,9 +31,9 @@ use core::{
     sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
 };
 use spin::Once;
-use weir_abi::{INTID_LIMIT, MAX_CORES, MAX_VMS, System, VM_LEN, VmView};
+use weir_abi::{INTID_LIMIT, MAX_CORES, MAX_VMS, PackedSystem, VM_LEN, VmView};
 use weir_paging::table::PAGE;
-use weir_trace::wire::{DENIALS, Denial, EXIT_CAUSES, Event, ExitCause, FAULT_KINDS, What};
+use weir_trace::wire::{DENIALS, Denial, EXIT_CAUSES, ExitCause, FAULT_KINDS, What, WireEvent};
 use weir_units::{CoreId, IntId, Pa, VmId};
 use weir_vdev::{
     debug::Debug,
@@ -45,12 +45,12 @@ use weir_vdev::{
 };
 
 /// What one vCPU's core counts; only that core writes.
-pub struct Counts {
+pub struct VcpuCounts {
     exits: [AtomicU64; EXIT_CAUSES],
     injected: AtomicU64,
 }
 
-impl Counts {
+impl VcpuCounts {
     const fn new() -> Self {
         Self { exits: [const { AtomicU64::new(0) }; EXIT_CAUSES], injected: AtomicU64::new(0) }
     }
@@ -62,7 +62,7 @@ impl Counts {
     }
 
     /// Counts that interrupts were put into list registers, but for those that are counted as exits
-    /// of the kinds in [`Counts::all_injected`].
+    /// of the kinds in [`VcpuCounts::all_injected`].
     #[inline(always)]
     pub fn injected(&self) {
         add(&self.injected);
@@ -87,7 +87,7 @@ fn add(counter: &AtomicU64) {
 pub struct Vcpu {
     /// Its core; set once, by [`init`].
     core: AtomicU8,
-    counts: Counts,
+    counts: VcpuCounts,
     /// It left the guest, and its core waits.
     parked: AtomicBool,
     /// Where it comes on.
@@ -105,7 +105,7 @@ pub struct VcpuRef {
     /// The vCPU's number in it.
     pub vcpu: usize,
     /// Where its exits are counted.
-    pub counts: &'static Counts,
+    pub counts: &'static VcpuCounts,
     /// Where its core records what happens to it.
     pub ring: &'static Ring,
     /// Who it is in there.
@@ -115,7 +115,7 @@ pub struct VcpuRef {
 impl VcpuRef {
     /// Records something that befell it, off the paths that a guest feels.
     #[inline(never)]
-    pub fn record(&self, kind: trace::Kind, detail: u32, count: u64, other: u64) {
+    pub fn record(&self, kind: trace::RecordKind, detail: u32, count: u64, other: u64) {
         trace::push(self.ring, self.who.tag(kind, detail), count, other);
     }
 
@@ -123,35 +123,35 @@ impl VcpuRef {
     pub fn exit(&self, cause: ExitCause) {
         self.counts.exit(cause);
         let syndrome = sysreg::esr_el2::read();
-        trace::push(self.ring, self.who.tag(trace::Kind::Exit, cause as u32), syndrome, 0);
+        trace::push(self.ring, self.who.tag(trace::RecordKind::Exit, cause as u32), syndrome, 0);
     }
 
     /// Counts an exit by interrupt `intid`, and records the interrupt.
     #[inline(always)]
     pub fn interrupt(&self, cause: ExitCause, intid: IntId) {
         self.counts.exit(cause);
-        trace::push(self.ring, self.who.tag(trace::Kind::Interrupt, intid.0), 0, 0);
+        trace::push(self.ring, self.who.tag(trace::RecordKind::Interrupt, intid.0), 0, 0);
     }
 }
 
 /// A place that one core alone uses.
-pub struct Place<T>(pub UnsafeCell<T>);
+pub struct CoreLocal<T>(pub UnsafeCell<T>);
 
 // SAFETY: each access to the content is made on that core, see `Vm::context` and
 // `vcpu::schedule`.
-unsafe impl<T> Sync for Place<T> {}
+unsafe impl<T> Sync for CoreLocal<T> {}
 
-/// Where a vCPU comes on, and in which of the VM's lives that was asked for.
+/// Where a vCPU comes on, and in which of the VM's boots that was asked for.
 #[derive(Clone, Copy)]
 struct Start {
     entry: u64,
     x0: u64,
-    life: u32,
+    boot: u32,
     /// Asked for, and not yet carried out, on a core that it shares.
     asked: bool,
 }
 
-/// What a VM's life ended by.
+/// What a VM's boot ended by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// SYSTEM_OFF, or the last vCPU went off.
@@ -178,26 +178,26 @@ pub struct Vm {
     /// The virtual PL011.
     pub uart: Lock<Pl011>,
     /// The socket device, of a VM in a flow.
-    pub socket: socket::Device,
+    pub socket: socket::FlowDevice,
     /// The network device, where it has one.
-    pub net: port::Device,
+    pub net: port::SwitchDevice,
     /// What its cores share of its memory budget.
     pub budget: VmBudget,
     /// The PSCI state of its vCPUs, while it runs.
     pub power: Lock<Option<Power>>,
     vcpus: [Vcpu; MAX_CORES],
     ending: Lock<Option<Ending>>,
-    /// When its life began, in ns.
+    /// When its boot began, in ns.
     began: AtomicU64,
-    /// Lives that ended and were followed by another.
+    /// Boots that ended and were followed by another.
     restarts: AtomicU32,
     halted: AtomicBool,
     denials: [AtomicU64; DENIALS],
-    /// Lives ended by force, by kind.
+    /// Boots ended by force, by kind.
     faults: [AtomicU32; FAULT_KINDS],
-    /// Lives ended by SYSTEM_RESET.
+    /// Boots ended by SYSTEM_RESET.
     resets: AtomicU32,
-    /// Kinds of denials in this life.
+    /// Kinds of denials in this boot.
     denied: AtomicU32,
 }
 
@@ -208,9 +208,9 @@ struct Kept {
     /// Each vCPU's place on its core; set once.
     vcpu_refs: [Once<VcpuRef>; MAX_CORES],
     /// What each vCPU is while another has the core that they share.
-    contexts: [Place<Context>; MAX_CORES],
+    contexts: [CoreLocal<GuestContext>; MAX_CORES],
     /// Each vCPU's debug registers.
-    debug: [Place<Debug>; MAX_CORES],
+    debug: [CoreLocal<Debug>; MAX_CORES],
     /// The last page, which the guest sees.
     stolen_time: StolenTime,
 }
@@ -220,8 +220,8 @@ impl Kept {
         Self {
             vm: Vm::new(),
             vcpu_refs: [const { Once::new() }; MAX_CORES],
-            contexts: [const { Place(UnsafeCell::new(Context::reset(0, 0))) }; MAX_CORES],
-            debug: [const { Place(UnsafeCell::new(Debug::RESET)) }; MAX_CORES],
+            contexts: [const { CoreLocal(UnsafeCell::new(GuestContext::reset(0, 0))) }; MAX_CORES],
+            debug: [const { CoreLocal(UnsafeCell::new(Debug::RESET)) }; MAX_CORES],
             stolen_time: StolenTime::new(),
         }
     }
@@ -243,9 +243,9 @@ impl Vm {
             vcpus: [const {
                 Vcpu {
                     core: AtomicU8::new(0),
-                    counts: Counts::new(),
+                    counts: VcpuCounts::new(),
                     parked: AtomicBool::new(true),
-                    start: Lock::new(Start { entry: 0, x0: 0, life: 0, asked: false }),
+                    start: Lock::new(Start { entry: 0, x0: 0, boot: 0, asked: false }),
                     folds_asked: AtomicU32::new(0),
                     folds_done: AtomicU32::new(0),
                 }
@@ -323,7 +323,7 @@ impl Vm {
         clippy::mut_from_ref,
         reason = "what is shared of a VM is in one static; the contract says who may"
     )]
-    pub unsafe fn context(&self, vcpu: usize) -> &mut Context {
+    pub unsafe fn context(&self, vcpu: usize) -> &mut GuestContext {
         // SAFETY: the contract.
         unsafe { &mut *VMS[self.index() % MAX_VMS].contexts[vcpu % MAX_CORES].0.get() }
     }
@@ -333,7 +333,7 @@ impl Vm {
         &VMS[self.index() % MAX_VMS].stolen_time
     }
 
-    /// How many lives ended and were followed by another.
+    /// How many boots ended and were followed by another.
     #[must_use]
     pub fn restarts(&self) -> u64 {
         self.restarts.load(Ordering::Relaxed).into()
@@ -341,13 +341,18 @@ impl Vm {
 
     /// Where vCPU `vcpu`'s exits are counted.
     #[must_use]
-    pub fn counts(&'static self, vcpu: usize) -> &'static Counts {
+    pub fn counts(&'static self, vcpu: usize) -> &'static VcpuCounts {
         &self.vcpu(vcpu).counts
     }
 
     /// An event of this VM's.
-    pub fn event(&self, what: What, vcpu: usize) -> Event {
-        Event { what: what as u16, vm: self.index() as u8, vcpu: vcpu as u8, ..Event::default() }
+    pub fn event(&self, what: What, vcpu: usize) -> WireEvent {
+        WireEvent {
+            what: what as u16,
+            vm: self.index() as u8,
+            vcpu: vcpu as u8,
+            ..WireEvent::default()
+        }
     }
 
     /// Whether it moves the packets of the others' flows.
@@ -367,7 +372,7 @@ impl Vm {
     }
 
     /// Counts something that the guest was refused, and tells of the first of its kind in each
-    /// life.
+    /// boot.
     pub fn deny(&self, vcpu: usize, denial: Denial, syndrome: u64) {
         self.deny_at(vcpu, denial, syndrome, sysreg::elr_el2::read());
     }
@@ -377,7 +382,7 @@ impl Vm {
         self.count_denial(denial);
         let bit = 1 << denial as u32;
         if self.denied.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-            console::event(Event {
+            console::event(WireEvent {
                 detail: denial as u32,
                 syndrome,
                 pc,
@@ -386,7 +391,7 @@ impl Vm {
         }
     }
 
-    /// Counts the end of a life; `detail` is the kind of a fault.
+    /// Counts the end of a boot; `detail` is the kind of a fault.
     fn count_ending(&self, ending: Ending, detail: u32) {
         let counter = match ending {
             Ending::Fault => self.faults.get(detail as usize),
@@ -406,7 +411,7 @@ const _: () = assert!(KEPT <= VM_LEN, "weir build reserves VM_LEN");
 /// The physical page to which the image's page at `va` moves if it is part of what is kept for a
 /// VM.
 #[must_use]
-pub fn kept_page(system: &System<'static>, va: u64) -> Option<u64> {
+pub fn kept_page(system: &PackedSystem<'static>, va: u64) -> Option<u64> {
     let at = va.checked_sub((&raw const VMS) as u64)?;
     let view = system.vm((at / KEPT) as usize)?;
     let pages = system.pages(&view, view.vm.own);

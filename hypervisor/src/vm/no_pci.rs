@@ -2,13 +2,13 @@
 #![expect(clippy::unnecessary_wraps, reason = "the signatures are those of `pci`")]
 
 use super::Vm;
-use weir_abi::{System, VmView};
+use weir_abi::{PackedSystem, VmView};
 use weir_paging::table::{Builder, MapError};
 use weir_units::CoreId;
 use weir_vdev::esr::MmioAccess;
 
 /// Finds no function.
-pub fn init(_system: &System<'static>, _console_core: CoreId) {}
+pub fn init(_system: &PackedSystem<'static>, _console_core: CoreId) {}
 
 /// Maps nothing.
 pub fn map_bars(_builder: &mut Builder<'_>, _vm: usize) -> Result<(), MapError> {
@@ -21,7 +21,11 @@ pub fn has_domain(_vm: usize) -> bool {
 }
 
 /// Maps nothing.
-pub fn map_domain(_: &mut Builder<'_>, _: &System<'_>, _: &VmView<'_>) -> Result<(), MapError> {
+pub fn map_domain(
+    _: &mut Builder<'_>,
+    _: &PackedSystem<'_>,
+    _: &VmView<'_>,
+) -> Result<(), MapError> {
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use crate::{
     board::RAM,
 };
 use core::ops::{AddAssign, Range};
-use weir_abi::{PARTITION_LEN, System, VmView};
+use weir_abi::{PARTITION_LEN, PackedSystem, VmView};
 use weir_paging::{
     table::{PAGE, Table, stage1},
     walk::runs,
@@ -37,7 +37,7 @@ impl AddAssign for Found {
 /// # Safety
 ///
 /// Called on the boot core, before it starts another; nobody uses a window.
-pub unsafe fn of_divided(system: &System<'_>) -> Found {
+pub unsafe fn of_divided(system: &PackedSystem<'_>) -> Found {
     // SAFETY: as this function's contract.
     let mut found = unsafe { of_hypervisor(system) };
     for view in (0..system.vms()).filter_map(|index| system.vm(index)) {
@@ -52,7 +52,7 @@ pub unsafe fn of_divided(system: &System<'_>) -> Found {
 /// # Safety
 ///
 /// Called on the boot core, before it starts another; nobody uses a window.
-pub unsafe fn of_image(system: &System<'_>) -> Found {
+pub unsafe fn of_image(system: &PackedSystem<'_>) -> Found {
     // SAFETY: as this function's contract.
     let (tables, _) = unsafe { memory::stage1_tables() };
     let header = system.header;
@@ -77,7 +77,12 @@ pub struct Made<'a> {
 
 /// Reads back what was made for a VM of a system that is not divided: its stage 2 from `root` on,
 /// and its DMA's, in `tables`.
-pub fn of_undivided(system: &System<'_>, view: &VmView<'_>, tables: &Made<'_>, root: u64) -> Found {
+pub fn of_undivided(
+    system: &PackedSystem<'_>,
+    view: &VmView<'_>,
+    tables: &Made<'_>,
+    root: u64,
+) -> Found {
     let table = |pa: u64| tables.tables.get((pa.checked_sub(tables.base.0)? / PAGE) as usize);
     // The broker sees the VMs in flows, too.
     let broker = view.index == system.header.broker as usize;
@@ -118,12 +123,12 @@ fn strays_among(range: &Range<u64>, may: impl Fn(u64) -> bool) -> u64 {
     range.clone().step_by(PAGE as usize).filter(|&page| !may(page)).count() as u64
 }
 
-unsafe fn of_hypervisor(system: &System<'_>) -> Found {
+unsafe fn of_hypervisor(system: &PackedSystem<'_>) -> Found {
     // SAFETY: by the contract of `of_divided`.
     let (tables, first) = unsafe { memory::stage1_tables() };
     let pages = system.hypervisor_pages();
     let table = |pa| tables.get(pages.index_of(pa)?.checked_sub(first)? as usize);
-    let set = system.hypervisor_cells();
+    let set = system.hypervisor_classes();
     let kept = |page| {
         let mut vms = (0..system.vms()).filter_map(|index| system.vm(index));
         vms.any(|view| {
@@ -133,26 +138,26 @@ unsafe fn of_hypervisor(system: &System<'_>) -> Found {
     };
     let shared =
         |page| system.partition_pages().is_some_and(|pages| pages.index_of(page).is_some());
-    let may = |page| set.contains(system.cells().cell_of(page)) || kept(page) || shared(page);
+    let may = |page| set.contains(system.classes().class_of(page)) || kept(page) || shared(page);
     pages.nth_page(first).map_or(Found { pages: 0, strays: 1 }, |root| {
         read(system, root, &table, |range| strays_among(range, may))
     })
 }
 
-unsafe fn of_vm(system: &System<'_>, view: &VmView<'_>) -> Found {
+unsafe fn of_vm(system: &PackedSystem<'_>, view: &VmView<'_>) -> Found {
     let own = system.pages(view, view.vm.own);
-    let set = system.cells_of(view);
+    let set = system.classes_of(view);
     // The broker sees the VMs in flows, too.
     let seen = |page| {
         let mut vms = (0..system.vms()).filter_map(|index| system.vm(index));
         view.index == system.header.broker as usize
             && vms.any(|vm| {
-                let cells = system.cells_of(&vm);
+                let classes = system.classes_of(&vm);
                 system.window_attributes(&vm).is_some()
-                    && cells.contains(system.cells().cell_of(page))
+                    && classes.contains(system.classes().class_of(page))
             })
     };
-    let may = |page| set.contains(system.cells().cell_of(page)) || seen(page);
+    let may = |page| set.contains(system.classes().class_of(page)) || seen(page);
     let mut found = Found::default();
     // SAFETY: by the contract of `of_divided`.
     let mut window = unsafe { Window::all() };
@@ -169,7 +174,7 @@ unsafe fn of_vm(system: &System<'_>, view: &VmView<'_>) -> Found {
 }
 
 fn read<'t>(
-    system: &System<'_>,
+    system: &PackedSystem<'_>,
     root: u64,
     table: &impl Fn(u64) -> Option<&'t Table>,
     strays: impl Fn(&Range<u64>) -> u64,
@@ -177,7 +182,7 @@ fn read<'t>(
     let mut found = Found::default();
     let walked = runs(root, table, &mut |leaf| {
         let end = leaf.output.saturating_add(leaf.len);
-        // What is not RAM is a device, of which there are no cells.
+        // What is not RAM is a device, of which there are no page classes.
         let memory_end = system.header.memory_end;
         if RAM.iter().any(|&(base, top)| end > base && leaf.output < top.min(memory_end)) {
             found += Found { pages: leaf.len / PAGE, strays: strays(&(leaf.output..end)) };

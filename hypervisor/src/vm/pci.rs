@@ -1,5 +1,5 @@
 //! PCI functions that VMs were given: found and confined at boot, seen through a filter
-//! (`weir_vdev::pci`), reset between two lives.
+//! (`weir_vdev::pci`), reset between two boots.
 
 use super::Vm;
 use crate::{
@@ -15,23 +15,23 @@ use crate::{
     console::{self, Text},
 };
 use spin::Once;
-use weir_abi::{ECAM_LEN, MAX_FUNCTIONS, MAX_VMS, PciFunction, System, VmView};
+use weir_abi::{ECAM_LEN, MAX_FUNCTIONS, MAX_VMS, PackedSystem, PciFunction, VmView};
 use weir_paging::{
-    smmu::Format,
+    smmu::SmmuFormat,
     table::{Builder, MapError, stage2},
 };
-use weir_trace::wire::{Denial, Event, What, dma_syndrome};
+use weir_trace::wire::{Denial, What, WireEvent, dma_syndrome};
 use weir_units::{CoreId, Pa, VmId};
 use weir_vdev::{
     esr::MmioAccess,
-    pci::{Config, Function, Obstacle, Release, Reset, quiesce},
+    pci::{Config, Obstacle, PassedFunction, Release, Reset, quiesce},
 };
 
 /// A function and its owner.
 struct Assigned {
     entry: PciFunction,
     /// What its guest sees of it.
-    view: Lock<Function>,
+    view: Lock<PassedFunction>,
 }
 
 static FUNCTIONS: [Once<Assigned>; MAX_FUNCTIONS] = [const { Once::new() }; MAX_FUNCTIONS];
@@ -39,7 +39,7 @@ static FUNCTIONS: [Once<Assigned>; MAX_FUNCTIONS] = [const { Once::new() }; MAX_
 static DOMAINS: [Once<Domain>; MAX_VMS] = [const { Once::new() }; MAX_VMS];
 /// The functions of each VM that are being reset.
 static RELEASES: [Lock<Option<Release>>; MAX_VMS] = [const { Lock::new(None) }; MAX_VMS];
-static FORMAT: Once<Format> = Once::new();
+static FORMAT: Once<SmmuFormat> = Once::new();
 
 /// The functions of VM `vm`.
 fn of(vm: usize) -> impl Iterator<Item = &'static Assigned> + Clone {
@@ -58,7 +58,7 @@ impl Assigned {
 
 /// Finds the functions of a system, takes them from whoever had them and aborts whatever they do;
 /// on the boot core, before any VM is built. `console_core` takes the SMMU's interrupt.
-pub fn init(system: &System<'static>, console_core: CoreId) {
+pub fn init(system: &PackedSystem<'static>, console_core: CoreId) {
     if system.pci().is_empty() {
         return;
     }
@@ -75,10 +75,11 @@ pub fn init(system: &System<'static>, console_core: CoreId) {
     };
     for (entry, place) in system.pci().iter().zip(&FUNCTIONS) {
         let mut registers = Registers::new(entry.address as u8);
-        let mut function = match Function::probe(&mut registers, entry.has_siblings(system.pci())) {
-            Ok(function) => function,
-            Err(obstacle) => refuse(entry, words(obstacle)),
-        };
+        let mut function =
+            match PassedFunction::probe(&mut registers, entry.has_siblings(system.pci())) {
+                Ok(function) => function,
+                Err(obstacle) => refuse(entry, words(obstacle)),
+            };
         if let Err(room) = function.place(entry.bars, entry.bars_len) {
             let kib = |bytes: u64| Text::number(bytes.div_ceil(1024), 10);
             refuse(
@@ -168,10 +169,10 @@ pub fn has_domain(vm: usize) -> bool {
 /// See [`MapError`].
 pub fn map_domain(
     builder: &mut Builder<'_>,
-    system: &System<'_>,
+    system: &PackedSystem<'_>,
     view: &VmView<'_>,
 ) -> Result<(), MapError> {
-    system.map_domain(builder, view, matches!(FORMAT.get(), Some(Format::Stage2)))
+    system.map_domain(builder, view, matches!(FORMAT.get(), Some(SmmuFormat::Stage2)))
 }
 
 /// Where the tables of VM `vm`'s DMA are.
@@ -186,7 +187,7 @@ pub fn set_domain(vm: usize, root: u64) {
     }
 }
 
-/// Lets a VM's functions reach its RAM, which is as its life begins with.
+/// Lets a VM's functions reach its RAM, which is as its boot begins with.
 pub fn open(vm: &Vm) {
     let index = vm.index();
     let Some(domain) = DOMAINS.get(index).and_then(Once::get) else { return };
@@ -206,7 +207,7 @@ pub fn close(vm: &Vm) -> Option<u64> {
             quiesce(&mut one.registers());
         }
         smmu::detach(streams(index), domain).unwrap_or_else(|silent| give_up(silent));
-        // What is on its way to the console core belongs to the life that ends.
+        // What is on its way to the console core belongs to the boot that ends.
         report_faults();
         begin_reset(of(index), now)
     });
@@ -288,7 +289,7 @@ pub fn report_faults() {
             continue;
         };
         vm.count_denial(Denial::Dma);
-        console::event(Event {
+        console::event(WireEvent {
             detail: Denial::Dma as u32,
             syndrome: dma_syndrome(fault.stream, fault.write, fault.number),
             address: fault.address,

@@ -8,11 +8,11 @@ use crate::{
 };
 use core::sync::atomic::Ordering;
 use weir_trace::wire::{
-    Counters, DENIALS, Denial, Denials, EXIT_CAUSES, Event, FAULT_KINDS, HYPERVISOR, Kind, Lives,
-    VcpuState, VmState, What,
+    Boots, DENIALS, Denial, Denials, EXIT_CAUSES, FAULT_KINDS, FrameKind, HYPERVISOR, VcpuCounters,
+    VcpuState, VmState, What, WireEvent,
 };
 use weir_units::VcpuId;
-use weir_vdev::psci::State;
+use weir_vdev::psci::PowerState;
 
 impl Vm {
     /// What it is doing.
@@ -34,8 +34,8 @@ impl Vm {
             *to = from.load(Ordering::Relaxed).into();
         }
         console::record(
-            Kind::Lives,
-            &Lives {
+            FrameKind::Boots,
+            &Boots {
                 time_ns,
                 vm: vm as u8,
                 state: self.state() as u8,
@@ -52,7 +52,7 @@ impl Vm {
                 .power
                 .lock()
                 .as_ref()
-                .is_some_and(|power| power.state(VcpuId(vcpu as u8)) != State::Off);
+                .is_some_and(|power| power.state(VcpuId(vcpu as u8)) != PowerState::Off);
             let state = match (self.halted.load(Ordering::Relaxed), on) {
                 (true, _) => VcpuState::Halted,
                 (false, true) => VcpuState::On,
@@ -63,8 +63,8 @@ impl Vm {
                 *to = from.load(Ordering::Relaxed);
             }
             console::record(
-                Kind::Counters,
-                &Counters {
+                FrameKind::Counters,
+                &VcpuCounters {
                     time_ns,
                     vm: vm as u8,
                     vcpu: vcpu as u8,
@@ -82,7 +82,10 @@ impl Vm {
         }
         // The broker checks frames and counts those that it refuses.
         counts[Denial::Virtio as usize] += switch::refused(self);
-        console::record(Kind::Denials, &Denials { time_ns, vm: vm as u32, reserved: 0, counts });
+        console::record(
+            FrameKind::Denials,
+            &Denials { time_ns, vm: vm as u32, reserved: 0, counts },
+        );
     }
 }
 
@@ -97,5 +100,5 @@ pub fn report() {
 
 /// An event of the whole system.
 pub fn system_event(what: What) {
-    console::event(Event { what: what as u16, vm: HYPERVISOR, ..Event::default() });
+    console::event(WireEvent { what: what as u16, vm: HYPERVISOR, ..WireEvent::default() });
 }

@@ -6,20 +6,20 @@ use crate::{
     vm::{KEPT, pci, stolen_time_page},
 };
 use core::iter::successors;
-use weir_abi::{RAM, Region, Segment, Span, System, VmView};
+use weir_abi::{PackedSegment, PackedSystem, PageSpan, RAM, Region, VmView};
 use weir_budget::Counts;
 use weir_paging::{
-    cells::Pages,
+    classes::Pages,
     table::{Builder, PAGE, Table, stage1},
 };
 use weir_units::CoreId;
 
 /// Lends the pages of `span`, without the first `skip` bytes' whole pages, to `body`: pages of the
-/// VM's cells, or one after the other where memory is not divided.
+/// VM's page classes, or one after the other where memory is not divided.
 fn with_pages<R>(
-    system: &System,
+    system: &PackedSystem,
     view: &VmView,
-    span: Span,
+    span: PageSpan,
     skip: u64,
     body: impl FnOnce(&mut dyn Iterator<Item = u64>) -> R,
 ) -> R {
@@ -39,7 +39,7 @@ fn with_pages<R>(
 /// which lie one behind the other from physical address `base` on: how many are used, and the
 /// address of the root.
 pub fn build(
-    system: &System,
+    system: &PackedSystem,
     view: &VmView,
     tables: &mut [Table],
     base: u64,
@@ -47,15 +47,15 @@ pub fn build(
     build_in(system, view, tables, |skip| (base + skip as u64 * PAGE, None))
 }
 
-/// Builds them in pages of the VM's own cells, and moves its pristine image there: the address of
-/// the root.
-pub fn build_in_cells(system: &System, view: &VmView) -> Option<u64> {
+/// Builds them in pages of the VM's own page classes, and moves its pristine image there: the
+/// address of the root.
+pub fn build_in_cells(system: &PackedSystem, view: &VmView) -> Option<u64> {
     let own = view.vm.own;
     let len = own.len.checked_sub(KEPT)?;
     let pages = |skip: usize| {
         let skip = skip as u64 * PAGE;
         let pa = system.pages(view, own).nth_page(skip / PAGE).unwrap_or(0);
-        system.pages(view, Span { pa, len: len.saturating_sub(skip) })
+        system.pages(view, PageSpan { pa, len: len.saturating_sub(skip) })
     };
     // SAFETY: on the boot core, before it starts another; `keep` takes its windows later.
     let mut window = unsafe { Window::all() };
@@ -77,7 +77,7 @@ pub fn build_in_cells(system: &System, view: &VmView) -> Option<u64> {
 /// `place` gives the physical address of a table by its number, and the pages that it and those
 /// behind it lie in, if not one behind the other.
 fn build_in<'a>(
-    system: &System,
+    system: &PackedSystem,
     view: &VmView,
     tables: &mut [Table],
     place: impl Fn(usize) -> (u64, Option<Pages<'a>>),
@@ -113,7 +113,7 @@ fn fill(
     Some(builder.used())
 }
 
-fn map(builder: &mut Builder<'_>, system: &System, view: &VmView) -> Option<()> {
+fn map(builder: &mut Builder<'_>, system: &PackedSystem, view: &VmView) -> Option<()> {
     #[cfg(feature = "gicv2")]
     let gicv = Some(crate::board::GICV);
     #[cfg(feature = "gicv3")]
@@ -122,8 +122,8 @@ fn map(builder: &mut Builder<'_>, system: &System, view: &VmView) -> Option<()> 
     pci::map_bars(builder, view.index).ok()
 }
 
-/// Copies the VM's images from where the loader put them to where each life takes them from.
-fn keep(system: &System, view: &VmView) {
+/// Copies the VM's images from where the loader put them to where each boot takes them from.
+fn keep(system: &PackedSystem, view: &VmView) {
     // SAFETY: on the boot core, before it starts another; the pair lives only here.
     let [mut to, mut from] = unsafe { Window::take(CoreId(0)) };
     for segment in view.segments {
@@ -146,7 +146,7 @@ fn loaded(pa: u64) -> impl Iterator<Item = u64> {
     (pa / PAGE * PAGE..).step_by(PAGE as usize)
 }
 
-fn region_of<'a>(view: &VmView<'a>, segment: &Segment) -> Option<&'a Region> {
+fn region_of<'a>(view: &VmView<'a>, segment: &PackedSegment) -> Option<&'a Region> {
     view.regions.iter().find(|region| segment.ipa.wrapping_sub(region.ipa) < region.len)
 }
 
@@ -166,12 +166,12 @@ pub struct Load {
 
 /// The most bytes that a step of a load zeroes or copies: what its mapping is for.
 #[derive(Clone, Copy, Debug)]
-pub struct Pieces {
+pub struct LoadStep {
     zero: u64,
     copy: u64,
 }
 
-impl Pieces {
+impl LoadStep {
     /// The most accesses to memory of a step: a line that is zeroed is brought in and written back,
     /// one that is copied is read in addition, and neither need begin with a line.
     #[must_use]
@@ -184,9 +184,9 @@ impl Pieces {
 
 impl Load {
     /// Pieces of a VM without a memory budget.
-    pub const FREE: Pieces = Pieces { zero: 0x2_0000, copy: 0x8000 };
+    pub const FREE: LoadStep = LoadStep { zero: 0x2_0000, copy: 0x8000 };
     /// Pieces that a memory budget is charged for: by so much it can be exceeded.
-    pub const CHARGED: Pieces = Pieces { zero: 0x2000, copy: 0x1000 };
+    pub const CHARGED: LoadStep = LoadStep { zero: 0x2000, copy: 0x1000 };
 
     /// Returns whether the next step clears RAM; if not, it copies.
     #[must_use]
@@ -199,10 +199,10 @@ impl Load {
     #[inline(never)]
     pub fn step(
         &mut self,
-        system: &System,
+        system: &PackedSystem,
         view: &VmView,
         core: CoreId,
-        pieces: Pieces,
+        pieces: LoadStep,
         pause: &mut dyn FnMut() -> bool,
     ) -> bool {
         // SAFETY: this is core `core`, and the pair lives only in this function, which doesn't call
@@ -211,7 +211,7 @@ impl Load {
         let Self { entries, bytes: done } = *self;
         let (len, piece) = if let Some(region) = view.regions.get(entries) {
             let len = if region.kind == RAM { region.len } else { 0 };
-            let span = Span { pa: region.pa, len };
+            let span = PageSpan { pa: region.pa, len };
             let mut piece = 0;
             if done < len {
                 piece = with_pages(system, view, span, done, |pages| {
@@ -242,7 +242,7 @@ impl Load {
 /// Part of a segment, and the region that it belongs to.
 struct Part<'a> {
     region: &'a Region,
-    segment: &'a Segment,
+    segment: &'a PackedSegment,
     /// Where it begins in the segment.
     done: u64,
     len: u64,
@@ -251,7 +251,7 @@ struct Part<'a> {
 /// Copies a part of a segment from the pristine image into its region, until `pause` says that
 /// something else is due; returns the number of bytes.
 fn restore(
-    system: &System,
+    system: &PackedSystem,
     view: &VmView,
     part: &Part<'_>,
     [to, from]: [&mut Window; 2],
@@ -259,7 +259,7 @@ fn restore(
 ) -> u64 {
     let Part { region, segment, done, len } = *part;
     let target = segment.ipa - region.ipa + done;
-    let span = Span { pa: region.pa, len: region.len };
+    let span = PageSpan { pa: region.pa, len: region.len };
     with_pages(system, view, span, target, |pages| {
         let target = Bytes { pages, first: target % PAGE };
         if system.is_divided() {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::{
     cache::{CacheConfig, Replacement},
     dram::{AddressFields, AddressMap, DEFAULT_POLICY, plain_bits, timing::DDR4_2400, trace},
-    hierarchy::{Access, Hierarchy, HierarchyConfig, L2Config, Sharing},
+    hierarchy::{Access, Hierarchy, HierarchyConfig, L2Config, L2Sharing},
     units::{Bytes, Owner, Pa},
 };
 
@@ -124,7 +124,7 @@ fn a53_quad() -> Hierarchy {
         l1i: None,
         l2: Some(L2Config {
             cache: cache(1 << 20, 16),
-            sharing: Sharing::Shared,
+            sharing: L2Sharing::Shared,
             inclusive: false,
         }),
         l3: None,

@@ -94,7 +94,7 @@ pub struct Victim {
 
 /// The result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct LookupOutcome {
     /// Whether the line was there.
     pub hit: bool,
     /// The line that made room, if the access missed and the set was full.
@@ -263,13 +263,13 @@ impl Cache {
     ///
     /// # Panics
     /// If the owner is not among those of [`Cache::new`].
-    pub fn access(&mut self, pa: Pa, owner: Owner, write: bool) -> Outcome {
+    pub fn access(&mut self, pa: Pa, owner: Owner, write: bool) -> LookupOutcome {
         let line = self.line_of(pa);
         if self.lookup(line, owner, write).is_some() {
-            return Outcome { hit: true, victim: None };
+            return LookupOutcome { hit: true, victim: None };
         }
         let victim = self.fill(line, owner, LineState { dirty: write, shared: false });
-        Outcome { hit: false, victim }
+        LookupOutcome { hit: false, victim }
     }
 
     /// Searches a line on behalf of `owner`, its user from now on; a store makes it dirty. Counts

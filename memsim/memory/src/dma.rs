@@ -63,7 +63,7 @@ impl core::error::Error for DmaError {}
 
 /// Where a piece of a transfer goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct DmaPiece {
     /// Read from here; `None` in the write-only mode.
     pub from: Option<Pa>,
     /// Written to here; `None` in the read-only mode.
@@ -76,13 +76,13 @@ pub struct Piece {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transfer {
     /// One piece, its parameters in registers.
-    Simple(Piece),
+    Simple(DmaPiece),
     /// Pieces whose descriptors follow each other from an address.
     Linked {
         /// The first descriptor.
         descriptors: Pa,
         /// Their contents.
-        pieces: Vec<Piece>,
+        pieces: Vec<DmaPiece>,
     },
 }
 
@@ -104,7 +104,7 @@ pub struct Transaction {
 #[derive(Clone, Debug, Default)]
 struct Channel {
     owner: Owner,
-    pieces: Vec<Piece>,
+    pieces: Vec<DmaPiece>,
     descriptors: Option<Pa>,
     piece: usize,
     /// Of the present piece: bytes asked for, come, sent, written.
@@ -216,7 +216,7 @@ impl Engine {
             Transfer::Linked { descriptors, pieces } => (Some(descriptors), pieces),
         };
         let nothing =
-            |piece: &Piece| piece.bytes.0 == 0 || piece.from.is_none() && piece.to.is_none();
+            |piece: &DmaPiece| piece.bytes.0 == 0 || piece.from.is_none() && piece.to.is_none();
         if pieces.is_empty() || pieces.iter().any(nothing) {
             return Err(DmaError::Empty);
         }

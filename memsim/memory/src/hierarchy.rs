@@ -9,7 +9,7 @@
 //! ```
 //! use weir_memory::{
 //!     Access, AddressFields, AddressMap, Bytes, CacheConfig, Hierarchy, HierarchyConfig, L2Config,
-//!     Owner, Pa, Replacement, Served, Sharing,
+//!     Owner, Pa, Replacement, Served, L2Sharing,
 //! };
 //!
 //! let cache = |size, ways| CacheConfig {
@@ -23,7 +23,7 @@
 //!     owners: 3,
 //!     l1d: cache(32 << 10, 4),
 //!     l1i: None,
-//!     l2: Some(L2Config { cache: cache(1 << 20, 16), sharing: Sharing::Shared, inclusive: false }),
+//!     l2: Some(L2Config { cache: cache(1 << 20, 16), sharing: L2Sharing::Shared, inclusive: false }),
 //!     l3: None,
 //!     // Two bank bits, each an XOR; rows of 8 KiB in 2 GiB.
 //!     dram: Some(AddressMap::new(AddressFields::from_banks(vec![0x9_0000, 0x12_0000], 13, 31))?),
@@ -46,7 +46,7 @@ use crate::{
 
 /// The users of a second-level cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sharing {
+pub enum L2Sharing {
     /// All cores use one.
     Shared,
     /// Each core has its own.
@@ -59,7 +59,7 @@ pub struct L2Config {
     /// Its shape, of each one if they are private.
     pub cache: CacheConfig,
     /// Its users.
-    pub sharing: Sharing,
+    pub sharing: L2Sharing,
     /// Whether every line in an L1 data cache must be here as well: then a line that leaves the L2
     /// leaves the L1s, too (Cortex-A72; a Cortex-A53 has no such rule).
     pub inclusive: bool,
@@ -161,7 +161,7 @@ pub struct CoreTraffic {
 
 /// A line that went to DRAM or came from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moved {
+pub struct MovedLine {
     /// The line's number.
     pub line: u64,
     /// Its owner.
@@ -184,7 +184,7 @@ pub struct Hierarchy {
     banks: Option<Banks>,
     traffic: Box<[CoreTraffic]>,
     /// The traffic since it was last taken; `None` if the recording is off.
-    moved: Option<Vec<Moved>>,
+    moved: Option<Vec<MovedLine>>,
 }
 
 impl Hierarchy {
@@ -206,7 +206,7 @@ impl Hierarchy {
                 .map_err(|error| HierarchyError::Cache { level, error })?;
             Ok(vec![one; count].into_boxed_slice())
         };
-        let l2_private = l2.is_some_and(|l2| l2.sharing == Sharing::Private);
+        let l2_private = l2.is_some_and(|l2| l2.sharing == L2Sharing::Private);
         let l2_count = if l2_private { cores } else { 1 };
         Ok(Self {
             line_shift: l1d.line.0.trailing_zeros(),
@@ -228,7 +228,7 @@ impl Hierarchy {
     }
 
     /// The lines that went to DRAM or came from it since the last call, in order.
-    pub fn take_moved(&mut self) -> impl Iterator<Item = Moved> {
+    pub fn take_moved(&mut self) -> impl Iterator<Item = MovedLine> {
         self.moved.iter_mut().flat_map(|moved| moved.drain(..))
     }
 
@@ -525,7 +525,7 @@ impl Hierarchy {
 
     fn dram(&mut self, owner: Owner, line: u64, write: bool) {
         if let Some(moved) = &mut self.moved {
-            moved.push(Moved { line, owner, write });
+            moved.push(MovedLine { line, owner, write });
         }
         if let Some(banks) = &mut self.banks {
             banks.access(Pa(line << self.line_shift), owner);

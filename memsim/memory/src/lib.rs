@@ -4,10 +4,10 @@
 //! and closed rows per pair of owners. The observer feeds them with the accesses of a running
 //! system, fast enough to do so while it runs: no access allocates or hashes.
 //!
-//! In time: [`dram::Channel`] is a DRAM with its controller, [`qos`] the regulators at a master's
-//! port, [`dma`] the engines, [`smmu`] the translation of their addresses, and [`system`] all of it
-//! together with the caches. It goes from event to event: time in which nothing happens costs
-//! nothing.
+//! In time: [`dram::DramChannel`] is a DRAM with its controller, [`qos`] the regulators at a
+//! master's port, [`dma`] the engines, [`smmu`] the translation of their addresses, and [`system`]
+//! all of it together with the caches. It goes from event to event: time in which nothing happens
+//! costs nothing.
 //!
 //! All shapes and timings are parameters. The DRAM parts of [`dram::timing`] name the standard that
 //! each value is from; everything else comes from the caller, from a platform file.
@@ -28,7 +28,7 @@ pub mod units;
 
 pub use cache::{Cache, CacheConfig, CacheStats, Replacement};
 pub use dram::{AddressFields, AddressMap, Banks};
-pub use hierarchy::{Access, Hierarchy, HierarchyConfig, L2Config, Served, Sharing};
+pub use hierarchy::{Access, Hierarchy, HierarchyConfig, L2Config, L2Sharing, Served};
 pub use matrix::Matrix;
 pub use system::{MemorySystem, SystemConfig};
 pub use units::{Bytes, Owner, Pa, Picos};

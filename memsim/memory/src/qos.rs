@@ -10,7 +10,7 @@
 
 /// The registers of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rate {
+pub struct QosRate {
     /// `ar_r`, `aw_r`: transactions per 2^12 clocks, below 2^12; 0 does not regulate.
     pub average: u16,
     /// `ar_b`, `aw_b`: transactions that may pass at once after a pause; 0 acts as 1.
@@ -73,7 +73,7 @@ struct Gate {
 }
 
 impl Gate {
-    fn new(rate: Rate, hold: u64) -> Self {
+    fn new(rate: QosRate, hold: u64) -> Self {
         let burst = u64::from(rate.burst.max(1));
         Self {
             hold,
@@ -89,7 +89,7 @@ impl Gate {
 
 /// Too early for a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct TooEarly {
     /// The first clock at which it may pass, if no other passes before.
     pub ready: u64,
 }
@@ -97,21 +97,21 @@ pub struct Held {
 /// A regulator at a master's port. Time is in clocks of the interconnect, and must not run
 /// backwards.
 #[derive(Clone, Copy, Debug)]
-pub struct Regulator {
+pub struct QosRegulator {
     reads: Gate,
     writes: Gate,
 }
 
-impl Regulator {
+impl QosRegulator {
     /// A regulator whose credit is full at clock 0.
     #[must_use]
-    pub fn new(reads: Rate, writes: Rate) -> Self {
+    pub fn new(reads: QosRate, writes: QosRate) -> Self {
         Self::with_hold(reads, writes, 0)
     }
 
     /// One that gathers no credit in `hold` clocks after each transaction.
     #[must_use]
-    pub fn with_hold(reads: Rate, writes: Rate, hold: u64) -> Self {
+    pub fn with_hold(reads: QosRate, writes: QosRate, hold: u64) -> Self {
         Self { reads: Gate::new(reads, hold), writes: Gate::new(writes, hold) }
     }
 
@@ -124,11 +124,11 @@ impl Regulator {
     /// Lets a transaction pass.
     ///
     /// # Errors
-    /// [`Held`] if it is too early; nothing has changed then.
-    pub fn issue(&mut self, write: bool, now: u64) -> Result<(), Held> {
+    /// [`TooEarly`] if it is too early; nothing has changed then.
+    pub fn issue(&mut self, write: bool, now: u64) -> Result<(), TooEarly> {
         let ready = self.probe(write, now);
         if now < ready {
-            return Err(Held { ready });
+            return Err(TooEarly { ready });
         }
         let gate = if write { &mut self.writes } else { &mut self.reads };
         gate.average.take(now, gate.hold);

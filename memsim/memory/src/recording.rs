@@ -16,16 +16,16 @@ use crate::{dram::trace::parse_line, units::Pa};
 
 /// A line of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum RecordingLine {
     /// Whose the accesses of the next lines are.
     Vcpu(usize),
     /// An access.
-    Access(Step),
+    Access(RecordedAccess),
 }
 
 /// An access of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct RecordedAccess {
     /// Its address, below 2^52.
     pub at: u64,
     /// Cycles since the access before, at least; 0 if the recording does not state them.
@@ -53,7 +53,7 @@ impl fmt::Display for BadLine {
 
 impl core::error::Error for BadLine {}
 
-impl Line {
+impl RecordingLine {
     /// The contents of a line. `None` for an empty line or one that begins with `#`.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl Line {
             _ => (text, 0),
         };
         let access = parse_line(access).map_err(|_| bad())?;
-        Ok(access.map(|(Pa(at), write)| Self::Access(Step { at, cycles, write })))
+        Ok(access.map(|(Pa(at), write)| Self::Access(RecordedAccess { at, cycles, write })))
     }
 }
 
@@ -84,11 +84,11 @@ fn decimal(text: &str) -> Option<u32> {
     text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for RecordingLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Vcpu(number) => write!(f, "vcpu {number}"),
-            Self::Access(Step { at, cycles, write }) => {
+            Self::Access(RecordedAccess { at, cycles, write }) => {
                 write!(f, "{} {at:#x}", if *write { 'W' } else { 'R' })?;
                 if *cycles > 0 { write!(f, " {cycles}") } else { Ok(()) }
             }
@@ -101,24 +101,28 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn line() -> impl Strategy<Value = Line> {
+    fn line() -> impl Strategy<Value = RecordingLine> {
         let step = (0..1_u64 << 52, any::<u32>(), any::<bool>());
         prop_oneof![
-            (0..1_usize << 16).prop_map(Line::Vcpu),
-            step.prop_map(|(at, cycles, write)| Line::Access(Step { at, cycles, write })),
+            (0..1_usize << 16).prop_map(RecordingLine::Vcpu),
+            step.prop_map(|(at, cycles, write)| RecordingLine::Access(RecordedAccess {
+                at,
+                cycles,
+                write
+            })),
         ]
     }
 
     proptest! {
         #[test]
         fn what_is_written_is_read(line in line()) {
-            prop_assert_eq!(Line::parse(&format!("  {line}\r")), Ok(Some(line)));
+            prop_assert_eq!(RecordingLine::parse(&format!("  {line}\r")), Ok(Some(line)));
         }
 
         #[test]
         fn any_text_is_a_line_or_refused(text in "\\PC{0,30}|[RWvcpu# 0-9x]{0,16}") {
-            if let Ok(Some(line)) = Line::parse(&text) {
-                prop_assert_eq!(Line::parse(&line.to_string()), Ok(Some(line)));
+            if let Ok(Some(line)) = RecordingLine::parse(&text) {
+                prop_assert_eq!(RecordingLine::parse(&line.to_string()), Ok(Some(line)));
             }
         }
     }
@@ -126,7 +130,7 @@ mod tests {
     #[test]
     fn empty_lines_and_malformed_lines() {
         for nothing in ["", "  ", "#", "# R 0x40 3", "#R 1 2 3 4"] {
-            assert_eq!(Line::parse(nothing), Ok(None), "{nothing}");
+            assert_eq!(RecordingLine::parse(nothing), Ok(None), "{nothing}");
         }
         for bad in [
             "R",
@@ -142,7 +146,7 @@ mod tests {
             "vcpu +1",
             "vcpu 1 2",
         ] {
-            let error = Line::parse(bad).expect_err(bad);
+            let error = RecordingLine::parse(bad).expect_err(bad);
             assert!(error.to_string().contains(&format!("`{bad}` is no access")), "{error}");
         }
     }

@@ -30,7 +30,7 @@ pub struct TlbConfig {
 /// be one piece of memory of 8 MiB, which is enough for 4 GiB in pages of 4 KiB; the levels lie one
 /// behind the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tables {
+pub struct WalkTables {
     /// Where the tables of the device's domain start.
     pub base: Pa,
     /// Levels that are read for a page, 1 to 4.
@@ -95,7 +95,7 @@ impl Tbu {
         stream: StreamId,
         owner: Owner,
         iova: u64,
-        tables: Tables,
+        tables: WalkTables,
     ) -> Translation {
         // 48 bits of IOVA leave 36 of page number and 12 for the stream.
         let page = (iova & 0xffff_ffff_ffff) >> self.page_shift;

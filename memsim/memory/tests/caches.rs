@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use weir_memory::{
     Access, AddressFields, AddressMap, Banks, Bytes, Cache, CacheConfig, Hierarchy,
-    HierarchyConfig, L2Config, Owner, Pa, Replacement, Served, Sharing,
+    HierarchyConfig, L2Config, L2Sharing, Owner, Pa, Replacement, Served,
     cache::{CacheError, LineState},
-    dram::{MapError, RowOutcome, plain_bits},
+    dram::{AddressMapError, RowOutcome, plain_bits},
     hierarchy::HierarchyError,
 };
 
@@ -233,12 +233,12 @@ proptest! {
         let third = Some(config(8, 4, Replacement::Lru));
         let (l2, l3) = match shape {
             0 => (None, None),
-            1 => (l2(Sharing::Shared, false), None),
-            2 => (l2(Sharing::Shared, true), None),
-            3 => (l2(Sharing::Private, false), None),
-            4 => (l2(Sharing::Private, true), None),
-            5 => (l2(Sharing::Shared, true), third),
-            _ => (l2(Sharing::Private, false), third),
+            1 => (l2(L2Sharing::Shared, false), None),
+            2 => (l2(L2Sharing::Shared, true), None),
+            3 => (l2(L2Sharing::Private, false), None),
+            4 => (l2(L2Sharing::Private, true), None),
+            5 => (l2(L2Sharing::Shared, true), third),
+            _ => (l2(L2Sharing::Private, false), third),
         };
         let mut fast = Hierarchy::new(HierarchyConfig {
             cores: 3,
@@ -337,8 +337,8 @@ impl SlowHierarchy {
     fn new(l2: Option<L2Config>, l3: bool) -> Self {
         let l2_count = match l2.map(|l2| l2.sharing) {
             None => 0,
-            Some(Sharing::Shared) => 1,
-            Some(Sharing::Private) => 3,
+            Some(L2Sharing::Shared) => 1,
+            Some(L2Sharing::Private) => 3,
         };
         let mut caches: Vec<_> = (0..3).map(|_| SlowCache::new(2, 2)).collect();
         caches.extend((0..l2_count).map(|_| SlowCache::new(4, 4)));
@@ -360,7 +360,7 @@ impl SlowHierarchy {
     }
 
     fn private(&self) -> bool {
-        self.l2.is_some_and(|l2| l2.sharing == Sharing::Private)
+        self.l2.is_some_and(|l2| l2.sharing == L2Sharing::Private)
     }
 
     fn l2_of(&self, core: usize) -> Option<usize> {
@@ -528,7 +528,7 @@ fn owners_of_different_colors_never_evict_each_other() {
             l1i: None,
             l2: Some(L2Config {
                 cache: config(1024, 16, Replacement::Random { seed: 2 }),
-                sharing: Sharing::Shared,
+                sharing: L2Sharing::Shared,
                 inclusive: false,
             }),
             l3: None,
@@ -625,11 +625,11 @@ fn ambiguous_bank_functions_are_refused() {
         ..Default::default()
     };
     let error = AddressMap::new(fields).unwrap_err();
-    assert_eq!(error, MapError::Dependent { field: "bank", bit: 1 });
+    assert_eq!(error, AddressMapError::Dependent { field: "bank", bit: 1 });
     let rows = AddressFields { row: plain_bits(20..=52), ..Default::default() };
     assert_eq!(
         AddressMap::new(rows).unwrap_err(),
-        MapError::TooMany { field: "row", bits: 33, most: 32 }
+        AddressMapError::TooMany { field: "row", bits: 33, most: 32 }
     );
 }
 

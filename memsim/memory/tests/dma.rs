@@ -4,9 +4,9 @@
 use proptest::prelude::*;
 use weir_memory::{
     Bytes, Owner, Pa, Picos, Replacement,
-    dma::{DmaConfig, DmaError, Engine, Piece, Progress, Transfer},
-    qos::{Held, Rate, Regulator},
-    smmu::{StreamId, Tables, Tbu, TlbConfig, Translation},
+    dma::{DmaConfig, DmaError, DmaPiece, Engine, Progress, Transfer},
+    qos::{QosRate, QosRegulator, TooEarly},
+    smmu::{StreamId, Tbu, TlbConfig, Translation, WalkTables},
 };
 
 proptest! {
@@ -17,15 +17,15 @@ proptest! {
         peak in prop_oneof![Just(0_u8), any::<u8>()],
         pauses in prop::collection::vec(prop_oneof![6 => 0_u64..4, 1 => 0_u64..3000], 1..150),
     ) {
-        let rate = Rate { average, burst, peak };
-        let mut regulator = Regulator::new(Rate::default(), rate);
+        let rate = QosRate { average, burst, peak };
+        let mut regulator = QosRegulator::new(QosRate::default(), rate);
         let mut now = 0;
         let mut passed: Vec<u64> = vec![];
         for pause in pauses {
             now += pause;
             let ready = regulator.probe(true, now);
             if ready > now {
-                prop_assert_eq!(regulator.issue(true, ready - 1), Err(Held { ready }));
+                prop_assert_eq!(regulator.issue(true, ready - 1), Err(TooEarly { ready }));
             }
             now = ready;
             prop_assert_eq!(regulator.issue(true, now), Ok(()));
@@ -51,7 +51,7 @@ proptest! {
         burst in 0_u16..20,
         start in 0_u64..10_000,
     ) {
-        let mut regulator = Regulator::new(Rate { average, burst, peak: 0 }, Rate::default());
+        let mut regulator = QosRegulator::new(QosRate { average, burst, peak: 0 }, QosRate::default());
         let mut now = start;
         for _ in 0..4096 + u32::from(burst.max(1)) {
             now = regulator.probe(false, now);
@@ -80,11 +80,11 @@ proptest! {
             descriptor: Bytes(64),
         };
         let mut engine = Engine::new(config).unwrap();
-        let pieces: Vec<Piece> = pieces
+        let pieces: Vec<DmaPiece> = pieces
             .into_iter()
             .enumerate()
             .take(if linked { 6 } else { 1 })
-            .map(|(i, (bytes, mode))| Piece {
+            .map(|(i, (bytes, mode))| DmaPiece {
                 from: (mode != 1).then_some(Pa(0x1_0000 * (i as u64 + 1))),
                 to: (mode != 2).then_some(Pa(0x1_0000 * (i as u64 + 1) + 0x8000)),
                 bytes: Bytes(bytes),
@@ -156,11 +156,11 @@ fn a_channel_takes_one_transfer_at_a_time() {
         descriptor: Bytes(32),
     };
     let mut engine = Engine::new(config).unwrap();
-    let piece = Piece { from: Some(Pa(0)), to: None, bytes: Bytes(10) };
+    let piece = DmaPiece { from: Some(Pa(0)), to: None, bytes: Bytes(10) };
     let mut start =
         |channel, piece| engine.start(channel, Owner(0), Transfer::Simple(piece), Picos(0));
-    assert_eq!(start(0, Piece { bytes: Bytes(0), ..piece }), Err(DmaError::Empty));
-    assert_eq!(start(0, Piece { from: None, ..piece }), Err(DmaError::Empty));
+    assert_eq!(start(0, DmaPiece { bytes: Bytes(0), ..piece }), Err(DmaError::Empty));
+    assert_eq!(start(0, DmaPiece { from: None, ..piece }), Err(DmaError::Empty));
     assert_eq!(start(1, piece), Err(DmaError::NoChannel(1)));
     assert_eq!(start(0, piece), Ok(()));
     assert_eq!(start(0, piece), Err(DmaError::Busy(0)));
@@ -178,7 +178,7 @@ fn tbu() -> Tbu {
     Tbu::new(config, 2).unwrap()
 }
 
-const TABLES: Tables = Tables { base: Pa(0x8000_0000), levels: 3 };
+const TABLES: WalkTables = WalkTables { base: Pa(0x8000_0000), levels: 3 };
 
 #[test]
 fn a_translation_belongs_to_one_stream() {
@@ -239,15 +239,15 @@ fn pages_of_different_tlb_sets_never_evict_each_other() {
 
 #[test]
 fn a_hold_comes_on_top_of_each_transactions_share() {
-    let rate = Rate { average: 64, burst: 1, peak: 0 };
+    let rate = QosRate { average: 64, burst: 1, peak: 0 };
     for hold in [0, 16, 100] {
-        let mut regulator = Regulator::with_hold(rate, Rate::default(), hold);
+        let mut regulator = QosRegulator::with_hold(rate, QosRate::default(), hold);
         let mut now = 0;
         for number in 0..100 {
             now = regulator.probe(false, now);
             assert_eq!(now, number * (64 + hold));
             if number > 0 {
-                assert_eq!(regulator.issue(false, now - 1), Err(Held { ready: now }));
+                assert_eq!(regulator.issue(false, now - 1), Err(TooEarly { ready: now }));
             }
             regulator.issue(false, now).unwrap();
         }

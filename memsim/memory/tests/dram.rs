@@ -11,9 +11,9 @@ use support::{DDR2_800, LPDDR4_3200};
 use weir_memory::{
     AddressFields, AddressMap, Owner, Pa,
     dram::{
-        Channel, ChannelError, Command, DEFAULT_POLICY, Device, Done, Illegal, Policy, RULES,
-        Request, RowUse, Shape, Timing, plain_bits,
-        timing::{DDR4_2400, Scope},
+        ChannelError, Command, DEFAULT_POLICY, Done, DramChannel, DramDevice, DramTiming, Illegal,
+        Policy, RULES, Request, RowUse, Shape, plain_bits,
+        timing::{DDR4_2400, RuleScope},
         trace,
     },
 };
@@ -33,7 +33,7 @@ fn ddr4_map() -> AddressMap {
 /// Everything that was issued, and what the rules make of it.
 struct History {
     shape: Shape,
-    timing: Timing,
+    timing: DramTiming,
     issued: Vec<(Command, usize, u64)>,
 }
 
@@ -45,10 +45,10 @@ impl History {
         for &(first, other, at) in &self.issued {
             for rule in RULES.iter().filter(|rule| rule.first == first && rule.then == then) {
                 let holds = match rule.scope {
-                    Scope::Bank => bank == other,
-                    Scope::Group => group(bank) == group(other),
-                    Scope::Rank => rank(bank) == rank(other),
-                    Scope::OtherRank => rank(bank) != rank(other),
+                    RuleScope::Bank => bank == other,
+                    RuleScope::Group => group(bank) == group(other),
+                    RuleScope::Rank => rank(bank) == rank(other),
+                    RuleScope::OtherRank => rank(bank) != rank(other),
                 };
                 if holds {
                     earliest = earliest.max(at + (rule.gap)(&self.timing));
@@ -77,7 +77,7 @@ proptest! {
     ) {
         let timing = [DDR2_800, DDR4_2400, LPDDR4_3200][part];
         let shape = Shape { rank_bits: ranks, group_bits: 2 - ranks, bank_bits: 2 };
-        let mut device = Device::new(shape, timing).unwrap();
+        let mut device = DramDevice::new(shape, timing).unwrap();
         let mut history = History { shape, timing, issued: vec![] };
         let mut open = BTreeMap::new();
         for (command, bank, wait) in commands {
@@ -120,7 +120,7 @@ proptest! {
 #[test]
 fn the_rules_of_ddr4_2400_in_cycles() {
     use Command::{Activate, Precharge, Read, Refresh, Write};
-    use Scope::{Bank, Group, OtherRank, Rank};
+    use RuleScope::{Bank, Group, OtherRank, Rank};
     let expected = [
         (Bank, Activate, Read, 17),
         (Bank, Activate, Write, 17),
@@ -155,7 +155,7 @@ fn the_rules_of_ddr4_2400_in_cycles() {
 
 /// A controller that scans every request in every cycle.
 struct Ticking {
-    device: Device,
+    device: DramDevice,
     policy: Policy,
     map: AddressMap,
     queues: [Vec<Waiting>; 2],
@@ -320,7 +320,7 @@ proptest! {
     ) {
         // Refreshes often enough to be met.
         let part = [DDR2_800, DDR4_2400, LPDDR4_3200][part];
-        let timing = Timing { rfc: 60, refi: 400, ..part };
+        let timing = DramTiming { rfc: 60, refi: 400, ..part };
         // Few rows and banks, so that everything collides.
         let mut bits = 8..;
         let mut take = |n: u32| (0..n).map(|_| 1 << bits.next().unwrap()).collect::<Vec<u64>>();
@@ -335,7 +335,7 @@ proptest! {
             drain_from: writes.div_ceil(2).max(1),
             drain_to: 0,
         };
-        let mut channel = Channel::new(map.clone(), timing, policy, 1).unwrap();
+        let mut channel = DramChannel::new(map.clone(), timing, policy, 1).unwrap();
         let rank_count = 1_u64 << ranks;
         let mut ticking = Ticking {
             device: channel.device().clone(),
@@ -401,7 +401,7 @@ proptest! {
         requests in prop::collection::vec((0_u64..20, any::<u32>(), any::<bool>()), 1..300),
         few_rows in any::<bool>(),
     ) {
-        let mut channel = Channel::new(ddr4_map(), DDR4_2400, DEFAULT_POLICY, 1).unwrap();
+        let mut channel = DramChannel::new(ddr4_map(), DDR4_2400, DEFAULT_POLICY, 1).unwrap();
         let mut now = 0;
         let mut answered = BTreeMap::new();
         let mut double = false;
@@ -514,7 +514,7 @@ fn a_stream_over_banks_is_between_tccd_s_and_tccd_l() {
 
 #[test]
 fn an_unloaded_read_takes_the_sum_of_its_commands() {
-    let mut channel = Channel::new(ddr4_map(), DDR4_2400, DEFAULT_POLICY, 1).unwrap();
+    let mut channel = DramChannel::new(ddr4_map(), DDR4_2400, DEFAULT_POLICY, 1).unwrap();
     let mut read = |address: u64, now: u64| {
         let mut latency = (0, RowUse::Hit);
         let request = Request { id: 0, pa: Pa(address), owner: Owner(0), write: false };
@@ -534,9 +534,9 @@ fn an_unloaded_read_takes_the_sum_of_its_commands() {
 #[test]
 fn the_time_of_the_day_does_not_matter() {
     // Cycle 2^30 lies between two refreshes.
-    let timing = Timing { refi: 9400, ..DDR4_2400 };
+    let timing = DramTiming { refi: 9400, ..DDR4_2400 };
     let run = |start: u64| {
-        let mut channel = Channel::new(ddr4_map(), timing, DEFAULT_POLICY, 1).unwrap();
+        let mut channel = DramChannel::new(ddr4_map(), timing, DEFAULT_POLICY, 1).unwrap();
         let mut done = vec![];
         let mut note =
             |d: Done| done.push(Done { at: d.at - start, arrived: d.arrived - start, ..d });
@@ -571,7 +571,7 @@ fn the_time_of_the_day_does_not_matter() {
 
 #[test]
 fn a_request_from_the_past_comes_in_the_present() {
-    let mut channel = Channel::new(ddr4_map(), DDR4_2400, DEFAULT_POLICY, 1).unwrap();
+    let mut channel = DramChannel::new(ddr4_map(), DDR4_2400, DEFAULT_POLICY, 1).unwrap();
     let mut done = Vec::new();
     channel.advance(1000, &mut |d| done.push(d));
     let request = Request { id: 1, pa: Pa(0), owner: Owner(0), write: false };
@@ -583,7 +583,7 @@ fn a_request_from_the_past_comes_in_the_present() {
 
 #[test]
 fn idle_years_are_free_and_their_refreshes_counted() {
-    let mut channel = Channel::new(ddr4_map(), DDR4_2400, DEFAULT_POLICY, 1).unwrap();
+    let mut channel = DramChannel::new(ddr4_map(), DDR4_2400, DEFAULT_POLICY, 1).unwrap();
     let years = 100_000_000_000_000_000;
     channel.advance(years, &mut |_| {});
     assert_eq!(channel.stats().refreshes, years / DDR4_2400.refi);
@@ -593,7 +593,7 @@ fn idle_years_are_free_and_their_refreshes_counted() {
 fn row_hits_pass_an_older_request_only_up_to_the_cap() {
     let waited = |cap| {
         let policy = Policy { cap, ..DEFAULT_POLICY };
-        let mut channel = Channel::new(ddr4_map(), DDR4_2400, policy, 1).unwrap();
+        let mut channel = DramChannel::new(ddr4_map(), DDR4_2400, policy, 1).unwrap();
         let mut victim = 0;
         let mut note = |d: Done| {
             if d.id == 5 {
@@ -624,18 +624,18 @@ fn row_hits_pass_an_older_request_only_up_to_the_cap() {
 
 #[test]
 fn memory_that_cannot_be_is_refused() {
-    let new = |timing, policy| Channel::new(ddr4_map(), timing, policy, 1).unwrap_err();
+    let new = |timing, policy| DramChannel::new(ddr4_map(), timing, policy, 1).unwrap_err();
     let policy = Policy { drain_from: 40, ..DEFAULT_POLICY };
     assert_eq!(new(DDR4_2400, policy), ChannelError::Policy(policy));
-    let timing = Timing { refi: 400, ..DDR4_2400 };
+    let timing = DramTiming { refi: 400, ..DDR4_2400 };
     let error = new(timing, DEFAULT_POLICY);
     assert_eq!(error, ChannelError::Refresh { rfc: 433, refi: 400 });
     assert!(error.to_string().contains("tREFI"));
-    let timing = Timing { rcd: 10_000, refi: 100_000, ..DDR4_2400 };
+    let timing = DramTiming { rcd: 10_000, refi: 100_000, ..DDR4_2400 };
     assert_eq!(new(timing, DEFAULT_POLICY), ChannelError::Gap(10_000));
     let fields = AddressFields { bank: plain_bits(10..=16), ..Default::default() };
     let map = AddressMap::new(fields).unwrap();
-    let error = Channel::new(map, DDR4_2400, DEFAULT_POLICY, 1).unwrap_err();
+    let error = DramChannel::new(map, DDR4_2400, DEFAULT_POLICY, 1).unwrap_err();
     assert_eq!(error, ChannelError::Banks(7));
 }
 

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use weir_memory::{
-    Access, AddressFields, AddressMap, Bytes, CacheConfig, HierarchyConfig, L2Config, Owner, Pa,
-    Picos, Replacement, Served, Sharing,
-    dma::{DmaConfig, DmaError, Piece, Transfer},
+    Access, AddressFields, AddressMap, Bytes, CacheConfig, HierarchyConfig, L2Config, L2Sharing,
+    Owner, Pa, Picos, Replacement, Served,
+    dma::{DmaConfig, DmaError, DmaPiece, Transfer},
     dram::{DEFAULT_POLICY, Policy, plain_bits, timing::DDR4_2400},
-    qos::Rate,
-    smmu::{StreamId, Tables, TlbConfig},
+    qos::QosRate,
+    smmu::{StreamId, TlbConfig, WalkTables},
     system::{
         Answer, CacheTiming, DmaPort, InterconnectTiming, Issue, MemorySystem, SystemConfig,
         SystemError,
@@ -63,7 +63,7 @@ fn config() -> SystemConfig {
             l1i: None,
             l2: Some(L2Config {
                 cache: cache(1 << 20, 16),
-                sharing: Sharing::Shared,
+                sharing: L2Sharing::Shared,
                 inclusive: false,
             }),
             l3: None,
@@ -326,8 +326,8 @@ fn a_refill_waits_for_the_victim_buffer() {
     assert!(many > 2 * one, "{many} {one}");
 }
 
-fn copy(from: u64, to: u64, bytes: u64) -> Piece {
-    Piece { from: Some(Pa(from)), to: Some(Pa(to)), bytes: Bytes(bytes) }
+fn copy(from: u64, to: u64, bytes: u64) -> DmaPiece {
+    DmaPiece { from: Some(Pa(from)), to: Some(Pa(to)), bytes: Bytes(bytes) }
 }
 
 /// Bytes per second of copying 1 MiB.
@@ -352,7 +352,7 @@ fn a_regulated_dma_has_the_bandwidth_of_rt_virtio() {
     let free = dma_bandwidth(port());
     assert!(free > 2e9, "{free}");
     for (level, expected) in [(3, 46.875e6), (10, 156.25e6), (40, 625e6), (60, 937.5e6)] {
-        let rate = Rate { average: level, burst: 1, peak: 0 };
+        let rate = QosRate { average: level, burst: 1, peak: 0 };
         let measured = dma_bandwidth(DmaPort { regulator: Some((rate, rate)), ..port() });
         assert!((measured / expected - 1.0).abs() < 0.005, "level {level}: {measured}");
     }
@@ -465,7 +465,7 @@ fn coherent_transfers_read_and_invalidate_lines() {
 fn a_dma_over_many_pages_evicts_translations() {
     let tbu = TlbConfig { entries: 512, ways: 4, page: Bytes(4096), replacement: Replacement::Lru };
     let behind = |stream| {
-        let tables = Tables { base: Pa(3 << 28), levels: 3 };
+        let tables = WalkTables { base: Pa(3 << 28), levels: 3 };
         DmaPort { smmu: Some((0, StreamId(stream), tables)), ..port() }
     };
     let misses = |attack: bool| {
@@ -515,7 +515,7 @@ fn parts_that_do_not_fit_are_named() {
     let engine = DmaConfig { buffer: Bytes(64), ..ENGINE };
     let error = build(&|c| c.dma[0].engine = engine);
     assert_eq!(error, SystemError::Dma { engine: 0, error: DmaError::Config(engine) });
-    let tables = Tables { base: Pa(0), levels: 3 };
+    let tables = WalkTables { base: Pa(0), levels: 3 };
     let error = build(&|c| c.dma[0].smmu = Some((1, StreamId(0), tables)));
     assert_eq!(error, SystemError::NoTbu { engine: 0, tbu: 1 });
 }
@@ -556,14 +556,14 @@ proptest! {
         }
         config.hierarchy.l1d = cache(512, 2);
         config.hierarchy.l1i = Some(cache(512, 2));
-        let sharing = if private { Sharing::Private } else { Sharing::Shared };
+        let sharing = if private { L2Sharing::Private } else { L2Sharing::Shared };
         config.hierarchy.l2 = Some(L2Config { cache: cache(2048, 2), sharing, inclusive: private });
         config.hierarchy.l3 = third.then(|| cache(4096, 4));
         config.caches.l2_misses = registers;
         config.caches.l2_write_buffers = buffers;
         config.caches.core_misses = 3;
-        let rate = Rate { average: 1000, burst: 2, peak: 200 };
-        let smmu = translated.then_some((0, StreamId(1), Tables { base: Pa(1 << 24), levels: 3 }));
+        let rate = QosRate { average: 1000, burst: 2, peak: 200 };
+        let smmu = translated.then_some((0, StreamId(1), WalkTables { base: Pa(1 << 24), levels: 3 }));
         config.dma = vec![DmaPort { coherent, regulator: Some((rate, rate)), smmu, ..port() }];
         let replacement = Replacement::Lru;
         config.tbus = vec![TlbConfig { entries: 2, ways: 2, page: Bytes(4096), replacement }];
@@ -654,7 +654,7 @@ proptest! {
         let mut config = config();
         config.caches.l2_misses = registers;
         config.caches.l2_write_buffers = buffers;
-        let rate = Rate { average: 300, burst: 1, peak: 0 };
+        let rate = QosRate { average: 300, burst: 1, peak: 0 };
         let regulator = regulated.then_some((rate, rate));
         let engine = DmaConfig { burst: Bytes(64), ..ENGINE };
         config.dma = vec![DmaPort { engine, coherent, regulator, ..port() }];
@@ -693,7 +693,7 @@ proptest! {
         };
         for (channel, &(owner, place)) in masters.iter().enumerate() {
             let from = Some(Pa(5 << 28 | place << 13));
-            let transfer = Transfer::Simple(Piece { from, to: None, bytes: Bytes(64) });
+            let transfer = Transfer::Simple(DmaPiece { from, to: None, bytes: Bytes(64) });
             system.start_transfer(0, channel, Owner(owner), transfer, now).unwrap();
         }
         for (token, (core, place, write, gap)) in (0..).zip(accesses) {

@@ -1,24 +1,24 @@
 //! A system file's VMs on a chip's memory.
 
 use crate::{
-    error::BoardError,
+    error::SimulationError,
     flows::Broker,
     kernels,
-    memory::{Chip, Memory},
+    memory::{Chip, MemoryModel},
     meter::Counter,
     trace,
     vm::{Vcpu, Vm},
 };
 use weir_abi::regulation;
-use weir_budget::{Kind as Regulates, Setting};
+use weir_budget::{RegulatorKind as Regulates, Setting};
 use weir_memory::{AddressMap, Pa};
-use weir_model::Owner;
+use weir_model::MapOwner;
 use weir_model::Placement;
 use weir_model::System;
-use weir_model::timing::Kind;
 use weir_model::timing::Transfers;
 use weir_model::timing::Workload;
-use weir_paging::cells::Pages;
+use weir_model::timing::WorkloadKind;
+use weir_paging::classes::Pages;
 use weir_units::Bytes;
 
 /// Bytes of a page.
@@ -26,8 +26,8 @@ const PAGE: u64 = 4096;
 
 /// VMs on a chip.
 #[derive(Clone, Debug)]
-pub struct Board {
-    pub(crate) memory: Memory,
+pub struct SimulatedBoard {
+    pub(crate) memory: MemoryModel,
     pub(crate) chip: Chip,
     pub(crate) map: AddressMap,
     pub(crate) cores: usize,
@@ -38,20 +38,20 @@ pub struct Board {
     left_out: Option<String>,
 }
 
-impl Board {
+impl SimulatedBoard {
     /// The VMs of a system, in the pages where `placement` puts them, on a memory. Traces are
     /// searched next to the system's file.
     ///
     /// # Errors
-    /// [`BoardError`], if the memory is not that of the system's platform, a trace can't be read,
+    /// [`SimulationError`], if the memory is not that of the system's platform, a trace can't be read,
     /// or a budget counts what the model does not.
     pub fn new(
         system: &System,
         placement: &Placement,
-        memory: &Memory,
-    ) -> Result<Self, BoardError> {
+        memory: &MemoryModel,
+    ) -> Result<Self, SimulationError> {
         let chip = memory.chip().ok_or_else(|| {
-            BoardError(format!(
+            SimulationError(format!(
                 "{}: it has no cores and no caches; --dram-trace can use it",
                 memory.description
             ))
@@ -78,7 +78,7 @@ impl Board {
             }
             let pages = ram_pages(system, placement, index);
             if pages.is_empty() && workload.is_some() {
-                return Err(BoardError(format!("{} has no RAM for its workload", vm.name)));
+                return Err(SimulationError(format!("{} has no RAM for its workload", vm.name)));
             }
             if let Some(workload) = &workload {
                 fits(system, (&vm.name, pages.len() as u64 * PAGE), workload)?;
@@ -114,7 +114,7 @@ impl Board {
             left_out,
             memory: memory.clone(),
             chip,
-            map: map.map_err(BoardError)?,
+            map: map.map_err(SimulationError)?,
             cores: system.cores_needed().max(1),
             vms,
             tables: tables(placement),
@@ -198,10 +198,14 @@ impl Board {
 /// Refuses vCPUs that go through more than the VM's RAM: in what there is they would begin again,
 /// unseen. A device's memory is taken to begin again, so that one can go through more pages than
 /// the VM has.
-fn fits(system: &System, (vm, ram): (&str, u64), workload: &Workload) -> Result<(), BoardError> {
+fn fits(
+    system: &System,
+    (vm, ram): (&str, u64),
+    workload: &Workload,
+) -> Result<(), SimulationError> {
     let (size, help) = match workload.kind {
-        Kind::Trace | Kind::Dma | Kind::Network => return Ok(()),
-        Kind::Kernel => {
+        WorkloadKind::Trace | WorkloadKind::Dma | WorkloadKind::Network => return Ok(()),
+        WorkloadKind::Kernel => {
             let bytes = workload.kernel.as_deref().map_or(0, kernels::bytes);
             (bytes.next_multiple_of(PAGE), "more `memory`, or another `kernel`")
         }
@@ -210,7 +214,7 @@ fn fits(system: &System, (vm, ram): (&str, u64), workload: &Workload) -> Result<
     if size <= ram {
         return Ok(());
     }
-    Err(BoardError(format!(
+    Err(SimulationError(format!(
         "{}: {vm}'s workload goes through {}, and its RAM has {}: write {help}",
         system.path.display(),
         Bytes(size),
@@ -219,12 +223,12 @@ fn fits(system: &System, (vm, ram): (&str, u64), workload: &Workload) -> Result<
 }
 
 /// Refuses vCPUs that work and share their core: the model has no partition schedules.
-fn alone_on_their_cores(vms: &[Vm]) -> Result<(), BoardError> {
+fn alone_on_their_cores(vms: &[Vm]) -> Result<(), SimulationError> {
     let all = || vms.iter().flat_map(|vm| vm.vcpus.iter().map(move |vcpu| (vm, vcpu.core)));
     for (vm, core) in all().filter(|(vm, _)| vm.workload.is_some()) {
         let mut others = all().filter(|(other, its)| *its == core && !std::ptr::eq(*other, vm));
         if let Some((other, _)) = others.next() {
-            return Err(BoardError(format!(
+            return Err(SimulationError(format!(
                 "{} and {} share core {core}, and the model has no partition schedules: give each a core of its own with --set vm.NAME.cpus=[N], or leave the workload out",
                 vm.name, other.name
             )));
@@ -239,11 +243,11 @@ fn regulate(
     system: &System,
     index: usize,
     setting: Setting,
-) -> Result<(Setting, [Counter; 2], usize), BoardError> {
+) -> Result<(Setting, [Counter; 2], usize), SimulationError> {
     let regulation = &system.regulations[index];
     let counters = Counter::pair(regulation).ok_or_else(|| {
         let name = &system.vms[index].name;
-        BoardError(format!(
+        SimulationError(format!(
             "{name}'s bandwidth counts an event that the model has not: use l2d-refill, l2d-writeback, bus-access or mem-access"
         ))
     })?;
@@ -258,15 +262,15 @@ fn regulate(
 /// The engine for a VM's transfers: its number, the first of the channels that are the VM's, and
 /// the bytes of a descriptor.
 fn engine(
-    memory: &Memory,
+    memory: &MemoryModel,
     vm: &str,
     transfers: &Transfers,
     taken: &mut [usize],
-) -> Result<(usize, usize, u64), BoardError> {
+) -> Result<(usize, usize, u64), SimulationError> {
     let name = &transfers.engine;
     let (number, engine) = memory.engine(name).ok_or_else(|| {
         let names: Vec<_> = memory.engine_names().collect();
-        BoardError(format!(
+        SimulationError(format!(
             "{vm}'s workload names the DMA engine `{name}`; {} has: {}",
             memory.description,
             if names.is_empty() { "none".to_owned() } else { names.join(", ") }
@@ -275,7 +279,7 @@ fn engine(
     let first = taken[number];
     taken[number] += transfers.channels;
     if taken[number] > engine.channels() {
-        return Err(BoardError(format!(
+        return Err(SimulationError(format!(
             "{vm}'s workload wants {} channels of the DMA engine {name}, of which {} are left: write channels = N",
             transfers.channels,
             engine.channels().saturating_sub(first)
@@ -286,14 +290,14 @@ fn engine(
 
 /// Translation tables are the hypervisor's: they are taken to lie in its memory.
 fn tables(placement: &Placement) -> Pa {
-    let own = placement.rows.iter().find(|row| matches!(row.owner, Owner::Hypervisor));
+    let own = placement.rows.iter().find(|row| matches!(row.owner, MapOwner::Hypervisor));
     Pa(own.map_or(0, |row| row.address.0))
 }
 
 /// The physical addresses of the pages of a VM's RAM, in the order in which it sees them.
 #[must_use]
 pub fn ram_pages(system: &System, placement: &Placement, index: usize) -> Vec<u64> {
-    let is_its_ram = |owner: &Owner| matches!(owner, Owner::Vm(vm, _) if *vm == index);
+    let is_its_ram = |owner: &MapOwner| matches!(owner, MapOwner::Vm(vm, _) if *vm == index);
     let mut rows: Vec<_> = placement
         .rows
         .iter()
@@ -302,10 +306,10 @@ pub fn ram_pages(system: &System, placement: &Placement, index: usize) -> Vec<u6
     rows.sort_by_key(|row| row.ipa.map(|ipa| ipa.0));
     let mut pages = Vec::new();
     for row in rows {
-        match row.cells {
+        match row.classes {
             Some(set) => {
-                let cells = &system.division.cells;
-                pages.extend(Pages::from_page(cells, set, row.address.0, row.size.0));
+                let classes = &system.division.classes;
+                pages.extend(Pages::from_page(classes, set, row.address.0, row.size.0));
             }
             None => pages.extend((0..row.size.0 / PAGE).map(|page| row.address.0 + page * PAGE)),
         }

@@ -1,6 +1,6 @@
 //! A system's flows, and the broker that moves their packets by a DMA engine, as rt-virtio has it.
 
-use crate::{Histogram, error::BoardError, memory::Memory, vm::Vm};
+use crate::{LatencyHistogram, error::SimulationError, memory::MemoryModel, vm::Vm};
 use std::sync::Arc;
 use weir_memory::Picos;
 use weir_model::Timing;
@@ -36,7 +36,7 @@ pub struct FlowOutcome {
     pub lost: u64,
     /// From when the sender notifies (or may, by its period, if that is later) until the receiver
     /// has handled its interrupt.
-    pub latency: Histogram,
+    pub latency: LatencyHistogram,
     /// The maximum, exact.
     pub max_latency: Picos,
 }
@@ -147,10 +147,10 @@ impl Broker {
     /// leaves its flows out.
     pub fn new(
         timing: &Timing,
-        memory: &Memory,
+        memory: &MemoryModel,
         vms: &[Vm],
         taken: &mut [usize],
-    ) -> Result<Self, Result<String, BoardError>> {
+    ) -> Result<Self, Result<String, SimulationError>> {
         let dma = &timing.dma;
         if dma.path != DataPath::Dma {
             return Err(Ok(
@@ -163,7 +163,7 @@ impl Broker {
             return Err(Ok(format!("{} has no DMA engine", memory.description)));
         };
         let (engine, parameters) = memory.engine(name).ok_or_else(|| {
-            Err(BoardError(format!(
+            Err(SimulationError(format!(
                 "[dma] names the engine `{name}`; {} has: {}",
                 memory.description,
                 if names.is_empty() { "none".to_owned() } else { names.join(", ") }
@@ -174,14 +174,14 @@ impl Broker {
         let channel = taken[engine];
         taken[engine] += 1;
         if channel >= parameters.channels() {
-            return Err(Err(BoardError(format!(
+            return Err(Err(SimulationError(format!(
                 "the broker wants a channel of the DMA engine {name}, and the workloads have all of them: write channels = {} there, or another engine into [dma]",
                 channel.saturating_sub(1)
             ))));
         }
         if timing.flows.len() > MOST_FLOWS {
             let count = timing.flows.len();
-            return Err(Err(BoardError(format!(
+            return Err(Err(SimulationError(format!(
                 "{count} flows, and the model takes {MOST_FLOWS}"
             ))));
         }
@@ -221,14 +221,14 @@ impl Broker {
 }
 
 /// The flows with a buffer at each end, from the end of the VM's RAM downwards.
-fn flows(wanted: &[timing::Flow], vms: &[Vm]) -> Result<Vec<Flow>, BoardError> {
+fn flows(wanted: &[timing::Flow], vms: &[Vm]) -> Result<Vec<Flow>, SimulationError> {
     let mut free: Vec<_> = vms.iter().map(|vm| vm.pages.len()).collect();
     let mut place = |flow: &timing::Flow, vm: usize| {
         let pages = usize::try_from(flow.size.0.div_ceil(PAGE)).unwrap_or(usize::MAX);
         let room = free.get(vm).and_then(|free| free.checked_sub(pages));
         let place = room.ok_or_else(|| {
             let name = vms.get(vm).map_or("?", |vm| &vm.name);
-            BoardError(format!(
+            SimulationError(format!(
                 "{name} has no RAM for the packets of the flow {}, {}: give it more memory",
                 flow.name, flow.size
             ))
@@ -240,7 +240,7 @@ fn flows(wanted: &[timing::Flow], vms: &[Vm]) -> Result<Vec<Flow>, BoardError> {
     let each = wanted.iter().map(|flow| {
         let source = place(flow, flow.from)?;
         let to = flow.to.iter().map(|vm| Ok((*vm, place(flow, *vm)?)));
-        let to = to.collect::<Result<_, BoardError>>()?;
+        let to = to.collect::<Result<_, SimulationError>>()?;
         Ok(Flow {
             name: flow.name.clone(),
             size: flow.size.0,

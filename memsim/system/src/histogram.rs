@@ -4,7 +4,7 @@ use weir_memory::Picos;
 
 /// Latencies in whole nanoseconds, exact up to 64 us, and in steps of as much beyond.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Histogram {
+pub struct LatencyHistogram {
     counts: Box<[u64]>,
     count: u64,
     sum: u64,
@@ -15,13 +15,13 @@ pub struct Histogram {
 /// longer ones as the longest.
 const MOST: usize = 1 << 16;
 
-impl Default for Histogram {
+impl Default for LatencyHistogram {
     fn default() -> Self {
         Self { counts: vec![0; 2 * MOST].into_boxed_slice(), count: 0, sum: 0, most: 0 }
     }
 }
 
-impl Histogram {
+impl LatencyHistogram {
     /// Counts one.
     pub fn add(&mut self, latency: Picos) {
         let ns = latency.0 / 1000;
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn shares_and_the_mean_of_known_latencies() {
-        let mut histogram = Histogram::default();
+        let mut histogram = LatencyHistogram::default();
         assert_eq!((histogram.mean(), histogram.at_most_ns(500)), (Picos(0), 0));
         for ns in 1..=1000 {
             histogram.add(Picos(ns * 1000));

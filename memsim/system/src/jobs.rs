@@ -1,6 +1,6 @@
 //! Work that is released: passes by a period, or packets as they come.
 
-use crate::Histogram;
+use crate::LatencyHistogram;
 use std::collections::VecDeque;
 use weir_memory::Picos;
 
@@ -19,7 +19,7 @@ pub struct JobsOutcome {
     /// Jobs that ended after their deadline, or had not ended by then.
     pub missed: u64,
     /// From the release to the end.
-    pub response: Histogram,
+    pub response: LatencyHistogram,
 }
 
 /// The jobs of a core.

@@ -1,12 +1,12 @@
 //! Systems in virtual time: what QEMU can't show, since it has neither caches nor DRAM.
 //!
-//! [`memory`] reads the files that describe a chip's memory. [`Board`] is a system file's VMs on
-//! it: their pages where `weir build` puts them, their vCPUs with the accesses of `[vm.workload]`,
-//! their budgets enforced by the regulators of `weir-budget` and `weir-sched`, the same code that
-//! the hypervisor runs. [`run()`] lets time pass, from event to event.
+//! [`memory`] reads the files that describe a chip's memory. [`SimulatedBoard`] is a system file's
+//! VMs on it: their pages where `weir build` puts them, their vCPUs with the accesses of
+//! `[vm.workload]`, their budgets enforced by the regulators of `weir-budget` and `weir-sched`, the
+//! same code that the hypervisor runs. [`run()`] lets time pass, from event to event.
 //!
-//! A run depends on its [`Board`], its [`Span`] and nothing else: the same ones give the same
-//! [`Outcome`].
+//! A run depends on its [`SimulatedBoard`], its [`Span`] and nothing else: the same ones give the
+//! same [`Outcome`].
 #![forbid(unsafe_code)]
 
 mod board;
@@ -26,11 +26,11 @@ mod run;
 mod trace;
 mod vm;
 
-pub use board::{Board, ram_pages};
-pub use error::BoardError;
+pub use board::{SimulatedBoard, ram_pages};
+pub use error::SimulationError;
 pub use flows::FlowOutcome;
-pub use histogram::Histogram;
+pub use histogram::LatencyHistogram;
 pub use jobs::JobsOutcome;
-pub use memory::{Memory, MemoryError};
-pub use outcome::{Budget, Mark, Outcome, TbuOutcome, VmOutcome};
+pub use memory::{MemoryError, MemoryModel};
+pub use outcome::{BudgetOutcome, Outcome, TbuOutcome, VmOutcome, WorkMark};
 pub use run::{Span, run, run_to};

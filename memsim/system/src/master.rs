@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use weir_memory::{
     Bytes, Owner, Pa, Picos,
-    dma::{Piece, Transfer},
+    dma::{DmaPiece, Transfer},
 };
 use weir_model::timing::{Mode, Network, Transfers};
 
@@ -119,7 +119,7 @@ impl Master {
         }
         let from = (self.mode != Mode::WriteOnly).then_some(Pa(self.source + at));
         let to = (self.mode != Mode::ReadOnly).then_some(Pa(self.destination + at));
-        Transfer::Simple(Piece { from, to, bytes: Bytes(self.chunk) })
+        Transfer::Simple(DmaPiece { from, to, bytes: Bytes(self.chunk) })
     }
 
     /// A piece of each page of a chunk, put one behind the other.
@@ -127,7 +127,7 @@ impl Master {
         let pages = self.chunk.div_ceil(PAGE);
         let pieces = (0..pages).map(|page| {
             let left = self.chunk - page * PAGE;
-            Piece {
+            DmaPiece {
                 from: Some(Pa(self.source + at + page * PAGE)),
                 to: Some(Pa(self.destination + (at / PAGE + page) * self.piece)),
                 bytes: Bytes(self.piece.min(left)),
@@ -162,7 +162,7 @@ mod tests {
         // The channel before has 3 pages each way and one of descriptors.
         let first = 7 * PAGE;
         for round in [0, 1, 2, 0, 1] {
-            let piece = Piece {
+            let piece = DmaPiece {
                 from: Some(Pa(first + round * PAGE)),
                 to: Some(Pa(first + (3 + round) * PAGE)),
                 bytes: Bytes(PAGE),
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn one_sided_transfers_have_one_side() {
         let one = |mode| match master(mode, PAGE, PAGE, PAGE).next() {
-            Transfer::Simple(Piece { from, to, .. }) => (from.is_some(), to.is_some()),
+            Transfer::Simple(DmaPiece { from, to, .. }) => (from.is_some(), to.is_some()),
             Transfer::Linked { .. } => (false, false),
         };
         assert_eq!(one(Mode::ReadOnly), (true, false));

@@ -1,7 +1,8 @@
 //! The driver of a vCPU's regulator: what `budget.rs` of the hypervisor is on a board.
 
-use crate::outcome::Budget;
+use crate::outcome::BudgetOutcome;
 use weir_abi::regulation::{self, Regulation};
+use weir_budget::BudgetVerdict;
 use weir_budget::Counts;
 use weir_budget::Event;
 use weir_budget::Periods;
@@ -9,7 +10,6 @@ use weir_budget::Regulate;
 use weir_budget::Regulator;
 use weir_budget::Setting;
 use weir_budget::Shared;
-use weir_budget::Verdict;
 use weir_memory::hierarchy::CoreTraffic;
 use weir_units::Nanos;
 
@@ -67,7 +67,7 @@ pub(crate) struct Meter {
     pub periods: Periods,
     /// Which of the run's [`Shared`] it is given.
     pub shared: usize,
-    /// Its bit in [`Verdict::wake`].
+    /// Its bit in [`BudgetVerdict::wake`].
     pub member: u32,
     limit: Counts,
     /// Whether the vCPU may run.
@@ -78,7 +78,7 @@ pub(crate) struct Meter {
     /// When the present period ends.
     boundary: Nanos,
     stopped_at: Nanos,
-    pub budget: Budget,
+    pub budget: BudgetOutcome,
 }
 
 impl Meter {
@@ -97,7 +97,7 @@ impl Meter {
             begun: Counts::ZERO,
             boundary: Nanos(0),
             stopped_at: Nanos(0),
-            budget: Budget { period_ns: setting.period.0, ..Budget::default() },
+            budget: BudgetOutcome { period_ns: setting.period.0, ..BudgetOutcome::default() },
         }
     }
 
@@ -116,7 +116,7 @@ impl Meter {
 
     /// Asks the regulator; returns the vCPUs to step because of it, by [`Self::member`].
     pub fn step(&mut self, shared: &Shared, now: Nanos, counts: Counts, event: Event) -> u32 {
-        let Verdict { run, limit, wake } = self.regulator.step(shared, now, counts, event);
+        let BudgetVerdict { run, limit, wake } = self.regulator.step(shared, now, counts, event);
         if now >= self.boundary {
             if event != Event::Start {
                 self.budget.period_ended(counts.minus(self.begun));
@@ -141,13 +141,13 @@ impl Meter {
 
     /// Forgets what it has counted for the report.
     pub fn clear(&mut self, now: Nanos) {
-        let Budget { granted, period_ns, .. } = self.budget;
-        self.budget = Budget { granted, period_ns, ..Budget::default() };
+        let BudgetOutcome { granted, period_ns, .. } = self.budget;
+        self.budget = BudgetOutcome { granted, period_ns, ..BudgetOutcome::default() };
         self.stopped_at = now;
     }
 
     /// The counts until now.
-    pub fn finish(mut self, now: Nanos) -> Budget {
+    pub fn finish(mut self, now: Nanos) -> BudgetOutcome {
         if !self.runs {
             self.budget.stopped_ns += now.0 - self.stopped_at.0;
         }

@@ -1,13 +1,13 @@
 //! The result of a run.
 
-use crate::{FlowOutcome, Histogram, JobsOutcome};
+use crate::{FlowOutcome, JobsOutcome, LatencyHistogram};
 use weir_budget::Counts;
 use weir_memory::Picos;
 use weir_memory::system::Waits;
 
 /// How a vCPU's budget was used, in whole periods of the measurement interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Budget {
+pub struct BudgetOutcome {
     /// The greatest budget at the start of a period; `u64::MAX`: no limit.
     pub granted: Counts,
     /// Length of a period, in ns.
@@ -24,7 +24,7 @@ pub struct Budget {
     pub stopped_ns: u64,
 }
 
-impl Budget {
+impl BudgetOutcome {
     pub(crate) fn begins(&mut self, limit: Counts, counts: Counts) {
         let of = |limit: u64, count: u64| if limit == u64::MAX { limit } else { limit - count };
         self.granted.reads = self.granted.reads.max(of(limit.reads, counts.reads));
@@ -41,7 +41,7 @@ impl Budget {
 
 /// How far a VM has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mark {
+pub struct WorkMark {
     /// Units that it has completed: jobs where they are released, transfers where a DMA engine
     /// works for it, or else accesses.
     pub units: u64,
@@ -59,7 +59,7 @@ pub struct VmOutcome {
     /// Accesses that were answered; of a DMA engine's channels, transfers.
     pub accesses: u64,
     /// How long they took.
-    pub latency: Histogram,
+    pub latency: LatencyHistogram,
     /// Lines that its cores brought into the second level.
     pub refills: u64,
     /// Dirty lines that they pushed out of it.
@@ -72,7 +72,7 @@ pub struct VmOutcome {
     /// When it brought lines in, in ns from the begin of the span; the first ones of them.
     pub arrivals: Vec<u64>,
     /// The budget of each regulated vCPU.
-    pub budgets: Vec<Budget>,
+    pub budgets: Vec<BudgetOutcome>,
     /// Mean time of the passes that the first vCPU made through what it does, from beginning to
     /// beginning; `None` if none ended.
     pub pass: Option<Picos>,
@@ -81,7 +81,7 @@ pub struct VmOutcome {
     /// Bytes that DMA channels moved for it.
     pub moved: u64,
     /// How far it had come when the span began, and when it ended.
-    pub work: [Mark; 2],
+    pub work: [WorkMark; 2],
 }
 
 impl VmOutcome {

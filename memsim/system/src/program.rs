@@ -2,8 +2,8 @@
 
 use crate::kernels;
 use std::sync::Arc;
-use weir_memory::{Access, AddressMap, Pa, Picos, recording::Step};
-use weir_model::timing::{Kind, Phase, Workload};
+use weir_memory::{Access, AddressMap, Pa, Picos, recording::RecordedAccess};
+use weir_model::timing::{Workload, WorkloadKind, WorkloadPhase};
 
 const LINE: u64 = 64;
 const PAGE: u64 = 4096;
@@ -35,7 +35,7 @@ impl Program {
     /// long as there are enough.
     pub fn new(
         workload: &Workload,
-        trace: &[Step],
+        trace: &[RecordedAccess],
         pages: &[u64],
         vcpu: usize,
         map: &AddressMap,
@@ -50,23 +50,23 @@ impl Program {
         let mut cycles = 0;
         let place = |offset: u64| Pa(pages[(offset / PAGE) as usize % pages.len()] + offset % PAGE);
         let steps = match workload.kind {
-            Kind::Latency | Kind::Cyclictest => shuffled(all(Access::Read), seed),
-            Kind::Read => all(Access::Read),
-            Kind::Write => all(Access::Write),
-            Kind::ReadWrite => {
+            WorkloadKind::Latency | WorkloadKind::Cyclictest => shuffled(all(Access::Read), seed),
+            WorkloadKind::Read => all(Access::Read),
+            WorkloadKind::Write => all(Access::Write),
+            WorkloadKind::ReadWrite => {
                 lines().flat_map(|pa| [(Access::Read, pa), (Access::Write, pa)]).collect()
             }
-            Kind::RowMiss => row_misses(own, map),
-            Kind::Dma => Vec::new(),
-            Kind::Network => packets(workload, place),
-            Kind::Profile => {
+            WorkloadKind::RowMiss => row_misses(own, map),
+            WorkloadKind::Dma => Vec::new(),
+            WorkloadKind::Network => packets(workload, place),
+            WorkloadKind::Profile => {
                 workload.phases.iter().flat_map(|phase| accesses(phase, own, seed)).collect()
             }
-            Kind::Trace => trace
+            WorkloadKind::Trace => trace
                 .iter()
                 .map(|step| (if step.write { Access::Write } else { Access::Read }, place(step.at)))
                 .collect(),
-            Kind::Kernel => {
+            WorkloadKind::Kernel => {
                 let recording = workload.kernel.as_deref().and_then(kernels::record);
                 let (steps, between) = recording.map_or((Vec::new(), 0), |r| (r.steps, r.cycles));
                 cycles = between;
@@ -75,7 +75,10 @@ impl Program {
             }
         };
         // An in-order core waits for a kernel's loads.
-        let dependent = matches!(workload.kind, Kind::Latency | Kind::Kernel | Kind::Cyclictest);
+        let dependent = matches!(
+            workload.kind,
+            WorkloadKind::Latency | WorkloadKind::Kernel | WorkloadKind::Cyclictest
+        );
         let packets =
             workload.transfers.as_ref().map_or(1, |t| (workload.size.0 / t.chunk.0).max(1));
         let job = steps.len() / packets as usize;
@@ -84,7 +87,8 @@ impl Program {
             Some((*end, Picos::from_nanos(phase.gap.0)))
         });
         let phases = ends.collect();
-        let is_timed = workload.kind == Kind::Trace && trace.iter().any(|step| step.cycles > 0);
+        let is_timed =
+            workload.kind == WorkloadKind::Trace && trace.iter().any(|step| step.cycles > 0);
         let since = trace.iter().filter(|_| is_timed).map(|step| step.cycles).collect();
         let least = Picos::from_nanos(workload.gap.0);
         Self { steps: steps.into(), at: 0, job, phases, phase: 0, since, least, dependent, cycles }
@@ -146,7 +150,7 @@ fn packets(workload: &Workload, place: impl Fn(u64) -> Pa) -> Vec<(Access, Pa)> 
 }
 
 /// The accesses of a phase, the same ones for the same seed.
-fn accesses(phase: &Phase, pages: &[u64], seed: u64) -> Vec<(Access, Pa)> {
+fn accesses(phase: &WorkloadPhase, pages: &[u64], seed: u64) -> Vec<(Access, Pa)> {
     let mut random = Random(seed);
     let lines = phase.size.0 / LINE;
     let step = |number: u64| {
@@ -213,7 +217,7 @@ mod tests {
     use weir_units::Bytes;
     use weir_units::Nanos;
 
-    fn program(kind: Kind, pages: &[u64], vcpu: usize) -> Vec<(Access, Pa)> {
+    fn program(kind: WorkloadKind, pages: &[u64], vcpu: usize) -> Vec<(Access, Pa)> {
         let workload = Workload {
             kind,
             size: Bytes(4 * PAGE),
@@ -227,7 +231,7 @@ mod tests {
             phases: Vec::new(),
             network: None,
         };
-        let step = |at, cycles, write| Step { at, cycles, write };
+        let step = |at, cycles, write| RecordedAccess { at, cycles, write };
         let trace = [step(0x40, 0, false), step(0x9008, 7, true)];
         let mut program = Program::new(&workload, &trace, pages, vcpu, &ddr4_2400_map(), 7);
         let steps = program.steps.len();
@@ -239,7 +243,7 @@ mod tests {
         let pages: Vec<_> = (0..8).map(|page| page * 0x3000).collect();
         let own: BTreeSet<_> =
             pages[4..].iter().flat_map(|p| (0..64).map(move |l| p + l * 64)).collect();
-        let walk = program(Kind::Latency, &pages, 1);
+        let walk = program(WorkloadKind::Latency, &pages, 1);
         assert_eq!(walk.len(), own.len());
         assert_eq!(walk.iter().map(|(_, pa)| pa.0).collect::<BTreeSet<_>>(), own);
         let steps = walk.windows(2).filter(|pair| pair[1].1.0 == pair[0].1.0 + 64).count();
@@ -250,7 +254,7 @@ mod tests {
     fn row_misses_need_another_row_of_one_bank_each_time() {
         let pages: Vec<_> = (0..4).map(|row| row << 17).collect();
         let map = ddr4_2400_map();
-        let steps = program(Kind::RowMiss, &pages, 0);
+        let steps = program(WorkloadKind::RowMiss, &pages, 0);
         assert_eq!(steps.len(), 4 * 64);
         for pair in steps.windows(2) {
             let [a, b] = [map.locate(pair[0].1), map.locate(pair[1].1)];
@@ -261,9 +265,9 @@ mod tests {
     #[test]
     fn stressor_and_trace_accesses_are_as_specified() {
         let pages: Vec<_> = (0..4).map(|page| 0x10_0000 + page * PAGE).collect();
-        let stressor = program(Kind::ReadWrite, &pages, 0);
+        let stressor = program(WorkloadKind::ReadWrite, &pages, 0);
         assert_eq!(stressor[..2], [(Access::Read, Pa(pages[0])), (Access::Write, Pa(pages[0]))]);
-        let trace = program(Kind::Trace, &pages, 0);
+        let trace = program(WorkloadKind::Trace, &pages, 0);
         // Page 9 of 4 is page 1 again.
         assert_eq!(trace, [(Access::Read, Pa(pages[0] + 0x40)), (Access::Write, Pa(pages[1] + 8))]);
     }

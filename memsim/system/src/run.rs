@@ -6,7 +6,7 @@ mod record;
 mod released;
 
 use crate::{
-    Board, BoardError, Histogram, Mark, Outcome,
+    LatencyHistogram, Outcome, SimulatedBoard, SimulationError, WorkMark,
     core::{Core, Passes, is_prefetch},
     jobs::Jobs,
     master::{Master, Place},
@@ -78,19 +78,19 @@ enum Unit {
 }
 
 struct Run<'a> {
-    board: &'a Board,
+    board: &'a SimulatedBoard,
     memory: MemorySystem,
     cores: Vec<Core>,
     masters: Vec<Master>,
     moving: Option<Moving<'a>>,
     shared: Vec<Shared>,
     events: Events<Event>,
-    latencies: Vec<Histogram>,
+    latencies: Vec<LatencyHistogram>,
     delays: Vec<u64>,
     /// How far each VM has come, and what it does that counts.
-    work: Vec<(Unit, Mark)>,
+    work: Vec<(Unit, WorkMark)>,
     /// The VM whose marks are wanted, and how many units it must have completed for each.
-    wanted: (usize, Vec<(u64, Option<Mark>)>),
+    wanted: (usize, Vec<(u64, Option<WorkMark>)>),
     arrivals: Vec<Vec<u64>>,
     slices: Vec<Vec<u64>>,
     /// The counts when the span began.
@@ -103,8 +103,8 @@ struct Run<'a> {
 /// Simulates a board.
 ///
 /// # Errors
-/// [`BoardError`] if its memory can't be built for so many cores.
-pub fn run(board: &Board, span: Span) -> Result<Outcome, BoardError> {
+/// [`SimulationError`] if its memory can't be built for so many cores.
+pub fn run(board: &SimulatedBoard, span: Span) -> Result<Outcome, SimulationError> {
     run_to(board, span, 0, &[]).map(|(outcome, _)| outcome)
 }
 
@@ -112,15 +112,15 @@ pub fn run(board: &Board, span: Span) -> Result<Outcome, BoardError> {
 /// for those that it had not by the end.
 ///
 /// # Errors
-/// [`BoardError`] if its memory can't be built for so many cores.
+/// [`SimulationError`] if its memory can't be built for so many cores.
 pub fn run_to(
-    board: &Board,
+    board: &SimulatedBoard,
     span: Span,
     vm: usize,
     units: &[u64],
-) -> Result<(Outcome, Vec<Option<Mark>>), BoardError> {
+) -> Result<(Outcome, Vec<Option<WorkMark>>), SimulationError> {
     let mut run = Run::new(board, span)?;
-    let mark = |&units: &u64| (units, (units == 0).then(Mark::default));
+    let mark = |&units: &u64| (units, (units == 0).then(WorkMark::default));
     run.wanted = (vm, units.iter().map(mark).collect());
     let begin = Picos::from_nanos(span.warm_up.0);
     let slice = (span.length.0 / SLICES).max(1);
@@ -137,7 +137,7 @@ pub fn run_to(
 }
 
 /// The DMA channels that work for the VMs.
-fn masters(board: &Board) -> Vec<Master> {
+fn masters(board: &SimulatedBoard) -> Vec<Master> {
     let mut masters = Vec::new();
     for (owner, vm) in (0..).zip(&board.vms) {
         let Some(workload) = &vm.workload else { continue };
@@ -169,12 +169,12 @@ fn jobs(workload: &Workload) -> Option<Jobs> {
 }
 
 impl<'a> Run<'a> {
-    fn new(board: &'a Board, span: Span) -> Result<Self, BoardError> {
+    fn new(board: &'a SimulatedBoard, span: Span) -> Result<Self, SimulationError> {
         let owners = board.vms.len();
         let mut memory = board
             .memory
             .build(&board.chip, board.map.clone(), board.cores, owners, span.seed, board.tables)
-            .map_err(BoardError)?;
+            .map_err(SimulationError)?;
         let mut cores = Vec::new();
         for (owner, vm) in (0..).zip(&board.vms) {
             for (index, vcpu) in vm.vcpus.iter().enumerate() {
@@ -233,19 +233,19 @@ impl<'a> Run<'a> {
                 Some(workload) if workload.transfers.is_some() => Unit::Transfer,
                 _ => Unit::Access,
             };
-            work.push((unit, Mark::default()));
+            work.push((unit, WorkMark::default()));
         }
         let masters = masters(board);
         for master in &masters {
             let Master { engine, channel, pages, pace, .. } = master;
-            let refused = |error: DmaError| BoardError(error.to_string());
+            let refused = |error: DmaError| SimulationError(error.to_string());
             memory.map_channel(*engine, *channel, pages.clone()).map_err(refused)?;
             memory.pace(*engine, *channel, *pace).map_err(refused)?;
         }
         let mut moving = None;
         if let Some(broker) = &board.broker {
             let (pages, places) = broker.pages(&board.vms);
-            let refused = |error: DmaError| BoardError(error.to_string());
+            let refused = |error: DmaError| SimulationError(error.to_string());
             memory.map_channel(broker.engine, broker.channel, pages).map_err(refused)?;
             memory.pace(broker.engine, broker.channel, broker.pace).map_err(refused)?;
             moving = Some(Moving::new(broker, places, owners, span.seed));
@@ -257,7 +257,7 @@ impl<'a> Run<'a> {
             moving,
             shared: (0..=owners).map(|_| Shared::new()).collect(),
             events: Events::default(),
-            latencies: vec![Histogram::default(); owners],
+            latencies: vec![LatencyHistogram::default(); owners],
             delays: vec![0; owners],
             work,
             wanted: (0, Vec::new()),

@@ -6,13 +6,13 @@ mod support;
 use std::path::Path;
 use support::{board, board_of, load, memory, span, vm};
 use weir_memory::Owner;
-use weir_simulator::{Memory, Outcome, run};
+use weir_simulator::{MemoryModel, Outcome, run};
 
 fn dma(rest: &str) -> String {
     format!("workload = {{ kind = \"dma\", engine = \"lpd\", {rest} }}")
 }
 
-fn one(workload: &str, memory: &Memory, us: u64) -> Outcome {
+fn one(workload: &str, memory: &MemoryModel, us: u64) -> Outcome {
     run(&board(&[vm("dma", "[0]", "0-3", workload)], memory), span(us)).unwrap()
 }
 
@@ -160,11 +160,11 @@ fn a_memory_file_with_a_bad_engine_is_refused() {
         ("tbu.lpd.levels", "7", "levels"),
     ] {
         let values = [(key.to_owned(), value.to_owned())];
-        let error = Memory::find_with("zcu102", &values).unwrap_err().to_string();
+        let error = MemoryModel::find_with("zcu102", &values).unwrap_err().to_string();
         assert!(error.contains(expected), "{key}: {error}");
     }
     let values = [("dma.lpd.clock_ps", "1000"), ("dma.lpd.qos", "10")];
     let values = values.map(|(key, value)| (key.to_owned(), value.to_owned()));
-    let error = Memory::find_with("zcu102", &values).unwrap_err().to_string();
+    let error = MemoryModel::find_with("zcu102", &values).unwrap_err().to_string();
     assert!(error.contains("clocks of the interconnect"), "{error}");
 }

@@ -5,7 +5,7 @@ mod support;
 use proptest::prelude::*;
 use support::{memory, span};
 use weir_model::{Catalog, Sizes, check_text, place_all};
-use weir_simulator::{Board, FlowOutcome, Span, run};
+use weir_simulator::{FlowOutcome, SimulatedBoard, Span, run};
 
 /// Two senders and a receiver on their own cores, and the broker on the fourth.
 const VMS: &str = "platform = \"zcu102\"\n[broker]\ncpus = [3]\n";
@@ -24,7 +24,7 @@ fn flow(name: &str, ends: [&str; 2], size: &str, rest: &str) -> String {
     )
 }
 
-fn load(dma: &str, flows: &[String], work: &str) -> Result<Board, String> {
+fn load(dma: &str, flows: &[String], work: &str) -> Result<SimulatedBoard, String> {
     let vms = [vm(0, ""), vm(1, ""), vm(2, work)].concat();
     // Flows from one VM to another have a port each.
     let with_port = |(at, flow): (usize, &String)| format!("{flow}port = {}\n", 5000 + at);
@@ -35,7 +35,7 @@ fn load(dma: &str, flows: &[String], work: &str) -> Result<Board, String> {
     let system = system.map_err(|faults| faults.to_string())?;
     let sizes = Sizes { image: 4 << 20, hypervisor: 1 << 20, pristine: vec![1 << 20; 4] };
     let placement = place_all(&system, &sizes).map_err(|faults| faults.to_string())?;
-    Board::new(&system, &placement, &memory(&[])).map_err(|error| error.to_string())
+    SimulatedBoard::new(&system, &placement, &memory(&[])).map_err(|error| error.to_string())
 }
 
 fn simulate(dma: &str, flows: &[String], span: Span) -> Vec<FlowOutcome> {
@@ -116,7 +116,7 @@ fn other_masters_delay_a_flow_repeatably() {
     let quiet = load("", &flows, "").unwrap();
     let busy = "workload = { kind = \"write\", size = \"3MiB\" }";
     let busy = load("", &flows, busy).unwrap();
-    let mean = |board: &Board| run(board, span(4000)).unwrap().flows[0].latency.mean().0;
+    let mean = |board: &SimulatedBoard| run(board, span(4000)).unwrap().flows[0].latency.mean().0;
     let (quiet, slowed) = (mean(&quiet), mean(&busy));
     assert!(slowed > quiet + 1_000_000, "{slowed} {quiet}");
     assert_eq!(run(&busy, span(1000)), run(&busy, span(1000)));

@@ -7,7 +7,7 @@ use weir_memory::{
     bench::ddr4_2400_map,
     dram::{DEFAULT_POLICY, timing::DDR4_2400},
 };
-use weir_simulator::{Memory, run};
+use weir_simulator::{MemoryModel, run};
 
 mod support;
 
@@ -15,7 +15,7 @@ const TEXT: &str = include_str!("../../../memsim/models/ddr4-2400.toml");
 
 #[test]
 fn ddr4_2400_is_the_part_of_the_closed_forms() {
-    let dram = Memory::find("ddr4-2400").unwrap().dram;
+    let dram = MemoryModel::find("ddr4-2400").unwrap().dram;
     assert_eq!(dram.timing(), DDR4_2400);
     assert_eq!(dram.policy(), DEFAULT_POLICY);
     let map = dram.map().unwrap();
@@ -40,11 +40,11 @@ fn what_is_wrong_is_named_with_its_place() {
     ];
     for (from, to, expected) in cases {
         assert!(TEXT.contains(from), "{from}");
-        let error = Memory::parse("mine.toml", &TEXT.replacen(from, to, 1)).unwrap_err();
+        let error = MemoryModel::parse("mine.toml", &TEXT.replacen(from, to, 1)).unwrap_err();
         let text = error.to_string();
         assert!(text.starts_with("mine.toml: ") && text.contains(expected), "{to}: {text}");
     }
-    let error = Memory::find("nowhere").unwrap_err().to_string();
+    let error = MemoryModel::find("nowhere").unwrap_err().to_string();
     assert!(error.contains("ddr4-2400"), "{error}");
 }
 
@@ -60,7 +60,7 @@ fn next_to_writers(platform: &str, memory: &str, cpus: &str) -> (u64, u64) {
     let walk = vm("walk", "[0]", "latency\", size = \"256KiB");
     let text =
         format!("platform = \"{platform}\"\n{walk}{}", vm("write", cpus, "write\", size = \"1MiB"));
-    let board = support::board_of(&text, &Memory::find(memory).unwrap());
+    let board = support::board_of(&text, &MemoryModel::find(memory).unwrap());
     let outcome = run(&board, support::span(500)).unwrap();
     assert!(outcome.vms.iter().all(|vm| vm.accesses > 100), "{memory}");
     (outcome.evictions[1][0], outcome.vms[0].latency.mean().0 / 1000)
@@ -100,7 +100,7 @@ fn an_l3_keeps_what_the_l2_evicts() {
     let walk = "workload = { kind = \"latency\", size = \"128KiB\" }";
     let of = |text: &str, others: &[String], colors: bool| {
         let vms = [&[support::vm("walk", "[0]", "0-6", walk)], others].concat();
-        let board = support::board(&vms, &Memory::parse("mine.toml", text).unwrap());
+        let board = support::board(&vms, &MemoryModel::parse("mine.toml", text).unwrap());
         run(&if colors { board } else { board.undivided() }, support::span(2500)).unwrap()
     };
     let (without, with) =
@@ -118,7 +118,7 @@ fn an_l3_keeps_what_the_l2_evicts() {
         assert_eq!(evicted == 0, colors, "{evicted}");
     }
     for (l3, hit) in [(cache, ""), ("", "l3_hit_ps = 30000"), (cache, "l3_hit_ps = 0")] {
-        let error = Memory::parse("mine.toml", &text(l3, hit)).unwrap_err().to_string();
+        let error = MemoryModel::parse("mine.toml", &text(l3, hit)).unwrap_err().to_string();
         assert!(error.contains("l3_hit_ps"), "{error}");
     }
 }
@@ -127,8 +127,8 @@ proptest! {
     #[test]
     fn no_damage_to_a_memory_file_panics(at in 0..TEXT.len(), bytes in "[0-9\\[\\]=a-z\\- ]{0,4}") {
         if TEXT.is_char_boundary(at) {
-            let _ = Memory::parse("x", &format!("{}{bytes}{}", &TEXT[..at], &TEXT[at..]));
-            let _ = Memory::parse("x", &TEXT[..at]);
+            let _ = MemoryModel::parse("x", &format!("{}{bytes}{}", &TEXT[..at], &TEXT[at..]));
+            let _ = MemoryModel::parse("x", &TEXT[..at]);
         }
     }
 }

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use std::{fs, path::Path};
 use weir_memory::Owner;
-use weir_simulator::{Board, Mark, Memory, Outcome, Span, run, run_to};
+use weir_simulator::{MemoryModel, Outcome, SimulatedBoard, Span, WorkMark, run, run_to};
 use weir_units::Nanos;
 
 mod support;
@@ -66,7 +66,8 @@ fn only_a_budget_helps_against_few_miss_registers() {
                   memory_budget = { accesses = 60, period = \"100us\", scope = \"vm\", split = \"even\" }";
     let board = board(&walk_and(attack), &memory);
     let alone = run(&board.alone(0), span(400)).unwrap();
-    let slower = |board: &Board| mean(&run(board, span(400)).unwrap(), 0) / mean(&alone, 0);
+    let slower =
+        |board: &SimulatedBoard| mean(&run(board, span(400)).unwrap(), 0) / mean(&alone, 0);
     let (with, without) = (slower(&board), slower(&board.unregulated()));
     assert!(without > 5.0, "{without}");
     assert!(with < 1.3, "{with}");
@@ -303,7 +304,7 @@ fn what_cannot_be_simulated_is_refused_by_name() {
         assert!(error.contains(expected), "{rest}: {error}");
     }
     let vms = [vm("a", "[0]", "0-3", WALK)];
-    let bare = load(Path::new("x"), &vms, &Memory::find("ddr4-2400").unwrap()).unwrap_err();
+    let bare = load(Path::new("x"), &vms, &MemoryModel::find("ddr4-2400").unwrap()).unwrap_err();
     assert!(bare.contains("--dram-trace"), "{bare}");
     for (key, value, expected) in [
         ("caches.l2_missing", "2", "unknown field `l2_missing`, expected one of"),
@@ -315,7 +316,7 @@ fn what_cannot_be_simulated_is_refused_by_name() {
         ("cores.outstanding", "0", "outstanding"),
         ("cores", "2", "invalid type"),
     ] {
-        let error = Memory::find_with("zcu102", &[(key.to_owned(), value.to_owned())]);
+        let error = MemoryModel::find_with("zcu102", &[(key.to_owned(), value.to_owned())]);
         let error = error.unwrap_err().to_string();
         assert!(error.starts_with("zcu102: ") && error.contains(expected), "{key}: {error}");
     }
@@ -454,7 +455,7 @@ fn marks_are_where_so_much_was_done() {
             run_to(&board, span(500), index, &[units[0], units[1], 0, u64::MAX]).unwrap();
         assert_eq!(again, outcome);
         assert_eq!(marks[..2], vm.work.map(Some), "{}", vm.name);
-        assert_eq!(marks[2..], [Some(Mark::default()), None]);
+        assert_eq!(marks[2..], [Some(WorkMark::default()), None]);
         let completed = vm.jobs.as_ref().map_or(vm.accesses, |jobs| jobs.ended);
         assert_eq!(units[1] - units[0], completed, "{}", vm.name);
     }
@@ -473,7 +474,7 @@ fn row_misses_leave_the_cache_without_a_size() {
                 "platform = \"{name}\"\n[[vm]]\nname = \"ustress\"\ncpus = [0]\nmemory = \"32MiB\"\n\
                  image = {{ elf = \"memory-stressor\" }}\nworkload = {{ kind = \"row-miss\"{size} }}\n"
             );
-            let memory = Memory::find_with(name, &[]).unwrap();
+            let memory = MemoryModel::find_with(name, &[]).unwrap();
             let outcome = run(&board_of(&text, &memory), span(5000)).unwrap();
             let vm = &outcome.vms[0];
             vm.refills as f64 / vm.accesses as f64

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 use weir_memory::Owner;
-use weir_simulator::{JobsOutcome, Memory, Outcome, Span, run};
+use weir_simulator::{JobsOutcome, MemoryModel, Outcome, Span, run};
 use weir_units::Nanos;
 
 mod support;
@@ -157,7 +157,7 @@ fn xen_throttling_profiles_have_the_papers_rates() {
     let text = std::fs::read_to_string(
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/systems/simulate-spec.toml"),
     );
-    let board = board_of(&text.unwrap(), &Memory::find("athlon64x2").unwrap());
+    let board = board_of(&text.unwrap(), &MemoryModel::find("athlon64x2").unwrap());
     let span = Span { warm_up: Nanos(1_000_000), length: Nanos(20_000_000), seed: 1 };
     // Bytes a nanosecond are MB/ms. Bursts last for more than six slices.
     let rates = |vm: usize| {

@@ -24,7 +24,7 @@ pub mod qemu;
 #[path = "../../../host/runner/src/synthetic.rs"]
 pub mod synthetic;
 #[allow(unused_imports, reason = "each test program uses its part of this")]
-pub use synthetic::Wire;
+pub use synthetic::SyntheticWire;
 
 /// How long anything may take that takes no time.
 pub const PATIENCE: Duration = Duration::from_secs(120);

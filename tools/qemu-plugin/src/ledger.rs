@@ -23,7 +23,7 @@ const PHASES: usize = 256;
 
 /// The event of a memory budget that EL2 reports by a marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mark {
+pub enum BudgetMark {
     /// A period begins.
     Replenish,
     /// The budget is spent, the vCPU is suspended.
@@ -32,7 +32,7 @@ pub enum Mark {
     Poll,
 }
 
-impl Mark {
+impl BudgetMark {
     /// The event of marker `number` at EL2, if it is about a budget.
     #[must_use]
     pub fn of(number: u8) -> Option<Self> {
@@ -48,7 +48,7 @@ impl Mark {
 /// The counts of a core's guest, at EL1 and EL0. A job counts some of these and leaves the others
 /// 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
+pub struct GuestCounts {
     /// Retired instructions, so without loads and stores that were trapped; by the job that counts
     /// instructions.
     pub instructions: u64,
@@ -58,7 +58,7 @@ pub struct Counts {
     pub write_backs: u64,
 }
 
-impl Counts {
+impl GuestCounts {
     fn since(self, before: Self) -> Self {
         Self {
             instructions: self.instructions - before.instructions,
@@ -73,7 +73,7 @@ impl Counts {
 pub struct Period {
     /// The counts of the guest in it.
     #[serde(flatten)]
-    pub counts: Counts,
+    pub counts: GuestCounts,
     /// How many markers there were within it.
     pub looks: u64,
     /// Whether the vCPU was suspended within it.
@@ -82,7 +82,7 @@ pub struct Period {
 
 /// A core's instructions when its guest executed marker `phase`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Phase {
+pub struct PhaseCounts {
     /// Of guests.
     pub guest: u64,
     /// At EL2.
@@ -98,7 +98,7 @@ pub struct CoreLedger {
     /// How many more there were than are kept.
     pub dropped: u64,
     /// Of the job that counts instructions.
-    pub phases: Vec<Phase>,
+    pub phases: Vec<PhaseCounts>,
     /// Of the same job: EL2's paths that have to do with budgets, by name, on this core alone.
     pub paths: BTreeMap<String, PathReport>,
 }
@@ -132,7 +132,7 @@ impl Ledger {
 #[derive(Clone, Debug, Default)]
 pub struct Book {
     /// The counts at the start of the open period.
-    begun: Option<Counts>,
+    begun: Option<GuestCounts>,
     looks: u64,
     throttled: bool,
     ledger: CoreLedger,
@@ -140,12 +140,12 @@ pub struct Book {
 
 impl Book {
     /// The core executed `mark` when its guest had done `counts` since the machine started.
-    pub fn mark(&mut self, mark: Mark, counts: Counts) {
+    pub fn mark(&mut self, mark: BudgetMark, counts: GuestCounts) {
         self.looks += 1;
         match mark {
-            Mark::Poll => {}
-            Mark::Overflow => self.throttled = true,
-            Mark::Replenish => {
+            BudgetMark::Poll => {}
+            BudgetMark::Overflow => self.throttled = true,
+            BudgetMark::Replenish => {
                 if let Some(begun) = self.begun.replace(counts) {
                     let (looks, throttled) = (self.looks, self.throttled);
                     let period = Period { counts: counts.since(begun), looks, throttled };
@@ -161,7 +161,7 @@ impl Book {
     }
 
     /// The core's guest executed marker `phase`.
-    pub fn phase(&mut self, phase: Phase) {
+    pub fn phase(&mut self, phase: PhaseCounts) {
         if self.ledger.phases.len() < PHASES {
             self.ledger.phases.push(phase);
         }
@@ -178,20 +178,20 @@ impl Book {
 mod tests {
     use super::*;
 
-    fn done(instructions: u64, refills: u64) -> Counts {
-        Counts { instructions, refills, write_backs: refills / 2 }
+    fn done(instructions: u64, refills: u64) -> GuestCounts {
+        GuestCounts { instructions, refills, write_backs: refills / 2 }
     }
 
     #[test]
     fn a_period_lies_between_two_replenishments() {
         let mut book = Book::default();
-        book.mark(Mark::Poll, done(3, 2));
-        book.mark(Mark::Replenish, done(10, 4));
-        book.mark(Mark::Poll, done(12, 5));
-        book.mark(Mark::Overflow, done(110, 8));
-        book.mark(Mark::Replenish, done(110, 8));
-        book.mark(Mark::Replenish, done(115, 8));
-        book.mark(Mark::Overflow, done(900, 9));
+        book.mark(BudgetMark::Poll, done(3, 2));
+        book.mark(BudgetMark::Replenish, done(10, 4));
+        book.mark(BudgetMark::Poll, done(12, 5));
+        book.mark(BudgetMark::Overflow, done(110, 8));
+        book.mark(BudgetMark::Replenish, done(110, 8));
+        book.mark(BudgetMark::Replenish, done(115, 8));
+        book.mark(BudgetMark::Overflow, done(900, 9));
         let of = |counts, looks, throttled| Period { counts, looks, throttled };
         let ledger = book.ledger();
         assert_eq!(ledger.periods, [of(done(100, 4), 3, true), of(done(5, 0), 1, false)]);
@@ -202,8 +202,8 @@ mod tests {
     fn no_more_is_kept_than_there_is_room_for() {
         let mut book = Book::default();
         for n in 0..PERIODS as u64 + 4 {
-            book.mark(Mark::Replenish, done(n, 0));
-            book.phase(Phase { guest: n, el2: 0 });
+            book.mark(BudgetMark::Replenish, done(n, 0));
+            book.phase(PhaseCounts { guest: n, el2: 0 });
         }
         let ledger = book.ledger();
         assert_eq!((ledger.periods.len(), ledger.dropped), (PERIODS, 3));
@@ -213,9 +213,9 @@ mod tests {
     #[test]
     fn a_ledger_is_read_back() {
         let mut book = Book::default();
-        book.mark(Mark::Replenish, done(0, 0));
-        book.mark(Mark::Replenish, done(7, 3));
-        book.phase(Phase { guest: 1, el2: 2 });
+        book.mark(BudgetMark::Replenish, done(0, 0));
+        book.mark(BudgetMark::Replenish, done(7, 3));
+        book.phase(PhaseCounts { guest: 1, el2: 2 });
         let ledger = Ledger { cores: vec![CoreLedger::default(), book.ledger()] };
         let file = std::env::temp_dir().join(format!("weir-ledger-{}.json", std::process::id()));
         ledger.write(&file).expect("it is written");

@@ -15,7 +15,7 @@
 //!   -plugin libweir_qemu_plugin.so,out=count.json,hyp=0x4000000000-0x4040000000
 //! ```
 //!
-//! The arguments are those of [`Options`], the file that it writes is a [`Report`].
+//! The arguments are those of [`PluginOptions`], the file that it writes is a [`CountReport`].
 //!
 //! What is counted where:
 //! - [`opcode`] knows which instructions matter,
@@ -40,5 +40,5 @@ mod plugin;
 pub mod report;
 
 pub use count::Accounting;
-pub use options::Options;
-pub use report::Report;
+pub use options::PluginOptions;
+pub use report::CountReport;

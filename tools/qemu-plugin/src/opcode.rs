@@ -2,7 +2,7 @@
 
 /// The properties of an instruction for the accounting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub enum InstructionClass {
     /// Anything else.
     Plain,
     /// ERET: leaves EL2, when it stands in the hypervisor.
@@ -23,13 +23,13 @@ pub enum Class {
     Marker(u8),
 }
 
-impl Class {
+impl InstructionClass {
     /// The class of an A64 `opcode`.
     ///
     /// ```
-    /// use weir_qemu_plugin::opcode::Class;
-    /// assert_eq!(Class::of(0xD69F_03E0), Class::Eret);
-    /// assert_eq!(Class::of(0xD503_281F), Class::Marker(0));
+    /// use weir_qemu_plugin::opcode::InstructionClass;
+    /// assert_eq!(InstructionClass::of(0xD69F_03E0), InstructionClass::Eret);
+    /// assert_eq!(InstructionClass::of(0xD503_281F), InstructionClass::Marker(0));
     /// ```
     #[must_use]
     pub fn of(opcode: u32) -> Self {
@@ -102,59 +102,59 @@ mod tests {
     use super::*;
 
     /// Opcodes as GNU as 2.40 encodes them.
-    const KNOWN: &[(u32, Class, &str)] = &[
-        (0xD69F_03E0, Class::Eret, "eret"),
-        (0xD65F_03C0, Class::Plain, "ret"),
-        (0xD503_201F, Class::Plain, "nop"),
-        (0xD503_203F, Class::Plain, "yield"),
-        (0xD503_20BF, Class::Plain, "sevl"),
-        (0xD503_205F, Class::Wait, "wfe"),
-        (0xD503_207F, Class::Wait, "wfi"),
-        (0xD503_281F, Class::Marker(0), "hint #64"),
-        (0xD503_2FFF, Class::Marker(63), "hint #127"),
-        (0xD503_3F9F, Class::Barrier, "dsb sy"),
-        (0xD503_3BBF, Class::Barrier, "dmb ish"),
-        (0xD503_3FDF, Class::Barrier, "isb"),
-        (0xD503_30FF, Class::Barrier, "sb"),
-        (0xD503_3F5F, Class::Plain, "clrex"),
-        (0xD508_871F, Class::Maintenance, "tlbi vmalle1"),
-        (0xD508_831F, Class::Maintenance, "tlbi vmalle1is"),
-        (0xD50B_7A20, Class::Maintenance, "dc cvac, x0"),
-        (0xD50B_7420, Class::Maintenance, "dc zva, x0"),
-        (0xD508_751F, Class::Maintenance, "ic iallu"),
-        (0xD50B_7520, Class::Maintenance, "ic ivau, x0"),
-        (0xD508_7800, Class::Plain, "at s1e1r, x0"),
-        (0xD538_CC00, Class::Acknowledge, "mrs x0, icc_iar1_el1"),
-        (0xD53C_CB04, Class::GicSysreg, "mrs x4, ich_hcr_el2"),
-        (0xD51C_CC00, Class::GicSysreg, "msr ich_lr0_el2, x0"),
-        (0xD53C_C9A0, Class::GicSysreg, "mrs x0, icc_sre_el2"),
-        (0xD518_CBA0, Class::GicSysreg, "msr icc_sgi1r_el1, x0"),
-        (0xD538_4600, Class::GicSysreg, "mrs x0, icc_pmr_el1"),
-        (0xD538_C000, Class::Plain, "mrs x0, vbar_el1"),
-        (0xD538_C100, Class::Plain, "mrs x0, isr_el1"),
-        (0xD51C_C000, Class::Plain, "msr vbar_el2, x0"),
-        (0xD538_00A0, Class::Plain, "mrs x0, mpidr_el1"),
-        (0xB940_1862, Class::LoadStore, "ldr w2, [x3, #24]"),
-        (0xB900_4062, Class::LoadStore, "str w2, [x3, #64]"),
-        (0xA940_1865, Class::LoadStore, "ldp x5, x6, [x3]"),
-        (0xC8A0_7C61, Class::LoadStore, "cas x0, x1, [x3]"),
-        (0x10FF_FD03, Class::Plain, "adr x3, ."),
-        (0xF100_0421, Class::Plain, "subs x1, x1, #1"),
-        (0x54FF_FFE1, Class::Plain, "b.ne ."),
-        (0xD400_0002, Class::Plain, "hvc #0"),
+    const KNOWN: &[(u32, InstructionClass, &str)] = &[
+        (0xD69F_03E0, InstructionClass::Eret, "eret"),
+        (0xD65F_03C0, InstructionClass::Plain, "ret"),
+        (0xD503_201F, InstructionClass::Plain, "nop"),
+        (0xD503_203F, InstructionClass::Plain, "yield"),
+        (0xD503_20BF, InstructionClass::Plain, "sevl"),
+        (0xD503_205F, InstructionClass::Wait, "wfe"),
+        (0xD503_207F, InstructionClass::Wait, "wfi"),
+        (0xD503_281F, InstructionClass::Marker(0), "hint #64"),
+        (0xD503_2FFF, InstructionClass::Marker(63), "hint #127"),
+        (0xD503_3F9F, InstructionClass::Barrier, "dsb sy"),
+        (0xD503_3BBF, InstructionClass::Barrier, "dmb ish"),
+        (0xD503_3FDF, InstructionClass::Barrier, "isb"),
+        (0xD503_30FF, InstructionClass::Barrier, "sb"),
+        (0xD503_3F5F, InstructionClass::Plain, "clrex"),
+        (0xD508_871F, InstructionClass::Maintenance, "tlbi vmalle1"),
+        (0xD508_831F, InstructionClass::Maintenance, "tlbi vmalle1is"),
+        (0xD50B_7A20, InstructionClass::Maintenance, "dc cvac, x0"),
+        (0xD50B_7420, InstructionClass::Maintenance, "dc zva, x0"),
+        (0xD508_751F, InstructionClass::Maintenance, "ic iallu"),
+        (0xD50B_7520, InstructionClass::Maintenance, "ic ivau, x0"),
+        (0xD508_7800, InstructionClass::Plain, "at s1e1r, x0"),
+        (0xD538_CC00, InstructionClass::Acknowledge, "mrs x0, icc_iar1_el1"),
+        (0xD53C_CB04, InstructionClass::GicSysreg, "mrs x4, ich_hcr_el2"),
+        (0xD51C_CC00, InstructionClass::GicSysreg, "msr ich_lr0_el2, x0"),
+        (0xD53C_C9A0, InstructionClass::GicSysreg, "mrs x0, icc_sre_el2"),
+        (0xD518_CBA0, InstructionClass::GicSysreg, "msr icc_sgi1r_el1, x0"),
+        (0xD538_4600, InstructionClass::GicSysreg, "mrs x0, icc_pmr_el1"),
+        (0xD538_C000, InstructionClass::Plain, "mrs x0, vbar_el1"),
+        (0xD538_C100, InstructionClass::Plain, "mrs x0, isr_el1"),
+        (0xD51C_C000, InstructionClass::Plain, "msr vbar_el2, x0"),
+        (0xD538_00A0, InstructionClass::Plain, "mrs x0, mpidr_el1"),
+        (0xB940_1862, InstructionClass::LoadStore, "ldr w2, [x3, #24]"),
+        (0xB900_4062, InstructionClass::LoadStore, "str w2, [x3, #64]"),
+        (0xA940_1865, InstructionClass::LoadStore, "ldp x5, x6, [x3]"),
+        (0xC8A0_7C61, InstructionClass::LoadStore, "cas x0, x1, [x3]"),
+        (0x10FF_FD03, InstructionClass::Plain, "adr x3, ."),
+        (0xF100_0421, InstructionClass::Plain, "subs x1, x1, #1"),
+        (0x54FF_FFE1, InstructionClass::Plain, "b.ne ."),
+        (0xD400_0002, InstructionClass::Plain, "hvc #0"),
     ];
 
     #[test]
     fn instructions_have_their_class() {
         for &(opcode, class, text) in KNOWN {
-            assert_eq!(Class::of(opcode), class, "{text}");
+            assert_eq!(InstructionClass::of(opcode), class, "{text}");
         }
     }
 
     #[test]
     fn every_marker_decodes_to_its_number() {
         for number in 0..64 {
-            assert_eq!(Class::of(marker(number)), Class::Marker(number));
+            assert_eq!(InstructionClass::of(marker(number)), InstructionClass::Marker(number));
         }
     }
 }

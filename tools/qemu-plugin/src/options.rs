@@ -21,7 +21,7 @@ use std::path::PathBuf;
 /// so guest code that uses the same virtual addresses at EL0 or EL1 is not taken for the
 /// hypervisor, and an interrupt that is pending at the ERET begins its own stretch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct PluginOptions {
     /// The report's file.
     pub out: PathBuf,
     /// Virtual addresses of the hypervisor.
@@ -47,7 +47,7 @@ pub struct Page {
     pub pa: u64,
 }
 
-impl Options {
+impl PluginOptions {
     /// Reads the arguments as QEMU hands them over.
     ///
     /// # Errors
@@ -134,10 +134,11 @@ mod tests {
 
     #[test]
     fn reads_all_arguments() {
-        let options = Options::parse(["out=a.json", "hyp=0x4000-24576", "vectors=0x4800"]).unwrap();
+        let options =
+            PluginOptions::parse(["out=a.json", "hyp=0x4000-24576", "vectors=0x4800"]).unwrap();
         assert_eq!(
             options,
-            Options {
+            PluginOptions {
                 out: "a.json".into(),
                 hyp: 0x4000..0x6000,
                 vectors: Some(0x4800),
@@ -147,11 +148,11 @@ mod tests {
                 ledger: None,
             }
         );
-        let options = Options::parse(["hyp=0x0-0x1000", "out=b", "ledger=l"]).unwrap();
+        let options = PluginOptions::parse(["hyp=0x0-0x1000", "out=b", "ledger=l"]).unwrap();
         assert_eq!(options.ledger.as_deref(), Some("l".as_ref()));
-        assert_eq!(Options::parse(["hyp=0x0-0x1", "out=b"]).unwrap().vectors, None);
+        assert_eq!(PluginOptions::parse(["hyp=0x0-0x1", "out=b"]).unwrap().vectors, None);
         let options =
-            Options::parse(["hyp=0x0-0x1000", "out=b", "caches=c", "vectors=0x800"]).unwrap();
+            PluginOptions::parse(["hyp=0x0-0x1000", "out=b", "caches=c", "vectors=0x800"]).unwrap();
         assert_eq!((options.caches.as_deref(), &options.until), (Some("c".as_ref()), &None));
         let with_page = [
             "out=b",
@@ -162,7 +163,7 @@ mod tests {
             "ram=r",
         ];
         let page = Page { ram: "r".into(), pa: 0x5000 };
-        assert_eq!(Options::parse(with_page).unwrap().counter_page, Some(page));
+        assert_eq!(PluginOptions::parse(with_page).unwrap().counter_page, Some(page));
         let vectors = (0..0x2000).filter(|&pc| options.is_lower_el_vector(pc));
         assert!(vectors.eq((0xc00..0x1000).step_by(0x80)));
     }
@@ -192,7 +193,7 @@ mod tests {
             (&["out=a", "hyp=0x0-0x1000", "ram="], "`ram=`"),
             (&["verbose"], "`verbose` is not of the form"),
         ] {
-            let error = Options::parse(arguments.iter().copied()).unwrap_err();
+            let error = PluginOptions::parse(arguments.iter().copied()).unwrap_err();
             assert!(error.contains(message), "{arguments:?}: {error}");
         }
     }

@@ -22,10 +22,10 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 use weir_trace::counter_page::CounterPage;
 
 use crate::caches::{Block, Books, Data, PAGE, Setup, Start};
-use crate::count::{Accounting, Step};
-use crate::opcode::Class;
-use crate::options::{Options, Page};
-use cores::Cores;
+use crate::count::{Accounting, InstructionStep};
+use crate::opcode::InstructionClass;
+use crate::options::{Page, PluginOptions};
+use cores::RunningCore;
 
 const _: () = assert!(size_of::<usize>() == 8, "a Step and a Block travel in a pointer");
 
@@ -195,16 +195,16 @@ impl Api {
 /// The plug-in after its installation.
 struct Plugin {
     api: Api,
-    options: Options,
+    options: PluginOptions,
     /// Where the callbacks don't report which core runs.
-    cores: Option<Cores>,
+    cores: Option<RunningCore>,
     job: Job,
 }
 
 impl Plugin {
     /// The core that runs, for which a callback reports `vcpu`.
     fn core(&self, vcpu: c_uint) -> usize {
-        if self.cores.is_some() { Cores::current() } else { vcpu as usize }
+        if self.cores.is_some() { RunningCore::current() } else { vcpu as usize }
     }
 }
 
@@ -224,7 +224,7 @@ struct Caches {
 }
 
 impl Job {
-    fn new(options: &Options, vcpus: usize) -> Result<Self, String> {
+    fn new(options: &PluginOptions, vcpus: usize) -> Result<Self, String> {
         let Some(file) = &options.caches else {
             return Ok(Self::Count(Accounting::new(vcpus, options)));
         };
@@ -260,10 +260,10 @@ fn map(page: &Page, ram: &Range<u64>) -> Result<&'static CounterPage, String> {
     if at == libc::MAP_FAILED {
         return Err(failed(&std::io::Error::last_os_error()));
     }
-    // SAFETY: the mapping has the size of a `CounterPage`, begins at a page as that must, lies inside
-    // of the file (checked above; nothing makes the machine's RAM shorter) and is never taken away.
-    // What the machine stores there at the same time are bytes of a static `CounterPage` of the
-    // hypervisor's; here only its atomics are used, and any bytes are one.
+    // SAFETY: the mapping has the size of a `CounterPage`, begins at a page as that must, lies
+    // inside of the file (checked above; nothing makes the machine's RAM shorter) and is never
+    // taken away. What the machine stores there at the same time are bytes of a static
+    // `CounterPage` of the hypervisor's; here only its atomics are used, and any bytes are one.
     Ok(unsafe { &*at.cast::<CounterPage>() })
 }
 
@@ -333,7 +333,7 @@ fn install<'a>(
     let arguments = arguments
         .map(|argument| argument.to_str().map_err(|_| format!("{argument:?} is not UTF-8")))
         .collect::<Result<Vec<_>, _>>()?;
-    let options = Options::parse(arguments)?;
+    let options = PluginOptions::parse(arguments)?;
     if !info.system_emulation {
         return Err("only the emulation of whole machines can be observed".to_owned());
     }
@@ -345,7 +345,7 @@ fn install<'a>(
     let vcpus = usize::try_from(info.max_vcpus.max(info.smp_vcpus)).unwrap_or(0);
     // 9.2 has the same version of the interface as 10.0, where that is needed.
     let silent = vcpus > 1 && info.version_cur >= 4;
-    let cores = silent.then(|| Cores::find(vcpus)).transpose()?;
+    let cores = silent.then(|| RunningCore::find(vcpus)).transpose()?;
     let job = Job::new(&options, vcpus)?;
     let plugin = Plugin { api: Api::find(info.version_cur)?, options, cores, job };
     let (translate, exit) = (plugin.api.register_translated, plugin.api.register_exit);
@@ -376,13 +376,13 @@ extern "C" fn translated(_id: u64, tb: Tb) {
 }
 
 /// Counting: every instruction, and the loads and stores of the hypervisor.
-fn count_block(api: &Api, options: &Options, tb: Tb, length: usize) {
+fn count_block(api: &Api, options: &PluginOptions, tb: Tb, length: usize) {
     for index in 0..length {
         // A guest in AArch32 state may have instructions of two bytes; they are not EL2's.
         let Some((insn, pc, opcode)) = api.instruction(tb, index) else {
             continue;
         };
-        let step = Step::new(pc, opcode, options);
+        let step = InstructionStep::new(pc, opcode, options);
         let data = std::ptr::without_provenance_mut(step.to_bits() as usize);
         // SAFETY: `insn` is valid during this call and the callback of the type that QEMU wants.
         unsafe { (api.register_insn_exec)(insn, executed, NO_REGS, data) };
@@ -397,7 +397,7 @@ fn count_block(api: &Api, options: &Options, tb: Tb, length: usize) {
 /// hypervisor, and all loads and stores.
 fn cache_block(
     api: &Api,
-    options: &Options,
+    options: &PluginOptions,
     Caches { ram, host, .. }: &Caches,
     tb: Tb,
     length: usize,
@@ -415,16 +415,16 @@ fn cache_block(
             _ => pages.push((insn, pc, size)),
         }
         // What is not four bytes long is a guest's in AArch32 state, and may be a load.
-        let class = api.instruction(tb, index).map(|(.., opcode)| Class::of(opcode));
-        if class.is_none_or(|class| class == Class::LoadStore) {
+        let class = api.instruction(tb, index).map(|(.., opcode)| InstructionClass::of(opcode));
+        if class.is_none_or(|class| class == InstructionClass::LoadStore) {
             let data = std::ptr::without_provenance_mut(pc as usize);
             // SAFETY: `insn` is valid during this call and the callback of the type that QEMU
             // wants.
             unsafe { (api.register_mem)(insn, moved, NO_REGS, READ_WRITE, data) };
-        } else if class == Some(Class::Eret) && options.hyp.contains(&pc) {
+        } else if class == Some(InstructionClass::Eret) && options.hyp.contains(&pc) {
             // SAFETY: as above.
             unsafe { (api.register_insn_exec)(insn, returned, NO_REGS, std::ptr::null_mut()) };
-        } else if let Some(Class::Marker(number)) = class {
+        } else if let Some(InstructionClass::Marker(number)) = class {
             let data = std::ptr::without_provenance_mut(number.into());
             // SAFETY: as above.
             unsafe { (api.register_insn_exec)(insn, marked, NO_REGS, data) };
@@ -466,7 +466,7 @@ extern "C" fn entered(_vcpu: c_uint, _data: *mut c_void) {
 /// call at a time for each vCPU.
 extern "C" fn executed(vcpu: c_uint, data: *mut c_void) {
     if let Some(plugin @ Plugin { job: Job::Count(accounting), .. }) = PLUGIN.get() {
-        accounting.step(plugin.core(vcpu), Step::from_bits(data.addr() as u64));
+        accounting.step(plugin.core(vcpu), InstructionStep::from_bits(data.addr() as u64));
     }
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// The counts of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct CountReport {
     /// Instructions of all vCPUs before the first marker 0, without the next ones; none if no guest
     /// came that far.
     pub boot_instructions: Option<u64>,
@@ -21,7 +21,7 @@ pub struct Report {
     /// boot, is left out, and so is what follows the last instruction of a guest.
     pub longest_masked: Option<Longest>,
     /// By number of the vCPU.
-    pub vcpus: Vec<Vcpu>,
+    pub vcpus: Vec<VcpuInstructions>,
     /// By name of the path ([`crate::path::name`]); only paths that were marked or taken.
     pub paths: BTreeMap<String, PathReport>,
 }
@@ -39,7 +39,7 @@ pub struct Longest {
 
 /// Everything that one vCPU executed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Vcpu {
+pub struct VcpuInstructions {
     /// Instructions at EL2, those before the first guest included.
     pub el2_instructions: u64,
     /// Instructions of guests.
@@ -80,7 +80,7 @@ pub struct Summary {
     pub mean: f64,
 }
 
-impl Report {
+impl CountReport {
     /// Writes the report as JSON. The file appears under its name when it is complete.
     ///
     /// # Errors

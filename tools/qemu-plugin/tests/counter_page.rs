@@ -8,8 +8,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Output;
-use weir_qemu_plugin::caches::{Setup, Shape};
-use weir_trace::counter_page::{CounterPage, Kind, SIZE};
+use weir_qemu_plugin::caches::{CacheShape, Setup};
+use weir_trace::counter_page::{CounterKind, CounterPage, SIZE};
 
 const RAM: u64 = 0x4000_0000;
 const RAM_LEN: u64 = 128 << 20;
@@ -146,9 +146,9 @@ fn setup() -> Setup {
     Setup {
         vms: vec!["zero".into(), "one".into()],
         cores: vec![vec![0], vec![1]],
-        l1d: Shape { size: 32 << 10, ways: 4, line: 64 },
-        l1i: Shape { size: 32 << 10, ways: 2, line: 64 },
-        l2: Shape { size: 64 << 10, ways: 16, line: 64 },
+        l1d: CacheShape { size: 32 << 10, ways: 4, line: 64 },
+        l1i: CacheShape { size: 32 << 10, ways: 2, line: 64 },
+        l2: CacheShape { size: 64 << 10, ways: 16, line: 64 },
         banks: Vec::new(),
         row: 8192,
         ram: RAM,
@@ -221,8 +221,8 @@ fn a_core_reads_what_its_guest_has_moved_by_then() {
     assert_eq!([page.counts(0), page.counts(1)], [(after[3] + 1, left), logs[1][0]]);
     // EL2's own are apart: its code, the counters, the log.
     for core in [0, 1] {
-        assert!((3..=8).contains(&page.count(core, Kind::HypervisorRefills)), "{page:?}");
-        assert!(page.count(core, Kind::HypervisorWriteBacks) <= 1, "{page:?}");
+        assert!((3..=8).contains(&page.count(core, CounterKind::HypervisorRefills)), "{page:?}");
+        assert!(page.count(core, CounterKind::HypervisorWriteBacks) <= 1, "{page:?}");
     }
     for core in 2..8 {
         assert_eq!(page.counts(core), (0, 0));

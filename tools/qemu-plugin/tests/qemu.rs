@@ -6,8 +6,8 @@ mod machine;
 use machine::{ERET, HVC, ISB, NOP, SMC, Section, directory, library, load, movk, movz, qemu};
 use std::fs;
 use weir_qemu_plugin::opcode::marker;
-use weir_qemu_plugin::report::{Longest, Vcpu};
-use weir_qemu_plugin::{Report, path};
+use weir_qemu_plugin::report::{Longest, VcpuInstructions};
+use weir_qemu_plugin::{CountReport, path};
 
 const EL2: u64 = 0x4020_0000;
 const SECONDARY: u64 = EL2 + 0x200;
@@ -93,7 +93,7 @@ fn guest() -> Section {
 }
 
 /// Runs the program with the plug-in's further `arguments`.
-fn observe(name: &str, arguments: &str) -> Report {
+fn observe(name: &str, arguments: &str) -> CountReport {
     let directory = directory(name);
     let mut command = qemu();
     load(&mut command, &directory, &[start(), secondary(), vector(), handler(), guest()]);
@@ -110,10 +110,10 @@ fn observe(name: &str, arguments: &str) -> Report {
         .unwrap()
         .filter(|file| file.as_ref().unwrap().file_name().to_string_lossy().ends_with(".tmp"));
     assert_eq!(left.count(), 0);
-    Report::read(&out).unwrap()
+    CountReport::read(&out).unwrap()
 }
 
-fn check(report: &Report) {
+fn check(report: &CountReport) {
     let hypercall = &report.paths["hypercall"];
     assert_eq!((hypercall.marks, hypercall.n), (5, 5));
     assert_eq!((hypercall.instructions.min, hypercall.instructions.max), (3, 3));
@@ -147,7 +147,7 @@ fn check(report: &Report) {
     let off = report.vcpus[1].boot_instructions;
     assert_eq!(
         report.vcpus[1],
-        Vcpu { el2_instructions: 4, guest_instructions: 0, boot_instructions: off }
+        VcpuInstructions { el2_instructions: 4, guest_instructions: 0, boot_instructions: off }
     );
     assert_eq!(report.boot_instructions, Some(17 + off));
 }

@@ -53,7 +53,7 @@ const CLOCK_MONOTONIC: usize = 1;
 
 /// Kinds of sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SocketKind {
     /// Bytes.
     Stream = 1,
     /// Messages.
@@ -181,7 +181,7 @@ pub fn exit(status: u8) -> ! {
 }
 
 /// Opens a socket between VMs.
-pub fn socket(kind: Kind) -> Result<Fd, Errno> {
+pub fn socket(kind: SocketKind) -> Result<Fd, Errno> {
     // SAFETY: touches no memory.
     unsafe { call(SOCKET, [AF_VSOCK.into(), kind as usize, 0, 0, 0, 0]) }.map(|fd| fd as Fd)
 }
@@ -194,7 +194,7 @@ pub fn connect(fd: Fd, cid: u32, port: u32) -> Result<(), Errno> {
 }
 
 /// Makes a socket that listens on a port.
-pub fn listen(kind: Kind, port: u32) -> Result<Fd, Errno> {
+pub fn listen(kind: SocketKind, port: u32) -> Result<Fd, Errno> {
     let fd = socket(kind)?;
     let address = Address::new(ANY, port);
     // SAFETY: Linux reads the address.
@@ -260,12 +260,12 @@ pub fn now() -> u64 {
 }
 
 /// Standard output, a line at a time: [`say`].
-pub struct Line {
+pub struct OutputLine {
     bytes: [u8; 256],
     len: usize,
 }
 
-impl Write for Line {
+impl Write for OutputLine {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let rest = self.bytes.get_mut(self.len..).ok_or(fmt::Error)?;
         rest.get_mut(..text.len()).ok_or(fmt::Error)?.copy_from_slice(text.as_bytes());
@@ -276,7 +276,7 @@ impl Write for Line {
 
 /// Writes a line by one call; what is longer than 255 bytes is cut.
 pub fn say(what: fmt::Arguments<'_>) {
-    let mut line = Line { bytes: [0; 256], len: 0 };
+    let mut line = OutputLine { bytes: [0; 256], len: 0 };
     let _ = line.write_fmt(what);
     let end = line.len.min(255);
     line.bytes[end] = b'\n';

@@ -31,7 +31,7 @@ mod ping;
 mod receive;
 mod send;
 
-use linux::{Arguments, Kind, say};
+use linux::{Arguments, SocketKind, say};
 
 /// Most bytes of a message.
 const LONGEST: usize = 1 << 20;
@@ -41,8 +41,8 @@ const OPEN: usize = 16;
 /// Carries the verb out; gives the exit status.
 fn main(arguments: Arguments) -> u8 {
     let kind = match arguments.get("kind") {
-        Some("seqpacket") => Kind::SeqPacket,
-        _ => Kind::Stream,
+        Some("seqpacket") => SocketKind::SeqPacket,
+        _ => SocketKind::Stream,
     };
     let done = match arguments.word(1) {
         Some("send") => send::run(arguments, kind),

@@ -1,7 +1,7 @@
 //! Round trips: a message by one flow, and the answer by another.
 
 use crate::{
-    linux::{self, Arguments, Errno, Fd, Kind, say},
+    linux::{self, Arguments, Errno, Fd, SocketKind, say},
     send,
 };
 use weir_vsock_driver::pattern::{fill, wrong};
@@ -49,7 +49,7 @@ impl Pair {
 }
 
 /// Measures round trips, or answers, according to the arguments.
-pub fn run(arguments: Arguments, kind: Kind, answers: bool) -> Result<(), Errno> {
+pub fn run(arguments: Arguments, kind: SocketKind, answers: bool) -> Result<(), Errno> {
     let (to, port) = (arguments.number("to", 4) as u32, arguments.number("port", 5000) as u32);
     let own = arguments.number("own", 5001) as u32;
     let rounds = arguments.number("rounds", 1000);

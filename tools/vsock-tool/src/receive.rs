@@ -2,7 +2,7 @@
 
 use crate::{
     LONGEST, OPEN,
-    linux::{self, Arguments, Errno, Kind, NONE, Poll, say},
+    linux::{self, Arguments, Errno, NONE, Poll, SocketKind, say},
 };
 use core::cell::UnsafeCell;
 use weir_vsock_driver::pattern::{Sum, wrong};
@@ -35,7 +35,7 @@ impl Incoming {
 }
 
 /// Receives according to the arguments.
-pub fn run(arguments: Arguments, kind: Kind) -> Result<(), Errno> {
+pub fn run(arguments: Arguments, kind: SocketKind) -> Result<(), Errno> {
     let port = arguments.number("port", 5000) as u32;
     let streams = arguments.number("streams", 1);
     let pause = arguments.number("pause_ms", 0) * 1_000_000;
@@ -101,12 +101,12 @@ pub fn run(arguments: Arguments, kind: Kind) -> Result<(), Errno> {
 }
 
 /// Prints the result of a connection; for a socket of messages, also their number.
-fn report(port: u32, kind: Kind, incoming: &Incoming) {
+fn report(port: u32, kind: SocketKind, incoming: &Incoming) {
     let Incoming { bytes, reads, wrong, sum } = *incoming;
     let sum = sum.0;
     if wrong > 0 {
         say(format_args!("linux: port {port}: {wrong} of {bytes} bytes are wrong"));
-    } else if kind == Kind::SeqPacket {
+    } else if kind == SocketKind::SeqPacket {
         say(format_args!(
             "linux: port {port}: {bytes} bytes in order, sum {sum:016x}, {reads} messages"
         ));

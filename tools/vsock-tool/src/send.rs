@@ -2,7 +2,7 @@
 
 use crate::{
     LONGEST, OPEN,
-    linux::{self, Arguments, Errno, Fd, Kind, say},
+    linux::{self, Arguments, Errno, Fd, SocketKind, say},
 };
 use core::cell::UnsafeCell;
 use weir_vsock_driver::pattern::{Sum, fill};
@@ -25,7 +25,7 @@ static MESSAGE: Message = Message(UnsafeCell::new([0; LONGEST]));
 struct Plan {
     to: u32,
     port: u32,
-    kind: Kind,
+    kind: SocketKind,
     messages: u64,
     size: usize,
     /// Sizes around [`BORDERS`] instead of one.
@@ -54,7 +54,7 @@ enum Sent {
 }
 
 /// Sends according to the arguments.
-pub fn run(arguments: Arguments, kind: Kind) -> Result<(), Errno> {
+pub fn run(arguments: Arguments, kind: SocketKind) -> Result<(), Errno> {
     let plan = Plan {
         to: arguments.number("to", 4) as u32,
         port: arguments.number("port", 5000) as u32,
@@ -108,7 +108,7 @@ pub fn run(arguments: Arguments, kind: Kind) -> Result<(), Errno> {
 }
 
 /// Asks until the receiver listens.
-pub fn connect(to: u32, port: u32, kind: Kind) -> Result<Fd, Errno> {
+pub fn connect(to: u32, port: u32, kind: SocketKind) -> Result<Fd, Errno> {
     let mut reported = false;
     loop {
         let fd = linux::socket(kind)?;

@@ -6,11 +6,11 @@ use loom::sync::{
     Arc,
     atomic::{AtomicBool, Ordering::Relaxed},
 };
-use weir_vsock::queue::{Layout, Options, Queue};
+use weir_vsock::queue::{Layout, Queue, RingOptions};
 
 fn queue(at: u64) -> Queue {
     let layout = Layout { size: 8, descriptors: at, available: at, used: at };
-    Queue::new(layout, Options::default())
+    Queue::new(layout, RingOptions::default())
 }
 
 macro_rules! nothing_is_accessed_behind_a_reset {

@@ -30,10 +30,10 @@ fn header() -> [u8; HEADER_LEN] {
 /// A build: a world with a flow from port 0 to port 1, packets by number, and two buffers.
 macro_rules! world {
     ($build:ident) => {{
-        use $build::shared::{Flow, Packet, Pieces, Settings};
+        use $build::shared::{BrokerFlow, Packet, Pieces, Settings};
         let partition = $build::partition();
         let settings = Settings { flows: 1, chunk: 4096, rate: 0, start: 0 };
-        partition.configure(&settings, [Flow { from: 0, to: 1, rate: 0, burst: 0 }]);
+        partition.configure(&settings, [BrokerFlow { from: 0, to: 1, rate: 0, burst: 0 }]);
         for head in 0..2 {
             let [_, address] = place(head);
             partition.port(1).offer(head, &Pieces::new([Segment { address, len: 64 }]));
@@ -103,7 +103,7 @@ macro_rules! each_packet_is_moved_once {
         check(|| {
             use $build::{
                 broker::{Broker, Mover, Step},
-                shared::{Doorbell, Outcome},
+                shared::{ChainOutcome, Doorbell},
             };
             /// What is copied is one of the packets, whole, to the next buffer.
             struct Checking(u16);
@@ -134,10 +134,10 @@ macro_rules! each_packet_is_moved_once {
                             Step::Wait(_) => sgi.sleep(&mut seen),
                             Step::Tell => {
                                 while let Some(one) = partition.next_completion(&mut taken) {
-                                    if one.outcome == Outcome::Sent {
+                                    if one.outcome == ChainOutcome::Sent {
                                         sent.push(one.head);
                                     } else {
-                                        assert_eq!(one.outcome, Outcome::Received(52), "torn");
+                                        assert_eq!(one.outcome, ChainOutcome::Received(52), "torn");
                                     }
                                 }
                             }

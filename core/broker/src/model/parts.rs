@@ -16,7 +16,7 @@ mod sizes {
 
 /// A partition without flows.
 pub fn partition() -> shared::Partition {
-    use shared::{COMPLETIONS, Partition, Port, SharedFlow, SharedPacket, SharedPieces};
+    use shared::{COMPLETIONS, Partition, PortRings, SharedFlow, SharedPacket, SharedPieces};
     use std::array::from_fn;
     use sync::{AtomicU32, AtomicU64};
     fn words<const N: usize>() -> [AtomicU32; N] {
@@ -25,7 +25,7 @@ pub fn partition() -> shared::Partition {
     fn longs<const N: usize>() -> [AtomicU64; N] {
         from_fn(|_| AtomicU64::new(0))
     }
-    let port = || Port {
+    let port = || PortRings {
         epoch: AtomicU32::new(0),
         submitted: AtomicU64::new(0),
         offered: AtomicU64::new(0),

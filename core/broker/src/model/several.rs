@@ -15,7 +15,7 @@ macro_rules! each_is_answered_once_and_the_next_arrives {
         check_to(1, || {
             use $build::{
                 broker::{Broker, Mover},
-                shared::{Flow, Outcome, Packet, Partition, Pieces, Settings},
+                shared::{BrokerFlow, ChainOutcome, Packet, Partition, Pieces, Settings},
             };
             struct Still;
             impl Mover for Still {
@@ -27,7 +27,7 @@ macro_rules! each_is_answered_once_and_the_next_arrives {
             }
             let partition = $build::partition();
             let settings = Settings { flows: 2, chunk: 4096, rate: 0, start: 0 };
-            partition.configure(&settings, [Flow { from: 0, to: 1, rate: 0, burst: 0 }; 2]);
+            partition.configure(&settings, [BrokerFlow { from: 0, to: 1, rate: 0, burst: 0 }; 2]);
             partition.group(0, 2);
             let submit = |partition: &Partition, head: u16| {
                 let [address, _] = place(head);
@@ -50,7 +50,7 @@ macro_rules! each_is_answered_once_and_the_next_arrives {
                     while answers.len() < 2 {
                         broker.step(100, &mut Still);
                         while let Some(one) = partition.next_completion(&mut taken) {
-                            if !matches!(one.outcome, Outcome::Received(_)) {
+                            if !matches!(one.outcome, ChainOutcome::Received(_)) {
                                 answers.push((one.head, one.outcome));
                             }
                         }
@@ -60,7 +60,11 @@ macro_rules! each_is_answered_once_and_the_next_arrives {
                         }
                     }
                     assert_eq!(answers[0].0, 0);
-                    assert_eq!(answers[1], (1, Outcome::Sent), "sent behind it, and taken back");
+                    assert_eq!(
+                        answers[1],
+                        (1, ChainOutcome::Sent),
+                        "sent behind it, and taken back"
+                    );
                 }
             });
             let (partition, answered) = &*shared;

@@ -15,7 +15,7 @@ use core::sync::atomic::{Ordering::SeqCst, fence};
 use shared::{Counts, Settings, Shared};
 use weir_vsock::{
     GuestMemory, Outside, Ram,
-    net::{self, Frame, MOST_FRAME, Station},
+    net::{self, EthernetFrame, MOST_FRAME, Station},
     queue::{Broken, Queue},
 };
 
@@ -148,7 +148,7 @@ pub struct Switch<'a> {
     /// The port whose turn it is to send.
     turn: usize,
     /// The frame that is passed on, and the ports that have not got it yet, one bit each.
-    frame: Frame,
+    frame: EthernetFrame,
     targets: u32,
 }
 
@@ -161,7 +161,7 @@ impl<'a> Switch<'a> {
         let ports: [Port; PORTS] =
             core::array::from_fn(|index| Port::new(&shared.port(index).settings()));
         let end = ports.iter().rposition(|port| port.is_there).map_or(0, |last| last + 1);
-        Self { shared, ports, end, turn: 0, frame: Frame::EMPTY, targets: 0 }
+        Self { shared, ports, end, turn: 0, frame: EthernetFrame::EMPTY, targets: 0 }
     }
 
     /// Takes one frame from a ring, or gives the one that was taken to one VM. `now` is in ns of
@@ -284,7 +284,7 @@ const PORTS_MASK: u32 = (1 << PORTS) - 1;
 fn take(
     port: &mut Port,
     queue: &mut Queue,
-    frame: &mut Frame,
+    frame: &mut EthernetFrame,
     (now, memory): (u64, &mut impl GuestMemory),
 ) -> Result<Option<bool>, Broken> {
     let Some(chain) = net::take(queue, memory)? else { return Ok(None) };
@@ -308,7 +308,11 @@ fn take(
 
 /// Gives `frame` to a driver. Receive buffers are taken as frames come, so the driver need not
 /// notify of new ones.
-fn give(queue: &mut Queue, frame: &Frame, memory: &mut impl GuestMemory) -> Result<bool, Broken> {
+fn give(
+    queue: &mut Queue,
+    frame: &EthernetFrame,
+    memory: &mut impl GuestMemory,
+) -> Result<bool, Broken> {
     queue.refuse_notifications(memory)?;
     net::give(queue, frame, memory)
 }

@@ -4,7 +4,8 @@
 
 use super::{Parts, Reserve, Spent, Waiting, usage::Slot};
 use crate::{
-    Compensation, Counts, Event, Kind, Memguard, Nanos, Pool, Setting, Static, Verdict,
+    BudgetVerdict, Compensation, Counts, Event, Memguard, Nanos, Pool, RegulatorKind, Setting,
+    Static,
     word::{Ordering, Word},
 };
 use loom::{
@@ -201,7 +202,7 @@ fn counts_belong_to_their_period<P: Modeled, D: Modeled>() {
 
 const PERIOD: u64 = 10;
 
-fn setting(kind: Kind, budget: u64, vcpu: u8) -> Setting {
+fn setting(kind: RegulatorKind, budget: u64, vcpu: u8) -> Setting {
     Setting {
         kind,
         slice: Counts::one(1),
@@ -214,7 +215,7 @@ fn use_up(
     now: u64,
     from: u64,
     wanted: u64,
-    mut step: impl FnMut(Nanos, Counts, Event) -> Verdict,
+    mut step: impl FnMut(Nanos, Counts, Event) -> BudgetVerdict,
 ) -> u64 {
     let mut used = 0;
     let mut verdict = step(Nanos(now), Counts { reads: from, writes: 0 }, Event::Period);
@@ -231,7 +232,7 @@ fn a_pool_serves_two_vcpus<W: Modeled>() {
     let shared = Arc::new(Parts::on(|| W::new(0)));
     let core = |vcpu: u8| {
         let shared = Arc::clone(&shared);
-        let mut pool = Pool::new(&setting(Kind::Pool, 3, vcpu));
+        let mut pool = Pool::new(&setting(RegulatorKind::Pool, 3, vcpu));
         Box::new(move || {
             let mut step = |now, counts, event| pool.step_on(&shared, now, counts, event);
             let first = use_up(0, 0, 2, &mut step);
@@ -249,7 +250,7 @@ fn a_domain_lends_once<W: Modeled>() {
     let shared = Arc::new(Parts::on(|| W::new(0)));
     let core = |vcpu: u8, wanted: u64| {
         let shared = Arc::clone(&shared);
-        let mut memguard = Memguard::new(&setting(Kind::Memguard, 2, vcpu));
+        let mut memguard = Memguard::new(&setting(RegulatorKind::Memguard, 2, vcpu));
         if vcpu == 0 {
             memguard.step_on(&shared, Nanos(0), Counts::ZERO, Event::Stop);
         }
@@ -266,7 +267,7 @@ fn a_domain_lends_once<W: Modeled>() {
 fn a_use_compensates_when_known<W: Modeled>() {
     let shared = Arc::new(Parts::on(|| W::new(0)));
     let mut critical =
-        Static::new(&Setting { publish: true, ..setting(Kind::Static, u64::MAX, 0) });
+        Static::new(&Setting { publish: true, ..setting(RegulatorKind::Static, u64::MAX, 0) });
     let publish = {
         let shared = Arc::clone(&shared);
         thread::spawn(move || {
@@ -280,7 +281,7 @@ fn a_use_compensates_when_known<W: Modeled>() {
         })
     };
     let mut interferer =
-        Compensation::new(&Setting { window: 4, ..setting(Kind::Compensation, 3, 0) });
+        Compensation::new(&Setting { window: 4, ..setting(RegulatorKind::Compensation, 3, 0) });
     let limits = [0, 1, 2].map(|period| {
         interferer.step_on(&shared, Nanos(PERIOD * period), Counts::ZERO).limit.reads
     });

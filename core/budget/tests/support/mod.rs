@@ -3,13 +3,13 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use proptest::prelude::*;
+use weir_budget::BudgetVerdict;
 use weir_budget::Counts;
 use weir_budget::Event;
 use weir_budget::Regulate;
 use weir_budget::Regulator;
 use weir_budget::Setting;
 use weir_budget::Shared;
-use weir_budget::Verdict;
 use weir_units::Nanos;
 
 /// What a vCPU used between the steps that entered one period and the next.
@@ -31,7 +31,7 @@ pub struct Vcpu {
     pub setting: Setting,
     pub regulator: Regulator,
     pub counts: Counts,
-    pub verdict: Verdict,
+    pub verdict: BudgetVerdict,
     pub history: Vec<Used>,
     /// The times at which it gets the boundaries of periods.
     index: u64,
@@ -47,7 +47,7 @@ impl Vcpu {
             setting,
             regulator: Regulator::new(&setting),
             counts,
-            verdict: Verdict { run: false, limit: Counts::NEVER, wake: 0 },
+            verdict: BudgetVerdict { run: false, limit: Counts::NEVER, wake: 0 },
             history: Vec::new(),
             index: u64::MAX,
             opened: counts,
@@ -114,7 +114,7 @@ pub struct Board {
     pub shared: Shared,
     pub vcpus: Vec<Vcpu>,
     pub now: u64,
-    /// Whether the driver heeds [`Verdict::wake`].
+    /// Whether the driver heeds [`BudgetVerdict::wake`].
     pub wakes: bool,
     /// The most that a vCPU accesses once its limit is reached.
     pub overshoot: u64,

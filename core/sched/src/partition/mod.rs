@@ -1,16 +1,18 @@
 //! Partition schedules: which of several entities has a core, and until when.
 //!
-//! A *driver* (the hypervisor, or the simulator) has one [`Partition`] for each shared core. It
-//! passes the *entities* that are ready ([`Ready`]) to the schedule and gets a [`Decision`]: which
-//! entity runs, and when to ask again. The entities have numbers from 0 on, in the order in which
-//! the schedule names them.
+//! A *driver* (the hypervisor, or the simulator) has one [`PartitionSchedule`] for each shared
+//! core. It passes the *entities* that are ready ([`Ready`]) to the schedule and gets a
+//! [`Decision`]: which entity runs, and when to ask again. The entities have numbers from 0 on, in
+//! the order in which the schedule names them.
 //!
 //! What the driver owes:
-//! - [`Partition::step`] when [`Decision::until`] has come, and whenever the set of those that are
+//! - [`PartitionSchedule::step`] when [`Decision::until`] has come, and whenever the set of those
+//!   that are
 //!   ready changes.
 //! - Time that does not run backwards; a moment before the last one is taken for the last one.
 //! - Only [`Decision::run`] on the core.
-//! - [`Partition::entered`] when another entity than before has come onto the core, as its guest
+//! - [`PartitionSchedule::entered`] when another entity than before has come onto the core, as its
+//!   guest
 //!   goes on.
 //!
 //! What the schedules promise one that is always ready is the supply that
@@ -26,11 +28,11 @@
 //!
 //! ```
 //! use weir_units::Nanos;
-//! use weir_sched::partition::Partition;
+//! use weir_sched::partition::PartitionSchedule;
 //! use weir_sched::partition::Ready;
 //! use weir_sched::partition::RoundRobin;
 //!
-//! let mut core = Partition::RoundRobin(RoundRobin::new(&[Nanos(20), Nanos(20)]));
+//! let mut core = PartitionSchedule::RoundRobin(RoundRobin::new(&[Nanos(20), Nanos(20)]));
 //! let both = Ready::of([0, 1]);
 //! let first = core.step(Nanos(0), both);
 //! assert_eq!((first.run, first.until), (Some(0), Nanos(20)));
@@ -93,7 +95,7 @@ pub struct Decision {
 /// The schedule of one core.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "one a core, made once, never moved")]
-pub enum Partition {
+pub enum PartitionSchedule {
     /// See [`RoundRobin`].
     RoundRobin(RoundRobin),
     /// See [`TimeTable`].
@@ -102,7 +104,7 @@ pub enum Partition {
     Servers(Servers),
 }
 
-impl Partition {
+impl PartitionSchedule {
     /// Returns the entity that has the core from `now` on if those of `ready` can use it.
     pub fn step(&mut self, now: Nanos, ready: Ready) -> Decision {
         match self {

@@ -6,7 +6,7 @@ mod shipped;
 mod unordered_reader;
 mod unordered_writer;
 
-use crate::record::{Kind, Who};
+use crate::record::{RecordKind, Who};
 use zerocopy::IntoBytes;
 
 /// A test of one build of writer and reader: two records wait in a ring of four, and while they are
@@ -14,26 +14,26 @@ use zerocopy::IntoBytes;
 macro_rules! whole_records_in_order {
     ($build:ident) => {{
         use $build::{
-            reader::{Entry, Memory, Reader},
-            recorder::{HEADER, Header, MAGIC, Ring, SLOT, VERSION},
+            reader::{Reader, RingEntry, RingMemory},
+            recorder::{HEADER, MAGIC, RingHeader, SLOT, TraceRing, VERSION},
         };
         const SLOTS: usize = 4;
         /// The ring; of its header, which else never changes, only `head` is loaded.
-        struct View<'a>(&'a Ring<SLOTS>);
-        impl Memory for View<'_> {
+        struct View<'a>(&'a TraceRing<SLOTS>);
+        impl RingMemory for View<'_> {
             fn read(&mut self, offset: usize, into: &mut [u8]) -> bool {
                 if offset != 0 {
                     return (&mut &*self.0).read(offset, into);
                 }
-                let mut header = Header {
+                let mut header = RingHeader {
                     magic: MAGIC,
                     version: VERSION,
                     slot: SLOT as u16,
                     capacity: SLOTS as u32,
                     frequency: 1,
-                    ..Header::default()
+                    ..RingHeader::default()
                 };
-                header.head = self.0.word(std::mem::offset_of!(Header, head) / 8);
+                header.head = self.0.word(std::mem::offset_of!(RingHeader, head) / 8);
                 into.copy_from_slice(header.as_bytes());
                 true
             }
@@ -42,21 +42,21 @@ macro_rules! whole_records_in_order {
         model.preemption_bound = Some(2);
         model.check(|| {
             let ring = loom::sync::Arc::new($build::ring::<SLOTS>());
-            let push = |ring: &Ring<SLOTS>, number: u64| {
-                let tag = Who::new(number as u8, 0).tag(Kind::Poll, 0);
+            let push = |ring: &TraceRing<SLOTS>, number: u64| {
+                let tag = Who::new(number as u8, 0).tag(RecordKind::Poll, 0);
                 ring.push(number * 10, tag, number * 100, number * 1000);
             };
             let mut reader = Reader::new(HEADER + SLOTS * SLOT);
             let mut next = 0;
             let mut read = |entry| match entry {
-                Entry::Record(record) => {
+                RingEntry::Record(record) => {
                     assert_eq!(record.time, next * 10, "torn, or out of order");
                     assert_eq!(u64::from(record.vm), next, "torn");
                     assert_eq!(record.count, next * 100, "torn");
                     assert_eq!(record.other(), next * 1000, "torn");
                     next += 1;
                 }
-                Entry::Lost(records) => next += records,
+                RingEntry::Lost(records) => next += records,
             };
             (0..2).for_each(|number| push(&ring, number));
             let mut taken = reader.take(&mut View(&ring), &mut read);

@@ -7,8 +7,8 @@ pub mod reader;
 pub mod recorder;
 
 /// An empty ring.
-pub fn ring<const N: usize>() -> recorder::Ring<N> {
-    recorder::Ring {
+pub fn ring<const N: usize>() -> recorder::TraceRing<N> {
+    recorder::TraceRing {
         header: std::array::from_fn(|_| sync::AtomicU64::new(0)),
         slots: std::array::from_fn(|_| std::array::from_fn(|_| sync::AtomicU64::new(0))),
     }

@@ -1,6 +1,8 @@
 //! From the list registers into the model and back.
 
-use super::lr::{Backing, Entry, Hardware, ListRegisters, Maintenance, State, Version};
+use super::lr::{
+    Backing, Entry, GicArchitecture, Hardware, ListRegisterState, ListRegisters, Maintenance,
+};
 use super::{
     Bits, CROWDED, Gic, INTENDED, MAX_LIST_REGISTERS, MAX_VCPUS, OFF, SGIS, VcpuMask, any, place,
 };
@@ -36,7 +38,7 @@ impl Set {
     }
 }
 
-impl<V: Version> Gic<V> {
+impl<V: GicArchitecture> Gic<V> {
     /// Brings the shadow of this vCPU's list registers up to date, for an access from another core
     /// that [`Gic::remote`] announced. The list registers stay as they are.
     #[inline(never)]
@@ -290,7 +292,7 @@ impl<V: Version> Gic<V> {
     /// Takes such PPIs out of this vCPU's list registers. Fold first.
     #[inline(never)]
     pub(super) fn drop_fallen(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) {
-        const WAITS: State = State { pending: true, active: false };
+        const WAITS: ListRegisterState = ListRegisterState { pending: true, active: false };
         for i in 0..self.lr_count() {
             let raw = self.cpu(vcpu).shadow[i & (MAX_LIST_REGISTERS - 1)];
             let (w, bit) = place(V::intid(raw));
@@ -555,7 +557,7 @@ impl<V: Version> Gic<V> {
         let cpu = self.cpu_mut(vcpu);
         cpu.active[w] &= !bit;
         let sgi = intid.0 as usize & 15;
-        let state = State { pending: !active, active };
+        let state = ListRegisterState { pending: !active, active };
         let mut source = 0;
         let relayed = w != 0 && self.is_relayed(w, bit.trailing_zeros());
         let lines = self.lines_mut(vcpu, w);
@@ -588,7 +590,14 @@ impl<V: Version> Gic<V> {
 
     /// The list register value of an interrupt in a given state.
     #[inline(never)]
-    fn compose(&self, vcpu: usize, intid: IntId, state: State, eoi: bool, source: u32) -> V::Raw {
+    fn compose(
+        &self,
+        vcpu: usize,
+        intid: IntId,
+        state: ListRegisterState,
+        eoi: bool,
+        source: u32,
+    ) -> V::Raw {
         let (w, bit) = place(intid);
         let lines = self.lines(vcpu, w);
         let n = intid.0 as usize & 31;
@@ -632,7 +641,7 @@ impl<V: Version> Gic<V> {
         let at_once = forwarded & !(lines.hw & (lines.latched | lines.asked));
         for bit in Bits(short) {
             let raw = if at_once >> bit & 1 != 0 {
-                let state = State { pending: true, active: false };
+                let state = ListRegisterState { pending: true, active: false };
                 self.compose(vcpu, IntId((w << 5 | bit) as u32), state, false, 0)
             } else {
                 V::EMPTY

@@ -9,14 +9,14 @@ use weir_units::IntId;
 
 /// The bits of a list register that say "pending" and "active".
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct State {
+pub struct ListRegisterState {
     /// Waiting for the guest's acknowledge.
     pub pending: bool,
     /// Acknowledged and not yet deactivated.
     pub active: bool,
 }
 
-impl State {
+impl ListRegisterState {
     /// Neither pending nor active: the list register is free.
     #[must_use]
     pub const fn is_invalid(self) -> bool {
@@ -55,7 +55,7 @@ pub struct Entry {
     /// The virtual INTID.
     pub intid: IntId,
     /// Pending, active.
-    pub state: State,
+    pub state: ListRegisterState,
     /// Priority, of which the five upper bits are implemented.
     pub priority: u8,
     /// Group 1, else group 0.
@@ -71,7 +71,7 @@ mod sealed {
 }
 
 /// The architecture version of a virtual GIC.
-pub trait Version: sealed::Sealed + 'static {
+pub trait GicArchitecture: sealed::Sealed + 'static {
     /// A list register's value: `u64` for GICv3, `u32` for GICv2.
     type Raw: Copy + Eq + Debug;
     /// The words through which SGIs reach one vCPU.
@@ -88,7 +88,7 @@ pub trait Version: sealed::Sealed + 'static {
     /// The virtual INTID in a register value.
     fn intid(raw: Self::Raw) -> IntId;
     /// The state in a register value.
-    fn state(raw: Self::Raw) -> State;
+    fn state(raw: Self::Raw) -> ListRegisterState;
     /// Whether the end of the interrupt in a register value raises the maintenance interrupt.
     fn tells_end(raw: Self::Raw) -> bool;
     /// The same value with another SGI source (GICv2; the value itself on GICv3).
@@ -105,7 +105,7 @@ pub enum V3 {}
 #[derive(Clone, Copy, Debug)]
 pub enum V2 {}
 
-impl Version for V3 {
+impl GicArchitecture for V3 {
     type Raw = u64;
     type Mail = MailV3;
     const EMPTY: u64 = 0;
@@ -145,8 +145,8 @@ impl Version for V3 {
     }
 
     #[inline]
-    fn state(raw: u64) -> State {
-        State::from_bits((raw >> 62) as u32)
+    fn state(raw: u64) -> ListRegisterState {
+        ListRegisterState::from_bits((raw >> 62) as u32)
     }
 
     #[inline]
@@ -165,7 +165,7 @@ impl Version for V3 {
     }
 }
 
-impl Version for V2 {
+impl GicArchitecture for V2 {
     type Raw = u32;
     type Mail = MailV2;
     const EMPTY: u32 = 0;
@@ -205,8 +205,8 @@ impl Version for V2 {
     }
 
     #[inline]
-    fn state(raw: u32) -> State {
-        State::from_bits(raw >> 28)
+    fn state(raw: u32) -> ListRegisterState {
+        ListRegisterState::from_bits(raw >> 28)
     }
 
     #[inline]
@@ -274,7 +274,7 @@ pub const fn free_of(status: u32, most: usize) -> u32 {
 /// The list registers of the core that the caller runs on.
 ///
 /// `index` is always below the count that [`super::Gic::new`] was given.
-pub trait ListRegisters<V: Version> {
+pub trait ListRegisters<V: GicArchitecture> {
     /// Reads `ICH_LR<index>_EL2` or `GICH_LR<index>`.
     fn read(&self, index: usize) -> V::Raw;
     /// Writes it.
@@ -297,7 +297,7 @@ pub trait ListRegisters<V: Version> {
 /// below 32) they mean the one of the core that runs `vcpu`. All but [`Hardware::pending`] and
 /// [`Hardware::set_pending`] on GICv3 are then called on that core alone, so a GICv2's banked
 /// registers serve them.
-pub trait Hardware<V: Version>: ListRegisters<V> {
+pub trait Hardware<V: GicArchitecture>: ListRegisters<V> {
     /// Forwards the line or not (GICD_ISENABLER, GICD_ICENABLER).
     fn set_enabled(&mut self, vcpu: usize, pintid: IntId, on: bool);
     /// Edge-triggered or level-sensitive (GICD_ICFGR).

@@ -5,7 +5,7 @@
 //! too; IROUTER and `GICR_TYPER` as 64 bits too. Any other size, a misaligned or a reserved address
 //! reads as zero and ignores writes.
 
-use super::lr::{Hardware, ListRegisters, Version};
+use super::lr::{GicArchitecture, Hardware, ListRegisters};
 use super::{Bits, Gic, INTENDED, Lines, PRIORITY_MASK, SGIS, VcpuMask, place};
 use weir_units::IntId;
 
@@ -14,7 +14,7 @@ const IIDR: u32 = 0x5700_043b;
 
 /// One access of a guest to the registers of its GIC.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Access {
+pub struct GicAccess {
     /// The vCPU that makes it, on whose core the model is asked.
     pub vcpu: usize,
     /// The vCPU whose redistributor it goes to (GICv3); the distributor if none.
@@ -40,7 +40,7 @@ enum Register {
     Other,
 }
 
-impl Access {
+impl GicAccess {
     /// The vCPU whose private interrupts it sees.
     const fn owner(&self) -> usize {
         match self.redistributor {
@@ -58,7 +58,7 @@ impl Access {
     /// With affinity routing, word 0 belongs to the redistributors (IHI0069H 12.9.7 and its like),
     /// and nothing else does.
     #[inline]
-    const fn register<V: Version>(&self) -> Register {
+    const fn register<V: GicArchitecture>(&self) -> Register {
         let offset = match self.redistributor {
             Some(_) => self.offset.wrapping_sub(0x1_0000),
             None => self.offset,
@@ -89,7 +89,7 @@ impl Access {
     /// another register.
     #[inline]
     #[must_use]
-    pub const fn constant<V: Version>(&self, vcpus: usize) -> Option<u64> {
+    pub const fn constant<V: GicArchitecture>(&self, vcpus: usize) -> Option<u64> {
         match (self.redistributor, self.offset) {
             // 256 INTIDs (ITLinesNumber 7), IDbits 9 (ten bits), one Security state. GICv3:
             // affinity 3 valid (A3V).
@@ -135,11 +135,11 @@ impl Access {
     }
 }
 
-impl<V: Version> Gic<V> {
+impl<V: GicArchitecture> Gic<V> {
     /// Who must [`Gic::fold`] on its own core before this access, so that it sees its list
     /// registers: those that have an interrupt of that register in one. Empty for most accesses.
     #[inline]
-    pub fn remote(&self, access: &Access, write: bool) -> VcpuMask {
+    pub fn remote(&self, access: &GicAccess, write: bool) -> VcpuMask {
         // Without a decode for all but the pending and active registers, which are rarely accessed.
         if !(0x200..0x400).contains(&(access.offset & 0xffff)) {
             return VcpuMask::NONE;
@@ -155,7 +155,7 @@ impl<V: Version> Gic<V> {
     }
 
     #[inline(never)]
-    fn remote_holders(&self, access: &Access, write: bool) -> VcpuMask {
+    fn remote_holders(&self, access: &GicAccess, write: bool) -> VcpuMask {
         let owner = access.owner();
         let (w, mask) = match access.register::<V>() {
             Register::Pending(w, _) if !write => (w, !0),
@@ -171,7 +171,7 @@ impl<V: Version> Gic<V> {
     }
 
     /// What a guest's load gets.
-    pub fn read(&mut self, access: &Access, hw: &mut impl Hardware<V>) -> u64 {
+    pub fn read(&mut self, access: &GicAccess, hw: &mut impl Hardware<V>) -> u64 {
         if access.owner() >= self.vcpu_count() {
             return 0;
         }
@@ -210,7 +210,7 @@ impl<V: Version> Gic<V> {
         })
     }
 
-    fn read_distributor(&mut self, access: &Access, lrs: &impl ListRegisters<V>) -> u64 {
+    fn read_distributor(&mut self, access: &GicAccess, lrs: &impl ListRegisters<V>) -> u64 {
         let count = self.vcpu_count() as u32;
         let intid = access.offset as usize & 0xff;
         let value = match access.offset {
@@ -238,7 +238,7 @@ impl<V: Version> Gic<V> {
         if access.size == 4 { u64::from(value) } else { 0 }
     }
 
-    fn read_redistributor(&self, target: usize, access: &Access) -> u64 {
+    fn read_redistributor(&self, target: usize, access: &GicAccess) -> u64 {
         let value = match access.offset {
             0x4 => IIDR,
             // ChildrenAsleep follows ProcessorSleep at once.
@@ -251,7 +251,7 @@ impl<V: Version> Gic<V> {
 
     /// A guest's store. The list registers of the vCPU that makes it are up to date afterwards;
     /// returns whom to kick.
-    pub fn write(&mut self, access: &Access, value: u64, hw: &mut impl Hardware<V>) -> VcpuMask {
+    pub fn write(&mut self, access: &GicAccess, value: u64, hw: &mut impl Hardware<V>) -> VcpuMask {
         if access.owner() >= self.vcpu_count() {
             return VcpuMask::NONE;
         }
@@ -332,11 +332,11 @@ impl<V: Version> Gic<V> {
 
     fn write_distributor(
         &mut self,
-        access: &Access,
+        access: &GicAccess,
         value: u64,
         hw: &mut impl Hardware<V>,
     ) -> VcpuMask {
-        let &Access { vcpu, offset, size, .. } = access;
+        let &GicAccess { vcpu, offset, size, .. } = access;
         let intid = offset as usize & 0xff;
         let mut kick = VcpuMask::NONE;
         match offset {
@@ -380,7 +380,7 @@ impl<V: Version> Gic<V> {
     /// Interrupts whose priority changed.
     fn reprioritized(
         &mut self,
-        access: &Access,
+        access: &GicAccess,
         w: usize,
         change: u32,
         lrs: &impl ListRegisters<V>,
@@ -403,7 +403,7 @@ impl<V: Version> Gic<V> {
     /// Interrupts whose group or trigger changed.
     fn reconfigured(
         &mut self,
-        access: &Access,
+        access: &GicAccess,
         w: usize,
         change: u32,
         hw: &mut impl Hardware<V>,
@@ -421,7 +421,7 @@ impl<V: Version> Gic<V> {
     #[inline]
     fn affected(
         &mut self,
-        access: &Access,
+        access: &GicAccess,
         w: usize,
         change: u32,
         hw: &mut impl Hardware<V>,
@@ -443,7 +443,7 @@ impl<V: Version> Gic<V> {
     /// ISENABLER and ICENABLER.
     fn enable(
         &mut self,
-        access: &Access,
+        access: &GicAccess,
         w: usize,
         bits: u32,
         set: bool,
@@ -679,7 +679,12 @@ impl<V: Version> Gic<V> {
         route & 0x00ff_ffff | any << 31 | (route >> 24) << 32
     }
 
-    fn set_router(&mut self, access: &Access, value: u64, hw: &mut impl Hardware<V>) -> VcpuMask {
+    fn set_router(
+        &mut self,
+        access: &GicAccess,
+        value: u64,
+        hw: &mut impl Hardware<V>,
+    ) -> VcpuMask {
         let intid = access.offset as usize >> 3 & 0xff;
         let old = self.router(intid);
         let new = match (access.size, access.offset & 4) {
@@ -751,7 +756,7 @@ impl<V: Version> Gic<V> {
     /// 4.3.17).
     fn write_sgi_senders(
         &mut self,
-        access: &Access,
+        access: &GicAccess,
         value: u64,
         hw: &mut impl Hardware<V>,
     ) -> VcpuMask {

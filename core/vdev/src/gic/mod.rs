@@ -70,10 +70,11 @@ mod sgi;
 mod tests;
 
 pub use lr::{
-    Backing, Entry, Hardware, ListRegisters, Maintenance, State, V2, V3, Version, free_of, used,
+    Backing, Entry, GicArchitecture, Hardware, ListRegisterState, ListRegisters, Maintenance, V2,
+    V3, free_of, used,
 };
 pub use mail::Mail;
-pub use mmio::Access;
+pub use mmio::GicAccess;
 pub use sgi::{Mailboxes, Sgi, SgiRegister, decode_sgi_register, decode_sgir};
 
 use core::ops::BitOr;
@@ -263,7 +264,7 @@ impl Held {
 }
 
 /// What one vCPU has for itself.
-struct Vcpu<V: Version> {
+struct Vcpu<V: GicArchitecture> {
     /// `WANTED`, `CROWDED`, `INTENDED`, `OFF`: nonzero keeps the short paths away.
     busy: u32,
     /// What was last asked of the list registers.
@@ -309,7 +310,7 @@ const INTENDED: u32 = 4;
 /// On no core, so that everything waits in the model.
 const OFF: u32 = 8;
 
-impl<V: Version> Vcpu<V> {
+impl<V: GicArchitecture> Vcpu<V> {
     const RESET: Self = Self {
         busy: OFF,
         maintenance: Maintenance::NONE,
@@ -345,7 +346,7 @@ impl<V: Version> Vcpu<V> {
 }
 
 /// The virtual GIC of one VM.
-pub struct Gic<V: Version> {
+pub struct Gic<V: GicArchitecture> {
     /// Number of vCPUs, 1 to 8.
     vcpu_count: u8,
     /// Number of list registers, 1 to 16.
@@ -371,7 +372,7 @@ pub struct Gic<V: Version> {
     vcpu: [Vcpu<V>; MAX_VCPUS],
 }
 
-impl<V: Version> Gic<V> {
+impl<V: GicArchitecture> Gic<V> {
     /// A GIC after reset, no line linked, no vCPU on a core yet ([`Gic::restore`]). `vcpus` is
     /// clamped to 1 to 8, `list_registers` (the number that every core has, `ICH_VTR_EL2.ListRegs +
     /// 1`) to 1 to 16.

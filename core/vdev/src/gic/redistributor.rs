@@ -21,7 +21,7 @@ const UWP: u32 = 1 << 31;
 const PATIENCE: u32 = 1_000_000;
 
 /// The registers from the first redistributor on.
-pub trait Frames {
+pub trait RedistributorFrames {
     /// Reads the word at `offset`.
     fn read(&mut self, offset: u64) -> u32;
     /// Writes it.
@@ -30,7 +30,7 @@ pub trait Frames {
 
 /// Returns the offset of `RD_base` of the core with this MPIDR, among `len` bytes of frames. Frames
 /// are in any order; each says its core's affinity, how long it is, and whether it is the last.
-pub fn find(frames: &mut impl Frames, len: u64, mpidr: u64) -> Option<u64> {
+pub fn find(frames: &mut impl RedistributorFrames, len: u64, mpidr: u64) -> Option<u64> {
     let affinity = (mpidr >> 8 & 0xff00_0000 | mpidr & 0x00ff_ffff) as u32;
     let mut at = 0;
     while at + LEN <= len {
@@ -57,7 +57,7 @@ pub struct LpisStayOn;
 /// # Errors
 ///
 /// [`LpisStayOn`].
-pub fn stop_lpis(frames: &mut impl Frames, at: u64) -> Result<(), LpisStayOn> {
+pub fn stop_lpis(frames: &mut impl RedistributorFrames, at: u64) -> Result<(), LpisStayOn> {
     let control = frames.read(at + CTLR);
     if control & ENABLE_LPIS == 0 {
         return Ok(());
@@ -118,7 +118,7 @@ mod tests {
         }
     }
 
-    impl Frames for Board {
+    impl RedistributorFrames for Board {
         fn read(&mut self, offset: u64) -> u32 {
             let (n, register) = self.at(offset);
             let last = n + 1 == self.redistributors.len();

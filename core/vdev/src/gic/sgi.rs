@@ -4,7 +4,7 @@
 //! receivers' words ([`Mailboxes::post`]) and kicks the cores that it is told to. A receiver moves
 //! its word into list registers with [`super::Gic::drain`].
 
-use super::lr::Version;
+use super::lr::GicArchitecture;
 use super::mail::Mail;
 use super::{MAX_VCPUS, VcpuMask};
 use weir_units::IntId;
@@ -71,17 +71,17 @@ pub fn decode_sgir(value: u32, sender: usize, vcpus: usize) -> Sgi {
 /// The SGIs posted to the vCPUs of one VM and not yet drained. It lies beside the VM's lock, not
 /// under it.
 #[derive(Debug)]
-pub struct Mailboxes<V: Version> {
+pub struct Mailboxes<V: GicArchitecture> {
     words: [V::Mail; MAX_VCPUS],
 }
 
-impl<V: Version> Default for Mailboxes<V> {
+impl<V: GicArchitecture> Default for Mailboxes<V> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<V: Version> Mailboxes<V> {
+impl<V: GicArchitecture> Mailboxes<V> {
     /// Nothing posted.
     #[must_use]
     pub const fn new() -> Self {

@@ -46,7 +46,7 @@ pub enum Reset {
     /// By a function-level reset: it needs [`Reset::FLR_NS`] before it answers again (PCIe 5.0,
     /// 6.6.2).
     FunctionLevel,
-    /// By a virtio status of 0; done when [`Function::is_reset`] says so.
+    /// By a virtio status of 0; done when [`PassedFunction::is_reset`] says so.
     Virtio,
     /// Not at all: only its accesses to memory and its interrupt are off.
     None,
@@ -57,7 +57,7 @@ impl Reset {
     pub const FLR_NS: u64 = 100_000_000;
 }
 
-/// A VM's functions while they are being reset between two lives.
+/// A VM's functions while they are being reset between two boots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Release {
     /// When the reset began, in ns.
@@ -114,7 +114,7 @@ const BRIDGE: u32 = 0x06;
 
 /// A function that was passed through.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Function {
+pub struct PassedFunction {
     bars: [Bar; 6],
     capabilities: Capabilities,
     virtio: Option<Virtio>,
@@ -124,7 +124,7 @@ pub struct Function {
     siblings: bool,
 }
 
-impl Function {
+impl PassedFunction {
     /// Looks at a function of the board and takes its accesses to memory, its interrupts and its
     /// base addresses off. `siblings` says whether its VM has further functions of the same device.
     ///

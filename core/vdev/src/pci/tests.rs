@@ -124,8 +124,8 @@ impl Board {
     }
 }
 
-fn probe(board: &mut Board) -> Function {
-    let mut function = Function::probe(board, false).unwrap();
+fn probe(board: &mut Board) -> PassedFunction {
+    let mut function = PassedFunction::probe(board, false).unwrap();
     function.place(0x1000_0000, 0x20_0000).unwrap();
     function.assign(board);
     board.writes.clear();
@@ -135,7 +135,7 @@ fn probe(board: &mut Board) -> Function {
 #[test]
 fn a_probe_leaves_the_function_quiet() {
     let mut board = Board::virtio();
-    let mut function = Function::probe(&mut board, false).unwrap();
+    let mut function = PassedFunction::probe(&mut board, false).unwrap();
     assert_eq!(board.words[1] & 0xffff, INTX_OFF);
     assert_eq!(board.words[0x98 / 4] >> 31, 0, "MSI-X is off");
     function.place(0x1000_0000, 0x20_0000).unwrap();
@@ -149,7 +149,7 @@ fn a_probe_leaves_the_function_quiet() {
 
 #[test]
 fn what_can_t_be_passed_through_is_refused() {
-    let refused = |board: &mut Board| Function::probe(board, false).unwrap_err();
+    let refused = |board: &mut Board| PassedFunction::probe(board, false).unwrap_err();
     assert_eq!(refused(&mut Board::new(0xffff_ffff)), Obstacle::Absent);
     assert_eq!(refused(&mut Board::new(0)), Obstacle::Absent);
     let mut bridge = Board::new(0x0008_1b36);
@@ -177,17 +177,17 @@ fn what_can_t_be_passed_through_is_refused() {
     assert_eq!(refused(&mut legacy), Obstacle::PastSmmu, "without capabilities it is of old");
     let mut old = Board::virtio();
     old.set(0, 0x1001_1af4, 0);
-    Function::probe(&mut old, false).unwrap();
+    PassedFunction::probe(&mut old, false).unwrap();
     // Another maker's device has no such feature, and needs none.
     let mut other = Board::new(0x1042_8086);
     other.features[1] = 0;
-    Function::probe(&mut other, false).unwrap();
+    PassedFunction::probe(&mut other, false).unwrap();
 }
 
 #[test]
 fn base_addresses_that_do_not_fit_are_refused() {
     let mut board = Board::virtio();
-    let mut function = Function::probe(&mut board, false).unwrap();
+    let mut function = PassedFunction::probe(&mut board, false).unwrap();
     assert_eq!(function.place(0x1000_0000, 0x4000), Err(NoRoom { needed: 0x5000 }));
     assert_eq!(function.place(0xffff_c000, 0x20_0000), Err(NoRoom { needed: 0x5000 }));
     assert_eq!(function.place(0x1000_0000, 0x5000), Ok(()));
@@ -196,7 +196,7 @@ fn base_addresses_that_do_not_fit_are_refused() {
     let mut wide = Board::virtio();
     wide.set(0x20, 0b1100, 0);
     wide.set(0x24, 0, 0xffff_fff0);
-    let mut function = Function::probe(&mut wide, false).unwrap();
+    let mut function = PassedFunction::probe(&mut wide, false).unwrap();
     assert_eq!(function.place(0x1000_0000, 0x20_0000), Err(NoRoom { needed: 0x10_0000_1000 }));
 }
 
@@ -230,11 +230,11 @@ fn the_guest_sees_what_it_may() {
         assert_eq!(read(offset, size), u64::MAX);
     }
     let mut alone = Board::virtio();
-    let siblings = Function::probe(&mut alone, true).unwrap();
+    let siblings = PassedFunction::probe(&mut alone, true).unwrap();
     assert_eq!(siblings.read(&mut alone, 0xe, 1), 0x80);
     let mut bare = Board::new(0x1042_8086);
     bare.set(COMMAND, 0, 0xffff);
-    let bare_function = Function::probe(&mut bare, false).unwrap();
+    let bare_function = PassedFunction::probe(&mut bare, false).unwrap();
     assert_eq!(
         (bare_function.read(&mut bare, 6, 2), bare_function.read(&mut bare, 0x34, 1)),
         (0, 0)
@@ -362,7 +362,7 @@ proptest! {
     /// and apart.
     #[test]
     fn any_function_is_probed_in_bounded_time(mut board in any_board()) {
-        let probed = Function::probe(&mut board, false);
+        let probed = PassedFunction::probe(&mut board, false);
         prop_assert!(board.reads < 400, "{} reads", board.reads);
         let Ok(mut function) = probed else { return Ok(()) };
         let (base, len) = (0x1000_0000, 0x100_0000);

@@ -21,7 +21,7 @@ impl Fake {
 }
 
 // A number that was not granted panics here.
-impl Counters for Fake {
+impl GrantedCounters for Fake {
     fn read(&mut self, n: usize) -> u32 {
         self.values[n]
     }
@@ -87,11 +87,11 @@ const fn evtyper(n: u8) -> [u8; 5] {
     [3, 3, 14, 12 + (n >> 3), n & 7]
 }
 
-struct Guest(Pmu, Fake);
+struct Guest(VirtualPmu, Fake);
 
 impl Guest {
     fn new(count: u8) -> Self {
-        let mut guest = Self(Pmu::new(count), Fake::new(count.into()));
+        let mut guest = Self(VirtualPmu::new(count), Fake::new(count.into()));
         guest.0.reset(&mut guest.1);
         guest
     }
@@ -99,13 +99,13 @@ impl Guest {
     fn write(&mut self, register: [u8; 5], value: u64) -> bool {
         let outcome =
             self.0.access(SysRegAccess::new(register, 0, true), value, false, &mut self.1);
-        assert_eq!(outcome, Some(Outcome::Written), "{register:?}");
+        assert_eq!(outcome, Some(PmuOutcome::Written), "{register:?}");
         self.0.line(&mut self.1)
     }
 
     fn read(&mut self, register: [u8; 5]) -> u64 {
         match self.0.access(SysRegAccess::new(register, 0, false), 0, false, &mut self.1) {
-            Some(Outcome::Read(value)) => value,
+            Some(PmuOutcome::Read(value)) => value,
             other => panic!("{register:?}: {other:?}"),
         }
     }
@@ -216,7 +216,7 @@ fn software_increments_count_only_where_selected() {
     assert_eq!((&guest.1.values[..], guest.1.overflowed), (&[0, 0, 0, 0][..], 8));
     guest.write(CNTENSET, 1);
     let swinc = SysRegAccess::new(SWINC, 0, true);
-    assert_eq!(guest.0.access(swinc, 7, true, &mut guest.1), Some(Outcome::Written));
+    assert_eq!(guest.0.access(swinc, 7, true, &mut guest.1), Some(PmuOutcome::Written));
     assert_eq!((&guest.1.values[..], guest.1.overflowed), (&[1, 0, 1, 0][..], 8));
 }
 
@@ -230,7 +230,7 @@ fn what_the_processor_counts_is_told_in_armv8_0_terms() {
 
 #[test]
 fn the_id_register_shows_a_pmu() {
-    let id = |place| Pmu::shown(SysRegAccess::new(place, 0, false), 6);
+    let id = |place| VirtualPmu::shown(SysRegAccess::new(place, 0, false), 6);
     assert_eq!((id([3, 0, 0, 5, 0]), id([3, 0, 0, 5, 1]), id([3, 0, 0, 4, 0])), (0x106, 6, 6));
 }
 
@@ -248,7 +248,7 @@ proptest! {
         for (op1, crn, crm, op2, write, value) in accesses {
             let access = SysRegAccess::new([3, op1, if crn < 12 { 9 } else { 14 }, crm, op2], 0, write);
             let outcome = guest.0.access(access, value, value & 1 != 0, &mut guest.1);
-            if let Some(Outcome::Read(_)) = outcome {
+            if let Some(PmuOutcome::Read(_)) = outcome {
                 prop_assert!(!write);
             }
             guest.0.line(&mut guest.1);

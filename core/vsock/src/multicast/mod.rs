@@ -38,14 +38,14 @@ pub struct Rules {
 
 /// The connections of a flow to several receivers: of one socket of the sender's at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct FlowGroup {
     rules: Rules,
     sender: Option<Sender>,
     members: [Member; MEMBERS],
     count: usize,
 }
 
-impl Group {
+impl FlowGroup {
     /// Without a connection; `cids` are the receivers' context identifiers, at most [`MEMBERS`].
     pub fn new(rules: Rules, cids: impl IntoIterator<Item = Cid>) -> Self {
         let (mut members, mut count) = ([Member::NONE; MEMBERS], 0);

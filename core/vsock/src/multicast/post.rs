@@ -10,7 +10,7 @@ pub struct Post {
     count: usize,
     /// Members, one bit each, whose packets on their way are to be given up.
     pub retire: u8,
-    /// The group's [`due`](super::Group::due) is earlier than it was.
+    /// The group's [`due`](super::FlowGroup::due) is earlier than it was.
     pub sooner: bool,
 }
 

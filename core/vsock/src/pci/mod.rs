@@ -9,7 +9,7 @@ mod registers;
 mod space;
 
 use crate::{
-    device::{Device, Effect, Kind},
+    device::{Device, DeviceKind, Effect},
     memory::Ram,
     queue::{MAX_SIZE, Queue},
 };
@@ -24,19 +24,19 @@ pub const SPACE_LEN: u64 = 0x1000;
 
 /// The function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Function {
+pub struct VirtioFunction {
     device: Device,
     registers: Registers,
     space: Space,
 }
 
-impl Function {
+impl VirtioFunction {
     /// After a reset of the whole function; the guest's context identifier is `cid`, the registers
     /// are at `base`, a multiple of [`LEN`].
     #[must_use]
     pub const fn new(cid: Cid, base: u32) -> Self {
         Self {
-            device: Device::new(Kind::Socket(cid), MAX_SIZE),
+            device: Device::new(DeviceKind::Socket(cid), MAX_SIZE),
             registers: Registers::new(),
             space: Space::new(base),
         }

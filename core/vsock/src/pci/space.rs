@@ -5,11 +5,11 @@ use super::{
     LEN,
     registers::{COMMON, DEVICE, ISR, MULTIPLIER, NOTIFY, Part},
 };
-use crate::device::Kind;
+use crate::device::DeviceKind;
 use weir_units::Cid;
 
 /// Vendor of virtio devices; a device's number is 0x1040 and its type (section 4.1.2.1).
-const IDS: u32 = 0x1af4 | (0x1040 + Kind::Socket(Cid(0)).number()) << 16;
+const IDS: u32 = 0x1af4 | (0x1040 + DeviceKind::Socket(Cid(0)).number()) << 16;
 /// Communication device of another kind; revision 1, as of a device that is no transitional one.
 const CLASS: u32 = 0x0780_0001;
 

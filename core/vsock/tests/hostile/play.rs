@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use weir_units::Cid;
 use weir_vsock::{
     GuestMemory, Outside, Ram,
-    flows::{Rule, Verdict, admit},
-    mmio::{Effect, Kind, Registers},
-    pci::{Function, LEN as BAR_LEN},
+    flows::{FlowRule, PacketVerdict, admit},
+    mmio::{DeviceKind, Effect, Registers},
+    pci::{LEN as BAR_LEN, VirtioFunction},
     queue::MAX_SEGMENTS,
     transport::Transport,
     vsock::{HEADER_LEN, Header, MAX_PAYLOAD, Operation},
@@ -19,8 +19,10 @@ use weir_vsock::{
 const LEN: usize = 0x800;
 const DESCRIPTOR: usize = 16;
 const CID: Cid = Cid(3);
-const RULES: [Rule; 2] =
-    [Rule { from: Cid(3), to: Cid(4), port: 5000 }, Rule { from: Cid(4), to: Cid(3), port: 5000 }];
+const RULES: [FlowRule; 2] = [
+    FlowRule { from: Cid(3), to: Cid(4), port: 5000 },
+    FlowRule { from: Cid(4), to: Cid(3), port: 5000 },
+];
 
 struct Input<'a>(&'a [u8]);
 
@@ -210,7 +212,7 @@ fn serve(device: &mut Transport, memory: &mut Memory<'_>, index: usize) {
 fn judge(header: &Header) {
     let Ok(operation) = header.check(CID, 1000) else { return };
     assert!(header.len <= MAX_PAYLOAD.min(1000) && header.src_cid == CID);
-    if let Verdict::Transfer(flow) = admit(RULES, header, operation) {
+    if let PacketVerdict::Transfer(flow) = admit(RULES, header, operation) {
         assert!(flow == 0 && (header.dst_cid, header.dst_port) == (Cid(4), 5000));
         assert!(!matches!(operation, Operation::Request | Operation::Response));
     }
@@ -247,8 +249,8 @@ fn play_on(data: &[u8], planted: bool) {
     let most = if options & 32 == 0 { u8::MAX } else { 1 + (options & 1) };
     let mut memory = Memory { bytes, input, moving, seen, most, reads: 0, planted };
     let mut device = match options & 64 {
-        0 => Transport::Mmio(Registers::new(Kind::Socket(CID))),
-        _ => Transport::Pci(Function::new(CID, 0x1000_0000)),
+        0 => Transport::Mmio(Registers::new(DeviceKind::Socket(CID))),
+        _ => Transport::Pci(VirtioFunction::new(CID, 0x1000_0000)),
     };
     if options & 32 != 0 {
         set_up(&mut device, &memory, options);

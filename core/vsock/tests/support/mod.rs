@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use weir_units::Cid;
 use weir_vsock::{
     GuestMemory, Outside, Ram,
-    mmio::{Effect, Kind, Registers},
-    queue::{Layout, Options},
+    mmio::{DeviceKind, Effect, Registers},
+    queue::{Layout, RingOptions},
 };
 
 /// Where RAM begins.
@@ -117,7 +117,7 @@ pub type Buffer = (u64, u32, bool);
 #[derive(Clone, Debug)]
 pub struct Driver {
     pub layout: Layout,
-    pub options: Options,
+    pub options: RingOptions,
     pub free: Vec<u16>,
     pub available: u16,
     pub seen: u16,
@@ -126,7 +126,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    pub fn new(size: u16, options: Options) -> Self {
+    pub fn new(size: u16, options: RingOptions) -> Self {
         Self {
             layout: layout(size),
             options,
@@ -206,7 +206,7 @@ pub struct Device {
 impl Device {
     /// After a reset, of the guest with this context identifier.
     pub fn new(cid: Cid) -> Self {
-        Self { registers: Registers::new(Kind::Socket(cid)), memory: Memory::new() }
+        Self { registers: Registers::new(DeviceKind::Socket(cid)), memory: Memory::new() }
     }
 
     pub fn write(&mut self, offset: u64, value: u64) -> Effect {

@@ -11,7 +11,7 @@
 //! | `cycle` | the last vCPU reads until `every_ns=` are over, turns itself off, and the first turns it on again, which reads nothing |
 //!
 //! It goes on for ever, or until `for_us=` have passed, then prints `budget-weapon: N rounds` and
-//! turns its VM off; `restart` after `lives=` lives.
+//! turns its VM off; `restart` after `boots=` boots.
 
 #![no_std]
 #![no_main]
@@ -35,11 +35,11 @@ const LINE: u64 = 64;
 fn main(board: &'static Board) -> ! {
     let args = board.args;
     if args.get("do") == Some("restart") {
-        let life = hypercall::restarts();
-        if life < args.number("lives", u64::MAX) {
+        let boot = hypercall::restarts();
+        if boot < args.number("boots", u64::MAX) {
             psci::system_reset();
         }
-        println!("budget-weapon: {life} rounds");
+        println!("budget-weapon: {boot} rounds");
         psci::system_off();
     }
     gic::init(|_: Interrupt| time::disarm());

@@ -1,4 +1,4 @@
-//! Floods the report: faults in each of its first `faults=` lives (20), at once, and powers off in
+//! Floods the report: faults in each of its first `faults=` boots (20), at once, and powers off in
 //! the next. Before each fault it tries all that is refused and reported. Run it with
 //! `on_fault = "restart"`.
 

@@ -2,7 +2,7 @@
 //! edge-triggered, disables them, lets the timers fall due again and again, and sets the PPIs
 //! pending. The next VM on the core must not see any of it.
 //!
-//! With `then=reset` it resets itself after each `rounds=` (100000) of that, so that the next life,
+//! With `then=reset` it resets itself after each `rounds=` (100000) of that, so that the next boot,
 //! and another VM's, could find what the last one left.
 
 #![no_std]

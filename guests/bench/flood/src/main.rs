@@ -12,10 +12,10 @@
 //! A third core, if there is one, is turned on once a round and goes off at once.
 //!
 //! With `resets=1` its second core is the one that the VM shares. Then its first turns that on and
-//! sends it an SGI in each of its lives, which it ends at once:
+//! sends it an SGI in each of its boots, which it ends at once:
 //!
 //! ```text
-//! flood: life 10
+//! flood: boot 10
 //! ```
 //!
 //! Arguments: `line=` (34), of a device of the VM's.
@@ -79,9 +79,9 @@ fn main(board: &'static Board) -> ! {
 }
 
 fn reset(board: &'static Board) -> ! {
-    let life = hypercall::restarts();
-    if life.is_multiple_of(10) {
-        println!("flood: life {life}");
+    let boot = hypercall::restarts();
+    if boot.is_multiple_of(10) {
+        println!("flood: boot {boot}");
     }
     turn_on(board.cores()[1], &flood_first);
     gic::send(1, SgiTarget::Core(1));

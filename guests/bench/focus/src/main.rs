@@ -3,7 +3,7 @@
 //!
 //! Each time that it has the device it makes that raise line `line=` (39). The handler hands the
 //! device over first, finds that it has it still, uses it, makes it quiet, and has it no more soon
-//! after the interrupt's end. With `die=N` it faults in the N-th handler of its first life.
+//! after the interrupt's end. With `die=N` it faults in the N-th handler of its first boot.
 //!
 //! ```text
 //! focus: ready

@@ -23,7 +23,7 @@
 use core::fmt;
 use weir_guest::{
     Board,
-    chase::Places,
+    chase::ChasedPlaces,
     entry,
     marker::{PHASE, marker},
     println, psci, time,
@@ -76,7 +76,7 @@ fn main(board: &'static Board) -> ! {
 
     // SAFETY: checked above to lie in RAM, behind the image; this is the only core, and the stride
     // keeps the places aligned.
-    let places = unsafe { Places::new(board.ram.base + IMAGE, count, stride) };
+    let places = unsafe { ChasedPlaces::new(board.ram.base + IMAGE, count, stride) };
     let start = places.shuffle();
     // SAFETY: shuffled above, and nobody else stores there; so below.
     let mut at = unsafe { places.walk(start, count) };

@@ -8,7 +8,7 @@
 //! counted apart.
 //!
 //! ```text
-//! mapping: 64 MiB: one cell 1490+167405, four colors 18764+168102, blocks 912
+//! mapping: 64 MiB: one page class 1490+167405, four colors 18764+168102, blocks 912
 //! mapping: done
 //! ```
 
@@ -22,7 +22,7 @@
 use core::{arch::asm, ops::Range};
 use weir_guest::{Board, entry, println, psci};
 use weir_paging::{
-    cells::{CellSet, Cells, Geometry, Pages},
+    classes::{ClassSet, Geometry, PageClasses, Pages},
     table::{Builder, PAGE, Table, stage2},
 };
 
@@ -53,15 +53,15 @@ fn main(board: &'static Board) -> ! {
         core::slice::from_raw_parts_mut(tables, TABLES)
     };
     start_counting();
-    let cells = Cells::new(&GEOMETRY).expect("the masks are independent");
-    let colors = cells.select(|cell| cells.color(cell) < 4).expect("it has sixteen");
+    let classes = PageClasses::new(&GEOMETRY).expect("the masks are independent");
+    let colors = classes.select(|class| classes.color(class) < 4).expect("it has sixteen");
     for mib in [1, 4, 16, 64, 256] {
         let len = mib << 20;
-        let native = in_pages(&Cells::ONE, Cells::ONE.all(), tables, len);
-        let colored = in_pages(&cells, colors, tables, len);
+        let native = in_pages(&PageClasses::ONE, PageClasses::ONE.all(), tables, len);
+        let colored = in_pages(&classes, colors, tables, len);
         let blocks = in_blocks(tables, len);
         println!(
-            "mapping: {mib} MiB: one cell {}+{}, four colors {}+{}, blocks {blocks}",
+            "mapping: {mib} MiB: one page class {}+{}, four colors {}+{}, blocks {blocks}",
             native.0, native.1, colored.0, colored.1
         );
     }
@@ -71,11 +71,11 @@ fn main(board: &'static Board) -> ! {
 
 /// Maps `len` bytes of `set`, its tables in it as well: instructions until the pages are chosen,
 /// and of the mapping.
-fn in_pages(cells: &Cells, set: CellSet, tables: &mut [Table], len: u64) -> (u64, u64) {
+fn in_pages(classes: &PageClasses, set: ClassSet, tables: &mut [Table], len: u64) -> (u64, u64) {
     let start = instructions();
-    let own = Pages::new(cells, set, MEMORY);
+    let own = Pages::new(classes, set, MEMORY);
     let from = own.nth_page(TABLES as u64).expect("memory for the tables");
-    let mut pages = Pages::from_page(cells, set, from, len + PAGE);
+    let mut pages = Pages::from_page(classes, set, from, len + PAGE);
     // Taking a page makes the list that all others come from.
     assert!(pages.next() == Some(from), "the pages begin there");
     let chosen = instructions();

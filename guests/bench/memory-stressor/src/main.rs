@@ -48,7 +48,7 @@ use core::arch::asm;
 use rows::Rows;
 use weir_guest::{
     Args, Board,
-    chase::Places,
+    chase::ChasedPlaces,
     cpu, entry, gic,
     marker::{PHASE, marker},
     println, psci, time,
@@ -213,7 +213,7 @@ impl Stressor {
 fn walk_through(range: Range, passes: u64) {
     // SAFETY: `main` checked that the range is in RAM, behind the image, and aligned; nobody else
     // uses it.
-    let places = unsafe { Places::new(range.start, range.count, range.stride) };
+    let places = unsafe { ChasedPlaces::new(range.start, range.count, range.stride) };
     let first = places.shuffle();
     // SAFETY: shuffled above, and nothing else is stored there.
     let mut at = unsafe { places.walk(first, range.count) };

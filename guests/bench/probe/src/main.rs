@@ -17,7 +17,7 @@
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use weir_guest::{
-    Board, Gic, MAX_CORES, board, cpu, entry,
+    Board, BoardGic, MAX_CORES, board, cpu, entry,
     gic::{self, Interrupt, SgiTarget},
     hypercall,
     marker::{self, marker},
@@ -173,7 +173,7 @@ fn distributor(board: &Board) {
         // SAFETY: sets the priority that the line has.
         |()| unsafe { mmio::write8(priority, gic::DEFAULT_PRIORITY) },
     );
-    if matches!(board.gic, Gic::V3 { .. }) {
+    if matches!(board.gic, BoardGic::V3 { .. }) {
         take::<{ marker::GICD_IROUTER_WRITE }, _>(
             || {},
             // SAFETY: routes the line to where it goes.
@@ -203,7 +203,7 @@ fn private_lines(board: &Board) {
     let ppi = board.virtual_timer;
     let set_enable = gic::register(ppi, gic::ISENABLER);
     let priority = gic::frame(ppi) + gic::IPRIORITYR + u64::from(ppi);
-    if matches!(board.gic, Gic::V3 { .. }) {
+    if matches!(board.gic, BoardGic::V3 { .. }) {
         take::<{ marker::GICR_TYPER_READ }, _>(
             || {},
             |()| {

@@ -2,12 +2,12 @@
 //!
 //! The last core reads lines of `size=` bytes (1 MiB) one after the other, for ever; with one core
 //! nobody does. After `after_us=` (1000) the first core does what `then=` says: `off` (SYSTEM_OFF),
-//! `reset` (SYSTEM_RESET, in each of the first `lives=` (3) lives; then off), `fault` (the same by
+//! `reset` (SYSTEM_RESET, in each of the first `boots=` (3) boots; then off), `fault` (the same by
 //! a load from where there is nothing), `storm` (`count=` (1000) SGIs to the last core, then off),
 //! or `set` (sets the budget of VM `vm=` to `reads=`, waits as long again, then off).
 //!
 //! ```text
-//! spender: life 0
+//! spender: boot 0
 //! spender: 1000 SGIs sent, 1 taken
 //! spender: set: granted
 //! spender: off
@@ -63,8 +63,8 @@ fn main(board: &'static Board) -> ! {
     let size = args.number("size", 1 << 20);
     let room = board.ram.size.saturating_sub(IMAGE);
     assert!(size <= room, "{size} bytes: this VM has room for {room}");
-    let life = hypercall::restarts();
-    println!("spender: life {life}");
+    let boot = hypercall::restarts();
+    println!("spender: boot {boot}");
     gic::init(handle);
     let last = board.cores().len() - 1;
     if last > 0 {
@@ -75,8 +75,8 @@ fn main(board: &'static Board) -> ! {
     let pause = || time::spin_for_ns(args.number("after_us", 1000) * 1000);
     pause();
     match args.get("then").unwrap_or("off") {
-        "reset" if life < args.number("lives", 3) => psci::system_reset(),
-        "fault" if life < args.number("lives", 3) => {
+        "reset" if boot < args.number("boots", 3) => psci::system_reset(),
+        "fault" if boot < args.number("boots", 3) => {
             // SAFETY: faults, which is the point.
             let value = unsafe { mmio::read32(NOTHING) };
             println!("spender: read {value} from nowhere");

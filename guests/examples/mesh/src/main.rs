@@ -22,9 +22,9 @@ use weir_guest::{
 };
 use weir_vsock::vsock::{Header, Operation};
 use weir_vsock_driver::{
-    Cid, Socket, acknowledge,
+    Cid, SocketDriver, acknowledge,
     pattern::{fill, wrong},
-    stream::{Event, Stream},
+    stream::{Stream, StreamEvent},
 };
 
 entry!(main);
@@ -47,7 +47,7 @@ struct Peer {
 }
 
 struct Mesh {
-    socket: Socket,
+    socket: SocketDriver,
     own: usize,
     first: u64,
     peers: [Peer; ENDS],
@@ -71,7 +71,7 @@ fn main(board: &'static Board) -> ! {
     gic::init(handle);
     gic::enable(device.intid);
     gic::enable(board.virtual_timer);
-    let socket = Socket::open(device.base);
+    let socket = SocketDriver::open(device.base);
     let own = (socket.cid().0 - first) as usize;
     let mut mesh = Mesh { socket, own, first, peers: [Peer::default(); ENDS], ends };
     mesh.connect();
@@ -185,7 +185,7 @@ impl Peer {
     fn take(&mut self, header: &Header, payload: &[u8], from: u32) -> Option<Header> {
         if header.dst_port != PORT + from {
             let (event, reply) = self.outgoing.as_mut()?.receive(header);
-            if event == Event::Closed {
+            if event == StreamEvent::Closed {
                 self.outgoing = None;
             }
             return reply;
@@ -197,7 +197,7 @@ impl Peer {
         }
         let Some(stream) = &mut self.incoming else { return header.refusal() };
         let (event, reply) = stream.receive(header);
-        if let Event::Data(_) = event {
+        if let StreamEvent::Data(_) = event {
             self.wrong += wrong(self.got, payload);
             self.got += payload.len() as u64;
         }

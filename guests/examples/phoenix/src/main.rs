@@ -1,10 +1,10 @@
-//! Hashes all of its memory before it writes to it, and restarts: every life must start from the
+//! Hashes all of its memory before it writes to it, and restarts: every boot must start from the
 //! same, pristine memory.
 //!
-//! `phoenix: life N hash XXXXXXXX` in each life, N from 1 (restarts + 1), then SYSTEM_RESET; in
-//! life `lives=` (default 1000) the last line is `phoenix: N lives, hash XXXXXXXX`, then
-//! SYSTEM_OFF. A life remembers nothing of the one before: the reader compares the lines. With
-//! `quiet=1` only every 100th life, the first and the last print. `word=` is any text and changes
+//! `phoenix: boot N hash XXXXXXXX` in each boot, N from 1 (restarts + 1), then SYSTEM_RESET; in
+//! boot `boots=` (default 1000) the last line is `phoenix: N boots, hash XXXXXXXX`, then
+//! SYSTEM_OFF. A boot remembers nothing of the one before: the reader compares the lines. With
+//! `quiet=1` only every 100th boot, the first and the last print. `word=` is any text and changes
 //! the hash.
 //!
 //! **The VM must have 2 MiB of memory, on a boundary of 2 MiB** (`memory = "2MiB"`): what is hashed
@@ -16,7 +16,7 @@
 //! of address, as eight hexadecimal digits. The pristine memory, for who computes it from outside,
 //! is zero except for the device tree at the start and the ELF file's segments.
 //!
-//! On QEMU without weir nobody counts restarts (each life is the first), and the machine's device
+//! On QEMU without weir nobody counts restarts (each boot is the first), and the machine's device
 //! tree holds random numbers unless it is started with `-M virt,dtb-randomness=off`.
 
 #![no_std]
@@ -49,7 +49,7 @@ global_asm!(
     "#
 );
 
-/// Lives that print in quiet mode: one in so many.
+/// Boots that print in quiet mode: one in so many.
 const QUIET: u64 = 100;
 
 fn main(board: &'static Board) -> ! {
@@ -59,15 +59,15 @@ fn main(board: &'static Board) -> ! {
     unsafe { asm!("mrs {}, tpidr_el0", out(reg) hash, options(nomem, nostack)) };
     // Any text: it makes the pristine memory of two systems differ.
     let _ = board.args.get("word");
-    let lives = board.args.number("lives", 1000);
-    let life = hypercall::restarts() + 1;
+    let boots = board.args.number("boots", 1000);
+    let boot = hypercall::restarts() + 1;
     let quiet = board.args.number("quiet", 0) == 1;
-    if !quiet || life == 1 || life.is_multiple_of(QUIET) || life >= lives {
-        println!("phoenix: life {life} hash {hash:08X}");
+    if !quiet || boot == 1 || boot.is_multiple_of(QUIET) || boot >= boots {
+        println!("phoenix: boot {boot} hash {hash:08X}");
     }
-    if life < lives {
+    if boot < boots {
         psci::system_reset();
     }
-    println!("phoenix: {life} lives, hash {hash:08X}");
+    println!("phoenix: {boot} boots, hash {hash:08X}");
     psci::system_off()
 }

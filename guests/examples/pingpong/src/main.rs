@@ -20,9 +20,9 @@ use weir_guest::{
 };
 use weir_vsock::vsock::{Header, Operation};
 use weir_vsock_driver::{
-    Cid, Socket, acknowledge,
+    Cid, SocketDriver, acknowledge,
     pattern::{fill, wrong},
-    stream::{Event, Stream},
+    stream::{Stream, StreamEvent},
 };
 
 entry!(main);
@@ -32,7 +32,7 @@ const FROM: u32 = 1024;
 
 /// This end: what goes to the other, and what comes from it.
 struct End {
-    socket: Socket,
+    socket: SocketDriver,
     own: u32,
     outgoing: Option<Stream>,
     incoming: Option<Stream>,
@@ -52,7 +52,7 @@ fn main(board: &'static Board) -> ! {
     gic::init(handle);
     gic::enable(device.intid);
     gic::enable(board.virtual_timer);
-    let socket = Socket::open(device.base);
+    let socket = SocketDriver::open(device.base);
     let mut end = End { socket, own, outgoing: None, incoming: None, sent: 0, got: 0, wrong: 0 };
     end.connect((to, port));
     let (mut least, mut most, mut all) = (u64::MAX, 0, 0);
@@ -136,7 +136,7 @@ impl End {
                 if header.dst_port != *own {
                     let Some(stream) = outgoing else { return };
                     let (event, reply) = stream.receive(header);
-                    if event == Event::Closed {
+                    if event == StreamEvent::Closed {
                         *outgoing = None;
                     }
                     answer = reply;
@@ -146,7 +146,7 @@ impl End {
                     answer = Some(response);
                 } else if let Some(stream) = incoming {
                     let (event, reply) = stream.receive(header);
-                    if let Event::Data(_) = event {
+                    if let StreamEvent::Data(_) = event {
                         *bad += wrong(*got, payload);
                         *got += payload.len() as u64;
                     }

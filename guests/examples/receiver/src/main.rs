@@ -2,7 +2,7 @@
 //!
 //! Arguments: `port=` (5000) the first port, `ports=` (1) how many from there on, one stream each,
 //! `bytes=` to expect of each stream; `streams=` (0) after how many that ended to power off, 0 for
-//! never; `crash=` in the VM's first life, after so many bytes of a stream; `hoard=` after so many
+//! never; `crash=` in the VM's first boot, after so many bytes of a stream; `hoard=` after so many
 //! bytes of a stream it returns no more buffers; `join=` (0) a stream may begin in the midst of the
 //! sender's, at a multiple of so many bytes.
 //!
@@ -20,9 +20,9 @@ use weir_guest::{
 };
 use weir_vsock::vsock::Operation;
 use weir_vsock_driver::{
-    Socket, acknowledge,
+    SocketDriver, acknowledge,
     pattern::{Sum, wrong},
-    stream::{Event, Stream},
+    stream::{Stream, StreamEvent},
 };
 
 entry!(main);
@@ -56,7 +56,7 @@ fn main(board: &'static Board) -> ! {
 
     gic::init(handle);
     gic::enable(device.intid);
-    let mut socket = Socket::open(device.base);
+    let mut socket = SocketDriver::open(device.base);
     let mut all = [Incoming::new(None); STREAMS];
     loop {
         cpu::sleep();
@@ -82,7 +82,7 @@ fn main(board: &'static Board) -> ! {
                 let (event, reply) = stream.receive(header);
                 answer = reply;
                 match event {
-                    Event::Data(_) => {
+                    StreamEvent::Data(_) => {
                         if incoming.bytes == 0 && join > 0 {
                             incoming.find(payload, join);
                         }
@@ -95,11 +95,11 @@ fn main(board: &'static Board) -> ! {
                             println!("receiver: port {}: {incoming}", header.dst_port);
                         }
                     }
-                    Event::Closed => {
+                    StreamEvent::Closed => {
                         incoming.stream = None;
                         ended += 1;
                     }
-                    Event::None | Event::Connected => {}
+                    StreamEvent::None | StreamEvent::Connected => {}
                 }
             })
         {

@@ -3,7 +3,7 @@
 //! Arguments: `to=` the receiver's context identifier, `port=` (5000), `from=` (1024) its own port,
 //! `messages=` (1000), `size=` (4096) bytes of each, cut into packets of 64 KiB, `period_us=`
 //! (1000), `start_us=` when the first is due, by the counter; without it a period after the
-//! connection. `connect_us=` (0) when it connects, by the counter. `crash=` in the VM's first life,
+//! connection. `connect_us=` (0) when it connects, by the counter. `crash=` in the VM's first boot,
 //! after so many messages. When the connection is reset it connects again, and begins anew.
 //!
 //! ```text
@@ -20,9 +20,9 @@ use weir_guest::{
     hypercall, mmio, println, psci, time,
 };
 use weir_vsock_driver::{
-    Cid, MAX_PAYLOAD, Socket, acknowledge,
+    Cid, MAX_PAYLOAD, SocketDriver, acknowledge,
     pattern::{Sum, fill},
-    stream::{Event, Stream},
+    stream::{Stream, StreamEvent},
 };
 
 entry!(main);
@@ -39,7 +39,7 @@ fn main(board: &'static Board) -> ! {
     gic::init(handle);
     gic::enable(device.intid);
     gic::enable(board.virtual_timer);
-    let mut socket = Socket::open(device.base);
+    let mut socket = SocketDriver::open(device.base);
     let local = (socket.cid(), port("from", 1024));
     let crash = args.get("crash").filter(|_| hypercall::restarts() == 0);
     let crash = crash.map(|_| args.number("crash", 0));
@@ -98,7 +98,7 @@ fn main(board: &'static Board) -> ! {
 }
 
 /// Asks until the receiver listens.
-fn connect(socket: &mut Socket, local: (Cid, u32), peer: (Cid, u32)) -> Stream {
+fn connect(socket: &mut SocketDriver, local: (Cid, u32), peer: (Cid, u32)) -> Stream {
     loop {
         let (mut stream, request) = Stream::connect(local, peer);
         while !socket.send(&request, |_| ()) {
@@ -117,11 +117,11 @@ fn connect(socket: &mut Socket, local: (Cid, u32), peer: (Cid, u32)) -> Stream {
 }
 
 /// Takes in what has come; whether the other end is gone.
-fn take(socket: &mut Socket, stream: &mut Stream) -> bool {
+fn take(socket: &mut SocketDriver, stream: &mut Stream) -> bool {
     let (mut closed, mut answer) = (false, None);
     while socket.receive(|header, _| {
         let (event, reply) = stream.receive(header);
-        closed |= event == Event::Closed;
+        closed |= event == StreamEvent::Closed;
         answer = reply;
     }) {
         if let Some(header) = answer.take() {

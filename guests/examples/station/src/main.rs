@@ -5,7 +5,7 @@
 //! each, `interval_us=` (1000), 0 for as fast as the device takes them; `frames=` of the largest
 //! number is a flood. `expect=` (0) frames from other stations, by number and contents, before it
 //! is done; `from=` counts only those of one. `ping=` (0) echoes of 1000 bytes from `gateway=`
-//! (10.0.2.2), asked for as `address=`. `crash=` in the VM's first life, after so many frames sent;
+//! (10.0.2.2), asked for as `address=`. `crash=` in the VM's first boot, after so many frames sent;
 //! `as=` another's address to send them by. It begins when the receiver answers; with `at_once=1`
 //! without a receiver that does, and then its intervals are a quarter longer or shorter. With
 //! `busy=1` it does not sleep while it waits for frames. When done it sleeps.

@@ -2,7 +2,7 @@
 //! virtio function on PCI, and passes frames between that and its port of weir's switch, the
 //! uplink.
 //!
-//! Arguments: `crash=` in the VM's first life, after so many frames of the others'.
+//! Arguments: `crash=` in the VM's first boot, after so many frames of the others'.
 //!
 //! ```text
 //! switch: 52:54:00:12:34:56 is outside, 52:54:00:00:00:01 is the uplink

@@ -5,7 +5,7 @@
 
 use core::arch::asm;
 use weir_guest::{
-    Board, Gic,
+    Board, BoardGic,
     gic::{self, SgiTarget},
     hypercall, mmio, mmu, psci,
 };
@@ -168,8 +168,10 @@ fn wild_immediates() -> u64 {
 /// The redistributor after the guest's last one, or GICv2's virtual interface control.
 fn foreign_interrupt_controller(board: &Board) -> u64 {
     match board.gic {
-        Gic::V3 { gicr, .. } => write(gicr.base + board.cores().len() as u64 * 0x2_0000 + 0x1_0100),
-        Gic::V2 { .. } => write(GICH),
+        BoardGic::V3 { gicr, .. } => {
+            write(gicr.base + board.cores().len() as u64 * 0x2_0000 + 0x1_0100)
+        }
+        BoardGic::V2 { .. } => write(GICH),
     }
 }
 
@@ -372,7 +374,7 @@ fn stack_overflow(board: &Board) -> u64 {
 }
 
 fn wild_sgis(board: &Board) -> u64 {
-    if let Gic::V2 { gicd, .. } = board.gic {
+    if let BoardGic::V2 { gicd, .. } = board.gic {
         for filter in 0..4 {
             for sgi in 0..16 {
                 // SAFETY: sends SGIs to all that the distributor lets this guest reach.
@@ -398,8 +400,8 @@ fn wild_sgis(board: &Board) -> u64 {
 /// The distributor's size in bytes.
 fn distributor_size(board: &Board) -> u64 {
     match board.gic {
-        Gic::V2 { .. } => 0x1000,
-        Gic::V3 { .. } => 0x1_0000,
+        BoardGic::V2 { .. } => 0x1000,
+        BoardGic::V3 { .. } => 0x1_0000,
     }
 }
 
@@ -430,8 +432,8 @@ fn distributor_wrong_sizes(board: &Board) -> u64 {
 
 fn own_interface_with_ones(board: &Board) -> u64 {
     let (base, size) = match board.gic {
-        Gic::V2 { gicc, .. } => (gicc.base, 0x1000),
-        Gic::V3 { gicr, .. } => (gicr.base, 0x2_0000),
+        BoardGic::V2 { gicc, .. } => (gicc.base, 0x1000),
+        BoardGic::V3 { gicr, .. } => (gicr.base, 0x2_0000),
     };
     for offset in (0..size).step_by(4) {
         // SAFETY: as in `distributor_with_ones`.

@@ -6,7 +6,7 @@
 //! `sleep=1`.
 //!
 //! Arguments: `rounds=` (1000), `spin=` (1000) turns of the loop in which a round waits, `tick_us=`
-//! (1000), `sleep=` (0), `seed=` (1), `then=fault`, `then=reset` (in the first life only) or, as
+//! (1000), `sleep=` (0), `seed=` (1), `then=fault`, `then=reset` (in the first boot only) or, as
 //! without it, off.
 //!
 //! ```text
@@ -188,7 +188,7 @@ fn main(board: &'static Board) -> ! {
     match args.get("then") {
         Some("reset") if first_life => psci::system_reset(),
         Some("fault") if first_life => {
-            // SAFETY: there is nothing; the VM's life ends here.
+            // SAFETY: there is nothing; the VM's boot ends here.
             unsafe {
                 core::ptr::write_volatile(core::ptr::without_provenance_mut(0x10_0000), 0_u64);
             }

@@ -1,18 +1,18 @@
 //! Points its disk at memory that is not its own; another VM watches that nothing changes there.
 //!
 //! With `role=attacker` it drives a virtio disk on PCI (virtio 1.2) without a driver's manners. In
-//! each life it reads the disk's first line into its own memory, to see that the disk works, and
+//! each boot it reads the disk's first line into its own memory, to see that the disk works, and
 //! then commits one attack, by the restart count that weir keeps: what it may not change of the
 //! configuration space; a buffer, the used ring and the descriptors in the other VM; a buffer in
-//! weir's memory. Then it asks for SYSTEM_RESET. The life after the last attack reads the first
+//! weir's memory. Then it asks for SYSTEM_RESET. The boot after the last attack reads the first
 //! line once more and powers off.
 //!
 //! With `role=witness` it fills the memory behind its image with a pattern and checks it ten times
 //! a second.
 //!
-//! With `role=tenant` it has another function, of `function=` (0) in its slot: in each life it
-//! reads the register at `register=` of its first base address, which the last life left at
-//! `value=`, and writes it; in the life `lives=` (2) it powers off instead of asking for
+//! With `role=tenant` it has another function, of `function=` (0) in its slot: in each boot it
+//! reads the register at `register=` of its first base address, which the last boot left at
+//! `value=`, and writes it; in the boot `boots=` (2) it powers off instead of asking for
 //! SYSTEM_RESET.
 //!
 //! Arguments: `slot=N` is the disk's device number (2), `ecam=ADDRESS` where the configuration
@@ -24,7 +24,7 @@
 //! dma: attack 2: a buffer in another VM, device status 0xf
 //! dma: all 5 attacks done
 //! dma: round 7: 0 of 3932160 words changed
-//! dma: life 1: the register reads 0x0, then 0x460001
+//! dma: boot 1: the register reads 0x0, then 0x460001
 //! ```
 
 #![no_std]
@@ -77,9 +77,9 @@ fn live(board: &Board) -> ! {
     let before = read();
     // SAFETY: as above.
     unsafe { mmio::write32(register, args.number("value", 0) as u32) };
-    let life = hypercall::restarts();
-    println!("dma: life {life}: the register reads {before:#x}, then {:#x}", read());
-    if life < args.number("lives", 2) {
+    let boot = hypercall::restarts();
+    println!("dma: boot {boot}: the register reads {before:#x}, then {:#x}", read());
+    if boot < args.number("boots", 2) {
         psci::system_reset()
     }
     psci::system_off()
@@ -95,15 +95,15 @@ fn attack(board: &Board) -> ! {
     let function = Function::new(ecam, args.number("slot", 2));
     let disk = Disk::find(function).expect("a virtio disk in the slot");
     println!("dma: the disk begins with {}", disk.first_line());
-    let life = hypercall::restarts() as usize;
-    match (life, life.checked_sub(1).and_then(|attack| ATTACKS.get(attack))) {
+    let boot = hypercall::restarts() as usize;
+    match (boot, boot.checked_sub(1).and_then(|attack| ATTACKS.get(attack))) {
         (0, _) => {
             let changed = function.attack(ecam);
             println!("dma: attack 1: the configuration space, {changed} words changed");
         }
         (_, Some((name, aim))) => {
             let status = disk.attack(aim(&targets, virtio::own_places()));
-            println!("dma: attack {}: {name}, device status {status:#x}", life + 1);
+            println!("dma: attack {}: {name}, device status {status:#x}", boot + 1);
         }
         (_, None) => {
             println!("dma: all {} attacks done", ATTACKS.len() + 1);

@@ -23,7 +23,7 @@ mod registers;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use weir_guest::{
-    Board, Gic, MAX_CORES, board, cpu, entry,
+    Board, BoardGic, MAX_CORES, board, cpu, entry,
     gic::{self, Interrupt, SgiTarget},
     hypercall, mmio, println, psci, time,
 };
@@ -243,7 +243,7 @@ fn check_pairs(core: usize, board: &'static Board) {
                     // On QEMU and weir core n of the device tree is CPU interface n.
                     let source = SOURCE[core].load(SeqCst);
                     check!(
-                        matches!(board.gic, Gic::V3 { .. }) || source == sender as u32,
+                        matches!(board.gic, BoardGic::V3 { .. }) || source == sender as u32,
                         "SGI of core {sender} says that it is from {source}",
                     );
                 }
@@ -348,8 +348,8 @@ fn check_distributor(core: usize, board: &'static Board) {
             check!(lines * 32 > spi, "GICD_TYPER: {lines} times 32 interrupts");
             // GICD_PIDR2.ArchRev (IHI0069 12.9.24, IHI0048 4.3.18).
             let (pidr2, revision) = match board.gic {
-                Gic::V2 { gicd, .. } => (gicd.base + 0xfe8, 2),
-                Gic::V3 { gicd, .. } => (gicd.base + 0xffe8, 3),
+                BoardGic::V2 { gicd, .. } => (gicd.base + 0xfe8, 2),
+                BoardGic::V3 { gicd, .. } => (gicd.base + 0xffe8, 3),
             };
             // SAFETY: reads an identification register.
             let found = unsafe { mmio::read32(pidr2) } >> 4 & 0xf;

@@ -14,7 +14,7 @@
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use weir_guest::{
-    Board, Gic, board, cpu, entry, gic,
+    Board, BoardGic, board, cpu, entry, gic,
     hypercall::call,
     mmio, println,
     psci::{self, error},
@@ -80,7 +80,7 @@ fn touch_devices(board: &Board) -> u64 {
         read(gic::register(ppi, bank));
     }
     read(board.uart.base + UARTFR);
-    if let Gic::V2 { gicc, .. } = board.gic {
+    if let BoardGic::V2 { gicc, .. } = board.gic {
         read(gicc.base + 0x04);
     }
     let mut write = |address, value| {

@@ -10,11 +10,13 @@
 mod utilization;
 mod verdict;
 
-use super::task::{FlowError, HALVES_PER_SEC, MAX_BANDWIDTH, Piece, Task, check_bandwidth};
+use super::task::{
+    FlowError, HALVES_PER_SEC, MAX_BANDWIDTH, TransferPiece, TransformedTask, check_bandwidth,
+};
 use crate::units::{BytesPerSec, HalfNanos};
 use utilization::Utilization;
 
-pub use verdict::{Cause, Effort, Failure, MinBandwidth, Verdict};
+pub use verdict::{Effort, FailingInstant, MinBandwidth, Schedulability, UnschedulableCause};
 
 /// No instant beyond this many half ns (73 years) is tested.
 const REACH: i64 = 1 << 62;
@@ -32,13 +34,13 @@ enum Stop {
 /// A set of tasks under test.
 pub struct Analyzer {
     /// In order of d.
-    tasks: Vec<Task>,
+    tasks: Vec<TransformedTask>,
     /// The position of each task in the set that was given.
     index: Vec<usize>,
     /// Stretches of best effort, which can block at any instant.
-    background: Vec<[Piece; 2]>,
+    background: Vec<[TransferPiece; 2]>,
     utilization: Utilization,
-    fault: Option<Cause>,
+    fault: Option<UnschedulableCause>,
     /// The rest of the effort granted.
     effort: u64,
     spent: u64,
@@ -49,16 +51,16 @@ impl Analyzer {
     /// and no demand, but its longest stretch can block at any instant. Positions in results are
     /// positions in `tasks`, and behind them those of `best_effort`.
     #[must_use]
-    pub fn new(tasks: &[Task], best_effort: &[Task]) -> Self {
+    pub fn new(tasks: &[TransformedTask], best_effort: &[TransformedTask]) -> Self {
         let mut index: Vec<usize> = (0..tasks.len()).collect();
         index.sort_by_key(|&i| tasks[i].window());
         let first = tasks.iter().position(|task| task.period.0 <= 0 || task.window() <= 0);
         let fault = first.map(|task| {
             let (period, window) = (tasks[task].period, HalfNanos(tasks[task].window()));
             if period.0 <= 0 {
-                Cause::NoPeriod { task, period }
+                UnschedulableCause::NoPeriod { task, period }
             } else {
-                Cause::NoTime { task, window }
+                UnschedulableCause::NoTime { task, window }
             }
         });
         Self {
@@ -87,26 +89,28 @@ impl Analyzer {
         &mut self,
         bandwidth: BytesPerSec,
         effort: Effort,
-    ) -> Result<Verdict, FlowError> {
+    ) -> Result<Schedulability, FlowError> {
         let b = check_bandwidth(bandwidth)?;
         if let Some(cause) = self.fault {
-            return Ok(Verdict::Unschedulable(cause));
+            return Ok(Schedulability::Unschedulable(cause));
         }
         if self.utilization.exceeds_one(b) {
-            return Ok(Verdict::Unschedulable(Cause::Overload));
+            return Ok(Schedulability::Unschedulable(UnschedulableCause::Overload));
         }
         self.effort = effort.0;
         let end = self.horizon(b);
         let (mut lo, mut hi) = (0, self.last());
         loop {
             match self.sweep(lo, hi, b) {
-                Ok(()) if hi >= end => return Ok(Verdict::Schedulable),
+                Ok(()) if hi >= end => return Ok(Schedulability::Schedulable),
                 Ok(()) if hi < REACH => (lo, hi) = (hi, hi.saturating_mul(2).min(end).min(REACH)),
                 Err(Stop::Fails(at)) => {
-                    return Ok(Verdict::Unschedulable(Cause::Demand(self.failure(at, b))));
+                    return Ok(Schedulability::Unschedulable(UnschedulableCause::Demand(
+                        self.failure(at, b),
+                    )));
                 }
-                Ok(()) => return Ok(Verdict::GaveUp { checked: HalfNanos(hi) }),
-                Err(Stop::Spent) => return Ok(Verdict::GaveUp { checked: HalfNanos(lo) }),
+                Ok(()) => return Ok(Schedulability::GaveUp { checked: HalfNanos(hi) }),
+                Err(Stop::Spent) => return Ok(Schedulability::GaveUp { checked: HalfNanos(lo) }),
             }
         }
     }
@@ -156,7 +160,7 @@ impl Analyzer {
         let enough = [20, 16, 12, 9, 6, 3, 0].into_iter().find_map(|shift| {
             let b = at_least.saturating_add(at_least >> shift).saturating_add(1);
             let b = BytesPerSec(b.min(MAX_BANDWIDTH));
-            (self.verdict(b, Effort(effort.0 / 8)) == Ok(Verdict::Schedulable)).then_some(b)
+            (self.verdict(b, Effort(effort.0 / 8)) == Ok(Schedulability::Schedulable)).then_some(b)
         });
         MinBandwidth::GaveUp { at_least: BytesPerSec(at_least), enough }
     }
@@ -171,7 +175,7 @@ impl Analyzer {
         &mut self,
         bandwidth: BytesPerSec,
         effort: Effort,
-    ) -> Result<Option<Failure>, FlowError> {
+    ) -> Result<Option<FailingInstant>, FlowError> {
         let b = check_bandwidth(bandwidth)?;
         if self.fault.is_some() {
             return Ok(None);
@@ -245,13 +249,14 @@ impl Analyzer {
     /// there is no such number.
     #[must_use]
     pub fn utilization(&self, bandwidth: BytesPerSec) -> Option<f64> {
-        let share = |task: &Task| 2.0 * task.wcet.nanos(bandwidth) / task.period.0 as f64;
+        let share =
+            |task: &TransformedTask| 2.0 * task.wcet.nanos(bandwidth) / task.period.0 as f64;
         let has_period = self.tasks.iter().all(|task| task.period.0 > 0);
         has_period.then(|| self.tasks.iter().map(share).sum())
     }
 
     fn last(&self) -> i64 {
-        self.tasks.last().map_or(0, Task::window)
+        self.tasks.last().map_or(0, TransformedTask::window)
     }
 
     /// Returns the end of the instants to test, if U' <= 1: T* of Eq. 13 with the blocking of best
@@ -280,7 +285,7 @@ impl Analyzer {
 
     /// Returns an upper bound on A: the blocking of best effort and the sum of C' (1 - d/P').
     fn excess(&self, b: u64) -> f64 {
-        let time = |piece: Piece| piece.scaled(b) as f64 / b as f64;
+        let time = |piece: TransferPiece| piece.scaled(b) as f64 / b as f64;
         let blocking = self.background.iter().flatten().map(|piece| time(*piece));
         let (mut sum, mut size) = (blocking.fold(0.0, f64::max), 0.0);
         for task in &self.tasks {
@@ -298,15 +303,15 @@ impl Analyzer {
 
     /// Returns the stretches that can block at an instant at which `count` tasks have demand, with
     /// the positions of their tasks.
-    fn blockers(&self, count: usize) -> impl Iterator<Item = (Piece, usize)> {
+    fn blockers(&self, count: usize) -> impl Iterator<Item = (TransferPiece, usize)> {
         let later = (count..self.tasks.len()).map(|i| (self.tasks[i].stretches, self.index[i]));
         let background = self.background.iter().copied().zip(self.tasks.len()..);
         later.chain(background).flat_map(|(stretches, task)| stretches.map(|piece| (piece, task)))
     }
 
     /// Returns the work that is due at `t`.
-    fn due(&self, t: i64) -> impl Iterator<Item = (u64, Piece)> {
-        let jobs = move |task: &Task| ((t - task.window()) / task.period.0) as u64 + 1;
+    fn due(&self, t: i64) -> impl Iterator<Item = (u64, TransferPiece)> {
+        let jobs = move |task: &TransformedTask| ((t - task.window()) / task.period.0) as u64 + 1;
         self.tasks[..self.count(t)].iter().map(move |task| (jobs(task), task.wcet))
     }
 
@@ -330,10 +335,10 @@ impl Analyzer {
         Some(self.demand(t, b).0)
     }
 
-    fn failure(&self, at: i64, b: u64) -> Failure {
+    fn failure(&self, at: i64, b: u64) -> FailingInstant {
         let (demand, blocker) = self.demand(at, b);
         let demand = u64::try_from(demand.div_ceil(b.into())).unwrap_or(u64::MAX);
-        Failure { at: HalfNanos(at), demand, blocker }
+        FailingInstant { at: HalfNanos(at), demand, blocker }
     }
 
     /// Tests the points of D in (lo, hi], from the last to the first.
@@ -344,7 +349,7 @@ impl Analyzer {
             let first = self.tasks[segment].window();
             let demand = self.evaluate(t, b).ok_or(Stop::Spent)?;
             if demand > t as u128 * u128::from(b) {
-                let before = |task: &Task| t - (t - task.window()) % task.period.0;
+                let before = |task: &TransformedTask| t - (t - task.window()) % task.period.0;
                 let point = self.tasks[..=segment].iter().map(before).max().unwrap_or(t);
                 // The demand steps up at or before `lo`, which is not in question here.
                 return if point > lo { Err(Stop::Fails(point)) } else { Ok(()) };
@@ -357,7 +362,7 @@ impl Analyzer {
 
     /// Returns the smallest bandwidth that satisfies Eq. 10 at `t`: Eq. 18, and its two other cases
     /// over every stretch that can block.
-    fn least_at(&self, t: i64) -> Result<u64, Cause> {
+    fn least_at(&self, t: i64) -> Result<u64, UnschedulableCause> {
         let (mut fixed, mut bytes) = (0_u128, 0_u128);
         for (jobs, wcet) in self.due(t) {
             fixed += u128::from(jobs) * u128::from(wcet.fixed);
@@ -365,19 +370,20 @@ impl Analyzer {
         }
         let blockers = self.blockers(self.count(t)).map(|(piece, task)| (piece, Some(task)));
         let mut least = 0;
-        for (stretch, blocker) in core::iter::once((Piece::default(), None)).chain(blockers) {
+        for (stretch, blocker) in core::iter::once((TransferPiece::default(), None)).chain(blockers)
+        {
             let overhead = fixed + u128::from(stretch.fixed);
             let data = bytes + u128::from(stretch.bytes);
             let room = (t as u128).saturating_sub(overhead);
             if room == 0 {
                 let demand = u64::try_from(overhead).unwrap_or(u64::MAX);
-                let failure = Failure { at: HalfNanos(t), demand, blocker };
-                return Err(Cause::OverheadDemand(failure));
+                let failure = FailingInstant { at: HalfNanos(t), demand, blocker };
+                return Err(UnschedulableCause::OverheadDemand(failure));
             }
             least = least.max(data.saturating_mul(HALVES_PER_SEC.into()).div_ceil(room));
         }
         let least = u64::try_from(least).ok().filter(|least| *least <= MAX_BANDWIDTH);
-        least.ok_or(Cause::BeyondLimit)
+        least.ok_or(UnschedulableCause::BeyondLimit)
     }
 }
 

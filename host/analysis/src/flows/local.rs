@@ -3,15 +3,15 @@
 
 use super::overheads::{Overheads, Range};
 use super::task::{
-    Flow, FlowError, FlowErrorKind, MAX_BYTES, MAX_NANOS, Piece, Setting, Task, fault,
-    tasks_from_costs, transform,
+    FlowDemand, FlowError, FlowErrorKind, FlowSetting, MAX_BYTES, MAX_NANOS, TransferPiece,
+    TransformedTask, fault, tasks_from_costs, transform,
 };
 use crate::time::Linear;
 use crate::units::{Bytes, BytesPerSec, HalfNanos};
 
 /// How a packet's place in its sender's queue is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Queue {
+pub enum SenderQueue {
     /// Each packet in the queue is compared (Eq. 23).
     List,
     /// A heap: as many comparisons as the logarithm of the packets in it.
@@ -20,7 +20,7 @@ pub enum Queue {
 
 /// The mover of the bytes of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mover {
+pub enum ChunkMover {
     /// The DMA engine: programmed, then an interrupt.
     Dma,
     /// The core that schedules the chunk.
@@ -48,12 +48,12 @@ pub struct Path {
     /// Setting up the copy of a chunk by a core.
     pub copy: Range,
     /// The sender's queue.
-    pub queue: Queue,
+    pub queue: SenderQueue,
     /// Whether hypervisor and broker take a lock around the queue (Eq. 24 and 25); weir's rings
     /// have one writer each and need none.
     pub locked: bool,
     /// The mover of the bytes.
-    pub mover: Mover,
+    pub mover: ChunkMover,
     /// Where.
     pub copier: Copier,
     /// The most packets that one notification hands over; `None`: one for each flow of the sender,
@@ -69,9 +69,9 @@ impl Path {
             overheads,
             wake: Range::default(),
             copy: Range::default(),
-            queue: Queue::List,
+            queue: SenderQueue::List,
             locked: true,
-            mover: Mover::Dma,
+            mover: ChunkMover::Dma,
             copier: Copier::Broker,
             batch: None,
         }
@@ -81,8 +81,8 @@ impl Path {
     fn per_chunk(&self, queues: u64) -> u64 {
         let o = &self.overheads;
         let transfer = match self.mover {
-            Mover::Dma => o.pd.max.0 + o.hc.max.0 + o.ip.max.0,
-            Mover::Cpu => self.copy.max.0,
+            ChunkMover::Dma => o.pd.max.0 + o.hc.max.0 + o.ip.max.0,
+            ChunkMover::Cpu => self.copy.max.0,
         };
         queues * o.ps.max.0 + transfer + o.ft.max.0
     }
@@ -90,8 +90,8 @@ impl Path {
     /// Finding a place among `pending` packets.
     fn find(&self, pending: u64) -> u64 {
         let comparisons = match self.queue {
-            Queue::List => pending,
-            Queue::Heap => u64::from(u64::BITS - pending.leading_zeros()),
+            SenderQueue::List => pending,
+            SenderQueue::Heap => u64::from(u64::BITS - pending.leading_zeros()),
         };
         comparisons.saturating_mul(self.overheads.qa.max.0)
     }
@@ -99,13 +99,13 @@ impl Path {
 
 /// A processor of chunks and the flows that it serves, transformed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct ChunkProcessor {
     /// The VM whose core it is; `None` for the broker's.
     pub vm: Option<u32>,
     /// Positions of its flows.
     pub flows: Vec<usize>,
     /// Their tasks, in the same order.
-    pub tasks: Vec<Task>,
+    pub tasks: Vec<TransformedTask>,
 }
 
 /// The tasks of a flow set under a data path. `receivers` is the number of receivers of each flow
@@ -117,11 +117,11 @@ pub struct Group {
 /// # Errors
 /// As [`transform`]; [`FlowErrorKind::NoReceiver`] and [`FlowErrorKind::MulticastByReceiver`].
 pub fn groups(
-    flows: &[Flow],
+    flows: &[FlowDemand],
     receivers: &[u32],
-    setting: &Setting,
+    setting: &FlowSetting,
     path: &Path,
-) -> Result<Vec<Group>, FlowError> {
+) -> Result<Vec<ChunkProcessor>, FlowError> {
     // The rules of the input, and O_s, O_r in the reading asked, are those of the paper's path.
     let base = transform(flows, setting, &path.overheads)?;
     for (i, &count) in receivers.iter().enumerate() {
@@ -132,7 +132,7 @@ pub fn groups(
             return fault(Some(i), FlowErrorKind::MulticastByReceiver);
         }
     }
-    let owner = |flow: &Flow| match path.copier {
+    let owner = |flow: &FlowDemand| match path.copier {
         Copier::Broker => None,
         Copier::Sender => Some(flow.from),
         Copier::Receiver => Some(flow.to),
@@ -159,24 +159,24 @@ pub fn groups(
                     local_task(flows, i, count, queues, setting, path, &base[i])
                 })
                 .collect::<Result<_, _>>()?;
-            Ok(Group { vm, flows: members, tasks })
+            Ok(ChunkProcessor { vm, flows: members, tasks })
         })
         .collect()
 }
 
 fn local_task(
-    flows: &[Flow],
+    flows: &[FlowDemand],
     i: usize,
     receivers: u32,
     queues: u64,
-    setting: &Setting,
+    setting: &FlowSetting,
     path: &Path,
-    base: &Task,
-) -> Result<Task, FlowError> {
+    base: &TransformedTask,
+) -> Result<TransformedTask, FlowError> {
     let too_large = FlowError { flow: Some(i), kind: FlowErrorKind::PacketOverheadTooLarge };
     let flow = &flows[i];
     let o = &path.overheads;
-    let own: Vec<&Flow> = flows.iter().filter(|f| f.from == flow.from).collect();
+    let own: Vec<&FlowDemand> = flows.iter().filter(|f| f.from == flow.from).collect();
     let pending =
         own.iter().fold(0u64, |sum, f| sum.saturating_add(f.deadline.0.div_ceil(f.period.0)));
     let insert = o.qi.max.0.saturating_add(path.find(pending));
@@ -190,13 +190,13 @@ fn local_task(
     let (remove, admit) = if path.locked {
         let both = blocked_by_sender.saturating_add(blocked_by_broker);
         (both, both)
-    } else if path.queue == Queue::Heap && path.copier == Copier::Broker {
+    } else if path.queue == SenderQueue::Heap && path.copier == Copier::Broker {
         // The broker itself takes packets in and finds their places, once each.
         // The lock is the device's, on the sender's core.
         (o.qr.max.0.saturating_add(path.find(pending)), o.ql.max.0 + o.qi.max.0)
     } else {
         // Taking the first out of a heap moves one entry down.
-        let settle = if path.queue == Queue::Heap { path.find(pending) } else { 0 };
+        let settle = if path.queue == SenderQueue::Heap { path.find(pending) } else { 0 };
         (o.qr.max.0.saturating_add(settle), insert)
     };
     let batch = path.batch.map_or(own.len() as u64, u64::from);
@@ -238,8 +238,8 @@ fn local_task(
         // deadline ends with the receiver's interrupt: O_s and O_r are outside.
         (HalfNanos(2 * flow.deadline.0 as i64), HalfNanos(2 * flow.period.0 as i64))
     };
-    Ok(Task {
-        wcet: Piece { fixed: 2 * fixed, bytes },
+    Ok(TransformedTask {
+        wcet: TransferPiece { fixed: 2 * fixed, bytes },
         deadline,
         period,
         jitter: HalfNanos(2 * jitter as i64),
@@ -256,7 +256,10 @@ fn local_task(
 ///
 /// # Errors
 /// If a cost grows beyond the limits.
-pub fn on_shared_core(tasks: &[Task], supply: Linear) -> Result<Vec<Task>, FlowError> {
+pub fn on_shared_core(
+    tasks: &[TransformedTask],
+    supply: Linear,
+) -> Result<Vec<TransformedTask>, FlowError> {
     tasks
         .iter()
         .enumerate()
@@ -268,8 +271,8 @@ pub fn on_shared_core(tasks: &[Task], supply: Linear) -> Result<Vec<Task>, FlowE
                     .div_ceil(u128::from(supply.share.max(1)));
                 u64::try_from(scaled).ok().filter(|&s| s <= most).ok_or(too_large)
             };
-            let piece = |p: Piece| -> Result<Piece, FlowError> {
-                Ok(Piece {
+            let piece = |p: TransferPiece| -> Result<TransferPiece, FlowError> {
+                Ok(TransferPiece {
                     fixed: scale(p.fixed, 2 * MAX_NANOS)?,
                     bytes: scale(p.bytes, MAX_BYTES)?,
                 })
@@ -278,7 +281,7 @@ pub fn on_shared_core(tasks: &[Task], supply: Linear) -> Result<Vec<Task>, FlowE
                 .ok()
                 .filter(|&d| d <= MAX_NANOS as i64)
                 .ok_or(too_large)?;
-            Ok(Task {
+            Ok(TransformedTask {
                 wcet: piece(task.wcet)?,
                 stretches: [piece(task.stretches[0])?, piece(task.stretches[1])?],
                 jitter: HalfNanos(task.jitter.0 + 2 * delay),
@@ -310,15 +313,15 @@ pub fn dma_from(path: &Path, dma: BytesPerSec, cpu: BytesPerSec) -> Option<Bytes
 mod tests {
     use super::*;
     use crate::flows::{Analyzer, Effort, MinBandwidth, Reading};
-    use crate::time::{Schedule, Supply};
+    use crate::time::{Supply, VmSchedule};
     use crate::units::Nanos;
 
-    fn flows(random: &mut fastrand::Rng) -> Vec<Flow> {
+    fn flows(random: &mut fastrand::Rng) -> Vec<FlowDemand> {
         (0..random.u32(1..6))
             .map(|_| {
                 let period = Nanos(random.u64(300_000..3_000_000));
                 let from = random.u32(0..3);
-                Flow {
+                FlowDemand {
                     size: Bytes(random.u64(1..20_000)),
                     period,
                     deadline: period,
@@ -331,7 +334,7 @@ mod tests {
 
     fn weir() -> Path {
         Path {
-            queue: Queue::Heap,
+            queue: SenderQueue::Heap,
             locked: false,
             wake: Range::new(500, 900),
             copy: Range::new(50, 120),
@@ -339,11 +342,11 @@ mod tests {
         }
     }
 
-    fn setting() -> Setting {
-        Setting { chunk: Bytes(4096), queues: None, reading: Reading::Printed }
+    fn setting() -> FlowSetting {
+        FlowSetting { chunk: Bytes(4096), queues: None, reading: Reading::Printed }
     }
 
-    fn least(tasks: &[Task]) -> Option<u64> {
+    fn least(tasks: &[TransformedTask]) -> Option<u64> {
         match Analyzer::new(tasks, &[]).min_bandwidth(Effort(1 << 24)) {
             MinBandwidth::Exactly(b) | MinBandwidth::GaveUp { at_least: b, .. } => Some(b.0),
             MinBandwidth::Never(_) => None,
@@ -366,7 +369,9 @@ mod tests {
                     (a.wcet, a.deadline, a.period, a.jitter),
                     (b.wcet, b.deadline, b.period, b.jitter)
                 );
-                let q = |t: &Task| t.stretches.map(|s| s.scaled(500_000_000)).into_iter().max();
+                let q = |t: &TransformedTask| {
+                    t.stretches.map(|s| s.scaled(500_000_000)).into_iter().max()
+                };
                 assert_eq!(q(a), q(b));
             }
         }
@@ -396,7 +401,7 @@ mod tests {
     /// has none, whose cost is in no time of another's.
     #[test]
     fn a_batch_is_as_late_as_control_packets_make_it() {
-        let flow = |to| Flow {
+        let flow = |to| FlowDemand {
             size: Bytes(64),
             period: Nanos(1_000_000),
             deadline: Nanos(1_000_000),
@@ -405,7 +410,7 @@ mod tests {
         };
         let setting = setting();
         let path = weir();
-        let jitter = |flows: &[Flow]| {
+        let jitter = |flows: &[FlowDemand]| {
             let tasks = groups(flows, &[1, 1, 1], &setting, &path).unwrap().remove(0).tasks;
             tasks[0].jitter.0 as u64 / 2
         };
@@ -418,7 +423,7 @@ mod tests {
 
     #[test]
     fn two_receivers_cost_two_transfers() {
-        let flow = Flow {
+        let flow = FlowDemand {
             size: Bytes(10_000),
             period: Nanos(1_000_000),
             deadline: Nanos(1_000_000),
@@ -442,7 +447,7 @@ mod tests {
 
     #[test]
     fn half_a_core_needs_more_than_twice_the_bandwidth() {
-        let flow = Flow {
+        let flow = FlowDemand {
             size: Bytes(4096),
             period: Nanos(400_000),
             deadline: Nanos(400_000),
@@ -453,12 +458,12 @@ mod tests {
         let tasks = groups(&[flow], &[1], &setting, &weir()).unwrap().remove(0).tasks;
         let alone = least(&tasks).unwrap();
         let slots = vec![(Nanos(0), Nanos(50_000))];
-        let half = Schedule::Table { frame: Nanos(100_000), slots, switch: Nanos(0) };
+        let half = VmSchedule::Table { frame: Nanos(100_000), slots, switch: Nanos(0) };
         let supply = Supply::new(half, vec![]).unwrap().linear().unwrap();
         assert_eq!((supply.share, supply.whole, supply.delay), (50_000, 100_000, Nanos(50_000)));
         let shared = least(&on_shared_core(&tasks, supply).unwrap()).unwrap();
         assert!(shared > 2 * alone, "{shared} {alone}");
-        let own = Supply::new(Schedule::Dedicated, vec![]).unwrap().linear().unwrap();
+        let own = Supply::new(VmSchedule::Dedicated, vec![]).unwrap().linear().unwrap();
         assert_eq!(on_shared_core(&tasks, own).unwrap(), tasks);
     }
 

@@ -9,7 +9,7 @@
 //! too. The cores of the flow's ends, the broker's core and the core that writes the report request
 //! it. Within a critical section of the sender's device a core waits for it once.
 
-use super::task::Task;
+use super::task::TransformedTask;
 use crate::units::Nanos;
 
 /// The ends of a flow: VMs by number.
@@ -23,7 +23,7 @@ pub struct Ends {
 
 /// What a flow's packets wait for locks, at the most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Waits {
+pub struct LockWaits {
     /// Of the sender's core, for each packet that it takes.
     pub admit: Nanos,
     /// Of the sender's core, for each control packet that it passes on besides.
@@ -44,7 +44,7 @@ fn times(time: u64, count: usize) -> u64 {
 /// Of each flow; `chunks` are those of its packets, `cores` the vCPUs of each VM, each on its own
 /// core.
 #[must_use]
-pub fn waits(flows: &[Ends], chunks: &[u64], cores: &[u32], hold: Nanos) -> Vec<Waits> {
+pub fn waits(flows: &[Ends], chunks: &[u64], cores: &[u32], hold: Nanos) -> Vec<LockWaits> {
     let own = |vm: u32| cores.get(vm as usize).copied().unwrap_or(1).max(1);
     let all = |times: &mut dyn Iterator<Item = u64>| times.fold(0, u64::saturating_add);
     // The wait for the lock of a flow to several receivers: for the cores of its ends, the broker's
@@ -102,7 +102,7 @@ pub fn waits(flows: &[Ends], chunks: &[u64], cores: &[u32], hold: Nanos) -> Vec<
         let settled = sections(flow.from, None).saturating_add(flow_lock(flow));
         // At most one completion is reported to the hypervisor per chunk and receiver.
         let chunk = receivers(flow).saturating_add(times(attend, flow.to.len()));
-        Waits {
+        LockWaits {
             admit: Nanos(own_sections.saturating_add(credit)),
             pass: Nanos(peers.map(passed).max().unwrap_or(0)),
             settle: Nanos(
@@ -114,11 +114,11 @@ pub fn waits(flows: &[Ends], chunks: &[u64], cores: &[u32], hold: Nanos) -> Vec<
     flows.iter().zip(chunks).map(of).collect()
 }
 
-impl Waits {
+impl LockWaits {
     /// The task of a flow with this: `batch` packets come by one notification. None beyond what the
     /// analysis can count.
     #[must_use]
-    pub fn added_to(&self, task: &Task, batch: u32) -> Option<Task> {
+    pub fn added_to(&self, task: &TransformedTask, batch: u32) -> Option<TransformedTask> {
         let mut task = *task;
         let behind = (self.admit.0.checked_add(self.pass.0)?)
             .checked_mul(u64::from(batch).saturating_sub(1))?;
@@ -136,7 +136,7 @@ impl Waits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flows::Piece;
+    use crate::flows::TransferPiece;
     use crate::units::HalfNanos;
 
     fn one(from: u32, to: &[u32]) -> Ends {
@@ -193,13 +193,13 @@ mod tests {
             assert!(more.admit > base.admit && more.settle > base.settle, "{more:?}");
         }
         assert_eq!((longer.admit, longer.settle), (base.admit, Nanos(base.settle.0 + 800)));
-        assert_eq!(waits(&[one(0, &[1])], &[1], &[1, 1], Nanos(0)), [Waits::default()]);
+        assert_eq!(waits(&[one(0, &[1])], &[1], &[1, 1], Nanos(0)), [LockWaits::default()]);
     }
 
     #[test]
     fn waits_are_in_jitter_wcet_and_stretches() {
-        let piece = Piece { fixed: 10, bytes: 5 };
-        let task = Task {
+        let piece = TransferPiece { fixed: 10, bytes: 5 };
+        let task = TransformedTask {
             wcet: piece,
             deadline: HalfNanos(1000),
             period: HalfNanos(2000),
@@ -207,13 +207,13 @@ mod tests {
             stretches: [piece; 2],
         };
         let (admit, pass, settle) = (Nanos(7), Nanos(11), Nanos(100));
-        let waits = Waits { admit, pass, settle, attend: Nanos(1000) };
+        let waits = LockWaits { admit, pass, settle, attend: Nanos(1000) };
         let found = waits.added_to(&task, 3).expect("small numbers");
         assert_eq!(found.jitter, HalfNanos(20 + 2 * (7 + 2 * 18 + 1000)));
-        assert_eq!(found.wcet, Piece { fixed: 210, bytes: 5 });
-        assert_eq!(found.stretches, [Piece { fixed: 210, bytes: 5 }; 2]);
+        assert_eq!(found.wcet, TransferPiece { fixed: 210, bytes: 5 });
+        assert_eq!(found.stretches, [TransferPiece { fixed: 210, bytes: 5 }; 2]);
         assert_eq!((found.deadline, found.period), (task.deadline, task.period));
-        let most = Waits { settle: Nanos(u64::MAX), ..waits };
+        let most = LockWaits { settle: Nanos(u64::MAX), ..waits };
         assert_eq!(most.added_to(&task, 1), None);
     }
 }

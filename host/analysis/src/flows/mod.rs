@@ -13,10 +13,17 @@ mod report;
 mod response;
 mod task;
 
-pub use demand::{Analyzer, Cause, Effort, Failure, MinBandwidth, Verdict};
-pub use local::{Copier, Group, Mover, Path, Queue, dma_from, groups, on_shared_core};
-pub use locks::{Ends, Waits, waits};
+pub use demand::{
+    Analyzer, Effort, FailingInstant, MinBandwidth, Schedulability, UnschedulableCause,
+};
+pub use local::{
+    ChunkMover, ChunkProcessor, Copier, Path, SenderQueue, dma_from, groups, on_shared_core,
+};
+pub use locks::{Ends, LockWaits, waits};
 pub use overheads::{Overheads, Range, Reading};
-pub use report::{Report, TaskReport, report};
+pub use report::{FlowSetReport, TaskReport, report};
 pub use response::{Bandwidths, Responses, responses};
-pub use task::{Flow, FlowError, FlowErrorKind, MAX_BANDWIDTH, Piece, Setting, Task, transform};
+pub use task::{
+    FlowDemand, FlowError, FlowErrorKind, FlowSetting, MAX_BANDWIDTH, TransferPiece,
+    TransformedTask, transform,
+};

@@ -1,15 +1,15 @@
 //! One answer about a flow set, with everything that a person wants to see in addition to the
 //! verdict.
 
-use super::demand::{Analyzer, Effort, Failure, MinBandwidth, Verdict};
-use super::task::{FlowError, Task};
+use super::demand::{Analyzer, Effort, FailingInstant, MinBandwidth, Schedulability};
+use super::task::{FlowError, TransformedTask};
 use crate::units::BytesPerSec;
 
 /// A flow after its transformation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TaskReport {
     /// The exact task.
-    pub task: Task,
+    pub task: TransformedTask,
     /// C' at the bandwidth asked, ns.
     pub c_ns: f64,
     /// D', ns.
@@ -27,11 +27,11 @@ pub struct TaskReport {
 
 /// The results of the analysis of a flow set.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Report {
+pub struct FlowSetReport {
     /// Whether it is schedulable at the bandwidth asked.
-    pub verdict: Verdict,
+    pub verdict: Schedulability,
     /// The earliest instant at which it fails, if it does.
-    pub first_failure: Option<Failure>,
+    pub first_failure: Option<FailingInstant>,
     /// The smallest bandwidth that would do.
     pub min_bandwidth: MinBandwidth,
     /// U' at the bandwidth asked; `None` where a flow is left no period.
@@ -46,22 +46,22 @@ pub struct Report {
 ///
 /// If the bandwidth is 0 or over 1 PiB/s.
 pub fn report(
-    tasks: &[Task],
-    best_effort: &[Task],
+    tasks: &[TransformedTask],
+    best_effort: &[TransformedTask],
     bandwidth: BytesPerSec,
     effort: Effort,
     slack: Effort,
-) -> Result<Report, FlowError> {
+) -> Result<FlowSetReport, FlowError> {
     let mut analyzer = Analyzer::new(tasks, best_effort);
     let verdict = analyzer.verdict(bandwidth, effort)?;
     let first_failure = match verdict {
-        Verdict::Unschedulable(_) => analyzer.first_failure(bandwidth, effort)?,
+        Schedulability::Unschedulable(_) => analyzer.first_failure(bandwidth, effort)?,
         _ => None,
     };
     let slack = analyzer.slack(bandwidth, slack)?;
     // A lower bound of what the verdict has shown not to be negative.
-    let none = if verdict == Verdict::Schedulable { 0.0 } else { f64::NEG_INFINITY };
-    Ok(Report {
+    let none = if verdict == Schedulability::Schedulable { 0.0 } else { f64::NEG_INFINITY };
+    Ok(FlowSetReport {
         verdict,
         first_failure,
         min_bandwidth: analyzer.min_bandwidth(effort),

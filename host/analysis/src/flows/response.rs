@@ -11,7 +11,7 @@
 
 use super::{
     demand::Effort,
-    task::{HALVES_PER_SEC, Task},
+    task::{HALVES_PER_SEC, TransformedTask},
 };
 use crate::units::{BytesPerSec, Nanos};
 
@@ -41,7 +41,7 @@ struct Timed {
 }
 
 impl Timed {
-    fn new(task: &Task, at: Bandwidths) -> Self {
+    fn new(task: &TransformedTask, at: Bandwidths) -> Self {
         let paced = at.paced.0.max(1);
         let time =
             |scaled: u128| i128::try_from(scaled.div_ceil(paced.into())).unwrap_or(i128::MAX);
@@ -131,8 +131,8 @@ pub struct Responses {
 /// where the flows load the broker fully, or a task is left no period.
 #[must_use]
 pub fn responses(
-    tasks: &[Task],
-    best_effort: &[Task],
+    tasks: &[TransformedTask],
+    best_effort: &[TransformedTask],
     at: Bandwidths,
     effort: Effort,
 ) -> Responses {
@@ -216,16 +216,16 @@ fn response(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{flows::Piece, units::HalfNanos};
+    use crate::{flows::TransferPiece, units::HalfNanos};
     use proptest::prelude::*;
 
     const FAST: Bandwidths =
         Bandwidths { paced: BytesPerSec(1_000_000_000), chunk: BytesPerSec(1_000_000_000) };
 
     /// All in ns; the chunk is `chunk` of the cost.
-    fn task(wcet: u64, chunk: u64, deadline: i64, period: i64, jitter: i64) -> Task {
-        let piece = |ns| Piece { fixed: 2 * ns, bytes: 0 };
-        Task {
+    fn task(wcet: u64, chunk: u64, deadline: i64, period: i64, jitter: i64) -> TransformedTask {
+        let piece = |ns| TransferPiece { fixed: 2 * ns, bytes: 0 };
+        TransformedTask {
             wcet: piece(wcet),
             deadline: HalfNanos(2 * deadline),
             period: HalfNanos(2 * period),
@@ -234,7 +234,7 @@ mod tests {
         }
     }
 
-    fn ns(tasks: &[Task], best_effort: &[Task]) -> Vec<Option<u64>> {
+    fn ns(tasks: &[TransformedTask], best_effort: &[TransformedTask]) -> Vec<Option<u64>> {
         responses(tasks, best_effort, FAST, Effort::default())
             .longest
             .into_iter()
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn an_exhausted_effort_is_reported() {
         let tasks = [task(100, 100, 900, 1000, 30); 50]
-            .map(|one| Task { period: HalfNanos(20_000), ..one });
+            .map(|one| TransformedTask { period: HalfNanos(20_000), ..one });
         let all = responses(&tasks, &[], FAST, Effort::default());
         assert!(!all.gave_up && all.longest.iter().all(Option::is_some), "{all:?}");
         let none = responses(&tasks, &[], FAST, Effort(1));
@@ -289,8 +289,12 @@ mod tests {
     #[test]
     fn pacing_delays_later_packets_only() {
         let slow = Bandwidths { paced: BytesPerSec(100_000_000), ..FAST };
-        let piece = Piece { fixed: 200, bytes: 1000 };
-        let packet = Task { wcet: piece, stretches: [piece; 2], ..task(0, 0, 90_000, 100_000, 0) };
+        let piece = TransferPiece { fixed: 200, bytes: 1000 };
+        let packet = TransformedTask {
+            wcet: piece,
+            stretches: [piece; 2],
+            ..task(0, 0, 90_000, 100_000, 0)
+        };
         let bound = |at| responses(&[packet], &[], at, Effort::default()).longest[0].map(|ns| ns.0);
         assert_eq!((bound(FAST), bound(slow)), (Some(1100), Some(1100)));
         let two =
@@ -334,10 +338,10 @@ mod tests {
             starts in prop::collection::vec(0u64..60, 5),
             lazy in prop::option::of(1u64..15),
         ) {
-            let tasks: Vec<Task> = set.iter().map(|&(wcet, chunk, deadline, period, jitter)| {
+            let tasks: Vec<TransformedTask> = set.iter().map(|&(wcet, chunk, deadline, period, jitter)| {
                 task(wcet, chunk.min(wcet), deadline as i64, period as i64, jitter as i64)
             }).collect();
-            let best_effort: Vec<Task> = lazy.iter().map(|chunk| task(60, *chunk, 1, 1, 0)).collect();
+            let best_effort: Vec<TransformedTask> = lazy.iter().map(|chunk| task(60, *chunk, 1, 1, 0)).collect();
             let bounds = ns(&tasks, &best_effort);
             let mut jobs = Vec::new();
             for (index, &(wcet, chunk, deadline, period, jitter)) in set.iter().enumerate() {

@@ -25,7 +25,7 @@ pub(crate) const HALVES_PER_SEC: u64 = 2_000_000_000;
 /// A flow: packets of `size` bytes, at least `period` apart, each to be delivered within `deadline`
 /// (rt-virtio II-B).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flow {
+pub struct FlowDemand {
     /// C, bytes in a packet.
     pub size: Bytes,
     /// P, least time between two packets.
@@ -40,7 +40,7 @@ pub struct Flow {
 
 /// The parameters that all flows share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Setting {
+pub struct FlowSetting {
     /// S_c, the bytes moved between two scheduling decisions.
     pub chunk: Bytes,
     /// m, the number of sender queues; `None`: the number of VMs that send.
@@ -51,14 +51,14 @@ pub struct Setting {
 
 /// A stretch of transfer time: a part that does not depend on the bandwidth, and bytes to move.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Piece {
+pub struct TransferPiece {
     /// Overhead, half ns.
     pub fixed: u64,
     /// Bytes that are moved at the bandwidth.
     pub bytes: u64,
 }
 
-impl Piece {
+impl TransferPiece {
     /// Duration at `bandwidth`, in half ns times bytes/s (so that it is an integer).
     pub(crate) fn scaled(self, bandwidth: u64) -> u128 {
         u128::from(self.fixed) * u128::from(bandwidth)
@@ -75,9 +75,9 @@ impl Piece {
 
 /// A transformed task (rt-virtio IV): C', D', P', J', q'.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Task {
+pub struct TransformedTask {
     /// C' (Eq. 3).
-    pub wcet: Piece,
+    pub wcet: TransferPiece,
     /// D'.
     pub deadline: HalfNanos,
     /// P'.
@@ -85,10 +85,10 @@ pub struct Task {
     /// J' (Eq. 27).
     pub jitter: HalfNanos,
     /// The non-preemptive stretches whose maximum is q' (Eq. 4); equal where there is only one.
-    pub stretches: [Piece; 2],
+    pub stretches: [TransferPiece; 2],
 }
 
-impl Task {
+impl TransformedTask {
     /// D' - J', half ns: the length of the shortest interval that holds a job's release and
     /// deadline.
     #[must_use]
@@ -204,7 +204,11 @@ pub(crate) fn check_bandwidth(bandwidth: BytesPerSec) -> Result<u64, FlowError> 
     }
 }
 
-fn check(flows: &[Flow], setting: &Setting, overheads: &Overheads) -> Result<(), FlowError> {
+fn check(
+    flows: &[FlowDemand],
+    setting: &FlowSetting,
+    overheads: &Overheads,
+) -> Result<(), FlowError> {
     if flows.is_empty() {
         return fault(None, FlowErrorKind::NoFlows);
     }
@@ -268,10 +272,10 @@ struct Sender {
 /// # Errors
 /// If a value breaks a rule of [`FlowErrorKind`].
 pub fn transform(
-    flows: &[Flow],
-    setting: &Setting,
+    flows: &[FlowDemand],
+    setting: &FlowSetting,
     overheads: &Overheads,
-) -> Result<Vec<Task>, FlowError> {
+) -> Result<Vec<TransformedTask>, FlowError> {
     check(flows, setting, overheads)?;
     let mut senders: BTreeMap<u32, Sender> = BTreeMap::new();
     for flow in flows {
@@ -282,12 +286,12 @@ pub fn transform(
     }
     let queues = setting.queues.map_or(senders.len() as u64, u64::from);
     let terms = overheads.terms(queues, setting.reading);
-    let task = |(i, flow): (usize, &Flow)| {
+    let task = |(i, flow): (usize, &FlowDemand)| {
         let sender = senders[&flow.from];
         let kind = FlowErrorKind::PacketOverheadTooLarge;
         let task = packet(sender, flow.size, setting.chunk, (overheads, &terms));
         let task = task.ok_or(FlowError { flow: Some(i), kind })?;
-        Ok(Task {
+        Ok(TransformedTask {
             deadline: HalfNanos(2 * flow.deadline.0 as i64 - terms.send_max - terms.receive),
             period: HalfNanos(2 * flow.period.0 as i64 + terms.send_min - terms.send_max),
             ..task
@@ -303,7 +307,7 @@ fn packet(
     size: Bytes,
     chunk: Bytes,
     (overheads, terms): (&Overheads, &Terms),
-) -> Option<Task> {
+) -> Option<TransformedTask> {
     // Eq. 23 to 26.
     let lock = overheads.ql.max.0;
     let find = sender.pending.checked_mul(overheads.qa.max.0)?;
@@ -314,7 +318,7 @@ fn packet(
     let jitter =
         (overheads.pp.max.0 + remove).checked_mul(sender.flows).filter(|&j| j <= 2 * MAX_NANOS)?;
     let task = tasks_from_costs(size.0, chunk.0, terms.dma, remove)?;
-    Some(Task { jitter: HalfNanos(2 * jitter as i64), ..task })
+    Some(TransformedTask { jitter: HalfNanos(2 * jitter as i64), ..task })
 }
 
 /// C' and q' (Eq. 3 and 4) from the overhead of a chunk and of a packet, both in ns; `None` if the
@@ -324,17 +328,17 @@ pub(crate) fn tasks_from_costs(
     chunk: u64,
     per_chunk: u64,
     per_packet: u64,
-) -> Option<Task> {
+) -> Option<TransformedTask> {
     let chunks = size.div_ceil(chunk);
     let last = size - (chunks - 1) * chunk;
     let fixed = chunks
         .checked_mul(per_chunk)
         .and_then(|o| o.checked_add(per_packet))
         .filter(|&o| o <= MAX_NANOS)?;
-    let end = Piece { fixed: 2 * (per_chunk + per_packet), bytes: last };
-    let middle = Piece { fixed: 2 * per_chunk, bytes: chunk };
-    Some(Task {
-        wcet: Piece { fixed: 2 * fixed, bytes: size },
+    let end = TransferPiece { fixed: 2 * (per_chunk + per_packet), bytes: last };
+    let middle = TransferPiece { fixed: 2 * per_chunk, bytes: chunk };
+    Some(TransformedTask {
+        wcet: TransferPiece { fixed: 2 * fixed, bytes: size },
         deadline: HalfNanos(0),
         period: HalfNanos(0),
         jitter: HalfNanos(0),

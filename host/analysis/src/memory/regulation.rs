@@ -2,7 +2,7 @@
 /// docs/explanation/regulators.md. `core/budget` has the regulators themselves; a test of this
 /// crate compares them with these bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Regulation {
+pub enum RegulatorModel {
     /// At most Q in each period, each vCPU its part of it.
     Static,
     /// At most Q in each period, which the VM's vCPUs draw from one pool in slices of Q / (8
@@ -27,7 +27,7 @@ pub enum Regulation {
     },
 }
 
-impl Regulation {
+impl RegulatorModel {
     /// The most accesses in any `periods` consecutive periods, without overshoots, where the budget
     /// is `budget`; `None` where the regulator sets no limit. Of MemGuard's members only the sum is
     /// bounded: by the sum of this.
@@ -97,13 +97,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn regulations() -> impl Strategy<Value = Regulation> {
+    fn regulations() -> impl Strategy<Value = RegulatorModel> {
         prop_oneof![
-            Just(Regulation::Static),
-            (1..=8_u32).prop_map(|vcpus| Regulation::Pool { vcpus }),
-            any::<bool>().prop_map(|spare| Regulation::Memguard { spare }),
+            Just(RegulatorModel::Static),
+            (1..=8_u32).prop_map(|vcpus| RegulatorModel::Pool { vcpus }),
+            any::<bool>().prop_map(|spare| RegulatorModel::Memguard { spare }),
             (1..9_u32, any::<bool>())
-                .prop_map(|(window, critical)| Regulation::Compensation { window, critical }),
+                .prop_map(|(window, critical)| RegulatorModel::Compensation { window, critical }),
         ]
     }
 
@@ -112,7 +112,7 @@ mod tests {
         fn a_compensated_vms_maximum_is_of_its_full_periods(
             window in 1..9_u32, budget in 0..50_u64, periods in 0..40_u64,
         ) {
-            let regulation = Regulation::Compensation { window, critical: true };
+            let regulation = RegulatorModel::Compensation { window, critical: true };
             let of = |start: u64| -> u64 {
                 (start..start + periods).map(|period| budget * (period % u64::from(window) + 1)).sum()
             };

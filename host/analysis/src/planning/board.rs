@@ -2,11 +2,11 @@
 
 use toml_edit::{DocumentMut, Item, TableLike};
 use weir_model::{Timing, timing::TimedVm};
-use weir_paging::cells::Cells;
+use weir_paging::classes::PageClasses;
 
 /// Colors and banks of a board, for VMs that need a part of the cache of their own.
 #[derive(Clone, Debug)]
-pub struct Board {
+pub struct BoardClasses {
     pub colors: u32,
     pub color_bytes: u64,
     /// Banks, if they can be chosen independently of colors.
@@ -15,7 +15,7 @@ pub struct Board {
     behind: (u64, u64),
 }
 
-impl Board {
+impl BoardClasses {
     /// Returns none if no VM has a `working_set`, if the file assigns colors, or if the cache is
     /// not known.
     pub fn of(timing: &Timing, text: &str) -> Option<Self> {
@@ -37,9 +37,10 @@ impl Board {
         let name = document.get("dram").and_then(Item::as_str);
         let map =
             name.and_then(|name| platform.places.dram.iter().position(|map| map.name == name));
-        let cells = Cells::new(&platform.places.geometry(map.unwrap_or(0))).ok()?;
-        let (colors, banks) = (u32::from(cells.colors()), u32::from(cells.bank_groups()));
-        let independent = banks > 1 && cells.count() as u64 == u64::from(colors) * u64::from(banks);
+        let classes = PageClasses::new(&platform.places.geometry(map.unwrap_or(0))).ok()?;
+        let (colors, banks) = (u32::from(classes.colors()), u32::from(classes.bank_groups()));
+        let independent =
+            banks > 1 && classes.count() as u64 == u64::from(colors) * u64::from(banks);
         // Without best effort, a part must be left for the hypervisor.
         let reserve = u32::from(timing.vms.iter().all(|vm| !is_best_effort(vm)));
         let ram: u64 = platform.pools().iter().map(|pool| pool.end - pool.start).sum();

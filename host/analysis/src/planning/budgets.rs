@@ -1,6 +1,6 @@
 //! The search for budgets: for tasks that need more than their VM demands, and for best effort.
 
-use super::problem::{Demand, Problem, Unsure, Vm};
+use super::problem::{Demand, Problem, Unsure, VmDemands};
 
 /// Returns whether the tasks of a VM hold with these budgets of all VMs.
 type TaskHolds<'a> = dyn Fn(usize, &[u64]) -> Result<bool, Unsure> + 'a;
@@ -23,7 +23,7 @@ pub fn budgets(
     (total, best): (u64, bool),
     task_holds: &TaskHolds,
 ) -> Result<Result<Vec<u64>, Late>, Unsure> {
-    let takes_rest = |vm: &Vm| vm.best_effort && vm.given.is_none();
+    let takes_rest = |vm: &VmDemands| vm.best_effort && vm.given.is_none();
     let sharers = problem.vms.iter().filter(|vm| takes_rest(vm)).count() as u64;
     let with = |extra: u64| -> Vec<u64> {
         let mut budgets = least.to_vec();

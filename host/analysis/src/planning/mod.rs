@@ -24,11 +24,11 @@ use crate::{
     units::Events,
     verdict::Verdict,
 };
-use board::{Board, is_best_effort};
+use board::{BoardClasses, is_best_effort};
 use edit::numbers;
 use judge::{Asker, EFFORT};
 use problem::{Problem, next_to_copies};
-use search::{Refusal, Setting, search};
+use search::{PlanSetting, Refusal, search};
 use serde::Serialize;
 use std::{error, fmt};
 use weir_model::{
@@ -216,9 +216,9 @@ pub fn plan(file: &SystemFile, options: &PlanOptions) -> Result<Plan, PlanError>
 
 /// The choices.
 struct Choice {
-    setting: Setting,
+    setting: PlanSetting,
     /// The colors and banks that were divided, if any.
-    board: Option<Board>,
+    board: Option<BoardClasses>,
 }
 
 /// Returns the choices, as the planned file has them.
@@ -279,7 +279,7 @@ fn choose(timing: &Timing, text: &str, options: &PlanOptions) -> Result<Choice, 
         table = next_to_copies(table, timing);
     }
     if !timing.flows.is_empty() {
-        system::Input::of(timing, Reading::Printed).map_err(wrong)?;
+        system::FlowsInput::of(timing, Reading::Printed).map_err(wrong)?;
     }
     obstacle::check(timing).map_err(wrong)?;
     // Everything without a meaning is reported before anything is chosen.
@@ -288,11 +288,13 @@ fn choose(timing: &Timing, text: &str, options: &PlanOptions) -> Result<Choice, 
 
     let timed: Vec<usize> =
         (0..timing.flows.len()).filter(|flow| !timing.flows[*flow].best_effort).collect();
-    let board = Board::of(timing, text);
+    let board = BoardClasses::of(timing, text);
     // Its own banks cost a VM memory, and no file requires them, so they are given up first.
-    let colors_only = board.as_ref().and_then(Board::colors_only);
-    let boards: Vec<Option<Board>> = std::iter::once(board).chain(colors_only.map(Some)).collect();
-    let problem = |board: &Option<Board>| Problem::new(timing, board.as_ref(), &table, &timed);
+    let colors_only = board.as_ref().and_then(BoardClasses::colors_only);
+    let boards: Vec<Option<BoardClasses>> =
+        std::iter::once(board).chain(colors_only.map(Some)).collect();
+    let problem =
+        |board: &Option<BoardClasses>| Problem::new(timing, board.as_ref(), &table, &timed);
     let problems: Vec<_> = boards.iter().map(problem).collect();
     let asker = Asker::new(timing, table.period(), timed, options);
     match search(&problems, &asker, || asker.allow_explanation()) {

@@ -2,7 +2,7 @@
 
 use weir_model::{
     Code, Fault, Timing,
-    counters::Event,
+    counters::CounterEvent,
     timing::{MemoryBudget, TimedVm},
 };
 
@@ -47,7 +47,7 @@ fn obstacle(bandwidth: &MemoryBudget, open: bool) -> Option<(String, &'static st
         let what = "with `spare`, MemGuard's VMs run without a limit after all have spent their budgets, so that no budget keeps the memory below saturation";
         return Some((what.to_owned(), "leave `spare` out"));
     }
-    let event = bandwidth.event().filter(|event| *event != Event::L2dRefill);
+    let event = bandwidth.event().filter(|event| *event != CounterEvent::L2dRefill);
     if let Some(event) = event.filter(|_| open) {
         let what =
             format!("[saturation] is of refills, and `{}` does not count them", event.name());

@@ -1,9 +1,9 @@
 //! The input of the search: what the board has, and what the VMs and flows of a file demand.
 
-use super::board::{Board, is_best_effort};
+use super::board::{BoardClasses, is_best_effort};
 use crate::{
     Bytes, BytesPerSec, Nanos,
-    memory::{Regulation, SaturationPoint, SaturationTable},
+    memory::{RegulatorModel, SaturationPoint, SaturationTable},
     system::{self, Limits, regulation},
 };
 use weir_model::{
@@ -33,7 +33,7 @@ pub struct Problem {
     /// Chunk sizes to choose from, with the DMA bandwidth that each can reach.
     pub chunks: Vec<(Bytes, BytesPerSec)>,
     /// The VMs.
-    pub vms: Vec<Vm>,
+    pub vms: Vec<VmDemands>,
     /// The rates of the flows with deadlines, in 2^-20 B/ns.
     pub flows: Vec<u64>,
     /// A fixed DMA bandwidth.
@@ -44,7 +44,7 @@ pub struct Problem {
 
 /// A VM's demands.
 #[derive(Clone, Debug)]
-pub struct Vm {
+pub struct VmDemands {
     /// A best-effort VM gets the remaining resources and demands only memory.
     pub best_effort: bool,
     /// Bytes that must fit into its colors; 0 requires one color.
@@ -58,12 +58,12 @@ pub struct Vm {
     /// A fixed budget, in accesses per period of the saturation table.
     pub given: Option<u64>,
     /// Constraints on a budget that the search chooses.
-    pub shape: Shape,
+    pub shape: BudgetShape,
 }
 
 /// Constraints on a chosen budget of a VM, in addition to its demands.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub struct BudgetShape {
     /// The least budget with which the part of each vCPU can be enforced.
     pub least: u64,
     /// The most accesses that the VM's cores can make in a period.
@@ -73,12 +73,18 @@ pub struct Shape {
     /// Whether the VM's cores delay each other. If so, a larger budget can make its tasks later.
     pub siblings: bool,
     /// The regulation, which determines the guaranteed part of the budget.
-    pub regulation: Regulation,
+    pub regulation: RegulatorModel,
 }
 
-impl Default for Shape {
+impl Default for BudgetShape {
     fn default() -> Self {
-        Self { least: 0, most: u64::MAX, step: 1, siblings: false, regulation: Regulation::Static }
+        Self {
+            least: 0,
+            most: u64::MAX,
+            step: 1,
+            siblings: false,
+            regulation: RegulatorModel::Static,
+        }
     }
 }
 
@@ -101,7 +107,7 @@ impl Problem {
     /// Returns the problem of a file. `timed` are the positions of the flows with deadlines.
     pub fn new(
         timing: &Timing,
-        board: Option<&Board>,
+        board: Option<&BoardClasses>,
         table: &SaturationTable,
         timed: &[usize],
     ) -> Self {
@@ -111,10 +117,10 @@ impl Problem {
         let line = line.unwrap_or(Bytes(1));
         let least = saturation.map_or(0, |known| known.min_accesses);
         let left = board.map_or(0, |board| board.left(&timing.vms));
-        let vms = timing.vms.iter().map(|vm| Vm {
+        let vms = timing.vms.iter().map(|vm| VmDemands {
             working_set: vm.working_set.filter(|_| board.is_some()).unwrap_or_default(),
             memory: Bytes(board.map_or(0, |board| board.memory(vm, left))),
-            ..Vm::new(timing, vm, table, (line, least))
+            ..VmDemands::new(timing, vm, table, (line, least))
         });
         let rate = |position: &usize| {
             let flow = &timing.flows[*position];
@@ -126,7 +132,7 @@ impl Problem {
             colors: board.map_or(u32::MAX, |board| board.colors),
             color_bytes: Bytes(board.map_or(u64::MAX, |board| board.color_bytes)),
             banks: board.map_or(u32::MAX, |board| board.banks.unwrap_or(board.colors)),
-            bank_bytes: Bytes(board.map_or(u64::MAX, Board::piece)),
+            bank_bytes: Bytes(board.map_or(u64::MAX, BoardClasses::piece)),
             banks_are_colors: board.is_some_and(|board| board.banks.is_none()),
             line,
             min_accesses: least,
@@ -187,7 +193,7 @@ fn chunks(
     chunks.into_iter().map(|(size, reach)| (size, most.min(reach))).collect()
 }
 
-impl Vm {
+impl VmDemands {
     fn new(
         timing: &Timing,
         vm: &TimedVm,
@@ -220,7 +226,7 @@ impl Vm {
             bandwidth: BytesPerSec(bandwidth),
             has_tasks: !vm.tasks.is_empty(),
             given,
-            shape: Shape::of(timing, vm, table.period(), least),
+            shape: BudgetShape::of(timing, vm, table.period(), least),
         }
     }
 }
@@ -245,7 +251,7 @@ fn next_to_polls(
     whole.and_then(|whole| rate(whole).ok()).map_or(u64::MAX, |rate| rate.max(required))
 }
 
-impl Shape {
+impl BudgetShape {
     /// Returns the constraints on a budget that is chosen for a VM, at least `least`.
     fn of(timing: &Timing, vm: &TimedVm, period: Nanos, least: u64) -> Self {
         let vcpus = vm.cpus.len().max(1);

@@ -58,7 +58,7 @@ impl Conflict {
     pub(super) fn new(
         demands: &[Demand],
         minimal: bool,
-        shortages: Vec<search::Shortage>,
+        shortages: Vec<search::SearchShortage>,
         asker: &Asker,
     ) -> Self {
         let demands = demands.iter().map(|demand| name(asker.timing, *demand)).collect();
@@ -71,18 +71,18 @@ fn vm_name(timing: &Timing, vm: usize) -> &str {
     timing.vms.get(vm).map_or("?", |vm| &vm.name)
 }
 
-fn shortage(by: &Asker, shortage: search::Shortage) -> Vec<Shortage> {
+fn shortage(by: &Asker, shortage: search::SearchShortage) -> Vec<Shortage> {
     let timing = by.timing;
     match shortage {
-        search::Shortage::Colors { asked, have } => {
+        search::SearchShortage::Colors { asked, have } => {
             vec![Shortage::new("colors", "colors", (asked, have))]
         }
-        search::Shortage::Banks { asked, have } => {
+        search::SearchShortage::Banks { asked, have } => {
             vec![Shortage::new("banks", "banks", (asked, have))]
         }
-        search::Shortage::Given { vm } => given(timing, vm).into_iter().collect(),
-        search::Shortage::Budgets { asked, have } => budgets(timing, asked, have),
-        search::Shortage::Dma { chunk, asked, have, budgets } => {
+        search::SearchShortage::Given { vm } => given(timing, vm).into_iter().collect(),
+        search::SearchShortage::Budgets { asked, have } => budgets(timing, asked, have),
+        search::SearchShortage::Dma { chunk, asked, have, budgets } => {
             let what = "DMA bandwidth";
             let most = format!(
                 "there are {} B/s next to budgets of {budgets}, in chunks of {chunk}",
@@ -105,7 +105,7 @@ fn shortage(by: &Asker, shortage: search::Shortage) -> Vec<Shortage> {
             let why = format!("{source} {} B/s, {most}", asked.0);
             vec![Shortage::new(what, "B/s", (asked.0, have.0)).because(&why)]
         }
-        search::Shortage::Task { vm, budgets, moved } => late(by, vm, &budgets, &moved),
+        search::SearchShortage::Task { vm, budgets, moved } => late(by, vm, &budgets, &moved),
     }
 }
 

@@ -41,22 +41,22 @@ pub trait Judge {
 }
 
 /// First position and number.
-pub type Range = (u32, u32);
+pub type PositionRange = (u32, u32);
 
 /// The resources of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
-    pub colors: Range,
-    pub banks: Range,
+pub struct VmResources {
+    pub colors: PositionRange,
+    pub banks: PositionRange,
     /// Accesses per period of the saturation table.
     pub budget: u64,
 }
 
 /// A setting in which every demand holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Setting {
+pub struct PlanSetting {
     /// One per VM. All best-effort VMs share the same colors and banks.
-    pub shares: Vec<Share>,
+    pub shares: Vec<VmResources>,
     /// Chunk size; none without flows.
     pub chunk: Option<Bytes>,
     /// DMA bandwidth; 0 without flows.
@@ -67,7 +67,7 @@ pub struct Setting {
 
 /// What demands are short of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Shortage {
+pub enum SearchShortage {
     /// Colors that all together take.
     Colors { asked: u64, have: u64 },
     /// Banks that all together take.
@@ -103,7 +103,7 @@ pub enum Refusal {
         /// Whether there is a setting without any one of them. If not, the effort was spent before
         /// that was decided.
         minimal: bool,
-        shortages: Vec<Shortage>,
+        shortages: Vec<SearchShortage>,
     },
     /// The effort was spent before a setting was found or excluded.
     GaveUp,
@@ -112,7 +112,7 @@ pub enum Refusal {
 /// Why there is no setting for some of the demands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failed {
-    Short(Vec<Shortage>),
+    Short(Vec<SearchShortage>),
     Unsure,
 }
 
@@ -127,7 +127,7 @@ pub fn search(
     problems: &[Problem],
     judge: &dyn Judge,
     explain: impl FnOnce(),
-) -> Result<(usize, Setting), Refusal> {
+) -> Result<(usize, PlanSetting), Refusal> {
     let mut all = Vec::new();
     let mut is_unsure = false;
     for (position, problem) in problems.iter().enumerate() {
@@ -187,18 +187,18 @@ pub fn attempt(
     kept: &[Demand],
     judge: &dyn Judge,
     best: bool,
-) -> Result<Setting, Failed> {
+) -> Result<PlanSetting, Failed> {
     let needs: Vec<Need> = (0..problem.vms.len()).map(|vm| Need::of(problem, vm, kept)).collect();
     let mut short: Vec<_> = (0..needs.len())
         .filter(|vm| needs[*vm].budget < needs[*vm].floor)
-        .map(|vm| Shortage::Given { vm })
+        .map(|vm| SearchShortage::Given { vm })
         .collect();
     let (colors, banks) = place(problem, &needs, &mut short);
     let least: Vec<u64> = needs.iter().map(|need| need.budget).collect();
     let harmless = problem.saturation.max_dma(sum(&least));
     if harmless.is_none() {
         let have = problem.saturation.max_budget(BytesPerSec(0)).unwrap_or(0);
-        short.push(Shortage::Budgets { asked: sum(&least), have });
+        short.push(SearchShortage::Budgets { asked: sum(&least), have });
     }
     let (Some(harmless), true) = (harmless, short.is_empty()) else {
         return Err(Failed::Short(short));
@@ -213,7 +213,7 @@ pub fn attempt(
     let movers = Movers::new(problem, (&flows, is_least), judge, (harmless, sum(&least)));
     // The tasks of a VM that copies the flows may be late only at the least bandwidth.
     let faster = movers.faster.into_iter().filter(|_| has_tasks);
-    let mut found: Option<Setting> = None;
+    let mut found: Option<PlanSetting> = None;
     let (mut late, mut is_unsure) = (None, movers.is_unsure);
     let slower = movers.least.len();
     for (tried, (chunk, dma)) in movers.least.into_iter().chain(faster).enumerate() {
@@ -227,7 +227,7 @@ pub fn attempt(
             Ok(Ok(budgets)) => budgets,
             Ok(Err(Late { vm, budgets })) => {
                 // With flows the first one has the least bandwidth, else the last one.
-                let this = Shortage::Task { vm, budgets, moved };
+                let this = SearchShortage::Task { vm, budgets, moved };
                 late = if flows.is_empty() { Some(this) } else { late.or(Some(this)) };
                 continue;
             }
@@ -242,9 +242,10 @@ pub fn attempt(
         let is_better = found.as_ref().is_none_or(|b| (best_effort, b.dma) > (b.best_effort, dma));
         if is_better {
             let places = colors.iter().zip(&banks).zip(budgets);
-            let shares =
-                places.map(|((&colors, &banks), budget)| Share { colors, banks, budget }).collect();
-            found = Some(Setting { shares, chunk, dma, best_effort });
+            let shares = places
+                .map(|((&colors, &banks), budget)| VmResources { colors, banks, budget })
+                .collect();
+            found = Some(PlanSetting { shares, chunk, dma, best_effort });
         }
     }
     let short = || late.or(movers.shortage).into_iter().collect();
@@ -258,7 +259,7 @@ struct Movers {
     /// Each chunk size at the largest bandwidth.
     faster: Vec<(Option<Bytes>, BytesPerSec)>,
     /// Why a chunk size is not among them; of several, the one to which the least is missing.
-    shortage: Option<Shortage>,
+    shortage: Option<SearchShortage>,
     is_unsure: bool,
 }
 
@@ -283,7 +284,7 @@ impl Movers {
             movers.least.extend(all.filter(|dma| *dma <= harmless).map(|dma| (None, dma)));
             let chunk = problem.chunks.first().map_or(Bytes(0), |chunk| chunk.0);
             let asked = problem.dma;
-            movers.shortage = Some(Shortage::Dma { chunk, asked, have: harmless, budgets });
+            movers.shortage = Some(SearchShortage::Dma { chunk, asked, have: harmless, budgets });
             return movers;
         }
         let mut nearest = u64::MAX;
@@ -313,7 +314,7 @@ impl Movers {
                     let missing = asked.map_or(u64::MAX, |asked| asked.0.saturating_sub(have.0));
                     if movers.shortage.is_none() || missing < nearest {
                         nearest = missing;
-                        movers.shortage = Some(Shortage::Dma { chunk, asked, have, budgets });
+                        movers.shortage = Some(SearchShortage::Dma { chunk, asked, have, budgets });
                     }
                 }
             }
@@ -360,7 +361,11 @@ impl Need {
 
 /// Returns the ranges of colors and banks: a disjoint range for each VM, and the rest for all
 /// best-effort VMs together. Adds what is missing to `short`.
-fn place(problem: &Problem, needs: &[Need], short: &mut Vec<Shortage>) -> (Vec<Range>, Vec<Range>) {
+fn place(
+    problem: &Problem,
+    needs: &[Need],
+    short: &mut Vec<SearchShortage>,
+) -> (Vec<PositionRange>, Vec<PositionRange>) {
     let rest = || needs.iter().zip(&problem.vms).filter(|(_, vm)| vm.best_effort);
     // The best-effort VMs' memories are disjoint in the banks that these VMs share; a demand that
     // was dropped counts as one bank.
@@ -391,14 +396,14 @@ fn place(problem: &Problem, needs: &[Need], short: &mut Vec<Shortage>) -> (Vec<R
     let (colors, asked) = ranges(problem.colors, |need| need.colors, 0);
     let have = u64::from(problem.colors);
     if asked > have {
-        short.push(Shortage::Colors { asked, have });
+        short.push(SearchShortage::Colors { asked, have });
     }
     let lacks_colors = asked > have;
     let (banks, asked) = ranges(problem.banks, |need| need.banks, together);
     let have = u64::from(problem.banks);
     // If banks are colors, a shortage of colors covers the shortage of banks.
     if asked > have && !lacks_colors {
-        short.push(Shortage::Banks { asked, have });
+        short.push(SearchShortage::Banks { asked, have });
     }
     (colors, banks)
 }

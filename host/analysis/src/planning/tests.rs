@@ -1,14 +1,18 @@
 //! The search against trying everything.
 
 use super::{
-    problem::{Demand, Problem, Shape, Unsure, Vm},
-    search::{Failed, Judge, Moved, Range, Refusal, Setting, Share, Shortage, attempt, search},
+    problem::{BudgetShape, Demand, Problem, Unsure, VmDemands},
+    search::{
+        Failed, Judge, Moved, PlanSetting, PositionRange, Refusal, SearchShortage, VmResources,
+        attempt, search,
+    },
 };
 use crate::flows::{
-    self, Analyzer, Effort, Flow, MinBandwidth, Overheads, Reading, Task, Verdict, transform,
+    self, Analyzer, Effort, FlowDemand, MinBandwidth, Overheads, Reading, Schedulability,
+    TransformedTask, transform,
 };
-use crate::memory::{Budget, Interferer, Regulation, SaturationPoint, SaturationTable};
-use crate::time::{Interference, Schedule, Supply, VmTask, response_times_with};
+use crate::memory::{Budget, Interferer, RegulatorModel, SaturationPoint, SaturationTable};
+use crate::time::{CoreInterference, Supply, VmSchedule, VmTask, response_times_with};
 use crate::units::{Bytes, BytesPerSec, Events, Nanos};
 
 const EFFORT: Effort = Effort(1 << 26);
@@ -27,7 +31,7 @@ struct CriticalTask {
 #[derive(Clone, Debug)]
 struct Case {
     problem: Problem,
-    flows: Vec<Flow>,
+    flows: Vec<FlowDemand>,
     queues: Option<u32>,
     /// The task of each VM that has one.
     critical: Vec<Option<CriticalTask>>,
@@ -35,9 +39,9 @@ struct Case {
 }
 
 impl Case {
-    fn tasks(&self, flows: &[usize], chunk: Bytes) -> Option<Vec<Task>> {
-        let flows: Vec<Flow> = flows.iter().map(|&i| self.flows[i]).collect();
-        let setting = flows::Setting { chunk, queues: self.queues, reading: Reading::Printed };
+    fn tasks(&self, flows: &[usize], chunk: Bytes) -> Option<Vec<TransformedTask>> {
+        let flows: Vec<FlowDemand> = flows.iter().map(|&i| self.flows[i]).collect();
+        let setting = flows::FlowSetting { chunk, queues: self.queues, reading: Reading::Printed };
         transform(&flows, &setting, &Overheads::RT_VIRTIO).ok()
     }
 
@@ -46,22 +50,23 @@ impl Case {
         let others = budgets.iter().enumerate().filter(|(other, _)| *other != vm);
         let interferers = others.map(|(_, &accesses)| Interferer {
             budget: Budget { accesses, period: self.problem.saturation.period() },
-            regulation: Regulation::Static,
+            regulation: RegulatorModel::Static,
             overshoot: self.overshoot,
             write_back: true,
             vms: 1,
         });
         let CriticalTask { alone, accesses, delay, per_access, deadline } = task;
-        let interference = Interference { interferers: interferers.collect(), delay, per_access };
+        let interference =
+            CoreInterference { interferers: interferers.collect(), delay, per_access };
         let (period, none) = (Nanos(1 << 40), Nanos(0));
         let job = VmTask { wcet: alone, period, jitter: none, blocking: none };
-        let supply = Supply::new(Schedule::Dedicated, vec![]).unwrap();
+        let supply = Supply::new(VmSchedule::Dedicated, vec![]).unwrap();
         let times =
             response_times_with(&[job], &supply, &[Some(accesses)], Some(&interference), None);
         times[0].is_some_and(|time| time <= deadline)
     }
 
-    fn search(&self) -> Result<Setting, Refusal> {
+    fn search(&self) -> Result<PlanSetting, Refusal> {
         let found = search(std::slice::from_ref(&self.problem), self, || {});
         found.map(|(_, setting)| setting)
     }
@@ -80,8 +85,8 @@ impl Judge for Case {
     fn flows_hold(&self, flows: &[usize], chunk: Bytes, dma: BytesPerSec) -> Result<bool, Unsure> {
         let Some(tasks) = self.tasks(flows, chunk) else { return Ok(false) };
         match Analyzer::new(&tasks, &[]).verdict(dma, EFFORT) {
-            Ok(Verdict::GaveUp { .. }) => Err(Unsure),
-            verdict => Ok(verdict == Ok(Verdict::Schedulable)),
+            Ok(Schedulability::GaveUp { .. }) => Err(Unsure),
+            verdict => Ok(verdict == Ok(Schedulability::Schedulable)),
         }
     }
 
@@ -92,7 +97,7 @@ impl Judge for Case {
 
 /// The demands that a plan does not meet, and `None` for a rule of the platform that it breaks
 /// (overlap, saturation, a budget or a chunk that is not to be had).
-fn check(case: &Case, plan: &Setting) -> Vec<Option<Demand>> {
+fn check(case: &Case, plan: &PlanSetting) -> Vec<Option<Demand>> {
     let problem = &case.problem;
     let mut faults = Vec::new();
     if plan.shares.len() != problem.vms.len() {
@@ -181,17 +186,20 @@ fn small_case(r: &mut fastrand::Rng) -> Case {
             deadline: Nanos(r.u64(30_000..200_000)),
         });
         let given = (r.u8(0..5) == 0).then(|| r.u64(1..6));
-        let shape = Shape { least: r.u64(0..3), ..Shape::default() };
+        let shape = BudgetShape { least: r.u64(0..3), ..BudgetShape::default() };
         let has_tasks = critical.is_some();
-        (Vm { best_effort, working_set, memory, bandwidth, has_tasks, given, shape }, critical)
+        (
+            VmDemands { best_effort, working_set, memory, bandwidth, has_tasks, given, shape },
+            critical,
+        )
     };
     let (vms, critical): (Vec<_>, Vec<_>) = (0..r.usize(2..=3)).map(|i| vm(i, r)).unzip();
-    let flows: Vec<Flow> = (0..r.usize(0..3))
+    let flows: Vec<FlowDemand> = (0..r.usize(0..3))
         .map(|_| {
             let from = r.u32(0..vms.len() as u32);
             let period = Nanos(r.u64(60_000..600_000));
             let to = (from + 1) % vms.len() as u32;
-            Flow { size: Bytes(r.u64(1..9000)), period, deadline: period, from, to }
+            FlowDemand { size: Bytes(r.u64(1..9000)), period, deadline: period, from, to }
         })
         .collect();
     let points = (0..r.usize(1..5))
@@ -227,7 +235,7 @@ fn small_case(r: &mut fastrand::Rng) -> Case {
 fn exhaustive(case: &Case) -> Option<u64> {
     let p = &case.problem;
     let n = p.vms.len();
-    let divisions = |most: u32| -> Vec<Vec<Range>> {
+    let divisions = |most: u32| -> Vec<Vec<PositionRange>> {
         // Own ranges in order, best effort at the end and together.
         let mut all = vec![vec![]];
         for vm in &p.vms {
@@ -269,14 +277,14 @@ fn exhaustive(case: &Case) -> Option<u64> {
     // The parts of a plan are independent but for budgets and DMA bandwidth: find one division that
     // has no fault of its own, then run through the rest.
     let mut best = None;
-    let divisions: Vec<(Vec<Range>, Vec<Range>)> = divisions(p.colors)
+    let divisions: Vec<(Vec<PositionRange>, Vec<PositionRange>)> = divisions(p.colors)
         .into_iter()
         .flat_map(|c| divisions(p.banks).into_iter().map(move |b| (c.clone(), b)))
         .collect();
-    let generous = |shares: &(Vec<Range>, Vec<Range>)| {
-        let plan = Setting {
+    let generous = |shares: &(Vec<PositionRange>, Vec<PositionRange>)| {
+        let plan = PlanSetting {
             shares: (0..n)
-                .map(|i| Share { colors: shares.0[i], banks: shares.1[i], budget: 1 << 20 })
+                .map(|i| VmResources { colors: shares.0[i], banks: shares.1[i], budget: 1 << 20 })
                 .collect(),
             chunk: None,
             dma: p.dma.unwrap_or(BytesPerSec(1)),
@@ -294,9 +302,13 @@ fn exhaustive(case: &Case) -> Option<u64> {
     'budgets: loop {
         for &chunk in &chunks {
             for &dma in &dmas {
-                let plan = Setting {
+                let plan = PlanSetting {
                     shares: (0..n)
-                        .map(|i| Share { colors: colors[i], banks: banks[i], budget: budgets[i] })
+                        .map(|i| VmResources {
+                            colors: colors[i],
+                            banks: banks[i],
+                            budget: budgets[i],
+                        })
                         .collect(),
                     chunk,
                     dma,
@@ -362,18 +374,18 @@ fn assert_conflict(case: &Case, demands: &[Demand]) {
 }
 
 /// A shortage is named, and it is one.
-fn assert_shortages(case: &Case, shortages: &[Shortage]) {
+fn assert_shortages(case: &Case, shortages: &[SearchShortage]) {
     assert!(!shortages.is_empty(), "{case:?}");
     for shortage in shortages {
         match shortage {
-            Shortage::Colors { asked, have }
-            | Shortage::Banks { asked, have }
-            | Shortage::Budgets { asked, have } => assert!(asked > have, "{asked} {have}"),
-            Shortage::Given { vm } => assert!(case.problem.vms[*vm].given.is_some()),
-            Shortage::Dma { asked, have, .. } => {
+            SearchShortage::Colors { asked, have }
+            | SearchShortage::Banks { asked, have }
+            | SearchShortage::Budgets { asked, have } => assert!(asked > have, "{asked} {have}"),
+            SearchShortage::Given { vm } => assert!(case.problem.vms[*vm].given.is_some()),
+            SearchShortage::Dma { asked, have, .. } => {
                 assert!(asked.is_none_or(|asked| asked > *have), "{asked:?} {have:?}");
             }
-            Shortage::Task { vm, budgets, .. } => assert!(!case.holds(*vm, budgets)),
+            SearchShortage::Task { vm, budgets, .. } => assert!(!case.holds(*vm, budgets)),
         }
     }
 }
@@ -399,7 +411,7 @@ fn any_and_best_exist_for_the_same_demands() {
 #[test]
 fn a_minimal_conflict_among_hundreds_is_found() {
     let mut case = small_case(&mut fastrand::Rng::with_seed(3));
-    let flow = |period: u64| Flow {
+    let flow = |period: u64| FlowDemand {
         size: Bytes(1024),
         period: Nanos(period),
         deadline: Nanos(period),
@@ -408,13 +420,13 @@ fn a_minimal_conflict_among_hundreds_is_found() {
     };
     case.critical.fill(None);
     case.problem.vms.iter_mut().for_each(|vm| {
-        *vm = Vm {
+        *vm = VmDemands {
             working_set: Bytes(0),
             memory: Bytes(0),
             bandwidth: BytesPerSec(0),
             has_tasks: false,
             given: None,
-            shape: Shape::default(),
+            shape: BudgetShape::default(),
             ..vm.clone()
         };
     });
@@ -427,7 +439,7 @@ fn a_minimal_conflict_among_hundreds_is_found() {
     case.problem.flows = vec![1; 150];
     assert!(case.search().is_ok());
     // Each of the three takes 40 % of the time, with overheads.
-    case.flows.extend([22_000, 22_001, 22_002].map(|period| Flow {
+    case.flows.extend([22_000, 22_001, 22_002].map(|period| FlowDemand {
         from: 2,
         deadline: Nanos(200_000),
         ..flow(period)

@@ -17,8 +17,8 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use weir_model::{
     Code, Fault, Timing,
-    counters::Event,
-    timing::{DataPath, MemoryBudget, Place, TimedVm},
+    counters::CounterEvent,
+    timing::{DataPath, FilePlace, MemoryBudget, TimedVm},
 };
 
 /// The budgets of all VMs, and whether they saturate the memory.
@@ -122,7 +122,7 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<MemoryRepor
     let mut memory = MemoryReport::new(timing, vms, dma);
     let place =
         |vm: &TimedVm| vm.memory_budget.as_ref().map_or(&vm.place, |its| &its.place).clone();
-    let fault = |place: &Place, reason: String, help: String| {
+    let fault = |place: &FilePlace, reason: String, help: String| {
         timing.fault(Code::MemoryBandwidth, place, reason, help)
     };
     let (Some(known), Some(table)) = (known, table) else {
@@ -214,7 +214,7 @@ fn why_free(vm: &TimedVm) -> String {
     other.map_or_else(
         || vm.name.clone(),
         |other| {
-            let event = other.event().unwrap_or(Event::L2dWriteback);
+            let event = other.event().unwrap_or(CounterEvent::L2dWriteback);
             format!("{} ({} does not count refills)", vm.name, event.name())
         },
     )

@@ -7,16 +7,16 @@ use crate::time::Supply;
 use std::cmp::Reverse;
 use weir_model::Timing;
 use weir_model::timing::Entity;
-use weir_model::timing::Line;
-use weir_model::timing::Place;
+use weir_model::timing::FilePlace;
 use weir_model::timing::Schedule;
 use weir_model::timing::SharedCore;
+use weir_model::timing::TimedLine;
 
 /// Why no time is guaranteed, or a bound does not exist.
 #[derive(Debug)]
 pub struct Cause {
     /// The place of what must change.
-    pub place: Place,
+    pub place: FilePlace,
     /// The reason, in words that follow a colon.
     pub reason: String,
     /// The suggested change.
@@ -38,8 +38,8 @@ pub fn unlimited<'a>(
     timing: &'a Timing,
     entity: Entity,
     shared: Option<&SharedCore>,
-) -> Option<&'a Line> {
-    let takes = |line: &Line| {
+) -> Option<&'a TimedLine> {
+    let takes = |line: &TimedLine| {
         Entity::Vm(line.vm) == entity
             || shared.is_some_and(|core| {
                 line.preempt
@@ -60,7 +60,7 @@ pub fn by_interrupt(
     good: impl Fn(&Timing) -> bool,
 ) -> Option<Cause> {
     let known = shared.and_then(|core| timing.sharing(core)).map_or(0, |its| its.interrupt.0);
-    let cost = |line: &Line| cost_of(timing, line, known).unwrap_or(0);
+    let cost = |line: &TimedLine| cost_of(timing, line, known).unwrap_or(0);
     let taken = |place: &usize| {
         let line = &timing.lines[*place];
         let rate = line.admission.map_or(UNLIMITED, |(rate, _)| rate);
@@ -85,7 +85,7 @@ pub fn by_interrupt(
     if let Some(line) = unlimited(timing, entity, shared) {
         return Some(blamed(timing, line, Nanos(cost(line)), None));
     }
-    let is_here = |line: &&Line| {
+    let is_here = |line: &&TimedLine| {
         let owner = Entity::Vm(line.vm);
         shared.map_or(owner == entity, |core| runs(&core.schedule, owner))
     };
@@ -94,7 +94,11 @@ pub fn by_interrupt(
 }
 
 /// Returns the cause that interrupts with a `rate` take too much together.
-fn together(timing: &Timing, lines: &[&Line], good: impl Fn(&Timing) -> bool) -> Option<Cause> {
+fn together(
+    timing: &Timing,
+    lines: &[&TimedLine],
+    good: impl Fn(&Timing) -> bool,
+) -> Option<Cause> {
     let rarer = |times: u64| {
         let mut tried = timing.clone();
         for (rate, _) in tried.lines.iter_mut().filter_map(|line| line.admission.as_mut()) {
@@ -103,7 +107,7 @@ fn together(timing: &Timing, lines: &[&Line], good: impl Fn(&Timing) -> bool) ->
         good(&tried)
     };
     let times = least_times(rarer)?;
-    let name = |line: &&Line| {
+    let name = |line: &&TimedLine| {
         let vm = timing.vms.get(line.vm).map_or("?", |vm| &vm.name);
         format!("{} of {vm}", line.name)
     };
@@ -131,7 +135,7 @@ fn most((mut good, mut bad): (u64, u64), mut holds: impl FnMut(u64) -> bool) -> 
 }
 
 /// Returns why an interrupt takes too much, with the greatest rate that does not.
-fn blamed(timing: &Timing, line: &Line, cost: Nanos, most: Option<u64>) -> Cause {
+fn blamed(timing: &Timing, line: &TimedLine, cost: Nanos, most: Option<u64>) -> Cause {
     let vm = timing.vms.get(line.vm).map_or("?", |vm| &vm.name);
     let name = format!("interrupt {} of {vm}, on its core,", line.name);
     let slot_text = if line.preempt { ", and with `preempt` the slot of its VM" } else { "" };

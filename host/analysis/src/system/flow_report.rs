@@ -7,8 +7,8 @@ use super::{
 use crate::{
     Bytes, BytesPerSec, HalfNanos,
     flows::{
-        Analyzer, Cause, Effort, Failure, FlowError, MinBandwidth, Report, Task, TaskReport,
-        Verdict as Schedulability, report,
+        Analyzer, Effort, FailingInstant, FlowError, FlowSetReport, MinBandwidth, Schedulability,
+        TaskReport, TransformedTask, UnschedulableCause, report,
     },
     verdict::{Judgement, Verdict},
 };
@@ -177,10 +177,10 @@ pub(super) struct Part {
     vm: Option<String>,
     /// Positions of the flows of the tasks, and behind them those of best effort.
     pub flows: Vec<usize>,
-    pub tasks: Vec<Task>,
-    pub best_effort: Vec<Task>,
+    pub tasks: Vec<TransformedTask>,
+    pub best_effort: Vec<TransformedTask>,
     /// The report at the bandwidth judged.
-    report: Option<Report>,
+    report: Option<FlowSetReport>,
     /// The least bandwidth.
     pub least: MinBandwidth,
 }
@@ -189,8 +189,8 @@ impl Part {
     pub fn new(
         vm: Option<String>,
         flows: Vec<usize>,
-        tasks: Vec<Task>,
-        best_effort: Vec<Task>,
+        tasks: Vec<TransformedTask>,
+        best_effort: Vec<TransformedTask>,
     ) -> Self {
         let least = MinBandwidth::Exactly(BytesPerSec(0));
         Self { vm, flows, tasks, best_effort, report: None, least }
@@ -219,7 +219,7 @@ impl Part {
         flow.map_or("the switch", |flow| &flow.name)
     }
 
-    fn failure(&self, timing: &Timing, failure: &Failure) -> String {
+    fn failure(&self, timing: &Timing, failure: &FailingInstant) -> String {
         let demand = HalfNanos(i64::try_from(failure.demand).unwrap_or(i64::MAX));
         let blocker =
             failure.blocker.map(|task| format!(", with blocking by {}", self.name(timing, task)));
@@ -227,19 +227,19 @@ impl Part {
     }
 
     /// Returns why it is not schedulable, with the names of the flows.
-    fn cause(&self, timing: &Timing, cause: &Cause) -> String {
+    fn cause(&self, timing: &Timing, cause: &UnschedulableCause) -> String {
         match cause {
-            Cause::NoTime { task, window } => {
+            UnschedulableCause::NoTime { task, window } => {
                 format!("{}: the overheads leave D' - J' = {window}", self.name(timing, *task))
             }
-            Cause::NoPeriod { task, period } => {
+            UnschedulableCause::NoPeriod { task, period } => {
                 let name = self.name(timing, *task);
                 format!("{name}: the spread of the send overhead leaves P' = {period}")
             }
-            Cause::Demand(failure) => {
+            UnschedulableCause::Demand(failure) => {
                 format!("demand exceeds the time: {}", self.failure(timing, failure))
             }
-            Cause::OverheadDemand(failure) => format!(
+            UnschedulableCause::OverheadDemand(failure) => format!(
                 "the overheads alone take more than the time, no bandwidth helps: {}",
                 self.failure(timing, failure)
             ),
@@ -291,7 +291,7 @@ impl Part {
     fn blamed(&self) -> Option<usize> {
         let task = match self.verdict() {
             Some(Schedulability::Unschedulable(
-                Cause::NoTime { task, .. } | Cause::NoPeriod { task, .. },
+                UnschedulableCause::NoTime { task, .. } | UnschedulableCause::NoPeriod { task, .. },
             )) => task,
             _ => 0,
         };
@@ -363,7 +363,7 @@ impl FlowsReport {
             matches!(part.least, MinBandwidth::GaveUp { .. })
                 || matches!(part.verdict(), Some(Schedulability::GaveUp { .. }))
         };
-        let overload = Some(Schedulability::Unschedulable(Cause::Overload));
+        let overload = Some(Schedulability::Unschedulable(UnschedulableCause::Overload));
         let never = |part: &Part| match &part.least {
             MinBandwidth::Never(cause) => Some(part.cause(timing, cause)),
             _ => None,

@@ -9,15 +9,16 @@ use super::{
 use crate::{
     Bytes, BytesPerSec, Nanos,
     flows::{
-        Analyzer, Bandwidths, Copier, Effort, Ends, Flow, FlowError, FlowErrorKind, Group,
-        MinBandwidth, Mover, Overheads, Path, Piece, Queue, Range, Reading, Setting, Task, Verdict,
-        dma_from, groups, on_shared_core, responses, waits,
+        Analyzer, Bandwidths, ChunkMover, ChunkProcessor, Copier, Effort, Ends, FlowDemand,
+        FlowError, FlowErrorKind, FlowSetting, MinBandwidth, Overheads, Path, Range, Reading,
+        Schedulability, SenderQueue, TransferPiece, TransformedTask, dma_from, groups,
+        on_shared_core, responses, waits,
     },
     time::VmTask,
 };
 use weir_model::{
     Code, Fault, Timing,
-    timing::{DataPath, Entity, Place},
+    timing::{DataPath, Entity, FilePlace},
 };
 
 /// The greatest time of the analysis in ns, for flows without a period or deadline.
@@ -30,14 +31,14 @@ pub const NO_OVERHEADS: Code = Code::NoOverheads;
 
 /// The flows of a file as [`crate::flows`] needs them.
 #[derive(Clone, Debug)]
-pub struct Input {
+pub struct FlowsInput {
     /// One for each flow, in the order of the file. Best effort has the greatest period and
     /// deadline.
-    pub flows: Vec<Flow>,
+    pub flows: Vec<FlowDemand>,
     /// The number of receivers of each flow.
     pub receivers: Vec<u32>,
     /// The setting without the overheads.
-    pub setting: Setting,
+    pub setting: FlowSetting,
     /// The data path with its overheads.
     pub path: Path,
     /// The bound on the time that a core holds the lock of a device.
@@ -57,7 +58,7 @@ pub enum Cores {
     Serialized,
 }
 
-impl Input {
+impl FlowsInput {
     /// Reads the flows of a file.
     ///
     /// # Errors
@@ -91,7 +92,8 @@ impl Input {
         let known = |name: &&str| timing.overheads.iter().any(|overhead| overhead.name == *name);
         let missing: Vec<_> = needed.iter().copied().filter(|name| !known(name)).collect();
         if !missing.is_empty() {
-            let place = timing.flows.first().map_or_else(Place::default, |flow| flow.place.clone());
+            let place =
+                timing.flows.first().map_or_else(FilePlace::default, |flow| flow.place.clone());
             let message =
                 format!("flows need overheads, and these are not known: {}", missing.join(", "));
             let elsewhere = if timing.dma.path == DataPath::Dma {
@@ -109,9 +111,9 @@ impl Input {
         let path = Path {
             wake,
             copy,
-            queue: if local { Queue::Heap } else { Queue::List },
+            queue: if local { SenderQueue::Heap } else { SenderQueue::List },
             locked: !local,
-            mover: if local { Mover::Cpu } else { Mover::Dma },
+            mover: if local { ChunkMover::Cpu } else { ChunkMover::Dma },
             copier: match timing.dma.path {
                 DataPath::Dma | DataPath::Broker => Copier::Broker,
                 DataPath::Sender => Copier::Sender,
@@ -120,7 +122,7 @@ impl Input {
             ..Path::paper(overheads)
         };
         let position = |vm: usize| u32::try_from(vm).unwrap_or(u32::MAX);
-        let flows = timing.flows.iter().map(|flow| Flow {
+        let flows = timing.flows.iter().map(|flow| FlowDemand {
             size: flow.size,
             period: Nanos(flow.period.map_or(LONGEST, |time| time.0)),
             deadline: Nanos(flow.deadline.map_or(LONGEST, |time| time.0)),
@@ -130,7 +132,7 @@ impl Input {
         Ok(Self {
             flows: flows.collect(),
             receivers: timing.flows.iter().map(|flow| position(flow.to.len())).collect(),
-            setting: Setting {
+            setting: FlowSetting {
                 chunk: Bytes(timing.dma.chunk.map_or(CHUNK, |chunk| chunk.0)),
                 // weir's broker has one queue for all flows, that of rt-virtio one for each sender.
                 queues: timing.dma.queues.or((timing.dma.path == DataPath::Broker).then_some(1)),
@@ -147,7 +149,7 @@ impl Input {
     /// # Errors
     ///
     /// As [`groups`].
-    fn groups(&self, timing: &Timing, cores: Cores) -> Result<Vec<Group>, FlowError> {
+    fn groups(&self, timing: &Timing, cores: Cores) -> Result<Vec<ChunkProcessor>, FlowError> {
         let mut groups = groups(&self.flows, &self.receivers, &self.setting, &self.path)?;
         if cores == Cores::Serialized || timing.dma.path != DataPath::Broker {
             return Ok(groups);
@@ -223,7 +225,7 @@ pub fn analyze(timing: &Timing, options: &Options) -> Result<Option<FlowsReport>
     if timing.flows.is_empty() {
         return Ok(None);
     }
-    let input = Input::of(timing, options.reading)?;
+    let input = FlowsInput::of(timing, options.reading)?;
     let one = |error: FlowError| vec![fault(timing, error)];
     let bandwidth = bandwidth(timing);
     let groups = input.groups(timing, Cores::Concurrent).map_err(one)?;
@@ -314,7 +316,7 @@ pub fn end_to_end(timing: &Timing, effort: Effort) -> Bounds {
 fn found_end_to_end(timing: &Timing, effort: Effort) -> Option<Bounds> {
     let rate = timing.dma.bandwidth.filter(|_| timing.dma.path == DataPath::Dma)?;
     let at = Bandwidths { paced: rate, chunk: rate };
-    let input = Input::of(timing, Reading::Printed).ok()?;
+    let input = FlowsInput::of(timing, Reading::Printed).ok()?;
     let mut bounds = Bounds::none(timing);
     for group in input.groups(timing, Cores::Concurrent).ok()? {
         let Part { flows, tasks, best_effort, .. } = divide(timing, group).ok()?;
@@ -331,7 +333,7 @@ fn found_end_to_end(timing: &Timing, effort: Effort) -> Option<Bounds> {
 }
 
 fn found_bounds(timing: &Timing, cores: Cores, effort: Effort) -> Option<Bounds> {
-    let input = Input::of(timing, Reading::Printed).ok()?;
+    let input = FlowsInput::of(timing, Reading::Printed).ok()?;
     let copy = timing.dma.copy_bandwidth?.0;
     let at = Bandwidths { paced: BytesPerSec(bandwidth(timing)?), chunk: BytesPerSec(copy) };
     let groups = input.groups(timing, cores).ok()?;
@@ -384,12 +386,12 @@ impl Copying {
             return found;
         }
         // The report on the flows states why they cannot be analyzed.
-        let groups = Input::of(timing, Reading::Printed)
+        let groups = FlowsInput::of(timing, Reading::Printed)
             .ok()
             .and_then(|input| input.groups(timing, Cores::Concurrent).ok());
         let asked = timing.dma.bandwidth.map(|rate| rate.0).or(tried);
         let rate = paced(timing, asked).filter(|rate| *rate > 0);
-        let own = |group: &Group| group.vm.is_some_and(|its| its as usize == vm);
+        let own = |group: &ChunkProcessor| group.vm.is_some_and(|its| its as usize == vm);
         for group in groups.unwrap_or_default().into_iter().filter(own) {
             for (task, flow) in group.tasks.iter().zip(group.flows) {
                 let best_effort = timing.flows.get(flow).is_none_or(|flow| flow.best_effort);
@@ -405,7 +407,7 @@ impl Copying {
 
 /// Returns the task of a flow in whole nanoseconds, rounded to the safe side; none if it has no
 /// period left.
-fn copied(task: &Task, rate: u64) -> Option<VmTask> {
+fn copied(task: &TransformedTask, rate: u64) -> Option<VmTask> {
     let bytes = u128::from(task.wcet.bytes) * 2_000_000_000;
     let halves = u128::from(task.wcet.fixed) + bytes.div_ceil(u128::from(rate));
     let period = u64::try_from(task.period.0).ok()? / 2;
@@ -422,11 +424,11 @@ fn copied(task: &Task, rate: u64) -> Option<VmTask> {
 pub struct GaveUp;
 
 /// An answer, and the steps that were spent on it.
-pub type Answer<T> = (Result<T, GaveUp>, u64);
+pub type BoundedAnswer<T> = (Result<T, GaveUp>, u64);
 
 /// Returns the least bandwidth at which the flows hold, in bytes/s, or a sufficient one if the
 /// search gave up; none if no bandwidth is enough or the flows cannot be analyzed.
-pub fn least(timing: &Timing, effort: Effort) -> Answer<Option<u64>> {
+pub fn least(timing: &Timing, effort: Effort) -> BoundedAnswer<Option<u64>> {
     let (mut most, mut is_unsure) = (Some(0), false);
     let spent = each_part(timing, |analyzer| match analyzer.min_bandwidth(effort) {
         MinBandwidth::Exactly(b) | MinBandwidth::GaveUp { enough: Some(b), .. } => {
@@ -440,12 +442,12 @@ pub fn least(timing: &Timing, effort: Effort) -> Answer<Option<u64>> {
 }
 
 /// Returns whether the flows hold at a bandwidth.
-pub fn hold(timing: &Timing, bandwidth: BytesPerSec, effort: Effort) -> Answer<bool> {
+pub fn hold(timing: &Timing, bandwidth: BytesPerSec, effort: Effort) -> BoundedAnswer<bool> {
     let (mut all, mut is_unsure) = (true, false);
     let spent = each_part(timing, |analyzer| match analyzer.verdict(bandwidth, effort) {
-        Ok(Verdict::Schedulable) => {}
-        Ok(Verdict::GaveUp { .. }) => is_unsure = true,
-        Ok(Verdict::Unschedulable(_)) | Err(_) => all = false,
+        Ok(Schedulability::Schedulable) => {}
+        Ok(Schedulability::GaveUp { .. }) => is_unsure = true,
+        Ok(Schedulability::Unschedulable(_)) | Err(_) => all = false,
     });
     let Some(spent) = spent else { return (Ok(false), 0) };
     (if is_unsure && all { Err(GaveUp) } else { Ok(all) }, spent)
@@ -454,7 +456,7 @@ pub fn hold(timing: &Timing, bandwidth: BytesPerSec, effort: Effort) -> Answer<b
 /// Calls `ask` for each core that moves real-time flows. Returns the steps that were spent, or none
 /// if the flows cannot be analyzed.
 fn each_part(timing: &Timing, mut ask: impl FnMut(&mut Analyzer)) -> Option<u64> {
-    let input = Input::of(timing, Reading::Printed).ok()?;
+    let input = FlowsInput::of(timing, Reading::Printed).ok()?;
     let mut spent = 0_u64;
     for group in input.groups(timing, Cores::Concurrent).ok()? {
         let Part { tasks, best_effort, .. } = divide(timing, group).ok()?;
@@ -468,7 +470,7 @@ fn each_part(timing: &Timing, mut ask: impl FnMut(&mut Analyzer)) -> Option<u64>
 }
 
 /// Splits a group into real-time tasks and best effort, on the supply of the core that serves them.
-fn divide(timing: &Timing, group: Group) -> Result<Part, Vec<Fault>> {
+fn divide(timing: &Timing, group: ChunkProcessor) -> Result<Part, Vec<Fault>> {
     let entity = group.vm.map_or(Entity::Broker, |vm| Entity::Vm(vm as usize));
     let serves_switch = timing.has_switch && entity == Entity::Broker;
     let switch = if serves_switch { switch_step(&group.tasks) } else { None };
@@ -498,7 +500,7 @@ fn divide(timing: &Timing, group: Group) -> Result<Part, Vec<Fault>> {
     let both = tasks.into_iter().zip(group.flows);
     let (best_effort, timed): (Vec<_>, Vec<_>) = both.partition(|(_, flow)| is_best_effort(*flow));
     let flows = timed.iter().chain(&best_effort).map(|(_, flow)| *flow).collect();
-    let [tasks, mut best_effort]: [Vec<Task>; 2] =
+    let [tasks, mut best_effort]: [Vec<TransformedTask>; 2] =
         [timed, best_effort].map(|all| all.into_iter().map(|(task, _)| task).collect());
     // Behind the flows, as it is none of them.
     best_effort.extend(switch);
@@ -508,8 +510,8 @@ fn divide(timing: &Timing, group: Group) -> Result<Part, Vec<Fault>> {
 /// Returns a task that blocks like one step of the switch, which runs where no flow has anything to
 /// do: a frame is taken or given to one VM. That is a chunk of a frame's bytes: it has the steps of
 /// a chunk of a flow, and fewer at EL2.
-fn switch_step(tasks: &[Task]) -> Option<Task> {
+fn switch_step(tasks: &[TransformedTask]) -> Option<TransformedTask> {
     let fixed = tasks.iter().map(|task| task.stretches[1].fixed).max()?;
-    let step = Piece { fixed, bytes: FRAME };
-    tasks.first().map(|task| Task { wcet: step, stretches: [step; 2], ..*task })
+    let step = TransferPiece { fixed, bytes: FRAME };
+    tasks.first().map(|task| TransformedTask { wcet: step, stretches: [step; 2], ..*task })
 }

@@ -5,12 +5,12 @@ use super::regulation::{regulation, vcpus};
 use crate::units::Events;
 use crate::{
     Nanos,
-    memory::{Budget, Regulation, SaturationPoint, SaturationTable},
+    memory::{Budget, RegulatorModel, SaturationPoint, SaturationTable},
 };
 use std::fmt::Write as _;
 use weir_model::{
     Code, Fault, Polling, Timing,
-    timing::{MemoryBudget, Place, Saturation, TimedVm},
+    timing::{FilePlace, MemoryBudget, Saturation, TimedVm},
 };
 
 /// A budget of refills while the system runs.
@@ -23,7 +23,7 @@ pub struct Limits {
     /// The most that it may be set to.
     pub most: Budget,
     /// How it is spent.
-    pub regulation: Regulation,
+    pub regulation: RegulatorModel,
     /// How EL2 polls the counter page for it, if the counter page counts it.
     pub polling: Option<Polling>,
     vcpus: u64,
@@ -67,10 +67,10 @@ impl Limits {
             let _ = write!(why, "; {setter} may set its budget to {least}");
         }
         why.push_str(match self.regulation {
-            Regulation::Memguard { .. } => {
+            RegulatorModel::Memguard { .. } => {
                 "; MemGuard guarantees half of a budget, because in every other period a VM can be without the part that it lent"
             }
-            Regulation::Pool { vcpus: 2.. } => {
+            RegulatorModel::Pool { vcpus: 2.. } => {
                 "; each vCPU that becomes idle keeps a slice of the pool, or one access"
             }
             _ => "",
@@ -100,7 +100,7 @@ pub fn saturation(timing: &Timing, from: &Saturation) -> Result<SaturationTable,
         .map(|(budget, dma)| SaturationPoint { total_budget: *budget, dma: *dma });
     SaturationTable::new(from.period, points.collect()).map_err(|error| {
         let help = "write measured pairs of budget and DMA bandwidth";
-        vec![timing.fault(Code::SaturationPoints, &Place::default(), error.to_string(), help)]
+        vec![timing.fault(Code::SaturationPoints, &FilePlace::default(), error.to_string(), help)]
     })
 }
 

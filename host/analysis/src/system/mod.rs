@@ -31,7 +31,7 @@ pub use supply::supply;
 pub use tasks::{CoreSupply, InterruptBound, TaskBound, TimeReport, VmSupply, supplies};
 
 pub(crate) use flow_report::most_copied;
-pub(crate) use flows::{GaveUp, Input, hold, least};
+pub(crate) use flows::{FlowsInput, GaveUp, hold, least};
 pub(crate) use limits::{Limits, forgiven, saturation};
 pub(crate) use options::CHUNK;
 pub(crate) use regulation::regulation;

@@ -5,7 +5,7 @@ use super::{limits::Limits, regulation::vcpus};
 use crate::units::Events;
 use crate::{
     Nanos,
-    memory::Regulation,
+    memory::RegulatorModel,
     time::{OwnBudget, Spender},
 };
 use weir_model::Timing;
@@ -63,7 +63,7 @@ pub fn on_core(timing: &Timing, vm: &TimedVm, core: Option<u64>, back: Nanos) ->
     let vcpus = vcpus(vm);
     let part = if pool { budget } else { asked.least_part(budget, vcpus as usize) };
     let guaranteed = limits.regulation.guaranteed(part);
-    let lends = matches!(limits.regulation, Regulation::Memguard { .. });
+    let lends = matches!(limits.regulation, RegulatorModel::Memguard { .. });
     if made == 0 || made < guaranteed && !lends {
         return Own::Enough;
     }

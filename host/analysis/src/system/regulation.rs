@@ -1,22 +1,22 @@
 //! Regulators of the memory budgets of VMs, as the bounds need them.
 
-use crate::memory::Regulation;
+use crate::memory::RegulatorModel;
 use weir_model::timing::{MemoryBudget, TimedVm};
 
 /// Returns how VM `vm` of `vms` spends its budget, as the VM `seen_by` sees it.
-pub fn regulation(vms: &[TimedVm], vm: &TimedVm, seen_by: Option<&str>) -> Regulation {
-    let Some(bandwidth) = &vm.memory_budget else { return Regulation::Static };
+pub fn regulation(vms: &[TimedVm], vm: &TimedVm, seen_by: Option<&str>) -> RegulatorModel {
+    let Some(bandwidth) = &vm.memory_budget else { return RegulatorModel::Static };
     if bandwidth.is_memguard() {
-        return Regulation::Memguard { spare: domain(vms).any(|(_, its)| its.spares()) };
+        return RegulatorModel::Memguard { spare: domain(vms).any(|(_, its)| its.spares()) };
     }
     if let Some(window) = bandwidth.window {
         let critical = seen_by.is_some() && bandwidth.critical() == seen_by;
-        return Regulation::Compensation { window, critical };
+        return RegulatorModel::Compensation { window, critical };
     }
     if bandwidth.is_pool() {
-        return Regulation::Pool { vcpus: vcpus(vm) };
+        return RegulatorModel::Pool { vcpus: vcpus(vm) };
     }
-    Regulation::Static
+    RegulatorModel::Static
 }
 
 /// Returns the VMs of the MemGuard domain.

@@ -4,11 +4,11 @@
 use super::regulation::{regulation, vcpus};
 use crate::{
     BytesPerSec,
-    memory::{Budget, Regulation, SaturationTable},
+    memory::{Budget, RegulatorModel, SaturationTable},
 };
 use weir_model::{
     Timing,
-    counters::Event,
+    counters::CounterEvent,
     timing::{MemoryBudget, Saturation, TimedVm},
 };
 
@@ -77,7 +77,7 @@ impl Shortfall<'_> {
     /// Suggests a budget of refills for a VM without one.
     pub fn to_limit(&self) -> String {
         let regulation = regulation(&self.timing.vms, self.vm, None);
-        if matches!(regulation, Regulation::Memguard { spare: true }) {
+        if matches!(regulation, RegulatorModel::Memguard { spare: true }) {
             return "leave `spare` out of each `memory_budget`".to_owned();
         }
         match self.room() {
@@ -103,7 +103,7 @@ impl Shortfall<'_> {
         } else {
             format!("accesses = {budget}, period = \"{period}\"")
         };
-        if asked.event().is_some_and(|event| event != Event::L2dRefill) {
+        if asked.event().is_some_and(|event| event != CounterEvent::L2dRefill) {
             let source = if asked.names_source() { " and `source`" } else { "" };
             return format!(
                 "leave `event`{source} out, so that refills are counted, and write {whole}"

@@ -4,13 +4,13 @@
 use crate::{
     Nanos,
     time::{
-        Admission, InterruptLine, Linear, Schedule as Partition, Supply, Switching, left_of_budget,
-        put_off, server_holds,
+        Admission, InterruptLine, Linear, Supply, Switching, VmSchedule as Partition,
+        left_of_budget, put_off, server_holds,
     },
 };
 use weir_model::{
     Code, Fault, Polling, Timing,
-    timing::{Entity, Line, Place, Schedule, SharedCore},
+    timing::{Entity, FilePlace, Schedule, SharedCore, TimedLine},
 };
 
 /// Returns the supply of the core on which `entity` moves its flows, the name of the core and its
@@ -19,7 +19,10 @@ use weir_model::{
 /// # Errors
 ///
 /// A schedule that cannot be kept.
-pub fn supply(timing: &Timing, entity: Entity) -> Result<Option<(String, Place, Supply)>, Fault> {
+pub fn supply(
+    timing: &Timing,
+    entity: Entity,
+) -> Result<Option<(String, FilePlace, Supply)>, Fault> {
     let core = match entity {
         Entity::Vm(vm) => timing.vms.get(vm).and_then(|vm| vm.cpus.first()).copied(),
         Entity::Broker => timing.broker,
@@ -396,7 +399,7 @@ pub(super) fn slots_of_others(quantum: Nanos, entities: &[Entity], switch: u64) 
 
 /// Returns the time that one interrupt takes at EL2, in ns: the value of the file, or the one that
 /// is `known` of the board.
-pub(super) fn cost_of(timing: &Timing, line: &Line, known: u64) -> Result<u64, Fault> {
+pub(super) fn cost_of(timing: &Timing, line: &TimedLine, known: u64) -> Result<u64, Fault> {
     let cost = if line.wcet.0 == 0 { known } else { line.wcet.0 };
     if cost == 0 {
         let message =
@@ -408,7 +411,7 @@ pub(super) fn cost_of(timing: &Timing, line: &Line, known: u64) -> Result<u64, F
 }
 
 /// Returns an interrupt that takes `cost` and `taken` ns and delays the rest by `delay` ns.
-pub(super) fn interrupt(line: &Line, cost: u64, taken: u64, delay: u64) -> InterruptLine {
+pub(super) fn interrupt(line: &TimedLine, cost: u64, taken: u64, delay: u64) -> InterruptLine {
     let cost = cost.saturating_add(taken);
     // The interval is rounded down, which allows interrupts a little closer than the rule does.
     let admission = line.admission.map(|(rate, burst)| Admission {
@@ -437,7 +440,7 @@ pub(super) fn unshared(timing: &Timing, entity: Entity, core: Option<u64>) -> Op
     };
     let place = match first {
         Entity::Vm(vm) => timing.vms.get(vm).map(|vm| vm.place.clone()).unwrap_or_default(),
-        Entity::Broker => Place::default(),
+        Entity::Broker => FilePlace::default(),
     };
     let [first, second] = [first, second].map(|entity| match entity {
         Entity::Vm(_) => entity.name(timing),

@@ -24,7 +24,7 @@ use interrupts::interrupt_of;
 use report::MORE_TIME;
 use weir_model::{
     Fault, Polling, Timing,
-    timing::{Entity, Flow, Line, MemoryBudget, SharedCore, Task, TimedVm},
+    timing::{Entity, Flow, MemoryBudget, SharedCore, Task, TimedLine, TimedVm},
 };
 
 pub use report::{CoreSupply, InterruptBound, TaskBound, TimeReport, VmSupply};
@@ -71,7 +71,7 @@ fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
     let known = timing.sharing(core).map_or(0, |sharing| sharing.interrupt.0);
     for entity in here {
         let Entity::Vm(vm) = entity else { continue };
-        let small = |line: &&Line| line.vm == vm && (1..known).contains(&line.wcet.0);
+        let small = |line: &&TimedLine| line.vm == vm && (1..known).contains(&line.wcet.0);
         for line in timing.lines.iter().filter(small) {
             let platform = timing.platform.as_ref().map_or("the platform", |known| &known.name);
             notes.push(format!(

@@ -1,17 +1,17 @@
 //! Accesses that the event of a memory budget does not count.
 
 use weir_model::{
-    counters::Event,
+    counters::CounterEvent,
     timing::{TimedVm, Timing},
 };
 
 /// Returns a note for each counted event that leaves accesses out, with the VMs whose budgets count
 /// it.
 pub fn notes(timing: &Timing) -> impl Iterator<Item = String> {
-    Event::ALL.into_iter().filter_map(|event| {
+    CounterEvent::ALL.into_iter().filter_map(|event| {
         let counts = |vm: &&TimedVm| {
             let asked = vm.memory_budget.as_ref();
-            asked.is_some_and(|asked| asked.event().unwrap_or(Event::L2dRefill) == event)
+            asked.is_some_and(|asked| asked.event().unwrap_or(CounterEvent::L2dRefill) == event)
         };
         let vms: Vec<&str> = timing.vms.iter().filter(counts).map(|vm| vm.name.as_str()).collect();
         let left_out = event.not_counted().filter(|_| !vms.is_empty())?;

@@ -56,7 +56,7 @@ impl OwnBudget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::{Schedule, Supply, VmTask, response_times_with};
+    use crate::time::{Supply, VmSchedule, VmTask, response_times_with};
     use proptest::prelude::*;
 
     /// A task of a core that is followed step by step.
@@ -125,7 +125,7 @@ mod tests {
             }).collect();
             let accesses: Vec<Option<u64>> = tasks.iter().map(|task| Some(task.accesses)).collect();
             let own = OwnBudget { guaranteed: budget, period: Nanos(period), debt: Events(0), late: 1, back: Nanos(0), others: Vec::new() };
-            let supply = Supply::new(Schedule::Dedicated, vec![]).unwrap();
+            let supply = Supply::new(VmSchedule::Dedicated, vec![]).unwrap();
             let bounds = response_times_with(&load, &supply, &accesses, None, Some(&own));
             for (bound, observed_max) in bounds.iter().zip(run(&tasks, budget, period)) {
                 if let Some(bound) = bound {

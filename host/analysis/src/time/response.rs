@@ -26,7 +26,7 @@ pub fn response_times(tasks: &[VmTask], supply: &Supply) -> Vec<Option<Nanos>> {
 
 /// The effect of other VMs' memory accesses on a core.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interference {
+pub struct CoreInterference {
     /// The other VMs, and the DMA engine.
     pub interferers: Vec<Interferer>,
     /// How much one transaction can delay the core.
@@ -35,7 +35,7 @@ pub struct Interference {
     pub per_access: Option<u64>,
 }
 
-impl Interference {
+impl CoreInterference {
     /// The most delay in a window of length `t` in which the core itself makes at most `accesses`,
     /// if that is known.
     fn in_window(&self, t: Nanos, accesses: Option<u64>) -> u128 {
@@ -58,7 +58,7 @@ pub fn response_times_with(
     tasks: &[VmTask],
     supply: &Supply,
     accesses: &[Option<u64>],
-    interference: Option<&Interference>,
+    interference: Option<&CoreInterference>,
     own: Option<&OwnBudget>,
 ) -> Vec<Option<Nanos>> {
     (0..tasks.len())
@@ -71,7 +71,7 @@ fn response_time(
     i: usize,
     supply: &Supply,
     accesses: &[Option<u64>],
-    (interference, own): (Option<&Interference>, Option<&OwnBudget>),
+    (interference, own): (Option<&CoreInterference>, Option<&OwnBudget>),
 ) -> Option<Nanos> {
     let task = tasks[i];
     let known = |k: usize| accesses.get(k).copied().flatten().map(u128::from);

@@ -34,7 +34,7 @@ fn ns(times: &[(u64, u64)]) -> Vec<(Nanos, Nanos)> {
 
 #[test]
 fn mobivmm_two_vms_of_20_ms() {
-    let schedule = Schedule::RoundRobin {
+    let schedule = VmSchedule::RoundRobin {
         quantum: Nanos(20_000_000),
         others: Nanos(20_000_000),
         switch: Nanos(0),
@@ -72,7 +72,7 @@ fn textbook_response_times() {
         jitter: Nanos(0),
         blocking: Nanos(0),
     });
-    let supply = Supply::new(Schedule::Dedicated, vec![]).unwrap();
+    let supply = Supply::new(VmSchedule::Dedicated, vec![]).unwrap();
     assert_eq!(response_times(&tasks, &supply), [Some(Nanos(3)), Some(Nanos(6)), Some(Nanos(20))]);
     // Lehoczky 1990: C 26, 62 of T 70, 100; the fifth job of the second is the latest, 118.
     let tasks = [(26, 70), (62, 100)].map(|(c, p)| VmTask {
@@ -86,12 +86,12 @@ fn textbook_response_times() {
 
 #[test]
 fn interference_is_limited_by_issue_or_by_victim() {
-    use crate::memory::{Budget, Regulation};
+    use crate::memory::{Budget, RegulatorModel};
     use crate::units::Events;
-    let supply = Supply::new(Schedule::Dedicated, vec![]).unwrap();
+    let supply = Supply::new(VmSchedule::Dedicated, vec![]).unwrap();
     let interferer = Interferer {
         budget: Budget { accesses: 50, period: Nanos(30_000) },
-        regulation: Regulation::Static,
+        regulation: RegulatorModel::Static,
         overshoot: Events(0),
         write_back: false,
         vms: 1,
@@ -104,7 +104,7 @@ fn interference_is_limited_by_issue_or_by_victim() {
     };
     for (accesses, per_access) in [(None, None), (Some(40), Some(2)), (Some(10_000), Some(1))] {
         let delay = Nanos(60);
-        let interference = Interference { interferers: vec![interferer], delay, per_access };
+        let interference = CoreInterference { interferers: vec![interferer], delay, per_access };
         // The response of one job is the least t with t = C + delay * what delays it in t.
         let times = response_times_with(&[task], &supply, &[accesses], Some(&interference), None);
         let bound = times[0].expect("a bound");
@@ -116,7 +116,7 @@ fn interference_is_limited_by_issue_or_by_victim() {
     let budget = Budget { accesses: u64::MAX, period: Nanos(1) };
     let wild = Interferer { budget, ..interferer };
     let interference =
-        |per_access| Interference { interferers: vec![wild], delay: Nanos(60), per_access };
+        |per_access| CoreInterference { interferers: vec![wild], delay: Nanos(60), per_access };
     let times = |per_access| {
         response_times_with(&[task], &supply, &[Some(10)], Some(&interference(per_access)), None)
     };
@@ -160,7 +160,7 @@ fn switches_are_in_the_budgets() {
 fn bad_schedules_are_refused() {
     let table = |frame, slots: &[(u64, u64)]| {
         Supply::new(
-            Schedule::Table { frame: Nanos(frame), slots: ns(slots), switch: Nanos(0) },
+            VmSchedule::Table { frame: Nanos(frame), slots: ns(slots), switch: Nanos(0) },
             vec![],
         )
         .map(|_| ())
@@ -168,7 +168,7 @@ fn bad_schedules_are_refused() {
     assert_eq!(table(0, &[]), Err(ScheduleError::Zero));
     assert_eq!(table(10, &[(0, 4), (3, 2)]), Err(ScheduleError::Slot(1)));
     assert_eq!(table(10, &[(8, u64::MAX)]), Err(ScheduleError::Slot(0)));
-    let server = Schedule::Server { budget: Nanos(3), period: Nanos(2), switch: Nanos(0) };
+    let server = VmSchedule::Server { budget: Nanos(3), period: Nanos(2), switch: Nanos(0) };
     assert_eq!(Supply::new(server, vec![]).map(|_| ()), Err(ScheduleError::Budget));
 }
 
@@ -183,7 +183,7 @@ proptest! {
         let slots: Vec<_> = cuts.chunks_exact(2).map(|c| (Nanos(c[0]), Nanos(c[1] - c[0]))).collect();
         let on = |x: u64| slots.iter().any(|&(s, l)| (s.0..s.0 + l.0).contains(&(x % frame)));
         let least = (0..frame).map(|s| (s..s + t).filter(|&x| on(x)).count() as u64).min().unwrap();
-        let supply = Supply::new(Schedule::Table { frame: Nanos(frame), slots, switch: Nanos(0) }, vec![]).unwrap();
+        let supply = Supply::new(VmSchedule::Table { frame: Nanos(frame), slots, switch: Nanos(0) }, vec![]).unwrap();
         prop_assert_eq!(supply.least(Nanos(t)), Nanos(least));
     }
 
@@ -192,7 +192,7 @@ proptest! {
     #[test]
     fn server_supply_is_that_of_budget_early_then_late(budget in 1u64..10, gap in 0u64..10, t in 0u64..80) {
         let period = budget + gap;
-        let server = Schedule::Server { budget: Nanos(budget), period: Nanos(period), switch: Nanos(0) };
+        let server = VmSchedule::Server { budget: Nanos(budget), period: Nanos(period), switch: Nanos(0) };
         let supply = Supply::new(server, vec![]).unwrap();
         // The window starts as the early budget ends.
         let late = |x: u64| x >= gap && (x - gap) % period >= gap;
@@ -209,9 +209,9 @@ proptest! {
         cuts.sort_unstable();
         let slots: Vec<_> = cuts.chunks_exact(2).map(|c| (Nanos(c[0]), Nanos(c[1] - c[0]))).collect();
         let schedule = match kind {
-            0 => Schedule::Table { frame: Nanos(frame), slots, switch: Nanos(switch) },
-            1 => Schedule::Server { budget: Nanos(frame / 2), period: Nanos(frame), switch: Nanos(switch) },
-            _ => Schedule::RoundRobin { quantum: Nanos(frame), others: Nanos(7), switch: Nanos(switch), vms: 2 },
+            0 => VmSchedule::Table { frame: Nanos(frame), slots, switch: Nanos(switch) },
+            1 => VmSchedule::Server { budget: Nanos(frame / 2), period: Nanos(frame), switch: Nanos(switch) },
+            _ => VmSchedule::RoundRobin { quantum: Nanos(frame), others: Nanos(7), switch: Nanos(switch), vms: 2 },
         };
         let admission = Some(Admission { burst: 2, interval: Nanos(interval) });
         let line = InterruptLine { admission, cost: Nanos(cost), delay: Nanos(delay) };
@@ -233,7 +233,7 @@ proptest! {
         let has: Vec<bool> = round.run(200).map(|(running, _)| running == u64::from(victim)).collect();
         let switch = Nanos(0);
         let others = Nanos(quantum * u64::from(vms - 1));
-        let schedule = Schedule::RoundRobin { quantum: Nanos(quantum), others, switch, vms };
+        let schedule = VmSchedule::RoundRobin { quantum: Nanos(quantum), others, switch, vms };
         let supply = Supply::new(schedule, vec![]).unwrap();
         for (start, t) in (0..150).flat_map(|start| (0..50).map(move |t| (start, t))) {
             let got = has[start..start + t].iter().filter(|has| **has).count() as u64;
@@ -267,7 +267,7 @@ proptest! {
             has.push(is);
             was = is;
         }
-        let schedule = Schedule::RoundRobin {
+        let schedule = VmSchedule::RoundRobin {
             quantum: Nanos(quantum), others: Nanos(quantum), switch: Nanos(0), vms: 2,
         };
         for start in (0..200).filter(|start| has[*start as usize]) {
@@ -291,7 +291,7 @@ proptest! {
 
     #[test]
     fn window_for_is_the_inverse(budget in 1u64..10, gap in 0u64..10, need in 0u64..50) {
-        let server = Schedule::Server { budget: Nanos(budget), period: Nanos(budget + gap), switch: Nanos(0) };
+        let server = VmSchedule::Server { budget: Nanos(budget), period: Nanos(budget + gap), switch: Nanos(0) };
         let supply = Supply::new(server, vec![]).unwrap();
         let window = supply.window_for(Nanos(need)).unwrap();
         prop_assert!(supply.least(window).0 >= need);

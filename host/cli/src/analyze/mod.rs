@@ -32,7 +32,7 @@ use weir_model::{Catalog, Faults, SystemFile};
 #[command(
     after_help = "Examples:\n  weir analyze flows.toml\n  weir analyze flows.toml --model table3\n  weir analyze tests/systems/flows-many.toml --overheads overheads.toml\n  weir analyze --json a.toml b.toml\n  weir analyze --trace accesses.txt --service 50/30us\n\nExit status: 0 all holds, 1 something does not hold or is not judged, 2 the call is wrong: a file can't be read, or contains nothing that can be judged, 3 the answer can't be written."
 )]
-pub struct Arguments {
+pub struct AnalyzeArguments {
     /// The system files.
     #[arg(required_unless_present = "trace")]
     files: Vec<PathBuf>,
@@ -94,7 +94,7 @@ fn rate(text: &str) -> std::result::Result<BytesPerSec, String> {
 }
 
 /// Carries the verb out.
-pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+pub fn run(arguments: &AnalyzeArguments, environment: &Environment) -> Result {
     let mut status = GOOD;
     if !arguments.trace.is_empty() {
         let traces = curves::Traces::read(&arguments.trace, arguments.service)?;
@@ -171,7 +171,7 @@ struct Line<'a> {
 fn show(
     file: &Path,
     answer: &std::result::Result<Report, Faults>,
-    &Arguments { json, accept_not_judged, .. }: &Arguments,
+    &AnalyzeArguments { json, accept_not_judged, .. }: &AnalyzeArguments,
 ) -> Result<u8> {
     let mut out = screen::stdout();
     let name = file.display();

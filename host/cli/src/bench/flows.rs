@@ -4,7 +4,7 @@ use crate::{
     build, build_id,
     environment::Environment,
     failure::{Context, Failure, Result},
-    progress::Bar,
+    progress::CountBar,
     run::options,
     screen,
 };
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::{fs, io::Write, path::Path, time::Duration};
 use weir_model::platform::Machine;
 use weir_report::{overheads::measured, table, trace::file::NAME};
-use weir_runner::{Options, Silent, watch_signals};
+use weir_runner::{RunOptions, SilentConsole, watch_signals};
 
 /// The systems, and the virtual time after which a run ends that does not end itself.
 const SYSTEMS: [(&str, Option<Duration>); 16] = [
@@ -39,13 +39,18 @@ const LINUX_PING: &str = "flows-linux-latency";
 
 /// Runs all of them and prints the figures.
 pub fn run(json: bool, environment: &Environment) -> Result {
-    let bar = Bar::new("running", SYSTEMS.len() as u64);
+    let bar = CountBar::new("running", SYSTEMS.len() as u64);
     let (mut systems, mut round_trips, mut phases) = (Vec::new(), Vec::new(), Value::Null);
     for (name, time) in SYSTEMS {
         let file = environment.system(name)?;
-        let system =
-            build::checked(&file, &build::Options::default(), Machine::Qemu, false, environment)?;
-        let options = Options {
+        let system = build::checked(
+            &file,
+            &build::BuildOptions::default(),
+            Machine::Qemu,
+            false,
+            environment,
+        )?;
+        let options = RunOptions {
             deterministic: true,
             unsliced: true,
             keep_running: true,
@@ -53,7 +58,7 @@ pub fn run(json: bool, environment: &Environment) -> Result {
             interrupt: watch_signals()?,
             ..options(&system, environment)
         };
-        let outcome = weir_runner::run(&system, &options, &mut Silent)?;
+        let outcome = weir_runner::run(&system, &options, &mut SilentConsole)?;
         let directory = &outcome.directory;
         if outcome.report.flows.is_empty() {
             let why = outcome.trouble.unwrap_or_else(|| "no flow was reported".to_owned());
@@ -62,7 +67,7 @@ pub fn run(json: bool, environment: &Environment) -> Result {
         let flow = |flow: &weir_runner::report::FlowRun| {
             json!({
                 "name": flow.name, "packets": flow.packets, "lost": flow.lost,
-                "worst_ns": flow.worst_ns, "bound_ns": flow.bound_ns,
+                "observed_max_ns": flow.observed_max_ns, "bound_ns": flow.bound_ns,
             })
         };
         let flows: Vec<_> = outcome.report.flows.iter().map(flow).collect();
@@ -87,7 +92,7 @@ pub fn run(json: bool, environment: &Environment) -> Result {
         writeln!(out, "{:#}", weir_report::versioned(figures))?;
         return Ok(());
     }
-    let mut rows = table(["system", "flow", "packets", "lost", "worst, ns", "bound, ns"]);
+    let mut rows = table(["system", "flow", "packets", "lost", "observed max, ns", "bound, ns"]);
     for system in figures["systems"].as_array().into_iter().flatten() {
         for flow in system["flows"].as_array().into_iter().flatten() {
             let text = |value: &Value| match value {
@@ -95,7 +100,7 @@ pub fn run(json: bool, environment: &Environment) -> Result {
                 Value::Null => "-".to_owned(),
                 value => value.to_string(),
             };
-            let keys = ["name", "packets", "lost", "worst_ns", "bound_ns"];
+            let keys = ["name", "packets", "lost", "observed_max_ns", "bound_ns"];
             let mut row = vec![text(&system["system"])];
             row.extend(keys.map(|key| text(&flow[key])));
             rows.add_row(row);

@@ -19,13 +19,13 @@ use std::{
 
 use serde::Serialize;
 use weir_qemu_plugin::{
-    Report,
+    CountReport,
     report::{PathReport, Summary},
 };
 
 use crate::failure::{Context, Failure, Result};
-use weir_report::Table;
-use weir_runner::elf::{LinkedHypervisor, Sizes, Symbol};
+use weir_report::TextTable;
+use weir_runner::elf::{LinkedHypervisor, SectionSizes, Symbol};
 
 /// A path that the benchmark guest must have taken, and its cost in the peer.
 pub struct Path {
@@ -175,8 +175,8 @@ pub struct Figures {
     pub boot_instructions_256_mib: u64,
     /// The same with four vCPUs and 2 MiB.
     pub boot_instructions_four_vcpus: u64,
-    /// Instructions that clear the RAM of the guest with one vCPU and 2 MiB, on its core, before its
-    /// first instruction.
+    /// Instructions that clear the RAM of the guest with one vCPU and 2 MiB, on its core, before
+    /// its first instruction.
     pub clearing_instructions: u64,
     /// The same with 64 MiB.
     pub clearing_instructions_64_mib: u64,
@@ -186,9 +186,9 @@ pub struct Figures {
     pub compiler: String,
     /// Sizes of the sections of the hypervisor that takes all paths.
     #[serde(flatten)]
-    pub sizes: Sizes,
+    pub sizes: SectionSizes,
     /// Sizes of the hypervisor of the system with one vCPU.
-    pub minimal: Sizes,
+    pub minimal: SectionSizes,
     /// Size of the image of the system with one vCPU, with its guest.
     pub image_bytes: u64,
     /// The largest functions and statics.
@@ -264,13 +264,13 @@ where
     let Needs { scratch, systems, mut run } = needs;
     fs::create_dir_all(scratch).context(|| format!("create {}", scratch.display()))?;
     let mut masked = BTreeMap::new();
-    let mut observe = |system: &FilePath| -> Result<(Report, Used)> {
+    let mut observe = |system: &FilePath| -> Result<(CountReport, Used)> {
         let name = system.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let out = scratch.join(&name).with_extension("json");
         let _ = fs::remove_file(&out);
         let used = run(system, &out)?;
         let reading = || format!("read the plug-in's report on {}", system.display());
-        let report = Report::read(&out).context(reading)?;
+        let report = CountReport::read(&out).context(reading)?;
         if let Some(longest) = &report.longest_masked {
             let (instructions, path) = (longest.instructions, longest.path.clone());
             masked.insert(name.clone(), Masked { instructions, path, system: name });
@@ -319,7 +319,7 @@ struct Boot {
     clearing: u64,
 }
 
-fn boot(report: &Report, system: &FilePath) -> Result<Boot> {
+fn boot(report: &CountReport, system: &FilePath) -> Result<Boot> {
     let boot = report.boot_instructions.zip(report.clearing_instructions);
     boot.map(|(rest, clearing)| Boot { rest, clearing }).ok_or_else(|| {
         let system = system.display();
@@ -329,7 +329,7 @@ fn boot(report: &Report, system: &FilePath) -> Result<Boot> {
 
 impl Figures {
     fn new(
-        report: &Report,
+        report: &CountReport,
         boot: [Boot; 4],
         full: &LinkedHypervisor,
         minimal: &Used,
@@ -494,8 +494,8 @@ fn ratio(weir: u64, bao: u64) -> String {
 }
 
 /// A table whose first column is text and whose others are numbers.
-fn table<const N: usize>(header: [&str; N]) -> Table {
-    Table::new(header).with_numbers(1..N)
+fn table<const N: usize>(header: [&str; N]) -> TextTable {
+    TextTable::new(header).with_numbers(1..N)
 }
 
 #[cfg(test)]
@@ -521,7 +521,7 @@ mod tests {
     }
 
     /// A run on which each path takes half of what Bao needs, and one that needs no EL2.
-    fn report() -> Report {
+    fn report() -> CountReport {
         let mut paths: BTreeMap<_, _> =
             PATHS.iter().map(|each| (each.key.to_owned(), taken(20, bao(each) / 2))).collect();
         paths.insert("eoi".to_owned(), taken(0, 0));
@@ -529,7 +529,7 @@ mod tests {
             paths.insert(name.to_owned(), PathReport { marks: 0, ..taken(30, 900) });
         }
         paths.insert("other".to_owned(), PathReport { marks: 0, ..taken(9, 9) });
-        Report {
+        CountReport {
             boot_instructions: Some(7),
             clearing_instructions: Some(5),
             longest_masked: Some(Longest { instructions: 88, path: "spi".to_owned(), vcpu: 1 }),
@@ -538,7 +538,7 @@ mod tests {
         }
     }
 
-    const SIZES: Sizes = Sizes { text: 40_000, rodata: 8_000, data: 64, bss: 4_096 };
+    const SIZES: SectionSizes = SectionSizes { text: 40_000, rodata: 8_000, data: 64, bss: 4_096 };
 
     fn image() -> LinkedHypervisor {
         let symbol = |bytes| Symbol { name: "run".to_owned(), bytes };
@@ -554,7 +554,7 @@ mod tests {
         Used { hypervisor: image(), image_bytes: 90_000 }
     }
 
-    fn figures_of(report: &Report, boot: [u64; 4]) -> Result<Figures> {
+    fn figures_of(report: &CountReport, boot: [u64; 4]) -> Result<Figures> {
         let boot = boot.map(|rest| Boot { rest, clearing: rest / 4 });
         let masked = |system: &str, instructions| {
             let masked = Masked { instructions, path: "spi".to_owned(), system: system.to_owned() };
@@ -642,7 +642,7 @@ mod tests {
     }
 
     /// Runs the benchmark with a QEMU that writes `report` and remembers the systems it ran.
-    fn measure_with(report: &Report, ran: &mut Vec<PathBuf>) -> Result<Figures> {
+    fn measure_with(report: &CountReport, ran: &mut Vec<PathBuf>) -> Result<Figures> {
         let directory = tempfile::tempdir().unwrap();
         let system = |name: &str| PathBuf::from(format!("{name}.toml"));
         let systems = Systems {
@@ -681,7 +681,7 @@ mod tests {
 
     #[test]
     fn a_guest_that_never_started_is_named() {
-        let report = Report { boot_instructions: None, ..report() };
+        let report = CountReport { boot_instructions: None, ..report() };
         let failure = measure_with(&report, &mut vec![]).unwrap_err();
         assert_eq!(failure.status, crate::failure::SYSTEM);
         assert!(failure.text.contains("no guest of two.toml"), "{}", failure.text);

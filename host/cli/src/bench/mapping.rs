@@ -92,10 +92,10 @@ fn measure(environment: &Environment, guest: &std::ffi::OsStr) -> Result<Vec<Row
     Ok(stdout.lines().filter_map(|line| parse(line.trim_end())).collect())
 }
 
-/// A line of the guest's: `mapping: 64 MiB: one cell 1490+167405, four colors 18764+168102, blocks
-/// 912`.
+/// A line of the guest's: `mapping: 64 MiB: one page class 1490+167405, four colors 18764+168102,
+/// blocks 912`.
 fn parse(line: &str) -> Option<Row> {
-    let (mib, rest) = line.strip_prefix("mapping: ")?.split_once(" MiB: one cell ")?;
+    let (mib, rest) = line.strip_prefix("mapping: ")?.split_once(" MiB: one page class ")?;
     let (native, rest) = rest.split_once(", four colors ")?;
     let (colored, blocks) = rest.split_once(", blocks ")?;
     let pair = |text: &str| -> Option<(u64, u64)> {
@@ -143,7 +143,8 @@ mod tests {
     #[test]
     fn a_line_of_the_guests_is_a_row() {
         let row =
-            parse("mapping: 64 MiB: one cell 100+2000, four colors 300+2100, blocks 90").unwrap();
+            parse("mapping: 64 MiB: one page class 100+2000, four colors 300+2100, blocks 90")
+                .unwrap();
         assert_eq!(
             (row.mib, row.native_setup_instructions, row.native_instructions),
             (64, 100, 2000)
@@ -152,6 +153,6 @@ mod tests {
         assert!((row.ratio - 1.05).abs() < 1e-12 && row.block_instructions == 90);
         assert!((row.ratio_with_setup - 2400.0 / 2100.0).abs() < 1e-12);
         assert_eq!(parse("mapping: done"), None);
-        assert_eq!(parse("mapping: 1 MiB: one cell 1+x, four colors 3+4, blocks 5"), None);
+        assert_eq!(parse("mapping: 1 MiB: one page class 1+x, four colors 3+4, blocks 5"), None);
     }
 }

@@ -6,12 +6,12 @@ use rayon::prelude::*;
 use serde_json::{Value, json};
 use std::io::Write;
 use weir_report::table;
-use weir_simulator::{Board, Outcome};
+use weir_simulator::{Outcome, SimulatedBoard};
 
 /// Runs the four variants and prints them.
 pub fn run(simulation: &Simulation, json: bool) -> Result {
     let board = &simulation.board;
-    let variants: [(&str, Board); 4] = [
+    let variants: [(&str, SimulatedBoard); 4] = [
         ("as described", board.clone()),
         ("without budgets", board.unregulated()),
         ("without colors and banks", board.undivided()),

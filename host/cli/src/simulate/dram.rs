@@ -12,7 +12,7 @@ use std::{
 };
 use weir_memory::{Pa, dram::trace};
 use weir_report::table;
-use weir_simulator::Memory;
+use weir_simulator::MemoryModel;
 
 /// Bytes of a line at most. A long file without line ends is refused by it.
 const LONGEST_LINE: u64 = 4096;
@@ -84,8 +84,8 @@ impl Iterator for &mut Requests<'_> {
 
 /// Runs the trace and prints what it came to.
 pub fn run(file: &Path, platform: &str, values: &[(String, String)], json: bool) -> Result {
-    let memory =
-        Memory::find_with(platform, values).map_err(|error| Failure::system(error.to_string()))?;
+    let memory = MemoryModel::find_with(platform, values)
+        .map_err(|error| Failure::system(error.to_string()))?;
     let dram = &memory.dram;
     let map = dram.map().map_err(Failure::system)?;
     let mut requests = Requests::open(file)?;

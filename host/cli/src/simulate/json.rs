@@ -3,7 +3,7 @@
 use super::result::{SameWork, Simulated, curve, max_latency_ns, within_bound};
 use serde_json::{Value, json};
 use weir_analysis::verdict::Verdict;
-use weir_simulator::{Histogram, Outcome, VmOutcome};
+use weir_simulator::{LatencyHistogram, Outcome, VmOutcome};
 
 /// As `--json` prints it.
 pub fn describe(result: &Simulated) -> Value {
@@ -75,7 +75,7 @@ pub fn describe(result: &Simulated) -> Value {
             "missed": flow.missed,
             "lost": flow.lost,
             "latency_ns": distribution(&flow.latency),
-            "worst_ns": max_latency_ns(flow),
+            "observed_max_ns": max_latency_ns(flow),
             "bound_ns": bound,
             "within_bound": within_bound(flow, *bound),
             "verdict": within_bound(flow, *bound).map_or(Verdict::NotJudged, Verdict::of).key(),
@@ -116,7 +116,7 @@ pub fn brief(result: &Simulated) -> Value {
     each.collect()
 }
 
-fn budget(budget: &weir_simulator::Budget) -> Value {
+fn budget(budget: &weir_simulator::BudgetOutcome) -> Value {
     let count = |count: u64| (count != u64::MAX).then_some(count);
     json!({
         "period_ns": budget.period_ns,
@@ -133,7 +133,7 @@ fn latency(vm: &VmOutcome) -> Value {
     distribution(&vm.latency)
 }
 
-fn distribution(latency: &Histogram) -> Value {
+fn distribution(latency: &LatencyHistogram) -> Value {
     json!({
         "mean": latency.mean().0 / 1000,
         "p50": latency.at_most_ns(500),

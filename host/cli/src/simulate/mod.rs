@@ -29,14 +29,14 @@ use weir_units::Nanos;
     arg_required_else_help = true,
     after_help = "Examples:\n  weir simulate run tests/systems/simulate-isolation.toml\n  weir simulate sweep system.toml --vary seed=1,2,3 --output points.jsonl\n  weir simulate merge part-1.jsonl part-2.jsonl --output points.jsonl\n  weir simulate dram requests.txt --platform ddr4-2400 --json\n\nExit status: 0 good, 1 the system, trace or memory file is at fault, 2 the call is."
 )]
-pub struct Arguments {
+pub struct SimulateArguments {
     #[command(subcommand)]
     verb: Verb,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    Run(RunArguments),
+    Run(SimulateRunArguments),
     Sweep(SweepArguments),
     Merge(MergeArguments),
     Dram(DramArguments),
@@ -80,7 +80,7 @@ impl Model {
 #[command(
     after_help = "Examples:\n  weir simulate run tests/systems/simulate-isolation.toml\n  weir simulate run tests/systems/simulate-isolation.toml --compare\n  weir simulate run tests/systems/simulate-isolation.toml --output plots"
 )]
-struct RunArguments {
+struct SimulateRunArguments {
     #[command(flatten)]
     model: Model,
     /// Simulate the system also without its budgets, without its colors and banks, and without
@@ -166,7 +166,7 @@ fn time(text: &str) -> std::result::Result<Nanos, String> {
 }
 
 /// Carries the verb out.
-pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
+pub fn run(arguments: &SimulateArguments, environment: &Environment) -> Result {
     match &arguments.verb {
         Verb::Run(arguments) => simulate(arguments, environment),
         Verb::Sweep(arguments) => {
@@ -188,7 +188,7 @@ pub fn run(arguments: &Arguments, environment: &Environment) -> Result {
     }
 }
 
-fn simulate(arguments: &RunArguments, environment: &Environment) -> Result {
+fn simulate(arguments: &SimulateRunArguments, environment: &Environment) -> Result {
     let model = &arguments.model;
     if let Some(directory) = &arguments.output {
         output::check_name("--output", directory)?;

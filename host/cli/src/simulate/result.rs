@@ -2,7 +2,7 @@
 
 use weir_analysis::curves::Curve;
 use weir_memory::Picos;
-use weir_simulator::{FlowOutcome, Mark, Outcome, VmOutcome};
+use weir_simulator::{FlowOutcome, Outcome, VmOutcome, WorkMark};
 use weir_units::Nanos;
 
 /// The result of a run, and what each VM does alone.
@@ -23,13 +23,13 @@ pub struct Alone {
     pub outcome: VmOutcome,
     /// Where it has done as much as when the span began with the others, and as when it ended; for
     /// each of the outcomes that were asked about.
-    pub marks: Vec<[Option<Mark>; 2]>,
+    pub marks: Vec<[Option<WorkMark>; 2]>,
 }
 
 /// The same work with the others and alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SameWork {
-    /// Jobs, transfers or accesses: see [`Mark`].
+    /// Jobs, transfers or accesses: see [`WorkMark`].
     pub units: u64,
     /// How long it took with the others: from the end of the last unit before it to its own end; of
     /// jobs, their responses together.
@@ -43,7 +43,7 @@ impl SameWork {
     /// those that `Simulation::alone` was given.
     pub fn of(together: &VmOutcome, alone: Option<&Alone>, index: usize) -> Option<Self> {
         let &[from, to] = alone?.marks.get(index)?;
-        let took = |from: Mark, to: Mark| match together.jobs {
+        let took = |from: WorkMark, to: WorkMark| match together.jobs {
             Some(_) => to.responses.since(from.responses),
             None => to.at.since(from.at),
         };

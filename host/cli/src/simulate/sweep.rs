@@ -9,7 +9,7 @@ use super::{Model, SweepArguments, json, system::Simulation};
 use crate::{
     environment::Environment,
     failure::{Context, Failure, Result},
-    progress::Bar,
+    progress::CountBar,
 };
 use rayon::prelude::*;
 use rustix::{
@@ -168,7 +168,7 @@ pub fn run(arguments: &SweepArguments, environment: &Environment) -> Result {
         }
         None => (Box::new(stdout()), 0),
     };
-    let bar = Bar::new("simulating", indices.len() as u64);
+    let bar = CountBar::new("simulating", indices.len() as u64);
     bar.add(done as u64);
     let threads = rayon::current_num_threads();
     for chunk in indices[done..].chunks(threads) {

@@ -13,13 +13,13 @@ use crate::{
 use std::path::Path;
 use weir_analysis::{flows::Effort, system::end_to_end};
 use weir_model::{Faults, Image, Sizes, System, check_text, place_all, platform::Machine};
-use weir_simulator::{Board, Memory, Outcome, Span};
+use weir_simulator::{MemoryModel, Outcome, SimulatedBoard, Span};
 use weir_units::Nanos;
 
 /// A board and its measurement interval.
 pub struct Simulation {
     /// The VMs on their memory.
-    pub board: Board,
+    pub board: SimulatedBoard,
     span: Span,
     /// How long each flow's packets take at most, in ns, by the analysis.
     bounds: Vec<Option<u64>>,
@@ -41,9 +41,9 @@ impl Simulation {
             load(&model.system, &values, environment)?.map_err(|faults| reported(&faults))?;
         let placement = place_all(&system, &sizes(&system)).map_err(|faults| reported(&faults))?;
         let name = model.platform.as_deref().unwrap_or(&system.platform.name);
-        let memory = Memory::find_with(name, &values.memory);
+        let memory = MemoryModel::find_with(name, &values.memory);
         let memory = memory.map_err(|error| Failure::system(error.to_string()))?;
-        let board = Board::new(&system, &placement, &memory);
+        let board = SimulatedBoard::new(&system, &placement, &memory);
         let board = board.map_err(|error| Failure::system(error.to_string()))?;
         if !board.has_flows() && (0..board.len()).all(|vm| !board.works(vm)) {
             let flows =
@@ -61,7 +61,7 @@ impl Simulation {
     }
 
     /// Simulates a variant of the board.
-    pub fn simulate(&self, board: &Board) -> Result<Outcome> {
+    pub fn simulate(&self, board: &SimulatedBoard) -> Result<Outcome> {
         weir_simulator::run(board, self.span).map_err(|error| Failure::system(error.to_string()))
     }
 

@@ -8,7 +8,7 @@ use std::io::Write;
 use weir_analysis::verdict::Verdict;
 use weir_memory::Owner;
 use weir_report::table;
-use weir_simulator::{Budget, JobsOutcome, Outcome, VmOutcome};
+use weir_simulator::{BudgetOutcome, JobsOutcome, Outcome, VmOutcome};
 
 /// Prints what a run came to.
 pub fn tables(out: &mut impl Write, result: &Simulated) -> Result {
@@ -238,7 +238,7 @@ fn budgets(out: &mut impl Write, vms: &[VmOutcome]) -> Result {
     };
     for vm in vms {
         for (vcpu, budget) in vm.budgets.iter().enumerate() {
-            let Budget { granted, most, .. } = budget;
+            let BudgetOutcome { granted, most, .. } = budget;
             let two = granted.writes != u64::MAX;
             let stopped = budget.stopped_ns * 100 / (budget.periods * budget.period_ns).max(1);
             rows.add_row([

@@ -7,11 +7,11 @@ use crate::coloring::work::Demand;
 use crate::diagnostics::Code;
 use crate::keys::system as raw;
 use crate::platform::Platform;
-use crate::resolve::Source;
+use crate::resolve::ImageSource;
 use crate::timing::facts::Timing;
 use crate::timing::flow::{DEFAULT_PORT, Flow};
 use crate::timing::schedule::Entity;
-use crate::vm::{BROKER, Board, Image, Piece, Socket, Spans, Ticks, Vm};
+use crate::vm::{BROKER, Image, RamPiece, SocketBus, Spans, TickPolicy, VirtualBoard, Vm};
 use std::ops::Range;
 use weir_abi::{
     FLOW_TIME_LIMIT, MAX_FLOWS, MAX_VMS, OnFault, OnOutside, PARTITION_IPA, PARTITION_LEN,
@@ -19,9 +19,9 @@ use weir_abi::{
 use weir_units::{Bytes, CoreId, Ipa};
 
 /// RAM of the broker: what the guest runtime links for.
-const RAM: Piece = Piece { base: Ipa(0x4000_0000), size: Bytes(2 << 20) };
+const RAM: RamPiece = RamPiece { base: Ipa(0x4000_0000), size: Bytes(2 << 20) };
 /// The memory that it shares with the hypervisor.
-const PARTITION: Piece = Piece { base: Ipa(PARTITION_IPA), size: Bytes(PARTITION_LEN) };
+const PARTITION: RamPiece = RamPiece { base: Ipa(PARTITION_IPA), size: Bytes(PARTITION_LEN) };
 /// Most bytes of a packet's payload: what virtio drivers cut messages into.
 const MAX_PACKET: u64 = 64 << 10;
 
@@ -67,7 +67,7 @@ impl Checker<'_> {
             for index in flow.to.iter().copied().chain([flow.from]) {
                 let its = raw.vms().get(index).zip(vms.get_mut(index));
                 if let Some((raw, vm)) = its.filter(|(_, vm)| vm.socket.is_none()) {
-                    vm.socket = Some(raw.vsock.as_ref().map_or(Socket::Mmio, |bus| bus.value));
+                    vm.socket = Some(raw.vsock.as_ref().map_or(SocketBus::Mmio, |bus| bus.value));
                     self.socket(raw, vm, flow);
                 }
             }
@@ -91,15 +91,15 @@ impl Checker<'_> {
             name: BROKER.to_owned(),
             cpus: vec![core],
             memory: vec![RAM, PARTITION],
-            image: Image::Elf { file: Source::Named(BROKER.to_owned()), args: String::new() },
+            image: Image::Elf { file: ImageSource::Named(BROKER.to_owned()), args: String::new() },
             devices: Vec::new(),
             functions: Vec::new(),
             on_fault: OnFault::Halt,
             on_outside: OnOutside::Fault,
-            ticks: Ticks::Keep,
+            ticks: TickPolicy::Keep,
             focus: false,
             expect: Vec::new(),
-            board: Board::usual(platform.is_gic_v2()),
+            board: VirtualBoard::usual(platform.is_gic_v2()),
             socket: None,
             net: None,
             stolen_time: false,

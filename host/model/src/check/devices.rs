@@ -6,19 +6,19 @@ use crate::devicetree;
 use crate::diagnostics::Code;
 use crate::keys::system as raw;
 use crate::pci::{PREFIX, SMMU_LEN};
-use crate::platform::{Gic, Platform};
+use crate::platform::{Platform, PlatformGic};
 use crate::ranges::{overlap, span};
 use crate::table::At;
 use crate::text::nearest;
 use crate::timing::facts::Timing;
-use crate::vm::{CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, Device, REDISTRIBUTOR_LEN};
+use crate::vm::{AssignedDevice, CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, REDISTRIBUTOR_LEN};
 use std::{collections::HashMap, ops::Range, sync::Arc};
 use weir_abi::{ADDRESS_LIMIT, ECAM_LEN, INTID_LIMIT, PAGE};
 use weir_units::{Bytes, IntId, Pa};
 
 /// A device that a VM gets, and its place in the file.
 pub(super) struct Taken {
-    pub device: Device,
+    pub device: AssignedDevice,
     pub span: Range<usize>,
 }
 
@@ -142,12 +142,16 @@ impl Checker<'_> {
 }
 
 /// A device with its registers rounded to whole pages.
-fn grant(device: &BoardDevice) -> Device {
+fn grant(device: &BoardDevice) -> AssignedDevice {
     let regions = device.regions.iter().map(|region| {
         let pages = pages(region);
         (Pa(pages.start), Bytes(pages.end - pages.start))
     });
-    Device { path: device.path.clone(), regions: regions.collect(), irqs: device.irqs.clone() }
+    AssignedDevice {
+        path: device.path.clone(),
+        regions: regions.collect(),
+        irqs: device.irqs.clone(),
+    }
 }
 
 fn pages((start, len): &(Pa, Bytes)) -> Range<u64> {
@@ -231,13 +235,13 @@ fn owned(platform: &Platform) -> Vec<Range<u64>> {
         [pci.ecam.0..pci.ecam.0 + ECAM_LEN, window]
     }));
     match platform.gic {
-        Gic::V2 { distributor, cpu_interface, hyp, virtual_cpu } => owned.extend([
+        PlatformGic::V2 { distributor, cpu_interface, hyp, virtual_cpu } => owned.extend([
             distributor.0..distributor.0 + PAGE,
             cpu_interface.0..cpu_interface.0 + CPU_INTERFACE_LEN,
             hyp.0..hyp.0 + PAGE,
             virtual_cpu.0..virtual_cpu.0 + CPU_INTERFACE_LEN,
         ]),
-        Gic::V3 { distributor, redistributors } => owned.extend([
+        PlatformGic::V3 { distributor, redistributors } => owned.extend([
             distributor.0..distributor.0 + DISTRIBUTOR_LEN,
             // Twice what a GICv3 has: a GICv4's stride is 256 KiB.
             redistributors.0

@@ -3,11 +3,11 @@
 use super::Checker;
 use crate::diagnostics::Code;
 use crate::keys::system as raw;
-use crate::resolve::{LIKELY_KERNEL, LIKELY_PROGRAM, Role, Source};
+use crate::resolve::{ImageSource, LIKELY_KERNEL, LIKELY_PROGRAM, Role};
 use crate::shape::suggestion;
 use crate::table::At;
 use crate::text::nearest;
-use crate::vm::{Image, Piece, Spans};
+use crate::vm::{Image, RamPiece, Spans};
 use crate::{files, image};
 use std::fs;
 use weir_units::Ipa;
@@ -74,13 +74,13 @@ impl Checker<'_> {
     pub(super) fn image(
         &mut self,
         raw: &At<raw::Image>,
-        memory: &[Piece],
+        memory: &[RamPiece],
         spans: &mut Spans,
     ) -> (Image, Option<Files>) {
         match &raw.value {
             raw::Image::Elf(raw::Elf { elf, args }) => {
                 spans.image = elf.span.clone();
-                if let (Source::Named(name), Some(args)) =
+                if let (ImageSource::Named(name), Some(args)) =
                     (self.catalog.find(Role::Elf, &elf.value, self.directory), args)
                 {
                     self.known_arguments(&name, args);
@@ -125,9 +125,9 @@ impl Checker<'_> {
             &name.value,
             self.directory,
         ) {
-            Source::File(path) => fs::metadata(path).map_or(0, |file| file.len()),
-            Source::Named(_) if role == Role::Kernel => LIKELY_KERNEL.0,
-            Source::Named(_) => LIKELY_PROGRAM.0,
+            ImageSource::File(path) => fs::metadata(path).map_or(0, |file| file.len()),
+            ImageSource::Named(_) if role == Role::Kernel => LIKELY_KERNEL.0,
+            ImageSource::Named(_) => LIKELY_PROGRAM.0,
         };
         match image {
             raw::Image::Elf(raw::Elf { elf, .. }) => len(Role::Elf, elf),
@@ -140,9 +140,9 @@ impl Checker<'_> {
     }
 
     /// What a name stands for, and the contents if that is a file.
-    fn source(&mut self, role: Role, name: &At<String>) -> (Source, Option<Vec<u8>>) {
+    fn source(&mut self, role: Role, name: &At<String>) -> (ImageSource, Option<Vec<u8>>) {
         let source = self.catalog.find(role, &name.value, self.directory);
-        let Source::File(path) = &source else {
+        let ImageSource::File(path) = &source else {
             return (source, None);
         };
         let read = files::read_regular(path);

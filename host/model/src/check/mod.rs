@@ -160,7 +160,7 @@ fn check_for(
     checker.nets(&raw, &mut vms);
     if let Some(division) = &mut division {
         // What is no VM after all, for a fault that was found, needs none.
-        let all = division.cells.all();
+        let all = division.classes.all();
         division.vms.resize(vms.len(), all);
         division.tlb.resize_with(vms.len(), || None);
     }

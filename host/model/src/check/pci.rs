@@ -5,7 +5,7 @@ use super::devices::Taken;
 use crate::diagnostics::Code;
 use crate::fault::Fault;
 use crate::keys::system as raw;
-use crate::pci::{Address, Function, PREFIX, Pci};
+use crate::pci::{Address, AssignedFunction, PREFIX, Pci};
 use crate::platform::Platform;
 use crate::table::At;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use weir_units::{Bytes, Pa};
 /// A function that a VM gets, and its place in the file.
 #[derive(Clone)]
 pub(super) struct TakenFunction {
-    pub function: Function,
+    pub function: AssignedFunction,
     pub span: Range<usize>,
 }
 
@@ -103,7 +103,7 @@ impl Checker<'_> {
         vm: (usize, &At<raw::Vm>),
         name: &At<String>,
         earlier: &[Earlier],
-    ) -> Result<Function, Fault> {
+    ) -> Result<AssignedFunction, Fault> {
         let (vm, title) = (vm.0, vm.1.title());
         let (stream, intid) = (pci.stream(address), pci.intid(address));
         let refuse = |other: &Earlier, code, message: String, help: &str| {
@@ -118,8 +118,9 @@ impl Checker<'_> {
             return refuse(other, Code::DeviceTaken, message, help);
         }
         for other in earlier.iter().filter(|other| other.vm != vm) {
-            let Function { address: theirs, stream: their_stream, intid: their_line, .. } =
-                other.taken.function;
+            let AssignedFunction {
+                address: theirs, stream: their_stream, intid: their_line, ..
+            } = other.taken.function;
             if theirs.device == address.device {
                 let message = format!(
                     "{address} of {title} and {theirs} of {} are functions of one device",
@@ -164,7 +165,7 @@ impl Checker<'_> {
                 self.fault(Code::PciWindowFull, &name.span, message).label("no room for this one");
             return Err(fault.help("give fewer functions, or make `aperture` of [pci] smaller"));
         }
-        Ok(Function { address, stream, intid, bars: Pa(base), bars_len: Bytes(size) })
+        Ok(AssignedFunction { address, stream, intid, bars: Pa(base), bars_len: Bytes(size) })
     }
 
     /// What a function needs that it doesn't have, and the owner of its interrupt.
@@ -175,7 +176,7 @@ impl Checker<'_> {
         vms: &[At<raw::Vm>],
         devices: &[Vec<Taken>],
     ) {
-        let Function { address, intid, .. } = one.taken.function;
+        let AssignedFunction { address, intid, .. } = one.taken.function;
         let span = &one.taken.span;
         let first = Address { function: 0, ..address };
         let has_first = all.iter().any(|other| other.taken.function.address == first);

@@ -8,7 +8,7 @@ use crate::table::At;
 use crate::text::hex;
 use crate::timing::facts::Timing;
 use crate::timing::flow::Flow;
-use crate::vm::{Socket, VSOCK_INTID, Vm};
+use crate::vm::{SocketBus, VSOCK_INTID, Vm};
 use std::ops::Range;
 use weir_abi::{ECAM_LEN, VSOCK_SLOT};
 
@@ -32,7 +32,7 @@ impl Checker<'_> {
         let Some(socket) = vm.socket else { return };
         let span = raw.vsock.as_ref().map_or(&raw.span, |bus| &bus.span).clone();
         self.in_the_way(vm, &socket.registers(), "socket device", flow, &span);
-        if socket == Socket::Pci {
+        if socket == SocketBus::Pci {
             self.on_pci(raw, vm, flow, &span);
         }
         let lines = vm.devices.iter().flat_map(|device| &device.irqs).map(|irq| irq.intid);
@@ -57,7 +57,7 @@ impl Checker<'_> {
             if self.address(raw, "PCI configuration space", &ecam, ECAM_LEN, ECAM_LEN).is_some() {
                 let range = ecam.value..ecam.value + ECAM_LEN;
                 self.in_the_way(vm, &range, "PCI configuration space", flow, &ecam.span);
-                if overlap(&range, &Socket::Pci.registers()) {
+                if overlap(&range, &SocketBus::Pci.registers()) {
                     let message = format!(
                         "{}'s PCI configuration space is where its socket device's registers are",
                         vm.name
@@ -80,7 +80,7 @@ impl Checker<'_> {
             let fault = self.fault(Code::VsockSlot, span, message).label("this VM");
             self.faults.push(fault.help(help));
         }
-        let registers = Socket::Pci.registers();
+        let registers = SocketBus::Pci.registers();
         let pci = self.platform.as_ref().and_then(|platform| platform.pci);
         let outside = pci.is_some_and(|pci| {
             registers.start < pci.window.0 || registers.end > pci.window.0 + pci.window_len.0

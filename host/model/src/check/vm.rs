@@ -8,14 +8,14 @@ use crate::diagnostics::Code;
 use crate::image::{self, in_ram};
 use crate::keys::system as raw;
 use crate::pack;
-use crate::pci::Function;
+use crate::pci::AssignedFunction;
 use crate::platform::Platform;
 use crate::ranges::{overlap, span};
-use crate::resolve::Source;
+use crate::resolve::ImageSource;
 use crate::table::At;
 use crate::text::hex;
 use crate::vm::{
-    Board, CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, Image, Piece, REDISTRIBUTOR_LEN, Spans, Vm,
+    CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, Image, REDISTRIBUTOR_LEN, RamPiece, Spans, VirtualBoard, Vm,
 };
 use std::{collections::BTreeSet, ops::Range};
 use weir_abi::{ADDRESS_LIMIT, ECAM_LEN, KEPT_COUNTERS, PAGE};
@@ -100,7 +100,7 @@ impl Checker<'_> {
         let pmu = self.pmu(raw);
         let image = raw.image.as_ref().map(|image| self.image(image, &memory, &mut spans));
         let (image, complete) = image.unwrap_or((
-            Image::Elf { file: Source::Named(String::new()), args: String::new() },
+            Image::Elf { file: ImageSource::Named(String::new()), args: String::new() },
             None,
         ));
         let vm = Vm {
@@ -159,7 +159,7 @@ impl Checker<'_> {
     }
 
     /// The VM's RAM; empty when something is wrong with it.
-    fn memory(&mut self, raw: &At<raw::Vm>) -> Vec<Piece> {
+    fn memory(&mut self, raw: &At<raw::Vm>) -> Vec<RamPiece> {
         let Some(memory) = &raw.memory else {
             return Vec::new();
         };
@@ -200,9 +200,9 @@ impl Checker<'_> {
     fn spread(
         &mut self,
         raw: &At<raw::Vm>,
-        memory: Vec<Piece>,
+        memory: Vec<RamPiece>,
         (tlb, free): (&TlbColors, &BTreeSet<u16>),
-    ) -> Vec<Piece> {
+    ) -> Vec<RamPiece> {
         let Some(At { value, span }) = &raw.memory else { return memory };
         let mut spread = Vec::new();
         for piece in memory {
@@ -223,7 +223,7 @@ impl Checker<'_> {
         spread
     }
 
-    fn piece(&mut self, vm: &At<raw::Vm>, base: &At<u64>, size: &At<Bytes>) -> Option<Piece> {
+    fn piece(&mut self, vm: &At<raw::Vm>, base: &At<u64>, size: &At<Bytes>) -> Option<RamPiece> {
         let name = vm.title();
         if size.value.0 == 0 {
             let fault =
@@ -243,7 +243,7 @@ impl Checker<'_> {
             return None;
         }
         self.address(vm, "RAM", base, size.value.0, PAGE)?;
-        Some(Piece { base: Ipa(base.value), size: size.value })
+        Some(RamPiece { base: Ipa(base.value), size: size.value })
     }
 
     /// Whether something of `len` bytes can be at `address`.
@@ -277,7 +277,7 @@ impl Checker<'_> {
     }
 
     /// The virtual board, and what it has at which address.
-    fn board(&mut self, raw: &At<raw::Vm>, memory: &[Piece]) -> (Board, Vec<Area>) {
+    fn board(&mut self, raw: &At<raw::Vm>, memory: &[RamPiece]) -> (VirtualBoard, Vec<Area>) {
         let gic_v2 = self.platform.as_ref().is_some_and(Platform::is_gic_v2);
         let known = self.platform.is_some();
         let (wrong, other, version) = if gic_v2 {
@@ -343,7 +343,7 @@ impl Checker<'_> {
         let device_tree = self.device_tree(raw, memory);
         let uart_intid =
             raw.board.uart_intid.as_ref().map_or(IntId(33), |intid| IntId(intid.value as u32));
-        let board = Board {
+        let board = VirtualBoard {
             distributor: Ipa(distributor.value),
             gic_cpu: Ipa(gic_cpu.value),
             uart: Ipa(uart.value),
@@ -354,7 +354,7 @@ impl Checker<'_> {
         (board, areas)
     }
 
-    fn device_tree(&mut self, raw: &At<raw::Vm>, memory: &[Piece]) -> Ipa {
+    fn device_tree(&mut self, raw: &At<raw::Vm>, memory: &[RamPiece]) -> Ipa {
         let Some(tree) = &raw.board.device_tree else {
             return memory.first().map_or(Ipa(0), |piece| piece.base);
         };
@@ -374,7 +374,7 @@ impl Checker<'_> {
     fn pci_areas(
         &mut self,
         raw: &At<raw::Vm>,
-        board: &Board,
+        board: &VirtualBoard,
         functions: &[TakenFunction],
     ) -> Vec<Area> {
         let Some(first) = functions.first() else {
@@ -389,7 +389,7 @@ impl Checker<'_> {
             areas.push(Area { what: "the PCI configuration space".to_owned(), range, span });
         }
         areas.extend(functions.iter().map(|taken| {
-            let Function { bars, bars_len, .. } = taken.function;
+            let AssignedFunction { bars, bars_len, .. } = taken.function;
             Area {
                 what: format!("the base addresses of {}", taken.function.name()),
                 range: bars.0..bars.0 + bars_len.0,

@@ -17,7 +17,7 @@ use crate::fault::{Faults, File};
 use crate::platform::Platform;
 use crate::timing::vm::TimedVm;
 use std::collections::BTreeSet;
-use weir_paging::cells::{CellSet, Cells};
+use weir_paging::classes::{ClassSet, PageClasses};
 
 /// What messages call the hypervisor.
 const HYPERVISOR: &str = "the hypervisor";
@@ -40,7 +40,7 @@ pub(crate) fn assign(
         faults,
         platform,
         pools,
-        cells: Cells::ONE,
+        classes: PageClasses::ONE,
         groups: Vec::new(),
         open: Vec::new(),
         demands: vms,
@@ -48,7 +48,7 @@ pub(crate) fn assign(
     let (mut division, owners) = work.divide(requests, timed);
     let names: Vec<&str> = vms.iter().map(|vm| vm.name.as_str()).collect();
     let vms = Vms { names: &names, owners: owners.get(1..).unwrap_or_default() };
-    division.tlb = tlb::assign(requests, platform, &vms, division.cells.colors(), file, faults);
+    division.tlb = tlb::assign(requests, platform, &vms, division.classes.colors(), file, faults);
     division
 }
 
@@ -59,19 +59,19 @@ impl Work<'_> {
         let map = self.map(requests.dram.as_ref());
         let name = self.platform.places.dram.get(map).map(|map| map.name.clone());
         let mut division = Division::none(self.platform.places.geometry(map), name, vms.len());
-        self.cells = division.cells;
-        if self.cells.count() == 1 {
+        self.classes = division.classes;
+        if self.classes.count() == 1 {
             self.no_geometry(requests);
             return (division, Vec::new());
         }
         let before = self.faults.0.len();
-        for part in Part::ALL.into_iter().filter(|part| part.count(&division.cells) == 1) {
+        for part in Part::ALL.into_iter().filter(|part| part.count(&division.classes) == 1) {
             self.nothing_to_choose(requests, part);
         }
         if self.faults.0.len() > before {
             return (division, Vec::new());
         }
-        self.groups = named_groups(requests, self.platform, &self.cells, self.file, self.faults);
+        self.groups = named_groups(requests, self.platform, &self.classes, self.file, self.faults);
         let hypervisor = self.owner(HYPERVISOR, &requests.hypervisor);
         let mut owners = vec![Owner { memory: HYPERVISOR_MEMORY, ..hypervisor }];
         for (index, vm) in vms.iter().enumerate() {
@@ -95,7 +95,7 @@ impl Work<'_> {
         let mut asked = requests.vms.iter().chain([&requests.hypervisor]);
         let divided = asked.any(Request::is_any);
         if let Some((hypervisor, vms)) =
-            self.settle(&mut owners, divided).as_deref().and_then(<[CellSet]>::split_first)
+            self.settle(&mut owners, divided).as_deref().and_then(<[ClassSet]>::split_first)
         {
             division.hypervisor = *hypervisor;
             division.vms = vms.to_vec();
@@ -114,7 +114,7 @@ impl Work<'_> {
         &mut self,
         owners: &mut Vec<Owner>,
         divided: bool,
-    ) -> Option<Vec<CellSet>> {
+    ) -> Option<Vec<ClassSet>> {
         let before = self.faults.0.len();
         self.overlaps(owners);
         owners.truncate(1 + self.demands.len());
@@ -140,7 +140,7 @@ impl Work<'_> {
 
     /// The page classes of all owners, once those that leave it to the tool have numbers; if
     /// `lean`, no more than they need.
-    fn choose_all(&mut self, owners: &mut [Owner], lean: bool) -> Option<Vec<CellSet>> {
+    fn choose_all(&mut self, owners: &mut [Owner], lean: bool) -> Option<Vec<ClassSet>> {
         let before = self.faults.0.len();
         // Banks first: where they are not independent of the colors, they leave the fewer colors to
         // choose from.
@@ -150,7 +150,7 @@ impl Work<'_> {
             return None;
         }
         let sets: Vec<_> =
-            (0..owners.len()).filter_map(|index| self.cells_of(owners, index)).collect();
+            (0..owners.len()).filter_map(|index| self.classes_of(owners, index)).collect();
         if sets.len() < owners.len() {
             return None;
         }
@@ -270,7 +270,7 @@ impl Work<'_> {
 
     /// The page classes of an owner: of its own colors, or else of those without an owner, and
     /// likewise of its banks. A fault if a number that it asked for is in none of them.
-    fn cells_of(&mut self, owners: &[Owner], index: usize) -> Option<CellSet> {
+    fn classes_of(&mut self, owners: &[Owner], index: usize) -> Option<ClassSet> {
         let owner = &owners[index];
         let may = |part: Part| match &owner.part(part).numbers {
             Some(numbers) => numbers.clone(),
@@ -281,10 +281,10 @@ impl Work<'_> {
             self.refuse(refusal);
             return None;
         }
-        let cells = self.cells;
-        let set = cells.select(|cell| {
-            colors.contains(&Part::Colors.of(&cells, cell))
-                && banks.contains(&Part::Banks.of(&cells, cell))
+        let classes = self.classes;
+        let set = classes.select(|class| {
+            colors.contains(&Part::Colors.of(&classes, class))
+                && banks.contains(&Part::Banks.of(&classes, class))
         });
         for (part, allowed) in [(Part::Colors, &banks), (Part::Banks, &colors)] {
             let Some(numbers) = &owner.part(part).numbers else { continue };

@@ -8,7 +8,7 @@ use crate::platform::Platform;
 use crate::resolve::LIKELY_HYPERVISOR;
 use std::{cmp::Reverse, collections::BTreeSet, ops::Range};
 use weir_abi::PAGE;
-use weir_paging::cells::Pages;
+use weir_paging::classes::Pages;
 
 /// About what the hypervisor takes: its program, tables and rings.
 pub(super) const HYPERVISOR_MEMORY: u64 = LIKELY_HYPERVISOR.0 + SPARE;
@@ -41,10 +41,10 @@ impl Work<'_> {
     /// criticality, then the order of the file; each takes the lowest. If `lean`, no owner gets
     /// more than it needs.
     pub(super) fn choose(&mut self, owners: &mut [Owner], part: Part, lean: bool) {
-        let count = u64::from(part.count(&self.cells));
+        let count = u64::from(part.count(&self.classes));
         let ram = self.ram();
         let each = (ram / count).max(1);
-        let colors = u64::from(Part::Colors.count(&self.cells));
+        let colors = u64::from(Part::Colors.count(&self.classes));
         let color_fills =
             self.places().cache.map_or(u64::MAX, |cache| cache.size.0 / colors).max(1);
         let (own, shared): (Vec<usize>, Vec<usize>) = (0..owners.len())
@@ -147,15 +147,16 @@ impl Work<'_> {
     /// them.
     pub(super) fn reach(&self, others: Option<&BTreeSet<u16>>, part: Part, ram: u64) -> u64 {
         let other = part.other();
-        let each = ram / u64::from(part.count(&self.cells));
+        let each = ram / u64::from(part.count(&self.classes));
         let Some(owned) = others else { return each.max(1) };
-        let cells = self.cells.iter();
-        let cells = cells.filter(|&cell| owned.contains(&other.of(&self.cells, cell))).count();
+        let classes = self.classes.iter();
+        let classes =
+            classes.filter(|&class| owned.contains(&other.of(&self.classes, class))).count();
         let numbers = self.compatible(part, owned).len();
         if numbers == 0 {
             return each.max(1);
         }
-        (ram / self.cells.count() as u64 * cells as u64 / numbers as u64).max(1)
+        (ram / self.classes.count() as u64 * classes as u64 / numbers as u64).max(1)
     }
 
     /// The numbers of the other part in which an owner may have pages: its own, or else those
@@ -223,13 +224,13 @@ impl Work<'_> {
     /// The RAM in these numbers of `part` and the numbers `others` of the other part.
     fn room(&self, others: &BTreeSet<u16>, part: Part, numbers: &BTreeSet<u16>) -> u64 {
         let other = part.other();
-        let set = self.cells.select(|cell| {
-            numbers.contains(&part.of(&self.cells, cell))
-                && others.contains(&other.of(&self.cells, cell))
+        let set = self.classes.select(|class| {
+            numbers.contains(&part.of(&self.classes, class))
+                && others.contains(&other.of(&self.classes, class))
         });
         let pages = |set| {
             let pools = self.pools.iter();
-            pools.map(|pool| Pages::new(&self.cells, set, pool.clone()).total()).sum::<u64>()
+            pools.map(|pool| Pages::new(&self.classes, set, pool.clone()).total()).sum::<u64>()
         };
         set.map_or(0, pages) * PAGE
     }

@@ -3,7 +3,7 @@
 use super::owner::Part;
 use super::tlb::TlbColors;
 use std::ops::Range;
-use weir_paging::cells::{CellSet, Cells, Geometry};
+use weir_paging::classes::{ClassSet, Geometry, PageClasses};
 
 /// The owners of the page classes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,16 +11,16 @@ pub struct Division {
     /// The board's address functions.
     pub geometry: Geometry,
     /// The page classes that follow from them.
-    pub cells: Cells,
+    pub classes: PageClasses,
     /// The name of the DRAM map, if the platform names any.
     pub dram: Option<String>,
     /// Whether memory is divided at all: if any VM has `colors` or `banks`, every VM has page
     /// classes, and all memory is mapped page by page. If not, every set is all page classes.
     pub divided: bool,
     /// The page classes of the hypervisor.
-    pub hypervisor: CellSet,
+    pub hypervisor: ClassSet,
     /// The page classes of each VM.
-    pub vms: Vec<CellSet>,
+    pub vms: Vec<ClassSet>,
     /// The TLB sets of each VM that asked for some.
     pub tlb: Vec<Option<TlbColors>>,
     /// Where the file speaks of the hypervisor's.
@@ -29,18 +29,18 @@ pub struct Division {
 
 impl Division {
     /// The colors and banks of some page classes, as a person reads them.
-    pub(crate) fn describe(&self, set: &CellSet) -> String {
-        let part = |part: Part| part.with(&part.of_set(&self.cells, set));
+    pub(crate) fn describe(&self, set: &ClassSet) -> String {
+        let part = |part: Part| part.with(&part.of_set(&self.classes, set));
         format!("{} and {}", part(Part::Colors), part(Part::Banks))
     }
 
     /// The division in which every owner has all page classes.
     pub(crate) fn none(geometry: Geometry, dram: Option<String>, vms: usize) -> Self {
-        let cells = Cells::new(&geometry).unwrap_or(Cells::ONE);
-        let all = cells.all();
+        let classes = PageClasses::new(&geometry).unwrap_or(PageClasses::ONE);
+        let all = classes.all();
         Self {
             geometry,
-            cells,
+            classes,
             dram,
             divided: false,
             hypervisor: all,

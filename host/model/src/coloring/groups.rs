@@ -7,7 +7,7 @@ use crate::fault::{Fault, Faults, File};
 use crate::keys::page_classes::Group as RawGroup;
 use crate::table::At;
 use std::collections::{BTreeSet, HashMap};
-use weir_paging::cells::Cells;
+use weir_paging::classes::PageClasses;
 
 /// A name for colors and banks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,10 +26,14 @@ const NAME_LIMIT: usize = 31;
 const LIMIT: usize = 256;
 
 /// The first number that the board doesn't have, and what it has.
-pub(super) fn beyond(part: Part, cells: &Cells, numbers: &BTreeSet<u16>) -> Option<(u16, String)> {
-    let count = part.count(cells);
+pub(super) fn beyond(
+    part: Part,
+    classes: &PageClasses,
+    numbers: &BTreeSet<u16>,
+) -> Option<(u16, String)> {
+    let count = part.count(classes);
     let number = *numbers.range(count..).next()?;
-    let split = cells.banks_in_group();
+    let split = classes.banks_in_group();
     let help = if part == Part::Banks && split > 1 {
         format!(
             "each page lies in {split} banks, so {count} groups of {split} can be chosen: 0 to {}",

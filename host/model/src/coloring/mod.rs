@@ -16,5 +16,5 @@ pub(crate) mod tlb;
 pub(crate) mod work;
 
 pub use groups::Group;
-pub use places::{Cache, DramMap, Tlb};
+pub use places::{DramMap, LastLevelCache, Tlb};
 pub use tlb::TlbColors;

@@ -1,7 +1,7 @@
 //! The owners of page classes, and their keys.
 
 use std::{collections::BTreeSet, ops::Range};
-use weir_paging::cells::{Cell, CellSet, Cells};
+use weir_paging::classes::{ClassSet, PageClass, PageClasses};
 use weir_units::Bytes;
 
 /// Colors or banks.
@@ -28,22 +28,22 @@ impl Part {
         }
     }
 
-    pub fn count(self, cells: &Cells) -> u16 {
+    pub fn count(self, classes: &PageClasses) -> u16 {
         match self {
-            Self::Colors => cells.colors(),
-            Self::Banks => cells.bank_groups(),
+            Self::Colors => classes.colors(),
+            Self::Banks => classes.bank_groups(),
         }
     }
 
     /// The numbers of a set's page classes.
-    pub fn of_set(self, cells: &Cells, set: &CellSet) -> BTreeSet<u16> {
-        set.iter().map(|cell| self.of(cells, cell)).collect()
+    pub fn of_set(self, classes: &PageClasses, set: &ClassSet) -> BTreeSet<u16> {
+        set.iter().map(|class| self.of(classes, class)).collect()
     }
 
-    pub fn of(self, cells: &Cells, cell: Cell) -> u16 {
+    pub fn of(self, classes: &PageClasses, class: PageClass) -> u16 {
         u16::from(match self {
-            Self::Colors => cells.color(cell),
-            Self::Banks => cells.bank(cell),
+            Self::Colors => classes.color(class),
+            Self::Banks => classes.bank(class),
         })
     }
 }

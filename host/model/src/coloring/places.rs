@@ -2,7 +2,7 @@
 
 use super::groups::{self, Group, beyond};
 use super::owner::Part;
-use crate::board::Memory;
+use crate::board::RamRange;
 use crate::diagnostics::Code;
 use crate::document::Reader;
 use crate::keys::board::{self, Platform};
@@ -11,12 +11,14 @@ use crate::ranges::overlap;
 use crate::table::At;
 use std::{collections::BTreeSet, ops::Range};
 use weir_abi::{ADDRESS_LIMIT, PAGE};
-use weir_paging::cells::{Broken, Cell, CellSet, Cells, Geometry, MAX_BANK_BITS, Pages};
+use weir_paging::classes::{
+    BadGeometry, ClassSet, Geometry, MAX_BANK_BITS, PageClass, PageClasses, Pages,
+};
 use weir_units::{Bytes, Pa};
 
 /// The last-level cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cache {
+pub struct LastLevelCache {
     /// Its size.
     pub size: Bytes,
     /// Lines of a set.
@@ -50,7 +52,7 @@ const MIN_LINE: Bytes = Bytes(16);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
     /// The last-level cache, if the platform describes one.
-    pub cache: Option<Cache>,
+    pub cache: Option<LastLevelCache>,
     /// Address maps of the DRAM controller, the default first.
     pub dram: Vec<DramMap>,
     /// TLBs whose sets can be chosen.
@@ -58,7 +60,7 @@ pub struct Places {
     /// Names for colors and banks.
     pub groups: Vec<Group>,
     /// RAM at other addresses than the first.
-    pub more_memory: Vec<Memory>,
+    pub more_memory: Vec<RamRange>,
     /// Why this version of weir does not run there.
     pub planned: Option<String>,
 }
@@ -102,7 +104,9 @@ impl Places {
             && places.more_memory.len() == raw.memory.more.len()
         {
             coverage(raw, &places, reader);
-            if (0..places.dram.len().max(1)).all(|map| Cells::new(&places.geometry(map)).is_ok()) {
+            if (0..places.dram.len().max(1))
+                .all(|map| PageClasses::new(&places.geometry(map)).is_ok())
+            {
                 group_numbers(&groups, &places, reader);
             }
         }
@@ -110,7 +114,10 @@ impl Places {
     }
 }
 
-fn cache(At { value: raw, span }: &At<keys::Cache>, reader: &mut Reader<'_>) -> Option<Cache> {
+fn cache(
+    At { value: raw, span }: &At<keys::Cache>,
+    reader: &mut Reader<'_>,
+) -> Option<LastLevelCache> {
     let keys::Cache { size, ways, line, page } = raw;
     let of = page.as_ref().map_or(PAGE, |page| page.value.0);
     let way = size.0 / (*ways).max(1);
@@ -127,8 +134,8 @@ fn cache(At { value: raw, span }: &At<keys::Cache>, reader: &mut Reader<'_>) -> 
         return wrong(span, message, "write the values of the L2 or L3 from the core's manual");
     }
     match Geometry::color_bits(size.0, *ways, of) {
-        Ok(_) => Some(Cache { size: *size, ways: *ways, line: line.value }),
-        Err(Broken::Page(page_size)) => {
+        Ok(_) => Some(LastLevelCache { size: *size, ways: *ways, line: line.value }),
+        Err(BadGeometry::Page(page_size)) => {
             let message = format!("weir maps pages of {}, not {}", Bytes(PAGE), Bytes(page_size));
             let span = page.as_ref().map_or(span, |page| &page.span);
             let help = "leave `page` out, or write \"4KiB\"";
@@ -145,7 +152,7 @@ fn cache(At { value: raw, span }: &At<keys::Cache>, reader: &mut Reader<'_>) -> 
     }
 }
 
-fn dram(raw: &[At<Dram>], cache: Option<Cache>, reader: &mut Reader<'_>) -> Vec<DramMap> {
+fn dram(raw: &[At<Dram>], cache: Option<LastLevelCache>, reader: &mut Reader<'_>) -> Vec<DramMap> {
     let mut maps: Vec<DramMap> = Vec::new();
     for At { value: Dram { name, banks: rows }, span } in raw {
         if maps.iter().any(|known| known.name == name.value) {
@@ -171,7 +178,7 @@ fn dram(raw: &[At<Dram>], cache: Option<Cache>, reader: &mut Reader<'_>) -> Vec<
             bits.is_empty() || !bits.iter().all(|bit| seen.insert(bit))
         };
         if let Some(index) = rows.iter().position(|row| twice(&row.value)) {
-            let broken = Broken::Bank(index);
+            let broken = BadGeometry::Bank(index);
             let (span, message, help) = describe(broken, &Places::default(), row, span);
             wrong(&span, message, help);
             continue;
@@ -182,8 +189,8 @@ fn dram(raw: &[At<Dram>], cache: Option<Cache>, reader: &mut Reader<'_>) -> Vec<
         let places = Places { cache, dram, ..Places::default() };
         // A cache that has too many colors alone is `coverage`'s.
         let colors = Geometry { colors: places.geometry(0).colors, ..Geometry::NONE };
-        if let Err(broken) = Cells::new(&places.geometry(0))
-            && Cells::new(&colors).is_ok()
+        if let Err(broken) = PageClasses::new(&places.geometry(0))
+            && PageClasses::new(&colors).is_ok()
         {
             let (span, message, help) = describe(broken, &places, row, span);
             wrong(&span, message, help);
@@ -212,13 +219,14 @@ fn tlbs(raw: &[At<keys::Tlb>], reader: &mut Reader<'_>) -> Vec<Tlb> {
 /// What a group names is on the board, with one DRAM map at least.
 fn group_numbers(groups: &[(&keys::Group, Group)], places: &Places, reader: &mut Reader<'_>) {
     let maps = 0..places.dram.len().max(1);
-    let maps: Vec<Cells> = maps.filter_map(|map| Cells::new(&places.geometry(map)).ok()).collect();
+    let maps: Vec<PageClasses> =
+        maps.filter_map(|map| PageClasses::new(&places.geometry(map)).ok()).collect();
     for (raw, group) in groups {
         let parts =
             [(Part::Colors, &raw.colors, &group.colors), (Part::Banks, &raw.banks, &group.banks)];
         for (part, key, numbers) in parts {
             let (Some(key), Some(numbers)) = (key, numbers) else { continue };
-            let mut wrong = maps.iter().map(|cells| beyond(part, cells, numbers));
+            let mut wrong = maps.iter().map(|classes| beyond(part, classes, numbers));
             if let Some(Some((number, help))) = wrong.next()
                 && wrong.all(|wrong| wrong.is_some())
             {
@@ -236,22 +244,22 @@ fn coverage(raw: &Platform, places: &Places, reader: &mut Reader<'_>) {
     let pools: Vec<_> = [range(raw.memory.base, raw.memory.size)].into_iter().chain(more).collect();
     let cache = raw.cache.as_ref().map_or(0..0, |cache| cache.span.clone());
     for map in 0..places.dram.len().max(1) {
-        let Ok(cells) = Cells::new(&places.geometry(map)) else {
+        let Ok(classes) = PageClasses::new(&places.geometry(map)) else {
             let message = "the cache has more than 256 colors, or some above 40 address bits";
             let help = "write the values of the L2 or L3 from the core's manual";
             reader.fault(Code::PlatformGeometry, &cache, message, help);
             return;
         };
-        let empty = |cell: &Cell| {
-            let set = CellSet::of([*cell]).unwrap_or(CellSet::ONE);
-            pools.iter().all(|pool| Pages::new(&cells, set, pool.clone()).total() == 0)
+        let empty = |class: &PageClass| {
+            let set = ClassSet::of([*class]).unwrap_or(ClassSet::ONE);
+            pools.iter().all(|pool| Pages::new(&classes, set, pool.clone()).total() == 0)
         };
-        let empty = cells.iter().filter(empty).count();
+        let empty = classes.iter().filter(empty).count();
         if empty > 0 {
             let span = raw.dram.get(map).map_or(&cache, |map| &map.span);
             let message = format!(
                 "{empty} of {} page classes have no page: there are more colors and banks than the bits that differ in RAM distinguish",
-                cells.count()
+                classes.count()
             );
             let help = "leave out the bits that are the same in all of [memory]";
             reader.fault(Code::PlatformGeometry, span, message, help);
@@ -259,7 +267,7 @@ fn coverage(raw: &Platform, places: &Places, reader: &mut Reader<'_>) {
     }
 }
 
-fn more(raw: &board::Memory, reader: &mut Reader<'_>) -> Vec<Memory> {
+fn more(raw: &board::Memory, reader: &mut Reader<'_>) -> Vec<RamRange> {
     let first = raw.base.0..raw.base.0.saturating_add(raw.size.0);
     let mut taken = vec![first];
     let mut more = Vec::new();
@@ -270,7 +278,7 @@ fn more(raw: &board::Memory, reader: &mut Reader<'_>) -> Vec<Memory> {
         let is_apart = |piece: &Range<u64>| taken.iter().all(|known| !overlap(known, piece));
         if let Some(piece) = piece.filter(is_apart) {
             taken.push(piece);
-            more.push(Memory { base: *base, size: *size });
+            more.push(RamRange { base: *base, size: *size });
         } else {
             let message = "this RAM is not whole pages below 40 bits apart from the other";
             reader.fault(Code::MemoryUnaligned, span, message, "use multiples of 4KiB");
@@ -281,29 +289,29 @@ fn more(raw: &board::Memory, reader: &mut Reader<'_>) -> Vec<Memory> {
 
 /// What is wrong with a geometry: where, what, and what to do.
 fn describe(
-    broken: Broken,
+    broken: BadGeometry,
     places: &Places,
     row: impl Fn(usize) -> Range<usize>,
     whole: &Range<usize>,
 ) -> (Range<usize>, String, &'static str) {
     match broken {
-        Broken::Bank(index) => {
+        BadGeometry::Bank(index) => {
             let message = format!("bank bit {index} has no address bit, or the same twice");
             (row(index), message, "list the address bits whose XOR it is, each once")
         }
-        Broken::Dependent(index) => {
+        BadGeometry::Dependent(index) => {
             let message =
                 format!("bank bit {index} is the XOR of some before it: it distinguishes no banks");
             (row(index), message, "leave it out, or correct it by the controller's manual")
         }
-        Broken::TooMany(rank) => {
+        BadGeometry::TooMany(rank) => {
             let colors = places.geometry(0).colors.count_ones();
             let message = format!(
                 "{rank} independent bits choose color ({colors} of them) and bank: more than the 8 that weir can divide by"
             );
             (whole.clone(), message, "leave out bank bits, the highest first")
         }
-        Broken::Page(_) | Broken::Cache | Broken::Color(_) => {
+        BadGeometry::Page(_) | BadGeometry::Cache | BadGeometry::Color(_) => {
             let message = "the cache has colors above 40 address bits".to_owned();
             (whole.clone(), message, "write the values of the L2 or L3 from the core's manual")
         }

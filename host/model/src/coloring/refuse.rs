@@ -9,7 +9,7 @@ use crate::diagnostics::Code;
 use crate::fault::Fault;
 use std::{collections::BTreeSet, ops::Range};
 use weir_abi::PAGE;
-use weir_paging::cells::{Cell, CellSet, Pages};
+use weir_paging::classes::{ClassSet, PageClass, Pages};
 use weir_units::Bytes;
 
 /// Owners of the same numbers.
@@ -86,14 +86,18 @@ impl Part {
 
 impl Work<'_> {
     /// The numbers of `part` in the page classes that `wanted` holds of.
-    pub(super) fn numbers_where(&self, part: Part, wanted: impl Fn(Cell) -> bool) -> BTreeSet<u16> {
-        let of = self.cells.iter().filter(|&cell| wanted(cell));
-        of.map(|cell| part.of(&self.cells, cell)).collect()
+    pub(super) fn numbers_where(
+        &self,
+        part: Part,
+        wanted: impl Fn(PageClass) -> bool,
+    ) -> BTreeSet<u16> {
+        let of = self.classes.iter().filter(|&class| wanted(class));
+        of.map(|class| part.of(&self.classes, class)).collect()
     }
 
     /// The numbers of `part` that go with those of the other part.
     pub(super) fn compatible(&self, part: Part, others: &BTreeSet<u16>) -> BTreeSet<u16> {
-        self.numbers_where(part, |cell| others.contains(&part.other().of(&self.cells, cell)))
+        self.numbers_where(part, |class| others.contains(&part.other().of(&self.classes, class)))
     }
 
     fn marked(&self, code: Code, span: &Range<usize>, message: String, claims: &[Claim]) -> Fault {
@@ -130,7 +134,7 @@ impl Work<'_> {
         let claims = claims(owners, index, part, |_| true);
         let (name, one) = (&owner.name, part.one());
         let message = format!("no {one} is left for {name}: {}", texts(&claims));
-        let all: BTreeSet<u16> = (0..part.count(&self.cells)).collect();
+        let all: BTreeSet<u16> = (0..part.count(&self.classes)).collect();
         let mut edits = Self::given_up(owners, index, part, (&all, 1));
         edits.extend(Edit::leave_out(owners, index, &[part]));
         let fault = self.marked(Code::PageClassNoneLeft, &owner.span, message, &claims);
@@ -260,11 +264,11 @@ impl Work<'_> {
             owner.name,
             part.count_of(need),
             if left == 0 { "none".to_owned() } else { left.to_string() },
-            part.count(&self.cells),
+            part.count(&self.classes),
             if left == 1 || left == 0 { "is left" } else { "are left" },
             reasons.join(", ")
         );
-        let all: BTreeSet<u16> = (0..part.count(&self.cells)).collect();
+        let all: BTreeSet<u16> = (0..part.count(&self.classes)).collect();
         let missing_count = (need + rest).saturating_sub(free) as usize;
         let mut edits = Self::given_up(owners, index, part, (&all, missing_count));
         edits.extend(self.amounts(owners, index, part, left));
@@ -324,7 +328,7 @@ impl Work<'_> {
         let holds = self.reach(Some(&others), part, self.ram()) * left;
         let image = owner.memory.saturating_sub(with_tables(owner.ram.0));
         let less = Edit::ram(index, owner, without_tables(holds, image));
-        let count = u64::from(part.count(&self.cells));
+        let count = u64::from(part.count(&self.classes));
         let cache = self.places().cache.filter(|_| part == Part::Colors);
         let fills = cache.map_or(0, |cache| cache.size.0 / count * left);
         let smaller = fills > 0 && owner.working_set.is_some_and(|set| set.0 > fills);
@@ -353,7 +357,7 @@ impl Work<'_> {
     /// What a number of a part is, and what of it lies in what the file gives an owner of the other
     /// part.
     fn worth(&self, owner: &Owner, part: Part) -> String {
-        let count = u64::from(part.count(&self.cells));
+        let count = u64::from(part.count(&self.classes));
         let ram: u64 = self.platform.pools().iter().map(|pool| pool.end - pool.start).sum();
         let cache = self.places().cache.filter(|_| part == Part::Colors);
         let other = part.other();
@@ -379,18 +383,18 @@ impl Work<'_> {
         &self,
         owners: &[Owner],
         index: usize,
-        sets: &[CellSet],
+        sets: &[ClassSet],
     ) -> Option<Refusal> {
         let set = sets.get(index)?;
         let pools = self.platform.pools();
-        let reach = |pool: &Range<u64>| Pages::new(&self.cells, *set, pool.clone()).total();
+        let reach = |pool: &Range<u64>| Pages::new(&self.classes, *set, pool.clone()).total();
         let reach = Bytes(pools.iter().map(reach).sum::<u64>() * PAGE);
         let demand = self.demands.get(index.checked_sub(1)?)?;
         let owner = owners.get(index)?;
         if owner.ram <= reach {
             return None;
         }
-        let numbers = |part: Part| part.of_set(&self.cells, set);
+        let numbers = |part: Part| part.of_set(&self.classes, set);
         let has = |part: Part| part.with(&numbers(part));
         let message = format!(
             "{} has {} of RAM, but its {} and {} hold {reach}",
@@ -414,7 +418,7 @@ impl Work<'_> {
                 let all = own.iter().chain(free.iter().take(more.min(most))).copied().collect();
                 edits.extend(Edit::numbers(index, part, all));
             } else {
-                let all = (0..part.count(&self.cells)).collect();
+                let all = (0..part.count(&self.classes)).collect();
                 edits.extend(Self::given_up(owners, index, part, (&all, more)));
                 marked.extend(claims(owners, index, part, |_| true));
             }
@@ -427,12 +431,12 @@ impl Work<'_> {
 
     /// So much RAM of owner number `index` as its page classes hold in addition to its tables, its
     /// image and the memory of all others in any of them.
-    fn fitting(&self, owners: &[Owner], index: usize, sets: &[CellSet]) -> Option<Edit> {
+    fn fitting(&self, owners: &[Owner], index: usize, sets: &[ClassSet]) -> Option<Edit> {
         let (owner, set) = (owners.get(index)?, sets.get(index)?);
-        let pages = |pool: &Range<u64>| Pages::new(&self.cells, *set, pool.clone()).total();
+        let pages = |pool: &Range<u64>| Pages::new(&self.classes, *set, pool.clone()).total();
         let room = self.pools.iter().map(pages).sum::<u64>() * PAGE;
         let meets =
-            |other: &CellSet| self.cells.iter().any(|c| set.contains(c) && other.contains(c));
+            |other: &ClassSet| self.classes.iter().any(|c| set.contains(c) && other.contains(c));
         let others = owners.iter().zip(sets).enumerate().filter(|(other, _)| *other != index);
         let compatible =
             others.filter(|(_, (_, its))| meets(its)).map(|(_, (other, _))| other.memory);

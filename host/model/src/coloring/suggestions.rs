@@ -57,7 +57,7 @@ impl Work<'_> {
             faults: &mut faults,
             platform: self.platform,
             pools: self.pools.clone(),
-            cells: self.cells,
+            classes: self.classes,
             groups: Vec::new(),
             open: Vec::new(),
             demands: self.demands,

@@ -11,7 +11,7 @@ use super::requests::{Request, Requests};
 use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults, File};
 use crate::platform::Platform;
-use crate::vm::Piece;
+use crate::vm::RamPiece;
 use std::{collections::BTreeSet, ops::Range};
 use weir_abi::PAGE;
 use weir_units::{Bytes, Ipa};
@@ -46,11 +46,11 @@ impl TlbColors {
 
     /// RAM of the size of `piece` in pages of these sets, from its base on. `None` when there would
     /// be more than 256 pieces, or they would go beyond 64 bits.
-    pub(crate) fn spread(&self, piece: Piece) -> Option<Vec<Piece>> {
+    pub(crate) fn spread(&self, piece: RamPiece) -> Option<Vec<RamPiece>> {
         if self.numbers.len() == usize::from(self.sets) {
             return Some(vec![piece]);
         }
-        let mut pieces: Vec<Piece> = Vec::new();
+        let mut pieces: Vec<RamPiece> = Vec::new();
         let mut left = piece.size.0;
         let mut at = piece.base.0;
         while left > 0 {
@@ -67,7 +67,7 @@ impl TlbColors {
             match pieces.last_mut() {
                 Some(last) if last.end() == start => last.size.0 += len,
                 _ if full => return None,
-                _ => pieces.push(Piece { base: Ipa(start), size: Bytes(len) }),
+                _ => pieces.push(RamPiece { base: Ipa(start), size: Bytes(len) }),
             }
             at = start.checked_add(len)?;
             left -= len;
@@ -76,7 +76,7 @@ impl TlbColors {
     }
 
     /// RAM of the size of `piece` as [`Self::spread`] has it, if that ends at `limit` or below.
-    pub(crate) fn spread_below(&self, piece: Piece, limit: u64) -> Option<Vec<Piece>> {
+    pub(crate) fn spread_below(&self, piece: RamPiece, limit: u64) -> Option<Vec<RamPiece>> {
         self.spread(piece).filter(|pieces| pieces.last().is_none_or(|last| last.end() <= limit))
     }
 
@@ -85,11 +85,11 @@ impl TlbColors {
     pub(crate) fn refusal(
         &self,
         name: &str,
-        piece: Piece,
+        piece: RamPiece,
         given: bool,
         (free, limit): (&BTreeSet<u16>, u64),
     ) -> (String, String) {
-        let Piece { base, size } = piece;
+        let RamPiece { base, size } = piece;
         let ram = format!("{name}'s RAM of {size} at {base}");
         let sets = self.sets;
         let last = self.numbers.len().saturating_sub(1);
@@ -120,7 +120,12 @@ impl TlbColors {
 
     /// Returns how to write the key so that a piece lies below `limit`: with the fewest more of the
     /// `free` sets, or not at all.
-    fn suggestion(&self, name: &str, piece: Piece, (free, limit): (&BTreeSet<u16>, u64)) -> String {
+    fn suggestion(
+        &self,
+        name: &str,
+        piece: RamPiece,
+        (free, limit): (&BTreeSet<u16>, u64),
+    ) -> String {
         // Adjacent to its own, so that the pieces get longer.
         let top = self.numbers.last().copied().unwrap_or(0);
         let more: Vec<u16> = free.range(top..).chain(free.range(..top).rev()).copied().collect();
@@ -136,7 +141,7 @@ impl TlbColors {
     }
 
     /// Whether every page of `piece` is in one of these sets.
-    pub(crate) fn has(&self, piece: Piece) -> bool {
+    pub(crate) fn has(&self, piece: RamPiece) -> bool {
         let pages = (piece.size.0 / PAGE).min(u64::from(self.sets));
         let first = piece.base.0 / PAGE;
         (first..first + pages)
@@ -297,7 +302,7 @@ mod tests {
     #[test]
     fn more_sets_mean_fewer_pieces() {
         let colors = TlbColors { sets: 128, numbers: (0..64).collect(), span: 0..0 };
-        let piece = Piece { base: Ipa(1 << 30), size: Bytes(80 << 20) };
+        let piece = RamPiece { base: Ipa(1 << 30), size: Bytes(80 << 20) };
         let suggestion =
             |free: Range<u16>| colors.suggestion("a", piece, (&free.collect(), 1 << 39));
         assert_eq!(suggestion(64..128), "write tlb_colors = \"0-79\" for a");
@@ -315,14 +320,14 @@ mod tests {
             let numbers: BTreeSet<u16> = (0..sets).filter(|set| seed >> set & 1 != 0).collect();
             prop_assume!(!numbers.is_empty());
             let colors = TlbColors { sets, numbers, span: 0..0 };
-            let whole = Piece { base: Ipa(base * PAGE), size: Bytes(pages * PAGE) };
+            let whole = RamPiece { base: Ipa(base * PAGE), size: Bytes(pages * PAGE) };
             let Some(pieces) = colors.spread(whole) else { return Ok(()) };
             prop_assert_eq!(pieces.iter().map(|piece| piece.size.0).sum::<u64>(), whole.size.0);
             prop_assert!(pieces.windows(2).all(|pair| pair[0].end() < pair[1].base.0));
             prop_assert!(pieces[0].base.0 >= whole.base.0 && pieces[0].base.0 < whole.base.0 + u64::from(sets) * PAGE);
             for piece in &pieces {
                 prop_assert!(colors.has(*piece));
-                let wider = Piece { base: piece.base, size: Bytes(piece.size.0 + PAGE) };
+                let wider = RamPiece { base: piece.base, size: Bytes(piece.size.0 + PAGE) };
                 let after = (wider.end() / PAGE - 1) % u64::from(sets);
                 prop_assert_eq!(colors.has(wider), colors.numbers.contains(&(after as u16)));
             }

@@ -12,7 +12,7 @@ use crate::platform::Platform;
 use crate::shape::suggestion;
 use crate::table::At;
 use std::{collections::BTreeSet, ops::Range};
-use weir_paging::cells::Cells;
+use weir_paging::classes::PageClasses;
 use weir_units::Bytes;
 
 /// What a VM wants of memory.
@@ -31,7 +31,7 @@ pub(super) struct Work<'a> {
     pub platform: &'a Platform,
     /// RAM without about what the image takes as it is loaded.
     pub pools: Vec<Range<u64>>,
-    pub cells: Cells,
+    pub classes: PageClasses,
     pub groups: Vec<Group>,
     /// Diagnostics that have no suggestion yet.
     pub open: Vec<Open>,
@@ -108,7 +108,7 @@ impl Work<'_> {
             // The group was refused where it stands.
             return owned;
         }
-        if let Some((number, help)) = beyond(part, &self.cells, &numbers) {
+        if let Some((number, help)) = beyond(part, &self.classes, &numbers) {
             let message = format!("{} has no {} {number}", self.platform.name, part.one());
             let fault = self.fault(Code::PageClassUnknown, span, message).help(help);
             self.faults.push(fault);
@@ -129,7 +129,7 @@ impl Work<'_> {
     pub(super) fn free(&self, owners: &[Owner], part: Part) -> BTreeSet<u16> {
         let taken: BTreeSet<_> =
             owners.iter().filter_map(|owner| owner.part(part).numbers.as_ref()).flatten().collect();
-        (0..part.count(&self.cells)).filter(|number| !taken.contains(number)).collect()
+        (0..part.count(&self.classes)).filter(|number| !taken.contains(number)).collect()
     }
 
     /// The RAM that can be given out.
@@ -143,7 +143,7 @@ impl Work<'_> {
 pub(super) fn named_groups(
     requests: &Requests,
     platform: &Platform,
-    cells: &Cells,
+    classes: &PageClasses,
     file: &File,
     faults: &mut Faults,
 ) -> Vec<Group> {
@@ -159,7 +159,7 @@ pub(super) fn named_groups(
                 Part::Colors => &mut group.colors,
                 Part::Banks => &mut group.banks,
             };
-            let wrong = numbers.as_ref().and_then(|numbers| beyond(part, cells, numbers));
+            let wrong = numbers.as_ref().and_then(|numbers| beyond(part, classes, numbers));
             if let (Some(key), Some((number, help))) = (key, wrong) {
                 let message = format!("{} has no {} {number}", platform.name, part.one());
                 let fault = Fault::new(Code::PageClassUnknown, file, key.span.clone(), message);

@@ -4,7 +4,7 @@
 use super::{GIC, LEVEL_HIGH, SPI, add, node, reg};
 use crate::board::strings;
 use crate::pci::Pci;
-use crate::vm::{Socket, VSOCK_BAR, VSOCK_INTID, Vm};
+use crate::vm::{SocketBus, VSOCK_BAR, VSOCK_INTID, Vm};
 use dtoolkit::{
     Node,
     model::{DeviceTree, DeviceTreeNode},
@@ -21,7 +21,7 @@ pub(super) fn bridge(vm: &Vm, pci: Option<&Pci>, board: &DeviceTree) -> DeviceTr
     let mut bridge = node(format!("pcie@{:x}", vm.board.ecam.0));
     add(&mut bridge, "interrupt-map-mask", [0xf800_u32, 0, 0, 7]);
     let given = vm.functions.iter().map(|one| (one.address.device.into(), one.intid));
-    let socket = (vm.socket == Some(Socket::Pci)).then_some((VSOCK_SLOT, VSOCK_INTID));
+    let socket = (vm.socket == Some(SocketBus::Pci)).then_some((VSOCK_SLOT, VSOCK_INTID));
     let lines: Vec<_> = given.chain(socket).flat_map(line).collect();
     add(&mut bridge, "interrupt-map", lines);
     add(&mut bridge, "#interrupt-cells", 1_u32);

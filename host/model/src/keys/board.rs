@@ -2,7 +2,7 @@
 
 use super::measured::{Interference, Overheads, Saturation, Sharing};
 use super::page_classes::{Cache, Dram, Group, Tlb};
-use crate::counters::Event;
+use crate::counters::CounterEvent;
 use crate::shape::Kind;
 use crate::table::{At, choice, table};
 use weir_abi::{INTID_LIMIT, MAX_CORES};
@@ -27,7 +27,7 @@ table! {
         /// Its RAM.
         memory: At<Memory>,
         /// Its cores.
-        core: Vec<At<Core>>,
+        core: Vec<At<PlatformCore>>,
         /// Its interrupt controller.
         gic: At<Gic>,
         /// Its console.
@@ -74,7 +74,7 @@ table! {
         /// The events that the PMUs of its cores can count.
         pmu: Option<Pmu>,
         /// The events that a counter page counts for each core.
-        counter_page: Option<CounterPage>,
+        counter_page: Option<CounterPageSource>,
         /// Its PCI host bridge. If absent, no function can be passed through.
         pci: Option<At<Pci>>,
         /// The SMMU that PCI functions are behind.
@@ -100,7 +100,7 @@ table! {
     }
 
     /// A core.
-    pub struct Core = "[[core]]" {
+    pub struct PlatformCore = "[[core]]" {
         /// Affinity fields of MPIDR_EL1, as PSCI takes them.
         mpidr: u64 as ADDRESS,
     }
@@ -123,7 +123,8 @@ table! {
 
     /// The UART that is the console of all VMs.
     pub(crate) struct Uart = "[uart]" {
-        /// The kind of UART; `pl011` without the key. `cadence` is the UART of the Zynq UltraScale+.
+        /// The kind of UART; `pl011` without the key. `cadence` is the UART of the Zynq
+        /// UltraScale+.
         kind: Option<UartKind>,
         /// Its registers.
         base: At<u64> as ADDRESS,
@@ -213,7 +214,7 @@ table! {
     /// The events that the PMUs of its cores can count.
     pub struct Pmu = "[pmu]" {
         /// The events that they count.
-        events: Vec<Event>,
+        events: Vec<CounterEvent>,
         /// Event counters of each core. Two are the hypervisor's; without the key no VM can have
         /// others.
         counters: u8 [1, 31] = 0,
@@ -226,9 +227,9 @@ table! {
     }
 
     /// A page of counters that EL2 polls.
-    pub struct CounterPage = "[counter_page]" {
+    pub struct CounterPageSource = "[counter_page]" {
         /// The events that it counts.
-        events: Vec<Event>,
+        events: Vec<CounterEvent>,
         /// Time between two polls, unless a VM has the key `poll`.
         poll: At<Nanos> > 0,
         /// The least time of an instruction.

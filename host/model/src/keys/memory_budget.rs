@@ -1,6 +1,6 @@
 //! The keys of a memory budget.
 
-use crate::counters::Event;
+use crate::counters::CounterEvent;
 use crate::shape::Kind;
 use crate::table::{At, Table, Value, choice, table};
 use toml::{
@@ -26,7 +26,7 @@ table! {
         /// The period.
         period: Option<At<Nanos>> > 0,
         /// The counted event. Default: "l2d-refill".
-        event: Option<At<Event>>,
+        event: Option<At<CounterEvent>>,
         /// The counter: the cores' PMUs, or the platform's counter page. Default: the first of them
         /// that counts the event.
         source: Option<At<Source>>,

@@ -7,7 +7,7 @@ use super::timing::{Core, Dma, Flow, Irq, Task};
 use super::workload::Workload;
 use crate::shape::Kind;
 use crate::table::{At, CORE, CORES, Table, Value, choice, table, variant};
-use crate::vm::Socket;
+use crate::vm::SocketBus;
 use std::ops::Range;
 use toml::{Spanned, de::DeValue};
 use weir_abi::{INTID_LIMIT, MAX_PMU_COUNTERS, OnFault, OnOutside};
@@ -99,7 +99,7 @@ table! {
         on_outside: OnOutside = "fault",
         /// Timer ticks that fall due while it is off a core that it shares are late ("keep"), or
         /// one comes for all ("lose", for a guest that takes its next deadline from the timer).
-        ticks: Ticks = "keep",
+        ticks: TickPolicy = "keep",
         /// Whether it may hand the console and the devices of class "active" to a VM, by a
         /// hypercall.
         focus: bool = false,
@@ -109,7 +109,7 @@ table! {
         board: Board = {},
         /// The transport of its virtio socket device, if it is in a flow: registers at a fixed
         /// address ("mmio", the default), or a PCI function ("pci").
-        vsock: Option<At<Socket>>,
+        vsock: Option<At<SocketBus>>,
         /// Its network device: a port of the switch that all VMs with `net` are at.
         net: Option<At<Net>>,
         /// Event counters of the PMU that it may use on each of its cores, and the cycle counter
@@ -224,11 +224,11 @@ const ADDRESS: Kind = Kind::Address;
 /// Tables whose required keys a file may leave out if it is analyzed only.
 pub(crate) const ABSENT: &[&str] = &[System::SHAPE.name, Vm::SHAPE.name];
 
-choice! { Socket { Mmio = "mmio", Pci = "pci" } }
+choice! { SocketBus { Mmio = "mmio", Pci = "pci" } }
 
 choice! {
     /// What becomes of timer ticks while a VM is off a core that it shares.
-    pub enum Ticks {
+    pub enum TickPolicy {
         /// They are late.
         Keep = "keep",
         /// One comes for all of them.

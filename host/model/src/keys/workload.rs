@@ -32,7 +32,7 @@ table! {
         /// of a program that weir brings along, transfers of a DMA engine, during which the vCPUs
         /// do nothing, phases of other accesses, a thread that wakes for each period, or packets
         /// from a network.
-        kind: Kind,
+        kind: WorkloadKind,
         /// Time from the start of a pass through the workload to the start of the next. Default:
         /// without a pause (cyclictest: "1ms").
         period: Option<At<Nanos>>,
@@ -102,7 +102,7 @@ choice! {
 
 choice! {
     /// The pattern of the accesses.
-    pub enum Kind {
+    pub enum WorkloadKind {
         /// Reads of lines in a random order, each one after the last has come (a pointer chase).
         Latency = "latency",
         /// Reads of one line after the other.

@@ -4,15 +4,15 @@
 //! classes can share a range, with interleaved pages.
 
 use super::{
-    Attempt, LESS, Owner, Placed, Placement, Refused, Row, Sizes, device_rows, image_range, row,
+    Attempt, LESS, MapOwner, Placed, Placement, Refused, Row, Sizes, device_rows, image_range, row,
 };
 use crate::diagnostics::Code;
 use crate::fault::Fault;
 use crate::system::System;
 use crate::vm::{STOLEN_TIME, Vm};
 use std::{collections::BTreeSet, ops::Range};
-use weir_abi::{PAGE, PARTITION_IPA, Span, VM_LEN, window};
-use weir_paging::cells::{CellSet, Cells, Pages};
+use weir_abi::{PAGE, PARTITION_IPA, PageSpan, VM_LEN, window};
+use weir_paging::classes::{ClassSet, PageClasses, Pages};
 use weir_units::{Bytes, Ipa, Pa};
 
 /// Memory of the hypervisor in addition to its program: tables of stage 1, rings.
@@ -22,19 +22,19 @@ const LOADER: u64 = 2 << 20;
 
 /// Memory that is given out, and that is left.
 struct Board<'a> {
-    cells: &'a Cells,
+    classes: &'a PageClasses,
     memory: Vec<Range<u64>>,
     /// What is left to the loader below the image.
     loader: Range<u64>,
     /// Whose pages are taken from where to where; without a set, all.
-    taken: Vec<(Option<CellSet>, Range<u64>)>,
+    taken: Vec<(Option<ClassSet>, Range<u64>)>,
     rows: Vec<Row>,
 }
 
 /// An owner of memory.
 struct Claimant<'a> {
-    owner: Owner,
-    set: CellSet,
+    owner: MapOwner,
+    set: ClassSet,
     system: &'a System,
     /// The place of the request in the file.
     span: Range<usize>,
@@ -53,16 +53,16 @@ pub(super) fn place(system: &System, sizes: &Sizes) -> Attempt {
         hole.start = pool.start;
     }
     let mut board = Board {
-        cells: &division.cells,
+        classes: &division.classes,
         memory: pools,
         loader: hole.start..image.start,
         taken: vec![(None, hole)],
-        rows: vec![row(&image, Owner::Hypervisor, None, "image as it is loaded")],
+        rows: vec![row(&image, MapOwner::Hypervisor, None, "image as it is loaded")],
     };
     let mut refused = Vec::new();
     let mut placement = Placement::default();
     let claimant = Claimant {
-        owner: Owner::Hypervisor,
+        owner: MapOwner::Hypervisor,
         set: division.hypervisor,
         system,
         span: division.hypervisor_span.clone(),
@@ -74,7 +74,7 @@ pub(super) fn place(system: &System, sizes: &Sizes) -> Attempt {
     }
     let vms = system.vms.iter().zip(&division.vms).zip(&sizes.pristine).enumerate();
     for (index, ((vm, &set), &pristine)) in vms {
-        let owner = Owner::Vm(index, vm.name.clone());
+        let owner = MapOwner::Vm(index, vm.name.clone());
         let claimant = Claimant { owner, set, system, span: vm.spans.memory.clone() };
         // The SMMU has its own tables for the same memory.
         let sets = if vm.functions.is_empty() { 1 } else { 2 };
@@ -86,7 +86,7 @@ pub(super) fn place(system: &System, sizes: &Sizes) -> Attempt {
             Vec::new()
         };
         let own = (sets * tables(system, vm, &windows) + bars) * PAGE + VM_LEN;
-        let mut kept = [Span::default(); 2];
+        let mut kept = [PageSpan::default(); 2];
         let wanted = [(own, "tables and state"), (pages(pristine), "pristine image")];
         for (kept, (len, what)) in kept.iter_mut().zip(wanted).filter(|(_, (len, _))| *len > 0) {
             match board.whole(&claimant, len, what) {
@@ -152,7 +152,7 @@ pub(super) fn tables(system: &System, vm: &Vm, more: &[Range<u64>]) -> u64 {
 
 impl Board<'_> {
     /// The ranges where the pages of `set` have no owner, ascending.
-    fn gaps(&self, set: &CellSet) -> Vec<Range<u64>> {
+    fn gaps(&self, set: &ClassSet) -> Vec<Range<u64>> {
         let mut taken: Vec<_> = self
             .taken
             .iter()
@@ -180,19 +180,19 @@ impl Board<'_> {
     }
 
     /// Takes the first `len` bytes of the owner's pages in `gap`.
-    fn take(&mut self, claimant: &Claimant<'_>, gap: Range<u64>, len: u64) -> Option<Span> {
-        let pa = Pages::new(self.cells, claimant.set, gap).nth_page(0)?;
-        let extent = self.cells.extent(&claimant.set, pa, len)?;
+    fn take(&mut self, claimant: &Claimant<'_>, gap: Range<u64>, len: u64) -> Option<PageSpan> {
+        let pa = Pages::new(self.classes, claimant.set, gap).nth_page(0)?;
+        let extent = self.classes.extent(&claimant.set, pa, len)?;
         self.taken.push((Some(claimant.set), extent));
-        Some(Span { pa, len })
+        Some(PageSpan { pa, len })
     }
 
-    fn record(&mut self, claimant: &Claimant<'_>, span: Span, ipa: Option<Ipa>, what: &str) {
+    fn record(&mut self, claimant: &Claimant<'_>, span: PageSpan, ipa: Option<Ipa>, what: &str) {
         let end =
-            self.cells.extent(&claimant.set, span.pa, span.len).map_or(0, |extent| extent.end);
+            self.classes.extent(&claimant.set, span.pa, span.len).map_or(0, |extent| extent.end);
         self.rows.push(Row {
             size: Bytes(span.len),
-            cells: Some(claimant.set),
+            classes: Some(claimant.set),
             ..row(&(span.pa..end), claimant.owner.clone(), ipa, what)
         });
     }
@@ -203,7 +203,7 @@ impl Board<'_> {
         claimant: &Claimant<'_>,
         len: u64,
         what: &str,
-    ) -> Result<Span, Box<Refused>> {
+    ) -> Result<PageSpan, Box<Refused>> {
         let gap = self.gaps(&claimant.set).into_iter().find(|gap| self.room(claimant, gap) >= len);
         let span = gap.and_then(|gap| self.take(claimant, gap, len));
         let span = span.ok_or_else(|| Box::new(self.no_room(claimant, len, what)))?;
@@ -244,14 +244,14 @@ impl Board<'_> {
             return Err(Box::new(self.no_room(claimant, size.0, "RAM")));
         }
         for part in &placed {
-            let span = Span { pa: part.pa.0, len: part.size.0 };
+            let span = PageSpan { pa: part.pa.0, len: part.size.0 };
             self.record(claimant, span, Some(part.ipa), "RAM");
         }
         Ok(placed)
     }
 
     fn room(&self, claimant: &Claimant<'_>, gap: &Range<u64>) -> u64 {
-        Pages::new(self.cells, claimant.set, gap.clone()).total() * PAGE
+        Pages::new(self.classes, claimant.set, gap.clone()).total() * PAGE
     }
 
     fn no_room(&self, claimant: &Claimant<'_>, len: u64, what: &str) -> Refused {
@@ -273,11 +273,12 @@ impl Board<'_> {
         let mut taken: Vec<(String, u64)> = Vec::new();
         taken.extend((loader.1 > 0).then_some(loader));
         for row in &self.rows {
-            let set =
-                row.cells.map_or(Some(claimant.set), |cells| claimant.set.intersection(&cells));
+            let set = row
+                .classes
+                .map_or(Some(claimant.set), |classes| claimant.set.intersection(&classes));
             let range = row.address.0..row.end.0;
-            let len = set.map_or(0, |set| Pages::new(self.cells, set, range).total() * PAGE);
-            let name = match row.cells {
+            let len = set.map_or(0, |set| Pages::new(self.classes, set, range).total() * PAGE);
+            let name = match row.classes {
                 Some(_) => format!("{}'s {}", row.owner, row.what),
                 None => format!("the {}", row.what),
             };
@@ -291,7 +292,7 @@ impl Board<'_> {
             taken.iter().map(|(name, len)| format!("{name} {}", Bytes(*len))).collect();
         let fault = Fault::new(Code::NoRoom, &system.file, claimant.span.clone(), message);
         let vm = match claimant.owner {
-            Owner::Vm(vm, _) => Some(vm),
+            MapOwner::Vm(vm, _) => Some(vm),
             _ => None,
         };
         let cause = format!("taken are {}", taken.join(", "));

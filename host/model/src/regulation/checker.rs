@@ -1,7 +1,7 @@
 //! The state of the check: the file, the platform and the diagnostics.
 
 use crate::diagnostics::Code;
-use crate::fault::{Faults, Place};
+use crate::fault::{Faults, FilePlace};
 use crate::measured::Saturation;
 use crate::platform::Platform;
 use crate::shape::suggestion;
@@ -29,7 +29,7 @@ impl<'a> Checker<'a> {
     pub(super) fn fault(
         &mut self,
         code: Code,
-        place: &Place,
+        place: &FilePlace,
         message: String,
         help: impl Into<String>,
     ) {
@@ -46,7 +46,7 @@ impl<'a> Checker<'a> {
     pub(super) fn find(
         &mut self,
         name: &str,
-        place: &Place,
+        place: &FilePlace,
         never: Option<usize>,
     ) -> Option<usize> {
         let names = self.timing.vms.iter().map(|vm| vm.name.as_str());

@@ -1,6 +1,6 @@
 //! The counter that enforces a budget, and how EL2 polls the counter page.
 
-use crate::counters::{Counters, Event};
+use crate::counters::{CounterEvent, Counters};
 use crate::keys::memory_budget::{MemoryBudget as Keys, Source};
 use crate::timing::facts::Timing;
 use crate::timing::memory_budget::MemoryBudget;
@@ -17,7 +17,7 @@ impl Timing {
     #[must_use]
     pub fn polling(&self, vm: &TimedVm, period: Nanos) -> Option<Polling> {
         let counters = &self.platform.as_ref()?.counters;
-        let events = vm.memory_budget.as_ref().map_or(vec![Event::L2dRefill], events);
+        let events = vm.memory_budget.as_ref().map_or(vec![CounterEvent::L2dRefill], events);
         let rules = vm.memory_budget.as_ref().map(|bandwidth| &bandwidth.keys);
         counting_source(counters, rules, &events, period)?.polling
     }
@@ -128,7 +128,7 @@ pub(super) fn sources<'a>(
     counters: &'a Counters,
     rules: Option<&Keys>,
     period: Nanos,
-) -> impl Iterator<Item = (&'a [Event], Chosen)> {
+) -> impl Iterator<Item = (&'a [CounterEvent], Chosen)> {
     let requested = rules.and_then(|rules| rules.poll.as_ref()).map(|poll| poll.value);
     let pmu = counters.pmu.as_ref().filter(|pmu| !pmu.intids.is_empty()).map(|pmu| {
         let chosen = Chosen { source: regulation::PMU, min_period: pmu.min_period, polling: None };
@@ -152,7 +152,7 @@ pub(super) fn sources<'a>(
 pub(super) fn counting_source(
     counters: &Counters,
     rules: Option<&Keys>,
-    events: &[Event],
+    events: &[CounterEvent],
     period: Nanos,
 ) -> Option<Chosen> {
     let requested = rules.and_then(|rules| rules.source.as_ref()).map(|source| source.value);
@@ -163,8 +163,8 @@ pub(super) fn counting_source(
 }
 
 /// Returns the events that the budgets of a VM count.
-pub(super) fn events(bandwidth: &MemoryBudget) -> Vec<Event> {
+pub(super) fn events(bandwidth: &MemoryBudget) -> Vec<CounterEvent> {
     let rules = &bandwidth.keys;
-    let first = rules.event.as_ref().map_or(Event::L2dRefill, |event| event.value);
-    if rules.writes.is_some() { vec![first, Event::L2dWriteback] } else { vec![first] }
+    let first = rules.event.as_ref().map_or(CounterEvent::L2dRefill, |event| event.value);
+    if rules.writes.is_some() { vec![first, CounterEvent::L2dWriteback] } else { vec![first] }
 }

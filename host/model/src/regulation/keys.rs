@@ -2,7 +2,7 @@
 
 use super::checker::{Checker, LEAVE_COMPENSATION};
 use crate::diagnostics::Code;
-use crate::fault::Place;
+use crate::fault::FilePlace;
 use crate::keys::memory_budget::{Regulator, Split};
 use crate::timing::memory_budget::MemoryBudget;
 use crate::timing::vm::TimedVm;
@@ -48,7 +48,7 @@ impl Checker<'_> {
             self.fault(Code::CompensationCritical, &bandwidth.place, message, help);
             return NO_VM;
         };
-        let place = Place(critical.span.clone());
+        let place = FilePlace(critical.span.clone());
         let Some(found) = self.find(&critical.value, &place, Some(index)) else { return NO_VM };
         let its = self.timing.vms.get(found).and_then(|vm| vm.memory_budget.as_ref());
         // `weir plan` chooses the same period for both.
@@ -81,7 +81,7 @@ impl Checker<'_> {
     /// Returns the position of the VM that may set the budget, and the range that it may set.
     pub(super) fn setter(&mut self, vm: &TimedVm, bandwidth: &MemoryBudget) -> (u8, u64, u64) {
         let Some(adjust) = &bandwidth.keys.adjust else { return (NO_VM, 0, 0) };
-        let place = Place(adjust.by.span.clone());
+        let place = FilePlace(adjust.by.span.clone());
         let by = self.find(&adjust.by.value, &place, None);
         let rules = &bandwidth.keys;
         for budget in [rules.amount(), rules.writes.as_ref()].into_iter().flatten() {
@@ -90,7 +90,7 @@ impl Checker<'_> {
             if refused || (adjust.min..=adjust.max).contains(&budget.value) {
                 continue;
             }
-            let (budget, place) = (budget.value, Place(budget.span.clone()));
+            let (budget, place) = (budget.value, FilePlace(budget.span.clone()));
             let message = format!(
                 "vm `{}`: the budget {budget} is outside the range that {} may set ({} to {})",
                 vm.name, adjust.by.value, adjust.min, adjust.max

@@ -2,9 +2,9 @@
 //! sum of all budgets.
 
 use super::checker::Checker;
-use crate::counters::Event;
+use crate::counters::CounterEvent;
 use crate::diagnostics::Code;
-use crate::fault::Place;
+use crate::fault::FilePlace;
 use crate::measured::Saturation;
 use crate::platform::Platform;
 use crate::timing::memory_budget::MemoryBudget;
@@ -94,7 +94,7 @@ impl Checker<'_> {
 /// The diagnostic of a budget that cannot be enforced.
 pub(super) struct Unkept {
     pub(super) code: Code,
-    pub(super) place: Place,
+    pub(super) place: FilePlace,
     pub(super) message: String,
     pub(super) help: String,
 }
@@ -104,7 +104,7 @@ pub(super) fn unkept(
     saturation: &Saturation,
     vm: &TimedVm,
     bandwidth: &MemoryBudget,
-    events: &[Event],
+    events: &[CounterEvent],
 ) -> Option<Unkept> {
     let (_, period) = bandwidth.budget?;
     let least = saturation.min_period;
@@ -133,9 +133,9 @@ pub(super) fn unkept(
         }
         let (set, key, place) = match &rules.adjust {
             Some(adjust) if least < written => {
-                ("an adjustable budget", " for `min`", Place(adjust.span.clone()))
+                ("an adjustable budget", " for `min`", FilePlace(adjust.span.clone()))
             }
-            _ => ("a budget", "", Place(budget.span.clone())),
+            _ => ("a budget", "", FilePlace(budget.span.clone())),
         };
         let message = format!(
             "vm `{}`: {set} of {least} gives a vCPU less than the `min_accesses` of [saturation] \
@@ -165,5 +165,5 @@ pub(super) fn coarse_poll(
         vm.name, poll.value
     );
     let help = format!("write at most \"{most}\"");
-    Some(Unkept { code: Code::BudgetPoll, place: Place(poll.span.clone()), message, help })
+    Some(Unkept { code: Code::BudgetPoll, place: FilePlace(poll.span.clone()), message, help })
 }

@@ -3,7 +3,7 @@
 
 use super::checker::Checker;
 use crate::diagnostics::Code;
-use crate::fault::Place;
+use crate::fault::FilePlace;
 use crate::timing::vm::TimedVm;
 use weir_abi::regulation::{NO_VM, Regulation};
 use weir_abi::{MAX_CORES, regulation};
@@ -132,7 +132,7 @@ impl Checker<'_> {
                 Some((its, cores.get(other)?.as_slice()))
             };
             let Some(refused) = self.refused(of, index) else { continue };
-            let place = Place(adjust.by.span.clone());
+            let place = FilePlace(adjust.by.span.clone());
             let message = format!(
                 "vm `{}`: may set the budget of vm `{}` to {limit}, which cannot be enforced",
                 adjust.by.value, vm.name

@@ -3,9 +3,9 @@
 use super::checker::Checker;
 use super::counter::{Chosen, counting_source, sources};
 use super::saturation::coarse_poll;
-use crate::counters::{Event, instead};
+use crate::counters::{CounterEvent, instead};
 use crate::diagnostics::Code;
-use crate::fault::Place;
+use crate::fault::FilePlace;
 use crate::keys::memory_budget::Source;
 use crate::platform::Platform;
 use crate::timing::memory_budget::MemoryBudget;
@@ -20,7 +20,7 @@ impl Checker<'_> {
         platform: &Platform,
         vm: &TimedVm,
         bandwidth: &MemoryBudget,
-        events: &[Event],
+        events: &[CounterEvent],
     ) -> Option<Chosen> {
         let rules = &bandwidth.keys;
         let counters = &platform.counters;
@@ -48,7 +48,7 @@ impl Checker<'_> {
             let message = format!("vm `{}`: {source} `{}`", vm.name, missing.name());
             let place = rules.event.as_ref().map(|event| event.span.clone());
             let place = place.or(rules.source.as_ref().map(|source| source.span.clone()));
-            let place = place.map_or(bandwidth.place.clone(), Place);
+            let place = place.map_or(bandwidth.place.clone(), FilePlace);
             let name = &platform.name;
             let other = |requested| {
                 let mut others = sources().filter(|(_, chosen)| !chosen.is(requested));
@@ -63,7 +63,7 @@ impl Checker<'_> {
                 }
                 // The events of two budgets cannot be chosen.
                 _ if rules.writes.is_some() => {
-                    let known = if counted.contains(&Event::L2dRefill) {
+                    let known = if counted.contains(&CounterEvent::L2dRefill) {
                         "`accesses` alone, which counts refills"
                     } else {
                         "`accesses` and `event`"
@@ -85,7 +85,7 @@ impl Checker<'_> {
         if let Some(poll) = &rules.poll {
             // Without a budget, the period is not known.
             let period = bandwidth.budget.map_or(Nanos(u64::MAX), |(_, period)| period);
-            let place = Place(poll.span.clone());
+            let place = FilePlace(poll.span.clone());
             if found.source == regulation::PMU {
                 let message = format!(
                     "vm `{}`: `poll` has no effect, because the PMU counts the memory budget",

@@ -1,11 +1,11 @@
 //! A system file's values of time and bandwidth.
 
 use super::flow::{DataPath, Dma, Flow, PathSource};
-use super::schedule::{Class, Entity, Line, SharedCore};
+use super::schedule::{Class, Entity, SharedCore, TimedLine};
 use super::vm::TimedVm;
-use crate::board::{BoardDevice, Irq};
+use crate::board::{BoardDevice, BoardIrq};
 use crate::diagnostics::Code;
-use crate::fault::{Fault, Faults, File, Location, Place, locate};
+use crate::fault::{Fault, Faults, File, FilePlace, Location, locate};
 use crate::measured::{Overhead, OverheadTable, Saturation, Sharing};
 use crate::pci;
 use crate::platform::Platform;
@@ -37,13 +37,13 @@ pub struct Timing {
     /// Cores whose schedules have faults; one without a number could be any.
     pub(crate) unread: Vec<Option<u64>>,
     /// Interrupts that take time on a shared core.
-    pub lines: Vec<Line>,
+    pub lines: Vec<TimedLine>,
     /// The broker's core, if there are flows and `[broker]` sets it.
     pub broker: Option<u64>,
     /// Whether the broker also serves a switch.
     pub has_switch: bool,
     /// The file that `[broker] overheads` names.
-    pub(crate) measured: Option<(String, Place)>,
+    pub(crate) measured: Option<(String, FilePlace)>,
     pub(crate) file: File,
 }
 
@@ -263,13 +263,14 @@ impl Timing {
     /// is none of its VM's, where `own` knows which are.
     pub(crate) fn wrong_rules(&self, own: impl Fn(usize) -> Option<Vec<IntId>>) -> Vec<Fault> {
         let mut faults = Vec::new();
-        let mut wrong = |code, place: &Place, label, message: String, help: String| {
+        let mut wrong = |code, place: &FilePlace, label, message: String, help: String| {
             let fault = Fault::new(code, &self.file, place.0.clone(), message);
             faults.push(fault.label(label).help(help));
         };
         for core in &self.cores {
-            let here =
-                |line: &&Line| self.vms.get(line.vm).is_some_and(|vm| vm.cpus.contains(&core.id));
+            let here = |line: &&TimedLine| {
+                self.vms.get(line.vm).is_some_and(|vm| vm.cpus.contains(&core.id))
+            };
             if let Some(line) = self.lines.iter().filter(here).nth(MAX_RULES) {
                 let message =
                     format!("more than {MAX_RULES} interrupts have rules on core {}", core.id);
@@ -286,7 +287,7 @@ impl Timing {
             if !is_shared && !matches!(line.class, Class::Active | Class::Dynamic) {
                 continue;
             }
-            let same = |other: &Line| other.intid() == Some(intid) && other.vm == line.vm;
+            let same = |other: &TimedLine| other.intid() == Some(intid) && other.vm == line.vm;
             if let Some(own) = own(line.vm).filter(|own| !own.contains(&intid)) {
                 let own: Vec<_> = own.iter().map(ToString::to_string).collect();
                 let help = if own.is_empty() {
@@ -319,9 +320,9 @@ impl Timing {
 
     /// Whether a device of these interrupts is one of VM `vm`'s *active* ones: it has some, and the
     /// file marks each.
-    pub(crate) fn is_active(&self, vm: usize, irqs: &[Irq]) -> bool {
-        let is = |irq: &Irq| {
-            let its = |line: &&Line| line.vm == vm && line.intid() == Some(irq.intid);
+    pub(crate) fn is_active(&self, vm: usize, irqs: &[BoardIrq]) -> bool {
+        let is = |irq: &BoardIrq| {
+            let its = |line: &&TimedLine| line.vm == vm && line.intid() == Some(irq.intid);
             self.lines.iter().find(its).is_some_and(|line| line.class == Class::Active)
         };
         !irqs.is_empty() && irqs.iter().all(is)
@@ -334,7 +335,7 @@ impl Timing {
 
     /// Where a place is, for a person.
     #[must_use]
-    pub fn location(&self, place: &Place) -> Location {
+    pub fn location(&self, place: &FilePlace) -> Location {
         locate(&self.file, place.0.start)
     }
 
@@ -343,7 +344,7 @@ impl Timing {
     pub fn fault(
         &self,
         code: Code,
-        place: &Place,
+        place: &FilePlace,
         message: impl Into<String>,
         help: impl Into<String>,
     ) -> Fault {
@@ -356,7 +357,7 @@ impl Timing {
     pub fn not_enforced(&self) -> Vec<Fault> {
         let mut faults = Faults::default();
         let help = "take the key out to build the system; `weir analyze` and `weir plan` use it";
-        let mut refuse = |place: &Place, what: String| {
+        let mut refuse = |place: &FilePlace, what: String| {
             let message =
                 format!("this version of weir analyzes {what}, but does not enforce it yet");
             faults.push(self.fault(Code::NotEnforced, place, message, help));

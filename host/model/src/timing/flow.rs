@@ -1,6 +1,6 @@
 //! Flows, and what moves their bytes.
 
-use crate::fault::Place;
+use crate::fault::FilePlace;
 use weir_units::{Bytes, BytesPerSec, Nanos};
 
 /// The port of a flow that names none.
@@ -31,9 +31,9 @@ pub struct Flow {
     /// What the broker moves of it at most; at least `size` in each period.
     pub bandwidth: Option<BytesPerSec>,
     /// Its header.
-    pub place: Place,
+    pub place: FilePlace,
     /// Of `size`, `period` and `deadline`, or else the header.
-    pub places: [Place; 3],
+    pub places: [FilePlace; 3],
 }
 
 /// Where the data path of a system comes from.
@@ -88,7 +88,7 @@ pub struct Dma {
     /// The engine's name in the memory file, for a simulation.
     pub engine: Option<String>,
     /// The table; empty if there is none.
-    pub place: Place,
+    pub place: FilePlace,
     /// Whether the file has the table.
     pub given: bool,
 }

@@ -1,9 +1,9 @@
 //! The key `memory_budget` of a VM: the required bandwidth, and how its budget is enforced.
 
-use crate::counters::Event;
+use crate::counters::CounterEvent;
 use crate::diagnostics::Code;
 use crate::document::Reader;
-use crate::fault::Place;
+use crate::fault::FilePlace;
 use crate::keys::memory_budget::MemoryBudget as Keys;
 use crate::keys::memory_budget::{Phase, Regulator, Scope, Split};
 use crate::table::At;
@@ -24,7 +24,7 @@ pub struct MemoryBudget {
     /// Its keys.
     pub(crate) keys: Keys,
     /// The table.
-    pub place: Place,
+    pub place: FilePlace,
 }
 
 impl MemoryBudget {
@@ -42,7 +42,7 @@ impl MemoryBudget {
             window: None,
             share: 1,
             keys: Keys::default(),
-            place: Place::default(),
+            place: FilePlace::default(),
         });
         bandwidth.share = if bandwidth.is_each() { vcpus.max(1) as u64 } else { 1 };
         let each = At { value: accesses / bandwidth.share, span: 0..0 };
@@ -55,8 +55,8 @@ impl MemoryBudget {
     /// what saturates the memory is measured in these.
     #[must_use]
     pub fn refills(&self) -> Option<(u64, Nanos)> {
-        let event = self.event().unwrap_or(Event::L2dRefill);
-        self.budget.filter(|_| self.keys.amount().is_some() && event == Event::L2dRefill)
+        let event = self.event().unwrap_or(CounterEvent::L2dRefill);
+        self.budget.filter(|_| self.keys.amount().is_some() && event == CounterEvent::L2dRefill)
     }
 
     /// The least and the greatest values of this budget at run time, and the period.
@@ -161,7 +161,7 @@ impl MemoryBudget {
 
     /// The counted event, if the file sets it.
     #[must_use]
-    pub fn event(&self) -> Option<Event> {
+    pub fn event(&self) -> Option<CounterEvent> {
         self.keys.event.as_ref().map(|event| event.value)
     }
 
@@ -191,12 +191,12 @@ impl Keys {
 
 impl MemoryBudget {
     /// The place of a key, or else that of the table.
-    pub(crate) fn place_of<T>(&self, key: Option<&At<T>>) -> Place {
-        key.map_or_else(|| self.place.clone(), |key| Place(key.span.clone()))
+    pub(crate) fn place_of<T>(&self, key: Option<&At<T>>) -> FilePlace {
+        key.map_or_else(|| self.place.clone(), |key| FilePlace(key.span.clone()))
     }
 
     /// The place of `accesses`, or `reads`, or else `writes`.
-    pub(crate) fn budget_place(&self) -> Place {
+    pub(crate) fn budget_place(&self) -> FilePlace {
         self.place_of(self.keys.amount().or(self.keys.writes.as_ref()))
     }
 
@@ -277,7 +277,7 @@ impl MemoryBudget {
             window: compensation.then(|| keys.window.unwrap_or(1)),
             share,
             keys: keys.clone(),
-            place: Place(span.clone()),
+            place: FilePlace(span.clone()),
         }
     }
 }

@@ -10,14 +10,14 @@ pub(crate) mod schedule;
 pub(crate) mod vm;
 pub(crate) mod workload;
 
-pub use crate::fault::Place;
+pub use crate::fault::FilePlace;
 pub use crate::keys::workload::KERNELS;
 pub use crate::measured::{
-    Interference, Larger, Origin, Overhead, OverheadTable, Overheads, Saturation, Sharing,
+    Interference, Larger, Origin, Overhead, OverheadTable, OverheadValues, Saturation, Sharing,
 };
 pub use facts::Timing;
 pub use flow::{DEFAULT_PORT, DataPath, Dma, Flow, PathSource};
 pub use memory_budget::MemoryBudget;
-pub use schedule::{Class, Entity, Line, Schedule, SharedCore};
+pub use schedule::{Class, Entity, Schedule, SharedCore, TimedLine};
 pub use vm::{Task, TimedVm};
-pub use workload::{Kind, Mode, Network, Phase, Transfers, Workload};
+pub use workload::{Mode, Network, Transfers, Workload, WorkloadKind, WorkloadPhase};

@@ -5,15 +5,15 @@
 use super::facts::Timing;
 use super::flow::{DataPath, Dma, Flow, PathSource};
 use super::memory_budget::MemoryBudget;
-use super::schedule::{Entity, Line, Schedule, SharedCore};
+use super::schedule::{Entity, Schedule, SharedCore, TimedLine};
 use super::vm::{Task, TimedVm};
 use crate::diagnostics::Code;
 use crate::document::Reader;
-use crate::fault::{Faults, File, Place};
+use crate::fault::{Faults, File, FilePlace};
 use crate::keys::system::{Devices, System, Vm};
 use crate::keys::timing as raw;
 use crate::keys::timing::ScheduleKind;
-use crate::measured::{OverheadTable, Overheads, Saturation};
+use crate::measured::{OverheadTable, OverheadValues, Saturation};
 use crate::shape::suggestion;
 use crate::table::At;
 use std::{collections::HashMap, ops::Range, sync::Arc};
@@ -38,8 +38,8 @@ pub(crate) fn system(raw: &System, file: &File, faults: &mut Faults) -> Timing {
         let cpus = raw.broker.cpus.as_ref();
         reader.broker = cpus.and_then(|cpus| Some(cpus.value.first()?.value));
     }
-    let Overheads { steps: overheads, copy_bandwidth, origin, .. } =
-        Overheads::of(&raw.overheads, &mut reader.reader);
+    let OverheadValues { steps: overheads, copy_bandwidth, origin, .. } =
+        OverheadValues::of(&raw.overheads, &mut reader.reader);
     let mut dma = raw.dma.as_ref().map_or_else(Dma::default, dma);
     dma.copy_bandwidth = dma.copy_bandwidth.or(copy_bandwidth);
     let own = !overheads.is_empty() || copy_bandwidth.is_some();
@@ -63,7 +63,7 @@ pub(crate) fn system(raw: &System, file: &File, faults: &mut Faults) -> Timing {
         lines,
         broker: reader.broker,
         has_switch: raw.vms().iter().any(|vm| vm.net.is_some()),
-        measured: measured.map(|name| (name.value.clone(), Place(name.span.clone()))),
+        measured: measured.map(|name| (name.value.clone(), FilePlace(name.span.clone()))),
         file: Arc::clone(file),
     }
 }
@@ -102,7 +102,7 @@ impl SystemReader<'_> {
                 None => Some(Vec::new()),
             },
             built: raw.image.is_some(),
-            place: Place(raw.span.clone()),
+            place: FilePlace(raw.span.clone()),
             name,
         }
     }
@@ -128,7 +128,7 @@ impl SystemReader<'_> {
             blocking: task.blocking,
             core: task.core,
             accesses: task.accesses,
-            place: Place(task.span.clone()),
+            place: FilePlace(task.span.clone()),
         };
         tasks.iter().map(task).collect()
     }
@@ -151,7 +151,7 @@ impl SystemReader<'_> {
                 workload: None,
                 devices: Some(Vec::new()),
                 built: false,
-                place: Place(name.span.clone()),
+                place: FilePlace(name.span.clone()),
             });
             return Some(self.vms.len() - 1);
         }
@@ -216,7 +216,8 @@ impl SystemReader<'_> {
             }
         }
         let size = size.as_ref()?;
-        let place = |time: Option<&At<Nanos>>| Place(time.map_or(span, |time| &time.span).clone());
+        let place =
+            |time: Option<&At<Nanos>>| FilePlace(time.map_or(span, |time| &time.span).clone());
         let timed = |time: Option<&At<Nanos>>| Some(time.filter(|_| !best_effort)?.value);
         Some(Flow {
             name: name.to_owned(),
@@ -229,8 +230,8 @@ impl SystemReader<'_> {
             deadline: timed(deadline),
             best_effort: *best_effort,
             bandwidth: bandwidth.as_ref().map(|rate| rate.value),
-            place: Place(span.clone()),
-            places: [Place(size.span.clone()), place(period.as_ref()), place(deadline)],
+            place: FilePlace(span.clone()),
+            places: [FilePlace(size.span.clone()), place(period.as_ref()), place(deadline)],
         })
     }
 
@@ -286,7 +287,7 @@ impl SystemReader<'_> {
                 continue;
             }
             seen.insert(id.value, &id.span);
-            let (switch, place) = (schedule.switch, Place(schedule.span.clone()));
+            let (switch, place) = (schedule.switch, FilePlace(schedule.span.clone()));
             match self.schedule(schedule, id.value) {
                 Some(schedule) => {
                     shared.push(SharedCore { id: id.value, schedule, switch, place });
@@ -387,7 +388,7 @@ impl SystemReader<'_> {
         Some(Schedule::FixedPriority { servers })
     }
 
-    fn lines(&mut self, irqs: &[At<raw::Irq>]) -> Vec<Line> {
+    fn lines(&mut self, irqs: &[At<raw::Irq>]) -> Vec<TimedLine> {
         let mut lines = Vec::new();
         for At { value: irq, span } in irqs {
             let name = &irq.line.0;
@@ -404,16 +405,19 @@ impl SystemReader<'_> {
             }
             let burst = irq.burst.as_ref().map_or(1, |burst| burst.value);
             let Some(vm) = self.find(&irq.vm) else { continue };
-            lines.push(Line {
+            lines.push(TimedLine {
                 name: name.clone(),
                 vm,
                 class: irq.class,
                 preempt: irq.preempt,
-                priority: irq.priority.as_ref().map_or(Line::PRIORITY, |priority| priority.value),
+                priority: irq
+                    .priority
+                    .as_ref()
+                    .map_or(TimedLine::PRIORITY, |priority| priority.value),
                 admission: irq.rate.map(|rate| (rate, burst)),
                 wcet: irq.wcet.unwrap_or(Nanos(0)),
                 deadline: irq.deadline,
-                place: Place(span.clone()),
+                place: FilePlace(span.clone()),
             });
         }
         lines
@@ -429,7 +433,7 @@ fn dma(At { value: raw, span }: &At<raw::Dma>) -> Dma {
         path: raw.path.unwrap_or(DataPath::Dma),
         copy_bandwidth: raw.copy_bandwidth,
         engine: raw.engine.clone(),
-        place: Place(span.clone()),
+        place: FilePlace(span.clone()),
         given: true,
     }
 }

@@ -1,6 +1,6 @@
 //! Cores that VMs share: their schedules, and the interrupts that take time on them.
 
-use crate::fault::Place;
+use crate::fault::FilePlace;
 use weir_units::{IntId, Nanos};
 
 /// A schedulable entity of a shared core: a VM by its position, or the broker.
@@ -22,7 +22,7 @@ pub struct SharedCore {
     /// The bound on a switch, if the file sets it.
     pub switch: Option<Nanos>,
     /// Of the schedule.
-    pub place: Place,
+    pub place: FilePlace,
 }
 
 /// A partition schedule.
@@ -104,7 +104,7 @@ pub enum Class {
 
 /// An interrupt line.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct TimedLine {
     /// Its number or name.
     pub name: String,
     /// The VM that it belongs to.
@@ -123,10 +123,10 @@ pub struct Line {
     /// The most time from its arrival until its VM has the core, as a run is judged by.
     pub deadline: Option<Nanos>,
     /// Its header.
-    pub place: Place,
+    pub place: FilePlace,
 }
 
-impl Line {
+impl TimedLine {
     /// Of a line that the file gives none.
     pub const PRIORITY: u8 = 128;
 

@@ -2,7 +2,7 @@
 
 use super::memory_budget::MemoryBudget;
 use super::workload::Workload;
-use crate::fault::Place;
+use crate::fault::FilePlace;
 use weir_units::{Bytes, Nanos};
 
 /// A VM's demands.
@@ -29,7 +29,7 @@ pub struct TimedVm {
     /// Whether the file sets its image: then it has no devices but these.
     pub(crate) built: bool,
     /// Its header.
-    pub place: Place,
+    pub place: FilePlace,
 }
 
 /// A task of a VM.
@@ -52,5 +52,5 @@ pub struct Task {
     /// Its own accesses in an activation.
     pub accesses: Option<u64>,
     /// Its header.
-    pub place: Place,
+    pub place: FilePlace,
 }

@@ -2,15 +2,15 @@
 
 use crate::diagnostics::Code;
 use crate::document::Reader;
-pub use crate::keys::workload::{Kind, Mode};
+pub use crate::keys::workload::{Mode, WorkloadKind};
 use crate::keys::workload::{Order, Workload as Keys};
 use crate::table::At;
 use std::ops::Range;
 use weir_units::{Bytes, Nanos};
 
-/// A phase of [`Kind::Profile`].
+/// A phase of [`WorkloadKind::Profile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Phase {
+pub struct WorkloadPhase {
     /// Accesses, at least 1.
     pub accesses: u64,
     /// Bytes that they go to, from a page to the workload's size.
@@ -55,7 +55,7 @@ pub struct Transfers {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
     /// The pattern.
-    pub kind: Kind,
+    pub kind: WorkloadKind,
     /// Bytes that each vCPU goes through, at least a page.
     pub size: Bytes,
     /// Least time between two accesses of a vCPU.
@@ -64,38 +64,40 @@ pub struct Workload {
     pub outstanding: Option<usize>,
     /// The trace, as the file names it.
     pub file: Option<String>,
-    /// The program of [`Kind::Kernel`], one of [`KERNELS`](super::KERNELS).
+    /// The program of [`WorkloadKind::Kernel`], one of [`KERNELS`](super::KERNELS).
     pub kernel: Option<String>,
-    /// Of [`Kind::Dma`]; of [`Kind::Network`] its device, of which a transfer is a packet.
+    /// Of [`WorkloadKind::Dma`]; of [`WorkloadKind::Network`] its device, of which a transfer is a
+    /// packet.
     pub transfers: Option<Transfers>,
     /// Time between the begins of two passes.
     pub period: Option<Nanos>,
     /// By when after its release a pass or a packet's handling must have ended.
     pub deadline: Option<Nanos>,
-    /// Of [`Kind::Profile`]: at least one.
-    pub phases: Vec<Phase>,
-    /// Of [`Kind::Network`].
+    /// Of [`WorkloadKind::Profile`]: at least one.
+    pub phases: Vec<WorkloadPhase>,
+    /// Of [`WorkloadKind::Network`].
     pub network: Option<Network>,
 }
 
 /// The kinds that have a key.
 #[derive(Clone, Copy)]
 enum Kinds {
-    Only(&'static [Kind]),
-    AllBut(&'static [Kind]),
+    Only(&'static [WorkloadKind]),
+    AllBut(&'static [WorkloadKind]),
 }
 
-const DMA: Kinds = Kinds::Only(&[Kind::Dma]);
-const ENGINE: Kinds = Kinds::Only(&[Kind::Dma, Kind::Network]);
-const NETWORK: Kinds = Kinds::Only(&[Kind::Network]);
+const DMA: Kinds = Kinds::Only(&[WorkloadKind::Dma]);
+const ENGINE: Kinds = Kinds::Only(&[WorkloadKind::Dma, WorkloadKind::Network]);
+const NETWORK: Kinds = Kinds::Only(&[WorkloadKind::Network]);
+const PROGRAM: Kinds = Kinds::AllBut(&[WorkloadKind::Dma, WorkloadKind::Network]);
 
 /// Keys without which a kind is nothing, and what to write.
-const NEEDED: [(Kind, &str, &str); 5] = [
-    (Kind::Trace, "file", "write file = \"accesses.txt\""),
-    (Kind::Kernel, "kernel", "write kernel = \"qsort-large\", or another of them"),
-    (Kind::Dma, "engine", "write engine = \"lpd\", or another of the board's"),
-    (Kind::Network, "engine", "write engine = \"lpd\", or another of the board's"),
-    (Kind::Profile, "phases", "write phases = [{ accesses = 10000, gap = \"20ns\" }]"),
+const NEEDED: [(WorkloadKind, &str, &str); 5] = [
+    (WorkloadKind::Trace, "file", "write file = \"accesses.txt\""),
+    (WorkloadKind::Kernel, "kernel", "write kernel = \"qsort-large\", or another of them"),
+    (WorkloadKind::Dma, "engine", "write engine = \"lpd\", or another of the board's"),
+    (WorkloadKind::Network, "engine", "write engine = \"lpd\", or another of the board's"),
+    (WorkloadKind::Profile, "phases", "write phases = [{ accesses = 10000, gap = \"20ns\" }]"),
 ];
 
 /// The place of a key that is there.
@@ -122,17 +124,13 @@ impl Reader<'_> {
             ("window", NETWORK, place(keys.window.as_ref())),
             ("packet", NETWORK, place(keys.packet.as_ref())),
             ("delay", NETWORK, place(keys.delay.as_ref())),
-            ("file", Kinds::Only(&[Kind::Trace]), place(keys.file.as_ref())),
-            ("kernel", Kinds::Only(&[Kind::Kernel]), place(keys.kernel.as_ref())),
-            ("phases", Kinds::Only(&[Kind::Profile]), place(keys.phases.as_ref())),
-            (
-                "outstanding",
-                Kinds::AllBut(&[Kind::Dma, Kind::Network]),
-                place(keys.outstanding.as_ref()),
-            ),
-            ("size", Kinds::AllBut(&[Kind::Kernel]), place(keys.size.as_ref())),
-            ("period", Kinds::AllBut(&[Kind::Dma, Kind::Network]), place(keys.period.as_ref())),
-            ("deadline", Kinds::AllBut(&[Kind::Dma]), place(keys.deadline.as_ref())),
+            ("file", Kinds::Only(&[WorkloadKind::Trace]), place(keys.file.as_ref())),
+            ("kernel", Kinds::Only(&[WorkloadKind::Kernel]), place(keys.kernel.as_ref())),
+            ("phases", Kinds::Only(&[WorkloadKind::Profile]), place(keys.phases.as_ref())),
+            ("outstanding", PROGRAM, place(keys.outstanding.as_ref())),
+            ("size", Kinds::AllBut(&[WorkloadKind::Kernel]), place(keys.size.as_ref())),
+            ("period", PROGRAM, place(keys.period.as_ref())),
+            ("deadline", Kinds::AllBut(&[WorkloadKind::Dma]), place(keys.deadline.as_ref())),
         ];
         for (key, kinds, given) in given {
             let is_of_kind = match kinds {
@@ -181,11 +179,11 @@ impl Reader<'_> {
                 wrong(&time.span, format!("has a {key} of 0"), help);
             }
         }
-        let wakes = (kind == Kind::Cyclictest).then_some(Nanos(1_000_000));
+        let wakes = (kind == WorkloadKind::Cyclictest).then_some(Nanos(1_000_000));
         let time = |time: &Option<At<Nanos>>| time.as_ref().map(|time| time.value);
         let released = time(period).or(wakes);
         if let (Some(deadline), None) = (deadline, released)
-            && kind != Kind::Network
+            && kind != WorkloadKind::Network
         {
             let help = "write both: a pass is released by its period";
             wrong(&deadline.span, "has a deadline, but no period".to_owned(), help);
@@ -207,8 +205,9 @@ impl Reader<'_> {
     }
 
     fn transfers(&mut self, keys: &Keys, vm: &str, size: Bytes) -> Option<Transfers> {
-        let is_network = keys.kind == Kind::Network;
-        let engine = keys.engine.as_ref().filter(|_| is_network || keys.kind == Kind::Dma)?;
+        let is_network = keys.kind == WorkloadKind::Network;
+        let engine =
+            keys.engine.as_ref().filter(|_| is_network || keys.kind == WorkloadKind::Dma)?;
         let mode = keys
             .mode
             .as_ref()
@@ -250,7 +249,7 @@ impl Reader<'_> {
     }
 
     fn network(&mut self, At { value: keys, span }: &At<Keys>, vm: &str) -> Option<Network> {
-        if keys.kind != Kind::Network {
+        if keys.kind != WorkloadKind::Network {
             return None;
         }
         let packet = keys.packet.as_ref().map_or(PACKET, |packet| packet.value);
@@ -264,7 +263,7 @@ impl Reader<'_> {
         Some(Network { window, delay: keys.delay.as_ref().map_or(Nanos(0), |delay| delay.value) })
     }
 
-    fn phases(&mut self, keys: &Keys, vm: &str, most: Bytes) -> Vec<Phase> {
+    fn phases(&mut self, keys: &Keys, vm: &str, most: Bytes) -> Vec<WorkloadPhase> {
         let Some(given) = &keys.phases else { return Vec::new() };
         if given.is_empty() {
             let message = format!("{vm}'s workload has no phase");
@@ -289,7 +288,7 @@ impl Reader<'_> {
                 let help = format!("write 4KiB to {most}, which is the workload's size");
                 self.fault(Code::Workload, span, message, help);
             }
-            phases.push(Phase {
+            phases.push(WorkloadPhase {
                 accesses: phase.accesses,
                 size,
                 gap: phase.gap.value,
@@ -302,12 +301,12 @@ impl Reader<'_> {
 }
 
 /// Size of the memory that is accessed, if the file does not set it.
-const fn without_size(kind: Kind) -> Bytes {
+const fn without_size(kind: WorkloadKind) -> Bytes {
     match kind {
-        Kind::Cyclictest => Bytes(weir_abi::PAGE),
+        WorkloadKind::Cyclictest => Bytes(weir_abi::PAGE),
         // An eighth of it, the lines of one of eight banks, is twice a last-level cache of 1 MiB;
         // of less the writes would stay in the cache.
-        Kind::RowMiss => Bytes(16 << 20),
+        WorkloadKind::RowMiss => Bytes(16 << 20),
         _ => Bytes(64 << 10),
     }
 }

@@ -6,11 +6,11 @@
 //! record, as a sampled figure does, there are two that hold for any time of the accesses: the most
 //! that any window can have held, and the least that each window must have held.
 
-use super::file::Facts;
+use super::file::TraceFacts;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use weir_analysis::{Nanos, curves::Curve};
-use weir_trace::record::{Kind, Record};
+use weir_trace::record::{Record, RecordKind};
 
 /// Periods that are shown without `--window`.
 const PERIODS: u64 = 20;
@@ -68,9 +68,9 @@ impl Arrivals {
     }
 
     /// Takes the next record of the trace; it may concern another VM.
-    pub fn take(&mut self, record: &Record, vm: usize, facts: &Facts) {
-        let kind = Kind::from_number(record.kind);
-        if kind == Some(Kind::Lost) {
+    pub fn take(&mut self, record: &Record, vm: usize, facts: &TraceFacts) {
+        let kind = RecordKind::from_number(record.kind);
+        if kind == Some(RecordKind::Lost) {
             self.lost = self.lost.saturating_add(record.count);
         }
         if usize::from(record.vm) != vm {
@@ -79,8 +79,8 @@ impl Arrivals {
         let now = facts.nanos(record.time);
         let first = *self.first.entry(record.vcpu).or_insert(now);
         let over = match kind {
-            Some(Kind::Replenish) => true,
-            Some(Kind::Overflow | Kind::Throttle | Kind::Poll) => false,
+            Some(RecordKind::Replenish) => true,
+            Some(RecordKind::Overflow | RecordKind::Throttle | RecordKind::Poll) => false,
             _ => return,
         };
         let name = (record.vcpu, record.detail);
@@ -96,8 +96,8 @@ impl Arrivals {
 
     /// Receives the next record, also one that is not taken: replenishments give the length of a
     /// period.
-    pub fn hear(&mut self, record: &Record, vm: usize, facts: &Facts) {
-        if usize::from(record.vm) != vm || record.kind != Kind::Replenish as u16 {
+    pub fn hear(&mut self, record: &Record, vm: usize, facts: &TraceFacts) {
+        if usize::from(record.vm) != vm || record.kind != RecordKind::Replenish as u16 {
             return;
         }
         let name = (record.vcpu, record.detail);
@@ -299,7 +299,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     /// A record of VM 1 at `time` ns.
-    pub fn counted(kind: Kind, vcpu: u8, time: u64, used: u64, budget: u64) -> Record {
+    pub fn counted(kind: RecordKind, vcpu: u8, time: u64, used: u64, budget: u64) -> Record {
         let time = facts().zero + time;
         Record { time, kind: kind as u16, vm: 1, vcpu, detail: 0, count: used, rest: budget }
     }
@@ -318,7 +318,7 @@ pub(super) mod tests {
         let mut heard = Arrivals::new(true);
         let moments = [30, 1000, 2090, 3000, 3010, 5050, 6050, 7040, 8070];
         for (place, time) in moments.into_iter().enumerate() {
-            let record = counted(Kind::Replenish, 0, time, 5, 9);
+            let record = counted(RecordKind::Replenish, 0, time, 5, 9);
             heard.hear(&record, 1, &facts());
             if place == 1 {
                 heard.take(&record, 1, &facts());
@@ -326,8 +326,8 @@ pub(super) mod tests {
         }
         // The mean of 1090, 910, 1000, 990, and 1030: the first gap began before the selected part.
         assert_eq!((heard.period(), heard.span()), (Some(Nanos(1004)), Nanos(1)));
-        heard.hear(&counted(Kind::Poll, 0, 9999, 5, 9), 1, &facts());
-        heard.hear(&counted(Kind::Replenish, 1, 8031, 5, 9), 1, &facts());
+        heard.hear(&counted(RecordKind::Poll, 0, 9999, 5, 9), 1, &facts());
+        heard.hear(&counted(RecordKind::Replenish, 1, 8031, 5, 9), 1, &facts());
         assert_eq!(heard.period(), Some(Nanos(1004)));
     }
 
@@ -336,9 +336,9 @@ pub(super) mod tests {
         let period = |n: u64| {
             let used = if n == 0 { 0 } else { q };
             [
-                counted(Kind::Replenish, 0, n * p, used, q),
-                counted(Kind::Poll, 0, n * p + 50, q / 2, q),
-                counted(Kind::Throttle, 0, n * p + 100, q, q),
+                counted(RecordKind::Replenish, 0, n * p, used, q),
+                counted(RecordKind::Poll, 0, n * p + 50, q / 2, q),
+                counted(RecordKind::Throttle, 0, n * p + 100, q, q),
             ]
         };
         (0..periods).flat_map(period).collect()
@@ -366,9 +366,9 @@ pub(super) mod tests {
 
     #[test]
     fn others_records_are_passed_over_and_losses_counted() {
-        let other = Record { vm: 0, ..counted(Kind::Poll, 0, 5, 5, 0) };
+        let other = Record { vm: 0, ..counted(RecordKind::Poll, 0, 5, 5, 0) };
         let lost = super::super::file::lost(1, 7, 9);
-        let arrivals = arrivals(&[other, lost, counted(Kind::Exit, 0, 7, 9, 0)]);
+        let arrivals = arrivals(&[other, lost, counted(RecordKind::Exit, 0, 7, 9, 0)]);
         assert!(arrivals.is_empty());
         assert_eq!((arrivals.lost(), arrivals.period(), arrivals.total()), (9, None, 0));
         let none = arrivals.curves(Nanos(100), 10);
@@ -378,15 +378,15 @@ pub(super) mod tests {
     #[test]
     fn a_count_that_falls_is_a_new_one() {
         let polls = [(10, 30), (20, 5), (30, 8)];
-        let records = polls.map(|(time, used)| counted(Kind::Poll, 0, time, used, 0));
+        let records = polls.map(|(time, used)| counted(RecordKind::Poll, 0, time, used, 0));
         assert_eq!(arrivals(&records).total(), 38);
     }
 
     #[test]
     fn a_count_from_the_middle_excludes_earlier_records() {
         let mut arrivals = Arrivals::new(true);
-        for record in
-            [(10, 30), (20, 35), (30, 36)].map(|(time, used)| counted(Kind::Poll, 0, time, used, 0))
+        for record in [(10, 30), (20, 35), (30, 36)]
+            .map(|(time, used)| counted(RecordKind::Poll, 0, time, used, 0))
         {
             arrivals.take(&record, 1, &facts());
         }
@@ -396,14 +396,14 @@ pub(super) mod tests {
     /// Accesses of one vCPU at these times, and the hypervisor's records of them: the period's
     /// count at polls, the whole of it at replenishments.
     fn polled(vcpu: u8, accesses: &[u64], polls: &[(u64, bool)]) -> Vec<Record> {
-        let mut records = vec![counted(Kind::VcpuOn, vcpu, 0, 0, 0)];
+        let mut records = vec![counted(RecordKind::VcpuOn, vcpu, 0, 0, 0)];
         let (mut since, mut last) = (0, 0);
         let mut polls = polls.to_vec();
         polls.sort_unstable();
         polls.push((100, true));
         for (time, over) in polls {
             let used = accesses.iter().filter(|&&at| at < time && at >= since).count() as u64;
-            let kind = if over { Kind::Replenish } else { Kind::Poll };
+            let kind = if over { RecordKind::Replenish } else { RecordKind::Poll };
             records.push(counted(kind, vcpu, time, used, 0));
             if over {
                 since = time;
@@ -452,7 +452,7 @@ pub(super) mod tests {
         fn a_record_for_each_access_gives_its_curve(mut times in prop::collection::vec(1u64..80, 2..20)) {
             times.sort_unstable();
             // The first poll starts the first batch: nothing is known of what came before.
-            let record = |(n, time): (usize, &u64)| counted(Kind::Poll, 0, *time, n as u64 + 1, 0);
+            let record = |(n, time): (usize, &u64)| counted(RecordKind::Poll, 0, *time, n as u64 + 1, 0);
             let records: Vec<_> = times.iter().enumerate().map(record).collect();
             let window = times[times.len() - 1] - times[0] + 1;
             let curves = arrivals(&records).curves(Nanos(window), window as u32);

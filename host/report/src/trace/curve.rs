@@ -2,7 +2,7 @@
 
 use super::{
     arrivals::{Arrivals, Curves},
-    file::{Facts, Recorded, Trace},
+    file::{RecordedTrace, Trace, TraceFacts},
     past,
 };
 use crate::table::table;
@@ -24,7 +24,7 @@ const COLORS: [RGBColor; 4] =
 
 /// A request for arrival curves.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub struct CurveQuery {
     /// The run, and one to compare with.
     pub runs: Vec<PathBuf>,
     /// The names of the VMs.
@@ -47,7 +47,7 @@ struct Series {
 
 /// Curves, all for the same lengths.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ArrivalCurves {
     series: Vec<Series>,
     window: Nanos,
     points: u32,
@@ -57,14 +57,14 @@ pub struct Answer {
     pub damages: Vec<String>,
 }
 
-impl Answer {
+impl ArrivalCurves {
     /// Reads the traces and computes the curves.
     ///
     /// # Errors
     ///
     /// The call is wrong if a trace cannot be read, has no VM of a name, or counted no accesses of
     /// it.
-    pub fn to(question: &Question) -> Result<Self> {
+    pub fn to(question: &CurveQuery) -> Result<Self> {
         let mut found = Vec::new();
         let (mut warnings, mut damages) = (Vec::new(), Vec::new());
         let (from, to) = question.between;
@@ -271,7 +271,7 @@ fn staircase(curve: &Curve, window: Nanos) -> Vec<(u64, u64)> {
 }
 
 /// The accesses of the selected VMs, and the trace, which has been read to its end.
-fn read(path: &Path, question: &Question) -> Result<(Vec<Arrivals>, Recorded)> {
+fn read(path: &Path, question: &CurveQuery) -> Result<(Vec<Arrivals>, RecordedTrace)> {
     let mut trace = Trace::open(path)?;
     let place = |vm: &String| place(vm, &trace.facts);
     let places = question.vms.iter().map(place).collect::<Result<Vec<_>>>()?;
@@ -296,7 +296,7 @@ fn read(path: &Path, question: &Question) -> Result<(Vec<Arrivals>, Recorded)> {
 /// # Errors
 ///
 /// The call is wrong if the trace has no VM of this name; the text lists them.
-pub fn place(vm: &String, facts: &Facts) -> Result<usize> {
+pub fn place(vm: &String, facts: &TraceFacts) -> Result<usize> {
     facts.vms.iter().position(|known| known.name == *vm).ok_or_else(|| {
         let names: Vec<_> = facts.vms.iter().map(|vm| vm.name.as_str()).collect();
         Failure::call(format!("no VM of this run is named {vm}; there are: {}", names.join(", ")))

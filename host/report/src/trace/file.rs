@@ -12,7 +12,7 @@ use std::{
 };
 use weir_image::{Failure, Result, failure::Context};
 use weir_model::open_regular;
-use weir_trace::record::{Kind, Record};
+use weir_trace::record::{Record, RecordKind};
 use weir_units::Nanos;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -65,7 +65,7 @@ struct VmEntry {
 
 /// A VM of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Vm {
+pub struct TracedVm {
     /// Its name.
     pub name: String,
     /// The core of each vCPU, at most 8.
@@ -74,7 +74,7 @@ pub struct Vm {
 
 /// A trace's facts of its run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct TraceFacts {
     /// Cores of the system.
     pub cores: u32,
     /// The frequency of the counter in Hz, not 0.
@@ -88,10 +88,10 @@ pub struct Facts {
     /// The counter at the last record, in ticks; 0 if the trace does not contain it.
     pub last: u64,
     /// Its VMs, in the order of the system file.
-    pub vms: Vec<Vm>,
+    pub vms: Vec<TracedVm>,
 }
 
-impl Facts {
+impl TraceFacts {
     /// Converts a counter value to whole nanoseconds since the hypervisor's start, as EL2 does for
     /// the wire.
     #[must_use]
@@ -137,7 +137,7 @@ impl Facts {
         Ok(())
     }
 
-    /// Reads what [`Facts::write`] wrote; the error names the fault.
+    /// Reads what [`TraceFacts::write`] wrote; the error names the fault.
     fn read(from: &mut impl Read) -> std::result::Result<Self, String> {
         let cut = |_| "it is cut short".to_owned();
         let mut header = Header::new_zeroed();
@@ -167,7 +167,7 @@ impl Facts {
             let mut entry = VmEntry::new_zeroed();
             from.read_exact(entry.as_mut_bytes()).map_err(cut)?;
             let end = entry.name.iter().position(|&byte| byte == 0).unwrap_or(entry.name.len());
-            facts.vms.push(Vm {
+            facts.vms.push(TracedVm {
                 name: String::from_utf8_lossy(&entry.name[..end]).into_owned(),
                 cores: entry.cores.iter().take(entry.vcpus as usize).copied().collect(),
             });
@@ -193,7 +193,7 @@ pub fn core(record: &Record) -> u16 {
 pub fn lost(core: u8, time: u64, records: u64) -> Record {
     let record = Record {
         time,
-        kind: Kind::Lost as u16,
+        kind: RecordKind::Lost as u16,
         vm: weir_trace::record::NO_VM,
         count: records,
         ..Record::default()
@@ -205,7 +205,7 @@ pub fn lost(core: u8, time: u64, records: u64) -> Record {
 #[derive(Debug)]
 pub struct Trace<R> {
     /// The facts of its run.
-    pub facts: Facts,
+    pub facts: TraceFacts,
     from: R,
     read: u64,
     /// The latest time of a record that a run may have made.
@@ -221,9 +221,9 @@ pub struct Trace<R> {
 }
 
 /// A trace in a file.
-pub type Recorded = Trace<BufReader<io::Take<File>>>;
+pub type RecordedTrace = Trace<BufReader<io::Take<File>>>;
 
-impl Recorded {
+impl RecordedTrace {
     /// Opens the trace of a run: its directory, or the file itself.
     ///
     /// # Errors
@@ -268,7 +268,7 @@ impl<R: Read> Trace<R> {
     ///
     /// Why this is not a trace.
     pub fn read(mut from: R) -> std::result::Result<Self, String> {
-        let facts = Facts::read(&mut from)?;
+        let facts = TraceFacts::read(&mut from)?;
         let last = facts.zero;
         let begun = BTreeMap::new();
         Ok(Self { facts, from, read: 0, last, strange: 0, begun, lost: 0, rest: 0 })
@@ -299,12 +299,12 @@ impl<R: Read> Trace<R> {
         self.read += 1;
         let is_possible = self.is_possible(&record);
         self.strange += u64::from(!is_possible);
-        match Kind::from_number(record.kind) {
-            Some(Kind::Replenish) if is_possible => {
+        match RecordKind::from_number(record.kind) {
+            Some(RecordKind::Replenish) if is_possible => {
                 let name = (record.vm, record.vcpu, record.detail);
                 self.begun.insert(name, record.time);
             }
-            Some(Kind::Lost) => self.lost = self.lost.saturating_add(record.count),
+            Some(RecordKind::Lost) => self.lost = self.lost.saturating_add(record.count),
             _ => {}
         }
         if !self.is_past(&record) {
@@ -324,7 +324,7 @@ impl<R: Read> Trace<R> {
     fn is_possible(&self, record: &Record) -> bool {
         let vm = self.facts.vms.get(usize::from(record.vm));
         // Eight cores have a place in the head.
-        let is_vcpu = |vm: &Vm| usize::from(record.vcpu) < vm.cores.len().max(1);
+        let is_vcpu = |vm: &TracedVm| usize::from(record.vcpu) < vm.cores.len().max(1);
         let unowned = record.vm == weir_trace::record::NO_VM;
         u32::from(core(record)) < self.facts.cores
             && vm.map_or(unowned, is_vcpu)
@@ -336,9 +336,15 @@ impl<R: Read> Trace<R> {
     /// Whether a core can have made what a record counts since the period began, as far as that is
     /// known.
     fn is_countable(&self, record: &Record) -> bool {
-        let kind = Kind::from_number(record.kind);
-        let counts =
-            [Kind::Replenish, Kind::Overflow, Kind::Throttle, Kind::Wake, Kind::Poll].map(Some);
+        let kind = RecordKind::from_number(record.kind);
+        let counts = [
+            RecordKind::Replenish,
+            RecordKind::Overflow,
+            RecordKind::Throttle,
+            RecordKind::Wake,
+            RecordKind::Poll,
+        ]
+        .map(Some);
         if !counts.contains(&kind) {
             return true;
         }
@@ -359,7 +365,7 @@ impl<R: Read> Trace<R> {
     /// Returns a description of the damage of a trace that has been read to its end, if no run
     /// writes such a trace.
     pub fn damage(&self) -> Option<String> {
-        let Facts { records, .. } = self.facts;
+        let TraceFacts { records, .. } = self.facts;
         let Self { read, strange, rest, .. } = self;
         let mut damages = Vec::new();
         if *read < records {
@@ -375,7 +381,7 @@ impl<R: Read> Trace<R> {
                 "{strange} records are none that a run makes: of a core or vCPU that it has not, before the record ahead of them, behind the end, or with more accesses than a core can make in the time"
             ));
         }
-        let Facts { last, .. } = self.facts;
+        let TraceFacts { last, .. } = self.facts;
         if damages.is_empty() && self.last < last {
             damages.push(format!(
                 "its last record is of {}, and its header states {}",
@@ -407,8 +413,8 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     /// Facts of two VMs on three cores, with a counter of 1 GHz.
-    pub fn facts() -> Facts {
-        Facts {
+    pub fn facts() -> TraceFacts {
+        TraceFacts {
             cores: 3,
             frequency: 1_000_000_000,
             zero: 1000,
@@ -416,14 +422,14 @@ pub(crate) mod tests {
             lost: 0,
             last: 0,
             vms: vec![
-                Vm { name: "control".into(), cores: vec![0] },
-                Vm { name: "linux".into(), cores: vec![1, 2] },
+                TracedVm { name: "control".into(), cores: vec![0] },
+                TracedVm { name: "linux".into(), cores: vec![1, 2] },
             ],
         }
     }
 
     /// A trace with these records.
-    pub fn trace(mut facts: Facts, records: &[Record]) -> Trace<io::Cursor<Vec<u8>>> {
+    pub fn trace(mut facts: TraceFacts, records: &[Record]) -> Trace<io::Cursor<Vec<u8>>> {
         facts.records = records.len() as u64;
         let mut bytes = Vec::new();
         facts.write(&mut bytes).expect("memory");
@@ -435,7 +441,7 @@ pub(crate) mod tests {
     fn a_trace_comes_back_as_written() {
         let records = [lost(1, 1100, 7), lost(2, 1200, 8)];
         let mut read = trace(facts(), &records);
-        assert_eq!(read.facts, Facts { records: 2, ..facts() });
+        assert_eq!(read.facts, TraceFacts { records: 2, ..facts() });
         assert_eq!(
             (read.next_record().unwrap(), read.next_record().unwrap()),
             (Some(records[0]), Some(records[1]))
@@ -447,16 +453,16 @@ pub(crate) mod tests {
 
     #[test]
     fn ticks_become_the_nanoseconds_of_the_wire() {
-        let facts = Facts { frequency: 62_500_000, zero: 10, ..Facts::default() };
+        let facts = TraceFacts { frequency: 62_500_000, zero: 10, ..TraceFacts::default() };
         assert_eq!((facts.nanos(10), facts.nanos(11), facts.nanos(72)), (0, 16, 992));
-        assert_eq!(Facts { frequency: 3, zero: 0, ..facts.clone() }.nanos(2), 666_666_666);
-        assert_eq!(Facts { frequency: 0, ..facts }.nanos(0), u64::MAX);
+        assert_eq!(TraceFacts { frequency: 3, zero: 0, ..facts.clone() }.nanos(2), 666_666_666);
+        assert_eq!(TraceFacts { frequency: 0, ..facts }.nanos(0), u64::MAX);
     }
 
     #[test]
     fn missing_records_are_reported() {
         let mut bytes = Vec::new();
-        Facts { records: 2, lost: 3, ..facts() }.write(&mut bytes).expect("memory");
+        TraceFacts { records: 2, lost: 3, ..facts() }.write(&mut bytes).expect("memory");
         bytes.extend_from_slice(lost(0, 1005, 3).as_bytes());
         for (cut, message) in [(0, "1 of 2"), (5, "0 of 2")] {
             let part = &bytes[..bytes.len() - cut];
@@ -479,13 +485,13 @@ pub(crate) mod tests {
 
     /// A trace whose records contain two of three lost ones.
     fn trace_with(lost_records: u64) -> Trace<io::Cursor<Vec<u8>>> {
-        trace(Facts { lost: lost_records, ..facts() }, &[lost(0, 1005, 2)])
+        trace(TraceFacts { lost: lost_records, ..facts() }, &[lost(0, 1005, 2)])
     }
 
     #[test]
     fn impossible_records_are_reported() {
         let good = [lost(1, 1100, 7), Record { vm: 1, vcpu: 1, ..lost(2, 1200, 8) }];
-        let damage = |facts: Facts, records: &[Record], rest: &[u8]| {
+        let damage = |facts: TraceFacts, records: &[Record], rest: &[u8]| {
             let mut bytes = Vec::new();
             facts.write(&mut bytes).expect("memory");
             bytes.extend_from_slice(records.as_bytes());
@@ -494,9 +500,9 @@ pub(crate) mod tests {
             while trace.next_record().expect("memory").is_some() {}
             (trace.damage().unwrap_or_default(), trace.end())
         };
-        let two = Facts { records: 2, ..facts() };
+        let two = TraceFacts { records: 2, ..facts() };
         assert_eq!(damage(two.clone(), &good, b""), (String::new(), 200));
-        let described = Facts { last: 1200, ..two.clone() };
+        let described = TraceFacts { last: 1200, ..two.clone() };
         assert_eq!(damage(described.clone(), &good, b""), (String::new(), 200));
         let ahead = Record { time: 1 << 60, ..good[1] };
         let (message, end) = damage(described.clone(), &[good[0], ahead], b"");
@@ -520,13 +526,13 @@ pub(crate) mod tests {
             );
         }
         assert!(damage(two.clone(), &good, b"12345").0.contains("its 2 records, by 5 bytes"));
-        let one = Facts { records: 1, ..facts() };
+        let one = TraceFacts { records: 1, ..facts() };
         assert!(damage(one, &good, b"").0.contains("its 1 records, by 32 bytes"));
     }
 
     #[test]
     fn a_count_that_no_core_reaches_is_no_runs() {
-        let counted = |kind: Kind, time, count| {
+        let counted = |kind: RecordKind, time, count| {
             let record = Record { time, kind: kind as u16, vm: 1, count, ..Record::default() };
             record.with_sequence(1)
         };
@@ -536,8 +542,14 @@ pub(crate) mod tests {
             trace.damage().unwrap_or_default()
         };
         let (begun, most) =
-            (counted(Kind::Replenish, 2_000_000, 0), (2000 + LATE_NS) * MOST_PER_NS);
-        for kind in [Kind::Replenish, Kind::Overflow, Kind::Throttle, Kind::Wake, Kind::Poll] {
+            (counted(RecordKind::Replenish, 2_000_000, 0), (2000 + LATE_NS) * MOST_PER_NS);
+        for kind in [
+            RecordKind::Replenish,
+            RecordKind::Overflow,
+            RecordKind::Throttle,
+            RecordKind::Wake,
+            RecordKind::Poll,
+        ] {
             for (count, described) in [(most, ""), (most + 1, "accesses"), (u64::MAX, "accesses")] {
                 let message = damage(&[begun, counted(kind, 2_002_000, count)]);
                 assert_eq!(message.is_empty(), described.is_empty(), "{kind:?} {count} {message}");
@@ -545,12 +557,12 @@ pub(crate) mod tests {
             }
         }
         // The field of other kinds is no count of accesses.
-        assert_eq!(damage(&[begun, counted(Kind::BudgetChanged, 2_000_001, u64::MAX)]), "");
+        assert_eq!(damage(&[begun, counted(RecordKind::BudgetChanged, 2_000_001, u64::MAX)]), "");
         // Without its own beginning it counts from the hypervisor's start, and another vCPU's is
         // none of its own.
-        assert!(!damage(&[counted(Kind::Poll, 2_000_000, u64::MAX)]).is_empty());
+        assert!(!damage(&[counted(RecordKind::Poll, 2_000_000, u64::MAX)]).is_empty());
         let other = Record { vcpu: 1, ..begun };
-        let late = counted(Kind::Poll, 2_002_000, most + 1);
+        let late = counted(RecordKind::Poll, 2_002_000, most + 1);
         assert_eq!(damage(&[other, late]), "");
     }
 

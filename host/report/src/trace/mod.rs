@@ -8,7 +8,7 @@ mod perfetto;
 pub mod words;
 
 use anstyle::{AnsiColor, Style};
-use file::{Facts, Trace, core};
+use file::{Trace, TraceFacts, core};
 use serde_json::json;
 use std::{
     fs,
@@ -17,11 +17,11 @@ use std::{
 };
 use weir_analysis::Nanos;
 use weir_image::{Failure, Result};
-use weir_trace::record::{Kind, Record};
+use weir_trace::record::{Record, RecordKind};
 
 /// How records are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum TraceFormat {
     /// Aligned lines for people.
     Table,
     /// One line per record, values separated by commas.
@@ -91,18 +91,18 @@ impl Filter {
         vms: &[String],
         kinds: &[String],
         between: (u64, u64),
-        facts: &Facts,
+        facts: &TraceFacts,
     ) -> Result<Self> {
         let vms = vms.iter().map(|vm| curve::place(vm, facts)).collect::<Result<_>>()?;
-        let asked = |kind: &&Kind| kinds.iter().any(|name| name == kind.name());
-        let kinds = Kind::ALL.iter().filter(asked).map(|kind| *kind as u16).collect();
+        let asked = |kind: &&RecordKind| kinds.iter().any(|name| name == kind.name());
+        let kinds = RecordKind::ALL.iter().filter(asked).map(|kind| *kind as u16).collect();
         Ok(Self { vms, kinds, between })
     }
 
-    fn wants(&self, record: &Record, facts: &Facts) -> bool {
+    fn wants(&self, record: &Record, facts: &TraceFacts) -> bool {
         let time = facts.nanos(record.time);
         // The reader of a part must know that records are missing in it.
-        let lost = record.kind == Kind::Lost as u16;
+        let lost = record.kind == RecordKind::Lost as u16;
         (self.vms.is_empty() || lost || self.vms.contains(&usize::from(record.vm)))
             && (self.kinds.is_empty() || self.kinds.contains(&record.kind))
             && (self.between.0..=self.between.1).contains(&time)
@@ -119,19 +119,19 @@ impl Filter {
 ///
 /// ```no_run
 /// use std::path::Path;
-/// use weir_report::trace::{self, Filter, Format, file::Trace};
+/// use weir_report::trace::{self, Filter, TraceFormat, file::Trace};
 ///
 /// # fn main() -> weir_image::Result {
 /// let mut trace = Trace::open(Path::new("runs/2026-01-31T12-00-00Z"))?;
 /// let filter = Filter::new(&["linux".to_owned()], &[], (0, 10_000_000), &trace.facts)?;
-/// trace::write(&mut trace, &filter, Format::Csv, &mut std::io::stdout())?;
+/// trace::write(&mut trace, &filter, TraceFormat::Csv, &mut std::io::stdout())?;
 /// # Ok(())
 /// # }
 /// ```
 pub fn write<R: Read>(
     trace: &mut Trace<R>,
     filter: &Filter,
-    format: Format,
+    format: TraceFormat,
     out: &mut impl Write,
 ) -> Result<u64> {
     let facts = trace.facts.clone();
@@ -146,7 +146,7 @@ pub fn write<R: Read>(
         Ok(None)
     };
     match format {
-        Format::Table => {
+        TraceFormat::Table => {
             let width = facts.vms.iter().map(|vm| vm.name.len() + 2).max().unwrap_or(0).max(4);
             let bold = Style::new().bold();
             writeln!(
@@ -158,13 +158,13 @@ pub fn write<R: Read>(
                 line(&record, &facts, width, out)?;
             }
         }
-        Format::Csv => {
+        TraceFormat::Csv => {
             out.write_all(words::CSV.as_bytes())?;
             while let Some(record) = next()? {
                 out.write_all(words::csv(&record, &facts).as_bytes())?;
             }
         }
-        Format::Json => {
+        TraceFormat::Json => {
             let vms = facts.vms.iter().map(|vm| json!({ "name": vm.name, "cores": vm.cores }));
             let run = json!({
                 "cores": facts.cores,
@@ -181,8 +181,8 @@ pub fn write<R: Read>(
             }
             out.write_all(b"\n]}\n")?;
         }
-        Format::Perfetto => {
-            let mut events = perfetto::Events::new(&facts, &mut *out)?;
+        TraceFormat::Perfetto => {
+            let mut events = perfetto::PerfettoEvents::new(&facts, &mut *out)?;
             while let Some(record) = next()? {
                 events.take(&record)?;
             }
@@ -193,14 +193,18 @@ pub fn write<R: Read>(
 }
 
 /// Writes a record as a line for a person.
-fn line(record: &Record, facts: &Facts, width: usize, out: &mut impl Write) -> io::Result<()> {
+fn line(record: &Record, facts: &TraceFacts, width: usize, out: &mut impl Write) -> io::Result<()> {
     let nanos = facts.nanos(record.time);
     let (seconds, rest) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
-    let style = match Kind::from_number(record.kind) {
-        Some(Kind::Throttle | Kind::VmFault | Kind::Lost) => AnsiColor::Red.on_default(),
-        Some(Kind::Overflow | Kind::BudgetChanged) => AnsiColor::Yellow.on_default(),
-        Some(Kind::Replenish | Kind::Wake) => AnsiColor::Green.on_default(),
-        Some(Kind::VmStart | Kind::VmStop | Kind::VmRestart) => Style::new().bold(),
+    let style = match RecordKind::from_number(record.kind) {
+        Some(RecordKind::Throttle | RecordKind::VmFault | RecordKind::Lost) => {
+            AnsiColor::Red.on_default()
+        }
+        Some(RecordKind::Overflow | RecordKind::BudgetChanged) => AnsiColor::Yellow.on_default(),
+        Some(RecordKind::Replenish | RecordKind::Wake) => AnsiColor::Green.on_default(),
+        Some(RecordKind::VmStart | RecordKind::VmStop | RecordKind::VmRestart) => {
+            Style::new().bold()
+        }
         _ => Style::new(),
     };
     let (vcpu_name, kind) = (words::vcpu_name(record, facts), words::kind(record));
@@ -213,7 +217,7 @@ fn line(record: &Record, facts: &Facts, width: usize, out: &mut impl Write) -> i
 #[cfg(test)]
 mod tests {
     use super::{arrivals::tests::throttled, file::tests::*, *};
-    use curve::{Answer, Question};
+    use curve::{ArrivalCurves, CurveQuery};
     use file::lost;
     use std::fs::File;
 
@@ -224,7 +228,7 @@ mod tests {
         Filter::new(&owned(vms), &owned(kinds), between, &facts())
     }
 
-    fn written(filter: &Filter, format: Format) -> (String, u64) {
+    fn written(filter: &Filter, format: TraceFormat) -> (String, u64) {
         let mut records = throttled(1000, 40, 3);
         records.insert(4, lost(2, facts().zero + 1010, 5));
         let mut trace = trace(facts(), &records);
@@ -234,12 +238,13 @@ mod tests {
     }
 
     fn count(vms: &[&str], kinds: &[&str], between: (u64, u64)) -> u64 {
-        written(&filter(vms, kinds, between).expect("a filter"), Format::Table).1
+        written(&filter(vms, kinds, between).expect("a filter"), TraceFormat::Table).1
     }
 
     #[test]
     fn the_table_is_aligned() {
-        let (text, shown) = written(&filter(&[], &[], (0, 1050)).expect("a filter"), Format::Table);
+        let (text, shown) =
+            written(&filter(&[], &[], (0, 1050)).expect("a filter"), TraceFormat::Table);
         let expected = "\
          seconds  core  vCPU       what
      0.000000000     0  linux/0    replenish      used 0, budget 40
@@ -265,17 +270,17 @@ mod tests {
     #[test]
     fn each_format_has_each_record() {
         let all = filter(&[], &[], ALWAYS).expect("a filter");
-        let (csv, shown) = written(&all, Format::Csv);
+        let (csv, shown) = written(&all, TraceFormat::Csv);
         assert_eq!((csv.lines().count(), shown), (11, 10));
         assert!(csv.starts_with(words::CSV) && csv.contains("1010,2,,0,lost,0,5,0\n"), "{csv}");
-        let (json, _) = written(&all, Format::Json);
+        let (json, _) = written(&all, TraceFormat::Json);
         let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
         assert_eq!(json["records"].as_array().map(Vec::len), Some(10));
         assert_eq!(
             (&json["records"][2]["used"], &json["run"]["vms"][1]["name"]),
             (&json!(40), &json!("linux"))
         );
-        let (perfetto, _) = written(&all, Format::Perfetto);
+        let (perfetto, _) = written(&all, TraceFormat::Perfetto);
         let perfetto: serde_json::Value = serde_json::from_str(&perfetto).expect("JSON");
         assert!(perfetto["traceEvents"].as_array().is_some_and(|events| events.len() > 10));
     }
@@ -288,13 +293,15 @@ mod tests {
             fs::create_dir(&run).expect("a directory");
             let records = throttled(period, 40, 30);
             let mut file = File::create(run.join(file::NAME)).expect("a file");
-            Facts { records: records.len() as u64, ..facts() }.write(&mut file).expect("a write");
+            TraceFacts { records: records.len() as u64, ..facts() }
+                .write(&mut file)
+                .expect("a write");
             file.write_all(zerocopy::IntoBytes::as_bytes(records.as_slice())).expect("a write");
             run.display().to_string()
         };
         let (one, two) = (run("one", 1000), run("two", 2000));
         let ask = |runs: &[&str], window, points| {
-            Answer::to(&Question {
+            ArrivalCurves::to(&CurveQuery {
                 runs: runs.iter().map(PathBuf::from).collect(),
                 vms: vec!["linux".to_owned()],
                 between: ALWAYS,
@@ -319,14 +326,14 @@ mod tests {
         );
         let svg = answer.svg().expect("a picture");
         assert!(svg.starts_with("<svg") && svg.contains("linux in two") && svg.contains(", us"));
-        let head = Facts { lost: 3, records: 90, ..facts() };
+        let head = TraceFacts { lost: 3, records: 90, ..facts() };
         let mut file =
             File::options().write(true).open(Path::new(&one).join(file::NAME)).expect("it");
         head.write(&mut file).expect("a write");
         let answer = ask(&both, None, 400).expect("curves");
         let [damage] = answer.damages.as_slice() else { panic!("{:?}", answer.damages) };
         assert!(damage.contains("3 lost records") && damage.contains("no bounds"), "{damage}");
-        let none = Answer::to(&Question {
+        let none = ArrivalCurves::to(&CurveQuery {
             runs: vec![PathBuf::from(&two)],
             vms: vec!["control".to_owned()],
             between: ALWAYS,

@@ -7,7 +7,7 @@
 //! to its budget. Times are microseconds since the hypervisor's start.
 
 use super::{
-    file::{Facts, core},
+    file::{TraceFacts, core},
     words,
 };
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use std::{
     collections::BTreeMap,
     io::{self, Write},
 };
-use weir_trace::record::{Accesses, Kind, NO_VM, Record};
+use weir_trace::record::{Accesses, NO_VM, Record, RecordKind};
 
 /// The process of the cores; that of VM `n` is this plus 1 plus `n`.
 const CORES: u64 = 1;
@@ -31,8 +31,8 @@ struct Open {
 type Track = (u64, u64);
 
 /// Writes events one by one.
-pub struct Events<'a, W: Write> {
-    facts: &'a Facts,
+pub struct PerfettoEvents<'a, W: Write> {
+    facts: &'a TraceFacts,
     out: W,
     first: bool,
     /// What goes on, by track.
@@ -56,9 +56,9 @@ fn vcpu_track(vm: u8, vcpu: u8) -> Track {
     (CORES + 1 + u64::from(vm), u64::from(vcpu))
 }
 
-impl<'a, W: Write> Events<'a, W> {
+impl<'a, W: Write> PerfettoEvents<'a, W> {
     /// Writes the beginning of the list: the names of the tracks.
-    pub fn new(facts: &'a Facts, mut out: W) -> io::Result<Self> {
+    pub fn new(facts: &'a TraceFacts, mut out: W) -> io::Result<Self> {
         out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
         let mut events =
             Self { facts, out, first: true, open: BTreeMap::new(), exits: BTreeMap::new(), now: 0 };
@@ -80,10 +80,10 @@ impl<'a, W: Write> Events<'a, W> {
     pub fn take(&mut self, record: &Record) -> io::Result<()> {
         self.now = self.facts.nanos(record.time).max(self.now);
         let (on_core, on_vcpu) = (core_track(record), vcpu_track(record.vm, record.vcpu));
-        let Some(kind) = Kind::from_number(record.kind) else {
+        let Some(kind) = RecordKind::from_number(record.kind) else {
             return self.instant(on_core, record);
         };
-        let sits = record.vm != NO_VM && !matches!(kind, Kind::VcpuOff | Kind::Lost);
+        let sits = record.vm != NO_VM && !matches!(kind, RecordKind::VcpuOff | RecordKind::Lost);
         if sits {
             self.becomes(on_core, &words::vcpu_name(record, self.facts))?;
             if !self.open.contains_key(&on_vcpu) {
@@ -91,19 +91,19 @@ impl<'a, W: Write> Events<'a, W> {
             }
         }
         match kind {
-            Kind::Exit => {
+            RecordKind::Exit => {
                 if let Some((since, exit)) = self.exits.insert(on_core, (self.now, *record)) {
                     self.moment(on_core, &exit, since)?;
                 }
             }
-            Kind::Enter => {
+            RecordKind::Enter => {
                 if let Some((since, exit)) = self.exits.remove(&on_core) {
                     let cause = words::detail(&exit, self.facts);
                     let name = format!("EL2: {}", cause.unwrap_or_else(|| "exit".into()));
                     self.slice(on_core, &name, since)?;
                 }
             }
-            Kind::VcpuSwitch => {
+            RecordKind::VcpuSwitch => {
                 // The other's last exit is over, independently of the next vCPU.
                 if let Some((since, exit)) = self.exits.remove(&on_core) {
                     self.moment(on_core, &exit, since)?;
@@ -114,38 +114,44 @@ impl<'a, W: Write> Events<'a, W> {
                 }
                 self.instant(on_core, record)?;
             }
-            Kind::VcpuOff => {
+            RecordKind::VcpuOff => {
                 self.instant(on_core, record)?;
                 self.end(on_core)?;
                 self.end(on_vcpu)?;
             }
-            Kind::Throttle => {
+            RecordKind::Throttle => {
                 self.counter(record)?;
                 self.becomes(on_vcpu, "throttled")?;
             }
-            Kind::Wake => {
+            RecordKind::Wake => {
                 self.instant(on_vcpu, record)?;
                 self.becomes(on_vcpu, "running")?;
             }
-            Kind::Replenish => {
+            RecordKind::Replenish => {
                 self.counter(record)?;
                 self.counter(&Record { count: 0, ..*record })?;
             }
-            Kind::Poll => self.counter(record)?,
-            Kind::Overflow => {
+            RecordKind::Poll => self.counter(record)?,
+            RecordKind::Overflow => {
                 self.counter(record)?;
                 self.instant(on_vcpu, record)?;
             }
-            Kind::BudgetChanged
-            | Kind::VmStart
-            | Kind::VmStop
-            | Kind::VmFault
-            | Kind::VmRestart
-            | Kind::VcpuOn => self.instant(on_vcpu, record)?,
-            Kind::Interrupt | Kind::LineDeferred | Kind::LinePreempted | Kind::Lost => {
+            RecordKind::BudgetChanged
+            | RecordKind::VmStart
+            | RecordKind::VmStop
+            | RecordKind::VmFault
+            | RecordKind::VmRestart
+            | RecordKind::VcpuOn => self.instant(on_vcpu, record)?,
+            RecordKind::Interrupt
+            | RecordKind::LineDeferred
+            | RecordKind::LinePreempted
+            | RecordKind::Lost => {
                 self.instant(on_core, record)?;
             }
-            Kind::PacketSent | Kind::PacketChunk | Kind::PacketArrived | Kind::PacketTaken => {
+            RecordKind::PacketSent
+            | RecordKind::PacketChunk
+            | RecordKind::PacketArrived
+            | RecordKind::PacketTaken => {
                 self.instant(on_vcpu, record)?;
             }
         }
@@ -234,7 +240,7 @@ mod tests {
 
     fn events(records: &[Record]) -> Vec<Value> {
         let facts = facts();
-        let mut events = Events::new(&facts, Vec::new()).expect("memory");
+        let mut events = PerfettoEvents::new(&facts, Vec::new()).expect("memory");
         for record in records {
             events.take(record).expect("memory");
         }
@@ -256,12 +262,12 @@ mod tests {
     #[test]
     fn a_vcpu_is_running_or_throttled() {
         let events = events(&[
-            counted(Kind::VcpuOn, 0, 1000, 0, 0),
-            counted(Kind::Replenish, 0, 1000, 0, 50),
-            counted(Kind::Throttle, 0, 1500, 55, 50),
-            counted(Kind::Replenish, 0, 2000, 56, 50),
-            counted(Kind::Wake, 0, 2010, 6, 44),
-            counted(Kind::Poll, 0, 2500, 7, 50),
+            counted(RecordKind::VcpuOn, 0, 1000, 0, 0),
+            counted(RecordKind::Replenish, 0, 1000, 0, 50),
+            counted(RecordKind::Throttle, 0, 1500, 55, 50),
+            counted(RecordKind::Replenish, 0, 2000, 56, 50),
+            counted(RecordKind::Wake, 0, 2010, 6, 44),
+            counted(RecordKind::Poll, 0, 2500, 7, 50),
         ]);
         let expected = [("running", 1.0, 0.5), ("throttled", 1.5, 0.51), ("running", 2.01, 0.49)];
         let expected = expected.map(|(name, since, long)| (name.to_owned(), since, long));
@@ -274,15 +280,15 @@ mod tests {
 
     #[test]
     fn el2_lies_inside_of_the_time_of_its_vcpu() {
-        let exit = |time| Record { detail: 5, ..counted(Kind::Exit, 0, time, 0, 0) };
+        let exit = |time| Record { detail: 5, ..counted(RecordKind::Exit, 0, time, 0, 0) };
         let events = events(&[
             exit(100),
-            counted(Kind::Enter, 0, 200, 0, 0),
+            counted(RecordKind::Enter, 0, 200, 0, 0),
             exit(250),
             exit(300),
-            counted(Kind::Interrupt, 0, 350, 0, 0),
-            counted(Kind::Enter, 0, 400, 0, 0),
-            counted(Kind::VcpuOff, 0, 500, 0, 0),
+            counted(RecordKind::Interrupt, 0, 350, 0, 0),
+            counted(RecordKind::Enter, 0, 400, 0, 0),
+            counted(RecordKind::VcpuOff, 0, 500, 0, 0),
         ]);
         let expected =
             [("EL2: hypercall", 0.1, 0.1), ("EL2: hypercall", 0.3, 0.1), ("linux/0", 0.1, 0.4)];

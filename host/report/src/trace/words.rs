@@ -1,23 +1,23 @@
 //! Records as text, CSV and JSON.
 
-use super::file::{Facts, core};
+use super::file::{TraceFacts, core};
 use serde_json::{Value, json};
 use weir_trace::{
     phases::{LONGEST, Phase, unpack},
-    record::{Accesses, Kind, MOST_OTHER, NO_VM, OTHER_BITS, Record},
+    record::{Accesses, MOST_OTHER, NO_VM, OTHER_BITS, Record, RecordKind},
     wire::{ExitCause, FaultKind},
 };
 
 /// Returns the name of a record's kind, or its number if it is from a newer hypervisor.
 #[must_use]
 pub fn kind(record: &Record) -> String {
-    Kind::from_number(record.kind)
+    RecordKind::from_number(record.kind)
         .map_or_else(|| format!("kind-{}", record.kind), |kind| kind.name().into())
 }
 
 /// Returns the vCPU that a record concerns, as `linux/1`.
 #[must_use]
-pub fn vcpu_name(record: &Record, facts: &Facts) -> String {
+pub fn vcpu_name(record: &Record, facts: &TraceFacts) -> String {
     match facts.name(record.vm) {
         Some(name) => format!("{name}/{}", record.vcpu),
         None if record.vm == NO_VM => "-".into(),
@@ -27,21 +27,21 @@ pub fn vcpu_name(record: &Record, facts: &Facts) -> String {
 
 /// Returns the detail of a record in words, if its number is a code.
 #[must_use]
-pub fn detail(record: &Record, facts: &Facts) -> Option<String> {
+pub fn detail(record: &Record, facts: &TraceFacts) -> Option<String> {
     let number = record.detail as usize;
-    match Kind::from_number(record.kind)? {
-        Kind::Exit => ExitCause::ALL.get(number).map(|cause| cause.name().into()),
-        Kind::VmFault => FaultKind::ALL.get(number).map(|fault| fault.name().into()),
-        Kind::Replenish
-        | Kind::Overflow
-        | Kind::Throttle
-        | Kind::Wake
-        | Kind::BudgetChanged
-        | Kind::Poll => Accesses::ALL.get(number).map(|accesses| accesses.name().into()),
-        Kind::PacketSent | Kind::PacketArrived => {
+    match RecordKind::from_number(record.kind)? {
+        RecordKind::Exit => ExitCause::ALL.get(number).map(|cause| cause.name().into()),
+        RecordKind::VmFault => FaultKind::ALL.get(number).map(|fault| fault.name().into()),
+        RecordKind::Replenish
+        | RecordKind::Overflow
+        | RecordKind::Throttle
+        | RecordKind::Wake
+        | RecordKind::BudgetChanged
+        | RecordKind::Poll => Accesses::ALL.get(number).map(|accesses| accesses.name().into()),
+        RecordKind::PacketSent | RecordKind::PacketArrived => {
             Some(format!("{} of flow {}", record.detail & 0xffff, record.detail >> 16))
         }
-        Kind::VcpuSwitch => {
+        RecordKind::VcpuSwitch => {
             let [vcpu, vm, ..] = record.detail.to_le_bytes();
             Some(vcpu_name(&Record { vm, vcpu, ..*record }, facts))
         }
@@ -50,8 +50,8 @@ pub fn detail(record: &Record, facts: &Facts) -> Option<String> {
 }
 
 /// Returns the values of a record, without its kind and its vCPU: `used 512, budget 500`.
-pub fn numbers(record: &Record, facts: &Facts) -> String {
-    let named = Kind::from_number(record.kind).map(Kind::fields);
+pub fn numbers(record: &Record, facts: &TraceFacts) -> String {
+    let named = RecordKind::from_number(record.kind).map(RecordKind::fields);
     let fields = named.unwrap_or(["detail", "count", "other"]);
     let values = [u64::from(record.detail), record.count, record.other()];
     let mut words = Vec::new();
@@ -83,20 +83,20 @@ pub fn numbers(record: &Record, facts: &Facts) -> String {
 }
 
 /// Returns the phases of a packet that a record contains, in ns.
-pub fn phases(record: &Record, facts: &Facts) -> impl Iterator<Item = (Phase, u64)> {
-    let named = Kind::from_number(record.kind).map_or(&[][..], Phase::of);
+pub fn phases(record: &Record, facts: &TraceFacts) -> impl Iterator<Item = (Phase, u64)> {
+    let named = RecordKind::from_number(record.kind).map_or(&[][..], Phase::of);
     let phases = named.iter().copied().zip(unpack(record.count));
     phases.filter(|(_, ticks)| *ticks > 0).map(|(phase, ticks)| (phase, in_ns(ticks, facts)))
 }
 
-fn in_ns(ticks: u64, facts: &Facts) -> u64 {
+fn in_ns(ticks: u64, facts: &TraceFacts) -> u64 {
     ticks * 1_000_000_000 / facts.frequency.max(1)
 }
 
 /// Returns the longest phase that a record can hold, in ns. A phase of this length took at least
 /// this long.
 #[must_use]
-pub fn longest_phase(facts: &Facts) -> u64 {
+pub fn longest_phase(facts: &TraceFacts) -> u64 {
     in_ns(LONGEST, facts)
 }
 
@@ -105,7 +105,7 @@ pub const CSV: &str = "time_ns,core,vm,vcpu,kind,detail,count,other\n";
 
 /// Returns a record as a line of CSV; names of VMs have no commas.
 #[must_use]
-pub fn csv(record: &Record, facts: &Facts) -> String {
+pub fn csv(record: &Record, facts: &TraceFacts) -> String {
     let vm = match facts.name(record.vm) {
         Some(name) => name.to_owned(),
         None if record.vm == NO_VM => String::new(),
@@ -124,7 +124,7 @@ pub fn csv(record: &Record, facts: &Facts) -> String {
 }
 
 /// Returns a record as JSON: its numbers under the names that its kind gives them.
-pub fn json(record: &Record, facts: &Facts) -> Value {
+pub fn json(record: &Record, facts: &TraceFacts) -> Value {
     let mut value = json!({
         "time_ns": facts.nanos(record.time),
         "core": core(record),
@@ -132,7 +132,7 @@ pub fn json(record: &Record, facts: &Facts) -> Value {
         "vcpu": record.vcpu,
         "kind": kind(record),
     });
-    let named = Kind::from_number(record.kind).map(Kind::fields);
+    let named = RecordKind::from_number(record.kind).map(RecordKind::fields);
     let fields = named.unwrap_or(["detail", "count", "other"]);
     let numbers = [u64::from(record.detail), record.count, record.other()];
     for (place, (field, number)) in fields.into_iter().zip(numbers).enumerate() {
@@ -160,15 +160,15 @@ mod tests {
     use weir_trace::record::{Who, outgoing};
 
     /// A record as the hypervisor makes it.
-    fn record(kind: Kind, vm: u8, detail: u32, count: u64, other: u64) -> Record {
-        let ring = weir_trace::recorder::Ring::<4>::new();
+    fn record(kind: RecordKind, vm: u8, detail: u32, count: u64, other: u64) -> Record {
+        let ring = weir_trace::recorder::TraceRing::<4>::new();
         ring.begin(0, 1, 0);
         ring.push(1500, Who::new(vm, 1).tag(kind, detail), count, other);
         let mut read = None;
         let mut reader = weir_trace::reader::Reader::new(size_of_val(&ring));
         reader.take(&mut &ring, |entry| read = Some(entry));
         match read {
-            Some(weir_trace::reader::Entry::Record(record)) => record.with_sequence(2),
+            Some(weir_trace::reader::RingEntry::Record(record)) => record.with_sequence(2),
             other => panic!("{other:?}"),
         }
     }
@@ -177,27 +177,27 @@ mod tests {
     fn each_kind_names_its_numbers() {
         let facts = facts();
         for (record, text) in [
-            (record(Kind::Replenish, 1, 0, 512, 500), "used 512, budget 500"),
-            (record(Kind::Throttle, 1, 2, 512, 500), "accesses writes, used 512, budget 500"),
+            (record(RecordKind::Replenish, 1, 0, 512, 500), "used 512, budget 500"),
+            (record(RecordKind::Throttle, 1, 2, 512, 500), "accesses writes, used 512, budget 500"),
             (
-                record(Kind::Replenish, 1, 0, 512, MOST_OTHER),
+                record(RecordKind::Replenish, 1, 0, 512, MOST_OTHER),
                 "used 512, budget 281474976710655 or more",
             ),
-            (record(Kind::Exit, 1, 5, 0x5a00_0000, 0), "hypercall, syndrome 0x5a000000"),
-            (record(Kind::Exit, 1, 0, 0, 0), "timer interrupt"),
-            (record(Kind::Exit, 1, 99, 0, 0), "cause 99"),
+            (record(RecordKind::Exit, 1, 5, 0x5a00_0000, 0), "hypercall, syndrome 0x5a000000"),
+            (record(RecordKind::Exit, 1, 0, 0, 0), "timer interrupt"),
+            (record(RecordKind::Exit, 1, 99, 0, 0), "cause 99"),
             (
-                record(Kind::VmFault, 1, 1, 3, 0x10),
+                record(RecordKind::VmFault, 1, 1, 3, 0x10),
                 "write outside its memory, syndrome 0x3, address 0x10",
             ),
-            (record(Kind::VcpuSwitch, 1, outgoing(0, 0), 0, 0), "outgoing control/0"),
-            (record(Kind::VcpuSwitch, 1, outgoing(NO_VM, 0), 0, 0), "outgoing -"),
-            (record(Kind::Interrupt, 1, 27, 0, 0), "intid 27"),
-            (record(Kind::Enter, 1, 0, 0, 0), ""),
+            (record(RecordKind::VcpuSwitch, 1, outgoing(0, 0), 0, 0), "outgoing control/0"),
+            (record(RecordKind::VcpuSwitch, 1, outgoing(NO_VM, 0), 0, 0), "outgoing -"),
+            (record(RecordKind::Interrupt, 1, 27, 0, 0), "intid 27"),
+            (record(RecordKind::Enter, 1, 0, 0, 0), ""),
         ] {
             assert_eq!(numbers(&record, &facts), text);
         }
-        let unknown = Record { kind: 40, vm: 9, ..record(Kind::Poll, 1, 1, 2, 3) };
+        let unknown = Record { kind: 40, vm: 9, ..record(RecordKind::Poll, 1, 1, 2, 3) };
         assert_eq!(numbers(&unknown, &facts), "detail 1, count 2, other 3");
         assert_eq!(
             (kind(&unknown), vcpu_name(&unknown, &facts)),
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_record_as_data_names_its_numbers() {
-        let throttle = record(Kind::Throttle, 1, 1, 512, 500);
+        let throttle = record(RecordKind::Throttle, 1, 1, 512, 500);
         assert_eq!(
             json(&throttle, &facts()),
             json!({
@@ -216,7 +216,7 @@ mod tests {
                 "accesses": "reads", "used": 512, "budget": 500,
             })
         );
-        let free = json(&record(Kind::Throttle, 1, 1, 512, MOST_OTHER), &facts());
+        let free = json(&record(RecordKind::Throttle, 1, 1, 512, MOST_OTHER), &facts());
         assert_eq!((&free["budget"], &free["or_more"]), (&json!(MOST_OTHER), &json!(true)));
         assert_eq!(csv(&throttle, &facts()), "500,2,linux,1,throttle,1,512,500\n");
         assert_eq!(CSV.split(',').count(), csv(&throttle, &facts()).split(',').count());

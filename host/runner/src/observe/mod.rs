@@ -6,36 +6,36 @@ mod render;
 mod symbols;
 
 pub use picture::svg;
-pub use record::{Trace, render as render_traces};
+pub use record::{AccessTrace, render as render_traces};
 pub use render::{NOTHING, render};
 
 use crate::plugin::Watch;
 use crate::report::End;
-use crate::run::{Console, Options, Run, count, run};
+use crate::run::{Console, Run, RunOptions, count, run};
 use serde_json::Value;
 use std::{fs, path::Path};
 use weir_image::{Failure, Result, cargo::Programs, failure::Context};
 use weir_model::System;
-use weir_qemu_plugin::caches::{Observed, Record};
+use weir_qemu_plugin::caches::{ObservedAccesses, RecordingLimit};
 
 /// Where the plug-in leaves recordings.
 const RECORDINGS: &str = "recordings";
 
 /// What was seen of a system.
-pub struct Outcome {
+pub struct Observation {
     /// The system.
     pub system: System,
     /// The counts.
-    pub seen: Observed,
+    pub seen: ObservedAccesses,
     /// The run.
     pub run: Run,
     /// The recordings of VMs.
-    pub traces: Vec<Trace>,
+    pub traces: Vec<AccessTrace>,
     /// The functions of the hypervisor.
     symbols: symbols::Symbols,
 }
 
-impl Outcome {
+impl Observation {
     /// Returns what was seen as JSON.
     #[must_use]
     pub fn json(&self) -> Value {
@@ -53,10 +53,10 @@ impl Outcome {
 /// lines that it expected.
 pub fn observe(
     system: &System,
-    options: &Options,
+    options: &RunOptions,
     record: Option<(&Path, u64)>,
     console: &mut dyn Console,
-) -> Result<Outcome> {
+) -> Result<Observation> {
     record.map_or(Ok(()), |(to, _)| record::check(to))?;
     let environment = &options.environment;
     let mut system = system.clone();
@@ -65,28 +65,28 @@ pub fn observe(
     let scratch = tempfile::tempdir().context(|| "make a directory")?;
     let file = |name: &str| scratch.path().join(name);
     let (no_build, all_parts) = (options.no_build, options.all_parts);
-    let parts = weir_image::Options { environment: environment.clone(), no_build, all_parts };
+    let parts = weir_image::ImageOptions { environment: environment.clone(), no_build, all_parts };
     let built = weir_image::build(&system, &parts)?;
     let elf = Programs::new(environment, true).hypervisor_in(&built.bytes)?;
     let out = Some(file("seen.json"));
-    let with_limit = record.map(|(_, most)| Record { most, into: file(RECORDINGS) });
+    let with_limit = record.map(|(_, most)| RecordingLimit { most, into: file(RECORDINGS) });
     let offsets = record.map_or(Vec::new(), |_| record::offsets(&system, &built.packed.placement));
     let watch = Watch::new(&system, Some(&built.packed), out, no_build, environment)?;
     fs::write(file("system.img"), built.bytes).context(|| "write the image")?;
-    let options = Options {
+    let options = RunOptions {
         deterministic: true,
         watch: Some(watch.with_record(with_limit)),
         image_file: Some(file("system.img")),
         ..options.clone()
     };
     let run = run(&system, &options, console)?;
-    match Observed::read(&file("seen.json")) {
+    match ObservedAccesses::read(&file("seen.json")) {
         Ok(seen) => {
             let recordings = file(RECORDINGS);
             let traces = record.map_or(Ok(Vec::new()), |(to, _)| {
                 record::write(&system, &offsets, &seen.recorded, &recordings, to)
             })?;
-            Ok(Outcome { system, seen, run, traces, symbols: symbols::Symbols::read(&elf) })
+            Ok(Observation { system, seen, run, traces, symbols: symbols::Symbols::read(&elf) })
         }
         Err(error) => {
             let log = run.directory.join("qemu.log");

@@ -1,8 +1,8 @@
 //! Both matrices as a picture.
 
-use super::{Outcome, render::active};
+use super::{Observation, render::active};
 use std::fmt::Write as _;
-use weir_qemu_plugin::caches::{Counts, Observed};
+use weir_qemu_plugin::caches::{CountMatrix, ObservedAccesses};
 
 /// Least width, and height, of a field.
 const FIELD: (usize, usize) = (96, 30);
@@ -15,11 +15,11 @@ const TITLE_LETTER: usize = 9;
 /// The evicted lines and the closed rows, a field for each pair of owners, darker for more. Effects
 /// of an owner on itself are gray, on another red.
 #[must_use]
-pub fn svg(outcome: &Outcome) -> String {
+pub fn svg(outcome: &Observation) -> String {
     draw(&weir_image::name(&outcome.system), &outcome.seen)
 }
 
-fn draw(name: &str, seen: &Observed) -> String {
+fn draw(name: &str, seen: &ObservedAccesses) -> String {
     let table = Table::new(seen);
     let matrices = [
         ("lines of the shared cache: evicted by (row), of (column)", &seen.l2_evictions),
@@ -44,7 +44,7 @@ fn draw(name: &str, seen: &Observed) -> String {
 
 /// A column of a matrix.
 struct Column {
-    /// The owner by its place in [`Observed::owners`].
+    /// The owner by its place in [`ObservedAccesses::owners`].
     owner: usize,
     left: usize,
     width: usize,
@@ -56,7 +56,7 @@ struct Table {
 }
 
 impl Table {
-    fn new(seen: &Observed) -> Self {
+    fn new(seen: &ObservedAccesses) -> Self {
         let shown = active(seen);
         let wide = |owner: usize| seen.owners[owner].name.chars().count() * LETTER + 16;
         let mut left = shown.iter().map(|&owner| wide(owner)).fold(MARGIN.0, usize::max);
@@ -81,7 +81,7 @@ fn matrix(
     svg: &mut String,
     top: usize,
     title: &str,
-    (seen, counts, table): (&Observed, &Counts, &Table),
+    (seen, counts, table): (&ObservedAccesses, &CountMatrix, &Table),
 ) {
     text(svg, (20, top + 20), "font-size=\"15\"", title);
     let shown = || table.columns.iter().map(|column| column.owner);

@@ -9,13 +9,13 @@ use std::{
     path::{Path, PathBuf},
 };
 use weir_image::{Failure, Result, failure::Context};
-use weir_memory::recording::{Line, Step};
+use weir_memory::recording::{RecordedAccess, RecordingLine};
 use weir_model::{Placement, System};
 use weir_qemu_plugin::caches::{PAGE, Recorded};
 use weir_simulator::ram_pages;
 
 /// A VM's trace.
-pub struct Trace {
+pub struct AccessTrace {
     /// The VM.
     vm: String,
     file: PathBuf,
@@ -47,7 +47,7 @@ pub fn write(
     recorded: &[Recorded],
     from: &Path,
     to: &Path,
-) -> Result<Vec<Trace>> {
+) -> Result<Vec<AccessTrace>> {
     fs::create_dir_all(to).context(|| format!("make {}", to.display()))?;
     let mut traces = Vec::new();
     for (number, (vm, seen)) in system.vms.iter().zip(recorded).enumerate() {
@@ -65,7 +65,7 @@ pub fn write(
         let elsewhere = translate(lines, vcpu, &offsets[number], &mut out)
             .and_then(|elsewhere| out.flush().map(|()| elsewhere))
             .context(|| format!("write {}", file.display()))?;
-        traces.push(Trace {
+        traces.push(AccessTrace {
             vm: vm.name.clone(),
             file,
             accesses: seen.kept - elsewhere,
@@ -86,19 +86,23 @@ fn translate(
 ) -> std::io::Result<u64> {
     let (mut elsewhere, mut waited) = (0, 0_u32);
     for line in lines {
-        match Line::parse(&line).map_err(std::io::Error::other)? {
-            Some(Line::Vcpu(core)) => {
+        match RecordingLine::parse(&line).map_err(std::io::Error::other)? {
+            Some(RecordingLine::Vcpu(core)) => {
                 let vcpu = vcpu(core).ok_or_else(|| {
                     std::io::Error::other(format!("core {core} has no vCPU of this VM"))
                 })?;
-                writeln!(out, "{}", Line::Vcpu(vcpu))?;
+                writeln!(out, "{}", RecordingLine::Vcpu(vcpu))?;
             }
-            Some(Line::Access(step)) => {
+            Some(RecordingLine::Access(step)) => {
                 let cycles = step.cycles.saturating_add(waited);
                 if let Some(page) = offsets.get(&(step.at / PAGE * PAGE)) {
                     waited = 0;
                     let at = page + step.at % PAGE;
-                    writeln!(out, "{}", Line::Access(Step { at, cycles, ..step }))?;
+                    writeln!(
+                        out,
+                        "{}",
+                        RecordingLine::Access(RecordedAccess { at, cycles, ..step })
+                    )?;
                 } else {
                     waited = cycles;
                     elsewhere += 1;
@@ -112,9 +116,9 @@ fn translate(
 
 /// For a person: what was recorded, and what was not.
 #[must_use]
-pub fn render(traces: &[Trace]) -> String {
-    let line = |trace: &Trace| {
-        let Trace { vm, file, accesses, left_out, elsewhere } = trace;
+pub fn render(traces: &[AccessTrace]) -> String {
+    let line = |trace: &AccessTrace| {
+        let AccessTrace { vm, file, accesses, left_out, elsewhere } = trace;
         let mut text = format!("recorded: {accesses} accesses of {vm} in {}", file.display());
         if *left_out > 0 {
             let all = accesses + elsewhere + left_out;
@@ -132,7 +136,7 @@ pub fn render(traces: &[Trace]) -> String {
 }
 
 /// For a program.
-pub fn json(traces: &[Trace]) -> Value {
+pub fn json(traces: &[AccessTrace]) -> Value {
     let each = traces.iter().map(|trace| {
         json!({
             "vm": trace.vm,
@@ -176,7 +180,7 @@ mod tests {
 
     #[test]
     fn what_is_not_recorded_is_reported() {
-        let trace = |left_out, elsewhere| Trace {
+        let trace = |left_out, elsewhere| AccessTrace {
             vm: "a".to_owned(),
             file: "t/a.trace".into(),
             accesses: 10,

@@ -1,13 +1,13 @@
 //! What was seen, as tables and as data.
 
-use super::{Outcome, record, symbols::Symbols};
+use super::{Observation, record, symbols::Symbols};
 use serde_json::{Value, json};
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
 };
-use weir_qemu_plugin::caches::{Counts, Observed, OwnerCounts, OwnerKind};
+use weir_qemu_plugin::caches::{CountMatrix, ObservedAccesses, OwnerCounts, OwnerKind};
 use weir_report::table;
 
 /// What the interface of QEMU's plug-ins does not show, or the model does not follow.
@@ -29,7 +29,7 @@ pub const NOTHING: &str = "no guest started: the run ended before the first gues
 const WRITE_BACKS: &str = "a dirty line that leaves an L1 when the shared cache no longer has it goes there again: it evicts, and nothing missed\n";
 
 /// The owners that did anything.
-pub fn active(seen: &Observed) -> Vec<usize> {
+pub fn active(seen: &ObservedAccesses) -> Vec<usize> {
     let active = |owner: &&usize| {
         let owner = &seen.owners[**owner];
         owner.accesses + owner.fetches > 0
@@ -39,7 +39,7 @@ pub fn active(seen: &Observed) -> Vec<usize> {
 
 /// For a person.
 #[must_use]
-pub fn render(outcome: &Outcome) -> String {
+pub fn render(outcome: &Observation) -> String {
     let seen = &outcome.seen;
     if !seen.started {
         return NOTHING.to_owned();
@@ -82,7 +82,7 @@ pub fn render(outcome: &Outcome) -> String {
 }
 
 /// The evictions and closed rows per pair of owners, each with its sums.
-fn matrices(seen: &Observed) -> String {
+fn matrices(seen: &ObservedAccesses) -> String {
     let mut text = String::new();
     // Of VMs with their own cores no line is in another's L1.
     let l1_shared = seen.between_vms(&seen.l1_evictions) > 0;
@@ -108,7 +108,7 @@ fn matrices(seen: &Observed) -> String {
 }
 
 /// Where the hypervisor evicted VMs' lines: its functions with most evictions.
-fn places(seen: &Observed, symbols: &Symbols) -> String {
+fn places(seen: &ObservedAccesses, symbols: &Symbols) -> String {
     let mut sums = BTreeMap::<String, (u64, BTreeSet<u64>)>::new();
     for place in &seen.intrusions {
         let name = match place.pc {
@@ -143,7 +143,7 @@ fn places(seen: &Observed, symbols: &Symbols) -> String {
     text
 }
 
-fn matrix(seen: &Observed, counts: &Counts) -> String {
+fn matrix(seen: &ObservedAccesses, counts: &CountMatrix) -> String {
     let active = active(seen);
     let name = |owner: &usize| seen.owners[*owner].name.clone();
     let mut rows = table(std::iter::once(String::new()).chain(active.iter().map(name)));
@@ -155,7 +155,7 @@ fn matrix(seen: &Observed, counts: &Counts) -> String {
 }
 
 /// The sums that isolation is about.
-fn sums(seen: &Observed, counts: &Counts) -> Value {
+fn sums(seen: &ObservedAccesses, counts: &CountMatrix) -> Value {
     json!({
         "between_vms": seen.between_vms(counts),
         "of_vms_by_weir": seen.by_weir(counts),
@@ -164,7 +164,7 @@ fn sums(seen: &Observed, counts: &Counts) -> Value {
 }
 
 /// For a program.
-pub fn json(outcome: &Outcome) -> Value {
+pub fn json(outcome: &Observation) -> Value {
     let seen = &outcome.seen;
     let owner = |owner: &OwnerCounts| {
         let mut value = serde_json::to_value(owner).unwrap_or_default();
@@ -219,7 +219,7 @@ pub fn json(outcome: &Outcome) -> Value {
 
 /// Two VMs and weir; `between` is what the first took from the second in an L1.
 #[cfg(test)]
-pub fn synthetic(between: u64) -> Observed {
+pub fn synthetic(between: u64) -> ObservedAccesses {
     let owner = |(name, kind): (&str, OwnerKind)| OwnerCounts {
         name: name.to_owned(),
         kind,
@@ -233,7 +233,7 @@ pub fn synthetic(between: u64) -> Observed {
         row_hits: 0,
     };
     let place = |pc, count| weir_qemu_plugin::caches::Intrusion { pc, page: 0x4000_1000, count };
-    Observed {
+    ObservedAccesses {
         started: true,
         owners: [("a", OwnerKind::Vm(0)), ("b", OwnerKind::Vm(1)), ("weir", OwnerKind::Weir)]
             .map(owner)

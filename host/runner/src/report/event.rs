@@ -1,9 +1,9 @@
 //! The line of the hypervisor's log for an event.
 
-use super::fault::{Dma, denial_name, fault_name};
+use super::fault::{RefusedDma, denial_name, fault_name};
 use crate::syndrome;
 use std::fmt::Write as _;
-use weir_trace::wire::{Denial, Event, HYPERVISOR, What};
+use weir_trace::wire::{Denial, HYPERVISOR, What, WireEvent};
 
 /// The message about a VM with an event [`What::BrokerLate`].
 pub(crate) const WITHOUT_BROKER: &str =
@@ -11,14 +11,14 @@ pub(crate) const WITHOUT_BROKER: &str =
 
 /// Returns an event as a line of the hypervisor's log, without its time. `name` returns the name of
 /// a VM.
-pub(crate) fn in_words(event: &Event, name: impl Fn(u8) -> String) -> String {
+pub(crate) fn in_words(event: &WireEvent, name: impl Fn(u8) -> String) -> String {
     let vm = if event.vm == HYPERVISOR { "weir".to_owned() } else { name(event.vm) };
     let vcpu = event.vcpu;
-    let place = |event: &Event| format!("at pc {:#x}", event.pc);
+    let place = |event: &WireEvent| format!("at pc {:#x}", event.pc);
     match What::from_number(event.what) {
         Some(What::SystemStart) => "weir: running on all cores".into(),
         Some(What::SystemStop) => "weir: the system ends".into(),
-        Some(What::VmStart) => format!("{vm}: started, life {}", event.detail),
+        Some(What::VmStart) => format!("{vm}: started, boot {}", event.detail),
         Some(What::VmOff) => format!("{vm}: powered off"),
         Some(What::VmReset) => format!("{vm}: asked for a reset"),
         Some(What::VmHalted) => format!("{vm}: halted for good"),
@@ -44,7 +44,7 @@ pub(crate) fn in_words(event: &Event, name: impl Fn(u8) -> String) -> String {
             words
         }
         Some(What::Denied) if event.detail == Denial::Dma as u32 => {
-            let Dma { stream, access, kind, address, .. } = Dma::new(event, 0);
+            let RefusedDma { stream, access, kind, address, .. } = RefusedDma::new(event, 0);
             format!("{vm}: {} (stream {stream}): {access} at {address}, {kind}", Denial::Dma.name())
         }
         Some(What::Denied) => format!(

@@ -3,18 +3,18 @@
 use crate::syndrome;
 use serde::Serialize;
 use weir_paging::smmu;
-use weir_trace::wire::{Denial, Event, FaultKind};
+use weir_trace::wire::{Denial, FaultKind, WireEvent};
 
 /// Limit on the faults of a VM that are listed. All faults are counted.
 pub const FAULTS_LISTED: usize = 1000;
 
 /// A fault that stopped a VM.
 #[derive(Clone, Debug, Serialize)]
-pub struct Fault {
+pub struct FaultReport {
     /// Nanoseconds since the hypervisor started.
     pub time_ns: u64,
     /// The boot of the VM that it stopped, counted from 0.
-    pub life: u32,
+    pub boot: u32,
     /// The vCPU that caused it.
     pub vcpu: u8,
     /// A [`FaultKind`] by name.
@@ -36,12 +36,12 @@ pub struct Fault {
     pub guest_elr: String,
 }
 
-impl Fault {
+impl FaultReport {
     /// Describes an event of [`What::VmFault`](weir_trace::wire::What::VmFault).
-    pub(super) fn new(event: &Event, life: u32) -> Self {
+    pub(super) fn new(event: &WireEvent, boot: u32) -> Self {
         Self {
             time_ns: event.time_ns,
-            life,
+            boot,
             vcpu: event.vcpu,
             kind: fault_name(event.detail),
             address: hex(event.address),
@@ -58,11 +58,11 @@ impl Fault {
 
 /// An access of a VM's device that the SMMU refused: the first of each stream in a boot.
 #[derive(Clone, Debug, Serialize)]
-pub struct Dma {
+pub struct RefusedDma {
     /// Nanoseconds since the hypervisor started.
     pub time_ns: u64,
     /// The boot of the VM, counted from 0.
-    pub life: u32,
+    pub boot: u32,
     /// The device's stream ID at the SMMU.
     pub stream: u32,
     /// `read` or `write`.
@@ -73,12 +73,12 @@ pub struct Dma {
     pub address: String,
 }
 
-impl Dma {
+impl RefusedDma {
     /// Describes an event of [`Denial::Dma`].
-    pub(super) fn new(event: &Event, life: u32) -> Self {
+    pub(super) fn new(event: &WireEvent, boot: u32) -> Self {
         Self {
             time_ns: event.time_ns,
-            life,
+            boot,
             stream: (event.syndrome >> 32) as u32,
             access: if event.syndrome >> 8 & 1 == 1 { "write" } else { "read" },
             kind: smmu::fault_name(event.syndrome as u8),

@@ -14,7 +14,7 @@ pub struct FlowRun {
     pub lost: u64,
     /// The observed maximum of the time, in ns, from the later of a packet's notification and its
     /// eligibility to its receiver's interrupt.
-    pub worst_ns: u64,
+    pub observed_max_ns: u64,
     /// The flow's deadline in ns; none for best effort.
     pub deadline_ns: Option<u64>,
     /// The least time between two packets, in ns; none if the flow has no period.

@@ -12,9 +12,9 @@ mod tests;
 mod vm;
 
 pub(crate) use event::{WITHOUT_BROKER, in_words};
-pub use fault::{Dma, FAULTS_LISTED, Fault};
+pub use fault::{FAULTS_LISTED, FaultReport, RefusedDma};
 pub(crate) use flow::FlowFacts;
 pub use flow::FlowRun;
 pub use run::{Counted, End, RunReport, Totals};
 pub(crate) use tally::{Tally, VmFacts};
-pub use vm::{Console, Expected, Frames, State, Vcpu, VmRun};
+pub use vm::{ConsoleCounts, Expected, FrameCounts, State, VcpuRun, VmRun};

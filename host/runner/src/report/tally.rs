@@ -1,19 +1,19 @@
 //! Builds the report of a run from the steps of the wire.
 
 use super::{
-    fault::{Dma, FAULTS_LISTED, denial_name},
+    fault::{FAULTS_LISTED, RefusedDma, denial_name},
     flow::{FlowFacts, FlowRun},
     run::{End, RunReport, Totals},
-    vm::{Console, Expected, Frames, State, Vcpu, VmRun},
+    vm::{ConsoleCounts, Expected, FrameCounts, State, VcpuRun, VmRun},
 };
 use crate::{
-    demux::{Source, Step},
+    demux::{ConsoleSource, WireStep},
     expect::Expectations,
     findings::{self, Activations, Clock, Latency, TaskFinding},
 };
 use std::collections::BTreeMap;
 use weir_trace::wire::{
-    self, Counters, Denial, Denials, Event, ExitCause, VcpuState, VmState, What,
+    self, Denial, Denials, ExitCause, VcpuCounters, VcpuState, VmState, What, WireEvent,
 };
 
 /// A VM of the system file.
@@ -37,7 +37,7 @@ pub(crate) struct Tally {
     records_lost: u64,
     hypervisor: Vec<String>,
     /// The last counts of each flow, by its position in the file.
-    flows: BTreeMap<u32, wire::Flow>,
+    flows: BTreeMap<u32, wire::FlowCounts>,
     /// The counts that VMs report for their tasks, by the positions of VM and task.
     activations: BTreeMap<(usize, usize), Activations>,
     /// Boots of the board before this one.
@@ -50,7 +50,7 @@ const HYPERVISOR_LINES: usize = 100;
 impl Tally {
     /// Builds an empty tally for these VMs.
     pub fn new(vms: &[VmFacts]) -> Self {
-        let vcpu = |(number, &core): (usize, &u8)| Vcpu {
+        let vcpu = |(number, &core): (usize, &u8)| VcpuRun {
             number: number as u8,
             core,
             counted_ns: None,
@@ -98,36 +98,40 @@ impl Tally {
     }
 
     /// Takes the next step of the wire.
-    pub fn step(&mut self, step: &Step) {
+    pub fn step(&mut self, step: &WireStep) {
         match step {
-            Step::Byte(Source::Vm(vm), _) => self.console(*vm, |console| console.bytes += 1),
-            Step::Line { source: Source::Vm(vm), text, .. } => {
+            WireStep::Byte(ConsoleSource::Vm(vm), _) => {
+                self.console(*vm, |console| console.bytes += 1);
+            }
+            WireStep::Line { source: ConsoleSource::Vm(vm), text, .. } => {
                 self.console(*vm, |console| console.lines += 1);
                 self.task(*vm, text);
             }
-            Step::Line { source: Source::Hypervisor, text, .. } => {
+            WireStep::Line { source: ConsoleSource::Hypervisor, text, .. } => {
                 if self.hypervisor.len() < HYPERVISOR_LINES {
                     self.hypervisor.push(text.clone());
                 }
             }
-            Step::Dropped { source: Source::Vm(vm), bytes, .. } => {
+            WireStep::Dropped { source: ConsoleSource::Vm(vm), bytes, .. } => {
                 self.console(*vm, |console| console.dropped += u64::from(*bytes));
             }
-            Step::Event(event) => self.event(event),
-            Step::Counters(counters) => self.counters(counters),
-            Step::Denials(denials) => self.denials(denials),
-            Step::Lives(lives) => self.lives(lives),
-            Step::Port(port) => self.frames(port),
-            Step::Flow(flow) => _ = self.flows.insert(flow.flow, *flow),
-            Step::Damaged => self.damaged += 1,
-            Step::Dropped { source: Source::Hypervisor, bytes, .. } => {
+            WireStep::Event(event) => self.event(event),
+            WireStep::Counters(counters) => self.counters(counters),
+            WireStep::Denials(denials) => self.denials(denials),
+            WireStep::Boots(boots) => self.boots(boots),
+            WireStep::Port(port) => self.frames(port),
+            WireStep::Flow(flow) => _ = self.flows.insert(flow.flow, *flow),
+            WireStep::Damaged => self.damaged += 1,
+            WireStep::Dropped { source: ConsoleSource::Hypervisor, bytes, .. } => {
                 self.records_lost += u64::from(*bytes);
             }
-            Step::Byte(Source::Hypervisor, _) | Step::Unfinished { .. } | Step::Reset => {}
+            WireStep::Byte(ConsoleSource::Hypervisor, _)
+            | WireStep::Unfinished { .. }
+            | WireStep::Reset => {}
         }
     }
 
-    fn console(&mut self, vm: usize, change: impl FnOnce(&mut Console)) {
+    fn console(&mut self, vm: usize, change: impl FnOnce(&mut ConsoleCounts)) {
         if let Some(vm) = self.vms.get_mut(vm) {
             change(&mut vm.console);
         }
@@ -145,7 +149,7 @@ impl Tally {
         }
     }
 
-    fn event(&mut self, event: &Event) {
+    fn event(&mut self, event: &WireEvent) {
         let what = What::from_number(event.what);
         match what {
             Some(What::SystemStart) => self.started = true,
@@ -160,7 +164,7 @@ impl Tally {
             Some(What::VmStart) => {
                 vm.state = State::Running;
                 // A start also counts if the wire lost its record.
-                vm.lives = vm.lives.max(event.detail.saturating_add(1));
+                vm.boots = vm.boots.max(event.detail.saturating_add(1));
             }
             Some(What::VmOff) => vm.state = State::Off,
             Some(What::VmReset) => vm.resets += 1,
@@ -172,7 +176,7 @@ impl Tally {
                 // Before the counts arrive, the event shows that it happened at least once.
                 *count = (*count).max(1);
                 if event.detail == Denial::Dma as u32 && vm.dma.len() < FAULTS_LISTED {
-                    vm.dma.push(Dma::new(event, vm.lives.saturating_sub(1)));
+                    vm.dma.push(RefusedDma::new(event, vm.boots.saturating_sub(1)));
                     // Each of these accesses has an event.
                     *count = (*count).max(vm.dma.len() as u64);
                 }
@@ -182,7 +186,7 @@ impl Tally {
         }
     }
 
-    fn counters(&mut self, counters: &Counters) {
+    fn counters(&mut self, counters: &VcpuCounters) {
         // A board that is connected later has reported its start before.
         self.started = true;
         let Some(vm) = self.vms.get_mut(usize::from(counters.vm)) else {
@@ -212,13 +216,13 @@ impl Tally {
         }
     }
 
-    fn lives(&mut self, lives: &wire::Lives) {
-        let Some(vm) = self.vms.get_mut(usize::from(lives.vm)) else {
+    fn boots(&mut self, boots: &wire::Boots) {
+        let Some(vm) = self.vms.get_mut(usize::from(boots.vm)) else {
             return;
         };
         // A later event can arrive before the counts.
-        if lives.time_ns > vm.event_ns {
-            vm.state = match VmState::ALL.get(usize::from(lives.state)) {
+        if boots.time_ns > vm.event_ns {
+            vm.state = match VmState::ALL.get(usize::from(boots.state)) {
                 Some(VmState::NotStarted) => State::NotStarted,
                 Some(VmState::Running) => State::Running,
                 Some(VmState::Off) => State::Off,
@@ -226,13 +230,13 @@ impl Tally {
                 None => vm.state,
             };
         }
-        vm.counted = Some(*lives);
+        vm.counted = Some(*boots);
     }
 
-    fn frames(&mut self, port: &wire::Port) {
+    fn frames(&mut self, port: &wire::PortCounts) {
         if let Some(vm) = self.vms.get_mut(port.vm as usize) {
-            let wire::Port { sent, received, over_rate, refused, missed, .. } = *port;
-            vm.frames = Some(Frames { sent, received, over_rate, refused, missed });
+            let wire::PortCounts { sent, received, over_rate, refused, missed, .. } = *port;
+            vm.frames = Some(FrameCounts { sent, received, over_rate, refused, missed });
         }
     }
 
@@ -244,7 +248,7 @@ impl Tally {
                 name: facts.name.clone(),
                 packets: counts.map_or(0, |counts| counts.packets),
                 lost: counts.map_or(0, |counts| counts.lost),
-                worst_ns: counts.map_or(0, |counts| counts.worst_ns),
+                observed_max_ns: counts.map_or(0, |counts| counts.observed_max_ns),
                 deadline_ns: facts.deadline_ns,
                 period_ns: facts.period_ns,
                 late: counts.map_or(0, |counts| counts.late),
@@ -252,9 +256,9 @@ impl Tally {
                     min: counts.least_ns,
                     p50: None,
                     p99: None,
-                    max: counts.worst_ns,
-                    max_packet: counts.worst_packet,
-                    max_arrived_ns: counts.worst_arrived_ns,
+                    max: counts.observed_max_ns,
+                    max_packet: counts.observed_max_packet,
+                    max_arrived_ns: counts.observed_max_arrived_ns,
                 }),
                 bound_ns: facts.bound_ns,
                 finding: None,

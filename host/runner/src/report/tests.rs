@@ -5,16 +5,16 @@ use super::{
     in_words,
 };
 use crate::{
-    demux::{Demux, Step},
+    demux::{Demux, WireStep},
     expect::Expectations,
     findings::Clock,
-    observed::{Observed, Packet, Turns},
+    observed::{ArrivedPacket, ObservedTrace, Turns},
     show,
-    synthetic::Wire,
+    synthetic::SyntheticWire,
 };
-use weir_trace::wire::{Denial, Event, FaultKind, HYPERVISOR, VmState, What, dma_syndrome};
+use weir_trace::wire::{Denial, FaultKind, HYPERVISOR, VmState, What, WireEvent, dma_syndrome};
 
-fn tally(wire: &Wire) -> Tally {
+fn tally(wire: &SyntheticWire) -> Tally {
     let facts = [
         VmFacts { name: "one".into(), cores: vec![0], ..VmFacts::default() },
         VmFacts { name: "two".into(), cores: vec![2, 3], ..VmFacts::default() },
@@ -31,13 +31,13 @@ fn tally(wire: &Wire) -> Tally {
     tally
 }
 
-fn report(wire: &Wire) -> RunReport {
+fn report(wire: &SyntheticWire) -> RunReport {
     tally(wire).report("s", "p", &Expectations::default(), End::TimeOver, 9)
 }
 
 #[test]
 fn lives_faults_and_denials_are_counted_by_name() {
-    let wire = Wire::default()
+    let wire = SyntheticWire::default()
         .event(1, What::SystemStart, HYPERVISOR, 0)
         .event(2, What::VmStart, 1, 0)
         .event(3, What::Denied, 1, Denial::SetWay as u32)
@@ -49,10 +49,10 @@ fn lives_faults_and_denials_are_counted_by_name() {
     assert!(report.started);
     assert_eq!(report.vms[0].state, State::NotStarted);
     let two = &report.vms[1];
-    assert_eq!((two.state, two.lives, two.restarts), (State::Halted, 2, 1));
+    assert_eq!((two.state, two.boots, two.restarts), (State::Halted, 2, 1));
     assert_eq!(two.fault_counts["write outside its memory"], 2);
     assert_eq!(two.denials["set/way cache maintenance"], 1);
-    assert_eq!(two.faults[1].life, 1);
+    assert_eq!(two.faults[1].boot, 1);
     assert_eq!(two.faults[1].meaning, "data abort: store, translation fault at level 2");
     assert_eq!(report.totals.faults, 2);
     let shown = show::summary(&report);
@@ -64,16 +64,16 @@ fn lives_faults_and_denials_are_counted_by_name() {
 #[test]
 fn lost_records_change_no_count_and_no_state() {
     // Of 20 faults three have records, and the record of the stop is missing.
-    let wire = Wire::default()
+    let wire = SyntheticWire::default()
         .event(2, What::VmStart, 1, 0)
         .fault(4, 1, FaultKind::Read, 0x9200_0046)
         .fault(6, 1, FaultKind::Read, 0x9200_0046)
         .mark_dropped(7, HYPERVISOR.into(), 39)
         .fault(8, 1, FaultKind::Read, 0x9200_0046)
-        .lives(9, (1, VmState::Off), [20, 20, 39]);
+        .boots(9, (1, VmState::Off), [20, 20, 39]);
     let report = report(&wire);
     let two = &report.vms[1];
-    assert_eq!((two.state, two.lives, two.restarts), (State::Off, 21, 20));
+    assert_eq!((two.state, two.boots, two.restarts), (State::Off, 21, 20));
     assert_eq!(two.fault_counts["read outside its memory"], 20);
     assert_eq!((two.faults.len(), two.faults_left_out, two.records_lost), (3, 17, 39));
     assert_eq!((report.totals.faults, report.totals.records_lost), (20, 39));
@@ -83,19 +83,18 @@ fn lost_records_change_no_count_and_no_state() {
 
 #[test]
 fn an_event_that_overtook_the_counts_says_the_state() {
-    let wire = Wire::default().event(2, What::VmStart, 0, 0).event(9, What::VmOff, 0, 0).lives(
-        8,
-        (0, VmState::Running),
-        [0; 3],
-    );
+    let wire = SyntheticWire::default()
+        .event(2, What::VmStart, 0, 0)
+        .event(9, What::VmOff, 0, 0)
+        .boots(8, (0, VmState::Running), [0; 3]);
     assert_eq!(report(&wire).vms[0].state, State::Off);
-    let wire = wire.lives(10, (0, VmState::Running), [0, 1, 0]);
+    let wire = wire.boots(10, (0, VmState::Running), [0, 1, 0]);
     assert_eq!(report(&wire).vms[0].state, State::Running);
 }
 
 #[test]
 fn the_last_counters_count() {
-    let wire = Wire::default()
+    let wire = SyntheticWire::default()
         .counters(1, 1, 0, 5)
         .counters(2, 1, 0, 7)
         .counters(2, 1, 1, 1)
@@ -111,7 +110,7 @@ fn the_last_counters_count() {
 
 #[test]
 fn flows_above_their_bounds_and_old_counts_are_told() {
-    let wire = Wire::default().flow(4_000, 0, [3, 0, 109_984]).flow(5_000, 1, [3, 0, 500]);
+    let wire = SyntheticWire::default().flow(4_000, 0, [3, 0, 109_984]).flow(5_000, 1, [3, 0, 500]);
     let facts = ["late", "good"].map(|name| FlowFacts {
         name: name.into(),
         bound_ns: Some(70_340),
@@ -122,8 +121,8 @@ fn flows_above_their_bounds_and_old_counts_are_told() {
         let report = tally.report("s", "p", &Expectations::default(), ended_by, time_ns);
         let mut report = RunReport { flows: tally.flows(&facts), ..report };
         let counted = crate::judge::Conditions { clock: Clock::Counted, accept_host_time: false };
-        let packet = Packet { latency_ns: 109_984, arrived_ns: 200_000 };
-        let mut observed = Observed::of_packets(vec![packet], 0);
+        let packet = ArrivedPacket { latency_ns: 109_984, arrived_ns: 200_000 };
+        let mut observed = ObservedTrace::of_packets(vec![packet], 0);
         observed.add_turns(0, Turns::default());
         crate::judge::judge(&mut report, Some(&observed), (&[], &[]), counted);
         report
@@ -152,7 +151,7 @@ fn flows_above_their_bounds_and_old_counts_are_told() {
 
 #[test]
 fn counters_that_did_not_come_are_not_zero() {
-    let report = report(&Wire::default().counters(1, 1, 0, 5));
+    let report = report(&SyntheticWire::default().counters(1, 1, 0, 5));
     let two = &report.vms[1];
     assert_eq!((two.exit_count(), two.injected), (None, None));
     assert_eq!((two.vcpus[0].injected, two.vcpus[1].injected), (Some(5), None));
@@ -166,7 +165,8 @@ fn counters_that_did_not_come_are_not_zero() {
 
 #[test]
 fn the_last_counts_of_a_flow_count() {
-    let wire = Wire::default().flow(1, 1, [5, 0, 70]).flow(2, 1, [9, 1, 80]).flow(2, 7, [1; 3]);
+    let wire =
+        SyntheticWire::default().flow(1, 1, [5, 0, 70]).flow(2, 1, [9, 1, 80]).flow(2, 7, [1; 3]);
     let facts = |name: &str, bound_ns| FlowFacts {
         name: name.into(),
         bound_ns,
@@ -174,7 +174,7 @@ fn the_last_counts_of_a_flow_count() {
         ..FlowFacts::default()
     };
     let flows = tally(&wire).flows(&[facts("a", None), facts("b", Some(90))]);
-    let numbers = |flow: &FlowRun| (flow.packets, flow.lost, flow.worst_ns, flow.bound_ns);
+    let numbers = |flow: &FlowRun| (flow.packets, flow.lost, flow.observed_max_ns, flow.bound_ns);
     assert_eq!([flows[0].dropped, flows[1].dropped], [None, Some(0)]);
     assert_eq!(
         flows.iter().map(numbers).collect::<Vec<_>>(),
@@ -184,37 +184,37 @@ fn the_last_counts_of_a_flow_count() {
 
 #[test]
 fn counters_of_a_vcpu_that_does_not_exist_are_damage() {
-    let wire = Wire::default().counters(1, 0, 5, 5).garbage(&[0x10, 1, 1, 1, 1]);
+    let wire = SyntheticWire::default().counters(1, 0, 5, 5).garbage(&[0x10, 1, 1, 1, 1]);
     assert_eq!(report(&wire).totals.damaged_frames, 2);
 }
 
 #[test]
 fn refused_accesses_of_a_device_name_its_stream() {
-    let mut tally = tally(&Wire::default().event(1, What::VmStart, 1, 4));
+    let mut tally = tally(&SyntheticWire::default().event(1, What::VmStart, 1, 4));
     for (time_ns, write) in [(2, true), (3, false)] {
-        tally.step(&Step::Event(Event {
+        tally.step(&WireStep::Event(WireEvent {
             time_ns,
             what: What::Denied as u16,
             vm: 1,
             detail: Denial::Dma as u32,
             syndrome: dma_syndrome(16, write, 0x10),
             address: 0x4100_0000,
-            ..Event::default()
+            ..WireEvent::default()
         }));
     }
     let report = tally.report("s", "p", &Expectations::default(), End::TimeOver, 9);
     let two = &report.vms[1];
     assert_eq!(two.denials["DMA outside its memory"], 2);
     let [first, second] = two.dma.as_slice() else { panic!("{:?}", two.dma) };
-    assert_eq!((first.life, first.stream, first.access), (4, 16, "write"));
+    assert_eq!((first.boot, first.stream, first.access), (4, 16, "write"));
     assert_eq!((first.kind, first.address.as_str()), ("translation fault", "0x41000000"));
     assert_eq!((second.time_ns, second.access), (3, "read"));
-    let event = Event {
+    let event = WireEvent {
         what: What::Denied as u16,
         detail: Denial::Dma as u32,
         syndrome: dma_syndrome(16, true, 0x13),
         address: 0x1000,
-        ..Event::default()
+        ..WireEvent::default()
     };
     let words = "vm: DMA outside its memory (stream 16): write at 0x1000, permission fault";
     assert_eq!(in_words(&event, |_| "vm".into()), words);
@@ -222,7 +222,7 @@ fn refused_accesses_of_a_device_name_its_stream() {
 
 #[test]
 fn faults_beyond_the_list_are_still_counted() {
-    let mut wire = Wire::default();
+    let mut wire = SyntheticWire::default();
     for time in 0..FAULTS_LISTED as u64 + 5 {
         wire = wire.fault(time, 0, FaultKind::Read, 0);
     }
@@ -234,7 +234,7 @@ fn faults_beyond_the_list_are_still_counted() {
 
 #[test]
 fn an_event_of_a_newer_hypervisor_is_named() {
-    let mut event = Event {
+    let mut event = WireEvent {
         time_ns: 0,
         what: 77,
         vm: 0,

@@ -1,10 +1,10 @@
 //! The part of the report about a VM.
 
-use super::fault::{Dma, FAULTS_LISTED, Fault};
+use super::fault::{FAULTS_LISTED, FaultReport, RefusedDma};
 use crate::findings::{BudgetFinding, InterruptFinding, TaskFinding};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use weir_trace::wire::{Event, FaultKind, Lives};
+use weir_trace::wire::{Boots, FaultKind, WireEvent};
 
 /// The state of a VM at the end of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -36,7 +36,7 @@ impl State {
 
 /// The counts of a VM's console.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Console {
+pub struct ConsoleCounts {
     /// Bytes that arrived.
     pub bytes: u64,
     /// Lines among them.
@@ -47,7 +47,7 @@ pub struct Console {
 
 /// The last counters of a vCPU.
 #[derive(Clone, Debug, Serialize)]
-pub struct Vcpu {
+pub struct VcpuRun {
     /// Its number within the VM.
     #[serde(rename = "vcpu")]
     pub number: u8,
@@ -82,42 +82,42 @@ pub struct VmRun {
     /// Its state at the end of the run.
     pub state: State,
     /// The number of boots.
-    pub lives: u32,
+    pub boots: u32,
     /// The number of boots that another one followed.
     pub restarts: u32,
     /// The number of boots that ended by PSCI SYSTEM_RESET.
     pub resets: u32,
     /// Its console.
-    pub console: Console,
+    pub console: ConsoleCounts,
     /// Exits to EL2 by cause, of all vCPUs; none if the counters of a vCPU are missing.
     pub exits: Option<BTreeMap<&'static str, u64>>,
     /// Virtual interrupts put into list registers, of all vCPUs; none if the counters of a vCPU are
     /// missing.
     pub injected: Option<u64>,
     /// Its vCPUs.
-    pub vcpus: Vec<Vcpu>,
+    pub vcpus: Vec<VcpuRun>,
     /// Refused operations after which the VM continued, by name.
     pub denials: BTreeMap<&'static str, u64>,
     /// Refused accesses of its devices, up to [`FAULTS_LISTED`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub dma: Vec<Dma>,
+    pub dma: Vec<RefusedDma>,
     /// Whether it started before the broker of its flows was ready.
     #[serde(skip_serializing_if = "core::ops::Not::not")]
     pub started_without_broker: bool,
     /// The frames of its network device, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub frames: Option<Frames>,
+    pub frames: Option<FrameCounts>,
     /// The number of faults that stopped it, by kind.
     pub fault_counts: BTreeMap<String, u64>,
     /// The first [`FAULTS_LISTED`] faults.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<FaultReport>,
     /// The number of faults that are not listed.
     pub faults_left_out: u64,
     /// Records of its events that the hypervisor dropped. Counts and states do not depend on them.
     pub records_lost: u64,
     /// The last counts by the hypervisor.
     #[serde(skip)]
-    pub(super) counted: Option<Lives>,
+    pub(super) counted: Option<Boots>,
     /// The time of its last event.
     #[serde(skip)]
     pub(super) event_ns: u64,
@@ -136,7 +136,7 @@ pub struct VmRun {
 
 /// The frames of a VM's network device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Frames {
+pub struct FrameCounts {
     /// Frames that it sent and that were forwarded.
     pub sent: u64,
     /// Frames that it received.
@@ -151,8 +151,8 @@ pub struct Frames {
 
 impl VmRun {
     /// Counts a fault, and lists it if there is room.
-    pub(super) fn fault(&mut self, event: &Event) {
-        let fault = Fault::new(event, self.lives.saturating_sub(1));
+    pub(super) fn fault(&mut self, event: &WireEvent) {
+        let fault = FaultReport::new(event, self.boots.saturating_sub(1));
         *self.fault_counts.entry(fault.kind.clone()).or_default() += 1;
         if self.faults.len() >= FAULTS_LISTED {
             self.faults_left_out += 1;
@@ -168,7 +168,7 @@ impl VmRun {
         self.restarts = self.restarts.max(counted.restarts);
         self.resets = self.resets.max(counted.resets);
         if self.state != State::NotStarted {
-            self.lives = self.lives.max(counted.restarts.saturating_add(1));
+            self.boots = self.boots.max(counted.restarts.saturating_add(1));
         }
         for (kind, count) in FaultKind::ALL.iter().zip(counted.faults) {
             if count > 0 {
@@ -183,7 +183,7 @@ impl VmRun {
     /// Computes the values that depend on all records.
     pub(super) fn finish(&mut self) {
         self.take_counts();
-        self.restarts = self.restarts.max(self.lives.saturating_sub(1));
+        self.restarts = self.restarts.max(self.boots.saturating_sub(1));
         let exits: Option<Vec<_>> = self.vcpus.iter().map(|vcpu| vcpu.exits.as_ref()).collect();
         self.exits = exits.map(|exits| {
             let mut sum = BTreeMap::new();

@@ -1,11 +1,11 @@
 //! Runs a system on a board that is connected by a serial line.
 
 use super::{
-    Options, Run,
+    Run, RunOptions,
     outcome::{self, judge_report},
     running::{Peer, Running},
 };
-use crate::{record::Record, report::End, serial::SerialLine, show};
+use crate::{record::RunRecord, report::End, serial::SerialLine, show};
 use serde_json::json;
 use std::time::SystemTime;
 use weir_image::{Failure, Result, build_id::of_checkout, needs_plugin};
@@ -16,7 +16,7 @@ use weir_model::System;
 pub(super) fn run(
     system: &System,
     serial: &SerialLine,
-    options: &Options,
+    options: &RunOptions,
     console: &mut dyn super::Console,
 ) -> Result<Run> {
     if needs_plugin(system) {
@@ -26,7 +26,7 @@ pub(super) fn run(
         ));
     }
     let link = serial.open()?;
-    let record = Record::create(&options.environment.runs(), system)?;
+    let record = RunRecord::create(&options.environment.runs(), system)?;
     let started = SystemTime::now();
     console.note(&format!(
         "listening on {serial}: start {} on {} now, or reset the board",

@@ -1,7 +1,7 @@
 //! The console to which a run prints.
 
 use crate::{
-    demux::{Source, Step},
+    demux::{ConsoleSource, WireStep},
     report,
 };
 use std::{
@@ -53,9 +53,9 @@ pub trait Console {
 
 /// A console that shows nothing.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Silent;
+pub struct SilentConsole;
 
-impl Console for Silent {
+impl Console for SilentConsole {
     fn line(&mut self, _: Option<usize>, _: &str) -> io::Result<()> {
         Ok(())
     }
@@ -72,22 +72,22 @@ impl Console for Silent {
 }
 
 /// Shows the steps that the console prints.
-pub(super) fn show(console: &mut dyn Console, step: &Step, names: &[String]) -> io::Result<()> {
+pub(super) fn show(console: &mut dyn Console, step: &WireStep, names: &[String]) -> io::Result<()> {
     let name = |vm: usize| names.get(vm).map_or("?", String::as_str);
     match step {
-        Step::Line { source: Source::Vm(vm), text, .. } => console.line(Some(*vm), text),
-        Step::Line { text, .. } => console.line(None, text),
-        Step::Dropped { source: Source::Vm(vm), bytes, .. } => {
+        WireStep::Line { source: ConsoleSource::Vm(vm), text, .. } => console.line(Some(*vm), text),
+        WireStep::Line { text, .. } => console.line(None, text),
+        WireStep::Dropped { source: ConsoleSource::Vm(vm), bytes, .. } => {
             let name = name(*vm);
             let text = format!("{name}: {bytes} console bytes lost: it wrote faster than the wire");
             console.line(None, &text)
         }
-        Step::Event(event) => {
+        WireStep::Event(event) => {
             let name = |vm: u8| names.get(usize::from(vm)).cloned().unwrap_or_default();
             let text = report::in_words(event, name);
             console.event(text.strip_prefix("weir: ").unwrap_or(&text))
         }
-        Step::Reset => console.line(None, "the board was reset"),
+        WireStep::Reset => console.line(None, "the board was reset"),
         _ => Ok(()),
     }
 }

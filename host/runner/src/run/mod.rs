@@ -12,14 +12,14 @@ use crate::{
     plugin::Watch,
     qemu::{self, Machine},
     ram::Ram,
-    record::Record,
+    record::RunRecord,
     report::{End, RunReport},
     rings::{self, Rings},
     show,
     standstill::Standstill,
 };
-pub use console::{Console, Silent};
-pub use options::Options;
+pub use console::{Console, SilentConsole};
+pub use options::RunOptions;
 use outcome::judge_report;
 use running::{LONG_SILENCE, Peer, Running};
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ use weir_image::{
     failure::{Context, INTERRUPTED},
     needs_plugin,
 };
-use weir_model::{Source, System};
+use weir_model::{ImageSource, System};
 use weir_report::trace;
 
 /// The result of a run.
@@ -56,7 +56,7 @@ pub struct Run {
     pub trace: Option<rings::Told>,
 }
 
-/// Runs a system in QEMU, or on the board at [`Options::serial`], until its expected lines are
+/// Runs a system in QEMU, or on the board at [`RunOptions::serial`], until its expected lines are
 /// printed, the time elapses or the system stops. Logs and reports are written to a new directory,
 /// see [`Run::directory`].
 ///
@@ -71,25 +71,25 @@ pub struct Run {
 /// ```no_run
 /// use std::path::Path;
 /// use weir_image::{Environment, check};
-/// use weir_runner::{Options, Silent, run};
+/// use weir_runner::{RunOptions, SilentConsole, run};
 ///
 /// # fn main() -> weir_image::Result {
 /// let environment = Environment::find();
 /// let system = check(Path::new("examples/demo/demo.toml"), None, &environment)?;
-/// let options = Options { deterministic: true, ..Options::new(environment) };
-/// let run = run(&system, &options, &mut Silent)?;
+/// let options = RunOptions { deterministic: true, ..RunOptions::new(environment) };
+/// let run = run(&system, &options, &mut SilentConsole)?;
 /// println!("{}", serde_json::to_string(&run.report).expect("a report"));
 /// # Ok(())
 /// # }
 /// ```
-pub fn run(system: &System, options: &Options, console: &mut dyn Console) -> Result<Run> {
+pub fn run(system: &System, options: &RunOptions, console: &mut dyn Console) -> Result<Run> {
     match &options.serial {
         Some(line) => board::run(system, line, options, console),
         None => run_in_qemu(system, options, console),
     }
 }
 
-fn run_in_qemu(system: &System, options: &Options, console: &mut dyn Console) -> Result<Run> {
+fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console) -> Result<Run> {
     let environment = &options.environment;
     let mut system = system.clone();
     if options.deterministic {
@@ -113,7 +113,7 @@ fn run_in_qemu(system: &System, options: &Options, console: &mut dyn Console) ->
         return Err(Failure::said(INTERRUPTED));
     }
 
-    let record = Record::create(&environment.runs(), &system)?;
+    let record = RunRecord::create(&environment.runs(), &system)?;
     record.write_file("system.img", &built)?;
     let watch = match &options.watch {
         None if needs_watch => Some(Watch::new(&system, None, None, no_build, environment)?),
@@ -197,16 +197,16 @@ fn run_in_qemu(system: &System, options: &Options, console: &mut dyn Console) ->
 }
 
 /// Reads or builds the image.
-fn image(system: &System, options: &Options) -> Result<Vec<u8>> {
+fn image(system: &System, options: &RunOptions) -> Result<Vec<u8>> {
     if let Some(path) = &options.image_file {
         let image =
             weir_model::read_regular(path).context(|| format!("read {}", path.display()))?;
         image_board::check(path, &image, &system.platform.name)?;
         return Ok(image);
     }
-    let Options { no_build, all_parts, .. } = *options;
+    let RunOptions { no_build, all_parts, .. } = *options;
     let environment = options.environment.clone();
-    let options = weir_image::Options { environment, no_build, all_parts };
+    let options = weir_image::ImageOptions { environment, no_build, all_parts };
     Ok(weir_image::build(system, &options)?.bytes)
 }
 
@@ -220,7 +220,8 @@ fn debian_packages(system: &System, environment: &Environment) -> Value {
     let named = |vm: &weir_model::Vm| {
         let sources = [Some(vm.image.source()), vm.image.initrd()];
         let guest = matches!(vm.image, weir_model::Image::Elf { .. });
-        !guest && sources.into_iter().flatten().any(|source| matches!(source, Source::Named(_)))
+        !guest
+            && sources.into_iter().flatten().any(|source| matches!(source, ImageSource::Named(_)))
     };
     if !system.vms.iter().any(named) {
         return Value::Null;

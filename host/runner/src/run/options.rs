@@ -14,7 +14,7 @@ use weir_image::Environment;
 /// The options of a run.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches")]
-pub struct Options {
+pub struct RunOptions {
     /// The checkout and the tools.
     pub environment: Environment,
     /// Uses the hypervisor and the guests of the last build, without calling cargo.
@@ -50,7 +50,7 @@ pub struct Options {
     pub interrupt: Arc<AtomicBool>,
 }
 
-impl Options {
+impl RunOptions {
     /// Returns the options of a run in host time that ends with the last expected line.
     #[must_use]
     pub fn new(environment: Environment) -> Self {

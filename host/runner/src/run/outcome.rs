@@ -1,11 +1,11 @@
 //! The verdicts of a run, and its exit status.
 
-use super::options::Options;
+use super::options::RunOptions;
 use crate::{
     findings::Clock,
     judge::{self, Conditions},
-    observed::{Observed, Turns},
-    record::Record,
+    observed::{ObservedTrace, Turns},
+    record::RunRecord,
     report::{End, FlowRun, RunReport, State},
 };
 use std::{
@@ -24,7 +24,7 @@ use weir_report::trace::file::Trace;
 /// Adds the verdicts to a report. `trace` is the file of the run's records, if it exists.
 pub(super) fn judge_report(
     report: &mut RunReport,
-    options: &Options,
+    options: &RunOptions,
     system: &System,
     trace: Option<PathBuf>,
 ) -> Result {
@@ -35,7 +35,7 @@ pub(super) fn judge_report(
         let overshoot = |key| budgets.iter().find(|of| of.key == key)?.overshoot;
         let deadline = |line| lines.iter().find(|of| (of.vm, of.intid) == line);
         let deadline = |line| deadline(line).map(|of| of.deadline_ns);
-        let mut found = Observed::read(&mut Trace::open(&path)?, overshoot, deadline)?;
+        let mut found = ObservedTrace::read(&mut Trace::open(&path)?, overshoot, deadline)?;
         if options.deterministic {
             add_turns(&mut found, &report.flows, system, &path)?;
         }
@@ -47,7 +47,12 @@ pub(super) fn judge_report(
 
 /// Adds the turns of emulated cores that a flow does not use, for each flow with a packet above its
 /// bound.
-fn add_turns(observed: &mut Observed, flows: &[FlowRun], system: &System, trace: &Path) -> Result {
+fn add_turns(
+    observed: &mut ObservedTrace,
+    flows: &[FlowRun],
+    system: &System,
+    trace: &Path,
+) -> Result {
     let broker = system.broker().and_then(|broker| system.vms.get(broker));
     let broker = broker.map_or(&[][..], |broker| &broker.cpus);
     let senders = system.timing.flows.iter().flat_map(|flow| flow.to.iter().map(|_| flow.from));
@@ -63,7 +68,7 @@ fn add_turns(observed: &mut Observed, flows: &[FlowRun], system: &System, trace:
 }
 
 /// Returns the conditions under which a run is judged.
-fn conditions(options: &Options) -> Conditions {
+fn conditions(options: &RunOptions) -> Conditions {
     let clock = match (options.deterministic, options.unsliced) {
         _ if options.serial.is_some() => Clock::Board,
         (false, _) => Clock::Host,
@@ -78,7 +83,7 @@ pub(super) fn status(
     report: &RunReport,
     trouble: Option<String>,
     qemu: Option<ExitStatus>,
-    record: &Record,
+    record: &RunRecord,
 ) -> (u8, Option<String>) {
     let missed = report.totals.met < report.totals.expected;
     let failed = report.verdict == Some(Verdict::DoesNotHold.key());

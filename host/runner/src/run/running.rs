@@ -2,17 +2,17 @@
 
 use super::{
     console::{Console, ignore_closed, show},
-    options::Options,
+    options::RunOptions,
     setup::awaits_counts,
 };
 use crate::{
     control::Hub,
-    demux::{Source, Step},
+    demux::{ConsoleSource, WireStep},
     link::{Heard, Link},
     qemu::Machine,
-    record::Record,
+    record::RunRecord,
     report::{End, FlowFacts, VmFacts},
-    session::{Plan, Session},
+    session::{Session, SessionPlan},
     standstill::Standstill,
 };
 use std::{
@@ -78,11 +78,11 @@ impl Peer {
 
 /// The state of a run.
 pub(super) struct Running<'a> {
-    options: &'a Options,
+    options: &'a RunOptions,
     names: Vec<String>,
     pub(super) session: Session,
     pub(super) peer: Peer,
-    pub(super) record: Record,
+    pub(super) record: RunRecord,
     console: &'a mut dyn Console,
     pub(super) hub: Arc<Hub>,
     /// Whether the user of an attached console left.
@@ -96,16 +96,16 @@ pub(super) struct Running<'a> {
     pub(super) wire_bytes: usize,
     /// The bytes after the end of the run in the same read.
     behind: Vec<u8>,
-    steps: Vec<Step>,
+    steps: Vec<WireStep>,
 }
 
 impl<'a> Running<'a> {
     /// Starts the session of a machine.
     pub(super) fn new(
-        options: &'a Options,
+        options: &'a RunOptions,
         system: &System,
         peer: Peer,
-        record: Record,
+        record: RunRecord,
         console: &'a mut dyn Console,
     ) -> Result<Self> {
         let mut vms: Vec<VmFacts> = system
@@ -127,7 +127,7 @@ impl<'a> Running<'a> {
             expect.flat_map(|(vm, facts)| facts.expect.iter().map(move |text| (vm, text.clone())));
         let limit_ns = options.time.filter(|_| options.deterministic);
         let vcpus = vms.iter().map(|vm| vm.cores.len()).sum();
-        let plan = Plan {
+        let plan = SessionPlan {
             system: name(system),
             platform: system.platform.name.clone(),
             vms,
@@ -242,7 +242,8 @@ impl<'a> Running<'a> {
     fn drain(&mut self, bytes: &[u8]) -> Result<usize> {
         self.session.drain(bytes, &mut self.steps);
         self.record.wire(bytes)?;
-        let counters = self.steps.iter().filter(|step| matches!(step, Step::Counters(_))).count();
+        let counters =
+            self.steps.iter().filter(|step| matches!(step, WireStep::Counters(_))).count();
         self.take_steps()?;
         Ok(counters)
     }
@@ -277,7 +278,7 @@ impl<'a> Running<'a> {
         let mut watched = true;
         let mut spoken: Option<(usize, Vec<u8>)> = None;
         for step in &steps {
-            if let Step::Byte(Source::Vm(vm), byte) = *step {
+            if let WireStep::Byte(ConsoleSource::Vm(vm), byte) = *step {
                 match &mut spoken {
                     Some((speaker, bytes)) if *speaker == vm => bytes.push(byte),
                     _ => {
@@ -304,7 +305,7 @@ impl<'a> Running<'a> {
 
 /// Returns the flows that the broker moves, with their bounds; without bounds in a run in QEMU
 /// whose time is the host's.
-fn flows(system: &System, options: &Options) -> Vec<FlowFacts> {
+fn flows(system: &System, options: &RunOptions) -> Vec<FlowFacts> {
     if system.broker().is_none() {
         return Vec::new();
     }

@@ -1,8 +1,8 @@
 //! The preparation of a run: the system for counted runs, and QEMU's machine.
 
-use super::options::Options;
+use super::options::RunOptions;
 use crate::{
-    qemu::{Preload, Setup},
+    qemu::{MachineSetup, Preload},
     ram,
 };
 use std::{
@@ -44,7 +44,7 @@ pub(crate) fn count(system: &mut System, limit: Option<Duration>, unsliced: bool
 /// Returns whether the run continues after the last expected line until the counts of the flows
 /// arrive. A deterministic run cannot request them, because a request arrives at a time of the
 /// host.
-pub(super) fn awaits_counts(options: &Options, system: &System) -> bool {
+pub(super) fn awaits_counts(options: &RunOptions, system: &System) -> bool {
     let ends_with_a_line =
         !options.keep_running && system.vms.iter().any(|vm| !vm.expect.is_empty());
     options.deterministic && ends_with_a_line && system.has_flows()
@@ -62,7 +62,7 @@ fn machine(system: &System, plain: &str) -> String {
 }
 
 /// Returns the setup of QEMU.
-pub(super) fn setup(system: &System, options: &Options) -> Result<Setup> {
+pub(super) fn setup(system: &System, options: &RunOptions) -> Result<MachineSetup> {
     let platform = &system.platform;
     let qemu = platform.qemu.as_ref().ok_or_else(|| {
         Failure::call(format!(
@@ -71,7 +71,7 @@ pub(super) fn setup(system: &System, options: &Options) -> Result<Setup> {
             platform.name
         ))
     })?;
-    Ok(Setup {
+    Ok(MachineSetup {
         machine: machine(system, &qemu.machine),
         cpu: qemu.cpu.clone(),
         cores: system.machine_cores(),
@@ -98,7 +98,7 @@ pub(super) fn device_tree(platform: &Platform, directory: &Path) -> Result<Optio
 
 /// Returns the library that QEMU preloads so that counted runs repeat. For an image file, the
 /// library of the last build is sufficient.
-pub(super) fn preload(options: &Options, environment: &Environment) -> Result<Preload> {
+pub(super) fn preload(options: &RunOptions, environment: &Environment) -> Result<Preload> {
     let kept = Programs::new(environment, true).icount_shim(environment);
     let library = match kept {
         Ok(kept) if options.no_build || options.image_file.is_some() => kept,

@@ -8,7 +8,7 @@ fn names(lines: &[String]) -> Vec<&str> {
 
 #[test]
 fn what_is_saved_is_what_is_loaded() {
-    let mut context = Context::reset(0, 0);
+    let mut context = GuestContext::reset(0, 0);
     context.load();
     let lines = recorded();
     let written = names(&lines);
@@ -27,7 +27,7 @@ fn what_is_saved_is_what_is_loaded() {
 
 #[test]
 fn each_register_comes_back_with_its_own_value() {
-    let mut first = Context::reset(0, 0);
+    let mut first = GuestContext::reset(0, 0);
     first.load();
     let lines = recorded();
     let registers: Vec<&str> =
@@ -37,7 +37,7 @@ fn each_register_comes_back_with_its_own_value() {
     }
     first.save(&Frame::new(7));
     assert_eq!(first.frame.get(0), 7);
-    Context::reset(0x4000_0000, 0).load();
+    GuestContext::reset(0x4000_0000, 0).load();
     assert_eq!(value("elr_el2"), 0x4000_0000);
     assert_eq!(value("spsr_el2"), PSTATE_RESET);
     first.load();
@@ -48,7 +48,7 @@ fn each_register_comes_back_with_its_own_value() {
 
 #[test]
 fn the_last_thing_of_a_load_is_a_barrier() {
-    Context::reset(0, 0).load();
+    GuestContext::reset(0, 0).load();
     let lines = recorded();
     assert_eq!(lines.last().map(String::as_str), Some("isb"));
     assert_eq!(lines.iter().filter(|line| *line == "isb").count(), 1, "one is enough");
@@ -59,7 +59,7 @@ fn the_last_thing_of_a_load_is_a_barrier() {
 fn a_vcpu_that_comes_on_starts_as_a_core_does() {
     set("sctlr_el1", 0x30d0_1805);
     set("cntv_ctl_el0", 1);
-    Context::reset(0x4000_0000, 5).load();
+    GuestContext::reset(0x4000_0000, 5).load();
     assert_eq!(value("sctlr_el1"), 0x30d0_0800, "MMU and caches off");
     assert_eq!(value("cntv_ctl_el0"), 0, "no timer of the one before");
     assert_eq!(value("cntp_ctl_el0"), 0);
@@ -76,9 +76,9 @@ fn a_powered_down_vcpu_keeps_its_timers_alone() {
     for (name, value) in [("cntv_cval_el0", 70), ("cntv_ctl_el0", 1), ("vbar_el1", 0x800)] {
         set(name, value);
     }
-    let mut before = Context::reset(0, 0);
+    let mut before = GuestContext::reset(0, 0);
     before.save(&Frame::new(0));
-    let after = Context::reset(0x10, 1).with_timers_of(&before);
+    let after = GuestContext::reset(0x10, 1).with_timers_of(&before);
     assert_eq!(after.deadline(), Some(70));
     after.load();
     assert_eq!(value("vbar_el1"), 0);
@@ -88,7 +88,7 @@ fn a_powered_down_vcpu_keeps_its_timers_alone() {
 
 #[test]
 fn a_timer_of_the_past_is_due_now_if_ticks_are_lost() {
-    let mut context = Context::reset(0, 0);
+    let mut context = GuestContext::reset(0, 0);
     context.el1.cntv_ctl_el0 = ENABLE;
     context.el1.cntv_cval_el0 = 5;
     context.el1.cntp_cval_el0 = 5;

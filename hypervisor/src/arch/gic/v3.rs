@@ -13,7 +13,7 @@ use crate::{
 };
 use core::sync::atomic::{AtomicU64, Ordering};
 use weir_units::{CoreId, IntId, Pa};
-use weir_vdev::gic::redistributor::{self, Frames};
+use weir_vdev::gic::redistributor::{self, RedistributorFrames};
 
 /// The virtual GIC is of the board's version.
 pub type Version = weir_vdev::gic::V3;
@@ -58,7 +58,7 @@ const GICR: Device = unsafe { Device::new("gicr", device(Pa(board::GICR))) };
 /// The frames of all redistributors, for those who look for one.
 struct Redistributors;
 
-impl Frames for Redistributors {
+impl RedistributorFrames for Redistributors {
     fn read(&mut self, offset: u64) -> u32 {
         GICR.read(Register::at(offset))
     }

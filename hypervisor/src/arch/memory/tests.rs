@@ -32,7 +32,7 @@ fn stage_2_is_switched_before_the_guest_is_entered() {
     let mut lines = switched.to_vec();
     lines.push("isb".to_owned());
     assert_eq!(recorded(), lines);
-    // A new life forgets what the one before had mapped.
+    // A new boot forgets what the one before had mapped.
     enter_stage2(Pa(0x4810_0000), VmId(2));
     lines.extend(["tlbi vmalls12e1", "dsb nsh", "isb"].map(str::to_owned));
     assert_eq!(recorded(), lines);

@@ -1,6 +1,6 @@
 //! The event counters that a VM was granted.
 
-pub use weir_vdev::pmu::Pmu;
+pub use weir_vdev::pmu::VirtualPmu;
 
 use crate::arch::{
     isb,
@@ -11,7 +11,7 @@ use crate::arch::{
     },
 };
 use weir_abi::KEPT_COUNTERS;
-use weir_vdev::pmu::{CYCLES, Counters};
+use weir_vdev::pmu::{CYCLES, GrantedCounters};
 
 /// PMCR_EL0.E: those count that are enabled. LC: the cycle counter has 64 bits.
 const ENABLE: u64 = 1 | 1 << 6;
@@ -41,7 +41,7 @@ impl Granted {
     }
 }
 
-impl Counters for Granted {
+impl GrantedCounters for Granted {
     fn read(&mut self, n: usize) -> u32 {
         Self::select(n);
         pmxevcntr_el0::read() as u32

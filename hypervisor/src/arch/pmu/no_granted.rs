@@ -1,4 +1,4 @@
 //! Replaces `granted` in a hypervisor without this part: no VM has event counters.
 
 /// The PMU that no vCPU has.
-pub enum Pmu {}
+pub enum VirtualPmu {}

@@ -20,14 +20,15 @@ use crate::{
 use core::ptr;
 use weir_abi::STREAM_LIMIT;
 use weir_paging::smmu::{
-    self, ABORT, Command, Entry, FORGET_CONFIGURATION, FORGET_TRANSLATIONS, Fault, Format, Index,
-    SYNC,
+    self, ABORT, FORGET_CONFIGURATION, FORGET_TRANSLATIONS, Index, SYNC, SmmuCommand, SmmuEntry,
+    SmmuFault, SmmuFormat,
 };
 use weir_units::Pa;
 
 /// The SMMU.
-// SAFETY: `Stage1::begin` maps both pages of registers, and the registers below lie in them. Reading
-// changes nothing. What the SMMU is made to read and write is `Memory`, and the domains' tables.
+// SAFETY: `Stage1::begin` maps both pages of registers, and the registers below lie in them.
+// Reading changes nothing. What the SMMU is made to read and write is `Memory`, and the domains'
+// tables.
 const SMMU: Device = unsafe { Device::new("smmu", memory::device(Pa(board::SMMU))) };
 
 /// Registers (chapter 6.3).
@@ -87,16 +88,16 @@ struct Page<T>(T);
 /// What the SMMU reads and writes.
 struct Memory {
     level1: Page<[u64; 512]>,
-    streams: [Page<[Entry; 64]>; LEVEL2],
+    streams: [Page<[SmmuEntry; 64]>; LEVEL2],
     /// Where there is no stage 2: the context of each stream.
-    contexts: [Page<[Entry; 64]>; LEVEL2],
-    commands: Page<[Command; 1 << COMMANDS]>,
+    contexts: [Page<[SmmuEntry; 64]>; LEVEL2],
+    commands: Page<[SmmuCommand; 1 << COMMANDS]>,
     events: Page<[[u64; 4]; 1 << EVENTS]>,
 }
 
 struct Smmu {
     memory: Memory,
-    format: Format,
+    format: SmmuFormat,
     commands: Index<COMMANDS>,
     events: Index<EVENTS>,
 }
@@ -142,12 +143,12 @@ fn physical<T>(page: &Page<T>) -> u64 {
 /// # Errors
 ///
 /// What the SMMU lacks.
-pub fn init() -> Result<Format, &'static str> {
+pub fn init() -> Result<SmmuFormat, &'static str> {
     let (idr0, idr1, idr5) = (SMMU.read(IDR0), SMMU.read(IDR1), SMMU.read(IDR5));
     let format = match idr0 & 3 {
         0 => return Err("it translates nothing"),
-        stages if stages & 1 != 0 => Format::Stage2,
-        _ => Format::Stage1,
+        stages if stages & 1 != 0 => SmmuFormat::Stage2,
+        _ => SmmuFormat::Stage1,
     };
     let lacks = [
         (idr0 >> 2 & 2 == 0, "it has no tables of AArch64's format"),
@@ -193,7 +194,7 @@ pub fn detach(streams: impl Iterator<Item = u32> + Clone, domain: &Domain) -> Re
 /// # Errors
 ///
 /// [`Silent`].
-pub fn take_faults() -> Result<[Option<Fault>; STREAMS], Silent> {
+pub fn take_faults() -> Result<[Option<SmmuFault>; STREAMS], Silent> {
     DRIVER.lock().take_faults()
 }
 
@@ -207,7 +208,7 @@ impl Smmu {
                 commands: Page([[0; 2]; 1 << COMMANDS]),
                 events: Page([[0; 4]; 1 << EVENTS]),
             },
-            format: Format::Stage1,
+            format: SmmuFormat::Stage1,
             commands: Index(0),
             events: Index(0),
         }
@@ -239,7 +240,7 @@ impl Smmu {
         self.run(streams.map(smmu::forget_stream).chain([smmu::forget_domain(format, domain.id())]))
     }
 
-    fn take_faults(&mut self) -> Result<[Option<Fault>; STREAMS], Silent> {
+    fn take_faults(&mut self) -> Result<[Option<SmmuFault>; STREAMS], Silent> {
         let producer = SMMU.read(EVENTQ_PROD);
         // The producer index before the records that it announces.
         dsb_sy();
@@ -254,7 +255,7 @@ impl Smmu {
             self.events = self.events.next();
             let Some(record) = self.memory.events.0.get(slot) else { continue };
             // SAFETY: a reference is a valid place; volatile, as the SMMU wrote it.
-            let fault = Fault::from_record(unsafe { ptr::read_volatile(record) });
+            let fault = SmmuFault::from_record(unsafe { ptr::read_volatile(record) });
             if self.silence(&fault)
                 && let Some(place) = faults.get_mut(found)
             {
@@ -269,7 +270,7 @@ impl Smmu {
         self.run(streams).map(|()| faults)
     }
 
-    fn start(&mut self, format: Format) -> Result<(), Silent> {
+    fn start(&mut self, format: SmmuFormat) -> Result<(), Silent> {
         self.format = format;
         SMMU.write(GBPA, GBPA_UPDATE | GBPA_ABORT);
         wait_until(|| SMMU.read(GBPA) & GBPA_UPDATE == 0)?;
@@ -301,7 +302,7 @@ impl Smmu {
     }
 
     /// Has the SMMU carry out `commands`, fewer than its queue holds, and waits for it.
-    fn run(&mut self, commands: impl Iterator<Item = Command>) -> Result<(), Silent> {
+    fn run(&mut self, commands: impl Iterator<Item = SmmuCommand>) -> Result<(), Silent> {
         for command in commands.chain([SYNC]).take(1 << COMMANDS) {
             if let Some(place) = self.memory.commands.0.get_mut(self.commands.slot()) {
                 let [low, high] = place;
@@ -318,12 +319,12 @@ impl Smmu {
     }
 
     /// The entry of a stream, if there is such a stream.
-    fn entry(&mut self, stream: u32) -> Option<&mut Entry> {
+    fn entry(&mut self, stream: u32) -> Option<&mut SmmuEntry> {
         let stream = stream as usize;
         self.memory.streams.get_mut(stream >> SPLIT)?.0.get_mut(stream % (1 << SPLIT))
     }
 
-    fn context(&mut self, stream: u32) -> Option<&mut Entry> {
+    fn context(&mut self, stream: u32) -> Option<&mut SmmuEntry> {
         let stream = stream as usize;
         self.memory.contexts.get_mut(stream >> SPLIT)?.0.get_mut(stream % (1 << SPLIT))
     }
@@ -331,8 +332,8 @@ impl Smmu {
     /// Makes a stream translate by the tables of `domain`.
     fn translate(&mut self, stream: u32, domain: &Domain, record: bool) {
         let entry = match self.format {
-            Format::Stage2 => smmu::stage2(domain.root.0, domain.id(), record),
-            Format::Stage1 => {
+            SmmuFormat::Stage2 => smmu::stage2(domain.root.0, domain.id(), record),
+            SmmuFormat::Stage1 => {
                 let Some(place) = self.context(stream) else { return };
                 let context = smmu::context(domain.root.0, domain.id(), memory::MAIR, record);
                 place.iter_mut().zip(context).for_each(|(place, word)| store(place, word));
@@ -358,7 +359,7 @@ impl Smmu {
     /// Has no more of a stream's faults recorded. False when that was so already. A stream that was
     /// detached since keeps what its entry said, all but that it translates, so that its last
     /// faults count.
-    fn silence(&mut self, fault: &Fault) -> bool {
+    fn silence(&mut self, fault: &SmmuFault) -> bool {
         const S2R: u64 = 1 << 58;
         const R: u64 = 1 << 45;
         /// From here on events tell of what the device did, below of what is wrong with the entry.
@@ -368,8 +369,8 @@ impl Smmu {
             store(&mut entry[0], ABORT[0]);
         }
         let (place, bit) = match self.format {
-            Format::Stage2 => (self.entry(fault.stream).map(|entry| &mut entry[2]), S2R),
-            Format::Stage1 => (self.context(fault.stream).map(|context| &mut context[0]), R),
+            SmmuFormat::Stage2 => (self.entry(fault.stream).map(|entry| &mut entry[2]), S2R),
+            SmmuFormat::Stage1 => (self.context(fault.stream).map(|context| &mut context[0]), R),
         };
         let Some(place) = place else { return false };
         let was = *place;

@@ -15,12 +15,12 @@ use crate::{
     vm::{self, VcpuRef, Vm},
 };
 use core::sync::atomic::{AtomicU64, Ordering};
-use weir_broker::shared::{Completion, Outcome, Partition, RING};
-use weir_trace::record::{Kind, Who, packet};
+use weir_broker::shared::{ChainOutcome, Completion, Partition, RING};
+use weir_trace::record::{RecordKind, Who, packet};
 use weir_units::CoreId;
 use weir_vsock::{
     device::{RX, TX},
-    multicast::{Group, Post},
+    multicast::{FlowGroup, Post},
     vsock::HEADER_LEN,
 };
 
@@ -106,14 +106,14 @@ impl Device {
         }
         let socket = self.socket.get_or_insert_with(|| self.vm.socket.lock());
         // Of several receivers, one waits for the lock of their connections inside: once in a turn.
-        let several = !matches!(completion.outcome, Outcome::Received(_))
+        let several = !matches!(completion.outcome, ChainOutcome::Received(_))
             && flow::get(completion.flow.into()).is_some_and(|(flow, _)| flow.members > 1);
         self.turns = if several { TURN } else { self.turns + 1 };
         if completion.epoch == link.service.partition.port(completion.port).epoch()
             && finish((self.vm, ring), socket, (completion, raised), peephole)
         {
             self.returned = true;
-            self.filled |= completion.outcome != Outcome::Sent;
+            self.filled |= completion.outcome != ChainOutcome::Sent;
         }
     }
 
@@ -150,14 +150,14 @@ fn finish(
     let head = completion.head;
     let mut memory = Memory::new(vm.view(), peephole);
     let (index, written) = match completion.outcome {
-        Outcome::Received(written) => {
+        ChainOutcome::Received(written) => {
             let bit = 1u64.checked_shl(head.into()).unwrap_or(0);
             if socket.offered & bit == 0 {
                 return false;
             }
             socket.offered &= !bit;
             let bytes = u64::from(written).saturating_sub(HEADER_LEN as u64);
-            let tag = Who::new(vm.index() as u8, 0).tag(Kind::PacketChunk, head.into());
+            let tag = Who::new(vm.index() as u8, 0).tag(RecordKind::PacketChunk, head.into());
             ring.push(timer::ticks(), tag, completion.phases, bytes);
             (RX, written)
         }
@@ -169,7 +169,7 @@ fn finish(
             let left = match sent.members {
                 0 if member == 0 => 0,
                 members if members.checked_shr(member.into()).unwrap_or(0) & 1 != 0 => {
-                    let answered = |group: &mut Group, _: &mut Post| {
+                    let answered = |group: &mut FlowGroup, _: &mut Post| {
                         group.answered(member.into(), timer::now_ns());
                     };
                     // The broker looks at the alarm when this is over: nobody need wake it for
@@ -181,11 +181,11 @@ fn finish(
             };
             *place = (left != 0).then_some(Sent { members: left, ..sent });
             if let (Some((entry, flow)), true) = (flow::get(completion.flow.into()), sent.data) {
-                if outcome == Outcome::Sent {
+                if outcome == ChainOutcome::Sent {
                     let latency = raised.saturating_sub(sent.eligible);
                     flow.arrived(latency, entry.deadline, raised);
                     let tag = Who::new(vm.index() as u8, 0)
-                        .tag(Kind::PacketArrived, packet(completion.flow, head));
+                        .tag(RecordKind::PacketArrived, packet(completion.flow, head));
                     ring.push(timer::ticks(), tag, completion.phases, latency);
                 } else {
                     flow.lose(1);

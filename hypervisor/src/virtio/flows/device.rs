@@ -15,13 +15,13 @@ use crate::{
     vm::{VcpuRef, Vm, interrupts::settle},
 };
 use weir_abi::{MAX_FLOWS, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT};
-use weir_trace::{phases::pack, record::Kind};
+use weir_trace::{phases::pack, record::RecordKind};
 use weir_units::CoreId;
 use weir_vdev::esr::MmioAccess;
 use weir_vsock::{
     device::{self, Effect, RX, TX},
     mmio::Registers,
-    pci::{Function, SPACE_LEN},
+    pci::{SPACE_LEN, VirtioFunction},
     transport::Transport,
     vsock::Header,
 };
@@ -55,13 +55,13 @@ pub fn place(vm: &Vm, ipa: u64) -> Option<Place> {
 fn fresh(vm: &Vm) -> Transport {
     let (cid, vm) = (vm.view().cid(), vm.view().vm);
     match vm.vsock_ecam {
-        0 => Transport::Mmio(Registers::new(device::Kind::Socket(cid))),
+        0 => Transport::Mmio(Registers::new(device::DeviceKind::Socket(cid))),
         // The packed system was checked: it ends below 4 GiB.
-        _ => Transport::Pci(Function::new(cid, vm.vsock as u32)),
+        _ => Transport::Pci(VirtioFunction::new(cid, vm.vsock as u32)),
     }
 }
 
-/// The life of a VM begins: its device is as after power-on.
+/// The boot of a VM begins: its device is as after power-on.
 pub fn open(vm: &'static Vm) {
     if vm.view().vm.vsock != 0 {
         reset(vm, |socket| socket.transport = fresh(vm));
@@ -161,7 +161,7 @@ pub fn access(
                 let [held, waited] = lock::take_longest();
                 let notified = timer::ticks().wrapping_sub(raised);
                 vcpu_ref.record(
-                    Kind::PacketTaken,
+                    RecordKind::PacketTaken,
                     0,
                     pack([notified, held, waited, completion::take_tail()]),
                     0,

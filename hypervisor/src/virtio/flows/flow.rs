@@ -9,8 +9,8 @@ use weir_broker::transfer::{Bucket, Pace, Stamp};
 use weir_trace::wire;
 use weir_units::Cid;
 use weir_vsock::{
-    flows::{Rule, Verdict, admit},
-    multicast::{Group, Rules},
+    flows::{FlowRule, PacketVerdict, admit},
+    multicast::{FlowGroup, Rules},
     vsock::{Header, Operation},
 };
 
@@ -34,43 +34,43 @@ struct Connection {
 }
 
 /// What is kept of a flow.
-pub struct Flow {
+pub struct FlowState {
     pace: Lock<Pace>,
     /// Control packets, one a byte.
     control: Lock<Bucket>,
     connections: Lock<[Option<Connection>; CONNECTIONS]>,
     packets: AtomicU64,
     lost: AtomicU64,
-    worst_ns: AtomicU64,
+    observed_max_ns: AtomicU64,
     least_ns: AtomicU64,
     late: AtomicU64,
-    worst_packet: AtomicU64,
-    worst_arrived_ns: AtomicU64,
+    observed_max_packet: AtomicU64,
+    observed_max_arrived_ns: AtomicU64,
     /// The connections, where this is the first of several receivers'.
-    pub group: Option<Fair<Group>>,
+    pub group: Option<Fair<FlowGroup>>,
     /// When the group is due, as its lock was given up last, in ns.
     pub due: AtomicU64,
 }
 
 /// There are flows to several receivers.
 static GROUPS: AtomicBool = AtomicBool::new(false);
-static FLOWS: [Once<Flow>; MAX_FLOWS] = [const { Once::new() }; MAX_FLOWS];
+static FLOWS: [Once<FlowState>; MAX_FLOWS] = [const { Once::new() }; MAX_FLOWS];
 
 /// Takes the system's flows in; on the boot core.
 pub fn init() {
     for (index, (flow, place)) in system::get().flows().iter().zip(&FLOWS).enumerate() {
         GROUPS.fetch_or(flow.members > 1, Ordering::Relaxed);
-        place.call_once(|| Flow {
+        place.call_once(|| FlowState {
             pace: Lock::new(Pace::new(flow.period, flow.deadline)),
             control: Lock::new(Bucket::new(control_rate(flow.period), CONTROL)),
             connections: Lock::new([None; CONNECTIONS]),
             packets: AtomicU64::new(0),
             lost: AtomicU64::new(0),
-            worst_ns: AtomicU64::new(0),
+            observed_max_ns: AtomicU64::new(0),
             least_ns: AtomicU64::new(u64::MAX),
             late: AtomicU64::new(0),
-            worst_packet: AtomicU64::new(0),
-            worst_arrived_ns: AtomicU64::new(0),
+            observed_max_packet: AtomicU64::new(0),
+            observed_max_arrived_ns: AtomicU64::new(0),
             group: group(index, flow).map(Fair::new),
             due: AtomicU64::new(u64::MAX),
         });
@@ -85,7 +85,7 @@ pub fn has_groups() -> bool {
 
 /// The connections of the flows to several receivers that begin with `flow`, the system's flow
 /// `index`.
-fn group(index: usize, flow: &weir_abi::Flow) -> Option<Group> {
+fn group(index: usize, flow: &weir_abi::PackedFlow) -> Option<FlowGroup> {
     if flow.members <= 1 || flow.first as usize != index {
         return None;
     }
@@ -97,7 +97,7 @@ fn group(index: usize, flow: &weir_abi::Flow) -> Option<Group> {
         patience: if flow.deadline == 0 { BEST_EFFORT } else { flow.deadline },
     };
     let members = system::get().flows().iter().skip(index).take(flow.members as usize);
-    Some(Group::new(rules, members.map(|flow| Cid::of_vm(flow.to))))
+    Some(FlowGroup::new(rules, members.map(|flow| Cid::of_vm(flow.to))))
 }
 
 /// Control packets a second of a flow with this period in ns.
@@ -107,51 +107,52 @@ fn control_rate(period: u64) -> u64 {
 }
 
 /// Flow `index`, if there is one: what the system file says, and what is kept.
-pub fn get(index: usize) -> Option<(&'static weir_abi::Flow, &'static Flow)> {
+pub fn get(index: usize) -> Option<(&'static weir_abi::PackedFlow, &'static FlowState)> {
     system::get().flows().get(index).zip(FLOWS.get(index)?.get())
 }
 
 /// What becomes of a packet.
-pub fn judge(header: &Header, operation: Operation) -> Verdict {
+pub fn judge(header: &Header, operation: Operation) -> PacketVerdict {
     let all = || system::get().flows().iter();
     if header.dst_cid >= FIRST_GROUP {
         // The sender knows its receivers by one name.
-        let is = |flow: &weir_abi::Flow| flow.members > 1 && flow.destination() == header.dst_cid;
-        let Some(first) = all().position(is) else { return Verdict::Refuse };
-        let rule = all().nth(first).map(|flow| Rule {
+        let is =
+            |flow: &weir_abi::PackedFlow| flow.members > 1 && flow.destination() == header.dst_cid;
+        let Some(first) = all().position(is) else { return PacketVerdict::Refuse };
+        let rule = all().nth(first).map(|flow| FlowRule {
             from: Cid::of_vm(flow.from),
             to: flow.destination(),
             port: flow.port,
         });
         return match admit(rule, header, operation) {
-            Verdict::Transfer(_) => Verdict::Transfer(first),
-            Verdict::Pass(_) => Verdict::Pass(first),
-            Verdict::Refuse => Verdict::Refuse,
+            PacketVerdict::Transfer(_) => PacketVerdict::Transfer(first),
+            PacketVerdict::Pass(_) => PacketVerdict::Pass(first),
+            PacketVerdict::Refuse => PacketVerdict::Refuse,
         };
     }
     match admit(rules(), header, operation) {
-        Verdict::Transfer(flow) | Verdict::Pass(flow)
+        PacketVerdict::Transfer(flow) | PacketVerdict::Pass(flow)
             if all().nth(flow).is_some_and(|flow| {
                 flow.members > 1 && Cid::of_vm(flow.from) == header.src_cid
             }) =>
         {
-            Verdict::Refuse
+            PacketVerdict::Refuse
         }
         verdict => verdict,
     }
 }
 
 /// What each flow allows.
-fn rules() -> impl Iterator<Item = Rule> {
+fn rules() -> impl Iterator<Item = FlowRule> {
     let flows = system::get().flows().iter();
-    flows.map(move |flow| Rule {
+    flows.map(move |flow| FlowRule {
         from: Cid::of_vm(flow.from),
         to: Cid::of_vm(flow.to),
         port: flow.port,
     })
 }
 
-impl Flow {
+impl FlowState {
     /// Stamps a packet that was seen at `now_ns`.
     pub fn stamp(&self, now_ns: u64) -> Stamp {
         self.pace.lock().stamp(now_ns)
@@ -178,10 +179,10 @@ impl Flow {
             sum
         };
         let number = add(&self.packets, 1);
-        if number == 1 || latency_ns > self.worst_ns.load(Ordering::Relaxed) {
-            self.worst_ns.store(latency_ns, Ordering::Relaxed);
-            self.worst_packet.store(number, Ordering::Relaxed);
-            self.worst_arrived_ns.store(at_ns, Ordering::Relaxed);
+        if number == 1 || latency_ns > self.observed_max_ns.load(Ordering::Relaxed) {
+            self.observed_max_ns.store(latency_ns, Ordering::Relaxed);
+            self.observed_max_packet.store(number, Ordering::Relaxed);
+            self.observed_max_arrived_ns.store(at_ns, Ordering::Relaxed);
         }
         if latency_ns < self.least_ns.load(Ordering::Relaxed) {
             self.least_ns.store(latency_ns, Ordering::Relaxed);
@@ -231,7 +232,11 @@ impl Flow {
 
     /// Forgets the connections that have ended, and gives for each the reset that `ended`, one end
     /// of the flow, would have sent to the other.
-    pub fn ended(&self, flow: &weir_abi::Flow, ended: u32) -> impl Iterator<Item = Header> + use<> {
+    pub fn ended(
+        &self,
+        flow: &weir_abi::PackedFlow,
+        ended: u32,
+    ) -> impl Iterator<Item = Header> + use<> {
         let mut connections = [None; CONNECTIONS];
         for (gone, connection) in connections.iter_mut().zip(self.connections.lock().iter_mut()) {
             *gone = connection.take_if(|connection| connection.ended);
@@ -260,19 +265,19 @@ impl Flow {
 pub fn report() {
     let time_ns = crate::arch::timer::now_ns();
     for (index, flow) in FLOWS.iter().map_while(Once::get).enumerate() {
-        let counts = wire::Flow {
+        let counts = wire::FlowCounts {
             time_ns,
             flow: index as u32,
             dropped: dropped(index),
             packets: flow.packets.load(Ordering::Relaxed),
             lost: flow.lost.load(Ordering::Relaxed),
-            worst_ns: flow.worst_ns.load(Ordering::Relaxed),
+            observed_max_ns: flow.observed_max_ns.load(Ordering::Relaxed),
             least_ns: flow.least_ns.load(Ordering::Relaxed),
             late: flow.late.load(Ordering::Relaxed),
-            worst_packet: flow.worst_packet.load(Ordering::Relaxed),
-            worst_arrived_ns: flow.worst_arrived_ns.load(Ordering::Relaxed),
+            observed_max_packet: flow.observed_max_packet.load(Ordering::Relaxed),
+            observed_max_arrived_ns: flow.observed_max_arrived_ns.load(Ordering::Relaxed),
         };
-        console::record(wire::Kind::Flow, &counts);
+        console::record(wire::FrameKind::Flow, &counts);
     }
 }
 
@@ -284,7 +289,7 @@ fn dropped(index: usize) -> u32 {
 }
 
 /// The flows that the VM at place `vm` of the system is an end of.
-pub fn of(vm: usize) -> impl Iterator<Item = (&'static weir_abi::Flow, &'static Flow)> {
+pub fn of(vm: usize) -> impl Iterator<Item = (&'static weir_abi::PackedFlow, &'static FlowState)> {
     let index = vm as u32;
     let all = (0..MAX_FLOWS).map_while(get);
     all.filter(move |(flow, _)| flow.from == index || flow.to == index)

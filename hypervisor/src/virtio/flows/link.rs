@@ -38,7 +38,7 @@ pub fn init(service: &'static Service) {
     let system = system::get();
     flow::init();
     // A flow to several receivers is one flow of its sender.
-    let is_first = |(index, flow): &(usize, &weir_abi::Flow)| {
+    let is_first = |(index, flow): &(usize, &weir_abi::PackedFlow)| {
         flow.members <= 1 || flow.first as usize == *index
     };
     let sends = |vm| {

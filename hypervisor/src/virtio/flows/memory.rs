@@ -4,7 +4,7 @@ use crate::{
     arch::{dmb_ish, memory::peephole::Peephole},
     system,
 };
-use weir_abi::{RAM, Span, VmView};
+use weir_abi::{PageSpan, RAM, VmView};
 use weir_paging::table::PAGE;
 use weir_units::Pa;
 use weir_vsock::{GuestMemory, Outside, Ram};
@@ -27,7 +27,7 @@ impl<'a> Memory<'a> {
         let region = regions.find(|region| ipa.wrapping_sub(region.ipa) < region.len)?;
         let (offset, system) = (ipa - region.ipa, system::get());
         if system.is_divided() {
-            let pages = system.pages(self.view, Span { pa: region.pa, len: region.len });
+            let pages = system.pages(self.view, PageSpan { pa: region.pa, len: region.len });
             return Some(pages.nth_page(offset / PAGE)? + offset % PAGE);
         }
         Some(region.pa + offset)

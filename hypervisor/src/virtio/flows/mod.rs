@@ -6,7 +6,7 @@
 //! stock of buffers that is kept for them, so that a receiver that returns none holds up its own
 //! flows only.
 //!
-//! Locks: a device's own ([`socket::Device`]) is taken alone or with a flow's and the VM's GIC
+//! Locks: a device's own ([`socket::FlowDevice`]) is taken alone or with a flow's and the VM's GIC
 //! inside, never with another device's. It is held for one packet, one buffer, or a few
 //! completions, and given in the order of requests ([`Fair`](lock::Fair)), so that no waiter waits
 //! for all that a driver can put into its rings.

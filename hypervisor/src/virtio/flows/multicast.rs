@@ -1,7 +1,7 @@
 //! Flows to several receivers: what `weir_vsock::multicast` decides is carried out here.
 
 use super::{
-    flow::{self, Flow},
+    flow::{self, FlowState},
     link::LINK,
     receive::deliver,
 };
@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering;
 use weir_abi::MAX_FLOWS;
 use weir_units::Cid;
 use weir_vsock::{
-    multicast::{Group, MEMBERS, Post},
+    multicast::{FlowGroup, MEMBERS, Post},
     vsock::{Header, Operation},
 };
 
@@ -25,10 +25,10 @@ const ROUNDS: usize = 3;
 /// due from then on.
 pub fn with<T>(
     first: usize,
-    body: impl FnOnce(&mut Group, &mut Post) -> T,
+    body: impl FnOnce(&mut FlowGroup, &mut Post) -> T,
     post: &mut Post,
 ) -> Option<T> {
-    let (_, Flow { group, due, .. }) = flow::get(first)?;
+    let (_, FlowState { group, due, .. }) = flow::get(first)?;
     let mut group = group.as_ref()?.lock();
     let given = body(&mut group, post);
     // Under the lock: whoever is asked again is so behind this.
@@ -68,7 +68,7 @@ pub fn carry_out(first: usize, mut post: Post, peephole: &mut Peephole) {
 }
 
 /// Nobody is there for a control packet: `answer` comes in the place of its receiver's.
-fn refused(first: usize, group: &mut Group, answer: &Header, post: &mut Post) {
+fn refused(first: usize, group: &mut FlowGroup, answer: &Header, post: &mut Post) {
     let Some((entry, _)) = flow::get(first) else { return };
     match member(first, answer.src_cid) {
         Some(index) => {
@@ -90,7 +90,7 @@ fn member(first: usize, cid: Cid) -> Option<usize> {
 
 /// A control packet of flow `flow`, one of several receivers', from either end.
 pub fn control(
-    entry: &weir_abi::Flow,
+    entry: &weir_abi::PackedFlow,
     header: &Header,
     operation: Operation,
     now: u64,
@@ -98,7 +98,7 @@ pub fn control(
 ) {
     let first = entry.first as usize;
     let mut post = Post::new();
-    let body = |group: &mut Group, post: &mut Post| match member(first, header.src_cid) {
+    let body = |group: &mut FlowGroup, post: &mut Post| match member(first, header.src_cid) {
         Some(index) => group.from_member(index, header, operation, now, post),
         None => group.from_sender(header, operation, now, post),
     };
@@ -107,7 +107,7 @@ pub fn control(
 }
 
 /// The groups, by their first flows.
-fn all() -> impl Iterator<Item = (usize, &'static weir_abi::Flow, &'static Flow)> {
+fn all() -> impl Iterator<Item = (usize, &'static weir_abi::PackedFlow, &'static FlowState)> {
     let flows = (0..MAX_FLOWS).map_while(|index| Some((index, flow::get(index)?)));
     flows
         .filter(|(_, (_, flow))| flow.group.is_some())
@@ -124,7 +124,7 @@ pub fn end(vm: &Vm, peephole: &mut Peephole) {
             continue;
         }
         let mut post = Post::new();
-        let body = |group: &mut Group, post: &mut Post| match member {
+        let body = |group: &mut FlowGroup, post: &mut Post| match member {
             _ if is_sender => group.end_sender(post),
             Some(index) => group.end_member(index, timer::now_ns(), post),
             None => {}
@@ -138,7 +138,7 @@ pub fn end(vm: &Vm, peephole: &mut Peephole) {
 pub fn abandon(peephole: &mut Peephole) {
     for (first, ..) in all() {
         let mut post = Post::new();
-        let _ = with(first, Group::abandon, &mut post);
+        let _ = with(first, FlowGroup::abandon, &mut post);
         carry_out(first, post, peephole);
     }
 }
@@ -162,7 +162,7 @@ pub fn attend(peephole: &mut Peephole) {
         };
         let starving = (0..entry.members as usize)
             .fold(0u32, |mask, index| mask | u32::from(starves(index)) << index);
-        let body = |group: &mut Group, post: &mut Post| {
+        let body = |group: &mut FlowGroup, post: &mut Post| {
             group.expire(now, |index| starving >> index & 1 != 0, post);
         };
         let mut post = Post::new();

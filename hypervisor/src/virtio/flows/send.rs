@@ -16,15 +16,15 @@ use crate::{
 use weir_broker::shared::Packet;
 use weir_trace::{
     phases::pack,
-    record::{Kind, packet},
+    record::{RecordKind, packet},
     wire::Denial,
 };
 use weir_units::Cid;
 use weir_vsock::{
     GuestMemory,
     device::TX,
-    flows::Verdict,
-    multicast::{Group, Post},
+    flows::PacketVerdict,
+    multicast::{FlowGroup, Post},
     queue::{Broken, Chain, Segment},
     vsock::{HEADER_LEN, Header, Malformed, Operation},
 };
@@ -188,13 +188,13 @@ fn take(
         }
         // What is longer than the flow's packets would take the others' time; of best effort only
         // ever a chunk does.
-        Some(Ok((Operation::Data, Verdict::Transfer(flow))))
+        Some(Ok((Operation::Data, PacketVerdict::Transfer(flow))))
             if flow::get(flow)
                 .is_some_and(|(entry, _)| entry.period > 0 && header.len > entry.size) =>
         {
             Fate::Refused(header)
         }
-        Some(Ok((operation, Verdict::Transfer(flow)))) => {
+        Some(Ok((operation, PacketVerdict::Transfer(flow)))) => {
             let parsed = timer::ticks();
             if submit(vm, socket, link, &chain, (&header, operation, flow), notice) {
                 let inserted = timer::ticks();
@@ -204,7 +204,7 @@ fn take(
                     locked.wrapping_sub(notice.mark),
                     inserted.wrapping_sub(parsed),
                 ];
-                let tag = vcpu_ref.who.tag(Kind::PacketSent, packet(flow as u8, chain.head));
+                let tag = vcpu_ref.who.tag(RecordKind::PacketSent, packet(flow as u8, chain.head));
                 vcpu_ref.ring.push(inserted, tag, pack(phases), header.len.into());
                 link.service.partition.port(vm.index()).ring(inserted);
                 notice.mark = inserted;
@@ -213,8 +213,8 @@ fn take(
             }
             Fate::Late(header)
         }
-        Some(Ok((operation, Verdict::Pass(flow)))) => Fate::Control(header, operation, flow),
-        Some(Err(Malformed::Kind) | Ok((_, Verdict::Refuse))) => Fate::Refused(header),
+        Some(Ok((operation, PacketVerdict::Pass(flow)))) => Fate::Control(header, operation, flow),
+        Some(Err(Malformed::Kind) | Ok((_, PacketVerdict::Refuse))) => Fate::Refused(header),
     };
     if let Some(queue) = socket.transport.queue(TX) {
         queue.push(&mut memory, chain.head, 0)?;
@@ -251,7 +251,7 @@ fn submit(
     }
     let Some(pieces) = broker_pieces(vm, chain.readable()) else { return false };
     let data = operation == Operation::Data;
-    // Before the connection is looked at: if that goes on, the receiver's life in which it was made
+    // Before the connection is looked at: if that goes on, the receiver's boot in which it was made
     // does in this epoch. What was sent by it before its sender learned of its end must not come
     // into a new one of the same ports.
     let epoch = link.service.partition.port(entry.to as usize).epoch();
@@ -279,7 +279,7 @@ fn submit(
         };
         let mut post = Post::new();
         // Under the group's lock: what is on its way to a receiver is not taken back beside it.
-        let submit = |group: &mut Group, post: &mut Post| {
+        let submit = |group: &mut FlowGroup, post: &mut Post| {
             let receivers = group.send(header, operation, (now, due), post)?;
             rings.submit_to(chain.head, &packet, receivers);
             Some(receivers)

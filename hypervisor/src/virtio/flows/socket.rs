@@ -4,7 +4,7 @@ use super::{flow, lock::Fair};
 use weir_broker::shared::RING;
 use weir_units::Cid;
 use weir_vsock::{
-    device::Kind, mmio::Registers, queue::Chain, transport::Transport, vsock::Header,
+    device::DeviceKind, mmio::Registers, queue::Chain, transport::Transport, vsock::Header,
 };
 
 /// Control packets that wait for a buffer; more are dropped.
@@ -39,12 +39,12 @@ pub struct Socket {
 }
 
 /// The same behind its lock.
-pub type Device = Fair<Socket>;
+pub type FlowDevice = Fair<Socket>;
 
 /// Returns the device of no VM.
-pub const fn new_device() -> Device {
+pub const fn new_device() -> FlowDevice {
     Fair::new(Socket {
-        transport: Transport::Mmio(Registers::new(Kind::Socket(Cid(0)))),
+        transport: Transport::Mmio(Registers::new(DeviceKind::Socket(Cid(0)))),
         stock: [const { Chain::EMPTY }; RING],
         stocked: 0,
         waiting: [Header::ZERO; WAITING],

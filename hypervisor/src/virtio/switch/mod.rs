@@ -6,7 +6,7 @@
 //! device and sets its interrupt's level. A reset begins a new epoch and waits until the broker has
 //! ended its current access, at most one frame's.
 //!
-//! A [`port::Device`] is locked alone or with the VM's GIC inside, never with another port's.
+//! A [`port::SwitchDevice`] is locked alone or with the VM's GIC inside, never with another port's.
 
 pub mod port;
 
@@ -20,14 +20,14 @@ use crate::{
     },
 };
 use port::Port;
-use weir_abi::{MAX_PORT_PIECES, Net, VIRTIO_LEN, VmView};
+use weir_abi::{MAX_PORT_PIECES, PackedNet, VIRTIO_LEN, VmView};
 use weir_broker::switch::shared::{Counts, PIECES, Piece, Settings};
 use weir_trace::wire::{self, Denial};
 use weir_units::IntId;
 use weir_vdev::{esr::MmioAccess, gic::VcpuMask};
 use weir_vsock::{
     Ram,
-    mmio::{Effect, Kind, RX, Registers, TX},
+    mmio::{DeviceKind, Effect, RX, Registers, TX},
 };
 
 /// Marker for QEMU's plug-in: the broker was notified.
@@ -63,7 +63,7 @@ pub fn init(service: &Service) {
     }
 }
 
-fn port_of(vm: &Vm) -> Option<&'static Net> {
+fn port_of(vm: &Vm) -> Option<&'static PackedNet> {
     vm.view().net()
 }
 
@@ -77,7 +77,7 @@ pub fn offset(vm: &Vm, ipa: u64) -> Option<u64> {
 pub fn open(vm: &Vm) {
     let Some(net) = port_of(vm) else { return };
     let mut port = vm.net.lock();
-    port.registers = Registers::new(Kind::Network(net.mac));
+    port.registers = Registers::new(DeviceKind::Network(net.mac));
     renew(vm, port);
 }
 
@@ -205,8 +205,16 @@ pub fn report() {
         let Counts { sent, received, over_rate, refused, missed } =
             service.ports.port(vm.index()).counts();
         let vm = vm.index() as u32;
-        let counts =
-            wire::Port { time_ns, vm, reserved: 0, sent, received, over_rate, refused, missed };
-        console::record(wire::Kind::Port, &counts);
+        let counts = wire::PortCounts {
+            time_ns,
+            vm,
+            reserved: 0,
+            sent,
+            received,
+            over_rate,
+            refused,
+            missed,
+        };
+        console::record(wire::FrameKind::Port, &counts);
     }
 }

@@ -1,10 +1,10 @@
 //! The network device of a VM, as data.
 
 use crate::arch::lock::Lock;
-use weir_vsock::mmio::{Kind, Registers};
+use weir_vsock::mmio::{DeviceKind, Registers};
 
 /// The network device of a VM.
-pub type Device = Lock<Port>;
+pub type SwitchDevice = Lock<Port>;
 
 /// A port of the switch.
 pub struct Port {
@@ -14,6 +14,6 @@ pub struct Port {
 }
 
 /// Returns the device of no VM.
-pub const fn new_device() -> Device {
-    Lock::new(Port { registers: Registers::new(Kind::Network(0)), used: None })
+pub const fn new_device() -> SwitchDevice {
+    Lock::new(Port { registers: Registers::new(DeviceKind::Network(0)), used: None })
 }

@@ -43,7 +43,7 @@ impl AddressFields {
 
 /// Why address functions are refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MapError {
+pub enum AddressMapError {
     /// A bit's value follows from those of the bits before it (or it is constant): two different
     /// banks or rows would be one.
     Dependent {
@@ -63,7 +63,7 @@ pub enum MapError {
     },
 }
 
-impl fmt::Display for MapError {
+impl fmt::Display for AddressMapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Dependent { field, bit } => write!(
@@ -78,7 +78,7 @@ impl fmt::Display for MapError {
     }
 }
 
-impl core::error::Error for MapError {}
+impl core::error::Error for AddressMapError {}
 
 /// The masks of a field that is a range of address bits with nothing XORed in.
 #[must_use]
@@ -88,7 +88,7 @@ pub fn plain_bits(bits: RangeInclusive<u32>) -> Vec<u64> {
 
 /// Where an address lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Location {
+pub struct DramLocation {
     /// The bank among all banks of all channels: channel, rank, group and bank, channel in the
     /// highest bits.
     pub bank: u32,
@@ -111,13 +111,13 @@ impl AddressMap {
     /// Compiles address functions.
     ///
     /// # Errors
-    /// [`MapError`] names the field and the bit.
-    pub fn new(fields: AddressFields) -> Result<Self, MapError> {
+    /// [`AddressMapError`] names the field and the bit.
+    pub fn new(fields: AddressFields) -> Result<Self, AddressMapError> {
         let AddressFields { channel, rank, group, bank, row } = &fields;
         let bank_bits = channel.len() + rank.len() + group.len() + bank.len();
         for (field, bits, most) in [("bank", bank_bits, 12), ("row", row.len(), 32)] {
             if bits > most {
-                return Err(MapError::TooMany { field, bits, most });
+                return Err(AddressMapError::TooMany { field, bits, most });
             }
         }
         let named =
@@ -126,7 +126,7 @@ impl AddressMap {
         for (field, masks) in named {
             for (bit, &mask) in masks.iter().enumerate() {
                 if !insert(&mut basis, mask) {
-                    return Err(MapError::Dependent { field, bit });
+                    return Err(AddressMapError::Dependent { field, bit });
                 }
             }
         }
@@ -166,14 +166,14 @@ impl AddressMap {
     /// The place of an address.
     #[must_use]
     #[inline]
-    pub fn locate(&self, pa: Pa) -> Location {
+    pub fn locate(&self, pa: Pa) -> DramLocation {
         let bytes = pa.0.to_le_bytes();
         let look_up = |packed, byte: usize| packed ^ self.tables[byte][usize::from(bytes[byte])];
         let mut packed = (0..4).fold(0, look_up);
         if !self.low_only {
             packed = (4..8).fold(packed, look_up);
         }
-        Location { bank: (packed >> 32) as u32, row: packed as u32 }
+        DramLocation { bank: (packed >> 32) as u32, row: packed as u32 }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::dram::{
     lanes::{self, AllBanks, BANKS, Lanes, each_chunk},
     rules::{self, EPOCH, LONGEST_GAP, Rules},
     shape::Shape,
-    timing::{Command, Timing},
+    timing::{Command, DramTiming},
 };
 
 /// Why a command may not be issued.
@@ -40,9 +40,9 @@ impl core::error::Error for Illegal {}
 
 /// State of a channel's memory.
 #[derive(Clone, Debug)]
-pub struct Device {
+pub struct DramDevice {
     shape: Shape,
-    timing: Timing,
+    timing: DramTiming,
     rules: Rules,
     /// The cycle from which the following count.
     epoch: u64,
@@ -59,11 +59,11 @@ pub struct Device {
     bus_free: u64,
 }
 
-impl Device {
+impl DramDevice {
     /// All rows closed, everything legal from cycle 0 on. `None` for more than 64 banks, or if a
     /// gap between two commands is longer than 8191 cycles.
     #[must_use]
-    pub fn new(shape: Shape, timing: Timing) -> Option<Self> {
+    pub fn new(shape: Shape, timing: DramTiming) -> Option<Self> {
         let fits = shape.rank_bits + shape.group_bits + shape.bank_bits <= 6;
         (fits && timing.longest_gap() <= LONGEST_GAP).then(|| Self {
             rules: Rules::new(shape, &timing),
@@ -87,7 +87,7 @@ impl Device {
 
     /// Its timing.
     #[must_use]
-    pub fn timing(&self) -> &Timing {
+    pub fn timing(&self) -> &DramTiming {
         &self.timing
     }
 
@@ -122,7 +122,7 @@ impl Device {
     /// Issues a command.
     ///
     /// # Errors
-    /// [`Illegal`] as [`Device::probe`], and if it comes too early; nothing has changed then.
+    /// [`Illegal`] as [`DramDevice::probe`], and if it comes too early; nothing has changed then.
     pub fn issue(
         &mut self,
         command: Command,
@@ -193,7 +193,7 @@ impl Device {
     }
 
     /// Whether a cycle is too long after the epoch to be counted from it; before one that is, call
-    /// [`Device::begin_epoch`].
+    /// [`DramDevice::begin_epoch`].
     #[inline]
     pub(crate) fn is_beyond(&self, cycle: u64) -> bool {
         cycle - self.epoch >= EPOCH

@@ -15,11 +15,11 @@ mod shape;
 pub mod timing;
 pub mod trace;
 
-pub use address::{AddressFields, AddressMap, Location, MapError, plain_bits};
+pub use address::{AddressFields, AddressMap, AddressMapError, DramLocation, plain_bits};
 pub use banks::{BankStats, Banks, RowOutcome};
-pub use controller::Channel;
-pub use device::{Device, Illegal};
+pub use controller::DramChannel;
+pub use device::{DramDevice, Illegal};
 pub use policy::{ChannelError, DEFAULT_POLICY, Policy};
-pub use request::{ChannelStats, Done, Full, Request, RowUse};
+pub use request::{ChannelStats, Done, Request, RequestQueueFull, RowUse};
 pub use shape::Shape;
-pub use timing::{Command, RULES, Timing};
+pub use timing::{Command, DramTiming, RULES};

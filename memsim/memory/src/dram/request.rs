@@ -50,7 +50,7 @@ pub struct Done {
 
 /// A queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full;
+pub struct RequestQueueFull;
 
 /// Counts of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]

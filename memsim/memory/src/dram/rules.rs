@@ -4,7 +4,7 @@
 use crate::dram::{
     lanes::{AllBanks, BANKS, LANES, Lanes, chunk_of, set},
     shape::Shape,
-    timing::{RULES, Scope, Timing},
+    timing::{DramTiming, RULES, RuleScope},
 };
 
 /// A channel's longest gap between two commands. Cycles are counted in 15 bits from an epoch: one
@@ -35,7 +35,7 @@ pub(super) const fn is_wide(first: usize, then: usize) -> bool {
     let mut i = 0;
     while i < RULES.len() {
         let rule = &RULES[i];
-        let beyond = !matches!(rule.scope, Scope::Bank);
+        let beyond = !matches!(rule.scope, RuleScope::Bank);
         if beyond && rule.first as usize == first && rule.then as usize == then {
             return true;
         }
@@ -83,7 +83,7 @@ pub(super) struct Rules {
 
 impl Rules {
     /// The timing's gaps are at most [`LONGEST_GAP`], the banks at most [`BANKS`].
-    pub fn new(shape: Shape, timing: &Timing) -> Self {
+    pub fn new(shape: Shape, timing: &DramTiming) -> Self {
         let banks = shape.banks();
         let mut same = [[0; 5]; 5];
         for (first, then) in (0..5).flat_map(|first| (0..5).map(move |then| (first, then))) {
@@ -151,15 +151,15 @@ impl Rules {
 /// The longest gap that a rule asks for between two commands, each with its bank, if any does.
 fn longest(
     shape: Shape,
-    timing: &Timing,
+    timing: &DramTiming,
     (first, of): (usize, usize),
     (then, to): (usize, usize),
 ) -> Option<i16> {
     let holds = |scope| match scope {
-        Scope::Bank => of == to,
-        Scope::Group => shape.group_of(of) == shape.group_of(to),
-        Scope::Rank => shape.rank_of(of) == shape.rank_of(to),
-        Scope::OtherRank => shape.rank_of(of) != shape.rank_of(to),
+        RuleScope::Bank => of == to,
+        RuleScope::Group => shape.group_of(of) == shape.group_of(to),
+        RuleScope::Rank => shape.rank_of(of) == shape.rank_of(to),
+        RuleScope::OtherRank => shape.rank_of(of) != shape.rank_of(to),
     };
     let rules =
         RULES.iter().filter(|rule| (rule.first as usize, rule.then as usize) == (first, then));

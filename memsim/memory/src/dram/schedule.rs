@@ -8,7 +8,7 @@
 use wide::{f32x4, i32x4, i32x8};
 
 use crate::dram::{
-    device::Device,
+    device::DramDevice,
     lanes::{self, AllBanks, BANKS, CHUNKS, Lanes},
     timing::Command,
 };
@@ -161,7 +161,7 @@ impl Schedule {
     /// The first of all candidates that the device allows at `floor`, counted from its epoch, or
     /// later; `column` is the command of the requests for a column.
     #[inline]
-    pub fn first(&self, device: &Device, column: Command, floor: i16) -> First {
+    pub fn first(&self, device: &DramDevice, column: Command, floor: i16) -> First {
         // One number comes back, so that it stays in a register.
         let found = match device.chunks() {
             2 => self.first_of_chunks::<2>(device, column, floor),
@@ -177,13 +177,18 @@ impl Schedule {
     }
 
     #[inline(never)]
-    fn first_of_many(&self, device: &Device, column: Command, floor: i16) -> u32 {
+    fn first_of_many(&self, device: &DramDevice, column: Command, floor: i16) -> u32 {
         self.first_of_chunks::<CHUNKS>(device, column, floor)
     }
 
     /// The candidate's cycle in the upper half, its order in the lower one.
     #[inline]
-    fn first_of_chunks<const N: usize>(&self, device: &Device, column: Command, floor: i16) -> u32 {
+    fn first_of_chunks<const N: usize>(
+        &self,
+        device: &DramDevice,
+        column: Command,
+        floor: i16,
+    ) -> u32 {
         let floor = Lanes::splat(floor);
         let keys: [[f32x4; 2]; N] = core::array::from_fn(|chunk| {
             let of = |kind: Kind, command| {

@@ -7,7 +7,7 @@
 
 /// Timing parameters, in command clock cycles unless stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timing {
+pub struct DramTiming {
     /// Length of a command clock cycle, in picoseconds.
     pub clock_ps: u64,
     /// CL (RL): read command to its first data.
@@ -60,7 +60,7 @@ pub struct Timing {
     pub precharge_slots: u64,
 }
 
-impl Timing {
+impl DramTiming {
     /// The longest time that a rule asks for between two commands, or between activates.
     pub(crate) fn longest_gap(&self) -> u64 {
         RULES.iter().map(|rule| (rule.gap)(self)).fold(self.faw, u64::max)
@@ -94,7 +94,7 @@ impl Command {
 
     /// Cycles that it holds the command bus.
     #[must_use]
-    pub fn slots(self, timing: &Timing) -> u64 {
+    pub fn slots(self, timing: &DramTiming) -> u64 {
         match self {
             Self::Activate => timing.activate_slots,
             Self::Read | Self::Write => timing.column_slots,
@@ -105,7 +105,7 @@ impl Command {
 
 /// Between which targets of the two commands a rule holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum RuleScope {
     /// The same bank.
     Bank,
     /// The same bank group, the same bank included.
@@ -118,27 +118,32 @@ pub enum Scope {
 
 /// `then` must not be issued earlier than `gap` cycles after `first`.
 #[derive(Clone, Copy)]
-pub struct Rule {
+pub struct TimingRule {
     /// Where it holds.
-    pub scope: Scope,
+    pub scope: RuleScope,
     /// The earlier command.
     pub first: Command,
     /// The later command.
     pub then: Command,
     /// Cycles between them.
-    pub gap: fn(&Timing) -> u64,
+    pub gap: fn(&DramTiming) -> u64,
 }
 
-const fn rule(scope: Scope, first: Command, then: Command, gap: fn(&Timing) -> u64) -> Rule {
-    Rule { scope, first, then, gap }
+const fn rule(
+    scope: RuleScope,
+    first: Command,
+    then: Command,
+    gap: fn(&DramTiming) -> u64,
+) -> TimingRule {
+    TimingRule { scope, first, then, gap }
 }
 
 use Command::{Activate, Precharge, Read, Refresh, Write};
-use Scope::{Bank, Group, OtherRank, Rank};
+use RuleScope::{Bank, Group, OtherRank, Rank};
 
 /// Every rule between two commands. In addition there is the window of four activates
-/// ([`Timing::faw`]).
-pub const RULES: &[Rule] = &[
+/// ([`DramTiming::faw`]).
+pub const RULES: &[TimingRule] = &[
     rule(Bank, Activate, Read, |t| t.rcd),
     rule(Bank, Activate, Write, |t| t.rcd),
     rule(Bank, Activate, Precharge, |t| t.ras),
@@ -169,7 +174,7 @@ pub const RULES: &[Rule] = &[
 /// DDR4-2400, 8 Gb x8, 17-17-17. The values are those that public DRAM simulators ship for this
 /// part (and that the closed forms of `tests/dram.rs` are stated for): tRFC is 350 ns and more as
 /// they round it, tREFI 7.8 us.
-pub const DDR4_2400: Timing = Timing {
+pub const DDR4_2400: DramTiming = DramTiming {
     clock_ps: 833,
     cl: 17,
     cwl: 12,

@@ -6,35 +6,35 @@ use core::fmt;
 use crate::{
     dram::{
         address::AddressMap,
-        controller::Channel,
+        controller::DramChannel,
         policy::{ChannelError, Policy},
         request::{Done, Request},
-        timing::{Command, Timing},
+        timing::{Command, DramTiming},
     },
     units::{Owner, Pa},
 };
 
 /// Why a line is no request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadLine {
+pub struct BadRequest {
     /// The line, shortened.
     pub text: String,
 }
 
-impl fmt::Display for BadLine {
+impl fmt::Display for BadRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}` is no request: write `R 0xADDRESS` or `W 0xADDRESS`, below 2^52", self.text)
     }
 }
 
-impl core::error::Error for BadLine {}
+impl core::error::Error for BadRequest {}
 
 /// A line of a trace file: `R 0xADDRESS` or `W 0xADDRESS`. `None` for an empty line or one that
 /// begins with `#`.
 ///
 /// # Errors
-/// [`BadLine`], for any other line; the caller knows the line's number.
-pub fn parse_line(line: &str) -> Result<Option<(Pa, bool)>, BadLine> {
+/// [`BadRequest`], for any other line; the caller knows the line's number.
+pub fn parse_line(line: &str) -> Result<Option<(Pa, bool)>, BadRequest> {
     let text = line.trim();
     if text.is_empty() || text.starts_with('#') {
         return Ok(None);
@@ -51,7 +51,7 @@ pub fn parse_line(line: &str) -> Result<Option<(Pa, bool)>, BadLine> {
     let address = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
     match (write, address.filter(|address| address >> 52 == 0), words.next()) {
         (Some(write), Some(address), None) => Ok(Some((Pa(address), write))),
-        _ => Err(BadLine { text: text.chars().take(40).collect() }),
+        _ => Err(BadRequest { text: text.chars().take(40).collect() }),
     }
 }
 
@@ -85,10 +85,10 @@ impl TraceResult {
 pub fn run(
     trace: impl IntoIterator<Item = (Pa, bool)>,
     map: &AddressMap,
-    timing: Timing,
+    timing: DramTiming,
     policy: Policy,
 ) -> Result<TraceResult, ChannelError> {
-    let one = Channel::new(map.clone(), timing, policy, 1)?;
+    let one = DramChannel::new(map.clone(), timing, policy, 1)?;
     let per_channel = map.banks() >> map.fields().channel.len();
     let mut channels = vec![one; 1 << map.fields().channel.len()];
     let mut cycle = 0;
@@ -117,7 +117,7 @@ pub fn run(
     for channel in &mut channels {
         while channel.waiting() > 0 && channel.step(u64::MAX, &mut done).is_some() {}
     }
-    let sum = |count: fn(&Channel) -> u64| channels.iter().map(count).sum();
+    let sum = |count: fn(&DramChannel) -> u64| channels.iter().map(count).sum();
     Ok(TraceResult {
         requests,
         cycles: last,

@@ -5,10 +5,10 @@ use core::fmt;
 use crate::{
     cache::CacheError,
     dma::{DmaConfig, DmaError},
-    dram::{ChannelError, Policy, Timing},
+    dram::{ChannelError, DramTiming, Policy},
     hierarchy::{HierarchyConfig, HierarchyError},
-    qos::Rate,
-    smmu::{StreamId, Tables, TlbConfig},
+    qos::QosRate,
+    smmu::{StreamId, TlbConfig, WalkTables},
     units::Picos,
 };
 
@@ -69,12 +69,12 @@ pub struct DmaPort {
     /// Its priority at the interconnect.
     pub priority: u8,
     /// Its QoS-400 regulator's rates for reads and writes, if it has one.
-    pub regulator: Option<(Rate, Rate)>,
+    pub regulator: Option<(QosRate, QosRate)>,
     /// Clocks after each transaction in which that regulator gathers no credit.
     pub hold: u64,
     /// Its way through an SMMU, if it takes one: the number of the TBU, the stream of its first
     /// channel (the others' follow), and where its tables lie.
-    pub smmu: Option<(usize, StreamId, Tables)>,
+    pub smmu: Option<(usize, StreamId, WalkTables)>,
 }
 
 /// A memory system.
@@ -87,7 +87,7 @@ pub struct SystemConfig {
     /// The interconnect's timing.
     pub interconnect: InterconnectTiming,
     /// The DRAM's timing.
-    pub dram: Timing,
+    pub dram: DramTiming,
     /// How its controllers decide.
     pub policy: Policy,
     /// DMA engines.

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use super::blame::{Charges, Served};
 use crate::{
-    qos::Regulator,
+    qos::QosRegulator,
     units::{Owner, Pa, Picos},
 };
 
@@ -52,7 +52,7 @@ pub(super) struct Master {
     pub priority: u8,
     /// How long a line takes it.
     pub line: Picos,
-    pub regulator: Option<Regulator>,
+    pub regulator: Option<QosRegulator>,
 }
 
 #[derive(Clone, Debug)]

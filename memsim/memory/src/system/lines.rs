@@ -2,7 +2,7 @@
 
 use crate::{
     dram::{Request, RowUse},
-    hierarchy::{Moved, Served},
+    hierarchy::{MovedLine, Served},
     units::{Owner, Pa, Picos},
 };
 
@@ -99,14 +99,14 @@ impl MemorySystem {
         self.events.add(now + latency, Event::Answer(core, line));
     }
 
-    fn write_back(&mut self, stage: usize, moved: Moved, at: Picos) {
+    fn write_back(&mut self, stage: usize, moved: MovedLine, at: Picos) {
         self.stages[stage].write_backs += 1;
         self.stages[stage].take(moved.owner);
         self.send(Purpose::WriteBack(stage), stage, moved, at);
     }
 
     /// Sends a line to the interconnect, where it comes at `at`.
-    pub(super) fn send(&mut self, purpose: Purpose, master: usize, moved: Moved, at: Picos) {
+    pub(super) fn send(&mut self, purpose: Purpose, master: usize, moved: MovedLine, at: Picos) {
         let pa = Pa(moved.line << self.line_shift);
         let transaction = Transaction {
             purpose,

@@ -6,8 +6,8 @@
 //! and all else follows the resources: the second level does one lookup at a time; when its
 //! miss-status registers or its write-back buffers are all in use, it does none, and even hits
 //! wait; each DRAM channel's port passes one line at a time; the DRAM is that of
-//! [`crate::dram::Channel`]. What is left out: a first level's write-back into the second takes no
-//! lookup, and a non-coherent DMA does not notice that it reads past a dirty line.
+//! [`crate::dram::DramChannel`]. What is left out: a first level's write-back into the second takes
+//! no lookup, and a non-coherent DMA does not notice that it reads past a dirty line.
 
 mod blame;
 mod config;
@@ -22,10 +22,10 @@ pub use config::{CacheTiming, DmaPort, InterconnectTiming, SystemConfig, SystemE
 
 use crate::{
     dma::{DmaError, Engine, Transaction as DmaTransaction, Transfer},
-    dram::{AddressMap, Channel, ChannelStats, Done},
+    dram::{AddressMap, ChannelStats, Done, DramChannel},
     events::Events,
-    hierarchy::{Access, Hierarchy, Served, Sharing},
-    qos::Regulator,
+    hierarchy::{Access, Hierarchy, L2Sharing, Served},
+    qos::QosRegulator,
     smmu::{Tbu, Walk},
     units::{Bytes, Owner, Pa, Picos},
 };
@@ -94,7 +94,7 @@ struct Carried {
 
 #[derive(Clone, Debug)]
 struct Memory {
-    channel: Channel,
+    channel: DramChannel,
     armed: Option<Picos>,
     /// Reads and writes that were passed on and have not arrived.
     coming: [usize; 2],
@@ -160,10 +160,10 @@ impl MemorySystem {
         let mut hierarchy =
             Hierarchy::new(config.hierarchy.clone()).map_err(SystemError::Hierarchy)?;
         hierarchy.keep_moved();
-        let channel = Channel::new(map.clone(), config.dram, config.policy, owners)
+        let channel = DramChannel::new(map.clone(), config.dram, config.policy, owners)
             .map_err(SystemError::Dram)?;
         let channels = 1 << map.fields().channel.len();
-        let private = config.hierarchy.l2.is_some_and(|l2| l2.sharing == Sharing::Private);
+        let private = config.hierarchy.l2.is_some_and(|l2| l2.sharing == L2Sharing::Private);
         let stages = vec![Stage::new(cores, owners); if private { cores } else { 1 }];
         let mut tbus = Vec::new();
         for (tbu, &tlb) in config.tbus.iter().enumerate() {
@@ -185,7 +185,7 @@ impl MemorySystem {
             engines.push(new);
             let regulator = port
                 .regulator
-                .map(|(reads, writes)| Regulator::with_hold(reads, writes, port.hold));
+                .map(|(reads, writes)| QosRegulator::with_hold(reads, writes, port.hold));
             masters.push(Master { priority: port.priority, line: port.line, regulator });
         }
         masters.extend(vec![cpu; tbus.len()]);

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use crate::{
-    hierarchy::{Moved, Served},
+    hierarchy::{MovedLine, Served},
     units::{Owner, Picos},
 };
 
@@ -18,9 +18,9 @@ pub(super) struct Miss {
     pub line: u64,
     pub served: Served,
     /// The line to be read from DRAM, if it is.
-    pub read: Option<Moved>,
+    pub read: Option<MovedLine>,
     /// Lines that must be written to DRAM because this one came in.
-    pub writes: Vec<Moved>,
+    pub writes: Vec<MovedLine>,
     /// When it reaches the second level.
     pub at: Picos,
 }
@@ -33,7 +33,7 @@ pub(super) struct Pending {
     pub owner: Owner,
     /// Cores that wait for it, and since when.
     pub cores: Vec<(usize, Picos)>,
-    pub writes: Vec<Moved>,
+    pub writes: Vec<MovedLine>,
     pub charges: blame::Charges,
 }
 

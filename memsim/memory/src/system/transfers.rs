@@ -3,7 +3,7 @@
 
 use crate::{
     dma::{Progress, Transaction as DmaTransaction},
-    hierarchy::{Moved, Served},
+    hierarchy::{MovedLine, Served},
     smmu::{StreamId, Translation},
     units::{Pa, Picos},
 };
@@ -55,7 +55,7 @@ impl MemorySystem {
             return;
         };
         let line = walk.reads()[step].0 >> self.line_shift;
-        let moved = Moved { line, owner: work.transaction.owner, write: false };
+        let moved = MovedLine { line, owner: work.transaction.owner, write: false };
         let master = self.stages.len() + self.engines.len() + tbu;
         self.send(Purpose::Walk(number), master, moved, now);
     }
@@ -89,7 +89,7 @@ impl MemorySystem {
                 Some(pages) => physical(pages, line << self.line_shift) >> self.line_shift,
                 None => line,
             };
-            let moved = Moved { line, owner, write };
+            let moved = MovedLine { line, owner, write };
             let cached = coherent && {
                 let served = self.hierarchy.device_access(owner, write, line);
                 self.hierarchy.take_moved().for_each(drop);

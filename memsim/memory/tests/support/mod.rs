@@ -1,11 +1,11 @@
 //! DRAM parts other than the one of the model's speed measurement.
 
-use weir_memory::dram::Timing;
+use weir_memory::dram::DramTiming;
 
 /// DDR2-800, 1 Gb x8, 5-5-5, burst of 8. From JESD79-2: tRAS 45 ns, tRC 57.5 ns, tRRD 7.5 ns, tFAW
 /// 35 ns (1 KiB pages), tWTR 7.5 ns, tWR 15 ns, tRTP 7.5 ns, tRFC 127.5 ns, tREFI 7.8 us; tCCD 2
 /// clocks, which a burst of 8 makes 4.
-pub const DDR2_800: Timing = Timing {
+pub const DDR2_800: DramTiming = DramTiming {
     clock_ps: 2500,
     cl: 5,
     cwl: 4,
@@ -42,7 +42,7 @@ pub const DDR2_800: Timing = Timing {
 /// are counted between the first clocks of two commands. tWTR and tWR count from the clock after
 /// the last data, which is one more. The 1.5 to 3.5 ns that the data come after RL (tDQSCK) are in
 /// no parameter: count them to the way back.
-pub const LPDDR4_3200: Timing = Timing {
+pub const LPDDR4_3200: DramTiming = DramTiming {
     clock_ps: 625,
     cl: 28,
     cwl: 14,

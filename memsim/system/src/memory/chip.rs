@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 use weir_memory::{
-    Bytes, CacheConfig, HierarchyConfig, L2Config, Picos, Replacement, Sharing,
+    Bytes, CacheConfig, HierarchyConfig, L2Config, L2Sharing, Picos, Replacement,
     system::{CacheTiming, InterconnectTiming},
 };
 
@@ -13,7 +13,7 @@ const MOST_PS: u64 = 1_000_000_000;
 /// `[cores]`.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Cores {
+pub struct CoreSettings {
     /// A core's clock cycle: the least time between two of its accesses.
     pub clock_ps: u64,
     l1: Cache,
@@ -80,7 +80,7 @@ pub struct Interconnect {
 /// `[hypervisor]`: what its interrupts cost.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Hypervisor {
+pub struct HypervisorCosts {
     /// From a counter's limit, or a period's end, to the regulator's decision.
     pub interrupt_ns: u64,
     /// The time that each decision takes from its core.
@@ -104,7 +104,7 @@ impl Cache {
     }
 }
 
-impl Cores {
+impl CoreSettings {
     /// The caches of so many cores; random replacement draws by `seed`.
     pub(crate) const fn hierarchy(self, cores: usize, owners: usize, seed: u64) -> HierarchyConfig {
         HierarchyConfig {
@@ -114,7 +114,7 @@ impl Cores {
             l1i: None,
             l2: Some(L2Config {
                 cache: self.l2.config(seed ^ 1),
-                sharing: if self.l2.private { Sharing::Private } else { Sharing::Shared },
+                sharing: if self.l2.private { L2Sharing::Private } else { L2Sharing::Shared },
                 inclusive: self.l2.inclusive,
             }),
             l3: match self.l3 {
@@ -223,7 +223,7 @@ impl Interconnect {
     }
 }
 
-impl Hypervisor {
+impl HypervisorCosts {
     pub(super) fn check(self) -> Result<(), String> {
         [("interrupt_ns", self.interrupt_ns), ("cost_ns", self.cost_ns)].into_iter().try_for_each(
             |(key, ns)| check(&format!("[hypervisor] {key}"), ns.saturating_mul(1000)),

@@ -3,10 +3,10 @@
 use serde::Deserialize;
 use weir_memory::{
     AddressFields, AddressMap,
-    dram::{Channel, Policy, Timing, plain_bits},
+    dram::{DramChannel, DramTiming, Policy, plain_bits},
 };
 
-/// A DRAM and its controller. The keys are the fields of [`Timing`], [`AddressFields`] and
+/// A DRAM and its controller. The keys are the fields of [`DramTiming`], [`AddressFields`] and
 /// [`Policy`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -93,8 +93,8 @@ const MOST_CYCLES: u64 = 1 << 20;
 impl Dram {
     /// When commands may follow each other.
     #[must_use]
-    pub const fn timing(&self) -> Timing {
-        Timing {
+    pub const fn timing(&self) -> DramTiming {
+        DramTiming {
             clock_ps: self.clock_ps,
             cl: self.cl,
             cwl: self.cwl,
@@ -227,7 +227,7 @@ impl Dram {
         {
             return Err(format!("{name} is 0: write at least 1"));
         }
-        let channel = Channel::new(self.map()?, t, self.policy(), 1);
+        let channel = DramChannel::new(self.map()?, t, self.policy(), 1);
         channel.map(|_| ()).map_err(|error| error.to_string())
     }
 }

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use weir_memory::{
     Bytes, Pa, Picos,
     dma::DmaConfig,
-    qos::Rate,
-    smmu::{StreamId, Tables, TlbConfig},
+    qos::QosRate,
+    smmu::{StreamId, TlbConfig, WalkTables},
     system::DmaPort,
 };
 
@@ -20,7 +20,7 @@ const STREAMS: u16 = 64;
 /// A DMA engine.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Engine {
+pub struct EngineSettings {
     channels: usize,
     /// Width of its port.
     port_bits: u64,
@@ -67,7 +67,7 @@ const fn one() -> u16 {
 /// A translation buffer unit.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Tbu {
+pub struct TbuSettings {
     entries: u64,
     ways: u32,
     replacement: Policy,
@@ -78,12 +78,15 @@ pub struct Tbu {
 /// All of a memory file, by their names.
 #[derive(Clone, Debug, Default)]
 pub struct Engines<'a> {
-    pub engines: Vec<(&'a str, &'a Engine)>,
-    pub tbus: Vec<(&'a str, &'a Tbu)>,
+    pub engines: Vec<(&'a str, &'a EngineSettings)>,
+    pub tbus: Vec<(&'a str, &'a TbuSettings)>,
 }
 
 impl<'a> Engines<'a> {
-    pub fn new(engines: &'a BTreeMap<String, Engine>, tbus: &'a BTreeMap<String, Tbu>) -> Self {
+    pub fn new(
+        engines: &'a BTreeMap<String, EngineSettings>,
+        tbus: &'a BTreeMap<String, TbuSettings>,
+    ) -> Self {
         Self {
             engines: engines.iter().map(|(name, engine)| (name.as_str(), engine)).collect(),
             tbus: tbus.iter().map(|(name, tbu)| (name.as_str(), tbu)).collect(),
@@ -96,13 +99,13 @@ impl<'a> Engines<'a> {
         ports.map(|((_, engine), number)| self.port(engine, number, tables)).collect()
     }
 
-    fn port(&self, engine: &Engine, number: u16, base: Pa) -> DmaPort {
+    fn port(&self, engine: &EngineSettings, number: u16, base: Pa) -> DmaPort {
         let tbu = engine.tbu.as_ref().and_then(|wanted| {
             let at = self.tbus.iter().position(|(name, _)| name == wanted)?;
-            let tables = Tables { base, levels: self.tbus[at].1.levels };
+            let tables = WalkTables { base, levels: self.tbus[at].1.levels };
             Some((at, StreamId(number * STREAMS), tables))
         });
-        let rate = |average| Rate { average, burst: engine.qos_burst, peak: engine.qos_peak };
+        let rate = |average| QosRate { average, burst: engine.qos_burst, peak: engine.qos_peak };
         DmaPort {
             engine: engine.config(),
             coherent: engine.coherent,
@@ -116,7 +119,7 @@ impl<'a> Engines<'a> {
 
     /// The units' TLBs; random replacement draws by `seed`.
     pub fn tlbs(&self, seed: u64) -> Vec<TlbConfig> {
-        let tlb = |(_, tbu): &(&str, &Tbu)| TlbConfig {
+        let tlb = |(_, tbu): &(&str, &TbuSettings)| TlbConfig {
             entries: tbu.entries,
             ways: tbu.ways,
             page: Bytes(4096),
@@ -168,7 +171,7 @@ impl<'a> Engines<'a> {
     }
 }
 
-impl Engine {
+impl EngineSettings {
     fn writes_qos(&self) -> u16 {
         self.qos_writes.unwrap_or(self.qos)
     }

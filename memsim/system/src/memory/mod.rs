@@ -6,42 +6,42 @@ mod engines;
 
 use std::{collections::BTreeMap, fmt, path::Path};
 
-pub use chip::{Caches, Cores, Hypervisor, Interconnect};
+pub use chip::{Caches, CoreSettings, HypervisorCosts, Interconnect};
 pub use dram::Dram;
 use engines::Engines;
-pub use engines::{Engine, Tbu};
+pub use engines::{EngineSettings, TbuSettings};
 use serde::Deserialize;
 use weir_memory::{AddressMap, MemorySystem, Pa, SystemConfig};
 
 /// A memory system, as far as its file describes one.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Memory {
+pub struct MemoryModel {
     /// One line about it.
     pub description: String,
     /// The DRAM.
     pub dram: Dram,
-    cores: Option<Cores>,
+    cores: Option<CoreSettings>,
     caches: Option<Caches>,
     interconnect: Option<Interconnect>,
-    hypervisor: Option<Hypervisor>,
+    hypervisor: Option<HypervisorCosts>,
     #[serde(default)]
-    dma: BTreeMap<String, Engine>,
+    dma: BTreeMap<String, EngineSettings>,
     #[serde(default)]
-    tbu: BTreeMap<String, Tbu>,
+    tbu: BTreeMap<String, TbuSettings>,
 }
 
 /// The memory system between the cores and DRAM.
 #[derive(Clone, Copy, Debug)]
 pub struct Chip {
     /// The cores and their caches.
-    pub cores: Cores,
+    pub cores: CoreSettings,
     /// The caches' times.
     pub caches: Caches,
     /// The way to DRAM.
     pub interconnect: Interconnect,
     /// The overheads of the hypervisor's interrupts.
-    pub hypervisor: Hypervisor,
+    pub hypervisor: HypervisorCosts,
 }
 
 /// Why a memory file is refused.
@@ -79,8 +79,8 @@ const EMBEDDED: [(&str, &str); 8] = [
 const VIRT: &str = include_str!("../../../../boards/qemu-virt/memory.toml");
 const ZYNQ: &str = include_str!("../../../../boards/zcu102/memory.toml");
 
-impl Memory {
-    /// Names that [`Memory::find`] knows.
+impl MemoryModel {
+    /// Names that [`MemoryModel::find`] knows.
     pub fn names() -> impl Iterator<Item = &'static str> {
         EMBEDDED.iter().map(|(name, _)| *name)
     }
@@ -174,7 +174,7 @@ impl Memory {
     }
 
     /// The DMA engine of a name: its number and its values in the file.
-    pub(crate) fn engine(&self, name: &str) -> Option<(usize, &Engine)> {
+    pub(crate) fn engine(&self, name: &str) -> Option<(usize, &EngineSettings)> {
         let at = self.dma.keys().position(|known| known == name)?;
         Some((at, &self.dma[name]))
     }

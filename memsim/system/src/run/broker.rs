@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use weir_broker::transfer::{Bucket, Edf, Pace};
 use weir_memory::{
     Bytes, Owner, Pa, Picos,
-    dma::{Piece, Transfer},
+    dma::{DmaPiece, Transfer},
 };
 
 /// Packets in a queue; further ones are lost.
@@ -387,7 +387,7 @@ impl Run<'_> {
         let Some((number, bytes)) = moving.busy else { return };
         let packet = moving.packets[&number];
         let Buffers { source, to } = &moving.places[packet.flow];
-        let transfer = Transfer::Simple(Piece {
+        let transfer = Transfer::Simple(DmaPiece {
             from: Some(Pa(source + packet.moved)),
             to: to.get(packet.receiver).map(|to| Pa(to + packet.moved)),
             bytes: Bytes(bytes),

@@ -1,14 +1,16 @@
 //! The counts and their results.
 
 use super::{Run, Span};
-use crate::{Histogram, Mark, Outcome, TbuOutcome, VmOutcome, jobs::Jobs, master::Master};
+use crate::{
+    LatencyHistogram, Outcome, TbuOutcome, VmOutcome, WorkMark, jobs::Jobs, master::Master,
+};
 use weir_memory::{Owner, Picos, hierarchy::CoreTraffic, system::Waits};
 use weir_units::Nanos;
 
 /// All counts at a time.
 pub(super) struct Counts {
     /// How far each VM has come.
-    work: Vec<Mark>,
+    work: Vec<WorkMark>,
     dma_delays: Vec<u64>,
     /// The traffic of each core.
     traffic: Vec<CoreTraffic>,
@@ -105,7 +107,7 @@ impl Run<'_> {
         let vm = |name: &String| VmOutcome {
             name: name.clone(),
             accesses: 0,
-            latency: Histogram::default(),
+            latency: LatencyHistogram::default(),
             refills: 0,
             write_backs: 0,
             slices: Vec::new(),
@@ -115,7 +117,7 @@ impl Run<'_> {
             moved: 0,
             pass: None,
             jobs: None,
-            work: [Mark::default(); 2],
+            work: [WorkMark::default(); 2],
         };
         let mut vms: Vec<_> = self.board.vms.iter().map(|one| vm(&one.name)).collect();
         let recorded = self.latencies.into_iter().zip(self.slices).zip(self.arrivals);

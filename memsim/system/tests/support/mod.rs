@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use weir_model::{Catalog, Sizes, check_text, place_all};
-use weir_simulator::{Board, Memory, Span};
+use weir_simulator::{MemoryModel, SimulatedBoard, Span};
 use weir_units::Nanos;
 
 pub const HYPERVISOR: &str = "platform = \"zcu102\"\n[hypervisor]\ncolors = \"14-15\"\n";
@@ -12,10 +12,10 @@ pub fn span(us: u64) -> Span {
     Span { warm_up: Nanos(us * 1000), length: Nanos(us * 1000), seed: 1 }
 }
 
-pub fn memory(values: &[(&str, &str)]) -> Memory {
+pub fn memory(values: &[(&str, &str)]) -> MemoryModel {
     let values: Vec<_> =
         values.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    Memory::find_with("zcu102", &values).unwrap()
+    MemoryModel::find_with("zcu102", &values).unwrap()
 }
 
 pub fn vm(name: &str, cpus: &str, colors: &str, rest: &str) -> String {
@@ -25,23 +25,23 @@ pub fn vm(name: &str, cpus: &str, colors: &str, rest: &str) -> String {
     )
 }
 
-pub fn load(path: &Path, vms: &[String], memory: &Memory) -> Result<Board, String> {
+pub fn load(path: &Path, vms: &[String], memory: &MemoryModel) -> Result<SimulatedBoard, String> {
     build(path, &format!("{HYPERVISOR}{}", vms.concat()), memory)
 }
 
-fn build(path: &Path, text: &str, memory: &Memory) -> Result<Board, String> {
+fn build(path: &Path, text: &str, memory: &MemoryModel) -> Result<SimulatedBoard, String> {
     let catalog = Catalog { guests: vec!["memory-stressor".to_owned()], ..Catalog::default() };
     let system = check_text(path, text, &catalog).map_err(|faults| faults.to_string())?;
     let pristine = vec![1 << 20; system.vms.len()];
     let sizes = Sizes { image: 4 << 20, hypervisor: 1 << 20, pristine };
     let placement = place_all(&system, &sizes).map_err(|faults| faults.to_string())?;
-    Board::new(&system, &placement, memory).map_err(|error| error.to_string())
+    SimulatedBoard::new(&system, &placement, memory).map_err(|error| error.to_string())
 }
 
-pub fn board(vms: &[String], memory: &Memory) -> Board {
+pub fn board(vms: &[String], memory: &MemoryModel) -> SimulatedBoard {
     load(Path::new("system.toml"), vms, memory).unwrap()
 }
 
-pub fn board_of(text: &str, memory: &Memory) -> Board {
+pub fn board_of(text: &str, memory: &MemoryModel) -> SimulatedBoard {
     build(Path::new("system.toml"), text, memory).unwrap()
 }

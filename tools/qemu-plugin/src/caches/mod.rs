@@ -11,8 +11,8 @@
 //! Counting starts when the first core enters a guest; what the boot left in caches and rows stays
 //! there.
 //!
-//! A page of counters ([`CounterPage`]) can be kept up to date with what each core moves between the
-//! shared cache and memory, by guests and by the hypervisor, from access to access.
+//! A page of counters ([`CounterPage`]) can be kept up to date with what each core moves between
+//! the shared cache and memory, by guests and by the hypervisor, from access to access.
 //!
 //! Not seen: table walks, devices' DMA, and cache maintenance, after which the model still has
 //! lines that a chip would have written back. Of an access that crosses into another page only what
@@ -27,9 +27,9 @@ mod report;
 mod setup;
 
 pub use level::{Level, Start};
-pub use recorder::{Record, Recorded};
-pub use report::{Counts, Intrusion, Mark, Observed, Owner as OwnerCounts, OwnerKind};
-pub use setup::{PAGE, Run, Setup, Shape};
+pub use recorder::{Recorded, RecordingLimit};
+pub use report::{CountMatrix, Intrusion, MarkerCounts, ObservedAccesses, OwnerCounts, OwnerKind};
+pub use setup::{CacheShape, PAGE, PageRun, Setup};
 
 use std::collections::VecDeque;
 use std::io;
@@ -38,16 +38,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir_memory::hierarchy::{Access, CoreTraffic, Hierarchy, Served};
 use weir_memory::matrix::Matrix;
 use weir_memory::units::{Owner, Pa};
-use weir_trace::counter_page::{CounterPage, Kind};
+use weir_trace::counter_page::{CounterKind, CounterPage};
 
 use recorder::Recorder;
 
-use crate::ledger::{Book, Counts as Done, Ledger, Mark as BudgetMark};
+use crate::ledger::{Book, BudgetMark, GuestCounts as Done, Ledger};
 use crate::path;
 use guests::Guests;
 use places::Places;
 
-/// Most entries of [`Observed::marks`].
+/// Most entries of [`ObservedAccesses::marks`].
 const MARKS: usize = 256;
 /// How many of the last console bytes [`Books::report_at`] knows.
 const BYTES: usize = 8192;
@@ -147,12 +147,12 @@ struct Inner {
     /// The owner of each page of RAM.
     pages: Box<[u8]>,
     intrusions: Places,
-    marks: Vec<Mark>,
+    marks: Vec<MarkerCounts>,
     device_accesses: u64,
     unseen_blocks: u64,
     console_bytes: u64,
     /// The counts when each of the last bytes had been written.
-    at_bytes: VecDeque<Observed>,
+    at_bytes: VecDeque<ObservedAccesses>,
     /// The traffic of each core since the first guest began.
     moved: Box<[Moved]>,
     /// Where that is written while the machine runs.
@@ -220,7 +220,7 @@ impl Books {
     ///
     /// # Errors
     /// Errors of the file system.
-    pub fn write_recordings(&self, seen: &Observed) -> io::Result<()> {
+    pub fn write_recordings(&self, seen: &ObservedAccesses) -> io::Result<()> {
         self.inner().recorder.as_ref().map_or(Ok(()), |recorder| recorder.write(&seen.recorded))
     }
 
@@ -272,7 +272,7 @@ impl Books {
 
     /// The counts so far.
     #[must_use]
-    pub fn report(&self) -> Observed {
+    pub fn report(&self) -> ObservedAccesses {
         self.inner().report()
     }
 
@@ -280,7 +280,7 @@ impl Books {
     /// run because of console output does so some time after that output. `None` if the machine has
     /// not written as many bytes, or thousands more.
     #[must_use]
-    pub fn report_at(&self, console_bytes: u64) -> Option<Observed> {
+    pub fn report_at(&self, console_bytes: u64) -> Option<ObservedAccesses> {
         let mut inner = self.inner();
         let known = &mut inner.at_bytes;
         let at = known.iter().position(|seen| seen.console_bytes == console_bytes)?;
@@ -390,9 +390,13 @@ impl Inner {
         }
         let moved = &mut self.moved[core];
         let (sum, refills, write_backs) = if at_el2 {
-            (&mut moved.hypervisor, Kind::HypervisorRefills, Kind::HypervisorWriteBacks)
+            (
+                &mut moved.hypervisor,
+                CounterKind::HypervisorRefills,
+                CounterKind::HypervisorWriteBacks,
+            )
         } else {
-            (&mut moved.guest, Kind::Refills, Kind::WriteBacks)
+            (&mut moved.guest, CounterKind::Refills, CounterKind::WriteBacks)
         };
         sum.refills += now.refills - before.refills;
         sum.write_backs += now.write_backs - before.write_backs;
@@ -425,7 +429,7 @@ impl Inner {
         let vm = self.guests.current(core).filter(|_| in_guest);
         let Some(vm) = vm.filter(|_| self.marks.len() < MARKS) else { return };
         let l1s = || (0..self.setup.cores.len()).map(|core| self.hierarchy.l1d(core));
-        let mark = Mark {
+        let mark = MarkerCounts {
             vm,
             number,
             accesses: l1s().map(|l1| l1.accesses[vm]).sum(),
@@ -452,13 +456,13 @@ impl Inner {
         (self.device_accesses, self.unseen_blocks) = (0, 0);
     }
 
-    fn report(&mut self) -> Observed {
+    fn report(&mut self) -> ObservedAccesses {
         // What the boot did is not counted.
         if !self.running {
             self.forget();
         }
         let owners: Vec<OwnerKind> = self.all_kinds().collect();
-        let counts = |matrix: &Matrix| -> Counts {
+        let counts = |matrix: &Matrix| -> CountMatrix {
             let row = |&by: &OwnerKind| {
                 let of = owners.iter().map(|&of| matrix.get(self.number(by), self.number(of)));
                 of.collect()
@@ -495,7 +499,7 @@ impl Inner {
             }
         };
         let (intrusions, places_left_out, evictions_left_out) = self.intrusions.report();
-        Observed {
+        ObservedAccesses {
             started: self.running,
             owners: owners.iter().map(count).collect(),
             l1_evictions: counts(&l1),

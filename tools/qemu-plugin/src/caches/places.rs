@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::report::Intrusion;
 
-/// Most entries of [`Observed::intrusions`](super::Observed::intrusions).
+/// Most entries of [`ObservedAccesses::intrusions`](super::Observed::intrusions).
 pub(super) const LISTED: usize = 64;
 
 /// Evictions by instruction and page.

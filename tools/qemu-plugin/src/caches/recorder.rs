@@ -5,11 +5,11 @@ use std::io::{self, BufWriter, Write as _};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use weir_memory::recording::{Line, Step};
+use weir_memory::recording::{RecordedAccess, RecordingLine};
 
 /// The recording to make.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct RecordingLimit {
     /// Accesses that are kept of each VM, the first ones; others are counted.
     pub most: u64,
     /// The directory of the recordings: of VM N a file `N`, whose addresses are physical ones and
@@ -29,7 +29,7 @@ pub struct Recorded {
 /// A recording of each VM while the machine runs.
 #[derive(Debug)]
 pub(super) struct Recorder {
-    record: Record,
+    record: RecordingLimit,
     tapes: Vec<Tape>,
     /// For each core the instructions that its guest has executed and that no recorded access
     /// accounts for. An access takes one at least, so that it can be less than none.
@@ -40,13 +40,13 @@ pub(super) struct Recorder {
 #[derive(Debug, Default)]
 struct Tape {
     /// Each with its core.
-    steps: Vec<(Step, u8)>,
+    steps: Vec<(RecordedAccess, u8)>,
     left_out: u64,
 }
 
 impl Recorder {
     /// For caches of lines of so many bytes.
-    pub fn new(record: Record, vms: usize, cores: usize, line: u64) -> Self {
+    pub fn new(record: RecordingLimit, vms: usize, cores: usize, line: u64) -> Self {
         let tapes = (0..vms).map(|_| Tape::default()).collect();
         Self { record, tapes, since: vec![0; cores].into(), line: line.max(1) }
     }
@@ -66,7 +66,7 @@ impl Recorder {
             let at = pa.max(line * self.line);
             let Tape { steps, left_out } = &mut self.tapes[vm];
             if (steps.len() as u64) < self.record.most {
-                steps.push((Step { at, cycles, write }, core as u8));
+                steps.push((RecordedAccess { at, cycles, write }, core as u8));
             } else {
                 *left_out += 1;
             }
@@ -89,9 +89,9 @@ impl Recorder {
             let mut on = None;
             for &(step, core) in tape.steps.iter().take(seen.kept as usize) {
                 if on.replace(core) != Some(core) {
-                    writeln!(file, "{}", Line::Vcpu(core.into()))?;
+                    writeln!(file, "{}", RecordingLine::Vcpu(core.into()))?;
                 }
-                writeln!(file, "{}", Line::Access(step))?;
+                writeln!(file, "{}", RecordingLine::Access(step))?;
             }
             file.flush()?;
         }

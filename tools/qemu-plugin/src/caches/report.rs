@@ -35,21 +35,21 @@ impl OwnerKind {
 }
 
 /// One row for each owner that did it, in it one count for each that it was done to.
-pub type Counts = Vec<Vec<u64>>;
+pub type CountMatrix = Vec<Vec<u64>>;
 
 /// The counts of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Observed {
+pub struct ObservedAccesses {
     /// Whether a guest ran; nothing is counted before.
     pub started: bool,
     /// The owners of accesses; the rows and columns of the matrices.
-    pub owners: Vec<Owner>,
+    pub owners: Vec<OwnerCounts>,
     /// Lines that left an L1 data cache, by the owner of the access and the owner of the line.
-    pub l1_evictions: Counts,
+    pub l1_evictions: CountMatrix,
     /// Lines that left the L2, by the owner of the access and the owner of the line.
-    pub l2_evictions: Counts,
+    pub l2_evictions: CountMatrix,
     /// Closed rows, by the owner of the access and the owner of the row.
-    pub rows_closed: Counts,
+    pub rows_closed: CountMatrix,
     /// Where accesses at EL2 evicted VMs' lines from the L2 that were not on that VM's memory, by
     /// instruction and page; the 64 places with most evictions, in that order.
     pub intrusions: Vec<Intrusion>,
@@ -58,7 +58,7 @@ pub struct Observed {
     /// Evictions at these.
     pub evictions_left_out: u64,
     /// The counts of VMs at their markers; the first 256 of these.
-    pub marks: Vec<Mark>,
+    pub marks: Vec<MarkerCounts>,
     /// Loads and stores that reached a device, which are no memory accesses.
     pub device_accesses: u64,
     /// Blocks of code outside of RAM, which were not counted.
@@ -71,7 +71,7 @@ pub struct Observed {
 
 /// The counts of one owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Owner {
+pub struct OwnerCounts {
     /// For people.
     pub name: String,
     /// The kind of owner.
@@ -107,7 +107,7 @@ pub struct Intrusion {
 
 /// A VM's counts when it executed a marker ([`crate::path`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mark {
+pub struct MarkerCounts {
     /// The VM.
     pub vm: usize,
     /// The marker's number.
@@ -120,27 +120,27 @@ pub struct Mark {
     pub l2_misses: u64,
 }
 
-impl Observed {
+impl ObservedAccesses {
     /// Events by one VM's accesses, or by EL2's on its memory, to what is another VM's.
     #[must_use]
-    pub fn between_vms(&self, counts: &Counts) -> u64 {
+    pub fn between_vms(&self, counts: &CountMatrix) -> u64 {
         self.sum(counts, |by, of| matches!((by.vm(), of.vm()), (Some(by), Some(of)) if by != of))
     }
 
     /// Events by EL2's accesses on its own memory or on memory without an owner, to what is a VM's.
     #[must_use]
-    pub fn by_weir(&self, counts: &Counts) -> u64 {
+    pub fn by_weir(&self, counts: &CountMatrix) -> u64 {
         self.sum(counts, |by, of| by.vm().is_none() && of.vm().is_some())
     }
 
     /// Events by a VM's accesses to what is the hypervisor's. Lines of memory without an owner,
     /// left from the boot, don't count.
     #[must_use]
-    pub fn of_weir(&self, counts: &Counts) -> u64 {
+    pub fn of_weir(&self, counts: &CountMatrix) -> u64 {
         self.sum(counts, |by, of| by.vm().is_some() && of == OwnerKind::Weir)
     }
 
-    fn sum(&self, counts: &Counts, counted: impl Fn(OwnerKind, OwnerKind) -> bool) -> u64 {
+    fn sum(&self, counts: &CountMatrix, counted: impl Fn(OwnerKind, OwnerKind) -> bool) -> u64 {
         let rows = self.owners.iter().zip(counts);
         rows.flat_map(|(by, row)| {
             self.owners.iter().zip(row).map(move |(of, count)| (by, of, count))
@@ -152,7 +152,7 @@ impl Observed {
 
     /// The counts of `kind`.
     #[must_use]
-    pub fn owner(&self, kind: OwnerKind) -> Option<&Owner> {
+    pub fn owner(&self, kind: OwnerKind) -> Option<&OwnerCounts> {
         self.owners.iter().find(|owner| owner.kind == kind)
     }
 

@@ -7,10 +7,10 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use weir_memory::cache::{CacheConfig, Replacement};
 use weir_memory::dram::{AddressFields, AddressMap};
-use weir_memory::hierarchy::{Hierarchy, HierarchyConfig, L2Config, Sharing};
+use weir_memory::hierarchy::{Hierarchy, HierarchyConfig, L2Config, L2Sharing};
 use weir_memory::units::Bytes;
 
-use super::recorder::Record;
+use super::recorder::RecordingLimit;
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
@@ -24,11 +24,11 @@ pub struct Setup {
     /// whose page it touches.
     pub cores: Vec<Vec<usize>>,
     /// Each core's L1 data cache.
-    pub l1d: Shape,
+    pub l1d: CacheShape,
     /// Each core's L1 instruction cache.
-    pub l1i: Shape,
+    pub l1i: CacheShape,
     /// The L2 that all cores share.
-    pub l2: Shape,
+    pub l2: CacheShape,
     /// For each bit of a DRAM bank's number the address bits whose XOR it is; none if banks are not
     /// to be counted.
     pub banks: Vec<u64>,
@@ -42,14 +42,14 @@ pub struct Setup {
     /// seen is kept for each byte that is written there.
     pub uart: Option<u64>,
     /// The owners of its pages. Pages that are not listed have no owner.
-    pub pages: Vec<Run>,
+    pub pages: Vec<PageRun>,
     /// The recording to make of the VMs' accesses, if anything.
-    pub record: Option<Record>,
+    pub record: Option<RecordingLimit>,
 }
 
 /// A cache's shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shape {
+pub struct CacheShape {
     /// Its bytes.
     pub size: u64,
     /// Lines of a set.
@@ -60,7 +60,7 @@ pub struct Shape {
 
 /// Pages that follow each other and have one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Run {
+pub struct PageRun {
     /// Physical address of the first.
     pub first: u64,
     /// How many.
@@ -69,7 +69,7 @@ pub struct Run {
     pub vm: Option<usize>,
 }
 
-impl Shape {
+impl CacheShape {
     fn config(self) -> CacheConfig {
         CacheConfig {
             size: Bytes(self.size),
@@ -105,7 +105,7 @@ impl Setup {
             l1i: Some(self.l1i.config()),
             l2: Some(L2Config {
                 cache: self.l2.config(),
-                sharing: Sharing::Shared,
+                sharing: L2Sharing::Shared,
                 inclusive: false,
             }),
             l3: None,

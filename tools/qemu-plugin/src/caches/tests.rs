@@ -7,15 +7,15 @@ const UART: u64 = 0x900_0000;
 /// Two VMs on a core each and the hypervisor, over an L2 with 16 colors of one page and eight
 /// banks.
 fn setup() -> Setup {
-    let page = |page: u64, vm| Run { first: RAM + page * PAGE, count: 1, vm };
+    let page = |page: u64, vm| PageRun { first: RAM + page * PAGE, count: 1, vm };
     // VM 0 has color 0, VM 1 color 1, the hypervisor color 2; four pages each.
     let of = |color: u64, vm| (0..64).map(move |n| page(16 * n + color, vm));
     Setup {
         vms: vec!["a".into(), "b".into()],
         cores: vec![vec![0], vec![1]],
-        l1d: Shape { size: 32 << 10, ways: 4, line: 64 },
-        l1i: Shape { size: 32 << 10, ways: 2, line: 64 },
-        l2: Shape { size: 1 << 20, ways: 16, line: 64 },
+        l1d: CacheShape { size: 32 << 10, ways: 4, line: 64 },
+        l1i: CacheShape { size: 32 << 10, ways: 2, line: 64 },
+        l2: CacheShape { size: 1 << 20, ways: 16, line: 64 },
         banks: vec![1 << 16 | 1 << 19, 1 << 17 | 1 << 20, 1 << 18 | 1 << 21],
         row: 8192,
         ram: RAM,
@@ -92,7 +92,7 @@ fn one_page_of_the_wrong_color_is_seen() {
     let stray = RAM + 3 * WAY;
     let mut setup = setup();
     setup.pages.retain(|run| run.first != stray);
-    setup.pages.push(Run { first: stray, count: 1, vm: Some(1) });
+    setup.pages.push(PageRun { first: stray, count: 1, vm: Some(1) });
     let books = started(setup);
     fill(&books, 0, 0);
     for line in 0..PAGE / 64 {
@@ -247,8 +247,13 @@ fn marks_contain_what_their_vm_had_done() {
     books.block(0, Block::new(None, 4, VECTOR));
     books.mark(0, 19);
     let lines = 64 * PAGE / 64;
-    let at =
-        |count| Mark { vm: 0, number: 19, accesses: count, l1_misses: count, l2_misses: count };
+    let at = |count| MarkerCounts {
+        vm: 0,
+        number: 19,
+        accesses: count,
+        l1_misses: count,
+        l2_misses: count,
+    };
     assert_eq!(books.report().marks, [at(0), at(lines)]);
     for _ in 0..2 * MARKS {
         books.mark(1, 1);
@@ -267,7 +272,7 @@ fn what_was_seen_is_known_by_the_console_s_bytes() {
         books.device(UART + 0x18, true);
     }
     read(&books, 0, RAM);
-    let accesses = |seen: Observed| seen.owner(OwnerKind::Vm(0)).unwrap().accesses;
+    let accesses = |seen: ObservedAccesses| seen.owner(OwnerKind::Vm(0)).unwrap().accesses;
     assert_eq!(books.report_at(20).map(accesses), Some(20));
     assert_eq!(books.report_at(BYTES as u64 + 10).map(accesses), Some(BYTES as u64 + 10));
     assert_eq!(books.report_at(BYTES as u64 + 11), None, "not written yet");
@@ -395,7 +400,7 @@ fn write_backs_are_charged_to_the_evictor() {
 fn the_counter_page_charges_no_vm_for_el2() {
     let (books, counter_page) = with_counter_page();
     let apart = || {
-        [Kind::HypervisorRefills, Kind::HypervisorWriteBacks]
+        [CounterKind::HypervisorRefills, CounterKind::HypervisorWriteBacks]
             .map(|kind| counter_page.count(0, kind))
     };
     books.block(0, Block::new(None, 4, VECTOR));
@@ -463,12 +468,12 @@ fn the_page_agrees_with_the_caches() {
 
 #[test]
 fn a_setup_that_does_not_fit_is_refused() {
-    let outside = Run { first: RAM + (64 << 20), count: 1, vm: None };
+    let outside = PageRun { first: RAM + (64 << 20), count: 1, vm: None };
     for (change, message) in [
         (&(|setup: &mut Setup| setup.cores[0].push(2)) as &dyn Fn(&mut Setup), "2 VMs"),
         (&|setup: &mut Setup| setup.pages.push(outside), "not in RAM"),
         (
-            &|setup: &mut Setup| setup.pages.push(Run { vm: Some(7), ..setup.pages[0] }),
+            &|setup: &mut Setup| setup.pages.push(PageRun { vm: Some(7), ..setup.pages[0] }),
             "not in RAM",
         ),
         (&|setup: &mut Setup| setup.l2.ways = 0, "ways"),
@@ -494,7 +499,7 @@ fn counting_starts_with_an_interrupt_at_first_eret() {
 
 #[test]
 fn the_ledger_has_refills_and_write_backs_per_period() {
-    use crate::{ledger::Counts, path};
+    use crate::{ledger::GuestCounts, path};
     let books = started(setup());
     let mark = |core, number| {
         books.block(core, Block::new(None, 4, VECTOR));
@@ -514,17 +519,17 @@ fn the_ledger_has_refills_and_write_backs_per_period() {
     mark(0, path::REPLENISH);
     let ledger = books.ledger();
     let [period] = ledger.cores[0].periods[..] else { panic!("{ledger:?}") };
-    assert_eq!(period.counts, Counts { refills: 8, ..Counts::default() });
+    assert_eq!(period.counts, GuestCounts { refills: 8, ..GuestCounts::default() });
     assert_eq!((period.looks, period.throttled), (3, true));
     assert!(ledger.cores[1].periods.is_empty());
     assert!(books.report().marks.is_empty(), "EL2's markers are no guest's");
 }
 
 /// Of a setup that records up to `most` accesses, and the files that come of it.
-fn recorded(most: u64, run: impl FnOnce(&Books)) -> (Observed, [String; 2]) {
+fn recorded(most: u64, run: impl FnOnce(&Books)) -> (ObservedAccesses, [String; 2]) {
     let directory =
         std::env::temp_dir().join(format!("weir-recordings-{}-{most}", std::process::id()));
-    let record = Some(Record { most, into: directory.clone() });
+    let record = Some(RecordingLimit { most, into: directory.clone() });
     let books = started(Setup { record, ..setup() });
     run(&books);
     let seen = books.report();
@@ -591,7 +596,7 @@ fn a_full_recording_counts_further_accesses() {
 #[test]
 fn a_recording_ends_where_the_report_does() {
     let directory = std::env::temp_dir().join(format!("weir-cut-{}", std::process::id()));
-    let record = Some(Record { most: 9, into: directory.clone() });
+    let record = Some(RecordingLimit { most: 9, into: directory.clone() });
     let books = started(Setup { record, ..setup() });
     read(&books, 0, RAM);
     books.device(UART, true);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::tally::{Sums, Tally};
-use crate::ledger::{Book, Counts, Mark};
+use crate::ledger::{Book, BudgetMark, GuestCounts};
 use crate::path;
 
 /// A number that one thread writes and all threads can read.
@@ -215,15 +215,16 @@ impl Books {
         if matches!(number, path::CLEAR | path::COPY) {
             self.clears.set(u64::from(number == path::CLEAR));
         }
-        let Some(mark) = Mark::of(number) else { return };
+        let Some(mark) = BudgetMark::of(number) else { return };
         let instructions = self.guest.get() - self.aborted.get();
-        self.budget().mark(mark, Counts { instructions, ..Counts::default() });
+        self.budget().mark(mark, GuestCounts { instructions, ..GuestCounts::default() });
         let path = match (self.path.get() as u8, mark) {
             // The boot and a stretch in which a period begins keep their names.
-            (path::BOOT, _) | (path::REPLENISH | path::RELEASE, Mark::Overflow | Mark::Poll) => {
+            (path::BOOT, _)
+            | (path::REPLENISH | path::RELEASE, BudgetMark::Overflow | BudgetMark::Poll) => {
                 return;
             }
-            (path::HELD, Mark::Replenish) => path::RELEASE,
+            (path::HELD, BudgetMark::Replenish) => path::RELEASE,
             (path::HELD, _) => return,
             _ => number,
         };

@@ -9,7 +9,8 @@
 //! - A vCPU is at EL2 from its first instruction on (firmware, trampoline, boot), until the first
 //!   ERET inside the hypervisor's range after which it executes an instruction outside of that
 //!   range. That first stretch belongs to the path `boot`.
-//! - A later stretch begins as [`Options`] says and ends with such an ERET, which belongs to it.
+//! - A later stretch begins as [`PluginOptions`] says and ends with such an ERET, which belongs to
+//!   it.
 //!   When the vectors are known, any ERET of the hypervisor ends it: what runs after it is the
 //!   guest's, even at addresses that the hypervisor uses too.
 //! - A marker names the path of the next stretch on its vCPU. Further stretches before the next
@@ -38,12 +39,12 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use crate::Options;
-use crate::ledger::{Ledger, Phase};
+use crate::PluginOptions;
+use crate::ledger::{Ledger, PhaseCounts};
 use crate::path;
-use crate::report::{Longest, Report, Vcpu};
+use crate::report::{CountReport, Longest, VcpuInstructions};
 use books::{Books, Cell, mode};
-pub use step::Step;
+pub use step::InstructionStep;
 use tally::Tally;
 
 /// The accounting of one run.
@@ -59,7 +60,7 @@ pub struct Accounting {
 impl Accounting {
     /// Builds empty books for `vcpus` vCPUs.
     #[must_use]
-    pub fn new(vcpus: usize, options: &Options) -> Self {
+    pub fn new(vcpus: usize, options: &PluginOptions) -> Self {
         Self {
             vcpus: (0..vcpus).map(|_| Books::new()).collect(),
             boot_over: AtomicBool::new(false),
@@ -70,12 +71,12 @@ impl Accounting {
 
     /// Records that vCPU number `vcpu` is about to execute `step`. Calls for one vCPU must not
     /// overlap.
-    pub fn step(&self, vcpu: usize, step: Step) {
+    pub fn step(&self, vcpu: usize, step: InstructionStep) {
         let Some(books) = self.vcpus.get(vcpu) else {
             return;
         };
         let class = step.class();
-        if class == Step::LOAD_STORE && books.last.get() == step.0 {
+        if class == InstructionStep::LOAD_STORE && books.last.get() == step.0 {
             return;
         }
         let last = Self::last(books, step);
@@ -90,7 +91,9 @@ impl Accounting {
             }
         }
         if books.mode.get() == mode::GUEST && step.is_entry() {
-            if step.0 & Step::SYNCHRONOUS != 0 && last.class() == Step::LOAD_STORE {
+            if step.0 & InstructionStep::SYNCHRONOUS != 0
+                && last.class() == InstructionStep::LOAD_STORE
+            {
                 books.aborted.bump();
             }
             books.enter();
@@ -107,16 +110,16 @@ impl Accounting {
             books.masked.bump();
             books.touched_device.set(0);
             match class {
-                Step::ERET if step.is_inside() => books.mode.set(mode::RETURNING),
-                Step::BARRIER => books.barriers.bump(),
-                Step::MAINTENANCE => books.maintenance.bump(),
-                Step::GIC_SYSREG => books.gic_sysregs.bump(),
-                Step::ACKNOWLEDGE => {
+                InstructionStep::ERET if step.is_inside() => books.mode.set(mode::RETURNING),
+                InstructionStep::BARRIER => books.barriers.bump(),
+                InstructionStep::MAINTENANCE => books.maintenance.bump(),
+                InstructionStep::GIC_SYSREG => books.gic_sysregs.bump(),
+                InstructionStep::ACKNOWLEDGE => {
                     books.gic_sysregs.bump();
                     books.end_masked(self.returns.load(Relaxed));
                 }
-                Step::WAIT => books.wait(self.returns.load(Relaxed)),
-                Step::MARKER if step.is_inside() => {
+                InstructionStep::WAIT => books.wait(self.returns.load(Relaxed)),
+                InstructionStep::MARKER if step.is_inside() => {
                     books.meter(step.marker().unwrap_or(path::OTHER));
                 }
                 _ => {}
@@ -129,8 +132,8 @@ impl Accounting {
     }
 
     /// Returns the previous step, and stores this one as the last.
-    fn last(books: &Books, step: Step) -> Step {
-        let last = Step(books.last.get());
+    fn last(books: &Books, step: InstructionStep) -> InstructionStep {
+        let last = InstructionStep(books.last.get());
         books.last.set(step.0);
         last
     }
@@ -150,7 +153,7 @@ impl Accounting {
             _ => {
                 if number == path::PHASE {
                     let (guest, el2) = (books.guest.get(), books.el2.get());
-                    books.budget().phase(Phase { guest, el2 });
+                    books.budget().phase(PhaseCounts { guest, el2 });
                 }
                 books.next_path.set(u64::from(number));
                 books.stretches().entry(number).or_default().marks += 1;
@@ -186,7 +189,7 @@ impl Accounting {
 
     /// Returns the report up to now. A stretch that has not ended counts only for the totals.
     #[must_use]
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> CountReport {
         let mut merged = BTreeMap::<u8, Tally>::new();
         for books in &self.vcpus {
             for (&path, tally) in books.stretches().iter() {
@@ -204,7 +207,7 @@ impl Accounting {
             let sum = || self.vcpus.iter().map(|books| count(books).get()).sum();
             self.boot_over.load(Relaxed).then(sum)
         };
-        Report {
+        CountReport {
             boot_instructions: before_guests(|books| &books.boot),
             clearing_instructions: before_guests(|books| &books.clearing),
             longest_masked: longest.map(|(vcpu, [instructions, path])| Longest {
@@ -215,7 +218,7 @@ impl Accounting {
             vcpus: self
                 .vcpus
                 .iter()
-                .map(|books| Vcpu {
+                .map(|books| VcpuInstructions {
                     el2_instructions: books.el2.get(),
                     guest_instructions: books.guest.get(),
                     boot_instructions: books.boot.get(),

@@ -1,14 +1,14 @@
 //! An instruction as the accounting needs it, in one word.
 
-use crate::Options;
-use crate::opcode::Class;
+use crate::PluginOptions;
+use crate::opcode::InstructionClass;
 
 /// One instruction of a program. Translation reduces it to the properties that
 /// [`Accounting::step`](super::Accounting::step) needs at each execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step(pub(super) u64);
+pub struct InstructionStep(pub(super) u64);
 
-impl Step {
+impl InstructionStep {
     /// Address bits 2 to 47: enough to tell neighbors apart.
     const ADDRESS: u64 = (1 << 46) - 1;
     /// The instruction is in the hypervisor's range.
@@ -34,17 +34,17 @@ impl Step {
 
     /// Builds the step of the instruction `opcode` at virtual address `pc`.
     #[must_use]
-    pub fn new(pc: u64, opcode: u32, options: &Options) -> Self {
-        let (class, marker) = match Class::of(opcode) {
-            Class::Plain => (Self::PLAIN, 0),
-            Class::Eret => (Self::ERET, 0),
-            Class::Barrier => (Self::BARRIER, 0),
-            Class::Maintenance => (Self::MAINTENANCE, 0),
-            Class::GicSysreg => (Self::GIC_SYSREG, 0),
-            Class::Acknowledge => (Self::ACKNOWLEDGE, 0),
-            Class::Wait => (Self::WAIT, 0),
-            Class::LoadStore => (Self::LOAD_STORE, 0),
-            Class::Marker(number) => (Self::MARKER, u64::from(number)),
+    pub fn new(pc: u64, opcode: u32, options: &PluginOptions) -> Self {
+        let (class, marker) = match InstructionClass::of(opcode) {
+            InstructionClass::Plain => (Self::PLAIN, 0),
+            InstructionClass::Eret => (Self::ERET, 0),
+            InstructionClass::Barrier => (Self::BARRIER, 0),
+            InstructionClass::Maintenance => (Self::MAINTENANCE, 0),
+            InstructionClass::GicSysreg => (Self::GIC_SYSREG, 0),
+            InstructionClass::Acknowledge => (Self::ACKNOWLEDGE, 0),
+            InstructionClass::Wait => (Self::WAIT, 0),
+            InstructionClass::LoadStore => (Self::LOAD_STORE, 0),
+            InstructionClass::Marker(number) => (Self::MARKER, u64::from(number)),
         };
         let mut bits =
             pc >> 2 & Self::ADDRESS | class << Self::CLASS_SHIFT | marker << Self::MARKER_SHIFT;

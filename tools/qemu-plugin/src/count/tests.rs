@@ -2,11 +2,11 @@
 
 use proptest::prelude::*;
 
-use super::{Accounting, Step};
-use crate::ledger::Phase;
-use crate::opcode::{Class, marker};
-use crate::report::{Longest, PathReport, Vcpu};
-use crate::{Options, path};
+use super::{Accounting, InstructionStep};
+use crate::ledger::PhaseCounts;
+use crate::opcode::{InstructionClass, marker};
+use crate::report::{Longest, PathReport, VcpuInstructions};
+use crate::{PluginOptions, path};
 
 const HYP: u64 = 0x40_0000_0000;
 const VECTORS: u64 = HYP + 0x800;
@@ -21,13 +21,13 @@ const MRS_HCR: u32 = 0xD53C_CB04;
 
 /// The program counters of a machine, and the accounting that observes them.
 struct Machine {
-    options: Options,
+    options: PluginOptions,
     books: Accounting,
 }
 
 impl Machine {
     fn new(vcpus: usize, vectors: Option<u64>) -> Self {
-        let options = Options {
+        let options = PluginOptions {
             out: "unused".into(),
             hyp: HYP..HYP + 0x1_0000,
             vectors,
@@ -43,7 +43,7 @@ impl Machine {
     /// Executes `opcodes` at consecutive addresses.
     fn run(&self, vcpu: usize, mut pc: u64, opcodes: &[u32]) {
         for &opcode in opcodes {
-            self.books.step(vcpu, Step::new(pc, opcode, &self.options));
+            self.books.step(vcpu, InstructionStep::new(pc, opcode, &self.options));
             pc += 4;
         }
     }
@@ -83,7 +83,7 @@ fn a_stretch_is_named_by_its_marker() {
         assert_eq!((hypercall.gic_sysregs, hypercall.device_accesses), (2, 0));
         assert_eq!(
             report.vcpus,
-            [Vcpu { el2_instructions: 9, guest_instructions: 5, boot_instructions: 3 }]
+            [VcpuInstructions { el2_instructions: 9, guest_instructions: 5, boot_instructions: 3 }]
         );
     }
 }
@@ -161,7 +161,7 @@ fn a_restarted_device_access_counts_once() {
     let machine = Machine::new(1, None);
     machine.boot(0);
     machine.run(0, GUEST, &[marker(15)]);
-    let load = Step::new(VECTORS + 0x400, LDR, &machine.options);
+    let load = InstructionStep::new(VECTORS + 0x400, LDR, &machine.options);
     assert!(load.wants_accesses());
     machine.books.step(0, load);
     machine.books.step(0, load);
@@ -314,9 +314,9 @@ proptest! {
     #[test]
     fn a_step_survives_its_way_through_qemu(pc: u64, opcode: u32) {
         let options = Machine::new(1, Some(VECTORS)).options;
-        let step = Step::new(pc & !3, opcode, &options);
-        prop_assert_eq!(Step::from_bits(step.to_bits()), step);
-        prop_assert_eq!(step.marker().is_some(), matches!(Class::of(opcode), Class::Marker(_)));
+        let step = InstructionStep::new(pc & !3, opcode, &options);
+        prop_assert_eq!(InstructionStep::from_bits(step.to_bits()), step);
+        prop_assert_eq!(step.marker().is_some(), matches!(InstructionClass::of(opcode), InstructionClass::Marker(_)));
     }
 
     /// The totals are the executed instructions, and the stretches of all paths with the open ones
@@ -457,6 +457,6 @@ fn the_ledger_counts_instructions_per_replenishment() {
     let ledger = machine.books.ledger();
     let [period] = ledger.cores[0].periods[..] else { panic!("{ledger:?}") };
     assert_eq!((period.counts.instructions, period.looks, period.throttled), (5, 2, true));
-    assert_eq!(ledger.cores[0].phases, [Phase { guest: 6, el2: 3 + 2 + 2 + 2 }]);
+    assert_eq!(ledger.cores[0].phases, [PhaseCounts { guest: 6, el2: 3 + 2 + 2 + 2 }]);
     assert!(ledger.cores[1].periods.is_empty());
 }

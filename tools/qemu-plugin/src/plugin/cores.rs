@@ -44,7 +44,7 @@ struct Handles {
 }
 
 /// The registers of each core.
-pub struct Cores {
+pub struct RunningCore {
     get_registers: unsafe extern "C" fn() -> *mut Array,
     read_register: unsafe extern "C" fn(*mut c_void, *mut Array) -> c_int,
     new_bytes: unsafe extern "C" fn() -> *mut Array,
@@ -62,7 +62,7 @@ thread_local! {
     static BYTES: Cell<*mut Array> = const { Cell::new(null_mut()) };
 }
 
-impl Cores {
+impl RunningCore {
     /// For a machine of `vcpus` vCPUs.
     pub fn find(vcpus: usize) -> Result<Self, String> {
         let symbol = |name: &CStr| {

@@ -2,7 +2,7 @@
 //! there.
 
 use super::super::{V2, V3, VcpuMask, lr};
-use super::{Access, Core, Rig, Version};
+use super::{Core, GicAccess, GicArchitecture, Rig};
 use proptest::prelude::*;
 use weir_units::IntId;
 
@@ -19,7 +19,7 @@ const ISACTIVER: u64 = 0x300;
 const ICACTIVER: u64 = 0x380;
 
 /// Two vCPUs, everything enabled, both lines routed to vCPU 0, which is off its core.
-fn away<V: Version>() -> Rig<V> {
+fn away<V: GicArchitecture>() -> Rig<V> {
     let mut rig = Rig::<V>::new(2, 4, &LINKS);
     rig.write(0, 0xc08, 4, 2 << 18);
     rig.write(0, 0, 4, 3);
@@ -36,7 +36,7 @@ fn away<V: Version>() -> Rig<V> {
     rig
 }
 
-fn route<V: Version>(rig: &mut Rig<V>, vcpu: usize, intid: u32, to: u64) {
+fn route<V: GicArchitecture>(rig: &mut Rig<V>, vcpu: usize, intid: u32, to: u64) {
     if V::V3 {
         rig.write(vcpu, 0x6000 + 8 * u64::from(intid), 8, to);
     } else {
@@ -44,14 +44,14 @@ fn route<V: Version>(rig: &mut Rig<V>, vcpu: usize, intid: u32, to: u64) {
     }
 }
 
-fn leave<V: Version>(rig: &mut Rig<V>, vcpu: usize) {
+fn leave<V: GicArchitecture>(rig: &mut Rig<V>, vcpu: usize) {
     rig.board.here = Some(vcpu);
     let kick = rig.on(vcpu, |gic, _, hw| gic.save(vcpu, hw));
     rig.board.here = None;
     rig.kick(kick);
 }
 
-fn enter<V: Version>(rig: &mut Rig<V>, vcpu: usize) {
+fn enter<V: GicArchitecture>(rig: &mut Rig<V>, vcpu: usize) {
     rig.board.here = Some(vcpu);
     let kick = rig.on(vcpu, |gic, _, hw| gic.restore(vcpu, hw));
     rig.board.here = None;
@@ -59,7 +59,7 @@ fn enter<V: Version>(rig: &mut Rig<V>, vcpu: usize) {
 }
 
 /// One round of a loop in vCPU 1, while line 40 stays high where `high` says so.
-fn rounds<V: Version>(attack: impl Fn(&mut Rig<V>)) -> usize {
+fn rounds<V: GicArchitecture>(attack: impl Fn(&mut Rig<V>)) -> usize {
     let mut rig = away::<V>();
     for _ in 0..20 {
         attack(&mut rig);
@@ -69,7 +69,7 @@ fn rounds<V: Version>(attack: impl Fn(&mut Rig<V>)) -> usize {
     rig.taken[0]
 }
 
-impl<V: Version> Rig<V> {
+impl<V: GicArchitecture> Rig<V> {
     /// All kicks arrive but those of `vcpu`, which is off its core.
     fn settle_but(&mut self, vcpu: usize) {
         for other in (0..self.cores.len()).filter(|other| *other != vcpu) {
@@ -92,7 +92,7 @@ impl<V: Version> Rig<V> {
     }
 }
 
-fn loops<V: Version>() {
+fn loops<V: GicArchitecture>() {
     const BIT: u32 = 1 << 8;
     let set = |rig: &mut Rig<V>, base: u64| rig.word_write(1, base, 1, BIT);
     let count = |name: &str, attack: &dyn Fn(&mut Rig<V>)| {
@@ -158,7 +158,7 @@ fn a_descheduled_vcpus_line_comes_once_until_it_runs() {
 
 /// A line that waits for a vCPU that is off its core, and is made active and inactive meanwhile, is
 /// never in two list registers.
-fn waits_while_active<V: Version>() {
+fn waits_while_active<V: GicArchitecture>() {
     let mut rig = away::<V>();
     for base in [ISPENDR, ISACTIVER, ICACTIVER] {
         rig.word_write(1, base, 1, 1 << 8);
@@ -178,7 +178,7 @@ fn a_deactivated_pending_line_has_one_list_register() {
 
 /// A line that is masked since it came comes again when its vCPU is back, and its vCPU gets the
 /// core for that.
-fn comes_again<V: Version>() {
+fn comes_again<V: GicArchitecture>() {
     let mut rig = away::<V>();
     rig.word_write(1, ISPENDR, 1, 1 << 8);
     assert!(rig.board.line(0, 140).active && !rig.board.line(0, 140).enabled);
@@ -203,7 +203,7 @@ fn a_masked_line_is_not_lost() {
 }
 
 /// A relayed line stays active when another vCPU ends it, until the one that it came to is back.
-fn relayed<V: Version>() {
+fn relayed<V: GicArchitecture>() {
     let mut rig = Rig::<V>::new(2, 4, &[]);
     rig.gic.relay(IntId(39), IntId(39));
     rig.links = vec![(39, 39)];
@@ -227,7 +227,7 @@ fn relayed<V: Version>() {
     rig.board.line(0, 39).high = false;
     rig.end(0);
     assert!(!rig.board.line(0, 39).active);
-    // A VM whose life ends meanwhile lets go of it.
+    // A VM whose boot ends meanwhile lets go of it.
     leave(&mut rig, 0);
     rig.board.line(0, 39).high = true;
     rig.run();
@@ -249,7 +249,7 @@ fn a_relayed_line_comes_once_until_its_vcpu_is_back() {
 type Write = (u64, u32, u32, bool);
 
 /// Random writes of vCPU 1 to the registers of both lines, while both devices do as they like.
-fn hostile<V: Version>(writes: &[Write]) {
+fn hostile<V: GicArchitecture>(writes: &[Write]) {
     let mut rig = away::<V>();
     for &(register, value, extra, own) in writes {
         match register {
@@ -322,7 +322,7 @@ proptest! {
 }
 
 /// Nothing of one vCPU's private lines is left in the core's registers for the next one.
-fn leaves_nothing<V: Version>() {
+fn leaves_nothing<V: GicArchitecture>() {
     let mut rig = Rig::<V>::new(2, 4, &LINKS);
     rig.write(0, 0, 4, 3);
     rig.word_write(0, ISENABLER, 0, TIMER);
@@ -354,7 +354,7 @@ fn a_private_line_leaves_no_latch_on_the_core() {
 
 /// A guest that ends a timer's interrupt before it quiets the timer: the line falls while it waits
 /// in a list register.
-fn falls<V: Version>() {
+fn falls<V: GicArchitecture>() {
     let mut rig = Rig::<V>::new(1, 4, &LINKS);
     rig.write(0, 0, 4, 3);
     rig.word_write(0, ISENABLER, 0, TIMER);
@@ -396,7 +396,7 @@ fn a_timer_that_has_fallen_is_not_pending_any_more() {
 
 /// So many interrupts as fit into all list registers that the core has, of which the model uses
 /// `used`.
-fn many<V: Version>(implemented: usize) {
+fn many<V: GicArchitecture>(implemented: usize) {
     let used = lr::used(implemented, 4);
     assert_eq!(used, implemented.min(4));
     let mut rig = Rig::<V>::new(1, used, &LINKS);
@@ -451,6 +451,6 @@ fn no_number_of_list_registers_loses_an_interrupt() {
 #[test]
 fn a_trigger_change_cannot_reach_another_vcpu() {
     let mut rig = Rig::<V3>::new(2, 4, &LINKS);
-    rig.store(Access { vcpu: 1, redistributor: Some(0), offset: 0x1_0c04, size: 4 }, !0);
+    rig.store(GicAccess { vcpu: 1, redistributor: Some(0), offset: 0x1_0c04, size: 4 }, !0);
     assert!(!rig.board.line(0, 27).edge);
 }

@@ -5,13 +5,15 @@ mod properties;
 mod registers;
 mod relayed;
 
-use super::lr::{Backing, Entry, State, free_of};
-use super::{Access, Gic, Hardware, ListRegisters, Mailboxes, Maintenance, VcpuMask, Version};
+use super::lr::{Backing, Entry, ListRegisterState, free_of};
+use super::{
+    Gic, GicAccess, GicArchitecture, Hardware, ListRegisters, Mailboxes, Maintenance, VcpuMask,
+};
 use weir_units::IntId;
 
 /// The list registers of one core, and the virtual CPU interface that a guest drives them with
 /// (IHI0069H 4.8: highest priority first, `EOImode` 0, `EOIcount`, maintenance conditions).
-pub struct Core<V: Version> {
+pub struct Core<V: GicArchitecture> {
     pub lrs: Vec<V::Raw>,
     /// How many of them the model may use.
     pub used: usize,
@@ -22,7 +24,7 @@ pub struct Core<V: Version> {
     pub running: Vec<(u32, u32, u8)>,
 }
 
-impl<V: Version> ListRegisters<V> for Core<V> {
+impl<V: GicArchitecture> ListRegisters<V> for Core<V> {
     fn read(&self, index: usize) -> V::Raw {
         self.lrs[index]
     }
@@ -57,12 +59,12 @@ impl<V: Version> ListRegisters<V> for Core<V> {
 }
 
 /// A core with the board around it.
-pub struct Machine<'a, V: Version> {
+pub struct Machine<'a, V: GicArchitecture> {
     core: &'a mut Core<V>,
     board: &'a mut Board,
 }
 
-impl<V: Version> ListRegisters<V> for Machine<'_, V> {
+impl<V: GicArchitecture> ListRegisters<V> for Machine<'_, V> {
     fn read(&self, index: usize) -> V::Raw {
         self.core.read(index)
     }
@@ -88,7 +90,7 @@ impl<V: Version> ListRegisters<V> for Machine<'_, V> {
     }
 }
 
-impl<V: Version> Core<V> {
+impl<V: GicArchitecture> Core<V> {
     pub fn new(count: usize) -> Self {
         Self {
             lrs: vec![V::EMPTY; count],
@@ -126,7 +128,7 @@ impl<V: Version> Core<V> {
 
     /// The interrupt that an acknowledge would return now.
     pub fn highest(&self) -> Option<(usize, Entry)> {
-        let pending = |e: &Entry| e.state == State { pending: true, active: false };
+        let pending = |e: &Entry| e.state == ListRegisterState { pending: true, active: false };
         self.entries()
             .enumerate()
             .filter(|(_, e)| pending(e) && u16::from(e.priority) < self.running_priority())
@@ -135,7 +137,7 @@ impl<V: Version> Core<V> {
 
     pub fn acknowledge(&mut self) -> Option<Entry> {
         let (i, entry) = self.highest()?;
-        let state = State { pending: false, active: true };
+        let state = ListRegisterState { pending: false, active: true };
         self.lrs[i] = V::encode(&Entry { state, ..entry });
         let source = match entry.backing {
             Backing::Software { source, .. } => source,
@@ -156,7 +158,7 @@ impl<V: Version> Core<V> {
             e.intid.0 == intid && e.state.active && same_source
         });
         if let Some((i, e)) = found {
-            let state = State { active: false, ..e.state };
+            let state = ListRegisterState { active: false, ..e.state };
             self.lrs[i] = V::encode(&Entry { state, ..e });
             if let Backing::Hardware { pintid: IntId(pintid) } = e.backing {
                 board.line(vcpu, pintid).active = false;
@@ -170,7 +172,7 @@ impl<V: Version> Core<V> {
     pub fn maintenance_asserted(&self) -> bool {
         let end = self.entries().any(|e| e.state.is_invalid() && Self::wants_eoi(&e));
         let missing = self.maintenance.has(Maintenance::ENTRY_MISSING) && self.eoi_count != 0;
-        let only_pending = State { pending: true, active: false };
+        let only_pending = ListRegisterState { pending: true, active: false };
         let none = self.maintenance.has(Maintenance::NO_PENDING)
             && !self.entries().any(|e| e.state == only_pending);
         end || missing || none
@@ -227,7 +229,7 @@ impl Board {
     }
 }
 
-impl<V: Version> Hardware<V> for Machine<'_, V> {
+impl<V: GicArchitecture> Hardware<V> for Machine<'_, V> {
     fn set_enabled(&mut self, vcpu: usize, IntId(pintid): IntId, on: bool) {
         self.board.own(vcpu, pintid);
         self.board.line(vcpu, pintid).enabled = on;
@@ -256,7 +258,7 @@ impl<V: Version> Hardware<V> for Machine<'_, V> {
 }
 
 /// A VM's cores, board and GIC together.
-pub struct Rig<V: Version> {
+pub struct Rig<V: GicArchitecture> {
     pub gic: Gic<V>,
     pub mail: Mailboxes<V>,
     pub cores: Vec<Core<V>>,
@@ -272,7 +274,7 @@ pub struct Rig<V: Version> {
     pub told: Vec<usize>,
 }
 
-impl<V: Version> Rig<V> {
+impl<V: GicArchitecture> Rig<V> {
     pub fn new(vcpus: usize, list_registers: usize, links: &[(u32, u32)]) -> Self {
         let mut rig = Self {
             gic: Gic::new(vcpus, list_registers),
@@ -382,12 +384,12 @@ impl<V: Version> Rig<V> {
         }
     }
 
-    pub fn load(&mut self, access: Access) -> u64 {
+    pub fn load(&mut self, access: GicAccess) -> u64 {
         self.fold(self.gic.remote(&access, false));
         self.on(access.vcpu, |gic, _, hw| gic.read(&access, hw))
     }
 
-    pub fn store(&mut self, access: Access, value: u64) {
+    pub fn store(&mut self, access: GicAccess, value: u64) {
         self.fold(self.gic.remote(&access, true));
         let kick = self.on(access.vcpu, |gic, _, hw| gic.write(&access, value, hw));
         assert!(!kick.contains(access.vcpu));
@@ -395,19 +397,19 @@ impl<V: Version> Rig<V> {
     }
 
     pub fn read(&mut self, vcpu: usize, offset: u64, size: u32) -> u64 {
-        self.load(Access { vcpu, redistributor: None, offset, size })
+        self.load(GicAccess { vcpu, redistributor: None, offset, size })
     }
 
     pub fn write(&mut self, vcpu: usize, offset: u64, size: u32, value: u64) {
-        self.store(Access { vcpu, redistributor: None, offset, size }, value);
+        self.store(GicAccess { vcpu, redistributor: None, offset, size }, value);
     }
 
     pub fn redist_read(&mut self, vcpu: usize, target: usize, offset: u64, size: u32) -> u64 {
-        self.load(Access { vcpu, redistributor: Some(target), offset, size })
+        self.load(GicAccess { vcpu, redistributor: Some(target), offset, size })
     }
 
     pub fn redist_write(&mut self, vcpu: usize, target: usize, offset: u64, size: u32, value: u64) {
-        self.store(Access { vcpu, redistributor: Some(target), offset, size }, value);
+        self.store(GicAccess { vcpu, redistributor: Some(target), offset, size }, value);
     }
 
     /// The input line of an emulated SPI.

@@ -1,7 +1,7 @@
 //! Random guests against one small state machine an interrupt.
 
 use super::super::{
-    Backing, SgiRegister, V2, V3, VcpuMask, Version, decode_sgi_register, decode_sgir,
+    Backing, GicArchitecture, SgiRegister, V2, V3, VcpuMask, decode_sgi_register, decode_sgir,
 };
 use super::Rig;
 use proptest::prelude::*;
@@ -159,14 +159,14 @@ fn word_of(mask: u16, w: usize) -> u32 {
     word
 }
 
-struct Play<V: Version> {
+struct Play<V: GicArchitecture> {
     rig: Rig<V>,
     reference: Reference,
     /// Could be taken at some time since the vCPU last listened.
     lately: Vec<[bool; USED.len()]>,
 }
 
-impl<V: Version> Play<V> {
+impl<V: GicArchitecture> Play<V> {
     fn new(vcpus: usize, list_registers: usize, prompt: bool) -> Self {
         let mut rig = Rig::<V>::new(vcpus, list_registers, &LINKS);
         rig.prompt = prompt;
@@ -545,7 +545,7 @@ impl<V: Version> Play<V> {
     }
 }
 
-fn play<V: Version>(vcpus: usize, list_registers: usize, prompt: bool, ops: &[Op]) {
+fn play<V: GicArchitecture>(vcpus: usize, list_registers: usize, prompt: bool, ops: &[Op]) {
     let mut play = Play::<V>::new(vcpus, list_registers, prompt);
     for (i, op) in ops.iter().enumerate() {
         play.apply(op);
@@ -618,7 +618,7 @@ proptest! {
 
 type Access = (usize, usize, bool, u64, u32, u64, bool);
 
-fn hostile<V: Version>(accesses: &[Access]) {
+fn hostile<V: GicArchitecture>(accesses: &[Access]) {
     let mut rig = Rig::<V>::new(4, 4, &LINKS);
     for &(vcpu, target, redistributor, offset, size, value, write) in accesses {
         match (redistributor, write) {

@@ -1,18 +1,18 @@
 //! One test a register group, named by the manual's section.
 
-use super::super::lr::{Backing, Entry, State};
+use super::super::lr::{Backing, Entry, ListRegisterState};
 use super::super::{
-    Access, Mail, Mailboxes, Maintenance, Sgi, SgiRegister, V2, V3, VcpuMask, Version,
+    GicAccess, GicArchitecture, Mail, Mailboxes, Maintenance, Sgi, SgiRegister, V2, V3, VcpuMask,
     decode_sgi_register, decode_sgir,
 };
 use super::Rig;
 use proptest::prelude::*;
 use weir_units::IntId;
 
-const PENDING: State = State { pending: true, active: false };
+const PENDING: ListRegisterState = ListRegisterState { pending: true, active: false };
 
 /// A VM whose groups are on and whose SPI 1 (INTID 33) is enabled at `priority`.
-fn with_33<V: Version>(vcpus: usize, priority: u64) -> Rig<V> {
+fn with_33<V: GicArchitecture>(vcpus: usize, priority: u64) -> Rig<V> {
     let mut rig = Rig::<V>::new(vcpus, 4, &[(27, 27), (40, 140)]);
     rig.write(0, 0, 4, 3);
     rig.write(0, 0x104, 4, 1 << 1);
@@ -36,7 +36,7 @@ fn list_register_of_gicv3() {
     assert_eq!(V3::encode(&hardware), 0x70a8_001b_0000_001b);
     let software = Entry {
         intid: IntId(33),
-        state: State { pending: true, active: true },
+        state: ListRegisterState { pending: true, active: true },
         priority: 0x10,
         group1: false,
         backing: Backing::Software { eoi: true, source: 0 },
@@ -58,7 +58,7 @@ fn list_register_of_gicv2() {
     assert_eq!(V2::encode(&hardware), 0xda80_6c1b);
     let sgi = Entry {
         intid: IntId(3),
-        state: State { pending: false, active: true },
+        state: ListRegisterState { pending: false, active: true },
         priority: 0xf8,
         group1: false,
         backing: Backing::Software { eoi: true, source: 5 },
@@ -77,7 +77,7 @@ proptest! {
         } else {
             Backing::Software { eoi, source: if intid < 16 { source } else { 0 } }
         };
-        let state = State { pending, active };
+        let state = ListRegisterState { pending, active };
         let entry = Entry { intid: IntId(intid), state, priority: priority & 0xf8, group1, backing };
         prop_assert_eq!(V2::decode(V2::encode(&entry)), entry);
         let backing = match backing {
@@ -152,7 +152,7 @@ fn configuration_registers() {
     configuration::<V2>(0xffff);
 }
 
-fn configuration<V: Version>(fixed: u32) {
+fn configuration<V: GicArchitecture>(fixed: u32) {
     let mut rig = Rig::<V>::new(2, 4, &[]);
     rig.bank_write(0, 0, 0x80, 4, 0x1234_5678);
     rig.write(1, 0x9c, 4, 0x8000_0001);
@@ -333,9 +333,9 @@ fn mail_keeps_senders_apart() {
             .count();
     }
     let bits = mail.take(5);
-    assert_eq!(<V2 as Version>::Mail::intids(&bits, 0), 0x5555);
+    assert_eq!(<V2 as GicArchitecture>::Mail::intids(&bits, 0), 0x5555);
     for sender in 0..8 {
-        assert_eq!(<V2 as Version>::Mail::senders(&bits, IntId(2 * sender)), 1 << sender);
+        assert_eq!(<V2 as GicArchitecture>::Mail::senders(&bits, IntId(2 * sender)), 1 << sender);
     }
     assert_eq!(mail.take(5), [0, 0]);
 }
@@ -380,7 +380,7 @@ fn intentions_for_another_core() {
     rig.write(0, 0xc08, 4, 2 << 2);
     rig.pulse(33);
     rig.prompt = false;
-    let at = |vcpu, offset| Access { vcpu, redistributor: None, offset, size: 4 };
+    let at = |vcpu, offset| GicAccess { vcpu, redistributor: None, offset, size: 4 };
     assert_eq!(rig.gic.remote(&at(1, 0x204), false), VcpuMask::only(0));
     assert!(rig.gic.remote(&at(1, 0x204), true).is_empty());
     assert!(rig.gic.remote(&at(1, 0x284), true).is_empty());
@@ -551,7 +551,7 @@ fn latch_of_a_linked_level_line() {
     }
 }
 
-fn latch<V: Version>(intid: u32) {
+fn latch<V: GicArchitecture>(intid: u32) {
     const ISENABLER: u64 = 0x100;
     const ICENABLER: u64 = 0x180;
     const ISPENDR: u64 = 0x200;
@@ -709,7 +709,7 @@ fn an_end_that_was_seen_early_is_not_forgotten() {
 }
 
 /// An emulated PPI: each vCPU has its own line.
-fn private_level<V: Version>() {
+fn private_level<V: GicArchitecture>() {
     let mut rig = Rig::<V>::new(2, 4, &[]);
     let intid = 23;
     for vcpu in 0..2 {

@@ -1,13 +1,13 @@
 //! Lines that are relayed: one physical interrupt, from whoever has it now to whoever has it next.
 
-use super::{Rig, Version};
+use super::{GicArchitecture, Rig};
 use crate::gic::{V2, V3};
 use weir_units::IntId;
 
 const LINE: u32 = 39;
 
 /// One vCPU with the line relayed, not linked; the board's run() delivers it as if it were linked.
-fn rig<V: Version>() -> Rig<V> {
+fn rig<V: GicArchitecture>() -> Rig<V> {
     let mut rig = Rig::<V>::new(1, 4, &[]);
     rig.gic.relay(IntId(LINE), IntId(LINE));
     rig.links = vec![(LINE, LINE)];
@@ -18,15 +18,15 @@ fn rig<V: Version>() -> Rig<V> {
     rig
 }
 
-fn enable<V: Version>(rig: &mut Rig<V>) {
+fn enable<V: GicArchitecture>(rig: &mut Rig<V>) {
     rig.write(0, 0x100 + 4, 4, 1 << (LINE - 32));
 }
 
-fn is_active<V: Version>(rig: &mut Rig<V>) -> bool {
+fn is_active<V: GicArchitecture>(rig: &mut Rig<V>) -> bool {
     rig.board.line(0, LINE).active
 }
 
-fn comes_once_for_each_end<V: Version>(edge: bool) {
+fn comes_once_for_each_end<V: GicArchitecture>(edge: bool) {
     let mut rig = rig::<V>();
     if edge {
         // What the guest makes of it changes nothing of its end.

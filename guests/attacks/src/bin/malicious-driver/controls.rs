@@ -1,6 +1,6 @@
 //! Control packets, as many as fit into a notification.
 
-use crate::{area, device::Device, put};
+use crate::{area, device::TargetDevice, put};
 use core::ptr;
 use weir_guest::Args;
 
@@ -13,7 +13,7 @@ const REQUEST: u32 = 1;
 const CREDIT_UPDATE: u32 = 6;
 
 /// The ring by which they are sent.
-pub struct Controls {
+pub struct ControlPackets {
     /// In each round.
     count: u16,
     /// Made available so far.
@@ -21,10 +21,10 @@ pub struct Controls {
     sent: u64,
 }
 
-impl Controls {
+impl ControlPackets {
     /// Sets the device up as a driver does, and asks for the connection. There are no buffers to
     /// receive into: the answer waits in the device.
-    pub fn new(device: Device, args: Args) -> Self {
+    pub fn new(device: TargetDevice, args: Args) -> Self {
         device.reset([0, 1]);
         for queue in 0..2 {
             device.set_up(queue, SIZE, [0, 1, 2].map(|part| area(3 * queue + part)));
@@ -55,7 +55,7 @@ impl Controls {
     }
 
     /// A round: all of them with one notification, which is over when the device has taken them.
-    pub fn send(&mut self, device: Device) {
+    pub fn send(&mut self, device: TargetDevice) {
         let before = used();
         self.index = self.index.wrapping_add(self.count);
         put(area(4) + 2, &self.index.to_le_bytes());

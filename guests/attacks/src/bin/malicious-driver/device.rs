@@ -22,7 +22,7 @@ const ON: u16 = 6;
 
 /// The device.
 #[derive(Clone, Copy)]
-pub enum Device {
+pub enum TargetDevice {
     /// Its registers.
     Mmio(u64),
     /// A function: its configuration space, what its base address stands for, and two parts of
@@ -43,7 +43,7 @@ fn write(address: u64, value: u64) {
     unsafe { mmio::write32(address, value as u32) }
 }
 
-impl Device {
+impl TargetDevice {
     /// What is at `base`: the registers, or the configuration space of a bus with the function.
     pub fn find(base: u64) -> Self {
         if read(base) == MAGIC {

@@ -19,9 +19,9 @@
 mod controls;
 mod device;
 
-use controls::Controls;
+use controls::ControlPackets;
 use core::{cell::UnsafeCell, ptr};
-use device::Device;
+use device::TargetDevice;
 use weir_guest::{
     Board, cpu, entry,
     gic::{self, Interrupt},
@@ -59,14 +59,14 @@ fn main(board: &'static Board) -> ! {
     gic::init(|_: Interrupt| time::disarm());
     gic::enable(board.virtual_timer);
     let random = Random::new(board.args.number("seed", 1));
-    let device = Device::find(board.socket.expect("a VM in a flow has a socket device").base);
+    let device = TargetDevice::find(board.socket.expect("a VM in a flow has a socket device").base);
     let begins = || {
         if let Some(before) = time::now().checked_div(every) {
             sleep((before + 1) * every);
         }
     };
     if board.args.get("controls").is_some() {
-        let mut controls = Controls::new(device, board.args);
+        let mut controls = ControlPackets::new(device, board.args);
         for _ in 0..rounds {
             begins();
             controls.send(device);
@@ -109,7 +109,7 @@ fn sleep(until: u64) {
 }
 
 /// Resets the device and sets its first two queues up, mostly as they must be.
-fn set_up(device: Device, random: &Random) {
+fn set_up(device: TargetDevice, random: &Random) {
     device.reset([random.below(4) << 28, 1]);
     for queue in 0..2 {
         let size = 1 << random.below(7);

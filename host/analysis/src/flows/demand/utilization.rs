@@ -1,7 +1,7 @@
 //! U', the sum of C'/P', as an exact function of the bandwidth.
 
-use super::verdict::Cause;
-use crate::flows::task::{HALVES_PER_SEC, MAX_BANDWIDTH, Task};
+use super::verdict::UnschedulableCause;
+use crate::flows::task::{HALVES_PER_SEC, MAX_BANDWIDTH, TransformedTask};
 use num_bigint::BigUint;
 
 /// U' = (`fixed` + `bytes` / b) / `period` at bandwidth b.
@@ -14,7 +14,7 @@ pub(super) struct Utilization {
 
 impl Utilization {
     /// Returns the utilization of tasks with positive periods.
-    pub fn of(tasks: &[Task]) -> Self {
+    pub fn of(tasks: &[TransformedTask]) -> Self {
         match tasks {
             [] => Self { period: 1_u8.into(), fixed: BigUint::ZERO, bytes: BigUint::ZERO },
             [task] => Self {
@@ -50,13 +50,13 @@ impl Utilization {
     }
 
     /// Returns the smallest bandwidth with U' <= 1 (Eq. 16).
-    pub fn least_bandwidth(&self) -> Result<u64, Cause> {
+    pub fn least_bandwidth(&self) -> Result<u64, UnschedulableCause> {
         if self.fixed >= self.period {
-            return Err(Cause::OverheadOverload);
+            return Err(UnschedulableCause::OverheadOverload);
         }
         let room = &self.period - &self.fixed;
         let least = (&self.bytes + &room - 1_u8) / room;
         let least = u64::try_from(least).ok().filter(|least| *least <= MAX_BANDWIDTH);
-        least.map(|least| least.max(1)).ok_or(Cause::BeyondLimit)
+        least.map(|least| least.max(1)).ok_or(UnschedulableCause::BeyondLimit)
     }
 }

@@ -16,7 +16,7 @@ impl Default for Effort {
 
 /// Why a set can't be scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum UnschedulableCause {
     /// D' - J' <= 0: the overheads leave this task no time at all.
     NoTime {
         /// Position of the task.
@@ -36,26 +36,26 @@ pub enum Cause {
     /// The overheads alone load the broker fully: no bandwidth helps (Eq. 16).
     OverheadOverload,
     /// Eq. 10 fails at the bandwidth asked.
-    Demand(Failure),
+    Demand(FailingInstant),
     /// Eq. 10 fails at any bandwidth: the overheads alone exceed the interval (Eq. 17).
-    OverheadDemand(Failure),
+    OverheadDemand(FailingInstant),
     /// Only a bandwidth over 1 PiB/s would do.
     BeyondLimit,
 }
 
 /// An instant at which Eq. 10 fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct FailingInstant {
     /// t, a point of D.
     pub at: HalfNanos,
     /// Demand and blocking at `at` in half ns, rounded up; of the overheads alone for
-    /// [`Cause::OverheadDemand`].
+    /// [`UnschedulableCause::OverheadDemand`].
     pub demand: u64,
     /// The task whose non-preemptive stretch blocks, if one does.
     pub blocker: Option<usize>,
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for UnschedulableCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::NoTime { task, window } => {
@@ -79,7 +79,7 @@ impl fmt::Display for Cause {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for FailingInstant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let demand = HalfNanos(i64::try_from(self.demand).unwrap_or(i64::MAX));
         write!(f, "{demand} in {}", self.at)?;
@@ -92,11 +92,11 @@ impl fmt::Display for Failure {
 
 /// Whether a set is schedulable at a bandwidth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Schedulability {
     /// Every deadline is met.
     Schedulable,
     /// The condition of Theorem 1 does not hold.
-    Unschedulable(Cause),
+    Unschedulable(UnschedulableCause),
     /// The effort was spent before the last instant to test.
     GaveUp {
         /// No failure at or before this instant.
@@ -110,7 +110,7 @@ pub enum MinBandwidth {
     /// The smallest integer number of bytes/s that is schedulable.
     Exactly(BytesPerSec),
     /// No bandwidth is enough.
-    Never(Cause),
+    Never(UnschedulableCause),
     /// The effort was spent: at least this much is needed, and the second, if found, is enough.
     GaveUp {
         /// One byte/s less is unschedulable.

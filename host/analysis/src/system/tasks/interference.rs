@@ -3,9 +3,9 @@
 use crate::units::Events;
 use crate::{
     Nanos,
-    memory::{Budget, Interferer, Regulation},
+    memory::{Budget, Interferer, RegulatorModel},
     system::regulation::{regulation, vcpus},
-    time::Interference,
+    time::CoreInterference,
 };
 use weir_model::{Timing, timing::MemoryBudget};
 
@@ -15,11 +15,11 @@ pub(super) fn interference(
     timing: &Timing,
     vm: usize,
     tried: Option<crate::BytesPerSec>,
-) -> Option<Interference> {
+) -> Option<CoreInterference> {
     let (delay, per_access) = timing.delay()?;
     let mut interferers = Vec::new();
     if delay.0 == 0 {
-        return Some(Interference { interferers, delay, per_access });
+        return Some(CoreInterference { interferers, delay, per_access });
     }
     // Without a budget, any period is right.
     let of_table = timing.saturation.as_ref().map_or(Nanos(1_000_000), |known| known.period);
@@ -28,7 +28,7 @@ pub(super) fn interference(
     let mut domain: Option<Interferer> = None;
     for (position, other) in timing.vms.iter().enumerate() {
         let regulation = regulation(&timing.vms, other, Some(&timing.vms[vm].name));
-        let lends = matches!(regulation, Regulation::Memguard { .. });
+        let lends = matches!(regulation, RegulatorModel::Memguard { .. });
         let own = position == vm && !lends;
         let siblings = u64::from(vcpus(other)) - 1;
         if own && siblings == 0 {
@@ -70,13 +70,13 @@ pub(super) fn interference(
                 accesses: u64::try_from(accesses).unwrap_or(u64::MAX),
                 period: of_table,
             },
-            regulation: Regulation::Static,
+            regulation: RegulatorModel::Static,
             overshoot: Events(0),
             write_back: true,
             vms: 1,
         });
     }
-    Some(Interference { interferers, delay, per_access })
+    Some(CoreInterference { interferers, delay, per_access })
 }
 
 /// Returns whether a DMA engine or the broker moves flows for the VMs.

@@ -12,7 +12,7 @@ use crate::{
 };
 use weir_model::{
     Timing,
-    timing::{Class, Entity, Line, SharedCore},
+    timing::{Class, Entity, SharedCore, TimedLine},
 };
 
 /// Why an interrupt may be late.
@@ -24,7 +24,7 @@ enum Late {
 }
 
 /// Judges the deadline of an interrupt: from its arrival until its VM has the core.
-pub(super) fn interrupt_of(timing: &Timing, line: &Line, time: &mut TimeReport) {
+pub(super) fn interrupt_of(timing: &Timing, line: &TimedLine, time: &mut TimeReport) {
     let (Some(deadline), Some(vm)) = (line.deadline, timing.vms.get(line.vm)) else { return };
     let (wait, late) = match wait_for_core(timing, line, deadline) {
         Ok(wait) => (Some(wait), None),
@@ -68,7 +68,7 @@ pub(super) fn interrupt_of(timing: &Timing, line: &Line, time: &mut TimeReport) 
 /// Why the wait may exceed the deadline, with the bound if there is one.
 fn wait_for_core(
     timing: &Timing,
-    line: &Line,
+    line: &TimedLine,
     deadline: Nanos,
 ) -> Result<u64, (Option<u64>, Late)> {
     let (vm, entity) = (&timing.vms[line.vm], Entity::Vm(line.vm));

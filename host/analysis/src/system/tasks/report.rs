@@ -6,7 +6,7 @@ use crate::verdict::{Judgement, Missing, Verdict};
 use serde::Serialize;
 use weir_model::{
     Code, Fault, Timing,
-    timing::{Place, Task, TimedVm},
+    timing::{FilePlace, Task, TimedVm},
 };
 
 /// The suggestion for a late task that has no other one.
@@ -135,7 +135,7 @@ impl TimeReport {
     pub(super) fn refute(
         &mut self,
         timing: &Timing,
-        place: &Place,
+        place: &FilePlace,
         reason: String,
         suggestion: Option<String>,
     ) {

@@ -11,7 +11,7 @@ fn answering() {
 }
 
 /// A driver that has started, and whose tables and commands are recorded from then on.
-fn started(format: Format) -> Box<Smmu> {
+fn started(format: SmmuFormat) -> Box<Smmu> {
     answering();
     let mut smmu = Box::new(Smmu::new());
     smmu.start(format).expect("it answers");
@@ -23,7 +23,7 @@ fn started(format: Format) -> Box<Smmu> {
 }
 
 /// The lines of `commands`, from number `first` of the queue on, and of what has them carried out.
-fn run(first: usize, commands: &[Command]) -> Vec<String> {
+fn run(first: usize, commands: &[SmmuCommand]) -> Vec<String> {
     let all = commands.iter().chain([&SYNC]).enumerate();
     let mut lines: Vec<String> = all
         .flat_map(|(n, [low, high])| {
@@ -37,7 +37,7 @@ fn run(first: usize, commands: &[Command]) -> Vec<String> {
 }
 
 /// The lines that write an entry at `at`: its first word last, after the others.
-fn entry(name: &str, at: usize, entry: Entry) -> Vec<String> {
+fn entry(name: &str, at: usize, entry: SmmuEntry) -> Vec<String> {
     let word = |n: usize| format!("{name}+{:#x} = {:#x}", at + 8 * n, entry[n]);
     let mut lines: Vec<String> = (1..8).map(word).collect();
     lines.push("dsb sy".to_owned());
@@ -53,7 +53,7 @@ const STARTED: usize = 3;
 fn it_aborts_while_it_starts_and_translates_last() {
     answering();
     let mut smmu = Box::new(Smmu::new());
-    smmu.start(Format::Stage2).expect("it answers");
+    smmu.start(SmmuFormat::Stage2).expect("it answers");
     let base = |at: u64, page: u64, more: u64| {
         let value = page | ALLOCATE | more;
         [
@@ -97,7 +97,7 @@ fn it_aborts_while_it_starts_and_translates_last() {
 
 #[test]
 fn a_stream_is_attached_by_its_last_word() {
-    let mut smmu = started(Format::Stage2);
+    let mut smmu = started(SmmuFormat::Stage2);
     smmu.attach([3, 65].into_iter(), &DOMAIN).expect("it answers");
     let translated = smmu::stage2(DOMAIN.root.0, DOMAIN.id(), true);
     let mut lines = entry("streams", 3 * 64, translated);
@@ -107,7 +107,7 @@ fn a_stream_is_attached_by_its_last_word() {
         &[
             smmu::forget_stream(3),
             smmu::forget_stream(65),
-            smmu::forget_domain(Format::Stage2, DOMAIN.id()),
+            smmu::forget_domain(SmmuFormat::Stage2, DOMAIN.id()),
         ],
     ));
     assert_eq!(recorded(), lines);
@@ -115,33 +115,33 @@ fn a_stream_is_attached_by_its_last_word() {
 
 #[test]
 fn without_stage_2_the_context_comes_first() {
-    let mut smmu = started(Format::Stage1);
+    let mut smmu = started(SmmuFormat::Stage1);
     smmu.attach([1].into_iter(), &DOMAIN).expect("it answers");
     let context = smmu::context(DOMAIN.root.0, DOMAIN.id(), memory::MAIR, true);
     let mut lines: Vec<String> =
         (0..8).map(|n| format!("contexts+{:#x} = {:#x}", 64 + 8 * n, context[n])).collect();
     let at = memory::physical(ptr::from_ref(&smmu.memory.contexts[0].0[1]) as u64).0;
     lines.extend(entry("streams", 64, smmu::stage1(at)));
-    let forget = [smmu::forget_stream(1), smmu::forget_domain(Format::Stage1, DOMAIN.id())];
+    let forget = [smmu::forget_stream(1), smmu::forget_domain(SmmuFormat::Stage1, DOMAIN.id())];
     lines.extend(run(STARTED, &forget));
     assert_eq!(recorded(), lines);
 }
 
 #[test]
 fn a_stream_is_detached_then_its_domain_is_forgotten() {
-    let mut smmu = started(Format::Stage2);
+    let mut smmu = started(SmmuFormat::Stage2);
     smmu.attach([3].into_iter(), &DOMAIN).expect("it answers");
     recorded();
     smmu.detach([3].into_iter(), &DOMAIN).expect("it answers");
     let mut lines = vec![format!("streams+0xc0 = {:#x}", ABORT[0])];
-    let forget = [smmu::forget_stream(3), smmu::forget_domain(Format::Stage2, DOMAIN.id())];
+    let forget = [smmu::forget_stream(3), smmu::forget_domain(SmmuFormat::Stage2, DOMAIN.id())];
     lines.extend(run(STARTED + 3, &forget));
     assert_eq!(recorded(), lines);
 }
 
 #[test]
 fn an_smmu_that_takes_no_command_is_given_up() {
-    let mut smmu = started(Format::Stage2);
+    let mut smmu = started(SmmuFormat::Stage2);
     on_write("smmu+0x98", |_| ());
     let _user = timer::tests::CLOCK_USER.lock();
     set("cntfrq_el0", 1_000);
@@ -155,14 +155,14 @@ fn an_smmu_that_takes_no_command_is_given_up() {
 
 #[test]
 fn a_stream_that_does_not_exist_gets_no_entry() {
-    let mut smmu = started(Format::Stage2);
+    let mut smmu = started(SmmuFormat::Stage2);
     smmu.attach([u32::MAX].into_iter(), &DOMAIN).expect("it answers");
     assert!(!recorded().iter().any(|line| line.starts_with("streams")));
 }
 
 #[test]
 fn a_faulting_stream_is_recorded_once() {
-    let mut smmu = started(Format::Stage2);
+    let mut smmu = started(SmmuFormat::Stage2);
     smmu.attach([3].into_iter(), &DOMAIN).expect("it answers");
     recorded();
     // Two records of one stream: a translation fault (0x10) of a write.
@@ -171,8 +171,8 @@ fn a_faulting_stream_is_recorded_once() {
     smmu.memory.events.0[1] = record;
     set("smmu+0x100a8", 2);
     let faults = smmu.take_faults().expect("it answers");
-    let found: Vec<Fault> = faults.into_iter().flatten().collect();
-    assert_eq!(found, [Fault { number: 0x10, stream: 3, write: true, address: 0x5000 }]);
+    let found: Vec<SmmuFault> = faults.into_iter().flatten().collect();
+    assert_eq!(found, [SmmuFault { number: 0x10, stream: 3, write: true, address: 0x5000 }]);
     let silent = smmu::stage2(DOMAIN.root.0, DOMAIN.id(), false)[2];
     let stored = format!("streams+{:#x} = {silent:#x}", 3 * 64 + 16);
     // The index is read before the records, and the records before their places are given back.

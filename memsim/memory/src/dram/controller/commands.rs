@@ -1,14 +1,14 @@
 //! What a command that is issued means for the bank's requests and for what the bank wants next.
 
 use crate::dram::{
-    controller::Channel,
+    controller::DramChannel,
     queue::NONE,
     request::{Done, RowUse},
     schedule::{ACTIVATE, COLUMN, Candidate, First, PRECHARGE},
     timing::Command,
 };
 
-impl Channel {
+impl DramChannel {
     #[inline]
     pub(super) fn column<const WRITE: bool>(
         &mut self,

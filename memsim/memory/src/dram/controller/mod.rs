@@ -12,15 +12,15 @@ mod wants;
 
 use crate::{
     dram::{
-        address::{AddressMap, Location},
-        device::Device,
+        address::{AddressMap, DramLocation},
+        device::DramDevice,
         policy::{ChannelError, Policy},
         queue::{Queue, Slot},
-        request::{ChannelStats, Done, Full, Request, RowUse},
+        request::{ChannelStats, Done, Request, RequestQueueFull, RowUse},
         rules::LONGEST_GAP,
         schedule::{ACTIVATE, AGES, First, PRECHARGE, Schedule},
         shape::Shape,
-        timing::{Command, Timing},
+        timing::{Command, DramTiming},
     },
     matrix::Matrix,
     units::Owner,
@@ -28,11 +28,11 @@ use crate::{
 
 /// A channel with its controller.
 #[derive(Clone, Debug)]
-pub struct Channel {
+pub struct DramChannel {
     map: AddressMap,
     bank_mask: u32,
     policy: Policy,
-    device: Device,
+    device: DramDevice,
     reads: Queue,
     writes: Queue,
     draining: bool,
@@ -56,7 +56,7 @@ pub struct Channel {
     stats: ChannelStats,
 }
 
-impl Channel {
+impl DramChannel {
     /// An idle channel at cycle 0. The map's channel bits are not used: the caller gives each
     /// channel its own requests. Owners 0 to `owners` - 1 are counted.
     ///
@@ -64,7 +64,7 @@ impl Channel {
     /// [`ChannelError`] names the value that does not fit.
     pub fn new(
         map: AddressMap,
-        timing: Timing,
+        timing: DramTiming,
         policy: Policy,
         owners: usize,
     ) -> Result<Self, ChannelError> {
@@ -87,7 +87,7 @@ impl Channel {
             return Err(ChannelError::Gap(longest));
         }
         let bits = shape.rank_bits + shape.group_bits + shape.bank_bits;
-        let device = Device::new(shape, timing).ok_or(ChannelError::Banks(bits))?;
+        let device = DramDevice::new(shape, timing).ok_or(ChannelError::Banks(bits))?;
         if timing.rfc + timing.rp + timing.rc >= timing.refi {
             return Err(ChannelError::Refresh { rfc: timing.rfc, refi: timing.refi });
         }
@@ -127,7 +127,7 @@ impl Channel {
 
     /// Its memory, for questions.
     #[must_use]
-    pub fn device(&self) -> &Device {
+    pub fn device(&self) -> &DramDevice {
         &self.device
     }
 
@@ -161,23 +161,23 @@ impl Channel {
     }
 
     /// A request comes in cycle `now`, after all commands of earlier cycles, and may be served from
-    /// that cycle on. If [`Channel::advance`] went past `now` before, it comes in the cycle that
-    /// was reached. A read of a place that a waiting write holds is answered from there in the next
-    /// cycle.
+    /// that cycle on. If [`DramChannel::advance`] went past `now` before, it comes in the cycle
+    /// that was reached. A read of a place that a waiting write holds is answered from there in the
+    /// next cycle.
     ///
     /// # Errors
-    /// [`Full`]; ask again when a request of its direction was taken from its queue.
+    /// [`RequestQueueFull`]; ask again when a request of its direction was taken from its queue.
     pub fn push(
         &mut self,
         request: Request,
         now: u64,
         done: &mut impl FnMut(Done),
-    ) -> Result<(), Full> {
+    ) -> Result<(), RequestQueueFull> {
         let now = now.max(self.now);
         if now > 0 && (self.can_act(now - 1) || self.waiting() == 0) {
             self.catch_up(now - 1, done);
         }
-        let Location { bank, row } = self.map.locate(request.pa);
+        let DramLocation { bank, row } = self.map.locate(request.pa);
         let bank = bank & self.bank_mask;
         let Request { id, pa, owner, write } = request;
         if !write && self.writes.holds(bank as usize, pa) {
@@ -193,7 +193,7 @@ impl Channel {
         let slot = Slot::new(&request, bank as u8, row, self.age, now);
         let queue = if write { &mut self.writes } else { &mut self.reads };
         if !queue.push(slot) {
-            return Err(Full);
+            return Err(RequestQueueFull);
         }
         self.age += 1;
         self.now = now;
@@ -225,7 +225,7 @@ impl Channel {
         self.now = self.now.max(until);
     }
 
-    /// The rare case of [`Channel::push`]; its registers are not saved in the others.
+    /// The rare case of [`DramChannel::push`]; its registers are not saved in the others.
     #[inline(never)]
     fn catch_up(&mut self, until: u64, done: &mut impl FnMut(Done)) {
         self.advance(until, done);

@@ -1,8 +1,8 @@
 //! Refreshes: one rank after the other, each as soon as its rows are closed.
 
-use crate::dram::{controller::Channel, schedule::First, timing::Command};
+use crate::dram::{controller::DramChannel, schedule::First, timing::Command};
 
-impl Channel {
+impl DramChannel {
     /// The refresh that can be issued first: when, and its rank's first bank.
     #[inline]
     pub(super) fn first_refresh(&self) -> (u64, usize) {

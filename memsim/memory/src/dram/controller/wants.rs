@@ -1,13 +1,13 @@
 //! What each bank wants next, and which direction is served.
 
 use crate::dram::{
-    controller::Channel,
+    controller::DramChannel,
     queue::{NONE, Queue},
     schedule::{ACTIVATE, COLUMN, Candidate, First, Kind, PRECHARGE},
     timing::Command,
 };
 
-impl Channel {
+impl DramChannel {
     pub(super) fn queue_mut(&mut self) -> &mut Queue {
         if self.draining { &mut self.writes } else { &mut self.reads }
     }

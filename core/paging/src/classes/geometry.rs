@@ -1,10 +1,10 @@
-//! A board's address functions, and the cells that follow from them.
+//! A board's address functions, and the page classes that follow from them.
 
-use super::{Cell, CellSet, MAX_CELLS, PAGE_BITS, PAGE_SHIFT};
+use super::{ClassSet, MAX_CLASSES, PAGE_BITS, PAGE_SHIFT, PageClass};
 use crate::table::PAGE;
 
-/// Most bits that choose a cell.
-const MAX_RANK: usize = MAX_CELLS.ilog2() as usize;
+/// Most bits that choose a page class.
+const MAX_RANK: usize = MAX_CLASSES.ilog2() as usize;
 /// Most functions that choose a bank.
 pub const MAX_BANK_BITS: usize = 8;
 
@@ -21,7 +21,7 @@ pub struct Geometry {
 
 /// What makes a geometry no geometry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Broken {
+pub enum BadGeometry {
     /// A page size that is not the 4 KiB that weir maps.
     Page(u64),
     /// A way of the cache is not a power of two of bytes, a page or more.
@@ -32,12 +32,12 @@ pub enum Broken {
     Bank(usize),
     /// Bank function number .0 is the XOR of some before it: it distinguishes no banks.
     Dependent(usize),
-    /// So many bits distinguish cells, more than the eight for [`MAX_CELLS`].
+    /// So many bits distinguish page classes, more than the eight for [`MAX_CLASSES`].
     TooMany(usize),
 }
 
 impl Geometry {
-    /// Nothing to choose: one cell.
+    /// Nothing to choose: one page class.
     pub const NONE: Self = Self { colors: 0, banks: [0; MAX_BANK_BITS] };
 
     /// The address bits that make the color of a page of `page` bytes in a cache of `size` bytes
@@ -45,35 +45,35 @@ impl Geometry {
     ///
     /// # Errors
     ///
-    /// [`Broken::Page`] and [`Broken::Cache`].
-    pub const fn color_bits(size: u64, ways: u64, page: u64) -> Result<u64, Broken> {
+    /// [`BadGeometry::Page`] and [`BadGeometry::Cache`].
+    pub const fn color_bits(size: u64, ways: u64, page: u64) -> Result<u64, BadGeometry> {
         if page != PAGE {
-            return Err(Broken::Page(page));
+            return Err(BadGeometry::Page(page));
         }
         if ways == 0 || !size.is_multiple_of(ways) {
-            return Err(Broken::Cache);
+            return Err(BadGeometry::Cache);
         }
         let way = size / ways;
         if !way.is_power_of_two() || way < page {
-            return Err(Broken::Cache);
+            return Err(BadGeometry::Cache);
         }
         Ok((way - 1) & !(page - 1))
     }
 }
 
-/// The cells of a board: the classes of pages that no choice of whole pages can split. Two pages of
-/// one cell have the same cache color and lie in the same banks.
+/// The page classes of a board: the classes of pages that no choice of whole pages can split. Two
+/// pages of one page class have the same cache color and lie in the same banks.
 ///
-/// All address functions are linear over GF(2), so a cell is a vector: the values of as many
+/// All address functions are linear over GF(2), so a page class is a vector: the values of as many
 /// independent functions of the page's number as there are. These are kept in the reduced form in
 /// which each has a *pivot*, a bit of the page number that occurs in no other function, and no bit
-/// below it. So within a block of pages aligned to its own size the high bits of the cell are the
-/// same, which makes counting and finding pages cheap, and cells are numbered in the order in which
-/// memory meets them.
+/// below it. So within a block of pages aligned to its own size the high bits of the page class are
+/// the same, which makes counting and finding pages cheap, and page classes are numbered in the
+/// order in which memory meets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cells {
+pub struct PageClasses {
     rank: u8,
-    /// What each bit of the page number adds (XOR) to the cell's number.
+    /// What each bit of the page number adds (XOR) to the page class's number.
     pub(super) columns: [u8; PAGE_BITS as usize],
     /// The bits of the page number that add anything.
     pub(super) involved: u64,
@@ -84,7 +84,8 @@ pub struct Cells {
     split: u8,
 }
 
-/// Functions of the cell's number: bit `n` of the value is the parity of the bits in `masks[n]`.
+/// Functions of the page class's number: bit `n` of the value is the parity of the bits in
+/// `masks[n]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Functions {
     len: u8,
@@ -96,15 +97,16 @@ impl Functions {
         1 << self.len
     }
 
-    fn of(&self, cell: Cell) -> u8 {
+    fn of(&self, class: PageClass) -> u8 {
         let masks = self.masks.iter().take(usize::from(self.len)).enumerate();
-        masks
-            .fold(0, |value, (bit, mask)| value | (((mask & cell.0).count_ones() & 1) as u8) << bit)
+        masks.fold(0, |value, (bit, mask)| {
+            value | (((mask & class.0).count_ones() & 1) as u8) << bit
+        })
     }
 }
 
-impl Cells {
-    /// The one cell of a board without geometry.
+impl PageClasses {
+    /// The one page class of a board without geometry.
     pub const ONE: Self = Self {
         rank: 0,
         columns: [0; PAGE_BITS as usize],
@@ -115,22 +117,22 @@ impl Cells {
         split: 0,
     };
 
-    /// The cells of `geometry`.
+    /// The page classes of `geometry`.
     ///
     /// A bank function with address bits inside the page has both values in every page. What is
     /// left to choose are those sums of bank functions in which these bits cancel.
     ///
     /// # Errors
     ///
-    /// See [`Broken`].
-    pub fn new(geometry: &Geometry) -> Result<Self, Broken> {
+    /// See [`BadGeometry`].
+    pub fn new(geometry: &Geometry) -> Result<Self, BadGeometry> {
         let inside = geometry.colors & (PAGE - 1);
         let above = geometry.colors >> (PAGE_SHIFT + PAGE_BITS);
         if inside != 0 {
-            return Err(Broken::Color(inside.trailing_zeros()));
+            return Err(BadGeometry::Color(inside.trailing_zeros()));
         }
         if above != 0 {
-            return Err(Broken::Color(geometry.colors.ilog2()));
+            return Err(BadGeometry::Color(geometry.colors.ilog2()));
         }
         let (banks, count, split) = selectable(geometry)?;
         let colors = geometry.colors >> PAGE_SHIFT;
@@ -142,21 +144,21 @@ impl Cells {
             rows.add(*bank);
         }
         if rows.len > MAX_RANK {
-            return Err(Broken::TooMany(rows.len));
+            return Err(BadGeometry::TooMany(rows.len));
         }
-        let mut cells = Self { rank: rows.len as u8, split, ..Self::ONE };
+        let mut classes = Self { rank: rows.len as u8, split, ..Self::ONE };
         for (bit, row) in rows.masks.iter().take(rows.len).enumerate() {
-            cells.involved |= row;
-            if let Some(pivot) = cells.pivots.get_mut(bit) {
+            classes.involved |= row;
+            if let Some(pivot) = classes.pivots.get_mut(bit) {
                 *pivot = row.trailing_zeros() as u8;
             }
-            for (position, column) in cells.columns.iter_mut().enumerate() {
+            for (position, column) in classes.columns.iter_mut().enumerate() {
                 *column |= ((row >> position & 1) as u8) << bit;
             }
         }
         // A function in terms of the rows: it has the rows whose pivots it has.
         let express = |function: u64| {
-            let pivots = cells.pivots.iter().take(rows.len).enumerate();
+            let pivots = classes.pivots.iter().take(rows.len).enumerate();
             pivots.fold(0, |mask, (bit, pivot)| mask | ((function >> pivot & 1) as u8) << bit)
         };
         let mut color_functions = Self::ONE.colors;
@@ -167,16 +169,16 @@ impl Cells {
         for bank in banks.iter().take(count) {
             bank_functions.push(express(*bank));
         }
-        Ok(Self { colors: color_functions, banks: bank_functions, ..cells })
+        Ok(Self { colors: color_functions, banks: bank_functions, ..classes })
     }
 
-    /// How many there are, 1 to [`MAX_CELLS`].
+    /// How many there are, 1 to [`MAX_CLASSES`].
     #[must_use]
     pub const fn count(&self) -> usize {
         1 << self.rank
     }
 
-    /// The logarithm of [`Cells::count`].
+    /// The logarithm of [`PageClasses::count`].
     #[must_use]
     pub const fn rank(&self) -> u32 {
         self.rank as u32
@@ -189,7 +191,7 @@ impl Cells {
     }
 
     /// How many bank groups there are that pages can be chosen from; each is
-    /// [`Cells::banks_in_group`] banks.
+    /// [`PageClasses::banks_in_group`] banks.
     #[must_use]
     pub const fn bank_groups(&self) -> u16 {
         self.banks.count()
@@ -201,81 +203,82 @@ impl Cells {
         1 << self.split
     }
 
-    /// The cell of the page at, or around, a physical address.
+    /// The page class of the page at, or around, a physical address.
     #[must_use]
-    pub fn cell_of(&self, address: u64) -> Cell {
-        Cell(self.cell_of_page(address >> PAGE_SHIFT))
+    pub fn class_of(&self, address: u64) -> PageClass {
+        PageClass(self.class_of_page(address >> PAGE_SHIFT))
     }
 
-    /// The number of the cell of a page.
-    pub(super) fn cell_of_page(&self, page: u64) -> u8 {
+    /// The number of the page class of a page.
+    pub(super) fn class_of_page(&self, page: u64) -> u8 {
         let mut bits = page & self.involved;
-        let mut cell = 0;
+        let mut class = 0;
         while bits != 0 {
-            cell ^= self.column(bits.trailing_zeros());
+            class ^= self.column(bits.trailing_zeros());
             bits &= bits - 1;
         }
-        cell
+        class
     }
 
     pub(super) fn column(&self, position: u32) -> u8 {
         self.columns.get(position as usize).copied().unwrap_or(0)
     }
 
-    /// The cache color of a cell, below [`Cells::colors`].
+    /// The cache color of a page class, below [`PageClasses::colors`].
     #[must_use]
-    pub fn color(&self, cell: Cell) -> u8 {
-        self.colors.of(cell)
+    pub fn color(&self, class: PageClass) -> u8 {
+        self.colors.of(class)
     }
 
-    /// The bank group of a cell, below [`Cells::bank_groups`].
+    /// The bank group of a page class, below [`PageClasses::bank_groups`].
     #[must_use]
-    pub fn bank(&self, cell: Cell) -> u8 {
-        self.banks.of(cell)
+    pub fn bank(&self, class: PageClass) -> u8 {
+        self.banks.of(class)
     }
 
     /// The color bits that matter to `set`, by their place among the geometry's: those of which a
     /// page of the set's colors can't have either value. Sets that are apart by color are so by
     /// these bits alone.
     #[must_use]
-    pub fn color_bits_of(&self, set: &CellSet) -> u64 {
-        let colors = CellSet::of(set.iter().map(|cell| Cell(self.color(cell))));
+    pub fn color_bits_of(&self, set: &ClassSet) -> u64 {
+        let colors = ClassSet::of(set.iter().map(|class| PageClass(self.color(class))));
         let matters = |bit: &u8| colors.is_some_and(|colors| colors.moved(1 << bit) != colors);
         (0..self.colors.len).filter(matters).fold(0, |bits, bit| bits | 1 << bit)
     }
 
-    /// Whether pages of these cells can evict each other's lines.
+    /// Whether pages of these page classes can evict each other's lines.
     #[must_use]
-    pub fn share_color(&self, a: Cell, b: Cell) -> bool {
+    pub fn share_color(&self, a: PageClass, b: PageClass) -> bool {
         self.color(a) == self.color(b)
     }
 
-    /// Whether pages of these cells can close each other's rows.
+    /// Whether pages of these page classes can close each other's rows.
     #[must_use]
-    pub fn share_bank(&self, a: Cell, b: Cell) -> bool {
+    pub fn share_bank(&self, a: PageClass, b: PageClass) -> bool {
         self.bank(a) == self.bank(b)
     }
 
-    /// Every cell.
-    pub fn iter(&self) -> impl Iterator<Item = Cell> + use<> {
-        (0..self.count()).map(|cell| Cell(cell as u8))
+    /// Every page class.
+    pub fn iter(&self) -> impl Iterator<Item = PageClass> + use<> {
+        (0..self.count()).map(|class| PageClass(class as u8))
     }
 
-    /// The cells that `wanted` holds of, or `None` if it holds of none.
-    pub fn select(&self, wanted: impl Fn(Cell) -> bool) -> Option<CellSet> {
-        CellSet::of(self.iter().filter(|&cell| wanted(cell)))
+    /// The page classes that `wanted` holds of, or `None` if it holds of none.
+    pub fn select(&self, wanted: impl Fn(PageClass) -> bool) -> Option<ClassSet> {
+        ClassSet::of(self.iter().filter(|&class| wanted(class)))
     }
 
-    /// All cells.
+    /// All page classes.
     #[must_use]
-    pub fn all(&self) -> CellSet {
-        CellSet::first(self.count())
+    pub fn all(&self) -> ClassSet {
+        ClassSet::first(self.count())
     }
 
-    /// A set from its bitmap; `None` when it has no cell, or one that this board doesn't have.
+    /// A set from its bitmap; `None` when it has no page class, or one that this board doesn't
+    /// have.
     #[must_use]
-    pub fn set(&self, words: [u64; 4]) -> Option<CellSet> {
-        CellSet::new(words).filter(|set| set.is_within(&self.all()))
+    pub fn set(&self, words: [u64; 4]) -> Option<ClassSet> {
+        ClassSet::new(words).filter(|set| set.is_within(&self.all()))
     }
 }
 
@@ -291,7 +294,7 @@ impl Functions {
 /// The sums of bank functions that are the same all over a page, as functions of the page's number;
 /// how many; and how many functions are lost to the inside of the page. A function without bits
 /// inside the page stays as it is.
-fn selectable(geometry: &Geometry) -> Result<([u64; MAX_BANK_BITS], usize, u8), Broken> {
+fn selectable(geometry: &Geometry) -> Result<([u64; MAX_BANK_BITS], usize, u8), BadGeometry> {
     let mut all = Rows::default();
     let mut within = [0; MAX_BANK_BITS];
     let mut lost = 0;
@@ -300,10 +303,10 @@ fn selectable(geometry: &Geometry) -> Result<([u64; MAX_BANK_BITS], usize, u8), 
     let used = geometry.banks.iter().rposition(|&mask| mask != 0).map_or(0, |last| last + 1);
     for (index, &mask) in geometry.banks.iter().take(used).enumerate() {
         if mask == 0 || mask >> (PAGE_SHIFT + PAGE_BITS) != 0 {
-            return Err(Broken::Bank(index));
+            return Err(BadGeometry::Bank(index));
         }
         if !all.add(mask) {
-            return Err(Broken::Dependent(index));
+            return Err(BadGeometry::Dependent(index));
         }
         let mut rest = mask;
         for pivot in within.iter().take(lost) {

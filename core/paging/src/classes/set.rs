@@ -1,40 +1,40 @@
-//! Sets of cells.
+//! Sets of page classes.
 
 use core::fmt;
 
-/// A cell's number.
+/// A page class's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Cell(pub u8);
+pub struct PageClass(pub u8);
 
-/// Words of a bitmap with a bit for each cell.
+/// Words of a bitmap with a bit for each page class.
 const WORDS: usize = 4;
 
-/// Some cells, at least one.
+/// Some page classes, at least one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct CellSet([u64; WORDS]);
+pub struct ClassSet([u64; WORDS]);
 
-impl CellSet {
-    /// The only cell of a board without geometry.
+impl ClassSet {
+    /// The only page class of a board without geometry.
     pub const ONE: Self = Self([1, 0, 0, 0]);
 
-    /// A set from its bitmap, cell 0 in bit 0 of the first word; `None` when it is empty.
+    /// A set from its bitmap, page class 0 in bit 0 of the first word; `None` when it is empty.
     #[must_use]
     pub const fn new(words: [u64; WORDS]) -> Option<Self> {
         if words[0] | words[1] | words[2] | words[3] == 0 { None } else { Some(Self(words)) }
     }
 
-    /// The set of these cells; `None` when there are none.
-    pub fn of(cells: impl IntoIterator<Item = Cell>) -> Option<Self> {
+    /// The set of these page classes; `None` when there are none.
+    pub fn of(classes: impl IntoIterator<Item = PageClass>) -> Option<Self> {
         let mut words = [0; WORDS];
-        for cell in cells {
-            if let Some(word) = words.get_mut(usize::from(cell.0 >> 6)) {
-                *word |= 1 << (cell.0 & 63);
+        for class in classes {
+            if let Some(word) = words.get_mut(usize::from(class.0 >> 6)) {
+                *word |= 1 << (class.0 & 63);
             }
         }
         Self::new(words)
     }
 
-    /// Cells 0 to `count` - 1, at least one.
+    /// Page classes 0 to `count` - 1, at least one.
     pub(super) const fn first(count: usize) -> Self {
         let mut words = [0; WORDS];
         let mut word = 0;
@@ -53,13 +53,13 @@ impl CellSet {
         self.0
     }
 
-    /// Whether `cell` is in it.
+    /// Whether `class` is in it.
     #[must_use]
-    pub fn contains(&self, cell: Cell) -> bool {
-        self.0.get(usize::from(cell.0 >> 6)).is_some_and(|word| word >> (cell.0 & 63) & 1 != 0)
+    pub fn contains(&self, class: PageClass) -> bool {
+        self.0.get(usize::from(class.0 >> 6)).is_some_and(|word| word >> (class.0 & 63) & 1 != 0)
     }
 
-    /// Where the cells get when each cell's number is XORed with `by`.
+    /// Where the page classes get when each page class's number is XORed with `by`.
     pub(super) fn moved(&self, by: u8) -> Self {
         // Of the numbers below 64, those whose bit 0, 1, .. is 0.
         const EVEN: [u64; 6] = [
@@ -80,22 +80,22 @@ impl CellSet {
         Self(core::array::from_fn(|index| words.get(index ^ high).copied().unwrap_or(0)))
     }
 
-    /// How many cells it has.
+    /// How many page classes it has.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// False: a set has a cell by construction.
+    /// False: a set has a page class by construction.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         false
     }
 
-    /// The cells in order.
-    pub fn iter(&self) -> impl Iterator<Item = Cell> + use<> {
+    /// The page classes in order.
+    pub fn iter(&self) -> impl Iterator<Item = PageClass> + use<> {
         let set = *self;
-        (0..=u8::MAX).map(Cell).filter(move |&cell| set.contains(cell))
+        (0..=u8::MAX).map(PageClass).filter(move |&class| set.contains(class))
     }
 
     /// What is in both.
@@ -124,19 +124,19 @@ impl CellSet {
         Self::new(words)
     }
 
-    /// Whether every cell is also in `other`.
+    /// Whether every page class is also in `other`.
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {
         self.without(other).is_none()
     }
 
-    /// Whether no cell is also in `other`.
+    /// Whether no page class is also in `other`.
     #[must_use]
     pub fn is_apart_from(&self, other: &Self) -> bool {
         self.intersection(other).is_none()
     }
 
-    /// How many of the cells have the number `high` above their low `bits` bits, 0 to 8.
+    /// How many of the page classes have the number `high` above their low `bits` bits, 0 to 8.
     pub(super) fn count_under(&self, bits: u32, high: u8) -> u64 {
         let first = usize::from(high) << bits;
         let word = |index: usize| self.0.get(index).copied().unwrap_or(0);
@@ -148,7 +148,7 @@ impl CellSet {
         words.map(|index| u64::from(word(index).count_ones())).sum()
     }
 
-    /// Whether there is any such cell.
+    /// Whether there is any such page class.
     pub(super) fn any_under(&self, bits: u32, high: u8) -> bool {
         let first = usize::from(high) << bits;
         let word = |index: usize| self.0.get(index).copied().unwrap_or(0);
@@ -162,13 +162,13 @@ impl CellSet {
 }
 
 /// As ranges: `0-3,8`.
-impl fmt::Display for CellSet {
+impl fmt::Display for ClassSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut cells = self.iter().peekable();
+        let mut classes = self.iter().peekable();
         let mut separator = "";
-        while let Some(first) = cells.next() {
+        while let Some(first) = classes.next() {
             let mut last = first;
-            while let Some(next) = cells.next_if(|next| next.0 == last.0.wrapping_add(1)) {
+            while let Some(next) = classes.next_if(|next| next.0 == last.0.wrapping_add(1)) {
                 last = next;
             }
             write!(f, "{separator}{}", first.0)?;
@@ -181,8 +181,8 @@ impl fmt::Display for CellSet {
     }
 }
 
-impl fmt::Debug for CellSet {
+impl fmt::Debug for ClassSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CellSet({self})")
+        write!(f, "ClassSet({self})")
     }
 }

@@ -1,6 +1,6 @@
-//! The pages of a set of cells.
+//! The pages of a set of page classes.
 
-use super::{Cell, CellSet, Cells, PAGE_BITS, PAGE_SHIFT};
+use super::{ClassSet, PAGE_BITS, PAGE_SHIFT, PageClass, PageClasses};
 use crate::table::PAGE;
 use core::ops::Range;
 
@@ -13,16 +13,16 @@ const MAX_WINDOW: u32 = 16;
 /// So many pages that are not in the set are passed one by one.
 const NEAR: u32 = 16;
 
-/// The pages of a set of cells in a range of physical addresses, in ascending order. The iterator
-/// gives the address of each.
+/// The pages of a set of page classes in a range of physical addresses, in ascending order. The
+/// iterator gives the address of each.
 ///
 /// A *window* is an aligned block of pages; the places of the set's pages in it are kept in a list,
-/// which is the same for all windows of the same cell. So the usual step is one entry of the list,
-/// see [`Pages::fill`].
+/// which is the same for all windows of the same page class. So the usual step is one entry of the
+/// list, see [`Pages::fill`].
 #[derive(Clone, Debug)]
 pub struct Pages<'a> {
-    cells: &'a Cells,
-    set: CellSet,
+    classes: &'a PageClasses,
+    set: ClassSet,
     /// How many pages of the set lie below the range, below the next page, and below the range's
     /// end.
     first: u64,
@@ -33,11 +33,11 @@ pub struct Pages<'a> {
     /// Where the range starts.
     start: u64,
     /// Bits of a page's number that decide whether the set has it, once there is a list. Others of
-    /// [`Cells::involved`] lead from cells of the set to cells of the set only: the banks, where
-    /// the set is of colors.
+    /// [`PageClasses::involved`] lead from page classes of the set to page classes of the set only:
+    /// the banks, where the set is of colors.
     matters: u64,
-    /// The first page of the window that the list is for, and the cell that this page adds to each
-    /// one's.
+    /// The first page of the window that the list is for, and the page class that this page adds to
+    /// each one's.
     window: u64,
     coset: u8,
     list: [u16; LIST],
@@ -48,13 +48,13 @@ pub struct Pages<'a> {
 impl<'a> Pages<'a> {
     /// The whole pages of `set` in `range`; what lies above 40 bits is left out.
     #[must_use]
-    pub fn new(cells: &'a Cells, set: CellSet, range: Range<u64>) -> Self {
+    pub fn new(classes: &'a PageClasses, set: ClassSet, range: Range<u64>) -> Self {
         let limit = 1 << PAGE_BITS;
         let start = range.start.div_ceil(PAGE).min(limit);
         let end = (range.end / PAGE).clamp(start, limit);
-        let (first, end) = (below(cells, &set, start), below(cells, &set, end));
+        let (first, end) = (below(classes, &set, start), below(classes, &set, end));
         Self {
-            cells,
+            classes,
             set,
             first,
             next: first,
@@ -72,8 +72,8 @@ impl<'a> Pages<'a> {
 
     /// The pages of `set` from the one at `start` on, as many as `len` bytes are.
     #[must_use]
-    pub fn from_page(cells: &'a Cells, set: CellSet, start: u64, len: u64) -> Self {
-        let mut pages = Self::new(cells, set, start..u64::MAX);
+    pub fn from_page(classes: &'a PageClasses, set: ClassSet, start: u64, len: u64) -> Self {
+        let mut pages = Self::new(classes, set, start..u64::MAX);
         pages.end = pages.end.min(pages.first.saturating_add(len / PAGE));
         pages
     }
@@ -83,9 +83,9 @@ impl<'a> Pages<'a> {
     pub fn nth_page(&self, index: u64) -> Option<u64> {
         let rank = self.first.checked_add(index).filter(|&rank| rank < self.end)?;
         if index == 0 {
-            return Some(successor(self.cells, &self.set, self.start)? << PAGE_SHIFT);
+            return Some(successor(self.classes, &self.set, self.start)? << PAGE_SHIFT);
         }
-        Some(nth(self.cells, &self.set, rank) << PAGE_SHIFT)
+        Some(nth(self.classes, &self.set, rank) << PAGE_SHIFT)
     }
 
     /// The number in the range of the page at, or around, `address`, if it is one of them: the
@@ -93,10 +93,10 @@ impl<'a> Pages<'a> {
     #[must_use]
     pub fn index_of(&self, address: u64) -> Option<u64> {
         let page = address >> PAGE_SHIFT;
-        if page >> PAGE_BITS != 0 || !self.set.contains(self.cells.cell_of(address)) {
+        if page >> PAGE_BITS != 0 || !self.set.contains(self.classes.class_of(address)) {
             return None;
         }
-        let rank = below(self.cells, &self.set, page);
+        let rank = below(self.classes, &self.set, page);
         (self.first..self.end).contains(&rank).then(|| rank - self.first)
     }
 
@@ -104,7 +104,7 @@ impl<'a> Pages<'a> {
     /// not.
     #[must_use]
     pub fn after(&self, address: u64) -> Option<u64> {
-        let page = successor(self.cells, &self.set, (address >> PAGE_SHIFT) + 1)?;
+        let page = successor(self.classes, &self.set, (address >> PAGE_SHIFT) + 1)?;
         Some(page << PAGE_SHIFT)
     }
 
@@ -200,8 +200,8 @@ impl<'a> Pages<'a> {
         let next = self.window + (1 << bits);
         self.at = 0;
         let changes = self.matters >> bits != 0;
-        if changes && self.cells.cell_of_page(next) != self.coset {
-            let page = successor(self.cells, &self.set, next)?;
+        if changes && self.classes.class_of_page(next) != self.coset {
+            let page = successor(self.classes, &self.set, next)?;
             self.list(page >> bits << bits, bits);
         } else {
             self.window = next;
@@ -211,9 +211,9 @@ impl<'a> Pages<'a> {
 
     /// Makes the first list; gives the bits of its window.
     fn seek(&mut self) -> Option<u32> {
-        let page = successor(self.cells, &self.set, self.start)?;
-        self.matters = matters(self.cells, &self.set);
-        let bits = window_bits(self.cells, &self.set, self.matters, self.left());
+        let page = successor(self.classes, &self.set, self.start)?;
+        self.matters = matters(self.classes, &self.set);
+        let bits = window_bits(self.classes, &self.set, self.matters, self.left());
         self.list(page >> bits << bits, bits);
         let place = (page - self.window) as u16;
         self.at =
@@ -225,14 +225,14 @@ impl<'a> Pages<'a> {
     /// Lists the pages of the window of 2^`bits` pages that begins with page `window`.
     fn list(&mut self, window: u64, bits: u32) {
         self.window = window;
-        self.coset = self.cells.cell_of_page(window);
+        self.coset = self.classes.class_of_page(window);
         self.len = 0;
         // Above the bits that matter, the list repeats.
         let own = (u64::BITS - self.matters.leading_zeros()).min(bits);
         let end = window + (1 << own);
-        let (mut page, mut cell, mut misses) = (window, self.coset, 0);
+        let (mut page, mut class, mut misses) = (window, self.coset, 0);
         while page < end {
-            if self.set.contains(Cell(cell)) {
+            if self.set.contains(PageClass(class)) {
                 let Some(slot) = self.list.get_mut(self.len) else { return };
                 *slot = (page - window) as u16;
                 self.len += 1;
@@ -241,12 +241,12 @@ impl<'a> Pages<'a> {
                 misses += 1;
             } else {
                 // Far apart, it is quicker to look for the next one.
-                let Some(next) = successor(self.cells, &self.set, page) else { return };
-                (page, cell, misses) = (next, self.cells.cell_of_page(next), 0);
+                let Some(next) = successor(self.classes, &self.set, page) else { return };
+                (page, class, misses) = (next, self.classes.class_of_page(next), 0);
                 continue;
             }
             // Counting up changes the low bits that are 1, and the one above.
-            (0..=page.trailing_ones()).for_each(|bit| cell ^= self.cells.column(bit));
+            (0..=page.trailing_ones()).for_each(|bit| class ^= self.classes.column(bit));
             page += 1;
         }
         for bit in own..bits {
@@ -259,12 +259,12 @@ impl<'a> Pages<'a> {
     }
 }
 
-impl Cells {
+impl PageClasses {
     /// From the first to one above the last byte of the pages of `set` from the one at `start` on,
     /// as many as `len` bytes are: what lies outside holds none of them. `None` unless `start` is
     /// such a page, `len` whole pages, and there are enough below 40 bits.
     #[must_use]
-    pub fn extent(&self, set: &CellSet, start: u64, len: u64) -> Option<Range<u64>> {
+    pub fn extent(&self, set: &ClassSet, start: u64, len: u64) -> Option<Range<u64>> {
         let first = start >> PAGE_SHIFT;
         if !(start | len).is_multiple_of(PAGE) || first >> PAGE_BITS != 0 || len == 0 {
             return None;
@@ -273,7 +273,7 @@ impl Cells {
             let end = start.checked_add(len)?;
             return (end <= 1 << (PAGE_SHIFT + PAGE_BITS)).then_some(start..end);
         }
-        if !set.contains(self.cell_of(start)) {
+        if !set.contains(self.class_of(start)) {
             return None;
         }
         let last = below(self, set, first).checked_add(len / PAGE - 1)?;
@@ -300,10 +300,10 @@ impl Iterator for Pages<'_> {
 /// Bits of the window for about `wanted` pages of `set`: the largest that has no more than [`AIM`]
 /// pages, or just all the bits that matter if these fit the list, so that one list does for all
 /// windows.
-fn window_bits(cells: &Cells, set: &CellSet, matters: u64, wanted: u64) -> u32 {
+fn window_bits(classes: &PageClasses, set: &ClassSet, matters: u64, wanted: u64) -> u32 {
     let densest = |bits: u32| {
-        let below = pivots_below(cells, bits);
-        let cosets = (0..cells.count() >> below).map(|high| set.count_under(below, high as u8));
+        let below = pivots_below(classes, bits);
+        let cosets = (0..classes.count() >> below).map(|high| set.count_under(below, high as u8));
         cosets.max().unwrap_or(0) << (bits - below)
     };
     let aim = wanted.clamp(1, AIM);
@@ -317,93 +317,93 @@ fn window_bits(cells: &Cells, set: &CellSet, matters: u64, wanted: u64) -> u32 {
 }
 
 /// The bits of a page's number that decide whether `set` has it.
-fn matters(cells: &Cells, set: &CellSet) -> u64 {
+fn matters(classes: &PageClasses, set: &ClassSet) -> u64 {
     let bits = (0..PAGE_BITS).filter(|&bit| {
-        let column = cells.column(bit);
+        let column = classes.column(bit);
         column != 0 && set.moved(column) != *set
     });
     bits.fold(0, |matters, bit| matters | 1 << bit)
 }
 
 /// How many pivots are below bit `position` of the page's number.
-fn pivots_below(cells: &Cells, position: u32) -> u32 {
-    let pivots = cells.pivots.iter().take(cells.rank() as usize);
+fn pivots_below(classes: &PageClasses, position: u32) -> u32 {
+    let pivots = classes.pivots.iter().take(classes.rank() as usize);
     pivots.filter(|&&pivot| u32::from(pivot) < position).count() as u32
 }
 
-/// How many pages of the block of 2^`bits` pages, whose first page is in cell `cell`, are in the
-/// set: each of the cells that the block meets has as many of its pages as any other.
-fn in_block(cells: &Cells, set: &CellSet, bits: u32, cell: u8) -> u64 {
-    let below = pivots_below(cells, bits);
-    set.count_under(below, high(cell, below)) << (bits - below)
+/// How many pages of the block of 2^`bits` pages, whose first page is in page class `class`, are in
+/// the set: each of the page classes that the block meets has as many of its pages as any other.
+fn in_block(classes: &PageClasses, set: &ClassSet, bits: u32, class: u8) -> u64 {
+    let below = pivots_below(classes, bits);
+    set.count_under(below, high(class, below)) << (bits - below)
 }
 
-/// A cell's number above its low `bits` bits, 0 to 8.
-fn high(cell: u8, bits: u32) -> u8 {
-    (u16::from(cell) >> bits) as u8
+/// A page class's number above its low `bits` bits, 0 to 8.
+fn high(class: u8, bits: u32) -> u8 {
+    (u16::from(class) >> bits) as u8
 }
 
 /// How many pages of the set have a number below `page`, at most 2^28.
-fn below(cells: &Cells, set: &CellSet, page: u64) -> u64 {
-    let mut cell = 0;
+fn below(classes: &PageClasses, set: &ClassSet, page: u64) -> u64 {
+    let mut class = 0;
     let mut count = 0;
     for bits in (0..=PAGE_BITS).rev().filter(|bits| page >> bits & 1 != 0) {
-        count += in_block(cells, set, bits, cell);
-        cell ^= cells.column(bits);
+        count += in_block(classes, set, bits, class);
+        class ^= classes.column(bits);
     }
     count
 }
 
 /// The number of page number `rank` of the set, which must be less than there are.
-fn nth(cells: &Cells, set: &CellSet, rank: u64) -> u64 {
-    let (mut page, mut cell, mut rank) = (0, 0, rank);
+fn nth(classes: &PageClasses, set: &ClassSet, rank: u64) -> u64 {
+    let (mut page, mut class, mut rank) = (0, 0, rank);
     for bits in (0..PAGE_BITS).rev() {
-        let here = in_block(cells, set, bits, cell);
+        let here = in_block(classes, set, bits, class);
         if rank >= here {
             rank -= here;
             page |= 1 << bits;
-            cell ^= cells.column(bits);
+            class ^= classes.column(bits);
         }
     }
     page
 }
 
 /// The first page of the set at or above `from`.
-fn successor(cells: &Cells, set: &CellSet, from: u64) -> Option<u64> {
+fn successor(classes: &PageClasses, set: &ClassSet, from: u64) -> Option<u64> {
     if from >> PAGE_BITS != 0 {
         return None;
     }
-    let mut cell = cells.cell_of_page(from);
-    if set.contains(Cell(cell)) {
+    let mut class = classes.class_of_page(from);
+    if set.contains(PageClass(class)) {
         return Some(from);
     }
     // The smallest aligned block above `from` that has a page of the set, growing from the
     // smallest.
     let (mut page, mut below) = (from, 0);
-    let pivot = |index: u32| cells.pivots.get(index as usize).map(|&pivot| u32::from(pivot));
+    let pivot = |index: u32| classes.pivots.get(index as usize).map(|&pivot| u32::from(pivot));
     for bits in 0..PAGE_BITS {
-        let column = cells.column(bits);
+        let column = classes.column(bits);
         let was_set = page >> bits & 1 != 0;
-        cell ^= column;
+        class ^= column;
         page ^= 1 << bits;
-        if !was_set && set.any_under(below, high(cell, below)) {
+        if !was_set && set.any_under(below, high(class, below)) {
             break;
         }
         if !was_set {
-            cell ^= column;
+            class ^= column;
             page ^= 1 << bits;
         }
         if bits + 1 == PAGE_BITS {
             return None;
         }
-        if below < cells.rank() && pivot(below) == Some(bits) {
+        if below < classes.rank() && pivot(below) == Some(bits) {
             below += 1;
         }
     }
     // Its first page of the set: each pivot, from the highest on, stays 0 if there is one then.
     for index in (0..below).rev() {
-        if !set.any_under(index, high(cell, index)) {
-            cell ^= 1 << index;
+        if !set.any_under(index, high(class, index)) {
+            class ^= 1 << index;
             page |= 1 << pivot(index)?;
         }
     }

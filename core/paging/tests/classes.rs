@@ -1,8 +1,10 @@
-//! Cells against a brute force over addresses, on random geometries.
+//! Page classes against a brute force over addresses, on random geometries.
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use weir_paging::cells::{Broken, Cell, CellSet, Cells, Geometry, MAX_BANK_BITS, Pages};
+use weir_paging::classes::{
+    BadGeometry, ClassSet, Geometry, MAX_BANK_BITS, PageClass, PageClasses, Pages,
+};
 use weir_paging::table::PAGE;
 
 const LINE: u64 = 64;
@@ -40,65 +42,71 @@ prop_compose! {
     }
 }
 
-fn geometry(top: u32) -> impl Strategy<Value = (Geometry, Cells)> {
-    masks(top)
-        .prop_filter_map("no geometry", |geometry| Some((geometry, Cells::new(&geometry).ok()?)))
+fn geometry(top: u32) -> impl Strategy<Value = (Geometry, PageClasses)> {
+    masks(top).prop_filter_map("no geometry", |geometry| {
+        Some((geometry, PageClasses::new(&geometry).ok()?))
+    })
 }
 
-/// Some of the cells, by random words: any, or those of some colors, of some banks, or of both.
-fn some(cells: &Cells, seed: [u64; 4]) -> CellSet {
+/// Some of the page classes, by random words: any, or those of some colors, of some banks, or of
+/// both.
+fn some(classes: &PageClasses, seed: [u64; 4]) -> ClassSet {
     let (color, bank) = (seed[0] & 1 != 0, seed[0] & 2 != 0);
-    let chosen = |cell| {
-        (!color || seed[1] >> (cells.color(cell) % 64) & 1 != 0)
-            && (!bank || seed[2] >> (cells.bank(cell) % 64) & 1 != 0)
+    let chosen = |class| {
+        (!color || seed[1] >> (classes.color(class) % 64) & 1 != 0)
+            && (!bank || seed[2] >> (classes.bank(class) % 64) & 1 != 0)
     };
     if color || bank {
-        return cells.select(chosen).unwrap_or(cells.all());
+        return classes.select(chosen).unwrap_or(classes.all());
     }
-    cells.all().intersection(&CellSet::new(seed).unwrap_or(cells.all())).unwrap_or(cells.all())
+    classes
+        .all()
+        .intersection(&ClassSet::new(seed).unwrap_or(classes.all()))
+        .unwrap_or(classes.all())
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Two pages are in one cell exactly when they have the same color and touch the same banks.
+    /// Two pages are in one page class exactly when they have the same color and touch the same
+    /// banks.
     #[test]
-    fn cells_are_what_pages_cannot_tell_apart((geometry, cells) in geometry(20), base in 0..1u64 << 20) {
+    fn classes_are_what_pages_cannot_tell_apart((geometry, classes) in geometry(20), base in 0..1u64 << 20) {
         let mut seen = BTreeMap::new();
         let mut numbers = BTreeSet::new();
         for page in (0..256).map(|page| ((base << 12) + page * PAGE) & ((1 << 40) - 1)) {
-            let cell = cells.cell_of(page);
+            let class = classes.class_of(page);
             let (color, banks) = touched(&geometry, page);
-            prop_assert_eq!(banks.len(), usize::from(cells.banks_in_group()));
-            prop_assert_eq!(seen.entry((color, banks.clone())).or_insert(cell), &cell);
-            prop_assert_eq!(cells.cell_of(page + PAGE - 1), cell);
-            numbers.insert(cell);
+            prop_assert_eq!(banks.len(), usize::from(classes.banks_in_group()));
+            prop_assert_eq!(seen.entry((color, banks.clone())).or_insert(class), &class);
+            prop_assert_eq!(classes.class_of(page + PAGE - 1), class);
+            numbers.insert(class);
         }
-        prop_assert_eq!(numbers.len(), seen.len(), "two cells alike");
-        prop_assert_eq!(numbers.len(), cells.count());
+        prop_assert_eq!(numbers.len(), seen.len(), "two page classes alike");
+        prop_assert_eq!(numbers.len(), classes.count());
         for ((color, banks), &a) in &seen {
             for ((other_color, other_banks), &b) in &seen {
-                prop_assert_eq!(cells.share_color(a, b), color == other_color);
-                prop_assert_eq!(cells.share_bank(a, b), banks == other_banks);
+                prop_assert_eq!(classes.share_color(a, b), color == other_color);
+                prop_assert_eq!(classes.share_bank(a, b), banks == other_banks);
                 prop_assert_eq!(banks == other_banks, !banks.is_disjoint(other_banks));
             }
         }
         let colors: BTreeSet<_> = seen.keys().map(|(color, _)| color).collect();
         let groups: BTreeSet<_> = seen.keys().map(|(_, banks)| banks).collect();
-        prop_assert_eq!(colors.len(), usize::from(cells.colors()));
-        prop_assert_eq!(groups.len(), usize::from(cells.bank_groups()));
+        prop_assert_eq!(colors.len(), usize::from(classes.colors()));
+        prop_assert_eq!(groups.len(), usize::from(classes.bank_groups()));
     }
 
     #[test]
     fn dependent_functions_are_refused(geometry in masks(20)) {
         let used: Vec<_> = geometry.banks.into_iter().filter(|mask| *mask != 0).collect();
         let independent = rank(&used) == used.len();
-        match Cells::new(&geometry) {
-            Err(Broken::Dependent(index)) => {
+        match PageClasses::new(&geometry) {
+            Err(BadGeometry::Dependent(index)) => {
                 prop_assert!(!independent);
                 prop_assert_eq!(rank(&used[..=index]), index);
             }
-            Err(other) => prop_assert_eq!(other, Broken::TooMany(0), "unexpected"),
+            Err(other) => prop_assert_eq!(other, BadGeometry::TooMany(0), "unexpected"),
             Ok(_) => prop_assert!(independent),
         }
     }
@@ -106,33 +114,33 @@ proptest! {
     /// The bits that a set's colors depend on, against all of its colors; by these alone sets are
     /// apart that are.
     #[test]
-    fn color_bits_of_sets((_, cells) in geometry(20), one: [u64; 4], two: [u64; 4]) {
-        let colors = |set: &CellSet| set.iter().map(|cell| cells.color(cell)).collect::<BTreeSet<_>>();
-        let [one, two] = [some(&cells, one), some(&cells, two)];
-        for bit in 0..cells.colors().ilog2() {
+    fn color_bits_of_sets((_, classes) in geometry(20), one: [u64; 4], two: [u64; 4]) {
+        let colors = |set: &ClassSet| set.iter().map(|class| classes.color(class)).collect::<BTreeSet<_>>();
+        let [one, two] = [some(&classes, one), some(&classes, two)];
+        for bit in 0..classes.colors().ilog2() {
             let flipped: BTreeSet<_> = colors(&one).iter().map(|color| color ^ 1 << bit).collect();
-            prop_assert_eq!(cells.color_bits_of(&one) >> bit & 1 != 0, flipped != colors(&one));
+            prop_assert_eq!(classes.color_bits_of(&one) >> bit & 1 != 0, flipped != colors(&one));
         }
-        let bits = cells.color_bits_of(&one) | cells.color_bits_of(&two);
-        prop_assert_eq!(bits >> cells.colors().ilog2(), 0);
+        let bits = classes.color_bits_of(&one) | classes.color_bits_of(&two);
+        prop_assert_eq!(bits >> classes.colors().ilog2(), 0);
         let seen = |set| colors(set).iter().map(|color| u64::from(*color) & bits).collect::<BTreeSet<_>>();
         let apart = colors(&one).is_disjoint(&colors(&two));
         prop_assert_eq!(apart, seen(&one).is_disjoint(&seen(&two)));
-        prop_assert_eq!(cells.color_bits_of(&cells.all()), 0);
+        prop_assert_eq!(classes.color_bits_of(&classes.all()), 0);
     }
 
     /// Pages, runs, places and their inverse against a walk over all pages of the range.
     #[test]
     fn pages_are_those_of_the_range(
-        (_, cells) in geometry(24), seed: [u64; 4], base in 0..1u64 << 16, start in 0..8192u64, len in 0..12_000u64,
+        (_, classes) in geometry(24), seed: [u64; 4], base in 0..1u64 << 16, start in 0..8192u64, len in 0..12_000u64,
         taken in 0..100usize,
     ) {
-        let set = some(&cells, seed);
+        let set = some(&classes, seed);
         let base = base << 24;
         let range = base + start * 1024..base + start * 1024 + len * 1024;
         let all = (range.start.div_ceil(PAGE)..range.end / PAGE).map(|page| page * PAGE);
-        let expected: Vec<_> = all.filter(|&page| set.contains(cells.cell_of(page))).collect();
-        let mut pages = Pages::new(&cells, set, range);
+        let expected: Vec<_> = all.filter(|&page| set.contains(classes.class_of(page))).collect();
+        let mut pages = Pages::new(&classes, set, range);
         prop_assert_eq!(pages.total(), expected.len() as u64);
         prop_assert_eq!(pages.end(), expected.last().map(|last| last + PAGE));
         prop_assert_eq!(&pages.clone().collect::<Vec<_>>(), &expected);
@@ -150,7 +158,7 @@ proptest! {
         }
         prop_assert_eq!(pages.nth_page(expected.len() as u64), None);
         if let Some(&first) = expected.get(taken) {
-            let from: Vec<_> = Pages::from_page(&cells, set, first, 70 * PAGE).collect();
+            let from: Vec<_> = Pages::from_page(&classes, set, first, 70 * PAGE).collect();
             prop_assert_eq!(from.len(), 70);
             prop_assert!(from.iter().zip(&expected[taken..]).all(|(a, b)| a == b));
             prop_assert_eq!(from[0], first);
@@ -160,10 +168,10 @@ proptest! {
     /// Descriptors, however many entries are asked for at once.
     #[test]
     fn fills_what_it_gives(
-        (_, cells) in geometry(26), seed: [u64; 4], start in 0..1u64 << 16, chunks in prop::collection::vec(1..600usize, 1..8),
+        (_, classes) in geometry(26), seed: [u64; 4], start in 0..1u64 << 16, chunks in prop::collection::vec(1..600usize, 1..8),
     ) {
-        let set = some(&cells, seed);
-        let mut pages = Pages::new(&cells, set, start * PAGE..1 << 32);
+        let set = some(&classes, seed);
+        let mut pages = Pages::new(&classes, set, start * PAGE..1 << 32);
         let expected: Vec<_> = pages.clone().take(chunks.iter().sum()).map(|page| page ^ 0x7ff).collect();
         let mut filled = Vec::new();
         for chunk in chunks {
@@ -180,15 +188,15 @@ proptest! {
     fn nothing_panics(
         colors: u64, banks: [u64; MAX_BANK_BITS], used in 0..5usize, set: [u64; 4], start: u64, end: u64, address: u64,
     ) {
-        let _ = Cells::new(&Geometry { colors, banks });
+        let _ = PageClasses::new(&Geometry { colors, banks });
         let mut geometry = Geometry { colors: colors & 0xf00_f000, banks: banks.map(|mask| mask >> 24) };
         geometry.banks[used..].fill(0);
-        let (Ok(cells), Some(set)) = (Cells::new(&geometry), CellSet::new(set)) else { return Ok(()) };
+        let (Ok(classes), Some(set)) = (PageClasses::new(&geometry), ClassSet::new(set)) else { return Ok(()) };
         for range in [start..end, start % (1 << 41)..end, address..address] {
-            let mut pages = Pages::new(&cells, set, range.clone());
-            let _ = (pages.nth_page(start), pages.index_of(address), pages.end(), cells.cell_of(address));
+            let mut pages = Pages::new(&classes, set, range.clone());
+            let _ = (pages.nth_page(start), pages.index_of(address), pages.end(), classes.class_of(address));
             let few: Vec<_> = pages.by_ref().take(20).collect();
-            prop_assert!(few.iter().all(|page| range.contains(page) && set.contains(cells.cell_of(*page))));
+            prop_assert!(few.iter().all(|page| range.contains(page) && set.contains(classes.class_of(*page))));
             prop_assert!(few.is_sorted());
             pages.next_run();
         }
@@ -196,36 +204,44 @@ proptest! {
 }
 
 #[test]
-fn a_set_has_a_cell() {
-    assert_eq!(CellSet::new([0; 4]), None);
-    assert_eq!(CellSet::of([]), None);
-    let a = CellSet::of([Cell(3), Cell(0), Cell(255)]).unwrap();
+fn a_set_has_a_class() {
+    assert_eq!(ClassSet::new([0; 4]), None);
+    assert_eq!(ClassSet::of([]), None);
+    let a = ClassSet::of([PageClass(3), PageClass(0), PageClass(255)]).unwrap();
     assert_eq!((a.len(), a.to_string().as_str()), (3, "0,3,255"));
     assert_eq!(a.without(&a), None);
-    assert_eq!(a.intersection(&CellSet::ONE), Some(CellSet::ONE));
-    assert!(CellSet::ONE.is_within(&a) && !CellSet::ONE.is_apart_from(&a));
-    assert_eq!(Cells::ONE.set([2, 0, 0, 0]), None, "a cell that the board doesn't have");
-    assert_eq!(Cells::ONE.all(), CellSet::ONE);
+    assert_eq!(a.intersection(&ClassSet::ONE), Some(ClassSet::ONE));
+    assert!(ClassSet::ONE.is_within(&a) && !ClassSet::ONE.is_apart_from(&a));
+    assert_eq!(
+        PageClasses::ONE.set([2, 0, 0, 0]),
+        None,
+        "a page class that the board doesn't have"
+    );
+    assert_eq!(PageClasses::ONE.all(), ClassSet::ONE);
 }
 
 #[test]
 fn broken_geometries_are_refused() {
     assert_eq!(Geometry::color_bits(1 << 20, 16, 4096), Ok(0xf000));
-    assert_eq!(Geometry::color_bits(1 << 20, 16, 65536), Err(Broken::Page(65536)));
-    assert_eq!(Geometry::color_bits(1 << 20, 12, 4096), Err(Broken::Cache));
-    assert_eq!(Geometry::color_bits(32 << 10, 16, 4096), Err(Broken::Cache), "a way below a page");
-    assert_eq!(Geometry::color_bits(1 << 20, 0, 4096), Err(Broken::Cache));
+    assert_eq!(Geometry::color_bits(1 << 20, 16, 65536), Err(BadGeometry::Page(65536)));
+    assert_eq!(Geometry::color_bits(1 << 20, 12, 4096), Err(BadGeometry::Cache));
+    assert_eq!(
+        Geometry::color_bits(32 << 10, 16, 4096),
+        Err(BadGeometry::Cache),
+        "a way below a page"
+    );
+    assert_eq!(Geometry::color_bits(1 << 20, 0, 4096), Err(BadGeometry::Cache));
     let broken = |colors, banks: &[u64]| {
         let mut geometry = Geometry { colors, ..Geometry::NONE };
         geometry.banks[..banks.len()].copy_from_slice(banks);
-        Cells::new(&geometry).unwrap_err()
+        PageClasses::new(&geometry).unwrap_err()
     };
-    assert_eq!(broken(0x800, &[]), Broken::Color(11));
-    assert_eq!(broken(1 << 40, &[]), Broken::Color(40));
-    assert_eq!(broken(0x1ff << 12, &[]), Broken::TooMany(9));
-    assert_eq!(broken(0xff << 12, &[1 << 20]), Broken::TooMany(9));
-    assert_eq!(broken(0, &[1 << 13, 0, 1 << 14]), Broken::Bank(1));
-    assert_eq!(broken(0, &[1 << 41]), Broken::Bank(0));
-    assert_eq!(broken(0, &[3 << 13, 3 << 14, 5 << 13]), Broken::Dependent(2));
-    assert_eq!(broken(0, &[0x800, 0x2800, 0x2000]), Broken::Dependent(2));
+    assert_eq!(broken(0x800, &[]), BadGeometry::Color(11));
+    assert_eq!(broken(1 << 40, &[]), BadGeometry::Color(40));
+    assert_eq!(broken(0x1ff << 12, &[]), BadGeometry::TooMany(9));
+    assert_eq!(broken(0xff << 12, &[1 << 20]), BadGeometry::TooMany(9));
+    assert_eq!(broken(0, &[1 << 13, 0, 1 << 14]), BadGeometry::Bank(1));
+    assert_eq!(broken(0, &[1 << 41]), BadGeometry::Bank(0));
+    assert_eq!(broken(0, &[3 << 13, 3 << 14, 5 << 13]), BadGeometry::Dependent(2));
+    assert_eq!(broken(0, &[0x800, 0x2800, 0x2000]), BadGeometry::Dependent(2));
 }
