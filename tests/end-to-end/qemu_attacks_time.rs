@@ -49,9 +49,9 @@ fn longest(outcome: &Outcome) -> u64 {
     max.and_then(|max| max.parse().ok()).expect("a number")
 }
 
-/// The longest latency but one, to the lower end of its bucket of the histogram, which is an eighth
+/// The longest latency but two, to the lower end of its bucket of the histogram, which is an eighth
 /// of it at most.
-fn longest_but_one(outcome: &Outcome) -> u64 {
+fn longest_but_two(outcome: &Outcome) -> u64 {
     let buckets = reported(outcome, "control: histogram ").split(' ').map(|bucket| {
         let (lower, count) = bucket.split_once(':').expect("a bucket");
         (lower.parse::<u64>().expect("ns"), count.parse::<usize>().expect("a count"))
@@ -59,7 +59,7 @@ fn longest_but_one(outcome: &Outcome) -> u64 {
     let mut all: Vec<u64> =
         buckets.flat_map(|(lower, count)| std::iter::repeat_n(lower, count)).collect();
     all.sort_unstable();
-    all[all.len() - 2]
+    all[all.len() - 3]
 }
 
 /// What a storm does, with an exit of EL2 that each of its rounds causes. Maintenance causes none:
@@ -98,11 +98,11 @@ fn run_storm(
 /// A storm has no way to a core that its VM does not have.
 #[test]
 fn storms_on_another_core_cost_a_control_loop_nothing() {
-    let quiet = longest_but_one(&storm(ACTIVATIONS, "1", "kind=nothing", "", &[]));
+    let quiet = longest_but_two(&storm(ACTIVATIONS, "1", "kind=nothing", "", &[]));
     for (kind, exit) in STORMS {
         let (cores, busy) = if kind == "sgi" { ("1, 2", 2) } else { ("1", 1) };
         let outcome = run_storm((kind, exit), cores, 1, "", &[]);
-        let (latency, most) = (longest_but_one(&outcome), longest(&outcome));
+        let (latency, most) = (longest_but_two(&outcome), longest(&outcome));
         println!("{kind}: {latency} ns, {quiet} next to a VM that computes; the longest {most}");
         // Measured: the same bucket, 152 ns, and with two busy cores 672 ns. An activation that
         // comes with EL2's tick for QEMU, which no board has, waits 106 ns for that; how often
@@ -110,8 +110,9 @@ fn storms_on_another_core_cost_a_control_loop_nothing() {
         // time slices, and may be half as long again.
         let allowed = if busy == 1 { 150 } else { 800 };
         assert!(latency <= quiet + allowed, "{kind}: {latency} ns, {quiet} without");
-        // One activation of 100 or more waits for QEMU's time slice, with and without a storm: two
-        // slices of 100 us for each busy core were seen (docs/explanation/determinism.md).
+        // At most two activations, of 20 as of 200, wait for QEMU's time slice, with and without a
+        // storm: two slices of 100 us for each busy core were seen
+        // (docs/explanation/determinism.md).
         assert!(most <= quiet + busy * 200_000 + 5_000, "{kind}: {most} ns");
     }
 }
