@@ -25,16 +25,6 @@ choice! {
 }
 
 impl CounterEvent {
-    /// All of them.
-    pub const ALL: [Self; 6] = [
-        Self::L2dRefill,
-        Self::L2dWriteback,
-        Self::BusAccess,
-        Self::MemAccess,
-        Self::InstRetired,
-        Self::Cycles,
-    ];
-
     /// Its number in PMEVTYPERn_EL0.evtCount (DDI0487, D11.11.2, common events): L2D_CACHE_REFILL,
     /// L2D_CACHE_WB, BUS_ACCESS, MEM_ACCESS, INST_RETIRED, CPU_CYCLES.
     #[must_use]

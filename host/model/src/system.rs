@@ -56,7 +56,8 @@ impl System {
         self.vms.len().checked_sub(1).filter(|_| self.vms.iter().any(Vm::is_served))
     }
 
-    /// Returns whether the system carries flows: it has some, and a broker that moves their packets.
+    /// Returns whether the system carries flows: it has some, and a broker that moves their
+    /// packets.
     #[must_use]
     pub fn has_flows(&self) -> bool {
         self.broker().is_some() && !self.timing.flows.is_empty()

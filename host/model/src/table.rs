@@ -159,6 +159,9 @@ macro_rules! choice {
 
         #[allow(dead_code, reason = "not every type is written")]
         impl $name {
+            /// All of them.
+            $vis const ALL: &'static [Self] = &[$(Self::$variant),+];
+
             /// Its name in files.
             #[must_use]
             $vis const fn name(self) -> &'static str {

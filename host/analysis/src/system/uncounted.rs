@@ -8,7 +8,7 @@ use weir_model::{
 /// Returns a note for each counted event that leaves accesses out, with the VMs whose budgets count
 /// it.
 pub fn notes(timing: &Timing) -> impl Iterator<Item = String> {
-    CounterEvent::ALL.into_iter().filter_map(|event| {
+    CounterEvent::ALL.iter().filter_map(|&event| {
         let counts = |vm: &&TimedVm| {
             let asked = vm.memory_budget.as_ref();
             asked.is_some_and(|asked| asked.event().unwrap_or(CounterEvent::L2dRefill) == event)

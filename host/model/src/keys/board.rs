@@ -314,24 +314,6 @@ choice! {
     }
 }
 
-impl Feature {
-    /// All of them.
-    pub const ALL: [Self; 12] = [
-        Self::Boot,
-        Self::PageClasses,
-        Self::PmuBudgets,
-        Self::CounterPageBudgets,
-        Self::Flows,
-        Self::Switch,
-        Self::SharedCores,
-        Self::Linux,
-        Self::PassThrough,
-        Self::Pci,
-        Self::Attacks,
-        Self::Serial,
-    ];
-}
-
 choice! {
     /// A kind of UART.
     pub enum UartKind {
