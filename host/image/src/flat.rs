@@ -23,8 +23,8 @@ impl Flat {
     }
 }
 
-/// Puts the PT_LOAD segments of the hypervisor at their physical addresses, from the lowest on, with
-/// zeros between their contents. What follows the last contents is memory only.
+/// Puts the PT_LOAD segments of the hypervisor at their physical addresses, from the lowest on,
+/// with zeros between their contents. What follows the last contents is memory only.
 pub(crate) fn flatten(elf: &[u8]) -> Result<Flat, String> {
     const LARGEST: u64 = 64 << 20;
     let file =

@@ -4,9 +4,9 @@
 
 use super::{
     at,
-    fetch::{Mirror, file_of},
+    fetch::Mirror,
     lock::listed,
-    store::{self, remove_abandoned, scratch_prefix, unpack},
+    store::{self, unpack_all},
 };
 use crate::failure::{Failure, Result};
 use std::{
@@ -22,10 +22,15 @@ const PROGRAM: &str = "usr/bin/qemu-system-aarch64";
 /// File of the folder with the lock that it was made of.
 const MADE_OF: &str = "qemu.lock";
 
+/// Returns the place of the newer QEMU in the cache.
+fn path(cache: &Path) -> PathBuf {
+    cache.join("qemu")
+}
+
 /// Returns the program that [`install_qemu`] installed in the cache, or none.
 #[must_use]
 pub fn installed_qemu(cache: &Path) -> Option<PathBuf> {
-    let folder = cache.join("qemu");
+    let folder = path(cache);
     let is_current = fs::read_to_string(folder.join(MADE_OF)).is_ok_and(|text| text == LOCK);
     is_current.then(|| folder.join(PROGRAM))
 }
@@ -46,27 +51,21 @@ pub fn install_qemu(cache: &Path) -> Result<PathBuf> {
              WEIR_QEMU to its qemu-system-aarch64",
         ));
     }
-    fs::create_dir_all(cache).map_err(at(cache))?;
-    remove_abandoned(cache);
-    let cache = cache.canonicalize().map_err(at(cache))?;
-    let scratch = tempfile::Builder::new().prefix(&scratch_prefix()).tempdir_in(&cache);
-    let scratch = scratch.map_err(at(&cache))?;
-    let progress = store::progress();
-    let packages = listed(LOCK);
-    Mirror::find()?.fetch_locked(&packages, scratch.path(), &progress)?;
-    progress.set_message("unpacking");
-    let (fresh, folder) = (scratch.path().join("files"), cache.join("qemu"));
-    fs::create_dir_all(&fresh).map_err(at(&fresh))?;
-    for package in &packages {
-        unpack(&file_of(package, scratch.path()), &fresh)?;
-    }
-    progress.finish_and_clear();
-    starts(&fresh.join(PROGRAM))?;
-    fs::write(fresh.join(MADE_OF), LOCK).map_err(at(&fresh))?;
-    if folder.exists() {
-        fs::rename(&folder, scratch.path().join("stale")).map_err(at(&folder))?;
-    }
-    fs::rename(&fresh, &folder).map_err(at(&folder))?;
+    let folder = path(cache);
+    store::make_whole(
+        &folder,
+        || installed_qemu(cache).is_some(),
+        |scratch, fresh| {
+            let progress = store::progress();
+            let packages = listed(LOCK);
+            Mirror::find()?.fetch_locked(&packages, scratch, &progress)?;
+            progress.set_message("unpacking");
+            unpack_all(&packages, scratch, fresh)?;
+            progress.finish_and_clear();
+            starts(&fresh.join(PROGRAM))?;
+            fs::write(fresh.join(MADE_OF), LOCK).map_err(at(fresh))
+        },
+    )?;
     Ok(folder.join(PROGRAM))
 }
 

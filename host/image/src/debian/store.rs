@@ -47,21 +47,33 @@ pub fn store(cache: &Path) -> Result<PathBuf> {
     if is_usable() {
         return Ok(store);
     }
+    make_whole(&store, is_usable, |scratch, fresh| fill(scratch, fresh, locking))?;
+    Ok(store)
+}
+
+/// Makes a folder of the cache, which is not there or not usable: `fill` gets a scratch directory
+/// and the place in it where the folder is made. It appears whole or not at all.
+pub fn make_whole(
+    folder: &Path,
+    is_usable: impl Fn() -> bool,
+    fill: impl FnOnce(&Path, &Path) -> Result,
+) -> Result {
+    let cache = folder.parent().unwrap_or(folder);
     fs::create_dir_all(cache).map_err(at(cache))?;
     remove_abandoned(cache);
     // apt needs absolute paths.
     let cache = cache.canonicalize().map_err(at(cache))?;
     let scratch = tempfile::Builder::new().prefix(&scratch_prefix()).tempdir_in(&cache);
     let scratch = scratch.map_err(at(&cache))?;
-    let fresh = scratch.path().join("store");
-    fill(scratch.path(), &fresh, locking)?;
-    if store.exists() && !is_usable() {
-        fs::rename(&store, scratch.path().join("stale")).map_err(at(&store))?;
+    let fresh = scratch.path().join("fresh");
+    fill(scratch.path(), &fresh)?;
+    if folder.exists() && !is_usable() {
+        fs::rename(folder, scratch.path().join("stale")).map_err(at(folder))?;
     }
-    match fs::rename(&fresh, &store) {
-        // Another process was quicker: its store is as good.
-        Err(error) if !is_usable() => Err(at(&store)(error)),
-        _ => Ok(store),
+    match fs::rename(&fresh, folder) {
+        // Another process was quicker: its folder is as good.
+        Err(error) if !is_usable() => Err(at(folder)(error)),
+        _ => Ok(()),
     }
 }
 
@@ -108,10 +120,7 @@ fn fill(scratch: &Path, fresh: &Path, locking: Locking) -> Result {
     let packages = Mirror::find()?.fetch(&listed(LOCK), locking, scratch, &progress)?;
     progress.set_message("unpacking");
     let files = scratch.join("files");
-    fs::create_dir_all(&files).map_err(at(&files))?;
-    for package in &packages {
-        unpack(&file_of(package, scratch), &files)?;
-    }
+    unpack_all(&packages, scratch, &files)?;
     place_all(&packages, &files, fresh)?;
     for (name, text) in [(WANTED, LOCK), (MANIFEST, &manifest(&packages))] {
         let file = fresh.join(name);
@@ -119,6 +128,12 @@ fn fill(scratch: &Path, fresh: &Path, locking: Locking) -> Result {
     }
     progress.finish_and_clear();
     Ok(())
+}
+
+/// Unpacks packages that were fetched to `scratch`, into the new folder `files`.
+pub fn unpack_all(packages: &[Package], scratch: &Path, files: &Path) -> Result {
+    fs::create_dir_all(files).map_err(at(files))?;
+    packages.iter().try_for_each(|package| unpack(&file_of(package, scratch), files))
 }
 
 /// Returns the manifest: [`FORMAT`], then the packages.
