@@ -9,7 +9,7 @@
 //! ```
 //! use weir_memory::{
 //!     Access, AddressFields, AddressMap, Bytes, CacheConfig, Hierarchy, HierarchyConfig, L2Config,
-//!     Owner, Pa, Replacement, Served, L2Sharing,
+//!     L2Sharing, Owner, Pa, Replacement, Served,
 //! };
 //!
 //! let cache = |size, ways| CacheConfig {
@@ -23,7 +23,11 @@
 //!     owners: 3,
 //!     l1d: cache(32 << 10, 4),
 //!     l1i: None,
-//!     l2: Some(L2Config { cache: cache(1 << 20, 16), sharing: L2Sharing::Shared, inclusive: false }),
+//!     l2: Some(L2Config {
+//!         cache: cache(1 << 20, 16),
+//!         sharing: L2Sharing::Shared,
+//!         inclusive: false,
+//!     }),
 //!     l3: None,
 //!     // Two bank bits, each an XOR; rows of 8 KiB in 2 GiB.
 //!     dram: Some(AddressMap::new(AddressFields::from_banks(vec![0x9_0000, 0x12_0000], 13, 31))?),

@@ -1,11 +1,11 @@
 //! A system file's VMs on a chip's memory.
 
 use crate::{
+    budget::Counter,
     error::SimulationError,
     flows::Broker,
     kernels,
     memory::{Chip, MemoryModel},
-    meter::Counter,
     trace,
     vm::{Vcpu, Vm},
 };

@@ -59,8 +59,8 @@ impl Counter {
     }
 }
 
-/// The meter of a regulated vCPU.
-pub(crate) struct Meter {
+/// The memory budget of a regulated vCPU.
+pub(crate) struct Budget {
     regulator: Regulator,
     counters: [Counter; 2],
     two: bool,
@@ -78,10 +78,10 @@ pub(crate) struct Meter {
     /// When the present period ends.
     boundary: Nanos,
     stopped_at: Nanos,
-    pub budget: BudgetOutcome,
+    outcome: BudgetOutcome,
 }
 
-impl Meter {
+impl Budget {
     pub fn new(setting: &Setting, counters: [Counter; 2], shared: usize) -> Self {
         let two = setting.budget.writes != u64::MAX;
         Self {
@@ -97,7 +97,7 @@ impl Meter {
             begun: Counts::ZERO,
             boundary: Nanos(0),
             stopped_at: Nanos(0),
-            budget: BudgetOutcome { period_ns: setting.period.0, ..BudgetOutcome::default() },
+            outcome: BudgetOutcome { period_ns: setting.period.0, ..BudgetOutcome::default() },
         }
     }
 
@@ -119,19 +119,19 @@ impl Meter {
         let BudgetVerdict { run, limit, wake } = self.regulator.step(shared, now, counts, event);
         if now >= self.boundary {
             if event != Event::Start {
-                self.budget.period_ended(counts.minus(self.begun));
+                self.outcome.period_ended(counts.minus(self.begun));
             }
             self.boundary = self.periods.next(now);
             self.begun = counts;
             if run {
-                self.budget.begins(limit, counts);
+                self.outcome.begins(limit, counts);
             }
         }
         if self.runs && !run {
-            self.budget.throttled += 1;
+            self.outcome.throttled += 1;
             self.stopped_at = now;
         } else if run && !self.runs {
-            self.budget.stopped_ns += now.0 - self.stopped_at.0;
+            self.outcome.stopped_ns += now.0 - self.stopped_at.0;
         }
         self.runs = run;
         self.limit = limit;
@@ -141,16 +141,16 @@ impl Meter {
 
     /// Forgets what it has counted for the report.
     pub fn clear(&mut self, now: Nanos) {
-        let BudgetOutcome { granted, period_ns, .. } = self.budget;
-        self.budget = BudgetOutcome { granted, period_ns, ..BudgetOutcome::default() };
+        let BudgetOutcome { granted, period_ns, .. } = self.outcome;
+        self.outcome = BudgetOutcome { granted, period_ns, ..BudgetOutcome::default() };
         self.stopped_at = now;
     }
 
     /// The counts until now.
     pub fn finish(mut self, now: Nanos) -> BudgetOutcome {
         if !self.runs {
-            self.budget.stopped_ns += now.0 - self.stopped_at.0;
+            self.outcome.stopped_ns += now.0 - self.stopped_at.0;
         }
-        self.budget
+        self.outcome
     }
 }

@@ -1,7 +1,7 @@
 //! A core: it makes the accesses of its vCPU's program, as far as its waiting lines and its
 //! regulator let it.
 
-use crate::{jobs::Jobs, meter::Meter, prefetch::Prefetcher, program::Program};
+use crate::{budget::Budget, jobs::Jobs, prefetch::Prefetcher, program::Program};
 use weir_memory::{Access, Owner, Pa, Picos};
 
 /// Tokens from this one on are of lines that a prefetcher asked for.
@@ -23,7 +23,7 @@ pub(crate) struct Core {
     pub gap: Picos,
     /// Lines that it waits for at once.
     pub most_waiting: usize,
-    pub meter: Option<Meter>,
+    pub budget: Option<Budget>,
     /// What it does is released, job by job.
     pub jobs: Option<Jobs>,
     pub prefetcher: Prefetcher,
@@ -73,7 +73,7 @@ impl Passes {
 impl Core {
     /// Whether its regulator lets it run.
     pub fn may_run(&self) -> bool {
-        self.program.is_some() && self.meter.as_ref().is_none_or(|meter| meter.runs)
+        self.program.is_some() && self.budget.as_ref().is_none_or(|budget| budget.runs)
     }
 
     /// Whether the present job has nothing left to do or to wait for.

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod board;
+mod budget;
 mod core;
 mod error;
 mod flows;
@@ -18,7 +19,6 @@ mod jobs;
 mod kernels;
 mod master;
 pub mod memory;
-mod meter;
 mod outcome;
 mod prefetch;
 mod program;

@@ -7,10 +7,10 @@ mod released;
 
 use crate::{
     LatencyHistogram, Outcome, SimulatedBoard, SimulationError, WorkMark,
+    budget::Budget,
     core::{Core, Passes, is_prefetch},
     jobs::Jobs,
     master::{Master, Place},
-    meter::Meter,
     prefetch::Prefetcher,
     program::Program,
 };
@@ -208,10 +208,9 @@ impl<'a> Run<'a> {
                     owner: Owner(owner),
                     gap: if gap.0 == 0 { Picos(clock) * cycles } else { gap.max(Picos(clock)) },
                     most_waiting: if dependent { 1 } else { wanted },
-                    meter: vcpu
-                        .regulation
-                        .as_ref()
-                        .map(|(setting, counters, shared)| Meter::new(setting, *counters, *shared)),
+                    budget: vcpu.regulation.as_ref().map(|(setting, counters, shared)| {
+                        Budget::new(setting, *counters, *shared)
+                    }),
                     program,
                     next: None,
                     waiting: Vec::new(),
@@ -276,7 +275,7 @@ impl<'a> Run<'a> {
 
     fn start(&mut self) {
         for core in 0..self.cores.len() {
-            if self.cores[core].meter.is_some() {
+            if self.cores[core].budget.is_some() {
                 self.step(core, Picos(0), Step::Start);
             }
             if self.cores[core].jobs.as_ref().is_some_and(|jobs| jobs.period.is_some()) {
@@ -403,8 +402,8 @@ impl<'a> Run<'a> {
         let c = &mut self.cores[core];
         let traffic = self.memory.hierarchy().traffic()[c.number];
         let accesses = c.accesses;
-        if let Some(meter) = &mut c.meter
-            && meter.calls(meter.counts(accesses, traffic))
+        if let Some(budget) = &mut c.budget
+            && budget.calls(budget.counts(accesses, traffic))
         {
             self.add(now + latency, Event::Overflow(core));
         }
@@ -415,13 +414,13 @@ impl<'a> Run<'a> {
         let hypervisor = self.board.chip.hypervisor;
         let c = &mut self.cores[core];
         let traffic = self.memory.hierarchy().traffic()[c.number];
-        let Some(meter) = &mut c.meter else { return };
-        let counts = meter.counts(c.accesses, traffic);
+        let Some(budget) = &mut c.budget else { return };
+        let counts = budget.counts(c.accesses, traffic);
         let ns = Nanos(now.0 / 1000);
-        let group = meter.shared;
-        let wake = meter.step(&self.shared[group], ns, counts, event);
+        let group = budget.shared;
+        let wake = budget.step(&self.shared[group], ns, counts, event);
         if matches!(event, Step::Start | Step::Period) {
-            let next = Picos::from_nanos(meter.periods.next(ns).0);
+            let next = Picos::from_nanos(budget.periods.next(ns).0);
             self.add(next + Picos::from_nanos(hypervisor.interrupt_ns), Event::Period(core));
         }
         if event != Step::Start {
@@ -430,9 +429,9 @@ impl<'a> Run<'a> {
         self.arm(core, now);
         if wake != 0 {
             for other in (0..self.cores.len()).filter(|other| *other != core) {
-                let meter = self.cores[other].meter.as_ref();
-                if meter.is_some_and(|meter| {
-                    meter.shared == group && meter.member & wake != 0 && !meter.runs
+                let budget = self.cores[other].budget.as_ref();
+                if budget.is_some_and(|budget| {
+                    budget.shared == group && budget.member & wake != 0 && !budget.runs
                 }) {
                     let latency = Picos::from_nanos(hypervisor.interrupt_ns);
                     self.add(now + latency, Event::Overflow(other));

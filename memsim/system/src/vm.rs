@@ -1,6 +1,6 @@
 //! The VMs of a board.
 
-use crate::{meter::Counter, trace::Traces};
+use crate::{budget::Counter, trace::Traces};
 use weir_budget::Setting;
 use weir_model::timing::Workload;
 

@@ -45,8 +45,8 @@ pub const COPY: u8 = 41;
 /// The path of every stretch that no marker claims.
 pub const OTHER: u8 = 63;
 
-/// The paths from the overflow to the next instruction of the vCPU together: stop, wait, release. No
-/// marker has this number.
+/// The paths from the overflow to the next instruction of the vCPU together: stop, wait, release.
+/// No marker has this number.
 pub const OVERFLOW_PERIOD: u8 = 39;
 
 /// A guest's marker before a write that notifies a virtio device.

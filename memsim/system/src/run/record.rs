@@ -72,8 +72,8 @@ impl Run<'_> {
         if let Some(moving) = &mut self.moving {
             moving.count();
         }
-        for meter in self.cores.iter_mut().filter_map(|core| core.meter.as_mut()) {
-            meter.clear(Nanos(now.0 / 1000));
+        for budget in self.cores.iter_mut().filter_map(|core| core.budget.as_mut()) {
+            budget.clear(Nanos(now.0 / 1000));
         }
     }
 
@@ -142,7 +142,7 @@ impl Run<'_> {
                     none => *none = Some(jobs),
                 }
             }
-            vm.budgets.extend(core.meter.map(|meter| meter.finish(now)));
+            vm.budgets.extend(core.budget.map(|budget| budget.finish(now)));
         }
         for (master, moved) in self.masters.iter().zip(less(&counts.moved, &begun.moved)) {
             vms[usize::from(master.owner.0)].moved += moved;

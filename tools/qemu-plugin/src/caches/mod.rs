@@ -264,7 +264,7 @@ impl Books {
         }
     }
 
-    /// The counts between the meters' markers.
+    /// The counts between the markers of budgets.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
         Ledger { cores: self.inner().budgets.iter().map(Book::ledger).collect() }

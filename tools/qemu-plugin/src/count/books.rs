@@ -205,7 +205,7 @@ impl Books {
     }
 
     /// Records a marker of EL2.
-    pub(super) fn meter(&self, number: u8) {
+    pub(super) fn take_marker(&self, number: u8) {
         if matches!(number, path::SWITCH | path::NOTIFY)
             && self.waited.get() == 0
             && self.path.get() != u64::from(path::BOOT)

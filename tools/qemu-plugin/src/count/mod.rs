@@ -120,7 +120,7 @@ impl Accounting {
                 }
                 InstructionStep::WAIT => books.wait(self.returns.load(Relaxed)),
                 InstructionStep::MARKER if step.is_inside() => {
-                    books.meter(step.marker().unwrap_or(path::OTHER));
+                    books.take_marker(step.marker().unwrap_or(path::OTHER));
                 }
                 _ => {}
             }
