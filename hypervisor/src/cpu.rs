@@ -66,10 +66,10 @@ impl Core {
         self.budget.as_deref().is_some_and(Budget::holds)
     }
 
-    /// Gives the other cores QEMU's turn, at a tick, and plans the next; whether a report is due. A
-    /// core with a budget loses its turn whenever it arms its timer for a look or a period, as
-    /// nothing is due earlier; it gets it anew until it had as long as this core has between two
-    /// ticks.
+    /// QEMU only: yields at a tick so that other emulated cores run, then schedules the next tick.
+    /// Returns whether a counter report is due. A core with a budget loses its turn whenever it
+    /// arms its timer for a poll or a period, as nothing is due earlier. It gets the turn again
+    /// until it had as long as this core has between two ticks.
     #[cold]
     #[inline(never)]
     pub fn give_turn(&mut self) -> bool {

@@ -82,7 +82,7 @@ fn assert_not_disturbed(attacked: &Outcome, harmless: &Outcome, least_percent: u
     // EL2 sends none to a core whose vCPU runs.
     assert_eq!(attacked.messages, 0);
     assert_eq!(attacked.others, harmless.others);
-    // Its looks at the counter page, one each microsecond.
+    // The polls of the counter page, one each microsecond.
     assert!(attacked.own * 100 <= harmless.own * 105, "{} of {}", attacked.own, harmless.own);
     assert!(
         attacked.reads * 100 >= harmless.reads * least_percent,

@@ -16,8 +16,8 @@
 //! - [`Event::Stop`] when the vCPU goes off, and at each boundary while it is off; [`Event::Count`]
 //!   before it runs again.
 //! - [`Event::Count`] when a counter reached the limit, when it was polled, and when another's
-//!   [`BudgetVerdict::wake`] asks for it, which must not arrive before what that other's step stored.
-//!   [`Event::Descheduled`] instead for a vCPU that does not have its core.
+//!   [`BudgetVerdict::wake`] asks for it, which must not arrive before what that other's step
+//!   stored. [`Event::Descheduled`] instead for a vCPU that does not have its core.
 //! - Counts that only grow, and the [`Shared`] that [`RegulatorKind`] names.
 //!
 //! Time decides, not the event's name: whichever event is the first at or after a boundary

@@ -161,12 +161,13 @@ impl Loaded {
         let Some(counter_page) = read.filter(CounterPage::is_counting) else { return Value::Null };
         let core = |core| {
             let (refills, write_backs) = counter_page.counts(core);
+            let count = |kind| counter_page.count(core, kind);
             json!({
                 "core": core,
                 "refills": refills,
                 "write_backs": write_backs,
-                "hypervisor_refills": counter_page.count(core, CounterKind::HypervisorRefills),
-                "hypervisor_write_backs": counter_page.count(core, CounterKind::HypervisorWriteBacks),
+                "hypervisor_refills": count(CounterKind::HypervisorRefills),
+                "hypervisor_write_backs": count(CounterKind::HypervisorWriteBacks),
             })
         };
         (0..self.cores.min(counter_page::CORES)).map(core).collect()

@@ -63,7 +63,10 @@ impl Session {
             if let Some(met_ns) = self.awaits_counts {
                 // All are reported at once, in their order.
                 let last = self.plan.flows.len().saturating_sub(1);
-                let is_last = |step: &WireStep| matches!(step, WireStep::Flow(flow) if flow.flow as usize == last && flow.time_ns >= met_ns);
+                let is_last = |step: &WireStep| {
+                    let WireStep::Flow(flow) = step else { return false };
+                    flow.flow as usize == last && flow.time_ns >= met_ns
+                };
                 if late || new.iter().any(is_last) {
                     return (position + 1, Some(End::AllMet));
                 }

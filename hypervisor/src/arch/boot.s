@@ -30,7 +30,8 @@ boot_core:
     add     x22, x22, x20
     ldr     x1, =__behind_size
     sub     x22, x22, x1                    // physical address of .bss
-    ldr     x21, ={stage1}                  // tables: 0 root, 1 and 2 the image, 3 and 4 the trampoline
+    // Tables: 0 root, 1 and 2 the image, 3 and 4 the trampoline.
+    ldr     x21, ={stage1}
     ldr     x1, =__file_end
     sub     x21, x21, x1
     add     x21, x21, x22
@@ -199,8 +200,8 @@ not_el2:
     .ltorg
 
     .pushsection .text.zero_bss, "ax"
-// On the boot core, at its high address, with the MMU and the caches on: zeroes .bss but for the tables in use,
-// and goes on at boot_main. Keeps x0 and x1. Neither the stacks nor .noinit are zeroed.
+// On the boot core, at its high address, with the MMU and the caches on: zeroes .bss but for the
+// tables in use, and goes on at boot_main. Keeps x0 and x1. Zeroes neither the stacks nor .noinit.
 zero_bss:
     mrs     x2, dczid_el0
     and     x3, x2, #0xf
@@ -218,7 +219,8 @@ zero_bss:
 zero_pages:
     cmp     x4, x5
     b.hs    3f
-    tst     x2, #0x18                       // prohibited (DZP), or eight blocks are more than a page
+    // Prohibited (DZP), or eight blocks are more than a page.
+    tst     x2, #0x18
     b.ne    2f
 1:  .rept   8
     dc      zva, x4

@@ -533,7 +533,7 @@ const COPY_CHUNK: u64 = PAGE / 4;
 
 /// Calls `body` with the start and the length of each chunk of `len` bytes, of at most `most`,
 /// until `pause` says after one that something else is due; returns the number of bytes.
-fn in_chunks(
+pub fn in_chunks(
     len: u64,
     most: u64,
     pause: &mut dyn FnMut() -> bool,

@@ -1,4 +1,5 @@
-// Where the cores of a board with a spin table enter: the firmware passes nothing, so Aff0 of a core's affinity is its number.
+// The entry of the other cores of a board with a spin table. The firmware passes nothing, so Aff0
+// of a core's affinity is its number.
 
     .section .head.spin_table, "ax"
     .global spin_table_start

@@ -113,8 +113,8 @@ pub fn due_ns(ticks: u64) -> u64 {
         .saturating_add((ticks % hz * 1_000_000_000).div_ceil(hz))
 }
 
-/// Arms this core's EL2 timer to fire `ns` nanoseconds after [`start`], never before and at most two
-/// ticks later; never if that is `u64::MAX`.
+/// Arms this core's EL2 timer to fire `ns` nanoseconds after [`start`], never before and at most
+/// two ticks later; never if that is `u64::MAX`.
 #[inline(always)]
 pub fn fire_at(ns: u64) {
     /// More than a century.

@@ -31,16 +31,20 @@
     stp     x28, x29, [sp, #224]
     .endm
 
+    .macro  load_x2_to_x17 frame
+    ldp     x2, x3, [\frame, #16]
+    ldp     x4, x5, [\frame, #32]
+    ldp     x6, x7, [\frame, #48]
+    ldp     x8, x9, [\frame, #64]
+    ldp     x10, x11, [\frame, #80]
+    ldp     x12, x13, [\frame, #96]
+    ldp     x14, x15, [\frame, #112]
+    ldp     x16, x17, [\frame, #128]
+    .endm
+
     .macro  restore_volatile
     ldp     x0, x1, [sp]
-    ldp     x2, x3, [sp, #16]
-    ldp     x4, x5, [sp, #32]
-    ldp     x6, x7, [sp, #48]
-    ldp     x8, x9, [sp, #64]
-    ldp     x10, x11, [sp, #80]
-    ldp     x12, x13, [sp, #96]
-    ldp     x14, x15, [sp, #112]
-    ldp     x16, x17, [sp, #128]
+    load_x2_to_x17 sp
     ldr     x18, [sp, #144]
     ldr     x30, [sp, #240]
     add     sp, sp, #FRAME
@@ -129,14 +133,7 @@ act:
 // x0: the registers of a guest, x1: the top of this core's stack. Enters the guest with them.
 enter:
     mov     sp, x1
-    ldp     x2, x3, [x0, #16]
-    ldp     x4, x5, [x0, #32]
-    ldp     x6, x7, [x0, #48]
-    ldp     x8, x9, [x0, #64]
-    ldp     x10, x11, [x0, #80]
-    ldp     x12, x13, [x0, #96]
-    ldp     x14, x15, [x0, #112]
-    ldp     x16, x17, [x0, #128]
+    load_x2_to_x17 x0
     ldp     x18, x19, [x0, #144]
     ldp     x20, x21, [x0, #160]
     ldp     x22, x23, [x0, #176]

@@ -36,7 +36,7 @@ impl PartitionSchedule {
         match *self {}
     }
 
-    pub fn is_told_of_entries(&self) -> bool {
+    pub fn needs_entries(&self) -> bool {
         match *self {}
     }
 

@@ -431,7 +431,7 @@ fn enter(core: &mut Core, entity: u8) {
     }
     if let Some(schedule) = core.schedule.as_deref_mut()
         && let Some(shared) = &mut schedule.partition
-        && shared.partition.is_told_of_entries()
+        && shared.partition.needs_entries()
     {
         shared.partition.entered(Nanos(timer::now_ns()));
     }

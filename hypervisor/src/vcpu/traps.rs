@@ -235,7 +235,8 @@ fn data_abort(
     Exit::Resume
 }
 
-/// A data abort at another address than the virtual GIC's.
+/// A data abort at another address than the virtual GIC's. It decodes the access again: one that is
+/// handed over costs each access to the GIC ten instructions, and saves one here as many.
 #[inline(never)]
 fn device_abort(
     frame: &mut Frame,

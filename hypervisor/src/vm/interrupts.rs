@@ -97,10 +97,6 @@ impl ListRegisters<Version> for Lines {
         gic::write_lr(index, value);
     }
 
-    fn clear(&mut self, count: usize) {
-        (0..count).for_each(|n| gic::write_lr(n, 0));
-    }
-
     #[inline(always)]
     fn empty_mask(&self) -> u32 {
         gic::empty_list_registers()

@@ -127,17 +127,14 @@ fn keep(system: &PackedSystem, view: &VmView) {
     // SAFETY: on the boot core, before it starts another; the pair lives only here.
     let [mut to, mut from] = unsafe { Window::take(CoreId(0)) };
     for segment in view.segments {
-        let mut done = 0;
-        while done < segment.len {
-            let len = (segment.len - done).min(memory::WINDOW / 2);
+        memory::in_chunks(segment.len, memory::WINDOW / 2, &mut || false, |done, len| {
             with_pages(system, view, view.vm.pristine, segment.kept + done, |pages| {
                 let target = Bytes { pages, first: (segment.kept + done) % PAGE };
                 let source = LOAD_ADDRESS + segment.offset + done;
                 let loaded = Bytes { pages: &mut loaded(source), first: source % PAGE };
                 to.copy(target, &mut from, loaded, len, &mut || false);
             });
-            done += len;
-        }
+        });
     }
 }
 

@@ -40,7 +40,8 @@ const ENVIRONMENT: u8 = 3;
 #[derive(Debug, Parser)]
 #[command(
     bin_name = "./weir test",
-    after_help = "Examples:\n  ./weir test clippy unit\n  ./weir test qemu --only share_a_device\n  \
+    after_help = "Examples:\n  ./weir test clippy unit\n  \
+        ./weir test qemu --only share_a_device\n  \
         ./weir test qemu --platform qemu-virt,zcu102 --table boards.md\n\n\
         The last line counts tests; a stage without cargo's tests counts as one. build/test keeps \
         the log of each stage and junit.xml. A test of the stage qemu is a process of its own; \

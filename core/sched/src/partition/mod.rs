@@ -141,7 +141,7 @@ impl PartitionSchedule {
 
     /// Whether [`Self::entered`] changes anything.
     #[must_use]
-    pub const fn is_told_of_entries(&self) -> bool {
+    pub const fn needs_entries(&self) -> bool {
         matches!(self, Self::Servers(_))
     }
 

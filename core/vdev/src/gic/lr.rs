@@ -280,7 +280,9 @@ pub trait ListRegisters<V: GicArchitecture> {
     /// Writes it.
     fn write(&mut self, index: usize, raw: V::Raw);
     /// Empties the first `count`, all that there are.
-    fn clear(&mut self, count: usize);
+    fn clear(&mut self, count: usize) {
+        (0..count).for_each(|index| self.write(index, V::EMPTY));
+    }
     /// `ICH_ELRSR_EL2` or `GICH_ELRSR0`: a bit is set where a list register is free and has no
     /// end-of-interrupt maintenance to report. Bits from the count up are zero ([`free_of`]).
     fn empty_mask(&self) -> u32;

@@ -4,8 +4,8 @@
 //! A recording is a list of lines, in order:
 //!
 //! - `hcr_el2 = 0x80000000`: a write to a system register;
-//! - `gicd+0x4 = 0x10`: a write to a device register of 32 bits; ` (8 bits)` or ` (64 bits)` follows
-//!   for another width;
+//! - `gicd+0x4 = 0x10`: a write to a device register of 32 bits; ` (8 bits)` or ` (64 bits)`
+//!   follows for another width;
 //! - `gicd+0x100 acts 0x1`, `pmovsclr_el0 acts 0x3`: a write to a register of which only the ones
 //!   have an effect;
 //! - `stream+0x8 = 0x0`: a store to memory that a device reads, of a place that the test has named;

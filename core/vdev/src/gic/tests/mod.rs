@@ -35,10 +35,6 @@ impl<V: GicArchitecture> ListRegisters<V> for Core<V> {
         self.lrs[index] = raw;
     }
 
-    fn clear(&mut self, count: usize) {
-        (0..count).for_each(|index| self.write(index, V::EMPTY));
-    }
-
     fn empty_mask(&self) -> u32 {
         let mut mask = 0;
         for (i, e) in self.entries().enumerate() {
