@@ -4,9 +4,9 @@
 //! The model of a vCPU always has its values, as each access traps. The hardware has them while
 //! they are armed.
 
-use super::{VMS, VcpuRef, ids};
+use super::{VcpuRef, ids};
 use crate::arch::{Frame, isb, sysreg};
-use weir_abi::{MAX_CORES, MAX_VMS};
+use weir_abi::MAX_CORES;
 use weir_trace::wire::ExitCause;
 use weir_vdev::{
     debug::{Debug, DebugAccess},
@@ -19,7 +19,7 @@ use weir_vdev::{
 ///
 /// Called on the vCPU's core, which has no other reference to it.
 unsafe fn model(vcpu_ref: &VcpuRef) -> &'static mut Debug {
-    let kept = &VMS[vcpu_ref.vm.index() % MAX_VMS];
+    let kept = vcpu_ref.vm.kept();
     // SAFETY: the contract.
     unsafe { &mut *kept.debug[vcpu_ref.vcpu % MAX_CORES].0.get() }
 }

@@ -28,6 +28,8 @@ use crate::{
 };
 use core::{
     cell::UnsafeCell,
+    mem::MaybeUninit,
+    ptr,
     sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
 };
 use spin::Once;
@@ -325,12 +327,18 @@ impl Vm {
     )]
     pub unsafe fn context(&self, vcpu: usize) -> &mut GuestContext {
         // SAFETY: the contract.
-        unsafe { &mut *VMS[self.index() % MAX_VMS].contexts[vcpu % MAX_CORES].0.get() }
+        unsafe { &mut *self.kept().contexts[vcpu % MAX_CORES].0.get() }
     }
 
     /// What its vCPUs are told of the time that others took from them.
     pub fn stolen_time(&self) -> &'static StolenTime {
-        &VMS[self.index() % MAX_VMS].stolen_time
+        &self.kept().stolen_time
+    }
+
+    /// All that is kept for it.
+    fn kept(&self) -> &'static Kept {
+        // SAFETY: a `Vm` is part of what `init` wrote at this index.
+        unsafe { VMS[self.index() % MAX_VMS].written() }
     }
 
     /// How many boots ended and were followed by another.
@@ -422,10 +430,34 @@ pub fn kept_page(system: &PackedSystem<'static>, va: u64) -> Option<u64> {
 /// core, before it starts another.
 #[must_use]
 pub fn stolen_time_page(index: usize) -> u64 {
-    memory::physical(&raw const VMS[index % MAX_VMS].stolen_time as u64).0
+    let kept = VMS[index % MAX_VMS].0.get().cast::<Kept>();
+    // SAFETY: the pointer is to the whole of a `Kept`; nothing is read.
+    memory::physical(unsafe { &raw const (*kept).stolen_time } as u64).0
 }
 
-static VMS: [Kept; MAX_VMS] = [const { Kept::new() }; MAX_VMS];
+/// Room for what is kept for a VM.
+struct Room(UnsafeCell<MaybeUninit<Kept>>);
+
+// SAFETY: a `Kept` can be shared, and `init` writes it before another core has a reference to it.
+unsafe impl Sync for Room {}
+
+impl Room {
+    /// # Safety
+    ///
+    /// [`init`] has taken in the VM of this place.
+    unsafe fn written(&self) -> &Kept {
+        // SAFETY: the contract, and nothing writes to the whole a second time.
+        unsafe { (*self.0.get()).assume_init_ref() }
+    }
+}
+
+/// In memory that nothing clears and that is not part of the image's file: [`init`] writes the room
+/// of each VM that the system has.
+// SAFETY: any bytes are a `MaybeUninit`.
+#[cfg_attr(target_os = "none", unsafe(link_section = ".noinit"))]
+static VMS: [Room; MAX_VMS] = [const { Room(UnsafeCell::new(MaybeUninit::uninit())) }; MAX_VMS];
+/// What is kept for a VM that has not booted.
+static FRESH: Kept = Kept::new();
 /// VMs of the system.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 /// VMs that have not ended for good; the broker, which serves them, is not counted.
@@ -434,7 +466,9 @@ static IDS: Once<IdRegisters> = Once::new();
 
 /// The VMs of the system.
 pub fn all() -> impl Iterator<Item = &'static Vm> {
-    VMS.iter().map(|kept| &kept.vm).take(COUNT.load(Ordering::Relaxed) as usize)
+    // SAFETY: `init` has taken in as many VMs, in the order of their places.
+    let written = |room: &'static Room| unsafe { &room.written().vm };
+    VMS.iter().take(COUNT.load(Ordering::Relaxed) as usize).map(written)
 }
 
 /// The ID registers that guests see.
@@ -449,7 +483,13 @@ pub fn ids() -> &'static IdRegisters {
 /// Takes the next VM in; on the boot core, in the order of the system file, before any core has a
 /// vcpu_ref.
 pub fn init(view: VmView<'static>, root: u64) {
-    let Some(vm) = VMS.get(view.index).map(|kept| &kept.vm) else { return };
+    let Some(place) = VMS.get(view.index) else { return };
+    // SAFETY: the boot core is alone and has no reference to this room, which is as large; a value
+    // in `FRESH` is as good in another place, as nothing refers to it.
+    let vm = unsafe {
+        ptr::copy_nonoverlapping(&raw const FRESH, place.0.get().cast(), 1);
+        &place.written().vm
+    };
     for (vcpu, &core) in vm.vcpus.iter().zip(view.cores()) {
         vcpu.core.store(core, Ordering::Relaxed);
     }
@@ -497,7 +537,7 @@ pub fn vcpus_of_core(core: CoreId) -> impl Iterator<Item = &'static VcpuRef> {
 #[must_use]
 pub fn vcpu_on(vm: &'static Vm, core: CoreId) -> Option<&'static VcpuRef> {
     let vcpu = vm.cores().iter().position(|&its| its == core.0)?;
-    Some(VMS[vm.index() % MAX_VMS].vcpu_refs[vcpu % MAX_CORES].call_once(|| VcpuRef {
+    Some(vm.kept().vcpu_refs[vcpu % MAX_CORES].call_once(|| VcpuRef {
         vm,
         vcpu,
         counts: vm.counts(vcpu),
