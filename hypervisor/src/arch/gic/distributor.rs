@@ -16,7 +16,7 @@ use weir_units::Pa;
 pub const LISTS: usize = 4;
 
 /// The priority mask that lets the hypervisor's own through.
-pub const OWN_ONLY: u8 = 0x90;
+pub const OWN_ONLY: u8 = 0xb0;
 
 /// The distributor.
 // SAFETY: `Stage1::begin` maps its 4 KiB (GICv2) or 64 KiB, and `Line` and the constants below stay

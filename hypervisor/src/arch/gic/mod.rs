@@ -51,9 +51,17 @@ pub const SPECIAL: IntId = IntId(1020);
 pub const NOTHING: u64 = 1023;
 
 /// Priority of the hypervisor's own interrupts.
-const OWN: u8 = 0x80;
+const OWN: u8 = 0x40;
 /// Priority of all others.
-const GUESTS: u8 = 0xa0;
+const GUESTS: u8 = 0xc0;
+
+/// The priority that the distributor of a GIC with two security states keeps (IHI0069, 4.8.1). The
+/// mask is another view of it only if SCR_EL3.FIQ is set, so EL2's values must be right in both.
+const fn kept(priority: u8) -> u8 {
+    priority >> 1 | 0x80
+}
+const _: () = assert!(OWN < distributor::OWN_ONLY && distributor::OWN_ONLY <= GUESTS);
+const _: () = assert!(kept(OWN) < distributor::OWN_ONLY && distributor::OWN_ONLY <= kept(GUESTS));
 /// The last number that an interrupt can have.
 const LAST: IntId = IntId(1019);
 

@@ -9,7 +9,7 @@ fn shared_block(group: u32) -> Vec<String> {
         "gicd+0x384 acts 0xffffffff".to_owned(),
         format!("gicd+0x84 = {group:#x}"),
     ];
-    lines.extend((0x420..0x440).step_by(4).map(|at| format!("gicd+{at:#x} = 0xa0a0a0a0")));
+    lines.extend((0x420..0x440).step_by(4).map(|at| format!("gicd+{at:#x} = 0xc0c0c0c0")));
     lines
 }
 
@@ -22,7 +22,7 @@ fn private_block(base: &str, start: u64, group: u32) -> Vec<String> {
     lines.push(format!("{} = 0x0", at(0xc04)));
     lines.extend((0..32).map(|intid| {
         // The messages, the timer of EL2, the maintenance interrupt.
-        let priority = if [0, 25, 26].contains(&intid) { 0x80 } else { 0xa0 };
+        let priority = if [0, 25, 26].contains(&intid) { 0x40 } else { 0xc0 };
         format!("{} = {priority:#x} (8 bits)", at(0x400 + intid))
     }));
     // And the SGI that stands for those of guests.
@@ -223,7 +223,7 @@ mod v3 {
     fn a_guest_is_held_back_by_the_mask_and_the_interface() {
         set("ich_hcr", 0x8000_0001);
         hold_guests(true);
-        assert_eq!(recorded(), ["ich_hcr = 0x80000000", "pmr = 0x90", "isb"]);
+        assert_eq!(recorded(), ["ich_hcr = 0x80000000", "pmr = 0xb0", "isb"]);
         hold_guests(false);
         assert_eq!(recorded(), ["ich_hcr = 0x80000001", "pmr = 0xff", "isb"]);
         enable_virtual(false);
@@ -290,7 +290,7 @@ mod v2 {
     fn a_guest_is_held_back_by_the_mask_and_the_interface() {
         set("gich+0x0", 0x8000_0001);
         hold_guests(true);
-        assert_eq!(recorded(), ["gich+0x0 = 0x80000000", "gicc+0x4 = 0x90", "dsb sy"]);
+        assert_eq!(recorded(), ["gich+0x0 = 0x80000000", "gicc+0x4 = 0xb0", "dsb sy"]);
         hold_guests(false);
         assert_eq!(recorded(), ["gich+0x0 = 0x80000001", "gicc+0x4 = 0xff", "dsb sy"]);
     }

@@ -28,7 +28,7 @@ fn each_pmus_shared_interrupt_goes_to_its_core() {
         Line::new(intid_of(&ZCU102, core), core).claim(core);
         let enable =
             format!("gicd+{:#x} acts {:#x}", 0x100 + 4 * (intid / 32), 1u32 << (intid % 32));
-        let priority = format!("gicd+{:#x} = 0x80 (8 bits)", 0x400 + intid);
+        let priority = format!("gicd+{:#x} = 0x40 (8 bits)", 0x400 + intid);
         // The line is enabled last: an overflow that is pending goes to its core.
         assert_eq!(recorded(), [priority, routed(intid, core.0), enable]);
     }
