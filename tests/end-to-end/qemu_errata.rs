@@ -26,8 +26,9 @@ fn multiply_after_access(words: &[u32]) -> Vec<usize> {
 }
 
 /// Offsets at which erratum 843419 can strike: ADRP in one of the last two words of a page, an
-/// access to memory, up to one other instruction, and a load or store with an unsigned offset from
-/// the register that ADRP wrote. `first` is the address of the first word.
+/// access to memory other than a load of a pair, up to one other instruction, and a load or store
+/// with an unsigned offset from the register that ADRP wrote (ARM-EPM-048406). `first` is the
+/// address of the first word.
 fn adrp_at_page_end(words: &[u32], first: u64) -> Vec<usize> {
     let mut found = Vec::new();
     for (at, sequence) in words.windows(3).enumerate() {
@@ -38,7 +39,8 @@ fn adrp_at_page_end(words: &[u32], first: u64) -> Vec<usize> {
         let base = sequence[0] & 31;
         let uses = |word: &u32| word & 0x3b00_0000 == 0x3900_0000 && word >> 5 & 31 == base;
         let last = words.get(at + 2..).unwrap_or(&[]).iter().take(2);
-        if is_memory_access(sequence[1]) && last.into_iter().any(uses) {
+        let loads_pair = sequence[1] & 0x3a40_0000 == 0x2840_0000;
+        if is_memory_access(sequence[1]) && !loads_pair && last.into_iter().any(uses) {
             found.push(at * 4);
         }
     }
@@ -79,6 +81,8 @@ fn the_patterns_are_recognized() {
     assert_eq!(adrp_at_page_end(&sequence, 0x20_0ff8), [0]);
     assert_eq!(adrp_at_page_end(&sequence, 0x20_0ffc), [0]);
     assert!(adrp_at_page_end(&sequence, 0x20_0ff4).is_empty(), "not at the end of a page");
+    let pair = |second| adrp_at_page_end(&[sequence[0], second, sequence[2]], 0xff8);
+    assert_eq!((pair(0xa900_0c22), pair(0xa940_0c22)), (vec![0], vec![]), "stp, ldp x2, x3, [x1]");
     let apart = [sequence[0], sequence[1], 0xd503_201f, sequence[2]];
     assert_eq!(adrp_at_page_end(&apart, 0x20_0ff8), [0]);
     assert!(adrp_at_page_end(&[sequence[0], sequence[1], 0x1400_0000], 0xff8).is_empty());
