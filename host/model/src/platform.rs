@@ -148,7 +148,7 @@ struct Embedded {
     device_tree: &'static [u8],
 }
 
-static EMBEDDED: [Embedded; 5] = [
+static EMBEDDED: [Embedded; 6] = [
     Embedded {
         name: "qemu-virt",
         text: include_str!("../../../boards/qemu-virt/board.toml"),
@@ -172,6 +172,11 @@ static EMBEDDED: [Embedded; 5] = [
     Embedded {
         name: "rpi4",
         text: include_str!("../../../boards/rpi4/board.toml"),
+        device_tree: &[],
+    },
+    Embedded {
+        name: "versal-virt",
+        text: include_str!("../../../boards/versal-virt/board.toml"),
         device_tree: &[],
     },
 ];
