@@ -383,6 +383,10 @@ fn the_console_core_is_one_without_a_vm() {
     assert_eq!((full.hypervisor.console_core.0, full.cores_needed()), (3, 4));
     let high = check(&format!("platform = \"qemu-virt\"\n{}", vm("a", 6, "\"64MiB\"")));
     assert_eq!((high.cores_needed(), high.machine_cores()), (7, 7));
+    // QEMU's machine has two cores more than the board.
+    let both: String = (0..2).map(|core| vm(&format!("vm{core}"), core, "\"64MiB\"")).collect();
+    let both = check(&format!("platform = \"versal-virt\"\n{both}"));
+    assert_eq!((both.hypervisor.console_core.0, both.machine_cores()), (1, 4));
 }
 
 /// A run in QEMU counts by what QEMU has, and is compared with what was measured there.

@@ -318,9 +318,15 @@ impl Checker<'_> {
     /// A core of the machine without a VM, or else the last core of the last VM: the VM that is
     /// named last is seldom the most critical.
     fn idle_core(&self, vms: &[Vm]) -> CoreId {
-        let cores = self.platform.as_ref().and_then(|platform| platform.qemu.as_ref());
-        let cores = cores.map_or(0, |qemu| qemu.cores as u8);
-        let idle = (0..cores).map(CoreId).find(|core| vms.iter().all(|vm| !vm.cpus.contains(core)));
+        let platform = self.platform.as_ref();
+        let cores = platform.and_then(|platform| {
+            // QEMU's machine can have cores that are not the board's.
+            let qemu = platform.qemu.as_ref()?;
+            Some(qemu.cores.min(platform.cores.len()) as u8)
+        });
+        let idle = (0..cores.unwrap_or(0))
+            .map(CoreId)
+            .find(|core| vms.iter().all(|vm| !vm.cpus.contains(core)));
         let last = vms.iter().rfind(|vm| vm.name != BROKER).and_then(|vm| vm.cpus.last()).copied();
         idle.or(last).unwrap_or(CoreId(0))
     }
