@@ -70,17 +70,18 @@ impl Ran {
             }
             let is_it = |line: &Vec<&str>| line[4] == "packet-sent" && line[5] == arrived[5];
             let sent = lines[..place].iter().rposition(is_it).expect("it was sent");
-            // Stamped so long behind the exit, or for when its period is over.
-            let exit = lines[..sent].iter().rfind(|line| line[1] == lines[sent][1]);
-            let seen = number(exit.expect("an exit")[0]) + (number(lines[sent][6]) & 0xffff);
+            // Stamped at the notification, or for when its period is over.
+            let seen = number(lines[sent][7]);
             let (begun, latency) = (seen.max(due), number(arrived[7]));
             let ended = begun + latency;
             due = begun + period;
             if holes.iter().any(|hole| hole[0] <= ended && begun <= hole[1]) {
                 continue;
             }
-            assert!((number(lines[sent][0])..=number(arrived[0])).contains(&ended), "{arrived:?}");
-            let its = [lines[sent][1], arrived[1]];
+            assert!((seen..=number(arrived[0])).contains(&ended), "{arrived:?}");
+            // The core that notified.
+            let is_exit = |line: &&Vec<&str>| line[4] == "exit" && line[2] == lines[sent][2];
+            let its = [lines.iter().find(is_exit).expect("an exit")[1], arrived[1]];
             let others = lines[..=place].windows(2).filter(|pair| pair[0][1] == pair[1][1]);
             let turns = others.filter(|pair| !its.contains(&pair[0][1])).map(|pair| {
                 let [from, to] =
@@ -281,11 +282,23 @@ fn a_counted_run_counts_every_packet_at_its_end() {
 
 /// Overheads that a run of `system` has measured, as a file in `directory`.
 fn measure(directory: &Path, system: &Path) -> PathBuf {
-    run_in(&root(), directory, system, "10s", &["--no-quantum"]);
-    let file = directory.join("overheads.toml");
-    let ran = only(&directory.join("runs")).expect("a run");
+    measure_with(directory, system, None)
+}
+
+/// The overheads of the packets of two runs.
+fn measure_with(directory: &Path, system: &Path, other: Option<&Path>) -> PathBuf {
+    let run = |name: &str, system: &Path| {
+        let directory = directory.join(name);
+        run_in(&root(), &directory, system, "10s", &["--no-quantum"]);
+        only(&directory.join("runs")).expect("a run")
+    };
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(["report", "--overheads"]).arg(ran).arg("-o").arg(&file);
+    command.args(["report", "--overheads"]).arg(run("one", system));
+    if let Some(other) = other {
+        command.arg("--with").arg(run("other", other));
+    }
+    let file = directory.join("overheads.toml");
+    command.arg("-o").arg(&file);
     let printed = capture_within(&mut command, Duration::from_secs(60));
     assert_eq!(printed.status, Some(0), "{}", printed.err);
     file
@@ -476,7 +489,14 @@ fn twelve_simultaneous_flows_keep_their_bounds() {
     for vm in ["north", "east", "south", "west"] {
         ran.behind(vm, "to each of 3 ends, got 245760 bytes in order");
     }
-    holds(&ran, &(0..12).collect::<Vec<_>>());
+    holds(&ran, &[]);
+    // All twelve have the same bound, and the one that is moved last is as late as it says.
+    let most = |key: &str| {
+        let flows = ran.report["flows"].as_array().expect("flows");
+        flows.iter().filter_map(|flow| flow[key].as_u64()).max().expect("ns")
+    };
+    let (observed_max, bound) = (most("observed_max_ns"), most("bound_ns"));
+    assert!(observed_max * 100 >= 85 * bound, "the bound is loose: {observed_max} of {bound}");
 }
 
 /// Ten thousand packets over the mesh, none lost, each end's bytes in order.
@@ -596,7 +616,9 @@ fn a_slow_receiver_is_dropped_without_loss_to_others() {
 #[test]
 fn no_receiver_waits_longer_than_its_flows_bound() {
     let directory = tempfile::tempdir().expect("a directory");
-    let overheads = measure(directory.path(), &root().join("tests/systems/flows-overheads.toml"));
+    let [one, other] = ["overheads", "several"]
+        .map(|name| root().join(format!("tests/systems/flows-{name}.toml")));
+    let overheads = measure_with(directory.path(), &one, Some(&other));
     let text = format!(
         "platform = \"qemu-virt\"\n{}{}{}{}\n[dma]\npath = \"broker\"\n[broker]\ncpus = [3]\n\
          overheads = \"{}\"\n[hypervisor]\nconsole_core = 4\nheartbeat = \"0s\"\n",
@@ -1247,14 +1269,14 @@ fn the_broker_is_as_small_as_documented() {
     const MOVES: [&str; 7] = [
         "broker_vm5serve",
         "weir_broker",
-        "weir_policy",
+        "weir_vsock",
         "u128_div_rem",
         "__udivti3",
         "memcpy",
         "irq_current",
     ];
     const ONCE: [&str; 3] = ["broker_vm5begin", "6Broker3new", "weir_guest3gic"];
-    const SWITCH: [&str; 3] = ["weir_broker6switch", "weir_broker..switch", "weir_vsock"];
+    const SWITCH: [&str; 2] = ["weir_broker6switch", "weir_broker..switch"];
     build_programs();
     let file = fs::read(root().join("build/programs/broker")).expect("the broker");
     let file = object::File::parse(&*file).expect("an ELF file");
@@ -1277,5 +1299,5 @@ fn the_broker_is_as_small_as_documented() {
     println!("{moves} B move packets, {once} B set the broker up, {switch} B pass frames on");
     assert!(once > 1000, "{once}");
     assert!(switch > 1000, "{switch}");
-    assert!((4000..=8_500).contains(&moves), "{moves}");
+    assert!((20_000..=40_000).contains(&moves), "{moves}");
 }

@@ -208,18 +208,14 @@ impl PackedSystem<'_> {
         Ok(())
     }
 
-    /// How the broker may use a VM's RAM, if at all: it writes to receivers of flows and to VMs at
-    /// the switch, reads from senders, and sees no other VM.
+    /// How the broker may use a VM's RAM, if at all: it reads and writes that of VMs in flows and
+    /// at the switch, whose rings it serves, and sees no other VM.
     #[must_use]
     pub fn window_attributes(&self, vm: &VmView<'_>) -> Option<Attributes> {
         let is = |index: u32| index as usize == vm.index;
-        if vm.vm.net.is_there() || self.flows.iter().any(|flow| is(flow.to)) {
-            Some(stage2::WINDOW)
-        } else if self.flows.iter().any(|flow| is(flow.from)) {
-            Some(stage2::READ_ONLY_WINDOW)
-        } else {
-            None
-        }
+        let is_end = |flow: &PackedFlow| is(flow.to) || is(flow.from);
+        let is_served = vm.vm.net.is_there() || self.flows.iter().any(is_end);
+        is_served.then_some(stage2::WINDOW)
     }
 
     /// Flows and a switch have a broker, only the broker has a partition, and the windows are

@@ -1,25 +1,42 @@
-//! The broker's decisions: which packet is moved next, how much of it, and when there is nothing to
-//! do.
+//! The broker's decisions: which packet is taken and moved next, how much of it, and when there is
+//! nothing to do.
+//!
+//! A step takes in what is new of each device (see `intake`), then moves at most one chunk. Each
+//! device has a share of packets in a step: as many as its VM sends flows, or receives if these are
+//! more. A control packet, one that is refused, and one that comes before those of its flow which
+//! may wait at once have left is the last of its device in a step. While a packet with a deadline
+//! is ready to be moved, a device gives no more of these than its share, and each reset that is
+//! taken in is one: so much a driver that floods its ring, or resets its device again and again,
+//! delays another's. What is beyond is held, with what is behind it in the ring.
 
-use super::shared::{
-    BrokerFlow, ChainOutcome, Completion, FLOWS, PORTS, Partition, Pieces, RING, retired_before,
+use crate::{
+    device::Device,
+    flow::Flow,
+    ram::{Access, Memory},
+    shared::{BrokerFlow as Settings, Event, FLOWS, PORTS, Partition, Record, TAKEN},
+    sizes::RING,
+    socket::{Socket, with},
+    transfer::{Bucket, Edf},
 };
-use crate::transfer::{Bucket, Edf};
+use core::iter::zip;
+use weir_trace::{phases::pack, record::packet};
 use weir_units::Cid;
-use weir_vsock::vsock::{HEADER_LEN, Header, SEQPACKET};
+use weir_vsock::{
+    multicast::FlowGroup,
+    queue::{Broken, MAX_SEGMENTS, Segment},
+    vsock::{HEADER_LEN, SEQPACKET},
+};
 
 /// Flags of a message's last packet: end of message, end of record (virtio 1.2, section 5.10.6.6).
 const ENDS: u32 = 3;
 /// No packet.
-const NONE: u8 = u8::MAX;
+pub(crate) const NONE: u8 = u8::MAX;
 
 /// What moves bytes in the broker's address space: the core, or a DMA engine.
 pub trait Mover {
     /// Copies `len` bytes from one address to another.
     fn copy(&mut self, from: u64, to: u64, len: u64);
-    /// Writes these bytes.
-    fn write(&mut self, to: u64, bytes: &[u8]);
-    /// The counter, in ticks: how long each phase takes is told with the completions.
+    /// The counter, in ticks: how long each phase takes is recorded.
     fn ticks(&mut self) -> u64;
 }
 
@@ -28,7 +45,7 @@ pub trait Mover {
 pub enum Step {
     /// Call [`Broker::step`] again.
     Again,
-    /// Tell the hypervisor that there are completions, then call again.
+    /// Tell EL2 that buffers were returned, then call [`Broker::told`], then this again.
     Tell,
     /// Nothing until an interrupt, or until this time in ns.
     Wait(Option<u64>),
@@ -44,21 +61,9 @@ impl Step {
     }
 }
 
-/// What the broker remembers of a port.
-#[derive(Clone, Copy, Debug, Default)]
-struct Known {
-    epoch: u32,
-    /// Submissions taken.
-    submitted: u32,
-    /// Buffers used.
-    used: u32,
-    /// Buffers offered, when last looked at.
-    offered: u32,
-}
-
 /// Where a flow's first packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Where {
+pub(crate) enum Where {
     /// There is none.
     Idle,
     /// In the queue by the time at which it may go.
@@ -69,61 +74,132 @@ enum Where {
     Blocked,
 }
 
-/// A flow's packets, in the order in which they came: a list through [`Broker::next`]. Flows to
+/// A flow's packets, in the order in which they came: a list through `Packet::next`. Flows to
 /// several receivers have one list, in which each has its own place: whoever is behind is behind in
 /// packets that are all for it too, so that no place is in one that has left.
 #[derive(Clone, Copy, Debug)]
-struct Line {
-    flow: BrokerFlow,
+pub(crate) struct Line {
+    pub(crate) flow: Settings,
     /// Flows from this one on that are one to several receivers; 1 of a flow to one.
-    members: usize,
-    /// Which of them this is.
-    member: usize,
-    /// [`Partition::retired`] when last looked at.
-    retired: u64,
-    /// Submissions of its sender's before this number were taken back; none when all that come are
-    /// later.
-    before: Option<u32>,
+    pub(crate) members: usize,
     bucket: Bucket,
-    first: u8,
-    last: u8,
+    pub(crate) first: u8,
+    pub(crate) last: u8,
+    /// Packets that wait, and how many do at most if the sender keeps its period.
+    pub(crate) queued: u8,
+    pub(crate) most: u8,
     /// Bytes of the first packet's payload that have been moved.
-    moved: u32,
-    place: Where,
+    pub(crate) moved: u32,
+    pub(crate) place: Where,
+    /// The least deadline of the first packet, in ns, after it has waited for buffers: packets that
+    /// have come together meanwhile are as far apart for other flows as if they came then.
+    least: u64,
+}
+
+impl Line {
+    const NONE: Self = Self {
+        flow: Settings::NONE,
+        members: 1,
+        bucket: Bucket::NONE,
+        first: NONE,
+        last: NONE,
+        queued: 0,
+        most: 1,
+        moved: 0,
+        place: Where::Idle,
+        least: 0,
+    };
+
+    /// Whether it is to one of several receivers.
+    pub(crate) const fn is_one_of_several(&self) -> bool {
+        self.flow.members > 1
+    }
+}
+
+/// What the broker keeps of devices and flows: too large for a stack.
+#[derive(Debug)]
+pub struct Store {
+    pub(crate) sockets: [Socket; PORTS],
+    pub(crate) flows: [Flow; FLOWS],
+    /// The connections of flows to several receivers, at the first of them.
+    pub(crate) groups: [Option<FlowGroup>; FLOWS],
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Store {
+    /// Of a broker that has not begun.
+    #[expect(clippy::large_stack_arrays, reason = "a constant, or in a test's heap")]
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            sockets: [Socket::NEW; PORTS],
+            flows: [const { Flow::NONE }; FLOWS],
+            groups: [const { None }; FLOWS],
+        }
+    }
+}
+
+/// A packet that arrives when EL2 has the receiver's interrupt pending.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    flow: usize,
+    eligible: u64,
 }
 
 /// The broker.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug)]
 pub struct Broker<'a> {
-    shared: &'a Partition,
+    pub(crate) shared: &'a Partition,
+    pub(crate) store: &'a mut Store,
+    /// The counter's frequency in Hz, and its value at time 0.
+    hertz: u64,
+    start: u64,
     chunk: u32,
     engine: Bucket,
-    known: [Known; PORTS],
-    lines: [Line; FLOWS],
-    flows: usize,
+    pub(crate) lines: [Line; FLOWS],
+    pub(crate) flows: usize,
     /// Those from here on are no end of a flow.
-    ports: usize,
+    pub(crate) ports: usize,
+    /// Packets that a step takes of each device: as many as its VM sends flows, or receives if these
+    /// are more, and one at the least.
+    pub(crate) share: [u8; PORTS],
     /// Some flow is to several receivers.
-    several: bool,
-    /// For each packet of each port the one behind it in its flow.
-    next: [[u8; RING]; PORTS],
+    pub(crate) several: bool,
+    /// When a flow to several receivers is due; `u64::MAX` without one.
+    pub(crate) due: u64,
     delayed: Edf<u8, FLOWS>,
     ready: Edf<u8, FLOWS>,
-    completed: u32,
-    /// There are completions that the hypervisor has not been told of.
-    untold: bool,
-    /// There was nothing to do, the hypervisor knows that it must wake the broker from now on, and
-    /// this is the last look before it sleeps.
+    /// Some flow has a [`Line::least`].
+    postponed: bool,
+    /// EL2 has not been told of what drivers got back.
+    pub(crate) untold: bool,
+    /// The last packet that has arrived, of which EL2 has not been told.
+    arrival: Option<Arrival>,
+    /// Records so far, and those that EL2 knows of.
+    recorded: u32,
+    told: u32,
+    /// There was nothing to do, EL2 knows that it must wake the broker from now on, and this is the
+    /// last look before it sleeps.
     dozing: bool,
-    phases: Phases,
+    pub(crate) phases: Phases,
 }
 
-/// How long the phases took that no chunk has told yet, in ticks.
+/// How long the phases took that no record has yet, in ticks.
 #[derive(Clone, Copy, Debug, Default)]
-struct Phases {
+pub(crate) struct Phases {
     /// When the last phase ended; 0 when the broker has slept since.
     mark: u64,
     find_place: u64,
+    /// Packets that this step has taken for flows, and what parsing and insertion of all took, with
+    /// those that it has passed or refused.
+    pub(crate) packets: u64,
+    pub(crate) taking: u64,
     /// Of each port's packets that came while the broker slept.
     wake: [u64; PORTS],
     round_trip: u64,
@@ -133,88 +209,115 @@ struct Phases {
 }
 
 impl<'a> Broker<'a> {
-    /// As configured in `shared`.
+    /// As configured in `shared`; the counter has `hertz`.
     // By itself: what runs once can be told from what moves packets.
     #[inline(never)]
     #[must_use]
-    pub fn new(shared: &'a Partition) -> Self {
+    pub fn new(shared: &'a Partition, store: &'a mut Store, hertz: u64) -> Self {
         let settings = shared.settings();
-        let lines: [Line; FLOWS] = core::array::from_fn(|index| {
-            let flow = shared.flow(index);
-            let bucket = Bucket::new(flow.rate, flow.burst);
-            let (members, member) = shared.members(index);
-            let retired = shared.retired(index);
-            Line {
-                flow,
-                members,
-                member,
-                retired,
-                // Nothing is known of any port yet, as in its first epoch: what was taken back
-                // before this broker began stays so.
-                before: retired_before(retired, Known::default().epoch),
-                bucket,
-                first: NONE,
-                last: NONE,
-                moved: 0,
-                place: Where::Idle,
-            }
-        });
-        let flows = usize::from(settings.flows);
-        let used = || lines.iter().take(flows);
-        let ends = used().flat_map(|line| [line.flow.from, line.flow.to]);
-        let ports = ends.map(|port| usize::from(port) + 1).max().unwrap_or(0).min(PORTS);
-        let several = used().any(Line::is_one_of_several);
-        Self {
+        let mut broker = Self {
             shared,
-            ports,
-            several,
+            store,
+            hertz: hertz.max(1),
+            start: settings.start,
             chunk: settings.chunk,
             engine: Bucket::new(settings.rate, settings.chunk.into()),
-            known: [Known::default(); PORTS],
-            lines,
-            flows,
-            next: [[NONE; RING]; PORTS],
+            lines: [Line::NONE; FLOWS],
+            flows: usize::from(settings.flows),
+            ports: 0,
+            share: [1; PORTS],
+            several: false,
+            due: u64::MAX,
             delayed: Edf::new(),
             ready: Edf::new(),
-            completed: 0,
+            postponed: false,
             untold: false,
+            arrival: None,
+            recorded: 0,
+            told: 0,
             dozing: false,
             phases: Phases::default(),
+        };
+        let (mut sends, mut receives) = ([0; PORTS], [0; PORTS]);
+        for index in 0..broker.flows {
+            let flow = shared.flow(index);
+            broker.store.flows[index] = Flow::new(&flow, shared.counts(index));
+            let line = &mut broker.lines[index];
+            (line.flow, line.bucket) = (flow, Bucket::new(flow.rate, flow.burst));
+            if flow.period > 0 {
+                let most = flow.deadline.div_ceil(flow.period);
+                line.most = u8::try_from(most).unwrap_or(u8::MAX);
+            }
+            broker.several |= flow.members > 1;
+            let is_first = usize::from(flow.first) == index;
+            if flow.members > 1 && is_first {
+                line.members = usize::from(flow.members);
+            }
+            if flow.members <= 1 || is_first {
+                sends[usize::from(flow.from)] += 1;
+            }
+            receives[usize::from(flow.to)] += 1;
+            let end = usize::from(flow.from.max(flow.to)) + 1;
+            broker.ports = broker.ports.max(end).min(PORTS);
         }
+        for (share, (sends, receives)) in broker.share.iter_mut().zip(zip(sends, receives)) {
+            *share = sends.max(receives).max(1);
+        }
+        broker.begin_groups();
+        broker
+    }
+
+    /// The time of `ticks` of the counter, in ns.
+    pub(crate) const fn ns(&self, ticks: u64) -> u64 {
+        let ticks = ticks.wrapping_sub(self.start);
+        let part = ticks % self.hertz * 1_000_000_000 / self.hertz;
+        (ticks / self.hertz).saturating_mul(1_000_000_000).saturating_add(part)
+    }
+
+    pub(crate) fn device(&self, port: usize) -> &'a Device {
+        &self.shared.port(port).device
     }
 
     /// Takes in what is new, and moves at most one chunk. `now` is in ns of the counter.
-    pub fn step(&mut self, now: u64, mover: &mut impl Mover) -> Step {
-        self.step_before(now, mover, |_| None)
+    pub fn step(&mut self, now: u64, mover: &mut impl Mover, access: &mut impl Access) -> Step {
+        self.step_before(now, mover, access, |_| None)
     }
 
     /// As [`Self::step`]; if no flow has anything to do now, takes one step of `background`, which
     /// returns none if it has nothing to do either.
-    pub fn step_before<M: Mover>(
+    pub fn step_before<A: Access>(
         &mut self,
         now: u64,
-        mover: &mut M,
-        background: impl FnOnce(&mut M) -> Option<Step>,
+        mover: &mut impl Mover,
+        access: &mut A,
+        background: impl FnOnce(&mut A) -> Option<Step>,
     ) -> Step {
         let slept = self.phases.mark == 0;
         if slept {
             self.phases.mark = mover.ticks();
         }
         let begun = self.phases.mark;
-        let (mut settled, mut packets) = (true, 0);
-        if self.several {
-            for index in 0..self.flows {
-                self.retire(index);
+        (self.phases.taking, self.phases.packets) = (0, 0);
+        let mut settled = true;
+        for port in 0..self.ports {
+            let device = self.device(port);
+            if self.store.sockets[port].has_changed(device) {
+                settled &= self.refresh(port, now, access);
             }
         }
         for port in 0..self.ports {
-            let (is_settled, new) = self.take_in(port);
+            if !self.store.sockets[port].has_news() {
+                continue;
+            }
+            let (is_settled, stamp) = self.take_in(port, now, mover, access);
             settled &= is_settled;
-            packets += new;
-            if slept && new > 0 {
-                let waited = begun.saturating_sub(self.shared.port(port).rung());
+            if let Some(stamp) = stamp.filter(|_| slept) {
+                let waited = begun.saturating_sub(stamp);
                 self.phases.wake[port] = self.phases.wake[port].max(waited);
             }
+        }
+        if self.due <= now {
+            self.attend(now, access);
         }
         while let Some((time, flow)) = self.delayed.peek()
             && time <= now
@@ -222,18 +325,27 @@ impl<'a> Broker<'a> {
             self.delayed.pop();
             self.enqueue(flow.into(), now);
         }
-        let mut mark = begun;
-        if packets > 0 {
-            mark = mover.ticks();
-            self.phases.find_place = mark.wrapping_sub(begun) / u64::from(packets);
+        let mark = mover.ticks();
+        // Each step looks at all devices: for the packets that it takes, or to pick what it moves.
+        let looking = mark.wrapping_sub(begun).saturating_sub(self.phases.taking);
+        let picking = match looking.checked_div(self.phases.packets) {
+            Some(find_place) => {
+                self.phases.find_place = find_place;
+                mark
+            }
+            None => mark.wrapping_sub(looking),
+        };
+        self.phases.mark = mark;
+        let step = self.choose(now, picking, mover, access);
+        if step == Step::Tell {
+            self.settle_returns(access);
         }
-        let step = self.choose(now, mark, mover);
         let idle = settled && matches!(step, Step::Wait(_));
         if !idle {
             self.dozing = false;
             return if settled { step } else { step.or_again() };
         }
-        if let Some(step) = background(mover) {
+        if let Some(step) = background(access) {
             self.dozing = false;
             // Its time is no phase of a packet.
             self.phases.mark = mover.ticks();
@@ -250,202 +362,300 @@ impl<'a> Broker<'a> {
         step
     }
 
+    /// Asks the drivers that got something back whether they want an interrupt for it.
+    fn settle_returns(&mut self, access: &mut impl Access) {
+        for port in 0..self.ports {
+            if !self.store.sockets[port].has_returned() {
+                continue;
+            }
+            let wanted = self.with(port, access, |socket, memory| Ok(socket.interrupts(memory)));
+            if wanted == Some(true) {
+                self.device(port).signal(self.store.sockets[port].epoch);
+            }
+        }
+        let waiting = self.recorded.wrapping_sub(self.told);
+        self.told = self.told.wrapping_add(waiting.min(TAKEN));
+        self.untold = false;
+    }
+
     /// The hypercall of [`Step::Tell`] was made: when it was called and when it came back, and how
-    /// long the hypervisor was busy inside, in ticks.
+    /// long EL2 was busy inside, in ticks.
     pub fn told(&mut self, called: u64, back: u64, inside: u64) {
         let whole = back.wrapping_sub(called);
         let phases = &mut self.phases;
         phases.round_trip = whole.saturating_sub(inside);
-        phases.finalize = whole / phases.chunks.max(1);
+        // From the end of the last chunk, so with what was asked of the drivers before.
+        phases.finalize = back.wrapping_sub(phases.mark) / phases.chunks.max(1);
         phases.chunks = 0;
         phases.mark = back;
+        let Some(Arrival { flow, eligible }) = self.arrival.take() else { return };
+        self.shared.arrive(None);
+        let Some(line) = self.lines.get(flow) else { return };
+        // EL2 said so in the call.
+        let at = self.device(line.flow.to.into()).raised();
+        let kept = &mut self.store.flows[flow];
+        kept.arrived(at.saturating_sub(eligible), line.flow.deadline, at);
+        self.publish(flow);
+    }
+
+    /// Writes a flow's counts for EL2.
+    pub(crate) fn publish(&self, index: usize) {
+        self.shared.set_counts(index, self.store.flows[index].counts);
+    }
+
+    /// Hands EL2 a record for its trace.
+    #[inline(never)]
+    pub(crate) fn record(&mut self, record: Record) {
+        self.shared.record(self.recorded, record);
+        self.recorded = self.recorded.wrapping_add(1);
+    }
+
+    /// Calls `body` with the memory of the VM at `port`; see [`with`].
+    pub(crate) fn with<A: Access, T>(
+        &mut self,
+        port: usize,
+        access: &mut A,
+        body: impl FnOnce(&mut Socket, &mut Memory<'_, A>) -> Result<T, Broken>,
+    ) -> Option<T> {
+        let socket = &mut self.store.sockets[port % PORTS];
+        let done = with(self.shared, (port, socket), access, body);
+        self.untold |= socket.has_returned() || done.is_none();
+        done
     }
 
     /// Moves at most one chunk of the packet with the earliest deadline. `mark` is when that began,
     /// in ticks.
-    fn choose(&mut self, now: u64, mark: u64, mover: &mut impl Mover) -> Step {
+    #[inline(never)]
+    fn choose<A: Access>(
+        &mut self,
+        now: u64,
+        mark: u64,
+        mover: &mut impl Mover,
+        access: &mut A,
+    ) -> Step {
         // Bounded: each turn takes a flow or a packet out of the queue, or ends.
         while let Some((deadline, flow)) = self.ready.peek() {
             let index = usize::from(flow);
-            let Some(line) = self.lines.get(index).copied() else { break };
+            if deadline == u64::MAX {
+                self.begin_anew();
+            }
+            let Some(line) = self.lines.get(index) else { break };
             let (sender, receiver) = (usize::from(line.flow.from), usize::from(line.flow.to));
-            if line.first == NONE || self.shared.port(sender).times(line.first).1 != deadline {
+            let (is_one_of_several, done) = (line.is_one_of_several(), line.moved);
+            let first = self.store.sockets[sender].packets.get(usize::from(line.first));
+            let Some(packet) = first.filter(|packet| packet.deadline.max(line.least) == deadline)
+            else {
                 // Its sender was reset meanwhile; a packet that came since has a place of its own.
-                self.ready.pop();
-                self.lines[index].place = Where::Idle;
+                self.unqueue(index, Where::Idle);
                 self.enqueue(index, now);
                 continue;
-            }
-            let known = self.known[receiver];
-            let epoch = self.shared.port(receiver).epoch();
-            if line.is_one_of_several() {
-                // Behind the epoch: who was reset had its packets taken back before.
-                if self.retire(index) {
-                    continue;
-                }
-            } else if self.shared.port(sender).receivers_epoch(line.first) != epoch {
+            };
+            if !is_one_of_several && packet.epoch != self.store.sockets[receiver].epoch {
                 // Meant for a boot of the receiver's that is over.
-                self.finish(index, ChainOutcome::Lost, now);
-                continue;
-            }
-            if known.epoch != epoch {
-                // It was reset since it was looked at.
+                self.finish(index, false, now, access);
+                // There may be many, and a more urgent packet by now.
                 return Step::Again;
             }
-            if known.used == known.offered {
-                self.ready.pop();
-                self.lines[index].place = Where::Blocked;
+            let mut piece = packet.header;
+            if !self.begin(sender, receiver) {
+                // One was reset, which is not taken in yet, and nobody waits for that.
+                self.unqueue(index, Where::Blocked);
                 continue;
             }
-            let (header, pieces) = self.shared.port(sender).packet(line.first);
-            let header = Header::from_bytes(&header);
-            let (head, buffer) = self.shared.port(receiver).buffer(known.used);
-            let room = buffer.len().saturating_sub(HEADER_LEN as u64);
-            let left = header.len.saturating_sub(line.moved);
+            let has_buffer = self.has_buffer(receiver, access);
+            let socket = &self.store.sockets[receiver];
+            let memory = Memory::new(&self.shared.ram, receiver, access);
+            let Some(buffer) = socket.buffer.as_ref().filter(|_| has_buffer) else {
+                self.end(sender, receiver);
+                self.unqueue(index, Where::Blocked);
+                continue;
+            };
+            let head = buffer.head;
+            let target = Pieces::new(&memory, buffer.writable());
+            let room = target.len().saturating_sub(HEADER_LEN as u64);
+            let left = piece.len.saturating_sub(done);
             let bytes = u64::from(left.min(self.chunk)).min(room);
-            let own = line.bucket.ready_at(bytes);
-            if own > now {
+            let own = self.lines[index].bucket.ready_at(bytes);
+            let engine = self.engine.ready_at(bytes);
+            if own > now || engine > now {
+                self.end(sender, receiver);
+                if own <= now {
+                    return self.rest(engine, now);
+                }
                 self.ready.pop();
                 self.delay(index, own);
                 continue;
             }
-            let engine = self.engine.ready_at(bytes);
-            if engine > now {
-                return self.rest(engine, now);
-            }
             let picked = mover.ticks();
-            let epochs = [sender, receiver].map(|port| (port, self.known[port].epoch));
-            if !self.shared.begin_copy(epochs[0], epochs[1]) {
-                return Step::Again;
+            piece.len = bytes as u32;
+            if piece.kind == SEQPACKET && bytes < left.into() {
+                piece.flags &= !ENDS;
             }
-            let piece = Header {
-                len: bytes as u32,
-                flags: if header.kind == SEQPACKET && bytes < left.into() {
-                    header.flags & !ENDS
-                } else {
-                    header.flags
-                },
-                dst_cid: if line.is_one_of_several() {
-                    Cid::of_vm(line.flow.to.into())
-                } else {
-                    header.dst_cid
-                },
-                ..header
-            };
-            scatter(mover, &buffer, &piece.to_bytes());
+            if is_one_of_several {
+                piece.dst_cid = Cid::of_vm(receiver as u32);
+            }
+            scatter(access, &target, &piece.to_bytes());
+            let chain =
+                &self.store.sockets[sender].packets[usize::from(self.lines[index].first)].chain;
+            let memory = Memory::new(&self.shared.ram, sender, access);
+            let source = Pieces::new(&memory, chain.readable());
             let programmed = mover.ticks();
-            transfer(mover, (&pieces, HEADER_LEN as u64 + u64::from(line.moved)), &buffer, bytes);
+            transfer(mover, (&source, HEADER_LEN as u64 + u64::from(done)), &target, bytes);
             let copied = mover.ticks();
-            self.shared.end_copy();
+            let written = (HEADER_LEN as u64 + bytes) as u32;
+            let socket = &mut self.store.sockets[receiver];
+            socket.buffer = None;
+            let mut memory = Memory::new(&self.shared.ram, receiver, access);
+            if let Err(broken) = socket.fill(&mut memory, head, written) {
+                socket.break_down(&self.shared.port(receiver).device, broken);
+            }
+            self.end(sender, receiver);
+            self.untold = true;
             self.lines[index].bucket.take(now, bytes);
             self.engine.take(now, bytes);
-            self.known[receiver].used = known.used.wrapping_add(1);
-            let written = HEADER_LEN as u32 + bytes as u32;
-            let chunk = self.completed;
-            self.answer(receiver, head.into(), 0, ChainOutcome::Received(written));
             self.lines[index].moved += bytes as u32;
             let more = bytes < left.into() && bytes > 0;
             if !more {
-                // A buffer with no room for payload, of which the device offers none, would never
-                // move the packet.
-                let outcome =
-                    if bytes == u64::from(left) { ChainOutcome::Sent } else { ChainOutcome::Lost };
-                self.finish(index, outcome, now);
+                // A buffer with no room for payload, of which there are none, would never move the
+                // packet.
+                self.finish(index, bytes == left.into(), now, access);
             }
             let removed = mover.ticks();
             let phases =
                 [(mark, picked), (picked, programmed), (programmed, copied), (copied, removed)]
                     .map(|(from, to)| to.wrapping_sub(from));
-            self.shared.note(chunk, phases);
+            self.record(Record {
+                event: Event::Chunk,
+                port: receiver,
+                to: receiver,
+                detail: head.into(),
+                phases: pack(phases),
+                value: bytes,
+            });
             self.phases.chunks += 1;
             self.phases.mark = removed;
-            return if more { Step::Again } else { self.tell() };
+            let many = self.recorded.wrapping_sub(self.told) >= TAKEN;
+            return if more && !many { Step::Again } else { Step::Tell };
         }
+        self.begin_anew();
         self.rest(u64::MAX, now)
+    }
+
+    /// The first flow in the queue leaves it.
+    fn unqueue(&mut self, index: usize, place: Where) {
+        self.ready.pop();
+        self.lines[index].place = place;
+    }
+
+    /// Whether a receiver has a buffer for the next chunk, in an access to its memory.
+    fn has_buffer(&mut self, receiver: usize, access: &mut impl Access) -> bool {
+        let socket = &mut self.store.sockets[receiver];
+        let mut memory = Memory::new(&self.shared.ram, receiver, access);
+        socket.has_buffer(&mut memory).unwrap_or_else(|broken| {
+            socket.break_down(&self.shared.port(receiver).device, broken);
+            self.untold = true;
+            false
+        })
+    }
+
+    /// No packet with a deadline is ready: what flows had before delays none that comes now.
+    fn begin_anew(&mut self) {
+        if core::mem::take(&mut self.postponed) {
+            self.lines.iter_mut().for_each(|line| line.least = 0);
+        }
+    }
+
+    /// Begins an access to the memory of both; false if one was reset since it was looked at.
+    fn begin(&self, sender: usize, receiver: usize) -> bool {
+        let [from, to] = [sender, receiver].map(|port| self.device(port));
+        let is_begun = from.begin(self.store.sockets[sender].epoch)
+            && to.begin(self.store.sockets[receiver].epoch);
+        if !is_begun {
+            from.end();
+        }
+        is_begun
+    }
+
+    /// Ends an access to the memory of both.
+    fn end(&self, sender: usize, receiver: usize) {
+        self.device(sender).end();
+        self.device(receiver).end();
     }
 
     /// Nothing can be moved before `until`.
     fn rest(&mut self, until: u64, now: u64) -> Step {
-        let alarm = self.shared.alarm();
-        if self.untold || alarm <= now {
-            return self.tell();
+        if self.untold || self.recorded.wrapping_sub(self.told) >= TAKEN {
+            return Step::Tell;
         }
         let delayed = self.delayed.peek().map_or(u64::MAX, |(time, _)| time);
-        let wake = until.min(alarm).min(delayed);
-        Step::Wait((wake != u64::MAX).then_some(wake))
+        let wake = until.min(self.due).min(delayed);
+        if wake <= now { Step::Again } else { Step::Wait((wake != u64::MAX).then_some(wake)) }
     }
 
-    fn tell(&mut self) -> Step {
-        self.untold = false;
-        Step::Tell
-    }
-
-    /// The first packet of a flow is done with.
-    fn finish(&mut self, index: usize, outcome: ChainOutcome, now: u64) {
+    /// The first packet of a flow is done with: it was sent, or lost.
+    fn finish(&mut self, index: usize, is_sent: bool, now: u64, access: &mut impl Access) {
         let line = &mut self.lines[index];
-        let sender = usize::from(line.flow.from);
-        let head = line.first;
-        line.first = self.next[sender][usize::from(head) % RING];
+        let (sender, head) = (usize::from(line.flow.from), line.first);
+        let packet = &self.store.sockets[sender].packets[usize::from(head) % RING];
+        line.first = packet.next;
+        // A packet that is given up takes less than one of the flow's may.
+        if is_sent && line.least > 0 {
+            line.least = packet.deadline.max(line.least).saturating_add(line.flow.period);
+        }
         line.moved = 0;
         line.place = Where::Idle;
         self.ready.pop();
-        let Phases { find_place, round_trip, finalize, .. } = self.phases;
-        // A sleep is told once.
-        let wake = core::mem::take(&mut self.phases.wake[sender % PORTS]);
-        self.shared.note(self.completed, [find_place, wake, round_trip, finalize]);
-        self.answer(sender, head.into(), index as u8, outcome);
+        if is_sent {
+            self.arrive(index, sender, head);
+        }
+        self.answer(sender, head, (index, is_sent), now, access);
         self.enqueue(index, now);
     }
 
-    /// Gives up the packets of a flow that the hypervisor has taken back since it was last looked
-    /// at; whether it has.
-    fn retire(&mut self, index: usize) -> bool {
-        let retired = self.shared.retired(index);
-        let line = &mut self.lines[index];
-        if line.retired == retired {
-            return false;
+    /// A packet of flow `index` arrives with the next hypercall.
+    fn arrive(&mut self, index: usize, sender: usize, head: u8) {
+        let sent = &self.store.sockets[sender].packets[usize::from(head) % RING];
+        if !sent.is_data {
+            return;
         }
-        let sender = usize::from(line.flow.from);
-        line.retired = retired;
-        line.before = retired_before(retired, self.known[sender].epoch);
-        let mut head = core::mem::replace(&mut line.first, NONE);
-        line.moved = 0;
-        if line.place == Where::Blocked {
-            line.place = Where::Idle;
-        }
-        // Bounded: a list has each head once at most.
-        for _ in 0..RING {
-            if head == NONE {
-                break;
-            }
-            self.answer(sender, head.into(), index as u8, ChainOutcome::Lost);
-            head = self.next[sender][usize::from(head) % RING];
-        }
-        true
-    }
-
-    fn answer(&mut self, port: usize, head: u16, flow: u8, outcome: ChainOutcome) {
-        let epoch = self.known[port].epoch;
-        let completion = Completion { port, epoch, head, flow, outcome, phases: 0 };
-        self.shared.complete(self.completed, completion);
-        self.completed = self.completed.wrapping_add(1);
-        self.untold = true;
+        let eligible = sent.eligible;
+        self.arrival = Some(Arrival { flow: index, eligible });
+        let Phases { find_place, round_trip, finalize, .. } = self.phases;
+        // A sleep is told once.
+        let wake = core::mem::take(&mut self.phases.wake[sender]);
+        self.shared.arrive(Some(Record {
+            event: Event::Arrived,
+            port: sender,
+            to: self.lines[index].flow.to.into(),
+            detail: packet(index as u8, head.into()),
+            phases: pack([find_place, wake, round_trip, finalize]),
+            value: eligible,
+        }));
     }
 
     /// Puts a flow whose first packet is in no queue into one.
-    fn enqueue(&mut self, index: usize, now: u64) {
-        let line = self.lines[index];
-        if line.first == NONE {
+    #[inline(never)]
+    pub(crate) fn enqueue(&mut self, index: usize, now: u64) {
+        let line = &self.lines[index];
+        let sender = usize::from(line.flow.from);
+        let first = self.store.sockets[sender].packets.get(usize::from(line.first));
+        let Some((eligible, deadline)) =
+            first.map(|packet| (packet.eligible, packet.deadline.max(line.least)))
+        else {
             self.lines[index].place = Where::Idle;
             return;
-        }
-        let (eligible, deadline) = self.shared.port(usize::from(line.flow.from)).times(line.first);
+        };
         let ready_at = eligible.max(line.bucket.ready_at(1));
         if ready_at > now {
             self.delay(index, ready_at);
         } else if self.ready.push(deadline, index as u8).is_ok() {
             self.lines[index].place = Where::Ready;
         }
+    }
+
+    /// Whether a packet with a deadline can be moved now.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready.peek().is_some_and(|(deadline, _)| deadline != u64::MAX)
     }
 
     fn delay(&mut self, index: usize, until: u64) {
@@ -455,122 +665,65 @@ impl<'a> Broker<'a> {
         }
     }
 
-    /// Takes in what is new of a port; false if it was reset meanwhile, and there may be more. And
-    /// how many packets are new.
-    fn take_in(&mut self, index: usize) -> (bool, u32) {
-        // Twice, as what is there after a reset must not be slept over; no more, as a driver that
-        // resets its device all the time holds up nobody else.
-        match self.look(index).or_else(|| self.look(index)) {
-            Some(new) => (true, new),
-            None => (false, 0),
-        }
-    }
-
-    /// The packets that were new; none if the port was reset meanwhile.
-    fn look(&mut self, index: usize) -> Option<u32> {
-        let port = self.shared.port(index);
-        let known = self.known[index];
-        let (submitted, offered) = (port.submitted(known.epoch), port.offered(known.epoch));
-        // Bounded by the ring; more can't be new.
-        let new = submitted.wrapping_sub(known.submitted).min(RING as u32);
-        for count in (0..new).map(|more| known.submitted.wrapping_add(more)) {
-            let (head, flow) = port.submission(count);
-            if !port.is_in(known.epoch) {
-                break;
-            }
-            self.append(index, (count, head), flow.into());
-        }
-        if !port.is_in(known.epoch) {
-            self.forget(index);
-            return None;
-        }
-        self.known[index] = Known { submitted, offered, ..known };
-        if offered != known.offered {
-            self.unblock(index);
-        }
-        Some(new)
-    }
-
     /// Flows that wait for a receiver's buffers are to be looked at again.
-    fn unblock(&mut self, receiver: usize) {
+    pub(crate) fn unblock(&mut self, receiver: usize, now: u64) {
         for flow in 0..self.flows {
-            let Line { flow: its, place, .. } = self.lines[flow];
-            if place == Where::Blocked && usize::from(its.to) == receiver {
-                self.lines[flow].place = Where::Idle;
-                self.enqueue(flow, u64::MAX);
-            }
-        }
-    }
-
-    /// Appends a packet, submission number `count` of its port, to its flow.
-    fn append(&mut self, port: usize, (count, head): (u32, u8), flow: usize) {
-        if flow >= self.flows || usize::from(self.lines[flow].flow.from) != port {
-            return;
-        }
-        let group = flow..(flow + self.lines[flow].members).min(self.flows);
-        if self.several {
-            // Whoever is not behind in this packet is in none.
-            for index in group.clone() {
-                self.retire(index);
-            }
-        }
-        self.next[port][usize::from(head)] = NONE;
-        if self.lines[group.clone()].iter().any(|line| line.first != NONE) {
-            self.next[port][usize::from(self.lines[flow].last) % RING] = head;
-        }
-        self.lines[flow].last = head;
-        let members = self.shared.port(port).members(head);
-        for (index, bit) in group.zip(0..8) {
-            let line = &mut self.lines[index];
-            let is_before = |until: u32| count.wrapping_sub(until).cast_signed() < 0;
-            if line.before.is_some_and(is_before) {
-                if members >> bit & 1 != 0 {
-                    self.answer(port, head.into(), index as u8, ChainOutcome::Lost);
+            let line = &mut self.lines[flow];
+            if line.place == Where::Blocked && usize::from(line.flow.to) == receiver {
+                line.place = Where::Idle;
+                if line.flow.deadline > 0 {
+                    line.least = line.least.max(now.saturating_add(line.flow.deadline));
+                    self.postponed = true;
                 }
-                continue;
-            }
-            line.before = None;
-            if line.first == NONE && members >> bit & 1 != 0 {
-                (line.first, line.moved) = (head, 0);
-                if line.place == Where::Idle {
-                    self.enqueue(index, 0);
-                }
+                self.enqueue(flow, now);
             }
         }
-    }
-
-    /// The port was reset: its packets and its buffers are no more, and packets to it wait in vain.
-    fn forget(&mut self, index: usize) {
-        let epoch = self.shared.port(index).epoch();
-        self.known[index] = Known { epoch, ..Known::default() };
-        for line in &mut self.lines {
-            if usize::from(line.flow.from) == index {
-                (line.first, line.last, line.moved) = (NONE, NONE, 0);
-                line.before = retired_before(line.retired, epoch);
-                if line.place == Where::Blocked {
-                    line.place = Where::Idle;
-                }
-            }
-        }
-        self.unblock(index);
     }
 }
 
-impl Line {
-    /// Whether it is to one of several receivers.
-    const fn is_one_of_several(&self) -> bool {
-        self.members > 1 || self.member > 0
+/// Bytes in the broker's address space: a packet to send, or a buffer to receive into.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pieces([Segment; MAX_SEGMENTS]);
+
+impl Pieces {
+    /// Where the service VM sees these buffers of a VM. They were its RAM when they were taken, and
+    /// RAM stays RAM.
+    fn new<A>(memory: &Memory<'_, A>, segments: &[Segment]) -> Self {
+        let mut pieces = Self::default();
+        for (place, segment) in pieces.0.iter_mut().zip(segments) {
+            if let Some(address) = memory.place(segment.address, segment.len.into()) {
+                *place = Segment { address, len: segment.len };
+            }
+        }
+        pieces
+    }
+
+    /// Bytes of all.
+    fn len(&self) -> u64 {
+        self.0.iter().map(|segment| u64::from(segment.len)).sum()
+    }
+
+    /// The longest piece from byte `offset` on: its address and its bytes.
+    fn at(&self, mut offset: u64) -> Option<(u64, u64)> {
+        for segment in &self.0 {
+            let len = u64::from(segment.len);
+            if offset < len {
+                return Some((segment.address.wrapping_add(offset), len - offset));
+            }
+            offset -= len;
+        }
+        None
     }
 }
 
 /// Writes `bytes` at the start of a buffer.
-fn scatter(mover: &mut impl Mover, buffer: &Pieces, bytes: &[u8]) {
+fn scatter(access: &mut impl Access, buffer: &Pieces, bytes: &[u8]) {
     let mut done = 0;
     while let Some((to, len)) = buffer.at(done as u64)
         && let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty())
     {
         let len = rest.len().min(usize::try_from(len).unwrap_or(usize::MAX));
-        mover.write(to, &rest[..len]);
+        access.write(to, &rest[..len]);
         done += len;
     }
 }

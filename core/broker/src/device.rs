@@ -11,6 +11,8 @@ use weir_vsock::queue::{Broken, Layout, Queue, RingOptions};
 
 /// Queues of a device that the service VM serves.
 pub const QUEUES: usize = 2;
+/// Stamps of a queue's notifications that are kept: of those that the service VM has not seen yet.
+pub const STAMPS: usize = 8;
 
 /// Of [`SharedQueue::state`]: the queue is in use.
 const IN_USE: u64 = 1 << 31;
@@ -30,11 +32,12 @@ struct SharedQueue {
     descriptors: AtomicU64,
     available: AtomicU64,
     used: AtomicU64,
-    /// When the driver last notified, in ticks of the counter.
-    stamp: AtomicU64,
+    /// When the driver notified, in ticks of the counter: notification n modulo [`STAMPS`].
+    stamps: [AtomicU64; STAMPS],
     /// How often the driver notified, modulo 2^32.
     notified: AtomicU32,
-    reserved: AtomicU32,
+    /// How long EL2 took until the last stamp, in ticks.
+    transport: AtomicU32,
 }
 
 /// A device.
@@ -45,6 +48,8 @@ pub struct Device {
     epoch: AtomicU32,
     /// Written by the service VM: 1 while it accesses memory for this device.
     busy: AtomicU32,
+    /// Written by EL2: how often what it publishes here has changed, modulo 2^32.
+    changes: AtomicU32,
     /// Written by EL2.
     queues: [SharedQueue; QUEUES],
     /// Written by the service VM: the epoch in bits 63:32, below it how often buffers were returned
@@ -52,6 +57,9 @@ pub struct Device {
     used: AtomicU64,
     /// Written by the service VM: the epoch in bits 63:32; [`BROKEN`] and a [`Broken`].
     broken: AtomicU64,
+    /// Written by EL2: when it last had the interrupt pending for what was returned, in ns of the
+    /// counter.
+    raised: AtomicU64,
 }
 
 impl Default for Device {
@@ -69,16 +77,18 @@ impl Device {
             descriptors: AtomicU64::new(0),
             available: AtomicU64::new(0),
             used: AtomicU64::new(0),
-            stamp: AtomicU64::new(0),
+            stamps: core::array::from_fn(|_| AtomicU64::new(0)),
             notified: AtomicU32::new(0),
-            reserved: AtomicU32::new(0),
+            transport: AtomicU32::new(0),
         };
         Self {
             epoch: AtomicU32::new(0),
             busy: AtomicU32::new(0),
+            changes: AtomicU32::new(0),
             queues: core::array::from_fn(queue),
             used: AtomicU64::new(0),
             broken: AtomicU64::new(0),
+            raised: AtomicU64::new(0),
         }
     }
 
@@ -95,15 +105,30 @@ impl Device {
         let state = in_epoch(self.epoch.load(Relaxed)) | IN_USE | flags | u64::from(layout.size);
         // Release: the areas are written before what announces them; pairs with `queue`.
         place.state.store(state, Release);
+        self.change();
     }
 
-    /// The driver notifies queue `index`, at `ticks` of the counter. The caller holds the device's
-    /// lock.
-    pub fn notify(&self, index: usize, ticks: u64) {
+    /// Counts a change. The caller holds the device's lock.
+    fn change(&self) {
+        // Release: what has changed is written before; pairs with `changes`.
+        self.changes.store(self.changes.load(Relaxed).wrapping_add(1), Release);
+    }
+
+    /// The driver notifies queue `index`, at `ticks` of the counter; `transport` is how many ticks
+    /// EL2 took until then. The caller holds the device's lock.
+    pub fn notify(&self, index: usize, ticks: u64, transport: u64) {
         let Some(place) = self.queues.get(index) else { return };
-        place.stamp.store(ticks, Relaxed);
+        let count = place.notified.load(Relaxed);
+        place.stamps[count as usize % STAMPS].store(ticks, Relaxed);
+        place.transport.store(transport as u32, Relaxed);
         // Release: what the driver wrote to its ring comes before; pairs with `notified`.
-        place.notified.store(place.notified.load(Relaxed).wrapping_add(1), Release);
+        place.notified.store(count.wrapping_add(1), Release);
+        self.change();
+    }
+
+    /// EL2 says when it had the interrupt pending, in ns of the counter.
+    pub fn raise(&self, ns: u64) {
+        self.raised.store(ns, Relaxed);
     }
 
     /// EL2 resets the device: the service VM begins no access with what it knew. An access that is
@@ -111,6 +136,7 @@ impl Device {
     /// lock.
     pub fn reset(&self) {
         self.epoch.store(self.epoch.load(Relaxed).wrapping_add(1), Relaxed);
+        self.change();
         // SeqCst with the fence in `begin`: either the service VM sees the new epoch there, or
         // `is_busy` sees its access.
         fence(SeqCst);
@@ -137,6 +163,12 @@ impl Device {
     pub fn broken(&self) -> Option<u8> {
         let word = in_current(self.broken.load(Relaxed), self.epoch.load(Relaxed))?;
         (u64::from(word) & BROKEN != 0).then_some(word as u8)
+    }
+
+    /// Returns how often what EL2 publishes has changed, modulo 2^32.
+    pub(crate) fn changes(&self) -> u32 {
+        // Acquire: see `change`.
+        self.changes.load(Acquire)
     }
 
     /// Returns the epoch that the device is in.
@@ -166,11 +198,24 @@ impl Device {
         (self.epoch.load(Relaxed) == epoch).then(|| Queue::new(layout, options))
     }
 
-    /// Returns how often the driver notified queue `index`, and when it last did, in ticks.
-    pub(crate) fn notified(&self, index: usize) -> (u32, u64) {
-        let Some(place) = self.queues.get(index) else { return (0, 0) };
+    /// Returns how often the driver notified queue `index`, modulo 2^32.
+    pub(crate) fn notified(&self, index: usize) -> u32 {
         // Acquire: see `notify`.
-        (place.notified.load(Acquire), place.stamp.load(Relaxed))
+        self.queues.get(index).map_or(0, |place| place.notified.load(Acquire))
+    }
+
+    /// Returns when notification number `count` of queue `index` came, in ticks of the counter, and
+    /// how many EL2 took until the last one's stamp. Of one that is longer ago than [`STAMPS`], it
+    /// is when a later one came.
+    pub(crate) fn stamp(&self, index: usize, count: u32) -> (u64, u64) {
+        let Some(place) = self.queues.get(index) else { return (0, 0) };
+        let stamp = place.stamps[count as usize % STAMPS].load(Relaxed);
+        (stamp, place.transport.load(Relaxed).into())
+    }
+
+    /// Returns when EL2 last had the interrupt pending, in ns of the counter.
+    pub(crate) fn raised(&self) -> u64 {
+        self.raised.load(Relaxed)
     }
 
     /// Begins an access to memory for the device; false if `epoch` is over, and then nothing may be

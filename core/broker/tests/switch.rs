@@ -8,10 +8,11 @@ use proptest::prelude::*;
 use support::{Driver, LEN, Memory, RAM};
 use weir_broker::{
     broker::Step,
+    ram::{Access, PIECES, Piece},
     shared::PORTS,
     switch::{
-        Access, Switch,
-        shared::{Counts, PIECES, Piece, Settings, Shared},
+        Switch,
+        shared::{Counts, Settings, Shared},
     },
 };
 use weir_vsock::{
@@ -139,7 +140,7 @@ impl World {
         self.ram[vm].put(at, &frame);
         tx.add(&mut self.ram[vm], &[(at, BUFFER, false)], false).expect("room");
         *sent += 1;
-        self.shared.port(vm).device.notify(TX, 1);
+        self.shared.port(vm).device.notify(TX, 1, 0);
     }
 
     fn send(&mut self, vm: usize, to: u64, mark: u8) {
@@ -286,12 +287,12 @@ fn a_broken_ring_stops_its_device_until_a_reset() {
     (0..4).for_each(|_| world.offer(2));
     let available = world.stations[0].tx.layout.available;
     world.ram[0].put(available + 2, &99u16.to_le_bytes());
-    world.shared.port(0).device.notify(TX, 1);
+    world.shared.port(0).device.notify(TX, 1, 0);
     world.send(1, mac(2), 1);
     assert!(settle(&mut world, &mut switch, 0).1 > 0);
     assert_eq!(world.received(2), [1], "another goes on");
     assert_eq!(world.shared.port(0).device.broken(), Some(Broken::Index as u8));
-    world.shared.port(0).device.notify(TX, 2);
+    world.shared.port(0).device.notify(TX, 2, 0);
     assert_eq!(settle(&mut world, &mut switch, 0), (0, 0), "not taken up again");
     world.reset(0);
     assert_eq!(world.shared.port(0).device.broken(), None);
@@ -325,7 +326,7 @@ proptest! {
         for mark in 0..20 {
             world.offer(2);
             world.send(1, mac(2), mark);
-            world.shared.port(0).device.notify(TX, 1);
+            world.shared.port(0).device.notify(TX, 1, 0);
             // At most the hostile driver's frame is between.
             for _ in 0..8 {
                 world.ram[0].watch();

@@ -75,9 +75,9 @@ pub mod stage2 {
 
     const READ: u64 = 1 << 6;
 
-    /// RAM of another VM, as the broker sees a receiver's.
+    /// RAM of another VM, as the broker sees it.
     pub const WINDOW: Attributes = Attributes(RAM.0 | EXECUTE_NEVER);
-    /// RAM of another VM, as the broker sees a sender's.
+    /// RAM that a VM reads and another component writes.
     pub const READ_ONLY_WINDOW: Attributes =
         Attributes(NORMAL_WRITE_BACK | READ | INNER_SHAREABLE | ACCESS_FLAG | EXECUTE_NEVER);
     /// RAM of a VM.

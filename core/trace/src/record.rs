@@ -161,9 +161,9 @@ kinds! {
     LineDeferred = 24, "line-deferred", ["intid", "deferred", "until"];
     /// An interrupt took the core for its VM: its INTID.
     LinePreempted = 25, "line-preempted", ["intid", "", ""];
-    /// A packet was handed to the broker: flow and head ([`packet`]), [`phases`](crate::phases),
-    /// bytes of its payload.
-    PacketSent = 32, "packet-sent", ["packet", "phases", "bytes"];
+    /// The broker took a packet out of its sender's ring: flow and head ([`packet`]),
+    /// [`phases`](crate::phases), when its driver had notified of it, in ns.
+    PacketSent = 32, "packet-sent", ["packet", "phases", "seen"];
     /// The broker moved a chunk into a receiver's buffer: the buffer's head,
     /// [`phases`](crate::phases), bytes.
     PacketChunk = 33, "packet-chunk", ["buffer", "phases", "bytes"];

@@ -141,6 +141,12 @@ impl Device {
         self.queues.get_mut(index)?.as_mut().filter(|_| running)
     }
 
+    /// Whether a queue is in use.
+    pub(crate) fn is_in_use(&self) -> bool {
+        let running = self.status & (DRIVER_OK | NEEDS_RESET) == DRIVER_OK;
+        running && self.queues.iter().any(Option::is_some)
+    }
+
     /// Whether it has something to interrupt for.
     #[must_use]
     pub const fn interrupts(&self) -> bool {

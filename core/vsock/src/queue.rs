@@ -208,6 +208,23 @@ impl Queue {
         head < MAX_SIZE && self.in_flight >> head & 1 != 0
     }
 
+    /// Returns how many chains the device has taken, modulo 2^16.
+    #[must_use]
+    pub const fn taken(&self) -> u16 {
+        self.next_available
+    }
+
+    /// Returns how many chains the driver has made available and the device has not taken.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken::Index`], or as [`Self::push`].
+    pub fn available(&self, memory: &mut impl GuestMemory) -> Result<u16, Broken> {
+        let index = read_u16(memory, self.layout.available + 2)?;
+        let ready = index.wrapping_sub(self.next_available);
+        if ready > self.layout.size { Err(Broken::Index) } else { Ok(ready) }
+    }
+
     /// Takes the next available chain. Reads each descriptor once, at most [`MAX_SEGMENTS`] of them
     /// and two more: one that points to a table, and one too many.
     ///
@@ -215,13 +232,21 @@ impl Queue {
     ///
     /// [`Broken`]; the ring can't be used until it is set up anew.
     pub fn pop(&mut self, memory: &mut impl GuestMemory) -> Result<Option<Chain>, Broken> {
-        let index = read_u16(memory, self.layout.available + 2)?;
-        let ready = index.wrapping_sub(self.next_available);
-        if ready == 0 {
+        self.pop_beyond(memory, 0)
+    }
+
+    /// As [`Self::pop`], but none while no more than `kept` chains are available.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::pop`].
+    pub fn pop_beyond(
+        &mut self,
+        memory: &mut impl GuestMemory,
+        kept: u16,
+    ) -> Result<Option<Chain>, Broken> {
+        if self.available(memory)? <= kept {
             return Ok(None);
-        }
-        if ready > self.layout.size {
-            return Err(Broken::Index);
         }
         // The index is read before what it announces.
         memory.fence();
@@ -322,6 +347,30 @@ impl Queue {
     /// As [`Self::push`].
     pub fn refuse_notifications(&self, memory: &mut impl GuestMemory) -> Result<(), Outside> {
         memory.write(self.layout.used, &NO_NOTIFY.to_le_bytes())
+    }
+
+    /// Asks for a notification when the driver makes a chain available behind `seen` of them that
+    /// the device has not taken yet. Returns whether one is available already, in which case none
+    /// may come.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::available`].
+    pub fn ask_for_more(
+        &mut self,
+        memory: &mut impl GuestMemory,
+        seen: u16,
+    ) -> Result<bool, Broken> {
+        if self.options.event_index {
+            let place = self.layout.used + 4 + 8 * u64::from(self.size());
+            let behind = self.next_available.wrapping_add(seen);
+            memory.write(place, &behind.to_le_bytes())?;
+        } else {
+            memory.write(self.layout.used, &0u16.to_le_bytes())?;
+        }
+        // The wish is written before the index is read: see `wants_interrupt`.
+        memory.fence();
+        Ok(self.available(memory)? > seen)
     }
 
     /// Asks for a notification when the driver makes the next chain available. Gives whether one is

@@ -41,6 +41,15 @@ impl Transport {
         self.device().signal_used();
     }
 
+    /// See [`Device::is_broken`].
+    #[must_use]
+    pub const fn is_broken(&self) -> bool {
+        match self {
+            Self::Mmio(registers) => registers.is_broken(),
+            Self::Pci(function) => function.is_broken(),
+        }
+    }
+
     /// See [`Device::break_down`].
     pub fn break_down(&mut self) {
         self.device().break_down();

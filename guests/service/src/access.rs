@@ -1,7 +1,7 @@
 //! Accesses to the memory of VMs, which may write what is read here and read what is written.
 
 use core::arch::asm;
-use weir_broker::switch::Access;
+use weir_broker::ram::Access;
 
 /// The core's own loads and stores.
 pub struct Core;

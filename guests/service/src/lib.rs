@@ -7,15 +7,18 @@ mod access;
 
 use access::Core;
 use weir_broker::{
-    broker::{Broker, Mover, Step},
+    broker::{Broker, Mover, Step, Store},
     shared::{self, Partition},
     switch::{self, Switch},
 };
 use weir_guest::{
-    Board, cpu,
+    Board, Mutex, cpu,
     gic::{self, Interrupt},
     hypercall, mmu, time,
 };
+
+/// What the broker keeps; locked once and for good.
+static STORE: Mutex<Store> = Mutex::new(Store::new());
 
 /// Sets memory and interrupts up, and gives the partition.
 // By itself: what runs once can be told from what moves packets.
@@ -43,11 +46,13 @@ pub fn serve(board: &'static Board, mut mover: impl Mover) -> ! {
     let (partition, ports) = begin(board);
     let start = partition.settings().start;
     let hertz = time::frequency();
-    let mut broker = Broker::new(partition);
+    let mut store = STORE.lock();
+    let mut broker = Broker::new(partition, &mut store, hertz);
     let mut switch = Switch::new(ports);
     loop {
         let now = time::ticks_to_ns(time::now().wrapping_sub(start), hertz);
-        match broker.step_before(now, &mut mover, |_| switch.step(now, &mut Core)) {
+        let background = |access: &mut Core| switch.step(now, access);
+        match broker.step_before(now, &mut mover, &mut Core, background) {
             Step::Again => {}
             Step::Tell => {
                 let called = time::now();

@@ -11,6 +11,7 @@ use std::{
     io::Write as _,
     path::{Path, PathBuf},
 };
+use weir_model::timing::Origin;
 use weir_report::{
     REPORT, SUMMARY,
     overheads::{MeasuredOverheads, measured},
@@ -35,6 +36,9 @@ pub struct ReportArguments {
     /// origin. `weir analyze --overheads` and `[broker] overheads` read it as well.
     #[arg(short, long, value_name = "FILE", requires = "overheads")]
     output: Option<PathBuf>,
+    /// Also the packets of this run. May be given several times.
+    #[arg(long, value_name = "RUN", requires = "overheads")]
+    with: Vec<PathBuf>,
     /// With -o: the run of a larger system. Its values are written as `larger`, for steps that
     /// search flows or VMs.
     #[arg(long, value_name = "RUN", requires = "output")]
@@ -55,20 +59,25 @@ pub fn run(arguments: &ReportArguments, environment: &Environment) -> Result {
         None => trace::newest(&runs, trace::file::NAME)?,
     };
     let larger = arguments.larger.as_ref().map(|run| trace::find(run, &runs));
+    let with: Vec<_> = arguments.with.iter().map(|run| trace::find(run, &runs)).collect();
     if let Some(output) = &arguments.output {
-        let read: Vec<_> =
-            [&path].into_iter().chain(&larger).flat_map(|path| trace::files(path)).collect();
+        let read: Vec<_> = [&path]
+            .into_iter()
+            .chain(&with)
+            .chain(&larger)
+            .flat_map(|path| trace::files(path))
+            .collect();
         output::check("-o", output, &read.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
     }
-    let (overheads, mut origin) = measured(&path)?;
+    let (mut overheads, mut origin) = measured(&path)?;
+    for path in with {
+        let (other, other_origin) = measured(&path)?;
+        add_origin(&mut origin, &other_origin)?;
+        overheads.merge(other);
+    }
     let larger = larger.map(|path| measured(&path)).transpose()?;
     if let Some((_, larger)) = &larger {
-        origin.command = format!("{}; {}", origin.command, larger.command);
-        if larger.build != origin.build {
-            let text =
-                "the two runs are of different builds of the hypervisor: repeat the older one";
-            return Err(Failure::system(text.to_owned()));
-        }
+        add_origin(&mut origin, larger)?;
     }
     let larger = larger.map(|(larger, _)| larger);
     origin.command += "; weir report --overheads";
@@ -88,6 +97,16 @@ pub fn run(arguments: &ReportArguments, environment: &Environment) -> Result {
     } else if arguments.output.is_none() {
         write!(out, "{overheads}")?;
     }
+    Ok(())
+}
+
+/// Adds the command of another run, which has to be of the same build.
+fn add_origin(origin: &mut Origin, other: &Origin) -> Result {
+    if other.build != origin.build {
+        let text = "the runs are of different builds of the hypervisor: repeat the older ones";
+        return Err(Failure::system(text.to_owned()));
+    }
+    origin.command = format!("{}; {}", origin.command, other.command);
     Ok(())
 }
 

@@ -371,8 +371,8 @@ impl Space {
                 if owners.get(&leaf.output) != Some(&(owner, Use::Kept)) {
                     stray(leaf.output);
                 }
-            } else if [stage2::WINDOW, stage2::READ_ONLY_WINDOW].contains(&leaf.attributes) {
-                // The broker sees the VMs in flows, each as its part in them needs.
+            } else if leaf.attributes == stage2::WINDOW {
+                // The broker sees the VMs that it serves.
                 for page in pages(&leaf) {
                     let seen = owners.get(&page).filter(|(_, kind)| *kind == Use::Ram);
                     let seen = seen.and_then(|(owner, _)| read.vm(owner.checked_sub(1)?));

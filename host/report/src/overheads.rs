@@ -140,6 +140,26 @@ impl MeasuredOverheads {
         Ok(Self { phases, copies, wakes, packets, size, shared, lost, counted, longest })
     }
 
+    /// Takes in the packets of another run of the same hypervisor and board.
+    pub fn merge(&mut self, other: Self) {
+        for (phase, values) in other.phases {
+            let all = self.phases.entry(phase).or_default();
+            all.extend(values);
+            all.sort_unstable();
+        }
+        self.copies.extend(other.copies);
+        for (sender, ns) in other.wakes {
+            let wake = self.wakes.entry(sender).or_default();
+            *wake = ns.max(*wake);
+        }
+        self.packets += other.packets;
+        self.size = [0, 1].map(|which| self.size[which].max(other.size[which]));
+        self.shared |= other.shared;
+        self.lost += other.lost;
+        self.counted &= other.counted;
+        self.longest = self.longest.min(other.longest);
+    }
+
     fn spread(&self, phase: Phase) -> Spread {
         Spread::of(self.phases.get(&phase).map_or(&[], Vec::as_slice))
     }
@@ -363,6 +383,15 @@ mod tests {
         for (bytes, ns) in all {
             assert!(ns <= set_up + (bytes * 1_000_000_000).div_ceil(bandwidth), "{bytes}");
         }
+    }
+
+    #[test]
+    fn merged_runs_have_the_extremes_of_both() {
+        let mut merged = overheads(&[(4096, 1024)]);
+        let other = MeasuredOverheads { size: [1, 9], ..overheads(&[(4096, 2048), (1, 30)]) };
+        merged.merge(other);
+        assert_eq!(merged.spread(Phase::Copy).row(), [30, 1034, 1024, 2048]);
+        assert_eq!((merged.packets, merged.size, merged.copies.len()), (6, [2, 9], 3));
     }
 
     #[test]

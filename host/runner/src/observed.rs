@@ -71,7 +71,7 @@ pub struct ObservedTrace {
     /// The packets of each flow in the order of their arrival, by the flow's place in the system
     /// file.
     packets: BTreeMap<u32, Vec<ArrivedPacket>>,
-    /// When packets of each flow were handed to the broker, in ns.
+    /// When the drivers notified of each flow's packets, in ns.
     sent: BTreeMap<u32, Vec<u64>>,
     uses: BTreeMap<BudgetKey, Use>,
     periods: BTreeMap<BudgetKey, Period>,
@@ -108,7 +108,7 @@ impl ObservedTrace {
                 }
                 Some(RecordKind::PacketSent) => {
                     let sent = observed.sent.entry(record.detail >> 16).or_default();
-                    sent.push(facts.nanos(record.time));
+                    sent.push(record.other());
                 }
                 Some(kind) => {
                     observed.budget(kind, &record, &overshoot);

@@ -7,9 +7,6 @@
 //! only through its windows, and only while it starts that VM: nothing of a VM's is mapped at EL2
 //! while the VM runs, but for what EL2 itself keeps of it (`vm::Vm`), in the VM's page classes.
 
-#[cfg(feature = "flows")]
-pub mod peephole;
-
 use super::{
     dsb_ish, dsb_ishst, dsb_nsh, dsb_nshst, dsb_sy, ic_all, isb,
     machine::{clean, image, move_in, translate, zero},

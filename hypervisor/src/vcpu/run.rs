@@ -590,18 +590,17 @@ fn blame_serror(core: &mut Core) {
 /// Goes on with a VM that is stopping, in the time of its first vCPU `entity`.
 fn lead(core: &mut Core, entity: u8) {
     arm(core);
-    let index = core.id;
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     schedule.stale = true;
     let Some(member) = schedule.member(entity) else { return };
     let vcpu_ref = member.vcpu_ref;
-    member.state = match lifecycle::lead(index, vcpu_ref) {
+    member.state = match lifecycle::lead(vcpu_ref) {
         Next::Nothing => State::Off,
         Next::Later(due) => State::Ending(due.max(1)),
         Next::Halt => State::Halting,
         Next::Restart => {
             if let Some(budget) = &mut member.budget {
-                budget.begin_load(vcpu_ref, index);
+                budget.begin_load(vcpu_ref, core.id);
             }
             State::Loading(Load::default())
         }

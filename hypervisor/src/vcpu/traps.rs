@@ -247,7 +247,7 @@ fn device_abort(
     let (hpfar, far) = (sysreg::hpfar_el2::read(), sysreg::far_el2::read());
     if let Some(access) = abort.mmio(hpfar, far) {
         let value = access.truncate(frame.get(access.reg));
-        let trapped = Trapped { vcpu_ref, core: core.id, access: &access, value };
+        let trapped = Trapped { vcpu_ref, access: &access, value };
         if let Some(result) = devices::access(trapped) {
             if !access.write {
                 frame.set(access.reg, access.extend(result));
@@ -379,7 +379,7 @@ fn call(frame: &mut Frame, core: &mut Core, vcpu_ref: &'static VcpuRef) -> Exit 
         Call::HasDevices => frame.x[0] = focus::is_with(vm).into(),
         Call::HasStolenTime | Call::StolenTime => stolen_time(frame, vcpu_ref),
         Call::Complete => {
-            let taken = virtio::complete(core.id, vcpu_ref);
+            let taken = virtio::complete(vcpu_ref);
             if taken.is_none() {
                 vm.deny(vcpu, Denial::Call, x0);
             }

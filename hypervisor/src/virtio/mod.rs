@@ -3,6 +3,8 @@
 
 #[cfg_attr(not(feature = "flows"), path = "no_flows.rs")]
 pub mod flows;
+#[cfg(any(feature = "flows", feature = "switch"))]
+mod ram;
 #[cfg_attr(not(any(feature = "flows", feature = "switch")), path = "no_service.rs")]
 pub mod service;
 #[cfg_attr(not(feature = "switch"), path = "no_switch.rs")]
@@ -12,7 +14,6 @@ use crate::{
     arch::timer,
     vm::{VcpuRef, Vm},
 };
-use weir_units::CoreId;
 
 /// Takes in the broker and what it serves; on the boot core, before another starts. `address` is
 /// where the memory that EL2 shares with it is mapped.
@@ -25,10 +26,10 @@ pub fn init(address: u64) {
 
 /// The broker says that it has completions; on its core. Returns how long EL2 was busy with them,
 /// in ticks; none for a VM that is not the broker.
-pub fn complete(core: CoreId, vcpu_ref: &VcpuRef) -> Option<u64> {
+pub fn complete(vcpu_ref: &VcpuRef) -> Option<u64> {
     let begun = timer::ticks();
     let service = service::of(vcpu_ref.vm)?;
-    flows::complete(core, vcpu_ref);
+    flows::complete(service, vcpu_ref);
     switch::complete(service);
     Some(timer::ticks().wrapping_sub(begun))
 }
@@ -41,11 +42,10 @@ pub fn open(vm: &'static Vm) {
 
 /// Closes the devices of a VM that has stopped and of which no vCPU runs: no device accesses its
 /// memory afterwards.
-pub fn close(vm: &'static Vm, core: CoreId) {
+pub fn close(vm: &'static Vm) {
     if vm.is_broker() {
-        // Before connections are closed: a request is refused, or reset below.
         service::abandon();
     }
     switch::close(vm);
-    flows::close(vm, core);
+    flows::close(vm);
 }

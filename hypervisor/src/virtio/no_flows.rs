@@ -2,7 +2,6 @@
 
 use super::service::Service;
 use crate::vm::{VcpuRef, Vm};
-use weir_units::CoreId;
 use weir_vdev::esr::MmioAccess;
 
 /// Stands for the data of the socket devices.
@@ -18,16 +17,16 @@ pub mod socket {
 #[derive(Clone, Copy)]
 pub enum Place {}
 
-/// Takes no flows in.
-pub fn init(_service: &'static Service) {}
+/// Tells the broker of no VM.
+pub fn init(_service: &Service) {}
 
 /// Resets nothing.
-pub fn open(vm: &'static Vm) {
+pub fn open(vm: &Vm) {
     let socket::FlowDevice = vm.socket;
 }
 
 /// Disconnects nothing.
-pub fn close(_vm: &'static Vm, _core: CoreId) {}
+pub fn close(_vm: &Vm) {}
 
 /// Finds no device at `ipa`.
 pub fn place(_vm: &Vm, _ipa: u64) -> Option<Place> {
@@ -35,12 +34,17 @@ pub fn place(_vm: &Vm, _ipa: u64) -> Option<Place> {
 }
 
 /// Is not called: there is no [`Place`].
-pub fn access(_: &'static VcpuRef, _: CoreId, _: &MmioAccess, place: Place, _: u64) -> u64 {
+pub fn access(_: &'static VcpuRef, _: &MmioAccess, place: Place, _: u64) -> u64 {
     match place {}
 }
 
 /// Returns nothing to a driver.
-pub fn complete(_core: CoreId, _vcpu_ref: &VcpuRef) {}
+pub fn complete(_service: &Service, _vcpu_ref: &VcpuRef) {}
+
+/// Counts nothing.
+pub fn refused(_vm: &Vm) -> u64 {
+    0
+}
 
 /// Reports nothing.
 pub fn report() {}

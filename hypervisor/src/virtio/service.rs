@@ -71,6 +71,13 @@ pub fn init(address: u64) -> Option<&'static Service> {
     let flows = system.flows().iter().map(|flow| shared::BrokerFlow {
         from: flow.from as u8,
         to: flow.to as u8,
+        first: flow.first as u8,
+        members: flow.members as u8,
+        port: flow.port,
+        destination: flow.destination(),
+        size: flow.size,
+        period: flow.period,
+        deadline: flow.deadline,
         rate: flow.rate,
         burst: flow.burst(),
     });

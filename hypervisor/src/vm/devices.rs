@@ -29,8 +29,6 @@ use weir_vdev::{
 pub struct Trapped<'a> {
     /// The vCPU.
     pub vcpu_ref: &'static VcpuRef,
-    /// The core that it runs on, the caller's.
-    pub core: CoreId,
     /// The instruction's.
     pub access: &'a MmioAccess,
     /// What a store writes.
@@ -116,7 +114,7 @@ impl Device for Uart {
     }
 
     fn access(trapped: Trapped<'_>, place: u64) -> u64 {
-        let Trapped { vcpu_ref, access, value, .. } = trapped;
+        let Trapped { vcpu_ref, access, value } = trapped;
         let vm = vcpu_ref.vm;
         let mut output = console::Output::new(vm.index());
         let mut uart = vm.uart.lock();
@@ -147,8 +145,8 @@ impl Device for Socket {
     }
 
     fn access(trapped: Trapped<'_>, place: flows::Place) -> u64 {
-        let Trapped { vcpu_ref, core, access, value } = trapped;
-        flows::access(vcpu_ref, core, access, place, value)
+        let Trapped { vcpu_ref, access, value } = trapped;
+        flows::access(vcpu_ref, access, place, value)
     }
 }
 
@@ -164,7 +162,7 @@ impl Device for Network {
     }
 
     fn access(trapped: Trapped<'_>, place: u64) -> u64 {
-        let Trapped { vcpu_ref, access, value, .. } = trapped;
+        let Trapped { vcpu_ref, access, value } = trapped;
         switch::access(vcpu_ref, access, place, value)
     }
 }

@@ -6,7 +6,7 @@ use crate::{arch::timer, console, mail, system, trace, virtio};
 use core::sync::atomic::{AtomicBool, Ordering};
 use weir_abi::OnFault;
 use weir_trace::wire::{What, WireEvent};
-use weir_units::{CoreId, VcpuId};
+use weir_units::VcpuId;
 use weir_vdev::{pl011::Pl011, psci::Power};
 
 /// The next step of the start of a VM whose image is loaded. Between two steps the core takes
@@ -87,9 +87,9 @@ pub enum Next {
     Halt,
 }
 
-/// Decides what follows when a VM is stopping and all its vCPUs are off; on core `core`, that of
-/// its first vCPU `vcpu_ref`.
-pub fn lead(core: CoreId, vcpu_ref: &'static VcpuRef) -> Next {
+/// Decides what follows when a VM is stopping and all its vCPUs are off; on the core of its
+/// first vCPU `vcpu_ref`.
+pub fn lead(vcpu_ref: &'static VcpuRef) -> Next {
     let vm = vcpu_ref.vm;
     let ending = {
         let ending = vm.ending.lock();
@@ -110,7 +110,7 @@ pub fn lead(core: CoreId, vcpu_ref: &'static VcpuRef) -> Next {
     if let Some(due) = pci::close(vm) {
         return Next::Later(due);
     }
-    virtio::close(vm, core);
+    virtio::close(vm);
     let boot = vm.restarts.load(Ordering::Relaxed);
     vcpu_ref.record(trace::RecordKind::VmStop, boot, 0, 0);
     match (ending, vm.view().on_fault()) {

@@ -80,8 +80,8 @@ impl Vm {
         for (to, from) in counts.iter_mut().zip(&self.denials) {
             *to = from.load(Ordering::Relaxed);
         }
-        // The broker checks frames and counts those that it refuses.
-        counts[Denial::Virtio as usize] += switch::refused(self);
+        // The broker checks packets and frames and counts those that it refuses.
+        counts[Denial::Virtio as usize] += flows::refused(self) + switch::refused(self);
         console::record(
             FrameKind::Denials,
             &Denials { time_ns, vm: vm as u32, reserved: 0, counts },

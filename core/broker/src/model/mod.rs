@@ -1,63 +1,25 @@
-//! The shipped partition and broker under `loom`, which tries every order of their accesses that
-//! the memory model allows, up to two preemptions: no packet or alarm is slept over, none is
-//! completed twice or torn, nobody's memory is touched once his port has been reset, and what is
-//! taken back takes nothing with it that comes later; and that it finds the loss of an ordering.
+//! What EL2 and the service VM share under `loom`, which tries every order of their accesses that
+//! the memory model allows, up to two preemptions: no notification is slept over, each has its own
+//! stamp, a record is seen whole and once, and no memory is accessed once its device has been
+//! reset; and that it finds the loss of an ordering.
 
 mod device;
-mod several;
 mod shipped;
 mod unfenced;
 mod unordered_submission;
 
-use loom::sync::atomic::{
-    AtomicBool, AtomicU32,
-    Ordering::{Acquire, Relaxed, Release},
+use loom::sync::{
+    Arc,
+    atomic::{
+        AtomicBool, AtomicU32,
+        Ordering::{Acquire, Relaxed, Release},
+    },
 };
-use weir_vsock::{
-    queue::Segment,
-    vsock::{HEADER_LEN, Header, Operation, STREAM},
-};
-
-/// Where packet `head` of the sender is, and buffer `head` of the receiver.
-fn place(head: u16) -> [u64; 2] {
-    [0x1000 * (u64::from(head) + 1), 0x10_0000 * (u64::from(head) + 1)]
-}
-
-fn header() -> [u8; HEADER_LEN] {
-    Header { len: 8, kind: STREAM, op: Operation::Data as u16, ..Header::ZERO }.to_bytes()
-}
-
-/// A build: a world with a flow from port 0 to port 1, packets by number, and two buffers.
-macro_rules! world {
-    ($build:ident) => {{
-        use $build::shared::{BrokerFlow, Packet, Pieces, Settings};
-        let partition = $build::partition();
-        let settings = Settings { flows: 1, chunk: 4096, rate: 0, start: 0 };
-        partition.configure(&settings, [BrokerFlow { from: 0, to: 1, rate: 0, burst: 0 }]);
-        for head in 0..2 {
-            let [_, address] = place(head);
-            partition.port(1).offer(head, &Pieces::new([Segment { address, len: 64 }]));
-        }
-        let submit = |partition: &$build::shared::Partition, head: u16| {
-            let [address, _] = place(head);
-            let pieces = Pieces::new([Segment { address, len: HEADER_LEN as u32 + 8 }]);
-            let deadline = 10 + u64::from(head);
-            let (flow, eligible, epoch) = (0, 0, partition.port(1).epoch());
-            let packet = Packet { flow, eligible, deadline, epoch, header: header(), pieces };
-            partition.port(0).submit(head, &packet);
-        };
-        (partition, submit)
-    }};
-}
+use weir_vsock::device::TX;
 
 fn check(body: impl Fn() + Sync + Send + 'static) {
-    check_to(2, body);
-}
-
-/// The same up to so many preemptions.
-fn check_to(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(preemptions);
+    model.preemption_bound = Some(2);
     let body = std::sync::Arc::new(body);
     model.check(move || {
         let body = std::sync::Arc::clone(&body);
@@ -65,7 +27,7 @@ fn check_to(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
     });
 }
 
-/// A thread with a stack that a world has room on.
+/// A thread with a stack that a partition has room on.
 fn spawn(body: impl FnOnce() + Send + 'static) -> loom::thread::JoinHandle<()> {
     let words = 1 << 17;
     loom::thread::Builder::new().stack_size(words).spawn(body).unwrap()
@@ -96,103 +58,115 @@ impl Sgi {
     }
 }
 
-/// Two packets, each with its SGI if the broker needs one, while the broker sleeps whenever it may:
-/// if one is slept over nobody ever wakes it.
-macro_rules! each_packet_is_moved_once {
+/// Two notifications, each with its SGI if the broker needs one, while the broker sleeps whenever
+/// it has looked twice: if one is slept over nobody ever wakes it. Each has its own stamp.
+macro_rules! each_notification_is_seen {
     ($build:ident) => {
         check(|| {
-            use $build::{
-                broker::{Broker, Mover, Step},
-                shared::{ChainOutcome, Doorbell},
-            };
-            /// What is copied is one of the packets, whole, to the next buffer.
-            struct Checking(u16);
-            impl Mover for Checking {
-                fn copy(&mut self, from: u64, to: u64, len: u64) {
-                    let ([source, _], [_, target]) = (place(self.0), place(self.0));
-                    let header = HEADER_LEN as u64;
-                    assert_eq!((from, to, len), (source + header, target + header, 8), "torn");
-                    self.0 += 1;
-                }
-                fn write(&mut self, _: u64, _: &[u8]) {}
-                fn ticks(&mut self) -> u64 {
-                    0
-                }
-            }
-            let (partition, submit) = world!($build);
-            let shared = (partition, Sgi::default(), Doorbell::new());
-            let shared = loom::sync::Arc::new(shared);
+            use $build::shared::{Doorbell, Partition};
+            let shared = Arc::new((Partition::new(), Sgi::default(), Doorbell::new()));
             let broker = spawn({
-                let shared = loom::sync::Arc::clone(&shared);
+                let shared = Arc::clone(&shared);
                 move || {
                     let (partition, sgi, _) = &*shared;
-                    let (mut broker, mut mover) = (Broker::new(partition), Checking(0));
-                    let (mut taken, mut seen, mut sent) = (0, 0, Vec::new());
-                    while sent.len() < 2 {
-                        match broker.step(100, &mut mover) {
-                            Step::Again => {}
-                            Step::Wait(_) => sgi.sleep(&mut seen),
-                            Step::Tell => {
-                                while let Some(one) = partition.next_completion(&mut taken) {
-                                    if one.outcome == ChainOutcome::Sent {
-                                        sent.push(one.head);
-                                    } else {
-                                        assert_eq!(one.outcome, ChainOutcome::Received(52), "torn");
-                                    }
-                                }
+                    let device = &partition.port(0).device;
+                    let (mut seen, mut known, mut dozes) = (0, 0, false);
+                    let mut changes = 0;
+                    while known < 2 {
+                        let changed = device.changes();
+                        let is_new = changed != changes;
+                        changes = changed;
+                        if is_new {
+                            let notified = device.notified(TX);
+                            for count in known..notified {
+                                let stamp = u64::from(count) + 1;
+                                assert_eq!(device.stamp(TX, count).0, stamp, "stamp");
+                            }
+                            known = notified;
+                        }
+                        match (is_new, dozes) {
+                            (true, _) => dozes = false,
+                            (false, false) => {
+                                partition.doze();
+                                dozes = true;
+                            }
+                            (false, true) => {
+                                sgi.sleep(&mut seen);
+                                dozes = false;
                             }
                         }
                     }
-                    let step = (0..2).map(|_| broker.step(100, &mut mover)).last();
-                    assert_eq!(step, Some(Step::Wait(None)), "nothing twice");
-                    assert_eq!((sent, taken), (vec![0, 1], 4), "each once, in order");
                 }
             });
-            for head in 0..2 {
-                submit(&shared.0, head);
-                if shared.2.must_ring(&shared.0) {
-                    shared.1.send();
+            let (partition, sgi, bell) = &*shared;
+            for count in 0..2 {
+                partition.port(0).device.notify(TX, count + 1, 0);
+                if bell.must_ring(partition) {
+                    sgi.send();
                 }
             }
-            shared.1.last.store(true, Release);
+            sgi.last.store(true, Release);
             broker.join().unwrap();
         });
     };
 }
 
-/// An end's port is reset while the broker may copy from or to its memory, which then gets a new
+/// Two records of the broker's, while EL2 takes them.
+macro_rules! each_record_is_taken_whole {
+    ($build:ident) => {
+        check(|| {
+            use $build::shared::{Event, Partition, Record};
+            let shared = Arc::new(Partition::new());
+            let record = |number: u64| Record {
+                event: Event::Chunk,
+                port: 1,
+                to: 1,
+                detail: number as u32,
+                phases: number,
+                value: number,
+            };
+            let broker = spawn({
+                let shared = Arc::clone(&shared);
+                move || (0..2).for_each(|count| shared.record(count, record(count.into())))
+            });
+            let mut taken = 0;
+            while taken < 2 {
+                let number = taken.into();
+                match shared.next_record(&mut taken) {
+                    Some(found) => assert_eq!(found, record(number), "torn"),
+                    None => loom::thread::yield_now(),
+                }
+            }
+            broker.join().unwrap();
+        });
+    };
+}
+
+/// An end's device is reset while the broker may copy from or to its memory, which then gets a new
 /// owner.
 macro_rules! nothing_is_copied_behind_a_reset {
     ($build:ident, $port:literal) => {
         check(|| {
-            use $build::broker::{Broker, Mover, Step};
-            /// Whether the memory has a new owner.
-            type Given = loom::sync::Arc<AtomicBool>;
-            struct Copying(Given);
-            impl Mover for Copying {
-                fn copy(&mut self, _: u64, _: u64, _: u64) {
-                    assert!(!self.0.load(Relaxed), "somebody else's memory");
-                }
-                fn write(&mut self, _: u64, _: &[u8]) {}
-                fn ticks(&mut self) -> u64 {
-                    0
-                }
-            }
-            let (partition, submit) = world!($build);
-            submit(&partition, 0);
-            let partition = loom::sync::Arc::new(partition);
-            let given = Given::new(AtomicBool::new(false));
+            use $build::shared::Partition;
+            let shared = Arc::new((Partition::new(), AtomicBool::new(false)));
             let broker = spawn({
-                let (partition, mut mover) =
-                    (loom::sync::Arc::clone(&partition), Copying(Given::clone(&given)));
+                let shared = Arc::clone(&shared);
                 move || {
-                    let mut broker = Broker::new(&partition);
-                    // Bounded: it settles by itself.
-                    let _ = (0..5).any(|_| matches!(broker.step(100, &mut mover), Step::Wait(_)));
+                    let (partition, given) = &*shared;
+                    let [from, to] = [0, 1].map(|port| &partition.port(port).device);
+                    let epochs = [from.epoch(), to.epoch()];
+                    if from.begin(epochs[0]) && to.begin(epochs[1]) {
+                        let is_old = epochs == [0, 0];
+                        assert!(!is_old || !given.load(Relaxed), "somebody else's memory");
+                    }
+                    from.end();
+                    to.end();
                 }
             });
-            partition.reset($port);
-            while partition.is_copying($port) {
+            let (partition, given) = &*shared;
+            let device = &partition.port($port).device;
+            device.reset();
+            while device.is_busy() {
                 loom::thread::yield_now();
             }
             given.store(true, Relaxed);
@@ -202,22 +176,33 @@ macro_rules! nothing_is_copied_behind_a_reset {
 }
 
 #[test]
-fn no_packet_is_slept_over_torn_or_completed_twice() {
-    each_packet_is_moved_once!(shipped);
+fn no_notification_is_slept_over() {
+    each_notification_is_seen!(shipped);
+}
+
+/// A broker that looks before it is known to be about to sleep: what is notified in between is
+/// slept over.
+#[test]
+#[should_panic(expected = "slept over")]
+fn missing_doze_order_loses_a_wakeup() {
+    each_notification_is_seen!(unfenced);
+}
+
+#[test]
+#[should_panic(expected = "slept over")]
+fn missing_notification_order_loses_one() {
+    each_notification_is_seen!(unordered_submission);
+}
+
+#[test]
+fn no_record_is_torn_or_taken_twice() {
+    each_record_is_taken_whole!(shipped);
 }
 
 #[test]
 #[should_panic(expected = "torn")]
-fn missing_packet_count_order_tears_a_packet() {
-    each_packet_is_moved_once!(unordered_submission);
-}
-
-/// A broker that looks before it is known to be about to sleep: a packet that is announced in
-/// between is slept over.
-#[test]
-#[should_panic(expected = "slept over")]
-fn missing_doze_order_loses_a_wakeup() {
-    each_packet_is_moved_once!(unfenced);
+fn missing_record_order_tears_a_record() {
+    each_record_is_taken_whole!(unordered_submission);
 }
 
 #[test]

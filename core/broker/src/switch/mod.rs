@@ -10,11 +10,16 @@
 
 pub mod shared;
 
-use crate::{broker::Step, device::Device, sizes::PORTS, transfer::Bucket};
-use core::sync::atomic::{Ordering::SeqCst, fence};
+use crate::{
+    broker::Step,
+    device::Device,
+    ram::{Access, Memory},
+    sizes::PORTS,
+    transfer::Bucket,
+};
 use shared::{Counts, Settings, Shared};
 use weir_vsock::{
-    GuestMemory, Outside, Ram,
+    GuestMemory,
     net::{self, EthernetFrame, MOST_FRAME, Station},
     queue::{Broken, Queue},
 };
@@ -23,54 +28,6 @@ use weir_vsock::{
 const RX: usize = weir_vsock::device::RX;
 /// See [`RX`].
 const TX: usize = weir_vsock::device::TX;
-
-/// What accesses memory in the service VM's address space, where VMs may write what is read. An
-/// access of 2, 4 or 8 bytes at a multiple of as many is one access.
-pub trait Access {
-    /// Copies bytes out.
-    fn read(&mut self, from: u64, to: &mut [u8]);
-    /// Copies bytes in.
-    fn write(&mut self, to: u64, from: &[u8]);
-}
-
-/// RAM of the VM at a port.
-struct Memory<'a, A> {
-    shared: &'a Shared,
-    port: usize,
-    access: &'a mut A,
-}
-
-impl<A> Memory<'_, A> {
-    /// Where the service VM sees `len` bytes at `ipa`, which are in one piece.
-    fn place(&self, ipa: u64, len: usize) -> Result<u64, Outside> {
-        let found = self.shared.find(self.port, ipa);
-        found.filter(|(_, left)| len as u64 <= *left).map(|(place, _)| place).ok_or(Outside)
-    }
-}
-
-impl<A> Ram for Memory<'_, A> {
-    fn contains(&self, address: u64, len: u64) -> bool {
-        self.shared.find(self.port, address).is_some_and(|(_, left)| len <= left)
-    }
-}
-
-impl<A: Access> GuestMemory for Memory<'_, A> {
-    fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), Outside> {
-        let from = self.place(address, to.len())?;
-        self.access.read(from, to);
-        Ok(())
-    }
-
-    fn write(&mut self, address: u64, from: &[u8]) -> Result<(), Outside> {
-        let to = self.place(address, from.len())?;
-        self.access.write(to, from);
-        Ok(())
-    }
-
-    fn fence(&mut self) {
-        fence(SeqCst);
-    }
-}
 
 /// What is known of a port.
 #[derive(Debug)]
@@ -192,7 +149,7 @@ impl<'a> Switch<'a> {
             return None;
         }
         let device = &self.shared.port(index).device;
-        let (notified, _) = device.notified(TX);
+        let notified = device.notified(TX);
         port.more |= notified != port.notified;
         if !port.more {
             return None;
@@ -206,7 +163,7 @@ impl<'a> Switch<'a> {
             port.more = true;
             return Some(Step::Again);
         }
-        let mut memory = Memory { shared: self.shared, port: index, access };
+        let mut memory = Memory::new(&self.shared.ram, index, access);
         let taken = take(port, &mut queue, &mut self.frame, (now, &mut memory));
         let wanted = queue.wants_interrupt(&mut memory) == Ok(true);
         device.end();
@@ -259,7 +216,7 @@ impl<'a> Switch<'a> {
             self.shared.port(index).set_counts(port.counts);
             return Step::Again;
         };
-        let mut memory = Memory { shared: self.shared, port: index, access };
+        let mut memory = Memory::new(&self.shared.ram, index, access);
         let given = give(&mut queue, &self.frame, &mut memory);
         let wanted = queue.wants_interrupt(&mut memory) == Ok(true);
         device.end();

@@ -3,6 +3,7 @@
 
 use crate::{
     device::Device,
+    ram::{Map, Piece},
     sizes::PORTS,
     sync::{AtomicU64, fence},
 };
@@ -12,28 +13,6 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 pub const ADDRESS: u64 = crate::shared::ADDRESS + OFFSET;
 /// How far behind the start of that memory.
 pub const OFFSET: u64 = 0x1_c000;
-/// Most pieces of RAM of all ports.
-pub const PIECES: usize = 256;
-
-/// A piece of a VM's RAM.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Piece {
-    /// Where the VM sees it.
-    pub ipa: u64,
-    /// Where the service VM sees it.
-    pub address: u64,
-    /// Bytes.
-    pub len: u64,
-}
-
-#[derive(Debug)]
-#[repr(C)]
-struct SharedPiece {
-    ipa: AtomicU64,
-    address: AtomicU64,
-    len: AtomicU64,
-}
-
 /// What a system says of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
@@ -68,9 +47,8 @@ pub struct Counts {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Port {
-    /// Written by EL2 before the service VM starts: MAC address, rate, burst, bandwidth, uplink;
-    /// first piece and end of the pieces of RAM.
-    settings: [AtomicU64; 7],
+    /// Written by EL2 before the service VM starts: MAC address, rate, burst, bandwidth, uplink.
+    settings: [AtomicU64; 5],
     /// The device.
     pub device: Device,
     /// Written by the service VM.
@@ -85,12 +63,9 @@ impl Port {
     /// Returns what the system says of it.
     #[must_use]
     pub fn settings(&self) -> Settings {
-        let [mac, rate, burst, bandwidth, uplink, ..] = self.words();
+        let [mac, rate, burst, bandwidth, uplink] =
+            self.settings.each_ref().map(|word| word.load(Relaxed));
         Settings { mac, rate, burst, bandwidth, uplink: uplink != 0 }
-    }
-
-    fn words(&self) -> [u64; 7] {
-        self.settings.each_ref().map(|word| word.load(Relaxed))
     }
 
     /// Returns what became of its frames. The service VM counts, so they are its claims.
@@ -114,9 +89,8 @@ impl Port {
 #[repr(C)]
 pub struct Shared {
     ports: [Port; PORTS],
-    pieces: [SharedPiece; PIECES],
-    /// Pieces so far.
-    count: AtomicU64,
+    /// Where RAM of the VMs at them is.
+    pub(super) ram: Map,
 }
 
 impl Default for Shared {
@@ -129,16 +103,7 @@ impl Shared {
     /// All zeros: without ports.
     #[must_use]
     pub fn new() -> Self {
-        let piece = |_| SharedPiece {
-            ipa: AtomicU64::new(0),
-            address: AtomicU64::new(0),
-            len: AtomicU64::new(0),
-        };
-        Self {
-            ports: core::array::from_fn(|_| Port::new()),
-            pieces: core::array::from_fn(piece),
-            count: AtomicU64::new(0),
-        }
+        Self { ports: core::array::from_fn(|_| Port::new()), ram: Map::new() }
     }
 
     /// Returns port `index`, a number below [`PORTS`].
@@ -147,55 +112,20 @@ impl Shared {
         &self.ports[index % PORTS]
     }
 
-    /// EL2 says what port `index` is and where RAM of its VM is, before the service VM starts.
-    /// Pieces that follow each other at both places become one. Returns false if there are too many
-    /// pieces; the service VM then reaches those that fit.
+    /// EL2 says what port `index` is and where RAM of its VM is, before the service VM starts; see
+    /// [`Map::set`].
     pub fn configure(
         &self,
         index: usize,
         settings: &Settings,
         ram: impl IntoIterator<Item = Piece>,
     ) -> bool {
-        let first = self.count.load(Relaxed);
-        let mut end = first;
-        let mut last = Piece::default();
-        let mut fits = true;
-        for piece in ram {
-            let follows = |start: u64, next: u64| start.checked_add(last.len) == Some(next);
-            if end > first && follows(last.ipa, piece.ipa) && follows(last.address, piece.address) {
-                last.len = last.len.saturating_add(piece.len);
-                end -= 1;
-            } else {
-                last = piece;
-            }
-            let Some(place) = self.pieces.get(end as usize) else {
-                fits = false;
-                break;
-            };
-            place.ipa.store(last.ipa, Relaxed);
-            place.address.store(last.address, Relaxed);
-            place.len.store(last.len, Relaxed);
-            end += 1;
-        }
-        self.count.store(end, Relaxed);
         let Settings { mac, rate, burst, bandwidth, uplink } = *settings;
-        let words = [mac, rate, burst, bandwidth, uplink.into(), first, end];
+        let words = [mac, rate, burst, bandwidth, uplink.into()];
         let place = &self.port(index).settings;
         place.iter().zip(words).for_each(|(place, word)| place.store(word, Relaxed));
         fence(Release);
-        fits
-    }
-
-    /// Returns where the service VM sees address `ipa` of the VM at port `index`, and how many
-    /// bytes of RAM follow it there.
-    pub(super) fn find(&self, index: usize, ipa: u64) -> Option<(u64, u64)> {
-        let [.., first, end] = self.port(index).words();
-        let pieces = self.pieces.get(first as usize..(end as usize).min(PIECES))?;
-        pieces.iter().find_map(|piece| {
-            let offset = ipa.wrapping_sub(piece.ipa.load(Relaxed));
-            let left = piece.len.load(Relaxed).checked_sub(offset).filter(|left| *left > 0)?;
-            Some((piece.address.load(Relaxed).wrapping_add(offset), left))
-        })
+        self.ram.set(index, ram)
     }
 }
 

@@ -16,6 +16,9 @@ pub struct Bucket {
 }
 
 impl Bucket {
+    /// Without a limit.
+    pub(crate) const NONE: Self = Self { rate: 0, burst_ns: 0, full_at: 0 };
+
     /// A full bucket. `rate` is in bytes/s, 0 for no limit; a piece of more than `burst` bytes
     /// never begins before the bucket is full.
     #[must_use]

@@ -78,6 +78,7 @@ impl<T: Copy, const N: usize> Edf<T, N> {
     }
 
     /// Takes the earliest out.
+    #[inline(never)]
     pub fn pop(&mut self) -> Option<(u64, T)> {
         let last = self.len.checked_sub(1)?;
         self.entries.swap(0, last);

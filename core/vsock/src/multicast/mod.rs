@@ -64,6 +64,7 @@ impl FlowGroup {
 
     /// When [`Self::expire`] is to be called; `u64::MAX` for never.
     #[must_use]
+    #[inline(never)]
     pub fn due(&self) -> u64 {
         let due = |member: &Member| {
             let asked = match member.standing {
@@ -126,8 +127,11 @@ impl FlowGroup {
         post: &mut Post,
     ) {
         let known = self.connection(header.src_port, header.kind);
+        // The members have their packets in one list: whoever still gets some of the last
+        // connection would get what follows them, too.
+        let is_over = self.sender.is_none() && self.members().iter().all(|one| one.pending == 0);
         match (operation, known) {
-            (Operation::Request, None) if self.sender.is_none() => {
+            (Operation::Request, None) if is_over => {
                 let sender = Sender {
                     port: header.src_port,
                     kind: header.kind,
@@ -285,6 +289,17 @@ impl FlowGroup {
                 self.part(index, 0, post);
             }
         }
+    }
+
+    /// Whether [`Self::send`] gives a packet with this header to somebody.
+    #[must_use]
+    pub fn takes(&self, header: &Header) -> bool {
+        let is_sent = self.connection(header.src_port, header.kind).is_some_and(|sender| {
+            sender.open && header.len <= sender.credit() && !(sender.ends && header.len > 0)
+        });
+        let gets =
+            |member: &Member| member.standing == Standing::Joined && member.credit() >= header.len;
+        is_sent && self.members.iter().take(self.count).any(gets)
     }
 
     /// A packet of the sender's that goes to the members in order: data, or its end. `deadline` is

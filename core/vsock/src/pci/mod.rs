@@ -52,6 +52,12 @@ impl VirtioFunction {
         if self.space.is_master() { self.device.queue(index) } else { None }
     }
 
+    /// See [`Device::is_broken`].
+    #[must_use]
+    pub const fn is_broken(&self) -> bool {
+        self.device.is_broken()
+    }
+
     /// The level of INTA.
     #[must_use]
     pub const fn line(&self) -> bool {
@@ -114,9 +120,18 @@ impl VirtioFunction {
             let Some(Window { offset, len }) = self.space.window() else { return Effect::None };
             return self.store(offset, len, value.into(), memory);
         }
-        let before = self.line();
+        let before = (self.line(), self.space.is_master());
         self.space.write(offset & !3, value, mask);
-        if self.line() == before { Effect::None } else { Effect::Line }
+        match (before.1, self.space.is_master()) {
+            (false, true) if self.device.is_in_use() => Effect::Queues,
+            // Its rings are out of reach: the driver must reset the device before it goes on.
+            (true, false) if self.device.is_in_use() => {
+                self.device.break_down();
+                Effect::Reset
+            }
+            _ if self.line() == before.0 => Effect::None,
+            _ => Effect::Line,
+        }
     }
 }
 

@@ -30,8 +30,13 @@ pub struct Memory {
 
 impl Memory {
     pub fn new() -> Self {
+        Self::with_len(LEN)
+    }
+
+    /// Of so many bytes.
+    pub fn with_len(len: usize) -> Self {
         Self {
-            bytes: vec![0; LEN],
+            bytes: vec![0; len],
             read: BTreeSet::new(),
             again: Vec::new(),
             reads: 0,
@@ -39,23 +44,24 @@ impl Memory {
         }
     }
 
-    fn range(address: u64, len: usize) -> Option<std::ops::Range<usize>> {
+    fn range(&self, address: u64, len: usize) -> Option<std::ops::Range<usize>> {
         let start = usize::try_from(address.checked_sub(RAM)?).ok()?;
         let end = start.checked_add(len)?;
-        (end <= LEN).then_some(start..end)
+        (end <= self.bytes.len()).then_some(start..end)
     }
 
     pub fn put(&mut self, address: u64, bytes: &[u8]) {
-        self.bytes[Self::range(address, bytes.len()).expect("in RAM")].copy_from_slice(bytes);
+        let range = self.range(address, bytes.len()).expect("in RAM");
+        self.bytes[range].copy_from_slice(bytes);
     }
 
     pub fn u16(&self, address: u64) -> u16 {
-        let range = Self::range(address, 2).expect("in RAM");
+        let range = self.range(address, 2).expect("in RAM");
         u16::from_le_bytes(self.bytes[range].try_into().unwrap())
     }
 
     pub fn u32(&self, address: u64) -> u32 {
-        let range = Self::range(address, 4).expect("in RAM");
+        let range = self.range(address, 4).expect("in RAM");
         u32::from_le_bytes(self.bytes[range].try_into().unwrap())
     }
 
@@ -68,13 +74,13 @@ impl Memory {
 
 impl Ram for Memory {
     fn contains(&self, address: u64, len: u64) -> bool {
-        usize::try_from(len).is_ok_and(|len| Self::range(address, len).is_some())
+        usize::try_from(len).is_ok_and(|len| self.range(address, len).is_some())
     }
 }
 
 impl GuestMemory for Memory {
     fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), Outside> {
-        let range = Self::range(address, to.len()).ok_or(Outside)?;
+        let range = self.range(address, to.len()).ok_or(Outside)?;
         self.reads += 1;
         for at in range.clone() {
             if !self.read.insert(at as u64) {
@@ -94,7 +100,7 @@ impl GuestMemory for Memory {
     }
 
     fn write(&mut self, address: u64, from: &[u8]) -> Result<(), Outside> {
-        let range = Self::range(address, from.len()).ok_or(Outside)?;
+        let range = self.range(address, from.len()).ok_or(Outside)?;
         self.bytes[range].copy_from_slice(from);
         Ok(())
     }

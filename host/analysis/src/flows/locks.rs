@@ -1,13 +1,19 @@
-//! Bounds on the waits of concurrent cores for the locks of the devices.
+//! Bounds on what the packets of flows wait for on concurrent cores: the locks of the devices, and
+//! packets of other VMs that are in no flow's line.
 //!
-//! A device's lock is granted in order of arrival. A critical section, of at most `hold`, handles
-//! one packet, one buffer or a few completions. A core therefore waits for at most one critical
-//! section of each other core that can request the lock: the broker's, and those of the VMs that a
-//! flow connects with the device's VM. A core that raises the device's interrupt waits, within its
-//! critical section, for the lock of the VM's GIC, which each of the VM's own vCPUs holds for no
-//! longer than a critical section. The connections of a flow to several receivers have such a lock,
-//! too. The cores of the flow's ends, the broker's core and the core that writes the report request
-//! it. Within a critical section of the sender's device a core waits for it once.
+//! EL2 has a lock for the registers of each device. The stamp of a notification is taken under it,
+//! so a sender's wait is before its packet. The broker's hypercall takes the lock of each device
+//! once, and waits there for at most one critical section, of at most `hold`, of each core of that
+//! VM; within its own it waits for the lock of the VM's GIC, which each of these cores holds for no
+//! longer than a critical section.
+//!
+//! The broker takes control packets, refused packets, packets of best effort and packets that come
+//! before their period out of the rings of all devices. While a packet with a deadline is ready to
+//! be moved, it takes as many of them from each device as its VM sends flows, or receives if these
+//! are more: its share. One more it reads and holds. A packet itself is supposed to have no more of them ahead in its own ring.
+//! And the broker takes the packets of all flows out of the rings when they come, also of those
+//! with a later deadline. A packet may come just behind the last look at its ring before the broker
+//! sleeps.
 
 use super::task::TransformedTask;
 use crate::units::Nanos;
@@ -21,109 +27,73 @@ pub struct Ends {
     pub to: Vec<u32>,
 }
 
-/// What a flow's packets wait for locks, at the most.
+/// What a flow's packets wait for, at the most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockWaits {
-    /// Of the sender's core, for each packet that it takes.
-    pub admit: Nanos,
-    /// Of the sender's core, for each control packet that it passes on besides.
-    pub pass: Nanos,
-    /// Of the broker's core, for each packet: each of its completions may be a critical section.
+    /// Of the broker's core, for the locks of devices, for each packet: each of its chunks may be
+    /// reported to EL2.
     pub settle: Nanos,
-    /// Of the broker's core, once: it may just have begun to serve the receivers of flows to
-    /// several.
-    pub attend: Nanos,
+    /// Of the broker's core, for packets of other VMs in no flow's line.
+    pub others: Nanos,
 }
 
-/// Saturating, as all times here: what is too long for the analysis is found when it is added to a
-/// task.
-fn times(time: u64, count: usize) -> u64 {
-    time.saturating_mul(count as u64)
+/// What the broker's core spends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// In a critical section of a device's lock.
+    pub hold: Nanos,
+    /// On the rest of a look in vain: less than on a look that finds a packet.
+    pub look: Nanos,
+    /// On reading a packet.
+    pub read: Nanos,
+    /// On a control packet, from its ring to its receiver's.
+    pub control: Nanos,
+    /// On taking the packets of all flows out of their rings that come within a flow's deadline.
+    pub taking: Nanos,
 }
 
 /// Of each flow; `chunks` are those of its packets, `cores` the vCPUs of each VM, each on its own
-/// core.
+/// core. Saturating, as all times
+/// here: what is too long for the analysis is found when it is added to a task.
 #[must_use]
-pub fn waits(flows: &[Ends], chunks: &[u64], cores: &[u32], hold: Nanos) -> Vec<LockWaits> {
-    let own = |vm: u32| cores.get(vm as usize).copied().unwrap_or(1).max(1);
-    let all = |times: &mut dyn Iterator<Item = u64>| times.fold(0, u64::saturating_add);
-    // The wait for the lock of a flow to several receivers: for the cores of its ends, the broker's
-    // and the reporting core, without the waiter's own.
-    let flow_lock = |flow: &Ends| {
-        let ends: u64 = flow.to.iter().chain([&flow.from]).map(|vm| u64::from(own(*vm))).sum();
-        if flow.to.len() > 1 { hold.0.saturating_mul(ends + 1) } else { 0 }
+pub fn waits(
+    flows: &[Ends],
+    chunks: &[u64],
+    cores: &[u32],
+    Spent { hold, look, read, control, taking }: Spent,
+) -> Vec<LockWaits> {
+    let mut vms: Vec<u32> =
+        flows.iter().flat_map(|flow| flow.to.iter().chain([&flow.from]).copied()).collect();
+    vms.sort_unstable();
+    vms.dedup();
+    let own = |vm: u32| u64::from(cores.get(vm as usize).copied().unwrap_or(1).max(1));
+    let sections = vms.iter().map(|vm| 2 * own(*vm)).fold(0, u64::saturating_add);
+    let call = hold.0.saturating_mul(sections);
+    let share = |vm: &u32| {
+        let sends = flows.iter().filter(|flow| flow.from == *vm).count() as u64;
+        let receives = flows.iter().filter(|flow| flow.to.contains(vm)).count() as u64;
+        sends.max(receives).max(1)
     };
-    let flow_locks =
-        |vm: u32| flows.iter().filter(|flow| flow.from == vm).map(flow_lock).max().unwrap_or(0);
-    // The critical sections that a request for the device of `vm` waits for, from a core of
-    // `waiter`, or from the broker's core.
-    let sections = |vm: u32, waiter: Option<u32>| {
-        let mut peers: Vec<u32> = flows
-            .iter()
-            .filter(|flow| flow.from == vm || flow.to.contains(&vm))
-            .flat_map(|flow| flow.to.iter().chain([&flow.from]).copied())
-            .filter(|peer| *peer != vm)
-            .collect();
-        peers.sort_unstable();
-        peers.dedup();
-        let others: u32 = peers.iter().map(|peer| own(*peer)).sum();
-        let (mut outside, mut inside) = (others + 1, own(vm));
-        if waiter == Some(vm) {
-            inside -= 1;
-        } else {
-            outside -= 1;
-        }
-        // The cores outside raise the interrupt, and so may the waiter.
-        let raising = if waiter == Some(vm) { outside } else { outside + 1 };
-        let section = hold.0.saturating_add(flow_locks(vm));
-        section
-            .saturating_mul((outside + inside).into())
-            .saturating_add(hold.0.saturating_mul((raising * own(vm)).into()))
-    };
-    let receivers = |flow: &Ends| all(&mut flow.to.iter().map(|vm| sections(*vm, None)));
-    // The broker asks whether a late receiver has buffers left; then the others no longer wait for
-    // it.
-    let groups = || flows.iter().filter(|flow| flow.to.len() > 1);
-    let attend = all(&mut groups().map(|flow| receivers(flow).saturating_add(flow_lock(flow))));
+    let packets = vms.iter().map(share).fold(0, u64::saturating_add);
+    // Its own is none of them.
+    let passed = control.0.saturating_mul(packets.saturating_sub(1));
+    let held = read.0.saturating_mul(vms.len() as u64);
+    let times = [passed, held, look.0, taking.0];
+    let others = times.into_iter().fold(0, u64::saturating_add);
     let of = |(flow, chunks): (&Ends, &u64)| {
-        let peers =
-            flows.iter().filter(|other| other.from == flow.from || other.to.contains(&flow.from));
-        let passed = |other: &Ends| {
-            let ends = other.to.iter().chain([&other.from]);
-            let section = ends.map(|vm| sections(*vm, Some(flow.from))).max().unwrap_or(0);
-            section.saturating_add(flow_lock(other))
-        };
-        let own_sections = sections(flow.from, Some(flow.from));
-        // After a packet to several receivers the sender's own device may send it its credit.
-        let credit = match flow_locks(flow.from) {
-            0 => 0,
-            flow_lock => own_sections.saturating_add(flow_lock),
-        };
-        let settled = sections(flow.from, None).saturating_add(flow_lock(flow));
-        // At most one completion is reported to the hypervisor per chunk and receiver.
-        let chunk = receivers(flow).saturating_add(times(attend, flow.to.len()));
-        LockWaits {
-            admit: Nanos(own_sections.saturating_add(credit)),
-            pass: Nanos(peers.map(passed).max().unwrap_or(0)),
-            settle: Nanos(
-                chunks.saturating_mul(chunk).saturating_add(times(settled, flow.to.len())),
-            ),
-            attend: Nanos(attend),
-        }
+        let calls = chunks.saturating_mul(flow.to.len() as u64);
+        LockWaits { settle: Nanos(call.saturating_mul(calls)), others: Nanos(others) }
     };
     flows.iter().zip(chunks).map(of).collect()
 }
 
 impl LockWaits {
-    /// The task of a flow with this: `batch` packets come by one notification. None beyond what the
-    /// analysis can count.
+    /// The task of a flow with this. None beyond what the analysis can count.
     #[must_use]
-    pub fn added_to(&self, task: &TransformedTask, batch: u32) -> Option<TransformedTask> {
+    pub fn added_to(&self, task: &TransformedTask) -> Option<TransformedTask> {
         let mut task = *task;
-        let behind = (self.admit.0.checked_add(self.pass.0)?)
-            .checked_mul(u64::from(batch).saturating_sub(1))?;
-        let jitter = self.admit.0.checked_add(behind)?.checked_add(self.attend.0)?;
-        task.jitter.0 = task.jitter.0.checked_add(i64::try_from(jitter).ok()?.checked_mul(2)?)?;
+        let others = i64::try_from(self.others.0).ok()?.checked_mul(2)?;
+        task.jitter.0 = task.jitter.0.checked_add(others)?;
         let settle = self.settle.0.checked_mul(2)?;
         // Its pieces may be dealt with behind another packet's, so in any of its stretches.
         for piece in [&mut task.wcet].into_iter().chain(&mut task.stretches) {
@@ -144,56 +114,18 @@ mod tests {
     }
 
     #[test]
-    fn two_vms_and_the_broker_wait_for_each_others_locks() {
-        let found = waits(&[one(0, &[1])], &[1], &[1, 1], Nanos(100));
-        // The broker's core and the receiver's each have a critical section, and each raises the
-        // interrupt within it; the sender has its own.
-        assert_eq!(found[0].admit, Nanos(400));
-        // The broker waits for the two VMs' cores at each device: one is outside and raises; so
-        // does the broker.
-        assert_eq!(found[0].settle, Nanos(400 + 400));
-        assert_eq!(found[0].attend, Nanos(0));
-    }
-
-    #[test]
-    fn several_receivers_have_a_lock_of_their_own() {
-        let found = waits(&[one(0, &[1, 2]), one(3, &[1])], &[1, 1], &[1; 4], Nanos(100));
-        // Three ends, the broker's core and the one that reports, without one's own.
-        let flow_lock = 400;
-        // The sender's device: both receivers' cores and the broker's, each behind that lock, and
-        // each raises the interrupt.
-        let own = 3 * (100 + flow_lock) + 3 * 100;
-        // A credit update comes by the same device.
-        assert_eq!(found[0].admit, Nanos(2 * own + flow_lock));
-        // The receivers' devices: the first has two senders, and none of their critical sections
-        // waits for the lock.
-        let (first, second) = (4 * 100 + 4 * 100, 3 * 100 + 3 * 100);
-        let attend = first + second + flow_lock;
-        assert_eq!(found.iter().map(|waits| waits.attend).collect::<Vec<_>>(), [Nanos(attend); 2]);
-        // The broker at the sender's device: two receivers' cores, the sender's own, and itself
-        // behind the lock, for each receiver.
-        let settled = 3 * (100 + flow_lock) + 3 * 100 + flow_lock;
-        assert_eq!(found[0].settle, Nanos(first + second + 2 * attend + 2 * settled));
-        // The other flow's packets have nothing to do with the lock but what the broker does
-        // between them: its sender's device has a core of the receiver's, the broker's and its own.
-        assert_eq!(found[1].admit, Nanos(2 * 100 + 2 * 100));
-        assert_eq!(found[1].settle, Nanos(first + attend + 2 * 100 + 2 * 100));
-        // A control packet of theirs goes to its receiver, of the others' to one of the three ends.
-        assert!(found[0].pass > Nanos(own + flow_lock - 1) && found[0].pass > found[1].pass);
-    }
-
-    #[test]
-    fn waits_grow_with_cores_flows_and_chunks() {
-        let base = waits(&[one(0, &[1])], &[1], &[1, 1], Nanos(100))[0];
-        let wider = waits(&[one(0, &[1])], &[1], &[1, 2], Nanos(100))[0];
-        let busier = waits(&[one(0, &[1]), one(2, &[0])], &[1, 1], &[1, 1, 1], Nanos(100))[0];
-        let longer = waits(&[one(0, &[1])], &[3], &[1, 1], Nanos(100))[0];
-        let several = waits(&[one(0, &[1, 2])], &[1], &[1, 1, 1], Nanos(100))[0];
-        for more in [wider, busier, several] {
-            assert!(more.admit > base.admit && more.settle > base.settle, "{more:?}");
-        }
-        assert_eq!((longer.admit, longer.settle), (base.admit, Nanos(base.settle.0 + 800)));
-        assert_eq!(waits(&[one(0, &[1])], &[1], &[1, 1], Nanos(0)), [LockWaits::default()]);
+    fn a_call_waits_for_the_cores_of_each_device() {
+        let [hold, look, read, control, taking] = [100, 20_000, 1000, 7, 1].map(Nanos);
+        let times = Spent { hold, look, read, control, taking };
+        let found = waits(&[one(0, &[1])], &[1], &[1, 1], times);
+        // Each of the two VMs' cores has a critical section, and holds its GIC's lock once.
+        assert_eq!(found, [LockWaits { settle: Nanos(400), others: Nanos(22_008) }]);
+        let found = waits(&[one(0, &[1, 2]), one(3, &[1])], &[1, 2], &[1, 2, 1, 1], times);
+        // Five cores of four VMs; two receivers, or two chunks, are two calls.
+        let of_each = LockWaits { settle: Nanos(2 * 1000), others: Nanos(4 * 7 + 24_000 + 1) };
+        assert_eq!(found, [of_each; 2]);
+        let none = waits(&[one(0, &[1])], &[1], &[1, 1], Spent::default());
+        assert_eq!(none, [LockWaits::default()]);
     }
 
     #[test]
@@ -206,14 +138,13 @@ mod tests {
             jitter: HalfNanos(20),
             stretches: [piece; 2],
         };
-        let (admit, pass, settle) = (Nanos(7), Nanos(11), Nanos(100));
-        let waits = LockWaits { admit, pass, settle, attend: Nanos(1000) };
-        let found = waits.added_to(&task, 3).expect("small numbers");
-        assert_eq!(found.jitter, HalfNanos(20 + 2 * (7 + 2 * 18 + 1000)));
+        let waits = LockWaits { settle: Nanos(100), others: Nanos(1000) };
+        let found = waits.added_to(&task).expect("small numbers");
+        assert_eq!(found.jitter, HalfNanos(20 + 2 * 1000));
         assert_eq!(found.wcet, TransferPiece { fixed: 210, bytes: 5 });
         assert_eq!(found.stretches, [TransferPiece { fixed: 210, bytes: 5 }; 2]);
         assert_eq!((found.deadline, found.period), (task.deadline, task.period));
         let most = LockWaits { settle: Nanos(u64::MAX), ..waits };
-        assert_eq!(most.added_to(&task, 1), None);
+        assert_eq!(most.added_to(&task), None);
     }
 }

@@ -19,7 +19,7 @@ pub use demand::{
 pub use local::{
     ChunkMover, ChunkProcessor, Copier, Path, SenderQueue, dma_from, groups, on_shared_core,
 };
-pub use locks::{Ends, LockWaits, waits};
+pub use locks::{Ends, LockWaits, Spent, waits};
 pub use overheads::{Overheads, Range, Reading};
 pub use report::{FlowSetReport, TaskReport, report};
 pub use response::{Bandwidths, Responses, responses};

@@ -11,7 +11,7 @@ use crate::{
     flows::{
         Analyzer, Bandwidths, ChunkMover, ChunkProcessor, Copier, Effort, Ends, FlowDemand,
         FlowError, FlowErrorKind, FlowSetting, MinBandwidth, Overheads, Path, Range, Reading,
-        Schedulability, SenderQueue, TransferPiece, TransformedTask, dma_from, groups,
+        Schedulability, SenderQueue, Spent, TransferPiece, TransformedTask, dma_from, groups,
         on_shared_core, responses, waits,
     },
     time::VmTask,
@@ -85,9 +85,7 @@ impl FlowsInput {
             }
             DataPath::Sender => &["pp", "qi", "qa", "qr", "ps", "ft", "copy"],
             DataPath::Receiver => &["pp", "qi", "qa", "qr", "ps", "ft", "wake", "copy"],
-            DataPath::Broker => {
-                &["hc", "pp", "ql", "qi", "qa", "qr", "ps", "ft", "wake", "copy", "hold"]
-            }
+            DataPath::Broker => &["pp", "ql", "qi", "qa", "qr", "ps", "ft", "wake", "copy", "hold"],
         };
         let known = |name: &&str| timing.overheads.iter().any(|overhead| overhead.name == *name);
         let missing: Vec<_> = needed.iter().copied().filter(|name| !known(name)).collect();
@@ -163,12 +161,18 @@ impl FlowsInput {
         let chunk = self.setting.chunk.0.max(1);
         let chunks: Vec<_> = self.flows.iter().map(|flow| flow.size.0.div_ceil(chunk)).collect();
         let vcpus: Vec<_> = timing.vms.iter().map(|vm| position(vm.cpus.len())).collect();
-        let waits = waits(&ends, &chunks, &vcpus, self.hold);
+        // Those of best effort are in `control`.
+        let timed = self.flows.iter().filter(|flow| flow.deadline.0 < LONGEST);
+        let packets = timed.map(|flow| flow.deadline.0.div_ceil(flow.period.0.max(1)));
+        let packets = packets.fold(0, u64::saturating_add);
+        let taking = Nanos(self.path.take().saturating_mul(packets));
+        let [read, control] = [self.path.read(), self.path.control()].map(Nanos);
+        let look = self.path.overheads.qa.max;
+        let spent = Spent { hold: self.hold, look, read, control, taking };
+        let waits = waits(&ends, &chunks, &vcpus, spent);
         for group in &mut groups {
             for (task, &flow) in group.tasks.iter_mut().zip(&group.flows) {
-                let from = ends.get(flow).map_or(0, |ends| ends.from);
-                let batch = ends.iter().filter(|ends| ends.from == from).count();
-                let added = waits.get(flow).and_then(|waits| waits.added_to(task, position(batch)));
+                let added = waits.get(flow).and_then(|waits| waits.added_to(task));
                 let kind = FlowErrorKind::PacketOverheadTooLarge;
                 *task = added.ok_or(FlowError { flow: Some(flow), kind })?;
             }

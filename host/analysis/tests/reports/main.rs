@@ -277,10 +277,14 @@ fn the_own_data_path_has_its_own_terms() {
     };
     let (dma, broker, sender) = (task("dma"), task("broker"), task("sender"));
     assert!(broker.0 < dma.0, "no engine to program: {broker:?} {dma:?}");
-    // A sender is awake, and polls nothing in vain (the least QA); it takes no lock, but finds the
-    // place itself.
-    let more = 700.0 + 24.0 + 142.0 - 30.0;
-    assert!((broker.1 - sender.1 - more).abs() < 0.1, "{broker:?} {sender:?}");
+    // A sender parses a packet, inserts it and finds its place.
+    assert!((sender.1 - (1161.0 + 101.0 + 30.0)).abs() < 0.1, "{sender:?}");
+    // The broker wakes up behind a look in vain (QA). It may have taken a control packet of the
+    // other VM, read one of each, and taken a packet with a later deadline.
+    let read = 142.0 + 1161.0;
+    let [control, take] = [read + 71.0 + 90.0 + 2646.0, read + 101.0];
+    let jitter = 700.0 + 30.0 + control + 2.0 * read + take;
+    assert!((broker.1 - jitter).abs() < 0.1, "{broker:?}");
     let (verdict, json) = analyze(&text("broker").replace("copy = ", "#"));
     assert_eq!((verdict, &json["faults"][0]["name"]), (Some(NotJudged), &"no-overheads".into()));
     let both = text("dma").replace("path = \"dma\"", "copy_bandwidth = \"400MB/s\"");
@@ -289,8 +293,8 @@ fn the_own_data_path_has_its_own_terms() {
     assert_eq!(json["flows"]["dma_better_from_bytes"], 1758);
 }
 
-/// Waits for locks are in the bound, the verdict and the least bandwidth; only the bound for
-/// comparison with serialized cores leaves them out.
+/// Waits for locks and for other VMs' packets are in the bound, the verdict and the least
+/// bandwidth; only the bound for comparison with serialized cores leaves them out.
 #[test]
 fn the_verdict_is_for_concurrent_cores() {
     let with = |hold: &str, deadline: &str| {
@@ -305,7 +309,7 @@ fn the_verdict_is_for_concurrent_cores() {
     assert_eq!((verdict, &json["faults"][0]["name"]), (Some(NotJudged), &"no-overheads".into()));
     assert!(json["faults"][0]["message"].as_str().expect("a text").ends_with("not known: hold"));
     let [alone, serialized] = bounds(&with("hold = { min = 0, max = 0 }\n", "900us").1);
-    assert_eq!(alone, serialized);
+    assert!(alone > serialized, "{alone} {serialized}");
     let held = "hold = { min = 100, max = 3000 }\n";
     let (verdict, json) = with(held, "900us");
     assert_eq!(
@@ -314,14 +318,13 @@ fn the_verdict_is_for_concurrent_cores() {
     );
     let [concurrent, still] = bounds(&json);
     assert_eq!(still, serialized);
-    // Sender, broker: four critical sections for the sender's packet, eight for the broker's
-    // completions.
-    assert_eq!(concurrent, serialized + 12 * 3000);
-    // Serialized cores keep 30 us, concurrent ones do not.
-    let (verdict, json) = with(held, "30us");
-    assert!(serialized < 30_000 && verdict == Some(DoesNotHold), "{json}");
+    // The hypercall: two critical sections for each of the two devices.
+    assert_eq!(concurrent, alone + 4 * 3000);
+    // Serialized cores keep 24 us, concurrent ones do not.
+    let (verdict, json) = with(held, "24us");
+    assert!(serialized < 24_000 && verdict == Some(DoesNotHold), "{json}");
     assert_eq!(json["flows"]["schedulable"], false);
-    let (verdict, _) = with("hold = { min = 0, max = 0 }\n", "30us");
+    let (verdict, _) = with("hold = { min = 0, max = 0 }\n", "24us");
     assert_eq!(verdict, Some(Holds), "{json}");
 }
 

@@ -1,28 +1,334 @@
-//! The socket devices of VMs in flows: rings and control packets here, payloads by the broker.
+//! The socket devices of VMs in flows. Their registers are here; their rings, and the packets, are
+//! the broker's (`weir_broker::broker`).
 //!
-//! EL2 reads a device's rings on the core of the VM that notifies, and on the broker's when it has
-//! completions, each time through a [`Peephole`](crate::arch::memory::peephole::Peephole). Data
-//! go to the broker by the partition that both share; control packets are passed at once, into a
-//! stock of buffers that is kept for them, so that a receiver that returns none holds up its own
-//! flows only.
+//! A notification is a stamp and a count in memory shared with the broker. The broker reports
+//! returned buffers, or a ring that makes no sense; EL2 applies the report to the registers of that
+//! device and sets its interrupt's level. A reset begins a new epoch and waits until the broker has
+//! ended its current access, at most one chunk's.
 //!
-//! Locks: a device's own ([`socket::FlowDevice`]) is taken alone or with a flow's and the VM's GIC
-//! inside, never with another device's. It is held for one packet, one buffer, or a few
-//! completions, and given in the order of requests ([`Fair`](lock::Fair)), so that no waiter waits
-//! for all that a driver can put into its rings.
+//! A [`socket::FlowDevice`] is locked alone or with the VM's GIC inside, never with another
+//! device's, and locks are given in the order of requests ([`Fair`](lock::Fair)).
 
-mod completion;
-mod device;
-mod flow;
-mod link;
 mod lock;
-mod memory;
-mod multicast;
-mod receive;
-mod send;
 pub mod socket;
 
-pub use completion::complete;
-pub use device::{Place, access, close, open, place};
-pub use flow::report;
-pub use link::init;
+use super::{
+    ram::{Regions, pieces},
+    service::{self, Service},
+};
+use crate::{
+    arch::timer,
+    console,
+    vm::{
+        self, VcpuRef, Vm,
+        interrupts::{kick, settle},
+    },
+};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use lock::Held;
+use socket::Socket;
+use weir_abi::{VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT};
+use weir_broker::shared::{Counts, Event, PORTS, Partition, Record, TAKEN};
+use weir_trace::{
+    phases::pack,
+    record::{RecordKind, Who},
+    wire::{self, Denial},
+};
+use weir_units::IntId;
+use weir_vdev::{esr::MmioAccess, gic::VcpuMask};
+use weir_vsock::{
+    device::{self, Effect, RX, TX},
+    mmio::Registers,
+    pci::{self, SPACE_LEN, VirtioFunction},
+    transport::Transport,
+};
+
+const _: () = assert!(pci::LEN == VSOCK_BAR_LEN);
+
+/// The shortest time from a receiver's interrupt to the end of the broker's hypercall since this
+/// was last reported, in ticks.
+static SHORTEST_TAIL: AtomicU64 = AtomicU64::new(u64::MAX);
+/// Records taken so far; the broker's core alone does.
+static TAKEN_RECORDS: AtomicU32 = AtomicU32::new(0);
+
+/// Where in a VM's socket device an address is.
+#[derive(Clone, Copy)]
+pub enum Place {
+    /// At this offset of its registers.
+    Registers(u64),
+    /// At this offset of the configuration space of its PCI function.
+    Space(u64),
+}
+
+/// Says where RAM of the VMs in flows is, for the broker.
+pub fn init(service: &Service) {
+    let system = crate::system::get();
+    for vm in (0..system.vms()).filter_map(|index| system.vm(index)) {
+        if vm.vm.vsock != 0 {
+            // `weir check` refuses a system of more pieces; what does not fit is out of reach.
+            let _ = service.partition.ram.set(vm.index, pieces(&vm));
+        }
+    }
+}
+
+/// Whether `ipa` is in the VM's socket device, and where.
+pub fn place(vm: &Vm, ipa: u64) -> Option<Place> {
+    let vm = vm.view().vm;
+    let (len, pci) = match vm.vsock_ecam {
+        0 => (VIRTIO_LEN, false),
+        _ => (VSOCK_BAR_LEN, true),
+    };
+    let offset = ipa.wrapping_sub(vm.vsock);
+    if vm.vsock != 0 && offset < len {
+        return Some(Place::Registers(offset));
+    }
+    let function = vm.vsock_ecam.wrapping_add(SPACE_LEN * 8 * u64::from(VSOCK_SLOT));
+    let offset = ipa.wrapping_sub(function);
+    (pci && offset < SPACE_LEN).then_some(Place::Space(offset))
+}
+
+fn is_there(vm: &Vm) -> bool {
+    vm.view().vm.vsock != 0
+}
+
+/// Resets the device of a VM to its state after power-on; called before each boot of the VM.
+pub fn open(vm: &Vm) {
+    if !is_there(vm) {
+        return;
+    }
+    let (cid, view) = (vm.view().cid(), vm.view().vm);
+    let mut socket = vm.socket.lock();
+    socket.transport = match view.vsock_ecam {
+        0 => Transport::Mmio(Registers::new(device::DeviceKind::Socket(cid))),
+        // The packed system was checked: it ends below 4 GiB.
+        _ => Transport::Pci(VirtioFunction::new(cid, view.vsock as u32)),
+    };
+    renew(vm, socket);
+}
+
+/// Resets the device of a VM that has stopped and of which no vCPU runs: the broker does not access
+/// its memory afterwards, and resets its connections. If the VM is the broker, every device needs a
+/// reset, after which it serves no queue.
+pub fn close(vm: &'static Vm) {
+    open(vm);
+    if vm.is_broker() {
+        vm::all().filter(|vm| is_there(vm)).for_each(|vm| break_down(vm, vm.socket.lock()));
+    }
+}
+
+/// The device serves nothing until its driver resets it.
+fn break_down(vm: &'static Vm, mut socket: Held<'_, Socket>) {
+    socket.transport.break_down();
+    let mask = line(vm, &socket);
+    drop(socket);
+    kick(vm, mask);
+}
+
+/// Begins a new epoch of the device after its registers were reset, and waits until the broker has
+/// ended its access.
+fn renew(vm: &Vm, mut socket: Held<'_, Socket>) {
+    (socket.used, socket.raised) = (None, 0);
+    let Some(service) = service::get() else { return };
+    let device = &service.partition.port(vm.index()).device;
+    device.reset();
+    // A core that wants the device meanwhile finds it without rings.
+    drop(socket);
+    service.wait_while(|| device.is_busy());
+    // It tells the other ends.
+    service.wake();
+}
+
+/// Carries out an access to the device: `value` is what a store writes, the result what a load
+/// reads.
+// By itself: inlined, it makes the frame of each device's path larger than a page.
+#[inline(never)]
+pub fn access(vcpu_ref: &'static VcpuRef, access: &MmioAccess, place: Place, value: u64) -> u64 {
+    let vm = vcpu_ref.vm;
+    let size = access.size.into();
+    let mut socket = vm.socket.lock();
+    let ram = Regions(vm.view());
+    let (read, effect) = match (&mut socket.transport, place, access.write) {
+        (Transport::Mmio(device), Place::Registers(at), false) => {
+            (device.read(at, size), Effect::None)
+        }
+        (Transport::Mmio(device), Place::Registers(at), true) => {
+            (0, device.write(at, size, value, &ram))
+        }
+        (Transport::Pci(device), Place::Registers(at), false) => device.read(at, size),
+        (Transport::Pci(device), Place::Registers(at), true) => {
+            (0, device.write(at, size, value, &ram))
+        }
+        (Transport::Pci(device), Place::Space(at), false) => device.read_space(at, size),
+        (Transport::Pci(device), Place::Space(at), true) => {
+            (0, device.write_space(at, size, value, &ram))
+        }
+        // It has no such place.
+        (Transport::Mmio(_), Place::Space(_), _) => (0, Effect::None),
+    };
+    match effect {
+        Effect::Line => acknowledge(vcpu_ref, &mut socket),
+        Effect::Reset => {
+            renew(vm, socket);
+            socket = vm.socket.lock();
+        }
+        Effect::Queues => {
+            publish(vm, socket);
+            return read;
+        }
+        Effect::Notified(index @ (RX | TX)) => {
+            notify(vcpu_ref, socket, index);
+            return read;
+        }
+        // The queue of events: there are none.
+        Effect::None | Effect::Notified(_) => return read,
+    }
+    let mask = line(vm, &socket);
+    drop(socket);
+    settle(vm, vcpu_ref.vcpu, mask);
+    read
+}
+
+/// The driver may have acknowledged the interrupt for what had arrived.
+fn acknowledge(vcpu_ref: &VcpuRef, socket: &mut Socket) {
+    let raised = core::mem::take(&mut socket.raised);
+    if raised > 0 {
+        let [held, waited] = lock::take_longest();
+        let notified = timer::ticks().wrapping_sub(raised);
+        let tail = match SHORTEST_TAIL.swap(u64::MAX, Ordering::Relaxed) {
+            u64::MAX => 0,
+            ticks => ticks,
+        };
+        vcpu_ref.record(RecordKind::PacketTaken, 0, pack([notified, held, waited, tail]), 0);
+    }
+}
+
+/// Shows the broker the queues that are in use. Without a broker, the device needs a reset.
+fn publish(vm: &'static Vm, mut socket: Held<'_, Socket>) {
+    let Some(service) = service::get() else { return };
+    if service.is_abandoned() {
+        return break_down(vm, socket);
+    }
+    let device = &service.partition.port(vm.index()).device;
+    for index in [RX, TX] {
+        if let Some(queue) = socket.transport.queue(index) {
+            device.publish(index, queue);
+        }
+    }
+    drop(socket);
+    service.wake();
+}
+
+/// The driver has made packets, or receive buffers, available.
+fn notify(vcpu_ref: &VcpuRef, socket: Held<'_, Socket>, index: usize) {
+    let Some(service) = service::get() else { return };
+    let ticks = timer::ticks();
+    // The exit's record is the newest.
+    let transport = ticks.wrapping_sub(vcpu_ref.ring.latest());
+    let device = &service.partition.port(vcpu_ref.vm.index()).device;
+    device.notify(index, ticks, transport);
+    drop(socket);
+    service.wake();
+}
+
+/// Sets the level of the interrupt by the registers.
+fn line(vm: &Vm, socket: &Socket) -> VcpuMask {
+    vm.gic.lock().set_level(IntId(vm.view().vm.vsock_intid), socket.transport.line())
+}
+
+/// Handles returned buffers and broken rings, on the broker's core. Each device is read once and
+/// interrupted at most once, independently of the broker's claims. Then takes at most [`TAKEN`]
+/// records.
+pub fn complete(service: &Service, vcpu_ref: &VcpuRef) {
+    let (mut raised, mut delivered) = ([0; PORTS], None);
+    for vm in vm::all().filter(|vm| is_there(vm)) {
+        let device = &service.partition.port(vm.index()).device;
+        let mut socket = vm.socket.lock();
+        // Under the lock, so in the device's epoch.
+        let used = device.used();
+        let broken = device.broken().filter(|_| !socket.transport.is_broken());
+        if used == socket.used && broken.is_none() {
+            continue;
+        }
+        if used != socket.used {
+            socket.used = used;
+            socket.raised = timer::ticks();
+            socket.transport.signal_used();
+        }
+        if let Some(reason) = broken {
+            vm.deny_at(0, Denial::Virtio, reason.into(), 0);
+            socket.transport.break_down();
+        }
+        let mask = line(vm, &socket);
+        drop(socket);
+        // Before the other core is told: an emulator that runs its cores in turn may run that one
+        // first.
+        let now = timer::now_ns();
+        device.raise(now);
+        if let Some(place) = raised.get_mut(vm.index()) {
+            *place = now;
+        }
+        kick(vm, mask);
+        delivered = Some(timer::ticks());
+    }
+    record(service.partition, vcpu_ref, &raised);
+    if let Some(delivered) = delivered {
+        let tail = timer::ticks().wrapping_sub(delivered);
+        // Relaxed: a figure, on which nothing depends.
+        SHORTEST_TAIL.fetch_min(tail, Ordering::Relaxed);
+    }
+}
+
+/// Takes the broker's records into the trace; `raised` is when each VM's interrupt was pending in
+/// this call, in ns.
+fn record(partition: &Partition, vcpu_ref: &VcpuRef, raised: &[u64; PORTS]) {
+    let push = |record: &Record, kind, value| {
+        let tag = Who::new(record.port as u8, 0).tag(kind, record.detail);
+        vcpu_ref.ring.push(timer::ticks(), tag, record.phases, value);
+    };
+    // Relaxed: one core alone.
+    let mut taken = TAKEN_RECORDS.load(Ordering::Relaxed);
+    for _ in 0..TAKEN {
+        let Some(record) = partition.next_record(&mut taken) else { break };
+        match record.event {
+            Event::Sent => push(&record, RecordKind::PacketSent, record.value),
+            Event::Chunk => push(&record, RecordKind::PacketChunk, record.value),
+            Event::Arrived => {}
+        }
+    }
+    TAKEN_RECORDS.store(taken, Ordering::Relaxed);
+    if let Some(record) = partition.arrival() {
+        // A driver that wants no interrupt has it by now.
+        let at = raised.get(record.to).copied().filter(|at| *at != 0);
+        let at = at.unwrap_or_else(timer::now_ns);
+        partition.port(record.to).device.raise(at);
+        push(&record, RecordKind::PacketArrived, at.saturating_sub(record.value));
+    }
+}
+
+/// Returns the packets of the VM that were malformed or not allowed, by the broker's count.
+pub fn refused(vm: &Vm) -> u64 {
+    let service = Some(vm).filter(|vm| is_there(vm)).and_then(|_| service::get());
+    service.map_or(0, |service| service.partition.port(vm.index()).refused())
+}
+
+/// Sends the counts of every flow.
+pub fn report() {
+    let Some(service) = service::get() else { return };
+    let time_ns = timer::now_ns();
+    for index in 0..crate::system::get().flows().len() {
+        let counts: Counts = service.partition.counts(index);
+        let counts = wire::FlowCounts {
+            time_ns,
+            flow: index as u32,
+            dropped: counts.dropped as u32,
+            packets: counts.packets,
+            lost: counts.lost,
+            observed_max_ns: counts.observed_max_ns,
+            least_ns: counts.least_ns,
+            late: counts.late,
+            observed_max_packet: counts.observed_max_packet,
+            observed_max_arrived_ns: counts.observed_max_arrived_ns,
+        };
+        console::record(wire::FrameKind::Flow, &counts);
+    }
+}

@@ -10,7 +10,10 @@
 
 pub mod port;
 
-use super::service::{self, Service};
+use super::{
+    ram::{Regions, pieces},
+    service::{self, Service},
+};
 use crate::{
     arch::{lock::Guard, timer},
     console,
@@ -20,29 +23,15 @@ use crate::{
     },
 };
 use port::Port;
-use weir_abi::{MAX_PORT_PIECES, PackedNet, VIRTIO_LEN, VmView};
-use weir_broker::switch::shared::{Counts, PIECES, Piece, Settings};
+use weir_abi::{PackedNet, VIRTIO_LEN};
+use weir_broker::switch::shared::{Counts, Settings};
 use weir_trace::wire::{self, Denial};
 use weir_units::IntId;
 use weir_vdev::{esr::MmioAccess, gic::VcpuMask};
-use weir_vsock::{
-    Ram,
-    mmio::{DeviceKind, Effect, RX, Registers, TX},
-};
+use weir_vsock::mmio::{DeviceKind, Effect, RX, Registers, TX};
 
 /// Marker for QEMU's plug-in: the broker was notified.
 const MARK_NOTIFY: u32 = 38;
-
-const _: () = assert!(PIECES == MAX_PORT_PIECES);
-
-/// Where a VM has RAM.
-struct Regions<'a>(&'a VmView<'static>);
-
-impl Ram for Regions<'_> {
-    fn contains(&self, address: u64, len: u64) -> bool {
-        self.0.broker_address(address, len).is_some()
-    }
-}
 
 /// Writes the settings of the ports for the broker.
 pub fn init(service: &Service) {
@@ -56,10 +45,8 @@ pub fn init(service: &Service) {
             bandwidth: net.bandwidth,
             uplink: net.uplink != 0,
         };
-        let ram = vm.broker_window();
-        let ram = ram.map(|(address, region)| Piece { ipa: region.ipa, address, len: region.len });
         // `weir check` refuses a system of more pieces; what does not fit is out of reach.
-        let _ = service.ports.configure(vm.index, &settings, ram);
+        let _ = service.ports.configure(vm.index, &settings, pieces(&vm));
     }
 }
 
@@ -152,7 +139,7 @@ pub fn access(vcpu_ref: &'static VcpuRef, access: &MmioAccess, at: u64, value: u
 /// The driver has made frames available.
 fn notify(vm: &Vm, port: Guard<'_, Port>) {
     let Some(service) = service::get() else { return };
-    service.ports.port(vm.index()).device.notify(TX, timer::ticks());
+    service.ports.port(vm.index()).device.notify(TX, timer::ticks(), 0);
     drop(port);
     service.wake();
     crate::arch::mark::<MARK_NOTIFY>();

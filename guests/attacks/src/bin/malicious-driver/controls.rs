@@ -2,7 +2,7 @@
 
 use crate::{area, device::TargetDevice, put};
 use core::ptr;
-use weir_guest::Args;
+use weir_guest::{Args, cpu};
 
 /// Chains of a ring.
 const SIZE: u16 = 64;
@@ -56,11 +56,13 @@ impl ControlPackets {
 
     /// A round: all of them with one notification, which is over when the device has taken them.
     pub fn send(&mut self, device: TargetDevice) {
-        let before = used();
         self.index = self.index.wrapping_add(self.count);
         put(area(4) + 2, &self.index.to_le_bytes());
         device.notify(1);
-        self.sent += u64::from(used().wrapping_sub(before));
+        while used() != self.index {
+            cpu::relax();
+        }
+        self.sent += u64::from(self.count);
     }
 
     /// How many the device has taken.

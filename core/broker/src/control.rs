@@ -1,0 +1,277 @@
+//! Control packets: passed to the VMs that they are for, and sent when a device was reset. Of flows
+//! to several receivers `weir_vsock::multicast` decides, and it is carried out here.
+
+use crate::{
+    broker::{Broker, NONE, Where},
+    flow::BEST_EFFORT,
+    ram::Access,
+    sizes::{PORTS, RING},
+};
+use weir_units::Cid;
+use weir_vsock::{
+    multicast::{FlowGroup, MEMBERS, Post, Rules},
+    vsock::{Header, Operation},
+};
+
+/// How often what was posted can make its receivers answer: a request is refused, then the sender's
+/// is.
+const ROUNDS: usize = 3;
+
+impl Broker<'_> {
+    /// Sets up the connections of flows to several receivers.
+    pub(crate) fn begin_groups(&mut self) {
+        for index in 0..self.flows {
+            let flow = self.lines[index].flow;
+            if flow.members <= 1 || usize::from(flow.first) != index {
+                self.store.groups[index] = None;
+                continue;
+            }
+            let rules = Rules {
+                from: Cid::of_vm(flow.from.into()),
+                group: flow.destination,
+                port: flow.port,
+                size: flow.size,
+                patience: if flow.deadline == 0 { BEST_EFFORT } else { flow.deadline },
+            };
+            let members = self.lines.iter().skip(index).take(flow.members.into());
+            let cids = members.map(|line| Cid::of_vm(line.flow.to.into()));
+            self.store.groups[index] = Some(FlowGroup::new(rules, cids));
+        }
+    }
+
+    /// Passes a control packet to the VM that it is for. Gives the answer if there is nobody.
+    #[inline(never)]
+    pub(crate) fn deliver(&mut self, header: &Header, access: &mut impl Access) -> Option<Header> {
+        let port = header.dst_cid.vm().and_then(|index| usize::try_from(index).ok());
+        let Some(port) = port.filter(|port| *port < self.ports) else { return header.refusal() };
+        if !self.store.sockets[port].receives() {
+            return header.refusal();
+        }
+        match self.with(port, access, |socket, memory| socket.pass(memory, header)) {
+            Some(true) => None,
+            Some(false) => {
+                // Its own driver returns no buffers: what is lost is lost to it.
+                self.shared.port(port).refuse();
+                None
+            }
+            None => header.refusal(),
+        }
+    }
+
+    /// Passes a control packet of a flow; gives the answer if it can't be. More than the flow
+    /// admits are dropped.
+    #[inline(never)]
+    pub(crate) fn pass_on(
+        &mut self,
+        from: usize,
+        (header, operation, index): (&Header, Operation, usize),
+        now: u64,
+        access: &mut impl Access,
+    ) -> Option<Header> {
+        let line = &self.lines[index];
+        if !self.store.flows[index].admits_control(now) {
+            self.shared.port(from).refuse();
+            return None;
+        }
+        if line.is_one_of_several() {
+            let first = usize::from(line.flow.first);
+            let member = self.member(first, header.src_cid);
+            let mut post = Post::new();
+            let _ = self.with_group(first, now, &mut post, access, |group, post| match member {
+                Some(index) => group.from_member(index, header, operation, now, post),
+                None => group.from_sender(header, operation, now, post),
+            });
+            self.carry_out(first, &mut post, now, access);
+            return None;
+        }
+        let forth = header.src_cid == Cid::of_vm(line.flow.from.into());
+        if !self.store.flows[index].note(header, operation, forth) {
+            return header.refusal();
+        }
+        let answer = self.deliver(header, access)?;
+        // Who asked for a connection learns that there will be none.
+        self.store.flows[index].note(&answer, Operation::Reset, !forth);
+        Some(answer)
+    }
+
+    /// The device of port `index` was reset, and is in `epoch`: its rings are no more, its packets
+    /// are lost, and the other ends of its connections get a reset.
+    #[inline(never)]
+    pub(crate) fn disconnect(
+        &mut self,
+        index: usize,
+        epoch: u32,
+        now: u64,
+        access: &mut impl Access,
+    ) {
+        self.end_groups(index, now, access);
+        for head in 0..RING {
+            let packet = &self.store.sockets[index].packets[head];
+            let (first, members) = (usize::from(packet.flow), packet.members);
+            let is_lost = |member: &usize| packet.is_data && members >> member & 1 != 0;
+            let lost = (0..MEMBERS).filter(is_lost).fold(0u8, |lost, member| lost | 1 << member);
+            (0..MEMBERS)
+                .filter(|member| lost >> member & 1 != 0)
+                .for_each(|member| self.lose(first + member));
+        }
+        for line in &mut self.lines {
+            if usize::from(line.flow.from) == index {
+                (line.first, line.last, line.moved) = (NONE, NONE, 0);
+                line.queued = 0;
+                if line.place == Where::Blocked {
+                    line.place = Where::Idle;
+                }
+            }
+        }
+        self.store.sockets[index].forget(epoch);
+        for flow in 0..self.flows {
+            let its = self.lines[flow].flow;
+            if [its.from, its.to].map(usize::from).contains(&index) {
+                for header in self.store.flows[flow].end(&its, index) {
+                    let _ = self.deliver(&header, access);
+                }
+            }
+        }
+        self.unblock(index, now);
+    }
+
+    /// Calls `body` with the connections of the group that begins at flow `first`, and gives up
+    /// what is on its way to the members that it has taken out.
+    pub(crate) fn with_group<T>(
+        &mut self,
+        first: usize,
+        now: u64,
+        post: &mut Post,
+        access: &mut impl Access,
+        body: impl FnOnce(&mut FlowGroup, &mut Post) -> T,
+    ) -> Option<T> {
+        let group = self.store.groups.get_mut(first)?.as_mut()?;
+        let given = body(group, post);
+        let retired = core::mem::take(&mut post.retire);
+        for member in (0..MEMBERS).filter(|member| retired >> member & 1 != 0) {
+            self.retire(first + member, now, access);
+        }
+        self.count_dropped(first);
+        self.refresh_due();
+        Some(given)
+    }
+
+    /// Writes how often the members of a group were dropped, where that has changed.
+    #[inline(never)]
+    fn count_dropped(&mut self, first: usize) {
+        for member in 0..self.lines[first].members {
+            let dropped =
+                self.store.groups[first].as_ref().map_or(0, |group| group.dropped(member));
+            let counts = &mut self.store.flows[first + member].counts;
+            if counts.dropped != u64::from(dropped) {
+                counts.dropped = dropped.into();
+                self.publish(first + member);
+            }
+        }
+    }
+
+    /// Takes in when a group is due.
+    #[inline(never)]
+    pub(crate) fn refresh_due(&mut self) {
+        let groups = self.store.groups.iter().take(self.flows).flatten();
+        self.due = groups.map(FlowGroup::due).min().unwrap_or(u64::MAX);
+    }
+
+    /// Delivers what was posted by the group that begins at flow `first`, and takes in what is
+    /// answered at once.
+    #[inline(never)]
+    pub(crate) fn carry_out(
+        &mut self,
+        first: usize,
+        post: &mut Post,
+        now: u64,
+        access: &mut impl Access,
+    ) {
+        for _ in 0..ROUNDS {
+            if post.headers().is_empty() {
+                break;
+            }
+            let mut next = Post::new();
+            for header in post.headers() {
+                if let Some(answer) = self.deliver(header, access) {
+                    self.refused(first, &answer, now, &mut next, access);
+                }
+            }
+            *post = next;
+        }
+    }
+
+    /// Nobody is there for a control packet: `answer` comes in the place of its receiver's.
+    #[inline(never)]
+    fn refused(
+        &mut self,
+        first: usize,
+        answer: &Header,
+        now: u64,
+        post: &mut Post,
+        access: &mut impl Access,
+    ) {
+        let sender = Cid::of_vm(self.lines[first].flow.from.into());
+        let member = self.member(first, answer.src_cid);
+        let _ = self.with_group(first, now, post, access, |group, post| match member {
+            Some(index) => group.from_member(index, answer, Operation::Reset, now, post),
+            None if answer.src_cid == sender => group.end_sender(post),
+            None => {}
+        });
+    }
+
+    /// Which receiver of the group that begins at flow `first` has this context identifier.
+    fn member(&self, first: usize, cid: Cid) -> Option<usize> {
+        let lines = self.lines.get(first..)?.iter().take(self.lines[first].members);
+        let mut cids = lines.map(|line| Cid::of_vm(line.flow.to.into()));
+        cids.position(|one| one == cid)
+    }
+
+    /// The device of port `index` was reset: its connections in groups end.
+    fn end_groups(&mut self, index: usize, now: u64, access: &mut impl Access) {
+        for first in 0..self.flows {
+            if self.store.groups[first].is_none() {
+                continue;
+            }
+            let is_sender = usize::from(self.lines[first].flow.from) == index;
+            let member = self.member(first, Cid::of_vm(index as u32));
+            let mut post = Post::new();
+            let _ = self.with_group(first, now, &mut post, access, |group, post| match member {
+                _ if is_sender => group.end_sender(post),
+                Some(member) => group.end_member(member, now, post),
+                None => {}
+            });
+            self.carry_out(first, &mut post, now, access);
+        }
+    }
+
+    /// Drops the receivers that have kept others waiting for too long.
+    #[inline(never)]
+    pub(crate) fn attend(&mut self, now: u64, access: &mut impl Access) {
+        let mut starving = [false; PORTS];
+        for (port, starves) in starving.iter_mut().enumerate().take(self.ports) {
+            *starves = self.starves(port, access);
+        }
+        for first in 0..self.flows {
+            if self.store.groups[first].as_ref().is_none_or(|group| group.due() > now) {
+                continue;
+            }
+            let receivers: [usize; MEMBERS] = core::array::from_fn(|member| {
+                self.lines.get(first + member).map_or(0, |line| usize::from(line.flow.to))
+            });
+            let mut post = Post::new();
+            let _ = self.with_group(first, now, &mut post, access, |group, post| {
+                let starves = |member: usize| {
+                    receivers.get(member).is_some_and(|port| starving[port % PORTS])
+                };
+                group.expire(now, starves, post);
+            });
+            self.carry_out(first, &mut post, now, access);
+        }
+    }
+
+    fn starves(&mut self, port: usize, access: &mut impl Access) -> bool {
+        let starves = self.with(port, access, |socket, memory| Ok(socket.starves(memory)));
+        starves.unwrap_or(true)
+    }
+}

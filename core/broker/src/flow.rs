@@ -1,0 +1,142 @@
+//! What the broker keeps of each flow: its pace, its connections, its counts.
+
+use crate::{
+    shared::{BrokerFlow as Settings, Counts},
+    transfer::{Bucket, Pace},
+};
+use weir_units::Cid;
+use weir_vsock::vsock::{Header, Operation};
+
+/// Connections of a flow at once.
+pub(crate) const CONNECTIONS: usize = 16;
+/// Control packets of a flow that may come at once, both ways together; so many may come in each
+/// [`CONTROL_PERIODS`] periods, too.
+const CONTROL: u64 = 64;
+/// See [`CONTROL`].
+const CONTROL_PERIODS: u64 = 8;
+/// The period of a flow without one, for its control packets, in ns.
+pub(crate) const BEST_EFFORT: u64 = 1_000_000;
+
+/// A connection, by the sender's port: the receiver's is the flow's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Connection {
+    port: u32,
+    kind: u16,
+}
+
+/// What is kept of a flow.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    pub(crate) pace: Pace,
+    /// Control packets, one a byte.
+    control: Bucket,
+    connections: [Option<Connection>; CONNECTIONS],
+    pub(crate) counts: Counts,
+}
+
+impl Flow {
+    /// Of no flow.
+    pub(crate) const NONE: Self = Self {
+        pace: Pace::new(0, 0),
+        control: Bucket::NONE,
+        connections: [None; CONNECTIONS],
+        counts: Counts::NONE,
+    };
+
+    /// Of a flow of the system, with the counts that it has.
+    pub(crate) fn new(settings: &Settings, counts: Counts) -> Self {
+        Self {
+            pace: Pace::new(settings.period, settings.deadline),
+            control: Bucket::new(control_rate(settings.period), CONTROL),
+            connections: [None; CONNECTIONS],
+            counts,
+        }
+    }
+
+    /// Returns whether one more control packet may be passed at `now`, in ns.
+    pub(crate) fn admits_control(&mut self, now: u64) -> bool {
+        let admitted = self.control.ready_at(1) <= now;
+        if admitted {
+            self.control.take(now, 1);
+        }
+        admitted
+    }
+
+    /// Counts a packet that arrived at `at` and took `latency`, both in ns. A `deadline` of 0 is
+    /// none.
+    pub(crate) const fn arrived(&mut self, latency: u64, deadline: u64, at: u64) {
+        let counts = &mut self.counts;
+        counts.packets += 1;
+        if counts.packets == 1 || latency > counts.observed_max_ns {
+            counts.observed_max_ns = latency;
+            counts.observed_max_packet = counts.packets;
+            counts.observed_max_arrived_ns = at;
+        }
+        if latency < counts.least_ns {
+            counts.least_ns = latency;
+        }
+        if deadline != 0 && latency > deadline {
+            counts.late += 1;
+        }
+    }
+
+    /// Notes what a control packet does to the flow's connections; `forth` says whether the sender
+    /// sends it. Returns false for a request beyond those that there can be.
+    pub(crate) fn note(&mut self, header: &Header, operation: Operation, forth: bool) -> bool {
+        let port = if forth { header.src_port } else { header.dst_port };
+        let connection = Some(Connection { port, kind: header.kind });
+        let known = self.connections.iter().position(|one| *one == connection);
+        match operation {
+            Operation::Request if known.is_none() => {
+                let free = self.connections.iter_mut().find(|one| one.is_none());
+                free.map(|place| *place = connection).is_some()
+            }
+            Operation::Reset => {
+                if let Some(place) = known.and_then(|known| self.connections.get_mut(known)) {
+                    *place = None;
+                }
+                true
+            }
+            _ => true,
+        }
+    }
+
+    /// Returns whether a packet of the sender's belongs to a connection that both ends still have.
+    pub(crate) fn is_known(&self, header: &Header) -> bool {
+        let connection = Connection { port: header.src_port, kind: header.kind };
+        self.connections.iter().flatten().any(|known| *known == connection)
+    }
+
+    /// Forgets all connections, and returns for each the reset that the VM at port `ended`, one end
+    /// of the flow, would have sent to the other.
+    pub(crate) fn end(
+        &mut self,
+        flow: &Settings,
+        ended: usize,
+    ) -> impl Iterator<Item = Header> + use<> {
+        let connections = core::mem::replace(&mut self.connections, [None; CONNECTIONS]);
+        let (flow, is_sender) = (*flow, ended == usize::from(flow.from));
+        connections.into_iter().flatten().map(move |connection| {
+            let (src_port, dst_port, to) = if is_sender {
+                (connection.port, flow.port, flow.to)
+            } else {
+                (flow.port, connection.port, flow.from)
+            };
+            Header {
+                src_cid: Cid::of_vm(ended as u32),
+                dst_cid: Cid::of_vm(to.into()),
+                src_port,
+                dst_port,
+                kind: connection.kind,
+                op: Operation::Reset as u16,
+                ..Header::ZERO
+            }
+        })
+    }
+}
+
+/// Control packets a second of a flow with this period in ns.
+fn control_rate(period: u64) -> u64 {
+    let period = if period == 0 { BEST_EFFORT } else { period };
+    (CONTROL * 1_000_000_000 / period.saturating_mul(CONTROL_PERIODS)).max(1)
+}

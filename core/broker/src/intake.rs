@@ -1,0 +1,515 @@
+//! What drivers send: packets are taken out of their rings, judged, stamped and put into their
+//! flows, or passed on.
+
+use crate::{
+    broker::{Broker, Line, Mover, NONE, Where},
+    ram::{Access, Memory},
+    shared::{BrokerFlow, Event, Record},
+    sizes::RING,
+};
+use weir_trace::{phases::pack, record::packet};
+use weir_units::Cid;
+use weir_vsock::{
+    GuestMemory,
+    flows::{FlowRule, PacketVerdict, admit},
+    multicast::Post,
+    queue::{Broken, Segment},
+    vsock::{HEADER_LEN, Header, Malformed, Operation},
+};
+
+/// A packet that was taken out of a ring, and what is to become of it.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    /// The head of its chain, by which it is in `Socket::packets`.
+    head: u16,
+    header: Header,
+    /// When it was seen, in ns of the counter and in ticks.
+    seen: u64,
+    stamp: u64,
+    /// How long EL2 took until then, in ticks; how long the locking and the parsing took.
+    transport: u64,
+    locking: u64,
+    parsing: u64,
+    fate: Fate,
+}
+
+/// What becomes of a packet that was sent.
+#[derive(Debug)]
+enum Fate {
+    /// It makes no sense.
+    None,
+    /// It is moved by its flow's deadline.
+    Transfer(Operation, usize),
+    /// It is passed on.
+    Pass(Operation, usize),
+    /// It is answered, as it is not allowed.
+    Refused,
+}
+
+impl Broker<'_> {
+    /// Takes in whether the device of port `index` was reset, and which queues are in use. Returns
+    /// false if it was: there may be more.
+    pub(crate) fn refresh(&mut self, index: usize, now: u64, access: &mut impl Access) -> bool {
+        let device = self.device(index);
+        let epoch = device.epoch();
+        let is_same = self.store.sockets[index].epoch == epoch;
+        if !is_same {
+            if !self.may_spend(index) {
+                // Until then nothing of it is accessed.
+                self.store.sockets[index].look_again();
+                return false;
+            }
+            self.store.sockets[index].spend();
+            self.disconnect(index, epoch, now, access);
+        }
+        if self.store.sockets[index].refresh(device) {
+            self.supply(index, now, access);
+        }
+        is_same
+    }
+
+    /// Whether the device of port `index` may take time now that is in no flow's.
+    fn may_spend(&mut self, index: usize) -> bool {
+        let is_ready = self.is_ready();
+        let socket = &mut self.store.sockets[index];
+        if !is_ready {
+            socket.spent = 0;
+        }
+        socket.spent < self.share[index]
+    }
+
+    /// Receive buffers may be there for what waits for them.
+    #[inline(never)]
+    fn supply(&mut self, index: usize, now: u64, access: &mut impl Access) {
+        self.store.sockets[index].supplied = true;
+        let waits =
+            |line: &Line| line.place == Where::Blocked && usize::from(line.flow.to) == index;
+        if !self.lines.iter().take(self.flows).any(waits) {
+            return;
+        }
+        // If there is none, the driver is asked to notify of the next one.
+        let has_buffer = self.with(index, access, |socket, memory| socket.has_buffer(memory));
+        if has_buffer == Some(true) {
+            self.unblock(index, now);
+        }
+    }
+
+    /// Takes in what is new of a port: as many packets as its share. Returns false if
+    /// there may be more; and when the first that is moved was seen, in ticks.
+    pub(crate) fn take_in(
+        &mut self,
+        index: usize,
+        now: u64,
+        mover: &mut impl Mover,
+        access: &mut impl Access,
+    ) -> (bool, Option<u64>) {
+        if self.store.sockets[index].look(self.device(index)) {
+            self.supply(index, now, access);
+        }
+        // What it had before is no more than what it may have now.
+        let _ = self.may_spend(index);
+        let (is_settled, first) = self.take_packets(index, now, mover, access);
+        (is_settled & self.pass_waiting(index, access), first)
+    }
+
+    /// Passes a control packet that waits for a buffer of port `index`, as one of the packets in no
+    /// flow's line. Returns false if there may be more.
+    fn pass_waiting(&mut self, index: usize, access: &mut impl Access) -> bool {
+        if self.store.sockets[index].supplied && self.may_spend(index) {
+            let passed = self.with(index, access, |socket, memory| socket.pass_waiting(memory));
+            if passed == Some(true) {
+                self.store.sockets[index].spend();
+            }
+        }
+        !self.store.sockets[index].supplied
+    }
+
+    fn take_packets(
+        &mut self,
+        index: usize,
+        now: u64,
+        mover: &mut impl Mover,
+        access: &mut impl Access,
+    ) -> (bool, Option<u64>) {
+        let mut first = None;
+        for _ in 0..self.share[index] {
+            let begun = mover.ticks();
+            let taken = if self.store.sockets[index].held.is_some() {
+                self.store.sockets[index].held.take()
+            } else {
+                self.take_next(index, begun, mover, access)
+            };
+            let Some(taken) = taken else {
+                return (!self.store.sockets[index].more, first);
+            };
+            let is_in_line = self.is_in_line(&taken);
+            if !is_in_line && !self.may_spend(index) {
+                // So a packet of a flow is not behind what its VM may not have done, unless two are
+                // ahead of it.
+                self.store.sockets[index].held = Some(taken);
+                self.phases.taking += mover.ticks().wrapping_sub(begun);
+                return (false, first);
+            }
+            let parsed = mover.ticks();
+            let is_moved = self.place(index, &taken, parsed, now, mover, access);
+            if is_moved.is_some() {
+                first = first.or(Some(taken.stamp));
+            }
+            let Some(inserted) = is_moved.filter(|_| is_in_line) else {
+                self.phases.taking += mover.ticks().wrapping_sub(begun);
+                self.store.sockets[index].spend();
+                break;
+            };
+            self.phases.packets += 1;
+            self.phases.taking += inserted.wrapping_sub(begun);
+        }
+        let socket = &self.store.sockets[index];
+        if first.is_some() && socket.held.is_none() && socket.is_last {
+            // That the ring is empty is found here, as part of the packets, and not before a chunk.
+            let next = self.take_next(index, mover.ticks(), mover, access);
+            self.store.sockets[index].held = next;
+        }
+        (!self.store.sockets[index].more, first)
+    }
+
+    /// Whether a packet is one of those of its flow that may wait at once.
+    fn is_in_line(&self, taken: &Taken) -> bool {
+        let Fate::Transfer(_, flow) = taken.fate else { return false };
+        let line = &self.lines[flow];
+        let is_known = match &self.store.groups[flow] {
+            Some(group) => group.takes(&taken.header),
+            None => self.store.flows[flow].is_known(&taken.header),
+        };
+        is_known && line.queued < line.most
+    }
+
+    /// Does with a packet what is to become of it. Returns when it was inserted into its flow, in
+    /// ticks; none if it is in none.
+    fn place(
+        &mut self,
+        index: usize,
+        taken: &Taken,
+        parsed: u64,
+        now: u64,
+        mover: &mut impl Mover,
+        access: &mut impl Access,
+    ) -> Option<u64> {
+        let Fate::Transfer(operation, flow) = taken.fate else {
+            self.dispatch(index, taken, now, access);
+            return None;
+        };
+        let Some(inserted) = self.submit(index, taken, (operation, flow), mover, access) else {
+            // Of a connection that there is no more: the driver may not know yet.
+            self.give_back(index, taken.head, access);
+            if let Some(answer) = taken.header.refusal() {
+                let _ = self.deliver(&answer, access);
+            }
+            return None;
+        };
+        let phases = [taken.transport, taken.parsing, taken.locking, inserted.wrapping_sub(parsed)];
+        self.record(Record {
+            event: Event::Sent,
+            port: index,
+            to: index,
+            detail: packet(flow as u8, taken.head),
+            phases: pack(phases),
+            value: taken.seen,
+        });
+        Some(inserted)
+    }
+
+    /// Takes the next packet out of the ring of a device; none if there is none, or if the device
+    /// was reset.
+    #[inline(never)]
+    fn take_next(
+        &mut self,
+        index: usize,
+        begun: u64,
+        mover: &mut impl Mover,
+        access: &mut impl Access,
+    ) -> Option<Taken> {
+        let device = self.device(index);
+        if !self.store.sockets[index].more || !device.begin(self.store.sockets[index].epoch) {
+            return None;
+        }
+        let locked = mover.ticks();
+        let taken = self.take(index, locked, access);
+        device.end();
+        match taken {
+            Ok(Some(mut taken)) => {
+                taken.locking = locked.wrapping_sub(begun);
+                taken.parsing = mover.ticks().wrapping_sub(locked);
+                Some(taken)
+            }
+            Ok(None) => {
+                self.store.sockets[index].settle();
+                None
+            }
+            Err(broken) => {
+                self.store.sockets[index].break_down(device, broken);
+                self.untold = true;
+                None
+            }
+        }
+    }
+
+    /// Takes the next packet out of the ring of a device, in an access to its memory. `now` is in
+    /// ticks.
+    #[inline(never)]
+    fn take(
+        &mut self,
+        index: usize,
+        now: u64,
+        access: &mut impl Access,
+    ) -> Result<Option<Taken>, Broken> {
+        let mut memory = Memory::new(&self.shared.ram, index, access);
+        let socket = &mut self.store.sockets[index];
+        let Some(chain) = socket.take(&mut memory, now)? else { return Ok(None) };
+        let (stamp, transport) = socket.stamp(&self.shared.port(index).device);
+        let mut bytes = [0; HEADER_LEN];
+        let len = gather(&mut memory, chain.readable(), &mut bytes)?;
+        let header = Header::from_bytes(&bytes);
+        let room = len.checked_sub(HEADER_LEN as u64);
+        let checked = room.map(|room| header.check(Cid::of_vm(index as u32), room));
+        let fate = match checked {
+            None | Some(Err(Malformed::Unknown | Malformed::Source | Malformed::Length)) => {
+                Fate::None
+            }
+            Some(Err(Malformed::Kind)) => Fate::Refused,
+            Some(Ok(operation)) => match self.judge(&header, operation) {
+                // What is longer than the flow's packets would take the others' time; of best
+                // effort only ever a chunk does.
+                PacketVerdict::Transfer(flow)
+                    if self.lines[flow].flow.period > 0
+                        && header.len > self.lines[flow].flow.size =>
+                {
+                    Fate::Refused
+                }
+                PacketVerdict::Transfer(flow) => Fate::Transfer(operation, flow),
+                PacketVerdict::Pass(flow) => Fate::Pass(operation, flow),
+                PacketVerdict::Refuse => Fate::Refused,
+            },
+        };
+        let head = chain.head;
+        if matches!(fate, Fate::Transfer(..)) {
+            self.store.sockets[index].packets[usize::from(head) % RING].chain = chain;
+        }
+        let (seen, locking, parsing) = (self.ns(stamp), 0, 0);
+        Ok(Some(Taken { head, header, seen, stamp, transport, locking, parsing, fate }))
+    }
+
+    /// Deals with a packet that is in no flow's line.
+    #[inline(never)]
+    fn dispatch(&mut self, index: usize, taken: &Taken, now: u64, access: &mut impl Access) {
+        self.give_back(index, taken.head, access);
+        let answer = match taken.fate {
+            Fate::Pass(operation, flow) => {
+                self.pass_on(index, (&taken.header, operation, flow), now, access)
+            }
+            Fate::Refused => {
+                self.shared.port(index).refuse();
+                taken.header.refusal()
+            }
+            Fate::None | Fate::Transfer(..) => {
+                self.shared.port(index).refuse();
+                None
+            }
+        };
+        if let Some(answer) = answer {
+            let _ = self.deliver(&answer, access);
+        }
+    }
+
+    /// Returns a packet's chain to its driver.
+    pub(crate) fn give_back(&mut self, index: usize, head: u16, access: &mut impl Access) {
+        let _ = self.with(index, access, |socket, memory| socket.give_back(memory, head));
+    }
+
+    /// What becomes of a packet.
+    fn judge(&self, header: &Header, operation: Operation) -> PacketVerdict {
+        let flows = || self.lines.iter().take(self.flows).map(|line| &line.flow);
+        let is_group = |flow: &BrokerFlow| flow.members > 1 && flow.destination == header.dst_cid;
+        let group = if self.several { flows().position(is_group) } else { None };
+        if let Some(first) = group {
+            // The sender knows its receivers by one name.
+            let rule = flows().nth(first).map(|flow| FlowRule {
+                from: Cid::of_vm(flow.from.into()),
+                to: flow.destination,
+                port: flow.port,
+            });
+            return match admit(rule, header, operation) {
+                PacketVerdict::Transfer(_) => PacketVerdict::Transfer(first),
+                PacketVerdict::Pass(_) => PacketVerdict::Pass(first),
+                PacketVerdict::Refuse => PacketVerdict::Refuse,
+            };
+        }
+        let rules = flows().map(|flow| FlowRule {
+            from: Cid::of_vm(flow.from.into()),
+            to: Cid::of_vm(flow.to.into()),
+            port: flow.port,
+        });
+        match admit(rules, header, operation) {
+            PacketVerdict::Transfer(flow) | PacketVerdict::Pass(flow)
+                if flows().nth(flow).is_some_and(|flow| {
+                    flow.members > 1 && Cid::of_vm(flow.from.into()) == header.src_cid
+                }) =>
+            {
+                PacketVerdict::Refuse
+            }
+            verdict => verdict,
+        }
+    }
+
+    /// Stamps a packet and puts it into its flow. Returns when it was stamped, in ticks; none if it
+    /// belongs to no connection.
+    fn submit(
+        &mut self,
+        index: usize,
+        taken: &Taken,
+        (operation, flow): (Operation, usize),
+        mover: &mut impl Mover,
+        access: &mut impl Access,
+    ) -> Option<u64> {
+        let (header, now) = (&taken.header, taken.seen);
+        let line = &self.lines[flow];
+        let (is_shared, receiver) = (line.is_one_of_several(), usize::from(line.flow.to));
+        let kept = &mut self.store.flows[flow];
+        if !is_shared && !kept.is_known(header) {
+            return None;
+        }
+        // What ends a connection keeps the period like a packet, or it would take others' time: it
+        // is moved like one.
+        let stamp = kept.pace.stamp(now);
+        let mut members = 1;
+        if is_shared {
+            let due = if stamp.deadline == u64::MAX { now } else { stamp.deadline };
+            members = self.send_to_group(flow, (header, operation), (now, due), access)?;
+        } else if operation == Operation::Reset {
+            kept.note(header, operation, true);
+        }
+        let epoch = self.store.sockets[receiver].epoch;
+        let packet = &mut self.store.sockets[index].packets[usize::from(taken.head) % RING];
+        packet.header = *header;
+        (packet.eligible, packet.deadline, packet.epoch) = (stamp.eligible, stamp.deadline, epoch);
+        (packet.flow, packet.members, packet.next) = (flow as u8, members, NONE);
+        packet.is_data = operation == Operation::Data;
+        let inserted = mover.ticks();
+        self.append(index, taken.head as u8, (flow, members), now);
+        Some(inserted)
+    }
+
+    /// Returns which receivers of the group that begins at flow `first` get a packet, one bit each;
+    /// none if it belongs to no connection.
+    #[inline(never)]
+    fn send_to_group(
+        &mut self,
+        first: usize,
+        (header, operation): (&Header, Operation),
+        times: (u64, u64),
+        access: &mut impl Access,
+    ) -> Option<u8> {
+        let mut post = Post::new();
+        let sent = self.with_group(first, times.0, &mut post, access, |group, post| {
+            group.send(header, operation, times, post)
+        });
+        self.carry_out(first, &mut post, times.0, access);
+        sent.flatten()
+    }
+
+    /// Appends a packet to its flow.
+    fn append(&mut self, port: usize, head: u8, (flow, members): (usize, u8), now: u64) {
+        let group = flow..(flow + self.lines[flow].members).min(self.flows);
+        let is_busy = |line: &Line| line.first != NONE;
+        if self.lines[group.clone()].iter().any(is_busy) {
+            let last = usize::from(self.lines[flow].last) % RING;
+            self.store.sockets[port].packets[last].next = head;
+        }
+        self.lines[flow].last = head;
+        self.lines[flow].queued = self.lines[flow].queued.saturating_add(1);
+        for (index, bit) in group.zip(0..8) {
+            let line = &mut self.lines[index];
+            if line.first == NONE && members >> bit & 1 != 0 {
+                (line.first, line.moved) = (head, 0);
+                if line.place == Where::Idle {
+                    self.enqueue(index, now);
+                }
+            }
+        }
+    }
+
+    /// The packet at `head` was moved for flow `index`, or is given up.
+    #[inline(never)]
+    pub(crate) fn answer(
+        &mut self,
+        port: usize,
+        head: u8,
+        (index, is_sent): (usize, bool),
+        now: u64,
+        access: &mut impl Access,
+    ) {
+        let Some(packet) = self.store.sockets[port].packets.get_mut(usize::from(head)) else {
+            return;
+        };
+        let first = usize::from(packet.flow);
+        let member = index.wrapping_sub(first);
+        if packet.members.checked_shr(member as u32).unwrap_or(0) & 1 == 0 {
+            return;
+        }
+        packet.members &= !(1 << member);
+        let (left, is_data) = (packet.members, packet.is_data);
+        if let Some(group) = &mut self.store.groups[first] {
+            group.answered(member, now);
+            self.refresh_due();
+        }
+        if is_data && !is_sent {
+            self.lose(index);
+        }
+        if left == 0 {
+            self.lines[first].queued = self.lines[first].queued.saturating_sub(1);
+            self.give_back(port, head.into(), access);
+        }
+    }
+
+    /// A packet of flow `index` was given up.
+    pub(crate) fn lose(&mut self, index: usize) {
+        self.store.flows[index].counts.lost += 1;
+        self.publish(index);
+    }
+
+    /// Gives up the packets of flow `index`, one of those to several receivers.
+    #[inline(never)]
+    pub(crate) fn retire(&mut self, index: usize, now: u64, access: &mut impl Access) {
+        let line = &mut self.lines[index];
+        let port = usize::from(line.flow.from);
+        let mut head = core::mem::replace(&mut line.first, NONE);
+        line.moved = 0;
+        if line.place == Where::Blocked {
+            line.place = Where::Idle;
+        }
+        // Bounded: a list has each head once at most.
+        for _ in 0..RING {
+            let Some(packet) = self.store.sockets[port].packets.get(usize::from(head)) else {
+                break;
+            };
+            let next = packet.next;
+            self.answer(port, head, (index, false), now, access);
+            head = next;
+        }
+    }
+}
+
+/// Copies the first bytes of buffers; gives the bytes of all.
+fn gather(
+    memory: &mut impl GuestMemory,
+    segments: &[Segment],
+    to: &mut [u8],
+) -> Result<u64, Broken> {
+    let mut rest = to;
+    for segment in segments {
+        let len = rest.len().min(segment.len as usize);
+        let (now, later) = rest.split_at_mut(len);
+        memory.read(segment.address, now)?;
+        rest = later;
+    }
+    Ok(segments.iter().map(|segment| u64::from(segment.len)).sum())
+}

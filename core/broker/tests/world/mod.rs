@@ -1,0 +1,344 @@
+//! VMs in flows: their RAM, their drivers, what EL2 does for their devices, and the broker.
+
+#![allow(dead_code, reason = "each test takes what it needs")]
+
+#[path = "../../../vsock/tests/support/mod.rs"]
+pub mod support;
+
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+use support::{Driver, Memory, RAM};
+use weir_broker::{
+    broker::{Broker, Mover, Step},
+    ram::{Access, Piece},
+    shared::{BrokerFlow, Counts, Doorbell, Partition, Settings},
+};
+use weir_units::Cid;
+use weir_vsock::{
+    GuestMemory,
+    device::{RX, TX},
+    queue::{Layout, Queue, RingOptions},
+    vsock::{HEADER_LEN, Header, Operation, STREAM},
+};
+
+pub const OPTIONS: RingOptions = RingOptions { indirect: false, event_index: false };
+/// Bytes of a VM's RAM.
+const LEN: usize = 0x4_0000;
+/// The vsock port of every receiver.
+pub const PORT: u32 = 5000;
+const SIZE: u16 = 32;
+const RX_RINGS: u64 = RAM + 0x8000;
+/// Places for packets to send, [`SENT`] of them, and for receive buffers.
+const TX_PLACES: u64 = RAM + 0x1_0000;
+const TX_PLACE: u64 = 0x1800;
+const SENT: u64 = 16;
+const RX_PLACES: u64 = RAM + 0x2_8000;
+const RX_PLACE: u64 = 0xc00;
+
+/// The RAM of all VMs, as the broker sees it: an access to anything else panics.
+#[derive(Clone)]
+pub struct Windows(pub Rc<RefCell<Vec<Memory>>>);
+
+impl Windows {
+    fn with<T>(&self, at: u64, body: impl FnOnce(&mut Memory, u64) -> T) -> T {
+        let vm = (at >> 35) as usize - 1;
+        body(&mut self.0.borrow_mut()[vm], RAM + (at & ((1 << 35) - 1)))
+    }
+}
+
+impl Access for Windows {
+    fn read(&mut self, from: u64, to: &mut [u8]) {
+        self.with(from, |memory, at| memory.read(at, to)).expect("RAM");
+    }
+
+    fn write(&mut self, to: u64, from: &[u8]) {
+        self.with(to, |memory, at| memory.write(at, from)).expect("RAM");
+    }
+}
+
+/// Moves bytes in it, and counts them.
+pub struct Engine {
+    pub windows: Windows,
+    pub moved: u64,
+    pub chunks: u64,
+    pub ticks: u64,
+}
+
+impl Mover for Engine {
+    fn copy(&mut self, from: u64, to: u64, len: u64) {
+        let mut bytes = vec![0; len as usize];
+        self.windows.read(from, &mut bytes);
+        self.windows.write(to, &bytes);
+        self.moved += len;
+        self.chunks += 1;
+    }
+
+    fn ticks(&mut self) -> u64 {
+        self.ticks
+    }
+}
+
+/// A VM's driver.
+pub struct Vm {
+    pub tx: Driver,
+    pub rx: Driver,
+    offered: u64,
+    /// Where the packet of each head is, and the receive buffer.
+    packets: BTreeMap<u16, u64>,
+    buffers: BTreeMap<u16, u64>,
+    /// Returns that EL2 knows of.
+    used: Option<u32>,
+    /// Interrupts so far.
+    pub interrupts: u32,
+}
+
+impl Vm {
+    fn new(options: RingOptions) -> Self {
+        let mut rx = Driver::new(SIZE, options);
+        rx.layout = Layout {
+            size: SIZE,
+            descriptors: RX_RINGS,
+            available: RX_RINGS + 0x1000,
+            used: RX_RINGS + 0x2000,
+        };
+        let tx = Driver::new(SIZE, options);
+        let (packets, buffers) = (BTreeMap::new(), BTreeMap::new());
+        Self { tx, rx, offered: 0, packets, buffers, used: None, interrupts: 0 }
+    }
+}
+
+pub struct World {
+    pub partition: &'static Partition,
+    pub bell: Doorbell,
+    pub windows: Windows,
+    pub engine: Engine,
+    pub vms: Vec<Vm>,
+    pub flows: Vec<BrokerFlow>,
+    options: RingOptions,
+}
+
+/// A flow from one VM to another; with a deadline its period is that.
+pub fn flow(from: u8, to: u8, deadline: u64) -> BrokerFlow {
+    BrokerFlow {
+        from,
+        to,
+        members: 1,
+        port: PORT,
+        destination: Cid::of_vm(to.into()),
+        size: 64 << 10,
+        period: deadline,
+        deadline,
+        ..BrokerFlow::default()
+    }
+}
+
+impl World {
+    pub fn new(flows: &[BrokerFlow], chunk: u32, rate: u64) -> Self {
+        Self::with_options(flows, chunk, rate, OPTIONS)
+    }
+
+    pub fn with_options(flows: &[BrokerFlow], chunk: u32, rate: u64, options: RingOptions) -> Self {
+        let partition: &Partition = Box::leak(Box::default());
+        let settings = Settings { flows: flows.len() as u8, chunk, rate, start: 0 };
+        let number = |(index, flow): (usize, &BrokerFlow)| match flow.members {
+            1 => BrokerFlow { first: index as u8, ..*flow },
+            _ => *flow,
+        };
+        let flows: Vec<BrokerFlow> = flows.iter().enumerate().map(number).collect();
+        partition.configure(&settings, flows.iter().copied());
+        let count = flows.iter().map(|flow| flow.from.max(flow.to) + 1).max().unwrap_or(0).into();
+        for vm in 0..count {
+            let piece = Piece { ipa: RAM, address: (vm as u64 + 1) << 35, len: LEN as u64 };
+            assert!(partition.ram.set(vm, [piece]));
+        }
+        let windows = Windows(Rc::new(RefCell::new(vec![Memory::with_len(LEN); count])));
+        let engine = Engine { windows: windows.clone(), moved: 0, chunks: 0, ticks: 0 };
+        let vms = (0..count).map(|_| Vm::new(options)).collect();
+        let bell = Doorbell::new();
+        let world = Self { partition, bell, windows, engine, vms, flows, options };
+        (0..count).for_each(|vm| world.publish(vm));
+        world
+    }
+
+    /// A broker that has not begun.
+    pub fn broker(&self) -> Broker<'static> {
+        Broker::new(self.partition, Box::leak(Box::default()), 1_000_000_000)
+    }
+
+    fn publish(&self, vm: usize) {
+        let device = &self.partition.port(vm).device;
+        let Vm { tx, rx, .. } = &self.vms[vm];
+        for (index, driver) in [(RX, rx), (TX, tx)] {
+            device.publish(index, &Queue::new(driver.layout, self.options));
+        }
+    }
+
+    /// The VM restarts: its device is reset, and has new rings.
+    pub fn reset(&mut self, vm: usize) {
+        self.partition.port(vm).device.reset();
+        self.windows.0.borrow_mut()[vm] = Memory::with_len(LEN);
+        self.vms[vm] = Vm::new(self.options);
+        self.publish(vm);
+    }
+
+    /// The VM makes a receive buffer of `len` bytes, in two pieces, available; none if it has no
+    /// place for it.
+    pub fn offer(&mut self, vm: usize, len: u64) -> Option<u16> {
+        let Vm { rx, offered, buffers, .. } = &mut self.vms[vm];
+        let free = (0..SIZE / 2).find(|slot| {
+            let at = RX_PLACES + RX_PLACE * u64::from(*slot);
+            !buffers.values().any(|other| *other == at)
+        })?;
+        let at = RX_PLACES + RX_PLACE * u64::from(free);
+        let first = (7 * *offered % len).max(1).min(len - 1);
+        let pieces = [(at, first as u32, true), (at + first, (len - first) as u32, true)];
+        let head = rx.add(&mut self.windows.0.borrow_mut()[vm], &pieces, false)?;
+        buffers.insert(head, at);
+        *offered += 1;
+        Some(head)
+    }
+
+    /// As many as there is room for, and the device knows.
+    pub fn supply(&mut self, vm: usize, len: u64) {
+        while self.offer(vm, len).is_some() {}
+        self.notify(vm, RX, 0);
+    }
+
+    pub fn notify(&self, vm: usize, queue: usize, ticks: u64) {
+        self.partition.port(vm).device.notify(queue, ticks, 0);
+    }
+
+    /// The VM puts a packet into its ring and does not notify; its head, or none while the ring or
+    /// memory is full.
+    pub fn put(&mut self, vm: usize, header: &Header, payload: &[u8], first: u64) -> Option<u16> {
+        let Vm { tx, packets, .. } = &mut self.vms[vm];
+        let is_free = |at: &u64| !packets.values().any(|other| other == at);
+        let at = (0..SENT).map(|place| TX_PLACES + TX_PLACE * place).find(is_free)?;
+        let bytes: Vec<u8> = header.to_bytes().into_iter().chain(payload.iter().copied()).collect();
+        let len = bytes.len() as u64;
+        let first = first.clamp(1, len);
+        let memory = &mut self.windows.0.borrow_mut()[vm];
+        memory.put(at, &bytes);
+        let pieces = [(at, first as u32, false), (at + first, (len - first) as u32, false)];
+        let used = if first == len { 1 } else { 2 };
+        let head = tx.add(memory, &pieces[..used], false)?;
+        packets.insert(head, at);
+        Some(head)
+    }
+
+    /// A header from one end of flow `index` to the other; `forth` from the sender.
+    pub fn header(&self, index: usize, operation: Operation, forth: bool) -> Header {
+        let flow = &self.flows[index];
+        let own = 1000 + index as u32;
+        let header = Header { kind: STREAM, op: operation as u16, ..Header::ZERO };
+        if forth {
+            let (src_cid, dst_cid) = (Cid::of_vm(flow.from.into()), flow.destination);
+            Header { src_cid, dst_cid, src_port: own, dst_port: flow.port, ..header }
+        } else {
+            let (src_cid, dst_cid) = (Cid::of_vm(flow.to.into()), Cid::of_vm(flow.from.into()));
+            Header { src_cid, dst_cid, src_port: flow.port, dst_port: own, ..header }
+        }
+    }
+
+    /// The sender of flow `index` sends `payload`, and notifies at `ticks`.
+    pub fn send(&mut self, index: usize, payload: &[u8], ticks: u64) -> Option<u16> {
+        let len = payload.len() as u32;
+        let header = Header { len, ..self.header(index, Operation::Data, true) };
+        let vm = usize::from(self.flows[index].from);
+        let head = self.put(vm, &header, payload, HEADER_LEN as u64);
+        self.notify(vm, TX, ticks);
+        head
+    }
+
+    /// An end of flow `index` sends a control packet, and notifies at `ticks`.
+    pub fn control(&mut self, index: usize, operation: Operation, forth: bool, ticks: u64) {
+        let header = self.header(index, operation, forth);
+        let flow = &self.flows[index];
+        let vm = usize::from(if forth { flow.from } else { flow.to });
+        self.put(vm, &header, &[], HEADER_LEN as u64).expect("room");
+        self.notify(vm, TX, ticks);
+    }
+
+    /// What a VM has got since this was last called; its buffers are free.
+    pub fn received(&mut self, vm: usize) -> Vec<(Header, Vec<u8>)> {
+        let memory = &self.windows.0.borrow()[vm];
+        let Vm { rx, buffers, .. } = &mut self.vms[vm];
+        let taken = rx.take(memory).into_iter().map(|(head, written)| {
+            let at = (buffers.remove(&head).expect("an offered buffer") - RAM) as usize;
+            let bytes = &memory.bytes[at..at + written as usize];
+            let header = Header::from_bytes(bytes[..HEADER_LEN].try_into().expect("a header"));
+            assert_eq!(header.len as usize, bytes.len() - HEADER_LEN, "as the header says");
+            (header, bytes[HEADER_LEN..].to_vec())
+        });
+        taken.collect()
+    }
+
+    /// The heads of packets that a VM got back since this was last called.
+    pub fn returned(&mut self, vm: usize) -> Vec<u16> {
+        let memory = &self.windows.0.borrow()[vm];
+        let Vm { tx, packets, .. } = &mut self.vms[vm];
+        let heads = tx.take(memory).into_iter().map(|(head, _)| head);
+        heads.inspect(|head| _ = packets.remove(head)).collect()
+    }
+
+    /// One step at `now`; EL2 does its part if it is told.
+    pub fn step(&mut self, broker: &mut Broker<'_>, now: u64) -> Step {
+        self.engine.ticks = now;
+        let step = broker.step(now, &mut self.engine, &mut self.windows);
+        if step == Step::Tell {
+            self.tell(broker, now);
+        }
+        step
+    }
+
+    /// EL2 is told at `now`.
+    pub fn tell(&mut self, broker: &mut Broker<'_>, now: u64) {
+        for (index, vm) in self.vms.iter_mut().enumerate() {
+            let device = &self.partition.port(index).device;
+            if device.used() != vm.used {
+                vm.used = device.used();
+                vm.interrupts += 1;
+            }
+            device.raise(now);
+        }
+        broker.told(now, now, 0);
+    }
+
+    /// Steps until there is nothing to do; returns when there is, if the broker knows.
+    pub fn run(&mut self, broker: &mut Broker<'_>, now: u64) -> Option<u64> {
+        for _ in 0..10_000 {
+            if let Step::Wait(until) = self.step(broker, now) {
+                return until;
+            }
+        }
+        panic!("the broker does not come to rest");
+    }
+
+    /// The senders of all flows ask for a connection, and all receivers get the request.
+    pub fn connect(&mut self, broker: &mut Broker<'_>) {
+        for index in 0..self.flows.len() {
+            if self.flows[index].members == 1 {
+                self.control(index, Operation::Request, true, 0);
+                self.supply(usize::from(self.flows[index].to), 2000);
+                self.run(broker, 0);
+            }
+        }
+        for vm in 0..self.vms.len() {
+            let requests = self.received(vm);
+            assert!(requests.iter().all(|(header, _)| header.op == Operation::Request as u16));
+            self.returned(vm);
+        }
+    }
+
+    pub fn counts(&self, index: usize) -> Counts {
+        self.partition.counts(index)
+    }
+
+    pub fn moved(&self) -> u64 {
+        self.engine.moved
+    }
+}
+
+/// Bytes to send that can be recognized.
+pub fn payload(len: usize, mark: u8) -> Vec<u8> {
+    (0..len).map(|at| (at as u8).wrapping_mul(31) ^ mark).collect()
+}
