@@ -10,15 +10,17 @@
 //! delays another's. What is beyond is held, with what is behind it in the ring.
 
 use crate::{
-    device::Device,
+    RING,
     flow::Flow,
     ram::{Access, Memory},
-    shared::{BrokerFlow as Settings, Event, FLOWS, PORTS, Partition, Record, TAKEN},
-    sizes::RING,
     socket::{Socket, with},
     transfer::{Bucket, Edf},
 };
 use core::iter::zip;
+use weir_partition::{
+    device::Device,
+    flows::{BrokerFlow as Settings, Event, FLOWS, PORTS, Partition, Record, TAKEN},
+};
 use weir_trace::{phases::pack, record::packet};
 use weir_units::Cid;
 use weir_vsock::{

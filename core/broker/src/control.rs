@@ -2,11 +2,12 @@
 //! to several receivers `weir_vsock::multicast` decides, and it is carried out here.
 
 use crate::{
+    RING,
     broker::{Broker, NONE, Where},
     flow::BEST_EFFORT,
     ram::Access,
-    sizes::{PORTS, RING},
 };
+use weir_partition::flows::PORTS;
 use weir_units::Cid;
 use weir_vsock::{
     multicast::{FlowGroup, MEMBERS, Post, Rules},

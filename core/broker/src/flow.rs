@@ -1,9 +1,7 @@
 //! What the broker keeps of each flow: its pace, its connections, its counts.
 
-use crate::{
-    shared::{BrokerFlow as Settings, Counts},
-    transfer::{Bucket, Pace},
-};
+use crate::transfer::{Bucket, Pace};
+use weir_partition::flows::{BrokerFlow as Settings, Counts};
 use weir_units::Cid;
 use weir_vsock::vsock::{Header, Operation};
 

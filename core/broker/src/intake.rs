@@ -2,11 +2,11 @@
 //! flows, or passed on.
 
 use crate::{
+    RING,
     broker::{Broker, Line, Mover, NONE, Where},
     ram::{Access, Memory},
-    shared::{BrokerFlow, Event, Record},
-    sizes::RING,
 };
+use weir_partition::flows::{BrokerFlow, Event, Record};
 use weir_trace::{phases::pack, record::packet};
 use weir_units::Cid;
 use weir_vsock::{

@@ -1,11 +1,13 @@
 //! A VM's socket device as the broker serves it: its rings, and what waits for them.
 
 use crate::{
-    device::{Device, STAMPS},
+    RING,
     intake::Taken,
     ram::{Access, Memory},
-    shared::{PORTS, Partition},
-    sizes::RING,
+};
+use weir_partition::{
+    device::{Device, STAMPS},
+    flows::{PORTS, Partition},
 };
 use weir_vsock::{
     GuestMemory,

@@ -9,8 +9,8 @@ use std::{cell::Cell, rc::Rc};
 use weir_broker::{
     broker::{Broker, Mover, Step},
     ram::Access,
-    shared::{BrokerFlow, Event, Partition},
 };
+use weir_partition::flows::{BrokerFlow, Event, Partition};
 use weir_trace::phases::unpack;
 use weir_vsock::{
     device::{RX, TX},

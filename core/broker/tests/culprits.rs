@@ -15,10 +15,8 @@ use weir_analysis::{
         Overheads, Path, Range, Reading, SenderQueue, Spent, groups, responses, waits,
     },
 };
-use weir_broker::{
-    broker::Step,
-    shared::{BrokerFlow, Event},
-};
+use weir_broker::broker::Step;
+use weir_partition::flows::{BrokerFlow, Event};
 use weir_vsock::{
     device::TX,
     vsock::{Header, Operation},

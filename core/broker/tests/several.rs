@@ -5,7 +5,8 @@
 mod world;
 
 use proptest::prelude::*;
-use weir_broker::{broker::Broker, shared::BrokerFlow};
+use weir_broker::broker::Broker;
+use weir_partition::flows::BrokerFlow;
 use weir_units::Cid;
 use weir_vsock::vsock::{Header, Operation};
 use world::{PORT, World, payload};

@@ -1,10 +1,8 @@
 //! How much memory broker and partition take, beside rt-virtio's figures (section V): printed with
 //! `-- --nocapture`, and never more than `docs/results/performance.md` says.
 
-use weir_broker::{
-    broker::{Broker, Store},
-    shared::{FLOWS, PORTS, Partition, PortRings},
-};
+use weir_broker::broker::{Broker, Store};
+use weir_partition::flows::{FLOWS, PORTS, Partition, PortRings};
 
 #[test]
 fn broker_and_partition_have_documented_sizes() {

@@ -6,14 +6,11 @@ mod support;
 
 use proptest::prelude::*;
 use support::{Driver, LEN, Memory, RAM};
-use weir_broker::{
-    broker::Step,
-    ram::{Access, PIECES, Piece},
-    shared::PORTS,
-    switch::{
-        Switch,
-        shared::{Counts, Settings, Shared},
-    },
+use weir_broker::{broker::Step, ram::Access, switch::Switch};
+use weir_partition::{
+    flows::PORTS,
+    ram::{PIECES, Piece},
+    switch::{Counts, Settings, Shared},
 };
 use weir_vsock::{
     GuestMemory,

@@ -8,13 +8,16 @@ mod access;
 use access::Core;
 use weir_broker::{
     broker::{Broker, Mover, Step, Store},
-    shared::{self, Partition},
-    switch::{self, Switch},
+    switch::Switch,
 };
 use weir_guest::{
     Board, Mutex, cpu,
     gic::{self, Interrupt},
     hypercall, mmu, time,
+};
+use weir_partition::{
+    flows::{self, Partition},
+    switch,
 };
 
 /// What the broker keeps; locked once and for good.
@@ -23,20 +26,19 @@ static STORE: Mutex<Store> = Mutex::new(Store::new());
 /// Sets memory and interrupts up, and gives the partition.
 // By itself: what runs once can be told from what moves packets.
 #[inline(never)]
-fn begin(board: &'static Board) -> (&'static Partition, &'static switch::shared::Shared) {
+fn begin(board: &'static Board) -> (&'static Partition, &'static switch::Shared) {
     // SAFETY: the hypervisor maps the partition and the windows there, as memory, and nothing else;
     // nobody has used them yet.
     unsafe {
-        mmu::add_memory(shared::WINDOWS);
-        mmu::add_memory(shared::ADDRESS..shared::ADDRESS + 1);
+        mmu::add_memory(flows::WINDOWS);
+        mmu::add_memory(flows::ADDRESS..flows::ADDRESS + 1);
     }
     // SAFETY: the partition is there for good, the flows' part and behind it the switch's, all of
     // it atomics, which the hypervisor accesses as such, too.
-    let partition: (&'static Partition, &'static switch::shared::Shared) = unsafe {
-        (&*(shared::ADDRESS as *const Partition), &*(switch::shared::ADDRESS as *const _))
-    };
+    let partition: (&'static Partition, &'static switch::Shared) =
+        unsafe { (&*(flows::ADDRESS as *const Partition), &*(switch::ADDRESS as *const _)) };
     gic::init(|_: Interrupt| time::disarm());
-    gic::enable(shared::SGI.0);
+    gic::enable(flows::SGI.0);
     gic::enable(board.virtual_timer);
     partition
 }

@@ -7,8 +7,9 @@ use crate::environment::Environment;
 use std::{fs, io, path::Path, sync::OnceLock};
 
 /// The crates that EL2 and the broker are built from, and the broker itself.
-const SOURCES: [&str; 13] = [
+const SOURCES: [&str; 14] = [
     "core/broker/src",
+    "core/partition/src",
     "core/abi/src",
     "guests/runtime/src",
     "hypervisor",

@@ -8,9 +8,9 @@ use crate::{
 use core::sync::atomic::{AtomicBool, Ordering};
 use spin::Once;
 use weir_abi::{PARTITION_IPA, PARTITION_LEN, WINDOWS};
-use weir_broker::{
-    shared::{self, Doorbell, Partition, Settings},
-    switch::shared as ports,
+use weir_partition::{
+    flows::{self, Doorbell, Partition, Settings},
+    switch as ports,
 };
 use weir_trace::wire::FaultKind;
 use weir_units::Nanos;
@@ -47,8 +47,8 @@ static SERVICE: Once<Service> = Once::new();
 const _: () = assert!(size_of::<Partition>() as u64 <= ports::OFFSET);
 const _: () = assert!(ports::OFFSET + size_of::<ports::Shared>() as u64 <= PARTITION_LEN);
 const _: () = assert!(ports::OFFSET.is_multiple_of(align_of::<ports::Shared>() as u64));
-const _: () = assert!(shared::ADDRESS == PARTITION_IPA);
-const _: () = assert!(shared::WINDOWS.start == WINDOWS.start && shared::WINDOWS.end == WINDOWS.end);
+const _: () = assert!(flows::ADDRESS == PARTITION_IPA);
+const _: () = assert!(flows::WINDOWS.start == WINDOWS.start && flows::WINDOWS.end == WINDOWS.end);
 
 /// Takes the broker in: see [`super::init`].
 #[expect(clippy::unnecessary_wraps, reason = "the module that replaces this one has no broker")]
@@ -68,7 +68,7 @@ pub fn init(address: u64) -> Option<&'static Service> {
         rate: system.header.rate,
         start: timer::base().1,
     };
-    let flows = system.flows().iter().map(|flow| shared::BrokerFlow {
+    let flows = system.flows().iter().map(|flow| flows::BrokerFlow {
         from: flow.from as u8,
         to: flow.to as u8,
         first: flow.first as u8,
@@ -134,7 +134,7 @@ impl Service {
             return;
         }
         if let Some(broker) = vm::all().nth(self.broker) {
-            let sgi = Sgi { intid: shared::SGI, group1: true, targets: VcpuMask::only(0) };
+            let sgi = Sgi { intid: flows::SGI, group1: true, targets: VcpuMask::only(0) };
             kick(broker, broker.mail.post(0, sgi));
         }
     }

@@ -9,8 +9,11 @@ use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 use support::{Driver, Memory, RAM};
 use weir_broker::{
     broker::{Broker, Mover, Step},
-    ram::{Access, Piece},
-    shared::{BrokerFlow, Counts, Doorbell, Partition, Settings},
+    ram::Access,
+};
+use weir_partition::{
+    flows::{BrokerFlow, Counts, Doorbell, Partition, Settings},
+    ram::Piece,
 };
 use weir_units::Cid;
 use weir_vsock::{

@@ -28,7 +28,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use lock::Held;
 use socket::Socket;
 use weir_abi::{VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT};
-use weir_broker::shared::{Counts, Event, PORTS, Partition, Record, TAKEN};
+use weir_partition::flows::{Counts, Event, PORTS, Partition, Record, TAKEN};
 use weir_trace::{
     phases::pack,
     record::{RecordKind, Who},

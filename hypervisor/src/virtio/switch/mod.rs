@@ -24,7 +24,7 @@ use crate::{
 };
 use port::Port;
 use weir_abi::{PackedNet, VIRTIO_LEN};
-use weir_broker::switch::shared::{Counts, Settings};
+use weir_partition::switch::{Counts, Settings};
 use weir_trace::wire::{self, Denial};
 use weir_units::IntId;
 use weir_vdev::{esr::MmioAccess, gic::VcpuMask};

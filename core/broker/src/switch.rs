@@ -8,16 +8,16 @@
 //! Drivers are served in turn, one frame each, and one step takes one frame or gives it to one VM:
 //! a driver that floods delays the others by one frame per frame of theirs.
 
-pub mod shared;
-
 use crate::{
     broker::Step,
-    device::Device,
     ram::{Access, Memory},
-    sizes::PORTS,
     transfer::Bucket,
 };
-use shared::{Counts, Settings, Shared};
+use weir_partition::{
+    device::Device,
+    flows::PORTS,
+    switch::{Counts, Settings, Shared},
+};
 use weir_vsock::{
     GuestMemory,
     net::{self, EthernetFrame, MOST_FRAME, Station},

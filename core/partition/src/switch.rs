@@ -10,7 +10,7 @@ use crate::{
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
 /// Where the service VM sees it: behind the partition of the flows, in the same memory.
-pub const ADDRESS: u64 = crate::shared::ADDRESS + OFFSET;
+pub const ADDRESS: u64 = crate::flows::ADDRESS + OFFSET;
 /// How far behind the start of that memory.
 pub const OFFSET: u64 = 0x1_c000;
 /// What a system says of a port.
@@ -77,7 +77,7 @@ impl Port {
     }
 
     /// Writes what became of its frames.
-    pub(super) fn set_counts(&self, counts: Counts) {
+    pub fn set_counts(&self, counts: Counts) {
         let Counts { sent, received, over_rate, refused, missed } = counts;
         let words = [sent, received, over_rate, refused, missed];
         self.counts.iter().zip(words).for_each(|(place, word)| place.store(word, Relaxed));
@@ -90,7 +90,7 @@ impl Port {
 pub struct Shared {
     ports: [Port; PORTS],
     /// Where RAM of the VMs at them is.
-    pub(super) ram: Map,
+    pub ram: Map,
 }
 
 impl Default for Shared {

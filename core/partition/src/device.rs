@@ -166,19 +166,19 @@ impl Device {
     }
 
     /// Returns how often what EL2 publishes has changed, modulo 2^32.
-    pub(crate) fn changes(&self) -> u32 {
+    pub fn changes(&self) -> u32 {
         // Acquire: see `change`.
         self.changes.load(Acquire)
     }
 
     /// Returns the epoch that the device is in.
     #[must_use]
-    pub(crate) fn epoch(&self) -> u32 {
+    pub fn epoch(&self) -> u32 {
         self.epoch.load(Acquire)
     }
 
     /// Returns queue `index` as it was published in `epoch`, if it was.
-    pub(crate) fn queue(&self, index: usize, epoch: u32) -> Option<Queue> {
+    pub fn queue(&self, index: usize, epoch: u32) -> Option<Queue> {
         let place = self.queues.get(index)?;
         let state = place.state.load(Acquire);
         if in_epoch(epoch) != state & in_epoch(u32::MAX) || state & IN_USE == 0 {
@@ -199,7 +199,7 @@ impl Device {
     }
 
     /// Returns how often the driver notified queue `index`, modulo 2^32.
-    pub(crate) fn notified(&self, index: usize) -> u32 {
+    pub fn notified(&self, index: usize) -> u32 {
         // Acquire: see `notify`.
         self.queues.get(index).map_or(0, |place| place.notified.load(Acquire))
     }
@@ -207,20 +207,20 @@ impl Device {
     /// Returns when notification number `count` of queue `index` came, in ticks of the counter, and
     /// how many EL2 took until the last one's stamp. Of one that is longer ago than [`STAMPS`], it
     /// is when a later one came.
-    pub(crate) fn stamp(&self, index: usize, count: u32) -> (u64, u64) {
+    pub fn stamp(&self, index: usize, count: u32) -> (u64, u64) {
         let Some(place) = self.queues.get(index) else { return (0, 0) };
         let stamp = place.stamps[count as usize % STAMPS].load(Relaxed);
         (stamp, place.transport.load(Relaxed).into())
     }
 
     /// Returns when EL2 last had the interrupt pending, in ns of the counter.
-    pub(crate) fn raised(&self) -> u64 {
+    pub fn raised(&self) -> u64 {
         self.raised.load(Relaxed)
     }
 
     /// Begins an access to memory for the device; false if `epoch` is over, and then nothing may be
     /// accessed.
-    pub(crate) fn begin(&self, epoch: u32) -> bool {
+    pub fn begin(&self, epoch: u32) -> bool {
         self.busy.store(1, Relaxed);
         // See `reset`.
         fence(SeqCst);
@@ -232,20 +232,20 @@ impl Device {
     }
 
     /// Ends the access.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         // Release: pairs with `is_busy`.
         self.busy.store(0, Release);
     }
 
     /// Says that buffers were returned in `epoch` and the driver wants an interrupt for them.
-    pub(crate) fn signal(&self, epoch: u32) {
+    pub fn signal(&self, epoch: u32) {
         let count = in_current(self.used.load(Relaxed), epoch).unwrap_or(0).wrapping_add(1);
         // Release: pairs with `used`.
         self.used.store(in_epoch(epoch) | u64::from(count), Release);
     }
 
     /// Says that a ring of `epoch` makes no sense.
-    pub(crate) fn break_down(&self, epoch: u32, broken: Broken) {
+    pub fn break_down(&self, epoch: u32, broken: Broken) {
         self.broken.store(in_epoch(epoch) | BROKEN | broken as u64, Relaxed);
     }
 }

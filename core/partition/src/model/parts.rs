@@ -2,10 +2,10 @@
 
 #[path = "../device.rs"]
 pub mod device;
+#[path = "../flows.rs"]
+pub mod flows;
 #[path = "../ram.rs"]
 pub mod ram;
-#[path = "../shared.rs"]
-pub mod shared;
 
 /// Two VMs, and room for two flows.
 mod sizes {

@@ -63,7 +63,7 @@ impl Sgi {
 macro_rules! each_notification_is_seen {
     ($build:ident) => {
         check(|| {
-            use $build::shared::{Doorbell, Partition};
+            use $build::flows::{Doorbell, Partition};
             let shared = Arc::new((Partition::new(), Sgi::default(), Doorbell::new()));
             let broker = spawn({
                 let shared = Arc::clone(&shared);
@@ -115,7 +115,7 @@ macro_rules! each_notification_is_seen {
 macro_rules! each_record_is_taken_whole {
     ($build:ident) => {
         check(|| {
-            use $build::shared::{Event, Partition, Record};
+            use $build::flows::{Event, Partition, Record};
             let shared = Arc::new(Partition::new());
             let record = |number: u64| Record {
                 event: Event::Chunk,
@@ -147,7 +147,7 @@ macro_rules! each_record_is_taken_whole {
 macro_rules! nothing_is_copied_behind_a_reset {
     ($build:ident, $port:literal) => {
         check(|| {
-            use $build::shared::Partition;
+            use $build::flows::Partition;
             let shared = Arc::new((Partition::new(), AtomicBool::new(false)));
             let broker = spawn({
                 let shared = Arc::clone(&shared);

@@ -1,4 +1,4 @@
-//! Partition and broker as they ship.
+//! The partition as it ships.
 #![allow(dead_code, reason = "not everything of the shipped source is called here")]
 
 include!("parts.rs");

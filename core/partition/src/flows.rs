@@ -57,7 +57,7 @@ pub struct BrokerFlow {
 
 impl BrokerFlow {
     /// None.
-    pub(crate) const NONE: Self = Self {
+    pub const NONE: Self = Self {
         from: 0,
         to: 0,
         first: 0,
@@ -200,7 +200,7 @@ impl PortRings {
     }
 
     /// Counts a packet that is refused.
-    pub(crate) fn refuse(&self) {
+    pub fn refuse(&self) {
         self.refused.store(self.refused().wrapping_add(1), Relaxed);
     }
 }
@@ -328,7 +328,7 @@ impl Partition {
     }
 
     /// Writes what became of the packets of flow `index`.
-    pub(crate) fn set_counts(&self, index: usize, counts: Counts) {
+    pub fn set_counts(&self, index: usize, counts: Counts) {
         let Counts { packets, lost, observed_max_ns, least_ns, late, .. } = counts;
         let Counts { observed_max_packet, observed_max_arrived_ns, dropped, .. } = counts;
         let words = [
@@ -346,7 +346,7 @@ impl Partition {
 
     /// The broker is about to sleep: from now on it must be woken for what it does not see when it
     /// looks behind this.
-    pub(crate) fn doze(&self) {
+    pub fn doze(&self) {
         self.dozes.store(self.dozes.load(Relaxed).wrapping_add(1), Relaxed);
         // SeqCst with the fence in `Doorbell::must_ring`: either the broker sees what was written
         // there before, or that sees the new count.
@@ -362,14 +362,14 @@ impl Partition {
     }
 
     /// Writes record number `count`.
-    pub(crate) fn record(&self, count: u32, record: Record) {
+    pub fn record(&self, count: u32, record: Record) {
         store(&self.records[count as usize % RECORDS], record.to_words());
         // Release: pairs with `next_record`.
         self.recorded.store(count.wrapping_add(1), Release);
     }
 
     /// Writes the record of a packet that arrives with the next call, or that there is none.
-    pub(crate) fn arrive(&self, record: Option<Record>) {
+    pub fn arrive(&self, record: Option<Record>) {
         store(&self.arrival, record.map_or([u64::MAX; 3], Record::to_words));
     }
 
