@@ -74,6 +74,8 @@ fn main() {
         "Interrupt of its event queue; 0 without one.",
     );
     put("ECAM", optional("pci", "ecam"), "PCI configuration space of bus 0; 0 without one.");
+    put("ENGINE", optional("dma_engine", "base"), "Registers of the DMA engine; 0 without one.");
+    put("ENGINE_INTID", optional("dma_engine", "intid"), "Its interrupt; 0 without one.");
     put("GICD", number(&["gic", "distributor"]), "GIC distributor.");
     if gic_v2 {
         put("GICC", number(&["gic", "cpu_interface"]), "GIC CPU interface.");
@@ -82,6 +84,10 @@ fn main() {
     } else {
         put("GICR", number(&["gic", "redistributors"]), "GIC redistributors, 128 KiB a core.");
     }
+    let engine = table.get("dma_engine").and_then(|engine| engine.get("coherent"));
+    let is_coherent = engine.is_some_and(|coherent| coherent.as_bool().expect("coherent"));
+    let doc = "Whether the DMA engine sees the cores' caches.";
+    writeln!(constants, "/// {doc}\npub const ENGINE_IS_COHERENT: bool = {is_coherent};").unwrap();
     constants.push_str(&lists(&table));
 
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap());

@@ -10,7 +10,8 @@ pub const BUILT: Features = Features::NONE
     .with(Features::PCI.when(cfg!(feature = "pci")))
     .with(Features::SHARED_CORES.when(cfg!(feature = "shared-cores")))
     .with(Features::BUDGETS.when(cfg!(feature = "budgets")))
-    .with(Features::GUEST_PMU.when(cfg!(feature = "guest-pmu")));
+    .with(Features::GUEST_PMU.when(cfg!(feature = "guest-pmu")))
+    .with(Features::ENGINE.when(cfg!(feature = "engine")));
 
 static SYSTEM: Once<PackedSystem<'static>> = Once::new();
 

@@ -12,6 +12,7 @@ mod qemu_attacks_time;
 mod qemu_basics;
 mod qemu_boards;
 mod qemu_counter_page;
+mod qemu_engine;
 mod qemu_errata;
 mod qemu_flows;
 mod qemu_focus;

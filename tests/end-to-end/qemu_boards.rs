@@ -487,12 +487,13 @@ fn vms_share_a_core_on_versal() {
     vms_share_a_core("versal-virt");
 }
 
-/// A flow whose latencies stay below the bound of the emulated board, which lacks the DMA engine.
+/// A flow that the broker's core copies, and whose latencies stay below the emulated board's bound.
 fn a_flow_keeps_its_bound(board: &str) {
     let all_sent = "expect = [\"sender: 100 messages of 4096 bytes sent\"]";
     let all_arrived = "expect = [\"receiver: port 5000: 409600 bytes in order\"]";
     let flow = "\n[[flow]]\nname = \"messages\"\nfrom = \"sender\"\nto = \"receiver\"\n\
-                port = 5000\nsize = \"4KiB\"\nperiod = \"1ms\"\ndeadline = \"500us\"\n";
+                port = 5000\nsize = \"4KiB\"\nperiod = \"1ms\"\ndeadline = \"500us\"\n\
+                [dma]\npath = \"broker\"\n";
     for keys in ["", "vsock = \"pci\"\n"] {
         let args = "to=4 messages=100 size=4096 period_us=1000";
         let sender = vm("sender", "[0]", "sender", args, &format!("{keys}{all_sent}"));

@@ -1107,7 +1107,9 @@ fn run_with_broker(guest: &str, text: &str, time: &str) -> Ran {
     }
     let programs = to.join("build/programs");
     fs::create_dir_all(&programs).expect("a directory");
-    for name in ["weir-hypervisor-qemu-virt", "control", "sender", "receiver", "station"] {
+    let platform = text.split('"').nth(1).expect("the platform comes first");
+    let hypervisor = format!("weir-hypervisor-{platform}");
+    for name in [&hypervisor, "control", "sender", "receiver", "station"] {
         fs::copy(from.join("build/programs").join(name), programs.join(name)).expect(name);
     }
     let steady = "build/programs/libweir_icount_shim.so";
@@ -1134,10 +1136,23 @@ fn a_rogue_broker_reaches_only_the_vms_it_serves() {
         vm("two", 1, "receiver", "bytes=42000", ""),
         flow("messages", "one", "two", 5000, PERIOD),
     ];
-    for [one, two, more] in [switch, flows] {
+    // The ZCU102 has a DMA engine, which the broker may not have go elsewhere either.
+    let [one, two, more] = &flows;
+    let engine = [
+        one.clone(),
+        two.clone(),
+        format!("{more}\n[dma]\npath = \"dma\"\nengine_from = \"0B\"\n"),
+    ];
+    for (platform, [one, two, more]) in
+        [("qemu-virt", switch), ("qemu-virt", flows), ("zcu102", engine)]
+    {
         let control = vm("control", 2, "control", "activations=300", "");
-        let text = format!("platform = \"qemu-virt\"\n{one}{two}{control}{more}");
+        let text = format!("platform = \"{platform}\"\n{one}{two}{control}{more}");
         let ran = run_with_broker("rogue-broker", &text, "500ms");
+        if more.contains("[dma]") {
+            assert_eq!(ran.behind("broker", "rogue-broker: 0 transfers"), " granted");
+            assert_eq!(ran.behind("broker", "rogue-broker: begun true, another "), "false");
+        }
         ran.behind("broker", "rogue-broker: claims made");
         let broker = ran.vm("broker");
         assert_eq!(broker["state"], "halted");
@@ -1180,6 +1195,29 @@ fn an_endpoint_restart_waits_for_its_chunk() {
         assert_eq!(ran.report["totals"]["restarts"], 1);
         assert_eq!(ran.report["totals"]["faults"], 1, "the broker goes on");
     }
+}
+
+/// The slow receiver makes each transfer of the DMA engine fail. The packet is lost, both ends lose
+/// their connection and make a new one, and what the core copies arrives.
+#[test]
+fn a_failing_engine_disturbs_no_other_flow() {
+    let keys = "period = \"10ms\"\ndeadline = \"10ms\"";
+    let text = format!(
+        "platform = \"zcu102\"\n{}{}{}{}{}\n[dma]\npath = \"dma\"\nengine_from = \"2KiB\"\n",
+        vm("long", 0, "sender", "to=5 messages=20 size=4096 period_us=10000", ""),
+        vm("short", 1, "sender", "to=5 port=5001 messages=20 size=700 period_us=10000", ""),
+        vm("receiver", 2, "receiver", "ports=2 bytes=14000", ""),
+        flow("long", "long", "receiver", 5000, keys),
+        flow("short", "short", "receiver", 5001, keys),
+    );
+    let ran = run_with_slow_receiver(&text, "1200ms");
+    ran.behind("long", "sender: the connection was reset");
+    assert_eq!(ran.flow(0)[0], 0, "none arrived");
+    assert!(ran.flow(0)[1] > 1, "{:?}", ran.flow(0));
+    assert_eq!(ran.flow(1), [20, 0]);
+    let sum = ran.behind("short", "20 messages of 700 bytes sent, sum ");
+    assert_eq!(ran.behind("receiver", "port 5001: 14000 bytes in order, sum "), sum);
+    assert_eq!(ran.report["totals"]["faults"], 0);
 }
 
 /// Core 2, which `control` and the broker share.
@@ -1299,5 +1337,5 @@ fn the_broker_is_as_small_as_documented() {
     println!("{moves} B move packets, {once} B set the broker up, {switch} B pass frames on");
     assert!(once > 1000, "{once}");
     assert!(switch > 1000, "{switch}");
-    assert!((20_000..=40_000).contains(&moves), "{moves}");
+    assert!((20_000..=42_000).contains(&moves), "{moves}");
 }

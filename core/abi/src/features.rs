@@ -1,6 +1,6 @@
 //! The optional parts of the hypervisor: which a system uses, and which a build has.
 
-use super::{Damage, NO_BROKER, PARTITION, PackedSystem, Regulation};
+use super::{Damage, NO_BROKER, NO_ENGINE, PARTITION, PackedSystem, Regulation};
 
 /// A set of optional parts of the hypervisor. `weir build` leaves out those that a system does not
 /// use.
@@ -22,11 +22,14 @@ impl Features {
     pub const BUDGETS: Self = Self(1 << 4);
     /// Event counters for VMs.
     pub const GUEST_PMU: Self = Self(1 << 5);
+    /// The broker's DMA engine.
+    pub const ENGINE: Self = Self(1 << 6);
     /// All parts.
     pub const ALL: Self = Self((1 << Self::NAMES.len()) - 1);
 
     /// The names of the parts, those of the hypervisor's cargo features, from bit 0 on.
-    pub const NAMES: [&str; 6] = ["flows", "switch", "pci", "shared-cores", "budgets", "guest-pmu"];
+    pub const NAMES: [&str; 7] =
+        ["flows", "switch", "pci", "shared-cores", "budgets", "guest-pmu", "engine"];
 
     /// Returns this set with the parts of `other`.
     #[must_use]
@@ -65,6 +68,7 @@ impl PackedSystem<'_> {
         let has_broker = (header.broker != NO_BROKER || partition) && !has_switch;
         let mut used = Features::FLOWS
             .when(!self.flows.is_empty() || has_broker)
+            .with(Features::ENGINE.when(header.engine_from != NO_ENGINE))
             .with(Features::PCI.when(!self.pci.is_empty()))
             .with(Features::SHARED_CORES.when(!self.schedules.is_empty()));
         for vm in self.vms {

@@ -1,8 +1,8 @@
 //! Flows: senders, receivers, and the broker's view of the VMs' memory.
 
 use crate::{
-    ADDRESS_LIMIT, Damage, MAX_VMS, PAGE, PackedSystem, PageSpan, RAM, Region, VmView, overlap,
-    page_range,
+    ADDRESS_LIMIT, Damage, MAX_VMS, PAGE, PackedHeader, PackedSystem, PageSpan, RAM, Region,
+    VmView, overlap, page_range,
 };
 use core::ops::Range;
 use weir_paging::classes::Pages;
@@ -30,8 +30,13 @@ pub const VSOCK_BAR_LEN: u64 = 0x4000;
 /// Where such a device is: its number on bus 0, and it has function 0 alone. Devices of a board are
 /// seldom there.
 pub const VSOCK_SLOT: u32 = 31;
-/// [`PackedHeader::broker`](crate::PackedHeader::broker) of a system without one.
+/// [`PackedHeader::broker`] of a system without one.
 pub const NO_BROKER: u32 = u32::MAX;
+/// [`PackedHeader::engine_from`] of a system in which the core moves all.
+pub const NO_ENGINE: u64 = u64::MAX;
+/// Most bytes of a chunk in a system whose DMA engine moves some: the broker gives the engine a
+/// piece at once, and cannot take it back.
+pub const ENGINE_CHUNK: u64 = 64 << 10;
 /// The first context identifier of the receivers of a flow to several: those of VMs are below.
 pub const FIRST_GROUP: Cid = Cid(256);
 
@@ -266,6 +271,20 @@ impl PackedSystem<'_> {
         match self.flows.iter().enumerate().find(|(place, flow)| !flow.is_sound(*place, self)) {
             Some((_, flow)) => Err(Damage::Flow(flow.from)),
             None => Ok(()),
+        }
+    }
+}
+
+impl PackedSystem<'_> {
+    /// A DMA engine moves chunks of flows, for a broker, and none that is longer than
+    /// [`ENGINE_CHUNK`].
+    pub(super) fn check_engine(&self) -> Result<(), Damage> {
+        let PackedHeader { engine_from, chunk, .. } = *self.header;
+        let is_needed = self.broker().is_some() && !self.flows.is_empty();
+        if engine_from == NO_ENGINE || (is_needed && chunk <= ENGINE_CHUNK) {
+            Ok(())
+        } else {
+            Err(Damage::Flow(0))
         }
     }
 }

@@ -22,8 +22,9 @@ mod stage2;
 
 pub use features::Features;
 pub use flows::{
-    FIRST_GROUP, FLOW_TIME_LIMIT, MAX_FLOWS, NO_BROKER, PARTITION, PARTITION_IPA, PARTITION_LEN,
-    PackedFlow, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT, WINDOWS, window,
+    ENGINE_CHUNK, FIRST_GROUP, FLOW_TIME_LIMIT, MAX_FLOWS, NO_BROKER, NO_ENGINE, PARTITION,
+    PARTITION_IPA, PARTITION_LEN, PackedFlow, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT, WINDOWS,
+    window,
 };
 pub use memory::{Functions, PackedCache, PageSpan, VM_LEN};
 pub use net::{MAX_PORT_PIECES, PackedNet};
@@ -42,7 +43,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First bytes of the packed form.
 pub const MAGIC: [u8; 8] = *b"weirsys\0";
 /// Changes with each change of the layout below.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 /// Most cores of a board.
 pub const MAX_CORES: usize = 8;
 /// Most VMs of a system, and most vCPUs of a VM: a core runs at most one of a VM's.
@@ -104,6 +105,8 @@ pub struct PackedHeader {
     pub rate: u64,
     /// Most bytes that it moves between two decisions, if there are flows.
     pub chunk: u64,
+    /// Least bytes of a piece that the DMA engine moves; [`NO_ENGINE`] when the core moves all.
+    pub engine_from: u64,
     /// Number of [`PackedSchedule`]s, behind the [`PackedFlow`]s.
     pub schedules: u32,
     /// Number of [`Turn`]s, behind the [`PackedSchedule`]s.
@@ -318,7 +321,8 @@ pub enum Damage {
     Schedule(u32),
     /// The VM's network device has no address of its own, or a second uplink.
     Port(u32),
-    /// A flow is between VMs that can't have one, or the broker is not what it must be.
+    /// A flow is between VMs that can't have one, or the broker or its DMA engine is not what it
+    /// must be.
     Flow(u32),
     /// The system uses a part that the hypervisor was built without, of this name.
     Feature(&'static str),
@@ -347,7 +351,9 @@ impl Damage {
             Self::Geometry => "the page classes are not those of the board",
             Self::Function(_) => "a VM's PCI function has two owners, or its addresses are taken",
             Self::Port(_) => "a network device has no address of its own, or is a second uplink",
-            Self::Flow(_) => "a flow's ends or its broker are not what they must be",
+            Self::Flow(_) => {
+                "a flow's ends, its broker or its DMA engine are not what they must be"
+            }
             Self::Bandwidth(_) => "a VM's memory budget cannot be enforced",
             Self::Schedule(_) => "a core's schedule cannot be run, or is not that of its VMs",
             Self::Feature(_) => {
@@ -647,6 +653,9 @@ impl<'a> PackedSystem<'a> {
         }
         if built.has(Features::FLOWS) || built.has(Features::SWITCH) {
             self.check_flows()?;
+        }
+        if built.has(Features::ENGINE) {
+            self.check_engine()?;
         }
         if built.has(Features::SWITCH) {
             self.check_ports()?;

@@ -3,10 +3,11 @@
 use proptest::prelude::*;
 use std::{collections::BTreeSet, ops::Range};
 use weir_abi::{
-    ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, Functions, Irq, MAGIC, NO_BROKER, OnFault, PAGE,
-    PARTITION, PARTITION_IPA, PARTITION_LEN, PackedCache, PackedFlow, PackedHeader, PackedNet,
-    PackedSchedule, PackedSegment, PackedSystem, PackedTables, PackedVm, PageSpan, PciFunction,
-    RAM, Region, Regulation, Turn, VERSION, WINDOWS, checksum, regulation, schedule,
+    ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, ENGINE_CHUNK, Features, Functions, Irq, MAGIC,
+    NO_BROKER, NO_ENGINE, OnFault, PAGE, PARTITION, PARTITION_IPA, PARTITION_LEN, PackedCache,
+    PackedFlow, PackedHeader, PackedNet, PackedSchedule, PackedSegment, PackedSystem, PackedTables,
+    PackedVm, PageSpan, PciFunction, RAM, Region, Regulation, Turn, VERSION, WINDOWS, checksum,
+    regulation, schedule,
 };
 use weir_paging::classes::{ClassSet, Geometry, PageClasses};
 use weir_paging::table::stage2;
@@ -54,6 +55,7 @@ fn header() -> PackedHeader {
         broker: NO_BROKER,
         rate: 0,
         chunk: 4096,
+        engine_from: NO_ENGINE,
         schedules: 0,
         turns: 0,
         load_address: 0x4020_0000,
@@ -247,17 +249,17 @@ fn goes_on_behind_the_tables() {
 
 /// The hypervisor and `weir build` are built apart: the layout must not change without [`VERSION`].
 #[test]
-fn layout_is_that_of_version_9() {
-    assert_eq!(VERSION, 9);
+fn layout_is_that_of_version_10() {
+    assert_eq!(VERSION, 10);
     let bytes = tables().pack(header());
-    assert_eq!(size_of::<PackedHeader>(), 264);
+    assert_eq!(size_of::<PackedHeader>(), 272);
     assert_eq!((size_of::<PackedSchedule>(), size_of::<Turn>()), (24, 24));
     assert_eq!((size_of::<PackedVm>(), size_of::<PackedFlow>()), (344, 48));
     assert_eq!((size_of::<Region>(), size_of::<PackedSegment>(), size_of::<Irq>()), (32, 32, 24));
-    assert_eq!(bytes.len(), 264 + 2 * 344 + 3 * 32 + 2 * 32 + 24);
+    assert_eq!(bytes.len(), 272 + 2 * 344 + 3 * 32 + 2 * 32 + 24);
     assert_eq!(bytes.len(), tables().packed_len());
     assert_eq!(&bytes[..8], b"weirsys\0");
-    assert_eq!(checksum(&bytes), 0xf15a_cbe1, "{:#x}", checksum(&bytes));
+    assert_eq!(checksum(&bytes), 0x89de_20b4, "{:#x}", checksum(&bytes));
     assert_eq!(checksum(b"123456789"), 0xcbf4_3926);
 }
 
@@ -273,7 +275,7 @@ fn refuses_each_kind_of_damage() {
         parse(&bytes)
     };
     assert_eq!(with(0, 1), Err(Damage::Magic));
-    assert_eq!(with(8, 1), Err(Damage::Version(8)));
+    assert_eq!(with(8, 1), Err(Damage::Version(11)));
     assert_eq!(with(12, 1), Err(Damage::Checksum));
     assert_eq!(with(good.len() - 1, 1), Err(Damage::Checksum));
     let misaligned = Aligned::new(&[&[0; 4], good.as_slice()].concat());
@@ -767,6 +769,34 @@ fn a_flow_has_two_ends_and_a_broker() {
 }
 
 /// One flow to two receivers: an entry for each, consecutive, alike but for the receiver.
+/// The DMA engine moves chunks of flows: the broker's, and no longer ones than it may.
+#[test]
+fn an_engine_has_flows_and_a_broker() {
+    let engine = |header: &mut PackedHeader| header.engine_from = 0;
+    assert_eq!(with_flow(|header, _| engine(header)), Ok(()));
+    assert_eq!(
+        with_flow(|header, _| {
+            engine(header);
+            header.chunk = ENGINE_CHUNK;
+        }),
+        Ok(())
+    );
+    let too_long = |header: &mut PackedHeader, _: &mut PackedTables| {
+        engine(header);
+        header.chunk = ENGINE_CHUNK + 1;
+    };
+    assert_eq!(with_flow(too_long), Err(Damage::Flow(0)));
+    let core = |header: &mut PackedHeader, _: &mut PackedTables| header.chunk = ENGINE_CHUNK + 1;
+    assert_eq!(with_flow(core), Ok(()));
+    assert_eq!(with_switch(|header, _| engine(header)), Err(Damage::Flow(0)));
+    assert_eq!(damaged(|header, _| engine(header)), Damage::Flow(0));
+    // Each part is checked by itself.
+    let bytes = Aligned::new(&tables().pack(PackedHeader { engine_from: 1, ..header() }));
+    let built = |parts| PackedSystem::parse_with(bytes.bytes(), false, parts).map(|_| ());
+    assert_eq!(built(Features::ENGINE), Err(Damage::Flow(0)));
+    assert_eq!(built(Features::FLOWS), Err(Damage::Feature("engine")));
+}
+
 #[test]
 fn a_flow_to_several_has_an_entry_for_each() {
     let parsed = |change: fn(&mut Vec<PackedFlow>)| {
@@ -887,6 +917,10 @@ fn assert_sound(system: &PackedSystem<'_>, gic_v2: bool) {
     };
     if divided {
         claim(&system.hypervisor_classes(), header.memory);
+    }
+    if header.engine_from != NO_ENGINE {
+        assert!(system.broker().is_some() && !system.flows().is_empty(), "an engine for nothing");
+        assert!(header.chunk <= ENGINE_CHUNK);
     }
     let mut cores: Vec<u8> = Vec::new();
     let mut irqs = Vec::new();

@@ -21,7 +21,10 @@ use weir_partition::{
     device::Device,
     flows::{BrokerFlow as Settings, Event, FLOWS, PORTS, Partition, Record, TAKEN},
 };
-use weir_trace::{phases::pack, record::packet};
+use weir_trace::{
+    phases::pack,
+    record::{BY_ENGINE, packet},
+};
 use weir_units::Cid;
 use weir_vsock::{
     multicast::FlowGroup,
@@ -34,10 +37,22 @@ const ENDS: u32 = 3;
 /// No packet.
 pub(crate) const NONE: u8 = u8::MAX;
 
-/// What moves bytes in the broker's address space: the core, or a DMA engine.
+/// The DMA engine did not move what it was to move, all or a part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineFailed;
+
+/// What moves bytes in the broker's address space: the core, and a DMA engine.
 pub trait Mover {
-    /// Copies `len` bytes from one address to another.
+    /// Copies `len` bytes from one address to another, by the core.
     fn copy(&mut self, from: u64, to: u64, len: u64);
+    /// Has the DMA engine move `len` bytes, and returns when it has ended.
+    ///
+    /// # Errors
+    ///
+    /// The engine failed or took too long, or there is none; it does not write there any more.
+    fn move_by_engine(&mut self, _from: u64, _to: u64, _len: u64) -> Result<(), EngineFailed> {
+        Err(EngineFailed)
+    }
     /// The counter, in ticks: how long each phase takes is recorded.
     fn ticks(&mut self) -> u64;
 }
@@ -163,6 +178,8 @@ pub struct Broker<'a> {
     hertz: u64,
     start: u64,
     chunk: u32,
+    /// Bytes of a chunk from which on the DMA engine moves it, if it is one piece.
+    engine_from: u64,
     engine: Bucket,
     pub(crate) lines: [Line; FLOWS],
     pub(crate) flows: usize,
@@ -223,6 +240,7 @@ impl<'a> Broker<'a> {
             hertz: hertz.max(1),
             start: settings.start,
             chunk: settings.chunk,
+            engine_from: settings.engine_from,
             engine: Bucket::new(settings.rate, settings.chunk.into()),
             lines: [Line::NONE; FLOWS],
             flows: usize::from(settings.flows),
@@ -412,6 +430,12 @@ impl<'a> Broker<'a> {
         self.recorded = self.recorded.wrapping_add(1);
     }
 
+    /// Records a chunk for the receiver at `port`.
+    fn record_chunk(&mut self, port: usize, detail: u32, phases: u64, bytes: u64) {
+        self.record(Record { event: Event::Chunk, port, to: port, detail, phases, value: bytes });
+        self.phases.chunks += 1;
+    }
+
     /// Calls `body` with the memory of the VM at `port`; see [`with`].
     pub(crate) fn with<A: Access, T>(
         &mut self,
@@ -502,8 +526,17 @@ impl<'a> Broker<'a> {
             let memory = Memory::new(&self.shared.ram, sender, access);
             let source = Pieces::new(&memory, chain.readable());
             let programmed = mover.ticks();
-            transfer(mover, (&source, HEADER_LEN as u64 + u64::from(done)), &target, bytes);
+            let offset = HEADER_LEN as u64 + u64::from(done);
+            let done = transfer(mover, (&source, offset), (&target, bytes), self.engine_from);
             let copied = mover.ticks();
+            self.lines[index].bucket.take(now, bytes);
+            self.engine.take(now, bytes);
+            let Ok(by_engine) = done else {
+                self.end(sender, receiver);
+                self.fail(index, &piece, now, access);
+                self.phases.mark = mover.ticks();
+                return Step::Again;
+            };
             let written = (HEADER_LEN as u64 + bytes) as u32;
             let socket = &mut self.store.sockets[receiver];
             socket.buffer = None;
@@ -513,8 +546,6 @@ impl<'a> Broker<'a> {
             }
             self.end(sender, receiver);
             self.untold = true;
-            self.lines[index].bucket.take(now, bytes);
-            self.engine.take(now, bytes);
             self.lines[index].moved += bytes as u32;
             let more = bytes < left.into() && bytes > 0;
             if !more {
@@ -526,15 +557,8 @@ impl<'a> Broker<'a> {
             let phases =
                 [(mark, picked), (picked, programmed), (programmed, copied), (copied, removed)]
                     .map(|(from, to)| to.wrapping_sub(from));
-            self.record(Record {
-                event: Event::Chunk,
-                port: receiver,
-                to: receiver,
-                detail: head.into(),
-                phases: pack(phases),
-                value: bytes,
-            });
-            self.phases.chunks += 1;
+            let detail = u32::from(head) | if by_engine { BY_ENGINE } else { 0 };
+            self.record_chunk(receiver, detail, pack(phases), bytes);
             self.phases.mark = removed;
             let many = self.recorded.wrapping_sub(self.told) >= TAKEN;
             return if more && !many { Step::Again } else { Step::Tell };
@@ -595,7 +619,13 @@ impl<'a> Broker<'a> {
     }
 
     /// The first packet of a flow is done with: it was sent, or lost.
-    fn finish(&mut self, index: usize, is_sent: bool, now: u64, access: &mut impl Access) {
+    pub(crate) fn finish(
+        &mut self,
+        index: usize,
+        is_sent: bool,
+        now: u64,
+        access: &mut impl Access,
+    ) {
         let line = &mut self.lines[index];
         let (sender, head) = (usize::from(line.flow.from), line.first);
         let packet = &self.store.sockets[sender].packets[usize::from(head) % RING];
@@ -730,15 +760,27 @@ fn scatter(access: &mut impl Access, buffer: &Pieces, bytes: &[u8]) {
     }
 }
 
-/// Moves `bytes` from byte `from.1` of a packet's buffers to behind the header of the receiver's.
-fn transfer(mover: &mut impl Mover, from: (&Pieces, u64), buffer: &Pieces, bytes: u64) {
+/// Moves so many bytes from byte `from.1` of a packet's buffers to behind the header of the
+/// receiver's. The DMA engine moves at least `engine_from` bytes that are one piece on both sides:
+/// drivers choose the pieces, and what a chunk takes does not depend on them. Returns whether it did.
+fn transfer(
+    mover: &mut impl Mover,
+    from: (&Pieces, u64),
+    (buffer, bytes): (&Pieces, u64),
+    engine_from: u64,
+) -> Result<bool, EngineFailed> {
     let mut done = 0;
     while done < bytes
         && let Some((source, source_len)) = from.0.at(from.1 + done)
         && let Some((target, target_len)) = buffer.at(HEADER_LEN as u64 + done)
     {
         let len = source_len.min(target_len).min(bytes - done);
+        if len == bytes && bytes >= engine_from {
+            mover.move_by_engine(source, target, len)?;
+            return Ok(true);
+        }
         mover.copy(source, target, len);
         done += len;
     }
+    Ok(false)
 }

@@ -136,6 +136,52 @@ impl Broker<'_> {
         self.unblock(index, now);
     }
 
+    /// The DMA engine has failed amid the first packet of flow `index`, of which `header` is: the
+    /// receiver can have a part of a message. The packet is lost and its connection ends, which
+    /// both ends are told; all other flows go on.
+    #[inline(never)]
+    pub(crate) fn fail(
+        &mut self,
+        index: usize,
+        header: &Header,
+        now: u64,
+        access: &mut impl Access,
+    ) {
+        let line = &self.lines[index];
+        let (flow, first) = (line.flow, usize::from(line.flow.first));
+        let is_one_of_several = line.is_one_of_several();
+        self.finish(index, false, now, access);
+        if is_one_of_several {
+            let mut post = Post::new();
+            let _ = self.with_group(first, now, &mut post, access, |group, post| {
+                group.fail_member(index - first, now, post);
+            });
+            self.carry_out(first, &mut post, now, access);
+            return;
+        }
+        let reset = Header {
+            src_cid: Cid::of_vm(flow.from.into()),
+            dst_cid: Cid::of_vm(flow.to.into()),
+            src_port: header.src_port,
+            dst_port: header.dst_port,
+            kind: header.kind,
+            op: Operation::Reset as u16,
+            ..Header::ZERO
+        };
+        let back = Header {
+            src_cid: reset.dst_cid,
+            dst_cid: reset.src_cid,
+            src_port: reset.dst_port,
+            dst_port: reset.src_port,
+            ..reset
+        };
+        self.store.flows[index].note(&reset, Operation::Reset, true);
+        for header in [reset, back] {
+            // Whoever is not there needs no reset.
+            let _ = self.deliver(&header, access);
+        }
+    }
+
     /// Calls `body` with the connections of the group that begins at flow `first`, and gives up
     /// what is on its way to the members that it has taken out.
     pub(crate) fn with_group<T>(

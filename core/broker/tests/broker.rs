@@ -80,7 +80,7 @@ proptest! {
 }
 
 /// A world whose flows are connected, and whose receivers have buffers of 1000 bytes.
-fn connected(flows: &[BrokerFlow], chunk: u32, rate: u64) -> (World, Broker<'static>) {
+fn connected(flows: &[BrokerFlow], chunk: u32, rate: u64) -> (World<'static>, Broker<'static>) {
     let mut world = World::new(flows, chunk, rate);
     let mut broker = world.broker();
     world.connect(&mut broker);
@@ -274,7 +274,7 @@ impl<F: FnMut()> Mover for Looking<F> {
 }
 
 fn looking<F: FnMut()>(windows: &Windows, look: F) -> Looking<F> {
-    Looking(Engine { windows: windows.clone(), moved: 0, chunks: 0, ticks: 0 }, look)
+    Looking(Engine::new(windows.clone()), look)
 }
 
 fn busy(partition: &Partition) -> Vec<usize> {

@@ -61,7 +61,7 @@ struct Sender {
 }
 
 struct Run {
-    world: World,
+    world: World<'static>,
     random: fastrand::Rng,
     rung: Option<u64>,
     /// Packets to the receiver that returns no buffers.

@@ -35,7 +35,7 @@ fn flows() -> Vec<BrokerFlow> {
 }
 
 struct Group {
-    world: World,
+    world: World<'static>,
     broker: Broker<'static>,
     now: u64,
     /// What each receiver has got: the first bytes of its packets.

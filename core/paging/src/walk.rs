@@ -1,6 +1,6 @@
 //! Reading an address space back from its tables, as the table walker of the processor would.
 
-use crate::table::{ADDRESS, Attributes, SPAN, Table};
+use crate::table::{ADDRESS, Attributes, PAGE, SPAN, Table};
 
 /// A block or page that is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,20 @@ pub enum Stray {
     Table(u64),
     /// It is of the reserved kind, or its block is not aligned; it stands for this input address.
     Descriptor(u64),
+}
+
+/// Returns where `address` is in physical memory if PAR_EL1 holds its translation as `par`, and it
+/// was translated to Normal memory (DDI0487, D23.2.134).
+#[must_use]
+pub const fn normal_memory(par: u64, address: u64) -> Option<u64> {
+    const HAS_FAILED: u64 = 1;
+    // The upper half of the attributes, in the encoding of MAIR_EL1, is zero for Device memory.
+    const IS_NORMAL: u64 = 0xf << 60;
+    let page = par & ADDRESS;
+    if par & HAS_FAILED != 0 || par & IS_NORMAL == 0 {
+        return None;
+    }
+    Some(page | address & (PAGE - 1))
 }
 
 /// Shows `visit` every leaf below the table of level 1 at physical address `root`, by ascending
@@ -94,4 +108,21 @@ fn below<'t, const RUNS: bool>(
         slot += count;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::normal_memory;
+
+    #[test]
+    fn only_normal_memory_that_was_translated_has_a_place() {
+        // Write-back; non-cacheable; Device-nGnRnE and Device-GRE.
+        for (attributes, is_normal) in [(0xff, true), (0x44, true), (0, false), (0x0c, false)] {
+            let par = attributes << 56 | 0x80_1234_5000 | 0xb80;
+            let found = normal_memory(par, 0x40_0000_0abc);
+            assert_eq!(found, is_normal.then_some(0x80_1234_5abc), "{attributes:#x}");
+        }
+        // F, with a fault of stage 2.
+        assert_eq!(normal_memory(0xff << 56 | 0x80_1234_5000 | 0x20f, 0xabc), None);
+    }
 }

@@ -25,6 +25,10 @@ pub const WINDOWS: Range<u64> = 1 << 35..9 << 35;
 /// The SGI by which it learns that there is something new in the partition.
 pub const SGI: IntId = IntId(1);
 
+/// The bit of the last word of the settings that has [`Settings::engine_is_coherent`], behind the
+/// interrupt's number.
+const ENGINE_IS_COHERENT: u32 = 32;
+
 /// Records that EL2 takes in one call of the broker's.
 pub const TAKEN: u32 = 2;
 
@@ -73,7 +77,7 @@ impl BrokerFlow {
 }
 
 /// What holds for all flows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// How many flows there are.
     pub flows: u8,
@@ -83,6 +87,28 @@ pub struct Settings {
     pub rate: u64,
     /// The counter at the hypervisor's time 0, in its ticks.
     pub start: u64,
+    /// Bytes of a chunk from which on the DMA engine moves it, if it lies in one piece; `u64::MAX` if
+    /// the core moves all.
+    pub engine_from: u64,
+    /// The interrupt of the DMA engine.
+    pub engine_intid: IntId,
+    /// Whether the DMA engine sees what is in the cores' caches.
+    pub engine_is_coherent: bool,
+}
+
+impl Default for Settings {
+    /// Without flows and without an engine.
+    fn default() -> Self {
+        Self {
+            flows: 0,
+            chunk: 0,
+            rate: 0,
+            start: 0,
+            engine_from: u64::MAX,
+            engine_intid: IntId(0),
+            engine_is_coherent: false,
+        }
+    }
 }
 
 /// Counts of a flow's packets since the system started.
@@ -210,7 +236,7 @@ impl PortRings {
 #[repr(C, align(4096))]
 pub struct Partition {
     /// Written by EL2 before the broker starts.
-    settings: [AtomicU64; 4],
+    settings: [AtomicU64; 6],
     flows: [SharedFlow; FLOWS],
     ports: [PortRings; PORTS],
     /// Where RAM of the VMs in flows is.
@@ -255,8 +281,10 @@ impl Partition {
 
     /// EL2 says what the flows are, before the broker starts.
     pub fn configure(&self, settings: &Settings, flows: impl IntoIterator<Item = BrokerFlow>) {
-        let Settings { flows: count, chunk, rate, start } = *settings;
-        store(&self.settings, [count.into(), chunk.into(), rate, start]);
+        let Settings { flows: count, chunk, rate, start, engine_from, .. } = *settings;
+        let line = u64::from(settings.engine_intid.0)
+            | u64::from(settings.engine_is_coherent) << ENGINE_IS_COHERENT;
+        store(&self.settings, [count.into(), chunk.into(), rate, start, engine_from, line]);
         for (place, flow) in self.flows.iter().zip(flows) {
             let bytes = [flow.from, flow.to, flow.first, flow.members];
             let ends = u64::from(u32::from_le_bytes(bytes)) | u64::from(flow.port) << 32;
@@ -271,12 +299,15 @@ impl Partition {
     /// Returns what holds for all flows.
     #[must_use]
     pub fn settings(&self) -> Settings {
-        let [flows, chunk, rate, start] = load(&self.settings);
+        let [flows, chunk, rate, start, engine_from, line] = load(&self.settings);
         Settings {
             flows: (flows as u8).min(FLOWS as u8),
             chunk: (chunk as u32).max(1),
             rate,
             start,
+            engine_from,
+            engine_intid: IntId(line as u32),
+            engine_is_coherent: line >> ENGINE_IS_COHERENT & 1 != 0,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The phases of a packet: rt-virtio's Table II, and the additional phases of weir's own path. A
 //! record holds up to four of them.
 
-use crate::record::RecordKind;
+use crate::record::{Record, RecordKind};
 
 /// The most ticks of a phase in a record; longer phases are recorded as this.
 pub const LONGEST: u64 = 0xffff;
@@ -35,14 +35,15 @@ pub enum Phase {
     /// Finalize, for each chunk: the broker's hypercall, which returns buffers and raises
     /// interrupts.
     Ft,
-    /// The DMA engine's interrupt: none, as a core copies.
+    /// The DMA engine: from the broker's hypercall that starts it to the end of the broker's handling
+    /// of its interrupt; with the transfer, where that takes time.
     Ip,
     /// Notification: from the receiver's interrupt to its driver's acknowledgment.
     Br,
     /// Wake-up: from the last insertion of a notification to the first poll of the broker that
     /// slept.
     Wake,
-    /// The copy of a chunk.
+    /// The copy of a chunk by a core.
     Copy,
     /// The time for which a device's lock was held by any core: the longest since the last record.
     Hold,
@@ -100,7 +101,7 @@ impl Phase {
             "pick the earliest deadline",
             "process the packet, program the copy",
             "finalize the transfer",
-            "DMA interrupt",
+            "DMA engine: start to interrupt",
             "notification of the receiver",
             "wake-up of the broker",
             "copy of a chunk",
@@ -111,14 +112,17 @@ impl Phase {
         ACTIONS[self as usize]
     }
 
-    /// The phases in a record of this kind, in the order of [`unpack`]; none for another kind.
+    /// The phases in a record, in the order of [`unpack`]; none in one of another kind.
     #[must_use]
-    pub const fn of(kind: RecordKind) -> &'static [Self] {
-        match kind {
-            RecordKind::PacketSent => &[Self::Pt, Self::Pp, Self::Ql, Self::Qi],
-            RecordKind::PacketChunk => &[Self::Ps, Self::Pd, Self::Copy, Self::Qr],
-            RecordKind::PacketArrived => &[Self::Qa, Self::Wake, Self::Hc, Self::Ft],
-            RecordKind::PacketTaken => &[Self::Br, Self::Hold, Self::Lock, Self::Tail],
+    pub const fn of(record: &Record) -> &'static [Self] {
+        match RecordKind::from_number(record.kind) {
+            Some(RecordKind::PacketSent) => &[Self::Pt, Self::Pp, Self::Ql, Self::Qi],
+            Some(RecordKind::PacketChunk) if record.is_by_engine() => {
+                &[Self::Ps, Self::Pd, Self::Ip, Self::Qr]
+            }
+            Some(RecordKind::PacketChunk) => &[Self::Ps, Self::Pd, Self::Copy, Self::Qr],
+            Some(RecordKind::PacketArrived) => &[Self::Qa, Self::Wake, Self::Hc, Self::Ft],
+            Some(RecordKind::PacketTaken) => &[Self::Br, Self::Hold, Self::Lock, Self::Tail],
             _ => &[],
         }
     }
@@ -145,6 +149,7 @@ pub const fn unpack(word: u64) -> [u64; 4] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::BY_ENGINE;
     use proptest::prelude::*;
 
     proptest! {
@@ -156,13 +161,21 @@ mod tests {
     }
 
     #[test]
-    fn each_phase_but_the_engines_interrupt_is_told_once() {
-        let told: Vec<Phase> =
-            RecordKind::ALL.iter().flat_map(|kind| Phase::of(*kind).iter().copied()).collect();
+    fn each_phase_is_told_once() {
+        let told = |detail: u32| -> Vec<Phase> {
+            let of = |kind: &RecordKind| {
+                Phase::of(&Record { kind: *kind as u16, detail, ..Record::default() })
+            };
+            RecordKind::ALL.iter().flat_map(|kind| of(kind).iter().copied()).collect()
+        };
+        let [by_core, by_engine] = [0, BY_ENGINE].map(told);
         for (place, phase) in Phase::ALL.into_iter().enumerate() {
             assert_eq!(phase as usize, place);
-            let times = told.iter().filter(|one| **one == phase).count();
-            assert_eq!(times, usize::from(phase != Phase::Ip), "{}", phase.name());
+            let times = |told: &[Phase]| told.iter().filter(|one| **one == phase).count();
+            assert_eq!(times(&by_core), usize::from(phase != Phase::Ip), "{}", phase.name());
+            assert_eq!(times(&by_engine), usize::from(phase != Phase::Copy), "{}", phase.name());
         }
+        let unknown = Record { kind: 40, detail: BY_ENGINE, ..Record::default() };
+        assert!(Phase::of(&unknown).is_empty());
     }
 }

@@ -46,6 +46,12 @@ impl Record {
         (self.rest >> OTHER_BITS) as u16
     }
 
+    /// Whether it is a chunk that the DMA engine moved.
+    #[must_use]
+    pub const fn is_by_engine(&self) -> bool {
+        self.kind == RecordKind::PacketChunk as u16 && self.detail & BY_ENGINE != 0
+    }
+
     /// The same record with another number in bits 63:48 of [`Self::rest`].
     #[must_use]
     pub const fn with_sequence(self, sequence: u16) -> Self {
@@ -164,8 +170,8 @@ kinds! {
     /// The broker took a packet out of its sender's ring: flow and head ([`packet`]),
     /// [`phases`](crate::phases), when its driver had notified of it, in ns.
     PacketSent = 32, "packet-sent", ["packet", "phases", "seen"];
-    /// The broker moved a chunk into a receiver's buffer: the buffer's head,
-    /// [`phases`](crate::phases), bytes.
+    /// The broker moved a chunk into a receiver's buffer: the buffer's head, with [`BY_ENGINE`] if
+    /// the DMA engine moved the chunk; [`phases`](crate::phases); bytes.
     PacketChunk = 33, "packet-chunk", ["buffer", "phases", "bytes"];
     /// A packet has arrived: flow and head ([`packet`]), [`phases`](crate::phases), ns from where
     /// it could go to its receiver's interrupt. Hc and Ft are those of the hypercall before.
@@ -189,6 +195,10 @@ pub const fn outgoing(vm: u8, vcpu: u8) -> u32 {
 pub const fn packet(flow: u8, head: u16) -> u32 {
     (flow as u32) << 16 | head as u32
 }
+
+/// The bit of [`Record::detail`] of [`RecordKind::PacketChunk`] that the DMA engine moved the chunk;
+/// without it a core copied it.
+pub const BY_ENGINE: u32 = 1 << 31;
 
 /// Which accesses a budget is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,6 +239,15 @@ mod tests {
         let word = u64::from_le_bytes(record.as_bytes()[8..16].try_into().unwrap());
         assert_eq!(Who::new(3, 1).tag(RecordKind::Throttle, 0xdead_beef).0, word);
         assert_eq!(size_of::<Record>(), 32);
+    }
+
+    #[test]
+    fn a_chunk_of_the_engine_keeps_its_buffer() {
+        let chunk =
+            |detail| Record { kind: RecordKind::PacketChunk as u16, detail, ..Record::default() };
+        assert!(!chunk(0xffff).is_by_engine() && chunk(0xffff | BY_ENGINE).is_by_engine());
+        let packet = Record { kind: RecordKind::PacketSent as u16, ..chunk(1 << 31) };
+        assert!(!packet.is_by_engine());
     }
 
     #[test]

@@ -206,6 +206,9 @@ counted! {
         Dma = "DMA outside its memory",
         /// A packet that no flow allows or that is malformed, or a ring that makes no sense.
         Virtio = "malformed or disallowed packet",
+        /// A transfer that the DMA engine did not complete for the broker; the event has the
+        /// engine's error bits, zeros if it took too long.
+        Engine = "transfer that the DMA engine did not complete",
         /// An access outside its memory that was answered with an external abort, by `on_outside`.
         Outside = "access outside its memory",
     }

@@ -16,6 +16,8 @@
 //! | 0xC600_0003 | of the broker only: it has completions | 0, or [`DENIED`] |
 //! | 0xC600_0004 | hands the console and the active devices to VM x1 | 0, or [`DENIED`] |
 //! | 0xC600_0005 | whether the active devices are this VM's now | 1 or 0 |
+//! | 0xC600_0006 | of the broker only: the DMA engine moves x3 bytes from its address x1 to x2 | 0, or [`DENIED`] |
+//! | 0xC600_0007 | of the broker only: whether the engine has; with x1 = 1 it is stopped if not | 0 it has, 1 not yet, 2 it failed, or [`DENIED`] |
 //!
 //! The rest of 0x8600_xxxx and 0xC600_xxxx is reserved. weir's UID is the UUID
 //! `9f99e9c0-c429-44e8-a53d-10f558e3e6b4`.
@@ -59,6 +61,15 @@ pub const COMPLETE: u32 = 0xc600_0003;
 pub const HAND_OVER: u32 = 0xc600_0004;
 /// Whether the active devices are this VM's.
 pub const HAS_DEVICES: u32 = 0xc600_0005;
+
+/// The DMA engine moves bytes for the broker.
+pub const START_ENGINE: u32 = 0xc600_0006;
+/// Whether the DMA engine has moved what the broker had it move.
+pub const FINISH_ENGINE: u32 = 0xc600_0007;
+/// What [`FINISH_ENGINE`] returns in x0 while the engine is at work.
+pub const ENGINE_IS_BUSY: u64 = 1;
+/// What [`FINISH_ENGINE`] returns in x0 if not all was moved; the engine does nothing any more.
+pub const ENGINE_HAS_FAILED: u64 = 2;
 
 /// What a call that this VM has no right to returns in x0, or one whose numbers are not within the
 /// limits.
@@ -147,6 +158,21 @@ pub enum Call {
     HasDevices,
     /// Look at the broker's completions, if this VM is the broker. x0 is 0 or [`DENIED`].
     Complete,
+    /// The DMA engine is to move bytes, if this VM is the broker. x0 is 0 or [`DENIED`].
+    StartEngine {
+        /// Where they are, in the broker's address space.
+        from: u64,
+        /// Where they go.
+        to: u64,
+        /// How many.
+        len: u64,
+    },
+    /// Look whether the DMA engine has moved them, if this VM is the broker. x0 is 0,
+    /// [`ENGINE_IS_BUSY`], [`ENGINE_HAS_FAILED`] or [`DENIED`].
+    FinishEngine {
+        /// It is stopped if it has not.
+        gives_up: bool,
+    },
     /// x0 is 0 if this VM is told its stolen time, else [`NOT_SUPPORTED`].
     HasStolenTime,
     /// x0 is the address of the calling vCPU's [stolen time](crate::stolen), or [`NOT_SUPPORTED`].
@@ -188,6 +214,8 @@ pub fn decode(x: &[u64; 4], mitigations: Mitigations) -> Call {
         RESTARTS => Call::Restarts,
         SET_BUDGET => Call::SetBudget { vm: x[1], reads: x[2], writes: x[3] },
         COMPLETE => Call::Complete,
+        START_ENGINE => Call::StartEngine { from: x[1], to: x[2], len: x[3] },
+        FINISH_ENGINE => Call::FinishEngine { gives_up: x[1] == 1 },
         HAND_OVER => Call::HandOver(x[1]),
         HAS_DEVICES => Call::HasDevices,
         SMCCC_VERSION => Call::Return(SMCCC_1_2),

@@ -361,6 +361,12 @@ proptest! {
                 Call::Mitigate(_) => prop_assert!(false),
                 Call::Restarts => prop_assert_eq!(id, smccc::RESTARTS),
                 Call::Complete => prop_assert_eq!(id, smccc::COMPLETE),
+                Call::StartEngine { from, to, len } => {
+                    prop_assert_eq!((id, [from, to, len]), (smccc::START_ENGINE, x));
+                }
+                Call::FinishEngine { gives_up } => {
+                    prop_assert_eq!((id, gives_up), (smccc::FINISH_ENGINE, x[0] == 1));
+                }
                 Call::HandOver(vm) => prop_assert_eq!((id, vm), (smccc::HAND_OVER, x[0])),
                 Call::HasDevices => prop_assert_eq!(id, smccc::HAS_DEVICES),
                 Call::SetBudget { .. } => prop_assert_eq!(id, smccc::SET_BUDGET),

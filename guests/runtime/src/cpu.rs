@@ -68,6 +68,28 @@ pub fn wait_for_interrupt() {
     unsafe { asm!("dsb sy", "wfi", options(nostack, preserves_flags)) };
 }
 
+/// Bytes of a line of the data caches; the smallest, if they differ.
+#[must_use]
+pub fn data_line() -> u64 {
+    let ctr: u64;
+    // SAFETY: reads an identification register.
+    unsafe { asm!("mrs {}, ctr_el0", out(reg) ctr, options(nomem, nostack)) };
+    // DminLine: words, as a power of two.
+    4 << (ctr >> 16 & 0xf)
+}
+
+/// Writes the lines of the data cache that overlap `len` bytes at `address` back to memory and
+/// drops them; on return a device that does not see the caches sees what was stored there.
+pub fn clean_data(address: u64, len: u64) {
+    let line = data_line();
+    for at in (address & !(line - 1)..address.saturating_add(len)).step_by(line as usize) {
+        // SAFETY: maintenance by virtual address changes no contents.
+        unsafe { asm!("dc civac, {}", in(reg) at, options(nostack, preserves_flags)) };
+    }
+    // SAFETY: a barrier, between the maintenance above and what the caller has a device do.
+    unsafe { asm!("dsb sy", options(nostack, preserves_flags)) };
+}
+
 /// One step of a spin loop. `yield` lets an emulator that runs its cores in turn go on to the next.
 #[inline]
 pub fn relax() {

@@ -47,6 +47,40 @@ pub fn stolen_time() -> Option<u64> {
 /// Tells that there are completions; of the broker only.
 pub const COMPLETE: u32 = 0xC600_0003;
 
+/// Has the DMA engine move bytes; of the broker only.
+pub const START_ENGINE: u32 = 0xC600_0006;
+/// Asks whether it has; of the broker only.
+pub const FINISH_ENGINE: u32 = 0xC600_0007;
+
+/// How far the DMA engine is with what it was to move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It has moved all.
+    Done,
+    /// It is at work.
+    Busy,
+    /// It has not moved all, and does nothing any more; or there was nothing to move.
+    Failed,
+}
+
+/// Has the DMA engine move `len` bytes between two addresses of this VM; whether it began.
+#[inline(always)]
+#[must_use]
+pub fn start_engine(from: u64, to: u64, len: u64) -> bool {
+    call(START_ENGINE, [from, to, len]) == 0
+}
+
+/// How far the engine is; one that is at work is stopped if `gives_up`.
+#[inline(always)]
+#[must_use]
+pub fn finish_engine(gives_up: bool) -> Progress {
+    match call(FINISH_ENGINE, [gives_up.into(), 0, 0]) {
+        0 => Progress::Done,
+        1 => Progress::Busy,
+        _ => Progress::Failed,
+    }
+}
+
 /// Calls `function` with arguments in x1 to x3; the answer is x0.
 #[inline(always)]
 #[must_use]

@@ -4,6 +4,7 @@
 #![no_std]
 
 mod access;
+pub mod engine;
 
 use access::Core;
 use weir_broker::{
@@ -37,9 +38,14 @@ fn begin(board: &'static Board) -> (&'static Partition, &'static switch::Shared)
     // it atomics, which the hypervisor accesses as such, too.
     let partition: (&'static Partition, &'static switch::Shared) =
         unsafe { (&*(flows::ADDRESS as *const Partition), &*(switch::ADDRESS as *const _)) };
-    gic::init(|_: Interrupt| time::disarm());
+    gic::init(|interrupt: Interrupt| {
+        if !engine::handle(interrupt) {
+            time::disarm();
+        }
+    });
     gic::enable(flows::SGI.0);
     gic::enable(board.virtual_timer);
+    engine::begin(&partition.0.settings());
     partition
 }
 

@@ -1,11 +1,12 @@
-//! The broker's VM: moves packets and frames by the core's own loads and stores. `weir-broker`
-//! decides. `weir build` adds this VM to every system with flows or a switch.
+//! The broker's VM: moves packets and frames by the core's own loads and stores, or by a DMA engine.
+//! `weir-broker` decides. `weir build` adds this VM to every system with flows or a switch.
 
 #![no_std]
 #![no_main]
 
+use broker_vm::engine;
 use core::arch::asm;
-use weir_broker::broker::Mover;
+use weir_broker::broker::{EngineFailed, Mover};
 use weir_guest::{Board, entry, time};
 
 entry!(main);
@@ -44,6 +45,10 @@ impl Mover for Core {
                 options(nostack),
             );
         }
+    }
+
+    fn move_by_engine(&mut self, from: u64, to: u64, len: u64) -> Result<(), EngineFailed> {
+        engine::transfer(from, to, len, |from, to, len| self.copy(from, to, len))
     }
 
     fn ticks(&mut self) -> u64 {

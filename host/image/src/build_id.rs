@@ -7,7 +7,7 @@ use crate::environment::Environment;
 use std::{fs, io, path::Path, sync::OnceLock};
 
 /// The crates that EL2 and the broker are built from, and the broker itself.
-const SOURCES: [&str; 14] = [
+const SOURCES: [&str; 15] = [
     "core/broker/src",
     "core/partition/src",
     "core/abi/src",
@@ -21,6 +21,7 @@ const SOURCES: [&str; 14] = [
     "core/uart/src",
     "core/vdev/src",
     "core/vsock/src",
+    "core/zdma/src",
     "guests/service",
 ];
 

@@ -16,6 +16,7 @@ pub fn features_of(system: &System) -> Features {
         .with(Features::SHARED_CORES.when(!system.timing.cores.is_empty()))
         .with(Features::BUDGETS.when(system.regulations.iter().any(Regulation::is_on)))
         .with(Features::GUEST_PMU.when(any(|vm| vm.pmu > 0)))
+        .with(Features::ENGINE.when(system.engine_from().is_some()))
 }
 
 #[cfg(test)]
@@ -39,6 +40,7 @@ mod tests {
             ("probe-4", Features::NONE),
             ("flows-mmio", Features::FLOWS),
             ("flows-pci", Features::FLOWS.with(Features::PCI)),
+            ("simulate-flows", Features::FLOWS.with(Features::ENGINE)),
             ("frames", Features::SWITCH),
             ("dma", Features::PCI),
             ("shared", Features::SHARED_CORES),

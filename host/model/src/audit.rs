@@ -12,7 +12,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Range,
 };
-use weir_abi::{ACTIVE, DEVICE, PageSpan, VmView};
+use weir_abi::{ACTIVE, DEVICE, NO_ENGINE, PageSpan, VmView};
 use weir_paging::{
     classes::Pages,
     table::{Attributes, Builder, MapError, PAGE, Table, stage2},
@@ -94,7 +94,8 @@ enum Use {
 
 /// Checks that every page has one owner, that each VM's stage 2 maps all of its RAM and nothing
 /// that is not its own, that its devices reach just that RAM, that its tables lie in its own pages,
-/// and that colors and banks with an owner have no pages of others.
+/// that the DMA engine is the broker's alone, and that colors and banks with an owner have no pages
+/// of others.
 ///
 /// # Errors
 ///
@@ -103,6 +104,7 @@ pub fn audit(system: &System, packed: &Packed<'_>) -> Result<Vec<Audited>, Strin
     let words = aligned(&packed.tables);
     let read = parse(&words.as_bytes()[..packed.tables.len()], system)?;
     let names = names(system);
+    engine_line(system, &read)?;
     let owners = owners(&read, &names)?;
     let mut touched = vec![(BTreeSet::new(), BTreeSet::new()); names.len()];
     for (&page, &(owner, _)) in &owners {
@@ -149,6 +151,23 @@ pub fn audit(system: &System, packed: &Packed<'_>) -> Result<Vec<Audited>, Strin
         }
     }
     Ok(found)
+}
+
+/// Checks that the interrupt of the board's DMA engine goes to the broker if the engine moves
+/// something, and to no other VM.
+fn engine_line(system: &System, read: &weir_abi::PackedSystem<'_>) -> Result<(), String> {
+    let Some(engine) = &system.platform.dma_engine else { return Ok(()) };
+    let is_used = read.header.engine_from != NO_ENGINE;
+    for vm in (0..read.vms()).filter_map(|index| read.vm(index)) {
+        let is_its = is_used && vm.index as u32 == read.header.broker;
+        let has_it = vm.irqs.iter().any(|irq| irq.intid == engine.intid.0);
+        if is_its != has_it {
+            let has = if has_it { "has" } else { "lacks" };
+            let name = &system.vms[vm.index].name;
+            return Err(format!("{name} {has} the interrupt of the DMA engine {}", engine.name));
+        }
+    }
+    Ok(())
 }
 
 /// The owner of each page, by index, and the use of the page.
@@ -341,6 +360,7 @@ impl Space {
         let used = builder.used();
         let place = |address| if divided { own.index_of(address) } else { Some(address / PAGE) };
         let lookup = |address: u64| place(address).and_then(|place| tables.get(place as usize));
+        let engine = system.platform.dma_engine.as_ref();
         let (mut leaves, mut mapped) = (0, 0);
         let mut foreign = Foreign { space: name.clone(), pages: 0, first: 0 };
         let mut stray = |page: u64| {
@@ -382,9 +402,12 @@ impl Space {
                     }
                 }
             } else {
-                // A device's registers are no page with an owner.
+                // A device's registers are no page with an owner. EL2 alone drives the DMA engine.
                 let is_device = self.devices.iter().any(is_in);
-                for page in pages(&leaf).filter(|page| !is_device || owners.contains_key(page)) {
+                let is_engines = |page: u64| engine.is_some_and(|engine| engine.base.0 == page);
+                let is_its =
+                    |page: &u64| is_device && !owners.contains_key(page) && !is_engines(*page);
+                for page in pages(&leaf).filter(|page| !is_its(page)) {
                     stray(page);
                 }
             }
@@ -407,6 +430,7 @@ mod tests {
     use super::*;
     use crate::{Catalog, HypervisorSize, Payload, check_text, pack};
     use std::path::Path;
+    use zerocopy::FromBytes;
 
     /// An ELF file with one segment of 12 KiB at 0x4010_0000.
     fn elf() -> Vec<u8> {
@@ -484,6 +508,92 @@ mod tests {
         let pages = foreign.pages;
         let refusal = Made { foreign: vec![foreign], ..Made::default() }.refusal();
         (pages, refusal.expect("a refusal"))
+    }
+
+    /// A system of two VMs on a board with a DMA engine.
+    fn on_zcu102(more: &str) -> System {
+        let vm = |name: &str, core: u32| {
+            format!(
+                "[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nmemory = \"3MiB\"\nimage = {{ elf = \"g\" }}\n"
+            )
+        };
+        let text = format!("platform = \"zcu102\"\n{}{}{more}", vm("a", 0), vm("b", 1));
+        let catalog = Catalog { guests: vec!["g".to_owned()], ..Catalog::default() };
+        let system = check_text(Path::new("s.toml"), &text, &catalog);
+        system.unwrap_or_else(|faults| panic!("{faults}"))
+    }
+
+    #[test]
+    fn no_stage_2_maps_the_dma_engine() {
+        let system = on_zcu102("");
+        let elf = elf();
+        let payloads = [Payload { image: &elf, initrd: None }; 2];
+        let hypervisor = HypervisorSize { file: 100_001, memory: 200_002 };
+        let packed = pack(&system, &payloads, hypervisor);
+        let packed = packed.unwrap_or_else(|faults| panic!("{faults}"));
+        let words = aligned(&packed.tables);
+        let read = parse(&words.as_bytes()[..packed.tables.len()], &system).expect("tables");
+        let owners = owners(&read, &names(&system)).expect("owners");
+        let vm = read.vm(0).expect("a VM");
+        let foreign = |page: u64| {
+            let mut space = stage2_space(&read, &vm, gicv(&system));
+            space.devices.push(page..page + PAGE);
+            let stolen_time = space.stolen_time;
+            let map = |builder: &mut Builder<'_>| {
+                read.map_stage2(builder, &vm, gicv(&system), stolen_time)?;
+                builder.map(0x4030_0000, page, PAGE, stage2::DEVICE)
+            };
+            space.check(&system, &read, (0, &vm), &owners, map).expect("a whole stage 2").foreign
+        };
+        let engine = system.platform.dma_engine.as_ref().expect("an engine").base.0;
+        assert_eq!([engine, engine + PAGE].map(|page| foreign(page).pages), [1, 0]);
+    }
+
+    #[test]
+    fn the_engines_interrupt_is_the_brokers() {
+        let flow =
+            "[[flow]]\nname = \"f\"\nfrom = \"a\"\nto = \"b\"\nsize = \"4KiB\"\nperiod = \"1ms\"\n";
+        let elf = elf();
+        let payloads = [Payload { image: &elf, initrd: None }; 3];
+        let hypervisor = HypervisorSize { file: 100_001, memory: 200_002 };
+        let audited =
+            |keys: &str, change: fn(&mut weir_abi::PackedHeader, &mut [weir_abi::Irq])| {
+                let system = on_zcu102(&format!("[dma]\n{keys}\n{flow}"));
+                let mut packed = pack(&system, &payloads, hypervisor)
+                    .unwrap_or_else(|faults| panic!("{faults}"));
+                let mut words = aligned(&packed.tables);
+                let bytes = &mut words.as_mut_bytes()[..packed.tables.len()];
+                let lines = {
+                    let read = parse(bytes, &system).expect("tables");
+                    let vms = (0..read.vms()).filter_map(|index| read.vm(index));
+                    let places = vms.flat_map(|vm| vm.irqs.iter().map(|irq| (irq.intid, irq.edge)));
+                    places.collect::<Vec<_>>()
+                };
+                let (header, rest) =
+                    weir_abi::PackedHeader::mut_from_prefix(bytes).expect("a header");
+                let at = rest.len() - header.flows as usize * size_of::<weir_abi::PackedFlow>();
+                let irqs = &mut rest[at - header.irqs as usize * size_of::<weir_abi::Irq>()..at];
+                change(header, <[weir_abi::Irq]>::mut_from_bytes(irqs).expect("interrupts"));
+                let crc = weir_abi::checksum(&bytes[16..]);
+                weir_abi::PackedHeader::mut_from_prefix(bytes).expect("a header").0.crc = crc;
+                packed.tables = bytes.to_vec();
+                (lines, audit(&system, &packed).map(|_| ()))
+            };
+        let lacks = Err("broker lacks the interrupt of the DMA engine GDMA".to_owned());
+        let has = Err("broker has the interrupt of the DMA engine GDMA".to_owned());
+        let level = vec![(156, 0)];
+        assert_eq!(audited("", |_, _| ()), (level.clone(), Ok(())));
+        assert_eq!(audited("path = \"broker\"", |_, _| ()), (Vec::new(), Ok(())));
+        assert_eq!(audited("", |_, irqs| irqs[0].intid += 1), (level.clone(), lacks));
+        assert_eq!(audited("", |header, _| header.engine_from = NO_ENGINE), (level, has));
+        // No piece is longer than a chunk.
+        for (keys, is_used) in [
+            ("engine_from = \"4KiB\"", true),
+            ("engine_from = \"4097B\"", false),
+            ("engine_from = \"5KiB\"\nchunk = \"8KiB\"", true),
+        ] {
+            assert_eq!(audited(keys, |_, _| ()).0.len(), usize::from(is_used), "{keys}");
+        }
     }
 
     #[test]

@@ -257,6 +257,7 @@ registry! {
         DeviceTreeDamaged = 913, "device-tree-damaged";
         PlatformPci = 914, "platform-pci";
         PlatformStart = 915, "platform-start";
+        PlatformEngine = 916, "platform-engine";
         PlatformCache = 920, "platform-cache";
         PageSize = 921, "page-size";
         PlatformGeometry = 922, "platform-geometry";

@@ -253,4 +253,28 @@ mod tests {
         let files: Vec<_> = own.tables.iter().map(|table| table.file.as_str()).collect();
         assert_eq!(files, ["x.toml", "platform qemu-virt"]);
     }
+
+    /// An `ip` without a bandwidth contains the transfer: no other table's bandwidth is added to it.
+    #[test]
+    fn the_engines_bandwidth_belongs_to_its_ip() {
+        let of = |keys: &str| {
+            let text = format!("[overheads]\npd = {{ min = 1, max = 2 }}\n{keys}\n");
+            let file = SystemFile::parse("x.toml".as_ref(), &text, &Catalog::default());
+            file.expect("overheads")
+        };
+        let [ip, rate] = ["ip = { min = 3, max = 4 }\n", "engine_bandwidth = \"2GB/s\"\n"];
+        let both = [ip, rate].concat();
+        for (own, measured, left) in [
+            ("", both.as_str(), true),
+            (ip, rate, false),
+            (ip, &both, true),
+            (&both, ip, false),
+            (&both, "", true),
+        ] {
+            let mut file = of(own);
+            file.prefer_overheads(&of(measured));
+            let rate = file.timing().dma.engine_bandwidth.map(|rate| rate.0);
+            assert_eq!(rate, left.then_some(2_000_000_000), "{own}; {measured}");
+        }
+    }
 }

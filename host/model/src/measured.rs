@@ -25,6 +25,8 @@ pub struct OverheadValues {
     pub steps: Vec<Overhead>,
     /// The bandwidth at which a core copies.
     pub copy_bandwidth: Option<BytesPerSec>,
+    /// The bandwidth at which the DMA engine moves a chunk.
+    pub engine_bandwidth: Option<BytesPerSec>,
     /// Where the values come from.
     pub origin: Option<Origin>,
     /// Flows and VMs of the system that was measured.
@@ -77,6 +79,30 @@ pub struct Overhead {
     pub min: Nanos,
     /// Greatest, at least `min`.
     pub max: Nanos,
+    /// The hypervisor that it was measured on.
+    pub measured_on: MeasuredOn,
+}
+
+/// The hypervisor that an overhead was measured on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MeasuredOn {
+    /// weir: the origin is a command of weir's.
+    Weir,
+    /// Another one: the origin is something else.
+    Other,
+    /// The file states no origin.
+    Unknown,
+}
+
+impl MeasuredOn {
+    /// The hypervisor of a table with this origin.
+    fn of(origin: Option<&Origin>) -> Self {
+        match origin {
+            None => Self::Unknown,
+            Some(origin) if origin.command.starts_with("weir ") => Self::Weir,
+            Some(_) => Self::Other,
+        }
+    }
 }
 
 /// Saturation of the memory.
@@ -159,6 +185,7 @@ fn steps(keys: &keys::Overheads) -> [(&'static str, &Option<At<keys::Limits>>); 
 
 impl OverheadValues {
     pub(crate) fn of(keys: &keys::Overheads, reader: &mut Reader<'_>) -> Self {
+        let measured_on = MeasuredOn::of(keys.origin.as_ref());
         let mut found = Vec::new();
         for (name, limits) in steps(keys) {
             let Some(At { value: keys::Limits { min, max }, span }) = limits else { continue };
@@ -168,7 +195,7 @@ impl OverheadValues {
                 reader.fault(Code::RangeReversed, span, message, help);
                 continue;
             }
-            found.push(Overhead { name, min: *min, max: *max });
+            found.push(Overhead { name, min: *min, max: *max, measured_on });
         }
         let larger = keys.larger.as_ref().map(|larger| {
             let most = growing(larger).into_iter();
@@ -178,6 +205,7 @@ impl OverheadValues {
         Self {
             steps: found,
             copy_bandwidth: keys.copy_bandwidth,
+            engine_bandwidth: keys.engine_bandwidth,
             origin: keys.origin.clone(),
             size: keys.flows.zip(keys.vms).map(|(flows, vms)| [flows, vms]),
             larger,
@@ -230,7 +258,8 @@ mod tests {
 
     #[test]
     fn a_larger_system_gets_the_larger_tables_values() {
-        let step = |name, max| Overhead { name, min: Nanos(0), max: Nanos(max) };
+        let measured_on = MeasuredOn::Weir;
+        let step = |name, max| Overhead { name, min: Nanos(0), max: Nanos(max), measured_on };
         let table = OverheadValues {
             steps: vec![step("pp", 1000), step("ps", 500), step("wake", 70), step("qr", 300)],
             size: Some([2, 3]),

@@ -17,14 +17,10 @@ use crate::vm::{
 use crc::{CRC_32_ISCSI, Crc, Digest, Table};
 use std::borrow::Cow;
 use weir_abi::{
-    PAGE, PackedHeader, PackedSchedule, PackedSegment, PackedTables, Region, TABLES_LIMIT, Turn,
-    schedule,
+    Irq, PAGE, PackedHeader, PackedSchedule, PackedSegment, PackedTables, Region, TABLES_LIMIT,
+    Turn, schedule,
 };
 use weir_units::{Bytes, IntId, Nanos};
-
-/// Bytes that the broker moves between two decisions if the file does not set it (rt-virtio,
-/// section V).
-const DEFAULT_CHUNK: u64 = 4096;
 
 /// Something and where it goes: an offset in the image, or an address of a VM.
 type Blob<C> = (u64, C);
@@ -198,7 +194,8 @@ pub fn pack<'a>(
         flows: 0,
         broker: system.broker().map_or(weir_abi::NO_BROKER, |broker| broker as u32),
         rate: system.timing.dma.bandwidth.map_or(0, |rate| rate.0),
-        chunk: system.timing.dma.chunk.map_or(DEFAULT_CHUNK, |chunk| chunk.0),
+        chunk: system.timing.chunk().0,
+        engine_from: system.engine_from().map_or(weir_abi::NO_ENGINE, |from| from.0),
         load_address: system.platform.load_address.0,
         image_len,
         memory_end: memory_end(&placement).max(system.platform.load_address.0 + image_len),
@@ -347,11 +344,13 @@ fn tables_len<C>(system: &System, starts: &[Start<C>]) -> usize {
         let irqs: usize = vm.devices.iter().map(|device| device.irqs.len()).sum();
         size_of::<weir_abi::PackedVm>()
             + (vm.memory.len() + registers) * size_of::<Region>()
-            + (irqs + vm.pci_lines().count()) * size_of::<weir_abi::Irq>()
+            + (irqs + vm.pci_lines().count()) * size_of::<Irq>()
             + vm.functions.len() * size_of::<weir_abi::PciFunction>()
     });
     let flows = size_of_val(flows(system).as_slice());
-    size_of::<PackedHeader>() + vms.sum::<usize>() + segments * size_of::<PackedSegment>() + flows
+    let engine = engine_line(system).map_or(0, |_| size_of::<Irq>());
+    let segments = segments * size_of::<PackedSegment>();
+    size_of::<PackedHeader>() + vms.sum::<usize>() + segments + flows + engine
 }
 
 /// What a VM with this image starts with.
@@ -402,8 +401,9 @@ fn add_vm(
         .flat_map(|device| &device.irqs)
         .copied()
         .chain(vm.pci_lines())
-        .map(|irq| weir_abi::Irq::new(irq.intid.0, irq.edge))
+        .map(|irq| Irq::new(irq.intid.0, irq.edge))
         .map(|irq| ruled(system, index, irq))
+        .chain(engine_line(system).filter(|_| system.broker() == Some(index)))
         .collect();
     tables.vms.push(weir_abi::PackedVm {
         name,
@@ -446,6 +446,12 @@ fn add_vm(
     tables.pci.extend(pci_functions(index, vm));
 }
 
+/// The interrupt of the DMA engine, which is the broker's, if the engine moves something.
+fn engine_line(system: &System) -> Option<Irq> {
+    system.engine_from()?;
+    Some(Irq::new(system.timing.engine()?.intid.0, false))
+}
+
 /// A network device, where it is.
 fn port(net: Net) -> weir_abi::PackedNet {
     weir_abi::PackedNet {
@@ -460,7 +466,7 @@ fn port(net: Net) -> weir_abi::PackedNet {
 }
 
 /// An interrupt with the rule that the file gives it.
-fn ruled(system: &System, vm: usize, irq: weir_abi::Irq) -> weir_abi::Irq {
+fn ruled(system: &System, vm: usize, irq: Irq) -> Irq {
     let lines = &system.timing.lines;
     let its = |line: &&TimedLine| line.vm == vm && line.intid() == Some(IntId(irq.intid));
     let Some(line) = lines.iter().find(its) else { return irq };
@@ -471,7 +477,7 @@ fn ruled(system: &System, vm: usize, irq: weir_abi::Irq) -> weir_abi::Irq {
     });
     let active = (line.class == Class::Active).into();
     let (preempt, priority) = (line.preempt.into(), line.priority);
-    weir_abi::Irq { interval_ns, burst, preempt, priority, active, ..irq }
+    Irq { interval_ns, burst, preempt, priority, active, ..irq }
 }
 
 /// Adds the schedules of the shared cores.

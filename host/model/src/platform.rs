@@ -9,7 +9,9 @@ use crate::document::{self, Reader};
 use crate::fault::{self, Fault, Faults, File};
 use crate::files;
 use crate::keys::board::{self, Deny};
-pub use crate::keys::board::{Feature, NamedDevice, PlatformCore, Qemu, UartKind, Verified};
+pub use crate::keys::board::{
+    EngineKind, Feature, NamedDevice, PlatformCore, Qemu, UartKind, Verified,
+};
 use crate::measured::{Interference, OverheadValues, Saturation, Sharing};
 use crate::pci::{Pci, Smmu};
 use crate::shape::suggestion;
@@ -19,8 +21,8 @@ use std::{
     path::Path,
     sync::{Arc, LazyLock},
 };
-use weir_abi::{ADDRESS_LIMIT, MAX_CORES, PAGE};
-use weir_units::{IntId, Pa};
+use weir_abi::{ADDRESS_LIMIT, ENGINE_CHUNK, MAX_CORES, PAGE};
+use weir_units::{Bytes, IntId, Pa};
 
 /// Longest flattened device tree of a board, in bytes; boards' are below 100 KiB.
 const TREE_LIMIT: u64 = 1 << 20;
@@ -68,8 +70,8 @@ pub struct Platform {
     pub places: Places,
     /// What the steps of a transfer cost.
     pub overheads: OverheadValues,
-    /// The DMA engine that can move messages between VMs; without one a core copies them.
-    pub dma_engine: Option<String>,
+    /// The DMA engine that moves messages between VMs; without one a core copies them.
+    pub dma_engine: Option<DmaEngine>,
     /// The saturation of its memory.
     pub saturation: Option<Saturation>,
     /// Overheads of EL2 on a core that VMs share, if measured.
@@ -78,6 +80,8 @@ pub struct Platform {
     pub interference: Option<Interference>,
     /// What its cores' accesses are counted by.
     pub counters: Counters,
+    /// Whose values these are.
+    pub(crate) machine: Machine,
 }
 
 /// What was measured in QEMU.
@@ -129,6 +133,31 @@ pub struct Uart {
     pub base: Pa,
     /// Its interrupt.
     pub intid: IntId,
+}
+
+/// A channel of a DMA engine, which is the broker's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DmaEngine {
+    /// The name of the engine.
+    pub name: String,
+    /// What it is.
+    pub kind: EngineKind,
+    /// The registers of the channel, one page.
+    pub base: Pa,
+    /// The interrupt of the channel, level-sensitive.
+    pub intid: IntId,
+    /// Whether it sees the cores' caches.
+    pub is_coherent: bool,
+}
+
+impl DmaEngine {
+    /// Most bytes that the broker has it move at once.
+    pub const CHUNK: Bytes = Bytes(ENGINE_CHUNK);
+
+    /// The channel's registers.
+    pub(crate) const fn page(&self) -> Range<u64> {
+        self.base.0..self.base.0 + PAGE
+    }
 }
 
 impl Uart {
@@ -252,7 +281,7 @@ impl Platform {
     }
 
     /// Returns the board as QEMU's machine has it: without a PMU interrupt that the machine lacks,
-    /// without a DMA engine, and with the values of `[emulated]`.
+    /// and with the values of `[emulated]`.
     pub(crate) fn on(mut self, machine: Machine) -> Self {
         let Some(qemu) = self.qemu.as_ref().filter(|_| machine == Machine::Qemu) else {
             return self;
@@ -262,7 +291,7 @@ impl Platform {
         {
             pmu.intids.clear();
         }
-        self.dma_engine = None;
+        self.machine = machine;
         if !self.emulated.overheads.steps.is_empty() {
             self.overheads.clone_from(&self.emulated.overheads);
         }
@@ -365,6 +394,7 @@ impl Platform {
         }
         let gic = gic(&raw.gic, reader);
         let uart = registers(&raw.uart.base, "base", reader);
+        let dma_engine = dma_engine(&raw, reader);
         let device_tree = device_tree(raw.device_tree.as_ref(), read, reader);
         let places = Places::of(&raw, reader);
         let overheads = OverheadValues::of(&raw.overheads, reader);
@@ -419,11 +449,12 @@ impl Platform {
             board: Arc::new(board),
             places,
             overheads,
-            dma_engine: raw.dma_engine,
+            dma_engine,
             saturation,
             sharing,
             interference: raw.interference,
             counters: Counters { pmu: raw.pmu, counter_page: raw.counter_page },
+            machine: Machine::Board,
         })
     }
 }
@@ -483,6 +514,41 @@ fn registers(address: &At<u64>, key: &str, reader: &mut Reader<'_>) -> Option<Pa
         return None;
     }
     Some(Pa(address.value))
+}
+
+/// The DMA engine, if it is apart from the rest of the board.
+fn dma_engine(raw: &board::Platform, reader: &mut Reader<'_>) -> Option<DmaEngine> {
+    let engine = &raw.dma_engine.as_ref()?.value;
+    let base = registers(&engine.base, "base", reader)?;
+    let more = raw.memory.more.iter().map(|more| (more.base, more.size));
+    let mut ram = [(raw.memory.base, raw.memory.size)].into_iter().chain(more);
+    let gic = &raw.gic;
+    let parts = [&gic.redistributors, &gic.cpu_interface, &gic.hyp, &gic.virtual_cpu];
+    let parts = parts.into_iter().flatten().chain([&gic.distributor, &raw.uart.base]);
+    let mut taken = parts.map(|part| part.value);
+    if ram.any(|(start, size)| base.0 >= start.0 && base.0 - start.0 < size.0)
+        || taken.any(|part| part == base.0)
+    {
+        let message = format!("the registers of [dma_engine] are at {base}, which is taken");
+        let help = "write the address of the channel's registers, as in the board's manual";
+        reader.fault(Code::PlatformEngine, &engine.base.span, message, help);
+    }
+    let intid = engine.intid.value;
+    let pmu = raw.pmu.iter().flat_map(|pmu| &pmu.intids);
+    let intx = raw.pci.iter().flat_map(|pci| &pci.intx);
+    let event = raw.smmu.iter().map(|smmu| &smmu.event_intid);
+    if pmu.chain(intx).chain(event).chain([&raw.uart.intid]).any(|taken| *taken == intid) {
+        let message = format!("the interrupt of [dma_engine], {intid}, is another device's");
+        let help = "write the interrupt of the channel, as in the board's manual";
+        reader.fault(Code::PlatformEngine, &engine.intid.span, message, help);
+    }
+    Some(DmaEngine {
+        name: engine.name.clone(),
+        kind: engine.kind,
+        base,
+        intid,
+        is_coherent: engine.coherent,
+    })
 }
 
 fn gic(At { value: raw, span }: &At<board::Gic>, reader: &mut Reader<'_>) -> Option<PlatformGic> {

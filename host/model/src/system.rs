@@ -9,7 +9,7 @@ use crate::timing::schedule::Class;
 use crate::vm::Vm;
 use std::{ops::Range, path::PathBuf};
 use weir_abi::{FIRST_GROUP, Regulation};
-use weir_units::{Cid, CoreId, Nanos};
+use weir_units::{Bytes, Cid, CoreId, Nanos};
 
 /// A system in which everything that can be known of it was found to be right.
 #[derive(Clone, Debug)]
@@ -61,6 +61,13 @@ impl System {
     #[must_use]
     pub fn has_flows(&self) -> bool {
         self.broker().is_some() && !self.timing.flows.is_empty()
+    }
+
+    /// Returns the least bytes of a piece that the broker's DMA engine moves; none if the core
+    /// moves all.
+    #[must_use]
+    pub fn engine_from(&self) -> Option<Bytes> {
+        self.timing.engine_from().filter(|_| self.has_flows())
     }
 
     /// The context identifier by which the sender of flow `index` knows its receiver, or all of

@@ -48,6 +48,7 @@ const TESTED_ELSEWHERE: &[(&str, &str, &[Code])] = &[
             Code::DeviceTreeDamaged,
             Code::PlatformPci,
             Code::PlatformStart,
+            Code::PlatformEngine,
         ],
     ),
     (

@@ -23,8 +23,10 @@ use weir_trace::{
 pub struct MeasuredOverheads {
     /// In ns, each in order, of those phases that occurred.
     phases: BTreeMap<Phase, Vec<u64>>,
-    /// Bytes and ns of each chunk's copy.
+    /// Bytes and ns of each chunk that a core copied.
     copies: Vec<(u64, u64)>,
+    /// Bytes and ns of each chunk that the DMA engine moved.
+    transfers: Vec<(u64, u64)>,
     /// The greatest wake-up behind each sender's notifications, in ns, by the sender's name.
     wakes: BTreeMap<String, u64>,
     /// Packets that arrived.
@@ -46,11 +48,10 @@ pub struct MeasuredOverheads {
 const SEARCHING: [Phase; 8] =
     [Phase::Pp, Phase::Ql, Phase::Qi, Phase::Qa, Phase::Qr, Phase::Ps, Phase::Ft, Phase::Hold];
 
-/// Returns the phases that a table of overheads has. A wait for a lock is no step of the path, and
-/// `br` is the receiver's own: it has no maximum here.
-fn steps() -> impl Iterator<Item = Phase> {
-    let is_step = |phase: &Phase| !matches!(phase, Phase::Lock | Phase::Br | Phase::Ip);
-    Phase::ALL.into_iter().filter(is_step)
+/// Returns the time of a chunk without its transfer at this bandwidth, in ns.
+fn without_transfer((bytes, ns): (u64, u64), bandwidth: u64) -> u64 {
+    let moving = u128::from(bytes) * 1_000_000_000 / u128::from(bandwidth.max(1));
+    ns.saturating_sub(u64::try_from(moving).unwrap_or(u64::MAX))
 }
 
 /// Least, mean, median and greatest of what was measured, in ns.
@@ -92,7 +93,8 @@ impl MeasuredOverheads {
     pub fn of<R: Read>(trace: &mut Trace<R>, counted: bool) -> Result<Self> {
         let facts = trace.facts.clone();
         let mut phases: BTreeMap<Phase, Vec<u64>> = BTreeMap::new();
-        let (mut copies, mut wakes, mut packets) = (Vec::new(), BTreeMap::new(), 0);
+        let (mut copies, mut transfers) = (Vec::new(), Vec::new());
+        let (mut wakes, mut packets) = (BTreeMap::new(), 0);
         let (mut taken, mut flows) = (0, BTreeSet::new());
         let (mut brokers, mut shared) = (0u64, 0u64);
         let core = |record: &Record| 1u64.checked_shl(record.sequence().into()).unwrap_or(0);
@@ -113,8 +115,10 @@ impl MeasuredOverheads {
                     continue;
                 }
                 phases.entry(phase).or_default().push(ns);
-                if phase == Phase::Copy {
-                    copies.push((record.other(), ns));
+                match phase {
+                    Phase::Copy => copies.push((record.other(), ns)),
+                    Phase::Ip => transfers.push((record.other(), ns)),
+                    _ => {}
                 }
                 if let (Phase::Wake, Some(name)) = (phase, facts.name(record.vm)) {
                     let wake: &mut u64 = wakes.entry(name.to_owned()).or_default();
@@ -137,7 +141,7 @@ impl MeasuredOverheads {
         let shared = brokers & shared != 0;
         let size = [flows.len(), facts.vms.len().saturating_sub(1)];
         let (lost, longest) = (facts.lost, words::longest_phase(&facts));
-        Ok(Self { phases, copies, wakes, packets, size, shared, lost, counted, longest })
+        Ok(Self { phases, copies, transfers, wakes, packets, size, shared, lost, counted, longest })
     }
 
     /// Takes in the packets of another run of the same hypervisor and board.
@@ -148,6 +152,7 @@ impl MeasuredOverheads {
             all.sort_unstable();
         }
         self.copies.extend(other.copies);
+        self.transfers.extend(other.transfers);
         for (sender, ns) in other.wakes {
             let wake = self.wakes.entry(sender).or_default();
             *wake = ns.max(*wake);
@@ -164,25 +169,67 @@ impl MeasuredOverheads {
         Spread::of(self.phases.get(&phase).map_or(&[], Vec::as_slice))
     }
 
+    /// Returns the phases that a table of overheads has. A wait for a lock is no step of the path,
+    /// `br` is the receiver's own and has no maximum here, and `copy` and `ip` are those of chunks
+    /// that a core or the DMA engine has moved.
+    fn steps(&self) -> impl Iterator<Item = Phase> + use<> {
+        let left_out = [
+            Some(Phase::Lock),
+            Some(Phase::Br),
+            self.copies.is_empty().then_some(Phase::Copy),
+            self.transfers.is_empty().then_some(Phase::Ip),
+        ];
+        Phase::ALL.into_iter().filter(move |phase| !left_out.contains(&Some(*phase)))
+    }
+
     /// The bandwidth of the copy, bytes/s: the least of long chunks. What short ones take longer is
-    /// their set-up, in ns: the greatest.
-    fn copy(&self) -> (u64, u64) {
+    /// their set-up, in ns: the greatest. None if no core copied.
+    fn copy(&self) -> Option<(u64, u64)> {
+        if self.copies.is_empty() {
+            return None;
+        }
         let longest = self.copies.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0);
         let long = self.copies.iter().filter(|(bytes, _)| *bytes * 2 > longest);
         let bandwidth = long.map(|(bytes, ns)| bytes * 1_000_000_000 / ns.max(&1)).min();
         let bandwidth = bandwidth.unwrap_or(0).max(1);
-        let set_up = |(bytes, ns): &(u64, u64)| {
-            let moving = u128::from(*bytes) * 1_000_000_000 / u128::from(bandwidth);
-            ns.saturating_sub(u64::try_from(moving).unwrap_or(u64::MAX))
+        let set_ups = self.copies.iter().map(|copy| without_transfer(*copy, bandwidth));
+        Some((bandwidth, set_ups.max().unwrap_or(0)))
+    }
+
+    /// The bandwidth of the DMA engine, bytes/s: what the quickest chunks of the greatest size take
+    /// more than those of the least size. A chunk's start and interrupt take about as long as its
+    /// transfer, so that bytes by time would count them twice. None if all chunks have one size, or
+    /// longer ones take no longer.
+    fn engine_bandwidth(&self) -> Option<u64> {
+        let sizes = || self.transfers.iter().map(|(bytes, _)| *bytes);
+        let [short, long] = [sizes().min()?, sizes().max()?];
+        let quickest = |size| {
+            let its = self.transfers.iter().filter(|(bytes, _)| *bytes == size);
+            its.map(|(_, ns)| *ns).min()
         };
-        (bandwidth, self.copies.iter().map(set_up).max().unwrap_or(0))
+        let more = quickest(long)?.checked_sub(quickest(short)?).filter(|more| *more > 0)?;
+        let rate = u128::from(long - short) * 1_000_000_000 / u128::from(more);
+        u64::try_from(rate).ok().filter(|rate| *rate > 0)
+    }
+
+    /// What the chunks of the DMA engine take without their transfer, as far as the bandwidth is
+    /// known.
+    fn interrupts(&self) -> Spread {
+        let bandwidth = self.engine_bandwidth();
+        let time = |transfer: &(u64, u64)| match bandwidth {
+            Some(bandwidth) => without_transfer(*transfer, bandwidth),
+            None => transfer.1,
+        };
+        let mut times: Vec<_> = self.transfers.iter().map(time).collect();
+        times.sort_unstable();
+        Spread::of(&times)
     }
 
     /// Returns the reason for which the analysis cannot use these overheads, if there is one.
     #[must_use]
     pub fn unfit(&self) -> Option<String> {
         // The analysis uses the shortest tail only: a longer one than recorded is no fault.
-        self.unfit_of(steps().filter(|phase| *phase != Phase::Tail))
+        self.unfit_of(self.steps().filter(|phase| *phase != Phase::Tail))
     }
 
     /// Returns the reason for which they cannot be those of a larger system, if there is one. Only
@@ -219,7 +266,8 @@ impl MeasuredOverheads {
     }
 
     /// Returns the overheads as the TOML table `[overheads]`, times in ns. `copy` is the set-up of
-    /// a chunk's copy, its program included. `larger` has the overheads of a larger system, for
+    /// a chunk's copy, its program included; `ip` leaves out the transfer if its bandwidth is known.
+    /// `larger` has the overheads of a larger system, for
     /// steps that take longer there.
     #[must_use]
     pub fn to_toml(&self, origin: &Origin, larger: Option<&Self>) -> String {
@@ -235,14 +283,16 @@ impl MeasuredOverheads {
         let origin: Vec<_> = [command, build, date].into_iter().flatten().collect();
         // Writing to a string does not fail.
         let _ = writeln!(text, "origin = {{ {} }}", origin.join(", "));
-        let (bandwidth, set_up) = self.copy();
-        for phase in steps() {
-            let mut spread = self.spread(phase);
-            if phase == Phase::Copy {
-                let program = self.spread(Phase::Pd);
-                spread = Spread { min: program.min, max: program.max + set_up, ..program };
-            }
-            let Spread { min, max, .. } = spread;
+        let copy = self.copy();
+        for phase in self.steps() {
+            let Spread { min, max, .. } = match (phase, copy) {
+                (Phase::Copy, Some((_, set_up))) => {
+                    let program = self.spread(Phase::Pd);
+                    Spread { max: program.max + set_up, ..program }
+                }
+                (Phase::Ip, _) => self.interrupts(),
+                _ => self.spread(phase),
+            };
             let _ = writeln!(text, "{} = {{ min = {min}, max = {max} }}", phase.name());
         }
         let [flows, vms] = self.size;
@@ -260,7 +310,16 @@ impl MeasuredOverheads {
             let senders: Vec<_> = self.wakes.iter().map(wake).collect();
             let _ = writeln!(text, "senders = [{}]", senders.join(", "));
         }
-        text + &format!("copy_bandwidth = \"{bandwidth}B/s\"\n")
+        let rates = [
+            ("copy_bandwidth", copy.map(|(bandwidth, _)| bandwidth)),
+            ("engine_bandwidth", self.engine_bandwidth()),
+        ];
+        for (key, rate) in rates {
+            if let Some(rate) = rate {
+                let _ = writeln!(text, "{key} = \"{rate}B/s\"");
+            }
+        }
+        text
     }
 
     /// Returns the overheads as JSON, times in ns.
@@ -277,13 +336,16 @@ impl MeasuredOverheads {
                 "instructions": self.counted.then(|| spread.to_json()),
             })
         });
-        let (bandwidth, set_up) = self.copy();
+        let copy = self.copy();
+        let has_engine = !self.transfers.is_empty();
         json!({
             "packets": self.packets,
             "records_lost": self.lost,
             "phases": phases,
-            "copy_bandwidth": bandwidth,
-            "copy_set_up_ns": set_up,
+            "copy_bandwidth": copy.map(|(bandwidth, _)| bandwidth),
+            "copy_set_up_ns": copy.map(|(_, set_up)| set_up),
+            "engine_bandwidth": self.engine_bandwidth(),
+            "engine_set_up_ns": has_engine.then(|| self.interrupts().max),
         })
     }
 }
@@ -300,8 +362,18 @@ impl fmt::Display for MeasuredOverheads {
             rows.add_row(row);
         }
         writeln!(f, "{rows}")?;
-        let (bandwidth, set_up) = self.copy();
-        writeln!(f, "{} packets; copies at {bandwidth} B/s and {set_up} ns more", self.packets)?;
+        write!(f, "{} packets", self.packets)?;
+        if let Some((bandwidth, set_up)) = self.copy() {
+            write!(f, "; copies at {bandwidth} B/s and {set_up} ns more")?;
+        }
+        if !self.transfers.is_empty() {
+            let set_up = self.interrupts().max;
+            match self.engine_bandwidth() {
+                Some(rate) => write!(f, "; the DMA engine at {rate} B/s and {set_up} ns more")?,
+                None => write!(f, "; the DMA engine in {set_up} ns at most")?,
+            }
+        }
+        writeln!(f)?;
         if !self.counted {
             writeln!(f, "in the host's time; with --deterministic a nanosecond is an instruction")?;
         }
@@ -365,6 +437,7 @@ mod tests {
         MeasuredOverheads {
             phases,
             copies: copies.to_vec(),
+            transfers: Vec::new(),
             wakes: BTreeMap::new(),
             packets: 3,
             size: [2, 3],
@@ -378,11 +451,109 @@ mod tests {
     #[test]
     fn no_copy_exceeds_set_up_plus_bandwidth() {
         let all = [(4096, 1200), (4096, 1230), (3000, 1000), (1, 70), (44, 60)];
-        let (bandwidth, set_up) = overheads(&all).copy();
+        let (bandwidth, set_up) = overheads(&all).copy().expect("copies");
         assert_eq!((bandwidth, set_up), (3_000_000_000, 70));
         for (bytes, ns) in all {
             assert!(ns <= set_up + (bytes * 1_000_000_000).div_ceil(bandwidth), "{bytes}");
         }
+    }
+
+    fn transfers(all: &[(u64, u64)]) -> MeasuredOverheads {
+        let mut times: Vec<u64> = all.iter().map(|(_, ns)| *ns).collect();
+        times.sort_unstable();
+        let mut overheads = MeasuredOverheads { transfers: all.to_vec(), ..overheads(&[]) };
+        overheads.phases = BTreeMap::from([(Phase::Pd, vec![80, 90]), (Phase::Ip, times)]);
+        overheads
+    }
+
+    #[test]
+    fn no_transfer_exceeds_interrupt_plus_bandwidth() {
+        // 2 GB/s behind 1 us, and late interrupts.
+        let all = [(4096, 3048), (4096, 3100), (1024, 1512), (1024, 2000), (2048, 2124)];
+        let measured = transfers(&all);
+        assert_eq!(measured.engine_bandwidth(), Some(2_000_000_000));
+        let ip = measured.interrupts();
+        assert_eq!((ip.min, ip.max), (1000, 1488));
+        for (bytes, ns) in all {
+            assert!(ns <= ip.max + bytes.div_ceil(2), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn an_engine_without_slope_has_no_bandwidth() {
+        for all in [
+            &[(4096, 3048), (4096, 3100)][..],
+            &[(4096, 900), (64, 900), (64, 950)],
+            &[(4096, 900), (64, 901)],
+        ] {
+            let measured = transfers(all);
+            let ip = measured.interrupts();
+            let times = all.iter().map(|(_, ns)| *ns);
+            assert_eq!(measured.engine_bandwidth(), None);
+            assert_eq!((Some(ip.min), Some(ip.max)), (times.clone().min(), times.max()));
+        }
+        let none = overheads(&[(4096, 1024)]);
+        assert_eq!((none.engine_bandwidth(), none.interrupts()), (None, Spread::default()));
+    }
+
+    #[test]
+    fn a_table_has_the_movers_of_its_run() {
+        let origin = Origin { command: "weir run x".to_owned(), build: None, date: None };
+        let keys = |measured: &MeasuredOverheads| {
+            let text = measured.to_toml(&origin, None);
+            let file = SystemFile::parse("o.toml".as_ref(), &text, &Catalog::default());
+            let timing = file.unwrap_or_else(|faults| panic!("{text}{faults}")).timing().clone();
+            let known = |name| timing.overheads.iter().any(|step| step.name == name);
+            let rates = [timing.dma.copy_bandwidth, timing.dma.engine_bandwidth];
+            (known("copy"), known("ip"), rates.map(|rate| rate.map(|rate| rate.0)))
+        };
+        let by_core = overheads(&[(4096, 1024), (1, 30)]);
+        assert_eq!(keys(&by_core), (true, false, [Some(4_000_000_000), None]));
+        let by_engine = || transfers(&[(4096, 3048), (1024, 1512)]);
+        assert_eq!(keys(&by_engine()), (false, true, [None, Some(2_000_000_000)]));
+        let text = by_engine().to_toml(&origin, None);
+        assert!(text.contains("\nip = { min = 1000, max = 1000 }\n"), "{text}");
+        let json = by_engine().to_json();
+        assert_eq!(
+            (&json["copy_bandwidth"], &json["engine_set_up_ns"]),
+            (&Value::Null, &1000.into())
+        );
+        let text = by_engine().to_string();
+        assert!(
+            text.contains("3 packets; the DMA engine at 2000000000 B/s and 1000 ns more"),
+            "{text}"
+        );
+        let text = transfers(&[(4096, 3048)]).to_string();
+        assert!(text.contains("; the DMA engine in 3048 ns at most"), "{text}");
+        let mut both = by_core;
+        both.merge(by_engine());
+        assert_eq!(keys(&both), (true, true, [Some(4_000_000_000), Some(2_000_000_000)]));
+        // A chunk that took longer than a record holds is no upper limit.
+        assert_eq!(both.unfit(), None);
+        both.merge(transfers(&[(4096, 65_535)]));
+        assert!(both.unfit().is_some_and(|why| why.starts_with("the maximum of ip is")));
+    }
+
+    #[test]
+    fn chunks_are_told_by_who_moved_them() {
+        use crate::trace::file::{TraceFacts, TracedVm};
+        use weir_trace::{phases::pack, record::BY_ENGINE};
+        use zerocopy::IntoBytes;
+
+        let vms = vec![TracedVm { name: "a".to_owned(), cores: vec![0] }];
+        let frequency = 1_000_000_000;
+        let facts = TraceFacts { cores: 1, frequency, records: 3, vms, ..TraceFacts::default() };
+        let mut bytes = Vec::new();
+        facts.write(&mut bytes).expect("memory");
+        let chunk = |detail, ns, rest| {
+            let kind = RecordKind::PacketChunk as u16;
+            Record { kind, detail, count: pack([1, 2, ns, 3]), rest, ..Record::default() }
+        };
+        let arrived = Record { kind: RecordKind::PacketArrived as u16, ..Record::default() };
+        bytes.extend([chunk(5, 70, 64), chunk(5 | BY_ENGINE, 900, 4096), arrived].as_bytes());
+        let mut trace = Trace::read(bytes.as_slice()).expect("a trace");
+        let measured = MeasuredOverheads::of(&mut trace, true).expect("overheads");
+        assert_eq!((measured.copies, measured.transfers), (vec![(64, 70)], vec![(4096, 900)]));
     }
 
     #[test]

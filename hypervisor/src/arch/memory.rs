@@ -164,9 +164,8 @@ pub struct Stage1 {
 /// Maps the devices that EL2 drives, and makes a table for each core's windows; gives the place of
 /// the first.
 fn furnish(builder: &mut Builder<'_>) -> Result<usize, MapError> {
-    for &(pa, len) in
-        board::EL2_DEVICES.iter().chain(board::start::DEVICES).chain(board::PCI_DEVICES)
-    {
+    let devices = board::EL2_DEVICES.iter().chain(board::start::DEVICES);
+    for &(pa, len) in devices.chain(board::PCI_DEVICES).chain(board::ENGINE_DEVICES) {
         builder.map(device(Pa(pa)), pa, len, stage1::DEVICE)?;
     }
     let first = builder.last_level(WINDOWS)?;
@@ -574,7 +573,7 @@ fn zva_block() -> Option<u64> {
 }
 
 /// Bytes of the smallest data cache line (CTR_EL0.DminLine).
-fn cache_line() -> u64 {
+pub(super) fn cache_line() -> u64 {
     4 << (sysreg::ctr_el0::read() >> 16 & 0xf)
 }
 

@@ -6,6 +6,8 @@ pub mod cache;
 pub mod context;
 #[cfg(feature = "pci")]
 pub mod ecam;
+#[cfg(feature = "engine")]
+pub mod engine;
 pub mod gic;
 pub mod lock;
 #[allow(dead_code, reason = "a build without an optional part uses less of it")]

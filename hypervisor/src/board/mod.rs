@@ -5,6 +5,7 @@ pub mod start;
 pub mod uart;
 
 #[expect(clippy::unreadable_literal, reason = "generated")]
+#[allow(dead_code, reason = "a build without an optional part uses fewer")]
 mod generated {
     include!(concat!(env!("OUT_DIR"), "/board.rs"));
 }
@@ -15,6 +16,9 @@ use weir_units::IntId;
 
 /// Interrupt of the board's UART.
 pub const UART_LINE: IntId = IntId(UART_INTID as u32);
+/// Interrupt of the DMA engine; 0 without one.
+#[cfg(any(feature = "flows", feature = "switch"))]
+pub const ENGINE_LINE: IntId = IntId(ENGINE_INTID as u32);
 /// Interrupt of the SMMU's event queue; 0 without one.
 pub const SMMU_LINE: IntId = IntId(SMMU_EVENT as u32);
 
@@ -30,6 +34,10 @@ pub const EL2_DEVICES: &[(u64, u64)] = &[(UART, 0x1000), (GICD, 0x1_0000), (GICR
 #[cfg(feature = "gicv2")]
 pub const EL2_DEVICES: &[(u64, u64)] =
     &[(UART, 0x1000), (GICD, 0x1000), (GICC, 0x2000), (GICH, 0x1000)];
+
+/// What it drives only where the system uses the DMA engine.
+pub const ENGINE_DEVICES: &[(u64, u64)] =
+    &[(ENGINE, if ENGINE == 0 || !cfg!(feature = "engine") { 0 } else { 0x1000 })];
 
 /// Bytes of bus 0 of the PCI configuration space: 32 devices of 8 functions.
 const ECAM_BUS_LEN: u64 = 0x10_0000;

@@ -386,6 +386,20 @@ fn call(frame: &mut Frame, core: &mut Core, vcpu_ref: &'static VcpuRef) -> Exit 
             frame.x[0] = if taken.is_some() { 0 } else { smccc::DENIED };
             frame.x[1] = taken.unwrap_or(0);
         }
+        Call::StartEngine { from, to, len } => {
+            let granted = virtio::engine::start(vcpu_ref, from, to, len);
+            if !granted {
+                vm.deny(vcpu, Denial::Call, x0);
+            }
+            frame.x[0] = if granted { 0 } else { smccc::DENIED };
+        }
+        Call::FinishEngine { gives_up } => {
+            let progress = virtio::engine::finish(vcpu_ref, gives_up);
+            if progress.is_none() {
+                vm.deny(vcpu, Denial::Call, x0);
+            }
+            frame.x[0] = progress.unwrap_or(smccc::DENIED);
+        }
         Call::Mitigate(function) => {
             start::forward(function, x1);
             frame.x[0] = 0;

@@ -1,6 +1,8 @@
 //! The virtio devices of VMs: the socket devices of VMs in [`flows`], the network devices of VMs at
-//! the [`switch`], and the I/O [`service`] VM behind both.
+//! the [`switch`], the I/O [`service`] VM behind both, and the DMA [`engine`] that works for it.
 
+#[cfg_attr(not(feature = "engine"), path = "no_engine.rs")]
+pub mod engine;
 #[cfg_attr(not(feature = "flows"), path = "no_flows.rs")]
 pub mod flows;
 #[cfg(any(feature = "flows", feature = "switch"))]
@@ -21,6 +23,7 @@ pub fn init(address: u64) {
     if let Some(service) = service::init(address) {
         flows::init(service);
         switch::init(service);
+        engine::init();
     }
 }
 
@@ -45,6 +48,7 @@ pub fn open(vm: &'static Vm) {
 pub fn close(vm: &'static Vm) {
     if vm.is_broker() {
         service::abandon();
+        engine::close();
     }
     switch::close(vm);
     flows::close(vm);

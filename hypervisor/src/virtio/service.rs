@@ -1,7 +1,9 @@
 //! The I/O service VM, the broker: the memory that EL2 shares with it, and its wake-up.
 
+use super::engine;
 use crate::{
     arch::{relax, timer},
+    board::{ENGINE_IS_COHERENT, ENGINE_LINE},
     system,
     vm::{self, Vm, ending, interrupts::kick},
 };
@@ -67,6 +69,9 @@ pub fn init(address: u64) -> Option<&'static Service> {
         chunk: u32::try_from(system.header.chunk).unwrap_or(u32::MAX),
         rate: system.header.rate,
         start: timer::base().1,
+        engine_from: system.header.engine_from,
+        engine_intid: ENGINE_LINE,
+        engine_is_coherent: ENGINE_IS_COHERENT,
     };
     let flows = system.flows().iter().map(|flow| flows::BrokerFlow {
         from: flow.from as u8,
@@ -145,7 +150,11 @@ impl Service {
         let begun = timer::now_ns();
         while is_busy() {
             let broker = vm::all().nth(self.broker);
-            let Some(broker) = broker.filter(|broker| !broker.is_parked()) else { break };
+            let Some(broker) = broker.filter(|broker| !broker.is_parked()) else {
+                // A transfer that it has started does not end with it.
+                engine::close();
+                break;
+            };
             if timer::now_ns().saturating_sub(begun) > self.longest_access {
                 ending::stop(broker, FaultKind::Stuck);
             }

@@ -509,7 +509,7 @@ fn check_and_build_refuse_what_is_not_enforced() {
     assert_eq!(check(&good).status, Some(0));
     let printed = capture(fake.weir().args(["build", "x.toml"]));
     assert_eq!(printed.status, Some(1));
-    assert!(printed.err.contains("does not enforce it yet"), "{}", printed.err);
+    assert!(printed.err.contains("has no DMA engine that weir drives"), "{}", printed.err);
     let printed = check(&good.replace("500us", "9us"));
     assert_eq!(printed.status, Some(1));
     assert!(

@@ -108,7 +108,8 @@ fn clippy(context: &Context) -> io::Result<Vec<Command>> {
 }
 
 /// The optional parts of the hypervisor, as its manifest has them.
-const PARTS: [&str; 6] = ["flows", "switch", "pci", "shared-cores", "budgets", "guest-pmu"];
+const PARTS: [&str; 7] =
+    ["flows", "switch", "pci", "shared-cores", "budgets", "guest-pmu", "engine"];
 
 /// The board and the cargo features of the hypervisor's builds: each optional part alone, none, and
 /// all. The boards have each kind of GIC, of UART and of start.

@@ -8,7 +8,7 @@ pub mod support;
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 use support::{Driver, Memory, RAM};
 use weir_broker::{
-    broker::{Broker, Mover, Step},
+    broker::{Broker, EngineFailed, Mover, Step},
     ram::Access,
 };
 use weir_partition::{
@@ -25,7 +25,7 @@ use weir_vsock::{
 
 pub const OPTIONS: RingOptions = RingOptions { indirect: false, event_index: false };
 /// Bytes of a VM's RAM.
-const LEN: usize = 0x4_0000;
+pub const LEN: usize = 0x4_0000;
 /// The vsock port of every receiver.
 pub const PORT: u32 = 5000;
 const SIZE: u16 = 32;
@@ -64,6 +64,17 @@ pub struct Engine {
     pub moved: u64,
     pub chunks: u64,
     pub ticks: u64,
+    /// Bytes of each piece that the DMA engine moved, or began to.
+    pub transfers: Vec<u64>,
+    /// The DMA engine fails half-way through the piece with this number.
+    pub fails_at: Option<usize>,
+}
+
+impl Engine {
+    /// One that has moved nothing.
+    pub fn new(windows: Windows) -> Self {
+        Self { windows, moved: 0, chunks: 0, ticks: 0, transfers: Vec::new(), fails_at: None }
+    }
 }
 
 impl Mover for Engine {
@@ -73,6 +84,13 @@ impl Mover for Engine {
         self.windows.write(to, &bytes);
         self.moved += len;
         self.chunks += 1;
+    }
+
+    fn move_by_engine(&mut self, from: u64, to: u64, len: u64) -> Result<(), EngineFailed> {
+        let fails = self.fails_at == Some(self.transfers.len());
+        self.transfers.push(len);
+        self.copy(from, to, if fails { len / 2 } else { len });
+        if fails { Err(EngineFailed) } else { Ok(()) }
     }
 
     fn ticks(&mut self) -> u64 {
@@ -109,14 +127,19 @@ impl Vm {
     }
 }
 
-pub struct World {
-    pub partition: &'static Partition,
+pub struct World<'a> {
+    pub partition: &'a Partition,
     pub bell: Doorbell,
     pub windows: Windows,
     pub engine: Engine,
     pub vms: Vec<Vm>,
     pub flows: Vec<BrokerFlow>,
     options: RingOptions,
+}
+
+/// Where the broker sees the RAM of a VM.
+pub const fn window(vm: usize) -> u64 {
+    (vm as u64 + 1) << 35
 }
 
 /// A flow from one VM to another; with a deadline its period is that.
@@ -134,14 +157,39 @@ pub fn flow(from: u8, to: u8, deadline: u64) -> BrokerFlow {
     }
 }
 
-impl World {
+impl World<'static> {
     pub fn new(flows: &[BrokerFlow], chunk: u32, rate: u64) -> Self {
         Self::with_options(flows, chunk, rate, OPTIONS)
     }
 
     pub fn with_options(flows: &[BrokerFlow], chunk: u32, rate: u64, options: RingOptions) -> Self {
-        let partition: &Partition = Box::leak(Box::default());
-        let settings = Settings { flows: flows.len() as u8, chunk, rate, start: 0 };
+        let settings = Settings { chunk, rate, ..Settings::default() };
+        Self::with_settings(flows, settings, options)
+    }
+
+    pub fn with_settings(flows: &[BrokerFlow], settings: Settings, options: RingOptions) -> Self {
+        Self::on(Box::leak(Box::default()), flows, settings, options, |vm| {
+            vec![Piece { ipa: RAM, address: window(vm), len: LEN as u64 }]
+        })
+    }
+
+    /// A broker that has not begun.
+    pub fn broker(&self) -> Broker<'static> {
+        Broker::new(self.partition, Box::leak(Box::default()), 1_000_000_000)
+    }
+}
+
+impl<'a> World<'a> {
+    /// In `partition`, which is all zeros. `ram` says where the broker sees the RAM of a VM, in
+    /// its window.
+    pub fn on(
+        partition: &'a Partition,
+        flows: &[BrokerFlow],
+        settings: Settings,
+        options: RingOptions,
+        ram: impl Fn(usize) -> Vec<Piece>,
+    ) -> Self {
+        let settings = Settings { flows: flows.len() as u8, ..settings };
         let number = |(index, flow): (usize, &BrokerFlow)| match flow.members {
             1 => BrokerFlow { first: index as u8, ..*flow },
             _ => *flow,
@@ -150,21 +198,15 @@ impl World {
         partition.configure(&settings, flows.iter().copied());
         let count = flows.iter().map(|flow| flow.from.max(flow.to) + 1).max().unwrap_or(0).into();
         for vm in 0..count {
-            let piece = Piece { ipa: RAM, address: (vm as u64 + 1) << 35, len: LEN as u64 };
-            assert!(partition.ram.set(vm, [piece]));
+            assert!(partition.ram.set(vm, ram(vm)));
         }
         let windows = Windows(Rc::new(RefCell::new(vec![Memory::with_len(LEN); count])));
-        let engine = Engine { windows: windows.clone(), moved: 0, chunks: 0, ticks: 0 };
+        let engine = Engine::new(windows.clone());
         let vms = (0..count).map(|_| Vm::new(options)).collect();
         let bell = Doorbell::new();
         let world = Self { partition, bell, windows, engine, vms, flows, options };
         (0..count).for_each(|vm| world.publish(vm));
         world
-    }
-
-    /// A broker that has not begun.
-    pub fn broker(&self) -> Broker<'static> {
-        Broker::new(self.partition, Box::leak(Box::default()), 1_000_000_000)
     }
 
     fn publish(&self, vm: usize) {
@@ -283,6 +325,22 @@ impl World {
         heads.inspect(|head| _ = packets.remove(head)).collect()
     }
 
+    /// A driver that does not keep the rules takes back what it knows of what the device returned.
+    /// Gives the headers of what it has got.
+    pub fn reclaim(&mut self, vm: usize) -> Vec<Header> {
+        let memory = &self.windows.0.borrow()[vm];
+        let Vm { tx, rx, packets, buffers, .. } = &mut self.vms[vm];
+        for head in take_known(tx, memory) {
+            packets.remove(&head);
+        }
+        let places = take_known(rx, memory).into_iter().filter_map(|head| buffers.remove(&head));
+        let header = |place: u64| {
+            let at = (place - RAM) as usize;
+            Header::from_bytes(memory.bytes[at..at + HEADER_LEN].try_into().expect("a header"))
+        };
+        places.map(header).collect()
+    }
+
     /// One step at `now`; EL2 does its part if it is told.
     pub fn step(&mut self, broker: &mut Broker<'_>, now: u64) -> Step {
         self.engine.ticks = now;
@@ -339,6 +397,25 @@ impl World {
     pub fn moved(&self) -> u64 {
         self.engine.moved
     }
+}
+
+/// The heads of a driver's chains that the device returned; others are passed over.
+fn take_known(driver: &mut Driver, memory: &Memory) -> Vec<u16> {
+    let mut known = Vec::new();
+    // Whatever the index says, the ring has no more.
+    for _ in 0..driver.layout.size {
+        if memory.u16(driver.layout.used + 2) == driver.seen {
+            break;
+        }
+        let at = driver.layout.used + 4 + 8 * u64::from(driver.seen % driver.layout.size);
+        let head = memory.u32(at) as u16;
+        driver.seen = driver.seen.wrapping_add(1);
+        if let Some(place) = driver.chains.iter().position(|(its, _)| *its == head) {
+            driver.free.extend(driver.chains.remove(place).1);
+            known.push(head);
+        }
+    }
+    known
 }
 
 /// Bytes to send that can be recognized.

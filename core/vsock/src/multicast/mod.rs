@@ -407,6 +407,12 @@ impl FlowGroup {
         self.settle(post);
     }
 
+    /// A packet to receiver `index` was lost on the way: it is dropped, as the stream has a gap.
+    pub fn fail_member(&mut self, index: usize, now: u64, post: &mut Post) {
+        self.drop_out(index, now, post);
+        self.settle(post);
+    }
+
     /// Nobody moves packets any more.
     pub fn abandon(&mut self, post: &mut Post) {
         self.close(post);

@@ -7,7 +7,7 @@ use super::task::{
     TransformedTask, fault, tasks_from_costs, transform,
 };
 use crate::time::Linear;
-use crate::units::{Bytes, BytesPerSec, HalfNanos};
+use crate::units::HalfNanos;
 
 /// How a packet's place in its sender's queue is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,10 +21,13 @@ pub enum SenderQueue {
 /// The mover of the bytes of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkMover {
-    /// The DMA engine: programmed, then an interrupt.
+    /// The DMA engine of rt-virtio: programmed, a hypercall, then an interrupt.
     Dma,
     /// The core that schedules the chunk.
     Cpu,
+    /// The DMA engine of weir's broker, whose `ip` contains both hypercalls, or the core for a short
+    /// chunk: the longer of both counts.
+    EngineOrCpu,
 }
 
 /// Whose core schedules and, without an engine, copies.
@@ -83,6 +86,7 @@ impl Path {
         let transfer = match self.mover {
             ChunkMover::Dma => o.pd.max.0 + o.hc.max.0 + o.ip.max.0,
             ChunkMover::Cpu => self.copy.max.0,
+            ChunkMover::EngineOrCpu => self.copy.max.0.max(o.pd.max.0 + o.ip.max.0),
         };
         queues * o.ps.max.0 + transfer + o.ft.max.0
     }
@@ -307,30 +311,12 @@ pub fn on_shared_core(
         .collect()
 }
 
-/// The smallest chunk that the DMA engine moves no slower than a core: where pd + hc + ip + s/b_dma
-/// is at most copy + s/b_cpu. `None` if no chunk of up to 1 TiB is.
-#[must_use]
-pub fn dma_from(path: &Path, dma: BytesPerSec, cpu: BytesPerSec) -> Option<Bytes> {
-    let o = &path.overheads;
-    let engine = o.pd.max.0.saturating_add(o.hc.max.0).saturating_add(o.ip.max.0);
-    let extra = u128::from(engine.saturating_sub(path.copy.max.0));
-    if extra == 0 && dma >= cpu {
-        return Some(Bytes(0));
-    }
-    // extra <= s (1/cpu - 1/dma) 10^9, in ns; where the engine starts sooner but is slower, it wins
-    // for small chunks only, which this question does not ask for.
-    let gain = u128::from(dma.0.checked_sub(cpu.0).filter(|&g| g > 0)?) * 1_000_000_000;
-    let needed =
-        extra.checked_mul(u128::from(dma.0))?.checked_mul(u128::from(cpu.0))?.div_ceil(gain);
-    u64::try_from(needed).ok().filter(|&s| s <= MAX_BYTES).map(Bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::flows::{Analyzer, Effort, MinBandwidth, Reading};
     use crate::time::{Supply, VmSchedule};
-    use crate::units::Nanos;
+    use crate::units::{Bytes, Nanos};
 
     fn flows(random: &mut fastrand::Rng) -> Vec<FlowDemand> {
         (0..random.u32(1..6))
@@ -437,6 +423,38 @@ mod tests {
         }
     }
 
+    /// A chunk of the engine or the core takes what the slower of both takes, if either moved all.
+    #[test]
+    fn the_engine_takes_no_less_than_either_mover() {
+        let mut random = fastrand::Rng::with_seed(5);
+        let setting = setting();
+        let mut longer = 0;
+        for _ in 0..100 {
+            let flows = flows(&mut random);
+            let mut overheads = Overheads::RT_VIRTIO;
+            overheads.pd = Range::new(0, random.u64(0..3000));
+            overheads.ip = Range::new(0, random.u64(0..3000));
+            let path = Path { overheads, copy: Range::new(0, random.u64(0..6000)), ..weir() };
+            let costs = |mover, path: Path| {
+                let path = Path { mover, ..path };
+                let groups = groups(&flows, &vec![1; flows.len()], &setting, &path).unwrap();
+                groups.into_iter().flat_map(|group| group.tasks).collect::<Vec<_>>()
+            };
+            let both = costs(ChunkMover::EngineOrCpu, path);
+            let core = costs(ChunkMover::Cpu, path);
+            // The engine alone: no copy is longer.
+            let engine = costs(ChunkMover::EngineOrCpu, Path { copy: Range::default(), ..path });
+            let set_up = overheads.pd.max.0 + overheads.ip.max.0;
+            let by_core = set_up <= path.copy.max.0;
+            longer += usize::from(!by_core);
+            for ((both, core), engine) in both.iter().zip(&core).zip(&engine) {
+                assert_eq!(both, if by_core { core } else { engine });
+                assert!(both.wcet.fixed >= core.wcet.fixed.max(engine.wcet.fixed));
+            }
+        }
+        assert!((1..100).contains(&longer), "{longer}");
+    }
+
     #[test]
     fn two_receivers_cost_two_transfers() {
         let flow = FlowDemand {
@@ -481,16 +499,5 @@ mod tests {
         assert!(shared > 2 * alone, "{shared} {alone}");
         let own = Supply::new(VmSchedule::Dedicated, vec![]).unwrap().linear().unwrap();
         assert_eq!(on_shared_core(&tasks, own).unwrap(), tasks);
-    }
-
-    #[test]
-    fn the_choice_between_engine_and_core() {
-        let (dma, cpu) = (BytesPerSec(2_000_000_000), BytesPerSec(500_000_000));
-        let from = dma_from(&weir(), dma, cpu).unwrap();
-        // 2726 - 120 ns of extra start against 1.5 ns gained a byte.
-        assert_eq!(from, Bytes(1738));
-        assert_eq!(dma_from(&weir(), cpu, dma), None);
-        let free = Path { overheads: Overheads::default(), ..weir() };
-        assert_eq!(dma_from(&free, dma, cpu), Some(Bytes(0)));
     }
 }

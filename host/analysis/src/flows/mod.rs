@@ -16,9 +16,7 @@ mod task;
 pub use demand::{
     Analyzer, Effort, FailingInstant, MinBandwidth, Schedulability, UnschedulableCause,
 };
-pub use local::{
-    ChunkMover, ChunkProcessor, Copier, Path, SenderQueue, dma_from, groups, on_shared_core,
-};
+pub use local::{ChunkMover, ChunkProcessor, Copier, Path, SenderQueue, groups, on_shared_core};
 pub use locks::{Ends, LockWaits, Spent, waits};
 pub use overheads::{Overheads, Range, Reading};
 pub use report::{FlowSetReport, TaskReport, report};

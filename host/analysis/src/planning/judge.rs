@@ -8,7 +8,7 @@ use super::{
 use crate::{
     Bytes, BytesPerSec, Nanos,
     flows::Effort,
-    system::{self, CHUNK, GaveUp, TimeReport},
+    system::{self, GaveUp, TimeReport},
 };
 use std::{
     cell::{Cell, RefCell},
@@ -109,8 +109,8 @@ impl<'a> Asker<'a> {
     ) -> Option<TimeReport> {
         // The flows matter to the tasks of a VM that copies them.
         let mut tried = if self.timing.dma.path.is_of_vms() {
-            let chunk = self.timing.dma.chunk;
-            self.with(&moved.flows, moved.chunk.or(chunk).unwrap_or(Bytes(CHUNK)))
+            let chunk = self.timing.chunk();
+            self.with(&moved.flows, moved.chunk.unwrap_or(chunk))
         } else {
             self.timing.clone()
         };

@@ -4,10 +4,11 @@ use super::board::{BoardClasses, is_best_effort};
 use crate::{
     Bytes, BytesPerSec, Nanos,
     memory::{RegulatorModel, SaturationPoint, SaturationTable},
-    system::{self, Limits, regulation},
+    system::{Limits, Mover, regulation},
 };
 use weir_model::{
     Timing,
+    platform::DmaEngine,
     timing::{MemoryBudget, Saturation, TimedVm},
 };
 
@@ -112,7 +113,8 @@ impl Problem {
         timed: &[usize],
     ) -> Self {
         let saturation = timing.saturation.as_ref();
-        let most = system::most_copied(timing).map_or(BytesPerSec(u64::MAX), BytesPerSec);
+        let most = Mover::of(timing).bandwidth(timing);
+        let most = most.map_or(BytesPerSec(u64::MAX), |(most, _)| BytesPerSec(most));
         let line = saturation.map(|known| known.line).or_else(|| timing.line());
         let line = line.unwrap_or(Bytes(1));
         let least = saturation.map_or(0, |known| known.min_accesses);
@@ -187,8 +189,11 @@ fn chunks(
     let fastest = table.points().iter().map(|point| point.dma).max().unwrap_or_default();
     let mut chunks = saturation.map(|known| known.chunks.clone()).unwrap_or_default();
     chunks.retain(|(size, _)| timing.dma.chunk.is_none_or(|given| given == *size));
+    if timing.engine().is_some() {
+        chunks.retain(|(size, _)| *size <= DmaEngine::CHUNK);
+    }
     if chunks.is_empty() {
-        chunks.push((timing.dma.chunk.unwrap_or(Bytes(system::CHUNK)), fastest));
+        chunks.push((timing.chunk(), fastest));
     }
     chunks.into_iter().map(|(size, reach)| (size, most.min(reach))).collect()
 }
@@ -293,7 +298,8 @@ pub fn sharers(vm: &TimedVm) -> u64 {
 pub fn next_to_copies(table: SaturationTable, timing: &Timing) -> SaturationTable {
     let total_budget = table.max_budget(BytesPerSec(0)).unwrap_or(0);
     let fastest = table.points().iter().map(|point| point.dma).max().unwrap_or_default();
-    let dma = system::most_copied(timing).map_or(fastest, BytesPerSec);
+    let most = Mover::of(timing).bandwidth(timing);
+    let dma = most.map_or(fastest, |(most, _)| BytesPerSec(most));
     let point = SaturationPoint { total_budget, dma };
     SaturationTable::new(table.period(), vec![point]).unwrap_or(table)
 }

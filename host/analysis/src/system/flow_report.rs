@@ -1,21 +1,23 @@
 //! The report on the flows of a system.
 
 use super::{
-    Options, messages,
+    Options,
+    flows::Mover,
+    messages,
     overheads::{OverheadSource, overhead_sources},
 };
 use crate::{
-    Bytes, BytesPerSec, HalfNanos,
+    BytesPerSec, HalfNanos,
     flows::{
         Analyzer, Effort, FailingInstant, FlowError, FlowSetReport, MinBandwidth, Schedulability,
         TaskReport, TransformedTask, UnschedulableCause, report,
     },
-    verdict::{Judgement, Verdict},
+    verdict::{Judgement, Missing, Verdict},
 };
 use serde::{Serialize, Serializer};
 use weir_model::{
     Code, Fault, Timing,
-    timing::{DataPath, PathSource},
+    timing::{Crossover, DataPath, PathSource},
 };
 
 /// The bounds of the flows.
@@ -66,6 +68,10 @@ pub struct FlowsReport {
     /// value is none if it never is, the outer one if an input is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dma_better_from_bytes: Option<Option<u64>>,
+    /// Why `verdict` is not that on the system: the overheads are not those of the data path that
+    /// weir builds.
+    #[serde(skip)]
+    pub of_another_hypervisor: Option<Missing>,
     /// Whether the file or the caller gives the bandwidth.
     #[serde(skip)]
     pub is_bandwidth_given: bool,
@@ -112,8 +118,8 @@ pub struct FlowBound {
     /// `slack_ns`, a sufficient test that is stricter: a flow may not hold although this bound is
     /// below its deadline. None if no bound exists or an input is missing.
     pub bound_ns: Option<u64>,
-    /// The bound in ns if a DMA engine moves the flow: from the notification until the receiver has
-    /// handled its interrupt.
+    /// The bound in ns if the DMA engine of rt-virtio moves the flow: from the notification until the
+    /// receiver has handled its interrupt.
     pub end_to_end_ns: Option<u64>,
     /// The latency bound in ns on emulated cores that run one at a time.
     pub serialized_bound_ns: Option<u64>,
@@ -138,6 +144,9 @@ pub struct FlowAssumptions {
     pub copy_bandwidth: Option<u64>,
     /// Bytes between two decisions.
     pub chunk: u64,
+    /// The least bytes of a chunk that the engine of weir's broker moves, if one does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine_from: Option<u64>,
     /// The kind of the overheads: always `measured`.
     pub overheads_are: &'static str,
     /// Where the overheads come from.
@@ -148,23 +157,7 @@ pub struct FlowAssumptions {
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn path_key<S: Serializer>(path: &DataPath, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(match path {
-        DataPath::Dma => "dma",
-        DataPath::Broker => "broker",
-        DataPath::Sender => "sender",
-        DataPath::Receiver => "receiver",
-    })
-}
-
-/// When a DMA engine moves a chunk faster than a core copies it.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Engine {
-    /// An input is not known.
-    Unknown,
-    /// For chunks of so many bytes and more.
-    From(Bytes),
-    /// For no chunk.
-    Never,
+    serializer.serialize_str(path.name())
 }
 
 /// The effort of slacks, which are for information only.
@@ -385,6 +378,7 @@ impl FlowsReport {
             min_bandwidth_at_least,
             min_bandwidth_enough,
             dma_better_from_bytes: None,
+            of_another_hypervisor: None,
             is_bandwidth_given,
             is_failure_unknown: first_failure.is_none()
                 && parts.iter().any(|part| part.verdict() == overload),
@@ -392,17 +386,20 @@ impl FlowsReport {
         }
     }
 
-    pub(super) const fn set_engine(&mut self, engine: Engine) {
-        self.dma_better_from_bytes = match engine {
-            Engine::Unknown => None,
-            Engine::From(size) => Some(Some(size.0)),
-            Engine::Never => Some(None),
+    pub(super) const fn set_engine(&mut self, crossover: Crossover) {
+        self.dma_better_from_bytes = match crossover {
+            Crossover::Unknown => None,
+            Crossover::From(size) => Some(Some(size.0)),
+            Crossover::Never => Some(None),
         };
     }
 
     /// Returns the verdict on all flows, with what is missing for it.
     #[must_use]
     pub fn judgement(&self) -> Judgement {
+        if let Some(missing) = &self.of_another_hypervisor {
+            return Judgement::from(missing.clone());
+        }
         match self.verdict {
             Verdict::NotJudged => Judgement::not_judged(
                 "flows: no answer was found within the effort",
@@ -415,10 +412,13 @@ impl FlowsReport {
 
 /// Why not all flows hold, as faults of the file.
 fn causes(timing: &Timing, parts: &[Part], min_bandwidth: Option<u64>) -> Vec<Fault> {
-    let most = most_copied(timing).unwrap_or(u64::MAX);
+    let mover = Mover::of(timing);
+    let (most, key) = mover.bandwidth(timing).unwrap_or((u64::MAX, ""));
+    let what =
+        if mover == Mover::Engine { "a chunk moves at" } else { "the core that copies does" };
     let help = match min_bandwidth {
         Some(least) if least > most => format!(
-            "lower the demand of the flows: they need {least} B/s, and the core that copies does {most} B/s (`copy_bandwidth`)"
+            "lower the demand of the flows: they need {least} B/s, and {what} {most} B/s (`{key}`)"
         ),
         Some(least) => {
             format!("write [dma] bandwidth = \"{least}B/s\" or more")
@@ -455,12 +455,6 @@ fn rows(timing: &Timing, parts: &[Part]) -> Vec<FlowBound> {
     rows.into_iter().map(row).collect()
 }
 
-/// The most that the core that copies can do, in bytes/s, if one does and that is known.
-pub(crate) fn most_copied(timing: &Timing) -> Option<u64> {
-    let copy = timing.dma.copy_bandwidth.filter(|_| timing.dma.path != DataPath::Dma);
-    copy.map(|rate| rate.0)
-}
-
 /// The assumptions of a verdict at `judged` bytes/s.
 pub(super) fn assumptions(
     timing: &Timing,
@@ -468,19 +462,22 @@ pub(super) fn assumptions(
     judged: Option<u64>,
 ) -> FlowAssumptions {
     let named = || timing.platform.as_ref().map_or("?", |platform| platform.name.as_str());
-    let engine = timing.platform.as_ref().and_then(|platform| platform.dma_engine.as_deref());
+    let engine = timing.platform.as_ref().and_then(|platform| platform.dma_engine.as_ref());
     let reason = match (timing.dma.path_source, engine) {
         (PathSource::File, _) => "[dma] path".to_owned(),
         (PathSource::Platform, Some(engine)) => {
-            format!("platform {} has the DMA engine {engine}", named())
+            format!("platform {} has the DMA engine {}", named(), engine.name)
         }
         (PathSource::Platform, None) => format!("platform {} has no DMA engine", named()),
         (PathSource::Default, _) => "the default without a platform".to_owned(),
     };
     let asked = timing.dma.bandwidth.map(|rate| rate.0);
+    let mover = Mover::of(timing);
+    let limit = mover.bandwidth(timing);
+    let engine_from = timing.engine_from().filter(|_| mover == Mover::Engine);
     let bandwidth_from = match (judged, asked, options.bandwidth) {
         (None, ..) => "the least that is enough",
-        (found, asked, _) if found != asked => "copy_bandwidth",
+        (found, asked, _) if found != asked => limit.map_or("copy_bandwidth", |(_, key)| key),
         (.., Some(_)) => "--bandwidth",
         (.., None) => "[dma] bandwidth",
     };
@@ -489,8 +486,9 @@ pub(super) fn assumptions(
         data_path_from: reason,
         cores: "concurrent",
         bandwidth_from,
-        copy_bandwidth: most_copied(timing),
-        chunk: timing.dma.chunk.map_or(super::CHUNK, |chunk| chunk.0),
+        copy_bandwidth: limit.and(timing.dma.copy_bandwidth).map(|rate| rate.0),
+        chunk: timing.chunk().0,
+        engine_from: engine_from.map(|from| from.0),
         overheads_are: "measured",
         overheads: overhead_sources(&timing.tables, options.build.as_deref()),
         build: options.build.clone(),

@@ -1,24 +1,25 @@
 //! The flows of a system: the analysis of rt-virtio, or that of weir's own data paths.
 
 use super::{
-    CHUNK, Options,
+    Options,
     cause::{Cause, why_none},
-    flow_report::{Engine, FlowBound, FlowsReport, Part, assumptions, most_copied},
+    flow_report::{FlowBound, FlowsReport, Part, assumptions},
     supply::supply,
 };
 use crate::{
-    Bytes, BytesPerSec, Nanos,
+    BytesPerSec, Nanos,
     flows::{
         Analyzer, Bandwidths, ChunkMover, ChunkProcessor, Copier, Effort, Ends, FlowDemand,
         FlowError, FlowErrorKind, FlowSetting, MinBandwidth, Overheads, Path, Range, Reading,
-        Schedulability, SenderQueue, Spent, TransferPiece, TransformedTask, dma_from, groups,
-        on_shared_core, responses, waits,
+        Schedulability, SenderQueue, Spent, TransferPiece, TransformedTask, groups, on_shared_core,
+        responses, waits,
     },
     time::VmTask,
+    verdict::Missing,
 };
 use weir_model::{
     Code, Fault, Timing,
-    timing::{DataPath, Entity, FilePlace},
+    timing::{Crossover, DataPath, Entity, FilePlace, MeasuredOn, Movers, OverheadTable},
 };
 
 /// The greatest time of the analysis in ns, for flows without a period or deadline.
@@ -28,6 +29,78 @@ const FRAME: u64 = 1526;
 
 /// The code of the fault that overheads are missing: the flows are not judged then.
 pub const NO_OVERHEADS: Code = Code::NoOverheads;
+
+/// Who moves the bytes of flows, and so whose steps a chunk takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mover {
+    /// A DMA engine behind the broker of rt-virtio.
+    RtVirtio,
+    /// The DMA engine of weir's broker, and its core for short chunks.
+    Engine,
+    /// A core.
+    Core(Copier),
+}
+
+impl Mover {
+    /// Returns the mover that a file is analyzed for. Overheads that were measured on weir are those
+    /// of weir's broker; with others, the path "dma" is that of rt-virtio.
+    pub fn of(timing: &Timing) -> Self {
+        let is_weirs = || {
+            let mut all = timing.overheads.iter();
+            all.any(|overhead| overhead.measured_on == MeasuredOn::Weir)
+        };
+        match timing.dma.path {
+            DataPath::Broker => Self::Core(Copier::Broker),
+            DataPath::Sender => Self::Core(Copier::Sender),
+            DataPath::Receiver => Self::Core(Copier::Receiver),
+            DataPath::Dma if timing.engine().is_none() => Self::RtVirtio,
+            DataPath::Dma if timing.engine_from().is_none() => Self::Core(Copier::Broker),
+            DataPath::Dma if is_weirs() => Self::Engine,
+            DataPath::Dma => Self::RtVirtio,
+        }
+    }
+
+    /// Returns the mover that weir builds.
+    fn built(timing: &Timing) -> Self {
+        if timing.engine_from().is_some() { Self::Engine } else { Self::Core(Copier::Broker) }
+    }
+
+    /// Returns whether weir's broker schedules the chunks.
+    const fn is_weirs_broker(self) -> bool {
+        matches!(self, Self::Engine | Self::Core(Copier::Broker))
+    }
+
+    /// Returns the overheads that a verdict needs.
+    const fn needed(self) -> &'static [&'static str] {
+        match self {
+            Self::RtVirtio => {
+                &["hc", "pt", "pp", "ql", "qi", "qa", "qr", "ps", "pd", "ft", "ip", "br"]
+            }
+            Self::Engine => {
+                &["pp", "ql", "qi", "qa", "qr", "ps", "pd", "ft", "ip", "wake", "copy", "hold"]
+            }
+            Self::Core(Copier::Broker) => {
+                &["pp", "ql", "qi", "qa", "qr", "ps", "ft", "wake", "copy", "hold"]
+            }
+            Self::Core(Copier::Sender) => &["pp", "qi", "qa", "qr", "ps", "ft", "copy"],
+            Self::Core(Copier::Receiver) => &["pp", "qi", "qa", "qr", "ps", "ft", "wake", "copy"],
+        }
+    }
+
+    /// Returns the bandwidth of a chunk in bytes/s, and its key, if it is limited and known: that of
+    /// the core that copies, or the lower one of the core and the DMA engine.
+    pub fn bandwidth(self, timing: &Timing) -> Option<(u64, &'static str)> {
+        let copy = timing.dma.copy_bandwidth.map(|rate| (rate.0, "copy_bandwidth"));
+        match self {
+            Self::RtVirtio => None,
+            Self::Core(_) => copy,
+            Self::Engine => {
+                let engine = timing.engine_bandwidth().map(|rate| (rate.0, "engine_bandwidth"));
+                copy.into_iter().chain(engine).min_by_key(|(rate, _)| *rate)
+            }
+        }
+    }
+}
 
 /// The flows of a file as [`crate::flows`] needs them.
 #[derive(Clone, Debug)]
@@ -41,6 +114,7 @@ pub struct FlowsInput {
     pub setting: FlowSetting,
     /// The data path with its overheads.
     pub path: Path,
+    mover: Mover,
     /// The bound on the time that a core holds the lock of a device.
     hold: Nanos,
     /// The lower bound on the time to finalize a transfer after the receiver's interrupt.
@@ -65,11 +139,18 @@ impl FlowsInput {
     ///
     /// Overheads that are needed and not given.
     pub fn of(timing: &Timing, reading: Reading) -> Result<Self, Vec<Fault>> {
+        Self::moved_by(Mover::of(timing), timing, reading)
+    }
+
+    fn moved_by(mover: Mover, timing: &Timing, reading: Reading) -> Result<Self, Vec<Fault>> {
+        // The steps of another hypervisor's engine are none of weir's.
+        let is_its = |measured_on| mover != Mover::Engine || measured_on != MeasuredOn::Other;
+        let steps = || timing.overheads.iter().filter(|step| is_its(step.measured_on));
         let mut overheads = Overheads::default();
         let [mut wake, mut copy] = [Range::default(); 2];
         let [mut hold, mut tail] = [Nanos(0); 2];
         // The first value of a name has precedence, so it is set last.
-        for overhead in timing.overheads.iter().rev() {
+        for overhead in steps().collect::<Vec<_>>().into_iter().rev() {
             let range = Range { min: overhead.min, max: overhead.max };
             match overhead.name {
                 "wake" => wake = range,
@@ -79,22 +160,14 @@ impl FlowsInput {
                 name => _ = overheads.set(name, range),
             }
         }
-        let needed: &[&str] = match timing.dma.path {
-            DataPath::Dma => {
-                &["hc", "pt", "pp", "ql", "qi", "qa", "qr", "ps", "pd", "ft", "ip", "br"]
-            }
-            DataPath::Sender => &["pp", "qi", "qa", "qr", "ps", "ft", "copy"],
-            DataPath::Receiver => &["pp", "qi", "qa", "qr", "ps", "ft", "wake", "copy"],
-            DataPath::Broker => &["pp", "ql", "qi", "qa", "qr", "ps", "ft", "wake", "copy", "hold"],
-        };
-        let known = |name: &&str| timing.overheads.iter().any(|overhead| overhead.name == *name);
-        let missing: Vec<_> = needed.iter().copied().filter(|name| !known(name)).collect();
+        let known = |name: &&str| steps().any(|step| step.name == *name);
+        let missing: Vec<_> = mover.needed().iter().copied().filter(|name| !known(name)).collect();
         if !missing.is_empty() {
             let place =
                 timing.flows.first().map_or_else(FilePlace::default, |flow| flow.place.clone());
             let message =
                 format!("flows need overheads, and these are not known: {}", missing.join(", "));
-            let elsewhere = if timing.dma.path == DataPath::Dma {
+            let elsewhere = if mover == Mover::RtVirtio {
                 "name a platform that has them (platform = \"zcu102\"), or pass --overheads FILE"
             } else {
                 "name a platform that has them (platform = \"qemu-virt\"), or measure them in a run: `weir report --overheads -o FILE`, then --overheads FILE"
@@ -105,17 +178,20 @@ impl FlowsInput {
             );
             return Err(vec![timing.fault(NO_OVERHEADS, &place, message, help)]);
         }
-        let local = timing.dma.path != DataPath::Dma;
+        let local = mover != Mover::RtVirtio;
         let path = Path {
             wake,
             copy,
             queue: if local { SenderQueue::Heap } else { SenderQueue::List },
             locked: !local,
-            mover: if local { ChunkMover::Cpu } else { ChunkMover::Dma },
-            copier: match timing.dma.path {
-                DataPath::Dma | DataPath::Broker => Copier::Broker,
-                DataPath::Sender => Copier::Sender,
-                DataPath::Receiver => Copier::Receiver,
+            mover: match mover {
+                Mover::RtVirtio => ChunkMover::Dma,
+                Mover::Engine => ChunkMover::EngineOrCpu,
+                Mover::Core(_) => ChunkMover::Cpu,
+            },
+            copier: match mover {
+                Mover::RtVirtio | Mover::Engine => Copier::Broker,
+                Mover::Core(copier) => copier,
             },
             ..Path::paper(overheads)
         };
@@ -131,12 +207,13 @@ impl FlowsInput {
             flows: flows.collect(),
             receivers: timing.flows.iter().map(|flow| position(flow.to.len())).collect(),
             setting: FlowSetting {
-                chunk: Bytes(timing.dma.chunk.map_or(CHUNK, |chunk| chunk.0)),
+                chunk: timing.chunk(),
                 // weir's broker has one queue for all flows, that of rt-virtio one for each sender.
-                queues: timing.dma.queues.or((timing.dma.path == DataPath::Broker).then_some(1)),
+                queues: timing.dma.queues.or(mover.is_weirs_broker().then_some(1)),
                 reading,
             },
             path,
+            mover,
             hold,
             tail,
         })
@@ -149,7 +226,7 @@ impl FlowsInput {
     /// As [`groups`].
     fn groups(&self, timing: &Timing, cores: Cores) -> Result<Vec<ChunkProcessor>, FlowError> {
         let mut groups = groups(&self.flows, &self.receivers, &self.setting, &self.path)?;
-        if cores == Cores::Serialized || timing.dma.path != DataPath::Broker {
+        if cores == Cores::Serialized || !self.mover.is_weirs_broker() {
             return Ok(groups);
         }
         let position = |vm: usize| u32::try_from(vm).unwrap_or(u32::MAX);
@@ -210,14 +287,36 @@ pub fn fault(timing: &Timing, error: FlowError) -> Fault {
 }
 
 /// Returns the bandwidth of the flows in bytes/s, if it is known: `[dma]` `bandwidth`, but at most
-/// the bandwidth of the copy if a core copies.
+/// the bandwidth of a chunk.
 pub fn bandwidth(timing: &Timing) -> Option<u64> {
-    paced(timing, timing.dma.bandwidth.map(|rate| rate.0))
+    paced(timing, Mover::of(timing), timing.dma.bandwidth.map(|rate| rate.0))
 }
 
-/// Returns the bandwidth in bytes/s that is left of `asked` by the core that copies.
-fn paced(timing: &Timing, asked: Option<u64>) -> Option<u64> {
-    [asked, most_copied(timing)].into_iter().flatten().min()
+/// Returns the bandwidth in bytes/s that is left of `asked` by the mover.
+fn paced(timing: &Timing, mover: Mover, asked: Option<u64>) -> Option<u64> {
+    let most = mover.bandwidth(timing).map(|(most, _)| most);
+    [asked, most].into_iter().flatten().min()
+}
+
+/// Returns why a system that weir builds is not judged by its flows: the path "dma" was analyzed
+/// with overheads of another hypervisor, or of none that the file names.
+pub fn of_another_hypervisor(timing: &Timing) -> Option<Missing> {
+    let is_timed = timing.flows.iter().any(|flow| !flow.best_effort);
+    if !is_timed || timing.engine().is_none() || Mover::of(timing) != Mover::RtVirtio {
+        return None;
+    }
+    let origin = |table: &OverheadTable| match &table.origin {
+        Some(origin) => format!("{}: {}", table.file, origin.command),
+        None => format!("{}: of unknown origin", table.file),
+    };
+    let origins: Vec<_> = timing.tables.iter().map(origin).collect();
+    Some(Missing {
+        what: format!(
+            "flows: the overheads were not measured on weir ({}), whose broker and DMA engine take other times",
+            origins.join("; ")
+        ),
+        supply: "measure them in a run on the board, `weir report --overheads -o FILE`, then --overheads FILE".to_owned(),
+    })
 }
 
 /// Analyzes the flows of a file, if it has some.
@@ -256,14 +355,21 @@ pub fn analyze(timing: &Timing, options: &Options) -> Result<Option<FlowsReport>
     }
     let copies = timing.overheads.iter().any(|overhead| overhead.name == "copy");
     let has_engine = timing.platform.as_ref().is_none_or(|platform| platform.dma_engine.is_some());
-    let both = timing.dma.bandwidth.zip(timing.dma.copy_bandwidth);
-    let both = both.filter(|_| copies && has_engine);
-    let engine = both.map_or(Engine::Unknown, |(dma, copy)| {
-        let from = dma_from(&input.path, dma, copy);
-        from.map_or(Engine::Never, Engine::From)
-    });
+    let both = timing.dma.bandwidth.zip(timing.dma.copy_bandwidth).filter(|_| copies);
+    let engine = match (input.mover, both) {
+        _ if !has_engine => Crossover::Unknown,
+        (Mover::RtVirtio, Some((engine, copy))) => {
+            let Overheads { pd, hc, ip, .. } = input.path.overheads;
+            let steps = [pd, hc, ip].map(|step| step.max.0);
+            let engine_set_up = Nanos(steps.into_iter().fold(0, u64::saturating_add));
+            let copy_set_up = input.path.copy.max;
+            Movers { engine_set_up, engine, copy_set_up, copy }.crossover()
+        }
+        (Mover::RtVirtio, None) => Crossover::Unknown,
+        (Mover::Engine | Mover::Core(_), _) => timing.crossover(),
+    };
     let broker = |cores| {
-        let moved = timing.dma.path == DataPath::Broker;
+        let moved = input.mover.is_weirs_broker();
         if moved { bounds(timing, cores, options.effort) } else { Bounds::default() }
     };
     let (concurrent, serialized) = (broker(Cores::Concurrent), broker(Cores::Serialized));
@@ -298,14 +404,12 @@ impl Bounds {
     }
 }
 
-/// Returns the latency bounds of flows that weir's broker copies, in ns: from the later of
+/// Returns the latency bounds of flows that weir's broker moves, in ns: from the later of
 /// notification and eligibility to the receiver's interrupt. Best effort has none, and no flow has
 /// one if overheads or the bandwidth of the copy are not known.
 #[must_use]
 pub fn bounds(timing: &Timing, cores: Cores, effort: Effort) -> Bounds {
-    let mut timing = timing.clone();
-    timing.dma.path = DataPath::Broker;
-    found_bounds(&timing, cores, effort).unwrap_or_else(|| Bounds::none(&timing))
+    found_bounds(timing, cores, effort).unwrap_or_else(|| Bounds::none(timing))
 }
 
 /// Returns the latency bounds of flows that a DMA engine moves as in rt-virtio, in ns: from the
@@ -318,7 +422,7 @@ pub fn end_to_end(timing: &Timing, effort: Effort) -> Bounds {
 }
 
 fn found_end_to_end(timing: &Timing, effort: Effort) -> Option<Bounds> {
-    let rate = timing.dma.bandwidth.filter(|_| timing.dma.path == DataPath::Dma)?;
+    let rate = timing.dma.bandwidth.filter(|_| Mover::of(timing) == Mover::RtVirtio)?;
     let at = Bandwidths { paced: rate, chunk: rate };
     let input = FlowsInput::of(timing, Reading::Printed).ok()?;
     let mut bounds = Bounds::none(timing);
@@ -337,9 +441,12 @@ fn found_end_to_end(timing: &Timing, effort: Effort) -> Option<Bounds> {
 }
 
 fn found_bounds(timing: &Timing, cores: Cores, effort: Effort) -> Option<Bounds> {
-    let input = FlowsInput::of(timing, Reading::Printed).ok()?;
-    let copy = timing.dma.copy_bandwidth?.0;
-    let at = Bandwidths { paced: BytesPerSec(bandwidth(timing)?), chunk: BytesPerSec(copy) };
+    let mover = Mover::built(timing);
+    let input = FlowsInput::moved_by(mover, timing, Reading::Printed).ok()?;
+    timing.dma.copy_bandwidth?;
+    let (chunk, _) = mover.bandwidth(timing)?;
+    let rate = paced(timing, mover, timing.dma.bandwidth.map(|rate| rate.0))?;
+    let at = Bandwidths { paced: BytesPerSec(rate), chunk: BytesPerSec(chunk) };
     let groups = input.groups(timing, cores).ok()?;
     // A packet has arrived before its last finalization ends. The table is of flows to one
     // receiver; more of them take longer in steps that it does not contain, for which this time is
@@ -394,7 +501,7 @@ impl Copying {
             .ok()
             .and_then(|input| input.groups(timing, Cores::Concurrent).ok());
         let asked = timing.dma.bandwidth.map(|rate| rate.0).or(tried);
-        let rate = paced(timing, asked).filter(|rate| *rate > 0);
+        let rate = paced(timing, Mover::of(timing), asked).filter(|rate| *rate > 0);
         let own = |group: &ChunkProcessor| group.vm.is_some_and(|its| its as usize == vm);
         for group in groups.unwrap_or_default().into_iter().filter(own) {
             for (task, flow) in group.tasks.iter().zip(group.flows) {

@@ -30,10 +30,8 @@ pub use report::{Report, analyze, check};
 pub use supply::supply;
 pub use tasks::{CoreSupply, InterruptBound, TaskBound, TimeReport, VmSupply, supplies};
 
-pub(crate) use flow_report::most_copied;
-pub(crate) use flows::{FlowsInput, GaveUp, hold, least};
+pub(crate) use flows::{FlowsInput, GaveUp, Mover, hold, least};
 pub(crate) use limits::{Limits, forgiven, saturation};
-pub(crate) use options::CHUNK;
 pub(crate) use regulation::regulation;
 pub(crate) use report::analyze_timing;
 pub(crate) use tasks::tasks;

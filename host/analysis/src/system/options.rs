@@ -5,9 +5,6 @@ use crate::{
     flows::{Effort, Reading},
 };
 
-/// Bytes moved between two decisions, if the file does not set them (rt-virtio V).
-pub(crate) const CHUNK: u64 = 4096;
-
 /// The options of an analysis. The default is what `weir analyze FILE` does.
 ///
 /// ```

@@ -71,20 +71,24 @@ impl Report {
 
     /// Returns why something does not hold: each cause has its place in the file and a suggestion.
     pub fn causes(&self) -> impl Iterator<Item = &Fault> {
-        let flows = self.flows.iter().flat_map(|flows| &flows.causes);
         let memory = self.memory.iter().flat_map(|memory| &memory.causes);
         let time = self.time.iter().flat_map(|time| &time.causes);
-        flows.chain(memory).chain(time)
+        self.flow_causes().chain(memory).chain(time)
     }
 
     /// Returns the causes without a saturated memory that the file accepts (`overcommit = true`),
     /// as [`check`] does.
     #[must_use]
     pub fn refused(&self) -> Vec<Fault> {
-        let flows = self.flows.iter().flat_map(|flows| &flows.causes);
         let memory = self.memory.iter().flat_map(MemoryReport::refused);
         let time = self.time.iter().flat_map(|time| &time.causes);
-        flows.chain(memory).chain(time).cloned().collect()
+        self.flow_causes().chain(memory).chain(time).cloned().collect()
+    }
+
+    /// Returns why flows do not hold, if they are judged.
+    fn flow_causes(&self) -> impl Iterator<Item = &Fault> {
+        let judged = self.flows.iter().filter(|flows| flows.of_another_hypervisor.is_none());
+        judged.flat_map(|flows| &flows.causes)
     }
 }
 
@@ -128,7 +132,8 @@ impl Report {
 /// Everything in the file that has no meaning for the analysis. A missing input is no error: what
 /// needs it is not judged.
 pub fn analyze(system: &SystemFile, options: &Options) -> Result<Report, Faults> {
-    let mut report = analyze_timing(system.timing(), options)?;
+    let is_built = system.system().is_some();
+    let mut report = analyze_as(is_built, system.timing(), options)?;
     let assumed = system.assumed().into_iter().map(|fault| fault.message);
     report.assumed.extend(assumed);
     for rule in system.unenforced() {
@@ -158,6 +163,11 @@ impl Report {
 ///
 /// As [`analyze`].
 pub(crate) fn analyze_timing(timing: &Timing, options: &Options) -> Result<Report, Faults> {
+    analyze_as(false, timing, options)
+}
+
+/// The same, for a file whose verdict is on what weir builds of it, or on its values alone.
+fn analyze_as(is_built: bool, timing: &Timing, options: &Options) -> Result<Report, Faults> {
     let mut faults: Vec<Fault> = Vec::new();
     let mut keep = |found: Vec<Fault>| {
         for fault in found {
@@ -173,7 +183,10 @@ pub(crate) fn analyze_timing(timing: &Timing, options: &Options) -> Result<Repor
     };
     let mut timing = timing.clone();
     timing.dma.bandwidth = options.bandwidth.or(timing.dma.bandwidth);
-    let flows = flows::analyze(&timing, options).map_err(&mut keep).ok().flatten();
+    let mut flows = flows::analyze(&timing, options).map_err(&mut keep).ok().flatten();
+    if let Some(flows) = flows.as_mut().filter(|_| is_built) {
+        flows.of_another_hypervisor = flows::of_another_hypervisor(&timing);
+    }
     // Memory and tasks are judged next to the DMA that the flows were judged at.
     if let Some(bandwidth) = flows.as_ref().and_then(|flows| flows.bandwidth) {
         timing.dma.bandwidth = Some(BytesPerSec(bandwidth));
@@ -231,7 +244,7 @@ pub fn check(timing: &Timing) -> Result<Vec<String>, Faults> {
     }
     notes.extend(tasks::polling_shares(timing));
     notes.extend(uncounted::notes(timing));
-    let report = analyze_timing(timing, &Options { effort: CHECK, ..Options::default() })?;
+    let report = analyze_as(true, timing, &Options { effort: CHECK, ..Options::default() })?;
     notes.extend(report.not_judged.iter().map(|missing| format!("not judged: {missing}")));
     let accepted = report.memory.as_ref().and_then(MemoryReport::overcommitted);
     notes.extend(

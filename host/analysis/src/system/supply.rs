@@ -226,6 +226,11 @@ pub(super) fn supply_on(
         }
         lines.extend(its);
     }
+    lines.extend(engine_line(timing, core, entity).map(|line| {
+        let is_given_back = matches!(core.schedule, Schedule::FixedPriority { .. });
+        let cost = if is_given_back { line.cost.min(entry) } else { line.cost };
+        InterruptLine { cost, ..line }
+    }));
     Supply::new(partition, lines).map_err(|error| {
         let message = format!("core {}: {error}", core.id);
         timing.fault(Code::ScheduleLimit, &core.place, message, "write times within the limits")
@@ -275,7 +280,34 @@ pub(super) fn charged_to_others(
     for vm in here(timing, core).filter(|vm| Entity::Vm(*vm) != entity) {
         lines.extend(lines_of(timing, core, vm, entity)?);
     }
+    lines.extend(engine_line(timing, core, entity));
     Ok(lines)
+}
+
+/// Returns what the interrupt of the DMA engine takes from `entity`, if the engine's broker is
+/// another one on the core. The broker starts one transfer at a time, so the interrupt comes once
+/// behind a slot of the broker, and waits for the next one.
+fn engine_line(timing: &Timing, core: &SharedCore, entity: Entity) -> Option<InterruptLine> {
+    let is_there = entity != Entity::Broker && runs(&core.schedule, Entity::Broker);
+    if !is_there || timing.flows.is_empty() || timing.engine_from().is_none() {
+        return None;
+    }
+    let cost = timing.sharing(core).unwrap_or_default().interrupt;
+    let admission = waits(&core.schedule, Entity::Broker, entity, pays(timing, entity, cost.0));
+    let line = InterruptLine { admission: Some(admission), cost, delay: Nanos(0) };
+    (cost.0 > 0).then_some(line)
+}
+
+/// Returns the time of its own slot that `entity` pays for the work of EL2, in ns.
+fn pays(timing: &Timing, entity: Entity, known: u64) -> u64 {
+    match entity {
+        Entity::Vm(vm) => {
+            let own = timing.lines.iter().filter(|line| line.vm == vm);
+            let costs: Vec<_> = own.map(|line| line.wcet.0.max(known)).collect();
+            charged(timing, vm, &costs, known)
+        }
+        Entity::Broker => 0,
+    }
 }
 
 /// Returns the events of VM `vm` between two of its slots, each by its time at EL2 in ns:
@@ -308,15 +340,7 @@ pub(super) fn lines_of(
     let sharing = timing.sharing(core).unwrap_or_default();
     let (switch, known) = (sharing.switch.0, sharing.interrupt.0);
     let rules: Vec<_> = timing.lines.iter().filter(|line| line.vm == vm).collect();
-    let pays = match entity {
-        Entity::Vm(vm) => {
-            let own = timing.lines.iter().filter(|line| line.vm == vm);
-            let costs: Vec<_> = own.map(|line| line.wcet.0.max(known)).collect();
-            charged(timing, vm, &costs, known)
-        }
-        Entity::Broker => 0,
-    };
-    let waits = Some(waits(&core.schedule, owner, entity, pays));
+    let waits = Some(waits(&core.schedule, owner, entity, pays(timing, entity, known)));
     let waiting = |cost| InterruptLine { admission: waits, cost: Nanos(cost), delay: Nanos(0) };
     let mut costs = Vec::new();
     for line in &rules {

@@ -1,5 +1,6 @@
 //! The analysis of whole system files.
 
+mod engine;
 mod texts;
 
 use serde_json::{Value, json};

@@ -43,7 +43,8 @@ fn flows(flows: &FlowsReport) -> String {
         "bound ns",
         "serialized ns",
     ];
-    let has_bounds = flows.assumed.data_path == DataPath::Broker;
+    let assumed = &flows.assumed;
+    let has_bounds = assumed.data_path == DataPath::Broker || assumed.engine_from.is_some();
     let mut rows = table(if has_bounds { header.to_vec() } else { header[..7].to_vec() });
     for flow in &flows.flows {
         let ns = |time: f64| format!("{time:.1}");
@@ -135,10 +136,16 @@ fn least(flows: &FlowsReport) -> String {
 
 fn assumptions(assumed: &FlowAssumptions) -> String {
     let moves = match assumed.data_path {
-        DataPath::Dma => "a DMA engine moves the bytes",
-        DataPath::Broker => "the broker's core copies",
-        DataPath::Sender => "the sender's core copies",
-        DataPath::Receiver => "the receiver's core copies",
+        DataPath::Dma => match assumed.engine_from {
+            Some(0) => "the broker's DMA engine moves the bytes".to_owned(),
+            Some(from) => {
+                format!("the broker's DMA engine, and below {from} B its core, moves the bytes")
+            }
+            None => "a DMA engine moves the bytes".to_owned(),
+        },
+        DataPath::Broker => "the broker's core copies".to_owned(),
+        DataPath::Sender => "the sender's core copies".to_owned(),
+        DataPath::Receiver => "the receiver's core copies".to_owned(),
     };
     let path = format!("{moves} in chunks of {} B ({})", assumed.chunk, assumed.data_path_from);
     let cores =

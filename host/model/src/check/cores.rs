@@ -136,14 +136,15 @@ impl Checker<'_> {
     }
 
     /// Every interrupt with a rule, of a VM that shares a core, is one of that VM's devices, and
-    /// there are not too many.
+    /// there are not too many. None is the DMA engine's.
     pub(super) fn lines(&mut self, timing: &Timing, vms: &[Vm]) {
         let own = |vm: usize| {
             let vm = vms.get(vm)?;
             let devices = vm.devices.iter().flat_map(|device| &device.irqs).map(|irq| irq.intid);
             Some(devices.chain(vm.pci_lines().map(|irq| irq.intid)).collect())
         };
-        self.faults.0.extend(timing.wrong_rules(own));
+        let engine = self.platform.as_ref().and_then(|platform| platform.dma_engine.as_ref());
+        self.faults.0.extend(timing.wrong_rules(engine, own));
     }
 
     fn slots(&mut self, timing: &Timing, core: &SharedCore) {

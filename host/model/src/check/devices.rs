@@ -6,7 +6,7 @@ use crate::devicetree;
 use crate::diagnostics::Code;
 use crate::keys::system as raw;
 use crate::pci::{PREFIX, SMMU_LEN};
-use crate::platform::{Platform, PlatformGic};
+use crate::platform::{DmaEngine, Platform, PlatformGic};
 use crate::ranges::{overlap, span};
 use crate::table::At;
 use crate::text::nearest;
@@ -125,6 +125,12 @@ impl Checker<'_> {
             self.faults.push(
                 fault.help("assign the devices that it uses instead; it is assigned with them"),
             );
+        } else if let (None, Some(engine)) = (found, named_engine(path, platform)) {
+            let reason = channel_refusal(engine, platform);
+            let message = format!("{path} cannot be passed through: {reason}");
+            let fault = self.fault(Code::DeviceRefused, &name.span, message).label("this");
+            let help = "take it out: messages of flows go by the engine, with [dma] path = \"dma\"";
+            self.faults.push(fault.help(help));
         } else if found.is_none() {
             let message = format!("{} has no device `{}`", platform.name, name.value);
             let fault = self.fault(Code::DeviceUnknown, &name.span, message).label("unknown");
@@ -174,6 +180,12 @@ fn refusal(
     platform: &Platform,
 ) -> Option<String> {
     let is = |name: &String| device.compatible.contains(name);
+    if let Some(engine) = &platform.dma_engine
+        && (device.regions.iter().any(|region| overlap(&pages(region), &engine.page()))
+            || device.irqs.iter().any(|irq| irq.intid == engine.intid))
+    {
+        return Some(channel_refusal(engine, platform));
+    }
     if let Some(deny) = platform.deny.iter().find(|deny| is(&deny.compatible)) {
         return Some(deny.reason.clone());
     }
@@ -224,11 +236,32 @@ fn refusal(
         .map(|path| format!("it needs {path}, which the VM does not have"))
 }
 
+/// The DMA engine that a device's name means, on a board whose device tree is not known or leaves
+/// it out: the name is the engine's, or ends with the address of its registers.
+fn named_engine<'a>(name: &str, platform: &'a Platform) -> Option<&'a DmaEngine> {
+    let engine = platform.dma_engine.as_ref()?;
+    let address = || u64::from_str_radix(name.rsplit_once('@')?.1, 16).ok();
+    (name == engine.name || address() == Some(engine.base.0)).then_some(engine)
+}
+
+/// Why no VM gets the channel of the DMA engine.
+fn channel_refusal(engine: &DmaEngine, platform: &Platform) -> String {
+    let smmu = match &platform.smmu {
+        Some(_) => "and the SMMU is in front of PCI functions only".to_owned(),
+        None => format!("and platform {} has none", platform.name),
+    };
+    format!(
+        "it is the broker's channel of the DMA engine {}; a VM can have a channel only behind an SMMU, {smmu}",
+        engine.name
+    )
+}
+
 /// Physical addresses that are the hypervisor's own.
 fn owned(platform: &Platform) -> Vec<Range<u64>> {
     let uart = platform.uart.base.0;
     let memory = platform.memory;
     let mut owned = vec![uart..uart + PAGE, memory.base.0..memory.base.0 + memory.size.0];
+    owned.extend(platform.dma_engine.iter().map(DmaEngine::page));
     owned.extend(platform.smmu.iter().map(|smmu| smmu.base.0..smmu.base.0 + SMMU_LEN));
     owned.extend(platform.pci.iter().flat_map(|pci| {
         let window = pci.window.0..pci.window.0 + pci.window_len.0;

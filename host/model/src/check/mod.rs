@@ -175,6 +175,7 @@ fn check_for(
             }
             let (path, file) = (path.to_owned(), file.clone());
             timing.stand_on(Some(platform.clone()));
+            faults.0.extend(timing.engine_faults());
             let mut system = System {
                 path,
                 platform,
@@ -261,7 +262,8 @@ impl Checker<'_> {
         }
         self.platform(raw.platform.as_ref());
         timing.stand_on(self.platform.clone());
-        self.faults.0.extend(timing.wrong_rules(|vm| timing.known_lines(vm)));
+        let engine = timing.platform.as_ref().and_then(|platform| platform.dma_engine.as_ref());
+        self.faults.0.extend(timing.wrong_rules(engine, |vm| timing.known_lines(vm)));
         timing
     }
 

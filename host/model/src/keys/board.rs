@@ -61,9 +61,9 @@ table! {
         planned: Option<String>,
         /// The overhead of each step of a transfer.
         overheads: Overheads = {},
-        /// The DMA engine that can move messages between VMs; without the key the analysis takes
-        /// the broker's core to copy them.
-        dma_engine: Option<String>,
+        /// The DMA engine that moves messages between VMs; without the key the broker's core
+        /// copies them.
+        dma_engine: Option<At<DmaEngine>>,
         /// Memory traffic below saturation.
         saturation: Option<Saturation>,
         /// The overheads of EL2 on a core that VMs share.
@@ -133,6 +133,21 @@ table! {
         /// Its reference clock in Hz, from which it derives 115200 Bd; without the key 24 MHz for a
         /// PL011, and 100 MHz for a Cadence UART.
         clock: Option<u64> [1_843_200, 1_000_000_000],
+    }
+
+    /// A channel of a DMA engine, which weir's I/O service VM (the broker) has for itself.
+    pub(crate) struct DmaEngine = "[dma_engine]" {
+        /// The name of the engine.
+        name: String,
+        /// The kind of engine: `zdma` is that of the Zynq UltraScale+.
+        kind: EngineKind,
+        /// The registers of the channel, one page.
+        base: At<u64> as ADDRESS,
+        /// The interrupt of the channel, level-sensitive.
+        intid: At<IntId> [32, INTID_LIMIT as u64 - 1],
+        /// Whether the engine sees the cores' caches. If not, the broker cleans and invalidates the
+        /// lines of each chunk.
+        coherent: bool,
     }
 
     /// Firmware with PSCI.
@@ -311,6 +326,14 @@ choice! {
         Attacks = "attacks",
         /// Reading a system over a serial line.
         Serial = "serial",
+    }
+}
+
+choice! {
+    /// A kind of DMA engine.
+    pub enum EngineKind {
+        /// The ZDMA of the Zynq UltraScale+ (UG1085, chapter 19): GDMA and ADMA.
+        Zdma = "zdma",
     }
 }
 

@@ -26,11 +26,14 @@ table! {
         qr: Option<At<Limits>>,
         /// Finding the earliest deadline, for each queue.
         ps: Option<At<Limits>>,
-        /// Processing a packet and programming the DMA engine.
+        /// Processing a packet and programming the DMA engine; of weir's own path, preparing a
+        /// chunk.
         pd: Option<At<Limits>>,
         /// Finishing a transfer.
         ft: Option<At<Limits>>,
-        /// The DMA interrupt in the broker.
+        /// The DMA interrupt in the broker; of weir's own path, from the hypercall that starts the
+        /// engine to the end of the broker's handling of its interrupt, without the transfer if
+        /// `engine_bandwidth` is there.
         ip: Option<At<Limits>>,
         /// Interrupt processing at the receiver.
         br: Option<At<Limits>>,
@@ -48,6 +51,8 @@ table! {
         senders: Vec<Sender> = [],
         /// The bandwidth at which a core copies, measured together with `copy`.
         copy_bandwidth: Option<BytesPerSec> > 0,
+        /// The bandwidth at which the DMA engine moves a chunk, measured together with `ip`.
+        engine_bandwidth: Option<BytesPerSec> > 0,
         /// The flows of the system that was measured.
         flows: Option<u64> [1, 1 << 16],
         /// The VMs of the system that was measured.
@@ -84,7 +89,8 @@ table! {
 
     /// Where measured values come from.
     pub struct Origin = "origin" {
-        /// The command that measured them, or a publication.
+        /// The command that measured them, or a publication. A command begins with "weir": then
+        /// they are overheads of weir, else of another hypervisor.
         command: String,
         /// The build of the hypervisor that was measured, as `weir report --overheads` prints it;
         /// another build causes a warning.

@@ -39,14 +39,18 @@ table! {
     pub(crate) struct Dma = "[dma]" {
         /// The bandwidth of the DMA engine, or of the copying core.
         bandwidth: Option<BytesPerSec> > 0,
-        /// Bytes moved between two scheduling decisions. Default: 4KiB.
-        chunk: Option<Bytes> > 0,
+        /// Bytes moved between two scheduling decisions. Default: 4KiB. A DMA engine moves at most
+        /// 64KiB.
+        chunk: Option<At<Bytes>> > 0,
+        /// With the path "dma": the least bytes of a chunk that the engine moves; the core copies
+        /// shorter ones. Default: the size from which the engine is no slower by [overheads]; if
+        /// they do not say it, 0.
+        engine_from: Option<Bytes>,
         /// Queues that the broker searches. Default: the number of VMs that send.
         queues: Option<u32> [1, 1 << 16],
-        /// The mover of the bytes: a DMA engine behind a broker, as in rt-virtio ("dma"), or a core
-        /// that copies: the broker's, the sender's or the receiver's. The default follows from the
-        /// platform: "dma" if the platform has the key `dma_engine`, else "broker"; without a
-        /// platform "dma".
+        /// The mover of the bytes: the broker's DMA engine ("dma"), or a core that copies: the
+        /// broker's, the sender's or the receiver's. The default follows from the platform: "dma"
+        /// if the platform has the table [dma_engine], else "broker"; without a platform "dma".
         path: Option<DataPath>,
         /// The bandwidth at which a core copies. Default: the one in [overheads].
         copy_bandwidth: Option<BytesPerSec> > 0,

@@ -8,9 +8,9 @@ use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults, File, FilePlace, Location, locate};
 use crate::measured::{Overhead, OverheadTable, Saturation, Sharing};
 use crate::pci;
-use crate::platform::Platform;
+use crate::platform::{DmaEngine, Platform};
 use weir_abi::schedule::MAX_RULES;
-use weir_units::{Bytes, IntId, Nanos};
+use weir_units::{Bytes, BytesPerSec, IntId, Nanos};
 
 /// A file's values of time and bandwidth.
 #[derive(Clone, Debug)]
@@ -59,8 +59,10 @@ impl Entity {
 }
 
 impl Timing {
-    /// Takes another file's overheads, and the bandwidth of its copy, where this one has none.
+    /// Takes another file's overheads, and the bandwidths measured with them, where this one has
+    /// none.
     pub fn adopt(&mut self, measured: &Self) {
+        self.adopt_engine_bandwidth(measured.dma.engine_bandwidth);
         for overhead in &measured.overheads {
             if self.overheads.iter().all(|own| own.name != overhead.name) {
                 self.overheads.push(*overhead);
@@ -75,8 +77,8 @@ impl Timing {
         self.tables.extend(measured.tables.iter().cloned());
     }
 
-    /// Takes another file's overheads, and the bandwidth of its copy, before those that this one
-    /// has.
+    /// Takes another file's overheads, and the bandwidths measured with them, before those that
+    /// this one has.
     pub fn prefer(&mut self, measured: &Self) {
         let is_given = |name: &str| measured.overheads.iter().any(|given| given.name == name);
         self.overheads.retain(|own| !is_given(own.name));
@@ -86,6 +88,9 @@ impl Timing {
         }
         self.wakes.retain(|(own, _)| measured.wakes.iter().all(|(given, _)| given != own));
         self.dma.copy_bandwidth = measured.dma.copy_bandwidth.or(self.dma.copy_bandwidth);
+        if is_given("ip") {
+            self.dma.engine_bandwidth = None;
+        }
         if self.overheads.is_empty() {
             self.tables.clear();
         }
@@ -95,11 +100,21 @@ impl Timing {
         self.tables = tables;
     }
 
+    /// Takes another file's bandwidth of the DMA engine, unless this one has its own `ip`: without a
+    /// bandwidth of its own, that contains the transfer.
+    fn adopt_engine_bandwidth(&mut self, bandwidth: Option<BytesPerSec>) {
+        if self.overheads.iter().all(|own| own.name != "ip") {
+            self.dma.engine_bandwidth = self.dma.engine_bandwidth.or(bandwidth);
+        }
+    }
+
     /// Takes the platform's overheads and saturation where the file has none, and the data path
     /// that follows from the platform.
     pub(crate) fn stand_on(&mut self, platform: Option<Platform>) {
         if let Some(platform) = &platform {
-            let before = (self.overheads.len(), self.dma.copy_bandwidth);
+            let rates = |dma: &Dma| (dma.copy_bandwidth, dma.engine_bandwidth);
+            let before = (self.overheads.len(), rates(&self.dma));
+            self.adopt_engine_bandwidth(platform.overheads.engine_bandwidth);
             let flows: usize = self.flows.iter().map(|flow| flow.to.len()).sum();
             let ends = self.flows.iter().flat_map(|flow| flow.to.iter().chain([&flow.from]));
             // The broker visits VMs up to the last one in a flow.
@@ -110,7 +125,7 @@ impl Timing {
                 }
             }
             self.dma.copy_bandwidth = self.dma.copy_bandwidth.or(platform.overheads.copy_bandwidth);
-            if before != (self.overheads.len(), self.dma.copy_bandwidth) {
+            if before != (self.overheads.len(), rates(&self.dma)) {
                 self.tables.push(OverheadTable {
                     file: format!("platform {}", platform.name),
                     origin: platform.overheads.origin.clone(),
@@ -260,8 +275,12 @@ impl Timing {
     }
 
     /// What is wrong with rules of interrupts: there are too many, or two for one, or the interrupt
-    /// is none of its VM's, where `own` knows which are.
-    pub(crate) fn wrong_rules(&self, own: impl Fn(usize) -> Option<Vec<IntId>>) -> Vec<Fault> {
+    /// is none of its VM's, where `own` knows which are, or it is that of the broker's `engine`.
+    pub(crate) fn wrong_rules(
+        &self,
+        engine: Option<&DmaEngine>,
+        own: impl Fn(usize) -> Option<Vec<IntId>>,
+    ) -> Vec<Fault> {
         let mut faults = Vec::new();
         let mut wrong = |code, place: &FilePlace, label, message: String, help: String| {
             let fault = Fault::new(code, &self.file, place.0.clone(), message);
@@ -280,6 +299,15 @@ impl Timing {
         }
         for (place, line) in self.lines.iter().enumerate() {
             let (Some(intid), Some(vm)) = (line.intid(), self.vms.get(line.vm)) else { continue };
+            if let Some(engine) = engine.filter(|engine| engine.intid == intid) {
+                let message = format!(
+                    "interrupt {intid} of {} is that of the DMA engine {}",
+                    vm.name, engine.name
+                );
+                let help = "take the rule out: the engine is the broker's".to_owned();
+                wrong(Code::IrqUnknown, &line.place, "this rule", message, help);
+                continue;
+            }
             let entity = Entity::Vm(line.vm);
             let has_slots =
                 self.cores.iter().any(|core| core.schedule.entities().contains(&entity));
@@ -351,22 +379,47 @@ impl Timing {
         Fault::new(code, &self.file, place.0.clone(), message).label("this").help(help)
     }
 
+    /// Returns why this version of weir does not move flows as the file asks: by a DMA engine that
+    /// the platform lacks, or by the core of a VM.
+    fn unbuilt_path(&self) -> Option<Fault> {
+        if !self.dma.given && self.flows.is_empty() {
+            return None;
+        }
+        let lacks = match self.dma.path {
+            DataPath::Broker => return None,
+            DataPath::Dma if self.engine().is_some() => return None,
+            DataPath::Dma => match &self.platform {
+                Some(platform) => {
+                    format!("platform {} has no DMA engine that weir drives", platform.name)
+                }
+                None => "the file names no platform with a DMA engine".to_owned(),
+            },
+            DataPath::Sender | DataPath::Receiver => "only the broker moves flows".to_owned(),
+        };
+        let header = self.flows.first().map_or(&self.dma.place, |flow| &flow.place);
+        let place = if self.dma.given { &self.dma.place } else { header };
+        let message = format!(
+            "this version of weir analyzes [dma] path = \"{}\", but does not enforce it: {lacks}",
+            self.dma.path.name()
+        );
+        let help = "write path = \"broker\" to build the system; `weir analyze` and `weir plan` take the other paths";
+        Some(self.fault(Code::NotEnforced, place, message, help))
+    }
+
     /// Returns what the analysis relies on and this version of weir does not enforce: a fault for
     /// each key, in the order of the file.
     #[must_use]
     pub fn not_enforced(&self) -> Vec<Fault> {
         let mut faults = Faults::default();
         let help = "take the key out to build the system; `weir analyze` and `weir plan` use it";
+        if let Some(fault) = self.unbuilt_path() {
+            faults.push(fault);
+        }
         let mut refuse = |place: &FilePlace, what: String| {
             let message =
                 format!("this version of weir analyzes {what}, but does not enforce it yet");
             faults.push(self.fault(Code::NotEnforced, place, message, help));
         };
-        if (self.dma.given || !self.flows.is_empty()) && self.dma.path != DataPath::Broker {
-            let header = self.flows.first().map_or(&self.dma.place, |flow| &flow.place);
-            let place = if self.dma.given { &self.dma.place } else { header };
-            refuse(place, "a [dma] whose path is not \"broker\"".to_owned());
-        }
         for line in &self.lines {
             let name = &line.name;
             if line.class == Class::Active && line.intid().is_some() {

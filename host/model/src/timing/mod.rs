@@ -2,6 +2,7 @@
 //! analyze` and `weir plan` read this part alone, so a file without images or cores is good enough
 //! for them.
 
+pub(crate) mod engine;
 pub(crate) mod facts;
 pub(crate) mod flow;
 pub(crate) mod memory_budget;
@@ -13,10 +14,12 @@ pub(crate) mod workload;
 pub use crate::fault::FilePlace;
 pub use crate::keys::workload::KERNELS;
 pub use crate::measured::{
-    Interference, Larger, Origin, Overhead, OverheadTable, OverheadValues, Saturation, Sharing,
+    Interference, Larger, MeasuredOn, Origin, Overhead, OverheadTable, OverheadValues, Saturation,
+    Sharing,
 };
+pub use engine::{Crossover, Movers};
 pub use facts::Timing;
-pub use flow::{DEFAULT_PORT, DataPath, Dma, Flow, PathSource};
+pub use flow::{DEFAULT_CHUNK, DEFAULT_PORT, DataPath, Dma, Flow, PathSource};
 pub use memory_budget::MemoryBudget;
 pub use schedule::{Class, Entity, Schedule, SharedCore, TimedLine};
 pub use vm::{Task, TimedVm};

@@ -38,11 +38,13 @@ pub(crate) fn system(raw: &System, file: &File, faults: &mut Faults) -> Timing {
         let cpus = raw.broker.cpus.as_ref();
         reader.broker = cpus.and_then(|cpus| Some(cpus.value.first()?.value));
     }
-    let OverheadValues { steps: overheads, copy_bandwidth, origin, .. } =
+    let OverheadValues { steps: overheads, copy_bandwidth, engine_bandwidth, origin, .. } =
         OverheadValues::of(&raw.overheads, &mut reader.reader);
     let mut dma = raw.dma.as_ref().map_or_else(Dma::default, dma);
     dma.copy_bandwidth = dma.copy_bandwidth.or(copy_bandwidth);
-    let own = !overheads.is_empty() || copy_bandwidth.is_some();
+    dma.engine_bandwidth = engine_bandwidth;
+    let rates = copy_bandwidth.or(engine_bandwidth);
+    let own = !overheads.is_empty() || rates.is_some();
     let tables = own.then(|| OverheadTable { file: file.name().to_owned(), origin });
     let wakes = raw.overheads.senders.iter().map(|sender| (sender.vm.clone(), sender.wake));
     let saturation = Saturation::of(raw.saturation.as_ref(), &mut reader.reader);
@@ -427,11 +429,14 @@ impl SystemReader<'_> {
 fn dma(At { value: raw, span }: &At<raw::Dma>) -> Dma {
     Dma {
         bandwidth: raw.bandwidth,
-        chunk: raw.chunk,
+        chunk: raw.chunk.as_ref().map(|chunk| chunk.value),
+        chunk_place: FilePlace(raw.chunk.as_ref().map_or(0..0, |chunk| chunk.span.clone())),
+        engine_from: raw.engine_from,
         queues: raw.queues,
         path_source: if raw.path.is_some() { PathSource::File } else { PathSource::Default },
         path: raw.path.unwrap_or(DataPath::Dma),
         copy_bandwidth: raw.copy_bandwidth,
+        engine_bandwidth: None,
         engine: raw.engine.clone(),
         place: FilePlace(span.clone()),
         given: true,

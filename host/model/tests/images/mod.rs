@@ -130,6 +130,18 @@ pub fn directory(test: &str) -> PathBuf {
     {
         write(&format!("odd-{name}.toml"), platform.replacen(old, new, 1).as_bytes());
     }
+    // A DMA engine in place of the clock, one with the clock's interrupt, and one in the UART's place.
+    for (name, base, intid) in [
+        ("engine-page", "0x0901_0000", 200),
+        ("engine-line", "0x0904_0000", 34),
+        ("odd-engine", "0x0900_0000", 33),
+    ] {
+        let engine = format!(
+            "[dma_engine]\nname = \"GDMA\"\nkind = \"zdma\"\nbase = {base}\nintid = {intid}\n\
+             coherent = false\n"
+        );
+        write(&format!("{name}.toml"), format!("{no_smmu}\n{engine}").as_bytes());
+    }
     // A platform file that refuses nothing by kind, with a board whose virtio slots claim no DMA.
     let tree = include_bytes!("../../../../boards/qemu-virt/qemu-virt.dtb");
     let at = tree.windows(13).position(|bytes| bytes == b"dma-coherent\0").unwrap();

@@ -4,7 +4,7 @@ use super::file::{TraceFacts, core};
 use serde_json::{Value, json};
 use weir_trace::{
     phases::{LONGEST, Phase, unpack},
-    record::{Accesses, MOST_OTHER, NO_VM, OTHER_BITS, Record, RecordKind},
+    record::{Accesses, BY_ENGINE, MOST_OTHER, NO_VM, OTHER_BITS, Record, RecordKind},
     wire::{ExitCause, FaultKind},
 };
 
@@ -45,6 +45,9 @@ pub fn detail(record: &Record, facts: &TraceFacts) -> Option<String> {
             let [vcpu, vm, ..] = record.detail.to_le_bytes();
             Some(vcpu_name(&Record { vm, vcpu, ..*record }, facts))
         }
+        RecordKind::PacketChunk if record.is_by_engine() => {
+            Some(format!("{} by the DMA engine", record.detail & !BY_ENGINE))
+        }
         _ => None,
     }
 }
@@ -84,8 +87,7 @@ pub fn numbers(record: &Record, facts: &TraceFacts) -> String {
 
 /// Returns the phases of a packet that a record contains, in ns.
 pub fn phases(record: &Record, facts: &TraceFacts) -> impl Iterator<Item = (Phase, u64)> {
-    let named = RecordKind::from_number(record.kind).map_or(&[][..], Phase::of);
-    let phases = named.iter().copied().zip(unpack(record.count));
+    let phases = Phase::of(record).iter().copied().zip(unpack(record.count));
     phases.filter(|(_, ticks)| *ticks > 0).map(|(phase, ticks)| (phase, in_ns(ticks, facts)))
 }
 
@@ -142,6 +144,10 @@ pub fn json(record: &Record, facts: &TraceFacts) -> Value {
         } else if !field.is_empty() {
             let text = detail(record, facts).filter(|_| place == 0);
             value[field] = text.map_or_else(|| number.into(), Into::into);
+            if place == 0 && record.is_by_engine() {
+                value[field] = (record.detail & !BY_ENGINE).into();
+                value["by_engine"] = true.into();
+            }
             if place == 2 && matches!(field, "budget" | "was") && number == MOST_OTHER {
                 value["or_more"] = true.into();
             }
@@ -173,6 +179,11 @@ mod tests {
         }
     }
 
+    /// A chunk with two phases.
+    fn chunk(detail: u32) -> Record {
+        record(RecordKind::PacketChunk, 1, detail, weir_trace::phases::pack([1, 0, 3, 0]), 4096)
+    }
+
     #[test]
     fn each_kind_names_its_numbers() {
         let facts = facts();
@@ -194,6 +205,8 @@ mod tests {
             (record(RecordKind::VcpuSwitch, 1, outgoing(NO_VM, 0), 0, 0), "outgoing -"),
             (record(RecordKind::Interrupt, 1, 27, 0, 0), "intid 27"),
             (record(RecordKind::Enter, 1, 0, 0, 0), ""),
+            (chunk(7), "buffer 7, ps 1 ns, copy 3 ns, bytes 4096"),
+            (chunk(7 | BY_ENGINE), "buffer 7 by the DMA engine, ps 1 ns, ip 3 ns, bytes 4096"),
         ] {
             assert_eq!(numbers(&record, &facts), text);
         }
@@ -218,6 +231,10 @@ mod tests {
         );
         let free = json(&record(RecordKind::Throttle, 1, 1, 512, MOST_OTHER), &facts());
         assert_eq!((&free["budget"], &free["or_more"]), (&json!(MOST_OTHER), &json!(true)));
+        let [by_core, by_engine] = [7, 7 | BY_ENGINE].map(|detail| json(&chunk(detail), &facts()));
+        assert_eq!((&by_core["buffer"], &by_core["by_engine"]), (&7.into(), &Value::Null));
+        assert_eq!((&by_engine["buffer"], &by_engine["by_engine"]), (&7.into(), &true.into()));
+        assert!(by_core["phases"]["ip"].is_null() && by_engine["phases"]["copy"].is_null());
         assert_eq!(csv(&throttle, &facts()), "500,2,linux,1,throttle,1,512,500\n");
         assert_eq!(CSV.split(',').count(), csv(&throttle, &facts()).split(',').count());
     }

@@ -1,7 +1,7 @@
 //! The backend for boards.
 
 use super::Width;
-use crate::arch::Frame;
+use crate::arch::{Frame, sysreg::par_el1};
 use core::{arch::asm, arch::global_asm, ptr};
 #[cfg(start = "psci")]
 pub use smccc::Smc as Firmware;
@@ -137,6 +137,20 @@ pub fn translate(va: u64) -> u64 {
         asm!("at s1e2r, {}", "isb", "mrs {}, par_el1", in(reg) va, out(reg) par, options(nostack));
     }
     par
+}
+
+/// Translates `va` by the tables of the guest whose registers are on this core, as for an access of
+/// EL1's; returns PAR_EL1.
+pub fn translate_guest(va: u64, is_write: bool) -> u64 {
+    // SAFETY: a translation that nothing else depends on.
+    unsafe {
+        if is_write {
+            asm!("at s12e1w, {}", "isb", in(reg) va, options(nostack));
+        } else {
+            asm!("at s12e1r, {}", "isb", in(reg) va, options(nostack));
+        }
+    }
+    par_el1::read()
 }
 
 /// Writes the lines that overlap `len` mapped bytes at `va` back to memory and drops them.

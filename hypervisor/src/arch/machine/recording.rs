@@ -257,6 +257,13 @@ pub fn translate(va: u64) -> u64 {
     va & !0xfff
 }
 
+/// Translates `va` of the guest, which is Normal memory at its own physical address here; returns
+/// PAR_EL1.
+pub fn translate_guest(va: u64, is_write: bool) -> u64 {
+    note(format_args!("at s12e1{} {va:#x}", if is_write { 'w' } else { 'r' }));
+    0xff << 56 | va & !0xfff
+}
+
 /// Cleans the lines of `len` bytes at `va`.
 pub fn clean(va: u64, len: u64, _line: u64) {
     note(format_args!("dc civac {va:#x} to {:#x}", va + len));

@@ -1,0 +1,109 @@
+//! The DMA engine. The hypervisor drives it for this VM, within the memory that this VM has.
+
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
+use weir_broker::broker::EngineFailed;
+use weir_guest::{
+    cpu,
+    gic::{self, Interrupt},
+    hypercall::{self, Progress},
+    time,
+};
+use weir_partition::flows::Settings;
+
+/// Most bytes that the hypervisor has moved at once.
+const LONGEST: u64 = 0x1_0000;
+
+/// How long the engine can take for them, in ns: 13 MB/s, less than the slowest QoS level of
+/// rt-virtio's Table I lets it have. A quarter of what EL2 lets an access of the broker's take.
+const LIMIT: u64 = 5_000_000;
+
+/// The engine's interrupt; 0 if the core moves everything.
+static INTID: AtomicU32 = AtomicU32::new(0);
+static IS_COHERENT: AtomicBool = AtomicBool::new(false);
+/// A [`Progress`]: what was found of the last transfer; busy while one goes on.
+static FOUND: AtomicU8 = AtomicU8::new(Progress::Done as u8);
+
+/// Takes the engine into use if the system has one. Once, on the core that serves.
+pub fn begin(settings: &Settings) {
+    if settings.engine_from == u64::MAX {
+        return;
+    }
+    IS_COHERENT.store(settings.engine_is_coherent, Relaxed);
+    INTID.store(settings.engine_intid.0, Relaxed);
+    gic::enable(settings.engine_intid.0);
+}
+
+/// Handles the engine's interrupt; false for another. The engine's line falls by the call, if it has
+/// not fallen by one that came first.
+pub fn handle(interrupt: Interrupt) -> bool {
+    let is_its = interrupt.intid == INTID.load(Relaxed);
+    if is_its && FOUND.load(Relaxed) == Progress::Busy as u8 {
+        FOUND.store(hypercall::finish_engine(false) as u8, Relaxed);
+    }
+    is_its
+}
+
+/// Has the engine move `len` bytes, and waits until it has.
+///
+/// Next to an engine that does not see the caches, `copy` copies what is not a whole line of the
+/// target: another core can have the rest of that line, and would write it back over what the engine
+/// wrote. Nobody but this VM writes the lines between while the buffer is the device's.
+///
+/// # Errors
+///
+/// It may not, it failed, or it took longer than it can; it does not write there any more.
+pub fn transfer(
+    from: u64,
+    to: u64,
+    len: u64,
+    mut copy: impl FnMut(u64, u64, u64),
+) -> Result<(), EngineFailed> {
+    let line = if IS_COHERENT.load(Relaxed) { 1 } else { cpu::data_line() };
+    let head = (to.wrapping_neg() % line).min(len);
+    let tail = (to + len) % line;
+    let end = len.saturating_sub(tail).max(head);
+    copy(from, to, head);
+    copy(from + end, to + end, len - end);
+    let mut done = head;
+    while done < end {
+        let piece = (end - done).min(LONGEST);
+        transfer_piece(from + done, to + done, piece)?;
+        done += piece;
+    }
+    Ok(())
+}
+
+fn transfer_piece(from: u64, to: u64, len: u64) -> Result<(), EngineFailed> {
+    let is_coherent = IS_COHERENT.load(Relaxed);
+    if !is_coherent {
+        // What the sender wrote goes to memory, where the engine reads it; and no line of the
+        // target's is left that could go there later.
+        cpu::clean_data(from, len);
+        cpu::clean_data(to, len);
+    }
+    FOUND.store(Progress::Busy as u8, Relaxed);
+    if !hypercall::start_engine(from, to, len) {
+        FOUND.store(Progress::Failed as u8, Relaxed);
+        return Err(EngineFailed);
+    }
+    let due = time::now() + time::ns_to_ticks(LIMIT, time::frequency());
+    let found = loop {
+        // No sleep: a core that VMs share would be given away, for a round with each chunk.
+        cpu::unmask_interrupts();
+        cpu::mask_interrupts();
+        let found = FOUND.load(Relaxed);
+        if found != Progress::Busy as u8 {
+            break found;
+        }
+        if time::now() >= due {
+            // It may have ended just now; or it completes what it has begun.
+            FOUND.store(hypercall::finish_engine(true) as u8, Relaxed);
+        }
+        cpu::relax();
+    };
+    if !is_coherent {
+        // Lines that were filled meanwhile hold what was there before.
+        cpu::clean_data(to, len);
+    }
+    if found == Progress::Done as u8 { Ok(()) } else { Err(EngineFailed) }
+}

@@ -1,0 +1,143 @@
+//! The DMA engine that moves pieces of packets for the broker.
+//!
+//! The broker has no register of it: with one, it would reach all memory. It asks by hypercall for
+//! bytes to be moved between addresses of its own, which EL2 translates by the broker's tables as
+//! they are at that moment, page by page; so the engine reaches what the broker's core reaches, and
+//! nothing else. The engine's interrupt is a line of the broker's, as that of a device that a VM is
+//! given, and a second hypercall ends the transfer.
+//!
+//! Not locked while the engine works: another start is refused.
+
+use super::service;
+use crate::{
+    arch::{
+        dsb_sy,
+        engine::{Channel, guest_ram, publish},
+        lock::Lock,
+        memory, relax, timer,
+    },
+    board::ENGINE_IS_COHERENT,
+    console, system,
+    vm::VcpuRef,
+};
+use weir_abi::NO_ENGINE;
+use weir_trace::wire::Denial;
+use weir_units::{Nanos, Pa};
+use weir_vdev::smccc::{ENGINE_HAS_FAILED, ENGINE_IS_BUSY};
+use weir_zdma::{Descriptors, LONGEST, Parts, Progress, Settings};
+
+/// How long the engine can take for what it has begun: [`LONGEST`] bytes at 13 MB/s, less than the
+/// slowest QoS level of rt-virtio's Table I lets it have.
+const LONGEST_STOP: Nanos = Nanos(5_000_000);
+
+/// The engine, as EL2 keeps it.
+struct Engine {
+    channel: Channel,
+    /// What the channel reads if a side of the transfer is in several places.
+    descriptors: Descriptors,
+    /// Where it reads them.
+    at: Pa,
+    /// Something was started that is not finished.
+    is_busy: bool,
+}
+
+static ENGINE: Lock<Engine> = Lock::new(Engine {
+    channel: Channel,
+    descriptors: Descriptors::new(),
+    at: Pa(0),
+    is_busy: false,
+});
+
+/// As much as the channel can, and with the cores' caches if the board says so.
+const SETTINGS: Settings = Settings { is_coherent: ENGINE_IS_COHERENT, ..Settings::DEFAULT };
+
+fn is_used() -> bool {
+    system::get().header.engine_from != NO_ENGINE
+}
+
+/// Sets the channel up; on the boot core, before another starts.
+pub fn init() {
+    if !is_used() {
+        return;
+    }
+    let mut engine = ENGINE.lock();
+    engine.at = memory::physical(core::ptr::from_ref(&engine.descriptors) as u64);
+    if let Err(error) = weir_zdma::init(&mut engine.channel, SETTINGS) {
+        console::refuse(&["the DMA engine of this board can't be used: ", error.text()]);
+    }
+}
+
+/// Has the engine move `len` bytes from address `from` of the broker's to `to`, on the broker's
+/// core. Returns false if the caller is not the broker, if the engine is at work, or if it must not
+/// move these bytes.
+pub fn start(vcpu_ref: &VcpuRef, from: u64, to: u64, len: u64) -> bool {
+    if !is_used() || service::of(vcpu_ref.vm).is_none() {
+        return false;
+    }
+    let mut engine = ENGINE.lock();
+    if engine.is_busy {
+        return false;
+    }
+    let Some(len) = u32::try_from(len).ok().filter(|len| *len <= LONGEST) else { return false };
+    let sides = guest_ram(|translate| {
+        let from = Parts::translated(from, len, |address| translate(address, false));
+        Some((from?, Parts::translated(to, len, |address| translate(address, true))?))
+    });
+    let Some((from, to)) = sides else { return false };
+    let Engine { channel, descriptors, at, .. } = &mut *engine;
+    // What VMs and broker have stored, before the store that starts the channel.
+    dsb_sy();
+    let started = weir_zdma::start(channel, &from, &to, descriptors, *at, publish);
+    engine.is_busy = started.is_ok();
+    started.is_ok()
+}
+
+/// Looks whether the engine has moved what it was to move, and has it stop if it has not and
+/// `gives_up`, or if it has failed: it is busy until it has. Returns x0 of the hypercall; none if the caller is not the broker or has started
+/// nothing.
+pub fn finish(vcpu_ref: &VcpuRef, gives_up: bool) -> Option<u64> {
+    service::of(vcpu_ref.vm)?;
+    let mut engine = ENGINE.lock();
+    if !engine.is_busy {
+        return None;
+    }
+    let bits = match weir_zdma::finish(&mut engine.channel) {
+        Progress::Done => {
+            engine.is_busy = false;
+            return Some(0);
+        }
+        Progress::Busy if !gives_up => return Some(ENGINE_IS_BUSY),
+        Progress::Busy => 0,
+        Progress::Failed(failure) => failure.bits(),
+    };
+    // It completes what it has begun, for which the caller waits: at EL2 nobody else would run.
+    if weir_zdma::stop(&mut engine.channel).is_err() {
+        return Some(ENGINE_IS_BUSY);
+    }
+    engine.is_busy = false;
+    drop(engine);
+    vcpu_ref.vm.deny(vcpu_ref.vcpu, Denial::Engine, bits.into());
+    Some(ENGINE_HAS_FAILED)
+}
+
+/// The broker has stopped, or stops: the engine accesses no memory afterwards.
+pub fn close() {
+    let mut engine = ENGINE.lock();
+    if engine.is_busy {
+        stop(&mut engine);
+    }
+}
+
+/// Stops the engine, which completes what it has begun. If it does not stop, nobody knows what it
+/// writes: this core stops, and keeps the lock, for which each VM waits that is about to use that
+/// memory again.
+fn stop(engine: &mut Engine) {
+    let begun = timer::now_ns();
+    while weir_zdma::stop(&mut engine.channel).is_err() {
+        if timer::now_ns().saturating_sub(begun) > LONGEST_STOP.0 {
+            console::last_words(&["the DMA engine does not stop"]);
+        }
+        relax();
+    }
+    engine.is_busy = false;
+}
