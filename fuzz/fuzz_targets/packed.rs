@@ -5,7 +5,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeSet;
-use weir_abi::{ADDRESS_LIMIT, MAGIC, RAM, PageSpan, PackedSystem, VERSION, checksum};
+use weir_abi::{
+    ADDRESS_LIMIT, ENGINE_CHUNK, MAGIC, NO_ENGINE, RAM, PageSpan, PackedSystem, VERSION, checksum,
+};
 use weir_units::Nanos;
 use weir_sched::partition::Ready;
 use zerocopy::IntoBytes;
@@ -26,6 +28,9 @@ fuzz_target!(|input: &[u8]| {
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
     }
     let Ok(system) = PackedSystem::parse(bytes, options & 2 != 0) else { return };
+    let header = system.header;
+    let has_engine = header.engine_from != NO_ENGINE;
+    assert!(!has_engine || (system.broker().is_some() && header.chunk <= ENGINE_CHUNK));
     for mut shared in (0..8).filter_map(|core| system.shared(core)) {
         assert!(shared.vms().iter().all(|vm| usize::from(*vm) < system.vms()));
         let run = shared.partition.step(Nanos(1), Ready::of(0..8)).run;
