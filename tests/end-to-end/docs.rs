@@ -178,6 +178,56 @@ fn the_worked_example_has_the_numbers_of_analyze() {
     }
 }
 
+/// The words of the line of `text` that begins with `name`, behind `after`.
+fn row<'a>(text: &'a str, after: &str, name: &str) -> Vec<&'a str> {
+    let rest = text.split_once(after).unwrap_or_else(|| panic!("no {after:?} in {text}")).1;
+    let row = rest.lines().find(|line| line.split_whitespace().next() == Some(name));
+    row.unwrap_or_else(|| panic!("no row {name} behind {after:?}")).split_whitespace().collect()
+}
+
+/// The tutorial about messages, against the commands that it shows and the results of its run.
+#[test]
+fn the_tutorial_has_the_figures_of_its_commands() {
+    let system = "examples/flows-mmio/flows-mmio.toml";
+    let page = read(&root().join("docs/tutorials/message-with-deadline.md"));
+    let (_, out, error) = weir(&["analyze", system]);
+    let analyzed = row(&page, "C' ns", "messages");
+    assert_eq!(analyzed, row(&out, "C' ns", "messages"), "{error}");
+    let [.., serialized] = analyzed[..] else { panic!("{page}") };
+
+    let results: Value =
+        serde_json::from_str(&read(&root().join("docs/results/flows.json"))).expect("JSON");
+    let systems = results["systems"].as_array().expect("systems");
+    let its = systems.iter().find(|one| one["system"] == "flows-mmio").expect("its run");
+    let of_run = |key: &str| its["flows"][0][key].as_u64().expect("a number").to_string();
+    let [_, packets, lost, _, _, _, _, max, _, bound, of_bound, verdict] =
+        row(&page, "p99 ns", "messages")[..]
+    else {
+        panic!("{page}");
+    };
+    let shown = [packets, lost, max, bound];
+    assert_eq!(shown, ["packets", "lost", "observed_max_ns", "bound_ns"].map(of_run));
+    assert_eq!((bound, verdict), (serialized, "holds"));
+    let number = |text: &str| text.parse::<u64>().expect("a number");
+    // Rounded down, as by `weir run`.
+    assert_eq!(of_bound, format!("0.{:03}", 1000 * number(max) / number(bound)));
+    assert!(page.contains(&format!("is {of_bound} of the serialized bound")), "{of_bound}");
+
+    let directory = tempfile::tempdir().expect("a directory");
+    let late = directory.path().join("late.toml");
+    fs::write(&late, read(&root().join(system)).replace("500us", "10us")).expect("written");
+    let (_, out, error) = weir(&["check", late.to_str().expect("UTF-8")]);
+    let fault = page.lines().find(|line| line.contains("the overheads leave")).expect("a fault");
+    let fault = fault.trim_start_matches([' ', 'x']);
+    assert!(format!("{out}{error}").contains(fault), "{fault}: {out}{error}");
+
+    let (_, out, error) = weir(&["plan", system]);
+    let plan = page.split_once("[dma]\n").expect("a plan").1.lines();
+    for line in plan.take_while(|line| *line != "```") {
+        assert!(out.lines().any(|planned| planned == line), "{line}: {out}{error}");
+    }
+}
+
 #[test]
 fn completions_and_man_pages_name_every_verb() {
     let (status, bash, _) = weir(&["completions", "bash"]);
