@@ -25,7 +25,12 @@ fn hypercalls() {
     assert_eq!(call(0xc600_0003, [0; 3]), Call::Complete);
     assert_eq!(call(0xc600_0004, [3, 0, 0]), Call::HandOver(3));
     assert_eq!(call(0xc600_0005, [0; 3]), Call::HasDevices);
-    assert_eq!(call(0xc600_0006, [0; 3]), Call::Unknown);
+    let start = Call::StartEngine { from: 1, to: 2, len: 3 };
+    assert_eq!(call(0xc600_0006, [1, 2, 3]), start);
+    let finish = |gives_up| Call::FinishEngine { gives_up };
+    assert_eq!(call(0xc600_0007, [0; 3]), finish(false));
+    assert_eq!(call(0xc600_0007, [1, 0, 0]), finish(true));
+    assert_eq!(call(0xc600_0008, [0; 3]), Call::Unknown);
     // The null hypercall exists in the 64-bit convention only.
     assert_eq!(call(0x8600_0000, [0; 3]), Call::Unknown);
     // Only w0 names the call (DEN0028, 2.7).
