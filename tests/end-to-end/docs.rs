@@ -104,8 +104,8 @@ fn the_summary_lists_every_page() {
     }
 }
 
-/// A reader has to get through them. Words are counted without the frames of tables, and without the
-/// pages that commands write.
+/// A reader has to get through them. Words are counted without the frames of tables, and without
+/// the pages that commands write.
 #[test]
 fn hand_written_pages_have_at_most_20000_words() {
     let docs = root().join("docs");

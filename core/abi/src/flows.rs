@@ -34,8 +34,8 @@ pub const VSOCK_SLOT: u32 = 31;
 pub const NO_BROKER: u32 = u32::MAX;
 /// [`PackedHeader::engine_from`] of a system in which the core moves all.
 pub const NO_ENGINE: u64 = u64::MAX;
-/// Most bytes of a chunk in a system whose DMA engine moves some: the broker gives the engine a
-/// piece at once, and cannot take it back.
+/// Most bytes of a chunk in a system whose DMA engine moves some: a chunk is one transfer, which
+/// the broker cannot take back.
 pub const ENGINE_CHUNK: u64 = 64 << 10;
 /// The first context identifier of the receivers of a flow to several: those of VMs are below.
 pub const FIRST_GROUP: Cid = Cid(256);

@@ -105,7 +105,7 @@ pub struct PackedHeader {
     pub rate: u64,
     /// Most bytes that it moves between two decisions, if there are flows.
     pub chunk: u64,
-    /// Least bytes of a piece that the DMA engine moves; [`NO_ENGINE`] when the core moves all.
+    /// Least bytes of a chunk that the DMA engine moves; [`NO_ENGINE`] when the core moves all.
     pub engine_from: u64,
     /// Number of [`PackedSchedule`]s, behind the [`PackedFlow`]s.
     pub schedules: u32,

@@ -768,7 +768,6 @@ fn a_flow_has_two_ends_and_a_broker() {
     assert_eq!(with_flow(line), Err(Damage::Interrupt(1)));
 }
 
-/// One flow to two receivers: an entry for each, consecutive, alike but for the receiver.
 /// The DMA engine moves chunks of flows: the broker's, and no longer ones than it may.
 #[test]
 fn an_engine_has_flows_and_a_broker() {
@@ -797,6 +796,7 @@ fn an_engine_has_flows_and_a_broker() {
     assert_eq!(built(Features::FLOWS), Err(Damage::Feature("engine")));
 }
 
+/// One flow to two receivers: an entry for each, consecutive, alike but for the receiver.
 #[test]
 fn a_flow_to_several_has_an_entry_for_each() {
     let parsed = |change: fn(&mut Vec<PackedFlow>)| {

@@ -178,15 +178,15 @@ pub struct Broker<'a> {
     hertz: u64,
     start: u64,
     chunk: u32,
-    /// Bytes of a chunk from which on the DMA engine moves it, if it is one piece.
+    /// Least bytes of a chunk that the DMA engine moves, if it is one piece.
     engine_from: u64,
     engine: Bucket,
     pub(crate) lines: [Line; FLOWS],
     pub(crate) flows: usize,
     /// Those from here on are no end of a flow.
     pub(crate) ports: usize,
-    /// Packets that a step takes of each device: as many as its VM sends flows, or receives if these
-    /// are more, and one at the least.
+    /// Packets that a step takes of each device: as many as its VM sends flows, or receives if
+    /// these are more, and one at the least.
     pub(crate) share: [u8; PORTS],
     /// Some flow is to several receivers.
     pub(crate) several: bool,
@@ -761,8 +761,9 @@ fn scatter(access: &mut impl Access, buffer: &Pieces, bytes: &[u8]) {
 }
 
 /// Moves so many bytes from byte `from.1` of a packet's buffers to behind the header of the
-/// receiver's. The DMA engine moves at least `engine_from` bytes that are one piece on both sides:
-/// drivers choose the pieces, and what a chunk takes does not depend on them. Returns whether it did.
+/// receiver's. Returns whether the DMA engine moved them: it moves at least `engine_from` bytes
+/// that are one piece on both sides. More pieces are the core's, as drivers choose them and each
+/// would be a transfer.
 fn transfer(
     mover: &mut impl Mover,
     from: (&Pieces, u64),

@@ -136,9 +136,9 @@ impl Broker<'_> {
         self.unblock(index, now);
     }
 
-    /// The DMA engine has failed amid the first packet of flow `index`, of which `header` is: the
-    /// receiver can have a part of a message. The packet is lost and its connection ends, which
-    /// both ends are told; all other flows go on.
+    /// The DMA engine has failed in the first packet of flow `index`, whose header is `header`: the
+    /// receiver can have a part of a message. The packet is lost, and its connection is reset at
+    /// both ends; all other flows go on.
     #[inline(never)]
     pub(crate) fn fail(
         &mut self,
@@ -159,24 +159,7 @@ impl Broker<'_> {
             self.carry_out(first, &mut post, now, access);
             return;
         }
-        let reset = Header {
-            src_cid: Cid::of_vm(flow.from.into()),
-            dst_cid: Cid::of_vm(flow.to.into()),
-            src_port: header.src_port,
-            dst_port: header.dst_port,
-            kind: header.kind,
-            op: Operation::Reset as u16,
-            ..Header::ZERO
-        };
-        let back = Header {
-            src_cid: reset.dst_cid,
-            dst_cid: reset.src_cid,
-            src_port: reset.dst_port,
-            dst_port: reset.src_port,
-            ..reset
-        };
-        self.store.flows[index].note(&reset, Operation::Reset, true);
-        for header in [reset, back] {
+        for header in self.store.flows[index].break_off(&flow, header) {
             // Whoever is not there needs no reset.
             let _ = self.deliver(&header, access);
         }

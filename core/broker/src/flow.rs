@@ -113,24 +113,28 @@ impl Flow {
         ended: usize,
     ) -> impl Iterator<Item = Header> + use<> {
         let connections = core::mem::replace(&mut self.connections, [None; CONNECTIONS]);
-        let (flow, is_sender) = (*flow, ended == usize::from(flow.from));
-        connections.into_iter().flatten().map(move |connection| {
-            let (src_port, dst_port, to) = if is_sender {
-                (connection.port, flow.port, flow.to)
-            } else {
-                (flow.port, connection.port, flow.from)
-            };
-            Header {
-                src_cid: Cid::of_vm(ended as u32),
-                dst_cid: Cid::of_vm(to.into()),
-                src_port,
-                dst_port,
-                kind: connection.kind,
-                op: Operation::Reset as u16,
-                ..Header::ZERO
-            }
-        })
+        let (flow, forth) = (*flow, ended == usize::from(flow.from));
+        let reset = move |connection| reset(&flow, connection, forth);
+        connections.into_iter().flatten().map(reset)
     }
+
+    /// Forgets the connection of `header`, a packet of the sender's, and returns the resets that
+    /// either end would have sent to the other.
+    pub(crate) fn break_off(&mut self, flow: &Settings, header: &Header) -> [Header; 2] {
+        self.note(header, Operation::Reset, true);
+        let connection = Connection { port: header.src_port, kind: header.kind };
+        [true, false].map(|forth| reset(flow, connection, forth))
+    }
+}
+
+/// The reset of a connection; `forth` says whether the sender sends it.
+fn reset(flow: &Settings, connection: Connection, forth: bool) -> Header {
+    let [sender, receiver] = [(flow.from, connection.port), (flow.to, flow.port)]
+        .map(|(vm, port)| (Cid::of_vm(vm.into()), port));
+    let [(src_cid, src_port), (dst_cid, dst_port)] =
+        if forth { [sender, receiver] } else { [receiver, sender] };
+    let op = Operation::Reset as u16;
+    Header { src_cid, dst_cid, src_port, dst_port, kind: connection.kind, op, ..Header::ZERO }
 }
 
 /// Control packets a second of a flow with this period in ns.

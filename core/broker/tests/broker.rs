@@ -10,7 +10,7 @@ use weir_broker::{
     broker::{Broker, Mover, Step},
     ram::Access,
 };
-use weir_partition::flows::{BrokerFlow, Event, Partition};
+use weir_partition::flows::{BrokerFlow, Event, Partition, Settings};
 use weir_trace::phases::unpack;
 use weir_vsock::{
     device::{RX, TX},
@@ -79,16 +79,8 @@ proptest! {
     }
 }
 
-/// A world whose flows are connected, and whose receivers have buffers of 1000 bytes.
 fn connected(flows: &[BrokerFlow], chunk: u32, rate: u64) -> (World<'static>, Broker<'static>) {
-    let mut world = World::new(flows, chunk, rate);
-    let mut broker = world.broker();
-    world.connect(&mut broker);
-    for flow in flows {
-        world.supply(flow.to.into(), 2000);
-    }
-    world.run(&mut broker, 0);
-    (world, broker)
+    World::connected(flows, Settings { chunk, rate, ..Settings::default() })
 }
 
 /// The mark of each packet that a VM has got, which is its first byte.

@@ -6,22 +6,15 @@ use weir_broker::broker::Broker;
 use weir_partition::flows::{BrokerFlow, Event, Record, Settings};
 use weir_trace::record::BY_ENGINE;
 use weir_vsock::vsock::Operation;
-use world::{OPTIONS, PORT, World, flow, payload};
+use world::{PORT, World, flow, payload};
 
 /// Chunks of this many bytes and more are the engine's, if they lie in one piece.
 const FROM: u64 = 600;
 
-/// Two senders to a receiver with buffers of 2000 bytes, in chunks of 1000.
+/// Two senders to a receiver, in chunks of 1000 bytes.
 fn connected(flows: &[BrokerFlow]) -> (World<'static>, Broker<'static>) {
     let settings = Settings { chunk: 1000, engine_from: FROM, ..Settings::default() };
-    let mut world = World::with_settings(flows, settings, OPTIONS);
-    let mut broker = world.broker();
-    world.connect(&mut broker);
-    for flow in flows {
-        world.supply(flow.to.into(), 2000);
-    }
-    world.run(&mut broker, 0);
-    (world, broker)
+    World::connected(flows, settings)
 }
 
 fn pair() -> [BrokerFlow; 2] {

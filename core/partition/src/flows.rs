@@ -16,7 +16,7 @@ use core::{
     ops::Range,
     sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
-use weir_units::{Cid, IntId};
+use weir_units::{Cid, IntId, Nanos};
 
 /// Where the broker sees the partition.
 pub const ADDRESS: u64 = 0x60_0000_0000;
@@ -24,6 +24,10 @@ pub const ADDRESS: u64 = 0x60_0000_0000;
 pub const WINDOWS: Range<u64> = 1 << 35..9 << 35;
 /// The SGI by which it learns that there is something new in the partition.
 pub const SGI: IntId = IntId(1);
+
+/// How long the DMA engine can take for a chunk: 64 KiB at 13 MB/s, less than the slowest QoS level
+/// of rt-virtio's Table I lets it have. A quarter of what EL2 lets an access of the broker's take.
+pub const ENGINE_LIMIT: Nanos = Nanos(5_000_000);
 
 /// The bit of the last word of the settings that has [`Settings::engine_is_coherent`], behind the
 /// interrupt's number.
@@ -87,8 +91,8 @@ pub struct Settings {
     pub rate: u64,
     /// The counter at the hypervisor's time 0, in its ticks.
     pub start: u64,
-    /// Bytes of a chunk from which on the DMA engine moves it, if it lies in one piece; `u64::MAX` if
-    /// the core moves all.
+    /// Least bytes of a chunk that the DMA engine moves, if it lies in one piece; `u64::MAX` if the
+    /// core moves all.
     pub engine_from: u64,
     /// The interrupt of the DMA engine.
     pub engine_intid: IntId,

@@ -4,8 +4,8 @@
 //!
 //! - [`flows`]: settings and counts of flows, records for the trace, the socket devices of VMs.
 //! - [`switch`]: settings and counts of the switch's ports, and their network devices.
-//! - [`device`]: a virtio device between EL2, which has its registers, and the service VM, which has
-//!   its rings.
+//! - [`device`]: a virtio device between EL2, which has its registers, and the service VM, which
+//!   has its rings.
 //! - [`ram`]: where the service VM sees the RAM of VMs.
 
 #![cfg_attr(not(test), no_std)]

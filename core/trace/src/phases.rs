@@ -21,8 +21,8 @@ pub enum Phase {
     Ql,
     /// Insertion: the packet is stamped and handed to the broker.
     Qi,
-    /// Find the place: the broker looks at all devices, takes a packet in and puts its flow into the
-    /// queue by deadline.
+    /// Find the place: the broker looks at all devices, takes a packet in and puts its flow into
+    /// the queue by deadline.
     Qa,
     /// Removal, by the broker, for each chunk: its completions are written, the flow's next packet
     /// takes the packet's place.
@@ -35,8 +35,8 @@ pub enum Phase {
     /// Finalize, for each chunk: the broker's hypercall, which returns buffers and raises
     /// interrupts.
     Ft,
-    /// The DMA engine: from the broker's hypercall that starts it to the end of the broker's handling
-    /// of its interrupt; with the transfer, where that takes time.
+    /// The DMA engine: from the broker's hypercall that starts it to the end of the broker's
+    /// handling of its interrupt; with the transfer, where that takes time.
     Ip,
     /// Notification: from the receiver's interrupt to its driver's acknowledgment.
     Br,

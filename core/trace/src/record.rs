@@ -196,8 +196,8 @@ pub const fn packet(flow: u8, head: u16) -> u32 {
     (flow as u32) << 16 | head as u32
 }
 
-/// The bit of [`Record::detail`] of [`RecordKind::PacketChunk`] that the DMA engine moved the chunk;
-/// without it a core copied it.
+/// The bit of [`Record::detail`] of [`RecordKind::PacketChunk`] that the DMA engine moved the
+/// chunk; without it a core copied it.
 pub const BY_ENGINE: u32 = 1 << 31;
 
 /// Which accesses a budget is for.

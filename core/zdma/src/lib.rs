@@ -4,7 +4,7 @@
 //!
 //! The crate decides which registers are read and written in which order. The caller has
 //! translated and checked all addresses, maintains the caches, and provides the accesses
-//! ([`Registers`]). Every wait is bounded by a number of reads ([`LOOKS`]).
+//! ([`Registers`]). Every wait is bounded by a number of reads ([`POLLS`]).
 //!
 //! A transfer with one part on each side is described by registers (UG1085, "Simple DMA Mode").
 //! Any other is described by two lists in memory, one for each side (UG1085, "Scatter Gather DMA
@@ -77,7 +77,7 @@ pub const LONGEST: u32 = 0x1_0000;
 /// 64 KiB take 21 us at the engine's bandwidth for this size (`chunks` in
 /// `boards/zcu102/board.toml`). At an assumed 100 ns for each read, the wait takes 26 us. A
 /// transfer that the interconnect slows down takes longer.
-pub const LOOKS: u32 = 256;
+pub const POLLS: u32 = 256;
 
 // Offsets of registers (UG1087, module ZDMA).
 
@@ -205,7 +205,7 @@ pub struct Busy;
 
 impl fmt::Display for Busy {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "the DMA channel is still busy after {LOOKS} reads of its state; stop it again")
+        write!(out, "the DMA channel is still busy after {POLLS} reads of its state; stop it again")
     }
 }
 
@@ -403,7 +403,7 @@ fn is_busy(status: u32) -> bool {
 }
 
 /// Ends what runs, and clears what it has reported, so that no interrupt of it is left. Reads the
-/// state at most [`LOOKS`] times. A channel that does not run stays as it is.
+/// state at most [`POLLS`] times. A channel that does not run stays as it is.
 ///
 /// A channel that is disabled completes the transactions that it has begun. UG1085 ("Channel
 /// Disabled") does not say when a busy channel notices, but a transfer ends in any case, after at
@@ -415,7 +415,7 @@ fn is_busy(status: u32) -> bool {
 /// [`Busy`] if it is still at work after that: the memory of its transfer must not be reused yet.
 pub fn stop(registers: &mut impl Registers) -> Result<(), Busy> {
     registers.write(CTRL2, 0);
-    for _ in 0..LOOKS {
+    for _ in 0..POLLS {
         let status = registers.read(STATUS);
         if !is_busy(status) {
             registers.write(ISR, ALL);

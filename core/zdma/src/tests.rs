@@ -156,7 +156,7 @@ fn init_of_a_channel_that_runs_on_masks_it() {
     let mut channel = Recording::with(&[(0x11c, &[2])]);
     assert_eq!(init(&mut channel, Settings::DEFAULT), Err(InitError::Busy));
     let mut expected = vec![Write(0x10c, 0xfff), Write(0x200, 0)];
-    expected.extend([Read(0x11c); LOOKS as usize]);
+    expected.extend([Read(0x11c); POLLS as usize]);
     assert_eq!(channel.accesses, expected);
 }
 
@@ -401,7 +401,7 @@ fn a_channel_that_never_stops_is_given_up() {
     let mut channel = Recording::with(&[(0x11c, &[2])]);
     assert_eq!(stop(&mut channel), Err(Busy));
     let mut expected = vec![Write(0x200, 0)];
-    expected.extend([Read(0x11c); LOOKS as usize]);
+    expected.extend([Read(0x11c); POLLS as usize]);
     assert_eq!(channel.accesses, expected);
 }
 

@@ -8,14 +8,7 @@ use weir_guest::{
     hypercall::{self, Progress},
     time,
 };
-use weir_partition::flows::Settings;
-
-/// Most bytes that the hypervisor has moved at once.
-const LONGEST: u64 = 0x1_0000;
-
-/// How long the engine can take for them, in ns: 13 MB/s, less than the slowest QoS level of
-/// rt-virtio's Table I lets it have. A quarter of what EL2 lets an access of the broker's take.
-const LIMIT: u64 = 5_000_000;
+use weir_partition::flows::{ENGINE_LIMIT, Settings};
 
 /// The engine's interrupt; 0 if the core moves everything.
 static INTID: AtomicU32 = AtomicU32::new(0);
@@ -33,8 +26,8 @@ pub fn begin(settings: &Settings) {
     gic::enable(settings.engine_intid.0);
 }
 
-/// Handles the engine's interrupt; false for another. The engine's line falls by the call, if it has
-/// not fallen by one that came first.
+/// Handles the engine's interrupt; returns false for another. The engine's line falls by the call,
+/// if it has not fallen by an earlier one.
 pub fn handle(interrupt: Interrupt) -> bool {
     let is_its = interrupt.intid == INTID.load(Relaxed);
     if is_its && FOUND.load(Relaxed) == Progress::Busy as u8 {
@@ -45,48 +38,43 @@ pub fn handle(interrupt: Interrupt) -> bool {
 
 /// Has the engine move `len` bytes, and waits until it has.
 ///
-/// Next to an engine that does not see the caches, `copy` copies what is not a whole line of the
-/// target: another core can have the rest of that line, and would write it back over what the engine
-/// wrote. Nobody but this VM writes the lines between while the buffer is the device's.
+/// If the engine does not see the caches, `copy` copies what is not a whole line of the target:
+/// another core can have the rest of that line, and would write it back over what the engine wrote.
+/// Only this VM writes the lines between while the buffer is the device's.
 ///
 /// # Errors
 ///
-/// It may not, it failed, or it took longer than it can; it does not write there any more.
+/// The hypervisor refuses, or the engine failed or took longer than [`ENGINE_LIMIT`]; it does not
+/// write there any more.
 pub fn transfer(
     from: u64,
     to: u64,
     len: u64,
     mut copy: impl FnMut(u64, u64, u64),
 ) -> Result<(), EngineFailed> {
-    let line = if IS_COHERENT.load(Relaxed) { 1 } else { cpu::data_line() };
+    let is_coherent = IS_COHERENT.load(Relaxed);
+    let line = if is_coherent { 1 } else { cpu::data_line() };
     let head = (to.wrapping_neg() % line).min(len);
     let tail = (to + len) % line;
     let end = len.saturating_sub(tail).max(head);
     copy(from, to, head);
     copy(from + end, to + end, len - end);
-    let mut done = head;
-    while done < end {
-        let piece = (end - done).min(LONGEST);
-        transfer_piece(from + done, to + done, piece)?;
-        done += piece;
+    let (from, to, len) = (from + head, to + head, end - head);
+    if len == 0 {
+        return Ok(());
     }
-    Ok(())
-}
-
-fn transfer_piece(from: u64, to: u64, len: u64) -> Result<(), EngineFailed> {
-    let is_coherent = IS_COHERENT.load(Relaxed);
     if !is_coherent {
         // What the sender wrote goes to memory, where the engine reads it; and no line of the
         // target's is left that could go there later.
         cpu::clean_data(from, len);
         cpu::clean_data(to, len);
     }
-    FOUND.store(Progress::Busy as u8, Relaxed);
     if !hypercall::start_engine(from, to, len) {
-        FOUND.store(Progress::Failed as u8, Relaxed);
         return Err(EngineFailed);
     }
-    let due = time::now() + time::ns_to_ticks(LIMIT, time::frequency());
+    // Interrupts are masked: the handler has not run yet.
+    FOUND.store(Progress::Busy as u8, Relaxed);
+    let due = time::now() + time::ns_to_ticks(ENGINE_LIMIT.0, time::frequency());
     let found = loop {
         // No sleep: a core that VMs share would be given away, for a round with each chunk.
         cpu::unmask_interrupts();

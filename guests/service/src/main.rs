@@ -1,5 +1,5 @@
-//! The broker's VM: moves packets and frames by the core's own loads and stores, or by a DMA engine.
-//! `weir-broker` decides. `weir build` adds this VM to every system with flows or a switch.
+//! The broker's VM: moves packets and frames by the core's own loads and stores, or by a DMA
+//! engine. `weir-broker` decides. `weir build` adds this VM to every system with flows or a switch.
 
 #![no_std]
 #![no_main]

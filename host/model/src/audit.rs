@@ -462,6 +462,16 @@ mod tests {
         file
     }
 
+    /// The tables of a packed system of two VMs, in aligned words, and their bytes.
+    fn packed(system: &System) -> (Vec<u64>, usize) {
+        let elf = elf();
+        let payloads = [Payload { image: &elf, initrd: None }; 2];
+        let hypervisor = HypervisorSize { file: 100_001, memory: 200_002 };
+        let packed = pack(system, &payloads, hypervisor);
+        let packed = packed.unwrap_or_else(|faults| panic!("{faults}"));
+        (aligned(&packed.tables), packed.tables.len())
+    }
+
     /// Foreign pages that the audit counts in the first VM's stage 2, if `planted` adds some to it,
     /// and why it refuses them. They are chosen among the pages of the second VM and of the
     /// hypervisor.
@@ -476,13 +486,8 @@ mod tests {
         let catalog = Catalog { guests: vec!["g".to_owned()], ..Catalog::default() };
         let system = check_text(Path::new("s.toml"), &text, &catalog);
         let system = system.unwrap_or_else(|faults| panic!("{faults}"));
-        let elf = elf();
-        let payloads = [Payload { image: &elf, initrd: None }; 2];
-        let hypervisor = HypervisorSize { file: 100_001, memory: 200_002 };
-        let packed = pack(&system, &payloads, hypervisor);
-        let packed = packed.unwrap_or_else(|faults| panic!("{faults}"));
-        let words = aligned(&packed.tables);
-        let read = parse(&words.as_bytes()[..packed.tables.len()], &system).expect("tables");
+        let (words, len) = packed(&system);
+        let read = parse(&words.as_bytes()[..len], &system).expect("tables");
         let owners = owners(&read, &names(&system)).expect("owners");
         let first_of =
             |owner: usize| *owners.iter().find(|(_, its)| its.0 == owner).expect("a page").0;
@@ -526,13 +531,8 @@ mod tests {
     #[test]
     fn no_stage_2_maps_the_dma_engine() {
         let system = on_zcu102("");
-        let elf = elf();
-        let payloads = [Payload { image: &elf, initrd: None }; 2];
-        let hypervisor = HypervisorSize { file: 100_001, memory: 200_002 };
-        let packed = pack(&system, &payloads, hypervisor);
-        let packed = packed.unwrap_or_else(|faults| panic!("{faults}"));
-        let words = aligned(&packed.tables);
-        let read = parse(&words.as_bytes()[..packed.tables.len()], &system).expect("tables");
+        let (words, len) = packed(&system);
+        let read = parse(&words.as_bytes()[..len], &system).expect("tables");
         let owners = owners(&read, &names(&system)).expect("owners");
         let vm = read.vm(0).expect("a VM");
         let foreign = |page: u64| {

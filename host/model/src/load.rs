@@ -254,7 +254,8 @@ mod tests {
         assert_eq!(files, ["x.toml", "platform qemu-virt"]);
     }
 
-    /// An `ip` without a bandwidth contains the transfer: no other table's bandwidth is added to it.
+    /// An `ip` without a bandwidth contains the transfer: no other table's bandwidth is added to
+    /// it.
     #[test]
     fn the_engines_bandwidth_belongs_to_its_ip() {
         let of = |keys: &str| {

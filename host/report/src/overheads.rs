@@ -266,9 +266,8 @@ impl MeasuredOverheads {
     }
 
     /// Returns the overheads as the TOML table `[overheads]`, times in ns. `copy` is the set-up of
-    /// a chunk's copy, its program included; `ip` leaves out the transfer if its bandwidth is known.
-    /// `larger` has the overheads of a larger system, for
-    /// steps that take longer there.
+    /// a chunk's copy, its program included; `ip` leaves out the transfer if its bandwidth is
+    /// known. `larger` has the overheads of a larger system, for steps that take longer there.
     #[must_use]
     pub fn to_toml(&self, origin: &Origin, larger: Option<&Self>) -> String {
         let unit = if self.counted { "1 ns is 1 instruction" } else { "of the host's time" };

@@ -41,8 +41,8 @@ pub fn publish(descriptors: &Descriptors) {
 }
 
 /// Calls `body` with what translates an address of the guest that is on this core, for a write if
-/// asked so: the physical address, if EL1 can access it and it is RAM of the board, as Normal memory
-/// (the GIC's registers, which a VM has on a GICv2, are not the engine's to write).
+/// asked so: the physical address, if EL1 can access it and it is RAM of the board, as Normal
+/// memory (the GIC's registers, which a VM has on a GICv2, are not the engine's to write).
 pub fn guest_ram<T>(body: impl FnOnce(&dyn Fn(u64, bool) -> Option<Pa>) -> T) -> T {
     // The translation leaves its result in a register of the guest's.
     let par = par_el1::read();

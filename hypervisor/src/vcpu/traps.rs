@@ -354,6 +354,12 @@ fn instruction_abort(core: &mut Core, vcpu_ref: &'static VcpuRef, abort: Instruc
 fn call(frame: &mut Frame, core: &mut Core, vcpu_ref: &'static VcpuRef) -> Exit {
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
     let [x0, x1, x2, x3, ..] = frame.x;
+    let or_denied = |granted: Option<u64>| {
+        granted.unwrap_or_else(|| {
+            vm.deny(vcpu, Denial::Call, x0);
+            smccc::DENIED
+        })
+    };
     match smccc::decode(&[x0, x1, x2, x3], core.mitigations) {
         Call::Return(value) => frame.x[0] = value,
         Call::Registers(words) => {
@@ -364,41 +370,22 @@ fn call(frame: &mut Frame, core: &mut Core, vcpu_ref: &'static VcpuRef) -> Exit 
         Call::Restarts => frame.x[0] = vm.restarts(),
         Call::SetBudget { vm: target, reads, writes } => {
             let granted = budget::set_budget(vm, target, Counts { reads, writes });
-            if !granted {
-                vm.deny(vcpu, Denial::Call, x0);
-            }
-            frame.x[0] = if granted { 0 } else { smccc::DENIED };
+            frame.x[0] = or_denied(granted.then_some(0));
         }
-        Call::HandOver(to) => {
-            let granted = focus::request(vm, to);
-            if !granted {
-                vm.deny(vcpu, Denial::Call, x0);
-            }
-            frame.x[0] = if granted { 0 } else { smccc::DENIED };
-        }
+        Call::HandOver(to) => frame.x[0] = or_denied(focus::request(vm, to).then_some(0)),
         Call::HasDevices => frame.x[0] = focus::is_with(vm).into(),
         Call::HasStolenTime | Call::StolenTime => stolen_time(frame, vcpu_ref),
         Call::Complete => {
             let taken = virtio::complete(vcpu_ref);
-            if taken.is_none() {
-                vm.deny(vcpu, Denial::Call, x0);
-            }
-            frame.x[0] = if taken.is_some() { 0 } else { smccc::DENIED };
+            frame.x[0] = or_denied(taken.map(|_| 0));
             frame.x[1] = taken.unwrap_or(0);
         }
         Call::StartEngine { from, to, len } => {
-            let granted = virtio::engine::start(vcpu_ref, from, to, len);
-            if !granted {
-                vm.deny(vcpu, Denial::Call, x0);
-            }
-            frame.x[0] = if granted { 0 } else { smccc::DENIED };
+            let is_started = virtio::engine::start(vcpu_ref, from, to, len);
+            frame.x[0] = or_denied(is_started.then_some(0));
         }
         Call::FinishEngine { gives_up } => {
-            let progress = virtio::engine::finish(vcpu_ref, gives_up);
-            if progress.is_none() {
-                vm.deny(vcpu, Denial::Call, x0);
-            }
-            frame.x[0] = progress.unwrap_or(smccc::DENIED);
+            frame.x[0] = or_denied(virtio::engine::finish(vcpu_ref, gives_up));
         }
         Call::Mitigate(function) => {
             start::forward(function, x1);

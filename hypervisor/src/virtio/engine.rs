@@ -1,4 +1,4 @@
-//! The DMA engine that moves pieces of packets for the broker.
+//! The DMA engine that moves chunks of packets for the broker.
 //!
 //! The broker has no register of it: with one, it would reach all memory. It asks by hypercall for
 //! bytes to be moved between addresses of its own, which EL2 translates by the broker's tables as
@@ -20,15 +20,14 @@ use crate::{
     console, system,
     vm::VcpuRef,
 };
-use weir_abi::NO_ENGINE;
+use weir_abi::{ENGINE_CHUNK, NO_ENGINE};
+use weir_partition::flows::ENGINE_LIMIT;
 use weir_trace::wire::Denial;
-use weir_units::{Nanos, Pa};
+use weir_units::Pa;
 use weir_vdev::smccc::{ENGINE_HAS_FAILED, ENGINE_IS_BUSY};
 use weir_zdma::{Descriptors, LONGEST, Parts, Progress, Settings};
 
-/// How long the engine can take for what it has begun: [`LONGEST`] bytes at 13 MB/s, less than the
-/// slowest QoS level of rt-virtio's Table I lets it have.
-const LONGEST_STOP: Nanos = Nanos(5_000_000);
+const _: () = assert!(LONGEST as u64 == ENGINE_CHUNK);
 
 /// The engine, as EL2 keeps it.
 struct Engine {
@@ -92,9 +91,9 @@ pub fn start(vcpu_ref: &VcpuRef, from: u64, to: u64, len: u64) -> bool {
     started.is_ok()
 }
 
-/// Looks whether the engine has moved what it was to move, and has it stop if it has not and
-/// `gives_up`, or if it has failed: it is busy until it has. Returns x0 of the hypercall; none if the caller is not the broker or has started
-/// nothing.
+/// Returns in x0 of the hypercall whether the engine has moved what it was to move. Stops it if it
+/// has not and `gives_up`, or if it has failed; it is busy until it has stopped. Returns none if
+/// the caller is not the broker or has started nothing.
 pub fn finish(vcpu_ref: &VcpuRef, gives_up: bool) -> Option<u64> {
     service::of(vcpu_ref.vm)?;
     let mut engine = ENGINE.lock();
@@ -120,21 +119,17 @@ pub fn finish(vcpu_ref: &VcpuRef, gives_up: bool) -> Option<u64> {
     Some(ENGINE_HAS_FAILED)
 }
 
-/// The broker has stopped, or stops: the engine accesses no memory afterwards.
+/// The broker has stopped, or stops: the engine, which completes what it has begun, accesses no
+/// memory afterwards. If it does not stop, nobody knows what it writes: this core stops, and keeps
+/// the lock, for which each VM waits that is about to use that memory again.
 pub fn close() {
     let mut engine = ENGINE.lock();
-    if engine.is_busy {
-        stop(&mut engine);
+    if !engine.is_busy {
+        return;
     }
-}
-
-/// Stops the engine, which completes what it has begun. If it does not stop, nobody knows what it
-/// writes: this core stops, and keeps the lock, for which each VM waits that is about to use that
-/// memory again.
-fn stop(engine: &mut Engine) {
     let begun = timer::now_ns();
     while weir_zdma::stop(&mut engine.channel).is_err() {
-        if timer::now_ns().saturating_sub(begun) > LONGEST_STOP.0 {
+        if timer::now_ns().saturating_sub(begun) > ENGINE_LIMIT.0 {
             console::last_words(&["the DMA engine does not stop"]);
         }
         relax();

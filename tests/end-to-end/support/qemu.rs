@@ -88,6 +88,15 @@ impl Outcome {
         self
     }
 
+    /// Fails the test unless the only flow lost none of `packets`, and none took longer than its
+    /// bound.
+    pub fn keeps_its_bound(&self, packets: u64) {
+        let flow = &self.report["flows"][0];
+        assert_eq!((&flow["packets"], &flow["lost"]), (&packets.into(), &0.into()), "{flow}");
+        let [max, bound] = [&flow["latency_ns"]["max"], &flow["bound_ns"]].map(Value::as_u64);
+        assert!(max.is_some() && max <= bound, "{flow}");
+    }
+
     /// The report on the VM of this name.
     pub fn vm(&self, name: &str) -> &Value {
         let vms = self.report["vms"].as_array().expect("a report with VMs");

@@ -173,6 +173,18 @@ impl World<'static> {
         })
     }
 
+    /// One whose flows are connected, and whose receivers have buffers of 1000 bytes.
+    pub fn connected(flows: &[BrokerFlow], settings: Settings) -> (Self, Broker<'static>) {
+        let mut world = Self::with_settings(flows, settings, OPTIONS);
+        let mut broker = world.broker();
+        world.connect(&mut broker);
+        for flow in flows {
+            world.supply(flow.to.into(), 2000);
+        }
+        world.run(&mut broker, 0);
+        (world, broker)
+    }
+
     /// A broker that has not begun.
     pub fn broker(&self) -> Broker<'static> {
         Broker::new(self.partition, Box::leak(Box::default()), 1_000_000_000)

@@ -1,8 +1,8 @@
-//! Stands in the broker's place as a compromised service VM. If the system has a DMA engine, it asks
-//! for transfers from and to addresses that are not its own, that are devices, that are too long or
-//! wrap, and ends what it has not started. It writes claims of all kinds over the memory that it
-//! shares with the hypervisor, and says that there are completions. Then it reads the RAM of the
-//! system's third VM, which is in no flow and at no switch.
+//! Stands in the broker's place as a compromised service VM. If the system has a DMA engine, it
+//! asks for transfers from and to addresses that are not its own, that are devices, that are too
+//! long or wrap, and ends what it has not started. It writes claims of all kinds over the memory
+//! that it shares with the hypervisor, and says that there are completions. Then it reads the RAM
+//! of the system's third VM, which is in no flow and at no switch.
 //!
 //! `rogue-broker: claims made` comes before the read; nothing may come after it.
 

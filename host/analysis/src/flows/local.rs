@@ -25,8 +25,8 @@ pub enum ChunkMover {
     Dma,
     /// The core that schedules the chunk.
     Cpu,
-    /// The DMA engine of weir's broker, whose `ip` contains both hypercalls, or the core for a short
-    /// chunk: the longer of both counts.
+    /// The DMA engine of weir's broker, whose `ip` contains both hypercalls, or the core for a
+    /// short chunk: the longer of both counts.
     EngineOrCpu,
 }
 
@@ -226,8 +226,8 @@ fn local_task(
     let batch = path.batch.map_or(own.len() as u64, u64::from);
     let wake = if path.copier == Copier::Sender { 0 } else { path.wake.max.0 };
     // The broker itself takes the packets, one by one. It sleeps and wakes up; or it is awake, and
-    // looks at the rings in vain before it sees this packet, which takes less than a look that finds
-    // one.
+    // looks at the rings in vain before it sees this packet, which takes less than a look that
+    // finds one.
     let (part, begin) = if path.copier == Copier::Broker && !path.locked {
         (0, wake.max(o.qa.max.0))
     } else {

@@ -118,8 +118,8 @@ pub struct FlowBound {
     /// `slack_ns`, a sufficient test that is stricter: a flow may not hold although this bound is
     /// below its deadline. None if no bound exists or an input is missing.
     pub bound_ns: Option<u64>,
-    /// The bound in ns if the DMA engine of rt-virtio moves the flow: from the notification until the
-    /// receiver has handled its interrupt.
+    /// The bound in ns if the DMA engine of rt-virtio moves the flow: from the notification until
+    /// the receiver has handled its interrupt.
     pub end_to_end_ns: Option<u64>,
     /// The latency bound in ns on emulated cores that run one at a time.
     pub serialized_bound_ns: Option<u64>,

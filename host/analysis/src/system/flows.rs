@@ -42,8 +42,8 @@ pub(crate) enum Mover {
 }
 
 impl Mover {
-    /// Returns the mover that a file is analyzed for. Overheads that were measured on weir are those
-    /// of weir's broker; with others, the path "dma" is that of rt-virtio.
+    /// Returns the mover that a file is analyzed for. Overheads that were measured on weir are
+    /// those of weir's broker; with others, the path "dma" is that of rt-virtio.
     pub fn of(timing: &Timing) -> Self {
         let is_weirs = || {
             let mut all = timing.overheads.iter();
@@ -87,8 +87,8 @@ impl Mover {
         }
     }
 
-    /// Returns the bandwidth of a chunk in bytes/s, and its key, if it is limited and known: that of
-    /// the core that copies, or the lower one of the core and the DMA engine.
+    /// Returns the bandwidth of a chunk in bytes/s, and its key, if it is limited and known: that
+    /// of the core that copies, or the lower one of the core and the DMA engine.
     pub fn bandwidth(self, timing: &Timing) -> Option<(u64, &'static str)> {
         let copy = timing.dma.copy_bandwidth.map(|rate| (rate.0, "copy_bandwidth"));
         match self {

@@ -72,8 +72,8 @@ impl Timing {
         engine.filter(|_| self.dma.path == DataPath::Dma)
     }
 
-    /// Returns the least bytes of a piece that the engine moves; the core copies shorter ones. None
-    /// if the core moves all: there is no engine, or no piece is that long.
+    /// Returns the least bytes of a chunk that the engine moves; the core copies shorter ones. None
+    /// if the core moves all: there is no engine, or no chunk is that long.
     #[must_use]
     pub fn engine_from(&self) -> Option<Bytes> {
         self.engine()?;

@@ -100,8 +100,8 @@ impl Timing {
         self.tables = tables;
     }
 
-    /// Takes another file's bandwidth of the DMA engine, unless this one has its own `ip`: without a
-    /// bandwidth of its own, that contains the transfer.
+    /// Takes another file's bandwidth of the DMA engine, unless this one has its own `ip`: without
+    /// a bandwidth of its own, that contains the transfer.
     fn adopt_engine_bandwidth(&mut self, bandwidth: Option<BytesPerSec>) {
         if self.overheads.iter().all(|own| own.name != "ip") {
             self.dma.engine_bandwidth = self.dma.engine_bandwidth.or(bandwidth);

@@ -130,7 +130,8 @@ pub fn directory(test: &str) -> PathBuf {
     {
         write(&format!("odd-{name}.toml"), platform.replacen(old, new, 1).as_bytes());
     }
-    // A DMA engine in place of the clock, one with the clock's interrupt, and one in the UART's place.
+    // A DMA engine in place of the clock, one with the clock's interrupt, and one in the UART's
+    // place.
     for (name, base, intid) in [
         ("engine-page", "0x0901_0000", 200),
         ("engine-line", "0x0904_0000", 34),
