@@ -35,7 +35,8 @@ fn main() {
     let is_bare = env::var("CARGO_CFG_TARGET_OS").as_deref() == Ok("none");
     // What not every board has; 0 stands for its absence.
     let optional = |section: &str, key: &str| -> u64 {
-        if table.contains_key(section) { number(&[section, key]) } else { 0 }
+        let has = table.get(section).is_some_and(|section| section.get(key).is_some());
+        if has { number(&[section, key]) } else { 0 }
     };
     let version = if gic_v2 { 2 } else { 3 };
     assert!(
@@ -59,10 +60,23 @@ fn main() {
     let has_table = table.contains_key("spin_table");
     println!("cargo::rustc-check-cfg=cfg(start, values(\"psci\", \"spin-table\"))");
     println!("cargo::rustc-cfg=start=\"{}\"", if has_table { "spin-table" } else { "psci" });
-    // Each build for tests has the module.
+    let power =
+        table.get("spin_table").map_or("psci", |table| table["power"].as_str().expect("power"));
+    println!(
+        "cargo::rustc-check-cfg=cfg(power, values(\"psci\", \"bcm2711\", \"gem5\", \"nothing\"))"
+    );
+    println!("cargo::rustc-cfg=power=\"{power}\"");
+    // Each build for tests has the modules.
     if has_table || !is_bare {
         put("SPIN_TABLE", optional("spin_table", "base"), "Its entry of core 0.");
+    }
+    if power == "bcm2711" || !is_bare {
         put("WATCHDOG", optional("spin_table", "watchdog"), "Turns the board off.");
+    }
+    println!("cargo::rustc-check-cfg=cfg(starts_in_el3)");
+    if table.contains_key("el3") {
+        println!("cargo::rustc-cfg=starts_in_el3");
+        put("COUNTER", number(&["el3", "counter"]), "Frequency of the system counter in Hz.");
     }
     let usual = if kind == "cadence" { 100_000_000 } else { 24_000_000 };
     let clock = table["uart"].get("clock").map_or(usual, |_| number(&["uart", "clock"]));
@@ -84,10 +98,7 @@ fn main() {
     } else {
         put("GICR", number(&["gic", "redistributors"]), "GIC redistributors, 128 KiB a core.");
     }
-    let engine = table.get("dma_engine").and_then(|engine| engine.get("coherent"));
-    let is_coherent = engine.is_some_and(|coherent| coherent.as_bool().expect("coherent"));
-    let doc = "Whether the DMA engine sees the cores' caches.";
-    writeln!(constants, "/// {doc}\npub const ENGINE_IS_COHERENT: bool = {is_coherent};").unwrap();
+    constants.push_str(&coherence(&table));
     constants.push_str(&lists(&table));
 
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap());
@@ -101,6 +112,14 @@ fn main() {
     // 4 KiB alignment of segments: the linker's default of 64 KiB would only pad the image.
     println!("cargo::rustc-link-arg-bins=-zmax-page-size=4096");
     println!("cargo::rustc-link-arg-bins=-znognustack");
+}
+
+/// Returns the constant that says whether the DMA engine sees the cores' caches.
+fn coherence(table: &Table) -> String {
+    let engine = table.get("dma_engine").and_then(|engine| engine.get("coherent"));
+    let is_coherent = engine.is_some_and(|coherent| coherent.as_bool().expect("coherent"));
+    let doc = "Whether the DMA engine sees the cores' caches.";
+    format!("/// {doc}\npub const ENGINE_IS_COHERENT: bool = {is_coherent};\n")
 }
 
 /// Returns the constants whose values are lists.

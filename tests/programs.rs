@@ -30,8 +30,9 @@ pub fn build(weir: &Path, folder: &Path) -> Result<(), String> {
     let guests = checkout::guests();
     let (file, image) = (folder.join("all.toml"), folder.join("all.img"));
     let on_v3 = guests.chunks(8).map(|guests| system_of(guests, "qemu-virt"));
-    let others = ["qemu-virt-gicv2", "zcu102", "zcu104", "rpi4", "versal-virt"]
-        .map(|board| system_of(&guests[..1], board));
+    let others =
+        ["qemu-virt-gicv2", "zcu102", "zcu104", "rpi4", "versal-virt", "qemu-virt-el3", "gem5"]
+            .map(|board| system_of(&guests[..1], board));
     // The I/O service VM is in a system with a flow.
     let flow = "[[flow]]\nname = \"flow\"\nfrom = \"guest0\"\nto = \"guest1\"\nport = 5000\n\
                 size = \"1KiB\"\nperiod = \"1ms\"\n";

@@ -14,6 +14,7 @@ use crate::{
         pmu::{kept::Pmu, pmu_intid},
         timer,
     },
+    console::{self, Text},
     mail, system,
     trace::{self, RecordKind},
     vcpu::action::Exit,
@@ -129,6 +130,17 @@ impl Budget {
         let setting = system.setting(view.index, vcpu_ref.vcpu)?;
         let its = &view.vm.regulation;
         let source = if its.source == regulation::PMU {
+            if let Some(event) = Pmu::missing(its.events) {
+                console::refuse(&[
+                    "the PMU of core ",
+                    Text::number(core.0.into(), 10).as_str(),
+                    " does not count event 0x",
+                    Text::number(event.into(), 16).as_str(),
+                    ", by which the memory budget of VM ",
+                    str::from_utf8(view.name()).unwrap_or("?"),
+                    " is enforced: give it another `event`",
+                ]);
+            }
             let pmu = Pmu::start(its.events);
             Line::new(pmu_intid(core), core).claim(core);
             Source::Pmu(pmu)

@@ -40,6 +40,18 @@ global_asm!(
 #[cfg(start = "spin-table")]
 global_asm!(include_str!("arch/spin_table.s"));
 
+#[cfg(starts_in_el3)]
+global_asm!(
+    include_str!("arch/el3.s"),
+    // NS, RES1, SMD, HCE, RW, APK, API, FGTEn, HXEn.
+    scr = const 0x40_0803_05b1_u64,
+    counter = const board::COUNTER,
+    gicd = const board::GICD,
+    resident = const board::start::RESIDENT,
+    resident_len = const board::start::RESIDENT_LEN,
+    behind_table = const board::start::RESIDENT - board::SPIN_TABLE,
+);
+
 global_asm!(
     include_str!("arch/vectors.s"),
     handle_irq = sym interrupts::handle_irq,

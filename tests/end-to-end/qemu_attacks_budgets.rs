@@ -3,7 +3,7 @@
 
 use crate::support::{
     capture,
-    qemu::{Options, Outcome, root, run_system},
+    qemu::{Options, Outcome, root, run_system, with},
 };
 use serde_json::Value;
 use std::{fs, process::Command};
@@ -297,4 +297,29 @@ fn check_names_what_a_budgets_event_leaves_out() {
     assert!(written.contains("counts l2d-writeback: not lines brought in"), "{written}");
     let instructions = check(", event = \"inst-retired\"");
     assert!(instructions.contains("counts inst-retired: not accesses to memory"), "{instructions}");
+}
+
+/// A board file may name an event that the machine's PMU does not count: a budget by it would never
+/// be spent.
+#[test]
+fn a_budget_of_an_uncounted_event_is_refused() {
+    let folder = root().join("boards/qemu-virt");
+    let board = fs::read_to_string(folder.join("board.toml")).expect("a board");
+    let board = with(&board, "[\"inst-retired\",", "[\"l2d-refill\", \"inst-retired\",");
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("refills.toml");
+    fs::write(&file, board).expect("a board");
+    fs::copy(folder.join("qemu-virt.dtb"), directory.path().join("qemu-virt.dtb")).expect("a tree");
+    let budget = "source = \"pmu\", event = \"l2d-refill\", accesses = 1000, period = \"100us\"";
+    let keys = format!("memory_budget = {{ {budget} }}");
+    let text = format!(
+        "platform = \"{}\"\n{}",
+        file.display(),
+        vm("a", "[0]", "budget-weapon", "", &keys)
+    );
+    let options = Options { arguments: &["--for", "5s"], ..Options::default() };
+    let outcome = run_system(&text, &options);
+    let said = outcome.report["hypervisor"].to_string();
+    let refusal = "the PMU of core 0 does not count event 0x17, by which the memory budget of VM a";
+    assert!(said.contains(refusal), "{said}{}", outcome.printed.err);
 }

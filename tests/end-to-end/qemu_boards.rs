@@ -54,6 +54,11 @@ fn a_guest_echoes_a_random_word_on_versal() {
     a_guest_echoes("versal-virt");
 }
 
+#[test]
+fn a_guest_echoes_a_random_word_on_el3() {
+    a_guest_echoes("qemu-virt-el3");
+}
+
 /// The image file ends before the hypervisor's `.bss` and stacks. A reset board has anything there.
 #[test]
 fn memory_behind_the_image_file_may_hold_anything() {
@@ -125,6 +130,11 @@ fn rpi4_receives_what_is_typed() {
 #[test]
 fn versal_receives_what_is_typed() {
     receives_what_is_typed("versal-virt");
+}
+
+#[test]
+fn el3_receives_what_is_typed() {
+    receives_what_is_typed("qemu-virt-el3");
 }
 
 /// A VM that does not fit into the first piece of RAM lies in the second, whose start is 32 GiB.
@@ -447,6 +457,11 @@ fn pending_timers_on_versal_stay_with_their_vm() {
     pending_timers_stay_with_their_vm("versal-virt");
 }
 
+#[test]
+fn pending_timers_on_el3_stay_with_their_vm() {
+    pending_timers_stay_with_their_vm("qemu-virt-el3");
+}
+
 /// Registers, timers and floating-point state of VMs on one core stay theirs, in each kind of
 /// schedule.
 fn vms_share_a_core(board: &str) {
@@ -485,6 +500,11 @@ fn vms_share_a_core_on_rpi4() {
 #[test]
 fn vms_share_a_core_on_versal() {
     vms_share_a_core("versal-virt");
+}
+
+#[test]
+fn vms_share_a_core_on_el3() {
+    vms_share_a_core("qemu-virt-el3");
 }
 
 /// A flow that the broker's core copies, and whose latencies stay below the emulated board's bound.

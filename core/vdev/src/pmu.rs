@@ -25,6 +25,15 @@ pub const MOST: usize = 29;
 /// The bit of the cycle counter among those of the counters.
 pub const CYCLES: u32 = 1 << 31;
 
+/// Whether a PMU with these `PMCEID0_EL0` and `PMCEID1_EL0` may count `event`: the registers tell
+/// of the common events up to 0x3f, and nothing of others (DDI0487, D11.11).
+#[must_use]
+pub fn may_count(identification: [u64; 2], event: u16) -> bool {
+    let [first, second] = identification;
+    let common = first & 0xffff_ffff | second << 32;
+    event >= 64 || common >> event & 1 != 0
+}
+
 /// `ID_AA64DFR0_EL1.PMUVer` of PMUv3.
 const PMUVER: u64 = 1 << 8;
 /// `PMCR_EL0`: enable, reset of event counters, reset of the cycle counter, disable the cycle

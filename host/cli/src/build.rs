@@ -20,8 +20,8 @@ use weir_model::{Faults, Packed, System, audit, platform::Machine};
 
 /// Builds the image of a system: the hypervisor for its platform, the guests, and the tables.
 ///
-/// Writes `build/SYSTEM-PLATFORM.img` (`.uimg`, `.itb` with --format) and next to it a `.map` file,
-/// the memory map.
+/// Writes `build/SYSTEM-PLATFORM.img` (`.uimg`, `.itb`, `.elf` with --format) and next to it a
+/// `.map` file, the memory map.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  weir build examples/demo/demo.toml\n  weir build examples/demo/demo.toml --platform qemu-virt-gicv2 --json\n  weir build examples/demo/demo.toml --platform zcu102 --format fit\n  weir build examples/demo/demo.toml --audit\n  weir build examples/demo/demo.toml --dump-dtb build && dtc build/linux.dtb"
@@ -29,7 +29,8 @@ use weir_model::{Faults, Packed, System, audit, platform::Machine};
 pub struct BuildArguments {
     /// The system file.
     file: PathBuf,
-    /// The format of the file: an arm64 Image (`booti`, QEMU), or one of U-Boot's for `bootm`.
+    /// The format of the file: an arm64 Image (`booti`, QEMU), one of U-Boot's for `bootm`, or an
+    /// ELF file (gem5).
     #[arg(long, value_name = "FORMAT", default_value = "image", value_parser = format_of)]
     format: Format,
     /// Where to write the image.

@@ -45,7 +45,12 @@ pub fn run(arguments: &PlatformsArguments) -> Result {
                 .map(|device| device.name.as_str())
                 .collect::<Vec<_>>()
                 .join(", "),
-            if platform.places.planned.is_some() { "not yet" } else { "in QEMU" }.to_owned(),
+            match (&platform.places.planned, &platform.qemu) {
+                (Some(_), _) => "not yet",
+                (None, Some(_)) => "in QEMU",
+                (None, None) => "by weir build",
+            }
+            .to_owned(),
             platform.description.clone(),
         ]);
     }

@@ -1,9 +1,14 @@
-//! Wraps an image for a boot loader: the formats that U-Boot takes.
+//! Wraps an image for who loads it: the formats of U-Boot, and ELF for simulators and debuggers.
 
 use crate::failure::{Failure, Result};
 use dtoolkit::{
     ToPropertyValue,
     model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty},
+};
+use object::{
+    LittleEndian, U16, U32, U64,
+    elf::{self, FileHeader64, Ident, ProgramHeader64},
+    pod::bytes_of,
 };
 use sha2::{Digest, Sha256};
 use weir_model::System;
@@ -18,11 +23,13 @@ pub enum Format {
     Uimage,
     /// U-Boot's flattened image tree, for `bootm`.
     Fit,
+    /// An ELF file with one segment, for gem5 and for debuggers that load.
+    Elf,
 }
 
 impl Format {
     /// All formats.
-    pub const ALL: [Self; 3] = [Self::Image, Self::Uimage, Self::Fit];
+    pub const ALL: [Self; 4] = [Self::Image, Self::Uimage, Self::Fit, Self::Elf];
 
     /// Returns the name on the command line.
     #[must_use]
@@ -31,6 +38,7 @@ impl Format {
             Self::Image => "image",
             Self::Uimage => "uimage",
             Self::Fit => "fit",
+            Self::Elf => "elf",
         }
     }
 
@@ -41,6 +49,7 @@ impl Format {
             Self::Image => "img",
             Self::Uimage => "uimg",
             Self::Fit => "itb",
+            Self::Elf => "elf",
         }
     }
 
@@ -67,6 +76,7 @@ impl Format {
                 let title = format!("weir {} for {}", crate::name(system), system.platform.name);
                 Ok(fit(image, load, &title))
             }
+            Self::Elf => Ok(elf(&image, load)),
         }
     }
 }
@@ -140,6 +150,55 @@ fn fit(image: Vec<u8>, load: u64, title: &str) -> Vec<u8> {
     tree.to_dtb()
 }
 
+/// Returns an ELF file of one segment, whose first byte is its entry.
+fn elf(image: &[u8], load: u64) -> Vec<u8> {
+    const OFFSET: usize = 0x1000;
+    let half = |value: u16| U16::new(LittleEndian, value);
+    let word = |value: u32| U32::new(LittleEndian, value);
+    let long = |value: u64| U64::new(LittleEndian, value);
+    let sizes =
+        [size_of::<FileHeader64<LittleEndian>>(), size_of::<ProgramHeader64<LittleEndian>>()];
+    let header = FileHeader64 {
+        e_ident: Ident {
+            magic: elf::ELFMAG,
+            class: elf::ELFCLASS64,
+            data: elf::ELFDATA2LSB,
+            version: elf::EV_CURRENT,
+            os_abi: elf::ELFOSABI_NONE,
+            abi_version: 0,
+            padding: [0; 7],
+        },
+        e_type: half(elf::ET_EXEC),
+        e_machine: half(elf::EM_AARCH64),
+        e_version: word(elf::EV_CURRENT.into()),
+        e_entry: long(load),
+        e_phoff: long(sizes[0] as u64),
+        e_shoff: long(0),
+        e_flags: word(0),
+        e_ehsize: half(sizes[0] as u16),
+        e_phentsize: half(sizes[1] as u16),
+        e_phnum: half(1),
+        e_shentsize: half(0),
+        e_shnum: half(0),
+        e_shstrndx: half(0),
+    };
+    let length = long(image.len() as u64);
+    let segment = ProgramHeader64 {
+        p_type: word(elf::PT_LOAD),
+        p_flags: word(elf::PF_R | elf::PF_W | elf::PF_X),
+        p_offset: long(OFFSET as u64),
+        p_vaddr: long(load),
+        p_paddr: long(load),
+        p_filesz: length,
+        p_memsz: length,
+        p_align: long(OFFSET as u64),
+    };
+    let mut file = [bytes_of(&header), bytes_of(&segment)].concat();
+    file.resize(OFFSET, 0);
+    file.extend_from_slice(image);
+    file
+}
+
 fn add(node: &mut DeviceTreeNode, name: &str, value: impl ToPropertyValue) {
     node.add_property(DeviceTreeProperty::new_unchecked(name, value));
 }
@@ -170,6 +229,20 @@ mod tests {
         let file = uimage(b"", 0, &"x".repeat(40)).expect("an image");
         assert_eq!((&file[32..63], file[63]), (&[b'x'; 31][..], 0));
         assert!(uimage(b"", 1 << 32, "far").is_none());
+    }
+
+    #[test]
+    fn an_elf_file_has_the_image_in_one_segment() {
+        use object::{Object as _, ObjectSegment as _};
+        let file = elf(b"payload", 0x8020_0000);
+        let file = object::File::parse(&*file).expect("an ELF file");
+        assert_eq!(
+            (file.architecture(), file.entry()),
+            (object::Architecture::Aarch64, 0x8020_0000)
+        );
+        let segments: Vec<_> = file.segments().collect();
+        assert_eq!((segments.len(), segments[0].address()), (1, 0x8020_0000));
+        assert_eq!(segments[0].data().expect("its bytes"), b"payload");
     }
 
     #[test]

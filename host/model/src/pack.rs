@@ -17,8 +17,8 @@ use crate::vm::{
 use crc::{CRC_32_ISCSI, Crc, Digest, Table};
 use std::borrow::Cow;
 use weir_abi::{
-    Irq, PAGE, PackedHeader, PackedSchedule, PackedSegment, PackedTables, Region, TABLES_LIMIT,
-    Turn, schedule,
+    Irq, PAGE, PackedCache, PackedHeader, PackedSchedule, PackedSegment, PackedTables, Region,
+    TABLES_LIMIT, Turn, schedule,
 };
 use weir_units::{Bytes, IntId, Nanos};
 
@@ -200,9 +200,13 @@ pub fn pack<'a>(
         image_len,
         memory_end: memory_end(&placement).max(system.platform.load_address.0 + image_len),
         functions: division.geometry.into(),
-        cache: system.platform.places.cache.map_or_else(weir_abi::PackedCache::default, |cache| {
-            weir_abi::PackedCache { size: cache.size.0, ways: cache.ways, line: cache.line.0 }
-        }),
+        cache: system
+            .platform
+            .places
+            .cache
+            .filter(|cache| cache.in_registers)
+            .map(|cache| PackedCache { size: cache.size.0, ways: cache.ways, line: cache.line.0 })
+            .unwrap_or_default(),
         classes: division.hypervisor.words(),
         memory: placement.hypervisor,
     };

@@ -50,6 +50,10 @@ pub struct Platform {
     pub smmu: Option<Smmu>,
     /// How firmware with PSCI is called: `smc` or `hvc`. None where a spin table starts the cores.
     pub psci_conduit: Option<String>,
+    /// Whether all its cores start in EL3, without firmware.
+    pub starts_in_el3: bool,
+    /// Whether nothing turns it off at the end of a system.
+    pub stays_on: bool,
     /// How to start it in QEMU.
     pub qemu: Option<Qemu>,
     /// Values in QEMU's machine.
@@ -177,7 +181,7 @@ struct Embedded {
     device_tree: &'static [u8],
 }
 
-static EMBEDDED: [Embedded; 6] = [
+static EMBEDDED: [Embedded; 8] = [
     Embedded {
         name: "qemu-virt",
         text: include_str!("../../../boards/qemu-virt/board.toml"),
@@ -206,6 +210,16 @@ static EMBEDDED: [Embedded; 6] = [
     Embedded {
         name: "versal-virt",
         text: include_str!("../../../boards/versal-virt/board.toml"),
+        device_tree: &[],
+    },
+    Embedded {
+        name: "qemu-virt-el3",
+        text: include_str!("../../../boards/qemu-virt-el3/board.toml"),
+        device_tree: &[],
+    },
+    Embedded {
+        name: "gem5",
+        text: include_str!("../../../boards/gem5/board.toml"),
         device_tree: &[],
     },
 ];
@@ -438,6 +452,10 @@ impl Platform {
             },
             pci,
             smmu,
+            starts_in_el3: raw.el3.is_some(),
+            stays_on: raw
+                .spin_table
+                .is_some_and(|table| table.value.power == board::PowerKind::Nothing),
             psci_conduit: raw.psci.map(|psci| psci.conduit.name().to_owned()),
             qemu: raw.qemu,
             emulated,
@@ -475,7 +493,17 @@ fn memory(raw: &At<board::Memory>, reader: &mut Reader<'_>) -> Option<RamRange> 
 
 /// Checks what starts the cores: PSCI, or a spin table outside of RAM.
 fn start(raw: &board::Platform, reader: &mut Reader<'_>) {
-    let help = "describe the firmware by [psci] or by [spin_table]";
+    let help = "describe the start of the cores by [psci] or by [spin_table]";
+    if let (Some(el3), None) = (&raw.el3, &raw.spin_table) {
+        let message = "without firmware only a spin table starts the other cores";
+        reader.fault(Code::PlatformStart, &el3.span, message, "add [spin_table]");
+        return;
+    }
+    if let (Some(el3), 2) = (&raw.el3, raw.gic.version) {
+        let message = "weir sets up a GICv3 only in EL3, and this board has a GICv2";
+        let help = "use firmware that sets up EL3, and remove [el3]";
+        reader.fault(Code::PlatformStart, &el3.span, message, help);
+    }
     match (&raw.psci, &raw.spin_table) {
         (None, None) => {
             let message = "neither PSCI nor a spin table starts the cores";
@@ -486,18 +514,39 @@ fn start(raw: &board::Platform, reader: &mut Reader<'_>) {
             reader.fault(Code::PlatformStart, &table.span, message, help);
         }
         (None, Some(At { value: table, span })) => {
-            registers(&table.watchdog, "watchdog", reader);
+            match (table.power, &table.watchdog) {
+                (_, Some(watchdog)) => {
+                    registers(watchdog, "watchdog", reader);
+                }
+                (board::PowerKind::Bcm2711, None) => {
+                    let message = "nothing turns the board off: no `watchdog`";
+                    let help = "add `watchdog`, the registers of the BCM2711's";
+                    reader.fault(Code::PlatformStart, span, message, help);
+                }
+                (board::PowerKind::Gem5 | board::PowerKind::Nothing, None) => {}
+            }
             let page = table.base & !(PAGE - 1);
             let more = raw.memory.more.iter().map(|more| (more.base, more.size));
             let mut ram = [(raw.memory.base, raw.memory.size)].into_iter().chain(more);
             let end = table.base.saturating_add(8 * MAX_CORES as u64);
+            // Without firmware the upper half of the page has what stays of EL3.
+            let room = if raw.el3.is_some() { PAGE / 2 } else { PAGE };
             if !table.base.is_multiple_of(8)
-                || end > page + PAGE
+                || end > page + room
                 || page >= ADDRESS_LIMIT
                 || ram.any(|(base, size)| page < base.0.saturating_add(size.0) && end > base.0)
             {
-                let message = "the spin table is not in one page outside of [memory]";
-                let help = "begin [memory] behind the pages that the firmware keeps";
+                let (message, help) = if raw.el3.is_some() {
+                    (
+                        "the spin table is not in the lower half of a page outside of [memory]",
+                        "place it at the start of a page of SRAM",
+                    )
+                } else {
+                    (
+                        "the spin table is not in one page outside of [memory]",
+                        "begin [memory] behind the pages that the firmware keeps",
+                    )
+                };
                 reader.fault(Code::PlatformStart, span, message, help);
             }
         }

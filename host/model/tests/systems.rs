@@ -55,7 +55,8 @@ fn each_checks_on_both_platforms_and_packs() {
             path.display()
         );
         // Other boards have fewer cores and no PCI.
-        let emulated = |platform: &Platform| platform.name.starts_with("qemu-virt");
+        let emulated =
+            |platform: &Platform| ["qemu-virt", "qemu-virt-gicv2"].contains(&&*platform.name);
         for platform in Platform::all().into_iter().filter(emulated) {
             let v2 = platform.is_gic_v2();
             let system = check_file_on(&path, &catalog(), platform)

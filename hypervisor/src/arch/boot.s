@@ -23,7 +23,7 @@ _start:
 boot_core:
     mrs     x1, CurrentEL
     cmp     x1, #(2 << 2)
-    b.ne    not_el2
+    b.ne    other_level
     mov     x19, x0
     adrp    x20, __image_start
     ldr     x22, [x20, #16]                 // image_size; .bss and the stacks are the end of it
@@ -177,6 +177,7 @@ move_in:
 stage1_root:
     .quad   0
 
+    .global not_el2
 // Started below EL2, or in EL3: says so on the UART and turns the machine off, or stays.
 not_el2:
     adr     x1, 3f

@@ -11,8 +11,8 @@ pub const LONGEST: u64 = 0x4_0000;
 const CTLR: u64 = 0x0;
 const TYPER: u64 = 0x8;
 /// `GICR_TYPER.VLPIS` and `Last`.
-const VLPIS: u32 = 1 << 1;
-const LAST: u32 = 1 << 4;
+const VLPIS: u64 = 1 << 1;
+const LAST: u64 = 1 << 4;
 /// `GICR_CTLR.EnableLPIs`, `RWP` and `UWP`.
 const ENABLE_LPIS: u32 = 1;
 const RWP: u32 = 1 << 3;
@@ -24,7 +24,9 @@ const PATIENCE: u32 = 1_000_000;
 pub trait RedistributorFrames {
     /// Reads the word at `offset`.
     fn read(&mut self, offset: u64) -> u32;
-    /// Writes it.
+    /// Reads the 64 bits at `offset`.
+    fn read_long(&mut self, offset: u64) -> u64;
+    /// Writes the word.
     fn write(&mut self, offset: u64, value: u32);
 }
 
@@ -34,8 +36,9 @@ pub fn find(frames: &mut impl RedistributorFrames, len: u64, mpidr: u64) -> Opti
     let affinity = (mpidr >> 8 & 0xff00_0000 | mpidr & 0x00ff_ffff) as u32;
     let mut at = 0;
     while at + LEN <= len {
-        let typer = frames.read(at + TYPER);
-        if frames.read(at + TYPER + 4) == affinity {
+        // In one access: gem5 v24.0 does not answer for the upper half alone.
+        let typer = frames.read_long(at + TYPER);
+        if (typer >> 32) as u32 == affinity {
             return Some(at);
         }
         if typer & LAST != 0 {
@@ -121,7 +124,6 @@ mod tests {
     impl RedistributorFrames for Board {
         fn read(&mut self, offset: u64) -> u32 {
             let (n, register) = self.at(offset);
-            let last = n + 1 == self.redistributors.len();
             let its = &mut self.redistributors[n];
             match register {
                 CTLR if its.busy > 0 => {
@@ -129,12 +131,19 @@ mod tests {
                     its.control | RWP
                 }
                 CTLR => its.control,
-                TYPER => {
-                    u32::from(last) << 4 | u32::from(its.len == LONGEST) << 1 | (n as u32) << 8
-                }
-                0xc => its.affinity,
                 _ => panic!("register {register:#x}"),
             }
+        }
+
+        fn read_long(&mut self, offset: u64) -> u64 {
+            let (n, register) = self.at(offset);
+            assert_eq!(register, TYPER);
+            let its = &self.redistributors[n];
+            let [last, long] = [n + 1 == self.redistributors.len(), its.len == LONGEST];
+            u64::from(its.affinity) << 32
+                | (n as u64) << 8
+                | u64::from(last) << 4
+                | u64::from(long) << 1
         }
 
         fn write(&mut self, offset: u64, value: u32) {

@@ -257,3 +257,12 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn identification_registers_tell_common_events() {
+    // Of the second word only the low half is of events below 0x40.
+    let there = [1 << 0x13 | 1 << 40, 1 << (0x37 - 0x20) | 1 << 33];
+    let counted: Vec<u16> = (0..64).filter(|&event| may_count(there, event)).collect();
+    assert_eq!(counted, [0x13, 0x37]);
+    assert!(may_count([0, 0], 0x40) && may_count([0, 0], 0xc0), "no register tells of these");
+}

@@ -23,6 +23,8 @@ pub struct LastLevelCache {
     pub size: Bytes,
     /// Lines of a set.
     pub ways: u64,
+    /// Whether the cores' ID registers describe it.
+    pub in_registers: bool,
     /// Bytes of a line.
     pub line: Bytes,
 }
@@ -118,7 +120,7 @@ fn cache(
     At { value: raw, span }: &At<keys::Cache>,
     reader: &mut Reader<'_>,
 ) -> Option<LastLevelCache> {
-    let keys::Cache { size, ways, line, page } = raw;
+    let keys::Cache { size, ways, line, page, in_registers } = raw;
     let of = page.as_ref().map_or(PAGE, |page| page.value.0);
     let way = size.0 / (*ways).max(1);
     let mut wrong = |span, message: String, help: &str| {
@@ -134,7 +136,12 @@ fn cache(
         return wrong(span, message, "write the values of the L2 or L3 from the core's manual");
     }
     match Geometry::color_bits(size.0, *ways, of) {
-        Ok(_) => Some(LastLevelCache { size: *size, ways: *ways, line: line.value }),
+        Ok(_) => Some(LastLevelCache {
+            size: *size,
+            ways: *ways,
+            in_registers: *in_registers,
+            line: line.value,
+        }),
         Err(BadGeometry::Page(page_size)) => {
             let message = format!("weir maps pages of {}, not {}", Bytes(PAGE), Bytes(page_size));
             let span = page.as_ref().map_or(span, |page| &page.span);

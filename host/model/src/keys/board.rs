@@ -34,8 +34,10 @@ table! {
         uart: Uart,
         /// Firmware with PSCI.
         psci: Option<Psci>,
-        /// Firmware without PSCI: cores wait in a loop for the address of their start.
+        /// No PSCI: cores wait in a loop for the address of their start.
         spin_table: Option<At<SpinTable>>,
+        /// No firmware: all cores start in EL3, at the image's first byte.
+        el3: Option<At<El3>>,
         /// How to start it in QEMU.
         qemu: Option<Qemu>,
         /// What QEMU's machine takes in place of values of the board.
@@ -156,13 +158,22 @@ table! {
         conduit: Conduit,
     }
 
-    /// Firmware without PSCI.
+    /// A start of cores without PSCI.
     pub(crate) struct SpinTable = "[spin_table]" {
         /// The entry of core 0, 8 bytes, in a page outside of [memory]; those of the other cores
         /// follow. A core's number is Aff0 of its MPIDR.
         base: u64 as ADDRESS,
-        /// The registers of the watchdog that turns the board off, that of the BCM2711.
-        watchdog: At<u64> as ADDRESS,
+        /// What turns the board off.
+        power: PowerKind,
+        /// The registers of the watchdog, with `power = "bcm2711"`.
+        watchdog: Option<At<u64>> as ADDRESS,
+    }
+
+    /// A start without firmware: weir sets EL3 up and goes on in EL2, and the other cores wait at
+    /// the spin table.
+    pub(crate) struct El3 = "[el3]" {
+        /// The frequency of the system counter in Hz, for CNTFRQ_EL0.
+        counter: u64 [1_000_000, 1_000_000_000],
     }
 
     /// How to start the board in QEMU.
@@ -334,6 +345,18 @@ choice! {
     pub enum EngineKind {
         /// The ZDMA of the Zynq UltraScale+ (UG1085, chapter 19): GDMA and ADMA.
         Zdma = "zdma",
+    }
+}
+
+choice! {
+    /// What turns a board without PSCI off.
+    pub(crate) enum PowerKind {
+        /// The watchdog of the BCM2711.
+        Bcm2711 = "bcm2711",
+        /// gem5's pseudo-instruction that ends the simulation.
+        Gem5 = "gem5",
+        /// Nothing: its cores wait.
+        Nothing = "nothing",
     }
 }
 

@@ -29,6 +29,9 @@ table! {
         line: At<Bytes>,
         /// Bytes of a page, 4 KiB.
         page: Option<At<Bytes>>,
+        /// Whether the cores' ID registers describe it. If so, weir compares at boot, and refuses
+        /// a system whose colors the machine's cache does not have.
+        in_registers: bool = true,
     }
 
     /// A TLB.

@@ -143,6 +143,22 @@ pub fn directory(test: &str) -> PathBuf {
         );
         write(&format!("{name}.toml"), format!("{no_smmu}\n{engine}").as_bytes());
     }
+    // Starts of the cores.
+    let [firmware, table] = ["[psci]\nconduit = \"smc\"\n", "[spin_table]\nbase = 0xd8\n"];
+    let [el3, bcm2711] = ["[el3]\ncounter = 25_000_000\n", "power = \"bcm2711\"\n"];
+    let [gem5, other] = ["power = \"gem5\"\n", include_str!("../../../../boards/rpi4/board.toml")];
+    let rest = no_smmu.replace(firmware, "");
+    for (name, board, start) in [
+        ("nobody", &*rest, String::new()),
+        ("both", &*rest, format!("{firmware}{table}{gem5}")),
+        ("no-watchdog", &*rest, format!("{table}{bcm2711}")),
+        ("in-ram", &*rest, format!("{}{gem5}", table.replace("0xd8", "0x4000_0000"))),
+        ("no-table", &*rest, format!("{firmware}{el3}")),
+        ("no-room", &*rest, format!("{el3}{}{gem5}", table.replace("0xd8", "0x7d8"))),
+        ("gicv2", other, el3.to_owned()),
+    ] {
+        write(&format!("start-{name}.toml"), format!("{board}\n{start}").as_bytes());
+    }
     // A platform file that refuses nothing by kind, with a board whose virtio slots claim no DMA.
     let tree = include_bytes!("../../../../boards/qemu-virt/qemu-virt.dtb");
     let at = tree.windows(13).position(|bytes| bytes == b"dma-coherent\0").unwrap();

@@ -32,7 +32,7 @@ use std::{
     time::SystemTime,
 };
 use weir_image::{
-    Environment, Failure, Result,
+    Environment, Failure, Format, Result,
     build_id::of_checkout,
     debian,
     failure::{Context, INTERRUPTED},
@@ -114,7 +114,7 @@ fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console)
     }
 
     let record = RunRecord::create(&environment.runs(), &system)?;
-    record.write_file("system.img", &built)?;
+    let kernel = write_image(&record, &built, &system)?;
     let watch = match &options.watch {
         None if needs_watch => Some(Watch::new(&system, None, None, no_build, environment)?),
         watch => watch.clone(),
@@ -130,7 +130,7 @@ fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console)
     if let Some(plugin) = &plugin {
         setup.extra.splice(0..0, plugin.arguments.iter().map(Into::into));
     }
-    let command = setup.arguments(record.path("system.img").into_os_string(), &ram);
+    let command = setup.arguments(kernel.into_os_string(), &ram);
     let log = record.file("qemu.log")?;
     let rings = Rings::find(&system, &built, environment);
     let started = SystemTime::now();
@@ -194,6 +194,17 @@ fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console)
     let (status, trouble) = outcome::status(&report, trouble, status, &record);
     let directory = record.directory().to_owned();
     Ok(Run { report, directory, status, trouble, trace })
+}
+
+/// Keeps the image with the run. Returns the file that QEMU takes: an arm64 Image it starts in EL2,
+/// an ELF file where the machine starts.
+fn write_image(record: &RunRecord, built: &[u8], system: &System) -> Result<PathBuf> {
+    record.write_file("system.img", built)?;
+    if !system.platform.starts_in_el3 {
+        return Ok(record.path("system.img"));
+    }
+    record.write_file("system.elf", &Format::Elf.wrap(built.to_vec(), system)?)?;
+    Ok(record.path("system.elf"))
 }
 
 /// Reads or builds the image.

@@ -88,6 +88,8 @@ pub(super) struct Running<'a> {
     /// Whether the user of an attached console left.
     left: Arc<AtomicBool>,
     vcpus: usize,
+    /// Whether the machine goes on when the system has ended.
+    stays_on: bool,
     /// Limit on the silence of the machine.
     pub(super) silence: Duration,
     /// Detects that virtual time stands still, if it can.
@@ -145,6 +147,7 @@ impl<'a> Running<'a> {
             console.listening(record.directory(), &left)?;
         }
         let session = Session::new(plan);
+        let stays_on = system.platform.stays_on || matches!(peer, Peer::Board(_));
         Ok(Self {
             options,
             names,
@@ -155,6 +158,7 @@ impl<'a> Running<'a> {
             hub,
             left,
             vcpus,
+            stays_on,
             silence: SILENCE,
             standstill: None,
             wire_bytes: 0,
@@ -218,7 +222,7 @@ impl<'a> Running<'a> {
                 return Ok((End::Interrupted, None));
             }
             let is_quiet = heard.elapsed() > PROMPT;
-            if self.session.stopped() && is_quiet && matches!(self.peer, Peer::Board(_)) {
+            if self.stays_on && self.session.stopped() && is_quiet {
                 return Ok((End::SystemStop, None));
             }
             if self.session.stopped() && stopped.get_or_insert_with(Instant::now).elapsed() > ENDING

@@ -66,8 +66,8 @@ pub(super) fn setup(system: &System, options: &RunOptions) -> Result<MachineSetu
     let platform = &system.platform;
     let qemu = platform.qemu.as_ref().ok_or_else(|| {
         Failure::call(format!(
-            "QEMU has no machine for {}: build the image with `weir build` and start it on the \
-             board",
+            "QEMU has no machine for {}: build the image with `weir build`, start it on the board, \
+             and listen by --serial",
             platform.name
         ))
     })?;

@@ -103,7 +103,7 @@ mod v3 {
     fn board() {
         for (at, mpidr) in [(0, CORES[0]), (0x2_0000, CORES[1])] {
             let affinity = mpidr >> 8 & 0xff00_0000 | mpidr & 0x00ff_ffff;
-            set(&format!("gicr+{:#x}", at + 0xc), affinity);
+            set(&format!("gicr+{:#x}", at + 8), affinity << 32);
         }
         set("gicr+0x20014", 6);
         on_write("gicr+0x20014", |waker| set("gicr+0x20014", waker & !4));

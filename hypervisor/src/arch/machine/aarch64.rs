@@ -341,6 +341,14 @@ pub fn copy_frame(from: &Frame, to: &mut Frame) {
     }
 }
 
+/// Ends a simulation of gem5 at once: its pseudo-instruction "exit", which takes the delay in x0.
+/// Undefined on any other machine.
+#[cfg(power = "gem5")]
+pub fn end_simulation() {
+    // SAFETY: the simulator alone acts on it, and changes no register.
+    unsafe { asm!(".inst 0xff210110", in("x0") 0_u64, options(nostack)) };
+}
+
 /// Goes on in the copy of the trampoline at physical address `to`, from the one at `from`, by the
 /// tables that the copy names, at `boot::boot_moved`.
 ///

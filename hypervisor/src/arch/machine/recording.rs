@@ -336,6 +336,11 @@ pub fn copy_frame(from: &Frame, to: &mut Frame) {
     *to = *from;
 }
 
+/// Ends a simulation of gem5.
+pub fn end_simulation() {
+    note("m5 exit");
+}
+
 /// Goes on in the copy of the trampoline at `to`: unwinds with [`Entered`].
 ///
 /// # Safety

@@ -1,13 +1,16 @@
 //! The event counters that EL2 keeps, for memory budgets.
 
+use super::counters;
 use crate::arch::{
     isb,
     sysreg::{
-        pmcntenclr_el0, pmcntenset_el0, pmcr_el0, pmevcntr0_el0, pmevcntr1_el0, pmevtyper0_el0,
-        pmevtyper1_el0, pmintenclr_el1, pmintenset_el1, pmovsclr_el0,
+        pmceid0_el0, pmceid1_el0, pmcntenclr_el0, pmcntenset_el0, pmcr_el0, pmevcntr0_el0,
+        pmevcntr1_el0, pmevtyper0_el0, pmevtyper1_el0, pmintenclr_el1, pmintenset_el1,
+        pmovsclr_el0,
     },
 };
 use weir_budget::Counts;
+use weir_vdev::pmu::may_count;
 
 /// Counters 0 and 1.
 const BOTH: u64 = 3;
@@ -36,6 +39,16 @@ pub struct Pmu {
 }
 
 impl Pmu {
+    /// Returns the first of these events that the PMU of this core does not count. 0 is none.
+    #[must_use]
+    pub fn missing(events: [u16; 2]) -> Option<u16> {
+        if counters() < 2 {
+            return Some(events[0]);
+        }
+        let there = [pmceid0_el0::read(), pmceid1_el0::read()];
+        events.into_iter().find(|&event| event != 0 && !may_count(there, event))
+    }
+
     /// Starts the counters of this core: number 0 counts PMU event `reads`, 1 `writes`, at EL1 and
     /// EL0; without the latter (0) both the former.
     #[must_use]

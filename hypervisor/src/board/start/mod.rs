@@ -1,16 +1,31 @@
 //! How the board starts its other cores and turns itself off. Each module has the same items.
 
-#[cfg(any(test, start = "spin-table"))]
+#[cfg(any(test, power = "bcm2711"))]
 mod bcm2711;
+#[cfg(any(test, power = "gem5"))]
+mod gem5;
+#[cfg(power = "nothing")]
+mod nothing;
 #[cfg(start = "psci")]
 mod psci;
 #[cfg(any(test, start = "spin-table"))]
 mod spin_table;
 
+#[cfg(any(power = "bcm2711", all(test, start = "psci")))]
+use bcm2711 as power;
+#[cfg(power = "gem5")]
+use gem5 as power;
+#[cfg(power = "nothing")]
+use nothing as power;
+
+#[cfg(start = "spin-table")]
+pub use power::power_off;
 #[cfg(start = "psci")]
 pub use psci::{DEVICES, arch_features, forward, power_off, start_core};
 #[cfg(start = "spin-table")]
-pub use spin_table::{DEVICES, arch_features, forward, power_off, start_core};
+pub use spin_table::{DEVICES, arch_features, forward, start_core};
+#[cfg(starts_in_el3)]
+pub use spin_table::{RESIDENT, RESIDENT_LEN};
 
 /// Why a core could not be started. A spin table reports nothing.
 #[cfg_attr(start = "spin-table", expect(dead_code, reason = "firmware with PSCI reports them"))]

@@ -2,7 +2,7 @@
 //! the address there, at the exception level of the boot core (Linux,
 //! Documentation/arch/arm64/booting.rst, "spin-table").
 //!
-//! Such firmware has no service at EL3: an SMC would be undefined, or enter EL3 without a handler.
+//! There is no service at EL3: an SMC would be undefined, or enter EL3 without a handler.
 
 use super::StartError;
 use crate::{
@@ -12,15 +12,25 @@ use crate::{
         mmio::{Device, Register},
         send_event,
     },
-    board::{SPIN_TABLE, WATCHDOG},
+    board::SPIN_TABLE,
 };
 use weir_units::Pa;
 
-pub use super::bcm2711::power_off;
+/// The page of the table, which the waiting cores read with their MMU off.
+const PAGE: (u64, u64) = (SPIN_TABLE & !0xfff, 0x1000);
 
-/// What EL2 drives for this: the page of the table, which the waiting cores read with their MMU
-/// off, and the page of the watchdog.
-pub const DEVICES: &[(u64, u64)] = &[(SPIN_TABLE & !0xfff, 0x1000), (WATCHDOG, 0x1000)];
+/// Where the code of EL3 stays on a board without firmware.
+#[cfg(starts_in_el3)]
+pub const RESIDENT: u64 = PAGE.0 + RESIDENT_LEN;
+/// Its bytes: 16 vectors.
+#[cfg(starts_in_el3)]
+pub const RESIDENT_LEN: u64 = 0x800;
+
+/// What EL2 drives for this: the table, and what turns the board off.
+pub const DEVICES: &[(u64, u64)] = match super::power::DEVICE {
+    Some(power) => &[PAGE, power],
+    None => &[PAGE],
+};
 
 /// The table: an entry for each core.
 // SAFETY: stage 1 maps the page as a device (`DEVICES`). It is outside of [memory] (`weir check`
@@ -70,7 +80,7 @@ mod tests {
     fn firmware_without_el3_is_never_called() {
         assert_eq!(arch_features(0x8000_8000), -1);
         forward(0x8000_8000, 0);
-        power_off();
+        super::super::power::power_off();
         let lines = recorded();
         assert!(lines.iter().all(|line| !line.starts_with("smc")), "{lines:?}");
     }

@@ -82,3 +82,18 @@ fn one_event_overflows_twice_in_a_row() {
         [format!("pmevcntr0_el0 = {:#x}", at(50)), format!("pmevcntr1_el0 = {:#x}", at(52))]
     );
 }
+
+#[test]
+fn an_event_that_the_core_does_not_count_is_missing() {
+    // PMUv3 with six counters; L2D_CACHE_REFILL alone of the two.
+    set("id_5_0", 1 << 8);
+    set("pmcr_el0", 6 << 11);
+    set("pmceid0_el0", 1 << 0x17);
+    assert_eq!(Pmu::missing([0x17, 0]), None);
+    assert_eq!(Pmu::missing([0x17, 0x18]), Some(0x18));
+    assert_eq!(Pmu::missing([0x13, 0x17]), Some(0x13));
+    set("pmcr_el0", 1 << 11);
+    assert_eq!(Pmu::missing([0x17, 0]), Some(0x17), "too few counters");
+    set("id_5_0", 0);
+    assert_eq!(Pmu::missing([0x17, 0]), Some(0x17), "no PMU");
+}

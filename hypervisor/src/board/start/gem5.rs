@@ -1,0 +1,24 @@
+//! Ends a simulation of gem5, which has no other power switch.
+
+use crate::arch::machine;
+
+/// What EL2 drives for this: no device.
+#[cfg_attr(test, expect(dead_code, reason = "the boards of tests have others"))]
+pub const DEVICE: Option<(u64, u64)> = None;
+
+/// Ends the simulation.
+pub fn power_off() {
+    machine::end_simulation();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::machine::recorded;
+
+    #[test]
+    fn the_simulation_ends() {
+        power_off();
+        assert_eq!(recorded(), ["m5 exit"]);
+    }
+}
