@@ -21,7 +21,7 @@ fn pair() -> [BrokerFlow; 2] {
     [flow(0, 2, 900), BrokerFlow { port: PORT + 1, ..flow(1, 2, 780) }]
 }
 
-/// The chunks that EL2 has been told of: bytes, and whether the engine moved them.
+/// The chunks that were reported to EL2: bytes, and whether the engine moved them.
 fn chunks(world: &World<'_>) -> Vec<(u64, bool)> {
     let mut taken = 0;
     let records = std::iter::from_fn(|| world.partition.next_record(&mut taken));

@@ -25,8 +25,8 @@ pub const MOST: usize = 29;
 /// The bit of the cycle counter among those of the counters.
 pub const CYCLES: u32 = 1 << 31;
 
-/// Whether a PMU with these `PMCEID0_EL0` and `PMCEID1_EL0` may count `event`: the registers tell
-/// of the common events up to 0x3f, and nothing of others (DDI0487, D11.11).
+/// Whether a PMU with these `PMCEID0_EL0` and `PMCEID1_EL0` may count `event`. The registers list
+/// the implemented common events up to 0x3f; other events are not in them (DDI0487, D11.11).
 #[must_use]
 pub fn may_count(identification: [u64; 2], event: u16) -> bool {
     let [first, second] = identification;

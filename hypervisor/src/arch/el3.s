@@ -2,9 +2,9 @@
 // runs below, and goes on in EL2: the boot core (Aff0 is 0) at once, each other one when its entry
 // of the spin table is not zero; the memory of the table must be zero at reset.
 //
-// What stays of EL3 lies behind the table, outside of all RAM, as the image's first place may become
-// a VM's: the vectors and the loop of the cores that wait. Nothing enters EL3 again: SMC is undefined
-// (SMD), and no exception, interrupt or register is routed there.
+// The EL3 vectors and the loop of the waiting cores are copied behind the table, outside of RAM:
+// the memory that the image was loaded to may become a VM's. Nothing enters EL3 again: SMC is
+// undefined (SMD), and no exception, interrupt or register access is routed there.
 
     .section .head.el3, "ax"
     .global other_level

@@ -1,4 +1,4 @@
-//! The registers of the board's DMA engine, and what it may be told to reach.
+//! The registers of the board's DMA engine, and the addresses that it may be given.
 
 use super::{
     dsb_sy,

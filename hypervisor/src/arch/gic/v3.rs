@@ -200,7 +200,8 @@ pub fn hold_guests(held: bool) {
 /// Whether this CPU has the system register interface: ID_AA64PFR0_EL1.GIC.
 #[must_use]
 pub fn present() -> bool {
-    // Without firmware el3.s has used it already; gem5 v24.0's ID register does not tell of it.
+    // Without firmware el3.s has used the interface already; gem5 v24.0 has it, but its ID register
+    // reads as if there were none.
     cfg!(starts_in_el3) || id_register(4, 0) >> 24 & 0xf != 0
 }
 
