@@ -2,7 +2,7 @@
 
 use crate::{
     arch::{
-        cache, gic,
+        gic,
         memory::{self, Stage1},
         timer, wait_for_interrupt,
     },
@@ -20,7 +20,7 @@ use crate::{
     },
     virtio,
     vm::{
-        self,
+        self, divided,
         ownership::{self, Found, Made},
         report, space,
     },
@@ -29,10 +29,7 @@ use weir_abi::{
     Damage, MAX_CORES, PackedSystem, TABLES_LIMIT,
     machine::{self, Machine},
 };
-use weir_paging::{
-    cache::{Difference, Quantity},
-    table::PAGE,
-};
+use weir_paging::table::PAGE;
 use weir_trace::wire::What;
 use weir_units::{CoreId, Pa};
 use weir_vdev::smccc::{ARCH_WORKAROUND_2, Mitigations};
@@ -80,12 +77,9 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
             "built for another interrupt controller than this machine's: give weir --platform, or QEMU another -M virt,gic-version=",
         ]);
     }
-    check_cache(system);
-    if system.is_divided() {
-        // SAFETY: the boot core, and no other runs; `packed` is in slot 0.
-        let Err(_) = unsafe { Stage1::move_in(system, vm::kept_page) };
-        console::refuse(&["the memory that weir build chose for the hypervisor does not hold it"]);
-    }
+    divided::check_cache(system);
+    // SAFETY: the boot core, and no other runs; `packed` is in slot 0.
+    unsafe { divided::move_in(system) }
     if let Some(pa) = system.partition() {
         let Ok(()) = stage1.share(Pa(pa)) else {
             console::refuse(&["no room to map what it shares with the broker"]);
@@ -118,7 +112,7 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static PackedSystem<'static>
     let mut found = Found::default();
     for view in (0..system.vms()).filter_map(|index| system.vm(index)) {
         let root = if system.is_divided() {
-            space::build_in_cells(system, &view)
+            divided::build(system, &view)
         } else {
             space::build(system, &view, tables, base).map(|(used, root)| {
                 let made = Made { tables: &tables[..used], base: Pa(base) };
@@ -140,11 +134,7 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static PackedSystem<'static>
     vm::focus::init();
     // SAFETY: the boot core, no other runs, and no window is in use.
     found += unsafe {
-        if system.is_divided() {
-            ownership::of_divided(system)
-        } else {
-            ownership::of_image(system)
-        }
+        if system.is_divided() { divided::read_back(system) } else { ownership::of_image(system) }
     };
     check_ownership(found, system.is_divided());
     let needed = (system.header.cores as usize).min(MAX_CORES);
@@ -235,43 +225,6 @@ fn check_ownership(found: Found, is_divided: bool) {
     }
     if is_divided {
         console::say(&[pages.as_str(), " pages in its tables, each in its owner's page classes"]);
-    }
-}
-
-/// Compares the machine's last-level cache, by its ID registers, with the platform file's, and
-/// prints each difference. Refuses the system if the machine lacks a color bit that separates
-/// owners, as their memory would share cache sets.
-fn check_cache(system: &PackedSystem) {
-    let Some(built_for) = system.cache() else { return };
-    let there = cache::last().unwrap_or_default();
-    let mut differences = built_for.differences(&there).peekable();
-    if differences.peek().is_none() {
-        return;
-    }
-    for Difference { quantity, expected, there } in differences {
-        let (has, instead_of, unit, radix, divisor) = match quantity {
-            Quantity::Size => ("", " KiB, and ", " KiB", 10, 1024),
-            Quantity::Ways => ("", " ways, and ", "", 10, 1),
-            Quantity::Line => ("lines of ", " bytes, and of ", " bytes", 10, 1),
-            Quantity::Colors => ("colors by address bits 0x", ", and by 0x", "", 16, 1),
-        };
-        console::say(&[
-            "this machine's last-level cache has ",
-            has,
-            Text::number(there / divisor, radix).as_str(),
-            instead_of,
-            Text::number(expected / divisor, radix).as_str(),
-            unit,
-            " in the platform file",
-        ]);
-    }
-    let missing = system.promised_colors() & !there.colors();
-    if missing != 0 {
-        console::refuse(&[
-            "this system's colors differ in address bits 0x",
-            Text::number(missing, 16).as_str(),
-            ", which choose no set of this machine's last-level cache: build it with the cache's true size and ways",
-        ]);
     }
 }
 

@@ -11,7 +11,8 @@ pub const BUILT: Features = Features::NONE
     .with(Features::SHARED_CORES.when(cfg!(feature = "shared-cores")))
     .with(Features::BUDGETS.when(cfg!(feature = "budgets")))
     .with(Features::GUEST_PMU.when(cfg!(feature = "guest-pmu")))
-    .with(Features::ENGINE.when(cfg!(feature = "engine")));
+    .with(Features::ENGINE.when(cfg!(feature = "engine")))
+    .with(Features::PAGE_CLASSES.when(cfg!(feature = "page-classes")));
 
 static SYSTEM: Once<PackedSystem<'static>> = Once::new();
 

@@ -24,12 +24,22 @@ impl Features {
     pub const GUEST_PMU: Self = Self(1 << 5);
     /// The broker's DMA engine.
     pub const ENGINE: Self = Self(1 << 6);
+    /// Memory that is divided by cache colors and DRAM banks.
+    pub const PAGE_CLASSES: Self = Self(1 << 7);
     /// All parts.
-    pub const ALL: Self = Self((1 << Self::NAMES.len()) - 1);
+    pub const ALL: Self = Self(u8::MAX);
 
     /// The names of the parts, those of the hypervisor's cargo features, from bit 0 on.
-    pub const NAMES: [&str; 7] =
-        ["flows", "switch", "pci", "shared-cores", "budgets", "guest-pmu", "engine"];
+    pub const NAMES: [&str; 8] = [
+        "flows",
+        "switch",
+        "pci",
+        "shared-cores",
+        "budgets",
+        "guest-pmu",
+        "engine",
+        "page-classes",
+    ];
 
     /// Returns this set with the parts of `other`.
     #[must_use]
@@ -70,7 +80,8 @@ impl PackedSystem<'_> {
             .when(!self.flows.is_empty() || has_broker)
             .with(Features::ENGINE.when(header.engine_from != NO_ENGINE))
             .with(Features::PCI.when(!self.pci.is_empty()))
-            .with(Features::SHARED_CORES.when(!self.schedules.is_empty()));
+            .with(Features::SHARED_CORES.when(!self.schedules.is_empty()))
+            .with(Features::PAGE_CLASSES.when(header.colored != 0));
         for vm in self.vms {
             used = used
                 .with(Features::FLOWS.when(vm.vsock != 0))

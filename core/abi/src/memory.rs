@@ -102,10 +102,10 @@ impl<'a> PackedSystem<'a> {
         &self.classes
     }
 
-    /// Whether memory is divided by page classes.
+    /// Whether memory is divided by page classes, which a reader without them has refused.
     #[must_use]
     pub const fn is_divided(&self) -> bool {
-        self.header.colored != 0
+        cfg!(feature = "page-classes") && self.header.colored != 0
     }
 
     /// Whether QEMU's plug-ins watch; see
@@ -138,6 +138,7 @@ impl<'a> PackedSystem<'a> {
     /// The address bits that some owner's colors depend on: the colors of each owner have every
     /// value of all other bits. A machine whose cache has these among its color bits keeps apart
     /// what the system's file does.
+    #[cfg(feature = "page-classes")]
     #[must_use]
     pub fn promised_colors(&self) -> u64 {
         let vms = (0..self.vms()).filter_map(|index| self.vm(index));

@@ -796,6 +796,15 @@ fn an_engine_has_flows_and_a_broker() {
     assert_eq!(built(Features::FLOWS), Err(Damage::Feature("engine")));
 }
 
+/// A hypervisor that takes all pages for one page class does not take memory that is divided.
+#[test]
+fn divided_memory_needs_page_classes() {
+    let bytes = Aligned::new(&tables().pack(PackedHeader { colored: 1, ..header() }));
+    let built = |parts| PackedSystem::parse_with(bytes.bytes(), false, parts).map(|_| ());
+    assert_eq!(built(Features::NONE), Err(Damage::Feature("page-classes")));
+    assert_eq!(built(Features::PAGE_CLASSES), Err(Damage::Segment(0)), "kept nowhere");
+}
+
 /// One flow to two receivers: an entry for each, consecutive, alike but for the receiver.
 #[test]
 fn a_flow_to_several_has_an_entry_for_each() {

@@ -4,7 +4,14 @@
 #![forbid(unsafe_code)]
 
 pub mod cache;
+#[cfg(feature = "page-classes")]
 pub mod classes;
+#[cfg(not(feature = "page-classes"))]
+#[path = "no_classes.rs"]
+pub mod classes;
+#[cfg(all(test, feature = "page-classes"))]
+#[allow(dead_code, reason = "the tests use less of it than a build without page classes")]
+mod no_classes;
 pub mod smmu;
 pub mod table;
 pub mod walk;

@@ -17,6 +17,7 @@ pub fn features_of(system: &System) -> Features {
         .with(Features::BUDGETS.when(system.regulations.iter().any(Regulation::is_on)))
         .with(Features::GUEST_PMU.when(any(|vm| vm.pmu > 0)))
         .with(Features::ENGINE.when(system.engine_from().is_some()))
+        .with(Features::PAGE_CLASSES.when(system.division.divided))
 }
 
 #[cfg(test)]
@@ -44,6 +45,7 @@ mod tests {
             ("frames", Features::SWITCH),
             ("dma", Features::PCI),
             ("shared", Features::SHARED_CORES),
+            ("demo-coloring", Features::PAGE_CLASSES),
         ] {
             assert_eq!(of(system), parts, "{system}: {:?}", of(system).names().collect::<Vec<_>>());
         }

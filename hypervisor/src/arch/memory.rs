@@ -9,22 +9,21 @@
 
 use super::{
     dsb_ish, dsb_ishst, dsb_nsh, dsb_nshst, dsb_sy, ic_all, isb,
-    machine::{clean, image, move_in, translate, zero},
+    machine::{clean, image, translate, zero},
     sysreg, tlbi_el2, tlbi_vm, tlbi_vm_everywhere,
 };
 use crate::board;
 use core::{
     cell::UnsafeCell,
-    convert::Infallible,
     ops::Range,
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
 };
-use weir_abi::{MAX_CORES, PARTITION_LEN, PackedSystem};
-use weir_paging::{
-    classes::Pages,
-    table::{Attributes, Builder, MapError, PAGE, Table, stage1},
-};
+use weir_abi::{MAX_CORES, PARTITION_LEN};
+use weir_paging::table::{Attributes, Builder, MapError, PAGE, Table, stage1};
 use weir_units::{CoreId, Ipa, Pa, VmId};
+
+#[cfg(feature = "page-classes")]
+mod divided;
 
 /// Virtual address of the image.
 pub const HYP_BASE: u64 = 0x40_0000_0000;
@@ -94,11 +93,6 @@ pub fn secondary_entry() -> Pa {
     Pa(in_image(image::secondary_start()))
 }
 
-/// Bytes of the hypervisor in memory, with its stacks.
-fn image_len() -> u64 {
-    image::end() - HYP_BASE
-}
-
 /// Where the packed system can lie in the image at physical address `image`: behind what the file
 /// has of the hypervisor, and below .bss. [`Stage1::begin`] comes first.
 #[must_use]
@@ -130,24 +124,6 @@ fn in_bss(address: u64) -> u64 {
 #[must_use]
 pub fn physical(address: u64) -> Pa {
     Pa(translate(address) & 0x0000_ffff_ffff_f000 | address & (PAGE - 1))
-}
-
-/// Bytes of the hypervisor before its stacks.
-fn program_len() -> u64 {
-    image::data_end() - HYP_BASE
-}
-
-/// How the page of the image at `va` is mapped; a stack's guard is not.
-fn image_attributes(va: u64) -> Option<Attributes> {
-    if va < image::text_end() {
-        Some(stage1::CODE)
-    } else if va < image::rodata_end() {
-        Some(stage1::READ)
-    } else {
-        let in_stacks = va.checked_sub(HYP_BASE + program_len());
-        let guard = in_stacks.is_some_and(|at| at % (STACK_SIZE + STACK_GUARD) < STACK_GUARD);
-        (!guard).then_some(stage1::READ_WRITE)
-    }
 }
 
 /// Where the registers at physical address `pa` are mapped.
@@ -198,87 +174,6 @@ impl Stage1 {
         FIRST_WINDOW_TABLE.store(furnish(&mut builder)?, Ordering::Relaxed);
         publish();
         Ok(Self { builder })
-    }
-
-    /// Moves the image, and the packed system behind it, to the pages of the hypervisor's page
-    /// classes that `weir build` chose, what is kept of each VM to that VM's own (`kept_page`
-    /// returns the page for an address of the image), and continues at `boot::boot_moved`, by
-    /// tables that know the new places alone.
-    ///
-    /// # Safety
-    ///
-    /// Called on the boot core, before it starts another, with the system that
-    /// [`Stage1::read_only`] mapped in slot 0.
-    ///
-    /// # Errors
-    ///
-    /// [`MapError`] when the pages or the tables don't suffice. Nothing has moved then.
-    pub unsafe fn move_in(
-        system: &PackedSystem<'static>,
-        kept_page: impl Fn(&PackedSystem<'static>, u64) -> Option<u64>,
-    ) -> Result<Infallible, MapError> {
-        let image_pages = (image_len() / PAGE) as usize;
-        let packed_len = u64::from(system.header.tables_len).next_multiple_of(PAGE);
-        let pages = system.hypervisor_pages();
-        let home = |page: usize| -> Option<u64> {
-            kept_page(system, HYP_BASE + page as u64 * PAGE).or_else(|| pages.nth_page(page as u64))
-        };
-        let homes = || (0..image_pages + (packed_len / PAGE) as usize).map_while(home);
-        if homes().count() as u64 * PAGE != image_len() + packed_len {
-            return Err(MapError::OutOfRange);
-        }
-        let tables_at = STAGE1.0.get() as u64 - HYP_BASE;
-        let first = pages.nth_page(tables_at / PAGE).ok_or(MapError::OutOfRange)?;
-        let table_pages = Pages::from_page(
-            system.classes(),
-            system.hypervisor_classes(),
-            first,
-            STAGE1_TABLES as u64 * PAGE,
-        );
-        // SAFETY: no other core runs, and the pairs that cores take come later.
-        let mut window = unsafe { Window::all() };
-        window.lend(&mut homes(), stage1::READ_WRITE, |copy, _| {
-            let root = first;
-            // SAFETY: the window has the pages of the image's copy in order, so the tables' are
-            // there, aligned; nobody else knows of them.
-            let tables = unsafe { &mut *((copy + tables_at) as *mut [Table; STAGE1_TABLES]) };
-            let mut builder = Builder::in_pages(tables, &table_pages)?;
-            for page in 0..image_pages {
-                let va = HYP_BASE + page as u64 * PAGE;
-                if let Some((attributes, home)) = image_attributes(va).zip(home(page)) {
-                    builder.map(va, home, PAGE, attributes)?;
-                }
-            }
-            let trampoline = home(0).ok_or(MapError::OutOfRange)?;
-            builder.map(trampoline, trampoline, PAGE, stage1::CODE)?;
-            for page in 0..(packed_len / PAGE) as usize {
-                let home = home(image_pages + page).ok_or(MapError::OutOfRange)?;
-                builder.map(PACKED + page as u64 * PAGE, home, PAGE, stage1::READ)?;
-            }
-            for (number, page) in system.partition_pages().into_iter().flatten().enumerate() {
-                builder.map(SHARED + number as u64 * PAGE, page, PAGE, stage1::READ_WRITE)?;
-            }
-            FIRST_WINDOW_TABLE.store(furnish(&mut builder)?, Ordering::Relaxed);
-            let old = in_image(HYP_BASE);
-            IMAGE_OFFSET.store(trampoline.wrapping_sub(HYP_BASE), Ordering::Relaxed);
-            // SAFETY: the window has the copy's pages, writable, and none of them is one of the
-            // image's own (`PackedSystem::parse` keeps what it places off the image). From here on
-            // nothing of the image changes any more. The new tables were written above and are left
-            // out, as is .noinit, which `bring_up` begins with. `move_in` needs of the copy only
-            // what is written here.
-            unsafe {
-                let behind = tables_at + size_of::<Tables<STAGE1_TABLES>>() as u64;
-                for (from, to) in [(0, tables_at), (behind, image::bss_end() - HYP_BASE)] {
-                    copy_bytes(HYP_BASE + from, copy + from, to - from);
-                }
-                copy_bytes(PACKED, copy + image_len(), packed_len);
-                let place = copy + image::stage1_root() - HYP_BASE;
-                (place as *mut u64).write(root);
-                clean(copy, image_len() + packed_len, cache_line());
-                sync_instructions();
-                move_in(old, trampoline)
-            }
-        })
     }
 
     /// Maps RAM that EL2 only reads, and gives the bytes. `pa` need not be aligned; `slot` (0 to 2)
@@ -413,18 +308,6 @@ impl Window {
         let core = core.index().min(MAX_CORES - 1);
         // SAFETY: each pair belongs to one core, and the contract gives it to this caller.
         [0, 1].map(|which| unsafe { Self::from(2 * core + which, 1) })
-    }
-
-    /// All windows as one.
-    ///
-    /// # Safety
-    ///
-    /// Called on the boot core, after [`Stage1::begin`], before it starts another; no other window
-    /// is in use.
-    #[must_use]
-    pub unsafe fn all() -> Self {
-        // SAFETY: by the contract.
-        unsafe { Self::from(0, ALL_WINDOWS) }
     }
 
     /// `count` windows from number `first` on.

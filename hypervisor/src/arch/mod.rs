@@ -2,6 +2,7 @@
 //! pure crates of `core/`; this module reads, writes and orders, through `machine`, which has two
 //! backends.
 
+#[cfg(feature = "page-classes")]
 pub mod cache;
 pub mod context;
 #[cfg(feature = "pci")]

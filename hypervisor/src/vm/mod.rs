@@ -2,6 +2,8 @@
 
 pub mod debug;
 pub mod devices;
+#[cfg_attr(not(feature = "page-classes"), path = "undivided.rs")]
+pub mod divided;
 pub mod ending;
 pub mod focus;
 pub mod interrupts;
@@ -33,8 +35,7 @@ use core::{
     sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
 };
 use spin::Once;
-use weir_abi::{INTID_LIMIT, MAX_CORES, MAX_VMS, PackedSystem, VM_LEN, VmView};
-use weir_paging::table::PAGE;
+use weir_abi::{INTID_LIMIT, MAX_CORES, MAX_VMS, VM_LEN, VmView};
 use weir_trace::wire::{DENIALS, Denial, EXIT_CAUSES, ExitCause, FAULT_KINDS, What, WireEvent};
 use weir_units::{CoreId, IntId, Pa, VmId};
 use weir_vdev::{
@@ -415,16 +416,6 @@ impl Vm {
 /// Bytes of [`Kept`], the last ones of what is kept for a VM in its cells.
 pub const KEPT: u64 = size_of::<Kept>() as u64;
 const _: () = assert!(KEPT <= VM_LEN, "weir build reserves VM_LEN");
-
-/// The physical page to which the image's page at `va` moves if it is part of what is kept for a
-/// VM.
-#[must_use]
-pub fn kept_page(system: &PackedSystem<'static>, va: u64) -> Option<u64> {
-    let at = va.checked_sub((&raw const VMS) as u64)?;
-    let view = system.vm((at / KEPT) as usize)?;
-    let pages = system.pages(&view, view.vm.own);
-    pages.nth_page((view.vm.own.len.checked_sub(KEPT)? + at % KEPT) / PAGE)
-}
 
 /// The physical page with what the VM at place `index` is told of its stolen time; on the boot
 /// core, before it starts another.

@@ -2,15 +2,12 @@
 //! RAM that a table maps must be in the page classes of the table's owner, or, where memory is not
 //! divided, in a range of the owner's.
 
-use super::{KEPT, pci, stolen_time_page};
-use crate::{
-    arch::memory::{self, Window},
-    board::RAM,
-};
+use super::{pci, stolen_time_page};
+use crate::{arch::memory, board::RAM};
 use core::ops::{AddAssign, Range};
 use weir_abi::{PARTITION_LEN, PackedSystem, VmView};
 use weir_paging::{
-    table::{PAGE, Table, stage1},
+    table::{PAGE, Table},
     walk::runs,
 };
 use weir_units::Pa;
@@ -30,21 +27,6 @@ impl AddAssign for Found {
         self.pages += other.pages;
         self.strays += other.strays;
     }
-}
-
-/// Reads back the tables of a divided system: of stage 1, of every VM's stage 2 and of its DMA.
-///
-/// # Safety
-///
-/// Called on the boot core, before it starts another; nobody uses a window.
-pub unsafe fn of_divided(system: &PackedSystem<'_>) -> Found {
-    // SAFETY: as this function's contract.
-    let mut found = unsafe { of_hypervisor(system) };
-    for view in (0..system.vms()).filter_map(|index| system.vm(index)) {
-        // SAFETY: as this function's contract.
-        found += unsafe { of_vm(system, &view) };
-    }
-    found
 }
 
 /// Reads back the tables of stage 1 of a system that is not divided.
@@ -118,62 +100,7 @@ fn strays_outside(range: &Range<u64>, may: &(impl Iterator<Item = Range<u64>> + 
     strays
 }
 
-/// The pages of `range` that may not be mapped.
-fn strays_among(range: &Range<u64>, may: impl Fn(u64) -> bool) -> u64 {
-    range.clone().step_by(PAGE as usize).filter(|&page| !may(page)).count() as u64
-}
-
-unsafe fn of_hypervisor(system: &PackedSystem<'_>) -> Found {
-    // SAFETY: by the contract of `of_divided`.
-    let (tables, first) = unsafe { memory::stage1_tables() };
-    let pages = system.hypervisor_pages();
-    let table = |pa| tables.get(pages.index_of(pa)?.checked_sub(first)? as usize);
-    let set = system.hypervisor_classes();
-    let kept = |page| {
-        let mut vms = (0..system.vms()).filter_map(|index| system.vm(index));
-        vms.any(|view| {
-            let own = system.pages(&view, view.vm.own);
-            own.index_of(page).is_some_and(|index| index >= own.total() - KEPT / PAGE)
-        })
-    };
-    let shared =
-        |page| system.partition_pages().is_some_and(|pages| pages.index_of(page).is_some());
-    let may = |page| set.contains(system.classes().class_of(page)) || kept(page) || shared(page);
-    pages.nth_page(first).map_or(Found { pages: 0, strays: 1 }, |root| {
-        read(system, root, &table, |range| strays_among(range, may))
-    })
-}
-
-unsafe fn of_vm(system: &PackedSystem<'_>, view: &VmView<'_>) -> Found {
-    let own = system.pages(view, view.vm.own);
-    let set = system.classes_of(view);
-    // The broker sees the VMs in flows, too.
-    let seen = |page| {
-        let mut vms = (0..system.vms()).filter_map(|index| system.vm(index));
-        view.index == system.header.broker as usize
-            && vms.any(|vm| {
-                let classes = system.classes_of(&vm);
-                system.window_attributes(&vm).is_some()
-                    && classes.contains(system.classes().class_of(page))
-            })
-    };
-    let may = |page| set.contains(system.classes().class_of(page)) || seen(page);
-    let mut found = Found::default();
-    // SAFETY: by the contract of `of_divided`.
-    let mut window = unsafe { Window::all() };
-    window.lend(&mut own.clone(), stage1::READ, |va, len| {
-        // SAFETY: the window maps whole pages of RAM, which nobody writes now.
-        let tables =
-            unsafe { core::slice::from_raw_parts(va as *const Table, (len / PAGE) as usize) };
-        let table = |pa| tables.get(own.index_of(pa)? as usize);
-        for root in own.nth_page(0).into_iter().chain(pci::domain(view.index)) {
-            found += read(system, root, &table, |range| strays_among(range, may));
-        }
-    });
-    found
-}
-
-fn read<'t>(
+pub(super) fn read<'t>(
     system: &PackedSystem<'_>,
     root: u64,
     table: &impl Fn(u64) -> Option<&'t Table>,

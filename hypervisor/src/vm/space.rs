@@ -3,20 +3,20 @@
 use crate::{
     arch::memory::{self, Bytes, Window},
     board::LOAD_ADDRESS,
-    vm::{KEPT, pci, stolen_time_page},
+    vm::{pci, stolen_time_page},
 };
 use core::iter::successors;
 use weir_abi::{PackedSegment, PackedSystem, PageSpan, RAM, Region, VmView};
 use weir_budget::Counts;
 use weir_paging::{
     classes::Pages,
-    table::{Builder, PAGE, Table, stage1},
+    table::{Builder, PAGE, Table},
 };
 use weir_units::CoreId;
 
 /// Lends the pages of `span`, without the first `skip` bytes' whole pages, to `body`: pages of the
 /// VM's page classes, or one after the other where memory is not divided.
-fn with_pages<R>(
+pub(super) fn with_pages<R>(
     system: &PackedSystem,
     view: &VmView,
     span: PageSpan,
@@ -47,36 +47,9 @@ pub fn build(
     build_in(system, view, tables, |skip| (base + skip as u64 * PAGE, None))
 }
 
-/// Builds them in pages of the VM's own page classes, and moves its pristine image there: the
-/// address of the root.
-pub fn build_in_cells(system: &PackedSystem, view: &VmView) -> Option<u64> {
-    let own = view.vm.own;
-    let len = own.len.checked_sub(KEPT)?;
-    let pages = |skip: usize| {
-        let skip = skip as u64 * PAGE;
-        let pa = system.pages(view, own).nth_page(skip / PAGE).unwrap_or(0);
-        system.pages(view, PageSpan { pa, len: len.saturating_sub(skip) })
-    };
-    // SAFETY: on the boot core, before it starts another; `keep` takes its windows later.
-    let mut window = unsafe { Window::all() };
-    let built = window.lend(&mut pages(0), stage1::READ_WRITE, |va, len| {
-        let count = (len / PAGE) as usize;
-        // SAFETY: the window maps whole tables in RAM that is the VM's own and nobody uses yet;
-        // words of any value are a table.
-        let tables = unsafe { core::slice::from_raw_parts_mut(va as *mut Table, count) };
-        build_in(system, view, tables, |skip| {
-            let pages = pages(skip);
-            (pages.nth_page(0).unwrap_or(0), Some(pages))
-        })
-    });
-    let (_, root) = built?;
-    keep(system, view);
-    Some(root)
-}
-
 /// `place` gives the physical address of a table by its number, and the pages that it and those
 /// behind it lie in, if not one behind the other.
-fn build_in<'a>(
+pub(super) fn build_in<'a>(
     system: &PackedSystem,
     view: &VmView,
     tables: &mut [Table],
@@ -122,24 +95,8 @@ fn map(builder: &mut Builder<'_>, system: &PackedSystem, view: &VmView) -> Optio
     pci::map_bars(builder, view.index).ok()
 }
 
-/// Copies the VM's images from where the loader put them to where each boot takes them from.
-fn keep(system: &PackedSystem, view: &VmView) {
-    // SAFETY: on the boot core, before it starts another; the pair lives only here.
-    let [mut to, mut from] = unsafe { Window::take(CoreId(0)) };
-    for segment in view.segments {
-        memory::in_chunks(segment.len, memory::WINDOW / 2, &mut || false, |done, len| {
-            with_pages(system, view, view.vm.pristine, segment.kept + done, |pages| {
-                let target = Bytes { pages, first: (segment.kept + done) % PAGE };
-                let source = LOAD_ADDRESS + segment.offset + done;
-                let loaded = Bytes { pages: &mut loaded(source), first: source % PAGE };
-                to.copy(target, &mut from, loaded, len, &mut || false);
-            });
-        });
-    }
-}
-
 /// The pages of the image as the loader put it, from the one around `pa` on.
-fn loaded(pa: u64) -> impl Iterator<Item = u64> {
+pub(super) fn loaded(pa: u64) -> impl Iterator<Item = u64> {
     (pa / PAGE * PAGE..).step_by(PAGE as usize)
 }
 

@@ -1,4 +1,4 @@
-use super::*;
+use super::{divided::image_attributes, *};
 use crate::arch::machine::{recorded, set, value};
 
 /// A window of one table.

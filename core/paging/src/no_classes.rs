@@ -1,0 +1,178 @@
+//! Page classes in a build without them, by the same names: all pages are of one page class, so
+//! pages of an owner follow one another. A system whose memory is divided is refused before.
+
+use crate::table::PAGE;
+use core::{marker::PhantomData, ops::Range};
+
+/// Most functions that choose a bank.
+pub const MAX_BANK_BITS: usize = 8;
+
+/// Physical addresses have 40 bits.
+const LIMIT: u64 = 1 << 40;
+
+/// A board's address functions, none of which matters.
+#[derive(Clone, Copy, Debug)]
+pub struct Geometry {
+    /// Bits that choose a color.
+    pub colors: u64,
+    /// Bits whose XOR chooses a bank.
+    pub banks: [u64; MAX_BANK_BITS],
+}
+
+/// What no geometry is.
+#[derive(Clone, Copy, Debug)]
+pub enum BadGeometry {}
+
+/// The one page class.
+#[derive(Clone, Copy, Debug)]
+pub struct PageClasses;
+
+impl PageClasses {
+    /// Returns the one page class, whatever the board's functions are.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub const fn new(_: &Geometry) -> Result<Self, BadGeometry> {
+        Ok(Self)
+    }
+
+    /// Returns the set of the one page class.
+    #[must_use]
+    pub const fn all(&self) -> ClassSet {
+        ClassSet
+    }
+
+    /// Returns the same set, whatever the board's page classes are: an owner has all of them.
+    #[must_use]
+    pub const fn set(&self, _: [u64; 4]) -> Option<ClassSet> {
+        Some(ClassSet)
+    }
+
+    /// Returns the addresses of `len` bytes from `start`, whole pages.
+    #[must_use]
+    pub fn extent(&self, _: &ClassSet, start: u64, len: u64) -> Option<Range<u64>> {
+        let is_whole = (start | len).is_multiple_of(PAGE) && len != 0;
+        let end = start.checked_add(len).filter(|_| is_whole)?;
+        (end <= LIMIT).then_some(start..end)
+    }
+}
+
+/// The set of the one page class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClassSet;
+
+impl ClassSet {
+    /// Returns false: all owners have the one page class.
+    #[must_use]
+    pub const fn is_apart_from(&self, _: &Self) -> bool {
+        false
+    }
+}
+
+/// Pages that follow one another.
+#[derive(Clone, Debug)]
+pub struct Pages<'a> {
+    /// The address of the next one.
+    next: u64,
+    left: u64,
+    classes: PhantomData<&'a PageClasses>,
+}
+
+impl<'a> Pages<'a> {
+    /// Returns the `len` bytes of pages from the first one at or above `start` on.
+    #[must_use]
+    pub fn from_page(_: &'a PageClasses, _: ClassSet, start: u64, len: u64) -> Self {
+        let next = start.checked_next_multiple_of(PAGE).unwrap_or(LIMIT).min(LIMIT);
+        let left = (len / PAGE).min((LIMIT - next) / PAGE);
+        Self { next, left, classes: PhantomData }
+    }
+
+    /// Returns the address of the page with this number.
+    #[must_use]
+    pub fn nth_page(&self, index: u64) -> Option<u64> {
+        (index < self.left).then(|| self.next + index * PAGE)
+    }
+
+    /// Returns the number of the page that `address` is in.
+    #[must_use]
+    pub fn index_of(&self, address: u64) -> Option<u64> {
+        let index = (address / PAGE).checked_sub(self.next / PAGE)?;
+        (index < self.left).then_some(index)
+    }
+
+    /// Returns the address of the page behind the one at `address`.
+    #[must_use]
+    pub fn after(&self, address: u64) -> Option<u64> {
+        let page = (address / PAGE + 1).checked_mul(PAGE)?;
+        (page < LIMIT).then_some(page)
+    }
+
+    /// Returns how many pages there are.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.left
+    }
+
+    /// Returns how many pages have not been taken.
+    #[must_use]
+    pub const fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Takes pages into `entries` with these attributes, up to the first one that is not zero, and
+    /// returns how many.
+    pub fn fill(&mut self, entries: &mut [u64], attributes: u64) -> usize {
+        let free = entries.iter_mut().take_while(|entry| **entry == 0);
+        let mut filled = 0;
+        for entry in free.take(usize::try_from(self.left).unwrap_or(usize::MAX)) {
+            *entry = self.next | attributes;
+            self.next += PAGE;
+            self.left -= 1;
+            filled += 1;
+        }
+        filled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::classes;
+
+    /// What is built without page classes finds the pages that it would find with one.
+    #[test]
+    fn pages_are_those_of_one_page_class() {
+        let geometry = Geometry { colors: 0x1000, banks: [0; MAX_BANK_BITS] };
+        let Ok(classes) = PageClasses::new(&geometry);
+        let one = classes::PageClasses::ONE;
+        assert_eq!(classes.set([2, 0, 0, 0]), Some(classes.all()));
+        assert!(!classes.all().is_apart_from(&ClassSet));
+        let places =
+            [0, 1, PAGE - 1, PAGE, 7 * PAGE, LIMIT - 2 * PAGE, LIMIT - PAGE + 1, LIMIT, u64::MAX];
+        for start in places {
+            for len in [0, 1, PAGE, 3 * PAGE, LIMIT, u64::MAX] {
+                let case = format!("{start:#x} {len:#x}");
+                let extent = one.extent(&one.all(), start, len);
+                assert_eq!(classes.extent(&ClassSet, start, len), extent, "{case}");
+                let mut pages = Pages::from_page(&classes, ClassSet, start, len);
+                let mut expected = classes::Pages::from_page(&one, one.all(), start, len);
+                assert_eq!(pages.total(), expected.total(), "{case}");
+                for index in [0, 1, 2, 3, u64::MAX] {
+                    assert_eq!(pages.nth_page(index), expected.nth_page(index), "{case}");
+                }
+                assert_eq!(pages.after(start), expected.after(start), "{case}");
+                for address in places {
+                    assert_eq!(pages.index_of(address), expected.index_of(address), "{case}");
+                }
+                for mut entries in [[0; 4], [0, 0, 1, 0], [0; 4]] {
+                    let mut others = entries;
+                    let filled = pages.fill(&mut entries, 0x703);
+                    assert_eq!(filled, expected.fill(&mut others, 0x703), "{case}");
+                    assert_eq!(entries, others, "{case}");
+                    assert_eq!(pages.left(), expected.left(), "{case}");
+                }
+            }
+        }
+    }
+}

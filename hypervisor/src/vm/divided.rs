@@ -1,0 +1,196 @@
+//! What the boot core does where memory is divided into page classes.
+
+use super::{
+    KEPT, VMS,
+    ownership::{Found, read},
+    pci,
+    space::{build_in, loaded, with_pages},
+};
+use crate::{
+    arch::{
+        cache,
+        memory::{self, Bytes, Stage1, Window},
+    },
+    board::LOAD_ADDRESS,
+    console::{self, Text},
+};
+use core::ops::Range;
+use weir_abi::{PackedSystem, PageSpan, VmView};
+use weir_paging::{
+    cache::{Difference, Quantity},
+    table::{PAGE, Table, stage1},
+};
+use weir_units::CoreId;
+
+/// Moves the hypervisor to its page classes if memory is divided, and goes on at
+/// `boot::boot_moved`.
+///
+/// # Safety
+///
+/// As for [`Stage1::move_in`].
+pub unsafe fn move_in(system: &PackedSystem<'static>) {
+    if system.is_divided() {
+        // SAFETY: as this function's contract.
+        let Err(_) = unsafe { Stage1::move_in(system, kept_page) };
+        console::refuse(&["the memory that weir build chose for the hypervisor does not hold it"]);
+    }
+}
+
+/// Compares the machine's last-level cache, by its ID registers, with the platform file's, and
+/// prints each difference. Refuses the system if the machine lacks a color bit that separates
+/// owners, as their memory would share cache sets.
+pub fn check_cache(system: &PackedSystem) {
+    let Some(built_for) = system.cache() else { return };
+    let there = cache::last().unwrap_or_default();
+    let mut differences = built_for.differences(&there).peekable();
+    if differences.peek().is_none() {
+        return;
+    }
+    for Difference { quantity, expected, there } in differences {
+        let (has, instead_of, unit, radix, divisor) = match quantity {
+            Quantity::Size => ("", " KiB, and ", " KiB", 10, 1024),
+            Quantity::Ways => ("", " ways, and ", "", 10, 1),
+            Quantity::Line => ("lines of ", " bytes, and of ", " bytes", 10, 1),
+            Quantity::Colors => ("colors by address bits 0x", ", and by 0x", "", 16, 1),
+        };
+        console::say(&[
+            "this machine's last-level cache has ",
+            has,
+            Text::number(there / divisor, radix).as_str(),
+            instead_of,
+            Text::number(expected / divisor, radix).as_str(),
+            unit,
+            " in the platform file",
+        ]);
+    }
+    let missing = system.promised_colors() & !there.colors();
+    if missing != 0 {
+        console::refuse(&[
+            "this system's colors differ in address bits 0x",
+            Text::number(missing, 16).as_str(),
+            ", which choose no set of this machine's last-level cache: build it with the cache's true size and ways",
+        ]);
+    }
+}
+
+/// The physical page to which the image's page at `va` moves if it is part of what is kept for a
+/// VM.
+fn kept_page(system: &PackedSystem<'static>, va: u64) -> Option<u64> {
+    let at = va.checked_sub((&raw const VMS) as u64)?;
+    let view = system.vm((at / KEPT) as usize)?;
+    let pages = system.pages(&view, view.vm.own);
+    pages.nth_page((view.vm.own.len.checked_sub(KEPT)? + at % KEPT) / PAGE)
+}
+
+/// Builds them in pages of the VM's own page classes, and moves its pristine image there: the
+/// address of the root.
+pub fn build(system: &PackedSystem, view: &VmView) -> Option<u64> {
+    let own = view.vm.own;
+    let len = own.len.checked_sub(KEPT)?;
+    let pages = |skip: usize| {
+        let skip = skip as u64 * PAGE;
+        let pa = system.pages(view, own).nth_page(skip / PAGE).unwrap_or(0);
+        system.pages(view, PageSpan { pa, len: len.saturating_sub(skip) })
+    };
+    // SAFETY: on the boot core, before it starts another; `keep` takes its windows later.
+    let mut window = unsafe { Window::all() };
+    let built = window.lend(&mut pages(0), stage1::READ_WRITE, |va, len| {
+        let count = (len / PAGE) as usize;
+        // SAFETY: the window maps whole tables in RAM that is the VM's own and nobody uses yet;
+        // words of any value are a table.
+        let tables = unsafe { core::slice::from_raw_parts_mut(va as *mut Table, count) };
+        build_in(system, view, tables, |skip| {
+            let pages = pages(skip);
+            (pages.nth_page(0).unwrap_or(0), Some(pages))
+        })
+    });
+    let (_, root) = built?;
+    keep(system, view);
+    Some(root)
+}
+
+/// Copies the VM's images from where the loader put them to where each boot takes them from.
+fn keep(system: &PackedSystem, view: &VmView) {
+    // SAFETY: on the boot core, before it starts another; the pair lives only here.
+    let [mut to, mut from] = unsafe { Window::take(CoreId(0)) };
+    for segment in view.segments {
+        memory::in_chunks(segment.len, memory::WINDOW / 2, &mut || false, |done, len| {
+            with_pages(system, view, view.vm.pristine, segment.kept + done, |pages| {
+                let target = Bytes { pages, first: (segment.kept + done) % PAGE };
+                let source = LOAD_ADDRESS + segment.offset + done;
+                let loaded = Bytes { pages: &mut loaded(source), first: source % PAGE };
+                to.copy(target, &mut from, loaded, len, &mut || false);
+            });
+        });
+    }
+}
+
+/// Reads back the tables of a divided system: of stage 1, of every VM's stage 2 and of its DMA.
+///
+/// # Safety
+///
+/// Called on the boot core, before it starts another; nobody uses a window.
+pub unsafe fn read_back(system: &PackedSystem<'_>) -> Found {
+    // SAFETY: as this function's contract.
+    let mut found = unsafe { of_hypervisor(system) };
+    for view in (0..system.vms()).filter_map(|index| system.vm(index)) {
+        // SAFETY: as this function's contract.
+        found += unsafe { of_vm(system, &view) };
+    }
+    found
+}
+
+unsafe fn of_hypervisor(system: &PackedSystem<'_>) -> Found {
+    // SAFETY: by the contract of `read_back`.
+    let (tables, first) = unsafe { memory::stage1_tables() };
+    let pages = system.hypervisor_pages();
+    let table = |pa| tables.get(pages.index_of(pa)?.checked_sub(first)? as usize);
+    let set = system.hypervisor_classes();
+    let kept = |page| {
+        let mut vms = (0..system.vms()).filter_map(|index| system.vm(index));
+        vms.any(|view| {
+            let own = system.pages(&view, view.vm.own);
+            own.index_of(page).is_some_and(|index| index >= own.total() - KEPT / PAGE)
+        })
+    };
+    let shared =
+        |page| system.partition_pages().is_some_and(|pages| pages.index_of(page).is_some());
+    let may = |page| set.contains(system.classes().class_of(page)) || kept(page) || shared(page);
+    pages.nth_page(first).map_or(Found { pages: 0, strays: 1 }, |root| {
+        read(system, root, &table, |range| strays_among(range, may))
+    })
+}
+
+unsafe fn of_vm(system: &PackedSystem<'_>, view: &VmView<'_>) -> Found {
+    let own = system.pages(view, view.vm.own);
+    let set = system.classes_of(view);
+    // The broker sees the VMs in flows, too.
+    let seen = |page| {
+        let mut vms = (0..system.vms()).filter_map(|index| system.vm(index));
+        view.index == system.header.broker as usize
+            && vms.any(|vm| {
+                let classes = system.classes_of(&vm);
+                system.window_attributes(&vm).is_some()
+                    && classes.contains(system.classes().class_of(page))
+            })
+    };
+    let may = |page| set.contains(system.classes().class_of(page)) || seen(page);
+    let mut found = Found::default();
+    // SAFETY: by the contract of `read_back`.
+    let mut window = unsafe { Window::all() };
+    window.lend(&mut own.clone(), stage1::READ, |va, len| {
+        // SAFETY: the window maps whole pages of RAM, which nobody writes now.
+        let tables =
+            unsafe { core::slice::from_raw_parts(va as *const Table, (len / PAGE) as usize) };
+        let table = |pa| tables.get(own.index_of(pa)? as usize);
+        for root in own.nth_page(0).into_iter().chain(pci::domain(view.index)) {
+            found += read(system, root, &table, |range| strays_among(range, may));
+        }
+    });
+    found
+}
+
+/// The pages of `range` that may not be mapped.
+fn strays_among(range: &Range<u64>, may: impl Fn(u64) -> bool) -> u64 {
+    range.clone().step_by(PAGE as usize).filter(|&page| !may(page)).count() as u64
+}
