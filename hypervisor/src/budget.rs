@@ -454,8 +454,7 @@ fn shared(vcpu_ref: &VcpuRef) -> &'static Shared {
     let its = &vcpu_ref.vm.view().vm.regulation;
     match its.kind {
         regulation::MEMGUARD => &MEMGUARD,
-        regulation::COMPENSATION => vm::all()
-            .nth(its.critical.into())
+        regulation::COMPENSATION => vm::at(its.critical.into())
             .map_or(&vcpu_ref.vm.budget.shared, |critical| &critical.budget.shared),
         _ => &vcpu_ref.vm.budget.shared,
     }
@@ -484,7 +483,7 @@ fn wake_members(core: CoreId, with: &'static Shared, wake: u32) {
 /// next period boundary.
 #[must_use]
 pub fn set_budget(setter: &Vm, target: u64, budget: Counts) -> bool {
-    let Some(target) = usize::try_from(target).ok().and_then(|target| vm::all().nth(target)) else {
+    let Some(target) = usize::try_from(target).ok().and_then(|target| vm::at(target)) else {
         return false;
     };
     let its = &target.view().vm.regulation;

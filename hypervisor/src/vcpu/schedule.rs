@@ -117,7 +117,7 @@ impl CoreSchedule {
         };
         if let Some(shared) = &partition {
             for (place, vm) in members.iter_mut().zip(shared.vms()) {
-                add(place, vm::all().nth((*vm).into()).and_then(|vm| vcpu_on(vm, core))?);
+                add(place, vm::at((*vm).into()).and_then(|vm| vcpu_on(vm, core))?);
             }
         } else {
             members

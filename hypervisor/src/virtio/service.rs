@@ -138,7 +138,7 @@ impl Service {
         if !self.doorbell.must_ring(self.partition) {
             return;
         }
-        if let Some(broker) = vm::all().nth(self.broker) {
+        if let Some(broker) = vm::at(self.broker) {
             let sgi = Sgi { intid: flows::SGI, group1: true, targets: VcpuMask::only(0) };
             kick(broker, broker.mail.post(0, sgi));
         }
@@ -149,7 +149,7 @@ impl Service {
     pub fn wait_while(&self, is_busy: impl Fn() -> bool) {
         let begun = timer::now_ns();
         while is_busy() {
-            let broker = vm::all().nth(self.broker);
+            let broker = vm::at(self.broker);
             let Some(broker) = broker.filter(|broker| !broker.is_parked()) else {
                 // A transfer that it has started does not end with it.
                 engine::close();

@@ -11,7 +11,7 @@
 //! and has active devices. Only the first VM with active devices keeps it over a restart.
 
 use super::{
-    OWNERS, Vm, all,
+    OWNERS, Vm, all, at,
     interrupts::{Lines, set_movable},
 };
 use crate::{
@@ -43,7 +43,7 @@ fn line(vm: &Vm, irq: &Irq) -> Line {
 
 /// VM `place` of the system, if it has active devices.
 fn holder(place: usize) -> Option<&'static Vm> {
-    all().nth(place).filter(|vm| lines(vm).next().is_some())
+    at(place).filter(|vm| lines(vm).next().is_some())
 }
 
 /// The VM that has the focus at first.
@@ -95,7 +95,7 @@ pub fn covers(vm: &Vm, ipa: u64) -> bool {
 /// VM `vm` asks that the focus go to the one at place `to` of the system; whether it may.
 #[must_use]
 pub fn request(vm: &Vm, to: u64) -> bool {
-    let there = usize::try_from(to).ok().and_then(|to| all().nth(to));
+    let there = usize::try_from(to).ok().and_then(|to| at(to));
     let lives = |there: &&Vm| !there.halted.load(Ordering::Relaxed);
     let Some(there) = there.filter(lives).filter(|_| vm.view().vm.focus != 0) else {
         return false;

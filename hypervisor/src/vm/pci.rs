@@ -285,7 +285,7 @@ pub fn report_faults() {
     for fault in faults.into_iter().flatten() {
         let owner =
             FUNCTIONS.iter().filter_map(Once::get).find(|one| one.entry.stream == fault.stream);
-        let Some(vm) = owner.and_then(|one| super::all().nth(one.entry.vm as usize)) else {
+        let Some(vm) = owner.and_then(|one| super::at(one.entry.vm as usize)) else {
             continue;
         };
         vm.count_denial(Denial::Dma);
