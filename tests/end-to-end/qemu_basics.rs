@@ -1,6 +1,7 @@
 //! Real systems in QEMU: what a first run must show.
 
 use crate::support::{
+    board::not_applicable_if,
     capture_within,
     qemu::{Load, Options, Outcome, build_programs, random_word, root, run_system, with},
 };
@@ -59,6 +60,7 @@ fn two_deterministic_runs_leave_the_same_bytes() {
 
 #[test]
 fn too_small_machines_are_refused_with_the_reason() {
+    not_applicable_if(|board| board.name != "qemu-virt", "it changes the options of QEMU's virt");
     let small = pair("qemu-virt", "no");
     let large = small.replace("2MiB", "64MiB");
     for (system, arguments, reason) in [
@@ -91,6 +93,7 @@ fn cache_printed(platform: &str, [weir, echo]: [&str; 2], cpu: &str) -> (Option<
 
 #[test]
 fn a_different_cache_is_reported_or_refused() {
+    not_applicable_if(|board| board.name != "qemu-virt", "QEMU's machine has one kind of core");
     let differs = |there: &str, file: &str| {
         format!("this machine's last-level cache has {there}, and {file} in the platform file")
     };

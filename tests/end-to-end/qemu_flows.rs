@@ -2,7 +2,7 @@
 //! alone.
 
 use crate::support::{
-    board::capture_on_board,
+    board::{board, capture_on_board},
     capture_within, checkout,
     qemu::{Load, build_programs, root, system, with},
 };
@@ -1107,7 +1107,8 @@ fn run_with_broker(guest: &str, text: &str, time: &str) -> Ran {
     }
     let programs = to.join("build/programs");
     fs::create_dir_all(&programs).expect("a directory");
-    let platform = text.split('"').nth(1).expect("the platform comes first");
+    let platform = text.split('"').nth(1).expect("the platform comes first").to_owned();
+    let platform = if platform == "qemu-virt" { board().name } else { platform };
     let hypervisor = format!("weir-hypervisor-{platform}");
     for name in [&hypervisor, "control", "sender", "receiver", "station"] {
         fs::copy(from.join("build/programs").join(name), programs.join(name)).expect(name);

@@ -1,6 +1,7 @@
 //! Real systems in QEMU: bare-metal guests, U-Boot, and images and boards that are not as they
 //! should be.
 
+use crate::support::board::{board, has_gicv2};
 use crate::support::qemu::{Options, Outcome, build_image, random_word, run_system, system, with};
 use std::{fs, mem::offset_of};
 use weir_abi::{MAGIC, PAGE, PackedHeader, PackedVm, checksum};
@@ -274,11 +275,13 @@ fn u_boot_prints_its_device_tree(name: &str, memory: &[&str]) {
         "=> fdt print",
         "stdout-path = \"/pl011@9000000\"",
         "compatible = \"arm,cortex-a53\"",
-        "compatible = \"arm,gic-v3\"",
         "compatible = \"arm,armv8-timer\"",
         "pl011@9000000 {",
     ];
-    let all: Vec<_> = NODES.iter().chain(memory).map(|text| format!("{text:?}")).collect();
+    let gic = if has_gicv2(&board()) { "arm,cortex-a15-gic" } else { "arm,gic-v3" };
+    let gic = format!("compatible = \"{gic}\"");
+    let all: Vec<_> =
+        NODES.iter().chain([&gic.as_str()]).chain(memory).map(|text| format!("{text:?}")).collect();
     let text = with(&system(name), "\"=> \"]", &format!("\"=> \", {}]", all.join(", ")));
     let outcome = run_system(
         &text,

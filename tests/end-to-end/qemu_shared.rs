@@ -2,6 +2,7 @@
 //! actions on itself do not affect others.
 
 use crate::support::{
+    board::{has_gicv2, not_applicable_if},
     capture,
     qemu::{Options, Outcome, run_system, with},
 };
@@ -109,9 +110,11 @@ fn registers_survive_in_a_time_table_which_is_kept() {
         ("c", 1_800_000, 1_900_000),
     ];
     let offset = |begun: u64| begun % 2_000_000;
+    // A slot can end during the switch to its VM, which takes 1,505 instructions.
+    let switch = 2_000;
     for (begun, vm, _) in slices(&outcome) {
         let in_slot = |(name, from, to): &(&str, u64, u64)| {
-            *name == vm && (*from..*to).contains(&offset(begun))
+            *name == vm && (*from..*to + switch).contains(&offset(begun))
         };
         assert!(slots.iter().any(in_slot), "{vm} got the core at {}", offset(begun));
     }
@@ -174,6 +177,10 @@ fn attacks_on_itself_leave_other_vms_their_slots() {
 /// sets.
 #[test]
 fn ticks_are_kept_or_lost() {
+    not_applicable_if(
+        has_gicv2,
+        "QEMU's GICv2 does not signal a line again that is high when a guest ends its interrupt",
+    );
     let text = |ticks: &str| {
         let vms = [
             vm("a", 2000, "spin=2000 tick_us=100", ticks),

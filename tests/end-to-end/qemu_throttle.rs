@@ -1,6 +1,7 @@
 //! Memory budgets in real runs: what vCPUs may take, and that nothing a guest does gets it more.
 
 use crate::support::{
+    board::{lacks_pmu_interrupt, not_applicable_if},
     capture,
     qemu::{Options, Outcome, run_system},
 };
@@ -458,6 +459,7 @@ expect = ["counting: done"]
 
 #[test]
 fn a_vm_uses_only_its_granted_counters() {
+    not_applicable_if(lacks_pmu_interrupt, "QEMU's machine has no interrupts of PMUs");
     for platform in ["qemu-virt", "qemu-virt-gicv2"] {
         let outcome = counting(platform, "pmu = 2");
         let lines = outcome.lines("counting");

@@ -4,11 +4,43 @@
 use super::{Printed, capture_within, programs};
 use serde_json::Value;
 use std::{env, fs, path::Path, process::Command, time::Duration};
+use weir_model::platform::{Platform, PlatformGic};
+use weir_paging::classes::PageClasses;
 
 /// The variable with the board's name.
 const BOARD: &str = "WEIR_TEST_PLATFORM";
 /// Begins the lines of which the runner learns what a test did.
 const MARK: &str = "weir test: ";
+
+/// The board that systems of `qemu-virt` run on.
+pub fn board() -> Platform {
+    let name = env::var(BOARD).unwrap_or_else(|_| "qemu-virt".to_owned());
+    Platform::named(&name).expect("a board")
+}
+
+/// Ends a test that says nothing about this board, for this reason.
+pub fn not_applicable_if(is_other: impl Fn(&Platform) -> bool, why: &str) {
+    if is_other(&board()) {
+        println!("{MARK}not applicable: {why}");
+        std::process::exit(0);
+    }
+}
+
+/// Whether the board has a GICv2.
+pub fn has_gicv2(board: &Platform) -> bool {
+    matches!(board.gic, PlatformGic::V2 { .. })
+}
+
+/// Whether the color of a page and its bank are chosen by different address bits.
+pub fn has_independent_banks(board: &Platform) -> bool {
+    let classes = PageClasses::new(&board.places.geometry(0)).expect("a geometry");
+    classes.count() == usize::from(classes.colors()) * usize::from(classes.bank_groups())
+}
+
+/// Whether QEMU's machine does not wire the interrupts of the board's PMUs.
+pub fn lacks_pmu_interrupt(board: &Platform) -> bool {
+    board.qemu.as_ref().is_some_and(|qemu| !qemu.pmu_interrupt)
+}
 
 /// Runs a command of `weir` that runs the system in `file`, on the runner's board. If only that
 /// board's system is refused, the test is not applicable there: it ends with the reason.

@@ -1,7 +1,7 @@
 //! Real systems in QEMU, from their text to what came of them.
 
 pub use super::checkout::{self, root};
-use super::{Printed, board::capture_on_board, capture_within, programs, within};
+use super::{Printed, board::capture_on_board, programs, within};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -182,7 +182,7 @@ pub fn build_image(text: &str, image: &Path) -> Value {
     command.env("WEIR_ROOT", root());
     command.arg("build").arg(&file).args(["--no-build", "--ignore-verdict", "--json", "-o"]);
     command.arg(image);
-    let printed = capture_within(&mut command, Options::default().limit);
+    let printed = capture_on_board(&mut command, &file, Options::default().limit);
     assert_eq!(printed.status, Some(0), "{}", printed.err);
     serde_json::from_str(&printed.out).expect("JSON")
 }
