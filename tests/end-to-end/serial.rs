@@ -15,7 +15,9 @@ use std::{
     thread,
     time::Duration,
 };
-use weir_trace::wire::{HYPERVISOR, What};
+use weir_abi::{PackedHeader, PackedTables};
+use weir_trace::wire::What;
+use zerocopy::FromZeros;
 
 /// A pseudo-terminal: the board's end, and the name of the other.
 fn line() -> (TTYPort, String, TTYPort) {
@@ -24,16 +26,25 @@ fn line() -> (TTYPort, String, TTYPort) {
     (board, name, host)
 }
 
+/// The identity of the fake's image.
+const IMAGE: u64 = 0x77c0;
+
+/// A checkout whose image names itself [`IMAGE`].
+fn fake() -> Fake {
+    let fake = Fake::new(SYSTEM, "exit 1");
+    let header = PackedHeader { image_id: IMAGE, ..PackedHeader::new_zeroed() };
+    fake.write("image", &PackedTables::default().pack(header));
+    fake
+}
+
 /// `weir run` of the fake's system on the board at `line`.
 fn run_on(fake: &Fake, line: &str) -> Command {
-    let mut command = fake.weir();
-    command.args(["run", "system.toml", "--ignore-verdict", "--serial", line]);
-    command
+    fake.run(&["--serial", line])
 }
 
 /// Runs `weir run --serial`, to which the board sends `bytes`.
 fn run_with(bytes: &[u8], arguments: &[&str]) -> (Fake, Printed) {
-    let fake = Fake::new(SYSTEM, "exit 1");
+    let fake = fake();
     let (mut board, name, _host) = line();
     let mut command = run_on(&fake, &name);
     command.args(arguments);
@@ -47,12 +58,8 @@ fn run_with(bytes: &[u8], arguments: &[&str]) -> (Fake, Printed) {
 }
 
 fn start(time_ns: u64) -> SyntheticWire {
-    SyntheticWire::default().text("weir on 3 cores\r\n").event(
-        time_ns,
-        What::SystemStart,
-        HYPERVISOR,
-        0,
-    )
+    let banner = SyntheticWire::default().text("weir on 3 cores\r\n");
+    banner.system_event(time_ns, What::SystemStart, IMAGE)
 }
 
 #[test]
@@ -91,15 +98,54 @@ fn a_silent_line_is_explained() {
 
 #[test]
 fn a_board_that_already_runs_is_joined() {
-    let wire = SyntheticWire::default().counters(9_000, 0, 0, 4).line(9_500, 0, "all is well\r");
+    let wire = SyntheticWire::default().system_event(8_000, What::SystemRuns, IMAGE);
+    let wire = wire.counters(9_000, 0, 0, 4).line(9_500, 0, "all is well\r");
     let (fake, printed) = run_with(wire.bytes(), &[]);
     assert_eq!(printed.status, Some(0), "{}{}", printed.out, printed.err);
     assert_eq!(fake.report()["started"], true);
 }
 
 #[test]
+fn a_board_with_another_image_is_not_judged() {
+    let other = |what| SyntheticWire::default().system_event(5, what, 0x1f3a);
+    let wrong = "runs another image (0000000000001f3a): expected 00000000000077c0 of image\n";
+    // At its start, when it is joined, and after a reset.
+    let after_a_reset = [start(9).bytes(), other(What::SystemStart).bytes()].concat();
+    for wire in [
+        other(What::SystemStart).line(9, 0, "all is well\r").bytes(),
+        other(What::SystemRuns).bytes(),
+        &after_a_reset,
+    ] {
+        let (fake, printed) = run_with(wire, &[]);
+        assert_eq!(printed.status, Some(3), "{}{}", printed.out, printed.err);
+        assert!(printed.err.contains(wrong), "{}", printed.err);
+        assert!(printed.err.contains("load image, then reset the board"), "{}", printed.err);
+        assert!(!fake.runs()[0].join("report.json").exists());
+    }
+}
+
+#[test]
+fn a_board_that_names_no_image_is_asked_again() {
+    let fake = fake();
+    let (mut board, name, _host) = line();
+    let child = run_on(&fake, &name).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.expect("weir");
+    let mut asked = [0; 2];
+    let mut is_asked = |board: &mut TTYPort| eventually(|| board.read_exact(&mut asked).is_ok());
+    assert!(is_asked(&mut board), "nothing was asked");
+    // The record of the start was lost.
+    board.write_all(SyntheticWire::default().line(7, 0, "hello\r").bytes()).expect("it is taken");
+    assert!(is_asked(&mut board), "it was not asked again");
+    board.write_all(SyntheticWire::default().line(8, 0, "all is well\r").bytes()).expect("taken");
+    assert!(is_asked(&mut board), "it was not asked at the end");
+    let printed = finish(child);
+    assert_eq!(printed.status, Some(3), "{}", printed.out);
+    assert!(printed.err.contains("did not name the image that it runs"), "{}", printed.err);
+}
+
+#[test]
 fn a_closed_line_is_the_environments_fault() {
-    let fake = Fake::new(SYSTEM, "exit 1");
+    let fake = fake();
     // Not in the hands of the process that is to see its end.
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let board = openpt(flags).expect("a pseudo-terminal");
@@ -118,7 +164,7 @@ fn a_closed_line_is_the_environments_fault() {
 
 #[test]
 fn a_missing_line_is_named() {
-    let fake = Fake::new(SYSTEM, "exit 1");
+    let fake = fake();
     let printed = capture(&mut run_on(&fake, "/dev/no-such-line"));
     assert_eq!(printed.status, Some(3));
     assert!(printed.err.contains("cannot open /dev/no-such-line at 115200 Bd"), "{}", printed.err);
@@ -128,7 +174,7 @@ fn a_missing_line_is_named() {
 
 #[test]
 fn ctrl_c_asks_a_board_for_its_counters() {
-    let fake = Fake::new(SYSTEM, "exit 1");
+    let fake = fake();
     let (mut board, name, _host) = line();
     let mut command = run_on(&fake, &name);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("weir");
@@ -230,7 +276,8 @@ fn to_board(mut line: TTYPort, mut board: impl Write) {
     }
 }
 
-fn with_board(text: &str, image: &Path, typed: (&str, &str, &str)) -> Outcome {
+/// Runs the system of this text on a board that runs `image`.
+fn with_board(text: &str, image: &Path, typed: Option<(&str, &str, &str)>) -> Outcome {
     let (near, name, host) = line();
     let mut qemu = board(image);
     let (out, into) = (qemu.stdout.take().expect("a pipe"), qemu.stdin.take().expect("a pipe"));
@@ -239,7 +286,7 @@ fn with_board(text: &str, image: &Path, typed: (&str, &str, &str)) -> Outcome {
     thread::spawn(move || to_board(copy, into));
     let options = Options {
         deterministic: false,
-        typed: Some(typed),
+        typed,
         arguments: &["--serial", &name, "--for", "120s"],
         limit: Duration::from_secs(180),
         ..Options::default()
@@ -251,20 +298,50 @@ fn with_board(text: &str, image: &Path, typed: (&str, &str, &str)) -> Outcome {
     outcome
 }
 
-#[test]
-fn a_noisy_line_is_read_and_written() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let guest = directory.path().join("letters.bin");
-    let code = LETTERS_THEN_ECHO.map(u32::to_le_bytes).concat();
+/// Writes a guest with this code into `directory`. Returns the text of a system of it.
+fn system_of(code: &[u32], directory: &Path) -> String {
+    let guest = directory.join("letters.bin");
+    let code: Vec<u8> = code.iter().flat_map(|word| word.to_le_bytes()).collect();
     fs::write(&guest, code).expect("a guest");
-    let text = format!(
+    format!(
         "platform = \"qemu-virt-gicv2\"\n[[vm]]\nname = \"keys\"\ncpus = [0]\nmemory = \"4MiB\"\n\
          image = {{ bin = {:?}, load = 0x4010_0000 }}\nexpect = [\"sent back by the guest\"]\n",
         guest.to_str().expect("a path")
-    );
+    )
+}
+
+#[test]
+fn an_old_image_on_the_board_is_not_judged() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let text = system_of(&LETTERS_THEN_ECHO, directory.path());
     let image = directory.path().join("letters.img");
     build_image(&text, &image);
-    let outcome = with_board(&text, &image, ("keys", ">", "sent back by the guest\n")).good();
+    // The guest is changed, and the board still has the image of before.
+    let mut code = LETTERS_THEN_ECHO;
+    code[1] = 0x5280_0c83; // mov w3, #100
+    system_of(&code, directory.path());
+    let outcome = with_board(&text, &image, None);
+    let Printed { status, out, err } = &outcome.printed;
+    assert_eq!(*status, Some(3), "{out}{err}");
+    let [before, after] = [image_of(&image), {
+        build_image(&text, &image);
+        image_of(&image)
+    }];
+    assert!(err.contains(&format!(" runs another image ({before:016x}): ")), "{err}");
+    assert!(err.contains(&format!(": expected {after:016x} of ")), "{err}");
+}
+
+fn image_of(file: &Path) -> u64 {
+    weir_abi::image_id(&fs::read(file).expect("an image")).expect("an identity")
+}
+
+#[test]
+fn a_noisy_line_is_read_and_written() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let text = system_of(&LETTERS_THEN_ECHO, directory.path());
+    let image = directory.path().join("letters.img");
+    build_image(&text, &image);
+    let outcome = with_board(&text, &image, Some(("keys", ">", "sent back by the guest\n"))).good();
     let totals = &outcome.report["totals"];
     assert!(totals["damaged_frames"].as_u64() > Some(10), "{totals}");
     assert_eq!(totals["met"], 1);

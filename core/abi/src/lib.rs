@@ -43,7 +43,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First bytes of the packed form.
 pub const MAGIC: [u8; 8] = *b"weirsys\0";
 /// Changes with each change of the layout below.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
+/// The first byte that [`PackedHeader::crc`] covers.
+const SUMMED_FROM: usize = 16;
 /// Most cores of a board.
 pub const MAX_CORES: usize = 8;
 /// Most VMs of a system, and most vCPUs of a VM: a core runs at most one of a VM's.
@@ -68,6 +70,8 @@ pub struct PackedHeader {
     pub version: u32,
     /// CRC-32 (ISO HDLC) of everything behind this field, up to `tables_len`.
     pub crc: u32,
+    /// The identity of the image, see [`name_image`]: EL2 reports it to the host.
+    pub image_id: u64,
     /// Bytes of header and tables.
     pub tables_len: u32,
     /// Number of entries of each table, in this order behind the header.
@@ -579,7 +583,8 @@ impl<'a> PackedSystem<'a> {
         if header.version != VERSION {
             return Err(Damage::Version(header.version));
         }
-        let summed = bytes.get(16..header.tables_len as usize).ok_or(Damage::Truncated)?;
+        let summed =
+            bytes.get(SUMMED_FROM..header.tables_len as usize).ok_or(Damage::Truncated)?;
         if checksum(summed) != header.crc {
             return Err(Damage::Checksum);
         }
@@ -708,6 +713,31 @@ pub fn checksum(bytes: &[u8]) -> u32 {
     Crc::<u32, Table<1>>::new(&CRC_32_ISO_HDLC).checksum(bytes)
 }
 
+/// Writes the identity of an image into its packed form, which begins with the header, and updates
+/// the check sum. Without a whole packed form it writes nothing.
+pub fn name_image(packed: &mut [u8], image_id: u64) {
+    let Ok((mut header, _)) = PackedHeader::read_from_prefix(packed) else { return };
+    let Some(packed) = packed.get_mut(..header.tables_len as usize) else { return };
+    header.image_id = image_id;
+    let _ = header.write_to_prefix(packed);
+    header.crc = checksum(packed.get(SUMMED_FROM..).unwrap_or(&[]));
+    let _ = header.write_to_prefix(packed);
+}
+
+/// Returns the identity of the image in a file of any format that has the image's bytes as they
+/// are. None if the file has no packed system of this [`VERSION`].
+#[must_use]
+pub fn image_id(file: &[u8]) -> Option<u64> {
+    let starts = file.windows(MAGIC.len()).enumerate().filter(|(_, bytes)| *bytes == MAGIC);
+    starts.into_iter().find_map(|(start, _)| {
+        let packed = file.get(start..)?;
+        let (header, _) = PackedHeader::read_from_prefix(packed).ok()?;
+        let summed = packed.get(SUMMED_FROM..header.tables_len as usize)?;
+        let is_whole = header.version == VERSION && checksum(summed) == header.crc;
+        is_whole.then_some(header.image_id)
+    })
+}
+
 /// The tables of a system about to be packed.
 #[cfg(feature = "alloc")]
 #[derive(Clone, Debug, Default)]
@@ -776,7 +806,7 @@ impl PackedTables {
         };
         let mut packed = header.as_bytes().to_vec();
         packed.extend_from_slice(&body);
-        header.crc = checksum(&packed[16..]);
+        header.crc = checksum(&packed[SUMMED_FROM..]);
         packed[..size_of::<PackedHeader>()].copy_from_slice(header.as_bytes());
         packed
     }

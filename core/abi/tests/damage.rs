@@ -7,7 +7,7 @@ use weir_abi::{
     NO_BROKER, NO_ENGINE, OnFault, PAGE, PARTITION, PARTITION_IPA, PARTITION_LEN, PackedCache,
     PackedFlow, PackedHeader, PackedNet, PackedSchedule, PackedSegment, PackedSystem, PackedTables,
     PackedVm, PageSpan, PciFunction, RAM, Region, Regulation, Turn, VERSION, WINDOWS, checksum,
-    regulation, schedule,
+    image_id, name_image, regulation, schedule,
 };
 use weir_paging::classes::{ClassSet, Geometry, PageClasses};
 use weir_paging::table::stage2;
@@ -39,6 +39,7 @@ fn header() -> PackedHeader {
         magic: MAGIC,
         version: VERSION,
         crc: 0,
+        image_id: 0,
         tables_len: 0,
         vms: 0,
         regions: 0,
@@ -249,18 +250,36 @@ fn goes_on_behind_the_tables() {
 
 /// The hypervisor and `weir build` are built apart: the layout must not change without [`VERSION`].
 #[test]
-fn layout_is_that_of_version_10() {
-    assert_eq!(VERSION, 10);
+fn layout_is_that_of_version_11() {
+    assert_eq!(VERSION, 11);
     let bytes = tables().pack(header());
-    assert_eq!(size_of::<PackedHeader>(), 272);
+    assert_eq!(size_of::<PackedHeader>(), 280);
     assert_eq!((size_of::<PackedSchedule>(), size_of::<Turn>()), (24, 24));
     assert_eq!((size_of::<PackedVm>(), size_of::<PackedFlow>()), (344, 48));
     assert_eq!((size_of::<Region>(), size_of::<PackedSegment>(), size_of::<Irq>()), (32, 32, 24));
-    assert_eq!(bytes.len(), 272 + 2 * 344 + 3 * 32 + 2 * 32 + 24);
+    assert_eq!(bytes.len(), 280 + 2 * 344 + 3 * 32 + 2 * 32 + 24);
     assert_eq!(bytes.len(), tables().packed_len());
     assert_eq!(&bytes[..8], b"weirsys\0");
-    assert_eq!(checksum(&bytes), 0x89de_20b4, "{:#x}", checksum(&bytes));
+    assert_eq!(checksum(&bytes), 0x3b94_3e85, "{:#x}", checksum(&bytes));
     assert_eq!(checksum(b"123456789"), 0xcbf4_3926);
+}
+
+/// In a file of U-Boot's, an image does not begin at a multiple of 8 bytes.
+#[test]
+fn the_identity_of_an_image_is_written_and_read() {
+    let mut packed = tables().pack(header());
+    name_image(&mut packed, 0x0123_4567_89ab_cdef);
+    assert_eq!(parse(&packed), Ok(2));
+    let file = [b"weirsys\0 and more", packed.as_slice(), b"guests"].concat();
+    assert_eq!(image_id(&file), Some(0x0123_4567_89ab_cdef));
+    for damaged in [&file[..file.len() - 7], b"weirsys\0", b""] {
+        assert_eq!(image_id(damaged), None);
+    }
+    for cut in [100, packed.len() - 1] {
+        let mut short = packed[..cut].to_vec();
+        name_image(&mut short, 1);
+        assert_eq!(short, packed[..cut]);
+    }
 }
 
 #[test]
@@ -275,7 +294,7 @@ fn refuses_each_kind_of_damage() {
         parse(&bytes)
     };
     assert_eq!(with(0, 1), Err(Damage::Magic));
-    assert_eq!(with(8, 1), Err(Damage::Version(11)));
+    assert_eq!(with(8, 1), Err(Damage::Version(10)));
     assert_eq!(with(12, 1), Err(Damage::Checksum));
     assert_eq!(with(good.len() - 1, 1), Err(Damage::Checksum));
     let misaligned = Aligned::new(&[&[0; 4], good.as_slice()].concat());

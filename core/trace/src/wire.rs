@@ -6,9 +6,9 @@
 //! [`ConsoleMark`] frame the console bytes belong to the VM that it names.
 //!
 //! In the other direction a console byte goes to the VM that has the focus, `DLE DLE` is that byte
-//! itself, `DLE a VM` moves the focus, and `DLE r` asks for a round of [`VcpuCounters`] and
-//! [`Denials`]. [`STANDSTILL`] says that virtual time stands still; as a console byte it is `DLE`
-//! and itself.
+//! itself, `DLE a VM` moves the focus, and `DLE r` asks for [`What::SystemRuns`] and a round of
+//! [`VcpuCounters`] and [`Denials`]. [`STANDSTILL`] says that virtual time stands still; as a
+//! console byte it is `DLE` and itself.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -74,7 +74,7 @@ pub struct WireEvent {
     /// A [`FaultKind`], a [`Denial`], the number of this boot, by `what`.
     pub detail: u32,
     /// ESR_EL2 of a fault, the function number of a refused call, the encoding of a register, a
-    /// [`dma_syndrome`].
+    /// [`dma_syndrome`]. In an event of the whole system, the identity of the image that runs.
     pub syndrome: u64,
     /// The IPA of a fault, the address that a device used.
     pub address: u64,
@@ -84,6 +84,18 @@ pub struct WireEvent {
     pub guest_syndrome: u64,
     /// ELR_EL1 at the time of a fault.
     pub guest_elr: u64,
+}
+
+impl WireEvent {
+    /// Returns the identity of the image that runs, which events of the whole system name.
+    #[must_use]
+    pub fn image_id(&self) -> Option<u64> {
+        let of_system = matches!(
+            What::from_number(self.what),
+            Some(What::SystemStart | What::SystemRuns | What::SystemStop)
+        );
+        of_system.then_some(self.syndrome)
+    }
 }
 
 /// [`WireEvent::syndrome`] of [`Denial::Dma`]: the SMMU's event number in bits 7:0, bit 8 for a
@@ -116,6 +128,8 @@ pub enum What {
     /// The VM starts, and the broker of its flows is not ready: it was waited for as long as it may
     /// take.
     BrokerLate = 9,
+    /// The system runs: the answer to a request for the counters.
+    SystemRuns = 10,
 }
 
 impl What {
@@ -123,11 +137,12 @@ impl What {
     #[must_use]
     pub fn from_number(number: u16) -> Option<Self> {
         use What::{
-            BrokerLate, Denied, SystemStart, SystemStop, VmFault, VmHalted, VmOff, VmReset, VmStart,
+            BrokerLate, Denied, SystemRuns, SystemStart, SystemStop, VmFault, VmHalted, VmOff,
+            VmReset, VmStart,
         };
-        [SystemStart, VmStart, VmOff, VmReset, VmFault, VmHalted, Denied, SystemStop, BrokerLate]
-            .into_iter()
-            .find(|what| *what as u16 == number)
+        let vms = [VmStart, VmOff, VmReset, VmFault, VmHalted, Denied, BrokerLate];
+        let all = vms.into_iter().chain([SystemStart, SystemRuns, SystemStop]);
+        all.into_iter().find(|what| *what as u16 == number)
     }
 }
 

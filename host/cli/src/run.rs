@@ -68,10 +68,11 @@ pub struct RunArguments {
     #[arg(long, short)]
     pub quiet: bool,
     /// Listen to the board on this serial line, which the user starts, instead of running QEMU. The
-    /// rate is 115200 Bd unless another follows the device.
-    #[arg(long, value_name = "DEVICE[:BAUD]", conflicts_with_all = ["deterministic", "accept_host_time", "image_file", "qemu_args"])]
+    /// rate is 115200 Bd unless another follows the device. The board must run the image that `weir
+    /// build` writes, or that of --image-file.
+    #[arg(long, value_name = "DEVICE[:BAUD]", conflicts_with_all = ["deterministic", "accept_host_time", "qemu_args"])]
     pub serial: Option<SerialLine>,
-    /// Boot this image instead of building one.
+    /// Boot this image, or expect it on the board, instead of building one.
     #[arg(long, value_name = "IMAGE", conflicts_with = "no_build")]
     pub image_file: Option<PathBuf>,
     /// One more argument for QEMU; may be given several times.

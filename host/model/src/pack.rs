@@ -14,7 +14,7 @@ use crate::timing::schedule::{Class, Entity, TimedLine};
 use crate::vm::{
     NET, NET_INTID, Net, RamPiece, STOLEN_TIME, SocketBus, TickPolicy, VSOCK_INTID, Vm,
 };
-use crc::{CRC_32_ISCSI, Crc, Digest, Table};
+use crc::{CRC_32_ISCSI, CRC_64_XZ, Crc, Digest, Table};
 use std::borrow::Cow;
 use weir_abi::{
     Irq, PAGE, PackedCache, PackedHeader, PackedSchedule, PackedSegment, PackedTables, Region,
@@ -177,6 +177,7 @@ pub fn pack<'a>(
         magic: weir_abi::MAGIC,
         version: weir_abi::VERSION,
         crc: 0,
+        image_id: 0,
         tables_len: 0,
         vms: 0,
         regions: 0,
@@ -563,7 +564,8 @@ impl Packed<'_> {
     }
 
     /// The whole image: `hypervisor`, which is the flat binary whose length was given to [`pack`],
-    /// then tables and blobs.
+    /// then tables and blobs. Its identity in the header is the CRC-64 (XZ) of the image without an
+    /// identity.
     ///
     /// # Panics
     ///
@@ -578,6 +580,8 @@ impl Packed<'_> {
             let offset = offset as usize;
             image[offset..offset + bytes.len()].copy_from_slice(bytes);
         }
+        let id = Crc::<u64, Table<16>>::new(&CRC_64_XZ).checksum(&image);
+        weir_abi::name_image(&mut image[self.tables_offset as usize..], id);
         image
     }
 

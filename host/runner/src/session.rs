@@ -1,7 +1,7 @@
 //! A run as a pure function of the wire: consoles, expectations, counts, and the byte it ends at.
 
 use super::{
-    demux::{Demux, WireStep},
+    demux::{ConsoleSource, Demux, WireStep},
     expect::Expectations,
     report::{End, FlowFacts, RunReport, Tally, VmFacts},
 };
@@ -36,6 +36,19 @@ pub struct Session {
     tally: Tally,
     /// Time at which the last expected line was seen, while the flows' counts of then are awaited.
     awaits_counts: Option<u64>,
+    /// What the machine said of its image since its last start.
+    image: ImageNamed,
+}
+
+/// What a machine said of the image that it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageNamed {
+    /// No frame has arrived: weir may not run yet.
+    Silent,
+    /// Frames have arrived, and none with the identity.
+    Unknown,
+    /// The identity of the image.
+    Known(u64),
 }
 
 impl Session {
@@ -44,7 +57,8 @@ impl Session {
         let demux = Demux::new(plan.vms.len());
         let expected = Expectations::new(plan.expect.iter().cloned());
         let tally = Tally::new(&plan.vms);
-        Self { plan, demux, expected, tally, awaits_counts: None }
+        let image = ImageNamed::Silent;
+        Self { plan, demux, expected, tally, awaits_counts: None, image }
     }
 
     /// Takes bytes off the wire and puts what they mean at the end of `steps`. Gives the number of
@@ -116,7 +130,9 @@ impl Session {
                 self.tally = Tally::new(&self.plan.vms).after_reset(resets + 1);
                 self.expected = Expectations::new(self.plan.expect.iter().cloned());
                 self.awaits_counts = None;
+                self.image = ImageNamed::Unknown;
             }
+            self.name_image(step);
             self.tally.step(step);
             match step {
                 _ if late => {}
@@ -129,6 +145,28 @@ impl Session {
                 _ => {}
             }
         }
+    }
+
+    fn name_image(&mut self, step: &WireStep) {
+        let named = match step {
+            WireStep::Event(event) => event.image_id(),
+            WireStep::Byte(ConsoleSource::Hypervisor, _)
+            | WireStep::Line { .. }
+            | WireStep::Unfinished { .. }
+            | WireStep::Damaged
+            | WireStep::Reset => return,
+            _ => None,
+        };
+        if let Some(id) = named {
+            self.image = ImageNamed::Known(id);
+        } else if self.image == ImageNamed::Silent {
+            self.image = ImageNamed::Unknown;
+        }
+    }
+
+    /// Returns what the machine said of its image since its last start.
+    pub fn image(&self) -> ImageNamed {
+        self.image
     }
 
     /// Whether a VM has begun a line that has no end yet.
@@ -158,7 +196,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{demux::ConsoleSource, synthetic::SyntheticWire};
+    use crate::synthetic::SyntheticWire;
     use proptest::prelude::*;
     use weir_trace::wire::{Denial, FaultKind, HYPERVISOR, What};
 
@@ -306,5 +344,21 @@ mod tests {
         fn any_bytes_make_a_report(bytes in prop::collection::vec(any::<u8>(), 0..3000), cut in 1usize..100) {
             prop_assert_eq!(run(plan(), &bytes, cut), run(plan(), &bytes, 4096));
         }
+    }
+
+    #[test]
+    fn an_image_is_named_anew_after_each_start() {
+        let mut session = Session::new(plan());
+        let mut after = |wire: SyntheticWire| {
+            session.feed(wire.bytes(), &mut Vec::new());
+            session.image()
+        };
+        let wire = SyntheticWire::default;
+        assert_eq!(after(wire().text("U-Boot 2025.01\n=> ")), ImageNamed::Silent);
+        assert_eq!(after(wire().mark(1, 0).text("on")), ImageNamed::Unknown);
+        assert_eq!(after(wire().system_event(2, What::SystemRuns, 7)), ImageNamed::Known(7));
+        assert_eq!(after(wire().event(3, What::VmStart, 0, 0)), ImageNamed::Known(7));
+        assert_eq!(after(wire().system_event(1, What::SystemStart, 8)), ImageNamed::Known(8));
+        assert_eq!(after(wire().system_event(4, What::SystemStop, 9)), ImageNamed::Known(9));
     }
 }

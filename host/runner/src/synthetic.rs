@@ -2,7 +2,7 @@
 
 use weir_trace::wire::{
     Boots, ConsoleMark, DENIALS, DLE, Denials, EXIT_CAUSES, FAULT_KINDS, FaultKind, FlowCounts,
-    FrameKind, VcpuCounters, VcpuState, VmState, What, WireEvent, frame,
+    FrameKind, HYPERVISOR, VcpuCounters, VcpuState, VmState, What, WireEvent, frame,
 };
 
 /// A wire in the making.
@@ -52,6 +52,19 @@ impl SyntheticWire {
     /// Bytes that are none of the above.
     pub fn garbage(mut self, bytes: &[u8]) -> Self {
         self.0.extend_from_slice(bytes);
+        self
+    }
+
+    /// An event of the whole system, which runs the image of this identity.
+    pub fn system_event(mut self, time_ns: u64, what: What, image_id: u64) -> Self {
+        let event = WireEvent {
+            time_ns,
+            what: what as u16,
+            vm: HYPERVISOR,
+            syndrome: image_id,
+            ..WireEvent::default()
+        };
+        frame(FrameKind::Event, &event, |part| self.0.extend_from_slice(part));
         self
     }
 

@@ -15,7 +15,7 @@ use crate::{
 };
 use weir_abi::INTID_LIMIT;
 use weir_budget::Event as BudgetEvent;
-use weir_trace::wire::{ExitCause, FaultKind};
+use weir_trace::wire::{ExitCause, FaultKind, What};
 use weir_units::IntId;
 
 /// An interrupt while a guest ran. The fast path serves the core's only vCPU; whatever else comes
@@ -269,6 +269,9 @@ pub fn own_interrupt(core: &mut Core) {
             if let Some(wire) = &mut core.wire {
                 let console::Asked { report, hand_over } = wire.receive();
                 core.report |= report;
+                if report {
+                    report::system_event(What::SystemRuns);
+                }
                 wire.drain();
                 if hand_over {
                     focus::hand_over();

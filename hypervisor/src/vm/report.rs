@@ -3,7 +3,7 @@
 use super::{self as vm, Ending, Vm};
 use crate::{
     arch::timer,
-    console,
+    console, system,
     virtio::{flows, switch},
 };
 use core::sync::atomic::Ordering;
@@ -98,7 +98,13 @@ pub fn report() {
     switch::report();
 }
 
-/// An event of the whole system.
+/// Sends an event of the whole system, with the identity of the image.
 pub fn system_event(what: What) {
-    console::event(WireEvent { what: what as u16, vm: HYPERVISOR, ..WireEvent::default() });
+    let syndrome = system::get().header.image_id;
+    console::event(WireEvent {
+        what: what as u16,
+        vm: HYPERVISOR,
+        syndrome,
+        ..WireEvent::default()
+    });
 }

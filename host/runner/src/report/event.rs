@@ -17,6 +17,7 @@ pub(crate) fn in_words(event: &WireEvent, name: impl Fn(u8) -> String) -> String
     let place = |event: &WireEvent| format!("at pc {:#x}", event.pc);
     match What::from_number(event.what) {
         Some(What::SystemStart) => "weir: running on all cores".into(),
+        Some(What::SystemRuns) => format!("weir: runs image {:016x}", event.syndrome),
         Some(What::SystemStop) => "weir: the system ends".into(),
         Some(What::VmStart) => format!("{vm}: started, boot {}", event.detail),
         Some(What::VmOff) => format!("{vm}: powered off"),

@@ -152,7 +152,8 @@ impl Tally {
     fn event(&mut self, event: &WireEvent) {
         let what = What::from_number(event.what);
         match what {
-            Some(What::SystemStart) => self.started = true,
+            // A board that is connected later has reported its start before.
+            Some(What::SystemStart | What::SystemRuns) => self.started = true,
             Some(What::SystemStop) => self.stopped = true,
             _ => {}
         }
@@ -182,7 +183,7 @@ impl Tally {
                 }
             }
             // An unknown number of a newer hypervisor has a line in the log.
-            Some(What::SystemStart | What::SystemStop) | None => {}
+            Some(What::SystemStart | What::SystemRuns | What::SystemStop) | None => {}
         }
     }
 

@@ -5,7 +5,10 @@ use super::{
     outcome::{self, judge_report},
     running::{Peer, Running},
 };
-use crate::{record::RunRecord, report::End, serial::SerialLine, show};
+use crate::{
+    board::ExpectedImage, record::RunRecord, report::End, serial::SerialLine, session::ImageNamed,
+    show,
+};
 use serde_json::json;
 use std::time::SystemTime;
 use weir_image::{Failure, Result, build_id::of_checkout, needs_plugin};
@@ -25,6 +28,10 @@ pub(super) fn run(
              use the PMU",
         ));
     }
+    let bytes = super::image(system, options)?;
+    let origin = (system.path.as_path(), system.platform.name.as_str());
+    let image = ExpectedImage::new(&bytes, options.image_file.as_deref(), origin)?;
+    let image_id = image.id();
     let link = serial.open()?;
     let record = RunRecord::create(&options.environment.runs(), system)?;
     let started = SystemTime::now();
@@ -35,8 +42,16 @@ pub(super) fn run(
     ));
     // A board that already runs answers with its counters.
     link.ask_for_report();
-    let mut run = Running::new(options, system, Peer::Board(link), record, console)?;
+    let peer = Peer::Board(link, image, serial.to_string());
+    let mut run = Running::new(options, system, peer, record, console)?;
     let (end, trouble) = run.carry_on()?;
+    let is_judged = matches!(end, End::AllMet | End::TimeOver | End::SystemStop);
+    if is_judged && run.session.image() == ImageNamed::Unknown {
+        return Err(Failure::environment(format!(
+            "the board on {serial} did not name the image that it runs (expected {image_id:016x})\n  \
+             reset the board while weir listens"
+        )));
+    }
     let Running { session, mut record, peer, hub, wire_bytes, .. } = run;
     peer.end();
     hub.close();
@@ -51,6 +66,7 @@ pub(super) fn run(
             "hypervisor_build": of_checkout(),
             "overheads": options.overheads,
             "serial": serial.to_string(),
+            "image_id": format!("{image_id:016x}"),
             "command": super::words(std::env::args_os()),
             "system": system.path.display().to_string(),
             "started": humantime::format_rfc3339_seconds(started).to_string(),

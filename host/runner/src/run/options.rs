@@ -35,7 +35,7 @@ pub struct RunOptions {
     pub watch: Option<Watch>,
     /// Continues after the last expected line.
     pub keep_running: bool,
-    /// Boots this image instead of building one.
+    /// Boots this image, or expects it on the board, instead of building one.
     pub image_file: Option<PathBuf>,
     /// The serial line of the board that runs the system, instead of QEMU.
     pub serial: Option<SerialLine>,

@@ -6,13 +6,14 @@ use super::{
     setup::awaits_counts,
 };
 use crate::{
+    board::ExpectedImage,
     control::Hub,
     demux::{ConsoleSource, WireStep},
     link::{Heard, Link},
     qemu::Machine,
     record::RunRecord,
     report::{End, FlowFacts, VmFacts},
-    session::{Session, SessionPlan},
+    session::{ImageNamed, Session, SessionPlan},
     standstill::Standstill,
 };
 use std::{
@@ -33,6 +34,8 @@ const POLL: Duration = Duration::from_millis(20);
 const LAST_COUNTERS: Duration = Duration::from_secs(1);
 /// The time of a quiet wire after which a line without an end counts as a prompt.
 const PROMPT: Duration = Duration::from_millis(100);
+/// The time after which a board is asked again for the image that it runs.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Limit on the time of QEMU to end after the system has stopped.
 const ENDING: Duration = Duration::from_secs(5);
 /// Limit on the silence of a machine that counts instructions. Its limit in virtual time works only
@@ -46,8 +49,8 @@ pub(super) const LONG_SILENCE: Duration = Duration::from_secs(1200);
 pub(super) enum Peer {
     /// An emulated machine.
     Qemu(Machine),
-    /// A board on a serial line.
-    Board(Link),
+    /// A board, the image that it must run, and the name of its serial line.
+    Board(Link, ExpectedImage, String),
 }
 
 impl Peer {
@@ -55,7 +58,7 @@ impl Peer {
     pub(super) const fn link(&self) -> &Link {
         match self {
             Self::Qemu(machine) => machine.link(),
-            Self::Board(link) => link,
+            Self::Board(link, ..) => link,
         }
     }
 
@@ -63,7 +66,7 @@ impl Peer {
     fn hear(&mut self, time: Duration) -> Heard {
         match self {
             Self::Qemu(machine) => machine.hear(time),
-            Self::Board(link) => link.hear(time),
+            Self::Board(link, ..) => link.hear(time),
         }
     }
 
@@ -71,7 +74,15 @@ impl Peer {
     pub(super) fn end(self) -> Option<ExitStatus> {
         match self {
             Self::Qemu(machine) => machine.end(),
-            Self::Board(_) => None,
+            Self::Board(..) => None,
+        }
+    }
+
+    /// Compares the image that a board runs. QEMU runs the image that it was given.
+    fn compare(&self, named: ImageNamed) -> Result {
+        match (self, named) {
+            (Self::Board(_, image, line), ImageNamed::Known(id)) => image.compare(id, line),
+            _ => Ok(()),
         }
     }
 }
@@ -147,7 +158,7 @@ impl<'a> Running<'a> {
             console.listening(record.directory(), &left)?;
         }
         let session = Session::new(plan);
-        let stays_on = system.platform.stays_on || matches!(peer, Peer::Board(_));
+        let stays_on = system.platform.stays_on || matches!(peer, Peer::Board(..));
         Ok(Self {
             options,
             names,
@@ -191,7 +202,7 @@ impl<'a> Running<'a> {
     /// Reads the wire until the run ends.
     fn until_end(&mut self) -> Result<(End, Option<String>)> {
         let started = Instant::now();
-        let (mut heard, mut stopped) = (started, None);
+        let (mut heard, mut stopped, mut asked) = (started, None, started);
         loop {
             match self.peer.hear(POLL) {
                 Heard::Bytes(bytes) => {
@@ -220,6 +231,14 @@ impl<'a> Running<'a> {
             }
             if self.options.interrupt.load(Ordering::SeqCst) || self.left.load(Ordering::SeqCst) {
                 return Ok((End::Interrupted, None));
+            }
+            // Not before a frame has come: a boot loader would take the request for its own.
+            let ask = matches!(self.peer, Peer::Board(..))
+                && self.session.image() == ImageNamed::Unknown
+                && asked.elapsed() > ASK_AGAIN;
+            if ask {
+                asked = Instant::now();
+                self.peer.link().ask_for_report();
             }
             let is_quiet = heard.elapsed() > PROMPT;
             if self.stays_on && self.session.stopped() && is_quiet {
@@ -303,6 +322,7 @@ impl<'a> Running<'a> {
         }
         self.steps = steps;
         self.steps.clear();
+        self.peer.compare(self.session.image())?;
         Ok(watched)
     }
 }
