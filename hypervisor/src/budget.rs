@@ -78,7 +78,7 @@ const MARK_POLL: u32 = 34;
 enum Source {
     Pmu(Pmu),
     CounterPage {
-        /// Nanoseconds between two looks, at least.
+        /// Nanoseconds between two polls, at least.
         poll: u64,
         /// The least time of an instruction, in nanoseconds.
         access: u64,
@@ -345,7 +345,7 @@ impl Budget {
             // Nothing is counted while it waits, so that no interrupt can come but the one that
             // did.
             Source::Pmu(_) => Pmu::forget(),
-            // What is off counts nothing: its next look is the boundary's, and the first when it is
+            // What is off counts nothing: its next poll is the boundary's, and the first when it is
             // on again.
             Source::CounterPage { poll, access } if run && !self.off && !self.loads => {
                 let left = |limit: u64, count: u64| limit.saturating_sub(count);
@@ -473,7 +473,7 @@ fn wake_members(core: CoreId, with: &'static Shared, wake: u32) {
     };
     for other in (0..MAX_CORES as u8).map(CoreId).filter(|other| *other != core) {
         if vm::vcpus_of_core(other).any(is_named) {
-            mail::tell(other, mail::BUDGET);
+            mail::send(other, mail::BUDGET);
         }
     }
 }

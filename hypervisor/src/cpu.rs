@@ -76,7 +76,7 @@ impl Core {
         let now = clock_ns();
         // Relaxed: only the host reads it. Masked, so that no number can reach beyond.
         PROGRESS[self.id.index() % MAX_CORES].store(now, Ordering::Relaxed);
-        console::tell_standstill();
+        console::announce_standstill();
         relax();
         let lent_ns = LENT_NS.load(Ordering::Relaxed);
         if lent_ns > 0 && self.budget.is_none() && self.current.is_some() {

@@ -1,4 +1,4 @@
-//! Messages between cores: one mailbox per core, and the SGI that makes the core look.
+//! Messages between cores: one mailbox per core, and the SGI that makes the core read it.
 
 use crate::{arch::gic, system};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -37,10 +37,10 @@ fn mail(core: CoreId) -> &'static AtomicU32 {
     &MAIL[core.index() % MAX_CORES]
 }
 
-/// Puts `message` into core `core`'s mailbox and makes it look.
-pub fn tell(core: CoreId, message: u32) {
+/// Puts `message` into core `core`'s mailbox and interrupts it.
+pub fn send(core: CoreId, message: u32) {
     // Release: what the message speaks of was written before; the receiver's `take` acquires. A
-    // message that is already there has its SGI under way or not yet looked at, and needs no second
+    // message that is already there has its SGI under way or not yet taken, and needs no second
     // one.
     if mail(core).fetch_or(message, Ordering::Release) & message != message {
         gic::send(core, gic::SGI_MESSAGE);
@@ -48,17 +48,17 @@ pub fn tell(core: CoreId, message: u32) {
 }
 
 /// Puts `message` into the mailbox of every core of the system.
-pub fn tell_all(message: u32) {
+pub fn send_to_all(message: u32) {
     let cores = system::get().header.cores as usize;
     for core in 0..cores.min(MAX_CORES) {
-        tell(CoreId(core as u8), message);
+        send(CoreId(core as u8), message);
     }
 }
 
 /// Takes those of `messages` that are in core `core`'s mailbox.
 #[must_use]
 pub fn take(core: CoreId, messages: u32) -> u32 {
-    // Acquire: see `tell`.
+    // Acquire: see `send`.
     mail(core).fetch_and(!messages, Ordering::Acquire) & messages
 }
 

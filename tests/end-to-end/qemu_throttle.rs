@@ -242,7 +242,7 @@ expect = ["1 rounds"]
             .map(|of| printed.out.lines().filter(|line| line.contains(of)).count())
     };
     let [on, off] = polls(&outcome);
-    assert!(on > 100 && off == 0, "{on} looks at what is on, {off} at what is off");
+    assert!(on > 100 && off == 0, "{on} polls of what is on, {off} of what is off");
     // Its periods go on all the same, and nothing is used in them.
     let idle: Vec<_> = budgets(&outcome).into_iter().filter(|record| record.vcpu == 1).collect();
     assert!(idle.iter().filter(|record| record.kind == "replenish").count() > 10);

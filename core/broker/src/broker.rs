@@ -62,8 +62,8 @@ pub trait Mover {
 pub enum Step {
     /// Call [`Broker::step`] again.
     Again,
-    /// Tell EL2 that buffers were returned, then call [`Broker::told`], then this again.
-    Tell,
+    /// Report to EL2 that buffers were returned, then call [`Broker::reported`], then this again.
+    Report,
     /// Nothing until an interrupt, or until this time in ns.
     Wait(Option<u64>),
 }
@@ -196,15 +196,15 @@ pub struct Broker<'a> {
     ready: Edf<u8, FLOWS>,
     /// Some flow has a [`Line::least`].
     postponed: bool,
-    /// EL2 has not been told of what drivers got back.
-    pub(crate) untold: bool,
-    /// The last packet that has arrived, of which EL2 has not been told.
+    /// Buffers that drivers got back are not reported to EL2 yet.
+    pub(crate) unreported: bool,
+    /// The last packet that has arrived and is not reported to EL2 yet.
     arrival: Option<Arrival>,
-    /// Records so far, and those that EL2 knows of.
+    /// Records so far, and those that are reported to EL2.
     recorded: u32,
-    told: u32,
+    reported: u32,
     /// There was nothing to do, EL2 knows that it must wake the broker from now on, and this is the
-    /// last look before it sleeps.
+    /// last poll before it sleeps.
     dozing: bool,
     pub(crate) phases: Phases,
 }
@@ -229,7 +229,7 @@ pub(crate) struct Phases {
 
 impl<'a> Broker<'a> {
     /// As configured in `shared`; the counter has `hertz`.
-    // By itself: what runs once can be told from what moves packets.
+    // In a function of its own: a profile separates what runs once from what moves packets.
     #[inline(never)]
     #[must_use]
     pub fn new(shared: &'a Partition, store: &'a mut Store, hertz: u64) -> Self {
@@ -251,10 +251,10 @@ impl<'a> Broker<'a> {
             delayed: Edf::new(),
             ready: Edf::new(),
             postponed: false,
-            untold: false,
+            unreported: false,
             arrival: None,
             recorded: 0,
-            told: 0,
+            reported: 0,
             dozing: false,
             phases: Phases::default(),
         };
@@ -346,18 +346,18 @@ impl<'a> Broker<'a> {
             self.enqueue(flow.into(), now);
         }
         let mark = mover.ticks();
-        // Each step looks at all devices: for the packets that it takes, or to pick what it moves.
-        let looking = mark.wrapping_sub(begun).saturating_sub(self.phases.taking);
-        let picking = match looking.checked_div(self.phases.packets) {
+        // Each step polls all devices: for the packets that it takes, or to pick what it moves.
+        let polling = mark.wrapping_sub(begun).saturating_sub(self.phases.taking);
+        let picking = match polling.checked_div(self.phases.packets) {
             Some(find_place) => {
                 self.phases.find_place = find_place;
                 mark
             }
-            None => mark.wrapping_sub(looking),
+            None => mark.wrapping_sub(polling),
         };
         self.phases.mark = mark;
         let step = self.choose(now, picking, mover, access);
-        if step == Step::Tell {
+        if step == Step::Report {
             self.settle_returns(access);
         }
         let idle = settled && matches!(step, Step::Wait(_));
@@ -373,7 +373,7 @@ impl<'a> Broker<'a> {
         }
         self.dozing = !self.dozing;
         if self.dozing {
-            // Said first, and then looked once more: what comes behind that look has its interrupt.
+            // Stated first, then polled once more: what comes after that poll has its interrupt.
             self.shared.doze();
             self.phases.mark = mover.ticks();
             return Step::Again;
@@ -393,14 +393,14 @@ impl<'a> Broker<'a> {
                 self.device(port).signal(self.store.sockets[port].epoch);
             }
         }
-        let waiting = self.recorded.wrapping_sub(self.told);
-        self.told = self.told.wrapping_add(waiting.min(TAKEN));
-        self.untold = false;
+        let waiting = self.recorded.wrapping_sub(self.reported);
+        self.reported = self.reported.wrapping_add(waiting.min(TAKEN));
+        self.unreported = false;
     }
 
-    /// The hypercall of [`Step::Tell`] was made: when it was called and when it came back, and how
-    /// long EL2 was busy inside, in ticks.
-    pub fn told(&mut self, called: u64, back: u64, inside: u64) {
+    /// The hypercall of [`Step::Report`] was made: when it was called and when it came back, and
+    /// how long EL2 was busy inside, in ticks.
+    pub fn reported(&mut self, called: u64, back: u64, inside: u64) {
         let whole = back.wrapping_sub(called);
         let phases = &mut self.phases;
         phases.round_trip = whole.saturating_sub(inside);
@@ -445,7 +445,7 @@ impl<'a> Broker<'a> {
     ) -> Option<T> {
         let socket = &mut self.store.sockets[port % PORTS];
         let done = with(self.shared, (port, socket), access, body);
-        self.untold |= socket.has_returned() || done.is_none();
+        self.unreported |= socket.has_returned() || done.is_none();
         done
     }
 
@@ -545,7 +545,7 @@ impl<'a> Broker<'a> {
                 socket.break_down(&self.shared.port(receiver).device, broken);
             }
             self.end(sender, receiver);
-            self.untold = true;
+            self.unreported = true;
             self.lines[index].moved += bytes as u32;
             let more = bytes < left.into() && bytes > 0;
             if !more {
@@ -560,8 +560,8 @@ impl<'a> Broker<'a> {
             let detail = u32::from(head) | if by_engine { BY_ENGINE } else { 0 };
             self.record_chunk(receiver, detail, pack(phases), bytes);
             self.phases.mark = removed;
-            let many = self.recorded.wrapping_sub(self.told) >= TAKEN;
-            return if more && !many { Step::Again } else { Step::Tell };
+            let many = self.recorded.wrapping_sub(self.reported) >= TAKEN;
+            return if more && !many { Step::Again } else { Step::Report };
         }
         self.begin_anew();
         self.rest(u64::MAX, now)
@@ -579,7 +579,7 @@ impl<'a> Broker<'a> {
         let mut memory = Memory::new(&self.shared.ram, receiver, access);
         socket.has_buffer(&mut memory).unwrap_or_else(|broken| {
             socket.break_down(&self.shared.port(receiver).device, broken);
-            self.untold = true;
+            self.unreported = true;
             false
         })
     }
@@ -610,8 +610,8 @@ impl<'a> Broker<'a> {
 
     /// Nothing can be moved before `until`.
     fn rest(&mut self, until: u64, now: u64) -> Step {
-        if self.untold || self.recorded.wrapping_sub(self.told) >= TAKEN {
-            return Step::Tell;
+        if self.unreported || self.recorded.wrapping_sub(self.reported) >= TAKEN {
+            return Step::Report;
         }
         let delayed = self.delayed.peek().map_or(u64::MAX, |(time, _)| time);
         let wake = until.min(self.due).min(delayed);
@@ -653,7 +653,7 @@ impl<'a> Broker<'a> {
         let eligible = sent.eligible;
         self.arrival = Some(Arrival { flow: index, eligible });
         let Phases { find_place, round_trip, finalize, .. } = self.phases;
-        // A sleep is told once.
+        // A sleep is reported once.
         let wake = core::mem::take(&mut self.phases.wake[sender]);
         self.shared.arrive(Some(Record {
             event: Event::Arrived,

@@ -56,7 +56,7 @@ impl Broker<'_> {
         if !is_same {
             if !self.may_spend(index) {
                 // Until then nothing of it is accessed.
-                self.store.sockets[index].look_again();
+                self.store.sockets[index].poll_again();
                 return false;
             }
             self.store.sockets[index].spend();
@@ -103,7 +103,7 @@ impl Broker<'_> {
         mover: &mut impl Mover,
         access: &mut impl Access,
     ) -> (bool, Option<u64>) {
-        if self.store.sockets[index].look(self.device(index)) {
+        if self.store.sockets[index].poll(self.device(index)) {
             self.supply(index, now, access);
         }
         // What it had before is no more than what it may have now.
@@ -247,7 +247,7 @@ impl Broker<'_> {
             }
             Err(broken) => {
                 self.store.sockets[index].break_down(device, broken);
-                self.untold = true;
+                self.unreported = true;
                 None
             }
         }

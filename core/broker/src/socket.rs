@@ -58,7 +58,7 @@ impl Packet {
 
 /// When packets came whose notification the driver left out.
 #[derive(Clone, Copy, Debug)]
-struct Looked {
+struct Polled {
     /// Packets made available, and when that was read last, in ticks.
     end: u16,
     at: u64,
@@ -67,10 +67,10 @@ struct Looked {
     before: u64,
 }
 
-impl Looked {
+impl Polled {
     const NEVER: Self = Self { end: 0, at: 0, from: 0, before: 0 };
 
-    const fn look(&mut self, end: u16, now: u64) {
+    const fn poll(&mut self, end: u16, now: u64) {
         if end != self.end {
             (self.from, self.before, self.end) = (self.end, self.at, end);
         }
@@ -100,7 +100,7 @@ pub(crate) struct Socket {
     stamped: u32,
     /// When the packet that was taken last was seen, in ticks of the counter.
     seen: u64,
-    looked: Looked,
+    polled: Polled,
     /// There may be packets in the ring to send.
     pub(crate) more: bool,
     /// Since a packet with a deadline is ready to be moved: packets that were taken and are in no
@@ -135,7 +135,7 @@ impl Socket {
         changed: false,
         stamped: 0,
         seen: 0,
-        looked: Looked::NEVER,
+        polled: Polled::NEVER,
         more: false,
         spent: 0,
         held: None,
@@ -165,7 +165,7 @@ impl Socket {
     pub(crate) fn forget(&mut self, epoch: u32) {
         (self.epoch, self.queues, self.is_broken) = (epoch, [None; 2], false);
         self.held = None;
-        (self.looked, self.waits, self.buffer) = (Looked::NEVER, 0, None);
+        (self.polled, self.waits, self.buffer) = (Polled::NEVER, 0, None);
         (self.returned, self.notifies, self.supplied) = (false, true, false);
         self.packets.iter_mut().for_each(|packet| packet.members = 0);
         // What the driver does from now on is seen whether it notified before or not.
@@ -179,19 +179,19 @@ impl Socket {
         self.changed
     }
 
-    /// Whether its rings are to be looked at in this step.
+    /// Whether its rings are to be polled in this step.
     pub(crate) const fn has_news(&self) -> bool {
         self.changed || self.more || self.supplied
     }
 
     /// The changes that were last taken in are to be taken in again.
-    pub(crate) const fn look_again(&mut self) {
+    pub(crate) const fn poll_again(&mut self) {
         self.changes = self.changes.wrapping_sub(1);
     }
 
     /// Takes in the notifications. Returns whether the driver may have made receive buffers
     /// available.
-    pub(crate) fn look(&mut self, device: &Device) -> bool {
+    pub(crate) fn poll(&mut self, device: &Device) -> bool {
         let notified = [RX, TX].map(|index| device.notified(index));
         self.more |= notified[TX] != self.notified[TX];
         let supplied = notified[RX] != self.notified[RX];
@@ -226,8 +226,8 @@ impl Socket {
             ready = queue.available(memory)?;
         }
         let first = queue.taken();
-        self.looked.look(first.wrapping_add(ready), now);
-        self.seen = self.seen.max(self.looked.since(first));
+        self.polled.poll(first.wrapping_add(ready), now);
+        self.seen = self.seen.max(self.polled.since(first));
         self.is_last = ready == 1;
         queue.pop(memory)
     }

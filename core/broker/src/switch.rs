@@ -183,7 +183,7 @@ impl<'a> Switch<'a> {
         if wanted {
             device.signal(port.epoch);
         }
-        Some(if wanted || taken.is_err() { Step::Tell } else { Step::Again })
+        Some(if wanted || taken.is_err() { Step::Report } else { Step::Again })
     }
 
     /// Finds the ports that the frame is for.
@@ -230,7 +230,7 @@ impl<'a> Switch<'a> {
         if wanted {
             device.signal(port.epoch);
         }
-        if wanted || given.is_err() { Step::Tell } else { Step::Again }
+        if wanted || given.is_err() { Step::Report } else { Step::Again }
     }
 }
 

@@ -103,7 +103,7 @@ fn the_earliest_deadline_preempts_between_chunks() {
     }
     assert_eq!(world.moved() - before, 2000, "two chunks of the first");
     world.send(1, &payload(500, 1), 20);
-    assert_eq!(world.step(&mut broker, 20), Step::Tell);
+    assert_eq!(world.step(&mut broker, 20), Step::Report);
     assert_eq!(world.moved() - before, 2500, "then the more urgent one");
     assert_eq!([world.returned(0).len(), world.returned(1).len()], [0, 1]);
     world.send(1, &payload(500, 2), 600);
@@ -176,7 +176,7 @@ fn a_reset_port_loses_old_packets_and_takes_new_ones() {
     assert_eq!(world.counts(0).lost, 1);
     let got = world.received(2);
     let ops: Vec<u16> = got.iter().map(|(header, _)| header.op).collect();
-    assert!(ops.contains(&(Operation::Reset as u16)), "its end is told: {ops:?}");
+    assert!(ops.contains(&(Operation::Reset as u16)), "its end is reported: {ops:?}");
     assert_eq!(got.iter().filter(|(header, _)| header.dst_port == 5001).count(), 1);
     world.supply(2, 2000);
     world.control(0, Operation::Request, true, 200);
@@ -228,7 +228,7 @@ fn the_broker_is_notified_once_per_doze() {
         assert!(moves(world.step(&mut broker, 0)));
         assert_eq!(storm(&world), 0, "it has not slept since");
     }
-    while world.step(&mut broker, 0) != Step::Tell {}
+    while world.step(&mut broker, 0) != Step::Report {}
     // The resets are seen, and then it says that it is about to sleep.
     while !world.bell.must_ring(world.partition) {
         assert_eq!(world.step(&mut broker, 0), Step::Again);
@@ -311,7 +311,7 @@ fn an_endpoint_restart_in_a_chunk_stops_its_packet() {
             assert!(busy(partition).is_empty(), "between two steps");
             match step {
                 Step::Again => {}
-                Step::Tell => broker.told(0, 0, 0),
+                Step::Report => broker.reported(0, 0, 0),
                 Step::Wait(_) => break,
             }
             assert!(steps < 200, "the broker does not come to rest");
@@ -416,11 +416,11 @@ fn phases_have_all_of_the_brokers_time() {
         while let Some(record) = world.partition.next_record(&mut taken) {
             found += unpack(record.phases).iter().sum::<u64>();
         }
-        if step == Step::Tell {
+        if step == Step::Report {
             let [find_place, ..] = unpack(world.partition.arrival().map_or(0, |one| one.phases));
             found += find_place;
             finalized += clock.now.get() - clock.read.get();
-            broker.told(clock.now.get(), clock.now.get(), 0);
+            broker.reported(clock.now.get(), clock.now.get(), 0);
         }
     }
     assert_eq!(found + finalized, clock.now.get() - 1000);
@@ -630,7 +630,7 @@ fn resets_take_no_time_of_a_packet_that_is_moved() {
 /// A driver that notifies of receive buffers that are not there has the broker look once, and not
 /// for each flow that waits for them.
 #[test]
-fn a_false_notification_of_buffers_costs_one_look() {
+fn a_false_notification_of_buffers_costs_one_poll() {
     let port = |index: u8| BrokerFlow { port: 5000 + u32::from(index), ..flow(index % 4, 4, 90) };
     let flows: Vec<_> = (0..12).map(port).collect();
     let (mut world, mut broker) = connected(&flows, 4096, 0);

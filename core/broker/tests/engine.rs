@@ -71,8 +71,8 @@ fn a_failing_engine_ends_the_connection_and_no_other() {
     assert_eq!([world.returned(0).len(), world.returned(1).len()], [1, 1]);
     world.supply(failed, 200);
     world.run(&mut broker, 20);
-    let told = world.received(failed);
-    assert!(told.iter().any(|(header, _)| is_reset(header.op)), "{told:?}");
+    let received = world.received(failed);
+    assert!(received.iter().any(|(header, _)| is_reset(header.op)), "{received:?}");
     assert!(!world.received(other).iter().any(|(header, _)| is_reset(header.op)));
     // What it sends on that connection is refused; a new one is good.
     world.send(failed, &payload(100, 3), 2000);

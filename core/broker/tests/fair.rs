@@ -60,5 +60,5 @@ fn who_wants_it_again_comes_behind_who_waits() {
     let before = &order[..again];
     assert!((1..=WAITING).all(|one| before.contains(&one)), "{before:?}");
     let [held, waited] = lock::take_longest();
-    assert!(held > 0 && waited > 0, "turns and waits are told: {held}, {waited}");
+    assert!(held > 0 && waited > 0, "turns and waits are reported: {held}, {waited}");
 }

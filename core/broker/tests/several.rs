@@ -14,7 +14,7 @@ use world::{PORT, World, payload};
 const MEMBERS: usize = 3;
 /// A period of the flow, and its deadline.
 const PERIOD: u64 = 1000;
-/// The room that each receiver has told.
+/// The room that each receiver has reported.
 const ROOM: u32 = 1 << 20;
 
 /// From VM 0 to VMs 1 to 3.

@@ -161,15 +161,15 @@ impl World {
     }
 }
 
-/// Steps until there is nothing to do; how many, and how often the hypervisor was told.
+/// Steps until there is nothing to do; how many, and how many reports to the hypervisor.
 fn settle(world: &mut World, switch: &mut Switch<'_>, now: u64) -> (usize, usize) {
-    let (mut steps, mut told) = (0, 0);
+    let (mut steps, mut reports) = (0, 0);
     while let Some(step) = switch.step(now, &mut Windows(&mut world.ram)) {
         steps += 1;
-        told += usize::from(step == Step::Tell);
+        reports += usize::from(step == Step::Report);
         assert!(steps < 1000, "no end");
     }
-    (steps, told)
+    (steps, reports)
 }
 
 #[test]

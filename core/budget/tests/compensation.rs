@@ -46,14 +46,14 @@ impl Pair {
             interferer: interferer.map(start).collect(),
             now: 0,
         };
-        pair.tell(u8::MAX, Event::Start);
+        pair.send(u8::MAX, Event::Start);
         pair
     }
 
     /// The critical VM's vCPUs are the first in the mask.
-    fn tell(&mut self, told: u8, event: Event) {
+    fn send(&mut self, to: u8, event: Event) {
         let all = self.critical.iter_mut().chain(&mut self.interferer);
-        for (_, vcpu) in all.enumerate().filter(|(index, _)| told >> index & 1 == 1) {
+        for (_, vcpu) in all.enumerate().filter(|(index, _)| to >> index & 1 == 1) {
             vcpu.step(&self.shared, self.now, event);
         }
     }
@@ -65,7 +65,7 @@ impl Pair {
         let before = self.interferer[0].counts.reads;
         self.interferer[0].access(&self.shared, self.now, reads(u64::MAX >> 2), 0);
         self.now += PERIOD.0;
-        self.tell(u8::MAX, Event::Period);
+        self.send(u8::MAX, Event::Period);
         self.interferer[0].counts.reads - before
     }
 }
@@ -120,7 +120,7 @@ proptest! {
             match *action {
                 Action::Wait(span, told) => {
                     pair.now += span;
-                    pair.tell(told, Event::Period);
+                    pair.send(told, Event::Period);
                 }
                 Action::Critical(vcpu, wanted) => {
                     pair.critical[vcpu % usize::from(critical)].access(shared, now, wanted, 0);
@@ -128,11 +128,11 @@ proptest! {
                 Action::Interfere(vcpu, wanted) => {
                     pair.interferer[vcpu % usize::from(vcpus)].access(shared, now, wanted, overshoot);
                 }
-                Action::Poll(told) => pair.tell(told, Event::Count),
+                Action::Poll(told) => pair.send(told, Event::Count),
             }
         }
         pair.now += PERIOD.0;
-        pair.tell(u8::MAX, Event::Period);
+        pair.send(u8::MAX, Event::Period);
         let last = pair.now / PERIOD.0 + 1;
         let suffered = by_period(&pair.critical, last, true);
         let interfered = by_period(&pair.interferer, last, false);
@@ -195,10 +195,10 @@ fn an_unknown_use_gives_nothing_until_it_is_known() {
     let mut pair = Pair::new(Counts::one(100), 4, 2, 1, true);
     pair.now = 100;
     // One of the two has not published.
-    pair.tell(0b101, Event::Period);
+    pair.send(0b101, Event::Period);
     assert_eq!(pair.interferer[0].verdict.limit.reads, 100);
     pair.interferer[0].access(&pair.shared, 101, Counts { reads: 60, writes: 0 }, 0);
-    pair.tell(0b010, Event::Period);
+    pair.send(0b010, Event::Period);
     pair.interferer[0].access(&pair.shared, 102, Counts { reads: 400, writes: 0 }, 0);
     assert_eq!(pair.interferer[0].counts.reads, 200);
     // Another VM's record has no effect.
@@ -216,9 +216,9 @@ fn a_use_over_unseen_periods_counts_in_the_last_one() {
     let mut pair = Pair::new(Counts::one(100), 8, 1, 1, true);
     pair.critical[0].access(&pair.shared, 0, Counts { reads: 70, writes: 0 }, 0);
     pair.now = 100;
-    pair.tell(0b10, Event::Period);
+    pair.send(0b10, Event::Period);
     pair.now = 200;
-    pair.tell(0b11, Event::Period);
+    pair.send(0b11, Event::Period);
     // 30 of the second period; the first is not known and not given.
     assert_eq!(pair.interferer[0].verdict.limit.reads, 130);
 }
@@ -228,7 +228,7 @@ fn an_interferer_that_missed_periods_begins_anew() {
     let mut pair = Pair::new(Counts::one(100), 8, 1, 1, true);
     assert_eq!([0, 0].map(|critical| pair.period(critical)), [100, 200]);
     pair.now += 200;
-    pair.tell(0b11, Event::Period);
+    pair.send(0b11, Event::Period);
     assert_eq!(pair.interferer[0].verdict.limit.reads, pair.interferer[0].counts.reads + 100);
 }
 
@@ -237,7 +237,7 @@ fn parts_of_a_vm_share_what_was_left() {
     let mut pair = Pair::new(Counts::one(101), 4, 1, 2, true);
     pair.critical[0].access(&pair.shared, 0, Counts { reads: 50, writes: 0 }, 0);
     pair.now = 100;
-    pair.tell(0b111, Event::Period);
+    pair.send(0b111, Event::Period);
     let limits: Vec<u64> = pair.interferer.iter().map(|vcpu| vcpu.verdict.limit.reads).collect();
     assert_eq!(limits, [50 + 25, 51 + 26]);
 }
@@ -249,7 +249,7 @@ fn an_overshoot_is_paid_and_can_be_forgiven() {
         pair.period(500);
         pair.interferer[0].access(&pair.shared, pair.now, Counts { reads: 500, writes: 0 }, 7);
         pair.now += 100;
-        pair.tell(0b11, Event::Period);
+        pair.send(0b11, Event::Period);
         let room = pair.interferer[0].verdict.limit.minus(pair.interferer[0].counts);
         assert_eq!(room.reads, second, "debt: {debt}");
     }
@@ -269,9 +269,9 @@ fn a_changed_budget_begins_a_window() {
 fn a_changed_budget_compensates_nothing_of_before() {
     let mut pair = Pair::new(Counts::one(100), 8, 1, 1, true);
     pair.now = 100;
-    pair.tell(0b10, Event::Period);
+    pair.send(0b10, Event::Period);
     pair.interferer[0].set_budget(Counts::one(1000));
-    pair.tell(0b01, Event::Period);
+    pair.send(0b01, Event::Period);
     pair.interferer[0].access(&pair.shared, 101, Counts { reads: 5000, writes: 0 }, 0);
     assert_eq!(pair.interferer[0].counts.reads, 100);
 }

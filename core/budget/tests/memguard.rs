@@ -181,12 +181,12 @@ fn a_member_that_goes_off_gives_and_is_owed_nothing() {
     let mut board = domain([100, 100], |_| ());
     assert_eq!((board.read(1, 30), board.read(0, 1000)), (30, 100));
     assert!(!board.vcpus[0].verdict.run);
-    board.tell(1, Event::Stop);
+    board.send(1, Event::Stop);
     assert!(board.vcpus[0].verdict.run && !board.vcpus[1].verdict.run);
     assert_eq!(board.read(0, 1000), 70);
     // It comes back in the same period.
     for event in [Event::Start, Event::Count] {
-        board.tell(1, event);
+        board.send(1, event);
         assert!(!board.vcpus[1].verdict.run);
     }
     board.next_period();
@@ -217,7 +217,7 @@ fn spare_comes_when_all_have_spent_theirs() {
     assert_eq!([0, 1].map(|vcpu| board.read(vcpu, 1000)), [100, 100]);
     // One that goes off has spent its budget too.
     assert!(!board.vcpus[0].verdict.run);
-    board.tell(2, Event::Stop);
+    board.send(2, Event::Stop);
     assert_eq!([0, 1].map(|vcpu| board.read(vcpu, 1 << 20)), [1 << 20; 2]);
 }
 
@@ -278,9 +278,9 @@ fn thirty_two_members() {
 fn what_was_given_at_a_stop_is_not_owed() {
     let mut board = domain([100, 100, 100], |setting| setting.smoothing = 0);
     assert_eq!(board.read(2, 30), 30);
-    board.tell(2, Event::Stop);
+    board.send(2, Event::Stop);
     assert_eq!(board.read(1, 1000), 170);
-    board.tell(2, Event::Count);
+    board.send(2, Event::Count);
     assert!(!board.vcpus[2].verdict.run);
     board.next_period();
     // Member 2 has all of its own now, and nothing of what member 0 has just given.
@@ -292,8 +292,8 @@ fn what_was_given_at_a_stop_is_not_owed() {
 fn a_member_that_comes_back_draws_what_it_gave() {
     let mut board = domain([100, 100], |_| ());
     assert_eq!(board.read(1, 30), 30);
-    board.tell(1, Event::Stop);
-    board.tell(1, Event::Count);
+    board.send(1, Event::Stop);
+    board.send(1, Event::Count);
     assert_eq!(board.read(1, 1000), 70);
 }
 

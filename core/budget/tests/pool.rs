@@ -98,12 +98,12 @@ fn what_a_stopped_vcpu_has_left_wakes_others() {
     assert_eq!(board.read(0, 1000), 39);
     assert!(!board.vcpus[0].verdict.run);
     // It had drawn 61 and used 2.
-    board.tell(1, Event::Stop);
+    board.send(1, Event::Stop);
     assert!(!board.vcpus[1].verdict.run && board.vcpus[0].verdict.run);
     assert_eq!(board.read(0, 1000), 59);
     // A restart brings nothing.
     for event in [Event::Start, Event::Count, Event::Stop, Event::Start] {
-        board.tell(1, event);
+        board.send(1, event);
         assert!(!board.vcpus[1].verdict.run);
     }
 }
@@ -120,10 +120,10 @@ fn returned_shares_wake_the_other_once_per_period() {
         assert!(board.vcpus[0].verdict.run && !board.vcpus[1].verdict.run);
         for _ in 0..50 {
             board.vcpus[0].off = true;
-            board.tell(0, Event::Stop);
+            board.send(0, Event::Stop);
             *named += u32::from(board.vcpus[0].verdict.wake == 0b10);
             board.vcpus[0].off = false;
-            board.tell(0, Event::Count);
+            board.send(0, Event::Count);
             assert!(board.vcpus[0].verdict.run, "it draws what it returned");
         }
         board.next_period();
@@ -133,11 +133,11 @@ fn returned_shares_wake_the_other_once_per_period() {
     board.read(0, 2);
     board.read(1, 1000);
     board.now += PERIOD.0;
-    board.tell(0, Event::Period);
+    board.send(0, Event::Period);
     board.read(0, 1000);
-    board.tell(1, Event::Descheduled);
+    board.send(1, Event::Descheduled);
     assert!(!board.vcpus[1].verdict.run);
-    board.tell(0, Event::Stop);
+    board.send(0, Event::Stop);
     assert_eq!(board.vcpus[0].verdict.wake, 0);
 }
 
@@ -147,9 +147,9 @@ fn a_driver_that_wakes_nobody_loses_only_time() {
         [0, 1].map(|vcpu| Setting { slice: Counts::one(60), ..pool(Counts::one(100), vcpu, 2) });
     let mut board = Board::new(settings, false, 0);
     assert_eq!(board.read(1, 2) + board.read(0, 1000), 41);
-    board.tell(1, Event::Stop);
+    board.send(1, Event::Stop);
     assert!(!board.vcpus[0].verdict.run);
-    board.tell(0, Event::Count);
+    board.send(0, Event::Count);
     assert_eq!(board.read(0, 1000), 59);
 }
 

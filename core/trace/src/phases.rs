@@ -6,8 +6,8 @@ use crate::record::{Record, RecordKind};
 /// The most ticks of a phase in a record; longer phases are recorded as this.
 pub const LONGEST: u64 = 0xffff;
 
-/// A step in the life of a packet. Durations are in ticks of the counter; 0 where a packet did not
-/// have the phase.
+/// A step of a packet from its notification to its arrival. Durations are in ticks of the counter;
+/// 0 where a packet did not have the phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// Hypervisor entry and exit: of the broker's hypercall, without what it does.

@@ -8,9 +8,9 @@ const PART: usize = 64;
 /// Bytes of the page.
 const PAGE: usize = 4096;
 
-/// What is told of one vCPU, as DEN0057's table lays it out.
+/// The record of one vCPU, as DEN0057's table lays it out.
 #[repr(C, align(64))]
-struct Told {
+struct VcpuRecord {
     /// Revision and attributes, both 0.
     header: u64,
     /// Nanoseconds.
@@ -20,30 +20,30 @@ struct Told {
 
 /// The page that a VM reads and cannot write: each vCPU's part behind the other.
 #[repr(C, align(4096))]
-pub struct StolenTime([Told; PAGE / PART]);
+pub struct StolenTime([VcpuRecord; PAGE / PART]);
 
 impl StolenTime {
     /// No time was stolen.
     #[must_use]
     pub const fn new() -> Self {
         Self(
-            [const { Told { header: 0, stolen: AtomicU64::new(0), reserved: [0; 6] } };
+            [const { VcpuRecord { header: 0, stolen: AtomicU64::new(0), reserved: [0; 6] } };
                 PAGE / PART],
         )
     }
 
     /// Another `ns` nanoseconds were stolen from vCPU `vcpu`; called on that vCPU's core alone.
     pub fn add(&self, vcpu: usize, ns: u64) {
-        if let Some(told) = self.0.get(vcpu) {
-            let so_far = told.stolen.load(Ordering::Relaxed);
-            told.stolen.store(so_far.saturating_add(ns), Ordering::Relaxed);
+        if let Some(record) = self.0.get(vcpu) {
+            let so_far = record.stolen.load(Ordering::Relaxed);
+            record.stolen.store(so_far.saturating_add(ns), Ordering::Relaxed);
         }
     }
 
     /// A boot begins, in which nothing was stolen yet.
     pub fn reset(&self) {
-        for told in &self.0 {
-            told.stolen.store(0, Ordering::Relaxed);
+        for record in &self.0 {
+            record.stolen.store(0, Ordering::Relaxed);
         }
     }
 
@@ -60,7 +60,7 @@ impl Default for StolenTime {
     }
 }
 
-const _: () = assert!(size_of::<Told>() == PART && size_of::<StolenTime>() == PAGE);
+const _: () = assert!(size_of::<VcpuRecord>() == PART && size_of::<StolenTime>() == PAGE);
 
 #[cfg(test)]
 mod tests {
@@ -68,18 +68,18 @@ mod tests {
 
     #[test]
     fn each_vcpu_has_its_own_as_the_table_says() {
-        assert_eq!(core::mem::offset_of!(Told, stolen), 8);
+        assert_eq!(core::mem::offset_of!(VcpuRecord, stolen), 8);
         assert_eq!(core::mem::offset_of!(StolenTime, 0), 0);
         assert_eq!(StolenTime::address(0x90a_0000, 3), 0x90a_00c0);
         let page = StolenTime::new();
-        let told = |vcpu: usize| page.0[vcpu].stolen.load(Ordering::Relaxed);
+        let record = |vcpu: usize| page.0[vcpu].stolen.load(Ordering::Relaxed);
         page.add(3, 7);
         page.add(3, 8);
         page.add(64, 1);
-        assert_eq!([told(2), told(3), told(4)], [0, 15, 0]);
+        assert_eq!([record(2), record(3), record(4)], [0, 15, 0]);
         page.add(3, u64::MAX);
-        assert_eq!(told(3), u64::MAX);
+        assert_eq!(record(3), u64::MAX);
         page.reset();
-        assert_eq!(told(3), 0);
+        assert_eq!(record(3), 0);
     }
 }

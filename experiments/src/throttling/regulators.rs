@@ -421,7 +421,7 @@ mod tests {
         let periods = |given: u64, count: usize| {
             let counts =
                 weir_qemu_plugin::ledger::GuestCounts { refills: given, ..Default::default() };
-            vec![Period { counts, looks: 1, throttled: true }; count]
+            vec![Period { counts, polls: 1, throttled: true }; count]
         };
         assert_eq!(short(&periods(BUDGET / 2, 10)), (5 * BUDGET, 0));
         let (most, beyond) = short(&periods(0, 10));

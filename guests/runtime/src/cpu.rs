@@ -52,7 +52,7 @@ pub fn interrupts_are_masked() -> bool {
 }
 
 /// Sleeps until an interrupt is pending, and has it handled; interrupts are masked before and
-/// after. WFI wakes for a masked interrupt, too: none is lost between the caller's last look and
+/// after. WFI wakes for a masked interrupt, too: none is lost between the caller's last poll and
 /// the sleep.
 #[inline]
 pub fn sleep() {
@@ -90,7 +90,7 @@ pub fn clean_data(address: u64, len: u64) {
     unsafe { asm!("dsb sy", options(nostack, preserves_flags)) };
 }
 
-/// One step of a spin loop. `yield` lets an emulator that runs its cores in turn go on to the next.
+/// One step of a spin loop. `yield` lets an emulator that serializes its cores go on to the next.
 #[inline]
 pub fn relax() {
     // SAFETY: a hint.

@@ -93,7 +93,7 @@ macro_rules! entry {
     };
 }
 
-/// Makes a spin lock's waiting side yield, so that an emulator that runs its cores in turn gets to
+/// Makes a spin lock's waiting side yield, so that an emulator that serializes its cores gets to
 /// the one that holds the lock.
 pub struct YieldingWait;
 

@@ -25,7 +25,7 @@ use weir_partition::{
 static STORE: Mutex<Store> = Mutex::new(Store::new());
 
 /// Sets memory and interrupts up, and gives the partition.
-// By itself: what runs once can be told from what moves packets.
+// In a function of its own: a profile separates what runs once from what moves packets.
 #[inline(never)]
 fn begin(board: &'static Board) -> (&'static Partition, &'static switch::Shared) {
     // SAFETY: the hypervisor maps the partition and the windows there, as memory, and nothing else;
@@ -62,10 +62,10 @@ pub fn serve(board: &'static Board, mut mover: impl Mover) -> ! {
         let background = |access: &mut Core| switch.step(now, access);
         match broker.step_before(now, &mut mover, &mut Core, background) {
             Step::Again => {}
-            Step::Tell => {
+            Step::Report => {
                 let called = time::now();
                 let inside = hypercall::complete();
-                broker.told(called, time::now(), inside);
+                broker.reported(called, time::now(), inside);
             }
             Step::Wait(until) => {
                 if let Some(until) = until {

@@ -151,7 +151,7 @@ pub fn run(arguments: &CheckArguments, environment: &Environment) -> Result {
     if arguments.json {
         writeln!(stdout(), "{:#}", weir_report::versioned(Value::from(results)))?;
     }
-    if status == GOOD { Ok(()) } else { Err(Failure::said(status)) }
+    if status == GOOD { Ok(()) } else { Err(Failure::reported(status)) }
 }
 
 /// The rules behind those of the file itself, which `check`, `build`, `run` and the verbs that run

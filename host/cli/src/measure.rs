@@ -155,7 +155,7 @@ fn hypervisor(json: bool, environment: &Environment) -> Result {
             writeln!(out, "{above}")?;
         }
     }
-    if judged.failures.is_empty() { Ok(()) } else { Err(Failure::said(SYSTEM)) }
+    if judged.failures.is_empty() { Ok(()) } else { Err(Failure::reported(SYSTEM)) }
 }
 
 /// Writes a copy of a system of one VM with other memory to `scratch` and returns the copy.

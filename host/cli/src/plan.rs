@@ -133,7 +133,7 @@ pub fn run(arguments: &PlanArguments, environment: &Environment) -> Result {
     let verdict = plan.report.verdict.unwrap_or(Verdict::Holds);
     match status(verdict, arguments.accept_not_judged) {
         GOOD => Ok(()),
-        status => Err(Failure::said(status)),
+        status => Err(Failure::reported(status)),
     }
 }
 

@@ -44,7 +44,7 @@ impl Failure {
 
     /// Returns a failure whose reason has been printed already.
     #[must_use]
-    pub fn said(status: u8) -> Self {
+    pub fn reported(status: u8) -> Self {
         Self { status, text: String::new() }
     }
 }
@@ -67,7 +67,7 @@ fn plain(text: impl Into<String>) -> String {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
-            return Self::said(GOOD);
+            return Self::reported(GOOD);
         }
         Self::environment(format!("cannot write to standard output: {error}"))
     }

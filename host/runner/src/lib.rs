@@ -39,7 +39,7 @@ mod synthetic;
 
 pub use lab::Lab;
 pub use report::RunReport;
-pub use rings::Told as Traced;
+pub use rings::Traced;
 pub use run::{Console, Run, RunOptions, SilentConsole, run};
 pub use serial::SerialLine;
 pub use signals::watch_signals;

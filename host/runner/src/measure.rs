@@ -84,7 +84,7 @@ mod tests {
     fn core(used: &[(u64, bool)]) -> CoreLedger {
         let period = |&(refills, throttled): &(u64, bool)| Period {
             counts: GuestCounts { refills, ..GuestCounts::default() },
-            looks: 1,
+            polls: 1,
             throttled,
         };
         CoreLedger { periods: used.iter().map(period).collect(), ..CoreLedger::default() }

@@ -35,7 +35,7 @@ use zerocopy::IntoBytes;
 /// The hypervisor's name for its rings: an array with one for each of [`MAX_CORES`] cores.
 const SYMBOL: &str = "weir_trace_rings";
 /// Between two polls of the rings.
-const LOOK: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// The same when a ring has filled by a sixteenth since the last one.
 const HURRY: Duration = Duration::from_micros(100);
 /// Records of a run that are kept; 2 GiB. What comes then is counted as lost.
@@ -163,7 +163,7 @@ impl Core {
     }
 
     /// Takes the new records; returns their number.
-    fn look(&mut self, ram: &Ram, core: u8, limit: u64) -> u64 {
+    fn poll(&mut self, ram: &Ram, core: u8, limit: u64) -> u64 {
         let Self { place, reader, kept, records, gap, last, failed } = self;
         reader.take(&mut View { ram, place }, |entry| {
             let mut keep = |record: Record| match kept.write_all(record.as_bytes()) {
@@ -209,26 +209,26 @@ fn watch(mut cores: Vec<Core>, ram: &Ram, over: &AtomicBool) -> Vec<Core> {
         let limit = LIMIT / cores.len().max(1) as u64;
         let mut hurry = false;
         for (number, core) in cores.iter_mut().enumerate() {
-            let new = core.look(ram, number as u8, limit);
+            let new = core.poll(ram, number as u8, limit);
             hurry |= new > (core.place.bytes / SLOT / 16) as u64;
         }
         if last {
             return cores;
         }
-        thread::park_timeout(if hurry { HURRY } else { LOOK });
+        thread::park_timeout(if hurry { HURRY } else { POLL_INTERVAL });
     }
 }
 
 /// The size of a run's trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct Traced {
     /// Records in the file.
     pub records: u64,
     /// Records that were lost, from those in the file.
     pub lost: u64,
 }
 
-impl Told {
+impl Traced {
     /// Returns the counts as `run.json` has them.
     #[must_use]
     pub fn json(self) -> Value {
@@ -247,13 +247,13 @@ pub struct RingReading {
 impl RingReading {
     /// Reads what is left, once the machine has ended, and writes the trace to `path`: up to
     /// `until` nanoseconds after the hypervisor's start, or to the end.
-    pub fn finish(mut self, until: Option<u64>, path: &Path) -> Result<Told> {
+    pub fn finish(mut self, until: Option<u64>, path: &Path) -> Result<Traced> {
         let cores = self.stop();
         let mut facts = std::mem::take(&mut self.facts);
         let alive = cores.iter().find_map(|core| core.reader.facts());
         let (frequency, zero) = alive.map_or((1, 0), |facts| (facts.frequency, facts.zero));
         (facts.frequency, facts.zero) = (frequency, zero);
-        let mut told = Told { records: 0, lost: 0 };
+        let mut traced = Traced { records: 0, lost: 0 };
         let writing = || format!("write {}", path.display());
         let streams = cores.into_iter().zip(0..).map(|(core, number)| core.rewind(number));
         let streams = streams.collect::<io::Result<Vec<_>>>().context(writing)?;
@@ -270,14 +270,14 @@ impl RingReading {
                 if until.is_some_and(|until| facts.nanos(record.time) > until) {
                     return Ok(());
                 }
-                told.records += 1;
+                traced.records += 1;
                 last = record.time;
                 if record.kind == RecordKind::Lost as u16 {
-                    told.lost = told.lost.saturating_add(record.count);
+                    traced.lost = traced.lost.saturating_add(record.count);
                 }
                 out.write_all(record.as_bytes())
             })?;
-            (facts.records, facts.lost, facts.last) = (told.records, told.lost, last);
+            (facts.records, facts.lost, facts.last) = (traced.records, traced.lost, last);
             let mut file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
             file.rewind()?;
             facts.write(&mut file)?;
@@ -285,7 +285,7 @@ impl RingReading {
             io::Result::Ok(())
         };
         write().context(writing)?;
-        Ok(told)
+        Ok(traced)
     }
 
     fn stop(&mut self) -> Vec<Core> {
@@ -443,12 +443,12 @@ mod tests {
         board.publish();
         let mut cores = board.cores(directory.path());
         let new =
-            cores.iter_mut().zip(0..).map(|(core, number)| core.look(&board.ram, number, LIMIT));
+            cores.iter_mut().zip(0..).map(|(core, number)| core.poll(&board.ram, number, LIMIT));
         assert_eq!(new.collect::<Vec<_>>(), [3, 3, 0], "core 2 has not begun");
         let path = directory.path().join("t");
         // 9 ns after the start is 109.
-        let told = reading(cores).finish(Some(9), &path).expect("a trace");
-        assert_eq!(told, Told { records: 5, lost: 0 });
+        let traced = reading(cores).finish(Some(9), &path).expect("a trace");
+        assert_eq!(traced, Traced { records: 5, lost: 0 });
         let (facts, records) = records(&path);
         assert_eq!((facts.records, facts.frequency, facts.zero), (5, 1_000_000_000, 100));
         assert_eq!(Some(facts.last), records.last().map(|record| record.2));
@@ -463,20 +463,20 @@ mod tests {
         let board = Board::new();
         board.begin(1);
         let mut cores = board.cores(directory.path());
-        let mut look = |board: &Board, limit| {
+        let mut poll = |board: &Board, limit| {
             board.publish();
-            cores[1].look(&board.ram, 1, limit)
+            cores[1].poll(&board.ram, 1, limit)
         };
         (0..3).for_each(|n| board.push(1, 1000 + n));
-        assert_eq!(look(&board, LIMIT), 3);
+        assert_eq!(poll(&board, LIMIT), 3);
         (3..33).for_each(|n| board.push(1, 1000 + n));
         // The last 14 of 30; above the limit nothing more is kept, but it is counted.
-        assert_eq!(look(&board, LIMIT), 30);
+        assert_eq!(poll(&board, LIMIT), 30);
         board.push(1, 2000);
-        assert_eq!(look(&board, 3), 1);
+        assert_eq!(poll(&board, 3), 1);
         let path = directory.path().join("t");
-        let told = reading(cores).finish(None, &path).expect("a trace");
-        assert_eq!(told, Told { records: 19, lost: 17 });
+        let traced = reading(cores).finish(None, &path).expect("a trace");
+        assert_eq!(traced, Traced { records: 19, lost: 17 });
         let records = records(&path).1;
         assert_eq!(records[2..5], [(1, POLL, 1002), (1, LOST, 1019), (1, POLL, 1019)]);
         assert_eq!(records[18], (1, LOST, 1032));
@@ -501,8 +501,8 @@ mod tests {
             board.publish();
         }
         let path = directory.path().join("t");
-        let told = reading.finish(None, &path).expect("a trace");
-        assert_eq!(told, Told { records: 30, lost: 0 });
+        let traced = reading.finish(None, &path).expect("a trace");
+        assert_eq!(traced, Traced { records: 30, lost: 0 });
         let (_, records) = records(&path);
         assert!(records.is_sorted_by_key(|record| (record.2, record.0)));
     }
@@ -513,8 +513,8 @@ mod tests {
         let board = Board::new();
         board.publish();
         let path = directory.path().join("t");
-        let told = reading(board.cores(directory.path())).finish(None, &path).expect("a trace");
-        assert_eq!((told, records(&path).1), (Told { records: 0, lost: 0 }, vec![]));
+        let traced = reading(board.cores(directory.path())).finish(None, &path).expect("a trace");
+        assert_eq!((traced, records(&path).1), (Traced { records: 0, lost: 0 }, vec![]));
     }
 
     proptest! {
@@ -522,29 +522,29 @@ mod tests {
         #[test]
         fn two_runs_alike_leave_the_same_bytes(
             pushes in prop::collection::vec((0usize..3, 0u64..4), 0..60),
-            looks in [prop::collection::vec(1usize..6, 0..60), prop::collection::vec(1usize..6, 0..60)],
+            polls in [prop::collection::vec(1usize..6, 0..60), prop::collection::vec(1usize..6, 0..60)],
         ) {
             let directory = tempfile::tempdir().expect("a directory");
-            let files = looks.map(|looks| {
+            let files = polls.map(|polls| {
                 let board = Board::new();
                 (0..3).for_each(|core| board.begin(core));
                 let mut cores = board.cores(directory.path());
-                let mut look = |board: &Board| {
+                let mut poll = |board: &Board| {
                     board.publish();
-                    cores.iter_mut().zip(0..).for_each(|(core, n)| { core.look(&board.ram, n, LIMIT); });
+                    cores.iter_mut().zip(0..).for_each(|(core, n)| { core.poll(&board.ram, n, LIMIT); });
                 };
-                let (mut looks, mut time) = (looks.into_iter(), 100);
-                let mut wait = looks.next().unwrap_or(5);
+                let (mut polls, mut time) = (polls.into_iter(), 100);
+                let mut wait = polls.next().unwrap_or(5);
                 for &(core, later) in &pushes {
                     time += later;
                     board.push(core, time);
                     wait -= 1;
                     if wait == 0 {
-                        look(&board);
-                        wait = looks.next().unwrap_or(5);
+                        poll(&board);
+                        wait = polls.next().unwrap_or(5);
                     }
                 }
-                look(&board);
+                poll(&board);
                 let path = directory.path().join("t");
                 reading(cores).finish(None, &path).expect("a trace");
                 fs::read(path).expect("the trace")

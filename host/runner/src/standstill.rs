@@ -59,7 +59,7 @@ impl Standstill {
     }
 
     /// Returns whether the machine stands still, at most once in [`PATIENCE`].
-    pub fn look(&mut self) -> bool {
+    pub fn poll(&mut self) -> bool {
         let mut ticks = [0; PROGRESS];
         let read = self.progress.read(&self.ram, &mut ticks);
         let time = fs::read_to_string(format!("/proc/{}/stat", self.qemu)).ok();

@@ -238,7 +238,7 @@ impl Stage1 {
 pub unsafe fn shared() -> u64 {
     // SAFETY: mapped, writable, and by the contract nobody else's yet.
     unsafe { (SHARED as *mut u8).write_bytes(0, PARTITION_LEN as usize) }
-    // The broker may look before its caches are on.
+    // The broker may read before its caches are on.
     clean(SHARED, PARTITION_LEN, cache_line());
     SHARED
 }

@@ -62,7 +62,7 @@ impl Frame {
 }
 
 /// Executes marker `N` (32 to 47), a hint that no core knows: a NOP (DDI0487, C6.2 HINT) by which
-/// one who counts instructions from outside finds his place; the numbers are those of
+/// a counter of instructions outside finds its place; the numbers are those of
 /// `weir-qemu-plugin`'s `path`.
 #[inline(always)]
 pub fn mark<const N: u32>() {

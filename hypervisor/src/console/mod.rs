@@ -30,7 +30,7 @@ const RECORDS: usize = 32768;
 /// How many of them can be of one VM's events. What all VMs together leave holds a round of
 /// counters.
 const EVENTS: usize = 1536;
-/// Bytes that the console core passes on before it looks at its guest again.
+/// Bytes that the console core passes on before it goes back to its guest.
 const TURN: usize = 256;
 
 /// What the console keeps of one VM.
@@ -60,8 +60,8 @@ impl Channel {
         self.core.store(core, Ordering::Relaxed);
     }
 
-    fn tell(&self, message: u32) {
-        mail::tell(CoreId(self.core.load(Ordering::Relaxed)), message);
+    fn send(&self, message: u32) {
+        mail::send(CoreId(self.core.load(Ordering::Relaxed)), message);
     }
 
     /// The next byte that a person typed.
@@ -137,8 +137,8 @@ impl Sink for Output {
         if room >= FIFO_DEPTH {
             return room;
         }
-        // Set before looking again: the console core makes room first and looks at `waits` then, so
-        // one of the two sees the other.
+        // Set before the room is read again: the console core makes room first and reads `waits`
+        // then, so one of the two sees the other.
         channel.waits.store(true, Ordering::SeqCst);
         channel.output.room() / Self::UNIT
     }
@@ -170,8 +170,8 @@ pub fn record(kind: FrameKind, payload: &(impl IntoBytes + Immutable)) {
 fn send(frame: &Frame, vm: usize) {
     let mut quotas = RECORDS_WRITER.lock();
     let lost = RECORDS_LOST.load(Ordering::Relaxed);
-    let told = lost == 0 || RECORDS_RING.push_all(mark(HYPERVISOR.into(), lost).as_slice());
-    let lost = if told { 0 } else { lost };
+    let is_reported = lost == 0 || RECORDS_RING.push_all(mark(HYPERVISOR.into(), lost).as_slice());
+    let lost = if is_reported { 0 } else { lost };
     let mut quota = quotas.get_mut(vm);
     let fits = quota
         .as_deref_mut()
@@ -202,12 +202,12 @@ pub fn lost(vm: usize) -> u32 {
     RECORDS_WRITER.lock().get(vm).map_or(0, Quota::lost)
 }
 
-/// Tells the console core that bytes wait, unless it knows.
+/// Notifies the console core that bytes wait, unless it has been notified.
 fn ring_bell() {
     // AcqRel: the bytes were put in before the bell is seen, and the console core takes the bell
-    // down before it looks for bytes.
+    // down before it reads the rings.
     if !BELL.swap(true, Ordering::AcqRel) {
-        mail::tell(core(), mail::CONSOLE);
+        mail::send(core(), mail::CONSOLE);
     }
 }
 
@@ -243,13 +243,13 @@ enum Input {
     Focus,
 }
 
-/// If emulated cores have slices and input has come: tells all cores that virtual time stands
+/// If emulated cores have slices and input has come: informs all cores that virtual time stands
 /// still, as such a run has no other input. For any core, before it does what ends its turn under
 /// QEMU, as a read of the data register or a tick does: the next turn never comes while another
 /// core takes exceptions and executes nothing.
-pub fn tell_standstill() {
+pub fn announce_standstill() {
     if system::get().header.slice_us > 0 && Uart::has_input() {
-        mail::tell_all(mail::STANDSTILL);
+        mail::send_to_all(mail::STANDSTILL);
     }
 }
 
@@ -278,7 +278,7 @@ impl Wire {
     /// Passes on what waits, at most [`TURN`] bytes and what completes a frame. What is left comes
     /// by a bell of its own, or by the UART's interrupt when that is full.
     pub fn drain(&mut self) {
-        // Before looking at the rings: who puts bytes in after this look rings again.
+        // Before the rings are read: bytes that are put in after this ring again.
         BELL.swap(false, Ordering::AcqRel);
         let mut passed = 0;
         while passed < TURN || self.framing != Framing::Between {
@@ -338,12 +338,12 @@ impl Wire {
                 return Some(wire::DLE);
             }
             let byte = channel.output.pop();
-            // The room was made before `waits` is looked at; see `Output::room`.
+            // The room was made before `waits` is read; see `Output::room`.
             if channel.waits.load(Ordering::SeqCst)
                 && channel.output.room() >= OUTPUT / 2
                 && channel.waits.swap(false, Ordering::SeqCst)
             {
-                channel.tell(mail::ROOM);
+                channel.send(mail::ROOM);
             }
             return byte;
         }
@@ -353,7 +353,7 @@ impl Wire {
     /// Takes what a person typed, at most what the UART's FIFO holds, and the host's commands.
     pub fn receive(&mut self) -> Asked {
         let mut asked = Asked::default();
-        tell_standstill();
+        announce_standstill();
         for _ in 0..32 {
             let byte = match self.uart.read() {
                 Some(Some(byte)) => byte,
@@ -379,7 +379,7 @@ impl Wire {
                     let focus = usize::from(FOCUS.load(Ordering::Relaxed));
                     if let Some(channel) = CHANNELS.get(focus) {
                         if channel.input.push(byte) {
-                            channel.tell(mail::INPUT);
+                            channel.send(mail::INPUT);
                         } else {
                             channel.dropped.fetch_add(1, Ordering::Relaxed);
                         }

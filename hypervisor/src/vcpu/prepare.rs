@@ -61,8 +61,8 @@ pub fn prepare_core(Purpose { shared, observed }: Purpose) {
     }
     sysreg::hstr_el2::write(0);
     sysreg::cnthctl_el2::write(CNTHCTL);
-    // No offset: QEMU 7.2 adds it to a guest's deadline without a look at the overflow, and a guest
-    // that sets the latest deadline there is would hang the machine.
+    // No offset: QEMU 7.2 adds it to a guest's deadline without a check of the overflow, and a
+    // guest that sets the latest deadline there is would hang the machine.
     sysreg::cntvoff_el2::write(0);
     sysreg::mdscr_el1::write(0);
     sysreg::clear_controls(Controls::of(

@@ -122,7 +122,7 @@ fn skip() {
     sysreg::spsr_el2::write(sysreg::spsr_el2::read() & !SPSR_SS);
 }
 
-/// The same without a look at single step, for the path of an SGI.
+/// The same without a check of single step, for the path of an SGI.
 #[inline(always)]
 fn advance() {
     sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_add(4));

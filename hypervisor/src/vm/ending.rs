@@ -15,7 +15,7 @@ use weir_vdev::gic::VcpuMask;
 pub fn turn_on(vm: &Vm, vcpu: usize, entry: u64, x0: u64) {
     let boot = vm.restarts.load(Ordering::Relaxed);
     *vm.vcpu(vcpu).start.lock() = Start { entry, x0, boot, asked: true };
-    mail::tell(vm.core_of(vcpu), mail::START);
+    mail::send(vm.core_of(vcpu), mail::START);
 }
 
 /// Records that the VM of `vcpu_ref`, which runs on the calling core, stops, and tells the cores of
@@ -40,7 +40,7 @@ pub fn end(vcpu_ref: &VcpuRef, ending: Ending, detail: WireEvent) {
         vm.count_ending(ending, detail.detail);
         console::event(detail);
         for vcpu in on.iter() {
-            mail::tell(vm.core_of(vcpu), mail::STOP);
+            mail::send(vm.core_of(vcpu), mail::STOP);
         }
     }
 }
@@ -57,7 +57,7 @@ pub fn stop(vm: &'static Vm, kind: FaultKind) {
     vm.count_ending(Ending::Fault, kind as u32);
     console::event(WireEvent { detail: kind as u32, ..vm.event(What::VmFault, 0) });
     for &core in vm.cores() {
-        mail::tell(CoreId(core), mail::STOP);
+        mail::send(CoreId(core), mail::STOP);
     }
 }
 
@@ -70,7 +70,7 @@ pub fn parked(vcpu_ref: &VcpuRef, core: CoreId) {
     // While the VM is not stopping, the leader need not know: whoever stops it sees under the lock
     // that this vCPU is off.
     if leader != core && vm.ending.lock().is_some() {
-        mail::tell(leader, mail::ENDED);
+        mail::send(leader, mail::ENDED);
     }
 }
 

@@ -28,7 +28,7 @@ fn ended(vm: &Vm, intid: IntId) {
     let is_active = |irq: &Irq| irq.active != 0 && irq.intid == intid.0;
     if MOVABLE.load(Ordering::Relaxed) && vm.view().irqs.iter().any(is_active) {
         // Not here: the caller holds the VM's lock.
-        mail::tell(vm.core_of(0), mail::HAND_OVER);
+        mail::send(vm.core_of(0), mail::HAND_OVER);
     }
 }
 
@@ -174,7 +174,7 @@ impl Hardware<Version> for Lines {
     }
 }
 
-/// Makes the cores of the vCPUs in `mask` look at their list registers.
+/// Makes the cores of the vCPUs in `mask` refresh their list registers.
 #[inline(always)]
 pub fn kick(vm: &Vm, mask: VcpuMask) {
     if !mask.is_empty() {
@@ -209,7 +209,7 @@ pub fn fold_others(vm: &'static Vm, vcpu: usize, core: CoreId, mask: VcpuMask) {
     for (other, ticket) in tickets.iter_mut().enumerate() {
         if others.contains(other) {
             *ticket = vm.vcpu(other).folds_asked.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-            mail::tell(vm.core_of(other), mail::FOLD);
+            mail::send(vm.core_of(other), mail::FOLD);
         }
     }
     for (other, ticket) in tickets.into_iter().enumerate() {

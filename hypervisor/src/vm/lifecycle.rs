@@ -147,6 +147,6 @@ pub fn halt(vm: &'static Vm) {
 fn stop_system() {
     static STOPPING: AtomicBool = AtomicBool::new(false);
     if !STOPPING.swap(true, Ordering::AcqRel) {
-        mail::tell(console::core(), mail::SHUTDOWN);
+        mail::send(console::core(), mail::SHUTDOWN);
     }
 }

@@ -75,7 +75,7 @@ pub struct Period {
     #[serde(flatten)]
     pub counts: GuestCounts,
     /// How many markers there were within it.
-    pub looks: u64,
+    pub polls: u64,
     /// Whether the vCPU was suspended within it.
     pub throttled: bool,
 }
@@ -133,7 +133,7 @@ impl Ledger {
 pub struct Book {
     /// The counts at the start of the open period.
     begun: Option<GuestCounts>,
-    looks: u64,
+    polls: u64,
     throttled: bool,
     ledger: CoreLedger,
 }
@@ -141,21 +141,21 @@ pub struct Book {
 impl Book {
     /// The core executed `mark` when its guest had done `counts` since the machine started.
     pub fn mark(&mut self, mark: BudgetMark, counts: GuestCounts) {
-        self.looks += 1;
+        self.polls += 1;
         match mark {
             BudgetMark::Poll => {}
             BudgetMark::Overflow => self.throttled = true,
             BudgetMark::Replenish => {
                 if let Some(begun) = self.begun.replace(counts) {
-                    let (looks, throttled) = (self.looks, self.throttled);
-                    let period = Period { counts: counts.since(begun), looks, throttled };
+                    let (polls, throttled) = (self.polls, self.throttled);
+                    let period = Period { counts: counts.since(begun), polls, throttled };
                     if self.ledger.periods.len() < PERIODS {
                         self.ledger.periods.push(period);
                     } else {
                         self.ledger.dropped += 1;
                     }
                 }
-                (self.looks, self.throttled) = (0, false);
+                (self.polls, self.throttled) = (0, false);
             }
         }
     }
@@ -192,7 +192,7 @@ mod tests {
         book.mark(BudgetMark::Replenish, done(110, 8));
         book.mark(BudgetMark::Replenish, done(115, 8));
         book.mark(BudgetMark::Overflow, done(900, 9));
-        let of = |counts, looks, throttled| Period { counts, looks, throttled };
+        let of = |counts, polls, throttled| Period { counts, polls, throttled };
         let ledger = book.ledger();
         assert_eq!(ledger.periods, [of(done(100, 4), 3, true), of(done(5, 0), 1, false)]);
         assert_eq!(ledger.dropped, 0);

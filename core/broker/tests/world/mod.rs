@@ -353,18 +353,18 @@ impl<'a> World<'a> {
         places.map(header).collect()
     }
 
-    /// One step at `now`; EL2 does its part if it is told.
+    /// One step at `now`; EL2 does its part of a report.
     pub fn step(&mut self, broker: &mut Broker<'_>, now: u64) -> Step {
         self.engine.ticks = now;
         let step = broker.step(now, &mut self.engine, &mut self.windows);
-        if step == Step::Tell {
-            self.tell(broker, now);
+        if step == Step::Report {
+            self.report(broker, now);
         }
         step
     }
 
-    /// EL2 is told at `now`.
-    pub fn tell(&mut self, broker: &mut Broker<'_>, now: u64) {
+    /// Reports to EL2 at `now`.
+    pub fn report(&mut self, broker: &mut Broker<'_>, now: u64) {
         for (index, vm) in self.vms.iter_mut().enumerate() {
             let device = &self.partition.port(index).device;
             if device.used() != vm.used {
@@ -373,7 +373,7 @@ impl<'a> World<'a> {
             }
             device.raise(now);
         }
-        broker.told(now, now, 0);
+        broker.reported(now, now, 0);
     }
 
     /// Steps until there is nothing to do; returns when there is, if the broker knows.

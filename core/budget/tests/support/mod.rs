@@ -151,11 +151,11 @@ impl Board {
 
     fn every(&mut self, event: Event) {
         for index in 0..self.vcpus.len() {
-            self.tell(index, event);
+            self.send(index, event);
         }
     }
 
-    pub fn tell(&mut self, index: usize, event: Event) {
+    pub fn send(&mut self, index: usize, event: Event) {
         let wake = self.vcpus[index].step(&self.shared, self.now, event);
         self.wake(index, wake);
     }
@@ -185,7 +185,7 @@ impl Board {
     /// The boundary's interrupt, as the driver passes it on.
     pub fn boundary(&mut self, index: usize) {
         let off = self.vcpus[index].off;
-        self.tell(index, if off { Event::Stop } else { Event::Period });
+        self.send(index, if off { Event::Stop } else { Event::Period });
     }
 
     /// To the next boundary of a period, and a step of every vCPU.
@@ -229,27 +229,27 @@ impl Board {
         match *action {
             Action::Wait(span, told) => {
                 self.now += span;
-                for index in (0..count).filter(|index| told >> index & 1 == 1) {
+                for index in (0..count).filter(|index| to >> index & 1 == 1) {
                     self.boundary(index);
                 }
             }
             Action::Access(index, wanted) => self.access(index % count, wanted),
             Action::Poll(index) if !self.vcpus[index % count].off => {
-                self.tell(index % count, Event::Count);
+                self.send(index % count, Event::Count);
             }
             Action::Poll(_) => {}
             Action::Stop(index) => {
                 self.vcpus[index % count].off = true;
-                self.tell(index % count, Event::Stop);
+                self.send(index % count, Event::Stop);
             }
             Action::Resume(index) => {
                 self.vcpus[index % count].off = false;
-                self.tell(index % count, Event::Count);
+                self.send(index % count, Event::Count);
             }
             Action::Restart(index) => {
                 self.vcpus[index % count].off = false;
-                self.tell(index % count, Event::Stop);
-                self.tell(index % count, Event::Start);
+                self.send(index % count, Event::Stop);
+                self.send(index % count, Event::Start);
             }
         }
     }

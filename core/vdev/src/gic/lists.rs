@@ -218,7 +218,7 @@ impl<V: GicArchitecture> Gic<V> {
                 let (w, bit) = place(V::intid(raw));
                 self.cpu_mut(vcpu).gone[w] |= bit;
                 self.take_entry(vcpu, &V::decode(raw), hw);
-                // Its list register told of its end.
+                // Its list register reported its end.
                 if w != 0 && V::state(raw).is_invalid() {
                     self.end_relayed(vcpu, w, bit, hw);
                 }

@@ -90,7 +90,7 @@ pub trait GicArchitecture: sealed::Sealed + 'static {
     /// The state in a register value.
     fn state(raw: Self::Raw) -> ListRegisterState;
     /// Whether the end of the interrupt in a register value raises the maintenance interrupt.
-    fn tells_end(raw: Self::Raw) -> bool;
+    fn reports_end(raw: Self::Raw) -> bool;
     /// The same value with another SGI source (GICv2; the value itself on GICv3).
     fn with_source(raw: Self::Raw, source: u32) -> Self::Raw;
     /// The same value with another priority.
@@ -150,7 +150,7 @@ impl GicArchitecture for V3 {
     }
 
     #[inline]
-    fn tells_end(raw: u64) -> bool {
+    fn reports_end(raw: u64) -> bool {
         raw >> 61 & 1 == 0 && raw >> 41 & 1 != 0
     }
 
@@ -210,7 +210,7 @@ impl GicArchitecture for V2 {
     }
 
     #[inline]
-    fn tells_end(raw: u32) -> bool {
+    fn reports_end(raw: u32) -> bool {
         raw >> 31 == 0 && raw >> 19 & 1 != 0
     }
 

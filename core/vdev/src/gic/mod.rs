@@ -42,7 +42,7 @@
 //! ([`Gic::refresh`]).
 //!
 //! A *relayed* line ([`Gic::relay`]) is emulated, and high from its physical interrupt, which stays
-//! active, to the guest's end of it: that one tells of its end, whatever the guest made of it, and
+//! active, to the guest's end of it: that one reports its end, whatever the guest made of it, and
 //! the physical interrupt is deactivated then. So such a line can be taken from one VM and given to
 //! another between two interrupts.
 //!
@@ -561,9 +561,10 @@ impl<V: GicArchitecture> Gic<V> {
             if is_off {
                 self.mask(vcpu, w, bit);
             }
-            let told = self.set_line(vcpu, intid, true);
-            let more = if told.contains(vcpu) { self.refresh(vcpu, hw) } else { VcpuMask::NONE };
-            return told.without(vcpu) | more.without(vcpu);
+            let notified = self.set_line(vcpu, intid, true);
+            let is_here = notified.contains(vcpu);
+            let more = if is_here { self.refresh(vcpu, hw) } else { VcpuMask::NONE };
+            return notified.without(vcpu) | more.without(vcpu);
         }
         let lines = self.lines_mut(vcpu, w);
         if intid.0 >= INTIDS || lines.hw & bit == 0 {
@@ -804,7 +805,7 @@ impl<V: GicArchitecture> Gic<V> {
                 let shift = intid & 31;
                 held.pending |= u32::from(state.pending) << shift;
                 held.active |= u32::from(state.active) << shift;
-                held.silent |= u32::from(!state.is_invalid() && !V::tells_end(raw)) << shift;
+                held.silent |= u32::from(!state.is_invalid() && !V::reports_end(raw)) << shift;
             }
         }
         held
@@ -851,9 +852,9 @@ impl<V: GicArchitecture> Gic<V> {
         chosen
     }
 
-    /// Marks vCPUs for a refresh; gives those that are to be told. One that is on no core is told
-    /// once: it finds everything when it gets one, so others can't take its core's time by telling
-    /// it again.
+    /// Marks vCPUs for a refresh; gives those that are to be notified. A vCPU that is on no core is
+    /// notified once: it finds everything when it gets a core, so others can't take its core's time
+    /// by further notifications.
     #[inline]
     fn want(&mut self, vcpus: VcpuMask) -> VcpuMask {
         if vcpus.is_empty() { vcpus } else { self.want_each(vcpus) }
@@ -861,15 +862,15 @@ impl<V: GicArchitecture> Gic<V> {
 
     #[inline(never)]
     fn want_each(&mut self, vcpus: VcpuMask) -> VcpuMask {
-        let mut told = vcpus;
+        let mut notified = vcpus;
         for vcpu in vcpus.iter() {
             let busy = &mut self.cpu_mut(vcpu).busy;
             if *busy & (OFF | WANTED) == OFF | WANTED {
-                told = told.without(vcpu);
+                notified = notified.without(vcpu);
             }
             *busy |= WANTED;
         }
-        told
+        notified
     }
 
     /// Whether the private lines of a vCPU are those of a core that it does not have: then
@@ -894,7 +895,7 @@ impl<V: GicArchitecture> Gic<V> {
         (32..INTIDS).contains(&intid.0) && routed && self.forwarded(&self.spi[w & 7]) & bit != 0
     }
 
-    /// Whether a vCPU that is on no core was to be told something since [`Gic::save`], or when it
+    /// Whether a vCPU that is on no core was to be notified since [`Gic::save`], or when it
     /// was called.
     #[must_use]
     pub fn is_wanted(&self, vcpu: usize) -> bool {

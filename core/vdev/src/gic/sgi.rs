@@ -1,8 +1,8 @@
 //! Software-generated interrupts on their way from one vCPU to another, without the VM's lock.
 //!
 //! A sender's trap decodes the register ([`decode_sgi_register`], [`decode_sgir`]), posts into the
-//! receivers' words ([`Mailboxes::post`]) and kicks the cores that it is told to. A receiver moves
-//! its word into list registers with [`super::Gic::drain`].
+//! receivers' words ([`Mailboxes::post`]) and kicks the cores of those that it returns. A
+//! receiver moves its word into list registers with [`super::Gic::drain`].
 
 use super::lr::GicArchitecture;
 use super::mail::Mail;
@@ -88,24 +88,24 @@ impl<V: GicArchitecture> Mailboxes<V> {
         Self { words: [const { V::Mail::EMPTY }; MAX_VCPUS] }
     }
 
-    /// Posts an SGI to its targets and returns those that must be told: the others are kicked, the
-    /// sender itself (if it is among them) calls [`super::Gic::drain`].
+    /// Posts an SGI to its targets and returns those that must be notified: the others are kicked,
+    /// the sender itself (if it is among them) calls [`super::Gic::drain`].
     ///
     /// A target that had something waiting already is not in the result: whoever posted that has
     /// kicked it or is about to, and the drain that follows takes this SGI too. So every kick must
     /// be answered by a drain.
     #[inline]
     pub fn post(&self, sender: usize, sgi: Sgi) -> VcpuMask {
-        let mut tell = VcpuMask::NONE;
+        let mut notify = VcpuMask::NONE;
         let mut left = sgi.targets.bits();
         while left != 0 {
             let target = left.trailing_zeros() as usize;
             left &= left - 1;
             if self.words[target & (MAX_VCPUS - 1)].post(sender, sgi.intid, sgi.group1) {
-                tell = tell | VcpuMask::only(target);
+                notify = notify | VcpuMask::only(target);
             }
         }
-        tell
+        notify
     }
 
     /// Takes what is posted to a vCPU.
@@ -114,8 +114,8 @@ impl<V: GicArchitecture> Mailboxes<V> {
         self.words[vcpu & (MAX_VCPUS - 1)].take()
     }
 
-    /// Whether nothing is posted to a vCPU. Whoever posts to one of which this is true makes its
-    /// core look.
+    /// Whether nothing is posted to a vCPU. Whoever posts to one of which this is true kicks its
+    /// core.
     #[must_use]
     pub fn is_empty(&self, vcpu: usize) -> bool {
         self.words[vcpu & (MAX_VCPUS - 1)].is_empty()

@@ -73,7 +73,7 @@ fn raise(_: usize) {
             }
             "route" => {
                 gic::set_pending(line);
-                // Under an emulator that runs its cores in turn, the shared core takes it now.
+                // Under an emulator that serializes its cores, the shared core takes it now.
                 cpu::relax();
                 let before = TAKEN.load(Ordering::Relaxed);
                 gic::route(line, 1);

@@ -1,5 +1,5 @@
 //! A victim that measures: reads lines of `size=` bytes (1 MiB) one after the other for `for_us=`
-//! (10000), and looks at the clock after every eighth.
+//! (10000), and reads the clock after every eighth.
 //!
 //! ```text
 //! reader: 123456 reads, 1 gaps above 50 us, the longest 70123 ns
@@ -15,8 +15,8 @@
 //! | `invalidate` | a store, DC IVAC, a load |
 //! | `prefetch` | PRFM of the line eight further on, a load |
 //!
-//! A *gap* is the time between two looks; one of more than `gap_us=` (50) means that something else
-//! had the core.
+//! A *gap* is the time between two readings; one of more than `gap_us=` (50) means that something
+//! else had the core.
 
 #![no_std]
 #![no_main]

@@ -40,7 +40,7 @@ fn main(board: &'static Board) -> ! {
             // SAFETY: does nothing.
             unsafe { asm!("nop", options(nomem, nostack)) }
         }
-        // An emulator that runs its cores in turn gives the others time at a yield; more of them
+        // An emulator that serializes its cores gives the others time at a yield; more of them
         // would be most of what is measured.
         if step % 25 == 0 {
             cpu::relax();

@@ -93,7 +93,7 @@ struct Typed {
 }
 
 impl Typed {
-    fn look(&mut self) {
+    fn poll(&mut self) {
         // SAFETY: the VM's own PL011.
         while unsafe { mmio::read32(UART + FLAGS) } & EMPTY == 0 {
             // SAFETY: as above.
@@ -135,7 +135,7 @@ fn main(board: &'static Board) -> ! {
                 raised = true;
                 raise();
             }
-            typed.look();
+            typed.poll();
             cpu::relax();
         }
         let taken = get(&TAKEN);
@@ -158,7 +158,7 @@ fn main(board: &'static Board) -> ! {
         get(&WRONG)
     );
     loop {
-        typed.look();
+        typed.poll();
         cpu::relax();
     }
 }

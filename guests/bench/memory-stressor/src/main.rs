@@ -20,7 +20,7 @@
 //! the cache has ways for what lies in one bank miss it.
 //!
 //! With `report_us=` (0, none) these modes print how many lines of 64 bytes each such time took,
-//! whatever a pass takes, where places that share a line are parts of it; it looks at the clock
+//! whatever a pass takes, where places that share a line are parts of it; it reads the clock
 //! each 64 accesses.
 //!
 //! `mode=walk` follows pointers instead, through the same places in a random order that is always
@@ -113,7 +113,7 @@ fn main(board: &'static Board) -> ! {
 
 /// Bytes of a cache line.
 const LINE: u64 = 64;
-/// Accesses between two looks at the clock, where lines are to be printed.
+/// Accesses between two readings of the clock, where lines are to be printed.
 const CHUNK: u64 = 64;
 
 fn go_over(board: &Board, mode: &str, range: Range, pass: fn(Range)) {

@@ -178,7 +178,7 @@ fn loaded(board: &'static Board) -> ! {
     }
 }
 
-/// Some microseconds, then a `yield`, without which an emulator that runs its cores in turn lets
+/// Some microseconds, then a `yield`, without which an emulator that serializes its cores lets
 /// the second core wait; one in each short loop would be most of its work.
 fn busy_for_a_while() {
     for _ in 0..2500 {

@@ -123,7 +123,7 @@ fn main(board: &'static Board) -> ! {
     let crash = args.get("crash").filter(|_| hypercall::restarts() == 0);
     let crash = crash.map(|_| args.number("crash", 0));
     let expected = args.number("expect", 0);
-    let rest = if args.number("busy", 0) != 0 { look } else { cpu::sleep };
+    let rest = if args.number("busy", 0) != 0 { poll } else { cpu::sleep };
     let mut tally = Tally::default();
     println!("station: {} sends {frames} frames of {size} bytes", Shown(port.mac()));
 
@@ -186,7 +186,7 @@ fn wait_until(due: u64) {
 }
 
 /// Has what is pending handled, without a sleep.
-fn look() {
+fn poll() {
     cpu::unmask_interrupts();
     cpu::relax();
     cpu::mask_interrupts();

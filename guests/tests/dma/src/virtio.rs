@@ -187,7 +187,7 @@ impl Disk {
             mmio::write16(common + QUEUE_ENABLE, 1);
             let running = ACKNOWLEDGE | DRIVER | FEATURES_OK | DRIVER_OK;
             mmio::write8(common + STATUS, running);
-            // The queue in memory before the device is told to look.
+            // The queue in memory before the device is notified.
             fence(Ordering::SeqCst);
             mmio::write16(self.notify + u64::from(notify) * u64::from(self.notify_step), 0);
             let end = time::now_ns() + patience_ns;

@@ -158,7 +158,7 @@ fn handle(interrupt: Interrupt) {
     }
 }
 
-/// Waits, and after a while sleeps between looks, so that emulated cores do not keep the host from
+/// Waits, and after a while sleeps between polls, so that emulated cores do not keep the host from
 /// running the one that is waited for. Interrupts are taken unless they were masked.
 fn wait(what: &str, until: impl Fn() -> bool) {
     let start = time::now_ns();

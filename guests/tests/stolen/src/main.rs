@@ -24,8 +24,8 @@ use weir_guest::{
 
 entry!(main);
 
-/// What takes longer than this from one look at the clock to the next, somebody else had the core,
-/// in ns.
+/// If the time between two readings of the clock is longer than this, in ns, another VM or EL2 had
+/// the core.
 const GAP_NS: u64 = 5_000;
 const MS: u64 = 1_000_000;
 
@@ -109,7 +109,8 @@ fn main(board: &'static Board) -> ! {
         spent.missed / 1000,
         told / 1000
     );
-    // A twentieth is what EL2 itself takes in gaps, and what falls between two looks at the clock.
+    // A twentieth is what EL2 itself takes in gaps, and what falls between two readings of the
+    // clock.
     let adds_up = header == 0 && told > 0 && spent.missed.abs_diff(told) <= spent.missed / 20 + MS;
     println!("stolen: it {} up", if adds_up { "adds" } else { "does not add" });
     if board.args.number("write", 0) != 0 && hypercall::restarts() == 0 {

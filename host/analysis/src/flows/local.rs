@@ -226,7 +226,7 @@ fn local_task(
     let batch = path.batch.map_or(own.len() as u64, u64::from);
     let wake = if path.copier == Copier::Sender { 0 } else { path.wake.max.0 };
     // The broker itself takes the packets, one by one. It sleeps and wakes up; or it is awake, and
-    // looks at the rings in vain before it sees this packet, which takes less than a look that
+    // polls the rings in vain before it sees this packet, which takes less than a poll that
     // finds one.
     let (part, begin) = if path.copier == Copier::Broker && !path.locked {
         (0, wake.max(o.qa.max.0))

@@ -12,7 +12,7 @@
 //! be moved, it takes as many of them from each device as its VM sends flows, or receives if these
 //! are more: its share. One more it reads and holds. A packet itself is supposed to have no more of them ahead in its own ring.
 //! And the broker takes the packets of all flows out of the rings when they come, also of those
-//! with a later deadline. A packet may come just behind the last look at its ring before the broker
+//! with a later deadline. A packet may come just behind the last poll at its ring before the broker
 //! sleeps.
 
 use super::task::TransformedTask;
@@ -42,8 +42,8 @@ pub struct LockWaits {
 pub struct Spent {
     /// In a critical section of a device's lock.
     pub hold: Nanos,
-    /// On the rest of a look in vain: less than on a look that finds a packet.
-    pub look: Nanos,
+    /// On the rest of a poll in vain: less than on a poll that finds a packet.
+    pub poll: Nanos,
     /// On reading a packet.
     pub read: Nanos,
     /// On a control packet, from its ring to its receiver's.
@@ -60,7 +60,7 @@ pub fn waits(
     flows: &[Ends],
     chunks: &[u64],
     cores: &[u32],
-    Spent { hold, look, read, control, taking }: Spent,
+    Spent { hold, poll, read, control, taking }: Spent,
 ) -> Vec<LockWaits> {
     let mut vms: Vec<u32> =
         flows.iter().flat_map(|flow| flow.to.iter().chain([&flow.from]).copied()).collect();
@@ -78,7 +78,7 @@ pub fn waits(
     // Its own is none of them.
     let passed = control.0.saturating_mul(packets.saturating_sub(1));
     let held = read.0.saturating_mul(vms.len() as u64);
-    let times = [passed, held, look.0, taking.0];
+    let times = [passed, held, poll.0, taking.0];
     let others = times.into_iter().fold(0, u64::saturating_add);
     let of = |(flow, chunks): (&Ends, &u64)| {
         let calls = chunks.saturating_mul(flow.to.len() as u64);
@@ -115,8 +115,8 @@ mod tests {
 
     #[test]
     fn a_call_waits_for_the_cores_of_each_device() {
-        let [hold, look, read, control, taking] = [100, 20_000, 1000, 7, 1].map(Nanos);
-        let times = Spent { hold, look, read, control, taking };
+        let [hold, poll, read, control, taking] = [100, 20_000, 1000, 7, 1].map(Nanos);
+        let times = Spent { hold, poll, read, control, taking };
         let found = waits(&[one(0, &[1])], &[1], &[1, 1], times);
         // Each of the two VMs' cores has a critical section, and holds its GIC's lock once.
         assert_eq!(found, [LockWaits { settle: Nanos(400), others: Nanos(22_008) }]);

@@ -244,8 +244,8 @@ impl FlowsInput {
         let packets = packets.fold(0, u64::saturating_add);
         let taking = Nanos(self.path.take().saturating_mul(packets));
         let [read, control] = [self.path.read(), self.path.control()].map(Nanos);
-        let look = self.path.overheads.qa.max;
-        let spent = Spent { hold: self.hold, look, read, control, taking };
+        let poll = self.path.overheads.qa.max;
+        let spent = Spent { hold: self.hold, poll, read, control, taking };
         let waits = waits(&ends, &chunks, &vcpus, spent);
         for group in &mut groups {
             for (task, &flow) in group.tasks.iter_mut().zip(&group.flows) {

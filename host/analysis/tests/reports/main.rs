@@ -280,7 +280,7 @@ fn the_own_data_path_has_its_own_terms() {
     assert!(broker.0 < dma.0, "no engine to program: {broker:?} {dma:?}");
     // A sender parses a packet, inserts it and finds its place.
     assert!((sender.1 - (1161.0 + 101.0 + 30.0)).abs() < 0.1, "{sender:?}");
-    // The broker wakes up behind a look in vain (QA). It may have taken a control packet of the
+    // The broker wakes up behind a poll in vain (QA). It may have taken a control packet of the
     // other VM, read one of each, and taken a packet with a later deadline.
     let read = 142.0 + 1161.0;
     let [control, take] = [read + 71.0 + 90.0 + 2646.0, read + 101.0];

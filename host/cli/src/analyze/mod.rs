@@ -135,7 +135,7 @@ pub fn run(arguments: &AnalyzeArguments, environment: &Environment) -> Result {
             }
         }
     }
-    if status == GOOD { Ok(()) } else { Err(Failure::said(status)) }
+    if status == GOOD { Ok(()) } else { Err(Failure::reported(status)) }
 }
 
 /// The overheads of a file that was given for them.

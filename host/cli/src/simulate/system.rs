@@ -35,7 +35,7 @@ impl Simulation {
         let values = Values::new(values).map_err(Failure::call)?;
         let reported = |faults: &Faults| {
             screen::say(format_args!("{faults}"));
-            Failure::said(image::exit_status(faults))
+            Failure::reported(image::exit_status(faults))
         };
         let system =
             load(&model.system, &values, environment)?.map_err(|faults| reported(&faults))?;

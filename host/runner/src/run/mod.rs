@@ -53,7 +53,7 @@ pub struct Run {
     /// The errors in addition to missed lines, as text.
     pub trouble: Option<String>,
     /// The records of its trace, if the hypervisor wrote a trace.
-    pub trace: Option<rings::Told>,
+    pub trace: Option<rings::Traced>,
 }
 
 /// Runs a system in QEMU, or on the board at [`RunOptions::serial`], until its expected lines are
@@ -110,7 +110,7 @@ fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console)
     let steady = options.deterministic && options.qemu_args.is_empty();
     let preload = steady.then(|| preload(options, environment)).transpose()?;
     if options.interrupt.load(Ordering::SeqCst) {
-        return Err(Failure::said(INTERRUPTED));
+        return Err(Failure::reported(INTERRUPTED));
     }
 
     let record = RunRecord::create(&environment.runs(), &system)?;

@@ -220,7 +220,7 @@ impl<'a> Running<'a> {
                     }
                 }
                 Heard::Nothing => {
-                    if self.standstill.as_mut().is_some_and(Standstill::look) {
+                    if self.standstill.as_mut().is_some_and(Standstill::poll) {
                         self.peer.link().end_standstill();
                     }
                     self.record.flush()?;

@@ -111,7 +111,7 @@ pub fn end(iar: u64) {
 /// Sends an SGI to core `core`.
 #[inline(always)]
 pub fn send(core: CoreId, sgi: IntId) {
-    // The stores that the message speaks of before the SGI that makes the other core look.
+    // The stores that the message speaks of before the SGI that makes the other core read it.
     dsb_ishst();
     GICD.write(SGIR, 1 << (16 + (core.0 & 7)) | sgi.0);
 }

@@ -55,7 +55,7 @@ static REDISTRIBUTORS: [AtomicU64; CORES.len()] = [const { AtomicU64::new(0) }; 
 // guest, never memory.
 const GICR: Device = unsafe { Device::new("gicr", device(Pa(board::GICR))) };
 
-/// The frames of all redistributors, for those who look for one.
+/// The frames of all redistributors, to find one in.
 struct Redistributors;
 
 impl RedistributorFrames for Redistributors {
@@ -150,7 +150,7 @@ pub fn end(iar: u64) {
 #[inline(always)]
 pub fn send(core: CoreId, sgi: IntId) {
     let Some(mpidr) = CORES.get(core.index()) else { return };
-    // The stores that the message speaks of before the SGI that makes the other core look.
+    // The stores that the message speaks of before the SGI that makes the other core read it.
     dsb_ishst();
     let aff = |n: u64| mpidr >> (8 * n) & 0xff;
     icc::sgi1r::write(

@@ -17,7 +17,7 @@ const BOTH: u64 = 3;
 /// PMCR_EL0.E: those count that are enabled. LC: the cycle counter has 64 bits.
 const ENABLE: u64 = 1 | 1 << 6;
 /// How much later than counter 0 counter 1 overflows where both count the same. QEMU (7.2 to 10)
-/// plans its look at an overflow one event early, finds none, and plans no other unless a counter
+/// plans its poll of an overflow one event early, finds none, and plans no other unless a counter
 /// overflows later still.
 const LATER: u32 = 2;
 /// A counter is never set to overflow later than this, so that more than one overflow cannot pass

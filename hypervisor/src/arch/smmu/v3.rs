@@ -311,7 +311,8 @@ impl Smmu {
             }
             self.commands = self.commands.next();
         }
-        // Commands, and the entries that they speak of, before the index that makes the SMMU look.
+        // Commands, and the entries that they speak of, before the index that makes the SMMU read
+        // them.
         dsb_sy();
         SMMU.write(CMDQ_PROD, self.commands.0);
         let end = self.commands;

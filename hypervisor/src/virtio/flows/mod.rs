@@ -260,7 +260,7 @@ pub fn complete(service: &Service, vcpu_ref: &VcpuRef) {
         }
         let mask = line(vm, &socket);
         drop(socket);
-        // Before the other core is told: an emulator that runs its cores in turn may run that one
+        // Before the other core is told: an emulator that serializes its cores may run that one
         // first.
         let now = timer::now_ns();
         device.raise(now);

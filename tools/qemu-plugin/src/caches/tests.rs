@@ -520,7 +520,7 @@ fn the_ledger_has_refills_and_write_backs_per_period() {
     let ledger = books.ledger();
     let [period] = ledger.cores[0].periods[..] else { panic!("{ledger:?}") };
     assert_eq!(period.counts, GuestCounts { refills: 8, ..GuestCounts::default() });
-    assert_eq!((period.looks, period.throttled), (3, true));
+    assert_eq!((period.polls, period.throttled), (3, true));
     assert!(ledger.cores[1].periods.is_empty());
     assert!(books.report().marks.is_empty(), "EL2's markers are no guest's");
 }

@@ -456,7 +456,7 @@ fn the_ledger_counts_instructions_per_replenishment() {
     machine.run(0, GUEST, &[NOP]);
     let ledger = machine.books.ledger();
     let [period] = ledger.cores[0].periods[..] else { panic!("{ledger:?}") };
-    assert_eq!((period.counts.instructions, period.looks, period.throttled), (5, 2, true));
+    assert_eq!((period.counts.instructions, period.polls, period.throttled), (5, 2, true));
     assert_eq!(ledger.cores[0].phases, [PhaseCounts { guest: 6, el2: 3 + 2 + 2 + 2 }]);
     assert!(ledger.cores[1].periods.is_empty());
 }

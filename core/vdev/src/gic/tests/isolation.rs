@@ -32,7 +32,7 @@ fn away<V: GicArchitecture>() -> Rig<V> {
     }
     leave(&mut rig, 0);
     rig.prompt = false;
-    (rig.taken, rig.told) = (vec![0; 2], vec![0; 2]);
+    (rig.taken, rig.notified) = (vec![0; 2], vec![0; 2]);
     rig
 }
 
@@ -65,7 +65,7 @@ fn rounds<V: GicArchitecture>(attack: impl Fn(&mut Rig<V>)) -> usize {
         attack(&mut rig);
         rig.settle_but(0);
     }
-    assert!(rig.told[0] <= 1, "told {} times", rig.told[0]);
+    assert!(rig.notified[0] <= 1, "notified {} times", rig.notified[0]);
     rig.taken[0]
 }
 
@@ -279,7 +279,7 @@ fn hostile<V: GicArchitecture>(writes: &[Write]) {
         rig.settle_but(0);
     }
     assert!(rig.taken[0] <= LINES.len(), "{} interrupts", rig.taken[0]);
-    assert!(rig.told[0] <= 1, "told {} times", rig.told[0]);
+    assert!(rig.notified[0] <= 1, "notified {} times", rig.notified[0]);
     // When it is back, all that is due comes.
     rig.kicks = rig.kicks.without(0);
     rig.prompt = true;

@@ -267,7 +267,7 @@ pub struct Rig<V: GicArchitecture> {
     /// Physical interrupts that each vCPU's core took.
     pub taken: Vec<usize>,
     /// Kicks that each vCPU's core got.
-    pub told: Vec<usize>,
+    pub notified: Vec<usize>,
 }
 
 impl<V: GicArchitecture> Rig<V> {
@@ -281,7 +281,7 @@ impl<V: GicArchitecture> Rig<V> {
             prompt: true,
             links: links.to_vec(),
             taken: vec![0; vcpus],
-            told: vec![0; vcpus],
+            notified: vec![0; vcpus],
         };
         for &(intid, pintid) in links {
             rig.gic.link(IntId(intid), IntId(pintid));
@@ -316,7 +316,7 @@ impl<V: GicArchitecture> Rig<V> {
 
     fn note(&mut self, mask: VcpuMask) {
         for vcpu in mask.iter() {
-            self.told[vcpu] += 1;
+            self.notified[vcpu] += 1;
         }
         self.kicks = self.kicks | mask;
     }

@@ -372,14 +372,14 @@ impl<V: GicArchitecture> Play<V> {
             }
         }
         self.note();
-        let mut tell = self.rig.mail.post(vcpu, sgi);
-        if tell.contains(vcpu) {
+        let mut notify = self.rig.mail.post(vcpu, sgi);
+        if notify.contains(vcpu) {
             self.rig.kicks = self.rig.kicks | VcpuMask::only(vcpu);
             self.rig.arrive(vcpu);
             self.listened(vcpu);
-            tell = tell.without(vcpu);
+            notify = notify.without(vcpu);
         }
-        self.rig.kick(tell);
+        self.rig.kick(notify);
     }
 
     fn acknowledge(&mut self, vcpu: usize) {

@@ -42,7 +42,7 @@ fn list_register_of_gicv3() {
         backing: Backing::Software { eoi: true, source: 0 },
     };
     assert_eq!(V3::encode(&software), 0xc010_0200_0000_0021);
-    assert!(V3::tells_end(V3::encode(&software)) && !V3::tells_end(V3::encode(&hardware)));
+    assert!(V3::reports_end(V3::encode(&software)) && !V3::reports_end(V3::encode(&hardware)));
 }
 
 /// IHI0048B 5.3.9, `GICH_LRn`.
@@ -279,9 +279,9 @@ fn sgi_registers_of_gicv2() {
 fn one_sgi_from_three_senders() {
     let mut rig = with_33::<V2>(4, 0);
     for sender in 1..4 {
-        let tell = rig.mail.post(sender, decode_sgir(0x0001_0007, sender, 4));
-        assert_eq!(tell.is_empty(), sender > 1, "one kick is enough");
-        rig.kicks = rig.kicks | tell;
+        let notify = rig.mail.post(sender, decode_sgir(0x0001_0007, sender, 4));
+        assert_eq!(notify.is_empty(), sender > 1, "one kick is enough");
+        rig.kicks = rig.kicks | notify;
     }
     rig.settle();
     let mut senders = Vec::new();
@@ -305,8 +305,8 @@ fn an_sgi_needs_its_group() {
     ] {
         rig.redist_write(1, 1, 0x1_0080, 4, if group1 { !0 } else { 0 });
         rig.redist_write(1, 1, 0x1_0100, 4, 1 << 4);
-        let tell = rig.mail.post(0, decode_sgi_register(register, 4 << 24 | 2, 0, 2));
-        rig.kick(tell);
+        let notify = rig.mail.post(0, decode_sgi_register(register, 4 << 24 | 2, 0, 2));
+        rig.kick(notify);
         assert_eq!(rig.acknowledge(1).is_some(), comes, "{group1} {register:?}");
         rig.end(1);
     }
@@ -316,8 +316,8 @@ fn an_sgi_needs_its_group() {
 fn an_sgi_to_oneself_needs_no_kick() {
     let mut rig = with_33::<V3>(2, 0);
     rig.redist_write(0, 0, 0x1_0100, 4, 1);
-    let tell = rig.mail.post(0, decode_sgi_register(SgiRegister::Sgi0, 1, 0, 2));
-    assert_eq!(tell, VcpuMask::only(0));
+    let notify = rig.mail.post(0, decode_sgi_register(SgiRegister::Sgi0, 1, 0, 2));
+    assert_eq!(notify, VcpuMask::only(0));
     assert!(rig.on(0, |gic, mail, hw| gic.drain(0, mail, hw)).is_empty());
     assert_eq!(rig.cores[0].highest().unwrap().1.intid.0, 0);
     assert_eq!(rig.cores[0].writes, 1, "one list register write");
@@ -523,8 +523,8 @@ fn interrupts_for_a_switched_out_vcpu() {
     assert!(!rig.gic.has_pending(0));
     rig.board.line(0, 27).high = true;
     rig.board.line(0, 140).latch = true;
-    let tell = rig.mail.post(1, decode_sgi_register(SgiRegister::Sgi0, 1, 1, 2));
-    rig.kick(tell);
+    let notify = rig.mail.post(1, decode_sgi_register(SgiRegister::Sgi0, 1, 1, 2));
+    rig.kick(notify);
     assert!(rig.board.line(0, 140).active);
     assert!(!rig.board.line(0, 27).enabled && !rig.board.line(0, 27).active);
     assert_eq!(rig.cores[0].lrs, [0; 4]);

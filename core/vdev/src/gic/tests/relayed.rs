@@ -102,7 +102,7 @@ fn a_guest_ends_only_what_came_to_it() {
 }
 
 #[test]
-fn a_life_that_ends_lets_go_of_the_line() {
+fn a_boot_that_ends_lets_go_of_the_line() {
     let mut rig = rig::<V3>();
     enable(&mut rig);
     rig.run();

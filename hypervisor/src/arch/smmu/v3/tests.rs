@@ -2,7 +2,7 @@ use super::*;
 use crate::arch::machine::{on_write, recorded, set, value, watch};
 use weir_units::VmId;
 
-/// An SMMU that has taken each command by the time the driver looks.
+/// An SMMU that has taken each command by the time the driver polls.
 fn answering() {
     on_write("smmu+0x20", |value| set("smmu+0x24", value));
     on_write("smmu+0x50", |value| set("smmu+0x54", value));
