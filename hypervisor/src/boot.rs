@@ -27,7 +27,7 @@ use crate::{
 };
 use weir_abi::{
     Damage, MAX_CORES, PackedSystem, TABLES_LIMIT,
-    machine::{self, Machine},
+    machine::{self, MachineFacts},
 };
 use weir_paging::table::PAGE;
 use weir_trace::wire::What;
@@ -239,7 +239,7 @@ fn check_memory(stage1: &mut Stage1, device_tree: u64, system: &PackedSystem) {
         stage1.forget(1, 0);
         stage1.forget(2, 0);
     }
-    let Some(Machine { ram, has_smmu }) = machine else { return };
+    let Some(MachineFacts { ram, has_smmu }) = machine else { return };
     if needs_smmu && !has_smmu {
         console::refuse(&[
             "this system has PCI functions, and the machine has no SMMU: give QEMU -M virt,iommu=smmuv3",
@@ -265,7 +265,7 @@ fn check_memory(stage1: &mut Stage1, device_tree: u64, system: &PackedSystem) {
 ///
 /// If RAM has a gap, QEMU's tree describes one piece of the total size. Therefore sizes are
 /// compared instead of ends.
-fn machine(stage1: &mut Stage1, device_tree: u64, asks_smmu: bool) -> Option<Machine> {
+fn machine(stage1: &mut Stage1, device_tree: u64, asks_smmu: bool) -> Option<MachineFacts> {
     let in_ram = RAM.iter().any(|&(base, top)| (base..top).contains(&device_tree));
     if device_tree == 0 || !device_tree.is_multiple_of(8) || !in_ram {
         return None;

@@ -583,8 +583,7 @@ impl<'a> PackedSystem<'a> {
         if header.version != VERSION {
             return Err(Damage::Version(header.version));
         }
-        let summed =
-            bytes.get(SUMMED_FROM..header.tables_len as usize).ok_or(Damage::Truncated)?;
+        let summed = bytes.get(SUMMED_FROM..header.tables_len as usize).ok_or(Damage::Truncated)?;
         if checksum(summed) != header.crc {
             return Err(Damage::Checksum);
         }

@@ -16,7 +16,7 @@ pub const HEADER_LEN: usize = 40;
 
 /// What the device tree states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Machine {
+pub struct MachineFacts {
     /// Bytes of RAM from the given base on, in all pieces.
     pub ram: u64,
     /// Whether there is an SMMUv3. Searched for only if asked.
@@ -32,7 +32,7 @@ pub fn tree_len(header: &[u8]) -> Option<u32> {
 /// Reads the device tree `tree`. Returns `None` if it is damaged or states no RAM from
 /// `ram_base` on. Ends with the answer: to look for the SMMU takes a walk over all nodes.
 #[must_use]
-pub fn read(tree: &[u8], ram_base: u64, asks_smmu: bool) -> Option<Machine> {
+pub fn read(tree: &[u8], ram_base: u64, asks_smmu: bool) -> Option<MachineFacts> {
     tree_len(tree)?;
     let block = |start: usize, len: usize| {
         let start = word(tree, start)? as usize;
@@ -83,7 +83,7 @@ pub fn read(tree: &[u8], ram_base: u64, asks_smmu: bool) -> Option<Machine> {
         };
         at = at.checked_add(4)?.checked_add(used)?.checked_next_multiple_of(4)?;
     }
-    Some(Machine { ram: ram?, has_smmu })
+    Some(MachineFacts { ram: ram?, has_smmu })
 }
 
 /// Returns the bytes at `base` and above in the ranges of `reg`, or `None` without any.

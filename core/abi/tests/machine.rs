@@ -1,7 +1,7 @@
 //! What EL2 reads of the machine's device tree.
 
 use proptest::prelude::*;
-use weir_abi::machine::{HEADER_LEN, Machine, read, tree_len};
+use weir_abi::machine::{HEADER_LEN, MachineFacts, read, tree_len};
 
 const BASE: u64 = 0x4000_0000;
 
@@ -92,10 +92,10 @@ fn the_size_of_ram_and_the_smmu_are_read() {
     let tree = board();
     assert_eq!(tree_len(&tree), Some(tree.len() as u32));
     let ram = 1 << 32;
-    assert_eq!(read(&tree, BASE, false), Some(Machine { ram, has_smmu: false }));
-    assert_eq!(read(&tree, BASE, true), Some(Machine { ram, has_smmu: true }));
+    assert_eq!(read(&tree, BASE, false), Some(MachineFacts { ram, has_smmu: false }));
+    assert_eq!(read(&tree, BASE, true), Some(MachineFacts { ram, has_smmu: true }));
     let without = root().node("memory").cells("reg", &[0, 0, 0, 1 << 31]).end().end().built();
-    let expected = Machine { ram: (1 << 31) - BASE, has_smmu: false };
+    let expected = MachineFacts { ram: (1 << 31) - BASE, has_smmu: false };
     assert_eq!(read(&without, BASE, true), Some(expected));
 }
 

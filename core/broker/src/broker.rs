@@ -18,8 +18,8 @@ use crate::{
 };
 use core::iter::zip;
 use weir_partition::{
-    device::Device,
-    flows::{BrokerFlow as Settings, Event, FLOWS, PORTS, Partition, Record, TAKEN},
+    device::SharedDevice,
+    flows::{BrokerFlow, FLOWS, PORTS, PacketEvent, PacketRecord, Partition, TAKEN},
 };
 use weir_trace::{
     phases::pack,
@@ -96,7 +96,7 @@ pub(crate) enum Where {
 /// packets that are all for it too, so that no place is in one that has left.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
-    pub(crate) flow: Settings,
+    pub(crate) flow: BrokerFlow,
     /// Flows from this one on that are one to several receivers; 1 of a flow to one.
     pub(crate) members: usize,
     bucket: Bucket,
@@ -115,7 +115,7 @@ pub(crate) struct Line {
 
 impl Line {
     const NONE: Self = Self {
-        flow: Settings::NONE,
+        flow: BrokerFlow::NONE,
         members: 1,
         bucket: Bucket::NONE,
         first: NONE,
@@ -294,7 +294,7 @@ impl<'a> Broker<'a> {
         (ticks / self.hertz).saturating_mul(1_000_000_000).saturating_add(part)
     }
 
-    pub(crate) fn device(&self, port: usize) -> &'a Device {
+    pub(crate) fn device(&self, port: usize) -> &'a SharedDevice {
         &self.shared.port(port).device
     }
 
@@ -425,14 +425,21 @@ impl<'a> Broker<'a> {
 
     /// Hands EL2 a record for its trace.
     #[inline(never)]
-    pub(crate) fn record(&mut self, record: Record) {
+    pub(crate) fn record(&mut self, record: PacketRecord) {
         self.shared.record(self.recorded, record);
         self.recorded = self.recorded.wrapping_add(1);
     }
 
     /// Records a chunk for the receiver at `port`.
     fn record_chunk(&mut self, port: usize, detail: u32, phases: u64, bytes: u64) {
-        self.record(Record { event: Event::Chunk, port, to: port, detail, phases, value: bytes });
+        self.record(PacketRecord {
+            event: PacketEvent::Chunk,
+            port,
+            to: port,
+            detail,
+            phases,
+            value: bytes,
+        });
         self.phases.chunks += 1;
     }
 
@@ -655,8 +662,8 @@ impl<'a> Broker<'a> {
         let Phases { find_place, round_trip, finalize, .. } = self.phases;
         // A sleep is reported once.
         let wake = core::mem::take(&mut self.phases.wake[sender]);
-        self.shared.arrive(Some(Record {
-            event: Event::Arrived,
+        self.shared.arrive(Some(PacketRecord {
+            event: PacketEvent::Arrived,
             port: sender,
             to: self.lines[index].flow.to.into(),
             detail: packet(index as u8, head.into()),

@@ -1,7 +1,7 @@
 //! What the broker keeps of each flow: its pace, its connections, its counts.
 
 use crate::transfer::{Bucket, Pace};
-use weir_partition::flows::{BrokerFlow as Settings, Counts};
+use weir_partition::flows::{BrokerFlow, PacketCounts};
 use weir_units::Cid;
 use weir_vsock::vsock::{Header, Operation};
 
@@ -29,7 +29,7 @@ pub(crate) struct Flow {
     /// Control packets, one a byte.
     control: Bucket,
     connections: [Option<Connection>; CONNECTIONS],
-    pub(crate) counts: Counts,
+    pub(crate) counts: PacketCounts,
 }
 
 impl Flow {
@@ -38,11 +38,11 @@ impl Flow {
         pace: Pace::new(0, 0),
         control: Bucket::NONE,
         connections: [None; CONNECTIONS],
-        counts: Counts::NONE,
+        counts: PacketCounts::NONE,
     };
 
     /// Of a flow of the system, with the counts that it has.
-    pub(crate) fn new(settings: &Settings, counts: Counts) -> Self {
+    pub(crate) fn new(settings: &BrokerFlow, counts: PacketCounts) -> Self {
         Self {
             pace: Pace::new(settings.period, settings.deadline),
             control: Bucket::new(control_rate(settings.period), CONTROL),
@@ -109,7 +109,7 @@ impl Flow {
     /// of the flow, would have sent to the other.
     pub(crate) fn end(
         &mut self,
-        flow: &Settings,
+        flow: &BrokerFlow,
         ended: usize,
     ) -> impl Iterator<Item = Header> + use<> {
         let connections = core::mem::replace(&mut self.connections, [None; CONNECTIONS]);
@@ -120,7 +120,7 @@ impl Flow {
 
     /// Forgets the connection of `header`, a packet of the sender's, and returns the resets that
     /// either end would have sent to the other.
-    pub(crate) fn break_off(&mut self, flow: &Settings, header: &Header) -> [Header; 2] {
+    pub(crate) fn break_off(&mut self, flow: &BrokerFlow, header: &Header) -> [Header; 2] {
         self.note(header, Operation::Reset, true);
         let connection = Connection { port: header.src_port, kind: header.kind };
         [true, false].map(|forth| reset(flow, connection, forth))
@@ -128,7 +128,7 @@ impl Flow {
 }
 
 /// The reset of a connection; `forth` says whether the sender sends it.
-fn reset(flow: &Settings, connection: Connection, forth: bool) -> Header {
+fn reset(flow: &BrokerFlow, connection: Connection, forth: bool) -> Header {
     let [sender, receiver] = [(flow.from, connection.port), (flow.to, flow.port)]
         .map(|(vm, port)| (Cid::of_vm(vm.into()), port));
     let [(src_cid, src_port), (dst_cid, dst_port)] =

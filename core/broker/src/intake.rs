@@ -6,7 +6,7 @@ use crate::{
     broker::{Broker, Line, Mover, NONE, Where},
     ram::{Access, Memory},
 };
-use weir_partition::flows::{BrokerFlow, Event, Record};
+use weir_partition::flows::{BrokerFlow, PacketEvent, PacketRecord};
 use weir_trace::{phases::pack, record::packet};
 use weir_units::Cid;
 use weir_vsock::{
@@ -207,8 +207,8 @@ impl Broker<'_> {
             return None;
         };
         let phases = [taken.transport, taken.parsing, taken.locking, inserted.wrapping_sub(parsed)];
-        self.record(Record {
-            event: Event::Sent,
+        self.record(PacketRecord {
+            event: PacketEvent::Sent,
             port: index,
             to: index,
             detail: packet(flow as u8, taken.head),

@@ -6,7 +6,7 @@ use crate::{
     ram::{Access, Memory},
 };
 use weir_partition::{
-    device::{Device, STAMPS},
+    device::{STAMPS, SharedDevice},
     flows::{PORTS, Partition},
 };
 use weir_vsock::{
@@ -151,7 +151,7 @@ impl Socket {
 
     /// Takes in which queues are in use since the last reset. Returns whether the ring to receive
     /// is one of them and was none before.
-    pub(crate) fn refresh(&mut self, device: &Device) -> bool {
+    pub(crate) fn refresh(&mut self, device: &SharedDevice) -> bool {
         let had = self.queues[RX].is_some();
         for index in [RX, TX] {
             if self.queues[index].is_none() && !self.is_broken {
@@ -173,7 +173,7 @@ impl Socket {
     }
 
     /// Whether its device has changed since this was last called.
-    pub(crate) fn has_changed(&mut self, device: &Device) -> bool {
+    pub(crate) fn has_changed(&mut self, device: &SharedDevice) -> bool {
         let changes = device.changes();
         self.changed = core::mem::replace(&mut self.changes, changes) != changes;
         self.changed
@@ -191,7 +191,7 @@ impl Socket {
 
     /// Takes in the notifications. Returns whether the driver may have made receive buffers
     /// available.
-    pub(crate) fn poll(&mut self, device: &Device) -> bool {
+    pub(crate) fn poll(&mut self, device: &SharedDevice) -> bool {
         let notified = [RX, TX].map(|index| device.notified(index));
         self.more |= notified[TX] != self.notified[TX];
         let supplied = notified[RX] != self.notified[RX];
@@ -234,7 +234,7 @@ impl Socket {
 
     /// Returns when the packet that was taken last was seen, in ticks, and how long EL2 took until
     /// then; 0 if it came with another one's notification.
-    pub(crate) fn stamp(&mut self, device: &Device) -> (u64, u64) {
+    pub(crate) fn stamp(&mut self, device: &SharedDevice) -> (u64, u64) {
         let behind = self.notified[TX].wrapping_sub(self.stamped);
         if behind == 0 {
             return (self.seen, 0);
@@ -376,7 +376,7 @@ impl Socket {
     }
 
     /// A ring made no sense: no queue is served until the driver resets the device.
-    pub(crate) fn break_down(&mut self, device: &Device, broken: Broken) {
+    pub(crate) fn break_down(&mut self, device: &SharedDevice, broken: Broken) {
         (self.queues, self.is_broken, self.buffer) = ([None; 2], true, None);
         (self.more, self.supplied, self.held) = (false, false, None);
         device.break_down(self.epoch, broken);

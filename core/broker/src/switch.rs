@@ -14,9 +14,9 @@ use crate::{
     transfer::Bucket,
 };
 use weir_partition::{
-    device::Device,
+    device::SharedDevice,
     flows::PORTS,
-    switch::{Counts, Settings, Shared},
+    switch::{PortSettings, Shared, SwitchCounts},
 };
 use weir_vsock::{
     GuestMemory,
@@ -44,11 +44,11 @@ struct Port {
     /// How many frames may be sent, and how many bytes. What a boot has used up is not given back
     /// by a restart.
     limits: [Bucket; 2],
-    counts: Counts,
+    counts: SwitchCounts,
 }
 
 impl Port {
-    fn new(settings: &Settings) -> Self {
+    fn new(settings: &PortSettings) -> Self {
         let bytes = settings.burst.saturating_mul(MOST_FRAME as u64);
         let limits =
             [Bucket::new(settings.rate, settings.burst), Bucket::new(settings.bandwidth, bytes)];
@@ -60,7 +60,7 @@ impl Port {
             notified: 0,
             more: false,
             limits,
-            counts: Counts::default(),
+            counts: SwitchCounts::default(),
         }
     }
 
@@ -76,7 +76,7 @@ impl Port {
     }
 
     /// Takes in whether the device was reset, and which queues are in use since.
-    fn refresh(&mut self, device: &Device) {
+    fn refresh(&mut self, device: &SharedDevice) {
         let epoch = device.epoch();
         if epoch != self.epoch {
             (self.epoch, self.queues, self.is_broken) = (epoch, [None; 2], false);
@@ -89,7 +89,7 @@ impl Port {
     }
 
     /// A ring made no sense: no queue is served until the driver resets the device.
-    fn break_down(&mut self, device: &Device, broken: Broken) {
+    fn break_down(&mut self, device: &SharedDevice, broken: Broken) {
         (self.queues, self.is_broken) = ([None; 2], true);
         device.break_down(self.epoch, broken);
     }
@@ -189,7 +189,7 @@ impl<'a> Switch<'a> {
     /// Finds the ports that the frame is for.
     fn pass(&mut self, from: usize) {
         let stations = (0..PORTS).map(|index| {
-            let Settings { mac, uplink, .. } = self.shared.port(index).settings();
+            let PortSettings { mac, uplink, .. } = self.shared.port(index).settings();
             Station { mac, uplink }
         });
         let counts = &mut self.ports[from].counts;

@@ -10,7 +10,7 @@ use weir_broker::{
     broker::{Broker, Mover, Step},
     ram::Access,
 };
-use weir_partition::flows::{BrokerFlow, Event, Partition, Settings};
+use weir_partition::flows::{BrokerFlow, BrokerSettings, PacketEvent, Partition};
 use weir_trace::phases::unpack;
 use weir_vsock::{
     device::{RX, TX},
@@ -80,7 +80,7 @@ proptest! {
 }
 
 fn connected(flows: &[BrokerFlow], chunk: u32, rate: u64) -> (World<'static>, Broker<'static>) {
-    World::connected(flows, Settings { chunk, rate, ..Settings::default() })
+    World::connected(flows, BrokerSettings { chunk, rate, ..BrokerSettings::default() })
 }
 
 /// The mark of each packet that a VM has got, which is its first byte.
@@ -348,7 +348,7 @@ fn a_packet_is_stamped_by_its_notification() {
     while world.partition.next_record(&mut taken).is_some() {}
     let mut seen = |world: &World| {
         let records = std::iter::from_fn(|| world.partition.next_record(&mut taken));
-        let sent = records.filter(|record| record.event == Event::Sent);
+        let sent = records.filter(|record| record.event == PacketEvent::Sent);
         sent.map(|record| record.value).collect::<Vec<_>>()
     };
     for ticks in [1_000_000, 1_001_000] {

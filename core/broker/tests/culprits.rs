@@ -16,7 +16,7 @@ use weir_analysis::{
     },
 };
 use weir_broker::broker::Step;
-use weir_partition::flows::{BrokerFlow, Event};
+use weir_partition::flows::{BrokerFlow, PacketEvent};
 use weir_vsock::{
     device::TX,
     vsock::{Header, Operation},
@@ -176,9 +176,9 @@ fn observed_max(seed: u64, fault: Fault) -> u64 {
         ready += copying + passed * (LOCK + PARSE + PICK + COPY + FINALIZE);
         while let Some(record) = world.partition.next_record(&mut taken) {
             ready += match record.event {
-                Event::Sent => LOCK + PARSE + INSERT + FIND,
-                Event::Chunk => PICK + COPY + REMOVE,
-                Event::Arrived => 0,
+                PacketEvent::Sent => LOCK + PARSE + INSERT + FIND,
+                PacketEvent::Chunk => PICK + COPY + REMOVE,
+                PacketEvent::Arrived => 0,
             };
         }
         match step {

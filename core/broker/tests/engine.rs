@@ -3,7 +3,7 @@
 mod world;
 
 use weir_broker::broker::Broker;
-use weir_partition::flows::{BrokerFlow, Event, Record, Settings};
+use weir_partition::flows::{BrokerFlow, BrokerSettings, PacketEvent, PacketRecord};
 use weir_trace::record::BY_ENGINE;
 use weir_vsock::vsock::Operation;
 use world::{PORT, World, flow, payload};
@@ -13,7 +13,7 @@ const FROM: u64 = 600;
 
 /// Two senders to a receiver, in chunks of 1000 bytes.
 fn connected(flows: &[BrokerFlow]) -> (World<'static>, Broker<'static>) {
-    let settings = Settings { chunk: 1000, engine_from: FROM, ..Settings::default() };
+    let settings = BrokerSettings { chunk: 1000, engine_from: FROM, ..BrokerSettings::default() };
     World::connected(flows, settings)
 }
 
@@ -25,8 +25,8 @@ fn pair() -> [BrokerFlow; 2] {
 fn chunks(world: &World<'_>) -> Vec<(u64, bool)> {
     let mut taken = 0;
     let records = std::iter::from_fn(|| world.partition.next_record(&mut taken));
-    let chunks = records.filter(|record| record.event == Event::Chunk);
-    chunks.map(|Record { value, detail, .. }| (value, detail & BY_ENGINE != 0)).collect()
+    let chunks = records.filter(|record| record.event == PacketEvent::Chunk);
+    chunks.map(|PacketRecord { value, detail, .. }| (value, detail & BY_ENGINE != 0)).collect()
 }
 
 #[test]

@@ -10,7 +10,7 @@ use weir_broker::{broker::Step, ram::Access, switch::Switch};
 use weir_partition::{
     flows::PORTS,
     ram::{PIECES, Piece},
-    switch::{Counts, Settings, Shared},
+    switch::{PortSettings, Shared, SwitchCounts},
 };
 use weir_vsock::{
     GuestMemory,
@@ -88,10 +88,10 @@ struct World {
 }
 
 impl World {
-    fn new(count: usize, settings: Settings) -> Self {
+    fn new(count: usize, settings: PortSettings) -> Self {
         let shared: &'static Shared = Box::leak(Box::default());
         for vm in 0..count {
-            let settings = Settings { mac: mac(vm), ..settings };
+            let settings = PortSettings { mac: mac(vm), ..settings };
             let piece = Piece { ipa: RAM, address: window(vm), len: LEN as u64 };
             assert!(shared.configure(vm, &settings, [piece]));
         }
@@ -156,7 +156,7 @@ impl World {
         marks.collect()
     }
 
-    fn counts(&self, vm: usize) -> Counts {
+    fn counts(&self, vm: usize) -> SwitchCounts {
         self.shared.port(vm).counts()
     }
 }
@@ -174,14 +174,14 @@ fn settle(world: &mut World, switch: &mut Switch<'_>, now: u64) -> (usize, usize
 
 #[test]
 fn a_frame_goes_to_its_station_alone() {
-    let mut world = World::new(3, Settings::default());
+    let mut world = World::new(3, PortSettings::default());
     let mut switch = Switch::new(world.shared);
     (0..3).for_each(|vm| world.offer(vm));
     world.send(0, mac(2), 7);
     assert_eq!(settle(&mut world, &mut switch, 0).1, 2, "the sender and the receiver");
     assert_eq!([0, 1, 2].map(|vm| world.received(vm)), [vec![], vec![], vec![7]]);
     assert_eq!(world.stations[0].tx.take(&world.ram[0]).len(), 1, "its buffer is back");
-    let Counts { sent, received, .. } = world.counts(0);
+    let SwitchCounts { sent, received, .. } = world.counts(0);
     assert_eq!((sent, received, world.counts(2).received), (1, 0, 1));
     assert_eq!(
         [0, 1, 2].map(|vm| world.shared.port(vm).device.used()),
@@ -192,7 +192,7 @@ fn a_frame_goes_to_its_station_alone() {
 
 #[test]
 fn a_step_gives_a_frame_to_one_vm() {
-    let mut world = World::new(PORTS, Settings::default());
+    let mut world = World::new(PORTS, PortSettings::default());
     let mut switch = Switch::new(world.shared);
     (1..PORTS).for_each(|vm| world.offer(vm));
     world.send(0, 0xffff_ffff_ffff, 9);
@@ -203,7 +203,7 @@ fn a_step_gives_a_frame_to_one_vm() {
 
 #[test]
 fn a_receiver_without_a_buffer_loses_the_frame() {
-    let mut world = World::new(2, Settings::default());
+    let mut world = World::new(2, PortSettings::default());
     let mut switch = Switch::new(world.shared);
     world.send(0, mac(1), 1);
     settle(&mut world, &mut switch, 0);
@@ -211,13 +211,13 @@ fn a_receiver_without_a_buffer_loses_the_frame() {
     world.send(0, mac(1), 2);
     settle(&mut world, &mut switch, 0);
     assert_eq!(world.received(1), [2]);
-    let Counts { received, missed, .. } = world.counts(1);
+    let SwitchCounts { received, missed, .. } = world.counts(1);
     assert_eq!((received, missed), (1, 1));
 }
 
 #[test]
 fn no_station_sends_as_another() {
-    let mut world = World::new(3, Settings::default());
+    let mut world = World::new(3, PortSettings::default());
     let mut switch = Switch::new(world.shared);
     world.offer(1);
     world.send_as(2, mac(0), mac(1), 1);
@@ -228,7 +228,7 @@ fn no_station_sends_as_another() {
 
 #[test]
 fn frames_above_the_rate_are_dropped() {
-    let limits = Settings { rate: 1_000_000, burst: 2, ..Settings::default() };
+    let limits = PortSettings { rate: 1_000_000, burst: 2, ..PortSettings::default() };
     let mut world = World::new(2, limits);
     let mut switch = Switch::new(world.shared);
     (0..8).for_each(|_| world.offer(1));
@@ -247,7 +247,7 @@ fn frames_above_the_rate_are_dropped() {
 
 #[test]
 fn a_flood_delays_others_by_one_frame_each() {
-    let mut world = World::new(3, Settings::default());
+    let mut world = World::new(3, PortSettings::default());
     let mut switch = Switch::new(world.shared);
     (0..8).for_each(|_| world.offer(2));
     (0..8).for_each(|_| world.send(0, mac(2), 1));
@@ -258,7 +258,7 @@ fn a_flood_delays_others_by_one_frame_each() {
 
 #[test]
 fn nothing_is_written_behind_a_reset() {
-    let mut world = World::new(2, Settings::default());
+    let mut world = World::new(2, PortSettings::default());
     let mut switch = Switch::new(world.shared);
     world.offer(1);
     world.send(0, mac(1), 1);
@@ -279,7 +279,7 @@ fn nothing_is_written_behind_a_reset() {
 
 #[test]
 fn a_broken_ring_stops_its_device_until_a_reset() {
-    let mut world = World::new(3, Settings::default());
+    let mut world = World::new(3, PortSettings::default());
     let mut switch = Switch::new(world.shared);
     (0..4).for_each(|_| world.offer(2));
     let available = world.stations[0].tx.layout.available;
@@ -303,10 +303,10 @@ fn a_broken_ring_stops_its_device_until_a_reset() {
 fn pieces_that_follow_each_other_are_one() {
     let shared = Shared::new();
     let piece = |place: u64| Piece { ipa: RAM + (place << 12), address: place << 12, len: 1 << 12 };
-    assert!(shared.configure(0, &Settings::default(), (0..1000).map(piece)));
+    assert!(shared.configure(0, &PortSettings::default(), (0..1000).map(piece)));
     let apart = (0..PIECES as u64 - 1).map(|place| piece(2 * place));
-    assert!(shared.configure(1, &Settings::default(), apart.clone()));
-    assert!(!shared.configure(2, &Settings::default(), apart), "too many");
+    assert!(shared.configure(1, &PortSettings::default(), apart.clone()));
+    assert!(!shared.configure(2, &PortSettings::default(), apart), "too many");
 }
 
 proptest! {
@@ -316,7 +316,7 @@ proptest! {
     fn a_hostile_driver_stops_its_own_device_alone(
         bytes in prop::collection::vec(any::<u8>(), LEN), seed in any::<u64>(),
     ) {
-        let mut world = World::new(3, Settings::default());
+        let mut world = World::new(3, PortSettings::default());
         let mut switch = Switch::new(world.shared);
         world.ram[0].bytes = bytes;
         world.ram[0].hostile = Some(seed);

@@ -20,7 +20,7 @@ const IN_USE: u64 = 1 << 31;
 const INDIRECT: u64 = 1 << 30;
 /// VIRTIO_F_EVENT_IDX was negotiated.
 const EVENT_INDEX: u64 = 1 << 29;
-/// Of [`Device::broken`]: a ring is; the reason is below.
+/// Of [`SharedDevice::broken`]: a ring is; the reason is below.
 const BROKEN: u64 = 1 << 8;
 
 /// A queue as EL2 publishes it.
@@ -43,7 +43,7 @@ struct SharedQueue {
 /// A device.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Device {
+pub struct SharedDevice {
     /// Written by EL2.
     epoch: AtomicU32,
     /// Written by the service VM: 1 while it accesses memory for this device.
@@ -62,13 +62,13 @@ pub struct Device {
     raised: AtomicU64,
 }
 
-impl Default for Device {
+impl Default for SharedDevice {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Device {
+impl SharedDevice {
     /// All zeros: without queues.
     #[must_use]
     pub fn new() -> Self {

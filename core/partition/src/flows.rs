@@ -8,7 +8,7 @@
 
 pub use super::sizes::{FLOWS, PORTS, RECORDS};
 use super::{
-    device::Device,
+    device::SharedDevice,
     ram::Map,
     sync::{AtomicU32, AtomicU64, fence},
 };
@@ -29,8 +29,8 @@ pub const SGI: IntId = IntId(1);
 /// of rt-virtio's Table I lets it have. A quarter of what EL2 lets an access of the broker's take.
 pub const ENGINE_LIMIT: Nanos = Nanos(5_000_000);
 
-/// The bit of the last word of the settings that has [`Settings::engine_is_coherent`], behind the
-/// interrupt's number.
+/// The bit of the last word of the settings that has [`BrokerSettings::engine_is_coherent`],
+/// behind the interrupt's number.
 const ENGINE_IS_COHERENT: u32 = 32;
 
 /// Records that EL2 takes in one call of the broker's.
@@ -82,7 +82,7 @@ impl BrokerFlow {
 
 /// What holds for all flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct BrokerSettings {
     /// How many flows there are.
     pub flows: u8,
     /// Most bytes between two decisions: S_c.
@@ -100,7 +100,7 @@ pub struct Settings {
     pub engine_is_coherent: bool,
 }
 
-impl Default for Settings {
+impl Default for BrokerSettings {
     /// Without flows and without an engine.
     fn default() -> Self {
         Self {
@@ -117,7 +117,7 @@ impl Default for Settings {
 
 /// Counts of a flow's packets since the system started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counts {
+pub struct PacketCounts {
     /// Packets that have arrived.
     pub packets: u64,
     /// Packets that were given up.
@@ -136,7 +136,7 @@ pub struct Counts {
     pub dropped: u64,
 }
 
-impl Counts {
+impl PacketCounts {
     /// Of a flow without packets.
     pub const NONE: Self = Self {
         packets: 0,
@@ -150,23 +150,23 @@ impl Counts {
     };
 }
 
-/// What a [`Record`] is about.
+/// What a [`PacketRecord`] is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A packet was taken out of its sender's ring. [`Record::value`]: when its driver had notified
-    /// of it, in ns of the counter.
+pub enum PacketEvent {
+    /// A packet was taken out of its sender's ring. [`PacketRecord::value`]: when its driver had
+    /// notified of it, in ns of the counter.
     Sent,
-    /// A chunk was moved into a receiver's buffer. [`Record::value`]: its bytes.
+    /// A chunk was moved into a receiver's buffer. [`PacketRecord::value`]: its bytes.
     Chunk,
-    /// A packet has arrived. [`Record::value`]: when it could go, in ns of the counter.
+    /// A packet has arrived. [`PacketRecord::value`]: when it could go, in ns of the counter.
     Arrived,
 }
 
 /// What EL2 is to put into the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct PacketRecord {
     /// What it is about.
-    pub event: Event,
+    pub event: PacketEvent,
     /// The port that it is of: of the sender, or of a chunk's receiver.
     pub port: usize,
     /// The receiver's port of a packet that has arrived.
@@ -179,7 +179,7 @@ pub struct Record {
     pub value: u64,
 }
 
-impl Record {
+impl PacketRecord {
     /// Detail in bits 63:32, the receiver's port in 15:12, the port in 11:8, the event below.
     fn to_words(self) -> [u64; 3] {
         let word = u64::from(self.detail) << 32
@@ -191,9 +191,9 @@ impl Record {
 
     fn from_words([word, phases, value]: [u64; 3]) -> Option<Self> {
         let event = match word as u8 {
-            0 => Event::Sent,
-            1 => Event::Chunk,
-            2 => Event::Arrived,
+            0 => PacketEvent::Sent,
+            1 => PacketEvent::Chunk,
+            2 => PacketEvent::Arrived,
             _ => return None,
         };
         let [port, to] = [8, 12].map(|shift| (word >> shift & 0xf) as usize % PORTS);
@@ -217,7 +217,7 @@ struct SharedFlow {
 #[repr(C)]
 pub struct PortRings {
     /// The device.
-    pub device: Device,
+    pub device: SharedDevice,
     /// Written by the broker: packets of the VM that were malformed or not allowed.
     refused: AtomicU64,
 }
@@ -264,7 +264,7 @@ impl Partition {
     /// All zeros: without flows.
     #[must_use]
     pub fn new() -> Self {
-        let port = |_| PortRings { device: Device::new(), refused: AtomicU64::new(0) };
+        let port = |_| PortRings { device: SharedDevice::new(), refused: AtomicU64::new(0) };
         Self {
             settings: longs(),
             flows: core::array::from_fn(|_| SharedFlow { settings: longs(), counts: longs() }),
@@ -284,8 +284,12 @@ impl Partition {
     }
 
     /// EL2 says what the flows are, before the broker starts.
-    pub fn configure(&self, settings: &Settings, flows: impl IntoIterator<Item = BrokerFlow>) {
-        let Settings { flows: count, chunk, rate, start, engine_from, .. } = *settings;
+    pub fn configure(
+        &self,
+        settings: &BrokerSettings,
+        flows: impl IntoIterator<Item = BrokerFlow>,
+    ) {
+        let BrokerSettings { flows: count, chunk, rate, start, engine_from, .. } = *settings;
         let line = u64::from(settings.engine_intid.0)
             | u64::from(settings.engine_is_coherent) << ENGINE_IS_COHERENT;
         store(&self.settings, [count.into(), chunk.into(), rate, start, engine_from, line]);
@@ -302,9 +306,9 @@ impl Partition {
 
     /// Returns what holds for all flows.
     #[must_use]
-    pub fn settings(&self) -> Settings {
+    pub fn settings(&self) -> BrokerSettings {
         let [flows, chunk, rate, start, engine_from, line] = load(&self.settings);
-        Settings {
+        BrokerSettings {
             flows: (flows as u8).min(FLOWS as u8),
             chunk: (chunk as u32).max(1),
             rate,
@@ -339,7 +343,7 @@ impl Partition {
     /// Returns what became of the packets of flow `index`. The broker counts, so these are its
     /// claims.
     #[must_use]
-    pub fn counts(&self, index: usize) -> Counts {
+    pub fn counts(&self, index: usize) -> PacketCounts {
         let [
             packets,
             lost,
@@ -350,7 +354,7 @@ impl Partition {
             observed_max_arrived_ns,
             dropped,
         ] = load(&self.flows[index % FLOWS].counts);
-        Counts {
+        PacketCounts {
             packets,
             lost,
             observed_max_ns,
@@ -363,9 +367,9 @@ impl Partition {
     }
 
     /// Writes what became of the packets of flow `index`.
-    pub fn set_counts(&self, index: usize, counts: Counts) {
-        let Counts { packets, lost, observed_max_ns, least_ns, late, .. } = counts;
-        let Counts { observed_max_packet, observed_max_arrived_ns, dropped, .. } = counts;
+    pub fn set_counts(&self, index: usize, counts: PacketCounts) {
+        let PacketCounts { packets, lost, observed_max_ns, least_ns, late, .. } = counts;
+        let PacketCounts { observed_max_packet, observed_max_arrived_ns, dropped, .. } = counts;
         let words = [
             packets,
             lost,
@@ -397,26 +401,27 @@ impl Partition {
     }
 
     /// Writes record number `count`.
-    pub fn record(&self, count: u32, record: Record) {
+    pub fn record(&self, count: u32, record: PacketRecord) {
         store(&self.records[count as usize % RECORDS], record.to_words());
         // Release: pairs with `next_record`.
         self.recorded.store(count.wrapping_add(1), Release);
     }
 
     /// Writes the record of a packet that arrives with the next call, or that there is none.
-    pub fn arrive(&self, record: Option<Record>) {
-        store(&self.arrival, record.map_or([u64::MAX; 3], Record::to_words));
+    pub fn arrive(&self, record: Option<PacketRecord>) {
+        store(&self.arrival, record.map_or([u64::MAX; 3], PacketRecord::to_words));
     }
 
     /// Returns the record of the packet that arrives with this call.
-    pub fn arrival(&self) -> Option<Record> {
-        Record::from_words(load(&self.arrival)).filter(|record| record.event == Event::Arrived)
+    pub fn arrival(&self) -> Option<PacketRecord> {
+        PacketRecord::from_words(load(&self.arrival))
+            .filter(|record| record.event == PacketEvent::Arrived)
     }
 
     /// Returns the next record for EL2, which has taken `taken` so far. If the broker claims more
     /// than there can be, the oldest are lost. One call takes one; the caller bounds its calls by
     /// [`TAKEN`].
-    pub fn next_record(&self, taken: &mut u32) -> Option<Record> {
+    pub fn next_record(&self, taken: &mut u32) -> Option<PacketRecord> {
         let recorded = self.recorded.load(Acquire);
         let waiting = recorded.wrapping_sub(*taken);
         if waiting == 0 {
@@ -427,11 +432,11 @@ impl Partition {
         }
         let words = load(&self.records[*taken as usize % RECORDS]);
         *taken = taken.wrapping_add(1);
-        Record::from_words(words)
+        PacketRecord::from_words(words)
     }
 }
 
-/// [`Counts::least_ns`] in [`SharedFlow::counts`].
+/// [`PacketCounts::least_ns`] in [`SharedFlow::counts`].
 const LEAST: usize = 3;
 
 /// By which EL2 knows whether to send the broker its SGI: once each time that it is about to sleep,

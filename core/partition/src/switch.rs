@@ -2,7 +2,7 @@
 //! RAM of the VMs at them.
 
 use crate::{
-    device::Device,
+    device::SharedDevice,
     ram::{Map, Piece},
     sizes::PORTS,
     sync::{AtomicU64, fence},
@@ -15,7 +15,7 @@ pub const ADDRESS: u64 = crate::flows::ADDRESS + OFFSET;
 pub const OFFSET: u64 = 0x1_c000;
 /// What a system says of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct PortSettings {
     /// The station's address, the first byte in the lowest eight bits; 0 where there is no port.
     pub mac: u64,
     /// Frames per second that the VM may send; 0 for no limit.
@@ -30,7 +30,7 @@ pub struct Settings {
 
 /// Counts of a port's frames since the system started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct SwitchCounts {
     /// Frames of its VM that were passed on.
     pub sent: u64,
     /// Frames that its VM got.
@@ -50,35 +50,35 @@ pub struct Port {
     /// Written by EL2 before the service VM starts: MAC address, rate, burst, bandwidth, uplink.
     settings: [AtomicU64; 5],
     /// The device.
-    pub device: Device,
+    pub device: SharedDevice,
     /// Written by the service VM.
     counts: [AtomicU64; 5],
 }
 
 impl Port {
     fn new() -> Self {
-        Self { settings: longs(), device: Device::new(), counts: longs() }
+        Self { settings: longs(), device: SharedDevice::new(), counts: longs() }
     }
 
     /// Returns what the system says of it.
     #[must_use]
-    pub fn settings(&self) -> Settings {
+    pub fn settings(&self) -> PortSettings {
         let [mac, rate, burst, bandwidth, uplink] =
             self.settings.each_ref().map(|word| word.load(Relaxed));
-        Settings { mac, rate, burst, bandwidth, uplink: uplink != 0 }
+        PortSettings { mac, rate, burst, bandwidth, uplink: uplink != 0 }
     }
 
     /// Returns what became of its frames. The service VM counts, so they are its claims.
     #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> SwitchCounts {
         let [sent, received, over_rate, refused, missed] =
             self.counts.each_ref().map(|word| word.load(Relaxed));
-        Counts { sent, received, over_rate, refused, missed }
+        SwitchCounts { sent, received, over_rate, refused, missed }
     }
 
     /// Writes what became of its frames.
-    pub fn set_counts(&self, counts: Counts) {
-        let Counts { sent, received, over_rate, refused, missed } = counts;
+    pub fn set_counts(&self, counts: SwitchCounts) {
+        let SwitchCounts { sent, received, over_rate, refused, missed } = counts;
         let words = [sent, received, over_rate, refused, missed];
         self.counts.iter().zip(words).for_each(|(place, word)| place.store(word, Relaxed));
     }
@@ -117,10 +117,10 @@ impl Shared {
     pub fn configure(
         &self,
         index: usize,
-        settings: &Settings,
+        settings: &PortSettings,
         ram: impl IntoIterator<Item = Piece>,
     ) -> bool {
-        let Settings { mac, rate, burst, bandwidth, uplink } = *settings;
+        let PortSettings { mac, rate, burst, bandwidth, uplink } = *settings;
         let words = [mac, rate, burst, bandwidth, uplink.into()];
         let place = &self.port(index).settings;
         place.iter().zip(words).for_each(|(place, word)| place.store(word, Relaxed));

@@ -20,18 +20,19 @@
 //!    the point of coherency; then DSB. A dirty line of the destination would be evicted over the
 //!    engine's data.
 //! 2. In `publish`: clean the descriptors by address to the point of coherency; then DSB.
-//! 3. After [`Progress::Done`]: invalidate the destination before a core reads it. A core can have
-//!    loaded old lines speculatively during the transfer.
+//! 3. After [`ChannelProgress::Done`]: invalidate the destination before a core reads it. A core
+//!    can have loaded old lines speculatively during the transfer.
 //!
 //! The first and the last line of a destination that is not aligned to lines (64 bytes) hold bytes
 //! of others. If a core writes them during the transfer, one of the two writers loses: copy what
 //! is outside of whole lines by the core, and leave only whole lines to the engine.
 //!
-//! The LPD's engine is coherent if [`Settings::is_coherent`] is set, and if the firmware has
+//! The LPD's engine is coherent if [`ChannelSettings::is_coherent`] is set, and if the firmware has
 //! enabled snooping: the CCI's Snoop_Control_Register_S3, and the broadcast of inner shareable
 //! transactions by the cores (UG1085, "APU Coherent Interfaces"; `lpd_apu` of UG1087, module
-//! LPD_SLCR). Then a DSB before [`start`] and in `publish`, and a DMB after [`Progress::Done`], are
-//! enough. Without it the caller does the same as for the FPD's engine.
+//! LPD_SLCR). Then a DSB before [`start`] and in `publish`, and a DMB after
+//! [`ChannelProgress::Done`], are enough. Without it the caller does the same as for the FPD's
+//! engine.
 //!
 //! # What QEMU shows, and what only silicon shows
 //!
@@ -55,7 +56,7 @@ mod tests;
 
 pub use descriptors::Descriptors;
 pub use parts::{PARTS, Part, Parts, TooMany};
-pub use progress::{Failure, Progress, finish};
+pub use progress::{ChannelProgress, TransferFailure, finish};
 
 use core::fmt;
 use weir_units::Pa;
@@ -177,7 +178,7 @@ pub enum Burst {
 
 /// How a channel accesses memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct ChannelSettings {
     /// Whether accesses to data and descriptors snoop the cores' caches. Only the LPD's engine can:
     /// see the crate's documentation.
     pub is_coherent: bool,
@@ -188,12 +189,12 @@ pub struct Settings {
     pub outstanding: u8,
 }
 
-impl Settings {
+impl ChannelSettings {
     /// The reset values: the most bandwidth, not coherent.
     pub const DEFAULT: Self = Self { is_coherent: false, burst: Burst::Sixteen, outstanding: 31 };
 }
 
-impl Default for Settings {
+impl Default for ChannelSettings {
     fn default() -> Self {
         Self::DEFAULT
     }
@@ -235,7 +236,7 @@ impl InitError {
 
 /// Why [`start`] did not start a transfer. The channel is as before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum RefusedTransfer {
     /// The source or the destination has no bytes.
     Empty,
     /// The sides have different lengths.
@@ -255,7 +256,7 @@ pub enum Refused {
     Busy,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for RefusedTransfer {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => write!(out, "DMA transfer: a side has no bytes"),
@@ -282,7 +283,7 @@ impl fmt::Display for Refused {
     }
 }
 
-impl core::error::Error for Refused {}
+impl core::error::Error for RefusedTransfer {}
 
 /// Prepares the channel: masks its interrupts, stops it if it runs, clears what it has reported,
 /// sets its attributes, and enables the interrupts for the end of a transfer and for errors.
@@ -290,7 +291,7 @@ impl core::error::Error for Refused {}
 /// # Errors
 ///
 /// [`InitError`] if the channel does not stop, or does not answer. Its interrupts are masked then.
-pub fn init(registers: &mut impl Registers, settings: Settings) -> Result<(), InitError> {
+pub fn init(registers: &mut impl Registers, settings: ChannelSettings) -> Result<(), InitError> {
     registers.write(IDS, ALL);
     stop(registers).map_err(|Busy| InitError::Busy)?;
     // The attributes must be stable while the channel is enabled (UG1087, ZDMA_CH_DATA_ATTR), so
@@ -325,11 +326,11 @@ pub fn init(registers: &mut impl Registers, settings: Settings) -> Result<(), In
 /// `publish` are not used. Otherwise `descriptors` is written, and `publish` is called before the
 /// channel is enabled: it makes them visible to the engine, which reads them at `at`, a multiple of
 /// 64. They and the parts must stay as they are until [`finish`] returns other than
-/// [`Progress::Busy`], or [`stop`] returns `Ok`.
+/// [`ChannelProgress::Busy`], or [`stop`] returns `Ok`.
 ///
 /// # Errors
 ///
-/// See [`Refused`]: then the only access to the channel was a read of its state, or none.
+/// See [`RefusedTransfer`]: then the only access to the channel was a read of its state, or none.
 pub fn start(
     registers: &mut impl Registers,
     from: &Parts,
@@ -337,10 +338,10 @@ pub fn start(
     descriptors: &mut Descriptors,
     at: Pa,
     publish: impl FnOnce(&Descriptors),
-) -> Result<(), Refused> {
+) -> Result<(), RefusedTransfer> {
     check(from, to, at)?;
     if is_busy(registers.read(STATUS)) {
-        return Err(Refused::Busy);
+        return Err(RefusedTransfer::Busy);
     }
     // Reports of a transfer that was stopped would count as this one's.
     registers.write(ISR, ALL);
@@ -370,24 +371,24 @@ pub fn start(
 }
 
 /// Decides whether `from` can be transferred to `to` with descriptors at `at`.
-fn check(from: &Parts, to: &Parts, at: Pa) -> Result<(), Refused> {
+fn check(from: &Parts, to: &Parts, at: Pa) -> Result<(), RefusedTransfer> {
     if from.is_empty() || to.is_empty() {
-        return Err(Refused::Empty);
+        return Err(RefusedTransfer::Empty);
     }
     if from.len() != to.len() {
-        return Err(Refused::Lengths { from: from.len(), to: to.len() });
+        return Err(RefusedTransfer::Lengths { from: from.len(), to: to.len() });
     }
     if from.len() > LONGEST {
-        return Err(Refused::TooLong(from.len()));
+        return Err(RefusedTransfer::TooLong(from.len()));
     }
     for part in from.as_slice().iter().chain(to.as_slice()) {
         if !is_reachable(part.address, part.len.into()) {
-            return Err(Refused::Beyond(*part));
+            return Err(RefusedTransfer::Beyond(*part));
         }
     }
     let is_aligned = at.0.is_multiple_of(align_of::<Descriptors>() as u64);
     if !is_aligned || !is_reachable(at, size_of::<Descriptors>() as u64) {
-        return Err(Refused::Descriptors(at));
+        return Err(RefusedTransfer::Descriptors(at));
     }
     Ok(())
 }

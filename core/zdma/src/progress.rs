@@ -21,23 +21,23 @@ pub(crate) const ERRORS: u32 = 0x3f9;
 
 /// What a channel does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum ChannelProgress {
     /// The transfer goes on, or there is none.
     Busy,
     /// All bytes are written. The channel is free.
     Done,
     /// The transfer failed: some of its bytes may be written. The channel can still complete
     /// transactions that it had begun: if [`stop`](crate::stop) returns `Ok`, it has.
-    Failed(Failure),
+    Failed(TransferFailure),
 }
 
 /// Why a transfer failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct TransferFailure {
     bits: u32,
 }
 
-impl Failure {
+impl TransferFailure {
     /// Returns the error bits of ZDMA_CH_ISR (UG1087): 0 if the channel reports an error by its
     /// state alone.
     #[must_use]
@@ -46,7 +46,7 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for TransferFailure {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "DMA transfer: ")?;
         let mut causes = CAUSES.iter().filter(|(bit, _)| self.bits & bit != 0);
@@ -58,27 +58,27 @@ impl fmt::Display for Failure {
     }
 }
 
-impl core::error::Error for Failure {}
+impl core::error::Error for TransferFailure {}
 
 /// Returns what became of the transfer that [`start`](crate::start) started, and clears what the
 /// channel has reported about it, so that its interrupt falls. Called for the channel's interrupt,
 /// or at any other time.
 ///
-/// An end is returned once. [`Progress::Done`] needs both the report of the end and a state other
-/// than busy: which of them silicon shows first is not documented. If the channel reports the end
-/// while it is busy, the report stays, and with it the interrupt.
-pub fn finish(registers: &mut impl Registers) -> Progress {
+/// An end is returned once. [`ChannelProgress::Done`] needs both the report of the end and a
+/// state other than busy: which of them silicon shows first is not documented. If the channel
+/// reports the end while it is busy, the report stays, and with it the interrupt.
+pub fn finish(registers: &mut impl Registers) -> ChannelProgress {
     let seen = registers.read(ISR) & ALL;
     let status = registers.read(STATUS);
     let bits = seen & ERRORS;
     // An error is reported without waiting: a channel that never ends would interrupt for ever.
     if bits == 0 && (seen & DMA_DONE == 0 || is_busy(status)) {
-        return Progress::Busy;
+        return ChannelProgress::Busy;
     }
     registers.write(ISR, seen);
     if bits != 0 || status & STATE == STATE_ERROR {
-        Progress::Failed(Failure { bits })
+        ChannelProgress::Failed(TransferFailure { bits })
     } else {
-        Progress::Done
+        ChannelProgress::Done
     }
 }

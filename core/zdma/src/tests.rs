@@ -62,7 +62,7 @@ fn started(
     channel: &mut Recording,
     from: &Parts,
     to: &Parts,
-) -> (Result<(), Refused>, Option<Vec<u32>>) {
+) -> (Result<(), RefusedTransfer>, Option<Vec<u32>>) {
     let mut published = None;
     let publish = |table: &Descriptors| published = Some(table.words().to_vec());
     let result = start(channel, from, to, &mut Descriptors::new(), AT, publish);
@@ -72,7 +72,7 @@ fn started(
 #[test]
 fn init_masks_stops_and_configures() {
     let mut channel = Recording::default();
-    assert_eq!(init(&mut channel, Settings::DEFAULT), Ok(()));
+    assert_eq!(init(&mut channel, ChannelSettings::DEFAULT), Ok(()));
     let expected = [
         Write(0x10c, 0xfff),
         // Stop.
@@ -103,13 +103,16 @@ fn settings_decide_attributes_and_limits() {
         });
         attributes.collect::<Vec<_>>()
     };
-    let settings = Settings { is_coherent: true, burst: Burst::One, outstanding: 8 };
+    let settings = ChannelSettings { is_coherent: true, burst: Burst::One, outstanding: 8 };
     assert_eq!(written(settings), [(0x114, 0x3e8), (0x120, 0x07c0_1f00), (0x124, 0x1f0)]);
-    let settings = Settings { burst: Burst::Four, outstanding: 0, ..Settings::default() };
+    let settings =
+        ChannelSettings { burst: Burst::Four, outstanding: 0, ..ChannelSettings::default() };
     assert_eq!(written(settings), [(0x114, 0x3e1), (0x120, 0x0480_9202), (0x124, 0)]);
-    let settings = Settings { burst: Burst::Eight, outstanding: 99, ..Settings::default() };
+    let settings =
+        ChannelSettings { burst: Burst::Eight, outstanding: 99, ..ChannelSettings::default() };
     assert_eq!(written(settings), [(0x114, 0x3ff), (0x120, 0x0480_d203), (0x124, 0)]);
-    let settings = Settings { burst: Burst::Two, outstanding: 31, ..Settings::default() };
+    let settings =
+        ChannelSettings { burst: Burst::Two, outstanding: 31, ..ChannelSettings::default() };
     assert_eq!(written(settings), [(0x114, 0x3ff), (0x120, 0x0480_5201), (0x124, 0)]);
 }
 
@@ -118,7 +121,7 @@ fn settings_decide_attributes_and_limits() {
 fn init_of_a_silent_channel_fails() {
     for read in [0, u32::MAX] {
         let mut channel = Recording::with(&[(0x114, &[read])]);
-        assert_eq!(init(&mut channel, Settings::DEFAULT), Err(InitError::Silent));
+        assert_eq!(init(&mut channel, ChannelSettings::DEFAULT), Err(InitError::Silent));
         assert!(!channel.accesses.iter().any(|access| matches!(access, Write(0x108, _))));
     }
     assert_ne!(InitError::Silent.text(), InitError::Busy.text());
@@ -154,7 +157,7 @@ fn translation_goes_page_by_page() {
 #[test]
 fn init_of_a_channel_that_runs_on_masks_it() {
     let mut channel = Recording::with(&[(0x11c, &[2])]);
-    assert_eq!(init(&mut channel, Settings::DEFAULT), Err(InitError::Busy));
+    assert_eq!(init(&mut channel, ChannelSettings::DEFAULT), Err(InitError::Busy));
     let mut expected = vec![Write(0x10c, 0xfff), Write(0x200, 0)];
     expected.extend([Read(0x11c); POLLS as usize]);
     assert_eq!(channel.accesses, expected);
@@ -280,23 +283,23 @@ fn impossible_transfers_touch_nothing() {
         result.expect_err("refused")
     };
     let one = side(&[(0x1000, 0x10)]);
-    assert_eq!(refused(&Parts::new(), &one, AT), Refused::Empty);
-    assert_eq!(refused(&one, &side(&[(0x1000, 0)]), AT), Refused::Empty);
+    assert_eq!(refused(&Parts::new(), &one, AT), RefusedTransfer::Empty);
+    assert_eq!(refused(&one, &side(&[(0x1000, 0)]), AT), RefusedTransfer::Empty);
     let other = side(&[(0x1000, 8), (0x4000, 7)]);
-    assert_eq!(refused(&one, &other, AT), Refused::Lengths { from: 16, to: 15 });
+    assert_eq!(refused(&one, &other, AT), RefusedTransfer::Lengths { from: 16, to: 15 });
     let long = side(&[(0x1000, LONGEST), (0x8000_0000, 1)]);
-    assert_eq!(refused(&long, &long, AT), Refused::TooLong(LONGEST + 1));
+    assert_eq!(refused(&long, &long, AT), RefusedTransfer::TooLong(LONGEST + 1));
     // Longer than what a length can say.
     let longer = side(&[(0, u32::MAX), (1 << 40, 2)]);
-    assert_eq!(refused(&longer, &longer, AT), Refused::TooLong(u32::MAX));
+    assert_eq!(refused(&longer, &longer, AT), RefusedTransfer::TooLong(u32::MAX));
     for address in [(1 << 44) - 15, 1 << 44, u64::MAX - 3] {
         let part = Part { address: Pa(address), len: 16 };
         let high = side(&[(address, 16)]);
-        assert_eq!(refused(&high, &one, AT), Refused::Beyond(part));
-        assert_eq!(refused(&one, &high, AT), Refused::Beyond(part));
+        assert_eq!(refused(&high, &one, AT), RefusedTransfer::Beyond(part));
+        assert_eq!(refused(&one, &high, AT), RefusedTransfer::Beyond(part));
     }
     for at in [Pa(0x1020), Pa(1 << 44), Pa((1 << 44) - 64), Pa(u64::MAX - 63)] {
-        assert_eq!(refused(&one, &one, at), Refused::Descriptors(at));
+        assert_eq!(refused(&one, &one, at), RefusedTransfer::Descriptors(at));
     }
 }
 
@@ -315,7 +318,7 @@ fn a_busy_channel_is_not_started() {
     let one = side(&[(0x1000, 0x10)]);
     for state in [1, 2, 0xffff_fffe] {
         let mut channel = Recording::with(&[(0x11c, &[state])]);
-        assert_eq!(started(&mut channel, &one, &one), (Err(Refused::Busy), None));
+        assert_eq!(started(&mut channel, &one, &one), (Err(RefusedTransfer::Busy), None));
         assert_eq!(channel.accesses, [Read(0x11c)]);
     }
     // After an error the channel is free.
@@ -326,17 +329,17 @@ fn a_busy_channel_is_not_started() {
 #[test]
 fn a_finished_transfer_is_acknowledged() {
     let mut channel = Recording::with(&[(0x100, &[0x406, 0])]);
-    assert_eq!(finish(&mut channel), Progress::Done);
+    assert_eq!(finish(&mut channel), ChannelProgress::Done);
     assert_eq!(channel.accesses, [Read(0x100), Read(0x11c), Write(0x100, 0x406)]);
     // It ends once.
-    assert_eq!(finish(&mut channel), Progress::Busy);
+    assert_eq!(finish(&mut channel), ChannelProgress::Busy);
 }
 
 #[test]
 fn a_transfer_that_goes_on_keeps_its_reports() {
     for (reports, state) in [(0, 2), (6, 2), (0x400, 2), (0x400, 1), (0, 0), (0, 3)] {
         let mut channel = Recording::with(&[(0x100, &[reports]), (0x11c, &[state])]);
-        assert_eq!(finish(&mut channel), Progress::Busy, "{reports:#x} {state}");
+        assert_eq!(finish(&mut channel), ChannelProgress::Busy, "{reports:#x} {state}");
         assert_eq!(channel.accesses, [Read(0x100), Read(0x11c)]);
     }
 }
@@ -357,18 +360,18 @@ fn each_error_fails_the_transfer() {
         // Before the channel has recovered from it, and after that.
         for (reports, state) in [(1 << bit, 2), (1 << bit | 1 << 10, 3)] {
             let mut channel = Recording::with(&[(0x100, &[reports]), (0x11c, &[state])]);
-            let Progress::Failed(failure) = finish(&mut channel) else { panic!("{cause}") };
+            let ChannelProgress::Failed(failure) = finish(&mut channel) else { panic!("{cause}") };
             assert_eq!(channel.accesses, [Read(0x100), Read(0x11c), Write(0x100, reports)]);
             assert_eq!(failure.bits(), 1 << bit);
             assert_eq!(failure.to_string(), format!("DMA transfer: {cause}"));
         }
     }
     let mut channel = Recording::with(&[(0x100, &[0x700]), (0x11c, &[3])]);
-    let Progress::Failed(failure) = finish(&mut channel) else { panic!("two") };
+    let ChannelProgress::Failed(failure) = finish(&mut channel) else { panic!("two") };
     let both = "DMA transfer: AXI error when writing data, AXI error when reading data";
     assert_eq!(failure.to_string(), both);
     let mut channel = Recording::with(&[(0x100, &[0x400]), (0x11c, &[3])]);
-    let Progress::Failed(failure) = finish(&mut channel) else { panic!("none") };
+    let ChannelProgress::Failed(failure) = finish(&mut channel) else { panic!("none") };
     let none = "DMA transfer: an error that the channel does not name";
     assert_eq!((failure.bits(), failure.to_string().as_str()), (0, none));
 }
@@ -434,24 +437,27 @@ fn the_eighteenth_part_is_refused() {
 fn messages_name_the_object_and_the_limit() {
     let part = Part { address: Pa(1 << 44), len: 8 };
     let messages = [
-        (Refused::Empty.to_string(), "DMA transfer: a side has no bytes"),
+        (RefusedTransfer::Empty.to_string(), "DMA transfer: a side has no bytes"),
         (
-            Refused::Lengths { from: 8, to: 4 }.to_string(),
+            RefusedTransfer::Lengths { from: 8, to: 4 }.to_string(),
             "DMA transfer: the source has 8 bytes, the destination 4; make them equal",
         ),
         (
-            Refused::TooLong(70_000).to_string(),
+            RefusedTransfer::TooLong(70_000).to_string(),
             "DMA transfer: 70000 bytes are more than 65536; split the transfer",
         ),
         (
-            Refused::Beyond(part).to_string(),
+            RefusedTransfer::Beyond(part).to_string(),
             "DMA transfer: 8 bytes at 0x100000000000 end above 44 address bits",
         ),
         (
-            Refused::Descriptors(Pa(0x20)).to_string(),
+            RefusedTransfer::Descriptors(Pa(0x20)).to_string(),
             "DMA descriptors: address 0x20 is not a multiple of 64 below 2^44",
         ),
-        (Refused::Busy.to_string(), "DMA channel: it is busy; finish or stop its transfer first"),
+        (
+            RefusedTransfer::Busy.to_string(),
+            "DMA channel: it is busy; finish or stop its transfer first",
+        ),
         (
             Busy.to_string(),
             "the DMA channel is still busy after 256 reads of its state; stop it again",

@@ -4,9 +4,9 @@ use core::arch::asm;
 use weir_broker::ram::Access;
 
 /// The core's own loads and stores.
-pub struct Core;
+pub struct CoreAccess;
 
-impl Access for Core {
+impl Access for CoreAccess {
     fn read(&mut self, from: u64, to: &mut [u8]) {
         // SAFETY: `to` is as long, and this core's alone; `from` is in a VM's RAM by the table that
         // the hypervisor wrote, and stage 2 lets nothing else be reached.

@@ -8,7 +8,7 @@ use weir_guest::{
     hypercall::{self, Progress},
     time,
 };
-use weir_partition::flows::{ENGINE_LIMIT, Settings};
+use weir_partition::flows::{BrokerSettings, ENGINE_LIMIT};
 
 /// The engine's interrupt; 0 if the core moves everything.
 static INTID: AtomicU32 = AtomicU32::new(0);
@@ -17,7 +17,7 @@ static IS_COHERENT: AtomicBool = AtomicBool::new(false);
 static FOUND: AtomicU8 = AtomicU8::new(Progress::Done as u8);
 
 /// Takes the engine into use if the system has one. Once, on the core that serves.
-pub fn begin(settings: &Settings) {
+pub fn begin(settings: &BrokerSettings) {
     if settings.engine_from == u64::MAX {
         return;
     }

@@ -6,7 +6,7 @@
 mod access;
 pub mod engine;
 
-use access::Core;
+use access::CoreAccess;
 use weir_broker::{
     broker::{Broker, Mover, Step, Store},
     switch::Switch,
@@ -59,8 +59,8 @@ pub fn serve(board: &'static Board, mut mover: impl Mover) -> ! {
     let mut switch = Switch::new(ports);
     loop {
         let now = time::ticks_to_ns(time::now().wrapping_sub(start), hertz);
-        let background = |access: &mut Core| switch.step(now, access);
-        match broker.step_before(now, &mut mover, &mut Core, background) {
+        let background = |access: &mut CoreAccess| switch.step(now, access);
+        match broker.step_before(now, &mut mover, &mut CoreAccess, background) {
             Step::Again => {}
             Step::Report => {
                 let called = time::now();

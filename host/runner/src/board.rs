@@ -21,7 +21,11 @@ impl ExpectedImage {
     /// # Errors
     ///
     /// The call is wrong if the bytes are not an image of this version.
-    pub fn new(bytes: &[u8], file: Option<&Path>, (system, platform): (&Path, &str)) -> Result<Self> {
+    pub fn new(
+        bytes: &[u8],
+        file: Option<&Path>,
+        (system, platform): (&Path, &str),
+    ) -> Result<Self> {
         let system = system.display();
         let (origin, remedy) = match file {
             Some(file) => (file.display().to_string(), format!("load {}", file.display())),

@@ -37,7 +37,7 @@ pub enum Heard {
 
 /// Whether a line can lose bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum Reliability {
     /// Each byte arrives.
     Reliable,
     /// Bytes can be lost or changed: each message names its VM again.
@@ -57,7 +57,7 @@ impl Link {
     pub fn new(
         reader: impl Read + Send + 'static,
         writer: impl Write + Send + 'static,
-        line: Line,
+        line: Reliability,
     ) -> Self {
         let (to_us, bytes) = sync_channel(WAITING);
         let (input, from_us) = sync_channel(WAITING);
@@ -121,10 +121,10 @@ fn read(mut wire: impl Read, to: &SyncSender<Vec<u8>>) {
     }
 }
 
-fn write(mut wire: impl Write, from: &Receiver<Input>, line: Line) {
+fn write(mut wire: impl Write, from: &Receiver<Input>, line: Reliability) {
     let mut focus = None;
     for input in from {
-        if line == Line::Lossy {
+        if line == Reliability::Lossy {
             focus = None;
         }
         let bytes = encode(&input, &mut focus);
@@ -176,7 +176,7 @@ mod tests {
     fn a_lossy_line_names_the_vm_each_time() {
         let (mut far, near) = std::os::unix::net::UnixStream::pair().expect("a pair");
         let writer = near.try_clone().expect("a copy");
-        let link = Link::new(near, writer, Line::Lossy);
+        let link = Link::new(near, writer, Reliability::Lossy);
         for _ in 0..2 {
             link.input().send(Input::Keys(1, b"a".to_vec())).expect("a thread");
         }

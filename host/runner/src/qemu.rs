@@ -1,7 +1,7 @@
 //! The machine: a QEMU of our own, its UART on two pipes, gone when we are.
 
 use super::{
-    link::{Heard, Line, Link},
+    link::{Heard, Link, Reliability},
     ram::Ram,
 };
 use rustix::{
@@ -30,7 +30,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// A running QEMU. It is killed when this is dropped, and by the kernel when this process dies.
 #[derive(Debug)]
-pub struct Machine {
+pub struct QemuProcess {
     child: Child,
     link: Link,
     exited: Option<(ExitStatus, Instant)>,
@@ -184,7 +184,7 @@ fn missing(program: &OsString, error: &io::Error) -> Failure {
     Failure::environment(format!("cannot start {}: {error}{hint}", program.to_string_lossy()))
 }
 
-impl Machine {
+impl QemuProcess {
     /// Starts QEMU, which inherits the file of `ram` and loads `preload` before all else. Its
     /// standard error goes to `log`.
     ///
@@ -234,7 +234,7 @@ impl Machine {
         };
         // Only speed: with the usual 64 KiB QEMU waits for us more often.
         let _ = rustix::pipe::fcntl_setpipe_size(&stdout, PIPE);
-        let link = Link::new(stdout, stdin, Line::Reliable);
+        let link = Link::new(stdout, stdin, Reliability::Reliable);
         Ok(Self { child, link, exited: None })
     }
 
@@ -308,7 +308,7 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
+impl Drop for QemuProcess {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
         // Collects the child, which has been killed; it fails when it was collected before.

@@ -1,6 +1,6 @@
 //! A board on a serial line.
 
-use crate::link::{Line, Link};
+use crate::link::{Link, Reliability};
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 use weir_image::{Failure, Result};
 
@@ -69,7 +69,7 @@ impl SerialLine {
         let port = serialport::new(device.as_ref(), self.baud).timeout(READ_TIMEOUT);
         let reader = port.open_native().map_err(|error| cannot(&error))?;
         let writer = reader.try_clone_native().map_err(|error| cannot(&error))?;
-        Ok(Link::new(reader, writer, Line::Lossy))
+        Ok(Link::new(reader, writer, Reliability::Lossy))
     }
 }
 

@@ -58,7 +58,7 @@ pub fn guest_ram<T>(body: impl FnOnce(&dyn Fn(u64, bool) -> Option<Pa>) -> T) ->
 mod tests {
     use super::*;
     use crate::arch::machine::{recorded, set};
-    use weir_zdma::{Part, Parts, Settings, init, start};
+    use weir_zdma::{ChannelSettings, Part, Parts, init, start};
 
     /// Each page is translated for its kind of access, and the guest finds its register as it was.
     #[test]
@@ -77,7 +77,7 @@ mod tests {
     fn descriptors_are_cleaned_before_the_channel_starts() {
         set("ctr_el0", 4 << 16);
         set("engine+0x114", 0x3ff);
-        assert_eq!(init(&mut Channel, Settings::DEFAULT), Ok(()));
+        assert_eq!(init(&mut Channel, ChannelSettings::DEFAULT), Ok(()));
         let side = |addresses: [u64; 2]| {
             let mut side = Parts::new();
             for address in addresses {

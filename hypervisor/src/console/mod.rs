@@ -34,7 +34,7 @@ const EVENTS: usize = 1536;
 const TURN: usize = 256;
 
 /// What the console keeps of one VM.
-pub struct Channel {
+pub struct VmConsole {
     output: ByteRing<OUTPUT>,
     input: ByteRing<INPUT>,
     dropped: AtomicU32,
@@ -44,7 +44,7 @@ pub struct Channel {
     core: AtomicU8,
 }
 
-impl Channel {
+impl VmConsole {
     const fn new() -> Self {
         Self {
             output: ByteRing::new(),
@@ -70,7 +70,7 @@ impl Channel {
     }
 }
 
-static CHANNELS: [Channel; MAX_VMS] = [const { Channel::new() }; MAX_VMS];
+static CHANNELS: [VmConsole; MAX_VMS] = [const { VmConsole::new() }; MAX_VMS];
 static RECORDS_RING: ByteRing<RECORDS> = ByteRing::new();
 /// The right to write records, held for the time of a copy, and what each VM has in the ring.
 static RECORDS_WRITER: Lock<[Quota; MAX_VMS]> = Lock::new([Quota::new(); MAX_VMS]);
@@ -81,7 +81,7 @@ static CONSOLE_CORE: AtomicU8 = AtomicU8::new(0);
 
 /// The console of VM `vm`.
 #[must_use]
-pub fn channel(vm: usize) -> &'static Channel {
+pub fn channel(vm: usize) -> &'static VmConsole {
     // Masked, so that no number can reach beyond; a VM's index is below MAX_VMS anyway (`packed`).
     &CHANNELS[vm % MAX_VMS]
 }

@@ -4,7 +4,7 @@ use super::{
     action::Action,
     fault::fault,
     inject::interrupted,
-    schedule::{State, off},
+    schedule::{OffCoreState, off},
 };
 use crate::{
     arch::{sysreg, timer, wait_for_interrupt},
@@ -63,14 +63,14 @@ fn serve_vcpus(core: &mut Core) {
     for (place, member) in schedule.members() {
         let is_current = current == Some(place);
         if start
-            && matches!(member.state, State::Off)
+            && matches!(member.state, OffCoreState::Off)
             && let Some((entry, x0)) = ending::claim_start(member.vcpu_ref)
         {
             member.come_on(index, entry, x0);
             account = account.with(place);
         }
         let stops = stop && !is_current && ending::must_stop(member.vcpu_ref);
-        if stops && !matches!(member.state, State::Loading(_)) {
+        if stops && !matches!(member.state, OffCoreState::Loading(_)) {
             member.state = off(member.vcpu_ref);
             member.vcpu_ref.record(trace::RecordKind::VcpuOff, 0, 0, 0);
             ending::parked(member.vcpu_ref, index);
@@ -80,9 +80,9 @@ fn serve_vcpus(core: &mut Core) {
                 budget.note(member.vcpu_ref, index, false);
             }
         }
-        if ended && matches!(member.state, State::Off) {
+        if ended && matches!(member.state, OffCoreState::Off) {
             member.state = off(member.vcpu_ref);
-            if matches!(member.state, State::Ending(_)) {
+            if matches!(member.state, OffCoreState::Ending(_)) {
                 account = account.with(place);
             }
         }

@@ -11,7 +11,7 @@ use super::{
     interrupts::{drain, own_interrupt},
     messages::{end_standstill, serve},
     pmu,
-    schedule::{Calls, Member, State, is_called, off},
+    schedule::{Calls, Member, OffCoreState, is_called, off},
 };
 use crate::{
     arch::{
@@ -112,7 +112,7 @@ fn switch(core: &mut Core, entity: Option<u8>, held: bool) -> ! {
         // The decision stands, unless the vCPU went off, or what is pending changes something. If
         // its budget is spent, the schedule has to be asked again when there is a new one, which
         // the decision does not include.
-        let stands = !held && matches!(left, Some(State::Ready));
+        let stands = !held && matches!(left, Some(OffCoreState::Ready));
         schedule.stale = false;
         // What came for the vCPU that has left is handled in its time, not in the next one's.
         attend(core);
@@ -196,11 +196,11 @@ fn give(core: &mut Core, entity: Option<u8>) {
         return wait_for_interrupt();
     };
     match *state {
-        State::Ending(_) => lead(core, entity),
-        State::Loading(_) => load(core, entity),
-        State::Awaiting(since, _) => await_broker(core, entity, since),
-        State::Starting(step) => start(core, entity, step),
-        State::Halting => halt(core, entity),
+        OffCoreState::Ending(_) => lead(core, entity),
+        OffCoreState::Loading(_) => load(core, entity),
+        OffCoreState::Awaiting(since, _) => await_broker(core, entity, since),
+        OffCoreState::Starting(step) => start(core, entity, step),
+        OffCoreState::Halting => halt(core, entity),
         _ => enter(core, entity),
     }
 }
@@ -286,7 +286,7 @@ fn load(core: &mut Core, entity: u8) {
     let index = core.id;
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     let Some(member) = schedule.member(entity) else { return };
-    let State::Loading(progress) = &mut member.state else { return };
+    let OffCoreState::Loading(progress) = &mut member.state else { return };
     let vcpu_ref = member.vcpu_ref;
     let view = vcpu_ref.vm.view();
     let budget = member.budget.as_mut().filter(|budget| budget.is_loading());
@@ -303,7 +303,7 @@ fn load(core: &mut Core, entity: u8) {
     }
     if done {
         let now = timer::now_ns();
-        member.state = State::Awaiting(now, now);
+        member.state = OffCoreState::Awaiting(now, now);
         schedule.stale = true;
     }
     if core.acknowledged != gic::NOTHING {
@@ -326,12 +326,12 @@ fn await_broker(core: &mut Core, entity: u8, since: u64) {
     {
         let now = timer::now_ns();
         if now - since < longest {
-            member.state = State::Awaiting(since, now + BROKER_POLL);
+            member.state = OffCoreState::Awaiting(since, now + BROKER_POLL);
             return;
         }
         console::event(vm.event(What::BrokerLate, 0));
     }
-    member.state = State::Starting(Some(Start::Interrupts));
+    member.state = OffCoreState::Starting(Some(Start::Interrupts));
 }
 
 /// Stops the VM of `entity` for good.
@@ -340,7 +340,7 @@ fn halt(core: &mut Core, entity: u8) {
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     schedule.stale = true;
     let Some(member) = schedule.member(entity) else { return };
-    member.state = State::Off;
+    member.state = OffCoreState::Off;
     lifecycle::halt(member.vcpu_ref.vm);
 }
 
@@ -352,7 +352,7 @@ fn start(core: &mut Core, entity: u8, step: Option<Start>) {
     schedule.stale = true;
     let Some(member) = schedule.member(entity) else { return };
     if let Some(step) = step {
-        member.state = State::Starting(step.step(member.vcpu_ref));
+        member.state = OffCoreState::Starting(step.step(member.vcpu_ref));
     } else {
         let vm = member.vcpu_ref.vm.view().vm;
         member.come_on(index, vm.entry, vm.device_tree);
@@ -365,7 +365,7 @@ impl Member {
         let vcpu_ref = self.vcpu_ref;
         // SAFETY: on its core, which has no other reference.
         unsafe { *vcpu_ref.vm.context(vcpu_ref.vcpu) = GuestContext::reset(entry, x0) };
-        self.state = State::Ready;
+        self.state = OffCoreState::Ready;
         self.since = timer::now_ns();
         self.fresh = true;
         if let Some(budget) = &mut self.budget {
@@ -470,7 +470,7 @@ fn leave(core: &mut Core) {
     // general registers are in the frame.
     unsafe { vm.context(vcpu).save(guest_frame(index)) };
     stop_timers();
-    vacate(core, budget, State::Ready);
+    vacate(core, budget, OffCoreState::Ready);
 }
 
 /// Takes the interrupts of the current vCPU, `vcpu_ref`, out of the list registers into the model.
@@ -484,7 +484,7 @@ fn detach_gic(core: &mut Core, vcpu_ref: &VcpuRef) {
 }
 
 /// Notes that the vCPU that had the core is in `state`, and gives it its `budget` back.
-fn vacate(core: &mut Core, mut budget: Option<budget::Handle>, state: State) {
+fn vacate(core: &mut Core, mut budget: Option<budget::Handle>, state: OffCoreState) {
     if let Some(budget) = &mut budget {
         budget.leave(core.id);
     }
@@ -533,14 +533,16 @@ fn suspend(core: &mut Core, vcpu_ref: &'static VcpuRef, change: impl FnOnce(&mut
     leave(core);
     let member = core.schedule.as_deref_mut().and_then(|schedule| schedule.member(entity?));
     // If its VM was stopped for an SError, it is off now.
-    let Some(member) = member.filter(|member| matches!(member.state, State::Ready)) else { return };
+    let Some(member) = member.filter(|member| matches!(member.state, OffCoreState::Ready)) else {
+        return;
+    };
     // SAFETY: on its core, which has no other reference.
     let context = unsafe { vcpu_ref.vm.context(vcpu_ref.vcpu) };
     let due = context.deadline().map_or(u64::MAX, timer::due_ns);
     change(context);
     // What came before the vCPU left the core is in the model now.
     if !is_called(vcpu_ref) {
-        member.state = State::Waiting(due);
+        member.state = OffCoreState::Waiting(due);
     }
 }
 
@@ -595,14 +597,14 @@ fn lead(core: &mut Core, entity: u8) {
     let Some(member) = schedule.member(entity) else { return };
     let vcpu_ref = member.vcpu_ref;
     member.state = match lifecycle::lead(vcpu_ref) {
-        Next::Nothing => State::Off,
-        Next::Later(due) => State::Ending(due.max(1)),
-        Next::Halt => State::Halting,
+        Next::Nothing => OffCoreState::Off,
+        Next::Later(due) => OffCoreState::Ending(due.max(1)),
+        Next::Halt => OffCoreState::Halting,
         Next::Restart => {
             if let Some(budget) = &mut member.budget {
                 budget.begin_load(vcpu_ref, core.id);
             }
-            State::Loading(Load::default())
+            OffCoreState::Loading(Load::default())
         }
     };
 }

@@ -9,7 +9,7 @@
 //! - SGIs and changes in the distributor by its VM's other vCPUs: they stay where they are until it
 //!   is back, and this core gets one SGI;
 //! - `CPU_ON`, and the end of its VM: a VM restarts at most once per round of the cores that it
-//!   shares. The work after its end is done in the VM's own time ([`State::Ending`]).
+//!   shares. The work after its end is done in the VM's own time ([`OffCoreState::Ending`]).
 //!
 //! So no VM can take the core in another's time more than once per line and once per time slice of
 //! its own. [`CoreSchedule::charge`] charges that time to it.
@@ -32,7 +32,7 @@ use weir_units::{CoreId, Nanos};
 
 /// What a vCPU does while it is off the core.
 #[derive(Clone, Copy)]
-pub enum State {
+pub enum OffCoreState {
     /// Off, by PSCI or because its VM has stopped.
     Off,
     /// The first vCPU of a VM that is stopping. From this time on it wants the core to go on with
@@ -58,7 +58,7 @@ pub struct Member {
     /// Which vCPU it is.
     pub vcpu_ref: &'static VcpuRef,
     /// What it does.
-    pub state: State,
+    pub state: OffCoreState,
     /// Since when it wants the core, in ns, if it is ready.
     pub since: u64,
     /// Its memory budget; while it is current, the core has it.
@@ -110,8 +110,11 @@ impl CoreSchedule {
         let partition = partition::of_core(core);
         let mut members = [const { None }; MAX_VMS];
         let add = |place: &mut Option<Member>, vcpu_ref: &'static VcpuRef| {
-            let state =
-                if vcpu_ref.vcpu == 0 { State::Loading(Load::default()) } else { State::Off };
+            let state = if vcpu_ref.vcpu == 0 {
+                OffCoreState::Loading(Load::default())
+            } else {
+                OffCoreState::Off
+            };
             let called = Calls::default();
             *place = Some(Member { vcpu_ref, state, since: 0, budget: None, fresh: true, called });
         };
@@ -200,7 +203,7 @@ impl CoreSchedule {
         for (place, member) in self.members.iter_mut().enumerate() {
             let Some(member) = member else { break };
             // Most are so: ready, and without a budget, or with their budget on the core.
-            if let (State::Ready, None) = (&member.state, &member.budget) {
+            if let (OffCoreState::Ready, None) = (&member.state, &member.budget) {
                 if !(held && current == Some(place)) {
                     ready = ready.with(place as u8);
                 }
@@ -218,28 +221,30 @@ impl CoreSchedule {
                 wake = wake.min(budget.deadline);
             }
             let due = match member.state {
-                State::Waiting(due) | State::Ending(due) | State::Awaiting(_, due) => due,
+                OffCoreState::Waiting(due)
+                | OffCoreState::Ending(due)
+                | OffCoreState::Awaiting(_, due) => due,
                 _ => 0,
             };
             if due > now {
                 wake = wake.min(due);
                 continue;
             }
-            if let State::Waiting(due) = member.state {
-                member.state = State::Ready;
+            if let OffCoreState::Waiting(due) = member.state {
+                member.state = OffCoreState::Ready;
                 member.since = member.since.max(due);
                 self.account = self.account.with(place as u8);
             }
-            if let State::Ending(1..) = member.state {
-                member.state = State::Ending(0);
+            if let OffCoreState::Ending(1..) = member.state {
+                member.state = OffCoreState::Ending(0);
                 self.account = self.account.with(place as u8);
             }
             let held = match (&member.state, &mut member.budget) {
-                (State::Off, _) => true,
-                (State::Ready, _) if current == Some(place) => held,
+                (OffCoreState::Off, _) => true,
+                (OffCoreState::Ready, _) if current == Some(place) => held,
                 // The load at the system's start is not charged.
-                (State::Loading(_), Some(budget)) if !budget.is_loading() => false,
-                (State::Ready | State::Loading(_), Some(budget)) => {
+                (OffCoreState::Loading(_), Some(budget)) if !budget.is_loading() => false,
+                (OffCoreState::Ready | OffCoreState::Loading(_), Some(budget)) => {
                     if budget.is_off() {
                         budget.come_on(member.vcpu_ref, core);
                     }
@@ -297,8 +302,8 @@ impl CoreSchedule {
     /// Makes ready the vCPUs off the core that wait and have something to handle.
     pub fn rouse(&mut self) {
         for member in self.members.iter_mut().flatten() {
-            if matches!(member.state, State::Waiting(_)) && is_called(member.vcpu_ref) {
-                member.state = State::Ready;
+            if matches!(member.state, OffCoreState::Waiting(_)) && is_called(member.vcpu_ref) {
+                member.state = OffCoreState::Ready;
                 member.since = timer::now_ns();
                 self.stale = true;
             }
@@ -333,6 +338,10 @@ pub fn is_called(vcpu_ref: &VcpuRef) -> bool {
 /// The state of a vCPU that is off. If it is the first one of a VM that is stopping, the rest is
 /// done in its time.
 #[must_use]
-pub fn off(vcpu_ref: &VcpuRef) -> State {
-    if vcpu_ref.vcpu == 0 && ending::is_ending(vcpu_ref.vm) { State::Ending(0) } else { State::Off }
+pub fn off(vcpu_ref: &VcpuRef) -> OffCoreState {
+    if vcpu_ref.vcpu == 0 && ending::is_ending(vcpu_ref.vm) {
+        OffCoreState::Ending(0)
+    } else {
+        OffCoreState::Off
+    }
 }

@@ -25,7 +25,7 @@ use weir_partition::flows::ENGINE_LIMIT;
 use weir_trace::wire::Denial;
 use weir_units::Pa;
 use weir_vdev::smccc::{ENGINE_HAS_FAILED, ENGINE_IS_BUSY};
-use weir_zdma::{Descriptors, LONGEST, Parts, Progress, Settings};
+use weir_zdma::{ChannelProgress, ChannelSettings, Descriptors, LONGEST, Parts};
 
 const _: () = assert!(LONGEST as u64 == ENGINE_CHUNK);
 
@@ -48,7 +48,8 @@ static ENGINE: Lock<Engine> = Lock::new(Engine {
 });
 
 /// As much as the channel can, and with the cores' caches if the board says so.
-const SETTINGS: Settings = Settings { is_coherent: ENGINE_IS_COHERENT, ..Settings::DEFAULT };
+const SETTINGS: ChannelSettings =
+    ChannelSettings { is_coherent: ENGINE_IS_COHERENT, ..ChannelSettings::DEFAULT };
 
 fn is_used() -> bool {
     system::get().header.engine_from != NO_ENGINE
@@ -101,13 +102,13 @@ pub fn finish(vcpu_ref: &VcpuRef, gives_up: bool) -> Option<u64> {
         return None;
     }
     let bits = match weir_zdma::finish(&mut engine.channel) {
-        Progress::Done => {
+        ChannelProgress::Done => {
             engine.is_busy = false;
             return Some(0);
         }
-        Progress::Busy if !gives_up => return Some(ENGINE_IS_BUSY),
-        Progress::Busy => 0,
-        Progress::Failed(failure) => failure.bits(),
+        ChannelProgress::Busy if !gives_up => return Some(ENGINE_IS_BUSY),
+        ChannelProgress::Busy => 0,
+        ChannelProgress::Failed(failure) => failure.bits(),
     };
     // It completes what it has begun, for which the caller waits: at EL2 nobody else would run.
     if weir_zdma::stop(&mut engine.channel).is_err() {

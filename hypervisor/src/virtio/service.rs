@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use spin::Once;
 use weir_abi::{PARTITION_IPA, PARTITION_LEN, WINDOWS};
 use weir_partition::{
-    flows::{self, Doorbell, Partition, Settings},
+    flows::{self, BrokerSettings, Doorbell, Partition},
     switch as ports,
 };
 use weir_trace::wire::FaultKind;
@@ -64,7 +64,7 @@ pub fn init(address: u64) -> Option<&'static Service> {
     // SAFETY: as above, behind the partition.
     let ports: &'static ports::Shared =
         unsafe { &*((address + ports::OFFSET) as *const ports::Shared) };
-    let settings = Settings {
+    let settings = BrokerSettings {
         flows: system.flows().len() as u8,
         chunk: u32::try_from(system.header.chunk).unwrap_or(u32::MAX),
         rate: system.header.rate,

@@ -13,7 +13,7 @@ use weir_broker::{
     ram::Access,
 };
 use weir_partition::{
-    flows::{BrokerFlow, Event, Partition, Settings},
+    flows::{BrokerFlow, BrokerSettings, PacketEvent, Partition},
     ram::Piece,
 };
 use weir_units::Cid;
@@ -338,7 +338,8 @@ impl<'a> Play<'a> {
         let flows = flows(first & 4 != 0);
         let rate = if first & 8 == 0 { 0 } else { 1 << 30 };
         let engine_from = if first & 16 == 0 { u64::MAX } else { 100 };
-        let settings = Settings { chunk: CHUNK, rate, engine_from, ..Settings::default() };
+        let settings =
+            BrokerSettings { chunk: CHUNK, rate, engine_from, ..BrokerSettings::default() };
         let world = World::on(partition, &flows, settings, options, ram);
         let broker = Broker::new(partition, store, 1_000_000_000);
         let windows = || world.windows.clone();
@@ -490,7 +491,7 @@ impl<'a> Play<'a> {
         }
         let mut chunks = 0;
         while let Some(record) = self.world.partition.next_record(&mut self.taken) {
-            chunks += if record.event == Event::Chunk { record.value } else { 0 };
+            chunks += if record.event == PacketEvent::Chunk { record.value } else { 0 };
         }
         let moved = if self.copier.has_failed { 0 } else { self.copier.bytes };
         assert_eq!(chunks, moved, "a chunk has other bytes than were moved");

@@ -12,7 +12,7 @@ use weir_broker::{
     ram::Access,
 };
 use weir_partition::{
-    flows::{BrokerFlow, Counts, Doorbell, Partition, Settings},
+    flows::{BrokerFlow, BrokerSettings, Doorbell, PacketCounts, Partition},
     ram::Piece,
 };
 use weir_units::Cid;
@@ -163,18 +163,22 @@ impl World<'static> {
     }
 
     pub fn with_options(flows: &[BrokerFlow], chunk: u32, rate: u64, options: RingOptions) -> Self {
-        let settings = Settings { chunk, rate, ..Settings::default() };
+        let settings = BrokerSettings { chunk, rate, ..BrokerSettings::default() };
         Self::with_settings(flows, settings, options)
     }
 
-    pub fn with_settings(flows: &[BrokerFlow], settings: Settings, options: RingOptions) -> Self {
+    pub fn with_settings(
+        flows: &[BrokerFlow],
+        settings: BrokerSettings,
+        options: RingOptions,
+    ) -> Self {
         Self::on(Box::leak(Box::default()), flows, settings, options, |vm| {
             vec![Piece { ipa: RAM, address: window(vm), len: LEN as u64 }]
         })
     }
 
     /// One whose flows are connected, and whose receivers have buffers of 1000 bytes.
-    pub fn connected(flows: &[BrokerFlow], settings: Settings) -> (Self, Broker<'static>) {
+    pub fn connected(flows: &[BrokerFlow], settings: BrokerSettings) -> (Self, Broker<'static>) {
         let mut world = Self::with_settings(flows, settings, OPTIONS);
         let mut broker = world.broker();
         world.connect(&mut broker);
@@ -197,11 +201,11 @@ impl<'a> World<'a> {
     pub fn on(
         partition: &'a Partition,
         flows: &[BrokerFlow],
-        settings: Settings,
+        settings: BrokerSettings,
         options: RingOptions,
         ram: impl Fn(usize) -> Vec<Piece>,
     ) -> Self {
-        let settings = Settings { flows: flows.len() as u8, ..settings };
+        let settings = BrokerSettings { flows: flows.len() as u8, ..settings };
         let number = |(index, flow): (usize, &BrokerFlow)| match flow.members {
             1 => BrokerFlow { first: index as u8, ..*flow },
             _ => *flow,
@@ -402,7 +406,7 @@ impl<'a> World<'a> {
         }
     }
 
-    pub fn counts(&self, index: usize) -> Counts {
+    pub fn counts(&self, index: usize) -> PacketCounts {
         self.partition.counts(index)
     }
 

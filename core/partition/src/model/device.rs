@@ -16,8 +16,8 @@ fn queue(at: u64) -> Queue {
 macro_rules! nothing_is_accessed_behind_a_reset {
     ($build:ident) => {
         check(|| {
-            use super::$build::device::Device;
-            let shared = Arc::new((Device::new(), AtomicBool::new(false)));
+            use super::$build::device::SharedDevice;
+            let shared = Arc::new((SharedDevice::new(), AtomicBool::new(false)));
             let service = spawn({
                 let shared = Arc::clone(&shared);
                 move || {
@@ -55,8 +55,8 @@ fn missing_reset_fence_reaches_a_new_owner() {
 macro_rules! a_queue_is_seen_as_published {
     ($build:ident) => {
         check(|| {
-            use super::$build::device::Device;
-            let device = Arc::new(Device::new());
+            use super::$build::device::SharedDevice;
+            let device = Arc::new(SharedDevice::new());
             let service = spawn({
                 let device = Arc::clone(&device);
                 move || {

@@ -115,10 +115,10 @@ macro_rules! each_notification_is_seen {
 macro_rules! each_record_is_taken_whole {
     ($build:ident) => {
         check(|| {
-            use $build::flows::{Event, Partition, Record};
+            use $build::flows::{PacketEvent, PacketRecord, Partition};
             let shared = Arc::new(Partition::new());
-            let record = |number: u64| Record {
-                event: Event::Chunk,
+            let record = |number: u64| PacketRecord {
+                event: PacketEvent::Chunk,
                 port: 1,
                 to: 1,
                 detail: number as u32,

@@ -10,7 +10,7 @@ mod setup;
 use crate::{
     board as image_board, budgets,
     plugin::Watch,
-    qemu::{self, Machine},
+    qemu::{self, QemuProcess},
     ram::Ram,
     record::RunRecord,
     report::{End, RunReport},
@@ -134,7 +134,7 @@ fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console)
     let log = record.file("qemu.log")?;
     let rings = Rings::find(&system, &built, environment);
     let started = SystemTime::now();
-    let machine = Machine::start(&qemu.path, &command, &ram, preload, log)?;
+    let machine = QemuProcess::start(&qemu.path, &command, &ram, preload, log)?;
     // Without time slices there are few ticks, and the progress of other cores is not guaranteed.
     let standstill = system.hypervisor.slice.filter(|_| options.deterministic);
     let standstill = standstill.and_then(|_| rings.as_ref().ok()?.progress().cloned());

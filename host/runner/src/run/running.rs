@@ -10,7 +10,7 @@ use crate::{
     control::Hub,
     demux::{ConsoleSource, WireStep},
     link::{Heard, Link},
-    qemu::Machine,
+    qemu::QemuProcess,
     record::RunRecord,
     report::{End, FlowFacts, VmFacts},
     session::{ImageNamed, Session, SessionPlan},
@@ -48,7 +48,7 @@ pub(super) const LONG_SILENCE: Duration = Duration::from_secs(1200);
 #[derive(Debug)]
 pub(super) enum Peer {
     /// An emulated machine.
-    Qemu(Machine),
+    Qemu(QemuProcess),
     /// A board, the image that it must run, and the name of its serial line.
     Board(Link, ExpectedImage, String),
 }

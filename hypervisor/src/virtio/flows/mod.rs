@@ -28,7 +28,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use lock::Held;
 use socket::Socket;
 use weir_abi::{VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT};
-use weir_partition::flows::{Counts, Event, PORTS, Partition, Record, TAKEN};
+use weir_partition::flows::{PORTS, PacketCounts, PacketEvent, PacketRecord, Partition, TAKEN};
 use weir_trace::{
     phases::pack,
     record::{RecordKind, Who},
@@ -281,7 +281,7 @@ pub fn complete(service: &Service, vcpu_ref: &VcpuRef) {
 /// Takes the broker's records into the trace; `raised` is when each VM's interrupt was pending in
 /// this call, in ns.
 fn record(partition: &Partition, vcpu_ref: &VcpuRef, raised: &[u64; PORTS]) {
-    let push = |record: &Record, kind, value| {
+    let push = |record: &PacketRecord, kind, value| {
         let tag = Who::new(record.port as u8, 0).tag(kind, record.detail);
         vcpu_ref.ring.push(timer::ticks(), tag, record.phases, value);
     };
@@ -290,9 +290,9 @@ fn record(partition: &Partition, vcpu_ref: &VcpuRef, raised: &[u64; PORTS]) {
     for _ in 0..TAKEN {
         let Some(record) = partition.next_record(&mut taken) else { break };
         match record.event {
-            Event::Sent => push(&record, RecordKind::PacketSent, record.value),
-            Event::Chunk => push(&record, RecordKind::PacketChunk, record.value),
-            Event::Arrived => {}
+            PacketEvent::Sent => push(&record, RecordKind::PacketSent, record.value),
+            PacketEvent::Chunk => push(&record, RecordKind::PacketChunk, record.value),
+            PacketEvent::Arrived => {}
         }
     }
     TAKEN_RECORDS.store(taken, Ordering::Relaxed);
@@ -316,7 +316,7 @@ pub fn report() {
     let Some(service) = service::get() else { return };
     let time_ns = timer::now_ns();
     for index in 0..crate::system::get().flows().len() {
-        let counts: Counts = service.partition.counts(index);
+        let counts: PacketCounts = service.partition.counts(index);
         let counts = wire::FlowCounts {
             time_ns,
             flow: index as u32,

@@ -22,9 +22,9 @@ use crate::{
         interrupts::{kick, settle},
     },
 };
-use port::Port;
+use port::NetDevice;
 use weir_abi::{PackedNet, VIRTIO_LEN};
-use weir_partition::switch::{Counts, Settings};
+use weir_partition::switch::{PortSettings, SwitchCounts};
 use weir_trace::wire::{self, Denial};
 use weir_units::IntId;
 use weir_vdev::{esr::MmioAccess, gic::VcpuMask};
@@ -38,7 +38,7 @@ pub fn init(service: &Service) {
     let system = crate::system::get();
     for vm in (0..system.vms()).filter_map(|index| system.vm(index)) {
         let Some(net) = vm.net() else { continue };
-        let settings = Settings {
+        let settings = PortSettings {
             mac: net.mac,
             rate: net.rate,
             burst: net.burst,
@@ -87,7 +87,7 @@ pub fn close(vm: &'static Vm) {
 
 /// Begins a new epoch of the device after its registers were reset, and waits until the broker has
 /// ended its access.
-fn renew(vm: &Vm, mut port: Guard<'_, Port>) {
+fn renew(vm: &Vm, mut port: Guard<'_, NetDevice>) {
     port.used = None;
     let Some(service) = service::get() else { return };
     let device = &service.ports.port(vm.index()).device;
@@ -137,7 +137,7 @@ pub fn access(vcpu_ref: &'static VcpuRef, access: &MmioAccess, at: u64, value: u
 }
 
 /// The driver has made frames available.
-fn notify(vm: &Vm, port: Guard<'_, Port>) {
+fn notify(vm: &Vm, port: Guard<'_, NetDevice>) {
     let Some(service) = service::get() else { return };
     service.ports.port(vm.index()).device.notify(TX, timer::ticks(), 0);
     drop(port);
@@ -146,7 +146,7 @@ fn notify(vm: &Vm, port: Guard<'_, Port>) {
 }
 
 /// Sets the level of the interrupt by the registers.
-fn line(vm: &Vm, port: &Port) -> VcpuMask {
+fn line(vm: &Vm, port: &NetDevice) -> VcpuMask {
     let intid = port_of(vm).map_or(0, |net| net.intid);
     vm.gic.lock().set_level(IntId(intid), port.registers.line())
 }
@@ -189,7 +189,7 @@ pub fn report() {
     let Some(service) = service::get() else { return };
     let time_ns = timer::now_ns();
     for vm in vm::all().filter(|vm| port_of(vm).is_some()) {
-        let Counts { sent, received, over_rate, refused, missed } =
+        let SwitchCounts { sent, received, over_rate, refused, missed } =
             service.ports.port(vm.index()).counts();
         let vm = vm.index() as u32;
         let counts = wire::PortCounts {
