@@ -48,6 +48,7 @@
 #![forbid(unsafe_code)]
 
 mod descriptors;
+mod firmware;
 mod parts;
 mod progress;
 
@@ -55,6 +56,7 @@ mod progress;
 mod tests;
 
 pub use descriptors::Descriptors;
+pub use firmware::{Answer, FUNCTION, regulate};
 pub use parts::{PARTS, Part, Parts, TooMany};
 pub use progress::{ChannelProgress, TransferFailure, finish};
 
