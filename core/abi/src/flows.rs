@@ -37,6 +37,8 @@ pub const NO_ENGINE: u64 = u64::MAX;
 /// Most bytes of a chunk in a system whose DMA engine moves some: a chunk is one transfer, which
 /// the broker cannot take back.
 pub const ENGINE_CHUNK: u64 = 64 << 10;
+/// The highest level of the DMA engine's QoS regulator: a fraction of 12 bits.
+pub const ENGINE_LEVELS: u64 = 0xfff;
 /// The first context identifier of the receivers of a flow to several: those of VMs are below.
 pub const FIRST_GROUP: Cid = Cid(256);
 
@@ -277,15 +279,16 @@ impl PackedSystem<'_> {
 
 impl PackedSystem<'_> {
     /// A DMA engine moves chunks of flows, for a broker, and none that is longer than
-    /// [`ENGINE_CHUNK`].
+    /// [`ENGINE_CHUNK`]. Only an engine that is used has a level.
     pub(super) fn check_engine(&self) -> Result<(), Damage> {
-        let PackedHeader { engine_from, chunk, .. } = *self.header;
+        let PackedHeader { engine_from, engine_level, chunk, .. } = *self.header;
         let is_needed = self.broker().is_some() && !self.flows.is_empty();
-        if engine_from == NO_ENGINE || (is_needed && chunk <= ENGINE_CHUNK) {
-            Ok(())
+        let is_sound = if engine_from == NO_ENGINE {
+            engine_level == 0
         } else {
-            Err(Damage::Flow(0))
-        }
+            is_needed && chunk <= ENGINE_CHUNK && engine_level <= ENGINE_LEVELS
+        };
+        if is_sound { Ok(()) } else { Err(Damage::Flow(0)) }
     }
 }
 

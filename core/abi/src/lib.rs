@@ -22,9 +22,9 @@ mod stage2;
 
 pub use features::Features;
 pub use flows::{
-    ENGINE_CHUNK, FIRST_GROUP, FLOW_TIME_LIMIT, MAX_FLOWS, NO_BROKER, NO_ENGINE, PARTITION,
-    PARTITION_IPA, PARTITION_LEN, PackedFlow, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT, WINDOWS,
-    window,
+    ENGINE_CHUNK, ENGINE_LEVELS, FIRST_GROUP, FLOW_TIME_LIMIT, MAX_FLOWS, NO_BROKER, NO_ENGINE,
+    PARTITION, PARTITION_IPA, PARTITION_LEN, PackedFlow, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT,
+    WINDOWS, window,
 };
 pub use memory::{Functions, PackedCache, PageSpan, VM_LEN};
 pub use net::{MAX_PORT_PIECES, PackedNet};
@@ -111,6 +111,9 @@ pub struct PackedHeader {
     pub chunk: u64,
     /// Least bytes of a chunk that the DMA engine moves; [`NO_ENGINE`] when the core moves all.
     pub engine_from: u64,
+    /// The level to which firmware limits the DMA engine's reads and writes, at most
+    /// [`ENGINE_LEVELS`]; 0 for none.
+    pub engine_level: u64,
     /// Number of [`PackedSchedule`]s, behind the [`PackedFlow`]s.
     pub schedules: u32,
     /// Number of [`Turn`]s, behind the [`PackedSchedule`]s.

@@ -3,11 +3,11 @@
 use proptest::prelude::*;
 use std::{collections::BTreeSet, ops::Range};
 use weir_abi::{
-    ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, ENGINE_CHUNK, Features, Functions, Irq, MAGIC,
-    NO_BROKER, NO_ENGINE, OnFault, PAGE, PARTITION, PARTITION_IPA, PARTITION_LEN, PackedCache,
-    PackedFlow, PackedHeader, PackedNet, PackedSchedule, PackedSegment, PackedSystem, PackedTables,
-    PackedVm, PageSpan, PciFunction, RAM, Region, Regulation, Turn, VERSION, WINDOWS, checksum,
-    image_id, name_image, regulation, schedule,
+    ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, ENGINE_CHUNK, ENGINE_LEVELS, Features, Functions, Irq,
+    MAGIC, NO_BROKER, NO_ENGINE, OnFault, PAGE, PARTITION, PARTITION_IPA, PARTITION_LEN,
+    PackedCache, PackedFlow, PackedHeader, PackedNet, PackedSchedule, PackedSegment, PackedSystem,
+    PackedTables, PackedVm, PageSpan, PciFunction, RAM, Region, Regulation, Turn, VERSION, WINDOWS,
+    checksum, image_id, name_image, regulation, schedule,
 };
 use weir_paging::classes::{ClassSet, Geometry, PageClasses};
 use weir_paging::table::stage2;
@@ -57,6 +57,7 @@ fn header() -> PackedHeader {
         rate: 0,
         chunk: 4096,
         engine_from: NO_ENGINE,
+        engine_level: 0,
         schedules: 0,
         turns: 0,
         load_address: 0x4020_0000,
@@ -253,11 +254,11 @@ fn goes_on_behind_the_tables() {
 fn layout_is_that_of_version_11() {
     assert_eq!(VERSION, 11);
     let bytes = tables().pack(header());
-    assert_eq!(size_of::<PackedHeader>(), 280);
+    assert_eq!(size_of::<PackedHeader>(), 288);
     assert_eq!((size_of::<PackedSchedule>(), size_of::<Turn>()), (24, 24));
     assert_eq!((size_of::<PackedVm>(), size_of::<PackedFlow>()), (344, 48));
     assert_eq!((size_of::<Region>(), size_of::<PackedSegment>(), size_of::<Irq>()), (32, 32, 24));
-    assert_eq!(bytes.len(), 280 + 2 * 344 + 3 * 32 + 2 * 32 + 24);
+    assert_eq!(bytes.len(), 288 + 2 * 344 + 3 * 32 + 2 * 32 + 24);
     assert_eq!(bytes.len(), tables().packed_len());
     assert_eq!(&bytes[..8], b"weirsys\0");
     assert_eq!(checksum(&bytes), 0x3b94_3e85, "{:#x}", checksum(&bytes));
@@ -808,6 +809,14 @@ fn an_engine_has_flows_and_a_broker() {
     assert_eq!(with_flow(core), Ok(()));
     assert_eq!(with_switch(|header, _| engine(header)), Err(Damage::Flow(0)));
     assert_eq!(damaged(|header, _| engine(header)), Damage::Flow(0));
+    for (level, is_good) in [(ENGINE_LEVELS, true), (ENGINE_LEVELS + 1, false)] {
+        let leveled = with_flow(|header, _| {
+            engine(header);
+            header.engine_level = level;
+        });
+        assert_eq!(leveled, if is_good { Ok(()) } else { Err(Damage::Flow(0)) });
+    }
+    assert_eq!(with_flow(|header, _| header.engine_level = 1), Err(Damage::Flow(0)));
     // Each part is checked by itself.
     let bytes = Aligned::new(&tables().pack(PackedHeader { engine_from: 1, ..header() }));
     let built = |parts| PackedSystem::parse_with(bytes.bytes(), false, parts).map(|_| ());
@@ -948,7 +957,7 @@ fn assert_sound(system: &PackedSystem<'_>, gic_v2: bool) {
     }
     if header.engine_from != NO_ENGINE {
         assert!(system.broker().is_some() && !system.flows().is_empty(), "an engine for nothing");
-        assert!(header.chunk <= ENGINE_CHUNK);
+        assert!(header.chunk <= ENGINE_CHUNK && header.engine_level <= ENGINE_LEVELS);
     }
     let mut cores: Vec<u8> = Vec::new();
     let mut irqs = Vec::new();

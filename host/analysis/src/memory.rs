@@ -7,6 +7,7 @@ mod regulation;
 use core::fmt;
 
 pub use regulation::RegulatorModel;
+pub use weir_model::timing::qos_bandwidth;
 
 use crate::units::{Bytes, BytesPerSec, Events, Nanos};
 
@@ -15,21 +16,13 @@ fn scale_up(a: u64, b: u64, c: u64) -> u64 {
     u64::try_from((u128::from(a) * u128::from(b)).div_ceil(u128::from(c))).unwrap_or(u64::MAX)
 }
 
-/// Eq. 1: the bandwidth of a QoS-400 issue rate, `block` bytes times `level` `clock_hz` / 2^12,
-/// rounded up. An upper bound: QoS 40 at 128 B and 500 MHz gives 625 MB/s, measured were 485.
-#[must_use]
-pub fn qos_bandwidth(block: Bytes, level: u16, clock_hz: u64) -> BytesPerSec {
-    let per_second = u128::from(block.0) * u128::from(level) * u128::from(clock_hz);
-    BytesPerSec(u64::try_from(per_second.div_ceil(1 << 12)).unwrap_or(u64::MAX))
-}
-
 /// The largest QoS level, 1 to 2^12, whose bandwidth by Eq. 1 is at most `limit`; `None` if even
 /// level 1 exceeds it.
 #[must_use]
-pub fn qos_level(block: Bytes, limit: BytesPerSec, clock_hz: u64) -> Option<u16> {
+pub fn qos_level(block: Bytes, limit: BytesPerSec, clock_hz: u64) -> Option<u64> {
     let per_level = u128::from(block.0) * u128::from(clock_hz);
     let level = (u128::from(limit.0) << 12).checked_div(per_level)?.min(1 << 12);
-    u16::try_from(level).ok().filter(|&l| l > 0)
+    u64::try_from(level).ok().filter(|&l| l > 0)
 }
 
 /// A memory budget: at most `accesses` in each period.

@@ -10,7 +10,7 @@ use crate::fault::{self, Fault, Faults, File};
 use crate::files;
 use crate::keys::board::{self, Deny};
 pub use crate::keys::board::{
-    EngineKind, Feature, NamedDevice, PlatformCore, Qemu, UartKind, Verified,
+    EngineKind, EngineQos, Feature, NamedDevice, PlatformCore, Qemu, UartKind, Verified,
 };
 use crate::measured::{Interference, OverheadValues, Saturation, Sharing};
 use crate::pci::{Pci, Smmu};
@@ -152,6 +152,8 @@ pub struct DmaEngine {
     pub intid: IntId,
     /// Whether it sees the cores' caches.
     pub is_coherent: bool,
+    /// The QoS regulator at its port, if firmware can set it.
+    pub qos: Option<EngineQos>,
 }
 
 impl DmaEngine {
@@ -597,6 +599,7 @@ fn dma_engine(raw: &board::Platform, reader: &mut Reader<'_>) -> Option<DmaEngin
         base,
         intid,
         is_coherent: engine.coherent,
+        qos: engine.qos.clone(),
     })
 }
 

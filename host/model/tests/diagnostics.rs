@@ -73,7 +73,6 @@ const ANALYZED: [Code; 14] = [
     Code::TaskDeadlineMissed,
     Code::MemoryBandwidth,
     Code::PlanBudget,
-    Code::NotEnforced,
 ];
 
 /// Codes that no known file causes: a plan that cannot be written.

@@ -39,8 +39,9 @@ pub struct MemoryReport {
     pub dma_bandwidth: u64,
     /// The greatest DMA bandwidth below saturation next to the budgets.
     pub max_dma_bandwidth: Option<u64>,
-    /// The level of the QoS regulator.
-    pub qos_level: Option<u16>,
+    /// The level of the QoS regulator that the file sets, or the highest one that lets through no
+    /// more than the DMA bandwidth.
+    pub qos_level: Option<u64>,
     /// The most that this level lets through, in bytes/s.
     pub qos_bandwidth: Option<u64>,
     /// The budget of each VM.
@@ -138,9 +139,11 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<MemoryRepor
     memory.max_total_budget = table.max_budget(BytesPerSec(dma));
     memory.period_ns = Some(table.period().0);
     memory.max_dma_bandwidth = table.max_dma(total).map(|rate| rate.0);
-    if let Some((block, clock)) = known.qos {
+    let regulator = timing.engine().and_then(|engine| engine.qos.as_ref());
+    if let Some((block, clock)) = regulator.map(|qos| (qos.block, qos.clock)).or(known.qos) {
         let lets = |level| qos_bandwidth(block, level, clock);
-        let level = qos_level(block, BytesPerSec(dma), clock);
+        let set = timing.qos_level().map(|(level, _)| level);
+        let level = set.or_else(|| qos_level(block, BytesPerSec(dma), clock));
         memory.qos_level = level;
         memory.qos_bandwidth = level.map(|level| lets(level).0);
         let next = |level| (lets(level), table.holds(total, lets(level)));
@@ -183,9 +186,9 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<MemoryRepor
 /// Returns a note if a QoS level lets through less than the `least` bytes/s that the flows need.
 /// `lets` returns the bandwidth of a level and whether it is below saturation.
 fn starved(
-    qos: Option<(u16, u64)>,
+    qos: Option<(u64, u64)>,
     least: Option<u64>,
-    lets: impl Fn(u16) -> (BytesPerSec, bool),
+    lets: impl Fn(u64) -> (BytesPerSec, bool),
 ) -> Option<String> {
     let ((level, most), least) = qos.zip(least)?;
     let (next, harmless) = lets(level.saturating_add(1));

@@ -74,6 +74,12 @@ fn the_engine_is_in_the_bound_of_a_run() {
         of("path = \"broker\"", [949, 828, 2000], &format!("copy_bandwidth = \"{rate}\""))
     };
     assert_eq!(of(all, [949, 828, 2000], fast), by_core("2GB/s"));
+    // A regulator limits the engine to the bandwidth within a chunk, too.
+    let paced = format!("{all}\nbandwidth = \"500MB/s\"");
+    let regulated = of(&format!("{paced}\nqos_level = 40"), [949, 828, 2000], fast);
+    let slow = format!("{fast}\nengine_bandwidth = \"500MB/s\"");
+    assert_eq!(regulated, of(&paced, [949, 828, 2000], &slow));
+    assert!(of(&paced, [949, 828, 2000], fast)[0] < regulated[0]);
     // The core is faster for each size, and moves all unless the file says otherwise.
     assert_eq!(of("", [949, 828, 2000], fast), by_core("4GB/s"));
 }

@@ -175,7 +175,7 @@ fn check_for(
             }
             let (path, file) = (path.to_owned(), file.clone());
             timing.stand_on(Some(platform.clone()));
-            faults.0.extend(timing.engine_faults());
+            faults.0.extend(timing.engine_faults().into_iter().chain(timing.qos_fault()));
             let mut system = System {
                 path,
                 platform,

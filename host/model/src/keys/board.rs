@@ -150,6 +150,19 @@ table! {
         /// Whether the engine sees the cores' caches. If not, the broker cleans and invalidates the
         /// lines of each chunk.
         coherent: bool,
+        /// The QoS regulator where the engine's accesses enter the interconnect. If absent,
+        /// `qos_level` of a system's [dma] is refused.
+        qos: Option<EngineQos>,
+    }
+
+    /// A QoS regulator that firmware sets; see boards/zcu102/firmware-call.md.
+    pub struct EngineQos = "{ port = ..., block = ..., clock = ... }" {
+        /// The number of the engine's port at the firmware's call.
+        port: u64 [1, 255],
+        /// Bytes of the engine's longest transaction, which the regulator lets through at a time.
+        block: Bytes > 0,
+        /// The clock of the regulator in Hz.
+        clock: u64 [1, 10_000_000_000],
     }
 
     /// Firmware with PSCI.

@@ -4,6 +4,7 @@ use crate::shape::Kind;
 use crate::table::{At, CORE, Value, choice, table};
 use crate::timing::{Class, DataPath};
 use toml::{Spanned, de::DeValue};
+use weir_abi::ENGINE_LEVELS;
 use weir_units::{Bytes, BytesPerSec, IntId, Nanos};
 
 /// A VM, or a list of them.
@@ -46,6 +47,11 @@ table! {
         /// shorter ones. Default: the size from which the engine is no slower by [overheads]; if
         /// they do not say it, 0.
         engine_from: Option<Bytes>,
+        /// With the path "dma" and `bandwidth`: the level to which firmware limits the engine's
+        /// reads and writes, in 1/4096 transactions per clock of the regulator. Choose the level at
+        /// which the engine was measured to reach `bandwidth`. Without the key, or if the firmware
+        /// lacks the call, only the broker paces the engine, chunk by chunk.
+        qos_level: Option<At<u64>> [1, ENGINE_LEVELS],
         /// Queues that the broker searches. Default: the number of VMs that send.
         queues: Option<u32> [1, 1 << 16],
         /// The mover of the bytes: the broker's DMA engine ("dma"), or a core that copies: the

@@ -97,6 +97,10 @@ pub struct Dma {
     pub(crate) chunk_place: FilePlace,
     /// The least bytes of a chunk that the DMA engine moves, if the file sets it.
     pub engine_from: Option<Bytes>,
+    /// The level of the engine's QoS regulator, 1 to 4095.
+    pub qos_level: Option<u64>,
+    /// Where the file sets `qos_level`.
+    pub(crate) qos_place: FilePlace,
     /// At least 1.
     pub queues: Option<u32>,
     /// The mover of the bytes.

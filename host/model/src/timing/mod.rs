@@ -17,7 +17,7 @@ pub use crate::measured::{
     Interference, Larger, MeasuredOn, Origin, Overhead, OverheadTable, OverheadValues, Saturation,
     Sharing,
 };
-pub use engine::{Crossover, Movers};
+pub use engine::{Crossover, Movers, qos_bandwidth};
 pub use facts::Timing;
 pub use flow::{DEFAULT_CHUNK, DEFAULT_PORT, DataPath, Dma, Flow, PathSource};
 pub use memory_budget::MemoryBudget;

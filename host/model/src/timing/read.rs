@@ -432,6 +432,8 @@ fn dma(At { value: raw, span }: &At<raw::Dma>) -> Dma {
         chunk: raw.chunk.as_ref().map(|chunk| chunk.value),
         chunk_place: FilePlace(raw.chunk.as_ref().map_or(0..0, |chunk| chunk.span.clone())),
         engine_from: raw.engine_from,
+        qos_level: raw.qos_level.as_ref().map(|level| level.value),
+        qos_place: FilePlace(raw.qos_level.as_ref().map_or(0..0, |level| level.span.clone())),
         queues: raw.queues,
         path_source: if raw.path.is_some() { PathSource::File } else { PathSource::Default },
         path: raw.path.unwrap_or(DataPath::Dma),
