@@ -90,6 +90,9 @@ fn main() {
     put("ECAM", optional("pci", "ecam"), "PCI configuration space of bus 0; 0 without one.");
     put("ENGINE", optional("dma_engine", "base"), "Registers of the DMA engine; 0 without one.");
     put("ENGINE_INTID", optional("dma_engine", "intid"), "Its interrupt; 0 without one.");
+    let port = table.get("dma_engine").and_then(|engine| Some(engine.get("qos")?["port"].clone()));
+    let port = port.map_or(0, |port| port.as_integer().expect("port").cast_unsigned());
+    put("ENGINE_PORT", port, "Its port at the firmware's call for QoS regulators; 0 without one.");
     put("GICD", number(&["gic", "distributor"]), "GIC distributor.");
     if gic_v2 {
         put("GICC", number(&["gic", "cpu_interface"]), "GIC CPU interface.");

@@ -124,3 +124,27 @@ fn the_flows_of_table_3_keep_their_bounds() {
         assert_eq!(chunks(&outcome), [1, 100]);
     }
 }
+
+/// QEMU's firmware does not know the call, so that the broker alone limits the engine.
+#[test]
+fn a_run_says_what_limits_the_engine() {
+    let regulated = "bandwidth = \"485MB/s\"\nqos_level = 40\n";
+    let absent =
+        "DMA engine GDMA: the firmware has no QoS call (boards/zcu102/firmware-call.md); chunks";
+    let none = "DMA engine GDMA: chunks";
+    for (keys, limit, firmware) in [
+        (regulated, format!("{absent} are paced by software at 485MB/s\n"), Some("absent")),
+        ("", format!("{none} are not paced: [dma] has no `bandwidth`\n"), None),
+    ] {
+        let text = pair(["", ""], 10, 4096, 1000)
+            + &flow(4096, 1_000_000, 500_000)
+            + &format!("\n[dma]\npath = \"dma\"\nengine_from = \"0B\"\n{keys}");
+        let outcome = run(&text).good();
+        outcome.keeps_its_bound(10);
+        let printed = &outcome.printed.out;
+        assert!(printed.contains(&limit), "{printed}");
+        let engine = &outcome.report["engine"];
+        assert_eq!(engine["firmware"].as_str(), firmware, "{engine}");
+        assert_eq!(engine["qos_level"].as_u64(), firmware.map(|_| 40), "{engine}");
+    }
+}

@@ -71,10 +71,11 @@ pub struct WireEvent {
     pub vm: u8,
     /// The vCPU within the VM.
     pub vcpu: u8,
-    /// A [`FaultKind`], a [`Denial`], the number of this boot, by `what`.
+    /// A [`FaultKind`], a [`Denial`], a [`Regulator`], the number of this boot, by `what`.
     pub detail: u32,
     /// ESR_EL2 of a fault, the function number of a refused call, the encoding of a register, a
-    /// [`dma_syndrome`]. In an event of the whole system, the identity of the image that runs.
+    /// [`dma_syndrome`], or see [`What::Regulator`]. In an event of the whole system, the identity of
+    /// the image that runs.
     pub syndrome: u64,
     /// The IPA of a fault, the address that a device used.
     pub address: u64,
@@ -130,6 +131,9 @@ pub enum What {
     BrokerLate = 9,
     /// The system runs: the answer to a request for the counters.
     SystemRuns = 10,
+    /// The firmware was asked to limit the DMA engine: `detail` is a [`Regulator`], `syndrome` the
+    /// level that is set, the version of the firmware's call, or its error.
+    Regulator = 11,
 }
 
 impl What {
@@ -137,12 +141,12 @@ impl What {
     #[must_use]
     pub fn from_number(number: u16) -> Option<Self> {
         use What::{
-            BrokerLate, Denied, SystemRuns, SystemStart, SystemStop, VmFault, VmHalted, VmOff,
-            VmReset, VmStart,
+            BrokerLate, Denied, Regulator, SystemRuns, SystemStart, SystemStop, VmFault, VmHalted,
+            VmOff, VmReset, VmStart,
         };
-        let vms = [VmStart, VmOff, VmReset, VmFault, VmHalted, Denied, BrokerLate];
-        let all = vms.into_iter().chain([SystemStart, SystemRuns, SystemStop]);
-        all.into_iter().find(|what| *what as u16 == number)
+        let system = [SystemStart, SystemRuns, SystemStop, Regulator];
+        let vm = [VmStart, VmOff, VmReset, VmFault, VmHalted, Denied, BrokerLate];
+        system.into_iter().chain(vm).find(|what| *what as u16 == number)
     }
 }
 
@@ -226,6 +230,20 @@ counted! {
         Engine = "transfer that the DMA engine did not complete",
         /// An access outside its memory that was answered with an external abort, by `on_outside`.
         Outside = "access outside its memory",
+    }
+}
+
+counted! {
+    /// What the firmware made of the request to limit the DMA engine by its QoS regulator.
+    Regulator {
+        /// It limits the engine.
+        Set = "set",
+        /// It does not have the call.
+        Absent = "absent",
+        /// It has the call in a version that weir does not know.
+        Version = "version",
+        /// It refused, with an error.
+        Refused = "refused",
     }
 }
 

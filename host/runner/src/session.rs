@@ -3,7 +3,7 @@
 use super::{
     demux::{ConsoleSource, Demux, WireStep},
     expect::Expectations,
-    report::{End, FlowFacts, RunReport, Tally, VmFacts},
+    report::{End, EngineRun, FlowFacts, RunReport, Tally, VmFacts},
 };
 
 /// The parameters of a run.
@@ -17,6 +17,8 @@ pub struct SessionPlan {
     pub vms: Vec<VmFacts>,
     /// The flows, in the order of the file.
     pub flows: Vec<FlowFacts>,
+    /// The broker's DMA engine, if it moves something.
+    pub engine: Option<EngineRun>,
     /// The expected lines: a VM's place and a text.
     pub expect: Vec<(usize, String)>,
     /// End when a time on the wire is above this many nanoseconds.
@@ -186,10 +188,11 @@ impl Session {
 
     /// The report, as far as it goes.
     pub fn report(&self, ended_by: End) -> RunReport {
-        let SessionPlan { system, platform, flows, .. } = &self.plan;
+        let SessionPlan { system, platform, flows, engine, .. } = &self.plan;
         let time_ns = self.demux.time_ns();
         let report = self.tally.report(system, platform, &self.expected, ended_by, time_ns);
-        RunReport { flows: self.tally.flows(flows), ..report }
+        let engine = engine.clone().map(|engine| engine.answered(self.tally.regulator()));
+        RunReport { flows: self.tally.flows(flows), engine, ..report }
     }
 }
 
@@ -210,6 +213,7 @@ mod tests {
             system: "demo".into(),
             platform: "qemu-virt".into(),
             flows: Vec::new(),
+            engine: None,
             vms: vec![vm("control", 0), vm("attacker", 1)],
             expect: vec![(0, "0 misses".into()), (1, "again".into())],
             limit_ns: None,

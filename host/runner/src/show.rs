@@ -303,6 +303,9 @@ pub fn summary(report: &RunReport) -> String {
         let _ = writeln!(text, "{}", flows(&report.flows));
         text += &about_flows(report);
     }
+    if let Some(engine) = &report.engine {
+        let _ = writeln!(text, "{engine}");
+    }
     let ports = || report.vms.iter().filter_map(|vm| Some((&vm.name, vm.frames?)));
     if ports().next().is_some() {
         let _ = writeln!(text, "{}", frames(ports()));

@@ -7,10 +7,10 @@ use super::{
     mmio::{Device, Register},
     sysreg::par_el1,
 };
-use crate::board;
+use crate::board::{self, start};
 use weir_paging::walk::normal_memory;
 use weir_units::Pa;
-use weir_zdma::{Descriptors, Registers};
+use weir_zdma::{Answer, Descriptors, FUNCTION, Registers};
 
 // SAFETY: `Stage1::begin` maps this page of registers in a build with the engine. Reading changes
 // nothing. What the engine is made to read and write is what `virtio::engine` has translated, and
@@ -40,6 +40,11 @@ pub fn publish(descriptors: &Descriptors) {
     dsb_sy();
 }
 
+/// Has the firmware limit the engine to `level`; see [`weir_zdma::regulate`].
+pub fn regulate(level: u64) -> Answer {
+    weir_zdma::regulate(board::ENGINE_PORT, level, |arguments| start::sip(FUNCTION, arguments))
+}
+
 /// Calls `body` with what translates an address of the guest that is on this core, for a write if
 /// asked so: the physical address, if EL1 can access it and it is RAM of the board, as Normal
 /// memory (the GIC's registers, which a VM has on a GICv2, are not the engine's to write).
@@ -57,8 +62,20 @@ pub fn guest_ram<T>(body: impl FnOnce(&dyn Fn(u64, bool) -> Option<Pa>) -> T) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arch::machine::{recorded, set};
+    use crate::arch::machine::{recorded, set, set_next};
     use weir_zdma::{ChannelSettings, Part, Parts, init, start};
+
+    #[test]
+    fn the_firmware_is_asked_once_it_said_its_version() {
+        let version = "smc 0xc2002000 0x7765697200000000";
+        assert_eq!(regulate(40), Answer::Absent, "-1");
+        assert_eq!(recorded(), [version]);
+        set_next("smc 0xc2002000", &[0x7765_6972_0001_0000, 0]);
+        assert_eq!(regulate(40), Answer::Set);
+        let port = board::ENGINE_PORT;
+        let level = format!("smc 0xc2002000 0x7765697200000001 {port:#x} 0x28 0x28");
+        assert_eq!(recorded(), [version, &level]);
+    }
 
     /// Each page is translated for its kind of access, and the guest finds its register as it was.
     #[test]

@@ -38,6 +38,16 @@ pub fn arch_features(function: u32) -> i32 {
     call(SMCCC_ARCH_FEATURES, function)
 }
 
+/// Calls the silicon provider's service (SiP) with these arguments from x1 on. Returns x0: -1 where
+/// the firmware doesn't know the call.
+#[cfg(feature = "engine")]
+#[must_use]
+pub fn sip(function: u32, [x1, x2, x3, x4]: [u64; 4]) -> u64 {
+    let mut arguments = [0; 17];
+    arguments[..4].copy_from_slice(&[x1, x2, x3, x4]);
+    Firmware::call64(function, arguments)[0]
+}
+
 /// Passes a call of the guest's on to the firmware: only for the SMCCC workarounds, which take no
 /// address.
 pub fn forward(function: u32, argument: u64) {

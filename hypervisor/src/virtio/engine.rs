@@ -12,7 +12,7 @@ use super::service;
 use crate::{
     arch::{
         dsb_sy,
-        engine::{Channel, guest_ram, publish},
+        engine::{self, Channel, guest_ram, publish},
         lock::Lock,
         memory, relax, timer,
     },
@@ -22,10 +22,10 @@ use crate::{
 };
 use weir_abi::{ENGINE_CHUNK, NO_ENGINE};
 use weir_partition::flows::ENGINE_LIMIT;
-use weir_trace::wire::Denial;
+use weir_trace::wire::{Denial, HYPERVISOR, Regulator, What, WireEvent};
 use weir_units::Pa;
 use weir_vdev::smccc::{ENGINE_HAS_FAILED, ENGINE_IS_BUSY};
-use weir_zdma::{ChannelProgress, ChannelSettings, Descriptors, LONGEST, Parts};
+use weir_zdma::{Answer, ChannelProgress, ChannelSettings, Descriptors, LONGEST, Parts};
 
 const _: () = assert!(LONGEST as u64 == ENGINE_CHUNK);
 
@@ -65,6 +65,29 @@ pub fn init() {
     if let Err(error) = weir_zdma::init(&mut engine.channel, SETTINGS) {
         console::refuse(&["the DMA engine of this board can't be used: ", error.text()]);
     }
+}
+
+/// Has the firmware limit what the engine reads and writes, if the system sets a level, and sends
+/// its answer to the host; on the boot core, before another starts. The broker's pacing does not depend
+/// on the answer.
+pub fn regulate() {
+    let level = system::get().header.engine_level;
+    if !is_used() || level == 0 {
+        return;
+    }
+    let (answer, syndrome) = match engine::regulate(level) {
+        Answer::Set => (Regulator::Set, level),
+        Answer::Absent => (Regulator::Absent, 0),
+        Answer::Version(version) => (Regulator::Version, version.into()),
+        Answer::Refused(error) => (Regulator::Refused, error),
+    };
+    console::event(WireEvent {
+        what: What::Regulator as u16,
+        vm: HYPERVISOR,
+        detail: answer as u32,
+        syndrome,
+        ..WireEvent::default()
+    });
 }
 
 /// Has the engine move `len` bytes from address `from` of the broker's to `to`, on the broker's

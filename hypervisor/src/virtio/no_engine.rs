@@ -5,6 +5,9 @@ use crate::vm::VcpuRef;
 /// Drives nothing.
 pub fn init() {}
 
+/// Limits nothing.
+pub fn regulate() {}
+
 /// Denies it: there is no engine.
 pub fn start(_: &VcpuRef, _from: u64, _to: u64, _len: u64) -> bool {
     false

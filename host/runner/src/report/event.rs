@@ -1,5 +1,6 @@
 //! The line of the hypervisor's log for an event.
 
+use super::engine;
 use super::fault::{RefusedDma, denial_name, fault_name};
 use crate::syndrome;
 use std::fmt::Write as _;
@@ -19,6 +20,7 @@ pub(crate) fn in_words(event: &WireEvent, name: impl Fn(u8) -> String) -> String
         Some(What::SystemStart) => "weir: running on all cores".into(),
         Some(What::SystemRuns) => format!("weir: runs image {:016x}", event.syndrome),
         Some(What::SystemStop) => "weir: the system ends".into(),
+        Some(What::Regulator) => format!("weir: {}", engine::in_words(event)),
         Some(What::VmStart) => format!("{vm}: started, boot {}", event.detail),
         Some(What::VmOff) => format!("{vm}: powered off"),
         Some(What::VmReset) => format!("{vm}: asked for a reset"),

@@ -2,6 +2,7 @@
 //!
 //! The report does not depend on the host: the same bytes on the wire give the same report.
 
+mod engine;
 mod event;
 mod fault;
 mod flow;
@@ -11,6 +12,7 @@ mod tally;
 mod tests;
 mod vm;
 
+pub use engine::EngineRun;
 pub(crate) use event::{WITHOUT_BROKER, in_words};
 pub use fault::{FAULTS_LISTED, FaultReport, RefusedDma};
 pub(crate) use flow::FlowFacts;

@@ -1,6 +1,6 @@
 //! The report of a run.
 
-use super::{flow::FlowRun, vm::VmRun};
+use super::{engine::EngineRun, flow::FlowRun, vm::VmRun};
 use crate::findings::Clock;
 use serde::Serialize;
 use serde_json::json;
@@ -88,6 +88,9 @@ pub struct RunReport {
     /// The flows in the order of the file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<FlowRun>,
+    /// What limits the DMA engine, if it moves chunks of flows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine: Option<EngineRun>,
     /// The sums over all VMs.
     pub totals: Totals,
     /// Resets of the board during the run. Everything else is counted from the last one.

@@ -40,6 +40,8 @@ pub(crate) struct Tally {
     flows: BTreeMap<u32, wire::FlowCounts>,
     /// The counts that VMs report for their tasks, by the positions of VM and task.
     activations: BTreeMap<(usize, usize), Activations>,
+    /// What the firmware made of the request to limit the DMA engine.
+    regulator: Option<WireEvent>,
     /// Boots of the board before this one.
     resets: u64,
 }
@@ -83,6 +85,7 @@ impl Tally {
             hypervisor: Vec::new(),
             flows: BTreeMap::new(),
             activations: BTreeMap::new(),
+            regulator: None,
             resets: 0,
         }
     }
@@ -155,6 +158,7 @@ impl Tally {
             // A board that is connected later has reported its start before.
             Some(What::SystemStart | What::SystemRuns) => self.started = true,
             Some(What::SystemStop) => self.stopped = true,
+            Some(What::Regulator) => self.regulator = Some(*event),
             _ => {}
         }
         let Some(vm) = self.vms.get_mut(usize::from(event.vm)) else {
@@ -183,7 +187,8 @@ impl Tally {
                 }
             }
             // An unknown number of a newer hypervisor has a line in the log.
-            Some(What::SystemStart | What::SystemRuns | What::SystemStop) | None => {}
+            Some(What::SystemStart | What::SystemRuns | What::SystemStop | What::Regulator)
+            | None => {}
         }
     }
 
@@ -270,6 +275,11 @@ impl Tally {
         (0..).zip(facts).map(flow).collect()
     }
 
+    /// Returns what the firmware made of the request to limit the DMA engine.
+    pub const fn regulator(&self) -> Option<&WireEvent> {
+        self.regulator.as_ref()
+    }
+
     /// Returns whether the system reported its stop.
     pub fn stopped(&self) -> bool {
         self.stopped
@@ -318,6 +328,7 @@ impl Tally {
             verdict_of: Vec::new(),
             vms,
             flows: Vec::new(),
+            engine: None,
             totals,
             board_resets: self.resets,
             hypervisor: self.hypervisor.clone(),

@@ -12,7 +12,7 @@ use crate::{
     link::{Heard, Link},
     qemu::QemuProcess,
     record::RunRecord,
-    report::{End, FlowFacts, VmFacts},
+    report::{End, EngineRun, FlowFacts, VmFacts},
     session::{ImageNamed, Session, SessionPlan},
     standstill::Standstill,
 };
@@ -145,6 +145,7 @@ impl<'a> Running<'a> {
             platform: system.platform.name.clone(),
             vms,
             flows: flows(system, options),
+            engine: EngineRun::of(system),
             expect: expect.collect(),
             limit_ns: limit_ns.map(|limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)),
             keep_running: options.keep_running,

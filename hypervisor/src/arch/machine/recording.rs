@@ -99,7 +99,7 @@ pub fn set(name: &str, value: u64) {
     with(|machine| machine.values.insert(name.to_string(), value));
 }
 
-/// Answers the next reads of a register by `values`, one after the other.
+/// Answers the next reads of a register, or calls of the firmware, by `values`, one after the other.
 pub fn set_next(name: &str, values: &[u64]) {
     with(|machine| machine.next.insert(name.to_string(), values.to_vec()));
 }
@@ -363,7 +363,11 @@ impl Firmware {
             let _ = write!(line, " {argument:#x}");
         }
         note(line);
-        with(|machine| machine.values.get(&name).copied().unwrap_or(u64::MAX))
+        with(|machine| {
+            let next = machine.next.get_mut(&name).filter(|next| !next.is_empty());
+            let next = next.map(|next| next.remove(0));
+            next.or_else(|| machine.values.get(&name).copied()).unwrap_or(u64::MAX)
+        })
     }
 }
 

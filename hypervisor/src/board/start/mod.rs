@@ -20,8 +20,12 @@ use nothing as power;
 
 #[cfg(start = "spin-table")]
 pub use power::power_off;
+#[cfg(all(start = "psci", feature = "engine"))]
+pub use psci::sip;
 #[cfg(start = "psci")]
 pub use psci::{DEVICES, arch_features, forward, power_off, start_core};
+#[cfg(all(start = "spin-table", feature = "engine"))]
+pub use spin_table::sip;
 #[cfg(start = "spin-table")]
 pub use spin_table::{DEVICES, arch_features, forward, start_core};
 #[cfg(starts_in_el3)]

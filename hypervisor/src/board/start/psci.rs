@@ -3,6 +3,8 @@
 use super::StartError;
 use crate::arch::{memory, psci};
 
+#[cfg(feature = "engine")]
+pub use crate::arch::psci::sip;
 pub use crate::arch::psci::{arch_features, forward, system_off as power_off};
 
 /// What EL2 drives for this: no device.

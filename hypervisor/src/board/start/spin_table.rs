@@ -63,6 +63,12 @@ pub const fn arch_features(_function: u32) -> i32 {
 /// Does nothing: [`arch_features`] offers no function to forward.
 pub const fn forward(_function: u32, _argument: u64) {}
 
+/// Returns -1, the answer of a firmware that doesn't know the call.
+#[cfg(feature = "engine")]
+pub const fn sip(_function: u32, _arguments: [u64; 4]) -> u64 {
+    u64::MAX
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,6 +86,7 @@ mod tests {
     fn firmware_without_el3_is_never_called() {
         assert_eq!(arch_features(0x8000_8000), -1);
         forward(0x8000_8000, 0);
+        assert_eq!(sip(0xc200_2000, [0; 4]), u64::MAX);
         super::super::power::power_off();
         let lines = recorded();
         assert!(lines.iter().all(|line| !line.starts_with("smc")), "{lines:?}");
