@@ -90,9 +90,6 @@ fn main() {
     put("ECAM", optional("pci", "ecam"), "PCI configuration space of bus 0; 0 without one.");
     put("ENGINE", optional("dma_engine", "base"), "Registers of the DMA engine; 0 without one.");
     put("ENGINE_INTID", optional("dma_engine", "intid"), "Its interrupt; 0 without one.");
-    let port = table.get("dma_engine").and_then(|engine| Some(engine.get("qos")?["port"].clone()));
-    let port = port.map_or(0, |port| port.as_integer().expect("port").cast_unsigned());
-    put("ENGINE_PORT", port, "Its port at the firmware's call for QoS regulators; 0 without one.");
     put("GICD", number(&["gic", "distributor"]), "GIC distributor.");
     if gic_v2 {
         put("GICC", number(&["gic", "cpu_interface"]), "GIC CPU interface.");
@@ -101,7 +98,7 @@ fn main() {
     } else {
         put("GICR", number(&["gic", "redistributors"]), "GIC redistributors, 128 KiB a core.");
     }
-    constants.push_str(&coherence(&table));
+    constants.push_str(&engine(&table));
     constants.push_str(&lists(&table));
 
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap());
@@ -117,12 +114,19 @@ fn main() {
     println!("cargo::rustc-link-arg-bins=-znognustack");
 }
 
-/// Returns the constant that says whether the DMA engine sees the cores' caches.
-fn coherence(table: &Table) -> String {
-    let engine = table.get("dma_engine").and_then(|engine| engine.get("coherent"));
-    let is_coherent = engine.is_some_and(|coherent| coherent.as_bool().expect("coherent"));
-    let doc = "Whether the DMA engine sees the cores' caches.";
-    format!("/// {doc}\npub const ENGINE_IS_COHERENT: bool = {is_coherent};\n")
+/// Returns the constants of the DMA engine that are no addresses of its own.
+fn engine(table: &Table) -> String {
+    let engine = table.get("dma_engine");
+    let coherent = engine.and_then(|engine| engine.get("coherent"));
+    let is_coherent = coherent.is_some_and(|coherent| coherent.as_bool().expect("coherent"));
+    let port = engine.and_then(|engine| engine.get("qos")?.get("port"));
+    let port = port.map_or(0, |port| port.as_integer().expect("port").cast_unsigned());
+    format!(
+        "/// Whether the DMA engine sees the cores' caches.\n\
+         pub const ENGINE_IS_COHERENT: bool = {is_coherent};\n\
+         /// Its port at the firmware's call for QoS regulators; 0 without one.\n\
+         pub const ENGINE_PORT: u64 = {port:#x};\n"
+    )
 }
 
 /// Returns the constants whose values are lists.
