@@ -245,7 +245,7 @@ fn bound() -> u64 {
     let group = groups(&flows, &[1; 4], &setting, &path).expect("sound flows").remove(0);
     let ends = FLOWS.map(|(from, to, ..)| Ends { from: from.into(), to: vec![to.into()] });
     let [read, control, taking] = [path.read(), path.control(), 4 * path.take()].map(Nanos);
-    let spent = Spent { hold: Nanos(0), look: Nanos(FIND), read, control, taking };
+    let spent = Spent { hold: Nanos(0), poll: Nanos(FIND), read, control, taking };
     let waits = waits(&ends, &[1; 4], &[1; 6], spent);
     let added = group.tasks.iter().zip(&waits).map(|(task, waits)| waits.added_to(task));
     let tasks: Vec<_> = added.map(|task| task.expect("small numbers")).collect();

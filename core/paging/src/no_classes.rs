@@ -1,5 +1,11 @@
 //! Page classes in a build without them, by the same names: all pages are of one page class, so
 //! pages of an owner follow one another. A system whose memory is divided is refused before.
+#![allow(
+    clippy::trivially_copy_pass_by_ref,
+    clippy::unnecessary_wraps,
+    clippy::unused_self,
+    reason = "functions have the forms of those that they replace"
+)]
 
 use crate::table::PAGE;
 use core::{marker::PhantomData, ops::Range};
@@ -21,7 +27,7 @@ pub struct Geometry {
 
 /// What no geometry is.
 #[derive(Clone, Copy, Debug)]
-pub enum BadGeometry {}
+pub struct BadGeometry;
 
 /// The one page class.
 #[derive(Clone, Copy, Debug)]

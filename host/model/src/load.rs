@@ -81,7 +81,8 @@ impl SystemFile {
     /// `flow.setpoints.period`, `vm.control.task.loop.deadline`, `dma.bandwidth`. `value` is a TOML
     /// value; text that is no TOML value is a string, so that `5ms` and `"5ms"` are the same. A key
     /// that is not there yet is added to its table. A table that is not there is not made: give it
-    /// whole, as in `with("vm.control.memory_budget", "{ required = \"100MB/s\" }")`.
+    /// whole, as in `with("vm.control.memory_budget", "{ required = \"100MB/s\" }")`, and a list of
+    /// tables as in `with("vm.control.task", "[{ name = \"loop\", .. }]")`.
     ///
     /// ```
     /// use std::path::Path;

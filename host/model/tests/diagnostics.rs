@@ -59,7 +59,7 @@ const TESTED_ELSEWHERE: &[(&str, &str, &[Code])] = &[
 ];
 
 /// Codes that a verb reports after the check of the file.
-const ANALYZED: [Code; 14] = [
+const ANALYZED: [Code; 13] = [
     Code::FlowLimit,
     Code::NoOverheads,
     Code::NoSupply,

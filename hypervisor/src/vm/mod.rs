@@ -165,8 +165,8 @@ pub enum Ending {
     Fault,
 }
 
-/// A virtual machine. Where memory is divided, its pages lie in the VM's own cells: what EL2 does
-/// for a VM leaves its traces there.
+/// A virtual machine. Where memory is divided, its pages lie in the VM's own page classes: what EL2
+/// does for a VM leaves its traces there.
 #[repr(align(4096))]
 pub struct Vm {
     view: Once<VmView<'static>>,
@@ -413,7 +413,7 @@ impl Vm {
     }
 }
 
-/// Bytes of [`Kept`], the last ones of what is kept for a VM in its cells.
+/// Bytes of [`Kept`], the last ones of what is kept for a VM in its page classes.
 pub const KEPT: u64 = size_of::<Kept>() as u64;
 const _: () = assert!(KEPT <= VM_LEN, "weir build reserves VM_LEN");
 

@@ -227,7 +227,7 @@ impl Board {
     pub fn act(&mut self, action: &Action) {
         let count = self.vcpus.len();
         match *action {
-            Action::Wait(span, told) => {
+            Action::Wait(span, to) => {
                 self.now += span;
                 for index in (0..count).filter(|index| to >> index & 1 == 1) {
                     self.boundary(index);
