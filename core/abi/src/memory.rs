@@ -79,6 +79,10 @@ struct Claim {
 
 impl Claim {
     /// From its first to one above its last byte.
+    #[cfg_attr(
+        not(feature = "page-classes"),
+        allow(clippy::trivially_copy_pass_by_ref, reason = "without the feature they are nothing")
+    )]
     fn extent(&self, classes: &PageClasses) -> Option<Range<u64>> {
         match &self.set {
             Some(set) => classes.extent(set, self.span.pa, self.span.len),
