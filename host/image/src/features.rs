@@ -41,11 +41,10 @@ mod tests {
             ("probe-4", Features::NONE),
             ("flows-mmio", Features::FLOWS),
             ("flows-pci", Features::FLOWS.with(Features::PCI)),
-            ("simulate-flows", Features::FLOWS.with(Features::ENGINE)),
+            ("simulate-flows", Features::FLOWS.with(Features::ENGINE).with(Features::PAGE_CLASSES)),
             ("frames", Features::SWITCH),
             ("dma", Features::PCI),
             ("shared", Features::SHARED_CORES),
-            ("demo-coloring", Features::PAGE_CLASSES),
         ] {
             assert_eq!(of(system), parts, "{system}: {:?}", of(system).names().collect::<Vec<_>>());
         }
