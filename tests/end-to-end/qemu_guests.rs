@@ -274,7 +274,6 @@ fn u_boot_prints_its_device_tree(name: &str, memory: &[&str]) {
         "=> fdt addr $fdtcontroladdr",
         "=> fdt print",
         "stdout-path = \"/pl011@9000000\"",
-        "compatible = \"arm,cortex-a53\"",
         "compatible = \"arm,armv8-timer\"",
         "pl011@9000000 {",
     ];
