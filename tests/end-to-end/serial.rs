@@ -323,10 +323,9 @@ fn an_old_image_on_the_board_is_not_judged() {
     let outcome = with_board(&text, &image, None);
     let Printed { status, out, err } = &outcome.printed;
     assert_eq!(*status, Some(3), "{out}{err}");
-    let [before, after] = [image_of(&image), {
-        build_image(&text, &image);
-        image_of(&image)
-    }];
+    let before = image_of(&image);
+    build_image(&text, &image);
+    let after = image_of(&image);
     assert!(err.contains(&format!(" runs another image ({before:016x}): ")), "{err}");
     assert!(err.contains(&format!(": expected {after:016x} of ")), "{err}");
 }

@@ -74,8 +74,8 @@ pub struct WireEvent {
     /// A [`FaultKind`], a [`Denial`], a [`Regulator`], the number of this boot, by `what`.
     pub detail: u32,
     /// ESR_EL2 of a fault, the function number of a refused call, the encoding of a register, a
-    /// [`dma_syndrome`], or see [`What::Regulator`]. In an event of the whole system, the identity of
-    /// the image that runs.
+    /// [`dma_syndrome`], or see [`What::Regulator`]. In an event of the whole system, the identity
+    /// of the image that runs.
     pub syndrome: u64,
     /// The IPA of a fault, the address that a device used.
     pub address: u64,

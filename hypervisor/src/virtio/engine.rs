@@ -68,8 +68,8 @@ pub fn init() {
 }
 
 /// Has the firmware limit what the engine reads and writes, if the system sets a level, and sends
-/// its answer to the host; on the boot core, before another starts. The broker's pacing does not depend
-/// on the answer.
+/// its answer to the host; on the boot core, before another starts. The broker's pacing does not
+/// depend on the answer.
 pub fn regulate() {
     let level = system::get().header.engine_level;
     if !is_used() || level == 0 {

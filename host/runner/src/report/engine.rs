@@ -1,6 +1,6 @@
 //! What limits the DMA engine of the broker in a run.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::fmt;
 use weir_model::System;
 use weir_trace::wire::{Regulator, WireEvent};
@@ -20,7 +20,8 @@ pub struct EngineRun {
     pub qos_bandwidth: Option<u64>,
     /// What the firmware made of it: `set`, `absent`, `version` or `refused`; none if it was not
     /// asked, or if the answer was not received.
-    pub firmware: Option<&'static str>,
+    #[serde(serialize_with = "by_name")]
+    pub firmware: Option<Regulator>,
     /// The firmware's version or error, if it has set nothing.
     pub firmware_code: Option<i64>,
 }
@@ -43,13 +44,20 @@ impl EngineRun {
 
     /// Returns the same with the answer of the firmware.
     pub(crate) fn answered(self, answer: Option<&WireEvent>) -> Self {
-        let Some((name, event)) = answer.and_then(|event| Some((regulator(event)?, event))) else {
+        let Some((answer, event)) = answer.and_then(|event| Some((regulator(event)?, event)))
+        else {
             return self;
         };
-        let has_code = matches!(name, Regulator::Version | Regulator::Refused);
+        let has_code = matches!(answer, Regulator::Version | Regulator::Refused);
         let firmware_code = has_code.then(|| event.syndrome.cast_signed());
-        Self { firmware: Some(name.name()), firmware_code, ..self }
+        Self { firmware: Some(answer), firmware_code, ..self }
     }
+}
+
+/// Writes an answer of the firmware as its name.
+#[expect(clippy::ref_option, clippy::trivially_copy_pass_by_ref, reason = "serde passes the field")]
+fn by_name<S: Serializer>(answer: &Option<Regulator>, out: S) -> Result<S::Ok, S::Error> {
+    answer.map(Regulator::name).serialize(out)
 }
 
 /// Returns the answer of an event [`What::Regulator`](weir_trace::wire::What::Regulator).
@@ -70,7 +78,7 @@ impl fmt::Display for EngineRun {
         let code = firmware_code.unwrap_or_default();
         match (qos_level, self.firmware) {
             (None, _) => {}
-            (Some(level), Some("set")) => {
+            (Some(level), Some(Regulator::Set)) => {
                 let most = self.qos_bandwidth.unwrap_or_default();
                 write!(
                     out,
@@ -78,16 +86,16 @@ impl fmt::Display for EngineRun {
                     BytesPerSec(most)
                 )?;
             }
-            (Some(_), Some("absent")) => {
+            (Some(_), Some(Regulator::Absent)) => {
                 write!(out, "the firmware has no QoS call (boards/zcu102/firmware-call.md); ")?;
             }
-            (Some(_), Some("version")) => write!(
+            (Some(_), Some(Regulator::Version)) => write!(
                 out,
                 "the firmware's QoS call has version {}.{}, which weir does not know; ",
                 code >> 16,
                 code & 0xffff
             )?,
-            (Some(level), Some(_)) => {
+            (Some(level), Some(Regulator::Refused)) => {
                 write!(out, "the firmware refused QoS level {level} with error {code}; ")?;
             }
             (Some(level), None) => {

@@ -99,7 +99,7 @@ pub fn set(name: &str, value: u64) {
     with(|machine| machine.values.insert(name.to_string(), value));
 }
 
-/// Answers the next reads of a register, or calls of the firmware, by `values`, one after the other.
+/// Answers the next reads of a register, or calls of the firmware, by `values`, in this order.
 pub fn set_next(name: &str, values: &[u64]) {
     with(|machine| machine.next.insert(name.to_string(), values.to_vec()));
 }

@@ -260,8 +260,8 @@ pub fn complete(service: &Service, vcpu_ref: &VcpuRef) {
         }
         let mask = line(vm, &socket);
         drop(socket);
-        // Before the other core is told: an emulator that serializes its cores may run that one
-        // first.
+        // Before the other core is notified: an emulator that serializes its cores may run that
+        // one first.
         let now = timer::now_ns();
         device.raise(now);
         if let Some(place) = raised.get_mut(vm.index()) {
