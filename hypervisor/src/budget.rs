@@ -22,7 +22,8 @@ use crate::{
 };
 use core::{cell::UnsafeCell, sync::atomic::Ordering};
 use weir_abi::{MAX_CORES, MAX_VMS, regulation};
-use weir_budget::{BudgetVerdict, Counts, Event, Periods, Regulate, Regulator, Shared};
+use weir_budget::{BudgetVerdict, Periods, Regulate, Regulator, Shared};
+pub use weir_budget::{Counts, Event};
 use weir_trace::counter_page::CounterPage;
 use weir_trace::record::{Accesses, MOST_OTHER};
 use weir_units::{CoreId, Nanos};

@@ -27,7 +27,7 @@ impl Features {
     /// Memory that is divided by cache colors and DRAM banks.
     pub const PAGE_CLASSES: Self = Self(1 << 7);
     /// All parts.
-    pub const ALL: Self = Self(u8::MAX);
+    pub const ALL: Self = Self(u8::MAX >> (u8::BITS as usize - Self::NAMES.len()));
 
     /// The names of the parts, those of the hypervisor's cargo features, from bit 0 on.
     pub const NAMES: [&str; 8] = [
@@ -76,11 +76,12 @@ impl PackedSystem<'_> {
         // A broker serves flows, unless it has a switch to serve.
         let has_switch = self.vms.iter().any(|vm| vm.net.is_there());
         let has_broker = (header.broker != NO_BROKER || partition) && !has_switch;
+        let shares = !self.schedules.is_empty() || !self.turns.is_empty();
         let mut used = Features::FLOWS
             .when(!self.flows.is_empty() || has_broker)
             .with(Features::ENGINE.when(header.engine_from != NO_ENGINE))
             .with(Features::PCI.when(!self.pci.is_empty()))
-            .with(Features::SHARED_CORES.when(!self.schedules.is_empty()))
+            .with(Features::SHARED_CORES.when(shares))
             .with(Features::PAGE_CLASSES.when(header.colored != 0));
         for vm in self.vms {
             used = used

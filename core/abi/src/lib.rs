@@ -21,16 +21,20 @@ pub mod schedule;
 mod stage2;
 
 pub use features::Features;
+#[cfg(feature = "broker")]
+pub use flows::window;
 pub use flows::{
     ENGINE_CHUNK, ENGINE_LEVELS, FIRST_GROUP, FLOW_TIME_LIMIT, MAX_FLOWS, NO_BROKER, NO_ENGINE,
     PARTITION, PARTITION_IPA, PARTITION_LEN, PackedFlow, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT,
-    WINDOWS, window,
+    WINDOWS,
 };
 pub use memory::{Functions, PackedCache, PageSpan, VM_LEN};
 pub use net::{MAX_PORT_PIECES, PackedNet};
 pub use pci::{ECAM_LEN, MAX_FUNCTIONS, PciFunction, STREAM_LIMIT};
 pub use regulation::Regulation;
-pub use schedule::{PackedSchedule, ReadySchedule, Turn};
+#[cfg(feature = "shared-cores")]
+pub use schedule::ReadySchedule;
+pub use schedule::{PackedSchedule, Turn};
 pub use stage2::{GICV_LEN, dma_attributes};
 
 #[cfg(feature = "alloc")]
@@ -643,30 +647,18 @@ impl<'a> PackedSystem<'a> {
             }
             taken |= own;
             vm.check(&image, self.is_divided(), gic_v2)?;
-            if built.has(Features::BUDGETS) {
-                self.check_regulation(&vm)?;
-            }
+            self.check_regulation(&vm)?;
             for other in 0..index {
                 let other = self.vm(other).ok_or(Damage::Table)?;
                 vm.apart_from(&other)?;
             }
         }
-        // Of a part that the hypervisor lacks, nothing is left to check: see `used`.
-        if built.has(Features::SHARED_CORES) {
-            self.check_schedules()?;
-        }
-        if built.has(Features::PCI) {
-            self.check_pci(gic_v2)?;
-        }
-        if built.has(Features::FLOWS) || built.has(Features::SWITCH) {
-            self.check_flows()?;
-        }
-        if built.has(Features::ENGINE) {
-            self.check_engine()?;
-        }
-        if built.has(Features::SWITCH) {
-            self.check_ports()?;
-        }
+        // Of a part that is not used, nothing is left to check: see `used`.
+        self.check_schedules()?;
+        self.check_pci(gic_v2)?;
+        self.check_flows()?;
+        self.check_engine()?;
+        self.check_ports()?;
         self.check_memory(&image)
     }
 
@@ -730,8 +722,8 @@ pub fn name_image(packed: &mut [u8], image_id: u64) {
 /// are. None if the file has no packed system of this [`VERSION`].
 #[must_use]
 pub fn image_id(file: &[u8]) -> Option<u64> {
-    let starts = file.windows(MAGIC.len()).enumerate().filter(|(_, bytes)| *bytes == MAGIC);
-    starts.into_iter().find_map(|(start, _)| {
+    let mut starts = file.windows(MAGIC.len()).enumerate().filter(|(_, bytes)| *bytes == MAGIC);
+    starts.find_map(|(start, _)| {
         let packed = file.get(start..)?;
         let (header, _) = PackedHeader::read_from_prefix(packed).ok()?;
         let summed = packed.get(SUMMED_FROM..header.tables_len as usize)?;

@@ -13,8 +13,10 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "text")]
 mod text;
 
+#[cfg(feature = "text")]
 pub use text::BadQuantity;
 
 macro_rules! quantity {

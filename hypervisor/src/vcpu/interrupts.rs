@@ -1,20 +1,22 @@
 //! Interrupts: the fast path while a guest runs, and EL2's own.
 
-use super::{action::Exit, admission::LineVerdict, fault::fault, pmu};
+#[cfg_attr(not(feature = "shared-cores"), path = "interrupts/no_shared.rs")]
+mod shared;
+
+use super::{action::Exit, fault::fault, pmu};
 use crate::{
     arch::{gic, isb, pmu::is_pmu, timer},
     board::{SMMU_LINE, UART_LINE},
+    budget::Event as BudgetEvent,
     console,
     cpu::Core,
-    trace,
     vm::{
-        self, VcpuRef, focus,
+        VcpuRef, focus,
         interrupts::{Lines, kick},
-        pci, report, vcpu_on,
+        pci, report,
     },
 };
 use weir_abi::INTID_LIMIT;
-use weir_budget::Event as BudgetEvent;
 use weir_trace::wire::{ExitCause, FaultKind, What};
 use weir_units::IntId;
 
@@ -221,7 +223,7 @@ pub fn own_interrupt(core: &mut Core) {
             gic::end(iar);
             match core.sole {
                 Some(vcpu_ref) => _ = drain(vcpu_ref),
-                None => message(core),
+                None => shared::message(core),
             }
         }
         gic::PPI_MAINTENANCE => {
@@ -288,7 +290,7 @@ pub fn own_interrupt(core: &mut Core) {
             gic::drop_priority(iar);
             match core.sole {
                 Some(vcpu_ref) => deliver_slowly(vcpu_ref, intid),
-                None => share_out(core, intid),
+                None => shared::share_out(core, intid),
             }
         }
         _ if intid >= gic::SPECIAL => {}
@@ -297,47 +299,5 @@ pub fn own_interrupt(core: &mut Core) {
     }
     if core::mem::take(&mut core.report) {
         report::report();
-    }
-}
-
-/// A device interrupt came on a core that vCPUs share, was acknowledged, and its priority dropped.
-fn share_out(core: &mut Core, intid: IntId) {
-    let index = core.id;
-    let vcpu_ref = vm::owner(intid).and_then(|vm| vcpu_on(vm, index));
-    let is_current = vcpu_ref.is_some_and(|vcpu_ref| {
-        core.current.is_some_and(|current| core::ptr::eq(current, vcpu_ref))
-    });
-    let (Some(schedule), Some(vcpu_ref)) = (core.schedule.as_deref_mut(), vcpu_ref) else {
-        return gic::Line::new(intid, index).set_active(false);
-    };
-    trace::push(vcpu_ref.ring, vcpu_ref.who.tag(trace::RecordKind::Interrupt, intid.0), 0, 0);
-    let now = timer::now_ns();
-    let entity = schedule.entity(vcpu_ref.vm.index());
-    let partition = schedule.partition.as_ref().map(|shared| &shared.partition);
-    let may_take = |priority| partition.is_some_and(|partition| partition.may_take(priority));
-    let rule = schedule.rules.iter_mut().flatten().find(|rule| rule.is_of(intid));
-    let verdict = rule
-        .map_or(LineVerdict::Deliver, |rule| rule.come(vcpu_ref, index, now, is_current, may_take));
-    schedule.stale |= verdict != LineVerdict::Deliver;
-    if verdict != LineVerdict::Mask {
-        deliver_slowly(vcpu_ref, intid);
-        schedule.rouse();
-    }
-    let (Some(entity), false) = (entity, is_current) else { return };
-    if let (LineVerdict::Preempt(priority), Some(shared)) = (verdict, &mut schedule.partition) {
-        shared.partition.preempt(entity, priority);
-    }
-    schedule.account = schedule.account.with(entity);
-}
-
-/// SGIs of guests, or changes that other vCPUs made in a distributor, on a core that vCPUs share.
-fn message(core: &mut Core) {
-    if let Some(vcpu_ref) = core.current {
-        vcpu_ref.interrupt(ExitCause::Message, gic::SGI_GUEST);
-        let _ = drain(vcpu_ref);
-    }
-    if let Some(schedule) = core.schedule.as_deref_mut() {
-        schedule.blame();
-        schedule.rouse();
     }
 }

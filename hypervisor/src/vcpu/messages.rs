@@ -8,11 +8,11 @@ use super::{
 };
 use crate::{
     arch::{sysreg, timer, wait_for_interrupt},
+    budget::Event as BudgetEvent,
     cpu::Core,
     mail, trace,
     vm::{self, devices, ending, focus, interrupts, report},
 };
-use weir_budget::Event as BudgetEvent;
 use weir_trace::wire::{FaultKind, What};
 use weir_vdev::inject::is_stuck;
 

@@ -6,7 +6,7 @@
 //! asked for ([`action::Action`]).
 
 pub mod action;
-#[cfg_attr(not(feature = "shared-cores"), path = "no_admission.rs")]
+#[cfg(feature = "shared-cores")]
 pub mod admission;
 pub mod fault;
 pub mod inject;

@@ -1,7 +1,26 @@
 //! Replaces `partition` in a hypervisor without this part: no core has a schedule.
 
-use weir_sched::partition::{Decision, Ready};
 use weir_units::{CoreId, Nanos};
+
+/// The most vCPUs of a core.
+pub const MEMBERS: usize = 1;
+
+/// Whether the one vCPU of a core is ready.
+#[derive(Clone, Copy)]
+pub struct Ready(bool);
+
+impl Ready {
+    pub const NONE: Self = Self(false);
+
+    #[expect(clippy::unused_self, reason = "as in `weir_sched`")]
+    pub const fn with(self, _entity: u8) -> Self {
+        Self(true)
+    }
+
+    pub const fn has(self, _entity: u8) -> bool {
+        self.0
+    }
+}
 
 /// The schedule that no core has.
 pub struct ReadySchedule {
@@ -21,34 +40,14 @@ impl ReadySchedule {
     pub fn vms(&self) -> &[u8] {
         match self.partition {}
     }
-
-    pub fn entity(&self, _vm: usize) -> Option<u8> {
-        match self.partition {}
-    }
 }
 
 impl PartitionSchedule {
-    pub fn step(&self, _now: Nanos, _ready: Ready) -> Decision {
-        match *self {}
-    }
-
-    pub fn charge(&self, _entity: u8, _time: Nanos) {
-        match *self {}
-    }
-
     pub fn needs_entries(&self) -> bool {
         match *self {}
     }
 
     pub fn entered(&self, _now: Nanos) {
-        match *self {}
-    }
-
-    pub fn may_take(&self, _priority: u8) -> bool {
-        match *self {}
-    }
-
-    pub fn preempt(&self, _entity: u8, _priority: u8) {
         match *self {}
     }
 }

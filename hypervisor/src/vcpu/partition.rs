@@ -1,6 +1,7 @@
 //! The schedules of cores that vCPUs share.
 
-pub use weir_abi::ReadySchedule;
+pub use weir_abi::{MAX_VMS as MEMBERS, ReadySchedule};
+pub use weir_sched::partition::Ready;
 
 use crate::system;
 use weir_units::CoreId;

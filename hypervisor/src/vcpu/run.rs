@@ -6,10 +6,14 @@
 //! model of the GIC, and its timers stop. On a core with one vCPU the state stays while the vCPU
 //! waits; it leaves only when the vCPU is powered down or off.
 
+#[cfg_attr(not(feature = "shared-cores"), path = "run/no_shared.rs")]
+mod shared;
+
 use super::{
     action::Action,
     interrupts::{drain, own_interrupt},
     messages::{end_standstill, serve},
+    partition::Ready,
     pmu,
     schedule::{Calls, Member, OffCoreState, is_called, off},
 };
@@ -33,7 +37,6 @@ use crate::{
     },
 };
 use weir_abi::schedule::LOSE_TICKS;
-use weir_sched::partition::Ready;
 use weir_trace::{
     record::outgoing,
     wire::{FaultKind, What, WireEvent},
@@ -63,7 +66,7 @@ pub extern "C" fn handle_action(core: &mut Core) {
 /// [`Exit::Act`](super::action::Exit::Act).
 pub extern "C" fn handle_interrupt(core: &mut Core) {
     if core.sole.is_none() {
-        return handle_shared(core);
+        return shared::handle_interrupt(core);
     }
     serve_interrupt(core);
     if core.holds() {
@@ -73,54 +76,6 @@ pub extern "C" fn handle_interrupt(core: &mut Core) {
         }
         choose(core);
     }
-}
-
-/// The same on a core that vCPUs share: goes on with the current one, or with the one that has the
-/// core now.
-#[inline(never)]
-fn handle_shared(core: &mut Core) {
-    let (index, came) = (core.id, timer::ticks());
-    serve_interrupt(core);
-    let held = core.holds();
-    let Some(schedule) = core.schedule.as_deref_mut() else { return };
-    let causes = schedule.account;
-    schedule.charge(came);
-    let ticks = timer::ticks();
-    let now = timer::ns_at(ticks);
-    if schedule.stale || held || now >= schedule.until {
-        // They pay for the decision too that they have made necessary, with those whose timers were
-        // due, unless one gets the core.
-        if schedule.stale {
-            schedule.account = causes;
-        }
-        let entity = schedule.decide(index, now, held);
-        if entity != schedule.current {
-            switch(core, entity, held);
-        }
-        schedule.charge(ticks);
-    }
-    arm(core);
-}
-
-/// Takes the current vCPU off the core and gives the core to `entity`, as the schedule has decided.
-/// `held` says whether the memory budget of the current vCPU is spent.
-fn switch(core: &mut Core, entity: Option<u8>, held: bool) -> ! {
-    let last = core.schedule.as_deref().and_then(|schedule| schedule.current);
-    leave(core);
-    if let Some(schedule) = core.schedule.as_deref_mut() {
-        let left = last.and_then(|last| schedule.member(last)).map(|member| &member.state);
-        // The decision stands, unless the vCPU went off, or what is pending changes something. If
-        // its budget is spent, the schedule has to be asked again when there is a new one, which
-        // the decision does not include.
-        let stands = !held && matches!(left, Some(OffCoreState::Ready));
-        schedule.stale = false;
-        // What came for the vCPU that has left is handled in its time, not in the next one's.
-        attend(core);
-        if stands && core.schedule.as_deref().is_some_and(|schedule| !schedule.stale) {
-            give(core, entity);
-        }
-    }
-    run(core)
 }
 
 /// Handles an interrupt and the messages that came with it.

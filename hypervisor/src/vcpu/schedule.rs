@@ -14,21 +14,19 @@
 //! So no VM can take the core in another's time more than once per line and once per time slice of
 //! its own. [`CoreSchedule::charge`] charges that time to it.
 
-use super::{
-    admission::Rule,
-    partition::{self, ReadySchedule},
-};
+#[cfg_attr(not(feature = "shared-cores"), path = "schedule/no_shared.rs")]
+mod shared;
+
+use super::partition::{self, MEMBERS, Ready, ReadySchedule};
 use crate::{
     arch::timer,
-    budget,
+    budget::{self, Event as BudgetEvent},
     vm::{self, CoreLocal, VcpuRef, ending, lifecycle::Start, space::Load, vcpu_on},
 };
 use core::cell::UnsafeCell;
-use weir_abi::{MAX_CORES, MAX_VMS, schedule::MAX_RULES};
-use weir_budget::Event as BudgetEvent;
-use weir_sched::partition::Ready;
+use weir_abi::MAX_CORES;
 use weir_trace::record::{NO_VM, outgoing};
-use weir_units::{CoreId, Nanos};
+use weir_units::CoreId;
 
 /// What a vCPU does while it is off the core.
 #[derive(Clone, Copy)]
@@ -78,22 +76,15 @@ pub struct Calls {
     changes: bool,
 }
 
-impl Calls {
-    fn of(vcpu_ref: &VcpuRef) -> Self {
-        let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
-        Self { mail: !vm.mail.is_empty(vcpu), changes: vm.gic.lock().is_wanted(vcpu) }
-    }
-}
-
 /// The vCPUs of a core.
 pub struct CoreSchedule {
     /// Decides between the vCPUs; `None` on a core that has one vCPU or none.
     pub partition: Option<ReadySchedule>,
-    members: [Option<Member>; MAX_VMS],
+    members: [Option<Member>; MEMBERS],
     /// Whose state is on the core.
     pub current: Option<u8>,
     /// Of the lines that have a rule.
-    pub rules: [Option<Rule>; MAX_RULES],
+    pub rules: shared::Rules,
     /// Which vCPU had the core last, as in `Kind::VcpuSwitch`.
     pub last: u32,
     /// When the schedule is asked again at the latest.
@@ -108,7 +99,7 @@ impl CoreSchedule {
     /// The schedule of core `core`.
     fn new(core: CoreId) -> Option<Self> {
         let partition = partition::of_core(core);
-        let mut members = [const { None }; MAX_VMS];
+        let mut members = [const { None }; MEMBERS];
         let add = |place: &mut Option<Member>, vcpu_ref: &'static VcpuRef| {
             let state = if vcpu_ref.vcpu == 0 {
                 OffCoreState::Loading(Load::default())
@@ -128,19 +119,11 @@ impl CoreSchedule {
                 .zip(vm::vcpus_of_core(core).take(1))
                 .for_each(|(place, vcpu_ref)| add(place, vcpu_ref));
         }
-        let mut rules = [const { None }; MAX_RULES];
-        let lines = members.iter().flatten().filter(|_| partition.is_some()).flat_map(|member| {
-            let vm = member.vcpu_ref.vm;
-            vm.view().irqs.iter().filter_map(move |irq| Rule::new(vm, irq))
-        });
-        for (place, rule) in rules.iter_mut().zip(lines) {
-            *place = Some(rule);
-        }
         Some(Self {
+            rules: shared::rules(&members, partition.is_some()),
             partition,
             members,
             current: None,
-            rules,
             last: outgoing(NO_VM, 0),
             until: 0,
             stale: true,
@@ -168,32 +151,16 @@ impl CoreSchedule {
         self.members.iter_mut().flatten().enumerate().map(|(place, it)| (place as u8, it))
     }
 
-    /// The entity of VM `vm`.
-    #[must_use]
-    pub fn entity(&self, vm: usize) -> Option<u8> {
-        self.partition.as_ref().and_then(|shared| shared.entity(vm))
-    }
-
     /// Decides which entity has the core at `now`. `held` says whether the memory budget of the
     /// current vCPU is spent.
     pub fn decide(&mut self, core: CoreId, now: u64, held: bool) -> Option<u8> {
         let (ready, wake) = self.ready(core, now, held);
         self.stale = false;
-        let Some(shared) = &mut self.partition else {
-            self.until = wake;
-            return ready.has(0).then_some(0);
-        };
-        let mut credit = u64::MAX;
-        // The first ones have a rule, the others none.
-        for rule in self.rules.iter_mut().map_while(Option::as_mut) {
-            if now >= rule.masked_until {
-                rule.unmask();
-            }
-            credit = credit.min(rule.masked_until);
+        if self.partition.is_some() {
+            return self.choose(now, ready, wake);
         }
-        let decision = shared.partition.step(Nanos(now), ready);
-        self.until = decision.until.0.min(wake).min(credit);
-        decision.run
+        self.until = wake;
+        ready.has(0).then_some(0)
     }
 
     /// Returns which entities are ready at `now`, and when the next one is that waits for its time.
@@ -263,40 +230,6 @@ impl CoreSchedule {
             }
         }
         (ready, wake)
-    }
-
-    /// Charges the time that EL2 has used since the counter was `came`, while another vCPU has the
-    /// core, to those for whom it was, in equal parts.
-    #[inline(always)]
-    pub fn charge(&mut self, came: u64) {
-        let account = core::mem::take(&mut self.account);
-        if account != Ready::NONE {
-            self.charge_to(account, came);
-        }
-    }
-
-    #[inline(never)]
-    fn charge_to(&mut self, account: Ready, came: u64) {
-        let (Some(current), Some(shared)) = (self.current, &mut self.partition) else { return };
-        let entities =
-            (0..MAX_VMS as u8).filter(|entity| *entity != current && account.has(*entity));
-        let count = entities.clone().count() as u64;
-        let used = timer::now_ns().saturating_sub(timer::ns_at(came));
-        if let Some(each) = used.checked_div(count) {
-            entities.for_each(|entity| shared.partition.charge(entity, Nanos(each)));
-        }
-    }
-
-    /// Charges this interrupt to the vCPUs off the core for which something was left since they
-    /// were last charged for that.
-    pub fn blame(&mut self) {
-        for (place, member) in self.members.iter_mut().flatten().enumerate() {
-            let (place, calls) = (place as u8, Calls::of(member.vcpu_ref));
-            if self.current != Some(place) && calls != member.called {
-                member.called = calls;
-                self.account = self.account.with(place);
-            }
-        }
     }
 
     /// Makes ready the vCPUs off the core that wait and have something to handle.

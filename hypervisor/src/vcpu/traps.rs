@@ -9,9 +9,9 @@ use super::{
     pmu,
 };
 use crate::{
-    arch::{Frame, sysreg},
+    arch::{Frame, pmu::granted::VirtualPmu, sysreg},
     board::start,
-    budget,
+    budget::{self, Counts},
     cpu::Core,
     virtio,
     vm::{
@@ -22,14 +22,12 @@ use crate::{
     },
 };
 use weir_abi::OnOutside;
-use weir_budget::Counts;
 use weir_trace::wire::{Denial, ExitCause, FaultKind, What};
 use weir_units::{Ipa, VcpuId};
 use weir_vdev::{
     esr::{self, DataAbort, Exception, InstructionAbort, Syndrome, SysRegAccess},
     gic::{self, SgiRegister, decode_sgi_register},
     inject::InjectedException,
-    pmu::VirtualPmu,
     psci::{ALREADY_ON, ON_PENDING, PsciAction as Power, PsciRequest},
     smccc::{self, Call},
     stolen::StolenTime,

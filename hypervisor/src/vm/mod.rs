@@ -549,6 +549,7 @@ static OWNERS: [AtomicU8; INTID_LIMIT as usize] =
     [const { AtomicU8::new(u8::MAX) }; INTID_LIMIT as usize];
 
 /// The VM that physical interrupt `intid` belongs to.
+#[cfg(feature = "shared-cores")]
 #[must_use]
 pub fn owner(intid: IntId) -> Option<&'static Vm> {
     let owner = OWNERS.get(intid.0 as usize)?.load(Ordering::Relaxed);

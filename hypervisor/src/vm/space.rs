@@ -3,11 +3,11 @@
 use crate::{
     arch::memory::{self, Bytes, Window},
     board::LOAD_ADDRESS,
+    budget::Counts,
     vm::{pci, stolen_time_page},
 };
 use core::iter::successors;
 use weir_abi::{PackedSegment, PackedSystem, PageSpan, RAM, Region, VmView};
-use weir_budget::Counts;
 use weir_paging::{
     classes::Pages,
     table::{Builder, PAGE, Table},

@@ -1,0 +1,54 @@
+//! Interrupts of a core that vCPUs share.
+
+use super::{deliver_slowly, drain};
+use crate::{
+    arch::{gic, timer},
+    cpu::Core,
+    trace,
+    vcpu::admission::LineVerdict,
+    vm::{self, vcpu_on},
+};
+use weir_trace::wire::ExitCause;
+use weir_units::IntId;
+
+/// A device interrupt came on a core that vCPUs share, was acknowledged, and its priority dropped.
+pub fn share_out(core: &mut Core, intid: IntId) {
+    let index = core.id;
+    let vcpu_ref = vm::owner(intid).and_then(|vm| vcpu_on(vm, index));
+    let is_current = vcpu_ref.is_some_and(|vcpu_ref| {
+        core.current.is_some_and(|current| core::ptr::eq(current, vcpu_ref))
+    });
+    let (Some(schedule), Some(vcpu_ref)) = (core.schedule.as_deref_mut(), vcpu_ref) else {
+        return gic::Line::new(intid, index).set_active(false);
+    };
+    trace::push(vcpu_ref.ring, vcpu_ref.who.tag(trace::RecordKind::Interrupt, intid.0), 0, 0);
+    let now = timer::now_ns();
+    let entity = schedule.entity(vcpu_ref.vm.index());
+    let partition = schedule.partition.as_ref().map(|shared| &shared.partition);
+    let may_take = |priority| partition.is_some_and(|partition| partition.may_take(priority));
+    let rule = schedule.rules.iter_mut().flatten().find(|rule| rule.is_of(intid));
+    let verdict = rule
+        .map_or(LineVerdict::Deliver, |rule| rule.come(vcpu_ref, index, now, is_current, may_take));
+    schedule.stale |= verdict != LineVerdict::Deliver;
+    if verdict != LineVerdict::Mask {
+        deliver_slowly(vcpu_ref, intid);
+        schedule.rouse();
+    }
+    let (Some(entity), false) = (entity, is_current) else { return };
+    if let (LineVerdict::Preempt(priority), Some(shared)) = (verdict, &mut schedule.partition) {
+        shared.partition.preempt(entity, priority);
+    }
+    schedule.account = schedule.account.with(entity);
+}
+
+/// SGIs of guests, or changes that other vCPUs made in a distributor, on a core that vCPUs share.
+pub fn message(core: &mut Core) {
+    if let Some(vcpu_ref) = core.current {
+        vcpu_ref.interrupt(ExitCause::Message, gic::SGI_GUEST);
+        let _ = drain(vcpu_ref);
+    }
+    if let Some(schedule) = core.schedule.as_deref_mut() {
+        schedule.blame();
+        schedule.rouse();
+    }
+}
