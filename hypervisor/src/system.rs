@@ -12,7 +12,8 @@ pub const BUILT: Features = Features::NONE
     .with(Features::BUDGETS.when(cfg!(feature = "budgets")))
     .with(Features::GUEST_PMU.when(cfg!(feature = "guest-pmu")))
     .with(Features::ENGINE.when(cfg!(feature = "engine")))
-    .with(Features::PAGE_CLASSES.when(cfg!(feature = "page-classes")));
+    .with(Features::PAGE_CLASSES.when(cfg!(feature = "page-classes")))
+    .with(Features::FOCUS.when(cfg!(feature = "focus")));
 
 static SYSTEM: Once<PackedSystem<'static>> = Once::new();
 

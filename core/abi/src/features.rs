@@ -1,11 +1,11 @@
 //! The optional parts of the hypervisor: which a system uses, and which a build has.
 
-use super::{Damage, NO_BROKER, NO_ENGINE, PARTITION, PackedSystem, Regulation};
+use super::{ACTIVE, Damage, NO_BROKER, NO_ENGINE, PARTITION, PackedSystem, Regulation};
 
 /// A set of optional parts of the hypervisor. `weir build` leaves out those that a system does not
 /// use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Features(u8);
+pub struct Features(u16);
 
 impl Features {
     /// No optional part.
@@ -26,11 +26,13 @@ impl Features {
     pub const ENGINE: Self = Self(1 << 6);
     /// Memory that is divided by cache colors and DRAM banks.
     pub const PAGE_CLASSES: Self = Self(1 << 7);
+    /// Devices and a console that VMs hand over.
+    pub const FOCUS: Self = Self(1 << 8);
     /// All parts.
-    pub const ALL: Self = Self(u8::MAX >> (u8::BITS as usize - Self::NAMES.len()));
+    pub const ALL: Self = Self((1 << Self::NAMES.len()) - 1);
 
     /// The names of the parts, those of the hypervisor's cargo features, from bit 0 on.
-    pub const NAMES: [&str; 8] = [
+    pub const NAMES: [&str; 9] = [
         "flows",
         "switch",
         "pci",
@@ -39,6 +41,7 @@ impl Features {
         "guest-pmu",
         "engine",
         "page-classes",
+        "focus",
     ];
 
     /// Returns this set with the parts of `other`.
@@ -82,14 +85,17 @@ impl PackedSystem<'_> {
             .with(Features::ENGINE.when(header.engine_from != NO_ENGINE))
             .with(Features::PCI.when(!self.pci.is_empty()))
             .with(Features::SHARED_CORES.when(shares))
-            .with(Features::PAGE_CLASSES.when(header.colored != 0));
+            .with(Features::PAGE_CLASSES.when(header.colored != 0))
+            .with(Features::FOCUS.when(self.regions.iter().any(|region| region.kind == ACTIVE)))
+            .with(Features::FOCUS.when(self.irqs.iter().any(|irq| irq.active != 0)));
         for vm in self.vms {
             used = used
                 .with(Features::FLOWS.when(vm.vsock != 0))
                 .with(Features::PCI.when(vm.vsock_ecam != 0))
                 .with(Features::SWITCH.when(vm.net.is_there()))
                 .with(Features::BUDGETS.when(vm.regulation != Regulation::default()))
-                .with(Features::GUEST_PMU.when(vm.pmu != 0));
+                .with(Features::GUEST_PMU.when(vm.pmu != 0))
+                .with(Features::FOCUS.when(vm.focus != 0));
         }
         used
     }

@@ -1,7 +1,7 @@
 //! The optional parts of the hypervisor that a system uses.
 
 use weir_abi::{Features, Regulation};
-use weir_model::{SocketBus, System, Vm};
+use weir_model::{SocketBus, System, Vm, timing::Class};
 
 /// Returns the optional parts of the hypervisor that a system uses. EL2 refuses an image whose
 /// hypervisor lacks one of them.
@@ -9,6 +9,8 @@ use weir_model::{SocketBus, System, Vm};
 pub fn features_of(system: &System) -> Features {
     let any = |uses: fn(&Vm) -> bool| system.vms.iter().any(uses);
     let on_pci = |vm: &Vm| !vm.functions.is_empty() || vm.socket == Some(SocketBus::Pci);
+    let has_active = system.timing.lines.iter().any(|line| line.class == Class::Active);
+    let hands_over = has_active || any(|vm| vm.focus);
     Features::FLOWS
         .when(any(|vm| vm.socket.is_some()))
         .with(Features::SWITCH.when(any(|vm| vm.net.is_some())))
@@ -18,6 +20,7 @@ pub fn features_of(system: &System) -> Features {
         .with(Features::GUEST_PMU.when(any(|vm| vm.pmu > 0)))
         .with(Features::ENGINE.when(system.engine_from().is_some()))
         .with(Features::PAGE_CLASSES.when(system.division.divided))
+        .with(Features::FOCUS.when(hands_over))
 }
 
 #[cfg(test)]
@@ -54,11 +57,11 @@ mod tests {
     fn parts_are_features_of_the_hypervisor() {
         let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../hypervisor/Cargo.toml");
         let manifest = fs::read_to_string(manifest).expect("a manifest");
-        assert!(manifest.contains(&format!("\nall = {:?}\n", Features::NAMES)), "{manifest}");
+        assert!(manifest.contains(&format!("\nall = {:#?}\n", Features::NAMES)), "{manifest}");
     }
 
     #[test]
-    fn budgets_and_event_counters_are_parts() {
+    fn keys_of_a_vm_ask_for_parts() {
         let of = |key: &str| {
             let vm = "name = \"a\"\ncpus = [0]\nmemory = \"4MiB\"\nimage = { elf = \"control\" }\n";
             let text = format!("platform = \"qemu-virt\"\n[[vm]]\n{vm}{key}\n");
@@ -69,6 +72,7 @@ mod tests {
             features_of(&system.unwrap_or_else(|faults| panic!("{faults:?}")))
         };
         assert_eq!(of("pmu = 2"), Features::GUEST_PMU);
+        assert_eq!(of("focus = true"), Features::FOCUS);
         let budget = "memory_budget = { accesses = 4000, period = \"1ms\" }";
         assert_eq!(of(budget), Features::BUDGETS);
     }

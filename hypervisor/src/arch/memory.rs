@@ -10,7 +10,7 @@
 use super::{
     dsb_ish, dsb_ishst, dsb_nsh, dsb_nshst, dsb_sy, ic_all, isb,
     machine::{clean, image, translate, zero},
-    sysreg, tlbi_el2, tlbi_vm, tlbi_vm_everywhere,
+    sysreg, tlbi_el2, tlbi_vm,
 };
 use crate::board;
 use core::{
@@ -20,10 +20,15 @@ use core::{
 };
 use weir_abi::{MAX_CORES, PARTITION_LEN};
 use weir_paging::table::{Attributes, Builder, MapError, PAGE, Table, stage1};
-use weir_units::{CoreId, Ipa, Pa, VmId};
+use weir_units::{CoreId, Pa, VmId};
 
 #[cfg(feature = "page-classes")]
 mod divided;
+#[cfg(feature = "focus")]
+mod shown;
+
+#[cfg(feature = "focus")]
+pub use shown::show;
 
 /// Virtual address of the image.
 pub const HYP_BASE: u64 = 0x40_0000_0000;
@@ -458,48 +463,6 @@ fn zva_block() -> Option<u64> {
 /// Bytes of the smallest data cache line (CTR_EL0.DminLine).
 pub(super) fn cache_line() -> u64 {
     4 << (sysreg::ctr_el0::read() >> 16 & 0xf)
-}
-
-/// Lets VM `vm`, whose stage 2 begins at `root` in the image's tables, see the pages of
-/// `len` bytes from `ipa`, or not any more: on return nobody goes on with what was looked up
-/// before. Pages that were never mapped stay so.
-///
-/// # Safety
-///
-/// One core at a time; `root` is of a VM of a system that is not divided.
-pub unsafe fn show(root: Pa, vm: VmId, Ipa(ipa): Ipa, len: u64, visible: bool) {
-    let (tables, base) = (STAGE2.0.get().cast::<AtomicU64>(), in_bss(STAGE2.0.get() as u64));
-    let entry = |table: u64, ipa: u64, level: u32| {
-        let number = table.checked_sub(base)? / PAGE;
-        let index = ipa >> (12 + 9 * (3 - level)) & 511;
-        let place = (number * 512 + index) as usize;
-        // SAFETY: within the tables; once the cores run they are words that this function alone
-        // changes, by the contract one at a time.
-        (number < STAGE2_TABLES as u64).then(|| unsafe { &*tables.add(place) })
-    };
-    for page in (ipa..ipa + len).step_by(PAGE as usize) {
-        let below = |table: u64, level| {
-            let found = entry(table, page, level)?.load(Ordering::Relaxed);
-            (found & 3 == 3).then_some(found & 0xffff_ffff_f000)
-        };
-        let last = below(root.0, 1).and_then(|table| below(table, 2));
-        if let Some(leaf) = last.and_then(|table| entry(table, page, 3)) {
-            let found = leaf.load(Ordering::Relaxed);
-            // Only the lowest bit says that there is one: the rest stays for when it is back.
-            let with = if visible && found != 0 { found | 1 } else { found & !1 };
-            leaf.store(with, Ordering::Relaxed);
-        }
-    }
-    let own = sysreg::vttbr_el2::read();
-    sysreg::vttbr_el2::write(vttbr(root, vm));
-    // The stores above come before the invalidation, on all cores, and that before what follows.
-    dsb_ishst();
-    isb();
-    tlbi_vm_everywhere();
-    dsb_ish();
-    isb();
-    sysreg::vttbr_el2::write(own);
-    isb();
 }
 
 /// Code that was written by EL2 is about to be executed by a VM on any core.

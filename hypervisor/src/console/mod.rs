@@ -394,6 +394,7 @@ impl Wire {
 }
 
 /// The VM that has what a person types.
+#[cfg(feature = "focus")]
 #[must_use]
 pub fn focus() -> usize {
     FOCUS.load(Ordering::Relaxed).into()

@@ -10,10 +10,7 @@
 //! When the VM that has the focus stops, the focus goes to the first other VM of the file that runs
 //! and has active devices. Only the first VM with active devices keeps it over a restart.
 
-use super::{
-    OWNERS, Vm, all, at,
-    interrupts::{Lines, set_movable},
-};
+use super::{OWNERS, Vm, all, at, interrupts::Lines, moving::set_movable};
 use crate::{
     arch::{gic::Line, lock::Lock, memory},
     console,

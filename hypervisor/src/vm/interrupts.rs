@@ -7,30 +7,12 @@ use crate::{
         relax,
     },
     mail,
-    vm::{self, Vm, masked::is_masked},
+    vm::{self, Vm, masked::is_masked, moving},
 };
-use core::sync::atomic::{AtomicBool, Ordering};
-use weir_abi::{Irq, MAX_CORES};
+use core::sync::atomic::Ordering;
+use weir_abi::MAX_CORES;
 use weir_units::{CoreId, IntId};
 use weir_vdev::gic::{Hardware, ListRegisters, Maintenance, VcpuMask};
-
-/// A VM has the active devices: their lines may have to move when they end.
-static MOVABLE: AtomicBool = AtomicBool::new(false);
-
-/// Says that a VM has the active devices.
-pub fn set_movable() {
-    MOVABLE.store(true, Ordering::Relaxed);
-}
-
-/// Interrupt `intid` of VM `vm` was deactivated: devices that wait for that can be handed over.
-#[inline(never)]
-fn ended(vm: &Vm, intid: IntId) {
-    let is_active = |irq: &Irq| irq.active != 0 && irq.intid == intid.0;
-    if MOVABLE.load(Ordering::Relaxed) && vm.view().irqs.iter().any(is_active) {
-        // Not here: the caller holds the VM's lock.
-        mail::send(vm.core_of(0), mail::HAND_OVER);
-    }
-}
 
 /// The list registers of this core, and the physical lines that a VM was given.
 pub struct Lines {
@@ -169,7 +151,7 @@ impl Hardware<Version> for Lines {
     fn set_active(&mut self, vcpu: usize, intid: IntId, on: bool) {
         self.line(vcpu, intid).set_active(on);
         if !on {
-            ended(self.vm, intid);
+            moving::ended(self.vm, intid);
         }
     }
 }

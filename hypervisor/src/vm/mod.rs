@@ -5,11 +5,14 @@ pub mod devices;
 #[cfg_attr(not(feature = "page-classes"), path = "undivided.rs")]
 pub mod divided;
 pub mod ending;
+#[cfg_attr(not(feature = "focus"), path = "no_focus.rs")]
 pub mod focus;
 pub mod interrupts;
 pub mod lifecycle;
 #[cfg_attr(not(feature = "shared-cores"), path = "no_masked.rs")]
 pub mod masked;
+#[cfg_attr(not(feature = "focus"), path = "no_moving.rs")]
+pub mod moving;
 pub mod ownership;
 #[cfg_attr(not(feature = "pci"), path = "no_pci.rs")]
 pub mod pci;

@@ -108,8 +108,17 @@ fn clippy(context: &Context) -> io::Result<Vec<Command>> {
 }
 
 /// The optional parts of the hypervisor, as its manifest has them.
-const PARTS: [&str; 8] =
-    ["flows", "switch", "pci", "shared-cores", "budgets", "guest-pmu", "engine", "page-classes"];
+const PARTS: [&str; 9] = [
+    "flows",
+    "switch",
+    "pci",
+    "shared-cores",
+    "budgets",
+    "guest-pmu",
+    "engine",
+    "page-classes",
+    "focus",
+];
 
 /// The board and the cargo features of the hypervisor's builds: each optional part alone, none, and
 /// all. The boards have each kind of GIC, of UART and of start.

@@ -1,5 +1,6 @@
 use super::{divided::image_attributes, *};
 use crate::arch::machine::{recorded, set, value};
+use weir_units::Ipa;
 
 /// A window of one table.
 fn window() -> Window {
