@@ -106,6 +106,7 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static PackedSystem<'static>
     let console_core = CoreId(system.header.console_core as u8);
     console::init(console_core);
     gic::init();
+    vm::init_ids();
     vm::pci::init(system, console_core);
     // SAFETY: called once, here, and no other core runs.
     let (mut tables, mut base) = unsafe { memory::stage2_tables() };
@@ -114,12 +115,13 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static PackedSystem<'static>
         let root = if system.is_divided() {
             divided::build(system, &view)
         } else {
-            space::build(system, &view, tables, base).map(|(used, root)| {
-                let made = Made { tables: &tables[..used], base: Pa(base) };
+            space::build(system, &view, tables, base).and_then(|(used, root)| {
+                let (its, rest) = core::mem::take(&mut tables).split_at_mut_checked(used)?;
+                let made = Made { tables: its, base: Pa(base) };
                 found += ownership::of_undivided(system, &view, &made, root);
-                tables = &mut core::mem::take(&mut tables)[used..];
+                tables = rest;
                 base += used as u64 * PAGE;
-                root
+                Some(root)
             })
         };
         let Some(root) = root else {
@@ -129,7 +131,8 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static PackedSystem<'static>
                 ": its memory does not fit the tables of stage 2 and of the SMMU; give it fewer pieces",
             ]);
         };
-        vm::init(view, root);
+        // SAFETY: the boot core, and no other runs.
+        unsafe { vm::init(view, root) };
     }
     vm::focus::init();
     // SAFETY: the boot core, no other runs, and no window is in use.

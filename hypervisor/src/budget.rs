@@ -401,8 +401,8 @@ impl Budget {
     #[inline(never)]
     fn take_budget(&mut self, vcpu_ref: &VcpuRef) {
         let its = &vcpu_ref.vm.view().vm.regulation;
-        let [reads, writes] =
-            [0, 1].map(|n: usize| vcpu_ref.vm.budget.limits[n].load(Ordering::Relaxed));
+        let limits = &vcpu_ref.vm.budget.limits;
+        let [reads, writes] = limits.each_ref().map(|limit| limit.load(Ordering::Relaxed));
         let limited = |limited: u64, budget| if limited == u64::MAX { limited } else { budget };
         let budget =
             Counts { reads: limited(its.reads, reads), writes: limited(its.writes, writes) };

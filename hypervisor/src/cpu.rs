@@ -196,7 +196,7 @@ static LOCAL: [Local; MAX_CORES] = [const {
 ///
 /// Called once on each core, with a number below [`MAX_CORES`] that no other core has.
 pub unsafe fn claim(id: CoreId) -> &'static mut Core {
-    let place = LOCAL[id.index()].0.get();
+    let place = LOCAL[id.index() % MAX_CORES].0.get();
     sysreg::tpidr_el2::write(place as u64);
     // SAFETY: by the contract nobody else has this element.
     let core = unsafe { &mut *place };

@@ -16,6 +16,13 @@ pub extern "C" fn own_exception(esr: u64, elr: u64, far: u64) -> ! {
     ])
 }
 
+/// Stands for a value that the boot core has not set. No path leads here.
+#[cold]
+#[inline(never)]
+pub fn unset() -> ! {
+    console::last_words(&["EL2 read a value that the boot core had not set"])
+}
+
 #[cfg(target_os = "none")]
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo) -> ! {

@@ -1,6 +1,6 @@
 //! The packed system, which `weir build` has put behind the hypervisor.
 
-use spin::Once;
+use crate::{arch::set_once::SetOnce, halt};
 use weir_abi::{Features, PackedSystem};
 
 /// The optional parts that this build has.
@@ -15,19 +15,16 @@ pub const BUILT: Features = Features::NONE
     .with(Features::PAGE_CLASSES.when(cfg!(feature = "page-classes")))
     .with(Features::FOCUS.when(cfg!(feature = "focus")));
 
-static SYSTEM: Once<PackedSystem<'static>> = Once::new();
+static SYSTEM: SetOnce<PackedSystem<'static>> = SetOnce::new();
 
 /// Sets the packed system; on the boot core, before it starts a VM or another core.
 pub fn set(system: PackedSystem<'static>) -> &'static PackedSystem<'static> {
-    SYSTEM.call_once(|| system)
+    SYSTEM.set(system);
+    get()
 }
 
-/// The packed system.
-///
-/// # Panics
-///
-/// Never: the boot core sets it before it starts a VM or another core.
+/// Returns the packed system, which the boot core sets before anything asks for it.
 #[must_use]
 pub fn get() -> &'static PackedSystem<'static> {
-    SYSTEM.get().expect("set by the boot core")
+    SYSTEM.get().unwrap_or_else(|| halt::unset())
 }

@@ -211,15 +211,16 @@ impl<'a> Builder<'a> {
         let mut at = input;
         while at < end {
             let to = output + (at - input);
-            let fits = |span: u64| (at | to).is_multiple_of(span) && end - at >= span;
-            let level = [1, 2].into_iter().find(|&level| fits(SPAN[level])).unwrap_or(3);
-            let span = SPAN[level];
+            let fits = |span: u64| (at | to) & (span - 1) == 0 && end - at >= span;
+            let level = if fits(SPAN[1]) { 1 } else { 3 - usize::from(fits(SPAN[2])) };
+            // A power of two to the compiler, too, which neither divides nor checks for zero then.
+            let span = 1 << (39 - 9 * level);
             let kind = if level == 3 { TABLE_OR_PAGE } else { BLOCK };
             let sixteen = SIXTEEN * span;
             // As many entries of one table as are of this kind: up to where a larger one, or
             // sixteen, might fit.
             let (kind, left, larger) = if fits(sixteen) {
-                (kind | CONTIGUOUS, (end - at) / sixteen * SIXTEEN, SPAN[level - 1])
+                (kind | CONTIGUOUS, (end - at) / sixteen * SIXTEEN, span << 9)
             } else {
                 (kind, (end - at) / span, sixteen)
             };

@@ -266,8 +266,8 @@ impl VirtualPmu {
     fn increment(&mut self, mask: u32, user: bool, hw: &mut impl GrantedCounters) {
         let mask = if self.control & E == 0 { 0 } else { mask & self.enabled };
         let elsewhere = if user { NOT_AT_EL0 } else { NOT_AT_EL1 };
-        for n in 0..usize::from(self.count) {
-            if mask >> n & 1 != 0 && self.types[n] & (EVENT | elsewhere) == 0 {
+        for (n, kind) in self.types.iter().enumerate().take(self.count.into()) {
+            if mask >> n & 1 != 0 && kind & (EVENT | elsewhere) == 0 {
                 let value = hw.read(n).wrapping_add(1);
                 hw.write(n, value);
                 if value == 0 {

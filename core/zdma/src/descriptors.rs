@@ -58,7 +58,8 @@ impl Descriptors {
         let lists = Lists { from: at, to: Pa(at.0 + size_of_val(source) as u64) };
         list(source, from, lists.from, coherent);
         list(destination, to, lists.to, coherent);
-        if let Some(last) = source[..from.as_slice().len()].last_mut() {
+        let used = source.get_mut(..from.as_slice().len());
+        if let Some(last) = used.and_then(<[_]>::last_mut) {
             last[3] |= STOP;
         }
         lists

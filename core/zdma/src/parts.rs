@@ -81,7 +81,8 @@ impl Parts {
         if part.len == 0 {
             return Ok(());
         }
-        let merged = self.slots[..self.count].last_mut().is_some_and(|last| last.absorb(part));
+        let last = self.slots.get_mut(..self.count).and_then(<[_]>::last_mut);
+        let merged = last.is_some_and(|last| last.absorb(part));
         if !merged {
             *self.slots.get_mut(self.count).ok_or(TooMany)? = part;
             self.count += 1;
@@ -106,7 +107,7 @@ impl Parts {
     /// Returns the parts after merging, in order: what the caches are maintained for.
     #[must_use]
     pub fn as_slice(&self) -> &[Part] {
-        &self.slots[..self.count]
+        self.slots.get(..self.count).unwrap_or(&[])
     }
 }
 

@@ -20,6 +20,7 @@ pub mod pmu;
 #[cfg(start = "psci")]
 pub mod psci;
 pub mod serror;
+pub mod set_once;
 #[cfg(feature = "pci")]
 pub mod smmu;
 pub mod sysreg;

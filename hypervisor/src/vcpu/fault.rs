@@ -12,7 +12,7 @@ use weir_trace::wire::{ExitCause, FaultKind, What, WireEvent};
 /// Stops the VM of the current vCPU `vcpu_ref` for a fault at `address`.
 #[cold]
 pub fn fault(core: &mut Core, vcpu_ref: &'static VcpuRef, kind: FaultKind, address: u64) -> Exit {
-    vcpu_ref.exit(ExitCause::Fault);
+    vcpu_ref.rare_exit(ExitCause::Fault);
     vcpu_ref.record(trace::RecordKind::VmFault, kind as u32, sysreg::esr_el2::read(), address);
     let event = WireEvent {
         detail: kind as u32,

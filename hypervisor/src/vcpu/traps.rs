@@ -90,7 +90,7 @@ fn rare(core: &mut Core, vcpu_ref: &'static VcpuRef, syndrome: Syndrome) -> Exit
         Exception::Coprocessor(access) => {
             if syndrome.condition_passed(sysreg::spsr_el2::read()) {
                 let denied = weir_vdev::sysreg::coprocessor(access);
-                vcpu_ref.exit(ExitCause::SystemRegister);
+                vcpu_ref.rare_exit(ExitCause::SystemRegister);
                 vcpu_ref.vm.deny(vcpu_ref.vcpu, denial(denied), syndrome.0);
                 inject(InjectedException::Undefined);
             } else {
@@ -98,7 +98,7 @@ fn rare(core: &mut Core, vcpu_ref: &'static VcpuRef, syndrome: Syndrome) -> Exit
             }
         }
         Exception::Hvc32 { .. } | Exception::Smc32 | Exception::FpTrap | Exception::Unknown(_) => {
-            vcpu_ref.exit(ExitCause::Other);
+            vcpu_ref.rare_exit(ExitCause::Other);
             vcpu_ref.vm.deny(vcpu_ref.vcpu, Denial::Register, syndrome.0);
             inject(InjectedException::Undefined);
         }
@@ -273,7 +273,7 @@ fn outside(
         && focus::covers(vcpu_ref.vm, access.ipa)
     {
         // Another VM has the device: it reads as zero, and takes nothing.
-        vcpu_ref.exit(ExitCause::Other);
+        vcpu_ref.rare_exit(ExitCause::Other);
         if !access.write {
             frame.set(access.reg, 0);
         }
@@ -327,7 +327,7 @@ fn aborts(
     if injection.is_endless() {
         return false;
     }
-    vcpu_ref.exit(ExitCause::Other);
+    vcpu_ref.rare_exit(ExitCause::Other);
     vcpu_ref.vm.deny(vcpu_ref.vcpu, Denial::Outside, syndrome.into());
     take(&injection);
     true

@@ -18,11 +18,11 @@ use crate::{
     },
     board::ENGINE_IS_COHERENT,
     console, system,
-    vm::VcpuRef,
+    vm::{VcpuRef, report},
 };
 use weir_abi::{ENGINE_CHUNK, NO_ENGINE};
 use weir_partition::flows::ENGINE_LIMIT;
-use weir_trace::wire::{Denial, HYPERVISOR, Regulator, What, WireEvent};
+use weir_trace::wire::{Denial, Regulator, What};
 use weir_units::Pa;
 use weir_vdev::smccc::{ENGINE_HAS_FAILED, ENGINE_IS_BUSY};
 use weir_zdma::{Answer, ChannelProgress, ChannelSettings, Descriptors, LONGEST, Parts};
@@ -81,13 +81,7 @@ pub fn regulate() {
         Answer::Version(version) => (Regulator::Version, version.into()),
         Answer::Refused(error) => (Regulator::Refused, error),
     };
-    console::event(WireEvent {
-        what: What::Regulator as u16,
-        vm: HYPERVISOR,
-        detail: answer as u32,
-        syndrome,
-        ..WireEvent::default()
-    });
+    report::system_detail(What::Regulator, answer as u32, syndrome);
 }
 
 /// Has the engine move `len` bytes from address `from` of the broker's to `to`, on the broker's

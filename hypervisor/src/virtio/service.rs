@@ -2,13 +2,12 @@
 
 use super::engine;
 use crate::{
-    arch::{relax, timer},
+    arch::{relax, set_once::SetOnce, timer},
     board::{ENGINE_IS_COHERENT, ENGINE_LINE},
     system,
     vm::{self, Vm, ending, interrupts::kick},
 };
 use core::sync::atomic::{AtomicBool, Ordering};
-use spin::Once;
 use weir_abi::{PARTITION_IPA, PARTITION_LEN, WINDOWS};
 use weir_partition::{
     flows::{self, BrokerSettings, Doorbell, Partition},
@@ -44,7 +43,7 @@ pub struct Service {
     abandoned: AtomicBool,
 }
 
-static SERVICE: Once<Service> = Once::new();
+static SERVICE: SetOnce<Service> = SetOnce::new();
 
 const _: () = assert!(size_of::<Partition>() as u64 <= ports::OFFSET);
 const _: () = assert!(ports::OFFSET + size_of::<ports::Shared>() as u64 <= PARTITION_LEN);
@@ -53,7 +52,6 @@ const _: () = assert!(flows::ADDRESS == PARTITION_IPA);
 const _: () = assert!(flows::WINDOWS.start == WINDOWS.start && flows::WINDOWS.end == WINDOWS.end);
 
 /// Takes the broker in: see [`super::init`].
-#[expect(clippy::unnecessary_wraps, reason = "the module that replaces this one has no broker")]
 pub fn init(address: u64) -> Option<&'static Service> {
     let system = system::get();
     // SAFETY: `memory::shared` gave PARTITION_LEN bytes there for good, which the assertions above
@@ -88,7 +86,7 @@ pub fn init(address: u64) -> Option<&'static Service> {
     });
     partition.configure(&settings, flows);
     let broker = system.header.broker as usize;
-    Some(SERVICE.call_once(|| Service {
+    SERVICE.set(Service {
         partition,
         #[cfg(feature = "switch")]
         ports,
@@ -97,7 +95,8 @@ pub fn init(address: u64) -> Option<&'static Service> {
         longest_start: system.served(broker, LONGEST_START).0,
         doorbell: Doorbell::new(),
         abandoned: AtomicBool::new(false),
-    }))
+    });
+    get()
 }
 
 /// Returns what EL2 shares with the broker, if the system has one.

@@ -35,7 +35,7 @@ pub fn access(frame: &mut Frame, vcpu_ref: &'static VcpuRef, access: SysRegAcces
         Some(DebugAccess::Read(value)) => frame.set(access.rt(), value),
         Some(DebugAccess::Written) => load(debug),
     }
-    vcpu_ref.exit(ExitCause::SystemRegister);
+    vcpu_ref.rare_exit(ExitCause::SystemRegister);
     true
 }
 

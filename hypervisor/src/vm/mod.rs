@@ -24,10 +24,12 @@ use crate::{
         context::GuestContext,
         gic::{self, Version},
         lock::Lock,
-        memory, sysreg,
+        memory,
+        set_once::SetOnce,
+        sysreg,
     },
     budget::shared::VmBudget,
-    console, system,
+    console, halt, system,
     trace::{self, Ring, Who},
     virtio::{flows::socket, switch::port},
 };
@@ -37,7 +39,6 @@ use core::{
     ptr,
     sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
 };
-use spin::Once;
 use weir_abi::{INTID_LIMIT, MAX_CORES, MAX_VMS, VM_LEN, VmView};
 use weir_trace::wire::{DENIALS, Denial, EXIT_CAUSES, ExitCause, FAULT_KINDS, What, WireEvent};
 use weir_units::{CoreId, IntId, Pa, VmId};
@@ -132,6 +133,13 @@ impl VcpuRef {
         trace::push(self.ring, self.who.tag(trace::RecordKind::Exit, cause as u32), syndrome, 0);
     }
 
+    /// The same off the paths that a guest feels.
+    #[cold]
+    #[inline(never)]
+    pub fn rare_exit(&self, cause: ExitCause) {
+        self.exit(cause);
+    }
+
     /// Counts an exit by interrupt `intid`, and records the interrupt.
     #[inline(always)]
     pub fn interrupt(&self, cause: ExitCause, intid: IntId) {
@@ -172,7 +180,8 @@ pub enum Ending {
 /// does for a VM leaves its traces there.
 #[repr(align(4096))]
 pub struct Vm {
-    view: Once<VmView<'static>>,
+    /// Its part of the packed system; [`init`] writes it before there is a reference to the VM.
+    view: MaybeUninit<VmView<'static>>,
     /// Number of vCPUs; set once, by [`init`].
     count: AtomicU8,
     /// Physical address of its stage 2 tables.
@@ -211,8 +220,8 @@ pub struct Vm {
 #[repr(C, align(4096))]
 struct Kept {
     vm: Vm,
-    /// Each vCPU's place on its core; set once.
-    vcpu_refs: [Once<VcpuRef>; MAX_CORES],
+    /// Each vCPU's place on its core; [`init`] writes them.
+    vcpu_refs: [Option<VcpuRef>; MAX_CORES],
     /// What each vCPU is while another has the core that they share.
     contexts: [CoreLocal<GuestContext>; MAX_CORES],
     /// Each vCPU's debug registers.
@@ -225,7 +234,7 @@ impl Kept {
     const fn new() -> Self {
         Self {
             vm: Vm::new(),
-            vcpu_refs: [const { Once::new() }; MAX_CORES],
+            vcpu_refs: [None; MAX_CORES],
             contexts: [const { CoreLocal(UnsafeCell::new(GuestContext::reset(0, 0))) }; MAX_CORES],
             debug: [const { CoreLocal(UnsafeCell::new(Debug::RESET)) }; MAX_CORES],
             stolen_time: StolenTime::new(),
@@ -236,7 +245,7 @@ impl Kept {
 impl Vm {
     const fn new() -> Self {
         Self {
-            view: Once::new(),
+            view: MaybeUninit::uninit(),
             count: AtomicU8::new(1),
             root: AtomicU64::new(0),
             gic: Lock::new(Gic::new(1, 4)),
@@ -268,13 +277,10 @@ impl Vm {
     }
 
     /// Its part of the packed system.
-    ///
-    /// # Panics
-    ///
-    /// Never: [`init`] sets it before any core has a vcpu_ref.
     #[must_use]
     pub fn view(&self) -> &VmView<'static> {
-        self.view.get().expect("set by init")
+        // SAFETY: `init` has written it, and made the only references to a `Vm`.
+        unsafe { self.view.assume_init_ref() }
     }
 
     /// Its place in the system.
@@ -456,7 +462,7 @@ static FRESH: Kept = Kept::new();
 static COUNT: AtomicU32 = AtomicU32::new(0);
 /// VMs that have not ended for good; the broker, which serves them, is not counted.
 static ALIVE: AtomicU32 = AtomicU32::new(0);
-static IDS: Once<IdRegisters> = Once::new();
+static IDS: SetOnce<IdRegisters> = SetOnce::new();
 
 /// The VMs of the system.
 pub fn all() -> impl Iterator<Item = &'static Vm> {
@@ -474,23 +480,40 @@ pub fn at(place: usize) -> Option<&'static Vm> {
 
 /// The ID registers that guests see.
 pub fn ids() -> &'static IdRegisters {
-    IDS.call_once(|| {
-        IdRegisters::from_hardware(gic::VERSION, |register| {
-            sysreg::id_register(register.crm(), register.op2())
-        })
-    })
+    IDS.get().unwrap_or_else(|| halt::unset())
 }
 
-/// Takes the next VM in; on the boot core, in the order of the system file, before any core has a
-/// vcpu_ref.
-pub fn init(view: VmView<'static>, root: u64) {
+/// Reads the ID registers that guests see; on the boot core, which has no guest yet.
+pub fn init_ids() {
+    IDS.set(IdRegisters::from_hardware(gic::VERSION, |register| {
+        sysreg::id_register(register.crm(), register.op2())
+    }));
+}
+
+/// Takes the next VM in; on the boot core, in the order of the system file.
+///
+/// # Safety
+///
+/// Called on the boot core, before it starts another, once for each VM.
+pub unsafe fn init(view: VmView<'static>, root: u64) {
     let Some(place) = VMS.get(view.index) else { return };
-    // SAFETY: the boot core is alone and has no reference to this room, which is as large; a value
-    // in `FRESH` is as good in another place, as nothing refers to it.
-    let vm = unsafe {
-        ptr::copy_nonoverlapping(&raw const FRESH, place.0.get().cast(), 1);
-        &place.written().vm
+    let kept = place.0.get().cast::<Kept>();
+    // SAFETY: by the contract nothing refers to this room, which is as large; a value in `FRESH` is
+    // as good in another place, as nothing refers to it. What is behind `vm` is not written again.
+    let (vm, vcpu_refs) = unsafe {
+        ptr::copy_nonoverlapping(&raw const FRESH, kept, 1);
+        (&raw mut (*kept).vm.view).write(MaybeUninit::new(view));
+        (&(*kept).vm, &mut (*kept).vcpu_refs)
     };
+    for ((place, vcpu), &core) in vcpu_refs.iter_mut().zip(0..).zip(view.cores()) {
+        *place = Some(VcpuRef {
+            vm,
+            vcpu,
+            counts: vm.counts(vcpu),
+            ring: trace::ring(CoreId(core)),
+            who: Who::new(view.index as u8, vcpu as u8),
+        });
+    }
     for (vcpu, &core) in vm.vcpus.iter().zip(view.cores()) {
         vcpu.core.store(core, Ordering::Relaxed);
     }
@@ -502,12 +525,9 @@ pub fn init(view: VmView<'static>, root: u64) {
             owner.store(view.index as u8, Ordering::Relaxed);
         }
     }
-    vm.view.call_once(|| view);
     vm.root.store(root, Ordering::Relaxed);
     COUNT.fetch_add(1, Ordering::Relaxed);
     ALIVE.fetch_add(u32::from(!vm.is_broker()), Ordering::Relaxed);
-    // Here rather than at a guest's first read: the boot core is nobody's.
-    let _ = ids();
 }
 
 /// Gives a VM its virtual GIC; on the boot core. Not part of who calls it: its stack is needed no
@@ -538,13 +558,7 @@ pub fn vcpus_of_core(core: CoreId) -> impl Iterator<Item = &'static VcpuRef> {
 #[must_use]
 pub fn vcpu_on(vm: &'static Vm, core: CoreId) -> Option<&'static VcpuRef> {
     let vcpu = vm.cores().iter().position(|&its| its == core.0)?;
-    Some(vm.kept().vcpu_refs[vcpu % MAX_CORES].call_once(|| VcpuRef {
-        vm,
-        vcpu,
-        counts: vm.counts(vcpu),
-        ring: trace::ring(core),
-        who: Who::new(vm.index() as u8, vcpu as u8),
-    }))
+    vm.kept().vcpu_refs.get(vcpu)?.as_ref()
 }
 
 /// The VM that each shared interrupt belongs to, by its place in the system.

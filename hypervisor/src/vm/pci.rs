@@ -8,13 +8,13 @@ use crate::{
         ecam::Function as Registers,
         gic::{self, Line},
         lock::Lock,
+        set_once::SetOnce,
         smmu::{self, Domain, Silent},
         timer,
     },
     board::SMMU_LINE,
     console::{self, Text},
 };
-use spin::Once;
 use weir_abi::{ECAM_LEN, MAX_FUNCTIONS, MAX_VMS, PackedSystem, PciFunction, VmView};
 use weir_paging::{
     smmu::SmmuFormat,
@@ -34,16 +34,16 @@ struct Assigned {
     view: Lock<PassedFunction>,
 }
 
-static FUNCTIONS: [Once<Assigned>; MAX_FUNCTIONS] = [const { Once::new() }; MAX_FUNCTIONS];
+static FUNCTIONS: [SetOnce<Assigned>; MAX_FUNCTIONS] = [const { SetOnce::new() }; MAX_FUNCTIONS];
 /// What the devices of each VM reach.
-static DOMAINS: [Once<Domain>; MAX_VMS] = [const { Once::new() }; MAX_VMS];
+static DOMAINS: [SetOnce<Domain>; MAX_VMS] = [const { SetOnce::new() }; MAX_VMS];
 /// The functions of each VM that are being reset.
 static RELEASES: [Lock<Option<Release>>; MAX_VMS] = [const { Lock::new(None) }; MAX_VMS];
-static FORMAT: Once<SmmuFormat> = Once::new();
+static FORMAT: SetOnce<SmmuFormat> = SetOnce::new();
 
 /// The functions of VM `vm`.
 fn of(vm: usize) -> impl Iterator<Item = &'static Assigned> + Clone {
-    FUNCTIONS.iter().filter_map(Once::get).filter(move |one| one.entry.vm as usize == vm)
+    FUNCTIONS.iter().filter_map(SetOnce::get).filter(move |one| one.entry.vm as usize == vm)
 }
 
 fn streams(vm: usize) -> impl Iterator<Item = u32> + Clone {
@@ -70,9 +70,9 @@ pub fn init(system: &PackedSystem<'static>, console_core: CoreId) {
         }
     }
     match smmu::init() {
-        Ok(format) => FORMAT.call_once(|| format),
+        Ok(format) => FORMAT.set(format),
         Err(what) => console::refuse(&["the machine's SMMU can't be used: ", what]),
-    };
+    }
     for (entry, place) in system.pci().iter().zip(&FUNCTIONS) {
         let mut registers = Registers::new(entry.address as u8);
         let mut function =
@@ -93,13 +93,14 @@ pub fn init(system: &PackedSystem<'static>, console_core: CoreId) {
                 ],
             );
         }
-        let assigned = place.call_once(|| Assigned { entry: *entry, view: Lock::new(function) });
-        let release = begin_reset([assigned].into_iter(), timer::now_ns());
+        place.set(Assigned { entry: *entry, view: Lock::new(function) });
+        let assigned = || place.get().into_iter();
+        let release = begin_reset(assigned(), timer::now_ns());
         // Before any VM runs.
-        while release.due(timer::now_ns(), || is_reset([assigned].into_iter())).is_some() {
+        while release.due(timer::now_ns(), || is_reset(assigned())).is_some() {
             crate::arch::relax();
         }
-        end_reset([assigned].into_iter());
+        end_reset(assigned());
     }
     let line = Line::new(SMMU_LINE, console_core);
     {
@@ -183,14 +184,14 @@ pub fn domain(vm: usize) -> Option<u64> {
 /// Says where the tables are that [`map_domain`] filled in for VM `vm`.
 pub fn set_domain(vm: usize, root: u64) {
     if let Some(place) = DOMAINS.get(vm) {
-        place.call_once(|| Domain { vm: VmId(vm as u8), root: Pa(root) });
+        place.set(Domain { vm: VmId(vm as u8), root: Pa(root) });
     }
 }
 
 /// Lets a VM's functions reach its RAM, which is as its boot begins with.
 pub fn open(vm: &Vm) {
     let index = vm.index();
-    let Some(domain) = DOMAINS.get(index).and_then(Once::get) else { return };
+    let Some(domain) = DOMAINS.get(index).and_then(SetOnce::get) else { return };
     smmu::attach(streams(index), domain).unwrap_or_else(|silent| give_up(silent));
 }
 
@@ -284,7 +285,7 @@ pub fn report_faults() {
     let faults = smmu::take_faults().unwrap_or_else(|silent| give_up(silent));
     for fault in faults.into_iter().flatten() {
         let owner =
-            FUNCTIONS.iter().filter_map(Once::get).find(|one| one.entry.stream == fault.stream);
+            FUNCTIONS.iter().filter_map(SetOnce::get).find(|one| one.entry.stream == fault.stream);
         let Some(vm) = owner.and_then(|one| super::at(one.entry.vm as usize)) else {
             continue;
         };

@@ -100,10 +100,15 @@ pub fn report() {
 
 /// Sends an event of the whole system, with the identity of the image.
 pub fn system_event(what: What) {
-    let syndrome = system::get().header.image_id;
+    system_detail(what, 0, system::get().header.image_id);
+}
+
+/// Sends an event of the whole system, with these two facts.
+pub fn system_detail(what: What, detail: u32, syndrome: u64) {
     console::event(WireEvent {
         what: what as u16,
         vm: HYPERVISOR,
+        detail,
         syndrome,
         ..WireEvent::default()
     });

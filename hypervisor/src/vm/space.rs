@@ -31,7 +31,8 @@ pub(super) fn with_pages<R>(
         let following = successors(first, |&page| pages.after(page));
         body(&mut following.take(((span.len - skip) / PAGE) as usize))
     } else {
-        body(&mut (span.pa + skip..span.pa.saturating_add(span.len)).step_by(PAGE as usize))
+        let first = span.pa + skip;
+        body(&mut (0..(span.len - skip).div_ceil(PAGE)).map(|page| first + page * PAGE))
     }
 }
 
@@ -97,7 +98,7 @@ fn map(builder: &mut Builder<'_>, system: &PackedSystem, view: &VmView) -> Optio
 
 /// The pages of the image as the loader put it, from the one around `pa` on.
 pub(super) fn loaded(pa: u64) -> impl Iterator<Item = u64> {
-    (pa / PAGE * PAGE..).step_by(PAGE as usize)
+    (pa / PAGE..).map(|page| page * PAGE)
 }
 
 fn region_of<'a>(view: &VmView<'a>, segment: &PackedSegment) -> Option<&'a Region> {

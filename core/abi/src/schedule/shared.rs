@@ -166,8 +166,7 @@ impl<'a> PackedSystem<'a> {
             if rules > MAX_RULES {
                 return Err(damage);
             }
-            let all_named = (0..self.vms.len()).all(|index| {
-                let vm = &self.vms[index];
+            let all_named = self.vms.iter().enumerate().all(|(index, vm)| {
                 let cores = vm.cores.get(..usize::from(vm.vcpus)).unwrap_or(&[]);
                 !cores.iter().any(|core| u32::from(*core) == schedule.core)
                     || turns.iter().any(|turn| turn.vm as usize == index)

@@ -315,12 +315,14 @@ fn selectable(geometry: &Geometry) -> Result<([u64; MAX_BANK_BITS], usize, u8), 
                 rest ^= pivot;
             }
         }
-        if rest & (PAGE - 1) == 0 {
-            banks[count] = rest >> PAGE_SHIFT;
-            count += 1;
+        let (places, len, function) = if rest & (PAGE - 1) == 0 {
+            (&mut banks, &mut count, rest >> PAGE_SHIFT)
         } else {
-            within[lost] = rest;
-            lost += 1;
+            (&mut within, &mut lost, rest)
+        };
+        if let Some(place) = places.get_mut(*len) {
+            *place = function;
+            *len += 1;
         }
     }
     Ok((banks, count, lost as u8))
@@ -361,11 +363,13 @@ impl Rows {
         }
         // Removing a pivot's bit from a row can't change that row's own lowest bit: the new pivot
         // is above it, or the row would have had the lower one. So they are still sorted.
-        let pivot = rest.trailing_zeros();
-        let place = self.masks[..self.len].partition_point(|row| row.trailing_zeros() < pivot);
-        self.masks.copy_within(place..self.len, place + 1);
-        self.masks[place] = rest;
+        // Behind them is a zero, which has no lowest bit and so is above each.
         self.len += 1;
+        for row in self.masks.iter_mut().take(self.len) {
+            if rest.trailing_zeros() < row.trailing_zeros() {
+                core::mem::swap(row, &mut rest);
+            }
+        }
         true
     }
 }

@@ -37,10 +37,8 @@ impl RoundRobin {
             return Decision { run: Some(self.turn), until: Nanos(self.end) };
         }
         self.taken = u8::MAX;
-        let entities = self.entities.max(1);
-        let next = (1..=entities)
-            .map(|step| (self.turn + step) % entities)
-            .find(|&entity| entity < self.entities && ready.has(entity));
+        let mut following = (self.turn + 1..self.entities).chain(0..=self.turn);
+        let next = following.find(|&entity| entity < self.entities && ready.has(entity));
         let Some(next) = next else {
             self.end = 0;
             return Decision { run: None, until: Nanos(u64::MAX) };

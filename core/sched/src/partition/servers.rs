@@ -1,10 +1,11 @@
 use super::{Decision, MAX_ENTITIES, Ready};
+use core::num::NonZero;
 use weir_units::Nanos;
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Server {
     budget: u64,
-    period: u64,
+    period: NonZero<u64>,
     /// Of this period's budget.
     left: u64,
     /// Used beyond a budget, because the driver was late; taken off the next.
@@ -14,6 +15,9 @@ struct Server {
 }
 
 impl Server {
+    /// Of no budget.
+    const NONE: Self = Self { budget: 0, period: NonZero::<u64>::MIN, left: 0, owed: 0, end: 0 };
+
     fn replenish(&mut self, now: u64) {
         if now >= self.end {
             // Each period that went by since has taken its budget off what is owed.
@@ -21,7 +25,7 @@ impl Server {
             let owed = self.owed.saturating_sub(passed.saturating_mul(self.budget));
             self.left = self.budget.saturating_sub(owed);
             self.owed = owed.saturating_sub(self.budget);
-            self.end = (now - now % self.period).saturating_add(self.period);
+            self.end = (now - now % self.period).saturating_add(self.period.get());
         }
     }
 
@@ -62,10 +66,10 @@ impl Servers {
     /// its period is taken for the whole period, and entities beyond [`MAX_ENTITIES`] get none.
     #[must_use]
     pub fn new(servers: &[(Nanos, Nanos)]) -> Self {
-        let mut all = [Server::default(); MAX_ENTITIES];
+        let mut all = [Server::NONE; MAX_ENTITIES];
         for (server, (budget, period)) in all.iter_mut().zip(servers) {
-            let period = period.0.max(1);
-            *server = Server { budget: budget.0.min(period), period, ..Server::default() };
+            let period = NonZero::new(period.0).unwrap_or(NonZero::<u64>::MIN);
+            *server = Server { budget: budget.0.min(period.get()), period, ..Server::NONE };
         }
         Self {
             all,

@@ -1,4 +1,5 @@
 use super::{Decision, MAX_ENTITIES, MAX_SLOTS, Ready};
+use core::num::NonZero;
 use weir_units::Nanos;
 
 /// A slot of a time table.
@@ -16,7 +17,7 @@ pub struct Slot {
 /// begin at multiples of their length, so that tables of the same frame are in step on all cores.
 #[derive(Clone, Debug)]
 pub struct TimeTable {
-    frame: u64,
+    frame: NonZero<u64>,
     slots: [Slot; MAX_SLOTS],
     count: usize,
     /// The entity that took the rest of the slot that ends then, and the priority of its interrupt.
@@ -30,7 +31,7 @@ impl TimeTable {
     /// and what is beyond [`MAX_SLOTS`], is left out.
     #[must_use]
     pub fn new(frame: Nanos, slots: &[Slot]) -> Self {
-        let frame = frame.0.max(1);
+        let frame = NonZero::new(frame.0).unwrap_or(NonZero::<u64>::MIN);
         let mut table = Self {
             frame,
             slots: [Slot::default(); MAX_SLOTS],
@@ -40,7 +41,7 @@ impl TimeTable {
         };
         let mut from = 0;
         for slot in slots {
-            let end = slot.start.0.checked_add(slot.length.0).filter(|end| *end <= frame);
+            let end = slot.start.0.checked_add(slot.length.0).filter(|end| *end <= frame.get());
             let (Some(end), Some(place)) = (end, table.slots.get_mut(table.count)) else {
                 continue;
             };
@@ -67,7 +68,7 @@ impl TimeTable {
         let preempt = self.preempt.take();
         let Some(slot) = current else {
             // Between two slots.
-            let next = self.slots().get(begun).map_or(self.frame, |slot| slot.start.0);
+            let next = self.slots().get(begun).map_or(self.frame.get(), |slot| slot.start.0);
             return Decision { run: None, until: until(next) };
         };
         let end = until(slot.start.0 + slot.length.0);
