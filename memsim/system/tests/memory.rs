@@ -68,7 +68,7 @@ fn next_to_writers(platform: &str, memory: &str, cpus: &str) -> (u64, u64) {
 
 #[test]
 fn each_chip_runs_and_private_l2s_share_no_lines() {
-    for chip in ["zcu104", "rpi4"] {
+    for chip in ["zcu104", "rpi4", "gem5"] {
         let (evicted, mean) = next_to_writers(chip, chip, "[1, 2, 3]");
         assert!(evicted > 50 && mean > 10, "{chip}: {evicted}, {mean} ns");
     }
@@ -130,5 +130,24 @@ proptest! {
             let _ = MemoryModel::parse("x", &format!("{}{bytes}{}", &TEXT[..at], &TEXT[at..]));
             let _ = MemoryModel::parse("x", &TEXT[..at]);
         }
+    }
+}
+
+/// gem5's latencies are those of boards/gem5/README.md; no value of the memory file was fitted to
+/// them.
+#[test]
+fn a_walk_takes_what_it_takes_in_gem5() {
+    for (writers, gem5) in [(1, 90.0), (2, 98.0), (3, 111.0)] {
+        let mut text = "platform = \"gem5\"\n".to_owned();
+        for core in 0..=writers {
+            let kind = if core == 0 { "latency\", size = \"2MiB" } else { "write\", size = \"4MiB" };
+            text += &format!(
+                "[[vm]]\nname = \"vm{core}\"\ncpus = [{core}]\nmemory = \"8MiB\"\n\
+                 image = {{ elf = \"memory-stressor\" }}\nworkload = {{ kind = \"{kind}\" }}\n"
+            );
+        }
+        let board = support::board_of(&text, &MemoryModel::find("gem5").unwrap());
+        let own = run(&board, support::span(2000)).unwrap().vms[0].latency.mean().0 as f64 / 1e3;
+        assert!((own / gem5 - 1.0).abs() < 0.05, "{writers} writers: {own} ns, gem5 {gem5}");
     }
 }

@@ -468,7 +468,7 @@ fn marks_are_where_so_much_was_done() {
 /// The lines of one bank are an eighth or a sixteenth of what is gone through.
 #[test]
 fn row_misses_leave_the_cache_without_a_size() {
-    for name in ["zcu102", "zcu104", "rpi4", "qemu-virt"] {
+    for name in ["zcu102", "zcu104", "rpi4", "gem5", "qemu-virt"] {
         let of = |size: &str| {
             let text = format!(
                 "platform = \"{name}\"\n[[vm]]\nname = \"ustress\"\ncpus = [0]\nmemory = \"32MiB\"\n\

@@ -65,10 +65,11 @@ impl std::error::Error for MemoryError {}
 const MOST_BYTES: u64 = 1 << 20;
 
 /// The files that weir brings along, by name.
-const EMBEDDED: [(&str, &str); 8] = [
+const EMBEDDED: [(&str, &str); 9] = [
     ("arm11mpcore", include_str!("../../../../memsim/models/arm11mpcore.toml")),
     ("athlon64x2", include_str!("../../../../memsim/models/athlon64x2.toml")),
     ("ddr4-2400", include_str!("../../../../memsim/models/ddr4-2400.toml")),
+    ("gem5", include_str!("../../../../boards/gem5/memory.toml")),
     ("qemu-virt", VIRT),
     ("qemu-virt-gicv2", VIRT),
     ("rpi4", include_str!("../../../../boards/rpi4/memory.toml")),
