@@ -1,5 +1,5 @@
-//! The trace: each core's ring of records, always on. The host reads the rings in the machine's
-//! memory while it runs.
+//! The trace: each core's ring of records, always on. The host reads the rings in an emulated
+//! machine's memory while it runs; a board sends them on request (`console`).
 
 use crate::arch::{sysreg::cntpct_el0, timer};
 use weir_abi::MAX_CORES;
@@ -26,6 +26,12 @@ static RINGS: [Ring; MAX_CORES] = [const { Ring::new() }; MAX_CORES];
 pub fn ring(core: CoreId) -> &'static Ring {
     // Masked, so that no number can reach beyond; cores are below MAX_CORES anyway (`packed`).
     &RINGS[core.index() % MAX_CORES]
+}
+
+/// All rings, for a reader.
+#[must_use]
+pub fn rings() -> &'static [Ring; MAX_CORES] {
+    &RINGS
 }
 
 /// Empties all rings; on the boot core, before the first record.

@@ -276,8 +276,13 @@ fn to_board(mut line: TTYPort, mut board: impl Write) {
     }
 }
 
-/// Runs the system of this text on a board that runs `image`.
-fn with_board(text: &str, image: &Path, typed: Option<(&str, &str, &str)>) -> Outcome {
+/// Runs the system of this text on a board that runs `image`, with further arguments.
+fn with_board(
+    text: &str,
+    image: &Path,
+    typed: Option<(&str, &str, &str)>,
+    arguments: &[&str],
+) -> Outcome {
     let (near, name, host) = line();
     let mut qemu = board(image);
     let (out, into) = (qemu.stdout.take().expect("a pipe"), qemu.stdin.take().expect("a pipe"));
@@ -287,7 +292,7 @@ fn with_board(text: &str, image: &Path, typed: Option<(&str, &str, &str)>) -> Ou
     let options = Options {
         deterministic: false,
         typed,
-        arguments: &["--serial", &name, "--for", "120s"],
+        arguments: &[&["--serial", &name, "--for", "120s"], arguments].concat(),
         limit: Duration::from_secs(180),
         ..Options::default()
     };
@@ -320,7 +325,7 @@ fn an_old_image_on_the_board_is_not_judged() {
     let mut code = LETTERS_THEN_ECHO;
     code[1] = 0x5280_0c83; // mov w3, #100
     system_of(&code, directory.path());
-    let outcome = with_board(&text, &image, None);
+    let outcome = with_board(&text, &image, None, &[]);
     let Printed { status, out, err } = &outcome.printed;
     assert_eq!(*status, Some(3), "{out}{err}");
     let before = image_of(&image);
@@ -340,7 +345,8 @@ fn a_noisy_line_is_read_and_written() {
     let text = system_of(&LETTERS_THEN_ECHO, directory.path());
     let image = directory.path().join("letters.img");
     build_image(&text, &image);
-    let outcome = with_board(&text, &image, Some(("keys", ">", "sent back by the guest\n"))).good();
+    let typed = Some(("keys", ">", "sent back by the guest\n"));
+    let outcome = with_board(&text, &image, typed, &[]).good();
     let totals = &outcome.report["totals"];
     assert!(totals["damaged_frames"].as_u64() > Some(10), "{totals}");
     assert_eq!(totals["met"], 1);
@@ -348,4 +354,34 @@ fn a_noisy_line_is_read_and_written() {
     let lines = outcome.lines("keys");
     let whole = lines.iter().filter(|&&line| line == "abcdefghijklmnopqrstuvwxy").count();
     assert!((150..400).contains(&whole), "{whole} lines are whole");
+}
+
+/// The noise changes and loses records, whose number is known; what comes before the board powers
+/// off is whole.
+#[test]
+fn a_board_sends_its_trace_for_overheads() {
+    let text = "platform = \"qemu-virt-gicv2\"\n\
+        [[vm]]\nname = \"sender\"\ncpus = [0]\nmemory = \"2MiB\"\n\
+        image = { elf = \"sender\", args = \"to=4 messages=30 size=1000 period_us=2000\" }\n\
+        expect = [\"sender: 30 messages of 1000 bytes sent\"]\n\
+        [[vm]]\nname = \"receiver\"\ncpus = [1]\nmemory = \"2MiB\"\n\
+        image = { elf = \"receiver\", args = \"port=5000 bytes=30000 streams=1\" }\n\
+        expect = [\"receiver: port 5000: 30000 bytes in order\"]\n\
+        [[flow]]\nname = \"messages\"\nfrom = \"sender\"\nto = \"receiver\"\nport = 5000\n\
+        size = \"1000B\"\nbest_effort = true\n";
+    let directory = tempfile::tempdir().expect("a directory");
+    let image = directory.path().join("flow.img");
+    build_image(text, &image);
+    let outcome = with_board(text, &image, None, &["--trace"]).good();
+    let run = fs::read_to_string(outcome.run.join("run.json")).expect("run.json");
+    let run: serde_json::Value = serde_json::from_str(&run).expect("JSON");
+    let [records, lost] = ["records", "lost"].map(|key| run["trace"][key].as_u64());
+    assert!(records > Some(500) && lost > Some(0) && lost < Some(300), "{}", run["trace"]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let printed = capture(command.args(["report", "--overheads", "--json"]).arg(&outcome.run));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    let overheads: serde_json::Value = serde_json::from_str(&printed.out).expect("JSON");
+    let phases = overheads["phases"].as_array().expect("phases");
+    let parsing = phases.iter().find(|phase| phase["name"] == "pp").expect("pp");
+    assert!((20..=35).contains(&parsing["count"].as_u64().expect("a count")), "{parsing}");
 }

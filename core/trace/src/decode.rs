@@ -1,7 +1,8 @@
 //! The host's end of the wire.
 
 use crate::wire::{
-    Boots, ConsoleMark, DLE, Denials, FlowCounts, FrameKind, PortCounts, VcpuCounters, WireEvent,
+    Boots, ConsoleMark, DLE, Denials, FlowCounts, FrameKind, PortCounts, TraceRecords,
+    VcpuCounters, WireEvent,
 };
 use zerocopy::FromBytes;
 
@@ -24,6 +25,8 @@ pub enum WirePiece {
     Port(PortCounts),
     /// What became of a VM.
     Boots(Boots),
+    /// Records of a core's trace.
+    Trace(TraceRecords),
     /// A frame of an unknown kind, with a wrong sum or a wrong length: bytes were lost or changed.
     /// Its bytes follow as console bytes, and the owner of these is unknown until the next mark.
     Damaged,
@@ -129,4 +132,5 @@ kinds! {
     Flow(FlowCounts),
     Port(PortCounts),
     Boots(Boots),
+    Trace(TraceRecords),
 }

@@ -22,6 +22,7 @@ pub mod reader;
 pub mod record;
 pub mod recorder;
 pub mod ring;
+pub mod sender;
 mod statics;
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use super::{
     record::Record,
-    recorder::{HEADER, MAGIC, RingHeader, SLOT, TraceRing, VERSION},
+    recorder::{HEADER, MAGIC, RingHeader, SLOT, TraceRing, UNDER_WAY, VERSION},
     sync::{Ordering, fence},
 };
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -11,9 +11,6 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 const CHUNK: usize = 64;
 /// How often to look for a `head` that reads the same twice.
 const PATIENCE: usize = 16;
-/// Slots in which the writer may be busy: that of the record under way, and by its one barrier that
-/// of the next.
-const UNDER_WAY: u64 = 2;
 
 /// The bytes of one ring, as far as they can be reached.
 pub trait RingMemory {

@@ -10,7 +10,7 @@
 //! records `h + 2 - N` up to `h - 1` were whole.
 
 use super::{
-    record::{Tag, join},
+    record::{Record, Tag, join},
     sync::{AtomicU64, Ordering, fence},
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -23,6 +23,10 @@ pub const VERSION: u16 = 1;
 pub const SLOT: usize = 32;
 /// Bytes of the header.
 pub const HEADER: usize = 64;
+
+/// Slots in which the writer may be busy: that of the record under way, and by its one barrier that
+/// of the next.
+pub(crate) const UNDER_WAY: u64 = 2;
 
 /// What a ring begins with, little endian.
 #[derive(
@@ -121,6 +125,29 @@ impl<const N: usize> TraceRing<N> {
     pub fn latest(&self) -> u64 {
         let head = self.header[HEAD_WORD].load(Ordering::Relaxed);
         self.slots[(head.wrapping_sub(1) & Self::MASK) as usize][0].load(Ordering::Relaxed)
+    }
+
+    /// The number of records whose slots are complete, once the core has begun. What is copied
+    /// after it is as new as that.
+    pub(crate) fn head(&self) -> Option<u64> {
+        let begun = self.header[MAGIC_WORD].load(Ordering::Acquire) == u64::from_le_bytes(MAGIC);
+        let head = self.header[HEAD_WORD].load(Ordering::Relaxed);
+        // The load of `head` comes before those of the slots.
+        fence(Ordering::Acquire);
+        begun.then_some(head)
+    }
+
+    /// Ticks a second, and the counter at time zero.
+    pub(crate) fn clock(&self) -> (u64, u64) {
+        let [frequency, zero] =
+            [FREQUENCY_WORD, ZERO_WORD].map(|word| self.header[word].load(Ordering::Relaxed));
+        (frequency, zero)
+    }
+
+    /// Copies the slot of record `number`, which may be overwritten meanwhile.
+    pub(crate) fn slot(&self, number: u64) -> Record {
+        let slot = &self.slots[(number & Self::MASK) as usize];
+        zerocopy::transmute!(slot.each_ref().map(|word| word.load(Ordering::Relaxed)))
     }
 
     /// Word `index` of header and slots; 0 behind them.

@@ -6,10 +6,11 @@
 //! [`ConsoleMark`] frame the console bytes belong to the VM that it names.
 //!
 //! In the other direction a console byte goes to the VM that has the focus, `DLE DLE` is that byte
-//! itself, `DLE a VM` moves the focus, and `DLE r` asks for [`What::SystemRuns`] and a round of
-//! [`VcpuCounters`] and [`Denials`]. [`STANDSTILL`] says that virtual time stands still; as a
+//! itself, `DLE a VM` moves the focus, `DLE r` asks for [`What::SystemRuns`] and a round of
+//! [`VcpuCounters`] and [`Denials`], and `DLE t` for [`TraceRecords`]. [`STANDSTILL`] says that virtual time stands still; as a
 //! console byte it is `DLE` and itself.
 
+use crate::record::Record;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Data link escape: the byte that starts a frame.
@@ -18,6 +19,9 @@ pub const DLE: u8 = 0x10;
 pub const FOCUS: u8 = b'a';
 /// Command from the host: send the counters now.
 pub const REPORT: u8 = b'r';
+/// Command from the host: send the records of the trace that are new. Until the system's end the
+/// last few of a core wait for more; then all are sent.
+pub const TRACE: u8 = b't';
 /// Command from the host: virtual time stands still; end guests that take exceptions and execute
 /// nothing. Cores with slices act on its arrival, as under QEMU they may get no turn to read it.
 pub const STANDSTILL: u8 = 0x1e;
@@ -42,6 +46,8 @@ pub enum FrameKind {
     Port = 6,
     /// [`Boots`].
     Boots = 7,
+    /// [`TraceRecords`].
+    Trace = 8,
 }
 
 /// From here on the console bytes are of VM `vm`; sent when the VM changes and after each line
@@ -427,7 +433,36 @@ pub struct PortCounts {
     pub missed: u64,
 }
 
+/// Records of a [`TraceRecords`].
+pub const TRACE_RECORDS: usize = 6;
+
+/// Records of a core's trace, in their order.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct TraceRecords {
+    /// The core.
+    pub core: u8,
+    /// How many records there are.
+    pub count: u8,
+    /// How many of these, the first ones, were overwritten while they were copied.
+    pub torn: u8,
+    /// Zeros.
+    pub reserved: [u8; 5],
+    /// The number of the first, counted from 0 since the core began. Numbers that are left out were
+    /// overwritten.
+    pub first: u64,
+    /// Ticks of the counter a second.
+    pub frequency: u64,
+    /// The counter at the hypervisor's start.
+    pub zero: u64,
+    /// The records.
+    pub records: [Record; TRACE_RECORDS],
+}
+
 // A frame's length is one byte.
+const _: () = assert!(size_of::<TraceRecords>() < 256);
 const _: () = assert!(size_of::<VcpuCounters>() < 256 && size_of::<Denials>() < 256);
 const _: () = assert!(size_of::<Boots>() < 256);
 

@@ -72,6 +72,10 @@ pub struct RunArguments {
     /// build` writes, or that of --image-file.
     #[arg(long, value_name = "DEVICE[:BAUD]", conflicts_with_all = ["deterministic", "accept_host_time", "qemu_args"])]
     pub serial: Option<SerialLine>,
+    /// With --serial: have the board send its trace whenever the line is free, and to the end before
+    /// it powers off: up to 27 s at 115200 Bd. Records that are overwritten before are counted.
+    #[arg(long, requires = "serial")]
+    pub trace: bool,
     /// Boot this image, or expect it on the board, instead of building one.
     #[arg(long, value_name = "IMAGE", conflicts_with = "no_build")]
     pub image_file: Option<PathBuf>,
@@ -105,6 +109,7 @@ pub fn run(arguments: &RunArguments, environment: &Environment) -> Result {
         image_file: arguments.image_file.clone(),
         qemu_args: arguments.qemu_args.clone(),
         serial: arguments.serial.clone(),
+        serial_trace: arguments.trace,
         interrupt,
         ..options(&system, environment)
     };

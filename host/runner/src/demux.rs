@@ -6,8 +6,8 @@
 use weir_trace::{
     decode::{Decoder, WirePiece},
     wire::{
-        Boots, ConsoleMark, Denials, FlowCounts, HYPERVISOR, PortCounts, VcpuCounters, What,
-        WireEvent,
+        Boots, ConsoleMark, Denials, FlowCounts, HYPERVISOR, PortCounts, TraceRecords,
+        VcpuCounters, What, WireEvent,
     },
 };
 
@@ -49,6 +49,8 @@ pub enum WireStep {
     Flow(FlowCounts),
     /// Counts of a network device.
     Port(PortCounts),
+    /// Records of a core's trace.
+    Trace(Box<TraceRecords>),
     /// The hypervisor had to throw console bytes of this VM away.
     Dropped { source: ConsoleSource, bytes: u32, time_ns: u64 },
     /// A frame did not survive the wire, or names a VM that does not exist.
@@ -161,6 +163,7 @@ impl Demux {
                 let known = matches!(self.source(port.vm), Some(ConsoleSource::Vm(_)));
                 steps.push(if known { WireStep::Port(port) } else { WireStep::Damaged });
             }
+            WirePiece::Trace(records) => steps.push(WireStep::Trace(Box::new(records))),
             WirePiece::Damaged => self.damaged(steps),
         }
     }

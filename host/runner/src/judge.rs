@@ -27,6 +27,14 @@ impl Conditions {
     fn excuse(self) -> Option<&'static str> {
         (self.clock == Clock::Host && self.accept_host_time).then_some("host time")
     }
+
+    /// Why what a trace would show is not judged.
+    const fn without_trace(self) -> &'static str {
+        match self.clock {
+            Clock::Board => "the board sent no trace: give --trace with --serial",
+            Clock::Host | Clock::Counted | Clock::CountedInSlices => "the run left no trace",
+        }
+    }
 }
 
 /// A vCPU's memory budget in the system file.
@@ -42,7 +50,7 @@ pub struct BudgetFacts {
     pub period_ns: u64,
     /// The most accesses that may be counted above a limit, if the file or the platform states it.
     pub overshoot: Option<Events>,
-    /// The counter counts more than the vCPU's own events, as QEMU's PMU does.
+    /// In QEMU the counter counts more than the vCPU's own events.
     pub counts_others: bool,
 }
 
@@ -117,7 +125,7 @@ fn interrupt(
             );
             Finding::failed(text, conditions.excuse())
         }
-        None if observed.is_none() => Finding::not_judged("the run left no trace"),
+        None if observed.is_none() => Finding::not_judged(conditions.without_trace()),
         None => Finding::not_judged("it did not come"),
         Some(_) => match observed.map_or(0, |observed| observed.lost) {
             0 => Finding::holds(),
@@ -278,7 +286,7 @@ fn budget(
 ) -> BudgetFinding {
     let used = observed.and_then(|observed| observed.used(facts.key));
     let finding = match (used, facts.overshoot) {
-        (None, _) if observed.is_none() => Finding::not_judged("the run left no trace"),
+        (None, _) if observed.is_none() => Finding::not_judged(conditions.without_trace()),
         (None, _) => Finding::not_judged("no period ended"),
         (Some(used), None) if used.most_beyond > 0 => {
             Finding::not_judged("no overshoot is stated: add `overshoot` to [saturation]")
@@ -288,8 +296,7 @@ fn budget(
                 "{} of {} periods exceeded the limit by more than the overshoot of {overshoot}, by {} at most",
                 used.exceeded, used.periods, used.most_beyond
             );
-            let others = facts
-                .counts_others
+            let others = (facts.counts_others && conditions.clock != Clock::Board)
                 .then_some("QEMU's PMU counts more than this vCPU's instructions");
             Finding::failed(text, others.or(conditions.excuse()))
         }
@@ -348,6 +355,7 @@ mod tests {
     const COUNTED: Conditions = Conditions { clock: Clock::Counted, accept_host_time: false };
     const SLICED: Conditions =
         Conditions { clock: Clock::CountedInSlices, accept_host_time: false };
+    const BOARD: Conditions = Conditions { clock: Clock::Board, accept_host_time: false };
     const HOST: Conditions = Conditions { clock: Clock::Host, accept_host_time: false };
     const ACCEPTED: Conditions = Conditions { clock: Clock::Host, accept_host_time: true };
 
@@ -563,9 +571,12 @@ mod tests {
         assert_eq!(judged(2, Some(Events(200)), false, 0, HOST).verdict, DoesNotHold);
         assert_eq!(judged(2, Some(Events(200)), false, 0, ACCEPTED).verdict, NotJudged);
         assert_eq!(judged(2, Some(Events(200)), true, 0, COUNTED).verdict, NotJudged);
+        assert_eq!(judged(2, Some(Events(200)), true, 0, BOARD).verdict, DoesNotHold);
         assert_eq!(judged(0, Some(Events(300)), false, 0, HOST).verdict, Holds);
         assert_eq!(judged(0, Some(Events(300)), false, 7, COUNTED).verdict, NotJudged);
         assert_eq!(judged(0, None, false, 0, COUNTED).verdict, NotJudged);
-        assert_eq!(budget(&BudgetFacts::default(), None, COUNTED).finding.verdict, NotJudged);
+        let without_trace = |conditions| budget(&BudgetFacts::default(), None, conditions).finding;
+        assert_eq!(without_trace(COUNTED).verdict, NotJudged);
+        assert!(without_trace(BOARD).reason.contains("--trace"));
     }
 }

@@ -15,6 +15,7 @@ pub mod elf;
 mod expect;
 pub mod findings;
 pub mod judge;
+mod kept;
 pub mod lab;
 mod link;
 pub mod measure;
@@ -36,10 +37,11 @@ mod statics;
 mod syndrome;
 #[cfg(test)]
 mod synthetic;
+mod wire_trace;
 
+pub use kept::Traced;
 pub use lab::Lab;
 pub use report::RunReport;
-pub use rings::Traced;
 pub use run::{Console, Run, RunOptions, SilentConsole, run};
 pub use serial::SerialLine;
 pub use signals::watch_signals;

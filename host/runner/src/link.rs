@@ -6,7 +6,7 @@ use std::{
     thread,
     time::Duration,
 };
-use weir_trace::wire::{DLE, FOCUS, REPORT, STANDSTILL};
+use weir_trace::wire::{DLE, FOCUS, REPORT, STANDSTILL, TRACE};
 
 /// Reads and messages that can wait for the other side.
 const WAITING: usize = 64;
@@ -20,6 +20,8 @@ pub enum Input {
     Keys(u8, Vec<u8>),
     /// A request for counters and denials.
     Report,
+    /// A request for the trace's new records.
+    Trace,
     /// Virtual time stands still.
     Standstill,
 }
@@ -74,6 +76,13 @@ impl Link {
     /// Asks the hypervisor for its counters, unless so much input waits that it does not listen.
     pub fn ask_for_report(&self) -> bool {
         self.input.try_send(Input::Report).is_ok()
+    }
+
+    /// Asks the hypervisor for the trace's new records, unless so much input waits that it does not
+    /// listen.
+    pub fn ask_for_trace(&self) {
+        // The next request asks for what this one would.
+        let _ = self.input.try_send(Input::Trace);
     }
 
     /// Informs the hypervisor that virtual time stands still, which also makes QEMU give each core
@@ -139,6 +148,7 @@ fn encode(input: &Input, focus: &mut Option<u8>) -> Vec<u8> {
     let mut bytes = Vec::new();
     match input {
         Input::Report => bytes.extend([DLE, REPORT]),
+        Input::Trace => bytes.extend([DLE, TRACE]),
         Input::Standstill => bytes.push(STANDSTILL),
         Input::Keys(vm, keys) => {
             if *focus != Some(*vm) {
@@ -167,6 +177,7 @@ mod tests {
         assert_eq!(encode(&keys(1, b"a\x10b"), &mut focus), b"\x10a\x01a\x10\x10b");
         assert_eq!(encode(&keys(1, b"c"), &mut focus), b"c");
         assert_eq!(encode(&Input::Report, &mut focus), b"\x10r");
+        assert_eq!(encode(&Input::Trace, &mut focus), b"\x10t");
         assert_eq!(encode(&keys(0, b"d"), &mut focus), b"\x10a\x00d");
         assert_eq!(encode(&keys(0, b"\x1e"), &mut focus), b"\x10\x1e");
         assert_eq!(encode(&Input::Standstill, &mut focus), b"\x1e");

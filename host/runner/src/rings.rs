@@ -4,15 +4,12 @@
 //! machine.
 
 use super::{
+    kept::{self, KeptRecords, LIMIT, Traced},
     ram::Ram,
     statics::{StaticMemory, Statics},
 };
-use serde_json::{Value, json};
 use std::{
-    cmp::Reverse,
-    collections::BinaryHeap,
-    fs::{self, File},
-    io::{self, BufReader, BufWriter, Read, Seek, Write},
+    fs,
     path::Path,
     sync::{
         Arc,
@@ -24,13 +21,11 @@ use std::{
 use weir_abi::MAX_CORES;
 use weir_image::{Environment, Result, cargo::Programs, failure::Context};
 use weir_model::System;
-use weir_report::trace::file::{self, TraceFacts};
+use weir_report::trace::file::TraceFacts;
 use weir_trace::{
-    reader::{Reader, RingEntry, RingMemory},
-    record::{Record, RecordKind},
+    reader::{Reader, RingMemory},
     recorder::SLOT,
 };
-use zerocopy::IntoBytes;
 
 /// The hypervisor's name for its rings: an array with one for each of [`MAX_CORES`] cores.
 const SYMBOL: &str = "weir_trace_rings";
@@ -38,8 +33,6 @@ const SYMBOL: &str = "weir_trace_rings";
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// The same when a ring has filled by a sixteenth since the last one.
 const HURRY: Duration = Duration::from_micros(100);
-/// Records of a run that are kept; 2 GiB. What comes then is counted as lost.
-const LIMIT: u64 = 1 << 26;
 
 /// Where a core's ring lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,15 +93,7 @@ impl Rings {
             statics.find(SYMBOL).ok_or_else(|| format!("{} has no {SYMBOL}", elf.display()))?;
         let progress = statics.find(super::standstill::SYMBOL);
         let places = Place::each(rings, system.machine_cores());
-        let vms = system.vms.iter().map(|vm| file::TracedVm {
-            name: vm.name.clone(),
-            cores: vm.cpus.iter().map(|core| core.0).collect(),
-        });
-        let facts = TraceFacts {
-            cores: system.machine_cores() as u32,
-            vms: vms.collect(),
-            ..TraceFacts::default()
-        };
+        let facts = kept::facts(system);
         Ok(Self { places, progress, facts })
     }
 
@@ -120,7 +105,8 @@ impl Rings {
     /// Begins to read, on its own thread. What is read waits in files without a name, in
     /// `directory`.
     pub fn start(self, ram: Arc<Ram>, directory: &Path) -> Result<RingReading> {
-        let cores = self.places.into_iter().map(|place| Core::new(place, directory));
+        let places = self.places.into_iter().zip(0..);
+        let cores = places.map(|(place, core)| Core::new(core, place, directory));
         let cores = cores.collect::<Result<Vec<_>>>()?;
         let over = Arc::new(AtomicBool::new(false));
         let thread = thread::Builder::new().name("trace".into()).spawn({
@@ -137,68 +123,19 @@ impl Rings {
 struct Core {
     place: Place,
     reader: Reader,
-    /// Records in the order of the ring; unnamed, so that nothing is left behind.
-    kept: BufWriter<File>,
-    records: u64,
-    /// Lost since the last record that was kept.
-    gap: u64,
-    /// The newest record's time.
-    last: u64,
-    failed: Option<io::Error>,
+    kept: KeptRecords,
 }
 
 impl Core {
-    fn new(place: Place, directory: &Path) -> Result<Self> {
-        let kept = tempfile::tempfile_in(directory)
-            .context(|| format!("write to {}", directory.display()))?;
-        Ok(Self {
-            reader: Reader::new(place.bytes),
-            place,
-            kept: BufWriter::new(kept),
-            records: 0,
-            gap: 0,
-            last: 0,
-            failed: None,
-        })
+    fn new(core: u8, place: Place, directory: &Path) -> Result<Self> {
+        let kept = KeptRecords::new(core, directory)?;
+        Ok(Self { reader: Reader::new(place.bytes), place, kept })
     }
 
     /// Takes the new records; returns their number.
-    fn poll(&mut self, ram: &Ram, core: u8, limit: u64) -> u64 {
-        let Self { place, reader, kept, records, gap, last, failed } = self;
-        reader.take(&mut View { ram, place }, |entry| {
-            let mut keep = |record: Record| match kept.write_all(record.as_bytes()) {
-                Ok(()) => 1,
-                Err(error) => {
-                    *failed = failed.take().or(Some(error));
-                    0
-                }
-            };
-            match entry {
-                RingEntry::Record(record) if *records < limit => {
-                    if *gap > 0 {
-                        *records += keep(file::lost(core, record.time, *gap));
-                        *gap = 0;
-                    }
-                    *records += keep(record.with_sequence(core.into()));
-                    *last = record.time;
-                }
-                RingEntry::Record(_) => *gap += 1,
-                RingEntry::Lost(count) => *gap = gap.saturating_add(count),
-            }
-        })
-    }
-
-    /// Everything that was kept, from its first record on.
-    fn rewind(mut self, core: u8) -> io::Result<BufReader<File>> {
-        if let Some(error) = self.failed {
-            return Err(error);
-        }
-        if self.gap > 0 {
-            self.kept.write_all(file::lost(core, self.last, self.gap).as_bytes())?;
-        }
-        let mut file = self.kept.into_inner().map_err(io::IntoInnerError::into_error)?;
-        file.rewind()?;
-        Ok(BufReader::new(file))
+    fn poll(&mut self, ram: &Ram, limit: u64) -> u64 {
+        let Self { place, reader, kept } = self;
+        reader.take(&mut View { ram, place }, |entry| kept.take(entry, limit))
     }
 }
 
@@ -208,31 +145,14 @@ fn watch(mut cores: Vec<Core>, ram: &Ram, over: &AtomicBool) -> Vec<Core> {
         let last = over.load(Ordering::Acquire);
         let limit = LIMIT / cores.len().max(1) as u64;
         let mut hurry = false;
-        for (number, core) in cores.iter_mut().enumerate() {
-            let new = core.poll(ram, number as u8, limit);
+        for core in &mut cores {
+            let new = core.poll(ram, limit);
             hurry |= new > (core.place.bytes / SLOT / 16) as u64;
         }
         if last {
             return cores;
         }
         thread::park_timeout(if hurry { HURRY } else { POLL_INTERVAL });
-    }
-}
-
-/// The size of a run's trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Traced {
-    /// Records in the file.
-    pub records: u64,
-    /// Records that were lost, from those in the file.
-    pub lost: u64,
-}
-
-impl Traced {
-    /// Returns the counts as `run.json` has them.
-    #[must_use]
-    pub fn json(self) -> Value {
-        json!({ "records": self.records, "lost": self.lost })
     }
 }
 
@@ -249,43 +169,10 @@ impl RingReading {
     /// `until` nanoseconds after the hypervisor's start, or to the end.
     pub fn finish(mut self, until: Option<u64>, path: &Path) -> Result<Traced> {
         let cores = self.stop();
-        let mut facts = std::mem::take(&mut self.facts);
         let alive = cores.iter().find_map(|core| core.reader.facts());
         let (frequency, zero) = alive.map_or((1, 0), |facts| (facts.frequency, facts.zero));
-        (facts.frequency, facts.zero) = (frequency, zero);
-        let mut traced = Traced { records: 0, lost: 0 };
-        let writing = || format!("write {}", path.display());
-        let streams = cores.into_iter().zip(0..).map(|(core, number)| core.rewind(number));
-        let streams = streams.collect::<io::Result<Vec<_>>>().context(writing)?;
-        let write = || {
-            // A trace appears whole or not at all: the number of its records, and when the last one
-            // was, come last.
-            let directory = path.parent().unwrap_or(Path::new("."));
-            let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-            let file = tempfile::Builder::new().permissions(readable).tempfile_in(directory)?;
-            let mut out = BufWriter::new(file);
-            facts.write(&mut out)?;
-            let mut last = 0;
-            merge(streams, |record| {
-                if until.is_some_and(|until| facts.nanos(record.time) > until) {
-                    return Ok(());
-                }
-                traced.records += 1;
-                last = record.time;
-                if record.kind == RecordKind::Lost as u16 {
-                    traced.lost = traced.lost.saturating_add(record.count);
-                }
-                out.write_all(record.as_bytes())
-            })?;
-            (facts.records, facts.lost, facts.last) = (traced.records, traced.lost, last);
-            let mut file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
-            file.rewind()?;
-            facts.write(&mut file)?;
-            file.persist(path).map_err(|error| error.error)?;
-            io::Result::Ok(())
-        };
-        write().context(writing)?;
-        Ok(traced)
+        let facts = TraceFacts { frequency, zero, ..std::mem::take(&mut self.facts) };
+        kept::write(cores.into_iter().map(|core| core.kept).collect(), facts, until, path)
     }
 
     fn stop(&mut self) -> Vec<Core> {
@@ -304,48 +191,16 @@ impl Drop for RingReading {
     }
 }
 
-/// Gives the records of all streams in the order of time, of one time in that of the streams.
-/// Within a stream records stay in their order.
-fn merge<R: Read>(
-    mut streams: Vec<R>,
-    mut sink: impl FnMut(&Record) -> io::Result<()>,
-) -> io::Result<()> {
-    let count = streams.len();
-    let mut next = |stream: usize| -> io::Result<Option<Record>> {
-        let mut record = Record::default();
-        match streams.get_mut(stream).map(|from| from.read_exact(record.as_mut_bytes())) {
-            Some(Ok(())) => Ok(Some(record)),
-            Some(Err(error)) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
-            _ => Ok(None),
-        }
-    };
-    let mut heads = vec![Record::default(); count];
-    let mut order = BinaryHeap::new();
-    for (stream, head) in heads.iter_mut().enumerate() {
-        if let Some(record) = next(stream)? {
-            order.push(Reverse((record.time, stream)));
-            *head = record;
-        }
-    }
-    while let Some(Reverse((_, stream))) = order.pop() {
-        sink(&heads[stream])?;
-        if let Some(record) = next(stream)? {
-            order.push(Reverse((record.time, stream)));
-            heads[stream] = record;
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::fs::File;
     use std::os::unix::fs::FileExt;
     use weir_model::platform;
     use weir_report::trace::file::{Trace, core};
     use weir_trace::{
-        record::Who,
+        record::{RecordKind, Who},
         recorder::{HEADER, TraceRing},
     };
     use weir_units::Bytes;
@@ -404,8 +259,8 @@ mod tests {
         }
 
         fn cores(&self, directory: &Path) -> Vec<Core> {
-            let places = Place::each(self.all.clone(), 3).into_iter();
-            places.map(|place| Core::new(place, directory).expect("a file")).collect()
+            let places = Place::each(self.all.clone(), 3).into_iter().zip(0..);
+            places.map(|(place, core)| Core::new(core, place, directory).expect("a file")).collect()
         }
     }
 
@@ -442,8 +297,7 @@ mod tests {
         }
         board.publish();
         let mut cores = board.cores(directory.path());
-        let new =
-            cores.iter_mut().zip(0..).map(|(core, number)| core.poll(&board.ram, number, LIMIT));
+        let new = cores.iter_mut().map(|core| core.poll(&board.ram, LIMIT));
         assert_eq!(new.collect::<Vec<_>>(), [3, 3, 0], "core 2 has not begun");
         let path = directory.path().join("t");
         // 9 ns after the start is 109.
@@ -465,7 +319,7 @@ mod tests {
         let mut cores = board.cores(directory.path());
         let mut poll = |board: &Board, limit| {
             board.publish();
-            cores[1].poll(&board.ram, 1, limit)
+            cores[1].poll(&board.ram, limit)
         };
         (0..3).for_each(|n| board.push(1, 1000 + n));
         assert_eq!(poll(&board, LIMIT), 3);
@@ -531,7 +385,9 @@ mod tests {
                 let mut cores = board.cores(directory.path());
                 let mut poll = |board: &Board| {
                     board.publish();
-                    cores.iter_mut().zip(0..).for_each(|(core, n)| { core.poll(&board.ram, n, LIMIT); });
+                    for core in &mut cores {
+                        core.poll(&board.ram, LIMIT);
+                    }
                 };
                 let (mut polls, mut time) = (polls.into_iter(), 100);
                 let mut wait = polls.next().unwrap_or(5);

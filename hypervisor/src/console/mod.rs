@@ -8,14 +8,15 @@
 use crate::{
     arch::{lock::Lock, relax, timer, wait_for_interrupt},
     board::{start, uart::Uart},
-    mail, system,
+    mail, system, trace,
 };
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use weir_abi::MAX_VMS;
+use weir_abi::{MAX_CORES, MAX_VMS};
 use weir_trace::{
     quota::Quota,
     ring::ByteRing,
-    wire::{self, ConsoleMark, FrameKind, Framing, HYPERVISOR, WireEvent},
+    sender::TraceSender,
+    wire::{self, ConsoleMark, FrameKind, Framing, HYPERVISOR, TRACE_RECORDS, WireEvent},
 };
 use weir_units::CoreId;
 use weir_vdev::pl011::{FIFO_DEPTH, Sink};
@@ -220,10 +221,26 @@ pub struct Wire {
     /// The VM that the host takes console bytes for; none after a record, which may have been a
     /// mark.
     marked: Option<usize>,
-    /// A mark on its way out, and how much of it went.
-    mark: Frame,
+    /// A frame of the console's own on its way out, a mark or records of the trace, and how much of
+    /// it went.
+    frame: Frame,
     sent: usize,
+    trace: TraceSender<MAX_CORES>,
+    wanted: WantedTrace,
     input: Input,
+}
+
+/// What the host wants of the trace.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WantedTrace {
+    /// Nothing: it never asked.
+    Nothing,
+    /// What will be there at the end: it was sent what there was.
+    Later,
+    /// Full frames, while there are any.
+    Full,
+    /// All that is left, now that nothing follows.
+    Rest,
 }
 
 /// What the host asked for by [`Wire::receive`].
@@ -269,8 +286,10 @@ impl Wire {
             source: MAX_VMS,
             framing: Framing::Between,
             marked: None,
-            mark: Frame { bytes: [0; 260], len: 0 },
+            frame: Frame { bytes: [0; 260], len: 0 },
             sent: 0,
+            trace: TraceSender::new(),
+            wanted: WantedTrace::Nothing,
             input: Input::Text,
         }
     }
@@ -300,6 +319,9 @@ impl Wire {
 
     /// Passes on everything, waiting for the UART: for the last words of a system.
     pub fn flush(&mut self) {
+        if self.wanted != WantedTrace::Nothing {
+            self.wanted = WantedTrace::Rest;
+        }
         while let Some(byte) = self.next() {
             while self.uart.is_full() {
                 relax();
@@ -313,7 +335,7 @@ impl Wire {
     }
 
     fn next(&mut self) -> Option<u8> {
-        if let Some(&byte) = self.mark.as_slice().get(self.sent) {
+        if let Some(&byte) = self.frame.as_slice().get(self.sent) {
             self.sent += 1;
             return Some(byte);
         }
@@ -333,9 +355,7 @@ impl Wire {
             };
             if self.marked != Some(source) {
                 self.marked = Some(source);
-                self.mark = mark(source, 0);
-                self.sent = 1;
-                return Some(wire::DLE);
+                return Some(self.begin(mark(source, 0)));
             }
             let byte = channel.output.pop();
             // The room was made before `waits` is read; see `Output::room`.
@@ -347,7 +367,29 @@ impl Wire {
             }
             return byte;
         }
-        None
+        self.next_of_trace()
+    }
+
+    /// Begins a frame of records, which go when nothing else waits: VMs' lines are not late because
+    /// the host wants the trace.
+    fn next_of_trace(&mut self) -> Option<u8> {
+        let least = match self.wanted {
+            WantedTrace::Nothing | WantedTrace::Later => return None,
+            WantedTrace::Full => TRACE_RECORDS as u64,
+            WantedTrace::Rest => 1,
+        };
+        let Some(records) = self.trace.take(trace::rings(), least) else {
+            self.wanted = WantedTrace::Later;
+            return None;
+        };
+        Some(self.begin(Frame::new(FrameKind::Trace, &records)))
+    }
+
+    /// Begins a frame, and returns its first byte.
+    fn begin(&mut self, frame: Frame) -> u8 {
+        self.frame = frame;
+        self.sent = 1;
+        wire::DLE
     }
 
     /// Takes what a person typed, at most what the UART's FIFO holds, and the host's commands.
@@ -366,6 +408,10 @@ impl Wire {
                 (Input::Escape, wire::FOCUS) => Input::Focus,
                 (Input::Escape, wire::REPORT) => {
                     asked.report = true;
+                    Input::Text
+                }
+                (Input::Escape, wire::TRACE) => {
+                    self.wanted = WantedTrace::Full;
                     Input::Text
                 }
                 // Said above.

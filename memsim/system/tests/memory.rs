@@ -140,7 +140,8 @@ fn a_walk_takes_what_it_takes_in_gem5() {
     for (writers, gem5) in [(1, 90.0), (2, 98.0), (3, 111.0)] {
         let mut text = "platform = \"gem5\"\n".to_owned();
         for core in 0..=writers {
-            let kind = if core == 0 { "latency\", size = \"2MiB" } else { "write\", size = \"4MiB" };
+            let kind =
+                if core == 0 { "latency\", size = \"2MiB" } else { "write\", size = \"4MiB" };
             text += &format!(
                 "[[vm]]\nname = \"vm{core}\"\ncpus = [{core}]\nmemory = \"8MiB\"\n\
                  image = {{ elf = \"memory-stressor\" }}\nworkload = {{ kind = \"{kind}\" }}\n"

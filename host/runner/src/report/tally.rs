@@ -130,6 +130,7 @@ impl Tally {
             }
             WireStep::Byte(ConsoleSource::Hypervisor, _)
             | WireStep::Unfinished { .. }
+            | WireStep::Trace(_)
             | WireStep::Reset => {}
         }
     }

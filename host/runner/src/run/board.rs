@@ -6,13 +6,14 @@ use super::{
     running::{Peer, Running},
 };
 use crate::{
-    board::ExpectedImage, record::RunRecord, report::End, serial::SerialLine, session::ImageNamed,
-    show,
+    board::ExpectedImage, kept::Traced, record::RunRecord, report::End, serial::SerialLine,
+    session::ImageNamed, show, wire_trace::WireTrace,
 };
 use serde_json::json;
 use std::time::SystemTime;
 use weir_image::{Failure, Result, build_id::of_checkout, needs_plugin};
 use weir_model::System;
+use weir_report::trace;
 
 /// Listens to a board until the expected lines are printed, the time elapses or the system stops.
 /// The user starts the board.
@@ -44,6 +45,9 @@ pub(super) fn run(
     link.ask_for_report();
     let peer = Peer::Board(link, image, serial.to_string());
     let mut run = Running::new(options, system, peer, record, console)?;
+    if options.serial_trace {
+        run.trace = Some(WireTrace::new(system, run.record.directory())?);
+    }
     let (end, trouble) = run.carry_on()?;
     let is_judged = matches!(end, End::AllMet | End::TimeOver | End::SystemStop);
     if is_judged && run.session.image() == ImageNamed::Unknown {
@@ -52,11 +56,13 @@ pub(super) fn run(
              reset the board while weir listens"
         )));
     }
-    let Running { session, mut record, peer, hub, wire_bytes, .. } = run;
+    let Running { session, mut record, peer, hub, wire_bytes, trace, .. } = run;
     peer.end();
     hub.close();
     let mut report = session.report(end);
-    judge_report(&mut report, options, system, None)?;
+    let path = record.path(trace::file::NAME);
+    let trace = trace.map(|trace| trace.finish(&path)).transpose()?;
+    judge_report(&mut report, options, system, trace.map(|_| path))?;
     record.finish(&report, &show::summary(&report))?;
     let wall = started.elapsed().unwrap_or_default();
     record.write_json(
@@ -71,6 +77,7 @@ pub(super) fn run(
             "system": system.path.display().to_string(),
             "started": humantime::format_rfc3339_seconds(started).to_string(),
             "seconds": wall.as_secs_f64(),
+            "trace": trace.map(Traced::json),
         }),
     )?;
     let trouble = match end {
@@ -82,5 +89,5 @@ pub(super) fn run(
     };
     let (status, trouble) = outcome::status(&report, trouble, None, &record);
     let directory = record.directory().to_owned();
-    Ok(Run { report, directory, status, trouble, trace: None })
+    Ok(Run { report, directory, status, trouble, trace })
 }

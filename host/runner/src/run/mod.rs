@@ -9,12 +9,13 @@ mod setup;
 
 use crate::{
     board as image_board, budgets,
+    kept::Traced,
     plugin::Watch,
     qemu::{self, QemuProcess},
     ram::Ram,
     record::RunRecord,
     report::{End, RunReport},
-    rings::{self, Rings},
+    rings::Rings,
     show,
     standstill::Standstill,
 };
@@ -53,7 +54,7 @@ pub struct Run {
     /// The errors in addition to missed lines, as text.
     pub trouble: Option<String>,
     /// The records of its trace, if the hypervisor wrote a trace.
-    pub trace: Option<rings::Traced>,
+    pub trace: Option<Traced>,
 }
 
 /// Runs a system in QEMU, or on the board at [`RunOptions::serial`], until its expected lines are

@@ -39,6 +39,8 @@ pub struct RunOptions {
     pub image_file: Option<PathBuf>,
     /// The serial line of the board that runs the system, instead of QEMU.
     pub serial: Option<SerialLine>,
+    /// The board sends its trace, too, whenever the line is free.
+    pub serial_trace: bool,
     /// Additional arguments of QEMU.
     pub qemu_args: Vec<OsString>,
     /// The latency bound of each flow of the system, in ns: for serialized cores in QEMU, for
@@ -66,6 +68,7 @@ impl RunOptions {
             keep_running: false,
             image_file: None,
             serial: None,
+            serial_trace: false,
             qemu_args: Vec::new(),
             bounds: Vec::new(),
             overheads: Value::Null,

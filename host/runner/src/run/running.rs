@@ -15,6 +15,7 @@ use crate::{
     report::{End, EngineRun, FlowFacts, VmFacts},
     session::{ImageNamed, Session, SessionPlan},
     standstill::Standstill,
+    wire_trace::WireTrace,
 };
 use std::{
     io,
@@ -34,6 +35,11 @@ const POLL: Duration = Duration::from_millis(20);
 const LAST_COUNTERS: Duration = Duration::from_secs(1);
 /// The time of a quiet wire after which a line without an end counts as a prompt.
 const PROMPT: Duration = Duration::from_millis(100);
+/// The time after which a board is asked again for the new records of its trace.
+const TRACE_AGAIN: Duration = Duration::from_millis(100);
+/// Limit on the wait for the records that a board has at the end of a run. At 115200 Bd the rings of
+/// four cores take 27 s.
+const LAST_TRACE: Duration = Duration::from_secs(30);
 /// The time after which a board is asked again for the image that it runs.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Limit on the time of QEMU to end after the system has stopped.
@@ -105,6 +111,8 @@ pub(super) struct Running<'a> {
     pub(super) silence: Duration,
     /// Detects that virtual time stands still, if it can.
     pub(super) standstill: Option<Standstill>,
+    /// The trace of a board, if it is wanted.
+    pub(super) trace: Option<WireTrace>,
     /// Bytes of the wire that belong to the run.
     pub(super) wire_bytes: usize,
     /// The bytes after the end of the run in the same read.
@@ -173,6 +181,7 @@ impl<'a> Running<'a> {
             stays_on,
             silence: SILENCE,
             standstill: None,
+            trace: None,
             wire_bytes: 0,
             behind: Vec::new(),
             steps: Vec::new(),
@@ -192,6 +201,7 @@ impl<'a> Running<'a> {
             let behind = std::mem::take(&mut self.behind);
             self.drain(&behind)?;
             self.last_counters()?;
+            self.last_trace()?;
         }
         let over = !matches!(end, End::MachineGone | End::SystemStop);
         self.session.finish(over, &mut self.steps);
@@ -204,6 +214,7 @@ impl<'a> Running<'a> {
     fn until_end(&mut self) -> Result<(End, Option<String>)> {
         let started = Instant::now();
         let (mut heard, mut stopped, mut asked) = (started, None, started);
+        let mut asked_for_trace = started;
         loop {
             match self.peer.hear(POLL) {
                 Heard::Bytes(bytes) => {
@@ -240,6 +251,13 @@ impl<'a> Running<'a> {
             if ask {
                 asked = Instant::now();
                 self.peer.link().ask_for_report();
+            }
+            if self.trace.is_some()
+                && self.session.image() != ImageNamed::Silent
+                && asked_for_trace.elapsed() > TRACE_AGAIN
+            {
+                asked_for_trace = Instant::now();
+                self.peer.link().ask_for_trace();
             }
             let is_quiet = heard.elapsed() > PROMPT;
             if self.stays_on && self.session.stopped() && is_quiet {
@@ -296,6 +314,27 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
+    /// Requests what a board's trace has, and reads the wire until it is quiet.
+    fn last_trace(&mut self) -> Result {
+        if self.trace.is_none() {
+            return Ok(());
+        }
+        self.peer.link().ask_for_trace();
+        let mut heard = Instant::now();
+        let until = heard + LAST_TRACE;
+        while Instant::now() < until && heard.elapsed() < PROMPT {
+            match self.peer.hear(POLL) {
+                Heard::Bytes(bytes) => {
+                    heard = Instant::now();
+                    self.drain(&bytes)?;
+                }
+                Heard::Nothing => {}
+                Heard::Gone => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
     /// Shows and records the steps. Returns false if the console is closed.
     fn take_steps(&mut self) -> Result<bool> {
         let steps = std::mem::take(&mut self.steps);
@@ -311,6 +350,11 @@ impl<'a> Running<'a> {
                         }
                     }
                 }
+            }
+            match (step, &mut self.trace) {
+                (WireStep::Trace(records), Some(trace)) => trace.take(records),
+                (WireStep::Reset, Some(trace)) => trace.reset()?,
+                _ => {}
             }
             self.record.step(step, |vm| self.session.name(usize::from(vm)))?;
             match show(self.console, step, &self.names) {
