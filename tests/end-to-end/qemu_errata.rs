@@ -25,10 +25,18 @@ fn multiply_after_access(words: &[u32]) -> Vec<usize> {
         .collect()
 }
 
+/// Whether a word is a branch (DDI 0487, C4.1.65): to an immediate, by a comparison or a bit, by a
+/// condition, or to a register.
+fn is_branch(word: u32) -> bool {
+    let class = [(0x7c00_0000, 0x1400_0000), (0x7c00_0000, 0x3400_0000)];
+    let more = [(0xfe00_0000, 0x5400_0000), (0xfe00_0000, 0xd600_0000)];
+    class.into_iter().chain(more).any(|(mask, value)| word & mask == value)
+}
+
 /// Offsets at which erratum 843419 can strike: ADRP in one of the last two words of a page, an
-/// access to memory other than a load of a pair, up to one other instruction, and a load or store
-/// with an unsigned offset from the register that ADRP wrote (ARM-EPM-048406). `first` is the
-/// address of the first word.
+/// access to memory other than a load of a pair, up to one other instruction that is no branch, and a
+/// load or store with an unsigned offset from the register that ADRP wrote (ARM-EPM-048406). `first`
+/// is the address of the first word.
 fn adrp_at_page_end(words: &[u32], first: u64) -> Vec<usize> {
     let mut found = Vec::new();
     for (at, sequence) in words.windows(3).enumerate() {
@@ -38,7 +46,9 @@ fn adrp_at_page_end(words: &[u32], first: u64) -> Vec<usize> {
         }
         let base = sequence[0] & 31;
         let uses = |word: &u32| word & 0x3b00_0000 == 0x3900_0000 && word >> 5 & 31 == base;
-        let last = words.get(at + 2..).unwrap_or(&[]).iter().take(2);
+        // The linker puts a branch in the place of the first use; another use can follow that.
+        let last = if is_branch(sequence[2]) { 0 } else { 2 };
+        let last = words.get(at + 2..).unwrap_or(&[]).iter().take(last);
         let loads_pair = sequence[1] & 0x3a40_0000 == 0x2840_0000;
         if is_memory_access(sequence[1]) && !loads_pair && last.into_iter().any(uses) {
             found.push(at * 4);
@@ -85,7 +95,11 @@ fn the_patterns_are_recognized() {
     assert_eq!((pair(0xa900_0c22), pair(0xa940_0c22)), (vec![0], vec![]), "stp, ldp x2, x3, [x1]");
     let apart = [sequence[0], sequence[1], 0xd503_201f, sequence[2]];
     assert_eq!(adrp_at_page_end(&apart, 0x20_0ff8), [0]);
-    assert!(adrp_at_page_end(&[sequence[0], sequence[1], 0x1400_0000], 0xff8).is_empty());
+    // b, b.ne, cbz, tbnz, br, and then a use.
+    for branch in [0x1400_0aa0, 0x5400_05e1, 0x3400_0041, 0x3700_0041, 0xd61f_0100] {
+        let replaced = [sequence[0], sequence[1], branch, sequence[2]];
+        assert!(adrp_at_page_end(&replaced, 0x20_0ff8).is_empty(), "{branch:x}");
+    }
 }
 
 /// The hypervisor with all that is linked into it, the toolchain's own library included, and

@@ -350,10 +350,11 @@ fn damaged_tables_are_refused_with_the_reason() {
             summed(flipped(size_of::<PackedHeader>() + offset_of!(PackedVm, distributor))),
         ),
     ];
+    let platform = board().name;
     for (reason, bytes) in cases {
         fs::write(&file, bytes).expect("an image");
         let file = file.to_str().expect("a path");
-        let arguments = ["--for", "5s", "--image-file", file];
+        let arguments = ["--for", "5s", "--platform", &platform, "--image-file", file];
         let outcome = run_system(&text, &Options { arguments: &arguments, ..Options::default() });
         assert_eq!(outcome.printed.status, Some(1), "{reason}: {}", outcome.printed.err);
         let printed = outcome.report["hypervisor"].to_string();
