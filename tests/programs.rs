@@ -3,12 +3,55 @@
 use super::checkout;
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
 /// A variable that informs tests that the programs are built.
 pub const BUILT: &str = "WEIR_TEST_PROGRAMS";
+
+/// The ZCU102 whose broker has channel 0 of the low-power domain's engine (interrupt: SPI 77, as in
+/// Linux's zynqmp.dtsi).
+pub const ADMA: &str = "zcu102-adma";
+const ADMA_ENGINE: &str = "[dma_engine]\nname = \"ADMA\"\nkind = \"zdma\"\nbase = 0xffa8_0000\n\
+                           intid = 109\ncoherent = false\n\
+                           qos = { port = 2, block = \"128B\", clock = 500_000_000 }\n\n";
+
+/// Returns the board file of [`ADMA`], which [`build`] writes.
+pub fn adma_file() -> PathBuf {
+    checkout::root().join("build/boards").join(ADMA).join("board.toml")
+}
+
+/// Writes the board file of [`ADMA`]: that of the ZCU102 with another name and engine. Builds the
+/// hypervisor for it.
+fn build_adma() -> Result<(), String> {
+    let (root, file) = (checkout::root(), adma_file());
+    let read = fs::read_to_string(root.join("boards/zcu102/board.toml"));
+    let text = read.map_err(|error| format!("boards/zcu102/board.toml: {error}"))?;
+    let text = text.replacen("name = \"zcu102\"", &format!("name = \"{ADMA}\""), 1);
+    let engine = text.find("[dma_engine]").ok_or("boards/zcu102 has no engine")?;
+    let end = text[engine..].find("\n[qemu]").ok_or("boards/zcu102 has no [qemu]")? + 1;
+    let text = format!("{}{ADMA_ENGINE}{}", &text[..engine], &text[engine + end..]);
+    let failed = |error| format!("{}: {error}", file.display());
+    fs::create_dir_all(file.parent().expect("a folder")).map_err(failed)?;
+    if fs::read_to_string(&file).ok().as_deref() != Some(&text) {
+        fs::write(&file, text).map_err(failed)?;
+    }
+    let target = "aarch64-unknown-none-softfloat";
+    let mut command = Command::new(root.join("weir"));
+    command.args(["cargo", "build", "--quiet", "--profile", "bare", "--target", target]);
+    command.args(["-p", "weir-hypervisor", "--no-default-features", "--features", "gicv2,all"]);
+    // The folder of the board file, from `boards/`.
+    command.env("WEIR_BOARD", format!("../build/boards/{ADMA}")).stdin(Stdio::null());
+    let output = command.output().map_err(|error| format!("./weir cargo: {error}"))?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    let built = root.join("target").join(target).join("bare/weir-hypervisor");
+    let kept = root.join(format!("build/programs/weir-hypervisor-{ADMA}"));
+    fs::copy(&built, &kept).map_err(|error| format!("{}: {error}", built.display()))?;
+    Ok(())
+}
 
 /// Returns a system of some guests, each on its own core.
 fn system_of(guests: &[String], platform: &str) -> String {
@@ -50,5 +93,5 @@ pub fn build(weir: &Path, folder: &Path) -> Result<(), String> {
             return Err(String::from_utf8_lossy(&output.stderr).into_owned());
         }
     }
-    Ok(())
+    build_adma()
 }

@@ -19,7 +19,7 @@ pub mod board;
 #[path = "../../checkout.rs"]
 pub mod checkout;
 #[path = "../../programs.rs"]
-mod programs;
+pub mod programs;
 pub mod qemu;
 #[path = "../../../host/runner/src/synthetic.rs"]
 pub mod synthetic;
