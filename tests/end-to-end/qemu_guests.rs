@@ -160,9 +160,11 @@ fn a_thousand_restarts_begin_with_the_same_memory() {
     // QEMU serializes the cores. Ten to forty times in a virtual second, as the boots' instructions
     // fall, it goes on with the busy core although control's timer is due, until the slicing tick:
     // those few activations are late, most of them by 2 us. The tick comes each 100 us, or after
-    // the non-preemptible section that it falls into (at most 1,540 instructions). Some meet that
-    // tick itself, and are as many instructions later as it takes, fewer than 128. All others are
-    // where they are without the thousand boots.
+    // the non-preemptible section that it falls into (at most 1,540 instructions). The ticks of all
+    // cores come close together. If that of control's core comes between EL2's injection of the
+    // timer interrupt and the guest's handler, EL2 yields there, and the busy core, whose tick is
+    // over, has its next 100 us first. If no core is ready, the yield takes fewer than 128
+    // instructions. All other activations are where they are without the thousand boots.
     let shared = histogram(&outcome);
     let at = |histogram: &[(u64, u64)]| {
         let total: u64 = histogram.iter().map(|(_, count)| count).sum();
@@ -176,7 +178,7 @@ fn a_thousand_restarts_begin_with_the_same_memory() {
             "{alone:?} alone, {shared:?} next to a thousand boots"
         );
     }
-    assert!(shared.iter().all(|(lower, _)| *lower < 100_000 + 2_048), "{shared:?}");
+    assert!(shared.iter().all(|(lower, _)| *lower < 2 * (100_000 + 2_048)), "{shared:?}");
 }
 
 #[test]
