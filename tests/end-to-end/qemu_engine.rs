@@ -209,11 +209,11 @@ fn next_to_a_flood(flood: Option<&str>) -> Outcome {
     }
     text += &flow("good", 5000, "period = \"1ms\"\ndeadline = \"500us\"");
     // Nothing is printed meanwhile: that takes time on a machine that serializes its cores.
-    text += &format!(
+    let rest = format!(
         "[broker]\ncpus = [3]\n[hypervisor]\nconsole_core = 3\nheartbeat = \"0s\"\n\
          [dma]\npath = \"dma\"\nengine_from = \"0B\"\nbandwidth = \"{BANDWIDTH}B/s\"\n"
     );
-    run(&text)
+    run(&(text + &rest))
 }
 
 /// Of the flow `name`: how many packets arrived, how long the longest took in ns, and the verdict.
