@@ -19,6 +19,8 @@ mod rt_virtio;
 pub mod statement;
 pub mod throttling;
 
+pub use rt_virtio::table3::{Table3Flow, table3_flows};
+
 use serde_json::Value;
 use statement::{Deviation, Statement};
 use std::{

@@ -5,7 +5,7 @@ use crate::{
     statement::{ClaimSource, Deviation, Paper, Relation, Statement, statements},
     write,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fmt::Write as _;
 use weir_analysis::{
     Bytes, BytesPerSec, Nanos,
@@ -24,6 +24,49 @@ const PUBLISHED: [(u64, u64, u64, u64); 4] = [
     (485, 4, 14_747, 17_703),
     (485, 12, 42_777, 45_480),
 ];
+
+/// A flow of Table III: the published values, and the smallest periods by this analysis with the
+/// overheads of the paper's Table II.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Table3Flow {
+    /// The DMA engine's bandwidth in MB/s.
+    pub megabytes_per_sec: u64,
+    /// The size of a packet in KiB.
+    pub kib: u64,
+    /// The published maximum of the measured latency, ns.
+    pub measured_ns: u64,
+    /// The published period, ns.
+    pub published_ns: u64,
+    /// The smallest period by the equations as printed, ns.
+    pub printed_ns: u64,
+    /// The smallest period by the equations as Table III was computed, ns.
+    pub table3_ns: u64,
+}
+
+impl Table3Flow {
+    /// Returns the flow as JSON, in bytes, bytes/s and ns.
+    #[must_use]
+    pub fn to_json(self) -> Value {
+        json!({
+            "bandwidth": self.megabytes_per_sec * 1_000_000,
+            "size": self.kib * 1024,
+            "measured_ns": self.measured_ns,
+            "published_ns": self.published_ns,
+            "printed_ns": self.printed_ns,
+            "table3_ns": self.table3_ns,
+        })
+    }
+}
+
+/// Returns the flows of Table III in its order.
+#[must_use]
+pub fn table3_flows() -> [Table3Flow; 4] {
+    PUBLISHED.map(|(megabytes_per_sec, kib, measured_ns, published_ns)| {
+        let smallest = |reading| smallest_period(megabytes_per_sec, kib, reading);
+        let [printed_ns, table3_ns] = [Reading::Printed, Reading::Table3].map(smallest);
+        Table3Flow { megabytes_per_sec, kib, measured_ns, published_ns, printed_ns, table3_ns }
+    })
+}
 
 /// The known deviations in Table III.
 pub static DEVIATIONS: [Deviation; 1] = [Deviation {
@@ -65,9 +108,10 @@ pub fn table3(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
     let mut text =
         String::from("  MB/s  KiB  measured  published   printed  ratio    table3  ratio   (ns)\n");
     let (mut rows, mut periods) = (Vec::new(), Vec::new());
-    for (mb, kib, measured, published) in PUBLISHED {
-        let [printed, table3] =
-            [Reading::Printed, Reading::Table3].map(|reading| smallest_period(mb, kib, reading));
+    for flow in table3_flows() {
+        let Table3Flow { megabytes_per_sec: mb, kib, .. } = flow;
+        let (measured, published) = (flow.measured_ns, flow.published_ns);
+        let (printed, table3) = (flow.printed_ns, flow.table3_ns);
         let (bandwidth, size) = (mb * 1_000_000, kib * 1024);
         #[expect(clippy::cast_precision_loss, reason = "periods of microseconds")]
         let [own_printed, own_table3, of] = [printed, table3, published].map(|ns| ns as f64);
@@ -79,14 +123,7 @@ pub fn table3(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
             own_printed / of,
             own_table3 / of,
         );
-        rows.push(json!({
-            "bandwidth": bandwidth,
-            "size": size,
-            "measured_ns": measured,
-            "published_ns": published,
-            "printed_ns": printed,
-            "table3_ns": table3,
-        }));
+        rows.push(flow.to_json());
         periods.push([own_printed, own_table3]);
     }
     text.push_str("\nprinted: the equations as they are printed, the default of `weir analyze`. table3: O_r = BR_max - HC_max and O_s^max\nrounded up to whole ns, which gives the published values. Those are optimistic: of a hypercall only the exit runs in\nparallel with the IPI, so taking off the entry, too, leaves out time that passes.\n");

@@ -2,7 +2,7 @@
 
 use crate::{
     bench::{
-        flows,
+        engine, flows,
         hypervisor::{Needs, Systems, Used, measure},
         lines, mapping, simulator,
     },
@@ -32,7 +32,7 @@ use weir_runner::{
 /// Measures the overheads of weir.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir bench hypervisor\n  weir bench hypervisor --json\n  weir bench mapping\n  weir bench simulator\n  weir bench flows\n  weir bench lines"
+    after_help = "Examples:\n  weir bench hypervisor\n  weir bench hypervisor --json\n  weir bench mapping\n  weir bench simulator\n  weir bench flows\n  weir bench engine\n  weir bench lines"
 )]
 pub struct BenchArguments {
     #[command(subcommand)]
@@ -68,6 +68,16 @@ enum What {
     /// Runs each system of the tests that has flows in QEMU, under instruction counting.
     #[command(after_help = "Example:\n  weir bench flows --json")]
     Flows {
+        /// Print the figures as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Messages by the ZCU102's DMA engine and by a core, as in rt-virtio's Tables II and III.
+    ///
+    /// Runs systems in QEMU, under instruction counting: phases of a packet, and latencies and
+    /// bounds of four flows, compared with the published ones.
+    #[command(after_help = "Example:\n  weir bench engine --json")]
+    Engine {
         /// Print the figures as JSON.
         #[arg(long)]
         json: bool,
@@ -108,6 +118,7 @@ pub fn run(arguments: &BenchArguments, environment: &Environment) -> Result {
         What::Hypervisor { json } => hypervisor(json, environment),
         What::Mapping { json } => mapping::run(json, environment),
         What::Flows { json } => flows::run(json, environment),
+        What::Engine { json } => engine::run(json, environment),
         What::Lines { json } => lines::run(json, environment),
         What::Simulator { requests, rounds, json } => simulator::run(requests, rounds, json),
     }

@@ -5,7 +5,7 @@
 //! are what `weir bench .. --json` printed.
 
 use crate::{
-    bench::{hypervisor, lines, mapping::HEADER},
+    bench::{engine::COLUMNS, hypervisor, lines, mapping::HEADER},
     environment::Environment,
     failure::{Context, Failure, Result},
     screen,
@@ -130,6 +130,9 @@ impl Results {
             "phases" => phases(&self.file("flows")?),
             "round-trips" => round_trips(&self.file("flows")?),
             "flows" => flows(&self.file("flows")?),
+            "table2" => table2(&self.file("engine")?),
+            "table3" => table3(&self.file("engine")?),
+            "table3-runs" => table3_runs(&self.file("engine")?),
             "mapping" => mapping(&self.file("mapping")?),
             "simulator" => simulator(&self.file("simulator")?),
             "readme" => readme(&self.file("hypervisor")?, &self.file("lines")?),
@@ -336,6 +339,79 @@ fn flows(json: &Value) -> Rows {
     rows
 }
 
+/// Table II of rt-virtio next to what a core and the engine take.
+fn table2(json: &Value) -> Rows {
+    let columns =
+        COLUMNS.iter().flat_map(|(_, what)| ["min", "max"].map(|of| format!("{what}, {of}")));
+    let header: Vec<_> = [String::new(), "phase".to_owned()].into_iter().chain(columns).collect();
+    let header: Vec<_> = header.iter().map(String::as_str).collect();
+    let mut rows = Rows::new(&header, 2);
+    for phase in json["table2"].as_array().into_iter().flatten() {
+        let mut row = vec![text(&phase["name"]), text(&phase["action"])];
+        for (key, _) in COLUMNS {
+            let range = &phase[key];
+            let more = if range["max_or_more"] == true { " or more" } else { "" };
+            row.extend([count(&range["min"]), count(&range["max"]) + more]);
+        }
+        rows.row(&row);
+    }
+    rows
+}
+
+/// A flow of Table III: MB/s and KiB.
+fn flow_of(flow: &Value) -> [String; 2] {
+    [("bandwidth", 1_000_000), ("size", 1024)]
+        .map(|(key, unit)| grouped(flow[key].as_u64().unwrap_or_default() / unit))
+}
+
+/// Table III of rt-virtio next to weir's analysis with the paper's constants.
+fn table3(json: &Value) -> Rows {
+    let header = [
+        "MB/s",
+        "KiB",
+        "rt-virtio: latency, maximum",
+        "rt-virtio: period",
+        "weir: period, as Table III was computed",
+        "weir: period, equations as printed",
+    ];
+    let mut rows = Rows::new(&header, 0);
+    for flow in json["table3"].as_array().into_iter().flatten() {
+        let mut row = flow_of(flow).to_vec();
+        let keys = ["measured_ns", "published_ns", "table3_ns", "printed_ns"];
+        row.extend(keys.map(|key| count(&flow[key])));
+        rows.row(&row);
+    }
+    rows
+}
+
+/// Its flows in weir's runs.
+fn table3_runs(json: &Value) -> Rows {
+    let header = [
+        "moved by",
+        "verdict",
+        "MB/s",
+        "KiB",
+        "period",
+        "packets",
+        "latency, maximum",
+        "serialized bound",
+    ];
+    let mut rows = Rows::new(&header, 2);
+    for (path, what) in [("dma", "the engine"), ("broker", "the core")] {
+        for flow in json["table3"].as_array().into_iter().flatten() {
+            let runs = flow["runs"].as_array().into_iter().flatten();
+            for run in runs.filter(|run| run["path"] == path) {
+                let mut row = vec![what.to_owned(), text(&run["verdict"]).replace('-', " ")];
+                row.extend(flow_of(flow));
+                let keys = ["period_ns", "packets", "observed_max_ns", "bound_ns"];
+                row.extend(keys.map(|key| count(&run[key])));
+                rows.row(&row);
+            }
+        }
+    }
+    rows
+}
+
 fn mapping(json: &Value) -> Rows {
     let mut rows = Rows::new(&HEADER, 0);
     for row in json.as_array().into_iter().flatten() {
@@ -442,6 +518,49 @@ mod tests {
         assert!(filled.contains("\n| 64 | 174,272 | 177,837 | 1.020 |"), "{filled}");
         assert!(filled.ends_with("| 359 |\n\n<!-- end -->\nend\n"), "{filled}");
         assert_eq!(super::filled(&filled, &results).expect("the same"), filled);
+    }
+
+    #[test]
+    fn tables_of_the_engine_have_dashes_and_units() {
+        let phase = |name: &str, paper: Value, engine: Value| json!({ "name": name, "action": "act", "paper": paper, "core": null, "engine": engine });
+        let open = json!({ "min": 4, "max": 65_535, "max_or_more": true });
+        let run = |path: &str, verdict: &str| {
+            json!({
+                "path": path, "period_ns": 128_000, "packets": 1000, "lost": 0, "late": 0,
+                "observed_max_ns": 61_414, "bound_ns": 82_302, "verdict": verdict,
+            })
+        };
+        let engine = json!({
+            "table2": [
+                phase("hc", json!({ "min": 939, "max": 949 }), json!({ "min": 164, "max": 166 })),
+                phase("br", Value::Null, open),
+            ],
+            "table3": [{
+                "bandwidth": 148_000_000, "size": 12_288, "measured_ns": 99_818,
+                "published_ns": 103_171, "printed_ns": 103_645, "table3_ns": 103_171,
+                "runs": [run("broker", "does-not-hold"), run("dma", "holds")],
+            }],
+        });
+        let (_folder, results) = results(&[("engine.json", engine)]);
+        let lines = |name: &str| {
+            let table = results.table(name).expect("a table");
+            table.lines().skip(2).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            lines("table2"),
+            [
+                "| hc | act | 939 | 949 | - | - | 164 | 166 |",
+                "| br | act | - | - | - | - | 4 | 65,535 or more |",
+            ]
+        );
+        assert_eq!(lines("table3"), ["| 148 | 12 | 99,818 | 103,171 | 103,171 | 103,645 |"]);
+        assert_eq!(
+            lines("table3-runs"),
+            [
+                "| the engine | holds | 148 | 12 | 128,000 | 1,000 | 61,414 | 82,302 |",
+                "| the core | does not hold | 148 | 12 | 128,000 | 1,000 | 61,414 | 82,302 |",
+            ]
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `weir bench`: measures the overheads of weir.
 
+pub mod engine;
 pub mod flows;
 pub mod hypervisor;
 pub mod lines;

@@ -1,0 +1,327 @@
+//! `weir bench engine`: messages by the ZCU102's DMA engine and by a core, in QEMU, compared with
+//! Tables II and III of rt-virtio.
+
+use crate::{
+    build, build_id,
+    environment::Environment,
+    failure::{Context, Failure, Result, SYSTEM},
+    image,
+    progress::CountBar,
+    run::options,
+    screen,
+};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+};
+use weir_analysis::{Nanos, check, verdict::Verdict};
+use weir_experiments::{Table3Flow, table3_flows};
+use weir_model::{
+    platform::Machine,
+    timing::{Overhead, Timing},
+};
+use weir_report::{overheads::measured, table, trace::file::NAME};
+use weir_runner::{RunOptions, RunReport, SilentConsole, report::FlowRun, watch_signals};
+
+const PLATFORM: &str = "zcu102";
+/// The system in which a core copies. Its changes: the board has four cores, and a trace in its
+/// memory holds fewer packets.
+const BY_CORE: &str = "flows-overheads";
+const ON_BOARD: [(&str, &str); 3] = [
+    ("console_core = 4", "console_core = 3"),
+    ("messages=50", "messages=30"),
+    ("50 messages", "30 messages"),
+];
+/// The bytes that its receiver expects: 50, and 30 messages of 64 KiB.
+const EXPECTED: (&str, &str) = ("3276800", "1966080");
+/// The system in which the engine moves.
+const BY_ENGINE: &str = "flows-engine";
+/// A flow of Table III, and what the others have instead.
+const TABLE3: &str = "flows-table3";
+const SIZE: &str = "12288";
+const BANDWIDTH: &str = "\"148MB/s\"";
+const PERIOD: &str = "period = \"150us\"";
+const MOVED: [(&str, &str); 2] =
+    [("dma", "path = \"dma\"\nengine_from = \"0B\""), ("broker", "path = \"broker\"")];
+
+/// Runs all of them and prints the figures.
+pub fn run(json: bool, environment: &Environment) -> Result {
+    let scratch = environment.build().join("bench");
+    fs::create_dir_all(&scratch).context(|| format!("create {}", scratch.display()))?;
+    let flows = table3_flows();
+    let bar = CountBar::new("running", (2 + flows.len() * MOVED.len()) as u64);
+    let phases = phases(&scratch, environment, &bar)?;
+    let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    for flow in &flows {
+        let mut row = flow.to_json();
+        let mut runs = Vec::new();
+        for (path, keys) in MOVED {
+            let found = latencies(flow, (path, keys), &scratch, environment)?;
+            if found["verdict"] != Verdict::Holds.key() {
+                failures.push(format!("{}: {found}", name(flow, path)));
+            }
+            runs.push(found);
+            bar.add(1);
+        }
+        row["runs"] = runs.into();
+        rows.push(row);
+    }
+    drop(bar);
+    let figures = json!({ "build": build_id::of_checkout(), "table2": phases, "table3": rows });
+    let mut out = screen::stdout();
+    if json {
+        writeln!(out, "{:#}", weir_report::versioned(figures))?;
+    } else {
+        print(&figures, &mut out)?;
+        for failure in &failures {
+            writeln!(out, "does not hold: {failure}")?;
+        }
+    }
+    if failures.is_empty() { Ok(()) } else { Err(Failure::reported(SYSTEM)) }
+}
+
+/// The columns of Table II, by their keys in a row.
+pub const COLUMNS: [(&str, &str); 3] =
+    [("paper", "rt-virtio"), ("core", "core copies"), ("engine", "engine moves")];
+
+/// Table II: each phase as published, when a core copies, and when the engine moves.
+fn phases(scratch: &Path, environment: &Environment, bar: &CountBar) -> Result<Vec<Value>> {
+    let of = |file: &Path| {
+        let (_, directory) = deterministic(file, environment)?;
+        bar.add(1);
+        Ok::<_, Failure>(measured(&directory.join(NAME))?.0.to_json())
+    };
+    let changes: Vec<_> = ON_BOARD.into_iter().chain([EXPECTED]).collect();
+    let core = of(&changed(BY_CORE, BY_CORE, &changes, scratch, environment)?)?;
+    let by_engine = environment.system(BY_ENGINE)?;
+    let engine = of(&by_engine)?;
+    // The board's own table is the paper's; that of its emulation is not.
+    let board = load(&by_engine, Machine::Board, environment)?;
+    Ok(table2(&board.overheads, &core, &engine))
+}
+
+/// The rows of Table II.
+fn table2(published: &[Overhead], core: &Value, engine: &Value) -> Vec<Value> {
+    let phases = |of: &Value| of["phases"].as_array().cloned().unwrap_or_default();
+    let range = |phase: &Value| {
+        let ns = &phase["ns"];
+        let has_any = phase["count"].as_u64().is_some_and(|count| count > 0);
+        let open = phase["max_or_more"] == true;
+        has_any.then(|| json!({ "min": ns["min"], "max": ns["max"], "max_or_more": open }))
+    };
+    let row = |(core, engine): (Value, Value)| {
+        let paper = published.iter().find(|one| core["name"] == one.name);
+        json!({
+            "name": core["name"],
+            "action": core["action"],
+            "paper": paper.map(|one| json!({ "min": one.min.0, "max": one.max.0 })),
+            "core": range(&core),
+            "engine": range(&engine),
+        })
+    };
+    phases(core).into_iter().zip(phases(engine)).map(row).collect()
+}
+
+/// Runs a flow of Table III by a data path, with the shortest period that weir's analysis accepts
+/// for the emulated board.
+fn latencies(
+    flow: &Table3Flow,
+    (path, keys): (&str, &str),
+    scratch: &Path,
+    environment: &Environment,
+) -> Result<Value> {
+    let size = (flow.kib * 1024).to_string();
+    let bandwidth = format!("\"{}MB/s\"", flow.megabytes_per_sec);
+    let name = name(flow, path);
+    let mut changes = vec![(SIZE, &*size), (BANDWIDTH, &bandwidth), (MOVED[0].1, keys)];
+    let write = |changes: &[_]| changed(TABLE3, &name, changes, scratch, environment);
+    let file = write(&changes)?;
+    let period = shortest_period(load(&file, Machine::Qemu, environment)?)
+        .ok_or_else(|| Failure::system(format!("{}: no period is long enough", file.display())))?;
+    let with_period = format!("period = \"{period}ns\"");
+    changes.push((PERIOD, &with_period));
+    let (report, _) = deterministic(&write(&changes)?, environment)?;
+    Ok(report.flows.first().map_or(Value::Null, |run| described(path, period, run)))
+}
+
+/// The file's name for a flow of Table III by a data path.
+fn name(flow: &Table3Flow, path: &str) -> String {
+    format!("{TABLE3}-{}-{}-{path}", flow.megabytes_per_sec, flow.kib)
+}
+
+fn described(path: &str, period: u64, run: &FlowRun) -> Value {
+    json!({
+        "path": path,
+        "period_ns": period,
+        "packets": run.packets,
+        "lost": run.lost,
+        "late": run.late,
+        "observed_max_ns": run.observed_max_ns,
+        "bound_ns": run.bound_ns,
+        "verdict": run.finding.as_ref().map(|finding| finding.verdict.key()),
+    })
+}
+
+/// The shortest period, which is the deadline, too, with which `weir run` accepts a system of one
+/// flow, in ns. By halving: a longer period is never worse.
+fn shortest_period(mut timing: Timing) -> Option<u64> {
+    let mut holds = |period: u64| {
+        for flow in &mut timing.flows {
+            (flow.period, flow.deadline) = (Some(Nanos(period)), Some(Nanos(period)));
+        }
+        check(&timing).is_ok()
+    };
+    let (mut bad, mut good) = (0, 1 << 30);
+    if !holds(good) {
+        return None;
+    }
+    while good - bad > 1 {
+        let middle = bad + (good - bad) / 2;
+        if holds(middle) { good = middle } else { bad = middle }
+    }
+    Some(good)
+}
+
+/// The timing of a system on this board, or on its emulation.
+fn load(file: &Path, machine: Machine, environment: &Environment) -> Result<Timing> {
+    let loaded = image::load(file, Some(PLATFORM), machine, environment);
+    let failed =
+        |faults| Failure { status: image::exit_status(&faults), text: image::rendered(&faults) };
+    Ok(loaded.map_err(failed)?.timing)
+}
+
+/// Writes the system `of` with other text to `scratch`, and returns the copy.
+fn changed(
+    of: &str,
+    name: &str,
+    changes: &[(&str, &str)],
+    scratch: &Path,
+    environment: &Environment,
+) -> Result<PathBuf> {
+    let file = environment.system(of)?;
+    let mut text = fs::read_to_string(&file).context(|| format!("read {}", file.display()))?;
+    for (from, to) in changes {
+        if !text.contains(from) {
+            return Err(Failure::system(format!("{}: `{from}` is not there", file.display())));
+        }
+        text = text.replace(from, to);
+    }
+    let copy = scratch.join(name).with_extension("toml");
+    fs::write(&copy, text).context(|| format!("write {}", copy.display()))?;
+    Ok(copy)
+}
+
+/// Runs a system in QEMU until it ends, and returns its report and where it left its files.
+fn deterministic(file: &Path, environment: &Environment) -> Result<(RunReport, PathBuf)> {
+    let build = build::BuildOptions {
+        platform: Some(PLATFORM.to_owned()),
+        ..build::BuildOptions::default()
+    };
+    let system = build::checked(file, &build, Machine::Qemu, false, environment)?;
+    let options = RunOptions {
+        deterministic: true,
+        unsliced: true,
+        keep_running: true,
+        interrupt: watch_signals()?,
+        ..options(&system, environment)
+    };
+    let outcome = weir_runner::run(&system, &options, &mut SilentConsole)?;
+    if outcome.report.flows.is_empty() {
+        let why = outcome.trouble.unwrap_or_else(|| "no flow was reported".to_owned());
+        let directory = outcome.directory.display();
+        return Err(Failure::system(format!("{}: {why}\nlogs: {directory}", file.display())));
+    }
+    Ok((outcome.report, outcome.directory))
+}
+
+/// A time, or a range of times, for people.
+fn shown(range: &Value, of: &str) -> String {
+    let more = if of == "max" && range["max_or_more"] == true { " or more" } else { "" };
+    range[of].as_u64().map_or_else(|| "-".to_owned(), |ns| format!("{ns}{more}"))
+}
+
+fn print(figures: &Value, out: &mut impl Write) -> Result {
+    let header =
+        COLUMNS.iter().flat_map(|(_, what)| ["min", "max"].map(|of| format!("{what}, {of}")));
+    let mut rows = table([String::new(), "phase".to_owned()].into_iter().chain(header));
+    for phase in figures["table2"].as_array().into_iter().flatten() {
+        let text = |key: &str| phase[key].as_str().unwrap_or_default().to_owned();
+        let mut row = vec![text("name"), text("action")];
+        row.extend(
+            COLUMNS.iter().flat_map(|(key, _)| ["min", "max"].map(|of| shown(&phase[*key], of))),
+        );
+        rows.add_row(row);
+    }
+    writeln!(out, "{rows}")?;
+    let header = [
+        "B/s",
+        "bytes",
+        "path",
+        "period, ns",
+        "packets",
+        "lost",
+        "observed max, ns",
+        "bound, ns",
+        "verdict",
+    ];
+    let mut rows = table(header);
+    for flow in figures["table3"].as_array().into_iter().flatten() {
+        for run in flow["runs"].as_array().into_iter().flatten() {
+            let text =
+                |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let mut row = vec![text(&flow["bandwidth"]), text(&flow["size"])];
+            let keys =
+                ["path", "period_ns", "packets", "lost", "observed_max_ns", "bound_ns", "verdict"];
+            row.extend(keys.map(|key| text(&run[key])));
+            rows.add_row(row);
+        }
+    }
+    writeln!(out, "{rows}")?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_model::timing::MeasuredOn;
+
+    #[test]
+    fn a_phase_has_what_was_published_and_measured() {
+        let published = [Overhead {
+            name: "ip",
+            min: Nanos(797),
+            max: Nanos(828),
+            measured_on: MeasuredOn::Other,
+        }];
+        let phases = |count: u64| {
+            let ns = json!({ "min": 2, "avg": 3, "median": 3, "max": 4 });
+            let phase = |name: &str, count: u64| {
+                json!({
+                    "name": name, "action": "act", "count": count, "ns": ns, "max_or_more": false,
+                })
+            };
+            json!({ "phases": [phase("ip", count), phase("wake", 1)] })
+        };
+        let range = json!({ "min": 2, "max": 4, "max_or_more": false });
+        let [ip, wake] = &table2(&published, &phases(0), &phases(1))[..] else {
+            panic!("two phases")
+        };
+        assert_eq!(ip["paper"], json!({ "min": 797, "max": 828 }));
+        assert_eq!((&ip["core"], &ip["engine"]), (&Value::Null, &range));
+        assert_eq!((&wake["paper"], &wake["core"]), (&Value::Null, &range));
+    }
+
+    #[test]
+    fn a_text_that_is_not_there_is_no_change() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let changes = [(PERIOD, "period = \"9us\""), (SIZE, "4096"), (BANDWIDTH, "\"485MB/s\"")];
+        let environment = Environment::find();
+        let write = |changes: &[_]| changed(TABLE3, "copy", changes, scratch.path(), &environment);
+        let copy = fs::read_to_string(write(&changes).expect("a copy")).expect("text");
+        assert!(copy.contains("bytes=4096000 ") && copy.contains("period = \"9us\""), "{copy}");
+        let failure = write(&[("other", "")]).expect_err("a failure");
+        assert!(failure.text.contains("`other` is not there"), "{}", failure.text);
+    }
+}
