@@ -137,18 +137,19 @@ proptest! {
 /// them.
 #[test]
 fn a_walk_takes_what_it_takes_in_gem5() {
-    for (writers, gem5) in [(1, 90.0), (2, 98.0), (3, 111.0)] {
-        let mut text = "platform = \"gem5\"\n".to_owned();
-        for core in 0..=writers {
+    for (writers, gem5) in [(1, 90_000), (2, 98_000), (3, 111_000)] {
+        let vm = |core: usize| {
             let kind =
                 if core == 0 { "latency\", size = \"2MiB" } else { "write\", size = \"4MiB" };
-            text += &format!(
+            format!(
                 "[[vm]]\nname = \"vm{core}\"\ncpus = [{core}]\nmemory = \"8MiB\"\n\
                  image = {{ elf = \"memory-stressor\" }}\nworkload = {{ kind = \"{kind}\" }}\n"
-            );
-        }
+            )
+        };
+        let vms: String = (0..=writers).map(vm).collect();
+        let text = format!("platform = \"gem5\"\n{vms}");
         let board = support::board_of(&text, &MemoryModel::find("gem5").unwrap());
-        let own = run(&board, support::span(2000)).unwrap().vms[0].latency.mean().0 as f64 / 1e3;
-        assert!((own / gem5 - 1.0).abs() < 0.05, "{writers} writers: {own} ns, gem5 {gem5}");
+        let own = run(&board, support::span(2000)).unwrap().vms[0].latency.mean().0;
+        assert!(own.abs_diff(gem5) < gem5 / 20, "{writers} writers: {own} ps, gem5 {gem5}");
     }
 }
