@@ -9,7 +9,7 @@ use super::{
     pmu,
 };
 use crate::{
-    arch::{Frame, pmu::granted::VirtualPmu, sysreg},
+    arch::{Frame, gic::Version, pmu::granted::VirtualPmu, sysreg},
     board::start,
     budget::{self, Counts},
     cpu::Core,
@@ -26,7 +26,7 @@ use weir_trace::wire::{Denial, ExitCause, FaultKind, What};
 use weir_units::{Ipa, VcpuId};
 use weir_vdev::{
     esr::{self, DataAbort, Exception, InstructionAbort, Syndrome, SysRegAccess},
-    gic::{self, SgiRegister, decode_sgi_register},
+    gic::{self, Sgi, SgiRegister, decode_sgi_register},
     inject::InjectedException,
     psci::{ALREADY_ON, ON_PENDING, PsciAction as Power, PsciRequest},
     smccc::{self, Call},
@@ -196,8 +196,14 @@ fn other_register(
 
 fn send_sgi(vcpu_ref: &'static VcpuRef, register: SgiRegister, value: u64) -> Exit {
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
+    post_sgi(vcpu_ref, decode_sgi_register(register, value, vcpu, vm.vcpu_count()))
+}
+
+/// Sends an SGI of vCPU `vcpu_ref`, by a system register or a GICv2's GICD_SGIR.
+#[inline(always)]
+fn post_sgi(vcpu_ref: &'static VcpuRef, sgi: Sgi) -> Exit {
+    let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
     vcpu_ref.exit(ExitCause::Sgi);
-    let sgi = decode_sgi_register(register, value, vcpu, vm.vcpu_count());
     let mask = vm.mail.post(vcpu, sgi);
     if mask.contains(vcpu) {
         let _ = drain(vcpu_ref);
@@ -221,12 +227,18 @@ fn data_abort(
     let Some((redistributor, offset)) = devices::gic_place(vcpu_ref.vm, Ipa(access.ipa)) else {
         return device_abort(frame, core, abort, vcpu_ref);
     };
-    vcpu_ref.exit(ExitCause::Gic);
-    let size = access.size.into();
-    let to = gic::GicAccess { vcpu: vcpu_ref.vcpu, redistributor, offset, size };
+    let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
+    let to = gic::GicAccess { vcpu, redistributor, offset, size: access.size.into() };
     if access.write {
-        devices::write_gic(vcpu_ref, core.id, &to, access.truncate(frame.get(access.reg)));
+        let value = access.truncate(frame.get(access.reg));
+        if let Some(sgi) = to.sgi::<Version>(value, vm.vcpu_count()) {
+            skip();
+            return post_sgi(vcpu_ref, sgi);
+        }
+        vcpu_ref.exit(ExitCause::Gic);
+        devices::write_gic(vcpu_ref, core.id, &to, value);
     } else {
+        vcpu_ref.exit(ExitCause::Gic);
         frame.set(access.reg, access.extend(devices::read_gic(vcpu_ref, core.id, &to)));
     }
     skip();

@@ -61,29 +61,44 @@ impl Mail for MailV3 {
 
 /// GICv2: 16 bits a sender, four senders a word.
 #[derive(Debug)]
-pub struct MailV2([AtomicU64; 2]);
+pub struct MailV2 {
+    words: [AtomicU64; 2],
+    /// The words that something was posted to, one bit each: one receiver is notified once, whoever
+    /// posts to it.
+    posted: AtomicU32,
+}
 
 impl Mail for MailV2 {
-    const EMPTY: Self = Self([AtomicU64::new(0), AtomicU64::new(0)]);
+    const EMPTY: Self =
+        Self { words: [AtomicU64::new(0), AtomicU64::new(0)], posted: AtomicU32::new(0) };
     type Bits = [u64; 2];
 
     #[inline]
     fn post(&self, sender: usize, intid: IntId, _group1: bool) -> bool {
+        let word = sender >> 2 & 1;
         let bit = 1 << ((sender & 3) * 16) << (intid.0 & 15);
         // Release: orders the sender's stores before its SGI (the guest's, and EL2's on its behalf)
         // before this one. It pairs with the Acquire in `take`.
-        self.0[sender >> 2 & 1].fetch_or(bit, Ordering::Release) == 0
+        self.words[word].fetch_or(bit, Ordering::Release);
+        // Release: who takes this bit, or one that is set after it, finds the one above, unless an
+        // earlier `take` has found it. If that one did, this notification is one for nothing.
+        self.posted.fetch_or(1 << word, Ordering::Release) == 0
     }
 
     #[inline]
     fn take(&self) -> [u64; 2] {
+        // Acquire: orders the loads of the words behind this one.
+        let posted = self.posted.swap(0, Ordering::Acquire);
         // Acquire: orders these loads before the receiver's loads in its handler, so that they see
         // what the sender stored before `post`.
-        [self.0[0].swap(0, Ordering::Acquire), self.0[1].swap(0, Ordering::Acquire)]
+        let take = |word: usize| {
+            if posted >> word & 1 == 0 { 0 } else { self.words[word].swap(0, Ordering::Acquire) }
+        };
+        [take(0), take(1)]
     }
 
     fn is_empty(&self) -> bool {
-        self.0.iter().all(|word| word.load(Ordering::Relaxed) == 0)
+        self.posted.load(Ordering::Relaxed) == 0
     }
 
     #[inline]

@@ -6,7 +6,7 @@
 //! reads as zero and ignores writes.
 
 use super::lr::{GicArchitecture, Hardware, ListRegisters};
-use super::{Bits, Gic, INTENDED, Lines, PRIORITY_MASK, SGIS, VcpuMask, place};
+use super::{Bits, Gic, INTENDED, Lines, PRIORITY_MASK, SGIS, Sgi, VcpuMask, decode_sgir, place};
 use weir_units::IntId;
 
 /// Implementer 0x43b with a product of its own, 'W' (IHI0069H 12.9.16).
@@ -109,6 +109,16 @@ impl GicAccess {
             }
             _ => None,
         }
+    }
+
+    /// Returns the SGI that a store of `value` sends in a VM of `vcpus` vCPUs, if it goes to a
+    /// GICv2's `GICD_SGIR`. The caller posts it ([`super::Mailboxes::post`]); [`Gic::write`]
+    /// ignores that register.
+    #[inline]
+    #[must_use]
+    pub fn sgi<V: GicArchitecture>(&self, value: u64, vcpus: usize) -> Option<Sgi> {
+        let is_sgir = !V::V3 && self.offset == 0xf00 && self.size == 4;
+        is_sgir.then(|| decode_sgir(value as u32, self.vcpu, vcpus))
     }
 
     /// The part of a 64-bit register that a 32- or 64-bit access sees.
@@ -250,7 +260,7 @@ impl<V: GicArchitecture> Gic<V> {
     }
 
     /// A guest's store. The list registers of the vCPU that makes it are up to date afterwards;
-    /// returns whom to kick.
+    /// returns whom to kick. `GICD_SGIR` is ignored here ([`GicAccess::sgi`]).
     pub fn write(&mut self, access: &GicAccess, value: u64, hw: &mut impl Hardware<V>) -> VcpuMask {
         if access.owner() >= self.vcpu_count() {
             return VcpuMask::NONE;
@@ -336,7 +346,7 @@ impl<V: GicArchitecture> Gic<V> {
         value: u64,
         hw: &mut impl Hardware<V>,
     ) -> VcpuMask {
-        let &GicAccess { vcpu, offset, size, .. } = access;
+        let &GicAccess { offset, size, .. } = access;
         let intid = offset as usize & 0xff;
         let mut kick = VcpuMask::NONE;
         match offset {
@@ -349,15 +359,6 @@ impl<V: GicArchitecture> Gic<V> {
                     let target = (value >> (8 * i)) as u32 & 0xff;
                     kick = kick | self.set_route((intid + i) & 0xff, target, false, hw);
                 }
-            }
-            0xf00 if !V::V3 && size == 4 => {
-                let sgi = super::decode_sgir(value as u32, vcpu, self.vcpu_count());
-                for target in sgi.targets.iter() {
-                    let cpu = self.cpu_mut(target);
-                    cpu.sources[sgi.intid.0 as usize & 15] |= 1 << (vcpu & 7);
-                    cpu.private.pending |= 1 << sgi.intid.0;
-                }
-                kick = sgi.targets;
             }
             0xf10..0xf30 if !V::V3 => kick = self.write_sgi_senders(access, value, hw),
             _ => {}

@@ -279,7 +279,9 @@ fn hostile<V: GicArchitecture>(writes: &[Write]) {
         rig.settle_but(0);
     }
     assert!(rig.taken[0] <= LINES.len(), "{} interrupts", rig.taken[0]);
-    assert!(rig.notified[0] <= 1, "notified {} times", rig.notified[0]);
+    // GICv2: for an SGI, too.
+    let most = if V::V3 { 1 } else { 2 };
+    assert!(rig.notified[0] <= most, "notified {} times", rig.notified[0]);
     // When it is back, all that is due comes.
     rig.kicks = rig.kicks.without(0);
     rig.prompt = true;

@@ -7,7 +7,7 @@ mod relayed;
 
 use super::lr::{Backing, Entry, ListRegisterState, free_of};
 use super::{
-    Gic, GicAccess, GicArchitecture, Hardware, ListRegisters, Mailboxes, Maintenance, VcpuMask,
+    Gic, GicAccess, GicArchitecture, Hardware, ListRegisters, Mailboxes, Maintenance, Sgi, VcpuMask,
 };
 use weir_units::IntId;
 
@@ -386,10 +386,24 @@ impl<V: GicArchitecture> Rig<V> {
     }
 
     pub fn store(&mut self, access: GicAccess, value: u64) {
+        if let Some(sgi) = access.sgi::<V>(value, self.gic.vcpu_count()) {
+            self.send(access.vcpu, sgi);
+            return;
+        }
         self.fold(self.gic.remote(&access, true));
         let kick = self.on(access.vcpu, |gic, _, hw| gic.write(&access, value, hw));
         assert!(!kick.contains(access.vcpu));
         self.kick(kick);
+    }
+
+    /// Posts an SGI; a vCPU takes its own at once.
+    pub fn send(&mut self, vcpu: usize, sgi: Sgi) {
+        let notify = self.mail.post(vcpu, sgi);
+        if notify.contains(vcpu) {
+            self.kicks = self.kicks | VcpuMask::only(vcpu);
+            self.arrive(vcpu);
+        }
+        self.kick(notify.without(vcpu));
     }
 
     pub fn read(&mut self, vcpu: usize, offset: u64, size: u32) -> u64 {

@@ -6,6 +6,7 @@ use super::super::{
     decode_sgi_register, decode_sgir,
 };
 use super::Rig;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use proptest::prelude::*;
 use weir_units::IntId;
 
@@ -275,6 +276,55 @@ fn sgi_registers_of_gicv2() {
     assert_eq!(rig.read(0, 0x200, 4), 0, "ISPENDR does not set SGIs");
 }
 
+/// A store to GICD_SGIR sends as a system register does: one list register write at a receiver that
+/// can take the SGI, and no refresh.
+#[test]
+fn gicd_sgir_is_posted() {
+    let mut rig = with_33::<V2>(3, 0);
+    let writes: Vec<_> = rig.cores.iter().map(|core| core.writes).collect();
+    rig.write(1, 0xf00, 4, 0x0100_8005);
+    for (vcpu, before) in writes.into_iter().enumerate() {
+        let entry = rig.cores[vcpu].highest().map(|(_, entry)| (entry.intid.0, entry.backing));
+        let from_1 = Backing::Software { eoi: false, source: 1 };
+        assert_eq!(entry, (vcpu != 1).then_some((5, from_1)), "all but the sender");
+        assert_eq!(rig.cores[vcpu].writes - before, usize::from(vcpu != 1));
+        assert!(!rig.gic.is_wanted(vcpu), "nothing is left to refresh");
+    }
+    // To itself: at once.
+    rig.prompt = false;
+    rig.write(1, 0xf00, 4, 0x0200_0006);
+    assert_eq!(rig.cores[1].highest().map(|(_, entry)| entry.intid.0), Some(6));
+    // Only a store of 32 bits, and only on GICv2.
+    let at = |offset, size| GicAccess { vcpu: 1, redistributor: None, offset, size };
+    for (offset, size) in [(0xf00, 1), (0xf00, 2), (0xf00, 8), (0xf04, 4), (0xf01, 4)] {
+        assert_eq!(at(offset, size).sgi::<V2>(0x0200_0006, 3), None, "{offset:#x}/{size}");
+        rig.write(1, offset, size, 0x0200_0007);
+    }
+    assert_eq!(at(0xf00, 4).sgi::<V3>(0x0200_0006, 3), None);
+    assert_eq!(rig.read(1, 0xf00, 4), 0, "write-only");
+    assert_eq!(rig.bank_read(1, 1, 0x200, 4), 1 << 6);
+}
+
+/// IHI0048B 4.3.15: what cannot be taken stays pending, with all of its senders.
+#[test]
+fn gicd_sgir_while_the_distributor_is_off() {
+    let mut rig = Rig::<V2>::new(3, 4, &[]);
+    for sender in 0..3 {
+        rig.write(sender, 0xf00, 4, 0x0001_8009);
+    }
+    assert_eq!(rig.acknowledge(0), None);
+    assert_eq!(rig.read(0, 0xf28, 4), 0b111 << 8);
+    assert_eq!(rig.bank_read(0, 0, 0x200, 4), 1 << 9);
+    rig.write(0, 0xf18, 4, 0b100 << 8);
+    rig.write(0, 0, 4, 1);
+    let mut senders = Vec::new();
+    while let Some(Entry { backing: Backing::Software { source, .. }, .. }) = rig.acknowledge(0) {
+        senders.push(source);
+        rig.end(0);
+    }
+    assert_eq!(senders, [0, 1]);
+}
+
 #[test]
 fn one_sgi_from_three_senders() {
     let mut rig = with_33::<V2>(4, 0);
@@ -326,18 +376,54 @@ fn an_sgi_to_oneself_needs_no_kick() {
 #[test]
 fn mail_keeps_senders_apart() {
     let mail = Mailboxes::<V2>::new();
-    for sender in 0..8 {
+    for sender in (0..8).rev() {
         let targets = VcpuMask::only(5);
-        mail.post(sender, Sgi { intid: IntId(2 * sender as u32), group1: false, targets })
-            .iter()
-            .count();
+        let sgi = Sgi { intid: IntId(2 * sender as u32), group1: false, targets };
+        assert_eq!(mail.post(sender, sgi).is_empty(), sender < 7, "one kick is enough");
     }
+    assert!(!mail.is_empty(5) && mail.is_empty(4));
     let bits = mail.take(5);
     assert_eq!(<V2 as GicArchitecture>::Mail::intids(&bits, 0), 0x5555);
     for sender in 0..8 {
         assert_eq!(<V2 as GicArchitecture>::Mail::senders(&bits, IntId(2 * sender)), 1 << sender);
     }
     assert_eq!(mail.take(5), [0, 0]);
+    assert!(mail.is_empty(5));
+}
+
+/// A receiver that takes its SGIs when it is notified gets those of all senders.
+#[test]
+fn mail_of_concurrent_senders_is_complete() {
+    const ROUNDS: usize = 2_000;
+    let mail = Mailboxes::<V2>::new();
+    let (notified, taken) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let post = |sender: usize| {
+        for round in 1..=ROUNDS {
+            let sgi = Sgi { intid: IntId(9), group1: false, targets: VcpuMask::only(3) };
+            notified.fetch_add(mail.post(sender, sgi).iter().count(), Ordering::SeqCst);
+            // The next one after the receiver has this one.
+            while taken.load(Ordering::SeqCst) >> (16 * (sender / 4)) & 0xffff < round {
+                std::thread::yield_now();
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for sender in [0, 4] {
+            let post = &post;
+            scope.spawn(move || post(sender));
+        }
+        let mut answered = 0;
+        while taken.load(Ordering::SeqCst) != ROUNDS << 16 | ROUNDS {
+            if notified.load(Ordering::SeqCst) == answered {
+                std::thread::yield_now();
+                continue;
+            }
+            answered += 1;
+            let senders = <V2 as GicArchitecture>::Mail::senders(&mail.take(3), IntId(9));
+            let each = usize::from(senders & 1) | usize::from(senders >> 4 & 1) << 16;
+            taken.fetch_add(each, Ordering::SeqCst);
+        }
+    });
 }
 
 /// A linked PPI: enables go to the own core only, one list register write delivers, the end comes
