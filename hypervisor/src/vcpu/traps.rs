@@ -26,7 +26,7 @@ use weir_trace::wire::{Denial, ExitCause, FaultKind, What};
 use weir_units::{Ipa, VcpuId};
 use weir_vdev::{
     esr::{self, DataAbort, Exception, InstructionAbort, Syndrome, SysRegAccess},
-    gic::{self, Sgi, SgiRegister, decode_sgi_register},
+    gic::{self, Sgi, SgiRegister, decode_sgi_register, decode_sgir},
     inject::InjectedException,
     psci::{ALREADY_ON, ON_PENDING, PsciAction as Power, PsciRequest},
     smccc::{self, Call},
@@ -227,18 +227,17 @@ fn data_abort(
     let Some((redistributor, offset)) = devices::gic_place(vcpu_ref.vm, Ipa(access.ipa)) else {
         return device_abort(frame, core, abort, vcpu_ref);
     };
-    let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
-    let to = gic::GicAccess { vcpu, redistributor, offset, size: access.size.into() };
+    let size = access.size.into();
+    let to = gic::GicAccess { vcpu: vcpu_ref.vcpu, redistributor, offset, size };
+    if access.write && to.is_sgir::<Version>() {
+        let value = access.truncate(frame.get(access.reg)) as u32;
+        skip();
+        return post_sgi(vcpu_ref, decode_sgir(value, to.vcpu, vcpu_ref.vm.vcpu_count()));
+    }
+    vcpu_ref.exit(ExitCause::Gic);
     if access.write {
-        let value = access.truncate(frame.get(access.reg));
-        if let Some(sgi) = to.sgi::<Version>(value, vm.vcpu_count()) {
-            skip();
-            return post_sgi(vcpu_ref, sgi);
-        }
-        vcpu_ref.exit(ExitCause::Gic);
-        devices::write_gic(vcpu_ref, core.id, &to, value);
+        devices::write_gic(vcpu_ref, core.id, &to, access.truncate(frame.get(access.reg)));
     } else {
-        vcpu_ref.exit(ExitCause::Gic);
         frame.set(access.reg, access.extend(devices::read_gic(vcpu_ref, core.id, &to)));
     }
     skip();

@@ -6,7 +6,7 @@
 //! reads as zero and ignores writes.
 
 use super::lr::{GicArchitecture, Hardware, ListRegisters};
-use super::{Bits, Gic, INTENDED, Lines, PRIORITY_MASK, SGIS, Sgi, VcpuMask, decode_sgir, place};
+use super::{Bits, Gic, INTENDED, Lines, PRIORITY_MASK, SGIS, VcpuMask, place};
 use weir_units::IntId;
 
 /// Implementer 0x43b with a product of its own, 'W' (IHI0069H 12.9.16).
@@ -111,14 +111,12 @@ impl GicAccess {
         }
     }
 
-    /// Returns the SGI that a store of `value` sends in a VM of `vcpus` vCPUs, if it goes to a
-    /// GICv2's `GICD_SGIR`. The caller posts it ([`super::Mailboxes::post`]); [`Gic::write`]
-    /// ignores that register.
+    /// Whether it goes to a GICv2's `GICD_SGIR`. [`Gic::write`] ignores that register: the caller
+    /// decodes a store to it ([`super::decode_sgir`]) and posts the SGI ([`super::Mailboxes::post`]).
     #[inline]
     #[must_use]
-    pub fn sgi<V: GicArchitecture>(&self, value: u64, vcpus: usize) -> Option<Sgi> {
-        let is_sgir = !V::V3 && self.offset == 0xf00 && self.size == 4;
-        is_sgir.then(|| decode_sgir(value as u32, self.vcpu, vcpus))
+    pub const fn is_sgir<V: GicArchitecture>(&self) -> bool {
+        !V::V3 && self.offset == 0xf00 && self.size == 4
     }
 
     /// The part of a 64-bit register that a 32- or 64-bit access sees.
@@ -260,7 +258,7 @@ impl<V: GicArchitecture> Gic<V> {
     }
 
     /// A guest's store. The list registers of the vCPU that makes it are up to date afterwards;
-    /// returns whom to kick. `GICD_SGIR` is ignored here ([`GicAccess::sgi`]).
+    /// returns whom to kick. `GICD_SGIR` is ignored here ([`GicAccess::is_sgir`]).
     pub fn write(&mut self, access: &GicAccess, value: u64, hw: &mut impl Hardware<V>) -> VcpuMask {
         if access.owner() >= self.vcpu_count() {
             return VcpuMask::NONE;

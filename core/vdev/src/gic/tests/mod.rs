@@ -7,7 +7,8 @@ mod relayed;
 
 use super::lr::{Backing, Entry, ListRegisterState, free_of};
 use super::{
-    Gic, GicAccess, GicArchitecture, Hardware, ListRegisters, Mailboxes, Maintenance, Sgi, VcpuMask,
+    Gic, GicAccess, GicArchitecture, Hardware, ListRegisters, Mailboxes, Maintenance, Sgi,
+    VcpuMask, decode_sgir,
 };
 use weir_units::IntId;
 
@@ -386,9 +387,9 @@ impl<V: GicArchitecture> Rig<V> {
     }
 
     pub fn store(&mut self, access: GicAccess, value: u64) {
-        if let Some(sgi) = access.sgi::<V>(value, self.gic.vcpu_count()) {
-            self.send(access.vcpu, sgi);
-            return;
+        if access.is_sgir::<V>() {
+            let sgi = decode_sgir(value as u32, access.vcpu, self.gic.vcpu_count());
+            return self.send(access.vcpu, sgi);
         }
         self.fold(self.gic.remote(&access, true));
         let kick = self.on(access.vcpu, |gic, _, hw| gic.write(&access, value, hw));

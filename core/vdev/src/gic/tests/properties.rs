@@ -1,7 +1,7 @@
 //! Random guests against one small state machine an interrupt.
 
 use super::super::{
-    Backing, GicAccess, GicArchitecture, SgiRegister, V2, V3, VcpuMask, decode_sgi_register,
+    Backing, GicArchitecture, SgiRegister, V2, V3, VcpuMask, decode_sgi_register, decode_sgir,
 };
 use super::Rig;
 use proptest::prelude::*;
@@ -353,8 +353,7 @@ impl<V: GicArchitecture> Play<V> {
             let value = u64::from(USED[at]) << 24 | u64::from(list);
             decode_sgi_register(register, value, vcpu, vcpus)
         } else {
-            let sgir = GicAccess { vcpu, redistributor: None, offset: 0xf00, size: 4 };
-            sgir.sgi::<V>(u64::from(list) << 16 | u64::from(USED[at]), vcpus).expect("an SGI")
+            decode_sgir(u32::from(list) << 16 | USED[at], vcpu, vcpus)
         };
         assert_eq!(sgi.targets.bits(), list);
         for target in sgi.targets.iter() {
