@@ -338,7 +338,8 @@ mod tests {
     fn each_part_of_the_hypervisor_is_built_alone() {
         let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../hypervisor/Cargo.toml");
         let manifest = fs::read_to_string(manifest).expect("a manifest");
-        assert!(manifest.contains(&format!("\nall = {PARTS:?}\n")), "{manifest}");
+        let plain = |text: &str| text.split_whitespace().collect::<String>().replace(",]", "]");
+        assert!(plain(&manifest).contains(&plain(&format!("all = {PARTS:?}"))), "{manifest}");
         assert_eq!(hypervisors().len(), PARTS.len() + 5);
     }
 }
