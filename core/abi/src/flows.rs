@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const MAX_FLOWS: usize = 32;
 /// Periods and deadlines are below this, in ns.
 pub const FLOW_TIME_LIMIT: u64 = 1 << 62;
-/// [`Region::kind`] of the memory that the hypervisor shares with the broker: RAM that outlives the
+/// `Region::kind` of the memory that the hypervisor shares with the broker: RAM that outlives the
 /// broker's boots.
 pub const PARTITION: u64 = 2;
 /// Bytes of that memory.
@@ -31,9 +31,9 @@ pub const VSOCK_BAR_LEN: u64 = 0x4000;
 /// Where such a device is: its number on bus 0, and it has function 0 alone. Devices of a board are
 /// seldom there.
 pub const VSOCK_SLOT: u32 = 31;
-/// [`PackedHeader::broker`] of a system without one.
+/// `PackedHeader::broker` of a system without one.
 pub const NO_BROKER: u32 = u32::MAX;
-/// [`PackedHeader::engine_from`] of a system in which the core moves all.
+/// `PackedHeader::engine_from` of a system in which the core moves all.
 pub const NO_ENGINE: u64 = u64::MAX;
 /// Most bytes of a chunk in a system whose DMA engine moves some: a chunk is one transfer, which
 /// the broker cannot take back.
