@@ -123,16 +123,35 @@ impl Cargo {
 
     /// Returns the packages of the guests as arguments of cargo.
     pub fn guest_packages(&self) -> io::Result<Vec<String>> {
+        let guests = self.root.join("guests");
+        let packages = self.packages()?;
+        let here = packages.iter();
+        let here = here.filter(|package| path(&package["manifest_path"]).starts_with(&guests));
+        let names = here.filter_map(|package| package["name"].as_str());
+        Ok(names.flat_map(|name| ["-p".to_owned(), name.to_owned()]).collect())
+    }
+
+    /// Returns the optional parts of the hypervisor: what its feature `all` has.
+    pub fn hypervisor_parts(&self) -> io::Result<Vec<String>> {
+        let packages = self.packages()?;
+        let hypervisor = packages.iter().find(|package| package["name"] == "weir-hypervisor");
+        let all = hypervisor.and_then(|package| package["features"]["all"].as_array());
+        let parts = all.into_iter().flatten().filter_map(|part| part.as_str().map(str::to_owned));
+        let parts: Vec<String> = parts.collect();
+        if parts.is_empty() {
+            return Err(io::Error::other("weir-hypervisor has no feature `all` with its parts"));
+        }
+        Ok(parts)
+    }
+
+    /// Returns the packages of the workspace, as cargo describes them.
+    fn packages(&self) -> io::Result<Vec<Value>> {
         let output = self.host(&["metadata", "--no-deps", "--format-version=1"]).output()?;
         if !output.status.success() {
             return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()));
         }
-        let metadata: Value = serde_json::from_slice(&output.stdout)?;
-        let guests = self.root.join("guests");
-        let packages = metadata["packages"].as_array().into_iter().flatten();
-        let here = packages.filter(|package| path(&package["manifest_path"]).starts_with(&guests));
-        let names = here.filter_map(|package| package["name"].as_str());
-        Ok(names.flat_map(|name| ["-p".to_owned(), name.to_owned()]).collect())
+        let mut metadata: Value = serde_json::from_slice(&output.stdout)?;
+        Ok(serde_json::from_value(metadata["packages"].take())?)
     }
 }
 
