@@ -5,7 +5,7 @@
 //! are what `weir bench .. --json` printed.
 
 use crate::{
-    bench::{engine::COLUMNS, hypervisor, lines, mapping::HEADER},
+    bench::{engine, hypervisor, lines, mapping::HEADER},
     environment::Environment,
     failure::{Context, Failure, Result},
     screen,
@@ -341,19 +341,10 @@ fn flows(json: &Value) -> Rows {
 
 /// Table II of rt-virtio next to what a core and the engine take.
 fn table2(json: &Value) -> Rows {
-    let columns =
-        COLUMNS.iter().flat_map(|(_, what)| ["min", "max"].map(|of| format!("{what}, {of}")));
-    let header: Vec<_> = [String::new(), "phase".to_owned()].into_iter().chain(columns).collect();
-    let header: Vec<_> = header.iter().map(String::as_str).collect();
-    let mut rows = Rows::new(&header, 2);
+    let header = engine::header();
+    let mut rows = Rows::new(&header.iter().map(String::as_str).collect::<Vec<_>>(), 2);
     for phase in json["table2"].as_array().into_iter().flatten() {
-        let mut row = vec![text(&phase["name"]), text(&phase["action"])];
-        for (key, _) in COLUMNS {
-            let range = &phase[key];
-            let more = if range["max_or_more"] == true { " or more" } else { "" };
-            row.extend([count(&range["min"]), count(&range["max"]) + more]);
-        }
-        rows.row(&row);
+        rows.row(&engine::row(phase, count));
     }
     rows
 }

@@ -1,13 +1,13 @@
 //! `weir bench engine`: messages by the ZCU102's DMA engine and by a core, in QEMU, compared with
 //! Tables II and III of rt-virtio.
 
+use super::flows::exactly;
 use crate::{
-    build, build_id,
+    build_id,
     environment::Environment,
     failure::{Context, Failure, Result, SYSTEM},
     image,
     progress::CountBar,
-    run::options,
     screen,
 };
 use serde_json::{Value, json};
@@ -23,11 +23,11 @@ use weir_model::{
     timing::{Overhead, Timing},
 };
 use weir_report::{overheads::measured, table, trace::file::NAME};
-use weir_runner::{RunOptions, RunReport, SilentConsole, report::FlowRun, watch_signals};
+use weir_runner::report::FlowRun;
 
 const PLATFORM: &str = "zcu102";
-/// The system in which a core copies. Its changes: the board has four cores, and a trace in its
-/// memory holds fewer packets.
+/// The system in which a core copies. Its changes are those that the origin of the board's
+/// `[emulated.overheads]` names.
 const BY_CORE: &str = "flows-overheads";
 const ON_BOARD: [(&str, &str); 3] = [
     ("console_core = 4", "console_core = 3"),
@@ -83,15 +83,15 @@ pub fn run(json: bool, environment: &Environment) -> Result {
 }
 
 /// The columns of Table II, by their keys in a row.
-pub const COLUMNS: [(&str, &str); 3] =
+const COLUMNS: [(&str, &str); 3] =
     [("paper", "rt-virtio"), ("core", "core copies"), ("engine", "engine moves")];
 
 /// Table II: each phase as published, when a core copies, and when the engine moves.
 fn phases(scratch: &Path, environment: &Environment, bar: &CountBar) -> Result<Vec<Value>> {
     let of = |file: &Path| {
-        let (_, directory) = deterministic(file, environment)?;
+        let run = exactly(file, Some(PLATFORM), None, environment)?;
         bar.add(1);
-        Ok::<_, Failure>(measured(&directory.join(NAME))?.0.to_json())
+        Ok::<_, Failure>(measured(&run.directory.join(NAME))?.0.to_json())
     };
     let changes: Vec<_> = ON_BOARD.into_iter().chain([EXPECTED]).collect();
     let core = of(&changed(BY_CORE, BY_CORE, &changes, scratch, environment)?)?;
@@ -142,8 +142,8 @@ fn latencies(
         .ok_or_else(|| Failure::system(format!("{}: no period is long enough", file.display())))?;
     let with_period = format!("period = \"{period}ns\"");
     changes.push((PERIOD, &with_period));
-    let (report, _) = deterministic(&write(&changes)?, environment)?;
-    Ok(report.flows.first().map_or(Value::Null, |run| described(path, period, run)))
+    let run = exactly(&write(&changes)?, Some(PLATFORM), None, environment)?;
+    Ok(run.report.flows.first().map_or(Value::Null, |run| described(path, period, run)))
 }
 
 /// The file's name for a flow of Table III by a data path.
@@ -213,46 +213,29 @@ fn changed(
     Ok(copy)
 }
 
-/// Runs a system in QEMU until it ends, and returns its report and where it left its files.
-fn deterministic(file: &Path, environment: &Environment) -> Result<(RunReport, PathBuf)> {
-    let build = build::BuildOptions {
-        platform: Some(PLATFORM.to_owned()),
-        ..build::BuildOptions::default()
-    };
-    let system = build::checked(file, &build, Machine::Qemu, false, environment)?;
-    let options = RunOptions {
-        deterministic: true,
-        unsliced: true,
-        keep_running: true,
-        interrupt: watch_signals()?,
-        ..options(&system, environment)
-    };
-    let outcome = weir_runner::run(&system, &options, &mut SilentConsole)?;
-    if outcome.report.flows.is_empty() {
-        let why = outcome.trouble.unwrap_or_else(|| "no flow was reported".to_owned());
-        let directory = outcome.directory.display();
-        return Err(Failure::system(format!("{}: {why}\nlogs: {directory}", file.display())));
-    }
-    Ok((outcome.report, outcome.directory))
+/// The header of Table II: two columns of text, then a minimum and a maximum of each column.
+pub fn header() -> Vec<String> {
+    let ranges =
+        COLUMNS.iter().flat_map(|(_, what)| ["min", "max"].map(|of| format!("{what}, {of}")));
+    [String::new(), "phase".to_owned()].into_iter().chain(ranges).collect()
 }
 
-/// A time, or a range of times, for people.
-fn shown(range: &Value, of: &str) -> String {
-    let more = if of == "max" && range["max_or_more"] == true { " or more" } else { "" };
-    range[of].as_u64().map_or_else(|| "-".to_owned(), |ns| format!("{ns}{more}"))
+/// A row of Table II, whose numbers `number` writes.
+pub fn row(phase: &Value, number: impl Fn(&Value) -> String) -> Vec<String> {
+    let text = |key: &str| phase[key].as_str().unwrap_or_default().to_owned();
+    let ranges = COLUMNS.iter().flat_map(|(key, _)| {
+        let range = &phase[*key];
+        let more = if range["max_or_more"] == true { " or more" } else { "" };
+        [number(&range["min"]), number(&range["max"]) + more]
+    });
+    [text("name"), text("action")].into_iter().chain(ranges).collect()
 }
 
 fn print(figures: &Value, out: &mut impl Write) -> Result {
-    let header =
-        COLUMNS.iter().flat_map(|(_, what)| ["min", "max"].map(|of| format!("{what}, {of}")));
-    let mut rows = table([String::new(), "phase".to_owned()].into_iter().chain(header));
+    let mut rows = table(header());
     for phase in figures["table2"].as_array().into_iter().flatten() {
-        let text = |key: &str| phase[key].as_str().unwrap_or_default().to_owned();
-        let mut row = vec![text("name"), text("action")];
-        row.extend(
-            COLUMNS.iter().flat_map(|(key, _)| ["min", "max"].map(|of| shown(&phase[*key], of))),
-        );
-        rows.add_row(row);
+        let number = |value: &Value| value.as_u64().map_or("-".to_owned(), |ns| ns.to_string());
+        rows.add_row(row(phase, number));
     }
     writeln!(out, "{rows}")?;
     let header = [

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::{fs, io::Write, path::Path, time::Duration};
 use weir_model::platform::Machine;
 use weir_report::{overheads::measured, table, trace::file::NAME};
-use weir_runner::{RunOptions, SilentConsole, watch_signals};
+use weir_runner::{Run, RunOptions, SilentConsole, watch_signals};
 
 /// The systems, and the virtual time after which a run ends that does not end itself.
 const SYSTEMS: [(&str, Option<Duration>); 16] = [
@@ -43,27 +43,8 @@ pub fn run(json: bool, environment: &Environment) -> Result {
     let (mut systems, mut round_trips, mut phases) = (Vec::new(), Vec::new(), Value::Null);
     for (name, time) in SYSTEMS {
         let file = environment.system(name)?;
-        let system = build::checked(
-            &file,
-            &build::BuildOptions::default(),
-            Machine::Qemu,
-            false,
-            environment,
-        )?;
-        let options = RunOptions {
-            deterministic: true,
-            unsliced: true,
-            keep_running: true,
-            time,
-            interrupt: watch_signals()?,
-            ..options(&system, environment)
-        };
-        let outcome = weir_runner::run(&system, &options, &mut SilentConsole)?;
+        let outcome = exactly(&file, None, time, environment)?;
         let directory = &outcome.directory;
-        if outcome.report.flows.is_empty() {
-            let why = outcome.trouble.unwrap_or_else(|| "no flow was reported".to_owned());
-            return Err(Failure::system(format!("{name}: {why}\nlogs: {}", directory.display())));
-        }
         let flow = |flow: &weir_runner::report::FlowRun| {
             json!({
                 "name": flow.name, "packets": flow.packets, "lost": flow.lost,
@@ -108,6 +89,34 @@ pub fn run(json: bool, environment: &Environment) -> Result {
     }
     writeln!(out, "{rows}")?;
     Ok(())
+}
+
+/// Runs a system with flows, on its board or on `platform`, so that two runs are alike and no
+/// core's time slice is in a latency: until it ends itself, or for this virtual time.
+pub(super) fn exactly(
+    file: &Path,
+    platform: Option<&str>,
+    time: Option<Duration>,
+    environment: &Environment,
+) -> Result<Run> {
+    let platform = platform.map(str::to_owned);
+    let build_options = build::BuildOptions { platform, ..build::BuildOptions::default() };
+    let system = build::checked(file, &build_options, Machine::Qemu, false, environment)?;
+    let options = RunOptions {
+        deterministic: true,
+        unsliced: true,
+        keep_running: true,
+        time,
+        interrupt: watch_signals()?,
+        ..options(&system, environment)
+    };
+    let outcome = weir_runner::run(&system, &options, &mut SilentConsole)?;
+    if outcome.report.flows.is_empty() {
+        let why = outcome.trouble.unwrap_or_else(|| "no flow was reported".to_owned());
+        let logs = outcome.directory.display();
+        return Err(Failure::system(format!("{}: {why}\nlogs: {logs}", file.display())));
+    }
+    Ok(outcome)
 }
 
 /// Reads `.. round trips of 64 bytes: min 1, avg 2, max 3 ns, ..` in a console.

@@ -37,8 +37,8 @@ const LAST_COUNTERS: Duration = Duration::from_secs(1);
 const PROMPT: Duration = Duration::from_millis(100);
 /// The time after which a board is asked again for the new records of its trace.
 const TRACE_AGAIN: Duration = Duration::from_millis(100);
-/// Limit on the wait for the records that a board has at the end of a run. At 115200 Bd the rings of
-/// four cores take 27 s.
+/// Limit on the wait for the records that a board has at the end of a run. At 115200 Bd the rings
+/// of four cores take 27 s.
 const LAST_TRACE: Duration = Duration::from_secs(30);
 /// The time after which a board is asked again for the image that it runs.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -296,22 +296,10 @@ impl<'a> Running<'a> {
         if !self.peer.link().ask_for_report() {
             return Ok(());
         }
-        let mut heard = Instant::now();
-        let until = heard + LAST_COUNTERS;
-        let mut missing = self.vcpus;
-        while Instant::now() < until
-            && (missing > 0 || self.session.is_within_line() && heard.elapsed() < PROMPT)
-        {
-            match self.peer.hear(POLL) {
-                Heard::Bytes(bytes) => {
-                    heard = Instant::now();
-                    missing = missing.saturating_sub(self.drain(&bytes)?);
-                }
-                Heard::Nothing => {}
-                Heard::Gone => return Ok(()),
-            }
-        }
-        Ok(())
+        let vcpus = self.vcpus;
+        self.drain_while(LAST_COUNTERS, |session, counters, quiet| {
+            counters < vcpus || session.is_within_line() && quiet < PROMPT
+        })
     }
 
     /// Requests what a board's trace has, and reads the wire until it is quiet.
@@ -320,13 +308,23 @@ impl<'a> Running<'a> {
             return Ok(());
         }
         self.peer.link().ask_for_trace();
+        self.drain_while(LAST_TRACE, |_, _, quiet| quiet < PROMPT)
+    }
+
+    /// Takes bytes after the end of the run for at most `limit`, while `awaits` says so: it gets the
+    /// number of counters that have come, and how long the wire has been quiet.
+    fn drain_while(
+        &mut self,
+        limit: Duration,
+        awaits: impl Fn(&Session, usize, Duration) -> bool,
+    ) -> Result {
         let mut heard = Instant::now();
-        let until = heard + LAST_TRACE;
-        while Instant::now() < until && heard.elapsed() < PROMPT {
+        let (until, mut counters) = (heard + limit, 0);
+        while Instant::now() < until && awaits(&self.session, counters, heard.elapsed()) {
             match self.peer.hear(POLL) {
                 Heard::Bytes(bytes) => {
                     heard = Instant::now();
-                    self.drain(&bytes)?;
+                    counters += self.drain(&bytes)?;
                 }
                 Heard::Nothing => {}
                 Heard::Gone => return Ok(()),
