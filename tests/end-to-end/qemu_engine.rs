@@ -208,7 +208,7 @@ fn next_to_a_flood(flood: Option<&str>) -> Outcome {
         text += &flow("flood", 5001, keys);
     }
     text += &flow("good", 5000, "period = \"1ms\"\ndeadline = \"500us\"");
-    // Nothing is printed meanwhile: that takes time on a machine that serializes its cores.
+    // Nothing is printed during the run: that takes time on a machine that serializes its cores.
     let rest = format!(
         "[broker]\ncpus = [3]\n[hypervisor]\nconsole_core = 3\nheartbeat = \"0s\"\n\
          [dma]\npath = \"dma\"\nengine_from = \"0B\"\nbandwidth = \"{BANDWIDTH}B/s\"\n"

@@ -28,15 +28,19 @@ fn multiply_after_access(words: &[u32]) -> Vec<usize> {
 /// Whether a word is a branch (DDI 0487, C4.1.65): to an immediate, by a comparison or a bit, by a
 /// condition, or to a register.
 fn is_branch(word: u32) -> bool {
-    let class = [(0x7c00_0000, 0x1400_0000), (0x7c00_0000, 0x3400_0000)];
-    let more = [(0xfe00_0000, 0x5400_0000), (0xfe00_0000, 0xd600_0000)];
-    class.into_iter().chain(more).any(|(mask, value)| word & mask == value)
+    let classes = [
+        (0x7c00_0000, 0x1400_0000),
+        (0x7c00_0000, 0x3400_0000),
+        (0xfe00_0000, 0x5400_0000),
+        (0xfe00_0000, 0xd600_0000),
+    ];
+    classes.into_iter().any(|(mask, value)| word & mask == value)
 }
 
 /// Offsets at which erratum 843419 can strike: ADRP in one of the last two words of a page, an
-/// access to memory other than a load of a pair, up to one other instruction that is no branch, and a
-/// load or store with an unsigned offset from the register that ADRP wrote (ARM-EPM-048406). `first`
-/// is the address of the first word.
+/// access to memory other than a load of a pair, up to one other instruction that is no branch, and
+/// a load or store with an unsigned offset from the register that ADRP wrote (ARM-EPM-048406).
+/// `first` is the address of the first word.
 fn adrp_at_page_end(words: &[u32], first: u64) -> Vec<usize> {
     let mut found = Vec::new();
     for (at, sequence) in words.windows(3).enumerate() {

@@ -144,7 +144,7 @@ impl<const N: usize> TraceRing<N> {
         (frequency, zero)
     }
 
-    /// Copies the slot of record `number`, which may be overwritten meanwhile.
+    /// Copies the slot of record `number`, which its core can overwrite at the same time.
     pub(crate) fn slot(&self, number: u64) -> Record {
         let slot = &self.slots[(number & Self::MASK) as usize];
         zerocopy::transmute!(slot.each_ref().map(|word| word.load(Ordering::Relaxed)))

@@ -12,7 +12,7 @@ use super::{
 pub struct TraceSender<const C: usize> {
     /// The number of each core's next record.
     next: [u64; C],
-    /// The core whose turn it is.
+    /// The core that is asked first.
     core: usize,
 }
 
@@ -23,8 +23,8 @@ impl<const C: usize> TraceSender<C> {
         Self { next: [0; C], core: 0 }
     }
 
-    /// Returns the next records of a core that has at least `least` new ones, each core in its
-    /// turn. Records that were overwritten before are left out: the numbers show it.
+    /// Returns the next records of a core that has at least `least` new ones, by round robin over
+    /// the cores. Records that were overwritten before are left out: their numbers are missing.
     pub fn take<const N: usize>(
         &mut self,
         rings: &[TraceRing<N>; C],
@@ -70,7 +70,7 @@ impl<const N: usize> TraceRing<N> {
         // The loads of the slots come before that of `head`.
         fence(Ordering::Acquire);
         let whole = (self.head()? + UNDER_WAY).saturating_sub(N as u64);
-        // Of a ring that has gone on by more than its size meanwhile, nothing is whole.
+        // If the ring has gone on by more than its size since then, nothing is whole.
         records.torn = whole.saturating_sub(first).min(records.count.into()) as u8;
         Some(records)
     }
@@ -109,7 +109,9 @@ mod tests {
         /// Whatever the writers do between two frames, each record is sent once and in order, or
         /// missing because it was overwritten.
         #[test]
-        fn numbers_tell_what_was_overwritten(steps in prop::collection::vec((0usize..2, 0u64..20), 1..40)) {
+        fn numbers_show_what_was_overwritten(
+            steps in prop::collection::vec((0usize..2, 0u64..20), 1..40)
+        ) {
             let rings = [ring(0), ring(1)];
             let (mut sender, mut pushed, mut next) = (TraceSender::new(), [0u64; 2], [0u64; 2]);
             for (core, count) in steps {
@@ -121,7 +123,8 @@ mod tests {
                     let core = usize::from(sent.core);
                     prop_assert!(sent.first >= next[core] && sent.torn == 0);
                     if sent.first > next[core] {
-                        prop_assert_eq!(sent.first, pushed[core] + 2 - 8, "no more is lost than must be");
+                        // No more is lost than must be.
+                        prop_assert_eq!(sent.first, pushed[core] + 2 - 8);
                     }
                     for (number, record) in (sent.first..).zip(&sent.records[..sent.count.into()]) {
                         prop_assert_eq!(record.time, number);

@@ -7,8 +7,8 @@
 //!
 //! In the other direction a console byte goes to the VM that has the focus, `DLE DLE` is that byte
 //! itself, `DLE a VM` moves the focus, `DLE r` asks for [`What::SystemRuns`] and a round of
-//! [`VcpuCounters`] and [`Denials`], and `DLE t` for [`TraceRecords`]. [`STANDSTILL`] says that virtual time stands still; as a
-//! console byte it is `DLE` and itself.
+//! [`VcpuCounters`] and [`Denials`], and `DLE t` for [`TraceRecords`]. [`STANDSTILL`] says that
+//! virtual time stands still; as a console byte it is `DLE` and itself.
 
 use crate::record::Record;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

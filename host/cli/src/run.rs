@@ -72,8 +72,9 @@ pub struct RunArguments {
     /// build` writes, or that of --image-file.
     #[arg(long, value_name = "DEVICE[:BAUD]", conflicts_with_all = ["deterministic", "accept_host_time", "qemu_args"])]
     pub serial: Option<SerialLine>,
-    /// With --serial: have the board send its trace whenever the line is free, and to the end before
-    /// it powers off: up to 27 s at 115200 Bd. Records that are overwritten before are counted.
+    /// With --serial: have the board send its trace whenever the line is free, and to the end
+    /// before it powers off: up to 27 s at 115200 Bd. Records that are overwritten before are
+    /// counted.
     #[arg(long, requires = "serial")]
     pub trace: bool,
     /// Boot this image, or expect it on the board, instead of building one.

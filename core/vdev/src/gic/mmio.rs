@@ -112,7 +112,8 @@ impl GicAccess {
     }
 
     /// Whether it goes to a GICv2's `GICD_SGIR`. [`Gic::write`] ignores that register: the caller
-    /// decodes a store to it ([`super::decode_sgir`]) and posts the SGI ([`super::Mailboxes::post`]).
+    /// decodes a store to it ([`super::decode_sgir`]) and posts the SGI
+    /// ([`super::Mailboxes::post`]).
     #[inline]
     #[must_use]
     pub const fn is_sgir<V: GicArchitecture>(&self) -> bool {

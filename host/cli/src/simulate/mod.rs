@@ -48,7 +48,8 @@ struct Model {
     /// The system file.
     system: PathBuf,
     /// The memory: a name that weir knows (ddr4-2400, zcu102, zcu104, rpi4, gem5, qemu-virt,
-    /// athlon64x2, arm11mpcore), or the path of a memory file. Default: that of the system's platform.
+    /// athlon64x2, arm11mpcore), or the path of a memory file. Default: that of the system's
+    /// platform.
     #[arg(long, value_name = "PLATFORM")]
     platform: Option<String>,
     /// Another value for a key: of the memory file (caches.l2_misses=2), of the system file

@@ -2,8 +2,8 @@
 
 use super::{Core, OffCoreState, arm, attend, give, leave, run, serve_interrupt, timer};
 
-/// As [`super::handle_interrupt`] on a core that vCPUs share: goes on with the current one, or with the one that has the
-/// core now.
+/// As [`super::handle_interrupt`] on a core that vCPUs share: goes on with the current one, or with
+/// the one that has the core now.
 #[inline(never)]
 pub fn handle_interrupt(core: &mut Core) {
     let (index, came) = (core.id, timer::ticks());
