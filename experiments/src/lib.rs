@@ -12,6 +12,8 @@
 //! ```
 
 mod bao_throttling;
+pub mod board;
+pub mod hypervisor;
 mod isolation;
 mod memory;
 mod mobivmm;

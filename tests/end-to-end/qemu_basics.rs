@@ -150,7 +150,7 @@ fn el2_maps_nothing_behind_a_short_image() {
         "platform = \"qemu-virt\"\n[[vm]]\nname = \"spin\"\ncpus = [0]\nmemory = \"4MiB\"\nimage = {{ bin = {:?}, load = 0x4010_0000 }}\n",
         guest.to_str().expect("a path")
     );
-    let options = Options { arguments: &["--for", "1s"], ..Options::default() };
+    let options = Options { arguments: &["--for", "100ms"], ..Options::default() };
     let outcome = run_system(&text, &options);
     assert_eq!(
         outcome.printed.status,

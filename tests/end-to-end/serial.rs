@@ -145,6 +145,38 @@ fn a_board_that_names_no_image_is_asked_again() {
 }
 
 #[test]
+fn a_command_of_the_user_loads_the_image() {
+    let fake = fake();
+    let (mut board, name, _host) = line();
+    let loaded = fake.path("loaded");
+    let mut command = run_on(&fake, &name);
+    let copy =
+        format!("cp \"$WEIR_IMAGE\" {0}.part && mv {0}.part {0}; echo busy", loaded.display());
+    let child = command.args(["--load", &copy]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = child.spawn().expect("weir");
+    assert!(eventually(|| loaded.exists()), "nothing was loaded");
+    board.write_all(start(5).line(9_000, 0, "all is well\r").bytes()).expect("the line takes it");
+    let printed = finish(child);
+    assert_eq!(printed.status, Some(0), "{}{}", printed.out, printed.err);
+    assert!(printed.err.contains("busy") && !printed.out.contains("busy"), "{}", printed.err);
+    let image = |file: &Path| fs::read(file).expect("an image");
+    assert_eq!(image(&loaded), image(&fake.path("image")));
+    assert!(!fake.runs()[0].join("system.img").exists());
+}
+
+#[test]
+fn a_command_that_loads_nothing_ends_the_run() {
+    let fake = fake();
+    let (_board, name, _host) = line();
+    let printed = capture(run_on(&fake, &name).args(["--load", "exit 4"]));
+    assert_eq!(printed.status, Some(3), "{}", printed.out);
+    let why = "the command that loads the image ended with exit status: 4: exit 4";
+    assert!(printed.err.contains(why), "{}", printed.err);
+    let printed = capture(fake.run(&[]).args(["--load", "true"]));
+    assert_eq!(printed.status, Some(2), "without a line");
+}
+
+#[test]
 fn a_closed_line_is_the_environments_fault() {
     let fake = fake();
     // Not in the hands of the process that is to see its end.

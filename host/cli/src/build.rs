@@ -74,9 +74,9 @@ impl BuildOptions {
     }
 }
 
-fn format_of(name: &str) -> std::result::Result<Format, String> {
+pub fn format_of(name: &str) -> std::result::Result<Format, String> {
     let found = Format::ALL.into_iter().find(|format| format.name() == name);
-    found.ok_or_else(|| "the formats are image, uimage and fit".to_owned())
+    found.ok_or_else(|| "the formats are image, uimage, fit and elf".to_owned())
 }
 
 /// Carries the verb out.

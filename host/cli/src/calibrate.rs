@@ -6,7 +6,9 @@ use crate::{
     cargo::replace,
     environment::Environment,
     failure::{Context, Failure, Result},
-    image, output, screen,
+    image, output,
+    run::LineArguments,
+    screen,
 };
 use serde_json::{Value, json};
 use std::{
@@ -14,8 +16,9 @@ use std::{
     fs,
     io::{self, Write as _},
     path::{Path, PathBuf},
+    time::SystemTime,
 };
-use weir_report::table;
+use weir_report::{board_file::with_tables, table};
 use weir_runner::{
     Lab,
     calibrate::{Calibrated, CalibrationPoint, calibrate},
@@ -28,11 +31,12 @@ use weir_units::Nanos;
 /// Runs the memory stressor on the cores of the system's VMs, without a budget and over a grid of
 /// budgets and periods, and finds where the measured and the requested bandwidth differ (rt-virtio,
 /// V-A). Prints a table `[saturation]` that `weir check`, `weir plan` and `weir analyze` read in a
-/// system file. In QEMU the accesses are the refills of the plug-in's model, under instruction
-/// counting: each call gives the same table.
+/// system file or a board file. In QEMU the accesses are the refills of the plug-in's model, under
+/// instruction counting: each call gives the same values, which are none of the board's. On a board
+/// the PMU counts.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir calibrate examples/demo/demo.toml\n  weir calibrate examples/demo/demo.toml -o saturation.toml\n\nExit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 wrong call, 3 the environment is incomplete."
+    after_help = "Examples:\n  weir calibrate examples/demo/demo.toml\n  weir calibrate examples/demo/demo.toml -o saturation.toml\n  weir calibrate system.toml --platform zcu102 --serial /dev/ttyUSB0 --load './load-on-board $WEIR_IMAGE' -o boards/zcu102/board.toml\n\nExit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 wrong call, 3 the environment is incomplete."
 )]
 pub struct CalibrateArguments {
     /// The system file.
@@ -46,7 +50,9 @@ pub struct CalibrateArguments {
     /// Measured and nominal bandwidth may differ by so many percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=50))]
     tolerance: u64,
-    /// Write the table here instead of printing it.
+    #[command(flatten)]
+    line: LineArguments,
+    /// Write the table into this file, in place of the one that it has, instead of printing it.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Print the result as JSON.
@@ -73,24 +79,27 @@ pub fn run(arguments: &CalibrateArguments, environment: &Environment) -> Result 
     // A table that the file has is the old one.
     let checked = image::load_to_measure(&arguments.file, platform, environment);
     let system = build::taken(&arguments.file, checked, true, arguments.json)?;
-    let name = &system.platform.name;
-    let qemu = system.platform.qemu.as_ref().filter(|qemu| qemu.pmu_interrupt);
-    if system.platform.counters.counter_page.is_none() || qemu.is_none() {
+    let counters = &system.platform.counters;
+    let is_counted = system.platform.qemu.is_some() && counters.counter_page.is_some();
+    if arguments.line.line().is_none() && !is_counted {
         return Err(Failure::call(format!(
-            "QEMU counts no memory accesses of {name}: calibrate a system of qemu-virt, or give --platform"
+            "QEMU counts no memory accesses of {}: calibrate the board by --serial and --load, or give --platform qemu-virt",
+            system.platform.name
         )));
     }
+    let old = arguments.output.as_deref().filter(|file| file.exists()).map(read).transpose()?;
     let mut cores: Vec<usize> =
         system.vms.iter().flat_map(|vm| vm.cpus.iter().map(|cpu| usize::from(cpu.0))).collect();
     cores.sort_unstable();
     cores.dedup();
     let directory = environment.build().join("calibrate");
     fs::create_dir_all(&directory).context(|| format!("create {}", directory.display()))?;
-    let lab = Lab::on(&system.platform, environment, &directory)?;
+    let lab = Lab::on(&system.platform, environment, &directory)?.with_line(arguments.line.line());
     let found = calibrate(&lab, &cores, arguments.period.0, arguments.tolerance)?;
     let line = system.platform.places.cache.map_or(64, |cache| cache.line.0);
     let toml = toml(&found, line, arguments);
-    keep(arguments.output.as_deref(), &toml, |kept| {
+    let kept = old.map_or_else(|| Ok(toml.clone()), |old| in_place(&old, &toml))?;
+    keep(arguments.output.as_deref(), &kept, |kept| {
         let mut out = screen::stdout();
         if arguments.json {
             return writeln!(out, "{:#}", weir_report::versioned(json(&found)));
@@ -115,16 +124,39 @@ fn keep(
     kept
 }
 
-/// The table for a system file.
+/// Reads the file that the table goes to, before the measurement.
+fn read(file: &Path) -> Result<String> {
+    let text = fs::read_to_string(file).context(|| format!("read {}", file.display()))?;
+    in_place(&text, "")
+        .map_err(|failure| Failure::call(format!("{}: {}", file.display(), failure.text)))?;
+    Ok(text)
+}
+
+/// Puts the table into the text of a file. What a calibration does not measure stays.
+fn in_place(old: &str, toml: &str) -> Result<String> {
+    let keep =
+        |key: &str| matches!(key, "delay" | "per_access" | "qos_block" | "qos_clock" | "chunks");
+    with_tables(old, toml, keep).map_err(|error| Failure::call(format!("no TOML: {error}")))
+}
+
+/// The table for a system file or a board file.
 fn toml(found: &Calibrated, line: u64, arguments: &CalibrateArguments) -> String {
     let Calibrated { period, saturation, min_accesses, min_period, overshoot, .. } = found;
+    let platform = arguments.platform.as_ref();
+    let platform = platform.map_or(String::new(), |platform| format!(" --platform {platform}"));
+    let machine = match arguments.line.line() {
+        Some(line) => format!("board at {}", line.serial),
+        None => "QEMU".to_owned(),
+    };
+    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let date = now.split('T').next().unwrap_or_default();
     format!(
-        "# By `weir calibrate {}`: cores {:?} together, the bandwidth within {} %.\n\
-         [saturation]\nperiod = \"{}\"\nline = \"{line}B\"\npoints = [{{ accesses = {saturation}, dma = \"0B/s\" }}]\n\
+        "# By `weir calibrate`: cores {:?} together, the bandwidth within {} %.\n\
+         [saturation]\nsource = \"measured: weir calibrate {}{platform}, {machine}, {date}\"\nperiod = \"{}\"\nline = \"{line}B\"\npoints = [{{ accesses = {saturation}, dma = \"0B/s\" }}]\n\
          min_accesses = {min_accesses}\nmin_period = \"{}\"\novershoot = {overshoot}\n",
-        arguments.file.display(),
         found.cores,
         arguments.tolerance,
+        arguments.file.display(),
         Nanos(*period),
         Nanos(*min_period),
     )

@@ -1,33 +1,24 @@
 //! `weir bench`: measures the overheads of weir.
 
 use crate::{
-    bench::{
-        engine, flows,
-        hypervisor::{Needs, Systems, Used, measure},
-        lines, mapping, simulator,
-    },
-    build, build_id,
-    cargo::Programs,
+    bench::{board, engine, flows, lines, mapping, simulator},
+    build_id,
     environment::Environment,
-    failure::{Context, Failure, GOOD, Result, SYSTEM},
+    failure::{Context, Failure, Result, SYSTEM},
     progress::CountBar,
-    run::options,
     screen,
 };
-use serde_json::Value;
 use std::{
     fs,
     io::Write,
     path::{Path, PathBuf},
 };
-use weir_abi::Features;
-use weir_experiments::{statement::Judged, throttling::paths};
-use weir_image::features_of;
-use weir_model::platform::Machine;
-use weir_runner::{
-    Lab, RunOptions, SilentConsole, elf::LinkedHypervisor, plugin::plugin_arguments, show::summary,
-    watch_signals,
+use weir_experiments::{
+    hypervisor::{Needs, Systems, counted, measure},
+    statement::Judged,
+    throttling::paths,
 };
+use weir_runner::Lab;
 
 /// Measures the overheads of weir.
 #[derive(Debug, clap::Args)]
@@ -41,6 +32,15 @@ pub struct BenchArguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
+    /// What weir takes on a board, for its board file: the overhead of each step of a message, the
+    /// switch between vCPUs, and the DMA engine by chunk size.
+    ///
+    /// Runs systems of the tests on the board, or in QEMU's machine for it, under instruction
+    /// counting. On a serial line the switch is not measured: it is counted from outside.
+    #[command(
+        after_help = "Examples:\n  weir bench board --platform zcu102\n  weir bench board --platform zcu102 -o boards/zcu102/board.toml\n  weir bench board --platform zcu102 --serial /dev/ttyUSB0 --load './load-on-board $WEIR_IMAGE'"
+    )]
+    Board(board::BoardArguments),
     /// Instructions at EL2 for each thing that a guest asks of it, its boot, its sections and its
     /// largest symbols.
     ///
@@ -115,6 +115,7 @@ enum What {
 /// Carries the verb out.
 pub fn run(arguments: &BenchArguments, environment: &Environment) -> Result {
     match arguments.what {
+        What::Board(ref arguments) => board::run(arguments, environment),
         What::Hypervisor { json } => hypervisor(json, environment),
         What::Mapping { json } => mapping::run(json, environment),
         What::Flows { json } => flows::run(json, environment),
@@ -127,15 +128,16 @@ pub fn run(arguments: &BenchArguments, environment: &Environment) -> Result {
 fn hypervisor(json: bool, environment: &Environment) -> Result {
     let scratch = environment.build().join("bench");
     fs::create_dir_all(&scratch).context(|| format!("create {}", scratch.display()))?;
-    let one_vcpu = environment.system(BOOTS)?;
+    let (paths, one_vcpu) = (environment.system("probe-4")?, environment.system(BOOTS)?);
     let figures = measure(Needs {
         scratch: &scratch,
         systems: &Systems {
-            paths: environment.system("probe-4")?,
+            paths_gicv2: with(&paths, "platform", "qemu-virt-gicv2", &scratch)?,
+            paths,
             one_vcpu: [
                 one_vcpu.clone(),
-                with_memory(&one_vcpu, "64MiB", &scratch)?,
-                with_memory(&one_vcpu, "256MiB", &scratch)?,
+                with(&one_vcpu, "memory", "64MiB", &scratch)?,
+                with(&one_vcpu, "memory", "256MiB", &scratch)?,
             ],
             shared: environment.system("shared")?,
             frames: environment.system("frames")?,
@@ -145,7 +147,10 @@ fn hypervisor(json: bool, environment: &Environment) -> Result {
                 .into_iter()
                 .collect::<Result<_>>()?,
         },
-        run: |system: &Path, out: &Path| boot(system, out, environment),
+        run: |system: &Path, out: &Path| {
+            let name = system.file_stem().unwrap_or_default().to_string_lossy();
+            counted(system, None, !name.starts_with(BOOTS), out, environment)
+        },
     })?;
     let lab = Lab::new(environment, &scratch)?;
     let budgets = paths::run(&lab, false, &CountBar::new("running", paths::runs(false)))?;
@@ -169,14 +174,16 @@ fn hypervisor(json: bool, environment: &Environment) -> Result {
     if judged.failures.is_empty() { Ok(()) } else { Err(Failure::reported(SYSTEM)) }
 }
 
-/// Writes a copy of a system of one VM with other memory to `scratch` and returns the copy.
-fn with_memory(system: &Path, memory: &str, scratch: &Path) -> Result<PathBuf> {
+/// Writes a copy of a system of one VM, in which `key` has another value, to `scratch` and returns
+/// the copy.
+fn with(system: &Path, key: &str, value: &str, scratch: &Path) -> Result<PathBuf> {
     let read = || format!("read {}", system.display());
     let text = fs::read_to_string(system).context(read)?;
-    let copy = scratch.join(format!("probe-1-{memory}.toml"));
+    let name = system.file_stem().unwrap_or_default().display();
+    let copy = scratch.join(format!("{name}-{value}.toml"));
+    let key = format!("{key} = ");
     let line = |line: &str| {
-        let is_it = line.starts_with("memory = ");
-        if is_it { format!("memory = {memory:?}\n") } else { format!("{line}\n") }
+        if line.starts_with(&key) { format!("{key}{value:?}\n") } else { format!("{line}\n") }
     };
     let text: String = text.lines().map(line).collect();
     fs::write(&copy, text).context(|| format!("write {}", copy.display()))?;
@@ -186,38 +193,3 @@ fn with_memory(system: &Path, memory: &str, scratch: &Path) -> Result<PathBuf> {
 /// The beginning of the names of systems that only boot. Their hypervisor has the parts that they
 /// use, as `weir build` makes it; the others' has all.
 const BOOTS: &str = "probe-1";
-
-/// Runs a system of the benchmark with the plug-in, which writes its report to `out`.
-fn boot(file: &Path, out: &Path, environment: &Environment) -> Result<Used> {
-    let programs = Programs::new(environment, false);
-    let system =
-        build::checked(file, &build::BuildOptions::default(), Machine::Qemu, false, environment)?;
-    let all_parts = !file.file_stem().is_some_and(|name| name.to_string_lossy().starts_with(BOOTS));
-    let parts = if all_parts { Features::ALL } else { features_of(&system) };
-    let hypervisor = programs.hypervisor(environment, &system.platform, parts)?;
-    let hypervisor = LinkedHypervisor::read(&hypervisor)?;
-    let plugin = programs.plugin(environment)?;
-    let qemu = plugin_arguments(&plugin, &hypervisor, out, None);
-    let options = RunOptions {
-        deterministic: true,
-        unsliced: true,
-        all_parts,
-        qemu_args: qemu.iter().map(Into::into).collect(),
-        interrupt: watch_signals()?,
-        ..options(&system, environment)
-    };
-    let outcome = weir_runner::run(&system, &options, &mut SilentConsole)?;
-    if outcome.status == GOOD {
-        let run = outcome.directory.join("run.json");
-        let text = fs::read(&run).context(|| format!("read {}", run.display()))?;
-        let run: Value = serde_json::from_slice(&text).context(|| "read run.json")?;
-        let image_bytes = run["image_bytes"].as_u64().unwrap_or_default();
-        return Ok(Used { hypervisor, image_bytes });
-    }
-    let why = outcome.trouble.unwrap_or_else(|| summary(&outcome.report));
-    let logs = outcome.directory.display();
-    Err(Failure {
-        status: outcome.status,
-        text: format!("{}: {why}\nlogs: {logs}", file.display()),
-    })
-}

@@ -14,7 +14,7 @@ use std::{
 use weir_model::timing::Origin;
 use weir_report::{
     REPORT, SUMMARY,
-    overheads::{MeasuredOverheads, measured},
+    overheads::{MeasuredOverheads, OverheadsToml, measured},
     trace,
 };
 
@@ -88,7 +88,13 @@ pub fn run(arguments: &ReportArguments, environment: &Environment) -> Result {
         if let Some(why) = larger.as_ref().and_then(MeasuredOverheads::unfit_as_larger) {
             return Err(Failure::system(why));
         }
-        let text = overheads.to_toml(&origin, larger.as_ref());
+        let table = OverheadsToml {
+            name: "overheads",
+            origin: &origin,
+            larger: larger.as_ref(),
+            senders: true,
+        };
+        let text = overheads.to_toml(&table);
         replace(file, text.as_bytes())?;
     }
     let mut out = screen::stdout();

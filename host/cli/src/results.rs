@@ -5,7 +5,7 @@
 //! are what `weir bench .. --json` printed.
 
 use crate::{
-    bench::{engine, hypervisor, lines, mapping::HEADER},
+    bench::{engine, lines, mapping::HEADER},
     environment::Environment,
     failure::{Context, Failure, Result},
     screen,
@@ -17,6 +17,7 @@ use std::{
     io::Write as _,
     path::{Path, PathBuf},
 };
+use weir_experiments::hypervisor;
 
 /// Writes the measured tables of README.md and docs from the files in docs/results.
 #[derive(Debug, clap::Args)]
@@ -122,6 +123,7 @@ impl Results {
     fn table(&self, name: &str) -> Result<String> {
         Ok(match name {
             "paths" => paths(&self.file("hypervisor")?),
+            "paths-gicv2" => paths_gicv2(&self.file("hypervisor")?["gicv2"]),
             "other-paths" => other_paths(&self.file("hypervisor")?),
             "budgets" => budgets(&self.file("hypervisor")?),
             "whole" => whole(&self.file("hypervisor")?),
@@ -186,12 +188,23 @@ fn median(json: &Value, path: &str) -> u64 {
 }
 
 fn paths(json: &Value) -> Rows {
-    let header = ["path", "weir", "Bao", "weir/Bao", "barriers", "device", "GIC"];
+    let counts = [("barriers", "barriers"), ("device", "device_accesses"), ("GIC", "gic_sysregs")];
+    compared_paths(json, &hypervisor::PATHS, &counts)
+}
+
+/// A GICv2 has no system registers.
+fn paths_gicv2(json: &Value) -> Rows {
+    let counts = [("barriers", "barriers"), ("device", "device_accesses")];
+    compared_paths(json, &hypervisor::PATHS_GICV2, &counts)
+}
+
+fn compared_paths(json: &Value, paths: &[hypervisor::Path], counts: &[(&str, &str)]) -> Rows {
+    let mut header = vec!["path", "weir", "Bao", "weir/Bao"];
+    header.extend(counts.iter().map(|(title, _)| title));
     let mut rows = Rows::new(&header, 1);
-    for hypervisor::Path { key, what, bao, .. } in &hypervisor::PATHS {
+    for hypervisor::Path { key, what, bao, .. } in paths {
         let mut row = compared(what, median(json, key), *bao).to_vec();
-        let counts = ["barriers", "device_accesses", "gic_sysregs"];
-        row.extend(counts.map(|of| count(&json[of][*key])));
+        row.extend(counts.iter().map(|(_, of)| count(&json[of][key])));
         rows.row(&row);
     }
     rows
@@ -565,6 +578,21 @@ mod tests {
             let failure = filled(page, &results).expect_err("a failure");
             assert!(failure.text.contains(why), "{}", failure.text);
         }
+    }
+
+    #[test]
+    fn paths_with_gicv2_have_a_table_of_their_own() {
+        let figures = json!({ "gicv2": {
+            "el2_instructions": { "timer_irq": { "median": 102 }, "sgi_receive": { "median": 808 } },
+            "barriers": { "timer_irq": 1 }, "device_accesses": { "timer_irq": 4 },
+        } });
+        let (_folder, results) = results(&[("hypervisor.json", figures)]);
+        let table = results.table("paths-gicv2").expect("a table");
+        assert!(table.starts_with("| path | weir | Bao | weir/Bao | barriers | device |\n"));
+        let timer = "| virtual timer interrupt to the guest | 102 | 204 | 0.50 | 1 | 4 |";
+        assert!(table.contains(timer), "{table}");
+        assert!(table.contains("receiver** | **808** | **432** | **1.87** |"), "{table}");
+        assert!(!table.contains("IROUTER"), "{table}");
     }
 
     #[test]

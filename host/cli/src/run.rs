@@ -19,8 +19,9 @@ use weir_analysis::{
     flows::Effort,
     system::{Cores, bounds, overhead_sources},
 };
+use weir_image::Format;
 use weir_model::{System, platform::Machine, timing::OverheadTable};
-use weir_runner::{Run, RunOptions, SerialLine, show::summary, watch_signals};
+use weir_runner::{BoardLine, Loader, Run, RunOptions, SerialLine, show::summary, watch_signals};
 
 /// Boots a system in QEMU and shows what its VMs print, each line under the VM's name.
 ///
@@ -77,12 +78,53 @@ pub struct RunArguments {
     /// counted.
     #[arg(long, requires = "serial")]
     pub trace: bool,
+    #[command(flatten)]
+    pub load: LoadArguments,
     /// Boot this image, or expect it on the board, instead of building one.
     #[arg(long, value_name = "IMAGE", conflicts_with = "no_build")]
     pub image_file: Option<PathBuf>,
     /// One more argument for QEMU; may be given several times.
     #[arg(long = "qemu-arg", value_name = "ARGUMENT", allow_hyphen_values = true)]
     pub qemu_args: Vec<OsString>,
+}
+
+/// How an image gets on a board.
+#[derive(Clone, Debug, clap::Args)]
+pub struct LoadArguments {
+    /// With --serial: run this shell command for each image. It has to load $WEIR_IMAGE on the
+    /// board and reset it.
+    #[arg(long, value_name = "COMMAND", requires = "serial")]
+    load: Option<String>,
+    /// With --load: the format of $WEIR_IMAGE, see `weir build`.
+    #[arg(long, value_name = "FORMAT", default_value = "image", value_parser = build::format_of, requires = "load")]
+    load_format: Format,
+}
+
+impl LoadArguments {
+    /// The way to load an image, if there is a command.
+    pub fn loader(&self) -> Option<Loader> {
+        let format = self.load_format;
+        self.load.clone().map(|command| Loader { command, format })
+    }
+}
+
+/// The board that is measured.
+#[derive(Clone, Debug, clap::Args)]
+pub struct LineArguments {
+    /// Measure the board on this serial line, as `weir run --serial` does, instead of QEMU's
+    /// machine.
+    #[arg(long, value_name = "DEVICE[:BAUD]", requires = "load")]
+    serial: Option<SerialLine>,
+    #[command(flatten)]
+    load: LoadArguments,
+}
+
+impl LineArguments {
+    /// The board's line, if it is not QEMU's machine that is measured.
+    pub fn line(&self) -> Option<BoardLine> {
+        let line = self.serial.clone().zip(self.load.loader());
+        line.map(|(serial, loader)| BoardLine { serial, loader })
+    }
 }
 
 /// Carries the verb out.
@@ -111,6 +153,7 @@ pub fn run(arguments: &RunArguments, environment: &Environment) -> Result {
         qemu_args: arguments.qemu_args.clone(),
         serial: arguments.serial.clone(),
         serial_trace: arguments.trace,
+        loader: arguments.load.loader(),
         interrupt,
         ..options(&system, environment)
     };

@@ -243,7 +243,7 @@ mod tests {
         );
         let origin = board.tables[0].origin.as_ref().expect("an origin");
         assert_eq!(board.tables[0].file, "platform qemu-virt");
-        assert!(origin.command.contains("weir report --overheads"), "{origin:?}");
+        assert_eq!(origin.command, "weir bench board --platform qemu-virt");
         let own = timing("[overheads]\nhold = { min = 1, max = 2 }\n");
         let hold = |timing: &Timing| {
             let hold = timing.overheads.iter().find(|step| step.name == "hold");

@@ -13,6 +13,7 @@
 //! assert!(table.to_string().lines().last().is_some_and(|row| row.contains("linux")));
 //! ```
 
+pub mod board_file;
 pub mod coloring;
 mod json;
 pub mod overheads;

@@ -44,6 +44,20 @@ pub struct MeasuredOverheads {
     longest: u64,
 }
 
+/// How overheads are written as a TOML table.
+#[derive(Clone, Copy, Debug)]
+pub struct OverheadsToml<'a> {
+    /// The table's name.
+    pub name: &'a str,
+    /// How they were measured.
+    pub origin: &'a Origin,
+    /// The overheads of a larger system, for steps that take longer there.
+    pub larger: Option<&'a MeasuredOverheads>,
+    /// Whether the table has the wake-up behind each sender's notifications, which is for systems
+    /// with VMs of these names.
+    pub senders: bool,
+}
+
 /// Steps that search flows or VMs, so that they take longer in a larger system.
 const SEARCHING: [Phase; 8] =
     [Phase::Pp, Phase::Ql, Phase::Qi, Phase::Qa, Phase::Qr, Phase::Ps, Phase::Ft, Phase::Hold];
@@ -109,9 +123,9 @@ impl MeasuredOverheads {
             }
             taken += usize::from(record.kind == RecordKind::PacketTaken as u16);
             for (phase, ns) in words::phases(&record, &facts) {
-                // The first covers all critical sections since the start, when all cores are awake:
-                // on an emulator they contain time slices of other cores.
-                if taken == 1 && matches!(phase, Phase::Hold | Phase::Lock) {
+                // The first covers all waits since the start, when all cores are awake: on an
+                // emulator they contain time slices of other cores.
+                if taken == 1 && phase == Phase::Lock {
                     continue;
                 }
                 phases.entry(phase).or_default().push(ns);
@@ -212,6 +226,13 @@ impl MeasuredOverheads {
         u64::try_from(rate).ok().filter(|rate| *rate > 0)
     }
 
+    /// Returns bytes and ns of each chunk that the DMA engine moved, from the call that starts the
+    /// engine to the end of the broker's handling of its interrupt.
+    #[must_use]
+    pub fn transfers(&self) -> &[(u64, u64)] {
+        &self.transfers
+    }
+
     /// What the chunks of the DMA engine take without their transfer, as far as the bandwidth is
     /// known.
     fn interrupts(&self) -> Spread {
@@ -265,21 +286,22 @@ impl MeasuredOverheads {
         if ns >= self.longest { format!("{ns} or more") } else { ns.to_string() }
     }
 
-    /// Returns the overheads as the TOML table `[overheads]`, times in ns. `copy` is the set-up of
-    /// a chunk's copy, its program included; `ip` leaves out the transfer if its bandwidth is
-    /// known. `larger` has the overheads of a larger system, for steps that take longer there.
+    /// Returns the overheads as a TOML table, times in ns. `copy` is the set-up of a chunk's copy,
+    /// its program included; `ip` leaves out the transfer if its bandwidth is known.
     #[must_use]
-    pub fn to_toml(&self, origin: &Origin, larger: Option<&Self>) -> String {
-        let unit = if self.counted { "1 ns is 1 instruction" } else { "of the host's time" };
+    pub fn to_toml(&self, table: &OverheadsToml<'_>) -> String {
+        let OverheadsToml { name, origin, larger, senders } = *table;
+        let unit = if self.counted { "1 ns is 1 instruction" } else { "of the board's clock" };
         let mut text = format!(
-            "# Measured on {} packets, in ns ({unit}), written by `weir report --overheads -o`.\n[overheads]\n",
+            "# Measured by weir on {} packets, in ns ({unit}): the command is in `origin`.\n[{name}]\n",
             self.packets
         );
         let quoted = |key: &str, value: &String| format!("{key} = {value:?}");
         let command = Some(quoted("command", &origin.command));
         let build = origin.build.as_ref().map(|build| quoted("build", build));
         let date = origin.date.as_ref().map(|date| quoted("date", date));
-        let origin: Vec<_> = [command, build, date].into_iter().flatten().collect();
+        let machine = origin.machine.as_ref().map(|machine| quoted("machine", machine));
+        let origin: Vec<_> = [command, build, date, machine].into_iter().flatten().collect();
         // Writing to a string does not fail.
         let _ = writeln!(text, "origin = {{ {} }}", origin.join(", "));
         let copy = self.copy();
@@ -304,7 +326,7 @@ impl MeasuredOverheads {
             let _ = writeln!(text, "larger = {{ flows = {flows}, vms = {vms}, {most} }}");
         }
         let longest = self.spread(Phase::Wake).max;
-        if self.wakes.values().any(|wake| *wake < longest) {
+        if senders && self.wakes.values().any(|wake| *wake < longest) {
             let wake = |(vm, wake): (&String, &u64)| format!("{{ vm = {vm:?}, wake = {wake} }}");
             let senders: Vec<_> = self.wakes.iter().map(wake).collect();
             let _ = writeln!(text, "senders = [{}]", senders.join(", "));
@@ -400,10 +422,16 @@ fn origin(run: &Value) -> Origin {
     let options: Vec<_> = places.map(|place| words[place]).collect();
     let system = run["system"].as_str().unwrap_or("?");
     let day = text("started").map(|time| time.split('T').next().unwrap_or_default().to_owned());
+    let emulator = run["qemu"].as_str().map(|text| {
+        // QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)
+        let version = text.strip_prefix("QEMU emulator version ").unwrap_or(text);
+        format!("QEMU {}", version.split(' ').next().unwrap_or(version))
+    });
     Origin {
         command: format!("weir run {system} {}", options.join(" ")),
         build: text("hypervisor_build"),
         date: day,
+        machine: emulator.or_else(|| text("serial").map(|line| format!("board at {line}"))),
     }
 }
 
@@ -495,11 +523,16 @@ mod tests {
         assert_eq!((none.engine_bandwidth(), none.interrupts()), (None, Spread::default()));
     }
 
+    fn named<'a>(origin: &'a Origin, larger: Option<&'a MeasuredOverheads>) -> OverheadsToml<'a> {
+        OverheadsToml { name: "overheads", origin, larger, senders: true }
+    }
+
     #[test]
     fn a_table_has_the_movers_of_its_run() {
-        let origin = Origin { command: "weir run x".to_owned(), build: None, date: None };
+        let origin =
+            Origin { command: "weir run x".to_owned(), build: None, date: None, machine: None };
         let keys = |measured: &MeasuredOverheads| {
-            let text = measured.to_toml(&origin, None);
+            let text = measured.to_toml(&named(&origin, None));
             let file = SystemFile::parse("o.toml".as_ref(), &text, &Catalog::default());
             let timing = file.unwrap_or_else(|faults| panic!("{text}{faults}")).timing().clone();
             let known = |name| timing.overheads.iter().any(|step| step.name == name);
@@ -510,7 +543,7 @@ mod tests {
         assert_eq!(keys(&by_core), (true, false, [Some(4_000_000_000), None]));
         let by_engine = || transfers(&[(4096, 3048), (1024, 1512)]);
         assert_eq!(keys(&by_engine()), (false, true, [None, Some(2_000_000_000)]));
-        let text = by_engine().to_toml(&origin, None);
+        let text = by_engine().to_toml(&named(&origin, None));
         assert!(text.contains("\nip = { min = 1000, max = 1000 }\n"), "{text}");
         let json = by_engine().to_json();
         assert_eq!(
@@ -649,9 +682,10 @@ mod tests {
             command: "weir run flows.toml".to_owned(),
             build: Some("12ab".to_owned()),
             date: None,
+            machine: Some("QEMU 7.2.22".to_owned()),
         };
         let larger = MeasuredOverheads { size: [12, 4], ..overheads(&[(1, 30)]) };
-        let text = overheads(&[(4096, 1024), (1, 30)]).to_toml(&origin, Some(&larger));
+        let text = overheads(&[(4096, 1024), (1, 30)]).to_toml(&named(&origin, Some(&larger)));
         assert!(
             text.contains("flows = 2\nvms = 3\nlarger = { flows = 12, vms = 4, pp = 0"),
             "{text}"

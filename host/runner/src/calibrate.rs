@@ -13,6 +13,8 @@ const FIRST_BUDGET: u64 = 16;
 const PERIODS: [u64; 7] = [10_000, 15_000, 20_000, 30_000, 50_000, 100_000, 200_000];
 /// Lines of a memory stressor's pass.
 const LINES: u64 = STRESSOR / 64;
+/// A budget that no core can spend in a period; counters of a PMU may have 32 bits.
+const UNLIMITED: u64 = 1 << 31;
 /// A run takes so many lines at least, of each memory stressor.
 const LEAST: u64 = 8 * LINES;
 /// And so many periods at most.
@@ -92,7 +94,7 @@ pub fn calibrate(
     let saturation = unlimited(lab, cores, period)?;
     bar.add(1);
     let mut periods = Vec::new();
-    for period_tried in PERIODS {
+    for period_tried in PERIODS.into_iter().filter(|period| *period >= lab.min_period()) {
         let budget = (one_core * period_tried / period / 2).max(1);
         periods.push(limited(lab, first, period_tried, budget)?);
         bar.add(1);
@@ -151,8 +153,9 @@ fn run(
 ) -> Result<Seen> {
     // Without debt: what is counted beyond a budget shows.
     let bandwidth = format!(
-        "accesses = {budget}, period = \"{}\", source = \"counter-page\", debt = false, overcommit = true",
-        Nanos(period)
+        "accesses = {budget}, period = \"{}\", source = \"{}\", debt = false, overcommit = true",
+        Nanos(period),
+        lab.source()
     );
     lab.stressors(name, "", cores, passes, &bandwidth)
 }
@@ -160,7 +163,7 @@ fn run(
 /// Lines in `period` ns of memory stressors on these cores that nothing holds back.
 fn unlimited(lab: &Lab<'_>, cores: &[usize], period: u64) -> Result<u64> {
     let name = format!("free-{}", cores.len());
-    let seen = run(lab, &name, cores, (1 << 40, period), 48)?;
+    let seen = run(lab, &name, cores, (UNLIMITED, period), 48)?;
     let lines = seen.together(cores, period)?;
     #[expect(clippy::cast_sign_loss, reason = "counts are not negative")]
     let lines = lines as u64;

@@ -4,13 +4,16 @@
 use crate::{
     elf::LinkedHypervisor,
     plugin::{Watch, ledger_argument, plugin_arguments},
+    report::End,
     run::{RunOptions, SilentConsole, run},
+    serial::BoardLine,
     show,
     signals::watch_signals,
 };
 use std::{
     collections::BTreeMap,
     fs,
+    io::Read,
     path::{Path, PathBuf},
 };
 use weir_abi::Features;
@@ -20,7 +23,7 @@ use weir_image::{
     failure::{Context, GOOD, INTERRUPTED},
 };
 use weir_model::{System, platform::Platform};
-use weir_qemu_plugin::ledger::{CoreLedger, Ledger, Period};
+use weir_qemu_plugin::ledger::{CoreLedger, GuestCounts, Ledger, Period};
 use weir_report::trace::file::Trace;
 use weir_trace::record::RecordKind;
 
@@ -29,9 +32,6 @@ const GUESTS: [&str; 4] = ["memory-stressor", "latency", "spender", "storm"];
 
 /// A monitored memory stressor's memory: twice the cache, so that each access is a refill.
 pub const STRESSOR: u64 = 2 << 20;
-/// Lines in a period of a busy core, not starting or ending.
-const BUSY: u64 = 1000;
-
 /// What the plug-in counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Job {
@@ -46,11 +46,12 @@ pub enum Job {
 
 /// Where systems are run.
 pub struct Lab<'a> {
-    platform: String,
+    platform: Platform,
     environment: &'a Environment,
     directory: &'a Path,
     plugin: PathBuf,
     hypervisor: LinkedHypervisor,
+    line: Option<BoardLine>,
 }
 
 /// The counts of a run.
@@ -100,12 +101,37 @@ impl<'a> Lab<'a> {
         programs.guests(environment, &GUESTS.map(str::to_owned))?;
         programs.icount_shim(environment)?;
         Ok(Self {
-            platform: platform.name.clone(),
+            platform: platform.clone(),
             environment,
             directory,
             plugin: programs.plugin(environment)?,
             hypervisor: LinkedHypervisor::read(&hypervisor)?,
+            line: None,
         })
+    }
+
+    /// Runs systems on the board on this line from now on, instead of QEMU. Then the hypervisor
+    /// counts, by the PMU, and its trace is the ledger.
+    #[must_use]
+    pub fn with_line(self, line: Option<BoardLine>) -> Self {
+        Self { line, ..self }
+    }
+
+    /// What counts a core's accesses, as a budget's key `source` has it: QEMU's plug-in, or the PMU
+    /// of a board.
+    #[must_use]
+    pub const fn source(&self) -> &'static str {
+        if self.line.is_some() { "pmu" } else { "counter-page" }
+    }
+
+    /// The least period of a budget that the platform enforces, in ns.
+    #[must_use]
+    pub fn min_period(&self) -> u64 {
+        let counters = &self.platform.counters;
+        let of_pmu = || counters.pmu.as_ref().map(|pmu| pmu.min_period);
+        let of_page = || counters.counter_page.as_ref().map(|page| page.min_period);
+        let least = if self.line.is_some() { of_pmu() } else { of_page() };
+        least.map_or(0, |least| least.0)
     }
 
     /// The compiler that made the hypervisor, on which counts of EL2's instructions depend.
@@ -119,7 +145,7 @@ impl<'a> Lab<'a> {
     pub fn system(&self, more: &str, vms: &[String]) -> String {
         format!(
             "platform = \"{}\"\n\n[hypervisor]\nconsole_core = 0\n{more}{}",
-            self.platform,
+            self.platform.name,
             vms.concat()
         )
     }
@@ -160,7 +186,14 @@ impl<'a> Lab<'a> {
         for old in [&counted, &ledger] {
             let _ = fs::remove_file(old);
         }
-        let checked = weir_image::check(&system, None, self.environment)?;
+        // The memory's values in the board file do not bind what measures them.
+        let refused = |faults| Failure::system(weir_image::rendered(&faults));
+        let checked =
+            weir_image::load_to_measure(&system, None, self.environment).map_err(refused)?;
+        let checked = weir_image::to_build(checked);
+        if let Some(line) = &self.line {
+            return self.run_on_board(&checked, line);
+        }
         let mut options = RunOptions {
             no_build: true,
             deterministic: true,
@@ -221,6 +254,33 @@ fn interrupted(status: u8) -> Result {
 }
 
 impl Lab<'_> {
+    /// Runs a system on a board until all its VMs are off.
+    fn run_on_board(&self, system: &System, line: &BoardLine) -> Result<Seen> {
+        let options = RunOptions {
+            no_build: true,
+            keep_running: true,
+            serial: Some(line.serial.clone()),
+            serial_trace: true,
+            loader: Some(line.loader.clone()),
+            interrupt: watch_signals()?,
+            ..RunOptions::new(self.environment.clone())
+        };
+        let outcome = run(system, &options, &mut SilentConsole)?;
+        interrupted(outcome.status)?;
+        if outcome.report.ended_by != End::SystemStop {
+            let why = outcome.trouble.unwrap_or_else(|| show::summary(&outcome.report));
+            let (file, logs) = (system.path.display(), outcome.directory.display());
+            return Err(Failure::environment(format!("{file}: {why}\nlogs: {logs}")));
+        }
+        let counted = counted(&mut Trace::open(&outcome.directory)?, system.platform.cores.len())?;
+        let begun = |(core, counted): (usize, &Counted)| (core, counted.begun.clone());
+        Ok(Seen {
+            boundaries: counted.iter().enumerate().map(begun).collect(),
+            ledger: Ledger { cores: counted.into_iter().map(Counted::into_ledger).collect() },
+            directory: outcome.directory,
+        })
+    }
+
     /// Returns the plug-in that writes the counter page in a run of this system.
     fn watch(&self, system: &System) -> Result<Watch> {
         Watch::new(system, None, None, true, self.environment)
@@ -240,7 +300,8 @@ impl Seen {
             .ok_or_else(|| Failure::environment(format!("the plug-in saw no core {core}")))
     }
 
-    /// Lines in `period` ns that these cores moved together while one of them was busy. Under
+    /// Lines in `period` ns that these cores moved together while one of them was busy: while its
+    /// periods had a fortieth of the lines of its busiest one, or more. Under
     /// instruction counting they are serialized on one clock, so that a core that waits for its
     /// time slice leaves nothing unused.
     ///
@@ -249,11 +310,12 @@ impl Seen {
     /// The system is at fault if no core was ever busy, the environment if the trace lost too much.
     pub fn together(&self, cores: &[usize], period: u64) -> Result<f64> {
         let nothing = || Failure::system("no core was ever busy");
-        let busy = |period: &Period| period.counts.refills > BUSY;
         let (mut from, mut to, mut lines) = (u64::MAX, 0, 0);
         for core in cores {
             let periods = &self.core(*core)?.periods;
-            let first = periods.iter().position(busy).ok_or_else(nothing)?;
+            let most = periods.iter().map(|period| period.counts.refills).max().unwrap_or(0);
+            let busy = |period: &Period| most > 0 && period.counts.refills >= most.div_ceil(40);
+            let first = periods.iter().position(&busy).ok_or_else(nothing)?;
             let last = periods.iter().rposition(busy).ok_or_else(nothing)?;
             let counted = periods.iter().skip(first).take(last + 1 - first);
             lines += counted.map(|period| period.counts.refills).sum::<u64>();
@@ -281,6 +343,55 @@ impl Seen {
         let _ = fs::remove_dir_all(&self.directory);
         self
     }
+}
+
+/// A core's periods in a trace, without a gap.
+#[derive(Clone, Debug, Default)]
+struct Counted {
+    /// When each began, and the last one ended, in ns.
+    begun: Vec<u64>,
+    periods: Vec<Period>,
+    /// Whether the vCPU was suspended in the period that is not over.
+    throttled: bool,
+}
+
+impl Counted {
+    fn into_ledger(self) -> CoreLedger {
+        CoreLedger { periods: self.periods, ..CoreLedger::default() }
+    }
+}
+
+/// Reads what the hypervisor counted on each core: the longest stretch of periods without a lost
+/// record.
+fn counted<R: Read>(trace: &mut Trace<R>, cores: usize) -> Result<Vec<Counted>> {
+    let mut all = vec![[Counted::default(), Counted::default()]; cores];
+    while let Some(record) = trace.next_record()? {
+        let core = usize::from(weir_report::trace::file::core(&record));
+        let Some([longest, now]) = all.get_mut(core) else { continue };
+        match RecordKind::from_number(record.kind) {
+            // Of two budgets the one of reads.
+            Some(RecordKind::Replenish) if record.detail < 2 => {
+                if !now.begun.is_empty() {
+                    let counts = GuestCounts { refills: record.count, ..GuestCounts::default() };
+                    now.periods.push(Period { counts, polls: 0, throttled: now.throttled });
+                }
+                now.begun.push(trace.facts.nanos(record.time));
+                now.throttled = false;
+            }
+            Some(RecordKind::Throttle) => now.throttled = true,
+            Some(RecordKind::Lost) => {
+                let ended = std::mem::take(now);
+                if ended.periods.len() > longest.periods.len() {
+                    *longest = ended;
+                }
+            }
+            _ => {}
+        }
+    }
+    let longer = |[one, other]: [Counted; 2]| {
+        if other.periods.len() >= one.periods.len() { other } else { one }
+    };
+    Ok(all.into_iter().map(longer).collect())
 }
 
 /// When each core's periods began, in ns.
@@ -335,6 +446,51 @@ impl LabVm<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Cursor;
+    use weir_report::trace::file::{TraceFacts, lost};
+    use weir_trace::record::Record;
+    use zerocopy::IntoBytes as _;
+
+    #[test]
+    fn a_boards_periods_are_read_from_its_trace() {
+        let record = |core, kind: RecordKind, time, count| {
+            let record = Record { time, kind: kind as u16, count, ..Record::default() };
+            record.with_sequence(core)
+        };
+        let replenish = |core, time, used| record(core, RecordKind::Replenish, time, used);
+        let records = [
+            replenish(1, 0, 0),
+            // What lies before a gap is shorter.
+            replenish(0, 5, 0),
+            lost(0, 6, 3),
+            record(0, RecordKind::Throttle, 8, 70),
+            replenish(0, 10, 70),
+            replenish(1, 10, 9),
+            record(0, RecordKind::Throttle, 12, 40),
+            replenish(0, 20, 40),
+            replenish(0, 30, 4),
+        ];
+        let facts = TraceFacts {
+            cores: 2,
+            frequency: 1_000_000_000,
+            records: records.len() as u64,
+            ..TraceFacts::default()
+        };
+        let mut bytes = Vec::new();
+        facts.write(&mut bytes).expect("memory");
+        bytes.extend_from_slice(records.as_bytes());
+        let mut trace = Trace::read(Cursor::new(bytes)).expect("a trace");
+        let cores = counted(&mut trace, 2).expect("whole records");
+        let periods = |core: usize| {
+            let periods = cores[core].periods.iter();
+            periods.map(|period| (period.counts.refills, period.throttled)).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (cores[0].begun.as_slice(), periods(0)),
+            (&[10, 20, 30][..], vec![(40, true), (4, false)])
+        );
+        assert_eq!((cores[1].begun.as_slice(), periods(1)), (&[0, 10][..], vec![(9, false)]));
+    }
 
     #[test]
     fn a_run_ended_by_a_person_has_no_table() {

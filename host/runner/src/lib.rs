@@ -43,5 +43,5 @@ pub use kept::Traced;
 pub use lab::Lab;
 pub use report::RunReport;
 pub use run::{Console, Run, RunOptions, SilentConsole, run};
-pub use serial::SerialLine;
+pub use serial::{BoardLine, Loader, SerialLine};
 pub use signals::watch_signals;

@@ -1,13 +1,21 @@
 //! A board on a serial line.
 
 use crate::link::{Link, Reliability};
-use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
-use weir_image::{Failure, Result};
+use std::{
+    fmt,
+    path::PathBuf,
+    str::FromStr,
+    thread,
+    time::{Duration, Instant},
+};
+use weir_image::{Failure, Format, Result};
 
 /// The rate that the hypervisor sets.
 const BAUD: u32 = 115_200;
 /// The time after which a read ends without a byte, and the thread that reads can end.
 const READ_TIMEOUT: Duration = Duration::from_millis(100);
+/// Limit on the wait for a line that is still in use.
+const LAST_USE: Duration = Duration::from_secs(2);
 
 /// A serial line on the command line: `DEVICE` or `DEVICE:BAUD`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +24,25 @@ pub struct SerialLine {
     pub device: PathBuf,
     /// Its rate.
     pub baud: u32,
+}
+
+/// The user's way to load an image on a board.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loader {
+    /// The shell command, which loads the image on the board and resets it. The environment
+    /// variable `WEIR_IMAGE` names the image's file.
+    pub command: String,
+    /// The format of that file.
+    pub format: Format,
+}
+
+/// A board on a serial line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoardLine {
+    /// The line.
+    pub serial: SerialLine,
+    /// The way to load an image.
+    pub loader: Loader,
 }
 
 impl FromStr for SerialLine {
@@ -52,6 +79,19 @@ impl SerialLine {
     ///
     /// The environment is at fault if the device cannot be opened at this rate.
     pub fn open(&self) -> Result<Link> {
+        let until = Instant::now() + LAST_USE;
+        loop {
+            match self.try_open() {
+                // The threads of the run before close the line a moment after its end.
+                Err(_) if self.device.exists() && Instant::now() < until => {
+                    thread::sleep(READ_TIMEOUT);
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn try_open(&self) -> Result<Link> {
         let device = self.device.to_string_lossy();
         let cannot = |error: &dyn fmt::Display| {
             let mut text = format!("cannot open {self}: {error}");
@@ -87,6 +127,18 @@ mod tests {
         assert_eq!(line(path), found(path, 115_200));
         for wrong in ["", ":115200", "/dev/ttyUSB0:", "/dev/ttyUSB0:0", "/dev/x:99999999999"] {
             assert!(line(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_line_is_opened_again_after_a_run() {
+        use serialport::SerialPort as _;
+        let (_board, host) = serialport::TTYPort::pair().expect("a pseudo-terminal");
+        let device = host.name().expect("a name");
+        drop(host);
+        let line = SerialLine { device: device.into(), baud: BAUD };
+        for _ in 0..3 {
+            line.open().expect("the line");
         }
     }
 

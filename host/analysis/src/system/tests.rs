@@ -76,8 +76,11 @@ fn interrupts_too_frequent_together_get_a_factor() {
 
 #[test]
 fn slots_that_switches_take_get_a_sufficient_length() {
-    let round =
-        |quantum: u64| faults(&format!("kind = \"round-robin\", quantum = \"{quantum}us\" }}\n"));
+    let round = |quantum: u64| {
+        faults(&format!(
+            "kind = \"round-robin\", switch = \"15us\", quantum = \"{quantum}us\" }}\n"
+        ))
+    };
     let message = round(10);
     assert!(
         message
@@ -94,7 +97,7 @@ fn slots_that_switches_take_get_a_sufficient_length() {
     let table = |times: u64| {
         let [length, second, frame] = [20, 50, 1000].map(|time| time * times);
         faults(&format!(
-            "kind = \"table\", major_frame = \"{frame}us\", slots = [{{ vm = \"rtos\", start = \"0us\", length = \"{length}us\" }}, {{ vm = \"gpos\", start = \"{length}us\", length = \"{second}us\" }}] }}\n"
+            "kind = \"table\", switch = \"15us\", major_frame = \"{frame}us\", slots = [{{ vm = \"rtos\", start = \"0us\", length = \"{length}us\" }}, {{ vm = \"gpos\", start = \"{length}us\", length = \"{second}us\" }}] }}\n"
         ))
     };
     let message = table(1);
@@ -106,7 +109,7 @@ fn slots_that_switches_take_get_a_sufficient_length() {
     let servers = |times: u64| {
         let [budget, period] = [20, 2000].map(|time| time * times);
         faults(&format!(
-            "kind = \"fixed-priority\", servers = [{{ vm = \"rtos\", budget = \"{budget}us\", period = \"{period}us\" }}, {{ vm = \"gpos\", budget = \"500us\", period = \"{period}us\" }}] }}\n"
+            "kind = \"fixed-priority\", switch = \"15us\", servers = [{{ vm = \"rtos\", budget = \"{budget}us\", period = \"{period}us\" }}, {{ vm = \"gpos\", budget = \"500us\", period = \"{period}us\" }}] }}\n"
         ))
     };
     let message = servers(1);

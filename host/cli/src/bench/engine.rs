@@ -11,13 +11,9 @@ use crate::{
     screen,
 };
 use serde_json::{Value, json};
-use std::{
-    fs,
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::{fs, io::Write, path::Path};
 use weir_analysis::{Nanos, check, verdict::Verdict};
-use weir_experiments::{Table3Flow, table3_flows};
+use weir_experiments::{Table3Flow, board::write_changed, table3_flows};
 use weir_model::{
     platform::Machine,
     timing::{Overhead, Timing},
@@ -26,16 +22,8 @@ use weir_report::{overheads::measured, table, trace::file::NAME};
 use weir_runner::report::FlowRun;
 
 const PLATFORM: &str = "zcu102";
-/// The system in which a core copies. Its changes are those that the origin of the board's
-/// `[emulated.overheads]` names.
+/// The system in which a core copies.
 const BY_CORE: &str = "flows-overheads";
-const ON_BOARD: [(&str, &str); 3] = [
-    ("console_core = 4", "console_core = 3"),
-    ("messages=50", "messages=30"),
-    ("50 messages", "30 messages"),
-];
-/// The bytes that its receiver expects: 50, and 30 messages of 64 KiB.
-const EXPECTED: (&str, &str) = ("3276800", "1966080");
 /// The system in which the engine moves.
 const BY_ENGINE: &str = "flows-engine";
 /// A flow of Table III, and what the others have instead.
@@ -52,7 +40,7 @@ pub fn run(json: bool, environment: &Environment) -> Result {
     fs::create_dir_all(&scratch).context(|| format!("create {}", scratch.display()))?;
     let flows = table3_flows();
     let bar = CountBar::new("running", (2 + flows.len() * MOVED.len()) as u64);
-    let phases = phases(&scratch, environment, &bar)?;
+    let phases = phases(environment, &bar)?;
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
     for flow in &flows {
         let mut row = flow.to_json();
@@ -87,14 +75,13 @@ const COLUMNS: [(&str, &str); 3] =
     [("paper", "rt-virtio"), ("core", "core copies"), ("engine", "engine moves")];
 
 /// Table II: each phase as published, when a core copies, and when the engine moves.
-fn phases(scratch: &Path, environment: &Environment, bar: &CountBar) -> Result<Vec<Value>> {
+fn phases(environment: &Environment, bar: &CountBar) -> Result<Vec<Value>> {
     let of = |file: &Path| {
         let run = exactly(file, Some(PLATFORM), None, environment)?;
         bar.add(1);
         Ok::<_, Failure>(measured(&run.directory.join(NAME))?.0.to_json())
     };
-    let changes: Vec<_> = ON_BOARD.into_iter().chain([EXPECTED]).collect();
-    let core = of(&changed(BY_CORE, BY_CORE, &changes, scratch, environment)?)?;
+    let core = of(&environment.system(BY_CORE)?)?;
     let by_engine = environment.system(BY_ENGINE)?;
     let engine = of(&by_engine)?;
     // The board's own table is the paper's; that of its emulation is not.
@@ -136,13 +123,16 @@ fn latencies(
     let bandwidth = format!("\"{}MB/s\"", flow.megabytes_per_sec);
     let name = name(flow, path);
     let mut changes = vec![(SIZE, &*size), (BANDWIDTH, &bandwidth), (MOVED[0].1, keys)];
-    let write = |changes: &[_]| changed(TABLE3, &name, changes, scratch, environment);
-    let file = write(&changes)?;
+    let file = scratch.join(name).with_extension("toml");
+    let write =
+        |changes: &[_]| write_changed(&environment.system(TABLE3)?, changes.iter().copied(), &file);
+    write(&changes)?;
     let period = shortest_period(load(&file, Machine::Qemu, environment)?)
         .ok_or_else(|| Failure::system(format!("{}: no period is long enough", file.display())))?;
     let with_period = format!("period = \"{period}ns\"");
     changes.push((PERIOD, &with_period));
-    let run = exactly(&write(&changes)?, Some(PLATFORM), None, environment)?;
+    write(&changes)?;
+    let run = exactly(&file, Some(PLATFORM), None, environment)?;
     Ok(run.report.flows.first().map_or(Value::Null, |run| described(path, period, run)))
 }
 
@@ -190,27 +180,6 @@ fn load(file: &Path, machine: Machine, environment: &Environment) -> Result<Timi
     let failed =
         |faults| Failure { status: image::exit_status(&faults), text: image::rendered(&faults) };
     Ok(loaded.map_err(failed)?.timing)
-}
-
-/// Writes the system `of` with other text to `scratch`, and returns the copy.
-fn changed(
-    of: &str,
-    name: &str,
-    changes: &[(&str, &str)],
-    scratch: &Path,
-    environment: &Environment,
-) -> Result<PathBuf> {
-    let file = environment.system(of)?;
-    let mut text = fs::read_to_string(&file).context(|| format!("read {}", file.display()))?;
-    for (from, to) in changes {
-        if !text.contains(from) {
-            return Err(Failure::system(format!("{}: `{from}` is not there", file.display())));
-        }
-        text = text.replace(from, to);
-    }
-    let copy = scratch.join(name).with_extension("toml");
-    fs::write(&copy, text).context(|| format!("write {}", copy.display()))?;
-    Ok(copy)
 }
 
 /// The header of Table II: two columns of text, then a minimum and a maximum of each column.
@@ -297,14 +266,14 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_not_there_is_no_change() {
+    fn the_system_of_table_3_has_what_is_changed() {
         let scratch = tempfile::tempdir().expect("a directory");
+        let copy = scratch.path().join("copy.toml");
         let changes = [(PERIOD, "period = \"9us\""), (SIZE, "4096"), (BANDWIDTH, "\"485MB/s\"")];
-        let environment = Environment::find();
-        let write = |changes: &[_]| changed(TABLE3, "copy", changes, scratch.path(), &environment);
-        let copy = fs::read_to_string(write(&changes).expect("a copy")).expect("text");
-        assert!(copy.contains("bytes=4096000 ") && copy.contains("period = \"9us\""), "{copy}");
-        let failure = write(&[("other", "")]).expect_err("a failure");
-        assert!(failure.text.contains("`other` is not there"), "{}", failure.text);
+        let changes = changes.into_iter().chain([(MOVED[0].1, MOVED[1].1)]);
+        let system = Environment::find().system(TABLE3).expect("a checkout");
+        write_changed(&system, changes, &copy).expect("a copy");
+        let text = fs::read_to_string(&copy).expect("text");
+        assert!(text.contains("bytes=4096000 ") && text.contains("period = \"9us\""), "{text}");
     }
 }

@@ -1,8 +1,8 @@
 //! `weir bench`: measures the overheads of weir.
 
+pub mod board;
 pub mod engine;
 pub mod flows;
-pub mod hypervisor;
 pub mod lines;
 pub mod mapping;
 pub mod simulator;

@@ -97,6 +97,8 @@ table! {
         build: Option<String>,
         /// The date of the measurement.
         date: Option<String>,
+        /// The emulator and its version, or where the board was.
+        machine: Option<String>,
     }
 
     /// A sender's own overhead.

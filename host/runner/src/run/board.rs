@@ -1,7 +1,7 @@
 //! Runs a system on a board that is connected by a serial line.
 
 use super::{
-    Run, RunOptions,
+    Run, RunOptions, load,
     outcome::{self, judge_report},
     running::{Peer, Running},
 };
@@ -16,7 +16,7 @@ use weir_model::System;
 use weir_report::trace;
 
 /// Listens to a board until the expected lines are printed, the time elapses or the system stops.
-/// The user starts the board.
+/// The user starts the board, or [`RunOptions::loader`].
 pub(super) fn run(
     system: &System,
     serial: &SerialLine,
@@ -36,13 +36,20 @@ pub(super) fn run(
     let link = serial.open()?;
     let record = RunRecord::create(&options.environment.runs(), system)?;
     let started = SystemTime::now();
-    console.note(&format!(
-        "listening on {serial}: start {} on {} now, or reset the board",
-        weir_image::name(system),
-        system.platform.name
-    ));
-    // A board that already runs answers with its counters.
-    link.ask_for_report();
+    if let Some(loader) = &options.loader {
+        // A file that the user names has the format that the user needs.
+        let is_ready = options.image_file.is_some();
+        let file = if is_ready { bytes } else { loader.format.wrap(bytes, system)? };
+        load::load(&loader.command, &file, &record, options)?;
+    } else {
+        console.note(&format!(
+            "listening on {serial}: start {} on {} now, or reset the board",
+            weir_image::name(system),
+            system.platform.name
+        ));
+        // A board that already runs answers with its counters.
+        link.ask_for_report();
+    }
     let peer = Peer::Board(link, image, serial.to_string());
     let mut run = Running::new(options, system, peer, record, console)?;
     if options.serial_trace {

@@ -2,6 +2,7 @@
 
 mod board;
 mod console;
+mod load;
 mod options;
 mod outcome;
 mod running;

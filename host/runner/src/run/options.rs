@@ -1,7 +1,7 @@
 //! The options of a run.
 
 use crate::plugin::Watch;
-use crate::serial::SerialLine;
+use crate::serial::{Loader, SerialLine};
 use serde_json::Value;
 use std::{
     ffi::OsString,
@@ -41,6 +41,8 @@ pub struct RunOptions {
     pub serial: Option<SerialLine>,
     /// The board sends its trace, too, whenever the line is free.
     pub serial_trace: bool,
+    /// Loads the image on the board. Without one the user does that.
+    pub loader: Option<Loader>,
     /// Additional arguments of QEMU.
     pub qemu_args: Vec<OsString>,
     /// The latency bound of each flow of the system, in ns: for serialized cores in QEMU, for
@@ -69,6 +71,7 @@ impl RunOptions {
             image_file: None,
             serial: None,
             serial_trace: false,
+            loader: None,
             qemu_args: Vec::new(),
             bounds: Vec::new(),
             overheads: Value::Null,

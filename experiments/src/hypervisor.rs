@@ -9,7 +9,7 @@
 //!
 //! The systems: one whose guest walks all paths and marks them, some that only boot, one whose VMs
 //! share a core, one whose VMs send frames, and some whose longest section with interrupts masked
-//! is looked for.
+//! is looked for. The paths are also walked on a board with a GICv2.
 
 use std::{
     collections::BTreeMap,
@@ -18,14 +18,29 @@ use std::{
 };
 
 use serde::Serialize;
+use serde_json::Value;
 use weir_qemu_plugin::{
     CountReport,
     report::{PathReport, Summary},
 };
 
-use crate::failure::{Context, Failure, Result};
+use weir_abi::Features;
+use weir_image::{
+    Environment, Failure, Result,
+    cargo::Programs,
+    failure::{Context, GOOD},
+    features_of, load, rendered, to_build,
+};
+use weir_model::platform::Machine;
 use weir_report::TextTable;
-use weir_runner::elf::{LinkedHypervisor, SectionSizes, Symbol};
+use weir_runner::{
+    RunOptions, SilentConsole,
+    elf::{LinkedHypervisor, SectionSizes, Symbol},
+    plugin::plugin_arguments,
+    run,
+    show::summary,
+    watch_signals,
+};
 
 /// A path that the benchmark guest must have taken, and its cost in the peer.
 pub struct Path {
@@ -33,8 +48,8 @@ pub struct Path {
     pub key: &'static str,
     /// A description.
     pub what: &'static str,
-    /// EL2 instructions of Bao, main branch of November 2026, on QEMU virt with GICv3, by a guest
-    /// that does the same; median. None where nothing comparable was measured.
+    /// EL2 instructions of Bao, main branch of November 2026, on QEMU virt, by a guest that does the
+    /// same; median. None where nothing comparable was measured.
     pub bao: Option<u64>,
     /// Whether weir is compared with half of that: on the paths that a real-time guest feels.
     half: bool,
@@ -52,7 +67,7 @@ const fn own(key: &'static str, what: &'static str) -> Path {
     Path { key, what, bao: None, half: false }
 }
 
-/// The paths of the benchmark guest, in the order of tables.
+/// The paths of the benchmark guest with GICv3, in the order of tables.
 pub const PATHS: [Path; 27] = [
     interrupt("timer_irq", "virtual timer interrupt to the guest", 199),
     interrupt("spi", "device interrupt (SPI) to the guest", 204),
@@ -83,8 +98,43 @@ pub const PATHS: [Path; 27] = [
     own("uart_write", "write of a byte to the virtual PL011"),
 ];
 
+/// The paths with GICv2, which has neither redistributors nor GICD_IROUTER: keys of redistributors
+/// stand for the banked registers of the distributor.
+///
+/// Bao 738e3dc5 (July 2026, main), Debian's aarch64-linux-gnu-gcc 12.2.0-14, its own `-O2`; QEMU
+/// 7.2.22, `virt,gic-version=2` and `xlnx-zcu102`, 4 Cortex-A53, one VM of 4 vCPUs: the same figures
+/// on both machines. Its null hypercall is the cheapest that it has. No figure where Bao's was of a
+/// device's line and weir's is of an emulated one, which takes another path.
+pub const PATHS_GICV2: [Path; 25] = [
+    interrupt("timer_irq", "virtual timer interrupt to the guest", 204),
+    interrupt("spi", "device interrupt (SPI) to the guest", 209),
+    interrupt("sgi_send", "SGI to another vCPU, sender", 462),
+    interrupt("sgi_receive", "SGI to another vCPU, receiver", 432),
+    path("sgi_self", "SGI to itself, sent and received", 894),
+    path("hypercall", "null hypercall", 149),
+    path("psci_version", "PSCI_VERSION by HVC", 188),
+    path("psci_version_smc", "PSCI_VERSION by SMC", 202),
+    path("cpu_on", "PSCI CPU_ON by HVC, caller", 357),
+    path("cpu_on_smc", "PSCI CPU_ON by SMC, caller", 371),
+    path("gicd_typer_read", "read of GICD_TYPER", 225),
+    path("gicd_isenabler_read", "read of GICD_ISENABLER", 1_290),
+    path("gicd_isenabler_same", "GICD_ISENABLER, device's line, no change", 3_599),
+    path("gicd_isenabler_line", "GICD_ISENABLER, device's line, off to on", 3_626),
+    own("gicd_isenabler_write", "GICD_ISENABLER, emulated line, off to on"),
+    path("gicd_ipriorityr_write", "GICD_IPRIORITYR, no change", 377),
+    path("gicd_ipriorityr_change", "GICD_IPRIORITYR, another value", 421),
+    path("gicr_ipriorityr_change", "GICD_IPRIORITYR, virtual timer, another value", 411),
+    own("gicd_ispendr_write", "GICD_ISPENDR, disabled emulated line"),
+    path("gicd_ispendr_delivery", "GICD_ISPENDR, device's line, enabled, with delivery", 3_764),
+    path("gicr_isenabler0_read", "read of GICD_ISENABLER0", 1_290),
+    path("gicr_isenabler0_same", "GICD_ISENABLER0, virtual timer, no change", 3_279),
+    path("gicr_isenabler0_timer", "GICD_ISENABLER0, virtual timer, off to on", 3_306),
+    own("gicr_isenabler0_write", "GICD_ISENABLER0, physical timer, off to on"),
+    own("uart_write", "write of a byte to the virtual PL011"),
+];
+
 /// The path from one vCPU's guest to that of another.
-const SWITCH: &str = "vcpu_switch";
+pub(crate) const SWITCH: &str = "vcpu_switch";
 /// The path of a notification of a port of the switch, on the sender's core.
 const NOTIFY: &str = "notify";
 /// The path of a notification of a flow.
@@ -124,6 +174,8 @@ const SYMBOLS: usize = 20;
 pub struct Systems {
     /// Its guest marks and takes every path (at least 2 vCPUs, for the SGIs), then powers off.
     pub paths: PathBuf,
+    /// The same on a board with a GICv2.
+    pub paths_gicv2: PathBuf,
     /// One VM with one vCPU, on a board with 4 cores: with 2 MiB, 64 MiB and 256 MiB of RAM.
     pub one_vcpu: [PathBuf; 3],
     /// Two VMs on one core, which want it all the time.
@@ -164,8 +216,11 @@ where
 /// The figures, serialized as `weir bench hypervisor --json` prints them.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
-    /// Instructions per path. A path with `n` 0 was taken without entering EL2.
-    pub el2_instructions: BTreeMap<String, Instructions>,
+    /// Of the paths with GICv3.
+    #[serde(flatten)]
+    pub paths: PathFigures,
+    /// Of the paths with GICv2.
+    pub gicv2: PathFigures,
     /// Instructions of all cores before the first one of the guest with one vCPU and 2 MiB, without
     /// those that clear its RAM.
     pub boot_instructions: u64,
@@ -193,6 +248,20 @@ pub struct Figures {
     pub image_bytes: u64,
     /// The largest functions and statics.
     pub largest_symbols: Vec<Symbol>,
+    /// The longest section of EL2 with interrupts masked while VMs run, of the guest that takes all
+    /// paths.
+    pub longest_masked: Option<Masked>,
+    /// The same for each system.
+    pub masked: BTreeMap<String, Masked>,
+    /// The longest of these.
+    pub masked_max: Option<Masked>,
+}
+
+/// What the paths of a system take.
+#[derive(Clone, Debug, Serialize)]
+pub struct PathFigures {
+    /// Instructions per path. A path with `n` 0 was taken without entering EL2.
+    pub el2_instructions: BTreeMap<String, Instructions>,
     /// Median of DSB, DMB, ISB and SB per path.
     pub barriers: BTreeMap<String, u64>,
     /// Median of TLBI, DC and IC per path.
@@ -201,13 +270,6 @@ pub struct Figures {
     pub device_accesses: BTreeMap<String, u64>,
     /// Median of the accesses to GIC CPU interface registers per path.
     pub gic_sysregs: BTreeMap<String, u64>,
-    /// The longest section of EL2 with interrupts masked while VMs run, of the guest that takes all
-    /// paths.
-    pub longest_masked: Option<Masked>,
-    /// The same for each system.
-    pub masked: BTreeMap<String, Masked>,
-    /// The longest of these.
-    pub masked_max: Option<Masked>,
 }
 
 /// EL2 instructions of one path.
@@ -236,6 +298,8 @@ pub struct Masked {
 pub struct AbovePeer {
     /// The measured quantity.
     pub what: &'static str,
+    /// Whether it was measured with GICv2.
+    pub gicv2: bool,
     /// What weir needs.
     pub weir: u64,
     /// What Bao needs.
@@ -246,9 +310,10 @@ pub struct AbovePeer {
 
 impl fmt::Display for AbovePeer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { what, weir, bao, half } = self;
+        let Self { what, gicv2, weir, bao, half } = self;
+        let with = if *gicv2 { " with GICv2" } else { "" };
         let than = if *half { "more than half of" } else { "not less than" };
-        write!(f, "{what}: {weir}, {than} Bao's {bao}")
+        write!(f, "{what}{with}: {weir}, {than} Bao's {bao}")
     }
 }
 
@@ -278,6 +343,7 @@ where
         Ok((report, used))
     };
     let (mut paths, full) = observe(&systems.paths)?;
+    let (gicv2, _) = observe(&systems.paths_gicv2)?;
     let mut boots = Vec::new();
     let mut minimal = None;
     for system in &systems.one_vcpu {
@@ -305,10 +371,60 @@ where
         paths.paths.insert(name.to_owned(), PathReport { marks: path.n, ..path.clone() });
     }
     let minimal = minimal.unwrap_or_else(|| full.clone());
-    let mut figures = Figures::new(&paths, boots, &full.hypervisor, &minimal, masked)?;
-    let system = systems.paths.file_stem().unwrap_or_default().to_string_lossy();
-    figures.longest_masked = figures.masked.get(&*system).cloned();
+    let name =
+        |system: &FilePath| system.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    // The plug-in does not see that GICC_IAR is read, which ends a section.
+    masked.remove(&name(&systems.paths_gicv2));
+    let mut figures = Figures::new([&paths, &gicv2], boots, &full.hypervisor, &minimal, masked)?;
+    figures.longest_masked = figures.masked.get(&name(&systems.paths)).cloned();
     Ok(figures)
+}
+
+/// Builds a system, of its own or another platform, and runs it with the plug-in, which writes its
+/// report to `out`. The hypervisor has all its parts, or, as `weir build` makes it, those that the
+/// system uses.
+///
+/// # Errors
+///
+/// The system has faults or its run is not good; a part cannot be built.
+pub fn counted(
+    file: &FilePath,
+    platform: Option<&str>,
+    all_parts: bool,
+    out: &FilePath,
+    environment: &Environment,
+) -> Result<Used> {
+    let programs = Programs::new(environment, false);
+    let refused = |faults| Failure::system(rendered(&faults));
+    let system = load(file, platform, Machine::Qemu, environment).map_err(refused)?;
+    let system = to_build(system);
+    let parts = if all_parts { Features::ALL } else { features_of(&system) };
+    let hypervisor = programs.hypervisor(environment, &system.platform, parts)?;
+    let hypervisor = LinkedHypervisor::read(&hypervisor)?;
+    let plugin = programs.plugin(environment)?;
+    let qemu = plugin_arguments(&plugin, &hypervisor, out, None);
+    let options = RunOptions {
+        deterministic: true,
+        unsliced: true,
+        all_parts,
+        qemu_args: qemu.iter().map(Into::into).collect(),
+        interrupt: watch_signals()?,
+        ..RunOptions::new(environment.clone())
+    };
+    let outcome = run(&system, &options, &mut SilentConsole)?;
+    if outcome.status == GOOD {
+        let run = outcome.directory.join("run.json");
+        let text = fs::read(&run).context(|| format!("read {}", run.display()))?;
+        let run: Value = serde_json::from_slice(&text).context(|| "read run.json")?;
+        let image_bytes = run["image_bytes"].as_u64().unwrap_or_default();
+        return Ok(Used { hypervisor, image_bytes });
+    }
+    let why = outcome.trouble.unwrap_or_else(|| summary(&outcome.report));
+    let logs = outcome.directory.display();
+    Err(Failure {
+        status: outcome.status,
+        text: format!("{}: {why}\nlogs: {logs}", file.display()),
+    })
 }
 
 /// The instructions before the first one of a guest.
@@ -327,15 +443,9 @@ fn boot(report: &CountReport, system: &FilePath) -> Result<Boot> {
     })
 }
 
-impl Figures {
-    fn new(
-        report: &CountReport,
-        boot: [Boot; 4],
-        full: &LinkedHypervisor,
-        minimal: &Used,
-        masked: BTreeMap<String, Masked>,
-    ) -> Result<Self> {
-        let missing: Vec<_> = PATHS
+impl PathFigures {
+    fn new(report: &CountReport, paths: &[Path]) -> Result<Self> {
+        let missing: Vec<_> = paths
             .iter()
             .map(|path| path.key)
             .filter(|path| report.paths.get(*path).is_none_or(|path| path.n == 0))
@@ -356,6 +466,69 @@ impl Figures {
                     (name.clone(), Instructions { n: path.n, summary: path.instructions })
                 })
                 .collect(),
+            barriers: medians(|path| path.barriers),
+            maintenance: medians(|path| path.maintenance),
+            device_accesses: medians(|path| path.device_accesses),
+            gic_sysregs: medians(|path| path.gic_sysregs),
+        })
+    }
+
+    /// What of `paths` is compared with Bao's figure.
+    fn compared(&self, paths: &'static [Path], gicv2: bool) -> impl Iterator<Item = AbovePeer> {
+        paths.iter().filter_map(move |&Path { key, what, bao, half }| {
+            let weir = self.el2_instructions.get(key).map_or(0, |path| path.summary.median);
+            Some(AbovePeer { what, gicv2, weir, bao: bao?, half })
+        })
+    }
+
+    /// The figures next to Bao's, as text, with those of other paths behind them.
+    fn table(&self, title: &str, paths: &[Path]) -> TextTable {
+        let mut table = table([
+            title, "weir", "min", "max", "Bao", "weir/Bao", "barriers", "device", "GIC regs",
+        ]);
+        let count = |map: &BTreeMap<String, u64>, path: &str| {
+            map.get(path).copied().unwrap_or_default().to_string()
+        };
+        let mut row = |path: &str, what: &str, bao: Option<u64>| {
+            let Some(instructions) = self.el2_instructions.get(path) else {
+                return;
+            };
+            let Summary { min, median, max, .. } = instructions.summary;
+            table.add_row([
+                what.to_owned(),
+                median.to_string(),
+                min.to_string(),
+                max.to_string(),
+                bao.map_or_else(|| "-".to_owned(), |bao| bao.to_string()),
+                bao.map_or_else(|| "-".to_owned(), |bao| ratio(median, bao)),
+                count(&self.barriers, path),
+                count(&self.device_accesses, path),
+                count(&self.gic_sysregs, path),
+            ]);
+        };
+        for path in paths {
+            row(path.key, path.what, path.bao);
+        }
+        let rest = self.el2_instructions.keys();
+        for path in rest.filter(|key| paths.iter().all(|path| path.key != **key)) {
+            row(path, path, None);
+        }
+        table
+    }
+}
+
+impl Figures {
+    /// Of the reports with GICv3 and with GICv2.
+    fn new(
+        [report, gicv2]: [&CountReport; 2],
+        boot: [Boot; 4],
+        full: &LinkedHypervisor,
+        minimal: &Used,
+        masked: BTreeMap<String, Masked>,
+    ) -> Result<Self> {
+        Ok(Self {
+            paths: PathFigures::new(report, &PATHS)?,
+            gicv2: PathFigures::new(gicv2, &PATHS_GICV2)?,
             boot_instructions: boot[0].rest,
             boot_instructions_64_mib: boot[1].rest,
             boot_instructions_256_mib: boot[2].rest,
@@ -368,27 +541,19 @@ impl Figures {
             minimal: minimal.hypervisor.sizes,
             image_bytes: minimal.image_bytes,
             largest_symbols: full.symbols.iter().take(SYMBOLS).cloned().collect(),
-            barriers: medians(|path| path.barriers),
-            maintenance: medians(|path| path.maintenance),
-            device_accesses: medians(|path| path.device_accesses),
-            gic_sysregs: medians(|path| path.gic_sysregs),
             longest_masked: None,
             masked_max: masked.values().max_by_key(|masked| masked.instructions).cloned(),
             masked,
         })
     }
 
-    fn median(&self, path: &str) -> u64 {
-        self.el2_instructions.get(path).map_or(0, |path| path.summary.median)
-    }
-
-    /// What is compared: description, weir's figure, Bao's, and whether it is compared with half of
-    /// that.
-    fn compared(&self) -> impl Iterator<Item = (&'static str, u64, u64, bool)> {
-        let paths = PATHS
-            .iter()
-            .filter_map(|path| Some((path.what, self.median(path.key), path.bao?, path.half)));
-        paths.chain(self.whole().filter_map(|(what, weir, bao)| Some((what, weir, bao?, false))))
+    /// What is compared with Bao's figure.
+    fn compared(&self) -> impl Iterator<Item = AbovePeer> {
+        let whole = self.whole().filter_map(|(what, weir, bao)| {
+            Some(AbovePeer { what, gicv2: false, weir, bao: bao?, half: false })
+        });
+        let gicv2 = self.gicv2.compared(&PATHS_GICV2, true);
+        self.paths.compared(&PATHS, false).chain(gicv2).chain(whole)
     }
 
     /// The figures that belong to no path: description, weir's figure, Bao's.
@@ -412,7 +577,6 @@ impl Figures {
     #[must_use]
     pub fn above_peer(&self) -> Vec<AbovePeer> {
         self.compared()
-            .map(|(what, weir, bao, half)| AbovePeer { what, weir, bao, half })
             .filter(|each| each.weir > if each.half { each.bao / 2 } else { each.bao - 1 })
             .collect()
     }
@@ -420,45 +584,8 @@ impl Figures {
     /// The figures next to Bao's, as text.
     #[must_use]
     pub fn table(&self) -> String {
-        let mut table = table([
-            "EL2 instructions, median",
-            "weir",
-            "min",
-            "max",
-            "Bao",
-            "weir/Bao",
-            "barriers",
-            "device",
-            "GIC regs",
-        ]);
-        let count = |map: &BTreeMap<String, u64>, path: &str| {
-            map.get(path).copied().unwrap_or_default().to_string()
-        };
-        let mut row = |path: &str, what: &str, bao: Option<u64>| {
-            let Some(instructions) = self.el2_instructions.get(path) else {
-                return;
-            };
-            let Summary { min, median, max, .. } = instructions.summary;
-            table.add_row([
-                what.to_owned(),
-                median.to_string(),
-                min.to_string(),
-                max.to_string(),
-                bao.map_or_else(|| "-".to_owned(), |bao| bao.to_string()),
-                bao.map_or_else(|| "-".to_owned(), |bao| ratio(median, bao)),
-                count(&self.barriers, path),
-                count(&self.device_accesses, path),
-                count(&self.gic_sysregs, path),
-            ]);
-        };
-        for path in &PATHS {
-            row(path.key, path.what, path.bao);
-        }
-        let rest = self.el2_instructions.keys();
-        for path in rest.filter(|key| PATHS.iter().all(|path| path.key != **key)) {
-            row(path, path, None);
-        }
-
+        let table = self.paths.table("EL2 instructions, median", &PATHS);
+        let gicv2 = self.gicv2.table("the same with GICv2", &PATHS_GICV2);
         let mut whole = super::hypervisor::table(["", "weir", "Bao", "weir/Bao"]);
         for (what, weir, bao) in self.whole() {
             let [bao, ratio] = bao.map_or_else(
@@ -483,7 +610,10 @@ impl Figures {
         for Masked { instructions, path, system } in self.masked.values() {
             masked.add_row([format!("{system} ({path})"), instructions.to_string()]);
         }
-        format!("{table}\n\n{whole}\n\n{masked}\n\n{symbols}\ncompiled by {}\n", self.compiler)
+        format!(
+            "{table}\n\n{gicv2}\n\n{whole}\n\n{masked}\n\n{symbols}\ncompiled by {}\n",
+            self.compiler
+        )
     }
 }
 
@@ -522,8 +652,12 @@ mod tests {
 
     /// A run on which each path takes half of what Bao needs, and one that needs no EL2.
     fn report() -> CountReport {
+        report_of(&PATHS)
+    }
+
+    fn report_of(paths: &[Path]) -> CountReport {
         let mut paths: BTreeMap<_, _> =
-            PATHS.iter().map(|each| (each.key.to_owned(), taken(20, bao(each) / 2))).collect();
+            paths.iter().map(|each| (each.key.to_owned(), taken(20, bao(each) / 2))).collect();
         paths.insert("eoi".to_owned(), taken(0, 0));
         for name in [SWITCH, NOTIFY, VIRTIO_NOTIFY] {
             paths.insert(name.to_owned(), PathReport { marks: 0, ..taken(30, 900) });
@@ -561,7 +695,7 @@ mod tests {
             (system.to_owned(), masked)
         };
         let all = BTreeMap::from([masked("p", 88), masked("frames", 9000)]);
-        Figures::new(report, boot, &image(), &used(), all)
+        Figures::new([report, &report_of(&PATHS_GICV2)], boot, &image(), &used(), all)
     }
 
     fn figures() -> Figures {
@@ -592,6 +726,8 @@ mod tests {
         assert_eq!(json["bss_bytes"], 4_096);
         assert_eq!(json["largest_symbols"][0]["name"], "run");
         assert_eq!(json["largest_symbols"].as_array().map(Vec::len), Some(SYMBOLS));
+        assert_eq!(json["gicv2"]["el2_instructions"]["timer_irq"]["median"], 102);
+        assert_eq!(json["gicv2"]["device_accesses"]["spi"], 3);
         assert_eq!(json["barriers"]["spi"], 1);
         assert_eq!(json["device_accesses"]["spi"], 3);
         assert_eq!(json["masked"]["p"]["instructions"], 88);
@@ -623,16 +759,19 @@ mod tests {
         report.paths.remove("spi");
         report.paths.insert("cpu_on".to_owned(), taken(0, 0));
         let failure = figures_of(&report, [1; 4]).unwrap_err();
-        assert_eq!(failure.status, crate::failure::SYSTEM);
+        assert_eq!(failure.status, weir_image::failure::SYSTEM);
         assert!(failure.text.ends_with(": spi, cpu_on"), "{}", failure.text);
     }
 
     #[test]
     fn the_table_shows_every_line_with_its_ratio() {
         let text = figures().table();
-        for each in PATHS.iter().filter(|path| path.bao.is_some()) {
-            let line = text.lines().find(|line| line.contains(each.what)).unwrap();
-            assert!(line.contains(" 0.50 ") || line.contains(" 0.49 "), "{line}");
+        let (with_v3, with_v2) = text.split_once("the same with GICv2").unwrap();
+        for (text, paths) in [(with_v3, &PATHS[..]), (with_v2, &PATHS_GICV2)] {
+            for each in paths.iter().filter(|path| path.bao.is_some()) {
+                let line = text.lines().find(|line| line.contains(each.what)).unwrap();
+                assert!(line.contains(" 0.50 ") || line.contains(" 0.49 "), "{line}");
+            }
         }
         let boot = text.lines().find(|line| line.contains("boot without clearing RAM")).unwrap();
         assert!(boot.contains("400000") && boot.contains("440907") && boot.contains("0.91"));
@@ -647,6 +786,7 @@ mod tests {
         let system = |name: &str| PathBuf::from(format!("{name}.toml"));
         let systems = Systems {
             paths: system("p"),
+            paths_gicv2: system("p-gicv2"),
             one_vcpu: ["two", "sixty-four", "most"].map(system),
             shared: system("shared"),
             frames: system("frames"),
@@ -669,13 +809,16 @@ mod tests {
         let mut ran = vec![];
         let figures =
             measure_with(&report(), &mut ran).unwrap_or_else(|failure| panic!("{}", failure.text));
-        let all = ["p", "two", "sixty-four", "most", "shared", "frames", "flow", "restart"];
+        let all =
+            ["p", "p-gicv2", "two", "sixty-four", "most", "shared", "frames", "flow", "restart"];
         assert_eq!(ran, all.map(|name| PathBuf::from(format!("{name}.toml"))));
         assert_eq!((figures.boot_instructions, figures.boot_instructions_four_vcpus), (7, 7));
         assert_eq!(figures.clearing_instructions_256_mib, 5);
         assert_eq!(figures.sizes, SIZES);
-        assert_eq!(figures.el2_instructions["notify_flow"].n, 30);
-        assert_eq!(figures.masked.len(), all.len());
+        assert_eq!(figures.paths.el2_instructions["notify_flow"].n, 30);
+        assert_eq!(figures.gicv2.el2_instructions["timer_irq"].n, 20);
+        assert_eq!(figures.masked.len(), all.len() - 1);
+        assert!(!figures.masked.contains_key("p-gicv2"));
         assert_eq!(figures.longest_masked.expect("of p").system, "p");
     }
 
@@ -683,7 +826,7 @@ mod tests {
     fn a_guest_that_never_started_is_named() {
         let report = CountReport { boot_instructions: None, ..report() };
         let failure = measure_with(&report, &mut vec![]).unwrap_err();
-        assert_eq!(failure.status, crate::failure::SYSTEM);
+        assert_eq!(failure.status, weir_image::failure::SYSTEM);
         assert!(failure.text.contains("no guest of two.toml"), "{}", failure.text);
     }
 }

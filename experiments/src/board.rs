@@ -1,0 +1,344 @@
+//! What weir measures of a board for its board file: the overhead of each step of a message, a
+//! switch between vCPUs, and what the DMA engine takes for a chunk.
+
+use crate::hypervisor::{SWITCH, counted};
+use serde_json::{Value, json};
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+};
+use weir_image::{
+    Environment, Failure, Result,
+    failure::{Context, INTERRUPTED},
+    progress::CountBar,
+};
+use weir_model::{
+    System,
+    platform::{Machine, Platform},
+    timing::Origin,
+};
+use weir_qemu_plugin::{CountReport, report::Summary};
+use weir_report::{
+    overheads::{MeasuredOverheads, OverheadsToml, measured},
+    table,
+    trace::file::NAME,
+};
+use weir_runner::{BoardLine, RunOptions, SilentConsole, report::End, run, watch_signals};
+use weir_units::{Bytes, Nanos};
+
+/// The system in which a core copies, and the one with a flow to several receivers.
+const BY_CORE: [&str; 2] = ["flows-overheads", "flows-several"];
+/// The system with many flows, for steps that search flows or VMs.
+const LARGER: &str = "flows-mesh";
+/// The cores that it needs.
+const LARGER_CORES: usize = 6;
+/// The system in which the DMA engine moves.
+const BY_ENGINE: &str = "flows-engine";
+/// Where its data path is named.
+const ENGINE: &str = "path = \"dma\"";
+/// Chunk sizes. The receiver's buffers have 4 KiB, and no chunk is larger than a buffer.
+const CHUNKS: [Bytes; 4] = [Bytes(512), Bytes(1024), Bytes(2048), Bytes(4096)];
+/// The system whose VMs share a core.
+const SHARED: &str = "shared";
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct BoardRequest<'a> {
+    /// The board's name, or its board file.
+    pub platform: &'a str,
+    /// Where it is; QEMU's machine for it without a line.
+    pub line: Option<&'a BoardLine>,
+    /// Where changed systems go; it exists.
+    pub directory: &'a Path,
+    /// The checkout and the tools.
+    pub environment: &'a Environment,
+}
+
+/// What the engine takes for chunks of one size, from the call that starts it to the end of the
+/// broker's handling of its interrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkTime {
+    /// The chunk.
+    pub size: Bytes,
+    /// The least time.
+    pub min: Nanos,
+    /// The median.
+    pub median: Nanos,
+}
+
+/// What was measured.
+#[derive(Debug)]
+pub struct BoardFigures {
+    /// The overhead of each step of a message.
+    pub overheads: MeasuredOverheads,
+    /// Those in a system of twelve flows, if the board has the cores for it.
+    pub larger: Option<MeasuredOverheads>,
+    /// How it was measured.
+    pub origin: Origin,
+    /// Instructions of a switch between vCPUs, counted from outside; none on a serial line.
+    pub switch: Option<Summary>,
+    /// What the DMA engine takes by chunk size; empty without an engine.
+    pub chunks: Vec<ChunkTime>,
+    /// Whether it was measured in QEMU's machine of a board that exists, too.
+    emulated: bool,
+}
+
+/// Measures.
+///
+/// # Errors
+///
+/// The system is at fault if a run fails or leaves no complete trace, the environment if a part
+/// cannot be built or the image cannot be loaded.
+pub fn measure(request: &BoardRequest<'_>) -> Result<BoardFigures> {
+    weir_image::check_platform(request.platform)?;
+    let system = request.checked(&request.environment.system(BY_CORE[0])?)?;
+    let platform = &system.platform;
+    let in_qemu = request.line.is_none();
+    if in_qemu && platform.qemu.is_none() {
+        return Err(Failure::call(format!(
+            "QEMU has no machine for {}: measure the board by --serial and --load",
+            platform.name
+        )));
+    }
+    let engine = platform.dma_engine.is_some();
+    let larger = platform.cores.len() >= LARGER_CORES;
+    let chunk_runs = if engine { CHUNKS.len() } else { 0 };
+    let runs = BY_CORE.len() + usize::from(engine) + usize::from(larger) + chunk_runs;
+    let bar = CountBar::new("running", (runs + usize::from(in_qemu)) as u64);
+
+    let named = |name: &str| {
+        let figures = request.overheads(&request.environment.system(name)?)?;
+        bar.add(1);
+        Ok::<_, Failure>(figures)
+    };
+    let (mut overheads, mut origin) = named(BY_CORE[0])?;
+    overheads.merge(named(BY_CORE[1])?.0);
+    let mut chunks = Vec::new();
+    if engine {
+        overheads.merge(named(BY_ENGINE)?.0);
+        for size in CHUNKS {
+            chunks.push(request.chunk(size)?);
+            bar.add(1);
+        }
+    }
+    let larger = if larger { Some(named(LARGER)?.0) } else { None };
+    let switch = if in_qemu { Some(request.switch()?) } else { None };
+    let unfit = overheads.unfit();
+    let unfit = unfit.or_else(|| larger.as_ref().and_then(MeasuredOverheads::unfit_as_larger));
+    if let Some(why) = unfit {
+        return Err(Failure::system(why));
+    }
+    let line = request.line.map_or(String::new(), |line| format!(" --serial {}", line.serial));
+    origin.command = format!("weir bench board --platform {}{line}", request.platform);
+    let emulated = in_qemu && !is_emulator(platform);
+    Ok(BoardFigures { overheads, larger, origin, switch, chunks, emulated })
+}
+
+/// Whether the board is a machine that only QEMU has.
+fn is_emulator(platform: &Platform) -> bool {
+    platform.qemu.as_ref().is_some_and(|qemu| qemu.machine.starts_with("virt,"))
+}
+
+impl BoardRequest<'_> {
+    fn checked(&self, file: &Path) -> Result<System> {
+        let machine = if self.line.is_some() { Machine::Board } else { Machine::Qemu };
+        let system = weir_image::load(file, Some(self.platform), machine, self.environment);
+        let refused = |faults| Failure::system(weir_image::rendered(&faults));
+        Ok(weir_image::to_build(system.map_err(refused)?))
+    }
+
+    /// Runs a system until all its VMs are off, and returns the overheads in its trace.
+    fn overheads(&self, file: &Path) -> Result<(MeasuredOverheads, Origin)> {
+        let system = self.checked(file)?;
+        let counted = self.line.is_none();
+        let options = RunOptions {
+            deterministic: counted,
+            unsliced: counted,
+            keep_running: true,
+            serial: self.line.map(|line| line.serial.clone()),
+            serial_trace: !counted,
+            loader: self.line.map(|line| line.loader.clone()),
+            interrupt: watch_signals()?,
+            ..RunOptions::new(self.environment.clone())
+        };
+        let outcome = run(&system, &options, &mut SilentConsole)?;
+        let report = &outcome.report;
+        if outcome.status == INTERRUPTED {
+            return Err(Failure::reported(INTERRUPTED));
+        }
+        let failed = |why: &str| {
+            let (file, logs) = (file.display(), outcome.directory.display());
+            Failure::system(format!("{file}: {why}\nlogs: {logs}"))
+        };
+        if report.ended_by != End::SystemStop || report.totals.met < report.totals.expected {
+            let why = outcome.trouble.as_deref().unwrap_or("a VM has not done its work");
+            return Err(failed(why));
+        }
+        measured(&outcome.directory.join(NAME)).map_err(|failure| failed(&failure.text))
+    }
+
+    /// What the engine takes for a chunk of `size`.
+    fn chunk(&self, size: Bytes) -> Result<ChunkTime> {
+        let with_chunk = format!("{ENGINE}\nchunk = \"{}B\"", size.0);
+        let changes = [(ENGINE, with_chunk.as_str())];
+        let original = self.environment.system(BY_ENGINE)?;
+        let file = self.directory.join(format!("chunk-{}.toml", size.0));
+        write_changed(&original, changes, &file)?;
+        let (overheads, _) = self.overheads(&file)?;
+        time_of(size, overheads.transfers()).ok_or_else(|| {
+            Failure::system(format!("{}: the engine moved no chunk of {size}", file.display()))
+        })
+    }
+
+    /// Counts the instructions of a switch.
+    fn switch(&self) -> Result<Summary> {
+        let file = self.environment.system(SHARED)?;
+        let report = self.directory.join("switch.json");
+        counted(&file, Some(self.platform), true, &report, self.environment)?;
+        let seen = CountReport::read(&report).context(|| format!("read {}", report.display()))?;
+        let path = seen.paths.get(SWITCH).filter(|path| path.n > 0);
+        path.map(|path| path.instructions).ok_or_else(|| {
+            Failure::system(format!("{}: no vCPU got another's core", file.display()))
+        })
+    }
+}
+
+/// The time of the chunks of this size. The greatest is left out: on an emulator it can contain a
+/// time slice of another core.
+fn time_of(size: Bytes, transfers: &[(u64, u64)]) -> Option<ChunkTime> {
+    let of_size = transfers.iter().filter(|(bytes, _)| *bytes == size.0);
+    let mut times: Vec<_> = of_size.map(|(_, ns)| Nanos(*ns)).collect();
+    times.sort_unstable();
+    let median = *times.get(times.len() / 2)?;
+    Some(ChunkTime { size, min: *times.first()?, median })
+}
+
+/// Writes a copy of a system file with other text in places that it must have.
+///
+/// # Errors
+///
+/// A place is not there, or a file cannot be read or written.
+pub fn write_changed<'a>(
+    file: &Path,
+    changes: impl IntoIterator<Item = (&'a str, &'a str)>,
+    copy: &Path,
+) -> Result {
+    let mut text = fs::read_to_string(file).context(|| format!("read {}", file.display()))?;
+    for (old, new) in changes {
+        if !text.contains(old) {
+            return Err(Failure::system(format!("{}: there is no `{old}`", file.display())));
+        }
+        text = text.replace(old, new);
+    }
+    fs::write(copy, text).context(|| format!("write {}", copy.display()))
+}
+
+/// Rounds instructions down to whole microseconds, at one instruction per nanosecond.
+const fn micros_down(instructions: u64) -> u64 {
+    instructions / 1000
+}
+
+impl BoardFigures {
+    /// The keys of a replaced table that stay, since this does not measure them.
+    #[must_use]
+    pub fn keeps(key: &str) -> bool {
+        matches!(key, "larger" | "interrupt" | "entry")
+    }
+
+    /// Returns the tables of a board file. `[sharing]` is among them only if `with_switch`: it has
+    /// keys that this does not measure.
+    #[must_use]
+    pub fn to_toml(&self, with_switch: bool) -> String {
+        let name = |table: &str| {
+            if self.emulated { format!("emulated.{table}") } else { table.to_owned() }
+        };
+        let mut text = self.overheads.to_toml(&OverheadsToml {
+            name: &name("overheads"),
+            origin: &self.origin,
+            larger: self.larger.as_ref(),
+            senders: false,
+        });
+        if let Some(Summary { min, max, .. }) = self.switch.filter(|_| with_switch) {
+            let (min, max) = (micros_down(min), max.div_ceil(1000));
+            let table = name("sharing");
+            // Writing to a string does not fail.
+            let _ =
+                write!(text, "\n[{table}]\nswitch = {{ min = \"{min}us\", max = \"{max}us\" }}\n");
+        }
+        text
+    }
+
+    /// For a program.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let chunk = |ChunkTime { size, min, median }: &ChunkTime| json!({ "bytes": size.0, "min_ns": min.0, "median_ns": median.0 });
+        json!({
+            "command": self.origin.command,
+            "build": self.origin.build,
+            "date": self.origin.date,
+            "machine": self.origin.machine,
+            "overheads": self.overheads.to_json(),
+            "larger": self.larger.as_ref().map(MeasuredOverheads::to_json),
+            "switch_instructions": self.switch,
+            "chunks": self.chunks.iter().map(chunk).collect::<Vec<_>>(),
+        })
+    }
+
+    /// For a person.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = self.overheads.to_string();
+        if let Some(Summary { min, median, max, .. }) = self.switch {
+            let _ = writeln!(text, "switch between vCPUs: {median} instructions, {min} to {max}");
+        }
+        if !self.chunks.is_empty() {
+            let header = ["chunk of the DMA engine", "min, ns", "median, ns", "MB/s"];
+            let mut rows = table(header.map(str::to_owned));
+            for ChunkTime { size, min, median } in &self.chunks {
+                let rate = size.0 * 1000 / median.0.max(1);
+                let numbers = [min.0, median.0, rate].map(|number| number.to_string());
+                rows.add_row([size.to_string()].into_iter().chain(numbers));
+            }
+            let _ = writeln!(text, "{rows}");
+        }
+        text
+    }
+}
+
+/// The directory of changed systems in the directory of builds.
+///
+/// # Errors
+///
+/// It cannot be made.
+pub fn directory(environment: &Environment) -> Result<PathBuf> {
+    let directory = environment.build().join("board");
+    fs::create_dir_all(&directory).context(|| format!("create {}", directory.display()))?;
+    Ok(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunks_time_is_of_its_size() {
+        let all = [(4096, 900), (1000, 10), (4096, 700), (4096, 950)];
+        let time = ChunkTime { size: Bytes(4096), min: Nanos(700), median: Nanos(900) };
+        assert_eq!(time_of(Bytes(4096), &all), Some(time));
+        assert_eq!(time_of(Bytes(8192), &all), None);
+    }
+
+    #[test]
+    fn each_change_has_its_place() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let file = root.join("tests/systems").join(BY_ENGINE).with_extension("toml");
+        let directory = tempfile::tempdir().expect("a directory");
+        let copy = directory.path().join("copy.toml");
+        write_changed(&file, [(ENGINE, "other")], &copy).expect("a system");
+        let text = fs::read_to_string(&copy).expect("a copy");
+        assert!(text.contains("other") && !text.contains(ENGINE));
+        let failure = write_changed(&file, [("no such text", "")], &copy).expect_err("nothing");
+        assert!(failure.text.ends_with("there is no `no such text`"), "{}", failure.text);
+    }
+}
