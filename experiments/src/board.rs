@@ -1,7 +1,10 @@
 //! What weir measures of a board for its board file: the overhead of each step of a message, a
 //! switch between vCPUs, and what the DMA engine takes for a chunk.
 
-use crate::hypervisor::{SWITCH, counted};
+use crate::{
+    hypervisor::{SWITCH, counted},
+    write_changed,
+};
 use serde_json::{Value, json};
 use std::{
     fmt::Write as _,
@@ -9,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use weir_image::{
-    Environment, Failure, Result,
+    Environment, Failure, Result, check_on,
     failure::{Context, INTERRUPTED},
     progress::CountBar,
 };
@@ -49,8 +52,6 @@ pub struct BoardRequest<'a> {
     pub platform: &'a str,
     /// Where it is; QEMU's machine for it without a line.
     pub line: Option<&'a BoardLine>,
-    /// Where changed systems go; it exists.
-    pub directory: &'a Path,
     /// The checkout and the tools.
     pub environment: &'a Environment,
 }
@@ -91,7 +92,6 @@ pub struct BoardFigures {
 /// The system is at fault if a run fails or leaves no complete trace, the environment if a part
 /// cannot be built or the image cannot be loaded.
 pub fn measure(request: &BoardRequest<'_>) -> Result<BoardFigures> {
-    weir_image::check_platform(request.platform)?;
     let system = request.checked(&request.environment.system(BY_CORE[0])?)?;
     let platform = &system.platform;
     let in_qemu = request.line.is_none();
@@ -143,9 +143,14 @@ fn is_emulator(platform: &Platform) -> bool {
 impl BoardRequest<'_> {
     fn checked(&self, file: &Path) -> Result<System> {
         let machine = if self.line.is_some() { Machine::Board } else { Machine::Qemu };
-        let system = weir_image::load(file, Some(self.platform), machine, self.environment);
-        let refused = |faults| Failure::system(weir_image::rendered(&faults));
-        Ok(weir_image::to_build(system.map_err(refused)?))
+        check_on(machine, file, Some(self.platform), self.environment)
+    }
+
+    /// The directory of changed systems and of the plug-in's report.
+    fn directory(&self) -> Result<PathBuf> {
+        let directory = self.environment.build().join("board");
+        fs::create_dir_all(&directory).context(|| format!("create {}", directory.display()))?;
+        Ok(directory)
     }
 
     /// Runs a system until all its VMs are off, and returns the overheads in its trace.
@@ -183,7 +188,7 @@ impl BoardRequest<'_> {
         let with_chunk = format!("{ENGINE}\nchunk = \"{}B\"", size.0);
         let changes = [(ENGINE, with_chunk.as_str())];
         let original = self.environment.system(BY_ENGINE)?;
-        let file = self.directory.join(format!("chunk-{}.toml", size.0));
+        let file = self.directory()?.join(format!("chunk-{}.toml", size.0));
         write_changed(&original, changes, &file)?;
         let (overheads, _) = self.overheads(&file)?;
         time_of(size, overheads.transfers()).ok_or_else(|| {
@@ -194,7 +199,7 @@ impl BoardRequest<'_> {
     /// Counts the instructions of a switch.
     fn switch(&self) -> Result<Summary> {
         let file = self.environment.system(SHARED)?;
-        let report = self.directory.join("switch.json");
+        let report = self.directory()?.join("switch.json");
         counted(&file, Some(self.platform), true, &report, self.environment)?;
         let seen = CountReport::read(&report).context(|| format!("read {}", report.display()))?;
         let path = seen.paths.get(SWITCH).filter(|path| path.n > 0);
@@ -212,31 +217,6 @@ fn time_of(size: Bytes, transfers: &[(u64, u64)]) -> Option<ChunkTime> {
     times.sort_unstable();
     let median = *times.get(times.len() / 2)?;
     Some(ChunkTime { size, min: *times.first()?, median })
-}
-
-/// Writes a copy of a system file with other text in places that it must have.
-///
-/// # Errors
-///
-/// A place is not there, or a file cannot be read or written.
-pub fn write_changed<'a>(
-    file: &Path,
-    changes: impl IntoIterator<Item = (&'a str, &'a str)>,
-    copy: &Path,
-) -> Result {
-    let mut text = fs::read_to_string(file).context(|| format!("read {}", file.display()))?;
-    for (old, new) in changes {
-        if !text.contains(old) {
-            return Err(Failure::system(format!("{}: there is no `{old}`", file.display())));
-        }
-        text = text.replace(old, new);
-    }
-    fs::write(copy, text).context(|| format!("write {}", copy.display()))
-}
-
-/// Rounds instructions down to whole microseconds, at one instruction per nanosecond.
-const fn micros_down(instructions: u64) -> u64 {
-    instructions / 1000
 }
 
 impl BoardFigures {
@@ -260,7 +240,8 @@ impl BoardFigures {
             senders: false,
         });
         if let Some(Summary { min, max, .. }) = self.switch.filter(|_| with_switch) {
-            let (min, max) = (micros_down(min), max.div_ceil(1000));
+            // Whole microseconds, outward, at one instruction per nanosecond.
+            let (min, max) = (min / 1000, max.div_ceil(1000));
             let table = name("sharing");
             // Writing to a string does not fail.
             let _ =
@@ -272,7 +253,10 @@ impl BoardFigures {
     /// For a program.
     #[must_use]
     pub fn to_json(&self) -> Value {
-        let chunk = |ChunkTime { size, min, median }: &ChunkTime| json!({ "bytes": size.0, "min_ns": min.0, "median_ns": median.0 });
+        let chunk = |chunk: &ChunkTime| {
+            let ChunkTime { size, min, median } = chunk;
+            json!({ "bytes": size.0, "min_ns": min.0, "median_ns": median.0 })
+        };
         json!({
             "command": self.origin.command,
             "build": self.origin.build,
@@ -306,17 +290,6 @@ impl BoardFigures {
     }
 }
 
-/// The directory of changed systems in the directory of builds.
-///
-/// # Errors
-///
-/// It cannot be made.
-pub fn directory(environment: &Environment) -> Result<PathBuf> {
-    let directory = environment.build().join("board");
-    fs::create_dir_all(&directory).context(|| format!("create {}", directory.display()))?;
-    Ok(directory)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -327,18 +300,5 @@ mod tests {
         let time = ChunkTime { size: Bytes(4096), min: Nanos(700), median: Nanos(900) };
         assert_eq!(time_of(Bytes(4096), &all), Some(time));
         assert_eq!(time_of(Bytes(8192), &all), None);
-    }
-
-    #[test]
-    fn each_change_has_its_place() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let file = root.join("tests/systems").join(BY_ENGINE).with_extension("toml");
-        let directory = tempfile::tempdir().expect("a directory");
-        let copy = directory.path().join("copy.toml");
-        write_changed(&file, [(ENGINE, "other")], &copy).expect("a system");
-        let text = fs::read_to_string(&copy).expect("a copy");
-        assert!(text.contains("other") && !text.contains(ENGINE));
-        let failure = write_changed(&file, [("no such text", "")], &copy).expect_err("nothing");
-        assert!(failure.text.ends_with("there is no `no such text`"), "{}", failure.text);
     }
 }

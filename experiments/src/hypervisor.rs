@@ -19,19 +19,19 @@ use std::{
 
 use serde::Serialize;
 use serde_json::Value;
-use weir_qemu_plugin::{
-    CountReport,
-    report::{PathReport, Summary},
-};
-
 use weir_abi::Features;
 use weir_image::{
     Environment, Failure, Result,
     cargo::Programs,
+    check_on,
     failure::{Context, GOOD},
-    features_of, load, rendered, to_build,
+    features_of,
 };
 use weir_model::platform::Machine;
+use weir_qemu_plugin::{
+    CountReport,
+    report::{PathReport, Summary},
+};
 use weir_report::TextTable;
 use weir_runner::{
     RunOptions, SilentConsole,
@@ -48,8 +48,8 @@ pub struct Path {
     pub key: &'static str,
     /// A description.
     pub what: &'static str,
-    /// EL2 instructions of Bao, main branch of November 2026, on QEMU virt, by a guest that does the
-    /// same; median. None where nothing comparable was measured.
+    /// EL2 instructions of Bao, main branch of November 2026, on QEMU virt, by a guest that does
+    /// the same; median. None where nothing comparable was measured.
     pub bao: Option<u64>,
     /// Whether weir is compared with half of that: on the paths that a real-time guest feels.
     half: bool,
@@ -395,9 +395,7 @@ pub fn counted(
     environment: &Environment,
 ) -> Result<Used> {
     let programs = Programs::new(environment, false);
-    let refused = |faults| Failure::system(rendered(&faults));
-    let system = load(file, platform, Machine::Qemu, environment).map_err(refused)?;
-    let system = to_build(system);
+    let system = check_on(Machine::Qemu, file, platform, environment)?;
     let parts = if all_parts { Features::ALL } else { features_of(&system) };
     let hypervisor = programs.hypervisor(environment, &system.platform, parts)?;
     let hypervisor = LinkedHypervisor::read(&hypervisor)?;
@@ -483,7 +481,7 @@ impl PathFigures {
 
     /// The figures next to Bao's, as text, with those of other paths behind them.
     fn table(&self, title: &str, paths: &[Path]) -> TextTable {
-        let mut table = table([
+        let mut table = numbers([
             title, "weir", "min", "max", "Bao", "weir/Bao", "barriers", "device", "GIC regs",
         ]);
         let count = |map: &BTreeMap<String, u64>, path: &str| {
@@ -586,7 +584,7 @@ impl Figures {
     pub fn table(&self) -> String {
         let table = self.paths.table("EL2 instructions, median", &PATHS);
         let gicv2 = self.gicv2.table("the same with GICv2", &PATHS_GICV2);
-        let mut whole = super::hypervisor::table(["", "weir", "Bao", "weir/Bao"]);
+        let mut whole = numbers(["", "weir", "Bao", "weir/Bao"]);
         for (what, weir, bao) in self.whole() {
             let [bao, ratio] = bao.map_or_else(
                 || ["-".to_owned(), "-".to_owned()],
@@ -601,12 +599,11 @@ impl Figures {
         ] {
             whole.add_row([what, &bytes.to_string(), "-", "-"]);
         }
-        let mut symbols = super::hypervisor::table(["largest symbols", "bytes"]);
+        let mut symbols = numbers(["largest symbols", "bytes"]);
         for Symbol { name, bytes } in &self.largest_symbols {
             symbols.add_row([name.clone(), bytes.to_string()]);
         }
-        let mut masked =
-            super::hypervisor::table(["interrupts masked while VMs run", "instructions"]);
+        let mut masked = numbers(["interrupts masked while VMs run", "instructions"]);
         for Masked { instructions, path, system } in self.masked.values() {
             masked.add_row([format!("{system} ({path})"), instructions.to_string()]);
         }
@@ -624,7 +621,8 @@ fn ratio(weir: u64, bao: u64) -> String {
 }
 
 /// A table whose first column is text and whose others are numbers.
-fn table<const N: usize>(header: [&str; N]) -> TextTable {
+/// A table whose columns behind the first have numbers.
+fn numbers<const N: usize>(header: [&str; N]) -> TextTable {
     TextTable::new(header).with_numbers(1..N)
 }
 

@@ -29,7 +29,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
 };
-use weir_image::{Environment, Result, failure::Context};
+use weir_image::{Environment, Failure, Result, failure::Context};
 
 /// A table or a figure of a paper that is computed again.
 #[derive(Debug)]
@@ -133,6 +133,26 @@ impl Experiment {
     }
 }
 
+/// Writes a copy of a system file with other text in places that it must have.
+///
+/// # Errors
+///
+/// A place is not there, or a file cannot be read or written.
+pub fn write_changed<'a>(
+    file: &Path,
+    changes: impl IntoIterator<Item = (&'a str, &'a str)>,
+    copy: &Path,
+) -> Result {
+    let mut text = fs::read_to_string(file).context(|| format!("read {}", file.display()))?;
+    for (old, new) in changes {
+        if !text.contains(old) {
+            return Err(Failure::system(format!("{}: there is no `{old}`", file.display())));
+        }
+        text = text.replace(old, new);
+    }
+    write(copy, &text)
+}
+
 /// Writes a file of an experiment's.
 fn write(file: &Path, contents: &str) -> Result {
     fs::write(file, contents).context(|| format!("write {}", file.display()))
@@ -159,5 +179,19 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn each_change_has_its_place() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let file = root.join("tests/systems").join("flows-engine.toml");
+        let engine = "path = \"dma\"";
+        let directory = tempfile::tempdir().expect("a directory");
+        let copy = directory.path().join("copy.toml");
+        write_changed(&file, [(engine, "other")], &copy).expect("a system");
+        let text = fs::read_to_string(&copy).expect("a copy");
+        assert!(text.contains("other") && !text.contains(engine));
+        let failure = write_changed(&file, [("no such text", "")], &copy).expect_err("nothing");
+        assert!(failure.text.ends_with("there is no `no such text`"), "{}", failure.text);
     }
 }

@@ -228,6 +228,32 @@ fn the_tutorial_has_the_figures_of_its_commands() {
     }
 }
 
+/// The tutorial about a shared core, against the commands that it shows.
+#[test]
+fn the_shared_core_has_the_figures_of_its_commands() {
+    let page = read(&root().join("docs/tutorials/two-vms-one-core.md"));
+    let block = page.split_once("```toml\n").expect("a system").1;
+    let system = block.split_once("```").expect("its end").0;
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("shared.toml");
+    let file_name = file.to_str().expect("UTF-8");
+    fs::write(&file, system).expect("written");
+    let (_, out, error) = weir(&["check", file_name]);
+    let fault = page.lines().find(|line| line.contains("its deadline is")).expect("a fault");
+    assert!(format!("{out}{error}").contains(fault.trim_start()), "{fault}: {out}{error}");
+
+    fs::write(&file, system.replace("quantum = \"1ms\"", "quantum = \"250us\"")).expect("written");
+    let (_, out, error) = weir(&["analyze", file_name]);
+    let lines = page.lines().skip_while(|line| !line.contains("after ns"));
+    let shown: Vec<_> = lines.take_while(|line| *line != "```").collect();
+    assert!(shown.len() > 4, "{shown:?}");
+    for line in shown {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let is_it = |printed: &str| printed.split_whitespace().eq(words.iter().copied());
+        assert!(out.lines().any(is_it), "{line}: {out}{error}");
+    }
+}
+
 #[test]
 fn completions_and_man_pages_name_every_verb() {
     let (status, bash, _) = weir(&["completions", "bash"]);

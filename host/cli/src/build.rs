@@ -218,5 +218,5 @@ pub fn taken(
             weir_report::versioned(crate::check::refusal(file, &faults))
         )?;
     }
-    Err(Failure { status: image::exit_status(&faults), text: image::rendered(&faults) })
+    Err(image::refused(&faults))
 }

@@ -18,9 +18,9 @@ use std::{
     path::{Path, PathBuf},
     time::SystemTime,
 };
-use weir_report::{board_file::with_tables, table};
+use weir_report::{board_file::TableFile, table};
 use weir_runner::{
-    Lab,
+    BoardLine, Lab,
     calibrate::{Calibrated, CalibrationPoint, calibrate},
 };
 use weir_units::Nanos;
@@ -81,24 +81,25 @@ pub fn run(arguments: &CalibrateArguments, environment: &Environment) -> Result 
     let system = build::taken(&arguments.file, checked, true, arguments.json)?;
     let counters = &system.platform.counters;
     let is_counted = system.platform.qemu.is_some() && counters.counter_page.is_some();
-    if arguments.line.line().is_none() && !is_counted {
+    let board = arguments.line.line();
+    if board.is_none() && !is_counted {
         return Err(Failure::call(format!(
             "QEMU counts no memory accesses of {}: calibrate the board by --serial and --load, or give --platform qemu-virt",
             system.platform.name
         )));
     }
-    let old = arguments.output.as_deref().filter(|file| file.exists()).map(read).transpose()?;
+    let file = arguments.output.as_deref().map(TableFile::read).transpose()?;
     let mut cores: Vec<usize> =
         system.vms.iter().flat_map(|vm| vm.cpus.iter().map(|cpu| usize::from(cpu.0))).collect();
     cores.sort_unstable();
     cores.dedup();
     let directory = environment.build().join("calibrate");
     fs::create_dir_all(&directory).context(|| format!("create {}", directory.display()))?;
-    let lab = Lab::on(&system.platform, environment, &directory)?.with_line(arguments.line.line());
+    let lab = Lab::on(&system.platform, environment, &directory)?.with_line(board.clone());
     let found = calibrate(&lab, &cores, arguments.period.0, arguments.tolerance)?;
     let line = system.platform.places.cache.map_or(64, |cache| cache.line.0);
-    let toml = toml(&found, line, arguments);
-    let kept = old.map_or_else(|| Ok(toml.clone()), |old| in_place(&old, &toml))?;
+    let toml = toml(&found, line, board.as_ref(), arguments);
+    let kept = file.map_or_else(|| Ok(toml.clone()), |file| file.with(&toml, keeps))?;
     keep(arguments.output.as_deref(), &kept, |kept| {
         let mut out = screen::stdout();
         if arguments.json {
@@ -124,30 +125,23 @@ fn keep(
     kept
 }
 
-/// Reads the file that the table goes to, before the measurement.
-fn read(file: &Path) -> Result<String> {
-    let text = fs::read_to_string(file).context(|| format!("read {}", file.display()))?;
-    in_place(&text, "")
-        .map_err(|failure| Failure::call(format!("{}: {}", file.display(), failure.text)))?;
-    Ok(text)
-}
-
-/// Puts the table into the text of a file. What a calibration does not measure stays.
-fn in_place(old: &str, toml: &str) -> Result<String> {
-    let keep =
-        |key: &str| matches!(key, "delay" | "per_access" | "qos_block" | "qos_clock" | "chunks");
-    with_tables(old, toml, keep).map_err(|error| Failure::call(format!("no TOML: {error}")))
+/// Whether a key of the old table stays, because a calibration does not measure it.
+fn keeps(key: &str) -> bool {
+    matches!(key, "delay" | "per_access" | "qos_block" | "qos_clock" | "chunks")
 }
 
 /// The table for a system file or a board file.
-fn toml(found: &Calibrated, line: u64, arguments: &CalibrateArguments) -> String {
+fn toml(
+    found: &Calibrated,
+    line: u64,
+    board: Option<&BoardLine>,
+    arguments: &CalibrateArguments,
+) -> String {
     let Calibrated { period, saturation, min_accesses, min_period, overshoot, .. } = found;
     let platform = arguments.platform.as_ref();
     let platform = platform.map_or(String::new(), |platform| format!(" --platform {platform}"));
-    let machine = match arguments.line.line() {
-        Some(line) => format!("board at {}", line.serial),
-        None => "QEMU".to_owned(),
-    };
+    let machine =
+        board.map_or_else(|| "QEMU".to_owned(), |board| format!("board at {}", board.serial));
     let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let date = now.split('T').next().unwrap_or_default();
     format!(

@@ -17,6 +17,7 @@ use weir_experiments::{
     hypervisor::{Needs, Systems, counted, measure},
     statement::Judged,
     throttling::paths,
+    write_changed,
 };
 use weir_runner::Lab;
 
@@ -129,16 +130,21 @@ fn hypervisor(json: bool, environment: &Environment) -> Result {
     let scratch = environment.build().join("bench");
     fs::create_dir_all(&scratch).context(|| format!("create {}", scratch.display()))?;
     let (paths, one_vcpu) = (environment.system("probe-4")?, environment.system(BOOTS)?);
+    let memory = |size: &str| {
+        let new = format!("memory = \"{size}\"");
+        with(&one_vcpu, ["memory = \"2MiB\"", &new], size, &scratch)
+    };
     let figures = measure(Needs {
         scratch: &scratch,
         systems: &Systems {
-            paths_gicv2: with(&paths, "platform", "qemu-virt-gicv2", &scratch)?,
+            paths_gicv2: with(
+                &paths,
+                ["\"qemu-virt\"", "\"qemu-virt-gicv2\""],
+                "qemu-virt-gicv2",
+                &scratch,
+            )?,
             paths,
-            one_vcpu: [
-                one_vcpu.clone(),
-                with(&one_vcpu, "memory", "64MiB", &scratch)?,
-                with(&one_vcpu, "memory", "256MiB", &scratch)?,
-            ],
+            one_vcpu: [one_vcpu.clone(), memory("64MiB")?, memory("256MiB")?],
             shared: environment.system("shared")?,
             frames: environment.system("frames")?,
             flow: environment.system("flows-exact")?,
@@ -174,19 +180,12 @@ fn hypervisor(json: bool, environment: &Environment) -> Result {
     if judged.failures.is_empty() { Ok(()) } else { Err(Failure::reported(SYSTEM)) }
 }
 
-/// Writes a copy of a system of one VM, in which `key` has another value, to `scratch` and returns
-/// the copy.
-fn with(system: &Path, key: &str, value: &str, scratch: &Path) -> Result<PathBuf> {
-    let read = || format!("read {}", system.display());
-    let text = fs::read_to_string(system).context(read)?;
+/// Writes a copy of a system to `scratch`, in which the text `old` is `new`, and returns the copy,
+/// whose name ends with `tag`.
+fn with(system: &Path, [old, new]: [&str; 2], tag: &str, scratch: &Path) -> Result<PathBuf> {
     let name = system.file_stem().unwrap_or_default().display();
-    let copy = scratch.join(format!("{name}-{value}.toml"));
-    let key = format!("{key} = ");
-    let line = |line: &str| {
-        if line.starts_with(&key) { format!("{key}{value:?}\n") } else { format!("{line}\n") }
-    };
-    let text: String = text.lines().map(line).collect();
-    fs::write(&copy, text).context(|| format!("write {}", copy.display()))?;
+    let copy = scratch.join(format!("{name}-{tag}.toml"));
+    write_changed(system, [(old, new)], &copy)?;
     Ok(copy)
 }
 

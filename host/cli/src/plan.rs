@@ -66,7 +66,7 @@ pub fn run(arguments: &PlanArguments, environment: &Environment) -> Result {
             let json = json!({ "file": name, "faults": faults.to_json() });
             writeln!(screen::stdout(), "{}", versioned(json))?;
         }
-        Err(Failure { status: image::exit_status(faults), text: image::rendered(faults) })
+        Err(image::refused(faults))
     };
     let file = match SystemFile::load(path, &image::catalog(environment)) {
         Ok(file) => file,

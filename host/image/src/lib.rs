@@ -30,6 +30,6 @@ pub use features::features_of;
 pub use format::Format;
 pub use image::{BuiltImage, ImageOptions, build};
 pub use system::{
-    catalog, check, check_platform, exit_status, first_rendered, load, load_to_measure, name,
-    needs_plugin, rendered, to_build,
+    catalog, check, check_on, check_platform, exit_status, first_rendered, load, load_to_measure,
+    name, needs_plugin, refused, rendered, to_build,
 };

@@ -109,12 +109,32 @@ fn text_on(file: &Path, platform: &str) -> Option<String> {
 /// The call is wrong if `platform` does not exist or `file` cannot be read. The system is at fault
 /// if the file has faults or asks for something that this version does not build or enforce.
 pub fn check(file: &Path, platform: Option<&str>, environment: &Environment) -> Result<System> {
+    check_on(Machine::Board, file, platform, environment)
+}
+
+/// As [`check`], for the board or for QEMU's machine of it.
+///
+/// # Errors
+///
+/// As [`check`].
+pub fn check_on(
+    machine: Machine,
+    file: &Path,
+    platform: Option<&str>,
+    environment: &Environment,
+) -> Result<System> {
     platform.map_or(Ok(()), check_platform)?;
-    let checked = load(file, platform, Machine::Board, environment).and_then(|system| {
+    let checked = load(file, platform, machine, environment).and_then(|system| {
         let faults = system.unbuilt();
         if faults.is_empty() { Ok(to_build(system)) } else { Err(Faults(faults)) }
     });
-    checked.map_err(|faults| Failure { status: exit_status(&faults), text: rendered(&faults) })
+    checked.map_err(|faults| refused(&faults))
+}
+
+/// Returns the failure of a command that found these faults.
+#[must_use]
+pub fn refused(faults: &Faults) -> Failure {
+    Failure { status: exit_status(faults), text: rendered(faults) }
 }
 
 /// Returns whether a memory budget of the system counts by the page that QEMU's plug-in writes, so

@@ -1,19 +1,58 @@
 //! Writes measured tables into a board file.
 
+use std::{fs, path::Path};
 use toml_edit::{DocumentMut, Item, Table, TomlError};
+use weir_image::{Failure, Result, failure::Context};
+
+/// A file that measured tables are written into: a board file or a system file.
+#[derive(Clone, Debug)]
+pub struct TableFile<'a> {
+    path: &'a Path,
+    text: String,
+}
+
+impl<'a> TableFile<'a> {
+    /// Reads the file, before a measurement that takes long. A file that is not there is empty.
+    ///
+    /// # Errors
+    ///
+    /// The call is wrong if the file is no TOML, the environment if it cannot be read.
+    pub fn read(path: &'a Path) -> Result<Self> {
+        let text = if path.exists() {
+            fs::read_to_string(path).context(|| format!("read {}", path.display()))?
+        } else {
+            String::new()
+        };
+        let file = Self { path, text };
+        file.with("", |_| true)?;
+        Ok(file)
+    }
+
+    /// Whether the file has this text.
+    #[must_use]
+    pub fn contains(&self, text: &str) -> bool {
+        self.text.contains(text)
+    }
+
+    /// Returns the file's text with these tables. Of a table that is replaced, those old keys stay
+    /// for which `keep` is true.
+    ///
+    /// # Errors
+    ///
+    /// The call is wrong if one of both is no TOML.
+    pub fn with(&self, tables: &str, keep: impl Fn(&str) -> bool + Copy) -> Result<String> {
+        with_tables(&self.text, tables, keep)
+            .map_err(|error| Failure::call(format!("{} is no TOML: {error}", self.path.display())))
+    }
+}
 
 /// Returns `file` with the tables of `measured` in it. Everything else stays: other tables, their
-/// order, and comments, except the one above a table if the new table has its own. Of a table that
-/// is replaced, those old keys stay for which `keep` is true.
-///
-/// # Errors
-///
-/// One of them is no TOML.
-pub fn with_tables(
+/// order, and comments, except the one above a table if the new table has its own.
+fn with_tables(
     file: &str,
     measured: &str,
     keep: impl Fn(&str) -> bool + Copy,
-) -> Result<String, TomlError> {
+) -> std::result::Result<String, TomlError> {
     let mut document: DocumentMut = file.parse()?;
     let measured: DocumentMut = measured.parse()?;
     replace(document.as_table_mut(), measured.as_table(), keep);
@@ -123,6 +162,15 @@ line = \"64B\"
 
     #[test]
     fn what_is_no_toml_is_refused() {
-        assert!(with_tables("name =", "", |_| true).is_err());
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("board.toml");
+        assert_eq!(TableFile::read(&path).expect("nothing yet").text, "");
+        fs::write(&path, "name =").expect("a file");
+        let failure = TableFile::read(&path).expect_err("no TOML");
+        assert!(failure.text.contains("board.toml is no TOML: "), "{}", failure.text);
+        fs::write(&path, BOARD).expect("a file");
+        let file = TableFile::read(&path).expect("a board");
+        assert!(file.contains("sharing]"));
+        assert_eq!(file.with("", |_| false).expect("TOML"), BOARD);
     }
 }

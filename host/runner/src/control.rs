@@ -71,13 +71,13 @@ struct State {
     backlog: Vec<VecDeque<u8>>,
     clients: Vec<Client>,
     writers: Vec<(JoinHandle<()>, UnixStream)>,
-    closed: bool,
+    /// None once the run has ended.
+    input: Option<SyncSender<Input>>,
 }
 
 /// The clients of a run.
 pub struct Hub {
     names: Vec<String>,
-    input: SyncSender<Input>,
     state: Mutex<State>,
 }
 
@@ -86,8 +86,8 @@ impl Hub {
     #[must_use]
     pub fn new(names: Vec<String>, input: SyncSender<Input>) -> Arc<Self> {
         let backlog = vec![VecDeque::new(); names.len()];
-        let state = Mutex::new(State { backlog, ..State::default() });
-        Arc::new(Self { names, input, state })
+        let state = Mutex::new(State { backlog, input: Some(input), ..State::default() });
+        Arc::new(Self { names, state })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -144,7 +144,9 @@ impl Hub {
                 return wait_for_end(stream);
             }
             let keys = keys.get(..count).unwrap_or(&[]).to_vec();
-            self.input.send(Input::Keys(for_input, keys)).map_err(io::Error::other)?;
+            // Not kept while the client types nothing: the line ends with the last sender.
+            let Some(input) = self.state().input.clone() else { return Ok(()) };
+            input.send(Input::Keys(for_input, keys)).map_err(io::Error::other)?;
         }
     }
 
@@ -155,7 +157,7 @@ impl Hub {
             return false;
         };
         let mut state = self.state();
-        if state.closed {
+        if state.input.is_none() {
             return false;
         }
         let mut first = format!("ok {name}\n").into_bytes();
@@ -180,11 +182,12 @@ impl Hub {
         state.clients.retain_mut(|client| client.vm != vm || client.give(bytes));
     }
 
-    /// The run has ended: clients get what still waits for them and are let go.
+    /// The run has ended: clients get what still waits for them and are let go, and no input goes to
+    /// the VMs.
     pub fn close(&self) {
         let (clients, writers) = {
             let mut state = self.state();
-            state.closed = true;
+            state.input = None;
             (std::mem::take(&mut state.clients), std::mem::take(&mut state.writers))
         };
         drop(clients);

@@ -59,8 +59,8 @@ pub struct Lab<'a> {
 pub struct Seen {
     /// By core.
     pub ledger: Ledger,
-    /// When each period of a core began, in ns, by the hypervisor's trace. Of a core with lost
-    /// records there is none.
+    /// When each period of a core began, in ns, by the hypervisor's trace. In QEMU there is none of a
+    /// core with lost records; on a board the ledger has the same stretch of periods.
     pub boundaries: BTreeMap<usize, Vec<u64>>,
     /// The run's directory.
     pub directory: PathBuf,
@@ -187,9 +187,8 @@ impl<'a> Lab<'a> {
             let _ = fs::remove_file(old);
         }
         // The memory's values in the board file do not bind what measures them.
-        let refused = |faults| Failure::system(weir_image::rendered(&faults));
-        let checked =
-            weir_image::load_to_measure(&system, None, self.environment).map_err(refused)?;
+        let checked = weir_image::load_to_measure(&system, None, self.environment)
+            .map_err(|faults| weir_image::refused(&faults))?;
         let checked = weir_image::to_build(checked);
         if let Some(line) = &self.line {
             return self.run_on_board(&checked, line);
@@ -238,7 +237,10 @@ impl<'a> Lab<'a> {
         let reading = || format!("read the plug-in's books on {}", system.display());
         let seen = Seen {
             ledger: Ledger::read(&ledger).context(reading)?,
-            boundaries: boundaries(&outcome.directory)?,
+            boundaries: boundaries(
+                &counted_periods(&mut Trace::open(&outcome.directory)?)?,
+                |core| !core.lost,
+            ),
             directory: outcome.directory,
         };
         Ok(seen)
@@ -272,10 +274,10 @@ impl Lab<'_> {
             let (file, logs) = (system.path.display(), outcome.directory.display());
             return Err(Failure::environment(format!("{file}: {why}\nlogs: {logs}")));
         }
-        let counted = counted(&mut Trace::open(&outcome.directory)?, system.platform.cores.len())?;
-        let begun = |(core, counted): (usize, &Counted)| (core, counted.begun.clone());
+        let counted = counted_periods(&mut Trace::open(&outcome.directory)?)?;
         Ok(Seen {
-            boundaries: counted.iter().enumerate().map(begun).collect(),
+            // Also of a stretch, which is all that the ledger has here.
+            boundaries: boundaries(&counted, |_| true),
             ledger: Ledger { cores: counted.into_iter().map(Counted::into_ledger).collect() },
             directory: outcome.directory,
         })
@@ -353,6 +355,8 @@ struct Counted {
     periods: Vec<Period>,
     /// Whether the vCPU was suspended in the period that is not over.
     throttled: bool,
+    /// Whether records of the core were lost, so that there are more periods.
+    lost: bool,
 }
 
 impl Counted {
@@ -363,8 +367,8 @@ impl Counted {
 
 /// Reads what the hypervisor counted on each core: the longest stretch of periods without a lost
 /// record.
-fn counted<R: Read>(trace: &mut Trace<R>, cores: usize) -> Result<Vec<Counted>> {
-    let mut all = vec![[Counted::default(), Counted::default()]; cores];
+fn counted_periods<R: Read>(trace: &mut Trace<R>) -> Result<Vec<Counted>> {
+    let mut all = vec![[Counted::default(), Counted::default()]; trace.facts.cores as usize];
     while let Some(record) = trace.next_record()? {
         let core = usize::from(weir_report::trace::file::core(&record));
         let Some([longest, now]) = all.get_mut(core) else { continue };
@@ -380,7 +384,8 @@ fn counted<R: Read>(trace: &mut Trace<R>, cores: usize) -> Result<Vec<Counted>> 
             }
             Some(RecordKind::Throttle) => now.throttled = true,
             Some(RecordKind::Lost) => {
-                let ended = std::mem::take(now);
+                let next = Counted { lost: true, ..Counted::default() };
+                let ended = Counted { lost: true, ..std::mem::replace(now, next) };
                 if ended.periods.len() > longest.periods.len() {
                     *longest = ended;
                 }
@@ -394,24 +399,13 @@ fn counted<R: Read>(trace: &mut Trace<R>, cores: usize) -> Result<Vec<Counted>> 
     Ok(all.into_iter().map(longer).collect())
 }
 
-/// When each core's periods began, in ns.
-fn boundaries(run: &Path) -> Result<BTreeMap<usize, Vec<u64>>> {
-    let mut trace = Trace::open(run)?;
-    let mut all: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
-    let mut lost = Vec::new();
-    while let Some(record) = trace.next_record()? {
-        let core = usize::from(weir_report::trace::file::core(&record));
-        match RecordKind::from_number(record.kind) {
-            // Of two budgets the one of reads.
-            Some(RecordKind::Replenish) if record.detail < 2 => {
-                all.entry(core).or_default().push(trace.facts.nanos(record.time));
-            }
-            Some(RecordKind::Lost) => lost.push(core),
-            _ => {}
-        }
-    }
-    all.retain(|core, _| !lost.contains(core));
-    Ok(all)
+/// When the periods of each core for which `is_used` is true began, in ns.
+fn boundaries(
+    counted: &[Counted],
+    is_used: impl Fn(&Counted) -> bool,
+) -> BTreeMap<usize, Vec<u64>> {
+    let used = counted.iter().enumerate().filter(|(_, core)| is_used(core));
+    used.map(|(core, counted)| (core, counted.begun.clone())).collect()
 }
 
 /// A VM of a system that a lab runs.
@@ -480,11 +474,12 @@ mod tests {
         facts.write(&mut bytes).expect("memory");
         bytes.extend_from_slice(records.as_bytes());
         let mut trace = Trace::read(Cursor::new(bytes)).expect("a trace");
-        let cores = counted(&mut trace, 2).expect("whole records");
+        let cores = counted_periods(&mut trace).expect("whole records");
         let periods = |core: usize| {
             let periods = cores[core].periods.iter();
             periods.map(|period| (period.counts.refills, period.throttled)).collect::<Vec<_>>()
         };
+        assert_eq!([cores[0].lost, cores[1].lost], [true, false]);
         assert_eq!(
             (cores[0].begun.as_slice(), periods(0)),
             (&[10, 20, 30][..], vec![(40, true), (4, false)])

@@ -3,7 +3,7 @@
 use std::{
     io::{self, Read, Write},
     sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
-    thread,
+    thread::{self, JoinHandle},
     time::Duration,
 };
 use weir_trace::wire::{DLE, FOCUS, REPORT, STANDSTILL, TRACE};
@@ -52,6 +52,7 @@ pub struct Link {
     /// None once nothing is read any more.
     bytes: Option<Receiver<Vec<u8>>>,
     input: SyncSender<Input>,
+    threads: [JoinHandle<()>; 2],
 }
 
 impl Link {
@@ -63,9 +64,11 @@ impl Link {
     ) -> Self {
         let (to_us, bytes) = sync_channel(WAITING);
         let (input, from_us) = sync_channel(WAITING);
-        thread::spawn(move || read(reader, &to_us));
-        thread::spawn(move || write(writer, &from_us, line));
-        Self { bytes: Some(bytes), input }
+        let threads = [
+            thread::spawn(move || read(reader, &to_us)),
+            thread::spawn(move || write(writer, &from_us, line)),
+        ];
+        Self { bytes: Some(bytes), input, threads }
     }
 
     /// The way in; more than a few hundred messages wait in the sender.
@@ -102,6 +105,17 @@ impl Link {
             Ok(bytes) => Heard::Bytes(bytes),
             Err(RecvTimeoutError::Disconnected) => Heard::Gone,
             Err(RecvTimeoutError::Timeout) => Heard::Nothing,
+        }
+    }
+
+    /// Closes the line: waits until both threads have ended. Each sender of [`Self::input`] must have
+    /// gone before, and each read must have a time limit.
+    pub fn end(self) {
+        let Self { bytes, input, threads } = self;
+        drop((bytes, input));
+        for thread in threads {
+            // A panic in it is no reason for one here.
+            let _ = thread.join();
         }
     }
 

@@ -1,21 +1,13 @@
 //! A board on a serial line.
 
 use crate::link::{Link, Reliability};
-use std::{
-    fmt,
-    path::PathBuf,
-    str::FromStr,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 use weir_image::{Failure, Format, Result};
 
 /// The rate that the hypervisor sets.
 const BAUD: u32 = 115_200;
 /// The time after which a read ends without a byte, and the thread that reads can end.
 const READ_TIMEOUT: Duration = Duration::from_millis(100);
-/// Limit on the wait for a line that is still in use.
-const LAST_USE: Duration = Duration::from_secs(2);
 
 /// A serial line on the command line: `DEVICE` or `DEVICE:BAUD`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,19 +71,6 @@ impl SerialLine {
     ///
     /// The environment is at fault if the device cannot be opened at this rate.
     pub fn open(&self) -> Result<Link> {
-        let until = Instant::now() + LAST_USE;
-        loop {
-            match self.try_open() {
-                // The threads of the run before close the line a moment after its end.
-                Err(_) if self.device.exists() && Instant::now() < until => {
-                    thread::sleep(READ_TIMEOUT);
-                }
-                result => return result,
-            }
-        }
-    }
-
-    fn try_open(&self) -> Result<Link> {
         let device = self.device.to_string_lossy();
         let cannot = |error: &dyn fmt::Display| {
             let mut text = format!("cannot open {self}: {error}");
@@ -116,6 +95,7 @@ impl SerialLine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::Hub;
 
     #[test]
     fn a_line_is_a_device_and_a_rate() {
@@ -136,9 +116,14 @@ mod tests {
         let (_board, host) = serialport::TTYPort::pair().expect("a pseudo-terminal");
         let device = host.name().expect("a name");
         drop(host);
-        let line = SerialLine { device: device.into(), baud: BAUD };
+        let serial = SerialLine { device: device.into(), baud: BAUD };
         for _ in 0..3 {
-            line.open().expect("the line");
+            let link = serial.open().expect("the line");
+            let directory = tempfile::tempdir().expect("a directory");
+            let hub = Hub::new(vec!["one".to_owned()], link.input());
+            hub.listen(directory.path()).expect("a socket");
+            hub.close();
+            link.end();
         }
     }
 

@@ -1,16 +1,11 @@
 //! `weir bench board`: the values of a board file that weir measures.
 
 use crate::{
-    cargo::replace,
-    environment::Environment,
-    failure::{Context, Failure, Result},
-    output,
-    run::LineArguments,
-    screen,
+    cargo::replace, environment::Environment, failure::Result, output, run::LineArguments, screen,
 };
-use std::{fs, io::Write, path::PathBuf};
-use weir_experiments::board::{BoardFigures, BoardRequest, directory, measure};
-use weir_report::board_file::with_tables;
+use std::{io::Write, path::PathBuf};
+use weir_experiments::board::{BoardFigures, BoardRequest, measure};
+use weir_report::board_file::TableFile;
 
 /// Options of `weir bench board`.
 #[derive(Debug, clap::Args)]
@@ -30,50 +25,32 @@ pub struct BoardArguments {
 
 /// Carries the verb out.
 pub fn run(arguments: &BoardArguments, environment: &Environment) -> Result {
-    let old = match &arguments.output {
-        Some(file) => {
-            output::check_name("-o", file)?;
-            if file.exists() { read(file)? } else { String::new() }
-        }
-        None => String::new(),
-    };
+    let output = arguments.output.as_deref();
+    output.map_or(Ok(()), |path| output::check_name("-o", path))?;
+    let file = output.map(TableFile::read).transpose()?;
     let line = arguments.line.line();
-    let figures = measure(&BoardRequest {
-        platform: &arguments.platform,
-        line: line.as_ref(),
-        directory: &directory(environment)?,
-        environment,
-    })?;
+    let figures =
+        measure(&BoardRequest { platform: &arguments.platform, line: line.as_ref(), environment })?;
     let mut out = screen::stdout();
     if arguments.json {
         writeln!(out, "{:#}", weir_report::versioned(figures.to_json()))?;
     } else {
         writeln!(out, "{}", figures.text())?;
     }
-    let Some(file) = &arguments.output else {
+    let Some((path, file)) = output.zip(file) else {
         if !arguments.json {
             write!(out, "{}", figures.to_toml(true))?;
         }
         return Ok(());
     };
-    let tables = figures.to_toml(old.contains("sharing]"));
-    let new = with_tables(&old, &tables, BoardFigures::keeps)
-        .map_err(|error| Failure::call(format!("{} is no TOML: {error}", file.display())))?;
-    replace(file, new.as_bytes())?;
+    let tables = figures.to_toml(file.contains("sharing]"));
+    replace(path, file.with(&tables, BoardFigures::keeps)?.as_bytes())?;
     if !arguments.json {
-        if figures.larger.is_none() && old.contains("larger = ") {
+        if figures.larger.is_none() && file.contains("larger = ") {
             let why = "the board has too few cores for tests/systems/flows-mesh.toml";
             writeln!(out, "`larger` stays as it was: {why}")?;
         }
-        writeln!(out, "{}", file.display())?;
+        writeln!(out, "{}", path.display())?;
     }
     Ok(())
-}
-
-/// Reads a board file before the measurement, which takes long.
-fn read(file: &PathBuf) -> Result<String> {
-    let text = fs::read_to_string(file).context(|| format!("read {}", file.display()))?;
-    with_tables(&text, "", |_| true)
-        .map_err(|error| Failure::call(format!("{} is no TOML: {error}", file.display())))?;
-    Ok(text)
 }

@@ -13,7 +13,7 @@ use crate::{
 use serde_json::{Value, json};
 use std::{fs, io::Write, path::Path};
 use weir_analysis::{Nanos, check, verdict::Verdict};
-use weir_experiments::{Table3Flow, board::write_changed, table3_flows};
+use weir_experiments::{Table3Flow, table3_flows, write_changed};
 use weir_model::{
     platform::Machine,
     timing::{Overhead, Timing},
@@ -177,9 +177,7 @@ fn shortest_period(mut timing: Timing) -> Option<u64> {
 /// The timing of a system on this board, or on its emulation.
 fn load(file: &Path, machine: Machine, environment: &Environment) -> Result<Timing> {
     let loaded = image::load(file, Some(PLATFORM), machine, environment);
-    let failed =
-        |faults| Failure { status: image::exit_status(&faults), text: image::rendered(&faults) };
-    Ok(loaded.map_err(failed)?.timing)
+    Ok(loaded.map_err(|faults| image::refused(&faults))?.timing)
 }
 
 /// The header of Table II: two columns of text, then a minimum and a maximum of each column.

@@ -64,8 +64,8 @@ pub(super) fn run(
         )));
     }
     let Running { session, mut record, peer, hub, wire_bytes, trace, .. } = run;
-    peer.end();
     hub.close();
+    peer.end();
     let mut report = session.report(end);
     let path = record.path(trace::file::NAME);
     let trace = trace.map(|trace| trace.finish(&path)).transpose()?;

@@ -76,11 +76,15 @@ impl Peer {
         }
     }
 
-    /// Ends an emulated machine and returns its status. A board continues.
+    /// Ends an emulated machine and returns its status. Of a board, closes the line, for which the
+    /// hub must be closed; the board continues.
     pub(super) fn end(self) -> Option<ExitStatus> {
         match self {
             Self::Qemu(machine) => machine.end(),
-            Self::Board(..) => None,
+            Self::Board(link, ..) => {
+                link.end();
+                None
+            }
         }
     }
 
