@@ -121,11 +121,8 @@ pub fn lead(vcpu_ref: &'static VcpuRef) -> Next {
             Next::Restart
         }
         (Ending::Off, _) => Next::Halt,
-        (Ending::Fault, on_fault) => {
+        (Ending::Fault, _) => {
             console::event(vm.event(What::VmHalted, 0));
-            if on_fault == OnFault::StopSystem {
-                stop_system();
-            }
             Next::Halt
         }
     }
@@ -138,7 +135,10 @@ pub fn halt(vm: &'static Vm) {
     // No interrupt of a stopped VM may reach a core.
     vm.gic.lock().reset(&mut Lines::new(vm));
     focus::give_back(vm, false);
-    if !vm.is_broker() && ALIVE.fetch_sub(1, Ordering::AcqRel) == 1 {
+    let last = !vm.is_broker() && ALIVE.fetch_sub(1, Ordering::AcqRel) == 1;
+    let fault = matches!(*vm.ending.lock(), Some(Ending::Fault));
+    // Only now: the last counts tell that the VM has halted.
+    if last || fault && vm.view().on_fault() == OnFault::StopSystem {
         stop_system();
     }
 }
