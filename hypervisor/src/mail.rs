@@ -19,7 +19,7 @@ pub const INPUT: u32 = 1 << 4;
 pub const ROOM: u32 = 1 << 5;
 /// Message: bytes wait for the UART; to the console core.
 pub const CONSOLE: u32 = 1 << 6;
-/// Message: the system ends; to the console core.
+/// Message: the system ends; to every core.
 pub const SHUTDOWN: u32 = 1 << 7;
 /// Message: memory budget has come free; ask again.
 pub const BUDGET: u32 = 1 << 8;

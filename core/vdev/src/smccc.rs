@@ -118,6 +118,17 @@ impl Mitigations {
         self.store_bypass == 0
     }
 
+    /// The call that keeps a VM's branch targets from the next VM on its core, if this processor
+    /// needs one. SMCCC_ARCH_WORKAROUND_3 does what the first one does, too.
+    #[must_use]
+    pub const fn at_switch(self) -> Option<u32> {
+        match (self.branch_history, self.branch_target) {
+            (0, _) => Some(ARCH_WORKAROUND_3),
+            (_, 0) => Some(ARCH_WORKAROUND_1),
+            _ => None,
+        }
+    }
+
     const fn features(self, id: u32) -> i32 {
         let code = match id {
             ARCH_WORKAROUND_1 => self.branch_target,

@@ -7,14 +7,23 @@ use super::{
     schedule::{OffCoreState, off},
 };
 use crate::{
-    arch::{sysreg, timer, wait_for_interrupt},
+    arch::{gic, sysreg, timer, wait_for_interrupt},
     budget::Event as BudgetEvent,
+    console,
     cpu::Core,
-    mail, trace,
+    mail, system, trace,
     vm::{self, devices, ending, focus, interrupts, report},
+};
+use core::{
+    hint::spin_loop,
+    sync::atomic::{AtomicU32, Ordering},
 };
 use weir_trace::wire::{FaultKind, What};
 use weir_vdev::inject::is_stuck;
+
+/// How long the console core waits for the others when the system ends, in ns: many times the
+/// longest section with interrupts masked.
+const STOP_LIMIT_NS: u64 = 1_000_000;
 
 /// Carries out the messages in this core's mailbox.
 #[inline(always)]
@@ -116,8 +125,31 @@ pub fn end_standstill(core: &mut Core) {
     }
 }
 
-/// Sends what waits for the host, then the last report, and turns the machine off.
+/// Stops this core for good. On the console core it also sends what waits for the host, then the
+/// last report, and turns the machine off.
 fn shut_down(core: &mut Core) -> ! {
+    static STOPPED: AtomicU32 = AtomicU32::new(0);
+    // Release: what this core counted was written before; the console core acquires and reports it.
+    STOPPED.fetch_add(1, Ordering::Release);
+    if core.id == console::core() {
+        // A core that has failed does not answer.
+        let due = timer::now_ns().saturating_add(STOP_LIMIT_NS);
+        while STOPPED.load(Ordering::Acquire) < system::get().header.cores && timer::now_ns() < due
+        {
+            spin_loop();
+        }
+        end_system(core);
+    }
+    // A core that a pending interrupt wakes again and again would burn power, and the time of an
+    // emulator.
+    gic::hold_all();
+    loop {
+        wait_for_interrupt();
+    }
+}
+
+/// Sends what waits for the host, then the last report, and turns the machine off.
+fn end_system(core: &mut Core) {
     // First what waits, to make room: the last counts must not be lost.
     if let Some(wire) = &mut core.wire {
         wire.flush();
@@ -128,7 +160,4 @@ fn shut_down(core: &mut Core) -> ! {
         wire.flush();
     }
     crate::board::start::power_off();
-    loop {
-        wait_for_interrupt();
-    }
 }

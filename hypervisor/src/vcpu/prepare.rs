@@ -1,7 +1,10 @@
 //! The registers of a core that its guests can't change.
 
-use crate::arch::{context::stop_timers, pmu, sysreg};
-use weir_vdev::id::Controls;
+use crate::{
+    arch::{context::stop_timers, pmu, sysreg},
+    board::start,
+};
+use weir_vdev::{id::Controls, smccc::Mitigations};
 
 /// HCR_EL2: stage 2 on; interrupts and SErrors to EL2; set/way operations, SMC, ID registers, ACTLR
 /// and implementation-defined registers trap, as do LORegions and error records; EL1 is 64-bit;
@@ -72,6 +75,14 @@ pub fn prepare_core(Purpose { shared, observed }: Purpose) {
     ));
     sysreg::vpidr_el2::write(sysreg::midr_el1::read());
     stop_timers();
+}
+
+/// Lets no branch target of the vCPU that had a shared core lead the next one's speculation.
+#[inline(always)]
+pub fn keep_branches_apart(mitigations: Mitigations) {
+    if let Some(workaround) = mitigations.at_switch() {
+        start::forward(workaround, 0);
+    }
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use super::{
     messages::{end_standstill, serve},
     partition::Ready,
     pmu,
+    prepare::keep_branches_apart,
     schedule::{Calls, Member, OffCoreState, is_called, off},
 };
 use crate::{
@@ -377,6 +378,7 @@ fn enter(core: &mut Core, entity: u8) {
         let _ = drain(vcpu_ref);
     }
     if switched {
+        keep_branches_apart(core.mitigations);
         // A vCPU's first time takes longer.
         if !fresh {
             crate::arch::mark::<MARK_SWITCH>();

@@ -143,10 +143,11 @@ pub fn halt(vm: &'static Vm) {
     }
 }
 
-/// Ends the system: the console core sends the last records and turns the machine off.
+/// Ends the system: every core stops, then the console core sends the last records and turns the
+/// machine off.
 fn stop_system() {
     static STOPPING: AtomicBool = AtomicBool::new(false);
     if !STOPPING.swap(true, Ordering::AcqRel) {
-        mail::send(console::core(), mail::SHUTDOWN);
+        mail::send_to_all(mail::SHUTDOWN);
     }
 }

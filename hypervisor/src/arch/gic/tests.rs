@@ -226,6 +226,10 @@ mod v3 {
         assert_eq!(recorded(), ["ich_hcr = 0x80000000", "pmr = 0xb0", "isb"]);
         hold_guests(false);
         assert_eq!(recorded(), ["ich_hcr = 0x80000001", "pmr = 0xff", "isb"]);
+        hold_all();
+        assert_eq!(recorded(), ["ich_hcr = 0x80000000", "pmr = 0x0", "isb"]);
+        hold_guests(false);
+        assert_eq!(recorded(), ["ich_hcr = 0x80000001", "pmr = 0xff", "isb"]);
         enable_virtual(false);
         assert_eq!(recorded(), ["ich_hcr = 0x80000000", "isb"]);
     }
@@ -293,6 +297,8 @@ mod v2 {
         assert_eq!(recorded(), ["gich+0x0 = 0x80000000", "gicc+0x4 = 0xb0", "dsb sy"]);
         hold_guests(false);
         assert_eq!(recorded(), ["gich+0x0 = 0x80000001", "gicc+0x4 = 0xff", "dsb sy"]);
+        hold_all();
+        assert_eq!(recorded(), ["gich+0x0 = 0x80000000", "gicc+0x4 = 0x0", "dsb sy"]);
     }
 
     #[test]

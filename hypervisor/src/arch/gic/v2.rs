@@ -149,6 +149,13 @@ pub fn hold_guests(held: bool) {
     dsb_sy();
 }
 
+/// Holds every interrupt back: none ends a WFI of this core.
+pub fn hold_all() {
+    switch_virtual(false);
+    GICC.write(PMR, 0);
+    dsb_sy();
+}
+
 /// Whether this is a GICv2: ICPIDR2.ArchRev. A GICv3 has its identification elsewhere, and nothing
 /// there.
 #[must_use]

@@ -197,6 +197,13 @@ pub fn hold_guests(held: bool) {
     isb();
 }
 
+/// Holds every interrupt back: none ends a WFI of this core.
+pub fn hold_all() {
+    switch_virtual(false);
+    icc::pmr::write(0);
+    isb();
+}
+
 /// Whether this CPU has the system register interface: ID_AA64PFR0_EL1.GIC.
 #[must_use]
 pub fn present() -> bool {

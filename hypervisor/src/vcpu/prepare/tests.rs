@@ -1,5 +1,6 @@
 use super::*;
 use crate::arch::machine::{recorded, set};
+use weir_vdev::smccc::{ARCH_WORKAROUND_1, ARCH_WORKAROUND_3};
 
 /// The lines of a core whose HCR_EL2 and MDCR_EL2 are these, with `further` ones behind.
 fn prepared(hcr: u64, mdcr: &[&str], further: &[&str]) -> Vec<String> {
@@ -56,4 +57,23 @@ fn controls_of_newer_cores_are_cleared_if_there() {
         "hdfgwtr = 0x0",
     ];
     assert_eq!(prepare(false, false), prepared(TRAPS, &["mdcr_el2 = 0x4e60"], &further));
+}
+
+#[test]
+fn the_predictor_forgets_a_vcpu_if_the_firmware_can() {
+    let calls = |answers: [i32; 2]| {
+        let [first, third] = answers;
+        keep_branches_apart(Mitigations::from_firmware(|id| match id {
+            ARCH_WORKAROUND_1 => first,
+            ARCH_WORKAROUND_3 => third,
+            _ => -1,
+        }));
+        recorded()
+    };
+    assert_eq!(calls([0, -1]), ["smc 0x80008000"]);
+    assert_eq!(calls([0, 0]), ["smc 0x80003fff"]);
+    // Not needed, or not there.
+    for answers in [[1, 1], [1, -1], [-1, -1]] {
+        assert!(calls(answers).is_empty(), "{answers:?}");
+    }
 }
