@@ -50,6 +50,8 @@ pub struct Platform {
     pub smmu: Option<Smmu>,
     /// How firmware with PSCI is called: `smc` or `hvc`. None where a spin table starts the cores.
     pub psci_conduit: Option<String>,
+    /// The spin table that starts its other cores; none where PSCI does.
+    pub spin_table: Option<Pa>,
     /// Whether all its cores start in EL3, without firmware.
     pub starts_in_el3: bool,
     /// Whether nothing turns it off at the end of a system.
@@ -408,6 +410,14 @@ impl Platform {
             let help = "describe 1 to 8 cores with [[core]]";
             reader.fault(Code::PlatformCores, &span, format!("{cores} cores"), help);
         }
+        for (place, core) in raw.core.iter().enumerate() {
+            let mpidr = core.value.mpidr;
+            if raw.core.iter().take(place).any(|other| other.value.mpidr == mpidr) {
+                let message = format!("two cores have the `mpidr` {mpidr:#x}");
+                let help = "give each core the affinity of its own MPIDR_EL1";
+                reader.fault(Code::PlatformCores, &core.span, message, help);
+            }
+        }
         let gic = gic(&raw.gic, reader);
         let uart = registers(&raw.uart.base, "base", reader);
         let dma_engine = dma_engine(&raw, reader);
@@ -454,6 +464,7 @@ impl Platform {
             },
             pci,
             smmu,
+            spin_table: raw.spin_table.as_ref().map(|table| Pa(table.value.base)),
             starts_in_el3: raw.el3.is_some(),
             stays_on: raw
                 .spin_table

@@ -12,6 +12,7 @@ use std::{
     ffi::OsString,
     fs::File,
     io,
+    ops::Range,
     os::{fd::AsRawFd, unix::process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -21,7 +22,7 @@ use std::{
 };
 use weir_image::{Environment, Failure, Result, debian, failure::Context};
 use weir_model::platform::Platform;
-use weir_units::Bytes;
+use weir_units::{Bytes, Pa};
 
 /// Bytes of the pipe from QEMU.
 const PIPE: usize = 1 << 20;
@@ -45,6 +46,9 @@ pub struct MachineSetup {
     pub cpu: String,
     /// `-smp`.
     pub cores: usize,
+    /// Cores that stay off, if the machine has no PSCI that keeps them off: a run of cores that
+    /// spin at their table takes many times as long.
+    pub parked: Option<Parked>,
     /// `-m`.
     pub memory: Bytes,
     /// The file for `-dtb`, if the machine generates no device tree.
@@ -53,6 +57,28 @@ pub struct MachineSetup {
     pub deterministic: bool,
     /// The user's own.
     pub extra: Vec<OsString>,
+}
+
+/// Cores that wait for an interrupt that never comes.
+#[derive(Clone, Debug)]
+pub struct Parked {
+    /// Where their two instructions are: 8 bytes outside of the board's RAM.
+    pub code: Pa,
+    /// The cores.
+    pub cores: Range<usize>,
+}
+
+impl Parked {
+    /// Adds the devices that write the instructions and reset the cores to them.
+    fn option(&self, mut option: impl FnMut(&str, &str)) {
+        const WFI: u64 = 0xd503_207f;
+        const BRANCH_BACK: u64 = 0x17ff_ffff;
+        let (code, turn) = (self.code.0, BRANCH_BACK << 32 | WFI);
+        option("-device", &format!("loader,addr={code:#x},data={turn:#x},data-len=8"));
+        for core in self.cores.clone() {
+            option("-device", &format!("loader,addr={code:#x},cpu-num={core}"));
+        }
+    }
 }
 
 impl MachineSetup {
@@ -78,6 +104,9 @@ impl MachineSetup {
         option(&machine, &memory);
         if let Some(file) = &self.device_tree {
             option("-dtb", &file.to_string_lossy());
+        }
+        if let Some(parked) = &self.parked {
+            parked.option(&mut option);
         }
         option("-display", "none");
         option("-monitor", "none");
@@ -320,7 +349,6 @@ impl Drop for QemuProcess {
 mod tests {
     use super::*;
     use weir_model::platform::RamRange;
-    use weir_units::Pa;
 
     /// A program that reports a version, as an environment's QEMU.
     fn reporting(directory: &Path, version: &str) -> Environment {
@@ -356,6 +384,7 @@ mod tests {
             machine: "virt".into(),
             cpu: "cortex-a53".into(),
             cores: 4,
+            parked: Some(Parked { code: Pa(0xff8), cores: 2..4 }),
             memory: Bytes(2 << 30),
             device_tree: Some("x.dtb".into()),
             deterministic: true,
@@ -370,6 +399,9 @@ mod tests {
         assert!(line.contains("-cpu cortex-a53,cntfrq=1000000000 "), "{line}");
         assert!(line.contains("-icount shift=0,sleep=off") && line.contains("clock=vm"), "{line}");
         assert!(line.contains("-dtb x.dtb "), "{line}");
+        let parked = "-device loader,addr=0xff8,data=0x17ffffffd503207f,data-len=8 \
+                      -device loader,addr=0xff8,cpu-num=2 -device loader,addr=0xff8,cpu-num=3 ";
+        assert!(line.contains(parked), "{line}");
         assert!(line.ends_with("-kernel x.img -d int"), "{line}");
         assert!(line.contains(&format!("size={},share=on", 2_u64 << 30)), "{line}");
     }

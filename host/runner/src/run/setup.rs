@@ -2,7 +2,7 @@
 
 use super::options::RunOptions;
 use crate::{
-    qemu::{MachineSetup, Preload},
+    qemu::{MachineSetup, Parked, Preload},
     ram,
 };
 use std::{
@@ -10,9 +10,10 @@ use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
+use weir_abi::PAGE;
 use weir_image::{Environment, Failure, Result, cargo::Programs, failure::Context};
 use weir_model::{System, bare_device_tree, platform::Platform};
-use weir_units::{Bytes, Nanos};
+use weir_units::{Bytes, Nanos, Pa};
 
 /// The time slice of a core under instruction counting. Each other busy core delays an interrupt or
 /// the visibility of another core's store by at most one time slice.
@@ -61,6 +62,20 @@ fn machine(system: &System, plain: &str) -> String {
     }
 }
 
+/// Returns the cores that no image of `system` starts from the board's spin table. An image file
+/// can be of another system.
+fn parked(system: &System, options: &RunOptions) -> Option<Parked> {
+    let platform = &system.platform;
+    // Without firmware the table is in secure memory, which QEMU's loader does not write.
+    if platform.starts_in_el3 || options.image_file.is_some() {
+        return None;
+    }
+    let table = platform.spin_table?;
+    // The model has checked that nothing else is in the table's page.
+    let code = Pa((table.0 | (PAGE - 1)) - 7);
+    Some(Parked { code, cores: system.cores_needed()..system.machine_cores() })
+}
+
 /// Returns the setup of QEMU.
 pub(super) fn setup(system: &System, options: &RunOptions) -> Result<MachineSetup> {
     let platform = &system.platform;
@@ -75,6 +90,7 @@ pub(super) fn setup(system: &System, options: &RunOptions) -> Result<MachineSetu
         machine: machine(system, &qemu.machine),
         cpu: qemu.cpu.clone(),
         cores: system.machine_cores(),
+        parked: parked(system, options),
         memory: ram::size(
             Bytes(platform.ram_in_qemu().iter().map(|piece| piece.size.0).sum()),
             &options.qemu_args,
