@@ -1,7 +1,7 @@
 //! The stage qemu on several boards: what the tests report, and the table of all results.
 
 use crate::report::{Case, Outcome};
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 /// The variable that names the board of a test; `tests/end-to-end/support/board.rs` reads it.
 pub const BOARD: &str = "WEIR_TEST_PLATFORM";
@@ -12,7 +12,8 @@ const NO_SYSTEM: &str = "it runs no system of qemu-virt";
 /// The rest of the page's first sentence, and what the table means.
 const ABOUT: &str = " --table FILE` wrote this page.
 Systems of `qemu-virt` run on each board by `--platform`, with nothing else changed. A test is not
-applicable if only that board refuses its system; the reason is weir's.
+applicable if only that board refuses its system; the reason is weir's. Tests that run no such
+system are left out.
 
 ";
 
@@ -47,6 +48,17 @@ pub fn binary_on(binary: &str, board: &str) -> String {
     format!("{binary} on {board}")
 }
 
+/// Returns whether a test ran no system, so that no board has a result of it.
+pub fn is_idle(case: &Case) -> bool {
+    matches!(&case.outcome, Outcome::NotApplicable(reason) if reason == NO_SYSTEM)
+}
+
+/// Returns the result on a board of a test that is known to run no system.
+pub fn idle_case(binary: &str, name: &str, board: &str) -> Case {
+    let outcome = Outcome::NotApplicable(NO_SYSTEM.to_owned());
+    Case { binary: binary_on(binary, board), name: name.to_owned(), outcome, took: Duration::ZERO }
+}
+
 /// Returns the results by board as a page in Markdown.
 pub fn table(cases: &[Case], boards: &[String]) -> String {
     let of = |board: &String| {
@@ -56,7 +68,8 @@ pub fn table(cases: &[Case], boards: &[String]) -> String {
     let row = |first: &str, cells: &[String]| format!("| {first} | {} |\n", cells.join(" | "));
     let rule = format!("|{}\n", "---|".repeat(boards.len() + 1));
     let count = |first: &str, is: fn(&Outcome) -> bool| {
-        let count = |board| of(board).filter(|case| is(&case.outcome)).count().to_string();
+        let counts = |case: &&Case| !is_idle(case) && is(&case.outcome);
+        let count = |board| of(board).filter(counts).count().to_string();
         row(first, &boards.iter().map(count).collect::<Vec<_>>())
     };
     let mut lines = vec![
@@ -72,14 +85,14 @@ pub fn table(cases: &[Case], boards: &[String]) -> String {
         row("test", boards),
         rule,
     ];
-    let of_no_board = Outcome::NotApplicable(NO_SYSTEM.to_owned());
     let names: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
     for name in names {
-        let on = |board| of(board).find(|case| case.name == name).map(|case| &case.outcome);
-        let outcomes: Vec<_> = boards.iter().filter_map(on).collect();
+        let on = |board| of(board).find(|case| case.name == name);
+        let found: Vec<_> = boards.iter().filter_map(on).collect();
         // Where no board runs a system, or the runner was interrupted, a row says nothing.
-        if outcomes.len() == boards.len() && outcomes.iter().any(|it| **it != of_no_board) {
-            lines.push(row(name, &outcomes.into_iter().map(cell).collect::<Vec<_>>()));
+        if found.len() == boards.len() && !found.iter().all(|case| is_idle(case)) {
+            let cells: Vec<_> = found.into_iter().map(|case| cell(&case.outcome)).collect();
+            lines.push(row(name, &cells));
         }
     }
     lines.concat()
@@ -126,9 +139,11 @@ mod tests {
             on("a", Outcome::Passed),
             on("b", Outcome::NotApplicable("no | here".to_owned())),
             Case { name: "u".to_owned(), ..on("a", outcome_on_board("", Outcome::Passed)) },
+            idle_case("x", "u", "b"),
         ];
         let text = table(&cases, &["a".to_owned(), "b".to_owned()]);
         assert!(text.contains("\n|  | a | b |\n|---|---|---|\n| passed | 1 | 0 |\n"), "{text}");
+        assert!(text.contains("\n| not applicable | 0 | 1 |\n"), "{text}");
         assert!(text.ends_with("\n| t | passed | not applicable: no \\| here |\n"), "{text}");
     }
 }
