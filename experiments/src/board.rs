@@ -32,6 +32,8 @@ use weir_units::{Bytes, Nanos};
 
 /// The system in which a core copies, and the one with a flow to several receivers.
 const BY_CORE: [&str; 2] = ["flows-overheads", "flows-several"];
+/// The cores that they need.
+const CORES: usize = 4;
 /// The system with many flows, for steps that search flows or VMs.
 const LARGER: &str = "flows-mesh";
 /// The cores that it needs.
@@ -92,6 +94,15 @@ pub struct BoardFigures {
 /// The system is at fault if a run fails or leaves no complete trace, the environment if a part
 /// cannot be built or the image cannot be loaded.
 pub fn measure(request: &BoardRequest<'_>) -> Result<BoardFigures> {
+    if let Some(platform) = Platform::named(request.platform)
+        && platform.cores.len() < CORES
+    {
+        return Err(Failure::call(format!(
+            "the systems that are measured need {CORES} cores, and {} has {}",
+            platform.name,
+            platform.cores.len()
+        )));
+    }
     let system = request.checked(&request.environment.system(BY_CORE[0])?)?;
     let platform = &system.platform;
     let in_qemu = request.line.is_none();
@@ -220,12 +231,6 @@ fn time_of(size: Bytes, transfers: &[(u64, u64)]) -> Option<ChunkTime> {
 }
 
 impl BoardFigures {
-    /// The keys of a replaced table that stay, since this does not measure them.
-    #[must_use]
-    pub fn keeps(key: &str) -> bool {
-        matches!(key, "larger" | "interrupt" | "entry")
-    }
-
     /// Returns the tables of a board file. `[sharing]` is among them only if `with_switch`: it has
     /// keys that this does not measure.
     #[must_use]

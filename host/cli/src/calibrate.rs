@@ -99,7 +99,7 @@ pub fn run(arguments: &CalibrateArguments, environment: &Environment) -> Result 
     let found = calibrate(&lab, &cores, arguments.period.0, arguments.tolerance)?;
     let line = system.platform.places.cache.map_or(64, |cache| cache.line.0);
     let toml = toml(&found, line, board.as_ref(), arguments);
-    let kept = file.map_or_else(|| Ok(toml.clone()), |file| file.with(&toml, keeps))?;
+    let kept = file.map_or_else(|| Ok(toml.clone()), |file| file.with(&toml))?;
     keep(arguments.output.as_deref(), &kept, |kept| {
         let mut out = screen::stdout();
         if arguments.json {
@@ -123,11 +123,6 @@ fn keep(
     let kept = file.map_or(Ok(()), |file| replace(file, toml.as_bytes()));
     report(file.filter(|_| kept.is_ok()))?;
     kept
-}
-
-/// Whether a key of the old table stays, because a calibration does not measure it.
-fn keeps(key: &str) -> bool {
-    matches!(key, "delay" | "per_access" | "qos_block" | "qos_clock" | "chunks")
 }
 
 /// The table for a system file or a board file.

@@ -1,6 +1,9 @@
 //! Writes measured tables into a board file.
 
-use std::{fs, path::Path};
+use std::{
+    fs::{self, OpenOptions},
+    path::Path,
+};
 use toml_edit::{DocumentMut, Item, Table, TomlError};
 use weir_image::{Failure, Result, failure::Context};
 
@@ -16,16 +19,46 @@ impl<'a> TableFile<'a> {
     ///
     /// # Errors
     ///
-    /// The call is wrong if the file is no TOML, the environment if it cannot be read.
+    /// The call is wrong if the file is no TOML or its folder is not there, the environment if it
+    /// cannot be read or written.
     pub fn read(path: &'a Path) -> Result<Self> {
         let text = if path.exists() {
-            fs::read_to_string(path).context(|| format!("read {}", path.display()))?
+            let text = fs::read_to_string(path).context(|| format!("read {}", path.display()))?;
+            OpenOptions::new()
+                .append(true)
+                .open(path)
+                .context(|| format!("write {}", path.display()))?;
+            text
         } else {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            if folder.is_some_and(|folder| !folder.is_dir()) {
+                return Err(Failure::call(format!(
+                    "there is no folder for {}: make it first",
+                    path.display()
+                )));
+            }
             String::new()
         };
         let file = Self { path, text };
-        file.with("", |_| true)?;
+        file.with("")?;
         Ok(file)
+    }
+
+    /// Compares the file's board with the one that is measured. A file without a name fits each.
+    ///
+    /// # Errors
+    ///
+    /// The call is wrong if the file is another board's.
+    pub fn is_of(&self, board: &str) -> Result {
+        let document: Option<DocumentMut> = self.text.parse().ok();
+        let name = document.as_ref().and_then(|document| document.get("name")?.as_str());
+        match name {
+            Some(name) if name != board => Err(Failure::call(format!(
+                "{} describes {name}, and {board} is measured: give --platform {name}, or another file",
+                self.path.display()
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// Whether the file has this text.
@@ -34,48 +67,47 @@ impl<'a> TableFile<'a> {
         self.text.contains(text)
     }
 
-    /// Returns the file's text with these tables. Of a table that is replaced, those old keys stay
-    /// for which `keep` is true.
+    /// Returns the file's text with these tables. Keys that they do not have stay.
     ///
     /// # Errors
     ///
     /// The call is wrong if one of both is no TOML.
-    pub fn with(&self, tables: &str, keep: impl Fn(&str) -> bool + Copy) -> Result<String> {
-        with_tables(&self.text, tables, keep)
+    pub fn with(&self, tables: &str) -> Result<String> {
+        with_tables(&self.text, tables)
             .map_err(|error| Failure::call(format!("{} is no TOML: {error}", self.path.display())))
     }
 }
 
-/// Returns `file` with the tables of `measured` in it. Everything else stays: other tables, their
-/// order, and comments, except the one above a table if the new table has its own.
-fn with_tables(
-    file: &str,
-    measured: &str,
-    keep: impl Fn(&str) -> bool + Copy,
-) -> std::result::Result<String, TomlError> {
+/// Returns `file` with the tables of `measured` in it. Everything else stays: other tables and keys,
+/// their order, and comments, except the one above a table if the new table has its own.
+fn with_tables(file: &str, measured: &str) -> std::result::Result<String, TomlError> {
     let mut document: DocumentMut = file.parse()?;
     let measured: DocumentMut = measured.parse()?;
-    replace(document.as_table_mut(), measured.as_table(), keep);
+    replace(document.as_table_mut(), measured.as_table());
     Ok(document.to_string())
 }
 
-fn replace(file: &mut Table, measured: &Table, keep: impl Fn(&str) -> bool + Copy) {
+fn replace(file: &mut Table, measured: &Table) {
     for (name, item) in measured {
+        if let (Some(old), Item::Table(_)) = (file.get_mut(name), item)
+            && old.is_inline_table()
+        {
+            let inline = std::mem::take(old);
+            *old = inline.into_table().map_or_else(|item| item, Item::Table);
+        }
         match (file.get_mut(name), item) {
-            // [emulated] is there for the sake of [emulated.overheads].
-            (Some(Item::Table(old)), Item::Table(new)) if new.is_implicit() => {
-                replace(old, new, keep);
-            }
             (Some(Item::Table(old)), Item::Table(new)) => {
-                old.retain(|key, _| new.contains_key(key) || keep(key));
-                for (key, value) in new {
-                    old.insert(key, value.clone());
-                }
+                replace(old, new);
                 if let Some(comment) = new.decor().prefix().filter(|text| has_comment(text)) {
                     old.decor_mut().set_prefix(spaced(comment));
                 }
             }
-            (_, Item::Table(new)) => {
+            (Some(Item::Value(old)), Item::Value(new)) => {
+                let decor = old.decor().clone();
+                *old = new.clone();
+                *old.decor_mut() = decor;
+            }
+            (None, Item::Table(new)) => {
                 let mut new = new.clone();
                 append(&mut new);
                 file.insert(name, Item::Table(new));
@@ -118,8 +150,9 @@ name = \"x\" # its name
 
 # Old.
 [emulated.overheads]
-hc = { min = 1, max = 2 }
-ip = { min = 1, max = 2 }
+hc = { min = 1, max = 2 } # of a board
+# By hand.
+ip = { min = 1, max = 2 } # or less
 larger = { flows = 12, vms = 4 }
 
 # Rounded.
@@ -136,28 +169,48 @@ line = \"64B\"
     fn measured_tables_take_the_place_of_the_old_ones() {
         let measured = "# New.\n[emulated.overheads]\nhc = { min = 3, max = 4 }\n\n\
                         [emulated.sharing]\nswitch = { min = \"1us\", max = \"5us\" }\n";
-        let keep = |key: &str| matches!(key, "larger" | "interrupt");
-        let new = with_tables(BOARD, measured, keep).expect("TOML");
+        let new = with_tables(BOARD, measured).expect("TOML");
         let expected = BOARD
             .replace("# Old.", "# New.")
-            .replace(
-                "hc = { min = 1, max = 2 }\nip = { min = 1, max = 2 }",
-                "hc = { min = 3, max = 4 }",
-            )
+            .replace("hc = { min = 1, max = 2 }", "hc = { min = 3, max = 4 }")
             .replace("15us", "5us");
         assert_eq!(new, expected);
-        assert_eq!(with_tables(&new, measured, keep).expect("TOML"), new, "once is enough");
+        assert_eq!(with_tables(&new, measured).expect("TOML"), new, "once is enough");
+    }
+
+    #[test]
+    fn a_table_within_a_line_keeps_what_is_not_measured() {
+        let inline = "emulated = { overheads = { hc = 1 }, interference = { delay = \"1ns\" } }\n";
+        let new = with_tables(inline, "[emulated.overheads]\nhc = 2\n").expect("TOML");
+        let document: DocumentMut = new.parse().expect("TOML");
+        let emulated = document["emulated"].as_table().expect("a table");
+        assert_eq!(emulated["overheads"]["hc"].as_integer(), Some(2));
+        assert_eq!(emulated["interference"]["delay"].as_str(), Some("1ns"));
+    }
+
+    #[test]
+    fn only_a_file_of_the_board_is_written() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("board.toml");
+        fs::write(&path, BOARD).expect("a file");
+        let file = TableFile::read(&path).expect("a board");
+        assert!(file.is_of("x").is_ok());
+        let failure = file.is_of("y").expect_err("another board");
+        assert!(failure.text.contains("describes x, and y is measured"), "{}", failure.text);
+        let path = directory.path().join("none/board.toml");
+        let failure = TableFile::read(&path).expect_err("no folder");
+        assert!(failure.text.starts_with("there is no folder for "), "{}", failure.text);
     }
 
     #[test]
     fn a_table_that_the_file_lacks_goes_to_its_end() {
         let measured = "# New.\n[overheads]\nhc = { min = 3, max = 4 }\n";
-        let new = with_tables(BOARD, measured, |_| false).expect("TOML");
+        let new = with_tables(BOARD, measured).expect("TOML");
         assert_eq!(new, format!("{BOARD}\n{measured}"));
         let inner = "[emulated.interference]\ndelay = \"0ns\"\n";
-        let new = with_tables("name = \"x\"\n", inner, |_| false).expect("TOML");
+        let new = with_tables("name = \"x\"\n", inner).expect("TOML");
         assert_eq!(new, format!("name = \"x\"\n\n{inner}"));
-        assert_eq!(with_tables("", measured, |_| false).expect("TOML").trim_start(), measured);
+        assert_eq!(with_tables("", measured).expect("TOML").trim_start(), measured);
     }
 
     #[test]
@@ -171,6 +224,6 @@ line = \"64B\"
         fs::write(&path, BOARD).expect("a file");
         let file = TableFile::read(&path).expect("a board");
         assert!(file.contains("sharing]"));
-        assert_eq!(file.with("", |_| false).expect("TOML"), BOARD);
+        assert_eq!(file.with("").expect("TOML"), BOARD);
     }
 }

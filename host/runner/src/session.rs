@@ -27,6 +27,9 @@ pub struct SessionPlan {
     pub keep_running: bool,
     /// Go on behind the last expected line until the flows' counts are those of then or later.
     pub count_flows: bool,
+    /// Nothing counts before the image with this identity says that it runs: while it was loaded,
+    /// the board ran another one. What weir or a boot loader prints is shown.
+    pub awaited: Option<u64>,
 }
 
 /// A run under way.
@@ -40,6 +43,10 @@ pub struct Session {
     awaits_counts: Option<u64>,
     /// What the machine said of its image since its last start.
     image: ImageNamed,
+    /// The last time of the run, if the machine has been reset after its end.
+    reset_after_ns: Option<u64>,
+    /// The image that ran instead of the awaited one, when it last said so.
+    other: Option<u64>,
 }
 
 /// What a machine said of the image that it runs.
@@ -60,7 +67,8 @@ impl Session {
         let expected = Expectations::new(plan.expect.iter().cloned());
         let tally = Tally::new(&plan.vms);
         let image = ImageNamed::Silent;
-        Self { plan, demux, expected, tally, awaits_counts: None, image }
+        let (reset_after_ns, other) = (None, None);
+        Self { plan, demux, expected, tally, awaits_counts: None, image, reset_after_ns, other }
     }
 
     /// Takes bytes off the wire and puts what they mean at the end of `steps`. Gives the number of
@@ -69,6 +77,9 @@ impl Session {
         let mut seen = steps.len();
         for (position, &byte) in bytes.iter().enumerate() {
             self.demux.push(byte, steps);
+            if self.is_awaited(steps, seen) {
+                seen = steps.len();
+            }
             if steps.len() == seen {
                 continue;
             }
@@ -108,11 +119,47 @@ impl Session {
         if is_over && self.awaits_counts.is_some() { End::AllMet } else { end }
     }
 
+    /// Returns whether the image that counts does not run yet. Then only text of weir's or of a boot
+    /// loader stays in `steps` from `seen` on.
+    fn is_awaited(&mut self, steps: &mut Vec<WireStep>, seen: usize) -> bool {
+        let Some(awaited) = self.plan.awaited else { return false };
+        let mut place = seen;
+        while let Some(step) = steps.get(place) {
+            let id = if let WireStep::Event(event) = step { event.image_id() } else { None };
+            if id == Some(awaited) {
+                self.plan.awaited = None;
+                return false;
+            }
+            self.other = id.or(self.other);
+            if is_text(step) {
+                place += 1;
+            } else {
+                self.image = ImageNamed::Unknown;
+                steps.remove(place);
+            }
+        }
+        true
+    }
+
+    /// Returns the image that said since the last call that it runs instead of the awaited one.
+    pub fn take_other(&mut self) -> Option<u64> {
+        self.other.take()
+    }
+
     /// The same after the run has ended: what still comes is counted, but meets no expectation.
+    /// What comes after a reset belongs to no run.
     pub fn drain(&mut self, bytes: &[u8], steps: &mut Vec<WireStep>) {
         for &byte in bytes {
-            let seen = steps.len();
+            if self.reset_after_ns.is_some() {
+                return;
+            }
+            let (seen, time_ns) = (steps.len(), self.demux.time_ns());
             self.demux.push(byte, steps);
+            let is_reset = |step: &WireStep| *step == WireStep::Reset;
+            if let Some(reset) = steps.iter().skip(seen).position(is_reset) {
+                steps.truncate(seen + reset);
+                self.reset_after_ns = Some(time_ns);
+            }
             self.take(steps.get(seen..).unwrap_or(&[]), true);
         }
     }
@@ -189,11 +236,21 @@ impl Session {
     /// The report, as far as it goes.
     pub fn report(&self, ended_by: End) -> RunReport {
         let SessionPlan { system, platform, flows, engine, .. } = &self.plan;
-        let time_ns = self.demux.time_ns();
+        let time_ns = self.reset_after_ns.unwrap_or_else(|| self.demux.time_ns());
         let report = self.tally.report(system, platform, &self.expected, ended_by, time_ns);
         let engine = engine.clone().map(|engine| engine.answered(self.tally.regulator()));
         RunReport { flows: self.tally.flows(flows), engine, ..report }
     }
+}
+
+/// Whether a step is text that came outside of frames.
+fn is_text(step: &WireStep) -> bool {
+    matches!(
+        step,
+        WireStep::Byte(ConsoleSource::Hypervisor, _)
+            | WireStep::Line { source: ConsoleSource::Hypervisor, .. }
+            | WireStep::Unfinished { source: ConsoleSource::Hypervisor, .. }
+    )
 }
 
 #[cfg(test)]
@@ -219,6 +276,7 @@ mod tests {
             limit_ns: None,
             keep_running: false,
             count_flows: false,
+            awaited: None,
         }
     }
 
@@ -336,6 +394,43 @@ mod tests {
         let line =
             WireStep::Line { source: ConsoleSource::Vm(1), text: "again".into(), time_ns: 2 };
         assert!(steps.contains(&line));
+    }
+
+    /// A board that starts by itself runs the image of before while the new one is loaded.
+    #[test]
+    fn only_what_the_loaded_image_does_counts() {
+        let old = SyntheticWire::default().text("U-Boot\r\n");
+        let old = old.system_event(1, What::SystemStart, 7).line(2, 0, "control: 0 misses");
+        let old = old.line(3, 1, "again").text("\r\nU-Boot\r\n");
+        let new = |wire: SyntheticWire| wire.system_event(1, What::SystemStart, 8);
+        let mut session = Session::new(SessionPlan { awaited: Some(8), ..plan() });
+        let mut steps = Vec::new();
+        assert_eq!(session.feed(old.bytes(), &mut steps), (old.bytes().len(), None));
+        assert!(steps.iter().all(is_text) && !steps.is_empty(), "{steps:?}");
+        assert_eq!((session.image(), session.take_other()), (ImageNamed::Unknown, Some(7)));
+        let start = new(SyntheticWire::default()).line(2, 0, "control: 0 misses");
+        assert_eq!(session.feed(start.bytes(), &mut steps).1, None);
+        assert_eq!((session.image(), session.take_other()), (ImageNamed::Known(8), None));
+        let end = SyntheticWire::default().line(3, 1, "again");
+        assert_eq!(session.feed(end.bytes(), &mut steps).1, Some(End::AllMet));
+    }
+
+    /// The counters of the next start are not those of the run.
+    #[test]
+    fn a_reset_after_the_end_changes_nothing() {
+        let mut session = Session::new(plan());
+        let started = SyntheticWire::default().system_event(1, What::SystemStart, 7);
+        let met = started.line(2, 0, "0 misses").line(3, 1, "again");
+        let mut steps = Vec::new();
+        assert_eq!(session.feed(met.bytes(), &mut steps).1, Some(End::AllMet));
+        let before = session.report(End::AllMet);
+        let next = SyntheticWire::default().system_event(1, What::SystemStart, 7);
+        let next = next.counters(5, 0, 0, 4).line(6, 0, "0 misses");
+        steps.clear();
+        session.drain(next.bytes(), &mut steps);
+        session.finish(true, &mut steps);
+        assert_eq!(session.report(End::AllMet).json(), before.json());
+        assert!(!steps.contains(&WireStep::Reset), "{steps:?}");
     }
 
     proptest! {

@@ -4,7 +4,8 @@ use crate::{
     cargo::replace, environment::Environment, failure::Result, output, run::LineArguments, screen,
 };
 use std::{io::Write, path::PathBuf};
-use weir_experiments::board::{BoardFigures, BoardRequest, measure};
+use weir_experiments::board::{BoardRequest, measure};
+use weir_model::platform::Platform;
 use weir_report::board_file::TableFile;
 
 /// Options of `weir bench board`.
@@ -28,6 +29,9 @@ pub fn run(arguments: &BoardArguments, environment: &Environment) -> Result {
     let output = arguments.output.as_deref();
     output.map_or(Ok(()), |path| output::check_name("-o", path))?;
     let file = output.map(TableFile::read).transpose()?;
+    if let (Some(file), Some(board)) = (&file, Platform::named(&arguments.platform)) {
+        file.is_of(&board.name)?;
+    }
     let line = arguments.line.line();
     let figures =
         measure(&BoardRequest { platform: &arguments.platform, line: line.as_ref(), environment })?;
@@ -44,7 +48,7 @@ pub fn run(arguments: &BoardArguments, environment: &Environment) -> Result {
         return Ok(());
     };
     let tables = figures.to_toml(file.contains("sharing]"));
-    replace(path, file.with(&tables, BoardFigures::keeps)?.as_bytes())?;
+    replace(path, file.with(&tables)?.as_bytes())?;
     if !arguments.json {
         if figures.larger.is_none() && file.contains("larger = ") {
             let why = "the board has too few cores for tests/systems/flows-mesh.toml";

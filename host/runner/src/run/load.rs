@@ -6,11 +6,16 @@ use std::{
     io,
     process::{Command, Stdio},
     sync::atomic::Ordering,
+    thread,
+    time::Duration,
 };
 use weir_image::{
     Failure, Result,
     failure::{Context, INTERRUPTED},
 };
+
+/// How often the command is looked at.
+const POLL: Duration = Duration::from_millis(50);
 
 /// Runs `command` in the shell, which loads `image` on the board and resets it: the environment
 /// variable `WEIR_IMAGE` names the image's file. The file is removed when the command has ended.
@@ -29,12 +34,22 @@ pub(super) fn load(
     let path = record.path(FILE);
     let path = std::path::absolute(&path).context(|| format!("find {}", path.display()))?;
     // Standard output can be a report's.
-    let status = Command::new("sh")
+    let mut child = Command::new("sh")
         .args(["-c", command])
         .env("WEIR_IMAGE", &path)
         .stdout(Stdio::from(io::stderr()))
-        .status()
+        .spawn()
         .context(|| "start sh")?;
+    let status = loop {
+        if let Some(status) = child.try_wait().context(|| "wait for sh")? {
+            break status;
+        }
+        if options.interrupt.load(Ordering::SeqCst) {
+            // A terminal has interrupted it, too.
+            let _ = child.kill();
+        }
+        thread::sleep(POLL);
+    };
     record.remove(FILE);
     if options.interrupt.load(Ordering::SeqCst) {
         return Err(Failure::reported(INTERRUPTED));

@@ -42,6 +42,8 @@ const TRACE_AGAIN: Duration = Duration::from_millis(100);
 const LAST_TRACE: Duration = Duration::from_secs(30);
 /// The time after which a board is asked again for the image that it runs.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// The time after an image was loaded in which a board may still run the one of before.
+const LOADED: Duration = Duration::from_secs(10);
 /// Limit on the time of QEMU to end after the system has stopped.
 const ENDING: Duration = Duration::from_secs(5);
 /// Limit on the silence of a machine that counts instructions. Its limit in virtual time works only
@@ -162,6 +164,10 @@ impl<'a> Running<'a> {
             limit_ns: limit_ns.map(|limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)),
             keep_running: options.keep_running,
             count_flows: awaits_counts(options, system),
+            awaited: match &peer {
+                Peer::Board(_, image, _) if options.loader.is_some() => Some(image.id()),
+                _ => None,
+            },
         };
         let hub = Hub::new(names.clone(), peer.link().input());
         let left = Arc::new(AtomicBool::new(false));
@@ -233,6 +239,10 @@ impl<'a> Running<'a> {
                     }
                     if let Some(end) = end {
                         return Ok((end, None));
+                    }
+                    let other = self.session.take_other().map(ImageNamed::Known);
+                    if let Some(other) = other.filter(|_| started.elapsed() > LOADED) {
+                        self.peer.compare(other)?;
                     }
                 }
                 Heard::Nothing => {
