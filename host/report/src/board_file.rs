@@ -54,7 +54,8 @@ impl<'a> TableFile<'a> {
         let name = document.as_ref().and_then(|document| document.get("name")?.as_str());
         match name {
             Some(name) if name != board => Err(Failure::call(format!(
-                "{} describes {name}, and {board} is measured: give --platform {name}, or another file",
+                "{} describes {name}, and {board} is measured: give --platform {name}, or another \
+                 file",
                 self.path.display()
             ))),
             _ => Ok(()),
@@ -78,8 +79,8 @@ impl<'a> TableFile<'a> {
     }
 }
 
-/// Returns `file` with the tables of `measured` in it. Everything else stays: other tables and keys,
-/// their order, and comments, except the one above a table if the new table has its own.
+/// Returns `file` with the tables of `measured` in it. Everything else stays: other tables and
+/// keys, their order, and comments, except the one above a table if the new table has its own.
 fn with_tables(file: &str, measured: &str) -> std::result::Result<String, TomlError> {
     let mut document: DocumentMut = file.parse()?;
     let measured: DocumentMut = measured.parse()?;

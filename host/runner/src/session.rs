@@ -119,8 +119,8 @@ impl Session {
         if is_over && self.awaits_counts.is_some() { End::AllMet } else { end }
     }
 
-    /// Returns whether the image that counts does not run yet. Then only text of weir's or of a boot
-    /// loader stays in `steps` from `seen` on.
+    /// Returns whether the image that counts does not run yet. Then only text of weir's or of a
+    /// boot loader stays in `steps` from `seen` on.
     fn is_awaited(&mut self, steps: &mut Vec<WireStep>, seen: usize) -> bool {
         let Some(awaited) = self.plan.awaited else { return false };
         let mut place = seen;

@@ -112,13 +112,13 @@ fn work(
             let file = context.logs.join(format!("slot-{slot}.out"));
             let ended = one(&job, &file, variables, context.time_limit);
             let _ = fs::remove_file(file);
+            if let Ok(Some((case, _))) = &ended
+                && boards::is_idle(case)
+            {
+                idle().insert(job.name.clone());
+            }
             ended
         };
-        if let Ok(Some((case, _))) = &ended
-            && boards::is_idle(case)
-        {
-            idle().insert(job.name.clone());
-        }
         let event = match ended {
             Ok(Some((case, output))) => Ok(Event::Ended { slot, case, output }),
             Ok(None) => return,

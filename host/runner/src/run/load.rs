@@ -1,21 +1,17 @@
 //! Loads an image on a board by a command of the user.
 
-use super::RunOptions;
+use super::{RunOptions, running::POLL};
 use crate::record::RunRecord;
 use std::{
     io,
     process::{Command, Stdio},
     sync::atomic::Ordering,
     thread,
-    time::Duration,
 };
 use weir_image::{
     Failure, Result,
     failure::{Context, INTERRUPTED},
 };
-
-/// How often the command is looked at.
-const POLL: Duration = Duration::from_millis(50);
 
 /// Runs `command` in the shell, which loads `image` on the board and resets it: the environment
 /// variable `WEIR_IMAGE` names the image's file. The file is removed when the command has ended.

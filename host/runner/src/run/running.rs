@@ -30,7 +30,7 @@ use weir_image::{Result, name};
 use weir_model::System;
 
 /// The polling interval of the clock and of signals while the wire is quiet.
-const POLL: Duration = Duration::from_millis(20);
+pub(super) const POLL: Duration = Duration::from_millis(20);
 /// Limit on the wait for the last counters.
 const LAST_COUNTERS: Duration = Duration::from_secs(1);
 /// The time of a quiet wire after which a line without an end counts as a prompt.

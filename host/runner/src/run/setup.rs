@@ -66,7 +66,7 @@ fn machine(system: &System, plain: &str) -> String {
 /// can be of another system.
 fn parked(system: &System, options: &RunOptions) -> Option<Parked> {
     let platform = &system.platform;
-    // Without firmware the table is in secure memory, which QEMU's loader does not write.
+    // Without firmware weir's code of EL3 has the rest of the table's page.
     if platform.starts_in_el3 || options.image_file.is_some() {
         return None;
     }
