@@ -37,10 +37,23 @@ fn is_branch(word: u32) -> bool {
     classes.into_iter().any(|(mask, value)| word & mask == value)
 }
 
+/// Whether a load writes to `register`, of those with one target: exclusive or ordered, from a
+/// literal, of a single register (DDI 0487, C4.1.88).
+const fn loads_to(word: u32, register: u32) -> bool {
+    // Not of a pair, and no compare and swap.
+    let is_ordered_load = word & 0x3f60_0000 == 0x0840_0000;
+    // Size 3 is a prefetch, as is size 3 with opc 2 below.
+    let is_literal = word & 0x3f00_0000 == 0x1800_0000 && word >> 30 != 3;
+    // opc is 0 in stores.
+    let is_single = word & 0x3e00_0000 == 0x3800_0000;
+    let is_single_load = is_single && word & 0x00c0_0000 != 0 && word & 0xc0c0_0000 != 0xc080_0000;
+    word & 31 == register && (is_ordered_load || is_literal || is_single_load)
+}
+
 /// Offsets at which erratum 843419 can strike: ADRP in one of the last two words of a page, an
-/// access to memory other than a load of a pair, up to one other instruction that is no branch, and
-/// a load or store with an unsigned offset from the register that ADRP wrote (ARM-EPM-048406).
-/// `first` is the address of the first word.
+/// access to memory other than a load of a pair or of the register that ADRP wrote, up to one other
+/// instruction that is no branch, and a load or store with an unsigned offset from the register that
+/// ADRP wrote (ARM-EPM-048406). `first` is the address of the first word.
 fn adrp_at_page_end(words: &[u32], first: u64) -> Vec<usize> {
     let mut found = Vec::new();
     for (at, sequence) in words.windows(3).enumerate() {
@@ -54,7 +67,8 @@ fn adrp_at_page_end(words: &[u32], first: u64) -> Vec<usize> {
         let last = if is_branch(sequence[2]) { 0 } else { 2 };
         let last = words.get(at + 2..).unwrap_or(&[]).iter().take(last);
         let loads_pair = sequence[1] & 0x3a40_0000 == 0x2840_0000;
-        if is_memory_access(sequence[1]) && !loads_pair && last.into_iter().any(uses) {
+        let second = is_memory_access(sequence[1]) && !loads_pair && !loads_to(sequence[1], base);
+        if second && last.into_iter().any(uses) {
             found.push(at * 4);
         }
     }
@@ -97,6 +111,14 @@ fn the_patterns_are_recognized() {
     assert!(adrp_at_page_end(&sequence, 0x20_0ff4).is_empty(), "not at the end of a page");
     let pair = |second| adrp_at_page_end(&[sequence[0], second, sequence[2]], 0xff8);
     assert_eq!((pair(0xa900_0c22), pair(0xa940_0c22)), (vec![0], vec![]), "stp, ldp x2, x3, [x1]");
+    // ldr x8, [x8, #208]; ldrb w8, [x8], #1; ldar x8, [x8]; ldr x8, #8; str x8, [x1].
+    for load in [0xf940_6908, 0x3840_1508, 0xc8df_fd08, 0x5800_0048] {
+        assert!(pair(load).is_empty(), "{load:x}: the address is another one");
+    }
+    // str x8, [x1]; ldr d8, [x1]; prfm #8, [x1]; prfm #8, #8; casa x0, x8, [x1].
+    for other in [0xf900_0028, 0xfd40_0028, 0xf980_0028, 0xd800_0048, 0xc8e0_7c28] {
+        assert_eq!(pair(other), [0], "{other:x}");
+    }
     let apart = [sequence[0], sequence[1], 0xd503_201f, sequence[2]];
     assert_eq!(adrp_at_page_end(&apart, 0x20_0ff8), [0]);
     // b, b.ne, cbz, tbnz, br, and then a use.
