@@ -55,7 +55,8 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// The call is wrong if `boards/` has no folder for the board; the environment is at fault if
+    /// The call is wrong if `boards/` has no folder for the board, or another value there of a key
+    /// that the hypervisor is built from, which is not compared without a build; the environment is at fault if
     /// cargo cannot build the hypervisor, or without a build if it is not there.
     pub fn hypervisor(
         &self,
@@ -69,11 +70,7 @@ impl Programs {
         if self.no_build {
             return present(if all.is_file() { all } else { kept });
         }
-        if !environment.root()?.join("boards").join(name).join("board.toml").is_file() {
-            return Err(Failure::call(format!(
-                "there is no boards/{name}/board.toml, which the hypervisor for platform `{name}` is built from: put the file there, or correct the platform's `name`"
-            )));
-        }
+        is_built_from(environment.root()?, board)?;
         let gic = if board.is_gic_v2() { "gicv2" } else { "gicv3" };
         let features: Vec<&str> = std::iter::once(gic).chain(parts.names()).collect();
         let features = features.join(",");
@@ -285,6 +282,25 @@ fn kept_name(board: &str, parts: Features) -> String {
     format!("{name}-{}", if parts.is_empty() { "minimal".into() } else { parts.join("-") })
 }
 
+/// Checks that the board is the one in `root` that the hypervisor is built from.
+fn is_built_from(root: &Path, board: &Platform) -> Result {
+    let name = &board.name;
+    let file = format!("boards/{name}/board.toml");
+    let path = root.join(&file);
+    if !path.is_file() {
+        return Err(Failure::call(format!(
+            "there is no {file}, which the hypervisor for platform `{name}` is built from: put the file there, or correct the platform's `name`"
+        )));
+    }
+    let text = fs::read_to_string(&path).context(|| format!("read {}", path.display()))?;
+    match board.differs_in_build(&text) {
+        None => Ok(()),
+        Some(key) => Err(Failure::call(format!(
+            "platform `{name}`: `{key}` differs from {file}, which the hypervisor is built from: build weir again if that file was changed, else change it too, or give the platform another `name` and a folder in boards/"
+        ))),
+    }
+}
+
 fn present(path: PathBuf) -> Result<PathBuf> {
     if path.is_file() {
         return Ok(path);
@@ -455,6 +471,26 @@ mod tests {
         assert!(fs::symlink_metadata(&link).expect("the link").is_symlink());
         assert!(replace(Path::new("/dev/null"), b"new").is_ok());
         assert!(fs::metadata("/dev/null").expect("it").file_type().is_char_device());
+    }
+
+    #[test]
+    fn a_changed_copy_of_a_board_file_is_refused() {
+        let root = tempfile::tempdir().expect("a directory");
+        let folder = root.path().join("boards/rpi4");
+        fs::create_dir_all(&folder).expect("a folder");
+        let text = include_str!("../../../boards/rpi4/board.toml");
+        fs::write(folder.join("board.toml"), text).expect("the board file");
+        let outcome = |from: &str, to: &str| {
+            assert!(text.contains(from), "{from}");
+            let copy = root.path().join("copy.toml");
+            fs::write(&copy, text.replacen(from, to, 1)).expect("a copy");
+            is_built_from(root.path(), &Platform::load(&copy).expect("a board"))
+        };
+        assert!(outcome("description = \"", "description = \"Our ").is_ok());
+        assert!(outcome("min_period = \"", "min_period = \"1").is_ok(), "EL2 is not built from it");
+        let failure = outcome("mpidr = 3", "mpidr = 0x103").expect_err("another core");
+        assert!(failure.text.contains("`core.mpidr` differs from"), "{}", failure.text);
+        assert_eq!(failure.status, crate::failure::CALL);
     }
 
     #[test]

@@ -88,6 +88,54 @@ pub struct Platform {
     pub counters: Counters,
     /// Whose values these are.
     pub(crate) machine: Machine,
+    /// The text of its file.
+    text: Arc<str>,
+}
+
+/// The keys that the hypervisor for a board is built from (`hypervisor/build.rs`).
+const BUILT_FROM: [&str; 28] = [
+    "load_address",
+    "memory.base",
+    "memory.size",
+    "memory.more.base",
+    "memory.more.size",
+    "core.mpidr",
+    "gic.version",
+    "gic.distributor",
+    "gic.cpu_interface",
+    "gic.hyp",
+    "gic.virtual_cpu",
+    "gic.redistributors",
+    "uart.kind",
+    "uart.base",
+    "uart.intid",
+    "uart.clock",
+    "spin_table.base",
+    "spin_table.power",
+    "spin_table.watchdog",
+    "el3.counter",
+    "smmu.base",
+    "smmu.event_intid",
+    "pci.ecam",
+    "dma_engine.base",
+    "dma_engine.intid",
+    "dma_engine.coherent",
+    "dma_engine.qos.port",
+    "pmu.intids",
+];
+
+/// The values of a key in dotted form, as text: one for each table in a list of tables. Sizes are
+/// in bytes.
+fn values(value: &toml::Value, path: &str) -> Vec<Option<String>> {
+    if let (toml::Value::Array(items), false) = (value, path.is_empty()) {
+        return items.iter().flat_map(|item| values(item, path)).collect();
+    }
+    if path.is_empty() {
+        let size = value.as_str().and_then(|text| Bytes::parse(text).ok());
+        return vec![Some(size.map_or_else(|| format!("{value:?}"), |size| size.0.to_string()))];
+    }
+    let (key, rest) = path.split_once('.').unwrap_or((path, ""));
+    value.get(key).map_or_else(|| vec![None], |value| values(value, rest))
 }
 
 /// What was measured in QEMU.
@@ -317,6 +365,15 @@ impl Platform {
         self
     }
 
+    /// Returns the first key of those that the hypervisor is built from whose value is another one
+    /// in `text`, a board file; none if that is no TOML.
+    #[must_use]
+    pub fn differs_in_build(&self, text: &str) -> Option<&'static str> {
+        let [own, other] = [&*self.text, text].map(|text| text.parse::<toml::Table>().ok());
+        let [own, other] = [toml::Value::Table(own?), toml::Value::Table(other?)];
+        BUILT_FROM.into_iter().find(|key| values(&own, key) != values(&other, key))
+    }
+
     /// Whether it has a GICv2, and its VMs therefore too.
     #[must_use]
     pub const fn is_gic_v2(&self) -> bool {
@@ -486,6 +543,7 @@ impl Platform {
             interference: raw.interference,
             counters: Counters { pmu: raw.pmu, counter_page: raw.counter_page },
             machine: Machine::Board,
+            text: Arc::from(reader.file.inner().as_str()),
         })
     }
 }
