@@ -174,6 +174,28 @@ fn a_command_that_loads_nothing_ends_the_run() {
     assert!(printed.err.contains(why), "{}", printed.err);
     let printed = capture(fake.run(&[]).args(["--load", "true"]));
     assert_eq!(printed.status, Some(2), "without a line");
+    let printed = capture(run_on(&fake, &name).args(["--load", ""]));
+    assert_eq!(printed.status, Some(2), "without a command");
+}
+
+/// A hypervisor that refuses its image names none.
+#[test]
+fn a_refusal_of_the_loaded_image_ends_the_run() {
+    let fake = fake();
+    let (mut board, name, _host) = line();
+    let loaded = fake.path("loaded");
+    let load = format!("touch {}", loaded.display());
+    let mut command = run_on(&fake, &name);
+    command.args(["--load", &load]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("weir");
+    assert!(eventually(|| loaded.exists()), "nothing was loaded");
+    let refusal = "weir: refuses its image: it is damaged";
+    let wire = SyntheticWire::default().text("U-Boot\r\n").text(refusal);
+    board.write_all(wire.bytes()).expect("the line takes it");
+    let printed = finish(child);
+    assert_eq!(printed.status, Some(1), "{}", printed.err);
+    assert!(printed.err.contains("did not name the image that was loaded"), "{}", printed.err);
+    assert!(printed.err.contains(&format!("the board said: {refusal}")), "{}", printed.err);
 }
 
 #[test]

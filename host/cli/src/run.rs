@@ -93,7 +93,7 @@ pub struct RunArguments {
 pub struct LoadArguments {
     /// With --serial: run this shell command for each image. It has to load $WEIR_IMAGE on the
     /// board and reset it.
-    #[arg(long, value_name = "COMMAND", requires = "serial")]
+    #[arg(long, value_name = "COMMAND", requires = "serial", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     load: Option<String>,
     /// With --load: the format of $WEIR_IMAGE, see `weir build`.
     #[arg(long, value_name = "FORMAT", default_value = "image", value_parser = build::format_of, requires = "load")]

@@ -141,6 +141,11 @@ impl Session {
         true
     }
 
+    /// Whether a loaded image has not named itself yet.
+    pub fn awaits_image(&self) -> bool {
+        self.plan.awaited.is_some()
+    }
+
     /// Returns the image that said since the last call that it runs instead of the awaited one.
     pub fn take_other(&mut self) -> Option<u64> {
         self.other.take()
@@ -408,9 +413,11 @@ mod tests {
         assert_eq!(session.feed(old.bytes(), &mut steps), (old.bytes().len(), None));
         assert!(steps.iter().all(is_text) && !steps.is_empty(), "{steps:?}");
         assert_eq!((session.image(), session.take_other()), (ImageNamed::Unknown, Some(7)));
+        assert!(session.awaits_image());
         let start = new(SyntheticWire::default()).line(2, 0, "control: 0 misses");
         assert_eq!(session.feed(start.bytes(), &mut steps).1, None);
         assert_eq!((session.image(), session.take_other()), (ImageNamed::Known(8), None));
+        assert!(!session.awaits_image());
         let end = SyntheticWire::default().line(3, 1, "again");
         assert_eq!(session.feed(end.bytes(), &mut steps).1, Some(End::AllMet));
     }

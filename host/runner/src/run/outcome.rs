@@ -127,5 +127,12 @@ pub(super) fn status(
             let _ = write!(text, "\n  QEMU said: {line}");
         }
     }
+    if report.ended_by == End::Silent && report.clock == Clock::Board {
+        for line in record.tail("hypervisor.log", 5) {
+            // Without the time.
+            let line = line.split_once("] ").map_or(line.as_str(), |(_, line)| line);
+            let _ = write!(text, "\n  the board said: {line}");
+        }
+    }
     (status, (!text.is_empty()).then_some(text))
 }

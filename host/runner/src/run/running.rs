@@ -44,6 +44,9 @@ const LAST_TRACE: Duration = Duration::from_secs(30);
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// The time after an image was loaded in which a board may still run the one of before.
 const LOADED: Duration = Duration::from_secs(10);
+/// Limit on the silence of a board whose loaded image has not named itself: a hypervisor that
+/// refuses its image says why, and then nothing. A limit of the user's counts instead.
+const UNNAMED: Duration = Duration::from_secs(30);
 /// Limit on the time of QEMU to end after the system has stopped.
 const ENDING: Duration = Duration::from_secs(5);
 /// Limit on the silence of a machine that counts instructions. Its limit in virtual time works only
@@ -285,6 +288,14 @@ impl<'a> Running<'a> {
             let limit = self.options.time.filter(|_| !self.options.deterministic);
             if limit.is_some_and(|limit| started.elapsed() >= limit) {
                 return Ok((End::TimeOver, None));
+            }
+            let awaits_image = self.session.awaits_image() && self.options.time.is_none();
+            if awaits_image && heard.elapsed() > UNNAMED {
+                let trouble = format!(
+                    "the board did not name the image that was loaded, and has been silent for {} s",
+                    UNNAMED.as_secs()
+                );
+                return Ok((End::Silent, Some(trouble)));
             }
             let silence = self.silence;
             if self.options.deterministic && heard.elapsed() > silence {
