@@ -74,7 +74,7 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
     check_memory(&mut stage1, device_tree, system);
     if !gic::present() {
         console::refuse(&[
-            "built for another interrupt controller than this machine's: give weir --platform, or QEMU another -M virt,gic-version=",
+            "built for another interrupt controller than this machine's: give weir --platform, or QEMU another gic-version=",
         ]);
     }
     divided::check_cache(system);
@@ -150,8 +150,13 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static PackedSystem<'static>
                 Text::number(needed as u64, 10).as_str(),
                 " cores, and the machine has ",
                 Text::number(index as u64, 10).as_str(),
-                ": give QEMU -smp ",
+                ": give its VMs fewer, or QEMU -smp ",
                 Text::number(needed as u64, 10).as_str(),
+            ]),
+            Err(StartError::NoPsci) => console::refuse(&[
+                "the firmware has no PSCI CPU_ON, by which core ",
+                Text::number(index as u64, 10).as_str(),
+                " starts: use firmware with PSCI, or give the board file [spin_table]",
             ]),
             Err(StartError::Refused(error)) => console::refuse(&[
                 "the firmware could not start core ",
@@ -246,7 +251,7 @@ fn check_memory(stage1: &mut Stage1, device_tree: u64, system: &PackedSystem) {
     let Some(MachineFacts { ram, has_smmu }) = machine else { return };
     if needs_smmu && !has_smmu {
         console::refuse(&[
-            "this system has PCI functions, and the machine has no SMMU: give QEMU -M virt,iommu=smmuv3",
+            "this system has PCI functions, and the machine has no SMMU: take them out, or give QEMU iommu=smmuv3",
         ]);
     }
     // All RAM below the last page with an owner.
@@ -259,7 +264,7 @@ fn check_memory(stage1: &mut Stage1, device_tree: u64, system: &PackedSystem) {
             mib(needed).as_str(),
             " MiB of RAM, and the machine has ",
             mib(ram).as_str(),
-            ": give QEMU -m ",
+            ": give its VMs less, or QEMU -m ",
             mib(needed).as_str(),
         ]);
     }

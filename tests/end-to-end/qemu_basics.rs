@@ -3,7 +3,9 @@
 use crate::support::{
     board::not_applicable_if,
     capture_within,
-    qemu::{Load, Options, Outcome, build_programs, random_word, root, run_system, with},
+    qemu::{
+        Load, Options, Outcome, build_image, build_programs, random_word, root, run_system, with,
+    },
 };
 use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 
@@ -74,6 +76,34 @@ fn too_small_machines_are_refused_with_the_reason() {
         let printed = outcome.report["hypervisor"].to_string();
         assert!(printed.contains(reason), "{arguments:?}: {printed} {}", outcome.printed.err);
     }
+}
+
+/// Each SMC of the image is replaced by what firmware without PSCI answers.
+#[test]
+fn firmware_without_psci_is_refused() {
+    const SMC: [u8; 4] = 0xd400_0003_u32.to_le_bytes();
+    const NOT_SUPPORTED: [u8; 4] = 0x9280_0000_u32.to_le_bytes(); // mov x0, #-1
+    not_applicable_if(|board| board.name != "qemu-virt", "its image is for qemu-virt");
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("pair.img");
+    let text = pair("qemu-virt", "no");
+    build_image(&text, &file);
+    let mut image = fs::read(&file).expect("an image");
+    let mut calls = 0;
+    for word in image.as_chunks_mut().0.iter_mut().filter(|word| **word == SMC) {
+        *word = NOT_SUPPORTED;
+        calls += 1;
+    }
+    assert!(calls > 0);
+    fs::write(&file, image).expect("an image");
+    let arguments = ["--image-file", file.to_str().expect("a path"), "--for", "5s"];
+    // In the host's time: nothing turns the machine off.
+    let options = Options { arguments: &arguments, deterministic: false, ..Options::default() };
+    let outcome = run_system(&text, &options);
+    assert_eq!(outcome.printed.status, Some(1), "{}", outcome.printed.err);
+    let printed = outcome.report["hypervisor"].to_string();
+    let cause = "the firmware has no PSCI CPU_ON, by which core 1 starts: use firmware with PSCI";
+    assert!(printed.contains(cause), "{printed}");
 }
 
 /// The output of a run of [`pair`] with `keys` for the hypervisor and for `echo` about the cache,

@@ -197,7 +197,7 @@ not_el2:
     hvc     #0
 4:  wfi
     b       4b
-3:  .asciz  "weir: needs EL2, and this core did not start in it: on QEMU add virtualization=on to -M virt\r\n"
+3:  .asciz  "weir: needs EL2, and this core did not start in it: let the firmware start it there, or QEMU by virtualization=on\r\n"
     .ltorg
 
     .pushsection .text.zero_bss, "ax"

@@ -13,6 +13,7 @@ use weir_units::Pa;
 pub fn cpu_on(mpidr: u64, entry: Pa, context: u64) -> Result<(), StartError> {
     psci::cpu_on::<Firmware>(mpidr, entry.0, context).map_err(|error| match error {
         psci::Error::InvalidParameters => StartError::Absent,
+        psci::Error::NotSupported => StartError::NoPsci,
         error => StartError::Refused(i64::from(error) as i32),
     })
 }
@@ -67,12 +68,13 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_core_is_told_from_a_refused_one() {
+    fn absent_cores_and_firmware_have_their_own_errors() {
         let failed = |code: i64| {
             set("smc 0xc4000003", code.cast_unsigned());
             cpu_on(1, Pa(0), 1)
         };
         assert!(matches!(failed(-2), Err(StartError::Absent)), "INVALID_PARAMETERS");
+        assert!(matches!(failed(-1), Err(StartError::NoPsci)), "NOT_SUPPORTED");
         assert!(matches!(failed(-4), Err(StartError::Refused(-4))), "ALREADY_ON");
     }
 

@@ -36,6 +36,8 @@ pub use spin_table::{RESIDENT, RESIDENT_LEN};
 pub enum StartError {
     /// The machine has no such core.
     Absent,
+    /// The firmware does not know the call.
+    NoPsci,
     /// The firmware refused, with this PSCI error code.
     Refused(i32),
 }
