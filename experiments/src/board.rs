@@ -70,6 +70,14 @@ pub struct ChunkTime {
     pub median: Nanos,
 }
 
+impl ChunkTime {
+    /// The rate of chunks of this size, by the median of their time with start and interrupt.
+    const fn bytes_per_sec(&self) -> u64 {
+        let median = if self.median.0 == 0 { 1 } else { self.median.0 };
+        self.size.0.saturating_mul(1_000_000_000) / median
+    }
+}
+
 /// What was measured.
 #[derive(Debug)]
 pub struct BoardFigures {
@@ -85,6 +93,16 @@ pub struct BoardFigures {
     pub chunks: Vec<ChunkTime>,
     /// Whether it was measured in QEMU's machine of a board that exists, too.
     emulated: bool,
+}
+
+/// Tables that have keys which this does not measure: they are added to only where a board file has
+/// them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Present {
+    /// `[sharing]`, for a switch.
+    pub sharing: bool,
+    /// `[saturation]`, for what the DMA engine reaches by chunk size.
+    pub saturation: bool,
 }
 
 /// Measures.
@@ -230,11 +248,30 @@ fn time_of(size: Bytes, transfers: &[(u64, u64)]) -> Option<ChunkTime> {
     Some(ChunkTime { size, min: *times.first()?, median })
 }
 
+/// The keys of `[saturation]` for what the engine reaches by chunk size.
+fn rates_to_toml(chunks: &[ChunkTime], origin: &Origin) -> String {
+    let chunk = |chunk: &ChunkTime| {
+        let (size, dma) = (chunk.size.0, chunk.bytes_per_sec());
+        format!("    {{ size = \"{size}B\", dma = \"{dma}B/s\" }},\n")
+    };
+    let chunks: String = chunks.iter().map(chunk).collect();
+    let Origin { command, build, date, .. } = origin;
+    let source = [Some(command), build.as_ref(), date.as_ref()].into_iter().flatten();
+    let mut source = source.map(String::as_str).collect::<Vec<_>>().join(", ");
+    source.push_str("; medians, with start and interrupt");
+    format!("\n[saturation]\nchunks = [\n{chunks}]\nchunks_source = \"measured: {source}\"\n")
+}
+
 impl BoardFigures {
-    /// Returns the tables of a board file. `[sharing]` is among them only if `with_switch`: it has
-    /// keys that this does not measure.
+    /// Whether there are rates of the board's own DMA engine: QEMU's takes the emulator's time.
     #[must_use]
-    pub fn to_toml(&self, with_switch: bool) -> String {
+    pub fn has_rates(&self) -> bool {
+        self.switch.is_none() && !self.chunks.is_empty()
+    }
+
+    /// Returns the tables of a board file.
+    #[must_use]
+    pub fn to_toml(&self, present: Present) -> String {
         let name = |table: &str| {
             if self.emulated { format!("emulated.{table}") } else { table.to_owned() }
         };
@@ -244,7 +281,10 @@ impl BoardFigures {
             larger: self.larger.as_ref(),
             senders: false,
         });
-        if let Some(Summary { min, max, .. }) = self.switch.filter(|_| with_switch) {
+        if self.has_rates() && present.saturation {
+            text.push_str(&rates_to_toml(&self.chunks, &self.origin));
+        }
+        if let Some(Summary { min, max, .. }) = self.switch.filter(|_| present.sharing) {
             // Whole microseconds, outward, at one instruction per nanosecond.
             let (min, max) = (min / 1000, max.div_ceil(1000));
             let table = name("sharing");
@@ -284,10 +324,10 @@ impl BoardFigures {
         if !self.chunks.is_empty() {
             let header = ["chunk of the DMA engine", "min, ns", "median, ns", "MB/s"];
             let mut rows = table(header.map(str::to_owned));
-            for ChunkTime { size, min, median } in &self.chunks {
-                let rate = size.0 * 1000 / median.0.max(1);
-                let numbers = [min.0, median.0, rate].map(|number| number.to_string());
-                rows.add_row([size.to_string()].into_iter().chain(numbers));
+            for chunk in &self.chunks {
+                let rate = chunk.bytes_per_sec() / 1_000_000;
+                let numbers = [chunk.min.0, chunk.median.0, rate].map(|number| number.to_string());
+                rows.add_row([chunk.size.to_string()].into_iter().chain(numbers));
             }
             let _ = writeln!(text, "{rows}");
         }
@@ -298,6 +338,8 @@ impl BoardFigures {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_report::board_file::TableFile;
+    use weir_units::BytesPerSec;
 
     #[test]
     fn a_chunks_time_is_of_its_size() {
@@ -305,5 +347,33 @@ mod tests {
         let time = ChunkTime { size: Bytes(4096), min: Nanos(700), median: Nanos(900) };
         assert_eq!(time_of(Bytes(4096), &all), Some(time));
         assert_eq!(time_of(Bytes(8192), &all), None);
+    }
+
+    #[test]
+    fn rates_by_chunk_size_replace_a_boards() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("board.toml");
+        fs::write(&path, include_str!("../../boards/zcu102/board.toml")).expect("a board file");
+        let chunk = |size, median| ChunkTime { size, min: Nanos(1), median: Nanos(median) };
+        let chunks = [chunk(Bytes(1024), 2048), chunk(Bytes(4096), 4000)];
+        let origin = Origin {
+            command: "weir bench board --platform zcu102 --serial /dev/ttyUSB0:115200".to_owned(),
+            build: Some("4fe9".to_owned()),
+            date: Some("2026-11-27".to_owned()),
+            machine: None,
+        };
+        let file = TableFile::read(&path).expect("a table file");
+        let text = file.with(&rates_to_toml(&chunks, &origin)).expect("TOML").text;
+        fs::write(&path, text).expect("a board file");
+        let board = Platform::load(&path).expect("a board");
+        let known = board.saturation.expect("[saturation]");
+        assert_eq!(
+            known.chunks,
+            [(Bytes(1024), BytesPerSec(500_000_000)), (Bytes(4096), BytesPerSec(1_024_000_000)),]
+        );
+        let source = "measured: weir bench board --platform zcu102 --serial /dev/ttyUSB0:115200, \
+                      4fe9, 2026-11-27; medians, with start and interrupt";
+        assert_eq!(known.chunks_source.as_deref(), Some(source));
+        assert!(known.source.is_some_and(|source| source.starts_with("paper:")), "it stays");
     }
 }

@@ -99,7 +99,8 @@ pub fn run(arguments: &CalibrateArguments, environment: &Environment) -> Result 
     let found = calibrate(&lab, &cores, arguments.period.0, arguments.tolerance)?;
     let line = system.platform.places.cache.map_or(64, |cache| cache.line.0);
     let toml = toml(&found, line, board.as_ref(), arguments);
-    let kept = file.map_or_else(|| Ok(toml.clone()), |file| file.with(&toml))?;
+    let kept =
+        file.map_or_else(|| Ok(toml.clone()), |file| file.with(&toml).map(|new| new.text))?;
     keep(arguments.output.as_deref(), &kept, |kept| {
         let mut out = screen::stdout();
         if arguments.json {

@@ -128,6 +128,8 @@ pub struct Saturation {
     pub qos: Option<(Bytes, u64)>,
     /// Chunk sizes and what the DMA engine reaches with them.
     pub chunks: Vec<(Bytes, BytesPerSec)>,
+    /// The source of `chunks`, if it is not `source`.
+    pub chunks_source: Option<String>,
     /// The source of the values, if the file states it.
     pub source: Option<String>,
 }
@@ -233,6 +235,7 @@ impl Saturation {
             per_access: keys.per_access,
             qos: keys.qos_block.zip(keys.qos_clock),
             chunks: keys.chunks.iter().map(|chunk| (chunk.size, chunk.dma)).collect(),
+            chunks_source: keys.chunks_source.clone(),
             source: keys.source.clone(),
         })
     }

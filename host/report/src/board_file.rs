@@ -14,6 +14,15 @@ pub struct TableFile<'a> {
     text: String,
 }
 
+/// A file with measured tables in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WithTables {
+    /// Its text.
+    pub text: String,
+    /// Keys that were taken out.
+    pub removed: Vec<String>,
+}
+
 impl<'a> TableFile<'a> {
     /// Reads the file, before a measurement that takes long. A file that is not there is empty.
     ///
@@ -68,27 +77,60 @@ impl<'a> TableFile<'a> {
         self.text.contains(text)
     }
 
-    /// Returns the file's text with these tables. Keys that they do not have stay.
+    /// Whether the file has this table, or key without a table.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.text.parse::<DocumentMut>().is_ok_and(|document| document.contains_key(name))
+    }
+
+    /// Returns the file with these tables. Keys that they do not have stay, and the `source` of a
+    /// table then names them; but a table with `origin` keeps only `larger`, as all its values are
+    /// of one measurement.
     ///
     /// # Errors
     ///
     /// The call is wrong if one of both is no TOML.
-    pub fn with(&self, tables: &str) -> Result<String> {
+    pub fn with(&self, tables: &str) -> Result<WithTables> {
         with_tables(&self.text, tables)
             .map_err(|error| Failure::call(format!("{} is no TOML: {error}", self.path.display())))
     }
 }
 
-/// Returns `file` with the tables of `measured` in it. Everything else stays: other tables and
-/// keys, their order, and comments, except the one above a table if the new table has its own.
-fn with_tables(file: &str, measured: &str) -> std::result::Result<String, TomlError> {
+/// Returns `file` with the tables of `measured` in it. Other tables stay, and comments, except the
+/// one above a table if the new table has its own. For keys see [`TableFile::with`].
+fn with_tables(file: &str, measured: &str) -> std::result::Result<WithTables, TomlError> {
     let mut document: DocumentMut = file.parse()?;
     let measured: DocumentMut = measured.parse()?;
-    replace(document.as_table_mut(), measured.as_table());
-    Ok(document.to_string())
+    let mut removed = Vec::new();
+    replace(document.as_table_mut(), measured.as_table(), &mut removed);
+    Ok(WithTables { text: document.to_string(), removed })
 }
 
-fn replace(file: &mut Table, measured: &Table) {
+/// What introduces the source of keys that were not measured.
+const AS_BEFORE: &str = " as before: ";
+
+/// The source of a table in which keys of `old` stay that `new` does not have.
+fn source(old: &Table, new: &Table) -> Option<String> {
+    let measured = new.get("source")?.as_str()?;
+    let has_own = |key: &str| key.starts_with("chunks") && old.contains_key("chunks_source");
+    let kept = old.iter().map(|(key, _)| key).filter(|key| !new.contains_key(key) && !has_own(key));
+    let kept: Vec<_> = kept.map(|key| format!("`{key}`")).collect();
+    let before = old.get("source").and_then(Item::as_str).unwrap_or("source unknown");
+    let before = before.rsplit_once(AS_BEFORE).map_or(before, |(_, before)| before);
+    (!kept.is_empty()).then(|| format!("{measured}; {}{AS_BEFORE}{before}", kept.join(", ")))
+}
+
+/// The source of a table whose `chunks` get a source of their own, if it names them.
+fn source_without_chunks(old: &Table, new: &Table) -> Option<String> {
+    new.get("chunks_source")?;
+    let (head, before) = old.get("source")?.as_str()?.rsplit_once(AS_BEFORE)?;
+    let (measured, kept) = head.rsplit_once("; ")?;
+    let kept: Vec<_> = kept.split(", ").filter(|key| *key != "`chunks`").collect();
+    let rest = format!("; {}{AS_BEFORE}{before}", kept.join(", "));
+    Some(format!("{measured}{}", if kept.is_empty() { "" } else { &rest }))
+}
+
+fn replace(file: &mut Table, measured: &Table, removed: &mut Vec<String>) {
     for (name, item) in measured {
         if let (Some(old), Item::Table(_)) = (file.get_mut(name), item)
             && old.is_inline_table()
@@ -98,7 +140,18 @@ fn replace(file: &mut Table, measured: &Table) {
         }
         match (file.get_mut(name), item) {
             (Some(Item::Table(old)), Item::Table(new)) => {
-                replace(old, new);
+                let source = source(old, new).or_else(|| source_without_chunks(old, new));
+                if new.contains_key("origin") {
+                    old.retain(|key, _| {
+                        let stays = new.contains_key(key) || key == "larger";
+                        removed.extend((!stays).then(|| format!("{name}.{key}")));
+                        stays
+                    });
+                }
+                replace(old, new, removed);
+                if let Some(source) = source {
+                    old.insert("source", toml_edit::value(source));
+                }
                 if let Some(comment) = new.decor().prefix().filter(|text| has_comment(text)) {
                     old.decor_mut().set_prefix(spaced(comment));
                 }
@@ -170,19 +223,52 @@ line = \"64B\"
     fn measured_tables_take_the_place_of_the_old_ones() {
         let measured = "# New.\n[emulated.overheads]\nhc = { min = 3, max = 4 }\n\n\
                         [emulated.sharing]\nswitch = { min = \"1us\", max = \"5us\" }\n";
-        let new = with_tables(BOARD, measured).expect("TOML");
+        let new = with_tables(BOARD, measured).expect("TOML").text;
         let expected = BOARD
             .replace("# Old.", "# New.")
             .replace("hc = { min = 1, max = 2 }", "hc = { min = 3, max = 4 }")
             .replace("15us", "5us");
         assert_eq!(new, expected);
-        assert_eq!(with_tables(&new, measured).expect("TOML"), new, "once is enough");
+        assert_eq!(with_tables(&new, measured).expect("TOML").text, new, "once is enough");
+    }
+
+    #[test]
+    fn values_of_another_origin_do_not_stay() {
+        let measured =
+            "[emulated.overheads]\norigin = { command = \"weir\" }\nhc = { min = 3, max = 4 }\n";
+        let WithTables { text, removed } = with_tables(BOARD, measured).expect("TOML");
+        assert_eq!(removed, ["overheads.ip"]);
+        assert!(!text.contains("ip =") && text.contains("larger ="), "{text}");
+    }
+
+    #[test]
+    fn a_source_names_what_was_not_measured() {
+        let old =
+            "[saturation]\nsource = \"paper: x\"\nline = \"64B\"\ndelay = \"67ns\"\nchunks = []\n";
+        let by = |command: &str| {
+            format!("[saturation]\nsource = \"measured: {command}\"\nline = \"64B\"\n")
+        };
+        let source = |text: &str| {
+            let document: DocumentMut = text.parse().expect("TOML");
+            document["saturation"]["source"].as_str().expect("a source").to_owned()
+        };
+        let once = with_tables(old, &by("a")).expect("TOML").text;
+        assert_eq!(source(&once), "measured: a; `delay`, `chunks` as before: paper: x");
+        let twice = with_tables(&once, &by("b")).expect("TOML").text;
+        assert_eq!(source(&twice), "measured: b; `delay`, `chunks` as before: paper: x");
+        let own = format!("{old}chunks_source = \"measured: c\"\n");
+        let own = with_tables(&own, &by("d")).expect("TOML").text;
+        assert_eq!(source(&own), "measured: d; `delay` as before: paper: x");
+        let chunks = "[saturation]\nchunks = []\nchunks_source = \"measured: f\"\n";
+        let apart = with_tables(&twice, chunks).expect("TOML").text;
+        assert_eq!(source(&apart), "measured: b; `delay` as before: paper: x");
+        assert_eq!(source(&with_tables("", &by("e")).expect("TOML").text), "measured: e");
     }
 
     #[test]
     fn a_table_within_a_line_keeps_what_is_not_measured() {
         let inline = "emulated = { overheads = { hc = 1 }, interference = { delay = \"1ns\" } }\n";
-        let new = with_tables(inline, "[emulated.overheads]\nhc = 2\n").expect("TOML");
+        let new = with_tables(inline, "[emulated.overheads]\nhc = 2\n").expect("TOML").text;
         let document: DocumentMut = new.parse().expect("TOML");
         let emulated = document["emulated"].as_table().expect("a table");
         assert_eq!(emulated["overheads"]["hc"].as_integer(), Some(2));
@@ -206,12 +292,12 @@ line = \"64B\"
     #[test]
     fn a_table_that_the_file_lacks_goes_to_its_end() {
         let measured = "# New.\n[overheads]\nhc = { min = 3, max = 4 }\n";
-        let new = with_tables(BOARD, measured).expect("TOML");
+        let new = with_tables(BOARD, measured).expect("TOML").text;
         assert_eq!(new, format!("{BOARD}\n{measured}"));
         let inner = "[emulated.interference]\ndelay = \"0ns\"\n";
-        let new = with_tables("name = \"x\"\n", inner).expect("TOML");
+        let new = with_tables("name = \"x\"\n", inner).expect("TOML").text;
         assert_eq!(new, format!("name = \"x\"\n\n{inner}"));
-        assert_eq!(with_tables("", measured).expect("TOML").trim_start(), measured);
+        assert_eq!(with_tables("", measured).expect("TOML").text.trim_start(), measured);
     }
 
     #[test]
@@ -224,7 +310,7 @@ line = \"64B\"
         assert!(failure.text.contains("board.toml is no TOML: "), "{}", failure.text);
         fs::write(&path, BOARD).expect("a file");
         let file = TableFile::read(&path).expect("a board");
-        assert!(file.contains("sharing]"));
-        assert_eq!(file.with("").expect("TOML"), BOARD);
+        assert!(file.contains("sharing]") && file.has("saturation") && !file.has("sharing"));
+        assert_eq!(file.with("").expect("TOML").text, BOARD);
     }
 }

@@ -143,6 +143,8 @@ table! {
         source: Option<String> as SOURCE,
         /// Chunk sizes with the bandwidth that the DMA engine reaches.
         chunks: Vec<Reach> = [],
+        /// Where `chunks` comes from, if not from `source`.
+        chunks_source: Option<String> as SOURCE,
     }
 
     /// A measured pair.

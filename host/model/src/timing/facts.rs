@@ -179,10 +179,11 @@ impl Timing {
         let name = &platform.name;
         let mut sources = Vec::new();
         let own = self.saturation.as_ref();
-        if own == platform.saturation.as_ref()
-            && let Some(source) = own.and_then(|known| known.source.as_ref())
-        {
-            sources.push(format!("{name} [saturation]: {source}"));
+        if let Some(known) = own.filter(|own| platform.saturation.as_ref() == Some(own)) {
+            let given = [("", &known.source), (" chunks", &known.chunks_source)];
+            sources.extend(given.into_iter().filter_map(|(key, source)| {
+                Some(format!("{name} [saturation]{key}: {}", source.as_ref()?))
+            }));
         }
         if own.is_none_or(|known| known.delay.is_none())
             && let Some(known) = &platform.interference
