@@ -160,13 +160,8 @@ pub fn measure(request: &BoardRequest<'_>) -> Result<BoardFigures> {
     }
     let line = request.line.map_or(String::new(), |line| format!(" --serial {}", line.serial));
     origin.command = format!("weir bench board --platform {}{line}", request.platform);
-    let emulated = in_qemu && !is_emulator(platform);
+    let emulated = in_qemu && !platform.is_emulator();
     Ok(BoardFigures { overheads, larger, origin, switch, chunks, emulated })
-}
-
-/// Whether the board is a machine that only QEMU has.
-fn is_emulator(platform: &Platform) -> bool {
-    platform.qemu.as_ref().is_some_and(|qemu| qemu.machine.starts_with("virt,"))
 }
 
 impl BoardRequest<'_> {

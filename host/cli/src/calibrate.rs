@@ -18,6 +18,7 @@ use std::{
     path::{Path, PathBuf},
     time::SystemTime,
 };
+use weir_model::platform::Platform;
 use weir_report::{board_file::TableFile, table};
 use weir_runner::{
     BoardLine, Lab,
@@ -89,6 +90,9 @@ pub fn run(arguments: &CalibrateArguments, environment: &Environment) -> Result 
         )));
     }
     let file = arguments.output.as_deref().map(TableFile::read).transpose()?;
+    if let Some(file) = &file {
+        keeps_board(file, &system.platform, board.is_some())?;
+    }
     let mut cores: Vec<usize> =
         system.vms.iter().flat_map(|vm| vm.cpus.iter().map(|cpu| usize::from(cpu.0))).collect();
     cores.sort_unstable();
@@ -112,6 +116,21 @@ pub fn run(arguments: &CalibrateArguments, environment: &Environment) -> Result 
             None => write!(out, "{toml}"),
         }
     })
+}
+
+/// Refuses to write what another board, or QEMU's machine, gave into a board file.
+fn keeps_board(file: &TableFile<'_>, platform: &Platform, on_board: bool) -> Result {
+    if !file.has("name") {
+        return Ok(());
+    }
+    file.is_of(&platform.name)?;
+    if on_board || platform.is_emulator() {
+        return Ok(());
+    }
+    Err(Failure::call(format!(
+        "[saturation] of a board file is the board's, and QEMU's model of a cache gives none of {}: calibrate the board by --serial and --load, or give -o another file",
+        platform.name
+    )))
 }
 
 /// Writes the table to `file` if there is one, and reports where it was written. The measurement
@@ -208,6 +227,22 @@ fn text(found: &Calibrated) -> String {
 mod tests {
     use super::*;
     use crate::failure::ENVIRONMENT;
+
+    #[test]
+    fn values_of_an_emulator_do_not_replace_a_boards() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("board.toml");
+        let kept = |text: &str, platform: &str, on_board| {
+            fs::write(&path, text).expect("a file");
+            let file = TableFile::read(&path).expect("a table file");
+            keeps_board(&file, &Platform::named(platform).expect("a board"), on_board)
+        };
+        assert!(kept("name = \"zcu102\"\n", "zcu102", true).is_ok());
+        assert!(kept("name = \"zcu102\"\n", "zcu102", false).is_err());
+        assert!(kept("name = \"zcu102\"\n", "zcu104", true).is_err());
+        assert!(kept("name = \"qemu-virt\"\n", "qemu-virt", false).is_ok());
+        assert!(kept("", "zcu102", false).is_ok(), "a table alone");
+    }
 
     #[test]
     fn a_table_that_cannot_be_kept_is_printed() {

@@ -374,6 +374,12 @@ impl Platform {
         BUILT_FROM.into_iter().find(|key| values(&own, key) != values(&other, key))
     }
 
+    /// Whether the board is a machine that only QEMU has.
+    #[must_use]
+    pub fn is_emulator(&self) -> bool {
+        self.qemu.as_ref().is_some_and(|qemu| qemu.machine.starts_with("virt,"))
+    }
+
     /// Whether it has a GICv2, and its VMs therefore too.
     #[must_use]
     pub const fn is_gic_v2(&self) -> bool {
