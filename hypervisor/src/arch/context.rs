@@ -8,7 +8,8 @@
 use super::{
     Frame, gic, isb,
     machine::{Vectors, copy_frame, enter, load_vectors, resume, save_vectors},
-    memory, sysreg,
+    memory::{self, Stage1Control},
+    sysreg,
 };
 use weir_units::CoreId;
 
@@ -53,13 +54,10 @@ macro_rules! el1_registers {
 }
 
 el1_registers! {
-    /// MMU and caches off, what is RES1 in Armv8.0 set, little endian.
-    sctlr_el1 = 0x30d0_0800;
     actlr_el1 = 0;
     cpacr_el1 = 0;
     ttbr0_el1 = 0;
     ttbr1_el1 = 0;
-    tcr_el1 = 0;
     esr_el1 = 0;
     afsr0_el1 = 0;
     afsr1_el1 = 0;
@@ -85,6 +83,9 @@ el1_registers! {
     /// Disabled.
     cntp_ctl_el0 = 0;
 }
+
+/// MMU and caches off, what is RES1 in Armv8.0 set, little endian.
+const SCTLR_RESET: u64 = 0x30d0_0800;
 
 /// FP and SIMD registers: q0 to q31, control, status.
 #[derive(Clone, Copy, Debug)]
@@ -120,6 +121,8 @@ pub struct GuestContext {
     pub pc: u64,
     /// In which state.
     pub pstate: u64,
+    /// SCTLR_EL1 and TCR_EL1, which close its stage 1 while another's registers are on the core.
+    stage1: Stage1Control,
     el1: El1,
     simd: Simd,
     gic: gic::Interface,
@@ -139,6 +142,7 @@ impl GuestContext {
             frame: Frame::new(x0),
             pc: entry,
             pstate: PSTATE_RESET,
+            stage1: Stage1Control { sctlr: SCTLR_RESET, tcr: 0 },
             el1: El1::RESET,
             simd: Simd::RESET,
             gic: gic::Interface::RESET,
@@ -182,20 +186,21 @@ impl GuestContext {
         copy_frame(frame, &mut self.frame);
         self.pc = sysreg::elr_el2::read();
         self.pstate = sysreg::spsr_el2::read();
+        self.stage1 = Stage1Control::of_core();
         self.el1.save();
         self.simd.save();
         self.gic = gic::Interface::save();
     }
 
-    /// Puts all but the general registers onto this core; `frame` is left to the way back into the
-    /// guest.
+    /// Puts all but the general registers onto this core, whose stage 1 was closed by
+    /// [`memory::switch_stage2`]; `frame` is left to the way back into the guest.
     pub fn load(&self) {
         sysreg::elr_el2::write(self.pc);
         sysreg::spsr_el2::write(self.pstate);
         self.el1.load();
         self.simd.load();
         self.gic.load();
-        isb();
+        self.stage1.open();
     }
 }
 

@@ -480,9 +480,54 @@ fn vttbr(root: Pa, vm: VmId) -> u64 {
     (u64::from(vm.0) + 1) << 48 | root.0
 }
 
-/// Makes this core translate for VM `vm` by the tables at `root`. What it knows of
-/// others carries their VMIDs.
+/// What turns a guest's stage 1 on and off.
+///
+/// A core may translate for the guest speculatively while its registers are in part another's, and
+/// keep the result under a VMID of either (Cortex-A53 erratum 1530924, Cortex-A72 1319367: AT). So
+/// no table is walked while they change: first walks are disabled, then the MMU is on, since with
+/// the MMU off addresses are translated without a walk.
+#[derive(Clone, Copy, Debug)]
+pub struct Stage1Control {
+    /// SCTLR_EL1.
+    pub sctlr: u64,
+    /// TCR_EL1.
+    pub tcr: u64,
+}
+
+impl Stage1Control {
+    /// SCTLR_EL1.M.
+    const MMU: u64 = 1;
+    /// TCR_EL1.EPD0 and EPD1.
+    const NO_WALKS: u64 = 1 << 7 | 1 << 23;
+
+    /// What is on this core.
+    pub fn of_core() -> Self {
+        Self { sctlr: sysreg::sctlr_el1::read(), tcr: sysreg::tcr_el1::read() }
+    }
+
+    /// Lets this core walk no table of stage 1 until [`Self::open`].
+    pub fn close(self) {
+        sysreg::tcr_el1::write(self.tcr | Self::NO_WALKS);
+        isb();
+        sysreg::sctlr_el1::write(self.sctlr | Self::MMU);
+        isb();
+    }
+
+    /// Puts this onto the core when all other registers of its guest are there.
+    pub fn open(self) {
+        // The other registers before the MMU is perhaps off, and that before walks.
+        isb();
+        sysreg::sctlr_el1::write(self.sctlr);
+        isb();
+        sysreg::tcr_el1::write(self.tcr);
+        isb();
+    }
+}
+
+/// Makes this core translate for VM `vm` by the tables at `root`, and closes stage 1 until a context
+/// of that VM is loaded. What the core knows of others carries their VMIDs.
 pub fn switch_stage2(root: Pa, vm: VmId) {
+    Stage1Control::of_core().close();
     sysreg::vtcr_el2::write(VTCR);
     sysreg::vttbr_el2::write(vttbr(root, vm));
     isb();

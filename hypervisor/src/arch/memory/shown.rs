@@ -1,6 +1,6 @@
 //! Pages of devices that move from VM to VM.
 
-use super::{PAGE, STAGE2, STAGE2_TABLES, in_bss, vttbr};
+use super::{PAGE, STAGE2, STAGE2_TABLES, Stage1Control, in_bss, vttbr};
 use crate::arch::{dsb_ish, dsb_ishst, isb, sysreg, tlbi_vm_everywhere};
 use core::sync::atomic::{AtomicU64, Ordering};
 use weir_units::{Ipa, Pa, VmId};
@@ -35,6 +35,8 @@ pub unsafe fn show(root: Pa, vm: VmId, Ipa(ipa): Ipa, len: u64, visible: bool) {
             leaf.store(with, Ordering::Relaxed);
         }
     }
+    let stage1 = Stage1Control::of_core();
+    stage1.close();
     let own = sysreg::vttbr_el2::read();
     sysreg::vttbr_el2::write(vttbr(root, vm));
     // The stores above come before the invalidation, on all cores, and that before what follows.
@@ -44,5 +46,5 @@ pub unsafe fn show(root: Pa, vm: VmId, Ipa(ipa): Ipa, len: u64, visible: bool) {
     dsb_ish();
     isb();
     sysreg::vttbr_el2::write(own);
-    isb();
+    stage1.open();
 }

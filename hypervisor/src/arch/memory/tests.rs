@@ -26,14 +26,29 @@ fn a_lent_page_is_forgotten_before_it_is_another() {
     assert_eq!(recorded(), ["dsb nshst", "tlbi alle2", "dsb nsh", "isb"]);
 }
 
+/// Stage 1 of a guest with `tcr_el1` and `sctlr_el1` is closed: walks first.
+fn closed(tcr: u64, sctlr: u64) -> Vec<String> {
+    let (tcr, sctlr) = (tcr | 1 << 7 | 1 << 23, sctlr | 1);
+    let lines = [
+        format!("tcr_el1 = {tcr:#x}"),
+        "isb".into(),
+        format!("sctlr_el1 = {sctlr:#x}"),
+        "isb".into(),
+    ];
+    lines.to_vec()
+}
+
 #[test]
 fn stage_2_is_switched_before_the_guest_is_entered() {
     switch_stage2(Pa(0x4810_0000), VmId(2));
     let switched = [format!("vtcr_el2 = {VTCR:#x}"), "vttbr_el2 = 0x3000048100000".to_owned()];
-    let mut lines = switched.to_vec();
+    let mut lines = closed(0, 0);
+    lines.extend(switched);
     lines.push("isb".to_owned());
     assert_eq!(recorded(), lines);
     // A new boot forgets what the one before had mapped.
+    set("tcr_el1", 0);
+    set("sctlr_el1", 0);
     enter_stage2(Pa(0x4810_0000), VmId(2));
     lines.extend(["tlbi vmalls12e1", "dsb nsh", "isb"].map(str::to_owned));
     assert_eq!(recorded(), lines);
@@ -48,10 +63,13 @@ fn code_is_in_memory_before_caches_forget_it() {
 #[test]
 fn hidden_pages_are_forgotten_on_every_core() {
     set("vttbr_el2", 0x1_0000_4900_0000);
+    set("tcr_el1", 0x19);
+    set("sctlr_el1", 0x30d0_1804);
     // The root is none of the image's tables: no entry changes, and the TLBs forget all the same.
     // SAFETY: so there is nothing to change.
     unsafe { show(Pa(0), VmId(1), Ipa(0x900_0000), PAGE, false) };
-    let lines = [
+    let mut lines = closed(0x19, 0x30d0_1804);
+    let with_its_tables = [
         "vttbr_el2 = 0x2000000000000",
         "dsb ishst",
         "isb",
@@ -60,7 +78,12 @@ fn hidden_pages_are_forgotten_on_every_core() {
         "isb",
         "vttbr_el2 = 0x1000049000000",
         "isb",
+        "sctlr_el1 = 0x30d01804",
+        "isb",
+        "tcr_el1 = 0x19",
+        "isb",
     ];
+    lines.extend(with_its_tables.map(str::to_owned));
     assert_eq!(recorded(), lines);
     assert_eq!(value("vttbr_el2"), 0x1_0000_4900_0000, "the current VM's is back");
 }
