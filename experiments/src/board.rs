@@ -95,16 +95,6 @@ pub struct BoardFigures {
     emulated: bool,
 }
 
-/// Tables that have keys which this does not measure: they are added to only where a board file has
-/// them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Present {
-    /// `[sharing]`, for a switch.
-    pub sharing: bool,
-    /// `[saturation]`, for what the DMA engine reaches by chunk size.
-    pub saturation: bool,
-}
-
 /// Measures.
 ///
 /// # Errors
@@ -264,9 +254,11 @@ impl BoardFigures {
         self.switch.is_none() && !self.chunks.is_empty()
     }
 
-    /// Returns the tables of a board file.
+    /// Returns the tables of a board file. `[sharing]`, for a switch, and `[saturation]`, for what the
+    /// DMA engine reaches by chunk size, have keys that this does not measure: they are among them
+    /// only if the file `has` them.
     #[must_use]
-    pub fn to_toml(&self, present: Present) -> String {
+    pub fn to_toml(&self, has: impl Fn(&str) -> bool) -> String {
         let name = |table: &str| {
             if self.emulated { format!("emulated.{table}") } else { table.to_owned() }
         };
@@ -276,13 +268,13 @@ impl BoardFigures {
             larger: self.larger.as_ref(),
             senders: false,
         });
-        if self.has_rates() && present.saturation {
+        if self.has_rates() && has("saturation") {
             text.push_str(&rates_to_toml(&self.chunks, &self.origin));
         }
-        if let Some(Summary { min, max, .. }) = self.switch.filter(|_| present.sharing) {
+        let table = name("sharing");
+        if let Some(Summary { min, max, .. }) = self.switch.filter(|_| has(&table)) {
             // Whole microseconds, outward, at one instruction per nanosecond.
             let (min, max) = (min / 1000, max.div_ceil(1000));
-            let table = name("sharing");
             // Writing to a string does not fail.
             let _ =
                 write!(text, "\n[{table}]\nswitch = {{ min = \"{min}us\", max = \"{max}us\" }}\n");

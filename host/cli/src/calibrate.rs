@@ -128,7 +128,8 @@ fn keeps_board(file: &TableFile<'_>, platform: &Platform, on_board: bool) -> Res
         return Ok(());
     }
     Err(Failure::call(format!(
-        "[saturation] of a board file is the board's, and QEMU's model of a cache gives none of {}: calibrate the board by --serial and --load, or give -o another file",
+        "[saturation] of a board file is the board's, and QEMU's model of a cache gives none of {}: \
+         calibrate the board by --serial and --load, or give -o another file",
         platform.name
     )))
 }

@@ -56,8 +56,8 @@ impl Programs {
     /// # Errors
     ///
     /// The call is wrong if `boards/` has no folder for the board, or another value there of a key
-    /// that the hypervisor is built from, which is not compared without a build; the environment is at fault if
-    /// cargo cannot build the hypervisor, or without a build if it is not there.
+    /// that the hypervisor is built from, which is not compared without a build; the environment is
+    /// at fault if cargo cannot build the hypervisor, or without a build if it is not there.
     pub fn hypervisor(
         &self,
         environment: &Environment,
@@ -296,7 +296,9 @@ fn is_built_from(root: &Path, board: &Platform) -> Result {
     match board.differs_in_build(&text) {
         None => Ok(()),
         Some(key) => Err(Failure::call(format!(
-            "platform `{name}`: `{key}` differs from {file}, which the hypervisor is built from: build weir again if that file was changed, else change it too, or give the platform another `name` and a folder in boards/"
+            "platform `{name}`: `{key}` differs from {file}, which the hypervisor is built from: \
+             build weir again if that file was changed, else change it too, or give the platform \
+             another `name` and a folder in boards/"
         ))),
     }
 }

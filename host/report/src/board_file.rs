@@ -11,7 +11,7 @@ use weir_image::{Failure, Result, failure::Context};
 #[derive(Clone, Debug)]
 pub struct TableFile<'a> {
     path: &'a Path,
-    text: String,
+    document: DocumentMut,
 }
 
 /// A file with measured tables in it.
@@ -48,9 +48,8 @@ impl<'a> TableFile<'a> {
             }
             String::new()
         };
-        let file = Self { path, text };
-        file.with("")?;
-        Ok(file)
+        let document = text.parse().map_err(|error| no_toml(path, &error))?;
+        Ok(Self { path, document })
     }
 
     /// Compares the file's board with the one that is measured. A file without a name fits each.
@@ -59,9 +58,7 @@ impl<'a> TableFile<'a> {
     ///
     /// The call is wrong if the file is another board's.
     pub fn is_of(&self, board: &str) -> Result {
-        let document: Option<DocumentMut> = self.text.parse().ok();
-        let name = document.as_ref().and_then(|document| document.get("name")?.as_str());
-        match name {
+        match self.document.get("name").and_then(Item::as_str) {
             Some(name) if name != board => Err(Failure::call(format!(
                 "{} describes {name}, and {board} is measured: give --platform {name}, or another \
                  file",
@@ -71,16 +68,11 @@ impl<'a> TableFile<'a> {
         }
     }
 
-    /// Whether the file has this text.
+    /// Whether the file has this table or key, such as `emulated.sharing`.
     #[must_use]
-    pub fn contains(&self, text: &str) -> bool {
-        self.text.contains(text)
-    }
-
-    /// Whether the file has this table, or key without a table.
-    #[must_use]
-    pub fn has(&self, name: &str) -> bool {
-        self.text.parse::<DocumentMut>().is_ok_and(|document| document.contains_key(name))
+    pub fn has(&self, path: &str) -> bool {
+        let mut keys = path.split('.');
+        keys.try_fold(self.document.as_item(), |item, key| item.get(key)).is_some()
     }
 
     /// Returns the file with these tables. Keys that they do not have stay, and the `source` of a
@@ -89,45 +81,52 @@ impl<'a> TableFile<'a> {
     ///
     /// # Errors
     ///
-    /// The call is wrong if one of both is no TOML.
+    /// The call is wrong if `tables` are no TOML.
     pub fn with(&self, tables: &str) -> Result<WithTables> {
-        with_tables(&self.text, tables)
-            .map_err(|error| Failure::call(format!("{} is no TOML: {error}", self.path.display())))
+        let measured = tables.parse().map_err(|error| no_toml(self.path, &error))?;
+        Ok(with_tables(self.document.clone(), &measured))
     }
+}
+
+fn no_toml(path: &Path, error: &TomlError) -> Failure {
+    Failure::call(format!("{} is no TOML: {error}", path.display()))
 }
 
 /// Returns `file` with the tables of `measured` in it. Other tables stay, and comments, except the
 /// one above a table if the new table has its own. For keys see [`TableFile::with`].
-fn with_tables(file: &str, measured: &str) -> std::result::Result<WithTables, TomlError> {
-    let mut document: DocumentMut = file.parse()?;
-    let measured: DocumentMut = measured.parse()?;
+fn with_tables(mut file: DocumentMut, measured: &DocumentMut) -> WithTables {
     let mut removed = Vec::new();
-    replace(document.as_table_mut(), measured.as_table(), &mut removed);
-    Ok(WithTables { text: document.to_string(), removed })
+    replace(file.as_table_mut(), measured.as_table(), &mut removed);
+    WithTables { text: file.to_string(), removed }
 }
 
 /// What introduces the source of keys that were not measured.
 const AS_BEFORE: &str = " as before: ";
 
-/// The source of a table in which keys of `old` stay that `new` does not have.
+/// The `source` of a table in which `new` takes the place of keys of `old`, with the keys that were
+/// measured before; none if no such source is known.
 fn source(old: &Table, new: &Table) -> Option<String> {
-    let measured = new.get("source")?.as_str()?;
-    let has_own = |key: &str| key.starts_with("chunks") && old.contains_key("chunks_source");
-    let kept = old.iter().map(|(key, _)| key).filter(|key| !new.contains_key(key) && !has_own(key));
-    let kept: Vec<_> = kept.map(|key| format!("`{key}`")).collect();
-    let before = old.get("source").and_then(Item::as_str).unwrap_or("source unknown");
-    let before = before.rsplit_once(AS_BEFORE).map_or(before, |(_, before)| before);
-    (!kept.is_empty()).then(|| format!("{measured}; {}{AS_BEFORE}{before}", kept.join(", ")))
-}
-
-/// The source of a table whose `chunks` get a source of their own, if it names them.
-fn source_without_chunks(old: &Table, new: &Table) -> Option<String> {
-    new.get("chunks_source")?;
-    let (head, before) = old.get("source")?.as_str()?.rsplit_once(AS_BEFORE)?;
-    let (measured, kept) = head.rsplit_once("; ")?;
-    let kept: Vec<_> = kept.split(", ").filter(|key| *key != "`chunks`").collect();
-    let rest = format!("; {}{AS_BEFORE}{before}", kept.join(", "));
-    Some(format!("{measured}{}", if kept.is_empty() { "" } else { &rest }))
+    let was = old.get("source").and_then(Item::as_str);
+    let (named, before) = match was.and_then(|was| was.rsplit_once(AS_BEFORE)) {
+        Some((named, before)) => (named.rsplit_once("; "), before),
+        None => (None, was.unwrap_or("source unknown")),
+    };
+    let (measured, kept) = match (new.get("source"), named) {
+        (Some(source), _) => {
+            let has_own = old.contains_key("chunks_source");
+            let keys = old.iter().map(|(key, _)| key);
+            (source.as_str()?, keys.filter(|key| !(has_own && key.starts_with("chunks"))).collect())
+        }
+        (None, Some((measured, kept))) => {
+            (measured, kept.split(", ").map(|key| key.trim_matches('`')).collect())
+        }
+        (None, None) => return None,
+    };
+    let kept: Vec<&str> = kept;
+    let kept = kept.iter().filter(|key| !new.contains_key(key)).map(|key| format!("`{key}`"));
+    let kept = kept.collect::<Vec<_>>().join(", ");
+    let named = format!("{measured}; {kept}{AS_BEFORE}{before}");
+    Some(if kept.is_empty() { measured.to_owned() } else { named })
 }
 
 fn replace(file: &mut Table, measured: &Table, removed: &mut Vec<String>) {
@@ -140,7 +139,7 @@ fn replace(file: &mut Table, measured: &Table, removed: &mut Vec<String>) {
         }
         match (file.get_mut(name), item) {
             (Some(Item::Table(old)), Item::Table(new)) => {
-                let source = source(old, new).or_else(|| source_without_chunks(old, new));
+                let source = source(old, new);
                 if new.contains_key("origin") {
                     old.retain(|key, _| {
                         let stays = new.contains_key(key) || key == "larger";
@@ -197,6 +196,11 @@ fn spaced(comment: &toml_edit::RawString) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The text of `file` with tables, and the keys that were taken out.
+    fn with_tables(file: &str, measured: &str) -> std::result::Result<WithTables, TomlError> {
+        Ok(super::with_tables(file.parse()?, &measured.parse()?))
+    }
 
     const BOARD: &str = "\
 # A board.
@@ -304,13 +308,14 @@ line = \"64B\"
     fn what_is_no_toml_is_refused() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("board.toml");
-        assert_eq!(TableFile::read(&path).expect("nothing yet").text, "");
+        let nothing = TableFile::read(&path).expect("nothing yet");
+        assert_eq!(nothing.with("").expect("TOML").text, "");
         fs::write(&path, "name =").expect("a file");
         let failure = TableFile::read(&path).expect_err("no TOML");
         assert!(failure.text.contains("board.toml is no TOML: "), "{}", failure.text);
         fs::write(&path, BOARD).expect("a file");
         let file = TableFile::read(&path).expect("a board");
-        assert!(file.contains("sharing]") && file.has("saturation") && !file.has("sharing"));
+        assert!(file.has("emulated.sharing") && file.has("saturation") && !file.has("sharing"));
         assert_eq!(file.with("").expect("TOML").text, BOARD);
     }
 }

@@ -4,7 +4,7 @@ use crate::{
     cargo::replace, environment::Environment, failure::Result, output, run::LineArguments, screen,
 };
 use std::{io::Write, path::PathBuf};
-use weir_experiments::board::{BoardRequest, Present, measure};
+use weir_experiments::board::{BoardRequest, measure};
 use weir_model::platform::Platform;
 use weir_report::board_file::{TableFile, WithTables};
 
@@ -43,33 +43,30 @@ pub fn run(arguments: &BoardArguments, environment: &Environment) -> Result {
     }
     let Some((path, file)) = output.zip(file) else {
         if !arguments.json {
-            write!(out, "{}", figures.to_toml(Present { sharing: true, saturation: false }))?;
+            write!(out, "{}", figures.to_toml(|table| table != "saturation"))?;
         }
         return Ok(());
     };
-    let present =
-        Present { sharing: file.contains("sharing]"), saturation: file.has("saturation") };
-    let tables = figures.to_toml(present);
-    let WithTables { text, removed } = file.with(&tables)?;
+    let WithTables { text, removed } = file.with(&figures.to_toml(|table| file.has(table)))?;
     replace(path, text.as_bytes())?;
     if !removed.is_empty() {
         let removed = removed.join(", ");
         screen::say(format_args!("taken out, because this does not measure them: {removed}"));
     }
     if !arguments.json {
-        if figures.larger.is_none() && file.contains("larger = ") {
+        let has_larger = file.has("overheads.larger") || file.has("emulated.overheads.larger");
+        if figures.larger.is_none() && has_larger {
             let why = "the board has too few cores for tests/systems/flows-mesh.toml";
             writeln!(out, "`larger` stays as it was: {why}")?;
         }
-        if figures.has_rates() && present.saturation {
-            writeln!(
-                out,
+        if figures.has_rates() {
+            let what = if file.has("saturation") {
                 "`chunks` of [saturation] has the sizes that were measured, and no others"
-            )?;
-        }
-        if figures.has_rates() && !present.saturation {
-            let why = "the file has no [saturation], which `weir calibrate -o` writes";
-            writeln!(out, "the rates of the DMA engine by chunk size are not written: {why}")?;
+            } else {
+                "the rates of the DMA engine by chunk size are not written: the file has no \
+                 [saturation], which `weir calibrate -o` writes"
+            };
+            writeln!(out, "{what}")?;
         }
         writeln!(out, "{}", path.display())?;
     }
