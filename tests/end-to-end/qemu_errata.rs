@@ -51,9 +51,9 @@ const fn loads_to(word: u32, register: u32) -> bool {
 }
 
 /// Offsets at which erratum 843419 can strike: ADRP in one of the last two words of a page, an
-/// access to memory other than a load of a pair or of the register that ADRP wrote, up to one other
-/// instruction that is no branch, and a load or store with an unsigned offset from the register that
-/// ADRP wrote (ARM-EPM-048406). `first` is the address of the first word.
+/// access to memory other than a load of a pair or of the register that ADRP wrote, up to one
+/// other instruction that is no branch, and a load or store with an unsigned offset from the
+/// register that ADRP wrote (ARM-EPM-048406). `first` is the address of the first word.
 fn adrp_at_page_end(words: &[u32], first: u64) -> Vec<usize> {
     let mut found = Vec::new();
     for (at, sequence) in words.windows(3).enumerate() {

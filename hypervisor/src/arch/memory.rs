@@ -508,24 +508,28 @@ impl Stage1Control {
     /// Lets this core walk no table of stage 1 until [`Self::open`].
     pub fn close(self) {
         sysreg::tcr_el1::write(self.tcr | Self::NO_WALKS);
+        // Walks are off before the MMU is on.
         isb();
         sysreg::sctlr_el1::write(self.sctlr | Self::MMU);
+        // The MMU is on before the next write to a register of the guest's.
         isb();
     }
 
     /// Puts this onto the core when all other registers of its guest are there.
     pub fn open(self) {
-        // The other registers before the MMU is perhaps off, and that before walks.
+        // All other registers are there before the guest's SCTLR_EL1.
         isb();
         sysreg::sctlr_el1::write(self.sctlr);
+        // The MMU is as the guest has it before walks are possible.
         isb();
         sysreg::tcr_el1::write(self.tcr);
+        // All registers are there before what follows uses them.
         isb();
     }
 }
 
-/// Makes this core translate for VM `vm` by the tables at `root`, and closes stage 1 until a context
-/// of that VM is loaded. What the core knows of others carries their VMIDs.
+/// Makes this core translate for VM `vm` by the tables at `root`, and closes stage 1 until a
+/// context of that VM is loaded. What the core knows of others carries their VMIDs.
 pub fn switch_stage2(root: Pa, vm: VmId) {
     Stage1Control::of_core().close();
     sysreg::vtcr_el2::write(VTCR);
