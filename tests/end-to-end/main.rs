@@ -25,6 +25,7 @@ mod qemu_shared;
 mod qemu_throttle;
 mod qemu_throttling_reproduce;
 mod qemu_trace;
+mod qemu_uboot;
 mod qemu_verdicts;
 mod run;
 mod serial;
