@@ -104,6 +104,15 @@ fn the_summary_lists_every_page() {
     }
 }
 
+#[test]
+fn each_board_has_a_readme() {
+    let boards = fs::read_dir(root().join("boards")).expect("boards");
+    for board in boards {
+        let board = board.expect("an entry").path();
+        assert!(board.join("README.md").is_file(), "{}", board.display());
+    }
+}
+
 /// A reader has to get through them. Words are counted without the frames of tables, and without
 /// the pages that commands write.
 #[test]
