@@ -125,11 +125,15 @@ impl Checker<'_> {
             self.faults.push(
                 fault.help("assign the devices that it uses instead; it is assigned with them"),
             );
-        } else if let (None, Some(engine)) = (found, named_engine(path, platform)) {
-            let reason = channel_refusal(engine, platform);
+        } else if let (None, Some(reason)) = (found, named_channel(path, platform)) {
             let message = format!("{path} cannot be passed through: {reason}");
             let fault = self.fault(Code::DeviceRefused, &name.span, message).label("this");
-            let help = "take it out: messages of flows go by the engine, with [dma] path = \"dma\"";
+            let help = match platform.dma_engine {
+                Some(_) => {
+                    "take it out: messages of flows go by the engine, with [dma] path = \"dma\""
+                }
+                None => "take it out: a core copies the messages of flows",
+            };
             self.faults.push(fault.help(help));
         } else if found.is_none() {
             let message = format!("{} has no device `{}`", platform.name, name.value);
@@ -139,6 +143,9 @@ impl Checker<'_> {
             let short = platform.devices.iter().map(|device| device.name.as_str());
             let help = match nearest(&name.value, paths.chain(short)) {
                 Some(near) => format!("write \"{near}\""),
+                None if known.is_empty() => {
+                    "take it out: no device of this board can be passed through".to_owned()
+                }
                 None => format!("use one of: {}", known.join(", ")),
             };
             self.faults.push(fault.help(help));
@@ -236,24 +243,36 @@ fn refusal(
         .map(|path| format!("it needs {path}, which the VM does not have"))
 }
 
-/// The DMA engine that a device's name means, on a board whose device tree is not known or leaves
-/// it out: the name is the engine's, or ends with the address of its registers.
-fn named_engine<'a>(name: &str, platform: &'a Platform) -> Option<&'a DmaEngine> {
-    let engine = platform.dma_engine.as_ref()?;
-    let address = || u64::from_str_radix(name.rsplit_once('@')?.1, 16).ok();
-    (name == engine.name || address() == Some(engine.base.0)).then_some(engine)
+/// Why no VM gets the DMA channel that a device's name means, on a board whose device tree is not
+/// known or leaves it out. The broker's channel has the engine's name, or the name ends with the
+/// address of its registers; another one is named as in device trees, `dma-controller@fd510000`.
+fn named_channel(name: &str, platform: &Platform) -> Option<String> {
+    let node = name.rsplit('/').next().unwrap_or(name);
+    let (kind, address) = node.split_once('@').unwrap_or((node, ""));
+    let address = u64::from_str_radix(address, 16).ok();
+    if let Some(engine) = &platform.dma_engine
+        && (name == engine.name || address == Some(engine.base.0))
+    {
+        return Some(channel_refusal(engine, platform));
+    }
+    let is_channel = matches!(kind, "dma" | "dma-controller" | "dma-channel");
+    (is_channel && address.is_some())
+        .then(|| format!("it is a DMA channel; {}", needs_smmu(platform)))
 }
 
-/// Why no VM gets the channel of the DMA engine.
+/// Why no VM gets the broker's channel of the DMA engine.
 fn channel_refusal(engine: &DmaEngine, platform: &Platform) -> String {
+    let why = needs_smmu(platform);
+    format!("it is the broker's channel of the DMA engine {}; {why}", engine.name)
+}
+
+/// Why no VM gets a DMA channel.
+fn needs_smmu(platform: &Platform) -> String {
     let smmu = match &platform.smmu {
         Some(_) => "and the SMMU is in front of PCI functions only".to_owned(),
         None => format!("and platform {} has none", platform.name),
     };
-    format!(
-        "it is the broker's channel of the DMA engine {}; a VM can have a channel only behind an SMMU, {smmu}",
-        engine.name
-    )
+    format!("a VM can have a channel only behind an SMMU, {smmu}")
 }
 
 /// Physical addresses that are the hypervisor's own.
