@@ -3,103 +3,98 @@
 //! with the GIC of the cargo feature.
 
 use std::{env, fmt::Write as _, fs, path::PathBuf};
-use toml::{Table, Value};
+use toml::Value;
 use weir_units::Bytes;
 
 fn main() {
     let gic_v2 = env::var_os("CARGO_FEATURE_GICV2").is_some();
     let usual = if gic_v2 { "qemu-virt-gicv2" } else { "qemu-virt" };
-    let board = env::var("WEIR_BOARD").unwrap_or_else(|_| usual.to_owned());
+    let name = env::var("WEIR_BOARD").unwrap_or_else(|_| usual.to_owned());
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("..");
-    let path = root.join(format!("boards/{board}/board.toml"));
+    let path = root.join(format!("boards/{name}/board.toml"));
     println!("cargo::rerun-if-env-changed=WEIR_BOARD");
     println!("cargo::rerun-if-changed={}", path.display());
     println!("cargo::rerun-if-changed=link.ld");
-    let text = fs::read_to_string(&path).unwrap_or_else(|error| {
-        panic!("{}: {error}", path.display());
-    });
-    let table: Table = text.parse().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let number = |keys: &[&str]| -> u64 {
-        let mut value = &Value::Table(table.clone());
-        for key in keys {
-            value = value
-                .get(key)
-                .unwrap_or_else(|| panic!("{}: no key `{}`", path.display(), keys.join(".")));
-        }
-        value
-            .as_integer()
-            .and_then(|value| u64::try_from(value).ok())
-            .unwrap_or_else(|| panic!("{}: `{}` is no address", path.display(), keys.join(".")))
-    };
+    println!("cargo::rerun-if-changed=board-keys.txt");
+    let board = Board::read(path);
 
     let is_bare = env::var("CARGO_CFG_TARGET_OS").as_deref() == Ok("none");
-    // What not every board has; 0 stands for its absence.
-    let optional = |section: &str, key: &str| -> u64 {
-        let has = table.get(section).is_some_and(|section| section.get(key).is_some());
-        if has { number(&[section, key]) } else { 0 }
-    };
     let version = if gic_v2 { 2 } else { 3 };
     assert!(
-        number(&["gic", "version"]) == version,
-        "{}: the feature gicv{version} is not for its GIC",
-        path.display()
+        board.number("gic.version") == version,
+        "board {name}: the feature gicv{version} is not for its GIC"
     );
 
     let mut constants = String::new();
     let mut put = |name: &str, value: u64, what: &str| {
         writeln!(constants, "/// {what}\npub const {name}: u64 = {value:#x};").unwrap();
     };
-    let load_address = number(&["load_address"]);
+    let load_address = board.number("load_address");
     put("LOAD_ADDRESS", load_address, "Physical address of the image's first byte.");
-    put("UART", number(&["uart", "base"]), "Registers of the board's UART.");
-    put("UART_INTID", number(&["uart", "intid"]), "Interrupt of the board's UART.");
-    let kind = table["uart"].get("kind").map_or("pl011", |kind| kind.as_str().expect("kind"));
+    put("UART", board.number("uart.base"), "Registers of the board's UART.");
+    put("UART_INTID", board.number("uart.intid"), "Interrupt of the board's UART.");
+    let kind = board.word("uart.kind").unwrap_or("pl011");
     println!("cargo::rustc-check-cfg=cfg(uart, values(\"pl011\", \"cadence\"))");
     println!("cargo::rustc-cfg=uart=\"{kind}\"");
-    println!("cargo::rustc-env=WEIR_BOARD_NAME={board}");
-    let has_table = table.contains_key("spin_table");
+    println!("cargo::rustc-env=WEIR_BOARD_NAME={name}");
+    let has_table = board.get("spin_table.base").is_some();
     println!("cargo::rustc-check-cfg=cfg(start, values(\"psci\", \"spin-table\"))");
     println!("cargo::rustc-cfg=start=\"{}\"", if has_table { "spin-table" } else { "psci" });
-    let power =
-        table.get("spin_table").map_or("psci", |table| table["power"].as_str().expect("power"));
+    let power = board.word("spin_table.power").unwrap_or("psci");
     println!(
         "cargo::rustc-check-cfg=cfg(power, values(\"psci\", \"bcm2711\", \"gem5\", \"nothing\"))"
     );
     println!("cargo::rustc-cfg=power=\"{power}\"");
     // Each build for tests has the modules.
     if has_table || !is_bare {
-        put("SPIN_TABLE", optional("spin_table", "base"), "Its entry of core 0.");
+        put("SPIN_TABLE", board.optional("spin_table.base").unwrap_or(0), "Its entry of core 0.");
     }
     if power == "bcm2711" || !is_bare {
-        put("WATCHDOG", optional("spin_table", "watchdog"), "Turns the board off.");
+        put("WATCHDOG", board.optional("spin_table.watchdog").unwrap_or(0), "Turns the board off.");
     }
     println!("cargo::rustc-check-cfg=cfg(starts_in_el3)");
-    if table.contains_key("el3") {
+    if board.get("el3.counter").is_some() {
         println!("cargo::rustc-cfg=starts_in_el3");
-        put("COUNTER", number(&["el3", "counter"]), "Frequency of the system counter in Hz.");
+        put("COUNTER", board.number("el3.counter"), "Frequency of the system counter in Hz.");
     }
     let usual = if kind == "cadence" { 100_000_000 } else { 24_000_000 };
-    let clock = table["uart"].get("clock").map_or(usual, |_| number(&["uart", "clock"]));
+    let clock = board.optional("uart.clock").unwrap_or(usual);
     put("UART_CLOCK", clock, "Its reference clock in Hz.");
-    put("SMMU", optional("smmu", "base"), "Registers of the board's SMMU; 0 without one.");
+    put(
+        "SMMU",
+        board.optional("smmu.base").unwrap_or(0),
+        "Registers of the board's SMMU; 0 without one.",
+    );
     put(
         "SMMU_EVENT",
-        optional("smmu", "event_intid"),
+        board.optional("smmu.event_intid").unwrap_or(0),
         "Interrupt of its event queue; 0 without one.",
     );
-    put("ECAM", optional("pci", "ecam"), "PCI configuration space of bus 0; 0 without one.");
-    put("ENGINE", optional("dma_engine", "base"), "Registers of the DMA engine; 0 without one.");
-    put("ENGINE_INTID", optional("dma_engine", "intid"), "Its interrupt; 0 without one.");
-    put("GICD", number(&["gic", "distributor"]), "GIC distributor.");
+    put(
+        "ECAM",
+        board.optional("pci.ecam").unwrap_or(0),
+        "PCI configuration space of bus 0; 0 without one.",
+    );
+    put(
+        "ENGINE",
+        board.optional("dma_engine.base").unwrap_or(0),
+        "Registers of the DMA engine; 0 without one.",
+    );
+    put(
+        "ENGINE_INTID",
+        board.optional("dma_engine.intid").unwrap_or(0),
+        "Its interrupt; 0 without one.",
+    );
+    put("GICD", board.number("gic.distributor"), "GIC distributor.");
     if gic_v2 {
-        put("GICC", number(&["gic", "cpu_interface"]), "GIC CPU interface.");
-        put("GICH", number(&["gic", "hyp"]), "GIC virtual interface control.");
-        put("GICV", number(&["gic", "virtual_cpu"]), "GIC virtual CPU interface.");
+        put("GICC", board.number("gic.cpu_interface"), "GIC CPU interface.");
+        put("GICH", board.number("gic.hyp"), "GIC virtual interface control.");
+        put("GICV", board.number("gic.virtual_cpu"), "GIC virtual CPU interface.");
     } else {
-        put("GICR", number(&["gic", "redistributors"]), "GIC redistributors, 128 KiB a core.");
+        put("GICR", board.number("gic.redistributors"), "GIC redistributors, 128 KiB a core.");
     }
-    constants.push_str(&engine(&table));
-    constants.push_str(&lists(&table));
+    constants.push_str(&engine(&board));
+    constants.push_str(&lists(&board));
 
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap());
     fs::write(out.join("board.rs"), constants).unwrap();
@@ -114,15 +109,78 @@ fn main() {
     println!("cargo::rustc-link-arg-bins=-znognustack");
 }
 
+/// A board file, of which only the keys in board-keys.txt are used: of those the tools know that a
+/// board file with other values needs another hypervisor.
+struct Board {
+    path: PathBuf,
+    table: Value,
+}
+
+impl Board {
+    fn read(path: PathBuf) -> Self {
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| {
+            panic!("{}: {error}", path.display());
+        });
+        let table = text.parse().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        Self { path, table: Value::Table(table) }
+    }
+
+    /// The value of a key in dotted form, or of a key of each table in a list.
+    fn all(&self, key: &str) -> Vec<&Value> {
+        let known = include_str!("board-keys.txt").lines();
+        assert!(known.into_iter().any(|known| known == key), "add {key} to board-keys.txt");
+        key.split('.').fold(vec![&self.table], |values, part| {
+            let tables = values.into_iter().flat_map(|value| match value {
+                Value::Array(tables) => tables.as_slice(),
+                table => std::slice::from_ref(table),
+            });
+            tables.filter_map(|table| table.get(part)).collect()
+        })
+    }
+
+    fn get(&self, key: &str) -> Option<&Value> {
+        self.all(key).first().copied()
+    }
+
+    fn word(&self, key: &str) -> Option<&str> {
+        self.get(key).map(|value| value.as_str().unwrap_or_else(|| self.wrong(key, "text")))
+    }
+
+    fn optional(&self, key: &str) -> Option<u64> {
+        self.get(key).map(|value| self.as_number(key, value))
+    }
+
+    fn number(&self, key: &str) -> u64 {
+        self.optional(key).unwrap_or_else(|| self.wrong(key, "there"))
+    }
+
+    fn numbers(&self, key: &str) -> Vec<u64> {
+        self.all(key).into_iter().map(|value| self.as_number(key, value)).collect()
+    }
+
+    fn as_number(&self, key: &str, value: &Value) -> u64 {
+        let number = value.as_integer().and_then(|value| u64::try_from(value).ok());
+        number.unwrap_or_else(|| self.wrong(key, "a number of at least 0"))
+    }
+
+    fn wrong(&self, key: &str, what: &str) -> ! {
+        panic!("{}: `{key}` is not {what}", self.path.display())
+    }
+}
+
 /// Returns the constants of the DMA engine that are no addresses of its own.
-fn engine(table: &Table) -> String {
-    let engine = table.get("dma_engine");
-    let coherent = engine.and_then(|engine| engine.get("coherent"));
-    let is_coherent = coherent.is_some_and(|coherent| coherent.as_bool().expect("coherent"));
-    let port = engine.and_then(|engine| engine.get("qos")?.get("port"));
-    let port = port.map_or(0, |port| port.as_integer().expect("port").cast_unsigned());
+fn engine(board: &Board) -> String {
+    let is_coherent = board.get("dma_engine.coherent").and_then(Value::as_bool).unwrap_or(false);
+    let limit = |key, usual| board.optional(key).unwrap_or(usual);
+    let burst = limit("dma_engine.burst", 16);
+    let outstanding = limit("dma_engine.outstanding", 31);
+    let port = board.optional("dma_engine.qos.port").unwrap_or(0);
     format!(
-        "/// Whether the DMA engine sees the cores' caches.\n\
+        "/// Most data beats of one of the DMA engine's accesses.\n\
+         pub const ENGINE_BURST: u8 = {burst};\n\
+         /// Most of its reads that wait for an answer.\n\
+         pub const ENGINE_OUTSTANDING: u8 = {outstanding};\n\
+         /// Whether it sees the cores' caches.\n\
          pub const ENGINE_IS_COHERENT: bool = {is_coherent};\n\
          /// Its port at the firmware's call for QoS regulators; 0 without one.\n\
          pub const ENGINE_PORT: u64 = {port:#x};\n"
@@ -130,16 +188,16 @@ fn engine(table: &Table) -> String {
 }
 
 /// Returns the constants whose values are lists.
-fn lists(table: &Table) -> String {
-    let more = table["memory"].get("more").and_then(Value::as_array);
-    let ram = std::iter::once(&table["memory"]).chain(more.into_iter().flatten()).map(|memory| {
-        let base = memory["base"].as_integer().expect("the base of RAM");
-        let size = Bytes::parse(memory["size"].as_str().expect("a size")).expect("a size");
-        format!("({base:#x}, {:#x})", base.cast_unsigned() + size.0)
-    });
-    let cores = table["core"].as_array().expect("[[core]] tables").iter();
-    let cores = cores.map(|core| format!("{:#x}", core["mpidr"].as_integer().expect("mpidr")));
-    let intids = table.get("pmu").and_then(|pmu| pmu.get("intids")).and_then(Value::as_array);
+fn lists(board: &Board) -> String {
+    let both = |key| [format!("memory.{key}"), format!("memory.more.{key}")];
+    let bases = both("base").into_iter().flat_map(|key| board.numbers(&key));
+    let size = |value: &Value| Bytes::parse(value.as_str().expect("a size")).expect("a size").0;
+    let sizes = both("size")
+        .into_iter()
+        .flat_map(|key| board.all(&key).into_iter().map(size).collect::<Vec<_>>());
+    let ram = bases.zip(sizes).map(|(base, size)| format!("({base:#x}, {:#x})", base + size));
+    let cores = board.numbers("core.mpidr").into_iter().map(|mpidr| format!("{mpidr:#x}"));
+    let intids = board.get("pmu.intids").and_then(Value::as_array);
     let intids = intids.into_iter().flatten().map(ToString::to_string);
     let list = |name, item, values: Vec<String>, doc| {
         let (count, values) = (values.len(), values.join(", "));

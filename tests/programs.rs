@@ -11,10 +11,10 @@ use std::{
 pub const BUILT: &str = "WEIR_TEST_PROGRAMS";
 
 /// The ZCU102 whose broker has channel 0 of the low-power domain's engine (interrupt: SPI 77, as in
-/// Linux's zynqmp.dtsi).
+/// Linux's zynqmp.dtsi), which sees the cores' caches: then no core copies the ends of a chunk.
 pub const ADMA: &str = "zcu102-adma";
 const ADMA_ENGINE: &str = "[dma_engine]\nname = \"ADMA\"\nkind = \"zdma\"\nbase = 0xffa8_0000\n\
-                           intid = 109\ncoherent = false\n\
+                           intid = 109\ncoherent = true\n\
                            qos = { port = 2, block = \"128B\", clock = 500_000_000 }\n\n";
 
 /// Returns the board file of [`ADMA`], which [`build`] writes.

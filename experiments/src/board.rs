@@ -7,7 +7,7 @@ use crate::{
 };
 use serde_json::{Value, json};
 use std::{
-    fmt::Write as _,
+    fmt::{self, Write as _},
     fs,
     path::{Path, PathBuf},
 };
@@ -25,7 +25,10 @@ use weir_qemu_plugin::{CountReport, report::Summary};
 use weir_report::{
     overheads::{MeasuredOverheads, OverheadsToml, measured},
     table,
-    trace::file::NAME,
+    trace::{
+        file::{NAME, Trace},
+        words,
+    },
 };
 use weir_runner::{BoardLine, RunOptions, SilentConsole, report::End, run, watch_signals};
 use weir_units::{Bytes, Nanos};
@@ -78,6 +81,74 @@ impl ChunkTime {
     }
 }
 
+/// What a switch between vCPUs takes.
+#[derive(Clone, Copy, Debug)]
+pub enum Switch {
+    /// In QEMU: instructions, counted from outside.
+    Counted(Summary),
+    /// On a board: times in its trace. They begin and end inside EL2, so that the entry and the
+    /// exit of an exception are not in them.
+    Traced {
+        /// The least.
+        min: Nanos,
+        /// The median.
+        median: Nanos,
+        /// The greatest.
+        max: Nanos,
+        /// Entry and exit of an exception.
+        entry: Nanos,
+        /// Whether `entry` is the board file's. If not, it is the longest hypercall that was seen,
+        /// which contains them.
+        is_known: bool,
+        /// Records of the trace that were lost, with switches in them perhaps.
+        lost: u64,
+    },
+}
+
+impl fmt::Display for Switch {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Counted(Summary { min, median, max, .. }) => {
+                write!(out, "{median} instructions, {min} to {max}")
+            }
+            Self::Traced { min, median, max, entry, is_known, lost } => {
+                let origin = if *is_known { "the board file" } else { "the longest hypercall" };
+                write!(
+                    out,
+                    "{median}, {min} to {max} by the trace, and {entry} for entry and exit of the \
+                     exception, by {origin}"
+                )?;
+                if *lost > 0 {
+                    write!(out, "; {lost} records of the trace were lost")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Switch {
+    /// Of the times in a trace.
+    fn traced(mut times: Vec<u64>, [known, seen]: [Option<Nanos>; 2], lost: u64) -> Option<Self> {
+        times.sort_unstable();
+        let (min, max) = (Nanos(*times.first()?), Nanos(*times.last()?));
+        let median = Nanos(*times.get((times.len() - 1) / 2)?);
+        let (entry, is_known) = (known.or(seen).unwrap_or_default(), known.is_some());
+        Some(Self::Traced { min, median, max, entry, is_known, lost })
+    }
+
+    /// The least and the greatest time, rounded outward to whole microseconds; in QEMU at one
+    /// instruction per nanosecond. A least time below a microsecond stays: it must not be 0.
+    fn limits(&self) -> [Nanos; 2] {
+        let (min, max) = match self {
+            Self::Counted(Summary { min, max, .. }) => (*min, *max),
+            Self::Traced { min, max, entry, .. } => (min.0, max.0 + entry.0),
+        };
+        let min = if min < 1000 { min.max(1) } else { min / 1000 * 1000 };
+        [Nanos(min), Nanos(max.div_ceil(1000) * 1000)]
+    }
+}
+
 /// What was measured.
 #[derive(Debug)]
 pub struct BoardFigures {
@@ -87,12 +158,14 @@ pub struct BoardFigures {
     pub larger: Option<MeasuredOverheads>,
     /// How it was measured.
     pub origin: Origin,
-    /// Instructions of a switch between vCPUs, counted from outside; none on a serial line.
-    pub switch: Option<Summary>,
+    /// A switch between vCPUs, or why it was not measured on this board.
+    pub switch: std::result::Result<Switch, String>,
     /// What the DMA engine takes by chunk size; empty without an engine.
     pub chunks: Vec<ChunkTime>,
     /// Whether it was measured in QEMU's machine of a board that exists, too.
     emulated: bool,
+    /// Whether it was measured on a board.
+    on_board: bool,
 }
 
 /// Measures.
@@ -124,7 +197,7 @@ pub fn measure(request: &BoardRequest<'_>) -> Result<BoardFigures> {
     let larger = platform.cores.len() >= LARGER_CORES;
     let chunk_runs = if engine { CHUNKS.len() } else { 0 };
     let runs = BY_CORE.len() + usize::from(engine) + usize::from(larger) + chunk_runs;
-    let bar = CountBar::new("running", (runs + usize::from(in_qemu)) as u64);
+    let bar = CountBar::new("running", runs as u64 + 1);
 
     let named = |name: &str| {
         let figures = request.overheads(&request.environment.system(name)?)?;
@@ -142,7 +215,16 @@ pub fn measure(request: &BoardRequest<'_>) -> Result<BoardFigures> {
         }
     }
     let larger = if larger { Some(named(LARGER)?.0) } else { None };
-    let switch = if in_qemu { Some(request.switch()?) } else { None };
+    let known = platform.sharing.as_ref().map(|sharing| sharing.entry);
+    let seen = Some(Nanos(overheads.longest_hypercall()));
+    let switch = match request.line {
+        None => Ok(request.switch()?),
+        // The others' runs need not be repeated for it.
+        Some(_) => match request.switch_in_trace([known, seen]) {
+            Err(failure) if failure.status == INTERRUPTED => return Err(failure),
+            switch => switch.map_err(|failure| failure.text),
+        },
+    };
     let unfit = overheads.unfit();
     let unfit = unfit.or_else(|| larger.as_ref().and_then(MeasuredOverheads::unfit_as_larger));
     if let Some(why) = unfit {
@@ -151,7 +233,8 @@ pub fn measure(request: &BoardRequest<'_>) -> Result<BoardFigures> {
     let line = request.line.map_or(String::new(), |line| format!(" --serial {}", line.serial));
     origin.command = format!("weir bench board --platform {}{line}", request.platform);
     let emulated = in_qemu && !platform.is_emulator();
-    Ok(BoardFigures { overheads, larger, origin, switch, chunks, emulated })
+    let on_board = !in_qemu;
+    Ok(BoardFigures { overheads, larger, origin, switch, chunks, emulated, on_board })
 }
 
 impl BoardRequest<'_> {
@@ -169,6 +252,18 @@ impl BoardRequest<'_> {
 
     /// Runs a system until all its VMs are off, and returns the overheads in its trace.
     fn overheads(&self, file: &Path) -> Result<(MeasuredOverheads, Origin)> {
+        let directory = self.run(file)?;
+        let failed = |failure: Failure| Self::failed(file, &directory, &failure.text);
+        measured(&directory.join(NAME)).map_err(failed)
+    }
+
+    fn failed(file: &Path, directory: &Path, why: &str) -> Failure {
+        let (file, logs) = (file.display(), directory.display());
+        Failure::system(format!("{file}: {why}\nlogs: {logs}"))
+    }
+
+    /// Runs a system until all its VMs are off, and returns the run's directory.
+    fn run(&self, file: &Path) -> Result<PathBuf> {
         let system = self.checked(file)?;
         let counted = self.line.is_none();
         let options = RunOptions {
@@ -186,15 +281,11 @@ impl BoardRequest<'_> {
         if outcome.status == INTERRUPTED {
             return Err(Failure::reported(INTERRUPTED));
         }
-        let failed = |why: &str| {
-            let (file, logs) = (file.display(), outcome.directory.display());
-            Failure::system(format!("{file}: {why}\nlogs: {logs}"))
-        };
         if report.ended_by != End::SystemStop || report.totals.met < report.totals.expected {
             let why = outcome.trouble.as_deref().unwrap_or("a VM has not done its work");
-            return Err(failed(why));
+            return Err(Self::failed(file, &outcome.directory, why));
         }
-        measured(&outcome.directory.join(NAME)).map_err(|failure| failed(&failure.text))
+        Ok(outcome.directory)
     }
 
     /// What the engine takes for a chunk of `size`.
@@ -211,16 +302,32 @@ impl BoardRequest<'_> {
     }
 
     /// Counts the instructions of a switch.
-    fn switch(&self) -> Result<Summary> {
+    fn switch(&self) -> Result<Switch> {
         let file = self.environment.system(SHARED)?;
         let report = self.directory()?.join("switch.json");
         counted(&file, Some(self.platform), true, &report, self.environment)?;
         let seen = CountReport::read(&report).context(|| format!("read {}", report.display()))?;
         let path = seen.paths.get(SWITCH).filter(|path| path.n > 0);
-        path.map(|path| path.instructions).ok_or_else(|| {
-            Failure::system(format!("{}: no vCPU got another's core", file.display()))
-        })
+        let counted = path.map(|path| Switch::Counted(path.instructions));
+        counted.ok_or_else(|| no_switch(&file))
     }
+
+    /// What a switch takes by the board's trace. `entries` are what the trace does not contain: by
+    /// the board file, and the most that it can be.
+    fn switch_in_trace(&self, entries: [Option<Nanos>; 2]) -> Result<Switch> {
+        let file = self.environment.system(SHARED)?;
+        let directory = self.run(&file)?;
+        let mut trace = Trace::open(&directory.join(NAME))?;
+        let (facts, mut times) = (trace.facts.clone(), Vec::new());
+        while let Some(record) = trace.next_record()? {
+            times.extend(words::switch(&record, &facts));
+        }
+        Switch::traced(times, entries, facts.lost).ok_or_else(|| no_switch(&file))
+    }
+}
+
+fn no_switch(file: &Path) -> Failure {
+    Failure::system(format!("{}: no vCPU got another's core", file.display()))
 }
 
 /// The time of the chunks of this size. The greatest is left out: on an emulator it can contain a
@@ -240,23 +347,44 @@ fn rates_to_toml(chunks: &[ChunkTime], origin: &Origin) -> String {
         format!("    {{ size = \"{size}B\", dma = \"{dma}B/s\" }},\n")
     };
     let chunks: String = chunks.iter().map(chunk).collect();
+    let source = source(origin);
+    format!(
+        "\n[saturation]\nchunks = [\n{chunks}]\n\
+         chunks_source = \"{source}; medians, with start and interrupt\"\n"
+    )
+}
+
+/// The source of values that were measured.
+fn source(origin: &Origin) -> String {
     let Origin { command, build, date, .. } = origin;
-    let source = [Some(command), build.as_ref(), date.as_ref()].into_iter().flatten();
-    let mut source = source.map(String::as_str).collect::<Vec<_>>().join(", ");
-    source.push_str("; medians, with start and interrupt");
-    format!("\n[saturation]\nchunks = [\n{chunks}]\nchunks_source = \"measured: {source}\"\n")
+    let parts = [Some(command), build.as_ref(), date.as_ref()].into_iter().flatten();
+    let parts = parts.map(String::as_str).collect::<Vec<_>>().join(", ");
+    format!("measured: {parts}")
 }
 
 impl BoardFigures {
     /// Whether there are rates of the board's own DMA engine: QEMU's takes the emulator's time.
     #[must_use]
     pub fn has_rates(&self) -> bool {
-        self.switch.is_none() && !self.chunks.is_empty()
+        self.on_board && !self.chunks.is_empty()
     }
 
-    /// Returns the tables of a board file. `[sharing]`, for a switch, and `[saturation]`, for what the
-    /// DMA engine reaches by chunk size, have keys that this does not measure: they are among them
-    /// only if the file `has` them.
+    /// Whether there is a table for a switch with all its keys.
+    #[must_use]
+    pub const fn has_sharing(&self) -> bool {
+        matches!(self.switch, Ok(Switch::Traced { is_known: false, .. }))
+    }
+
+    /// The name of the table for a switch.
+    #[must_use]
+    pub const fn sharing_table(&self) -> &'static str {
+        if self.emulated { "emulated.sharing" } else { "sharing" }
+    }
+
+    /// Returns the tables of a board file. `[sharing]`, for a switch, and `[saturation]`, for what
+    /// the DMA engine reaches by chunk size, have keys that this does not measure: they are among
+    /// them only if the file `has` them, except that a board without `[sharing]` gets one whose
+    /// other keys are derived.
     #[must_use]
     pub fn to_toml(&self, has: impl Fn(&str) -> bool) -> String {
         let name = |table: &str| {
@@ -271,14 +399,24 @@ impl BoardFigures {
         if self.has_rates() && has("saturation") {
             text.push_str(&rates_to_toml(&self.chunks, &self.origin));
         }
-        let table = name("sharing");
-        if let Some(Summary { min, max, .. }) = self.switch.filter(|_| has(&table)) {
-            // Whole microseconds, outward, at one instruction per nanosecond.
-            let (min, max) = (min / 1000, max.div_ceil(1000));
-            // Writing to a string does not fail.
-            let _ =
-                write!(text, "\n[{table}]\nswitch = {{ min = \"{min}us\", max = \"{max}us\" }}\n");
-        }
+        let table = self.sharing_table();
+        let Ok(switch) = &self.switch else { return text };
+        let [min, max] = switch.limits();
+        let (source, limits) =
+            (source(&self.origin), format!("switch = {{ min = \"{min}\", max = \"{max}\" }}"));
+        // Writing to a string does not fail.
+        let _ = match switch {
+            Switch::Traced { entry, is_known: false, .. } => write!(
+                text,
+                "\n[{table}]\nsource = \"{source}; `entry` is the longest hypercall, `interrupt` \
+                 twice the longest switch\"\n{limits}\ninterrupt = \"{}\"\nentry = \"{entry}\"\n",
+                Nanos(2 * max.0)
+            ),
+            _ if has(table) => {
+                write!(text, "\n[{table}]\nsource = \"{source}\"\n{limits}\n")
+            }
+            _ => Ok(()),
+        };
         text
     }
 
@@ -289,6 +427,18 @@ impl BoardFigures {
             let ChunkTime { size, min, median } = chunk;
             json!({ "bytes": size.0, "min_ns": min.0, "median_ns": median.0 })
         };
+        let (counted, traced) = match &self.switch {
+            Ok(Switch::Counted(instructions)) => (Some(instructions), None),
+            Ok(Switch::Traced { min, median, max, entry, lost, .. }) => {
+                let (min, median, max) = (min.0, median.0, max.0);
+                let traced = json!({
+                    "min": min, "median": median, "max": max, "entry": entry.0,
+                    "lost_records": lost,
+                });
+                (None, Some(traced))
+            }
+            Err(_) => (None, None),
+        };
         json!({
             "command": self.origin.command,
             "build": self.origin.build,
@@ -296,7 +446,8 @@ impl BoardFigures {
             "machine": self.origin.machine,
             "overheads": self.overheads.to_json(),
             "larger": self.larger.as_ref().map(MeasuredOverheads::to_json),
-            "switch_instructions": self.switch,
+            "switch_instructions": counted,
+            "switch_ns": traced,
             "chunks": self.chunks.iter().map(chunk).collect::<Vec<_>>(),
         })
     }
@@ -305,9 +456,10 @@ impl BoardFigures {
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = self.overheads.to_string();
-        if let Some(Summary { min, median, max, .. }) = self.switch {
-            let _ = writeln!(text, "switch between vCPUs: {median} instructions, {min} to {max}");
-        }
+        let _ = match &self.switch {
+            Ok(switch) => writeln!(text, "switch between vCPUs: {switch}"),
+            Err(why) => writeln!(text, "switch between vCPUs: not measured: {why}"),
+        };
         if !self.chunks.is_empty() {
             let header = ["chunk of the DMA engine", "min, ns", "median, ns", "MB/s"];
             let mut rows = table(header.map(str::to_owned));
@@ -334,6 +486,24 @@ mod tests {
         let time = ChunkTime { size: Bytes(4096), min: Nanos(700), median: Nanos(900) };
         assert_eq!(time_of(Bytes(4096), &all), Some(time));
         assert_eq!(time_of(Bytes(8192), &all), None);
+    }
+
+    #[test]
+    fn a_switch_is_rounded_outward_with_its_exception() {
+        let traced = |times: &[u64], known: Option<u64>| {
+            Switch::traced(times.to_vec(), [known.map(Nanos), Some(Nanos(300))], 3)
+        };
+        let switch = traced(&[1500, 1200, 1999, 1300], Some(200)).expect("switches");
+        assert_eq!(switch.limits(), [Nanos(1000), Nanos(3000)]);
+        let text = "1300ns, 1200ns to 1999ns by the trace, and 200ns for entry and exit of the \
+                    exception, by the board file; 3 records of the trace were lost";
+        assert_eq!(switch.to_string(), text);
+        let quick = traced(&[699], None).expect("a switch");
+        assert_eq!(quick.limits(), [Nanos(699), Nanos(1000)]);
+        assert!(
+            quick.to_string().contains("300ns for entry and exit of the exception, by the longest")
+        );
+        assert!(traced(&[], None).is_none());
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::{
         report, space,
     },
 };
+use core::sync::atomic::Ordering;
 use weir_abi::{
     Damage, MAX_CORES, PackedSystem, TABLES_LIMIT,
     machine::{self, MachineFacts},
@@ -128,7 +129,7 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static PackedSystem<'static>
             console::refuse(&[
                 "VM ",
                 str::from_utf8(view.name()).unwrap_or("?"),
-                ": its memory does not fit the tables of stage 2 and of the SMMU; give it fewer pieces",
+                ": its memory does not fit the tables of stage 2 and of the SMMU; give it RAM in fewer pieces",
             ]);
         };
         // SAFETY: the boot core, and no other runs.
@@ -150,8 +151,14 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static PackedSystem<'static>
                 Text::number(needed as u64, 10).as_str(),
                 " cores, and the machine has ",
                 Text::number(index as u64, 10).as_str(),
-                ": give its VMs fewer, or QEMU -smp ",
+                ": use fewer in the system file, or start QEMU with -smp ",
                 Text::number(needed as u64, 10).as_str(),
+            ]),
+            Err(StartError::Silent) => console::refuse(&[
+                "core ",
+                Text::number(index as u64, 10).as_str(),
+                " did not come from the spin table within a second: use fewer cores in the system \
+                 file, or check the firmware's stub",
             ]),
             Err(StartError::NoPsci) => console::refuse(&[
                 "the firmware has no PSCI CPU_ON, by which core ",
@@ -166,6 +173,7 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static PackedSystem<'static>
             ]),
         }
     }
+    start::all_came();
     report::system_event(What::SystemStart);
     start_core(core)
 }
@@ -175,6 +183,7 @@ pub extern "C" fn secondary_main(index: u64) -> ! {
     // SAFETY: each core starts once, with the number that the boot core gave, or by which it chose
     // the core's entry of the spin table: below MAX_CORES, and not 0.
     let core = unsafe { cpu::claim(CoreId(index as u8)) };
+    start::came(core.id);
     start_core(core)
 }
 
@@ -195,7 +204,7 @@ fn start_core(core: &'static mut cpu::Core) -> ! {
     core.ticks.interval_ns = u64::from(header.slice_us) * 1000;
     if vm::all().any(|vm| vm.view().vm.regulation.is_on()) {
         // Relaxed: each core stores the same, before its own first tick.
-        cpu::LENT_NS.store(core.ticks.interval_ns, core::sync::atomic::Ordering::Relaxed);
+        cpu::LENT_NS.store(core.ticks.interval_ns, Ordering::Relaxed);
     }
     if core.id == console::core() {
         // SAFETY: on the console core, once; `Stage1::begin` was before this core started.
@@ -251,7 +260,7 @@ fn check_memory(stage1: &mut Stage1, device_tree: u64, system: &PackedSystem) {
     let Some(MachineFacts { ram, has_smmu }) = machine else { return };
     if needs_smmu && !has_smmu {
         console::refuse(&[
-            "this system has PCI functions, and the machine has no SMMU: take them out, or give QEMU iommu=smmuv3",
+            "this system has PCI functions, and the machine has no SMMU: take them out, or start QEMU's machine with iommu=smmuv3",
         ]);
     }
     // All RAM below the last page with an owner.
@@ -264,7 +273,7 @@ fn check_memory(stage1: &mut Stage1, device_tree: u64, system: &PackedSystem) {
             mib(needed).as_str(),
             " MiB of RAM, and the machine has ",
             mib(ram).as_str(),
-            ": give its VMs less, or QEMU -m ",
+            ": give its VMs less, or start QEMU with -m ",
             mib(needed).as_str(),
         ]);
     }

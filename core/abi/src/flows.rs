@@ -38,6 +38,8 @@ pub const NO_ENGINE: u64 = u64::MAX;
 /// Most bytes of a chunk in a system whose DMA engine moves some: a chunk is one transfer, which
 /// the broker cannot take back.
 pub const ENGINE_CHUNK: u64 = 64 << 10;
+/// The most nanoseconds that the DMA engine can be given for a chunk.
+pub const ENGINE_LIMIT: u64 = 5_000_000;
 /// The highest level of the DMA engine's QoS regulator: a fraction of 12 bits.
 pub const ENGINE_LEVELS: u64 = 0xfff;
 /// The first context identifier of the receivers of a flow to several: those of VMs are below.

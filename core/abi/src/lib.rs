@@ -24,9 +24,9 @@ pub use features::Features;
 #[cfg(feature = "broker")]
 pub use flows::window;
 pub use flows::{
-    ENGINE_CHUNK, ENGINE_LEVELS, FIRST_GROUP, FLOW_TIME_LIMIT, MAX_FLOWS, NO_BROKER, NO_ENGINE,
-    PARTITION, PARTITION_IPA, PARTITION_LEN, PackedFlow, VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT,
-    WINDOWS,
+    ENGINE_CHUNK, ENGINE_LEVELS, ENGINE_LIMIT, FIRST_GROUP, FLOW_TIME_LIMIT, MAX_FLOWS, NO_BROKER,
+    NO_ENGINE, PARTITION, PARTITION_IPA, PARTITION_LEN, PackedFlow, VIRTIO_LEN, VSOCK_BAR_LEN,
+    VSOCK_SLOT, WINDOWS,
 };
 pub use memory::{Functions, PackedCache, PageSpan, VM_LEN};
 pub use net::{MAX_PORT_PIECES, PackedNet};
@@ -47,7 +47,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First bytes of the packed form.
 pub const MAGIC: [u8; 8] = *b"weirsys\0";
 /// Changes with each change of the layout below.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 /// The first byte that [`PackedHeader::crc`] covers.
 const SUMMED_FROM: usize = 16;
 /// Most cores of a board.
@@ -118,6 +118,9 @@ pub struct PackedHeader {
     /// The level to which firmware limits the DMA engine's reads and writes, at most
     /// [`ENGINE_LEVELS`]; 0 for none.
     pub engine_level: u64,
+    /// Nanoseconds that the DMA engine may take for a chunk until the broker gives up, at most
+    /// [`ENGINE_LIMIT`]; 0 when the core moves all.
+    pub engine_limit: u64,
     /// Number of [`PackedSchedule`]s, behind the [`PackedFlow`]s.
     pub schedules: u32,
     /// Number of [`Turn`]s, behind the [`PackedSchedule`]s.

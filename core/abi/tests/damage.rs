@@ -3,11 +3,11 @@
 use proptest::prelude::*;
 use std::{collections::BTreeSet, ops::Range};
 use weir_abi::{
-    ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, ENGINE_CHUNK, ENGINE_LEVELS, Features, Functions, Irq,
-    MAGIC, NO_BROKER, NO_ENGINE, OnFault, PAGE, PARTITION, PARTITION_IPA, PARTITION_LEN,
-    PackedCache, PackedFlow, PackedHeader, PackedNet, PackedSchedule, PackedSegment, PackedSystem,
-    PackedTables, PackedVm, PageSpan, PciFunction, RAM, Region, Regulation, Turn, VERSION, WINDOWS,
-    checksum, image_id, name_image, regulation, schedule,
+    ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, ENGINE_CHUNK, ENGINE_LEVELS, ENGINE_LIMIT, Features,
+    Functions, Irq, MAGIC, NO_BROKER, NO_ENGINE, OnFault, PAGE, PARTITION, PARTITION_IPA,
+    PARTITION_LEN, PackedCache, PackedFlow, PackedHeader, PackedNet, PackedSchedule, PackedSegment,
+    PackedSystem, PackedTables, PackedVm, PageSpan, PciFunction, RAM, Region, Regulation, Turn,
+    VERSION, WINDOWS, checksum, image_id, name_image, regulation, schedule,
 };
 use weir_paging::classes::{ClassSet, Geometry, PageClasses};
 use weir_paging::table::stage2;
@@ -58,6 +58,7 @@ fn header() -> PackedHeader {
         chunk: 4096,
         engine_from: NO_ENGINE,
         engine_level: 0,
+        engine_limit: 0,
         schedules: 0,
         turns: 0,
         load_address: 0x4020_0000,
@@ -251,17 +252,17 @@ fn goes_on_behind_the_tables() {
 
 /// The hypervisor and `weir build` are built apart: the layout must not change without [`VERSION`].
 #[test]
-fn layout_is_that_of_version_11() {
-    assert_eq!(VERSION, 11);
+fn layout_is_that_of_version_12() {
+    assert_eq!(VERSION, 12);
     let bytes = tables().pack(header());
-    assert_eq!(size_of::<PackedHeader>(), 288);
+    assert_eq!(size_of::<PackedHeader>(), 296);
     assert_eq!((size_of::<PackedSchedule>(), size_of::<Turn>()), (24, 24));
     assert_eq!((size_of::<PackedVm>(), size_of::<PackedFlow>()), (344, 48));
     assert_eq!((size_of::<Region>(), size_of::<PackedSegment>(), size_of::<Irq>()), (32, 32, 24));
-    assert_eq!(bytes.len(), 288 + 2 * 344 + 3 * 32 + 2 * 32 + 24);
+    assert_eq!(bytes.len(), 296 + 2 * 344 + 3 * 32 + 2 * 32 + 24);
     assert_eq!(bytes.len(), tables().packed_len());
     assert_eq!(&bytes[..8], b"weirsys\0");
-    assert_eq!(checksum(&bytes), 0x7e63_cb08, "{:#x}", checksum(&bytes));
+    assert_eq!(checksum(&bytes), 0x88f4_dd0e, "{:#x}", checksum(&bytes));
     assert_eq!(checksum(b"123456789"), 0xcbf4_3926);
 }
 
@@ -295,7 +296,7 @@ fn refuses_each_kind_of_damage() {
         parse(&bytes)
     };
     assert_eq!(with(0, 1), Err(Damage::Magic));
-    assert_eq!(with(8, 1), Err(Damage::Version(10)));
+    assert_eq!(with(8, 1), Err(Damage::Version(13)));
     assert_eq!(with(12, 1), Err(Damage::Checksum));
     assert_eq!(with(good.len() - 1, 1), Err(Damage::Checksum));
     let misaligned = Aligned::new(&[&[0; 4], good.as_slice()].concat());
@@ -791,7 +792,9 @@ fn a_flow_has_two_ends_and_a_broker() {
 /// The DMA engine moves chunks of flows: the broker's, and no longer ones than it may.
 #[test]
 fn an_engine_has_flows_and_a_broker() {
-    let engine = |header: &mut PackedHeader| header.engine_from = 0;
+    let engine = |header: &mut PackedHeader| {
+        (header.engine_from, header.engine_limit) = (0, ENGINE_LIMIT);
+    };
     assert_eq!(with_flow(|header, _| engine(header)), Ok(()));
     assert_eq!(
         with_flow(|header, _| {
@@ -816,6 +819,14 @@ fn an_engine_has_flows_and_a_broker() {
         });
         assert_eq!(leveled, if is_good { Ok(()) } else { Err(Damage::Flow(0)) });
     }
+    for (limit, is_good) in [(0, false), (1, true), (ENGINE_LIMIT + 1, false)] {
+        let limited = with_flow(|header, _| {
+            engine(header);
+            header.engine_limit = limit;
+        });
+        assert_eq!(limited, if is_good { Ok(()) } else { Err(Damage::Flow(0)) });
+    }
+    assert_eq!(with_flow(|header, _| header.engine_limit = 1), Err(Damage::Flow(0)));
     assert_eq!(with_flow(|header, _| header.engine_level = 1), Err(Damage::Flow(0)));
     // Each part is checked by itself.
     let bytes = Aligned::new(&tables().pack(PackedHeader { engine_from: 1, ..header() }));

@@ -25,7 +25,7 @@ pub const WINDOWS: Range<u64> = 1 << 35..9 << 35;
 /// The SGI by which it learns that there is something new in the partition.
 pub const SGI: IntId = IntId(1);
 
-/// How long the DMA engine can take for a chunk: 64 KiB at 13 MB/s, less than the slowest QoS level
+/// The longest that the DMA engine can be given for a chunk: 64 KiB at 13 MB/s, less than the slowest QoS level
 /// of rt-virtio's Table I lets it have. A quarter of what EL2 lets an access of the broker's take.
 pub const ENGINE_LIMIT: Nanos = Nanos(5_000_000);
 
@@ -98,6 +98,9 @@ pub struct BrokerSettings {
     pub engine_intid: IntId,
     /// Whether the DMA engine sees what is in the cores' caches.
     pub engine_is_coherent: bool,
+    /// How long the DMA engine may take for a chunk until the broker gives up: all other flows wait
+    /// as long.
+    pub engine_limit: Nanos,
 }
 
 impl Default for BrokerSettings {
@@ -111,6 +114,7 @@ impl Default for BrokerSettings {
             engine_from: u64::MAX,
             engine_intid: IntId(0),
             engine_is_coherent: false,
+            engine_limit: ENGINE_LIMIT,
         }
     }
 }
@@ -240,7 +244,7 @@ impl PortRings {
 #[repr(C, align(4096))]
 pub struct Partition {
     /// Written by EL2 before the broker starts.
-    settings: [AtomicU64; 6],
+    settings: [AtomicU64; 7],
     flows: [SharedFlow; FLOWS],
     ports: [PortRings; PORTS],
     /// Where RAM of the VMs in flows is.
@@ -289,10 +293,12 @@ impl Partition {
         settings: &BrokerSettings,
         flows: impl IntoIterator<Item = BrokerFlow>,
     ) {
-        let BrokerSettings { flows: count, chunk, rate, start, engine_from, .. } = *settings;
+        let BrokerSettings { flows: count, chunk, rate, start, engine_from, engine_limit, .. } =
+            *settings;
         let line = u64::from(settings.engine_intid.0)
             | u64::from(settings.engine_is_coherent) << ENGINE_IS_COHERENT;
-        store(&self.settings, [count.into(), chunk.into(), rate, start, engine_from, line]);
+        let limit = engine_limit.0;
+        store(&self.settings, [count.into(), chunk.into(), rate, start, engine_from, line, limit]);
         for (place, flow) in self.flows.iter().zip(flows) {
             let bytes = [flow.from, flow.to, flow.first, flow.members];
             let ends = u64::from(u32::from_le_bytes(bytes)) | u64::from(flow.port) << 32;
@@ -307,7 +313,7 @@ impl Partition {
     /// Returns what holds for all flows.
     #[must_use]
     pub fn settings(&self) -> BrokerSettings {
-        let [flows, chunk, rate, start, engine_from, line] = load(&self.settings);
+        let [flows, chunk, rate, start, engine_from, line, limit] = load(&self.settings);
         BrokerSettings {
             flows: (flows as u8).min(FLOWS as u8),
             chunk: (chunk as u32).max(1),
@@ -316,6 +322,7 @@ impl Partition {
             engine_from,
             engine_intid: IntId(line as u32),
             engine_is_coherent: line >> ENGINE_IS_COHERENT & 1 != 0,
+            engine_limit: Nanos(limit),
         }
     }
 

@@ -160,8 +160,10 @@ kinds! {
     VcpuOn = 14, "vcpu-on", ["", "", ""];
     /// A vCPU was turned off.
     VcpuOff = 15, "vcpu-off", ["", "", ""];
-    /// A vCPU gets the core; [`outgoing`] says what of the one that had it.
-    VcpuSwitch = 16, "vcpu-switch", ["outgoing", "", ""];
+    /// A vCPU gets the core: [`outgoing`] says what of the one that had it; the counter when EL2
+    /// began what took the core from that one, 0 if the core was free in between, and for a vCPU's
+    /// first time.
+    VcpuSwitch = 16, "vcpu-switch", ["outgoing", "began", ""];
     /// An interrupt came that has no credit: its INTID, how often that has happened, and when there
     /// will be credit (ns) if it is masked until then.
     LineDeferred = 24, "line-deferred", ["intid", "deferred", "until"];

@@ -51,6 +51,7 @@ mod descriptors;
 mod firmware;
 mod parts;
 mod progress;
+mod transfer;
 
 #[cfg(test)]
 mod tests;
@@ -59,6 +60,7 @@ pub use descriptors::Descriptors;
 pub use firmware::{Answer, FUNCTION, regulate};
 pub use parts::{PARTS, Part, Parts, TooMany};
 pub use progress::{ChannelProgress, TransferFailure, finish};
+pub use transfer::{Outcome, Transfer};
 
 use core::fmt;
 use weir_units::Pa;
@@ -176,6 +178,20 @@ pub enum Burst {
     Eight,
     /// 16 beats.
     Sixteen,
+}
+
+impl Burst {
+    /// The longest of at most `beats`.
+    #[must_use]
+    pub const fn of(beats: u8) -> Self {
+        match beats {
+            ..2 => Self::One,
+            2..4 => Self::Two,
+            4..8 => Self::Four,
+            8..16 => Self::Eight,
+            16.. => Self::Sixteen,
+        }
+    }
 }
 
 /// How a channel accesses memory.

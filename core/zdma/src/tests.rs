@@ -1,6 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
+use weir_units::Nanos;
 
 /// An access to a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +115,14 @@ fn settings_decide_attributes_and_limits() {
     let settings =
         ChannelSettings { burst: Burst::Two, outstanding: 31, ..ChannelSettings::default() };
     assert_eq!(written(settings), [(0x114, 0x3ff), (0x120, 0x0480_5201), (0x124, 0)]);
+}
+
+#[test]
+fn a_burst_has_no_more_beats_than_the_limit() {
+    let beats = [0, 1, 2, 3, 4, 7, 8, 15, 16, 255].map(Burst::of);
+    let [one, two, four, eight, sixteen] =
+        [Burst::One, Burst::Two, Burst::Four, Burst::Eight, Burst::Sixteen];
+    assert_eq!(beats, [one, one, two, two, four, four, eight, eight, sixteen, sixteen]);
 }
 
 /// A channel that is absent, or has no clock, reads as zeros or ones; its interrupts stay masked.
@@ -594,4 +603,76 @@ fn descriptors_are_visible_before_the_enable() {
     let mut channel = Shared(Rc::clone(&events));
     assert_eq!(start(&mut channel, &one, &two, &mut Descriptors::new(), AT, publish), Ok(()));
     assert_eq!(*events.borrow(), ["publish", "enable"]);
+}
+
+/// STATUS of a channel at work, and of one that has ended by itself or with an error.
+const STATES: [u32; 3] = [1, STATE_DONE, STATE_ERROR];
+
+#[test]
+fn a_transfer_ends_once() {
+    let [busy, done, error] = STATES;
+    let mut transfer = Transfer::none(Nanos(100));
+    assert_eq!(transfer.finish(&mut Recording::default(), true, Nanos(0)), None, "none was begun");
+    transfer.begin(Nanos(1000));
+    let mut channel = Recording::with(&[(ISR, &[0]), (STATUS, &[busy])]);
+    assert_eq!(transfer.finish(&mut channel, false, Nanos(1200)), Some(Outcome::Busy));
+    let mut channel = Recording::with(&[(ISR, &[DMA_DONE]), (STATUS, &[done])]);
+    assert_eq!(transfer.finish(&mut channel, false, Nanos(1200)), Some(Outcome::Done));
+    assert_eq!(transfer.finish(&mut channel, false, Nanos(1200)), None);
+    transfer.begin(Nanos(2000));
+    let mut channel = Recording::with(&[(ISR, &[1 << 9]), (STATUS, &[error])]);
+    assert_eq!(transfer.finish(&mut channel, false, Nanos(2001)), Some(Outcome::Failed(1 << 9)));
+    assert!(!transfer.is_busy());
+}
+
+/// A caller that asks for ever gets an end, too.
+#[test]
+fn a_transfer_that_does_not_stop_is_stuck() {
+    let [busy, done, _] = STATES;
+    let mut transfer = Transfer::none(Nanos(100));
+    transfer.begin(Nanos(1000));
+    let mut hangs = Recording::with(&[(ISR, &[0]), (STATUS, &[busy])]);
+    assert_eq!(transfer.finish(&mut hangs, true, Nanos(1100)), Some(Outcome::Busy));
+    assert_eq!(transfer.finish(&mut hangs, true, Nanos(1200)), Some(Outcome::Busy));
+    for gives_up in [false, true] {
+        assert_eq!(transfer.finish(&mut hangs, gives_up, Nanos(1201)), Some(Outcome::Stuck));
+    }
+    assert!(transfer.is_busy(), "nobody starts another");
+    // Late, but it ends.
+    let mut late = Recording::with(&[(ISR, &[0]), (STATUS, &[busy, done])]);
+    assert_eq!(transfer.finish(&mut late, false, Nanos(1201)), Some(Outcome::Failed(0)));
+}
+
+/// Its channel can report an end, without an error, after all.
+#[test]
+fn a_transfer_that_is_being_stopped_has_failed() {
+    let [busy, done, _] = STATES;
+    for (reported, gives_up) in [(0, true), (1 << 9, false)] {
+        let mut transfer = Transfer::none(Nanos(100));
+        transfer.begin(Nanos(1000));
+        let mut hangs = Recording::with(&[(ISR, &[reported]), (STATUS, &[busy])]);
+        assert_eq!(transfer.finish(&mut hangs, gives_up, Nanos(1050)), Some(Outcome::Busy));
+        let mut ends = Recording::with(&[(ISR, &[DMA_DONE]), (STATUS, &[done])]);
+        let outcome = transfer.finish(&mut ends, false, Nanos(1060));
+        assert_eq!(outcome, Some(Outcome::Failed(reported)));
+        transfer.begin(Nanos(2000));
+        let outcome = transfer.finish(&mut ends, false, Nanos(2001));
+        assert_eq!(outcome, Some(Outcome::Done), "the next one is another");
+    }
+}
+
+#[test]
+fn what_runs_is_stopped_before_its_memory_is_reused() {
+    let [busy, done, _] = STATES;
+    let mut transfer = Transfer::none(Nanos(100));
+    let mut idle = Recording::default();
+    assert_eq!(transfer.close(&mut idle, Nanos(0), Nanos(0)), Outcome::Done);
+    assert!(idle.accesses.is_empty(), "nothing was started");
+    transfer.begin(Nanos(1000));
+    let mut hangs = Recording::with(&[(STATUS, &[busy])]);
+    assert_eq!(transfer.close(&mut hangs, Nanos(5000), Nanos(5100)), Outcome::Busy);
+    assert_eq!(transfer.close(&mut hangs, Nanos(5000), Nanos(5101)), Outcome::Stuck);
+    let mut ends = Recording::with(&[(STATUS, &[done])]);
+    assert_eq!(transfer.close(&mut ends, Nanos(5000), Nanos(5101)), Outcome::Failed(0));
+    assert!(!transfer.is_busy());
 }

@@ -1,6 +1,6 @@
 //! The DMA engine. The hypervisor drives it for this VM, within the memory that this VM has.
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use weir_broker::broker::EngineFailed;
 use weir_guest::{
     cpu,
@@ -8,11 +8,13 @@ use weir_guest::{
     hypercall::{self, Progress},
     time,
 };
-use weir_partition::flows::{BrokerSettings, ENGINE_LIMIT};
+use weir_partition::flows::BrokerSettings;
 
 /// The engine's interrupt; 0 if the core moves everything.
 static INTID: AtomicU32 = AtomicU32::new(0);
 static IS_COHERENT: AtomicBool = AtomicBool::new(false);
+/// How long a transfer may take, in ticks of the counter.
+static LIMIT: AtomicU64 = AtomicU64::new(0);
 /// A [`Progress`]: what was found of the last transfer; busy while one goes on.
 static FOUND: AtomicU8 = AtomicU8::new(Progress::Done as u8);
 
@@ -22,6 +24,7 @@ pub fn begin(settings: &BrokerSettings) {
         return;
     }
     IS_COHERENT.store(settings.engine_is_coherent, Relaxed);
+    LIMIT.store(time::ns_to_ticks(settings.engine_limit.0, time::frequency()), Relaxed);
     INTID.store(settings.engine_intid.0, Relaxed);
     gic::enable(settings.engine_intid.0);
 }
@@ -44,7 +47,7 @@ pub fn handle(interrupt: Interrupt) -> bool {
 ///
 /// # Errors
 ///
-/// The hypervisor refuses, or the engine failed or took longer than [`ENGINE_LIMIT`]; it does not
+/// The hypervisor refuses, or the engine failed or took longer than the settings allow; it does not
 /// write there any more.
 pub fn transfer(
     from: u64,
@@ -74,7 +77,7 @@ pub fn transfer(
     }
     // Interrupts are masked: the handler has not run yet.
     FOUND.store(Progress::Busy as u8, Relaxed);
-    let due = time::now() + time::ns_to_ticks(ENGINE_LIMIT.0, time::frequency());
+    let due = time::now() + LIMIT.load(Relaxed);
     let found = loop {
         // No sleep: a core that VMs share would be given away, for a round with each chunk.
         cpu::unmask_interrupts();

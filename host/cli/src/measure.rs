@@ -37,7 +37,8 @@ enum What {
     /// switch between vCPUs, and the DMA engine by chunk size.
     ///
     /// Runs systems of the tests on the board, or in QEMU's machine for it, under instruction
-    /// counting. On a serial line the switch is not measured: it is counted from outside.
+    /// counting. On a serial line the switch is taken from the trace; for the entry and the exit of
+    /// its exception, `entry` of the board file is added, or else the longest hypercall.
     #[command(
         after_help = "Examples:\n  weir bench board --platform zcu102\n  weir bench board --platform zcu102 -o boards/zcu102/board.toml\n  weir bench board --platform zcu102 --serial /dev/ttyUSB0 --load './load-on-board $WEIR_IMAGE'"
     )]

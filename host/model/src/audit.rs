@@ -585,7 +585,10 @@ mod tests {
         assert_eq!(audited("", |_, _| ()), (level.clone(), Ok(())));
         assert_eq!(audited("path = \"broker\"", |_, _| ()), (Vec::new(), Ok(())));
         assert_eq!(audited("", |_, irqs| irqs[0].intid += 1), (level.clone(), lacks));
-        assert_eq!(audited("", |header, _| header.engine_from = NO_ENGINE), (level, has));
+        let without = |header: &mut weir_abi::PackedHeader, _: &mut [weir_abi::Irq]| {
+            (header.engine_from, header.engine_limit) = (NO_ENGINE, 0);
+        };
+        assert_eq!(audited("", without), (level, has));
         // No piece is longer than a chunk.
         for (keys, is_used) in [
             ("engine_from = \"4KiB\"", true),

@@ -135,7 +135,7 @@ pub struct Saturation {
 }
 
 /// The time that EL2 takes of a core that VMs share.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sharing {
     /// The most that a switch takes, from the one guest to the other.
     pub switch: Nanos,
@@ -147,6 +147,8 @@ pub struct Sharing {
     /// The part of it that stays with the interrupted VM; the interrupt's VM is charged with the
     /// rest.
     pub entry: Nanos,
+    /// The source of the values; empty where only a system file states a switch.
+    pub source: String,
 }
 
 /// The names of steps that take longer the more flows or VMs there are, with their values.
@@ -251,7 +253,8 @@ impl Sharing {
             return None;
         }
         let (switch, least_switch) = (*max, *min);
-        Some(Self { switch, least_switch, interrupt: keys.interrupt, entry: keys.entry })
+        let keys::Sharing { interrupt, entry, ref source, .. } = *keys;
+        Some(Self { switch, least_switch, interrupt, entry, source: source.clone() })
     }
 }
 

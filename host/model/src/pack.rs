@@ -198,6 +198,7 @@ pub fn pack<'a>(
         chunk: system.timing.chunk().0,
         engine_from: system.engine_from().map_or(weir_abi::NO_ENGINE, |from| from.0),
         engine_level: system.timing.qos_level().map_or(0, |(level, _)| level),
+        engine_limit: system.engine_from().map_or(0, |_| system.timing.engine_limit().0),
         load_address: system.platform.load_address.0,
         image_len,
         memory_end: memory_end(&placement).max(system.platform.load_address.0 + image_len),

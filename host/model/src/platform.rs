@@ -93,36 +93,7 @@ pub struct Platform {
 }
 
 /// The keys that the hypervisor for a board is built from (`hypervisor/build.rs`).
-const BUILT_FROM: [&str; 28] = [
-    "load_address",
-    "memory.base",
-    "memory.size",
-    "memory.more.base",
-    "memory.more.size",
-    "core.mpidr",
-    "gic.version",
-    "gic.distributor",
-    "gic.cpu_interface",
-    "gic.hyp",
-    "gic.virtual_cpu",
-    "gic.redistributors",
-    "uart.kind",
-    "uart.base",
-    "uart.intid",
-    "uart.clock",
-    "spin_table.base",
-    "spin_table.power",
-    "spin_table.watchdog",
-    "el3.counter",
-    "smmu.base",
-    "smmu.event_intid",
-    "pci.ecam",
-    "dma_engine.base",
-    "dma_engine.intid",
-    "dma_engine.coherent",
-    "dma_engine.qos.port",
-    "pmu.intids",
-];
+const BUILT_FROM: &str = include_str!("../../../hypervisor/board-keys.txt");
 
 /// The values of a key in dotted form, as text: one for each table in a list of tables. Sizes are
 /// in bytes.
@@ -361,7 +332,7 @@ impl Platform {
         if !self.emulated.overheads.steps.is_empty() {
             self.overheads.clone_from(&self.emulated.overheads);
         }
-        self.sharing = self.emulated.sharing.or(self.sharing);
+        self.sharing = self.emulated.sharing.clone().or(self.sharing);
         self
     }
 
@@ -371,7 +342,7 @@ impl Platform {
     pub fn differs_in_build(&self, text: &str) -> Option<&'static str> {
         let [own, other] = [&*self.text, text].map(|text| text.parse::<toml::Table>().ok());
         let [own, other] = [toml::Value::Table(own?), toml::Value::Table(other?)];
-        BUILT_FROM.into_iter().find(|key| values(&own, key) != values(&other, key))
+        BUILT_FROM.lines().find(|key| values(&own, key) != values(&other, key))
     }
 
     /// Whether the board is a machine that only QEMU has.
@@ -668,13 +639,25 @@ fn dma_engine(raw: &board::Platform, reader: &mut Reader<'_>) -> Option<DmaEngin
         let help = "write the interrupt of the channel, as in the board's manual";
         reader.fault(Code::PlatformEngine, &engine.intid.span, message, help);
     }
+    if let Some(At { value: beats, span }) = &engine.burst
+        && !beats.is_power_of_two()
+    {
+        let message = format!("`burst` of [dma_engine] is {beats}: the engine does not have it");
+        reader.fault(Code::PlatformEngine, span, message, "write 1, 2, 4, 8 or 16");
+    }
+    // A transaction has as many bytes less as it has beats less.
+    let beats = engine.burst.as_ref().map_or(16, |burst| burst.value);
+    let shorter = |qos: &EngineQos| EngineQos {
+        block: Bytes((qos.block.0 * beats / 16).max(1)),
+        ..qos.clone()
+    };
     Some(DmaEngine {
         name: engine.name.clone(),
         kind: engine.kind,
         base,
         intid,
         is_coherent: engine.coherent,
-        qos: engine.qos.clone(),
+        qos: engine.qos.as_ref().map(shorter),
     })
 }
 

@@ -391,6 +391,30 @@ fn the_console_core_is_one_without_a_vm() {
     assert_eq!((both.hypervisor.console_core.0, both.machine_cores()), (1, 4));
 }
 
+/// A transfer that hangs holds other flows about as long as a good one can, where it is known what
+/// that takes next to busy cores: at 47 MB/s.
+#[test]
+fn the_engines_limit_follows_from_a_chunk() {
+    let flow = "[[flow]]\nname = \"f\"\nfrom = \"a\"\nto = \"b\"\nport = 5000\nsize = \"4KiB\"\n\
+                period = \"1ms\"\ndeadline = \"500us\"\n[dma]\nengine_from = \"0B\"\nchunk = \"4KiB\"\n";
+    let vms = [vm("a", 0, "\"4MiB\""), vm("b", 1, "\"4MiB\"")].concat();
+    let limit = |machine, origin: &str, ip: u64| {
+        let measured = format!(
+            "[overheads]\norigin = {{ command = \"{origin}\" }}\nip = {{ min = 1000, max = {ip} }}\n\
+             engine_bandwidth = \"2048MB/s\"\n"
+        );
+        let text = format!("platform = \"zcu102\"\n{vms}{flow}{measured}");
+        let catalog = Catalog { machine, ..catalog() };
+        let checked = check_text(Path::new("x.toml"), &text, &catalog);
+        checked.unwrap_or_else(|faults| panic!("{faults}")).timing.engine_limit().0
+    };
+    let weirs = "weir bench board --platform zcu102";
+    assert_eq!(limit(Machine::Board, weirs, 2000), 2 * (2000 + 4096 * 1000 / 47));
+    assert_eq!(limit(Machine::Board, weirs, 1 << 40), 5_000_000);
+    assert_eq!(limit(Machine::Board, "rt-virtio, Table II", 2000), 5_000_000, "another path");
+    assert_eq!(limit(Machine::Qemu, weirs, 2000), 5_000_000);
+}
+
 /// A run in QEMU counts by what QEMU has, and is compared with what was measured there.
 #[test]
 fn a_system_for_qemus_machine_takes_its_values() {
@@ -421,4 +445,19 @@ fn a_system_for_qemus_machine_takes_its_values() {
     assert!(board.platform.sharing.is_none() && qemu.platform.sharing.is_some());
     // What a run is not compared with is the board's.
     assert_eq!(board.platform.saturation, qemu.platform.saturation);
+}
+
+/// A board with too few cores for twelve flows takes the steps of one that has them.
+#[test]
+fn the_steps_of_many_flows_are_the_measured_ones() {
+    let larger = |board: &str| {
+        let text = fs::read_to_string(root().join(format!("boards/{board}/board.toml")));
+        let text = text.expect("a board file");
+        let table: toml::Table = text.parse().expect("TOML");
+        let emulated = table.get("emulated").map_or(&table, |table| table.as_table().expect("it"));
+        emulated["overheads"]["larger"].clone()
+    };
+    for board in ["zcu102", "zcu104", "rpi4"] {
+        assert_eq!(larger(board), larger("qemu-virt-gicv2"), "{board}");
+    }
 }

@@ -226,6 +226,12 @@ impl MeasuredOverheads {
         u64::try_from(rate).ok().filter(|rate| *rate > 0)
     }
 
+    /// The greatest time of a hypercall that does nothing more, in ns; 0 if none was seen.
+    #[must_use]
+    pub fn longest_hypercall(&self) -> u64 {
+        self.spread(Phase::Hc).max
+    }
+
     /// Returns bytes and ns of each chunk that the DMA engine moved, from the call that starts the
     /// engine to the end of the broker's handling of its interrupt.
     #[must_use]

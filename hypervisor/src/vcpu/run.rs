@@ -103,14 +103,27 @@ fn carry_out(core: &mut Core) -> bool {
 
 #[inline(never)]
 fn act(core: &mut Core) -> bool {
-    match core.action.take() {
-        None => return true,
-        Some(Action::Wait) => return !wait(core),
-        Some(Action::PowerDown { entry, x0 }) => power_down(core, entry, x0),
-        Some(Action::Off) => park(core),
-        Some(Action::Stop(ending, event)) => stop(core, ending, event),
+    shared::begin(core);
+    let goes_on = match core.action.take() {
+        None => true,
+        Some(Action::Wait) => !wait(core),
+        Some(Action::PowerDown { entry, x0 }) => {
+            power_down(core, entry, x0);
+            false
+        }
+        Some(Action::Off) => {
+            park(core);
+            false
+        }
+        Some(Action::Stop(ending, event)) => {
+            stop(core, ending, event);
+            false
+        }
+    };
+    if goes_on {
+        shared::set_began(core, 0);
     }
-    false
+    goes_on
 }
 
 /// Runs the vCPUs of this core.
@@ -148,17 +161,20 @@ fn give(core: &mut Core, entity: Option<u8>) {
     schedule.account = Ready::NONE;
     let state = entity.and_then(|entity| schedule.member(entity)).map(|member| &member.state);
     let (Some(entity), Some(state)) = (entity, state) else {
+        shared::set_began(core, 0);
         arm(core);
         return wait_for_interrupt();
     };
     match *state {
-        OffCoreState::Ending(_) => lead(core, entity),
+        OffCoreState::Ending(_) => return lead(core, entity),
+        OffCoreState::Halting => return halt(core, entity),
         OffCoreState::Loading(_) => load(core, entity),
         OffCoreState::Awaiting(since, _) => await_broker(core, entity, since),
         OffCoreState::Starting(step) => start(core, entity, step),
-        OffCoreState::Halting => halt(core, entity),
-        _ => enter(core, entity),
+        _ => return enter(core, entity),
     }
+    // The core was the VM's.
+    shared::set_began(core, 0);
 }
 
 /// Handles the pending interrupts and the messages to this core, while no guest runs.
@@ -354,6 +370,9 @@ fn enter(core: &mut Core, entity: u8) {
     schedule.current = Some(entity);
     schedule.last = outgoing(vm.index() as u8, vcpu as u8);
     let switched = shares && schedule.last != last;
+    let began = core::mem::take(&mut schedule.began);
+    // A vCPU's first time takes longer.
+    let began = if fresh { 0 } else { began };
     core.acknowledged = gic::NOTHING;
     let (root, id) = (vm.root(), vm.id());
     if fresh {
@@ -379,11 +398,10 @@ fn enter(core: &mut Core, entity: u8) {
     }
     if switched {
         keep_branches_apart(core.mitigations);
-        // A vCPU's first time takes longer.
         if !fresh {
             crate::arch::mark::<MARK_SWITCH>();
         }
-        vcpu_ref.record(RecordKind::VcpuSwitch, last, 0, 0);
+        vcpu_ref.record(RecordKind::VcpuSwitch, last, began, 0);
         vcpu_ref.record(RecordKind::Enter, 0, 0, 0);
     }
     if let Some(schedule) = core.schedule.as_deref_mut()

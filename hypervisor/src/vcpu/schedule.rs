@@ -87,6 +87,8 @@ pub struct CoreSchedule {
     pub rules: shared::Rules,
     /// Which vCPU had the core last, as in `Kind::VcpuSwitch`.
     pub last: u32,
+    /// When EL2 began what takes the core from its vCPU, in ticks; 0 if nothing does.
+    pub began: u64,
     /// When the schedule is asked again at the latest.
     pub until: u64,
     /// The set of vCPUs that want the core has changed.
@@ -125,6 +127,7 @@ impl CoreSchedule {
             members,
             current: None,
             last: outgoing(NO_VM, 0),
+            began: 0,
             until: 0,
             stale: true,
             account: Ready::NONE,

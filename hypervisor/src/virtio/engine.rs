@@ -16,16 +16,16 @@ use crate::{
         lock::Lock,
         memory, relax, timer,
     },
-    board::ENGINE_IS_COHERENT,
+    board::{ENGINE_BURST, ENGINE_IS_COHERENT, ENGINE_OUTSTANDING},
     console, system,
     vm::{VcpuRef, report},
 };
 use weir_abi::{ENGINE_CHUNK, NO_ENGINE};
 use weir_partition::flows::ENGINE_LIMIT;
 use weir_trace::wire::{Denial, Regulator, What};
-use weir_units::Pa;
+use weir_units::{Nanos, Pa};
 use weir_vdev::smccc::{ENGINE_HAS_FAILED, ENGINE_IS_BUSY};
-use weir_zdma::{Answer, ChannelProgress, ChannelSettings, Descriptors, LONGEST, Parts};
+use weir_zdma::{Answer, Burst, ChannelSettings, Descriptors, LONGEST, Outcome, Parts, Transfer};
 
 const _: () = assert!(LONGEST as u64 == ENGINE_CHUNK);
 
@@ -36,20 +36,28 @@ struct Engine {
     descriptors: Descriptors,
     /// Where it reads them.
     at: Pa,
-    /// Something was started that is not finished.
-    is_busy: bool,
+    transfer: Transfer,
+}
+
+/// The engine may still write to the memory of its transfer. This core stops, and keeps the lock
+/// that its caller has: each VM waits for it that is about to use that memory again.
+fn stuck() -> ! {
+    console::last_words(&["the DMA engine does not stop"])
 }
 
 static ENGINE: Lock<Engine> = Lock::new(Engine {
     channel: Channel,
     descriptors: Descriptors::new(),
     at: Pa(0),
-    is_busy: false,
+    transfer: Transfer::none(ENGINE_LIMIT),
 });
 
-/// As much as the channel can, and with the cores' caches if the board says so.
-const SETTINGS: ChannelSettings =
-    ChannelSettings { is_coherent: ENGINE_IS_COHERENT, ..ChannelSettings::DEFAULT };
+/// As the board file says.
+const SETTINGS: ChannelSettings = ChannelSettings {
+    is_coherent: ENGINE_IS_COHERENT,
+    burst: Burst::of(ENGINE_BURST),
+    outstanding: ENGINE_OUTSTANDING,
+};
 
 fn is_used() -> bool {
     system::get().header.engine_from != NO_ENGINE
@@ -92,7 +100,7 @@ pub fn start(vcpu_ref: &VcpuRef, from: u64, to: u64, len: u64) -> bool {
         return false;
     }
     let mut engine = ENGINE.lock();
-    if engine.is_busy {
+    if engine.transfer.is_busy() {
         return false;
     }
     let Some(len) = u32::try_from(len).ok().filter(|len| *len <= LONGEST) else { return false };
@@ -101,56 +109,45 @@ pub fn start(vcpu_ref: &VcpuRef, from: u64, to: u64, len: u64) -> bool {
         Some((from?, Parts::translated(to, len, |address| translate(address, true))?))
     });
     let Some((from, to)) = sides else { return false };
-    let Engine { channel, descriptors, at, .. } = &mut *engine;
+    let Engine { channel, descriptors, at, transfer } = &mut *engine;
     // What VMs and broker have stored, before the store that starts the channel.
     dsb_sy();
     let started = weir_zdma::start(channel, &from, &to, descriptors, *at, publish);
-    engine.is_busy = started.is_ok();
+    if started.is_ok() {
+        transfer.begin(Nanos(timer::now_ns()));
+    }
     started.is_ok()
 }
 
-/// Returns in x0 of the hypercall whether the engine has moved what it was to move. Stops it if it
-/// has not and `gives_up`, or if it has failed; it is busy until it has stopped. Returns none if
-/// the caller is not the broker or has started nothing.
+/// Returns in x0 of the hypercall whether the engine has moved what it was to move; see
+/// [`Transfer::finish`]. Returns none if the caller is not the broker or has started nothing.
 pub fn finish(vcpu_ref: &VcpuRef, gives_up: bool) -> Option<u64> {
     service::of(vcpu_ref.vm)?;
     let mut engine = ENGINE.lock();
-    if !engine.is_busy {
-        return None;
-    }
-    let bits = match weir_zdma::finish(&mut engine.channel) {
-        ChannelProgress::Done => {
-            engine.is_busy = false;
-            return Some(0);
-        }
-        ChannelProgress::Busy if !gives_up => return Some(ENGINE_IS_BUSY),
-        ChannelProgress::Busy => 0,
-        ChannelProgress::Failed(failure) => failure.bits(),
-    };
+    let Engine { channel, transfer, .. } = &mut *engine;
     // It completes what it has begun, for which the caller waits: at EL2 nobody else would run.
-    if weir_zdma::stop(&mut engine.channel).is_err() {
-        return Some(ENGINE_IS_BUSY);
-    }
-    engine.is_busy = false;
+    let bits = match transfer.finish(channel, gives_up, Nanos(timer::now_ns()))? {
+        Outcome::Done => return Some(0),
+        Outcome::Busy => return Some(ENGINE_IS_BUSY),
+        Outcome::Failed(bits) => bits,
+        Outcome::Stuck => stuck(),
+    };
     drop(engine);
     vcpu_ref.vm.deny(vcpu_ref.vcpu, Denial::Engine, bits.into());
     Some(ENGINE_HAS_FAILED)
 }
 
 /// The broker has stopped, or stops: the engine, which completes what it has begun, accesses no
-/// memory afterwards. If it does not stop, nobody knows what it writes: this core stops, and keeps
-/// the lock, for which each VM waits that is about to use that memory again.
+/// memory afterwards.
 pub fn close() {
     let mut engine = ENGINE.lock();
-    if !engine.is_busy {
-        return;
-    }
-    let begun = timer::now_ns();
-    while weir_zdma::stop(&mut engine.channel).is_err() {
-        if timer::now_ns().saturating_sub(begun) > ENGINE_LIMIT.0 {
-            console::last_words(&["the DMA engine does not stop"]);
+    let since = Nanos(timer::now_ns());
+    let Engine { channel, transfer, .. } = &mut *engine;
+    loop {
+        match transfer.close(channel, since, Nanos(timer::now_ns())) {
+            Outcome::Busy => relax(),
+            Outcome::Stuck => stuck(),
+            Outcome::Done | Outcome::Failed(_) => return,
         }
-        relax();
     }
-    engine.is_busy = false;
 }

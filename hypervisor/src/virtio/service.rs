@@ -49,6 +49,7 @@ const _: () = assert!(size_of::<Partition>() as u64 <= ports::OFFSET);
 const _: () = assert!(ports::OFFSET + size_of::<ports::Shared>() as u64 <= PARTITION_LEN);
 const _: () = assert!(ports::OFFSET.is_multiple_of(align_of::<ports::Shared>() as u64));
 const _: () = assert!(flows::ADDRESS == PARTITION_IPA);
+const _: () = assert!(flows::ENGINE_LIMIT.0 == weir_abi::ENGINE_LIMIT);
 const _: () = assert!(flows::WINDOWS.start == WINDOWS.start && flows::WINDOWS.end == WINDOWS.end);
 
 /// Takes the broker in: see [`super::init`].
@@ -70,6 +71,7 @@ pub fn init(address: u64) -> Option<&'static Service> {
         engine_from: system.header.engine_from,
         engine_intid: ENGINE_LINE,
         engine_is_coherent: ENGINE_IS_COHERENT,
+        engine_limit: Nanos(system.header.engine_limit),
     };
     let flows = system.flows().iter().map(|flow| flows::BrokerFlow {
         from: flow.from as u8,

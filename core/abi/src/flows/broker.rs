@@ -1,8 +1,8 @@
 //! Who is in a flow, what the broker sees, and what its tables must be.
 
 use super::{
-    ENGINE_CHUNK, ENGINE_LEVELS, FIRST_GROUP, FLOW_TIME_LIMIT, MAX_FLOWS, NO_BROKER, NO_ENGINE,
-    PARTITION, PARTITION_IPA, PARTITION_LEN, PackedFlow, WINDOW, WINDOWS,
+    ENGINE_CHUNK, ENGINE_LEVELS, ENGINE_LIMIT, FIRST_GROUP, FLOW_TIME_LIMIT, MAX_FLOWS, NO_BROKER,
+    NO_ENGINE, PARTITION, PARTITION_IPA, PARTITION_LEN, PackedFlow, WINDOW, WINDOWS,
 };
 use crate::{
     ADDRESS_LIMIT, Damage, MAX_VMS, PackedHeader, PackedSystem, PageSpan, RAM, Region, VmView,
@@ -219,14 +219,15 @@ impl PackedSystem<'_> {
 
 impl PackedSystem<'_> {
     /// A DMA engine moves chunks of flows, for a broker, and none that is longer than
-    /// [`ENGINE_CHUNK`]. Only an engine that is used has a level.
+    /// [`ENGINE_CHUNK`]. Only an engine that is used has a level and a limit.
     pub(crate) fn check_engine(&self) -> Result<(), Damage> {
-        let PackedHeader { engine_from, engine_level, chunk, .. } = *self.header;
+        let PackedHeader { engine_from, engine_level, engine_limit, chunk, .. } = *self.header;
         let is_needed = self.broker().is_some() && !self.flows.is_empty();
         let is_sound = if engine_from == NO_ENGINE {
-            engine_level == 0
+            engine_level == 0 && engine_limit == 0
         } else {
-            is_needed && chunk <= ENGINE_CHUNK && engine_level <= ENGINE_LEVELS
+            let is_limited = (1..=ENGINE_LIMIT).contains(&engine_limit);
+            is_needed && chunk <= ENGINE_CHUNK && engine_level <= ENGINE_LEVELS && is_limited
         };
         if is_sound { Ok(()) } else { Err(Damage::Flow(0)) }
     }

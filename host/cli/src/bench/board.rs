@@ -68,6 +68,11 @@ pub fn run(arguments: &BoardArguments, environment: &Environment) -> Result {
             };
             writeln!(out, "{what}")?;
         }
+        let table = figures.sharing_table();
+        if !file.has(table) && !figures.has_sharing() {
+            let why = "which also needs `interrupt` and `entry`: those are not measured";
+            writeln!(out, "the switch is not written: the file has no [{table}], {why}")?;
+        }
         writeln!(out, "{}", path.display())?;
     }
     Ok(())

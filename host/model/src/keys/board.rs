@@ -150,6 +150,12 @@ table! {
         /// Whether the engine sees the cores' caches. If not, the broker cleans and invalidates the
         /// lines of each chunk.
         coherent: bool,
+        /// The most data beats of an access: 1, 2, 4, 8 or 16, the default. Fewer leave more of the
+        /// memory to others. `engine_bandwidth` and `chunks` hold for the value with which they were
+        /// measured.
+        burst: Option<At<u64>> [1, 16],
+        /// The most reads that wait for an answer.
+        outstanding: u64 [1, 31] = 31,
         /// The QoS regulator where the engine's accesses enter the interconnect. If absent,
         /// `qos_level` of a system's [dma] is refused.
         qos: Option<EngineQos>,
@@ -159,7 +165,8 @@ table! {
     pub struct EngineQos = "{ port = ..., block = ..., clock = ... }" {
         /// The number of the engine's port at the firmware's call.
         port: u64 [1, 255],
-        /// Bytes of the engine's longest transaction, which the regulator lets through at a time.
+        /// Bytes of the engine's transaction of 16 beats, which the regulator lets through at a
+        /// time; those with another `burst` are as much shorter.
         block: Bytes > 0,
         /// The clock of the regulator in Hz.
         clock: u64 [1, 10_000_000_000],
@@ -336,6 +343,8 @@ choice! {
         CounterPageBudgets = "counter-page-budgets",
         /// Messages between VMs.
         Flows = "flows",
+        /// Messages between VMs that a DMA engine moves.
+        DmaEngine = "dma-engine",
         /// Ethernet frames between VMs.
         Switch = "switch",
         /// Several VMs on a core.

@@ -187,5 +187,7 @@ table! {
         /// The part of it that delays the interrupted VM; the rest is charged to the VM of the
         /// interrupt.
         entry: Nanos > 0,
+        /// Where the values come from, as in [interference].
+        source: String as SOURCE,
     }
 }

@@ -6,6 +6,7 @@ use crate::diagnostics::Code;
 use crate::fault::Fault;
 use crate::measured::{MeasuredOn, Overhead};
 use crate::platform::{DmaEngine, Machine};
+use weir_abi::ENGINE_LIMIT;
 use weir_units::{Bytes, BytesPerSec, Nanos};
 
 /// The greatest chunk size that a crossover is searched for: 1 TiB.
@@ -137,6 +138,27 @@ impl Timing {
         };
         let regulated = self.dma.qos_level.and(self.dma.bandwidth).unwrap_or(BytesPerSec(u64::MAX));
         self.dma.engine_bandwidth.or_else(alone).map(|rate| rate.min(regulated))
+    }
+
+    /// Returns how long the engine may take for a chunk until the broker gives up: twice the
+    /// greatest time of the longest one next to the busiest cores of `[saturation]`, so that a
+    /// transfer that hangs holds other flows about as long as a good one can. Without values that
+    /// were measured with weir, without `[saturation]`, and in QEMU, whose host's pauses would
+    /// count, the longest that a system can have.
+    #[must_use]
+    pub fn engine_limit(&self) -> Nanos {
+        let is_emulated =
+            self.platform.as_ref().is_some_and(|platform| platform.machine == Machine::Qemu);
+        let greatest = || {
+            let interrupt = self.of_weirs_path("ip")?.max.0;
+            let points = &self.saturation.as_ref()?.points;
+            let least = points.iter().map(|(_, rate)| rate.0).min()?;
+            let rate = self.engine_bandwidth()?.0.min(least).max(1);
+            let moving = u128::from(self.chunk().0) * 1_000_000_000 / u128::from(rate);
+            Some(interrupt.saturating_add(u64::try_from(moving).unwrap_or(u64::MAX)))
+        };
+        let twice = greatest().filter(|_| !is_emulated).map(|time| time.saturating_mul(2));
+        Nanos(twice.map_or(ENGINE_LIMIT, |time| time.clamp(1, ENGINE_LIMIT)))
     }
 
     /// Returns the level of the engine's QoS regulator, and the most that it lets through, if the

@@ -203,7 +203,7 @@ impl Timing {
     /// if neither states it.
     #[must_use]
     pub fn sharing(&self, core: &SharedCore) -> Option<Sharing> {
-        let known = self.platform.as_ref().and_then(|platform| platform.sharing);
+        let known = self.platform.as_ref().and_then(|platform| platform.sharing.clone());
         match core.switch {
             None => known,
             Some(switch) => {

@@ -75,6 +75,9 @@ pub fn numbers(record: &Record, facts: &TraceFacts) -> String {
                     format!("{} {ns} ns{open}", phase.name())
                 }));
             }
+            ("began", None) => {
+                words.extend(switch(record, facts).map(|ns| format!("took {ns} ns")));
+            }
             ("latency", None) => words.push(format!("{field} {value} ns")),
             ("budget" | "was", None) if place == 2 && value == MOST_OTHER => {
                 words.push(format!("{field} {value} or more"));
@@ -89,6 +92,14 @@ pub fn numbers(record: &Record, facts: &TraceFacts) -> String {
 pub fn phases(record: &Record, facts: &TraceFacts) -> impl Iterator<Item = (Phase, u64)> {
     let phases = Phase::of(record).iter().copied().zip(unpack(record.count));
     phases.filter(|(_, ticks)| *ticks > 0).map(|(phase, ticks)| (phase, in_ns(ticks, facts)))
+}
+
+/// Returns the time of a switch between two vCPUs, in ns, from where EL2 has the interrupt that
+/// leads to it; none for other records, and for a core that was free.
+#[must_use]
+pub fn switch(record: &Record, facts: &TraceFacts) -> Option<u64> {
+    let is_switch = record.kind == RecordKind::VcpuSwitch as u16 && record.count > 0;
+    is_switch.then(|| facts.nanos(record.time).saturating_sub(facts.nanos(record.count)))
 }
 
 fn in_ns(ticks: u64, facts: &TraceFacts) -> u64 {
@@ -203,6 +214,10 @@ mod tests {
             ),
             (record(RecordKind::VcpuSwitch, 1, outgoing(0, 0), 0, 0), "outgoing control/0"),
             (record(RecordKind::VcpuSwitch, 1, outgoing(NO_VM, 0), 0, 0), "outgoing -"),
+            (
+                Record { time: 900, ..record(RecordKind::VcpuSwitch, 1, outgoing(0, 0), 400, 0) },
+                "outgoing control/0, took 500 ns",
+            ),
             (record(RecordKind::Interrupt, 1, 27, 0, 0), "intid 27"),
             (record(RecordKind::Enter, 1, 0, 0, 0), ""),
             (chunk(7), "buffer 7, ps 1 ns, copy 3 ns, bytes 4096"),

@@ -2,6 +2,7 @@
 
 use super::StartError;
 use crate::arch::{memory, psci};
+use weir_units::CoreId;
 
 #[cfg(feature = "engine")]
 pub use crate::arch::psci::sip;
@@ -9,6 +10,12 @@ pub use crate::arch::psci::{arch_features, forward, system_off as power_off};
 
 /// What EL2 drives for this: no device.
 pub const DEVICES: &[(u64, u64)] = &[];
+
+/// Does nothing: the firmware has answered that the core starts.
+pub const fn came(_core: CoreId) {}
+
+/// Does nothing: the firmware has answered for each core at once.
+pub const fn all_came() {}
 
 /// Starts core `index`, whose affinity is `mpidr`, in `secondary_main`.
 ///

@@ -10,11 +10,12 @@ use crate::{
         dsb_sy,
         memory::{self, device},
         mmio::{Device, Register},
-        send_event,
+        relax, send_event, timer,
     },
     board::SPIN_TABLE,
 };
-use weir_units::Pa;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use weir_units::{CoreId, Pa};
 
 /// The page of the table, which the waiting cores read with their MMU off.
 const PAGE: (u64, u64) = (SPIN_TABLE & !0xfff, 0x1000);
@@ -38,13 +39,34 @@ pub const DEVICES: &[(u64, u64)] = match super::power::DEVICE {
 // entry executes only firmware until the entry is written.
 const TABLE: Device = unsafe { Device::new("spin-table", device(Pa(SPIN_TABLE))) };
 
-/// Starts core `index` in `secondary_main`; arch/spin_table.s finds the index by the core's
-/// affinity. Without such a core nothing happens.
+/// The cores that have come, a bit each: a spin table reports nothing.
+static CAME: AtomicU32 = AtomicU32::new(0);
+/// No core is missing.
+static ALL_CAME: AtomicBool = AtomicBool::new(false);
+/// How long a core may need, in ns.
+const LIMIT_NS: u64 = 1_000_000_000;
+
+/// The calling core has come. Waits until all have: no VM runs for the time after which the boot
+/// core refuses to start without one.
+pub fn came(core: CoreId) {
+    // Relaxed, as below: nothing else is read by it.
+    CAME.fetch_or(1 << core.0, Ordering::Relaxed);
+    while !ALL_CAME.load(Ordering::Relaxed) {
+        relax();
+    }
+}
+
+/// Lets the cores that have come go on, on the boot core.
+pub fn all_came() {
+    ALL_CAME.store(true, Ordering::Relaxed);
+}
+
+/// Starts core `index` in `secondary_main`, and waits until it is there; arch/spin_table.s finds
+/// the index by the core's affinity.
 ///
 /// # Errors
 ///
-/// None: a spin table reports nothing.
-#[expect(clippy::unnecessary_wraps, reason = "firmware with PSCI can fail")]
+/// [`StartError::Silent`] if it does not come.
 pub fn start_core(index: u64, _mpidr: u64) -> Result<(), StartError> {
     // The stores to tables and variables that the core will read, before that of its entry.
     dsb_sy();
@@ -52,6 +74,13 @@ pub fn start_core(index: u64, _mpidr: u64) -> Result<(), StartError> {
     // The store of the entry, before the event that ends the core's wait for it.
     dsb_sy();
     send_event();
+    let due = timer::now_ns().saturating_add(LIMIT_NS);
+    while CAME.load(Ordering::Relaxed) >> index & 1 == 0 {
+        if timer::now_ns() >= due {
+            return Err(StartError::Silent);
+        }
+        relax();
+    }
     Ok(())
 }
 
@@ -72,14 +101,29 @@ pub const fn sip(_function: u32, _arguments: [u64; 4]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arch::machine::recorded;
+    use crate::arch::machine::{on_write, recorded, set, set_next};
 
     #[test]
     fn a_core_is_released_by_its_entry_and_an_event() {
+        let _user = timer::tests::CLOCK_USER.lock();
+        set("cntfrq_el0", 1_000_000_000);
+        timer::start();
+        recorded();
+        all_came();
+        on_write("spin-table+0x18", |_| came(CoreId(3)));
         assert!(start_core(3, 3).is_ok());
         let entry = memory::secondary_entry().0;
         let store = format!("spin-table+0x18 = {entry:#x} (64 bits)");
         assert_eq!(recorded(), ["dsb sy", &store, "dsb sy", "sev"]);
+    }
+
+    #[test]
+    fn a_core_that_does_not_come_is_reported() {
+        let _user = timer::tests::CLOCK_USER.lock();
+        set("cntfrq_el0", 1_000_000_000);
+        timer::start();
+        set_next("cntpct_el0", &[0, LIMIT_NS - 1, LIMIT_NS]);
+        assert!(matches!(start_core(2, 2), Err(StartError::Silent)));
     }
 
     #[test]

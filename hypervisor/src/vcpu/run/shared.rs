@@ -7,6 +7,7 @@ use super::{Core, OffCoreState, arm, attend, give, leave, run, serve_interrupt, 
 #[inline(never)]
 pub fn handle_interrupt(core: &mut Core) {
     let (index, came) = (core.id, timer::ticks());
+    set_began(core, came);
     serve_interrupt(core);
     let held = core.holds();
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
@@ -26,7 +27,26 @@ pub fn handle_interrupt(core: &mut Core) {
         }
         schedule.charge(ticks);
     }
+    set_began(core, 0);
     arm(core);
+}
+
+/// EL2 began at `ticks` with what may take the core from its vCPU; 0 if nothing does, or no vCPU has
+/// the core.
+pub fn set_began(core: &mut Core, ticks: u64) {
+    if let Some(schedule) = core.schedule.as_deref_mut() {
+        schedule.began = ticks;
+    }
+}
+
+/// The same for now, unless it is known already.
+pub fn begin(core: &mut Core) {
+    if let Some(schedule) = core.schedule.as_deref_mut()
+        && schedule.partition.is_some()
+        && schedule.began == 0
+    {
+        schedule.began = timer::ticks();
+    }
 }
 
 /// Takes the current vCPU off the core and gives the core to `entity`, as the schedule has decided.
