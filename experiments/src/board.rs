@@ -230,7 +230,8 @@ pub fn measure(request: &BoardRequest<'_>) -> Result<BoardFigures> {
     if let Some(why) = unfit {
         return Err(Failure::system(why));
     }
-    let line = request.line.map_or(String::new(), |line| format!(" --serial {}", line.serial));
+    let line =
+        request.line.map_or(String::new(), |line| format!(" --serial {}", line.serial.argument()));
     origin.command = format!("weir bench board --platform {}{line}", request.platform);
     let emulated = in_qemu && !platform.is_emulator();
     let on_board = !in_qemu;

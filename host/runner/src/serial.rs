@@ -65,6 +65,12 @@ impl fmt::Display for SerialLine {
 }
 
 impl SerialLine {
+    /// Returns the line as the command line takes it.
+    #[must_use]
+    pub fn argument(&self) -> String {
+        format!("{}:{}", self.device.display(), self.baud)
+    }
+
     /// Opens the line with 8 data bits, no parity and one stop bit, for this process alone.
     ///
     /// # Errors
@@ -105,6 +111,8 @@ mod tests {
         assert_eq!(line("/dev/ttyUSB0:9600"), found("/dev/ttyUSB0", 9600));
         let path = "/dev/serial/by-path/pci-0000:00:14.0-usb-0:1:1.0-port0";
         assert_eq!(line(path), found(path, 115_200));
+        let again = found(path, 9600).and_then(|found| line(&found.argument()));
+        assert_eq!(again, found(path, 9600));
         for wrong in ["", ":115200", "/dev/ttyUSB0:", "/dev/ttyUSB0:0", "/dev/x:99999999999"] {
             assert!(line(wrong).is_err(), "{wrong}");
         }
