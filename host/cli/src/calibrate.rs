@@ -97,7 +97,8 @@ pub fn run(arguments: &CalibrateArguments, environment: &Environment) -> Result 
         system.vms.iter().flat_map(|vm| vm.cpus.iter().map(|cpu| usize::from(cpu.0))).collect();
     cores.sort_unstable();
     cores.dedup();
-    let directory = environment.build().join("calibrate");
+    // Two boards can be calibrated at the same time, by systems of the same names.
+    let directory = environment.build().join("calibrate").join(&system.platform.name);
     fs::create_dir_all(&directory).context(|| format!("create {}", directory.display()))?;
     let lab = Lab::on(&system.platform, environment, &directory)?.with_line(board.clone());
     let found = calibrate(&lab, &cores, arguments.period.0, arguments.tolerance)?;
