@@ -6,6 +6,7 @@ use crate::support::{
     signal,
 };
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use serde_json::Value;
 use serialport::{SerialPort, TTYPort};
 use std::{
     fs,
@@ -13,15 +14,16 @@ use std::{
     ops::Range,
     path::Path,
     process::{Child, Command, Stdio},
-    thread,
-    time::Duration,
+    sync::{Arc, Mutex},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
 };
 use weir_abi::{PackedHeader, PackedTables};
-use weir_trace::wire::What;
+use weir_trace::wire::{DLE, FOCUS, STANDSTILL, What};
 use zerocopy::FromZeros;
 
 /// A pseudo-terminal: the board's end, and the name of the other.
-fn line() -> (TTYPort, String, TTYPort) {
+pub fn line() -> (TTYPort, String, TTYPort) {
     let (board, host) = TTYPort::pair().expect("a pseudo-terminal");
     let name = host.name().expect("a name");
     (board, name, host)
@@ -51,9 +53,9 @@ fn run_with(bytes: &[u8], arguments: &[&str]) -> (Fake, Printed) {
     command.args(arguments);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("weir");
     // weir asks a board for its state first.
-    let mut asked = [0; 2];
+    let mut asked = [0; 3];
     assert!(eventually(|| board.read_exact(&mut asked).is_ok()), "nothing was asked");
-    assert_eq!(&asked, b"\x10r");
+    assert_eq!(&asked, b"\x1e\x10r");
     board.write_all(bytes).expect("the line takes it");
     (fake, finish(child))
 }
@@ -131,7 +133,7 @@ fn a_board_that_names_no_image_is_asked_again() {
     let (mut board, name, _host) = line();
     let child = run_on(&fake, &name).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = child.expect("weir");
-    let mut asked = [0; 2];
+    let mut asked = [0; 3];
     let mut is_asked = |board: &mut TTYPort| eventually(|| board.read_exact(&mut asked).is_ok());
     assert!(is_asked(&mut board), "nothing was asked");
     // The record of the start was lost.
@@ -209,7 +211,7 @@ fn a_closed_line_is_the_environments_fault() {
     let mut board = fs::File::from(board);
     let mut command = run_on(&fake, &name);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("weir");
-    let mut asked = [0; 2];
+    let mut asked = [0; 3];
     assert!(eventually(|| board.read_exact(&mut asked).is_ok()), "nothing was asked");
     drop(board);
     let printed = finish(child);
@@ -233,7 +235,7 @@ fn ctrl_c_asks_a_board_for_its_counters() {
     let (mut board, name, _host) = line();
     let mut command = run_on(&fake, &name);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("weir");
-    let mut asked = [0; 2];
+    let mut asked = [0; 3];
     assert!(eventually(|| board.read_exact(&mut asked).is_ok()));
     board.write_all(start(5).bytes()).expect("the line takes it");
     assert!(eventually(|| fake
@@ -274,33 +276,91 @@ const LETTERS_THEN_ECHO: [u32; 21] = [
     0x17ff_fffc, // b 4b
 ];
 
-/// The board: QEMU on the other side of a line that changes and loses bytes.
-fn board(image: &Path) -> Child {
-    let mut qemu = Command::new("qemu-system-aarch64");
-    qemu.args(["-machine", "virt,virtualization=on,gic-version=2", "-cpu", "cortex-a53"]);
-    qemu.args(["-smp", "4", "-m", "2G", "-display", "none", "-monitor", "none", "-nodefaults"]);
-    qemu.args(["-serial", "stdio", "-kernel"]).arg(image);
-    qemu.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    qemu.spawn().expect("QEMU")
+/// QEMU's machine for `qemu-virt-gicv2`.
+pub const VIRT: [&str; 4] = ["-machine", "virt,virtualization=on,gic-version=2", "-m", "2G"];
+
+/// A board: QEMU, whose UART writes to a line. What is written to this is input of the UART.
+pub struct Qemu {
+    process: Child,
+    output: JoinHandle<()>,
 }
 
-/// Bytes of the stream in which each 97th byte is lost and each 131st is changed.
-const NOISY: Range<usize> = 2_000..9_000;
+impl Qemu {
+    /// Starts a machine with this image, whose output passes through `noise`.
+    fn with_noise(machine: &[&str], image: &Path, line: &TTYPort, noise: Noise) -> Self {
+        let mut qemu = Command::new("qemu-system-aarch64");
+        qemu.args(machine).args(["-display", "none", "-monitor", "none", "-nodefaults"]);
+        qemu.args(["-serial", "stdio", "-kernel"]).arg(image);
+        qemu.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut qemu = qemu.spawn().expect("QEMU");
+        let (out, line) = (qemu.stdout.take(), line.try_clone_native());
+        let (out, line) = (out.expect("a pipe"), line.expect("a copy"));
+        let output = thread::spawn(move || to_host(out, line, &noise));
+        Self { process: qemu, output }
+    }
+}
 
-/// Passes on what the board sends, with noise.
-fn to_host(mut board: impl Read, mut line: TTYPort, noisy: &Range<usize>) {
-    let (mut position, mut buffer) = (0, [0; 1024]);
-    while let Ok(count @ 1..) = board.read(&mut buffer) {
-        let mut passed = Vec::new();
-        for &byte in &buffer[..count] {
-            position += 1;
-            match position {
-                _ if !noisy.contains(&position) => passed.push(byte),
-                _ if position % 97 == 0 => {}
-                _ if position % 131 == 0 => passed.push(byte ^ 0x11),
-                _ => passed.push(byte),
-            }
+impl Write for Qemu {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.process.stdin.as_mut().expect("a pipe").write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.process.stdin.as_mut().expect("a pipe").flush()
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        // The next board must not begin within what this one sent. After the last run nothing
+        // reads the line.
+        let until = Instant::now() + Duration::from_secs(2);
+        while !self.output.is_finished() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
         }
+    }
+}
+
+/// What a line does to bytes that one side sends.
+#[derive(Clone, Debug)]
+struct Noise {
+    /// The positions in the stream at which it is noisy.
+    at: Range<usize>,
+    /// There each byte whose position is divisible by this is lost,
+    lost: usize,
+    /// and of the others each by this is changed.
+    changed: usize,
+    /// A byte that becomes [`DLE`] at any position.
+    escape: Option<u8>,
+}
+
+const QUIET: Noise = Noise { at: 0..0, lost: 1, changed: 1, escape: None };
+/// Noise in what the board sends.
+const NOISY_OUTPUT: Noise = Noise { at: 2_000..9_000, lost: 97, changed: 131, escape: None };
+
+impl Noise {
+    /// Returns what comes out of `bytes`, the first of which is at `position`.
+    fn through(&self, position: usize, bytes: &[u8]) -> Vec<u8> {
+        let pass = |(position, &byte): (usize, &u8)| match position {
+            _ if self.escape == Some(byte) => Some(DLE),
+            _ if !self.at.contains(&position) => Some(byte),
+            _ if position.is_multiple_of(self.lost) => None,
+            _ if position.is_multiple_of(self.changed) => Some(byte ^ 0x11),
+            _ => Some(byte),
+        };
+        (position..).zip(bytes).filter_map(pass).collect()
+    }
+}
+
+/// Passes on what the board sends.
+fn to_host(mut board: impl Read, mut line: TTYPort, noise: &Noise) {
+    let (mut position, mut buffer) = (1, [0; 1024]);
+    while let Ok(count @ 1..) = board.read(&mut buffer) {
+        let passed = noise.through(position, &buffer[..count]);
+        position += count;
         if write_all(&mut line, &passed).is_err() {
             return;
         }
@@ -308,7 +368,7 @@ fn to_host(mut board: impl Read, mut line: TTYPort, noisy: &Range<usize>) {
 }
 
 /// Writes to a pseudo-terminal, whose buffer can be full for a while.
-fn write_all(line: &mut TTYPort, mut bytes: &[u8]) -> io::Result<()> {
+pub fn write_all(line: &mut TTYPort, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match line.write(bytes) {
             Ok(count) => bytes = &bytes[count..],
@@ -319,45 +379,52 @@ fn write_all(line: &mut TTYPort, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Passes on what the host sends.
-fn to_board(mut line: TTYPort, mut board: impl Write) {
-    let mut buffer = [0; 64];
+/// Passes on what the host sends, and adds to `passed` what the board gets. A VM has room for 256
+/// bytes of input: a line as slow as this leaves it the time to take them.
+fn to_board(mut line: TTYPort, mut board: impl Write, noise: &Noise, passed: &Mutex<Vec<u8>>) {
+    let (mut position, mut buffer) = (1, [0; 8]);
     loop {
         match line.read(&mut buffer) {
-            Ok(count) if board.write_all(&buffer[..count]).is_ok() && board.flush().is_ok() => {}
+            Ok(count) => {
+                let some = noise.through(position, &buffer[..count]);
+                position += count;
+                passed.lock().expect("no panic").extend_from_slice(&some);
+                if board.write_all(&some).and_then(|()| board.flush()).is_err() {
+                    return;
+                }
+                thread::sleep(Duration::from_millis(5));
+            }
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
-            _ => return,
+            Err(_) => return,
         }
     }
 }
 
-/// Runs the system of this text on a board that runs `image`. Without further arguments the line is
-/// noisy.
+/// Runs the system of this text on a board that runs `image`, by a line with this noise to the host
+/// and to the board. Returns the bytes that the board got, too.
 fn with_board(
     text: &str,
     image: &Path,
-    typed: Option<(&str, &str, &str)>,
-    arguments: &[&str],
-) -> Outcome {
-    let noisy = if arguments.is_empty() { NOISY } else { 0..0 };
-    let (near, name, host) = line();
-    let mut qemu = board(image);
-    let (out, into) = (qemu.stdout.take().expect("a pipe"), qemu.stdin.take().expect("a pipe"));
-    let copy = near.try_clone_native().expect("a copy");
-    thread::spawn(move || to_host(out, near, &noisy));
-    thread::spawn(move || to_board(copy, into));
+    [to_the_host, to_the_board]: [Noise; 2],
+    options: &Options,
+) -> (Outcome, Vec<u8>) {
+    let (near, name, _host) = line();
+    let machine = [&VIRT[..], &["-cpu", "cortex-a53", "-smp", "4"]].concat();
+    let mut qemu = Qemu::with_noise(&machine, image, &near, to_the_host);
+    let into = qemu.process.stdin.take().expect("a pipe");
+    let passed = Arc::new(Mutex::new(Vec::new()));
+    let passing = Arc::clone(&passed);
+    thread::spawn(move || to_board(near, into, &to_the_board, &passing));
     let options = Options {
         deterministic: false,
-        typed,
-        arguments: &[&["--serial", &name, "--for", "120s"], arguments].concat(),
+        arguments: &[&["--serial", &name, "--for", "120s"], options.arguments].concat(),
         limit: Duration::from_secs(180),
-        ..Options::default()
+        ..options.clone()
     };
     let outcome = run_system(text, &options);
-    qemu.kill().expect("QEMU runs still");
-    qemu.wait().expect("QEMU ends");
-    drop(host);
-    outcome
+    drop(qemu);
+    let passed = passed.lock().expect("no panic").clone();
+    (outcome, passed)
 }
 
 /// Writes a guest with this code into `directory`. Returns the text of a system of it.
@@ -382,7 +449,8 @@ fn an_old_image_on_the_board_is_not_judged() {
     let mut code = LETTERS_THEN_ECHO;
     code[1] = 0x5280_0c83; // mov w3, #100
     system_of(&code, directory.path());
-    let outcome = with_board(&text, &image, None, &[]);
+    let noise = [NOISY_OUTPUT, QUIET];
+    let (outcome, _) = with_board(&text, &image, noise, &Options::default());
     let Printed { status, out, err } = &outcome.printed;
     assert_eq!(*status, Some(3), "{out}{err}");
     let before = image_of(&image);
@@ -403,7 +471,9 @@ fn a_noisy_line_is_read_and_written() {
     let image = directory.path().join("letters.img");
     build_image(&text, &image);
     let typed = Some(("keys", ">", "sent back by the guest\n"));
-    let outcome = with_board(&text, &image, typed, &[]).good();
+    let options = Options { typed, ..Options::default() };
+    let (outcome, _) = with_board(&text, &image, [NOISY_OUTPUT, QUIET], &options);
+    let outcome = outcome.good();
     let totals = &outcome.report["totals"];
     assert!(totals["damaged_frames"].as_u64() > Some(10), "{totals}");
     assert_eq!(totals["met"], 1);
@@ -413,12 +483,84 @@ fn a_noisy_line_is_read_and_written() {
     assert!((150..400).contains(&whole), "{whole} lines are whole");
 }
 
-/// What a slow host does not ask for in time is overwritten, and its number is known.
+/// Noise in what the host sends.
+const NOISY_INPUT: Noise = Noise { at: 8..2_000, lost: 7, changed: 11, escape: Some(b'~') };
+
+/// What each of two VMs gets of what the host sends, as `core/trace/src/wire.rs` has it: input has
+/// no check sum.
+fn input(bytes: &[u8]) -> [Vec<u8>; 2] {
+    let (mut vms, mut focus, mut bytes) = ([Vec::new(), Vec::new()], 0, bytes.iter().copied());
+    while let Some(byte) = bytes.next() {
+        let key = match byte {
+            DLE => match bytes.next() {
+                Some(FOCUS) => {
+                    focus = bytes.next().map_or(focus, usize::from);
+                    None
+                }
+                key => key.filter(|key| [DLE, STANDSTILL].contains(key)),
+            },
+            STANDSTILL => None,
+            key => Some(key),
+        };
+        if let Some(vm) = vms.get_mut(focus) {
+            vm.extend(key);
+        }
+    }
+    vms
+}
+
+/// During noise input can reach another VM, and commands of the host be lost or come of it. Each
+/// message ends a command that noise left open and names its VM, so that this ends with the noise.
+#[test]
+fn input_of_a_noisy_line_does_no_harm() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut code = LETTERS_THEN_ECHO;
+    code[1] = 0x5280_0023; // mov w3, #1
+    let text = system_of(&code, directory.path());
+    // Both VMs send back what they get, and a line is expected of the second.
+    let (platform, vm) = text.split_once("[[vm]]").expect("a VM");
+    let (keys, _) = vm.split_once("expect").expect("an expectation");
+    let other = vm.replace("\"keys\"", "\"other\"").replace("[0]", "[1]");
+    let text = format!("{platform}[[vm]]{keys}[[vm]]{other}");
+    let image = directory.path().join("echo.img");
+    build_image(&text, &image);
+    // Input like the host's commands, of which noise makes such: to move the focus, for counters,
+    // for the trace. It is of several messages, and the line is quiet before the last one, at whose
+    // end a command begins.
+    let keys = "a\x10a\x01bc\x1e\x10r\x10t\0\n".repeat(200) + "that was all\n~";
+    let options = Options {
+        typed: Some(("keys", ">", &keys)),
+        then: Some(("other", ">", "sent back by the guest\n")),
+        ..Options::default()
+    };
+    let (outcome, passed) = with_board(&text, &image, [QUIET, NOISY_INPUT], &options);
+    let outcome = outcome.good();
+    let Value::Object(report) = &outcome.report else { panic!("a report") };
+    assert!(report["ended_by"] == "all-met" && !report.contains_key("board_resets"), "{report:?}");
+    assert_eq!(report["totals"]["damaged_frames"], 0);
+    assert!(outcome.consoles["keys"].contains("\nthat was all\n"), "the last message is whole");
+    let expected = input(&passed);
+    assert!(expected.iter().all(|vm| vm.len() > 100), "the noise moved the focus");
+    for (vm, expected) in ["keys", "other"].into_iter().zip(expected) {
+        let log = &outcome.files[&format!("{vm}.log")];
+        let echo = log.strip_prefix(b"abcdefghijklmnopqrstuvwxy\n>").expect("letters first");
+        let [echo, expected] = [echo, &expected].map(<[u8]>::escape_ascii).map(|it| it.to_string());
+        assert_eq!(echo, expected, "{vm}");
+        // The request at the end of the run reached the board, too.
+        let facts = outcome.vm(vm);
+        assert!(facts["exits"]["UART register"].as_u64() > Some(0), "{facts}");
+        assert_eq!(facts["console"]["dropped"], 0, "{facts}");
+    }
+}
+
+/// What a slow host does not ask for in time is overwritten, and its number is known. The messages
+/// begin late: weir asks for no record of a system that has ended.
 #[test]
 fn a_board_sends_its_trace_for_overheads() {
     let text = "platform = \"qemu-virt-gicv2\"\n\
         [[vm]]\nname = \"sender\"\ncpus = [0]\nmemory = \"2MiB\"\n\
-        image = { elf = \"sender\", args = \"to=4 messages=30 size=1000 period_us=2000\" }\n\
+        image = { elf = \"sender\", args = \"to=4 messages=30 size=1000 period_us=20000 \
+        start_us=2000000\" }\n\
         expect = [\"sender: 30 messages of 1000 bytes sent\"]\n\
         [[vm]]\nname = \"receiver\"\ncpus = [1]\nmemory = \"2MiB\"\n\
         image = { elf = \"receiver\", args = \"port=5000 bytes=30000 streams=1\" }\n\
@@ -428,15 +570,17 @@ fn a_board_sends_its_trace_for_overheads() {
     let directory = tempfile::tempdir().expect("a directory");
     let image = directory.path().join("flow.img");
     build_image(text, &image);
-    let outcome = with_board(text, &image, None, &["--trace"]).good();
+    let options = Options { arguments: &["--trace"], ..Options::default() };
+    let (outcome, _) = with_board(text, &image, [QUIET, QUIET], &options);
+    let outcome = outcome.good();
     let run = fs::read_to_string(outcome.run.join("run.json")).expect("run.json");
-    let run: serde_json::Value = serde_json::from_str(&run).expect("JSON");
+    let run: Value = serde_json::from_str(&run).expect("JSON");
     let [records, lost] = ["records", "lost"].map(|key| run["trace"][key].as_u64());
     assert!(records > Some(500) && lost < records, "{}", run["trace"]);
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     let printed = capture(command.args(["report", "--overheads", "--json"]).arg(&outcome.run));
     assert_eq!(printed.status, Some(0), "{}", printed.err);
-    let overheads: serde_json::Value = serde_json::from_str(&printed.out).expect("JSON");
+    let overheads: Value = serde_json::from_str(&printed.out).expect("JSON");
     let phases = overheads["phases"].as_array().expect("phases");
     let parsing = phases.iter().find(|phase| phase["name"] == "pp").expect("pp");
     assert!((15..=40).contains(&parsing["count"].as_u64().expect("a count")), "{parsing}");
