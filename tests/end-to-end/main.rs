@@ -29,6 +29,7 @@ mod qemu_uboot;
 mod qemu_verdicts;
 mod run;
 mod serial;
+mod serial_values;
 mod simulate;
 mod simulate_reproduce;
 mod support;

@@ -298,6 +298,11 @@ impl Qemu {
         let output = thread::spawn(move || to_host(out, line, &noise));
         Self { process: qemu, output }
     }
+
+    /// The same without noise.
+    pub fn new(machine: &[&str], image: &Path, line: &TTYPort) -> Self {
+        Self::with_noise(machine, image, line, QUIET)
+    }
 }
 
 impl Write for Qemu {
