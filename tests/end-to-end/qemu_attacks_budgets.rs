@@ -3,7 +3,7 @@
 
 use crate::support::{
     capture,
-    qemu::{Options, Outcome, root, run_system, with},
+    qemu::{Options, Outcome, overcommitted, root, run_system, with},
 };
 use serde_json::Value;
 use std::{fs, process::Command};
@@ -16,12 +16,15 @@ fn vm(name: &str, cpus: &str, program: &str, args: &str, keys: &str) -> String {
     )
 }
 
-/// Runs the system of these VMs until all expected lines are there. A core without a VM reports the
-/// counters each 5 ms.
-fn run(vms: &[String]) -> Outcome {
+/// The system of these VMs. A core without a VM reports the counters each 5 ms.
+fn text(vms: &[String]) -> String {
     let hypervisor = "[hypervisor]\nconsole_core = 2\nheartbeat = \"5ms\"\n";
-    let text = format!("platform = \"qemu-virt\"\n{hypervisor}{}", vms.concat());
-    run_system(&text, &Options::default()).good()
+    format!("platform = \"qemu-virt\"\n{hypervisor}{}", vms.concat())
+}
+
+/// Runs their system until all expected lines are there.
+fn run(vms: &[String]) -> Outcome {
+    run_system(&overcommitted(&text(vms)), &Options::default()).good()
 }
 
 /// The exits of this kind of a VM.
@@ -101,10 +104,12 @@ fn repeated_suspends_interrupt_no_running_vm() {
     for action in ["suspend", "pending"] {
         let with =
             |budget: &str| vm("attacker", "[1]", "budget-weapon", &format!("do={action}"), budget);
-        let [attacked, harmless] =
-            [with(&budget), with(own)].map(|attacker| run(&[victim(&budget), attacker]));
+        let [attacked, harmless] = [with(&budget), with(own)].map(|attacker| {
+            run_system(&text(&[victim(&budget), attacker]), &Options::default()).good()
+        });
         // Measured: 95 % and 201 %. An attacker without a share in the victim's budget does other
-        // work in each round, and so gets other turns of QEMU.
+        // work in each round, and so gets other turns of QEMU; those of QEMU 10 leave 89 %.
+        // Its budgets are not overcommitted, so that boards which need QEMU 10 refuse them.
         assert_not_disturbed(&attacked, &harmless, 90);
     }
 }

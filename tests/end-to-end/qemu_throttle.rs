@@ -3,7 +3,7 @@
 use crate::support::{
     board::{lacks_pmu_interrupt, not_applicable_if},
     capture,
-    qemu::{Options, Outcome, run_system},
+    qemu::{Options, Outcome, overcommitted, run_system},
 };
 use std::{process::Command, time::Duration};
 
@@ -132,7 +132,7 @@ expect = ["spender: off"]
 }
 
 fn run(text: &str) -> Outcome {
-    run_system(text, &Options::default()).good()
+    run_system(&overcommitted(text), &Options::default()).good()
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn a_silent_system_ends_by_virtual_time() {
         .replace("expect = [\"memory-stressor: 0 passes\"]", "");
     let limit = Duration::from_secs(60);
     let options = Options { limit, arguments: &["--for", "20ms"], ..Options::default() };
-    let outcome = run_system(&text, &options);
+    let outcome = run_system(&overcommitted(&text), &options);
     assert_eq!(outcome.report["ended_by"], "time-over", "{}", outcome.printed.err);
     let last = budgets(&outcome).last().expect("records").time_ns;
     assert!((19_000_000..=23_000_000).contains(&last), "{last}");
@@ -360,8 +360,10 @@ memory_budget = {{ accesses = 100000, period = "1ms" }}
 "#,
         image.display()
     );
-    let outcome =
-        run_system(&text, &Options { arguments: &["--for", "20ms"], ..Options::default() });
+    let outcome = run_system(
+        &overcommitted(&text),
+        &Options { arguments: &["--for", "20ms"], ..Options::default() },
+    );
     let records = budgets(&outcome);
     std::fs::remove_file(&image).expect("it is there");
     let used = periods(&records, "w", 0);
@@ -386,8 +388,10 @@ memory_budget = {{ accesses = 32000, period = "2ms", poll = "100us", source = "c
 expect = ["linux: memory-stressor wrote 3 blocks of 4 MiB on cpu 1", "linux: done"]
 "#
     );
-    let outcome =
-        run_system(&text, &Options { arguments: &["--for", "60s"], ..Options::default() });
+    let outcome = run_system(
+        &overcommitted(&text),
+        &Options { arguments: &["--for", "60s"], ..Options::default() },
+    );
     let records = budgets(&outcome.good());
     let its = |record: &&Record| record.vm == "linux" && record.vcpu == 1;
     let its: Vec<&Record> = records.iter().filter(its).collect();

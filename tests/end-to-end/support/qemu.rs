@@ -155,6 +155,21 @@ pub fn with(text: &str, old: &str, new: &str) -> String {
     text.replace(old, new)
 }
 
+/// `text`, whose budgets together may exceed what a board's memory serves: such a test is about EL2,
+/// and runs on the board, too.
+pub fn overcommitted(text: &str) -> String {
+    let budget = "memory_budget = {";
+    let mut all = String::new();
+    for line in text.split_inclusive('\n') {
+        if line.contains("overcommit") {
+            all += line;
+        } else {
+            all += &line.replace(budget, &format!("{budget} overcommit = true,"));
+        }
+    }
+    all
+}
+
 /// A word that no output can have been prepared for.
 pub fn random_word() -> String {
     let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
