@@ -129,11 +129,15 @@ impl fmt::Display for Switch {
 
 impl Switch {
     /// Of the times in a trace.
-    fn traced(mut times: Vec<u64>, [known, seen]: [Option<Nanos>; 2], lost: u64) -> Option<Self> {
+    fn traced(
+        mut times: Vec<u64>,
+        (known, seen): (Option<Nanos>, Nanos),
+        lost: u64,
+    ) -> Option<Self> {
         times.sort_unstable();
         let (min, max) = (Nanos(*times.first()?), Nanos(*times.last()?));
         let median = Nanos(*times.get((times.len() - 1) / 2)?);
-        let (entry, is_known) = (known.or(seen).unwrap_or_default(), known.is_some());
+        let (entry, is_known) = (known.unwrap_or(seen), known.is_some());
         Some(Self::Traced { min, median, max, entry, is_known, lost })
     }
 
@@ -216,11 +220,11 @@ pub fn measure(request: &BoardRequest<'_>) -> Result<BoardFigures> {
     }
     let larger = if larger { Some(named(LARGER)?.0) } else { None };
     let known = platform.sharing.as_ref().map(|sharing| sharing.entry);
-    let seen = Some(Nanos(overheads.longest_hypercall()));
+    let seen = Nanos(overheads.longest_hypercall());
     let switch = match request.line {
         None => Ok(request.switch()?),
         // The others' runs need not be repeated for it.
-        Some(_) => match request.switch_in_trace([known, seen]) {
+        Some(_) => match request.switch_in_trace((known, seen)) {
             Err(failure) if failure.status == INTERRUPTED => return Err(failure),
             switch => switch.map_err(|failure| failure.text),
         },
@@ -315,7 +319,7 @@ impl BoardRequest<'_> {
 
     /// What a switch takes by the board's trace. `entries` are what the trace does not contain: by
     /// the board file, and the most that it can be.
-    fn switch_in_trace(&self, entries: [Option<Nanos>; 2]) -> Result<Switch> {
+    fn switch_in_trace(&self, entries: (Option<Nanos>, Nanos)) -> Result<Switch> {
         let file = self.environment.system(SHARED)?;
         let directory = self.run(&file)?;
         let mut trace = Trace::open(&directory.join(NAME))?;
@@ -492,7 +496,7 @@ mod tests {
     #[test]
     fn a_switch_is_rounded_outward_with_its_exception() {
         let traced = |times: &[u64], known: Option<u64>| {
-            Switch::traced(times.to_vec(), [known.map(Nanos), Some(Nanos(300))], 3)
+            Switch::traced(times.to_vec(), (known.map(Nanos), Nanos(300)), 3)
         };
         let switch = traced(&[1500, 1200, 1999, 1300], Some(200)).expect("switches");
         assert_eq!(switch.limits(), [Nanos(1000), Nanos(3000)]);

@@ -25,8 +25,9 @@ pub const WINDOWS: Range<u64> = 1 << 35..9 << 35;
 /// The SGI by which it learns that there is something new in the partition.
 pub const SGI: IntId = IntId(1);
 
-/// The longest that the DMA engine can be given for a chunk: 64 KiB at 13 MB/s, less than the slowest QoS level
-/// of rt-virtio's Table I lets it have. A quarter of what EL2 lets an access of the broker's take.
+/// The longest that the DMA engine can be given for a chunk: 64 KiB at 13 MB/s, less than the
+/// slowest QoS level of rt-virtio's Table I lets it have. A quarter of what EL2 lets an access of
+/// the broker's take.
 pub const ENGINE_LIMIT: Nanos = Nanos(5_000_000);
 
 /// The bit of the last word of the settings that has [`BrokerSettings::engine_is_coherent`],

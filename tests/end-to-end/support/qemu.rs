@@ -155,8 +155,8 @@ pub fn with(text: &str, old: &str, new: &str) -> String {
     text.replace(old, new)
 }
 
-/// `text`, whose budgets together may exceed what a board's memory serves: such a test is about EL2,
-/// and runs on the board, too.
+/// Returns `text` with budgets that together may exceed what a board's memory serves: such a test
+/// is about EL2, and runs on the board, too.
 pub fn overcommitted(text: &str) -> String {
     let budget = "memory_budget = {";
     let mut all = String::new();

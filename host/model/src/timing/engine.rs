@@ -128,8 +128,7 @@ impl Timing {
     #[must_use]
     pub fn engine_bandwidth(&self) -> Option<BytesPerSec> {
         let alone = || {
-            let is_emulated = |machine| machine == Machine::Qemu;
-            if self.platform.as_ref().is_some_and(|platform| is_emulated(platform.machine)) {
+            if self.is_emulated() {
                 return None;
             }
             let chunks = self.saturation.iter().flat_map(|known| &known.chunks);
@@ -140,6 +139,11 @@ impl Timing {
         self.dma.engine_bandwidth.or_else(alone).map(|rate| rate.min(regulated))
     }
 
+    /// Whether the system runs in QEMU's machine of its board.
+    fn is_emulated(&self) -> bool {
+        self.platform.as_ref().is_some_and(|platform| platform.machine == Machine::Qemu)
+    }
+
     /// Returns how long the engine may take for a chunk until the broker gives up: twice the
     /// greatest time of the longest one next to the busiest cores of `[saturation]`, so that a
     /// transfer that hangs holds other flows about as long as a good one can. Without values that
@@ -147,8 +151,6 @@ impl Timing {
     /// count, the longest that a system can have.
     #[must_use]
     pub fn engine_limit(&self) -> Nanos {
-        let is_emulated =
-            self.platform.as_ref().is_some_and(|platform| platform.machine == Machine::Qemu);
         let greatest = || {
             let interrupt = self.of_weirs_path("ip")?.max.0;
             let points = &self.saturation.as_ref()?.points;
@@ -157,7 +159,7 @@ impl Timing {
             let moving = u128::from(self.chunk().0) * 1_000_000_000 / u128::from(rate);
             Some(interrupt.saturating_add(u64::try_from(moving).unwrap_or(u64::MAX)))
         };
-        let twice = greatest().filter(|_| !is_emulated).map(|time| time.saturating_mul(2));
+        let twice = greatest().filter(|_| !self.is_emulated()).map(|time| time.saturating_mul(2));
         Nanos(twice.map_or(ENGINE_LIMIT, |time| time.clamp(1, ENGINE_LIMIT)))
     }
 
