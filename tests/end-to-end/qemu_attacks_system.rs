@@ -3,8 +3,10 @@
 
 use crate::support::{
     board::not_applicable_if,
-    qemu::{Options, Outcome, run_system},
+    qemu::{Options, Outcome, build_programs, root, run_system},
 };
+use object::{Object as _, ObjectSymbol as _};
+use std::fs;
 
 /// `control` on core 0, with the given number of activations each millisecond.
 fn control(activations: u64) -> String {
@@ -175,4 +177,26 @@ fn a_flood_of_faults_is_counted_and_harmless() {
     assert_eq!(outcome.vm("control")["records_lost"], 0);
     let listed = vm["faults"].as_array().expect("faults").len() as u64;
     assert_eq!(listed + vm["faults_left_out"].as_u64().expect("a number"), 60);
+}
+
+/// No input can make EL2 panic: none of its builds has the code for it.
+#[test]
+fn the_hypervisor_has_no_code_that_panics() {
+    build_programs();
+    let programs = root().join("build/programs");
+    let names = fs::read_dir(&programs).expect("the programs").flatten();
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    // Each board's build with all parts has a list of its sources.
+    let boards = names.filter_map(|name| Some(name.strip_suffix(".sources")?.to_owned()));
+    let mut builds = 0;
+    for name in boards.filter(|name| name.starts_with("weir-hypervisor-")) {
+        let elf = fs::read(programs.join(&name)).expect("a hypervisor");
+        let elf = object::File::parse(&*elf).expect("an ELF file");
+        let symbols: Vec<&str> = elf.symbols().filter_map(|symbol| symbol.name().ok()).collect();
+        assert!(symbols.contains(&"vectors"), "{name} has symbols");
+        let panics: Vec<_> = symbols.iter().filter(|name| name.contains("9panicking")).collect();
+        assert!(panics.is_empty(), "{name}: {panics:?}");
+        builds += 1;
+    }
+    assert!(builds >= 2, "both GICs");
 }

@@ -139,9 +139,8 @@ impl<const N: usize> TraceRing<N> {
 
     /// Ticks a second, and the counter at time zero.
     pub(crate) fn clock(&self) -> (u64, u64) {
-        let [frequency, zero] =
-            [FREQUENCY_WORD, ZERO_WORD].map(|word| self.header[word].load(Ordering::Relaxed));
-        (frequency, zero)
+        let frequency = self.header[FREQUENCY_WORD].load(Ordering::Relaxed);
+        (frequency, self.header[ZERO_WORD].load(Ordering::Relaxed))
     }
 
     /// Copies the slot of record `number`, which its core can overwrite at the same time.
