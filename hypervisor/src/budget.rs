@@ -427,7 +427,7 @@ impl Budget {
     /// How an exception ends in which the budget was asked.
     #[inline(always)]
     pub fn exit(&self) -> Exit {
-        if self.runs { Exit::Resume } else { Exit::Act }
+        if self.runs { Exit::RESUME } else { Exit::ACT }
     }
 
     /// Its vCPU, which keeps the core, goes off or waits, or (`on`) is about to run again.

@@ -56,7 +56,7 @@ impl Core {
     /// Asks the run loop for `action`, unless another one was asked for.
     pub fn ask(&mut self, action: Action) -> Exit {
         self.action.get_or_insert(action);
-        Exit::Act
+        Exit::ACT
     }
 
     /// Whether the memory budget of the current vCPU is spent.

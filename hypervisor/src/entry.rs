@@ -57,6 +57,7 @@ global_asm!(
     handle_irq = sym interrupts::handle_irq,
     handle_sync = sym traps::handle_sync,
     handle_call = sym traps::handle_call,
+    handle_register = sym traps::handle_register,
     handle_serror = sym traps::handle_serror,
     handle_interrupt = sym run::handle_interrupt,
     handle_action = sym run::handle_action,

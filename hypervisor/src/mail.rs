@@ -43,7 +43,7 @@ pub fn send(core: CoreId, message: u32) {
     // message that is already there has its SGI under way or not yet taken, and needs no second
     // one.
     if mail(core).fetch_or(message, Ordering::Release) & message != message {
-        gic::send(core, gic::SGI_MESSAGE);
+        gic::send([core], gic::SGI_MESSAGE);
     }
 }
 

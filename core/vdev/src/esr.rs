@@ -399,6 +399,13 @@ impl DataAbort {
         abort_ipa(self.0, hpfar, far)
     }
 
+    /// Whether it is a translation fault: nothing is mapped there (DFSC 0b0001LL).
+    #[inline]
+    #[must_use]
+    pub const fn is_translation(self) -> bool {
+        self.0 & 0x3c == 0x4
+    }
+
     /// The access as a device must see it, or `None` if the syndrome does not describe one: ISV is
     /// 0, a table walk, a cache maintenance instruction, or an address that HPFAR_EL2 does not
     /// give.

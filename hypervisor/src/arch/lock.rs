@@ -10,6 +10,7 @@ use weir_sched::ticket::TicketQueue;
 
 /// A lock that serves cores in the order in which they came: a core waits for at most one critical
 /// section of each other core. No core waits for another core's answer while it holds one.
+#[repr(C)]
 pub struct Lock<T> {
     queue: TicketQueue,
     value: UnsafeCell<T>,
@@ -38,10 +39,18 @@ impl<T> Lock<T> {
     #[inline(always)]
     pub fn lock(&self) -> Guard<'_, T> {
         let ticket = self.queue.take();
+        if !self.queue.is_served(ticket) {
+            self.wait(ticket);
+        }
+        Guard { lock: self, ticket, local: PhantomData }
+    }
+
+    #[cold]
+    #[inline(always)]
+    fn wait(&self, ticket: u32) {
         while !self.queue.is_served(ticket) {
             relax();
         }
-        Guard { lock: self, ticket, local: PhantomData }
     }
 }
 

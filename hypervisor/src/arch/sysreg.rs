@@ -251,10 +251,19 @@ pub mod icc {
             #[inline(always)]
             pub fn write_lr(n: usize, value: u64) {
                 match n {
-                    $($n => msr!(concat!("ich_lr", $n), $asm, value),)*
-                    _ => {}
+                    $($n => {
+                        // The first one most of the time: tested first, if the others are cold.
+                        if $n != 0 {
+                            cold();
+                        }
+                        msr!(concat!("ich_lr", $n), $asm, value);
+                    })*
+                    _ => cold(),
                 }
             }
+
+            #[cold]
+            fn cold() {}
         };
     }
 

@@ -2,14 +2,14 @@
 //
 // While a guest runs, SP_EL2 is the top of its core's stack and TPIDR_EL2 the core's `Core`. An
 // exception puts the guest's registers into a `Frame` there. An interrupt or a call saves only the
-// registers that a Rust function may change. The others follow if `handle_irq` or `handle_call`
-// returns non-zero, before the vectors call `handle_interrupt` or `handle_action`.
+// registers that a Rust function may change, and so does an access to a system register from or to
+// one of these. The others follow if the handler returns non-zero, before the vectors call
+// `handle_interrupt` or `handle_action`.
 
     .equ    FRAME, 256                      // x0 to x30 and a word of padding
 
     .macro  save_volatile
-    sub     sp, sp, #FRAME
-    stp     x0, x1, [sp]
+    stp     x0, x1, [sp, #-FRAME]!
     stp     x2, x3, [sp, #16]
     stp     x4, x5, [sp, #32]
     stp     x6, x7, [sp, #48]
@@ -43,11 +43,10 @@
     .endm
 
     .macro  restore_volatile
-    ldp     x0, x1, [sp]
     load_x2_to_x17 sp
     ldr     x18, [sp, #144]
     ldr     x30, [sp, #240]
-    add     sp, sp, #FRAME
+    ldp     x0, x1, [sp], #FRAME
     .endm
 
     .macro  own_fault
@@ -91,6 +90,9 @@ sync:
     ubfx    x3, x2, #27, #5
     cmp     x3, #11                         // EC 0x16 and 0x17: HVC and SMC from AArch64
     b.eq    call
+    cmp     x3, #12                         // EC 0x18: MSR or MRS
+    b.eq    register
+sync_all:
     save_rest
     mov     x0, sp
     mrs     x1, tpidr_el2                   // x2 is the syndrome
@@ -117,6 +119,17 @@ call:
     mov     x0, sp
     mrs     x1, tpidr_el2
     bl      {handle_call}
+    cbnz    x0, call_slow
+    restore_volatile
+    eret
+
+register:
+    ubfx    x3, x2, #5, #5                  // the general register
+    cmp     x3, #18
+    b.hi    sync_all                        // not saved yet
+    mov     x0, sp
+    mrs     x1, tpidr_el2
+    bl      {handle_register}
     cbnz    x0, call_slow
     restore_volatile
     eret

@@ -1,17 +1,27 @@
 //! What a handler asks of the run loop.
 
-use crate::vm::Ending;
+use crate::{arch::opaque_zero, vm::Ending};
 use weir_trace::wire::WireEvent;
 
 /// How an exception ends. The vectors test for zero.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[must_use]
-#[repr(u64)]
-pub enum Exit {
+#[repr(transparent)]
+pub struct Exit(u64);
+
+impl Exit {
     /// The vCPU goes on.
-    Resume = 0,
+    pub const RESUME: Self = Self(0);
     /// The run loop is called, which carries out the core's [`Action`], if it has one.
-    Act = 1,
+    pub const ACT: Self = Self(1);
+
+    /// [`Exit::RESUME`], which the compiler does not take for a constant. A function whose result
+    /// is one is called by its callers, which then return it themselves; the end of this one is a
+    /// jump, so that the callers need no frame.
+    #[inline(always)]
+    pub fn resume() -> Self {
+        Self(opaque_zero())
+    }
 }
 
 /// What becomes of the current vCPU.

@@ -5,7 +5,12 @@ mod shared;
 
 use super::{action::Exit, fault::fault, pmu};
 use crate::{
-    arch::{gic, isb, pmu::is_pmu, timer},
+    arch::{
+        gic::{self, Version},
+        isb,
+        pmu::is_pmu,
+        timer,
+    },
     board::{SMMU_LINE, UART_LINE},
     budget::Event as BudgetEvent,
     console,
@@ -19,6 +24,7 @@ use crate::{
 use weir_abi::INTID_LIMIT;
 use weir_trace::wire::{ExitCause, FaultKind, What};
 use weir_units::IntId;
+use weir_vdev::gic::Posted;
 
 /// An interrupt while a guest ran. The fast path serves the core's only vCPU; whatever else comes
 /// is left to [`own_interrupt`].
@@ -27,75 +33,90 @@ pub extern "C" fn handle_irq(core: &mut Core) -> Exit {
     let iar = gic::acknowledge();
     let intid = gic::intid(iar);
     let Some(vcpu_ref) = core.sole else { return slow(core, iar) };
-    match intid {
-        // Device interrupts are tested first: each comparison here costs every one of them an
-        // instruction.
-        IntId(32..)
-            if intid.0 < u32::from(INTID_LIMIT)
-                && !is_pmu(intid)
-                && intid != UART_LINE
-                && intid != SMMU_LINE =>
-        {
-            gic::drop_priority(iar);
-            vcpu_ref.interrupt(ExitCause::DeviceIrq, intid);
-            if !vcpu_ref.vm.gic.lock().put_shared(
-                vcpu_ref.vcpu,
-                intid,
-                &mut Lines::new(vcpu_ref.vm),
-            ) {
-                return deliver(vcpu_ref, intid);
-            }
+    let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
+    // The most frequent ones first: each comparison here costs all that follow an instruction or
+    // two.
+    if intid == gic::PPI_VIRTUAL_TIMER {
+        gic::drop_priority(iar);
+        vcpu_ref.interrupt(ExitCause::Timer, intid);
+        if !vm.gic.lock().put_private(vcpu, intid, &mut Lines::new(vm)) {
+            return deliver(vcpu_ref, intid);
         }
-        gic::PPI_VIRTUAL_TIMER | gic::PPI_PHYSICAL_TIMER => {
+        return Exit::RESUME;
+    }
+    if (32..INTID_LIMIT.into()).contains(&intid.0) {
+        // A line of EL2's own is no guest's, so that nothing is ready for it.
+        if !vm.gic.lock().put_shared(vcpu, intid, &mut Lines::new(vm)) {
+            return shared_slowly(core, vcpu_ref, iar);
+        }
+        gic::drop_priority(iar);
+        vcpu_ref.interrupt(ExitCause::DeviceIrq, intid);
+        return Exit::RESUME;
+    }
+    if intid == gic::SGI_GUEST {
+        gic::end(iar);
+        vcpu_ref.interrupt(ExitCause::Message, intid);
+        return drain(vcpu_ref);
+    }
+    if intid == gic::PPI_HYP_TIMER {
+        vcpu_ref.counts.exit(ExitCause::OwnIrq);
+        return clock(core, vcpu_ref, iar);
+    }
+    others(core, vcpu_ref, iar)
+}
+
+/// A shared interrupt that is not put into a list register at once: one of EL2's own, or one that
+/// the guest can't take now.
+#[inline(never)]
+fn shared_slowly(core: &mut Core, vcpu_ref: &'static VcpuRef, iar: u64) -> Exit {
+    let intid = gic::intid(iar);
+    if is_pmu(intid) || intid == UART_LINE || intid == SMMU_LINE {
+        return others(core, vcpu_ref, iar);
+    }
+    gic::drop_priority(iar);
+    vcpu_ref.interrupt(ExitCause::DeviceIrq, intid);
+    deliver(vcpu_ref, intid)
+}
+
+/// The less frequent interrupts of [`handle_irq`].
+#[inline(never)]
+fn others(core: &mut Core, vcpu_ref: &'static VcpuRef, iar: u64) -> Exit {
+    let intid = gic::intid(iar);
+    match intid {
+        gic::PPI_PHYSICAL_TIMER => {
             gic::drop_priority(iar);
             vcpu_ref.interrupt(ExitCause::Timer, intid);
-            if !vcpu_ref.vm.gic.lock().put_private(
-                vcpu_ref.vcpu,
-                intid,
-                &mut Lines::new(vcpu_ref.vm),
-            ) {
-                return deliver(vcpu_ref, intid);
-            }
-        }
-        gic::SGI_GUEST => {
-            gic::end(iar);
-            vcpu_ref.interrupt(ExitCause::Message, intid);
-            return drain(vcpu_ref);
-        }
-        gic::PPI_HYP_TIMER => {
-            vcpu_ref.counts.exit(ExitCause::OwnIrq);
-            return clock(core, Some(vcpu_ref), iar);
+            deliver(vcpu_ref, intid)
         }
         _ if intid == core.budget_intid => {
             vcpu_ref.counts.exit(ExitCause::OwnIrq);
-            return overflow(core, Some(vcpu_ref), iar);
+            overflow(core, vcpu_ref, iar)
         }
-        _ => return slow(core, iar),
+        _ => slow(core, iar),
     }
-    Exit::Resume
 }
 
 /// The core's own timer: ticks, and the periods and polls of the memory budget. Asks for the run
 /// loop if the vCPU must not go on, or a report is due.
 #[inline(never)]
-fn clock(core: &mut Core, vcpu_ref: Option<&'static VcpuRef>, iar: u64) -> Exit {
+fn clock(core: &mut Core, vcpu_ref: &'static VcpuRef, iar: u64) -> Exit {
     let now = timer::ns_at(timer::ticks());
-    if let (Some(budget), Some(vcpu_ref)) = (&mut core.budget, vcpu_ref)
+    if let Some(budget) = &mut core.budget
         && now < core.ticks.next
         && budget.begin_quickly(vcpu_ref, now)
     {
         timer::fire_next_at(budget.deadline.min(core.ticks.next));
         isb();
         gic::end(iar);
-        return Exit::Resume;
+        return Exit::RESUME;
     }
-    clock_slowly(core, vcpu_ref, iar, now)
+    clock_slowly(core, Some(vcpu_ref), iar, now)
 }
 
 /// The rest of [`clock`], in a function of its own, so that the short way saves no registers.
 #[inline(never)]
 fn clock_slowly(core: &mut Core, vcpu_ref: Option<&'static VcpuRef>, iar: u64, now: u64) -> Exit {
-    let mut exit = Exit::Resume;
+    let mut exit = Exit::RESUME;
     if let (Some(budget), Some(vcpu_ref)) = (&mut core.budget, vcpu_ref)
         && now >= budget.deadline
     {
@@ -125,7 +146,7 @@ fn tick(exit: Exit, core: &mut Core, iar: u64) -> Exit {
     // standstill, from this core, and so from QEMU.
     timer::stop();
     gic::end(iar);
-    let exit = if core.give_turn() { Exit::Act } else { exit };
+    let exit = if core.give_turn() { Exit::ACT } else { exit };
     core.arm();
     exit
 }
@@ -133,15 +154,15 @@ fn tick(exit: Exit, core: &mut Core, iar: u64) -> Exit {
 /// A counter reached the limit of the memory budget. Asks for the run loop if the vCPU must not go
 /// on.
 #[inline(never)]
-fn overflow(core: &mut Core, vcpu_ref: Option<&'static VcpuRef>, iar: u64) -> Exit {
+fn overflow(core: &mut Core, vcpu_ref: &'static VcpuRef, iar: u64) -> Exit {
     let now = timer::ns_at(timer::ticks());
-    if let (Some(budget), Some(vcpu_ref)) = (&mut core.budget, vcpu_ref)
+    if let Some(budget) = &mut core.budget
         && budget.stop_quickly(vcpu_ref, now)
     {
         gic::end(iar);
-        return Exit::Act;
+        return Exit::ACT;
     }
-    overflow_slowly(core, vcpu_ref, iar, now)
+    overflow_slowly(core, Some(vcpu_ref), iar, now)
 }
 
 /// The rest of [`overflow`].
@@ -152,7 +173,7 @@ fn overflow_slowly(
     iar: u64,
     now: u64,
 ) -> Exit {
-    let mut exit = Exit::Resume;
+    let mut exit = Exit::RESUME;
     if let (Some(budget), Some(vcpu_ref)) = (&mut core.budget, vcpu_ref) {
         let deadline = budget.deadline;
         budget.step(vcpu_ref, core.id, now, BudgetEvent::Count);
@@ -169,7 +190,7 @@ fn overflow_slowly(
 #[cold]
 fn slow(core: &mut Core, iar: u64) -> Exit {
     core.acknowledged = iar;
-    Exit::Act
+    Exit::ACT
 }
 
 /// Puts a physical interrupt into a list register, or where it waits for one.
@@ -178,7 +199,7 @@ fn deliver(vcpu_ref: &'static VcpuRef, intid: IntId) -> Exit {
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
     let mask = vm.gic.lock().deliver_slowly(vcpu, intid, &mut Lines::new(vm));
     kick(vm, mask);
-    Exit::Resume
+    Exit::resume()
 }
 
 /// The same for an interrupt that did not come by the fast path, which counts it as an exit.
@@ -192,9 +213,22 @@ fn deliver_slowly(vcpu_ref: &'static VcpuRef, intid: IntId) {
 pub fn drain(vcpu_ref: &'static VcpuRef) -> Exit {
     let VcpuRef { vm, vcpu, counts, .. } = *vcpu_ref;
     counts.injected();
-    let mask = vm.gic.lock().drain(vcpu, &vm.mail, &mut Lines::new(vm));
+    let left = vm.gic.lock().put_posted(vcpu, &vm.mail, &mut Lines::new(vm));
+    match left {
+        None => Exit::resume(),
+        Some(left) => take_posted(vcpu_ref, left),
+    }
+}
+
+/// The rest of [`drain`], in a function of its own, so that the short way needs no frame.
+#[cold]
+#[inline(never)]
+#[expect(clippy::needless_pass_by_value, reason = "a reference would be to the caller's frame")]
+fn take_posted(vcpu_ref: &'static VcpuRef, left: Posted<Version>) -> Exit {
+    let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
+    let mask = vm.gic.lock().take_posted(vcpu, &left, &mut Lines::new(vm));
     kick(vm, mask);
-    Exit::Resume
+    Exit::resume()
 }
 
 /// Handles the interrupt in `core.acknowledged`, if any, and sends the report that is due.
@@ -245,7 +279,10 @@ pub fn own_interrupt(core: &mut Core) {
                 timer::stop();
                 gic::end(iar);
             } else {
-                let _ = clock(core, vcpu_ref, iar);
+                let _ = match vcpu_ref {
+                    Some(vcpu_ref) => clock(core, vcpu_ref, iar),
+                    None => clock_slowly(core, None, iar, timer::now_ns()),
+                };
             }
         }
         _ if is_pmu(intid) => {
@@ -254,7 +291,10 @@ pub fn own_interrupt(core: &mut Core) {
             if let Some(vcpu_ref) = vcpu_ref.or(core.sole) {
                 pmu::update(core, vcpu_ref);
             }
-            let _ = overflow(core, vcpu_ref, iar);
+            let _ = match vcpu_ref {
+                Some(vcpu_ref) => overflow(core, vcpu_ref, iar),
+                None => overflow_slowly(core, None, iar, timer::now_ns()),
+            };
         }
         gic::PPI_VIRTUAL_TIMER | gic::PPI_PHYSICAL_TIMER => {
             match vcpu_ref {

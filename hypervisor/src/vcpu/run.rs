@@ -56,7 +56,7 @@ const MARK_COPY: u32 = 41;
 const BROKER_POLL: u64 = 10_000;
 
 /// What a synchronous exception or an SError asked for. Called by the vectors if a handler returned
-/// [`Exit::Act`](super::action::Exit::Act).
+/// [`Exit::ACT`](super::action::Exit::ACT).
 pub extern "C" fn handle_action(core: &mut Core) {
     if !carry_out(core) {
         run(core);
@@ -64,7 +64,7 @@ pub extern "C" fn handle_action(core: &mut Core) {
 }
 
 /// What an interrupt left to do. Called by the vectors if the fast path returned
-/// [`Exit::Act`](super::action::Exit::Act).
+/// [`Exit::ACT`](super::action::Exit::ACT).
 pub extern "C" fn handle_interrupt(core: &mut Core) {
     if core.sole.is_none() {
         return shared::handle_interrupt(core);

@@ -18,7 +18,7 @@ use crate::{
         Ending, VcpuRef, debug,
         devices::{self, Trapped},
         ending, focus, ids,
-        interrupts::kick,
+        interrupts::{kick, kick_some},
     },
 };
 use weir_abi::OnOutside;
@@ -26,7 +26,7 @@ use weir_trace::wire::{Denial, ExitCause, FaultKind, What};
 use weir_units::{Ipa, VcpuId};
 use weir_vdev::{
     esr::{self, DataAbort, Exception, InstructionAbort, Syndrome, SysRegAccess},
-    gic::{self, Sgi, SgiRegister, decode_sgi_register, decode_sgir},
+    gic::{self, Sgi, SgiRegister, VcpuMask, decode_sgi_register, decode_sgir},
     inject::InjectedException,
     psci::{ALREADY_ON, ON_PENDING, PsciAction as Power, PsciRequest},
     smccc::{self, Call},
@@ -39,35 +39,41 @@ pub extern "C" fn handle_serror(core: &mut Core) -> Exit {
     match core.current {
         Some(vcpu_ref) => fault(core, vcpu_ref, FaultKind::SError, 0),
         // Only a guest's exceptions lead here, and a guest has a vCPU.
-        None => Exit::Act,
+        None => Exit::ACT,
     }
 }
 
 /// Handles an HVC or SMC from AArch64. Of `frame` only x0 to x18 are saved. The vectors save the
 /// others before the run loop acts.
 pub extern "C" fn handle_call(frame: &mut Frame, core: &mut Core, syndrome: Syndrome) -> Exit {
-    let Some(vcpu_ref) = core.current else { return Exit::Act };
+    let Some(vcpu_ref) = core.current else { return Exit::ACT };
     if syndrome.class() == esr::EC_SMC64 {
         skip();
     }
-    vcpu_ref.exit(ExitCause::Call);
-    // The calling convention has no other immediate than 0.
-    if syndrome.0 & 0xffff != 0 {
-        vcpu_ref.vm.deny(vcpu_ref.vcpu, Denial::Call, syndrome.0);
-        frame.x[0] = smccc::NOT_SUPPORTED;
-        return Exit::Resume;
-    }
-    if let Some(value) = smccc::constant(frame.x[0]) {
+    vcpu_ref.exit_by(ExitCause::Call, syndrome.0);
+    if syndrome.0 & IMMEDIATE == 0
+        && let Some(value) = smccc::constant(frame.x[0])
+    {
         frame.x[0] = value;
-        return Exit::Resume;
+        return Exit::RESUME;
     }
-    call(frame, core, vcpu_ref)
+    call(frame, core, syndrome, vcpu_ref)
 }
 
-/// A synchronous exception of a guest other than a call. It only chooses: each handler is a
+/// The immediate of an HVC or SMC in its syndrome.
+const IMMEDIATE: u64 = 0xffff;
+
+/// Handles an access to a system register. Of `frame` only x0 to x18 are saved, and the access is
+/// from or to one of these. The vectors save the others before the run loop acts.
+pub extern "C" fn handle_register(frame: &mut Frame, core: &mut Core, syndrome: Syndrome) -> Exit {
+    let Some(vcpu_ref) = core.current else { return Exit::ACT };
+    system_register(frame, core, vcpu_ref, SysRegAccess(syndrome.iss()))
+}
+
+/// Any other synchronous exception of a guest. It only chooses: each handler is a
 /// separate function, so that the short ones do not save the registers of the long ones.
 pub extern "C" fn handle_sync(frame: &mut Frame, core: &mut Core, syndrome: Syndrome) -> Exit {
-    let Some(vcpu_ref) = core.current else { return Exit::Act };
+    let Some(vcpu_ref) = core.current else { return Exit::ACT };
     match syndrome.class() {
         esr::EC_SYSREG => system_register(frame, core, vcpu_ref, SysRegAccess(syndrome.iss())),
         esr::EC_DATA_ABORT => data_abort(frame, core, DataAbort(syndrome.iss()), vcpu_ref),
@@ -105,7 +111,7 @@ fn rare(core: &mut Core, vcpu_ref: &'static VcpuRef, syndrome: Syndrome) -> Exit
         Exception::SError(_) => return fault(core, vcpu_ref, FaultKind::SError, 0),
         _ => return fault(core, vcpu_ref, FaultKind::Unexpected, sysreg::far_el2::read()),
     }
-    Exit::Resume
+    Exit::RESUME
 }
 
 /// TI of a trapped WFIT (DDI0487, D24.2, ISS of WF* instructions).
@@ -169,7 +175,7 @@ fn other_register(
     if access.op0() == 2 && debug::access(frame, vcpu_ref, access)
         || pmu::access(frame, core, vcpu_ref, access)
     {
-        return Exit::Resume;
+        return Exit::RESUME;
     }
     let value = if access.is_write() { frame.get(access.rt()) } else { 0 };
     let outcome = weir_vdev::sysreg::access(access, value, ids());
@@ -188,15 +194,24 @@ fn other_register(
         }
         SysRegOutcome::Masked(_) if !access.is_write() => frame.set(access.rt(), 0),
         SysRegOutcome::WriteIgnored | SysRegOutcome::SetWay | SysRegOutcome::Masked(_) => {}
-        SysRegOutcome::SendSgi { register, value } => return send_sgi(vcpu_ref, register, value),
+        SysRegOutcome::SendSgi { register, value } => {
+            return send_other_sgi(vcpu_ref, register, value);
+        }
         SysRegOutcome::Undefined(_) => inject_undefined(),
     }
-    Exit::Resume
+    Exit::RESUME
 }
 
+#[inline(always)]
 fn send_sgi(vcpu_ref: &'static VcpuRef, register: SgiRegister, value: u64) -> Exit {
-    let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
-    post_sgi(vcpu_ref, decode_sgi_register(register, value, vcpu, vm.vcpu_count()))
+    let VcpuRef { vcpu, all, .. } = *vcpu_ref;
+    post_sgi(vcpu_ref, decode_sgi_register(register, value, vcpu, all))
+}
+
+/// An SGI by one of the registers that are rarely used.
+#[inline(never)]
+fn send_other_sgi(vcpu_ref: &'static VcpuRef, register: SgiRegister, value: u64) -> Exit {
+    send_sgi(vcpu_ref, register, value)
 }
 
 /// Sends an SGI of vCPU `vcpu_ref`, by a system register or a GICv2's GICD_SGIR.
@@ -206,10 +221,22 @@ fn post_sgi(vcpu_ref: &'static VcpuRef, sgi: Sgi) -> Exit {
     vcpu_ref.exit(ExitCause::Sgi);
     let mask = vm.mail.post(vcpu, sgi);
     if mask.contains(vcpu) {
-        let _ = drain(vcpu_ref);
+        if mask == VcpuMask::only(vcpu) {
+            return drain(vcpu_ref);
+        }
+        return send_to_self(vcpu_ref, mask);
     }
-    kick(vm, mask.without(vcpu));
-    Exit::Resume
+    if !mask.is_empty() {
+        kick_some(vm, mask);
+    }
+    Exit::resume()
+}
+
+/// The rest of [`post_sgi`] where vCPU `vcpu_ref` is one of those in `mask`.
+#[inline(never)]
+fn send_to_self(vcpu_ref: &'static VcpuRef, mask: VcpuMask) -> Exit {
+    kick(vcpu_ref.vm, mask.without(vcpu_ref.vcpu));
+    drain(vcpu_ref)
 }
 
 /// A data abort. The virtual GIC is the device that guests access most, so that it comes first.
@@ -220,6 +247,10 @@ fn data_abort(
     abort: DataAbort,
     vcpu_ref: &'static VcpuRef,
 ) -> Exit {
+    // Nothing is mapped at the virtual GIC.
+    if !abort.is_translation() {
+        return device_abort(frame, core, abort, vcpu_ref);
+    }
     let (hpfar, far) = (sysreg::hpfar_el2::read(), sysreg::far_el2::read());
     let Some(access) = abort.mmio(hpfar, far) else {
         return device_abort(frame, core, abort, vcpu_ref);
@@ -232,7 +263,7 @@ fn data_abort(
     if access.write && to.is_sgir::<Version>() {
         let value = access.truncate(frame.get(access.reg)) as u32;
         skip();
-        return post_sgi(vcpu_ref, decode_sgir(value, to.vcpu, vcpu_ref.vm.vcpu_count()));
+        return post_sgi(vcpu_ref, decode_sgir(value, to.vcpu, vcpu_ref.all));
     }
     vcpu_ref.exit(ExitCause::Gic);
     if access.write {
@@ -241,7 +272,7 @@ fn data_abort(
         frame.set(access.reg, access.extend(devices::read_gic(vcpu_ref, core.id, &to)));
     }
     skip();
-    Exit::Resume
+    Exit::RESUME
 }
 
 /// A data abort at another address than the virtual GIC's. It decodes the access again: one that is
@@ -262,7 +293,7 @@ fn device_abort(
                 frame.set(access.reg, access.extend(result));
             }
             skip();
-            return Exit::Resume;
+            return Exit::RESUME;
         }
     }
     outside(frame, core, abort, vcpu_ref)
@@ -289,7 +320,7 @@ fn outside(
             frame.set(access.reg, 0);
         }
         skip();
-        return Exit::Resume;
+        return Exit::RESUME;
     }
     let kind = match abort.fault() {
         esr::AbortFault::External | esr::AbortFault::ExternalOnWalk(_) => FaultKind::External,
@@ -303,7 +334,7 @@ fn outside(
     let walk = walk(abort.is_on_walk(), abort.fault());
     let write = abort.is_write();
     if aborts(vcpu_ref, kind, abort.0, || InjectedException::DataAbort { far, write, walk }) {
-        return Exit::Resume;
+        return Exit::RESUME;
     }
     fault(core, vcpu_ref, kind, address.unwrap_or(far))
 }
@@ -353,15 +384,26 @@ fn instruction_abort(core: &mut Core, vcpu_ref: &'static VcpuRef, abort: Instruc
     };
     let walk = walk(abort.is_on_walk(), abort.fault());
     if aborts(vcpu_ref, kind, abort.0, || InjectedException::InstructionAbort { far, walk }) {
-        return Exit::Resume;
+        return Exit::RESUME;
     }
     fault(core, vcpu_ref, kind, abort.ipa(hpfar, far).unwrap_or(far))
 }
 
-/// HVC or SMC with immediate 0 and a result that depends on the VM.
+/// HVC or SMC whose result depends on the VM.
 #[inline(never)]
-fn call(frame: &mut Frame, core: &mut Core, vcpu_ref: &'static VcpuRef) -> Exit {
+fn call(
+    frame: &mut Frame,
+    core: &mut Core,
+    syndrome: Syndrome,
+    vcpu_ref: &'static VcpuRef,
+) -> Exit {
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
+    // The calling convention has no other immediate than 0.
+    if syndrome.0 & IMMEDIATE != 0 {
+        vm.deny(vcpu, Denial::Call, syndrome.0);
+        frame.x[0] = smccc::NOT_SUPPORTED;
+        return Exit::RESUME;
+    }
     let [x0, x1, x2, x3, ..] = frame.x;
     let or_denied = |granted: Option<u64>| {
         granted.unwrap_or_else(|| {
@@ -406,7 +448,7 @@ fn call(frame: &mut Frame, core: &mut Core, vcpu_ref: &'static VcpuRef) -> Exit 
         }
         Call::Psci(request) => return power(frame, core, vcpu_ref, request),
     }
-    Exit::Resume
+    Exit::RESUME
 }
 
 /// PV_TIME_FEATURES and PV_TIME_ST, and what SMCCC_ARCH_FEATURES says of the first.
@@ -431,7 +473,7 @@ fn power(
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
     let action = {
         let mut power = vm.power.lock();
-        let Some(power) = power.as_mut() else { return Exit::Resume };
+        let Some(power) = power.as_mut() else { return Exit::RESUME };
         power.call(VcpuId(vcpu as u8), request, |address| vm.view().is_ram(address))
     };
     match action {
@@ -462,5 +504,5 @@ fn power(
             return core.ask(Action::Stop(Ending::Reset, vm.event(What::VmReset, vcpu)));
         }
     }
-    Exit::Resume
+    Exit::RESUME
 }

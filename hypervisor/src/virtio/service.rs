@@ -5,7 +5,7 @@ use crate::{
     arch::{relax, set_once::SetOnce, timer},
     board::{ENGINE_IS_COHERENT, ENGINE_LINE},
     system,
-    vm::{self, Vm, ending, interrupts::kick},
+    vm::{self, Vm, ending, interrupts::kick_some},
 };
 use core::sync::atomic::{AtomicBool, Ordering};
 use weir_abi::{PARTITION_IPA, PARTITION_LEN, WINDOWS};
@@ -141,7 +141,10 @@ impl Service {
         }
         if let Some(broker) = vm::at(self.broker) {
             let sgi = Sgi { intid: flows::SGI, group1: true, targets: VcpuMask::only(0) };
-            kick(broker, broker.mail.post(0, sgi));
+            let mask = broker.mail.post(0, sgi);
+            if !mask.is_empty() {
+                kick_some(broker, mask);
+            }
         }
     }
 

@@ -164,10 +164,15 @@ pub fn kick(vm: &Vm, mask: VcpuMask) {
     }
 }
 
+#[inline(never)]
 fn kick_each(vm: &Vm, mask: VcpuMask) {
-    for vcpu in mask.iter() {
-        gic::send(vm.core_of(vcpu), gic::SGI_GUEST);
-    }
+    kick_some(vm, mask);
+}
+
+/// The same for at least one vCPU, as part of the caller.
+#[inline(always)]
+pub fn kick_some(vm: &Vm, mask: VcpuMask) {
+    gic::send(mask.iter().map(|vcpu| vm.core_of(vcpu)), gic::SGI_GUEST);
 }
 
 /// Kicks the others of `mask`, and refreshes vCPU `vcpu`'s own list registers if it is in it.

@@ -44,7 +44,7 @@ use weir_trace::wire::{DENIALS, Denial, EXIT_CAUSES, ExitCause, FAULT_KINDS, Wha
 use weir_units::{CoreId, IntId, Pa, VmId};
 use weir_vdev::{
     debug::Debug,
-    gic::{Gic, Mailboxes},
+    gic::{Gic, Mailboxes, VcpuMask},
     id::IdRegisters,
     pl011::Pl011,
     psci::Power,
@@ -106,6 +106,7 @@ pub struct Vcpu {
 
 /// A vCPU's place on a core.
 #[derive(Clone, Copy)]
+#[repr(C)]
 pub struct VcpuRef {
     /// The VM.
     pub vm: &'static Vm,
@@ -117,6 +118,8 @@ pub struct VcpuRef {
     pub ring: &'static Ring,
     /// Who it is in there.
     pub who: Who,
+    /// All vCPUs of its VM.
+    pub all: VcpuMask,
 }
 
 impl VcpuRef {
@@ -127,9 +130,15 @@ impl VcpuRef {
     }
 
     /// Counts a synchronous exit, and records it.
+    #[inline(always)]
     pub fn exit(&self, cause: ExitCause) {
+        self.exit_by(cause, sysreg::esr_el2::read());
+    }
+
+    /// The same where the syndrome has been read already.
+    #[inline(always)]
+    pub fn exit_by(&self, cause: ExitCause, syndrome: u64) {
         self.counts.exit(cause);
-        let syndrome = sysreg::esr_el2::read();
         trace::push(self.ring, self.who.tag(trace::RecordKind::Exit, cause as u32), syndrome, 0);
     }
 
@@ -178,16 +187,16 @@ pub enum Ending {
 
 /// A virtual machine. Where memory is divided, its pages lie in the VM's own page classes: what EL2
 /// does for a VM leaves its traces there.
-#[repr(align(4096))]
+#[repr(C, align(4096))]
 pub struct Vm {
+    /// The virtual GIC: first, as each interrupt takes its lock.
+    pub gic: Lock<Gic<Version>>,
     /// Its part of the packed system; [`init`] writes it before there is a reference to the VM.
     view: MaybeUninit<VmView<'static>>,
     /// Number of vCPUs; set once, by [`init`].
     count: AtomicU8,
     /// Physical address of its stage 2 tables.
     root: AtomicU64,
-    /// The virtual GIC.
-    pub gic: Lock<Gic<Version>>,
     /// SGIs on their way between its vCPUs.
     pub mail: Mailboxes<Version>,
     /// The virtual PL011.
@@ -512,6 +521,7 @@ pub unsafe fn init(view: VmView<'static>, root: u64) {
             counts: vm.counts(vcpu),
             ring: trace::ring(CoreId(core)),
             who: Who::new(view.index as u8, vcpu as u8),
+            all: VcpuMask::first(view.cores().len()),
         });
     }
     for (vcpu, &core) in vm.vcpus.iter().zip(view.cores()) {

@@ -589,7 +589,7 @@ impl<V: GicArchitecture> Gic<V> {
     }
 
     /// The list register value of an interrupt in a given state.
-    #[inline(never)]
+    #[inline]
     fn compose(
         &self,
         vcpu: usize,

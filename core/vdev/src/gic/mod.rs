@@ -75,7 +75,7 @@ pub use lr::{
 };
 pub use mail::Mail;
 pub use mmio::GicAccess;
-pub use sgi::{Mailboxes, Sgi, SgiRegister, decode_sgi_register, decode_sgir};
+pub use sgi::{Mailboxes, Sgi, SgiRegister, decode_sgi_register, decode_sgir, sgi_target};
 
 use core::ops::BitOr;
 use weir_units::IntId;
@@ -345,7 +345,16 @@ impl<V: GicArchitecture> Vcpu<V> {
     }
 }
 
-/// The virtual GIC of one VM.
+/// SGIs that were taken from a vCPU's mailbox and are in no list register yet.
+pub struct Posted<V: GicArchitecture> {
+    /// One bit each.
+    intids: u32,
+    bits: <V::Mail as Mail>::Bits,
+}
+
+/// The virtual GIC of one VM. In this order, what the short paths need is near its beginning, where
+/// a load or store reaches it without another instruction.
+#[repr(C)]
 pub struct Gic<V: GicArchitecture> {
     /// Number of vCPUs, 1 to 8.
     vcpu_count: u8,
@@ -353,8 +362,6 @@ pub struct Gic<V: GicArchitecture> {
     lr_count: u8,
     /// `GICD_CTLR.EnableGrp0` and `EnableGrp1`, in place.
     enabled_groups: u32,
-    /// Words 1 to 7; word 0 is unused.
-    spi: [Lines; 8],
     /// The words of `spi`, one bit each, of which some line may be pending or high. A refresh takes
     /// out those that have none.
     waiting: u32,
@@ -363,13 +370,15 @@ pub struct Gic<V: GicArchitecture> {
     /// 1 for each vCPU that may have an SPI in a list register or active without one, 0 for those
     /// that have none.
     spi_keepers: [u8; MAX_VCPUS],
+    vcpu: [Vcpu<V>; MAX_VCPUS],
+    /// The list register values of linked SPIs that can be taken now; else empty.
+    ready: [V::Raw; 256],
+    /// Words 1 to 7; word 0 is unused.
+    spi: [Lines; 8],
     /// GICv3: affinity 3 to 0, a byte each. GICv2: the CPU targets.
     route: [u32; 256],
     /// The physical INTIDs of linked and of relayed lines.
     pintid: [u16; 256],
-    /// The list register values of linked SPIs that can be taken now; else empty.
-    ready: [V::Raw; 256],
-    vcpu: [Vcpu<V>; MAX_VCPUS],
 }
 
 impl<V: GicArchitecture> Gic<V> {
@@ -392,14 +401,14 @@ impl<V: GicArchitecture> Gic<V> {
             vcpu_count,
             lr_count,
             enabled_groups: 0,
-            spi: [Lines::RESET; 8],
             waiting: 0,
             routed: [!0, 0, 0, 0, 0, 0, 0, 0],
             spi_keepers: [0; MAX_VCPUS],
+            vcpu: [const { Vcpu::RESET }; MAX_VCPUS],
+            ready: [V::EMPTY; 256],
+            spi: [Lines::RESET; 8],
             route: [0; 256],
             pintid: [0; 256],
-            ready: [V::EMPTY; 256],
-            vcpu: [const { Vcpu::RESET }; MAX_VCPUS],
         };
         if V::V3 || vcpu_count == 1 {
             gic.vcpu[0].mine = [!0; 8];
@@ -591,59 +600,74 @@ impl<V: GicArchitecture> Gic<V> {
     /// Takes the SGIs that were posted to this vCPU, and does a refresh if one is outstanding: what
     /// the receiver of a kick calls, and the sender of an SGI to itself. Returns whom to kick in
     /// turn.
-    #[inline]
     pub fn drain(
         &mut self,
         vcpu: usize,
         mail: &Mailboxes<V>,
         hw: &mut impl Hardware<V>,
     ) -> VcpuMask {
+        match self.put_posted(vcpu, mail, hw) {
+            None => VcpuMask::NONE,
+            Some(left) => self.take_posted(vcpu, &left, hw),
+        }
+    }
+
+    /// The short path of [`Gic::drain`]. Returns what it leaves to [`Gic::take_posted`]: SGIs that
+    /// have no list register, or nothing but the refresh.
+    #[inline]
+    pub fn put_posted(
+        &mut self,
+        vcpu: usize,
+        mail: &Mailboxes<V>,
+        hw: &mut impl Hardware<V>,
+    ) -> Option<Posted<V>> {
         let bits = mail.take(vcpu);
         let cpu = &mut self.vcpu[vcpu & (MAX_VCPUS - 1)];
-        let mut posted = V::Mail::intids(&bits, cpu.private.group);
+        let mut intids = V::Mail::intids(&bits, cpu.private.group);
+        if cpu.busy != 0 {
+            return Some(Posted { intids, bits });
+        }
         let mut free = hw.empty_mask();
-        while posted != 0 {
-            let intid = posted.trailing_zeros() as usize & 15;
+        while intids != 0 {
+            let intid = intids.trailing_zeros() as usize & 15;
             let senders = V::Mail::senders(&bits, IntId(intid as u32));
             let raw = cpu.ready[intid];
             let mut slot = cpu.slot[intid] as usize & (MAX_LIST_REGISTERS - 1);
             if free >> slot & 1 == 0 {
                 // Its last list register is in use: by itself, or by another interrupt.
                 if V::intid(cpu.shadow[slot]).0 == intid as u32 || free == 0 {
-                    break;
+                    return Some(Posted { intids, bits });
                 }
                 slot = free.trailing_zeros() as usize & (MAX_LIST_REGISTERS - 1);
             }
             let several = !V::V3 && (senders & senders.wrapping_sub(1) != 0);
-            if raw == V::EMPTY || cpu.busy != 0 || several {
-                break;
+            if raw == V::EMPTY || several {
+                return Some(Posted { intids, bits });
             }
-            posted &= posted - 1;
-            free &= !(1 << slot);
             let raw = V::with_source(raw, senders.trailing_zeros());
             cpu.slot[intid] = slot as u8;
             cpu.shadow[slot] = raw;
             hw.write(slot, raw);
+            intids &= intids - 1;
+            free &= !(1 << slot);
         }
-        if posted != 0 || cpu.busy != 0 {
-            return self.drain_slowly(vcpu, posted, &bits, hw);
-        }
-        VcpuMask::NONE
+        None
     }
 
+    /// The rest of [`Gic::drain`]: takes what [`Gic::put_posted`] left into the model. Returns whom
+    /// to kick.
     #[cold]
     #[inline(never)]
-    fn drain_slowly(
+    pub fn take_posted(
         &mut self,
         vcpu: usize,
-        posted: u32,
-        bits: &<V::Mail as Mail>::Bits,
+        left: &Posted<V>,
         hw: &mut impl Hardware<V>,
     ) -> VcpuMask {
         let cpu = self.cpu_mut(vcpu);
-        cpu.private.pending |= posted;
-        for intid in Bits(posted & SGIS) {
-            cpu.sources[intid & 15] |= V::Mail::senders(bits, IntId(intid as u32));
+        cpu.private.pending |= left.intids;
+        for intid in Bits(left.intids & SGIS) {
+            cpu.sources[intid & 15] |= V::Mail::senders(&left.bits, IntId(intid as u32));
         }
         self.refresh(vcpu, hw)
     }

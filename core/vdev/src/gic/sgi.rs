@@ -36,12 +36,11 @@ pub enum SgiRegister {
 /// Decodes a write to one of the three registers (IHI0069H 12.2.18: TargetList in bits 15:0, Aff1
 /// in 23:16, INTID in 27:24, Aff2 in 39:32, IRM in 40, RS in 47:44, Aff3 in 55:48).
 ///
-/// vCPU `i` has the affinity 0.0.0.`i`.
+/// vCPU `i` has the affinity 0.0.0.`i`; `all` are those of the VM.
 #[inline]
 #[must_use]
-pub fn decode_sgi_register(register: SgiRegister, value: u64, sender: usize, vcpus: usize) -> Sgi {
+pub fn decode_sgi_register(register: SgiRegister, value: u64, sender: usize, all: VcpuMask) -> Sgi {
     const AFFINITY_AND_RANGE: u64 = 0x00ff_f0ff_00ff_0000;
-    let all = VcpuMask::first(vcpus);
     let targets = if value >> 40 & 1 != 0 {
         all.without(sender)
     } else if value & AFFINITY_AND_RANGE == 0 {
@@ -53,12 +52,21 @@ pub fn decode_sgi_register(register: SgiRegister, value: u64, sender: usize, vcp
     Sgi { intid, group1: matches!(register, SgiRegister::Sgi1), targets }
 }
 
+/// What `ICC_SGI1R_EL1` takes for an SGI to the core of affinity `mpidr`, without the INTID
+/// (IHI0069H 12.2.18).
+#[must_use]
+pub const fn sgi_target(mpidr: u64) -> u64 {
+    let (aff0, aff1, aff2) = (mpidr & 0xff, mpidr >> 8 & 0xff, mpidr >> 16 & 0xff);
+    let aff3 = mpidr >> 32 & 0xff;
+    aff3 << 48 | (aff0 >> 4) << 44 | aff2 << 32 | aff1 << 16 | 1 << (aff0 & 0xf)
+}
+
 /// Decodes a write to `GICD_SGIR` (IHI0048B 4.3.15: SGIINTID in bits 3:0, CPUTargetList in 23:16,
-/// TargetListFilter in 25:24; NSATT exists only with the Security Extensions).
+/// TargetListFilter in 25:24; NSATT exists only with the Security Extensions). `all` are the vCPUs of
+/// the VM.
 #[inline]
 #[must_use]
-pub fn decode_sgir(value: u32, sender: usize, vcpus: usize) -> Sgi {
-    let all = VcpuMask::first(vcpus);
+pub fn decode_sgir(value: u32, sender: usize, all: VcpuMask) -> Sgi {
     let targets = match value >> 24 & 3 {
         0 => VcpuMask::from_bits((value >> 16) as u8 & all.bits()),
         1 => all.without(sender),

@@ -49,8 +49,9 @@ global_asm!(
     1:  mov     x0, #1
         ret
 
-    // Holds pattern + n in Xn, n = 3 to 29, over x2 reads of the device register at x1. X30 takes
-    // what is read. Returns the number of rounds in which a register had changed.
+    // Holds pattern + n in Xn, n = 3 to 29, over x2 rounds. Each round reads the device register at
+    // x1 into X30, and an ID register, whose read traps, into each of them: some are saved later
+    // than others. Returns the number of rounds in which a register had changed or been read wrong.
     smp_hold_general:
         stp     x29, x30, [sp, #-112]!
         stp     x19, x20, [sp, #16]
@@ -64,6 +65,14 @@ global_asm!(
         .endr
     1:  ldr     w30, [x1]
         yield
+        mrs     x30, id_aa64pfr0_el1
+        mrs     xzr, id_aa64pfr0_el1
+        .irp    reg, 3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29
+        mrs     x\reg, id_aa64pfr0_el1
+        cmp     x\reg, x30
+        add     x\reg, x0, #\reg
+        b.ne    2f
+        .endr
         .irp    reg, 3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29
         sub     x30, x\reg, #\reg
         cmp     x30, x0
@@ -113,8 +122,9 @@ pub fn simd_is_intact(core: usize) -> bool {
     unsafe { smp_check_simd(pattern(core), fpcr(core), fpsr(core)) == 0 }
 }
 
-/// Holds a pattern in the general registers over `rounds` reads of the device register at `device`
-/// and whatever interrupts come, and says whether it stayed.
+/// Holds a pattern in the general registers over `rounds` rounds of reads, of the device register
+/// at `device` and of an ID register into each of them, and whatever interrupts come. Says whether
+/// it stayed, and all reads of the ID register were alike.
 pub fn general_stay_intact(core: usize, device: u64, rounds: u64) -> bool {
     // SAFETY: follows the procedure call standard; `device` is read only.
     unsafe { smp_hold_general(pattern(core), device, rounds) == 0 }

@@ -176,11 +176,12 @@ mod v3 {
 
     #[test]
     fn an_sgi_comes_after_the_stores_before_it() {
-        send(CoreId(1), SGI_MESSAGE);
-        send(CoreId(CORES.len() as u8), SGI_MESSAGE);
+        send([CoreId(1)], SGI_MESSAGE);
         assert_eq!(recorded(), ["dsb ishst", "sgi1r = 0x2"]);
-        send(CoreId(3), SGI_GUEST);
-        assert_eq!(recorded()[1], "sgi1r = 0x1000008");
+        send([CoreId(3), CoreId(0)], SGI_GUEST);
+        assert_eq!(recorded(), ["dsb ishst", "sgi1r = 0x1000009"], "one write for a cluster");
+        send([CoreId(CORES.len() as u8)], SGI_MESSAGE);
+        assert_eq!(recorded(), ["dsb ishst"], "no such core");
     }
 
     #[test]
@@ -272,8 +273,8 @@ mod v2 {
 
     #[test]
     fn an_sgi_comes_after_the_stores_before_it() {
-        send(CoreId(1), SGI_GUEST);
-        assert_eq!(recorded(), ["dsb ishst", "gicd+0xf00 = 0x20001"]);
+        send([CoreId(1), CoreId(2)], SGI_GUEST);
+        assert_eq!(recorded(), ["dsb ishst", "gicd+0xf00 = 0x60001"]);
     }
 
     #[test]

@@ -108,12 +108,13 @@ pub fn end(iar: u64) {
     GICC.write(DIR, iar as u32);
 }
 
-/// Sends an SGI to core `core`.
+/// Sends an SGI to each of `cores`.
 #[inline(always)]
-pub fn send(core: CoreId, sgi: IntId) {
-    // The stores that the message speaks of before the SGI that makes the other core read it.
+pub fn send(cores: impl IntoIterator<Item = CoreId>, sgi: IntId) {
+    // The stores that the message speaks of before the SGI that makes the other cores read it.
     dsb_ishst();
-    GICD.write(SGIR, 1 << (16 + (core.0 & 7)) | sgi.0);
+    let targets = cores.into_iter().fold(0, |targets, core| targets | 1 << (16 + (core.0 & 7)));
+    GICD.write(SGIR, targets | sgi.0);
 }
 
 /// Sends shared interrupt `intid` to core `core`: the platform counts cores as the GIC counts its

@@ -13,7 +13,10 @@ use crate::{
 };
 use core::sync::atomic::{AtomicU64, Ordering};
 use weir_units::{CoreId, IntId, Pa};
-use weir_vdev::gic::redistributor::{self, RedistributorFrames};
+use weir_vdev::gic::{
+    redistributor::{self, RedistributorFrames},
+    sgi_target,
+};
 
 /// The virtual GIC is of the board's version.
 pub type Version = weir_vdev::gic::V3;
@@ -146,21 +149,46 @@ pub fn end(iar: u64) {
     icc::dir::write(iar);
 }
 
-/// Sends an SGI to core `core`.
+/// What ICC_SGI1R_EL1 takes for an SGI to each core, without the INTID.
+const TARGETS: [u64; CORES.len()] = {
+    let mut targets = [0; CORES.len()];
+    let mut core = 0;
+    while core < CORES.len() {
+        targets[core] = sgi_target(CORES[core]);
+        core += 1;
+    }
+    targets
+};
+
+/// Whether one write reaches all cores: they differ in the target list alone.
+const ONE_CLUSTER: bool = {
+    let mut same = true;
+    let mut core = 1;
+    while core < CORES.len() {
+        same &= TARGETS[core] >> 16 == TARGETS[0] >> 16;
+        core += 1;
+    }
+    same
+};
+
+/// Sends an SGI to each of `cores`.
 #[inline(always)]
-pub fn send(core: CoreId, sgi: IntId) {
-    let Some(mpidr) = CORES.get(core.index()) else { return };
-    // The stores that the message speaks of before the SGI that makes the other core read it.
+pub fn send(cores: impl IntoIterator<Item = CoreId>, sgi: IntId) {
+    // The stores that the message speaks of before the SGI that makes the other cores read it.
     dsb_ishst();
-    let aff = |n: u64| mpidr >> (8 * n) & 0xff;
-    icc::sgi1r::write(
-        (mpidr >> 32 & 0xff) << 48
-            | aff(2) << 32
-            | aff(1) << 16
-            | (aff(0) >> 4) << 44
-            | u64::from(sgi.0) << 24
-            | 1 << (aff(0) & 0xf),
-    );
+    let intid = u64::from(sgi.0) << 24;
+    let mut targets = 0;
+    for core in cores {
+        let Some(target) = TARGETS.get(core.index()) else { continue };
+        if ONE_CLUSTER {
+            targets |= target;
+        } else {
+            icc::sgi1r::write(target | intid);
+        }
+    }
+    if targets != 0 {
+        icc::sgi1r::write(targets | intid);
+    }
 }
 
 /// Sends shared interrupt `intid` to core `core`.

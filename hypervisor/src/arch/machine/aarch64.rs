@@ -122,6 +122,15 @@ pub fn wait_for_interrupt() {
     unsafe { asm!("dsb sy", "wfi", options(nostack, preserves_flags)) }
 }
 
+/// Zero, which the compiler does not know.
+#[inline(always)]
+pub fn opaque_zero() -> u64 {
+    let zero;
+    // SAFETY: writes the register that it is given.
+    unsafe { asm!("mov {}, xzr", out(reg) zero, options(pure, nomem, nostack, preserves_flags)) }
+    zero
+}
+
 /// `yield`.
 #[inline(always)]
 pub fn relax() {

@@ -242,6 +242,11 @@ pub fn wait_for_interrupt() {
     relax();
 }
 
+/// Zero.
+pub fn opaque_zero() -> u64 {
+    0
+}
+
 /// A turn of a loop that waits.
 pub fn relax() {
     let turns = with(|machine| {

@@ -388,7 +388,8 @@ impl<V: GicArchitecture> Rig<V> {
 
     pub fn store(&mut self, access: GicAccess, value: u64) {
         if access.is_sgir::<V>() {
-            let sgi = decode_sgir(value as u32, access.vcpu, self.gic.vcpu_count());
+            let sgi =
+                decode_sgir(value as u32, access.vcpu, VcpuMask::first(self.gic.vcpu_count()));
             return self.send(access.vcpu, sgi);
         }
         self.fold(self.gic.remote(&access, true));

@@ -351,9 +351,9 @@ impl<V: GicArchitecture> Play<V> {
         let sgi = if self.reference.v3 {
             let register = if group1 { SgiRegister::Sgi1 } else { SgiRegister::Sgi0 };
             let value = u64::from(USED[at]) << 24 | u64::from(list);
-            decode_sgi_register(register, value, vcpu, vcpus)
+            decode_sgi_register(register, value, vcpu, VcpuMask::first(vcpus))
         } else {
-            decode_sgir(u32::from(list) << 16 | USED[at], vcpu, vcpus)
+            decode_sgir(u32::from(list) << 16 | USED[at], vcpu, VcpuMask::first(vcpus))
         };
         assert_eq!(sgi.targets.bits(), list);
         for target in sgi.targets.iter() {

@@ -3,7 +3,7 @@
 use super::super::lr::{Backing, Entry, ListRegisterState};
 use super::super::{
     GicAccess, GicArchitecture, Mail, Mailboxes, Maintenance, Sgi, SgiRegister, V2, V3, VcpuMask,
-    decode_sgi_register, decode_sgir,
+    decode_sgi_register, decode_sgir, sgi_target,
 };
 use super::Rig;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -232,8 +232,16 @@ fn targets_of_gicv2() {
 
 /// IHI0069H 12.2.18 and its neighbors.
 #[test]
+fn an_sgi_to_a_core_names_its_affinity() {
+    // Aff3 4, Aff2 3, Aff1 2, Aff0 0x15: target 5 of range 1.
+    assert_eq!(sgi_target(0x0004_8003_0215), 0x0004_1003_0002_0020);
+    assert_eq!(sgi_target(0x0000_8000_0003), 1 << 3);
+}
+
+#[test]
 fn sgi_system_registers() {
-    let decode = |value, sender| decode_sgi_register(SgiRegister::Sgi1, value, sender, 4);
+    let decode =
+        |value, sender| decode_sgi_register(SgiRegister::Sgi1, value, sender, VcpuMask::first(4));
     assert_eq!(
         decode(5 << 24 | 0xfff3, 0),
         Sgi { intid: IntId(5), group1: true, targets: VcpuMask::from_bits(3) }
@@ -242,17 +250,17 @@ fn sgi_system_registers() {
     for elsewhere in [1 << 16, 1 << 32, 1 << 44, 1 << 48] {
         assert!(decode(elsewhere | 0xf, 0).targets.is_empty());
     }
-    assert!(!decode_sgi_register(SgiRegister::Sgi0, 1, 0, 4).group1);
-    assert!(!decode_sgi_register(SgiRegister::Asgi1, 1, 0, 4).group1);
+    assert!(!decode_sgi_register(SgiRegister::Sgi0, 1, 0, VcpuMask::first(4)).group1);
+    assert!(!decode_sgi_register(SgiRegister::Asgi1, 1, 0, VcpuMask::first(4)).group1);
 }
 
 /// IHI0048B 4.3.15, 4.3.16, 4.3.17: GICD_SGIR, GICD_CPENDSGIR, GICD_SPENDSGIR.
 #[test]
 fn sgi_registers_of_gicv2() {
-    assert_eq!(decode_sgir(0x00ff_8003, 1, 3).targets.bits(), 0b111);
-    assert_eq!(decode_sgir(0x0100_0003, 1, 3).targets.bits(), 0b101);
-    assert_eq!(decode_sgir(0x0200_0003, 1, 3).targets.bits(), 0b010);
-    assert!(decode_sgir(0x03ff_0003, 1, 3).targets.is_empty());
+    assert_eq!(decode_sgir(0x00ff_8003, 1, VcpuMask::first(3)).targets.bits(), 0b111);
+    assert_eq!(decode_sgir(0x0100_0003, 1, VcpuMask::first(3)).targets.bits(), 0b101);
+    assert_eq!(decode_sgir(0x0200_0003, 1, VcpuMask::first(3)).targets.bits(), 0b010);
+    assert!(decode_sgir(0x03ff_0003, 1, VcpuMask::first(3)).targets.is_empty());
 
     let mut rig = with_33::<V2>(3, 0);
     rig.write(1, 0xf00, 4, 0x0001_0003);
@@ -333,7 +341,7 @@ fn gicd_sgir_while_the_distributor_is_off() {
 fn one_sgi_from_three_senders() {
     let mut rig = with_33::<V2>(4, 0);
     for sender in 1..4 {
-        let notify = rig.mail.post(sender, decode_sgir(0x0001_0007, sender, 4));
+        let notify = rig.mail.post(sender, decode_sgir(0x0001_0007, sender, VcpuMask::first(4)));
         assert_eq!(notify.is_empty(), sender > 1, "one kick is enough");
         rig.kicks = rig.kicks | notify;
     }
@@ -359,7 +367,8 @@ fn an_sgi_needs_its_group() {
     ] {
         rig.redist_write(1, 1, 0x1_0080, 4, if group1 { !0 } else { 0 });
         rig.redist_write(1, 1, 0x1_0100, 4, 1 << 4);
-        let notify = rig.mail.post(0, decode_sgi_register(register, 4 << 24 | 2, 0, 2));
+        let notify =
+            rig.mail.post(0, decode_sgi_register(register, 4 << 24 | 2, 0, VcpuMask::first(2)));
         rig.kick(notify);
         assert_eq!(rig.acknowledge(1).is_some(), comes, "{group1} {register:?}");
         rig.end(1);
@@ -370,7 +379,7 @@ fn an_sgi_needs_its_group() {
 fn an_sgi_to_oneself_needs_no_kick() {
     let mut rig = with_33::<V3>(2, 0);
     rig.redist_write(0, 0, 0x1_0100, 4, 1);
-    let notify = rig.mail.post(0, decode_sgi_register(SgiRegister::Sgi0, 1, 0, 2));
+    let notify = rig.mail.post(0, decode_sgi_register(SgiRegister::Sgi0, 1, 0, VcpuMask::first(2)));
     assert_eq!(notify, VcpuMask::only(0));
     assert!(rig.on(0, |gic, mail, hw| gic.drain(0, mail, hw)).is_empty());
     assert_eq!(rig.cores[0].highest().unwrap().1.intid.0, 0);
@@ -618,7 +627,7 @@ fn interrupts_for_a_switched_out_vcpu() {
     assert!(!rig.gic.has_pending(0));
     rig.board.line(0, 27).high = true;
     rig.board.line(0, 140).latch = true;
-    let notify = rig.mail.post(1, decode_sgi_register(SgiRegister::Sgi0, 1, 1, 2));
+    let notify = rig.mail.post(1, decode_sgi_register(SgiRegister::Sgi0, 1, 1, VcpuMask::first(2)));
     rig.kick(notify);
     assert!(rig.board.line(0, 140).active);
     assert!(!rig.board.line(0, 27).enabled && !rig.board.line(0, 27).active);
