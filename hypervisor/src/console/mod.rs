@@ -31,8 +31,12 @@ const RECORDS: usize = 32768;
 /// How many of them can be of one VM's events. What all VMs together leave holds a round of
 /// counters.
 const EVENTS: usize = 1536;
-/// Bytes that the console core passes on before it goes back to its guest.
-const TURN: usize = 256;
+/// Bytes that the console core passes on in one section with interrupts masked: half of the UART's
+/// FIFO.
+const SECTION: usize = 16;
+/// After how many such sections it is another source's turn, if one waits. Each change of the source
+/// costs the wire a mark.
+const TURN: usize = 16;
 
 /// What the console keeps of one VM.
 pub struct VmConsole {
@@ -215,12 +219,13 @@ fn ring_bell() {
 /// The board's UART, and where in the rings its reader is. It belongs to the console core.
 pub struct Wire {
     uart: Uart,
-    /// Whose bytes are being passed on: a VM, or `MAX_VMS` for the records.
+    /// Whose bytes are being passed on: a VM, which is the one that the host takes console bytes
+    /// for, or `MAX_VMS` for the records. It changes only between two frames.
     source: usize,
+    /// Where in a frame of the source's the console is.
     framing: Framing,
-    /// The VM that the host takes console bytes for; none after a record, which may have been a
-    /// mark.
-    marked: Option<usize>,
+    /// The sections that are left of the source's turn.
+    turn: usize,
     /// A frame of the console's own on its way out, a mark or records of the trace, and how much of
     /// it went.
     frame: Frame,
@@ -285,7 +290,7 @@ impl Wire {
             uart,
             source: MAX_VMS,
             framing: Framing::Between,
-            marked: None,
+            turn: TURN,
             frame: Frame { bytes: [0; 260], len: 0 },
             sent: 0,
             trace: TraceSender::new(),
@@ -294,27 +299,32 @@ impl Wire {
         }
     }
 
-    /// Passes on what waits, at most [`TURN`] bytes and what completes a frame. What is left comes
-    /// by a bell of its own, or by the UART's interrupt when that is full.
+    /// Passes on what waits, at most [`SECTION`] bytes, the last of which can be inside a frame.
+    /// What is left comes by a bell of its own, or by the UART's interrupt when that is full.
     pub fn drain(&mut self) {
         // Before the rings are read: bytes that are put in after this ring again.
         BELL.swap(false, Ordering::AcqRel);
-        let mut passed = 0;
-        while passed < TURN || self.framing != Framing::Between {
+        self.turn = self.turn.saturating_sub(1);
+        if self.pass() {
+            ring_bell();
+        }
+        self.offer_room();
+    }
+
+    /// Passes on [`SECTION`] bytes. Returns false if fewer wait or fit.
+    #[inline(always)]
+    fn pass(&mut self) -> bool {
+        for _ in 0..SECTION {
             if self.uart.is_full() && self.uart.wait_for_room() {
-                return;
+                return false;
             }
             let Some(byte) = self.next() else {
                 self.uart.wait_for_nothing();
-                return;
+                return false;
             };
-            self.framing = self.framing.after(byte);
             self.uart.write(byte);
-            passed += 1;
         }
-        // Another source's turn.
-        self.source = (self.source + 1) % (MAX_VMS + 1);
-        ring_bell();
+        true
     }
 
     /// Passes on everything, waiting for the UART: for the last words of a system.
@@ -322,67 +332,105 @@ impl Wire {
         if self.wanted != WantedTrace::Nothing {
             self.wanted = WantedTrace::Rest;
         }
-        while let Some(byte) = self.next() {
-            while self.uart.is_full() {
-                relax();
+        loop {
+            while let Some(byte) = self.next() {
+                while self.uart.is_full() {
+                    relax();
+                }
+                self.uart.write(byte);
             }
-            self.framing = self.framing.after(byte);
-            self.uart.write(byte);
+            // The last call may have prepared a frame of the trace.
+            if self.sent >= self.frame.len {
+                break;
+            }
         }
         while self.uart.is_busy() {
             relax();
         }
     }
 
+    /// Returns the next byte to send: of the frame on its way out, else of the source, else of
+    /// another one.
+    #[inline(always)]
     fn next(&mut self) -> Option<u8> {
-        if let Some(&byte) = self.frame.as_slice().get(self.sent) {
+        if self.sent < self.frame.len {
+            let byte = self.frame.bytes.get(self.sent).copied();
             self.sent += 1;
+            return byte;
+        }
+        // A frame is in its ring as a whole, so that its source has the rest of it.
+        if (self.turn > 0 || self.framing != Framing::Between)
+            && let Some(byte) = self.pop()
+        {
             return Some(byte);
         }
-        for step in 0..=MAX_VMS {
-            let source = (self.source + step) % (MAX_VMS + 1);
-            let ring_is_empty = match CHANNELS.get(source) {
+        self.change_source()
+    }
+
+    /// Takes the next byte of the source.
+    #[inline(always)]
+    fn pop(&mut self) -> Option<u8> {
+        let byte = match CHANNELS.get(self.source) {
+            Some(channel) => channel.output.pop(),
+            None => RECORDS_RING.pop(),
+        }?;
+        self.framing = self.framing.after(byte);
+        Some(byte)
+    }
+
+    /// Gives the next source that has bytes its turn, this one as the last, and returns the first
+    /// byte to send: a VM's bytes follow a mark.
+    #[inline(never)]
+    fn change_source(&mut self) -> Option<u8> {
+        self.offer_room();
+        let last = self.source;
+        for step in 1..=MAX_VMS + 1 {
+            let source = (last + step) % (MAX_VMS + 1);
+            let is_empty = match CHANNELS.get(source) {
                 Some(channel) => channel.output.is_empty(),
                 None => RECORDS_RING.is_empty(),
             };
-            if ring_is_empty {
+            if is_empty {
                 continue;
             }
-            self.source = source;
-            let Some(channel) = CHANNELS.get(source) else {
-                self.marked = None;
-                return RECORDS_RING.pop();
-            };
-            if self.marked != Some(source) {
-                self.marked = Some(source);
+            (self.source, self.turn) = (source, TURN);
+            // After records, which may have been a mark, the host takes bytes for no VM.
+            if source != last && source < MAX_VMS {
                 return Some(self.begin(mark(source, 0)));
             }
-            let byte = channel.output.pop();
-            // The room was made before `waits` is read; see `Output::room`.
-            if channel.waits.load(Ordering::SeqCst)
-                && channel.output.room() >= OUTPUT / 2
-                && channel.waits.swap(false, Ordering::SeqCst)
-            {
-                channel.send(mail::ROOM);
-            }
-            return byte;
+            return self.pop();
         }
-        self.next_of_trace()
+        self.prepare_trace();
+        None
     }
 
-    /// Begins a frame of records, which go when nothing else waits: VMs' lines are not late because
-    /// the host wants the trace.
-    fn next_of_trace(&mut self) -> Option<u8> {
+    /// Tells the VM whose bytes were passed on that there is room for more, if its guest waits.
+    fn offer_room(&self) {
+        // The room was made before `waits` is read; see `Output::room`.
+        if let Some(channel) = CHANNELS.get(self.source)
+            && channel.waits.load(Ordering::SeqCst)
+            && channel.output.room() >= OUTPUT / 2
+            && channel.waits.swap(false, Ordering::SeqCst)
+        {
+            channel.send(mail::ROOM);
+        }
+    }
+
+    /// Prepares a frame of records, which go when nothing else waits: VMs' lines are not late because
+    /// the host wants the trace. To copy the records takes most of a section, so that the frame goes
+    /// with the next one.
+    fn prepare_trace(&mut self) {
         let least = match self.wanted {
-            WantedTrace::Nothing | WantedTrace::Later => return None,
+            WantedTrace::Nothing | WantedTrace::Later => return,
             WantedTrace::Full => TRACE_RECORDS as u64,
             WantedTrace::Rest => 1,
         };
         let Some(records) = self.trace.take(trace::rings(), least) else {
             self.wanted = WantedTrace::Later;
-            return None;
+            return;
         };
-        Some(self.begin(Frame::new(FrameKind::Trace, &records)))
+        (self.frame, self.sent) = (Frame::new(FrameKind::Trace, &records), 0);
+        ring_bell();
     }
 
     /// Begins a frame, and returns its first byte.
