@@ -658,18 +658,31 @@ impl<V: GicArchitecture> Gic<V> {
     #[inline(never)]
     fn control(&mut self, value: u32, hw: &mut impl Hardware<V>) -> VcpuMask {
         let groups = value & 0b11;
-        if groups == self.enabled_groups {
+        let change = groups ^ self.enabled_groups;
+        if change == 0 {
             return VcpuMask::NONE;
         }
         self.enabled_groups = groups;
         let all = VcpuMask::first(self.vcpu_count());
         for vcpu in all.iter() {
-            self.rearm(vcpu, 0, !0, hw);
+            self.regroup(vcpu, 0, change, hw);
         }
         for w in 1..8 {
-            self.rearm(0, w, !0, hw);
+            self.regroup(0, w, change, hw);
         }
         all
+    }
+
+    /// After a change of the group enables `change`: only lines that are enabled in such a group
+    /// are forwarded otherwise than before.
+    fn regroup(&mut self, vcpu: usize, w: usize, change: u32, hw: &mut impl Hardware<V>) {
+        let lines = self.lines(vcpu, w);
+        let group0 = if change & 1 != 0 { !lines.group } else { 0 };
+        let group1 = if change & 2 != 0 { lines.group } else { 0 };
+        let mask = lines.enabled & (group0 | group1);
+        if mask != 0 {
+            self.rearm(vcpu, w, mask, hw);
+        }
     }
 
     /// `GICD_IROUTER<n>` as read (IHI0069H 12.9.22).
