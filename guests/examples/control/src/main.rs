@@ -29,13 +29,31 @@ use weir_guest::{
 
 entry!(main);
 
-/// What the task found so far. The handler takes the lock; who else does masks interrupts.
+/// What the task found so far.
+#[derive(Clone)]
 struct Record {
     latency_ns: Histogram,
     misses: u64,
 }
 
-static RECORD: Mutex<Record> = Mutex::new(Record { latency_ns: Histogram::new(), misses: 0 });
+/// What the task found so far, and when to report it.
+struct Task {
+    record: Record,
+    /// The activation after which it is reported next.
+    next_report: u64,
+    /// What is to be reported: taken by the activation itself, as another one may come before the
+    /// program goes on.
+    report: Option<Record>,
+}
+
+/// The handler takes the lock; who else does masks interrupts.
+static TASK: Mutex<Task> = Mutex::new(Task {
+    record: Record { latency_ns: Histogram::new(), misses: 0 },
+    next_report: u64::MAX,
+    report: None,
+});
+/// Activations between two reports.
+static BETWEEN: AtomicU64 = AtomicU64::new(0);
 /// Ticks.
 static PERIOD: AtomicU64 = AtomicU64::new(0);
 /// The next activation, in ticks of the virtual counter.
@@ -45,8 +63,8 @@ fn main(board: &'static Board) -> ! {
     let args = board.args;
     let period = time::ns_to_ticks(args.number("period_us", 1000) * 1000, time::frequency());
     assert!(period > 0, "a period is at least one tick");
-    let between = args.number("report", 1000).max(1);
-    let mut next_report = args.number("activations", 1000);
+    BETWEEN.store(args.number("report", 1000).max(1), Ordering::Relaxed);
+    TASK.lock().next_report = args.number("activations", 1000).max(1);
 
     PERIOD.store(period, Ordering::Relaxed);
     gic::init(activate);
@@ -61,13 +79,10 @@ fn main(board: &'static Board) -> ! {
 
     loop {
         cpu::sleep();
-        if RECORD.lock().latency_ns.count() >= next_report {
-            let record = RECORD.lock();
-            let (latency, misses) = (record.latency_ns.clone(), record.misses);
-            drop(record);
-            next_report = latency.count() + between;
+        let due = TASK.lock().report.take();
+        if let Some(record) = due {
             cpu::unmask_interrupts();
-            report(&latency, misses);
+            report(&record);
             cpu::mask_interrupts();
         }
     }
@@ -85,12 +100,16 @@ fn activate(interrupt: Interrupt) {
     DEADLINE.store(deadline, Ordering::Relaxed);
     time::arm(deadline);
 
-    let mut record = RECORD.lock();
-    record.latency_ns.record(time::ticks_to_ns(late, time::frequency()));
-    record.misses += passed;
+    let mut task = TASK.lock();
+    task.record.latency_ns.record(time::ticks_to_ns(late, time::frequency()));
+    task.record.misses += passed;
+    if task.record.latency_ns.count() == task.next_report {
+        task.report = Some(task.record.clone());
+        task.next_report += BETWEEN.load(Ordering::Relaxed);
+    }
 }
 
-fn report(latency: &Histogram, misses: u64) {
+fn report(Record { latency_ns: latency, misses }: &Record) {
     println!("control: {} activations, {misses} misses", latency.count());
     println!(
         "control: latency min {} avg {} p99 {} max {} ns",
