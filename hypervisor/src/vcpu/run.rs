@@ -43,6 +43,7 @@ use weir_trace::{
     wire::{FaultKind, What, WireEvent},
 };
 use weir_units::{CoreId, Nanos};
+use weir_vdev::gic::ResetStep;
 
 /// Marker for a plug-in that counts instructions: another vCPU than before gets the core.
 const MARK_SWITCH: u32 = 37;
@@ -167,7 +168,7 @@ fn give(core: &mut Core, entity: Option<u8>) {
     };
     match *state {
         OffCoreState::Ending(_) => return lead(core, entity),
-        OffCoreState::Halting => return halt(core, entity),
+        OffCoreState::Halting(step) => return halt(core, entity, step),
         OffCoreState::Loading(_) => load(core, entity),
         OffCoreState::Awaiting(since, _) => await_broker(core, entity, since),
         OffCoreState::Starting(step) => start(core, entity, step),
@@ -303,17 +304,17 @@ fn await_broker(core: &mut Core, entity: u8, since: u64) {
         }
         console::event(vm.event(What::BrokerLate, 0));
     }
-    member.state = OffCoreState::Starting(Some(Start::Interrupts));
+    member.state = OffCoreState::Starting(Some(Start::default()));
 }
 
-/// Stops the VM of `entity` for good.
-fn halt(core: &mut Core, entity: u8) {
+/// Goes on with stopping the VM of `entity` for good.
+fn halt(core: &mut Core, entity: u8, step: ResetStep) {
     arm(core);
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     schedule.stale = true;
     let Some(member) = schedule.member(entity) else { return };
-    member.state = OffCoreState::Off;
-    lifecycle::halt(member.vcpu_ref.vm);
+    let next = lifecycle::halt(member.vcpu_ref.vm, step);
+    member.state = next.map_or(OffCoreState::Off, OffCoreState::Halting);
 }
 
 /// Goes on with the start of the VM of `entity`.
@@ -574,7 +575,7 @@ fn lead(core: &mut Core, entity: u8) {
     member.state = match lifecycle::lead(vcpu_ref) {
         Next::Nothing => OffCoreState::Off,
         Next::Later(due) => OffCoreState::Ending(due.max(1)),
-        Next::Halt => OffCoreState::Halting,
+        Next::Halt => OffCoreState::Halting(ResetStep::default()),
         Next::Restart => {
             if let Some(budget) = &mut member.budget {
                 budget.begin_load(vcpu_ref, core.id);

@@ -27,6 +27,7 @@ use core::cell::UnsafeCell;
 use weir_abi::MAX_CORES;
 use weir_trace::record::{NO_VM, outgoing};
 use weir_units::CoreId;
+use weir_vdev::gic::ResetStep;
 
 /// What a vCPU does while it is off the core.
 #[derive(Clone, Copy)]
@@ -36,8 +37,8 @@ pub enum OffCoreState {
     /// The first vCPU of a VM that is stopping. From this time on it wants the core to go on with
     /// that.
     Ending(u64),
-    /// The same, and its VM stops for good.
-    Halting,
+    /// The same, and its VM stops for good, by this step next.
+    Halting(ResetStep),
     /// Its VM's image is being loaded.
     Loading(Load),
     /// Its VM's image is loaded, and the VM waits for the broker: since the first time, and until

@@ -168,7 +168,10 @@ pub fn give_back(vm: &'static Vm, follows: bool) {
     }
     if is_with(vm) {
         // An interrupt of the devices that the VM had not ended must not keep them here.
-        vm.gic.lock().reset(&mut Lines::new(vm));
+        let mut gic = vm.gic.lock();
+        for irq in lines(vm) {
+            gic.release_relayed(IntId(irq.intid), &mut Lines::new(vm));
+        }
     }
     let lives = |heir: &&Vm| {
         !core::ptr::eq(*heir, vm)

@@ -7,18 +7,24 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use weir_abi::OnFault;
 use weir_trace::wire::{What, WireEvent};
 use weir_units::VcpuId;
-use weir_vdev::{pl011::Pl011, psci::Power};
+use weir_vdev::{gic::ResetStep, pl011::Pl011, psci::Power};
 
 /// The next step of the start of a VM whose image is loaded. Between two steps the core takes
 /// interrupts.
 #[derive(Clone, Copy)]
 pub enum Start {
-    /// Sets its interrupts to their initial state.
-    Interrupts,
+    /// Sets its interrupts to their initial state, by this step next.
+    Interrupts(ResetStep),
     /// Does the same with its other virtual devices.
     Devices,
     /// Reports it. From here on it can stop.
     Report,
+}
+
+impl Default for Start {
+    fn default() -> Self {
+        Self::Interrupts(ResetStep::default())
+    }
 }
 
 impl Start {
@@ -27,9 +33,9 @@ impl Start {
     pub fn step(self, vcpu_ref: &'static VcpuRef) -> Option<Self> {
         let vm = vcpu_ref.vm;
         match self {
-            Self::Interrupts => {
-                vm.gic.lock().reset(&mut Lines::new(vm));
-                Some(Self::Devices)
+            Self::Interrupts(step) => {
+                let next = vm.gic.lock().reset(step, &mut Lines::new(vm));
+                Some(next.map_or(Self::Devices, Self::Interrupts))
             }
             Self::Devices => {
                 vm.mail.clear();
@@ -128,12 +134,17 @@ pub fn lead(vcpu_ref: &'static VcpuRef) -> Next {
     }
 }
 
-/// Stops the VM `vm`, whose vCPUs are off, for good; on the core of its first vCPU.
-pub fn halt(vm: &'static Vm) {
+/// Does a step of what stops the VM `vm`, whose vCPUs are off, for good; on the core of its first
+/// vCPU. Returns the next step, or none if the VM has stopped. Between two steps the core takes
+/// interrupts.
+pub fn halt(vm: &'static Vm, step: ResetStep) -> Option<ResetStep> {
     vm.halted.store(true, Ordering::Relaxed);
     *vm.power.lock() = None;
     // No interrupt of a stopped VM may reach a core.
-    vm.gic.lock().reset(&mut Lines::new(vm));
+    let next = vm.gic.lock().reset(step, &mut Lines::new(vm));
+    if next.is_some() {
+        return next;
+    }
     focus::give_back(vm, false);
     let last = !vm.is_broker() && ALIVE.fetch_sub(1, Ordering::AcqRel) == 1;
     let fault = matches!(*vm.ending.lock(), Some(Ending::Fault));
@@ -141,6 +152,7 @@ pub fn halt(vm: &'static Vm) {
     if last || fault && vm.view().on_fault() == OnFault::StopSystem {
         stop_system();
     }
+    None
 }
 
 /// Ends the system: every core stops, then the console core sends the last records and turns the

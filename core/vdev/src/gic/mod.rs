@@ -65,6 +65,7 @@ mod lr;
 mod mail;
 mod mmio;
 pub mod redistributor;
+mod reset;
 mod sgi;
 #[cfg(test)]
 mod tests;
@@ -75,6 +76,7 @@ pub use lr::{
 };
 pub use mail::Mail;
 pub use mmio::GicAccess;
+pub use reset::ResetStep;
 pub use sgi::{Mailboxes, Sgi, SgiRegister, decode_sgi_register, decode_sgir, sgi_target};
 
 use core::ops::BitOr;
@@ -199,6 +201,7 @@ impl Iterator for Bits {
 
 /// Thirty-two interrupts.
 #[derive(Clone, Copy)]
+#[cfg_attr(test, derive(Debug))]
 struct Lines {
     enabled: u32,
     /// Latched: edges, writes to ISPENDR, SGIs; for hardware-linked lines those that are physically
@@ -264,6 +267,7 @@ impl Held {
 }
 
 /// What one vCPU has for itself.
+#[cfg_attr(test, derive(Debug))]
 struct Vcpu<V: GicArchitecture> {
     /// `WANTED`, `CROWDED`, `INTENDED`, `OFF`: nonzero keeps the short paths away.
     busy: u32,
@@ -355,6 +359,7 @@ pub struct Posted<V: GicArchitecture> {
 /// The virtual GIC of one VM. In this order, what the short paths need is near its beginning, where
 /// a load or store reaches it without another instruction.
 #[repr(C)]
+#[cfg_attr(test, derive(Debug))]
 pub struct Gic<V: GicArchitecture> {
     /// Number of vCPUs, 1 to 8.
     vcpu_count: u8,
@@ -478,51 +483,6 @@ impl<V: GicArchitecture> Gic<V> {
         }
         self.reroute(w);
         true
-    }
-
-    /// Brings the VM's GIC back to its state after [`Gic::new`] and the links, and the physical
-    /// SPIs behind it to disabled, not pending, inactive. Each vCPU has been taken off its core by
-    /// [`Gic::save`].
-    pub fn reset(&mut self, hw: &mut impl Hardware<V>) {
-        self.enabled_groups = 0;
-        for w in 1..8 {
-            let linked = self.spi[w].hw;
-            for bit in Bits(linked) {
-                let pintid = self.pintid(w, bit);
-                hw.set_enabled(0, pintid, false);
-                hw.set_edge(0, pintid, false);
-                hw.route(pintid, 0);
-                hw.set_pending(0, pintid, false);
-                hw.set_active(0, pintid, false);
-            }
-            // A relayed line is physically active while it is high, and while it is masked.
-            let mut active = self.spi[w].level;
-            for vcpu in &self.vcpu {
-                active |= vcpu.masked[w];
-            }
-            for bit in Bits(active) {
-                if self.is_relayed(w, bit as u32) {
-                    hw.set_active(0, self.pintid(w, bit), false);
-                }
-            }
-            self.spi[w] = Lines::RESET;
-            self.spi[w].hw = linked;
-        }
-        self.waiting = 0;
-        self.spi_keepers = [0; MAX_VCPUS];
-        self.route = [0; 256];
-        self.ready = [V::EMPTY; 256];
-        for vcpu in self.vcpu.iter_mut().take(usize::from(self.vcpu_count)) {
-            let linked = vcpu.private.hw;
-            *vcpu = Vcpu::RESET;
-            vcpu.private.hw = linked;
-        }
-        if V::V3 || self.vcpu_count == 1 {
-            self.vcpu[0].mine = [!0; 8];
-        }
-        for w in 0..8 {
-            self.reroute(w);
-        }
     }
 
     /// Delivers the physical interrupt behind a linked line: this core has acknowledged it and

@@ -4,11 +4,12 @@ mod isolation;
 mod properties;
 mod registers;
 mod relayed;
+mod reset;
 
 use super::lr::{Backing, Entry, ListRegisterState, free_of};
 use super::{
-    Gic, GicAccess, GicArchitecture, Hardware, ListRegisters, Mailboxes, Maintenance, Sgi,
-    VcpuMask, decode_sgir,
+    Gic, GicAccess, GicArchitecture, Hardware, ListRegisters, Mailboxes, Maintenance, ResetStep,
+    Sgi, VcpuMask, decode_sgir,
 };
 use weir_units::IntId;
 
@@ -200,6 +201,8 @@ pub struct Board {
     shared: Vec<Physical>,
     /// The core that runs now: PPI functions may only be called for it, as on a GICv2 (None: any).
     pub here: Option<usize>,
+    /// Accesses so far.
+    pub accesses: usize,
 }
 
 impl Board {
@@ -208,6 +211,7 @@ impl Board {
             private: [[Physical::default(); 32]; 8],
             shared: vec![Physical::default(); 1024],
             here: None,
+            accesses: 0,
         }
     }
 
@@ -217,6 +221,12 @@ impl Board {
         } else {
             &mut self.shared[pintid as usize]
         }
+    }
+
+    /// The line, for an access of the model.
+    fn access(&mut self, vcpu: usize, pintid: u32) -> &mut Physical {
+        self.accesses += 1;
+        self.line(vcpu, pintid)
     }
 
     fn own(&self, vcpu: usize, pintid: u32) {
@@ -229,28 +239,28 @@ impl Board {
 impl<V: GicArchitecture> Hardware<V> for Machine<'_, V> {
     fn set_enabled(&mut self, vcpu: usize, IntId(pintid): IntId, on: bool) {
         self.board.own(vcpu, pintid);
-        self.board.line(vcpu, pintid).enabled = on;
+        self.board.access(vcpu, pintid).enabled = on;
     }
 
     fn set_edge(&mut self, vcpu: usize, IntId(pintid): IntId, edge: bool) {
         assert!(!self.board.line(vcpu, pintid).enabled, "{pintid} is enabled (IHI0069H 12.9.9)");
-        self.board.line(vcpu, pintid).edge = edge;
+        self.board.access(vcpu, pintid).edge = edge;
     }
 
     fn route(&mut self, IntId(pintid): IntId, vcpu: usize) {
-        self.board.line(vcpu, pintid).target = vcpu;
+        self.board.access(vcpu, pintid).target = vcpu;
     }
 
     fn pending(&mut self, vcpu: usize, IntId(pintid): IntId) -> bool {
-        self.board.line(vcpu, pintid).is_pending()
+        self.board.access(vcpu, pintid).is_pending()
     }
 
     fn set_pending(&mut self, vcpu: usize, IntId(pintid): IntId, on: bool) {
-        self.board.line(vcpu, pintid).latch = on;
+        self.board.access(vcpu, pintid).latch = on;
     }
 
     fn set_active(&mut self, vcpu: usize, IntId(pintid): IntId, on: bool) {
-        self.board.line(vcpu, pintid).active = on;
+        self.board.access(vcpu, pintid).active = on;
     }
 }
 
@@ -291,6 +301,23 @@ impl<V: GicArchitecture> Rig<V> {
             assert!(rig.on(vcpu, |gic, _, hw| gic.restore(vcpu, hw)).is_empty());
         }
         rig
+    }
+
+    /// Takes all vCPUs off their cores, as the end of a boot does.
+    pub fn leave_all(&mut self) {
+        for vcpu in 0..self.cores.len() {
+            let _ = self.on(vcpu, |gic, _, hw| gic.save(vcpu, hw));
+            self.cores[vcpu].running.clear();
+        }
+    }
+
+    /// Resets the GIC; `between` is what happens after each step.
+    pub fn reset(&mut self, mut between: impl FnMut(&mut Self)) {
+        let mut next = Some(ResetStep::default());
+        while let Some(step) = next {
+            next = self.on(0, |gic, _, hw| gic.reset(step, hw));
+            between(self);
+        }
     }
 
     /// Asks the GIC on the core of a vCPU.

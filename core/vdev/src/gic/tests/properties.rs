@@ -600,26 +600,32 @@ proptest! {
 
     /// No access, whatever its address, size and value, panics or leaves the rig restless.
     #[test]
-    fn hostile_accesses_are_harmless(
-        accesses in prop::collection::vec(
-            (
-                0usize..4, 0usize..10, any::<bool>(),
-                prop_oneof![0u64..0x1000, 0u64..0x2_0000, 0x1_0000u64..0x1_1000, any::<u64>()],
-                prop_oneof![Just(1u32), Just(2), Just(4), Just(8), any::<u32>()],
-                any::<u64>(), any::<bool>(),
-            ),
-            0..200,
-        )
-    ) {
-        hostile::<V3>(&accesses);
-        hostile::<V2>(&accesses);
+    fn hostile_accesses_are_harmless(accesses in accesses()) {
+        hostile(&mut Rig::<V3>::new(4, 4, &LINKS), &accesses);
+        hostile(&mut Rig::<V2>::new(4, 4, &LINKS), &accesses);
     }
 }
 
-type Access = (usize, usize, bool, u64, u32, u64, bool);
+pub type Access = (usize, usize, bool, u64, u32, u64, bool);
 
-fn hostile<V: GicArchitecture>(accesses: &[Access]) {
-    let mut rig = Rig::<V>::new(4, 4, &LINKS);
+/// Accesses of four vCPUs to registers and what is none.
+pub fn accesses() -> impl Strategy<Value = Vec<Access>> {
+    prop::collection::vec(
+        (
+            0usize..4,
+            0usize..10,
+            any::<bool>(),
+            prop_oneof![0u64..0x1000, 0u64..0x2_0000, 0x1_0000u64..0x1_1000, any::<u64>()],
+            prop_oneof![Just(1u32), Just(2), Just(4), Just(8), any::<u32>()],
+            any::<u64>(),
+            any::<bool>(),
+        ),
+        0..200,
+    )
+}
+
+/// Makes the accesses, and has the vCPUs take and end what comes.
+pub fn hostile<V: GicArchitecture>(rig: &mut Rig<V>, accesses: &[Access]) {
     for &(vcpu, target, redistributor, offset, size, value, write) in accesses {
         match (redistributor, write) {
             (false, false) => {

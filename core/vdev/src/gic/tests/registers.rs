@@ -596,10 +596,8 @@ fn reset() {
     rig.board.line(0, 27).high = true;
     rig.run();
     rig.acknowledge(0);
-    for vcpu in 0..2 {
-        let _ = rig.on(vcpu, |gic, _, hw| gic.save(vcpu, hw));
-    }
-    rig.on(0, |gic, _, hw| gic.reset(hw));
+    rig.leave_all();
+    rig.reset(|_| ());
     rig.mail.clear();
     for pintid in [27, 140] {
         let line = rig.board.line(0, pintid);
@@ -611,7 +609,6 @@ fn reset() {
     assert!(!rig.gic.has_pending(0));
     assert!(rig.on(0, |gic, _, hw| gic.restore(0, hw)).is_empty());
     // The links stay.
-    rig.cores[0].running.clear();
     rig.write(0, 0, 4, 3);
     rig.write(0, 0x104, 4, 1 << 8);
     assert_eq!(rig.acknowledge(0).unwrap().intid.0, 40);

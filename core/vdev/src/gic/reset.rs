@@ -1,0 +1,157 @@
+//! The reset of a VM's GIC between two boots, in steps that each are short enough for a section
+//! with interrupts masked.
+//!
+//! Between two steps other cores can use the model, and physical interrupts come. The first step
+//! clears the group enables, so that no line is forwarded to a vCPU, and all vCPUs are off their
+//! cores. A physical interrupt that comes before its line's step is therefore kept in the model, and
+//! a linked line is disabled ([`Gic::deliver_hw`]); the line's step drops the interrupt and
+//! deactivates it. An interrupt that a core acknowledged before the distributor stopped forwarding
+//! its line and that it delivers after the line's step can be physically active. The later steps
+//! keep it in the model, as one that is delivered after the reset: the next boot handles it or gives
+//! it back to the distributor, and either deactivates it.
+
+use super::lr::{GicArchitecture, Hardware};
+use super::{Bits, Gic, INTIDS, Lines, MAX_VCPUS, Vcpu, place};
+use weir_units::IntId;
+
+/// The largest number of physical lines of a step.
+const LINES: usize = 8;
+
+/// A step of [`Gic::reset`], the first one by default.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct ResetStep(Part);
+
+/// What a step resets.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Part {
+    /// The physical lines behind the SPIs from this INTID on.
+    Lines(u8),
+    /// What the vCPUs share.
+    Shared,
+    /// This vCPU.
+    Vcpu(u8),
+}
+
+impl Default for Part {
+    fn default() -> Self {
+        Self::Lines(32)
+    }
+}
+
+impl<V: GicArchitecture> Gic<V> {
+    /// Does a step of the reset that brings the VM's GIC back to its state after [`Gic::new`] and
+    /// the links, and the physical SPIs behind it to disabled, not pending, inactive. Returns the
+    /// next step, or none after the last one. Each vCPU has been taken off its core by
+    /// [`Gic::save`], and none gets one until then.
+    pub fn reset(&mut self, step: ResetStep, hw: &mut impl Hardware<V>) -> Option<ResetStep> {
+        let next = match step.0 {
+            Part::Lines(first) => {
+                self.enabled_groups = 0;
+                self.release_from(first.into(), hw).map_or(Part::Shared, Part::Lines)
+            }
+            Part::Shared => {
+                self.reset_shared();
+                Part::Vcpu(0)
+            }
+            Part::Vcpu(vcpu) => {
+                self.reset_vcpu(vcpu.into());
+                if vcpu + 1 >= self.vcpu_count {
+                    (0..8).for_each(|w| self.reroute(w));
+                    return None;
+                }
+                Part::Vcpu(vcpu + 1)
+            }
+        };
+        Some(ResetStep(next))
+    }
+
+    /// Lets go of the relayed line `intid`, if it has come to the guest, whose vCPUs have all been
+    /// taken off their cores and do not go on. The physical interrupt is deactivated.
+    pub fn release_relayed(&mut self, intid: IntId, hw: &mut impl Hardware<V>) {
+        let (w, bit) = place(intid);
+        if (32..INTIDS).contains(&intid.0) && self.behind(w) & bit != 0 {
+            self.release(w, bit.trailing_zeros() as usize, hw);
+        }
+    }
+
+    /// Lets go of the next [`LINES`] SPIs from INTID `first` on that have a physical line. Returns
+    /// the first one that is left.
+    fn release_from(&mut self, first: usize, hw: &mut impl Hardware<V>) -> Option<u8> {
+        let mut done = 0;
+        let mut mask = !0 << (first & 31);
+        for w in first >> 5..8 {
+            for bit in Bits(self.behind(w) & mask) {
+                if done == LINES {
+                    return Some((w << 5 | bit) as u8);
+                }
+                done += 1;
+                self.release(w, bit, hw);
+            }
+            mask = !0;
+        }
+        None
+    }
+
+    /// The SPIs of a word of which a physical line may have to be reset: linked ones, and relayed
+    /// ones that are physically active, which they are while they are high and while they are
+    /// masked.
+    fn behind(&self, w: usize) -> u32 {
+        let lines = &self.spi[w & 7];
+        let mut behind = lines.hw | lines.level;
+        for cpu in self.vcpu.iter().take(self.vcpu_count()) {
+            behind |= cpu.masked[w & 7];
+        }
+        behind
+    }
+
+    /// Resets the physical line of an SPI, and with it what the model has of its interrupt.
+    fn release(&mut self, w: usize, bit: usize, hw: &mut impl Hardware<V>) {
+        let (pintid, mask) = (self.pintid(w, bit), 1 << (bit & 31));
+        if self.spi[w & 7].hw & mask != 0 {
+            hw.set_enabled(0, pintid, false);
+            hw.set_edge(0, pintid, false);
+            hw.route(pintid, 0);
+            hw.set_pending(0, pintid, false);
+        }
+        if pintid.0 != 0 {
+            hw.set_active(0, pintid, false);
+        }
+        let lines = &mut self.spi[w & 7];
+        lines.pending &= !mask;
+        lines.level &= !mask;
+        for cpu in self.vcpu.iter_mut().take(self.vcpu_count.into()) {
+            cpu.active[w & 7] &= !mask;
+            cpu.masked[w & 7] &= !mask;
+        }
+    }
+
+    /// Resets what the vCPUs share. The physical lines have been reset; what the model has of them
+    /// has come since.
+    fn reset_shared(&mut self) {
+        self.waiting = 0;
+        for w in 1..8 {
+            let Lines { hw, pending, level, .. } = self.spi[w];
+            let mut came = Lines { hw, pending: pending & hw, ..Lines::RESET };
+            for bit in Bits(level) {
+                came.level |= u32::from(self.is_relayed(w, bit as u32)) << bit;
+            }
+            self.waiting |= u32::from(came.signaled() != 0) << w;
+            self.spi[w] = came;
+        }
+        self.spi_keepers = [0; MAX_VCPUS];
+        self.route = [0; 256];
+        self.ready = [V::EMPTY; 256];
+    }
+
+    /// Resets what vCPU `vcpu` has for itself.
+    fn reset_vcpu(&mut self, vcpu: usize) {
+        let is_target = vcpu == 0 && (V::V3 || self.vcpu_count == 1);
+        let cpu = self.cpu_mut(vcpu);
+        let linked = cpu.private.hw;
+        *cpu = Vcpu::RESET;
+        cpu.private.hw = linked;
+        if is_target {
+            cpu.mine = [!0; 8];
+        }
+    }
+}
