@@ -413,7 +413,7 @@ impl Window {
 /// interrupts are taken: 500 to 900 instructions. What is zeroed are whole pages.
 const ZERO_CHUNK: u64 = 2 * PAGE;
 const STORE_CHUNK: u64 = PAGE;
-const COPY_CHUNK: u64 = PAGE / 4;
+const COPY_CHUNK: u64 = PAGE / 8;
 
 /// Calls `body` with the start and the length of each chunk of `len` bytes, of at most `most`,
 /// until `pause` says after one that something else is due; returns the number of bytes.

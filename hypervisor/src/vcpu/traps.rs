@@ -13,7 +13,7 @@ use crate::{
     board::start,
     budget::{self, Counts},
     cpu::Core,
-    virtio,
+    virtio::{self, Completions},
     vm::{
         Ending, VcpuRef, debug,
         devices::{self, Trapped},
@@ -427,7 +427,15 @@ fn call(
         Call::HasDevices => frame.x[0] = focus::is_with(vm).into(),
         Call::HasStolenTime | Call::StolenTime => stolen_time(frame, vcpu_ref),
         Call::Complete => {
-            let taken = virtio::complete(vcpu_ref);
+            let taken = match virtio::complete(vcpu_ref) {
+                Completions::Taken(ticks) => Some(ticks),
+                Completions::Denied => None,
+                // The registers stay, and the program counter goes back to the call.
+                Completions::Left => {
+                    sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_sub(4));
+                    return Exit::RESUME;
+                }
+            };
             frame.x[0] = or_denied(taken.map(|_| 0));
             frame.x[1] = taken.unwrap_or(0);
         }

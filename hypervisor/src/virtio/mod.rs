@@ -27,14 +27,29 @@ pub fn init(address: u64) {
     }
 }
 
-/// The broker says that it has completions; on its core. Returns how long EL2 was busy with them,
-/// in ticks; none for a VM that is not the broker.
-pub fn complete(vcpu_ref: &VcpuRef) -> Option<u64> {
+/// The most devices that one call interrupts, of which each takes some 340 instructions.
+const INTERRUPTED: usize = 3;
+
+/// What became of the broker's completions.
+pub enum Completions {
+    /// EL2 was so long busy with them, in ticks.
+    Taken(u64),
+    /// More wait: the broker makes its call again, before which its core takes interrupts.
+    Left,
+    /// The VM is not the broker.
+    Denied,
+}
+
+/// The broker says that it has completions; on its core.
+pub fn complete(vcpu_ref: &VcpuRef) -> Completions {
     let begun = timer::ticks();
-    let service = service::of(vcpu_ref.vm)?;
-    flows::complete(service, vcpu_ref);
-    switch::complete(service);
-    Some(timer::ticks().wrapping_sub(begun))
+    let Some(service) = service::of(vcpu_ref.vm) else { return Completions::Denied };
+    let mut left = INTERRUPTED;
+    if flows::complete(service, vcpu_ref, &mut left) && switch::complete(service, &mut left) {
+        Completions::Taken(timer::ticks().wrapping_sub(begun))
+    } else {
+        Completions::Left
+    }
 }
 
 /// Resets the devices of a VM to their state after power-on; called before each boot of the VM.

@@ -39,7 +39,9 @@ pub fn access(_: &'static VcpuRef, _: &MmioAccess, place: Place, _: u64) -> u64 
 }
 
 /// Returns nothing to a driver.
-pub fn complete(_service: &Service, _vcpu_ref: &VcpuRef) {}
+pub fn complete(_service: &Service, _vcpu_ref: &VcpuRef, _left: &mut usize) -> bool {
+    true
+}
 
 /// Counts nothing.
 pub fn refused(_vm: &Vm) -> u64 {

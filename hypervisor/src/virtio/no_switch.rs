@@ -35,7 +35,9 @@ pub fn access(_: &'static VcpuRef, _: &MmioAccess, _at: u64, _value: u64) -> u64
 }
 
 /// Interrupts for nothing.
-pub fn complete(_service: &Service) {}
+pub fn complete(_service: &Service, _left: &mut usize) -> bool {
+    true
+}
 
 /// Counts nothing.
 pub fn refused(_vm: &Vm) -> u64 {

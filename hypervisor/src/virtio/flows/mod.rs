@@ -236,9 +236,9 @@ fn line(vm: &Vm, socket: &Socket) -> VcpuMask {
 }
 
 /// Handles returned buffers and broken rings, on the broker's core. Each device is read once and
-/// interrupted at most once, independently of the broker's claims. Then takes at most [`TAKEN`]
-/// records.
-pub fn complete(service: &Service, vcpu_ref: &VcpuRef) {
+/// interrupted at most once, independently of the broker's claims, and at most `left` are. If none
+/// is left, takes at most [`TAKEN`] records. Returns whether none is left.
+pub fn complete(service: &Service, vcpu_ref: &VcpuRef, left: &mut usize) -> bool {
     let (mut raised, mut delivered) = ([0; PORTS], None);
     for vm in vm::all().filter(|vm| is_there(vm)) {
         let device = &service.partition.port(vm.index()).device;
@@ -249,6 +249,10 @@ pub fn complete(service: &Service, vcpu_ref: &VcpuRef) {
         if used == socket.used && broken.is_none() {
             continue;
         }
+        if *left == 0 {
+            return false;
+        }
+        *left -= 1;
         if used != socket.used {
             socket.used = used;
             socket.raised = timer::ticks();
@@ -276,6 +280,7 @@ pub fn complete(service: &Service, vcpu_ref: &VcpuRef) {
         // Relaxed: a figure, on which nothing depends.
         SHORTEST_TAIL.fetch_min(tail, Ordering::Relaxed);
     }
+    true
 }
 
 /// Takes the broker's records into the trace; `raised` is when each VM's interrupt was pending in

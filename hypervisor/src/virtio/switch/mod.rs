@@ -152,8 +152,9 @@ fn line(vm: &Vm, port: &NetDevice) -> VcpuMask {
 }
 
 /// Handles returned buffers and broken rings, on the broker's core. Each port is read once and
-/// interrupted at most once, independently of the broker's claims.
-pub fn complete(service: &Service) {
+/// interrupted at most once, independently of the broker's claims, and at most `left` are. Returns
+/// whether none is left.
+pub fn complete(service: &Service, left: &mut usize) -> bool {
     for vm in vm::all().filter(|vm| port_of(vm).is_some()) {
         let device = &service.ports.port(vm.index()).device;
         let mut port = vm.net.lock();
@@ -163,6 +164,10 @@ pub fn complete(service: &Service) {
         if used == port.used && broken.is_none() {
             continue;
         }
+        if *left == 0 {
+            return false;
+        }
+        *left -= 1;
         if used != port.used {
             port.used = used;
             port.registers.signal_used();
@@ -175,6 +180,7 @@ pub fn complete(service: &Service) {
         drop(port);
         kick(vm, mask);
     }
+    true
 }
 
 /// Returns the frames of the VM that were malformed or from a foreign address, by the broker's
