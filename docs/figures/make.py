@@ -273,7 +273,7 @@ def modules():
         ("Messages", ["virtio/flows/", "core/vsock, core/broker"]),
         ("Network switch", ["virtio/switch/, virtio/service.rs", "core/vsock, core/broker"]),
         ("Trace", ["trace.rs", "core/trace: rings, records"]),
-        ("Consoles", ["console/mod.rs", "core/trace/src/wire.rs: frames"]),
+        ("Consoles", ["console/mod.rs, notice.rs", "core/trace/src/wire.rs: frames"]),
     ]
     for i, (title, lines) in enumerate(topics):
         f.box(110 + i % 3 * 247, 80 + i // 3 * 74, 235 + i % 3 // 2, 64, "a", title, lines)

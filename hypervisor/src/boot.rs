@@ -10,8 +10,10 @@ use crate::{
         CORES, LOAD_ADDRESS, RAM, UART_LINE,
         start::{self, StartError},
     },
-    console::{self, Text, Wire},
-    cpu, system,
+    console::{self, Wire},
+    cpu,
+    notice::{self, Text},
+    system,
     vcpu::{
         pmu,
         prepare::{Purpose, prepare_core},
@@ -49,7 +51,7 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
         }
     };
     if image != LOAD_ADDRESS {
-        console::refuse(&[
+        notice::refuse(&[
             "the image was loaded at 0x",
             Text::number(image, 16).as_str(),
             ", but built for 0x",
@@ -60,21 +62,21 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
     let len = behind.end.saturating_sub(behind.start).min(TABLES_LIMIT);
     // SAFETY: RAM between the hypervisor's two parts, in the image; nobody writes to it.
     let packed = unsafe { stage1.read_only(0, Pa(behind.start), len) };
-    let Ok(packed) = packed else { console::refuse(&["no room to map the packed system"]) };
+    let Ok(packed) = packed else { notice::refuse(&["no room to map the packed system"]) };
     let system = match PackedSystem::parse_with(packed, cfg!(feature = "gicv2"), system::BUILT) {
         Ok(system) => system::set(system),
-        Err(Damage::Feature(name)) => console::refuse(&[
+        Err(Damage::Feature(name)) => notice::refuse(&[
             "refuses its image: this system needs the feature `",
             name,
             "`, which this hypervisor was built without: build the image with weir build",
         ]),
-        Err(damage) => console::refuse(&["refuses its image: ", damage.message()]),
+        Err(damage) => notice::refuse(&["refuses its image: ", damage.message()]),
     };
     // SAFETY: the system has its tables alone of these bytes.
     unsafe { stage1.forget(0, system.header.tables_len.into()) };
     check_memory(&mut stage1, device_tree, system);
     if !gic::present() {
-        console::refuse(&[
+        notice::refuse(&[
             "built for another interrupt controller than this machine's: give weir --platform, or QEMU another gic-version=",
         ]);
     }
@@ -83,7 +85,7 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
     unsafe { divided::move_in(system) }
     if let Some(pa) = system.partition() {
         let Ok(()) = stage1.share(Pa(pa)) else {
-            console::refuse(&["no room to map what it shares with the broker"]);
+            notice::refuse(&["no room to map what it shares with the broker"]);
         };
     }
     bring_up(core, system)
@@ -126,7 +128,7 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static PackedSystem<'static>
             })
         };
         let Some(root) = root else {
-            console::refuse(&[
+            notice::refuse(&[
                 "VM ",
                 str::from_utf8(view.name()).unwrap_or("?"),
                 ": its memory does not fit the tables of stage 2 and of the SMMU; give it RAM in fewer pieces",
@@ -146,7 +148,7 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static PackedSystem<'static>
     for (index, &mpidr) in CORES.iter().enumerate().take(needed).skip(1) {
         match start::start_core(index as u64, mpidr) {
             Ok(()) => {}
-            Err(StartError::Absent) => console::refuse(&[
+            Err(StartError::Absent) => notice::refuse(&[
                 "this system needs ",
                 Text::number(needed as u64, 10).as_str(),
                 " cores, and the machine has ",
@@ -154,18 +156,18 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static PackedSystem<'static>
                 ": use fewer in the system file, or start QEMU with -smp ",
                 Text::number(needed as u64, 10).as_str(),
             ]),
-            Err(StartError::Silent) => console::refuse(&[
+            Err(StartError::Silent) => notice::refuse(&[
                 "core ",
                 Text::number(index as u64, 10).as_str(),
                 " did not come from the spin table within a second: use fewer cores in the system \
                  file, or check the firmware's stub",
             ]),
-            Err(StartError::NoPsci) => console::refuse(&[
+            Err(StartError::NoPsci) => notice::refuse(&[
                 "the firmware has no PSCI CPU_ON, by which core ",
                 Text::number(index as u64, 10).as_str(),
                 " starts: use firmware with PSCI, or give the board file [spin_table]",
             ]),
-            Err(StartError::Refused(error)) => console::refuse(&[
+            Err(StartError::Refused(error)) => notice::refuse(&[
                 "the firmware could not start core ",
                 Text::number(index as u64, 10).as_str(),
                 ", PSCI error -",
@@ -190,7 +192,7 @@ pub extern "C" fn secondary_main(index: u64) -> ! {
 fn start_core(core: &'static mut cpu::Core) -> ! {
     if let Err(reason) = gic::init_core(core.id) {
         let core = Text::number(core.id.0.into(), 10);
-        console::refuse(&["GIC of core ", core.as_str(), ": ", reason]);
+        notice::refuse(&["GIC of core ", core.as_str(), ": ", reason]);
     }
     core.schedule = schedule::of_core(core.id);
     let shared = core.schedule.as_deref().is_some_and(|schedule| schedule.partition.is_some());
@@ -230,7 +232,7 @@ fn check_ownership(found: Found, is_divided: bool) {
     let pages = Text::number(found.pages, 10);
     if found.strays > 0 {
         let strays = Text::number(found.strays, 10);
-        console::refuse(&[
+        notice::refuse(&[
             strays.as_str(),
             " of ",
             pages.as_str(),
@@ -242,7 +244,7 @@ fn check_ownership(found: Found, is_divided: bool) {
         ]);
     }
     if is_divided {
-        console::say(&[pages.as_str(), " pages in its tables, each in its owner's page classes"]);
+        notice::say(&[pages.as_str(), " pages in its tables, each in its owner's page classes"]);
     }
 }
 
@@ -259,7 +261,7 @@ fn check_memory(stage1: &mut Stage1, device_tree: u64, system: &PackedSystem) {
     }
     let Some(MachineFacts { ram, has_smmu }) = machine else { return };
     if needs_smmu && !has_smmu {
-        console::refuse(&[
+        notice::refuse(&[
             "this system has PCI functions, and the machine has no SMMU: take them out, or start QEMU's machine with iommu=smmuv3",
         ]);
     }
@@ -268,7 +270,7 @@ fn check_memory(stage1: &mut Stage1, device_tree: u64, system: &PackedSystem) {
     let needed = RAM.iter().map(needed).sum::<u64>();
     if ram < needed {
         let mib = |bytes: u64| Text::number(bytes.div_ceil(1 << 20), 10);
-        console::refuse(&[
+        notice::refuse(&[
             "this system needs ",
             mib(needed).as_str(),
             " MiB of RAM, and the machine has ",

@@ -14,8 +14,9 @@ use crate::{
         pmu::{kept::Pmu, pmu_intid},
         timer,
     },
-    console::{self, Text},
-    mail, system,
+    mail,
+    notice::{self, Text},
+    system,
     trace::{self, RecordKind},
     vcpu::action::Exit,
     vm::{self, CoreLocal, VcpuRef, Vm},
@@ -132,7 +133,7 @@ impl Budget {
         let its = &view.vm.regulation;
         let source = if its.source == regulation::PMU {
             if let Some(event) = Pmu::missing(its.events) {
-                console::refuse(&[
+                notice::refuse(&[
                     "the PMU of core ",
                     Text::number(core.0.into(), 10).as_str(),
                     " does not count event 0x",

@@ -1,12 +1,12 @@
 //! What becomes of a core at whose EL2 something failed.
 
-use crate::console::{self, Text};
+use crate::notice::{self, Text};
 
 /// An exception of EL2 itself. Nothing that a guest does leads here; a defect of the hypervisor or
 /// of the machine does. This core stops; the others go on.
 pub extern "C" fn own_exception(esr: u64, elr: u64, far: u64) -> ! {
     let texts = [esr, elr, far].map(|value| Text::number(value, 16));
-    console::last_words(&[
+    notice::last_words(&[
         "exception at EL2: ESR 0x",
         texts[0].as_str(),
         ", ELR 0x",
@@ -20,12 +20,12 @@ pub extern "C" fn own_exception(esr: u64, elr: u64, far: u64) -> ! {
 #[cold]
 #[inline(never)]
 pub fn unset() -> ! {
-    console::last_words(&["EL2 read a value that the boot core had not set"])
+    notice::last_words(&["EL2 read a value that the boot core had not set"])
 }
 
 #[cfg(target_os = "none")]
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo) -> ! {
     let (file, line) = info.location().map_or(("?", 0), |place| (place.file(), place.line()));
-    console::last_words(&["panic at ", file, ":", Text::number(line.into(), 10).as_str()])
+    notice::last_words(&["panic at ", file, ":", Text::number(line.into(), 10).as_str()])
 }

@@ -7,6 +7,7 @@
 //! - `cpu`: per-CPU data.
 //! - `halt`: faults of EL2 itself.
 //! - `mail`: messages between cores.
+//! - `notice`: notices of EL2 itself on the bare UART.
 //! - `budget`: memory budgets: counts accesses, throttles and replenishes.
 //! - `board`: the board's addresses and its UART, from its file in `boards/`.
 //! - `system`: the packed system.
@@ -39,6 +40,7 @@ mod cpu;
 mod entry;
 mod halt;
 mod mail;
+mod notice;
 mod system;
 mod trace;
 mod vcpu;

@@ -6,8 +6,8 @@
 //! nobody waits for a lock of another VM's.
 
 use crate::{
-    arch::{lock::Lock, relax, timer, wait_for_interrupt},
-    board::{start, uart::Uart},
+    arch::{lock::Lock, relax, timer},
+    board::uart::Uart,
     mail, system, trace,
 };
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
@@ -283,7 +283,8 @@ impl Wire {
     /// Called once, on the console core, after stage 1 has the device.
     #[must_use]
     pub unsafe fn take() -> Self {
-        // SAFETY: by the contract; `refuse` and `panic`, which use it too, end everything.
+        // SAFETY: by the contract; `notice::refuse` and `notice::last_words`, which use it too, stop
+        // their core.
         let mut uart = unsafe { Uart::take() };
         uart.enable();
         Self {
@@ -508,67 +509,4 @@ pub fn init(console_core: CoreId) {
 #[must_use]
 pub fn core() -> CoreId {
     CoreId(CONSOLE_CORE.load(Ordering::Relaxed))
-}
-
-/// Says why this machine or this image can't be used, on the bare UART, and turns the machine off.
-pub fn refuse(parts: &[&str]) -> ! {
-    say(parts);
-    start::power_off();
-    loop {
-        wait_for_interrupt();
-    }
-}
-
-/// Says why this core stops, and stops it; the others go on.
-pub fn last_words(parts: &[&str]) -> ! {
-    say(parts);
-    loop {
-        wait_for_interrupt();
-    }
-}
-
-/// Says something on the bare UART, on the boot core before it starts another, or as last words.
-pub fn say(parts: &[&str]) {
-    // SAFETY: nothing else uses the UART while the boot core refuses. An exception of EL2's own may
-    // come while the console core writes; then a frame of its may be torn, which the host notices,
-    // but the words come through.
-    let mut uart = unsafe { Uart::take() };
-    for byte in ["weir: "].iter().chain(parts).chain(&["\r\n"]).flat_map(|part| part.bytes()) {
-        while uart.is_full() {
-            relax();
-        }
-        uart.write(byte);
-    }
-    while uart.is_busy() {
-        relax();
-    }
-}
-
-/// A number for a message.
-pub struct Text {
-    bytes: [u8; 20],
-    first: usize,
-}
-
-impl Text {
-    /// `value` in base 10 or 16.
-    #[must_use]
-    pub fn number(value: u64, base: u64) -> Self {
-        let mut text = Self { bytes: [b'0'; 20], first: 20 };
-        let mut rest = value;
-        while text.first > 0 && (rest > 0 || text.first == 20) {
-            text.first -= 1;
-            if let Some(place) = text.bytes.get_mut(text.first) {
-                *place = b"0123456789abcdef"[(rest % base.clamp(2, 16)) as usize];
-            }
-            rest /= base.clamp(2, 16);
-        }
-        text
-    }
-
-    /// The digits.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        self.bytes.get(self.first..).and_then(|digits| str::from_utf8(digits).ok()).unwrap_or("?")
-    }
 }

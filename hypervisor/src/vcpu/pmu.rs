@@ -13,8 +13,8 @@ use crate::{
         },
         sysreg,
     },
-    console::{self, Text},
     cpu::Core,
+    notice::{self, Text},
     vm::{VcpuRef, interrupts::settle},
 };
 use weir_abi::{KEPT_COUNTERS, MAX_PMU_COUNTERS};
@@ -38,7 +38,7 @@ pub fn start(core: &mut Core) {
     }
     let there = counters();
     if there < u64::from(KEPT_COUNTERS + count) {
-        console::refuse(&[
+        notice::refuse(&[
             "a VM was granted ",
             Text::number(count.into(), 10).as_str(),
             " event counters in addition to weir's 2, and the cores have ",

@@ -17,7 +17,7 @@ use crate::{
         memory, relax, timer,
     },
     board::{ENGINE_BURST, ENGINE_IS_COHERENT, ENGINE_OUTSTANDING},
-    console, system,
+    notice, system,
     vm::{VcpuRef, report},
 };
 use weir_abi::{ENGINE_CHUNK, NO_ENGINE};
@@ -42,7 +42,7 @@ struct Engine {
 /// The engine may still write to the memory of its transfer. This core stops, and keeps the lock
 /// that its caller has: each VM waits for it that is about to use that memory again.
 fn stuck() -> ! {
-    console::last_words(&["the DMA engine does not stop"])
+    notice::last_words(&["the DMA engine does not stop"])
 }
 
 static ENGINE: Lock<Engine> = Lock::new(Engine {
@@ -71,7 +71,7 @@ pub fn init() {
     let mut engine = ENGINE.lock();
     engine.at = memory::physical(core::ptr::from_ref(&engine.descriptors) as u64);
     if let Err(error) = weir_zdma::init(&mut engine.channel, SETTINGS) {
-        console::refuse(&["the DMA engine of this board can't be used: ", error.text()]);
+        notice::refuse(&["the DMA engine of this board can't be used: ", error.text()]);
     }
 }
 

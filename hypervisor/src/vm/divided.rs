@@ -12,7 +12,7 @@ use crate::{
         memory::{self, Bytes, Stage1, Window},
     },
     board::LOAD_ADDRESS,
-    console::{self, Text},
+    notice::{self, Text},
 };
 use core::ops::Range;
 use weir_abi::{PackedSystem, PageSpan, VmView};
@@ -32,7 +32,7 @@ pub unsafe fn move_in(system: &PackedSystem<'static>) {
     if system.is_divided() {
         // SAFETY: as this function's contract.
         let Err(_) = unsafe { Stage1::move_in(system, kept_page) };
-        console::refuse(&["the memory that weir build chose for the hypervisor does not hold it"]);
+        notice::refuse(&["the memory that weir build chose for the hypervisor does not hold it"]);
     }
 }
 
@@ -53,7 +53,7 @@ pub fn check_cache(system: &PackedSystem) {
             Quantity::Line => ("lines of ", " bytes, and of ", " bytes", 10, 1),
             Quantity::Colors => ("colors by address bits 0x", ", and by 0x", "", 16, 1),
         };
-        console::say(&[
+        notice::say(&[
             "this machine's last-level cache has ",
             has,
             Text::number(there / divisor, radix).as_str(),
@@ -65,7 +65,7 @@ pub fn check_cache(system: &PackedSystem) {
     }
     let missing = system.promised_colors() & !there.colors();
     if missing != 0 {
-        console::refuse(&[
+        notice::refuse(&[
             "this system's colors differ in address bits 0x",
             Text::number(missing, 16).as_str(),
             ", which choose no set of this machine's last-level cache: build it with the cache's true size and ways",

@@ -13,7 +13,8 @@ use crate::{
         timer,
     },
     board::SMMU_LINE,
-    console::{self, Text},
+    console,
+    notice::{self, Text},
 };
 use weir_abi::{ECAM_LEN, MAX_FUNCTIONS, MAX_VMS, PackedSystem, PciFunction, VmView};
 use weir_paging::{
@@ -71,7 +72,7 @@ pub fn init(system: &PackedSystem<'static>, console_core: CoreId) {
     }
     match smmu::init() {
         Ok(format) => FORMAT.set(format),
-        Err(what) => console::refuse(&["the machine's SMMU can't be used: ", what]),
+        Err(what) => notice::refuse(&["the machine's SMMU can't be used: ", what]),
     }
     for (entry, place) in system.pci().iter().zip(&FUNCTIONS) {
         let mut registers = Registers::new(entry.address as u8);
@@ -125,7 +126,7 @@ fn refuse(entry: &PciFunction, why: &[&str]) -> ! {
     let mut parts: [&str; 8] = [""; 8];
     let head = ["PCI function ", str::from_utf8(&name).unwrap_or("?")];
     parts.iter_mut().zip(head.iter().chain(why)).for_each(|(to, from)| *to = from);
-    console::refuse(&parts)
+    notice::refuse(&parts)
 }
 
 fn words(obstacle: Obstacle) -> &'static [&'static str] {
@@ -244,7 +245,7 @@ fn end_reset(functions: impl Iterator<Item = &'static Assigned>) {
 /// The SMMU does not do what it is told, so nobody knows what devices reach. This core stops rather
 /// than use that memory.
 fn give_up(Silent: Silent) -> ! {
-    console::last_words(&["the SMMU does not complete its commands"])
+    notice::last_words(&["the SMMU does not complete its commands"])
 }
 
 /// Where in the configuration space of a VM's functions, or of its socket device, `ipa` is.

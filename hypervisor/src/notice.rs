@@ -1,0 +1,70 @@
+//! Notices of EL2 itself on the bare UART, without the console's rings: from the boot core before
+//! the console has the UART, and from a core that stops.
+
+use crate::{
+    arch::{relax, wait_for_interrupt},
+    board::{start, uart::Uart},
+};
+
+/// Reports why this machine or this image can't be used, and turns the machine off.
+pub fn refuse(parts: &[&str]) -> ! {
+    say(parts);
+    start::power_off();
+    loop {
+        wait_for_interrupt();
+    }
+}
+
+/// Reports why this core stops, and stops it; the others go on.
+pub fn last_words(parts: &[&str]) -> ! {
+    say(parts);
+    loop {
+        wait_for_interrupt();
+    }
+}
+
+/// Writes a line to the bare UART, on the boot core before it starts another, or as last words.
+pub fn say(parts: &[&str]) {
+    // SAFETY: nothing else uses the UART while the boot core refuses. An exception of EL2's own may
+    // come while the console core writes: then one of its frames may be damaged, which the host
+    // detects, but the line is complete.
+    let mut uart = unsafe { Uart::take() };
+    for byte in ["weir: "].iter().chain(parts).chain(&["\r\n"]).flat_map(|part| part.bytes()) {
+        while uart.is_full() {
+            relax();
+        }
+        uart.write(byte);
+    }
+    while uart.is_busy() {
+        relax();
+    }
+}
+
+/// A number for a message.
+pub struct Text {
+    bytes: [u8; 20],
+    first: usize,
+}
+
+impl Text {
+    /// `value` in base 10 or 16.
+    #[must_use]
+    pub fn number(value: u64, base: u64) -> Self {
+        let mut text = Self { bytes: [b'0'; 20], first: 20 };
+        let mut rest = value;
+        while text.first > 0 && (rest > 0 || text.first == 20) {
+            text.first -= 1;
+            if let Some(place) = text.bytes.get_mut(text.first) {
+                *place = b"0123456789abcdef"[(rest % base.clamp(2, 16)) as usize];
+            }
+            rest /= base.clamp(2, 16);
+        }
+        text
+    }
+
+    /// The digits.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        self.bytes.get(self.first..).and_then(|digits| str::from_utf8(digits).ok()).unwrap_or("?")
+    }
+}
