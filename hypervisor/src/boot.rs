@@ -6,10 +6,7 @@ use crate::{
         memory::{self, Stage1},
         timer, wait_for_interrupt,
     },
-    board::{
-        CORES, LOAD_ADDRESS, RAM, UART_LINE,
-        start::{self, StartError},
-    },
+    board::{CORES, LOAD_ADDRESS, RAM, StartError, UART_LINE, start},
     console::{self, Wire},
     cpu,
     notice::{self, Text},

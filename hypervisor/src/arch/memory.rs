@@ -145,7 +145,7 @@ pub struct Stage1 {
 /// Maps the devices that EL2 drives, and makes a table for each core's windows; gives the place of
 /// the first.
 fn furnish(builder: &mut Builder<'_>) -> Result<usize, MapError> {
-    let devices = board::EL2_DEVICES.iter().chain(board::start::DEVICES);
+    let devices = board::EL2_DEVICES.iter().chain(board::START_DEVICES);
     for &(pa, len) in devices.chain(board::PCI_DEVICES).chain(board::ENGINE_DEVICES) {
         builder.map(device(Pa(pa)), pa, len, stage1::DEVICE)?;
     }

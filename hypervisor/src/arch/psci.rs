@@ -1,7 +1,7 @@
 //! The firmware below: PSCI and SMCCC calls by SMC (DEN0022, DEN0028).
 
 use super::machine::Firmware;
-use crate::board::start::StartError;
+use crate::board::StartError;
 use smccc::{Call, psci};
 use weir_units::Pa;
 

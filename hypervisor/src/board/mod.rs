@@ -39,6 +39,23 @@ pub const EL2_DEVICES: &[(u64, u64)] =
 pub const ENGINE_DEVICES: &[(u64, u64)] =
     &[(ENGINE, if ENGINE == 0 || !cfg!(feature = "engine") { 0 } else { 0x1000 })];
 
+/// What it drives to start cores and to turn the board off: nothing, as the firmware does both.
+#[cfg(start = "psci")]
+pub const START_DEVICES: &[(u64, u64)] = &[];
+
+/// What it drives to start cores and to turn the board off: the page of the spin table, and that of
+/// the watchdog.
+#[cfg(all(start = "spin-table", power = "bcm2711"))]
+pub const START_DEVICES: &[(u64, u64)] = &[(SPIN_TABLE_PAGE, 0x1000), (WATCHDOG, 0x1000)];
+
+/// What it drives to start cores: the page of the spin table.
+#[cfg(all(start = "spin-table", not(power = "bcm2711")))]
+pub const START_DEVICES: &[(u64, u64)] = &[(SPIN_TABLE_PAGE, 0x1000)];
+
+/// The page of the spin table, which the waiting cores read with their MMU off.
+#[cfg(start = "spin-table")]
+pub const SPIN_TABLE_PAGE: u64 = SPIN_TABLE & !0xfff;
+
 /// Bytes of bus 0 of the PCI configuration space: 32 devices of 8 functions.
 const ECAM_BUS_LEN: u64 = 0x10_0000;
 
@@ -47,3 +64,16 @@ pub const PCI_DEVICES: &[(u64, u64)] = &[
     (SMMU, if SMMU == 0 { 0 } else { 0x2_0000 }),
     (ECAM, if ECAM == 0 { 0 } else { ECAM_BUS_LEN }),
 ];
+
+/// Why a core could not be started.
+#[cfg_attr(not(test), expect(dead_code, reason = "a start reports its own"))]
+pub enum StartError {
+    /// The core did not come from the spin table.
+    Silent,
+    /// The machine has no such core.
+    Absent,
+    /// The firmware does not know the call.
+    NoPsci,
+    /// The firmware refused, with this PSCI error code.
+    Refused(i32),
+}

@@ -29,11 +29,8 @@ const HALT: u32 = 0x555;
 /// Ten ticks of 16 us.
 const SOON: u32 = 10;
 
-/// The page of the registers.
-pub const DEVICE: Option<(u64, u64)> = Some((WATCHDOG, 0x1000));
-
 /// The power management block.
-// SAFETY: stage 1 maps the page ([`DEVICE`]), no VM has it, and these registers only
+// SAFETY: stage 1 maps the page (`START_DEVICES`), no VM has it, and these registers only
 // reset the chip, which is intended.
 const REGISTERS: Device = unsafe { Device::new("watchdog", device(Pa(WATCHDOG))) };
 

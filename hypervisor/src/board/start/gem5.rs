@@ -2,10 +2,6 @@
 
 use crate::arch::machine;
 
-/// What EL2 drives for this: no device.
-#[cfg_attr(test, expect(dead_code, reason = "the boards of tests have others"))]
-pub const DEVICE: Option<(u64, u64)> = None;
-
 /// Ends the simulation.
 pub fn power_off() {
     machine::end_simulation();

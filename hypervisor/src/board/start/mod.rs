@@ -23,23 +23,10 @@ pub use power::power_off;
 #[cfg(all(start = "psci", feature = "engine"))]
 pub use psci::sip;
 #[cfg(start = "psci")]
-pub use psci::{DEVICES, all_came, arch_features, came, forward, power_off, start_core};
+pub use psci::{all_came, arch_features, came, forward, power_off, start_core};
 #[cfg(all(start = "spin-table", feature = "engine"))]
 pub use spin_table::sip;
-#[cfg(start = "spin-table")]
-pub use spin_table::{DEVICES, all_came, arch_features, came, forward, start_core};
 #[cfg(starts_in_el3)]
 pub use spin_table::{RESIDENT, RESIDENT_LEN};
-
-/// Why a core could not be started.
-#[cfg_attr(not(test), expect(dead_code, reason = "a start reports its own"))]
-pub enum StartError {
-    /// The core did not come from the spin table.
-    Silent,
-    /// The machine has no such core.
-    Absent,
-    /// The firmware does not know the call.
-    NoPsci,
-    /// The firmware refused, with this PSCI error code.
-    Refused(i32),
-}
+#[cfg(start = "spin-table")]
+pub use spin_table::{all_came, arch_features, came, forward, start_core};

@@ -1,15 +1,14 @@
 //! A board whose firmware has PSCI.
 
-use super::StartError;
-use crate::arch::{memory, psci};
+use crate::{
+    arch::{memory, psci},
+    board::StartError,
+};
 use weir_units::CoreId;
 
 #[cfg(feature = "engine")]
 pub use crate::arch::psci::sip;
 pub use crate::arch::psci::{arch_features, forward, system_off as power_off};
-
-/// What EL2 drives for this: no device.
-pub const DEVICES: &[(u64, u64)] = &[];
 
 /// Does nothing: the firmware has answered that the core starts.
 pub const fn came(_core: CoreId) {}

@@ -4,7 +4,6 @@
 //!
 //! There is no service at EL3: an SMC would be undefined, or enter EL3 without a handler.
 
-use super::StartError;
 use crate::{
     arch::{
         dsb_sy,
@@ -12,31 +11,22 @@ use crate::{
         mmio::{Device, Register},
         relax, send_event, timer,
     },
-    board::SPIN_TABLE,
+    board::{SPIN_TABLE, StartError},
 };
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use weir_units::{CoreId, Pa};
 
-/// The page of the table, which the waiting cores read with their MMU off.
-const PAGE: (u64, u64) = (SPIN_TABLE & !0xfff, 0x1000);
-
 /// Where the code of EL3 stays on a board without firmware.
 #[cfg(starts_in_el3)]
-pub const RESIDENT: u64 = PAGE.0 + RESIDENT_LEN;
+pub const RESIDENT: u64 = crate::board::SPIN_TABLE_PAGE + RESIDENT_LEN;
 /// Its bytes: 16 vectors.
 #[cfg(starts_in_el3)]
 pub const RESIDENT_LEN: u64 = 0x800;
 
-/// What EL2 drives for this: the table, and what turns the board off.
-pub const DEVICES: &[(u64, u64)] = match super::power::DEVICE {
-    Some(power) => &[PAGE, power],
-    None => &[PAGE],
-};
-
 /// The table: an entry for each core.
-// SAFETY: stage 1 maps the page as a device (`DEVICES`). It is outside of [memory] (`weir check`
-// refuses a board file otherwise), so neither weir nor a VM has it as RAM, and a core that reads an
-// entry executes only firmware until the entry is written.
+// SAFETY: stage 1 maps the page as a device (`START_DEVICES`). It is outside of [memory] (`weir
+// check` refuses a board file otherwise), so neither weir nor a VM has it as RAM, and a core that
+// reads an entry executes only firmware until the entry is written.
 const TABLE: Device = unsafe { Device::new("spin-table", device(Pa(SPIN_TABLE))) };
 
 /// The cores that have come, a bit each: a spin table reports nothing.
