@@ -140,7 +140,9 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static PackedSystem<'static>
         if system.is_divided() { divided::read_back(system) } else { ownership::of_image(system) }
     };
     check_ownership(found, system.is_divided());
-    virtio::engine::regulate();
+    if let Some((answer, syndrome)) = virtio::engine::regulate() {
+        report::system_detail(What::Regulator, answer as u32, syndrome);
+    }
     let needed = (system.header.cores as usize).min(MAX_CORES);
     for (index, &mpidr) in CORES.iter().enumerate().take(needed).skip(1) {
         match start::start_core(index as u64, mpidr) {

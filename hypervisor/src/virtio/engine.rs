@@ -8,7 +8,6 @@
 //!
 //! Not locked while the engine works: another start is refused.
 
-use super::service;
 use crate::{
     arch::{
         dsb_sy,
@@ -18,11 +17,11 @@ use crate::{
     },
     board::{ENGINE_BURST, ENGINE_IS_COHERENT, ENGINE_OUTSTANDING},
     notice, system,
-    vm::{VcpuRef, report},
+    vm::VcpuRef,
 };
 use weir_abi::{ENGINE_CHUNK, NO_ENGINE};
 use weir_partition::flows::ENGINE_LIMIT;
-use weir_trace::wire::{Denial, Regulator, What};
+use weir_trace::wire::{Denial, Regulator};
 use weir_units::{Nanos, Pa};
 use weir_vdev::smccc::{ENGINE_HAS_FAILED, ENGINE_IS_BUSY};
 use weir_zdma::{Answer, Burst, ChannelSettings, Descriptors, LONGEST, Outcome, Parts, Transfer};
@@ -75,28 +74,27 @@ pub fn init() {
     }
 }
 
-/// Has the firmware limit what the engine reads and writes, if the system sets a level, and sends
-/// its answer to the host; on the boot core, before another starts. The broker's pacing does not
-/// depend on the answer.
-pub fn regulate() {
+/// Has the firmware limit what the engine reads and writes, if the system sets a level; on the boot
+/// core, before another starts. Returns its answer, with the syndrome of the event that reports it.
+/// The broker's pacing does not depend on the answer.
+pub fn regulate() -> Option<(Regulator, u64)> {
     let level = system::get().header.engine_level;
     if !is_used() || level == 0 {
-        return;
+        return None;
     }
-    let (answer, syndrome) = match engine::regulate(level) {
+    Some(match engine::regulate(level) {
         Answer::Set => (Regulator::Set, level),
         Answer::Absent => (Regulator::Absent, 0),
         Answer::Version(version) => (Regulator::Version, version.into()),
         Answer::Refused(error) => (Regulator::Refused, error),
-    };
-    report::system_detail(What::Regulator, answer as u32, syndrome);
+    })
 }
 
 /// Has the engine move `len` bytes from address `from` of the broker's to `to`, on the broker's
 /// core. Returns false if the caller is not the broker, if the engine is at work, or if it must not
 /// move these bytes.
 pub fn start(vcpu_ref: &VcpuRef, from: u64, to: u64, len: u64) -> bool {
-    if !is_used() || service::of(vcpu_ref.vm).is_none() {
+    if !is_used() || !vcpu_ref.vm.is_broker() {
         return false;
     }
     let mut engine = ENGINE.lock();
@@ -122,7 +120,9 @@ pub fn start(vcpu_ref: &VcpuRef, from: u64, to: u64, len: u64) -> bool {
 /// Returns in x0 of the hypercall whether the engine has moved what it was to move; see
 /// [`Transfer::finish`]. Returns none if the caller is not the broker or has started nothing.
 pub fn finish(vcpu_ref: &VcpuRef, gives_up: bool) -> Option<u64> {
-    service::of(vcpu_ref.vm)?;
+    if !vcpu_ref.vm.is_broker() {
+        return None;
+    }
     let mut engine = ENGINE.lock();
     let Engine { channel, transfer, .. } = &mut *engine;
     // It completes what it has begun, for which the caller waits: at EL2 nobody else would run.
