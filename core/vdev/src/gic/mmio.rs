@@ -653,7 +653,9 @@ impl<V: GicArchitecture> Gic<V> {
         word
     }
 
-    /// `GICD_CTLR`: the group enables. ARE and DS are RAO/WI on GICv3, `RWP` reads 0.
+    /// `GICD_CTLR`: the group enables. ARE and DS are RAO/WI on GICv3, `RWP` reads 0. Of the lines
+    /// only those change that are enabled and in a group whose enable changes: one that is disabled
+    /// has no value for the short path, and is disabled physically.
     #[cold]
     #[inline(never)]
     fn control(&mut self, value: u32, hw: &mut impl Hardware<V>) -> VcpuMask {
@@ -665,23 +667,20 @@ impl<V: GicArchitecture> Gic<V> {
         self.enabled_groups = groups;
         let all = VcpuMask::first(self.vcpu_count());
         for vcpu in all.iter() {
-            self.regroup(vcpu, 0, change, hw);
+            self.rearm_groups(vcpu, 0, change, hw);
         }
         for w in 1..8 {
-            self.regroup(0, w, change, hw);
+            self.rearm_groups(0, w, change, hw);
         }
         all
     }
 
-    /// After a change of the group enables `change`: only lines that are enabled in such a group
-    /// are forwarded otherwise than before.
-    fn regroup(&mut self, vcpu: usize, w: usize, change: u32, hw: &mut impl Hardware<V>) {
-        let lines = self.lines(vcpu, w);
-        let group0 = if change & 1 != 0 { !lines.group } else { 0 };
-        let group1 = if change & 2 != 0 { lines.group } else { 0 };
-        let mask = lines.enabled & (group0 | group1);
+    /// Makes anew what depends on the enables of `groups`, of a word.
+    #[inline]
+    fn rearm_groups(&mut self, owner: usize, w: usize, groups: u32, hw: &mut impl Hardware<V>) {
+        let mask = self.lines(owner, w).enabled_in(groups);
         if mask != 0 {
-            self.rearm(vcpu, w, mask, hw);
+            self.rearm(owner, w, mask, hw);
         }
     }
 

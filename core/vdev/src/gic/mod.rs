@@ -244,6 +244,13 @@ impl Lines {
         taken_at: [0; 32],
     };
 
+    /// Those that are enabled, and whose group is in `mask`, which has bits as `GICD_CTLR`.
+    const fn enabled_in(&self, mask: u32) -> u32 {
+        let group0 = if mask & 1 != 0 { !self.group } else { 0 };
+        let group1 = if mask & 2 != 0 { self.group } else { 0 };
+        self.enabled & (group0 | group1)
+    }
+
     /// Those that are pending, as far as the model knows.
     const fn signaled(&self) -> u32 {
         self.pending | self.level & !self.edge
@@ -724,9 +731,7 @@ impl<V: GicArchitecture> Gic<V> {
     /// The lines of a word that the distributor forwards when they are pending (IHI0069H 4.1.1:
     /// enabled, and their group too).
     fn forwarded(&self, lines: &Lines) -> u32 {
-        let group0 = if self.enabled_groups & 1 != 0 { !lines.group } else { 0 };
-        let group1 = if self.enabled_groups & 2 != 0 { lines.group } else { 0 };
-        lines.enabled & (group0 | group1)
+        lines.enabled_in(self.enabled_groups)
     }
 
     /// Brings `routed` up to date after a change of `mine` or `masked`.

@@ -598,6 +598,13 @@ proptest! {
         play::<V2>(vcpus, lrs, false, &ops);
     }
 
+    /// What the short paths take, and which physical lines are enabled, follows each change.
+    #[test]
+    fn the_short_paths_follow_each_change(accesses in accesses()) {
+        follow::<V3>(&accesses);
+        follow::<V2>(&accesses);
+    }
+
     /// No access, whatever its address, size and value, panics or leaves the rig restless.
     #[test]
     fn hostile_accesses_are_harmless(accesses in accesses()) {
@@ -645,5 +652,45 @@ pub fn hostile<V: GicArchitecture>(rig: &mut Rig<V>, accesses: &[Access]) {
                 rig.end(vcpu);
             }
         }
+    }
+}
+
+/// The values that the short paths take, and which physical SPIs are enabled.
+fn derived<V: GicArchitecture>(rig: &mut Rig<V>) -> (Vec<V::Raw>, Vec<bool>) {
+    let private = rig.gic.vcpu.iter().flat_map(|vcpu| vcpu.ready);
+    let values = private.chain(rig.gic.ready).collect();
+    (values, LINKS[1..].iter().map(|link| rig.board.line(0, link.1).enabled).collect())
+}
+
+/// Makes the accesses, writes the group enables and switches vCPUs in between. After each, to derive
+/// everything anew changes nothing.
+fn follow<V: GicArchitecture>(accesses: &[Access]) {
+    let mut rig = Rig::<V>::new(4, 4, &LINKS);
+    for w in 0..8 {
+        rig.word_write(0, ISENABLER, w, 0xaaaa_aaaa);
+        rig.word_write(0, 0x80, w, 0xcccc_cccc);
+    }
+    for access in accesses {
+        let &(vcpu, .., value, _) = access;
+        hostile(&mut rig, &[*access]);
+        rig.board.line(0, 140).high = value >> 40 & 1 != 0;
+        rig.board.line(0, 141).latch |= value >> 41 & 1 != 0;
+        rig.run();
+        match value >> 48 & 7 {
+            0..3 => rig.write(vcpu, 0, 4, value >> 52),
+            3 => {
+                let _ = rig.on(vcpu, |gic, _, hw| gic.save(vcpu, hw));
+                rig.run();
+                let kick = rig.on(vcpu, |gic, _, hw| gic.restore(vcpu, hw));
+                rig.kick(kick);
+            }
+            _ => {}
+        }
+        let before = derived(&mut rig);
+        rig.on(0, |gic, _, hw| {
+            (0..4).for_each(|vcpu| gic.prepare(vcpu, 0, !0, false, hw));
+            (1..8).for_each(|w| gic.prepare(0, w, !0, true, hw));
+        });
+        assert_eq!(derived(&mut rig), before, "after {access:x?}");
     }
 }
