@@ -5,6 +5,7 @@ use crate::{
     RING,
     broker::{Broker, Line, Mover, NONE, Where},
     ram::{Access, Memory},
+    taken::{Fate, Taken},
 };
 use weir_partition::flows::{BrokerFlow, PacketEvent, PacketRecord};
 use weir_trace::{phases::pack, record::packet};
@@ -16,35 +17,6 @@ use weir_vsock::{
     queue::{Broken, Segment},
     vsock::{HEADER_LEN, Header, Malformed, Operation},
 };
-
-/// A packet that was taken out of a ring, and what is to become of it.
-#[derive(Debug)]
-pub(crate) struct Taken {
-    /// The head of its chain, by which it is in `Socket::packets`.
-    head: u16,
-    header: Header,
-    /// When it was seen, in ns of the counter and in ticks.
-    seen: u64,
-    stamp: u64,
-    /// How long EL2 took until then, in ticks; how long the locking and the parsing took.
-    transport: u64,
-    locking: u64,
-    parsing: u64,
-    fate: Fate,
-}
-
-/// What becomes of a packet that was sent.
-#[derive(Debug)]
-enum Fate {
-    /// It makes no sense.
-    None,
-    /// It is moved by its flow's deadline.
-    Transfer(Operation, usize),
-    /// It is passed on.
-    Pass(Operation, usize),
-    /// It is answered, as it is not allowed.
-    Refused,
-}
 
 impl Broker<'_> {
     /// Takes in whether the device of port `index` was reset, and which queues are in use. Returns

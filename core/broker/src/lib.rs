@@ -20,6 +20,7 @@ mod intake;
 pub mod ram;
 mod socket;
 pub mod switch;
+mod taken;
 pub mod transfer;
 
 /// Entries of a virtqueue at most.

@@ -2,8 +2,8 @@
 
 use crate::{
     RING,
-    intake::Taken,
     ram::{Access, Memory},
+    taken::Taken,
 };
 use weir_partition::{
     device::{STAMPS, SharedDevice},

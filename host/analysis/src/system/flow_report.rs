@@ -1,9 +1,8 @@
 //! The report on the flows of a system.
 
 use super::{
-    Options,
-    flows::Mover,
-    messages,
+    Options, messages,
+    mover::Mover,
     overheads::{OverheadSource, overhead_sources},
 };
 use crate::{

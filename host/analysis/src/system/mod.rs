@@ -1,14 +1,15 @@
 //! The analysis of a system file: flows, memory budgets, schedules, tasks and interrupts.
 //!
-//! The layers, each of which uses those before it only: `regulation`, `limits`, `supply`, `cause`
-//! and `suggestion` (why something does not hold, and what to change), `flows`, `own_budget`,
-//! `budgets` and `tasks` (the bounds), `report`.
+//! The layers, each of which uses those before it only: `mover`, `regulation`, `limits`, `supply`,
+//! `cause` and `suggestion` (why something does not hold, and what to change), `flows`,
+//! `own_budget`, `budgets` and `tasks` (the bounds), `report`.
 
 mod budgets;
 mod cause;
 mod flow_report;
 mod flows;
 mod limits;
+mod mover;
 mod options;
 mod overheads;
 mod own_budget;
@@ -30,8 +31,9 @@ pub use report::{Report, analyze, check};
 pub use supply::supply;
 pub use tasks::{CoreSupply, InterruptBound, TaskBound, TimeReport, VmSupply, supplies};
 
-pub(crate) use flows::{FlowsInput, GaveUp, Mover, hold, least};
+pub(crate) use flows::{FlowsInput, GaveUp, hold, least};
 pub(crate) use limits::{Limits, forgiven, saturation};
+pub(crate) use mover::Mover;
 pub(crate) use regulation::regulation;
 pub(crate) use report::analyze_timing;
 pub(crate) use tasks::tasks;

@@ -1,0 +1,32 @@
+//! A packet between its sender's ring and its flow.
+
+use weir_vsock::vsock::{Header, Operation};
+
+/// A packet that was taken out of a ring, and what is to become of it.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    /// The head of its chain, by which it is in `Socket::packets`.
+    pub(crate) head: u16,
+    pub(crate) header: Header,
+    /// When it was seen, in ns of the counter and in ticks.
+    pub(crate) seen: u64,
+    pub(crate) stamp: u64,
+    /// How long EL2 took until then, in ticks; how long the locking and the parsing took.
+    pub(crate) transport: u64,
+    pub(crate) locking: u64,
+    pub(crate) parsing: u64,
+    pub(crate) fate: Fate,
+}
+
+/// What becomes of a packet that was sent.
+#[derive(Debug)]
+pub(crate) enum Fate {
+    /// It makes no sense.
+    None,
+    /// It is moved by its flow's deadline.
+    Transfer(Operation, usize),
+    /// It is passed on.
+    Pass(Operation, usize),
+    /// It is answered, as it is not allowed.
+    Refused,
+}
