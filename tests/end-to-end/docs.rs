@@ -147,6 +147,28 @@ fn the_measured_tables_are_those_of_the_results() {
 }
 
 #[test]
+fn the_plans_of_the_examples_are_up_to_date() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let drawn = directory.path().join("plan.svg");
+    let mut plans = 0;
+    for example in fs::read_dir(root().join("examples")).expect("examples") {
+        let example = example.expect("an entry").path();
+        let plan = example.join("plan.svg");
+        if !plan.exists() {
+            continue;
+        }
+        let name = example.file_name().and_then(|name| name.to_str()).expect("a name");
+        let file = format!("examples/{name}/{name}.toml");
+        let (status, _, error) = weir(&["check", &file, "-o", drawn.to_str().expect("UTF-8")]);
+        assert_eq!(status, Some(0), "{error}");
+        let command = format!("weir check {file} -o examples/{name}/plan.svg");
+        assert!(read(&plan) == read(&drawn), "the plan is out of date: {command}");
+        plans += 1;
+    }
+    assert!(plans >= 10, "{plans} plans");
+}
+
+#[test]
 fn a_stale_generated_page_is_reported() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().to_str().expect("UTF-8");

@@ -370,12 +370,11 @@ pub fn svg(system: &System, placement: &Placement) -> String {
 fn legend(share: &Share) -> String {
     let cache = share.cache.map_or(String::new(), |cache| format!(", {cache} of cache"));
     format!(
-        "{}: colors {}, banks {}{cache}, {} of RAM in these page classes, {} pages taken",
+        "{}: colors {}, banks {}{cache}, {} of RAM in these page classes",
         share.name,
         share.colors_text(),
         share.banks_text(),
-        share.reach,
-        share.pages
+        share.reach
     )
 }
 
@@ -497,7 +496,6 @@ mod tests {
             |owner: usize| (owners[owner]["pages"].as_u64(), owners[owner]["kept_pages"].as_u64());
         assert_eq!([of(0), of(1)], [(Some(256), Some(0)), (Some(1024), Some(0))], "{owners}");
         assert!(svg(&system, &placement).contains("weir: colors 0-15"));
-        assert!(svg(&system, &placement).contains(" 256 pages taken"));
     }
 
     #[test]
