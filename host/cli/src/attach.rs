@@ -39,10 +39,10 @@ pub struct AttachArguments {
     #[arg(num_args = 1..=2, required = true, value_name = "[RUN] VM")]
     names: Vec<String>,
     /// With piped input: leave when nothing was printed for this long.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = crate::duration::parse)]
     linger: Duration,
     /// Detach after this time, even if the console prints.
-    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, allow_hyphen_values = true)]
+    #[arg(long = "for", value_name = "TIME", value_parser = crate::duration::parse, allow_hyphen_values = true)]
     time: Option<Duration>,
 }
 

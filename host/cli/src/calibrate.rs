@@ -4,6 +4,7 @@
 use crate::{
     build,
     cargo::replace,
+    duration,
     environment::Environment,
     failure::{Context, Failure, Result},
     image, output,
@@ -62,7 +63,7 @@ pub struct CalibrateArguments {
 }
 
 fn period(text: &str) -> std::result::Result<Nanos, String> {
-    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let time = duration::parse(text)?;
     match u64::try_from(time.as_nanos()) {
         Ok(nanos @ 10_000..=100_000_000) => Ok(Nanos(nanos)),
         _ => Err("a period of 10us to 100ms".to_owned()),

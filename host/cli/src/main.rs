@@ -9,6 +9,7 @@ mod check;
 mod console;
 mod demo;
 mod documentation;
+mod duration;
 mod explain;
 mod measure;
 mod new;

@@ -34,7 +34,7 @@ pub struct ObserveArguments {
     #[command(flatten)]
     image: build::BuildOptions,
     /// End after this long, in virtual time.
-    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, allow_hyphen_values = true)]
+    #[arg(long = "for", value_name = "TIME", value_parser = crate::duration::parse, allow_hyphen_values = true)]
     time: Option<Duration>,
     /// Print the result as JSON.
     #[arg(long)]

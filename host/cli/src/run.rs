@@ -39,7 +39,7 @@ pub struct RunArguments {
     #[command(flatten)]
     pub image: build::BuildOptions,
     /// End after this long: of the host's time, or of virtual time with --deterministic.
-    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, allow_hyphen_values = true)]
+    #[arg(long = "for", value_name = "TIME", value_parser = crate::duration::parse, allow_hyphen_values = true)]
     pub time: Option<Duration>,
     /// Write the report here as well; `-` prints it, and everything else goes to standard error.
     #[arg(long, value_name = "FILE")]

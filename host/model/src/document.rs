@@ -45,11 +45,13 @@ pub(crate) fn parse_part<T: Table>(
         if explained.contains(&span.start) && message.contains("duplicate key") {
             continue;
         }
+        let help = if message.contains("duplicate key") {
+            "remove one of the two: a file has each key of a table once"
+        } else {
+            "write `key = value`; text and quantities stand in double quotes: \"16MiB\""
+        };
         let fault = Fault::new(Code::Syntax, file, span, message).label("here");
-        faults
-            .push(fault.help(
-                "write `key = value`; text and quantities stand in double quotes: \"16MiB\"",
-            ));
+        faults.push(fault.help(help));
     }
     if let Some((fault, _)) = single {
         faults.push(fault);

@@ -3,6 +3,7 @@
 use super::{Checker, is_unknown};
 use crate::diagnostics::Code;
 use crate::keys::system as raw;
+use crate::platform::Platform;
 use crate::table::At;
 use crate::text::hex;
 use crate::timing::facts::Timing;
@@ -16,6 +17,21 @@ use weir_units::Nanos;
 /// The longest time slice in whole seconds, for messages.
 const LONGEST_SLOT: &str = "2199s";
 const _: () = assert!(MOST_TURN_NS / 1_000_000_000 == 2199);
+
+/// Returns the part of a help that names the cores without a VM.
+fn free_cores(platform: &Platform, vms: &[At<raw::Vm>]) -> String {
+    let used = |core: &u64| {
+        let mut cpus = vms.iter().filter_map(|vm| vm.cpus.as_ref()).flat_map(|cpus| &cpus.value);
+        cpus.any(|used| used.value == *core)
+    };
+    let count = platform.cores.len() as u64;
+    let free: Vec<_> = (0..count).filter(|core| !used(core)).map(|core| core.to_string()).collect();
+    if free.is_empty() {
+        "; no core is free".to_owned()
+    } else {
+        format!("; free: {}", free.join(", "))
+    }
+}
 
 impl Checker<'_> {
     /// Gives the VMs that share a core the page of their stolen time.
@@ -61,27 +77,15 @@ impl Checker<'_> {
                 let before = taken.get(&core.value).filter(|(_, owner)| !shared || *owner == name);
                 if let Some((first, owner)) = before {
                     let message = format!("core {} is given to {owner} and to {name}", core.value);
-                    let count =
-                        self.platform.as_ref().map_or(0, |platform| platform.cores.len() as u64);
-                    let used: Vec<_> = vms
-                        .iter()
-                        .filter_map(|vm| vm.cpus.as_ref())
-                        .flat_map(|cpus| cpus.value.iter().map(|core| core.value))
-                        .collect();
-                    let free: Vec<_> = (0..count)
-                        .filter(|core| !used.contains(core))
-                        .map(|core| core.to_string())
-                        .collect();
-                    let free = if free.is_empty() {
-                        "no core is free".to_owned()
-                    } else {
-                        format!("free: {}", free.join(", "))
-                    };
+                    let free = self
+                        .platform
+                        .as_ref()
+                        .map_or_else(String::new, |platform| free_cores(platform, vms));
                     let help = if *owner == name {
-                        format!("a core runs one vCPU of a VM; {free}")
+                        format!("a core runs one vCPU of a VM{free}")
                     } else {
                         format!(
-                            "a core runs one vCPU, unless a schedule shares it: [[core]] with id = {}; {free}",
+                            "a core runs one vCPU, unless a schedule shares it: [[core]] with id = {}{free}",
                             core.value
                         )
                     };
