@@ -5,7 +5,7 @@ use super::{
     report::{Counted, End, FlowRun, FrameCounts, RunReport, VmRun, WITHOUT_BROKER},
 };
 use std::fmt::Write as _;
-use weir_report::{TextTable, table};
+use weir_report::{TextTable, paragraph, table};
 use weir_units::Nanos;
 
 /// Faults of a VM that the summary shows one by one.
@@ -206,8 +206,7 @@ fn tasks(vms: &[VmRun]) -> String {
 fn faults(vm: &VmRun) -> String {
     let mut text = String::new();
     for fault in vm.faults.iter().take(FAULTS_SHOWN) {
-        let _ = write!(
-            text,
+        let mut line = format!(
             "fault of {}/{} at {}: {}: address {}, pc {}: {}",
             vm.name,
             fault.vcpu,
@@ -217,12 +216,10 @@ fn faults(vm: &VmRun) -> String {
             fault.pc,
             fault.meaning
         );
-        let _ = match &fault.guest_meaning {
-            Some(meaning) => {
-                writeln!(text, "; the guest's last exception: {meaning}, at {}", fault.guest_elr)
-            }
-            None => writeln!(text),
-        };
+        if let Some(meaning) = &fault.guest_meaning {
+            let _ = write!(line, "; the guest's last exception: {meaning}, at {}", fault.guest_elr);
+        }
+        text += &paragraph("", &line);
     }
     let more = vm.fault_counts.values().sum::<u64>().saturating_sub(FAULTS_SHOWN as u64);
     if more > 0 {
