@@ -376,12 +376,14 @@ fn a_reader_that_leaves_is_no_failure() {
 /// A disk that is full is named with what was to be written to it.
 #[test]
 fn what_cannot_be_written_is_named() {
-    let full = fs::File::create("/dev/full").unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let ended = command.arg("platforms").stdout(full).output().unwrap();
-    let printed = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(3), "{printed}");
-    assert!(printed.contains("cannot write to standard output: No space left"), "{printed}");
+    for argument in ["platforms", "--help"] {
+        let full = fs::File::create("/dev/full").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let ended = command.arg(argument).stdout(full).output().unwrap();
+        let printed = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(3), "{argument}: {printed}");
+        assert!(printed.contains("cannot write to standard output: No space left"), "{printed}");
+    }
 }
 
 #[test]

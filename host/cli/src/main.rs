@@ -100,15 +100,18 @@ fn main() -> ExitCode {
     let command = match Command::try_parse() {
         Ok(command) => command,
         Err(error) => {
-            // Fails if standard error has no reader; the output is not needed then.
             let text = error.render().ansi().to_string();
             let text = text.trim_end_matches('\n');
             if error.use_stderr() {
                 screen::say(text);
                 return ExitCode::from(CALL);
             }
-            let _ = writeln!(screen::stdout(), "{text}");
-            return ExitCode::SUCCESS;
+            let mut out = screen::stdout();
+            let written = writeln!(out, "{text}").and_then(|()| out.flush());
+            return written.map_or_else(
+                |error| report_failure(&Failure::from(error)),
+                |()| ExitCode::SUCCESS,
+            );
         }
     };
     anstream::ColorChoice::from(command.color).write_global();
