@@ -62,6 +62,13 @@ pub fn take(core: CoreId, messages: u32) -> u32 {
     mail(core).fetch_and(!messages, Ordering::Acquire) & messages
 }
 
+/// Whether bytes for the UART are all that core `core`'s mailbox has.
+#[must_use]
+pub fn is_console(core: CoreId) -> bool {
+    // Relaxed: as in `is_quiet`.
+    mail(core).load(Ordering::Relaxed) == CONSOLE
+}
+
 /// Whether nothing is in core `core`'s mailbox. What is put there later comes with an SGI.
 #[inline(always)]
 #[must_use]

@@ -15,6 +15,7 @@ use crate::{
     budget::Event as BudgetEvent,
     console,
     cpu::Core,
+    mail,
     vm::{
         VcpuRef, focus,
         interrupts::{Lines, kick},
@@ -250,7 +251,13 @@ pub fn own_interrupt(core: &mut Core) {
     };
     match intid {
         gic::SGI_MESSAGE => {
-            count(ExitCause::Message);
+            // A record of 32 bytes for each 16 that are passed on would keep a trace on its way
+            // from ever being sent.
+            if mail::is_console(core.id) {
+                tick();
+            } else {
+                count(ExitCause::Message);
+            }
             gic::end(iar);
         }
         gic::SGI_GUEST => {
