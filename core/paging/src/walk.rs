@@ -49,7 +49,7 @@ pub fn leaves<'t>(
     table: &impl Fn(u64) -> Option<&'t Table>,
     visit: &mut impl FnMut(Leaf),
 ) -> Result<(), Stray> {
-    below::<false>((root, 1, 0), table, visit)
+    Walk { tables: table, visitor: visit, joins: false }.below(root, 1, 0)
 }
 
 /// As [`leaves`], but entries of a table that follow each other, with outputs that do so too and
@@ -63,51 +63,84 @@ pub fn runs<'t>(
     table: &impl Fn(u64) -> Option<&'t Table>,
     visit: &mut impl FnMut(Leaf),
 ) -> Result<(), Stray> {
-    below::<true>((root, 1, 0), table, visit)
+    Walk { tables: table, visitor: visit, joins: true }.below(root, 1, 0)
 }
 
-/// The leaves below the table of a level, whose first entry stands for an input address. Levels end
-/// at 3, and so does this. `RUNS` says whether leaves that follow each other are one.
-fn below<'t, const RUNS: bool>(
-    (address, level, input): (u64, usize, u64),
-    table: &impl Fn(u64) -> Option<&'t Table>,
-    visit: &mut impl FnMut(Leaf),
-) -> Result<(), Stray> {
-    let span = SPAN.get(level).copied().unwrap_or(SPAN[3]);
-    let entries = &table(address).ok_or(Stray::Table(address))?.0;
-    let mut slot = 0;
-    while let Some(rest @ [entry, ..]) = entries.get(slot..) {
-        // Most entries of most tables are empty, and the boot reads all tables back.
-        if let [a, b, c, d, e, f, g, h, ..] = rest
-            && a | b | c | d | e | f | g | h == 0
-        {
-            slot += 8;
-            continue;
-        }
-        let input = input + slot as u64 * span;
-        let output = entry & ADDRESS;
-        let mut count = 1;
-        match (entry & 0b11, level) {
-            (0b00 | 0b10, _) => {}
-            (0b11, 1 | 2) => below::<RUNS>((output, level + 1, input), table, visit)?,
-            (0b01, 1 | 2) | (0b11, 3) => {
-                if output & (span - 1) != 0 {
-                    return Err(Stray::Descriptor(input));
-                }
-                let mut next = *entry;
-                let follows = |other: &&u64| {
-                    next = next.wrapping_add(span);
-                    RUNS && **other == next
-                };
-                count += rest.iter().skip(1).take_while(follows).count();
-                let len = count as u64 * span;
-                visit(Leaf { input, output, len, attributes: Attributes::of(*entry) });
-            }
-            _ => return Err(Stray::Descriptor(input)),
-        }
-        slot += count;
+/// Finds tables. Apart from `Fn`, whose `dyn` has the code of a closure three times.
+trait Find<'t> {
+    fn table(&self, address: u64) -> Option<&'t Table>;
+}
+
+impl<'t, F: Fn(u64) -> Option<&'t Table>> Find<'t> for F {
+    fn table(&self, address: u64) -> Option<&'t Table> {
+        self(address)
     }
-    Ok(())
+}
+
+/// Takes leaves. Apart from `FnMut` for the same reason.
+trait Visit {
+    fn leaf(&mut self, leaf: Leaf);
+}
+
+impl<F: FnMut(Leaf)> Visit for F {
+    fn leaf(&mut self, leaf: Leaf) {
+        self(leaf);
+    }
+}
+
+/// A walk through tables. By `dyn`, so that EL2 has its code once, not once for each kind of visit.
+struct Walk<'w, 't> {
+    tables: &'w dyn Find<'t>,
+    visitor: &'w mut dyn Visit,
+    /// Whether leaves that follow each other are shown as one.
+    joins: bool,
+}
+
+impl Walk<'_, '_> {
+    /// Shows the leaves below the table at `address` of `level`, whose first entry stands for
+    /// `input`. Levels end at 3, and so does this.
+    fn below(&mut self, address: u64, level: usize, input: u64) -> Result<(), Stray> {
+        let span = SPAN.get(level).copied().unwrap_or(SPAN[3]);
+        let entries = &self.tables.table(address).ok_or(Stray::Table(address))?.0;
+        let mut slot = 0;
+        while let Some(rest @ [entry, ..]) = entries.get(slot..) {
+            // Most entries of most tables are empty, and the boot reads all tables back.
+            if let [a, b, c, d, e, f, g, h, ..] = rest
+                && a | b | c | d | e | f | g | h == 0
+            {
+                slot += 8;
+                continue;
+            }
+            let input = input + slot as u64 * span;
+            let output = entry & ADDRESS;
+            let mut count = 1;
+            match (entry & 0b11, level) {
+                (0b00 | 0b10, _) => {}
+                (0b11, 1 | 2) => self.below(output, level + 1, input)?,
+                (0b01, 1 | 2) | (0b11, 3) => {
+                    if output & (span - 1) != 0 {
+                        return Err(Stray::Descriptor(input));
+                    }
+                    let mut next = *entry;
+                    let follows = |other: &&u64| {
+                        next = next.wrapping_add(span);
+                        self.joins && **other == next
+                    };
+                    count += rest.iter().skip(1).take_while(follows).count();
+                    let len = count as u64 * span;
+                    self.visitor.leaf(Leaf {
+                        input,
+                        output,
+                        len,
+                        attributes: Attributes::of(*entry),
+                    });
+                }
+                _ => return Err(Stray::Descriptor(input)),
+            }
+            slot += count;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
