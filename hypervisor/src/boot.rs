@@ -49,32 +49,32 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
     };
     if image != LOAD_ADDRESS {
         notice::refuse(&[
-            "the image was loaded at 0x",
-            Text::number(image, 16).as_str(),
-            ", but built for 0x",
-            Text::number(LOAD_ADDRESS, 16).as_str(),
+            b"the image was loaded at 0x",
+            Text::number(image, 16).as_bytes(),
+            b", but built for 0x",
+            Text::number(LOAD_ADDRESS, 16).as_bytes(),
         ]);
     }
     let behind = memory::behind_hypervisor(Pa(image));
     let len = behind.end.saturating_sub(behind.start).min(TABLES_LIMIT);
     // SAFETY: RAM between the hypervisor's two parts, in the image; nobody writes to it.
     let packed = unsafe { stage1.read_only(0, Pa(behind.start), len) };
-    let Ok(packed) = packed else { notice::refuse(&["no room to map the packed system"]) };
+    let Ok(packed) = packed else { notice::refuse(&[b"no room to map the packed system"]) };
     let system = match PackedSystem::parse_with(packed, cfg!(feature = "gicv2"), system::BUILT) {
         Ok(system) => system::set(system),
         Err(Damage::Feature(name)) => notice::refuse(&[
-            "refuses its image: this system needs the feature `",
-            name,
-            "`, which this hypervisor was built without: build the image with weir build",
+            b"refuses its image: this system needs the feature `",
+            name.as_bytes(),
+            b"`, which this hypervisor was built without: build the image with weir build",
         ]),
-        Err(damage) => notice::refuse(&["refuses its image: ", damage.message()]),
+        Err(damage) => notice::refuse(&[b"refuses its image: ", damage.message().as_bytes()]),
     };
     // SAFETY: the system has its tables alone of these bytes.
     unsafe { stage1.forget(0, system.header.tables_len.into()) };
     check_memory(&mut stage1, device_tree, system);
     if !gic::present() {
         notice::refuse(&[
-            "built for another interrupt controller than this machine's: give weir --platform, or QEMU another gic-version=",
+            b"built for another interrupt controller than this machine's: give weir --platform, or QEMU another gic-version=",
         ]);
     }
     divided::check_cache(system);
@@ -82,7 +82,7 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
     unsafe { divided::move_in(system) }
     if let Some(pa) = system.partition() {
         let Ok(()) = stage1.share(Pa(pa)) else {
-            notice::refuse(&["no room to map what it shares with the broker"]);
+            notice::refuse(&[b"no room to map what it shares with the broker"]);
         };
     }
     bring_up(core, system)
@@ -126,9 +126,9 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static PackedSystem<'static>
         };
         let Some(root) = root else {
             notice::refuse(&[
-                "VM ",
-                str::from_utf8(view.name()).unwrap_or("?"),
-                ": its memory does not fit the tables of stage 2 and of the SMMU; give it RAM in fewer pieces",
+                b"VM ",
+                view.name(),
+                b": its memory does not fit the tables of stage 2 and of the SMMU; give it RAM in fewer pieces",
             ]);
         };
         // SAFETY: the boot core, and no other runs.
@@ -148,29 +148,29 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static PackedSystem<'static>
         match start::start_core(index as u64, mpidr) {
             Ok(()) => {}
             Err(StartError::Absent) => notice::refuse(&[
-                "this system needs ",
-                Text::number(needed as u64, 10).as_str(),
-                " cores, and the machine has ",
-                Text::number(index as u64, 10).as_str(),
-                ": use fewer in the system file, or start QEMU with -smp ",
-                Text::number(needed as u64, 10).as_str(),
+                b"this system needs ",
+                Text::number(needed as u64, 10).as_bytes(),
+                b" cores, and the machine has ",
+                Text::number(index as u64, 10).as_bytes(),
+                b": use fewer in the system file, or start QEMU with -smp ",
+                Text::number(needed as u64, 10).as_bytes(),
             ]),
             Err(StartError::Silent) => notice::refuse(&[
-                "core ",
-                Text::number(index as u64, 10).as_str(),
-                " did not come from the spin table within a second: use fewer cores in the system \
+                b"core ",
+                Text::number(index as u64, 10).as_bytes(),
+                b" did not come from the spin table within a second: use fewer cores in the system \
                  file, or check the firmware's stub",
             ]),
             Err(StartError::NoPsci) => notice::refuse(&[
-                "the firmware has no PSCI CPU_ON, by which core ",
-                Text::number(index as u64, 10).as_str(),
-                " starts: use firmware with PSCI, or give the board file [spin_table]",
+                b"the firmware has no PSCI CPU_ON, by which core ",
+                Text::number(index as u64, 10).as_bytes(),
+                b" starts: use firmware with PSCI, or give the board file [spin_table]",
             ]),
             Err(StartError::Refused(error)) => notice::refuse(&[
-                "the firmware could not start core ",
-                Text::number(index as u64, 10).as_str(),
-                ", PSCI error -",
-                Text::number(error.unsigned_abs().into(), 10).as_str(),
+                b"the firmware could not start core ",
+                Text::number(index as u64, 10).as_bytes(),
+                b", PSCI error -",
+                Text::number(error.unsigned_abs().into(), 10).as_bytes(),
             ]),
         }
     }
@@ -191,7 +191,7 @@ pub extern "C" fn secondary_main(index: u64) -> ! {
 fn start_core(core: &'static mut cpu::Core) -> ! {
     if let Err(reason) = gic::init_core(core.id) {
         let core = Text::number(core.id.0.into(), 10);
-        notice::refuse(&["GIC of core ", core.as_str(), ": ", reason]);
+        notice::refuse(&[b"GIC of core ", core.as_bytes(), b": ", reason.as_bytes()]);
     }
     core.schedule = schedule::of_core(core.id);
     let shared = core.schedule.as_deref().is_some_and(|schedule| schedule.partition.is_some());
@@ -232,18 +232,18 @@ fn check_ownership(found: Found, is_divided: bool) {
     if found.strays > 0 {
         let strays = Text::number(found.strays, 10);
         notice::refuse(&[
-            strays.as_str(),
-            " of ",
-            pages.as_str(),
+            strays.as_bytes(),
+            b" of ",
+            pages.as_bytes(),
             if is_divided {
-                " pages in its tables are not in their owner's page classes"
+                b" pages in its tables are not in their owner's page classes"
             } else {
-                " pages in its tables are not their owner's"
+                b" pages in its tables are not their owner's"
             },
         ]);
     }
     if is_divided {
-        notice::say(&[pages.as_str(), " pages in its tables, each in its owner's page classes"]);
+        notice::say(&[pages.as_bytes(), b" pages in its tables, each in its owner's page classes"]);
     }
 }
 
@@ -261,7 +261,7 @@ fn check_memory(stage1: &mut Stage1, device_tree: u64, system: &PackedSystem) {
     let Some(MachineFacts { ram, has_smmu }) = machine else { return };
     if needs_smmu && !has_smmu {
         notice::refuse(&[
-            "this system has PCI functions, and the machine has no SMMU: take them out, or start QEMU's machine with iommu=smmuv3",
+            b"this system has PCI functions, and the machine has no SMMU: take them out, or start QEMU's machine with iommu=smmuv3",
         ]);
     }
     // All RAM below the last page with an owner.
@@ -270,12 +270,12 @@ fn check_memory(stage1: &mut Stage1, device_tree: u64, system: &PackedSystem) {
     if ram < needed {
         let mib = |bytes: u64| Text::number(bytes.div_ceil(1 << 20), 10);
         notice::refuse(&[
-            "this system needs ",
-            mib(needed).as_str(),
-            " MiB of RAM, and the machine has ",
-            mib(ram).as_str(),
-            ": give its VMs less, or start QEMU with -m ",
-            mib(needed).as_str(),
+            b"this system needs ",
+            mib(needed).as_bytes(),
+            b" MiB of RAM, and the machine has ",
+            mib(ram).as_bytes(),
+            b": give its VMs less, or start QEMU with -m ",
+            mib(needed).as_bytes(),
         ]);
     }
 }

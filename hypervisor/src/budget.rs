@@ -134,13 +134,13 @@ impl Budget {
         let source = if its.source == regulation::PMU {
             if let Some(event) = Pmu::missing(its.events) {
                 notice::refuse(&[
-                    "the PMU of core ",
-                    Text::number(core.0.into(), 10).as_str(),
-                    " does not count event 0x",
-                    Text::number(event.into(), 16).as_str(),
-                    ", by which the memory budget of VM ",
-                    str::from_utf8(view.name()).unwrap_or("?"),
-                    " is enforced: give it another `event`",
+                    b"the PMU of core ",
+                    Text::number(core.0.into(), 10).as_bytes(),
+                    b" does not count event 0x",
+                    Text::number(event.into(), 16).as_bytes(),
+                    b", by which the memory budget of VM ",
+                    view.name(),
+                    b" is enforced: give it another `event`",
                 ]);
             }
             let pmu = Pmu::start(its.events);

@@ -7,12 +7,12 @@ use crate::notice::{self, Text};
 pub extern "C" fn own_exception(esr: u64, elr: u64, far: u64) -> ! {
     let texts = [esr, elr, far].map(|value| Text::number(value, 16));
     notice::last_words(&[
-        "exception at EL2: ESR 0x",
-        texts[0].as_str(),
-        ", ELR 0x",
-        texts[1].as_str(),
-        ", FAR 0x",
-        texts[2].as_str(),
+        b"exception at EL2: ESR 0x",
+        texts[0].as_bytes(),
+        b", ELR 0x",
+        texts[1].as_bytes(),
+        b", FAR 0x",
+        texts[2].as_bytes(),
     ])
 }
 
@@ -20,12 +20,12 @@ pub extern "C" fn own_exception(esr: u64, elr: u64, far: u64) -> ! {
 #[cold]
 #[inline(never)]
 pub fn unset() -> ! {
-    notice::last_words(&["EL2 read a value that the boot core had not set"])
+    notice::last_words(&[b"EL2 read a value that the boot core had not set"])
 }
 
 #[cfg(target_os = "none")]
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo) -> ! {
     let (file, line) = info.location().map_or(("?", 0), |place| (place.file(), place.line()));
-    notice::last_words(&["panic at ", file, ":", Text::number(line.into(), 10).as_str()])
+    notice::last_words(&[b"panic at ", file.as_bytes(), b":", Text::number(line.into(), 10).as_bytes()])
 }

@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// Reports why this machine or this image can't be used, and turns the machine off.
-pub fn refuse(parts: &[&str]) -> ! {
+pub fn refuse(parts: &[&[u8]]) -> ! {
     say(parts);
     start::power_off();
     loop {
@@ -16,7 +16,7 @@ pub fn refuse(parts: &[&str]) -> ! {
 }
 
 /// Reports why this core stops, and stops it; the others go on.
-pub fn last_words(parts: &[&str]) -> ! {
+pub fn last_words(parts: &[&[u8]]) -> ! {
     say(parts);
     loop {
         wait_for_interrupt();
@@ -24,12 +24,13 @@ pub fn last_words(parts: &[&str]) -> ! {
 }
 
 /// Writes a line to the bare UART, on the boot core before it starts another, or as last words.
-pub fn say(parts: &[&str]) {
+pub fn say(parts: &[&[u8]]) {
     // SAFETY: nothing else uses the UART while the boot core refuses. An exception of EL2's own may
     // come while the console core writes: then one of its frames may be damaged, which the host
     // detects, but the line is complete.
     let mut uart = unsafe { Uart::take() };
-    for byte in ["weir: "].iter().chain(parts).chain(&["\r\n"]).flat_map(|part| part.bytes()) {
+    let [before, after]: [&[u8]; 2] = [b"weir: ", b"\r\n"];
+    for &byte in [before].iter().chain(parts).chain(&[after]).copied().flatten() {
         while uart.is_full() {
             relax();
         }
@@ -64,7 +65,7 @@ impl Text {
 
     /// The digits.
     #[must_use]
-    pub fn as_str(&self) -> &str {
-        self.bytes.get(self.first..).and_then(|digits| str::from_utf8(digits).ok()).unwrap_or("?")
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(self.first..).unwrap_or_default()
     }
 }

@@ -39,11 +39,11 @@ pub fn start(core: &mut Core) {
     let there = counters();
     if there < u64::from(KEPT_COUNTERS + count) {
         notice::refuse(&[
-            "a VM was granted ",
-            Text::number(count.into(), 10).as_str(),
-            " event counters in addition to weir's 2, and the cores have ",
-            Text::number(there, 10).as_str(),
-            ": correct `counters` under [pmu] in the platform file",
+            b"a VM was granted ",
+            Text::number(count.into(), 10).as_bytes(),
+            b" event counters in addition to weir's 2, and the cores have ",
+            Text::number(there, 10).as_bytes(),
+            b": correct `counters` under [pmu] in the platform file",
         ]);
     }
     Granted::start();

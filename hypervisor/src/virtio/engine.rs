@@ -41,7 +41,7 @@ struct Engine {
 /// The engine may still write to the memory of its transfer. This core stops, and keeps the lock
 /// that its caller has: each VM waits for it that is about to use that memory again.
 fn stuck() -> ! {
-    notice::last_words(&["the DMA engine does not stop"])
+    notice::last_words(&[b"the DMA engine does not stop"])
 }
 
 static ENGINE: Lock<Engine> = Lock::new(Engine {
@@ -70,7 +70,7 @@ pub fn init() {
     let mut engine = ENGINE.lock();
     engine.at = memory::physical(core::ptr::from_ref(&engine.descriptors) as u64);
     if let Err(error) = weir_zdma::init(&mut engine.channel, SETTINGS) {
-        notice::refuse(&["the DMA engine of this board can't be used: ", error.text()]);
+        notice::refuse(&[b"the DMA engine of this board can't be used: ", error.text().as_bytes()]);
     }
 }
 

@@ -32,7 +32,7 @@ pub unsafe fn move_in(system: &PackedSystem<'static>) {
     if system.is_divided() {
         // SAFETY: as this function's contract.
         let Err(_) = unsafe { Stage1::move_in(system, kept_page) };
-        notice::refuse(&["the memory that weir build chose for the hypervisor does not hold it"]);
+        notice::refuse(&[b"the memory that weir build chose for the hypervisor does not hold it"]);
     }
 }
 
@@ -54,21 +54,21 @@ pub fn check_cache(system: &PackedSystem) {
             Quantity::Colors => ("colors by address bits 0x", ", and by 0x", "", 16, 1),
         };
         notice::say(&[
-            "this machine's last-level cache has ",
-            has,
-            Text::number(there / divisor, radix).as_str(),
-            instead_of,
-            Text::number(expected / divisor, radix).as_str(),
-            unit,
-            " in the platform file",
+            b"this machine's last-level cache has ",
+            has.as_bytes(),
+            Text::number(there / divisor, radix).as_bytes(),
+            instead_of.as_bytes(),
+            Text::number(expected / divisor, radix).as_bytes(),
+            unit.as_bytes(),
+            b" in the platform file",
         ]);
     }
     let missing = system.promised_colors() & !there.colors();
     if missing != 0 {
         notice::refuse(&[
-            "this system's colors differ in address bits 0x",
-            Text::number(missing, 16).as_str(),
-            ", which choose no set of this machine's last-level cache: build it with the cache's true size and ways",
+            b"this system's colors differ in address bits 0x",
+            Text::number(missing, 16).as_bytes(),
+            b", which choose no set of this machine's last-level cache: build it with the cache's true size and ways",
         ]);
     }
 }

@@ -72,7 +72,7 @@ pub fn init(system: &PackedSystem<'static>, console_core: CoreId) {
     }
     match smmu::init() {
         Ok(format) => FORMAT.set(format),
-        Err(what) => notice::refuse(&["the machine's SMMU can't be used: ", what]),
+        Err(what) => notice::refuse(&[b"the machine's SMMU can't be used: ", what.as_bytes()]),
     }
     for (entry, place) in system.pci().iter().zip(&FUNCTIONS) {
         let mut registers = Registers::new(entry.address as u8);
@@ -86,11 +86,11 @@ pub fn init(system: &PackedSystem<'static>, console_core: CoreId) {
             refuse(
                 entry,
                 &[
-                    " needs ",
-                    kib(room.needed).as_str(),
-                    " KiB for its base addresses and has ",
-                    kib(entry.bars_len).as_str(),
-                    ": make `aperture` of the platform file's [pci] larger",
+                    b" needs ",
+                    kib(room.needed).as_bytes(),
+                    b" KiB for its base addresses and has ",
+                    kib(entry.bars_len).as_bytes(),
+                    b": make `aperture` of the platform file's [pci] larger",
                 ],
             );
         }
@@ -111,7 +111,7 @@ pub fn init(system: &PackedSystem<'static>, console_core: CoreId) {
     line.claim(console_core);
 }
 
-fn refuse(entry: &PciFunction, why: &[&str]) -> ! {
+fn refuse(entry: &PciFunction, why: &[&[u8]]) -> ! {
     let digits = b"0123456789abcdef";
     let digit = |value: u32| digits[(value & 0xf) as usize];
     let name = [
@@ -123,22 +123,22 @@ fn refuse(entry: &PciFunction, why: &[&str]) -> ! {
         b'.',
         digit(entry.address & 7),
     ];
-    let mut parts: [&str; 8] = [""; 8];
-    let head = ["PCI function ", str::from_utf8(&name).unwrap_or("?")];
+    let mut parts: [&[u8]; 8] = [b""; 8];
+    let head: [&[u8]; 2] = [b"PCI function ", &name];
     parts.iter_mut().zip(head.iter().chain(why)).for_each(|(to, from)| *to = from);
     notice::refuse(&parts)
 }
 
-fn words(obstacle: Obstacle) -> &'static [&'static str] {
+fn words(obstacle: Obstacle) -> &'static [&'static [u8]] {
     match obstacle {
         Obstacle::Absent => {
-            &[" is not there: put the device into that slot, for QEMU -device ..,addr=SLOT"]
+            &[b" is not there: put the device into that slot, for QEMU -device ..,addr=SLOT"]
         }
-        Obstacle::Bridge => &[" is a bridge, which can't be passed through"],
-        Obstacle::Pin => &[" interrupts by another pin than INTA"],
-        Obstacle::BaseAddress => &[" has a base address of an unknown kind"],
+        Obstacle::Bridge => &[b" is a bridge, which can't be passed through"],
+        Obstacle::Pin => &[b" interrupts by another pin than INTA"],
+        Obstacle::BaseAddress => &[b" has a base address of an unknown kind"],
         Obstacle::PastSmmu => {
-            &[" goes past the SMMU: give QEMU's virtio device iommu_platform=on,disable-legacy=on"]
+            &[b" goes past the SMMU: give QEMU's virtio device iommu_platform=on,disable-legacy=on"]
         }
     }
 }
@@ -245,7 +245,7 @@ fn end_reset(functions: impl Iterator<Item = &'static Assigned>) {
 /// The SMMU does not do what it is told, so nobody knows what devices reach. This core stops rather
 /// than use that memory.
 fn give_up(Silent: Silent) -> ! {
-    notice::last_words(&["the SMMU does not complete its commands"])
+    notice::last_words(&[b"the SMMU does not complete its commands"])
 }
 
 /// Where in the configuration space of a VM's functions, or of its socket device, `ipa` is.
