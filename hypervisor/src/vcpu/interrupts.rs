@@ -9,7 +9,7 @@ use crate::{
         gic::{self, Version},
         isb,
         pmu::is_pmu,
-        timer,
+        timer, wait_for_interrupt,
     },
     board::{SMMU_LINE, UART_LINE},
     budget::Event as BudgetEvent,
@@ -152,8 +152,8 @@ fn tick(exit: Exit, core: &mut Core, iar: u64) -> Exit {
     exit
 }
 
-/// A counter reached the limit of the memory budget. Asks for the run loop if the vCPU must not go
-/// on.
+/// A counter reached the limit of the memory budget of the core's only vCPU. Asks for the run loop
+/// if the vCPU must not go on.
 #[inline(never)]
 fn overflow(core: &mut Core, vcpu_ref: &'static VcpuRef, iar: u64) -> Exit {
     let now = timer::ns_at(timer::ticks());
@@ -161,12 +161,35 @@ fn overflow(core: &mut Core, vcpu_ref: &'static VcpuRef, iar: u64) -> Exit {
         && budget.stop_quickly(vcpu_ref, now)
     {
         gic::end(iar);
-        return Exit::ACT;
+        return await_period(core, vcpu_ref);
     }
     overflow_slowly(core, Some(vcpu_ref), iar, now)
 }
 
-/// The rest of [`overflow`].
+/// Lets the core wait until an interrupt comes. Returns [`Exit::RESUME`] if it is the start of a
+/// period, with whose budget the vCPU goes on. The run loop handles any other interrupt; it also
+/// handles what else is pending if the period has begun, as the guest is interrupted at once.
+#[inline(never)]
+fn await_period(core: &mut Core, vcpu_ref: &'static VcpuRef) -> Exit {
+    // The interrupts of guests must not end the wait.
+    gic::hold_guests(true);
+    wait_for_interrupt();
+    let iar = gic::acknowledge();
+    let mut exit = Exit::ACT;
+    if gic::intid(iar) == gic::PPI_HYP_TIMER {
+        vcpu_ref.counts.exit(ExitCause::OwnIrq);
+        exit = clock(core, vcpu_ref, iar);
+        if core.holds() {
+            exit = Exit::ACT;
+        }
+    } else {
+        core.acknowledged = iar;
+    }
+    gic::hold_guests(false);
+    exit
+}
+
+/// The rest of [`overflow`], and all of it where the run loop handles the interrupt.
 #[inline(never)]
 fn overflow_slowly(
     core: &mut Core,
@@ -299,10 +322,7 @@ pub fn own_interrupt(core: &mut Core) {
             if let Some(vcpu_ref) = vcpu_ref.or(core.sole) {
                 pmu::update(core, vcpu_ref);
             }
-            let _ = match vcpu_ref {
-                Some(vcpu_ref) => overflow(core, vcpu_ref, iar),
-                None => overflow_slowly(core, None, iar, timer::now_ns()),
-            };
+            let _ = overflow_slowly(core, vcpu_ref, iar, timer::now_ns());
         }
         gic::PPI_VIRTUAL_TIMER | gic::PPI_PHYSICAL_TIMER => {
             match vcpu_ref {
