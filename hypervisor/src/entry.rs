@@ -58,6 +58,7 @@ global_asm!(
     handle_sync = sym traps::handle_sync,
     handle_call = sym traps::handle_call,
     handle_register = sym traps::handle_register,
+    handle_data_abort = sym traps::handle_data_abort,
     handle_serror = sym traps::handle_serror,
     handle_interrupt = sym run::handle_interrupt,
     handle_action = sym run::handle_action,

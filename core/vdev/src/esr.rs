@@ -339,6 +339,12 @@ impl AbortFault {
     }
 }
 
+/// Whether an abort is a translation fault, at any level (DFSC or IFSC 0b0001LL).
+#[inline]
+const fn is_translation(iss: u32) -> bool {
+    iss & 0x3c == 0x04
+}
+
 /// Intermediate physical address of an abort: what data and instruction aborts share (D24.2,
 /// HPFAR_EL2 and the bits FnV, S1PTW and xFSC, which have the same places in both).
 #[inline]
@@ -346,8 +352,7 @@ const fn abort_ipa(iss: u32, hpfar: u64, far: u64) -> Option<u64> {
     let on_walk = iss & 1 << 7 != 0;
     // A translation fault at levels 0 to 3, which most traps to a device are, is tested first: the
     // other codes need a table.
-    let translation = iss & 0x3c == 0x04;
-    if !on_walk && !translation && !AbortFault::from_status(iss).writes_hpfar() {
+    if !on_walk && !is_translation(iss) && !AbortFault::from_status(iss).writes_hpfar() {
         return None;
     }
     // FIPA holds bits 55:12 from bit 4 up; NS in bit 63 is of the Secure state only.
@@ -403,7 +408,7 @@ impl DataAbort {
     #[inline]
     #[must_use]
     pub const fn is_translation(self) -> bool {
-        self.0 & 0x3c == 0x4
+        is_translation(self.0)
     }
 
     /// The access as a device must see it, or `None` if the syndrome does not describe one: ISV is

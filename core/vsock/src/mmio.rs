@@ -10,6 +10,8 @@ use crate::{
 /// Bytes of the registers with the configuration.
 pub const LEN: u64 = 0x200;
 
+/// The register by which the driver notifies a queue, QueueNotify.
+pub const NOTIFY: u64 = 0x050;
 const CONFIG: u64 = 0x100;
 /// `weir` in ASCII.
 const VENDOR: u32 = u32::from_le_bytes(*b"weir");
@@ -111,7 +113,7 @@ impl Registers {
             0x038 => self.device.set_size(selected, value),
             0x044 if value == 1 => return self.device.set_up(selected, memory),
             0x044 if value == 0 => return self.device.stop(selected),
-            0x050 => {
+            NOTIFY => {
                 let index = value as usize;
                 if self.queue(index).is_some() {
                     return Effect::Notified(index);

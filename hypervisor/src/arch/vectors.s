@@ -2,8 +2,8 @@
 //
 // While a guest runs, SP_EL2 is the top of its core's stack and TPIDR_EL2 the core's `Core`. An
 // exception puts the guest's registers into a `Frame` there. An interrupt or a call saves only the
-// registers that a Rust function may change, and so does an access to a system register from or to
-// one of these. The others follow if the handler returns non-zero, before the vectors call
+// registers that a Rust function may change, and so do an access to a system register and a data
+// abort by a load or store from or to one of these. The others follow if the handler returns non-zero, before the vectors call
 // `handle_interrupt` or `handle_action`.
 
     .equ    FRAME, 256                      // x0 to x30 and a word of padding
@@ -92,6 +92,8 @@ sync:
     b.eq    call
     cmp     x3, #12                         // EC 0x18: MSR or MRS
     b.eq    register
+    cmp     x3, #18                         // EC 0x24: data abort
+    b.eq    data_abort
 sync_all:
     save_rest
     mov     x0, sp
@@ -130,6 +132,17 @@ register:
     mov     x0, sp
     mrs     x1, tpidr_el2
     bl      {handle_register}
+    cbnz    x0, call_slow
+    restore_volatile
+    eret
+
+data_abort:
+    ubfx    x3, x2, #16, #5                 // the general register; 0 if the syndrome names none
+    cmp     x3, #18
+    b.hi    sync_all                        // not saved yet
+    mov     x0, sp
+    mrs     x1, tpidr_el2
+    bl      {handle_data_abort}
     cbnz    x0, call_slow
     restore_volatile
     eret

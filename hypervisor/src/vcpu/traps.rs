@@ -13,7 +13,10 @@ use crate::{
     board::start,
     budget::{self, Counts},
     cpu::Core,
-    virtio::{self, Completions},
+    virtio::{
+        self, Completions,
+        service::{self, Notified},
+    },
     vm::{
         Ending, VcpuRef, debug,
         devices::{self, Trapped},
@@ -70,13 +73,23 @@ pub extern "C" fn handle_register(frame: &mut Frame, core: &mut Core, syndrome: 
     system_register(frame, core, vcpu_ref, SysRegAccess(syndrome.iss()))
 }
 
+/// Handles a data abort. As above, of `frame` only x0 to x18 are saved.
+pub extern "C" fn handle_data_abort(
+    frame: &mut Frame,
+    core: &mut Core,
+    syndrome: Syndrome,
+) -> Exit {
+    let Some(vcpu_ref) = core.current else { return Exit::ACT };
+    data_abort(frame, core, DataAbort(syndrome.iss()), vcpu_ref)
+}
+
 /// Any other synchronous exception of a guest. It only chooses: each handler is a
 /// separate function, so that the short ones do not save the registers of the long ones.
 pub extern "C" fn handle_sync(frame: &mut Frame, core: &mut Core, syndrome: Syndrome) -> Exit {
     let Some(vcpu_ref) = core.current else { return Exit::ACT };
     match syndrome.class() {
-        esr::EC_SYSREG => system_register(frame, core, vcpu_ref, SysRegAccess(syndrome.iss())),
         esr::EC_DATA_ABORT => data_abort(frame, core, DataAbort(syndrome.iss()), vcpu_ref),
+        esr::EC_SYSREG => system_register(frame, core, vcpu_ref, SysRegAccess(syndrome.iss())),
         _ => rare(core, vcpu_ref, syndrome),
     }
 }
@@ -182,10 +195,10 @@ fn other_register(
     if let Some(denied) = outcome.denied() {
         vcpu_ref.vm.deny(vcpu_ref.vcpu, denial(denied), access.0.into());
     }
-    vcpu_ref.exit(if matches!(outcome, SysRegOutcome::Read(_)) {
-        ExitCause::IdRegister
-    } else {
-        ExitCause::SystemRegister
+    vcpu_ref.exit(match outcome {
+        SysRegOutcome::Read(_) => ExitCause::IdRegister,
+        SysRegOutcome::SendSgi { .. } => ExitCause::Sgi,
+        _ => ExitCause::SystemRegister,
     });
     match outcome {
         SysRegOutcome::Read(value) => {
@@ -209,9 +222,16 @@ fn send_sgi(vcpu_ref: &'static VcpuRef, register: SgiRegister, value: u64) -> Ex
 }
 
 /// An SGI by one of the registers that are rarely used.
+#[cold]
 #[inline(never)]
 fn send_other_sgi(vcpu_ref: &'static VcpuRef, register: SgiRegister, value: u64) -> Exit {
-    send_sgi(vcpu_ref, register, value)
+    let VcpuRef { vm, vcpu, all, .. } = *vcpu_ref;
+    let mask = vm.mail.post(vcpu, decode_sgi_register(register, value, vcpu, all));
+    if mask.contains(vcpu) {
+        return send_to_self(vcpu_ref, mask);
+    }
+    kick(vm, mask);
+    Exit::RESUME
 }
 
 /// Sends an SGI of vCPU `vcpu_ref`, by a system register or a GICv2's GICD_SGIR.
@@ -255,8 +275,12 @@ fn data_abort(
     let Some(access) = abort.mmio(hpfar, far) else {
         return device_abort(frame, core, abort, vcpu_ref);
     };
-    let Some((redistributor, offset)) = devices::gic_place(vcpu_ref.vm, Ipa(access.ipa)) else {
-        return device_abort(frame, core, abort, vcpu_ref);
+    let ipa = Ipa(access.ipa);
+    let Some((redistributor, offset)) = devices::gic_place(vcpu_ref.vm, ipa) else {
+        return match vcpu_ref.vm.notify.find(ipa, access.size) {
+            Some(device) if access.write => notification(vcpu_ref, device, frame.get(access.reg)),
+            _ => device_abort(frame, core, abort, vcpu_ref),
+        };
     };
     let size = access.size.into();
     let to = gic::GicAccess { vcpu: vcpu_ref.vcpu, redistributor, offset, size };
@@ -273,6 +297,15 @@ fn data_abort(
     }
     skip();
     Exit::RESUME
+}
+
+/// A store to a register by which a driver notifies the broker.
+#[inline(never)]
+fn notification(vcpu_ref: &'static VcpuRef, device: Notified, value: u64) -> Exit {
+    vcpu_ref.exit(ExitCause::Virtio);
+    skip();
+    service::notify(vcpu_ref, device, value as u32);
+    Exit::resume()
 }
 
 /// A data abort at another address than the virtual GIC's. It decodes the access again: one that is

@@ -2,6 +2,10 @@
 
 use super::service::Service;
 use crate::vm::{VcpuRef, Vm};
+#[cfg(feature = "switch")]
+use weir_abi::VmView;
+#[cfg(feature = "switch")]
+use weir_units::Ipa;
 use weir_vdev::esr::MmioAccess;
 
 /// Stands for the data of the socket devices.
@@ -32,6 +36,16 @@ pub fn close(_vm: &Vm) {}
 pub fn place(_vm: &Vm, _ipa: u64) -> Option<Place> {
     None
 }
+
+/// Returns that a VM has no such register.
+#[cfg(feature = "switch")]
+pub fn notify_register(_view: &VmView<'_>) -> Option<Ipa> {
+    None
+}
+
+/// Notifies nothing.
+#[cfg(feature = "switch")]
+pub fn notify_by(_: &'static VcpuRef, _: u32) {}
 
 /// Is not called: there is no [`Place`].
 pub fn access(_: &'static VcpuRef, _: &MmioAccess, place: Place, _: u64) -> u64 {

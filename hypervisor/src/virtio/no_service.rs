@@ -1,9 +1,38 @@
 //! Replaces `service` in a hypervisor without flows and switch: there is no broker.
 
-use crate::vm::Vm;
+use crate::vm::{VcpuRef, Vm};
+use weir_abi::VmView;
+use weir_units::Ipa;
 
 /// Stands for the memory that EL2 shares with the broker.
 pub enum Service {}
+
+/// Stands for the registers by which drivers notify.
+pub struct NotifyRegisters;
+
+/// A device with such a register.
+#[derive(Clone, Copy)]
+pub enum Notified {}
+
+impl NotifyRegisters {
+    /// Returns what stands for them.
+    pub const fn new() -> Self {
+        Self
+    }
+
+    /// Notes nothing.
+    pub fn set(&self, _view: &VmView<'_>) {}
+
+    /// Finds no register.
+    pub fn find(&self, _ipa: Ipa, _size: u8) -> Option<Notified> {
+        None
+    }
+}
+
+/// Is not called: there is no device.
+pub fn notify(_: &'static VcpuRef, device: Notified, _: u32) {
+    match device {}
+}
 
 /// Takes nothing in.
 pub fn init(_address: u64) -> Option<&'static Service> {

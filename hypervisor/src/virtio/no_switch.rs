@@ -2,6 +2,10 @@
 
 use super::service::Service;
 use crate::vm::{VcpuRef, Vm};
+#[cfg(feature = "flows")]
+use weir_abi::VmView;
+#[cfg(feature = "flows")]
+use weir_units::Ipa;
 use weir_vdev::esr::MmioAccess;
 
 /// Stands for the data of the network devices.
@@ -28,6 +32,16 @@ pub fn open(vm: &Vm) {
 
 /// Resets nothing.
 pub fn close(_vm: &Vm) {}
+
+/// Returns that a VM has no such register.
+#[cfg(feature = "flows")]
+pub fn notify_register(_view: &VmView<'_>) -> Option<Ipa> {
+    None
+}
+
+/// Notifies nothing.
+#[cfg(feature = "flows")]
+pub fn notify_by(_: &Vm, _: u32) {}
 
 /// Is not called: there is no offset.
 pub fn access(_: &'static VcpuRef, _: &MmioAccess, _at: u64, _value: u64) -> u64 {

@@ -1,20 +1,20 @@
 //! The I/O service VM, the broker: the memory that EL2 shares with it, and its wake-up.
 
-use super::engine;
+use super::{engine, flows as sockets, switch};
 use crate::{
     arch::{relax, set_once::SetOnce, timer},
     board::{ENGINE_IS_COHERENT, ENGINE_LINE},
     system,
-    vm::{self, Vm, ending, interrupts::kick_some},
+    vm::{self, VcpuRef, Vm, ending, interrupts::kick_some},
 };
-use core::sync::atomic::{AtomicBool, Ordering};
-use weir_abi::{PARTITION_IPA, PARTITION_LEN, WINDOWS};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use weir_abi::{PARTITION_IPA, PARTITION_LEN, VmView, WINDOWS};
 use weir_partition::{
     flows::{self, BrokerSettings, Doorbell, Partition},
     switch as ports,
 };
 use weir_trace::wire::FaultKind;
-use weir_units::Nanos;
+use weir_units::{Ipa, Nanos};
 use weir_vdev::gic::{Sgi, VcpuMask};
 
 /// How much of its core's time a broker may need for an access that was begun; one that needs more
@@ -125,6 +125,60 @@ pub fn wait_for_broker(vm: &Vm) -> Option<u64> {
 /// Returns what EL2 shares with the broker, if `vm` is the broker.
 pub fn of(vm: &Vm) -> Option<&'static Service> {
     get().filter(|service| service.broker == vm.index())
+}
+
+/// The registers by which the drivers of a VM notify the broker, on the MMIO transport. A store to
+/// one of them comes with each packet, so that they are looked for before other registers.
+pub struct NotifyRegisters {
+    socket: AtomicU64,
+    network: AtomicU64,
+}
+
+/// A device with such a register.
+#[derive(Clone, Copy)]
+pub enum Notified {
+    /// The socket device.
+    Socket,
+    /// The network device.
+    Network,
+}
+
+impl NotifyRegisters {
+    /// Returns those of a VM without devices: the values are no addresses.
+    pub const fn new() -> Self {
+        Self { socket: AtomicU64::new(u64::MAX), network: AtomicU64::new(u64::MAX) }
+    }
+
+    /// Notes where those of a VM are; on the boot core, before it starts another.
+    pub fn set(&self, view: &VmView<'_>) {
+        // Relaxed, here and below: no other core runs yet.
+        for (place, register) in [
+            (&self.socket, sockets::notify_register(view)),
+            (&self.network, switch::notify_register(view)),
+        ] {
+            place.store(register.map_or(u64::MAX, |ipa| ipa.0), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the device whose register a store of `size` bytes at `ipa` writes.
+    #[inline(always)]
+    pub fn find(&self, ipa: Ipa, size: u8) -> Option<Notified> {
+        let is = |place: &AtomicU64| ipa.0 == place.load(Ordering::Relaxed) && size == 4;
+        if is(&self.socket) {
+            Some(Notified::Socket)
+        } else {
+            is(&self.network).then_some(Notified::Network)
+        }
+    }
+}
+
+/// Carries out a store of `value` to such a register.
+#[inline(always)]
+pub fn notify(vcpu_ref: &'static VcpuRef, device: Notified, value: u32) {
+    match device {
+        Notified::Socket => sockets::notify_by(vcpu_ref, value),
+        Notified::Network => switch::notify_by(vcpu_ref.vm, value),
+    }
 }
 
 impl Service {

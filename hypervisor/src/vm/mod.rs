@@ -31,7 +31,7 @@ use crate::{
     budget::shared::VmBudget,
     console, halt, system,
     trace::{self, Ring, Who},
-    virtio::{flows::socket, switch::port},
+    virtio::{flows::socket, service::NotifyRegisters, switch::port},
 };
 use core::{
     cell::UnsafeCell,
@@ -205,6 +205,8 @@ pub struct Vm {
     pub socket: socket::FlowDevice,
     /// The network device, where it has one.
     pub net: port::SwitchDevice,
+    /// Where its drivers notify the broker.
+    pub notify: NotifyRegisters,
     /// What its cores share of its memory budget.
     pub budget: VmBudget,
     /// The PSCI state of its vCPUs, while it runs.
@@ -262,6 +264,7 @@ impl Vm {
             uart: Lock::new(Pl011::new()),
             socket: socket::new_device(),
             net: port::new_device(),
+            notify: NotifyRegisters::new(),
             budget: VmBudget::new(),
             power: Lock::new(None),
             vcpus: [const {
@@ -540,10 +543,11 @@ pub unsafe fn init(view: VmView<'static>, root: u64) {
     ALIVE.fetch_add(u32::from(!vm.is_broker()), Ordering::Relaxed);
 }
 
-/// Gives a VM its virtual GIC; on the boot core. Not part of who calls it: its stack is needed no
+/// Gives a VM its virtual GIC and notes where it notifies; on the boot core. Not part of who calls it: its stack is needed no
 /// more when guests run.
 #[inline(never)]
 fn furnish(vm: &'static Vm, view: &VmView<'static>) {
+    vm.notify.set(view);
     let mut gic = vm.gic.lock();
     *gic = Gic::new(view.cores().len(), gic::list_registers());
     for timer in [gic::PPI_VIRTUAL_TIMER, gic::PPI_PHYSICAL_TIMER] {

@@ -27,18 +27,18 @@ use crate::{
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use lock::Held;
 use socket::Socket;
-use weir_abi::{VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT};
+use weir_abi::{VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT, VmView};
 use weir_partition::flows::{PORTS, PacketCounts, PacketEvent, PacketRecord, Partition, TAKEN};
 use weir_trace::{
     phases::pack,
     record::{RecordKind, Who},
     wire::{self, Denial},
 };
-use weir_units::IntId;
+use weir_units::{IntId, Ipa};
 use weir_vdev::{esr::MmioAccess, gic::VcpuMask};
 use weir_vsock::{
     device::{self, Effect, RX, TX},
-    mmio::Registers,
+    mmio::{NOTIFY, Registers},
     pci::{self, SPACE_LEN, VirtioFunction},
     transport::Transport,
 };
@@ -85,6 +85,23 @@ pub fn place(vm: &Vm, ipa: u64) -> Option<Place> {
     let function = vm.vsock_ecam.wrapping_add(SPACE_LEN * 8 * u64::from(VSOCK_SLOT));
     let offset = ipa.wrapping_sub(function);
     (pci && offset < SPACE_LEN).then_some(Place::Space(offset))
+}
+
+/// Returns where the driver of the VM of `view` notifies, if its device is on the MMIO transport.
+pub fn notify_register(view: &VmView<'_>) -> Option<Ipa> {
+    let is_mmio = view.vm.vsock != 0 && view.vm.vsock_ecam == 0;
+    is_mmio.then(|| Ipa(view.vm.vsock + NOTIFY))
+}
+
+/// Carries out a store of `value` to that register.
+#[inline(always)]
+pub fn notify_by(vcpu_ref: &'static VcpuRef, value: u32) {
+    let mut socket = vcpu_ref.vm.socket.lock();
+    let index = value as usize;
+    // The queue of events needs no notification: there are no events.
+    if matches!(index, RX | TX) && socket.transport.queue(index).is_some() {
+        notify(vcpu_ref, socket, index);
+    }
 }
 
 fn is_there(vm: &Vm) -> bool {

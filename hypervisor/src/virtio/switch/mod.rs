@@ -23,12 +23,12 @@ use crate::{
     },
 };
 use port::NetDevice;
-use weir_abi::{PackedNet, VIRTIO_LEN};
+use weir_abi::{PackedNet, VIRTIO_LEN, VmView};
 use weir_partition::switch::{PortSettings, SwitchCounts};
 use weir_trace::wire::{self, Denial};
-use weir_units::IntId;
+use weir_units::{IntId, Ipa};
 use weir_vdev::{esr::MmioAccess, gic::VcpuMask};
-use weir_vsock::mmio::{DeviceKind, Effect, RX, Registers, TX};
+use weir_vsock::mmio::{DeviceKind, Effect, NOTIFY, RX, Registers, TX};
 
 /// Marker for QEMU's plug-in: the broker was notified.
 const MARK_NOTIFY: u32 = 38;
@@ -58,6 +58,21 @@ fn port_of(vm: &Vm) -> Option<&'static PackedNet> {
 pub fn offset(vm: &Vm, ipa: u64) -> Option<u64> {
     let offset = ipa.wrapping_sub(port_of(vm)?.registers);
     (offset < VIRTIO_LEN).then_some(offset)
+}
+
+/// Returns where the driver of the VM of `view` notifies, if the VM has a port.
+pub fn notify_register(view: &VmView<'_>) -> Option<Ipa> {
+    view.net().map(|net| Ipa(net.registers + NOTIFY))
+}
+
+/// Carries out a store of `value` to that register. Receive buffers need no notification: they are
+/// taken as frames come.
+#[inline(always)]
+pub fn notify_by(vm: &Vm, value: u32) {
+    let mut port = vm.net.lock();
+    if value as usize == TX && port.registers.queue(TX).is_some() {
+        notify(vm, port);
+    }
 }
 
 /// Resets the device of a VM to its state after power-on; called before each boot of the VM.
@@ -123,11 +138,7 @@ pub fn access(vcpu_ref: &'static VcpuRef, access: &MmioAccess, at: u64, value: u
             }
             return 0;
         }
-        Effect::Notified(TX) => {
-            notify(vm, port);
-            return 0;
-        }
-        // Receive buffers are taken as frames come.
+        // Each notification comes by `notify_by`.
         Effect::None | Effect::Notified(_) => return 0,
     }
     let mask = line(vm, &port);
