@@ -365,7 +365,7 @@ impl Budget {
 
     /// Records something about the budget: what was `used` of it, and what it is; 0 in a period in
     /// which a debt leaves nothing.
-    #[inline(always)]
+    #[inline(never)]
     fn record(&self, vcpu_ref: &VcpuRef, kind: RecordKind, used: Counts) {
         let budget = self.limit.minus(self.begun).least(MOST_RECORDED);
         let all = if self.two { Accesses::Reads } else { Accesses::All };

@@ -27,5 +27,10 @@ pub fn unset() -> ! {
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo) -> ! {
     let (file, line) = info.location().map_or(("?", 0), |place| (place.file(), place.line()));
-    notice::last_words(&[b"panic at ", file.as_bytes(), b":", Text::number(line.into(), 10).as_bytes()])
+    notice::last_words(&[
+        b"panic at ",
+        file.as_bytes(),
+        b":",
+        Text::number(line.into(), 10).as_bytes(),
+    ])
 }

@@ -38,6 +38,7 @@ fn mail(core: CoreId) -> &'static AtomicU32 {
 }
 
 /// Puts `message` into core `core`'s mailbox and interrupts it.
+#[inline(never)]
 pub fn send(core: CoreId, message: u32) {
     // Release: what the message speaks of was written before; the receiver's `take` acquires. A
     // message that is already there has its SGI under way or not yet taken, and needs no second

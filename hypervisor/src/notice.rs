@@ -64,6 +64,7 @@ impl Text {
     }
 
     /// The digits.
+    #[inline(never)]
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(self.first..).unwrap_or_default()

@@ -106,6 +106,7 @@ fn number(range: &[u8], first: usize, count: usize) -> Option<u64> {
 }
 
 /// Returns the big-endian word at `at`.
+#[inline(never)]
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
     let bytes = bytes.get(at..)?.first_chunk()?;
     Some(u32::from_be_bytes(*bytes))

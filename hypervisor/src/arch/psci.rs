@@ -26,6 +26,7 @@ pub fn system_off() {
 /// What the firmware answers to SMCCC_ARCH_FEATURES for `function`; -1 where it doesn't know the
 /// call.
 #[must_use]
+#[inline(never)]
 pub fn arch_features(function: u32) -> i32 {
     const PSCI_FEATURES: u32 = 0x8400_000a;
     const SMCCC_VERSION: u32 = 0x8000_0000;

@@ -366,6 +366,7 @@ macro_rules! id_registers {
     ($($crm:literal: $($op2:literal)+;)*) => {
         /// The ID register S3_0_C0_C`crm`_`op2`; 0 where the architecture has none.
         #[must_use]
+        #[inline(never)]
         pub fn id_register(crm: u8, op2: u8) -> u64 {
             match (crm, op2) {
                 $($(($crm, $op2) => mrs!(

@@ -139,13 +139,20 @@ register:
 data_abort:
     ubfx    x3, x2, #16, #5                 // the general register; 0 if the syndrome names none
     cmp     x3, #18
-    b.hi    sync_all                        // not saved yet
+    b.hi    data_abort_all                  // not saved yet
     mov     x0, sp
     mrs     x1, tpidr_el2
     bl      {handle_data_abort}
     cbnz    x0, call_slow
     restore_volatile
     eret
+
+data_abort_all:
+    save_rest
+    mov     x0, sp
+    mrs     x1, tpidr_el2
+    bl      {handle_data_abort}
+    b       sync_done
 
 call_slow:
     save_rest

@@ -115,6 +115,7 @@ impl Frame {
     }
 }
 
+#[inline(never)]
 fn mark(vm: usize, dropped: u32) -> Frame {
     Frame::new(FrameKind::Mark, &ConsoleMark { time_ns: timer::now_ns(), vm: vm as u32, dropped })
 }
@@ -136,6 +137,7 @@ impl Output {
 }
 
 impl Sink for Output {
+    #[inline(never)]
     fn room(&self) -> usize {
         let channel = channel(self.vm);
         let room = channel.output.room() / Self::UNIT;

@@ -73,7 +73,8 @@ pub extern "C" fn handle_register(frame: &mut Frame, core: &mut Core, syndrome: 
     system_register(frame, core, vcpu_ref, SysRegAccess(syndrome.iss()))
 }
 
-/// Handles a data abort. As above, of `frame` only x0 to x18 are saved.
+/// Handles a data abort. As above, of `frame` only x0 to x18 may be saved, and then the access is
+/// from or to one of these.
 pub extern "C" fn handle_data_abort(
     frame: &mut Frame,
     core: &mut Core,
@@ -87,11 +88,10 @@ pub extern "C" fn handle_data_abort(
 /// separate function, so that the short ones do not save the registers of the long ones.
 pub extern "C" fn handle_sync(frame: &mut Frame, core: &mut Core, syndrome: Syndrome) -> Exit {
     let Some(vcpu_ref) = core.current else { return Exit::ACT };
-    match syndrome.class() {
-        esr::EC_DATA_ABORT => data_abort(frame, core, DataAbort(syndrome.iss()), vcpu_ref),
-        esr::EC_SYSREG => system_register(frame, core, vcpu_ref, SysRegAccess(syndrome.iss())),
-        _ => rare(core, vcpu_ref, syndrome),
+    if syndrome.class() == esr::EC_SYSREG {
+        return system_register(frame, core, vcpu_ref, SysRegAccess(syndrome.iss()));
     }
+    rare(core, vcpu_ref, syndrome)
 }
 
 #[cold]

@@ -25,6 +25,7 @@ use crate::{
         gic::{self, Version},
         lock::Lock,
         memory,
+        pmu::granted,
         set_once::SetOnce,
         sysreg,
     },
@@ -550,6 +551,7 @@ fn furnish(vm: &'static Vm, view: &VmView<'static>) {
     vm.notify.set(view);
     let mut gic = vm.gic.lock();
     *gic = Gic::new(view.cores().len(), gic::list_registers());
+    gic.limit();
     for timer in [gic::PPI_VIRTUAL_TIMER, gic::PPI_PHYSICAL_TIMER] {
         gic.link(timer, timer);
     }
@@ -561,6 +563,16 @@ fn furnish(vm: &'static Vm, view: &VmView<'static>) {
             gic.relay(intid, intid);
         }
     }
+    // A VM without one of these devices has 0 here: the number of an SGI.
+    let network = view.net().map_or(0, |net| net.intid);
+    for intid in [view.vm.uart_intid, view.vm.vsock_intid, network] {
+        gic.implement(IntId(intid));
+    }
+    if let Some(pmu) = granted::INTID
+        && view.vm.pmu != 0
+    {
+        gic.implement(pmu);
+    }
 }
 
 /// The vCPUs that belong on core `core`: at most one, unless the core has a schedule.
@@ -569,6 +581,7 @@ pub fn vcpus_of_core(core: CoreId) -> impl Iterator<Item = &'static VcpuRef> {
 }
 
 /// VM `vm`'s vCPU that belongs on core `core`.
+#[inline(never)]
 #[must_use]
 pub fn vcpu_on(vm: &'static Vm, core: CoreId) -> Option<&'static VcpuRef> {
     let vcpu = vm.cores().iter().position(|&its| its == core.0)?;

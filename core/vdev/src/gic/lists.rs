@@ -3,40 +3,11 @@
 use super::lr::{
     Backing, Entry, GicArchitecture, Hardware, ListRegisterState, ListRegisters, Maintenance,
 };
+use super::order::Set;
 use super::{
     Bits, CROWDED, Gic, INTENDED, MAX_LIST_REGISTERS, MAX_VCPUS, OFF, SGIS, VcpuMask, any, place,
 };
 use weir_units::IntId;
-
-/// A set of interrupts.
-#[derive(Clone, Copy)]
-struct Set {
-    words: [u32; 8],
-    /// The words that have members.
-    used: u32,
-}
-
-impl Set {
-    const NONE: Self = Self { words: [0; 8], used: 0 };
-
-    fn of(words: &[u32; 8]) -> Self {
-        let mut set = Self::NONE;
-        if any(words) {
-            for (w, &word) in words.iter().enumerate() {
-                set.words[w] = word;
-                set.used |= u32::from(word != 0) << w;
-            }
-        }
-        set
-    }
-
-    fn remove(&mut self, w: usize, bit: u32) {
-        self.words[w & 7] &= !bit;
-        if self.words[w & 7] == 0 {
-            self.used &= !(1 << w);
-        }
-    }
-}
 
 impl<V: GicArchitecture> Gic<V> {
     /// Brings the shadow of this vCPU's list registers up to date, for an access from another core
@@ -361,23 +332,28 @@ impl<V: GicArchitecture> Gic<V> {
         (set, ask)
     }
 
+    /// The priorities by which interrupts of word `w` are taken, or by which active ones end.
+    #[inline]
+    fn priorities(&self, vcpu: usize, w: usize, active: bool) -> &[u8; 32] {
+        let lines = self.lines(vcpu, w);
+        if active { &lines.taken_at } else { &lines.priority }
+    }
+
     /// The most urgent interrupt of a set of pending or of active ones.
     #[inline(never)]
     fn best(&self, vcpu: usize, set: &Set, active: bool) -> Option<IntId> {
-        let mut best = None;
-        let mut lowest = u32::MAX;
-        for w in Bits(set.used) {
-            let lines = self.lines(vcpu, w);
-            let priority = if active { &lines.taken_at } else { &lines.priority };
-            for bit in Bits(set.words[w & 7]) {
-                let p = u32::from(priority[bit & 31]);
-                if p < lowest {
-                    lowest = p;
-                    best = Some(IntId((w << 5 | bit) as u32));
-                }
-            }
+        set.first(|w| self.priorities(vcpu, w, active))
+    }
+
+    /// Leaves only those in a set of pending or of active ones that there are list registers for.
+    /// Returns whether there were more.
+    #[inline(never)]
+    fn keep_urgent(&self, vcpu: usize, set: &mut Set, active: bool) -> bool {
+        let are_many = set.has_more_than(self.lr_count());
+        if are_many {
+            *set = set.urgent(self.lr_count(), |w| self.priorities(vcpu, w, active));
         }
-        best
+        are_many
     }
 
     /// Chooses what goes into this vCPU's list registers and writes those that change. `gone` is
@@ -443,8 +419,7 @@ impl<V: GicArchitecture> Gic<V> {
             self.deactivate(vcpu, w, back & !active, hw);
         }
         let (set, ask) = self.deliverable(vcpu, w);
-        pending.words[w & 7] = set;
-        pending.used |= u32::from(set != 0) << w;
+        pending.add(w, set);
         ask
     }
 
@@ -458,8 +433,10 @@ impl<V: GicArchitecture> Gic<V> {
         hw: &mut impl Hardware<V>,
     ) -> Maintenance {
         let mut active = Set::of(&self.cpu(vcpu).active);
+        let mut has_spi = active.used & !1 != 0;
+        let more_pending = self.keep_urgent(vcpu, pending, false);
+        let more_active = self.keep_urgent(vcpu, &mut active, true);
         let mut first = self.best(vcpu, pending, false);
-        let mut has_spi = false;
         for i in 0..self.lr_count() {
             let next = if let Some(intid) = first.take() {
                 Some((intid, false))
@@ -473,11 +450,7 @@ impl<V: GicArchitecture> Gic<V> {
             let mut raw = V::EMPTY;
             if let Some((intid, is_active)) = next {
                 let (w, bit) = place(intid);
-                if is_active {
-                    active.remove(w, bit);
-                } else {
-                    pending.remove(w, bit);
-                }
+                if is_active { &mut active } else { &mut *pending }.remove(w, bit);
                 self.cpu_mut(vcpu).gone[w] &= !bit;
                 has_spi |= w != 0;
                 raw = self.put_entry(vcpu, intid, is_active);
@@ -491,11 +464,10 @@ impl<V: GicArchitecture> Gic<V> {
                 hw.write(i, raw);
             }
         }
-        has_spi |= active.used & !1 != 0;
         self.spi_keepers[vcpu & (MAX_VCPUS - 1)] = has_spi.into();
         Maintenance::NONE
-            .and(Maintenance::NO_PENDING, pending.used != 0)
-            .and(Maintenance::ENTRY_MISSING, active.used != 0)
+            .and(Maintenance::NO_PENDING, more_pending || pending.used != 0)
+            .and(Maintenance::ENTRY_MISSING, more_active || active.used != 0)
     }
 
     /// Returns the vCPUs that may take now what this one has let go of.

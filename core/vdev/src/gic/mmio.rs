@@ -472,6 +472,7 @@ impl<V: GicArchitecture> Gic<V> {
         bits: u32,
         hw: &mut impl Hardware<V>,
     ) -> VcpuMask {
+        let bits = bits & self.exists[w & 7];
         let bits = if !V::V3 && w == 0 { bits & !SGIS } else { bits };
         let mut linked = bits & self.lines(owner, w).hw;
         if self.is_away(owner, w) {
@@ -564,7 +565,7 @@ impl<V: GicArchitecture> Gic<V> {
         hw: &mut impl Hardware<V>,
     ) -> VcpuMask {
         let mut kick = VcpuMask::NONE;
-        let mut rest = bits & !self.active_word(owner, w);
+        let mut rest = bits & self.exists[w & 7] & !self.active_word(owner, w);
         let lines = self.lines_mut(owner, w);
         for bit in Bits(rest) {
             lines.taken_at[bit & 31] = lines.priority[bit & 31];

@@ -64,6 +64,7 @@ mod lists;
 mod lr;
 mod mail;
 mod mmio;
+mod order;
 pub mod redistributor;
 mod reset;
 mod sgi;
@@ -379,6 +380,8 @@ pub struct Gic<V: GicArchitecture> {
     waiting: u32,
     /// The SPIs that are routed to a vCPU for which they are not masked; word 0 is all ones.
     routed: [u32; 8],
+    /// The lines that are implemented: the others are never pending or active.
+    exists: [u32; 8],
     /// 1 for each vCPU that may have an SPI in a list register or active without one, 0 for those
     /// that have none.
     spi_keepers: [u8; MAX_VCPUS],
@@ -415,6 +418,7 @@ impl<V: GicArchitecture> Gic<V> {
             enabled_groups: 0,
             waiting: 0,
             routed: [!0, 0, 0, 0, 0, 0, 0, 0],
+            exists: [!0; 8],
             spi_keepers: [0; MAX_VCPUS],
             vcpu: [const { Vcpu::RESET }; MAX_VCPUS],
             ready: [V::EMPTY; 256],
@@ -443,6 +447,7 @@ impl<V: GicArchitecture> Gic<V> {
         if !(16..INTIDS).contains(&intid.0) {
             return;
         }
+        self.implement(intid);
         let (w, bit) = place(intid);
         if let Some(p) = self.pintid.get_mut(intid.0 as usize) {
             *p = (pintid.0 & 0x3ff) as u16;
@@ -460,7 +465,25 @@ impl<V: GicArchitecture> Gic<V> {
     /// like a linked one. Called before the guest runs.
     pub fn relay(&mut self, intid: IntId, pintid: IntId) {
         if (32..INTIDS).contains(&intid.0) {
+            self.implement(intid);
             self.pintid[intid.0 as usize & 255] = (pintid.0 & 0x3ff) as u16;
+        }
+    }
+
+    /// Leaves only SGIs implemented, and what is linked, relayed or implemented after that: the
+    /// pending and active bits of other interrupts read as zero and ignore writes (IHI0069H
+    /// 12.9.12, 12.9.14). So a guest can't lengthen what goes through pending lines by lines that
+    /// it has no device for. Called before it runs.
+    pub const fn limit(&mut self) {
+        self.exists = [SGIS, 0, 0, 0, 0, 0, 0, 0];
+    }
+
+    /// Implements the line `intid`, of an emulated device.
+    #[inline(never)]
+    pub fn implement(&mut self, intid: IntId) {
+        if intid.0 < INTIDS {
+            let (w, bit) = place(intid);
+            self.exists[w] |= bit;
         }
     }
 

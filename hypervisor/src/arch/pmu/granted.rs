@@ -11,7 +11,11 @@ use crate::arch::{
     },
 };
 use weir_abi::KEPT_COUNTERS;
-use weir_vdev::pmu::{CYCLES, GrantedCounters};
+use weir_units::IntId;
+use weir_vdev::pmu::{self, CYCLES, GrantedCounters};
+
+/// The interrupt of a guest's event counters.
+pub const INTID: Option<IntId> = Some(pmu::INTID);
 
 /// PMCR_EL0.E: those count that are enabled. LC: the cycle counter has 64 bits.
 const ENABLE: u64 = 1 | 1 << 6;

@@ -1,6 +1,10 @@
 //! Replaces `granted` in a hypervisor without this part: no VM has event counters.
 
+use weir_units::IntId;
 use weir_vdev::esr::SysRegAccess;
+
+/// The interrupt of no guest's event counters.
+pub const INTID: Option<IntId> = None;
 
 /// The PMU that no vCPU has.
 pub enum VirtualPmu {}
