@@ -64,9 +64,10 @@ fn longest_but_two(outcome: &Outcome) -> u64 {
 
 /// What a storm does, with an exit of EL2 that each of its rounds causes. Maintenance causes none:
 /// its rounds are counted instead.
-const STORMS: [(&str, Option<&str>); 4] = [
+const STORMS: [(&str, Option<&str>); 5] = [
     ("sgi", Some("SGI sent")),
     ("mmio", Some("GIC register")),
+    ("pending", Some("GIC register")),
     ("hypercall", Some("hypercall")),
     ("maintenance", None),
 ];

@@ -8,6 +8,7 @@
 //! | `sgi` | an SGI to every other vCPU, or to itself if it has one |
 //! | `maintenance` | broadcast invalidation of the TLB and the instruction cache, clean and invalidate of a line |
 //! | `mmio` | reads and writes of the virtual GIC, reads of the virtual UART |
+//! | `pending` | changes of one line of the virtual GIC, after it made pending and active what it can |
 //! | `hypercall` | calls that are granted, refused and unknown |
 //! | `nothing` | one instruction that does not trap: what a storm is compared with |
 //!
@@ -60,6 +61,12 @@ fn work(vcpu: usize) {
         "sgi" => interrupt,
         "maintenance" => maintain,
         "mmio" => access,
+        "pending" => {
+            if vcpu as u64 == board.args.number("from", 0) {
+                pend(board);
+            }
+            change
+        }
         "hypercall" => call,
         "nothing" => |_| core::hint::black_box(()),
         other => panic!("kind={other}"),
@@ -111,6 +118,35 @@ fn access(board: &Board) {
         let _ = mmio::read32(distributor + TYPER);
         mmio::write32(distributor + NOT_PENDING, u32::MAX);
         let _ = mmio::read32(board.uart.base + FR);
+    }
+}
+
+/// Makes every line pending that can be, and every other shared one active, each with another
+/// priority. None is taken, as interrupts stay masked.
+fn pend(board: &Board) {
+    let distributor = board.gic.gicd();
+    // SAFETY: registers of virtual devices; interrupts are masked.
+    unsafe {
+        for intid in (32..256).step_by(4) {
+            let priorities = [0, 8, 16, 24].map(|more| 248 - intid as u8 % 32 * 7 - more);
+            mmio::write32(distributor + gic::IPRIORITYR + intid, u32::from_le_bytes(priorities));
+        }
+        for word in (4..32).step_by(4) {
+            mmio::write32(distributor + gic::ISENABLER + word, u32::MAX);
+            mmio::write32(distributor + gic::ISPENDR + word, u32::MAX);
+            mmio::write32(distributor + gic::ISACTIVER + word, 0x5555_5555);
+        }
+    }
+}
+
+fn change(board: &Board) {
+    let distributor = board.gic.gicd();
+    // SAFETY: as above.
+    unsafe {
+        mmio::write32(distributor + gic::ICENABLER + 4, 2);
+        mmio::write32(distributor + gic::ISENABLER + 4, 2);
+        mmio::write32(distributor + gic::ISACTIVER + 0x1c, u32::MAX);
+        mmio::write32(distributor + gic::ICPENDR + 8, 1);
     }
 }
 
