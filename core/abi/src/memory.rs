@@ -132,6 +132,19 @@ impl<'a> PackedSystem<'a> {
         Pages::from_page(&self.classes, self.classes_of(vm), span.pa, span.len)
     }
 
+    /// The page of VM `vm`'s page classes that is number `index`, from 0 on, of those from the one
+    /// at `start` on.
+    #[must_use]
+    pub fn nth_page(&self, vm: &VmView<'_>, start: u64, index: u64) -> Option<u64> {
+        self.classes.nth_page(&self.classes_of(vm), start, index)
+    }
+
+    /// The first page of VM `vm`'s page classes above the one at `address`.
+    #[must_use]
+    pub fn page_after(&self, vm: &VmView<'_>, address: u64) -> Option<u64> {
+        self.classes.page_after(&self.classes_of(vm), address)
+    }
+
     /// The last-level cache of the platform file, if it has one.
     #[must_use]
     pub fn cache(&self) -> Option<cache::CacheGeometry> {

@@ -55,6 +55,20 @@ impl PageClasses {
         Some(ClassSet)
     }
 
+    /// Returns the address of page number `index` of those at or above `start`.
+    #[must_use]
+    pub fn nth_page(&self, _: &ClassSet, start: u64, index: u64) -> Option<u64> {
+        let page = start.div_ceil(PAGE).checked_add(index)?;
+        (page < LIMIT / PAGE).then(|| page * PAGE)
+    }
+
+    /// Returns the address of the page behind the one at `address`.
+    #[must_use]
+    pub fn page_after(&self, _: &ClassSet, address: u64) -> Option<u64> {
+        let page = (address / PAGE + 1).checked_mul(PAGE)?;
+        (page < LIMIT).then_some(page)
+    }
+
     /// Returns the addresses of `len` bytes from `start`, whole pages.
     #[must_use]
     pub fn extent(&self, _: &ClassSet, start: u64, len: u64) -> Option<Range<u64>> {
@@ -168,6 +182,12 @@ mod tests {
                     assert_eq!(pages.nth_page(index), expected.nth_page(index), "{case}");
                 }
                 assert_eq!(pages.after(start), expected.after(start), "{case}");
+                for index in [0, 1, u64::MAX] {
+                    let page = one.nth_page(&one.all(), start, index);
+                    assert_eq!(classes.nth_page(&ClassSet, start, index), page, "{case}");
+                }
+                let after = one.page_after(&one.all(), start);
+                assert_eq!(classes.page_after(&ClassSet, start), after, "{case}");
                 for address in places {
                     assert_eq!(pages.index_of(address), expected.index_of(address), "{case}");
                 }

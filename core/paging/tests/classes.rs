@@ -154,6 +154,7 @@ proptest! {
         let step = expected.len() / 20 + 1;
         for (index, &page) in expected.iter().enumerate().step_by(step) {
             prop_assert_eq!(pages.nth_page(index as u64), Some(page));
+            prop_assert_eq!(classes.nth_page(&set, expected[0], index as u64), Some(page));
             prop_assert_eq!(pages.index_of(page + 8), Some(index as u64));
         }
         prop_assert_eq!(pages.nth_page(expected.len() as u64), None);

@@ -4,7 +4,7 @@ use super::{
     KEPT, VMS,
     ownership::{Found, read},
     pci,
-    space::{build_in, loaded, with_pages},
+    space::{build_in, loaded},
 };
 use crate::{
     arch::{
@@ -14,7 +14,7 @@ use crate::{
     board::LOAD_ADDRESS,
     notice::{self, Text},
 };
-use core::ops::Range;
+use core::{iter::successors, ops::Range};
 use weir_abi::{PackedSystem, PageSpan, VmView};
 use weir_paging::{
     cache::{Difference, Quantity},
@@ -115,12 +115,13 @@ fn keep(system: &PackedSystem, view: &VmView) {
     let [mut to, mut from] = unsafe { Window::take(CoreId(0)) };
     for segment in view.segments {
         memory::in_chunks(segment.len, memory::WINDOW / 2, &mut || false, |done, len| {
-            with_pages(system, view, view.vm.pristine, segment.kept + done, |pages| {
-                let target = Bytes { pages, first: (segment.kept + done) % PAGE };
-                let source = LOAD_ADDRESS + segment.offset + done;
-                let loaded = Bytes { pages: &mut loaded(source), first: source % PAGE };
-                to.copy(target, &mut from, loaded, len, &mut || false);
-            });
+            let at = segment.kept + done;
+            let first = system.nth_page(view, view.vm.pristine.pa, at / PAGE);
+            let pages = &mut successors(first, |&page| system.page_after(view, page));
+            let source = LOAD_ADDRESS + segment.offset + done;
+            let loaded = Bytes { pages: &mut loaded(source), first: source % PAGE };
+            let target = Bytes { pages, first: at % PAGE };
+            to.copy(target, &mut from, loaded, len, &mut || false);
         });
     }
 }

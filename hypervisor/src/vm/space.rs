@@ -6,35 +6,13 @@ use crate::{
     budget::Counts,
     vm::{pci, stolen_time_page},
 };
-use core::iter::successors;
-use weir_abi::{PackedSegment, PackedSystem, PageSpan, RAM, Region, VmView};
+use core::iter::once;
+use weir_abi::{PackedSegment, PackedSystem, RAM, Region, VmView};
 use weir_paging::{
     classes::Pages,
     table::{Builder, PAGE, Table},
 };
 use weir_units::CoreId;
-
-/// Lends the pages of `span`, without the first `skip` bytes' whole pages, to `body`: pages of the
-/// VM's page classes, or one after the other where memory is not divided.
-pub(super) fn with_pages<R>(
-    system: &PackedSystem,
-    view: &VmView,
-    span: PageSpan,
-    skip: u64,
-    body: impl FnOnce(&mut dyn Iterator<Item = u64>) -> R,
-) -> R {
-    let skip = (skip / PAGE * PAGE).min(span.len);
-    if system.is_divided() {
-        // A step takes few pages: to find each after the one before costs less than a list.
-        let pages = system.pages(view, span);
-        let first = pages.nth_page(skip / PAGE);
-        let following = successors(first, |&page| pages.after(page));
-        body(&mut following.take(((span.len - skip) / PAGE) as usize))
-    } else {
-        let first = span.pa + skip;
-        body(&mut (0..(span.len - skip).div_ceil(PAGE)).map(|page| first + page * PAGE))
-    }
-}
 
 /// Builds the stage 2 of a VM, and the tables of its DMA where these are not the same, in `tables`,
 /// which lie one behind the other from physical address `base` on: how many are used, and the
@@ -117,6 +95,9 @@ pub struct Load {
     entries: usize,
     /// Bytes of the next one that are.
     bytes: u64,
+    /// Where memory is divided, the pages that the next byte is for and from, once they are known:
+    /// a search costs as much as a chunk.
+    pages: [Option<u64>; 2],
 }
 
 /// The most bytes that a step of a load zeroes or copies: what its mapping is for.
@@ -150,7 +131,8 @@ impl Load {
     }
 
     /// Does the next piece, or as many chunks of it as `pause` allows, which is asked after each
-    /// whether something else is due. Returns whether all is done. On core `core`.
+    /// whether something else is due. Returns whether all is done. On core `core`. Where memory is
+    /// divided, pages are mapped one by one.
     #[inline(never)]
     pub fn step(
         &mut self,
@@ -163,34 +145,99 @@ impl Load {
         // SAFETY: this is core `core`, and the pair lives only in this function, which doesn't call
         // itself.
         let [mut to, mut from] = unsafe { Window::take(core) };
-        let Self { entries, bytes: done } = *self;
+        let Self { entries, bytes: done, .. } = *self;
         let (len, piece) = if let Some(region) = view.regions.get(entries) {
             let len = if region.kind == RAM { region.len } else { 0 };
-            let span = PageSpan { pa: region.pa, len };
-            let mut piece = 0;
-            if done < len {
-                piece = with_pages(system, view, span, done, |pages| {
-                    let mut pages = pages.take((pieces.zero / PAGE) as usize);
-                    to.zero(&mut pages, system.is_observed(), pause)
-                });
-            }
-            (len, piece)
+            let most = pieces.zero.min(len.saturating_sub(done));
+            (len, self.clear(system, view, (region, most), &mut to, pause))
         } else if let Some(segment) = view.segments.get(entries - view.regions.len()) {
-            let mut piece = (segment.len - done).min(pieces.copy);
-            if let Some(region) = region_of(view, segment).filter(|_| piece > 0) {
-                let part = Part { region, segment, done, len: piece };
-                piece = restore(system, view, &part, [&mut to, &mut from], pause);
-            }
+            let len = (segment.len - done).min(pieces.copy);
+            let piece = region_of(view, segment).filter(|_| len > 0).and_then(|region| {
+                let part = Part { region, segment, done, len };
+                self.restore(system, view, &part, [&mut to, &mut from], pause)
+            });
             (segment.len, piece)
         } else {
             memory::sync_instructions();
             return true;
         };
-        self.bytes = done + piece;
-        if self.bytes >= len || piece == 0 {
-            *self = Self { entries: entries + 1, bytes: 0 };
+        match piece {
+            Some(piece) if done + piece < len => self.bytes = done + piece,
+            _ => *self = Self { entries: entries + 1, ..Self::default() },
         }
         false
+    }
+
+    /// Zeroes the next `most` bytes of a region, or less, see [`Self::step`]; returns how many.
+    fn clear(
+        &mut self,
+        system: &PackedSystem,
+        view: &VmView,
+        (region, most): (&Region, u64),
+        window: &mut Window,
+        pause: &mut dyn FnMut() -> bool,
+    ) -> Option<u64> {
+        if most == 0 {
+            return None;
+        }
+        let first = region.pa + self.bytes;
+        if !system.is_divided() {
+            let mut pages = (0..most.div_ceil(PAGE)).map(|page| first + page * PAGE);
+            return Some(window.zero(&mut pages, system.is_observed(), pause));
+        }
+        let mut done = 0;
+        loop {
+            let page = self.pages[0].unwrap_or(first);
+            done += window.zero(&mut once(page), system.is_observed(), pause);
+            self.pages[0] = Some(system.page_after(view, page)?);
+            if done >= most || pause() {
+                return Some(done);
+            }
+        }
+    }
+
+    /// Copies a part of a segment from the pristine image into its region, until `pause` says that
+    /// something else is due; returns the number of bytes.
+    fn restore(
+        &mut self,
+        system: &PackedSystem,
+        view: &VmView,
+        part: &Part<'_>,
+        [to, from]: [&mut Window; 2],
+        pause: &mut dyn FnMut() -> bool,
+    ) -> Option<u64> {
+        let Part { region, segment, done, len } = *part;
+        let target = segment.ipa - region.ipa + done;
+        if !system.is_divided() {
+            let first = (region.pa + target) / PAGE * PAGE;
+            let held = region.len.saturating_sub(target / PAGE * PAGE).div_ceil(PAGE);
+            let pages = &mut (0..held).map(|page| first + page * PAGE);
+            let source = LOAD_ADDRESS + segment.offset + done;
+            let loaded = Bytes { pages: &mut loaded(source), first: source % PAGE };
+            return Some(to.copy(Bytes { pages, first: target % PAGE }, from, loaded, len, pause));
+        }
+        let kept = segment.kept + done;
+        let places = [(region.pa, target), (view.vm.pristine.pa, kept)];
+        for (page, (start, at)) in self.pages.iter_mut().zip(places) {
+            if page.is_none() {
+                *page = Some(system.nth_page(view, start, at / PAGE)?);
+                if pause() {
+                    return Some(0);
+                }
+            }
+        }
+        let [Some(target_page), Some(source_page)] = self.pages else { return None };
+        let (first, from_first) = (target % PAGE, kept % PAGE);
+        let len = len.min(PAGE - first).min(PAGE - from_first);
+        let target = Bytes { pages: &mut once(target_page), first };
+        let source = Bytes { pages: &mut once(source_page), first: from_first };
+        let copied = to.copy(target, from, source, len, pause);
+        for (page, first) in self.pages.iter_mut().zip([first, from_first]) {
+            if first + copied == PAGE {
+                *page = page.and_then(|page| system.page_after(view, page));
+            }
+        }
+        Some(copied)
     }
 }
 
@@ -201,32 +248,4 @@ struct Part<'a> {
     /// Where it begins in the segment.
     done: u64,
     len: u64,
-}
-
-/// Copies a part of a segment from the pristine image into its region, until `pause` says that
-/// something else is due; returns the number of bytes.
-fn restore(
-    system: &PackedSystem,
-    view: &VmView,
-    part: &Part<'_>,
-    [to, from]: [&mut Window; 2],
-    pause: &mut dyn FnMut() -> bool,
-) -> u64 {
-    let Part { region, segment, done, len } = *part;
-    let target = segment.ipa - region.ipa + done;
-    let span = PageSpan { pa: region.pa, len: region.len };
-    with_pages(system, view, span, target, |pages| {
-        let target = Bytes { pages, first: target % PAGE };
-        if system.is_divided() {
-            let kept = segment.kept + done;
-            with_pages(system, view, view.vm.pristine, kept, |pages| {
-                let source = Bytes { pages, first: kept % PAGE };
-                to.copy(target, from, source, len, pause)
-            })
-        } else {
-            let source = LOAD_ADDRESS + segment.offset + done;
-            let loaded = Bytes { pages: &mut loaded(source), first: source % PAGE };
-            to.copy(target, from, loaded, len, pause)
-        }
-    })
 }

@@ -104,8 +104,7 @@ impl<'a> Pages<'a> {
     /// not.
     #[must_use]
     pub fn after(&self, address: u64) -> Option<u64> {
-        let page = successor(self.classes, &self.set, (address >> PAGE_SHIFT) + 1)?;
-        Some(page << PAGE_SHIFT)
+        self.classes.page_after(&self.set, address)
     }
 
     /// How many pages the range has, however many were taken already.
@@ -260,6 +259,22 @@ impl<'a> Pages<'a> {
 }
 
 impl PageClasses {
+    /// The address of page number `index`, from 0 on, of the pages of `set` at or above `start`:
+    /// [`Pages::nth_page`] without [`Pages`].
+    #[must_use]
+    pub fn nth_page(&self, set: &ClassSet, start: u64, index: u64) -> Option<u64> {
+        let first = start.div_ceil(PAGE).min(1 << PAGE_BITS);
+        let rank = below(self, set, first).checked_add(index)?;
+        let exists = rank < below(self, set, 1 << PAGE_BITS);
+        exists.then(|| nth(self, set, rank) << PAGE_SHIFT)
+    }
+
+    /// The address of the first page of `set` above the one at `address`.
+    #[must_use]
+    pub fn page_after(&self, set: &ClassSet, address: u64) -> Option<u64> {
+        Some(successor(self, set, (address >> PAGE_SHIFT) + 1)? << PAGE_SHIFT)
+    }
+
     /// From the first to one above the last byte of the pages of `set` from the one at `start` on,
     /// as many as `len` bytes are: what lies outside holds none of them. `None` unless `start` is
     /// such a page, `len` whole pages, and there are enough below 40 bits.
@@ -331,38 +346,64 @@ fn pivots_below(classes: &PageClasses, position: u32) -> u32 {
     pivots.filter(|&&pivot| u32::from(pivot) < position).count() as u32
 }
 
-/// How many pages of the block of 2^`bits` pages, whose first page is in page class `class`, are in
-/// the set: each of the page classes that the block meets has as many of its pages as any other.
-fn in_block(classes: &PageClasses, set: &ClassSet, bits: u32, class: u8) -> u64 {
-    let below = pivots_below(classes, bits);
-    set.count_under(below, high(class, below)) << (bits - below)
-}
-
 /// A page class's number above its low `bits` bits, 0 to 8.
 fn high(class: u8, bits: u32) -> u8 {
     (u16::from(class) >> bits) as u8
 }
 
+/// Bits of the smallest block that has a page of each page class: it has as many pages of the set
+/// as any other block of that size.
+fn whole_bits(classes: &PageClasses) -> u32 {
+    let highest = classes.rank().checked_sub(1).and_then(|at| classes.pivots.get(at as usize));
+    highest.map_or(0, |&pivot| u32::from(pivot) + 1)
+}
+
+/// The bits of a page's number below `bits`, above which is no pivot, from the highest on, each
+/// with the number of pivots below it.
+fn bits_down(classes: &PageClasses, bits: u32) -> impl Iterator<Item = (u32, u32)> {
+    let mut pivots = classes.rank();
+    (0..bits).rev().map(move |bit| {
+        let highest = pivots.checked_sub(1).and_then(|at| classes.pivots.get(at as usize));
+        if highest.is_some_and(|&pivot| u32::from(pivot) == bit) {
+            pivots -= 1;
+        }
+        (bit, pivots)
+    })
+}
+
+/// How many pages of the block of 2^`bit` pages, whose first page is in page class `class`, are in
+/// the set: each of the page classes that the block meets has as many of its pages as any other.
+/// `pivots` are below the bit.
+fn in_block(set: &ClassSet, (bit, pivots): (u32, u32), class: u8) -> u64 {
+    set.count_under(pivots, high(class, pivots)) << (bit - pivots)
+}
+
 /// How many pages of the set have a number below `page`, at most 2^28.
 fn below(classes: &PageClasses, set: &ClassSet, page: u64) -> u64 {
-    let mut class = 0;
-    let mut count = 0;
-    for bits in (0..=PAGE_BITS).rev().filter(|bits| page >> bits & 1 != 0) {
-        count += in_block(classes, set, bits, class);
-        class ^= classes.column(bits);
+    let bits = whole_bits(classes);
+    let blocks = page >> bits;
+    let mut count = blocks * in_block(set, (bits, classes.rank()), 0);
+    let mut class = classes.class_of_page(blocks << bits);
+    for block in bits_down(classes, bits).filter(|(bit, _)| page >> bit & 1 != 0) {
+        count += in_block(set, block, class);
+        class ^= classes.column(block.0);
     }
     count
 }
 
 /// The number of page number `rank` of the set, which must be less than there are.
 fn nth(classes: &PageClasses, set: &ClassSet, rank: u64) -> u64 {
-    let (mut page, mut class, mut rank) = (0, 0, rank);
-    for bits in (0..PAGE_BITS).rev() {
-        let here = in_block(classes, set, bits, class);
+    let bits = whole_bits(classes);
+    let each = in_block(set, (bits, classes.rank()), 0);
+    let blocks = rank.checked_div(each).unwrap_or(0);
+    let (mut page, mut rank) = (blocks << bits, rank - blocks * each);
+    let mut class = classes.class_of_page(page);
+    for block in bits_down(classes, bits) {
+        let here = in_block(set, block, class);
         if rank >= here {
             rank -= here;
-            page |= 1 << bits;
-            class ^= classes.column(bits);
+            page |= 1 << block.0;
+            class ^= classes.column(block.0);
         }
     }
     page
