@@ -129,6 +129,10 @@ pub fn access(vcpu_ref: &'static VcpuRef, access: &MmioAccess, at: u64, value: u
             renew(vm, port);
             port = vm.net.lock();
         }
+        // Nothing serves the queues any more: the driver must not wait for frames.
+        Effect::Queues if service::get().is_some_and(Service::is_abandoned) => {
+            port.registers.break_down();
+        }
         Effect::Queues => {
             for index in [RX, TX] {
                 let queue = port.registers.queue(index);
