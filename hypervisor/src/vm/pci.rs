@@ -281,9 +281,10 @@ pub fn access(vm: &Vm, access: &MmioAccess, offset: u64, value: u64) -> u64 {
     view.read(&mut registers, register, access.size)
 }
 
-/// The SMMU has refused something.
+/// The SMMU has refused something. If more records wait than are taken at once, its line becomes
+/// pending again, on the console core: other interrupts come first.
 pub fn report_faults() {
-    let faults = smmu::take_faults().unwrap_or_else(|silent| give_up(silent));
+    let (faults, more) = smmu::take_faults().unwrap_or_else(|silent| give_up(silent));
     for fault in faults.into_iter().flatten() {
         let owner =
             FUNCTIONS.iter().filter_map(SetOnce::get).find(|one| one.entry.stream == fault.stream);
@@ -297,5 +298,9 @@ pub fn report_faults() {
             address: fault.address,
             ..vm.event(What::Denied, 0)
         });
+    }
+    if more {
+        // SPIs are the distributor's: any core does.
+        Line::new(SMMU_LINE, CoreId(0)).set_pending(true);
     }
 }

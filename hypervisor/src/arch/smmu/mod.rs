@@ -9,9 +9,6 @@ pub use v3::{attach, detach, init, take_faults};
 
 use weir_units::{Pa, VmId};
 
-/// Most streams at once.
-pub const STREAMS: usize = weir_abi::MAX_FUNCTIONS;
-
 /// What the devices of a VM reach.
 #[derive(Clone, Copy, Debug)]
 pub struct Domain {

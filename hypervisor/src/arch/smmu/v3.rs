@@ -5,7 +5,7 @@
 //! What it reads and writes lies in pages of their own, which need not lie side by side, and it
 //! must see the cores' caches.
 
-use super::{Domain, STREAMS, Silent};
+use super::{Domain, Silent};
 use crate::{
     arch::{
         dsb_sy,
@@ -73,6 +73,8 @@ const OVERFLOW: u32 = 1 << 31;
 /// log2 of the entries of each queue, which fill a page.
 const COMMANDS: u32 = 8;
 const EVENTS: u32 = 7;
+/// Records that are taken at once, in one section with interrupts masked.
+const AT_ONCE: usize = 4;
 /// log2 of the streams, and of those in a page of the table's second level.
 const STREAM_BITS: u32 = STREAM_LIMIT.ilog2();
 const SPLIT: u32 = 6;
@@ -187,14 +189,14 @@ pub fn detach(streams: impl Iterator<Item = u32> + Clone, domain: &Domain) -> Re
     DRIVER.lock().detach(streams, domain)
 }
 
-/// The accesses that were refused since the last call: the first of each stream since it was
-/// attached, as the SMMU is told to record no more of a stream that had one. So whatever a device
-/// does, it makes EL2 work once.
+/// The accesses that were refused since the last call, and whether more records wait: the first of
+/// each stream since it was attached, as the SMMU is told to record no more of a stream that had
+/// one. So whatever a device does, it makes EL2 work once.
 ///
 /// # Errors
 ///
 /// [`Silent`].
-pub fn take_faults() -> Result<[Option<SmmuFault>; STREAMS], Silent> {
+pub fn take_faults() -> Result<([Option<SmmuFault>; AT_ONCE], bool), Silent> {
     DRIVER.lock().take_faults()
 }
 
@@ -240,14 +242,13 @@ impl Smmu {
         self.run(streams.map(smmu::forget_stream).chain([smmu::forget_domain(format, domain.id())]))
     }
 
-    fn take_faults(&mut self) -> Result<[Option<SmmuFault>; STREAMS], Silent> {
+    fn take_faults(&mut self) -> Result<([Option<SmmuFault>; AT_ONCE], bool), Silent> {
         let producer = SMMU.read(EVENTQ_PROD);
         // The producer index before the records that it announces.
         dsb_sy();
-        let mut faults = [None; STREAMS];
+        let mut faults = [None; AT_ONCE];
         let mut found = 0;
-        // At most a queue full.
-        for _ in 0..1 << EVENTS {
+        for _ in 0..AT_ONCE {
             if self.events.is(producer) {
                 break;
             }
@@ -267,7 +268,7 @@ impl Smmu {
         dsb_sy();
         SMMU.write(EVENTQ_CONS, self.events.0 | producer & OVERFLOW);
         let streams = faults.iter().flatten().map(|fault| smmu::forget_stream(fault.stream));
-        self.run(streams).map(|()| faults)
+        self.run(streams).map(|()| (faults, !self.events.is(producer)))
     }
 
     fn start(&mut self, format: SmmuFormat) -> Result<(), Silent> {

@@ -170,7 +170,8 @@ fn a_faulting_stream_is_recorded_once() {
     smmu.memory.events.0[0] = record;
     smmu.memory.events.0[1] = record;
     set("smmu+0x100a8", 2);
-    let faults = smmu.take_faults().expect("it answers");
+    let (faults, more) = smmu.take_faults().expect("it answers");
+    assert!(!more);
     let found: Vec<SmmuFault> = faults.into_iter().flatten().collect();
     assert_eq!(found, [SmmuFault { number: 0x10, stream: 3, write: true, address: 0x5000 }]);
     let silent = smmu::stage2(DOMAIN.root.0, DOMAIN.id(), false)[2];
@@ -180,4 +181,15 @@ fn a_faulting_stream_is_recorded_once() {
     lines.extend(["dsb sy", "smmu+0x100ac = 0x2"].map(str::to_owned));
     lines.extend(run(STARTED + 3, &[smmu::forget_stream(3)]));
     assert_eq!(recorded(), lines);
+}
+
+#[test]
+fn few_records_are_taken_at_once() {
+    let mut smmu = started(SmmuFormat::Stage2);
+    set("smmu+0x100a8", AT_ONCE as u64 + 1);
+    let (_, more) = smmu.take_faults().expect("it answers");
+    assert!(more);
+    assert_eq!(value("smmu+0x100ac"), AT_ONCE as u64);
+    let (_, more) = smmu.take_faults().expect("it answers");
+    assert!(!more);
 }
