@@ -16,7 +16,7 @@ use super::{
     partition::Ready,
     pmu,
     prepare::keep_branches_apart,
-    schedule::{Calls, Member, OffCoreState, is_called, off},
+    schedule::{Calls, OffCoreState, is_called, off},
 };
 use crate::{
     arch::{
@@ -42,7 +42,7 @@ use weir_trace::{
     record::outgoing,
     wire::{FaultKind, What, WireEvent},
 };
-use weir_units::{CoreId, Nanos};
+use weir_units::Nanos;
 use weir_vdev::gic::ResetStep;
 
 /// Marker for a plug-in that counts instructions: another vCPU than before gets the core.
@@ -329,22 +329,6 @@ fn start(core: &mut Core, entity: u8, step: Option<Start>) {
     } else {
         let vm = member.vcpu_ref.vm.view().vm;
         member.come_on(index, vm.entry, vm.device_tree);
-    }
-}
-
-impl Member {
-    /// Makes the vCPU, which is off, ready to start at `entry` with `x0`; on core `core`.
-    pub fn come_on(&mut self, core: CoreId, entry: u64, x0: u64) {
-        let vcpu_ref = self.vcpu_ref;
-        // SAFETY: on its core, which has no other reference.
-        unsafe { *vcpu_ref.vm.context(vcpu_ref.vcpu) = GuestContext::reset(entry, x0) };
-        self.state = OffCoreState::Ready;
-        self.since = timer::now_ns();
-        self.fresh = true;
-        if let Some(budget) = &mut self.budget {
-            budget.come_on(vcpu_ref, core);
-        }
-        lifecycle::started(vcpu_ref);
     }
 }
 

@@ -19,9 +19,14 @@ mod shared;
 
 use super::partition::{self, MEMBERS, Ready, ReadySchedule};
 use crate::{
-    arch::timer,
+    arch::{context::GuestContext, timer},
     budget::{self, Event as BudgetEvent},
-    vm::{self, CoreLocal, VcpuRef, ending, lifecycle::Start, space::Load, vcpu_on},
+    vm::{
+        self, CoreLocal, VcpuRef, ending,
+        lifecycle::{self, Start},
+        space::Load,
+        vcpu_on,
+    },
 };
 use core::cell::UnsafeCell;
 use weir_abi::MAX_CORES;
@@ -66,6 +71,22 @@ pub struct Member {
     pub fresh: bool,
     /// Why EL2 was interrupted for it since it last had the core.
     pub called: Calls,
+}
+
+impl Member {
+    /// Makes the vCPU, which is off, ready to start at `entry` with `x0`; on core `core`.
+    pub fn come_on(&mut self, core: CoreId, entry: u64, x0: u64) {
+        let vcpu_ref = self.vcpu_ref;
+        // SAFETY: on its core, which has no other reference.
+        unsafe { *vcpu_ref.vm.context(vcpu_ref.vcpu) = GuestContext::reset(entry, x0) };
+        self.state = OffCoreState::Ready;
+        self.since = timer::now_ns();
+        self.fresh = true;
+        if let Some(budget) = &mut self.budget {
+            budget.come_on(vcpu_ref, core);
+        }
+        lifecycle::started(vcpu_ref);
+    }
 }
 
 /// What others left for a vCPU.
