@@ -8,7 +8,7 @@ use crate::{
         action::{Action, Exit},
         schedule::CoreSchedule,
     },
-    vm::VcpuRef,
+    vm::{VcpuRef, report::Report},
 };
 use core::{
     cell::UnsafeCell,
@@ -42,8 +42,8 @@ pub struct Core {
     pub mitigations: Mitigations,
     /// What its own timer is for.
     pub ticks: Ticks,
-    /// A report of the counters is due.
-    pub report: bool,
+    /// What is left of a report of the counters.
+    pub report: Option<Report>,
     /// Counts what the vCPU that it runs takes of a memory budget.
     pub budget: Option<budget::Handle>,
     /// The vCPU's own PMU, if it was granted one.
@@ -82,8 +82,10 @@ impl Core {
         if lent_ns > 0 && self.budget.is_none() && self.current.is_some() {
             lend(now, lent_ns);
         }
-        self.report |= self.ticks.tick(clock_ns());
-        self.report
+        if self.ticks.tick(clock_ns()) {
+            self.report.get_or_insert_default();
+        }
+        self.report.is_some()
     }
 
     /// Arms its own timer for what is due first.
@@ -93,7 +95,7 @@ impl Core {
     }
 
     /// The same, or for `due`.
-    #[inline(always)]
+    #[inline(never)]
     pub fn arm_before(&self, due: u64) {
         let budget = self.budget.as_deref().map_or(u64::MAX, |budget| budget.deadline);
         timer::fire_at(budget.min(self.ticks.next).min(due));
@@ -183,7 +185,7 @@ static LOCAL: [Local; MAX_CORES] = [const {
         wire: None,
         mitigations: Mitigations::NONE,
         ticks: Ticks { interval_ns: 0, next: u64::MAX, report_ns: 0, reported: 0 },
-        report: false,
+        report: None,
         budget: None,
         pmu: None,
         budget_intid: gic::SPECIAL,

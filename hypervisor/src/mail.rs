@@ -29,6 +29,9 @@ pub const HAND_OVER: u32 = 1 << 10;
 /// Message: virtual time stands still; end a guest that takes exceptions and executes nothing.
 pub const STANDSTILL: u32 = 1 << 11;
 
+/// Message: send the next record of the report; of the console core to itself.
+pub const REPORT: u32 = 1 << 12;
+
 static MAIL: [AtomicU32; MAX_CORES] = [const { AtomicU32::new(0) }; MAX_CORES];
 
 /// Core `core`'s mailbox. Masked, so that no number can reach beyond; cores are below [`MAX_CORES`]
@@ -63,11 +66,12 @@ pub fn take(core: CoreId, messages: u32) -> u32 {
     mail(core).fetch_and(!messages, Ordering::Acquire) & messages
 }
 
-/// Whether bytes for the UART are all that core `core`'s mailbox has.
+/// Whether core `core`'s mailbox has nothing but what the console core sends itself to go on.
 #[must_use]
 pub fn is_console(core: CoreId) -> bool {
     // Relaxed: as in `is_quiet`.
-    mail(core).load(Ordering::Relaxed) == CONSOLE
+    let messages = mail(core).load(Ordering::Relaxed);
+    messages != 0 && messages & !(CONSOLE | REPORT) == 0
 }
 
 /// Whether nothing is in core `core`'s mailbox. What is put there later comes with an SGI.

@@ -127,11 +127,11 @@ fn storms_on_a_shared_core_cost_control_one_trap() {
     for (kind, exit) in STORMS {
         let latency = longest(&run_storm((kind, exit), "0", 2, SLOTS, &exact));
         println!("{kind}: {latency} ns, {quiet} next to a VM that computes");
-        // Measured: 232, 1634, 229 and 0 ns; with 400 activations 281, 1634 and 253. EL2 handles
-        // the trap that it is in before it sees the slot's end; the longest is a write of 32 lines'
-        // pending bits. Another compiler's may be half as long again.
+        // Measured: 232, 526, 1265, 229 and 0 ns. EL2 handles the trap that it is in before it
+        // sees the slot's end; the longest is a change of one of many pending lines. Another
+        // compiler's may be half as long again.
         let allowed = match kind {
-            "mmio" => 2450,
+            "mmio" | "pending" => 2450,
             "maintenance" => 50,
             _ => 430,
         };

@@ -255,7 +255,8 @@ fn take_posted(vcpu_ref: &'static VcpuRef, left: Posted<Version>) -> Exit {
     Exit::resume()
 }
 
-/// Handles the interrupt in `core.acknowledged`, if any, and sends the report that is due.
+/// Handles the interrupt in `core.acknowledged`, if any, and sends the next record of the report
+/// that is due.
 #[expect(clippy::too_many_lines, reason = "one arm for each interrupt of EL2's own")]
 pub fn own_interrupt(core: &mut Core) {
     let iar = core::mem::replace(&mut core.acknowledged, gic::NOTHING);
@@ -338,8 +339,8 @@ pub fn own_interrupt(core: &mut Core) {
             count(ExitCause::OwnIrq);
             if let Some(wire) = &mut core.wire {
                 let console::Asked { report, hand_over } = wire.receive();
-                core.report |= report;
                 if report {
+                    core.report.get_or_insert_default();
                     report::system_event(What::SystemRuns);
                 }
                 wire.drain();
@@ -365,7 +366,11 @@ pub fn own_interrupt(core: &mut Core) {
         // A private interrupt that was not enabled.
         _ => gic::end(iar),
     }
-    if core::mem::take(&mut core.report) {
-        report::report();
+    if let Some(report) = core.report.take() {
+        core.report = report.step();
+        if core.report.is_some() {
+            // Interrupts come in between.
+            mail::send(core.id, mail::REPORT);
+        }
     }
 }

@@ -12,7 +12,10 @@ use crate::{
     console,
     cpu::Core,
     mail, system, trace,
-    vm::{self, devices, ending, focus, interrupts, report},
+    vm::{
+        self, devices, ending, focus, interrupts,
+        report::{self, Report},
+    },
 };
 use core::{
     hint::spin_loop,
@@ -50,8 +53,8 @@ fn serve_each(core: &mut Core) {
     {
         wire.drain();
     }
-    // The caller has handled it for a guest that runs.
-    let _ = mail::take(core.id, mail::STANDSTILL);
+    // The caller has handled these.
+    let _ = mail::take(core.id, mail::STANDSTILL | mail::REPORT);
     if mail::take(core.id, mail::SHUTDOWN) != 0 {
         shut_down(core);
     }
@@ -154,7 +157,7 @@ fn end_system(core: &mut Core) {
     if let Some(wire) = &mut core.wire {
         wire.flush();
     }
-    report::report();
+    Report::send();
     report::system_event(What::SystemStop);
     if let Some(wire) = &mut core.wire {
         wire.flush();

@@ -84,7 +84,7 @@ pub extern "C" fn handle_interrupt(core: &mut Core) {
 #[inline(always)]
 fn serve_interrupt(core: &mut Core) {
     // The fast path may have handled its interrupt already.
-    if core.acknowledged != gic::NOTHING || core.report {
+    if core.acknowledged != gic::NOTHING || core.report.is_some() {
         own_interrupt(core);
     }
     if !mail::is_quiet(core.id) {

@@ -62,5 +62,7 @@ pub fn refused(_vm: &Vm) -> u64 {
     0
 }
 
-/// Reports nothing.
-pub fn report() {}
+/// Returns that there is no flow.
+pub fn report(_index: usize) -> bool {
+    false
+}

@@ -59,4 +59,4 @@ pub fn refused(_vm: &Vm) -> u64 {
 }
 
 /// Reports nothing.
-pub fn report() {}
+pub fn report(_vm: &Vm) {}

@@ -25,8 +25,9 @@ impl Vm {
         }
     }
 
-    fn report(&self) {
-        // Before what it is the time of: an event that is not in the counts is later.
+    fn report_boots(&self) {
+        // Before what it is the time of, here and below: an event that is not in the counts is
+        // later.
         let time_ns = timer::now_ns();
         let vm = self.index();
         let mut faults = [0; FAULT_KINDS];
@@ -46,36 +47,42 @@ impl Vm {
                 faults,
             },
         );
-        for vcpu in 0..self.cores().len() {
-            let shared = self.vcpu(vcpu);
-            let on = self
-                .power
-                .lock()
-                .as_ref()
-                .is_some_and(|power| power.state(VcpuId(vcpu as u8)) != PowerState::Off);
-            let state = match (self.halted.load(Ordering::Relaxed), on) {
-                (true, _) => VcpuState::Halted,
-                (false, true) => VcpuState::On,
-                (false, false) => VcpuState::Off,
-            };
-            let mut exits = [0; EXIT_CAUSES];
-            for (to, from) in exits.iter_mut().zip(&shared.counts.exits) {
-                *to = from.load(Ordering::Relaxed);
-            }
-            console::record(
-                FrameKind::Counters,
-                &VcpuCounters {
-                    time_ns,
-                    vm: vm as u8,
-                    vcpu: vcpu as u8,
-                    state: state as u8,
-                    reserved: 0,
-                    restarts: self.restarts.load(Ordering::Relaxed),
-                    exits,
-                    injected: shared.counts.all_injected(),
-                },
-            );
+    }
+
+    fn report_vcpu(&self, vcpu: usize) {
+        let time_ns = timer::now_ns();
+        let shared = self.vcpu(vcpu);
+        let on = self
+            .power
+            .lock()
+            .as_ref()
+            .is_some_and(|power| power.state(VcpuId(vcpu as u8)) != PowerState::Off);
+        let state = match (self.halted.load(Ordering::Relaxed), on) {
+            (true, _) => VcpuState::Halted,
+            (false, true) => VcpuState::On,
+            (false, false) => VcpuState::Off,
+        };
+        let mut exits = [0; EXIT_CAUSES];
+        for (to, from) in exits.iter_mut().zip(&shared.counts.exits) {
+            *to = from.load(Ordering::Relaxed);
         }
+        console::record(
+            FrameKind::Counters,
+            &VcpuCounters {
+                time_ns,
+                vm: self.index() as u8,
+                vcpu: vcpu as u8,
+                state: state as u8,
+                reserved: 0,
+                restarts: self.restarts.load(Ordering::Relaxed),
+                exits,
+                injected: shared.counts.all_injected(),
+            },
+        );
+    }
+
+    fn report_denials(&self) {
+        let time_ns = timer::now_ns();
         let mut counts = [0; DENIALS];
         for (to, from) in counts.iter_mut().zip(&self.denials) {
             *to = from.load(Ordering::Relaxed);
@@ -84,18 +91,69 @@ impl Vm {
         counts[Denial::Virtio as usize] += flows::refused(self) + switch::refused(self);
         console::record(
             FrameKind::Denials,
-            &Denials { time_ns, vm: vm as u32, reserved: 0, counts },
+            &Denials { time_ns, vm: self.index() as u32, reserved: 0, counts },
         );
     }
 }
 
-/// Sends the counters of every VM.
-pub fn report() {
-    for vm in vm::all() {
-        vm.report();
+/// A report of the counters of every VM, flow and port of the switch: its next record. One is sent
+/// at a time, as all of them would keep the console core's guest from its interrupts.
+#[derive(Clone, Copy)]
+pub enum Report {
+    /// Record `part` of VM `vm`: its boots, each of its vCPUs, what it was refused.
+    Vm {
+        /// The VM's place in the system.
+        vm: usize,
+        /// From 0 on.
+        part: usize,
+    },
+    /// The flow of this number.
+    Flow(usize),
+    /// The port of the VM of this number, if it has one.
+    Port(usize),
+}
+
+impl Default for Report {
+    fn default() -> Self {
+        Self::Vm { vm: 0, part: 0 }
     }
-    flows::report();
-    switch::report();
+}
+
+impl Report {
+    /// Sends this record, and returns the next one.
+    #[inline(never)]
+    pub fn step(self) -> Option<Self> {
+        match self {
+            Self::Vm { vm, part } => {
+                let Some(its) = vm::at(vm) else { return Some(Self::Flow(0)) };
+                let vcpus = its.vcpu_count();
+                if part == 0 {
+                    its.report_boots();
+                } else if part <= vcpus {
+                    its.report_vcpu(part - 1);
+                } else {
+                    its.report_denials();
+                    return Some(Self::Vm { vm: vm + 1, part: 0 });
+                }
+                Some(Self::Vm { vm, part: part + 1 })
+            }
+            Self::Flow(flow) => {
+                Some(if flows::report(flow) { Self::Flow(flow + 1) } else { Self::Port(0) })
+            }
+            Self::Port(vm) => vm::at(vm).map(|its| {
+                switch::report(its);
+                Self::Port(vm + 1)
+            }),
+        }
+    }
+
+    /// Sends a whole report, while no guest runs.
+    pub fn send() {
+        let mut next = Some(Self::default());
+        while let Some(report) = next {
+            next = report.step();
+        }
+    }
 }
 
 /// Sends an event of the whole system, with the identity of the image.

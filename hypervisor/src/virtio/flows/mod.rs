@@ -333,24 +333,26 @@ pub fn refused(vm: &Vm) -> u64 {
     service.map_or(0, |service| service.partition.port(vm.index()).refused())
 }
 
-/// Sends the counts of every flow.
-pub fn report() {
-    let Some(service) = service::get() else { return };
-    let time_ns = timer::now_ns();
-    for index in 0..crate::system::get().flows().len() {
-        let counts: PacketCounts = service.partition.counts(index);
-        let counts = wire::FlowCounts {
-            time_ns,
-            flow: index as u32,
-            dropped: counts.dropped as u32,
-            packets: counts.packets,
-            lost: counts.lost,
-            observed_max_ns: counts.observed_max_ns,
-            least_ns: counts.least_ns,
-            late: counts.late,
-            observed_max_packet: counts.observed_max_packet,
-            observed_max_arrived_ns: counts.observed_max_arrived_ns,
-        };
-        console::record(wire::FrameKind::Flow, &counts);
+/// Sends the counts of flow `index`. Returns whether there is such a flow.
+pub fn report(index: usize) -> bool {
+    let Some(service) = service::get() else { return false };
+    if index >= crate::system::get().flows().len() {
+        return false;
     }
+    let time_ns = timer::now_ns();
+    let counts: PacketCounts = service.partition.counts(index);
+    let counts = wire::FlowCounts {
+        time_ns,
+        flow: index as u32,
+        dropped: counts.dropped as u32,
+        packets: counts.packets,
+        lost: counts.lost,
+        observed_max_ns: counts.observed_max_ns,
+        least_ns: counts.least_ns,
+        late: counts.late,
+        observed_max_packet: counts.observed_max_packet,
+        observed_max_arrived_ns: counts.observed_max_arrived_ns,
+    };
+    console::record(wire::FrameKind::Flow, &counts);
+    true
 }

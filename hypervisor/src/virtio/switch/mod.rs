@@ -205,24 +205,20 @@ pub fn refused(vm: &Vm) -> u64 {
     service.map_or(0, |service| service.ports.port(vm.index()).counts().refused)
 }
 
-/// Sends the counts of every port.
-pub fn report() {
-    let Some(service) = service::get() else { return };
-    let time_ns = timer::now_ns();
-    for vm in vm::all().filter(|vm| port_of(vm).is_some()) {
-        let SwitchCounts { sent, received, over_rate, refused, missed } =
-            service.ports.port(vm.index()).counts();
-        let vm = vm.index() as u32;
-        let counts = wire::PortCounts {
-            time_ns,
-            vm,
-            reserved: 0,
-            sent,
-            received,
-            over_rate,
-            refused,
-            missed,
-        };
-        console::record(wire::FrameKind::Port, &counts);
-    }
+/// Sends the counts of the VM's port, if it has one.
+pub fn report(vm: &Vm) {
+    let Some(service) = port_of(vm).and_then(|_| service::get()) else { return };
+    let SwitchCounts { sent, received, over_rate, refused, missed } =
+        service.ports.port(vm.index()).counts();
+    let counts = wire::PortCounts {
+        time_ns: timer::now_ns(),
+        vm: vm.index() as u32,
+        reserved: 0,
+        sent,
+        received,
+        over_rate,
+        refused,
+        missed,
+    };
+    console::record(wire::FrameKind::Port, &counts);
 }
