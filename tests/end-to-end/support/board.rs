@@ -59,19 +59,24 @@ fn on_board(command: &mut Command, file: &Path, limit: Duration) -> Printed {
     printed
 }
 
-/// The same, for any system. If the machine lacks a QEMU that has the system's board, the test is
-/// not applicable under the test runner, and fails elsewhere.
+/// The same, for any system.
 pub fn capture_on_board(command: &mut Command, file: &Path, limit: Duration) -> Printed {
     let printed = on_board(command, file, limit);
     let needs = printed.err.split_once(" needs QEMU ").filter(|_| printed.status == Some(3));
-    if let Some((_, rest)) = needs
-        && env::var_os(programs::BUILT).is_some()
-    {
+    if let Some((_, rest)) = needs {
         let version = rest.split(' ').next().unwrap_or_default();
-        println!("{MARK}not applicable: needs QEMU {version}");
-        std::process::exit(0);
+        end_without(&format!("QEMU {version}"));
     }
     printed
+}
+
+/// Reports that the machine lacks something which this test needs. Under the test runner the test
+/// is not applicable, and ends; elsewhere this returns, and the test fails.
+pub fn end_without(needed: &str) {
+    if env::var_os(programs::BUILT).is_some() {
+        println!("{MARK}not applicable: needs {needed}");
+        std::process::exit(0);
+    }
 }
 
 /// The board for a system of `qemu-virt`, unless the command names a board or an image.

@@ -1,0 +1,119 @@
+//! The guests of `guests/c`, compiled by this machine's compilers for AArch64.
+
+use crate::support::{
+    board::{board, end_without, has_gicv2, not_applicable_if},
+    capture_within,
+    qemu::{Options, root, run_system},
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Returns what a command prints if it is there and succeeds.
+fn output(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Returns the linker of Rust's toolchain that links ELF files.
+fn rust_lld() -> Option<PathBuf> {
+    let sysroot = output("rustc", &["--print", "sysroot"])?;
+    let hosts = fs::read_dir(Path::new(sysroot.trim()).join("lib/rustlib")).ok()?;
+    hosts.flatten().map(|host| host.path().join("bin/rust-lld")).find(|linker| linker.is_file())
+}
+
+/// Returns the variables of `make` for each compiler that this machine has.
+fn compilers() -> Vec<Vec<String>> {
+    if output("make", &["--version"]).is_none() {
+        return Vec::new();
+    }
+    let there = |prefix: &&str| output(&format!("{prefix}gcc"), &["--version"]).is_some();
+    let prefixes = ["aarch64-linux-gnu-", "aarch64-none-elf-", "aarch64-elf-"];
+    let gcc = prefixes.into_iter().find(there);
+    let mut all: Vec<_> =
+        gcc.map(|prefix| vec![format!("CROSS_COMPILE={prefix}")]).into_iter().collect();
+    let targets = output("clang", &["--print-targets"]);
+    if targets.is_some_and(|targets| targets.contains("aarch64")) {
+        let llvm = "LLVM=1".to_owned();
+        if output("ld.lld", &["--version"]).is_some() {
+            all.push(vec![llvm]);
+        } else if let Some(linker) = rust_lld() {
+            all.push(vec![llvm, format!("LD={} -flavor gnu", linker.display())]);
+        }
+    }
+    all
+}
+
+/// Builds the guests by each compiler. Returns the folders with the ELF files, which are below
+/// `folder`.
+fn build(folder: &Path) -> Vec<PathBuf> {
+    let compilers = compilers();
+    if compilers.is_empty() {
+        let needed = "make and gcc-aarch64-linux-gnu, or make, clang and lld";
+        end_without(needed);
+        panic!("this machine needs {needed}");
+    }
+    let build = |(index, variables): (usize, &Vec<String>)| {
+        let built = folder.join(index.to_string());
+        let mut make = Command::new("make");
+        make.arg("-C").arg(root().join("guests/c")).args(variables);
+        make.arg("CFLAGS=-O2 -Wall -Wextra -Werror").arg(format!("O={}", built.display()));
+        let printed = capture_within(&mut make, LIMIT);
+        assert_eq!(printed.status, Some(0), "{variables:?}: {}", printed.err);
+        println!("built with {variables:?}");
+        built
+    };
+    compilers.iter().enumerate().map(build).collect()
+}
+
+/// Runs the system of `guests/c` until its lines were seen.
+fn they_run(arguments: &[&str], gic: u8) {
+    let directory = tempfile::tempdir().expect("a directory");
+    for built in build(directory.path()) {
+        let text = fs::read_to_string(root().join("guests/c/system.toml")).expect("a system");
+        let text = text.replace("\"build/", &format!("\"{}/", built.display()));
+        let arguments = [&["--for", "30s"], arguments].concat();
+        let options = Options { arguments: &arguments, ..Options::default() };
+        let outcome = run_system(&text, &options).good();
+        assert_eq!(outcome.lines("hello"), [format!("hello: GICv{gic}, restarts 0")]);
+        assert_eq!(outcome.vm("hello")["state"], "off");
+        let control = outcome.vm("control");
+        assert_eq!((&control["state"], &control["restarts"]), (&"running".into(), &0.into()));
+        assert_eq!(control["denials"], serde_json::json!({}));
+        let task = &control["tasks"][0];
+        assert_eq!((&task["activations"], &task["misses"]), (&2000.into(), &0.into()), "{task}");
+        assert_eq!(task["verdict"], "holds", "{task}");
+    }
+}
+
+#[test]
+fn a_task_in_c_is_judged() {
+    they_run(&[], if has_gicv2(&board()) { 2 } else { 3 });
+}
+
+#[test]
+fn a_task_in_c_is_judged_on_gicv2() {
+    they_run(&["--platform", "qemu-virt-gicv2"], 2);
+}
+
+#[test]
+fn a_guest_in_c_runs_without_weir() {
+    not_applicable_if(|board| board.name != "qemu-virt", "it starts QEMU's virt itself");
+    let directory = tempfile::tempdir().expect("a directory");
+    let qemu = std::env::var_os("WEIR_QEMU").unwrap_or_else(|| "qemu-system-aarch64".into());
+    for built in build(directory.path()) {
+        for gic in [2, 3] {
+            let mut machine = Command::new(&qemu);
+            machine.args(["-M", &format!("virt,gic-version={gic}"), "-cpu", "cortex-a53"]);
+            machine.args(["-nographic", "-nic", "none", "-kernel"]).arg(built.join("hello.elf"));
+            let printed = capture_within(machine.stdin(std::process::Stdio::null()), LIMIT);
+            let line = format!("hello: GICv{gic}, without weir");
+            assert_eq!(printed.out.lines().collect::<Vec<_>>(), [line], "{}", printed.err);
+        }
+    }
+}
