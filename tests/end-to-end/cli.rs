@@ -295,7 +295,7 @@ fn all_faults_of_all_files_are_in_json() {
     let json_of_broken = json[0]["faults"].clone();
     let faults = json_of_broken.as_array().expect("a list");
     assert!(faults.len() >= 4 && faults.iter().all(|fault| fault["line"].is_u64()), "{faults:?}");
-    for call in [&["build", "broken.toml", "--json"][..], &["run", "broken.toml", "--json", "-"]] {
+    for call in [&["build", "broken.toml", "--json"][..], &["run", "broken.toml", "--json"]] {
         let printed = capture(fake.weir().args(call));
         assert_eq!(printed.status, Some(1));
         let json: Value = serde_json::from_str(&printed.out).expect("JSON");
@@ -335,7 +335,7 @@ fn a_platform_file_is_not_overwritten() {
     let board = board.replace("qemu-virt.dtb", "board.dtb");
     fake.write("board.toml", board.as_bytes());
     fake.write("board.dtb", include_bytes!("../../boards/qemu-virt/qemu-virt.dtb"));
-    for (verb, option) in [("build", "-o"), ("run", "--json")] {
+    for (verb, option) in [("build", "-o"), ("run", "--output")] {
         let call = [verb, "system.toml", "--platform", "board.toml", option, "board.toml"];
         let printed = capture(fake.weir().args(call));
         assert_eq!(printed.status, Some(2), "{verb}: {}", printed.err);

@@ -76,8 +76,7 @@ fn a_throttled_stressor_traces_the_same_staircase() {
             &format!("{first}ns"),
             "--to",
             &format!("{end}ns"),
-            "--format",
-            "json",
+            "--json",
         ],
     );
     let curve = &data(&curve)["curves"][0];

@@ -54,7 +54,7 @@ const WELL: &str = "cat good; head -c 2 > asked; cat last; exec sleep 100";
 #[test]
 fn a_run_ends_when_every_expected_line_was_seen() {
     let fake = fake(WELL);
-    let printed = capture(&mut fake.run(&["--json", "report.json"]));
+    let printed = capture(&mut fake.run(&["--output", "report.json"]));
     assert_eq!(printed.status, Some(0), "{}", printed.err);
     assert!(printed.out.contains("one  | all is well\n"), "{}", printed.out);
     assert!(printed.out.contains("two  | two begins\n"), "{}", printed.out);
@@ -141,7 +141,7 @@ fn an_unfinished_line_is_awaited_at_the_end() {
 #[test]
 fn the_report_alone_goes_to_standard_output() {
     let fake = fake(WELL);
-    let printed = capture(&mut fake.run(&["--json", "-"]));
+    let printed = capture(&mut fake.run(&["--json"]));
     assert_eq!(printed.out.as_bytes(), fake.left("report.json"));
     assert!(printed.err.contains("one  | all is well\n"), "{}", printed.err);
 }

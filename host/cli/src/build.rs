@@ -85,12 +85,12 @@ pub fn run(arguments: &BuildArguments, environment: &Environment) -> Result {
         let map = image.with_extension("map");
         if map == *image {
             return Err(Failure::call(format!(
-                "-o: the map goes to {}: name the image otherwise",
+                "--output: the map goes to {}: name the image otherwise",
                 map.display()
             )));
         }
         for output in [image, &map] {
-            output::check("-o", output, &arguments.options.inputs(&arguments.file))?;
+            output::check("--output", output, &arguments.options.inputs(&arguments.file))?;
         }
     }
     let BuildArguments { file, options, json, .. } = arguments;

@@ -74,7 +74,7 @@ fn period(text: &str) -> std::result::Result<Nanos, String> {
 pub fn run(arguments: &CalibrateArguments, environment: &Environment) -> Result {
     if let Some(path) = &arguments.output {
         let inputs = output::inputs([arguments.file.as_path()], arguments.platform.as_deref());
-        output::check("-o", path, &inputs)?;
+        output::check("--output", path, &inputs)?;
     }
     let platform = arguments.platform.as_deref();
     platform.map_or(Ok(()), image::check_platform)?;

@@ -59,7 +59,7 @@ pub fn run(arguments: &PlanArguments, environment: &Environment) -> Result {
     let path = &arguments.file;
     let name = path.display().to_string();
     if let Some(output) = &arguments.output {
-        output::check("-o", output, &[path])?;
+        output::check("--output", output, &[path])?;
     }
     let refused = |faults: &Faults| {
         if arguments.json {

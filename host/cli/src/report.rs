@@ -67,7 +67,7 @@ pub fn run(arguments: &ReportArguments, environment: &Environment) -> Result {
             .chain(&larger)
             .flat_map(|path| trace::files(path))
             .collect();
-        output::check("-o", output, &read.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
+        output::check("--output", output, &read.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
     }
     let (mut overheads, mut origin) = measured(&path)?;
     for path in with {

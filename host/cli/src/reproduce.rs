@@ -56,7 +56,7 @@ pub fn run(arguments: &ReproduceArguments, environment: &Environment) -> Result 
         return Ok(());
     };
     if let Some(directory) = &arguments.output {
-        output::check_name("-o", directory)?;
+        output::check_name("--output", directory)?;
     }
     let otherwise = || environment.build().join("reproduce").join(experiment.name);
     let directory = arguments.output.clone().unwrap_or_else(otherwise);

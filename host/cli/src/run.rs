@@ -12,7 +12,7 @@ use std::{
     ffi::OsString,
     fs,
     io::{self, Write, stdout},
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::Duration,
 };
 use weir_analysis::{
@@ -30,7 +30,7 @@ use weir_runner::{BoardLine, Loader, Run, RunOptions, SerialLine, show::summary,
 /// the summary (130); a second one at once. Logs and a JSON report are left in `runs/TIME/`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir run examples/demo/demo.toml --deterministic\n  weir run examples/demo/demo.toml --for 30s --json report.json\n  weir run examples/demo/demo.toml --attach linux\n  weir run examples/demo/demo.toml --deterministic --for 5s\n  weir run examples/demo/demo.toml --platform zcu102 --serial /dev/ttyUSB0\n\nExit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 wrong call, 3 the environment is incomplete, 130 interrupted."
+    after_help = "Examples:\n  weir run examples/demo/demo.toml --deterministic\n  weir run examples/demo/demo.toml --for 30s --json | jq .verdict\n  weir run examples/demo/demo.toml --attach linux\n  weir run examples/demo/demo.toml --deterministic --for 5s\n  weir run examples/demo/demo.toml --platform zcu102 --serial /dev/ttyUSB0\n\nExit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 wrong call, 3 the environment is incomplete, 130 interrupted."
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch on the command line")]
 pub struct RunArguments {
@@ -41,9 +41,12 @@ pub struct RunArguments {
     /// End after this long: of the host's time, or of virtual time with --deterministic.
     #[arg(long = "for", value_name = "TIME", value_parser = crate::duration::parse, allow_hyphen_values = true)]
     pub time: Option<Duration>,
-    /// Write the report here as well; `-` prints it, and everything else goes to standard error.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    /// Print the report as JSON; everything else goes to standard error.
+    #[arg(long, conflicts_with = "attach")]
+    pub json: bool,
+    /// Write the report to this file as well.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
     /// Count instructions instead of time, so that two runs give the same report and logs, byte for
     /// byte.
     #[arg(long, conflicts_with = "attach")]
@@ -129,18 +132,17 @@ impl LineArguments {
 
 /// Carries the verb out.
 pub fn run(arguments: &RunArguments, environment: &Environment) -> Result {
-    let to_stdout = arguments.json.as_deref() == Some(Path::new("-"));
-    if let Some(path) = arguments.json.as_deref().filter(|_| !to_stdout) {
+    if let Some(path) = &arguments.output {
         let image = arguments.image_file.as_deref();
         let inputs = arguments.image.inputs(&arguments.file);
-        output::check("--json", path, &[inputs, image.into_iter().collect()].concat())?;
+        output::check("--output", path, &[inputs, image.into_iter().collect()].concat())?;
     }
     let interrupt = watch_signals()?;
     // An image that was built before is the board's.
     let on_board = arguments.serial.is_some() || arguments.image_file.is_some();
     let machine = if on_board { Machine::Board } else { Machine::Qemu };
     let system =
-        build::checked(&arguments.file, &arguments.image, machine, to_stdout, environment)?;
+        build::checked(&arguments.file, &arguments.image, machine, arguments.json, environment)?;
     let mut options = RunOptions {
         no_build: arguments.image.no_build,
         all_parts: arguments.image.all_parts,
@@ -160,17 +162,17 @@ pub fn run(arguments: &RunArguments, environment: &Environment) -> Result {
     if arguments.serial.is_some() && system.has_flows() {
         options.bounds = bounds(&system.timing, Cores::Concurrent, Effort::default()).of;
     }
-    let mut console = Screen::new(messages(to_stdout), &system)
+    let mut console = Screen::new(messages(arguments.json), &system)
         .with_events(arguments.events)
         .with_lines(!arguments.quiet && arguments.attach.is_none())
         .with_attached(arguments.attach.as_deref())?;
     let outcome = weir_runner::run(&system, &options, &mut console)?;
     drop(console);
     let json = format!("{:#}\n", outcome.report.json());
-    if let Some(path) = arguments.json.as_deref().filter(|_| !to_stdout) {
+    if let Some(path) = &arguments.output {
         fs::write(path, &json).context(|| format!("write {}", path.display()))?;
     }
-    let shown = render(&outcome, &system.timing.tables, to_stdout.then_some(&json));
+    let shown = render(&outcome, &system.timing.tables, arguments.json.then_some(&json));
     // A reader that has gone away takes nothing from the verdict.
     if let Err(error) = shown
         && error.kind() != io::ErrorKind::BrokenPipe

@@ -27,7 +27,7 @@ use weir_trace::record::RecordKind;
 /// With --arrival-curve it prints instead the accesses of a VM in windows of each length.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir trace\n  weir trace runs/2026-01-31T12-00-00Z --vm linux --kind throttle,wake\n  weir trace --format perfetto -o trace.json   # open it at ui.perfetto.dev\n  weir trace --from 10ms --to 20ms --format csv\n  weir trace --arrival-curve memory-stressor --window 20ms\n  weir trace --arrival-curve memory-stressor --against runs/unthrottled -o curves.svg\n\nExit status: 0 good, 1 the trace is damaged (what can be read of it is shown), 2 the call is wrong."
+    after_help = "Examples:\n  weir trace\n  weir trace runs/2026-01-31T12-00-00Z --vm linux --kind throttle,wake\n  weir trace --json | jq .run\n  weir trace --format perfetto -o trace.json   # open it at ui.perfetto.dev\n  weir trace --from 10ms --to 20ms --format csv\n  weir trace --arrival-curve memory-stressor --window 20ms\n  weir trace --arrival-curve memory-stressor --against runs/unthrottled -o curves.svg\n\nExit status: 0 good, 1 the trace is damaged (what can be read of it is shown), 2 the call is wrong."
 )]
 pub struct TraceArguments {
     /// The run: its directory, its name in runs/, or its trace.bin. Default: the newest run that
@@ -37,6 +37,9 @@ pub struct TraceArguments {
     /// svg is for arrival curves.
     #[arg(long, value_enum)]
     format: Option<Format>,
+    /// Print the result as JSON.
+    #[arg(long, conflicts_with_all = ["format", "output"])]
+    json: bool,
     /// Only records of this VM; may be given several times.
     #[arg(long = "vm", value_name = "NAME")]
     vms: Vec<String>,
@@ -75,6 +78,7 @@ enum Format {
     /// One line a record.
     Csv,
     /// One object.
+    #[value(skip)]
     Json,
     /// Chrome's trace event format.
     Perfetto,
@@ -110,7 +114,7 @@ pub fn run(arguments: &TraceArguments, environment: &Environment) -> Result {
         let against = arguments.against.as_deref().map(|run| find(run, &runs));
         let read: Vec<_> =
             std::iter::once(&path).chain(&against).flat_map(|run| files(run)).collect();
-        output::check("-o", output, &read.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
+        output::check("--output", output, &read.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
     }
     let printed = if arguments.arrival_curve.is_empty() {
         records(arguments, &path)?
@@ -151,6 +155,9 @@ impl TraceArguments {
     }
 
     fn format(&self) -> Format {
+        if self.json {
+            return Format::Json;
+        }
         let known = [("csv", Format::Csv), ("json", Format::Json), ("svg", Format::Svg)];
         let ending = self.output.as_deref().and_then(Path::extension);
         let by_ending = known.iter().find(|(name, _)| ending.is_some_and(|ending| ending == *name));
@@ -161,7 +168,7 @@ impl TraceArguments {
 fn curves(arguments: &TraceArguments, path: PathBuf, runs: &Path) -> Result<Warnings> {
     let format = arguments.format();
     if format == Format::Perfetto {
-        return Err(Failure::call("Perfetto shows no curves: choose table, csv, json or svg"));
+        return Err(Failure::call("Perfetto shows no curves: choose table, csv, svg or --json"));
     }
     let against = arguments.against.as_deref().map(|run| find(run, runs));
     let answer = ArrivalCurves::to(&CurveQuery {
@@ -236,8 +243,12 @@ mod tests {
     fn the_suffix_of_the_file_sets_the_format() {
         assert_eq!(call(&["-o", "x.csv"]).format(), Format::Csv);
         assert_eq!(call(&["-o", "x.json", "--format", "perfetto"]).format(), Format::Perfetto);
+        assert_eq!(call(&["-o", "x.json"]).format(), Format::Json);
         assert_eq!(call(&["-o", "csv"]).format(), Format::Table);
         assert_eq!(call(&[]).format(), Format::Table);
+        assert_eq!(call(&["--json"]).format(), Format::Json);
+        assert!(Call::try_parse_from(["weir", "--format", "json"]).is_err());
+        assert!(Call::try_parse_from(["weir", "--json", "-o", "x.csv"]).is_err());
     }
 
     #[test]

@@ -117,7 +117,7 @@ fn reason(command: &Command, printed: &Printed) -> String {
     };
     let in_json = || {
         let mut again = copy(command);
-        first(&capture_within(again.args(["--json", "-"]), Duration::from_secs(60)).out)
+        first(&capture_within(again.args(["--json"]), Duration::from_secs(60)).out)
     };
     let line = || printed.err.lines().next().unwrap_or_default().to_owned();
     let is_fault = printed.err.contains(FAULTS);

@@ -27,7 +27,7 @@ pub struct BoardArguments {
 /// Carries the verb out.
 pub fn run(arguments: &BoardArguments, environment: &Environment) -> Result {
     let output = arguments.output.as_deref();
-    output.map_or(Ok(()), |path| output::check_name("-o", path))?;
+    output.map_or(Ok(()), |path| output::check_name("--output", path))?;
     let file = output.map(TableFile::read).transpose()?;
     if let (Some(file), Some(board)) = (&file, Platform::named(&arguments.platform)) {
         file.is_of(&board.name)?;
