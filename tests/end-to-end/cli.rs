@@ -435,7 +435,7 @@ fn only_regular_files_are_read() {
             vec!["check", "odd.toml"],
             vec!["analyze", "--trace", file],
             vec!["simulate", "merge", file],
-            vec!["simulate", "dram", file, "--platform", "ddr4-2400"],
+            vec!["simulate", "dram", file, "--memory", "ddr4-2400"],
             vec!["trace", file],
             vec!["run", "system.toml", "--image-file", file],
         ] {

@@ -40,7 +40,7 @@ fn a_dram_trace_of_row_misses_takes_trc_each() {
         writeln!(text, "R {:#x}", row << 17).unwrap();
     }
     fs::write(&file, text).unwrap();
-    let printed = weir(&["simulate", "dram", &name, "--platform", "ddr4-2400", "--json"]);
+    let printed = weir(&["simulate", "dram", &name, "--memory", "ddr4-2400", "--json"]);
     assert_eq!(printed.status, Some(0), "{}", printed.err);
     let json: Value = serde_json::from_str(&printed.out).unwrap();
     let keys: Vec<_> = json.as_object().unwrap().keys().cloned().collect();
@@ -58,14 +58,14 @@ fn errors_in_traces_and_memories_have_a_place() {
     let directory = tempfile::tempdir().unwrap();
     let (file, name) = path(&directory, "trace.txt");
     fs::write(&file, "R 0x40\nW 64\n").unwrap();
-    let bad = weir(&["simulate", "dram", &name, "--platform", "ddr4-2400"]);
+    let bad = weir(&["simulate", "dram", &name, "--memory", "ddr4-2400"]);
     assert_eq!(bad.status, Some(1));
     assert!(bad.err.contains("trace.txt:2: `W 64` is no request"), "{}", bad.err);
-    let none = weir(&["simulate", "dram", "nowhere", "--platform", "ddr4-2400"]);
+    let none = weir(&["simulate", "dram", "nowhere", "--memory", "ddr4-2400"]);
     assert_eq!(none.status, Some(2));
     let (memory, memory_name) = path(&directory, "memory.toml");
     fs::write(&memory, "description = \"x\"\n[dram]\nclock_ps = -1\n").unwrap();
-    let bad = weir(&["simulate", "dram", &name, "--platform", &memory_name]);
+    let bad = weir(&["simulate", "dram", &name, "--memory", &memory_name]);
     assert_eq!(bad.status, Some(1));
     assert!(bad.err.contains("memory.toml: ") && bad.err.contains("line 3"), "{}", bad.err);
     for wrong in [
@@ -82,7 +82,7 @@ fn errors_in_traces_and_memories_have_a_place() {
         assert_eq!(weir(wrong).status, Some(2), "{wrong:?}");
     }
     fs::write(&file, "R 0x40\n").unwrap();
-    let good = weir(&["simulate", "dram", &name, "--platform", "ddr4-2400"]);
+    let good = weir(&["simulate", "dram", &name, "--memory", "ddr4-2400"]);
     assert_eq!(good.status, Some(0), "{}", good.err);
 }
 
@@ -97,11 +97,11 @@ fn endless_and_empty_traces_are_refused() {
         ("/", 2, "cannot read /: it is a directory, not a regular file"),
         (&name, 1, "trace.txt:2: a line of more than 4096 bytes"),
     ] {
-        let printed = weir(&["simulate", "dram", trace, "--platform", "ddr4-2400"]);
+        let printed = weir(&["simulate", "dram", trace, "--memory", "ddr4-2400"]);
         assert_eq!(printed.status, Some(status), "{trace}");
         assert!(printed.err.contains(wanted), "{}", printed.err);
     }
-    let printed = weir(&["simulate", "dram", &name, "--platform", "/dev/zero"]);
+    let printed = weir(&["simulate", "dram", &name, "--memory", "/dev/zero"]);
     assert!(
         printed.err.contains("/dev/zero: it is a device, not a regular file"),
         "{}",

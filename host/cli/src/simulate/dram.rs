@@ -83,8 +83,8 @@ impl Iterator for &mut Requests<'_> {
 }
 
 /// Runs the trace and prints what it came to.
-pub fn run(file: &Path, platform: &str, values: &[(String, String)], json: bool) -> Result {
-    let memory = MemoryModel::find_with(platform, values)
+pub fn run(file: &Path, memory: &str, values: &[(String, String)], json: bool) -> Result {
+    let memory = MemoryModel::find_with(memory, values)
         .map_err(|error| Failure::system(error.to_string()))?;
     let dram = &memory.dram;
     let map = dram.map().map_err(Failure::system)?;

@@ -27,7 +27,7 @@ use weir_units::Nanos;
 #[command(
     subcommand_required = true,
     arg_required_else_help = true,
-    after_help = "Examples:\n  weir simulate run tests/systems/simulate-isolation.toml\n  weir simulate sweep system.toml --vary seed=1,2,3 --output points.jsonl\n  weir simulate merge part-1.jsonl part-2.jsonl --output points.jsonl\n  weir simulate dram requests.txt --platform ddr4-2400 --json\n\nExit status: 0 good, 1 the system, trace or memory file is at fault, 2 the call is."
+    after_help = "Examples:\n  weir simulate run tests/systems/simulate-isolation.toml\n  weir simulate sweep system.toml --vary seed=1,2,3 --output points.jsonl\n  weir simulate merge part-1.jsonl part-2.jsonl --output points.jsonl\n  weir simulate dram requests.txt --memory ddr4-2400 --json\n\nExit status: 0 good, 1 the system, trace or memory file is at fault, 2 the call is."
 )]
 pub struct SimulateArguments {
     #[command(subcommand)]
@@ -50,8 +50,8 @@ struct Model {
     /// The memory: a name that weir knows (ddr4-2400, zcu102, zcu104, rpi4, gem5, qemu-virt,
     /// athlon64x2, arm11mpcore), or the path of a memory file. Default: that of the system's
     /// platform.
-    #[arg(long, value_name = "PLATFORM")]
-    platform: Option<String>,
+    #[arg(long, value_name = "MEMORY")]
+    memory: Option<String>,
     /// Another value for a key: of the memory file (caches.l2_misses=2), of the system file
     /// (vm.NAME.memory_budget.accesses=600, flow.NAME.size=4KiB, dma.bandwidth=485MB/s,
     /// hypervisor.colors=0-1, dram=banks-on-top), or the seed.
@@ -72,7 +72,7 @@ struct Model {
 impl Model {
     /// The files that are read.
     fn inputs(&self) -> Vec<&Path> {
-        output::inputs([self.system.as_path()], self.platform.as_deref())
+        output::inputs([self.system.as_path()], self.memory.as_deref())
     }
 }
 
@@ -137,14 +137,14 @@ struct MergeArguments {
 /// Offers one request in each memory clock, in order, and holds it while it is refused. A line is
 /// `R 0xADDRESS` or `W 0xADDRESS`; empty lines and those that begin with # are skipped.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  weir simulate dram requests.txt --platform ddr4-2400 --json")]
+#[command(after_help = "Example:\n  weir simulate dram requests.txt --memory ddr4-2400 --json")]
 struct DramArguments {
     /// The file of requests.
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
     /// The memory: a name that weir knows (ddr4-2400, zcu102, ..), or the path of a memory file.
-    #[arg(long, value_name = "PLATFORM")]
-    platform: String,
+    #[arg(long, value_name = "MEMORY")]
+    memory: String,
     /// Another value for a key of the memory file (dram.clock_ps=833).
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
     values: Vec<(String, String)>,
@@ -183,8 +183,8 @@ pub fn run(arguments: &SimulateArguments, environment: &Environment) -> Result {
             }
             sweep::merge(files, output.as_deref())
         }
-        Verb::Dram(DramArguments { trace, platform, values, json }) => {
-            dram::run(trace, platform, values, *json)
+        Verb::Dram(DramArguments { trace, memory, values, json }) => {
+            dram::run(trace, memory, values, *json)
         }
     }
 }

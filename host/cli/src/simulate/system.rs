@@ -40,7 +40,7 @@ impl Simulation {
         let system =
             load(&model.system, &values, environment)?.map_err(|faults| reported(&faults))?;
         let placement = place_all(&system, &sizes(&system)).map_err(|faults| reported(&faults))?;
-        let name = model.platform.as_deref().unwrap_or(&system.platform.name);
+        let name = model.memory.as_deref().unwrap_or(&system.platform.name);
         let memory = MemoryModel::find_with(name, &values.memory);
         let memory = memory.map_err(|error| Failure::system(error.to_string()))?;
         let board = SimulatedBoard::new(&system, &placement, &memory);
