@@ -92,7 +92,7 @@ pub fn run(arguments: &ObserveArguments, environment: &Environment) -> Result {
     if arguments.json {
         writeln!(out, "{:#}", weir_report::versioned(outcome.json()))?;
     } else {
-        writeln!(out, "\n{}", summary(&outcome.run.report))?;
+        write!(out, "\n{}", weir_report::fitted(&summary(&outcome.run.report)))?;
         writeln!(out, "{}", render(&outcome))?;
         write!(out, "{}", render_traces(&outcome.traces))?;
         writeln!(out, "logs and report: {}", outcome.run.directory.display())?;

@@ -143,6 +143,7 @@ fn summary(arguments: &ReportArguments, runs: &Path) -> Result {
             file.display()
         )));
     }
+    let text = if arguments.json { text } else { weir_report::fitted(&text) };
     screen::stdout().write_all(text.as_bytes())?;
     Ok(())
 }

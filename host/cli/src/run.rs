@@ -206,7 +206,7 @@ fn render(outcome: &Run, overheads: &[OverheadTable], json: Option<&String>) -> 
         stdout().write_all(json.as_bytes())?;
     }
     let mut out = messages(json.is_some());
-    writeln!(out, "\n{}", summary(&outcome.report))?;
+    write!(out, "\n{}", weir_report::fitted(&summary(&outcome.report)))?;
     if !outcome.report.flows.is_empty() {
         let build = build_id::of_checkout();
         let lines = analyze::render::overheads(&overhead_sources(overheads, build), build);

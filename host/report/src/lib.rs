@@ -23,7 +23,7 @@ pub mod trace;
 
 pub use json::{JSON_VERSION, Json, versioned};
 pub use picture::Picture;
-pub use table::{TextTable, columns, paragraph, paragraphs, table, wrap};
+pub use table::{TextTable, columns, fitted, paragraph, paragraphs, table, wrap};
 
 /// The name of the summary in the directory of a run.
 pub const SUMMARY: &str = "summary.txt";

@@ -5,7 +5,8 @@ use comfy_table::{
 };
 use rustix::termios::tcgetwinsize;
 use std::{
-    env, fmt,
+    env,
+    fmt::{self, Write as _},
     io::{self, IsTerminal as _},
 };
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
@@ -34,6 +35,38 @@ pub fn paragraph(label: &str, text: &str) -> String {
 #[must_use]
 pub fn paragraphs(label: &str, texts: &[String]) -> String {
     texts.iter().map(|text| paragraph(label, text)).collect()
+}
+
+/// Returns `text` with its tables and its long lines laid out for the terminal, each line with a
+/// line end. `text` has tables as [`TextTable::for_file`] renders them: each row begins with a
+/// blank, and the first cell of a row is not empty. In a pipe nothing changes.
+#[must_use]
+pub fn fitted(text: &str) -> String {
+    fitted_to(text, columns())
+}
+
+fn fitted_to(text: &str, width: Option<u16>) -> String {
+    let is_rule = |line: &&str| !line.is_empty() && line.chars().all(|each| each == RULE);
+    let lines: Vec<&str> = text.lines().collect();
+    let mut rest = lines.as_slice();
+    let mut out = String::new();
+    while let [line, below @ ..] = rest {
+        rest = below;
+        if let Some((_, below)) = below.split_first().filter(|(next, _)| is_rule(next)) {
+            let ends =
+                |at: usize| !below[at].starts_with(' ') || below.get(at + 1).is_some_and(is_rule);
+            let rows = (0..below.len()).find(|at| ends(*at)).unwrap_or(below.len());
+            let (rows, below) = below.split_at(rows);
+            let _ = writeln!(out, "{}", TextTable::parse(line, rows, width));
+            rest = below;
+        } else if width.is_some_and(|width| line.chars().count() > width.into()) {
+            let indent = line.len() - line.trim_start().len();
+            out += &wrapped(&line[..indent], line, width.map(usize::from));
+        } else {
+            let _ = writeln!(out, "{line}");
+        }
+    }
+    out
 }
 
 fn wrapped(label: &str, text: &str, width: Option<usize>) -> String {
@@ -71,6 +104,8 @@ pub struct TextTable {
     width: Option<u16>,
 }
 
+/// What the rule below a header consists of.
+const RULE: char = '\u{2500}';
 /// Blanks behind each column but the last of a table that is made to fit.
 const PADDING: u16 = 1;
 /// What is between two columns: these blanks and the separator.
@@ -93,6 +128,42 @@ impl TextTable {
     #[must_use]
     pub fn for_file(self) -> Self {
         Self { width: None, ..self }
+    }
+
+    /// Reads a table that was rendered for a file. Two blanks in each line separate columns; a line
+    /// without a first cell continues the row above.
+    fn parse(header: &str, rows: &[&str], width: Option<u16>) -> Self {
+        let lines: Vec<Vec<char>> =
+            [header].iter().chain(rows).map(|line| line.chars().collect()).collect();
+        let longest = lines.iter().map(Vec::len).max().unwrap_or(0);
+        let is_blank =
+            |at: usize| lines.iter().all(|line| line.get(at).is_none_or(|each| *each == ' '));
+        let blanks: Vec<bool> = (0..longest).map(is_blank).collect();
+        let starts = |at: &usize| !blanks[*at] && (*at < 2 || blanks[*at - 1] && blanks[*at - 2]);
+        let starts: Vec<usize> = (0..longest).filter(starts).collect();
+        let row = |line: &Vec<char>| -> Vec<String> {
+            let ends = starts.iter().skip(1).copied().chain([longest]);
+            let cell = |(start, end): (&usize, usize)| {
+                let cell = line.iter().take(end).skip(*start).collect::<String>();
+                cell.trim().to_owned()
+            };
+            starts.iter().zip(ends).map(cell).collect()
+        };
+        let mut table = Self { width, ..Self::new(row(&lines[0])) };
+        for line in &lines[1..] {
+            let row = row(line);
+            match table.rows.last_mut().filter(|_| row.first().is_none_or(String::is_empty)) {
+                Some(above) => {
+                    for (cell, more) in
+                        above.iter_mut().zip(row).filter(|(_, more)| !more.is_empty())
+                    {
+                        *cell = format!("{cell}\n{more}");
+                    }
+                }
+                None => table.add_row(row),
+            }
+        }
+        table
     }
 
     /// Whether it has no rows.
@@ -156,8 +227,8 @@ impl TextTable {
     fn render(&self, part: &[(usize, usize)], is_fitted: bool) -> String {
         let mut table = comfy_table::Table::new();
         table.load_preset(presets::NOTHING);
-        table.set_style(TableComponent::HeaderLines, '\u{2500}');
-        table.set_style(TableComponent::MiddleHeaderIntersections, '\u{2500}');
+        table.set_style(TableComponent::HeaderLines, RULE);
+        table.set_style(TableComponent::MiddleHeaderIntersections, RULE);
         let of = |row: &[String]| -> Vec<String> {
             part.iter().map(|(column, _)| row.get(*column).cloned().unwrap_or_default()).collect()
         };
@@ -200,7 +271,7 @@ impl fmt::Display for TextTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all: Vec<_> = (0..self.header.len()).map(|column| (column, 0)).collect();
         let whole = self.render(&all, false);
-        let needs = whole.lines().filter(|line| !line.contains('\u{2500}'));
+        let needs = whole.lines().filter(|line| !line.contains(RULE));
         let needs = needs.map(|line| line.chars().count()).max().unwrap_or(0);
         match self.width.map(usize::from) {
             Some(width) if needs > width => {
@@ -245,6 +316,22 @@ mod tests {
             text.lines().nth(1).expect("a rule").chars().count() / 2
         );
         assert!(text.contains("a\\u{1b}[2J"), "{text}");
+    }
+
+    #[test]
+    fn the_tables_of_a_stored_text_are_fitted() {
+        let header = ["VM", "exits", "max above limit", "refused", "what the reason is"];
+        let mut table = TextTable { width: None, ..TextTable::new(header) };
+        table.add_row(["linux", "1234", "0", "3 device\n12 memory accesses", "a reason of words"]);
+        table.add_row(["control", "-", "10", "-", "-"]);
+        let long = "flow a: not judged: the trace has lost records of this flow";
+        let text = format!("{table}\n{table}\n{long}\n");
+        assert_eq!(fitted_to(&text, None), text);
+        for width in [20, 40, 60, 100] {
+            table.width = Some(width);
+            let expected = format!("{table}\n{table}\n{}", wrapped("", long, Some(width.into())));
+            assert_eq!(fitted_to(&text, Some(width)), expected);
+        }
     }
 
     #[test]

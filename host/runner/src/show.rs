@@ -5,8 +5,13 @@ use super::{
     report::{Counted, End, FlowRun, FrameCounts, RunReport, VmRun, WITHOUT_BROKER},
 };
 use std::fmt::Write as _;
-use weir_report::{TextTable, paragraph, table};
+use weir_report::TextTable;
 use weir_units::Nanos;
+
+/// Returns a table of any width.
+fn table(header: impl IntoIterator<Item: AsRef<str>>) -> TextTable {
+    TextTable::new(header).for_file()
+}
 
 /// Faults of a VM that the summary shows one by one.
 const FAULTS_SHOWN: usize = 3;
@@ -219,7 +224,7 @@ fn faults(vm: &VmRun) -> String {
         if let Some(meaning) = &fault.guest_meaning {
             let _ = write!(line, "; the guest's last exception: {meaning}, at {}", fault.guest_elr);
         }
-        text += &paragraph("", &line);
+        let _ = writeln!(text, "{line}");
     }
     let more = vm.fault_counts.values().sum::<u64>().saturating_sub(FAULTS_SHOWN as u64);
     if more > 0 {
@@ -256,7 +261,8 @@ fn frames<'a>(vms: impl Iterator<Item = (&'a String, FrameCounts)>) -> TextTable
     rows
 }
 
-/// The summary of a run: a table of the VMs, what was missed and why it ended.
+/// The summary of a run: a table of the VMs, what was missed and why it ended. Its lines have any
+/// length: [`weir_report::fitted`] fits them to the terminal.
 #[must_use]
 pub fn summary(report: &RunReport) -> String {
     let mut rows =
