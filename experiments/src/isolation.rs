@@ -120,8 +120,11 @@ pub fn isolation(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
 /// Observes a system that must behave as described.
 fn observed(file: &Path, environment: &Environment) -> Result<observe::Observation> {
     let system = image::check(file, None, environment)?;
-    let options =
-        RunOptions { interrupt: watch_signals()?, ..RunOptions::new(environment.clone()) };
+    let options = RunOptions {
+        accept_not_judged: true,
+        interrupt: watch_signals()?,
+        ..RunOptions::new(environment.clone())
+    };
     let outcome = observe::observe(&system, &options, None, &mut SilentConsole)?;
     if outcome.run.status == GOOD {
         return Ok(outcome);

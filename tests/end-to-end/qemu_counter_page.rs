@@ -53,6 +53,7 @@ fn run(text: &str, arguments: &[&str]) -> Ran {
         "--keep-running",
         "-q",
         "--ignore-verdict",
+        "--accept-not-judged",
     ]);
     command.args(arguments);
     command.env("WEIR_ROOT", root()).env("WEIR_RUNS", &runs);

@@ -244,7 +244,7 @@ fn an_instruction_budget_in_qemu_is_not_judged() {
     let budget = &report["vms"][0]["budgets"][0];
     assert_eq!(
         (printed.status, &report["verdict"]),
-        (Some(0), &"not-judged".into()),
+        (Some(1), &"not-judged".into()),
         "{}",
         printed.out
     );

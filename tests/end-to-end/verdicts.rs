@@ -151,10 +151,14 @@ fn a_counted_run_without_arrivals_is_not_judged() {
     let (printed, report, fake) = run_of(&well(&[]), &["--deterministic"]);
     assert_eq!(
         (printed.status, &report["verdict"]),
-        (Some(0), &"not-judged".into()),
+        (Some(1), &"not-judged".into()),
         "{}",
         printed.err
     );
+    let expected = "error: not judged: flow messages, task loop of one\nhelp: ";
+    assert!(printed.err.contains(expected), "{}", printed.err);
+    let (accepted, _, _) = run_of(&well(&[]), &["--deterministic", "--accept-not-judged"]);
+    assert_eq!((accepted.status, accepted.err.as_str()), (Some(0), ""));
     assert_eq!(
         report["verdict_of"],
         serde_json::json!(["flow messages", "task loop of one"]),

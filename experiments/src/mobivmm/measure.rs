@@ -39,6 +39,7 @@ pub(super) fn measure(
     fs::write(&system, text).context(|| format!("write {}", system.display()))?;
     let checked = weir_image::check(&system, None, environment)?;
     let options = RunOptions {
+        accept_not_judged: true,
         no_build: true,
         deterministic: true,
         qemu_args,

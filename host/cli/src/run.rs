@@ -59,6 +59,10 @@ pub struct RunArguments {
     /// judged, because their time is the host's.
     #[arg(long, conflicts_with = "deterministic")]
     pub accept_host_time: bool,
+    /// Exit with status 0 also where something is not judged because an input is missing.
+    /// --accept-host-time includes it.
+    #[arg(long)]
+    pub accept_not_judged: bool,
     /// Connect this terminal to one VM's console; Ctrl-] ends the run.
     #[arg(long, value_name = "VM")]
     pub attach: Option<String>,
@@ -150,6 +154,7 @@ pub fn run(arguments: &RunArguments, environment: &Environment) -> Result {
         deterministic: arguments.deterministic,
         unsliced: arguments.unsliced,
         accept_host_time: arguments.accept_host_time,
+        accept_not_judged: arguments.accept_not_judged,
         keep_running: arguments.keep_running || arguments.attach.is_some(),
         image_file: arguments.image_file.clone(),
         qemu_args: arguments.qemu_args.clone(),

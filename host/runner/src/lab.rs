@@ -194,6 +194,7 @@ impl<'a> Lab<'a> {
             return self.run_on_board(&checked, line);
         }
         let mut options = RunOptions {
+            accept_not_judged: true,
             no_build: true,
             deterministic: true,
             keep_running: true,
@@ -259,6 +260,7 @@ impl Lab<'_> {
     /// Runs a system on a board until all its VMs are off.
     fn run_on_board(&self, system: &System, line: &BoardLine) -> Result<Seen> {
         let options = RunOptions {
+            accept_not_judged: true,
             no_build: true,
             keep_running: true,
             serial: Some(line.serial.clone()),

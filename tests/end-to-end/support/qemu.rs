@@ -244,7 +244,8 @@ pub fn run_system(text: &str, options: &Options) -> Outcome {
     fs::write(&file, text).expect("a system file");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     // Some tests run systems that are at their limits, or beyond.
-    command.arg("run").arg(&file).arg("--ignore-verdict").args(options.arguments);
+    command.arg("run").arg(&file).args(["--ignore-verdict", "--accept-not-judged"]);
+    command.args(options.arguments);
     if !options.arguments.contains(&"--image-file") {
         command.arg("--no-build");
     }

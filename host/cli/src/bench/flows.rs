@@ -103,6 +103,7 @@ pub(super) fn exactly(
     let build_options = build::BuildOptions { platform, ..build::BuildOptions::default() };
     let system = build::checked(file, &build_options, Machine::Qemu, false, environment)?;
     let options = RunOptions {
+        accept_not_judged: true,
         deterministic: true,
         unsliced: true,
         keep_running: true,

@@ -94,7 +94,7 @@ pub(super) fn run(
         )),
         _ => trouble,
     };
-    let (status, trouble) = outcome::status(&report, trouble, None, &record);
+    let (status, trouble) = outcome::status(&report, options, trouble, None, &record);
     let directory = record.directory().to_owned();
     Ok(Run { report, directory, status, trouble, trace })
 }

@@ -193,7 +193,7 @@ fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console)
         }),
     )?;
     record.remove("system.img");
-    let (status, trouble) = outcome::status(&report, trouble, status, &record);
+    let (status, trouble) = outcome::status(&report, options, trouble, status, &record);
     let directory = record.directory().to_owned();
     Ok(Run { report, directory, status, trouble, trace })
 }

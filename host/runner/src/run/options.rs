@@ -31,6 +31,8 @@ pub struct RunOptions {
     /// Without `deterministic`: missed deadlines and exceeded memory budgets are not judged,
     /// because the time is the host's.
     pub accept_host_time: bool,
+    /// A verdict "not judged" does not fail the run.
+    pub accept_not_judged: bool,
     /// A plug-in that watches each access.
     pub watch: Option<Watch>,
     /// Continues after the last expected line.
@@ -66,6 +68,7 @@ impl RunOptions {
             deterministic: false,
             unsliced: false,
             accept_host_time: false,
+            accept_not_judged: false,
             watch: None,
             keep_running: false,
             image_file: None,

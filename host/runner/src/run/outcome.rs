@@ -81,11 +81,14 @@ fn conditions(options: &RunOptions) -> Conditions {
 /// Returns the exit status of a run, and the text that is printed in addition to the summary.
 pub(super) fn status(
     report: &RunReport,
+    options: &RunOptions,
     trouble: Option<String>,
     qemu: Option<ExitStatus>,
     record: &RunRecord,
 ) -> (u8, Option<String>) {
     let missed = report.totals.met < report.totals.expected;
+    let accepted = options.accept_not_judged || options.accept_host_time;
+    let open = report.verdict == Some(Verdict::NotJudged.key()) && !accepted;
     let failed = report.verdict == Some(Verdict::DoesNotHold.key());
     let status = match report.ended_by {
         End::AllMet => GOOD,
@@ -107,11 +110,15 @@ pub(super) fn status(
         End::MachineGone if qemu.is_some_and(|status| status.success()) => SYSTEM,
         End::MachineGone => ENVIRONMENT,
     };
-    let status = if status == GOOD && failed { SYSTEM } else { status };
+    let status = if status == GOOD && (failed || open) { SYSTEM } else { status };
     let mut text = trouble.unwrap_or_default();
-    if failed {
+    if failed || open {
+        let verdict = if failed { Verdict::DoesNotHold } else { Verdict::NotJudged };
         let what = report.verdict_of.join(", ");
-        let _ = write!(text, "{}does not hold: {what}", if text.is_empty() { "" } else { "\n" });
+        let _ = write!(text, "{}{verdict}: {what}", if text.is_empty() { "" } else { "\n" });
+    }
+    if open {
+        text.push_str("\nhelp: supply what is missing, or accept it with --accept-not-judged");
     }
     if report.ended_by == End::MachineGone && report.clock != Clock::Board {
         let how = qemu.map_or_else(
