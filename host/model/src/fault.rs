@@ -144,6 +144,27 @@ impl Fault {
         })
     }
 
+    /// The first line: code and message, wrapped at `width`.
+    fn headline(&self, style: Style, width: usize) -> String {
+        let label = format!("error[{}]:", self.code);
+        let mut columns = label.chars().count();
+        let mut text = match style {
+            Style::Fancy => format!("\u{1b}[1;31m{label}\u{1b}[0m"),
+            Style::Plain => label,
+        };
+        for word in self.message.split_whitespace() {
+            let needed = word.chars().count() + 1;
+            if columns + needed > width {
+                text.push_str("\n ");
+                columns = 1;
+            }
+            text.push(' ');
+            text.push_str(word);
+            columns += needed;
+        }
+        text + "\n"
+    }
+
     fn to_json(&self) -> serde_json::Value {
         let labels: Vec<_> = self
             .labels
@@ -193,21 +214,29 @@ impl fmt::Display for Fault {
 
 impl error::Error for Fault {}
 
-impl Diagnostic for Fault {
-    fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        Some(Box::new(format!("{} {}", self.code, self.code.name())))
-    }
+/// What is shown below the first line of a fault.
+#[derive(Debug)]
+struct Excerpt<'a>(&'a Fault);
 
+impl fmt::Display for Excerpt<'_> {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ok(())
+    }
+}
+
+impl error::Error for Excerpt<'_> {}
+
+impl Diagnostic for Excerpt<'_> {
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+        self.0.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
-        Some(&*self.file)
+        Some(&*self.0.file)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        Some(Box::new(self.labels.iter().enumerate().map(|(index, (span, text))| {
+        Some(Box::new(self.0.labels.iter().enumerate().map(|(index, (span, text))| {
             let text = (!text.is_empty()).then(|| text.clone());
             let place = (span.start, span.len());
             if index == 0 {
@@ -282,20 +311,28 @@ impl Faults {
         let handler = GraphicalReportHandler::new_themed(theme).with_width(width).with_links(false);
         let mut text = String::new();
         for (index, fault) in self.0.iter().take(Self::LINES + 1).enumerate() {
+            if index > 0 && index < Self::EXCERPTS {
+                text.push('\n');
+            }
             // The handler reads the file from its start for each excerpt, and can't format a column
             // beyond 16 bits.
             let location = fault.location();
             if index >= Self::EXCERPTS || fault.is_wide() {
                 let _ = writeln!(
                     text,
-                    "{}: {}: {}",
-                    printable(&location.to_string()),
+                    "error[{}]: {} ({})",
                     fault.code,
-                    printable(&fault.message).replace('\n', " ")
+                    printable(&fault.message).replace('\n', " "),
+                    printable(&location.to_string())
                 );
-            } else if handler.render_report(&mut text, &*fault.shown()).is_err() {
-                text.push_str(&printable(&fault.message));
+                continue;
             }
+            let shown = fault.shown();
+            text += &shown.headline(style, width);
+            let mut excerpt = String::new();
+            // Writing to a string does not fail. The first line has the message, which is empty.
+            let _ = handler.render_report(&mut excerpt, &Excerpt(&shown));
+            text += excerpt.split_once('\n').map_or("", |(_, below)| below);
         }
         match self.0.len().saturating_sub(Self::LINES + 1) {
             0 => {}
