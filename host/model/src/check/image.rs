@@ -22,18 +22,18 @@ pub(super) struct Files {
 }
 
 impl Checker<'_> {
-    fn args(&mut self, args: Option<&At<String>>) -> String {
+    fn args(&mut self, title: &str, args: Option<&At<String>>) -> String {
         let Some(At { value, span }) = args else {
             return String::new();
         };
         if value.len() > ARGS_LIMIT {
-            let message = format!("the arguments are {} bytes long", value.len());
+            let message = format!("{title}: the arguments are {} bytes long", value.len());
             let fault = self.fault(Code::ArgsTooLong, span, message).label("too long");
             self.faults.push(fault.help(format!("a guest takes {ARGS_LIMIT} bytes at most")));
         }
         if value.contains('\0') {
-            let fault =
-                self.fault(Code::ArgsNul, span, "the arguments have a NUL in them").label("this");
+            let message = format!("{title}: the arguments have a NUL in them");
+            let fault = self.fault(Code::ArgsNul, span, message).label("this");
             self.faults.push(fault.help("remove it: the guest reads only the text before it"));
         }
         value.clone()
@@ -70,9 +70,10 @@ impl Checker<'_> {
         }
     }
 
-    /// The image and, if all of it is in files, their contents.
+    /// The image of the VM `title` and, if all of it is in files, their contents.
     pub(super) fn image(
         &mut self,
+        title: &str,
         raw: &At<raw::Image>,
         memory: &[RamPiece],
         spans: &mut Spans,
@@ -85,13 +86,13 @@ impl Checker<'_> {
                 {
                     self.known_arguments(&name, args);
                 }
-                let args = self.args(args.as_ref());
+                let args = self.args(title, args.as_ref());
                 let (file, bytes) = self.source(Role::Elf, elf);
                 (Image::Elf { file, args }, bytes.map(|image| Files { image, initrd: None }))
             }
             raw::Image::Bin(raw::Bin { bin, load, entry, args }) => {
                 spans.image = bin.span.clone();
-                let args = self.args(args.as_ref());
+                let args = self.args(title, args.as_ref());
                 let (file, bytes) = self.source(Role::Bin, bin);
                 let load = load.map_or_else(|| image::default_load(memory), Ipa);
                 let entry = entry.map_or(load, Ipa);
@@ -100,7 +101,7 @@ impl Checker<'_> {
             }
             raw::Image::Linux(raw::Linux { linux, initrd, cmdline }) => {
                 spans.image = linux.span.clone();
-                let cmdline = self.args(cmdline.as_ref());
+                let cmdline = self.args(title, cmdline.as_ref());
                 let (kernel, image) = self.source(Role::Kernel, linux);
                 let disk = initrd.as_ref().map(|initrd| {
                     spans.initrd = initrd.span.clone();

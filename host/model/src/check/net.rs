@@ -74,7 +74,7 @@ impl Checker<'_> {
         let address = match address(&mac.value) {
             Ok(address) => address,
             Err(wrong) => {
-                let message = format!("{:?} {wrong}", mac.value);
+                let message = format!("vm `{}`: mac = {:?} {wrong}", vm.name, mac.value);
                 let fault = self.fault(Code::MacAddress, &mac.span, message).label("this address");
                 let help = "write six bytes like \"52:54:00:00:00:01\", of which the first is even";
                 self.faults.push(fault.help(help));

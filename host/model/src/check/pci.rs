@@ -148,7 +148,7 @@ impl Checker<'_> {
         }
         if earlier.len() >= MAX_FUNCTIONS {
             let message = format!(
-                "this is PCI function {}, and there can be {MAX_FUNCTIONS}",
+                "{title}: {address} is PCI function {}, and there can be {MAX_FUNCTIONS}",
                 earlier.len() + 1
             );
             let fault = self.fault(Code::PciTooMany, &name.span, message).label("one too many");

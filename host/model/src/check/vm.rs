@@ -98,7 +98,8 @@ impl Checker<'_> {
         let functions = functions.into_iter().map(|taken| taken.function).collect();
         let expect = self.expect(raw);
         let pmu = self.pmu(raw);
-        let image = raw.image.as_ref().map(|image| self.image(image, &memory, &mut spans));
+        let image =
+            raw.image.as_ref().map(|image| self.image(&raw.title(), image, &memory, &mut spans));
         let (image, complete) = image.unwrap_or((
             Image::Elf { file: ImageSource::Named(String::new()), args: String::new() },
             None,
@@ -177,7 +178,10 @@ impl Checker<'_> {
                     let fault = self.fault(
                         Code::RamTwice,
                         &ram.span,
-                        "`ram` and `memory` both give the address of the RAM",
+                        format!(
+                            "{}: `ram` and `memory` both give the address of the RAM",
+                            raw.title()
+                        ),
                     );
                     let fault = fault.label("this").and(memory.span.clone(), "and this");
                     self.faults.push(fault.help("leave out `ram`, or write `memory` as one size"));

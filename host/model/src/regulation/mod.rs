@@ -121,7 +121,8 @@ impl Checker<'_> {
         if period < chosen.min_period {
             let least = chosen.min_period;
             let message = format!(
-                "the period of {period} is shorter than the `min_period` of {}",
+                "vm `{}`: period = \"{period}\" is shorter than the `min_period` of {} ({least})",
+                vm.name,
                 self.platform_name()
             );
             let help = format!("write a period of at least \"{least}\"");
@@ -141,7 +142,8 @@ impl Checker<'_> {
         }
         if period.0 > regulation::MOST_PERIOD_NS {
             let help = "write a period of at most 2199s";
-            let message = format!("the period of {period} is too long to count in");
+            let message =
+                format!("vm `{}`: period = \"{period}\" is too long (at most 2199s)", vm.name);
             self.fault(
                 Code::BudgetPeriodLong,
                 &bandwidth.place_of(bandwidth.keys.period.as_ref()),

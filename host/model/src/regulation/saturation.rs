@@ -110,7 +110,8 @@ pub(super) fn unkept(
     let least = saturation.min_period;
     if period < least {
         let message = format!(
-            "the period of {period} is shorter than the `min_period` of [saturation] ({least})"
+            "vm `{}`: period = \"{period}\" is shorter than the `min_period` of [saturation] ({least})",
+            vm.name
         );
         let help = format!("write a period of at least \"{least}\"");
         let (code, place) =

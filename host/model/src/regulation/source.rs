@@ -97,9 +97,15 @@ impl Checker<'_> {
             {
                 let least = polling.least();
                 let message = if poll.value < least {
-                    format!("a poll of the counter page each {}", poll.value)
+                    format!(
+                        "vm `{}`: poll = \"{}\" is shorter than a poll can be ({least})",
+                        vm.name, poll.value
+                    )
                 } else {
-                    format!("a poll of the counter page each {} in periods of {period}", poll.value)
+                    format!(
+                        "vm `{}`: poll = \"{}\" is longer than the period ({period})",
+                        vm.name, poll.value
+                    )
                 };
                 // A measured table holds only for polls that are as frequent as in the measurement.
                 let own = counters.counter_page.as_ref().map(|page| page.poll.value);

@@ -395,13 +395,16 @@ impl SystemReader<'_> {
         for At { value: irq, span } in irqs {
             let name = &irq.line.0;
             if let (None, Some(burst)) = (irq.rate, &irq.burst) {
-                let message = format!("interrupt {name} has a `burst` and no `rate`");
+                let message =
+                    format!("vm `{}`: interrupt {name} has a `burst` and no `rate`", irq.vm.value);
                 let help = "add the interrupts a second that are let through, rate = 1000";
                 self.reader.fault(Code::IrqBurst, &burst.span, message, help);
             }
             if let (false, Some(priority)) = (irq.preempt, &irq.priority) {
-                let message =
-                    format!("interrupt {name} has a `priority` and does not take the core");
+                let message = format!(
+                    "vm `{}`: interrupt {name} has a `priority` and does not take the core",
+                    irq.vm.value
+                );
                 let help = "add preempt = true, or take the `priority` out";
                 self.reader.fault(Code::IrqPriority, &priority.span, message, help);
             }
