@@ -14,6 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use weir_analysis::Nanos;
+use weir_report::columns;
 use weir_report::trace::{
     self, Filter,
     curve::{ArrivalCurves, CurveQuery},
@@ -193,7 +194,9 @@ fn curves(arguments: &TraceArguments, path: PathBuf, runs: &Path) -> Result<Warn
 fn records(arguments: &TraceArguments, path: &Path) -> Result<Warnings> {
     let format = arguments.format();
     let format = match format {
-        Format::Table => trace::TraceFormat::Table,
+        Format::Table => {
+            trace::TraceFormat::Table(arguments.output.is_none().then(columns).flatten())
+        }
         Format::Csv => trace::TraceFormat::Csv,
         Format::Json => trace::TraceFormat::Json,
         Format::Perfetto => trace::TraceFormat::Perfetto,

@@ -372,7 +372,7 @@ fn what_there_is_one_of_is_not_divided() {
     for colors in ["0", "auto", "0-3"] {
         let found = refused(&one, &request("a", 0, colors));
         assert!(found.contains("has no cache colors to choose"), "{found}");
-        assert_eq!(found.matches("no-page-classes").count(), 1, "{found}");
+        assert_eq!(found.matches("W0400").count(), 1, "{found}");
         assert!(!found.contains("is left for"), "{found}");
     }
 }

@@ -328,9 +328,9 @@ fn rules_of_interrupts_are_judged_alike() {
         (printed.status, printed.err)
     };
     let refused = [
-        (whole(device) + &rule(34) + &rule(34), "irq-twice", "keep one of them"),
-        (whole(device) + &rule(35), "irq-unknown", "its own are 34"),
-        (whole("") + &rule(34), "irq-unknown", "b has none: give it a device"),
+        (whole(device) + &rule(34) + &rule(34), "W0720", "keep one of them"),
+        (whole(device) + &rule(35), "W0721", "its own are 34"),
+        (whole("") + &rule(34), "W0721", "b has none: give it a device"),
     ];
     for (text, code, help) in refused {
         for verb in ["check", "analyze"] {
@@ -347,7 +347,7 @@ fn rules_of_interrupts_are_judged_alike() {
     assert_eq!(capture("analyze", &(bare.clone() + &rule(35))), (Some(0), String::new()));
     let (status, printed) = capture("analyze", &(bare + &rule(35) + &rule(35)));
     assert_eq!(status, Some(1));
-    assert!(printed.contains("irq-twice"), "{printed}");
+    assert!(printed.contains("W0720"), "{printed}");
 }
 
 /// Both verbs report costs below the platform's, and a VM without guaranteed time.
@@ -512,20 +512,12 @@ fn check_and_build_refuse_what_is_not_enforced() {
     assert!(printed.err.contains("has no DMA engine that weir drives"), "{}", printed.err);
     let printed = check(&good.replace("500us", "9us"));
     assert_eq!(printed.status, Some(1));
-    assert!(
-        printed.err.contains("flow-deadline-missed") && printed.err.contains("link"),
-        "{}",
-        printed.err
-    );
+    assert!(printed.err.contains("W0643") && printed.err.contains("link"), "{}", printed.err);
     let printed = check(&link);
     assert_eq!(printed.status, Some(0), "{}", printed.err);
     assert!(!printed.out.contains("not analyzed"), "the board has overheads: {}", printed.out);
     let printed = check(&link.replace("500us", "9us"));
-    assert!(
-        printed.err.contains("flow-deadline-missed") && printed.err.contains("link"),
-        "{}",
-        printed.err
-    );
+    assert!(printed.err.contains("W0643") && printed.err.contains("link"), "{}", printed.err);
     assert_eq!(check(&good.replace("\"two\"", "\"tow\"")).status, Some(1));
     for more in [
         "[dma]\npath = \"sender\"\n",
@@ -536,7 +528,7 @@ fn check_and_build_refuse_what_is_not_enforced() {
         for verb in ["check", "build"] {
             let printed = capture(fake.weir().args([verb, "x.toml"]));
             assert!(
-                printed.status == Some(1) && printed.err.contains("not-enforced"),
+                printed.status == Some(1) && printed.err.contains("W0903"),
                 "{verb} {more}: {}",
                 printed.err
             );
@@ -546,7 +538,7 @@ fn check_and_build_refuse_what_is_not_enforced() {
     let printed = check("[overheads]\nhc = { min = 1, max = 2 }\n");
     assert_eq!(printed.status, Some(0), "{}", printed.err);
     let printed = capture(fake.weir().args(["build", "x.toml"]));
-    assert!(!printed.err.contains("not-enforced"), "{}", printed.err);
+    assert!(!printed.err.contains("W0903"), "{}", printed.err);
 }
 
 #[test]

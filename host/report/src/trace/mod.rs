@@ -7,6 +7,7 @@ pub mod file;
 mod perfetto;
 pub mod words;
 
+use crate::wrap;
 use anstyle::{AnsiColor, Style};
 use file::{Trace, TraceFacts, core};
 use serde_json::json;
@@ -22,8 +23,8 @@ use weir_trace::record::{Record, RecordKind};
 /// How records are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceFormat {
-    /// Aligned lines for people.
-    Table,
+    /// Aligned lines for people, with the columns of the terminal if they go there.
+    Table(Option<u16>),
     /// One line per record, values separated by commas.
     Csv,
     /// One JSON object.
@@ -146,7 +147,7 @@ pub fn write<R: Read>(
         Ok(None)
     };
     match format {
-        TraceFormat::Table => {
+        TraceFormat::Table(columns) => {
             let width = facts.vms.iter().map(|vm| vm.name.len() + 2).max().unwrap_or(0).max(4);
             let bold = Style::new().bold();
             writeln!(
@@ -155,7 +156,7 @@ pub fn write<R: Read>(
                 "seconds", "vCPU", "what"
             )?;
             while let Some(record) = next()? {
-                line(&record, &facts, width, out)?;
+                line(&record, &facts, (width, columns), out)?;
             }
         }
         TraceFormat::Csv => {
@@ -192,8 +193,18 @@ pub fn write<R: Read>(
     Ok(shown)
 }
 
-/// Writes a record as a line for a person.
-fn line(record: &Record, facts: &TraceFacts, width: usize, out: &mut impl Write) -> io::Result<()> {
+/// Columns of a line before its details, without the name of the vCPU.
+const BEFORE_DETAILS: usize = 41;
+/// Details have at least this many columns.
+const LEAST_DETAILS: usize = 12;
+
+/// Writes a record as a line for a person. Names of vCPUs have `width` columns.
+fn line(
+    record: &Record,
+    facts: &TraceFacts,
+    (width, columns): (usize, Option<u16>),
+    out: &mut impl Write,
+) -> io::Result<()> {
     let nanos = facts.nanos(record.time);
     let (seconds, rest) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
     let style = match RecordKind::from_number(record.kind) {
@@ -208,7 +219,11 @@ fn line(record: &Record, facts: &TraceFacts, width: usize, out: &mut impl Write)
         _ => Style::new(),
     };
     let (vcpu_name, kind) = (words::vcpu_name(record, facts), words::kind(record));
-    let numbers = words::numbers(record, facts);
+    let before = BEFORE_DETAILS + width;
+    let left = columns.map(|columns| usize::from(columns).saturating_sub(before));
+    let left = left.map(|left| left.max(LEAST_DETAILS));
+    let numbers = wrap(&words::numbers(record, facts), left, [0, 0]);
+    let numbers = numbers.trim_end().replace('\n', &format!("\n{:before$}", ""));
     let text = format!("{style}{kind:14}{style:#} {numbers}");
     let text = text.trim_end();
     writeln!(out, "{seconds:6}.{rest:09}  {:4}  {vcpu_name:width$}  {text}", core(record))
@@ -238,13 +253,13 @@ mod tests {
     }
 
     fn count(vms: &[&str], kinds: &[&str], between: (u64, u64)) -> u64 {
-        written(&filter(vms, kinds, between).expect("a filter"), TraceFormat::Table).1
+        written(&filter(vms, kinds, between).expect("a filter"), TraceFormat::Table(None)).1
     }
 
     #[test]
     fn the_table_is_aligned() {
         let (text, shown) =
-            written(&filter(&[], &[], (0, 1050)).expect("a filter"), TraceFormat::Table);
+            written(&filter(&[], &[], (0, 1050)).expect("a filter"), TraceFormat::Table(None));
         let expected = "\
          seconds  core  vCPU       what
      0.000000000     0  linux/0    replenish      used 0, budget 40
@@ -256,6 +271,19 @@ mod tests {
 ";
         let text: Vec<_> = text.trim_start().lines().map(str::trim_end).collect();
         assert_eq!((text, shown), (expected.lines().collect(), 6));
+    }
+
+    #[test]
+    fn details_are_wrapped_at_the_terminals_end() {
+        let mut out = anstream::StripStream::new(Vec::new());
+        let record = throttled(1000, 40, 1).remove(0);
+        let details = words::numbers(&record, &facts());
+        line(&record, &facts(), (20, Some(71)), &mut out).expect("memory");
+        let narrow = String::from_utf8(out.into_inner()).expect("text");
+        assert!(narrow.lines().all(|line| line.chars().count() <= 73), "{narrow}");
+        assert_eq!(narrow.lines().count(), 2, "{narrow}");
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert!(words(&narrow).ends_with(&words(&details)), "{narrow}");
     }
 
     #[test]
