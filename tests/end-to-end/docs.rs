@@ -139,6 +139,26 @@ fn the_generated_pages_are_up_to_date() {
     assert_eq!(status, Some(0), "{error}");
 }
 
+/// Outputs without a type are described by hand.
+#[test]
+fn the_json_page_names_the_fields_of_outputs() {
+    let page = read(&root().join("docs/reference/generated/json.md"));
+    let system = "examples/flows-mmio/flows-mmio.toml";
+    let calls: [&[&str]; 4] =
+        [&["check", system], &["plan", system], &["explain", "W0105"], &["platforms"]];
+    for call in calls {
+        let (_, out, error) = weir(&[call, &["--json"]].concat());
+        let json: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{error}"));
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{}` |", call[0])));
+        let row = row.unwrap_or_else(|| panic!("no row of {}", call[0]));
+        let object = json.get(0).unwrap_or(&json).as_object().expect("an object");
+        let inner = object.get("diagnostics").and_then(|list| list[0].as_object());
+        for key in object.keys().chain(inner.into_iter().flat_map(|inner| inner.keys())) {
+            assert!(key == "version" || row.contains(&format!("`{key}`")), "{}: {key}", call[0]);
+        }
+    }
+}
+
 #[test]
 fn the_measured_tables_are_those_of_the_results() {
     let (status, out, error) = weir(&["results", "--check"]);

@@ -10,31 +10,50 @@ pub const OTHER_BITS: u32 = 48;
 /// The greatest [`Record::other`]. Of a budget it says so much or more.
 pub const MOST_OTHER: u64 = (1 << OTHER_BITS) - 1;
 
-/// One record, 32 bytes, little endian.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
-#[repr(C)]
-pub struct Record {
-    /// The counter (CNTPCT_EL0), in its ticks.
-    pub time: u64,
-    /// A [`RecordKind`].
-    pub kind: u16,
-    /// The VM's place in the system file, or [`NO_VM`].
-    pub vm: u8,
-    /// The vCPU within the VM.
-    pub vcpu: u8,
-    /// By kind.
-    pub detail: u32,
-    /// By kind.
-    pub count: u64,
-    /// Bits 47:0: [`Record::other`]. Bits 63:48: [`Record::sequence`] in a ring, the core in a
-    /// file.
-    pub rest: u64,
+/// Declares a structure of bytes, with the size and the meaning of its fields for the reference.
+#[macro_export]
+macro_rules! layout {
+    ($(#[$meta:meta])* $vis:vis struct $name:ident {
+        $($(#[doc = $doc:literal])+ $field_vis:vis $field:ident: $type:ty,)*
+    }) => {
+        $(#[$meta])*
+        $vis struct $name { $($(#[doc = $doc])+ $field_vis $field: $type,)* }
+
+        impl $name {
+            /// Size in bytes, name and meaning of each field.
+            $vis const LAYOUT: &[(usize, &str, &str)] =
+                &[$((size_of::<$type>(), stringify!($field), concat!($($doc),+)),)*];
+        }
+    };
+}
+
+layout! {
+    /// One record, 32 bytes, little endian.
+    #[derive(
+        Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+    )]
+    #[repr(C)]
+    pub struct Record {
+        /// The time, in ticks of CNTPCT_EL0.
+        pub time: u64,
+        /// The kind: a [`RecordKind`]. The numbers are fixed.
+        pub kind: u16,
+        /// The VM's place in the system file, or 255 ([`NO_VM`]).
+        pub vm: u8,
+        /// The vCPU within the VM.
+        pub vcpu: u8,
+        /// The first number, by kind.
+        pub detail: u32,
+        /// The second number, by kind.
+        pub count: u64,
+        /// Bits 47:0: `other`, the third number, by kind. Bits 63:48: the sequence number in a
+        /// ring, the core in `trace.bin`.
+        pub rest: u64,
+    }
 }
 
 impl Record {
-    /// The second number, by kind.
+    /// The third number, by kind.
     #[must_use]
     pub const fn other(&self) -> u64 {
         self.rest & MOST_OTHER
@@ -92,13 +111,13 @@ pub struct Tag(pub(crate) u64);
 /// Declares the kinds: number, name in reports, and the names of detail, count and other, empty
 /// where a kind has none.
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $variant:ident = $number:literal, $name:literal, [$detail:literal, $count:literal, $other:literal];)*) => {
+    ($($(#[doc = $doc:literal])* $variant:ident = $number:literal, $name:literal, [$detail:literal, $count:literal, $other:literal];)*) => {
         /// What a [`Record`] is about, and what its numbers are. The numbers are fixed. 26 to 31
         /// are kept for partition schedules, 36 to 63 for more phases of a packet (rt-virtio, Table
         /// II).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u16)]
-        pub enum RecordKind { $($(#[$doc])* $variant = $number,)* }
+        pub enum RecordKind { $($(#[doc = $doc])* $variant = $number,)* }
 
         impl RecordKind {
             /// All of them.
@@ -122,66 +141,75 @@ macro_rules! kinds {
             pub const fn fields(self) -> [&'static str; 3] {
                 match self { $(Self::$variant => [$detail, $count, $other],)* }
             }
+
+            /// The meaning, for the reference.
+            #[must_use]
+            pub const fn doc(self) -> &'static str {
+                match self { $(Self::$variant => concat!($($doc),*),)* }
+            }
         }
     };
 }
 
 kinds! {
-    /// A trap took the core from a vCPU's guest to EL2: an [`ExitCause`](crate::wire::ExitCause),
-    /// ESR_EL2.
+    /// A trap took the core from a vCPU's guest to EL2: the cause
+    /// ([`ExitCause`](crate::wire::ExitCause)) and ESR_EL2.
     Exit = 1, "exit", ["cause", "syndrome", ""];
-    /// The vCPU goes on in its guest. A hypervisor may leave it out.
+    /// The vCPU continues in its guest. A hypervisor may leave it out; exits have no length then.
     Enter = 2, "enter", ["", "", ""];
-    /// A physical interrupt took the core from a vCPU's guest to EL2, or came while it was there.
+    /// A physical interrupt took the core from a vCPU's guest to EL2, or came while the vCPU had
+    /// the core. Not recorded: the ticks of EL2, and the messages by which the console core
+    /// continues its console work. A record has 32 bytes, and each message passes on 16: a trace
+    /// that leaves by the console would not end.
     Interrupt = 3, "interrupt", ["intid", "", ""];
-    /// A period began: [`Accesses`], those counted in the one that ended, the new budget.
+    /// A period began: [`Accesses`], those counted in the one that ended, those available from now
+    /// on, which are the budget or what was drawn from a pool.
     Replenish = 4, "replenish", ["accesses", "used", "budget"];
-    /// The counter reached the budget: [`Accesses`], those of this period so far, its budget.
+    /// The counter reached the budget: [`Accesses`], those of this period so far, the budget.
     Overflow = 5, "overflow", ["accesses", "used", "budget"];
-    /// The vCPU was suspended until its next budget: [`Accesses`], those of this period so far, its
+    /// The vCPU was suspended until its next budget: [`Accesses`], those of this period so far, the
     /// budget.
     Throttle = 6, "throttle", ["accesses", "used", "budget"];
-    /// A suspended vCPU goes on: [`Accesses`], those of the new period so far, its budget less what
-    /// it owed.
+    /// A suspended vCPU continues: [`Accesses`], 0, the budget less the debt. The `replenish` or
+    /// `poll` before it has the use.
     Wake = 7, "wake", ["accesses", "used", "budget"];
     /// Another budget from the next period on: [`Accesses`], the new one, the old one.
     BudgetChanged = 8, "budget-changed", ["accesses", "budget", "was"];
-    /// The counter page was polled: [`Accesses`], those of this period so far, its budget.
+    /// The counter page was polled: [`Accesses`], those of this period so far, the budget.
     Poll = 9, "poll", ["accesses", "used", "budget"];
-    /// A VM begins a boot; they are counted from 0.
+    /// A VM begins a boot; boots are counted from 0.
     VmStart = 10, "vm-start", ["boot", "", ""];
     /// A VM's boot ended by its own call, or by the last CPU_OFF.
     VmStop = 11, "vm-stop", ["boot", "", ""];
     /// A VM's boot ended by a fault: a [`FaultKind`](crate::wire::FaultKind), ESR_EL2, the IPA.
     VmFault = 12, "vm-fault", ["fault", "syndrome", "address"];
-    /// A VM is to begin another boot; they are counted from 0.
+    /// A VM is to begin another boot; boots are counted from 0.
     VmRestart = 13, "vm-restart", ["boot", "", ""];
     /// A vCPU was turned on.
     VcpuOn = 14, "vcpu-on", ["", "", ""];
     /// A vCPU was turned off.
     VcpuOff = 15, "vcpu-off", ["", "", ""];
-    /// A vCPU gets the core: [`outgoing`] says what of the one that had it; the counter when EL2
-    /// began what took the core from that one, 0 if the core was free in between, and for a vCPU's
-    /// first time.
+    /// A vCPU gets the core: the vCPU that had it (256 * VM + vCPU), and the counter in ticks when
+    /// EL2 began the work that took the core from it; 0 if the core was free in between, and for
+    /// the first time of a vCPU.
     VcpuSwitch = 16, "vcpu-switch", ["outgoing", "began", ""];
-    /// An interrupt came that has no credit: its INTID, how often that has happened, and when there
-    /// will be credit (ns) if it is masked until then.
+    /// An interrupt waits for the slot of its VM or for a token: its INTID, the interrupts deferred
+    /// so far, and until when in ns if it is masked until then.
     LineDeferred = 24, "line-deferred", ["intid", "deferred", "until"];
     /// An interrupt took the core for its VM: its INTID.
     LinePreempted = 25, "line-preempted", ["intid", "", ""];
-    /// The broker took a packet out of its sender's ring: flow and head ([`packet`]),
-    /// [`phases`](crate::phases), when its driver had notified of it, in ns.
+    /// The broker took a packet out of its sender's ring: 65536 * flow + head of the chain, phases,
+    /// when its driver had notified of it, in ns.
     PacketSent = 32, "packet-sent", ["packet", "phases", "seen"];
-    /// The broker moved a chunk into a receiver's buffer: the buffer's head, with [`BY_ENGINE`] if
-    /// the DMA engine moved the chunk; [`phases`](crate::phases); bytes.
+    /// The broker moved a chunk into a receiver's buffer: the buffer's head, with bit 31
+    /// ([`BY_ENGINE`]) if the DMA engine moved the chunk; phases; bytes.
     PacketChunk = 33, "packet-chunk", ["buffer", "phases", "bytes"];
-    /// A packet has arrived: flow and head ([`packet`]), [`phases`](crate::phases), ns from where
-    /// it could go to its receiver's interrupt. Hc and Ft are those of the hypercall before.
+    /// A packet has arrived: 65536 * flow + head of the chain, phases, latency in ns from when it
+    /// could go to the interrupt of its receiver. HC and FT are those of the hypercall before.
     PacketArrived = 34, "packet-arrived", ["packet", "phases", "latency"];
-    /// The receiver's driver acknowledged the interrupt for what had arrived:
-    /// [`phases`](crate::phases).
+    /// The receiver's driver acknowledged the interrupt for what had arrived: phases.
     PacketTaken = 35, "packet-taken", ["", "phases", ""];
-    /// In files only: records were overwritten before they were read.
+    /// In `trace.bin` only: records were overwritten before they were read.
     Lost = 0xffff, "lost", ["", "records", ""];
 }
 

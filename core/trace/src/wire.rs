@@ -158,11 +158,13 @@ impl What {
 
 /// Declares an enum whose numbers index an array of counts, with a name for each in reports.
 macro_rules! counted {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)* }) => {
+    ($(#[$doc:meta])* $name:ident {
+        $($(#[doc = $variant_doc:literal])* $variant:ident = $text:literal,)*
+    }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
-        pub enum $name { $($(#[$variant_doc])* $variant,)* }
+        pub enum $name { $($(#[doc = $variant_doc])* $variant,)* }
 
         impl $name {
             /// All of them, in the order of their numbers.
@@ -172,6 +174,12 @@ macro_rules! counted {
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $text,)* }
+            }
+
+            /// The meaning, for the reference.
+            #[must_use]
+            pub const fn doc(self) -> &'static str {
+                match self { $(Self::$variant => concat!($($variant_doc),*),)* }
             }
         }
     };

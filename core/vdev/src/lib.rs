@@ -6,6 +6,7 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+pub mod calls;
 pub mod debug;
 pub mod esr;
 pub mod gic;

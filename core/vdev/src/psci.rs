@@ -9,6 +9,7 @@
 //! Source: PSCI (DEN0022) section 5 for each function, 5.2.2 for return codes, 6.6 for the order of
 //! errors and ON_PENDING.
 
+use crate::smccc::SMCCC_VERSION;
 use weir_units::VcpuId;
 
 /// Success.
@@ -27,19 +28,47 @@ pub const INVALID_ADDRESS: i32 = -9;
 /// Most vCPUs that a VM can have.
 pub const MAX_VCPUS: u8 = 8;
 
-/// SMCCC_VERSION, which PSCI_FEATURES reports (DEN0028, 7.2.1).
-pub const SMCCC_VERSION: u32 = 0x8000_0000;
+/// Function numbers.
+pub mod function {
+    crate::calls::calls! {
+        /// The functions that exist (DEN0022, 5).
+        FUNCTIONS {
+            /// Returns the version of PSCI.
+            PSCI_VERSION = 0x00, [""] -> "x0 = 0x1_0001";
+            /// Suspends the calling vCPU until an interrupt is pending: standby, or power-down, by
+            /// `power_state` in the original format with level 0.
+            CPU_SUSPEND = 0x01, ["w1: power_state; x2: entry; x3: context"] -> "x0 = 0, -2 or -9";
+            /// Turns the calling vCPU off; for the last vCPU the same as SYSTEM_OFF.
+            CPU_OFF = 0x02, [""] -> "does not return";
+            /// Starts a vCPU at an address in the RAM of the VM.
+            CPU_ON = 0x03, ["x1: affinity; x2: entry; x3: context"] -> "x0 = 0, -2, -4, -5 or -9";
+            /// Returns the power state of vCPUs, at levels 0 to 3.
+            AFFINITY_INFO = 0x04, ["x1: affinity; w2: level"]
+                -> "x0 = 0: on, 1: off, 2: on pending; or -2";
+            /// Returns that no trusted OS must be migrated.
+            MIGRATE_INFO_TYPE = 0x06, [""] -> "x0 = 2";
+            /// Stops the VM for good.
+            SYSTEM_OFF = 0x08, [""] -> "does not return";
+            /// Restarts the VM from its pristine image.
+            SYSTEM_RESET = 0x09, [""] -> "does not return";
+            /// Returns whether a function exists.
+            PSCI_FEATURES = 0x0a, ["w1: identifier"] -> "x0 = 0, or -1";
+            /// Restarts the VM from its pristine image; only type 0, the warm reset, exists.
+            SYSTEM_RESET2 = 0x12, ["w1: type"] -> "does not return; x0 = -2 for other types";
+        }
+    }
+}
 
-/// PSCI_VERSION: function 0.
-pub const PSCI_VERSION: u32 = PSCI_SMC32;
+/// The identifier of PSCI_VERSION.
+pub const PSCI_VERSION: u32 = PSCI_SMC32 | function::PSCI_VERSION;
 /// The result of PSCI_VERSION: 1.1.
 pub const VERSION_1_1: u64 = 1 << 16 | 1;
 /// MIGRATE_INFO_TYPE: no trusted OS, or one that needs no migration.
 const MIGRATION_NOT_REQUIRED: u64 = 2;
-/// Function identifiers of PSCI: fast calls of the standard secure service, number below 0x20. The
-/// bit says SMC64.
-const PSCI_SMC32: u32 = 0x8400_0000;
-const SMC64: u32 = 1 << 30;
+/// Function identifiers of PSCI: fast calls of the standard secure service, number below 0x20.
+pub const PSCI_SMC32: u32 = 0x8400_0000;
+/// The bit of an identifier for SMC64.
+pub const SMC64: u32 = 1 << 30;
 
 /// A return code as x0 gets it: 32-bit callers look at w0 alone, 64-bit ones at all of it.
 #[must_use]
@@ -95,7 +124,8 @@ pub enum Decoded {
 }
 
 /// Whether the function is implemented, in the calling convention that the identifier names.
-const fn is_implemented(id: u32) -> bool {
+#[must_use]
+pub const fn is_implemented(id: u32) -> bool {
     // Bit n is function n. CPU_SUSPEND, CPU_ON, AFFINITY_INFO and SYSTEM_RESET2 take addresses or
     // MPIDRs and so exist for 64-bit callers too.
     const SMC32_FUNCTIONS: u32 = 1 << 0x12 | 0x075f;
@@ -118,8 +148,8 @@ pub fn decode(id: u32, args: [u64; 3]) -> Decoded {
     let [first, second, third] = args;
     let (first, second, third) = (first & width, second & width, third & width);
     match id & 0x1f {
-        0x00 => Decoded::Return(VERSION_1_1),
-        0x01 => {
+        function::PSCI_VERSION => Decoded::Return(VERSION_1_1),
+        function::CPU_SUSPEND => {
             // Original format (5.4.2): StateID in bits 15:0, StateType in 16, PowerLevel in 25:24.
             // Only a vCPU by itself, level 0, can be suspended. power_state is 32 bits in either
             // convention.
@@ -133,20 +163,22 @@ pub fn decode(id: u32, args: [u64; 3]) -> Decoded {
                 context: third,
             })
         }
-        0x02 => Decoded::Request(PsciRequest::Off),
-        0x03 => Decoded::Request(PsciRequest::On { target: first, entry: second, context: third }),
-        0x04 => Decoded::Request(PsciRequest::AffinityInfo {
+        function::CPU_OFF => Decoded::Request(PsciRequest::Off),
+        function::CPU_ON => {
+            Decoded::Request(PsciRequest::On { target: first, entry: second, context: third })
+        }
+        function::AFFINITY_INFO => Decoded::Request(PsciRequest::AffinityInfo {
             target: first,
             level: second & 0xffff_ffff,
         }),
-        0x06 => Decoded::Return(MIGRATION_NOT_REQUIRED),
-        0x08 => Decoded::Request(PsciRequest::SystemOff),
-        0x09 => Decoded::Request(PsciRequest::SystemReset),
-        0x0a => Decoded::Return(code(features(first as u32))),
+        function::MIGRATE_INFO_TYPE => Decoded::Return(MIGRATION_NOT_REQUIRED),
+        function::SYSTEM_OFF => Decoded::Request(PsciRequest::SystemOff),
+        function::SYSTEM_RESET => Decoded::Request(PsciRequest::SystemReset),
+        function::PSCI_FEATURES => Decoded::Return(code(features(first as u32))),
         // SYSTEM_RESET2: type 0 is SYSTEM_WARM_RESET, the other architectural and all vendor types
         // do not exist.
-        0x12 if first as u32 == 0 => Decoded::Request(PsciRequest::SystemReset),
-        0x12 => Decoded::Return(code(INVALID_PARAMETERS)),
+        function::SYSTEM_RESET2 if first as u32 == 0 => Decoded::Request(PsciRequest::SystemReset),
+        function::SYSTEM_RESET2 => Decoded::Return(code(INVALID_PARAMETERS)),
         _ => Decoded::Unknown,
     }
 }

@@ -1,23 +1,7 @@
 //! Calls of a VM by HVC or SMC: the SMC calling convention, version 1.2.
 //!
-//! Both instructions mean the same with immediate 0. Calls:
-//!
-//! | identifier | call | result |
-//! | --- | --- | --- |
-//! | 0x8000_0000, 0x8000_0001 | SMCCC_VERSION, SMCCC_ARCH_FEATURES | DEN0028, section 7 |
-//! | 0x8000_8000, 0x8000_7FFF, 0x8000_3FFF | SMCCC_ARCH_WORKAROUND_1, 2, 3 | as far as the firmware has them |
-//! | 0x8400_00xx, 0xC400_00xx | PSCI 1.1 | [`crate::psci`] |
-//! | 0xC500_0020, 0xC500_0021 | PV_TIME_FEATURES, PV_TIME_ST | DEN0057, of VMs that share a core |
-//! | 0x8600_FF01 | who the hypervisor is | w0 to w3: [`UID`] |
-//! | 0x8600_FF03 | its interface's revision | w0, w1: major, minor |
-//! | 0xC600_0000 | null hypercall | 0 |
-//! | 0xC600_0001 | restarts of this VM | a 64-bit count |
-//! | 0xC600_0002 | sets a memory budget: x1 the VM, x2 the budget (of reads), x3 that of writes | 0, or [`DENIED`] |
-//! | 0xC600_0003 | of the broker only: it has completions | 0, or [`DENIED`] |
-//! | 0xC600_0004 | hands the console and the active devices to VM x1 | 0, or [`DENIED`] |
-//! | 0xC600_0005 | whether the active devices are this VM's now | 1 or 0 |
-//! | 0xC600_0006 | of the broker only: the DMA engine moves x3 bytes from its address x1 to x2 | 0, or [`DENIED`] |
-//! | 0xC600_0007 | of the broker only: whether the engine has; with x1 = 1 it is stopped if not | 0 it has, 1 not yet, 2 it failed, or [`DENIED`] |
+//! Both instructions mean the same with immediate 0. [`CALLS`] has the calls but those of PSCI
+//! ([`crate::psci`]).
 //!
 //! The rest of 0x8600_xxxx and 0xC600_xxxx is reserved. weir's UID is the UUID
 //! `9f99e9c0-c429-44e8-a53d-10f558e3e6b4`.
@@ -28,44 +12,58 @@
 //! Source: SMCCC (DEN0028): section 2.5 and table 6-2 for identifiers, section 6.2 for general
 //! queries, section 7 for the Arm architecture calls; DEN0070 is the background of the workarounds.
 
-use crate::psci::{self, SMCCC_VERSION};
+use crate::{calls::calls, psci};
 
-/// SMCCC_ARCH_FEATURES.
-pub const ARCH_FEATURES: u32 = 0x8000_0001;
-/// SMCCC_ARCH_WORKAROUND_1, against Spectre variant 2.
-pub const ARCH_WORKAROUND_1: u32 = 0x8000_8000;
-/// SMCCC_ARCH_WORKAROUND_2, against Spectre variant 4.
-pub const ARCH_WORKAROUND_2: u32 = 0x8000_7fff;
-/// SMCCC_ARCH_WORKAROUND_3, against Spectre branch history injection.
-pub const ARCH_WORKAROUND_3: u32 = 0x8000_3fff;
-/// PV_TIME_FEATURES: whether there is paravirtualized time.
-pub const PV_TIME_FEATURES: u32 = 0xc500_0020;
-/// PV_TIME_ST: where the calling vCPU's stolen time is.
-pub const PV_TIME_ST: u32 = 0xc500_0021;
-/// The UID query of the vendor-specific hypervisor service.
-pub const HYPERVISOR_UID: u32 = 0x8600_ff01;
-/// The revision query of the vendor-specific hypervisor service.
-pub const HYPERVISOR_REVISION: u32 = 0x8600_ff03;
-/// The null hypercall.
-pub const NULL: u32 = 0xc600_0000;
-/// How many times this VM has been restarted.
-pub const RESTARTS: u32 = 0xc600_0001;
+calls! {
+    /// The calls but those of PSCI.
+    CALLS {
+        /// Does nothing; measures entry and exit.
+        NULL = 0xc600_0000, [""] -> "x0 = 0";
+        /// Returns how many times this VM was restarted, by reset or by fault.
+        RESTARTS = 0xc600_0001, [""] -> "x0: the number";
+        /// Sets the memory budget of a VM from the next period on; it outlives a restart. The key
+        /// `adjust` of the budget must name the calling VM and permit the values.
+        SET_BUDGET = 0xc600_0002,
+            ["x1: place of the VM in the system file; x2: accesses, or reads; x3: writes"]
+            -> "x0 = 0, or -3";
+        /// The broker only: there are completions. EL2 takes them in parts.
+        COMPLETE = 0xc600_0003, [""] -> "x0 = 0, x1: ticks of the last part; or x0 = -3";
+        /// Hands the console and the active devices to a VM: the console at once, the devices when
+        /// none of their interrupts is being handled. The calling VM needs `focus = true`, and the
+        /// other VM must run.
+        HAND_OVER = 0xc600_0004, ["x1: place of the VM in the system file"] -> "x0 = 0, or -3";
+        /// Returns whether the active devices belong to this VM.
+        HAS_DEVICES = 0xc600_0005, [""] -> "x0 = 1 or 0";
+        /// The broker only: the DMA engine starts to move bytes.
+        START_ENGINE = 0xc600_0006, ["x1: from; x2: to; x3: bytes"] -> "x0 = 0, or -3";
+        /// The broker only: returns whether the DMA engine has moved the bytes.
+        FINISH_ENGINE = 0xc600_0007, ["x1 = 1: stop the engine if it has not"]
+            -> "x0 = 0: it has, 1: not yet, 2: it failed; or -3";
+        /// Returns whether there is stolen time (DEN0057): if the VM shares a core.
+        PV_TIME_FEATURES = 0xc500_0020, ["x1: PV_TIME_FEATURES or PV_TIME_ST"] -> "x0 = 0, or -1";
+        /// Returns the address of the stolen time of the calling vCPU (DEN0057).
+        PV_TIME_ST = 0xc500_0021, [""] -> "x0: the IPA, or -1";
+        /// Returns the UID of the hypervisor, `9f99e9c0-c429-44e8-a53d-10f558e3e6b4`.
+        HYPERVISOR_UID = 0x8600_ff01, [""] -> "w0 to w3";
+        /// Returns the revision of the calls of weir.
+        HYPERVISOR_REVISION = 0x8600_ff03, [""] -> "w0, w1 = 1, 0";
+        /// Returns the version of the calling convention, 1.2 (DEN0028, 7.2).
+        SMCCC_VERSION = 0x8000_0000, [""] -> "x0 = 0x1_0002";
+        /// Returns whether a call exists, and which workarounds the firmware has (DEN0028, 7.3).
+        ARCH_FEATURES = 0x8000_0001, ["w1: identifier"]
+            -> "x0: 0 or 1, -1: not supported, -2: not required";
+        /// Workaround 1, against Spectre variant 2; passed to the firmware.
+        ARCH_WORKAROUND_1 = 0x8000_8000, ["x1: for the firmware"]
+            -> "x0 = 0, or -1 if the firmware does not have it";
+        /// Workaround 2, against Spectre variant 4. EL2 applies it to all cores, so guests cannot
+        /// call it; ARCH_FEATURES describes it.
+        ARCH_WORKAROUND_2 = 0x8000_7fff, [""] -> "x0 = -1";
+        /// Workaround 3, against Spectre branch history injection; passed to the firmware.
+        ARCH_WORKAROUND_3 = 0x8000_3fff, ["x1: for the firmware"]
+            -> "x0 = 0, or -1 if the firmware does not have it";
+    }
+}
 
-/// Sets the memory budget of a VM, for who was granted the right.
-pub const SET_BUDGET: u32 = 0xc600_0002;
-
-/// The broker has completions for the hypervisor.
-pub const COMPLETE: u32 = 0xc600_0003;
-
-/// Hands the console and the active devices to a VM, for who was granted the right.
-pub const HAND_OVER: u32 = 0xc600_0004;
-/// Whether the active devices are this VM's.
-pub const HAS_DEVICES: u32 = 0xc600_0005;
-
-/// The DMA engine moves bytes for the broker.
-pub const START_ENGINE: u32 = 0xc600_0006;
-/// Whether the DMA engine has moved what the broker had it move.
-pub const FINISH_ENGINE: u32 = 0xc600_0007;
 /// What [`FINISH_ENGINE`] returns in x0 while the engine is at work.
 pub const ENGINE_IS_BUSY: u64 = 1;
 /// What [`FINISH_ENGINE`] returns in x0 if not all was moved; the engine does nothing any more.

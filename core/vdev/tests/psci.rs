@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 use weir_units::VcpuId;
 use weir_vdev::psci::{
-    ALREADY_ON, INVALID_ADDRESS, INVALID_PARAMETERS, NOT_SUPPORTED, ON_PENDING, Power, PowerState,
-    PsciAction, PsciRequest, SMCCC_VERSION, code,
+    ALREADY_ON, INVALID_ADDRESS, INVALID_PARAMETERS, NOT_SUPPORTED, ON_PENDING, PSCI_SMC32, Power,
+    PowerState, PsciAction, PsciRequest, code, function, is_implemented,
 };
-use weir_vdev::smccc::{self, Call, Mitigations, decode};
+use weir_vdev::smccc::{self, Call, Mitigations, SMCCC_VERSION, decode};
 
 fn call(id: u32, args: [u64; 3]) -> Call {
     decode(&[u64::from(id), args[0], args[1], args[2]], Mitigations::NONE)
@@ -132,6 +132,17 @@ fn psci_arguments() {
     ));
     assert_eq!(call(0xc400_0001, [0x0100_0000, 0, 0]), returned(INVALID_PARAMETERS));
     assert_eq!(call(0xc400_0001, [0x8000_0000, 0, 0]), returned(INVALID_PARAMETERS));
+}
+
+#[test]
+fn the_described_calls_are_those_that_exist() {
+    let firmware = Mitigations::from_firmware(|_| 0);
+    for described in smccc::CALLS {
+        let is_unknown = decode(&[described.id.into(), 0, 0, 0], firmware) == Call::Unknown;
+        assert_eq!(is_unknown, described.id == smccc::ARCH_WORKAROUND_2, "{}", described.name);
+    }
+    let numbers = (0..0x20).filter(|number| is_implemented(PSCI_SMC32 | number));
+    assert!(numbers.eq(function::FUNCTIONS.iter().map(|described| described.id)));
 }
 
 #[test]

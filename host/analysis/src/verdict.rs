@@ -12,11 +12,14 @@
 //! ```
 
 use core::fmt;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The verdict on a promise. The order is from good to bad: the verdict on several promises is the
 /// greatest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// It is shown to hold.
@@ -87,7 +90,7 @@ impl FromIterator<Self> for Verdict {
 }
 
 /// An input without which a promise is not judged.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct Missing {
     /// The promise and what is missing.
     pub what: String,

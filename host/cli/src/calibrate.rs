@@ -11,7 +11,7 @@ use crate::{
     run::LineArguments,
     screen,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use std::{
     fmt::Write as _,
     fs,
@@ -23,7 +23,7 @@ use weir_model::platform::Platform;
 use weir_report::{board_file::TableFile, table};
 use weir_runner::{
     BoardLine, Lab,
-    calibrate::{Calibrated, CalibrationPoint, calibrate},
+    calibrate::{Calibrated, calibrate},
 };
 use weir_units::Nanos;
 
@@ -110,7 +110,7 @@ pub fn run(arguments: &CalibrateArguments, environment: &Environment) -> Result 
     keep(arguments.output.as_deref(), &kept, |kept| {
         let mut out = screen::stdout();
         if arguments.json {
-            return writeln!(out, "{:#}", weir_report::versioned(json(&found)));
+            return writeln!(out, "{:#}", weir_report::versioned(json!(found)));
         }
         writeln!(out, "{}", text(&found))?;
         match kept {
@@ -172,30 +172,6 @@ fn toml(
         Nanos(*period),
         Nanos(*min_period),
     )
-}
-
-/// For a program.
-fn json(found: &Calibrated) -> Value {
-    let points = |points: &[CalibrationPoint]| -> Value {
-        let point = |point: &CalibrationPoint| {
-            json!({
-                "period_ns": point.period, "budget": point.budget, "measured": point.measured,
-                "overshoot": point.overshoot,
-            })
-        };
-        points.iter().map(point).collect()
-    };
-    json!({
-        "cores": found.cores,
-        "period_ns": found.period,
-        "saturation": found.saturation,
-        "one_core": found.one_core,
-        "min_accesses": found.min_accesses,
-        "min_period_ns": found.min_period,
-        "overshoot": found.overshoot,
-        "budgets": points(&found.budgets),
-        "periods": points(&found.periods),
-    })
 }
 
 /// For a person.

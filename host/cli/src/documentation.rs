@@ -1,9 +1,9 @@
-//! What is made from the declarations of arguments and keys: completions for shells, man pages and
-//! the reference pages of the documentation.
+//! What is made from declarations: completions for shells, man pages and the reference pages of the
+//! documentation.
 
 use crate::{
     failure::{Context, Result},
-    screen,
+    reference, screen,
 };
 use clap::{Arg, Command};
 use clap_complete::Shell;
@@ -67,6 +67,9 @@ pub fn reference(Reference { dir, check }: &Reference, command: Command) -> Resu
         ("system-file.md", weir_model::system_reference()),
         ("board-file.md", weir_model::board_reference()),
         ("diagnostics.md", weir_model::diagnostics_reference()),
+        ("hypercalls.md", reference::hypercalls()),
+        ("trace.md", reference::trace()),
+        ("json.md", reference::json()),
     ];
     if !check {
         fs::create_dir_all(dir).context(|| format!("create {}", dir.display()))?;
@@ -77,7 +80,7 @@ pub fn reference(Reference { dir, check }: &Reference, command: Command) -> Resu
             let there = fs::read_to_string(&path).unwrap_or_default();
             if there != page {
                 let text = format!(
-                    "{} is not what the command line and the keys are now: run `weir reference {}`",
+                    "{} is not what the declarations are now: run `weir reference {}`",
                     path.display(),
                     dir.display()
                 );

@@ -16,6 +16,7 @@ mod new;
 mod observe;
 mod plan;
 mod platforms;
+mod reference;
 mod report;
 mod reproduce;
 mod results;

@@ -6,6 +6,8 @@ use crate::text::{is_hidden, masked, printable};
 use miette::{
     Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode,
 };
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::{borrow::Cow, error, fmt, fmt::Write as _, ops::Range, path::Path, sync::Arc};
 
 /// The text of a file and its name, shared by the faults found in it.
@@ -32,6 +34,42 @@ pub struct Fault {
     /// Places in the file, in bytes, with what they are; the first is where the fault is.
     labels: Vec<(Range<usize>, String)>,
     file: File,
+}
+
+/// A fault in a JSON result.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct FaultRecord {
+    /// The code of the diagnostic, such as `W0105`.
+    pub code: String,
+    /// The name of the diagnostic.
+    pub name: &'static str,
+    /// The rule that is broken, with the values.
+    pub message: String,
+    /// The name of the file as it was given.
+    pub file: String,
+    /// The line of the fault, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// The places that the fault is about; the first is that of the fault.
+    pub labels: Vec<LabelRecord>,
+    /// The suggested change.
+    pub help: Option<String>,
+}
+
+/// A place in a file that a fault is about.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct LabelRecord {
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// The offset in bytes.
+    pub offset: usize,
+    /// The length in bytes.
+    pub length: usize,
+    /// The meaning of the place.
+    pub text: String,
 }
 
 /// Where a fault is. Displayed as `file:line:column`.
@@ -165,32 +203,24 @@ impl Fault {
         text + "\n"
     }
 
-    fn to_json(&self) -> serde_json::Value {
-        let labels: Vec<_> = self
-            .labels
-            .iter()
-            .map(|(span, text)| {
-                let place = self.locate(span.start);
-                serde_json::json!({
-                    "line": place.line,
-                    "column": place.column,
-                    "offset": span.start,
-                    "length": span.len(),
-                    "text": text,
-                })
-            })
-            .collect();
-        let place = self.location();
-        serde_json::json!({
-            "code": self.code.to_string(),
-            "name": self.code.name(),
-            "message": self.message,
-            "file": place.file,
-            "line": place.line,
-            "column": place.column,
-            "labels": labels,
-            "help": self.help,
-        })
+    /// Returns the fault as in JSON results.
+    #[must_use]
+    pub fn record(&self) -> FaultRecord {
+        let label = |(span, text): &(Range<usize>, String)| {
+            let Location { line, column, .. } = self.locate(span.start);
+            LabelRecord { line, column, offset: span.start, length: span.len(), text: text.clone() }
+        };
+        let Location { file, line, column } = self.location();
+        FaultRecord {
+            code: self.code.to_string(),
+            name: self.code.name(),
+            message: self.message.clone(),
+            file,
+            line,
+            column,
+            labels: self.labels.iter().map(label).collect(),
+            help: self.help.clone(),
+        }
     }
 }
 
@@ -343,11 +373,10 @@ impl Faults {
         text
     }
 
-    /// A list of objects with `code`, `name`, `message`, `file`, `line`, `column`, `labels`,
-    /// `help`.
+    /// Returns a list of [`FaultRecord`].
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
-        self.0.iter().map(Fault::to_json).collect()
+        self.0.iter().map(|fault| serde_json::json!(fault.record())).collect()
     }
 }
 

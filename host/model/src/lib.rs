@@ -69,7 +69,7 @@ pub use diagnostics::{
     similar_code,
 };
 pub use estimate::{ImageFile, ImageFiles, estimate};
-pub use fault::{Fault, Faults, Location, Style, TEXT_LIMIT};
+pub use fault::{Fault, FaultRecord, Faults, LabelRecord, Location, Style, TEXT_LIMIT};
 pub use files::{open_regular, read_regular, read_short, read_text};
 pub use load::SystemFile;
 pub use pack::{HypervisorSize, Packed, Payload, pack};

@@ -4,6 +4,8 @@ use crate::{
     lab::{Lab, STRESSOR, Seen},
     measure::hungry,
 };
+use schemars::JsonSchema;
+use serde::Serialize;
 use weir_image::{Failure, Result, progress::CountBar};
 use weir_units::Nanos;
 
@@ -21,9 +23,10 @@ const LEAST: u64 = 8 * LINES;
 const MOST_PERIODS: u64 = 3_000;
 
 /// The result of one run with a budget.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct CalibrationPoint {
     /// The period of the budget, in ns.
+    #[serde(rename = "period_ns")]
     pub period: u64,
     /// The budget, in lines per period.
     pub budget: u64,
@@ -49,11 +52,12 @@ impl CalibrationPoint {
 }
 
 /// The result of a calibration.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Calibrated {
     /// The cores that were busy together.
     pub cores: Vec<usize>,
     /// The period of `saturation`, `one_core` and `budgets`, in ns.
+    #[serde(rename = "period_ns")]
     pub period: u64,
     /// Lines that all cores move together in a period, without budgets.
     pub saturation: u64,
@@ -63,6 +67,7 @@ pub struct Calibrated {
     /// per `period`.
     pub min_accesses: u64,
     /// The least of the tested periods from which on each is kept within the tolerance, in ns.
+    #[serde(rename = "min_period_ns")]
     pub min_period: u64,
     /// The most lines above a budget in a period, observed over all runs.
     pub overshoot: u64,

@@ -1,11 +1,12 @@
 //! What a run showed of flows, memory budgets, tasks and interrupts, with the verdict on each.
 
 use crate::observed::{ArrivedPacket, percentile};
-use serde::{Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::Serialize;
 use weir_analysis::verdict::Verdict;
 
 /// The time that a run's latencies are measured in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Clock {
     /// The host's: a latency contains the times at which the host did something else.
@@ -21,18 +22,12 @@ pub enum Clock {
 }
 
 /// A verdict with its reason.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Finding {
     /// The verdict.
-    #[serde(serialize_with = "key")]
     pub verdict: Verdict,
     /// Why it is not "holds"; empty if it is.
     pub reason: String,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn key<S: Serializer>(verdict: &Verdict, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(verdict.key())
 }
 
 impl Finding {
@@ -54,7 +49,7 @@ impl Finding {
 }
 
 /// The latencies of a flow's packets, in ns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Latency {
     /// The shortest.
     pub min: u64,
@@ -90,7 +85,7 @@ impl Latency {
 }
 
 /// How a vCPU used its memory budget.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct BudgetFinding {
     /// The vCPU.
     pub vcpu: u8,
@@ -118,7 +113,7 @@ pub struct BudgetFinding {
 }
 
 /// A task, as its VM's console lines report on it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct TaskFinding {
     /// Its name.
     pub name: String,
@@ -134,7 +129,7 @@ pub struct TaskFinding {
 }
 
 /// The delays until a VM had the core for an interrupt.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct InterruptFinding {
     /// The interrupt's number.
     pub intid: u32,

@@ -28,6 +28,7 @@ use board::{BoardClasses, is_best_effort};
 use edit::numbers;
 use judge::{Asker, EFFORT};
 use problem::{Problem, next_to_copies};
+use schemars::JsonSchema;
 use search::{PlanSetting, Refusal, search};
 use serde::Serialize;
 use std::{error, fmt};
@@ -75,7 +76,7 @@ pub struct Plan {
 }
 
 /// The choices of a plan. Serialized it is the key `plan` of `weir plan --json`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Choices {
     /// The values of each VM: its budget, chosen or kept, and the colors and banks that were
     /// chosen.
@@ -97,7 +98,7 @@ pub struct Choices {
 }
 
 /// The values of a VM in a plan.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct VmChoice {
     /// The VM.
     pub name: String,

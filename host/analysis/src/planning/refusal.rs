@@ -6,11 +6,12 @@ use super::{
     search,
 };
 use crate::{Nanos, memory::Budget, system::Limits};
+use schemars::JsonSchema;
 use serde::Serialize;
 use weir_model::{Timing, timing::TimedVm};
 
 /// Demands of a file that cannot be met together.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Conflict {
     /// The conflicting demands; empty if what the file and the platform give is too much already.
     pub demands: Vec<String>,
@@ -21,7 +22,7 @@ pub struct Conflict {
 }
 
 /// Something that there is too little of.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Shortage {
     /// The resource.
     pub what: String,

@@ -13,6 +13,7 @@ use crate::{
     memory::{Budget, qos_bandwidth, qos_level},
     verdict::{Judgement, Missing, Verdict},
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt::Write as _;
 use weir_model::{
@@ -22,7 +23,7 @@ use weir_model::{
 };
 
 /// The budgets of all VMs, and whether they saturate the memory.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct MemoryReport {
     /// Whether nothing saturates the memory and each VM gets what it requires; none if an input is
     /// missing.
@@ -48,6 +49,7 @@ pub struct MemoryReport {
     pub vms: Vec<BudgetBound>,
     /// Why something does not hold, with a suggestion each.
     #[serde(rename = "reasons", serialize_with = "messages")]
+    #[schemars(with = "Vec<String>")]
     pub causes: Vec<Fault>,
     /// The assumptions of the figures.
     pub notes: Vec<String>,
@@ -63,7 +65,7 @@ pub struct MemoryReport {
 }
 
 /// The memory budget of a VM, and the bandwidth that it guarantees.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct BudgetBound {
     /// The VM.
     pub name: String,

@@ -13,6 +13,7 @@ use crate::{
     },
     verdict::{Judgement, Missing, Verdict},
 };
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use weir_model::{
     Code, Fault, Timing,
@@ -24,7 +25,7 @@ use weir_model::{
 /// Primed values are those of the task that moves a flow's bytes: C' its execution time, D' its
 /// deadline, P' its period, J' its release jitter, q' its longest section without preemption
 /// (rt-virtio, Section V; `docs/theory/analysis.md`, Symbols).
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct FlowsReport {
     /// Whether each flow is shown to meet its deadline at the bandwidth judged: each `slack_ns` is
@@ -47,6 +48,7 @@ pub struct FlowsReport {
     pub first_failure: Option<String>,
     /// Why the flows do not hold, or what was not shown within the effort.
     #[serde(rename = "reasons", serialize_with = "messages")]
+    #[schemars(with = "Vec<String>")]
     pub causes: Vec<Fault>,
     /// Whether the effort was spent before everything was shown.
     pub gave_up: bool,
@@ -83,7 +85,7 @@ pub struct FlowsReport {
 }
 
 /// The knowledge of the least sufficient bandwidth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MinBandwidthIs {
     /// The exact one.
@@ -95,7 +97,7 @@ pub enum MinBandwidthIs {
 }
 
 /// A flow after its transformation (rt-virtio Eq. 3, 4 and 19 to 27), and its bounds.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct FlowBound {
     /// The flow.
     pub name: String,
@@ -128,10 +130,11 @@ pub struct FlowBound {
 }
 
 /// The assumptions of a verdict on flows.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct FlowAssumptions {
     /// The mover of the bytes.
     #[serde(serialize_with = "path_key")]
+    #[schemars(with = "String")]
     pub data_path: DataPath,
     /// Why it is this path.
     pub data_path_from: String,

@@ -13,13 +13,14 @@ use crate::{
     flows::Effort,
     verdict::{Judgement, Missing, Verdict},
 };
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
-use weir_model::{Fault, Faults, SystemFile, Timing};
+use weir_model::{Fault, FaultRecord, Faults, SystemFile, Timing};
 
 /// The result of [`analyze`].
 ///
 /// Serialized it is the object that `weir analyze --json` prints for a file.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Report {
     /// Whether everything holds; none if an input is missing or there is nothing to judge.
     pub holds: Option<bool>,
@@ -34,6 +35,7 @@ pub struct Report {
     /// Why the flows were not analyzed, with places in the file. Not among [`Self::causes`];
     /// [`Self::not_judged`] names the same inputs.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "objects")]
+    #[schemars(with = "Vec<FaultRecord>")]
     pub faults: Vec<Fault>,
     /// The memory budgets, if the file has some.
     #[serde(skip_serializing_if = "Option::is_none")]

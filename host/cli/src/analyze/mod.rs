@@ -10,6 +10,7 @@ use crate::{
     image, screen,
 };
 use rayon::prelude::*;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::{
     io::Write,
@@ -157,12 +158,16 @@ fn overheads(path: &Path, catalog: &Catalog) -> Result<SystemFile> {
 /// What a file must contain to be judged.
 const NOTHING: &str = "nothing to judge: there is no [[flow]] other than best effort, no `memory_budget` of a VM, no [[vm.task]], no [[irq]] with a `deadline` and no [[core]]";
 
-/// A line of `weir analyze --json`.
-#[derive(Serialize)]
-struct Line<'a> {
+/// The result for a file. If the file has faults, of the report only `holds`, `verdict`, `flows`
+/// and `faults` are there.
+#[derive(Serialize, JsonSchema)]
+pub struct AnalyzedFile<'a> {
+    /// The name of the system file.
     file: String,
+    /// The report.
     #[serde(flatten)]
     report: &'a Report,
+    /// Why there is nothing to judge.
     #[serde(skip_serializing_if = "Option::is_none")]
     nothing: Option<&'static str>,
 }
@@ -178,7 +183,7 @@ fn show(
     match answer {
         Ok(report) if json => {
             let nothing = report.verdict.is_none().then_some(NOTHING);
-            let line = Line { file: name.to_string(), report, nothing };
+            let line = AnalyzedFile { file: name.to_string(), report, nothing };
             writeln!(out, "{}", weir_report::versioned(serde_json::json!(line)))?;
         }
         Ok(Report { verdict: None, .. }) => {

@@ -29,38 +29,48 @@ const MOST_PER_NS: u64 = 64;
 /// period counts.
 const LATE_NS: u64 = 1000;
 
-/// What the file begins with.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct Header {
-    magic: [u8; 8],
-    version: u32,
-    /// Cores of the system.
-    cores: u32,
-    /// Ticks of the counter a second.
-    frequency: u64,
-    /// The counter when the hypervisor started.
-    zero: u64,
-    /// Records in the file.
-    records: u64,
-    /// Records that were lost.
-    lost: u64,
-    /// Entries for VMs behind the header.
-    vms: u32,
-    reserved: u32,
-    /// The counter at the last record, or 0 if the header does not contain it.
-    last: u64,
+weir_trace::layout! {
+    /// The header of the file.
+    #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+    #[repr(C)]
+    pub struct Header {
+        /// `weirtrac`.
+        magic: [u8; 8],
+        /// The version of the format, 1.
+        version: u32,
+        /// Cores of the system.
+        cores: u32,
+        /// Frequency of the counter in Hz.
+        frequency: u64,
+        /// The counter when the hypervisor started.
+        zero: u64,
+        /// Records in the file, at most 2^26.
+        records: u64,
+        /// Records that were lost.
+        lost: u64,
+        /// Entries of VMs behind the header.
+        vms: u32,
+        /// Zeros.
+        reserved: u32,
+        /// The counter at the last record, or 0 if the header does not contain it.
+        last: u64,
+    }
 }
 
-/// A VM's entry.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct VmEntry {
-    name: [u8; 32],
-    vcpus: u32,
-    reserved: u32,
-    /// The core of each vCPU.
-    cores: [u8; 8],
+weir_trace::layout! {
+    /// The entry of a VM.
+    #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+    #[repr(C)]
+    pub struct VmEntry {
+        /// The name, filled up with zeros.
+        name: [u8; 32],
+        /// The number of vCPUs.
+        vcpus: u32,
+        /// Zeros.
+        reserved: u32,
+        /// The core of each vCPU.
+        cores: [u8; 8],
+    }
 }
 
 /// A VM of the run.

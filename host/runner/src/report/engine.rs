@@ -1,5 +1,6 @@
 //! What limits the DMA engine of the broker in a run.
 
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use weir_model::System;
@@ -7,7 +8,7 @@ use weir_trace::wire::{Regulator, WireEvent};
 use weir_units::BytesPerSec;
 
 /// The limits of the DMA engine that moves chunks of flows.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct EngineRun {
     /// Its name.
     pub name: String,
@@ -21,6 +22,7 @@ pub struct EngineRun {
     /// What the firmware made of it: `set`, `absent`, `version` or `refused`; none if it was not
     /// asked, or if the answer was not received.
     #[serde(serialize_with = "by_name")]
+    #[schemars(with = "Option<String>")]
     pub firmware: Option<Regulator>,
     /// The firmware's version or error, if it has set nothing.
     pub firmware_code: Option<i64>,

@@ -1,6 +1,7 @@
 //! Faults that stopped a VM, and accesses of its devices that the SMMU refused.
 
 use crate::syndrome;
+use schemars::JsonSchema;
 use serde::Serialize;
 use weir_paging::smmu;
 use weir_trace::wire::{Denial, FaultKind, WireEvent};
@@ -9,7 +10,7 @@ use weir_trace::wire::{Denial, FaultKind, WireEvent};
 pub const FAULTS_LISTED: usize = 1000;
 
 /// A fault that stopped a VM.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct FaultReport {
     /// Nanoseconds since the hypervisor started.
     pub time_ns: u64,
@@ -57,7 +58,7 @@ impl FaultReport {
 }
 
 /// An access of a VM's device that the SMMU refused: the first of each stream in a boot.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct RefusedDma {
     /// Nanoseconds since the hypervisor started.
     pub time_ns: u64,

@@ -1,10 +1,11 @@
 //! The part of the report about a flow.
 
 use crate::findings::{Finding, Latency};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The part of the report about a flow.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct FlowRun {
     /// Its name.
     pub name: String,

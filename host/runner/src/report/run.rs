@@ -2,6 +2,7 @@
 
 use super::{engine::EngineRun, flow::FlowRun, vm::VmRun};
 use crate::findings::Clock;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 use weir_report::Json;
@@ -21,7 +22,7 @@ pub enum Counted {
 const REPORTING_NS: u64 = 1_000_000;
 
 /// The reason of the end of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
     /// Every expected line was printed.
@@ -39,7 +40,7 @@ pub enum End {
 }
 
 /// The sums over all VMs.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Totals {
     /// Expected lines.
     pub expected: usize,
@@ -64,7 +65,7 @@ pub struct Totals {
 }
 
 /// The report of a run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct RunReport {
     /// The name of the system file without its extension.
     pub system: String,

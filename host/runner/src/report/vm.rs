@@ -2,12 +2,13 @@
 
 use super::fault::{FAULTS_LISTED, FaultReport, RefusedDma};
 use crate::findings::{BudgetFinding, InterruptFinding, TaskFinding};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use weir_trace::wire::{Boots, FaultKind, WireEvent};
 
 /// The state of a VM at the end of the run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     /// Never started.
@@ -35,7 +36,7 @@ impl State {
 }
 
 /// The counts of a VM's console.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ConsoleCounts {
     /// Bytes that arrived.
     pub bytes: u64,
@@ -46,7 +47,7 @@ pub struct ConsoleCounts {
 }
 
 /// The last counters of a vCPU.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct VcpuRun {
     /// Its number within the VM.
     #[serde(rename = "vcpu")]
@@ -64,7 +65,7 @@ pub struct VcpuRun {
 }
 
 /// An expected line.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Expected {
     /// What the line must contain.
     pub text: String,
@@ -75,7 +76,7 @@ pub struct Expected {
 }
 
 /// A VM's part of the report.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct VmRun {
     /// Its name.
     pub name: String,
@@ -135,7 +136,7 @@ pub struct VmRun {
 }
 
 /// The frames of a VM's network device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct FrameCounts {
     /// Frames that it sent and that were forwarded.
     pub sent: u64,

@@ -3,6 +3,7 @@
 use crate::Nanos;
 use crate::system::messages;
 use crate::verdict::{Judgement, Missing, Verdict};
+use schemars::JsonSchema;
 use serde::Serialize;
 use weir_model::{
     Code, Fault, Timing,
@@ -13,7 +14,7 @@ use weir_model::{
 pub(super) const MORE_TIME: &str = "give the VM a larger share of the core";
 
 /// The bounds of schedules, tasks and interrupts.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct TimeReport {
     /// Whether all of them hold; none if an input is missing.
     pub holds: Option<bool>,
@@ -29,6 +30,7 @@ pub struct TimeReport {
     pub memory_interference: bool,
     /// Why something does not hold, with a suggestion each.
     #[serde(rename = "reasons", serialize_with = "messages")]
+    #[schemars(with = "Vec<String>")]
     pub causes: Vec<Fault>,
     /// What the bounds contain, and what they take for granted.
     pub notes: Vec<String>,
@@ -38,7 +40,7 @@ pub struct TimeReport {
 }
 
 /// The guarantees of a shared core's schedule for each VM.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct CoreSupply {
     /// The number of the core.
     pub id: u64,
@@ -47,7 +49,7 @@ pub struct CoreSupply {
 }
 
 /// A linear lower bound on the supply of a VM: `share` of any window, less `delay_ns`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct VmSupply {
     /// The VM.
     pub name: String,
@@ -58,7 +60,7 @@ pub struct VmSupply {
 }
 
 /// The response-time bound of a task.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct TaskBound {
     /// The VM of the task.
     pub vm: String,
@@ -96,7 +98,7 @@ impl TaskBound {
 }
 
 /// The bound on the time that an interrupt waits for its VM.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct InterruptBound {
     /// The VM that the interrupt belongs to.
     pub vm: String,

@@ -1,0 +1,209 @@
+//! The reference pages of hypercalls, trace records and JSON outputs, made from the declarations of
+//! calls, of records, and of the types that are serialized.
+
+use crate::analyze::AnalyzedFile;
+use schemars::{SchemaGenerator, generate::SchemaSettings};
+use serde_json::Value;
+use std::{collections::BTreeMap, fmt::Write as _};
+use weir_analysis::planning::{Choices, Conflict};
+use weir_model::FaultRecord;
+use weir_report::trace::file::{Header, VmEntry};
+use weir_runner::{calibrate::Calibrated, report::RunReport};
+use weir_trace::{
+    phases::Phase,
+    record::{Accesses, Record, RecordKind},
+    wire::{ExitCause, FaultKind},
+};
+use weir_vdev::{
+    calls::CallDescription,
+    psci::{PSCI_SMC32, SMC64, function::FUNCTIONS, is_implemented},
+    smccc::CALLS,
+};
+
+/// Returns a table with this head.
+fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+    let line = |cells: &[String; N]| format!("| {} |\n", cells.join(" | "));
+    let mut table = line(&head.map(str::to_owned)) + &line(&head.map(|_| "---".to_owned()));
+    table.extend(rows.into_iter().map(|row| line(&row)));
+    table
+}
+
+/// Returns documentation as a cell: on one line, with the names of links only.
+fn cell(doc: &str) -> String {
+    let mut text = doc.trim().replace('\n', " ").replace('|', "\\|");
+    while let Some(start) = text.find("[`") {
+        let Some(end) = text[start..].find("`]").map(|end| start + end) else { break };
+        let behind = &text[end + 2..];
+        let target =
+            if behind.starts_with('(') { behind.find(')').map_or(0, |at| at + 1) } else { 0 };
+        text = format!("{}{}{}", &text[..start], &text[start + 1..=end], &behind[target..]);
+    }
+    text.replace("`Self::", "`")
+}
+
+/// Returns a page with tables in the places of their names.
+fn filled(template: &str, tables: &[(&str, String)]) -> String {
+    let fill = |page: String, (name, table): &(&str, String)| page.replace(name, table);
+    tables.iter().fold(template.to_owned(), fill)
+}
+
+/// Returns the page of hypercalls.
+pub fn hypercalls() -> String {
+    let hex = |id: u32| format!("0x{:04X}_{:04X}", id >> 16, id & 0xffff);
+    let row = |call: &CallDescription, id: String| {
+        let [name, arguments, result] = [call.name, call.arguments, call.result].map(str::to_owned);
+        [id, name, arguments, result, cell(call.doc)]
+    };
+    let of_psci = |call: &CallDescription| {
+        let ids = [PSCI_SMC32 | call.id, PSCI_SMC32 | SMC64 | call.id];
+        let ids = ids.into_iter().filter(|id| is_implemented(*id)).map(hex);
+        row(call, ids.collect::<Vec<_>>().join(", "))
+    };
+    let head = ["identifier", "call", "arguments", "result", "meaning"];
+    filled(
+        include_str!("reference/hypercalls.md"),
+        &[
+            ("{calls}", table(head, CALLS.iter().map(|call| row(call, hex(call.id))))),
+            ("{psci}", table(head, FUNCTIONS.iter().map(of_psci))),
+        ],
+    )
+}
+
+/// Returns the page of trace records.
+pub fn trace() -> String {
+    let layout = |fields: &[(usize, &str, &str)]| {
+        let row = |&(bytes, name, doc): &(usize, &str, &str)| {
+            [bytes.to_string(), format!("`{name}`"), cell(doc)]
+        };
+        table(["bytes", "field", "meaning"], fields.iter().map(row))
+    };
+    let kind = |kind: &RecordKind| {
+        let [detail, count, other] = kind.fields().map(str::to_owned);
+        let number = (*kind as u16).to_string();
+        [number, format!("`{}`", kind.name()), detail, count, other, cell(kind.doc())]
+    };
+    let kinds = ["number", "kind", "detail", "count", "other", "meaning"];
+    let accesses = Accesses::ALL.map(|of| [(of as u32).to_string(), of.name().to_owned()]);
+    let phases = Phase::ALL.map(|phase| [phase.name().to_owned(), phase.action().to_owned()]);
+    let of_kind = RecordKind::ALL.iter().filter_map(|kind| {
+        let phases = Phase::of(&Record { kind: *kind as u16, ..Record::default() });
+        let names: Vec<_> = phases.iter().map(|phase| phase.name()).collect();
+        (!names.is_empty()).then(|| [format!("`{}`", kind.name()), names.join(", ")])
+    });
+    let numbered =
+        |number: u8, name: &str, doc: &str| [number.to_string(), name.to_owned(), cell(doc)];
+    let causes = ExitCause::ALL.iter().map(|one| numbered(*one as u8, one.name(), one.doc()));
+    let faults = FaultKind::ALL.iter().map(|one| numbered(*one as u8, one.name(), one.doc()));
+    filled(
+        include_str!("reference/trace.md"),
+        &[
+            ("{record}", layout(Record::LAYOUT)),
+            ("{kinds}", table(kinds, RecordKind::ALL.iter().map(kind))),
+            ("{accesses}", table(["number", "accesses"], accesses)),
+            ("{causes}", table(["number", "cause", "meaning"], causes)),
+            ("{faults}", table(["number", "fault", "meaning"], faults)),
+            ("{phases}", table(["phase", "meaning"], phases)),
+            ("{phases_of_kinds}", table(["kind", "phases"], of_kind)),
+            ("{header}", layout(Header::LAYOUT)),
+            ("{vm}", layout(VmEntry::LAYOUT)),
+        ],
+    )
+}
+
+/// Returns the page of JSON outputs.
+pub fn json() -> String {
+    let mut generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
+    let outputs = [
+        ("`run`, `report`, `report.json`", generator.subschema_for::<RunReport>()),
+        ("`analyze`, a line per file", generator.subschema_for::<AnalyzedFile>()),
+        ("`calibrate`", generator.subschema_for::<Calibrated>()),
+    ];
+    let outputs = outputs.map(|(output, schema)| [output.to_owned(), value(schema.as_value())]);
+    for used in [
+        SchemaGenerator::subschema_for::<Choices>,
+        SchemaGenerator::subschema_for::<Conflict>,
+        SchemaGenerator::subschema_for::<FaultRecord>,
+    ] {
+        used(&mut generator);
+    }
+    let mut page = String::new();
+    let types: BTreeMap<_, _> = generator.take_definitions(true).into_iter().collect();
+    for (name, schema) in &types {
+        // Writing to a string does not fail.
+        let _ = write!(page, "\n## `{name}`\n\n{}\n\n{}", doc(schema), members(schema));
+    }
+    let outputs = table(["output", "object"], outputs);
+    filled(include_str!("reference/json.md"), &[("{outputs}", outputs), ("{types}", page)])
+}
+
+/// Returns the description in a schema.
+fn doc(schema: &Value) -> String {
+    cell(schema["description"].as_str().unwrap_or_default())
+}
+
+/// Returns the fields or the values of a type as a table.
+fn members(schema: &Value) -> String {
+    if let Some(choices) = schema["oneOf"].as_array() {
+        let row = |choice: &Value| [format!("`{}`", choice["const"]), doc(choice)];
+        return table(["value", "meaning"], choices.iter().map(row));
+    }
+    let required = schema["required"].as_array();
+    let row = |(name, field): (&String, &Value)| {
+        let is_required = required.is_some_and(|required| required.iter().any(|key| key == name));
+        let end = if is_required { "" } else { " May be left out." };
+        [format!("`{name}`"), value(field), format!("{}{end}", doc(field))]
+    };
+    let fields = schema["properties"].as_object().into_iter().flatten();
+    table(["field", "value", "meaning"], fields.map(row))
+}
+
+/// Returns the kind of a value.
+fn value(schema: &Value) -> String {
+    if let Some(name) = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
+        return format!("[`{name}`](#{})", name.to_lowercase());
+    }
+    let any_of = |kinds: &[Value], of: &dyn Fn(&Value) -> String| {
+        kinds.iter().map(of).collect::<Vec<_>>().join(" or ")
+    };
+    if let Some(kinds) = schema["anyOf"].as_array() {
+        return any_of(kinds, &value);
+    }
+    let of_type = |kind: &Value| match kind.as_str() {
+        Some("array") => format!("list: {}", value(&schema["items"])),
+        Some("object") => format!("object: {} per key", value(&schema["additionalProperties"])),
+        kind => kind.unwrap_or("any").to_owned(),
+    };
+    match &schema["type"] {
+        Value::Array(kinds) => any_of(kinds, &of_type),
+        kind => of_type(kind),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documentation_becomes_a_cell() {
+        let doc = " The [`Kind`](crate::Kind) of\n[`Self::field`] | none. ";
+        assert_eq!(cell(doc), "The `Kind` of `field` \\| none.");
+        assert_eq!(cell("A [`Kind"), "A [`Kind");
+    }
+
+    #[test]
+    fn each_place_of_a_table_is_filled() {
+        for page in [hypercalls(), trace(), json()] {
+            assert!(!page.contains('{') && page.ends_with('\n'), "{page}");
+        }
+    }
+
+    #[test]
+    fn fields_of_types_have_kinds_and_meanings() {
+        let page = json();
+        for row in page.lines().filter(|line| line.starts_with("| `")) {
+            assert!(!row.contains("| any") && !row.ends_with("|  |"), "{row}");
+        }
+        let budgets = "| `budgets` | list: [`BudgetFinding`](#budgetfinding) | The use";
+        assert!(page.contains(budgets), "{page}");
+    }
+}
