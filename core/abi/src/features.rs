@@ -79,7 +79,7 @@ impl PackedSystem<'_> {
         // A broker serves flows, unless it has a switch to serve.
         let has_switch = self.vms.iter().any(|vm| vm.net.is_there());
         let has_broker = (header.broker != NO_BROKER || partition) && !has_switch;
-        let shares = !self.schedules.is_empty() || !self.turns.is_empty();
+        let shares = !self.schedules.is_empty() || !self.slots.is_empty();
         let mut used = Features::FLOWS
             .when(!self.flows.is_empty() || has_broker)
             .with(Features::ENGINE.when(header.engine_from != NO_ENGINE))

@@ -34,7 +34,7 @@ pub use pci::{ECAM_LEN, MAX_FUNCTIONS, PciFunction, STREAM_LIMIT};
 pub use regulation::Regulation;
 #[cfg(feature = "shared-cores")]
 pub use schedule::ReadySchedule;
-pub use schedule::{PackedSchedule, Turn};
+pub use schedule::{PackedSchedule, Slot};
 pub use stage2::{GICV_LEN, dma_attributes};
 
 #[cfg(feature = "alloc")]
@@ -123,8 +123,8 @@ pub struct PackedHeader {
     pub engine_limit: u64,
     /// Number of [`PackedSchedule`]s, behind the [`PackedFlow`]s.
     pub schedules: u32,
-    /// Number of [`Turn`]s, behind the [`PackedSchedule`]s.
-    pub turns: u32,
+    /// Number of [`Slot`]s, behind the [`PackedSchedule`]s.
+    pub slots: u32,
     /// Where the image must be loaded: the physical address of the hypervisor's first byte.
     pub load_address: u64,
     /// Bytes of the whole image, guests' images included.
@@ -389,7 +389,7 @@ pub struct PackedSystem<'a> {
     pci: &'a [PciFunction],
     flows: &'a [PackedFlow],
     schedules: &'a [PackedSchedule],
-    turns: &'a [Turn],
+    slots: &'a [Slot],
     classes: PageClasses,
 }
 
@@ -548,7 +548,7 @@ impl<'a> VmView<'a> {
                 && irq.active <= 1
                 && !(irq.active == 1 && irq.has_rule())
                 && (irq.interval_ns == 0) == (irq.burst == 0)
-                && irq.interval_ns <= schedule::MOST_TURN_NS
+                && irq.interval_ns <= schedule::MOST_SLOT_NS
         };
         if !self.irqs.iter().all(ruled) {
             return Err(Damage::Interrupt(index));
@@ -607,10 +607,10 @@ impl<'a> PackedSystem<'a> {
         let (pci, rest) = table::<PciFunction>(rest, header.pci)?;
         let (flows, rest) = table::<PackedFlow>(rest, header.flows)?;
         let (schedules, rest) = table::<PackedSchedule>(rest, header.schedules)?;
-        let (turns, _) = table::<Turn>(rest, header.turns)?;
+        let (slots, _) = table::<Slot>(rest, header.slots)?;
         let classes = header.functions.classes().ok_or(Damage::Geometry)?;
         let system =
-            Self { header, vms, regions, segments, irqs, pci, flows, schedules, turns, classes };
+            Self { header, vms, regions, segments, irqs, pci, flows, schedules, slots, classes };
         system.check(gic_v2, built)?;
         Ok(system)
     }
@@ -751,10 +751,10 @@ pub struct PackedTables {
     pub pci: Vec<PciFunction>,
     /// The flows.
     pub flows: Vec<PackedFlow>,
-    /// The shared cores' schedules; their first turns and counts point into the table below.
+    /// The shared cores' schedules; their first slots and counts point into the table below.
     pub schedules: Vec<PackedSchedule>,
-    /// Their turns.
-    pub turns: Vec<Turn>,
+    /// Their slots.
+    pub slots: Vec<Slot>,
 }
 
 #[cfg(feature = "alloc")]
@@ -770,7 +770,7 @@ impl PackedTables {
             + size_of_val(self.pci.as_slice())
             + size_of_val(self.flows.as_slice())
             + size_of_val(self.schedules.as_slice())
-            + size_of_val(self.turns.as_slice())
+            + size_of_val(self.slots.as_slice())
     }
 
     /// Packs the tables behind `header`, whose counts, lengths, version and check sum are filled in
@@ -785,7 +785,7 @@ impl PackedTables {
         body.extend_from_slice(self.pci.as_bytes());
         body.extend_from_slice(self.flows.as_bytes());
         body.extend_from_slice(self.schedules.as_bytes());
-        body.extend_from_slice(self.turns.as_bytes());
+        body.extend_from_slice(self.slots.as_bytes());
         let mut header = PackedHeader {
             magic: MAGIC,
             version: VERSION,
@@ -798,7 +798,7 @@ impl PackedTables {
             pci: self.pci.len() as u32,
             flows: self.flows.len() as u32,
             schedules: self.schedules.len() as u32,
-            turns: self.turns.len() as u32,
+            slots: self.slots.len() as u32,
             ..header
         };
         let mut packed = header.as_bytes().to_vec();

@@ -9,11 +9,11 @@ pub use shared::ReadySchedule;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The shortest time slice, slot or budget, in ns. A shorter one would leave the guests nothing.
-pub const LEAST_TURN_NS: u64 = 10_000;
+pub const LEAST_SLOT_NS: u64 = 10_000;
 /// The longest, and the longest frame or period, in ns: half an hour.
-pub const MOST_TURN_NS: u64 = 1 << 41;
+pub const MOST_SLOT_NS: u64 = 1 << 41;
 /// The most entries of a schedule: the slots of a time table.
-pub const MAX_TURNS: usize = 32;
+pub const MAX_SLOTS: usize = 32;
 
 /// The most interrupts with a rule on a shared core.
 pub const MAX_RULES: usize = 16;
@@ -29,15 +29,15 @@ pub struct PackedSchedule {
     /// After so many ns a time table repeats; else 0.
     pub frame_ns: u64,
     /// First entry in the table of entries.
-    pub first_turn: u32,
+    pub first_slot: u32,
     /// Number of entries.
-    pub turns: u32,
+    pub slots: u32,
 }
 
 /// An entry of a schedule: a time slice, a slot, or a server; servers by falling priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Turn {
+pub struct Slot {
     /// The VM, by its place in the system.
     pub vm: u32,
     /// Zero.

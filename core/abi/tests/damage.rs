@@ -6,7 +6,7 @@ use weir_abi::{
     ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, ENGINE_CHUNK, ENGINE_LEVELS, ENGINE_LIMIT, Features,
     Functions, Irq, MAGIC, NO_BROKER, NO_ENGINE, OnFault, PAGE, PARTITION, PARTITION_IPA,
     PARTITION_LEN, PackedCache, PackedFlow, PackedHeader, PackedNet, PackedSchedule, PackedSegment,
-    PackedSystem, PackedTables, PackedVm, PageSpan, PciFunction, RAM, Region, Regulation, Turn,
+    PackedSystem, PackedTables, PackedVm, PageSpan, PciFunction, RAM, Region, Regulation, Slot,
     VERSION, WINDOWS, checksum, image_id, name_image, regulation, schedule,
 };
 use weir_paging::classes::{ClassSet, Geometry, PageClasses};
@@ -60,7 +60,7 @@ fn header() -> PackedHeader {
         engine_level: 0,
         engine_limit: 0,
         schedules: 0,
-        turns: 0,
+        slots: 0,
         load_address: 0x4020_0000,
         image_len: 0x10_0000,
         memory_end: 0x8000_0000,
@@ -256,7 +256,7 @@ fn layout_is_that_of_version_12() {
     assert_eq!(VERSION, 12);
     let bytes = tables().pack(header());
     assert_eq!(size_of::<PackedHeader>(), 296);
-    assert_eq!((size_of::<PackedSchedule>(), size_of::<Turn>()), (24, 24));
+    assert_eq!((size_of::<PackedSchedule>(), size_of::<Slot>()), (24, 24));
     assert_eq!((size_of::<PackedVm>(), size_of::<PackedFlow>()), (344, 48));
     assert_eq!((size_of::<Region>(), size_of::<PackedSegment>(), size_of::<Irq>()), (32, 32, 24));
     assert_eq!(bytes.len(), 296 + 2 * 344 + 3 * 32 + 2 * 32 + 24);
@@ -427,17 +427,17 @@ fn shared(kind: u32) -> PackedTables {
         schedule::TIME_TABLE => table_at,
         _ => 100_000,
     };
-    let turn = |vm, at_ns, length_ns| Turn { vm, reserved: 0, length_ns, at_ns };
-    tables.turns = vec![turn(1, at(0), 20_000), turn(0, at(30_000), 30_000)];
+    let slot = |vm, at_ns, length_ns| Slot { vm, reserved: 0, length_ns, at_ns };
+    tables.slots = vec![slot(1, at(0), 20_000), slot(0, at(30_000), 30_000)];
     if table {
-        tables.turns.push(turn(1, 80_000, 20_000));
+        tables.slots.push(slot(1, 80_000, 20_000));
     }
     tables.schedules = vec![PackedSchedule {
         core: 1,
         kind,
         frame_ns: if table { 100_000 } else { 0 },
-        first_turn: 0,
-        turns: tables.turns.len() as u32,
+        first_slot: 0,
+        slots: tables.slots.len() as u32,
     }];
     tables
 }
@@ -486,17 +486,17 @@ fn schedules_that_cannot_be_run_are_refused() {
         let damaged = |change: &dyn Fn(&mut PackedTables)| {
             assert_eq!(damage(kind, change), Damage::Schedule(1), "{kind}");
         };
-        damaged(&|tables| tables.schedules[0].turns = 0);
-        damaged(&|tables| tables.schedules[0].turns = 9);
-        damaged(&|tables| tables.schedules[0].first_turn = u32::MAX);
+        damaged(&|tables| tables.schedules[0].slots = 0);
+        damaged(&|tables| tables.schedules[0].slots = 9);
+        damaged(&|tables| tables.schedules[0].first_slot = u32::MAX);
         damaged(&|tables| tables.schedules[0].kind = 3);
         damaged(&|tables| tables.schedules[0].frame_ns = u64::MAX);
-        damaged(&|tables| tables.turns[0].length_ns = 9_999);
-        damaged(&|tables| tables.turns[1].length_ns = u64::MAX);
-        damaged(&|tables| tables.turns[1].at_ns = 1);
-        damaged(&|tables| tables.turns[0].reserved = 1);
-        damaged(&|tables| tables.turns[1].vm = 2);
-        damaged(&|tables| tables.turns[1].vm = 1);
+        damaged(&|tables| tables.slots[0].length_ns = 9_999);
+        damaged(&|tables| tables.slots[1].length_ns = u64::MAX);
+        damaged(&|tables| tables.slots[1].at_ns = 1);
+        damaged(&|tables| tables.slots[0].reserved = 1);
+        damaged(&|tables| tables.slots[1].vm = 2);
+        damaged(&|tables| tables.slots[1].vm = 1);
         damaged(&|tables| tables.schedules.push(tables.schedules[0]));
         // The first VM is not there any more; the second is.
         damaged(&|tables| tables.vms[0].cores[0] = 0);

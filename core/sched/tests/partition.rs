@@ -394,7 +394,7 @@ proptest! {
     }
 
     #[test]
-    fn who_preempts_has_the_rest_of_the_turn(quantum in 2..50_u64, at in 0..50_u64, table: bool) {
+    fn the_preempting_vm_keeps_the_rest_of_the_slot(quantum in 2..50_u64, at in 0..50_u64, table: bool) {
         let at = at % quantum;
         let slots = [0, 1].map(|entity| Slot { entity, start: Nanos(u64::from(entity) * quantum), length: Nanos(quantum) });
         let mut partition = if table {

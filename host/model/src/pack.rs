@@ -18,7 +18,7 @@ use crc::{CRC_32_ISCSI, CRC_64_XZ, Crc, Digest, Table};
 use std::borrow::Cow;
 use weir_abi::{
     Irq, PAGE, PackedCache, PackedHeader, PackedSchedule, PackedSegment, PackedTables, Region,
-    TABLES_LIMIT, Turn, schedule,
+    Slot, TABLES_LIMIT, schedule,
 };
 use weir_units::{Bytes, IntId, Nanos};
 
@@ -191,7 +191,7 @@ pub fn pack<'a>(
         pci: 0,
         observed: system.hypervisor.observed.into(),
         schedules: 0,
-        turns: 0,
+        slots: 0,
         flows: 0,
         broker: system.broker().map_or(weir_abi::NO_BROKER, |broker| broker as u32),
         rate: system.timing.dma.bandwidth.map_or(0, |rate| rate.0),
@@ -490,30 +490,30 @@ fn ruled(system: &System, vm: usize, irq: Irq) -> Irq {
 /// Adds the schedules of the shared cores.
 fn add_schedules(tables: &mut PackedTables, system: &System) {
     for core in &system.timing.cores {
-        let first = tables.turns.len();
-        let turn = |entity: &Entity, length: Nanos, at: Nanos| {
+        let first = tables.slots.len();
+        let slot = |entity: &Entity, length: Nanos, at: Nanos| {
             let vm = match *entity {
                 Entity::Vm(vm) => vm,
                 Entity::Broker => system.broker()?,
             };
-            Some(Turn { vm: vm as u32, reserved: 0, length_ns: length.0, at_ns: at.0 })
+            Some(Slot { vm: vm as u32, reserved: 0, length_ns: length.0, at_ns: at.0 })
         };
         let (kind, frame) = match &core.schedule {
             Plan::RoundRobin { quantum, entities, .. } => {
-                let turns = entities.iter().filter_map(|entity| turn(entity, *quantum, Nanos(0)));
-                tables.turns.extend(turns);
+                let packed = entities.iter().filter_map(|entity| slot(entity, *quantum, Nanos(0)));
+                tables.slots.extend(packed);
                 (schedule::ROUND_ROBIN, Nanos(0))
             }
             Plan::Table { frame, slots } => {
-                let turns =
-                    slots.iter().filter_map(|(entity, start, len)| turn(entity, *len, *start));
-                tables.turns.extend(turns);
+                let packed =
+                    slots.iter().filter_map(|(entity, start, len)| slot(entity, *len, *start));
+                tables.slots.extend(packed);
                 (schedule::TIME_TABLE, *frame)
             }
             Plan::FixedPriority { servers } => {
-                let turns =
-                    servers.iter().filter_map(|(entity, len, period)| turn(entity, *len, *period));
-                tables.turns.extend(turns);
+                let packed =
+                    servers.iter().filter_map(|(entity, len, period)| slot(entity, *len, *period));
+                tables.slots.extend(packed);
                 (schedule::FIXED_PRIORITY, Nanos(0))
             }
         };
@@ -521,8 +521,8 @@ fn add_schedules(tables: &mut PackedTables, system: &System) {
             core: core.id as u32,
             kind,
             frame_ns: frame.0,
-            first_turn: first as u32,
-            turns: (tables.turns.len() - first) as u32,
+            first_slot: first as u32,
+            slots: (tables.slots.len() - first) as u32,
         });
     }
 }

@@ -1,17 +1,17 @@
 //! Schedules of shared cores: which can be run, and what they decide.
 
 use super::{
-    FIXED_PRIORITY, LEAST_TURN_NS, MAX_RULES, MAX_TURNS, MOST_TURN_NS, PackedSchedule, ROUND_ROBIN,
-    TIME_TABLE, Turn,
+    FIXED_PRIORITY, LEAST_SLOT_NS, MAX_RULES, MAX_SLOTS, MOST_SLOT_NS, PackedSchedule, ROUND_ROBIN,
+    Slot, TIME_TABLE,
 };
 use crate::{Damage, MAX_CORES, MAX_VMS, PackedSystem};
 use weir_sched::partition::{
-    MAX_ENTITIES, MAX_SLOTS, PartitionSchedule, RoundRobin, Servers, Slot, TimeTable,
+    self, MAX_ENTITIES, PartitionSchedule, RoundRobin, Servers, TimeTable,
 };
 use weir_units::Nanos;
 
 const _: () = assert!(MAX_VMS <= MAX_ENTITIES, "every VM can be on one core");
-const _: () = assert!(MAX_TURNS == MAX_SLOTS, "each entry can be a slot");
+const _: () = assert!(MAX_SLOTS == partition::MAX_SLOTS, "each entry can be a slot");
 
 /// A core's schedule, ready to run.
 #[derive(Clone, Debug)]
@@ -46,8 +46,8 @@ impl<'a> PackedSystem<'a> {
 
     /// The entries of a schedule.
     #[must_use]
-    pub fn turns(&self, schedule: &PackedSchedule) -> &'a [Turn] {
-        crate::part(self.turns, schedule.first_turn, schedule.turns).unwrap_or(&[])
+    pub fn slots(&self, schedule: &PackedSchedule) -> &'a [Slot] {
+        crate::part(self.slots, schedule.first_slot, schedule.slots).unwrap_or(&[])
     }
 
     /// Whether VMs share core `core`.
@@ -60,18 +60,18 @@ impl<'a> PackedSystem<'a> {
     #[must_use]
     pub fn shared(&self, core: usize) -> Option<ReadySchedule> {
         let schedule = self.schedules.iter().find(|schedule| schedule.core as usize == core)?;
-        let turns = self.turns(schedule);
+        let slots = self.slots(schedule);
         let (mut vms, mut count) = ([0; MAX_VMS], 0);
-        let mut slots = [Slot::default(); MAX_SLOTS];
+        let mut table = [partition::Slot::default(); MAX_SLOTS];
         let mut lengths = [Nanos(0); MAX_VMS];
         let mut servers = [(Nanos(0), Nanos(0)); MAX_VMS];
-        for (turn, slot) in turns.iter().zip(&mut slots) {
-            let known = vms.iter().take(count).position(|its| u32::from(*its) == turn.vm);
+        for (slot, its) in slots.iter().zip(&mut table) {
+            let known = vms.iter().take(count).position(|its| u32::from(*its) == slot.vm);
             let entity = known.unwrap_or(count);
-            *vms.get_mut(entity)? = turn.vm as u8;
+            *vms.get_mut(entity)? = slot.vm as u8;
             count = count.max(entity + 1);
-            let (length, at) = (Nanos(turn.length_ns), Nanos(turn.at_ns));
-            *slot = Slot { entity: entity as u8, start: at, length };
+            let (length, at) = (Nanos(slot.length_ns), Nanos(slot.at_ns));
+            *its = partition::Slot { entity: entity as u8, start: at, length };
             *lengths.get_mut(entity)? = length;
             *servers.get_mut(entity)? = (length, at);
         }
@@ -79,7 +79,7 @@ impl<'a> PackedSystem<'a> {
             ROUND_ROBIN => PartitionSchedule::RoundRobin(RoundRobin::new(lengths.get(..count)?)),
             TIME_TABLE => PartitionSchedule::Table(TimeTable::new(
                 Nanos(schedule.frame_ns),
-                slots.get(..turns.len())?,
+                table.get(..slots.len())?,
             )),
             FIXED_PRIORITY => PartitionSchedule::Servers(Servers::new(servers.get(..count)?)),
             _ => return None,
@@ -94,10 +94,10 @@ impl<'a> PackedSystem<'a> {
     pub fn round(&self, vm: usize, core: usize) -> Nanos {
         let rounds = self.schedules.iter().filter(|schedule| schedule.core as usize != core);
         let rounds = rounds.filter_map(|schedule| {
-            let turns = self.turns(schedule);
-            let own = turns.iter().find(|turn| turn.vm as usize == vm)?;
+            let slots = self.slots(schedule);
+            let own = slots.iter().find(|slot| slot.vm as usize == vm)?;
             Some(match schedule.kind {
-                ROUND_ROBIN => turns.iter().map(|turn| turn.length_ns).sum(),
+                ROUND_ROBIN => slots.iter().map(|slot| slot.length_ns).sum(),
                 TIME_TABLE => schedule.frame_ns,
                 _ => own.at_ns,
             })
@@ -111,11 +111,11 @@ impl<'a> PackedSystem<'a> {
     #[must_use]
     pub fn served(&self, vm: usize, time: Nanos) -> Nanos {
         let its = |schedule: &&PackedSchedule| {
-            self.turns(schedule).iter().any(|turn| turn.vm as usize == vm)
+            self.slots(schedule).iter().any(|slot| slot.vm as usize == vm)
         };
         let Some(schedule) = self.schedules.iter().find(its) else { return time };
-        let own = self.turns(schedule).iter().filter(|turn| turn.vm as usize == vm);
-        let each = own.map(|turn| turn.length_ns / 2).fold(0, u64::saturating_add);
+        let own = self.slots(schedule).iter().filter(|slot| slot.vm as usize == vm);
+        let each = own.map(|slot| slot.length_ns / 2).fold(0, u64::saturating_add);
         let rounds = time.0.div_ceil(each.max(1)).saturating_add(1);
         // No core is left out.
         Nanos(rounds.saturating_mul(self.round(vm, usize::MAX).0))
@@ -130,32 +130,32 @@ impl<'a> PackedSystem<'a> {
                 Some(seen) if !*seen && schedule.core < self.header.cores => *seen = true,
                 _ => return Err(damage),
             }
-            let turns = crate::part(self.turns, schedule.first_turn, schedule.turns);
-            let turns =
-                turns.filter(|turns| (1..=MAX_TURNS).contains(&turns.len())).ok_or(damage)?;
+            let slots = crate::part(self.slots, schedule.first_slot, schedule.slots);
+            let slots =
+                slots.filter(|slots| (1..=MAX_SLOTS).contains(&slots.len())).ok_or(damage)?;
             let is_table = schedule.kind == TIME_TABLE;
             let mut end = 0;
-            for (place, turn) in turns.iter().enumerate() {
-                let vm = self.vms.get(turn.vm as usize).ok_or(damage)?;
+            for (place, slot) in slots.iter().enumerate() {
+                let vm = self.vms.get(slot.vm as usize).ok_or(damage)?;
                 let cores = vm.cores.get(..usize::from(vm.vcpus)).ok_or(damage)?;
                 let on_core = cores.iter().any(|core| u32::from(*core) == schedule.core);
-                let alone = is_table || turns.iter().take(place).all(|other| other.vm != turn.vm);
+                let alone = is_table || slots.iter().take(place).all(|other| other.vm != slot.vm);
                 let sound = match schedule.kind {
-                    ROUND_ROBIN => turn.at_ns == 0 && schedule.frame_ns == 0,
+                    ROUND_ROBIN => slot.at_ns == 0 && schedule.frame_ns == 0,
                     TIME_TABLE => {
-                        let begins = turn.at_ns >= end;
-                        end = turn.at_ns.saturating_add(turn.length_ns);
-                        begins && end <= schedule.frame_ns && schedule.frame_ns <= MOST_TURN_NS
+                        let begins = slot.at_ns >= end;
+                        end = slot.at_ns.saturating_add(slot.length_ns);
+                        begins && end <= schedule.frame_ns && schedule.frame_ns <= MOST_SLOT_NS
                     }
                     FIXED_PRIORITY => {
-                        turn.length_ns <= turn.at_ns
-                            && turn.at_ns <= MOST_TURN_NS
+                        slot.length_ns <= slot.at_ns
+                            && slot.at_ns <= MOST_SLOT_NS
                             && schedule.frame_ns == 0
                     }
                     _ => false,
                 };
-                let in_bounds = (LEAST_TURN_NS..=MOST_TURN_NS).contains(&turn.length_ns);
-                if !(on_core && alone && sound && in_bounds && turn.reserved == 0) {
+                let in_bounds = (LEAST_SLOT_NS..=MOST_SLOT_NS).contains(&slot.length_ns);
+                if !(on_core && alone && sound && in_bounds && slot.reserved == 0) {
                     return Err(damage);
                 }
             }
@@ -169,7 +169,7 @@ impl<'a> PackedSystem<'a> {
             let all_named = self.vms.iter().enumerate().all(|(index, vm)| {
                 let cores = vm.cores.get(..usize::from(vm.vcpus)).unwrap_or(&[]);
                 !cores.iter().any(|core| u32::from(*core) == schedule.core)
-                    || turns.iter().any(|turn| turn.vm as usize == index)
+                    || slots.iter().any(|slot| slot.vm as usize == index)
             });
             if !all_named {
                 return Err(damage);

@@ -10,7 +10,7 @@ pub struct RoundRobin {
     owed: [u64; MAX_ENTITIES],
     entities: u8,
     /// The entity of the current or last time slice.
-    turn: u8,
+    current: u8,
     /// Its end; past if there is none.
     end: u64,
     /// The priority of the interrupt that took it; [`u8::MAX`] if none did.
@@ -28,16 +28,16 @@ impl RoundRobin {
             *own = quantum.0.max(1);
         }
         // As if the last time slice had just ended, so that the first begins.
-        let turn = entities.saturating_sub(1);
-        Self { quanta: own, owed: [0; MAX_ENTITIES], entities, turn, end: 0, taken: u8::MAX }
+        let current = entities.saturating_sub(1);
+        Self { quanta: own, owed: [0; MAX_ENTITIES], entities, current, end: 0, taken: u8::MAX }
     }
 
     pub(super) fn step(&mut self, now: Nanos, ready: Ready) -> Decision {
-        if now.0 < self.end && ready.has(self.turn) {
-            return Decision { run: Some(self.turn), until: Nanos(self.end) };
+        if now.0 < self.end && ready.has(self.current) {
+            return Decision { run: Some(self.current), until: Nanos(self.end) };
         }
         self.taken = u8::MAX;
-        let mut following = (self.turn + 1..self.entities).chain(0..=self.turn);
+        let mut following = (self.current + 1..self.entities).chain(0..=self.current);
         let next = following.find(|&entity| entity < self.entities && ready.has(entity));
         let Some(next) = next else {
             self.end = 0;
@@ -49,20 +49,20 @@ impl RoundRobin {
         // never handle them.
         let paid = self.owed[place].min(quantum / 2);
         self.owed[place] -= paid;
-        self.turn = next;
+        self.current = next;
         self.end = now.0.saturating_add(quantum - paid);
         Decision { run: Some(next), until: Nanos(self.end) }
     }
 
     pub(super) fn preempt(&mut self, entity: u8, priority: u8) {
         if entity < self.entities {
-            self.turn = entity;
+            self.current = entity;
             self.taken = priority;
         }
     }
 
     pub(super) fn charge(&mut self, entity: u8, time: Nanos) {
-        if entity < self.entities && entity != self.turn {
+        if entity < self.entities && entity != self.current {
             let owed = &mut self.owed[usize::from(entity) % MAX_ENTITIES];
             *owed = owed.saturating_add(time.0);
             self.end = self.end.saturating_add(time.0);

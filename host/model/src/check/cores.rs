@@ -11,12 +11,12 @@ use crate::timing::schedule::{Entity, Schedule, SharedCore};
 use crate::vm::{STOLEN_TIME, Vm};
 use std::{collections::HashMap, ops::Range};
 use weir_abi::PAGE;
-use weir_abi::schedule::{LEAST_TURN_NS, MAX_TURNS, MOST_TURN_NS};
+use weir_abi::schedule::{LEAST_SLOT_NS, MAX_SLOTS, MOST_SLOT_NS};
 use weir_units::Nanos;
 
 /// The longest time slice in whole seconds, for messages.
 const LONGEST_SLOT: &str = "2199s";
-const _: () = assert!(MOST_TURN_NS / 1_000_000_000 == 2199);
+const _: () = assert!(MOST_SLOT_NS / 1_000_000_000 == 2199);
 
 /// Returns the part of a help that names the cores without a VM.
 fn free_cores(platform: &Platform, vms: &[At<raw::Vm>]) -> String {
@@ -165,9 +165,9 @@ impl Checker<'_> {
                 format!("give a VM the core, cpus = [{}]", core.id),
             );
         }
-        if slots.len() > MAX_TURNS {
+        if slots.len() > MAX_SLOTS {
             let message = format!(
-                "core {}: the schedule has {} slots (at most {MAX_TURNS})",
+                "core {}: the schedule has {} slots (at most {MAX_SLOTS})",
                 core.id,
                 slots.len()
             );
@@ -185,13 +185,13 @@ impl Checker<'_> {
                     "keep one of them, or write a time table".to_owned(),
                 );
             }
-            let kept = (LEAST_TURN_NS..=MOST_TURN_NS).contains(&length.0);
+            let kept = (LEAST_SLOT_NS..=MOST_SLOT_NS).contains(&length.0);
             // A round has one length for all time slices.
             if !(kept || is_round && place > 0) {
                 let what =
                     if is_round { "time slice".to_owned() } else { format!("time of {name}") };
                 let message = format!("core {}: the {what} is {length}", core.id);
-                let least = Nanos(LEAST_TURN_NS);
+                let least = Nanos(LEAST_SLOT_NS);
                 wrong(
                     Code::SlotLength,
                     message,
@@ -199,7 +199,7 @@ impl Checker<'_> {
                 );
             }
         }
-        if core.schedule.repeats() > Nanos(MOST_TURN_NS) {
+        if core.schedule.repeats() > Nanos(MOST_SLOT_NS) {
             let message = format!("core {}: the schedule repeats after more than 2199s", core.id);
             wrong(Code::SlotLength, message, format!("write at most {LONGEST_SLOT}"));
         }
