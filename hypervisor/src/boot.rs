@@ -57,7 +57,7 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
     }
     let behind = memory::behind_hypervisor(Pa(image));
     let len = behind.end.saturating_sub(behind.start).min(TABLES_LIMIT);
-    // SAFETY: RAM between the hypervisor's two parts, in the image; nobody writes to it.
+    // SAFETY: RAM between the hypervisor's two parts, in the image; nothing writes to it.
     let packed = unsafe { stage1.read_only(0, Pa(behind.start), len) };
     let Ok(packed) = packed else { notice::refuse(&[b"no room to map the packed system"]) };
     let system = match PackedSystem::parse_with(packed, cfg!(feature = "gicv2"), system::BUILT) {
@@ -99,7 +99,7 @@ pub extern "C" fn boot_moved() -> ! {
 fn bring_up(core: &'static mut cpu::Core, system: &'static PackedSystem<'static>) -> ! {
     crate::trace::clear();
     if system.broker().is_some() {
-        // SAFETY: `PackedSystem::parse` checked that it is RAM that nobody else has, and the
+        // SAFETY: `PackedSystem::parse` checked that it is RAM without another owner, and the
         // callers have mapped it; no VM runs yet.
         virtio::init(unsafe { memory::shared() });
     }
@@ -289,7 +289,7 @@ fn machine(stage1: &mut Stage1, device_tree: u64, asks_smmu: bool) -> Option<Mac
     if device_tree == 0 || !device_tree.is_multiple_of(8) || !in_ram {
         return None;
     }
-    // SAFETY: the boot protocol has the device tree in RAM, and nobody writes to it now. It is
+    // SAFETY: the boot protocol has the device tree in RAM, and nothing writes to it now. It is
     // mapped until `check_memory` takes it out, before any VM starts.
     let header =
         unsafe { stage1.read_only(1, Pa(device_tree), machine::HEADER_LEN as u64) }.ok()?;

@@ -75,7 +75,7 @@ const MARK_REPLENISH: u32 = 32;
 const MARK_OVERFLOW: u32 = 33;
 const MARK_POLL: u32 = 34;
 
-/// Who counts.
+/// What counts the accesses.
 #[derive(Clone, Copy)]
 enum Source {
     Pmu(Pmu),
@@ -369,7 +369,7 @@ impl Budget {
     fn record(&self, vcpu_ref: &VcpuRef, kind: RecordKind, used: Counts) {
         let budget = self.limit.minus(self.begun).least(MOST_RECORDED);
         let all = if self.two { Accesses::Reads } else { Accesses::All };
-        trace::push(vcpu_ref.ring, vcpu_ref.who.tag(kind, all as u32), used.reads, budget.reads);
+        trace::push(vcpu_ref.ring, vcpu_ref.origin.tag(kind, all as u32), used.reads, budget.reads);
         if self.two {
             record_writes(vcpu_ref, kind, used.writes, budget.writes);
         }
@@ -409,7 +409,7 @@ impl Budget {
             Counts { reads: limited(its.reads, reads), writes: limited(its.writes, writes) };
         // Refused if it leaves this vCPU nothing: then the old one stays.
         if self.regulator.set_budget(budget).is_ok() {
-            let tag = vcpu_ref.who.tag(RecordKind::BudgetChanged, Accesses::All as u32);
+            let tag = vcpu_ref.origin.tag(RecordKind::BudgetChanged, Accesses::All as u32);
             let before = core::mem::replace(&mut self.full, budget).least(MOST_RECORDED);
             trace::push(vcpu_ref.ring, tag, budget.reads, before.reads);
             if self.two {
@@ -442,13 +442,13 @@ impl Budget {
 /// Records something about a budget of reads.
 #[inline(always)]
 fn record_reads(vcpu_ref: &VcpuRef, kind: RecordKind, used: u64, budget: u64) {
-    let tag = vcpu_ref.who.tag(kind, Accesses::All as u32);
+    let tag = vcpu_ref.origin.tag(kind, Accesses::All as u32);
     trace::push(vcpu_ref.ring, tag, used, budget.min(MOST_OTHER));
 }
 
 #[cold]
 fn record_writes(vcpu_ref: &VcpuRef, kind: RecordKind, used: u64, budget: u64) {
-    trace::push(vcpu_ref.ring, vcpu_ref.who.tag(kind, Accesses::Writes as u32), used, budget);
+    trace::push(vcpu_ref.ring, vcpu_ref.origin.tag(kind, Accesses::Writes as u32), used, budget);
 }
 
 /// What a vCPU's regulator shares with others: see `weir_budget::RegulatorKind`.

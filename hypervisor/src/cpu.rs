@@ -110,7 +110,7 @@ static PROGRESS: [AtomicU64; MAX_CORES] = [const { AtomicU64::new(0) }; MAX_CORE
 /// VM has a memory budget. Apart from the cores' own data, so that no path of a budget loads it.
 pub static LENT_NS: AtomicU64 = AtomicU64::new(0);
 
-/// A turn that is given away and comes back this soon, in ns, was used by nobody.
+/// A turn that is given away and comes back this soon, in ns, was used by no core.
 const UNUSED_NS: u64 = 100;
 
 /// What a core's own timer is for, next to its budget: reports, on the console core, and under
@@ -200,7 +200,7 @@ static LOCAL: [Local; MAX_CORES] = [const {
 pub unsafe fn claim(id: CoreId) -> &'static mut Core {
     let place = LOCAL[id.index() % MAX_CORES].0.get();
     sysreg::tpidr_el2::write(place as u64);
-    // SAFETY: by the contract nobody else has this element.
+    // SAFETY: by the contract this element has no other user.
     let core = unsafe { &mut *place };
     core.id = id;
     core

@@ -78,6 +78,6 @@ pub fn is_console(core: CoreId) -> bool {
 #[inline(always)]
 #[must_use]
 pub fn is_quiet(core: CoreId) -> bool {
-    // Relaxed: who finds something takes it, and acquires then.
+    // Relaxed: a core that finds something takes it, and acquires then.
     mail(core).load(Ordering::Relaxed) == 0
 }

@@ -3,7 +3,7 @@
 
 use crate::arch::{sysreg::cntpct_el0, timer};
 use weir_abi::MAX_CORES;
-pub use weir_trace::record::{RecordKind, Tag, Who};
+pub use weir_trace::record::{Origin, RecordKind, Tag};
 use weir_trace::recorder;
 use weir_units::CoreId;
 

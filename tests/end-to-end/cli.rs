@@ -194,7 +194,7 @@ fn every_verb_goes_by_the_same_rules() {
         ("an unknown key", qemu(work, "[nothing]\n"), false, true),
         ("an unknown device", qemu(&format!("devices = [\"none\"]\n{work}"), ""), false, true),
         (
-            "a budget of nobody",
+            "a budget without a VM",
             qemu(&format!("memory_budget = {{ accesses = 9, period = \"1us\" }}\n{work}"), ""),
             false,
             false,

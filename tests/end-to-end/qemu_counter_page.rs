@@ -112,7 +112,7 @@ fn each_core_is_charged_for_what_its_guest_moves() {
         // All but what is in the caches at the end, of which the writer has one pass at most.
         assert!((2 * LINES..3 * LINES + 2000).contains(&written), "{written} of 3 times {LINES}");
         assert!(weirs > 0 && weirs < 600_000, "{weirs}");
-        assert_eq!(one.core(3)[..2], [0, 0], "nobody runs there");
+        assert_eq!(one.core(3)[..2], [0, 0], "no VM runs there");
     }
 }
 

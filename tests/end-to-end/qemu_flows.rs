@@ -572,7 +572,7 @@ fn multicast_reaches_all_and_restarted_receivers() {
         assert!((409_600..4_096_000).contains(&from), "{from}");
         assert_eq!(ran.vm("west")["restarts"], 1);
         let dropped = [0, 1, 2].map(|flow| ran.report["flows"][flow]["dropped"].clone());
-        assert_eq!(dropped, [0, 0, 0], "nobody was slow");
+        assert_eq!(dropped, [0, 0, 0], "no receiver was slow");
         assert_eq!(ran.report["totals"]["denials"], 0);
     }
 }

@@ -164,7 +164,7 @@ fn a_disk_cannot_write_to_other_memory() {
     assert_eq!((&other["state"], &other["restarts"]), (&"running".into(), &0.into()));
     let mut whole = format!("{word}\n").into_bytes();
     whole.resize(DISK, 0);
-    assert!(fs::read(&disk).expect("the disk") == whole, "nobody wrote on the disk");
+    assert!(fs::read(&disk).expect("the disk") == whole, "no VM wrote on the disk");
 }
 
 /// The hypervisor's message when it refuses to start with such a machine.

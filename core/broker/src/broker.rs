@@ -491,7 +491,7 @@ impl<'a> Broker<'a> {
             }
             let mut piece = packet.header;
             if !self.begin(sender, receiver) {
-                // One was reset, which is not taken in yet, and nobody waits for that.
+                // One was reset, which is not taken in yet, and no receiver waits for it.
                 self.unqueue(index, Where::Blocked);
                 continue;
             }

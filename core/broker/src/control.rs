@@ -40,7 +40,7 @@ impl Broker<'_> {
         }
     }
 
-    /// Passes a control packet to the VM that it is for. Gives the answer if there is nobody.
+    /// Passes a control packet to the VM that it is for. Returns the answer if that VM is absent.
     #[inline(never)]
     pub(crate) fn deliver(&mut self, header: &Header, access: &mut impl Access) -> Option<Header> {
         let port = header.dst_cid.vm().and_then(|index| usize::try_from(index).ok());
@@ -90,7 +90,7 @@ impl Broker<'_> {
             return header.refusal();
         }
         let answer = self.deliver(header, access)?;
-        // Who asked for a connection learns that there will be none.
+        // The end that asked for a connection learns that there will be none.
         self.store.flows[index].note(&answer, Operation::Reset, !forth);
         Some(answer)
     }
@@ -231,7 +231,7 @@ impl Broker<'_> {
         }
     }
 
-    /// Nobody is there for a control packet: `answer` comes in the place of its receiver's.
+    /// A control packet has no receiver: `answer` comes in the place of the receiver's.
     #[inline(never)]
     fn refused(
         &mut self,

@@ -288,7 +288,7 @@ fn a_copy_is_seen_until_it_ends() {
 }
 
 /// Whichever chunk of a packet it is, and whichever end restarts: EL2 waits until the chunk ends,
-/// nothing of that boot is touched any more, nobody else loses anything, and the next boot's
+/// nothing of that boot is touched any more, no other VM loses anything, and the next boot's
 /// packets arrive.
 #[test]
 fn an_endpoint_restart_in_a_chunk_stops_its_packet() {
@@ -439,7 +439,7 @@ fn refused_packets_are_counted_and_answered() {
         (Header { len: 8, kind: 9, ..good }, 8, true, 3),
         (Header { len: 8, op: 99, ..good }, 8, false, 4),
         (Header { len: 8, ..good }, 4, false, 5),
-        // Nobody knows this connection.
+        // This connection does not exist.
         (Header { len: 8, src_port: 3, ..good }, 8, true, 5),
     ];
     for (header, len, is_answered, refused) in cases {
@@ -506,7 +506,7 @@ fn one_that_waits_is_passed_in_a_step() {
     assert_eq!(world.received(1).len(), 16, "in the end all");
 }
 
-/// A ring without meaning stops its device and nobody else's.
+/// A ring without meaning stops its device and no other.
 #[test]
 fn a_broken_ring_stops_its_device_alone() {
     let (mut world, mut broker) = connected(&[flow(0, 2, 50), flow(1, 2, 60)], 4096, 0);

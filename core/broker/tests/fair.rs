@@ -1,4 +1,4 @@
-//! The lock of socket devices as the hypervisor has it: who came first gets it first.
+//! The lock of socket devices as the hypervisor has it: the first core to ask gets it first.
 
 #[path = "../../../hypervisor/src/virtio/flows/lock.rs"]
 mod lock;

@@ -468,8 +468,8 @@ impl Doorbell {
         // See `Partition::doze`.
         fence(SeqCst);
         let dozes = partition.dozes.load(Relaxed);
-        // Who finds it rung for the same doze need not ring, as the broker looks behind that SGI,
-        // and had not yet said its next doze.
+        // A VM that finds it rung for the same doze need not ring, as the broker looks behind that
+        // SGI, and had not yet said its next doze.
         self.rung.swap(dozes, Relaxed) != dozes
     }
 }

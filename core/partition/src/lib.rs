@@ -1,6 +1,6 @@
 //! The *partition*: what EL2 and the I/O service VM share, in memory that both map. Every word has
 //! one writer and there is no lock, so that neither can delay the other. What the service VM writes
-//! are claims, by which EL2 decides nothing but whom to interrupt.
+//! are claims, by which EL2 decides only which cores to interrupt.
 //!
 //! - [`flows`]: settings and counts of flows, records for the trace, the socket devices of VMs.
 //! - [`switch`]: settings and counts of the switch's ports, and their network devices.

@@ -85,19 +85,19 @@ pub(crate) const fn join(other: u64, sequence: u64) -> u64 {
 
 /// The vCPU of a record: made once for each vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Who(u64);
+pub struct Origin(u64);
 
-impl Who {
-    /// No VM.
-    pub const NOBODY: Self = Self::new(NO_VM, 0);
+impl Origin {
+    /// The origin of records that belong to no VM.
+    pub const NO_VM: Self = Self::new(NO_VM, 0);
 
-    /// A vCPU of the VM at this place in the system file.
+    /// The vCPU of the VM at this place in the system file.
     #[must_use]
     pub const fn new(vm: u8, vcpu: u8) -> Self {
         Self((vm as u64) << 16 | (vcpu as u64) << 24)
     }
 
-    /// What befell it.
+    /// Returns the tag of a record of this kind about it.
     #[must_use]
     pub const fn tag(self, kind: RecordKind, detail: u32) -> Tag {
         Tag(self.0 | kind as u64 | (detail as u64) << 32)
@@ -267,7 +267,7 @@ mod tests {
             ..Record::default()
         };
         let word = u64::from_le_bytes(record.as_bytes()[8..16].try_into().unwrap());
-        assert_eq!(Who::new(3, 1).tag(RecordKind::Throttle, 0xdead_beef).0, word);
+        assert_eq!(Origin::new(3, 1).tag(RecordKind::Throttle, 0xdead_beef).0, word);
         assert_eq!(size_of::<Record>(), 32);
     }
 

@@ -79,10 +79,10 @@ impl<const N: usize> TraceRing<N> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{RecordKind, Who};
+    use crate::record::{Origin, RecordKind};
     use proptest::prelude::*;
 
-    const TAG: crate::record::Tag = Who::new(1, 2).tag(RecordKind::Poll, 3);
+    const TAG: crate::record::Tag = Origin::new(1, 2).tag(RecordKind::Poll, 3);
 
     fn ring(core: usize) -> TraceRing<8> {
         let ring = TraceRing::new();

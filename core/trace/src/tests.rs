@@ -2,7 +2,7 @@
 
 use crate::{
     reader::{Reader, RingEntry, RingFacts, RingMemory},
-    record::{Record, RecordKind, Who},
+    record::{Origin, Record, RecordKind},
     recorder::{HEADER, RingHeader, SLOT, TraceRing},
 };
 use proptest::prelude::*;
@@ -12,8 +12,8 @@ const SLOTS: usize = 16;
 const BYTES: usize = HEADER + SLOTS * SLOT;
 
 fn push(ring: &TraceRing<SLOTS>, number: u64) {
-    let who = Who::new(number as u8, (number >> 8) as u8);
-    ring.push(number, who.tag(RecordKind::Poll, number as u32), number * 3, number * 5);
+    let origin = Origin::new(number as u8, (number >> 8) as u8);
+    ring.push(number, origin.tag(RecordKind::Poll, number as u32), number * 3, number * 5);
 }
 
 fn begun() -> TraceRing<SLOTS> {

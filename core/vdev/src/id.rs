@@ -4,7 +4,7 @@
 //! of a feature whose registers or instructions the hypervisor traps, nor of one that the processor
 //! lacks. Fields that this table does not name read as zero, which in the ID scheme says "not
 //! implemented", and so does every register that it does not name. A feature of a later
-//! architecture is therefore hidden until someone has decided about it.
+//! architecture is therefore hidden until its field is added here.
 //!
 //! Hidden: EL2 and EL3, PMU, trace, profiling, branch records, activity monitors, SVE, SME, MTE,
 //! RAS, MPAM, nesting, LORegions, NMI, pointer authentication (its keys are not part of a vCPU's

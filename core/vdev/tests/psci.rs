@@ -342,9 +342,9 @@ proptest! {
         let mut power = Power::new(vcpus);
         let mut reference = Reference(vec![PowerState::Off; usize::from(vcpus)]);
         reference.0[0] = PowerState::On;
-        for (who, request, start) in steps {
+        for (caller, request, start) in steps {
             // Only a vCPU that runs can call; now and then one that was switched on begins to.
-            let vcpu = who % vcpus;
+            let vcpu = caller % vcpus;
             match power.state(VcpuId(vcpu)) {
                 PowerState::On => {
                     prop_assert_eq!(power.call(VcpuId(vcpu), request, in_ram), reference.call(vcpu, request));

@@ -1,5 +1,6 @@
 //! The device's side of virtio (virtio 1.2): split rings, the MMIO and the PCI transport, vsock
-//! packets and which of them a system's flows allow, frames and whom a switch passes them to.
+//! packets and which of them a system's flows allow, frames and the ports to which a switch passes
+//! them.
 //!
 //! Pure: guest memory is behind [`GuestMemory`], which copies. A driver is hostile until proven
 //! otherwise: what it can change while the device looks is copied once and then checked, every loop

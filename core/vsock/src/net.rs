@@ -131,8 +131,8 @@ pub struct Foreign;
 
 /// Which of `ports` a frame from port `from` is for, one bit each: the one of its station; all but
 /// its own if it is for a group of stations; the uplink if it is for a station that is at none,
-/// which has none then where it came from there. Who is where is fixed, so nobody can draw
-/// another's frames to himself.
+/// which has none then where it came from there. The stations of a port are fixed, so
+/// no port can draw another's frames to itself.
 ///
 /// # Errors
 ///

@@ -328,8 +328,8 @@ impl Queue {
         if before == self.next_used {
             return Ok(false);
         }
-        // The index is written before the driver's wish is read: who changes the wish looks at the
-        // index behind it.
+        // The index is written before the driver's wish is read: a driver that changes the wish
+        // reads the index behind it.
         memory.fence();
         if self.options.event_index {
             let event = read_u16(memory, self.layout.available + 4 + 2 * u64::from(self.size()))?;

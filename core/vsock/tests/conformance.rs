@@ -122,7 +122,7 @@ fn section_2_1_2_needs_reset_is_notified_after_ok() {
     assert_eq!(device.read(0x60), 2, "a change of configuration is announced");
     let mut early = Device::new(CID);
     early.registers.break_down();
-    assert_eq!((early.read(0x70), early.read(0x60)), (NEEDS_RESET, 0), "nobody listens yet");
+    assert_eq!((early.read(0x70), early.read(0x60)), (NEEDS_RESET, 0), "no driver listens yet");
 }
 
 #[test]
@@ -415,5 +415,5 @@ fn section_5_10_6_5_an_unknown_type_is_reset() {
         assert_eq!(Header { kind, ..packet }.check(CID, 0), Ok(Operation::Request));
     }
     let lied = Header { kind: 9, src_cid: Cid(CID.0 + 1), ..packet };
-    assert_eq!(lied.check(CID, 0), Err(Malformed::Source), "nobody else gets the answer");
+    assert_eq!(lied.check(CID, 0), Err(Malformed::Source), "no other end gets the answer");
 }

@@ -1,4 +1,5 @@
-//! One sender and several receivers: who is slow, refuses or dies keeps nobody else waiting.
+//! One sender and several receivers: a receiver that is slow, refuses or stops keeps no other
+//! waiting.
 
 use proptest::prelude::*;
 use weir_units::Cid;
@@ -15,7 +16,7 @@ const PATIENCE: u64 = 1_000_000;
 const RULES: Rules =
     Rules { from: Cid(FROM), group: Cid(GROUP), port: PORT, size: SIZE, patience: PATIENCE };
 
-/// What was posted: to whom, what, and the credit in it.
+/// What was posted: the receiver, the operation, and the credit in it.
 fn shown(post: &Post) -> Vec<(u64, Operation, u32)> {
     let seen = |header: &Header| {
         let operation = header.operation().expect("an operation");
@@ -118,7 +119,8 @@ fn the_sender_has_the_least_credit() {
     assert_eq!(world.sender(Operation::CreditRequest), posted);
     assert_eq!(world.data(7000), Some(0b111));
     assert_eq!(world.sender(Operation::CreditUpdate), []);
-    // It has none left: who sends all the same loses its connection, and the members learn it.
+    // It has none left: a sender that sends all the same loses its connection, and the members
+    // learn it.
     let (sent, post) = world.send(Operation::Data, 1);
     assert_eq!(sent, None);
     let resets: Vec<_> = (1..=3).map(|member| (FROM + member, Operation::Reset, 0)).collect();
@@ -284,8 +286,8 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    /// Whatever anybody does, nothing panics, and once the time is over nobody without room is in:
-    /// the sender has credit for a packet, or whoever it lacks has not yet had its deadline.
+    /// Whatever the ends do, nothing panics, and once the time is over no member lacks room:
+    /// the sender has credit for a packet, or the missing member has not yet reached its deadline.
     #[test]
     fn nobody_waits_for_longer_than_a_deadline(acts in prop::collection::vec(act(), 0..200)) {
         let mut world = World::new(3);

@@ -148,9 +148,9 @@ fn a_frame_goes_where_its_station_is() {
     let ports = ports(4, 0);
     let targets = |from, addresses| targets(ports.iter().copied(), from, addresses);
     assert_eq!(targets(1, (6, 4)), Ok(1 << 2), "to another port's");
-    assert_eq!(targets(1, (100, 4)), Ok(1), "to nobody here");
+    assert_eq!(targets(1, (100, 4)), Ok(1), "to no port here");
     assert_eq!(targets(0, (4, 100)), Ok(1 << 1), "from outside");
-    assert_eq!(targets(0, (100, 102)), Ok(0), "from outside to nobody");
+    assert_eq!(targets(0, (100, 102)), Ok(0), "from outside to no port");
     assert_eq!(targets(2, (0xffff_ffff_ffff, 6)), Ok(0b1011), "to all");
     assert_eq!(targets(1, (4, 4)), Ok(0), "to itself");
     assert_eq!(targets(1, (6, 8)), Err(Foreign), "as another");
@@ -210,7 +210,7 @@ proptest! {
             let outside = port.uplink && ports.iter().all(|port| port.mac != to);
             prop_assert!(is_group(to) || port.mac == to || outside, "port {}", at);
         }
-        // Nobody but the uplink speaks for another.
+        // Only the uplink sends with another's address.
         prop_assert!(source == ports[from].mac || ports[from].uplink);
     }
 

@@ -1,4 +1,4 @@
-//! Packets and who may send them.
+//! Packets and their permitted senders.
 
 use proptest::prelude::*;
 use weir_units::Cid;

@@ -5,7 +5,7 @@
 pub const FUNCTION: u32 = 0xc200_2000;
 
 /// Bits 63:32 of each operation, and of the firmware's version: "weir". The identifier belongs to
-/// whoever builds the firmware, who can have another service there.
+/// the builder of the firmware, which can have another service there.
 const NAME: u64 = 0x7765_6972;
 /// The operation that returns the version: major in bits 31:16, minor in bits 15:0.
 const VERSION: u64 = NAME << 32;

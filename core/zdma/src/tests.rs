@@ -637,7 +637,7 @@ fn a_transfer_that_does_not_stop_is_stuck() {
     for gives_up in [false, true] {
         assert_eq!(transfer.finish(&mut hangs, gives_up, Nanos(1201)), Some(Outcome::Stuck));
     }
-    assert!(transfer.is_busy(), "nobody starts another");
+    assert!(transfer.is_busy(), "no other transfer starts");
     // Late, but it ends.
     let mut late = Recording::with(&[(ISR, &[0]), (STATUS, &[busy, done])]);
     assert_eq!(transfer.finish(&mut late, false, Nanos(1201)), Some(Outcome::Failed(0)));

@@ -14,7 +14,7 @@ impl ChasedPlaces {
     ///
     /// # Safety
     ///
-    /// They are memory that nobody else uses, and aligned to 8 bytes.
+    /// They are memory that nothing else uses, and aligned to 8 bytes.
     #[must_use]
     pub const unsafe fn new(start: u64, count: u64, stride: u64) -> Self {
         Self { start, count, stride }

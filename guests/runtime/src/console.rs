@@ -13,7 +13,7 @@ static CONSOLE: Mutex<Option<Uart<'static>>> = Mutex::new(None);
 ///
 /// # Safety
 ///
-/// Once, with the address of a PL011 that is mapped as device memory and that nobody else drives.
+/// Once, with the address of a PL011 that is mapped as device memory and that nothing else drives.
 pub(crate) unsafe fn init(base: u64) {
     let registers = NonNull::new(base as *mut PL011Registers).expect("a UART is not at address 0");
     // SAFETY: the caller's promise.

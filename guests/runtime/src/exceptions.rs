@@ -1,5 +1,5 @@
-//! Interrupts go to the guest's handler, and synchronous exceptions to its [`SyncHandler`]; what
-//! nobody handles ends the guest with a panic that names syndrome and addresses.
+//! Interrupts go to the guest's handler, and synchronous exceptions to its [`SyncHandler`]; an
+//! exception without handler ends the guest with a panic that names syndrome and addresses.
 
 use crate::gic;
 use aarch64_rt::{ExceptionHandlers, RegisterState, RegisterStateRef, exception_handlers};

@@ -292,7 +292,7 @@ pub fn route(intid: u32, core: usize) {
     }
 }
 
-/// Sends an SGI; what was written before is visible to who receives it.
+/// Sends an SGI; earlier writes are visible to the receiver.
 #[inline]
 pub fn send(sgi: u32, target: SgiTarget) {
     // SAFETY: orders the stores before the interrupt.

@@ -33,8 +33,8 @@ pub const PV_TIME_ST: u32 = 0xC500_0021;
 /// SMCCC_ARCH_FEATURES.
 const ARCH_FEATURES: u32 = 0x8000_0001;
 
-/// Address of what this vCPU is told of its stolen time: see DEN0057, section 4; none where nobody
-/// tells.
+/// Address of the record of this vCPU's stolen time (DEN0057, section 4); none if the hypervisor
+/// has no record.
 #[must_use]
 pub fn stolen_time() -> Option<u64> {
     let has = |asked, what: u32| call(asked, [what.into(), 0, 0]) == 0;

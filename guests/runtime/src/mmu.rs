@@ -160,7 +160,7 @@ pub unsafe fn add_page(address: u64) {
     static mut SPLIT: [Table; 2] = [const { Table([0; 512]) }; 2];
     const INDEX: u64 = 511;
     let split = &raw mut SPLIT;
-    // SAFETY: by the contract nobody else uses them.
+    // SAFETY: by the contract nothing else uses them.
     let [level2, level3] = unsafe { &mut *split };
     let (level1, base) = (&raw mut LEVEL1, address & !(GIB - 1));
     for (block, entry) in level2.0.iter_mut().enumerate() {

@@ -87,7 +87,7 @@ pub unsafe fn start_core_by_smc(core: usize, entry: fn(usize)) -> Result<(), Err
 unsafe fn start<C: Call>(core: usize, entry: fn(usize)) -> Result<(), Error> {
     let stack = STACKS.0.get().cast::<Stack<STACK_PAGES>>().wrapping_add(core);
     // SAFETY: `core` indexes `cores`, at most MAX_CORES long, on the right side of this call; the
-    // caller says that nobody uses the stack. Both sides map it as write-back memory.
+    // caller says that the stack is unused. Both sides map it as write-back memory.
     unsafe {
         aarch64_rt::start_core::<C, _, STACK_PAGES>(board().cores()[core], stack, move || {
             cpu::set_index(core);

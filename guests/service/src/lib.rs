@@ -29,7 +29,7 @@ static STORE: Mutex<Store> = Mutex::new(Store::new());
 #[inline(never)]
 fn begin(board: &'static Board) -> (&'static Partition, &'static switch::Shared) {
     // SAFETY: the hypervisor maps the partition and the windows there, as memory, and nothing else;
-    // nobody has used them yet.
+    // nothing has used them yet.
     unsafe {
         mmu::add_memory(flows::WINDOWS);
         mmu::add_memory(flows::ADDRESS..flows::ADDRESS + 1);

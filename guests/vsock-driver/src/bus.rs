@@ -69,7 +69,7 @@ pub fn find(base: u64, kind: DeviceType, reason: &Reason) -> SomeTransport<'stat
     }
     reason.registers.store(base, Ordering::Relaxed);
     let header = NonNull::new(base as *mut _).expect("no device is at 0");
-    // SAFETY: as above; nobody else uses the device.
+    // SAFETY: as above; nothing else uses the device.
     let transport = unsafe { MmioTransport::new(header, 0x1000) };
     transport.expect("a virtio device").into()
 }
@@ -77,7 +77,7 @@ pub fn find(base: u64, kind: DeviceType, reason: &Reason) -> SomeTransport<'stat
 /// The device of `kind` on the bus whose configuration space is at `ecam`.
 fn enumerate(ecam: u64, kind: DeviceType, reason: &Reason) -> PciTransport {
     // SAFETY: the device tree says that the configuration space is there, which is mapped as device
-    // memory, and nobody else uses it.
+    // memory, and nothing else uses it.
     let mut root = PciRoot::new(unsafe { MmioCam::new(ecam as *mut u8, Cam::Ecam) });
     let is_wanted = |info: &_| virtio_device_type(info) == Some(kind);
     let found = root.enumerate_bus(0).find(|(_, info)| is_wanted(info));

@@ -1,4 +1,4 @@
-//! Wraps an image for who loads it: the formats of U-Boot, and ELF for simulators and debuggers.
+//! Wraps an image for its loader: the formats of U-Boot, and ELF for simulators and debuggers.
 
 use crate::failure::{Failure, Result};
 use dtoolkit::{

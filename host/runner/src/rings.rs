@@ -200,7 +200,7 @@ mod tests {
     use weir_model::platform;
     use weir_report::trace::file::{Trace, core};
     use weir_trace::{
-        record::{RecordKind, Who},
+        record::{Origin, RecordKind},
         recorder::{HEADER, TraceRing},
     };
     use weir_units::Bytes;
@@ -238,7 +238,12 @@ mod tests {
         }
 
         fn push(&self, core: usize, time: u64) {
-            self.rings[core].push(time, Who::new(0, 0).tag(RecordKind::Poll, core as u32), time, 7);
+            self.rings[core].push(
+                time,
+                Origin::new(0, 0).tag(RecordKind::Poll, core as u32),
+                time,
+                7,
+            );
         }
 
         /// Puts the rings into RAM, as they are now.

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
     use weir_report::trace::file::Trace;
     use weir_trace::{
-        record::{Record, RecordKind, Who},
+        record::{Origin, Record, RecordKind},
         recorder::TraceRing,
         sender::TraceSender,
     };
@@ -106,7 +106,7 @@ mod tests {
             ring.begin(core, 1_000_000_000, 100);
         }
         let push = |core: usize, time| {
-            rings[core].push(time, Who::new(0, 0).tag(RecordKind::Poll, 0), time, 0);
+            rings[core].push(time, Origin::new(0, 0).tag(RecordKind::Poll, 0), time, 0);
         };
         let mut sender = TraceSender::new();
         (0..20).for_each(|n| push(0, 1000 + n));

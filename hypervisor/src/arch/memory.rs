@@ -171,7 +171,7 @@ impl Stage1 {
         IMAGE_OFFSET.store(image.0.wrapping_sub(HYP_BASE), Ordering::Relaxed);
         let tables = STAGE1.0.get() as u64;
         BSS_OFFSET.store(physical(tables).0.wrapping_sub(tables), Ordering::Relaxed);
-        // SAFETY: by this function's contract nobody else has a reference; the table walker only
+        // SAFETY: by this function's contract there is no other reference; the table walker only
         // reads, and sees entries that were invalid become valid.
         let tables = unsafe { &mut *STAGE1.0.get() };
         let base = in_bss(STAGE1.0.get() as u64);
@@ -186,7 +186,7 @@ impl Stage1 {
     ///
     /// # Safety
     ///
-    /// Nobody writes these bytes while the slice is in use, and they are RAM.
+    /// Nothing writes these bytes while the slice is in use, and they are RAM.
     ///
     /// # Errors
     ///
@@ -203,7 +203,7 @@ impl Stage1 {
         let va = PACKED + slot * WINDOW;
         self.builder.map(va, pa - offset, pages, stage1::READ)?;
         publish();
-        // SAFETY: just mapped, `len` bytes from `va + offset` on; the contract says that nobody
+        // SAFETY: just mapped, `len` bytes from `va + offset` on; by the contract nothing
         // writes them.
         Ok(unsafe { core::slice::from_raw_parts((va + offset) as *const u8, len as usize) })
     }
@@ -225,7 +225,7 @@ impl Stage1 {
     ///
     /// # Safety
     ///
-    /// Nobody uses those bytes any more.
+    /// Nothing uses those bytes any more.
     pub unsafe fn forget(&mut self, slot: u64, keep: u64) {
         let keep = keep.next_multiple_of(PAGE).min(WINDOW);
         self.builder.unmap_pages(PACKED + slot * WINDOW + keep, WINDOW - keep);
@@ -241,7 +241,7 @@ impl Stage1 {
 /// uses but through atomics. Called once.
 #[must_use]
 pub unsafe fn shared() -> u64 {
-    // SAFETY: mapped, writable, and by the contract nobody else's yet.
+    // SAFETY: mapped, writable, and by the contract no other owner's yet.
     unsafe { (SHARED as *mut u8).write_bytes(0, PARTITION_LEN as usize) }
     // The broker may read before its caches are on.
     clean(SHARED, PARTITION_LEN, cache_line());
@@ -274,11 +274,11 @@ pub fn stage1_base() -> u64 {
 ///
 /// # Safety
 ///
-/// Called on the boot core, before it starts another; nobody uses a window while the reference
+/// Called on the boot core, before it starts another; nothing uses a window while the reference
 /// lives.
 #[must_use]
 pub unsafe fn stage1_tables() -> (&'static [Table], u64) {
-    // SAFETY: nobody writes to the tables now but by the contract.
+    // SAFETY: by the contract nothing writes to the tables now.
     let tables = unsafe { &*STAGE1.0.get() };
     (tables, (STAGE1.0.get() as u64 - HYP_BASE) / PAGE)
 }
@@ -319,7 +319,7 @@ impl Window {
     ///
     /// # Safety
     ///
-    /// They are of those that [`furnish`] made tables for, and nobody else's now.
+    /// They are of those that [`furnish`] made tables for, and no other owner's now.
     unsafe fn from(first: usize, count: usize) -> Self {
         let place = FIRST_WINDOW_TABLE.load(Ordering::Relaxed) + first;
         // SAFETY: `furnish` made `ALL_WINDOWS` consecutive tables from `FIRST_WINDOW_TABLE` on, so
@@ -447,7 +447,7 @@ pub struct Bytes<'a> {
 ///
 /// # Safety
 ///
-/// Both are mapped, the target for writing, and nobody else uses the target.
+/// Both are mapped, the target for writing, and nothing else uses the target.
 unsafe fn copy_bytes(from: u64, to: u64, len: u64) {
     // SAFETY: by the contract; two places that overlap would both be the target.
     unsafe { core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len as usize) }

@@ -3,7 +3,7 @@
 //! A VM's bytes wait in a ring of that VM's, the records in one of the hypervisor's own. One core,
 //! the console core, empties them into the UART, a bounded number at a time; the others put bytes
 //! in and ring a bell. So the time that the UART takes is never a guest's on another core, and
-//! nobody waits for a lock of another VM's.
+//! no core waits for a lock of another VM.
 
 use crate::{
     arch::{lock::Lock, relax, timer},

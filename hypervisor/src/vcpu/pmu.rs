@@ -26,7 +26,7 @@ use weir_vdev::{
 
 const _: () = assert!(MAX_PMU_COUNTERS as usize <= MOST, "the model has them all");
 
-/// Gives core `core` its part in the PMU: what its VM was granted, and who takes the interrupt.
+/// Gives core `core` its part in the PMU: what its VM was granted, and the owner of the interrupt.
 /// After its budget has started.
 pub fn start(core: &mut Core) {
     let Some(vcpu_ref) = core.sole else { return };

@@ -115,7 +115,7 @@ pub struct CoreSchedule {
     pub until: u64,
     /// The set of vCPUs that want the core has changed.
     pub stale: bool,
-    /// For whom, other than the current vCPU, EL2 has the core now.
+    /// The entities, other than the current vCPU, on behalf of which EL2 runs now.
     pub account: Ready,
 }
 

@@ -125,7 +125,7 @@ pub fn finish(vcpu_ref: &VcpuRef, gives_up: bool) -> Option<u64> {
     }
     let mut engine = ENGINE.lock();
     let Engine { channel, transfer, .. } = &mut *engine;
-    // It completes what it has begun, for which the caller waits: at EL2 nobody else would run.
+    // It completes what it has begun, for which the caller waits: at EL2 nothing else would run.
     let bits = match transfer.finish(channel, gives_up, Nanos(timer::now_ns()))? {
         Outcome::Done => return Some(0),
         Outcome::Busy => return Some(ENGINE_IS_BUSY),

@@ -96,7 +96,7 @@ pub fn build(system: &PackedSystem, view: &VmView) -> Option<u64> {
     let mut window = unsafe { Window::all() };
     let built = window.lend(&mut pages(0), stage1::READ_WRITE, |va, len| {
         let count = (len / PAGE) as usize;
-        // SAFETY: the window maps whole tables in RAM that is the VM's own and nobody uses yet;
+        // SAFETY: the window maps whole tables in RAM that is the VM's own and nothing uses yet;
         // words of any value are a table.
         let tables = unsafe { core::slice::from_raw_parts_mut(va as *mut Table, count) };
         build_in(system, view, tables, |skip| {
@@ -130,7 +130,7 @@ fn keep(system: &PackedSystem, view: &VmView) {
 ///
 /// # Safety
 ///
-/// Called on the boot core, before it starts another; nobody uses a window.
+/// Called on the boot core, before it starts another; nothing uses a window.
 pub unsafe fn read_back(system: &PackedSystem<'_>) -> Found {
     // SAFETY: as this function's contract.
     let mut found = unsafe { of_hypervisor(system) };
@@ -180,7 +180,7 @@ unsafe fn of_vm(system: &PackedSystem<'_>, view: &VmView<'_>) -> Found {
     // SAFETY: by the contract of `read_back`.
     let mut window = unsafe { Window::all() };
     window.lend(&mut own.clone(), stage1::READ, |va, len| {
-        // SAFETY: the window maps whole pages of RAM, which nobody writes now.
+        // SAFETY: the window maps whole pages of RAM, which nothing writes now.
         let tables =
             unsafe { core::slice::from_raw_parts(va as *const Table, (len / PAGE) as usize) };
         let table = |pa| tables.get(own.index_of(pa)? as usize);

@@ -1,4 +1,4 @@
-//! The end of a run of a VM: who asked for it and why, and which vCPUs are off.
+//! The end of a run of a VM: the core that asked for it, the cause, and which vCPUs are off.
 //!
 //! The core of a VM's first vCPU leads. Whoever stops a VM (a call, a fault) records the reason
 //! here, and each core of the VM takes its vCPU off. When all are off, the leader decides what

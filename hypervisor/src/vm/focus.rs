@@ -19,10 +19,10 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use weir_abi::{ACTIVE, Irq, Region};
 use weir_units::{IntId, Ipa};
 
-/// Nobody.
-const NOBODY: u8 = u8::MAX;
+/// No VM.
+const NO_VM: u8 = u8::MAX;
 /// The VM that has the active devices; changed under [`MOVING`].
-static HOLDER: AtomicU8 = AtomicU8::new(NOBODY);
+static HOLDER: AtomicU8 = AtomicU8::new(NO_VM);
 /// Held while devices move. Takes the old holder's `Vm::gic` inside.
 static MOVING: Lock<()> = Lock::new(());
 
@@ -117,7 +117,7 @@ pub fn hand_over() {
         show(from, false);
     }
     let to = holder(to);
-    HOLDER.store(to.map_or(NOBODY, |to| to.index() as u8), Ordering::Relaxed);
+    HOLDER.store(to.map_or(NO_VM, |to| to.index() as u8), Ordering::Relaxed);
     let Some(to) = to else { return };
     set_movable();
     show(to, true);

@@ -225,7 +225,7 @@ pub fn fold_all(core: CoreId) {
     }
 }
 
-/// Writes down what is in this core's list registers, for those who asked.
+/// Records what is in this core's list registers, for the cores that asked.
 pub fn fold_own(vm: &'static Vm, vcpu: usize) {
     let shared = vm.vcpu(vcpu);
     let asked = shared.folds_asked.load(Ordering::Relaxed);

@@ -31,7 +31,7 @@ use crate::{
     },
     budget::shared::VmBudget,
     console, halt, system,
-    trace::{self, Ring, Who},
+    trace::{self, Origin, Ring},
     virtio::{flows::socket, service::NotifyRegisters, switch::port},
 };
 use core::{
@@ -117,8 +117,8 @@ pub struct VcpuRef {
     pub counts: &'static VcpuCounts,
     /// Where its core records what happens to it.
     pub ring: &'static Ring,
-    /// Who it is in there.
-    pub who: Who,
+    /// Its identity in the ring.
+    pub origin: Origin,
     /// All vCPUs of its VM.
     pub all: VcpuMask,
 }
@@ -127,7 +127,7 @@ impl VcpuRef {
     /// Records something that befell it, off the paths that a guest feels.
     #[inline(never)]
     pub fn record(&self, kind: trace::RecordKind, detail: u32, count: u64, other: u64) {
-        trace::push(self.ring, self.who.tag(kind, detail), count, other);
+        trace::push(self.ring, self.origin.tag(kind, detail), count, other);
     }
 
     /// Counts a synchronous exit, and records it.
@@ -140,7 +140,7 @@ impl VcpuRef {
     #[inline(always)]
     pub fn exit_by(&self, cause: ExitCause, syndrome: u64) {
         self.counts.exit(cause);
-        trace::push(self.ring, self.who.tag(trace::RecordKind::Exit, cause as u32), syndrome, 0);
+        trace::push(self.ring, self.origin.tag(trace::RecordKind::Exit, cause as u32), syndrome, 0);
     }
 
     /// The same off the paths that a guest feels.
@@ -154,7 +154,7 @@ impl VcpuRef {
     #[inline(always)]
     pub fn interrupt(&self, cause: ExitCause, intid: IntId) {
         self.counts.exit(cause);
-        trace::push(self.ring, self.who.tag(trace::RecordKind::Interrupt, intid.0), 0, 0);
+        trace::push(self.ring, self.origin.tag(trace::RecordKind::Interrupt, intid.0), 0, 0);
     }
 }
 
@@ -346,7 +346,7 @@ impl Vm {
     /// Called on that core, which has no other reference to it.
     #[expect(
         clippy::mut_from_ref,
-        reason = "what is shared of a VM is in one static; the contract says who may"
+        reason = "the shared part of a VM is in one static; the contract restricts its users"
     )]
     pub unsafe fn context(&self, vcpu: usize) -> &mut GuestContext {
         // SAFETY: the contract.
@@ -524,7 +524,7 @@ pub unsafe fn init(view: VmView<'static>, root: u64) {
             vcpu,
             counts: vm.counts(vcpu),
             ring: trace::ring(CoreId(core)),
-            who: Who::new(view.index as u8, vcpu as u8),
+            origin: Origin::new(view.index as u8, vcpu as u8),
             all: VcpuMask::first(view.cores().len()),
         });
     }
@@ -544,8 +544,8 @@ pub unsafe fn init(view: VmView<'static>, root: u64) {
     ALIVE.fetch_add(u32::from(!vm.is_broker()), Ordering::Relaxed);
 }
 
-/// Gives a VM its virtual GIC and notes where it notifies; on the boot core. Not part of who calls it: its stack is needed no
-/// more when guests run.
+/// Gives a VM its virtual GIC and notes where it notifies; on the boot core. Not inlined into its
+/// caller: its stack is needed no more when guests run.
 #[inline(never)]
 fn furnish(vm: &'static Vm, view: &VmView<'static>) {
     vm.notify.set(view);

@@ -33,7 +33,7 @@ impl AddAssign for Found {
 ///
 /// # Safety
 ///
-/// Called on the boot core, before it starts another; nobody uses a window.
+/// Called on the boot core, before it starts another; nothing uses a window.
 pub unsafe fn of_image(system: &PackedSystem<'_>) -> Found {
     // SAFETY: as this function's contract.
     let (tables, _) = unsafe { memory::stage1_tables() };

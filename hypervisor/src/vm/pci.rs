@@ -242,8 +242,8 @@ fn end_reset(functions: impl Iterator<Item = &'static Assigned>) {
     }
 }
 
-/// The SMMU does not do what it is told, so nobody knows what devices reach. This core stops rather
-/// than use that memory.
+/// The SMMU does not execute its commands, so the memory that devices reach is unknown. This core
+/// stops rather than use that memory.
 fn give_up(Silent: Silent) -> ! {
     notice::last_words(&[b"the SMMU does not complete its commands"])
 }

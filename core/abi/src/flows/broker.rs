@@ -1,4 +1,4 @@
-//! Who is in a flow, what the broker sees, and what its tables must be.
+//! The VMs of a flow, the memory that the broker sees, and the checks of its tables.
 
 use super::{
     ENGINE_CHUNK, ENGINE_LEVELS, ENGINE_LIMIT, FIRST_GROUP, FLOW_TIME_LIMIT, MAX_FLOWS, NO_BROKER,

@@ -24,7 +24,7 @@ macro_rules! nothing_is_accessed_behind_a_reset {
                     let (device, given) = &*shared;
                     let epoch = device.epoch();
                     if device.begin(epoch) {
-                        assert!(epoch == 1 || !given.load(Relaxed), "somebody else's memory");
+                        assert!(epoch == 1 || !given.load(Relaxed), "memory of another owner");
                         device.end();
                     }
                 }
@@ -46,7 +46,7 @@ fn no_memory_is_accessed_behind_its_reset() {
 }
 
 #[test]
-#[should_panic(expected = "somebody else's memory")]
+#[should_panic(expected = "memory of another owner")]
 fn missing_reset_fence_reaches_a_new_owner() {
     nothing_is_accessed_behind_a_reset!(unfenced);
 }

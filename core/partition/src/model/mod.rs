@@ -59,7 +59,7 @@ impl Sgi {
 }
 
 /// Two notifications, each with its SGI if the broker needs one, while the broker sleeps whenever
-/// it has looked twice: if one is slept over nobody ever wakes it. Each has its own stamp.
+/// it has looked twice: if it sleeps through one, nothing wakes it. Each has its own stamp.
 macro_rules! each_notification_is_seen {
     ($build:ident) => {
         check(|| {
@@ -157,7 +157,7 @@ macro_rules! nothing_is_copied_behind_a_reset {
                     let epochs = [from.epoch(), to.epoch()];
                     if from.begin(epochs[0]) && to.begin(epochs[1]) {
                         let is_old = epochs == [0, 0];
-                        assert!(!is_old || !given.load(Relaxed), "somebody else's memory");
+                        assert!(!is_old || !given.load(Relaxed), "memory of another owner");
                     }
                     from.end();
                     to.end();
@@ -212,7 +212,7 @@ fn no_memory_is_copied_behind_its_reset() {
 }
 
 #[test]
-#[should_panic(expected = "somebody else's memory")]
+#[should_panic(expected = "memory of another owner")]
 fn missing_reset_fence_copies_to_a_new_owner() {
     nothing_is_copied_behind_a_reset!(unfenced, 0);
 }

@@ -50,7 +50,8 @@ impl<V: GicArchitecture> Gic<V> {
     /// and sets its core's PPI enables. Called when the vCPU was kicked (through [`Gic::drain`]),
     /// after [`Gic::set_level`] named it, and at a maintenance interrupt: the end of a
     /// level-sensitive or shared interrupt, no pending list register while more wait, or the end of
-    /// an interrupt without one. Does nothing for a vCPU that is on no core. Returns whom to kick.
+    /// an interrupt without one. Does nothing for a vCPU that is on no core. Returns the vCPUs to
+    /// kick.
     #[inline(never)]
     pub fn refresh(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) -> VcpuMask {
         if self.cpu(vcpu).busy & OFF != 0 {
@@ -63,7 +64,7 @@ impl<V: GicArchitecture> Gic<V> {
     /// Takes the vCPU off its core: its list registers go into the model and are emptied, its
     /// linked PPIs are physically disabled, inactive and not set pending, so that another VM's vCPU
     /// can use them. Linked SPIs stay as they are: one that is active is this VM's alone. Returns
-    /// whom to kick.
+    /// the vCPUs to kick.
     pub fn save(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) -> VcpuMask {
         self.collect(vcpu, hw);
         let count = self.lr_count();
@@ -357,7 +358,7 @@ impl<V: GicArchitecture> Gic<V> {
     }
 
     /// Chooses what goes into this vCPU's list registers and writes those that change. `gone` is
-    /// what [`Gic::collect`] found. Returns whom to kick.
+    /// what [`Gic::collect`] found. Returns the vCPUs to kick.
     #[inline(never)]
     pub(super) fn fill(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) -> VcpuMask {
         self.apply_private(vcpu, hw);
@@ -386,7 +387,7 @@ impl<V: GicArchitecture> Gic<V> {
         cpu.busy = if maintenance == Maintenance::NONE { 0 } else { CROWDED };
         if cpu.maintenance != maintenance {
             cpu.maintenance = maintenance;
-            // Ends counted while nobody asked are not those of interrupts that lack a list
+            // Ends counted without a request are not those of interrupts that lack a list
             // register.
             if maintenance.has(Maintenance::ENTRY_MISSING) {
                 hw.take_eoi_count();
@@ -397,7 +398,7 @@ impl<V: GicArchitecture> Gic<V> {
     }
 
     /// Adds to `pending` what of word `w` can go into this vCPU's list registers, and gives back to
-    /// the physical distributor what cannot. Returns whom to kick.
+    /// the physical distributor what cannot. Returns the vCPUs to kick.
     #[inline(never)]
     fn choose(
         &mut self,

@@ -80,8 +80,9 @@ impl Mail for MailV2 {
         // Release: orders the sender's stores before its SGI (the guest's, and EL2's on its behalf)
         // before this one. It pairs with the Acquire in `take`.
         self.words[word].fetch_or(bit, Ordering::Release);
-        // Release: who takes this bit, or one that is set after it, finds the one above, unless an
-        // earlier `take` has found it. If that one did, this notification is one for nothing.
+        // Release: the core that takes this bit, or one that is set after it, finds the one above,
+        // unless an earlier `take` has found it. If that one did, this notification is one for
+        // nothing.
         self.posted.fetch_or(1 << word, Ordering::Release) == 0
     }
 

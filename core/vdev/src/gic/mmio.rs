@@ -145,8 +145,9 @@ impl GicAccess {
 }
 
 impl<V: GicArchitecture> Gic<V> {
-    /// Who must [`Gic::fold`] on its own core before this access, so that it sees its list
-    /// registers: those that have an interrupt of that register in one. Empty for most accesses.
+    /// The vCPUs that must [`Gic::fold`] on their own cores before this access, so that it sees
+    /// their list registers: those that have an interrupt of that register in one. Empty for most
+    /// accesses.
     #[inline]
     pub fn remote(&self, access: &GicAccess, write: bool) -> VcpuMask {
         // Without a decode for all but the pending and active registers, which are rarely accessed.
@@ -259,7 +260,7 @@ impl<V: GicArchitecture> Gic<V> {
     }
 
     /// A guest's store. The list registers of the vCPU that makes it are up to date afterwards;
-    /// returns whom to kick. `GICD_SGIR` is ignored here ([`GicAccess::is_sgir`]).
+    /// returns the vCPUs to kick. `GICD_SGIR` is ignored here ([`GicAccess::is_sgir`]).
     pub fn write(&mut self, access: &GicAccess, value: u64, hw: &mut impl Hardware<V>) -> VcpuMask {
         if access.owner() >= self.vcpu_count() {
             return VcpuMask::NONE;
@@ -365,7 +366,7 @@ impl<V: GicArchitecture> Gic<V> {
         kick
     }
 
-    /// Marks whom a write concerns, and refreshes the writer itself if it is among them.
+    /// Marks the vCPUs that a write concerns, and refreshes the writer itself if it is among them.
     #[inline]
     fn settle(&mut self, vcpu: usize, kick: VcpuMask, hw: &mut impl Hardware<V>) -> VcpuMask {
         if kick.is_empty() { kick } else { self.settle_each(vcpu, kick, hw) }

@@ -23,7 +23,7 @@
 //! did meanwhile to a pending or active bit in a foreign list register is kept as an intention
 //! (`cancel`, `force`) and applied by that refresh; what it disabled can still be acknowledged
 //! until then, as it can on hardware until `RWP` is clear. Reads see the last fold: [`Gic::remote`]
-//! says who must fold first.
+//! returns the vCPUs that must fold first.
 //!
 //! # What is in the list registers
 //!
@@ -516,7 +516,7 @@ impl<V: GicArchitecture> Gic<V> {
     }
 
     /// Delivers the physical interrupt behind a linked line: this core has acknowledged it and
-    /// dropped its priority, and has not deactivated it. Returns whom to kick.
+    /// dropped its priority, and has not deactivated it. Returns the vCPUs to kick.
     #[inline]
     pub fn deliver_hw(&mut self, vcpu: usize, intid: IntId, hw: &mut impl Hardware<V>) -> VcpuMask {
         let put = if intid.is_private() {
@@ -588,8 +588,8 @@ impl<V: GicArchitecture> Gic<V> {
     }
 
     /// Takes the SGIs that were posted to this vCPU, and does a refresh if one is outstanding: what
-    /// the receiver of a kick calls, and the sender of an SGI to itself. Returns whom to kick in
-    /// turn.
+    /// the receiver of a kick calls, and the sender of an SGI to itself. Returns the vCPUs to
+    /// kick in turn.
     pub fn drain(
         &mut self,
         vcpu: usize,
@@ -644,8 +644,8 @@ impl<V: GicArchitecture> Gic<V> {
         None
     }
 
-    /// The rest of [`Gic::drain`]: takes what [`Gic::put_posted`] left into the model. Returns whom
-    /// to kick.
+    /// The rest of [`Gic::drain`]: takes what [`Gic::put_posted`] left into the model. Returns the
+    /// vCPUs to kick.
     #[cold]
     #[inline(never)]
     pub fn take_posted(
@@ -662,7 +662,7 @@ impl<V: GicArchitecture> Gic<V> {
         self.refresh(vcpu, hw)
     }
 
-    /// Sets the input line of the emulated SPI `intid`. Returns whom to kick (the caller's own vCPU
+    /// Sets the input line of the emulated SPI `intid`. Returns the vCPUs to kick (the caller's own
     /// perhaps among them, for which it calls [`Gic::refresh`] instead). A line that the guest made
     /// edge-triggered becomes pending as it rises. Linked lines and INTIDs outside 32 to 255 are
     /// ignored.

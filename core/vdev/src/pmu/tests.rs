@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Counters that remember; the event counters that a guest does not have belong to somebody else.
+/// Counters that remember; the event counters that a guest does not have belong to another owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Fake {
     values: Vec<u32>,

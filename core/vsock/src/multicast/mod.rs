@@ -247,7 +247,7 @@ impl FlowGroup {
     }
 
     /// Answers the sender's request when all have answered theirs, tells it what credit there is,
-    /// and ends its connection when nobody is left.
+    /// and ends its connection when no receiver is left.
     fn settle(&mut self, post: &mut Post) {
         let Some(mut sender) = self.sender else { return };
         let joined = || self.members().iter().filter(|one| one.standing == Standing::Joined);
@@ -273,7 +273,7 @@ impl FlowGroup {
         self.sender = Some(sender);
     }
 
-    /// Nobody receives: the sender's connection is reset, and whoever was asked need not answer.
+    /// Without receivers, resets the sender's connection; a member that was asked need not answer.
     fn close(&mut self, post: &mut Post) {
         let Some(sender) = self.sender.take() else { return };
         post.push(self.for_sender(&sender, Operation::Reset));
@@ -291,7 +291,7 @@ impl FlowGroup {
         }
     }
 
-    /// Whether [`Self::send`] gives a packet with this header to somebody.
+    /// Whether [`Self::send`] gives a packet with this header to a member.
     #[must_use]
     pub fn takes(&self, header: &Header) -> bool {
         let is_sent = self.connection(header.src_port, header.kind).is_some_and(|sender| {
@@ -413,7 +413,7 @@ impl FlowGroup {
         self.settle(post);
     }
 
-    /// Nobody moves packets any more.
+    /// Handles that no packets are moved any more.
     pub fn abandon(&mut self, post: &mut Post) {
         self.close(post);
         self.end_sender(post);

@@ -57,7 +57,7 @@ fn main(board: &'static Board) -> ! {
     assert!(size <= board.ram.size.saturating_sub(IMAGE), "size={size}: too large");
     let mut at = 0;
     loop {
-        // SAFETY: a load from RAM that nobody else uses; checked above.
+        // SAFETY: a load from RAM that nothing else uses; checked above.
         unsafe { asm!("ldr xzr, [{}]", in(reg) start + at, options(nostack, preserves_flags)) };
         at = (at + LINE) % size;
     }
@@ -89,7 +89,7 @@ fn read_a_while(_: usize) {
     let end = time::now_ns() + args.number("every_ns", 3000);
     let mut at = AT.load(Ordering::Relaxed);
     while time::now_ns() < end {
-        // SAFETY: a load from RAM that nobody else uses; checked above.
+        // SAFETY: a load from RAM that nothing else uses; checked above.
         unsafe { asm!("ldr xzr, [{}]", in(reg) start + at, options(nostack, preserves_flags)) };
         at = (at + LINE) % size;
     }

@@ -50,7 +50,7 @@ fn main(board: &'static Board) -> ! {
     let (mut reads, mut gaps, mut longest, mut before, mut at) = (0_u64, 0_u64, 0, begun, 0);
     while before < end {
         for _ in 0..8 {
-            // SAFETY: RAM that nobody else uses; checked above.
+            // SAFETY: RAM that nothing else uses; checked above.
             unsafe { read(start + at, start + (at + 8 * LINE) % size) };
             at = (at + LINE) % size;
         }
@@ -71,7 +71,7 @@ fn main(board: &'static Board) -> ! {
 //
 // # Safety
 //
-// Both are in RAM that nobody else uses.
+// Both are in RAM that nothing else uses.
 
 unsafe fn load(at: u64, _ahead: u64) {
     // SAFETY: a load; see above.
@@ -100,7 +100,7 @@ unsafe fn uncached(at: u64, _ahead: u64) {
 }
 
 unsafe fn clean(at: u64, _ahead: u64) {
-    // SAFETY: a line that nobody else uses.
+    // SAFETY: a line that nothing else uses.
     unsafe {
         asm!("str xzr, [{at}]", "dc civac, {at}", "dsb sy", "ldr xzr, [{at}]", at = in(reg) at, options(nostack, preserves_flags));
     }

@@ -78,7 +78,7 @@ fn main(board: &'static Board) -> ! {
     // keeps the places aligned.
     let places = unsafe { ChasedPlaces::new(board.ram.base + IMAGE, count, stride) };
     let start = places.shuffle();
-    // SAFETY: shuffled above, and nobody else stores there; so below.
+    // SAFETY: shuffled above, and nothing else stores there; so below.
     let mut at = unsafe { places.walk(start, count) };
     if rounds == 0 {
         println!("latency: {size} bytes by {stride}, rounds of {loads} loads");

@@ -46,7 +46,7 @@ fn main(board: &'static Board) -> ! {
     let room = board.ram.size.saturating_sub(IMAGE);
     assert!(room >= (TABLES * size_of::<Table>()) as u64, "not enough memory for the tables");
     let tables = (board.ram.base + IMAGE) as *mut Table;
-    // SAFETY: RAM behind the image, of which nobody else knows, aligned to a page; zeros are a
+    // SAFETY: RAM behind the image, which nothing else uses, aligned to a page; zeros are a
     // table.
     let tables = unsafe {
         tables.write_bytes(0, TABLES);

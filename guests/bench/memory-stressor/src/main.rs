@@ -211,7 +211,7 @@ impl Stressor {
 }
 
 fn walk_through(range: Range, passes: u64) {
-    // SAFETY: `main` checked that the range is in RAM, behind the image, and aligned; nobody else
+    // SAFETY: `main` checked that the range is in RAM, behind the image, and aligned; nothing else
     // uses it.
     let places = unsafe { ChasedPlaces::new(range.start, range.count, range.stride) };
     let first = places.shuffle();
@@ -251,7 +251,7 @@ macro_rules! pass {
         let (mut at, stride) = ($range.start, $range.stride);
         for _ in 0..$range.count / 8 {
             // SAFETY: `main` checked that the range is in RAM, behind the image, and aligned;
-            // nobody else uses it.
+            // nothing else uses it.
             unsafe {
                 asm!(
                     ".rept 8", $access, "add {at}, {at}, {stride}", ".endr",

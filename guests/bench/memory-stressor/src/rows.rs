@@ -82,7 +82,7 @@ impl Rows {
         for _ in 0..part.count {
             let at = STARTS[row].load(Relaxed) + line * stride;
             // SAFETY: `find` took only rows that lie in the range, which `main` checked to be in
-            // RAM behind the image and aligned to 8 bytes; nobody else uses it.
+            // RAM behind the image and aligned to 8 bytes; nothing else uses it.
             unsafe { (at as *mut u64).write_volatile(at) };
             row += 1;
             if row as u64 == self.count {

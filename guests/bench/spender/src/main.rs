@@ -1,10 +1,11 @@
 //! Spends a memory budget on its last core while its first one does something else.
 //!
 //! The last core reads lines of `size=` bytes (1 MiB) one after the other, for ever; with one core
-//! nobody does. After `after_us=` (1000) the first core does what `then=` says: `off` (SYSTEM_OFF),
-//! `reset` (SYSTEM_RESET, in each of the first `boots=` (3) boots; then off), `fault` (the same by
-//! a load from where there is nothing), `storm` (`count=` (1000) SGIs to the last core, then off),
-//! or `set` (sets the budget of VM `vm=` to `reads=`, waits as long again, then off).
+//! no core does. After `after_us=` (1000) the first core does what `then=` says: `off`
+//! (SYSTEM_OFF), `reset` (SYSTEM_RESET, in each of the first `boots=` (3) boots; then off), `fault`
+//! (the same by a load from where there is nothing), `storm` (`count=` (1000) SGIs to the last
+//! core, then off), or `set` (sets the budget of VM `vm=` to `reads=`, waits as long again, then
+//! off).
 //!
 //! ```text
 //! spender: boot 0
@@ -51,7 +52,7 @@ fn spend(_: usize) {
     loop {
         let mut at = start;
         while at < end {
-            // SAFETY: a load from RAM that nobody else uses; `main` has checked that it is there.
+            // SAFETY: a load from RAM that nothing else uses; `main` has checked that it is there.
             unsafe { asm!("ldr xzr, [{}]", in(reg) at, options(nostack, preserves_flags)) };
             at += LINE;
         }

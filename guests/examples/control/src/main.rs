@@ -46,7 +46,7 @@ struct Task {
     report: Option<Record>,
 }
 
-/// The handler takes the lock; who else does masks interrupts.
+/// The handler takes the lock; other code that takes it masks interrupts.
 static TASK: Mutex<Task> = Mutex::new(Task {
     record: Record { latency_ns: Histogram::new(), misses: 0 },
     next_report: u64::MAX,

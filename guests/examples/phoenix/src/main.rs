@@ -13,10 +13,10 @@
 //!
 //! The hash is CRC-32C (Castagnoli; polynomial 0x1EDC6F41, reflected 0x82F63B78, initial value and
 //! final XOR 0xFFFFFFFF; the CRC of the nine bytes `123456789` is E3069283) over the 2 MiB in order
-//! of address, as eight hexadecimal digits. The pristine memory, for who computes it from outside,
+//! of address, as eight hexadecimal digits. The pristine memory, for a computation from outside,
 //! is zero except for the device tree at the start and the ELF file's segments.
 //!
-//! On QEMU without weir nobody counts restarts (each boot is the first), and the machine's device
+//! On QEMU without weir restarts are not counted (each boot is the first), and the machine's device
 //! tree holds random numbers unless it is started with `-M virt,dtb-randomness=off`.
 
 #![no_std]

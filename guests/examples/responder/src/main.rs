@@ -127,7 +127,7 @@ fn phase(length: u64) {
     while busy < length && last - begun < 4 * get(&PERIOD) {
         busy_for_a_while();
         let now = time::now();
-        // What takes longer than this, somebody else had the core.
+        // If it takes longer than this, another VM had the core.
         busy += (now - last).min(get(&PERIOD) / 100);
         last = now;
     }

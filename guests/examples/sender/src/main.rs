@@ -81,7 +81,7 @@ fn main(board: &'static Board) -> ! {
                 mmio::crash();
             }
         }
-        // On an emulator that serializes its cores nobody else moves the last packet while this
+        // On an emulator that serializes its cores no other core moves the last packet while this
         // one prints.
         while stream.is_open() && !socket.is_idle() {
             cpu::sleep();

@@ -60,7 +60,8 @@ struct Tally {
 }
 
 impl Tally {
-    /// Takes a frame in, if it is one of a station's; gives whom to answer, and what.
+    /// Takes a frame in, if it is one of a station's; returns the address and content of the
+    /// answer.
     fn take(&mut self, frame: &[u8], only: Option<Mac>) -> Option<(Mac, u64)> {
         let (headers, payload) = frame.split_at_checked(HEADERS)?;
         let from: Mac = headers[6..12].try_into().ok()?;
@@ -144,7 +145,7 @@ fn main(board: &'static Board) -> ! {
         tally.take_all(&mut port, from);
         if number < frames && time::now() >= due {
             let own = mac(args, "as").unwrap_or(port.mac());
-            send(&mut port, (to.expect("`to` says to whom"), own), number, size);
+            send(&mut port, (to.expect("`to` is given"), own), number, size);
             number += 1;
             // Not more often than that, even behind a time off the core.
             due = time::now() + if at_once { random.about(interval) } else { interval };

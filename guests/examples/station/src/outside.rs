@@ -16,7 +16,7 @@ const HEADERS: usize = 14 + 20 + 8;
 /// After so long a frame is taken to be lost.
 const PATIENCE_NS: u64 = 1_000_000_000;
 
-/// A station and whom it asks.
+/// A station and the one that it asks.
 pub struct Pair {
     pub own: [u8; 4],
     pub peer: [u8; 4],
@@ -43,7 +43,7 @@ impl Pair {
         println!("station: {good} of {count} echoes of {size} bytes from outside");
     }
 
-    /// Who has the other's address, by ARP.
+    /// Asks for the other's address by ARP.
     fn resolve(&self, device: &mut Ethernet) -> Option<Mac> {
         let own = device.mac();
         let mut frame = [0; 60];

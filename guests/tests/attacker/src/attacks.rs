@@ -90,7 +90,7 @@ fn outside(board: &Board, address: u64) -> u64 {
 /// Returns 0 where the load becomes an exception of the guest's own.
 fn read(address: u64) -> u64 {
     let mut value = 0;
-    // SAFETY: a load harms nobody, or so the hypervisor says.
+    // SAFETY: by the hypervisor's promise a load harms no VM.
     unsafe {
         asm!("ldr {value:w}, [{address}]", value = inout(reg) value, address = in(reg) address);
     };

@@ -1,5 +1,5 @@
 //! Checks its registers all the time: general ones, FP and SIMD, system registers, the timer. It
-//! finds out when somebody who has its core in between leaves a trace in them, or takes one along.
+//! finds out when another VM on its core in between changes them, or sees them.
 //!
 //! A round fills every register that no interrupt handler of its own uses with values that no other
 //! round has, waits, and compares. Between rounds it sleeps until its timer's next tick, if

@@ -92,7 +92,7 @@ impl Function {
             for other in [0, 1 << 12, 1 << 15, 3 << 15, 1 << 20, 255 << 20] {
                 let function = Self { registers: ecam + other };
                 words().for_each(|offset| function.write(offset, value));
-                assert_eq!(function.read(0), u32::MAX, "a function of somebody else's");
+                assert_eq!(function.read(0), u32::MAX, "a function of another VM");
             }
             words().for_each(|offset| self.write(offset, value));
         }

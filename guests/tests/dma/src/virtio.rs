@@ -124,14 +124,14 @@ impl Disk {
     pub fn first_line(&self) -> &'static str {
         self.read(own_places(), PATIENCE_NS[0]);
         // SAFETY: the device has answered, or has been given up and reset by the next request;
-        // nobody else writes there.
+        // nothing else writes there.
         let buffer = unsafe { &(*RING.0.get()).buffer };
         let line = buffer.split(|byte| *byte == b'\n').next().unwrap_or(&[]);
         str::from_utf8(line).unwrap_or("?")
     }
 
-    /// Has the device read the first sector with its queue or the buffer at places of somebody
-    /// else's. Gives the device status in the end.
+    /// Has the device read the first sector with its queue or the buffer at places of
+    /// another VM. Returns the device status at the end.
     pub fn attack(&self, places: Places) -> u8 {
         self.read(places, PATIENCE_NS[1])
     }

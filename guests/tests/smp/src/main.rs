@@ -124,7 +124,7 @@ fn run(core: usize) {
     }
     barrier(board);
     let spurious = COUNTS[core].iter().map(|count| count.load(SeqCst)).sum::<u32>();
-    check!(spurious == 0, "{spurious} interrupts that nobody waited for");
+    check!(spurious == 0, "{spurious} interrupts without a waiter");
     cpu::mask_interrupts();
 }
 

@@ -247,7 +247,7 @@ impl Work<'_> {
             let others = free.iter().take(both.len()).copied();
             rest(all).into_iter().chain(others).collect::<BTreeSet<u16>>()
         };
-        let write = |who, numbers| Edit::numbers(who, part, numbers);
+        let write = |owner, numbers| Edit::numbers(owner, part, numbers);
         let (edits, last) = if grouped {
             // The more critical owner gets its own numbers, or the other one leaves the group.
             let [more, less] =

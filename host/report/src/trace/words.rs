@@ -174,13 +174,13 @@ const _: () = assert!(weir_abi::MAX_CORES <= 1 << (64 - OTHER_BITS));
 mod tests {
     use super::super::file::tests::facts;
     use super::*;
-    use weir_trace::record::{Who, outgoing};
+    use weir_trace::record::{Origin, outgoing};
 
     /// A record as the hypervisor makes it.
     fn record(kind: RecordKind, vm: u8, detail: u32, count: u64, other: u64) -> Record {
         let ring = weir_trace::recorder::TraceRing::<4>::new();
         ring.begin(0, 1, 0);
-        ring.push(1500, Who::new(vm, 1).tag(kind, detail), count, other);
+        ring.push(1500, Origin::new(vm, 1).tag(kind, detail), count, other);
         let mut read = None;
         let mut reader = weir_trace::reader::Reader::new(size_of_val(&ring));
         reader.take(&mut &ring, |entry| read = Some(entry));

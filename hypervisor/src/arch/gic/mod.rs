@@ -2,9 +2,9 @@
 //!
 //! Physical interrupts are taken at EL2 only, which masks them while it runs, so that none nests.
 //! There are two priorities: the hypervisor's own, and that of the guests' lines, which can be held
-//! back together. EOI mode 1 splits the end of an interrupt: EL2 drops the priority, and who
-//! handles the interrupt deactivates it (a guest by its own EOI, through the HW bit of the list
-//! register).
+//! back together. EOI mode 1 splits the end of an interrupt: EL2 drops the priority, and
+//! the handler of the interrupt deactivates it (a guest by its own EOI, through the HW bit of the
+//! list register).
 
 mod distributor;
 #[cfg(feature = "gicv2")]

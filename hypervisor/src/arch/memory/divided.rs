@@ -77,7 +77,7 @@ impl Stage1 {
         window.lend(&mut homes(), stage1::READ_WRITE, |copy, _| {
             let root = first;
             // SAFETY: the window has the pages of the image's copy in order, so the tables' are
-            // there, aligned; nobody else knows of them.
+            // there, aligned; nothing else uses them.
             let tables = unsafe { &mut *((copy + tables_at) as *mut [Table; STAGE1_TABLES]) };
             let mut builder = Builder::in_pages(tables, &table_pages)?;
             for page in 0..image_pages {

@@ -6,8 +6,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use weir_units::{Ipa, Pa, VmId};
 
 /// Lets VM `vm`, whose stage 2 begins at `root` in the image's tables, see the pages of
-/// `len` bytes from `ipa`, or not any more: on return nobody goes on with what was looked up
-/// before. Pages that were never mapped stay so.
+/// `len` bytes from `ipa`, or not any more: on return no core uses an earlier
+/// translation. Pages that were never mapped stay so.
 ///
 /// # Safety
 ///

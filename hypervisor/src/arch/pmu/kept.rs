@@ -105,7 +105,7 @@ impl Pmu {
     /// pending is forgotten. Right after [`Pmu::counts`].
     #[inline(always)]
     pub fn interrupt_at(&mut self, limit: Counts) {
-        // A limit that is reached already is one for which nobody asks: the vCPU is suspended.
+        // A limit that is reached already is not asked for: the vCPU is suspended.
         let distance = |limit: u64, count: u64| limit.saturating_sub(count).clamp(1, FARTHEST);
         let from = |limit, count| 0u32.wrapping_sub(distance(limit, count) as u32);
         let reads = from(limit.reads, self.counts.reads);

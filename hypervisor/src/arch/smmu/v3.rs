@@ -1,5 +1,5 @@
-//! SMMUv3 (IHI 0070): a stream table of two levels, a command queue that is empty whenever nobody
-//! holds the lock, an event queue.
+//! SMMUv3 (IHI 0070): a stream table of two levels, a command queue that is empty whenever the
+//! lock is free, an event queue.
 //!
 //! It is asked to take part in nothing that cores broadcast; its caches are emptied by commands.
 //! What it reads and writes lies in pages of their own, which need not lie side by side, and it

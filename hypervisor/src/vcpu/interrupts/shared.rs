@@ -21,7 +21,7 @@ pub fn share_out(core: &mut Core, intid: IntId) {
     let (Some(schedule), Some(vcpu_ref)) = (core.schedule.as_deref_mut(), vcpu_ref) else {
         return gic::Line::new(intid, index).set_active(false);
     };
-    trace::push(vcpu_ref.ring, vcpu_ref.who.tag(trace::RecordKind::Interrupt, intid.0), 0, 0);
+    trace::push(vcpu_ref.ring, vcpu_ref.origin.tag(trace::RecordKind::Interrupt, intid.0), 0, 0);
     let now = timer::now_ns();
     let entity = schedule.entity(vcpu_ref.vm.index());
     let partition = schedule.partition.as_ref().map(|shared| &shared.partition);

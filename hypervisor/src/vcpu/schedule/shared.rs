@@ -56,7 +56,7 @@ impl CoreSchedule {
     }
 
     /// Charges the time that EL2 has used since the counter was `came`, while another vCPU has the
-    /// core, to those for whom it was, in equal parts.
+    /// core, to the entities on behalf of which it was used, in equal parts.
     #[inline(always)]
     pub fn charge(&mut self, came: u64) {
         let account = core::mem::take(&mut self.account);

@@ -19,8 +19,8 @@ impl spin::RelaxStrategy for Yield {
 /// The longest that such a lock was held, and waited for, since that was last told, in ticks.
 static LONGEST: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// A lock that serves who comes first, so that a core waits for one turn of each other core and no
-/// more, and that knows how long a turn is.
+/// A lock that serves cores in order of arrival, so that a core waits for one turn of each other
+/// core and no more, and that knows how long a turn is.
 pub struct Fair<T>(TicketMutex<T, Yield>);
 
 /// What is locked.

@@ -31,7 +31,7 @@ use weir_abi::{VIRTIO_LEN, VSOCK_BAR_LEN, VSOCK_SLOT, VmView};
 use weir_partition::flows::{PORTS, PacketCounts, PacketEvent, PacketRecord, Partition, TAKEN};
 use weir_trace::{
     phases::pack,
-    record::{RecordKind, Who},
+    record::{Origin, RecordKind},
     wire::{self, Denial},
 };
 use weir_units::{IntId, Ipa};
@@ -304,7 +304,7 @@ pub fn complete(service: &Service, vcpu_ref: &VcpuRef, left: &mut usize) -> bool
 /// this call, in ns.
 fn record(partition: &Partition, vcpu_ref: &VcpuRef, raised: &[u64; PORTS]) {
     let push = |record: &PacketRecord, kind, value| {
-        let tag = Who::new(record.port as u8, 0).tag(kind, record.detail);
+        let tag = Origin::new(record.port as u8, 0).tag(kind, record.detail);
         vcpu_ref.ring.push(timer::ticks(), tag, record.phases, value);
     };
     // Relaxed: one core alone.

@@ -402,8 +402,8 @@ impl<V: GicArchitecture> Rig<V> {
         self.prompt = was;
     }
 
-    fn fold(&mut self, who: VcpuMask) {
-        for vcpu in who.iter() {
+    fn fold(&mut self, vcpus: VcpuMask) {
+        for vcpu in vcpus.iter() {
             self.gic.fold(vcpu, &self.cores[vcpu]);
         }
     }

@@ -29,7 +29,7 @@ struct One {
     priority: u8,
     edge: bool,
     latch: bool,
-    /// GICv2 SGIs: pending from whom.
+    /// GICv2 SGIs: the vCPUs from which they are pending.
     sources: u8,
     line: bool,
     active: bool,

@@ -202,7 +202,7 @@ fn routes_of_gicv3() {
     assert_eq!(rig.gic.set_level(IntId(33), true), VcpuMask::only(0));
     assert_eq!(rig.gic.set_level(IntId(33), false), VcpuMask::NONE);
     rig.write(0, offset, 4, 2);
-    assert_eq!(rig.gic.set_level(IntId(33), true), VcpuMask::NONE, "affinity 0xaa.0.0.2 is nobody");
+    assert_eq!(rig.gic.set_level(IntId(33), true), VcpuMask::NONE, "no vCPU is 0xaa.0.0.2");
     rig.gic.set_level(IntId(33), false).iter().for_each(drop);
     rig.write(0, offset + 4, 4, 0);
     let kick = rig.gic.set_level(IntId(33), true);

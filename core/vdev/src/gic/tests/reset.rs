@@ -71,7 +71,7 @@ fn reset<V: GicArchitecture + Debug>(uses: &[(Vec<Access>, u32)], between: &[u32
     }
     rig.leave_all();
     rig.mail.clear();
-    // Who was kicked is off its core.
+    // The vCPUs that were kicked are off their cores.
     (rig.prompt, rig.kicks) = (false, VcpuMask::NONE);
     let mut between = between.iter().cycle();
     rig.reset(|rig| {
