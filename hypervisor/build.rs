@@ -187,7 +187,7 @@ fn engine(board: &Board) -> String {
     )
 }
 
-/// Returns the constants whose values are lists.
+/// Returns the constants with lists as values.
 fn lists(board: &Board) -> String {
     let both = |key| [format!("memory.{key}"), format!("memory.more.{key}")];
     let bases = both("base").into_iter().flat_map(|key| board.numbers(&key));

@@ -10,8 +10,9 @@ use std::{
 /// A variable that informs tests that the programs are built.
 pub const BUILT: &str = "WEIR_TEST_PROGRAMS";
 
-/// The ZCU102 whose broker has channel 0 of the low-power domain's engine (interrupt: SPI 77, as in
-/// Linux's zynqmp.dtsi), which sees the cores' caches: then no core copies the ends of a chunk.
+/// The ZCU102 with a broker that has channel 0 of the low-power domain's engine (interrupt: SPI 77,
+/// as in Linux's zynqmp.dtsi), which sees the cores' caches: then no core copies the ends of a
+/// chunk.
 pub const ADMA: &str = "zcu102-adma";
 const ADMA_ENGINE: &str = "[dma_engine]\nname = \"ADMA\"\nkind = \"zdma\"\nbase = 0xffa8_0000\n\
                            intid = 109\ncoherent = true\n\

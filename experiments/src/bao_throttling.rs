@@ -1,4 +1,4 @@
-//! bao-throttling, section 4.3: programs of a benchmark suite next to a guest whose three cores
+//! bao-throttling, section 4.3: programs of a benchmark suite next to a guest with three cores that
 //! read and write more than the L2 holds.
 //!
 //! The thesis gives these figures without numbers: the statements of its text about them are

@@ -47,7 +47,7 @@ const BY_ENGINE: &str = "flows-engine";
 const ENGINE: &str = "path = \"dma\"";
 /// Chunk sizes. The receiver's buffers have 4 KiB, and no chunk is larger than a buffer.
 const CHUNKS: [Bytes; 4] = [Bytes(512), Bytes(1024), Bytes(2048), Bytes(4096)];
-/// The system whose VMs share a core.
+/// The system with VMs that share a core.
 const SHARED: &str = "shared";
 
 /// What to measure.
@@ -389,8 +389,8 @@ impl BoardFigures {
 
     /// Returns the tables of a board file. `[sharing]`, for a switch, and `[saturation]`, for what
     /// the DMA engine reaches by chunk size, have keys that this does not measure: they are among
-    /// them only if the file `has` them, except that a board without `[sharing]` gets one whose
-    /// other keys are derived.
+    /// them only if the file `has` them, except that a board without `[sharing]` gets one with
+    /// its other keys derived.
     #[must_use]
     pub fn to_toml(&self, has: impl Fn(&str) -> bool) -> String {
         let name = |table: &str| {

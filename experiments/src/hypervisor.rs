@@ -7,9 +7,9 @@
 //! barriers, cache and TLB maintenance and device accesses, which cost far more on hardware than
 //! another instruction, are also counted.
 //!
-//! The systems: one whose guest walks all paths and marks them, some that only boot, one whose VMs
-//! share a core, one whose VMs send frames, and some whose longest section with interrupts masked
-//! is looked for. The paths are also walked on a board with a GICv2.
+//! The systems: one with a guest that walks all paths and marks them, some that only boot, one with
+//! VMs that share a core, one with VMs that send frames, and some in which the longest section with
+//! interrupts masked is searched. The paths are also walked on a board with a GICv2.
 
 use std::{
     collections::BTreeMap,
@@ -320,7 +320,7 @@ impl fmt::Display for AbovePeer {
 /// Runs the benchmark.
 ///
 /// # Errors
-/// Those of `run`; a system whose guest marked no boot, or a path that the guest never took; files
+/// Those of `run`; a guest marked no boot, or never took a path; files
 /// that cannot be read.
 pub fn measure<R>(needs: Needs<'_, R>) -> Result<Figures>
 where
@@ -621,8 +621,8 @@ fn ratio(weir: u64, bao: u64) -> String {
     format!("{ratio:.2}")
 }
 
-/// A table whose first column is text and whose others are numbers.
-/// A table whose columns behind the first have numbers.
+/// A table with text in the first column and numbers in the others.
+/// A table with numbers in the columns behind the first.
 fn numbers<const N: usize>(header: [&str; N]) -> TextTable {
     TextTable::new(header).with_numbers(1..N)
 }

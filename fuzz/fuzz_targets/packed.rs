@@ -18,7 +18,7 @@ fuzz_target!(|input: &[u8]| {
     let mut words = vec![0u64; bytes.len().div_ceil(8)];
     words.as_mut_bytes()[..bytes.len()].copy_from_slice(bytes);
     let bytes = &mut words.as_mut_bytes()[..bytes.len()];
-    // Mostly with the beginning that lets the tables be looked at.
+    // Mostly with the beginning that lets the tables be read.
     if options & 1 != 0 && bytes.len() >= 72 {
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -34,7 +34,7 @@ fuzz_target!(|input: &[u8]| {
     for mut shared in (0..8).filter_map(|core| system.shared(core)) {
         assert!(shared.vms().iter().all(|vm| usize::from(*vm) < system.vms()));
         let run = shared.partition.step(Nanos(1), Ready::of(0..8)).run;
-        assert!(run.is_none_or(|party| usize::from(party) < shared.vms().len()));
+        assert!(run.is_none_or(|entity| usize::from(entity) < shared.vms().len()));
     }
     let mut taken =
         vec![system.header.load_address..system.header.load_address + system.header.image_len];

@@ -10,7 +10,7 @@ use std::path::Path;
 use weir_model::{Catalog, Faults, Style, check_text, place};
 
 fuzz_target!(|text: &str| {
-    // Beside no file at all, so that nothing of the machine is read.
+    // Next to no file at all, so that nothing of the machine is read.
     match check_text(Path::new("/nowhere/system.toml"), text, &Catalog::default()) {
         Ok(system) => drop(place(&system, 1 << 20)),
         Err(faults) => {

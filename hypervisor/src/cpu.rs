@@ -24,7 +24,7 @@ pub struct Core {
     pub id: CoreId,
     /// Its only vCPU; `None` on a core that several share, or that has none.
     pub sole: Option<&'static VcpuRef>,
-    /// The vCPU whose state is on the core.
+    /// The vCPU with its state on the core.
     pub current: Option<&'static VcpuRef>,
     /// Its vCPUs, and which of them has it.
     pub schedule: Option<&'static mut CoreSchedule>,

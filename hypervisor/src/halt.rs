@@ -1,4 +1,4 @@
-//! What becomes of a core at whose EL2 something failed.
+//! What becomes of a core after a failure at its EL2.
 
 use crate::notice::{self, Text};
 

@@ -11,7 +11,7 @@ pub const FOLD: u32 = 1 << 0;
 pub const STOP: u32 = 1 << 1;
 /// Message: turn the vCPU on.
 pub const START: u32 = 1 << 2;
-/// Message: a boot of the VM whose first vCPU is here has ended.
+/// Message: a boot of the VM with its first vCPU here has ended.
 pub const ENDED: u32 = 1 << 3;
 /// Message: a person typed something for this VM.
 pub const INPUT: u32 = 1 << 4;

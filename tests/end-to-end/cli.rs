@@ -189,8 +189,8 @@ fn every_verb_goes_by_the_same_rules() {
         ("one core twice", qemu(work, "").replace("cpus = [1]", "cpus = [0]"), false, true),
         ("no such core", qemu(work, "").replace("cpus = [1]", "cpus = [64]"), false, true),
         ("too much memory", qemu(work, "").replace("16MiB", "2GiB"), false, true),
-        ("no turn", shared(work, "").replace("[\"a\", \"b\"]", "[\"a\"]"), false, true),
-        ("a short turn", shared(work, "").replace("1ms", "1us"), false, true),
+        ("no slice", shared(work, "").replace("[\"a\", \"b\"]", "[\"a\"]"), false, true),
+        ("a short slice", shared(work, "").replace("1ms", "1us"), false, true),
         ("an unknown key", qemu(work, "[nothing]\n"), false, true),
         ("an unknown device", qemu(&format!("devices = [\"none\"]\n{work}"), ""), false, true),
         (
@@ -252,7 +252,7 @@ fn the_image_is_named_after_its_directory() {
     assert_eq!(tree[..4], [0xd0, 0x0d, 0xfe, 0xed]);
 }
 
-/// An ELF file for AArch64 whose only segment, and entry, is at this address; all of it but its
+/// An ELF file for AArch64 with its only segment, and entry, at this address; all of it but its
 /// first instruction is zeros.
 fn elf(address: u64, len: u64) -> Vec<u8> {
     let mut file = vec![0; 124];

@@ -82,7 +82,7 @@ fn assert_not_disturbed(attacked: &Outcome, harmless: &Outcome, least_percent: u
         harmless.others,
         harmless.reads
     );
-    // EL2 sends none to a core whose vCPU runs.
+    // EL2 sends none to a core with a vCPU that runs.
     assert_eq!(attacked.messages, 0);
     assert_eq!(attacked.others, harmless.others);
     // The polls of the counter page, one each microsecond.

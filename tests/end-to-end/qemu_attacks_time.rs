@@ -2,8 +2,8 @@
 
 use crate::support::qemu::{Options, Outcome, run_system};
 
-/// A control loop of 1 ms on core 0, whose activations are due when its slot of [`SLOTS`] begins,
-/// and `storms` on these cores.
+/// A control loop of 1 ms on core 0, with activations that are due when its slot of [`SLOTS`]
+/// begins, and `storms` on these cores.
 fn storm(activations: u64, cores: &str, args: &str, more: &str, arguments: &[&str]) -> Outcome {
     let text = format!(
         r#"

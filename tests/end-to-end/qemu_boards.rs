@@ -137,7 +137,7 @@ fn el3_receives_what_is_typed() {
     receives_what_is_typed("qemu-virt-el3");
 }
 
-/// A VM that does not fit into the first piece of RAM lies in the second, whose start is 32 GiB.
+/// A VM that does not fit into the first piece of RAM lies in the second, which starts at 32 GiB.
 #[test]
 fn zcu102_uses_ram_above_the_gap() {
     let board = fs::read_to_string(root().join("boards/zcu102/board.toml")).expect("a board");
@@ -418,7 +418,7 @@ fn interrupt_storms_on_versal_reach_no_other_vm() {
     interrupt_storms_reach_no_other_vm("versal-virt");
 }
 
-/// Half of each 2 ms is the worker's, the other half an attacker's whose timers stay pending.
+/// Half of each 2 ms is the worker's, the other half an attacker's with timers that stay pending.
 fn pending_timers_stay_with_their_vm(board: &str) {
     let slots = "\n[[core]]\nid = 0\n\
         schedule = { kind = \"table\", major_frame = \"2ms\", slots = [\
@@ -507,7 +507,7 @@ fn vms_share_a_core_on_el3() {
     vms_share_a_core("qemu-virt-el3");
 }
 
-/// A flow that the broker's core copies, and whose latencies stay below the emulated board's bound.
+/// A flow that the broker's core copies, with latencies below the emulated board's bound.
 fn a_flow_keeps_its_bound(board: &str) {
     let all_sent = "expect = [\"sender: 100 messages of 4096 bytes sent\"]";
     let all_arrived = "expect = [\"receiver: port 5000: 409600 bytes in order\"]";

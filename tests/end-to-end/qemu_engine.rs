@@ -71,7 +71,7 @@ fn chunks(outcome: &Outcome) -> [u64; 2] {
     })
 }
 
-/// Through both kinds of socket devices. The chunks are the engine's, whose last ones are short.
+/// Through both kinds of socket devices. The chunks are the engine's; the last ones are short.
 #[test]
 fn the_engine_moves_the_packets_of_a_flow() {
     for keys in [["", ""], ["vsock = \"pci\"\n", ""]] {
@@ -110,9 +110,9 @@ fn the_core_copies_what_is_short() {
 /// The flows of 4 KiB in rt-virtio's Table III: bandwidth in MB/s and the published period in ns,
 /// which is the deadline, too. Here it is a fifth longer: weir's broker parses packets itself, and
 /// an instruction takes 1 ns. The sender leaves more time between two packets, as it makes up their
-/// bytes. The bound is that of the emulated board, whose engine takes no time. Those of 12 KiB are
-/// in chunks: an emulated broker that waits for the next one's turn lets the receiver's core run
-/// until that has read the last.
+/// bytes. The bound is that of the emulated board, with an engine that takes no time. Those of 12
+/// KiB are in chunks: an emulated broker that waits for the next one's turn lets the receiver's
+/// core run until that has read the last.
 #[test]
 fn the_flows_of_table_3_keep_their_bounds() {
     let size = 4096;

@@ -116,7 +116,7 @@ fn run(file: &Path, time: &str, arguments: &[&str]) -> Ran {
 fn run_in(checkout: &Path, directory: &Path, file: &Path, time: &str, arguments: &[&str]) -> Ran {
     let runs = directory.join("runs");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    // Some tests run systems whose deadlines are too short for the bound.
+    // Some tests run systems with deadlines below the bound.
     command.arg("run").arg(file).args(["--deterministic", "--keep-running", "-q", "--for", time]);
     command
         .args(["--ignore-verdict", "--accept-not-judged"])
@@ -851,8 +851,8 @@ fn an_end_that_restarts_resets_the_other() {
     }
 }
 
-/// An end whose budget is spent in the midst of every packet stands still for the rest of each
-/// period: nothing of its flow is lost, and no other component's waits.
+/// An end with a budget that is spent in the midst of every packet stands still for the rest of
+/// each period: nothing of its flow is lost, and no other component's waits.
 #[test]
 fn a_throttled_end_delays_no_other_flow() {
     let budget = "memory_budget = { event = \"inst-retired\", accesses = 50000, period = \"1ms\" }";

@@ -162,8 +162,8 @@ fn a_thousand_restarts_begin_with_the_same_memory() {
     // those few activations are late, most of them by 2 us. The tick comes each 100 us, or after
     // the non-preemptible section that it falls into (at most 1,540 instructions). The ticks of all
     // cores come close together. If that of control's core comes between EL2's injection of the
-    // timer interrupt and the guest's handler, EL2 yields there, and the busy core, whose tick is
-    // over, has its next 100 us first. If no core is ready, the yield takes fewer than 128
+    // timer interrupt and the guest's handler, EL2 yields there, and the busy core, after its tick
+    // is over, has its next 100 us first. If no core is ready, the yield takes fewer than 128
     // instructions. All other activations are where they are without the thousand boots.
     let shared = histogram(&outcome);
     let at = |histogram: &[(u64, u64)]| {

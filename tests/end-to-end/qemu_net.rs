@@ -9,7 +9,7 @@ use crate::support::{
 use serde_json::Value;
 use std::{fs, process::Command};
 
-/// A VM on a core with a port, whose address ends in `number`.
+/// A VM on a core with a port and an address that ends in `number`.
 fn station(name: &str, core: u8, number: u8, limits: &str, args: &str, more: &str) -> String {
     format!(
         r#"
@@ -34,7 +34,7 @@ fn frames(outcome: &Outcome, vm: &str, what: &str) -> u64 {
     outcome.vm(vm)["frames"][what].as_u64().expect("a number of frames")
 }
 
-/// Runs a system whose device is QEMU's, with a network of the host's behind it that offers files
+/// Runs a system with QEMU's device, with a network of the host's behind it that offers files
 /// of `directory`.
 fn run_outside(text: &str, directory: Option<&str>) -> Outcome {
     let offer = directory.map_or(String::new(), |directory| format!(",tftp={directory}"));
@@ -72,8 +72,8 @@ fn two_linuxes_share_a_device_in_host_time() {
         assert!(sent >= 220 && received >= 220, "{vm}: {sent} sent, {received} received");
         assert_eq!([count("over_rate"), count("refused")], [0, 0], "{vm}");
     }
-    // The VM whose driver begins last misses the other's broadcasts until then, which
-    // depends on the host's load. The one whose driver begins first misses next to nothing.
+    // The VM with the driver that begins last misses the other's broadcasts until then, which
+    // depends on the host's load. The other one misses next to nothing.
     let missed = ["north", "south"].map(|vm| frames(&outcome, vm, "missed"));
     assert!(missed[0].min(missed[1]) <= 8, "{missed:?} missed");
 }
@@ -165,7 +165,7 @@ fn a_dead_station_restarts_and_the_other_goes_on() {
     assert!(frames(&outcome, "dies", "missed") > 0, "{:?}", outcome.vm("dies")["frames"]);
 }
 
-/// Runs `examples/hub/hub.toml`, where frames come so often to a VM whose line has this rule: the
+/// Runs `examples/hub/hub.toml`, where frames come so often to a VM with this rule of its line: the
 /// mean of its neighbor's sleeps, the longest, and how often the line came.
 fn packets(interval_us: u32, rule: &str) -> (u64, u64, usize) {
     let text = with(&system("hub"), "interval_us=2000", &format!("interval_us={interval_us}"));

@@ -12,7 +12,7 @@ const STREAM: u64 = 2 << 3;
 const DISK: usize = 8 << 20;
 const WRITTEN: usize = 4 << 20;
 
-/// A disk image whose first line is `word`.
+/// A disk image with the first line `word`.
 fn disk(directory: &Path, word: &str) -> String {
     let file = directory.join("disk.img");
     let mut bytes = format!("{word}\n").into_bytes();

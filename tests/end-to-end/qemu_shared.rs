@@ -149,8 +149,8 @@ fn budgets_of_time_are_kept() {
     assert_eq!(busy.count(), 24);
 }
 
-/// A VM that resets itself, one that powers off, one that sleeps for ever, one whose memory budget
-/// is spent in its time slices.
+/// A VM that resets itself, one that powers off, one that sleeps for ever, one with a memory budget
+/// that is spent in its time slices.
 #[test]
 fn attacks_on_itself_leave_other_vms_their_slots() {
     let budget = r#"memory_budget = { event = "inst-retired", accesses = 100000, period = "1ms" }"#;
@@ -213,7 +213,7 @@ expect = ["sleeper: {sleeps} sleeps"]
     )
 }
 
-/// A VM whose second vCPU raises line 34 of a device, and further `args`.
+/// A VM with a second vCPU that raises line 34 of a device, and further `args`.
 fn loaded(args: &str, devices: &str) -> String {
     format!(
         r#"
@@ -422,7 +422,7 @@ fn most_in_a_slice(outcome: &Outcome) -> usize {
     let in_slice = |(begun, _, length): &(u64, String, u64)| {
         came.iter().filter(|at| (*begun..begun + length).contains(*at)).count()
     };
-    slices.iter().filter(|(_, vm, _)| vm == "sleeper").map(in_slice).max().expect("a turn")
+    slices.iter().filter(|(_, vm, _)| vm == "sleeper").map(in_slice).max().expect("a slice")
 }
 
 /// A VM of two or three vCPUs that floods a core in the other ways.
@@ -492,7 +492,7 @@ fn what_an_sgi_takes_is_charged_to_its_vm() {
     assert!(disturbed > quiet && paid < own, "{quiet} and {own}, {disturbed} and {paid}");
 }
 
-/// In a time table: one that resets itself, one that powers off, one whose memory budget is spent,
+/// In a time table: one that resets itself, one that powers off, one with a spent memory budget,
 /// one that faults and is not started again.
 #[test]
 fn what_a_vm_does_in_its_slot_stays_there() {

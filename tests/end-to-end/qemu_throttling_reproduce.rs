@@ -34,7 +34,7 @@ fn budgets_are_kept_as_seen_from_outside() {
         assert!(budget <= most && most <= budget + allowed, "{run}");
         assert!(number("overshoot_max") <= allowed && number("periods") > 30, "{run}");
         // What the last period owes is of some million lines, or a few instructions. Next to the
-        // console, whose instructions are on its account, a budget gives less and never more.
+        // console, with instructions on its account, a budget gives less and never more.
         let rate = run["rate_error"].as_f64().expect("a rate");
         let least = if run["console_on_other_core"] == true { -0.1 } else { -3e-4 };
         assert!((least..=3e-4).contains(&rate), "{run}");

@@ -15,8 +15,8 @@ fn run(text: &str, arguments: &[&str]) -> (Printed, Value, String) {
         command.arg(verb).env("WEIR_ROOT", root()).env("WEIR_RUNS", &runs);
         command
     };
-    // The verdict before the run refuses systems whose deadlines are too short; here the run is to
-    // show it.
+    // The verdict before the run refuses systems with deadlines that are too short; here the run is
+    // to show it.
     let mut command = weir("run");
     command.arg(&file).args(["-q", "--ignore-verdict"]).args(arguments);
     let printed = capture_within(&mut command, Duration::from_secs(1200));
@@ -145,7 +145,7 @@ image = { elf = "context", args = "rounds=100000000 spin=2000 seed=1" }
 "#;
 
 /// The VMs of core 0 have it in time slices of 4 ms.
-const TURNS: &str = r#"
+const SLICES: &str = r#"
 [[core]]
 id = 0
 schedule = { kind = "round-robin", quantum = "4ms" }
@@ -172,7 +172,7 @@ expect = ["control: latency"]
 name = "control"
 wcet = "1us"
 period = "1ms"
-{TURNS}"#
+{SLICES}"#
     )
 }
 
@@ -271,7 +271,7 @@ memory = "2MiB"
 devices = ["/pl031@9010000"]
 image = {{ elf = "responder", args = "role=loaded tick_us=2000 line=34 report=20 interval_us=1000 work_us=5" }}
 expect = ["loaded: 20 ticks"]
-{TURNS}
+{SLICES}
 [[irq]]
 line = 34
 vm = "loaded"

@@ -390,7 +390,7 @@ fn a_full_disk_is_reported() {
 mod attach {
     use super::*;
 
-    /// A run whose `one` prints a prompt, then what comes after eight bytes of input.
+    /// A run in which `one` prints a prompt, then what comes after eight bytes of input.
     fn prompting() -> Fake {
         let fake =
             fake("cat good prompt; echo > ready; head -c 8 > typed; cat answer; exec sleep 100");

@@ -32,7 +32,7 @@ pub fn line() -> (TTYPort, String, TTYPort) {
 /// The identity of the fake's image.
 const IMAGE: u64 = 0x77c0;
 
-/// A checkout whose image names itself [`IMAGE`].
+/// A checkout with an image that names itself [`IMAGE`].
 fn fake() -> Fake {
     let fake = Fake::new(SYSTEM, "exit 1");
     let header = PackedHeader { image_id: IMAGE, ..PackedHeader::new_zeroed() };
@@ -279,14 +279,14 @@ const LETTERS_THEN_ECHO: [u32; 21] = [
 /// QEMU's machine for `qemu-virt-gicv2`.
 pub const VIRT: [&str; 4] = ["-machine", "virt,virtualization=on,gic-version=2", "-m", "2G"];
 
-/// A board: QEMU, whose UART writes to a line. What is written to this is input of the UART.
+/// A board: QEMU, with a UART that writes to a line. What is written to this is input of the UART.
 pub struct Qemu {
     process: Child,
     output: JoinHandle<()>,
 }
 
 impl Qemu {
-    /// Starts a machine with this image, whose output passes through `noise`.
+    /// Starts a machine with this image; its output passes through `noise`.
     fn with_noise(machine: &[&str], image: &Path, line: &TTYPort, noise: Noise) -> Self {
         let mut qemu = Command::new("qemu-system-aarch64");
         qemu.args(machine).args(["-display", "none", "-monitor", "none", "-nodefaults"]);
@@ -334,7 +334,7 @@ impl Drop for Qemu {
 struct Noise {
     /// The positions in the stream at which it is noisy.
     at: Range<usize>,
-    /// There each byte whose position is divisible by this is lost,
+    /// There each byte at a position divisible by this is lost,
     lost: usize,
     /// and of the others each by this is changed.
     changed: usize,
@@ -372,7 +372,7 @@ fn to_host(mut board: impl Read, mut line: TTYPort, noise: &Noise) {
     }
 }
 
-/// Writes to a pseudo-terminal, whose buffer can be full for a while.
+/// Writes to a pseudo-terminal; its buffer can be full for a while.
 pub fn write_all(line: &mut TTYPort, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match line.write(bytes) {
@@ -530,7 +530,7 @@ fn input_of_a_noisy_line_does_no_harm() {
     let image = directory.path().join("echo.img");
     build_image(&text, &image);
     // Input like the host's commands, of which noise makes such: to move the focus, for counters,
-    // for the trace. It is of several messages, and the line is quiet before the last one, at whose
+    // for the trace. It is of several messages, and the line is quiet before the last one; at its
     // end a command begins.
     let keys = "a\x10a\x01bc\x1e\x10r\x10t\0\n".repeat(200) + "that was all\n~";
     let options = Options {

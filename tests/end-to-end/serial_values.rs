@@ -104,7 +104,7 @@ fn text<'a>(item: &'a Item, key: &str) -> &'a str {
     item[key].as_str().unwrap_or_else(|| panic!("{key}: {item}"))
 }
 
-/// A board whose time is instructions, so that pauses of the host are in no step. A tick of its
+/// A board with instructions as time, so that pauses of the host are in no step. A tick of its
 /// counter is 1 us, so that a record holds 65 ms: QEMU's UART is never full, and the trace takes
 /// the broker's core for milliseconds.
 const COUNTED: [&str; 6] =

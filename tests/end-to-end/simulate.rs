@@ -286,7 +286,7 @@ fn killed_sweeps_resume_and_shards_merge() {
     let missing = weir(&["simulate", "merge", &shards[0], &shards[1]]);
     assert_eq!(missing.status, Some(1));
     assert!(missing.err.contains("of 6 points 2 are missing, these: 2, 5"), "{}", missing.err);
-    // What has another seed is another sweep, whose lines neither go on nor mix.
+    // A sweep with another seed is another sweep: their lines neither go on nor mix.
     let other = ["--seed", "2", "--shard", "3/3"];
     let (_, name) = path(&directory, "other");
     sweep(&name, &other);

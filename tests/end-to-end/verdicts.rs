@@ -38,7 +38,7 @@ fn run(worst: u64, late: u64, misses: u64, arguments: &[&str]) -> (Printed, Valu
     run_of(&wire, arguments)
 }
 
-/// A run of a system in which no packet arrives, and whose first VM prints these lines.
+/// A run of a system in which no packet arrives, and the first VM prints these lines.
 fn well(lines: &[&str]) -> SyntheticWire {
     let begun = SyntheticWire::default()
         .text("weir on 3 cores\r\n")

@@ -35,8 +35,8 @@ pub const VSOCK_SLOT: u32 = 31;
 pub const NO_BROKER: u32 = u32::MAX;
 /// `PackedHeader::engine_from` of a system in which the core moves all.
 pub const NO_ENGINE: u64 = u64::MAX;
-/// Most bytes of a chunk in a system whose DMA engine moves some: a chunk is one transfer, which
-/// the broker cannot take back.
+/// Most bytes of a chunk in a system with a DMA engine that moves some: a chunk is one transfer,
+/// which the broker cannot take back.
 pub const ENGINE_CHUNK: u64 = 64 << 10;
 /// The most nanoseconds that the DMA engine can be given for a chunk.
 pub const ENGINE_LIMIT: u64 = 5_000_000;

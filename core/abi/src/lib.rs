@@ -4,6 +4,10 @@
 //! its tables, then the guests' images. Everything is little endian and 8-byte aligned.
 //! [`PackedSystem::parse`] checks the whole: after it nothing in the tables can make the hypervisor
 //! index, add or map beyond what is there, however the bytes came about.
+//!
+//! The tables of header, VMs, regions, segments and interrupts are in this file together with their
+//! check and their packing, because these three must agree on the order and the length of each
+//! table. Tables with a topic of their own have modules.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -377,7 +381,7 @@ impl Damage {
     }
 }
 
-/// A packed system whose every number has been checked.
+/// A packed system of which every number has been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct PackedSystem<'a> {
     /// The header.
@@ -773,8 +777,8 @@ impl PackedTables {
             + size_of_val(self.slots.as_slice())
     }
 
-    /// Packs the tables behind `header`, whose counts, lengths, version and check sum are filled in
-    /// here.
+    /// Packs the tables behind `header`; fills in its counts, lengths, version and check
+    /// sum.
     #[must_use]
     pub fn pack(&self, header: PackedHeader) -> Vec<u8> {
         let mut body = Vec::new();

@@ -1,4 +1,4 @@
-//! Whose physical memory is whose: page classes, spans, and that nothing has two owners.
+//! The owners of physical memory: page classes, spans, and that nothing has two owners.
 
 use crate::{
     ACTIVE, ADDRESS_LIMIT, DEVICE, Damage, PAGE, PackedSystem, VmView, overlap, page_range,
@@ -153,7 +153,7 @@ impl<'a> PackedSystem<'a> {
     }
 
     /// The address bits that some owner's colors depend on: the colors of each owner have every
-    /// value of all other bits. A machine whose cache has these among its color bits keeps apart
+    /// value of all other bits. A machine with these among its cache's color bits keeps apart
     /// what the system's file does.
     #[cfg(feature = "page-classes")]
     #[must_use]

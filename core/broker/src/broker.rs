@@ -8,6 +8,9 @@
 //! is ready to be moved, a device gives no more of these than its share, and each reset that is
 //! taken in is one: so much a driver that floods its ring, or resets its device again and again,
 //! delays another's. What is beyond is held, with what is behind it in the ring.
+//!
+//! The step is one state machine in one file: each of its parts must keep each flow's `Where` in
+//! agreement with the queues `delayed` and `ready`, and end the phase that the next part measures.
 
 use crate::{
     RING,
@@ -92,8 +95,8 @@ pub(crate) enum Where {
 }
 
 /// A flow's packets, in the order in which they came: a list through `Packet::next`. Flows to
-/// several receivers have one list, in which each has its own place: whoever is behind is behind in
-/// packets that are all for it too, so that no place is in one that has left.
+/// several receivers have one list, in which each has its own place: a receiver that is behind is
+/// behind in packets that are all for it too, so that no place is in one that has left.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
     pub(crate) flow: BrokerFlow,
@@ -598,7 +601,7 @@ impl<'a> Broker<'a> {
         }
     }
 
-    /// Begins an access to the memory of both; false if one was reset since it was looked at.
+    /// Begins an access to the memory of both; false if one was reset since its last check.
     fn begin(&self, sender: usize, receiver: usize) -> bool {
         let [from, to] = [sender, receiver].map(|port| self.device(port));
         let is_begun = from.begin(self.store.sockets[sender].epoch)
@@ -672,7 +675,7 @@ impl<'a> Broker<'a> {
         }));
     }
 
-    /// Puts a flow whose first packet is in no queue into one.
+    /// Puts a flow into a queue if its first packet is in none.
     #[inline(never)]
     pub(crate) fn enqueue(&mut self, index: usize, now: u64) {
         let line = &self.lines[index];
@@ -704,7 +707,7 @@ impl<'a> Broker<'a> {
         }
     }
 
-    /// Flows that wait for a receiver's buffers are to be looked at again.
+    /// Flows that wait for a receiver's buffers are to be checked again.
     pub(crate) fn unblock(&mut self, receiver: usize, now: u64) {
         for flow in 0..self.flows {
             let line = &mut self.lines[flow];

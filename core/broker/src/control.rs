@@ -136,7 +136,7 @@ impl Broker<'_> {
         self.unblock(index, now);
     }
 
-    /// The DMA engine has failed in the first packet of flow `index`, whose header is `header`: the
+    /// The DMA engine has failed in the first packet of flow `index`, with the header `header`: the
     /// receiver can have a part of a message. The packet is lost, and its connection is reset at
     /// both ends; all other flows go on.
     #[inline(never)]
@@ -160,7 +160,7 @@ impl Broker<'_> {
             return;
         }
         for header in self.store.flows[index].break_off(&flow, header) {
-            // Whoever is not there needs no reset.
+            // An absent receiver needs no reset.
             let _ = self.deliver(&header, access);
         }
     }

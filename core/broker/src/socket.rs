@@ -56,7 +56,7 @@ impl Packet {
     };
 }
 
-/// When packets came whose notification the driver left out.
+/// When packets came without the driver's notification.
 #[derive(Clone, Copy, Debug)]
 struct Polled {
     /// Packets made available, and when that was read last, in ticks.
@@ -96,7 +96,7 @@ pub(crate) struct Socket {
     is_broken: bool,
     /// Notifications seen, of each queue.
     notified: [u32; 2],
-    /// Notifications whose packets were taken.
+    /// Notifications of packets that were taken.
     stamped: u32,
     /// When the packet that was taken last was seen, in ticks of the counter.
     seen: u64,

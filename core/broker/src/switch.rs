@@ -102,7 +102,7 @@ pub struct Switch<'a> {
     ports: [Port; PORTS],
     /// Numbers of ports are below this; 0 without a switch.
     end: usize,
-    /// The port whose turn it is to send.
+    /// The port that sends next.
     turn: usize,
     /// The frame that is passed on, and the ports that have not got it yet, one bit each.
     frame: EthernetFrame,

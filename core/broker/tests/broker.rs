@@ -1,5 +1,5 @@
 //! The broker against a model: every packet arrives whole, in its flow's order, once, by the
-//! earliest deadline first, whatever the receivers' buffers are and whoever is reset; and what
+//! earliest deadline first, with any buffers of the receivers and any reset; and what
 //! drivers see of packets that are passed, refused, or in vain.
 
 mod world;
@@ -22,7 +22,7 @@ use world::{Engine, Windows, World, flow, payload};
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Three flows of two senders to one receiver, whose buffers come in small portions, with any
+    /// Three flows of two senders to one receiver with buffers in small portions, with any
     /// way of suppressing notifications.
     #[test]
     fn packets_arrive_whole_in_order_and_once(
@@ -249,7 +249,7 @@ fn the_engine_keeps_its_rate() {
     assert_eq!(world.moved() - before, 2000);
 }
 
-/// An engine that looks, in the midst of a copy.
+/// An engine that runs a check during a copy.
 struct Looking<F>(Engine, F);
 
 impl<F: FnMut()> Mover for Looking<F> {
@@ -398,7 +398,7 @@ impl Mover for Slow {
 }
 
 /// The phases of a packet of several chunks are all of the broker's time, also what it takes to
-/// look at the device of a VM that notifies in vain before each chunk.
+/// check the device of a VM that notifies in vain before each chunk.
 #[test]
 fn phases_have_all_of_the_brokers_time() {
     let flows = [flow(0, 2, 1_000_000), flow(1, 2, 1_000_000)];
@@ -627,7 +627,7 @@ fn resets_take_no_time_of_a_packet_that_is_moved() {
     assert_eq!(ops, [1], "the last boot is connected");
 }
 
-/// A driver that notifies of receive buffers that are not there has the broker look once, and not
+/// A driver that notifies of receive buffers that are not there has the broker check once, and not
 /// for each flow that waits for them.
 #[test]
 fn a_false_notification_of_buffers_costs_one_poll() {

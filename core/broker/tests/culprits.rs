@@ -1,10 +1,10 @@
-//! A flow that keeps the rules beside VMs that never sleep and break them, all at the same time,
+//! A flow that keeps the rules next to VMs that never sleep and break them, all at the same time,
 //! each on a core of its own: the shipped broker and rings in virtual time, with what each step
 //! takes close to what `boards/qemu-virt/board.toml` has. No packet takes longer than
 //! `weir_analysis` says.
 //!
 //! An emulator that serializes its cores can't show that: a culprit that never sleeps takes its
-//! turns from the broker.
+//! service from the broker.
 
 mod world;
 
@@ -38,8 +38,8 @@ const BANDWIDTH: u64 = 3_439_126_784;
 const CHUNK: u32 = 2048;
 /// How long a reset of a device takes a driver at least, ns.
 const RESET: u64 = 900;
-/// Two flows of the flooder's, one of whose receivers returns no buffers, one of the resetting
-/// VM's, and last the one that is judged: ends, period, size.
+/// Two flows of the flooder's, one of them with a receiver that returns no buffers, one of the
+/// resetting VM's, and last the one that is judged: ends, period, size.
 const FLOWS: [(u8, u8, u64, u64); 4] =
     [(1, 4, 60_000, 6000), (1, 5, 50_000, 4000), (2, 4, 40_000, 3000), (0, 3, 100_000, 4096)];
 /// The one that is judged.

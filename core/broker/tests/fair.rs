@@ -27,7 +27,7 @@ use std::{
     time::Duration,
 };
 
-/// Whoever gives it up and wants it at once is behind all that wait: one turn each.
+/// A core that releases it and wants it at once is behind all that wait, once each.
 #[test]
 fn who_wants_it_again_comes_behind_who_waits() {
     const WAITING: usize = 3;

@@ -1,4 +1,4 @@
-//! How much memory broker and partition take, beside rt-virtio's figures (section V): printed with
+//! How much memory broker and partition take, next to rt-virtio's figures (section V): printed with
 //! `-- --nocapture`, and never more than `docs/results/performance.md` says.
 
 use weir_broker::broker::{Broker, Store};

@@ -19,7 +19,7 @@ use weir_units::Nanos;
 /// credit(j+1) :=  credit(j) - (U(j) - Q)+      if A(j) > Q, where U(j) was used
 /// ```
 ///
-/// For as long as A stays below Q this is III-C's sum. The second line is not in the paper, whose
+/// For as long as A stays below Q this is III-C's sum. The second line is not in the paper: its
 /// windows are two periods long: with three and A = 0, 2Q, 2Q the sum alone would let the critical
 /// VM suffer 0 + 2Q + 2Q, more than 3Q.
 ///

@@ -90,7 +90,7 @@ pub enum Refused {
     LargeBudget,
     /// A phase, where several cores' periods must be the same.
     Staggered,
-    /// `publish` with a kind whose [`super::Shared`] is not its VM's.
+    /// `publish` with a kind that needs another [`super::Shared`] than its VM's.
     CantPublish,
     /// The domain has no members, or more than 32, or this vCPU is not among them.
     NoSuchMember,

@@ -1,5 +1,5 @@
 //! Page classes in a build without them, by the same names: all pages are of one page class, so
-//! pages of an owner follow one another. A system whose memory is divided is refused before.
+//! pages of an owner follow one another. A system with divided memory is refused before.
 #![allow(
     clippy::trivially_copy_pass_by_ref,
     clippy::unnecessary_wraps,
@@ -21,7 +21,7 @@ const LIMIT: u64 = 1 << 40;
 pub struct Geometry {
     /// Bits that choose a color.
     pub colors: u64,
-    /// Bits whose XOR chooses a bank.
+    /// Bits with an XOR that chooses a bank.
     pub banks: [u64; MAX_BANK_BITS],
 }
 
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn pages_are_those_of_one_page_class() {
         let geometry = Geometry { colors: 0x1000, banks: [0; MAX_BANK_BITS] };
-        let classes = PageClasses::new(&geometry).expect("whatever the functions are");
+        let classes = PageClasses::new(&geometry).expect("any functions");
         let one = classes::PageClasses::ONE;
         assert_eq!(classes.set([2, 0, 0, 0]), Some(classes.all()));
         assert!(!classes.all().is_apart_from(&ClassSet));

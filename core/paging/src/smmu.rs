@@ -30,7 +30,7 @@ const VALID: u64 = 1;
 const TRANSLATE_STAGE1: u64 = 0b101 << 1;
 const TRANSLATE_STAGE2: u64 = 0b110 << 1;
 
-/// A stream whose every access is aborted, silently (Config = 0b000).
+/// A stream of which every access is aborted, silently (Config = 0b000).
 pub const ABORT: SmmuEntry = [VALID, 0, 0, 0, 0, 0, 0, 0];
 
 /// A stream that is translated by the context descriptor at physical address `context`.
@@ -169,7 +169,7 @@ pub const fn fault_name(number: u8) -> &'static str {
 }
 
 /// A queue between processor and SMMU of `1 << LOG2` entries: an index and, above it, a bit that
-/// changes with each turn (3.5.1).
+/// changes with each pass (3.5.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Index<const LOG2: u32>(pub u32);
 
@@ -186,7 +186,7 @@ impl<const LOG2: u32> Index<LOG2> {
         Self((self.0 + 1) & ((2 << LOG2) - 1))
     }
 
-    /// Whether both point to the same slot of the same turn, whatever the other bits of the
+    /// Whether both point to the same slot of the same pass, for any other bits of the
     /// registers say.
     #[must_use]
     pub const fn is(self, other: u32) -> bool {

@@ -137,7 +137,7 @@ enum Place<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// An empty address space whose root is the first table. `base` is the physical address of
+    /// An empty address space with the first table as root. `base` is the physical address of
     /// `tables[0]`. A table may hold anything until it comes into use.
     ///
     /// # Errors
@@ -156,7 +156,7 @@ impl<'a> Builder<'a> {
         Ok(builder)
     }
 
-    /// An empty address space whose tables lie in `pages`, `tables[n]` in the n-th. A table may
+    /// An empty address space with its tables in `pages`, `tables[n]` in the n-th. A table may
     /// hold anything until it comes into use.
     ///
     /// # Errors
@@ -175,7 +175,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Goes on with an address space whose first `used` tables are filled in; the others are
+    /// Goes on with an address space with the first `used` tables filled in; the others are
     /// [`Table::EMPTY`].
     #[must_use]
     pub fn resume(tables: &'a mut [Table], used: usize, base: u64) -> Self {

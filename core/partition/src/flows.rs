@@ -448,7 +448,7 @@ impl Partition {
 const LEAST: usize = 3;
 
 /// By which EL2 knows whether to send the broker its SGI: once each time that it is about to sleep,
-/// whoever does whatever meanwhile. One for all cores, in EL2's own memory.
+/// with any concurrent activity. One for all cores, in EL2's own memory.
 #[derive(Debug)]
 pub struct Doorbell {
     /// The broker's count of dozes when it was last rung.

@@ -21,14 +21,14 @@ pub enum Phase {
     Ql,
     /// Insertion: the packet is stamped and handed to the broker.
     Qi,
-    /// Find the place: the broker looks at all devices, takes a packet in and puts its flow into
+    /// Find the place: the broker polls all devices, takes a packet in and puts its flow into
     /// the queue by deadline.
     Qa,
     /// Removal, by the broker, for each chunk: its completions are written, the flow's next packet
     /// takes the packet's place.
     Qr,
     /// Pick: the broker finds the packet with the earliest deadline, and a buffer; before, it has
-    /// looked at all devices, unless that is in [`Self::Qa`].
+    /// polled all devices, unless that is in [`Self::Qa`].
     Ps,
     /// Program: the broker prepares a chunk, and writes its header.
     Pd,
@@ -105,7 +105,7 @@ impl Phase {
             "notification of the receiver",
             "wake-up of the broker",
             "copy of a chunk",
-            "turn of a device's lock",
+            "hold time of a device's lock",
             "wait for a device's lock",
             "finalization after the receiver's interrupt",
         ];

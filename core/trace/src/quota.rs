@@ -19,7 +19,7 @@ impl Quota {
         Self { used: 0, end: 0, lost: 0 }
     }
 
-    /// Returns whether `len` more bytes fit into `most`, in a ring whose writer and reader are at
+    /// Returns whether `len` more bytes fit into `most`, in a ring with writer and reader at
     /// these positions. The source may fill `most` bytes anew when the reader has passed its last
     /// record.
     #[must_use]

@@ -7,7 +7,7 @@ use super::{
 };
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// Records that are copied before `head` is looked at again.
+/// Records that are copied before `head` is read again.
 const CHUNK: usize = 64;
 /// How often to look for a `head` that reads the same twice.
 const PATIENCE: usize = 16;
@@ -103,7 +103,7 @@ impl Reader {
         let mut lost = 0;
         let mut bytes = [0; CHUNK * SLOT];
         while self.next < head {
-            // What can't be there any more needs no look.
+            // A record that can't be there any more is not read.
             let oldest = head.saturating_sub(capacity).max(self.next);
             lost += oldest - self.next;
             self.next = oldest;
@@ -136,7 +136,7 @@ impl Reader {
         self.next - first
     }
 
-    /// The number of records whose slots are complete, once the ring has begun; what is copied
+    /// The number of records with complete slots, once the ring has begun; what is copied
     /// after it is as new as that. `None` when the writer is too busy to get it whole, or when this
     /// is no ring.
     fn head(&mut self, memory: &mut impl RingMemory) -> Option<u64> {

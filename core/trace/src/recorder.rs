@@ -2,8 +2,8 @@
 //! reader's, so that reading does not change the run.
 //!
 //! In memory it is a header of 64 bytes ([`RingHeader`]), then `N` slots of 32 bytes. Record `n` of
-//! a core, counted from 0, is in slot `n` modulo `N`; `head` is the number of records whose slots
-//! are complete. One barrier in each push, between a record's words and the new `head`, orders
+//! a core, counted from 0, is in slot `n` modulo `N`; `head` is the number of records with
+//! complete slots. One barrier in each push, between a record's words and the new `head`, orders
 //! both: a reader of that `head` sees these words, and a reader of one of the *next* record's words
 //! sees this `head`'s predecessor or a later one. So a reader that finds `head = h` after it has
 //! copied slots knows that only records `h` and `h + 1` can have been under way meanwhile, and that
@@ -82,8 +82,8 @@ impl<const N: usize> TraceRing<N> {
         N as u64 - 1
     };
 
-    /// Empties it, before its core pushes anything. Slots keep what they have but for the one whose
-    /// time [`TraceRing::latest`] reads before the first record.
+    /// Empties it, before its core pushes anything. Slots keep what they have but for the one of
+    /// which [`TraceRing::latest`] reads the time before the first record.
     pub fn clear(&self) {
         let newest = &self.slots[Self::MASK as usize];
         for word in self.header.iter().chain(newest) {
@@ -127,7 +127,7 @@ impl<const N: usize> TraceRing<N> {
         self.slots[(head.wrapping_sub(1) & Self::MASK) as usize][0].load(Ordering::Relaxed)
     }
 
-    /// The number of records whose slots are complete, once the core has begun. What is copied
+    /// The number of records with complete slots, once the core has begun. What is copied
     /// after it is as new as that.
     pub(crate) fn head(&self) -> Option<u64> {
         let begun = self.header[MAGIC_WORD].load(Ordering::Acquire) == u64::from_le_bytes(MAGIC);

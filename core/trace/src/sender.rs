@@ -106,7 +106,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the writers do between two frames, each record is sent once and in order, or
+        /// For any writes between two frames, each record is sent once and in order, or
         /// missing because it was overwritten.
         #[test]
         fn numbers_show_what_was_overwritten(

@@ -23,7 +23,7 @@ pub const REPORT: u8 = b'r';
 /// last few of a core wait for more; then all are sent.
 pub const TRACE: u8 = b't';
 /// Command from the host: virtual time stands still; end guests that take exceptions and execute
-/// nothing. Cores with slices act on its arrival, as under QEMU they may get no turn to read it.
+/// nothing. Cores with slices act on its arrival, as under QEMU they may get no time to read it.
 pub const STANDSTILL: u8 = 0x1e;
 /// The VM number that stands for the hypervisor itself.
 pub const HYPERVISOR: u8 = 0xff;
@@ -156,7 +156,7 @@ impl What {
     }
 }
 
-/// Declares an enum whose numbers index an array of counts, with a name for each in reports.
+/// Declares an enum with numbers that index an array of counts, and a name for each in reports.
 macro_rules! counted {
     ($(#[$doc:meta])* $name:ident {
         $($(#[doc = $variant_doc:literal])* $variant:ident = $text:literal,)*
@@ -194,7 +194,7 @@ counted! {
         Write = "write outside its memory",
         /// An instruction fetch from an IPA that is not the VM's, or not executable.
         Fetch = "jump outside its memory",
-        /// An access to an emulated device whose syndrome does not describe it (pairs, exclusives,
+        /// An access to an emulated device that its syndrome does not describe (pairs, exclusives,
         /// atomics).
         Undescribed = "unsupported access to a device",
         /// A load or store that the board answered with an external abort.
@@ -206,8 +206,8 @@ counted! {
         /// An exception that the hypervisor has no use for.
         Unexpected = "unexpected exception",
         /// Its budget uses the counter page, but nothing counts there.
-        Uncounted = "a budget whose counter page has no writer",
-        /// The broker of the flows did not end a copy whose sender or receiver was reset.
+        Uncounted = "a budget with a counter page that has no writer",
+        /// The broker of the flows did not end a copy after a reset of its sender or receiver.
         Stuck = "a copy that does not end",
         /// The first instruction of its exception vector cannot be fetched or executed, so it takes
         /// exceptions for ever.
@@ -410,7 +410,7 @@ pub struct FlowCounts {
     pub observed_max_ns: u64,
     /// The shortest such time, in ns; `u64::MAX` without a packet.
     pub least_ns: u64,
-    /// Packets whose time was longer than the flow's deadline; 0 without a deadline.
+    /// Packets with a latency above the flow's deadline; 0 without a deadline.
     pub late: u64,
     /// The number of the first packet that took [`FlowCounts::observed_max_ns`], counted from 1; 0
     /// without a packet.

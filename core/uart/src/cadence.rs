@@ -178,7 +178,7 @@ mod tests {
     use super::*;
     use std::collections::VecDeque;
 
-    /// Records all writes, and models a controller whose receive FIFO holds `input`.
+    /// Records all writes, and models a controller with `input` in its receive FIFO.
     #[derive(Default)]
     struct Recording {
         writes: Vec<(u64, u32)>,

@@ -6,8 +6,8 @@
 //! a VM that uses no debugger costs a switch two register reads.
 //!
 //! With `MDCR_EL2.TDE` clear debug exceptions are routed to EL1, and an exception level above that
-//! takes none (DDI0487, D2.4), so a guest's breakpoint can match no instruction of EL2, whatever
-//! its address and mode bits are.
+//! takes none (DDI0487, D2.4), so a guest's breakpoint can match no instruction of EL2, for any
+//! address and mode bits.
 //!
 //! Source: Arm ARM (DDI0487), D2 "AArch64 self-hosted debug", D24.3 for the registers.
 
@@ -68,7 +68,7 @@ impl Debug {
         watchpoints: [Comparator::RESET; MAX_WATCHPOINTS],
     };
 
-    /// Carries out an access of a guest whose ID registers promise `counts` breakpoints and
+    /// Carries out an access of a guest with ID registers that promise `counts` breakpoints and
     /// watchpoints. Returns none for another register, and for a comparator that the VM does not
     /// have. `value` is what a write stores.
     pub fn access(

@@ -84,8 +84,8 @@ impl Syndrome {
         self.0 as u32 & 0x01ff_ffff
     }
 
-    /// Bytes to add to `ELR_EL2` once the instruction has been carried out: 0 after HVC, whose
-    /// preferred return address is the next instruction, else its length (ESR_EL2.IL).
+    /// Bytes to add to `ELR_EL2` once the instruction has been carried out: 0 after HVC, which
+    /// has the next instruction as preferred return address, else its length (ESR_EL2.IL).
     #[must_use]
     pub const fn skip(self) -> u64 {
         match self.class() {
@@ -109,7 +109,7 @@ impl Syndrome {
         let condition = if iss & 1 << 24 != 0 {
             (iss >> 20 & 0xf) as u64
         } else {
-            // T32 code whose condition was not recorded: the IT state has it, unless the
+            // T32 code without a recorded condition: the IT state has it, unless the
             // instruction is outside a block.
             let it = (spsr >> 10 & 0x3f) << 2 | spsr >> 25 & 3;
             if spsr & 1 << 5 == 0 || it.trailing_zeros() >= 4 {

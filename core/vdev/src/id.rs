@@ -1,9 +1,9 @@
 //! The identification registers that a VM sees.
 //!
 //! A field shows the lesser of what the processor has and what a VM may use, so a VM is never told
-//! of a feature whose registers or instructions the hypervisor traps, nor of one that the processor
-//! lacks. Fields that this table does not name read as zero, which in the ID scheme says "not
-//! implemented", and so does every register that it does not name. A feature of a later
+//! of a feature with registers or instructions that the hypervisor traps, nor of one that the
+//! processor lacks. Fields that this table does not name read as zero, which in the ID scheme says
+//! "not implemented", and so does every register that it does not name. A feature of a later
 //! architecture is therefore hidden until its field is added here.
 //!
 //! Hidden: EL2 and EL3, PMU, trace, profiling, branch records, activity monitors, SVE, SME, MTE,
@@ -12,7 +12,7 @@
 //! Shown, with nothing in EL2 to keep from the guest: BTI, SSBS, DIT, PAN, UAO, LSE, crypto.
 //!
 //! Source: Arm ARM (DDI0487), D23.1 "Principles of the ID scheme for fields in ID registers" and
-//! D24.2 for each register; op0 = 3, op1 = 0, CRn = 0, CRm = 1 to 7 is the feature ID space, whose
+//! D24.2 for each register; op0 = 3, op1 = 0, CRn = 0, CRm = 1 to 7 is the feature ID space. Its
 //! unallocated registers read as zero (D18.3.1, trapped by HCR_EL2.TID3).
 
 use crate::debug::{MAX_BREAKPOINTS, MAX_WATCHPOINTS};
@@ -61,8 +61,8 @@ const fn rule(crm: u8, op2: u8, most: u64) -> Rule {
     Rule { register: IdRegister::at(crm, op2), most, signed: 0 }
 }
 
-/// Registers whose fields come from the hardware. The list in [`IdRegisters::from_hardware`] names
-/// them.
+/// Registers with fields that come from the hardware. The list in [`IdRegisters::from_hardware`]
+/// names them.
 const RULES: [Rule; 26] = [
     // ID_AA64PFR0: EL1 is 64-bit (HCR_EL2.RW), EL0 either. CSV2 above 1 would offer SCXTNUM_ELx.
     // Fields from bit 60: CSV3 CSV2 RME DIT, AMU MPAM SEL2 SVE, RAS GIC AdvSIMD FP, EL3 EL2 EL1
@@ -138,7 +138,7 @@ fn debug_features(hardware: u64) -> u64 {
         | contexts.min(breakpoints) << 28
 }
 
-/// Registers of EL2 whose values are unknown after a reset and that change what EL1 can do, as far
+/// Registers of EL2 that are unknown after a reset and that change what EL1 can do, as far
 /// as the processor has them. The hypervisor writes zero to each on every core: nothing that the ID
 /// registers hide is enabled, and no access traps that is not named in [`crate::sysreg`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

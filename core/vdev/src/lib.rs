@@ -2,7 +2,8 @@
 //!
 //! Each module is a model that EL2 asks: it takes what a guest did (a trapped register, an access
 //! to a device, a call) and says what the guest sees and what is to be done. Nothing here can
-//! panic, loop without a bound or allocate, whatever a guest does; all of it is tested on the host.
+//! panic, loop without a bound or allocate, for any behavior of a guest; all of it is tested on the
+//! host.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

@@ -5,7 +5,7 @@
 //! - Bytes go to a [`Sink`], the VM's console ring. While the ring has room for more than a FIFO
 //!   holds, the transmit FIFO is empty; the last 32 bytes of room are the FIFO. So a guest sees it
 //!   fill up when the ring is not drained, and a driver that writes half a FIFO at each transmit
-//!   interrupt without a look at TXFF, as Linux' does, loses nothing.
+//!   interrupt without a read of TXFF, as Linux' does, loses nothing.
 //! - The transmit interrupt is raised by every write that leaves the FIFO at or below its trigger
 //!   level, since the byte has left at once.
 //! - A received byte is followed by silence, so the receive timeout is raised with it; a driver

@@ -2,9 +2,9 @@
 //! effect with.
 //!
 //! Decoding is apart from deciding. [`decode`] answers what needs no state and turns the rest into
-//! a [`PsciRequest`] whose arguments are checked as far as they can be alone; [`Power`] holds the
-//! power state of the vCPUs and says what has to happen. The caller holds a lock around `Power`,
-//! since two vCPUs can switch a third one on at the same time.
+//! a [`PsciRequest`] with arguments that are checked as far as they can be alone; [`Power`] holds
+//! the power state of the vCPUs and says what has to happen. The caller holds a lock around
+//! `Power`, since two vCPUs can switch a third one on at the same time.
 //!
 //! Source: PSCI (DEN0022) section 5 for each function, 5.2.2 for return codes, 6.6 for the order of
 //! errors and ON_PENDING.
@@ -70,7 +70,7 @@ pub const PSCI_SMC32: u32 = 0x8400_0000;
 /// The bit of an identifier for SMC64.
 pub const SMC64: u32 = 1 << 30;
 
-/// A return code as x0 gets it: 32-bit callers look at w0 alone, 64-bit ones at all of it.
+/// A return code as x0 gets it: 32-bit callers read w0 alone, 64-bit ones at all of it.
 #[must_use]
 pub const fn code(code: i32) -> u64 {
     (code as i64).cast_unsigned()

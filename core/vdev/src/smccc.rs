@@ -69,8 +69,8 @@ pub const ENGINE_IS_BUSY: u64 = 1;
 /// What [`FINISH_ENGINE`] returns in x0 if not all was moved; the engine does nothing any more.
 pub const ENGINE_HAS_FAILED: u64 = 2;
 
-/// What a call that this VM has no right to returns in x0, or one whose numbers are not within the
-/// limits.
+/// What a call that this VM has no right to returns in x0, or one with numbers that are not within
+/// the limits.
 pub const DENIED: u64 = (-3i64).cast_unsigned();
 /// What an unknown call returns in x0.
 pub const NOT_SUPPORTED: u64 = u64::MAX;
@@ -149,9 +149,9 @@ pub enum Call {
     Registers([u32; 4]),
     /// x0 is the number of restarts of this VM.
     Restarts,
-    /// Set the budget of this VM, by its place in the system file, to so many reads (or whatever
-    /// its one budget counts) and writes in each period, from the next one on. x0 is 0 or
-    /// [`DENIED`].
+    /// Set the budget of this VM, by its place in the system file, to so many reads (or of the
+    /// event that its one budget counts) and writes in each period, from the next one on. x0 is 0
+    /// or [`DENIED`].
     SetBudget {
         /// The VM.
         vm: u64,
@@ -165,7 +165,7 @@ pub enum Call {
     HandOver(u64),
     /// x0 is 1 if the active devices are this VM's, else 0.
     HasDevices,
-    /// Look at the broker's completions, if this VM is the broker. x0 is 0 or [`DENIED`].
+    /// Check the broker's completions, if this VM is the broker. x0 is 0 or [`DENIED`].
     Complete,
     /// The DMA engine is to move bytes, if this VM is the broker. x0 is 0 or [`DENIED`].
     StartEngine {
@@ -176,7 +176,7 @@ pub enum Call {
         /// How many.
         len: u64,
     },
-    /// Look whether the DMA engine has moved them, if this VM is the broker. x0 is 0,
+    /// Check whether the DMA engine has moved them, if this VM is the broker. x0 is 0,
     /// [`ENGINE_IS_BUSY`], [`ENGINE_HAS_FAILED`] or [`DENIED`].
     FinishEngine {
         /// It is stopped if it has not.

@@ -83,7 +83,7 @@ fn field(value: u64, low: u32) -> u64 {
     value >> low & 15
 }
 
-/// (CRm, op2, lowest bit) of every field that has to be zero whatever the hardware says (D24.2).
+/// (CRm, op2, lowest bit) of every field that has to be zero on any hardware (D24.2).
 const HIDDEN: &[(u8, u8, u32, &str)] = &[
     (4, 0, 8, "EL2"),
     (4, 0, 12, "EL3"),

@@ -1,4 +1,4 @@
-//! The state of a socket or a network device, whatever transport shows it: status (virtio 1.2,
+//! The state of a socket or a network device, for either transport: status (virtio 1.2,
 //! section 2.1), features (2.2), queues (2.6) and what it interrupts for (4.1.4.5, 4.2.2).
 
 use crate::{
@@ -83,7 +83,7 @@ pub enum Effect {
     None,
     /// The interrupt's level may have changed.
     Line,
-    /// Look at this queue, which is in use.
+    /// Serve this queue, which is in use.
     Notified(usize),
     /// Other queues are in use than before.
     Queues,

@@ -12,7 +12,7 @@ pub trait Ram {
 }
 
 /// Memory of a guest, by intermediate physical address. The guest may change it at any moment, so
-/// there are no references into it: each byte is copied once, and what was copied is looked at.
+/// there are no references into it: each byte is copied once, and the copy is read.
 pub trait GuestMemory: Ram {
     /// Copies bytes out.
     ///

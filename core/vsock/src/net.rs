@@ -16,7 +16,7 @@ pub const LEAST_FRAME: usize = 14;
 /// Most bytes of a frame: a payload of 1500, without a tag.
 pub const MOST_FRAME: usize = 1514;
 
-/// A frame with its header, copied out of a driver's buffers: what is looked at is what is passed
+/// A frame with its header, copied out of a driver's buffers: what is checked is what is passed
 /// on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EthernetFrame {
@@ -44,7 +44,7 @@ impl EthernetFrame {
         (mac(0), mac(6))
     }
 
-    /// Copies what the driver sends with `chain`, whose length [`length`] has found to be good.
+    /// Copies what the driver sends with `chain`, after [`length`] has accepted its length.
     ///
     /// # Errors
     ///
@@ -144,7 +144,7 @@ pub fn targets(
 ) -> Result<u32, Foreign> {
     let at = |mac: u64| ports.clone().position(|port| port.mac == mac);
     let sender = ports.clone().nth(from).ok_or(Foreign)?;
-    // Behind the uplink is whoever is at no port.
+    // Behind the uplink are the stations that are at no port.
     if sender.mac != source && (!sender.uplink || at(source).is_some() || is_group(source)) {
         return Err(Foreign);
     }

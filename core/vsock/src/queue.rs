@@ -18,7 +18,7 @@ const DESCRIPTOR: u64 = 16;
 /// A buffer of the guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
-    /// Its first byte, an intermediate physical address; all of it was RAM when it was looked at,
+    /// Its first byte, an intermediate physical address; all of it was RAM when it was checked,
     /// and RAM stays RAM.
     pub address: u64,
     /// Bytes.
@@ -178,7 +178,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// A ring whose layout [`Layout::is_sound`].
+    /// A ring with a layout that [`Layout::is_sound`].
     #[must_use]
     pub const fn new(layout: Layout, options: RingOptions) -> Self {
         Self { layout, options, next_available: 0, next_used: 0, asked: 0, in_flight: 0 }

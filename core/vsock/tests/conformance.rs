@@ -108,7 +108,7 @@ fn section_2_1_2_no_buffer_is_used_before_driver_ok() {
     assert!(device.agree(VERSION_1));
     device.queue(TX as u64, 4);
     assert_eq!(device.read(0x44), 1);
-    assert_eq!(device.write(0x50, TX as u64), Effect::None, "not looked at");
+    assert_eq!(device.write(0x50, TX as u64), Effect::None, "not served");
     assert!(device.registers.queue(TX).is_none());
     device.status(DRIVER_OK);
     assert_eq!(device.write(0x50, TX as u64), Effect::Notified(TX));

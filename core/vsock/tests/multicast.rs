@@ -205,7 +205,7 @@ fn only_a_receiver_that_keeps_packets_is_dropped() {
         assert_eq!(world.group.dropped(1), u32::from(starving != 0));
         world.now += RETRY;
         let (_, post) = world.send(Operation::Data, 10);
-        assert_eq!(shown(&post), [], "nobody is asked whose packets are still on their way");
+        assert_eq!(shown(&post), [], "not asked with packets on their way");
         world.expire(0);
         assert!(world.group.due() > world.now);
     }
@@ -286,7 +286,7 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    /// Whatever the ends do, nothing panics, and once the time is over no member lacks room:
+    /// Nothing that the ends do panics, and once the time is over no member lacks room:
     /// the sender has credit for a packet, or the missing member has not yet reached its deadline.
     #[test]
     fn nobody_waits_for_longer_than_a_deadline(acts in prop::collection::vec(act(), 0..200)) {
@@ -323,6 +323,6 @@ proptest! {
         }
         world.now += 2 * (PATIENCE + RETRY);
         world.expire(0xff);
-        prop_assert_eq!(world.group.due(), u64::MAX, "whoever keeps others waiting is out");
+        prop_assert_eq!(world.group.due(), u64::MAX, "a member that keeps others waiting is out");
     }
 }

@@ -60,8 +60,8 @@ proptest! {
         }
     }
 
-    /// Whatever is in the rings, also while it changes between any two reads: nothing panics, the
-    /// work is bounded, no byte is read twice in one go, and what is accepted is in RAM, in few
+    /// With any content of the rings, also while it changes between any two reads: nothing panics,
+    /// the work is bounded, no byte is read twice in one go, and what is accepted is in RAM, in few
     /// pieces, once.
     #[test]
     fn a_hostile_driver_gets_nothing(
@@ -191,7 +191,7 @@ fn each_way_to_break_a_ring_has_its_name() {
         assert_eq!(found, Err(wanted), "{at:#x}");
     }
     assert_eq!(broken(RingOptions::default(), put(RAM + 12, 4)), Err(Broken::Indirect));
-    // A table in the ring itself, whose bytes would be read twice: the descriptor that points to
+    // A table in the ring itself: its bytes would be read twice, by the descriptor that points to
     // it, the last one, and the available ring.
     for address in [RAM, RAM + 48, RAM + 0x1000 - 8] {
         let table = |memory: &mut Memory| {

@@ -66,7 +66,7 @@ impl Descriptors {
     }
 }
 
-/// Writes one list, whose first descriptor is seen at `at`. The last descriptor has no link.
+/// Writes one list, with the first descriptor seen at `at`. The last descriptor has no link.
 fn list(table: &mut [[u32; WORDS]; PARTS], parts: &Parts, at: Pa, coherent: bool) {
     let parts = parts.as_slice();
     let mut end = at.0;

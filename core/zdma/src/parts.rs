@@ -10,7 +10,7 @@ pub const PARTS: usize = 17;
 /// Bytes of the smallest page that a translation can be of.
 const PAGE: u32 = 4096;
 
-/// Bytes side by side in physical memory.
+/// Adjacent bytes in physical memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Part {
     /// Where the first byte is.

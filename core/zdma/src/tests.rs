@@ -136,7 +136,7 @@ fn init_of_a_silent_channel_fails() {
     assert_ne!(InitError::Silent.text(), InitError::Busy.text());
 }
 
-/// Each page is translated once, pages that lie side by side are one part, and a page that can't be
+/// Each page is translated once, adjacent pages are one part, and a page that can't be
 /// reached refuses all.
 #[test]
 fn translation_goes_page_by_page() {
@@ -175,7 +175,7 @@ fn init_of_a_channel_that_runs_on_masks_it() {
 #[test]
 fn one_part_on_each_side_is_simple() {
     let mut channel = Recording::default();
-    // Both sides have two parts that are side by side.
+    // Both sides have two adjacent parts.
     let from = side(&[(0x8_1234_5670, 0x100), (0x8_1234_5770, 0x23)]);
     let to = side(&[(0x7fff_0001, 0x120), (0x7fff_0121, 3)]);
     assert_eq!(started(&mut channel, &from, &to), (Ok(()), None));
@@ -506,7 +506,7 @@ fn walk(words: &[u32], mut at: u64, found: &mut Vec<(u64, u32)>) -> usize {
     unreachable!("it returns")
 }
 
-/// Joins what is side by side.
+/// Joins adjacent parts.
 fn joined(ranges: &[(u64, u32)]) -> Vec<(u64, u64)> {
     let mut all: Vec<(u64, u64)> = Vec::new();
     for (address, len) in ranges {

@@ -30,7 +30,7 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// None, for a channel whose transfers take at most `limit`.
+    /// None, for a channel with transfers of at most `limit`.
     #[must_use]
     pub const fn none(limit: Nanos) -> Self {
         Self { limit, begun: None, stopping: None }

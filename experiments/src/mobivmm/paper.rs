@@ -40,7 +40,7 @@ pub(crate) static DEVIATIONS: [Deviation; 5] = [
     Deviation {
         id: "bare-metal-sleeper",
         reason: "the sleeper has no kernel between its tick and its program: it sleeps a tick and \
-                 a half in the mean, and the paper's Linux 2.4 ms more, alone and beside the \
+                 a half in the mean, and the paper's Linux 2.4 ms more, alone and next to the \
                  other VM",
         of: &[
             ("alone", Relation::Near(15.2, 0.6)),
@@ -50,15 +50,15 @@ pub(crate) static DEVIATIONS: [Deviation; 5] = [
     },
     Deviation {
         id: "interrupts-shift-turns",
-        reason: "an interrupt gives the loaded VM the rest of the turn, and the next turn is the \
+        reason: "an interrupt gives the loaded VM the rest of the slice, and the next slice is the \
                  sleeper's again: few interrupts shorten the time that it waits below that \
                  without any",
         of: &[("fig8-least", Relation::Near(24.0, 4.0))],
     },
     Deviation {
         id: "handlers-are-short",
-        reason: "at 1 ms a sleep is longer by one turn of 20 ms in the paper; there the loaded VM \
-                 is a Linux, whose handlers take a time that the paper does not give, and here \
+        reason: "at 1 ms a sleep is longer by one slice of 20 ms in the paper; there the loaded VM \
+                 is a Linux with handlers of a time that the paper does not give, and here \
                  20 us for each frame",
         of: &[("fig8-most", Relation::Near(40.5, 4.0))],
     },

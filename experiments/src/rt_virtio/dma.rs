@@ -154,7 +154,7 @@ const LOWEST: u64 = 3;
 /// What "unaffected" allows: Table I's three digits.
 const SAME: f64 = 0.01;
 
-/// The statements whose published values a parameter of the model was fitted to.
+/// The statements with published values that a parameter of the model was fitted to.
 const FITTED: [&str; 3] = ["chunk-4", "chunk-64", "qos-60"];
 
 fn stated(measured: &Measured) -> Vec<Statement> {

@@ -196,8 +196,8 @@ fn rise(curve: &[u64], parts: usize) -> Option<f64> {
     (all > 0).then(|| first as f64 / all as f64)
 }
 
-/// What three memory stressors take together in a period, with budgets whose sum is what the memory
-/// takes, and without.
+/// What three memory stressors take together in a period, with budgets that add up to what the
+/// memory takes, and without.
 fn together(lab: &Lab<'_>, bar: &CountBar) -> Result<([f64; 2], Vec<f64>)> {
     let saturation = format!(
         "\n[saturation]\nperiod = \"{}\"\nline = \"64B\"\npoints = [{{ accesses = {SATURATION}, dma = \"0B/s\" }}]\n",

@@ -187,7 +187,8 @@ fn mean(periods: &[Period]) -> f64 {
     mean
 }
 
-/// Two memory stressors: one that always wants more, and one whose passes begin every `pause` us.
+/// Two memory stressors: one that always wants more, and one with passes that begin every `pause`
+/// us.
 fn pair(
     lab: &Lab<'_>,
     name: &str,
@@ -262,8 +263,8 @@ fn memguard(lab: &Lab<'_>, bar: &CountBar, findings: &mut Findings) -> Result {
     Ok(())
 }
 
-/// The most that both cores had in one period. Their periods are aligned; a core whose time slice
-/// on the emulated machine's clock is late begins a period late, but never by half of it.
+/// The most that both cores had in one period. Their periods are aligned; if a core's time slice
+/// on the emulated machine's clock is late, the core begins a period late, but never by half of it.
 fn domain(seen: &Seen) -> Result<u64> {
     let by_number = |core| -> Result<BTreeMap<u64, u64>> {
         let used = refills(&seen.core(core)?.periods);

@@ -50,7 +50,7 @@ macro_rules! println {
     };
 }
 
-/// Takes the lock away from whoever panicked while holding it.
+/// Takes the lock away from a core that panicked while holding it.
 ///
 /// # Safety
 ///

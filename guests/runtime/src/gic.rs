@@ -157,7 +157,7 @@ pub(crate) fn init_core() {
     write(register(0, ISENABLER), 0x0000_ffff);
 }
 
-/// The redistributor whose GICR_TYPER has this core's affinity.
+/// The redistributor with this core's affinity in GICR_TYPER.
 fn find_redistributor(base: u64, end: u64) -> u64 {
     const LAST: u64 = 1 << 4;
     const VLPIS: u64 = 1 << 1;
@@ -276,7 +276,7 @@ pub fn set_edge(intid: u32, edge: bool) {
     write(address, others | if edge { bit } else { 0 });
 }
 
-/// Routes an SPI to a core whose interface is on.
+/// Routes an SPI to a core with its interface on.
 pub fn route(intid: u32, core: usize) {
     match board().gic {
         BoardGic::V2 { gicd, .. } => {

@@ -1,4 +1,4 @@
-//! A small EL1 runtime for bare-metal guests on the virtual board of weir, which looks like QEMU's
+//! A small EL1 runtime for bare-metal guests on the virtual board of weir, which resembles QEMU's
 //! `virt` machine. A guest written on it runs unchanged in a weir VM and directly on
 //! `qemu-system-aarch64 -M virt,gic-version=3 -cpu cortex-a53 -kernel GUEST` (2 likewise).
 //!

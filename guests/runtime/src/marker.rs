@@ -52,7 +52,7 @@ markers! {
     WFI = 17, "wfi";
     /// Write of CNTV_CVAL_EL0.
     TIMER_PROGRAM = 18, "timer_program";
-    /// Begin, and then end, of something whose cache misses `weir observe` is to count apart.
+    /// Begin, and then end, of a section with cache misses that `weir observe` counts apart.
     PHASE = 19, "phase";
     /// PSCI_VERSION by SMC.
     PSCI_VERSION_SMC = 20, "psci_version_smc";

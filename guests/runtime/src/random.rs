@@ -1,4 +1,4 @@
-//! Numbers that look random, the same in each run.
+//! Pseudo-random numbers, the same in each run.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -55,8 +55,8 @@ impl Reason {
     }
 }
 
-/// The transport of the device of `kind` whose registers, or whose bus' configuration space, are at
-/// `base`.
+/// The transport of the device of `kind` with its registers, or the configuration space of its bus,
+/// at `base`.
 ///
 /// # Panics
 ///
@@ -74,7 +74,7 @@ pub fn find(base: u64, kind: DeviceType, reason: &Reason) -> SomeTransport<'stat
     transport.expect("a virtio device").into()
 }
 
-/// The device of `kind` on the bus whose configuration space is at `ecam`.
+/// The device of `kind` on the bus with its configuration space at `ecam`.
 fn enumerate(ecam: u64, kind: DeviceType, reason: &Reason) -> PciTransport {
     // SAFETY: the device tree says that the configuration space is there, which is mapped as device
     // memory, and nothing else uses it.

@@ -110,7 +110,7 @@ impl SocketDriver {
 
     fn offer(&mut self, index: usize) {
         let buffer = self.buffers.receive[index].as_mut_slice();
-        // SAFETY: the buffer is static, and not looked at before `receive` gets its token back.
+        // SAFETY: the buffer is static, and not read before `receive` gets its token back.
         // Buffers come back in any order, but descriptors are single, so that the token is the
         // descriptor and `receive` finds the buffer by it.
         let token = unsafe { self.rx.add(&[], &mut [buffer]) }.expect("as many as descriptors");

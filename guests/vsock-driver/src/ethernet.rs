@@ -75,7 +75,7 @@ pub struct Ethernet {
 }
 
 impl Ethernet {
-    /// Sets up the network device whose registers, or whose bus' configuration space, are at
+    /// Sets up the network device with its registers, or the configuration space of its bus, at
     /// `device.base`.
     ///
     /// # Panics
@@ -115,7 +115,7 @@ impl Ethernet {
 
     fn offer(&mut self, index: usize) {
         let buffer = self.buffers.receive[index].as_mut_slice();
-        // SAFETY: the buffer is static, and not looked at before `receive` gets its token back.
+        // SAFETY: the buffer is static, and not read before `receive` gets its token back.
         // Buffers come back in any order, but descriptors are single, so that the token is the
         // descriptor and `receive` finds the buffer by it.
         let token = unsafe { self.rx.add(&[], &mut [buffer]) }.expect("as many as descriptors");

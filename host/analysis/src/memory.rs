@@ -16,7 +16,7 @@ fn scale_up(a: u64, b: u64, c: u64) -> u64 {
     u64::try_from((u128::from(a) * u128::from(b)).div_ceil(u128::from(c))).unwrap_or(u64::MAX)
 }
 
-/// The largest QoS level, 1 to 2^12, whose bandwidth by Eq. 1 is at most `limit`; `None` if even
+/// The largest QoS level, 1 to 2^12, with a bandwidth by Eq. 1 of at most `limit`; `None` if even
 /// level 1 exceeds it.
 #[must_use]
 pub fn qos_level(block: Bytes, limit: BytesPerSec, clock_hz: u64) -> Option<u64> {

@@ -70,7 +70,7 @@ fn assert_within(
     }
 }
 
-/// A regulator whose vCPUs are the whole of what is bounded.
+/// A regulator with a bound on all of its vCPUs together.
 fn alone(vcpus: u8) -> impl Strategy<Value = RegulatorModel> {
     prop_oneof![
         Just(RegulatorModel::Static),

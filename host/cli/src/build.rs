@@ -62,7 +62,7 @@ pub struct BuildOptions {
     /// Build the hypervisor with all its parts, not only those that the system uses.
     #[arg(long, conflicts_with = "no_build")]
     pub all_parts: bool,
-    /// Accept a system whose timing does not hold, as `weir check` with this option does.
+    /// Accept a system with timing that does not hold, as `weir check` with this option does.
     #[arg(long)]
     pub ignore_verdict: bool,
 }

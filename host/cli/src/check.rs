@@ -44,7 +44,7 @@ pub struct CheckArguments {
     /// rules that it does not enforce.
     #[arg(long)]
     planning: bool,
-    /// Accept a system whose timing does not hold; `weir build` and `weir run` have the same
+    /// Accept a system with timing that does not hold; `weir build` and `weir run` have the same
     /// option.
     #[arg(long)]
     ignore_verdict: bool,
@@ -160,7 +160,7 @@ pub fn run(arguments: &CheckArguments, environment: &Environment) -> Result {
 pub struct CheckRules {
     /// Whether a system is good that nothing can be built for yet.
     pub planning: bool,
-    /// Whether a system is good whose timing does not hold.
+    /// Whether a system is good if its timing does not hold.
     pub ignore_verdict: bool,
 }
 

@@ -37,7 +37,7 @@ pub struct Screen {
     width: usize,
     lines: bool,
     events: bool,
-    /// The VM whose console the terminal is.
+    /// The VM of the console that the terminal shows.
     attached: Option<String>,
 }
 

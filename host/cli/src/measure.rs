@@ -182,7 +182,7 @@ fn hypervisor(json: bool, environment: &Environment) -> Result {
 }
 
 /// Writes a copy of a system to `scratch`, in which the text `old` is `new`, and returns the copy,
-/// whose name ends with `tag`.
+/// with a name that ends with `tag`.
 fn with(system: &Path, [old, new]: [&str; 2], tag: &str, scratch: &Path) -> Result<PathBuf> {
     let name = system.file_stem().unwrap_or_default().display();
     let copy = scratch.join(format!("{name}-{tag}.toml"));

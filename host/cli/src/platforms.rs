@@ -93,7 +93,7 @@ fn classes(platform: &Platform) -> impl Iterator<Item = (&str, PageClasses)> + u
     })
 }
 
-/// For each bit of a bank's number the address bits whose XOR it is.
+/// For each bit of a bank's number the address bits that it is the XOR of.
 fn functions(platform: &Platform, map: &str) -> Vec<Vec<u32>> {
     let bits = |mask: &u64| (0..u64::BITS).filter(|bit| mask >> bit & 1 != 0).collect();
     let map = platform.places.dram.iter().find(|known| known.name == map);

@@ -8,7 +8,7 @@ use crate::{
 };
 use std::{ffi::OsStr, process::Command};
 
-/// The toolchain's version whose instruction counts are published.
+/// The version of the toolchain that the published instruction counts were measured with.
 const TOOLCHAIN: &str = include_str!("../../../rust-toolchain.toml");
 
 /// Sets the machine up as every call of `./weir` does first, and prints the versions of the tools.

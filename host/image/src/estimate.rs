@@ -18,7 +18,7 @@ use weir_units::Bytes;
 /// A part of a system that is neither built nor fetched yet, and its estimated size.
 #[derive(Clone, Debug)]
 pub struct Guess {
-    /// Whose image it belongs to; of no VM's, weir's own.
+    /// The owner of the image that it belongs to; weir's own if no VM.
     vm: Option<String>,
     what: &'static str,
     source: Option<String>,
@@ -59,7 +59,7 @@ pub struct Estimate {
     /// Of each VM the image and the initial RAM disk.
     of_vms: Vec<(Part, Option<Part>)>,
     hypervisor: HypervisorSize,
-    /// The parts whose sizes are estimated.
+    /// The parts with estimated sizes.
     pub guessed: Vec<Guess>,
 }
 

@@ -42,7 +42,7 @@ impl Failure {
         Self { status: ENVIRONMENT, text: plain(text) }
     }
 
-    /// Returns a failure whose reason has been printed already.
+    /// Returns a failure with a reason that has been printed already.
     #[must_use]
     pub fn reported(status: u8) -> Self {
         Self { status, text: String::new() }

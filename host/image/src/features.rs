@@ -3,8 +3,8 @@
 use weir_abi::{Features, Regulation};
 use weir_model::{SocketBus, System, Vm, timing::Class};
 
-/// Returns the optional parts of the hypervisor that a system uses. EL2 refuses an image whose
-/// hypervisor lacks one of them.
+/// Returns the optional parts of the hypervisor that a system uses. EL2 refuses an image with a
+/// hypervisor that lacks one of them.
 #[must_use]
 pub fn features_of(system: &System) -> Features {
     let any = |uses: fn(&Vm) -> bool| system.vms.iter().any(uses);

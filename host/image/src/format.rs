@@ -150,7 +150,7 @@ fn fit(image: Vec<u8>, load: u64, title: &str) -> Vec<u8> {
     tree.to_dtb()
 }
 
-/// Returns an ELF file of one segment, whose first byte is its entry.
+/// Returns an ELF file of one segment, with the entry at its first byte.
 fn elf(image: &[u8], load: u64) -> Vec<u8> {
     const OFFSET: usize = 0x1000;
     let half = |value: u16| U16::new(LittleEndian, value);

@@ -12,7 +12,8 @@ pub fn inputs<'a>(
     files.into_iter().chain(platform.map(Path::new)).collect()
 }
 
-/// Checks the file that `option` names, before the work whose result goes there. Changes nothing.
+/// Checks the file that `option` names, before the work that writes its result there. Changes
+/// nothing.
 ///
 /// # Errors
 ///

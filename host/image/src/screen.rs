@@ -14,7 +14,8 @@ use weir_model::is_hidden;
 #[derive(Debug)]
 pub struct Fit<W> {
     to: W,
-    /// The beginning of a character or of a color's sequence whose end has not been written yet.
+    /// The beginning of a character or of a color's sequence without its end, which has not been
+    /// written yet.
     pending: Vec<u8>,
     /// Go on without writing when the reader has gone away.
     to_the_end: bool,

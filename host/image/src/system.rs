@@ -69,7 +69,7 @@ pub fn load(
     }
 }
 
-/// As [`load`], for a system whose memory bandwidth is to be measured: `[saturation]` may be
+/// As [`load`], for a system with a memory bandwidth that is to be measured: `[saturation]` may be
 /// missing.
 ///
 /// # Errors
@@ -101,7 +101,7 @@ fn text_on(file: &Path, platform: &str) -> Option<String> {
     Some(text)
 }
 
-/// Reads and checks a system file whose image is to be built, for `platform` instead of its own if
+/// Reads and checks a system file for a build of its image, for `platform` instead of its own if
 /// one is given. The schedulability of the system is not a part of this check.
 ///
 /// # Errors

@@ -51,7 +51,7 @@ pub struct Audited {
     pub foreign_pages: u64,
 }
 
-/// Whose each page of RAM is that has an owner, by ascending physical address: a VM's by its place
+/// The owner of each page of RAM that has one, by ascending physical address: a VM by its place
 /// in [`System::vms`], or the hypervisor's.
 ///
 /// # Errors
@@ -309,7 +309,8 @@ fn stage2_space(read: &weir_abi::PackedSystem<'_>, vm: &VmView<'_>, gicv: Option
         .map(|region| region.pa..region.pa + region.len)
         .chain(gicv.map(|gicv| gicv..gicv + weir_abi::GICV_LEN))
         .collect();
-    // Undivided it is somewhere in the hypervisor's image, whose first page stands for it here.
+    // Undivided it is somewhere in the hypervisor's image; the first page of that stands for it
+    // here.
     let last = (vm.vm.own.len / PAGE).saturating_sub(1);
     let stolen_time = read.pages(vm, vm.vm.own).nth_page(last).filter(|_| read.is_divided());
     let stolen_time = stolen_time.unwrap_or(read.header.load_address);

@@ -120,9 +120,9 @@ fn excess(file: &File, table: &DeTable<'_>) -> Option<Fault> {
     Some(fault.label("one too many").help("describe the system with fewer values"))
 }
 
-/// The fault of headers in single brackets whose tables are elements of a list, such as `[vm]`, and
-/// the part of the file where the parser takes them for one table. Only of use where the file has
-/// syntax errors: for a single such header the walk reports that it is no list.
+/// The fault of headers in single brackets of tables that are elements of a list, such as `[vm]`,
+/// and the part of the file where the parser takes them for one table. Only of use where the file
+/// has syntax errors: for a single such header the walk reports that it is no list.
 fn single_brackets(file: &File, shape: &Shape) -> Option<(Fault, Range<usize>)> {
     let text = file.inner();
     let mut found: Option<(Fault, Range<usize>)> = None;

@@ -66,7 +66,7 @@ pub(crate) struct Program<'a> {
     pub initrd: Option<Range<u64>>,
 }
 
-/// Lays out `image`, whose bytes are in `bytes` and `initrd`, in RAM.
+/// Lays out `image`, with its bytes in `bytes` and `initrd`, in RAM.
 pub(crate) fn lay_out<'a>(
     image: &Image,
     bytes: &'a [u8],

@@ -116,7 +116,7 @@ pub struct Saturation {
     pub points: Vec<(u64, BytesPerSec)>,
     /// The least budget that is enforced well.
     pub min_accesses: u64,
-    /// The shortest period whose budgets are enforced well; 0 if it was not measured.
+    /// The shortest period with well-enforced budgets; 0 if it was not measured.
     pub min_period: Nanos,
     /// Accesses between a budget's end and the stop, if known.
     pub overshoot: Option<Events>,

@@ -242,7 +242,7 @@ pub(crate) struct Arranged<C> {
 ///
 /// # Errors
 ///
-/// VMs that don't fit the board, or whose description EL2 does not read.
+/// VMs that don't fit the board, or have a description that EL2 does not read.
 pub(crate) fn arrange<C: Content>(
     system: &System,
     starts: &[Start<C>],
@@ -565,9 +565,9 @@ impl Packed<'_> {
         }
     }
 
-    /// The whole image: `hypervisor`, which is the flat binary whose length was given to [`pack`],
-    /// then tables and blobs. Its identity in the header is the CRC-64 (XZ) of the image without an
-    /// identity.
+    /// The whole image: `hypervisor`, which is the flat binary with the length that was given to
+    /// [`pack`], then tables and blobs. Its identity in the header is the CRC-64 (XZ) of the image
+    /// without an identity.
     ///
     /// # Panics
     ///

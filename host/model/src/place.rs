@@ -16,7 +16,7 @@ use weir_abi::{PAGE, PageSpan};
 use weir_paging::classes::ClassSet;
 use weir_units::{Bytes, Ipa, Pa};
 
-/// Whose a piece of the board is.
+/// The owner of a piece of the board.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MapOwner {
     /// The hypervisor with the packed system and the guests' images.
@@ -34,12 +34,12 @@ pub struct Row {
     pub address: Pa,
     /// Its size.
     pub size: Bytes,
-    /// The page classes whose pages it is, where memory is divided: from `address` on, as many as
+    /// The page classes of its pages, where memory is divided: from `address` on, as many as
     /// `size` is.
     pub classes: Option<ClassSet>,
     /// One above its last byte.
     pub end: Pa,
-    /// Whose it is.
+    /// Its owner.
     pub owner: MapOwner,
     /// Where the owner sees it, if that is a VM.
     pub ipa: Option<Ipa>,
@@ -196,8 +196,8 @@ fn image_range(system: &System, image_len: u64) -> Result<Range<u64>, Vec<Refuse
     Ok(platform.load_address.0..end)
 }
 
-/// The lowest place of `len` bytes in `memory` off every `used` range whose address is `offset`
-/// modulo `alignment`.
+/// The lowest place of `len` bytes in `memory` off every `used` range with an address that is
+/// `offset` modulo `alignment`.
 fn find(
     memory: &Range<u64>,
     used: &[Range<u64>],

@@ -86,7 +86,7 @@ pub struct Platform {
     pub interference: Option<Interference>,
     /// What its cores' accesses are counted by.
     pub counters: Counters,
-    /// Whose values these are.
+    /// The origin of these values.
     pub(crate) machine: Machine,
     /// The text of its file.
     text: Arc<str>,
@@ -336,7 +336,7 @@ impl Platform {
         self
     }
 
-    /// Returns the first key of those that the hypervisor is built from whose value is another one
+    /// Returns the first key of those that the hypervisor is built from with another value
     /// in `text`, a board file; none if that is no TOML.
     #[must_use]
     pub fn differs_in_build(&self, text: &str) -> Option<&'static str> {

@@ -12,7 +12,7 @@ use weir_units::Bytes;
 pub struct Catalog {
     /// weir's own guests, that `elf = "NAME"` may name.
     pub guests: Vec<String>,
-    /// The keys of the arguments of those whose keys are known.
+    /// The keys of the arguments of the guests with known keys.
     pub arguments: BTreeMap<String, Vec<String>>,
     /// Flat binaries that `bin` may name.
     pub bins: Vec<String>,

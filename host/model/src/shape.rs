@@ -167,11 +167,11 @@ pub(crate) struct Walk<'a> {
     pub faults: &'a mut Faults,
     /// Whether to report keys that are not there; not worth it when the file has syntax errors.
     pub missing: bool,
-    /// Names of shapes whose required keys a file may leave out if it is only analyzed.
+    /// Names of shapes with required keys that a file may leave out if it is only analyzed.
     pub partial: &'a [&'static str],
     /// The faults of the keys that are missing in these shapes.
     pub absent: &'a mut Faults,
-    /// The name of the table whose values are compared.
+    /// The name of the table with the compared values.
     pub within: &'static str,
 }
 

@@ -15,7 +15,7 @@
 //!         /// The release jitter.
 //!         jitter: Nanos = "0s",           a key with a default
 //!         /// The VMs.
-//!         vms: Vec<String> as NAMES,      a key whose kind does not follow from its type
+//!         vms: Vec<String> as NAMES,      a key with a kind that does not follow from its type
 //!         /// Its RAM.
 //!         @required memory: Option<u64>,  one that may be missing in a file that is analyzed
 //!     }

@@ -21,7 +21,8 @@ use zerocopy::IntoBytes;
 
 const PAGE: u64 = 4096;
 
-/// Systems whose images are files of this test, except that `guest` stands for a guest of weir's.
+/// Systems with images that are files of this test, except that `guest` stands for a guest of
+/// weir's.
 fn check(text: &str) -> Result<System, weir_model::Faults> {
     let directory = images::directory("coloring");
     let catalog = Catalog { guests: vec!["guest".to_owned()], ..Catalog::default() };

@@ -11,7 +11,7 @@ use snapbox::{Data, assert_data_eq};
 use std::{fmt::Write, fs, path::Path, process::Command};
 use weir_model::{Catalog, Payload, Platform, check_text, pack};
 
-/// The tree of the first VM of this system, whose VMs each have a Linux of 1.5 MiB and a RAM disk
+/// The tree of the first VM of this system. Its VMs each have a Linux of 1.5 MiB and a RAM disk
 /// of 5000 bytes, or an ELF program.
 fn tree(text: &str) -> (DeviceTree, Vec<u8>) {
     let directory = images::directory("devicetree");

@@ -1,4 +1,4 @@
-//! Every code has a page whose example is refused with it, and a test that meets it.
+//! Every code has a page with an example that is refused with it, and a test that meets it.
 
 mod images;
 
@@ -82,7 +82,7 @@ const OF_BUILD: Code = Code::NotEnforced;
 /// Codes that no known file causes: a plan that cannot be written.
 const WITHOUT_TEST: [Code; 1] = [Code::PlanEdit];
 
-/// Codes whose example is a command or too long to print.
+/// Codes with an example that is a command or too long to print.
 const WITHOUT_FILE: [Code; 14] = [
     Code::NoSuchKey,
     Code::FileUnreadable,

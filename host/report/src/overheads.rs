@@ -275,7 +275,7 @@ impl MeasuredOverheads {
         let open: Vec<_> = open.map(Phase::name).collect();
         (!open.is_empty()).then(|| {
             format!(
-                "the maximum of {} is {} ns or more, the most that a trace records: an overhead must be an upper limit; measure flows whose senders and receivers keep their periods",
+                "the maximum of {} is {} ns or more, the most that a trace records: an overhead must be an upper limit; measure flows with senders and receivers that keep their periods",
                 open.join(", "),
                 self.longest
             )

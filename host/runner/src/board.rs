@@ -103,7 +103,7 @@ mod tests {
     fn another_image_is_named_with_the_remedy() {
         let header = PackedHeader { image_id: 0x77c0, ..PackedHeader::new_zeroed() };
         let packed = PackedTables::default().pack(header);
-        // As in a file of U-Boot's, whose header is no multiple of 8 bytes.
+        // As in a file of U-Boot's: its header is no multiple of 8 bytes.
         let file = [&b"weirsys\0 is also text"[..], &packed, b"guests"].concat();
         let system = (Path::new("demo.toml"), "zcu102");
         let built = ExpectedImage::new(&file, None, system).expect("an image");

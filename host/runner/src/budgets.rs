@@ -1,4 +1,4 @@
-//! Memory budgets on a machine whose time is the host's.
+//! Memory budgets on a machine that runs in the host's time.
 
 use weir_abi::regulation;
 use weir_image::{Failure, Result};

@@ -168,7 +168,7 @@ impl Demux {
         }
     }
 
-    /// Takes the start of the hypervisor. A second one is that of another boot, whose time begins
+    /// Takes the start of the hypervisor. A second one is that of another boot, and time begins
     /// again.
     fn start(&mut self, time_ns: u64, steps: &mut Vec<WireStep>) {
         if self.started && time_ns < self.time_ns {

@@ -151,7 +151,7 @@ fn write(mut wire: impl Write, from: &Receiver<Input>, line: Reliability) {
         let mut bytes = Vec::new();
         if line == Reliability::Lossy {
             focus = None;
-            // Means nothing to a board, whose cores have no slices. Behind a DLE of noise it is one
+            // Means nothing to a board, where cores have no slices. Behind a DLE of noise it is one
             // key too many, where this message would be keys of another VM.
             bytes.push(STANDSTILL);
         }

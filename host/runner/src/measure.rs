@@ -6,7 +6,7 @@ use weir_qemu_plugin::ledger::{CoreLedger, GuestCounts, Period};
 /// Selects the count that a budget limits.
 pub type Pick = fn(&GuestCounts) -> u64;
 
-/// The use of a budget by a vCPU whose demand always exceeds it.
+/// The use of a budget by a vCPU with a demand that always exceeds it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     /// The most accesses in one period.

@@ -46,7 +46,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// For `system`, whose programs have been built. With `packed` the hypervisor's accesses are
+    /// For `system` after the build of its programs. With `packed` the hypervisor's accesses are
     /// distinguished by the pages that they touch.
     ///
     /// # Errors
@@ -174,7 +174,7 @@ impl Loaded {
     }
 }
 
-/// The page to count in, in an image whose guests do nothing that is not counted.
+/// The page to count in, in an image with guests that do nothing that is not counted.
 fn page(statics: &Statics) -> std::result::Result<StaticMemory, String> {
     if !statics.is_observed() {
         return Err("the image lets guests zero lines by DC ZVA, which QEMU does not report to plug-ins: let `weir run` build it".into());

@@ -1,10 +1,11 @@
-//! A machine whose virtual time stands still.
+//! A machine in which virtual time stands still.
 //!
-//! Under QEMU's instruction counting a guest whose exception vector takes an exception at its first
-//! instruction executes nothing: virtual time stands still, no timer is due, and no other core gets
-//! a time slice. The hypervisor's timer cannot interrupt it. Input on the wire can: its interrupt
-//! makes QEMU leave the core and run the next ones, until the round comes back to the core that
-//! stands still. One of them must have informed all cores by then (`console::tell_standstill`).
+//! Under QEMU's instruction counting a guest with an exception vector that takes an exception at
+//! its first instruction executes nothing: virtual time stands still, no timer is due, and no other
+//! core gets a time slice. The hypervisor's timer cannot interrupt it. Input on the wire can: its
+//! interrupt makes QEMU leave the core and run the next ones, until the round comes back to the
+//! core that stands still. One of them must have informed all cores by then
+//! (`console::tell_standstill`).
 
 use super::{ram::Ram, statics::StaticMemory};
 use rustix::param::clock_ticks_per_second;

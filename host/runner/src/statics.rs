@@ -115,7 +115,7 @@ impl Statics {
         let length =
             end.checked_sub(start).and_then(|length| length.checked_next_multiple_of(PAGE));
         let length = length.ok_or("the hypervisor's ELF file has no segments")?;
-        // Pages whose contents are in the image file: the packed system follows them.
+        // Pages with contents in the image file: the packed system follows them.
         let mut kept = 0;
         for header in segments() {
             let data = header.data(endian, elf).unwrap_or_default();
@@ -206,7 +206,7 @@ mod tests {
     use weir_model::platform::RamRange;
     use weir_units::Bytes;
 
-    /// Statics of a hypervisor whose pages are the third, the first and the last of RAM.
+    /// Statics of a hypervisor in the third, the first and the last page of RAM.
     fn statics() -> Statics {
         let symbols =
             [("one", 0x10..0x20), ("two", 0xff8..0x1008), ("out", 0x2ff0..0x3008), ("empty", 8..8)];

@@ -1,4 +1,4 @@
-//! The trace of a board, whose records come by its wire.
+//! The trace of a board, with records that come by its wire.
 
 use super::kept::{self, KeptRecords, LIMIT, Traced};
 use std::path::{Path, PathBuf};

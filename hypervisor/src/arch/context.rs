@@ -181,7 +181,7 @@ impl GuestContext {
         }
     }
 
-    /// Takes the context of this core's guest, whose general registers are in `frame`.
+    /// Takes the context of this core's guest, with its general registers in `frame`.
     pub fn save(&mut self, frame: &Frame) {
         copy_frame(frame, &mut self.frame);
         self.pc = sysreg::elr_el2::read();
@@ -192,7 +192,7 @@ impl GuestContext {
         self.gic = gic::Interface::save();
     }
 
-    /// Puts all but the general registers onto this core, whose stage 1 was closed by
+    /// Puts all but the general registers onto this core, after stage 1 was closed by
     /// [`memory::switch_stage2`]; `frame` is left to the way back into the guest.
     pub fn load(&self) {
         sysreg::elr_el2::write(self.pc);
@@ -229,7 +229,7 @@ pub fn enter_guest(core: CoreId, frame: &Frame) -> ! {
     unsafe { enter(frame, memory::stack_top(core)) }
 }
 
-/// Goes on with the guest on core `core`, the calling one, whose state has stayed on the core.
+/// Goes on with the guest on core `core`, the calling one. Its state has stayed on the core.
 /// Gives up this stack.
 ///
 /// # Safety

@@ -11,7 +11,7 @@ use weir_vdev::pci::Config;
 /// The configuration space of bus 0.
 // SAFETY: `Stage1::begin` maps it, and the model keeps to the first 256 bytes of a function. Where
 // there is none, all ones are read. What has side effects when read is behind base addresses, not
-// here. What a function may do to memory is bounded by the SMMU, whatever is written.
+// here. What a function may do to memory is bounded by the SMMU, for any write.
 const ECAM: Device = unsafe { Device::new("ecam", device(Pa(board::ECAM))) };
 
 /// A function of bus 0.

@@ -73,8 +73,8 @@ const STAGE2_TABLES: usize = 64;
 pub struct Tables<const N: usize>(UnsafeCell<[Table; N]>);
 
 // SAFETY: all writers are named below: the boot core before it starts the others (`Stage1::begin`,
-// `stage2_tables`), each core its own windows' tables (`Window::take`), and whoever hands devices
-// over the entries of their pages (`show`).
+// `stage2_tables`), each core its own windows' tables (`Window::take`), and the code that hands
+// devices over the entries of their pages (`show`).
 unsafe impl<const N: usize> Sync for Tables<N> {}
 
 /// Stage 1 of all cores; boot.s begins it.
@@ -237,8 +237,8 @@ impl Stage1 {
 ///
 /// # Safety
 ///
-/// One of them did, for a system with a broker, whose partition nobody uses yet and nobody ever
-/// uses but through atomics. Called once.
+/// One of them did, for a system with a broker; its partition is not in use yet, and all later
+/// uses are through atomics. Called once.
 #[must_use]
 pub unsafe fn shared() -> u64 {
     // SAFETY: mapped, writable, and by the contract no other owner's yet.
@@ -256,7 +256,7 @@ fn publish() {
 }
 
 /// Makes this core forget what it knew of EL2's tables: the stores that invalidate entries come
-/// before the TLB's invalidation, and that before whatever the core does next.
+/// before the TLB's invalidation, and that before anything that the core does next.
 fn forget_translations() {
     dsb_nshst();
     tlbi_el2();
@@ -362,7 +362,7 @@ impl Window {
         let most = if block.is_some() { ZERO_CHUNK } else { STORE_CHUNK };
         self.lend(pages, stage1::READ_WRITE, |va, len| {
             // The lines go back to memory at once, and out of the caches: EL2 and the last boot of
-            // the VM were the writers, the reader is the VM, whose caches are off when it starts.
+            // the VM were the writers, the reader is the VM, with its caches off when it starts.
             in_chunks(len, most, pause, |done, len| {
                 let va = va + done;
                 if let Some(block) = block {
@@ -475,7 +475,7 @@ pub fn sync_instructions() {
     isb();
 }
 
-/// VTTBR_EL2 of VM `vm`, whose tables begin at `root`. VMID 0 is no VM's.
+/// VTTBR_EL2 of VM `vm`, with its tables from `root` on. VMID 0 is no VM's.
 fn vttbr(root: Pa, vm: VmId) -> u64 {
     (u64::from(vm.0) + 1) << 48 | root.0
 }

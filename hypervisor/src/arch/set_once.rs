@@ -1,5 +1,5 @@
 //! Values that are set while EL2 starts, and then only read. `spin::Once` would link a
-//! panic, for the use of a value whose initialization has panicked; EL2 has no panic.
+//! panic, for the use of a value after a panic in its initialization; EL2 has no panic.
 
 use core::{
     cell::UnsafeCell,

@@ -22,7 +22,7 @@ pub const ENGINE_LINE: IntId = IntId(ENGINE_INTID as u32);
 /// Interrupt of the SMMU's event queue; 0 without one.
 pub const SMMU_LINE: IntId = IntId(SMMU_EVENT as u32);
 
-/// Bytes of the redistributors that are looked at: those of all cores, at the longest stride.
+/// Bytes of the redistributors that are searched: those of all cores, at the longest stride.
 #[cfg(feature = "gicv3")]
 pub const GICR_LEN: u64 = weir_vdev::gic::redistributor::LONGEST * CORES.len() as u64;
 

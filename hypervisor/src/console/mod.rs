@@ -221,8 +221,8 @@ fn ring_bell() {
 /// The board's UART, and where in the rings its reader is. It belongs to the console core.
 pub struct Wire {
     uart: Uart,
-    /// Whose bytes are being passed on: a VM, which is the one that the host takes console bytes
-    /// for, or `MAX_VMS` for the records. It changes only between two frames.
+    /// The source of the bytes that are being passed on: a VM, which is the one that the host takes
+    /// console bytes for, or `MAX_VMS` for the records. It changes only between two frames.
     source: usize,
     /// Where in a frame of the source's the console is.
     framing: Framing,
@@ -407,7 +407,7 @@ impl Wire {
         None
     }
 
-    /// Tells the VM whose bytes were passed on that there is room for more, if its guest waits.
+    /// Tells the VM after its bytes were passed on that there is room for more, if its guest waits.
     fn offer_room(&self) {
         // The room was made before `waits` is read; see `Output::room`.
         if let Some(channel) = CHANNELS.get(self.source)

@@ -15,8 +15,8 @@ impl Exit {
     /// The run loop is called, which carries out the core's [`Action`], if it has one.
     pub const ACT: Self = Self(1);
 
-    /// [`Exit::RESUME`], which the compiler does not take for a constant. A function whose result
-    /// is one is called by its callers, which then return it themselves; the end of this one is a
+    /// [`Exit::RESUME`], which the compiler does not take for a constant. A function that returns
+    /// one is called by its callers, which then return it themselves; the end of this one is a
     /// jump, so that the callers need no frame.
     #[inline(always)]
     pub fn resume() -> Self {

@@ -1,5 +1,5 @@
 //! Admission of device interrupts on a core that VMs share: a line that has no credit left is
-//! masked at the distributor until it has, or waits for its VM's turn.
+//! masked at the distributor until it has, or waits for its VM's slot.
 //!
 //! A line of a VM that is off the core comes once, and then stays active until the VM has dealt
 //! with it. So what is limited is how often a line takes the core for its VM (`preempt`), and how
@@ -31,7 +31,7 @@ pub struct Rule {
 /// What becomes of an interrupt.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum LineVerdict {
-    /// It is delivered, when its VM's turn comes.
+    /// It is delivered, when its VM's slot begins.
     Deliver,
     /// It is delivered, and takes the core for its VM.
     Preempt(u8),
@@ -65,7 +65,7 @@ impl Rule {
 
     /// The line's interrupt came at `now`, was acknowledged, and its priority dropped; `is_current`
     /// says whether its VM has the core, and `may_take` whether it may be had by a line of some
-    /// priority. One that waits for a more urgent one's turn needs no credit.
+    /// priority. One that waits for a more urgent one's slot needs no credit.
     pub fn come(
         &mut self,
         vcpu_ref: &VcpuRef,

@@ -27,8 +27,8 @@ use weir_trace::wire::{ExitCause, FaultKind, What};
 use weir_units::IntId;
 use weir_vdev::gic::Posted;
 
-/// An interrupt while a guest ran. The fast path serves the core's only vCPU; whatever else comes
-/// is left to [`own_interrupt`].
+/// An interrupt while a guest ran. The fast path serves the core's only vCPU; anything else that
+/// comes is left to [`own_interrupt`].
 #[inline(always)]
 pub extern "C" fn handle_irq(core: &mut Core) -> Exit {
     let iar = gic::acknowledge();

@@ -1,6 +1,6 @@
 //! The run loop: gives the core to a vCPU, and carries out what the handlers ask for.
 //!
-//! The *current* vCPU is the one whose state is on the core. On a core that vCPUs share, its state
+//! The *current* vCPU is the one with its state on the core. On a core that vCPUs share, its state
 //! leaves the core when another one runs or when it waits: the general registers and those of EL1
 //! go to its place in the VM ([`Vm::context`](crate::vm::Vm::context)), the list registers into the
 //! model of the GIC, and its timers stop. On a core with one vCPU the state stays while the vCPU
@@ -285,10 +285,10 @@ fn load(core: &mut Core, entity: u8) {
     }
 }
 
-/// Lets the VM of `entity`, whose image is loaded, start. At its first start a VM in a flow waits
-/// until the broker is ready, so that no packet waits for the broker's start; the wait is bounded,
-/// because a broker may never become ready. A VM in a flow shares no core, so it delays no other
-/// VM.
+/// Lets the VM of `entity`, after its image is loaded, start. At its first start a VM in a flow
+/// waits until the broker is ready, so that no packet waits for the broker's start; the wait is
+/// bounded, because a broker may never become ready. A VM in a flow shares no core, so it delays no
+/// other VM.
 fn await_broker(core: &mut Core, entity: u8, since: u64) {
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     schedule.stale = true;
@@ -400,7 +400,7 @@ fn enter(core: &mut Core, entity: u8) {
     enter_guest(index, &context.frame)
 }
 
-/// Lets the interrupts of the current vCPU through, whose state has stayed on the core.
+/// Lets the interrupts of the current vCPU through. Its state has stayed on the core.
 #[inline(always)]
 fn release(core: &mut Core) {
     if core::mem::take(&mut core.holds_guests) {
@@ -411,7 +411,7 @@ fn release(core: &mut Core) {
     core.acknowledged = gic::NOTHING;
 }
 
-/// Goes on with the current vCPU, whose state has stayed on the core.
+/// Goes on with the current vCPU. Its state has stayed on the core.
 fn resume(core: &mut Core) -> ! {
     release(core);
     // SAFETY: its state is on the core, and the exception that led here was its guest's.

@@ -103,7 +103,7 @@ pub struct CoreSchedule {
     /// Decides between the vCPUs; `None` on a core that has one vCPU or none.
     pub partition: Option<ReadySchedule>,
     members: [Option<Member>; MEMBERS],
-    /// Whose state is on the core.
+    /// The member with its state on the core.
     pub current: Option<u8>,
     /// Of the lines that have a rule.
     pub rules: shared::Rules,

@@ -422,7 +422,7 @@ fn instruction_abort(core: &mut Core, vcpu_ref: &'static VcpuRef, abort: Instruc
     fault(core, vcpu_ref, kind, abort.ipa(hpfar, far).unwrap_or(far))
 }
 
-/// HVC or SMC whose result depends on the VM.
+/// HVC or SMC with a result that depends on the VM.
 #[inline(never)]
 fn call(
     frame: &mut Frame,

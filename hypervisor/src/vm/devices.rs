@@ -1,6 +1,6 @@
-//! The virtual devices of a VM whose registers trap: the GIC ([`gic_place`]), the PL011, the virtio
-//! devices, the configuration space of PCI functions. Each but the first is a [`Device`] of one
-//! table ([`access`], [`covers`]).
+//! The virtual devices of a VM with registers that trap: the GIC ([`gic_place`]), the PL011, the
+//! virtio devices, the configuration space of PCI functions. Each but the first is a [`Device`] of
+//! one table ([`access`], [`covers`]).
 
 use super::{
     VcpuRef, Vm,
@@ -49,7 +49,7 @@ trait Device {
     fn access(trapped: Trapped<'_>, place: Self::Place) -> u64;
 }
 
-/// Makes the table of devices: an address is looked for in their order.
+/// Makes the table of devices: an address is searched in their order.
 macro_rules! devices {
     ($($device:ty)*) => {
         /// Carries out a guest's access to another device than the GIC; returns what a load reads.
@@ -81,8 +81,8 @@ fn offset_in(ipa: Ipa, base: u64, len: u64) -> Option<u64> {
     (offset < len).then_some(offset)
 }
 
-/// Returns where in the virtual GIC of `vm` `ipa` is, if it is there: the vCPU whose redistributor
-/// it is in, none for the distributor, and the offset.
+/// Returns where in the virtual GIC of `vm` `ipa` is, if it is there: the vCPU of the redistributor
+/// that it is in, none for the distributor, and the offset.
 #[inline(always)]
 #[must_use]
 pub fn gic_place(vm: &Vm, ipa: Ipa) -> Option<(Option<usize>, u64)> {
@@ -207,7 +207,7 @@ pub fn write_gic(vcpu_ref: &'static VcpuRef, core: CoreId, access: &gic::GicAcce
     kick(vm, mask);
 }
 
-/// Locks the GIC for an access, whose list registers on other cores are known then.
+/// Locks the GIC for an access; the list registers on other cores are known then.
 #[inline(always)]
 fn lock_gic(
     vcpu_ref: &'static VcpuRef,

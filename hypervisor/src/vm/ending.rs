@@ -1,8 +1,8 @@
 //! The end of a run of a VM: the core that asked for it, the cause, and which vCPUs are off.
 //!
-//! The core of a VM's first vCPU leads. Whoever stops a VM (a call, a fault) records the reason
-//! here, and each core of the VM takes its vCPU off. When all are off, the leader decides what
-//! follows (`lifecycle::lead`). No other VM is touched, and none of its locks is taken.
+//! The core of a VM's first vCPU leads. The core that stops a VM (a call, a fault) records the
+//! reason here, and each core of the VM takes its vCPU off. When all are off, the leader decides
+//! what follows (`lifecycle::lead`). No other VM is touched, and none of its locks is taken.
 
 use super::{Ending, Start, VcpuRef, Vm};
 use crate::{console, mail};
@@ -67,8 +67,8 @@ pub fn parked(vcpu_ref: &VcpuRef, core: CoreId) {
     // Release: orders all accesses of this vCPU before the leader's next step, which acquires.
     vm.vcpu(vcpu_ref.vcpu).parked.store(true, Ordering::Release);
     let leader = vm.core_of(0);
-    // While the VM is not stopping, the leader need not know: whoever stops it sees under the lock
-    // that this vCPU is off.
+    // While the VM is not stopping, the leader need not know: a core that stops it sees under the
+    // lock that this vCPU is off.
     if leader != core && vm.ending.lock().is_some() {
         mail::send(leader, mail::ENDED);
     }

@@ -2,7 +2,7 @@
 //! and one at a time sees (mobivmm, IV).
 //!
 //! It moves when input for another VM is typed at the console, or by a hypercall of a VM with
-//! `focus = true`. The input moves at once. The devices follow together, when none of their lines
+//! `focus = true`. The input moves at once. The devices follow together, when none of tnext lines
 //! is being handled: an interrupt that has come to a VM is that VM's to its end, and the devices
 //! with it; one that it has not taken yet is withdrawn, and comes to the next one. To all others
 //! the registers read as zero and take nothing.
@@ -93,8 +93,8 @@ pub fn covers(vm: &Vm, ipa: u64) -> bool {
 #[must_use]
 pub fn request(vm: &Vm, to: u64) -> bool {
     let there = usize::try_from(to).ok().and_then(|to| at(to));
-    let lives = |there: &&Vm| !there.halted.load(Ordering::Relaxed);
-    let Some(there) = there.filter(lives).filter(|_| vm.view().vm.focus != 0) else {
+    let runs = |there: &&Vm| !there.halted.load(Ordering::Relaxed);
+    let Some(there) = there.filter(runs).filter(|_| vm.view().vm.focus != 0) else {
         return false;
     };
     give_to(there);
@@ -173,14 +173,14 @@ pub fn give_back(vm: &'static Vm, follows: bool) {
             gic.release_relayed(IntId(irq.intid), &mut Lines::new(vm));
         }
     }
-    let lives = |heir: &&Vm| {
-        !core::ptr::eq(*heir, vm)
-            && !heir.halted.load(Ordering::Relaxed)
-            && lines(heir).next().is_some()
+    let runs = |next: &&Vm| {
+        !core::ptr::eq(*next, vm)
+            && !next.halted.load(Ordering::Relaxed)
+            && lines(next).next().is_some()
     };
     if console::focus() == vm.index()
-        && let Some(heir) = all().find(lives)
+        && let Some(next) = all().find(runs)
     {
-        give_to(heir);
+        give_to(next);
     }
 }

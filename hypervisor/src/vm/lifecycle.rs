@@ -9,7 +9,7 @@ use weir_trace::wire::{What, WireEvent};
 use weir_units::VcpuId;
 use weir_vdev::{gic::ResetStep, pl011::Pl011, psci::Power};
 
-/// The next step of the start of a VM whose image is loaded. Between two steps the core takes
+/// The next step of the start of a VM with a loaded image. Between two steps the core takes
 /// interrupts.
 #[derive(Clone, Copy)]
 pub enum Start {
@@ -28,7 +28,7 @@ impl Default for Start {
 }
 
 impl Start {
-    /// Does the step for the VM whose first vCPU is `vcpu_ref`, and returns the next one. If there
+    /// Does the step for the VM with the first vCPU `vcpu_ref`, and returns the next one. If there
     /// is none, the first vCPU can come on.
     pub fn step(self, vcpu_ref: &'static VcpuRef) -> Option<Self> {
         let vm = vcpu_ref.vm;
@@ -134,9 +134,9 @@ pub fn lead(vcpu_ref: &'static VcpuRef) -> Next {
     }
 }
 
-/// Does a step of what stops the VM `vm`, whose vCPUs are off, for good; on the core of its first
-/// vCPU. Returns the next step, or none if the VM has stopped. Between two steps the core takes
-/// interrupts.
+/// Does a step of what stops the VM `vm` for good, after its vCPUs are off; on the core of its
+/// first vCPU. Returns the next step, or none if the VM has stopped. Between two steps the core
+/// takes interrupts.
 pub fn halt(vm: &'static Vm, step: ResetStep) -> Option<ResetStep> {
     vm.halted.store(true, Ordering::Relaxed);
     *vm.power.lock() = None;

@@ -1,4 +1,4 @@
-//! Interrupts of active devices, whose end can let the devices move to another VM.
+//! Interrupts of active devices; their end can let the devices move to another VM.
 
 use super::Vm;
 use crate::mail;

@@ -57,13 +57,13 @@ impl Assigned {
     }
 }
 
-/// Finds the functions of a system, takes them from whoever had them and aborts whatever they do;
+/// Finds the functions of a system, takes them from their owners and aborts their accesses;
 /// on the boot core, before any VM is built. `console_core` takes the SMMU's interrupt.
 pub fn init(system: &PackedSystem<'static>, console_core: CoreId) {
     if system.pci().is_empty() {
         return;
     }
-    // What firmware left on must not move memory, whose it is.
+    // A function that firmware left on must not move memory of any owner.
     for address in 0..=u8::MAX {
         let mut registers = Registers::new(address);
         if registers.read(0) & 0xffff != 0xffff {

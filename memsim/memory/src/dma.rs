@@ -77,7 +77,7 @@ pub struct DmaPiece {
 pub enum Transfer {
     /// One piece, its parameters in registers.
     Simple(DmaPiece),
-    /// Pieces whose descriptors follow each other from an address.
+    /// Pieces with descriptors that follow each other from an address.
     Linked {
         /// The first descriptor.
         descriptors: Pa,

@@ -98,7 +98,7 @@ pub enum HierarchyError {
         /// The fault in it.
         error: CacheError,
     },
-    /// A level whose line differs from that of the L1 data cache.
+    /// A level with another line size than the L1 data cache.
     LineSizes {
         /// Which level.
         level: &'static str,

@@ -1,7 +1,7 @@
 //! The memory system as a model.
 //!
 //! Without time: [`cache`], [`dram::banks`] and the [`hierarchy`] made of them count evicted lines
-//! and closed rows per pair of owners. The observer feeds them with the accesses of a running
+//! and closed rows per pair of owners. The QEMU plug-in feeds them with the accesses of a running
 //! system, fast enough to do so while it runs: no access allocates or hashes.
 //!
 //! In time: [`dram::DramChannel`] is a DRAM with its controller, [`qos`] the regulators at a

@@ -103,7 +103,7 @@ pub struct QosRegulator {
 }
 
 impl QosRegulator {
-    /// A regulator whose credit is full at clock 0.
+    /// A regulator with full credit at clock 0.
     #[must_use]
     pub fn new(reads: QosRate, writes: QosRate) -> Self {
         Self::with_hold(reads, writes, 0)

@@ -17,7 +17,7 @@ use crate::{dram::trace::parse_line, units::Pa};
 /// A line of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordingLine {
-    /// Whose the accesses of the next lines are.
+    /// The owner of the accesses in the next lines.
     Vcpu(usize),
     /// An access.
     Access(RecordedAccess),

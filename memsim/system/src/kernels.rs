@@ -1,4 +1,4 @@
-//! Small programs whose loads and stores are recorded: what the automotive part of an embedded
+//! Small programs with recorded loads and stores: what the automotive part of an embedded
 //! benchmark suite does to memory (basic mathematics, counting of bits, sorting, and on images
 //! smoothing, edges and corners by the SUSAN principle), each with a small and a large input. The
 //! programs are weir's own; only their data structures have the sizes that such a suite has.

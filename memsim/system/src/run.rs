@@ -89,7 +89,7 @@ struct Run<'a> {
     delays: Vec<u64>,
     /// How far each VM has come, and what it does that counts.
     work: Vec<(Unit, WorkMark)>,
-    /// The VM whose marks are wanted, and how many units it must have completed for each.
+    /// The VM with the wanted marks, and how many units it must have completed for each.
     wanted: (usize, Vec<(u64, Option<WorkMark>)>),
     arrivals: Vec<Vec<u64>>,
     slices: Vec<Vec<u64>>,

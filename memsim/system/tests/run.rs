@@ -32,7 +32,7 @@ fn a_walk_alone_takes_the_memory_files_times() {
     assert_eq!(l1.vms[0].latency.most_ns(), 2);
     let l2 = one(WALK).unwrap();
     let latency = &l2.vms[0].latency;
-    // Some of 64 KiB is in the L1, whose replacement is random.
+    // Some of 64 KiB is in the L1: its replacement is random.
     assert!((9_000..12_500).contains(&latency.mean().0), "{:?}", latency.mean());
     assert_eq!((latency.at_most_ns(500), latency.most_ns()), (12, 12));
     assert_eq!((l2.vms[0].refills, l2.vms[0].write_backs), (0, 0));

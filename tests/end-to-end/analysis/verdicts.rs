@@ -265,7 +265,7 @@ fn json_of(file: &Path, arguments: &[&str]) -> Value {
 }
 
 /// `weir check` and `weir analyze` name the same missing inputs in the same words, and judge alike:
-/// of all shipped systems, and of the same on boards whose files have no overheads and no
+/// of all shipped systems, and of the same on boards with files without overheads and
 /// interference, and without a bandwidth of the DMA.
 #[test]
 fn check_and_analyze_agree_on_what_is_not_judged() {

@@ -178,7 +178,7 @@ pub fn capture_within(command: &mut Command, limit: Duration) -> Printed {
     finish_within(child.expect("it starts"), limit)
 }
 
-/// Waits for the end of a command whose output goes to pipes.
+/// Waits for the end of a command with output to pipes.
 pub fn finish(child: Child) -> Printed {
     finish_within(child, PATIENCE)
 }

@@ -235,7 +235,7 @@ fn type_keys(runs: &Path, vm: &str, prompt: &str, keys: &str) {
     assert!(child.wait().expect("it ends").success(), "weir attach failed");
 }
 
-/// Boots the system of this text, whose paths are relative to `systems`.
+/// Boots the system of this text, with paths relative to `systems`.
 pub fn run_system(text: &str, options: &Options) -> Outcome {
     build_programs();
     let _slot = Slot::take();

@@ -45,7 +45,7 @@ const ENVIRONMENT: u8 = 3;
         ./weir test qemu --platform qemu-virt,zcu102 --table boards.md\n\n\
         The last line counts tests; a stage without cargo's tests counts as one. build/test keeps \
         the log of each stage and junit.xml. A test of the stage qemu is a process of its own; \
-        one whose name ends in `_in_host_time` runs while no other does.\n\n\
+        one with a name that ends in `_in_host_time` runs while no other does.\n\n\
         Exit status: 0 nothing failed, 1 something failed, 2 wrong call, 3 the environment lacks \
         something, 130 interrupted."
 )]
@@ -53,7 +53,7 @@ struct Arguments {
     /// Stages to run
     #[arg(value_enum, value_name = "STAGE")]
     stages: Vec<Stage>,
-    /// Of the stages unit and qemu, runs only the tests whose name contains TEXT
+    /// Of the stages unit and qemu, runs only the tests with TEXT in their names
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Test processes at a time in the stage qemu [default: the number of cores]

@@ -5,7 +5,7 @@ use std::{fs, io, path::Path};
 /// Characters of the longest name.
 pub const LONGEST: usize = 50;
 
-/// Returns the tests below `root` whose names are too long, as `file: name`.
+/// Returns the tests below `root` with names that are too long, as `file: name`.
 pub fn too_long(root: &Path) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(root)? {

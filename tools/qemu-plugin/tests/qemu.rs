@@ -1,5 +1,5 @@
-//! The plug-in in a real QEMU: a hand-made "hypervisor" of a few instructions and a guest, whose
-//! counts are known to the instruction.
+//! The plug-in in a real QEMU: a hand-made "hypervisor" of a few instructions and a guest, with
+//! counts that are known to the instruction.
 
 mod machine;
 

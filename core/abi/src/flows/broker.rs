@@ -156,7 +156,7 @@ impl PackedSystem<'_> {
     }
 
     /// How the broker may use a VM's RAM, if at all: it reads and writes that of VMs in flows and
-    /// at the switch, whose rings it serves, and sees no other VM.
+    /// at the switch, because it serves their rings, and sees no other VM.
     #[must_use]
     pub fn window_attributes(&self, vm: &VmView<'_>) -> Option<Attributes> {
         let is = |index: u32| index as usize == vm.index;

@@ -20,7 +20,7 @@ pub const fn least_time(events: u64, access: u64) -> u64 {
 }
 
 /// The most events that a core can make at a counter page in `time` ns, if an instruction takes
-/// `access` ns: the most whose [`least_time`] is no longer.
+/// `access` ns: the most with a [`least_time`] that is no longer.
 #[must_use]
 pub const fn most_events(time: u64, access: u64) -> u64 {
     let instructions = match time.checked_div(access) {

@@ -10,8 +10,8 @@ pub struct Stamp {
 }
 
 /// A flow's period and deadline, and its last packet. A packet that comes before a period has
-/// passed since the last one's time is taken as if it came then: whoever sends faster waits for
-/// himself, and the flow as seen by all others is sporadic.
+/// passed since the last one's time is taken as if it came then: a sender that sends faster waits
+/// for himself, and the flow as seen by all others is sporadic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// Least time between two packets, in ns; 0 for none.

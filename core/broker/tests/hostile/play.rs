@@ -656,7 +656,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// A hostile VM sends a packet, whose header mostly is of one of its flows.
+    /// A hostile VM sends a packet, mostly with a header of one of its flows.
     fn put(&mut self, vm: usize) {
         let input = &mut self.reach.input;
         let (kind, first) = (input.byte(), input.byte());

@@ -177,7 +177,7 @@ impl World<'static> {
         })
     }
 
-    /// One whose flows are connected, and whose receivers have buffers of 1000 bytes.
+    /// A world with connected flows and receivers that have buffers of 1000 bytes.
     pub fn connected(flows: &[BrokerFlow], settings: BrokerSettings) -> (Self, Broker<'static>) {
         let mut world = Self::with_settings(flows, settings, OPTIONS);
         let mut broker = world.broker();
@@ -418,7 +418,7 @@ impl<'a> World<'a> {
 /// The heads of a driver's chains that the device returned; others are passed over.
 fn take_known(driver: &mut Driver, memory: &Memory) -> Vec<u16> {
     let mut known = Vec::new();
-    // Whatever the index says, the ring has no more.
+    // The ring has no more, for any index.
     for _ in 0..driver.layout.size {
         if memory.u16(driver.layout.used + 2) == driver.seen {
             break;

@@ -10,7 +10,7 @@ pub(in super::super) const MOST: u64 = (1 << AMOUNT_BITS) - 1;
 /// and no ordering is needed: the word says all.
 ///
 /// A period counts as later than the word's if it is so by less than 2^23, four minutes at 30 us:
-/// reserves whose sharers are stepped each period never come near.
+/// reserves with sharers that are stepped each period never come near.
 #[derive(Debug)]
 pub(in super::super) struct Reserve<W>(W);
 

@@ -15,7 +15,8 @@ pub const MAX_BANK_BITS: usize = 8;
 pub struct Geometry {
     /// The bits of the last-level cache's set index above the page: the page's color.
     pub colors: u64,
-    /// For each bank bit the address bits whose XOR it is; the first zero ends the list.
+    /// For each bank bit the mask of the address bits that it is the XOR of; the first zero ends
+    /// the list.
     pub banks: [u64; MAX_BANK_BITS],
 }
 
@@ -156,7 +157,7 @@ impl PageClasses {
                 *column |= ((row >> position & 1) as u8) << bit;
             }
         }
-        // A function in terms of the rows: it has the rows whose pivots it has.
+        // A function in terms of the rows: it has the rows of its pivots.
         let express = |function: u64| {
             let pivots = classes.pivots.iter().take(rows.len).enumerate();
             pivots.fold(0, |mask, (bit, pivot)| mask | ((function >> pivot & 1) as u8) << bit)

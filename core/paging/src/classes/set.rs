@@ -61,7 +61,7 @@ impl ClassSet {
 
     /// Where the page classes get when each page class's number is XORed with `by`.
     pub(super) fn moved(&self, by: u8) -> Self {
-        // Of the numbers below 64, those whose bit 0, 1, .. is 0.
+        // Of the numbers below 64, those with bit 0, 1, .. equal to 0.
         const EVEN: [u64; 6] = [
             0x5555_5555_5555_5555,
             0x3333_3333_3333_3333,

@@ -59,7 +59,7 @@ impl Sgi {
 }
 
 /// Two notifications, each with its SGI if the broker needs one, while the broker sleeps whenever
-/// it has looked twice: if it sleeps through one, nothing wakes it. Each has its own stamp.
+/// it has checked twice: if it sleeps through one, nothing wakes it. Each has its own stamp.
 macro_rules! each_notification_is_seen {
     ($build:ident) => {
         check(|| {
@@ -180,8 +180,8 @@ fn no_notification_is_slept_over() {
     each_notification_is_seen!(shipped);
 }
 
-/// A broker that looks before it is known to be about to sleep: what is notified in between is
-/// slept over.
+/// A broker that checks before it has announced that it is about to sleep: what is notified in
+/// between is slept over.
 #[test]
 #[should_panic(expected = "slept over")]
 fn missing_doze_order_loses_a_wakeup() {

@@ -5,7 +5,7 @@ use weir_units::Nanos;
 /// A slot of a time table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
-    /// Whose it is.
+    /// Its entity.
     pub entity: u8,
     /// Its start within the frame.
     pub start: Nanos,

@@ -1,4 +1,7 @@
 //! From the list registers into the model and back.
+//!
+//! Both directions are one file, because each undoes the other: what leaves a list register
+//! (`shadow`, `gone`, `cancel`, `force`) must be in the model before [`Gic::fill`] chooses anew.
 
 use super::lr::{
     Backing, Entry, GicArchitecture, Hardware, ListRegisterState, ListRegisters, Maintenance,
@@ -120,7 +123,7 @@ impl<V: GicArchitecture> Gic<V> {
         }
     }
 
-    /// Puts the vCPU on this core, whose list registers are empty: activates and enables its linked
+    /// Puts the vCPU on this core, which has empty list registers: activates and enables its linked
     /// PPIs physically as they were, unmasks the SPIs that came in between, then fills the list
     /// registers. Returns the vCPUs to kick.
     pub fn restore(&mut self, vcpu: usize, hw: &mut impl Hardware<V>) -> VcpuMask {
@@ -314,8 +317,8 @@ impl<V: GicArchitecture> Gic<V> {
     }
 
     /// What can go into this vCPU's list registers as pending, and the vCPUs that must say whether
-    /// they still have some of it, active or pending. One whose list register asks for maintenance
-    /// at the interrupt's end will say so then.
+    /// they still have some of it, active or pending. If its list register asks for maintenance
+    /// at the interrupt's end, it will say so then.
     #[inline(never)]
     pub(super) fn deliverable(&self, vcpu: usize, w: usize) -> (u32, VcpuMask) {
         let cpu = self.cpu(vcpu);
@@ -536,7 +539,7 @@ impl<V: GicArchitecture> Gic<V> {
         let lines = self.lines_mut(vcpu, w);
         let mut eoi = lines.edge & bit == 0 || relayed;
         let shared = !V::V3 && intid.is_sgi();
-        // What is pending besides being active is looked at again at its end: in the same list
+        // What is pending besides being active is checked again at its end: in the same list
         // register it would come next even where something more urgent waits for one.
         if state.pending && !shared {
             if lines.hw & bit == 0 {

@@ -15,7 +15,7 @@ pub trait Mail {
     fn take(&self) -> Self::Bits;
     /// Whether nothing waits.
     fn is_empty(&self) -> bool;
-    /// The SGIs among `bits` for a receiver whose group 1 has `group1`, one bit an INTID.
+    /// The SGIs among `bits` for a receiver with the group 1 `group1`, one bit an INTID.
     fn intids(bits: &Self::Bits, group1: u32) -> u32;
     /// The senders of an SGI, one bit a vCPU (0 on GICv3, which keeps none).
     fn senders(bits: &Self::Bits, intid: IntId) -> u8;
@@ -63,8 +63,8 @@ impl Mail for MailV3 {
 #[derive(Debug)]
 pub struct MailV2 {
     words: [AtomicU64; 2],
-    /// The words that something was posted to, one bit each: one receiver is notified once, whoever
-    /// posts to it.
+    /// The words that something was posted to, one bit each: one receiver is notified once, no
+    /// matter how many vCPUs post to it.
     posted: AtomicU32,
 }
 

@@ -4,6 +4,9 @@
 //! Words may be accessed as 32 bits; IPRIORITYR, ITARGETSR and the SGI pending registers as bytes
 //! too; IROUTER and `GICR_TYPER` as 64 bits too. Any other size, a misaligned or a reserved address
 //! reads as zero and ignores writes.
+//!
+//! All registers are one file: reads and writes share one decoder of addresses (`Register`), and
+//! each write must end with the same refreshes of the vCPUs that it concerns ([`Gic::write`]).
 
 use super::lr::{GicArchitecture, Hardware, ListRegisters};
 use super::{Bits, Gic, INTENDED, Lines, PRIORITY_MASK, SGIS, VcpuMask, place};
@@ -15,9 +18,9 @@ const IIDR: u32 = 0x5700_043b;
 /// One access of a guest to the registers of its GIC.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct GicAccess {
-    /// The vCPU that makes it, on whose core the model is asked.
+    /// The vCPU that makes it; the model is asked on its core.
     pub vcpu: usize,
-    /// The vCPU whose redistributor it goes to (GICv3); the distributor if none.
+    /// The vCPU of the redistributor that it goes to (GICv3); the distributor if none.
     pub redistributor: Option<usize>,
     /// From the distributor's base, or from RD_base (SGI_base is at 0x1_0000), in bytes.
     pub offset: u64,
@@ -41,7 +44,7 @@ enum Register {
 }
 
 impl GicAccess {
-    /// The vCPU whose private interrupts it sees.
+    /// The vCPU of the private interrupts that it sees.
     const fn owner(&self) -> usize {
         match self.redistributor {
             Some(target) => target,
@@ -49,7 +52,7 @@ impl GicAccess {
         }
     }
 
-    /// Whether it is aligned and has one of the sizes whose sum this is.
+    /// Whether it is aligned and has one of the sizes that add up to this.
     const fn has_size(&self, sizes: u32) -> bool {
         let size = self.size;
         size & sizes != 0 && size.is_power_of_two() && self.offset & (size as u64 - 1) == 0
@@ -378,7 +381,7 @@ impl<V: GicArchitecture> Gic<V> {
         if kick.contains(vcpu) { kick.without(vcpu) | self.refresh(vcpu, hw) } else { kick }
     }
 
-    /// Interrupts whose priority changed.
+    /// Interrupts with a changed priority.
     fn reprioritized(
         &mut self,
         access: &GicAccess,
@@ -401,7 +404,7 @@ impl<V: GicArchitecture> Gic<V> {
         targets | self.holders(owner, w, change)
     }
 
-    /// Interrupts whose group or trigger changed.
+    /// Interrupts with a changed group or trigger.
     fn reconfigured(
         &mut self,
         access: &GicAccess,
@@ -656,7 +659,7 @@ impl<V: GicArchitecture> Gic<V> {
     }
 
     /// `GICD_CTLR`: the group enables. ARE and DS are RAO/WI on GICv3, `RWP` reads 0. Of the lines
-    /// only those change that are enabled and in a group whose enable changes: one that is disabled
+    /// only those change that are enabled and in a group with a changed enable: one that is disabled
     /// has no value for the short path, and is disabled physically.
     #[cold]
     #[inline(never)]

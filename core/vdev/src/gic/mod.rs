@@ -36,20 +36,20 @@
 //! deactivates out of order.
 //!
 //! Level-sensitive software interrupts ask for a maintenance interrupt at their end, where a line
-//! that is still high makes them pending again. A hardware-linked one whose line falls while it
-//! waits in a list register stays pending: the guest finds its device quiet, as after any spurious
-//! interrupt. A timer's is dropped where the guest reads its pending state and at each refresh
-//! ([`Gic::refresh`]).
+//! that is still high makes them pending again. If the line of a hardware-linked one falls while it
+//! waits in a list register, it stays pending: the guest finds its device quiet, as after any
+//! spurious interrupt. A timer's is dropped where the guest reads its pending state and at each
+//! refresh ([`Gic::refresh`]).
 //!
 //! A *relayed* line ([`Gic::relay`]) is emulated, and high from its physical interrupt, which stays
-//! active, to the guest's end of it: that one reports its end, whatever the guest made of it, and
-//! the physical interrupt is deactivated then. So such a line can be taken from one VM and given to
-//! another between two interrupts.
+//! active, to the guest's end of it: that one reports its end, for any state that the guest gave
+//! it, and the physical interrupt is deactivated then. So such a line can be taken from one VM and
+//! given to another between two interrupts.
 //!
 //! A physical SPI that comes to a vCPU that is off its core is *masked* until that vCPU is back
 //! ([`Gic::restore`]): a linked line is disabled in the physical distributor, a relayed one stays
-//! active. So it interrupts that core once, whatever the VM's other vCPUs write to the distributor
-//! or end.
+//! active. So it interrupts that core once, for any writes to the distributor and any ends of
+//! interrupts by the VM's other vCPUs.
 //!
 //! The trigger of PPIs is fixed to level-sensitive, which the architecture permits (IHI0069H
 //! 12.11.7): an edge of a timer would be latched in the core's registers, where the next VM's vCPU
@@ -59,6 +59,9 @@
 //! interrupt comes in, and then belongs to that one (`latched`) until the one after it. Given back
 //! to the distributor, the line takes its latch along. While there is one, the short path is
 //! closed.
+//!
+//! The state and the delivery are one file: both keep the sets that are derived from it (`ready`,
+//! `routed`, `waiting`, `spi_keepers`) in step with the lines and with each vCPU's `busy`.
 
 mod lists;
 mod lr;
@@ -245,7 +248,7 @@ impl Lines {
         taken_at: [0; 32],
     };
 
-    /// Those that are enabled, and whose group is in `mask`, which has bits as `GICD_CTLR`.
+    /// Those that are enabled and of a group in `mask`, which has bits as `GICD_CTLR`.
     const fn enabled_in(&self, mask: u32) -> u32 {
         let group0 = if mask & 1 != 0 { !self.group } else { 0 };
         let group1 = if mask & 2 != 0 { self.group } else { 0 };
@@ -262,7 +265,7 @@ impl Lines {
 struct Held {
     pending: u32,
     active: u32,
-    /// Those whose end raises no maintenance interrupt.
+    /// Those that raise no maintenance interrupt at their end.
     silent: u32,
 }
 
@@ -294,7 +297,7 @@ struct Vcpu<V: GicArchitecture> {
     force: [u32; 8],
     /// What has left the list registers since the last refresh, as far as it was taken in.
     gone: [u32; 8],
-    /// SPIs whose physical interrupt came while this vCPU was off its core: masked until it is
+    /// SPIs that came physically while this vCPU was off its core: masked until it is
     /// back.
     masked: [u32; 8],
     /// The hardware-linked PPIs that are enabled in this core's redistributor.
@@ -698,9 +701,9 @@ impl<V: GicArchitecture> Gic<V> {
         self.want(kick)
     }
 
-    /// Whether the guest would find an interrupt if it looked now: what a vCPU in WFI, or powered
-    /// up and switched out, waits for. Fold first; SGIs still in the mailbox do not count. A masked
-    /// line counts: while it is masked, its device may have asked again.
+    /// Whether the guest would find an interrupt if it read its interface now: what a vCPU in WFI,
+    /// or powered up and switched out, waits for. Fold first; SGIs still in the mailbox do not
+    /// count. A masked line counts: while it is masked, its device may have asked again.
     #[must_use]
     pub fn has_pending(&self, vcpu: usize) -> bool {
         Bits(self.waiting | 1).any(|w| self.deliverable(vcpu, w).0 != 0)

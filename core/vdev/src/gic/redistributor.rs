@@ -54,7 +54,7 @@ pub fn find(frames: &mut impl RedistributorFrames, len: u64, mpidr: u64) -> Opti
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LpisStayOn;
 
-/// Turns LPIs off at the redistributor whose `RD_base` is at `at`: the hypervisor takes none, and
+/// Turns LPIs off at the redistributor with its `RD_base` at `at`: the hypervisor takes none, and
 /// the GIC would go on writing the firmware's pending table, which may be a VM's memory now.
 ///
 /// # Errors

@@ -65,7 +65,7 @@ impl<V: GicArchitecture> Gic<V> {
         Some(ResetStep(next))
     }
 
-    /// Lets go of the relayed line `intid`, if it has come to the guest, whose vCPUs have all been
+    /// Lets go of the relayed line `intid`, if it has come to the guest. All vCPUs have been
     /// taken off their cores and do not go on. The physical interrupt is deactivated.
     pub fn release_relayed(&mut self, intid: IntId, hw: &mut impl Hardware<V>) {
         let (w, bit) = place(intid);

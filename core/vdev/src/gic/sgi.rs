@@ -15,7 +15,7 @@ pub struct Sgi {
     /// INTID, 0 to 15.
     pub intid: IntId,
     /// Whether the receiver takes it as group 1 or group 0. It is dropped where the receiver has
-    /// this INTID in the other group. GICv2 does not look at it.
+    /// this INTID in the other group. GICv2 ignores it.
     pub group1: bool,
     /// The vCPUs that it goes to, the sender perhaps among them.
     pub targets: VcpuMask,
@@ -76,7 +76,7 @@ pub fn decode_sgir(value: u32, sender: usize, all: VcpuMask) -> Sgi {
     Sgi { intid: IntId(value & 15), group1: false, targets }
 }
 
-/// The SGIs posted to the vCPUs of one VM and not yet drained. It lies beside the VM's lock, not
+/// The SGIs posted to the vCPUs of one VM and not yet drained. It lies next to the VM's lock, not
 /// under it.
 #[derive(Debug)]
 pub struct Mailboxes<V: GicArchitecture> {
@@ -99,9 +99,9 @@ impl<V: GicArchitecture> Mailboxes<V> {
     /// Posts an SGI to its targets and returns those that must be notified: the others are kicked,
     /// the sender itself (if it is among them) calls [`super::Gic::drain`].
     ///
-    /// A target that had something waiting already is not in the result: whoever posted that has
-    /// kicked it or is about to, and the drain that follows takes this SGI too. So every kick must
-    /// be answered by a drain.
+    /// A target that had something waiting already is not in the result: the vCPU that posted that
+    /// has kicked it or is about to, and the drain that follows takes this SGI too. So every kick
+    /// must be answered by a drain.
     #[inline]
     pub fn post(&self, sender: usize, sgi: Sgi) -> VcpuMask {
         let mut notify = VcpuMask::NONE;
@@ -122,8 +122,8 @@ impl<V: GicArchitecture> Mailboxes<V> {
         self.words[vcpu & (MAX_VCPUS - 1)].take()
     }
 
-    /// Whether nothing is posted to a vCPU. Whoever posts to one of which this is true kicks its
-    /// core.
+    /// Whether nothing is posted to a vCPU. A vCPU that posts to one of which this is true kicks
+    /// its core.
     #[must_use]
     pub fn is_empty(&self, vcpu: usize) -> bool {
         self.words[vcpu & (MAX_VCPUS - 1)].is_empty()

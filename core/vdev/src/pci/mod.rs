@@ -67,10 +67,10 @@ pub struct Release {
 }
 
 impl Release {
-    /// Nanoseconds between two looks at a virtio device that does not reset itself at once.
+    /// Nanoseconds between two polls of a virtio device that does not reset itself at once.
     pub const POLL_NS: u64 = 1_000_000;
 
-    /// Functions whose reset began at `now`.
+    /// Functions with a reset that began at `now`.
     #[must_use]
     pub const fn new(now: u64, function_level: bool) -> Self {
         Self { since: now, function_level }
@@ -118,14 +118,14 @@ pub struct PassedFunction {
     bars: [Bar; 6],
     capabilities: Capabilities,
     virtio: Option<Virtio>,
-    /// The interrupt line register: no hardware looks at it.
+    /// The interrupt line register: no hardware reads it.
     line: u8,
     /// The VM has further functions of the same device.
     siblings: bool,
 }
 
 impl PassedFunction {
-    /// Looks at a function of the board and takes its accesses to memory, its interrupts and its
+    /// Examines a function of the board and takes its accesses to memory, its interrupts and its
     /// base addresses off. `siblings` says whether its VM has further functions of the same device.
     ///
     /// # Errors
@@ -239,7 +239,7 @@ impl PassedFunction {
         let value = (value as u32) << shift & mask;
         match offset & !3 {
             COMMAND if mask & 0xffff != 0 => {
-                // The upper half is the status register, whose bits fall where a one is written.
+                // The upper half is the status register: its bits fall where a one is written.
                 let old = config.read(COMMAND) & 0xffff;
                 config.write(COMMAND, (old & !mask | value) & COMMAND_BITS);
             }

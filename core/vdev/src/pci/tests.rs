@@ -418,7 +418,7 @@ fn a_reset_has_its_time_without_anybody_who_waits() {
     assert_eq!(begun.due(1000, || true), Some(end));
     assert_eq!(begun.due(end - 1, || true), Some(end));
     assert_eq!(begun.due(end, || false), None);
-    // A virtio device is looked at, at most for as long.
+    // A virtio device is polled, at most for as long.
     let begun = Release::new(1000, false);
     assert_eq!(begun.due(1000, || true), None);
     assert_eq!(begun.due(1000, || false), Some(1000 + Release::POLL_NS));

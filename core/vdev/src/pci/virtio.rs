@@ -35,7 +35,7 @@ pub struct Virtio {
 }
 
 impl Virtio {
-    /// Takes in the vendor-specific capability at `at`, whose first word is `head`. True for the
+    /// Takes in the vendor-specific capability at `at` with the first word `head`. True for the
     /// window, which is not the guest's.
     pub fn take(&mut self, config: &mut impl Config, at: u16, head: u32) -> bool {
         match head >> 24 {

@@ -127,7 +127,7 @@ impl FlowGroup {
         post: &mut Post,
     ) {
         let known = self.connection(header.src_port, header.kind);
-        // The members have their packets in one list: whoever still gets some of the last
+        // The members have their packets in one list: a member that still gets some of the last
         // connection would get what follows them, too.
         let is_over = self.sender.is_none() && self.members().iter().all(|one| one.pending == 0);
         match (operation, known) {
@@ -156,7 +156,7 @@ impl FlowGroup {
         }
     }
 
-    /// Asks those that are apart, whom nothing is on its way to, and whose time has come.
+    /// Asks those that are apart, that nothing is on its way to, and that are due.
     fn ask(&mut self, now: u64, post: &mut Post) {
         let Some(sender) = self.sender.filter(|sender| !sender.ends) else { return };
         for index in 0..self.count {
@@ -386,12 +386,12 @@ impl FlowGroup {
         self.settle(post);
     }
 
-    /// The sender's device was reset: what it had sent is forgotten by whoever moves it, too.
+    /// The sender's device was reset: what it had sent is forgotten by its mover, too.
     pub fn end_sender(&mut self, post: &mut Post) {
         self.sender = None;
         for index in 0..self.count {
             let Some(member) = self.members.get(index).copied() else { break };
-            // Whoever has not got the end of its connection gets no more of it.
+            // A member that has not received the end of its connection receives no more of it.
             if member.pending > 0 || !matches!(member.standing, Standing::Apart(_)) {
                 post.push(self.for_member(&member, Operation::Reset));
                 self.part(index, 0, post);

@@ -8,7 +8,7 @@ use crate::vsock::Header;
 pub struct Post {
     headers: [Header; Self::MOST],
     count: usize,
-    /// Members, one bit each, whose packets on their way are to be given up.
+    /// Members, one bit each, with packets on their way that are to be given up.
     pub retire: u8,
     /// The group's [`due`](super::FlowGroup::due) is earlier than it was.
     pub sooner: bool,

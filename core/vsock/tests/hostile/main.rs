@@ -30,7 +30,7 @@ proptest! {
     }
 }
 
-/// The same drivers find a device that looks at a descriptor's length before it copies the
+/// The same drivers find a device that reads a descriptor's length before it copies the
 /// descriptor.
 #[test]
 fn a_planted_double_fetch_is_found() {

@@ -44,7 +44,7 @@ struct Memory<'a> {
     /// rings can.
     most: u8,
     reads: usize,
-    /// A device with a planted fault: it looks at a descriptor's length, and then copies the whole.
+    /// A device with a planted fault: it reads a descriptor's length, and then copies the whole.
     planted: bool,
 }
 
@@ -165,7 +165,7 @@ fn access(device: &mut Transport, memory: &mut Memory<'_>) -> Effect {
     }
 }
 
-/// Looks at a queue as the hypervisor does.
+/// Serves a queue as the hypervisor does.
 fn serve(device: &mut Transport, memory: &mut Memory<'_>, index: usize) {
     let Some(queue) = device.queue(index) else { return };
     let size = queue.size();

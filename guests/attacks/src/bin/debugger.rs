@@ -37,7 +37,7 @@ const EVERYWHERE: u64 = 31 << 24 | 0xff << 5 | 3 << 3 | 3 << 1 | 1;
 
 macro_rules! set_register {
     ($name:literal, $value:expr) => {
-        // SAFETY: a debug register of this VM, whose exceptions are handled.
+        // SAFETY: a debug register of this VM, which handles its exceptions.
         unsafe { asm!(concat!("msr ", $name, ", {}"), "isb", in(reg) $value, options(nostack)) }
     };
 }
@@ -77,7 +77,7 @@ fn main(board: &'static Board) -> ! {
 
     set_register!("mdscr_el1", SS_KDE);
     // SAFETY: returns to the next instruction with SPSR.SS set and debug exceptions unmasked, so
-    // that one instruction is executed before the exception, whose handler disables single step.
+    // that one instruction is executed before the exception; its handler disables single step.
     // 0x3c5 without D is EL1h with A, I and F masked.
     unsafe {
         asm!(

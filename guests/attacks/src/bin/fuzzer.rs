@@ -116,7 +116,7 @@ fn access(board: &Board, random: &Random) {
 
 /// Goes on behind the access.
 fn go_on(exception: Sync) -> u64 {
-    // A data abort from EL1 whose status is a synchronous external abort.
+    // A data abort from EL1 with the status of a synchronous external abort.
     let external = exception.class() == 0x25 && exception.esr & 0x3f == 0x10;
     let counter = if external { &ABORTS } else { &OTHERS };
     counter.fetch_add(1, Ordering::Relaxed);

@@ -107,7 +107,7 @@ unsafe fn clean(at: u64, _ahead: u64) {
 }
 
 unsafe fn invalidate(at: u64, _ahead: u64) {
-    // SAFETY: a line that nobody else uses and whose contents nobody needs.
+    // SAFETY: a line that nothing else uses, with contents that are not needed.
     unsafe {
         asm!("str xzr, [{at}]", "dc ivac, {at}", "dsb sy", "ldr xzr, [{at}]", at = in(reg) at, options(nostack, preserves_flags));
     }

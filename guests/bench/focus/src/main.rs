@@ -31,7 +31,7 @@ const EVENT: u64 = 0x40c;
 const ENABLE: u64 = 0x410;
 /// The pin that interrupts while it is as it is.
 const PIN: u32 = 1;
-/// The PL011: data, and a flag register whose bit 4 says that nothing was typed.
+/// The PL011: data, and a flag register; its bit 4 says that nothing was typed.
 const UART: u64 = 0x0900_0000;
 const FLAGS: u64 = 0x18;
 const EMPTY: u32 = 1 << 4;
@@ -86,7 +86,7 @@ fn handle(_: Interrupt) {
     count(&TAKEN);
 }
 
-/// Looks at what was typed, and hands over after so many characters.
+/// Reads what was typed, and hands over after so many characters.
 struct Typed {
     keys: u64,
     came: u64,

@@ -12,10 +12,10 @@
 //! `mode=rowmiss` writes so that each access needs another row of the same DRAM bank than the one
 //! before, as USTRESS does: of the pieces of `row=` bytes (8192) that `size=` holds it takes those
 //! in the first one's bank, and writes the first line of each, then the second of each, and so on.
-//! `banks=` tells a bank's number: for each of its bits the address bits whose XOR it is, as a
-//! mask, such as `banks=0x90000,0x120000,0x240000` for the platform's `[[16, 19], [17, 20], [18,
+//! `banks=` tells a bank's number: for each of its bits the address bits that it is the XOR of, as
+//! a mask, such as `banks=0x90000,0x120000,0x240000` for the platform's `[[16, 19], [17, 20], [18,
 //! 21]]`; no mask may have a bit below `row=`. They are bits of physical addresses: `physical=` is
-//! that of the VM's first byte of RAM (the one that it sees), whose pages must follow each other
+//! that of the VM's first byte of RAM (the one that it sees). Its pages must follow each other
 //! there, so not those of a VM with `colors` or `banks`. It takes 2048 pieces at most; more than
 //! the cache has ways for what lies in one bank miss it.
 //!
@@ -191,7 +191,7 @@ impl Stressor {
         println!("memory-stressor: {} passes, {accesses} accesses, {each} ns each", self.passes);
     }
 
-    /// One pass, whose accesses take `bytes` of cache lines each, with a report when it is due.
+    /// One pass of accesses that take `bytes` of cache lines each, with a report when it is due.
     fn in_chunks(&mut self, range: Range, bytes: u64, pass: &impl Fn(Range, Part)) {
         let mut start = 0;
         while start < range.count {

@@ -192,13 +192,13 @@ fn distributor(board: &Board) {
     let set_enable = gic::register(ppi, gic::ISENABLER);
     take::<{ marker::GICR_ISENABLER0_WRITE }, _>(
         || gic::disable(ppi),
-        // SAFETY: enables a line whose timer is off.
+        // SAFETY: enables a line of a timer that is off.
         |()| unsafe { mmio::write32(set_enable, 1 << ppi) },
     );
     gic::disable(ppi);
 }
 
-/// Accesses on behalf of the virtual timer's PPI, whose state is in the physical redistributor.
+/// Accesses on behalf of the virtual timer's PPI: its state is in the physical redistributor.
 fn private_lines(board: &Board) {
     let ppi = board.virtual_timer;
     let set_enable = gic::register(ppi, gic::ISENABLER);
@@ -220,7 +220,7 @@ fn private_lines(board: &Board) {
     );
     take::<{ marker::GICR_ISENABLER0_TIMER }, _>(
         || gic::disable(ppi),
-        // SAFETY: enables a line whose timer is off.
+        // SAFETY: enables a line of a timer that is off.
         |()| unsafe { mmio::write32(set_enable, 1 << ppi) },
     );
     take::<{ marker::GICR_ISENABLER0_SAME }, _>(
@@ -230,14 +230,14 @@ fn private_lines(board: &Board) {
     );
     take::<{ marker::GICR_IPRIORITYR_CHANGE }, _>(
         || gic::set_priority(ppi, gic::DEFAULT_PRIORITY),
-        // SAFETY: sets the priority of a line whose timer is off.
+        // SAFETY: sets the priority of a line of a timer that is off.
         |()| unsafe { mmio::write8(priority, OTHER_PRIORITY) },
     );
     gic::set_priority(ppi, gic::DEFAULT_PRIORITY);
     gic::disable(ppi);
 }
 
-/// Accesses on behalf of a line of a passed-through device, whose state is in the physical
+/// Accesses on behalf of a line of a passed-through device: its state is in the physical
 /// distributor.
 fn device_line(line: u32) {
     let bit = 1 << (line % 32);

@@ -1,13 +1,13 @@
 //! The two guests of mobivmm's experiments, VI: one sleeps and measures how long, the other is
 //! interrupted.
 //!
-//! Both have a tick of their own, whose next one they set from the timer's last deadline.
+//! Both have a tick of their own, and set the next one from the timer's last deadline.
 //!
 //! `role=sleeper`: sleeps of `sleep` ticks (1), as an operating system counts them: to the first
 //! tick that is at least that long away, which is one more. Each begins at another phase of its
 //! ticks: the fractions of the golden ratio's multiples, which are spread evenly, however many
 //! there are, and begin with 0, from which a sleep is longest. Between the ticks it is busy, as
-//! mobivmm's guest keeps its turn.
+//! mobivmm's guest keeps its slice.
 //!
 //! ```text
 //! sleeper: 40 sleeps, response avg 35123 max 40001 us, 81 ticks

@@ -232,7 +232,7 @@ fn set_way() -> u64 {
                 // Cortex-A53 L1: 4 ways (bits 31:30), 64-byte lines (bit 6 up).
                 let which = way << 30 | set << 6 | level << 1;
                 // Cleaned before it is invalidated: if all are carried out, the guest itself has
-                // lost nothing and lives to tell.
+                // lost nothing and continues.
                 // SAFETY: no data is lost by cleaning.
                 unsafe { asm!("dc csw, {}", in(reg) which) };
                 // SAFETY: as above.

@@ -88,7 +88,7 @@ impl Function {
             *word = before(offset);
         }
         for value in [u32::MAX, 0] {
-            // The buses behind, and the functions beside.
+            // The buses behind, and the neighboring functions.
             for other in [0, 1 << 12, 1 << 15, 3 << 15, 1 << 20, 255 << 20] {
                 let function = Self { registers: ecam + other };
                 words().for_each(|offset| function.write(offset, value));

@@ -1,4 +1,4 @@
-//! Memory whose every word is known.
+//! Memory of which every word is known.
 
 use weir_guest::{Board, cpu, gic, println, time};
 

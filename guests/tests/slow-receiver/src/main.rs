@@ -1,5 +1,5 @@
-//! Stands in the flows' broker's place for tests: it takes 3 ms for each copy, so that whoever
-//! restarts does so in the midst of one, and never ends one of [`STUCK`] bytes.
+//! Stands in the flows' broker's place for tests: it takes 3 ms for each copy, so that a VM
+//! that restarts does so during one, and never ends one of [`STUCK`] bytes.
 
 #![no_std]
 #![no_main]

@@ -322,7 +322,7 @@ fn check_spi(core: usize, board: &'static Board, edge: bool) {
             gic::clear_pending(spi);
             check!(!gic::is_pending(spi), "an SPI is pending after that was taken back");
             gic::enable(spi);
-            expect_none(core, spi, "SPI whose pending state was taken back");
+            expect_none(core, spi, "SPI with its pending state taken back");
 
             gic::set_active(spi);
             check!(gic::is_active(spi), "an active SPI does not read so");

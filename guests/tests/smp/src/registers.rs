@@ -50,7 +50,7 @@ global_asm!(
         ret
 
     // Holds pattern + n in Xn, n = 3 to 29, over x2 rounds. Each round reads the device register at
-    // x1 into X30, and an ID register, whose read traps, into each of them: some are saved later
+    // x1 into X30, and an ID register (its read traps) into each of them: some are saved later
     // than others. Returns the number of rounds in which a register had changed or been read wrong.
     smp_hold_general:
         stp     x29, x30, [sp, #-112]!
@@ -123,8 +123,8 @@ pub fn simd_is_intact(core: usize) -> bool {
 }
 
 /// Holds a pattern in the general registers over `rounds` rounds of reads, of the device register
-/// at `device` and of an ID register into each of them, and whatever interrupts come. Says whether
-/// it stayed, and all reads of the ID register were alike.
+/// at `device` and of an ID register into each of them, with any interrupts in between. Says
+/// whether it stayed, and all reads of the ID register were alike.
 pub fn general_stay_intact(core: usize, device: u64, rounds: u64) -> bool {
     // SAFETY: follows the procedure call standard; `device` is read only.
     unsafe { smp_hold_general(pattern(core), device, rounds) == 0 }

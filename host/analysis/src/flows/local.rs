@@ -25,12 +25,12 @@ pub enum ChunkMover {
     Dma,
     /// The core that schedules the chunk.
     Cpu,
-    /// The DMA engine of weir's broker, whose `ip` contains both hypercalls, or the core for a
+    /// The DMA engine of weir's broker, with both hypercalls in `ip`, or the core for a
     /// short chunk: the longer of both counts.
     EngineOrCpu,
 }
 
-/// Whose core schedules and, without an engine, copies.
+/// The owner of the core that schedules and, without an engine, copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copier {
     /// The broker's, one for all flows.
@@ -125,7 +125,7 @@ impl Path {
 /// A processor of chunks and the flows that it serves, transformed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkProcessor {
-    /// The VM whose core it is; `None` for the broker's.
+    /// The VM of the core; `None` for the broker's.
     pub vm: Option<u32>,
     /// Positions of its flows.
     pub flows: Vec<usize>,

@@ -3,7 +3,7 @@
 //! 1996), theorem 3.2, with release jitter and blocking.
 //!
 //! A job stamped `a` after the beginning of a busy period ends at the latest with the work of all
-//! jobs that are there by then and whose deadlines are not behind its own, its own predecessors,
+//! jobs that are there by then with deadlines that are not behind its own, its own predecessors,
 //! and one stretch (Eq. 4) of a job with a later deadline that had begun. The critical `a` is not
 //! known, but it is among the values at which a job of another task starts to count. The bound
 //! ignores that the last stretch is not preempted, so that later arrivals wait: this makes the

@@ -84,7 +84,7 @@ pub struct TransformedTask {
     pub period: HalfNanos,
     /// J' (Eq. 27).
     pub jitter: HalfNanos,
-    /// The non-preemptive stretches whose maximum is q' (Eq. 4); equal where there is only one.
+    /// The non-preemptive stretches with the maximum q' (Eq. 4); equal where there is only one.
     pub stretches: [TransferPiece; 2],
 }
 

@@ -60,7 +60,7 @@ impl fmt::Debug for PlanOptions<'_> {
     }
 }
 
-/// A planned system: the file with the choices written into it, and its analysis, whose verdict is
+/// A planned system: the file with the choices written into it, and its analysis. The verdict is
 /// never "does not hold". It is "not judged" where an input is missing.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -350,7 +350,7 @@ fn less_forgiven(timing: &Timing, from: &Saturation) -> Result<Saturation, Fault
     Ok(Saturation { points, ..from.clone() })
 }
 
-/// Returns the table of a memory whose saturation is not known: nothing is known to saturate it.
+/// Returns the table of a memory without known saturation: nothing is known to saturate it.
 fn unlimited(timing: &Timing) -> Result<SaturationTable, Faults> {
     let dma = if timing.flows.is_empty() { 0 } else { MAX_BANDWIDTH };
     let point = SaturationPoint { total_budget: u64::MAX, dma: BytesPerSec(dma) };

@@ -25,7 +25,7 @@ pub fn check(timing: &Timing) -> Result<(), Vec<Fault>> {
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
-/// Returns the fault of a task without `accesses` of a VM whose budget is to be chosen: how long
+/// Returns the fault of a task without `accesses` of a VM with a budget to be chosen: how long
 /// the task waits for a replenishment is not known then, so that any budget would do.
 fn unknown_accesses(timing: &Timing, vm: &TimedVm) -> Option<Fault> {
     let is_chosen = vm.memory_budget.as_ref().is_none_or(|asked| asked.budget.is_none());

@@ -293,7 +293,7 @@ pub fn sharers(vm: &TimedVm) -> u64 {
     if each { vm.cpus.len().max(1) as u64 } else { 1 }
 }
 
-/// Returns the table for flows that the cores of VMs copy, whose budgets count the copies: any
+/// Returns the table for flows that the cores of VMs copy, with budgets that count the copies: any
 /// bandwidth up to that of the copy takes nothing else.
 pub fn next_to_copies(table: SaturationTable, timing: &Timing) -> SaturationTable {
     let total_budget = table.max_budget(BytesPerSec(0)).unwrap_or(0);

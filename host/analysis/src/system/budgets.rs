@@ -294,7 +294,7 @@ fn missing(timing: &Timing) -> Vec<Missing> {
             what: format!(
                 "memory: whether the budgets saturate it is not known, as {platform} has no saturation table"
             ),
-            supply: "add [saturation], which `weir calibrate` measures on a platform of QEMU's, or name a platform whose file has it"
+            supply: "add [saturation], which `weir calibrate` measures on a platform of QEMU's, or name a platform with a file that has it"
                 .to_owned(),
         });
     } else if counted_by_interrupt(timing) && no_overshoot(timing) {
@@ -306,7 +306,7 @@ fn missing(timing: &Timing) -> Vec<Missing> {
     missing
 }
 
-/// Returns whether a budget counts whose overshoot is that of a PMU's interrupt.
+/// Returns whether a budget counts with the overshoot of a PMU's interrupt.
 fn counted_by_interrupt(timing: &Timing) -> bool {
     let Some(known) = &timing.saturation else { return false };
     let delays = timing.delay().is_some_and(|(delay, _)| delay.0 > 0);

@@ -50,7 +50,7 @@ pub fn unlimited<'a>(
     timing.lines.iter().find(|line| line.admission.is_none() && takes(line))
 }
 
-/// Returns the interrupt that keeps the file from being `good`: a single one whose lower `rate` is
+/// Returns the interrupt that keeps the file from being `good`: a single one if its lower `rate` is
 /// enough, else one without a `rate`, else all of them together. Of several, the one that takes
 /// most comes first. `shared` is the core in question, or none if it is dedicated to `entity`.
 pub fn by_interrupt(

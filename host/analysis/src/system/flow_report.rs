@@ -168,7 +168,7 @@ const SLACK: u64 = 1 << 25;
 /// The flows of one core that moves chunks.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// The VM whose core it is; none for the broker's.
+    /// The VM of the core; none for the broker's.
     vm: Option<String>,
     /// Positions of the flows of the tasks, and behind them those of best effort.
     pub flows: Vec<usize>,

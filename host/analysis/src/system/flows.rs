@@ -241,7 +241,7 @@ pub fn of_another_hypervisor(timing: &Timing) -> Option<Missing> {
     let origins: Vec<_> = timing.tables.iter().map(origin).collect();
     Some(Missing {
         what: format!(
-            "flows: the overheads were not measured on weir ({}), whose broker and DMA engine take other times",
+            "flows: the overheads were not measured on weir ({}), and its broker and DMA engine take other times",
             origins.join("; ")
         ),
         supply: "measure them in a run on the board, `weir report --overheads -o FILE`, then --overheads FILE".to_owned(),

@@ -168,7 +168,7 @@ pub(crate) fn analyze_timing(timing: &Timing, options: &Options) -> Result<Repor
     analyze_as(false, timing, options)
 }
 
-/// The same, for a file whose verdict is on what weir builds of it, or on its values alone.
+/// The same, for a file with a verdict on what weir builds of it, or on its values alone.
 fn analyze_as(is_built: bool, timing: &Timing, options: &Options) -> Result<Report, Faults> {
     let mut faults: Vec<Fault> = Vec::new();
     let mut keep = |found: Vec<Fault>| {

@@ -12,7 +12,7 @@ use weir_model::{
     timing::{MemoryBudget, Saturation, TimedVm},
 };
 
-/// A VM whose budget does not hold.
+/// A VM with a budget that does not hold.
 pub struct Shortfall<'a> {
     /// The value in the file.
     pub timing: &'a Timing,

@@ -237,7 +237,7 @@ pub(super) fn supply_on(
     })
 }
 
-/// Suggests a budget for server `late`, whose budget does not hold.
+/// Suggests a budget for server `late` with a budget that does not hold.
 pub(super) fn shorter(
     budgets: &[(Nanos, Nanos)],
     late: usize,
@@ -380,8 +380,8 @@ pub(super) fn waits(schedule: &Schedule, owner: Entity, entity: Entity, pays: u6
     match schedule {
         Schedule::RoundRobin { quantum, .. } => Admission::once_a_round(*quantum, Nanos(pays)),
         Schedule::Table { frame, slots } => {
-            let turns = slots.iter().filter(|slot| slot.0 == owner).count();
-            Admission::once_a_slot(*frame, turns as u64)
+            let count = slots.iter().filter(|slot| slot.0 == owner).count();
+            Admission::once_a_slot(*frame, count as u64)
         }
         Schedule::FixedPriority { servers } => {
             let period = |of| {
@@ -492,7 +492,7 @@ pub(super) fn not_its_own(timing: &Timing, position: usize, core: Option<u64>) -
 }
 
 /// Returns the supply of VM `vm` on core `core`, or on the cores that it has. `shared` is the core
-/// whose schedule names it.
+/// with a schedule that names it.
 ///
 /// # Errors
 ///
@@ -514,7 +514,7 @@ pub(super) fn supply_for(
         (Some(shared), _) => supply_on(timing, shared, Entity::Vm(vm), polls),
         (None, Some(shared)) => {
             let message = format!(
-                "{} has tasks on core {}, whose schedule leaves it out",
+                "{} has tasks on core {}, but that core's schedule leaves it out",
                 this.name, shared.id
             );
             let help = "name the VM in the schedule, or give its tasks another `core`";

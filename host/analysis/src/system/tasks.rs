@@ -145,7 +145,7 @@ pub fn analyze(timing: &Timing) -> Result<Option<TimeReport>, Vec<Fault>> {
     for vm in 0..timing.vms.len() {
         tasks_of(timing, vm, (None, true), &mut time).map_err(|fault| vec![fault])?;
     }
-    // After the tasks, whose causes come in the order of the tasks.
+    // After the tasks: their causes come in the order of the tasks.
     for (core, entity) in without {
         nothing_for(timing, core, entity, &mut time);
     }
@@ -222,7 +222,7 @@ pub fn tasks(
 }
 
 /// Returns the greatest share of a core that EL2's polls of the counter page take, for each VM
-/// whose budget the counter page counts.
+/// with a budget that the counter page counts.
 pub fn polling_shares(timing: &Timing) -> Vec<String> {
     let of = |(position, vm): (usize, &TimedVm)| {
         let (polls, period) = polled(timing, position)?;
@@ -331,7 +331,7 @@ fn unpaced(timing: &Timing, flow: Option<usize>, task: &Task) -> Option<Cause> {
     let flow = &timing.flows.get(flow?)?.name;
     Some(Cause {
         place: task.place.clone(),
-        reason: format!("its VM's cores copy the flow {flow}, whose rate has no limit"),
+        reason: format!("its VM's cores copy the flow {flow}, which has no limit of its rate"),
         suggestion: PACE.to_owned(),
     })
 }
@@ -458,8 +458,9 @@ fn no_delay(timing: &Timing, name: &str) -> Missing {
             "{name}: the response times contain no memory accesses of other VMs, as the delay by one is not known for {}",
             platform_name(timing)
         ),
-        supply: "add `delay` to [saturation], or name a platform whose file has [interference]"
-            .to_owned(),
+        supply:
+            "add `delay` to [saturation], or name a platform with a file that has [interference]"
+                .to_owned(),
     }
 }
 
@@ -485,7 +486,7 @@ fn no_accesses(vm: &TimedVm) -> Missing {
 fn notes(name: &str, hold: [bool; 4]) -> impl Iterator<Item = String> {
     let notes = [
         "the responses contain the flows that its cores copy, at a higher priority than its tasks",
-        "its own budget counts as sufficient for its tasks, whose `accesses` are not known",
+        "its own budget counts as sufficient for its tasks, but their `accesses` are not known",
         "the responses contain EL2's polls of the counter page for its budget",
         "the responses contain the waits of its tasks for a replenishment of its own budget",
     ];

@@ -5,8 +5,8 @@ use weir_model::{
     timing::{TimedVm, Timing},
 };
 
-/// Returns a note for each counted event that leaves accesses out, with the VMs whose budgets count
-/// it.
+/// Returns a note for each counted event that leaves accesses out, with the VMs that have budgets
+/// that count it.
 pub fn notes(timing: &Timing) -> impl Iterator<Item = String> {
     CounterEvent::ALL.iter().filter_map(|&event| {
         let counts = |vm: &&TimedVm| {

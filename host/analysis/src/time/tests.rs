@@ -187,8 +187,8 @@ proptest! {
         prop_assert_eq!(supply.least(Nanos(t)), Nanos(least));
     }
 
-    /// A server whose budget may lie anywhere in each period: the worst window has it early, then
-    /// late.
+    /// A server with a budget that may lie anywhere in each period: the worst window has it early,
+    /// then late.
     #[test]
     fn server_supply_is_that_of_budget_early_then_late(budget in 1u64..10, gap in 0u64..10, t in 0u64..80) {
         let period = budget + gap;

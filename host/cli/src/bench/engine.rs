@@ -187,7 +187,7 @@ pub fn header() -> Vec<String> {
     [String::new(), "phase".to_owned()].into_iter().chain(ranges).collect()
 }
 
-/// A row of Table II, whose numbers `number` writes.
+/// A row of Table II; `number` writes its numbers.
 pub fn row(phase: &Value, number: impl Fn(&Value) -> String) -> Vec<String> {
     let text = |key: &str| phase[key].as_str().unwrap_or_default().to_owned();
     let ranges = COLUMNS.iter().flat_map(|(key, _)| {

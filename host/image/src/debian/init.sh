@@ -192,7 +192,7 @@ run_memory_stressor() {
     say "memory-stressor wrote $loops blocks of 4 MiB on cpu $cpu"
 }
 
-# Fills memory with copies of one block whose pages all differ. 257 pages are no divisor of any
+# Fills memory with copies of one block with pages that all differ. 257 pages are no divisor of any
 # block that page tables map, so memory that is mapped twice shows as well as memory that forgets.
 run_memtest() {
     bytes=$((257 * 4096))

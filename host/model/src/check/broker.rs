@@ -252,8 +252,8 @@ impl Checker<'_> {
         }
     }
 
-    /// The broker's core: that of `[broker]`, the one whose schedule names it, or the first that is
-    /// free.
+    /// The broker's core: that of `[broker]`, the one with a schedule that names it, or the first
+    /// that is free.
     fn broker_core(
         &mut self,
         raw: &raw::System,
@@ -265,9 +265,9 @@ impl Checker<'_> {
         let count = platform.cores.len().min(u8::MAX.into()) as u8;
         let free = (0..count).find(|&core| taken(core).is_none());
         let Some(cpus) = &raw.broker.cpus else {
-            let mut turns = timing.brokers();
-            if let Some(first) = turns.next() {
-                if let Some(second) = turns.next() {
+            let mut schedules = timing.brokers();
+            if let Some(first) = schedules.next() {
+                if let Some(second) = schedules.next() {
                     let message = format!(
                         "broker: named by the schedules of cores {} and {}",
                         first.id, second.id

@@ -243,9 +243,10 @@ fn refusal(
         .map(|path| format!("it needs {path}, which the VM does not have"))
 }
 
-/// Why no VM gets the DMA channel that a device's name means, on a board whose device tree is not
-/// known or leaves it out. The broker's channel has the engine's name, or the name ends with the
-/// address of its registers; another one is named as in device trees, `dma-controller@fd510000`.
+/// Why no VM gets the DMA channel that a device's name means, on a board with a device tree that is
+/// not known or leaves it out. The broker's channel has the engine's name, or the name ends with
+/// the address of its registers; another one is named as in device trees,
+/// `dma-controller@fd510000`.
 fn named_channel(name: &str, platform: &Platform) -> Option<String> {
     let node = name.rsplit('/').next().unwrap_or(name);
     let (kind, address) = node.split_once('@').unwrap_or((node, ""));

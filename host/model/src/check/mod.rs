@@ -67,7 +67,7 @@ pub fn check_text(path: &Path, text: &str, catalog: &Catalog) -> Result<System, 
     check(path, &fault::file(path, text), catalog, None, Purpose::Build)
 }
 
-/// Checks the text of a system file whose platform's memory is to be measured: the values of
+/// Checks the text of a system file for a measurement of its platform's memory: the values of
 /// saturation in it and in the platform are ignored.
 ///
 /// # Errors

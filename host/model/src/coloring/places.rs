@@ -34,7 +34,7 @@ pub struct LastLevelCache {
 pub struct DramMap {
     /// Its name.
     pub name: String,
-    /// For each bit of a bank's number the address bits whose XOR it is.
+    /// For each bit of a bank's number the address bits that it is the XOR of.
     pub banks: Vec<u64>,
 }
 
@@ -57,7 +57,7 @@ pub struct Places {
     pub cache: Option<LastLevelCache>,
     /// Address maps of the DRAM controller, the default first.
     pub dram: Vec<DramMap>,
-    /// TLBs whose sets can be chosen.
+    /// TLBs with sets that can be chosen.
     pub tlbs: Vec<Tlb>,
     /// Names for colors and banks.
     pub groups: Vec<Group>,
@@ -304,7 +304,7 @@ fn describe(
     match broken {
         BadGeometry::Bank(index) => {
             let message = format!("bank bit {index} has no address bit, or the same twice");
-            (row(index), message, "list the address bits whose XOR it is, each once")
+            (row(index), message, "list the address bits that it is the XOR of, each once")
         }
         BadGeometry::Dependent(index) => {
             let message =

@@ -80,8 +80,8 @@ impl TlbColors {
         self.spread(piece).filter(|pieces| pieces.last().is_none_or(|last| last.end() <= limit))
     }
 
-    /// Why a piece of RAM, whose address was `given` or not, can't lie in these sets below `limit`,
-    /// and what to write instead. The sets in `free` have no owner.
+    /// Why a piece of RAM, with an address that was `given` or not, can't lie in these sets below
+    /// `limit`, and what to write instead. The sets in `free` have no owner.
     pub(crate) fn refusal(
         &self,
         name: &str,

@@ -331,7 +331,7 @@ choice! {
 }
 
 choice! {
-    /// A feature of weir whose work depends on the board.
+    /// A feature of weir that depends on the board.
     pub enum Feature {
         /// All cores start; interrupts, timers and the UART work.
         Boot = "boot",

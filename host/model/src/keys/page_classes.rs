@@ -4,7 +4,7 @@ use crate::shape::Kind;
 use crate::table::{At, table};
 use weir_units::Bytes;
 
-/// For each bank bit the address bits whose XOR it is.
+/// For each bank bit the address bits that it is the XOR of.
 const BANKS: Kind = Kind::List(&Kind::List(&Kind::Number(0, 39)));
 
 table! {
@@ -30,7 +30,7 @@ table! {
         /// Bytes of a page, 4 KiB.
         page: Option<At<Bytes>>,
         /// Whether the cores' ID registers describe it. If so, weir compares at boot, and refuses
-        /// a system whose colors the machine's cache does not have.
+        /// a system with colors that the machine's cache does not have.
         in_registers: bool = true,
     }
 
@@ -48,8 +48,8 @@ table! {
     pub(crate) struct Dram = "[[dram]]" {
         /// Its name.
         name: At<String>,
-        /// For each bit of the bank's number, the lowest first, the address bits whose XOR it is;
-        /// bits that choose the bank group count.
+        /// For each bit of the bank's number, the lowest first, the address bits that it is the XOR
+        /// of; bits that choose the bank group count.
         banks: At<Vec<At<Vec<u64>>>> as BANKS,
     }
 }

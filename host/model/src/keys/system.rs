@@ -221,7 +221,7 @@ table! {
 
 const ADDRESS: Kind = Kind::Address;
 
-/// Tables whose required keys a file may leave out if it is analyzed only.
+/// Tables with required keys that a file may leave out if it is analyzed only.
 pub(crate) const ABSENT: &[&str] = &[System::SHAPE.name, Vm::SHAPE.name];
 
 choice! { SocketBus { Mmio = "mmio", Pci = "pci" } }

@@ -117,7 +117,7 @@ choice! {
         Trace = "trace",
         /// A DMA engine moves memory; see [`Transfers`](crate::timing::Transfers).
         Dma = "dma",
-        /// A program whose accesses were recorded; see [`KERNELS`].
+        /// A program with recorded accesses; see [`KERNELS`].
         Kernel = "kernel",
         /// Phases of a given rate and locality, one after the other.
         Profile = "profile",

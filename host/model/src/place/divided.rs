@@ -26,7 +26,7 @@ struct Board<'a> {
     memory: Vec<Range<u64>>,
     /// What is left to the loader below the image.
     loader: Range<u64>,
-    /// Whose pages are taken from where to where; without a set, all.
+    /// The owners of the pages that are taken, with start and end; without a set, all.
     taken: Vec<(Option<ClassSet>, Range<u64>)>,
     rows: Vec<Row>,
 }
@@ -121,7 +121,7 @@ fn pages(len: u64) -> u64 {
     len.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX - PAGE)
 }
 
-/// Where the broker sees the RAM of the VMs that it serves, whose places are `ram`.
+/// Where the broker sees the RAM of the VMs that it serves, with the places `ram`.
 fn windows(system: &System, ram: &[Vec<Placed>]) -> Vec<Range<u64>> {
     let vms = system.vms.iter().zip(ram).enumerate().filter(|(_, (vm, _))| vm.is_served());
     vms.flat_map(|(index, (_, ram))| {

@@ -96,7 +96,7 @@ impl Timing {
         from.filter(|from| *from <= self.chunk())
     }
 
-    /// Returns the crossover of weir's broker, whose `ip` contains both hypercalls of a transfer.
+    /// Returns the crossover of weir's broker, with both hypercalls of a transfer in `ip`.
     #[must_use]
     pub fn crossover(&self) -> Crossover {
         let most = |name| Some(self.of_weirs_path(name)?.max);
@@ -147,7 +147,7 @@ impl Timing {
     /// Returns how long the engine may take for a chunk until the broker gives up: twice the
     /// greatest time of the longest one next to the busiest cores of `[saturation]`, so that a
     /// transfer that hangs holds other flows about as long as a good one can. Without values that
-    /// were measured with weir, without `[saturation]`, and in QEMU, whose host's pauses would
+    /// were measured with weir, without `[saturation]`, and in QEMU, where pauses of the host would
     /// count, the longest that a system can have.
     #[must_use]
     pub fn engine_limit(&self) -> Nanos {

@@ -34,7 +34,7 @@ pub struct Timing {
     pub saturation: Option<Saturation>,
     /// Cores that VMs share.
     pub cores: Vec<SharedCore>,
-    /// Cores whose schedules have faults; one without a number could be any.
+    /// Cores with faults in their schedules; one without a number could be any.
     pub(crate) unread: Vec<Option<u64>>,
     /// Interrupts that take time on a shared core.
     pub lines: Vec<TimedLine>,

@@ -153,7 +153,7 @@ impl MemoryBudget {
         self.keys.phase.as_ref().is_some_and(|phase| phase.value == Phase::Staggered)
     }
 
-    /// The VM whose unused budget comes on top.
+    /// The VM with the unused budget that comes on top.
     #[must_use]
     pub fn critical(&self) -> Option<&str> {
         self.keys.critical.as_ref().map(|critical| critical.value.as_str())

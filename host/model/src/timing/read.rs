@@ -273,7 +273,7 @@ impl SystemReader<'_> {
         self.find(name).map(Entity::Vm)
     }
 
-    /// The shared cores, and those whose schedules have faults, which were reported.
+    /// The shared cores, and those with faults in their schedules, which were reported.
     fn cores(&mut self, cores: &[raw::Core]) -> (Vec<SharedCore>, Vec<Option<u64>>) {
         let mut seen: HashMap<u64, &Range<usize>> = HashMap::new();
         let (mut shared, mut unread) = (Vec::new(), Vec::new());

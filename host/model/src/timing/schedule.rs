@@ -88,7 +88,7 @@ impl Schedule {
     }
 }
 
-/// Whose a device is when several VMs are on its core (mobivmm).
+/// The owner of a device when several VMs are on its core (mobivmm).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Class {
     /// One VM's.

@@ -20,7 +20,7 @@ pub fn elf(entry: u64, loads: &[Load<'_>]) -> Vec<u8> {
     elf_at(entry, &loads.iter().map(|load| (load.0, *load)).collect::<Vec<_>>())
 }
 
-/// An ELF file whose segments have a virtual address each besides the physical one.
+/// An ELF file with segments that have a virtual address in addition to the physical one.
 pub fn elf_at(entry: u64, loads: &[(u64, Load<'_>)]) -> Vec<u8> {
     let mut file = b"\x7fELF\x02\x01\x01".to_vec();
     file.resize(16, 0);
@@ -159,7 +159,8 @@ pub fn directory(test: &str) -> PathBuf {
     ] {
         write(&format!("start-{name}.toml"), format!("{board}\n{start}").as_bytes());
     }
-    // A platform file that refuses nothing by kind, with a board whose virtio slots claim no DMA.
+    // A platform file that refuses nothing by kind, with a board with virtio slots that claim no
+    // DMA.
     let tree = include_bytes!("../../../../boards/qemu-virt/qemu-virt.dtb");
     let at = tree.windows(13).position(|bytes| bytes == b"dma-coherent\0").unwrap();
     write("no-dma.dtb", &with(tree.to_vec(), at, b'x'));

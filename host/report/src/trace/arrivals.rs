@@ -112,7 +112,7 @@ impl Arrivals {
         self.streams.is_empty()
     }
 
-    /// Returns the number of lost records, whose counts may be missing.
+    /// Returns the number of lost records; their counts may be missing.
     pub fn lost(&self) -> u64 {
         self.lost
     }

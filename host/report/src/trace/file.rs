@@ -2,7 +2,7 @@
 //!
 //! A header, an entry of 48 bytes for each VM, then records of 32 bytes up to the end of the file,
 //! by time and of one time by core; all little endian. A record is as it was in its core's ring
-//! ([`weir_trace::record`]) but for its sequence number, in whose place its core stands.
+//! ([`weir_trace::record`]) but for its sequence number, which its core replaces.
 
 use std::{
     collections::BTreeMap,
@@ -493,7 +493,7 @@ pub(crate) mod tests {
         assert!(damage.contains("its header states 3 lost records, and its records 2"), "{damage}");
     }
 
-    /// A trace whose records contain two of three lost ones.
+    /// A trace with records of two of three losses.
     fn trace_with(lost_records: u64) -> Trace<io::Cursor<Vec<u8>>> {
         trace(TraceFacts { lost: lost_records, ..facts() }, &[lost(0, 1005, 2)])
     }

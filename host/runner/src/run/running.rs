@@ -44,7 +44,7 @@ const LAST_TRACE: Duration = Duration::from_secs(30);
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// The time after an image was loaded in which a board may still run the one of before.
 const LOADED: Duration = Duration::from_secs(10);
-/// Limit on the silence of a board whose loaded image has not named itself: a hypervisor that
+/// Limit on the silence of a board until the loaded image has named itself: a hypervisor that
 /// refuses its image says why, and then nothing. A limit of the user's counts instead.
 const UNNAMED: Duration = Duration::from_secs(30);
 /// Limit on the time of QEMU to end after the system has stopped.
@@ -396,7 +396,7 @@ impl<'a> Running<'a> {
 }
 
 /// Returns the flows that the broker moves, with their bounds; without bounds in a run in QEMU
-/// whose time is the host's.
+/// in the host's time.
 fn flows(system: &System, options: &RunOptions) -> Vec<FlowFacts> {
     if system.broker().is_none() {
         return Vec::new();

@@ -13,7 +13,7 @@ fn shared_block(group: u32) -> Vec<String> {
     lines
 }
 
-/// The lines of a core's private interrupts, whose registers begin at `base`.
+/// The lines of a core's private interrupts, with registers from `base` on.
 fn private_block(base: &str, start: u64, group: u32) -> Vec<String> {
     let at = |offset: u64| format!("{base}+{:#x}", start + offset);
     let mut lines: Vec<String> =

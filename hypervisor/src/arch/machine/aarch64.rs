@@ -65,12 +65,12 @@ pub struct Device {
 }
 
 impl Device {
-    /// The device whose registers begin at virtual address `base`; the name is for recordings.
+    /// The device with its registers at virtual address `base`; the name is for recordings.
     ///
     /// # Safety
     ///
     /// [`super::super::memory`] maps the registers. Reads and writes at the offsets that the caller
-    /// uses, whatever is written, harm nothing that EL2 relies on.
+    /// uses, for any value, harm nothing that EL2 relies on.
     pub const unsafe fn new(_name: &'static str, base: u64) -> Self {
         Self { base }
     }
@@ -148,7 +148,7 @@ pub fn translate(va: u64) -> u64 {
     par
 }
 
-/// Translates `va` by the tables of the guest whose registers are on this core, as for an access of
+/// Translates `va` by the tables of the guest with its registers on this core, as for an access of
 /// EL1's; returns PAR_EL1.
 pub fn translate_guest(va: u64, is_write: bool) -> u64 {
     // SAFETY: a translation that nothing else depends on.
@@ -312,7 +312,7 @@ pub fn take_serror() {
 ///
 /// # Safety
 ///
-/// The frame holds the registers of the guest whose system registers are on the core, and no value
+/// The frame holds the registers of the guest with its system registers on the core, and no value
 /// above it on this stack is used again.
 pub unsafe fn resume(frame: *const Frame) -> ! {
     // SAFETY: the contract.
@@ -324,7 +324,7 @@ pub unsafe fn resume(frame: *const Frame) -> ! {
 ///
 /// # Safety
 ///
-/// The frame holds the registers of the guest whose system registers are on the core, and `stack`
+/// The frame holds the registers of the guest with its system registers on the core, and `stack`
 /// is where [`resume`]'s frame ends.
 pub unsafe fn enter(frame: &Frame, stack: u64) -> ! {
     // SAFETY: the contract.

@@ -114,7 +114,7 @@ pub fn on_write(name: &str, reaction: fn(u64)) {
     with(|machine| machine.reactions.insert(name.to_string(), reaction));
 }
 
-/// Names memory whose stores are recorded.
+/// Names memory with recorded stores.
 pub fn watch<T>(name: &'static str, place: &T) {
     let base = ptr::from_ref(place) as u64;
     with(|machine| machine.memory.push((name, base, size_of::<T>() as u64)));

@@ -5,7 +5,7 @@ use crate::arch::{dsb_ish, dsb_ishst, isb, sysreg, tlbi_vm_everywhere};
 use core::sync::atomic::{AtomicU64, Ordering};
 use weir_units::{Ipa, Pa, VmId};
 
-/// Lets VM `vm`, whose stage 2 begins at `root` in the image's tables, see the pages of
+/// Lets VM `vm`, with its stage 2 at `root` in the image's tables, see the pages of
 /// `len` bytes from `ipa`, or not any more: on return no core uses an earlier
 /// translation. Pages that were never mapped stay so.
 ///

@@ -60,7 +60,7 @@ impl Pmu {
         pmu
     }
 
-    /// Goes on counting on this core, whose counters were another's or nobody's meanwhile.
+    /// Goes on counting on this core; its counters were another owner's or unused meanwhile.
     pub fn resume(&mut self) {
         // P, U, NSK, NSU, NSH zero: EL1 and EL0 count, EL2 and EL3 don't.
         pmevtyper0_el0::write(self.events[0]);
@@ -101,8 +101,8 @@ impl Pmu {
         self.counts.writes += if self.two { accesses.writes } else { 0 };
     }
 
-    /// Has the interrupt come when one of the counts reaches `limit`, or before; whatever was
-    /// pending is forgotten. Right after [`Pmu::counts`].
+    /// Has the interrupt come when one of the counts reaches `limit`, or before; a pending
+    /// interrupt is forgotten. Right after [`Pmu::counts`].
     #[inline(always)]
     pub fn interrupt_at(&mut self, limit: Counts) {
         // A limit that is reached already is not asked for: the vCPU is suspended.

@@ -2,7 +2,7 @@
 //! lock is free, an event queue.
 //!
 //! It is asked to take part in nothing that cores broadcast; its caches are emptied by commands.
-//! What it reads and writes lies in pages of their own, which need not lie side by side, and it
+//! What it reads and writes lies in pages of their own, which need not be adjacent, and it
 //! must see the cores' caches.
 
 use super::{Domain, Silent};

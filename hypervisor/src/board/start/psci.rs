@@ -1,4 +1,4 @@
-//! A board whose firmware has PSCI.
+//! A board with PSCI in its firmware.
 
 use crate::{
     arch::{memory, psci},
@@ -16,7 +16,7 @@ pub const fn came(_core: CoreId) {}
 /// Does nothing: the firmware has answered for each core at once.
 pub const fn all_came() {}
 
-/// Starts core `index`, whose affinity is `mpidr`, in `secondary_main`.
+/// Starts core `index`, with the affinity `mpidr`, in `secondary_main`.
 ///
 /// # Errors
 ///

@@ -2,7 +2,7 @@ use super::*;
 use crate::arch::machine::{recorded, set};
 use weir_vdev::smccc::{ARCH_WORKAROUND_1, ARCH_WORKAROUND_3};
 
-/// The lines of a core whose HCR_EL2 and MDCR_EL2 are these, with `further` ones behind.
+/// The lines of a core with these HCR_EL2 and MDCR_EL2, with `further` ones behind.
 fn prepared(hcr: u64, mdcr: &[&str], further: &[&str]) -> Vec<String> {
     let mut lines = vec![format!("hcr_el2 = {hcr:#x}"), "cptr_el2 = 0x401033ff".to_owned()];
     let rest = ["hstr_el2 = 0x0", "cnthctl_el2 = 0x3", "cntvoff_el2 = 0x0", "mdscr_el1 = 0x0"];

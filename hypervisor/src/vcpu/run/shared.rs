@@ -16,8 +16,8 @@ pub fn handle_interrupt(core: &mut Core) {
     let ticks = timer::ticks();
     let now = timer::ns_at(ticks);
     if schedule.stale || held || now >= schedule.until {
-        // They pay for the decision too that they have made necessary, with those whose timers were
-        // due, unless one gets the core.
+        // They pay for the decision too that they have made necessary, with those that have due
+        // timers, unless one gets the core.
         if schedule.stale {
             schedule.account = causes;
         }

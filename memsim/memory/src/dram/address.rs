@@ -8,7 +8,7 @@ use crate::units::Pa;
 
 /// The address functions of a memory controller. Each mask is one bit, lowest first: the parity of
 /// the address under that mask. DRAM that is mapped in several windows needs no special case while
-/// the windows' differences are bits: on ZynqMP, whose upper 2 GiB lie at 0x8_0000_0000, DRAM
+/// the windows' differences are bits: on ZynqMP, with the upper 2 GiB at 0x8_0000_0000, DRAM
 /// address bit 31 is the mask `1 << 35`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressFields {

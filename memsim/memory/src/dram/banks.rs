@@ -23,7 +23,7 @@ pub enum RowOutcome {
 pub struct BankStats {
     /// Lines read or written.
     pub accesses: Box<[u64]>,
-    /// Those whose row was open.
+    /// Those to an open row.
     pub row_hits: Box<[u64]>,
     /// Closed rows per pair of owners. A row belongs to the owner that used it last.
     pub closed: Matrix,

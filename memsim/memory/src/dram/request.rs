@@ -59,7 +59,7 @@ pub struct ChannelStats {
     pub reads: u64,
     /// Writes done.
     pub writes: u64,
-    /// Requests whose row was open.
+    /// Requests to an open row.
     pub row_hits: u64,
     /// Requests for which another row was closed.
     pub row_conflicts: u64,

@@ -10,7 +10,7 @@ use crate::{
     units::{Owner, Pa, Picos},
 };
 
-/// Whose a line's transaction is.
+/// The owner of a line's transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A miss of a second level: stage, miss-status register.

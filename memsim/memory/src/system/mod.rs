@@ -254,8 +254,8 @@ impl MemorySystem {
         })
     }
 
-    /// For how long lines of cores and DMA engines that were answered had waited, and for whose: at
-    /// the second level, at the interconnect, at the DRAM.
+    /// For how long lines of cores and DMA engines that were answered had waited, and for which
+    /// owner's: at the second level, at the interconnect, at the DRAM.
     #[must_use]
     pub fn waits(&self) -> &Waits {
         &self.waits

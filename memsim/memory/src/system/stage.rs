@@ -29,7 +29,7 @@ pub(super) struct Miss {
 #[derive(Clone, Debug)]
 pub(super) struct Pending {
     pub line: u64,
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
     /// Cores that wait for it, and since when.
     pub cores: Vec<(usize, Picos)>,

@@ -51,7 +51,7 @@ const fn one() -> u64 {
     1
 }
 
-/// Each bit of a field as the list of the address bits whose XOR it is, lowest first.
+/// Each bit of a field as the list of the address bits that it is the XOR of, lowest first.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Map {

@@ -160,7 +160,7 @@ impl<'a> Moving<'a> {
         (self.broker.flows[packet.flow].size - packet.moved).min(self.broker.chunk)
     }
 
-    /// Puts packets into their queues whose time has come.
+    /// Puts packets that are due into their queues.
     fn wake(&mut self, now_ns: u64) {
         while let Some((time, number)) = self.delayed.peek()
             && time <= now_ns

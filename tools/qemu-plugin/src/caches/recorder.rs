@@ -12,8 +12,8 @@ use weir_memory::recording::{RecordedAccess, RecordingLine};
 pub struct RecordingLimit {
     /// Accesses that are kept of each VM, the first ones; others are counted.
     pub most: u64,
-    /// The directory of the recordings: of VM N a file `N`, whose addresses are physical ones and
-    /// whose vCPUs are the machine's cores.
+    /// The directory of the recordings: of VM N a file `N`, with physical addresses and
+    /// the machine's cores as vCPUs.
     pub into: PathBuf,
 }
 

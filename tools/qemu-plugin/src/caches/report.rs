@@ -24,7 +24,7 @@ pub enum OwnerKind {
 }
 
 impl OwnerKind {
-    /// The VM in whose part of memory, cache and banks it happens.
+    /// The VM that owns the part of memory, cache and banks in which it happens.
     #[must_use]
     pub fn vm(self) -> Option<usize> {
         match self {
@@ -90,7 +90,7 @@ pub struct OwnerCounts {
     pub l2_misses: u64,
     /// Lines read from and written to DRAM.
     pub dram_accesses: u64,
-    /// Those whose row was open.
+    /// Those to an open row.
     pub row_hits: u64,
 }
 

@@ -20,8 +20,8 @@ pub const PAGE: u64 = 4096;
 pub struct Setup {
     /// The VMs' names.
     pub vms: Vec<String>,
-    /// For each core the places in `vms` of those that run there. Of several an access is the one's
-    /// whose page it touches.
+    /// For each core the places in `vms` of those that run there. Of several an access is that of
+    /// the page's owner.
     pub cores: Vec<Vec<usize>>,
     /// Each core's L1 data cache.
     pub l1d: CacheShape,
@@ -29,8 +29,8 @@ pub struct Setup {
     pub l1i: CacheShape,
     /// The L2 that all cores share.
     pub l2: CacheShape,
-    /// For each bit of a DRAM bank's number the address bits whose XOR it is; none if banks are not
-    /// to be counted.
+    /// For each bit of a DRAM bank's number the address bits that it is the XOR of; none if banks
+    /// are not to be counted.
     pub banks: Vec<u64>,
     /// Bytes of a row of a bank.
     pub row: u64,

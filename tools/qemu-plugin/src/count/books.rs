@@ -52,7 +52,7 @@ pub(super) struct Books {
     pub(super) next_path: Cell,
     /// The path of the open stretch.
     pub(super) path: Cell,
-    /// The event whose stretches are being added up, or [`path::OTHER`].
+    /// The event with the stretches that are being added up, or [`path::OTHER`].
     event: Cell,
     /// Whether EL2 waited in the open stretch.
     waited: Cell,

@@ -227,7 +227,7 @@ fn relayed<V: GicArchitecture>() {
     rig.board.line(0, 39).high = false;
     rig.end(0);
     assert!(!rig.board.line(0, 39).active);
-    // A VM whose boot ends meanwhile lets go of it.
+    // A VM lets go of it if its boot ends meanwhile.
     leave(&mut rig, 0);
     rig.board.line(0, 39).high = true;
     rig.run();
@@ -328,8 +328,8 @@ fn leaves_nothing<V: GicArchitecture>() {
     let mut rig = Rig::<V>::new(2, 4, &LINKS);
     rig.write(0, 0, 4, 3);
     rig.word_write(0, ISENABLER, 0, TIMER);
-    // An edge-triggered timer would latch: its trigger is fixed, as on a GIC whose ICFGR1 is
-    // read-only.
+    // An edge-triggered timer would latch: its trigger is fixed, as on a GIC with a
+    // read-only ICFGR1.
     rig.bank_write(0, 0, 0xc04, 4, 2 << 22);
     assert_eq!(rig.bank_read(0, 0, 0xc04, 4), 0);
     assert!(!rig.board.line(0, 27).edge);
@@ -369,7 +369,7 @@ fn falls<V: GicArchitecture>() {
     assert_eq!(rig.word_read(0, ISPENDR, 0) & TIMER, 0);
     assert!(rig.acknowledge(0).is_none(), "a spurious interrupt");
     assert!(!rig.board.line(0, 27).active);
-    // Likewise where EL2 looks for a reason of its own, and where the vCPU leaves its core.
+    // Likewise where EL2 checks for another reason, and where the vCPU leaves its core.
     for again in [false, true] {
         rig.board.line(0, 27).high = true;
         rig.run();

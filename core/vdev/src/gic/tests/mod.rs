@@ -498,7 +498,7 @@ impl<V: GicArchitecture> Rig<V> {
         }) as u32
     }
 
-    /// Ends whatever runs on a vCPU.
+    /// Ends what runs on a vCPU.
     pub fn end(&mut self, vcpu: usize) -> Option<u32> {
         let ended = self.cores[vcpu].end(&mut self.board, vcpu);
         self.run();

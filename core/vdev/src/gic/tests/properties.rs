@@ -605,7 +605,7 @@ proptest! {
         follow::<V2>(&accesses);
     }
 
-    /// No access, whatever its address, size and value, panics or leaves the rig restless.
+    /// No access of any address, size and value panics or leaves the rig restless.
     #[test]
     fn hostile_accesses_are_harmless(accesses in accesses()) {
         hostile(&mut Rig::<V3>::new(4, 4, &LINKS), &accesses);

@@ -13,7 +13,7 @@ use weir_units::IntId;
 
 const PENDING: ListRegisterState = ListRegisterState { pending: true, active: false };
 
-/// A VM whose groups are on and whose SPI 1 (INTID 33) is enabled at `priority`.
+/// A VM with its groups on and SPI 1 (INTID 33) enabled at `priority`.
 fn with_33<V: GicArchitecture>(vcpus: usize, priority: u64) -> Rig<V> {
     let mut rig = Rig::<V>::new(vcpus, 4, &[(27, 27), (40, 140)]);
     rig.write(0, 0, 4, 3);
@@ -782,7 +782,7 @@ fn nested_interrupts_end_in_their_order() {
 }
 
 /// A line that moves to another vCPU while it is active comes there after its end, also where the
-/// old vCPU looks at its list registers for another reason before it is asked.
+/// old vCPU reads its list registers for another reason before it is asked.
 #[test]
 fn an_end_that_was_seen_early_is_not_forgotten() {
     let mut rig = with_33::<V3>(2, 0);

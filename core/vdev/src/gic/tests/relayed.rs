@@ -1,4 +1,4 @@
-//! Lines that are relayed: one physical interrupt, from whoever has it now to whoever has it next.
+//! Lines that are relayed: one physical interrupt that moves from owner to owner.
 
 use super::{GicArchitecture, Rig};
 use crate::gic::{V2, V3};

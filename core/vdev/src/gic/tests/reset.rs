@@ -75,7 +75,7 @@ fn reset<V: GicArchitecture + Debug>(uses: &[(Vec<Access>, u32)], between: &[u32
     (rig.prompt, rig.kicks) = (false, VcpuMask::NONE);
     let mut between = between.iter().cycle();
     rig.reset(|rig| {
-        // The relayed line, whose interrupt the reset does not disable, is low.
+        // The reset does not disable the relayed line, which is low.
         set_lines(rig, between.next().unwrap() & !(1 << LINKS.len()));
     });
     assert_eq!(format!("{:?}", rig.gic), format!("{:?}", fresh::<V>(4)));

@@ -168,7 +168,7 @@ impl TargetDevice {
     }
 }
 
-/// Has a function answer at its base address, whatever was done to it.
+/// Has a function answer at its base address, after any access to it.
 fn turn_on(space: u64) {
     // SAFETY: as in `write`; the command register.
     unsafe { mmio::write16(space + 4, ON) }

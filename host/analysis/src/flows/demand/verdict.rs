@@ -51,7 +51,7 @@ pub struct FailingInstant {
     /// Demand and blocking at `at` in half ns, rounded up; of the overheads alone for
     /// [`UnschedulableCause::OverheadDemand`].
     pub demand: u64,
-    /// The task whose non-preemptive stretch blocks, if one does.
+    /// The task with the non-preemptive stretch that blocks, if one does.
     pub blocker: Option<usize>,
 }
 

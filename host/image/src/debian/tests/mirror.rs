@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 const NEWEST: &str = "linux-image-6.1.0-9-rt-arm64";
 
-/// Returns a package whose file has its version as content.
+/// Returns a package with its version as content of its file.
 fn consistent(name: &str, version: &str) -> Package {
     package(name, version, &sum(version.as_bytes()))
 }

@@ -10,7 +10,7 @@ fn answering() {
     on_write("smmu+0x98", |value| set("smmu+0x9c", value));
 }
 
-/// A driver that has started, and whose tables and commands are recorded from then on.
+/// A driver that has started, with its tables and commands recorded from then on.
 fn started(format: SmmuFormat) -> Box<Smmu> {
     answering();
     let mut smmu = Box::new(Smmu::new());

@@ -44,7 +44,7 @@ pub struct DramChannel {
     first: First,
     /// Column commands that passed an older request since the bank's row was opened.
     passed: [u32; 64],
-    /// Banks whose row was opened and not used yet: a refresh waits for one use.
+    /// Banks with a row that was opened and not used yet: a refresh waits for one use.
     fresh: u64,
     row_owner: [Owner; 64],
     refresh_due: Box<[u64]>,

@@ -31,7 +31,7 @@ impl DramChannel {
         }
     }
 
-    /// Finds the rank whose refresh falls due next.
+    /// Finds the rank with the next refresh.
     fn find_next_due(&mut self) {
         let per_rank = self.device.shape().banks_per_rank();
         self.next_due = (u64::MAX, 0);
