@@ -1,0 +1,105 @@
+use super::*;
+use serde_json::json;
+
+fn results(files: &[(&str, Value)]) -> (tempfile::TempDir, Results) {
+    let folder = tempfile::tempdir().expect("a directory");
+    for (name, json) in files {
+        fs::write(folder.path().join(name), json.to_string()).expect("a file");
+    }
+    let results = Results { folder: folder.path().to_owned() };
+    (folder, results)
+}
+
+#[test]
+fn a_table_is_written_between_its_lines() {
+    let mapping = json!([{
+        "mib": 64, "native_instructions": 174_272, "colored_instructions": 177_837,
+        "ratio": 1.0204, "native_setup_instructions": 1, "colored_setup_instructions": 2,
+        "ratio_with_setup": 1.0, "block_instructions": 359,
+    }]);
+    let (_folder, results) = results(&[("mapping.json", mapping)]);
+    let page = "# Page\n\n<!-- results: mapping -->\nold\n<!-- end -->\nend\n";
+    let filled = filled(page, &results).expect("a page");
+    assert!(filled.starts_with("# Page\n\n<!-- results: mapping -->\n\n| MiB |"), "{filled}");
+    assert!(filled.contains("\n| 64 | 174,272 | 177,837 | 1.020 |"), "{filled}");
+    assert!(filled.ends_with("| 359 |\n\n<!-- end -->\nend\n"), "{filled}");
+    assert_eq!(super::filled(&filled, &results).expect("the same"), filled);
+}
+
+#[test]
+fn tables_of_the_engine_have_dashes_and_units() {
+    let phase = |name: &str, paper: Value, engine: Value| json!({ "name": name, "action": "act", "paper": paper, "core": null, "engine": engine });
+    let open = json!({ "min": 4, "max": 65_535, "max_or_more": true });
+    let run = |path: &str, verdict: &str| {
+        json!({
+            "path": path, "period_ns": 128_000, "packets": 1000, "lost": 0, "late": 0,
+            "observed_max_ns": 61_414, "bound_ns": 82_302, "verdict": verdict,
+        })
+    };
+    let engine = json!({
+        "table2": [
+            phase("hc", json!({ "min": 939, "max": 949 }), json!({ "min": 164, "max": 166 })),
+            phase("br", Value::Null, open),
+        ],
+        "table3": [{
+            "bandwidth": 148_000_000, "size": 12_288, "measured_ns": 99_818,
+            "published_ns": 103_171, "printed_ns": 103_645, "table3_ns": 103_171,
+            "runs": [run("broker", "does-not-hold"), run("dma", "holds")],
+        }],
+    });
+    let (_folder, results) = results(&[("engine.json", engine)]);
+    let lines = |name: &str| {
+        let table = results.table(name).expect("a table");
+        table.lines().skip(2).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        lines("table2"),
+        [
+            "| hc | act | 939 | 949 | - | - | 164 | 166 |",
+            "| br | act | - | - | - | - | 4 | 65,535 or more |",
+        ]
+    );
+    assert_eq!(lines("table3"), ["| 148 | 12 | 99,818 | 103,171 | 103,171 | 103,645 |"]);
+    assert_eq!(
+        lines("table3-runs"),
+        [
+            "| the engine | holds | 148 | 12 | 128,000 | 1,000 | 61,414 | 82,302 |",
+            "| the core | does not hold | 148 | 12 | 128,000 | 1,000 | 61,414 | 82,302 |",
+        ]
+    );
+}
+
+#[test]
+fn a_wrong_table_is_refused() {
+    let (_folder, results) = results(&[]);
+    for (page, why) in [
+        ("<!-- results: nothing -->\n<!-- end -->\n", "is named nothing"),
+        ("<!-- results: mapping -->\n", "no line <!-- end -->"),
+        ("<!-- results: mapping -->\n<!-- end -->\n", "mapping.json"),
+    ] {
+        let failure = filled(page, &results).expect_err("a failure");
+        assert!(failure.text.contains(why), "{}", failure.text);
+    }
+}
+
+#[test]
+fn paths_with_gicv2_have_a_table_of_their_own() {
+    let figures = json!({ "gicv2": {
+        "el2_instructions": { "timer_irq": { "median": 102 }, "sgi_receive": { "median": 808 } },
+        "barriers": { "timer_irq": 1 }, "device_accesses": { "timer_irq": 4 },
+    } });
+    let (_folder, results) = results(&[("hypervisor.json", figures)]);
+    let table = results.table("paths-gicv2").expect("a table");
+    assert!(table.starts_with("| path | weir | Bao | weir/Bao | barriers | device |\n"));
+    let timer = "| virtual timer interrupt to the guest | 102 | 204 | 0.50 | 1 | 4 |";
+    assert!(table.contains(timer), "{table}");
+    assert!(table.contains("receiver** | **808** | **432** | **1.87** |"), "{table}");
+    assert!(!table.contains("IROUTER"), "{table}");
+}
+
+#[test]
+fn figures_above_the_peer_are_bold() {
+    assert_eq!(compared("a", 1250, Some(1000)), ["**a**", "**1,250**", "**1,000**", "**1.25**"]);
+    assert_eq!(compared("a", 500, Some(1000)), ["a", "500", "1,000", "0.50"]);
+    assert_eq!(compared("a", 1_234_567, None), ["a", "1,234,567", "-", "-"]);
+}
