@@ -58,7 +58,8 @@ fn build_adma() -> Result<(), String> {
 fn system_of(guests: &[String], platform: &str) -> String {
     let vms = guests.iter().enumerate().map(|(core, guest)| {
         format!(
-            "[[vm]]\nname = \"guest{core}\"\ncpus = [{core}]\nmemory = \"4MiB\"\nimage = {{ elf = \"{guest}\" }}\n"
+            "[[vm]]\nname = \"guest{core}\"\ncpus = [{core}]\nmemory = \"4MiB\"\n\
+             image = {{ elf = \"{guest}\" }}\n"
         )
     });
     format!("platform = {platform:?}\n") + &vms.collect::<String>()

@@ -58,7 +58,8 @@ const FIGURE_4_13: ClaimSource = PAPER.at("4.3.2, Figure 4.13");
 pub static DEVIATIONS: [Deviation; 3] = [
     Deviation {
         id: "lines-return-in-pauses",
-        reason: "in the model a program brings its lines back into the shared L2 in the memory stressor's pauses, and gains more from few long ones",
+        reason: "in the model a program brings its lines back into the shared L2 in the memory \
+                 stressor's pauses, and gains more from few long ones",
         of: &[
             ("periods-qsort-large-1000", Near(0.095, 0.02)),
             ("periods-qsort-large-4000", Near(0.286, 0.03)),
@@ -69,8 +70,9 @@ pub static DEVIATIONS: [Deviation; 3] = [
     },
     Deviation {
         id: "colors-leave-nothing",
-        reason: "the program fits its half of the L2: in the model colors alone cost it nothing and leave the memory stressor nothing to slow it by, \
-                 so that a budget can add nothing",
+        reason: "the program fits its half of the L2: in the model colors alone cost it nothing \
+                 and leave the memory stressor nothing to slow it by, so that a budget can add \
+                 nothing",
         of: &[
             ("solo-colors-susan-edges-large", Near(0.0, 0.005)),
             ("together-colors-susan-edges-large-1000", Near(1.0, TIED)),
@@ -80,7 +82,8 @@ pub static DEVIATIONS: [Deviation; 3] = [
     },
     Deviation {
         id: "half-is-too-small",
-        reason: "the program's 1.2 MB do not fit its half of the L2: colors cost it more than they gain where the budget is low",
+        reason: "the program's 1.2 MB do not fit its half of the L2: colors cost it more than they \
+                 gain where the budget is low",
         of: &[("together-budget-qsort-large-1000", Near(1.232, 0.03))],
     },
 ];
@@ -122,15 +125,17 @@ fn points(programs: &[&'static str], budgets: &[u64]) -> Vec<Point> {
 fn of(point: Point) -> Result<SimulatedBoard> {
     let bandwidth = point.budget.map_or(String::new(), |(budget, period)| {
         format!(
-            "memory_budget = {{ accesses = {}, period = \"{period}us\", event = \"bus-access\", scope = \"vcpu\", overcommit = true }}\n",
+            "memory_budget = {{ accesses = {}, period = \"{period}us\", event = \"bus-access\", \
+             scope = \"vcpu\", overcommit = true }}\n",
             budget * period / 1000
         )
     });
     let text = format!(
-        "platform = \"zcu104\"\n[hypervisor]\ncolors = \"14-15\"\n\
-         [[vm]]\nname = \"linux\"\ncpus = [0]\nmemory = \"8MiB\"\ncolors = \"0-6\"\nimage = {{ elf = \"memory-stressor\" }}\n\
-         workload = {{ kind = \"kernel\", kernel = \"{}\" }}\n\
-         [[vm]]\nname = \"memory-stressor\"\ncpus = [1, 2, 3]\nmemory = \"8MiB\"\ncolors = \"7-13\"\nimage = {{ elf = \"memory-stressor\" }}\n\
+        "platform = \"zcu104\"\n[hypervisor]\ncolors = \"14-15\"\n[[vm]]\nname = \"linux\"\n\
+         cpus = [0]\nmemory = \"8MiB\"\ncolors = \"0-6\"\nimage = {{ elf = \"memory-stressor\" }}\n\
+         workload = {{ kind = \"kernel\", kernel = \"{}\" }}\n[[vm]]\nname = \"memory-stressor\"\n\
+         cpus = [1, 2, 3]\nmemory = \"8MiB\"\ncolors = \"7-13\"\n\
+         image = {{ elf = \"memory-stressor\" }}\n\
          workload = {{ kind = \"read-write\", size = \"2056KiB\" }}\n{bandwidth}",
         point.program
     );
@@ -195,9 +200,12 @@ pub fn budgets(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
     Ok(with(out, "times", times(&all)))
 }
 
-const NOTES: &str = "Time of each program, alone and without colors = 1. Nothing was fitted to these figures, for which the thesis prints no numbers; the programs are\n\
-                     weir's own, with estimated instructions between their accesses, so that sizes of overheads are not comparable. qsort-large's 1.2 MB\n\
-                     don't fit its half of the L2: colors alone make it slower, and where the budget is low they add that to what the budget leaves.\n";
+const NOTES: &str = "Time of each program, alone and without colors = 1. Nothing was fitted to \
+                     these figures, for which the thesis prints no numbers; the programs are\n\
+                     weir's own, with estimated instructions between their accesses, so that sizes \
+                     of overheads are not comparable. qsort-large's 1.2 MB\ndon't fit its half of \
+                     the L2: colors alone make it slower, and where the budget is low they add \
+                     that to what the budget leaves.\n";
 
 /// The statements of the thesis' text about its figures, which print no numbers.
 fn stated(programs: &[&'static str], budgets: &[u64], all: &Table) -> Vec<Statement> {
@@ -240,7 +248,8 @@ fn of_program(program: &'static str, budgets: &[u64], all: &Table) -> Vec<Statem
             };
             statements.extend(statements![
                 source, "{id}-{program}-{budget}",
-                "{program}{with}: the same bandwidth ({budget} a ms) at periods of 0.1, 1 and 10 ms gives the same overhead ({shown}): spread"
+                "{program}{with}: the same bandwidth ({budget} a ms) at periods of 0.1, 1 and 10 \
+                 ms gives the same overhead ({shown}): spread"
                     => AtMost(same), [spread];
             ]);
         }
@@ -267,7 +276,8 @@ fn of_program(program: &'static str, budgets: &[u64], all: &Table) -> Vec<Statem
         {
             statements.extend(statements![
                 FIGURE_4_9, "together-{id}-{program}-{budget}",
-                "{program}: colors and a budget of {budget} a ms together beat {what}: share of its time"
+                "{program}: colors and a budget of {budget} a ms together beat {what}: share of \
+                 its time"
                     => Below(1.0 - TIED), [both / other];
             ]);
         }

@@ -182,7 +182,8 @@ impl Pair {
         let each = kinds.into_iter().zip(shared.iter().zip(divided));
         each.flat_map(|((id, direction), (&shared, &divided))| {
             statements![
-                OBSERVED, "{what}-shared-{id}", "{what} taken {direction} in a system that shares them"
+                OBSERVED, "{what}-shared-{id}", "{what} taken {direction} in a system that shares \
+                    them"
                     => AtLeast(MANY), [shared as f64];
                 OBSERVED, "{what}-divided-{id}",
                 "{what} taken {direction} in a system that divides them"
@@ -219,12 +220,12 @@ fn walk(colors: bool, busy: bool, request: &ExperimentRequest) -> Result<Vec<Poi
     // 0 is for ever.
     let passes = u8::from(!busy);
     let text = format!(
-        "platform = \"qemu-virt\"\n\n[hypervisor]\nconsole_core = 1\n{}\n\
-         [[vm]]\nname = \"walker\"\ncpus = [0]\nmemory = \"8MiB\"\n{}\
-         image = {{ elf = \"memory-stressor\", args = \"mode=walk size={SMALLEST} upto={largest} loads={LOADS}\" }}\n\
-         expect = [\"memory-stressor: walked\"]\n\n\
-         [[vm]]\nname = \"neighbor\"\ncpus = [1]\nmemory = \"8MiB\"\n{}\
-         image = {{ elf = \"memory-stressor\", args = \"mode=write size=0x200000 passes={passes}\" }}\n",
+        "platform = \"qemu-virt\"\n\n[hypervisor]\nconsole_core = 1\n{}\n[[vm]]\n\
+         name = \"walker\"\ncpus = [0]\nmemory = \"8MiB\"\n{}image = {{ elf = \"memory-stressor\", \
+         args = \"mode=walk size={SMALLEST} upto={largest} loads={LOADS}\" }}\n\
+         expect = [\"memory-stressor: walked\"]\n\n[[vm]]\nname = \"neighbor\"\ncpus = [1]\n\
+         memory = \"8MiB\"\n{}image = {{ elf = \"memory-stressor\", args = \"mode=write \
+         size=0x200000 passes={passes}\" }}\n",
         key("14-15"),
         key(&format!("0-{}", WALKER_COLORS - 1)),
         key(&format!("{WALKER_COLORS}-13")),
@@ -306,7 +307,8 @@ fn share_table(curves: &[Curve]) -> String {
         rows.add_row(std::iter::once(size.to_string()).chain(cells));
     }
     format!(
-        "L2 misses in a hundred loads of a random walk; the colored VM has {} KiB of the L2\n{rows}",
+        "L2 misses in a hundred loads of a random walk; the colored VM has {} KiB of the L2\n\
+         {rows}",
         SHARE >> 10
     )
 }

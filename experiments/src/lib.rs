@@ -47,25 +47,29 @@ pub struct Experiment {
 pub static EXPERIMENTS: [Experiment; 8] = [
     Experiment {
         name: "bao-throttling-budgets",
-        what: "programs next to three memory stressors with memory budgets of three periods, with colors and without, on the model of the memory",
+        what: "programs next to three memory stressors with memory budgets of three periods, with \
+               colors and without, on the model of the memory",
         run: bao_throttling::budgets,
         deviations: &bao_throttling::DEVIATIONS,
     },
     Experiment {
         name: "isolation",
-        what: "cache lines and DRAM rows that VMs take from each other, with colors and banks and without, and a VM's share of the cache",
+        what: "cache lines and DRAM rows that VMs take from each other, with colors and banks and \
+               without, and a VM's share of the cache",
         run: isolation::isolation,
         deviations: &[],
     },
     Experiment {
         name: "mobivmm",
-        what: "sleep times next to another VM on the core and its interrupts: Table I, Figures 8, 9 and 11, and with admission",
+        what: "sleep times next to another VM on the core and its interrupts: Table I, Figures 8, \
+               9 and 11, and with admission",
         run: mobivmm::mobivmm,
         deviations: &mobivmm::paper::DEVIATIONS,
     },
     Experiment {
         name: "rt-virtio-dma",
-        what: "bandwidth of a DMA engine by chunk and QoS level, Figure 4 and Table I, on the model of the memory",
+        what: "bandwidth of a DMA engine by chunk and QoS level, Figure 4 and Table I, on the \
+               model of the memory",
         run: rt_virtio::dma::bandwidth,
         deviations: &rt_virtio::dma::DEVIATIONS,
     },
@@ -89,7 +93,8 @@ pub static EXPERIMENTS: [Experiment; 8] = [
     },
     Experiment {
         name: "throttling",
-        what: "memory budgets seen from outside: bounds, rates, arrival curves, what each regulator gives and what it costs at EL2",
+        what: "memory budgets seen from outside: bounds, rates, arrival curves, what each \
+               regulator gives and what it costs at EL2",
         run: throttling::throttling,
         deviations: &[],
     },

@@ -103,10 +103,12 @@ fn planning_reports_what_a_build_refuses() {
     fake.write("guests/tests/late/src/main.rs", b"");
     let vm = |name: &str, keys: &str| {
         format!(
-            "[[vm]]\nname = \"{name}\"\ncpus = [0]\nmemory = \"16MiB\"\nimage = {{ elf = \"late\" }}\n{keys}"
+            "[[vm]]\nname = \"{name}\"\ncpus = [0]\nmemory = \"16MiB\"\n\
+             image = {{ elf = \"late\" }}\n{keys}"
         )
     };
-    let core = "[[core]]\nid = 0\nschedule = { kind = \"round-robin\", quantum = \"1ms\", vms = [\"a\", \"b\"] }\n";
+    let core = "[[core]]\nid = 0\n\
+                schedule = { kind = \"round-robin\", quantum = \"1ms\", vms = [\"a\", \"b\"] }\n";
     let write = |keys: &str| {
         let text = format!("platform = \"qemu-virt\"\n{}{}{core}", vm("a", keys), vm("b", ""));
         fake.write("x.toml", text.as_bytes());
@@ -148,7 +150,8 @@ fn every_verb_goes_by_the_same_rules() {
     fake.write("planned.toml", format!("planned = \"no driver\"\n{board}").as_bytes());
     let vm = |name: &str, core: u8, keys: &str| {
         format!(
-            "[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nmemory = \"16MiB\"\nimage = {{ elf = \"late\" }}\n{keys}"
+            "[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nmemory = \"16MiB\"\n\
+             image = {{ elf = \"late\" }}\n{keys}"
         )
     };
     let on = |platform: &str, keys: &str, rest: &str| {
@@ -157,12 +160,14 @@ fn every_verb_goes_by_the_same_rules() {
     let qemu = |keys: &str, rest: &str| on("qemu-virt", keys, rest);
     let task = |deadline: &str| {
         format!(
-            "[[vm.task]]\nname = \"t\"\nwcet = \"1ms\"\nperiod = \"9ms\"\ndeadline = \"{deadline}\"\n"
+            "[[vm.task]]\nname = \"t\"\nwcet = \"1ms\"\nperiod = \"9ms\"\n\
+             deadline = \"{deadline}\"\n"
         )
     };
     let round = |vms: &str| {
         format!(
-            "[[core]]\nid = 0\nschedule = {{ kind = \"round-robin\", quantum = \"1ms\", vms = {vms} }}\n"
+            "[[core]]\nid = 0\n\
+             schedule = {{ kind = \"round-robin\", quantum = \"1ms\", vms = {vms} }}\n"
         )
     };
     let irq = |keys: &str| format!("[[irq]]\nline = 34\nvm = \"a\"\n{keys}");
@@ -401,7 +406,8 @@ fn only_regular_files_are_read() {
         .expect("a pipe");
     let vm = |image: &str| {
         format!(
-            "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"16MiB\"\nimage = {{ {image} }}\n"
+            "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"16MiB\"\n\
+             image = {{ {image} }}\n"
         )
     };
     for (file, why) in [
@@ -453,7 +459,8 @@ fn only_regular_files_are_read() {
 fn control_characters_do_not_reach_the_terminal() {
     let fake = fake();
     let image = "e\u{1b}[2J\u{202e}.bin";
-    let vm = "[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"16MiB\"\nimage = { bin = \"e\\u001b[2J\\u202e.bin\" }\n";
+    let vm = "[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"16MiB\"\n\
+              image = { bin = \"e\\u001b[2J\\u202e.bin\" }\n";
     fake.write(image, &[0; 64]);
     let file = "o\u{1b}]0;x\u{7}.toml";
     fake.write(file, format!("platform = \"qemu-virt\"\n{vm}").as_bytes());

@@ -149,9 +149,9 @@ fn setting_anothers_budget_does_not_interrupt_it() {
 /// returns its share.
 #[test]
 fn returned_pool_shares_interrupt_once_per_slot() {
-    let schedule = "\n[[core]]\nid = 0\nschedule = { kind = \"table\", major_frame = \"1ms\", slots = [\
-        { vm = \"victim\", start = \"0us\", length = \"500us\" }, \
-        { vm = \"attacker\", start = \"500us\", length = \"500us\" } ] }\n";
+    let schedule = "\n[[core]]\nid = 0\nschedule = { kind = \"table\", major_frame = \"1ms\", \
+                    slots = [{ vm = \"victim\", start = \"0us\", length = \"500us\" }, { vm = \
+                    \"attacker\", start = \"500us\", length = \"500us\" } ] }\n";
     let budget = "memory_budget = { accesses = 1000, period = \"100us\", split = \"pool\" }";
     let victim =
         vm("victim", "[0]", "reader", "for_us=40000 size=0x10000", "expect = [\"reader: \"]");
@@ -171,7 +171,8 @@ fn a_vm_with_a_pool_restarts_on_a_shared_core() {
     let schedule = "\n[[core]]\nid = 0\nschedule = { kind = \"round-robin\", quantum = \"1ms\" }\n";
     for budget in ["split = \"pool\"", "regulator = \"memguard\""] {
         let keys = format!(
-            "memory_budget = {{ accesses = 5000, period = \"1ms\", {budget} }}\nexpect = [\"budget-weapon: 2 rounds\"]"
+            "memory_budget = {{ accesses = 5000, period = \"1ms\", {budget} }}\n\
+             expect = [\"budget-weapon: 2 rounds\"]"
         );
         let restarts = vm("attacker", "[0]", "budget-weapon", "do=restart boots=2", &keys);
         run(&[restarts, vm("other", "[0]", "reader", "for_us=1", ""), schedule.to_owned()]);
@@ -188,7 +189,8 @@ fn refills(outcome: &Outcome, core: usize) -> u64 {
 
 #[test]
 fn restart_copies_are_charged_to_the_vms_budget() {
-    let budget = "memory_budget = { accesses = 500, period = \"100us\" }\nexpect = [\"budget-weapon: 6 rounds\"]";
+    let budget = "memory_budget = { accesses = 500, period = \"100us\" }\n\
+                  expect = [\"budget-weapon: 6 rounds\"]";
     let attacker = vm("attacker", "[1]", "budget-weapon", "do=restart boots=6", budget);
     let outcome = run(&[attacker, vm("console", "[0]", "reader", "for_us=1", "")]);
     assert_eq!(outcome.vm("attacker")["restarts"], 6);

@@ -11,8 +11,9 @@ use std::fs;
 /// `control` on core 0, with the given number of activations each millisecond.
 fn control(activations: u64) -> String {
     format!(
-        "platform = \"qemu-virt\"\n\n[hypervisor]\nheartbeat = \"50ms\"\n\n[[vm]]\nname = \"control\"\ncpus = [0]\nmemory = \"4MiB\"\n\
-         image = {{ elf = \"control\", args = \"activations={activations} report={activations}\" }}\n\
+        "platform = \"qemu-virt\"\n\n[hypervisor]\nheartbeat = \"50ms\"\n\n[[vm]]\n\
+         name = \"control\"\ncpus = [0]\nmemory = \"4MiB\"\nimage = {{ elf = \"control\", args = \
+         \"activations={activations} report={activations}\" }}\n\
          expect = [\"control: {activations} activations, 0 misses\", \"control: latency min\"]\n"
     )
 }

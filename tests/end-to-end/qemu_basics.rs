@@ -143,7 +143,11 @@ fn a_different_cache_is_reported_or_refused() {
     for keys in [banks, ["", ""]] {
         assert_eq!(cache_printed("qemu-virt", keys, "cortex-a35"), (Some(0), half.clone()));
     }
-    half.push("this system's colors differ in address bits 0x8000, which choose no set of this machine's last-level cache: build it with the cache's true size and ways".to_owned());
+    half.push(
+        "this system's colors differ in address bits 0x8000, which choose no set of this machine's \
+         last-level cache: build it with the cache's true size and ways"
+            .to_owned(),
+    );
     assert_eq!(cache_printed("qemu-virt", colors, "cortex-a35"), (Some(1), half));
     // The same sets in more and shorter lines of more ways.
     let directory = tempfile::tempdir().expect("a directory");
@@ -177,7 +181,8 @@ fn el2_maps_nothing_behind_a_short_image() {
     fs::write(&guest, [0xd503_207f_u32, 0x17ff_ffff].map(u32::to_le_bytes).concat())
         .expect("a guest");
     let text = format!(
-        "platform = \"qemu-virt\"\n[[vm]]\nname = \"spin\"\ncpus = [0]\nmemory = \"4MiB\"\nimage = {{ bin = {:?}, load = 0x4010_0000 }}\n",
+        "platform = \"qemu-virt\"\n[[vm]]\nname = \"spin\"\ncpus = [0]\nmemory = \"4MiB\"\n\
+         image = {{ bin = {:?}, load = 0x4010_0000 }}\n",
         guest.to_str().expect("a path")
     );
     let options = Options { arguments: &["--for", "100ms"], ..Options::default() };

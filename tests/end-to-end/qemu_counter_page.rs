@@ -82,7 +82,8 @@ fn vm(name: &str, core: usize, guest: &str, arguments: &str, keys: &str) -> Stri
 }
 
 /// A budget that is never spent: what it stands on must be there all the same.
-const WIDE: &str = "memory_budget = { accesses = 1000000, period = \"1ms\", source = \"counter-page\", overcommit = true }";
+const WIDE: &str = "memory_budget = { accesses = 1000000, period = \"1ms\", source = \
+                    \"counter-page\", overcommit = true }";
 /// Twice the cache.
 const SIZE: &str = "size=0x200000";
 const LINES: u64 = 0x20_0000 / 64;

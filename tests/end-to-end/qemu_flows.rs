@@ -172,7 +172,8 @@ fn vm(name: &str, core: usize, guest: &str, arguments: &str, keys: &str) -> Stri
 
 fn flow(name: &str, from: &str, to: &str, port: u32, keys: &str) -> String {
     format!(
-        "\n[[flow]]\nname = \"{name}\"\nfrom = \"{from}\"\nto = \"{to}\"\nport = {port}\nsize = \"4KiB\"\n{keys}\n"
+        "\n[[flow]]\nname = \"{name}\"\nfrom = \"{from}\"\nto = \"{to}\"\nport = {port}\n\
+         size = \"4KiB\"\n{keys}\n"
     )
 }
 
@@ -583,8 +584,9 @@ fn multicast_reaches_all_and_restarted_receivers() {
 fn a_slow_receiver_is_dropped_without_loss_to_others() {
     let linux = "weir.run=receive weir.receive=port=5000,streams=1,pause_ms=2000";
     let text = format!(
-        "platform = \"qemu-virt\"\n{}{}{}{}\n[[vm]]\nname = \"linux\"\ncpus = [3]\nmemory = \"128MiB\"\n\
-         image = {{ linux = \"debian-rt\", initrd = \"debian-vsock\", cmdline = \"console=ttyAMA0 quiet {linux}\" }}\n",
+        "platform = \"qemu-virt\"\n{}{}{}{}\n[[vm]]\nname = \"linux\"\ncpus = [3]\n\
+         memory = \"128MiB\"\nimage = {{ linux = \"debian-rt\", initrd = \"debian-vsock\", cmdline \
+         = \"console=ttyAMA0 quiet {linux}\" }}\n",
         vm(
             "sender",
             0,
@@ -645,8 +647,8 @@ fn next_to(culprits: &str, overheads: &Path) -> Ran {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("system.toml");
     let text = format!(
-        "platform = \"qemu-virt\"\n{}{}{culprits}{}\n[dma]\npath = \"broker\"\n\
-         [broker]\ncpus = [6]\noverheads = \"{}\"\n[hypervisor]\nconsole_core = 7\nheartbeat = \"200ms\"\n",
+        "platform = \"qemu-virt\"\n{}{}{culprits}{}\n[dma]\npath = \"broker\"\n[broker]\n\
+         cpus = [6]\noverheads = \"{}\"\n[hypervisor]\nconsole_core = 7\nheartbeat = \"200ms\"\n",
         vm(
             "good",
             0,
@@ -718,7 +720,8 @@ fn malicious_drivers_leave_bounds_intact() {
         // Steps of the broker's alone: no lock in them, and no hypercall.
         let steps = ["ps", "copy"].map(|phase| ran.phase(phase, "max"));
         println!(
-            "next to {name}: {own} instructions of {bound}; {observed_max} ns, {late} late of {}; its steps up to {steps:?}, {} waits for a lock",
+            "next to {name}: {own} instructions of {bound}; {observed_max} ns, {late} late of {}; \
+             its steps up to {steps:?}, {} waits for a lock",
             latencies.len(),
             ran.phase("lock", "count")
         );
@@ -968,10 +971,12 @@ fn linux_sends_to_linux_after_a_module_reload() {
 fn linux_sees_that_the_other_end_has_died() {
     let restart = "on_fault = \"restart\"";
     let linux = "weir.run=send,receive,poweroff \
-                 weir.send=to=4,messages=200,size=1000,period_us=500 weir.receive=port=5001,streams=2";
+                 weir.send=to=4,messages=200,size=1000,period_us=500 \
+                 weir.receive=port=5001,streams=2";
     let text = format!(
         "platform = \"qemu-virt\"\n\n[[vm]]\nname = \"linux\"\ncpus = [0]\nmemory = \"128MiB\"\n\
-         image = {{ linux = \"debian-rt\", initrd = \"debian-vsock\", cmdline = \"console=ttyAMA0 quiet {linux}\" }}\n{}{}{}{}",
+         image = {{ linux = \"debian-rt\", initrd = \"debian-vsock\", cmdline = \"console=ttyAMA0 \
+         quiet {linux}\" }}\n{}{}{}{}",
         vm("receiver", 1, "receiver", "bytes=200000 streams=1 crash=50000", restart),
         vm(
             "sender",

@@ -76,7 +76,8 @@ fn the_devices_of_the_board_can_be_moved() {
     let cpus = "cpus = [0, 1, 2, 3]";
     let moved = |gic: &str| {
         format!(
-            "{cpus}\nboard = {{ distributor = 0x1000_0000, {gic}, uart = 0x2345_6000, uart_intid = 57 }}"
+            "{cpus}\n\
+             board = {{ distributor = 0x1000_0000, {gic}, uart = 0x2345_6000, uart_intid = 57 }}"
         )
     };
     for (gic, arguments) in

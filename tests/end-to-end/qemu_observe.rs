@@ -145,7 +145,8 @@ fn vms_that_share_a_core_are_distinguished() {
     let text = |keys| {
         let arguments = ["mode=read size=0x20000 passes=200", "mode=write size=0x200000"];
         let apart = pair(keys, ["4MiB"; 2], arguments, "memory-stressor: 200 passes");
-        let core = "[[core]]\nid = 0\nschedule = { kind = \"round-robin\", quantum = \"200us\", vms = [\"a\", \"b\"] }\n";
+        let core = "[[core]]\nid = 0\nschedule = { kind = \"round-robin\", quantum = \"200us\", \
+                    vms = [\"a\", \"b\"] }\n";
         apart.replace("cpus = [1]", "cpus = [0]") + core
     };
     let shared = observe(&text([""; 3]), &[]);
@@ -212,7 +213,8 @@ fn a_killed_qemu_is_reported() {
     let qemu = directory.path().join("qemu");
     let real = std::env::var("WEIR_QEMU").unwrap_or_else(|_| "qemu-system-aarch64".to_owned());
     let script = format!(
-        "#!/bin/sh\n[ \"$1\" = --version ] && exec {real} --version\nexec timeout -s KILL 5 {real} \"$@\"\n"
+        "#!/bin/sh\n[ \"$1\" = --version ] && exec {real} --version\n\
+         exec timeout -s KILL 5 {real} \"$@\"\n"
     );
     fs::write(&qemu, script).expect("a script");
     fs::set_permissions(&qemu, fs::Permissions::from_mode(0o755)).expect("a mode");
@@ -230,7 +232,8 @@ fn a_killed_qemu_is_reported() {
 
 #[test]
 fn zeroing_is_made_visible() {
-    let zero = "\n[[vm]]\nname = \"zero\"\ncpus = [0]\nmemory = \"4MiB\"\nimage = { elf = \"memory-stressor\", args = \"mode=zero size=0x100000 passes=1\" }\n";
+    let zero = "\n[[vm]]\nname = \"zero\"\ncpus = [0]\nmemory = \"4MiB\"\nimage = { elf = \
+                \"memory-stressor\", args = \"mode=zero size=0x100000 passes=1\" }\n";
     let text = |expect: &str| format!("platform = \"qemu-virt\"\n{zero}expect = [\"{expect}\"]\n");
     let seen = observe(&text("memory-stressor: zero 1048576 bytes by 8"), &[]);
     assert!(number(&owner(&seen, "zero")["accesses"]) >= 0x10_0000 / 8);
@@ -246,7 +249,10 @@ fn zeroing_is_made_visible() {
 #[test]
 fn zeroed_memory_is_counted_in_lines() {
     // Twice the cache. 500 lines in 100 us are 5000 in 1 ms, however many stores zero one.
-    let vm = "[[vm]]\nname = \"zero\"\ncpus = [0]\nmemory = \"4MiB\"\nimage = { elf = \"memory-stressor\", args = \"mode=zero size=0x200000 passes=3 report_us=1000\" }\nmemory_budget = { accesses = 500, period = \"100us\", source = \"counter-page\" }\nexpect = [\"memory-stressor: 3 passes\"]\n";
+    let vm = "[[vm]]\nname = \"zero\"\ncpus = [0]\nmemory = \"4MiB\"\nimage = { elf = \
+              \"memory-stressor\", args = \"mode=zero size=0x200000 passes=3 report_us=1000\" }\n\
+              memory_budget = { accesses = 500, period = \"100us\", source = \"counter-page\" }\n\
+              expect = [\"memory-stressor: 3 passes\"]\n";
     let file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
     fs::write(&file, format!("platform = \"qemu-virt\"\n{vm}")).expect("a system");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));

@@ -152,7 +152,8 @@ fn a_disk_cannot_write_to_other_memory() {
             (&(*address).into(), &"translation fault".into())
         );
         let line = format!(
-            "attacker: DMA outside its memory (stream {STREAM}): {access} at {address}, translation fault"
+            "attacker: DMA outside its memory (stream {STREAM}): {access} at {address}, \
+             translation fault"
         );
         assert!(log.contains(&line), "{line}: {log}");
     }

@@ -266,7 +266,8 @@ fn taken(priorities: [u8; 2]) -> [usize; 2] {
     let lines = [("loaded", 34), ("other", 39)];
     let rules = lines.iter().zip(priorities).map(|((vm, line), priority)| {
         format!(
-            "\n[[irq]]\nline = {line}\nvm = \"{vm}\"\nwcet = \"10us\"\npreempt = true\npriority = {priority}\n"
+            "\n[[irq]]\nline = {line}\nvm = \"{vm}\"\nwcet = \"10us\"\npreempt = true\n\
+             priority = {priority}\n"
         )
     });
     let text: String = [text].into_iter().chain(rules).collect();

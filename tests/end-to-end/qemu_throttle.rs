@@ -425,7 +425,8 @@ fn unused_budget_helps_and_costs_no_guarantee() {
         let hungry = vm("hungry", 0, "size=0x200000 passes=4", hungry);
         let other = vm("other", 1, "size=0x8000 passes=0 period_us=300", other);
         format!(
-            "platform = \"qemu-virt\"\n\n{other}\n{hungry}expect = [\"memory-stressor: 4 passes\"]\n"
+            "platform = \"qemu-virt\"\n\n{other}\n\
+             {hungry}expect = [\"memory-stressor: 4 passes\"]\n"
         )
     };
     let hungry = |outcome: &Outcome| mean(&periods(&budgets(outcome), "hungry", 0));

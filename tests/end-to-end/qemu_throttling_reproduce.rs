@@ -57,7 +57,8 @@ fn budgets_are_kept_as_seen_from_outside() {
 /// The memory stressor on a core.
 fn stressor(core: u32) -> String {
     format!(
-        "[[vm]]\nname = \"stressor{core}\"\ncpus = [{core}]\nmemory = \"8MiB\"\nimage = {{ elf = \"memory-stressor\" }}\n"
+        "[[vm]]\nname = \"stressor{core}\"\ncpus = [{core}]\nmemory = \"8MiB\"\n\
+         image = {{ elf = \"memory-stressor\" }}\n"
     )
 }
 
@@ -65,7 +66,8 @@ fn stressor(core: u32) -> String {
 fn a_platform_is_calibrated_and_its_table_is_read() {
     let directory = tempfile::tempdir().expect("a directory");
     // A table that the file has does not stand in the way of a new one.
-    let old = "[saturation]\nperiod = \"1us\"\nline = \"64B\"\npoints = [{ accesses = 1, dma = \"0B/s\" }]\nmin_period = \"1s\"\n";
+    let old = "[saturation]\nperiod = \"1us\"\nline = \"64B\"\n\
+               points = [{ accesses = 1, dma = \"0B/s\" }]\nmin_period = \"1s\"\n";
     let budget = "memory_budget = { accesses = 9, period = \"100us\" }";
     let text = format!("platform = \"qemu-virt\"\n{old}{}\n{budget}\n", stressor(0)) + &stressor(1);
     let system = directory.path().join("old.toml");

@@ -193,8 +193,9 @@ fn a_task_that_misses_deadlines_fails_the_run() {
 /// A VM that always wants more than its budget.
 fn stressor(bandwidth: &str, more: &str) -> String {
     format!(
-        "platform = \"qemu-virt\"\n{more}\n[[vm]]\nname = \"memory-stressor\"\ncpus = [0]\nmemory = \"16MiB\"\n\
-         image = {{ elf = \"memory-stressor\" }}\nmemory_budget = {{ {bandwidth} }}\n"
+        "platform = \"qemu-virt\"\n{more}\n[[vm]]\nname = \"memory-stressor\"\ncpus = [0]\n\
+         memory = \"16MiB\"\nimage = {{ elf = \"memory-stressor\" }}\n\
+         memory_budget = {{ {bandwidth} }}\n"
     )
 }
 
@@ -237,7 +238,8 @@ fn a_memory_budget_is_judged_in_host_time() {
 /// QEMU's event counts more than the guest's instructions, so that no verdict stands on it.
 #[test]
 fn an_instruction_budget_in_qemu_is_not_judged() {
-    let saturation = "[saturation]\nperiod = \"100us\"\nline = \"64B\"\npoints = [{ accesses = 100000, dma = \"0B/s\" }]\novershoot = 0\n";
+    let saturation = "[saturation]\nperiod = \"100us\"\nline = \"64B\"\n\
+                      points = [{ accesses = 100000, dma = \"0B/s\" }]\novershoot = 0\n";
     let limited =
         stressor("accesses = 10000, period = \"100us\", event = \"inst-retired\"", saturation);
     let (printed, report, _) = run(&limited, &["--deterministic", "--for", "20ms"]);

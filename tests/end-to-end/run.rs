@@ -79,7 +79,8 @@ fn a_run_ends_when_every_expected_line_was_seen() {
     let hypervisor = String::from_utf8(fake.left("hypervisor.log")).expect("text");
     for line in [
         "[    0.000001000] weir on 3 cores\n",
-        "[    0.000004000] two: fault on vCPU 0: write outside its memory, address 0xdead0000, at pc 0x40001234; data abort: store, translation fault at level 2",
+        "[    0.000004000] two: fault on vCPU 0: write outside its memory, address 0xdead0000, at \
+         pc 0x40001234; data abort: store, translation fault at level 2",
         "[    0.000005000] two: started, boot 1\n",
         "[    0.000005500] two: 7 console bytes lost\n",
     ] {
@@ -233,7 +234,8 @@ fn without_qemu_the_package_to_install_is_named() {
 fn garbage_is_survived_and_counted() {
     // Damage counts once up to the next intact frame.
     let fake = fake(
-        "i=0; while [ $i -lt 300 ]; do printf '\\020\\377\\001gar\\000\\033[2Jbage\\n'; cat intact; i=$((i+1)); done; exec sleep 100",
+        "i=0; while [ $i -lt 300 ]; do printf '\\020\\377\\001gar\\000\\033[2Jbage\\n\
+         '; cat intact; i=$((i+1)); done; exec sleep 100",
     );
     fake.write("intact", SyntheticWire::default().counters(9_000, 0, 0, 20).bytes());
     let printed = capture(&mut fake.run(&["--for", "3s"]));

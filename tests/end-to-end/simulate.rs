@@ -350,8 +350,8 @@ fn slowdown_compares_the_same_work() {
     let (file, name) = path(&directory, "work.toml");
     let vm = |name: &str, cpus: &str, workload: &str| {
         format!(
-            "[[vm]]\nname = \"{name}\"\ncpus = {cpus}\nmemory = \"16MiB\"\nimage = {{ elf = \"memory-stressor\" }}\n\
-             workload = {{ {workload} }}\n"
+            "[[vm]]\nname = \"{name}\"\ncpus = {cpus}\nmemory = \"16MiB\"\n\
+             image = {{ elf = \"memory-stressor\" }}\nworkload = {{ {workload} }}\n"
         )
     };
     // A third of a millisecond a transfer, and phases of 200 us and of some us.

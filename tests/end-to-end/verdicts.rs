@@ -18,7 +18,8 @@ fn system() -> String {
     let expect = format!("expect = [\"all is well\"]\n{task}");
     format!(
         "platform = \"qemu-virt\"\n{}{}\n[broker]\ncpus = [2]\n\n[[flow]]\nname = \"messages\"\n\
-         from = \"one\"\nto = \"two\"\nport = 5000\nsize = \"4KiB\"\nperiod = \"10ms\"\ndeadline = \"1ms\"\n",
+         from = \"one\"\nto = \"two\"\nport = 5000\nsize = \"4KiB\"\nperiod = \"10ms\"\n\
+         deadline = \"1ms\"\n",
         vm("one", 0, &expect),
         vm("two", 1, ""),
     )
@@ -76,7 +77,8 @@ fn a_counted_run_with_late_packets_fails() {
     assert_eq!(report["verdict"], "does-not-hold");
     assert_eq!(report["verdict_of"], serde_json::json!(["flow messages"]));
     for text in [
-        "flow messages: does not hold: 97 of 100 packets missed the deadline of 1000000 ns, the longest took 9600000 ns\n",
+        "flow messages: does not hold: 97 of 100 packets missed the deadline of 1000000 ns, the \
+         longest took 9600000 ns\n",
         "flow messages: the longest was packet 100 of 100, which arrived at 0.900000 s\n",
         "verdict: does not hold (flow messages)\n",
     ] {
@@ -93,7 +95,8 @@ fn a_missed_deadline_fails_a_counted_run() {
     assert_eq!((&task["activations"], &task["misses"]), (&50.into(), &3.into()));
     assert_eq!(task["deadline_ns"], 1_000_000);
     assert_eq!(task["verdict"], "does-not-hold");
-    let reason = "task loop of one: does not hold: its VM reports 3 missed deadlines of 1000000 ns in 50 activations\n";
+    let reason = "task loop of one: does not hold: its VM reports 3 missed deadlines of 1000000 ns \
+                  in 50 activations\n";
     assert!(printed.out.contains(reason), "{}", printed.out);
 }
 
@@ -121,8 +124,10 @@ fn late_packets_in_host_time_fail_the_run() {
     assert_eq!((&report["clock"], &report["verdict"]), (&"host".into(), &"not-judged".into()));
     assert_eq!(report["flows"][0]["late"], 97);
     for text in [
-        "flow messages: not judged: 97 of 100 packets missed the deadline of 1000000 ns, the longest took 9600000 ns; host time\n",
-        "verdict: not judged (flow messages, task loop of one): the time of this run was the host's",
+        "flow messages: not judged: 97 of 100 packets missed the deadline of 1000000 ns, the \
+         longest took 9600000 ns; host time\n",
+        "verdict: not judged (flow messages, task loop of one): the time of this run was the \
+         host's",
     ] {
         assert!(printed.out.contains(text), "{text}: {}", printed.out);
     }

@@ -1043,18 +1043,32 @@ fn near() -> impl Strategy<Value = u64> {
 }
 
 prop_compose! {
-    fn region()(ipa in near(), pa in near(), len in prop_oneof![9 => Just(0x20_0000u64), 1 => any::<u64>()], kind in 0u64..2) -> Region {
+    fn region()(
+        ipa in near(), pa in near(), len in prop_oneof![9 => Just(0x20_0000u64), 1 => any::<u64>()],
+        kind in 0u64..2,
+    ) -> Region {
         Region { ipa, pa, len, kind }
     }
 }
 
 prop_compose! {
     fn any_vm()(
-        cores in prop::collection::vec(0u8..5, 1..3), uart in near(), gic_cpu in prop_oneof![9 => Just(0x080a_0000), 1 => near()],
-        first_region in 0u32..4, regions in 0u32..3, first_segment in 0u32..3, segments in 0u32..3,
-        first_irq in 0u32..3, irqs in 0u32..2,
+        cores in prop::collection::vec(0u8..5, 1..3), uart in near(),
+        gic_cpu in prop_oneof![9 => Just(0x080a_0000), 1 => near()], first_region in 0u32..4,
+        regions in 0u32..3, first_segment in 0u32..3, segments in 0u32..3, first_irq in 0u32..3,
+        irqs in 0u32..2,
     ) -> PackedVm {
-        PackedVm { uart, gic_cpu, first_region, regions, first_segment, segments, first_irq, irqs, ..vm("x", &cores) }
+        PackedVm {
+            uart,
+            gic_cpu,
+            first_region,
+            regions,
+            first_segment,
+            segments,
+            first_irq,
+            irqs,
+            ..vm("x", &cores)
+        }
     }
 }
 
@@ -1072,7 +1086,8 @@ proptest! {
     /// Bytes changed anywhere, with a check sum that fits them: what is left must still be sound.
     #[test]
     fn changed_tables_pass_only_when_sound(
-        changes in prop::collection::vec((16usize..1100, any::<u8>()), 0..4), gic_v2: bool, kind in 0..4u32,
+        changes in prop::collection::vec((16usize..1100, any::<u8>()), 0..4), gic_v2: bool,
+        kind in 0..4u32,
     ) {
         let mut bytes = if kind < 3 { shared(kind) } else { tables() }.pack(header());
         for (at, value) in changes {
@@ -1100,7 +1115,10 @@ proptest! {
         let tables = PackedTables {
             vms,
             regions,
-            segments: segments.into_iter().map(|(ipa, offset, len)| PackedSegment { ipa, offset, len, kept: 0 }).collect(),
+            segments: segments
+                .into_iter()
+                .map(|(ipa, offset, len)| PackedSegment { ipa, offset, len, kept: 0 })
+                .collect(),
             irqs: irqs.into_iter().map(|intid| Irq::new(intid, false)).collect(),
             ..PackedTables::default()
         };
@@ -1113,8 +1131,8 @@ proptest! {
     /// Page classes of all kinds, and spans near one another.
     #[test]
     fn divided_memory_passes_only_when_it_is(
-        sets in prop::collection::vec(1u64..256, 3), all in prop::array::uniform4(any::<u64>()), odd: bool,
-        banks in prop::array::uniform3((12u32..16, 12u32..26)),
+        sets in prop::collection::vec(1u64..256, 3), all in prop::array::uniform4(any::<u64>()),
+        odd: bool, banks in prop::array::uniform3((12u32..16, 12u32..26)),
         places in prop::collection::vec((0u64..64, 1u64..40), 7),
     ) {
         let mut functions = Functions { colors: 0x3000, banks: [0; 8] };
@@ -1126,7 +1144,8 @@ proptest! {
         let geometry = Geometry { colors: functions.colors, banks: functions.banks };
         let classes = PageClasses::new(&geometry).unwrap_or(PageClasses::ONE);
         let within = |word: u64| {
-            let set = ClassSet::new([word, 0, 0, 0]).and_then(|set| set.intersection(&classes.all()));
+            let set =
+                ClassSet::new([word, 0, 0, 0]).and_then(|set| set.intersection(&classes.all()));
             set.unwrap_or(classes.all())
         };
         let sets: Vec<_> = sets.into_iter().map(within).collect();
@@ -1144,7 +1163,8 @@ proptest! {
             vm.own = span(set, 3 * place + 1);
             vm.pristine = span(set, 3 * place + 2);
             let ram = span(set, 3 * place + 3);
-            tables.regions[place] = Region { ipa: 0x4000_0000, pa: ram.pa, len: ram.len, kind: RAM };
+            tables.regions[place] =
+                Region { ipa: 0x4000_0000, pa: ram.pa, len: ram.len, kind: RAM };
         }
         tables.segments.fill(PackedSegment { ipa: 0x4000_0000, offset: 0, len: PAGE, kept: 0 });
         let bytes = Aligned::new(&tables.pack(header));

@@ -110,19 +110,24 @@ impl fmt::Display for Refused {
             Self::NoPeriod => "the period is 0; write one of a microsecond or more",
             Self::NoSuchVcpu => "the vCPU is not among those of its VM, which has 1 to 8",
             Self::NoBudget => {
-                "the budget has nothing for this vCPU, which would never run; raise the vCPU's weight if that is 0, or else the budget"
+                "the budget has nothing for this vCPU, which would never run; raise the vCPU's \
+                 weight if that is 0, or else the budget"
             }
             Self::SmallPool => {
-                "the pool has less than one access for each vCPU, and the last one would never run; raise the budget"
+                "the pool has less than one access for each vCPU, and the last one would never \
+                 run; raise the budget"
             }
             Self::LargeBudget => {
-                "the budget is larger than a pool holds; write less than 2^40, or use the static regulator"
+                "the budget is larger than a pool holds; write less than 2^40, or use the static \
+                 regulator"
             }
             Self::Staggered => {
-                "the vCPU's periods are staggered, but others rely on them; align them, or use the static regulator"
+                "the vCPU's periods are staggered, but others rely on them; align them, or use the \
+                 static regulator"
             }
             Self::CantPublish => {
-                "the VM is another's critical one, and its use can't be published with this regulator; make it static or pool"
+                "the VM is another's critical one, and its use can't be published with this \
+                 regulator; make it static or pool"
             }
             Self::NoSuchMember => {
                 "the vCPU is not among those of MemGuard's domain, which has 1 to 32"

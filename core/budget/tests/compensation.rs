@@ -111,8 +111,8 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
 proptest! {
     #[test]
     fn a_critical_vm_suffers_at_most_the_window_budget(
-        budget in budgets(2), window in 1..6_u32, critical in 1..=2_u8, vcpus in 1..=2_u8, debt: bool,
-        overshoot in 0..10_u64, actions in actions(),
+        budget in budgets(2), window in 1..6_u32, critical in 1..=2_u8, vcpus in 1..=2_u8,
+        debt: bool, overshoot in 0..10_u64, actions in actions(),
     ) {
         let mut pair = Pair::new(budget, window, critical, vcpus, debt);
         for action in &actions {
@@ -126,7 +126,8 @@ proptest! {
                     pair.critical[vcpu % usize::from(critical)].access(shared, now, wanted, 0);
                 }
                 Action::Interfere(vcpu, wanted) => {
-                    pair.interferer[vcpu % usize::from(vcpus)].access(shared, now, wanted, overshoot);
+                    pair.interferer[vcpu % usize::from(vcpus)]
+                        .access(shared, now, wanted, overshoot);
                 }
                 Action::Poll(told) => pair.send(told, Event::Count),
             }
@@ -142,7 +143,11 @@ proptest! {
             let periods = suffered.iter().zip(&interfered).skip(first).take(window);
             let sum = periods.fold(Counts::ZERO, |sum, (a, u)| sum.plus(a.least(*u)));
             let bound = budget.times(window as u64).plus(Counts { reads: slack, writes: slack });
-            prop_assert!(sum.reads <= bound.reads && sum.writes <= bound.writes, "{sum:?} from {first}, over {bound:?}");
+            prop_assert!(
+                sum.reads <= bound.reads && sum.writes <= bound.writes,
+                "{sum:?} from \
+                    {first}, over {bound:?}"
+            );
         }
     }
 

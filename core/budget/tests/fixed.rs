@@ -23,7 +23,8 @@ fn reads(reads: u64) -> Counts {
 proptest! {
     #[test]
     fn no_periods_see_more_than_their_budgets(
-        budget in budgets(1), phase in 0..100_u64, debt: bool, overshoot in 0..20_u64, actions in actions(),
+        budget in budgets(1), phase in 0..100_u64, debt: bool, overshoot in 0..20_u64,
+        actions in actions(),
     ) {
         let setting = Setting { debt, phase: Nanos(phase), ..Setting::new(PERIOD, budget, 0, 1) };
         let board = Board::played([setting], true, overshoot, &actions);
@@ -46,9 +47,11 @@ proptest! {
 
     #[test]
     fn the_short_step_is_the_step(
-        budget in 1..100_u64, phase in 0..100_u64, steps in prop::collection::vec((0..250_u64, 0..150_u64), 1..60),
+        budget in 1..100_u64, phase in 0..100_u64,
+        steps in prop::collection::vec((0..250_u64, 0..150_u64), 1..60),
     ) {
-        let setting = Setting { phase: Nanos(phase), ..Setting::new(PERIOD, Counts::one(budget), 0, 1) };
+        let setting =
+            Setting { phase: Nanos(phase), ..Setting::new(PERIOD, Counts::one(budget), 0, 1) };
         let shared = Shared::new();
         let mut long = Regulator::new(&setting);
         let mut short = long.clone();
@@ -71,7 +74,9 @@ proptest! {
     }
 
     #[test]
-    fn with_debt_the_rate_of_one_that_wants_more_is_exact(budget in 1..100_u64, overshoots in prop::collection::vec(0..300_u64, 1..60)) {
+    fn with_debt_the_rate_of_one_that_wants_more_is_exact(
+        budget in 1..100_u64, overshoots in prop::collection::vec(0..300_u64, 1..60),
+    ) {
         let shared = Shared::new();
         let mut vcpu = Vcpu::new(Setting::new(PERIOD, Counts::one(budget), 0, 1), Counts::ZERO);
         vcpu.step(&shared, 0, Event::Start);

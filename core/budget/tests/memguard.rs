@@ -36,8 +36,9 @@ fn domain<const N: usize>(budgets: [u64; N], change: impl Fn(&mut Setting)) -> B
 proptest! {
     #[test]
     fn the_domain_never_sees_more_than_its_budgets(
-        budgets in prop::collection::vec(budgets(1), 1..=4), keep_percent in 0..=100_u8, smoothing in 0..4_u8,
-        slice in 0..20_u64, debt: bool, wakes: bool, overshoot in 0..20_u64, actions in actions(),
+        budgets in prop::collection::vec(budgets(1), 1..=4), keep_percent in 0..=100_u8,
+        smoothing in 0..4_u8, slice in 0..20_u64, debt: bool, wakes: bool, overshoot in 0..20_u64,
+        actions in actions(),
     ) {
         let members = budgets.len() as u8;
         let settings = budgets.iter().zip(0..).map(|(&budget, member)| Setting {
@@ -56,8 +57,9 @@ proptest! {
 
     #[test]
     fn a_lender_is_short_by_its_loan_and_not_twice(
-        budgets in prop::collection::vec(budgets(1), 1..=4), keep_percent in 0..=100_u8, smoothing in 0..4_u8,
-        slice in 0..20_u64, wakes: bool, overshoot in 0..20_u64, actions in actions(),
+        budgets in prop::collection::vec(budgets(1), 1..=4), keep_percent in 0..=100_u8,
+        smoothing in 0..4_u8, slice in 0..20_u64, wakes: bool, overshoot in 0..20_u64,
+        actions in actions(),
     ) {
         let members = budgets.len() as u8;
         let settings = budgets.iter().zip(0..).map(|(&budget, member)| Setting {
@@ -74,10 +76,14 @@ proptest! {
             let mut short_before = false;
             for used in &vcpu.history {
                 let got = used.counts;
-                let short = used.suspended && !used.stopped
-                    && got.reads < own(budget.reads) && got.writes < own(budget.writes);
+                let short = used.suspended
+                    && !used.stopped
+                    && got.reads < own(budget.reads)
+                    && got.writes < own(budget.writes);
                 prop_assert!(!(short && short_before), "twice short: {:?}", vcpu.history);
-                prop_assert!(!short || got.reads >= kept(budget.reads) || got.writes >= kept(budget.writes));
+                prop_assert!(
+                    !short || got.reads >= kept(budget.reads) || got.writes >= kept(budget.writes)
+                );
                 short_before = short || (short_before && used.passed == 0);
             }
         }
@@ -85,7 +91,8 @@ proptest! {
 
     #[test]
     fn spare_never_comes_while_one_has_budget(
-        budgets in prop::collection::vec(1..60_u64, 2..=4), overshoot in 0..20_u64, actions in actions(),
+        budgets in prop::collection::vec(1..60_u64, 2..=4), overshoot in 0..20_u64,
+        actions in actions(),
     ) {
         let members = budgets.len() as u8;
         let settings = budgets.iter().zip(0..).map(|(&budget, member)| Setting {
@@ -98,7 +105,10 @@ proptest! {
             // Member 0 neither accesses nor stops.
             let vcpu = match action {
                 Action::Wait(..) => 1,
-                Action::Access(vcpu, _) | Action::Poll(vcpu) | Action::Stop(vcpu) | Action::Resume(vcpu)
+                Action::Access(vcpu, _)
+                | Action::Poll(vcpu)
+                | Action::Stop(vcpu)
+                | Action::Resume(vcpu)
                 | Action::Restart(vcpu) => vcpu % usize::from(members),
             };
             if vcpu != 0 {

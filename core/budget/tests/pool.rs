@@ -46,9 +46,11 @@ proptest! {
 
     #[test]
     fn nothing_is_withheld_from_those_who_want_it(
-        budget in 8..1000_u64, vcpus in 1..=8_u8, slice in 0..50_u64, order in prop::collection::vec(0..8_usize, 1..10),
+        budget in 8..1000_u64, vcpus in 1..=8_u8, slice in 0..50_u64,
+        order in prop::collection::vec(0..8_usize, 1..10),
     ) {
-        let mut board = board(Counts::one(budget), vcpus, |setting| setting.slice = Counts::one(slice));
+        let mut board =
+            board(Counts::one(budget), vcpus, |setting| setting.slice = Counts::one(slice));
         for period in 0..10 {
             let used: u64 = order
                 .iter()
@@ -58,7 +60,10 @@ proptest! {
                 .sum();
             // The others hold what they drew at the boundary, a slice at most.
             let slice = if slice == 0 { (budget / (8 * u64::from(vcpus))).max(1) } else { slice };
-            prop_assert!(used <= budget && used + slice * u64::from(vcpus) >= budget, "{used} in {period}");
+            prop_assert!(
+                used <= budget && used + slice * u64::from(vcpus) >= budget,
+                "{used} in {period}"
+            );
             board.next_period();
         }
     }

@@ -135,8 +135,9 @@ proptest! {
 
     #[test]
     fn staggered_cores_are_spread(period in 8..1_000_000_u64, cores in 1..=8_u8) {
-        let phases: Vec<u64> =
-            (0..cores).map(|core| Periods::staggered(Nanos(period), core, cores).phase().0).collect();
+        let phases: Vec<u64> = (0..cores)
+            .map(|core| Periods::staggered(Nanos(period), core, cores).phase().0)
+            .collect();
         let even = period / u64::from(cores);
         prop_assert_eq!(phases[0], 0);
         for pair in phases.windows(2) {
@@ -148,7 +149,8 @@ proptest! {
 
     #[test]
     fn nothing_breaks_a_regulator(
-        kind in prop::sample::select(KINDS.to_vec()), numbers: [u64; 6], bytes: [u8; 10], flags: [bool; 4], weights: [u16; 8],
+        kind in prop::sample::select(KINDS.to_vec()), numbers: [u64; 6], bytes: [u8; 10],
+        flags: [bool; 4], weights: [u16; 8],
         events in prop::collection::vec((extreme(), extreme(), extreme(), 0..5_u8), 0..60),
     ) {
         let setting = Setting {
@@ -156,13 +158,19 @@ proptest! {
             scope: if flags[0] { BudgetScope::Vm } else { BudgetScope::Vcpu },
             period: Nanos(numbers[0] >> (bytes[0] % 64)),
             phase: Nanos(numbers[1] >> (bytes[0] % 64)),
-            budget: Counts { reads: numbers[2] >> (bytes[1] % 64), writes: numbers[3] >> (bytes[2] % 64) },
+            budget: Counts {
+                reads: numbers[2] >> (bytes[1] % 64),
+                writes: numbers[3] >> (bytes[2] % 64),
+            },
             debt: flags[1],
             vcpu: bytes[3],
             vcpus: bytes[4],
             weights,
             publish: flags[2],
-            slice: Counts { reads: numbers[4] >> (bytes[5] % 64), writes: numbers[5] >> (bytes[5] % 64) },
+            slice: Counts {
+                reads: numbers[4] >> (bytes[5] % 64),
+                writes: numbers[5] >> (bytes[5] % 64),
+            },
             member: bytes[5],
             members: bytes[6],
             keep_percent: bytes[7],

@@ -583,7 +583,8 @@ mod tests {
             let mut builder = Builder::new(&mut tables, BASE).unwrap();
             let mut mapped: Vec<(u64, u64, u64)> = Vec::new();
             for (input, output, len) in pages {
-                let free = mapped.iter().all(|&(other, _, n)| input + len <= other || other + n <= input);
+                let free =
+                    mapped.iter().all(|&(other, _, n)| input + len <= other || other + n <= input);
                 let result = builder.map(input * PAGE, output * PAGE, len * PAGE, stage2::RAM);
                 if free {
                     prop_assert_eq!(result, Ok(()));
@@ -593,7 +594,8 @@ mod tests {
                     return Ok(());
                 }
             }
-            let edges = mapped.iter().flat_map(|&(input, _, len)| [input, input + len - 1, input + len]);
+            let edges =
+                mapped.iter().flat_map(|&(input, _, len)| [input, input + len - 1, input + len]);
             for page in probes.into_iter().chain(edges) {
                 let expected = mapped
                     .iter()

@@ -34,7 +34,8 @@ prop_compose! {
         color_start in 12..15u32, colors in 0..5u32,
         banks in prop::collection::vec(prop::collection::vec(6..top, 1..5), 0..5),
     ) -> Geometry {
-        let mut geometry = Geometry { colors: ((1 << colors) - 1) << color_start, ..Geometry::NONE };
+        let mut geometry =
+            Geometry { colors: ((1 << colors) - 1) << color_start, ..Geometry::NONE };
         for (slot, bits) in geometry.banks.iter_mut().zip(banks) {
             *slot = bits.iter().fold(0, |mask, bit| mask | 1 << bit);
         }
@@ -71,7 +72,9 @@ proptest! {
     /// Two pages are in one page class exactly when they have the same color and touch the same
     /// banks.
     #[test]
-    fn classes_are_what_pages_cannot_tell_apart((geometry, classes) in geometry(20), base in 0..1u64 << 20) {
+    fn classes_are_what_pages_cannot_tell_apart(
+        (geometry, classes) in geometry(20), base in 0..1u64 << 20,
+    ) {
         let mut seen = BTreeMap::new();
         let mut numbers = BTreeSet::new();
         for page in (0..256).map(|page| ((base << 12) + page * PAGE) & ((1 << 40) - 1)) {
@@ -115,7 +118,8 @@ proptest! {
     /// apart that are.
     #[test]
     fn color_bits_of_sets((_, classes) in geometry(20), one: [u64; 4], two: [u64; 4]) {
-        let colors = |set: &ClassSet| set.iter().map(|class| classes.color(class)).collect::<BTreeSet<_>>();
+        let colors =
+            |set: &ClassSet| set.iter().map(|class| classes.color(class)).collect::<BTreeSet<_>>();
         let [one, two] = [some(&classes, one), some(&classes, two)];
         for bit in 0..classes.colors().ilog2() {
             let flipped: BTreeSet<_> = colors(&one).iter().map(|color| color ^ 1 << bit).collect();
@@ -123,7 +127,8 @@ proptest! {
         }
         let bits = classes.color_bits_of(&one) | classes.color_bits_of(&two);
         prop_assert_eq!(bits >> classes.colors().ilog2(), 0);
-        let seen = |set| colors(set).iter().map(|color| u64::from(*color) & bits).collect::<BTreeSet<_>>();
+        let seen =
+            |set| colors(set).iter().map(|color| u64::from(*color) & bits).collect::<BTreeSet<_>>();
         let apart = colors(&one).is_disjoint(&colors(&two));
         prop_assert_eq!(apart, seen(&one).is_disjoint(&seen(&two)));
         prop_assert_eq!(classes.color_bits_of(&classes.all()), 0);
@@ -132,8 +137,8 @@ proptest! {
     /// Pages, runs, places and their inverse against a walk over all pages of the range.
     #[test]
     fn pages_are_those_of_the_range(
-        (_, classes) in geometry(24), seed: [u64; 4], base in 0..1u64 << 16, start in 0..8192u64, len in 0..12_000u64,
-        taken in 0..100usize,
+        (_, classes) in geometry(24), seed: [u64; 4], base in 0..1u64 << 16, start in 0..8192u64,
+        len in 0..12_000u64, taken in 0..100usize,
     ) {
         let set = some(&classes, seed);
         let base = base << 24;
@@ -144,7 +149,12 @@ proptest! {
         prop_assert_eq!(pages.total(), expected.len() as u64);
         prop_assert_eq!(pages.end(), expected.last().map(|last| last + PAGE));
         prop_assert_eq!(&pages.clone().collect::<Vec<_>>(), &expected);
-        let runs: Vec<_> = std::iter::from_fn(|| pages.clone().next_run().inspect(|_| { pages.next_run(); })).collect();
+        let runs: Vec<_> = std::iter::from_fn(|| {
+            pages.clone().next_run().inspect(|_| {
+                pages.next_run();
+            })
+        })
+        .collect();
         for pair in runs.windows(2) {
             prop_assert!(pair[0].end < pair[1].start, "runs are maximal");
         }
@@ -169,11 +179,13 @@ proptest! {
     /// Descriptors, however many entries are asked for at once.
     #[test]
     fn fills_what_it_gives(
-        (_, classes) in geometry(26), seed: [u64; 4], start in 0..1u64 << 16, chunks in prop::collection::vec(1..600usize, 1..8),
+        (_, classes) in geometry(26), seed: [u64; 4], start in 0..1u64 << 16,
+        chunks in prop::collection::vec(1..600usize, 1..8),
     ) {
         let set = some(&classes, seed);
         let mut pages = Pages::new(&classes, set, start * PAGE..1 << 32);
-        let expected: Vec<_> = pages.clone().take(chunks.iter().sum()).map(|page| page ^ 0x7ff).collect();
+        let expected: Vec<_> =
+            pages.clone().take(chunks.iter().sum()).map(|page| page ^ 0x7ff).collect();
         let mut filled = Vec::new();
         for chunk in chunks {
             let mut entries = vec![0; chunk];
@@ -187,17 +199,29 @@ proptest! {
     /// Any query of any set.
     #[test]
     fn nothing_panics(
-        colors: u64, banks: [u64; MAX_BANK_BITS], used in 0..5usize, set: [u64; 4], start: u64, end: u64, address: u64,
+        colors: u64, banks: [u64; MAX_BANK_BITS], used in 0..5usize, set: [u64; 4], start: u64,
+        end: u64, address: u64,
     ) {
         let _ = PageClasses::new(&Geometry { colors, banks });
-        let mut geometry = Geometry { colors: colors & 0xf00_f000, banks: banks.map(|mask| mask >> 24) };
+        let mut geometry =
+            Geometry { colors: colors & 0xf00_f000, banks: banks.map(|mask| mask >> 24) };
         geometry.banks[used..].fill(0);
-        let (Ok(classes), Some(set)) = (PageClasses::new(&geometry), ClassSet::new(set)) else { return Ok(()) };
+        let (Ok(classes), Some(set)) = (PageClasses::new(&geometry), ClassSet::new(set)) else {
+            return Ok(());
+        };
         for range in [start..end, start % (1 << 41)..end, address..address] {
             let mut pages = Pages::new(&classes, set, range.clone());
-            let _ = (pages.nth_page(start), pages.index_of(address), pages.end(), classes.class_of(address));
+            let _ = (
+                pages.nth_page(start),
+                pages.index_of(address),
+                pages.end(),
+                classes.class_of(address),
+            );
             let few: Vec<_> = pages.by_ref().take(20).collect();
-            prop_assert!(few.iter().all(|page| range.contains(page) && set.contains(classes.class_of(*page))));
+            prop_assert!(
+                few.iter()
+                    .all(|page| range.contains(page) && set.contains(classes.class_of(*page)))
+            );
             prop_assert!(few.is_sorted());
             pages.next_run();
         }

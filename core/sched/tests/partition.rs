@@ -144,22 +144,33 @@ proptest! {
     fn round_robin_keeps_its_supply_and_wastes_nothing(
         quanta in prop::collection::vec(1..20_u64, 1..5), ready in changing(4, 0, 300),
     ) {
-        let mut partition =
-            PartitionSchedule::RoundRobin(RoundRobin::new(&quanta.iter().map(|q| Nanos(*q)).collect::<Vec<_>>()));
+        let mut partition = PartitionSchedule::RoundRobin(RoundRobin::new(
+            &quanta.iter().map(|q| Nanos(*q)).collect::<Vec<_>>(),
+        ));
         let had = run(&mut partition, &ready);
         let others = quanta[1..].iter().sum();
-        assert_supplied(&had, 0, &supply(VmSchedule::RoundRobin {
-            quantum: Time(quanta[0]), others: Time(others), switch: Time(0), vms: quanta.len() as u32,
-        }));
+        assert_supplied(
+            &had,
+            0,
+            &supply(VmSchedule::RoundRobin {
+                quantum: Time(quanta[0]),
+                others: Time(others),
+                switch: Time(0),
+                vms: quanta.len() as u32,
+            }),
+        );
         prop_assert!(had.iter().all(Option::is_some), "one was always ready");
     }
 
     #[test]
-    fn nobody_starves_in_a_round(quanta in prop::collection::vec(1..9_u64, 1..9), rounds in 1..5_usize) {
+    fn nobody_starves_in_a_round(
+        quanta in prop::collection::vec(1..9_u64, 1..9), rounds in 1..5_usize,
+    ) {
         let round = quanta.iter().sum::<u64>() as usize;
         let ready = vec![Ready::of(0..quanta.len() as u8); round * rounds];
-        let mut partition =
-            PartitionSchedule::RoundRobin(RoundRobin::new(&quanta.iter().map(|q| Nanos(*q)).collect::<Vec<_>>()));
+        let mut partition = PartitionSchedule::RoundRobin(RoundRobin::new(
+            &quanta.iter().map(|q| Nanos(*q)).collect::<Vec<_>>(),
+        ));
         let had = run(&mut partition, &ready);
         for (entity, quantum) in quanta.iter().enumerate() {
             let got = had.iter().filter(|run| **run == Some(entity as u8)).count();
@@ -169,9 +180,11 @@ proptest! {
 
     #[test]
     fn a_table_supplies_its_slots_and_nothing_else(
-        frame in 1..40_u64, cuts in prop::collection::vec((0..40_u64, 0..3_u8), 0..10), ready in changing(3, 1, 200),
+        frame in 1..40_u64, cuts in prop::collection::vec((0..40_u64, 0..3_u8), 0..10),
+        ready in changing(3, 1, 200),
     ) {
-        let mut cuts: Vec<_> = cuts.into_iter().map(|(cut, entity)| (cut % (frame + 1), entity)).collect();
+        let mut cuts: Vec<_> =
+            cuts.into_iter().map(|(cut, entity)| (cut % (frame + 1), entity)).collect();
         cuts.sort_unstable();
         let slots: Vec<_> = cuts
             .chunks_exact(2)
@@ -186,22 +199,32 @@ proptest! {
         }
         let own = slots.iter().filter(|slot| slot.entity == 1);
         let slots = own.map(|slot| (Time(slot.start.0), Time(slot.length.0))).collect();
-        assert_supplied(&had, 1, &supply(VmSchedule::Table { frame: Time(frame), slots, switch: Time(0) }));
+        assert_supplied(
+            &had,
+            1,
+            &supply(VmSchedule::Table { frame: Time(frame), slots, switch: Time(0) }),
+        );
     }
 
     #[test]
     fn servers_that_hold_supply_their_budgets(
-        servers in prop::collection::vec((1..12_u64, 0..40_u64), 1..4), entity in 0..3_u8, ready in changing(3, 0, 400),
+        servers in prop::collection::vec((1..12_u64, 0..40_u64), 1..4), entity in 0..3_u8,
+        ready in changing(3, 0, 400),
     ) {
         let entity = entity % servers.len() as u8;
         let ready: Vec<_> = ready.into_iter().map(|set| set.with(entity)).collect();
-        let servers: Vec<_> = servers.into_iter().map(|(budget, gap)| (budget, budget + gap)).collect();
+        let servers: Vec<_> =
+            servers.into_iter().map(|(budget, gap)| (budget, budget + gap)).collect();
         let times: Vec<_> = servers.iter().map(|(q, p)| (Time(*q), Time(*p))).collect();
         prop_assume!(servers_hold(&times, &Switching::default(), &[]));
         let all: Vec<_> = servers.iter().map(|(q, p)| (Nanos(*q), Nanos(*p))).collect();
         let had = run(&mut PartitionSchedule::Servers(Servers::new(&all)), &ready);
         let (budget, period) = times[usize::from(entity)];
-        assert_supplied(&had, entity, &supply(VmSchedule::Server { budget, period, switch: Time(0) }));
+        assert_supplied(
+            &had,
+            entity,
+            &supply(VmSchedule::Server { budget, period, switch: Time(0) }),
+        );
         for (place, (budget, period)) in servers.iter().enumerate() {
             for window in had.chunks(*period as usize) {
                 let got = window.iter().filter(|run| **run == Some(place as u8)).count() as u64;
@@ -212,32 +235,52 @@ proptest! {
 
     #[test]
     fn a_round_supplies_what_switches_leave(
-        quanta in prop::collection::vec(4..24_u64, 2..5), ready in changing(4, 0, 500), (most, costs) in costs(),
+        quanta in prop::collection::vec(4..24_u64, 2..5), ready in changing(4, 0, 500),
+        (most, costs) in costs(),
     ) {
         let all: Vec<_> = quanta.iter().map(|q| Nanos(*q)).collect();
-        let had = run_paying(&mut PartitionSchedule::RoundRobin(RoundRobin::new(&all)), &ready, &costs);
+        let had =
+            run_paying(&mut PartitionSchedule::RoundRobin(RoundRobin::new(&all)), &ready, &costs);
         let others = quanta[1..].iter().sum();
-        assert_supplied(&had, 0, &supply(VmSchedule::RoundRobin {
-            quantum: Time(quanta[0]), others: Time(others), switch: Time(most), vms: quanta.len() as u32,
-        }));
+        assert_supplied(
+            &had,
+            0,
+            &supply(VmSchedule::RoundRobin {
+                quantum: Time(quanta[0]),
+                others: Time(others),
+                switch: Time(most),
+                vms: quanta.len() as u32,
+            }),
+        );
     }
 
     #[test]
     fn preempting_interrupts_keep_the_published_delay(
-        quantum in 4..14_u64, vms in 2..5_u8, victim in 0..3_u8, times in prop::collection::vec(0..160_u64, 0..6), (most, costs) in costs(),
+        quantum in 4..14_u64, vms in 2..5_u8, victim in 0..3_u8,
+        times in prop::collection::vec(0..160_u64, 0..6), (most, costs) in costs(),
     ) {
         let victim = victim % (vms - 1);
         let ready = vec![Ready::of(0..vms); 400];
         let quanta = vec![Nanos(quantum); vms.into()];
-        let times: Vec<_> = { let mut times = times; times.sort_unstable(); times };
+        let times: Vec<_> = {
+            let mut times = times;
+            times.sort_unstable();
+            times
+        };
         let mut round = PartitionSchedule::RoundRobin(RoundRobin::new(&quanta));
         let had = run_taken(&mut round, &ready, &costs, vms - 1, &times);
         let supply = supply(VmSchedule::RoundRobin {
-            quantum: Time(quantum), others: Time(quantum * u64::from(vms - 1)), switch: Time(most), vms: vms.into(),
+            quantum: Time(quantum),
+            others: Time(quantum * u64::from(vms - 1)),
+            switch: Time(most),
+            vms: vms.into(),
         });
         let late = put_off(Time(quantum), Time(most), vms.into()).0;
         for start in (0..300).step_by(3) {
-            let (mut got, mut came) = (0, times.iter().filter(|time| (**time..**time + most).contains(&start)).count() as u64);
+            let (mut got, mut came) = (
+                0,
+                times.iter().filter(|time| (**time..**time + most).contains(&start)).count() as u64,
+            );
             for now in start..400 {
                 let t = now - start;
                 let least = supply.least(Time(t.saturating_sub(late * came))).0;
@@ -251,7 +294,8 @@ proptest! {
     /// Also where the entity sleeps until some time in its slot: then from when it wakes.
     #[test]
     fn a_table_supplies_what_switches_leave(
-        gaps in prop::collection::vec((0..9_u64, 4..20_u64, 0..3_u8), 1..5), ready in changing(3, 1, 300), (most, costs) in costs(), wakes in 0..100_usize,
+        gaps in prop::collection::vec((0..9_u64, 4..20_u64, 0..3_u8), 1..5),
+        ready in changing(3, 1, 300), (most, costs) in costs(), wakes in 0..100_usize,
     ) {
         let mut end = 0;
         let slot = |(gap, length, entity): (u64, u64, u8)| {
@@ -276,8 +320,8 @@ proptest! {
 
     #[test]
     fn servers_that_hold_supply_what_switches_leave(
-        servers in prop::collection::vec((8..40_u64, 0..80_u64, 0..3_u8), 1..4), entity in 0..3_u8, ready in changing(3, 0, 900), (most, costs) in costs(),
-        wakes in 0..100_usize,
+        servers in prop::collection::vec((8..40_u64, 0..80_u64, 0..3_u8), 1..4), entity in 0..3_u8,
+        ready in changing(3, 0, 900), (most, costs) in costs(), wakes in 0..100_usize,
     ) {
         let entity = entity % servers.len() as u8;
         let wakes = wakes.min(ready.len());
@@ -287,8 +331,15 @@ proptest! {
         };
         let ready: Vec<_> = ready.iter().enumerate().map(awake).collect();
         // Of all kinds: in step, half in step, and not.
-        let period = |budget, gap, kind| match kind { 0 => budget + gap, 1 => 60_u64.max(budget), _ => 120 };
-        let servers: Vec<_> = servers.into_iter().map(|(budget, gap, kind)| (budget, period(budget, gap, kind))).collect();
+        let period = |budget, gap, kind| match kind {
+            0 => budget + gap,
+            1 => 60_u64.max(budget),
+            _ => 120,
+        };
+        let servers: Vec<_> = servers
+            .into_iter()
+            .map(|(budget, gap, kind)| (budget, period(budget, gap, kind)))
+            .collect();
         let times: Vec<_> = servers.iter().map(|(q, p)| (Time(*q), Time(*p))).collect();
         let least = costs.iter().map(|(entry, leave, enter)| entry + leave + enter).min().unwrap();
         let entry = costs.iter().map(|(entry, ..)| *entry).max().unwrap();
@@ -308,7 +359,8 @@ proptest! {
     fn budgets_are_spent_by_priority(
         servers in prop::collection::vec((1..8_u64, 1..10_u64), 1..4), ready in changing(3, 0, 200),
     ) {
-        let servers: Vec<_> = servers.into_iter().map(|(budget, gap)| (budget, budget + gap)).collect();
+        let servers: Vec<_> =
+            servers.into_iter().map(|(budget, gap)| (budget, budget + gap)).collect();
         let all: Vec<_> = servers.iter().map(|(q, p)| (Nanos(*q), Nanos(*p))).collect();
         let had = run(&mut PartitionSchedule::Servers(Servers::new(&all)), &ready);
         let mut left: Vec<u64> = vec![0; servers.len()];
@@ -332,7 +384,8 @@ proptest! {
         budget in 1..10_u64, gap in 1..20_u64, lates in prop::collection::vec(0..90_u64, 1..40),
     ) {
         let period = budget + gap;
-        let mut partition = PartitionSchedule::Servers(Servers::new(&[(Nanos(budget), Nanos(period))]));
+        let mut partition =
+            PartitionSchedule::Servers(Servers::new(&[(Nanos(budget), Nanos(period))]));
         let (mut now, mut got) = (0, 0);
         for late in lates {
             let decision = partition.step(Nanos(now), Ready::of([0]));
@@ -371,7 +424,13 @@ proptest! {
         partition.entered(Nanos(11 + enter));
         // The first has had 6 and the way back, the second 5 and what it has had since.
         let first = partition.step(Nanos(20), Ready::of([0, 1]));
-        prop_assert_eq!((first.run, first.until), (if enter < 4 { Some(0) } else { Some(1) }, Nanos(if enter < 4 { 24 - enter } else { 56 + enter })));
+        prop_assert_eq!(
+            (first.run, first.until),
+            (
+                if enter < 4 { Some(0) } else { Some(1) },
+                Nanos(if enter < 4 { 24 - enter } else { 56 + enter })
+            )
+        );
         // Idle time is charged to no entity; an entity that comes onto an idle core pays for its
         // own switch.
         partition.step(Nanos(21), Ready::NONE);
@@ -381,7 +440,9 @@ proptest! {
     }
 
     #[test]
-    fn what_is_charged_in_a_round_is_moved(quantum in 10..100_u64, time in 0..5_u64, late in 0..3_u64) {
+    fn what_is_charged_in_a_round_is_moved(
+        quantum in 10..100_u64, time in 0..5_u64, late in 0..3_u64,
+    ) {
         let mut partition = PartitionSchedule::RoundRobin(RoundRobin::new(&[Nanos(quantum); 2]));
         let both = Ready::of([0, 1]);
         let first = partition.step(Nanos(0), both);
@@ -394,9 +455,15 @@ proptest! {
     }
 
     #[test]
-    fn the_preempting_vm_keeps_the_rest_of_the_slot(quantum in 2..50_u64, at in 0..50_u64, table: bool) {
+    fn the_preempting_vm_keeps_the_rest_of_the_slot(
+        quantum in 2..50_u64, at in 0..50_u64, table: bool,
+    ) {
         let at = at % quantum;
-        let slots = [0, 1].map(|entity| Slot { entity, start: Nanos(u64::from(entity) * quantum), length: Nanos(quantum) });
+        let slots = [0, 1].map(|entity| Slot {
+            entity,
+            start: Nanos(u64::from(entity) * quantum),
+            length: Nanos(quantum),
+        });
         let mut partition = if table {
             PartitionSchedule::Table(TimeTable::new(Nanos(2 * quantum), &slots))
         } else {
@@ -416,7 +483,10 @@ proptest! {
 
     #[test]
     fn no_less_urgent_interrupt_preempts_an_urgent_one(first: u8, second: u8, table: bool) {
-        let slots = [Slot { entity: 0, start: Nanos(0), length: Nanos(10) }, Slot { entity: 0, start: Nanos(10), length: Nanos(10) }];
+        let slots = [
+            Slot { entity: 0, start: Nanos(0), length: Nanos(10) },
+            Slot { entity: 0, start: Nanos(10), length: Nanos(10) },
+        ];
         let mut partition = if table {
             PartitionSchedule::Table(TimeTable::new(Nanos(20), &slots))
         } else {
@@ -432,7 +502,10 @@ proptest! {
         }
         prop_assert_eq!(partition.may_take(second), second <= first);
         partition.preempt(2, second);
-        prop_assert_eq!(partition.step(Nanos(2), all).run, Some(if second <= first { 2 } else { 1 }));
+        prop_assert_eq!(
+            partition.step(Nanos(2), all).run,
+            Some(if second <= first { 2 } else { 1 })
+        );
         // The next time slice or slot is not preempted yet.
         partition.step(Nanos(10), all);
         prop_assert!(partition.may_take(u8::MAX));
@@ -470,18 +543,29 @@ proptest! {
 
     #[test]
     fn nothing_panics_whatever_it_is_told(
-        numbers in prop::collection::vec(any::<u64>(), 0..12), steps in prop::collection::vec((any::<u64>(), any::<u8>(), 0..4), 0..40), kind in 0..3,
+        numbers in prop::collection::vec(any::<u64>(), 0..12),
+        steps in prop::collection::vec((any::<u64>(), any::<u8>(), 0..4), 0..40), kind in 0..3,
     ) {
         let pairs: Vec<_> = numbers.iter().map(|n| (Nanos(*n), Nanos(n.rotate_left(20)))).collect();
         let mut partition = match kind {
-            0 => PartitionSchedule::RoundRobin(RoundRobin::new(&numbers.iter().map(|n| Nanos(*n)).collect::<Vec<_>>())),
+            0 => PartitionSchedule::RoundRobin(RoundRobin::new(
+                &numbers.iter().map(|n| Nanos(*n)).collect::<Vec<_>>(),
+            )),
             1 => PartitionSchedule::Servers(Servers::new(&pairs)),
             _ => {
-                let slot = |&(start, length): &(Nanos, Nanos)| Slot { entity: start.0 as u8, start, length };
-                PartitionSchedule::Table(TimeTable::new(Nanos(numbers.iter().fold(0, |sum, n| n.wrapping_add(sum))), &pairs.iter().map(slot).collect::<Vec<_>>()))
+                let slot = |&(start, length): &(Nanos, Nanos)| Slot {
+                    entity: start.0 as u8,
+                    start,
+                    length,
+                };
+                PartitionSchedule::Table(TimeTable::new(
+                    Nanos(numbers.iter().fold(0, |sum, n| n.wrapping_add(sum))),
+                    &pairs.iter().map(slot).collect::<Vec<_>>(),
+                ))
             }
         };
-        let mut bucket = TokenBucket::new(numbers.first().copied().unwrap_or(0), Nanos(numbers.len() as u64));
+        let mut bucket =
+            TokenBucket::new(numbers.first().copied().unwrap_or(0), Nanos(numbers.len() as u64));
         for (now, set, act) in steps {
             let ready = Ready::of((0..8).filter(|entity| set >> entity & 1 != 0));
             match act {

@@ -105,7 +105,7 @@ impl Phase {
             "notification of the receiver",
             "wake-up of the broker",
             "copy of a chunk",
-            "hold time of a device's lock",
+            "turn of a device's lock",
             "wait for a device's lock",
             "finalization after the receiver's interrupt",
         ];
@@ -154,7 +154,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn four_durations_come_back_up_to_the_longest(ticks in any::<[u32; 4]>(), shift in 0u32..32) {
+        fn four_durations_come_back_up_to_the_longest(
+            ticks in any::<[u32; 4]>(), shift in 0u32..32,
+        ) {
             let ticks = ticks.map(|ticks| u64::from(ticks >> shift));
             prop_assert_eq!(unpack(pack(ticks)), ticks.map(|ticks| ticks.min(LONGEST)));
         }

@@ -113,7 +113,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn equals_a_bounded_queue(steps in prop::collection::vec(prop::option::of(any::<u8>()), 0..400)) {
+        fn equals_a_bounded_queue(
+            steps in prop::collection::vec(prop::option::of(any::<u8>()), 0..400),
+        ) {
             let (ring, mut queue) = (ByteRing::<16>::new(), VecDeque::new());
             for step in steps {
                 if let Some(byte) = step {

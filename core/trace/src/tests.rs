@@ -177,7 +177,9 @@ fn a_concurrent_reader_gets_whole_records_in_order() {
 
 proptest! {
     #[test]
-    fn what_is_read_in_time_is_read_once_and_in_order(bursts in prop::collection::vec(0u64..40, 0..30)) {
+    fn what_is_read_in_time_is_read_once_and_in_order(
+        bursts in prop::collection::vec(0u64..40, 0..30),
+    ) {
         let (ring, mut reader) = (begun(), Reader::new(BYTES));
         let mut pushed = 0;
         for burst in bursts {

@@ -485,8 +485,8 @@ pub fn frame(kind: FrameKind, payload: &(impl IntoBytes + Immutable), mut out: i
     out(&[sum]);
 }
 
-/// Returns the wrapping sum of at most 255 bytes. EL2 sums up frames while interrupts are masked, so
-/// eight bytes at a time.
+/// Returns the wrapping sum of at most 255 bytes. EL2 sums up frames while interrupts are masked,
+/// so eight bytes at a time.
 fn sum_of(bytes: &[u8]) -> u8 {
     const EVEN: u64 = 0x00ff_00ff_00ff_00ff;
     let (words, rest) = bytes.as_chunks::<8>();

@@ -198,7 +198,8 @@ proptest! {
     fn anything_decodes(raw: u64, spsr: u64, hpfar: u64, far: u64, size: u8) {
         let syndrome = Syndrome(raw);
         let _ = (syndrome.skip(), syndrome.condition_passed(spsr));
-        let access = MmioAccess { ipa: 0, size, write: false, reg: 0, sign_extend: true, sixty_four: true };
+        let access =
+            MmioAccess { ipa: 0, size, write: false, reg: 0, sign_extend: true, sixty_four: true };
         let _ = (access.extend(raw), access.truncate(raw));
         match syndrome.decode() {
             Exception::DataAbort(abort) => {

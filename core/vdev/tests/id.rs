@@ -227,7 +227,12 @@ proptest! {
     #[test]
     fn idempotent(hardware: [u64; 32], more: [u64; 32]) {
         let read = |crm: u8, op2: u8| {
-            hardware.iter().chain(&more).nth(usize::from(crm - 1) * 8 + usize::from(op2)).copied().unwrap_or(0)
+            hardware
+                .iter()
+                .chain(&more)
+                .nth(usize::from(crm - 1) * 8 + usize::from(op2))
+                .copied()
+                .unwrap_or(0)
         };
         let once = IdRegisters::from_hardware(GicVersion::V3, |r| read(r.crm(), r.op2()));
         let twice = IdRegisters::from_hardware(GicVersion::V3, |r| once.get(r.crm(), r.op2()));

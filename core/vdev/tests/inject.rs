@@ -69,7 +69,9 @@ fn pan_and_ssbs_follow_sctlr() {
 
 proptest! {
     #[test]
-    fn the_handler_runs_masked_at_el1(spsr: u64, elr: u64, vbar: u64, sctlr: u64, far: u64, level: u8) {
+    fn the_handler_runs_masked_at_el1(
+        spsr: u64, elr: u64, vbar: u64, sctlr: u64, far: u64, level: u8,
+    ) {
         let guest = Interrupted { spsr, elr, vbar, sctlr };
         for kind in [
             InjectedException::Undefined,

@@ -347,7 +347,10 @@ proptest! {
             let vcpu = caller % vcpus;
             match power.state(VcpuId(vcpu)) {
                 PowerState::On => {
-                    prop_assert_eq!(power.call(VcpuId(vcpu), request, in_ram), reference.call(vcpu, request));
+                    prop_assert_eq!(
+                        power.call(VcpuId(vcpu), request, in_ram),
+                        reference.call(vcpu, request)
+                    );
                 }
                 PowerState::OnPending if start => {
                     power.started(VcpuId(vcpu));
@@ -400,7 +403,9 @@ proptest! {
             PsciRequest::AffinityInfo { target, level },
             PsciRequest::Off,
         ] {
-            if let PsciAction::Start { vcpu: VcpuId(vcpu), .. } = power.call(VcpuId(vcpu), request, |_| true) {
+            if let PsciAction::Start { vcpu: VcpuId(vcpu), .. } =
+                power.call(VcpuId(vcpu), request, |_| true)
+            {
                 prop_assert!(vcpu < vcpus.clamp(1, 8));
             }
         }

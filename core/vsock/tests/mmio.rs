@@ -157,10 +157,17 @@ fn an_interrupt_stays_until_it_is_acknowledged() {
 
 proptest! {
     #[test]
-    fn no_access_makes_it_panic(accesses in prop::collection::vec(
-        (prop_oneof![0u64..0x200, any::<u64>()], prop::sample::select(vec![1u64, 2, 4, 8]), prop_oneof![0u64..80, any::<u64>()], any::<bool>()),
-        0..200,
-    )) {
+    fn no_access_makes_it_panic(
+        accesses in prop::collection::vec(
+            (
+                prop_oneof![0u64..0x200, any::<u64>()],
+                prop::sample::select(vec![1u64, 2, 4, 8]),
+                prop_oneof![0u64..80, any::<u64>()],
+                any::<bool>(),
+            ),
+            0..200,
+        ),
+    ) {
         let mut device = Device::new(CID);
         for (offset, size, value, write) in accesses {
             if write {

@@ -306,7 +306,9 @@ proptest! {
                     prop_assert!(post.retire < 8);
                 }
                 Act::Member(member, op, room, taken) => {
-                    let Some(operation) = (Header { op, ..Header::ZERO }).operation() else { continue };
+                    let Some(operation) = (Header { op, ..Header::ZERO }).operation() else {
+                        continue;
+                    };
                     world.member(member, operation, (room, taken));
                 }
                 Act::Answered(member) => world.group.answered(member, world.now),

@@ -431,7 +431,9 @@ proptest! {
 
     /// Any part of a word reads as the word does.
     #[test]
-    fn parts_of_words_are_parts_of_words(offset in 0u64..0x40, size in prop_oneof![Just(1u64), Just(2), Just(4)]) {
+    fn parts_of_words_are_parts_of_words(
+        offset in 0u64..0x40, size in prop_oneof![Just(1u64), Just(2), Just(4)],
+    ) {
         let mut device = Device::running();
         let at = offset & !(size - 1);
         let word = device.read(at & !3, 4);

@@ -32,7 +32,8 @@ proptest! {
     #[test]
     fn chains_arrive_in_order_and_return_in_any(
         size in prop::sample::select(vec![1u16, 2, 8, 64]),
-        rounds in prop::collection::vec((buffers(), any::<bool>(), any::<prop::sample::Index>()), 1..150),
+        rounds in
+            prop::collection::vec((buffers(), any::<bool>(), any::<prop::sample::Index>()), 1..150),
     ) {
         let (mut memory, mut driver) = (Memory::new(), Driver::new(size, PLAIN));
         let mut queue = Queue::new(layout(size), PLAIN);
@@ -75,7 +76,8 @@ proptest! {
         let mut memory = Memory::new();
         for (number, (address, len, flags, next)) in descriptors.into_iter().enumerate() {
             let at = RAM + 16 * number as u64;
-            let address = [RAM, RAM + 0x8000, TABLES, RAM + LEN as u64 - 8, 0, u64::MAX - 4][address as usize];
+            let address = [RAM, RAM + 0x8000, TABLES, RAM + LEN as u64 - 8, 0, u64::MAX - 4]
+                [address as usize];
             memory.put(at, &address.to_le_bytes());
             memory.put(at + 8, &len.to_le_bytes());
             memory.put(at + 12, &flags.to_le_bytes());
@@ -95,7 +97,9 @@ proptest! {
                     prop_assert!(chain.head < size && !heads.contains(&chain.head));
                     heads.push(chain.head);
                     for (address, len, _) in pieces(&chain) {
-                        prop_assert!(address >= RAM && address + u64::from(len) <= RAM + LEN as u64);
+                        prop_assert!(
+                            address >= RAM && address + u64::from(len) <= RAM + LEN as u64
+                        );
                     }
                 }
                 Ok(None) | Err(_) => {

@@ -61,9 +61,9 @@ pub const PATHS: [Path; 27] = [
 /// stand for the banked registers of the distributor.
 ///
 /// Bao 738e3dc5 (July 2026, main), Debian's aarch64-linux-gnu-gcc 12.2.0-14, its own `-O2`; QEMU
-/// 7.2.22, `virt,gic-version=2` and `xlnx-zcu102`, 4 Cortex-A53, one VM of 4 vCPUs: the same figures
-/// on both machines. Its null hypercall is the cheapest that it has. No figure where Bao's was of a
-/// device's line and weir's is of an emulated one, which takes another path.
+/// 7.2.22, `virt,gic-version=2` and `xlnx-zcu102`, 4 Cortex-A53, one VM of 4 vCPUs: the same
+/// figures on both machines. Its null hypercall is the cheapest that it has. No figure where Bao's
+/// was of a device's line and weir's is of an emulated one, which takes another path.
 pub const PATHS_GICV2: [Path; 25] = [
     interrupt("timer_irq", "virtual timer interrupt to the guest", 204),
     interrupt("spi", "device interrupt (SPI) to the guest", 209),

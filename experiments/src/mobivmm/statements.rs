@@ -218,7 +218,8 @@ fn limited(points: &[(Point, Response)]) -> Vec<Statement> {
         let policy = policy.name();
         all.extend(statements![
             WEIR, "load-{policy}",
-            "{policy}: the {which} sleep does not depend on the load ({least:.2} to {most:.2} ms): spread"
+            "{policy}: the {which} sleep does not depend on the load ({least:.2} to {most:.2} ms): \
+             spread"
                 => AtMost(may), [most - least], "ms";
         ]);
     }

@@ -35,8 +35,8 @@ const NEXT_TO_CORES: f64 = 1074.0;
 /// The known deviations.
 pub static DEVIATIONS: [Deviation; 1] = [Deviation {
     id: "unregulated-dma",
-    reason: "the model's interconnect and controller serve the cores and an unregulated engine in turn: the engine gets a fifth less than on \
-             the chip, and the cores lose 1.2 %",
+    reason: "the model's interconnect and controller serve the cores and an unregulated engine in \
+             turn: the engine gets a fifth less than on the chip, and the cores lose 1.2 %",
     of: &[("dma-next-to-cores", Within(856.0, 0.03)), ("unaffected-50", Near(0.988, 0.004))],
 }];
 
@@ -48,13 +48,15 @@ fn eq1(level: u64) -> f64 {
 
 fn engine(chunk: u64) -> String {
     format!(
-        "[[vm]]\nname = \"dma\"\ncpus = [3]\nmemory = \"8MiB\"\nbanks = \"one\"\nimage = {{ elf = \"memory-stressor\" }}\n\
-         workload = {{ kind = \"dma\", engine = \"lpd\", size = \"64KiB\", chunk = \"{chunk}KiB\" }}\n"
+        "[[vm]]\nname = \"dma\"\ncpus = [3]\nmemory = \"8MiB\"\nbanks = \"one\"\n\
+         image = {{ elf = \"memory-stressor\" }}\nworkload = {{ kind = \"dma\", engine = \"lpd\", \
+         size = \"64KiB\", chunk = \"{chunk}KiB\" }}\n"
     )
 }
 
 /// Source and destination in one bank, as in the paper.
-const HEAD: &str = "platform = \"zcu102\"\ndram = \"banks-on-top\"\n[hypervisor]\nbanks = \"1\"\n[[group]]\nname = \"one\"\nbanks = \"0\"\n";
+const HEAD: &str = "platform = \"zcu102\"\ndram = \"banks-on-top\"\n[hypervisor]\nbanks = \"1\"\n\
+                    [[group]]\nname = \"one\"\nbanks = \"0\"\n";
 
 /// MB/s of the engine alone.
 fn alone(chunk: u64, level: u64) -> Result<f64> {
@@ -66,9 +68,11 @@ fn alone(chunk: u64, level: u64) -> Result<f64> {
 /// MB/s of each of three cores with budgets, and of the engine if it works next to them.
 fn with(budget: u64, level: u64, with_engine: bool) -> Result<(f64, f64)> {
     let cores = format!(
-        "[[vm]]\nname = \"ustress\"\ncpus = [0, 1, 2]\nmemory = \"64MiB\"\nbanks = \"one\"\nimage = {{ elf = \"memory-stressor\" }}\n\
-         workload = {{ kind = \"row-miss\", size = \"4MiB\" }}\n\
-         memory_budget = {{ accesses = {budget}, period = \"30us\", event = \"l2d-refill\", scope = \"vcpu\", overcommit = true }}\n"
+        "[[vm]]\nname = \"ustress\"\ncpus = [0, 1, 2]\nmemory = \"64MiB\"\nbanks = \"one\"\n\
+         image = {{ elf = \"memory-stressor\" }}\n\
+         workload = {{ kind = \"row-miss\", size = \"4MiB\" }}\nmemory_budget = {{ accesses = \
+         {budget}, period = \"30us\", event = \"l2d-refill\", scope = \"vcpu\", overcommit = true \
+         }}\n"
     );
     let values = [("dma.lpd.qos", level.to_string())];
     let text = format!("{HEAD}{cores}{}", if with_engine { engine(4) } else { String::new() });
@@ -109,8 +113,11 @@ pub fn bandwidth(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
     lines.push(("published, Table I".to_owned(), published));
     let picture = Picture { x: "QoS level", y: "MB/s", lines };
     let file = picture.write(request.directory.join("fig4.svg"))?;
-    let notes = "fitted: setup_ns and line_overhead_ps of [dma.lpd] in boards/zcu102/memory.toml, to chunks of 4 and 64 KiB; qos_hold is the 16 beats \
-                 of a transaction,\nchosen for QoS 60. Other pairs of the first two fit 4 and 64 KiB as well; with them 8 KiB are up to 3.3 % off. The paper does not say which chunk Table I's levels were measured with: 4 KiB is taken.\n";
+    let notes = "fitted: setup_ns and line_overhead_ps of [dma.lpd] in boards/zcu102/memory.toml, \
+                 to chunks of 4 and 64 KiB; qos_hold is the 16 beats of a transaction,\nchosen for \
+                 QoS 60. Other pairs of the first two fit 4 and 64 KiB as well; with them 8 KiB \
+                 are up to 3.3 % off. The paper does not say which chunk Table I's levels were \
+                 measured with: 4 KiB is taken.\n";
     let mut all = outcome(&request.directory, "dma", stated(&measured), notes)?;
     all.files.push(file);
     Ok(all)

@@ -387,7 +387,8 @@ fn curves_stated(sets: u32, curves: &[Measured]) -> Vec<Statement> {
             let means = means(&|curve| (curve.flows, curve.size_kib) == (flows, size));
             all.extend(statements![
                 FIGURE5, "bandwidth-{flows}-{size}",
-                "{flows} flows of {size} KiB: schedulability improves significantly as the bandwidth falls (1000, 500, 150 MB/s)"
+                "{flows} flows of {size} KiB: schedulability improves significantly as the \
+                 bandwidth falls (1000, 500, 150 MB/s)"
                     => RisingBy(SIGNIFICANT), means;
             ]);
         }

@@ -1,5 +1,6 @@
 //! Sections IV and V-B of rt-virtio point by point: slow, written from the paper's equations and
-//! its Table II alone, and without any code of `weir_analysis::flows`, so that a mistake there shows.
+//! its Table II alone, and without any code of `weir_analysis::flows`, so that a mistake there
+//! shows.
 #![expect(
     clippy::cast_precision_loss,
     clippy::cast_sign_loss,

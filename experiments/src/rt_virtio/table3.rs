@@ -71,8 +71,9 @@ pub fn table3_flows() -> [Table3Flow; 4] {
 /// The known deviations in Table III.
 pub static DEVIATIONS: [Deviation; 1] = [Deviation {
     id: "table3-exit-counted-twice",
-    reason: "the published periods follow from the equations only if all of a hypercall is taken off the notification delay \
-             and O_s^max is rounded up; the equations as printed take off half of it (Eq. 22), which is 474 ns more",
+    reason: "the published periods follow from the equations only if all of a hypercall is taken \
+             off the notification delay and O_s^max is rounded up; the equations as printed take \
+             off half of it (Eq. 22), which is 474 ns more",
     of: &[
         ("printed-148-4", Relation::exactly(37_407.0)),
         ("printed-148-12", Relation::exactly(103_645.0)),
@@ -126,7 +127,12 @@ pub fn table3(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
         rows.push(flow.to_json());
         periods.push([own_printed, own_table3]);
     }
-    text.push_str("\nprinted: the equations as they are printed, the default of `weir analyze`. table3: O_r = BR_max - HC_max and O_s^max\nrounded up to whole ns, which gives the published values. Those are optimistic: of a hypercall only the exit runs in\nparallel with the IPI, so taking off the entry, too, leaves out time that passes.\n");
+    text.push_str(
+        "\nprinted: the equations as they are printed, the default of `weir analyze`. table3: O_r \
+         = BR_max - HC_max and O_s^max\nrounded up to whole ns, which gives the published values. \
+         Those are optimistic: of a hypercall only the exit runs in\n\
+         parallel with the IPI, so taking off the entry, too, leaves out time that passes.\n",
+    );
     let file = request.directory.join("table3.csv");
     write(&file, &csv)?;
     let statements = periods_stated(&periods);

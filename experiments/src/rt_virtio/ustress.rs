@@ -38,8 +38,9 @@ const SMALL: [u64; 4] = [10, 20, 30, 40];
 /// The known deviations.
 pub static DEVIATIONS: [Deviation; 1] = [Deviation {
     id: "thirty-lines-end-with-the-period",
-    reason: "without debt what passes until the interrupt is a whole number of lines: the model's core spends 30 lines and those just before \
-             the next period begins, so that next to nothing passes",
+    reason: "without debt what passes until the interrupt is a whole number of lines: the model's \
+             core spends 30 lines and those just before the next period begins, so that next to \
+             nothing passes",
     of: &[("misbehaves-30", AtMost(0.05))],
 }];
 
@@ -76,11 +77,13 @@ fn system(point: Point) -> String {
     let cores: Vec<_> = (0..point.cores).map(|core| core.to_string()).collect();
     let budget = point.budget;
     let bandwidth = format!(
-        "memory_budget = {{ accesses = {budget}, period = \"30us\", event = \"l2d-refill\", scope = \"vcpu\", overcommit = true }}"
+        "memory_budget = {{ accesses = {budget}, period = \"30us\", event = \"l2d-refill\", scope \
+         = \"vcpu\", overcommit = true }}"
     );
     format!(
-        "platform = \"zcu102\"\ndram = \"banks-on-top\"\n[hypervisor]\nbanks = \"1\"\n\
-         [[vm]]\nname = \"ustress\"\ncpus = [{}]\nmemory = \"64MiB\"\nbanks = \"0\"\nimage = {{ elf = \"memory-stressor\" }}\n\
+        "platform = \"zcu102\"\ndram = \"banks-on-top\"\n[hypervisor]\nbanks = \"1\"\n[[vm]]\n\
+         name = \"ustress\"\ncpus = [{}]\nmemory = \"64MiB\"\nbanks = \"0\"\n\
+         image = {{ elf = \"memory-stressor\" }}\n\
          workload = {{ kind = \"row-miss\", size = \"4MiB\" }}\n{}\n",
         cores.join(", "),
         if budget == 0 { String::new() } else { bandwidth }
@@ -148,7 +151,8 @@ pub fn fig3(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
     };
     let file = picture.write(request.directory.join("fig3.svg"))?;
     let notes = "fitted: row_change of boards/zcu102/memory.toml, to three cores without budgets. \
-                 The cores alone are run without debt, as MemGuard in Jailhouse is: what passes until the interrupt is not taken off.\n";
+                 The cores alone are run without debt, as MemGuard in Jailhouse is: what passes \
+                 until the interrupt is not taken off.\n";
     let mut all = outcome(&request.directory, "fig3", stated(&measured), notes)?;
     all.files.push(file);
     let least: Vec<_> = small_ones.iter().map(|&budget| json!({ "budget": budget, "most": of(Point { cores: 1, budget, debt: false }).most })).collect();

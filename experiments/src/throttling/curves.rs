@@ -63,10 +63,12 @@ impl Shapes {
         let [throttled, free] = self.moved;
         statements![
             XEN, "staircase",
-            "the throttled stressor's arrival curve is a staircase: share of its rise around multiples of the period"
+            "the throttled stressor's arrival curve is a staircase: share of its rise around \
+             multiples of the period"
                 => AtLeast(STEEP), [self.rise[0]];
             XEN, "no-staircase",
-            "the arrival curve without a budget is none: share of its rise around multiples of the period"
+            "the arrival curve without a budget is none: share of its rise around multiples of the \
+             period"
                 => AtMost(EVEN), [self.rise[1]];
             WEIR, "traffic-throttled",
             "lines that three memory stressors with {SATURATION} in all move in a period"
@@ -83,8 +85,10 @@ impl Shapes {
     /// For a person.
     pub fn text(&self) -> String {
         format!(
-            "arrival curves over {PERIODS} periods of {} us: {:.1} % of the throttled one rises around the periods' multiples, {:.1} % of the other\n\
-             three memory stressors, of a memory that takes {SATURATION} lines in {0} us: {:.1} with budgets of {SHARE}, {:.1} without\n",
+            "arrival curves over {PERIODS} periods of {} us: {:.1} % of the throttled one rises \
+             around the periods' multiples, {:.1} % of the other\nthree memory stressors, of a \
+             memory that takes {SATURATION} lines in {0} us: {:.1} with budgets of {SHARE}, {:.1} \
+             without\n",
             PERIOD / 1000,
             100.0 * self.rise[0],
             100.0 * self.rise[1],
@@ -200,7 +204,8 @@ fn rise(curve: &[u64], parts: usize) -> Option<f64> {
 /// memory takes, and without.
 fn together(lab: &Lab<'_>, bar: &CountBar) -> Result<([f64; 2], Vec<f64>)> {
     let saturation = format!(
-        "\n[saturation]\nperiod = \"{}\"\nline = \"64B\"\npoints = [{{ accesses = {SATURATION}, dma = \"0B/s\" }}]\n",
+        "\n[saturation]\nperiod = \"{}\"\nline = \"64B\"\n\
+         points = [{{ accesses = {SATURATION}, dma = \"0B/s\" }}]\n",
         Nanos(PERIOD)
     );
     let run = |name: &str, bandwidth: &str, passes: u64| {

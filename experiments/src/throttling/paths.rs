@@ -192,7 +192,8 @@ pub fn statements(all: &[(&'static str, Paths)]) -> Vec<Statement> {
         for (path, most) in [(POLL_PATH, poll), (BEGIN, 2 * poll)] {
             statements.extend(statements![
                 WEIR, "{path}-{name}",
-                "{path}, {name}: instructions at EL2, the most, are within the platform's `poll_overhead`"
+                "{path}, {name}: instructions at EL2, the most, are within the platform's \
+                 `poll_overhead`"
                     => AtMost(limit(most)), instructions(name, path, |summary| summary.max);
             ]);
         }

@@ -198,7 +198,8 @@ fn pair(
 ) -> Result<Seen> {
     let bandwidth = |keys: &str| {
         format!(
-            "accesses = {BUDGET}, period = \"{PERIOD}\", source = \"counter-page\", overcommit = true{keys}"
+            "accesses = {BUDGET}, period = \"{PERIOD}\", source = \"counter-page\", overcommit = \
+             true{keys}"
         )
     };
     let args = format!("mode=read size=0x200000 passes={passes}");
@@ -249,7 +250,8 @@ fn memguard(lab: &Lab<'_>, bar: &CountBar, findings: &mut Findings) -> Result {
     let rates = [rate(&alone)?, rate(&reclaim)?, rate(&spare)?];
     let lent = short(&reclaim.core(OTHER)?.periods);
     findings.add_line(&format!(
-        "memguard: a hungry core gets {:.1} of its {BUDGET} lines a period alone, {:.1} with reclaim, {:.1} with spare sharing; the lender is short by at most {} lines",
+        "memguard: a hungry core gets {:.1} of its {BUDGET} lines a period alone, {:.1} with \
+         reclaim, {:.1} with spare sharing; the lender is short by at most {} lines",
         rates[0], rates[1], rates[2], lent.0
     ));
     // The domain's promise to the rest of the board.
@@ -295,7 +297,8 @@ fn compensation(lab: &Lab<'_>, bar: &CountBar, findings: &mut Findings) -> Resul
         places.rotate_left(least);
     }
     findings.add_line(&format!(
-        "compensation: next to a critical VM that leaves its budget unused, the interferer gets {:.1} lines a period instead of {:.1}; in the periods of a window of {WINDOW}: {places:?}",
+        "compensation: next to a critical VM that leaves its budget unused, the interferer gets \
+         {:.1} lines a period instead of {:.1}; in the periods of a window of {WINDOW}: {places:?}",
         rates[1], rates[0]
     ));
     let most = used.iter().max().copied().unwrap_or(0);
@@ -316,7 +319,8 @@ fn pool(lab: &Lab<'_>, bar: &CountBar, findings: &mut Findings) -> Result {
     let mut rates = Vec::new();
     for split in ["even", "pool"] {
         let bandwidth = format!(
-            "accesses = {BUDGET}, period = \"{PERIOD}\", source = \"counter-page\", overcommit = true, split = \"{split}\""
+            "accesses = {BUDGET}, period = \"{PERIOD}\", source = \"counter-page\", overcommit = \
+             true, split = \"{split}\""
         );
         let guest = ("spender", "then=off after_us=10000");
         let vm = LabVm { name: "spender", cpus: "[1, 2]", guest, bandwidth: &bandwidth };
@@ -326,7 +330,8 @@ fn pool(lab: &Lab<'_>, bar: &CountBar, findings: &mut Findings) -> Result {
         bar.add(1);
     }
     findings.add_line(&format!(
-        "pool: of a VM's {BUDGET} lines its one busy vCPU of two gets {:.1} with the even split, {:.1} from the pool",
+        "pool: of a VM's {BUDGET} lines its one busy vCPU of two gets {:.1} with the even split, \
+         {:.1} from the pool",
         rates[0], rates[1]
     ));
     findings.statements.extend(pooled([rates[0], rates[1]]));
@@ -364,7 +369,8 @@ pub fn unregulated(lab: &Lab<'_>, bar: &CountBar, findings: &mut Findings) -> Re
     }
     let [off, on] = sums[..] else { return Ok(f64::NAN) };
     findings.add_line(&format!(
-        "a VM without a budget: {} instructions and {} at EL2 for it while another is throttled, {} and {} while it is not",
+        "a VM without a budget: {} instructions and {} at EL2 for it while another is throttled, \
+         {} and {} while it is not",
         on.0, on.1, off.0, off.1
     ));
     let unregulated = Unregulated {

@@ -80,7 +80,8 @@
     clippy::cast_precision_loss,
     clippy::cast_sign_loss,
     clippy::cast_possible_wrap,
-    reason = "values are within the limits checked on input (times below 2^53 half ns), or are bounds and widened"
+    reason = "values are within the limits checked on input (times below 2^53 half ns), or are \
+              bounds and widened"
 )]
 #![allow(
     clippy::many_single_char_names,

@@ -64,7 +64,8 @@ fn assert_within(
             let overshoots = if debt { overshoot } else { overshoot * periods };
             assert!(
                 sum <= most + overshoots,
-                "{sum} in {periods} periods from {start} on, {regulation:?} of {budget} promises {most} and {overshoots}"
+                "{sum} in {periods} periods from {start} on, {regulation:?} of {budget} promises \
+                 {most} and {overshoots}"
             );
         }
     }
@@ -170,7 +171,8 @@ proptest! {
         // One period's gift more: the first may be short, and the last.
         prop_assert!(got + budget >= wanted - wanted.min(regulation.guaranteed(budget) * wants.len() as u64 + budget));
         let short = wanted - got;
-        prop_assert!(short <= (wants.len() as u64).div_ceil(2) * budget, "{short} short in {} periods", wants.len());
+        prop_assert!(short <= (wants.len() as u64).div_ceil(2) * budget, "{short} short in {} \
+            periods", wants.len());
     }
 }
 

@@ -102,7 +102,8 @@ period = "10ms"
     };
     let ports = ["net = { mac = \"52:54:00:00:00:01\" }", "net = { mac = \"52:54:00:00:00:02\" }"];
     let with_switch = bound(ports, "");
-    // It blocks like a best-effort chunk of the longest frame, and not like one of the flow's 4 KiB.
+    // It blocks like a best-effort chunk of the longest frame, and not like one of the flow's 4
+    // KiB.
     let best_effort = |size: &str| {
         let flow = "[[flow]]\nname = \"g\"\nfrom = \"b\"\nto = \"a\"\nbest_effort = true";
         bound(["", ""], &format!("{flow}\nsize = \"{size}\"\n"))
@@ -156,8 +157,9 @@ fn no_budget_is_chosen_for_a_task_without_accesses() {
 fn a_kept_long_period_is_named_with_the_same_rate() {
     let text = |accesses: u64, period: &str, more: &str| {
         format!(
-            "platform = \"zcu102\"\n[[vm]]\nname = \"rt\"\ncpus = [0]\nmemory_budget = {{ required = \"20MB/s\" }}\n\
-             [[vm]]\nname = \"gp\"\ncpus = [1, 2]\nmemory_budget = {{ accesses = {accesses}, period = \"{period}\"{more} }}\n"
+            "platform = \"zcu102\"\n[[vm]]\nname = \"rt\"\ncpus = [0]\n\
+             memory_budget = {{ required = \"20MB/s\" }}\n[[vm]]\nname = \"gp\"\ncpus = [1, 2]\n\
+             memory_budget = {{ accesses = {accesses}, period = \"{period}\"{more} }}\n"
         )
     };
     let refused = planned(&text(100_000, "100ms", ""));

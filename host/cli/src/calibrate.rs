@@ -37,9 +37,12 @@ use weir_units::Nanos;
 /// instruction counting: each call gives the same values, which are none of the board's. On a board
 /// the PMU counts.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  weir calibrate examples/demo/demo.toml\n  weir calibrate examples/demo/demo.toml -o saturation.toml\n  weir calibrate system.toml --platform zcu102 --serial /dev/ttyUSB0 --load './load-on-board $WEIR_IMAGE' -o boards/zcu102/board.toml\n\nExit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 wrong call, 3 the environment is incomplete."
-)]
+#[command(after_help = "Examples:\n  weir calibrate examples/demo/demo.toml\n  weir calibrate \
+                        examples/demo/demo.toml -o saturation.toml\n  weir calibrate system.toml \
+                        --platform zcu102 --serial /dev/ttyUSB0 --load './load-on-board \
+                        $WEIR_IMAGE' -o boards/zcu102/board.toml\n\nExit status: 0 success, 1 the \
+                        system failed a check, an expectation or a verdict, 2 wrong call, 3 the \
+                        environment is incomplete.")]
 pub struct CalibrateArguments {
     /// The system file.
     file: PathBuf,
@@ -86,7 +89,8 @@ pub fn run(arguments: &CalibrateArguments, environment: &Environment) -> Result 
     let board = arguments.line.line();
     if board.is_none() && !is_counted {
         return Err(Failure::call(format!(
-            "QEMU counts no memory accesses of {}: calibrate the board by --serial and --load, or give --platform qemu-virt",
+            "QEMU counts no memory accesses of {}: calibrate the board by --serial and --load, or \
+             give --platform qemu-virt",
             system.platform.name
         )));
     }
@@ -130,8 +134,8 @@ fn keeps_board(file: &TableFile<'_>, platform: &Platform, on_board: bool) -> Res
         return Ok(());
     }
     Err(Failure::call(format!(
-        "[saturation] of a board file is the board's, and QEMU's model of a cache gives none of {}: \
-         calibrate the board by --serial and --load, or give -o another file",
+        "[saturation] of a board file is the board's, and QEMU's model of a cache gives none of \
+         {}: calibrate the board by --serial and --load, or give -o another file",
         platform.name
     )))
 }
@@ -163,8 +167,9 @@ fn toml(
     let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let date = now.split('T').next().unwrap_or_default();
     format!(
-        "# By `weir calibrate`: cores {:?} together, the bandwidth within {} %.\n\
-         [saturation]\nsource = \"measured: weir calibrate {}{platform}, {machine}, {date}\"\nperiod = \"{}\"\nline = \"{line}B\"\npoints = [{{ accesses = {saturation}, dma = \"0B/s\" }}]\n\
+        "# By `weir calibrate`: cores {:?} together, the bandwidth within {} %.\n[saturation]\n\
+         source = \"measured: weir calibrate {}{platform}, {machine}, {date}\"\nperiod = \"{}\"\n\
+         line = \"{line}B\"\npoints = [{{ accesses = {saturation}, dma = \"0B/s\" }}]\n\
          min_accesses = {min_accesses}\nmin_period = \"{}\"\novershoot = {overshoot}\n",
         found.cores,
         arguments.tolerance,

@@ -14,7 +14,8 @@ use weir_report::{columns, table, wrap};
 /// Without a code, lists all codes with their titles.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  weir explain W0105\n  weir explain core-taken unknown-key\n  weir explain\n\nExit status: 0 explained, 2 there is no such code."
+    after_help = "Examples:\n  weir explain W0105\n  weir explain core-taken unknown-key\n  weir \
+                  explain\n\nExit status: 0 explained, 2 there is no such code."
 )]
 pub struct ExplainArguments {
     /// Codes or names of diagnostics, such as W0105 or core-taken.
@@ -58,7 +59,9 @@ pub fn run(arguments: &ExplainArguments) -> Result {
 }
 
 /// What examples leave out.
-const HIDDEN: &str = "Examples leave out what every system has: `platform = \"qemu-virt\"`, the VMs `a` on core 0 and `b` on core 1, and of a VM `name`, `cpus`, `memory` and `image`.";
+const HIDDEN: &str = "Examples leave out what every system has: `platform = \"qemu-virt\"`, the \
+                      VMs `a` on core 0 and `b` on core 1, and of a VM `name`, `cpus`, `memory` \
+                      and `image`.";
 
 /// Widest line of prose, in columns.
 const PAGE_WIDTH: usize = 100;

@@ -30,9 +30,11 @@ use weir_report::{paragraph, versioned};
 /// its VM's budget, and best effort gets the most that leaves the tasks in time. No budget is
 /// larger than what the memory takes (`[saturation]`) or the VM's cores can use in the period.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  weir plan system.toml\n  weir plan system.toml -o planned.toml\n  weir plan system.toml --json\n\nExit status: 0 planned, 1 there is no plan (or none was found within the effort, or something of it is not judged), 2 the call is wrong, such as a file that can't be read, 3 the plan can't be written."
-)]
+#[command(after_help = "Examples:\n  weir plan system.toml\n  weir plan system.toml -o \
+                        planned.toml\n  weir plan system.toml --json\n\nExit status: 0 planned, 1 \
+                        there is no plan (or none was found within the effort, or something of it \
+                        is not judged), 2 the call is wrong, such as a file that can't be read, 3 \
+                        the plan can't be written.")]
 pub struct PlanArguments {
     /// The system file.
     file: PathBuf,
@@ -97,7 +99,8 @@ pub fn run(arguments: &PlanArguments, environment: &Environment) -> Result {
             }
             let effort = arguments.max_steps;
             return Err(Failure::system(format!(
-                "given up: within {effort} steps no plan was found, and none was excluded; allow more with --max-steps"
+                "given up: within {effort} steps no plan was found, and none was excluded; allow \
+                 more with --max-steps"
             )));
         }
     };
@@ -166,7 +169,10 @@ fn render(conflict: &Conflict) -> String {
     let mut text = String::from("there is no plan: ");
     // Writing to a string does not fail.
     if conflict.demands.is_empty() {
-        text.push_str("what the file and the platform give already (least budgets, budgets, DMA bandwidth) is too much");
+        text.push_str(
+            "what the file and the platform give already (least budgets, budgets, DMA bandwidth) \
+             is too much",
+        );
     } else {
         text.push_str("these demands cannot be met together");
     }
@@ -181,7 +187,8 @@ fn render(conflict: &Conflict) -> String {
     }
     if !conflict.minimal {
         text.push_str(
-            "\nperhaps fewer of these demands conflict: the effort was spent before that was known (--max-steps)",
+            "\nperhaps fewer of these demands conflict: the effort was spent before that was known \
+             (--max-steps)",
         );
     }
     text

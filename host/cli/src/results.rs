@@ -23,7 +23,8 @@ use weir_experiments::hypervisor;
 #[derive(Debug, clap::Args)]
 #[command(
     hide = true,
-    after_help = "Examples:\n  weir bench lines --json > docs/results/lines.json\n  weir results\n  weir results --check"
+    after_help = "Examples:\n  weir bench lines --json > docs/results/lines.json\n  weir \
+                  results\n  weir results --check"
 )]
 pub struct Arguments {
     /// Write nothing; fail if a table is not what would be written.

@@ -289,7 +289,8 @@ fn is_built_from(root: &Path, board: &Platform) -> Result {
     let path = root.join(&file);
     if !path.is_file() {
         return Err(Failure::call(format!(
-            "there is no {file}, which the hypervisor for platform `{name}` is built from: put the file there, or correct the platform's `name`"
+            "there is no {file}, which the hypervisor for platform `{name}` is built from: put the \
+             file there, or correct the platform's `name`"
         )));
     }
     let text = fs::read_to_string(&path).context(|| format!("read {}", path.display()))?;

@@ -193,7 +193,8 @@ mod tests {
             "\x1b[1m\x1b[31merror:\x1b[0m a\tb\r\n"
         );
         let title = b"\x1b]0;owned\x07 \x1b[2J \x1bc \x08 \r \x7f \xc2\x9b \xe2\x80\xae \xff";
-        let escaped = "\\u{1b}]0;owned\\u{7} \\u{1b}[2J \\u{1b}c \\u{8} \\u{d} \\u{7f} \\u{9b} \\u{202e} \u{fffd}";
+        let escaped = "\\u{1b}]0;owned\\u{7} \\u{1b}[2J \\u{1b}c \\u{8} \\u{d} \\u{7f} \\u{9b} \
+                       \\u{202e} \u{fffd}";
         assert_eq!(shown(&[title]), escaped);
     }
 

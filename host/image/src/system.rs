@@ -45,7 +45,8 @@ pub fn check_platform(platform: &str) -> Result {
     }
     let names: Vec<_> = Platform::names().collect();
     Err(Failure::call(format!(
-        "--platform: there is no platform `{platform}`; known: {}, or the path of a platform's TOML file",
+        "--platform: there is no platform `{platform}`; known: {}, or the path of a platform's \
+         TOML file",
         names.join(", ")
     )))
 }

@@ -52,7 +52,9 @@ impl CounterEvent {
     pub const fn not_counted(self) -> Option<&'static str> {
         Some(match self {
             Self::L2dRefill => {
-                "accesses with the MMU off or to memory mapped non-cacheable, nor write-backs, by eviction or cache maintenance, nor lines that prefetch hints bring in where the core leaves these out"
+                "accesses with the MMU off or to memory mapped non-cacheable, nor write-backs, by \
+                 eviction or cache maintenance, nor lines that prefetch hints bring in where the \
+                 core leaves these out"
             }
             Self::L2dWriteback => {
                 "lines brought in, nor stores with the MMU off or to memory mapped non-cacheable"

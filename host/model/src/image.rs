@@ -333,7 +333,9 @@ impl Vm {
     fn pieces_help(&self) -> String {
         let longest = self.memory.iter().map(|piece| piece.size.0).max().unwrap_or(0);
         format!(
-            "`tlb_colors` leaves holes in the RAM of {}: its {} pieces, of at most {}, are {}; link each segment to lie in one of them, give it more adjacent sets, or leave `tlb_colors` out",
+            "`tlb_colors` leaves holes in the RAM of {}: its {} pieces, of at most {}, are {}; \
+             link each segment to lie in one of them, give it more adjacent sets, or leave \
+             `tlb_colors` out",
             self.name,
             self.memory.len(),
             Bytes(longest),

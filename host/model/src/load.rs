@@ -114,7 +114,8 @@ impl SystemFile {
             let file = fault::file(&self.path, self.text.as_str());
             Faults(vec![Fault::new(Code::NoSuchKey, &file, 0..0, message).help(help)])
         };
-        let help = "write the names of tables and of a key with dots between them, such as `flow.NAME.period`";
+        let help = "write the names of tables and of a key with dots between them, such as \
+                    `flow.NAME.period`";
         let mut document: DocumentMut = self
             .text
             .parse()

@@ -105,10 +105,12 @@ impl System {
             if !owner.and_then(|vm| vm.net).is_some_and(|net| net.uplink) {
                 let name = owner.map_or("a VM", |vm| vm.name.as_str());
                 let message = format!(
-                    "interrupt {} of {name} is of class \"dynamic\", and {name} shares no device with others",
+                    "interrupt {} of {name} is of class \"dynamic\", and {name} shares no device \
+                     with others",
                     line.name
                 );
-                let help = "give the device to a VM with net = { mac = ..., uplink = true }, which drives it for all";
+                let help = "give the device to a VM with net = { mac = ..., uplink = true }, which \
+                            drives it for all";
                 faults.push(timing.fault(Code::NotEnforced, &line.place, message, help));
             }
         }

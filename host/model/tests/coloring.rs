@@ -384,7 +384,8 @@ fn what_there_is_one_of_is_not_divided() {
 fn auto_has_room_for_what_it_keeps() {
     let linux = |name: &str, core: usize, memory: u64, keys: &str| {
         format!(
-            "[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nmemory = \"{memory}MiB\"\nimage = {{ linux = \"debian-rt\", initrd = \"busybox\" }}\n{keys}\n"
+            "[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nmemory = \"{memory}MiB\"\n\
+             image = {{ linux = \"debian-rt\", initrd = \"busybox\" }}\n{keys}\n"
         )
     };
     let fits = |text: &str, count: u64, small: u64| {
@@ -478,7 +479,8 @@ fn what_is_packed_is_divided() {
         vm(
             "c",
             2,
-            "memory = [{ base = 0x4000_0000, size = \"2MiB\" }, { base = 0x9000_0000, size = \"4MiB\" }]"
+            "memory = [{ base = 0x4000_0000, size = \"2MiB\" }, { base = 0x9000_0000, size = \
+             \"4MiB\" }]"
         ),
     );
     let system = check(&text).unwrap_or_else(|faults| panic!("{faults}"));
@@ -941,7 +943,8 @@ impl Requested {
             let table = match name.as_str() {
                 "the hypervisor" => "[hypervisor]\n".to_owned(),
                 "the broker" => {
-                    let flow = "[[flow]]\nname = \"x\"\nfrom = \"a\"\nto = \"b\"\nsize = \"4KiB\"\nperiod = \"1ms\"\n";
+                    let flow = "[[flow]]\nname = \"x\"\nfrom = \"a\"\nto = \"b\"\nsize = \"4KiB\"\n\
+                                period = \"1ms\"\n";
                     flow.to_owned() + "[broker]\n"
                 }
                 _ => {

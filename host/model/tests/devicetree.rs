@@ -36,7 +36,9 @@ fn tree(text: &str) -> (DeviceTree, Vec<u8>) {
 
 fn vm(platform: &str, cpus: &str, extra: &str) -> String {
     format!(
-        "platform = \"{platform}\"\n[[vm]]\nname = \"a\"\ncpus = {cpus}\nmemory = \"64MiB\"\nimage = {{ linux = \"debian-rt\", initrd = \"busybox\", cmdline = \"console=ttyAMA0 x=1\" }}\n{extra}"
+        "platform = \"{platform}\"\n[[vm]]\nname = \"a\"\ncpus = {cpus}\nmemory = \"64MiB\"\nimage \
+         = {{ linux = \"debian-rt\", initrd = \"busybox\", cmdline = \"console=ttyAMA0 x=1\" }}\n\
+         {extra}"
     )
 }
 
@@ -99,7 +101,8 @@ fn linux_on_a_gicv2() {
 
 #[test]
 fn every_address_can_be_moved() {
-    let moved = "board = { ram = 0x0, distributor = 0x1000_0000, redistributors = 0x1010_0000, uart = 0x2000_0000, uart_intid = 77, device_tree = 0x0010_0000 }";
+    let moved = "board = { ram = 0x0, distributor = 0x1000_0000, redistributors = 0x1010_0000, \
+                 uart = 0x2000_0000, uart_intid = 77, device_tree = 0x0010_0000 }";
     assert_golden("moved.txt", &vm("qemu-virt", "[0]", moved));
 }
 
@@ -174,7 +177,9 @@ fn a_device_comes_alone() {
 
 #[test]
 fn pieces_of_memory_keep_their_order() {
-    let text = "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = [{ base = 0x4000_0000, size = \"16MiB\" }, { base = 0x0000_0000, size = \"1MiB\" }]\nimage = { elf = \"good.elf\", args = \"word=heron\" }\n";
+    let text = "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = [{ base = \
+                0x4000_0000, size = \"16MiB\" }, { base = 0x0000_0000, size = \"1MiB\" }]\n\
+                image = { elf = \"good.elf\", args = \"word=heron\" }\n";
     let (tree, _) = tree(text);
     let memory = tree.find_node("/memory@40000000").unwrap();
     assert_eq!(

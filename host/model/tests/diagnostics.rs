@@ -268,7 +268,9 @@ fn a_description_that_el2_does_not_read_is_refused() {
         .map(|piece| format!("{{ base = {:#x}, size = \"4KiB\" }}", 0x5000_0000 + piece * 0x2000))
         .collect();
     let text = format!(
-        "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\ncolors = \"0-7\"\nimage = {{ elf = \"control\" }}\nmemory = [{{ base = 0x4000_0000, size = \"16MiB\" }}, {}]\n",
+        "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\ncolors = \"0-7\"\n\
+         image = {{ elf = \"control\" }}\n\
+         memory = [{{ base = 0x4000_0000, size = \"16MiB\" }}, {}]\n",
         pieces.join(", ")
     );
     let system = check_text(Path::new("pieces.toml"), &text, &catalog()).expect("it is checked");

@@ -25,7 +25,8 @@ fn system(memories: &[&str]) -> System {
     for (core, memory) in memories.iter().enumerate() {
         writeln!(
             text,
-            "[[vm]]\nname = \"vm{core}\"\ncpus = [{core}]\nmemory = \"{memory}\"\nimage = {{ linux = \"debian-rt\", initrd = \"busybox\" }}"
+            "[[vm]]\nname = \"vm{core}\"\ncpus = [{core}]\nmemory = \"{memory}\"\n\
+             image = {{ linux = \"debian-rt\", initrd = \"busybox\" }}"
         )
         .unwrap();
     }

@@ -196,7 +196,8 @@ fn check(text: &str) -> System {
 
 fn vm(name: &str, core: usize, memory: &str) -> String {
     format!(
-        "[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nmemory = {memory}\nimage = {{ bin = \"u-boot\" }}\n"
+        "[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nmemory = {memory}\n\
+         image = {{ bin = \"u-boot\" }}\n"
     )
 }
 
@@ -350,7 +351,8 @@ fn equal_blobs_are_stored_once_and_zeros_not_at_all() {
 
 #[test]
 fn an_image_that_fits_not_is_a_fault_of_its_file() {
-    let text = "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"2MiB\"\nimage = { elf = \"control\" }\n";
+    let text = "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"2MiB\"\n\
+                image = { elf = \"control\" }\n";
     let system = check(text);
     assert_eq!(*system.vms[0].image.source(), ImageSource::Named("control".to_owned()));
     let far = images::elf(0x5000_0000, &[(0x5000_0000, 0x1000, &[1; 16])]);
@@ -362,7 +364,8 @@ fn an_image_that_fits_not_is_a_fault_of_its_file() {
 
 #[test]
 fn an_elf_at_virtual_addresses_starts_at_a_physical() {
-    let text = "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"2MiB\"\nimage = { elf = \"control\" }\n";
+    let text = "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"2MiB\"\n\
+                image = { elf = \"control\" }\n";
     let system = check(text);
     let high = images::elf_at(
         0xffff_0000_0000_0010,
@@ -396,12 +399,13 @@ fn the_console_core_is_one_without_a_vm() {
 #[test]
 fn the_engines_limit_follows_from_a_chunk() {
     let flow = "[[flow]]\nname = \"f\"\nfrom = \"a\"\nto = \"b\"\nport = 5000\nsize = \"4KiB\"\n\
-                period = \"1ms\"\ndeadline = \"500us\"\n[dma]\nengine_from = \"0B\"\nchunk = \"4KiB\"\n";
+                period = \"1ms\"\ndeadline = \"500us\"\n[dma]\nengine_from = \"0B\"\n\
+                chunk = \"4KiB\"\n";
     let vms = [vm("a", 0, "\"4MiB\""), vm("b", 1, "\"4MiB\"")].concat();
     let limit = |machine, origin: &str, ip: u64| {
         let measured = format!(
-            "[overheads]\norigin = {{ command = \"{origin}\" }}\nip = {{ min = 1000, max = {ip} }}\n\
-             engine_bandwidth = \"2048MB/s\"\n"
+            "[overheads]\norigin = {{ command = \"{origin}\" }}\n\
+             ip = {{ min = 1000, max = {ip} }}\nengine_bandwidth = \"2048MB/s\"\n"
         );
         let text = format!("platform = \"zcu102\"\n{vms}{flow}{measured}");
         let catalog = Catalog { machine, ..catalog() };

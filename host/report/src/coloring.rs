@@ -99,7 +99,8 @@ fn costs(system: &System, shares: &[Share]) -> Vec<String> {
         .map(|share| format!("{} {}", share.name, Bytes(share.kept_pages * PAGE)))
         .collect();
     costs.push(format!(
-        "cost: all memory is mapped page by page; reserved in addition to RAM, for tables, state and the pristine image that a restart copies: {}",
+        "cost: all memory is mapped page by page; reserved in addition to RAM, for tables, state \
+         and the pristine image that a restart copies: {}",
         kept.join(", ")
     ));
     if let Some(cache) = system.platform.places.cache {
@@ -206,13 +207,14 @@ pub fn audit_report(found: &[Audited]) -> String {
     let pages: u64 = found.iter().map(|owner| owner.pages).sum();
     let foreign: u64 = found.iter().map(|owner| owner.foreign_pages).sum();
     format!(
-        "{rows}\n{pages} pages have one owner each; pages that a table maps and that are not its VM's: {foreign}\nwalked: {walked}\nmade at boot, and so not here: {AT_BOOT}"
+        "{rows}\n{pages} pages have one owner each; pages that a table maps and that are not its \
+         VM's: {foreign}\nwalked: {walked}\nmade at boot, and so not here: {AT_BOOT}"
     )
 }
 
 /// Tables that no audit sees before the boot.
-const AT_BOOT: &str = "weir's own stage 1. The boot reads it back, with all others as they were made there, and refuses the system if one maps RAM that is \
-     not its owner's";
+const AT_BOOT: &str = "weir's own stage 1. The boot reads it back, with all others as they were \
+                       made there, and refuses the system if one maps RAM that is not its owner's";
 
 /// The tables that were made and walked, with their owners and purposes.
 fn walked(found: &[Audited]) -> Vec<String> {
@@ -285,7 +287,8 @@ pub fn svg(system: &System, placement: &Placement) -> String {
     let grid_end = MARGIN.1 + rows * CLASS.1;
     let height = grid_end + 50 + 22 * (shares.len() + 1);
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
     );
     let file = system
@@ -328,7 +331,8 @@ pub fn svg(system: &System, placement: &Placement) -> String {
         );
         let _ = writeln!(
             svg,
-            "<rect x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{}\" fill=\"#f4f4f4\" stroke=\"#999999\"/>",
+            "<rect x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{}\" fill=\"#f4f4f4\" \
+             stroke=\"#999999\"/>",
             CLASS.0, CLASS.1
         );
         // Each owner of a shared page class has a strip of it.
@@ -395,8 +399,9 @@ mod tests {
 
     fn made(platform: &str, keys: &str) -> (System, Placement) {
         let text = format!(
-            "platform = \"{platform}\"\n[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"4MiB\"\nimage = {{ elf = \"g\" }}\n{keys}\n\
-             [[vm]]\nname = \"b\"\ncpus = [1]\nmemory = \"4MiB\"\nimage = {{ elf = \"g\" }}\n"
+            "platform = \"{platform}\"\n[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"4MiB\"\n\
+             image = {{ elf = \"g\" }}\n{keys}\n[[vm]]\nname = \"b\"\ncpus = [1]\n\
+             memory = \"4MiB\"\nimage = {{ elf = \"g\" }}\n"
         );
         let catalog = Catalog { guests: vec!["g".to_owned()], ..Catalog::default() };
         let system = check_text(Path::new("s<1>.toml"), &text, &catalog).expect("a system");
@@ -505,7 +510,8 @@ mod tests {
         assert!(text.contains("zcu102 (DRAM map interleaved): 32 page classes"), "{text}");
         assert!(
             text.contains(
-                "of 1MiB of last-level cache, lines can occupy at most: weir 896KiB, a 128KiB, b 896KiB"
+                "of 1MiB of last-level cache, lines can occupy at most: weir 896KiB, a 128KiB, b \
+                 896KiB"
             ),
             "{text}"
         );
@@ -514,7 +520,13 @@ mod tests {
         let (system, placement) = made("qemu-virt", "colors = \"0-1\"\nbanks = \"7\"");
         let text = report(&system, &placement);
         // Two colors of seven banks, and one bank of fourteen colors.
-        assert!(text.contains("28 of 128 page classes have no owner, because their color and their bank have different owners"), "{text}");
+        assert!(
+            text.contains(
+                "28 of 128 page classes have no owner, because their color and their bank have \
+                 different owners"
+            ),
+            "{text}"
+        );
         let (mut system, placement) = made("qemu-virt", "colors = \"0-1\"");
         system.division.hypervisor = system.division.vms[0];
         system.division.vms[1] = system.division.vms[0];

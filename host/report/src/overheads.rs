@@ -268,14 +268,17 @@ impl MeasuredOverheads {
 
     fn unfit_of(&self, used: impl Iterator<Item = Phase>) -> Option<String> {
         if self.shared {
-            let text = "the broker shares its core in this run, so the phases contain time slices of VMs: measure the flows in a system in which the broker has its own core";
+            let text = "the broker shares its core in this run, so the phases contain time slices \
+                        of VMs: measure the flows in a system in which the broker has its own core";
             return Some(text.to_owned());
         }
         let open = used.filter(|phase| self.is_open(*phase));
         let open: Vec<_> = open.map(Phase::name).collect();
         (!open.is_empty()).then(|| {
             format!(
-                "the maximum of {} is {} ns or more, the most that a trace records: an overhead must be an upper limit; measure flows with senders and receivers that keep their periods",
+                "the maximum of {} is {} ns or more, the most that a trace records: an overhead \
+                 must be an upper limit; measure flows with senders and receivers that keep their \
+                 periods",
                 open.join(", "),
                 self.longest
             )
@@ -299,7 +302,8 @@ impl MeasuredOverheads {
         let OverheadsToml { name, origin, larger, senders } = *table;
         let unit = if self.counted { "1 ns is 1 instruction" } else { "of the board's clock" };
         let mut text = format!(
-            "# Measured by weir on {} packets, in ns ({unit}): the command is in `origin`.\n[{name}]\n",
+            "# Measured by weir on {} packets, in ns ({unit}): the command is in `origin`.\n\
+             [{name}]\n",
             self.packets
         );
         let quoted = |key: &str, value: &String| format!("{key} = {value:?}");

@@ -299,7 +299,8 @@ mod tests {
         let broken = wrapped("    help: ", text, Some(30));
         assert_eq!(
             broken,
-            "    help: platform zcu102:\n      measured, not proven, by\n      a-command-that-is-longer-than-a-line\n"
+            "    help: platform zcu102:\n      measured, not proven, by\n      \
+             a-command-that-is-longer-than-a-line\n"
         );
         assert_eq!(wrapped("help: ", text, None), format!("help: {text}\n"));
     }

@@ -77,7 +77,8 @@ const PAGE: usize = 4096;
 pub fn check(path: &Path, image: &[u8], board: &str) -> Result {
     match of(image) {
         Some(other) if other != board => Err(Failure::call(format!(
-            "{} was built for {other}, and the system is for {board}: give --platform {other}, or build it again",
+            "{} was built for {other}, and the system is for {board}: give --platform {other}, or \
+             build it again",
             path.display()
         ))),
         _ => Ok(()),
@@ -112,9 +113,9 @@ mod tests {
         assert_eq!(failure.status, ENVIRONMENT);
         assert_eq!(
             failure.text,
-            "the board on /dev/ttyUSB0 at 115200 Bd runs another image (0000000000001f3a): expected \
-             00000000000077c0 of demo.toml\n  build it with `weir build demo.toml --platform zcu102`, \
-             load it, then reset the board"
+            "the board on /dev/ttyUSB0 at 115200 Bd runs another image (0000000000001f3a): \
+             expected 00000000000077c0 of demo.toml\n  build it with `weir build demo.toml \
+             --platform zcu102`, load it, then reset the board"
         );
         let given = ExpectedImage::new(&file, Some(Path::new("x.img")), system).expect("an image");
         let failure = given.compare(0, "a line").expect_err("another");

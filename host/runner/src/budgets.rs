@@ -26,7 +26,8 @@ pub fn adapt(system: &mut System) -> Result<Option<String>> {
         }
         if rules.source == regulation::PMU && rules.events.contains(&instructions) {
             return Err(Failure::call(format!(
-                "QEMU counts no instructions but with --deterministic: the budget of {} would never be spent. Add --deterministic",
+                "QEMU counts no instructions but with --deterministic: the budget of {} would \
+                 never be spent. Add --deterministic",
                 vm.name
             )));
         }
@@ -37,7 +38,8 @@ pub fn adapt(system: &mut System) -> Result<Option<String>> {
     }
     Ok((!polled.is_empty()).then(|| {
         format!(
-            "EL2 polls the budget of {} only each {} us of the host's time, and the accesses between two polls can exceed it; --deterministic keeps it",
+            "EL2 polls the budget of {} only each {} us of the host's time, and the accesses \
+             between two polls can exceed it; --deterministic keeps it",
             polled.join(", "),
             POLL_NS / 1000
         )
@@ -58,7 +60,8 @@ pub fn check_machine(system: &System) -> Result {
     let mut budgets = system.vms.iter().zip(&system.regulations);
     match budgets.find(|(_, rules)| by_pmu(rules)) {
         Some((vm, _)) => Err(Failure::call(format!(
-            "QEMU's machine for {} does not have the interrupt of the PMUs, so the budget of {} would never be spent: give it source = \"counter-page\"",
+            "QEMU's machine for {} does not have the interrupt of the PMUs, so the budget of {} \
+             would never be spent: give it source = \"counter-page\"",
             system.platform.name, vm.name
         ))),
         None => Ok(()),
@@ -76,7 +79,8 @@ mod tests {
     fn system(keys: &str) -> System {
         let text = format!(
             "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"16MiB\"\n\
-             image = {{ elf = \"memory-stressor\" }}\nmemory_budget = {{ accesses = 1000, {keys} }}\n"
+             image = {{ elf = \"memory-stressor\" }}\n\
+             memory_budget = {{ accesses = 1000, {keys} }}\n"
         );
         let catalog = Catalog { guests: vec!["memory-stressor".to_owned()], ..Catalog::default() };
         check_text(Path::new("s.toml"), &text, &catalog).expect("a system")

@@ -131,7 +131,8 @@ fn kept_from(points: &[CalibrationPoint], what: &str, tolerance: u64) -> Result<
     let bad = points.iter().rposition(|point| !point.is_kept(tolerance));
     points.get(bad.map_or(0, |bad| bad + 1)).copied().ok_or_else(|| {
         Failure::system(format!(
-            "no {what} is kept within {tolerance} %: allow more by --tolerance, or try a longer --period"
+            "no {what} is kept within {tolerance} %: allow more by --tolerance, or try a longer \
+             --period"
         ))
     })
 }
@@ -144,7 +145,8 @@ fn is_kept(period: u64, least: u64, tolerance: u64) -> Result {
     }
     let (period, least) = (Nanos(period), Nanos(least));
     Err(Failure::call(format!(
-        "budgets in periods of {period} are not kept within {tolerance} %, those of {least} and more are: --period {least}, or allow more by --tolerance"
+        "budgets in periods of {period} are not kept within {tolerance} %, those of {least} and \
+         more are: --period {least}, or allow more by --tolerance"
     )))
 }
 

@@ -182,8 +182,8 @@ impl Hub {
         state.clients.retain_mut(|client| client.vm != vm || client.give(bytes));
     }
 
-    /// The run has ended: clients get what still waits for them and are let go, and no input goes to
-    /// the VMs.
+    /// The run has ended: clients get what still waits for them and are let go, and no input goes
+    /// to the VMs.
     pub fn close(&self) {
         let (clients, writers) = {
             let mut state = self.state();

@@ -120,7 +120,8 @@ fn interrupt(
     let finding = match seen {
         Some(seen) if seen.late > 0 => {
             let text = format!(
-                "{} of {} interrupts came later than the deadline of {} ns, by {} ns after their arrival at most",
+                "{} of {} interrupts came later than the deadline of {} ns, by {} ns after their \
+                 arrival at most",
                 seen.late, seen.times, facts.deadline_ns, seen.max_ns
             );
             Finding::failed(text, conditions.excuse())
@@ -226,7 +227,8 @@ fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>, conditions: C
         }
         let Some(latency) = flow.latency_ns else {
             flow.finding = Some(Finding::not_judged(
-                "no packet is known to have arrived: its sender must connect to the flow's port, and no packet may be longer than `size`",
+                "no packet is known to have arrived: its sender must connect to the flow's port, \
+                 and no packet may be longer than `size`",
             ));
             continue;
         };
@@ -251,7 +253,8 @@ fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>, conditions: C
                     // Writing to a string does not fail.
                     let _ = write!(
                         text,
-                        "; its sender broke the period of {period} ns, and the bound is not of such packets: {packets} came early, by {most} ns at most"
+                        "; its sender broke the period of {period} ns, and the bound is not of \
+                         such packets: {packets} came early, by {most} ns at most"
                     );
                 }
                 let own = observed.filter(|_| whole);
@@ -293,7 +296,8 @@ fn budget(
         }
         (Some(used), Some(overshoot)) if used.exceeded > 0 => {
             let text = format!(
-                "{} of {} periods exceeded the limit by more than the overshoot of {overshoot}, by {} at most",
+                "{} of {} periods exceeded the limit by more than the overshoot of {overshoot}, by \
+                 {} at most",
                 used.exceeded, used.periods, used.most_beyond
             );
             let others = (facts.counts_others && conditions.clock != Clock::Board)
@@ -443,7 +447,8 @@ mod tests {
             finding.reason
         };
         let broken = reason(&[0, 600_000, 1_200_000, 9_000_000]);
-        let text = "its sender broke the period of 1000000 ns, and the bound is not of such packets: 2 came early, by 800000 ns at most";
+        let text = "its sender broke the period of 1000000 ns, and the bound is not of such \
+                    packets: 2 came early, by 800000 ns at most";
         assert!(broken.ends_with(text), "{broken}");
         // A guest's timer is not exact to the nanosecond.
         for kept in [&[0, 1_000_000, 2_500_000, 3_495_000][..], &[]] {

@@ -59,8 +59,8 @@ pub struct Lab<'a> {
 pub struct Seen {
     /// By core.
     pub ledger: Ledger,
-    /// When each period of a core began, in ns, by the hypervisor's trace. In QEMU there is none of a
-    /// core with lost records; on a board the ledger has the same stretch of periods.
+    /// When each period of a core began, in ns, by the hypervisor's trace. In QEMU there is none of
+    /// a core with lost records; on a board the ledger has the same stretch of periods.
     pub boundaries: BTreeMap<usize, Vec<u64>>,
     /// The run's directory.
     pub directory: PathBuf,

@@ -109,8 +109,8 @@ impl Link {
         }
     }
 
-    /// Closes the line: waits until both threads have ended. Each sender of [`Self::input`] must have
-    /// gone before, and each read must have a time limit.
+    /// Closes the line: waits until both threads have ended. Each sender of [`Self::input`] must
+    /// have gone before, and each read must have a time limit.
     pub fn end(self) {
         let Self { bytes, input, threads } = self;
         drop((bytes, input));

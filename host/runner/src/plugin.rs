@@ -109,7 +109,8 @@ impl Watch {
         let low = Pa(self.setup.ram.saturating_add(self.setup.ram_len));
         if statics.as_ref().is_ok_and(|statics| statics.memory_end() > low) {
             return Err(Failure::call(format!(
-                "the plug-in counts accesses to RAM below {low} only, and the system has RAM above: use less memory"
+                "the plug-in counts accesses to RAM below {low} only, and the system has RAM \
+                 above: use less memory"
             )));
         }
         let page = match statics.and_then(|statics| page(&statics)) {
@@ -177,7 +178,9 @@ impl Loaded {
 /// The page to count in, in an image with guests that do nothing that is not counted.
 fn page(statics: &Statics) -> std::result::Result<StaticMemory, String> {
     if !statics.is_observed() {
-        return Err("the image lets guests zero lines by DC ZVA, which QEMU does not report to plug-ins: let `weir run` build it".into());
+        return Err("the image lets guests zero lines by DC ZVA, which QEMU does not report to \
+                    plug-ins: let `weir run` build it"
+            .into());
     }
     let page = statics.find(PAGE_SYMBOL).filter(|page| page.len() == counter_page::SIZE);
     page.ok_or_else(|| format!("the hypervisor has no page `{PAGE_SYMBOL}`"))

@@ -125,14 +125,16 @@ pub fn size(platforms: Bytes, extra: &[OsString]) -> Result<Bytes> {
         if name == Some("m") {
             size = memory(value).ok_or_else(|| {
                 Failure::call(format!(
-                    "--qemu-arg {text}: not a size that weir can read: give -m as MiB, or with K, M, G or T, such as 512M"
+                    "--qemu-arg {text}: not a size that weir can read: give -m as MiB, or with K, \
+                     M, G or T, such as 512M"
                 ))
             })?;
         } else if foreign || name == Some("mem-path") {
             let option = word.to_string_lossy();
             return Err(Failure::call(format!(
-                "--qemu-arg {option}, --qemu-arg {text}: the machine's memory is weir's own file, which it reads the trace from: leave \
-                 memory-backend and mem-path out; -m alone changes its size"
+                "--qemu-arg {option}, --qemu-arg {text}: the machine's memory is weir's own file, \
+                 which it reads the trace from: leave memory-backend and mem-path out; -m alone \
+                 changes its size"
             )));
         }
     }

@@ -128,7 +128,9 @@ impl Statics {
             let skipped = IMAGE_HEADER.saturating_sub(place) as usize;
             let built = image.get(place as usize..).and_then(|image| image.get(..data.len()));
             if built.and_then(|built| built.get(skipped..)) != data.get(skipped..) {
-                return Err("the image has another hypervisor than the one that was built last: build it again".into());
+                return Err("the image has another hypervisor than the one that was built last: \
+                            build it again"
+                    .into());
             }
         }
         let tables = image.get(kept as usize..).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! System registers. Each is declared once, with its name as the assembler knows it where that is
-//! another, and with how it may be used: `read`, `write`, or `act`, for a register of which only the
-//! ones that are written have an effect. `machine` has the two backends.
+//! another, and with how it may be used: `read`, `write`, or `act`, for a register of which only
+//! the ones that are written have an effect. `machine` has the two backends.
 
 use super::machine::{mrs, msr};
 use weir_vdev::id::Controls;

@@ -34,8 +34,8 @@ const EVENTS: usize = 1536;
 /// Bytes that the console core passes on in one section with interrupts masked: half of the UART's
 /// FIFO.
 const SECTION: usize = 16;
-/// After how many such sections it is another source's turn, if one waits. Each change of the source
-/// costs the wire a mark.
+/// After how many such sections it is another source's turn, if one waits. Each change of the
+/// source costs the wire a mark.
 const TURN: usize = 16;
 
 /// What the console keeps of one VM.
@@ -285,8 +285,8 @@ impl Wire {
     /// Called once, on the console core, after stage 1 has the device.
     #[must_use]
     pub unsafe fn take() -> Self {
-        // SAFETY: by the contract; `notice::refuse` and `notice::last_words`, which use it too, stop
-        // their core.
+        // SAFETY: by the contract; `notice::refuse` and `notice::last_words`, which use it too,
+        // stop their core.
         let mut uart = unsafe { Uart::take() };
         uart.enable();
         Self {
@@ -419,9 +419,9 @@ impl Wire {
         }
     }
 
-    /// Prepares a frame of records, which go when nothing else waits: VMs' lines are not late because
-    /// the host wants the trace. To copy the records takes most of a section, so that the frame goes
-    /// with the next one.
+    /// Prepares a frame of records, which go when nothing else waits: VMs' lines are not late
+    /// because the host wants the trace. To copy the records takes most of a section, so that the
+    /// frame goes with the next one.
     fn prepare_trace(&mut self) {
         let least = match self.wanted {
             WantedTrace::Nothing | WantedTrace::Later => return,

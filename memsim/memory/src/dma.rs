@@ -48,8 +48,8 @@ impl fmt::Display for DmaError {
         match self {
             Self::Config(c) => write!(
                 f,
-                "a DMA engine of {} channels, bursts of {}, {} reads, {} writes, a buffer of {}: give 1 to 64 \
-                 channels, and room for one burst each way",
+                "a DMA engine of {} channels, bursts of {}, {} reads, {} writes, a buffer of {}: \
+                 give 1 to 64 channels, and room for one burst each way",
                 c.channels, c.burst, c.reads, c.writes, c.buffer
             ),
             Self::NoChannel(n) => write!(f, "the DMA engine has no channel {n}"),

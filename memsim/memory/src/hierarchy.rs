@@ -117,7 +117,8 @@ impl fmt::Display for HierarchyError {
             Self::Cache { level, error } => write!(f, "{level}: {error}"),
             Self::LineSizes { level, line, l1d } => write!(
                 f,
-                "{level} has lines of {line} B, l1d has lines of {l1d} B: the model needs one size for all levels"
+                "{level} has lines of {line} B, l1d has lines of {l1d} B: the model needs one size \
+                 for all levels"
             ),
             Self::Cores(n) => write!(f, "{n} cores: give 1 to 64"),
         }

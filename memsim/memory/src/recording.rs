@@ -45,7 +45,8 @@ impl fmt::Display for BadLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "`{}` is no access: write `R 0xOFFSET` or `W 0xOFFSET`, with the cycles since the access before behind it or without, or `vcpu N`",
+            "`{}` is no access: write `R 0xOFFSET` or `W 0xOFFSET`, with the cycles since the \
+             access before behind it or without, or `vcpu N`",
             self.text
         )
     }

@@ -109,9 +109,13 @@ proptest! {
         prop_assert_eq!(&*stats.misses, &misses);
         for by in 0..OWNERS as u8 {
             for of in 0..OWNERS as u8 {
-                let of_model = |counts: &BTreeMap<_, u64>| counts.get(&(by, of)).copied().unwrap_or(0);
+                let of_model =
+                    |counts: &BTreeMap<_, u64>| counts.get(&(by, of)).copied().unwrap_or(0);
                 prop_assert_eq!(stats.evictions.get(Owner(by), Owner(of)), of_model(&evictions));
-                prop_assert_eq!(stats.write_backs.get(Owner(by), Owner(of)), of_model(&write_backs));
+                prop_assert_eq!(
+                    stats.write_backs.get(Owner(by), Owner(of)),
+                    of_model(&write_backs)
+                );
             }
         }
     }
@@ -159,7 +163,8 @@ proptest! {
         prop_assert_eq!(state.map(|s| s.dirty), gone.map(|v| v.dirty));
         prop_assert!(!cache.contains(out));
         if let Some(victim) = gone {
-            let fill = cache.fill(out, victim.owner, LineState { dirty: victim.dirty, shared: false });
+            let fill =
+                cache.fill(out, victim.owner, LineState { dirty: victim.dirty, shared: false });
             prop_assert_eq!(fill, None);
         }
         let after: BTreeSet<_> = cache.lines().map(|v| (v.line, v.dirty)).collect();

@@ -51,7 +51,8 @@ proptest! {
         burst in 0_u16..20,
         start in 0_u64..10_000,
     ) {
-        let mut regulator = QosRegulator::new(QosRate { average, burst, peak: 0 }, QosRate::default());
+        let mut regulator =
+            QosRegulator::new(QosRate { average, burst, peak: 0 }, QosRate::default());
         let mut now = start;
         for _ in 0..4096 + u32::from(burst.max(1)) {
             now = regulator.probe(false, now);
@@ -112,7 +113,12 @@ proptest! {
             let count = |write| flying.iter().filter(|t| t.write == write).count();
             prop_assert!(count(false) <= reads && count(true) <= writes);
             // A channel holds no more than its buffer.
-            let bytes = |write| seen.iter().filter(|t| t.write == write && t.pa.0 >= 0x1_0000).map(|t| t.bytes.0).sum::<u64>();
+            let bytes = |write| {
+                seen.iter()
+                    .filter(|t| t.write == write && t.pa.0 >= 0x1_0000)
+                    .map(|t| t.bytes.0)
+                    .sum::<u64>()
+            };
             if pieces.iter().all(|p| p.from.is_some() && p.to.is_some()) {
                 prop_assert!(bytes(false) - bytes(true) <= 192);
             }

@@ -308,15 +308,16 @@ proptest! {
     #[test]
     fn the_controller_issues_what_one_that_ticks_issues(
         arrivals in prop::collection::vec(
-            (prop_oneof![6 => 0_u64..3, 3 => 3_u64..60, 1 => 60_u64..3000], 0_u64..1 << 9, any::<bool>()),
+            (
+                prop_oneof![6 => 0_u64..3, 3 => 3_u64..60, 1 => 60_u64..3000],
+                0_u64..1 << 9,
+                any::<bool>(),
+            ),
             1..250,
         ),
         reads in prop_oneof![1_usize..9, 30_usize..65],
-        writes in prop_oneof![2_usize..9, 30_usize..65],
-        cap in 0_u32..4,
-        ranks in 0_u32..2,
-        groups in 0_u32..3,
-        part in 0_usize..3,
+        writes in prop_oneof![2_usize..9, 30_usize..65], cap in 0_u32..4, ranks in 0_u32..2,
+        groups in 0_u32..3, part in 0_usize..3,
     ) {
         // Refreshes often enough to be met.
         let part = [DDR2_800, DDR4_2400, LPDDR4_3200][part];
@@ -430,7 +431,13 @@ proptest! {
                 RowUse::Empty => t.rcd + t.burst,
                 RowUse::Conflict => t.rp + t.rcd + t.burst,
             };
-            let column = if d.row == RowUse::Forwarded { 0 } else if d.write { t.cwl } else { t.cl };
+            let column = if d.row == RowUse::Forwarded {
+                0
+            } else if d.write {
+                t.cwl
+            } else {
+                t.cl
+            };
             prop_assert!(d.at >= d.arrived + least + column, "{:?}", d);
         }
         let stats = channel.stats();

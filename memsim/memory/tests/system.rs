@@ -563,7 +563,8 @@ proptest! {
         config.caches.l2_write_buffers = buffers;
         config.caches.core_misses = 3;
         let rate = QosRate { average: 1000, burst: 2, peak: 200 };
-        let smmu = translated.then_some((0, StreamId(1), WalkTables { base: Pa(1 << 24), levels: 3 }));
+        let smmu =
+            translated.then_some((0, StreamId(1), WalkTables { base: Pa(1 << 24), levels: 3 }));
         config.dma = vec![DmaPort { coherent, regulator: Some((rate, rate)), smmu, ..port() }];
         let replacement = Replacement::Lru;
         config.tbus = vec![TlbConfig { entries: 2, ways: 2, page: Bytes(4096), replacement }];
@@ -595,7 +596,10 @@ proptest! {
                 again.advance(now, &mut |answer| answers_again.push(answer));
                 let pa = Pa(line << 6);
                 let issue = system.issue(core, Owner(core as u8), access, pa, token, now);
-                prop_assert_eq!(issue, again.issue(core, Owner(core as u8), access, pa, token, now));
+                prop_assert_eq!(
+                    issue,
+                    again.issue(core, Owner(core as u8), access, pa, token, now)
+                );
                 match issue {
                     Issue::Hit(_) => break,
                     Issue::Pending => {
@@ -645,9 +649,9 @@ proptest! {
     /// which each reads one line a transfer.
     #[test]
     fn what_lines_waited_for_adds_up_to_their_delay(
-        accesses in prop::collection::vec((0_usize..4, 0_u64..1 << 9, any::<bool>(), 0_u64..60), 1..300),
-        registers in 1_usize..6,
-        buffers in 1_usize..4,
+        accesses in
+            prop::collection::vec((0_usize..4, 0_u64..1 << 9, any::<bool>(), 0_u64..60), 1..300),
+        registers in 1_usize..6, buffers in 1_usize..4,
         masters in prop::collection::vec((0_u8..4, 0_u64..1 << 9), 0..8),
         (coherent, regulated) in any::<(bool, bool)>(),
     ) {
@@ -658,7 +662,8 @@ proptest! {
         let regulator = regulated.then_some((rate, rate));
         let engine = DmaConfig { burst: Bytes(64), ..ENGINE };
         config.dma = vec![DmaPort { engine, coherent, regulator, ..port() }];
-        let from_memory = ns(20 + 20) + Picos(DDR4_2400.clock_ps * (DDR4_2400.cl + DDR4_2400.burst));
+        let from_memory =
+            ns(20 + 20) + Picos(DDR4_2400.clock_ps * (DDR4_2400.cl + DDR4_2400.burst));
         let mut system = MemorySystem::new(config).unwrap();
         let mut asked = BTreeMap::new();
         let (mut delays, mut dma_delays) = ([0_u64; 4], [0_u64; 4]);

@@ -43,8 +43,8 @@ impl SimulatedBoard {
     /// searched next to the system's file.
     ///
     /// # Errors
-    /// [`SimulationError`], if the memory is not that of the system's platform, a trace can't be read,
-    /// or a budget counts what the model does not.
+    /// [`SimulationError`], if the memory is not that of the system's platform, a trace can't be
+    /// read, or a budget counts what the model does not.
     pub fn new(
         system: &System,
         placement: &Placement,
@@ -229,7 +229,8 @@ fn alone_on_their_cores(vms: &[Vm]) -> Result<(), SimulationError> {
         let mut others = all().filter(|(other, its)| *its == core && !std::ptr::eq(*other, vm));
         if let Some((other, _)) = others.next() {
             return Err(SimulationError(format!(
-                "{} and {} share core {core}, and the model has no partition schedules: give each a core of its own with --set vm.NAME.cpus=[N], or leave the workload out",
+                "{} and {} share core {core}, and the model has no partition schedules: give each \
+                 a core of its own with --set vm.NAME.cpus=[N], or leave the workload out",
                 vm.name, other.name
             )));
         }
@@ -248,7 +249,8 @@ fn regulate(
     let counters = Counter::pair(regulation).ok_or_else(|| {
         let name = &system.vms[index].name;
         SimulationError(format!(
-            "{name}'s bandwidth counts an event that the model has not: use l2d-refill, l2d-writeback, bus-access or mem-access"
+            "{name}'s bandwidth counts an event that the model has not: use l2d-refill, \
+             l2d-writeback, bus-access or mem-access"
         ))
     })?;
     let shared = match setting.kind {
@@ -280,7 +282,8 @@ fn engine(
     taken[number] += transfers.channels;
     if taken[number] > engine.channels() {
         return Err(SimulationError(format!(
-            "{vm}'s workload wants {} channels of the DMA engine {name}, of which {} are left: write channels = N",
+            "{vm}'s workload wants {} channels of the DMA engine {name}, of which {} are left: \
+             write channels = N",
             transfers.channels,
             engine.channels().saturating_sub(first)
         )));

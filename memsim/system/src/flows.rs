@@ -153,10 +153,9 @@ impl Broker {
     ) -> Result<Self, Result<String, SimulationError>> {
         let dma = &timing.dma;
         if dma.path != DataPath::Dma {
-            return Err(Ok(
-                "a core copies the messages ([dma] path, or a platform without a DMA engine), and the model has the path of a DMA engine only"
-                    .to_owned(),
-            ));
+            return Err(Ok("a core copies the messages ([dma] path, or a platform without a DMA \
+                           engine), and the model has the path of a DMA engine only"
+                .to_owned()));
         }
         let names: Vec<_> = memory.engine_names().collect();
         let Some(name) = dma.engine.as_deref().or(names.first().copied()) else {
@@ -175,7 +174,8 @@ impl Broker {
         taken[engine] += 1;
         if channel >= parameters.channels() {
             return Err(Err(SimulationError(format!(
-                "the broker wants a channel of the DMA engine {name}, and the workloads have all of them: write channels = {} there, or another engine into [dma]",
+                "the broker wants a channel of the DMA engine {name}, and the workloads have all \
+                 of them: write channels = {} there, or another engine into [dma]",
                 channel.saturating_sub(1)
             ))));
         }

@@ -37,8 +37,9 @@ fn bandwidth_by_chunk_is_what_was_measured() {
         let workload = dma(&format!("size = \"64KiB\", chunk = \"{chunk}KiB\""));
         // Source and destination in one bank, as there.
         let text = format!(
-            "platform = \"zcu102\"\ndram = \"banks-on-top\"\n[hypervisor]\nbanks = \"1\"\n[[vm]]\nname = \"dma\"\n\
-             cpus = [0]\nmemory = \"8MiB\"\nbanks = \"0\"\nimage = {{ elf = \"memory-stressor\" }}\n{workload}\n"
+            "platform = \"zcu102\"\ndram = \"banks-on-top\"\n[hypervisor]\nbanks = \"1\"\n[[vm]]\n\
+             name = \"dma\"\ncpus = [0]\nmemory = \"8MiB\"\nbanks = \"0\"\n\
+             image = {{ elf = \"memory-stressor\" }}\n{workload}\n"
         );
         let outcome = run(&board_of(&text, &memory(&[])), span(1000)).unwrap();
         close(mb_per_s(&outcome, 0), published, share);

@@ -13,7 +13,8 @@ const VMS: &str = "platform = \"zcu102\"\n[broker]\ncpus = [3]\n";
 fn vm(number: usize, rest: &str) -> String {
     let name = ["a", "b", "c"][number];
     format!(
-        "[[vm]]\nname = \"{name}\"\ncpus = [{number}]\nmemory = \"4MiB\"\nimage = {{ elf = \"memory-stressor\" }}\n{rest}\n"
+        "[[vm]]\nname = \"{name}\"\ncpus = [{number}]\nmemory = \"4MiB\"\n\
+         image = {{ elf = \"memory-stressor\" }}\n{rest}\n"
     )
 }
 
@@ -132,7 +133,8 @@ fn what_can_not_be_simulated_is_left_out_or_refused() {
     assert!(left_out.flows_left_out().unwrap().contains("[dma] path"));
     let error = load("engine = \"gpu\"", &flows, "").unwrap_err();
     assert!(error.contains("`gpu`") && error.contains("has: fpd, lpd"), "{error}");
-    let all = "workload = { kind = \"dma\", engine = \"lpd\", channels = 8, mode = \"simple\", size = \"4KiB\" }";
+    let all = "workload = { kind = \"dma\", engine = \"lpd\", channels = 8, mode = \"simple\", \
+               size = \"4KiB\" }";
     let error = load("engine = \"lpd\"", &flows, all).unwrap_err();
     assert!(error.contains("write channels = 7"), "{error}");
     let huge = [flow("one", ["a", "\"b\""], "8MiB", "period = \"1s\"")];
@@ -150,13 +152,18 @@ proptest! {
         chunk in 2048u64..8192,
         seed in 1u64..100,
     ) {
-        let flows: Vec<_> = set.iter().zip(0..).map(|((size, period, jitter), index)| {
-            let ends = [["a", "\"c\""], ["b", "\"c\""], ["c", "\"a\""]][index % 3];
-            let rest = format!("period = \"{period}us\"\njitter = \"{jitter}us\"");
-            flow(&format!("f{index}"), ends, &format!("{size}B"), &rest)
-        }).collect();
+        let flows: Vec<_> = set
+            .iter()
+            .zip(0..)
+            .map(|((size, period, jitter), index)| {
+                let ends = [["a", "\"c\""], ["b", "\"c\""], ["c", "\"a\""]][index % 3];
+                let rest = format!("period = \"{period}us\"\njitter = \"{jitter}us\"");
+                flow(&format!("f{index}"), ends, &format!("{size}B"), &rest)
+            })
+            .collect();
         let dma = format!("chunk = \"{chunk}B\"");
-        let span = Span { seed, warm_up: weir_units::Nanos(1), length: weir_units::Nanos(6_000_000) };
+        let span =
+            Span { seed, warm_up: weir_units::Nanos(1), length: weir_units::Nanos(6_000_000) };
         for (outcome, (_, period, _)) in simulate(&dma, &flows, span).iter().zip(&set) {
             let due = 6000 / period;
             prop_assert!(outcome.sent.abs_diff(due) <= 2, "{} {due}", outcome.sent);

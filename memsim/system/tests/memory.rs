@@ -26,7 +26,7 @@ fn ddr4_2400_is_the_part_of_the_closed_forms() {
 #[test]
 fn what_is_wrong_is_named_with_its_place() {
     let cases = [
-        ("cl = 17", "cl = \"x\"", "line 7"),
+        ("cl = 17", "cl = \"x\"", "line 8"),
         ("cl = 17", "cll = 17", "unknown field `cll`"),
         ("cl = 17\n", "", "missing field `cl`"),
         ("cl = 17", "cl = 17000000", "write at most"),
@@ -53,8 +53,8 @@ fn what_is_wrong_is_named_with_its_place() {
 fn next_to_writers(platform: &str, memory: &str, cpus: &str) -> (u64, u64) {
     let vm = |name: &str, cpus: &str, workload: &str| {
         format!(
-            "[[vm]]\nname = \"{name}\"\ncpus = {cpus}\nmemory = \"4MiB\"\nimage = {{ elf = \"memory-stressor\" }}\n\
-             workload = {{ kind = \"{workload}\" }}\n"
+            "[[vm]]\nname = \"{name}\"\ncpus = {cpus}\nmemory = \"4MiB\"\n\
+             image = {{ elf = \"memory-stressor\" }}\nworkload = {{ kind = \"{workload}\" }}\n"
         )
     };
     let walk = vm("walk", "[0]", "latency\", size = \"256KiB");

@@ -62,8 +62,8 @@ fn colors_stop_evictions_by_three_writers() {
 #[test]
 fn only_a_budget_helps_against_few_miss_registers() {
     let memory = memory(&[("caches.l2_misses", "2"), ("caches.l2_write_buffers", "2")]);
-    let attack = "workload = { kind = \"write\", size = \"1MiB\" }\n\
-                  memory_budget = { accesses = 60, period = \"100us\", scope = \"vm\", split = \"even\" }";
+    let attack = "workload = { kind = \"write\", size = \"1MiB\" }\nmemory_budget = { accesses = \
+                  60, period = \"100us\", scope = \"vm\", split = \"even\" }";
     let board = board(&walk_and(attack), &memory);
     let alone = run(&board.alone(0), span(400)).unwrap();
     let slower =
@@ -79,8 +79,8 @@ fn periods_keep_budget_plus_interrupt_latency() {
     let memory = memory(&[]);
     for (regulator, scope) in [("static", "vm"), ("static", "vcpu"), ("memguard", "vm")] {
         let attack = format!(
-            "workload = {{ kind = \"read-write\", size = \"1MiB\" }}\n\
-             memory_budget = {{ accesses = 60, period = \"50us\", scope = \"{scope}\", regulator = \"{regulator}\" }}"
+            "workload = {{ kind = \"read-write\", size = \"1MiB\" }}\nmemory_budget = {{ accesses \
+             = 60, period = \"50us\", scope = \"{scope}\", regulator = \"{regulator}\" }}"
         );
         let vms = walk_and(&attack);
         let outcome = run(&board(&vms, &memory), span(1000)).unwrap();
@@ -173,7 +173,8 @@ fn workload() -> impl Strategy<Value = String> {
             format!("kind = \"{kind}\", size = \"{}KiB\", gap = \"{gap}ns\"", 4 * pages)
         }),
         2 => (engine(), mode, 1_u32..3, 64_u32..9000).prop_map(|(engine, mode, channels, chunk)| {
-            format!("kind = \"dma\", engine = \"{engine}\", mode = \"{mode}\", channels = {channels}, size = \"64KiB\", chunk = \"{chunk}B\"")
+            format!("kind = \"dma\", engine = \"{engine}\", mode = \"{mode}\", channels = \
+                     {channels}, size = \"64KiB\", chunk = \"{chunk}B\"")
         }),
         1 => engine().prop_map(|engine| format!("kind = \"network\", engine = \"{engine}\"")),
         1 => Just("kind = \"cyclictest\", period = \"3us\"".to_owned()),
@@ -199,7 +200,8 @@ proptest! {
             ("dma.fpd.coherent", &coherent.to_string()),
         ]);
         let bandwidth = budget.map_or(String::new(), |budget| {
-            format!("\nmemory_budget = {{ accesses = {budget}, period = \"30us\", overcommit = true }}")
+            format!("\nmemory_budget = {{ accesses = {budget}, period = \"30us\", overcommit = \
+                     true }}")
         });
         let places = [("a", "[0, 1]", "0-3"), ("b", "[2]", "4-8"), ("c", "[3]", "9-13")];
         let vms = std::array::from_fn::<_, 3, _>(|index| {
@@ -418,7 +420,8 @@ fn a_program_larger_than_its_ram_is_refused() {
     assert_eq!(of("2MiB"), "");
     assert_eq!(
         of("1MiB"),
-        "system.toml: a's workload goes through 1172KiB, and its RAM has 1MiB: write more `memory`, or another `kernel`"
+        "system.toml: a's workload goes through 1172KiB, and its RAM has 1MiB: write more \
+         `memory`, or another `kernel`"
     );
 }
 
@@ -471,8 +474,9 @@ fn row_misses_leave_the_cache_without_a_size() {
     for name in ["zcu102", "zcu104", "rpi4", "gem5", "qemu-virt"] {
         let of = |size: &str| {
             let text = format!(
-                "platform = \"{name}\"\n[[vm]]\nname = \"ustress\"\ncpus = [0]\nmemory = \"32MiB\"\n\
-                 image = {{ elf = \"memory-stressor\" }}\nworkload = {{ kind = \"row-miss\"{size} }}\n"
+                "platform = \"{name}\"\n[[vm]]\nname = \"ustress\"\ncpus = [0]\n\
+                 memory = \"32MiB\"\nimage = {{ elf = \"memory-stressor\" }}\n\
+                 workload = {{ kind = \"row-miss\"{size} }}\n"
             );
             let memory = MemoryModel::find_with(name, &[]).unwrap();
             let outcome = run(&board_of(&text, &memory), span(5000)).unwrap();
@@ -490,8 +494,9 @@ fn row_misses_leave_the_cache_without_a_size() {
 fn row_misses_saturate_at_the_measured_rate() {
     for cores in ["[0, 1, 2]", "[0]"] {
         let text = format!(
-            "platform = \"zcu102\"\ndram = \"banks-on-top\"\n[hypervisor]\nbanks = \"1\"\n[[vm]]\nname = \"ustress\"\n\
-             cpus = {cores}\nmemory = \"16MiB\"\nbanks = \"0\"\nimage = {{ elf = \"memory-stressor\" }}\n\
+            "platform = \"zcu102\"\ndram = \"banks-on-top\"\n[hypervisor]\nbanks = \"1\"\n[[vm]]\n\
+             name = \"ustress\"\ncpus = {cores}\nmemory = \"16MiB\"\nbanks = \"0\"\n\
+             image = {{ elf = \"memory-stressor\" }}\n\
              workload = {{ kind = \"row-miss\", size = \"4MiB\" }}\n"
         );
         let span = Span { warm_up: Nanos(30_000_000), length: Nanos(2_000_000), seed: 1 };

@@ -57,7 +57,8 @@ fn phases_have_rates_localities_and_writes() {
     };
     // 100 accesses in 100 us, then 1000 in 100 us.
     let two = walk(
-        "{ accesses = 100, gap = \"1us\", size = \"4KiB\" }, { accesses = 1000, gap = \"100ns\", size = \"4KiB\" }",
+        "{ accesses = 100, gap = \"1us\", size = \"4KiB\" }, { accesses = 1000, gap = \"100ns\", \
+         size = \"4KiB\" }",
     );
     let accesses = two.vms[0].accesses;
     assert!((5490..=5510).contains(&accesses), "{accesses}");

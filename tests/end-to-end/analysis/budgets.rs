@@ -9,7 +9,8 @@ use serde_json::Value;
 /// A VM with this `memory_budget` on `cpus`.
 fn vm(name: &str, cpus: &str, bandwidth: &str) -> String {
     format!(
-        "[[vm]]\nname = \"{name}\"\ncpus = [{cpus}]\nmemory = \"16MiB\"\nimage = {{ bin = \"guest.bin\", load = 0x4010_0000 }}\nmemory_budget = {{ {bandwidth} }}\n"
+        "[[vm]]\nname = \"{name}\"\ncpus = [{cpus}]\nmemory = \"16MiB\"\n\
+         image = {{ bin = \"guest.bin\", load = 0x4010_0000 }}\nmemory_budget = {{ {bandwidth} }}\n"
     )
 }
 
@@ -273,7 +274,8 @@ fn a_task_that_spends_the_budget_waits_for_the_next() {
     // deadline before.
     let text = |keys: &str, accesses: &str| {
         let task = format!(
-            "[[vm.task]]\nname = \"loop\"\nwcet = \"1us\"\nperiod = \"10us\"\ndeadline = \"10us\"\n{accesses}\n"
+            "[[vm.task]]\nname = \"loop\"\nwcet = \"1us\"\nperiod = \"10us\"\ndeadline = \"10us\"\n\
+             {accesses}\n"
         );
         format!("platform = \"zcu102\"\n{}{task}{SATURATION}", vm("a", "0", keys))
             .replace("210", "9999")
@@ -495,7 +497,8 @@ fn analyze_and_check_refuse_the_same_measurements() {
         ("accesses = 49, period = \"30us\"", ""),
         ("accesses = 60, period = \"19us\"", "period = \"19us\" is shorter than the `min_period`"),
         (
-            "accesses = 60, period = \"30us\", debt = false, adjust = { by = \"a\", min = 9, max = 70 }",
+            "accesses = 60, period = \"30us\", debt = false, adjust = { by = \"a\", min = 9, max = \
+             70 }",
             "an adjustable budget of 9 gives",
         ),
         ("accesses = 60, period = \"30us\", poll = \"2us\"", "poll = \"2us\" is coarser"),
@@ -565,7 +568,8 @@ fn assumptions_of_the_figures_are_printed() {
     );
     let shared = vm("a", "0", "accesses = 60, period = \"30us\", required = \"40MB/s\"")
         + &vm("b", "0", STATIC)
-        + "[[core]]\nid = 0\nschedule = { kind = \"round-robin\", quantum = \"1ms\", switch = \"0us\" }\n"
+        + "[[core]]\nid = 0\n\
+           schedule = { kind = \"round-robin\", quantum = \"1ms\", switch = \"0us\" }\n"
         + SATURATION;
     assert!(notes(&shared).contains("a: the guaranteed bandwidth holds while it has its cores"));
     // So is what is planned by them.
@@ -585,7 +589,8 @@ const LENT: &str =
     "accesses = 60, period = \"30us\", required = \"150MB/s\", regulator = \"memguard\"";
 const TWO: &str =
     "reads = 60, writes = 5, period = \"30us\", required = \"100MB/s\", regulator = \"memguard\"";
-const ADJUSTED: &str = "accesses = 60, period = \"30us\", required = \"50MB/s\", adjust = { by = \"a\", min = 9, max = 70 }";
+const ADJUSTED: &str = "accesses = 60, period = \"30us\", required = \"50MB/s\", adjust = { by = \
+                        \"a\", min = 9, max = 70 }";
 const WRITES: &str = "writes = 5, period = \"30us\", required = \"50MB/s\"";
 const INSTRUCTIONS: &str =
     "accesses = 5000, period = \"30us\", event = \"inst-retired\", source = \"pmu\"";
@@ -694,15 +699,15 @@ const WAYS_OF_CHECK: &[(&[&str], &str, &[(&str, &str)])] = &[
     (
         &[
             LINE,
-            "accesses = 60, period = \"30us\", regulator = \"compensation\", critical = \"c\", window = 2",
+            "accesses = 60, period = \"30us\", regulator = \"compensation\", critical = \"c\", \
+             window = 2",
         ],
         "write `a`",
         &[("\"c\"", "\"a\"")],
     ),
     (
-        &[
-            "accesses = 60, period = \"30us\", regulator = \"compensation\", critical = \"a\", window = 2",
-        ],
+        &["accesses = 60, period = \"30us\", regulator = \"compensation\", critical = \"a\", \
+           window = 2"],
         "leave `regulator`, `critical` and `window` out",
         &[(", regulator = \"compensation\", critical = \"a\", window = 2", "")],
     ),

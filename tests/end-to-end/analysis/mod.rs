@@ -35,7 +35,9 @@ fn only_refill_budgets_limit_memory() {
     let system = |budget: &str| {
         let vm = |name: &str, cpu: u8, budget: &str| {
             format!(
-                "[[vm]]\nname = \"{name}\"\ncpus = [{cpu}]\nmemory = \"16MiB\"\nimage = {{ bin = \"guest.bin\", load = 0x4010_0000 }}\nmemory_budget = {{ {budget}, period = \"30us\" }}\n"
+                "[[vm]]\nname = \"{name}\"\ncpus = [{cpu}]\nmemory = \"16MiB\"\n\
+                 image = {{ bin = \"guest.bin\", load = 0x4010_0000 }}\n\
+                 memory_budget = {{ {budget}, period = \"30us\" }}\n"
             )
         };
         fake.write(
@@ -271,7 +273,8 @@ fn command_line_values_are_checked_like_the_files() {
 fn overheads_name_their_origin_and_stale_ones_warn() {
     let origin = |build: &str| {
         format!(
-            "{}origin = {{ command = \"weir run x\", build = \"{build}\", date = \"2026-01-31\" }}\n",
+            "{}origin = {{ command = \"weir run x\", build = \"{build}\", date = \"2026-01-31\" \
+             }}\n",
             moved_by_the_broker()
         )
     };
@@ -356,13 +359,16 @@ fn costs_that_are_too_low_are_reported() {
     let fake = fake();
     let vm = |name: &str, keys: &str| {
         format!(
-            "[[vm]]\nname = \"{name}\"\ncpus = [0]\nmemory = \"16MiB\"\nimage = {{ bin = \"guest.bin\", load = 0x4010_0000 }}\n{keys}"
+            "[[vm]]\nname = \"{name}\"\ncpus = [0]\nmemory = \"16MiB\"\n\
+             image = {{ bin = \"guest.bin\", load = 0x4010_0000 }}\n{keys}"
         )
     };
     let (a, b) = (vm("a", ""), vm("b", "devices = [\"rtc\"]\n"));
     let system = |quantum: &str, cost: &str| {
         let text = format!(
-            "platform = \"qemu-virt\"\n{a}{b}[[core]]\nid = 0\nschedule = {{ kind = \"round-robin\", quantum = \"{quantum}\" }}\n[[irq]]\nline = 34\nvm = \"b\"\nrate = 20\nwcet = \"{cost}\"\n"
+            "platform = \"qemu-virt\"\n{a}{b}[[core]]\nid = 0\n\
+             schedule = {{ kind = \"round-robin\", quantum = \"{quantum}\" }}\n[[irq]]\nline = 34\n\
+             vm = \"b\"\nrate = 20\nwcet = \"{cost}\"\n"
         );
         fake.write("x.toml", text.as_bytes());
         ["check", "analyze"].map(|verb| capture(fake.weir().args([verb, "x.toml"])))
@@ -395,7 +401,10 @@ fn a_broker_without_time_gets_a_cause() {
     let system = |quantum: &str, irq: &str| {
         let vm = |name: &str, core: u8| format!("[[vm]]\nname = \"{name}\"\ncpus = [{core}]\n");
         let text = format!(
-            "platform = \"qemu-virt\"\n{}{}{}[dma]\npath = \"broker\"\nbandwidth = \"485MB/s\"\n{}{OVERHEADS}copy = {{ min = 100, max = 200 }}\nwake = {{ min = 100, max = 200 }}\n[[core]]\nid = 2\nschedule = {{ kind = \"round-robin\", quantum = \"{quantum}\", vms = [\"broker\", \"c\"] }}\n{irq}",
+            "platform = \"qemu-virt\"\n{}{}{}[dma]\npath = \"broker\"\nbandwidth = \"485MB/s\"\n\
+             {}{OVERHEADS}copy = {{ min = 100, max = 200 }}\nwake = {{ min = 100, max = 200 }}\n\
+             [[core]]\nid = 2\nschedule = {{ kind = \"round-robin\", quantum = \"{quantum}\", vms \
+             = [\"broker\", \"c\"] }}\n{irq}",
             vm("a", 0),
             vm("b", 1),
             vm("c", 2),
@@ -647,7 +656,9 @@ fn every_suggested_bandwidth_makes_the_flows_hold() {
 fn flows_are_judged_at_no_more_than_a_core_copies() {
     let text = |path: &str, copy: &str| {
         format!(
-            "[dma]\nbandwidth = \"2000MB/s\"\npath = \"{path}\"\n{copy}{}{OVERHEADS}copy = {{ min = 50, max = 90 }}\nwake = {{ min = 300, max = 700 }}\nhold = {{ min = 0, max = 0 }}\n{SATURATION}",
+            "[dma]\nbandwidth = \"2000MB/s\"\npath = \"{path}\"\n\
+             {copy}{}{OVERHEADS}copy = {{ min = 50, max = 90 }}\n\
+             wake = {{ min = 300, max = 700 }}\nhold = {{ min = 0, max = 0 }}\n{SATURATION}",
             flow("f", "a", "\"b\"", "64KiB", "1ms", "400us")
         )
     };

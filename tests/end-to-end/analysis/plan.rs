@@ -179,7 +179,8 @@ fn planning_works_without_saturation() {
     let task = "[[vm.task]]\nname = \"t\"\nwcet = \"1ms\"\nperiod = \"10ms\"\n";
     let next_to = |keys: &str| {
         format!(
-            "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\n{task}[[vm]]\nname = \"b\"\ncpus = [1]\nmemory_budget = {{ {keys} }}\n"
+            "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\n{task}[[vm]]\n\
+             name = \"b\"\ncpus = [1]\nmemory_budget = {{ {keys} }}\n"
         )
     };
     let given = "accesses = 1000, period = \"1ms\"";
@@ -337,7 +338,8 @@ fn what_is_missing_is_named_by_numbers() {
     assert!(hasty["text"].as_str().is_some_and(|text| text.contains("no bandwidth is enough")));
     let late = unplanned().replace(
         "name = \"gp\"",
-        "name = \"gp\"\n[[vm.task]]\nname = \"slow\"\nwcet = \"3ms\"\nperiod = \"9ms\"\ndeadline = \"2ms\"\naccesses = 0",
+        "name = \"gp\"\n[[vm.task]]\nname = \"slow\"\nwcet = \"3ms\"\nperiod = \"9ms\"\n\
+         deadline = \"2ms\"\naccesses = 0",
     );
     let late = short(&late);
     assert_eq!(
@@ -346,14 +348,16 @@ fn what_is_missing_is_named_by_numbers() {
     );
     let endless = unplanned().replace(
         "name = \"gp\"",
-        "name = \"gp\"\n[[vm.task]]\nname = \"slow\"\nwcet = \"3ms\"\nperiod = \"2ms\"\ndeadline = \"2ms\"\naccesses = 0",
+        "name = \"gp\"\n[[vm.task]]\nname = \"slow\"\nwcet = \"3ms\"\nperiod = \"2ms\"\n\
+         deadline = \"2ms\"\naccesses = 0",
     );
     let endless = short(&endless);
     assert_eq!(
         (&endless["what"], &endless["asked"]),
         (&"deadline of gp: slow".into(), &Value::Null)
     );
-    let cause = "has no bound: 100.0 % of its core are guaranteed, and the VM's tasks up to this one need 150.0 %";
+    let cause = "has no bound: 100.0 % of its core are guaranteed, and the VM's tasks up to this \
+                 one need 150.0 %";
     assert!(endless["text"].as_str().is_some_and(|text| text.ends_with(cause)), "{endless}");
 }
 
@@ -361,8 +365,9 @@ fn what_is_missing_is_named_by_numbers() {
 fn colors_that_are_missing_are_counted() {
     let text = |vision: &str| {
         format!(
-            "platform = \"zcu102\"\n[[vm]]\nname = \"control\"\nmemory = \"64MiB\"\ncriticality = 3\nworking_set = \"512KiB\"\n\
-             [[vm]]\nname = \"vision\"\ncriticality = 1\n{vision}\n[[vm]]\nname = \"linux\"\nmemory = \"512MiB\"\n"
+            "platform = \"zcu102\"\n[[vm]]\nname = \"control\"\nmemory = \"64MiB\"\n\
+             criticality = 3\nworking_set = \"512KiB\"\n[[vm]]\nname = \"vision\"\n\
+             criticality = 1\n{vision}\n[[vm]]\nname = \"linux\"\nmemory = \"512MiB\"\n"
         )
     };
     // 64 KiB of cache and 256 MiB of RAM behind each of 16 colors: 8 and 9, and 2 for linux'
@@ -404,7 +409,8 @@ fn a_table_for_too_short_periods_is_no_base_of_a_plan() {
 fn grids() -> Vec<(&'static str, String, String, Vec<u64>)> {
     let task = |name: &str, wcet: &str, deadline: &str, accesses: u64| {
         format!(
-            "[[vm.task]]\nname = \"{name}\"\nwcet = \"{wcet}\"\nperiod = \"100ms\"\ndeadline = \"{deadline}\"\naccesses = {accesses}\n"
+            "[[vm.task]]\nname = \"{name}\"\nwcet = \"{wcet}\"\nperiod = \"100ms\"\n\
+             deadline = \"{deadline}\"\naccesses = {accesses}\n"
         )
     };
     let board = || "platform = \"zcu102\"\n".to_owned();
@@ -412,7 +418,9 @@ fn grids() -> Vec<(&'static str, String, String, Vec<u64>)> {
         format!("[[vm]]\nname = \"a\"\ncpus = {cpus}\nmemory_budget = {{ {keys} }}\n{tasks}")
     };
     let one = |deadline: &str| vm("[0]", "required = \"1MB/s\"", &task("t", "1ms", deadline, 6250));
-    let table = "[saturation]\nperiod = \"100us\"\nline = \"64B\"\npoints = [{ accesses = 30000, dma = \"0B/s\" }]\nmin_accesses = 500\ndelay = \"3ns\"\n";
+    let table = "[saturation]\nperiod = \"100us\"\nline = \"64B\"\n\
+                 points = [{ accesses = 30000, dma = \"0B/s\" }]\nmin_accesses = 500\n\
+                 delay = \"3ns\"\n";
     let small = vec![50, 55, 60, 70, 80, 90, 100, 120, 150];
     let large = vec![500, 1000, 2000, 4000, 8000, 12_000, 16_000];
     vec![

@@ -16,7 +16,8 @@ fn vm(name: &str, core: u8, keys: &str) -> String {
 /// A task of 1 ms in each 10 ms.
 fn task(deadline: &str, accesses: &str) -> String {
     format!(
-        "[[vm.task]]\nname = \"t\"\nwcet = \"1ms\"\nperiod = \"10ms\"\ndeadline = \"{deadline}\"\n{accesses}"
+        "[[vm.task]]\nname = \"t\"\nwcet = \"1ms\"\nperiod = \"10ms\"\ndeadline = \"{deadline}\"\n\
+         {accesses}"
     )
 }
 
@@ -147,7 +148,8 @@ fn the_deadline_of_an_interrupt_is_judged() {
         (&limited, "50us", rate, open, "the VM's own memory budget may suspend it"),
     ] {
         let text = format!(
-            "platform = \"qemu-virt\"\n{system}[[irq]]\nline = 34\nvm = \"b\"\nwcet = \"10us\"\ndeadline = \"{deadline}\"\n{keys}"
+            "platform = \"qemu-virt\"\n{system}[[irq]]\nline = 34\nvm = \"b\"\nwcet = \"10us\"\n\
+             deadline = \"{deadline}\"\n{keys}"
         );
         let (_, json) = analyze(&text, &[]);
         assert_eq!(json["verdict"], verdict, "{text} {json}");

@@ -61,7 +61,8 @@ impl Fake {
         fake.write("guest.bin", &[0; 64]);
         fake.write("image", b"an image");
         let script = format!(
-            "#!/bin/sh\n[ \"$1\" = --version ] && echo fake 1 && exit\ncd \"{}\" || exit\necho $$ > pid\n{script}\n",
+            "#!/bin/sh\n[ \"$1\" = --version ] && echo fake 1 && exit\ncd \"{}\" || exit\n\
+             echo $$ > pid\n{script}\n",
             fake.path("").display()
         );
         fake.write("qemu", script.as_bytes());

@@ -97,8 +97,8 @@ impl Outcome {
         assert!(max.is_some() && max <= bound, "{flow}");
     }
 
-    /// As [`Self::keeps_its_bound`], in a system in which time slices of other emulated cores can be
-    /// in a packet's latency: without them, as the run says, none took longer.
+    /// As [`Self::keeps_its_bound`], in a system in which time slices of other emulated cores can
+    /// be in a packet's latency: without them, as the run says, none took longer.
     pub fn keeps_its_bound_but_for_slices(&self, packets: u64) {
         let flow = &self.report["flows"][0];
         let reason = flow["reason"].as_str().unwrap_or_default();

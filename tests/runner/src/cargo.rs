@@ -225,8 +225,10 @@ not JSON
 
     #[test]
     fn what_did_not_compile_is_named_once() {
-        let log = "error[E0425]: x\nerror: could not compile `weir-cli` (test \"cli\") due to 2 previous errors\n\
-                   error: could not compile `weir-cli` (test \"cli\") due to 2 previous errors; 1 warning emitted\n";
+        let log = "error[E0425]: x\n\
+                   error: could not compile `weir-cli` (test \"cli\") due to 2 previous errors\n\
+                   error: could not compile `weir-cli` (test \"cli\") due to 2 previous errors; 1 \
+                   warning emitted\n";
         assert_eq!(not_compiled(log), ["weir-cli (test \"cli\")"]);
     }
 }

@@ -124,8 +124,9 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
 
     #[test]
     fn a_failure_is_shown_without_the_harness() {
-        let output = "\nrunning 1 test\nhello\n\nthread 'x' (3) panicked at a.rs:1:2:\nboom\nnote: y\n\
-                      test x ... FAILED\n\nfailures:\n\nfailures:\n    x\n\ntest result: FAILED. 0 passed";
+        let output = "\nrunning 1 test\nhello\n\nthread 'x' (3) panicked at a.rs:1:2:\nboom\n\
+                      note: y\ntest x ... FAILED\n\nfailures:\n\nfailures:\n    x\n\n\
+                      test result: FAILED. 0 passed";
         let own = own_output(output);
         let expected =
             "hello\n\nthread 'x' (3) panicked at a.rs:1:2:\nboom\nnote: y\ntest x ... FAILED";

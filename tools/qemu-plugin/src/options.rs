@@ -71,7 +71,8 @@ impl PluginOptions {
                 "ram" if !value.is_empty() => ram = Some(PathBuf::from(value)),
                 _ => {
                     return Err(format!(
-                        "`{argument}`: the arguments are out=FILE, hyp=START-END, vectors=ADDRESS, caches=FILE, until=FILE, ledger=FILE, counter-page=ADDRESS, ram=FILE"
+                        "`{argument}`: the arguments are out=FILE, hyp=START-END, vectors=ADDRESS, \
+                         caches=FILE, until=FILE, ledger=FILE, counter-page=ADDRESS, ram=FILE"
                     ));
                 }
             }

@@ -82,7 +82,8 @@ pub fn run(arguments: Arguments, kind: SocketKind, answers: bool) -> Result<(), 
     } else {
         let average = all / rounds.max(1);
         say(format_args!(
-            "linux: {rounds} round trips of {size} bytes: min {least}, avg {average}, max {most} ns, {wrong} bytes wrong"
+            "linux: {rounds} round trips of {size} bytes: min {least}, avg {average}, max {most} \
+             ns, {wrong} bytes wrong"
         ));
     }
     // The other end's `finish` waits for this.

@@ -659,8 +659,8 @@ impl<V: GicArchitecture> Gic<V> {
     }
 
     /// `GICD_CTLR`: the group enables. ARE and DS are RAO/WI on GICv3, `RWP` reads 0. Of the lines
-    /// only those change that are enabled and in a group with a changed enable: one that is disabled
-    /// has no value for the short path, and is disabled physically.
+    /// only those change that are enabled and in a group with a changed enable: one that is
+    /// disabled has no value for the short path, and is disabled physically.
     #[cold]
     #[inline(never)]
     fn control(&mut self, value: u32, hw: &mut impl Hardware<V>) -> VcpuMask {

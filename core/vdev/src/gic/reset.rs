@@ -3,12 +3,12 @@
 //!
 //! Between two steps other cores can use the model, and physical interrupts come. The first step
 //! clears the group enables, so that no line is forwarded to a vCPU, and all vCPUs are off their
-//! cores. A physical interrupt that comes before its line's step is therefore kept in the model, and
-//! a linked line is disabled ([`Gic::deliver_hw`]); the line's step drops the interrupt and
+//! cores. A physical interrupt that comes before its line's step is therefore kept in the model,
+//! and a linked line is disabled ([`Gic::deliver_hw`]); the line's step drops the interrupt and
 //! deactivates it. An interrupt that a core acknowledged before the distributor stopped forwarding
 //! its line and that it delivers after the line's step can be physically active. The later steps
-//! keep it in the model, as one that is delivered after the reset: the next boot handles it or gives
-//! it back to the distributor, and either deactivates it.
+//! keep it in the model, as one that is delivered after the reset: the next boot handles it or
+//! gives it back to the distributor, and either deactivates it.
 
 use super::lr::{GicArchitecture, Hardware};
 use super::{Bits, Gic, INTIDS, Lines, MAX_VCPUS, Vcpu, place};

@@ -62,8 +62,8 @@ pub const fn sgi_target(mpidr: u64) -> u64 {
 }
 
 /// Decodes a write to `GICD_SGIR` (IHI0048B 4.3.15: SGIINTID in bits 3:0, CPUTargetList in 23:16,
-/// TargetListFilter in 25:24; NSATT exists only with the Security Extensions). `all` are the vCPUs of
-/// the VM.
+/// TargetListFilter in 25:24; NSATT exists only with the Security Extensions). `all` are the vCPUs
+/// of the VM.
 #[inline]
 #[must_use]
 pub fn decode_sgir(value: u32, sender: usize, all: VcpuMask) -> Sgi {

@@ -241,12 +241,22 @@ proptest! {
     fn nothing_but_what_was_granted_is_reached(
         count in 0u8..=40,
         accesses in proptest::collection::vec(
-            (prop::sample::select(vec![0u8, 3]), 8u8..16, 0u8..16, 0u8..8, any::<bool>(), any::<u64>()), 0..200),
+            (
+                prop::sample::select(vec![0u8, 3]),
+                8u8..16,
+                0u8..16,
+                0u8..8,
+                any::<bool>(),
+                any::<u64>(),
+            ),
+            0..200,
+        ),
     ) {
         let mut guest = Guest::new(count.min(MOST as u8));
         let all = guest.0.all();
         for (op1, crn, crm, op2, write, value) in accesses {
-            let access = SysRegAccess::new([3, op1, if crn < 12 { 9 } else { 14 }, crm, op2], 0, write);
+            let access =
+                SysRegAccess::new([3, op1, if crn < 12 { 9 } else { 14 }, crm, op2], 0, write);
             let outcome = guest.0.access(access, value, value & 1 != 0, &mut guest.1);
             if let Some(PmuOutcome::Read(_)) = outcome {
                 prop_assert!(!write);

@@ -96,7 +96,8 @@ fn main(board: &'static Board) -> ! {
     let [breakpoints, watchpoints, steps, others] =
         [0, 1, 2, 3].map(|kind: usize| COUNTS[kind].load(Ordering::Relaxed));
     println!(
-        "debugger: {breakpoints} breakpoints, {watchpoints} watchpoints, {steps} steps, {others} others"
+        "debugger: {breakpoints} breakpoints, {watchpoints} watchpoints, {steps} steps, {others} \
+         others"
     );
     if board.args.number("hold", 0) == 1 {
         hold(board);

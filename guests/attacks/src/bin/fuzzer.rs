@@ -53,7 +53,8 @@ fn main(board: &'static Board) -> ! {
         }
     }
     println!(
-        "fuzzer: {rounds} rounds: {calls} calls, {accesses} accesses, {} aborts, {} other exceptions",
+        "fuzzer: {rounds} rounds: {calls} calls, {accesses} accesses, {} aborts, {} other \
+         exceptions",
         ABORTS.load(Ordering::Relaxed),
         OTHERS.load(Ordering::Relaxed)
     );

@@ -98,7 +98,8 @@ fn main(board: &'static Board) -> ! {
     let others = ends - 1;
     if wrong == 0 {
         println!(
-            "mesh: sent {messages} messages of {size} bytes to each of {others} ends, got {got} bytes in order"
+            "mesh: sent {messages} messages of {size} bytes to each of {others} ends, got {got} \
+             bytes in order"
         );
     } else {
         println!("mesh: {wrong} of {got} bytes are wrong");

@@ -77,7 +77,8 @@ fn main(board: &'static Board) -> ! {
     } else {
         let average = all / rounds.max(1);
         println!(
-            "pingpong: {rounds} round trips of {size} bytes: min {least}, avg {average}, max {most} ns, {wrong} bytes wrong"
+            "pingpong: {rounds} round trips of {size} bytes: min {least}, avg {average}, max \
+             {most} ns, {wrong} bytes wrong"
         );
     }
     psci::system_off()

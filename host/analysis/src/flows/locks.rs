@@ -10,10 +10,10 @@
 //! The broker takes control packets, refused packets, packets of best effort and packets that come
 //! before their period out of the rings of all devices. While a packet with a deadline is ready to
 //! be moved, it takes as many of them from each device as its VM sends flows, or receives if these
-//! are more: its share. One more it reads and holds. A packet itself is supposed to have no more of them ahead in its own ring.
-//! And the broker takes the packets of all flows out of the rings when they come, also of those
-//! with a later deadline. A packet may come just behind the last poll at its ring before the broker
-//! sleeps.
+//! are more: its share. One more it reads and holds. A packet itself is supposed to have no more of
+//! them ahead in its own ring. And the broker takes the packets of all flows out of the rings when
+//! they come, also of those with a later deadline. A packet may come just behind the last poll at
+//! its ring before the broker sleeps.
 
 use super::task::TransformedTask;
 use crate::units::Nanos;

@@ -359,7 +359,8 @@ mod tests {
             }
             let observed_max = simulate(&mut jobs, set.len() + 1);
             for (bound, observed_max) in bounds.iter().zip(observed_max) {
-                prop_assert!(bound.is_none_or(|bound| observed_max <= bound), "{observed_max} {bound:?}");
+                prop_assert!(bound.is_none_or(|bound| observed_max <= bound), "{observed_max} \
+                    {bound:?}");
             }
         }
     }

@@ -256,7 +256,8 @@ fn left_out(timing: &Timing) -> Vec<&'static str> {
     let mut left = Vec::new();
     if timing.saturation.is_none() {
         left.push(
-            "budgets were not chosen: the saturation of the memory is not known; add [saturation], or name a platform that has it (zcu102)",
+            "budgets were not chosen: the saturation of the memory is not known; add [saturation], \
+             or name a platform that has it (zcu102)",
         );
         if timing.vms.iter().all(|vm| vm.working_set.is_none()) {
             left.push("colors were not chosen: no VM has a `working_set`");
@@ -319,11 +320,13 @@ fn short_table(timing: &Timing, saturation: &Saturation) -> Result<(), Faults> {
     }
     let place = vm.memory_budget.as_ref().map_or(&vm.place, |asked| &asked.place);
     let message = format!(
-        "no budget can be planned for {}: [saturation] is for periods of {period}, and budgets with periods below {least} are not kept",
+        "no budget can be planned for {}: [saturation] is for periods of {period}, and budgets \
+         with periods below {least} are not kept",
         vm.name
     );
     let help = format!(
-        "measure it for such a period: `weir calibrate --period {least}`; or write `accesses` and `period` for each VM"
+        "measure it for such a period: `weir calibrate --period {least}`; or write `accesses` and \
+         `period` for each VM"
     );
     Err(Faults(vec![timing.fault(Code::PlanBudget, place, message, help)]))
 }
@@ -340,7 +343,8 @@ fn less_forgiven(timing: &Timing, from: &Saturation) -> Result<Saturation, Fault
         let place = first.memory_budget.as_ref().map_or(&first.place, |asked| &asked.place);
         let names: Vec<_> = without().map(|vm| vm.name.as_str()).collect();
         let message = format!(
-            "without debt {} may take {forgiven} accesses beyond what they are given in {}, which saturates the memory",
+            "without debt {} may take {forgiven} accesses beyond what they are given in {}, which \
+             saturates the memory",
             names.join(", "),
             from.period
         );

@@ -34,7 +34,8 @@ fn unknown_accesses(timing: &Timing, vm: &TimedVm) -> Option<Fault> {
     }
     let task = vm.tasks.iter().find(|task| task.accesses.is_none())?;
     let message = format!(
-        "no budget can be planned for {}: the `accesses` of its task {} are not known, which the budget must suffice for",
+        "no budget can be planned for {}: the `accesses` of its task {} are not known, which the \
+         budget must suffice for",
         vm.name, task.name
     );
     let help = "add `accesses`, the most memory accesses of one activation, to this [[vm.task]]";
@@ -44,7 +45,8 @@ fn unknown_accesses(timing: &Timing, vm: &TimedVm) -> Option<Fault> {
 /// Returns why a budget cannot be chosen, and what to write.
 fn obstacle(bandwidth: &MemoryBudget, open: bool) -> Option<(String, &'static str)> {
     if bandwidth.spares() {
-        let what = "with `spare`, MemGuard's VMs run without a limit after all have spent their budgets, so that no budget keeps the memory below saturation";
+        let what = "with `spare`, MemGuard's VMs run without a limit after all have spent their \
+                    budgets, so that no budget keeps the memory below saturation";
         return Some((what.to_owned(), "leave `spare` out"));
     }
     let event = bandwidth.event().filter(|event| *event != CounterEvent::L2dRefill);

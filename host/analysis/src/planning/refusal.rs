@@ -136,7 +136,8 @@ fn budgets(timing: &Timing, asked: u64, have: u64) -> Vec<Shortage> {
         .fold(asked, |sum, [whole, rate]| sum.saturating_sub(*whole).saturating_add(*rate));
     if asked > have {
         let why = format!(
-            "the least budgets of all VMs are {asked} accesses in {period}, and the memory saturates above {have}"
+            "the least budgets of all VMs are {asked} accesses in {period}, and the memory \
+             saturates above {have}"
         );
         short.push(Shortage::new("budgets", "accesses", (asked, have)).because(&why));
     }
@@ -154,7 +155,8 @@ fn burst(timing: &Timing, vm: &TimedVm, period: Nanos) -> Option<(Shortage, [u64
     let mut shortage =
         Shortage::new(format!("budget of {}", vm.name), "accesses", (accesses, rate));
     shortage.text = format!(
-        "{}: {accesses} accesses in {written} may be one burst, which counts whole in {period}; the same rate is {rate} in {period}: write accesses = {}, period = \"{period}\"",
+        "{}: {accesses} accesses in {written} may be one burst, which counts whole in {period}; \
+         the same rate is {rate} in {period}: write accesses = {}, period = \"{period}\"",
         shortage.what,
         rate.max(least).div_ceil(sharers(vm))
     );

@@ -197,7 +197,8 @@ fn starved(
     let harmless = if harmless { "below saturation" } else { "above saturation" };
     (most < least).then(|| {
         format!(
-            "QoS level {level} lets through less than the {least} B/s that the flows need: the next level lets through at most {next}, which is {harmless} next to these budgets"
+            "QoS level {level} lets through less than the {least} B/s that the flows need: the \
+             next level lets through at most {next}, which is {harmless} next to these budgets"
         )
     })
 }
@@ -242,7 +243,8 @@ fn shortfall(
     let got = u128::from(guaranteed.accesses) * u128::from(line.0) * 1_000_000_000;
     (got < u128::from(required) * u128::from(guaranteed.period.0)).then(|| {
         format!(
-            "{}: its budget is {} B/s, of which {} are guaranteed, but it requires {required} B/s{}",
+            "{}: its budget is {} B/s, of which {} are guaranteed, but it requires {required} \
+             B/s{}",
             vm.name,
             limits.written.bandwidth(line).0,
             guaranteed.bandwidth_at_least(line).0,
@@ -264,7 +266,8 @@ fn copiers(timing: &Timing) -> Vec<String> {
         let budget = vm.memory_budget.as_ref().is_some_and(|asked| asked.budget.is_some());
         (budget && copies(position)).then(|| {
             format!(
-                "{}: the copies of its cores have the bandwidth of the file and count for nothing in its budget: give it a budget that suffices for both",
+                "{}: the copies of its cores have the bandwidth of the file and count for nothing \
+                 in its budget: give it a budget that suffices for both",
                 vm.name
             )
         })
@@ -292,10 +295,13 @@ fn missing(timing: &Timing) -> Vec<Missing> {
     if timing.saturation.is_none() && !timing.is_free_of_contention() {
         missing.push(Missing {
             what: format!(
-                "memory: whether the budgets saturate it is not known, as {platform} has no saturation table"
+                "memory: whether the budgets saturate it is not known, as {platform} has no \
+                 saturation table"
             ),
-            supply: "add [saturation], which `weir calibrate` measures on a platform of QEMU's, or name a platform with a file that has it"
-                .to_owned(),
+            supply:
+                "add [saturation], which `weir calibrate` measures on a platform of QEMU's, or \
+                 name a platform with a file that has it"
+                    .to_owned(),
         });
     } else if counted_by_interrupt(timing) && no_overshoot(timing) {
         missing.push(Missing {
@@ -333,7 +339,8 @@ fn notes(timing: &Timing) -> Vec<String> {
         && let Some(measured) = timing.measured_overshoot()
     {
         notes.push(format!(
-            "the overshoot is {measured}, from the file or the platform: the delay of a PMU's interrupt has no proven bound"
+            "the overshoot is {measured}, from the file or the platform: the delay of a PMU's \
+             interrupt has no proven bound"
         ));
     }
     for vm in &timing.vms {
@@ -343,17 +350,22 @@ fn notes(timing: &Timing) -> Vec<String> {
         let name = &vm.name;
         if Limits::of(timing, vm).is_some_and(|limits| limits.polling.is_some()) {
             notes.push(format!(
-                "{name}: the guaranteed bandwidth is what EL2's polls of the counter page leave of its budget, if its cores can spend all of it in a period without polls, and if polls of other cores take no time of them, which they do in QEMU with instruction counting"
+                "{name}: the guaranteed bandwidth is what EL2's polls of the counter page leave of \
+                 its budget, if its cores can spend all of it in a period without polls, and if \
+                 polls of other cores take no time of them, which they do in QEMU with instruction \
+                 counting"
             ));
         }
         if asked.limits_writes() {
             notes.push(format!(
-                "{name}: the guaranteed bandwidth holds until its write budget is spent, which suspends it too"
+                "{name}: the guaranteed bandwidth holds until its write budget is spent, which \
+                 suspends it too"
             ));
         }
         if let Some(core) = timing.cores.iter().find(|core| vm.cpus.contains(&core.id)) {
             notes.push(format!(
-                "{name}: the guaranteed bandwidth holds while it has its cores, and it shares core {}",
+                "{name}: the guaranteed bandwidth holds while it has its cores, and it shares core \
+                 {}",
                 core.id
             ));
         }
@@ -376,8 +388,8 @@ fn counted_whole(vms: &[BudgetBound], of_table: Nanos) -> Option<String> {
         .collect();
     (!longer.is_empty()).then(|| {
         format!(
-            "; a budget of a longer period may be spent in one burst and counts whole, in {of_table} the same \
-             rate would be {}",
+            "; a budget of a longer period may be spent in one burst and counts whole, in \
+             {of_table} the same rate would be {}",
             longer.join(", ")
         )
     })
@@ -401,7 +413,8 @@ fn counted_more(timing: &Timing) -> String {
         if let (Some(window @ 2..), Some(critical)) = (asked.window, asked.critical()) {
             let _ = write!(
                 why,
-                "; {} may use {window} budgets in one period where {critical} used nothing in {} before",
+                "; {} may use {window} budgets in one period where {critical} used nothing in {} \
+                 before",
                 vm.name,
                 window - 1
             );

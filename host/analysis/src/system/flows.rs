@@ -99,7 +99,8 @@ impl FlowsInput {
             let elsewhere = if mover == Mover::RtVirtio {
                 "name a platform that has them (platform = \"zcu102\"), or pass --overheads FILE"
             } else {
-                "name a platform that has them (platform = \"qemu-virt\"), or measure them in a run: `weir report --overheads -o FILE`, then --overheads FILE"
+                "name a platform that has them (platform = \"qemu-virt\"), or measure them in a \
+                 run: `weir report --overheads -o FILE`, then --overheads FILE"
             };
             let help = format!(
                 "add [overheads] with {} = {{ min = .., max = .. }} in ns, or {elsewhere}",
@@ -241,10 +242,13 @@ pub fn of_another_hypervisor(timing: &Timing) -> Option<Missing> {
     let origins: Vec<_> = timing.tables.iter().map(origin).collect();
     Some(Missing {
         what: format!(
-            "flows: the overheads were not measured on weir ({}), and its broker and DMA engine take other times",
+            "flows: the overheads were not measured on weir ({}), and its broker and DMA engine \
+             take other times",
             origins.join("; ")
         ),
-        supply: "measure them in a run on the board, `weir report --overheads -o FILE`, then --overheads FILE".to_owned(),
+        supply: "measure them in a run on the board, `weir report --overheads -o FILE`, then \
+                 --overheads FILE"
+            .to_owned(),
     })
 }
 

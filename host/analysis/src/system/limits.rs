@@ -68,7 +68,8 @@ impl Limits {
         }
         why.push_str(match self.regulation {
             RegulatorModel::Memguard { .. } => {
-                "; MemGuard guarantees half of a budget, because in every other period a VM can be without the part that it lent"
+                "; MemGuard guarantees half of a budget, because in every other period a VM can be \
+                 without the part that it lent"
             }
             RegulatorModel::Pool { vcpus: 2.. } => {
                 "; each vCPU that becomes idle keeps a slice of the pool, or one access"

@@ -38,7 +38,8 @@ impl Shortfall<'_> {
         let vcpus = u64::from(vcpus(self.vm));
         let whole = polling.map_or(Some(whole), |polling| polling.enough(whole, period, vcpus));
         let Some(whole) = whole else {
-            return "lower `required`: EL2's polling of the counter page leaves the VM's cores too little time"
+            return "lower `required`: EL2's polling of the counter page leaves the VM's cores too \
+                    little time"
                 .to_owned();
         };
         let regulation = regulation(&self.timing.vms, self.vm, None);
@@ -49,7 +50,8 @@ impl Shortfall<'_> {
         let most = self.known.points.iter().map(|(budget, _)| *budget).max().unwrap_or(0);
         if least > most {
             return format!(
-                "lower `required`: it takes {least} accesses in {}, and all VMs together saturate the memory above {most}",
+                "lower `required`: it takes {least} accesses in {}, and all VMs together saturate \
+                 the memory above {most}",
                 self.known.period
             );
         }
@@ -162,7 +164,8 @@ pub fn to_fit(table: &SaturationTable, total: u64, (dma, least): (u64, Option<u6
         let fastest = table.points().iter().map(|point| point.dma.0).max().unwrap_or(0);
         if fastest < least {
             return format!(
-                "lower the demand of the flows: they need {least} B/s, and no point of [saturation] has more than {fastest} B/s"
+                "lower the demand of the flows: they need {least} B/s, and no point of \
+                 [saturation] has more than {fastest} B/s"
             );
         }
         return slower_dma(fastest);

@@ -473,7 +473,8 @@ pub(super) fn unshared(timing: &Timing, entity: Entity, core: Option<u64>) -> Op
     let message = format!("{first} and {second} share core {core} without a schedule");
     let help = match second {
         "the broker" => {
-            "add [[core]] with its `id` and a `schedule` that names both, or give [broker] `cpus` another core"
+            "add [[core]] with its `id` and a `schedule` that names both, or give [broker] `cpus` \
+             another core"
         }
         _ => "add [[core]] with its `id` and a `schedule` that names both",
     };

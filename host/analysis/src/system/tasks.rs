@@ -30,7 +30,8 @@ use weir_model::{
 pub use report::{CoreSupply, InterruptBound, TaskBound, TimeReport, VmSupply};
 
 /// The suggestion if the closest polls of the counter page are in the responses.
-const ADD: &str = "add `accesses` to each of its tasks: without them, the polls of the counter page count as if little were left of the budget";
+const ADD: &str = "add `accesses` to each of its tasks: without them, the polls of the counter \
+                   page count as if little were left of the budget";
 
 /// The suggestion if a core copies flows in addition to its tasks.
 const COPY: &str =
@@ -48,7 +49,9 @@ fn no_switch(timing: &Timing, core: &SharedCore) -> Option<Missing> {
             core.id,
             platform_name(timing)
         ),
-        supply: "add `switch` to the schedule: the maximum of `vcpu_switch` that `weir bench hypervisor` prints".to_owned(),
+        supply: "add `switch` to the schedule: the maximum of `vcpu_switch` that `weir bench \
+                 hypervisor` prints"
+            .to_owned(),
     })
 }
 
@@ -75,7 +78,8 @@ fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
         for line in timing.lines.iter().filter(small) {
             let platform = timing.platform.as_ref().map_or("the platform", |known| &known.name);
             notes.push(format!(
-                "core {id}: interrupt {} of {} counts as {}, its `wcet` ({}), which is less than the {} of one on {platform}; leave `wcet` out",
+                "core {id}: interrupt {} of {} counts as {}, its `wcet` ({}), which is less than \
+                 the {} of one on {platform}; leave `wcet` out",
                 line.name,
                 entity.name(timing),
                 line.wcet,
@@ -86,7 +90,8 @@ fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
         let lines: Vec<_> = timing.unruled(vm).iter().map(ToString::to_string).collect();
         if !lines.is_empty() {
             notes.push(format!(
-                "core {id}: interrupt {} of {} has no [[irq]]: it counts once per slot, and its handler is part of the VM's tasks",
+                "core {id}: interrupt {} of {} has no [[irq]]: it counts once per slot, and its \
+                 handler is part of the VM's tasks",
                 lines.join(", "),
                 entity.name(timing)
             ));
@@ -235,7 +240,9 @@ pub fn polling_shares(timing: &Timing) -> Vec<String> {
         // With a measured table, polls are no rarer than in the measurement.
         let suggestion = if timing.saturation.is_some() { "" } else { "`poll` or " };
         Some(format!(
-            "{}: EL2's polls of the counter page take up to {most} % of each of its cores, {cost} every {every} if little is left of the budget; {suggestion}a larger budget makes them rarer",
+            "{}: EL2's polls of the counter page take up to {most} % of each of its cores, {cost} \
+             every {every} if little is left of the budget; {suggestion}a larger budget makes them \
+             rarer",
             vm.name
         ))
     };
@@ -279,7 +286,8 @@ fn no_bound(
         (asked > guaranteed).then(|| Cause {
             place: task.place.clone(),
             reason: format!(
-                "{:.1} % of its core are guaranteed, and the VM's tasks up to this one need {:.1} %",
+                "{:.1} % of its core are guaranteed, and the VM's tasks up to this one need {:.1} \
+                 %",
                 (guaranteed * 1000.0).floor() / 10.0,
                 (asked * 1000.0).ceil() / 10.0,
             ),
@@ -455,7 +463,8 @@ fn tasks_of(
 fn no_delay(timing: &Timing, name: &str) -> Missing {
     Missing {
         what: format!(
-            "{name}: the response times contain no memory accesses of other VMs, as the delay by one is not known for {}",
+            "{name}: the response times contain no memory accesses of other VMs, as the delay by \
+             one is not known for {}",
             platform_name(timing)
         ),
         supply:

@@ -8,8 +8,9 @@ use weir_model::{Catalog, SystemFile};
 /// `gpos` share.
 fn faults(core: &str) -> String {
     let text = format!(
-        "platform = \"qemu-virt\"\n[[vm]]\nname = \"rtos\"\ncpus = [0]\n[[vm.task]]\nname = \"t\"\nwcet = \"1ms\"\nperiod = \"100ms\"\n\
-             [[vm]]\nname = \"gpos\"\ncpus = [0]\n[[core]]\nid = 0\nschedule = {{ {core}"
+        "platform = \"qemu-virt\"\n[[vm]]\nname = \"rtos\"\ncpus = [0]\n[[vm.task]]\nname = \"t\"\n\
+         wcet = \"1ms\"\nperiod = \"100ms\"\n[[vm]]\nname = \"gpos\"\ncpus = [0]\n[[core]]\n\
+         id = 0\nschedule = {{ {core}"
     );
     let file =
         SystemFile::parse(Path::new("s.toml"), &text, &Catalog::default()).expect("a system");
@@ -40,13 +41,20 @@ fn number(text: &str, before: &str) -> u64 {
 fn too_frequent_interrupts_get_a_feasible_rate() {
     let rule = |keys: &str| {
         faults(&format!(
-            "kind = \"round-robin\", quantum = \"20ms\" }}\n[[irq]]\nline = 33\nvm = \"gpos\"\nrate = 1\npreempt = true\n[[irq]]\nline = 34\nvm = \"gpos\"\n{keys}"
+            "kind = \"round-robin\", quantum = \"20ms\" }}\n[[irq]]\nline = 33\nvm = \"gpos\"\n\
+             rate = 1\npreempt = true\n[[irq]]\nline = 34\nvm = \"gpos\"\n{keys}"
         ))
     };
     let preempt = |rate: u64| rule(&format!("preempt = true\nrate = {rate}\n"));
     let message = preempt(1000);
     assert!(message.contains("s.toml:20:1"), "{message}");
-    assert!(message.contains("interrupt 34 of gpos, on its core, may come 1000 times per second and takes 10us each time, and with `preempt` the slot of its VM"), "{message}");
+    assert!(
+        message.contains(
+            "interrupt 34 of gpos, on its core, may come 1000 times per second and takes 10us each \
+             time, and with `preempt` the slot of its VM"
+        ),
+        "{message}"
+    );
     let most = number(&message, "write rate = ");
     assert!(!preempt(most).contains("no bound"), "{}", preempt(most));
     assert!(preempt(most + 1).contains("no bound"));
@@ -97,7 +105,9 @@ fn slots_that_switches_take_get_a_sufficient_length() {
     let table = |times: u64| {
         let [length, second, frame] = [20, 50, 1000].map(|time| time * times);
         faults(&format!(
-            "kind = \"table\", switch = \"15us\", major_frame = \"{frame}us\", slots = [{{ vm = \"rtos\", start = \"0us\", length = \"{length}us\" }}, {{ vm = \"gpos\", start = \"{length}us\", length = \"{second}us\" }}] }}\n"
+            "kind = \"table\", switch = \"15us\", major_frame = \"{frame}us\", slots = [{{ vm = \
+             \"rtos\", start = \"0us\", length = \"{length}us\" }}, {{ vm = \"gpos\", start = \
+             \"{length}us\", length = \"{second}us\" }}] }}\n"
         ))
     };
     let message = table(1);
@@ -109,7 +119,9 @@ fn slots_that_switches_take_get_a_sufficient_length() {
     let servers = |times: u64| {
         let [budget, period] = [20, 2000].map(|time| time * times);
         faults(&format!(
-            "kind = \"fixed-priority\", switch = \"15us\", servers = [{{ vm = \"rtos\", budget = \"{budget}us\", period = \"{period}us\" }}, {{ vm = \"gpos\", budget = \"500us\", period = \"{period}us\" }}] }}\n"
+            "kind = \"fixed-priority\", switch = \"15us\", servers = [{{ vm = \"rtos\", budget = \
+             \"{budget}us\", period = \"{period}us\" }}, {{ vm = \"gpos\", budget = \"500us\", \
+             period = \"{period}us\" }}] }}\n"
         ))
     };
     let message = servers(1);
@@ -123,7 +135,8 @@ fn slots_that_switches_take_get_a_sufficient_length() {
 #[test]
 fn excess_demand_names_the_guaranteed_supply() {
     let message = faults(
-        "kind = \"table\", major_frame = \"100ms\", slots = [{ vm = \"rtos\", start = \"0us\", length = \"1ms\" }, { vm = \"gpos\", start = \"40ms\", length = \"50ms\" }] }\n",
+        "kind = \"table\", major_frame = \"100ms\", slots = [{ vm = \"rtos\", start = \"0us\", \
+         length = \"1ms\" }, { vm = \"gpos\", start = \"40ms\", length = \"50ms\" }] }\n",
     );
     assert!(
         message.contains(
@@ -138,7 +151,8 @@ fn excess_demand_names_the_guaranteed_supply() {
 fn missing_supply_and_tiny_costs_are_noted() {
     let notes = |core: &str| {
         let text = format!(
-            "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\n[[vm]]\nname = \"b\"\ncpus = [0]\n[[core]]\nid = 0\nschedule = {{ {core}"
+            "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\n[[vm]]\nname = \"b\"\n\
+             cpus = [0]\n[[core]]\nid = 0\nschedule = {{ {core}"
         );
         let file =
             SystemFile::parse(Path::new("s.toml"), &text, &Catalog::default()).expect("a system");
@@ -160,9 +174,12 @@ fn missing_supply_and_tiny_costs_are_noted() {
     };
     let message = cost("wcet = \"9us\"\n");
     assert!(
-            message.contains("interrupt 34 of b counts as 9us, its `wcet` (s.toml:11:1), which is less than the 10us of one on qemu-virt"),
-            "{message}"
-        );
+        message.contains(
+            "interrupt 34 of b counts as 9us, its `wcet` (s.toml:11:1), which is less than the \
+             10us of one on qemu-virt"
+        ),
+        "{message}"
+    );
     for good in ["", "wcet = \"10us\"\n"] {
         assert!(!cost(good).contains("counts as"), "{good}");
     }
@@ -172,7 +189,8 @@ fn missing_supply_and_tiny_costs_are_noted() {
 fn a_late_server_gets_a_budget_that_fits() {
     let servers = |budget: &str| {
         faults(&format!(
-            "kind = \"fixed-priority\", servers = [{{ vm = \"rtos\", budget = \"20ms\", period = \"40ms\" }}, {{ vm = \"gpos\", budget = \"{budget}\", period = \"40ms\" }}] }}\n"
+            "kind = \"fixed-priority\", servers = [{{ vm = \"rtos\", budget = \"20ms\", period = \
+             \"40ms\" }}, {{ vm = \"gpos\", budget = \"{budget}\", period = \"40ms\" }}] }}\n"
         ))
     };
     let message = servers("20ms");

@@ -18,7 +18,8 @@ use weir_model::{Catalog, Code, SystemFile, platform::Machine};
 fn system(dma: &str, deadline: &str, more: &str) -> String {
     let vm = |name: &str, core: u32| {
         format!(
-            "[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nmemory = \"4MiB\"\nimage = {{ elf = \"g\" }}\n"
+            "[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nmemory = \"4MiB\"\n\
+             image = {{ elf = \"g\" }}\n"
         )
     };
     let flow = flow("f", "a", "\"b\"", "4KiB", "1ms", deadline);
@@ -177,10 +178,11 @@ fn an_engine_that_is_not_there_is_not_enforced() {
 #[test]
 fn the_engine_interrupts_others_on_the_brokers_core() {
     let share = |dma: &str| {
-        let schedule = "[[vm]]\nname = \"c\"\ncpus = [2]\nmemory = \"4MiB\"\nimage = { elf = \"g\" }\n\
-             [[core]]\nid = 2\nschedule = { kind = \"table\", major_frame = \"1ms\", slots = [\n\
-             { vm = \"broker\", start = \"0us\", length = \"500us\" },\n\
-             { vm = \"c\", start = \"500us\", length = \"500us\" },\n] }\n";
+        let schedule = "[[vm]]\nname = \"c\"\ncpus = [2]\nmemory = \"4MiB\"\n\
+                        image = { elf = \"g\" }\n[[core]]\nid = 2\n\
+                        schedule = { kind = \"table\", major_frame = \"1ms\", slots = [\n\
+                        { vm = \"broker\", start = \"0us\", length = \"500us\" },\n\
+                        { vm = \"c\", start = \"500us\", length = \"500us\" },\n] }\n";
         let overheads = measured(WEIR, [949, 828, 2000], COPY);
         let text = system(dma, "10ms", &format!("{schedule}{overheads}"));
         // What EL2 takes of a shared core was measured in QEMU.

@@ -266,7 +266,9 @@ fn best_effort_blocks_and_several_receivers_cost() {
 fn the_own_data_path_has_its_own_terms() {
     let text = |path: &str| {
         format!(
-            "[dma]\nbandwidth = \"1GB/s\"\npath = \"{path}\"\n{}{OVERHEADS}copy = {{ min = 50, max = 90 }}\nwake = {{ min = 300, max = 700 }}\nhold = {{ min = 0, max = 0 }}\n",
+            "[dma]\nbandwidth = \"1GB/s\"\npath = \"{path}\"\n\
+             {}{OVERHEADS}copy = {{ min = 50, max = 90 }}\nwake = {{ min = 300, max = 700 }}\n\
+             hold = {{ min = 0, max = 0 }}\n",
             flow("f", "a", "\"b\"", "4KiB", "90us", "90us")
         )
     };
@@ -358,8 +360,9 @@ fn flows_go_by_what_the_brokers_schedule_leaves_it() {
     let text = |schedule: &str| {
         let vm = |name, core| format!("[[vm]]\nname = \"{name}\"\ncpus = [{core}]\n");
         format!(
-            "{}{}{}{schedule}[dma]\nbandwidth = \"1GB/s\"\ncopy_bandwidth = \"1GB/s\"\npath = \"broker\"\n{}{OVERHEADS}\
-             copy = {{ min = 50, max = 90 }}\nwake = {{ min = 300, max = 700 }}\nhold = {{ min = 0, max = 0 }}\n",
+            "{}{}{}{schedule}[dma]\nbandwidth = \"1GB/s\"\ncopy_bandwidth = \"1GB/s\"\n\
+             path = \"broker\"\n{}{OVERHEADS}copy = {{ min = 50, max = 90 }}\n\
+             wake = {{ min = 300, max = 700 }}\nhold = {{ min = 0, max = 0 }}\n",
             vm("a", 0),
             vm("b", 1),
             vm("c", 2),
@@ -368,7 +371,8 @@ fn flows_go_by_what_the_brokers_schedule_leaves_it() {
     };
     let servers = |other: &str| {
         text(&format!(
-            "[[core]]\nid = 2\nschedule = {{ kind = \"fixed-priority\", switch = \"0us\", servers = [\n\
+            "[[core]]\nid = 2\n\
+             schedule = {{ kind = \"fixed-priority\", switch = \"0us\", servers = [\n\
              {{ vm = \"broker\", budget = \"50us\", period = \"100us\" }},\n\
              {{ vm = \"c\", budget = \"{other}\", period = \"1ms\" }},\n] }}\n"
         ))
@@ -440,15 +444,18 @@ fn memory_and_time_are_analyzed_too() {
 /// schedule; so is what comes to the other VM.
 #[test]
 fn switches_are_taken_off_what_a_core_supplies() {
-    let two = "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\n[[vm]]\nname = \"b\"\ncpus = [0]\n";
+    let two = "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\n[[vm]]\nname = \"b\"\n\
+               cpus = [0]\n";
     let schedules = [
         ("kind = \"round-robin\", quantum = \"1ms\"", 0.5),
         (
-            "kind = \"table\", major_frame = \"2ms\", slots = [{ vm = \"a\", start = \"0us\", length = \"1ms\" }, { vm = \"b\", start = \"1ms\", length = \"1ms\" }]",
+            "kind = \"table\", major_frame = \"2ms\", slots = [{ vm = \"a\", start = \"0us\", \
+             length = \"1ms\" }, { vm = \"b\", start = \"1ms\", length = \"1ms\" }]",
             0.5,
         ),
         (
-            "kind = \"fixed-priority\", servers = [{ vm = \"a\", budget = \"500us\", period = \"2ms\" }, { vm = \"b\", budget = \"1ms\", period = \"2ms\" }]",
+            "kind = \"fixed-priority\", servers = [{ vm = \"a\", budget = \"500us\", period = \
+             \"2ms\" }, { vm = \"b\", budget = \"1ms\", period = \"2ms\" }]",
             0.25,
         ),
     ];
@@ -501,7 +508,8 @@ fn own_interrupts_delay_own_tasks() {
     // The same on its own core: 1 ms of work, 1000 a second in 10 ms and two in the bucket.
     let own = |line: &str| {
         format!(
-            "[[vm]]\nname = \"rt\"\ncpus = [0]\n[[vm.task]]\nname = \"loop\"\nwcet = \"1ms\"\nperiod = \"10ms\"\n{line}"
+            "[[vm]]\nname = \"rt\"\ncpus = [0]\n[[vm.task]]\nname = \"loop\"\nwcet = \"1ms\"\n\
+             period = \"10ms\"\n{line}"
         )
     };
     assert_eq!(response(&own("")), (Some(Holds), 1_000_000.into()));
@@ -515,7 +523,8 @@ fn own_interrupts_delay_own_tasks() {
     // A core that copies flows is interrupted as well.
     let copies = |line: &str| {
         let text = format!(
-            "[dma]\nbandwidth = \"1GB/s\"\npath = \"sender\"\n{}{line}{OVERHEADS}copy = {{ min = 50, max = 90 }}\n",
+            "[dma]\nbandwidth = \"1GB/s\"\npath = \"sender\"\n\
+             {}{line}{OVERHEADS}copy = {{ min = 50, max = 90 }}\n",
             flow("f", "rt", "\"b\"", "4KiB", "90us", "90us")
         );
         let (verdict, json) = analyze(&text);
@@ -531,7 +540,8 @@ fn own_interrupts_delay_own_tasks() {
 fn a_core_that_is_not_the_vms_own_is_no_free_capacity() {
     let vm = |name: &str, more: &str| {
         format!(
-            "[[vm]]\nname = \"{name}\"\ncpus = [0]\n[[vm.task]]\nname = \"t\"\nwcet = \"6ms\"\nperiod = \"10ms\"\n{more}"
+            "[[vm]]\nname = \"{name}\"\ncpus = [0]\n[[vm.task]]\nname = \"t\"\nwcet = \"6ms\"\n\
+             period = \"10ms\"\n{more}"
         )
     };
     let (verdict, json) = analyze(&format!("{}{}", vm("a", ""), vm("b", "")));
@@ -549,11 +559,14 @@ fn a_core_that_is_not_the_vms_own_is_no_free_capacity() {
 fn copied(path: &str, period: &str) -> String {
     let vm = |name: &str, cpu: u8| {
         format!(
-            "[[vm]]\nname = \"{name}\"\ncpus = [{cpu}]\n[[vm.task]]\nname = \"t\"\nwcet = \"9ms\"\nperiod = \"10ms\"\n"
+            "[[vm]]\nname = \"{name}\"\ncpus = [{cpu}]\n[[vm.task]]\nname = \"t\"\nwcet = \"9ms\"\n\
+             period = \"10ms\"\n"
         )
     };
     format!(
-        "[dma]\nbandwidth = \"100MB/s\"\npath = \"{path}\"\n{}{}{}{OVERHEADS}copy = {{ min = 50, max = 90 }}\nwake = {{ min = 300, max = 700 }}\nhold = {{ min = 0, max = 0 }}\n",
+        "[dma]\nbandwidth = \"100MB/s\"\npath = \"{path}\"\n\
+         {}{}{}{OVERHEADS}copy = {{ min = 50, max = 90 }}\nwake = {{ min = 300, max = 700 }}\n\
+         hold = {{ min = 0, max = 0 }}\n",
         vm("a", 0),
         vm("b", 1),
         flow("f", "a", "\"b\"", "64KiB", period, period)
@@ -611,8 +624,9 @@ fn the_brokers_core_is_no_vms_own() {
 #[test]
 fn memory_and_tasks_are_judged_with_the_flows_dma() {
     let saturation = SATURATION.replace("min_accesses", "delay = \"100ns\"\nmin_accesses");
-    let vms = "[[vm]]\nname = \"a\"\nmemory_budget = { accesses = 100, period = \"30us\" }\n[[vm.task]]\nname = \"t\"\nwcet = \"200us\"\nperiod = \"10ms\"\n\
-               [[vm]]\nname = \"b\"\nmemory_budget = { accesses = 50, period = \"30us\" }\n";
+    let vms = "[[vm]]\nname = \"a\"\nmemory_budget = { accesses = 100, period = \"30us\" }\n\
+               [[vm.task]]\nname = \"t\"\nwcet = \"200us\"\nperiod = \"10ms\"\n[[vm]]\n\
+               name = \"b\"\nmemory_budget = { accesses = 50, period = \"30us\" }\n";
     let text = |dma: &str| {
         format!(
             "{dma}{vms}{}{OVERHEADS}{saturation}",
@@ -661,7 +675,9 @@ fn broken_schedules_are_refused_at_their_place() {
 fn a_slot_of_a_vm_alone_on_its_core_ends_too() {
     let text = |kind: &str| {
         format!(
-            "platform = \"qemu-virt\"\n[[vm]]\nname = \"job\"\ncpus = [0]\n[[vm.task]]\nname = \"j\"\nwcet = \"30150ns\"\nperiod = \"1009us\"\n[[core]]\nid = 0\nschedule = {{ {kind} }}\n"
+            "platform = \"qemu-virt\"\n[[vm]]\nname = \"job\"\ncpus = [0]\n[[vm.task]]\n\
+             name = \"j\"\nwcet = \"30150ns\"\nperiod = \"1009us\"\n[[core]]\nid = 0\n\
+             schedule = {{ {kind} }}\n"
         )
     };
     let response = |kind: &str| {
@@ -671,11 +687,13 @@ fn a_slot_of_a_vm_alone_on_its_core_ends_too() {
     };
     // Measured with slots of 800 us under instruction counting: 236 046 ns. The slot begins and
     // ends with a switch.
-    let slot = "kind = \"table\", major_frame = \"1ms\", slots = [{ vm = \"job\", start = \"0us\", length = \"800us\" }]";
+    let slot = "kind = \"table\", major_frame = \"1ms\", slots = [{ vm = \"job\", start = \"0us\", \
+                length = \"800us\" }]";
     assert!(response(slot) > 240_000, "{}", response(slot));
     let server = |budget: &str| {
         format!(
-            "kind = \"fixed-priority\", servers = [{{ vm = \"job\", budget = \"{budget}\", period = \"1ms\" }}]"
+            "kind = \"fixed-priority\", servers = [{{ vm = \"job\", budget = \"{budget}\", period \
+             = \"1ms\" }}]"
         )
     };
     assert!(response(&server("800us")) > 430_150);
@@ -690,7 +708,8 @@ fn what_vms_copy_is_in_their_budgets_and_no_dma() {
         let dma = format!("[dma]\nbandwidth = \"485MB/s\"\npath = \"{path}\"\n");
         let flow = flow("f", "a", "\"b\"", "64KiB", "1ms", "1ms");
         let text = regulated(&format!("{dma}{flow}"));
-        let kinds = "[overheads]\ncopy = { min = 50, max = 90 }\nwake = { min = 300, max = 700 }\nhold = { min = 0, max = 0 }\n";
+        let kinds = "[overheads]\ncopy = { min = 50, max = 90 }\nwake = { min = 300, max = 700 }\n\
+                     hold = { min = 0, max = 0 }\n";
         let (verdict, json) = analyze(&text.replace("[overheads]\n", kinds));
         let notes = json["memory"]["notes"].to_string();
         (
@@ -708,8 +727,10 @@ fn what_vms_copy_is_in_their_budgets_and_no_dma() {
 /// A round of a and b, 5 ms each, and a task of a's.
 fn in_a_round(task: &str, more: &str) -> Value {
     let text = format!(
-        "[[vm]]\nname = \"a\"\ncpus = [0]\n{task}[[vm]]\nname = \"b\"\ncpus = [0]\nmemory_budget = {{ accesses = 50, period = \"30us\" }}\n\
-         [[core]]\nid = 0\nschedule = {{ kind = \"round-robin\", quantum = \"5ms\", vms = [\"a\", \"b\"], switch = \"0ns\" }}\n{more}{SATURATION}"
+        "[[vm]]\nname = \"a\"\ncpus = [0]\n{task}[[vm]]\nname = \"b\"\ncpus = [0]\n\
+         memory_budget = {{ accesses = 50, period = \"30us\" }}\n[[core]]\nid = 0\nschedule = {{ \
+         kind = \"round-robin\", quantum = \"5ms\", vms = [\"a\", \"b\"], switch = \"0ns\" }}\n\
+         {more}{SATURATION}"
     );
     analyze(&text).1["time"]["tasks"][0]["response_ns"].take()
 }
@@ -720,7 +741,8 @@ fn in_a_round(task: &str, more: &str) -> Value {
 fn a_suspension_in_a_round_costs_the_others_slices() {
     let task = |budget: u64| {
         format!(
-            "memory_budget = {{ accesses = {budget}, period = \"30us\" }}\n[[vm.task]]\nname = \"t\"\nwcet = \"100us\"\nperiod = \"1s\"\naccesses = 40\n"
+            "memory_budget = {{ accesses = {budget}, period = \"30us\" }}\n[[vm.task]]\n\
+             name = \"t\"\nwcet = \"100us\"\nperiod = \"1s\"\naccesses = 40\n"
         )
     };
     let [enough, spent] =
@@ -751,7 +773,8 @@ fn other_cores_of_a_vm_delay_its_tasks_like_a_vm() {
     let budget = "memory_budget = { accesses = 50, period = \"30us\"";
     let alone = text(&format!("[[vm]]\nname = \"a\"\ncpus = [0]\n{budget} }}\n{task}"));
     let two = text(&format!(
-        "[[vm]]\nname = \"a\"\ncpus = [0]\n{budget} }}\n{task}[[vm]]\nname = \"b\"\ncpus = [1]\n{budget} }}\n"
+        "[[vm]]\nname = \"a\"\ncpus = [0]\n{budget} }}\n{task}[[vm]]\nname = \"b\"\ncpus = [1]\n\
+         {budget} }}\n"
     ));
     let own = text(&format!(
         "[[vm]]\nname = \"a\"\ncpus = [0, 1]\n{budget}, scope = \"vcpu\" }}\n{task}"
@@ -766,7 +789,8 @@ fn a_budget_of_writes_suspends_as_well() {
     let text = |writes: &str| {
         let task = "[[vm.task]]\nname = \"t\"\nwcet = \"10us\"\nperiod = \"10ms\"\naccesses = 40\n";
         let vm = format!(
-            "[[vm]]\nname = \"a\"\ncpus = [0]\nmemory_budget = {{ reads = 100, {writes}period = \"30us\" }}\n{task}"
+            "[[vm]]\nname = \"a\"\ncpus = [0]\n\
+             memory_budget = {{ reads = 100, {writes}period = \"30us\" }}\n{task}"
         );
         analyze(&format!("{vm}{SATURATION}")).1["time"]["tasks"][0]["response_ns"].as_u64()
     };

@@ -36,7 +36,8 @@ min_accesses = 50
 
 pub fn flow(name: &str, from: &str, to: &str, size: &str, period: &str, deadline: &str) -> String {
     format!(
-        "[[flow]]\nname = \"{name}\"\nfrom = \"{from}\"\nto = {to}\nsize = \"{size}\"\nperiod = \"{period}\"\ndeadline = \"{deadline}\"\n"
+        "[[flow]]\nname = \"{name}\"\nfrom = \"{from}\"\nto = {to}\nsize = \"{size}\"\n\
+         period = \"{period}\"\ndeadline = \"{deadline}\"\n"
     )
 }
 
@@ -51,7 +52,9 @@ pub fn table3(bandwidth: &str, size: &str, period: u64) -> String {
 pub fn moved_by_the_broker() -> String {
     let flow = flow("f", "a", "\"b\"", "4KiB", "900us", "900us");
     format!(
-        "[dma]\npath = \"broker\"\ncopy_bandwidth = \"1GB/s\"\n{flow}{OVERHEADS}copy = {{ min = 50, max = 90 }}\nwake = {{ min = 300, max = 700 }}\nhold = {{ min = 0, max = 0 }}\n"
+        "[dma]\npath = \"broker\"\ncopy_bandwidth = \"1GB/s\"\n\
+         {flow}{OVERHEADS}copy = {{ min = 50, max = 90 }}\nwake = {{ min = 300, max = 700 }}\n\
+         hold = {{ min = 0, max = 0 }}\n"
     )
 }
 
@@ -85,7 +88,8 @@ schedule = {{ kind = "table", major_frame = "1ms", slots = [{{ vm = "rt", start 
 pub fn regulated(more: &str) -> String {
     let vm = |name: &str, budget: u64| {
         format!(
-            "[[vm]]\nname = \"{name}\"\nmemory_budget = {{ accesses = {budget}, period = \"30us\" }}\n"
+            "[[vm]]\nname = \"{name}\"\n\
+             memory_budget = {{ accesses = {budget}, period = \"30us\" }}\n"
         )
     };
     format!("{}{}{more}{OVERHEADS}{SATURATION}", vm("a", 110), vm("b", 100))

@@ -132,7 +132,8 @@ fn render(rows: &[Row]) -> String {
         ]);
     }
     format!(
-        "{text}\ninstructions; set-up: what chooses the pages, before the first is mapped, once for each VM"
+        "{text}\n\
+         instructions; set-up: what chooses the pages, before the first is mapped, once for each VM"
     )
 }
 

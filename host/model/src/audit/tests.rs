@@ -49,7 +49,8 @@ fn packed(system: &System) -> (Vec<u64>, usize) {
 fn planted(colors: [&str; 2], attributes: Attributes, as_device: bool) -> (u64, String) {
     let vm = |name: &str, core: u32, colors: &str| {
         format!(
-            "[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nmemory = \"3MiB\"\nimage = {{ elf = \"g\" }}\n{colors}\n"
+            "[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nmemory = \"3MiB\"\n\
+             image = {{ elf = \"g\" }}\n{colors}\n"
         )
     };
     let text =
@@ -89,7 +90,8 @@ fn planted(colors: [&str; 2], attributes: Attributes, as_device: bool) -> (u64, 
 fn on_zcu102(more: &str) -> System {
     let vm = |name: &str, core: u32| {
         format!(
-            "[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nmemory = \"3MiB\"\nimage = {{ elf = \"g\" }}\n"
+            "[[vm]]\nname = \"{name}\"\ncpus = [{core}]\nmemory = \"3MiB\"\n\
+             image = {{ elf = \"g\" }}\n"
         )
     };
     let text = format!("platform = \"zcu102\"\n{}{}{more}", vm("a", 0), vm("b", 1));

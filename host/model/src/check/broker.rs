@@ -51,7 +51,8 @@ impl Checker<'_> {
             if reason(raw, timing).is_none() {
                 for core in timing.brokers() {
                     let message = format!(
-                        "core {}: the schedule names the broker, but there is no [[flow]] and no `net`",
+                        "core {}: the schedule names the broker, but there is no [[flow]] and no \
+                         `net`",
                         core.id
                     );
                     let fault = self.fault(Code::BrokerWithoutFlows, &core.place.0, message);
@@ -208,7 +209,8 @@ impl Checker<'_> {
             let on = |id: u64| vm.cpus.iter().any(|core| u64::from(core.0) == id);
             let Some(core) = timing.cores.iter().find(|core| on(core.id)) else { continue };
             let message = format!(
-                "vm `{}`: is an end of flow `{}` on the shared core {} (not supported by this version)",
+                "vm `{}`: is an end of flow `{}` on the shared core {} (not supported by this \
+                 version)",
                 vm.name, flow.name, core.id
             );
             let fault = self.fault(Code::FlowSharedCore, &flow.place.0, message).label("this flow");
@@ -230,7 +232,8 @@ impl Checker<'_> {
             let (message, help) = if !timing.flows.is_empty() {
                 (
                     format!(
-                        "vm `{}`: has a switch port, and the broker, which also serves flows, shares core {} (not supported by this version)",
+                        "vm `{}`: has a switch port, and the broker, which also serves flows, \
+                         shares core {} (not supported by this version)",
                         vm.name, broker.0
                     ),
                     "give the broker its own core: remove \"broker\" from the schedule".to_owned(),
@@ -238,7 +241,8 @@ impl Checker<'_> {
             } else if let Some(core) = vm.cpus.iter().find(|core| schedule(**core).is_some()) {
                 (
                     format!(
-                        "vm `{}`: has a switch port and is on the shared core {}, and the broker shares core {} (not supported by this version)",
+                        "vm `{}`: has a switch port and is on the shared core {}, and the broker \
+                         shares core {} (not supported by this version)",
                         vm.name, core.0, broker.0
                     ),
                     format!("give the broker or {} its own core", vm.name),
@@ -313,7 +317,8 @@ impl Checker<'_> {
         match timing.cores.iter().find(|shared| shared.id == core.value) {
             Some(shared) if !shared.schedule.entities().contains(&Entity::Broker) => {
                 let message = format!(
-                    "broker: core {} is in its `cpus`, but the schedule of the core does not name it",
+                    "broker: core {} is in its `cpus`, but the schedule of the core does not name \
+                     it",
                     core.value
                 );
                 let fault = self
@@ -335,7 +340,8 @@ impl Checker<'_> {
                         |free| format!("core {free} is free"),
                     );
                     let help = format!(
-                        "a core runs one vCPU, unless a schedule shares it: [[core]] with id = {} and a schedule of {} and \"broker\"; {free}",
+                        "a core runs one vCPU, unless a schedule shares it: [[core]] with id = {} \
+                         and a schedule of {} and \"broker\"; {free}",
                         core.value, owner.name
                     );
                     self.faults.push(fault.help(help));

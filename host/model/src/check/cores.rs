@@ -85,7 +85,8 @@ impl Checker<'_> {
                         format!("a core runs one vCPU of a VM{free}")
                     } else {
                         format!(
-                            "a core runs one vCPU, unless a schedule shares it: [[core]] with id = {}{free}",
+                            "a core runs one vCPU, unless a schedule shares it: [[core]] with id = \
+                             {}{free}",
                             core.value
                         )
                     };
@@ -109,7 +110,8 @@ impl Checker<'_> {
             for (position, vm) in timing.vms.iter().enumerate() {
                 if vm.cpus.contains(&core.id) && !named.contains(&Entity::Vm(position)) {
                     let message = format!(
-                        "vm `{}`: core {} is in its `cpus`, but the schedule of the core does not name it",
+                        "vm `{}`: core {} is in its `cpus`, but the schedule of the core does not \
+                         name it",
                         vm.name, core.id
                     );
                     let fault = self

@@ -53,9 +53,10 @@ impl Checker<'_> {
                         let fault =
                             self.fault(Code::DeviceTaken, &name.span, message).label("again here");
                         let fault = fault.and(first.clone(), format!("{owner} has it"));
-                        self.faults.push(
-                            fault.help("a device belongs to one VM: take it from one of them, or give both an [[irq]] of class \"active\" for each of its interrupts"),
-                        );
+                        self.faults.push(fault.help(
+                            "a device belongs to one VM: take it from one of them, or give both an \
+                             [[irq]] of class \"active\" for each of its interrupts",
+                        ));
                         continue;
                     }
                     taken.insert(index, (place, vm.title(), name.span.clone()));

@@ -289,7 +289,8 @@ impl Checker<'_> {
             }
         };
         let message = format!("`{name}`, the broker's overheads, {why}");
-        let help = "run a system with flows with --deterministic, and let `weir report --overheads -o FILE` write it; or take the key out";
+        let help = "run a system with flows with --deterministic, and let `weir report --overheads \
+                    -o FILE` write it; or take the key out";
         self.faults.push(timing.fault(Code::BrokerOverheads, &place, message, help));
     }
 

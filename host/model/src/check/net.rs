@@ -45,7 +45,8 @@ impl Checker<'_> {
             vms.iter().filter(|vm| vm.net.is_some()).map(|vm| vm.memory.len()).sum();
         if let Some((.., span)) = ports.first().filter(|_| pieces > MAX_PORT_PIECES) {
             let message = format!(
-                "the VMs at the switch have {pieces} pieces of RAM, but the broker knows {MAX_PORT_PIECES}"
+                "the VMs at the switch have {pieces} pieces of RAM, but the broker knows \
+                 {MAX_PORT_PIECES}"
             );
             let fault = self.fault(Code::TooManyPieces, span, message).label("the first port");
             let help =

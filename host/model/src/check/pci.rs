@@ -126,7 +126,8 @@ impl Checker<'_> {
                     "{address} of {title} and {theirs} of {} are functions of one device",
                     other.owner
                 );
-                let help = "they can reset each other and reach each other past the SMMU: give both to one VM";
+                let help = "they can reset each other and reach each other past the SMMU: give \
+                            both to one VM";
                 return refuse(other, Code::PciSiblings, message, help);
             }
             if their_stream == stream {
@@ -142,7 +143,8 @@ impl Checker<'_> {
                     "{address} of {title} and {theirs} of {} share interrupt {intid}",
                     other.owner
                 );
-                let help = "INTA of device n is line n modulo 4: put one into a slot of another remainder, or give both to one VM";
+                let help = "INTA of device n is line n modulo 4: put one into a slot of another \
+                            remainder, or give both to one VM";
                 return refuse(other, Code::PciLine, message, help);
             }
         }
@@ -158,7 +160,8 @@ impl Checker<'_> {
         let base = start.next_multiple_of(size) + earlier.len() as u64 * size;
         if base + size > start + pci.window_len.0 {
             let message = format!(
-                "{title} needs {} for the base addresses of {address}, and less is left of the window of {}",
+                "{title} needs {} for the base addresses of {address}, and less is left of the \
+                 window of {}",
                 pci.aperture, pci.window_len
             );
             let fault =
@@ -184,7 +187,8 @@ impl Checker<'_> {
             let message = format!("{} gets {address} without {first}", one.owner);
             let fault = self.fault(Code::PciFunction0, span, message).label("this");
             let help = format!(
-                "an OS enumerates further functions only if function 0 exists: add \"{PREFIX}{first}\""
+                "an OS enumerates further functions only if function 0 exists: add \
+                 \"{PREFIX}{first}\""
             );
             self.faults.push(fault.help(help));
         }

@@ -72,7 +72,8 @@ impl Checker<'_> {
         let slot = |device: u8| u32::from(device) == VSOCK_SLOT;
         if let Some(function) = vm.functions.iter().find(|one| slot(one.address.device)) {
             let message = format!(
-                "{}'s socket device, for the flow {}, and {} are both device {VSOCK_SLOT} of its bus",
+                "{}'s socket device, for the flow {}, and {} are both device {VSOCK_SLOT} of its \
+                 bus",
                 vm.name,
                 flow.name,
                 function.name()
@@ -87,7 +88,8 @@ impl Checker<'_> {
         });
         if outside {
             let message = format!(
-                "{}'s socket device has its registers at {}, and its PCI functions of the board are behind a bridge that passes nothing there",
+                "{}'s socket device has its registers at {}, and its PCI functions of the board \
+                 are behind a bridge that passes nothing there",
                 vm.name,
                 hex(registers.start)
             );

@@ -146,7 +146,8 @@ impl Checker<'_> {
             return request.value as u8;
         }
         let message = format!(
-            "vm `{}`: `pmu` is {}, but {} has {left} event counters per core for VMs (weir uses {KEPT_COUNTERS})",
+            "vm `{}`: `pmu` is {}, but {} has {left} event counters per core for VMs (weir uses \
+             {KEPT_COUNTERS})",
             raw.title(),
             request.value,
             platform.name,

@@ -184,7 +184,8 @@ impl Work<'_> {
             let Some(key) = key else { continue };
             let message = format!("{} has no {whole} to choose", self.platform.name);
             let help = format!(
-                "all of its RAM is one {}: leave the key out, or describe more in {table} of its platform file",
+                "all of its RAM is one {}: leave the key out, or describe more in {table} of its \
+                 platform file",
                 part.one()
             );
             let fault = self.fault(Code::NoPageClasses, &key.span, message).help(help);

@@ -265,7 +265,8 @@ fn coverage(raw: &Platform, places: &Places, reader: &mut Reader<'_>) {
         if empty > 0 {
             let span = raw.dram.get(map).map_or(&cache, |map| &map.span);
             let message = format!(
-                "{empty} of {} page classes have no page: there are more colors and banks than the bits that differ in RAM distinguish",
+                "{empty} of {} page classes have no page: there are more colors and banks than the \
+                 bits that differ in RAM distinguish",
                 classes.count()
             );
             let help = "leave out the bits that are the same in all of [memory]";
@@ -314,7 +315,8 @@ fn describe(
         BadGeometry::TooMany(rank) => {
             let colors = places.geometry(0).colors.count_ones();
             let message = format!(
-                "{rank} independent bits choose color ({colors} of them) and bank: more than the 8 that weir can divide by"
+                "{rank} independent bits choose color ({colors} of them) and bank: more than the 8 \
+                 that weir can divide by"
             );
             (whole.clone(), message, "leave out bank bits, the highest first")
         }

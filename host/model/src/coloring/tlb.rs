@@ -106,7 +106,8 @@ impl TlbColors {
                 numbers::text(beyond)
             );
             let help = format!(
-                "a page's set is its number modulo {sets}: write the memory as one size, like memory = \"{size}\", which weir cuts itself"
+                "a page's set is its number modulo {sets}: write the memory as one size, like \
+                 memory = \"{size}\", which weir cuts itself"
             );
             return (message, help);
         }
@@ -225,7 +226,8 @@ pub(super) fn assign(
             let fault =
                 fault.and(theirs.span.clone(), format!("{} has {}", name(other), theirs.text()));
             faults.push(fault.help(format!(
-                "{suggestion}; \"auto\" shares sets only among VMs with the `colors` of one [[group]]"
+                "{suggestion}; \"auto\" shares sets only among VMs with the `colors` of one \
+                 [[group]]"
             )));
         }
         found.push(mine);
@@ -273,7 +275,8 @@ fn following(
     }
     if owner.colors.auto && owner.criticality == 0 {
         let message = format!(
-            "vm `{name}`: `tlb_colors` follows its `colors`, but \"auto\" at criticality 0 gives shared colors"
+            "vm `{name}`: `tlb_colors` follows its `colors`, but \"auto\" at criticality 0 gives \
+             shared colors"
         );
         return Err((message, explicit));
     }

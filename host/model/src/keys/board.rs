@@ -151,8 +151,8 @@ table! {
         /// lines of each chunk.
         coherent: bool,
         /// The most data beats of an access: 1, 2, 4, 8 or 16, the default. Fewer leave more of the
-        /// memory to others. `engine_bandwidth` and `chunks` hold for the value with which they were
-        /// measured.
+        /// memory to others. `engine_bandwidth` and `chunks` hold for the value with which they
+        /// were measured.
         burst: Option<At<u64>> [1, 16],
         /// The most reads that wait for an answer.
         outstanding: u64 [1, 31] = 31,

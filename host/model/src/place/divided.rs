@@ -260,7 +260,8 @@ impl Board<'_> {
         let all: u64 = self.memory.iter().map(|pool| self.room(claimant, pool)).sum();
         let left: u64 = self.gaps(&claimant.set).iter().map(|gap| self.room(claimant, gap)).sum();
         let message = format!(
-            "no room for {}'s {what} of {} in its page classes on {}: {} hold {}, of which {} are left",
+            "no room for {}'s {what} of {} in its page classes on {}: {} hold {}, of which {} are \
+             left",
             claimant.owner,
             Bytes(len),
             system.platform.name,

@@ -304,7 +304,8 @@ fn gic(At { value: raw, span }: &At<board::Gic>, reader: &mut Reader<'_>) -> Opt
             virtual_cpu: registers(virtual_cpu, "virtual_cpu", reader)?,
         }),
         _ => {
-            let help = "version 2 has `cpu_interface`, `hyp` and `virtual_cpu`, version 3 `redistributors`";
+            let help = "version 2 has `cpu_interface`, `hyp` and `virtual_cpu`, version 3 \
+                        `redistributors`";
             reader.fault(Code::MissingKey, span, "[gic] lacks an address", help);
             None
         }

@@ -188,7 +188,8 @@ impl Timing {
                 ),
                 Some(engine) => (
                     format!(
-                        "the DMA engine {} moves no chunk, as the broker's core is faster or `engine_from` is above `chunk`",
+                        "the DMA engine {} moves no chunk, as the broker's core is faster or \
+                         `engine_from` is above `chunk`",
                         engine.name
                     ),
                     "write engine_from = \"0B\", or take the key out",
@@ -199,14 +200,17 @@ impl Timing {
             return fault(Code::NotEnforced, message, help.to_owned());
         };
         let Some(bandwidth) = self.dma.bandwidth else {
-            let message = "[dma]: `qos_level` needs `bandwidth`: the rate that the engine reaches at this level, at which the broker paces it".to_owned();
+            let message = "[dma]: `qos_level` needs `bandwidth`: the rate that the engine reaches \
+                           at this level, at which the broker paces it"
+                .to_owned();
             return fault(Code::MissingKey, message, "add bandwidth = \"..MB/s\"".to_owned());
         };
         if most >= bandwidth {
             return None;
         }
         let message = format!(
-            "[dma]: level {level} of the QoS regulator lets at most {} B/s through (Eq. 1), less than the `bandwidth` of {} B/s on which the bounds of flows rely",
+            "[dma]: level {level} of the QoS regulator lets at most {} B/s through (Eq. 1), less \
+             than the `bandwidth` of {} B/s on which the bounds of flows rely",
             most.0, bandwidth.0
         );
         let help = format!("write a higher `qos_level`, or bandwidth = \"{}B/s\" or less", most.0);

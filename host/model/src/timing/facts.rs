@@ -403,7 +403,8 @@ impl Timing {
             "this version of weir analyzes [dma] path = \"{}\", but does not enforce it: {lacks}",
             self.dma.path.name()
         );
-        let help = "write path = \"broker\" to build the system; `weir analyze` and `weir plan` take the other paths";
+        let help = "write path = \"broker\" to build the system; `weir analyze` and `weir plan` \
+                    take the other paths";
         Some(self.fault(Code::NotEnforced, place, message, help))
     }
 

@@ -228,7 +228,8 @@ impl MemoryBudget {
             wrong(Code::BudgetIncomplete, span, "the table is empty", help);
         }
         if has_budget != period.is_some() {
-            let help = "write both, like accesses = 4000, period = \"1ms\"; or required = \"100MB/s\" alone";
+            let help = "write both, like accesses = 4000, period = \"1ms\"; or required = \
+                        \"100MB/s\" alone";
             wrong(Code::BudgetIncomplete, span, "only one of `accesses` and `period`", help);
         }
         let compensation = *regulator == Regulator::Compensation;

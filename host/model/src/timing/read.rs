@@ -212,7 +212,8 @@ impl SystemReader<'_> {
                     rate.value.0, size.value, period.value
                 );
                 let help = format!(
-                    "write bandwidth = \"{needed}B/s\" or more, or leave it out: its period limits it"
+                    "write bandwidth = \"{needed}B/s\" or more, or leave it out: its period limits \
+                     it"
                 );
                 self.reader.fault(Code::FlowBandwidth, &rate.span, message, help);
             }

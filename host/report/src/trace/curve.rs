@@ -81,7 +81,8 @@ impl ArrivalCurves {
                         format!("no accesses of {vm} were counted between --from and --to")
                     } else {
                         format!(
-                            "no accesses of {vm} were counted; give it memory_budget = {{ .. }} in the system file and run it again"
+                            "no accesses of {vm} were counted; give it memory_budget = {{ .. }} in \
+                             the system file and run it again"
                         )
                     };
                     let damage = damage.map_or(String::new(), |damage| format!("; {damage}"));
@@ -92,7 +93,8 @@ impl ArrivalCurves {
                 let label = if many { format!("{vm} in {run}") } else { vm.clone() };
                 if arrivals.lost() > 0 {
                     warnings.push(format!(
-                        "{label}: {} records were lost, and with them counts: the curves are no bounds",
+                        "{label}: {} records were lost, and with them counts: the curves are no \
+                         bounds",
                         arrivals.lost()
                     ));
                 }

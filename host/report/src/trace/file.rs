@@ -248,12 +248,14 @@ impl RecordedTrace {
             let why = match there() {
                 io::ErrorKind::NotFound if !is_run => {
                     return Failure::call(format!(
-                        "there is no run {}, neither here nor among the runs; `weir trace` without a name shows the newest",
+                        "there is no run {}, neither here nor among the runs; `weir trace` without \
+                         a name shows the newest",
                         path.display()
                     ));
                 }
                 io::ErrorKind::NotFound if path.with_file_name("run.json").exists() => {
-                    "; run.json next to it contains the cause; `weir run` leaves one for each run".to_owned()
+                    "; run.json next to it contains the cause; `weir run` leaves one for each run"
+                        .to_owned()
                 }
                 io::ErrorKind::NotFound => {
                     "; the run was killed before it could leave one, or still goes on".to_owned()
@@ -264,7 +266,8 @@ impl RecordedTrace {
         })?;
         Self::read(BufReader::with_capacity(1 << 16, file)).map_err(|why| {
             Failure::system(format!(
-                "cannot read the trace {}: {why}\n  give the directory of a run, such as runs/2026-01-31T12-00-00Z",
+                "cannot read the trace {}: {why}\n  give the directory of a run, such as \
+                 runs/2026-01-31T12-00-00Z",
                 path.display()
             ))
         })
@@ -388,7 +391,9 @@ impl<R: Read> Trace<R> {
         }
         if *strange > 0 {
             damages.push(format!(
-                "{strange} records are none that a run makes: of a core or vCPU that it has not, before the record ahead of them, behind the end, or with more accesses than a core can make in the time"
+                "{strange} records are none that a run makes: of a core or vCPU that it has not, \
+                 before the record ahead of them, behind the end, or with more accesses than a \
+                 core can make in the time"
             ));
         }
         let TraceFacts { last, .. } = self.facts;
@@ -412,7 +417,10 @@ impl<R: Read> Trace<R> {
     pub fn warning(&self) -> Option<String> {
         let lost = self.facts.lost;
         (lost > 0).then(|| {
-            format!("{lost} records were overwritten before they were read; the records `lost` mark the places")
+            format!(
+                "{lost} records were overwritten before they were read; the records `lost` mark \
+                 the places"
+            )
         })
     }
 }

@@ -33,7 +33,8 @@ fn draw(name: &str, seen: &ObservedAccesses) -> String {
     let each = MARGIN.1 + table.columns.len() * FIELD.1 + 40;
     let height = 2 * each + 30;
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
     );
     for (place, (title, counts)) in matrices.iter().enumerate() {
@@ -101,7 +102,8 @@ fn matrix(
             let fill = if own { "#5f6b7a" } else { "#c0392b" };
             let _ = writeln!(
                 svg,
-                "<rect x=\"{left}\" y=\"{y}\" width=\"{width}\" height=\"{}\" stroke=\"#999999\" fill=\"{fill}\" fill-opacity=\"{:.2}\"/>",
+                "<rect x=\"{left}\" y=\"{y}\" width=\"{width}\" height=\"{}\" stroke=\"#999999\" \
+                 fill=\"{fill}\" fill-opacity=\"{:.2}\"/>",
                 FIELD.1,
                 opacity(count, most.unwrap_or(0))
             );

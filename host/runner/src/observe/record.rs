@@ -153,7 +153,8 @@ pub fn json(traces: &[AccessTrace]) -> Value {
 pub fn check(to: &Path) -> Result {
     if to.exists() && !to.is_dir() {
         return Err(Failure::call(format!(
-            "--record {} is no directory: name one, and each VM's trace becomes a file NAME.trace in it",
+            "--record {} is no directory: name one, and each VM's trace becomes a file NAME.trace \
+             in it",
             to.display()
         )));
     }

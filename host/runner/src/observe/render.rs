@@ -16,17 +16,20 @@ const BLIND: [&str; 5] = [
     "devices' DMA",
     "cache maintenance: lines that software wrote back or dropped stay in the model",
     "the end of an access that crosses into another page",
-    "speculation and prefetching: only what was executed is counted; fetches go by whole blocks of code",
+    "speculation and prefetching: only what was executed is counted; fetches go by whole blocks of \
+     code",
 ];
 
 /// Functions of the hypervisor that are listed with what they evicted.
 const PLACES_SHOWN: usize = 10;
 
 /// The text for a run in which nothing is counted.
-pub const NOTHING: &str = "no guest started: the run ended before the first guest's first instruction, so nothing was counted";
+pub const NOTHING: &str = "no guest started: the run ended before the first guest's first \
+                           instruction, so nothing was counted";
 
 /// Why evictions and misses are not the same.
-const WRITE_BACKS: &str = "a dirty line that leaves an L1 when the shared cache no longer has it goes there again: it evicts, and nothing missed\n";
+const WRITE_BACKS: &str = "a dirty line that leaves an L1 when the shared cache no longer has it \
+                           goes there again: it evicts, and nothing missed\n";
 
 /// The owners that did anything.
 pub fn active(seen: &ObservedAccesses) -> Vec<usize> {
@@ -74,8 +77,9 @@ pub fn render(outcome: &Observation) -> String {
     text = text + &matrices(seen) + &places(seen, &outcome.symbols) + WRITE_BACKS;
     let _ = writeln!(
         text,
-        "counted from the first guest's first instruction on; \"weir for NAME\" is weir on NAME's RAM, pristine image, tables and\n\
-         state, which lie in NAME's page classes; \"weir, elsewhere\" is weir on memory without an owner"
+        "counted from the first guest's first instruction on; \"weir for NAME\" is weir on NAME's \
+         RAM, pristine image, tables and\nstate, which lie in NAME's page classes; \"weir, \
+         elsewhere\" is weir on memory without an owner"
     );
     let _ = writeln!(text, "{} device accesses, which reach no cache", seen.device_accesses);
     text + "not seen: " + &BLIND.join(";\n          ")
@@ -259,7 +263,8 @@ mod tests {
     #[test]
     fn l1_sums_are_printed_with_a_table_for_shared_l1s() {
         let apart = matrices(&synthetic(0));
-        let sums = "Lines in the cores' L1 data caches: no VM evicted another's\nbetween VMs 0, weir from VMs 22, VMs from weir 0\n";
+        let sums = "Lines in the cores' L1 data caches: no VM evicted another's\n\
+                    between VMs 0, weir from VMs 22, VMs from weir 0\n";
         assert!(apart.starts_with(sums), "{apart}");
         let shared = matrices(&synthetic(3));
         let table = "Lines in the cores' L1 data caches: evicted by (row), of (column):\n";

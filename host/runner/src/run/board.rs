@@ -59,8 +59,8 @@ pub(super) fn run(
     let is_judged = matches!(end, End::AllMet | End::TimeOver | End::SystemStop);
     if is_judged && run.session.image() == ImageNamed::Unknown {
         return Err(Failure::environment(format!(
-            "the board on {serial} did not name the image that it runs (expected {image_id:016x})\n  \
-             reset the board while weir listens"
+            "the board on {serial} did not name the image that it runs (expected \
+             {image_id:016x})\n  reset the board while weir listens"
         )));
     }
     let Running { session, mut record, peer, hub, wire_bytes, trace, .. } = run;

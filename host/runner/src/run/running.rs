@@ -292,7 +292,8 @@ impl<'a> Running<'a> {
             let awaits_image = self.session.awaits_image() && self.options.time.is_none();
             if awaits_image && heard.elapsed() > UNNAMED {
                 let trouble = format!(
-                    "the board did not name the image that was loaded, and has been silent for {} s",
+                    "the board did not name the image that was loaded, and has been silent for {} \
+                     s",
                     UNNAMED.as_secs()
                 );
                 return Ok((End::Silent, Some(trouble)));
@@ -336,8 +337,8 @@ impl<'a> Running<'a> {
         self.drain_while(LAST_TRACE, |_, _, quiet| quiet < PROMPT)
     }
 
-    /// Takes bytes after the end of the run for at most `limit`, while `awaits` says so: it gets the
-    /// number of counters that have come, and how long the wire has been quiet.
+    /// Takes bytes after the end of the run for at most `limit`, while `awaits` says so: it gets
+    /// the number of counters that have come, and how long the wire has been quiet.
     fn drain_while(
         &mut self,
         limit: Duration,

@@ -1,5 +1,5 @@
-//! The distributor's registers (IHI0069, 12.9; the same in IHI0048, 4.3), and what both kinds of GIC
-//! agree on. Those of private interrupts lie at the same offsets of the place that belongs to a
+//! The distributor's registers (IHI0069, 12.9; the same in IHI0048, 4.3), and what both kinds of
+//! GIC agree on. Those of private interrupts lie at the same offsets of the place that belongs to a
 //! core.
 
 use crate::{

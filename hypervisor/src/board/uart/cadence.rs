@@ -24,8 +24,8 @@ pub const FULL_BIT: u32 = SR_TX_FULL_BIT;
 pub const DATA: u64 = FIFO;
 
 /// The controller's registers.
-// SAFETY: stage 1 maps the page, by the contract of `Uart::take`, and the registers control the UART
-// only.
+// SAFETY: stage 1 maps the page, by the contract of `Uart::take`, and the registers control the
+// UART only.
 const UART: Device = unsafe { Device::new("uart", device(Pa(board::UART))) };
 
 /// The controller's page.
@@ -82,8 +82,8 @@ impl Uart {
         self.0.read().map(Some)
     }
 
-    /// Enables the interrupt for room in the transmit FIFO. Returns false, without the interrupt, if
-    /// there is room already.
+    /// Enables the interrupt for room in the transmit FIFO. Returns false, without the interrupt,
+    /// if there is room already.
     pub fn wait_for_room(&mut self) -> bool {
         self.0.wait_for_room()
     }
@@ -93,7 +93,8 @@ impl Uart {
         self.0.wait_for_nothing();
     }
 
-    /// Returns whether a received byte is pending. Any core may call it once stage 1 maps the device.
+    /// Returns whether a received byte is pending. Any core may call it once stage 1 maps the
+    /// device.
     pub fn has_input() -> bool {
         Cadence::new(Page).has_input()
     }

@@ -25,8 +25,8 @@ pub const FULL_BIT: u32 = 5;
 pub const DATA: u64 = 0;
 
 /// The registers, for [`Uart::has_input`].
-// SAFETY: a PL011's page is mapped there on every core (`Stage1::begin`), and a read of its flags has
-// no effect.
+// SAFETY: a PL011's page is mapped there on every core (`Stage1::begin`), and a read of its flags
+// has no effect.
 const UART: Device = unsafe { Device::new("uart", device(Pa(board::UART))) };
 
 /// UARTFR.RXFE: the receive FIFO is empty.
@@ -80,7 +80,8 @@ impl Uart {
         self.0.write_word(byte);
     }
 
-    /// Takes a received byte. `Some(None)` is a byte with a framing, parity, break or overrun error.
+    /// Takes a received byte. `Some(None)` is a byte with a framing, parity, break or overrun
+    /// error.
     ///
     /// The receive interrupts end when the FIFO is empty. Clearing them explicitly could lose the
     /// interrupt of a later byte.
@@ -89,8 +90,8 @@ impl Uart {
         self.0.read_word().map_or(Some(None), |byte| byte.map(Some))
     }
 
-    /// Enables the interrupt for room in the transmit FIFO. Returns false, without the interrupt, if
-    /// there is room already.
+    /// Enables the interrupt for room in the transmit FIFO. Returns false, without the interrupt,
+    /// if there is room already.
     pub fn wait_for_room(&mut self) -> bool {
         self.0.set_interrupt_masks(RECEIVE.union(Interrupts::TXI));
         true
@@ -101,7 +102,8 @@ impl Uart {
         self.0.set_interrupt_masks(RECEIVE);
     }
 
-    /// Returns whether a received byte is pending. Any core may call it once stage 1 maps the device.
+    /// Returns whether a received byte is pending. Any core may call it once stage 1 maps the
+    /// device.
     pub fn has_input() -> bool {
         UART.read(Register::<u32>::at(STATUS)) & RX_EMPTY == 0
     }

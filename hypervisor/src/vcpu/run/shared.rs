@@ -31,8 +31,8 @@ pub fn handle_interrupt(core: &mut Core) {
     arm(core);
 }
 
-/// Notes that EL2 began at `ticks` with an event that can take the core from its vCPU; 0 if there is
-/// no such event, or no vCPU has the core.
+/// Notes that EL2 began at `ticks` with an event that can take the core from its vCPU; 0 if there
+/// is no such event, or no vCPU has the core.
 pub fn set_began(core: &mut Core, ticks: u64) {
     if let Some(schedule) = core.schedule.as_deref_mut() {
         schedule.began = ticks;

@@ -68,8 +68,8 @@ impl fmt::Display for AddressMapError {
         match self {
             Self::Dependent { field, bit } => write!(
                 f,
-                "DRAM {field} bit {bit} is a combination of the bits before it (order: channel, rank, group, bank, \
-                 row): give it an address bit that is in no other mask"
+                "DRAM {field} bit {bit} is a combination of the bits before it (order: channel, \
+                 rank, group, bank, row): give it an address bit that is in no other mask"
             ),
             Self::TooMany { field, bits, most } => {
                 write!(f, "{bits} DRAM {field} bits: give at most {most}")

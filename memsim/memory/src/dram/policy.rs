@@ -48,8 +48,8 @@ impl fmt::Display for ChannelError {
         match self {
             Self::Policy(p) => write!(
                 f,
-                "DRAM queues of {} reads and {} writes, drained from {} to {}: give 1 to 64 entries and \
-                 drain_to < drain_from <= write_queue",
+                "DRAM queues of {} reads and {} writes, drained from {} to {}: give 1 to 64 \
+                 entries and drain_to < drain_from <= write_queue",
                 p.read_queue, p.write_queue, p.drain_from, p.drain_to
             ),
             Self::Banks(bits) => {

@@ -156,8 +156,9 @@ impl<'a> Engines<'a> {
                 && self.engines.len() <= 64;
             if !small || engine.descriptor == 0 {
                 return fault(
-                    "write bursts, buffers and descriptors up to 1 MiB, 1024 reads and writes, qos below 4096, \
-                     at most a millisecond of setup_ns, a microsecond of line_overhead_ps, and 64 engines"
+                    "write bursts, buffers and descriptors up to 1 MiB, 1024 reads and writes, qos \
+                     below 4096, at most a millisecond of setup_ns, a microsecond of \
+                     line_overhead_ps, and 64 engines"
                         .to_owned(),
                 );
             }

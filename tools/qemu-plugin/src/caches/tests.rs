@@ -563,7 +563,8 @@ fn what_a_vm_did_is_recorded_and_what_el2_did_is_not() {
     // further one takes a cycle at least, which the next block has less: 2 x 4 + 25 + 1 in the end
     // are the sum.
     let text = format!(
-        "vcpu 0\nR {:#x} 5\nW {:#x} 1\nR {:#x} 3\nW {:#x} 1\nR {:#x} 1\nR {:#x} 1\nR {:#x} 1\nR {:#x} 21\n",
+        "vcpu 0\nR {:#x} 5\nW {:#x} 1\nR {:#x} 3\nW {:#x} 1\nR {:#x} 1\nR {:#x} 1\nR {:#x} 1\n\
+         R {:#x} 21\n",
         RAM + 8,
         RAM + 16,
         RAM + 8,

@@ -67,7 +67,10 @@ impl RunningCore {
     pub fn find(vcpus: usize) -> Result<Self, String> {
         let symbol = |name: &CStr| {
             find(name).ok_or_else(|| {
-                format!("this QEMU does not report which core runs: it exports no {name:?}; give one of 7.2 to 9.1 or of 10.0 and later in WEIR_QEMU")
+                format!(
+                    "this QEMU does not report which core runs: it exports no {name:?}; give one \
+                     of 7.2 to 9.1 or of 10.0 and later in WEIR_QEMU"
+                )
             })
         };
         // SAFETY: the symbols were found, so they are not null, and the headers of QEMU (since 9.0)
@@ -103,7 +106,8 @@ impl RunningCore {
     pub fn note(&self) {
         if self.identify().is_none() {
             eprintln!(
-                "weir-qemu-plugin: this QEMU does not report which core runs: it shows no usable TPIDR_EL2 and VMPIDR_EL2; give one of 7.2 to 9.1 in WEIR_QEMU"
+                "weir-qemu-plugin: this QEMU does not report which core runs: it shows no usable \
+                 TPIDR_EL2 and VMPIDR_EL2; give one of 7.2 to 9.1 in WEIR_QEMU"
             );
             // SAFETY: ends the process without QEMU's own handlers, which expect the callback to
             // return.

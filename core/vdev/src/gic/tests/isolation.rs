@@ -316,7 +316,8 @@ proptest! {
 
     #[test]
     fn no_write_raises_a_descheduled_vcpus_line_twice(
-        writes in prop::collection::vec((0u64..17, any::<u32>(), any::<u32>(), any::<bool>()), 0..150)
+        writes in
+            prop::collection::vec((0u64..17, any::<u32>(), any::<u32>(), any::<bool>()), 0..150),
     ) {
         hostile::<V3>(&writes);
         hostile::<V2>(&writes);

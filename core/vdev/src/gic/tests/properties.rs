@@ -662,8 +662,8 @@ fn derived<V: GicArchitecture>(rig: &mut Rig<V>) -> (Vec<V::Raw>, Vec<bool>) {
     (values, LINKS[1..].iter().map(|link| rig.board.line(0, link.1).enabled).collect())
 }
 
-/// Makes the accesses, writes the group enables and switches vCPUs in between. After each, to derive
-/// everything anew changes nothing.
+/// Makes the accesses, writes the group enables and switches vCPUs in between. After each, to
+/// derive everything anew changes nothing.
 fn follow<V: GicArchitecture>(accesses: &[Access]) {
     let mut rig = Rig::<V>::new(4, 4, &LINKS);
     for w in 0..8 {

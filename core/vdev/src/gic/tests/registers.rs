@@ -80,7 +80,8 @@ proptest! {
             Backing::Software { eoi, source: if intid < 16 { source } else { 0 } }
         };
         let state = ListRegisterState { pending, active };
-        let entry = Entry { intid: IntId(intid), state, priority: priority & 0xf8, group1, backing };
+        let entry =
+            Entry { intid: IntId(intid), state, priority: priority & 0xf8, group1, backing };
         prop_assert_eq!(V2::decode(V2::encode(&entry)), entry);
         let backing = match backing {
             Backing::Software { eoi, .. } => Backing::Software { eoi, source: 0 },

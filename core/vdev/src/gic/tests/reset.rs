@@ -56,7 +56,8 @@ fn set_lines<V: GicArchitecture>(rig: &mut Rig<V>, value: u32) {
 }
 
 /// Enables all lines of four vCPUs, and uses them as `uses` says: accesses, then the inputs of the
-/// physical lines. Then ends the boot, and resets the GIC; `between` are the inputs after each step.
+/// physical lines. Then ends the boot, and resets the GIC; `between` are the inputs after each
+/// step.
 fn reset<V: GicArchitecture + Debug>(uses: &[(Vec<Access>, u32)], between: &[u32]) {
     let mut rig = rig::<V>(4);
     rig.write(0, 0, 4, 3);
@@ -171,8 +172,8 @@ fn an_interrupt_on_its_way_outlasts_a_reset() {
     }
 }
 
-/// After the end of a boot, and before the reset, a relayed line can go to another VM, also one that
-/// the guest had taken. From then on the reset leaves it alone.
+/// After the end of a boot, and before the reset, a relayed line can go to another VM, also one
+/// that the guest had taken. From then on the reset leaves it alone.
 #[test]
 fn a_boot_that_ends_can_give_up_a_line() {
     let mut rig = rig::<V3>(2);

@@ -34,7 +34,8 @@ pub(super) fn interrupt_of(timing: &Timing, line: &TimedLine, time: &mut TimeRep
         None => {
             if line.admission.is_some() {
                 time.notes.push(format!(
-                    "{}: interrupt {} keeps its deadline while it comes no more often than its `rate`",
+                    "{}: interrupt {} keeps its deadline while it comes no more often than its \
+                     `rate`",
                     vm.name, line.name
                 ));
             }
@@ -132,7 +133,8 @@ fn wait_for_core(
             // proof.
             let late = if line.preempt && shared.is_some() {
                 let reason = format!(
-                    "the slots of its VM bound its wait by {wait}, and how much `preempt` shortens that is not known"
+                    "the slots of its VM bound its wait by {wait}, and how much `preempt` shortens \
+                     that is not known"
                 );
                 open(&reason, &format!("write a `deadline` of {wait} or more"))
             } else {
