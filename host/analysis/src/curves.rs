@@ -284,10 +284,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn trace_curves_bound_every_window(times in prop::collection::vec(0u64..60, 1..14), most in 1usize..16) {
-            let (upper, lower) = (Curve::upper(&nanos(&times), most), Curve::lower(&nanos(&times), most));
+        fn trace_curves_bound_every_window(
+            times in prop::collection::vec(0u64..60, 1..14), most in 1usize..16,
+        ) {
+            let (upper, lower) =
+                (Curve::upper(&nanos(&times), most), Curve::lower(&nanos(&times), most));
             let (first, last) = (*times.iter().min().unwrap(), *times.iter().max().unwrap());
-            let count = |s: u64, l: u64| times.iter().filter(|&&t| t >= s && t < s + l).count() as u64;
+            let count =
+                |s: u64, l: u64| times.iter().filter(|&&t| t >= s && t < s + l).count() as u64;
             for length in 0..=upper.horizon().0 {
                 let exact = (0..70).map(|s| count(s, length)).max().unwrap();
                 prop_assert_eq!(upper.at(Nanos(length)), exact);

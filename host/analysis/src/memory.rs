@@ -333,7 +333,8 @@ mod tests {
             let budget = Budget { accesses: q, period: Nanos(period) };
             // All of a budget can fall anywhere in its period: count every period that the window
             // touches.
-            let touched = if length == 0 { 0 } else { (start + length - 1) / period - start / period + 1 };
+            let touched =
+                if length == 0 { 0 } else { (start + length - 1) / period - start / period + 1 };
             prop_assert!(budget.most_in(Nanos(length)) >= q * touched);
         }
 

@@ -95,11 +95,13 @@ proptest! {
 
     #[test]
     fn no_history_exceeds_the_compensation_bound(
-        window in 1..6_u32, vcpus in 1..=3_u8, budget in 3..60_u64, debt: bool, overshoot in 0..10_u64,
-        actions in actions(), busy in prop::collection::vec((0..80_u64, 0..400_u64), 0..40),
+        window in 1..6_u32, vcpus in 1..=3_u8, budget in 3..60_u64, debt: bool,
+        overshoot in 0..10_u64, actions in actions(),
+        busy in prop::collection::vec((0..80_u64, 0..400_u64), 0..40),
     ) {
         let regulation = RegulatorModel::Compensation { window, critical: true };
-        let critical = Setting { publish: true, debt, ..Setting::new(PERIOD, Counts::one(budget), 0, 1) };
+        let critical =
+            Setting { publish: true, debt, ..Setting::new(PERIOD, Counts::one(budget), 0, 1) };
         let compensated = settings(regulation, budget, vcpus).into_iter();
         let compensated = compensated.map(|setting| Setting { debt, critical_vcpus: 1, ..setting });
         let mut board = Board::new([critical].into_iter().chain(compensated), true, overshoot);
@@ -121,7 +123,8 @@ proptest! {
     #[test]
     fn a_busy_vm_gets_the_guaranteed_part(
         (vcpus, regulation) in (1..=4_u8).prop_flat_map(|vcpus| (Just(vcpus), alone(vcpus))),
-        budget in 8..200_u64, hungry in 0..4_usize, wants in prop::collection::vec(prop::collection::vec(0..80_u64, 4), 1..40),
+        budget in 8..200_u64, hungry in 0..4_usize,
+        wants in prop::collection::vec(prop::collection::vec(0..80_u64, 4), 1..40),
     ) {
         let hungry = hungry % usize::from(vcpus);
         let mut board = Board::new(settings(regulation, budget, vcpus), true, 0);
@@ -138,7 +141,11 @@ proptest! {
             board.read(hungry, budget);
             let after: u64 = board.vcpus.iter().map(|vcpu| vcpu.counts.reads).sum();
             if !lends {
-                prop_assert!(after - before >= regulation.guaranteed(budget), "{} of {budget}", after - before);
+                prop_assert!(
+                    after - before >= regulation.guaranteed(budget),
+                    "{} of {budget}",
+                    after - before
+                );
             }
             got += after - before;
         }
@@ -169,10 +176,17 @@ proptest! {
             wanted += want;
         }
         // One period's gift more: the first may be short, and the last.
-        prop_assert!(got + budget >= wanted - wanted.min(regulation.guaranteed(budget) * wants.len() as u64 + budget));
+        prop_assert!(
+            got + budget
+                >= wanted - wanted.min(regulation.guaranteed(budget) * wants.len() as u64 + budget)
+        );
         let short = wanted - got;
-        prop_assert!(short <= (wants.len() as u64).div_ceil(2) * budget, "{short} short in {} \
-            periods", wants.len());
+        prop_assert!(
+            short <= (wants.len() as u64).div_ceil(2) * budget,
+            "{short} short in {} \
+                periods",
+            wants.len()
+        );
     }
 }
 

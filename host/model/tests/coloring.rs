@@ -771,18 +771,28 @@ fn memory_above_a_gap_is_used_too() {
 }
 
 prop_compose! {
-    fn request()(colors in prop::option::of(1u16..0xffff), banks in prop::option::of(1u16..0xff), pages in 600u64..3000) -> (String, u64) {
+    fn request()(
+        colors in prop::option::of(1u16..0xffff), banks in prop::option::of(1u16..0xff),
+        pages in 600u64..3000,
+    ) -> (String, u64) {
         let list = |mask: u16| {
-            let numbers: Vec<_> = (0..16).filter(|bit| mask >> bit & 1 != 0).map(|bit| bit.to_string()).collect();
+            let numbers: Vec<_> =
+                (0..16).filter(|bit| mask >> bit & 1 != 0).map(|bit| bit.to_string()).collect();
             numbers.join(",")
         };
         let mut keys = format!("memory = \"{}KiB\"\n", 4 * pages);
         // Few of them, so that several such requests are compatible.
         if let Some(colors) = colors {
-            writeln!(keys, "colors = \"{}\"", list(colors & colors.rotate_left(3) | 1 << (colors % 16))).unwrap();
+            writeln!(
+                keys,
+                "colors = \"{}\"",
+                list(colors & colors.rotate_left(3) | 1 << (colors % 16))
+            )
+            .unwrap();
         }
         if let Some(banks) = banks {
-            writeln!(keys, "banks = \"{}\"", list(banks & banks >> 1 & 0xff | 1 << (banks % 8))).unwrap();
+            writeln!(keys, "banks = \"{}\"", list(banks & banks >> 1 & 0xff | 1 << (banks % 8)))
+                .unwrap();
         }
         (keys, pages)
     }
@@ -795,7 +805,8 @@ proptest! {
     /// and no other owner is in a color or bank that an owner requested.
     #[test]
     fn requests_are_kept_or_refused(
-        requests in prop::collection::vec(request(), 1..4), platform in prop::sample::select(vec!["qemu-virt", "zcu104", "rpi4"]),
+        requests in prop::collection::vec(request(), 1..4),
+        platform in prop::sample::select(vec!["qemu-virt", "zcu104", "rpi4"]),
     ) {
         let mut text = format!("platform = \"{platform}\"\n");
         for (core, (keys, _)) in requests.iter().enumerate() {
@@ -805,24 +816,40 @@ proptest! {
         let classes = system.division.classes;
         let named = |keys: &str, key: &str| -> Option<BTreeSet<u16>> {
             let line = keys.lines().find_map(|line| line.strip_prefix(&format!("{key} = \"")))?;
-            Some(line.trim_end_matches('"').split(',').map(|number| number.parse().unwrap()).collect())
+            Some(
+                line.trim_end_matches('"')
+                    .split(',')
+                    .map(|number| number.parse().unwrap())
+                    .collect(),
+            )
         };
-        let sets: Vec<ClassSet> = system.division.vms.iter().copied().chain([system.division.hypervisor]).collect();
+        let sets: Vec<ClassSet> =
+            system.division.vms.iter().copied().chain([system.division.hypervisor]).collect();
         for (index, (keys, _)) in requests.iter().enumerate() {
-            for (key, of) in [("colors", PageClasses::color as fn(&PageClasses, _) -> u8), ("banks", PageClasses::bank)] {
+            for (key, of) in [
+                ("colors", PageClasses::color as fn(&PageClasses, _) -> u8),
+                ("banks", PageClasses::bank),
+            ] {
                 let Some(mine) = named(keys, key) else { continue };
-                let found: BTreeSet<u16> = sets[index].iter().map(|class| u16::from(of(&classes, class))).collect();
+                let found: BTreeSet<u16> =
+                    sets[index].iter().map(|class| u16::from(of(&classes, class))).collect();
                 prop_assert_eq!(&found, &mine, "the wish is met in full");
                 for (other, set) in sets.iter().enumerate().filter(|(other, _)| *other != index) {
-                    let strangers = set.iter().filter(|&class| mine.contains(&u16::from(of(&classes, class)))).count();
+                    let strangers = set
+                        .iter()
+                        .filter(|&class| mine.contains(&u16::from(of(&classes, class))))
+                        .count();
                     prop_assert_eq!(strangers, 0, "entity {} is in {} of vm{}", other, key, index);
                 }
             }
         }
         if place(&system, 0x4_0000).is_ok() {
             packed_system(&system, |packed, _| {
-                for (page, owner) in owners(packed).into_iter().filter(|_| system.division.divided) {
-                    let place = owner.strip_prefix("vm").map_or(requests.len(), |index| index.parse().unwrap());
+                for (page, owner) in owners(packed).into_iter().filter(|_| system.division.divided)
+                {
+                    let place = owner
+                        .strip_prefix("vm")
+                        .map_or(requests.len(), |index| index.parse().unwrap());
                     assert!(sets[place].contains(classes.class_of(page)));
                 }
             });
@@ -837,7 +864,8 @@ proptest! {
     /// checks.
     #[test]
     fn suggestions_lead_to_a_file_that_checks(
-        requests in prop::collection::vec(request(), 1..5), platform in prop::sample::select(vec!["qemu-virt", "zcu102", "rpi4"]),
+        requests in prop::collection::vec(request(), 1..5),
+        platform in prop::sample::select(vec!["qemu-virt", "zcu102", "rpi4"]),
     ) {
         let mut requested = Requested::new(platform, &[], &[]);
         for (name, (keys, _)) in ["a", "b", "c", "d"].iter().zip(&requests) {

@@ -127,7 +127,10 @@ proptest! {
     #[test]
     fn changed_files(
         file in any::<prop::sample::Index>(),
-        changes in prop::collection::vec((any::<prop::sample::Index>(), 0usize..12, prop::sample::select(&WORDS[..]), 0..3), 1..4),
+        changes in prop::collection::vec(
+            (any::<prop::sample::Index>(), 0usize..12, prop::sample::select(&WORDS[..]), 0..3),
+            1..4,
+        ),
     ) {
         let mut text = file.get(&FILES).clone();
         for (place, len, word, kind) in changes {

@@ -417,7 +417,8 @@ mod tests {
 
         #[test]
         fn every_console_byte_comes_out_once(
-            texts in prop::collection::vec((0u32..3, prop::collection::vec(any::<u8>(), 0..40)), 0..40)
+            texts in
+                prop::collection::vec((0u32..3, prop::collection::vec(any::<u8>(), 0..40)), 0..40),
         ) {
             let mut wire = SyntheticWire::default();
             let mut sent = vec![Vec::new(); 3];

@@ -381,7 +381,8 @@ mod tests {
         #[test]
         fn two_runs_alike_leave_the_same_bytes(
             pushes in prop::collection::vec((0usize..3, 0u64..4), 0..60),
-            polls in [prop::collection::vec(1usize..6, 0..60), prop::collection::vec(1usize..6, 0..60)],
+            polls in
+                [prop::collection::vec(1usize..6, 0..60), prop::collection::vec(1usize..6, 0..60)],
         ) {
             let directory = tempfile::tempdir().expect("a directory");
             let files = polls.map(|polls| {

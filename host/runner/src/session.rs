@@ -447,7 +447,9 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_make_a_report(bytes in prop::collection::vec(any::<u8>(), 0..3000), cut in 1usize..100) {
+        fn any_bytes_make_a_report(
+            bytes in prop::collection::vec(any::<u8>(), 0..3000), cut in 1usize..100,
+        ) {
             prop_assert_eq!(run(plan(), &bytes, cut), run(plan(), &bytes, 4096));
         }
     }

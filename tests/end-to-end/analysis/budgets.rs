@@ -476,11 +476,19 @@ proptest! {
         if printed.status == Some(0) {
             for verb in ["check", "analyze"] {
                 let proof = capture(fake.weir().args([verb, "y.toml"]));
-                prop_assert_eq!(proof.status, Some(0), "{}\n{}\n{}", fake.read("y.toml"), proof.out, proof.err);
+                prop_assert_eq!(
+                    proof.status,
+                    Some(0),
+                    "{}\n{}\n{}",
+                    fake.read("y.toml"),
+                    proof.out,
+                    proof.err
+                );
             }
         } else {
             prop_assert_eq!(printed.status, Some(1), "{}", printed.err);
-            let helps = printed.err.contains("help: ") || printed.err.contains("there is no plan: ");
+            let helps =
+                printed.err.contains("help: ") || printed.err.contains("there is no plan: ");
             prop_assert!(helps && !printed.err.contains("{\""), "{text}\n{}", printed.err);
         }
     }

@@ -333,15 +333,19 @@ mod tests {
         /// No schedule of any sporadic arrivals takes longer, whether deadlines are met or not.
         #[test]
         fn no_packet_takes_longer(
-            set in prop::collection::vec((1u64..40, 1u64..15, 5u64..300, 60u64..300, 0u64..30), 1..5),
+            set in
+                prop::collection::vec((1u64..40, 1u64..15, 5u64..300, 60u64..300, 0u64..30), 1..5),
             gaps in prop::collection::vec(prop::collection::vec((0u64..30, 0u64..=30), 8), 5),
-            starts in prop::collection::vec(0u64..60, 5),
-            lazy in prop::option::of(1u64..15),
+            starts in prop::collection::vec(0u64..60, 5), lazy in prop::option::of(1u64..15),
         ) {
-            let tasks: Vec<TransformedTask> = set.iter().map(|&(wcet, chunk, deadline, period, jitter)| {
-                task(wcet, chunk.min(wcet), deadline as i64, period as i64, jitter as i64)
-            }).collect();
-            let best_effort: Vec<TransformedTask> = lazy.iter().map(|chunk| task(60, *chunk, 1, 1, 0)).collect();
+            let tasks: Vec<TransformedTask> = set
+                .iter()
+                .map(|&(wcet, chunk, deadline, period, jitter)| {
+                    task(wcet, chunk.min(wcet), deadline as i64, period as i64, jitter as i64)
+                })
+                .collect();
+            let best_effort: Vec<TransformedTask> =
+                lazy.iter().map(|chunk| task(60, *chunk, 1, 1, 0)).collect();
             let bounds = ns(&tasks, &best_effort);
             let mut jobs = Vec::new();
             for (index, &(wcet, chunk, deadline, period, jitter)) in set.iter().enumerate() {
@@ -359,8 +363,11 @@ mod tests {
             }
             let observed_max = simulate(&mut jobs, set.len() + 1);
             for (bound, observed_max) in bounds.iter().zip(observed_max) {
-                prop_assert!(bound.is_none_or(|bound| observed_max <= bound), "{observed_max} \
-                    {bound:?}");
+                prop_assert!(
+                    bound.is_none_or(|bound| observed_max <= bound),
+                    "{observed_max} \
+                            {bound:?}"
+                );
             }
         }
     }

@@ -114,7 +114,9 @@ mod tests {
         ) {
             let regulation = RegulatorModel::Compensation { window, critical: true };
             let of = |start: u64| -> u64 {
-                (start..start + periods).map(|period| budget * (period % u64::from(window) + 1)).sum()
+                (start..start + periods)
+                    .map(|period| budget * (period % u64::from(window) + 1))
+                    .sum()
             };
             let max = (0..u64::from(window)).map(of).max();
             prop_assert_eq!(regulation.most(budget, periods), max);
@@ -122,7 +124,8 @@ mod tests {
 
         #[test]
         fn longer_spans_let_through_no_more_than_their_parts(
-            regulation in regulations(), budget in 0..1000_u64, one in 0..40_u64, other in 0..40_u64,
+            regulation in regulations(), budget in 0..1000_u64, one in 0..40_u64,
+            other in 0..40_u64,
         ) {
             let most = |periods| regulation.most(budget, periods).unwrap_or(u64::MAX);
             prop_assert!(most(one + other) <= most(one).saturating_add(most(other)));
@@ -133,13 +136,19 @@ mod tests {
         fn enough_is_the_least_budget(regulation in regulations(), guaranteed in 0..100_000_u64) {
             let enough = regulation.enough(guaranteed);
             prop_assert!(regulation.guaranteed(enough) >= guaranteed);
-            prop_assert!(enough == 0 || guaranteed == 0 || regulation.guaranteed(enough - 1) < guaranteed);
+            prop_assert!(
+                enough == 0 || guaranteed == 0 || regulation.guaranteed(enough - 1) < guaranteed
+            );
             prop_assert!(regulation.guaranteed(enough) <= regulation.guaranteed(enough + 1));
         }
 
         #[test]
         fn nothing_overflows(regulation in regulations(), budget: u64, periods: u64) {
-            let _ = (regulation.most(budget, periods), regulation.guaranteed(budget), regulation.enough(budget));
+            let _ = (
+                regulation.most(budget, periods),
+                regulation.guaranteed(budget),
+                regulation.enough(budget),
+            );
         }
     }
 }

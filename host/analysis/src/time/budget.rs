@@ -118,13 +118,31 @@ mod tests {
             tasks in steps(), budget in 1..12_u64, period in 1..30_u64,
         ) {
             // What has no bound takes long to find.
-            let share = |of: fn(&Step) -> u64| tasks.iter().map(|task| of(task) * 1000 / task.period).sum::<u64>();
-            prop_assume!(share(|task| task.cost) < 700 && share(|task| task.accesses) < 700 * budget / period);
-            let load: Vec<VmTask> = tasks.iter().map(|task| VmTask {
-                wcet: Nanos(task.cost), period: Nanos(task.period), jitter: Nanos(0), blocking: Nanos(0),
-            }).collect();
+            let share = |of: fn(&Step) -> u64| {
+                tasks.iter().map(|task| of(task) * 1000 / task.period).sum::<u64>()
+            };
+            prop_assume!(
+                share(|task| task.cost) < 700
+                    && share(|task| task.accesses) < 700 * budget / period
+            );
+            let load: Vec<VmTask> = tasks
+                .iter()
+                .map(|task| VmTask {
+                    wcet: Nanos(task.cost),
+                    period: Nanos(task.period),
+                    jitter: Nanos(0),
+                    blocking: Nanos(0),
+                })
+                .collect();
             let accesses: Vec<Option<u64>> = tasks.iter().map(|task| Some(task.accesses)).collect();
-            let own = OwnBudget { guaranteed: budget, period: Nanos(period), debt: Events(0), late: 1, back: Nanos(0), others: Vec::new() };
+            let own = OwnBudget {
+                guaranteed: budget,
+                period: Nanos(period),
+                debt: Events(0),
+                late: 1,
+                back: Nanos(0),
+                others: Vec::new(),
+            };
             let supply = Supply::new(VmSchedule::Dedicated, vec![]).unwrap();
             let bounds = response_times_with(&load, &supply, &accesses, None, Some(&own));
             for (bound, observed_max) in bounds.iter().zip(run(&tasks, budget, period)) {

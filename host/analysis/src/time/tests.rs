@@ -180,19 +180,25 @@ proptest! {
     ) {
         let mut cuts: Vec<u64> = cuts.into_iter().map(|c| c % (frame + 1)).collect();
         cuts.sort_unstable();
-        let slots: Vec<_> = cuts.chunks_exact(2).map(|c| (Nanos(c[0]), Nanos(c[1] - c[0]))).collect();
+        let slots: Vec<_> =
+            cuts.chunks_exact(2).map(|c| (Nanos(c[0]), Nanos(c[1] - c[0]))).collect();
         let on = |x: u64| slots.iter().any(|&(s, l)| (s.0..s.0 + l.0).contains(&(x % frame)));
         let least = (0..frame).map(|s| (s..s + t).filter(|&x| on(x)).count() as u64).min().unwrap();
-        let supply = Supply::new(VmSchedule::Table { frame: Nanos(frame), slots, switch: Nanos(0) }, vec![]).unwrap();
+        let supply =
+            Supply::new(VmSchedule::Table { frame: Nanos(frame), slots, switch: Nanos(0) }, vec![])
+                .unwrap();
         prop_assert_eq!(supply.least(Nanos(t)), Nanos(least));
     }
 
     /// A server with a budget that may lie anywhere in each period: the worst window has it early,
     /// then late.
     #[test]
-    fn server_supply_is_that_of_budget_early_then_late(budget in 1u64..10, gap in 0u64..10, t in 0u64..80) {
+    fn server_supply_is_that_of_budget_early_then_late(
+        budget in 1u64..10, gap in 0u64..10, t in 0u64..80,
+    ) {
         let period = budget + gap;
-        let server = VmSchedule::Server { budget: Nanos(budget), period: Nanos(period), switch: Nanos(0) };
+        let server =
+            VmSchedule::Server { budget: Nanos(budget), period: Nanos(period), switch: Nanos(0) };
         let supply = Supply::new(server, vec![]).unwrap();
         // The window starts as the early budget ends.
         let late = |x: u64| x >= gap && (x - gap) % period >= gap;
@@ -207,17 +213,28 @@ proptest! {
     ) {
         let mut cuts: Vec<u64> = cuts.into_iter().map(|c| c % (frame + 1)).collect();
         cuts.sort_unstable();
-        let slots: Vec<_> = cuts.chunks_exact(2).map(|c| (Nanos(c[0]), Nanos(c[1] - c[0]))).collect();
+        let slots: Vec<_> =
+            cuts.chunks_exact(2).map(|c| (Nanos(c[0]), Nanos(c[1] - c[0]))).collect();
         let schedule = match kind {
             0 => VmSchedule::Table { frame: Nanos(frame), slots, switch: Nanos(switch) },
-            1 => VmSchedule::Server { budget: Nanos(frame / 2), period: Nanos(frame), switch: Nanos(switch) },
-            _ => VmSchedule::RoundRobin { quantum: Nanos(frame), others: Nanos(7), switch: Nanos(switch), vms: 2 },
+            1 => VmSchedule::Server {
+                budget: Nanos(frame / 2),
+                period: Nanos(frame),
+                switch: Nanos(switch),
+            },
+            _ => VmSchedule::RoundRobin {
+                quantum: Nanos(frame),
+                others: Nanos(7),
+                switch: Nanos(switch),
+                vms: 2,
+            },
         };
         let admission = Some(Admission { burst: 2, interval: Nanos(interval) });
         let line = InterruptLine { admission, cost: Nanos(cost), delay: Nanos(delay) };
         let supply = Supply::new(schedule, vec![line]).unwrap();
         if let Some(line) = supply.linear() {
-            let promised = u128::from(line.share) * u128::from(t.saturating_sub(line.delay.0)) / u128::from(line.whole);
+            let promised = u128::from(line.share) * u128::from(t.saturating_sub(line.delay.0))
+                / u128::from(line.whole);
             prop_assert!(u128::from(supply.least(Nanos(t)).0) >= promised, "{:?}", line);
         }
     }
@@ -226,11 +243,13 @@ proptest! {
     /// gets of any window, the last one, too.
     #[test]
     fn preempting_interrupts_delay_a_round_as_published(
-        quantum in 1u64..9, vms in 2u32..5, victim in 0u32..4, times in prop::collection::vec(0u64..160, 0..6),
+        quantum in 1u64..9, vms in 2u32..5, victim in 0u32..4,
+        times in prop::collection::vec(0u64..160, 0..6),
     ) {
         let victim = victim % vms;
         let round = Round { quantum, vms: vms.into(), times: &times };
-        let has: Vec<bool> = round.run(200).map(|(running, _)| running == u64::from(victim)).collect();
+        let has: Vec<bool> =
+            round.run(200).map(|(running, _)| running == u64::from(victim)).collect();
         let switch = Nanos(0);
         let others = Nanos(quantum * u64::from(vms - 1));
         let schedule = VmSchedule::RoundRobin { quantum: Nanos(quantum), others, switch, vms };
@@ -248,7 +267,8 @@ proptest! {
     /// Two VMs in a round; the first's ticks are lost while it is off.
     #[test]
     fn no_tick_exceeds_its_bound(
-        tick in 1u64..5, ticks in 1u32..4, longer in 0u64..5, own in 0u64..3, times in prop::collection::vec(0u64..160, 0..6),
+        tick in 1u64..5, ticks in 1u32..4, longer in 0u64..5, own in 0u64..3,
+        times in prop::collection::vec(0u64..160, 0..6),
     ) {
         let quantum = (u64::from(ticks - 1) * tick + own + 1).max(tick) + longer;
         let round = Round { quantum, vms: 2, times: &times };
@@ -291,7 +311,11 @@ proptest! {
 
     #[test]
     fn window_for_is_the_inverse(budget in 1u64..10, gap in 0u64..10, need in 0u64..50) {
-        let server = VmSchedule::Server { budget: Nanos(budget), period: Nanos(budget + gap), switch: Nanos(0) };
+        let server = VmSchedule::Server {
+            budget: Nanos(budget),
+            period: Nanos(budget + gap),
+            switch: Nanos(0),
+        };
         let supply = Supply::new(server, vec![]).unwrap();
         let window = supply.window_for(Nanos(need)).unwrap();
         prop_assert!(supply.least(window).0 >= need);

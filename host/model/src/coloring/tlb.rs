@@ -327,7 +327,10 @@ mod tests {
             let Some(pieces) = colors.spread(whole) else { return Ok(()) };
             prop_assert_eq!(pieces.iter().map(|piece| piece.size.0).sum::<u64>(), whole.size.0);
             prop_assert!(pieces.windows(2).all(|pair| pair[0].end() < pair[1].base.0));
-            prop_assert!(pieces[0].base.0 >= whole.base.0 && pieces[0].base.0 < whole.base.0 + u64::from(sets) * PAGE);
+            prop_assert!(
+                pieces[0].base.0 >= whole.base.0
+                    && pieces[0].base.0 < whole.base.0 + u64::from(sets) * PAGE
+            );
             for piece in &pieces {
                 prop_assert!(colors.has(*piece));
                 let wider = RamPiece { base: piece.base, size: Bytes(piece.size.0 + PAGE) };

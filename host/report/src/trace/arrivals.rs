@@ -423,8 +423,12 @@ pub(super) mod tests {
             points in 1u32..40,
             window in 1u64..100,
         ) {
-            let of = |vcpu| -> Vec<u64> { accesses.iter().filter(|a| a.1 == vcpu).map(|a| a.0).collect() };
-            let poll_of = |vcpu| -> Vec<_> { polls.iter().filter(|l| l.2 == vcpu).map(|l| (l.0, l.1)).collect() };
+            let of = |vcpu| -> Vec<u64> {
+                accesses.iter().filter(|a| a.1 == vcpu).map(|a| a.0).collect()
+            };
+            let poll_of = |vcpu| -> Vec<_> {
+                polls.iter().filter(|l| l.2 == vcpu).map(|l| (l.0, l.1)).collect()
+            };
             let mut records = polled(0, &of(0), &poll_of(0));
             records.extend(polled(1, &of(1), &poll_of(1)));
             records.sort_by_key(|record| record.time);
@@ -438,9 +442,19 @@ pub(super) mod tests {
                 let starts = 0..=101 - length;
                 let most = starts.clone().map(|start| held(start, length)).max().unwrap();
                 let least = starts.map(|start| held(start, length)).min().unwrap();
-                prop_assert!(curves.most.at(Nanos(length)) >= most, "{} > most at {}", most, length);
+                prop_assert!(
+                    curves.most.at(Nanos(length)) >= most,
+                    "{} > most at {}",
+                    most,
+                    length
+                );
                 if length <= curves.least.horizon().0 {
-                    prop_assert!(curves.least.at(Nanos(length)) <= least, "{} < least at {}", least, length);
+                    prop_assert!(
+                        curves.least.at(Nanos(length)) <= least,
+                        "{} < least at {}",
+                        least,
+                        length
+                    );
                 }
                 prop_assert!(curves.recorded.at(Nanos(length)) <= curves.most.at(Nanos(length)));
             }
@@ -449,17 +463,25 @@ pub(super) mod tests {
         /// When each access has a record, nothing is left open: all are the curves of the accesses
         /// themselves.
         #[test]
-        fn a_record_for_each_access_gives_its_curve(mut times in prop::collection::vec(1u64..80, 2..20)) {
+        fn a_record_for_each_access_gives_its_curve(
+            mut times in prop::collection::vec(1u64..80, 2..20),
+        ) {
             times.sort_unstable();
             // The first poll starts the first batch: nothing is known of what came before.
-            let record = |(n, time): (usize, &u64)| counted(RecordKind::Poll, 0, *time, n as u64 + 1, 0);
+            let record =
+                |(n, time): (usize, &u64)| counted(RecordKind::Poll, 0, *time, n as u64 + 1, 0);
             let records: Vec<_> = times.iter().enumerate().map(record).collect();
             let window = times[times.len() - 1] - times[0] + 1;
             let curves = arrivals(&records).curves(Nanos(window), window as u32);
             let times: Vec<Nanos> = times.into_iter().map(Nanos).collect();
             let exact = Curve::upper(&times, times.len());
             for length in 1..=window {
-                prop_assert_eq!(curves.recorded.at(Nanos(length)), exact.at(Nanos(length)), "{}", length);
+                prop_assert_eq!(
+                    curves.recorded.at(Nanos(length)),
+                    exact.at(Nanos(length)),
+                    "{}",
+                    length
+                );
             }
         }
     }

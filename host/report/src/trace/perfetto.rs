@@ -310,10 +310,24 @@ mod tests {
     proptest! {
         /// For any damaged trace the output is JSON, and no slice has a negative length.
         #[test]
-        fn any_records_make_events(words in prop::collection::vec((any::<u16>(), 0u16..24, any::<[u8; 2]>(), any::<u32>(), any::<u64>()), 0..60)) {
-            let records: Vec<_> = words.into_iter().map(|(time, kind, [vm, vcpu], detail, rest)| Record {
-                time: time.into(), kind, vm: vm % 4, vcpu: vcpu % 3, detail: detail % 600, count: rest, rest,
-            }).collect();
+        fn any_records_make_events(
+            words in prop::collection::vec(
+                (any::<u16>(), 0u16..24, any::<[u8; 2]>(), any::<u32>(), any::<u64>()),
+                0..60,
+            ),
+        ) {
+            let records: Vec<_> = words
+                .into_iter()
+                .map(|(time, kind, [vm, vcpu], detail, rest)| Record {
+                    time: time.into(),
+                    kind,
+                    vm: vm % 4,
+                    vcpu: vcpu % 3,
+                    detail: detail % 600,
+                    count: rest,
+                    rest,
+                })
+                .collect();
             for (_, since, long) in (1..8).flat_map(|pid| slices(&events(&records), pid)) {
                 prop_assert!(since >= 0.0 && long >= 0.0);
             }

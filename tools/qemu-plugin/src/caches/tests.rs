@@ -441,13 +441,19 @@ fn an_l2_hit_is_charged_with_its_evictions() {
 
 proptest::proptest! {
     #[test]
-    fn the_page_leaves_nothing_out(accesses in proptest::collection::vec((0..2_usize, 0..24_u64, 0..8_u64, proptest::bool::ANY), 500)) {
+    fn the_page_leaves_nothing_out(
+        accesses in
+            proptest::collection::vec((0..2_usize, 0..24_u64, 0..8_u64, proptest::bool::ANY), 500),
+    ) {
         let (books, counter_page) = with_counter_page();
         for (core, way, set, write) in accesses {
             let pa = RAM + way * WAY + set * (8 << 10);
             books.data(core, Data { pa, bytes: 8, write, pc: 0 });
             let traffic = books.inner().hierarchy.traffic()[core];
-            proptest::prop_assert_eq!(counter_page.counts(core), (traffic.refills, traffic.write_backs));
+            proptest::prop_assert_eq!(
+                counter_page.counts(core),
+                (traffic.refills, traffic.write_backs)
+            );
         }
     }
 }

@@ -316,7 +316,10 @@ proptest! {
         let options = Machine::new(1, Some(VECTORS)).options;
         let step = InstructionStep::new(pc & !3, opcode, &options);
         prop_assert_eq!(InstructionStep::from_bits(step.to_bits()), step);
-        prop_assert_eq!(step.marker().is_some(), matches!(InstructionClass::of(opcode), InstructionClass::Marker(_)));
+        prop_assert_eq!(
+            step.marker().is_some(),
+            matches!(InstructionClass::of(opcode), InstructionClass::Marker(_))
+        );
     }
 
     /// The totals are the executed instructions, and the stretches of all paths with the open ones

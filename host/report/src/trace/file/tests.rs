@@ -168,7 +168,9 @@ fn other_files_are_refused_with_the_reason() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_without_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..400), dress in any::<bool>()) {
+    fn any_bytes_are_read_without_panic(
+        mut bytes in prop::collection::vec(any::<u8>(), 0..400), dress in any::<bool>(),
+    ) {
         if dress && bytes.len() > 12 {
             bytes[..8].copy_from_slice(&MAGIC);
             bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
