@@ -74,7 +74,8 @@ pub extern "C" fn boot_main(device_tree: u64, image: u64) -> ! {
     check_memory(&mut stage1, device_tree, system);
     if !gic::present() {
         notice::refuse(&[
-            b"built for another interrupt controller than this machine's: give weir --platform, or QEMU another gic-version=",
+            b"built for another interrupt controller than this machine's: give weir --platform, \
+              or QEMU another gic-version=",
         ]);
     }
     divided::check_cache(system);
@@ -128,7 +129,8 @@ fn bring_up(core: &'static mut cpu::Core, system: &'static PackedSystem<'static>
             notice::refuse(&[
                 b"VM ",
                 view.name(),
-                b": its memory does not fit the tables of stage 2 and of the SMMU; give it RAM in fewer pieces",
+                b": its memory does not fit the tables of stage 2 and of the SMMU; give it RAM in \
+                  fewer pieces",
             ]);
         };
         // SAFETY: the boot core, and no other runs.
@@ -261,7 +263,8 @@ fn check_memory(stage1: &mut Stage1, device_tree: u64, system: &PackedSystem) {
     let Some(MachineFacts { ram, has_smmu }) = machine else { return };
     if needs_smmu && !has_smmu {
         notice::refuse(&[
-            b"this system has PCI functions, and the machine has no SMMU: take them out, or start QEMU's machine with iommu=smmuv3",
+            b"this system has PCI functions, and the machine has no SMMU: take them out, or start \
+              QEMU's machine with iommu=smmuv3",
         ]);
     }
     // All RAM below the last page with an owner.

@@ -68,7 +68,8 @@ pub fn check_cache(system: &PackedSystem) {
         notice::refuse(&[
             b"this system's colors differ in address bits 0x",
             Text::number(missing, 16).as_bytes(),
-            b", which choose no set of this machine's last-level cache: build it with the cache's true size and ways",
+            b", which choose no set of this machine's last-level cache: build it with the cache's \
+              true size and ways",
         ]);
     }
 }
