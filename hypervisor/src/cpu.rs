@@ -95,7 +95,7 @@ impl Core {
     }
 
     /// The same, or for `due`.
-    #[inline(never)]
+    #[inline(always)]
     pub fn arm_before(&self, due: u64) {
         let budget = self.budget.as_deref().map_or(u64::MAX, |budget| budget.deadline);
         timer::fire_at(budget.min(self.ticks.next).min(due));

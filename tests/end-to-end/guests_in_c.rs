@@ -65,7 +65,7 @@ fn the_header_for_c_has_the_numbers_of_weir() {
         ("PV_TIME_ST", smccc::PV_TIME_ST),
         ("HYPERVISOR_UID", smccc::HYPERVISOR_UID),
         ("HYPERVISOR_REVISION", smccc::HYPERVISOR_REVISION),
-        ("SMCCC_VERSION", psci::SMCCC_VERSION),
+        ("SMCCC_VERSION", smccc::SMCCC_VERSION),
         ("PSCI_VERSION", psci::PSCI_VERSION),
         ("PSCI_SYSTEM_OFF", psci_function(PsciRequest::SystemOff)),
         ("PSCI_SYSTEM_RESET", psci_function(PsciRequest::SystemReset)),

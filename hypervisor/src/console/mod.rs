@@ -315,7 +315,7 @@ impl Wire {
     }
 
     /// Passes on [`SECTION`] bytes. Returns false if fewer wait or fit.
-    #[inline(always)]
+    #[inline(never)]
     fn pass(&mut self) -> bool {
         for _ in 0..SECTION {
             if self.uart.is_full() && self.uart.wait_for_room() {
@@ -335,17 +335,9 @@ impl Wire {
         if self.wanted != WantedTrace::Nothing {
             self.wanted = WantedTrace::Rest;
         }
-        loop {
-            while let Some(byte) = self.next() {
-                while self.uart.is_full() {
-                    relax();
-                }
-                self.uart.write(byte);
-            }
-            // The last call may have prepared a frame of the trace.
-            if self.sent >= self.frame.len {
-                break;
-            }
+        // The last call may have prepared a frame of the trace.
+        while self.pass() || self.uart.is_full() || self.sent < self.frame.len {
+            relax();
         }
         while self.uart.is_busy() {
             relax();

@@ -16,7 +16,7 @@ use super::{
     partition::Ready,
     pmu,
     prepare::keep_branches_apart,
-    schedule::{Calls, OffCoreState, is_called, off},
+    schedule::{Calls, Member, OffCoreState, is_called, off},
 };
 use crate::{
     arch::{
@@ -430,7 +430,9 @@ fn leave(core: &mut Core) {
     // general registers are in the frame.
     unsafe { vm.context(vcpu).save(guest_frame(index)) };
     stop_timers();
-    vacate(core, budget, OffCoreState::Ready);
+    if let Some(member) = vacate(core, budget) {
+        member.state = OffCoreState::Ready;
+    }
 }
 
 /// Takes the interrupts of the current vCPU, `vcpu_ref`, out of the list registers into the model.
@@ -443,19 +445,20 @@ fn detach_gic(core: &mut Core, vcpu_ref: &VcpuRef) {
     kick(vcpu_ref.vm, others);
 }
 
-/// Notes that the vCPU that had the core is in `state`, and gives it its `budget` back.
-fn vacate(core: &mut Core, mut budget: Option<budget::Handle>, state: OffCoreState) {
+/// Notes that the vCPU that had the core has left it, and gives it its `budget` back. Returns it,
+/// whose state the caller sets.
+fn vacate(core: &mut Core, mut budget: Option<budget::Handle>) -> Option<&mut Member> {
     if let Some(budget) = &mut budget {
         budget.leave(core.id);
     }
-    let Some(schedule) = core.schedule.as_deref_mut() else { return };
+    let schedule = core.schedule.as_deref_mut()?;
     schedule.stale = true;
     core.waits = false;
-    if let Some(member) = schedule.current.take().and_then(|entity| schedule.member(entity)) {
-        member.budget = budget;
-        member.state = state;
-        member.since = timer::now_ns();
-    }
+    let entity = schedule.current.take()?;
+    let member = schedule.member(entity)?;
+    member.budget = budget;
+    member.since = timer::now_ns();
+    Some(member)
 }
 
 /// Lets the current vCPU wait if it has no interrupt pending. Returns whether it waits.
@@ -534,7 +537,9 @@ fn park(core: &mut Core) {
     ending::parked(vcpu_ref, core.id);
     core.current = None;
     let budget = core.budget.take();
-    vacate(core, budget, off(vcpu_ref));
+    if let Some(member) = vacate(core, budget) {
+        member.state = off(vcpu_ref);
+    }
 }
 
 /// Stops the current VM if its accesses have raised an SError that is pending: the next VM must not

@@ -120,7 +120,7 @@ impl LoadStep {
 
 impl Load {
     /// Pieces of a VM without a memory budget.
-    pub const FREE: LoadStep = LoadStep { zero: 0x2_0000, copy: 0x8000 };
+    pub const FREE: LoadStep = LoadStep { zero: 0x1_0000, copy: 0x8000 };
     /// Pieces that a memory budget is charged for: by so much it can be exceeded.
     pub const CHARGED: LoadStep = LoadStep { zero: 0x2000, copy: 0x1000 };
 
