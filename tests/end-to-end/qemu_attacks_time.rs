@@ -127,7 +127,7 @@ fn storms_on_a_shared_core_cost_control_one_trap() {
     for (kind, exit) in STORMS {
         let latency = longest(&run_storm((kind, exit), "0", 2, SLOTS, &exact));
         println!("{kind}: {latency} ns, {quiet} next to a VM that computes");
-        // Measured: 232, 526, 1265, 229 and 0 ns. EL2 handles the trap that it is in before it
+        // Measured: 216, 729, 1185, 183 and 0 ns. EL2 handles the trap that it is in before it
         // sees the slot's end; the longest is a change of one of many pending lines. Another
         // compiler's may be half as long again.
         let allowed = match kind {
