@@ -1,5 +1,5 @@
-//! Boards: those that weir knows by name, and files. [`description`] has what is known of a board,
-//! [`read`] reads it.
+//! Boards: those that weir knows by name, and files. `description` has what is known of a board,
+//! `read` reads it.
 
 mod description;
 mod read;

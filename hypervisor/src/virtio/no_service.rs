@@ -21,10 +21,13 @@ impl NotifyRegisters {
     }
 
     /// Notes nothing.
-    pub fn set(&self, _view: &VmView<'_>) {}
+    pub fn set(&self, _view: &VmView<'_>) {
+        let Self = self;
+    }
 
     /// Finds no register.
     pub fn find(&self, _ipa: Ipa, _size: u8) -> Option<Notified> {
+        let Self = self;
         None
     }
 }

@@ -25,7 +25,7 @@ pub struct Platform {
     pub load_address: Pa,
     /// Its RAM.
     pub memory: RamRange,
-    /// Its cores, at most [`MAX_CORES`]; a system uses the first ones.
+    /// Its cores, at most [`weir_abi::MAX_CORES`]; a system uses the first ones.
     pub cores: Vec<PlatformCore>,
     /// Its interrupt controller.
     pub gic: PlatformGic,
