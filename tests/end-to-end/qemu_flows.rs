@@ -268,7 +268,8 @@ fn a_counted_run_counts_every_packet_at_its_end() {
         let json = directory.path().join("report.json");
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.arg("run").arg(checkout::system(system));
-        command.args(["--deterministic", options, "--output"]).arg(&json);
+        // With QEMU's time slices in its latencies the second one is not judged.
+        command.args(["--deterministic", options, "--accept-not-judged", "--output"]).arg(&json);
         command.env("WEIR_ROOT", root()).env("WEIR_RUNS", directory.path().join("runs"));
         let printed = capture_within(&mut command, Duration::from_secs(300));
         assert_eq!(printed.status, Some(0), "{}", printed.err);

