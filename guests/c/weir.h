@@ -45,7 +45,7 @@
 #define WEIR_VIRTUAL_TIMER 27
 
 /*
- * Function identifiers of hypercalls: docs/reference/hypercalls.md. Those of the broker are not
+ * Function identifiers of hypercalls: docs/reference/generated/hypercalls.md. Those of the broker are not
  * listed.
  */
 #define WEIR_NULL 0xc6000000

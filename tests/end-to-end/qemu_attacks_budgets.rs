@@ -68,9 +68,8 @@ fn victim(keys: &str) -> String {
 
 /// The victim is interrupted no more often than next to the same program that shares no budget with
 /// it: EL2 works on its core for no other reason. Under instruction counting cores run one at a
-/// time, so that its reads depend on the turns that the attacker gets. Where both attackers do the
-/// same between their turns, the victim has at least so much of its reads.
-fn assert_not_disturbed(attacked: &Outcome, harmless: &Outcome, least_percent: Option<u64>) {
+/// time, so that its reads, which are returned, depend on the turns that the attacker gets.
+fn assert_not_disturbed(attacked: &Outcome, harmless: &Outcome) -> [u64; 2] {
     let ([attacked, harmless], outcome) = ([attacked, harmless].map(felt), attacked);
     println!(
         "{} messages, {} own interrupts, {} others, {} reads; without {}, {}, {}, {}",
@@ -88,14 +87,9 @@ fn assert_not_disturbed(attacked: &Outcome, harmless: &Outcome, least_percent: O
     assert_eq!(attacked.others, harmless.others);
     // The polls of the counter page, one each microsecond.
     assert!(attacked.own * 100 <= harmless.own * 105, "{} of {}", attacked.own, harmless.own);
-    assert!(
-        attacked.reads * 100 >= harmless.reads * least_percent.unwrap_or(0),
-        "{} reads instead of {}",
-        attacked.reads,
-        harmless.reads
-    );
     // The attack happened.
     assert!(exits(outcome, "attacker", "hypercall") > 1000, "{}", outcome.vm("attacker"));
+    [attacked.reads, harmless.reads]
 }
 
 #[test]
@@ -111,7 +105,7 @@ fn repeated_suspends_interrupt_no_running_vm() {
         // Reads are not compared: an attacker without a share in the victim's budget does other
         // work in each round, and so gets other turns of QEMU. 89 to 201 % were measured.
         // Its budgets are not overcommitted, so that boards which need QEMU 10 refuse them.
-        assert_not_disturbed(&attacked, &harmless, None);
+        let _ = assert_not_disturbed(&attacked, &harmless);
     }
 }
 
@@ -140,7 +134,8 @@ fn setting_anothers_budget_does_not_interrupt_it() {
     });
     // Measured: 99.9 % of the reads. The budgets that are set are the victim's own, 4000 and 4001:
     // with a smaller one EL2 polls the counter page more often, as it must (94.0 % with 3000).
-    assert_not_disturbed(&attacked, &harmless, Some(99));
+    let [reads, all] = assert_not_disturbed(&attacked, &harmless);
+    assert!(reads * 100 >= all * 99, "{reads} reads instead of {all}");
     assert!(
         harmless.vm("attacker")["denials"].as_object().is_some_and(|denials| !denials.is_empty())
     );

@@ -5,8 +5,9 @@
 //! use weir_analysis::verdict::{Judgement, Verdict};
 //!
 //! let judged = Judgement::of(true);
-//! let open = Judgement::not_judged("task loop: no delay by other VMs' accesses is known", "add
-//! `delay` to [saturation]"); let both = judged.and(open);
+//! let what = "task loop: no delay by other VMs' accesses is known";
+//! let open = Judgement::not_judged(what, "add `delay` to [saturation]");
+//! let both = judged.and(open);
 //! assert_eq!(both.verdict(), Verdict::NotJudged);
 //! assert_eq!(both.and(Judgement::of(false)).verdict(), Verdict::DoesNotHold);
 //! ```

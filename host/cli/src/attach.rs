@@ -31,8 +31,10 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// standard input is a pipe, all of it is typed and then the output is shown until it has been
 /// quiet for a while.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  weir attach linux\n  weir attach runs/2026-01-31T12-00-00Z \
-                        linux\n  echo 'uname -a' | weir attach linux")]
+#[command(after_help = "Examples:\n  \
+        weir attach linux\n  \
+        weir attach runs/2026-01-31T12-00-00Z linux\n  \
+        echo 'uname -a' | weir attach linux")]
 pub struct AttachArguments {
     /// The VM's name, before it the run's directory if it is not the newest run under way.
     #[arg(num_args = 1..=2, required = true, value_name = "[RUN] VM")]

@@ -23,11 +23,12 @@ use weir_model::{Faults, Packed, System, audit, platform::Machine};
 /// Writes `build/SYSTEM-PLATFORM.img` (`.uimg`, `.itb`, `.elf` with --format) and next to it a
 /// `.map` file, the memory map.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  weir build examples/demo/demo.toml\n  weir build \
-                        examples/demo/demo.toml --platform qemu-virt-gicv2 --json\n  weir build \
-                        examples/demo/demo.toml --platform zcu102 --format fit\n  weir build \
-                        examples/demo/demo.toml --audit\n  weir build examples/demo/demo.toml \
-                        --dump-dtb build && dtc build/linux.dtb")]
+#[command(after_help = "Examples:\n  \
+        weir build examples/demo/demo.toml\n  \
+        weir build examples/demo/demo.toml --platform qemu-virt-gicv2 --json\n  \
+        weir build examples/demo/demo.toml --platform zcu102 --format fit\n  \
+        weir build examples/demo/demo.toml --audit\n  \
+        weir build examples/demo/demo.toml --dump-dtb build && dtc build/linux.dtb")]
 pub struct BuildArguments {
     /// The system file.
     file: PathBuf,

@@ -37,12 +37,13 @@ use weir_units::Nanos;
 /// instruction counting: each call gives the same values, which are none of the board's. On a board
 /// the PMU counts.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  weir calibrate examples/demo/demo.toml\n  weir calibrate \
-                        examples/demo/demo.toml -o saturation.toml\n  weir calibrate system.toml \
-                        --platform zcu102 --serial /dev/ttyUSB0 --load './load-on-board \
-                        $WEIR_IMAGE' -o boards/zcu102/board.toml\n\nExit status: 0 success, 1 the \
-                        system failed a check, an expectation or a verdict, 2 wrong call, 3 the \
-                        environment is incomplete.")]
+#[command(after_help = "Examples:\n  \
+        weir calibrate examples/demo/demo.toml\n  \
+        weir calibrate examples/demo/demo.toml -o saturation.toml\n  \
+        weir calibrate system.toml --platform zcu102 --serial /dev/ttyUSB0 --load \
+        './load-on-board $WEIR_IMAGE' -o boards/zcu102/board.toml\n\n\
+        Exit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 \
+        wrong call, 3 the environment is incomplete.")]
 pub struct CalibrateArguments {
     /// The system file.
     file: PathBuf,

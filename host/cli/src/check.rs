@@ -30,10 +30,12 @@ use weir_report::{TextTable, table};
 /// or fetched last. The size of one that is not there yet is guessed, and the
 /// output marks it; the map of `weir build` is final.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  weir check examples/demo/demo.toml\n  weir check --json \
-                        tests/systems/*.toml\n  weir check examples/demo/demo.toml --output \
-                        map.svg\n\nExit status: 0 no faults, 1 faults, 2 the call is wrong, such \
-                        as a file that can't be read.")]
+#[command(after_help = "Examples:\n  \
+        weir check examples/demo/demo.toml\n  \
+        weir check --json tests/systems/*.toml\n  \
+        weir check examples/demo/demo.toml --output map.svg\n\n\
+        Exit status: 0 no faults, 1 faults, 2 the call is wrong, such as a file that can't be \
+        read.")]
 pub struct CheckArguments {
     /// The system files.
     #[arg(required = true)]

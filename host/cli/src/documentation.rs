@@ -11,9 +11,9 @@ use std::{fmt::Write as _, fs, io::Write as _, path::PathBuf};
 
 /// Prints the completions of a shell for this command.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  weir completions bash > ~/.local/share/bash-completion/completions/weir\n  weir completions fish > ~/.config/fish/completions/weir.fish"
-)]
+#[command(after_help = "Examples:\n  \
+        weir completions bash > ~/.local/share/bash-completion/completions/weir\n  \
+        weir completions fish > ~/.config/fish/completions/weir.fish")]
 pub struct Completions {
     /// The shell.
     shell: Shell,
@@ -21,9 +21,9 @@ pub struct Completions {
 
 /// Writes a man page for each verb.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example:\n  weir man ~/.local/share/man/man1\n\nPages: weir.1, weir-check.1 and so on; those that are there are replaced."
-)]
+#[command(after_help = "Example:\n  \
+        weir man ~/.local/share/man/man1\n\n\
+        Pages: weir.1, weir-check.1 and so on; those that are there are replaced.")]
 pub struct Directory {
     /// The directory; created if missing.
     dir: PathBuf,

@@ -13,10 +13,11 @@ use weir_report::{columns, table, wrap};
 ///
 /// Without a code, lists all codes with their titles.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  weir explain W0105\n  weir explain core-taken unknown-key\n  weir \
-                  explain\n\nExit status: 0 explained, 2 there is no such code."
-)]
+#[command(after_help = "Examples:\n  \
+        weir explain W0105\n  \
+        weir explain core-taken unknown-key\n  \
+        weir explain\n\n\
+        Exit status: 0 explained, 2 there is no such code.")]
 pub struct ExplainArguments {
     /// Codes or names of diagnostics, such as W0105 or core-taken.
     codes: Vec<String>,

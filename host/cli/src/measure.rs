@@ -23,11 +23,14 @@ use weir_runner::Lab;
 
 /// Measures the overheads of weir.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  weir bench hypervisor\n  weir bench hypervisor --json\n  weir bench \
-                  mapping\n  weir bench simulator\n  weir bench flows\n  weir bench engine\n  weir \
-                  bench lines"
-)]
+#[command(after_help = "Examples:\n  \
+        weir bench hypervisor\n  \
+        weir bench hypervisor --json\n  \
+        weir bench mapping\n  \
+        weir bench simulator\n  \
+        weir bench flows\n  \
+        weir bench engine\n  \
+        weir bench lines")]
 pub struct BenchArguments {
     #[command(subcommand)]
     what: What,
@@ -41,10 +44,11 @@ enum What {
     /// Runs systems of the tests on the board, or in QEMU's machine for it, under instruction
     /// counting. On a serial line the switch is taken from the trace; for the entry and the exit of
     /// its exception, `entry` of the board file is added, or else the longest hypercall.
-    #[command(after_help = "Examples:\n  weir bench board --platform zcu102\n  weir bench board \
-                            --platform zcu102 -o boards/zcu102/board.toml\n  weir bench board \
-                            --platform zcu102 --serial /dev/ttyUSB0 --load './load-on-board \
-                            $WEIR_IMAGE'")]
+    #[command(after_help = "Examples:\n  \
+        weir bench board --platform zcu102\n  \
+        weir bench board --platform zcu102 -o boards/zcu102/board.toml\n  \
+        weir bench board --platform zcu102 --serial /dev/ttyUSB0 --load './load-on-board \
+        $WEIR_IMAGE'")]
     Board(board::BoardArguments),
     /// Instructions at EL2 for each thing that a guest asks of it, its boot, its sections and its
     /// largest symbols.
@@ -101,8 +105,9 @@ enum What {
     ///
     /// JSON has the quickest round's figures, as other work on the machine only slows rounds down,
     /// and the median's.
-    #[command(after_help = "Examples:\n  weir bench simulator\n  weir bench simulator --requests \
-                            10000000 --json")]
+    #[command(after_help = "Examples:\n  \
+        weir bench simulator\n  \
+        weir bench simulator --requests 10000000 --json")]
     Simulator {
         /// Number of DRAM requests of each kind in all rounds; ten times as many cache hits.
         #[arg(long, default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000_000))]

@@ -14,8 +14,9 @@ use weir_model::{TEMPLATE, schema};
 /// Writes DIR/system.toml, a commented system of two VMs that checks and runs as it is, and next
 /// to it the JSON schema that its first line names, for editors.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  weir new my-system && weir run my-system/system.toml \
-                        --deterministic\n  weir new --schema > system.schema.json")]
+#[command(after_help = "Examples:\n  \
+        weir new my-system && weir run my-system/system.toml --deterministic\n  \
+        weir new --schema > system.schema.json")]
 pub struct NewArguments {
     /// The directory; created if missing.
     #[arg(required_unless_present = "schema")]

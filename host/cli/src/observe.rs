@@ -25,13 +25,13 @@ use weir_runner::{
 /// its DRAM banks. Runs under instruction counting, slower than `weir run`, and two runs give the
 /// same figures. Ends like `weir run --deterministic`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  weir observe \
-                        examples/isolation-colors-on/isolation-colors-on.toml\n  weir observe \
-                        examples/demo/demo.toml --for 2s --json\n  weir observe \
-                        examples/demo/demo.toml --output demo.svg\n  weir observe my.toml --record \
-                        traces\n\nExit status: 0 success, 1 the system failed a check, an \
-                        expectation or a verdict, 2 wrong call, 3 the environment is incomplete, \
-                        130 interrupted.")]
+#[command(after_help = "Examples:\n  \
+        weir observe examples/isolation-colors-on/isolation-colors-on.toml\n  \
+        weir observe examples/demo/demo.toml --for 2s --json\n  \
+        weir observe examples/demo/demo.toml --output demo.svg\n  \
+        weir observe my.toml --record traces\n\n\
+        Exit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 \
+        wrong call, 3 the environment is incomplete, 130 interrupted.")]
 pub struct ObserveArguments {
     /// The system file.
     file: PathBuf,

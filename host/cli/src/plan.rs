@@ -30,11 +30,13 @@ use weir_report::{paragraph, versioned};
 /// its VM's budget, and best effort gets the most that leaves the tasks in time. No budget is
 /// larger than what the memory takes (`[saturation]`) or the VM's cores can use in the period.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  weir plan system.toml\n  weir plan system.toml -o \
-                        planned.toml\n  weir plan system.toml --json\n\nExit status: 0 planned, 1 \
-                        there is no plan (or none was found within the effort, or something of it \
-                        is not judged), 2 the call is wrong, such as a file that can't be read, 3 \
-                        the plan can't be written.")]
+#[command(after_help = "Examples:\n  \
+        weir plan system.toml\n  \
+        weir plan system.toml -o planned.toml\n  \
+        weir plan system.toml --json\n\n\
+        Exit status: 0 planned, 1 there is no plan (or none was found within the effort, or \
+        something of it is not judged), 2 the call is wrong, such as a file that can't be read, \
+        3 the plan can't be written.")]
 pub struct PlanArguments {
     /// The system file.
     file: PathBuf,

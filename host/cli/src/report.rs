@@ -23,9 +23,14 @@ const LONGEST: u64 = 64 << 20;
 
 /// Prints the summary of a run, or how long the phases of its packets took.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  weir report\n  weir report runs/2026-01-31T12-00-00Z --json\n  weir report --overheads\n  weir report --overheads runs/2026-01-31T12-00-00Z -o overheads.toml\n  weir analyze system.toml --overheads overheads.toml\n\nExit status: 0 good (the summary has the verdict of the run), 1 no packet has arrived in the run or its trace is damaged, 2 the call is wrong."
-)]
+#[command(after_help = "Examples:\n  \
+        weir report\n  \
+        weir report runs/2026-01-31T12-00-00Z --json\n  \
+        weir report --overheads\n  \
+        weir report --overheads runs/2026-01-31T12-00-00Z -o overheads.toml\n  \
+        weir analyze system.toml --overheads overheads.toml\n\n\
+        Exit status: 0 good (the summary has the verdict of the run), 1 no packet has arrived \
+        in the run or its trace is damaged, 2 the call is wrong.")]
 pub struct ReportArguments {
     /// Print the time of each phase of a packet, by the names of rt-virtio's Table II.
     #[arg(long)]

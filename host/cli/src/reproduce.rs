@@ -16,9 +16,12 @@ use weir_report::{table, versioned};
 ///
 /// Without a name it lists the experiments.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  weir reproduce\n  weir reproduce rt-virtio-table3\n  weir \
-                        reproduce rt-virtio-fig5 -o fig5\n\nExit status: 0 if each statement holds \
-                        or is a listed deviation, 1 if not, 2 if the call is wrong.")]
+#[command(after_help = "Examples:\n  \
+        weir reproduce\n  \
+        weir reproduce rt-virtio-table3\n  \
+        weir reproduce rt-virtio-fig5 -o fig5\n\n\
+        Exit status: 0 if each statement holds or is a listed deviation, 1 if not, 2 if the \
+        call is wrong.")]
 pub struct ReproduceArguments {
     /// The experiment.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(EXPERIMENTS.iter().map(|each| each.name)))]

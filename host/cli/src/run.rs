@@ -29,9 +29,14 @@ use weir_runner::{BoardLine, Loader, Run, RunOptions, SerialLine, show::summary,
 /// is over (1 if a line is missing), or when the system has ended. Ctrl-C ends it at any time with
 /// the summary (130); a second one at once. Logs and a JSON report are left in `runs/TIME/`.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  weir run examples/demo/demo.toml --deterministic\n  weir run examples/demo/demo.toml --for 30s --json | jq .verdict\n  weir run examples/demo/demo.toml --attach linux\n  weir run examples/demo/demo.toml --deterministic --for 5s\n  weir run examples/demo/demo.toml --platform zcu102 --serial /dev/ttyUSB0\n\nExit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 wrong call, 3 the environment is incomplete, 130 interrupted."
-)]
+#[command(after_help = "Examples:\n  \
+        weir run examples/demo/demo.toml --deterministic\n  \
+        weir run examples/demo/demo.toml --for 30s --json | jq .verdict\n  \
+        weir run examples/demo/demo.toml --attach linux\n  \
+        weir run examples/demo/demo.toml --deterministic --for 5s\n  \
+        weir run examples/demo/demo.toml --platform zcu102 --serial /dev/ttyUSB0\n\n\
+        Exit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 \
+        wrong call, 3 the environment is incomplete, 130 interrupted.")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch on the command line")]
 pub struct RunArguments {
     /// The system file.

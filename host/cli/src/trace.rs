@@ -27,9 +27,16 @@ use weir_trace::record::RecordKind;
 ///
 /// With --arrival-curve it prints instead the accesses of a VM in windows of each length.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  weir trace\n  weir trace runs/2026-01-31T12-00-00Z --vm linux --kind throttle,wake\n  weir trace --json | jq .run\n  weir trace --format perfetto -o trace.json   # open it at ui.perfetto.dev\n  weir trace --from 10ms --to 20ms --format csv\n  weir trace --arrival-curve memory-stressor --window 20ms\n  weir trace --arrival-curve memory-stressor --against runs/unthrottled -o curves.svg\n\nExit status: 0 good, 1 the trace is damaged (what can be read of it is shown), 2 the call is wrong."
-)]
+#[command(after_help = "Examples:\n  \
+        weir trace\n  \
+        weir trace runs/2026-01-31T12-00-00Z --vm linux --kind throttle,wake\n  \
+        weir trace --json | jq .run\n  \
+        weir trace --format perfetto -o trace.json   # open it at ui.perfetto.dev\n  \
+        weir trace --from 10ms --to 20ms --format csv\n  \
+        weir trace --arrival-curve memory-stressor --window 20ms\n  \
+        weir trace --arrival-curve memory-stressor --against runs/unthrottled -o curves.svg\n\n\
+        Exit status: 0 good, 1 the trace is damaged (what can be read of it is shown), 2 the \
+        call is wrong.")]
 pub struct TraceArguments {
     /// The run: its directory, its name in runs/, or its trace.bin. Default: the newest run that
     /// left a trace.

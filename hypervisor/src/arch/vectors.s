@@ -3,8 +3,8 @@
 // While a guest runs, SP_EL2 is the top of its core's stack and TPIDR_EL2 the core's `Core`. An
 // exception puts the guest's registers into a `Frame` there. An interrupt or a call saves only the
 // registers that a Rust function may change, and so do an access to a system register and a data
-// abort by a load or store from or to one of these. The others follow if the handler returns non-zero, before the vectors call
-// `handle_interrupt` or `handle_action`.
+// abort by a load or store from or to one of these. The others follow if the handler returns
+// non-zero, before the vectors call `handle_interrupt` or `handle_action`.
 
     .equ    FRAME, 256                      // x0 to x30 and a word of padding
 

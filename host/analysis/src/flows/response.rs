@@ -365,8 +365,7 @@ mod tests {
             for (bound, observed_max) in bounds.iter().zip(observed_max) {
                 prop_assert!(
                     bound.is_none_or(|bound| observed_max <= bound),
-                    "{observed_max} \
-                            {bound:?}"
+                    "{observed_max} {bound:?}"
                 );
             }
         }

@@ -30,9 +30,15 @@ use weir_model::{Catalog, Faults, SystemFile};
 /// Only the parts of a system file that concern time and bandwidth are read: images and cores may
 /// be missing.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  weir analyze flows.toml\n  weir analyze flows.toml --model table3\n  weir analyze tests/systems/flows-many.toml --overheads overheads.toml\n  weir analyze --json a.toml b.toml\n  weir analyze --trace accesses.txt --service 50/30us\n\nExit status: 0 all holds, 1 something does not hold or is not judged, 2 the call is wrong: a file can't be read, or contains nothing that can be judged, 3 the answer can't be written."
-)]
+#[command(after_help = "Examples:\n  \
+        weir analyze flows.toml\n  \
+        weir analyze flows.toml --model table3\n  \
+        weir analyze tests/systems/flows-many.toml --overheads overheads.toml\n  \
+        weir analyze --json a.toml b.toml\n  \
+        weir analyze --trace accesses.txt --service 50/30us\n\n\
+        Exit status: 0 all holds, 1 something does not hold or is not judged, 2 the call is \
+        wrong: a file can't be read, or contains nothing that can be judged, 3 the answer can't \
+        be written.")]
 pub struct AnalyzeArguments {
     /// The system files.
     #[arg(required_unless_present = "trace")]

@@ -78,9 +78,10 @@ impl Model {
 
 /// Simulates one system.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  weir simulate run tests/systems/simulate-isolation.toml\n  weir simulate run tests/systems/simulate-isolation.toml --compare\n  weir simulate run tests/systems/simulate-isolation.toml --output plots"
-)]
+#[command(after_help = "Examples:\n  \
+        weir simulate run tests/systems/simulate-isolation.toml\n  \
+        weir simulate run tests/systems/simulate-isolation.toml --compare\n  \
+        weir simulate run tests/systems/simulate-isolation.toml --output plots")]
 struct SimulateRunArguments {
     #[command(flatten)]
     model: Model,
@@ -101,9 +102,10 @@ struct SimulateRunArguments {
 ///
 /// Prints each point as a line of JSON, in the order of the grid.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  weir simulate sweep system.toml --vary seed=1,2,3\n  weir simulate sweep system.toml --vary caches.l2_misses=2,4 --vary seed=1,2 --shard 1/4 -o part-1.jsonl"
-)]
+#[command(after_help = "Examples:\n  \
+        weir simulate sweep system.toml --vary seed=1,2,3\n  \
+        weir simulate sweep system.toml --vary caches.l2_misses=2,4 --vary seed=1,2 --shard 1/4 \
+        -o part-1.jsonl")]
 struct SweepArguments {
     #[command(flatten)]
     model: Model,
@@ -120,9 +122,8 @@ struct SweepArguments {
 
 /// Joins the files that the shards of a sweep wrote.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example:\n  weir simulate merge part-1.jsonl part-2.jsonl --output points.jsonl"
-)]
+#[command(after_help = "Example:\n  \
+        weir simulate merge part-1.jsonl part-2.jsonl --output points.jsonl")]
 struct MergeArguments {
     /// The files of all shards.
     #[arg(required = true, value_name = "FILE")]
