@@ -79,7 +79,10 @@ pub fn run(arguments: &ReproduceArguments, environment: &Environment) -> Result 
         if let (Value::Object(all), Value::Object(more)) = (&mut json, outcome.json) {
             all.extend(more);
         }
-        json["files"] = outcome.files.iter().map(|file| file.display().to_string()).collect();
+        // Relative to the checkout: results are kept, and must not depend on its place.
+        let root = environment.root()?;
+        let files = outcome.files.iter().map(|file| file.strip_prefix(&root).unwrap_or(file));
+        json["files"] = files.map(|file| file.display().to_string()).collect();
         writeln!(out, "{:#}", versioned(json))?;
     } else {
         writeln!(out, "{}\n\n{}", outcome.text.trim_end(), judged.text().trim_end())?;

@@ -2,7 +2,7 @@
 //! `docs/results`.
 //!
 //! A page has a table between the lines `<!-- results: NAME -->` and `<!-- end -->`. The figures
-//! are what `weir bench .. --json` printed.
+//! are what `weir bench .. --json`, `weir reproduce .. --json` and `./weir test qemu --losses` gave.
 
 use crate::{
     bench::{engine, lines, mapping::HEADER},
@@ -17,7 +17,9 @@ use std::{
     io::Write as _,
     path::{Path, PathBuf},
 };
-use weir_experiments::hypervisor;
+use weir_experiments::{EXPERIMENTS, hypervisor};
+
+mod reproduced;
 
 /// Writes the measured tables of README.md and docs from the files in docs/results.
 #[derive(Debug, clap::Args)]
@@ -121,6 +123,15 @@ impl Results {
         serde_json::from_slice(&text).context(|| format!("read {}", path.display()))
     }
 
+    fn experiment(&self, name: &str) -> Result<Value> {
+        self.file(&format!("reproduce/{name}"))
+    }
+
+    /// All experiments.
+    fn reproduced(&self) -> Result<Vec<Value>> {
+        EXPERIMENTS.iter().map(|experiment| self.experiment(experiment.name)).collect()
+    }
+
     fn table(&self, name: &str) -> Result<String> {
         Ok(match name {
             "paths" => paths(&self.file("hypervisor")?),
@@ -138,8 +149,20 @@ impl Results {
             "table3-runs" => table3_runs(&self.file("engine")?),
             "mapping" => mapping(&self.file("mapping")?),
             "simulator" => simulator(&self.file("simulator")?),
+            "deviations" => reproduced::deviations(&self.reproduced()?),
+            "experiments" => reproduced::experiments(&self.reproduced()?),
+            "isolation" => reproduced::isolation(&self.experiment("isolation")?),
+            "cache-share" => reproduced::cache_share(&self.experiment("isolation")?),
+            "overshoot" => reproduced::overshoot(&self.experiment("throttling")?),
+            "regulators" => reproduced::regulators(&self.experiment("throttling")?),
+            "sleeps" => reproduced::sleeps(&self.experiment("mobivmm")?),
             "readme" => readme(&self.file("hypervisor")?, &self.file("lines")?),
-            _ => return Err(Failure::system(format!("no table of results is named {name}"))),
+            _ => match name.strip_prefix("attacks ") {
+                Some(part) => losses(&self.file("attacks")?, part),
+                None => {
+                    return Err(Failure::system(format!("no table of results is named {name}")));
+                }
+            },
         }
         .0)
     }
@@ -412,6 +435,28 @@ fn table3_runs(json: &Value) -> Rows {
                 row.extend(keys.map(|key| count(&run[key])));
                 rows.row(&row);
             }
+        }
+    }
+    rows
+}
+
+/// What the tests `qemu_attacks_PART` measured.
+fn losses(json: &Value, part: &str) -> Rows {
+    let header = ["attacker", "its core", "test", "the victim loses", "measured", "limit"];
+    let mut rows = Rows::new(&header, 4);
+    let module = format!("qemu_attacks_{part}::");
+    for test in json["tests"].as_array().into_iter().flatten() {
+        let name = text(&test["test"]);
+        let Some(name) = name.strip_prefix(&module) else { continue };
+        for loss in test["losses"].as_array().into_iter().flatten() {
+            rows.row(&[
+                format!("`{}`", text(&loss["attacker"])),
+                text(&loss["core"]),
+                format!("`{name}`"),
+                text(&loss["what"]),
+                count(&loss["measured"]),
+                count(&loss["limit"]),
+            ]);
         }
     }
     rows

@@ -10,7 +10,7 @@ use weir_paging::classes::PageClasses;
 /// The variable with the board's name.
 const BOARD: &str = "WEIR_TEST_PLATFORM";
 /// Begins the lines of which the runner learns what a test did.
-const MARK: &str = "weir test: ";
+pub const MARK: &str = "weir test: ";
 
 /// The board that systems of `qemu-virt` run on.
 pub fn board() -> Platform {

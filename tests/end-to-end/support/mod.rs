@@ -18,6 +18,7 @@ use std::{
 pub mod board;
 #[path = "../../checkout.rs"]
 pub mod checkout;
+pub mod loss;
 #[path = "../../programs.rs"]
 pub mod programs;
 pub mod qemu;

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, time::Duration};
 /// The variable that names the board of a test; `tests/end-to-end/support/board.rs` reads it.
 pub const BOARD: &str = "WEIR_TEST_PLATFORM";
 /// Begins the lines of which the runner learns what a test did.
-const MARK: &str = "weir test: ";
+pub const MARK: &str = "weir test: ";
 /// Why a test that passed has no result on a board.
 const NO_SYSTEM: &str = "it runs no system of qemu-virt";
 /// The rest of the page's first sentence, and what the table means.

@@ -7,6 +7,7 @@ mod checkout;
 mod coverage;
 mod junit;
 mod libtest;
+mod losses;
 mod names;
 mod pool;
 mod process;
@@ -42,7 +43,8 @@ const ENVIRONMENT: u8 = 3;
     bin_name = "./weir test",
     after_help = "Examples:\n  ./weir test clippy unit\n  \
         ./weir test qemu --only share_a_device\n  \
-        ./weir test qemu --platform qemu-virt,zcu102 --table boards.md\n\n\
+        ./weir test qemu --platform qemu-virt,zcu102 --table boards.md\n  \
+        ./weir test qemu --only qemu_attacks --losses docs/results/attacks.json\n\n\
         The last line counts tests; a stage without cargo's tests counts as one. build/test keeps \
         the log of each stage and junit.xml. A test of the stage qemu is a process of its own; \
         one with a name that ends in `_in_host_time` runs while no other does.\n\n\
@@ -65,6 +67,9 @@ struct Arguments {
     /// Writes the results of the stage qemu by board to FILE
     #[arg(long, value_name = "FILE", requires = "platform")]
     table: Option<PathBuf>,
+    /// Writes what the victims of the attack tests lost to FILE, as JSON
+    #[arg(long, value_name = "FILE", conflicts_with = "platform")]
+    losses: Option<PathBuf>,
     /// Kills a test process that takes longer
     #[arg(long, value_name = "TIME", default_value = "15m", value_parser = humantime::parse_duration)]
     time_limit: Duration,
@@ -112,6 +117,8 @@ struct Context {
     boards: Vec<String>,
     /// Where the table of the boards goes.
     table: Option<PathBuf>,
+    /// Where the losses by attacks go.
+    losses: Option<PathBuf>,
     time_limit: Duration,
 }
 
@@ -147,6 +154,7 @@ fn run(arguments: Arguments) -> io::Result<ExitCode> {
         jobs: arguments.jobs.map_or(cores, NonZero::get),
         boards: arguments.platform,
         table: arguments.table,
+        losses: arguments.losses,
         time_limit: arguments.time_limit,
     };
     let chosen = if arguments.stages.is_empty() {

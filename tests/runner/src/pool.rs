@@ -4,6 +4,7 @@ use crate::{
     Context, boards,
     cargo::TestBinary,
     libtest::{self, Counts},
+    losses::HEADER,
     process::{self, End},
     progress,
     report::{Case, Outcome},
@@ -182,9 +183,9 @@ fn write_log(mut log: &File, case: &Case, output: &[u8]) -> io::Result<()> {
         Outcome::NotApplicable(reason) => format!("not applicable: {reason}"),
         Outcome::Failed(why) => format!("FAILED: {}", why.lines().last().unwrap_or_default()),
     };
-    writeln!(log, "==== {} {}", case.binary, case.name)?;
+    writeln!(log, "{HEADER}{} {}", case.binary, case.name)?;
     log.write_all(output)?;
-    writeln!(log, "==== {end}, {:.1} s\n", case.took.as_secs_f64())
+    writeln!(log, "{HEADER}{end}, {:.1} s\n", case.took.as_secs_f64())
 }
 
 /// How far the tests are.

@@ -3,7 +3,7 @@
 use crate::{
     Context, Stage, boards,
     cargo::{Built, TestBinary, built, not_compiled},
-    coverage, libtest, names,
+    coverage, libtest, losses, names,
     pool::{self, Job},
     process::{self, End},
     programs, progress,
@@ -302,10 +302,19 @@ fn qemu(context: &Context, log: &File, report: &mut StageReport) -> io::Result<(
     }
     let variables = [(programs::BUILT, programs), ("TMPDIR", folder.path())];
     report.cases.extend(pool::run(context, jobs, &variables, log)?);
-    match &context.table {
-        Some(file) => fs::write(file, boards::table(&report.cases, &context.boards)),
-        None => Ok(()),
+    if let Some(file) = &context.table {
+        fs::write(file, boards::table(&report.cases, &context.boards))?;
     }
+    if let Some(file) = &context.losses {
+        let log = fs::read(context.log(Stage::Qemu))?;
+        let losses = losses::from_log(&String::from_utf8_lossy(&log)).ok_or_else(|| {
+            io::Error::other(
+                "no test reported a loss by an attack: call it with --only qemu_attacks",
+            )
+        })?;
+        fs::write(file, format!("{losses:#}\n"))?;
+    }
+    Ok(())
 }
 
 /// Returns the names of a binary's tests.

@@ -103,3 +103,36 @@ fn figures_above_the_peer_are_bold() {
     assert_eq!(compared("a", 500, Some(1000)), ["a", "500", "1,000", "0.50"]);
     assert_eq!(compared("a", 1_234_567, None), ["a", "1,234,567", "-", "-"]);
 }
+
+#[test]
+fn losses_are_in_the_table_of_their_tests() {
+    let loss = |attacker: &str, measured: u64| json!({ "attacker": attacker, "core": "own", "what": "ns", "measured": measured, "limit": 9 });
+    let attacks = json!({ "version": 1, "tests": [
+        { "test": "qemu_attacks_budgets::b", "losses": [loss("spender", 1)] },
+        { "test": "qemu_attacks_time::t", "losses": [loss("storm", 1_000), loss("calm", 0)] },
+    ]});
+    let (_folder, results) = results(&[("attacks.json", attacks)]);
+    let table = results.table("attacks time").expect("a table");
+    let rows: Vec<_> = table.lines().skip(2).collect();
+    assert_eq!(
+        rows,
+        ["| `storm` | own | `t` | ns | 1,000 | 9 |", "| `calm` | own | `t` | ns | 0 | 9 |"]
+    );
+    assert!(results.table("attack").is_err());
+}
+
+#[test]
+fn a_deviation_counts_its_statements_once() {
+    let statement =
+        |verdict: &str, deviation: Value| json!({ "verdict": verdict, "deviation": deviation });
+    let known = json!({ "id": "late", "reason": "the model starts later" });
+    let all = [json!({ "experiment": "x", "statements": [
+        statement("holds", Value::Null),
+        statement("known deviation", known.clone()),
+        statement("known deviation", known),
+        statement("does not hold", Value::Null),
+    ]})];
+    let row = |rows: Rows| rows.0.lines().nth(2).expect("a row").to_owned();
+    assert_eq!(row(reproduced::experiments(&all)), "| `x` | 4 | 1 | 2 | 1 |");
+    assert_eq!(row(reproduced::deviations(&all)), "| `x` | `late` | 2 | the model starts later |");
+}

@@ -1,0 +1,192 @@
+//! The tables of docs/results/reproduce.md, from what `weir reproduce NAME --json` printed.
+
+use super::{Rows, count, grouped, text};
+use serde_json::Value;
+
+fn list<'a>(json: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> + Clone {
+    json[key].as_array().into_iter().flatten()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_default()
+}
+
+/// How many statements of each experiment hold.
+pub(super) fn experiments(all: &[Value]) -> Rows {
+    let mut rows = Rows::new(&["experiment", "statements", "hold", "known deviations", "fail"], 1);
+    for experiment in all {
+        let verdicts = || list(experiment, "statements").map(|it| text(&it["verdict"]));
+        let of = |verdict: &str| verdicts().filter(|it| it == verdict).count();
+        let (whole, hold, known) = (verdicts().count(), of("holds"), of("known deviation"));
+        let counts = [whole, hold, known, whole - hold - known].map(|it| it.to_string());
+        let mut row = vec![format!("`{}`", text(&experiment["experiment"]))];
+        row.extend(counts);
+        rows.row(&row);
+    }
+    rows
+}
+
+/// The listed deviations, each with its reason and the statements that it explains.
+pub(super) fn deviations(all: &[Value]) -> Rows {
+    let mut rows = Rows::new(&["experiment", "deviation", "statements", "why"], 4);
+    for experiment in all {
+        let mut found: Vec<(&Value, u32)> = Vec::new();
+        let deviations = list(experiment, "statements").map(|it| &it["deviation"]);
+        for deviation in deviations.filter(|it| it.is_object()) {
+            match found.iter_mut().find(|(one, _)| *one == deviation) {
+                Some((_, statements)) => *statements += 1,
+                None => found.push((deviation, 1)),
+            }
+        }
+        for (deviation, statements) in found {
+            rows.row(&[
+                format!("`{}`", text(&experiment["experiment"])),
+                format!("`{}`", text(&deviation["id"])),
+                statements.to_string(),
+                text(&deviation["reason"]),
+            ]);
+        }
+    }
+    rows
+}
+
+/// Lines and rows that VMs and weir take from each other.
+pub(super) fn isolation(json: &Value) -> Rows {
+    let header = ["", "between VMs", "weir from VMs", "VMs from weir"];
+    let mut rows = Rows::new(&header, 1);
+    for (id, what) in [
+        ("lines-shared", "cache lines, shared"),
+        ("lines-divided", "cache lines, with `colors`"),
+        ("rows-shared", "rows closed, shared"),
+        ("rows-divided", "rows closed, with `banks`"),
+    ] {
+        let own = |of: &str| {
+            let id = format!("{id}-{of}");
+            let statement = list(json, "statements").find(|it| it["id"] == id.as_str());
+            statement.map_or_else(|| "-".to_owned(), |it| format!("{:.0}", number(&it["own"][0])))
+        };
+        rows.row(&[what.to_owned(), own("vms"), own("by-weir"), own("of-weir")]);
+    }
+    rows
+}
+
+/// L2 misses per hundred loads over the working set.
+pub(super) fn cache_share(json: &Value) -> Rows {
+    let curves: Vec<_> = list(json, "cache_share").collect();
+    let names: Vec<_> = curves.iter().map(|curve| text(&curve["name"])).collect();
+    let mut header = vec!["working set, KiB"];
+    header.extend(names.iter().map(String::as_str));
+    let mut rows = Rows::new(&header, 0);
+    let first = curves.first().into_iter().flat_map(|curve| list(curve, "points"));
+    for (place, point) in first.enumerate() {
+        let mut row = vec![grouped(point["bytes"].as_u64().unwrap_or_default() >> 10)];
+        row.extend(curves.iter().map(|curve| {
+            let point = &curve["points"][place];
+            format!("{:.1}", 100.0 * number(&point["l2_misses"]) / number(&point["loads"]))
+        }));
+        rows.row(&row);
+    }
+    rows
+}
+
+/// What comes beyond budgets, by what counts them.
+pub(super) fn overshoot(json: &Value) -> Rows {
+    let header = ["counted by", "guest", "runs", "allowed", "observed", "rate, off by at most, %"];
+    let mut rows = Rows::new(&header, 2);
+    let of = |run: &Value| {
+        let other = run["console_on_other_core"] == true;
+        let guest = format!("`{}`", text(&run["guest"]));
+        let guest = if other { guest + ", console on another core" } else { guest };
+        [format!("`{}`", text(&run["source"])), guest]
+    };
+    let mut kinds: Vec<[String; 2]> = Vec::new();
+    for kind in list(json, "runs").map(of) {
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    for kind in kinds {
+        let runs = || list(json, "runs").filter(|run| of(run) == kind);
+        let most = |key: &str| runs().filter_map(|run| run[key].as_u64()).max();
+        let [allowed, observed] = ["overshoot_allowed", "overshoot_max"].map(|key| most(key));
+        let rate = runs().map(|run| number(&run["rate_error"]).abs()).fold(0.0, f64::max);
+        let [counted, guest] = kind.clone();
+        rows.row(&[
+            counted,
+            guest,
+            runs().count().to_string(),
+            allowed.map_or_else(|| "-".to_owned(), grouped),
+            observed.map_or_else(|| "-".to_owned(), grouped),
+            format!("{:.4}", 100.0 * rate),
+        ]);
+    }
+    rows
+}
+
+/// Lines a period that a core gets which always wants more.
+pub(super) fn regulators(json: &Value) -> Rows {
+    let mut rows = Rows::new(&["regulator", "budget", "without", "with"], 1);
+    let all = &json["regulators"];
+    for (regulator, without, with, what) in [
+        ("memguard", "alone", "reclaim", "MemGuard next to a partly busy VM: reclaim"),
+        ("memguard", "alone", "spare", "the same with spare sharing"),
+        ("compensation", "off", "on", "compensation next to a critical VM that needs nothing"),
+        ("pool", "even", "pool", "one busy vCPU of two: the pool instead of the even split"),
+    ] {
+        let figures = &all[regulator];
+        #[expect(
+            clippy::cast_sign_loss,
+            clippy::cast_possible_truncation,
+            reason = "a small count"
+        )]
+        let lines = |key: &str| grouped(number(&figures[key]).round() as u64);
+        rows.row(&[what.to_owned(), count(&figures["budget"]), lines(without), lines(with)]);
+    }
+    rows
+}
+
+/// How long a sleep of 10 ms takes next to a VM with interrupts.
+pub(super) fn sleeps(json: &Value) -> Rows {
+    let header = [
+        "policy",
+        "quantum, ms",
+        "second source",
+        "mean, ms",
+        "mean in a storm, ms",
+        "observed maximum, ms",
+        "bound, ms",
+    ];
+    let mut rows = Rows::new(&header, 1);
+    let none = || "-".to_owned();
+    for (key, what) in [("alone_ms", "alone"), ("shared_ms", "next to a VM without interrupts")] {
+        let mean = format!("{:.1}", number(&json["table1"][key]));
+        rows.row(&[what.to_owned(), "20".to_owned(), none(), mean, none(), none(), none()]);
+    }
+    let same =
+        |a: &Value, b: &Value| ["policy", "quantum_ms", "audio"].iter().all(|k| a[k] == b[k]);
+    let curves: Vec<_> = list(json, "curves").collect();
+    for (place, first) in curves.iter().enumerate() {
+        if curves[..place].iter().any(|earlier| same(earlier, first)) {
+            continue;
+        }
+        let points = || curves.iter().filter(|point| same(point, first));
+        // A storm's interrupts come at intervals of some microseconds.
+        let is_storm = |point: &&&&Value| number(&point["interval_ms"]) < 0.1;
+        let mean = |point: &&Value| number(&point["response_ms"]["avg"]);
+        let means = || points().filter(|point| !is_storm(&point)).map(mean);
+        let [least, most] = [means().fold(f64::MAX, f64::min), means().fold(0.0, f64::max)];
+        let storm = points().find(|point| is_storm(&point)).map(mean);
+        let longest = points().map(|it| number(&it["response_ms"]["max"])).fold(0.0, f64::max);
+        let bound = first["bound_ms"].as_f64();
+        rows.row(&[
+            format!("`{}`", text(&first["policy"])),
+            count(&first["quantum_ms"]),
+            if first["audio"] == true { "yes" } else { "no" }.to_owned(),
+            format!("{least:.1} to {most:.1}"),
+            storm.map_or_else(none, |storm| format!("{storm:.1}")),
+            format!("{longest:.1}"),
+            bound.map_or_else(|| "none".to_owned(), |bound| format!("{bound:.1}")),
+        ]);
+    }
+    rows
+}
