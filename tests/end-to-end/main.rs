@@ -1,11 +1,11 @@
 //! End-to-end tests: calls of the command `weir`, most of them with a whole system in QEMU.
 #![allow(missing_docs, reason = "tests")]
 
-mod analysis;
 mod cli;
 mod cmd;
 mod docs;
 mod guests_in_c;
+mod newcomer;
 mod qemu_attacks_budgets;
 mod qemu_attacks_interrupts;
 mod qemu_attacks_system;
@@ -33,6 +33,5 @@ mod run;
 mod serial;
 mod serial_values;
 mod simulate;
-mod simulate_reproduce;
 mod support;
 mod verdicts;

@@ -99,5 +99,5 @@ mod units;
 pub mod verdict;
 
 pub use planning::{Choices, Conflict, Plan, PlanError, PlanOptions, VmChoice, plan};
-pub use system::{Options, Report, analyze, check};
+pub use system::{CheckRules, Options, Report, analyze, check};
 pub use units::{Bytes, BytesPerSec, HalfNanos, Nanos};

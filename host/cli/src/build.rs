@@ -2,7 +2,6 @@
 
 use crate::{
     cargo::{Programs, replace},
-    check::CheckRules,
     coloring,
     environment::Environment,
     failure::{Context, Failure, Result},
@@ -15,6 +14,7 @@ use std::{
     io::Write as _,
     path::{Path, PathBuf},
 };
+use weir_analysis::CheckRules;
 use weir_image::Format;
 use weir_model::{Faults, Packed, System, audit, platform::Machine};
 

@@ -14,7 +14,7 @@ use std::{
     io::{Write, stdout},
     path::{Path, PathBuf},
 };
-use weir_analysis::system::supplies;
+use weir_analysis::{CheckRules, system::supplies};
 use weir_model::{
     Fault, Faults, Image, MapOwner, Placement, Row, SocketBus, System, Vm,
     pci::AssignedFunction,
@@ -88,7 +88,7 @@ pub fn run(arguments: &CheckArguments, environment: &Environment) -> Result {
             let placement = estimate.placement(&system);
             guessed = estimate.guessed;
             match (placement, judged) {
-                (Ok(placement), Ok(left_out)) => Ok((system, placement, left_out)),
+                (Ok(placement), Ok(notes)) => Ok((system, placement, notes)),
                 (placement, judged) => {
                     let found = [placement.err(), judged.err()];
                     Err(Faults(found.into_iter().flatten().flat_map(|faults| faults.0).collect()))
@@ -100,14 +100,14 @@ pub fn run(arguments: &CheckArguments, environment: &Environment) -> Result {
             replace(map, svg.as_bytes())?;
         }
         match checked {
-            Ok((system, placement, left_out)) if arguments.json => {
+            Ok((system, placement, notes)) if arguments.json => {
                 let mut described = describe(file, &system, &placement);
                 described["guessed_images"] = guessed.iter().map(Guess::json).collect();
                 described["not_built"] = not_built(&system).into();
-                described["notes"] = left_out.lines().collect();
+                described["notes"] = notes.into();
                 results.push(described);
             }
-            Ok((system, placement, left_out)) => {
+            Ok((system, placement, notes)) => {
                 writeln!(out, "{}: good, for {}", file.display(), system.platform.name)?;
                 writeln!(out, "{}", vms(&system))?;
                 if system.has_flows() {
@@ -124,8 +124,8 @@ pub fn run(arguments: &CheckArguments, environment: &Environment) -> Result {
                 if let Some(supply) = supplies(&system.timing) {
                     write!(out, "{}", render::time(&supply))?;
                 }
-                if !left_out.is_empty() {
-                    writeln!(out, "{left_out}")?;
+                for note in notes {
+                    writeln!(out, "{note}")?;
                 }
             }
             Err(faults) => {
@@ -157,52 +157,9 @@ pub fn run(arguments: &CheckArguments, environment: &Environment) -> Result {
     if status == GOOD { Ok(()) } else { Err(Failure::reported(status)) }
 }
 
-/// The rules behind those of the file itself, which `check`, `build`, `run` and the verbs that run
-/// a system share.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct CheckRules {
-    /// Whether a system is good that nothing can be built for yet.
-    pub planning: bool,
-    /// Whether a system is good if its timing does not hold.
-    pub ignore_verdict: bool,
-}
-
-impl CheckRules {
-    /// Returns the notes of the analysis.
-    ///
-    /// # Errors
-    ///
-    /// What this version does not build or enforce, and what does not hold.
-    pub fn judge(self, system: &System) -> std::result::Result<String, Faults> {
-        let mut faults = if self.planning { Vec::new() } else { system.unbuilt() };
-        let mut notes = String::new();
-        match weir_analysis::check(&system.timing) {
-            Ok(found) => notes = found.join("\n"),
-            Err(found) if self.ignore_verdict => notes = lines(&found.0).join("\n"),
-            Err(found) => faults.extend(found.0),
-        }
-        if self.planning {
-            for line in lines(&system.timing.not_enforced()) {
-                let end = if notes.is_empty() { "" } else { "\n" };
-                notes = format!("{notes}{end}not judged: {line}");
-            }
-        }
-        if faults.is_empty() { Ok(notes) } else { Err(Faults(faults)) }
-    }
-}
-
-/// Faults as notes.
-fn lines(faults: &[Fault]) -> Vec<String> {
-    let line = |fault: &Fault| match &fault.help {
-        Some(help) => format!("{}; {help}", fault.message),
-        None => fault.message.clone(),
-    };
-    faults.iter().map(line).collect()
-}
-
 /// What `weir build` refuses of a system that is good for planning.
 fn not_built(system: &System) -> Vec<String> {
-    lines(&system.unbuilt())
+    system.unbuilt().iter().map(Fault::note).collect()
 }
 
 /// Which sizes are guessed, in words.

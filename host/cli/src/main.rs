@@ -24,11 +24,13 @@ mod run;
 mod setup;
 mod simulate;
 mod terminal;
+#[cfg(test)]
+mod tests;
 mod trace;
 
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 use environment::Environment;
-use failure::{CALL, Failure};
+use failure::{CALL, Failure, Result};
 use std::{io::Write as _, process::ExitCode};
 use weir_image::{self as image, build_id, cargo, environment, failure, output, progress, screen};
 use weir_report::coloring;
@@ -101,6 +103,38 @@ enum Verb {
     Results(results::Arguments),
 }
 
+impl Verb {
+    /// Carries the verb out.
+    fn run(&self, environment: &Environment) -> Result {
+        match self {
+            Self::New(arguments) => new::run(arguments),
+            Self::Check(arguments) => check::run(arguments, environment),
+            Self::Analyze(arguments) => analyze::run(arguments, environment),
+            Self::Plan(arguments) => plan::run(arguments, environment),
+            Self::Build(arguments) => build::run(arguments, environment),
+            Self::Run(arguments) => run::run(arguments, environment),
+            Self::Attach(arguments) => attach::run(arguments, environment),
+            Self::Observe(arguments) => observe::run(arguments, environment),
+            Self::Trace(arguments) => trace::run(arguments, environment),
+            Self::Report(arguments) => report::run(arguments, environment),
+            Self::Demo(arguments) => demo::run(arguments, environment),
+            Self::Explain(arguments) => explain::run(arguments),
+            Self::Platforms(arguments) => platforms::run(arguments),
+            Self::Bench(arguments) => measure::run(arguments, environment),
+            Self::Simulate(arguments) => simulate::run(arguments, environment),
+            Self::Reproduce(arguments) => reproduce::run(arguments, environment),
+            Self::Calibrate(arguments) => calibrate::run(arguments, environment),
+            Self::Setup(arguments) => setup::run(arguments, environment),
+            Self::Completions(arguments) => {
+                documentation::completions(arguments, Command::command())
+            }
+            Self::Man(arguments) => documentation::man(arguments, Command::command()),
+            Self::Reference(arguments) => documentation::reference(arguments, Command::command()),
+            Self::Results(arguments) => results::run(arguments, environment),
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let command = match Command::try_parse() {
         Ok(command) => command,
@@ -121,30 +155,7 @@ fn main() -> ExitCode {
     };
     anstream::ColorChoice::from(command.color).write_global();
     let environment = Environment::find();
-    let result = match &command.verb {
-        Verb::New(arguments) => new::run(arguments),
-        Verb::Check(arguments) => check::run(arguments, &environment),
-        Verb::Analyze(arguments) => analyze::run(arguments, &environment),
-        Verb::Plan(arguments) => plan::run(arguments, &environment),
-        Verb::Build(arguments) => build::run(arguments, &environment),
-        Verb::Run(arguments) => run::run(arguments, &environment),
-        Verb::Attach(arguments) => attach::run(arguments, &environment),
-        Verb::Observe(arguments) => observe::run(arguments, &environment),
-        Verb::Trace(arguments) => trace::run(arguments, &environment),
-        Verb::Report(arguments) => report::run(arguments, &environment),
-        Verb::Demo(arguments) => demo::run(arguments, &environment),
-        Verb::Explain(arguments) => explain::run(arguments),
-        Verb::Platforms(arguments) => platforms::run(arguments),
-        Verb::Bench(arguments) => measure::run(arguments, &environment),
-        Verb::Simulate(arguments) => simulate::run(arguments, &environment),
-        Verb::Reproduce(arguments) => reproduce::run(arguments, &environment),
-        Verb::Calibrate(arguments) => calibrate::run(arguments, &environment),
-        Verb::Setup(arguments) => setup::run(arguments, &environment),
-        Verb::Completions(arguments) => documentation::completions(arguments, Command::command()),
-        Verb::Man(arguments) => documentation::man(arguments, Command::command()),
-        Verb::Reference(arguments) => documentation::reference(arguments, Command::command()),
-        Verb::Results(arguments) => results::run(arguments, &environment),
-    };
+    let result = command.verb.run(&environment);
     let status =
         result.map_or_else(|failure: Failure| report_failure(&failure), |()| ExitCode::SUCCESS);
     explain::hint();
@@ -158,21 +169,4 @@ fn report_failure(failure: &Failure) -> ExitCode {
         screen::say(format_args!("{red}error:{red:#} {}", failure.text));
     }
     ExitCode::from(failure.status)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_verb_has_an_example() {
-        let command = Command::command();
-        for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
-            let name = verb.get_name();
-            let below = verb.get_subcommands().filter_map(clap::Command::get_after_help);
-            let help: String =
-                below.chain(verb.get_after_help()).map(ToString::to_string).collect();
-            assert!(help.contains("Example") && help.contains(&format!("  weir {name}")), "{name}");
-        }
-    }
 }

@@ -195,3 +195,24 @@ fn render(conflict: &Conflict) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conflict_is_shown_in_short() {
+        let of = |demands: usize, minimal: bool| {
+            let demands = (0..demands).map(|index| format!("flow f{index}")).collect();
+            render(&Conflict { demands, minimal, shortages: Vec::new() })
+        };
+        assert!(of(0, true).contains("the file and the platform give already"));
+        assert_eq!(
+            of(2, true),
+            "there is no plan: these demands cannot be met together\n  flow f0\n  flow f1"
+        );
+        let long = of(18, false);
+        assert!(long.contains("flow f15\n  and 2 more; --json has all\n"), "{long}");
+        assert!(long.ends_with("the effort was spent before that was known (--max-steps)"));
+    }
+}

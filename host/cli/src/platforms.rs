@@ -171,3 +171,36 @@ fn describe(platform: &Platform) -> Value {
         })).collect::<Vec<_>>(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn described(name: &str) -> Value {
+        describe(&Platform::named(name).expect("a platform"))
+    }
+
+    fn of_name<'a>(list: &'a Value, name: &str) -> &'a Value {
+        let mut list = list.as_array().expect("a list").iter();
+        list.find(|one| one["name"] == name).expect("one of that name")
+    }
+
+    #[test]
+    fn a_platform_is_described_in_json() {
+        let virt = described("qemu-virt");
+        assert_eq!(
+            (&virt["gic"]["version"], &virt["memory"]["bytes"]),
+            (&3.into(), &(2u64 << 30).into())
+        );
+        assert_eq!(virt["dram"][0]["bank_functions"], json!([[16, 19], [17, 20], [18, 21]]));
+        assert_eq!(of_name(&virt["tlbs"], "core")["sets"], 128);
+        assert_eq!(of_name(&virt["groups"], "rt")["banks"], json!([4, 5, 6, 7]));
+        let verified = &described("zcu102")["verified"];
+        let has = |list: &str, feature: &str| {
+            verified[list].as_array().expect(list).iter().any(|known| known == feature)
+        };
+        assert_eq!(verified["silicon"], false);
+        assert!(verified["emulator"].as_str().is_some_and(|it| it.starts_with("QEMU ")));
+        assert!(has("features", "flows") && has("not_verified", "pci"), "{verified}");
+    }
+}

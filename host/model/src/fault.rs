@@ -203,6 +203,15 @@ impl Fault {
         text + "\n"
     }
 
+    /// Returns the message and the suggestion in one line.
+    #[must_use]
+    pub fn note(&self) -> String {
+        match &self.help {
+            Some(help) => format!("{}; {help}", self.message),
+            None => self.message.clone(),
+        }
+    }
+
     /// Returns the fault as in JSON results.
     #[must_use]
     pub fn record(&self) -> FaultRecord {

@@ -27,7 +27,7 @@ pub use flow_report::{FlowAssumptions, FlowBound, FlowsReport, MinBandwidthIs};
 pub use flows::{Bounds, Cores, bounds, end_to_end};
 pub use options::Options;
 pub use overheads::{OverheadSource, overhead_sources};
-pub use report::{Report, analyze, check};
+pub use report::{CheckRules, Report, analyze, check};
 pub use supply::supply;
 pub use tasks::{CoreSupply, InterruptBound, TaskBound, TimeReport, VmSupply, supplies};
 

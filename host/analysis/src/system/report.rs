@@ -15,7 +15,7 @@ use crate::{
 };
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
-use weir_model::{Fault, FaultRecord, Faults, SystemFile, Timing};
+use weir_model::{Fault, FaultRecord, Faults, System, SystemFile, Timing};
 
 /// The result of [`analyze`].
 ///
@@ -255,4 +255,38 @@ pub fn check(timing: &Timing) -> Result<Vec<String>, Faults> {
     notes.extend(report.memory.iter().flat_map(|memory| memory.notes.iter().cloned()));
     let refused = report.refused();
     if refused.is_empty() { Ok(notes) } else { Err(Faults(refused)) }
+}
+
+/// The rules behind those of the file itself, which every verb goes by that builds or runs a
+/// system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CheckRules {
+    /// Whether a system is good that nothing can be built for yet.
+    pub planning: bool,
+    /// Whether a system is good if its timing does not hold.
+    pub ignore_verdict: bool,
+}
+
+impl CheckRules {
+    /// Judges a system; returns the notes of [`check`].
+    ///
+    /// # Errors
+    ///
+    /// What this version does not build or enforce, and what does not hold.
+    pub fn judge(self, system: &System) -> Result<Vec<String>, Faults> {
+        let mut faults = if self.planning { Vec::new() } else { system.unbuilt() };
+        let mut notes = Vec::new();
+        match check(&system.timing) {
+            Ok(found) => notes = found,
+            Err(found) if self.ignore_verdict => {
+                notes.extend(found.0.iter().map(Fault::note));
+            }
+            Err(found) => faults.extend(found.0),
+        }
+        if self.planning {
+            let rules = system.timing.not_enforced();
+            notes.extend(rules.iter().map(|rule| format!("not judged: {}", rule.note())));
+        }
+        if faults.is_empty() { Ok(notes) } else { Err(Faults(faults)) }
+    }
 }

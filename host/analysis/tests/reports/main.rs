@@ -1,34 +1,26 @@
 //! The analysis of whole system files.
 
+mod budgets;
+#[path = "../../../../tests/checkout.rs"]
+mod checkout;
+mod documents;
 mod engine;
+mod missing;
+mod plans;
+mod rules;
+mod suggestions;
+mod support;
 mod texts;
 
-use serde_json::{Value, json};
-use std::{fmt::Write as _, path::Path};
+use serde_json::Value;
+use std::fmt::Write as _;
+use support::{analyze, analyze_with, at};
 use texts::{OVERHEADS, SATURATION, flow, moved_by_the_broker, regulated, system, table3};
 use weir_analysis::{
-    BytesPerSec, Options,
+    Options,
     flows::Reading,
-    verdict::Verdict::{self, DoesNotHold, Holds, NotJudged},
+    verdict::Verdict::{DoesNotHold, Holds, NotJudged},
 };
-use weir_model::{Catalog, SystemFile};
-
-/// Analyzes a text: the verdict, which faults of the text make negative, and the report in JSON.
-fn analyze_with(text: &str, options: &Options) -> (Option<Verdict>, Value) {
-    let file = SystemFile::parse(Path::new("x.toml"), text, &Catalog::default());
-    match file.and_then(|file| weir_analysis::analyze(&file, options)) {
-        Ok(report) => (report.verdict, json!(report)),
-        Err(faults) => (Some(DoesNotHold), json!({ "faults": faults.to_json() })),
-    }
-}
-
-fn at(bandwidth: u64) -> Options {
-    Options { bandwidth: Some(BytesPerSec(bandwidth)), ..Options::default() }
-}
-
-fn analyze(text: &str) -> (Option<Verdict>, Value) {
-    analyze_with(text, &Options::default())
-}
 
 #[test]
 fn a_budget_of_a_longer_period_counts_whole() {

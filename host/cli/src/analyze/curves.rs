@@ -156,3 +156,68 @@ impl fmt::Display for Traces {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// The curves of traces with these texts, at a service.
+    fn traces(texts: &[&str], served: &str) -> Result<Traces> {
+        let directory = tempfile::tempdir().expect("a directory");
+        let files = texts.iter().enumerate().map(|(index, text)| {
+            let path = directory.path().join(format!("{index}.txt"));
+            fs::write(&path, text).expect("a file");
+            path
+        });
+        Traces::read(&files.collect::<Vec<_>>(), Some(service(served).expect("a service")))
+    }
+
+    #[test]
+    fn traces_give_arrival_curves() {
+        let times: Vec<String> =
+            (0..50).flat_map(|p| (0..4).map(move |i| (p * 1000 + i).to_string())).collect();
+        let text = format!("# ns\n{}\n", times.join("\n"));
+        let found = traces(&[&text], "5/1us").expect("curves");
+        let json = found.to_json();
+        assert!(found.holds());
+        assert_eq!(json["traces"][0]["events"], 200);
+        assert_eq!(json["traces"][0]["upper"][3], json!([4, 4]));
+        // The five may come first in one period and last in the next, when the next four have
+        // arrived.
+        assert_eq!(json["service"]["delay_ns"], 2000);
+        assert_eq!(json["service"]["backlog"], 8);
+        // Four that come late stay late: they never catch up.
+        let found = traces(&[&text], "4/1us").expect("curves");
+        assert!(!found.holds() && found.to_json()["service"]["delay_ns"].is_null());
+        let text = found.to_string();
+        assert!(text.contains("no bound: the service does not catch up within 49004ns"), "{text}");
+    }
+
+    #[test]
+    fn an_event_waits_for_an_early_then_late_service() {
+        let text = traces(&["5\n100000\n"], "1/1us").expect("curves").to_string();
+        assert!(text.contains("an event waits at most 2us, at most 1 wait"), "{text}");
+    }
+
+    #[test]
+    fn silence_in_a_trace_is_no_proof() {
+        let two = "5\n100000\n";
+        for (texts, why) in [
+            (&[""][..], "0.txt: no event"),
+            (&[two, "# ns\n\n# that is all\n"], "1.txt: no event"),
+            (&["1\n2,x\nthree\n"], "0.txt:3: `three`"),
+        ] {
+            let failure = traces(texts, "1/1us").expect_err("a failure");
+            assert_eq!(failure.status, crate::failure::SYSTEM);
+            assert!(failure.text.contains(why), "{}", failure.text);
+        }
+        // One event does not show the windows in which a service would catch up, and so do more at
+        // one time than the curve has steps.
+        for little in ["5\n", &"5\n".repeat(300)] {
+            let found = traces(&[little, two], "1/1us").expect("curves");
+            let service = &found.to_json()["service"];
+            assert!(!found.holds() && service["backlog"].is_null(), "{service}");
+        }
+    }
+}

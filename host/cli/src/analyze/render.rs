@@ -276,3 +276,88 @@ pub fn time(time: &TimeReport) -> String {
     text.push_str(&paragraphs("", &time.notes));
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use weir_analysis::{BytesPerSec, Options, analyze, flows::Effort};
+    use weir_model::{Catalog, SystemFile};
+
+    /// Flows of these periods and deadlines, with all overheads.
+    fn analyzed(head: &str, periods: &[u64], options: &Options) -> Report {
+        let flows = periods.iter().enumerate().map(|(index, ns)| {
+            format!(
+                "[[flow]]\nname = \"f{index}\"\nfrom = \"v{index}\"\nto = \"b\"\n\
+                 size = \"12KiB\"\nperiod = \"{ns}ns\"\ndeadline = \"{ns}ns\"\n"
+            )
+        });
+        let kinds = ["hc", "pt", "pp", "ql", "qi", "qa", "qr", "ps", "pd", "ft", "ip", "br"];
+        let overheads = kinds.map(|kind| format!("{kind} = {{ min = 50, max = 900 }}\n")).concat();
+        let text = format!("{head}{}[overheads]\n{overheads}", flows.collect::<String>());
+        let file = SystemFile::parse(Path::new("x.toml"), &text, &Catalog::default());
+        analyze(&file.expect("a file"), options).expect("a report")
+    }
+
+    #[test]
+    fn what_was_given_up_is_not_called_the_least() {
+        let periods: Vec<u64> = (0..16).map(|i| 1_000_003 + i * i * 700_001).collect();
+        let least = analyzed("", &periods, &Options::default());
+        let text = report(&least);
+        assert!(text.contains("B/s, the least (no bandwidth is given)"), "{text}");
+        assert!(text.contains("flows: schedulable at "), "{text}");
+        let least = least.flows.and_then(|flows| flows.min_bandwidth).expect("a bandwidth");
+        let given = |steps: u64, bandwidth: u64| {
+            let bandwidth = Some(BytesPerSec(bandwidth));
+            let options = Options { bandwidth, effort: Effort(steps), ..Options::default() };
+            report(&analyzed("", &periods, &options))
+        };
+        let text = given(100, least);
+        assert!(text.contains("flows: not judged within the effort"), "{text}");
+        assert!(text.contains("could be tested within the effort; --max-steps allows"), "{text}");
+        assert!(text.contains("latency bounds: given up for some flows"), "{text}");
+        let text = given(1, least - 1000);
+        assert!(text.contains("first failing instant: not found within the effort"), "{text}");
+        let mut proven = 0;
+        for bits in 6..26 {
+            let options = Options { effort: Effort(1 << bits), ..Options::default() };
+            let found = analyzed("", &periods, &options);
+            let text = report(&found);
+            let flows = found.flows.expect("flows");
+            let is_exact = flows.min_bandwidth_is == MinBandwidthIs::Exact;
+            assert_eq!(text.contains("the least ("), is_exact, "{bits}: {text}");
+            if let Some(enough) = flows.min_bandwidth_enough.flatten() {
+                proven += 1;
+                let proof = format!("at {enough} B/s, which is proven to be enough");
+                assert!(text.contains(&proof), "{bits}: {text}");
+            }
+        }
+        assert!(proven > 0, "some effort is enough for a proof, but not for the least");
+    }
+
+    #[test]
+    fn a_flow_without_a_period_has_no_utilization() {
+        let text = report(&analyzed("[dma]\nbandwidth = \"485MB/s\"\n", &[1], &Options::default()));
+        assert!(text.contains("utilization U': none, as a flow is left no period"), "{text}");
+    }
+
+    /// Another build than the checkout's causes a warning.
+    #[test]
+    fn overheads_name_their_origin_and_stale_ones_warn() {
+        let source = |same_build| OverheadSource {
+            file: "x.toml".to_owned(),
+            command: Some("weir run x".to_owned()),
+            build: Some("0".to_owned()),
+            date: Some("2026-01-31".to_owned()),
+            same_build,
+        };
+        let origin = "measured, not proven (weir run x, 2026-01-31, hypervisor build 0)";
+        let text = overheads(&[source(Some(false))], Some("1"));
+        assert!(text.contains(origin), "{text}");
+        assert!(text.contains("warning: these overheads are of hypervisor build 0"), "{text}");
+        for same in [Some(true), None] {
+            let text = overheads(&[source(same)], Some("0"));
+            assert!(text.contains(origin) && !text.contains("warning:"), "{text}");
+        }
+    }
+}

@@ -1,6 +1,10 @@
 //! What colors and budgets do: the system with both, with either, with neither.
 
-use super::{result::SameWork, system::Simulation, tables::ns};
+use super::{
+    result::{Alone, SameWork},
+    system::Simulation,
+    tables::ns,
+};
 use crate::{failure::Result, screen};
 use rayon::prelude::*;
 use serde_json::{Value, json};
@@ -8,8 +12,11 @@ use std::io::Write;
 use weir_report::table;
 use weir_simulator::{Outcome, SimulatedBoard};
 
-/// Runs the four variants and prints them.
-pub fn run(simulation: &Simulation, json: bool) -> Result {
+/// The outcomes of the four variants, by name, and what each VM does alone.
+type Variants = (Vec<(&'static str, Outcome)>, Vec<Option<Alone>>);
+
+/// Runs the four variants.
+fn simulate(simulation: &Simulation) -> Result<Variants> {
     let board = &simulation.board;
     let variants: [(&str, SimulatedBoard); 4] = [
         ("as described", board.clone()),
@@ -23,9 +30,13 @@ pub fn run(simulation: &Simulation, json: bool) -> Result {
         .collect::<Result<Vec<_>>>()?;
     let alone =
         simulation.alone(&outcomes.iter().map(|(_, outcome)| outcome).collect::<Vec<_>>())?;
-    let mut out = screen::stdout();
-    if json {
-        let all: Vec<_> = outcomes
+    Ok((outcomes, alone))
+}
+
+/// The four variants as JSON.
+pub fn describe(simulation: &Simulation) -> Result<Value> {
+    let (outcomes, alone) = simulate(simulation)?;
+    let all = outcomes
             .iter()
             .enumerate()
             .map(|(variant, (name, outcome))| {
@@ -38,11 +49,18 @@ pub fn run(simulation: &Simulation, json: bool) -> Result {
                     "granted": vm.budgets.iter().map(|budget| budget.granted.reads).collect::<Vec<_>>(),
                 })).collect();
                 json!({ "variant": name, "vms": vms, "evicted_of_others": evicted(outcome) })
-            })
-            .collect();
-        writeln!(out, "{:#}", weir_report::versioned(Value::from(all)))?;
+            });
+    Ok(all.collect())
+}
+
+/// Runs the four variants and prints them.
+pub fn run(simulation: &Simulation, json: bool) -> Result {
+    let mut out = screen::stdout();
+    if json {
+        writeln!(out, "{:#}", weir_report::versioned(describe(simulation)?))?;
         return Ok(());
     }
+    let (outcomes, alone) = simulate(simulation)?;
     let mut rows = table([
         "variant",
         "VM",

@@ -8,6 +8,8 @@ mod result;
 mod sweep;
 mod system;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod values;
 
 use crate::{environment::Environment, failure::Result, output, screen};

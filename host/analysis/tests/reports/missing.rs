@@ -1,13 +1,20 @@
 //! Verdicts have three values: holds, not judged with what is missing, does not hold.
 
-use super::{OVERHEADS, SATURATION, analyze, fake, flow};
-use crate::support::{capture, checkout};
+use crate::{
+    checkout,
+    support::{analyze, check, guests, plan_within},
+    texts::{OVERHEADS, SATURATION, flow},
+};
 use serde_json::Value;
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
 };
+use weir_analysis::{
+    CheckRules, Options, PlanOptions,
+    verdict::Verdict::{DoesNotHold, Holds, NotJudged},
+};
+use weir_model::{SystemFile, check_file};
 
 fn vm(name: &str, core: u8, keys: &str) -> String {
     format!("[[vm]]\nname = \"{name}\"\ncpus = [{core}]\n{keys}")
@@ -33,7 +40,7 @@ fn a_missing_input_is_named_and_not_judged() {
     let good = task("10ms", "accesses = 10\n");
     let delay = SATURATION.replace("min_accesses", "delay = \"10ns\"\novershoot = 0\nmin_accesses");
     let one_flow = flow("f", "a", "\"b\"", "4KiB", "1ms", "500us");
-    let (holds, open, not) = ("holds", "not-judged", "does-not-hold");
+    let (holds, open, not) = (Holds, NotJudged, DoesNotHold);
     let budgets = format!("{BUDGET}{good}");
     for (text, verdict, missing) in [
         // Tasks next to other VMs need the delay by one access.
@@ -69,29 +76,12 @@ fn a_missing_input_is_named_and_not_judged() {
         (two("", BUDGET, "") + &one_flow + OVERHEADS, open, "memory: whether"),
         (two("", BUDGET, "") + &one_flow.replace("500us", "1us") + OVERHEADS, not, "memory:"),
     ] {
-        let (printed, json) = analyze(&text, &[]);
-        let truth = match verdict {
-            "holds" => Value::Bool(true),
-            "not-judged" => Value::Null,
-            _ => Value::Bool(false),
-        };
-        assert_eq!((&json["verdict"], &json["holds"]), (&verdict.into(), &truth), "{text} {json}");
-        assert_eq!(printed.status, Some(i32::from(verdict != holds)), "{text}");
+        let (found, json) = analyze(&text);
+        assert_eq!(found, Some(verdict), "{text} {json}");
+        assert_eq!(json["holds"], serde_json::json!(verdict.truth()), "{text} {json}");
         let found = json["not_judged"].to_string();
         assert_eq!(found == "[]", missing.is_empty(), "{text} {found}");
         assert!(found.contains(missing), "{text} {found}");
-        let (printed, _) = analyze(&text, &["--accept-not-judged"]);
-        assert_eq!(printed.status, Some(i32::from(verdict == not)), "{text}");
-        let fake = fake();
-        fake.write("x.toml", text.as_bytes());
-        let printed = capture(fake.weir().args(["analyze", "x.toml"]));
-        let headline = match verdict {
-            "holds" => "x.toml: all holds",
-            "not-judged" => "x.toml: not judged",
-            _ => "x.toml: does not hold",
-        };
-        assert!(printed.out.starts_with(headline), "{}", printed.out);
-        assert_eq!(printed.out.contains("\nnot judged: "), !missing.is_empty(), "{}", printed.out);
     }
 }
 
@@ -109,28 +99,24 @@ fn a_vm_without_guaranteed_time_never_holds() {
         (format!("{ROUND}{unlimited}"), "core 0: no time is guaranteed to b: interrupt 34 of b"),
     ] {
         let text = pair.clone() + &core;
-        let (printed, json) = analyze(&text, &[]);
-        assert_eq!((printed.status, &json["verdict"]), (Some(1), &"not-judged".into()), "{json}");
+        let (verdict, json) = analyze(&text);
+        assert_eq!(verdict, Some(NotJudged), "{json}");
         assert!(json["not_judged"].to_string().contains(why), "{json}");
         assert!(json["not_judged"][0]["supply"].as_str().is_some_and(|way| !way.is_empty()));
         let flow = flow("f", "a", "\"c\"", "4KiB", "1ms", "500us");
         let text = format!("{pair}{}{core}{flow}", vm("c", 1, ""));
-        let (printed, json) =
-            analyze(&text.replace("[[core]]", "[dma]\npath = \"broker\"\n[[core]]"), &[]);
-        assert_eq!(
-            (printed.status, &json["verdict"]),
-            (Some(1), &"does-not-hold".into()),
-            "{json}"
-        );
+        let (verdict, json) =
+            analyze(&text.replace("[[core]]", "[dma]\npath = \"broker\"\n[[core]]"));
+        assert_eq!(verdict, Some(DoesNotHold), "{json}");
         assert!(json["time"]["reasons"].to_string().contains("its flow f needs it"), "{json}");
     }
-    assert_eq!(analyze(&(pair + ROUND), &[]).1["verdict"], "holds");
+    assert_eq!(analyze(&(pair + ROUND)).0, Some(Holds));
 }
 
 /// An interrupt's deadline is judged by what it takes and by how long its VM waits for the core.
 #[test]
 fn the_deadline_of_an_interrupt_is_judged() {
-    let (holds, open, not) = ("holds", "not-judged", "does-not-hold");
+    let (holds, open, not) = (Holds, NotJudged, DoesNotHold);
     let shared = format!("{}{}{ROUND}", vm("a", 0, ""), vm("b", 0, ""));
     let alone = format!("{}{}", vm("a", 0, ""), vm("b", 1, ""));
     let limited = format!("{}{}", vm("a", 0, ""), vm("b", 1, BUDGET));
@@ -151,10 +137,11 @@ fn the_deadline_of_an_interrupt_is_judged() {
             "platform = \"qemu-virt\"\n{system}[[irq]]\nline = 34\nvm = \"b\"\nwcet = \"10us\"\n\
              deadline = \"{deadline}\"\n{keys}"
         );
-        let (_, json) = analyze(&text, &[]);
-        assert_eq!(json["verdict"], verdict, "{text} {json}");
+        let (found, json) = analyze(&text);
+        assert_eq!(found, Some(verdict), "{text} {json}");
         let row = &json["time"]["interrupts"][0];
-        assert_eq!((&row["verdict"], &row["interrupt"]), (&verdict.into(), &"34".into()), "{json}");
+        let key = verdict.key().into();
+        assert_eq!((&row["verdict"], &row["interrupt"]), (&key, &"34".into()), "{json}");
         assert!(json.to_string().contains(printed), "{text} {json}");
     }
 }
@@ -163,17 +150,15 @@ fn the_deadline_of_an_interrupt_is_judged() {
 /// open.
 #[test]
 fn check_reports_what_is_not_judged() {
-    let fake = fake();
     let image = "memory = \"16MiB\"\nimage = { bin = \"guest.bin\", load = 0x4010_0000 }\n";
     let keys = format!("{image}memory_budget = {{ required = \"1GB/s\" }}\n");
     let text = format!("platform = \"qemu-virt\"\n{}", vm("a", 0, &keys));
-    fake.write("x.toml", text.as_bytes());
-    for (verb, status) in [("check", 0), ("analyze", 1)] {
-        let printed = capture(fake.weir().args([verb, "x.toml"]));
-        assert_eq!(printed.status, Some(status), "{verb}: {}", printed.err);
-        let open = "not judged: a: whether it gets 1GB/s is not known";
-        assert!(printed.out.contains(open), "{verb}: {}", printed.out);
-    }
+    let open = "a: whether it gets 1GB/s is not known";
+    let notes = check(&text).unwrap();
+    assert!(notes.contains(&format!("not judged: {open}")), "{notes}");
+    let (verdict, json) = analyze(&text);
+    assert_eq!(verdict, Some(NotJudged));
+    assert!(json["not_judged"].to_string().contains(open), "{json}");
 }
 
 /// Best effort asks for nothing.
@@ -182,37 +167,31 @@ fn a_file_of_best_effort_alone_has_nothing_to_judge() {
     let flow =
         "[[flow]]\nname = \"f\"\nfrom = \"a\"\nto = \"b\"\nsize = \"4KiB\"\nbest_effort = true\n";
     for text in [flow.to_owned(), format!("{flow}{OVERHEADS}")] {
-        let (printed, json) = analyze(&text, &[]);
-        assert_eq!((printed.status, &json["verdict"]), (Some(2), &Value::Null), "{json}");
-        assert!(json["nothing"].is_string(), "{json}");
+        assert_eq!(analyze(&text).0, None, "{text}");
     }
 }
 
 /// What a run would not enforce is not judged, in the words of `weir check --planning`.
 #[test]
 fn a_rule_that_is_not_enforced_is_not_judged() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("a checkout");
-    let text = fs::read_to_string(root.join("examples/flows-mmio/flows-mmio.toml"));
-    let text = text.expect("a system");
+    let text = fs::read_to_string(checkout::system("flows-mmio")).expect("a system");
     let text = text.replacen("[[vm]]", "[dma]\npath = \"sender\"\n[[vm]]", 1);
-    let folder = tempfile::tempdir().expect("a directory");
-    let file = folder.path().join("x.toml");
-    fs::write(&file, text).expect("a file");
-    let analyzed = json_of(&file, &["analyze"]);
-    assert_eq!(analyzed["verdict"], "not-judged", "{analyzed}");
-    assert!(analyzed["not_judged"].to_string().contains("does not enforce it"), "{analyzed}");
-    let checked = json_of(&file, &["check", "--planning"]);
-    assert!(checked[0]["notes"].to_string().contains("not judged: this version"), "{checked}");
+    let file = SystemFile::parse(Path::new("x.toml"), &text, &guests()).unwrap();
+    let report = weir_analysis::analyze(&file, &Options::default()).unwrap();
+    let found = format!("{:?}", report.not_judged);
+    assert_eq!(report.verdict, Some(NotJudged));
+    assert!(found.contains("does not enforce it"), "{found}");
+    let notes = PLANNING.judge(file.system().expect("a system")).unwrap().join("\n");
+    assert!(notes.contains("not judged: this version"), "{notes}");
 }
 
 /// Flows without overheads are not judged.
 #[test]
 fn flows_without_overheads_are_not_judged() {
     let text = flow("f", "a", "\"b\"", "4KiB", "1ms", "500us");
-    let (printed, json) = analyze(&text, &[]);
-    assert_eq!((printed.status, &json["verdict"]), (Some(1), &"not-judged".into()), "{json}");
+    let (verdict, json) = analyze(&text);
+    assert_eq!(verdict, Some(NotJudged), "{json}");
     assert!(json["holds"].is_null() && json["faults"][0]["help"].is_string(), "{json}");
-    assert_eq!(analyze(&text, &["--accept-not-judged"]).0.status, Some(0));
 }
 
 /// What a verdict takes from the platform's file is printed with its source.
@@ -227,44 +206,29 @@ fn platform_values_are_printed_with_their_source() {
     ] {
         let tasks = vm("a", 0, &(BUDGET.to_owned() + &task("10ms", "accesses = 10\n")));
         let text = format!("platform = \"{platform}\"\n{tasks}{}", vm("b", 1, BUDGET));
-        let (_, json) = analyze(&text, &[]);
-        assert_eq!(json["verdict"], "holds", "{json}");
+        let (verdict, json) = analyze(&text);
+        assert_eq!(verdict, Some(Holds), "{json}");
         let assumed = json["assumed"].as_array().expect("a list");
         let names_source = |one: &Value| one.as_str().is_some_and(|text| text.contains(source));
         assert!(assumed.iter().any(names_source), "{platform}: {assumed:?}");
     }
     let bare = format!("platform = \"qemu-virt\"\n{}", vm("a", 0, ""));
     assert_eq!(
-        analyze(&(bare + &ROUND.replace("1ms\"", "1ms\", vms = [\"a\"]")), &[]).1["assumed"],
+        analyze(&(bare + &ROUND.replace("1ms\"", "1ms\", vms = [\"a\"]"))).1["assumed"],
         Value::Array(Vec::new())
     );
 }
 
-/// A plan without a required input is printed, and its status is "not judged".
 #[test]
 fn a_plan_without_an_input_is_not_judged() {
-    let fake = fake();
     let text = format!("{}{}", vm("a", 0, &task("10ms", "")), vm("b", 1, ""));
-    fake.write("x.toml", text.as_bytes());
-    let printed = capture(fake.weir().args(["plan", "x.toml"]));
-    assert_eq!(printed.status, Some(1), "{}", printed.err);
-    assert!(
-        printed.out.contains("[[vm.task]]") && printed.err.contains("not judged: a:"),
-        "{}",
-        printed.err
-    );
-    let printed = capture(fake.weir().args(["plan", "x.toml", "--json", "--accept-not-judged"]));
-    let json: Value = serde_json::from_str(&printed.out).expect("JSON");
-    assert_eq!((printed.status, &json["verdict"]), (Some(0), &"not-judged".into()), "{json}");
+    let plan = plan_within(PlanOptions::default().max_steps, &text).unwrap();
+    assert_eq!(plan.report.verdict, Some(NotJudged));
+    assert!(plan.file.text().contains("[[vm.task]]"));
+    assert!(plan.report.not_judged[0].to_string().starts_with("a:"), "{:?}", plan.report);
 }
 
-/// The JSON of a verb for a file.
-fn json_of(file: &Path, arguments: &[&str]) -> Value {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let printed = capture(command.args(arguments).arg(file).arg("--json"));
-    serde_json::from_str(&printed.out)
-        .unwrap_or_else(|_| panic!("{}: {}", file.display(), printed.err))
-}
+const PLANNING: CheckRules = CheckRules { planning: true, ignore_verdict: false };
 
 /// `weir check` and `weir analyze` name the same missing inputs in the same words, and judge alike:
 /// of all shipped systems, and of the same on boards with files without overheads and
@@ -318,21 +282,21 @@ fn check_and_analyze_agree_on_what_is_not_judged() {
         files.push(path);
     }
     let mut open = 0;
-    for file in &files {
-        let analyzed = json_of(file, &["analyze"]);
-        let missing = analyzed["not_judged"].as_array().cloned().unwrap_or_default();
-        let text = |value: &Value| value.as_str().expect("a text").to_owned();
-        let missing: Vec<_> = missing
-            .iter()
-            .map(|one| format!("not judged: {}; {}", text(&one["what"]), text(&one["supply"])))
-            .collect();
-        let checked = json_of(file, &["check", "--planning"])[0].clone();
-        let context = format!("{}: {checked}", file.display());
-        assert_eq!(checked["good"] == true, analyzed["verdict"] != "does-not-hold", "{context}");
-        if checked["good"] == true {
-            let notes = checked["notes"].as_array().expect("notes");
-            let notes = notes.iter().map(text).filter(|note| note.starts_with("not judged"));
-            assert_eq!(notes.collect::<Vec<_>>(), missing, "{context}");
+    let catalog = guests();
+    for path in &files {
+        let report = SystemFile::load(path, &catalog)
+            .and_then(|file| weir_analysis::analyze(&file, &Options::default()));
+        let (verdict, missing) = report.map_or((Some(DoesNotHold), Vec::new()), |report| {
+            let missing = report.not_judged.iter().map(|missing| format!("not judged: {missing}"));
+            (report.verdict, missing.collect::<Vec<_>>())
+        });
+        let checked = check_file(path, &catalog).and_then(|system| PLANNING.judge(&system));
+        let context = format!("{}: {checked:?}", path.display());
+        assert_eq!(checked.is_ok(), verdict != Some(DoesNotHold), "{context}");
+        if let Ok(notes) = checked {
+            let open: Vec<_> =
+                notes.into_iter().filter(|note| note.starts_with("not judged")).collect();
+            assert_eq!(open, missing, "{context}");
         }
         open += usize::from(!missing.is_empty());
     }

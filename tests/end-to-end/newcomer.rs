@@ -1,20 +1,12 @@
-//! The commands in README and docs work as written.
+//! The commands of the README work as written.
 
-use super::fake;
-use crate::support::capture;
+use crate::support::{Fake, SYSTEM, capture};
 use serde_json::Value;
-use std::{fs, path::Path};
-
-/// A document of the checkout.
-fn document(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
-    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
 
 #[test]
 fn a_new_system_is_analyzed_and_planned() {
-    let readme = document("README.md");
-    let fake = fake();
+    let readme = include_str!("../../README.md");
+    let fake = Fake::new(SYSTEM, "");
     assert_eq!(capture(fake.weir().args(["new", "my-system"])).status, Some(0));
     let file = "my-system/system.toml";
     let commands: Vec<&str> = readme
@@ -51,37 +43,5 @@ fn a_new_system_is_analyzed_and_planned() {
         printed.out.contains("colors = \"0") && !printed.out.contains("budget"),
         "{}",
         printed.out
-    );
-}
-
-#[test]
-fn the_documented_example_holds_and_is_planned() {
-    let text = document("docs/reference/system-description.md");
-    let section = text.split_once("## A file for analysis only").expect("the section").1;
-    let example = section.split_once("```toml\n").expect("an example").1;
-    let example = example.split_once("```").expect("its end").0;
-    let fake = fake();
-    fake.write("x.toml", example.as_bytes());
-    for verb in ["analyze", "plan"] {
-        let printed = capture(fake.weir().args([verb, "x.toml"]));
-        assert_eq!(printed.status, Some(0), "{verb}: {}", printed.err);
-    }
-    // Without the board that has them, the keys to add are printed.
-    let bare = example.replace("platform = \"zcu102\"", "");
-    assert_ne!(bare, example);
-    fake.write("x.toml", bare.as_bytes());
-    let printed = capture(fake.weir().args(["analyze", "x.toml"]));
-    assert_eq!(printed.status, Some(1));
-    assert!(
-        printed.out.contains("add [overheads] with") && printed.out.contains("zcu102"),
-        "{}",
-        printed.out
-    );
-    let printed = capture(fake.weir().args(["plan", "x.toml"]));
-    assert_eq!(printed.status, Some(1));
-    assert!(
-        printed.err.contains("[overheads]") && printed.err.contains("zcu102"),
-        "{}",
-        printed.err
     );
 }

@@ -1,13 +1,16 @@
 //! What `analyze` and `check` promise of budgets holds under every regulator and for every setting
 //! that a guest may choose; and what `plan` writes, both take.
 
-use super::{SATURATION, analyze, fake};
-use crate::support::capture;
+use crate::{
+    support::{analyze, causes, check, plan, planned},
+    texts::SATURATION,
+};
 use proptest::prelude::*;
 use serde_json::Value;
+use weir_analysis::verdict::Verdict::{DoesNotHold, Holds, NotJudged};
 
 /// A VM with this `memory_budget` on `cpus`.
-fn vm(name: &str, cpus: &str, bandwidth: &str) -> String {
+pub fn vm(name: &str, cpus: &str, bandwidth: &str) -> String {
     format!(
         "[[vm]]\nname = \"{name}\"\ncpus = [{cpus}]\nmemory = \"16MiB\"\n\
          image = {{ bin = \"guest.bin\", load = 0x4010_0000 }}\nmemory_budget = {{ {bandwidth} }}\n"
@@ -15,7 +18,7 @@ fn vm(name: &str, cpus: &str, bandwidth: &str) -> String {
 }
 
 /// VMs a, b, .. on a core each.
-fn system(bandwidths: &[&str]) -> String {
+pub fn system(bandwidths: &[&str]) -> String {
     let vms = bandwidths.iter().zip(["a", "b", "c"]).enumerate();
     let vms = vms.map(|(core, (bandwidth, name))| vm(name, &core.to_string(), bandwidth));
     format!("platform = \"qemu-virt\"\n{}{SATURATION}", vms.collect::<String>())
@@ -23,7 +26,7 @@ fn system(bandwidths: &[&str]) -> String {
 
 /// The memory part of the analysis.
 fn memory(bandwidths: &[&str]) -> Value {
-    analyze(&system(bandwidths), &[]).1["memory"].take()
+    analyze(&system(bandwidths)).1["memory"].take()
 }
 
 /// Why the budgets do not hold, in one line; empty if they do.
@@ -42,11 +45,7 @@ fn spare_sharing_has_no_limit() {
     assert!(found.contains("a (`spare`") && found.contains("b (`spare`"), "{found}");
     let without = spare.replace(", spare = true", "");
     assert_eq!(reasons(&memory(&[&without, &without])), "");
-    // `check` prints the same.
-    let fake = fake();
-    fake.write("x.toml", system(&[spare, spare]).as_bytes());
-    let printed = capture(fake.weir().args(["check", "x.toml"]));
-    assert_eq!(printed.status, Some(1), "{}", printed.out);
+    check(&system(&[spare, spare])).unwrap_err();
 }
 
 #[test]
@@ -71,23 +70,19 @@ fn what_check_refuses_does_not_hold() {
     ] {
         // Where no platform is named, too.
         for platform in ["platform = \"qemu-virt\"\n", ""] {
-            let (printed, mut json) =
-                analyze(&format!("{platform}{}", budgets(cpus, bandwidth)), &[]);
-            let memory = json["memory"].take();
-            let found = reasons(&memory);
+            let (verdict, json) = analyze(&format!("{platform}{}", budgets(cpus, bandwidth)));
+            let found = reasons(&json["memory"]);
             assert!(found.contains(why), "{bandwidth} {platform}: {found}");
-            assert_eq!(printed.status, Some(1), "{bandwidth} {platform}");
+            assert_eq!(verdict, Some(DoesNotHold), "{bandwidth} {platform}");
         }
-        let fake = fake();
         let text = format!("platform = \"qemu-virt\"\n{}", budgets(cpus, bandwidth));
-        fake.write("x.toml", text.as_bytes());
-        let printed = capture(fake.weir().args(["check", "x.toml"]));
-        assert!(printed.err.contains(why), "{bandwidth}: {}", printed.err);
+        let refused = check(&text).unwrap_err();
+        assert!(refused.contains(why), "{bandwidth}: {refused}");
     }
     // A file without cores does not state vCPUs.
     let without = budgets("1, 2", "accesses = 50, period = \"30us\", split = [3, 1]");
     let without = without.replace("cpus = [1, 2]\n", "").replace("cpus = [0]\n", "");
-    assert_eq!(reasons(&analyze(&without, &[]).1["memory"].take()), "");
+    assert_eq!(reasons(&analyze(&without).1["memory"]), "");
 }
 
 #[test]
@@ -122,7 +117,7 @@ fn required_bandwidth_is_compared_with_the_guarantee() {
         for (required, holds) in [(guaranteed, true), (guaranteed + 1, false)] {
             let bandwidth = format!("{STATIC}, required = \"{required}B/s\"{keys}");
             let text = format!("platform = \"zcu102\"\n{}{SATURATION}", vm("a", cpus, &bandwidth));
-            let memory = analyze(&text, &[]).1["memory"].take();
+            let memory = analyze(&text).1["memory"].take();
             assert_eq!(memory["vms"][0]["guaranteed"], guaranteed, "{keys} on {cpus}");
             let found = reasons(&memory);
             assert_eq!(found.is_empty(), holds, "{keys} on {cpus}: {found}");
@@ -142,7 +137,7 @@ fn polls_reduce_the_guarantee() {
         let text = system(&[&format!(
             "accesses = {budget}, period = \"30us\", required = \"{required}B/s\""
         )]);
-        let memory = analyze(&text, &[]).1["memory"].take();
+        let memory = analyze(&text).1["memory"].take();
         let found = reasons(&memory);
         assert_eq!(found.is_empty(), holds, "{budget} {required}: {found}");
         assert!(holds || found.contains("polls of the counter page take up to 48 %"), "{found}");
@@ -152,13 +147,10 @@ fn polls_reduce_the_guarantee() {
         );
     }
     // So is what is planned.
-    let fake = fake();
-    fake.write("x.toml", system(&["required = \"100MB/s\""]).as_bytes());
-    let printed = capture(fake.weir().args(["plan", "x.toml"]));
-    assert!(printed.out.contains("accesses = 91,"), "{}{}", printed.out, printed.err);
+    assert!(planned(&system(&["required = \"100MB/s\""])).contains("accesses = 91,"));
     // No budget makes more than what a core can do in the time left.
     let large = format!("{}, required = \"69GB/s\"", STATIC.replace("50", "9999999"));
-    let memory = analyze(&system(&[&large]).replace("210", "99999999"), &[]).1["memory"].take();
+    let memory = analyze(&system(&[&large]).replace("210", "99999999")).1["memory"].take();
     assert!(reasons(&memory).contains("are guaranteed"), "{memory}");
 }
 
@@ -181,24 +173,22 @@ fn without_debt_each_vcpus_overshoot_always_counts() {
         ("accesses = 60, period = \"15us\", debt = false", 134),
         ("accesses = 60, period = \"60us\", debt = false", 67),
     ] {
-        let (_, json) = analyze(&overshooting(&[bandwidth], 7), &[]);
+        let (_, json) = analyze(&overshooting(&[bandwidth], 7));
         assert_eq!(json["memory"]["vms"][0]["counted"], counted, "{bandwidth}");
     }
     let forgiven = "accesses = 65, period = \"30us\", debt = false";
-    assert_eq!(analyze(&overshooting(&[forgiven; 3], 5), &[]).0.status, Some(0));
+    assert_eq!(analyze(&overshooting(&[forgiven; 3], 5)).0, Some(Holds));
     let text = overshooting(&[forgiven; 3], 6);
-    let found = reasons(&analyze(&text, &[]).1["memory"]);
+    let found = reasons(&analyze(&text).1["memory"]);
     assert!(found.contains("a may take 6 beyond its budget: debt = false"), "{found}");
-    let fake = fake();
-    fake.write("x.toml", text.as_bytes());
-    assert_eq!(capture(fake.weir().args(["check", "x.toml"])).status, Some(1));
+    check(&text).unwrap_err();
     // The plan leaves room for them, and reports it if there is none.
     let demand = "required = \"130MB/s\", debt = false";
     for (overshoot, good) in [(9, true), (10, false), (100, false)] {
-        fake.write("x.toml", overshooting(&[demand; 3], overshoot).as_bytes());
-        let printed = capture(fake.weir().args(["plan", "x.toml", "-o", "y.toml"]));
-        assert_eq!(printed.status, Some(i32::from(!good)), "{overshoot} {}", printed.err);
-        assert!(overshoot < 100 || printed.err.contains("a, b, c may take 300"), "{}", printed.err);
+        let planned = plan(&overshooting(&[demand; 3], overshoot));
+        assert_eq!(planned.is_ok(), good, "{overshoot} {planned:?}");
+        let refused = planned.err().unwrap_or_default();
+        assert!(overshoot < 100 || refused.contains("a, b, c may take 300"), "{refused}");
     }
 }
 
@@ -209,18 +199,11 @@ fn every_budget_that_a_guest_may_set_counts() {
     assert_eq!((&first["total_budget"], &first["vms"][0]["counted"]), (&211.into(), &161.into()));
     let found = reasons(&first);
     assert!(found.contains("b may set the budget of a to 161"), "{found}");
-    let fake = fake();
-    let check = |text: &str| {
-        fake.write("x.toml", text.as_bytes());
-        capture(fake.weir().args(["check", "x.toml"]))
-    };
     let text = system(&[adjusted, STATIC]);
-    assert!(check(&text).err.contains("may be set to 211 lines"), "{}", check(&text).err);
-    assert_eq!(check(&text.replace("161", "160")).status, Some(0));
-    assert_eq!(
-        check(&text.replace("max = 161 }", "max = 161 }, overcommit = true")).status,
-        Some(0)
-    );
+    let refused = check(&text).unwrap_err();
+    assert!(refused.contains("may be set to 211 lines"), "{refused}");
+    check(&text.replace("161", "160")).unwrap();
+    check(&text.replace("max = 161 }", "max = 161 }, overcommit = true")).unwrap();
     // Each vCPU's own: twice.
     let each = format!("{adjusted}, scope = \"vcpu\"").replace("161", "81");
     let text = format!(
@@ -228,7 +211,7 @@ fn every_budget_that_a_guest_may_set_counts() {
         vm("b", "2", STATIC),
         vm("a", "0, 1", &each)
     );
-    assert_eq!(analyze(&text, &[]).1["memory"]["total_budget"], 212);
+    assert_eq!(analyze(&text).1["memory"]["total_budget"], 212);
 }
 
 #[test]
@@ -244,7 +227,7 @@ fn interference_includes_memguard_loans() {
         let saturation =
             SATURATION.replace("min_accesses", &format!("delay = \"10ns\"\n{keys}min_accesses"));
         let text = format!("{critical}{}{saturation}", vms.collect::<String>());
-        analyze(&text, &[]).1["time"]["tasks"][0]["response_ns"].as_u64().unwrap()
+        analyze(&text).1["time"]["tasks"][0]["response_ns"].as_u64().unwrap()
     };
     let lent = "accesses = 10, period = \"30us\", regulator = \"memguard\"";
     let large = lent.replace("10,", "30,");
@@ -280,7 +263,7 @@ fn a_task_that_spends_the_budget_waits_for_the_next() {
         format!("platform = \"zcu102\"\n{}{task}{SATURATION}", vm("a", "0", keys))
             .replace("210", "9999")
     };
-    let time = |keys: &str, accesses: &str| analyze(&text(keys, accesses), &[]).1["time"].take();
+    let time = |keys: &str, accesses: &str| analyze(&text(keys, accesses)).1["time"].take();
     let budget = |budget: u64| format!("accesses = {budget}, period = \"30us\"");
     let enough = time(&budget(401), "accesses = 100");
     assert!(enough["holds"] == true && enough["notes"] == serde_json::json!([]), "{enough}");
@@ -299,10 +282,8 @@ fn a_task_that_spends_the_budget_waits_for_the_next() {
     assert!(unknown["holds"].is_null() && unknown["verdict"] == "not-judged", "{unknown}");
     assert!(note.contains("counts as sufficient"), "{unknown}");
     // No task may wait here: the plan gives as much.
-    let fake = fake();
-    fake.write("x.toml", text("required = \"1MB/s\"", "accesses = 100").as_bytes());
-    let printed = capture(fake.weir().args(["plan", "x.toml"]));
-    assert!(printed.out.contains("accesses = 401"), "{}{}", printed.out, printed.err);
+    let planned = planned(&text("required = \"1MB/s\"", "accesses = 100"));
+    assert!(planned.contains("accesses = 401"), "{planned}");
 }
 
 /// A VM with this `memory_budget` and a task of 100 us, with a table for large budgets.
@@ -317,7 +298,7 @@ fn with_task(platform: &str, bandwidth: &str, more: &str) -> String {
 fn response_times_include_polling() {
     let budget = |budget: u64| format!("accesses = {budget}, period = \"30us\"");
     let time = |platform: &str, budget: &str, more: &str| {
-        analyze(&with_task(platform, budget, more), &[]).1["time"].take()
+        analyze(&with_task(platform, budget, more)).1["time"].take()
     };
     let response = |time: &Value| time["tasks"][0]["response_ns"].as_u64().unwrap();
     // EL2 does not poll where the PMU interrupts.
@@ -338,61 +319,37 @@ fn response_times_include_polling() {
         assert!(left(response) >= 100_000, "{time}");
         assert!(time["notes"].to_string().contains("polls of the counter page"), "{time}");
     }
-    let fake = fake();
-    let capture_of = |verb: &str, text: &str| {
-        fake.write("x.toml", text.as_bytes());
-        capture(fake.weir().args([verb, "x.toml"]))
-    };
-    let printed = capture_of("check", &with_task("qemu-virt", &budget(401), ""));
-    assert!(
-        printed.out.contains("take up to 48 % of each of its cores"),
-        "{}{}",
-        printed.out,
-        printed.err
-    );
+    let checked = |text: &str| check(text).unwrap_or_else(|why| panic!("{why}\n{text}"));
+    let notes = checked(&with_task("qemu-virt", &budget(401), ""));
+    assert!(notes.contains("take up to 48 % of each of its cores"), "{notes}");
+    // With [saturation] they are no rarer than the platform's, so no `poll` is offered.
+    assert!(notes.contains("; a larger budget makes them rarer"), "{notes}");
+    let text = with_task("qemu-virt", &budget(401), "");
+    let notes = checked(text.split_once("[saturation]").unwrap().0);
+    assert!(notes.contains("; `poll` or a larger budget makes them rarer"), "{notes}");
     // A budget that no core can spend in a period keeps them apart for any tasks; with a smaller
     // one the `accesses` help.
-    let never = u64::MAX - 1;
-    let endless = with_task("qemu-virt", &budget(never), "").replace("9999", &never.to_string());
-    let endless = analyze(&endless, &[]).1["time"].take();
+    let never = (u64::MAX - 1).to_string();
+    let endless = with_task("qemu-virt", &budget(u64::MAX - 1), "").replace("9999", &never);
+    let notes = checked(&endless);
+    assert!(notes.contains("take up to 5 % of each"), "{notes}");
+    let endless = analyze(&endless).1["time"].take();
     assert!(response(&endless) < 110_000, "{endless}");
     assert!(!endless["notes"].to_string().contains("counts as sufficient"), "{endless}");
-    let printed = capture_of(
-        "check",
-        &with_task("qemu-virt", &budget(never), "").replace("9999", &never.to_string()),
-    );
-    assert!(printed.out.contains("take up to 5 % of each"), "{}{}", printed.out, printed.err);
     let late = with_task("qemu-virt", &budget(9999), "").replace("100us", "700us");
-    let help = "add `accesses` to each of its tasks";
-    let printed = capture_of("analyze", &late);
-    assert!(printed.status == Some(1) && printed.out.contains(help), "{}", printed.out);
+    let (verdict, found) = causes(&late);
+    assert!(verdict != Some(Holds) && found.contains("add `accesses` to each of its tasks"));
     let known = late.replace("period = \"1ms\"", "period = \"1ms\"\naccesses = 10");
-    assert_eq!(capture_of("analyze", &known).status, Some(0));
-    // With [saturation] they are no rarer than the platform's, so no `poll` is offered.
-    let printed = capture_of("check", &with_task("qemu-virt", &budget(401), ""));
-    assert!(printed.out.contains("; a larger budget makes them rarer"), "{}", printed.out);
-    let (free, _) = with_task("qemu-virt", &budget(401), "")
-        .split_once("[saturation]")
-        .map(|(a, b)| (a.to_owned(), b.to_owned()))
-        .unwrap();
-    let printed = capture_of("check", &free);
-    assert!(
-        printed.out.contains("; `poll` or a larger budget makes them rarer"),
-        "{}",
-        printed.out
-    );
+    assert_eq!(analyze(&known).0, Some(Holds));
     // The plan includes them: if they are too much, a larger budget is chosen, and if that is not
     // enough, the plan reports it.
     for (deadline, good) in [("200us", true), ("150us", true), ("101us", false)] {
         let more = format!("accesses = 10\ndeadline = \"{deadline}\"");
-        let printed = capture_of("plan", &with_task("qemu-virt", "required = \"1MB/s\"", &more));
-        assert_eq!(printed.status, Some(i32::from(!good)), "{deadline} {}", printed.err);
-        assert!(good || printed.err.contains("loop"), "{}", printed.err);
-        if !good {
-            continue;
-        }
+        let planned = plan(&with_task("qemu-virt", "required = \"1MB/s\"", &more));
+        assert_eq!(planned.is_ok(), good, "{deadline} {planned:?}");
+        assert!(good || planned.unwrap_err().contains("loop"));
         let written = with_task("qemu-virt", &budget(9999), &more);
-        assert_eq!(capture_of("analyze", &written).status, Some(0));
+        assert!(!good || analyze(&written).0 == Some(Holds));
     }
 }
 
@@ -407,7 +364,7 @@ fn a_polled_overshoot_is_bounded_by_the_poll_period() {
             .replace("min_accesses", &more)
     };
     let response = |platform: &str, measured: u64| {
-        let time = analyze(&text(platform, measured), &[]).1["time"].take();
+        let time = analyze(&text(platform, measured)).1["time"].take();
         time["tasks"][0]["response_ns"].as_u64().unwrap_or_else(|| panic!("{time}"))
     };
     assert_eq!(response("qemu-virt", 0), response("zcu102", 2064));
@@ -418,15 +375,9 @@ fn a_polled_overshoot_is_bounded_by_the_poll_period() {
 
 #[test]
 fn check_names_unlimited_vms() {
-    let fake = fake();
     let text = format!("platform = \"qemu-virt\"\n{}", vm("a", "0", "required = \"1MB/s\""));
-    fake.write("x.toml", text.as_bytes());
-    let printed = capture(fake.weir().args(["check", "x.toml"]));
-    assert!(
-        printed.status == Some(0) && printed.out.contains("a is not limited"),
-        "{}",
-        printed.out
-    );
+    let notes = check(&text).unwrap();
+    assert!(notes.contains("a is not limited"), "{notes}");
 }
 
 /// A demand or a budget of a VM with so many vCPUs.
@@ -470,26 +421,16 @@ proptest! {
             text += &vm(name, &cpus.join(", "), bandwidth);
         }
         text += SATURATION;
-        let fake = fake();
-        fake.write("x.toml", text.as_bytes());
-        let printed = capture(fake.weir().args(["plan", "x.toml", "-o", "y.toml"]));
-        if printed.status == Some(0) {
-            for verb in ["check", "analyze"] {
-                let proof = capture(fake.weir().args([verb, "y.toml"]));
-                prop_assert_eq!(
-                    proof.status,
-                    Some(0),
-                    "{}\n{}\n{}",
-                    fake.read("y.toml"),
-                    proof.out,
-                    proof.err
-                );
+        match plan(&text) {
+            Ok(plan) => {
+                let planned = plan.file.text();
+                prop_assert!(check(planned).is_ok(), "{planned}\n{:?}", check(planned));
+                prop_assert_eq!(analyze(planned).0, Some(Holds), "{}", planned);
             }
-        } else {
-            prop_assert_eq!(printed.status, Some(1), "{}", printed.err);
-            let helps =
-                printed.err.contains("help: ") || printed.err.contains("there is no plan: ");
-            prop_assert!(helps && !printed.err.contains("{\""), "{text}\n{}", printed.err);
+            Err(why) => {
+                let helps = why.contains("; ") || why.contains("demands conflict: ");
+                prop_assert!(helps && !why.contains("{\""), "{text}\n{why}");
+            }
         }
     }
 }
@@ -518,32 +459,20 @@ fn analyze_and_check_refuse_the_same_measurements() {
         ("required = \"1MB/s\", poll = \"30us\"", "poll = \"30us\" is coarser"),
     ] {
         let text = system(&[bandwidth]).replace("min_accesses", measured);
-        let found = reasons(&analyze(&text, &[]).1["memory"]);
+        let found = reasons(&analyze(&text).1["memory"]);
         assert!(found.contains(reason) || bandwidth.contains("required"), "{bandwidth} {found}");
         assert!(!reason.is_empty() || found.is_empty(), "{bandwidth} {found}");
-        let fake = fake();
-        fake.write("x.toml", text.as_bytes());
-        let printed = capture(fake.weir().args(["check", "x.toml"]));
-        assert_eq!(
-            printed.status,
-            Some(i32::from(!reason.is_empty())),
-            "{bandwidth} {}",
-            printed.err
-        );
-        if bandwidth.contains("required") {
-            assert_eq!(
-                capture(fake.weir().args(["plan", "x.toml", "-o", "y.toml"])).status,
-                Some(1)
-            );
-        }
+        let checked = check(&text);
+        assert_eq!(checked.is_ok(), reason.is_empty(), "{bandwidth} {checked:?}");
+        assert!(!bandwidth.contains("required") || plan(&text).is_err(), "{bandwidth}");
     }
 }
 
 #[test]
 fn assumptions_of_the_figures_are_printed() {
     let notes = |text: &str| {
-        let (printed, json) = analyze(text, &[]);
-        assert_eq!(printed.status, Some(0), "{} {}", printed.out, printed.err);
+        let (verdict, json) = analyze(text);
+        assert_eq!(verdict, Some(Holds), "{json}");
         let notes = json["memory"]["notes"].as_array().unwrap().clone();
         notes.iter().map(|note| note.as_str().unwrap().to_owned()).collect::<Vec<_>>().join("\n")
     };
@@ -555,8 +484,8 @@ fn assumptions_of_the_figures_are_printed() {
     let tasks = vm("a", "0", STATIC) + task + &vm("b", "1", STATIC);
     let delay = SATURATION.replace("min_accesses", "delay = \"10ns\"\nmin_accesses");
     let missing = |text: &str| {
-        let (printed, json) = analyze(text, &[]);
-        assert_eq!((printed.status, &json["verdict"]), (Some(1), &"not-judged".into()), "{json}");
+        let (verdict, json) = analyze(text);
+        assert_eq!(verdict, Some(NotJudged), "{json}");
         json["not_judged"].to_string()
     };
     assert!(missing(&format!("{tasks}{delay}")).contains("the overshoot of a budget is not known"));
@@ -566,14 +495,7 @@ fn assumptions_of_the_figures_are_printed() {
     assert!(
         notes(&text).contains("a: the guaranteed bandwidth holds until its write budget is spent")
     );
-    let fake = fake();
-    fake.write("x.toml", text.as_bytes());
-    let printed = capture(fake.weir().args(["check", "x.toml"]));
-    assert!(
-        printed.status == Some(0) && printed.out.contains("until its write budget is spent"),
-        "{}",
-        printed.out
-    );
+    assert!(check(&text).unwrap().contains("until its write budget is spent"));
     let shared = vm("a", "0", "accesses = 60, period = \"30us\", required = \"40MB/s\"")
         + &vm("b", "0", STATIC)
         + "[[core]]\nid = 0\n\
@@ -582,165 +504,6 @@ fn assumptions_of_the_figures_are_printed() {
     assert!(notes(&shared).contains("a: the guaranteed bandwidth holds while it has its cores"));
     // So is what is planned by them.
     let demand = shared.replacen("accesses = 60, period = \"30us\", required", "required", 1);
-    fake.write("x.toml", demand.as_bytes());
-    let printed = capture(fake.weir().args(["plan", "x.toml"]));
-    assert!(
-        printed.status == Some(0) && printed.err.contains("it shares core 0"),
-        "{}",
-        printed.err
-    );
-}
-
-const LINE: &str = "accesses = 60, period = \"30us\"";
-const SHORT: &str = "accesses = 60, period = \"30us\", required = \"150MB/s\"";
-const LENT: &str =
-    "accesses = 60, period = \"30us\", required = \"150MB/s\", regulator = \"memguard\"";
-const TWO: &str =
-    "reads = 60, writes = 5, period = \"30us\", required = \"100MB/s\", regulator = \"memguard\"";
-const ADJUSTED: &str = "accesses = 60, period = \"30us\", required = \"50MB/s\", adjust = { by = \
-                        \"a\", min = 9, max = 70 }";
-const WRITES: &str = "writes = 5, period = \"30us\", required = \"50MB/s\"";
-const INSTRUCTIONS: &str =
-    "accesses = 5000, period = \"30us\", event = \"inst-retired\", source = \"pmu\"";
-const SPARE: &str = "accesses = 20, period = \"30us\", regulator = \"memguard\", spare = true";
-
-/// Budgets, the suggestion, and what is replaced to follow it.
-#[expect(clippy::type_complexity, reason = "a table")]
-const WAYS: &[(&[&str], &str, &[(&str, &str)])] = &[
-    (&[SHORT], "write accesses = 137", &[("accesses = 60", "accesses = 137")]),
-    (
-        &[LENT],
-        "lower `required`: it takes 274 accesses in 30us",
-        &[("150MB/s", "100MB/s"), ("accesses = 60", "accesses = 182")],
-    ),
-    (&[TWO], "write reads = 182", &[("reads = 60", "reads = 182")]),
-    (&[ADJUSTED], "write min = 47 in `adjust`", &[("min = 9", "min = 47")]),
-    (&[WRITES], "add reads = 47 to `memory_budget`", &[("writes", "reads = 47, writes")]),
-    (
-        &[LINE, INSTRUCTIONS],
-        "leave `event` and `source` out, so that refills are counted, and write accesses = 150",
-        &[(", event = \"inst-retired\", source = \"pmu\"", ""), ("5000", "150")],
-    ),
-    (
-        &[LINE, LINE, "accesses = 150, period = \"30us\""],
-        "lower the budgets until they count for 60 less",
-        &[("150", "90")],
-    ),
-    (
-        &[LINE, "accesses = 211, period = \"30us\""],
-        "lower the budgets until they count for 61 less",
-        &[("211,", "150,")],
-    ),
-    (&[SPARE], "leave `spare` out of each `memory_budget`", &[(", spare = true", "")]),
-    (
-        &[SHORT, "accesses = 100, period = \"30us\""],
-        "write accesses = 137, and lower the other budgets by 27 in total",
-        &[("accesses = 60", "accesses = 137"), ("accesses = 100", "accesses = 73")],
-    ),
-];
-
-/// Each suggestion, followed exactly, holds.
-#[test]
-fn a_way_out_leads_to_a_file_that_holds() {
-    let fake = fake();
-    let verbs = |text: &str| {
-        fake.write("x.toml", text.as_bytes());
-        ["check", "analyze"].map(|verb| capture(fake.weir().args([verb, "x.toml"])))
-    };
-    // Without the lines' ends.
-    let words = |text: &str| {
-        text.split_whitespace().filter(|word| *word != "|").collect::<Vec<_>>().join(" ")
-    };
-    for (bandwidths, help, changes) in WAYS {
-        let text = system(bandwidths);
-        let [check, analyze] = verbs(&text);
-        assert_eq!((check.status, analyze.status), (Some(1), Some(1)), "{text}");
-        assert!(words(&analyze.out).contains(help), "{text}\n{}", analyze.out);
-        // A sum beyond the memory is refused by rate before it is analyzed.
-        let early = check.err.contains("W0808");
-        assert!(words(&check.err).contains(help) || early, "{help}\n{}", check.err);
-        let mended = changes.iter().fold(text, |text, (from, to)| {
-            assert!(text.contains(from), "{text}");
-            text.replace(from, to)
-        });
-        let [check, analyze] = verbs(&mended);
-        let both = (check.status, analyze.status);
-        assert_eq!(both, (Some(0), Some(0)), "{mended}\n{}{}", check.err, analyze.out);
-    }
-    // A VM that the file does not describe.
-    let nothing = system(&[LINE, LINE]).replacen(&format!("memory_budget = {{ {LINE} }}\n"), "", 1);
-    let [check, analyze] = verbs(&nothing);
-    assert_eq!(analyze.status, Some(1), "{}", analyze.out);
-    let way = "write memory_budget = { accesses = 150, period = \"30us\" } for ";
-    assert!(words(&check.err).contains(way), "{}", check.err);
-    assert_eq!(capture(fake.weir().args(["plan", "x.toml"])).status, Some(0));
-    let budget = "[[vm]]\nmemory_budget = { accesses = 150, period = \"30us\" }";
-    let [check, analyze] = verbs(&nothing.replacen("[[vm]]", budget, 1));
-    assert_eq!((check.status, analyze.status), (Some(0), Some(0)), "{}", check.err);
-}
-
-/// The same for what `check` alone refuses.
-#[expect(clippy::type_complexity, reason = "a table")]
-const WAYS_OF_CHECK: &[(&[&str], &str, &[(&str, &str)])] = &[
-    (&[LINE, "accesses = 10000, period = \"1ms\""], "write at most 150", &[("10000", "150")]),
-    (&[LINE, "accesses = 200, period = \"10us\""], "write at most 50", &[("200", "50")]),
-    (
-        &["accesses = 60, period = \"30us\", source = \"pmu\""],
-        "leave `source` out: qemu-virt's counter page counts it",
-        &[(", source = \"pmu\"", "")],
-    ),
-    (
-        &["reads = 60, writes = 5, period = \"30us\", source = \"pmu\""],
-        "leave `source` out: qemu-virt's counter page counts it",
-        &[(", source = \"pmu\"", "")],
-    ),
-    (
-        &["accesses = 60, period = \"30us\", poll = \"200us\""],
-        "write at least \"500ns\", as a poll takes 450ns, and at most \"1us\"",
-        &[("200us", "1us")],
-    ),
-    (
-        &["accesses = 60, period = \"30us\", poll = \"100ns\""],
-        "write at least \"500ns\"",
-        &[("100ns", "500ns")],
-    ),
-    (
-        &[
-            LINE,
-            "accesses = 60, period = \"30us\", regulator = \"compensation\", critical = \"c\", \
-             window = 2",
-        ],
-        "write `a`",
-        &[("\"c\"", "\"a\"")],
-    ),
-    (
-        &["accesses = 60, period = \"30us\", regulator = \"compensation\", critical = \"a\", \
-           window = 2"],
-        "leave `regulator`, `critical` and `window` out",
-        &[(", regulator = \"compensation\", critical = \"a\", window = 2", "")],
-    ),
-];
-
-#[test]
-fn a_suggestion_of_check_leads_to_a_valid_file() {
-    let fake = fake();
-    let capture_of = |verb: &str, text: &str| {
-        fake.write("x.toml", text.as_bytes());
-        capture(fake.weir().args([verb, "x.toml"]))
-    };
-    for (bandwidths, help, changes) in WAYS_OF_CHECK {
-        let text = system(bandwidths);
-        let printed = capture_of("check", &text);
-        assert_eq!(printed.status, Some(1), "{text}");
-        let words: Vec<_> = printed.err.split_whitespace().filter(|word| *word != "|").collect();
-        assert!(words.join(" ").contains(help), "{help}\n{}", printed.err);
-        let mended = changes.iter().fold(text, |text, (from, to)| {
-            assert!(text.contains(from), "{text}");
-            text.replace(from, to)
-        });
-        for verb in ["check", "analyze"] {
-            let printed = capture_of(verb, &mended);
-            assert_eq!(printed.status, Some(0), "{verb} {mended}\n{}{}", printed.out, printed.err);
-        }
-    }
+    let plan = plan(&demand).unwrap();
+    assert!(plan.left_out.concat().contains("it shares core 0"), "{:?}", plan.left_out);
 }

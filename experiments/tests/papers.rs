@@ -1,0 +1,132 @@
+//! Experiments that need no QEMU, as `weir reproduce` runs them.
+#![allow(missing_docs, reason = "tests")]
+
+use serde_json::Value;
+use std::{collections::BTreeMap, fs};
+use weir_experiments::{EXPERIMENTS, ExperimentRequest, statement::Judged};
+use weir_image::Environment;
+
+/// The figures of an experiment with so many sets, or of a small part of it, its judged statements,
+/// and the names and contents of its files.
+fn run(name: &str, sets: Option<u32>) -> (Value, Value, BTreeMap<String, String>) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let request = ExperimentRequest {
+        directory: directory.path().to_owned(),
+        sets,
+        quick: sets.is_none(),
+        environment: Environment::find(),
+    };
+    let experiment = EXPERIMENTS.iter().find(|each| each.name == name).expect("an experiment");
+    let outcome = experiment.run(&request).expect("an outcome");
+    let files = outcome.files.iter().map(|file| {
+        let name = file.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+        (name, fs::read_to_string(file).expect("a file"))
+    });
+    let judged = Judged::new(outcome.statements, experiment.deviations, sets.is_some());
+    assert_eq!(judged.failures, [""; 0]);
+    (outcome.json, judged.json(), files.collect())
+}
+
+/// The verdicts on the statements with names that begin so.
+fn verdicts(judged: &Value, id: &str) -> Vec<String> {
+    let statements = judged.as_array().expect("statements").iter();
+    let its = statements.filter(|one| one["id"].as_str().expect("a name").starts_with(id));
+    its.map(|one| one["verdict"].as_str().expect("a verdict").to_owned()).collect()
+}
+
+/// The equations as printed do not give Table III: that is listed, and no statement fails.
+#[test]
+fn table_iii_is_computed_by_both_models() {
+    let (json, judged, files) = run("rt-virtio-table3", Some(1));
+    let column = |key: &str| -> Vec<u64> {
+        let rows = json["rows"].as_array().expect("rows").iter();
+        rows.map(|row| row[key].as_u64().expect("a number")).collect()
+    };
+    assert_eq!(column("printed_ns"), [37_407, 103_645, 18_177, 45_954]);
+    assert_eq!(column("table3_ns"), [36_933, 103_171, 17_703, 45_480]);
+    assert!(files["table3.csv"].starts_with("bandwidth,size,"), "{files:?}");
+    assert_eq!(verdicts(&judged, "table3-"), ["holds"; 4]);
+    assert_eq!(verdicts(&judged, "printed-"), ["known deviation"; 4]);
+}
+
+/// Separate code decides the sets and where U' = 1 lies.
+#[test]
+fn figure_5_has_the_same_sets_each_time() {
+    let (json, judged, files) = run("rt-virtio-fig5", Some(3));
+    assert_eq!(json["curves"].as_array().map(Vec::len), Some(18));
+    for id in ["cliff-", "sets-", "compared-"] {
+        assert_eq!(verdicts(&judged, id), ["holds"; 18], "{id}");
+    }
+    assert_eq!(files["fig5.csv"].lines().count(), 1 + 18 * 20);
+    assert!(files["fig5.svg"].contains("</svg>"));
+    let (again, _, files_again) = run("rt-virtio-fig5", Some(3));
+    assert_eq!((json, files), (again, files_again));
+}
+
+/// The experiment's statements by their name.
+fn statements(judged: &Value) -> BTreeMap<&str, &Value> {
+    let all = judged.as_array().expect("statements").iter();
+    let all: BTreeMap<_, _> = all.map(|one| (one["id"].as_str().expect("a name"), one)).collect();
+    for (id, one) in &all {
+        assert!(one["paper"].is_string() && one["place"].is_string(), "{id}: {one}");
+        let verdict = one["verdict"].as_str().expect("a verdict");
+        assert_eq!(verdict == "known deviation", one["deviation"].is_object(), "{id}: {one}");
+        assert!(["holds", "known deviation"].contains(&verdict), "{id}: {one}");
+    }
+    all
+}
+
+/// Statements with a published value, by whether a parameter was fitted to it.
+fn published(statements: &BTreeMap<&str, &Value>, fitted: bool) -> usize {
+    let its = |one: &&&Value| one["published"].is_f64() && one["fitted"] == fitted;
+    statements.values().filter(its).count()
+}
+
+#[test]
+fn ustress_is_fitted_once_and_checked_on_others() {
+    let (_, json, files) = run("rt-virtio-fig3", None);
+    let all = statements(&json);
+    assert!(published(&all, true) == 1 && published(&all, false) >= 8, "{json}");
+    // The value of Table I for three cores, not the bandwidth of the regulator's budget.
+    assert_eq!(all["each-50"]["published"], 220.0);
+    let nominal = 50.0 * 128.0 / 30.0;
+    let own = all["each-50"]["own"][0].as_f64().expect("a number");
+    assert!((own - nominal).abs() < 2.0, "{}", all["each-50"]);
+    assert!(files.contains_key("fig3.svg"), "{files:?}");
+}
+
+#[test]
+fn the_dma_is_fitted_twice_and_checked_on_others() {
+    let (_, json, files) = run("rt-virtio-dma", None);
+    let all = statements(&json);
+    assert!(published(&all, true) == 3 && published(&all, false) >= 7, "{json}");
+    // Next to three cores the engine is judged, and known to be slower than on the chip.
+    let throttled_dma = all["dma-next-to-cores"];
+    assert_eq!(
+        (&throttled_dma["published"], &throttled_dma["verdict"]),
+        (&1074.0.into(), &"known deviation".into())
+    );
+    assert_eq!(throttled_dma["deviation"]["id"], "unregulated-dma");
+    assert_eq!(all["cores-50"]["verdict"], "holds");
+    assert!(files.contains_key("dma.csv"), "{files:?}");
+}
+
+#[test]
+fn periods_of_one_bandwidth_agree_with_colors() {
+    let (_, json, _) = run("bao-throttling-budgets", None);
+    let all = statements(&json);
+    let verdict = |id: &str| all[id]["verdict"].as_str().expect("a verdict");
+    assert_eq!(verdict("periods-colors-susan-edges-large-4000"), "holds");
+    let without = all["periods-susan-edges-large-4000"];
+    assert_eq!(without["verdict"], "known deviation", "{without}");
+    let reason = without["deviation"]["reason"].as_str().expect("a reason");
+    assert!(reason.contains("brings its lines back"), "{without}");
+    for id in [
+        "budgets-susan-edges-large",
+        "colors-susan-edges-large",
+        "together-budget-susan-edges-large-4000",
+    ] {
+        assert_eq!(verdict(id), "holds", "{id}");
+    }
+    assert_eq!(verdict("together-colors-susan-edges-large-4000"), "known deviation");
+}
