@@ -4,7 +4,7 @@
 //! The thesis gives these figures without numbers: the statements of its text about them are
 //! checked. Budgets count BUS_ACCESS, here in lines, for each core.
 
-use crate::memory::{board, each, outcome, simulate, with};
+use crate::memory::{board, each, simulate};
 use crate::{
     ExperimentOutcome, ExperimentRequest,
     statement::{
@@ -194,10 +194,12 @@ pub fn budgets(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
     let picture =
         Picture { x: "budget of each core in 1 ms", y: "time, alone = 1", lines: lines.collect() };
     let file = picture.write(request.directory.join("budgets.svg"))?;
-    let mut out = outcome(&request.directory, "budgets", statements, NOTES)?;
-    out.text = format!("{}\n\n{}", tables(programs, budgets, &all), out.text);
-    out.files.push(file);
-    Ok(with(out, "times", times(&all)))
+    Ok(ExperimentOutcome {
+        json: json!({ "times": times(&all) }),
+        text: format!("{}\n\n{NOTES}", tables(programs, budgets, &all)),
+        statements,
+        files: vec![file],
+    })
 }
 
 const NOTES: &str = "Time of each program, alone and without colors = 1. Nothing was fitted to \

@@ -13,7 +13,7 @@
 
 mod paths;
 
-pub use self::paths::{PATHS, PATHS_GICV2, Path, WHOLE};
+pub use self::paths::{PATHS, PATHS_GICV2, Path, SECTIONS, WHOLE};
 use std::{
     collections::BTreeMap,
     fmt, fs,
@@ -24,25 +24,18 @@ use serde::Serialize;
 use serde_json::Value;
 use weir_abi::Features;
 use weir_image::{
-    Environment, Failure, Result,
-    cargo::Programs,
-    check_on,
-    failure::{Context, GOOD},
-    features_of,
+    Environment, Failure, Result, cargo::Programs, check_on, failure::Context, features_of,
 };
 use weir_model::platform::Machine;
 use weir_qemu_plugin::{
     CountReport,
     report::{PathReport, Summary},
 };
-use weir_report::TextTable;
 use weir_runner::{
     RunOptions, SilentConsole,
     elf::{LinkedHypervisor, SectionSizes, Symbol},
     plugin::plugin_arguments,
-    run,
-    show::summary,
-    watch_signals,
+    run, watch_signals,
 };
 
 /// The path from one vCPU's guest to that of another.
@@ -298,20 +291,12 @@ pub fn counted(
         interrupt: watch_signals()?,
         ..RunOptions::new(environment.clone())
     };
-    let outcome = run(&system, &options, &mut SilentConsole)?;
-    if outcome.status == GOOD {
-        let run = outcome.directory.join("run.json");
-        let text = fs::read(&run).context(|| format!("read {}", run.display()))?;
-        let run: Value = serde_json::from_slice(&text).context(|| "read run.json")?;
-        let image_bytes = run["image_bytes"].as_u64().unwrap_or_default();
-        return Ok(Used { hypervisor, image_bytes });
-    }
-    let why = outcome.trouble.unwrap_or_else(|| summary(&outcome.report));
-    let logs = outcome.directory.display();
-    Err(Failure {
-        status: outcome.status,
-        text: format!("{}: {why}\nlogs: {logs}", file.display()),
-    })
+    let outcome = run(&system, &options, &mut SilentConsole)?.good(file)?;
+    let run = outcome.directory.join("run.json");
+    let text = fs::read(&run).context(|| format!("read {}", run.display()))?;
+    let run: Value = serde_json::from_slice(&text).context(|| "read run.json")?;
+    let image_bytes = run["image_bytes"].as_u64().unwrap_or_default();
+    Ok(Used { hypervisor, image_bytes })
 }
 
 /// The instructions before the first one of a guest.
@@ -366,41 +351,6 @@ impl PathFigures {
             let weir = self.el2_instructions.get(key).map_or(0, |path| path.summary.median);
             Some(AbovePeer { what, gicv2, weir, bao: bao?, half })
         })
-    }
-
-    /// The figures next to Bao's, as text, with those of other paths behind them.
-    fn table(&self, title: &str, paths: &[Path]) -> TextTable {
-        let mut table = numbers([
-            title, "weir", "min", "max", "Bao", "weir/Bao", "barriers", "device", "GIC regs",
-        ]);
-        let count = |map: &BTreeMap<String, u64>, path: &str| {
-            map.get(path).copied().unwrap_or_default().to_string()
-        };
-        let mut row = |path: &str, what: &str, bao: Option<u64>| {
-            let Some(instructions) = self.el2_instructions.get(path) else {
-                return;
-            };
-            let Summary { min, median, max, .. } = instructions.summary;
-            table.add_row([
-                what.to_owned(),
-                median.to_string(),
-                min.to_string(),
-                max.to_string(),
-                bao.map_or_else(|| "-".to_owned(), |bao| bao.to_string()),
-                bao.map_or_else(|| "-".to_owned(), |bao| ratio(median, bao)),
-                count(&self.barriers, path),
-                count(&self.device_accesses, path),
-                count(&self.gic_sysregs, path),
-            ]);
-        };
-        for path in paths {
-            row(path.key, path.what, path.bao);
-        }
-        let rest = self.el2_instructions.keys();
-        for path in rest.filter(|key| paths.iter().all(|path| path.key != **key)) {
-            row(path, path, None);
-        }
-        table
     }
 }
 
@@ -467,52 +417,6 @@ impl Figures {
             .filter(|each| each.weir > if each.half { each.bao / 2 } else { each.bao - 1 })
             .collect()
     }
-
-    /// The figures next to Bao's, as text.
-    #[must_use]
-    pub fn table(&self) -> String {
-        let table = self.paths.table("EL2 instructions, median", &PATHS);
-        let gicv2 = self.gicv2.table("the same with GICv2", &PATHS_GICV2);
-        let mut whole = numbers(["", "weir", "Bao", "weir/Bao"]);
-        for (what, weir, bao) in self.whole() {
-            let [bao, ratio] = bao.map_or_else(
-                || ["-".to_owned(), "-".to_owned()],
-                |bao| [bao.to_string(), ratio(weir, bao)],
-            );
-            whole.add_row([what.to_owned(), weir.to_string(), bao, ratio]);
-        }
-        for (what, bytes) in [
-            ("read-only data, bytes", self.sizes.rodata),
-            ("initialized data, bytes", self.sizes.data),
-            ("zeroed data and stacks, bytes", self.sizes.bss),
-        ] {
-            whole.add_row([what, &bytes.to_string(), "-", "-"]);
-        }
-        let mut symbols = numbers(["largest symbols", "bytes"]);
-        for Symbol { name, bytes } in &self.largest_symbols {
-            symbols.add_row([name.clone(), bytes.to_string()]);
-        }
-        let mut masked = numbers(["interrupts masked while VMs run", "instructions"]);
-        for Masked { instructions, path, system } in self.masked.values() {
-            masked.add_row([format!("{system} ({path})"), instructions.to_string()]);
-        }
-        format!(
-            "{table}\n\n{gicv2}\n\n{whole}\n\n{masked}\n\n{symbols}\ncompiled by {}\n",
-            self.compiler
-        )
-    }
-}
-
-fn ratio(weir: u64, bao: u64) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "the figures stay far below 2^53")]
-    let ratio = weir as f64 / bao as f64;
-    format!("{ratio:.2}")
-}
-
-/// A table with text in the first column and numbers in the others.
-/// A table with numbers in the columns behind the first.
-fn numbers<const N: usize>(header: [&str; N]) -> TextTable {
-    TextTable::new(header).with_numbers(1..N)
 }
 
 #[cfg(test)]

@@ -11,14 +11,11 @@ use super::{
     write,
 };
 use serde_json::json;
-use std::{
-    fmt::Write as _,
-    path::{Path, PathBuf},
-};
-use weir_image::{self as image, Environment, Failure, Result, failure::GOOD, progress::CountBar};
+use std::path::{Path, PathBuf};
+use weir_image::{self as image, Environment, Failure, Result, progress::CountBar};
 use weir_qemu_plugin::caches::{CountMatrix, ObservedAccesses};
 use weir_report::{Picture, table};
-use weir_runner::{RunOptions, SilentConsole, observe, show::summary, watch_signals};
+use weir_runner::{RunOptions, SilentConsole, observe, watch_signals};
 
 /// With fewer evictions or closed rows than this the run without colors or banks shows nothing.
 const MANY: f64 = 1000.0;
@@ -56,7 +53,7 @@ pub fn isolation(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
     let mut files = Vec::new();
     for (key, name) in SYSTEMS {
         let outcome = observed(&environment.system(name)?, environment)?;
-        matrices[key] = outcome.json();
+        matrices[key] = json!(outcome.record());
         let picture = request.directory.join(name).with_extension("svg");
         write(&picture, &observe::svg(&outcome))?;
         files.push(picture);
@@ -79,7 +76,7 @@ pub fn isolation(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
     ];
     let mut statements: Vec<_> = pairs.iter().flat_map(Pair::statements).collect();
     statements.extend(judge(&curves));
-    files.extend(draw(&curves, &request.directory)?);
+    files.push(draw(&curves, &request.directory)?);
     let sums = |of: fn(&ObservedAccesses, &CountMatrix) -> u64| {
         let of = |seen: &ObservedAccesses, counts: fn(&ObservedAccesses) -> &CountMatrix| {
             of(seen, counts(seen))
@@ -125,17 +122,9 @@ fn observed(file: &Path, environment: &Environment) -> Result<observe::Observati
         interrupt: watch_signals()?,
         ..RunOptions::new(environment.clone())
     };
-    let outcome = observe::observe(&system, &options, None, &mut SilentConsole)?;
-    if outcome.run.status == GOOD {
-        return Ok(outcome);
-    }
-    let summary = summary(&outcome.run.report);
-    let trouble = outcome.run.trouble.unwrap_or_default();
-    let logs = outcome.run.directory.display();
-    Err(Failure {
-        status: outcome.run.status,
-        text: format!("{}: {trouble}\n{summary}\nlogs: {logs}", file.display()),
-    })
+    let mut outcome = observe::observe(&system, &options, None, &mut SilentConsole)?;
+    outcome.run = outcome.run.good(file)?;
+    Ok(outcome)
 }
 
 const OBSERVED: ClaimSource =
@@ -313,19 +302,7 @@ fn share_table(curves: &[Curve]) -> String {
     )
 }
 
-fn draw(curves: &[Curve], directory: &Path) -> Result<Vec<PathBuf>> {
-    let mut csv = String::from("bytes");
-    for (name, _) in curves {
-        let _ = write!(csv, ",\"{name}\"");
-    }
-    csv.push('\n');
-    for place in 0..SIZES as usize {
-        let _ = write!(csv, "{}", SMALLEST << place);
-        for (_, points) in curves {
-            let _ = write!(csv, ",{:.3}", points[place].percent());
-        }
-        csv.push('\n');
-    }
+fn draw(curves: &[Curve], directory: &Path) -> Result<PathBuf> {
     let kib = |size: u64| f64::from((size >> 10).ilog2());
     let line = |points: &[Point]| points.iter().map(|at| (kib(at.size), at.percent())).collect();
     let share = ("its share".to_owned(), vec![(kib(SHARE), 0.0), (kib(SHARE), 100.0)]);
@@ -335,9 +312,7 @@ fn draw(curves: &[Curve], directory: &Path) -> Result<Vec<PathBuf>> {
         y: "L2 misses in a hundred loads",
         lines: lines.chain([share]).collect(),
     };
-    let file = directory.join("cache-share.csv");
-    write(&file, &csv)?;
-    Ok(vec![file, picture.write(directory.join("cache-share.svg"))?])
+    picture.write(directory.join("cache-share.svg"))
 }
 
 #[cfg(test)]

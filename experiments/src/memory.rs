@@ -2,32 +2,12 @@
 //! parameters are in the memory file, one set for all experiments; each statement marks whether a
 //! parameter was fitted to its published value.
 
-use crate::{ExperimentOutcome, statement::Statement, write};
 use rayon::prelude::*;
-use serde_json::{Value, json};
-use std::{fmt::Write as _, path::Path};
+use std::path::Path;
 use weir_image::{Failure, Result, progress::CountBar};
 use weir_model::{Catalog, Sizes, check_text, place_all};
 use weir_simulator::{MemoryModel, Outcome as Simulated, SimulatedBoard, Span};
 use weir_units::Nanos;
-
-/// Writes an experiment's statements as CSV, and gives its outcome.
-pub fn outcome(
-    directory: &Path,
-    name: &str,
-    statements: Vec<Statement>,
-    notes: &str,
-) -> Result<ExperimentOutcome> {
-    let mut csv = String::from("id,own,expected,fitted\n");
-    for Statement { id, own, relation, fitted, .. } in &statements {
-        let own: Vec<_> = own.iter().map(|own| format!("{own:.4}")).collect();
-        // Writing to a string does not fail.
-        let _ = writeln!(csv, "{id},{},\"{relation}\",{fitted}", own.join(" "));
-    }
-    let file = directory.join(format!("{name}.csv"));
-    write(&file, &csv)?;
-    Ok(ExperimentOutcome { json: json!({}), text: notes.to_owned(), statements, files: vec![file] })
-}
 
 /// The board of a system that an experiment wrote, on a memory file with some other values.
 pub fn board(text: &str, memory: &str, values: &[(&str, String)]) -> Result<SimulatedBoard> {
@@ -70,10 +50,4 @@ pub fn each<T: Sync, R: Send>(
 /// Megabytes a second that a VM moves.
 pub fn mb_per_s(outcome: &Simulated, vm: usize) -> f64 {
     outcome.vms[vm].mb_per_s(outcome.span_ns)
-}
-
-/// Puts a value of the experiment's own into its JSON.
-pub fn with(mut outcome: ExperimentOutcome, key: &str, value: Value) -> ExperimentOutcome {
-    outcome.json[key] = value;
-    outcome
 }

@@ -1,6 +1,6 @@
 //! The documentation: its links, its generated pages and the example that it computes.
 
-use crate::support::checkout::root;
+use crate::support::{checkout::root, schema::valid};
 use serde_json::Value;
 use std::{
     collections::BTreeSet,
@@ -139,22 +139,75 @@ fn the_generated_pages_are_up_to_date() {
     assert_eq!(status, Some(0), "{error}");
 }
 
+/// Those that need QEMU are compared where they are tested.
+#[test]
+fn outputs_are_as_their_schema_describes_them() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        fs::write(&path, text).expect("written");
+        path.to_str().expect("UTF-8").to_owned()
+    };
+    let flows = "examples/flows-mmio/flows-mmio.toml";
+    let (times, requests) =
+        (file("times", "1000\n2000\n9000\n"), file("requests", "R 0x0\nW 0x40\n"));
+    let colored = "examples/isolation-colors-on/isolation-colors-on.toml";
+    let short = ["--for", "200us", "--warm-up", "10us"];
+    let [isolation, messages] =
+        ["isolation", "flows"].map(|name| format!("tests/systems/simulate-{name}.toml"));
+    let simulate = |system: &str, more: &[&str]| {
+        [&["simulate", "run", system], &short[..], more].concat().join(" ")
+    };
+    for (command, call) in [
+        ("check", format!("check {flows} {colored} {isolation} nowhere.toml")),
+        ("plan", format!("plan {flows}")),
+        ("plan", "plan nowhere.toml".to_owned()),
+        ("analyze", format!("analyze {flows}")),
+        ("analyze", "analyze nowhere.toml".to_owned()),
+        ("analyze --trace", format!("analyze --trace {times} --service 1/1us")),
+        ("build", "build nowhere.toml".to_owned()),
+        ("run", "run nowhere.toml".to_owned()),
+        ("simulate run", simulate(&isolation, &[])),
+        ("simulate run", simulate(&messages, &[])),
+        ("simulate run --compare", simulate(&isolation, &["--compare"])),
+        ("simulate dram", format!("simulate dram {requests} --memory ddr4-2400")),
+        ("reproduce", "reproduce".to_owned()),
+        ("platforms", "platforms".to_owned()),
+        ("explain", "explain".to_owned()),
+    ] {
+        let words: Vec<_> = call.split(' ').chain(["--json"]).collect();
+        valid(command, &weir(&words).1);
+    }
+    valid("bench mapping", &read(&root().join("docs/results/mapping.json")));
+}
+
 /// Outputs without a type are described by hand.
 #[test]
 fn the_json_page_names_the_fields_of_outputs() {
     let page = read(&root().join("docs/reference/generated/json.md"));
-    let system = "examples/flows-mmio/flows-mmio.toml";
-    let calls: [&[&str]; 4] =
-        [&["check", system], &["plan", system], &["explain", "W0105"], &["platforms"]];
-    for call in calls {
-        let (_, out, error) = weir(&[call, &["--json"]].concat());
-        let json: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{error}"));
-        let row = page.lines().find(|line| line.starts_with(&format!("| `{}` |", call[0])));
-        let row = row.unwrap_or_else(|| panic!("no row of {}", call[0]));
-        let object = json.get(0).unwrap_or(&json).as_object().expect("an object");
-        let inner = object.get("diagnostics").and_then(|list| list[0].as_object());
-        for key in object.keys().chain(inner.into_iter().flat_map(|inner| inner.keys())) {
-            assert!(key == "version" || row.contains(&format!("`{key}`")), "{}: {key}", call[0]);
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = directory.path().to_str().expect("UTF-8");
+    let experiment = ["reproduce", "rt-virtio-table3", "-o", output, "--json"];
+    let system = "tests/systems/simulate-isolation.toml";
+    let sweep =
+        ["simulate", "sweep", system, "--vary", "seed=1", "--for", "20us", "--warm-up", "1us"];
+    let results = |name: &str| read(&root().join(format!("docs/results/{name}.json")));
+    for (command, out) in [
+        ("simulate sweep", weir(&sweep).1),
+        ("reproduce EXPERIMENT", weir(&experiment).1),
+        ("bench hypervisor", results("hypervisor")),
+        ("bench engine", results("engine")),
+        ("bench flows", results("flows")),
+        ("bench simulator", results("simulator")),
+    ] {
+        let json: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}"));
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{command}` |")));
+        let row = row.unwrap_or_else(|| panic!("no row of {command}"));
+        assert_eq!(json["version"], 1, "{command}");
+        // Each experiment has figures of its own.
+        let its = |key: &str| key == "version" || command.starts_with("reproduce") && key == "rows";
+        for key in json.as_object().expect("an object").keys().filter(|key| !its(key)) {
+            assert!(row.contains(&format!("`{key}`")), "{command}: {key}");
         }
     }
 }

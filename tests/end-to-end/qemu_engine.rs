@@ -3,6 +3,7 @@
 use crate::support::{
     programs,
     qemu::{Options, Outcome, build_programs, run_system},
+    schema::valid,
 };
 use serde_json::Value;
 use std::process::Command;
@@ -57,7 +58,7 @@ fn run(text: &str) -> Outcome {
 fn overheads(outcome: &Outcome) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     let output = command.args(["report", "--overheads", "--json"]).arg(&outcome.run).output();
-    serde_json::from_slice(&output.expect("a report").stdout).expect("JSON")
+    valid("report --overheads", &String::from_utf8_lossy(&output.expect("a report").stdout))
 }
 
 /// How many chunks a core copied, and how many the engine moved. One of the core's is the end of

@@ -6,6 +6,7 @@ use crate::support::{
     board::{board, capture_on_board, has_independent_banks},
     capture_within,
     qemu::{Options, root},
+    schema::valid,
 };
 use serde_json::Value;
 use std::{fs, os::unix::fs::PermissionsExt, process::Command, sync::Mutex, time::Duration};
@@ -65,7 +66,7 @@ const BANKS: [&str; 3] = ["banks = \"7\"", "banks = \"0-2\"", "banks = \"3-5\""]
 fn observe(text: &str, more: &[&str]) -> Value {
     let printed = call(text, more);
     assert_eq!(printed.status, Some(0), "{}\n{}", printed.out, printed.err);
-    serde_json::from_str(&printed.out).expect("JSON")
+    valid("observe", &printed.out)
 }
 
 fn call(text: &str, more: &[&str]) -> Printed {

@@ -1,6 +1,6 @@
 //! `weir reproduce throttling` on a small grid, and `weir calibrate`, in real runs.
 
-use crate::support::{capture_within, qemu::root};
+use crate::support::{capture_within, qemu::root, schema::valid};
 use serde_json::Value;
 use std::{process::Command, time::Duration};
 
@@ -77,6 +77,7 @@ fn a_platform_is_calibrated_and_its_table_is_read() {
         directory.path(),
         &["calibrate", system.to_str().expect("a path"), "-o", table.to_str().expect("a path")],
     );
+    valid("calibrate", &found.to_string());
     let number = |key: &str| found[key].as_u64().unwrap_or_else(|| panic!("{key}: {found}"));
     // A load and an addition take 2 ns, and the loop and EL2 something: less than 50 000 lines in
     // 100 us, by any core.

@@ -3,6 +3,7 @@
 use crate::support::{
     capture_within,
     qemu::{Options, run_system},
+    schema::valid,
 };
 use serde_json::Value;
 use std::{fs, path::Path, process::Command, time::Duration};
@@ -79,7 +80,7 @@ fn a_throttled_stressor_traces_the_same_staircase() {
             "--json",
         ],
     );
-    let curve = &data(&curve)["curves"][0];
+    let curve = &valid("trace --arrival-curve", &curve)["curves"][0];
     // The mean of the gaps between replenishments: each is recorded up to 1 us behind its moment,
     // so that the first and the last one make it inexact by that much, divided among the gaps.
     let period = curve["period_ns"].as_u64().expect("a period");

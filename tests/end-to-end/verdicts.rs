@@ -2,7 +2,7 @@
 
 use crate::support::{Fake, Printed, SyntheticWire, capture};
 use serde_json::Value;
-use std::fs;
+use std::{fs, path::Path};
 use weir_trace::wire::{HYPERVISOR, What};
 
 const DEADLINE: u64 = 1_000_000;
@@ -148,6 +148,46 @@ fn the_summary_of_a_run_can_be_read_again() {
     let none = capture(fake.weir().args(["report", "no-such-run"]));
     assert_eq!(none.status, Some(2), "{}", none.out);
     assert!(none.err.contains("there is no run no-such-run"), "{}", none.err);
+}
+
+#[test]
+fn the_page_of_a_run_has_its_verdict() {
+    let (_, report, fake) = run(9_600_000, 97, 0, &["--deterministic"]);
+    let page = |output: &Path, more: &[&str]| {
+        capture(fake.weir().args(["report", "--html"]).arg(output).args(more))
+    };
+    let written = page(Path::new("page.html"), &[]);
+    assert_eq!(written.status, Some(0), "{}", written.err);
+    assert_eq!((written.out.as_str(), written.err.as_str()), ("", ""));
+    let html = fake.read("page.html");
+    let reason = report["flows"][0]["reason"].as_str().expect("a reason");
+    for text in ["Verdict: does not hold", reason, "fake 1", "<svg", "<td>all is well</td>"] {
+        assert!(html.contains(text), "{text}: {html}");
+    }
+    assert!(!html.contains(" values</li>"), "{html}");
+
+    let run = fake.runs().remove(0);
+    for name in ["report.json", "one.log", "wire.bin"] {
+        let before = fs::read(run.join(name)).expect("a file");
+        let refused = page(&run.join(name), &[]);
+        assert_eq!(refused.status, Some(2), "{}", refused.err);
+        assert!(refused.err.contains("--html would overwrite"), "{}", refused.err);
+        assert_eq!(fs::read(run.join(name)).expect("a file"), before);
+    }
+    assert_eq!(page(&run.join("page.html"), &[]).status, Some(0));
+    assert_eq!(page(&run.join("page.html"), &[]).status, Some(0), "a page can be replaced");
+    let both = page(Path::new("both.html"), &["--json"]);
+    assert_eq!((both.status, fake.path("both.html").exists()), (Some(2), false));
+
+    fs::write(run.join("trace.bin"), "no trace").expect("a file");
+    let damaged = page(Path::new("damaged.html"), &[]);
+    assert_eq!(damaged.status, Some(1), "{}", damaged.err);
+    assert!(damaged.err.contains("cannot read the trace"), "{}", damaged.err);
+    assert!(fake.read("damaged.html").contains("<li>trace.bin: cannot read the trace"));
+    fs::write(run.join("report.json"), "{}").expect("a file");
+    let refused = page(Path::new("none.html"), &[]);
+    assert_eq!((refused.status, fake.path("none.html").exists()), (Some(2), false));
+    assert!(refused.err.contains("report.json has no `version`"), "{}", refused.err);
 }
 
 /// Neither a wrong port nor a task that never runs passes for one that keeps its deadline.

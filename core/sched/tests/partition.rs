@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use weir_analysis::{
     Nanos as Time,
-    time::{Supply, Switching, VmSchedule, left_of_budget, put_off, servers_hold},
+    time::{Supply, Switching, VmSchedule, left_of_budget, put_off, server_holds},
 };
 use weir_sched::admission::TokenBucket;
 use weir_sched::partition::PartitionSchedule;
@@ -13,6 +13,11 @@ use weir_sched::partition::Servers;
 use weir_sched::partition::Slot;
 use weir_sched::partition::TimeTable;
 use weir_units::Nanos;
+
+/// Whether all servers can spend their budgets in each of their periods.
+fn servers_hold(servers: &[(Time, Time)], switching: &Switching) -> bool {
+    (0..servers.len()).all(|position| server_holds(servers, position, switching, &[]))
+}
 
 /// The entity that had the core in each nanosecond, with `ready` for each of them. Asked as rarely
 /// as a driver may.
@@ -216,7 +221,7 @@ proptest! {
         let servers: Vec<_> =
             servers.into_iter().map(|(budget, gap)| (budget, budget + gap)).collect();
         let times: Vec<_> = servers.iter().map(|(q, p)| (Time(*q), Time(*p))).collect();
-        prop_assume!(servers_hold(&times, &Switching::default(), &[]));
+        prop_assume!(servers_hold(&times, &Switching::default()));
         let all: Vec<_> = servers.iter().map(|(q, p)| (Nanos(*q), Nanos(*p))).collect();
         let had = run(&mut PartitionSchedule::Servers(Servers::new(&all)), &ready);
         let (budget, period) = times[usize::from(entity)];
@@ -344,7 +349,7 @@ proptest! {
         let least = costs.iter().map(|(entry, leave, enter)| entry + leave + enter).min().unwrap();
         let entry = costs.iter().map(|(entry, ..)| *entry).max().unwrap();
         let switching = Switching { most: Time(most), least: Time(least), entry: Time(entry) };
-        prop_assume!(servers_hold(&times, &switching, &[]));
+        prop_assume!(servers_hold(&times, &switching));
         let all: Vec<_> = servers.iter().map(|(q, p)| (Nanos(*q), Nanos(*p))).collect();
         let had = run_paying(&mut PartitionSchedule::Servers(Servers::new(&all)), &ready, &costs);
         let budget = left_of_budget(&times, entity.into(), &switching);

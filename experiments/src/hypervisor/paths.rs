@@ -115,3 +115,10 @@ pub const WHOLE: [(&str, &str, Option<u64>); 10] = [
     ("/minimal/text_bytes", "executable sections, minimal system, bytes", Some(BAO_TEXT)),
     ("/image_bytes", "image of the minimal system with its guest, bytes", None),
 ];
+/// The sections of the hypervisor: the key of the JSON, a description.
+pub const SECTIONS: [(&str, &str); 4] = [
+    ("text_bytes", "executable"),
+    ("rodata_bytes", "read-only data"),
+    ("data_bytes", "initialized data"),
+    ("bss_bytes", "zeroed data and stacks"),
+];

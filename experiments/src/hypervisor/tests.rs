@@ -131,23 +131,6 @@ fn a_path_that_was_never_taken_is_named() {
     assert!(failure.text.ends_with(": spi, cpu_on"), "{}", failure.text);
 }
 
-#[test]
-fn the_table_shows_every_line_with_its_ratio() {
-    let text = figures().table();
-    let (with_v3, with_v2) = text.split_once("the same with GICv2").unwrap();
-    for (text, paths) in [(with_v3, &PATHS[..]), (with_v2, &PATHS_GICV2)] {
-        for each in paths.iter().filter(|path| path.bao.is_some()) {
-            let line = text.lines().find(|line| line.contains(each.what)).unwrap();
-            assert!(line.contains(" 0.50 ") || line.contains(" 0.49 "), "{line}");
-        }
-    }
-    let boot = text.lines().find(|line| line.contains("boot without clearing RAM")).unwrap();
-    assert!(boot.contains("400000") && boot.contains("440907") && boot.contains("0.91"));
-    assert!(text.lines().any(|line| line.trim_start().starts_with("eoi")));
-    assert!(text.lines().any(|line| line.contains("frames (spi)") && line.contains("9000")));
-    assert!(text.contains("compiled by rustc 1.2.3"), "{text}");
-}
-
 /// Runs the benchmark with a QEMU that writes `report` and remembers the systems it ran.
 fn measure_with(report: &CountReport, ran: &mut Vec<PathBuf>) -> Result<Figures> {
     let directory = tempfile::tempdir().unwrap();

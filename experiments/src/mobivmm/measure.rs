@@ -2,11 +2,8 @@
 
 use super::system::Point;
 use std::{ffi::OsString, fs, path::Path};
-use weir_image::{
-    Environment, Failure, Result,
-    failure::{Context, GOOD},
-};
-use weir_runner::{RunOptions, SilentConsole, run, show::summary, watch_signals};
+use weir_image::{Environment, Failure, Result, failure::Context};
+use weir_runner::{RunOptions, SilentConsole, run, watch_signals};
 
 /// The measurements of the whole experiment.
 #[derive(Clone, Debug)]
@@ -46,13 +43,7 @@ pub(super) fn measure(
         interrupt: watch_signals()?,
         ..RunOptions::new(environment.clone())
     };
-    let outcome = run(&checked, &options, &mut SilentConsole)?;
-    if outcome.status != GOOD {
-        let why = outcome.trouble.unwrap_or_else(|| summary(&outcome.report));
-        let logs = outcome.directory.display();
-        let text = format!("{}: {why}\nlogs: {logs}", system.display());
-        return Err(Failure { status: outcome.status, text });
-    }
+    let outcome = run(&checked, &options, &mut SilentConsole)?.good(&system)?;
     let log = |vm: &str| {
         let log = outcome.directory.join(vm).with_extension("log");
         fs::read_to_string(&log).context(|| format!("read {}", log.display()))

@@ -13,7 +13,6 @@ use crate::{
         Relation::{AtLeast, AtMost, NotFalling, RisingBy},
         Statement, statements,
     },
-    write,
 };
 use plotters::prelude::*;
 use rayon::prelude::*;
@@ -272,9 +271,6 @@ pub fn fig5(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
     let measured: Vec<_> = curves.iter().map(|(family, of)| Measured::of(*family, of)).collect();
     let mut text =
         String::from("MB/s flows KiB  cliff  schedulable at utilization 0.05, 0.10, .. 1.00\n");
-    let mut csv = String::from(
-        "bandwidth_mb,flows,size_kib,utilization,sets,schedulable,overloaded,undecided\n",
-    );
     let mut json = Vec::new();
     for (own, (_, points)) in measured.iter().zip(&curves) {
         let Measured { bandwidth_mb, flows, size_kib, cliff, .. } = own;
@@ -282,20 +278,13 @@ pub fn fig5(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
         let ratios = ratios.join(" ");
         // Writing to a string does not fail.
         let _ = writeln!(text, "{bandwidth_mb:4} {flows:5} {size_kib:3}  {cliff:.3}  {ratios}");
-        for Point { utilization, sets, schedulable, overloaded, undecided, .. } in points {
-            let _ = writeln!(
-                csv,
-                "{bandwidth_mb},{flows},{size_kib},{utilization},{sets},{schedulable},{overloaded},{undecided}"
-            );
-        }
         json.push(describe(own, points));
     }
-    let (csv_file, svg) = (request.directory.join("fig5.csv"), request.directory.join("fig5.svg"));
-    write(&csv_file, &csv)?;
+    let svg = request.directory.join("fig5.svg");
     draw(&measured, &svg).context(|| format!("write {}", svg.display()))?;
     let statements = curves_stated(sets, &measured);
     let json = json!({ "sets": sets, "curves": json });
-    Ok(ExperimentOutcome { json, text, statements, files: vec![csv_file, svg] })
+    Ok(ExperimentOutcome { json, text, statements, files: vec![svg] })
 }
 
 fn describe(own: &Measured, points: &[Point]) -> Value {

@@ -3,7 +3,6 @@
 use crate::{
     ExperimentOutcome, ExperimentRequest,
     statement::{ClaimSource, Deviation, Paper, Relation, Statement, statements},
-    write,
 };
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -104,8 +103,8 @@ fn smallest_period(mb: u64, kib: u64, reading: Reading) -> u64 {
 }
 
 /// Computes Table III in both readings.
-pub fn table3(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
-    let mut csv = String::from("bandwidth,size,measured_ns,published_ns,printed_ns,table3_ns\n");
+#[expect(clippy::unnecessary_wraps, reason = "all experiments have this type")]
+pub fn table3(_: &ExperimentRequest) -> Result<ExperimentOutcome> {
     let mut text =
         String::from("  MB/s  KiB  measured  published   printed  ratio    table3  ratio   (ns)\n");
     let (mut rows, mut periods) = (Vec::new(), Vec::new());
@@ -113,11 +112,9 @@ pub fn table3(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
         let Table3Flow { megabytes_per_sec: mb, kib, .. } = flow;
         let (measured, published) = (flow.measured_ns, flow.published_ns);
         let (printed, table3) = (flow.printed_ns, flow.table3_ns);
-        let (bandwidth, size) = (mb * 1_000_000, kib * 1024);
         #[expect(clippy::cast_precision_loss, reason = "periods of microseconds")]
         let [own_printed, own_table3, of] = [printed, table3, published].map(|ns| ns as f64);
         // Writing to a string does not fail.
-        let _ = writeln!(csv, "{bandwidth},{size},{measured},{published},{printed},{table3}");
         let _ = writeln!(
             text,
             "{mb:6} {kib:4} {measured:9} {published:10} {printed:9} {:6.4} {table3:9} {:6.4}",
@@ -133,10 +130,8 @@ pub fn table3(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
          Those are optimistic: of a hypercall only the exit runs in\n\
          parallel with the IPI, so taking off the entry, too, leaves out time that passes.\n",
     );
-    let file = request.directory.join("table3.csv");
-    write(&file, &csv)?;
     let statements = periods_stated(&periods);
-    Ok(ExperimentOutcome { json: json!({ "rows": rows }), text, statements, files: vec![file] })
+    Ok(ExperimentOutcome { json: json!({ "rows": rows }), text, statements, files: Vec::new() })
 }
 
 /// Statements on the smallest periods, in both readings.

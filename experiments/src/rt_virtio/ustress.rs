@@ -1,7 +1,7 @@
 //! rt-virtio, section V-A.1 and Figure 3: writes that each open another row of one bank, from cores
 //! with growing budgets.
 
-use crate::memory::{board, each, mb_per_s, outcome, simulate, with};
+use crate::memory::{board, each, mb_per_s, simulate};
 use crate::{
     ExperimentOutcome, ExperimentRequest,
     statement::{
@@ -153,10 +153,13 @@ pub fn fig3(request: &ExperimentRequest) -> Result<ExperimentOutcome> {
     let notes = "fitted: row_change of boards/zcu102/memory.toml, to three cores without budgets. \
                  The cores alone are run without debt, as MemGuard in Jailhouse is: what passes \
                  until the interrupt is not taken off.\n";
-    let mut all = outcome(&request.directory, "fig3", stated(&measured), notes)?;
-    all.files.push(file);
     let least: Vec<_> = small_ones.iter().map(|&budget| json!({ "budget": budget, "most": of(Point { cores: 1, budget, debt: false }).most })).collect();
-    Ok(with(all, "below_the_least_budget", json!(least)))
+    Ok(ExperimentOutcome {
+        json: json!({ "below_the_least_budget": least }),
+        text: notes.to_owned(),
+        statements: stated(&measured),
+        files: vec![file],
+    })
 }
 
 /// The judged values, in MB/s.

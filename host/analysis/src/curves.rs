@@ -6,6 +6,8 @@
 //! below.
 
 use crate::units::Nanos;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// A service of some units in each period, anywhere in the period.
 ///
@@ -42,6 +44,15 @@ pub struct Curve {
     horizon: u64,
 }
 
+/// A staircase in a JSON result.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct CurveRecord {
+    /// The longest length at which the curve is known, in ns.
+    pub horizon_ns: u64,
+    /// The steps, each a length in ns and the value from there on.
+    pub steps: Vec<[u64; 2]>,
+}
+
 impl Curve {
     /// A staircase from its steps (length from which on, value). Steps out of order are sorted; one
     /// that does not rise above those before it is dropped, and so are steps beyond the horizon.
@@ -70,6 +81,19 @@ impl Curve {
     /// The steps: from this length on, this value.
     pub fn steps(&self) -> impl Iterator<Item = (Nanos, u64)> {
         self.steps.iter().map(|&(from, value)| (Nanos(from), value))
+    }
+
+    /// Returns the curve as a JSON result has it.
+    #[must_use]
+    pub fn record(&self) -> CurveRecord {
+        CurveRecord { horizon_ns: self.horizon, steps: self.pairs() }
+    }
+
+    /// Returns the steps as a JSON result has them: each a length in ns and the value from there
+    /// on.
+    #[must_use]
+    pub fn pairs(&self) -> Vec<[u64; 2]> {
+        self.steps.iter().map(|&(from, value)| [from, value]).collect()
     }
 
     /// The value at a length; beyond the horizon, that at the horizon.

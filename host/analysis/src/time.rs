@@ -9,8 +9,8 @@ use crate::units::Nanos;
 use core::fmt;
 
 pub use budget::{OwnBudget, Spender};
-pub use response::{CoreInterference, VmTask, response_times, response_times_with};
-pub use servers::{left_of_budget, server_holds, servers_hold};
+pub use response::{CoreInterference, VmTask, response_times};
+pub use servers::{left_of_budget, server_holds};
 
 /// Times beyond this (36 years) are treated as never.
 const NEVER: u64 = 1 << 60;
@@ -45,7 +45,7 @@ pub enum VmSchedule {
         vms: u32,
     },
     /// A budget replenished every period at a fixed priority (periodic resource model, Shin and Lee
-    /// 2003). [`servers_hold`] decides whether the budget arrives in time next to servers of higher
+    /// 2003). [`server_holds`] decides whether the budget arrives in time next to servers of higher
     /// priority.
     Server {
         /// Time in each period that is the guest's: [`left_of_budget`].

@@ -11,12 +11,6 @@ pub use weir_units::{Bytes, BytesPerSec, Events, Nanos};
 pub struct HalfNanos(pub i64);
 
 impl HalfNanos {
-    /// The same span, from whole nanoseconds below 2^62.
-    #[must_use]
-    pub fn from_nanos(ns: u64) -> Self {
-        Self(i64::try_from(ns.saturating_mul(2)).unwrap_or(i64::MAX))
-    }
-
     /// The span in nanoseconds; exact below 2^52 ns.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "for printing; verdicts use the integer")]

@@ -2,12 +2,14 @@
 
 use crate::{
     cargo::{Programs, replace},
+    check::RefusedFile,
     coloring,
     environment::Environment,
     failure::{Context, Failure, Result},
     image, output, screen,
 };
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::{
     fmt::Write as _,
     fs,
@@ -16,7 +18,8 @@ use std::{
 };
 use weir_analysis::CheckRules;
 use weir_image::Format;
-use weir_model::{Faults, Packed, System, audit, platform::Machine};
+use weir_model::{Audited, Faults, MapRecord, Packed, System, audit, platform::Machine};
+use weir_report::coloring::AuditedTables;
 
 /// Builds the image of a system: the hypervisor for its platform, the guests, and the tables.
 ///
@@ -82,6 +85,42 @@ pub fn format_of(name: &str) -> std::result::Result<Format, String> {
     found.ok_or_else(|| "the formats are image, uimage, fit and elf".to_owned())
 }
 
+/// A built image.
+#[derive(Serialize, JsonSchema)]
+pub struct BuiltImage {
+    /// The name of the system file without its extension.
+    system: String,
+    /// The platform.
+    platform: String,
+    /// The bytes of the image, without the header of its format.
+    bytes: u64,
+    /// The address of the image when its first instruction runs, in hexadecimal.
+    load_address: String,
+    /// The VMs in the order of the file.
+    vms: Vec<BuiltVm>,
+    /// The memory map.
+    placement: Vec<MapRecord>,
+    /// The file with the image.
+    image: String,
+    /// The result of `--audit` for each owner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    audit: Option<Vec<Audited>>,
+    /// The tables that `--audit` walked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    audited_tables: Option<AuditedTables>,
+}
+
+/// A VM of a built image.
+#[derive(Serialize, JsonSchema)]
+struct BuiltVm {
+    /// The name of the VM.
+    name: String,
+    /// The core of each vCPU.
+    cores: Vec<u8>,
+    /// The CRC-32C of its memory before its first instruction, in hexadecimal.
+    pristine_crc32c: String,
+}
+
 /// Carries the verb out.
 pub fn run(arguments: &BuildArguments, environment: &Environment) -> Result {
     if let Some(image) = &arguments.output {
@@ -105,7 +144,6 @@ pub fn run(arguments: &BuildArguments, environment: &Environment) -> Result {
     let BuildOptions { no_build, all_parts, .. } = arguments.options;
     let options = image::ImageOptions { environment: environment.clone(), no_build, all_parts };
     let built = image::build(&system, &options)?;
-    let (map, mut json) = describe(&system, &built.packed);
     let audited = arguments.audit.then(|| audit(&system, &built.packed)).transpose();
     let audited = audited.map_err(|error| Failure::system(format!("audit: {error}")))?;
     if !no_build {
@@ -120,6 +158,7 @@ pub fn run(arguments: &BuildArguments, environment: &Environment) -> Result {
         let extension = arguments.format.extension();
         directory.join(format!("{}-{}.{extension}", image_name(&system), system.platform.name))
     };
+    let (map, mut described) = describe(&system, &built.packed, &path);
     let file = arguments.format.wrap(built.bytes, &system)?;
     replace(&path, &file)?;
     replace(&path.with_extension("map"), map.as_bytes())?;
@@ -131,12 +170,9 @@ pub fn run(arguments: &BuildArguments, environment: &Environment) -> Result {
     }
     let mut out = screen::stdout();
     if arguments.json {
-        json["image"] = path.display().to_string().into();
-        if let Some(audited) = &audited {
-            json["audit"] = coloring::audit_json(audited);
-            json["audited_tables"] = coloring::audited_tables(audited);
-        }
-        writeln!(out, "{:#}", weir_report::versioned(json))?;
+        described.audited_tables = audited.as_deref().map(coloring::audited_tables);
+        described.audit = audited;
+        writeln!(out, "{:#}", weir_report::versioned(described))?;
     } else {
         writeln!(out, "{map}{} ({} bytes)", path.display(), file.len())?;
         if let Some(audited) = &audited {
@@ -146,29 +182,32 @@ pub fn run(arguments: &BuildArguments, environment: &Environment) -> Result {
     Ok(())
 }
 
-/// What lies where, for a person and for a program, with the check sum of each VM's memory as it is
-/// before its first instruction.
-fn describe(system: &System, packed: &Packed) -> (String, Value) {
+/// Returns the memory map, with the check sum of each VM's memory as it is before its first
+/// instruction, for a person and for a program.
+fn describe(system: &System, packed: &Packed, image: &Path) -> (String, BuiltImage) {
     let mut map = format!("{}\n\n", crate::check::map(&packed.placement).for_file());
     let mut vms = Vec::new();
     for (place, vm) in system.vms.iter().enumerate() {
         let crc = format!("{:08x}", packed.pristine_crc32c(place));
         let _ = writeln!(map, "{}: pristine memory has CRC-32C {crc}", vm.name);
-        vms.push(json!({
-            "name": vm.name,
-            "cores": vm.cpus.iter().map(|core| core.0).collect::<Vec<_>>(),
-            "pristine_crc32c": crc,
-        }));
+        vms.push(BuiltVm {
+            name: vm.name.clone(),
+            cores: vm.cpus.iter().map(|core| core.0).collect(),
+            pristine_crc32c: crc,
+        });
     }
-    let json = json!({
-        "system": image::name(system),
-        "platform": system.platform.name,
-        "bytes": packed.file_len,
-        "load_address": format!("{:#x}", system.platform.load_address.0),
-        "vms": vms,
-        "placement": crate::check::placement(&packed.placement),
-    });
-    (map, json)
+    let built = BuiltImage {
+        system: image::name(system),
+        platform: system.platform.name.clone(),
+        bytes: packed.file_len,
+        load_address: format!("{:#x}", system.platform.load_address.0),
+        vms,
+        placement: packed.placement.records(),
+        image: image.display().to_string(),
+        audit: None,
+        audited_tables: None,
+    };
+    (map, built)
 }
 
 /// The name of its image: the same, but of a `system.toml` its directory's, since each of these is
@@ -218,7 +257,7 @@ pub fn taken(
         writeln!(
             std::io::stdout(),
             "{:#}",
-            weir_report::versioned(crate::check::refusal(file, &faults))
+            weir_report::versioned(RefusedFile::new(file, &faults))
         )?;
     }
     Err(image::refused(&faults))

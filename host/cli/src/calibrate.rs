@@ -11,7 +11,6 @@ use crate::{
     run::LineArguments,
     screen,
 };
-use serde_json::json;
 use std::{
     fmt::Write as _,
     fs,
@@ -115,7 +114,7 @@ pub fn run(arguments: &CalibrateArguments, environment: &Environment) -> Result 
     keep(arguments.output.as_deref(), &kept, |kept| {
         let mut out = screen::stdout();
         if arguments.json {
-            return writeln!(out, "{:#}", weir_report::versioned(json!(found)));
+            return writeln!(out, "{:#}", weir_report::versioned(found));
         }
         writeln!(out, "{}", text(&found))?;
         match kept {

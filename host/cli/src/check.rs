@@ -9,19 +9,24 @@ use crate::{
     image::{self, Estimate, Guess, source},
     output, screen,
 };
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::json;
 use std::{
     io::{Write, stdout},
     path::{Path, PathBuf},
 };
-use weir_analysis::{CheckRules, system::supplies};
+use weir_analysis::{
+    CheckRules,
+    system::{CoreSupply, supplies},
+};
 use weir_model::{
-    Fault, Faults, Image, MapOwner, Placement, Row, SocketBus, System, Vm,
+    Fault, FaultRecord, Faults, Image, MapRecord, Placement, RamPiece, SocketBus, System, Vm,
     pci::AssignedFunction,
-    platform::Machine,
+    platform::{Machine, MemoryRecord},
     timing::{DEFAULT_PORT, Flow},
 };
-use weir_report::{TextTable, table};
+use weir_report::{TextTable, coloring::DivisionRecord, table};
 
 /// Checks system files: all their faults at once, each with its place in the file and what to write
 /// instead; or, if there are none, the VMs and the memory map.
@@ -101,11 +106,8 @@ pub fn run(arguments: &CheckArguments, environment: &Environment) -> Result {
         }
         match checked {
             Ok((system, placement, notes)) if arguments.json => {
-                let mut described = describe(file, &system, &placement);
-                described["guessed_images"] = guessed.iter().map(Guess::json).collect();
-                described["not_built"] = not_built(&system).into();
-                described["notes"] = notes.into();
-                results.push(described);
+                let described = describe(file, (&system, &placement), notes, guessed);
+                results.push(json!(described));
             }
             Ok((system, placement, notes)) => {
                 writeln!(out, "{}: good, for {}", file.display(), system.platform.name)?;
@@ -134,9 +136,8 @@ pub fn run(arguments: &CheckArguments, environment: &Environment) -> Result {
                     status = image::exit_status(&faults);
                 }
                 if arguments.json {
-                    let mut refused = refusal(file, &faults);
-                    refused["guessed_images"] = guessed.iter().map(Guess::json).collect();
-                    results.push(refused);
+                    let refused = RefusedFile::new(file, &faults);
+                    results.push(json!(RefusedFile { guessed_images: Some(guessed), ..refused }));
                 } else {
                     out.flush()?;
                     writeln!(screen::stderr(), "{}: {}", file.display(), image::rendered(&faults))?;
@@ -152,7 +153,7 @@ pub fn run(arguments: &CheckArguments, environment: &Environment) -> Result {
         }
     }
     if arguments.json {
-        writeln!(stdout(), "{:#}", weir_report::versioned(Value::from(results)))?;
+        writeln!(stdout(), "{:#}", weir_report::versioned(results))?;
     }
     if status == GOOD { Ok(()) } else { Err(Failure::reported(status)) }
 }
@@ -168,9 +169,95 @@ fn guess_note(guessed: &[Guess]) -> String {
     format!("sizes guessed: {}", list.join(", "))
 }
 
-/// The JSON for a file that does not check.
-pub fn refusal(file: &Path, faults: &Faults) -> Value {
-    json!({ "file": file.display().to_string(), "good": false, "faults": faults.to_json() })
+/// A system file with faults.
+#[derive(Serialize, JsonSchema)]
+pub struct RefusedFile {
+    /// The name of the system file.
+    pub file: String,
+    /// Whether it has no faults: always false.
+    pub good: bool,
+    /// Its faults.
+    pub faults: Vec<FaultRecord>,
+    /// Of `weir check`: the parts of the image with estimated sizes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guessed_images: Option<Vec<Guess>>,
+}
+
+impl RefusedFile {
+    /// Returns the result for a file that has these faults.
+    pub fn new(file: &Path, faults: &Faults) -> Self {
+        let file = file.display().to_string();
+        Self { file, good: false, faults: faults.records(), guessed_images: None }
+    }
+}
+
+/// A system file without faults.
+#[derive(Serialize, JsonSchema)]
+pub struct CheckedFile {
+    /// The name of the system file.
+    file: String,
+    /// Whether it has no faults: always true.
+    good: bool,
+    /// Its faults: always empty.
+    faults: Vec<FaultRecord>,
+    /// The name of the system file without its extension.
+    system: String,
+    /// The platform.
+    platform: String,
+    /// The number of cores that the system needs.
+    cores: usize,
+    /// The core that has the console.
+    console_core: u8,
+    /// The VMs in the order of the file.
+    vms: Vec<CheckedVm>,
+    /// The flows in the order of the file.
+    flows: Vec<CheckedFlow>,
+    /// The owners of page classes.
+    division: DivisionRecord,
+    /// The memory map.
+    placement: Vec<MapRecord>,
+    /// The supply of each shared core.
+    shared_cores: Vec<CoreSupply>,
+    /// The parts of the image with estimated sizes, which are not built or fetched yet.
+    guessed_images: Vec<Guess>,
+    /// What `weir build` refuses, with `--planning`.
+    not_built: Vec<String>,
+    /// The notes of the analysis.
+    notes: Vec<String>,
+}
+
+/// A VM of a checked system.
+#[derive(Serialize, JsonSchema)]
+struct CheckedVm {
+    /// The name of the VM.
+    name: String,
+    /// The core of each vCPU.
+    cores: Vec<u8>,
+    /// Its RAM.
+    memory: Vec<MemoryRecord>,
+    /// The source of its image: a path, or the name of a program.
+    image: String,
+    /// The source of its initial RAM disk.
+    initrd: Option<String>,
+    /// The devices of the board that it gets.
+    devices: Vec<String>,
+    /// The lines that are expected of it.
+    expect: Vec<String>,
+}
+
+/// A flow of a checked system.
+#[derive(Serialize, JsonSchema)]
+struct CheckedFlow {
+    /// The name of the flow.
+    name: String,
+    /// The VM that sends.
+    from: String,
+    /// The VMs that receive.
+    to: Vec<String>,
+    /// The context identifier (CID) that the sender connects to.
+    cid: u64,
+    /// The port that the sender connects to.
+    port: u32,
 }
 
 /// The devices of the board that a VM gets, as its file may name them.
@@ -179,66 +266,54 @@ fn devices(vm: &Vm) -> Vec<String> {
     paths.chain(vm.functions.iter().map(AssignedFunction::name)).collect()
 }
 
-fn describe(file: &Path, system: &System, map: &Placement) -> Value {
-    let vms = system.vms.iter().map(|vm| {
-        json!({
-            "name": vm.name,
-            "cores": vm.cpus.iter().map(|core| core.0).collect::<Vec<_>>(),
-            "memory": vm.memory.iter().map(|piece| json!({
-                "base": format!("{:#x}", piece.base.0),
-                "bytes": piece.size.0,
-            })).collect::<Vec<_>>(),
-            "image": source(vm.image.source()),
-            "initrd": vm.image.initrd().map(source),
-            "devices": devices(vm),
-            "expect": vm.expect,
-        })
-    });
+/// Returns the result for a file without faults, with its guesses and notes.
+fn describe(
+    file: &Path,
+    (system, map): (&System, &Placement),
+    notes: Vec<String>,
+    guessed: Vec<Guess>,
+) -> CheckedFile {
+    let vm = |vm: &Vm| CheckedVm {
+        name: vm.name.clone(),
+        cores: vm.cpus.iter().map(|core| core.0).collect(),
+        memory: vm
+            .memory
+            .iter()
+            .map(|RamPiece { base, size }| MemoryRecord {
+                base: format!("{:#x}", base.0),
+                bytes: size.0,
+            })
+            .collect(),
+        image: source(vm.image.source()),
+        initrd: vm.image.initrd().map(source),
+        devices: devices(vm),
+        expect: vm.expect.clone(),
+    };
     let carried = system.timing.flows.iter().filter(|_| system.has_flows());
-    let flows = carried.enumerate().map(|(index, flow)| {
-        json!({
-            "name": flow.name,
-            "from": system.vms[flow.from].name,
-            "to": receivers(system, flow),
-            "cid": system.destination(index).0,
-            "port": flow.port.unwrap_or(DEFAULT_PORT),
-        })
-    });
-    json!({
-        "file": file.display().to_string(),
-        "good": true,
-        "faults": [],
-        "system": image::name(system),
-        "platform": system.platform.name,
-        "cores": system.cores_needed(),
-        "console_core": system.hypervisor.console_core.0,
-        "vms": vms.collect::<Vec<_>>(),
-        "flows": flows.collect::<Vec<_>>(),
-        "division": coloring::json(system, map),
-        "placement": placement(map),
-        "shared_cores": supplies(&system.timing).map_or_else(|| json!([]), |supply| json!(supply.cores)),
-    })
-}
-
-/// A memory map as JSON: a list of pieces by address.
-pub fn placement(map: &Placement) -> Value {
-    let owner = |owner: &MapOwner| match owner {
-        MapOwner::Vm(_, name) => Value::from(name.as_str()),
-        MapOwner::Hypervisor => "weir".into(),
-        MapOwner::Free => Value::Null,
+    let flow = |(index, flow): (usize, &Flow)| CheckedFlow {
+        name: flow.name.clone(),
+        from: system.vms[flow.from].name.clone(),
+        to: receivers(system, flow),
+        cid: system.destination(index).0,
+        port: flow.port.unwrap_or(DEFAULT_PORT),
     };
-    let row = |row: &Row| {
-        json!({
-            "address": format!("{:#x}", row.address.0),
-            "bytes": row.size.0,
-            "owner": owner(&row.owner),
-            "end": format!("{:#x}", row.end.0),
-            "page_classes": row.classes.map(|classes| classes.to_string()),
-            "ipa": row.ipa.map(|ipa| format!("{:#x}", ipa.0)),
-            "what": row.what,
-        })
-    };
-    map.rows.iter().map(row).collect()
+    CheckedFile {
+        file: file.display().to_string(),
+        good: true,
+        faults: Vec::new(),
+        system: image::name(system),
+        platform: system.platform.name.clone(),
+        cores: system.cores_needed(),
+        console_core: system.hypervisor.console_core.0,
+        vms: system.vms.iter().map(vm).collect(),
+        flows: carried.enumerate().map(flow).collect(),
+        division: coloring::record(system, map),
+        placement: map.records(),
+        shared_cores: supplies(&system.timing).map_or_else(Vec::new, |supply| supply.cores),
+        guessed_images: guessed,
+        not_built: not_built(system),
+        notes,
+    }
 }
 
 /// The names of a flow's receivers.

@@ -70,6 +70,7 @@ pub fn reference(Reference { dir, check }: &Reference, command: Command) -> Resu
         ("hypercalls.md", reference::hypercalls()),
         ("trace.md", reference::trace()),
         ("json.md", reference::json()),
+        ("json.schema.json", reference::json_schema()),
     ];
     if !check {
         fs::create_dir_all(dir).context(|| format!("create {}", dir.display()))?;

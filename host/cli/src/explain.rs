@@ -1,12 +1,13 @@
 //! `weir explain`: what a diagnostic means and what to change.
 
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::{fmt::Write as _, io::Write as _};
 use weir_image::{
     failure::{Failure, Result},
     first_rendered, screen,
 };
-use weir_model::{Example, Explanation, explain, explanations, similar_code};
+use weir_model::{Example, Explanation, ExplanationRecord, explain, explanations, similar_code};
 use weir_report::{columns, table, wrap};
 
 /// Explains diagnostics: why the rule exists, an example that breaks it, and the fix.
@@ -26,6 +27,13 @@ pub struct ExplainArguments {
     json: bool,
 }
 
+/// Explained diagnostics.
+#[derive(Serialize, JsonSchema)]
+pub struct Explained {
+    /// The pages of the codes that were asked for, or all.
+    diagnostics: Vec<ExplanationRecord>,
+}
+
 /// Prints which command explains the faults that were printed, if there were any.
 pub fn hint() {
     if let Some(code) = first_rendered() {
@@ -43,12 +51,12 @@ pub fn run(arguments: &ExplainArguments) -> Result {
     let found = found?;
     let mut out = screen::stdout();
     if arguments.json {
-        let list: Vec<Value> = if found.is_empty() {
-            explanations().map(describe).collect()
+        let diagnostics = if found.is_empty() {
+            explanations().map(Explanation::record).collect()
         } else {
-            found.into_iter().map(describe).collect()
+            found.into_iter().map(Explanation::record).collect()
         };
-        writeln!(out, "{:#}", weir_report::versioned(json!({ "diagnostics": list })))?;
+        writeln!(out, "{:#}", weir_report::versioned(Explained { diagnostics }))?;
     } else if found.is_empty() {
         write!(out, "{}", list())?;
     } else {
@@ -114,19 +122,6 @@ fn indented(example: &Example) -> String {
 fn wrapped(prose: &str, width: usize) -> String {
     let paragraphs = prose.split("\n\n").map(|text| wrap(text, Some(width), [0, 0]));
     paragraphs.collect::<Vec<_>>().join("\n")
-}
-
-fn describe(page: &Explanation) -> Value {
-    json!({
-        "code": page.code.to_string(),
-        "name": page.code.name(),
-        "topic": page.topic,
-        "title": page.title,
-        "cause": page.cause,
-        "example": page.example.text,
-        "fix": page.fix,
-        "fixed": page.fixed.map(|example| example.text),
-    })
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! `weir bench`: measures the overheads of weir.
 
 use crate::{
-    bench::{board, engine, flows, lines, mapping, simulator},
+    bench::{board, engine, flows, mapping, simulator},
     build_id,
     environment::Environment,
     failure::{Context, Failure, Result, SYSTEM},
     progress::CountBar,
-    screen,
+    results, screen,
 };
 use std::{
     fs,
@@ -29,8 +29,7 @@ use weir_runner::Lab;
         weir bench mapping\n  \
         weir bench simulator\n  \
         weir bench flows\n  \
-        weir bench engine\n  \
-        weir bench lines")]
+        weir bench engine")]
 pub struct BenchArguments {
     #[command(subcommand)]
     what: What,
@@ -91,15 +90,6 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-    /// Lines of code of each crate that is linked into the hypervisor, counted by cloc.
-    ///
-    /// Without tests and without Rust's own library. Needs the program cloc.
-    #[command(after_help = "Example:\n  weir bench lines --json")]
-    Lines {
-        /// Print the figures as JSON.
-        #[arg(long)]
-        json: bool,
-    },
     /// Simulated DRAM requests and cache accesses per second of host time, on one core. Use a
     /// release build.
     ///
@@ -129,7 +119,6 @@ pub fn run(arguments: &BenchArguments, environment: &Environment) -> Result {
         What::Mapping { json } => mapping::run(json, environment),
         What::Flows { json } => flows::run(json, environment),
         What::Engine { json } => engine::run(json, environment),
-        What::Lines { json } => lines::run(json, environment),
         What::Simulator { requests, rounds, json } => simulator::run(requests, rounds, json),
     }
 }
@@ -170,14 +159,14 @@ fn hypervisor(json: bool, environment: &Environment) -> Result {
     let budgets = paths::run(&lab, false, &CountBar::new("running", paths::runs(false)))?;
     let judged = Judged::new(paths::statements(&budgets), &[], true);
     let mut out = screen::stdout();
+    let mut result = serde_json::to_value(&figures).context(|| "write the figures")?;
     if json {
-        let mut figures = serde_json::to_value(&figures).context(|| "write the figures")?;
-        figures["budgets"] = paths::json(&budgets);
-        figures["build"] = build_id::of_checkout().into();
-        writeln!(out, "{:#}", weir_report::versioned(figures))?;
+        result["budgets"] = paths::json(&budgets);
+        result["build"] = build_id::of_checkout().into();
+        writeln!(out, "{:#}", weir_report::versioned(result))?;
     } else {
-        writeln!(out, "{}", figures.table())?;
-        writeln!(out, "{}", paths::text(&budgets))?;
+        writeln!(out, "{}", results::of_hypervisor(&result))?;
+        writeln!(out, "{}\ncompiled by {}", paths::text(&budgets), figures.compiler)?;
         for failure in &judged.failures {
             writeln!(out, "does not hold: {failure}")?;
         }

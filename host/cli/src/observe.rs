@@ -94,7 +94,7 @@ pub fn run(arguments: &ObserveArguments, environment: &Environment) -> Result {
     }
     let mut out = screen::stdout();
     if arguments.json {
-        writeln!(out, "{:#}", weir_report::versioned(outcome.json()))?;
+        writeln!(out, "{:#}", weir_report::versioned(outcome.record()))?;
     } else {
         write!(out, "\n{}", weir_report::fitted(&summary(&outcome.run.report)))?;
         writeln!(out, "{}", render(&outcome))?;

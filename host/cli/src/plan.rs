@@ -3,16 +3,19 @@
 use crate::{
     analyze::{headline, status},
     cargo::replace,
+    check::RefusedFile,
     environment::Environment,
     failure::{Failure, GOOD, Result},
     image, output,
     progress::Spinner,
     screen,
 };
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::{fmt::Write as _, io::Write, path::PathBuf};
 use weir_analysis::{
-    Bytes, BytesPerSec, Choices, Conflict, Nanos, PlanError, PlanOptions, verdict::Verdict,
+    Bytes, BytesPerSec, Choices, Conflict, Nanos, PlanError, PlanOptions, Report,
+    verdict::{Missing, Verdict},
 };
 use weir_model::{Faults, SystemFile};
 use weir_report::{paragraph, versioned};
@@ -58,6 +61,41 @@ pub struct PlanArguments {
     json: bool,
 }
 
+/// A plan for a system file.
+#[derive(Serialize, JsonSchema)]
+pub struct Planned<'a> {
+    /// The name of the system file.
+    file: &'a str,
+    /// The choices.
+    plan: &'a Choices,
+    /// The analysis of the planned file.
+    analysis: &'a Report,
+    /// Its verdict.
+    verdict: Option<Verdict>,
+    /// What is not judged, and how to supply what is missing for it.
+    not_judged: &'a [Missing],
+    /// The file that was written.
+    output: Option<String>,
+    /// The values that were not chosen, and what it takes to have them chosen.
+    left_out: &'a [String],
+    /// The text of the planned file.
+    toml: &'a str,
+}
+
+/// A system file without a plan.
+#[derive(Serialize, JsonSchema)]
+pub struct Unplanned {
+    /// The name of the system file.
+    file: String,
+    /// The plan: always none.
+    plan: (),
+    /// Why there is none; none if the search was given up.
+    conflict: Option<Conflict>,
+    /// Whether the effort of `--max-steps` was spent before a plan was found or excluded.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    gave_up: bool,
+}
+
 /// Carries the verb out.
 pub fn run(arguments: &PlanArguments, environment: &Environment) -> Result {
     let path = &arguments.file;
@@ -67,8 +105,7 @@ pub fn run(arguments: &PlanArguments, environment: &Environment) -> Result {
     }
     let refused = |faults: &Faults| {
         if arguments.json {
-            let json = json!({ "file": name, "faults": faults.to_json() });
-            writeln!(screen::stdout(), "{}", versioned(json))?;
+            writeln!(screen::stdout(), "{}", versioned(RefusedFile::new(path, faults)))?;
         }
         Err(image::refused(faults))
     };
@@ -88,16 +125,18 @@ pub fn run(arguments: &PlanArguments, environment: &Environment) -> Result {
         Ok(plan) => plan,
         Err(PlanError::Faults(faults)) => return refused(&faults),
         Err(PlanError::Conflict(conflict)) => {
+            let text = render(&conflict);
             if arguments.json {
-                let json = json!({ "file": name, "plan": null, "conflict": conflict });
-                writeln!(screen::stdout(), "{}", versioned(json))?;
+                let none =
+                    Unplanned { file: name, plan: (), conflict: Some(conflict), gave_up: false };
+                writeln!(screen::stdout(), "{}", versioned(none))?;
             }
-            return Err(Failure::system(render(&conflict)));
+            return Err(Failure::system(text));
         }
         Err(PlanError::GaveUp) => {
             if arguments.json {
-                let json = json!({ "file": name, "plan": null, "conflict": null, "gave_up": true });
-                writeln!(screen::stdout(), "{}", versioned(json))?;
+                let none = Unplanned { file: name, plan: (), conflict: None, gave_up: true };
+                writeln!(screen::stdout(), "{}", versioned(none))?;
             }
             let effort = arguments.max_steps;
             return Err(Failure::system(format!(
@@ -118,17 +157,17 @@ pub fn run(arguments: &PlanArguments, environment: &Environment) -> Result {
     }
     let mut out = screen::stdout();
     if arguments.json {
-        let json = json!({
-            "file": name,
-            "plan": plan.choices,
-            "analysis": plan.report,
-            "verdict": plan.report.verdict,
-            "not_judged": plan.report.not_judged,
-            "output": arguments.output.as_ref().map(|output| output.display().to_string()),
-            "left_out": plan.left_out,
-            "toml": plan.file.text(),
-        });
-        writeln!(out, "{}", versioned(json))?;
+        let planned = Planned {
+            file: &name,
+            plan: &plan.choices,
+            analysis: &plan.report,
+            verdict: plan.report.verdict,
+            not_judged: &plan.report.not_judged,
+            output: arguments.output.as_ref().map(|output| output.display().to_string()),
+            left_out: &plan.left_out,
+            toml: plan.file.text(),
+        };
+        writeln!(out, "{}", versioned(planned))?;
     } else if let Some(output) = &arguments.output {
         write!(out, "{}", summary(&plan.choices))?;
         writeln!(out, "{}: {}", output.display(), headline(&plan.report))?;

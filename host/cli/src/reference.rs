@@ -1,14 +1,28 @@
 //! The reference pages of hypercalls, trace records and JSON outputs, made from the declarations of
 //! calls, of records, and of the types that are serialized.
 
-use crate::analyze::AnalyzedFile;
-use schemars::{SchemaGenerator, generate::SchemaSettings};
-use serde_json::Value;
+use crate::{
+    analyze::{AnalyzedFile, RefusedAnalysis, curves::TracesRecord},
+    bench::mapping::MappingCost,
+    build::BuiltImage,
+    check::{CheckedFile, RefusedFile},
+    explain::Explained,
+    plan::{Planned, Unplanned},
+    reproduce::ExperimentRecord,
+    simulate::{DramRun, SimulationRecord, Variant},
+};
+use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};
+use serde_json::{Map, Value, json};
 use std::{collections::BTreeMap, fmt::Write as _};
-use weir_analysis::planning::{Choices, Conflict};
-use weir_model::FaultRecord;
-use weir_report::trace::file::{Header, VmEntry};
-use weir_runner::{calibrate::Calibrated, report::RunReport};
+use weir_model::platform::PlatformRecord;
+use weir_report::{
+    overheads::OverheadsRecord,
+    trace::{
+        curve::CurvesRecord,
+        file::{Header, VmEntry},
+    },
+};
+use weir_runner::{calibrate::Calibrated, observe::ObservationRecord, report::RunReport};
 use weir_trace::{
     phases::Phase,
     record::{Accesses, Record, RecordKind},
@@ -110,30 +124,77 @@ pub fn trace() -> String {
     )
 }
 
+/// A function that returns the schema of a type.
+type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+
+const fn of<T: JsonSchema>() -> SchemaOf {
+    SchemaGenerator::subschema_for::<T>
+}
+
+/// The commands and files whose JSON has types: whether it is a list, and the types of the object
+/// or of each object in the list.
+static OUTPUTS: [(&str, bool, &[SchemaOf]); 19] = [
+    ("check", true, &[of::<CheckedFile>(), of::<RefusedFile>()]),
+    ("plan", false, &[of::<Planned>(), of::<Unplanned>(), of::<RefusedFile>()]),
+    ("analyze", false, &[of::<AnalyzedFile>(), of::<RefusedAnalysis>()]),
+    ("analyze --trace", false, &[of::<TracesRecord>()]),
+    ("build", false, &[of::<BuiltImage>(), of::<RefusedFile>()]),
+    ("run", false, &[of::<RunReport>(), of::<RefusedFile>()]),
+    ("demo", false, &[of::<RunReport>()]),
+    ("report", false, &[of::<RunReport>()]),
+    ("report --overheads", false, &[of::<OverheadsRecord>()]),
+    ("trace --arrival-curve", false, &[of::<CurvesRecord>()]),
+    ("observe", false, &[of::<ObservationRecord>(), of::<RefusedFile>()]),
+    ("calibrate", false, &[of::<Calibrated>(), of::<RefusedFile>()]),
+    ("simulate run", false, &[of::<SimulationRecord>()]),
+    ("simulate run --compare", true, &[of::<Variant>()]),
+    ("simulate dram", false, &[of::<DramRun>()]),
+    ("bench mapping", true, &[of::<MappingCost>()]),
+    ("reproduce", true, &[of::<ExperimentRecord>()]),
+    ("platforms", true, &[of::<PlatformRecord>()]),
+    ("explain", false, &[of::<Explained>()]),
+];
+
+/// The page of JSON outputs without its generated parts.
+const JSON_PAGE: &str = include_str!("reference/json.md");
+
+/// Returns the JSON schemas of the outputs by command, and of the types that they use by name.
+fn schemas() -> (Map<String, Value>, Map<String, Value>) {
+    let mut generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
+    let outputs = OUTPUTS.iter().map(|(output, is_list, types)| {
+        let types: Vec<_> = types.iter().map(|of| of(&mut generator)).collect();
+        let object = json!({ "anyOf": types, "required": ["version"] });
+        let list = json!({ "type": "array", "items": object });
+        ((*output).to_owned(), if *is_list { list } else { object })
+    });
+    (outputs.collect(), generator.take_definitions(true))
+}
+
+/// Returns the JSON schema of an object with an output under the name of its command.
+pub fn json_schema() -> String {
+    let (outputs, types) = schemas();
+    let schema = json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "JSON outputs of weir by command",
+        "type": "object",
+        "properties": outputs,
+        "additionalProperties": false,
+        "$defs": types,
+    });
+    format!("{schema:#}\n")
+}
+
 /// Returns the page of JSON outputs.
 pub fn json() -> String {
-    let mut generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
-    let outputs = [
-        ("`run`, `report`, `report.json`", generator.subschema_for::<RunReport>()),
-        ("`analyze`, a line per file", generator.subschema_for::<AnalyzedFile>()),
-        ("`calibrate`", generator.subschema_for::<Calibrated>()),
-    ];
-    let outputs = outputs.map(|(output, schema)| [output.to_owned(), value(schema.as_value())]);
-    for used in [
-        SchemaGenerator::subschema_for::<Choices>,
-        SchemaGenerator::subschema_for::<Conflict>,
-        SchemaGenerator::subschema_for::<FaultRecord>,
-    ] {
-        used(&mut generator);
-    }
+    let (outputs, types) = schemas();
     let mut page = String::new();
-    let types: BTreeMap<_, _> = generator.take_definitions(true).into_iter().collect();
-    for (name, schema) in &types {
+    for (name, schema) in types.into_iter().collect::<BTreeMap<_, _>>() {
         // Writing to a string does not fail.
-        let _ = write!(page, "\n## `{name}`\n\n{}\n\n{}", doc(schema), members(schema));
+        let _ = write!(page, "\n## `{name}`\n\n{}\n\n{}", doc(&schema), members(&schema));
     }
-    let outputs = table(["output", "object"], outputs);
-    filled(include_str!("reference/json.md"), &[("{outputs}", outputs), ("{types}", page)])
+    let row = |(output, schema): (&String, &Value)| [format!("`{output}`"), value(schema)];
+    let outputs = table(["output", "object"], outputs.iter().map(row));
+    filled(JSON_PAGE, &[("{outputs}", outputs), ("{types}", page)])
 }
 
 /// Returns the description in a schema.
@@ -194,6 +255,28 @@ mod tests {
     fn each_place_of_a_table_is_filled() {
         for page in [hypercalls(), trace(), json()] {
             assert!(!page.contains('{') && page.ends_with('\n'), "{page}");
+        }
+    }
+
+    /// Adds the verbs below this one that print JSON.
+    fn printing(command: &clap::Command, before: &str, found: &mut Vec<String>) {
+        for verb in command.get_subcommands() {
+            let name = format!("{before}{}", verb.get_name());
+            if verb.get_arguments().any(|argument| argument.get_id() == "json") {
+                found.push(name.clone());
+            }
+            printing(verb, &format!("{name} "), found);
+        }
+    }
+
+    #[test]
+    fn each_verb_with_json_has_a_row() {
+        let mut verbs = Vec::new();
+        printing(&<crate::Command as clap::CommandFactory>::command(), "", &mut verbs);
+        assert!(verbs.len() > 20, "{verbs:?}");
+        let page = json();
+        for verb in verbs {
+            assert!(page.contains(&format!("\n| `{verb}` | ")), "no row of {verb}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! `weir report`: the summary of a run, or what it has measured.
+//! `weir report`: the summary of a run, its page, or what it has measured.
 
 use crate::{
     cargo::replace,
@@ -13,19 +13,18 @@ use std::{
 };
 use weir_model::timing::Origin;
 use weir_report::{
-    REPORT, SUMMARY,
+    REPORT, RunFiles, SUMMARY,
     overheads::{MeasuredOverheads, OverheadsToml, measured},
     trace,
 };
 
-/// The longest summary or report of a run, in bytes: longer files are refused.
-const LONGEST: u64 = 64 << 20;
-
-/// Prints the summary of a run, or how long the phases of its packets took.
+/// Prints the summary of a run, writes it as a page, or prints how long the phases of its packets
+/// took.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
         weir report\n  \
         weir report runs/2026-01-31T12-00-00Z --json\n  \
+        weir report runs/2026-01-31T12-00-00Z --html evidence.html\n  \
         weir report --overheads\n  \
         weir report --overheads runs/2026-01-31T12-00-00Z -o overheads.toml\n  \
         weir analyze system.toml --overheads overheads.toml\n\n\
@@ -41,6 +40,9 @@ pub struct ReportArguments {
     /// origin. `weir analyze --overheads` and `[broker] overheads` read it as well.
     #[arg(short, long, value_name = "FILE", requires = "overheads")]
     output: Option<PathBuf>,
+    /// Write the report as one HTML page: verdict, reasons, identity, limits and observed maxima.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["overheads", "json"])]
+    html: Option<PathBuf>,
     /// Also the packets of this run. May be given several times.
     #[arg(long, value_name = "RUN", requires = "overheads")]
     with: Vec<PathBuf>,
@@ -56,6 +58,9 @@ pub struct ReportArguments {
 /// Carries the verb out.
 pub fn run(arguments: &ReportArguments, environment: &Environment) -> Result {
     let runs = environment.runs();
+    if let Some(output) = &arguments.html {
+        return page(arguments, output, &runs);
+    }
     if !arguments.overheads {
         return summary(arguments, &runs);
     }
@@ -104,7 +109,7 @@ pub fn run(arguments: &ReportArguments, environment: &Environment) -> Result {
     }
     let mut out = screen::stdout();
     if arguments.json {
-        writeln!(out, "{:#}", weir_report::versioned(overheads.to_json()))?;
+        writeln!(out, "{:#}", weir_report::versioned(overheads.record()))?;
     } else if arguments.output.is_none() {
         write!(out, "{overheads}")?;
     }
@@ -121,31 +126,46 @@ fn add_origin(origin: &mut Origin, other: &Origin) -> Result {
     Ok(())
 }
 
-/// Prints the summary of a run, or its report as JSON.
-fn summary(arguments: &ReportArguments, runs: &Path) -> Result {
-    let name = if arguments.json { REPORT } else { SUMMARY };
+/// Writes the page of a run. If the trace is damaged, the page states it and the call fails.
+fn page(arguments: &ReportArguments, output: &Path, runs: &Path) -> Result {
+    let directory = directory(arguments, runs, REPORT)?;
+    let inputs = RunFiles::inputs(&directory);
+    output::check("--html", output, &inputs.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
+    let files = RunFiles::read(&directory)?;
+    replace(output, weir_report::html(&files)?.as_bytes())?;
+    match files.trace.and_then(|trace| trace.damage) {
+        Some(damage) => Err(Failure::system(format!("{}: {damage}", directory.display()))),
+        None => Ok(()),
+    }
+}
+
+/// Returns the directory of a run: the one that the call names, or the newest with a file `name`.
+fn directory(arguments: &ReportArguments, runs: &Path, name: &str) -> Result<PathBuf> {
     let path = match &arguments.run {
         Some(run) => trace::find(run, runs),
         None => trace::newest(runs, name)?,
     };
     let directory = if path.is_dir() { path.as_path() } else { path.parent().unwrap_or(&path) };
+    // `trace.bin` lies in the directory "".
+    let directory = if directory == Path::new("") { Path::new(".") } else { directory };
     if !directory.is_dir() || !path.exists() {
         return Err(Failure::call(format!(
             "there is no run {}, neither here nor among the runs; `weir report` without a name shows the newest",
             path.display()
         )));
     }
-    let file = directory.join(name);
-    let text = weir_model::read_text(&file, LONGEST).map_err(|error| {
-        Failure::call(format!(
-            "cannot read {}: {error}; a run writes this file when it ends: the run still goes on, was killed, or is of an older weir",
-            file.display()
-        ))
-    })?;
+    Ok(directory.to_owned())
+}
+
+/// Prints the summary of a run, or its report as JSON.
+fn summary(arguments: &ReportArguments, runs: &Path) -> Result {
+    let name = if arguments.json { REPORT } else { SUMMARY };
+    let directory = directory(arguments, runs, name)?;
+    let text = weir_report::read_run_file(&directory, name)?;
     if arguments.json && !serde_json::from_str::<Value>(&text).is_ok_and(|json| json.is_object()) {
         return Err(Failure::call(format!(
             "{} is damaged: it is not a JSON object; run the system again",
-            file.display()
+            directory.join(name).display()
         )));
     }
     let text = if arguments.json { text } else { weir_report::fitted(&text) };

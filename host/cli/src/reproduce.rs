@@ -6,9 +6,11 @@ use crate::{
     failure::{Context, Failure, Result},
     output, screen,
 };
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::{fs, io::Write, path::PathBuf};
-use weir_experiments::{EXPERIMENTS, ExperimentRequest, statement::Judged};
+use weir_experiments::{EXPERIMENTS, Experiment, ExperimentRequest, statement::Judged};
 use weir_report::{table, versioned};
 
 /// Computes a table or figure of a paper again, compares it with the published one and reports
@@ -40,15 +42,24 @@ pub struct ReproduceArguments {
     json: bool,
 }
 
+/// An experiment in the list of them.
+#[derive(Serialize, JsonSchema)]
+pub struct ExperimentRecord {
+    /// The name of the experiment.
+    name: &'static str,
+    /// What it computes again.
+    what: &'static str,
+}
+
 /// Carries the verb out.
 pub fn run(arguments: &ReproduceArguments, environment: &Environment) -> Result {
     let mut out = screen::stdout();
     let experiment = arguments.experiment.as_deref();
     let Some(experiment) = EXPERIMENTS.iter().find(|each| Some(each.name) == experiment) else {
         if arguments.json {
-            let list =
-                EXPERIMENTS.iter().map(|each| json!({ "name": each.name, "what": each.what }));
-            writeln!(out, "{:#}", versioned(list.collect::<Value>()))?;
+            let record = |each: &Experiment| ExperimentRecord { name: each.name, what: each.what };
+            let list: Vec<_> = EXPERIMENTS.iter().map(record).collect();
+            writeln!(out, "{:#}", versioned(list))?;
         } else {
             let mut rows = table(["experiment", ""]);
             for each in &EXPERIMENTS {
@@ -81,7 +92,7 @@ pub fn run(arguments: &ReproduceArguments, environment: &Environment) -> Result 
         }
         // Relative to the checkout: results are kept, and must not depend on its place.
         let root = environment.root()?;
-        let files = outcome.files.iter().map(|file| file.strip_prefix(&root).unwrap_or(file));
+        let files = outcome.files.iter().map(|file| file.strip_prefix(root).unwrap_or(file));
         json["files"] = files.map(|file| file.display().to_string()).collect();
         writeln!(out, "{:#}", versioned(json))?;
     } else {

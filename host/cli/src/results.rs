@@ -5,7 +5,7 @@
 //! are what `weir bench .. --json`, `weir reproduce .. --json` and `./weir test qemu --losses` gave.
 
 use crate::{
-    bench::{engine, lines, mapping::HEADER},
+    bench::{engine, mapping::HEADER},
     environment::Environment,
     failure::{Context, Failure, Result},
     screen,
@@ -18,6 +18,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use weir_experiments::{EXPERIMENTS, hypervisor};
+use weir_report::TextTable;
 
 mod reproduced;
 
@@ -25,7 +26,7 @@ mod reproduced;
 #[derive(Debug, clap::Args)]
 #[command(
     hide = true,
-    after_help = "Examples:\n  weir bench lines --json > docs/results/lines.json\n  weir \
+    after_help = "Examples:\n  weir bench mapping --json > docs/results/mapping.json\n  weir \
                   results\n  weir results --check"
 )]
 pub struct Arguments {
@@ -100,20 +101,34 @@ struct Results {
     folder: PathBuf,
 }
 
-/// A table in Markdown.
-struct Rows(String);
+/// A table of results: in Markdown for a page, or for the terminal.
+struct Rows(TextTable);
 
 impl Rows {
     /// The first columns are text, as many as `text`; the others are numbers.
     fn new(header: &[&str], text: usize) -> Self {
-        let rule = |column| if column < text { "---" } else { "--:" };
-        let rules: Vec<_> = (0..header.len()).map(rule).collect();
-        Self(format!("| {} |\n| {} |\n", header.join(" | "), rules.join(" | ")))
+        Self(TextTable::new(header).with_numbers(text..header.len()))
     }
 
     fn row(&mut self, cells: &[String]) {
-        let _ = writeln!(self.0, "| {} |", cells.join(" | "));
+        self.0.add_row(cells);
     }
+}
+
+/// Returns the tables of what `weir bench hypervisor` measured, with a heading each, for the
+/// terminal.
+pub fn of_hypervisor(json: &Value) -> String {
+    let tables = [
+        ("EL2 instructions per path, median", paths(json)),
+        ("The same with GICv2", paths_gicv2(&json["gicv2"])),
+        ("Other paths", other_paths(json)),
+        ("Boot and size", whole(json)),
+        ("Sections", sections(json)),
+        ("Largest symbols", symbols(json)),
+        ("Interrupts masked while VMs run", masked(json)),
+    ];
+    let each = tables.map(|(heading, rows)| format!("{heading}:\n{}\n", rows.0));
+    each.join("\n")
 }
 
 impl Results {
@@ -140,7 +155,8 @@ impl Results {
             "budgets" => budgets(&self.file("hypervisor")?),
             "whole" => whole(&self.file("hypervisor")?),
             "masked" => masked(&self.file("hypervisor")?),
-            "lines" => lines_of_code(&self.file("lines")?),
+            "sections" => sections(&self.file("hypervisor")?),
+            "symbols" => symbols(&self.file("hypervisor")?),
             "phases" => phases(&self.file("flows")?),
             "round-trips" => round_trips(&self.file("flows")?),
             "flows" => flows(&self.file("flows")?),
@@ -156,7 +172,7 @@ impl Results {
             "overshoot" => reproduced::overshoot(&self.experiment("throttling")?),
             "regulators" => reproduced::regulators(&self.experiment("throttling")?),
             "sleeps" => reproduced::sleeps(&self.experiment("mobivmm")?),
-            "readme" => readme(&self.file("hypervisor")?, &self.file("lines")?),
+            "readme" => readme(&self.file("hypervisor")?),
             _ => match name.strip_prefix("attacks ") {
                 Some(part) => losses(&self.file("attacks")?, part),
                 None => {
@@ -164,7 +180,8 @@ impl Results {
                 }
             },
         }
-        .0)
+        .0
+        .markdown())
     }
 }
 
@@ -238,7 +255,7 @@ fn other_paths(json: &Value) -> Rows {
     let header = ["path", "median", "minimum", "maximum", "barriers", "device", "GIC"];
     let mut rows = Rows::new(&header, 1);
     for (key, what) in [
-        ("vcpu_switch", "switch between two vCPUs on a shared core"),
+        ("vcpu_switch", "`vcpu_switch`: switch between two vCPUs on a shared core"),
         ("notify_flow", "notification of a flow, on the sender's core"),
         ("notify", "notification of a port of the switch, on the sender's core"),
         ("eoi", "end of interrupt"),
@@ -285,13 +302,6 @@ fn whole(json: &Value) -> Rows {
             rows.row(&compared(what, weir, bao));
         }
     }
-    for (key, what) in [
-        ("rodata_bytes", "read-only data, full system, bytes"),
-        ("data_bytes", "initialized data, full system, bytes"),
-        ("bss_bytes", "zeroed data and stacks, full system, bytes"),
-    ] {
-        rows.row(&[what.to_owned(), count(&json[key]), "-".to_owned(), "-".to_owned()]);
-    }
     rows
 }
 
@@ -304,20 +314,19 @@ fn masked(json: &Value) -> Rows {
     rows
 }
 
-fn lines_of_code(json: &Value) -> Rows {
-    let header = ["crate", "all parts", "of them assembly", "no optional part"];
-    let mut rows = Rows::new(&header, 1);
-    let minimal = &json["minimal"];
-    let crates = json["crates"].as_object();
-    for own in [true, false] {
-        for (name, lines) in crates.into_iter().flatten().filter(|(_, it)| it["own"] == own) {
-            let cells = [&lines["code"], &lines["assembly"], &minimal["crates"][name]["code"]];
-            let mut row = vec![format!("`{name}`")];
-            row.extend(cells.map(count));
-            rows.row(&row);
-        }
-        let (what, key) = if own { ("all of this project", "own_code") } else { ("all", "code") };
-        rows.row(&[what.to_owned(), count(&json[key]), String::new(), count(&minimal[key])]);
+fn sections(json: &Value) -> Rows {
+    let mut rows = Rows::new(&["section", "full system, bytes", "minimal system, bytes"], 1);
+    for (key, what) in hypervisor::SECTIONS {
+        rows.row(&[what.to_owned(), count(&json[key]), count(&json["minimal"][key])]);
+    }
+    rows
+}
+
+/// The ten largest functions and statics of the full system.
+fn symbols(json: &Value) -> Rows {
+    let mut rows = Rows::new(&["symbol", "bytes"], 1);
+    for symbol in json["largest_symbols"].as_array().into_iter().flatten().take(10) {
+        rows.row(&[format!("`{}`", text(&symbol["name"])), count(&symbol["bytes"])]);
     }
     rows
 }
@@ -499,7 +508,7 @@ fn simulator(json: &Value) -> Rows {
 }
 
 /// The few figures of the first page.
-fn readme(json: &Value, lines: &Value) -> Rows {
+fn readme(json: &Value) -> Rows {
     let mut rows = Rows::new(&["", "weir", "Bao"], 1);
     let bao = |key: &str| {
         let path = hypervisor::PATHS.iter().find(|path| path.key == key);
@@ -532,11 +541,6 @@ fn readme(json: &Value, lines: &Value) -> Rows {
             rows.row(&[what.to_owned(), weir, bao.map_or_else(|| "-".to_owned(), grouped)]);
         }
     }
-    rows.row(&[
-        "lines of code, full; minimal system".to_owned(),
-        format!("{}; {}", count(&lines["own_code"]), count(&lines["minimal"]["own_code"])),
-        grouped(lines::BAO),
-    ]);
     rows
 }
 

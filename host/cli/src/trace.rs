@@ -190,7 +190,7 @@ fn curves(arguments: &TraceArguments, path: PathBuf, runs: &Path) -> Result<Warn
     let mut out = arguments.out()?;
     match format {
         Format::Csv => out.write_all(answer.csv().as_bytes())?,
-        Format::Json => writeln!(out, "{:#}", weir_report::versioned(answer.json()))?,
+        Format::Json => writeln!(out, "{:#}", weir_report::versioned(answer.record()))?,
         Format::Svg => out.write_all(picture.as_bytes())?,
         Format::Table | Format::Perfetto => out.write_all(answer.text().as_bytes())?,
     }

@@ -9,7 +9,7 @@ use crate::{
 };
 use rustix::fs::{FlockOperation, flock};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fs::{self, File},
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
@@ -109,44 +109,6 @@ impl Programs {
                 "the image has another hypervisor than the one that was built last: build it again",
             )
         })
-    }
-
-    /// Builds the hypervisor with these optional parts for a board with a GICv3 and returns the
-    /// source files of each crate that is linked into it, as the compiler lists them. Rust's own
-    /// library is left out.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::hypervisor`], or a list cannot be read.
-    pub fn hypervisor_sources(
-        &self,
-        environment: &Environment,
-        board: &Platform,
-        parts: Features,
-    ) -> Result<BTreeMap<String, BTreeSet<PathBuf>>> {
-        self.hypervisor(environment, board, parts)?;
-        let features: Vec<&str> = std::iter::once("gicv3").chain(parts.names()).collect();
-        let mut command = bare_build(environment)?;
-        command.args(["-p", HYPERVISOR, "--no-default-features", "--features"]);
-        command.arg(features.join(",")).env("WEIR_BOARD", &board.name);
-        let root = environment.root()?;
-        let mut crates = BTreeMap::new();
-        for list in call(&mut command, "the hypervisor", source_list)? {
-            let text = fs::read_to_string(&list).context(|| format!("read {}", list.display()))?;
-            let stem = list.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            // A library's has the hash of its build.
-            let name = stem.rsplit_once('-').map_or(stem.as_str(), |(name, _)| name);
-            let is_program = stem == HYPERVISOR;
-            let name = if is_program { HYPERVISOR.to_owned() } else { name.replace('_', "-") };
-            let mut files = sources(&text, root);
-            if is_program {
-                // Cargo's list for a program has the files of all crates of the checkout.
-                let own = root.join("hypervisor/src");
-                files.retain(|file| file.starts_with(&own));
-            }
-            crates.insert(name, files);
-        }
-        Ok(crates)
     }
 
     /// Returns where a guest's ELF file is after its build.
@@ -383,39 +345,6 @@ fn executable(line: &str) -> Option<PathBuf> {
 
 /// The compiler's list of source files of a crate in a message, if it runs on a board and is not of
 /// Rust's library.
-fn source_list(line: &str) -> Option<PathBuf> {
-    let message = artifact(line)?;
-    if message["manifest_path"].as_str()?.contains("/rustlib/src/") {
-        return None;
-    }
-    if let Some(program) = executable(line) {
-        return Some(program.with_extension("d")).filter(|list| is_for_boards(list));
-    }
-    let files = message.get("filenames")?.as_array()?.iter();
-    let mut files = files.filter_map(|file| Some(Path::new(file.as_str()?)));
-    let library = files.find(|file| file.extension().is_some_and(|ending| ending == "rlib"))?;
-    let name = library.file_stem()?.to_str()?.strip_prefix("lib")?;
-    Some(library.with_file_name(format!("{name}.d"))).filter(|list| is_for_boards(list))
-}
-
-fn is_for_boards(list: &Path) -> bool {
-    list.components().any(|part| part.as_os_str() == TARGET)
-}
-
-/// The source files in a list, which names them relative to `root` or in full.
-fn sources(list: &str, root: &Path) -> BTreeSet<PathBuf> {
-    let rules = list.lines().filter_map(|line| Some(line.split_once(": ")?.1));
-    let files = rules.flat_map(|files| {
-        // A blank in a name has a backslash before it.
-        let joined = files.replace("\\ ", "\0");
-        let files = joined.split_whitespace().map(|file| root.join(file.replace('\0', " ")));
-        files.collect::<Vec<_>>()
-    });
-    files
-        .filter(|file| file.extension().is_some_and(|ending| ending == "rs" || ending == "s"))
-        .collect()
-}
-
 /// The shared object in a message.
 fn shared_object(line: &str) -> Option<PathBuf> {
     let message = artifact(line)?;
@@ -528,25 +457,6 @@ mod tests {
         assert_eq!(executable("not JSON"), None);
         let line = r#"{"reason":"compiler-artifact","filenames":["/t/x.rlib","/t/libweir_qemu_plugin.so"]}"#;
         assert_eq!(shared_object(line), Some("/t/libweir_qemu_plugin.so".into()));
-    }
-
-    #[test]
-    fn the_sources_of_a_crate_are_found() {
-        let message = |manifest: &str, files: &str, program: &str| {
-            format!(
-                r#"{{"reason":"compiler-artifact","manifest_path":"{manifest}","filenames":[{files}],"executable":{program}}}"#
-            )
-        };
-        let library = r#""/t/aarch64-unknown-none-softfloat/bare/deps/libx-1a.rlib""#;
-        let list = "/t/aarch64-unknown-none-softfloat/bare/deps/x-1a.d";
-        assert_eq!(source_list(&message("/x", library, "null")), Some(list.into()));
-        assert_eq!(source_list(&message("/rustlib/src/x", library, "null")), None);
-        let program = r#""/t/aarch64-unknown-none-softfloat/bare/p""#;
-        let list = "/t/aarch64-unknown-none-softfloat/bare/p.d";
-        assert_eq!(source_list(&message("/x", "", program)), Some(list.into()));
-        let list = "/t/x.d: a.rs b\\ c/d.rs /e/f.rs x.bin\n\na.rs:\n# env-dep:A\n";
-        let files: Vec<_> = sources(list, Path::new("/r")).into_iter().collect();
-        assert_eq!(files, ["/e/f.rs", "/r/a.rs", "/r/b c/d.rs"].map(PathBuf::from));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use crate::{
     cargo::Programs, debian, environment::Environment, features::features_of, flat::Flat, image,
 };
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::{
     collections::BTreeMap,
     fmt,
@@ -16,29 +17,24 @@ use weir_model::{
 use weir_units::Bytes;
 
 /// A part of a system that is neither built nor fetched yet, and its estimated size.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Guess {
-    /// The owner of the image that it belongs to; weir's own if no VM.
+    /// The VM that the part belongs to; none for the hypervisor.
     vm: Option<String>,
+    /// The role of the part, such as `image`.
     what: &'static str,
+    /// The source of the part: a path, or the name of a program.
     source: Option<String>,
-    size: Bytes,
-}
-
-impl Guess {
-    /// Returns the VM's name (null for the hypervisor), the role, the source and the bytes as JSON.
-    #[must_use]
-    pub fn json(&self) -> Value {
-        json!({ "vm": self.vm, "what": self.what, "source": self.source, "bytes": self.size.0 })
-    }
+    /// The estimated size in bytes.
+    bytes: u64,
 }
 
 impl fmt::Display for Guess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { vm, what, source, size } = self;
+        let Self { vm, what, source, bytes } = self;
         let vm = vm.as_deref().unwrap_or("weir");
         let source = source.as_ref().map_or(String::new(), |source| format!(" {source}"));
-        write!(f, "{vm}'s {what}{source} at {size}")
+        write!(f, "{vm}'s {what}{source} at {}", Bytes(*bytes))
     }
 }
 
@@ -87,21 +83,21 @@ impl Estimate {
         };
         if kept.is_none() {
             let (vm, source) = (None, None);
-            parts.guessed.push(Guess { vm, what: "image", source, size: LIKELY_HYPERVISOR });
+            parts.guessed.push(Guess { vm, what: "image", source, bytes: LIKELY_HYPERVISOR.0 });
         }
         for vm in &system.vms {
             let (what, otherwise) = match &vm.image {
                 Image::Linux { .. } => ("kernel", LIKELY_KERNEL),
                 _ => ("image", LIKELY_PROGRAM),
             };
-            let mut part = |what, from: &ImageSource, otherwise| {
+            let mut part = |what, from: &ImageSource, otherwise: Bytes| {
                 if let Some(path) = present(what, from, &programs, environment)
                     && parts.read(&path)
                 {
                     return Part::There(path);
                 }
                 let (vm, source) = (Some(vm.name.clone()), Some(source(from)));
-                parts.guessed.push(Guess { vm, what, source, size: otherwise });
+                parts.guessed.push(Guess { vm, what, source, bytes: otherwise.0 });
                 Part::Likely(from.clone(), otherwise)
             };
             let image = part(what, vm.image.source(), otherwise);

@@ -8,6 +8,8 @@ use crate::coloring::division::Division;
 use crate::pack::Packed;
 use crate::platform::PlatformGic;
 use crate::system::System;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Range,
@@ -25,7 +27,7 @@ use zerocopy::IntoBytes;
 const TABLES: usize = 64;
 
 /// The result of the audit for one owner.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Audited {
     /// `weir` or the VM's name.
     pub name: String,
@@ -43,8 +45,10 @@ pub struct Audited {
     /// Tables of its stage 2, and of its devices' address space if it has PCI functions.
     pub tables: usize,
     /// Other owners with a page of one of these colors.
+    #[serde(rename = "meets_colors_of")]
     pub meets_colors: Vec<String>,
     /// Other owners with a page in one of these banks.
+    #[serde(rename = "meets_banks_of")]
     pub meets_banks: Vec<String>,
     /// Pages that its tables map although they are not its own. [`audit`] refuses a system with
     /// any.

@@ -4,6 +4,8 @@
 //! `Example` with a file that is refused with this code, and the section `Fix`.
 
 use crate::text::nearest;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::{fmt, fmt::Write as _, sync::LazyLock};
 
 /// Defines [`Code`] and [`TOPICS`] from one list. A number that is used twice does not compile, and
@@ -296,6 +298,45 @@ pub struct Explanation {
     pub fix: &'static str,
     /// The example with the change, for fixes that fit into a few lines.
     pub fixed: Option<Example>,
+}
+
+/// The page of a code in a JSON result.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct ExplanationRecord {
+    /// The code, such as `W0105`.
+    pub code: String,
+    /// The name of the diagnostic.
+    pub name: &'static str,
+    /// The topic that it belongs to, such as "Flows".
+    pub topic: &'static str,
+    /// The rule in one line, without a period.
+    pub title: &'static str,
+    /// Why the rule exists, in Markdown.
+    pub cause: &'static str,
+    /// What is refused with this code.
+    pub example: &'static str,
+    /// What to change, in Markdown.
+    pub fix: &'static str,
+    /// The example with the change, for fixes that fit into a few lines.
+    pub fixed: Option<&'static str>,
+}
+
+impl Explanation {
+    /// Returns the page as a JSON result has it.
+    #[must_use]
+    pub fn record(&self) -> ExplanationRecord {
+        let Self { code, topic, title, cause, example, fix, fixed } = self;
+        ExplanationRecord {
+            code: code.to_string(),
+            name: code.name(),
+            topic,
+            title,
+            cause,
+            example: example.text,
+            fix,
+            fixed: fixed.map(|example| example.text),
+        }
+    }
 }
 
 /// A code block of a page.

@@ -382,10 +382,10 @@ impl Faults {
         text
     }
 
-    /// Returns a list of [`FaultRecord`].
+    /// Returns the faults as a JSON result has them.
     #[must_use]
-    pub fn to_json(&self) -> serde_json::Value {
-        self.0.iter().map(|fault| serde_json::json!(fault.record())).collect()
+    pub fn records(&self) -> Vec<FaultRecord> {
+        self.0.iter().map(Fault::record).collect()
     }
 }
 

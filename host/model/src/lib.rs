@@ -62,18 +62,18 @@ mod vm;
 pub use audit::{Audited, audit, page_owners};
 pub use board::BoardIrq;
 pub use check::{check_file, check_file_on, check_text, check_to_measure};
-pub use coloring::division::Division;
+pub use coloring::{TlbColors, division::Division};
 pub use devicetree::bare_device_tree;
 pub use diagnostics::{
-    Code, Example, ExampleKind, Explanation, diagnostics_reference, explain, explanations,
-    similar_code,
+    Code, Example, ExampleKind, Explanation, ExplanationRecord, diagnostics_reference, explain,
+    explanations, similar_code,
 };
 pub use estimate::{ImageFile, ImageFiles, estimate};
 pub use fault::{Fault, FaultRecord, Faults, LabelRecord, Location, Style, TEXT_LIMIT};
 pub use files::{open_regular, read_regular, read_short, read_text};
 pub use load::SystemFile;
 pub use pack::{HypervisorSize, Packed, Payload, pack};
-pub use place::{MapOwner, Placement, Row, Sizes, place, place_all};
+pub use place::{MapOwner, MapRecord, Placement, Row, Sizes, place, place_all};
 pub use platform::Platform;
 pub use reference::{board_reference, system_reference};
 pub use regulation::Polling;

@@ -10,6 +10,8 @@ use crate::fault::{Fault, Faults};
 use crate::image::BLOCK;
 use crate::ranges::overlap;
 use crate::system::System;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::{fmt, ops::Range};
 use suggestions::{Attempt, LESS, Refused};
 use weir_abi::{PAGE, PageSpan};
@@ -68,6 +70,47 @@ pub(crate) struct Placed {
     pub ipa: Ipa,
     pub pa: Pa,
     pub size: Bytes,
+}
+
+/// A part of the memory map in a JSON result.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct MapRecord {
+    /// The address of its first byte, in hexadecimal.
+    pub address: String,
+    /// The size in bytes.
+    pub bytes: u64,
+    /// `weir` or the VM; none if it has no owner.
+    pub owner: Option<String>,
+    /// The address one above its last byte, in hexadecimal.
+    pub end: String,
+    /// The page classes of its pages, where memory is divided: from `address` on, as many as
+    /// `bytes` is.
+    pub page_classes: Option<String>,
+    /// The address at which the VM sees it, in hexadecimal.
+    pub ipa: Option<String>,
+    /// Its kind: `RAM`, `image`, or the path of a device.
+    pub what: String,
+}
+
+impl Placement {
+    /// Returns the memory map as a JSON result has it, by address.
+    #[must_use]
+    pub fn records(&self) -> Vec<MapRecord> {
+        let record = |row: &Row| MapRecord {
+            address: format!("{:#x}", row.address.0),
+            bytes: row.size.0,
+            owner: match &row.owner {
+                MapOwner::Vm(_, name) => Some(name.clone()),
+                MapOwner::Hypervisor => Some("weir".to_owned()),
+                MapOwner::Free => None,
+            },
+            end: format!("{:#x}", row.end.0),
+            page_classes: row.classes.map(|classes| classes.to_string()),
+            ipa: row.ipa.map(|ipa| format!("{:#x}", ipa.0)),
+            what: row.what.clone(),
+        };
+        self.rows.iter().map(record).collect()
+    }
 }
 
 /// Memory that is needed in addition to the VMs' RAM, in bytes.

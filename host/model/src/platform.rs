@@ -1,14 +1,19 @@
 //! Boards: those that weir knows by name, and files. `description` has what is known of a board,
-//! `read` reads it.
+//! `read` reads it, and `record` is what a JSON result has of it.
 
 mod description;
 mod read;
+mod record;
 
 pub use self::description::{
     DmaEngine, EngineKind, EngineQos, Feature, Machine, NamedDevice, Platform, PlatformCore,
     PlatformGic, Qemu, RamRange, Uart, UartKind, Verified,
 };
 use self::read::parse;
+pub use self::record::{
+    CacheRecord, DeviceRecord, DramRecord, GicRecord, MemoryRecord, PlatformRecord, QemuRecord,
+    UartRecord, VerifiedRecord,
+};
 use crate::diagnostics::Code;
 use crate::fault::{self, Fault, Faults, File};
 use crate::files;

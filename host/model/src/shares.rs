@@ -5,26 +5,34 @@ use crate::coloring::owner::Part;
 use crate::image::total;
 use crate::place::{MapOwner, Placement, Row};
 use crate::system::System;
+use schemars::JsonSchema;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeSet;
 use weir_abi::PAGE;
 use weir_paging::classes::{ClassSet, Pages};
 use weir_units::Bytes;
 
 /// The share of an owner.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Share {
     /// `weir` or the VM's name.
     pub name: String,
-    /// The page classes.
-    pub classes: ClassSet,
-    /// Their colors.
+    /// Its colors.
     pub colors: BTreeSet<u16>,
-    /// Their banks, or groups of as many banks as a page lies in.
+    /// Its banks, or groups of as many banks as a page lies in.
     pub banks: BTreeSet<u16>,
-    /// The part of the last-level cache that lines of these colors fill, if the platform file has
-    /// the size of the cache.
+    /// Its page classes, which have these colors and banks.
+    #[serde(rename = "page_classes", serialize_with = "numbers_of")]
+    #[schemars(with = "Vec<u16>")]
+    pub classes: ClassSet,
+    /// The part of the last-level cache that lines of these colors fill, in bytes, if the platform
+    /// file has the size of the cache.
+    #[serde(rename = "cache_bytes", serialize_with = "bytes")]
+    #[schemars(with = "Option<u64>")]
     pub cache: Option<Bytes>,
-    /// The RAM that lies in these page classes.
+    /// The RAM that lies in these page classes, in bytes.
+    #[serde(rename = "reach_bytes", serialize_with = "bytes_of")]
+    #[schemars(with = "u64")]
     pub reach: Bytes,
     /// Pages that are taken: RAM, and what the hypervisor keeps for it. The hypervisor's own are
     /// its image, undivided with the guests'.
@@ -33,9 +41,25 @@ pub struct Share {
     /// image.
     pub kept_pages: u64,
     /// The owners that share a color with it: they can evict each other's lines.
+    #[serde(rename = "shares_colors_with")]
     pub shares_colors: Vec<String>,
     /// The owners that share a bank with it: they can close each other's rows.
+    #[serde(rename = "shares_banks_with")]
     pub shares_banks: Vec<String>,
+}
+
+fn numbers_of<S: Serializer>(classes: &ClassSet, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(classes.iter().map(|class| class.0))
+}
+
+#[expect(clippy::ref_option, reason = "serde passes a reference")]
+fn bytes<S: Serializer>(size: &Option<Bytes>, serializer: S) -> Result<S::Ok, S::Error> {
+    size.map(Bytes::get).serialize(serializer)
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn bytes_of<S: Serializer>(size: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
+    size.0.serialize(serializer)
 }
 
 /// The shares of all owners, the hypervisor first.

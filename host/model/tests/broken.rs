@@ -123,7 +123,7 @@ fn faults_are_json_too() {
     let directory = images::directory("json");
     let text = "platform = \"qemu-virt\"\n[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"16MB\"\nimage = { elf = \"good.elf\" }\n";
     let faults = check_text(&directory.join("x.toml"), text, &catalog()).unwrap_err();
-    let json = faults.to_json();
+    let json = serde_json::json!(faults.records());
     assert_eq!((&json[0]["code"], &json[0]["name"]), (&"W0021".into(), &"wrong-unit".into()));
     assert_eq!((&json[0]["line"], &json[0]["column"]), (&5.into(), &10.into()));
     assert_eq!(json[0]["labels"][0]["length"], 6);

@@ -1,14 +1,11 @@
 //! The owners of the page classes, as a table, as JSON, and as a picture.
 
 use crate::table::{paragraph, table};
-use serde_json::{Value, json};
-use std::fmt::Write as _;
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::{collections::BTreeSet, fmt::Write as _};
 use weir_abi::PAGE;
-use weir_model::Audited;
-use weir_model::Placement;
-use weir_model::Share;
-use weir_model::System;
-use weir_model::shares;
+use weir_model::{Audited, Placement, Share, System, TlbColors, shares};
 use weir_units::Bytes;
 
 /// Returns the page classes of all owners, and the costs of the division, as text.
@@ -138,39 +135,56 @@ fn costs(system: &System, shares: &[Share]) -> Vec<String> {
     costs
 }
 
-/// Returns the page classes of all owners as JSON.
+/// The division of the last-level cache and of DRAM in a JSON result.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct DivisionRecord {
+    /// Whether memory is divided.
+    pub divided: bool,
+    /// The address map of the DRAM controller.
+    pub dram_map: Option<String>,
+    /// The number of page classes of the board.
+    pub page_classes: usize,
+    /// The number of cache colors of the board.
+    pub colors: u16,
+    /// The number of banks or groups of banks that a page can be in.
+    pub bank_groups: u16,
+    /// The number of banks in a group.
+    pub banks_in_group: u16,
+    /// The TLB sets of the VMs with `tlb_colors`.
+    pub tlb_sets: Vec<TlbSets>,
+    /// The owners of page classes, the hypervisor first.
+    pub owners: Vec<Share>,
+}
+
+/// The TLB sets of a VM.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct TlbSets {
+    /// The VM.
+    pub name: String,
+    /// The sets that its RAM uses.
+    pub sets: BTreeSet<u16>,
+    /// The number of sets of the TLB.
+    pub of: u16,
+}
+
+/// Returns the page classes of all owners as a JSON result has them.
 #[must_use]
-pub fn json(system: &System, placement: &Placement) -> Value {
+pub fn record(system: &System, placement: &Placement) -> DivisionRecord {
     let division = &system.division;
-    let owners: Vec<Value> = shares(system, placement)
-        .iter()
-        .map(|share| {
-            json!({
-                "name": share.name,
-                "colors": share.colors,
-                "banks": share.banks,
-                "page_classes": share.classes.iter().map(|class| class.0).collect::<Vec<_>>(),
-                "cache_bytes": share.cache.map(Bytes::get),
-                "reach_bytes": share.reach.0,
-                "pages": share.pages,
-                "kept_pages": share.kept_pages,
-                "shares_colors_with": share.shares_colors,
-                "shares_banks_with": share.shares_banks,
-            })
-        })
-        .collect();
-    json!({
-        "divided": division.divided,
-        "dram_map": division.dram,
-        "page_classes": division.classes.count(),
-        "colors": division.classes.colors(),
-        "bank_groups": division.classes.bank_groups(),
-        "banks_in_group": division.classes.banks_in_group(),
-        "tlb_sets": system.vms.iter().zip(&division.tlb).filter_map(|(vm, tlb)| {
-            Some(json!({ "name": vm.name, "sets": tlb.as_ref()?.numbers, "of": tlb.as_ref()?.sets }))
-        }).collect::<Vec<_>>(),
-        "owners": owners,
-    })
+    let tlb_sets = system.vms.iter().zip(&division.tlb).filter_map(|(vm, tlb)| {
+        let TlbColors { numbers, sets, .. } = tlb.as_ref()?;
+        Some(TlbSets { name: vm.name.clone(), sets: numbers.clone(), of: *sets })
+    });
+    DivisionRecord {
+        divided: division.divided,
+        dram_map: division.dram.clone(),
+        page_classes: division.classes.count(),
+        colors: division.classes.colors(),
+        bank_groups: division.classes.bank_groups(),
+        banks_in_group: division.classes.banks_in_group(),
+        tlb_sets: tlb_sets.collect(),
+        owners: shares(system, placement),
+    }
 }
 
 /// Returns the result of an audit as a table.
@@ -233,30 +247,19 @@ fn walked(found: &[Audited]) -> Vec<String> {
     vec![format!("stage 2 of {}", names(&|owner| owner.leaves > 0).join(", ")), smmu]
 }
 
-/// Returns the translation tables that an audit walked, and those that it could not, as JSON.
-#[must_use]
-pub fn audited_tables(found: &[Audited]) -> Value {
-    json!({ "walked": walked(found), "made_at_boot": [AT_BOOT] })
+/// The translation tables of an audit in a JSON result.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct AuditedTables {
+    /// The tables that were made and walked, with their owners.
+    pub walked: Vec<String>,
+    /// The tables that exist only after the boot, which checks them itself.
+    pub made_at_boot: Vec<&'static str>,
 }
 
-/// Returns the result of an audit as JSON.
+/// Returns the translation tables that an audit walked, and those that it could not.
 #[must_use]
-pub fn audit_json(found: &[Audited]) -> Value {
-    let owner = |owner: &Audited| {
-        json!({
-            "name": owner.name,
-            "pages": owner.pages,
-            "colors": owner.colors,
-            "banks": owner.banks,
-            "leaves": owner.leaves,
-            "dma_leaves": owner.dma_leaves,
-            "tables": owner.tables,
-            "meets_colors_of": owner.meets_colors,
-            "meets_banks_of": owner.meets_banks,
-            "foreign_pages": owner.foreign_pages,
-        })
-    };
-    found.iter().map(owner).collect()
+pub fn audited_tables(found: &[Audited]) -> AuditedTables {
+    AuditedTables { walked: walked(found), made_at_boot: vec![AT_BOOT] }
 }
 
 /// One for each owner, in cyclic order; dark enough for white text, and distinct for readers who
@@ -394,6 +397,7 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
     use std::path::Path;
     use weir_model::{Catalog, check_text, place};
 
@@ -424,7 +428,7 @@ mod tests {
             foreign_pages,
         };
         let found = [owner("weir", 100, 0), owner("a", 1024, 3)];
-        let json = audit_json(&found);
+        let json = json!(found);
         assert_eq!((&json[0]["foreign_pages"], &json[1]["foreign_pages"]), (&0.into(), &3.into()));
         let report = audit_report(&found);
         let row = report.lines().find(|line| line.contains(" a ")).expect("a row");
@@ -489,14 +493,14 @@ mod tests {
         let with = [owner("weir", 0, 0), owner("a", 8, 0), owner("b", 8, 4)];
         let text = audit_report(&with);
         assert!(text.contains("the SMMU's tables for b, in its formats of"), "{text}");
-        assert_eq!(audited_tables(&with)["walked"].as_array().map(Vec::len), Some(2));
-        assert_eq!(audit_json(&with)[2]["dma_leaves"], 4);
+        assert_eq!(audited_tables(&with).walked.len(), 2);
+        assert_eq!(json!(with)[2]["dma_leaves"], 4);
     }
 
     #[test]
     fn undivided_the_hypervisor_has_its_image() {
         let (system, placement) = made("qemu-virt", "");
-        let owners = json(&system, &placement)["owners"].clone();
+        let owners = json!(record(&system, &placement).owners);
         let of =
             |owner: usize| (owners[owner]["pages"].as_u64(), owners[owner]["kept_pages"].as_u64());
         assert_eq!([of(0), of(1)], [(Some(256), Some(0)), (Some(1024), Some(0))], "{owners}");
@@ -548,7 +552,7 @@ mod tests {
     #[test]
     fn data_has_the_page_classes() {
         let (system, placement) = made("qemu-virt", "colors = \"2\"\nbanks = \"0\"");
-        let json = json(&system, &placement);
+        let json = json!(record(&system, &placement));
         assert_eq!(json["divided"], true);
         assert_eq!(json["owners"][1]["page_classes"], json!([2]));
         assert_eq!(json["owners"][1]["colors"], json!([2]));

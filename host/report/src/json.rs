@@ -1,6 +1,7 @@
 //! JSON results: their version, and their form for a terminal.
 
-use serde_json::{Map, Value};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 use std::fmt;
 use weir_model::is_hidden;
 
@@ -39,7 +40,7 @@ impl fmt::Display for Json {
 /// assert_eq!(versioned(json!(["\u{202e}"])).to_string(), r#"["\u202e"]"#);
 /// ```
 #[must_use]
-pub fn versioned(result: Value) -> Json {
+pub fn versioned(result: impl Serialize) -> Json {
     fn with_version(result: Value) -> Value {
         match result {
             Value::Object(fields) => {
@@ -51,5 +52,5 @@ pub fn versioned(result: Value) -> Json {
             other => other,
         }
     }
-    Json(with_version(result))
+    Json(with_version(json!(result)))
 }

@@ -15,14 +15,16 @@
 
 pub mod board_file;
 pub mod coloring;
+mod html;
 mod json;
 pub mod overheads;
 mod picture;
 mod table;
 pub mod trace;
 
+pub use html::{ConsoleTail, RunFiles, TraceCounts, console_log, html, read_run_file};
 pub use json::{JSON_VERSION, Json, versioned};
-pub use picture::Picture;
+pub use picture::{Bars, Picture};
 pub use table::{TextTable, columns, fitted, paragraph, paragraphs, table, wrap};
 
 /// The name of the summary in the directory of a run.

@@ -4,7 +4,9 @@ use crate::{
     table::table,
     trace::{file::Trace, words},
 };
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::{self, Write as _},
@@ -69,12 +71,52 @@ fn without_transfer((bytes, ns): (u64, u64), bandwidth: u64) -> u64 {
 }
 
 /// Least, mean, median and greatest of what was measured, in ns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Spread {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Spread {
+    /// The least.
     min: u64,
+    /// The mean.
     avg: u64,
+    /// The median.
     median: u64,
+    /// The greatest.
     max: u64,
+}
+
+/// The overheads of a run in a JSON result.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct OverheadsRecord {
+    /// Packets that arrived.
+    pub packets: usize,
+    /// Records that the trace lost.
+    pub records_lost: u64,
+    /// The phases of a packet, by the names of rt-virtio's Table II and further ones.
+    pub phases: Vec<PhaseRecord>,
+    /// The bandwidth of the copy in bytes/s, if a core copies.
+    pub copy_bandwidth: Option<u64>,
+    /// The time of a copy in addition to its bytes, in ns.
+    pub copy_set_up_ns: Option<u64>,
+    /// The bandwidth of the DMA engine in bytes/s, if it was measured.
+    pub engine_bandwidth: Option<u64>,
+    /// The time of a transfer by the DMA engine in addition to its bytes, in ns.
+    pub engine_set_up_ns: Option<u64>,
+}
+
+/// The durations of a phase in a JSON result.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct PhaseRecord {
+    /// The name of the phase.
+    pub name: &'static str,
+    /// The meaning of the phase.
+    pub action: &'static str,
+    /// How often it occurred.
+    pub count: usize,
+    /// The durations in ns.
+    pub ns: Spread,
+    /// Whether the longest can have taken longer than the record holds.
+    pub max_or_more: bool,
+    /// The same in instructions, if the run counted instructions, one per ns.
+    pub instructions: Option<Spread>,
 }
 
 impl Spread {
@@ -90,10 +132,6 @@ impl Spread {
 
     fn row(self) -> [u64; 4] {
         [self.min, self.avg, self.median, self.max]
-    }
-
-    fn to_json(self) -> Value {
-        json!({ "min": self.min, "avg": self.avg, "median": self.median, "max": self.max })
     }
 }
 
@@ -353,31 +391,31 @@ impl MeasuredOverheads {
         text
     }
 
-    /// Returns the overheads as JSON, times in ns.
+    /// Returns the overheads as a JSON result has them.
     #[must_use]
-    pub fn to_json(&self) -> Value {
+    pub fn record(&self) -> OverheadsRecord {
         let phases = Phase::ALL.map(|phase| {
             let spread = self.spread(phase);
-            json!({
-                "name": phase.name(),
-                "action": phase.action(),
-                "count": self.phases.get(&phase).map_or(0, Vec::len),
-                "ns": spread.to_json(),
-                "max_or_more": self.is_open(phase),
-                "instructions": self.counted.then(|| spread.to_json()),
-            })
+            PhaseRecord {
+                name: phase.name(),
+                action: phase.action(),
+                count: self.phases.get(&phase).map_or(0, Vec::len),
+                ns: spread,
+                max_or_more: self.is_open(phase),
+                instructions: self.counted.then_some(spread),
+            }
         });
         let copy = self.copy();
         let has_engine = !self.transfers.is_empty();
-        json!({
-            "packets": self.packets,
-            "records_lost": self.lost,
-            "phases": phases,
-            "copy_bandwidth": copy.map(|(bandwidth, _)| bandwidth),
-            "copy_set_up_ns": copy.map(|(_, set_up)| set_up),
-            "engine_bandwidth": self.engine_bandwidth(),
-            "engine_set_up_ns": has_engine.then(|| self.interrupts().max),
-        })
+        OverheadsRecord {
+            packets: self.packets,
+            records_lost: self.lost,
+            phases: phases.into(),
+            copy_bandwidth: copy.map(|(bandwidth, _)| bandwidth),
+            copy_set_up_ns: copy.map(|(_, set_up)| set_up),
+            engine_bandwidth: self.engine_bandwidth(),
+            engine_set_up_ns: has_engine.then(|| self.interrupts().max),
+        }
     }
 }
 

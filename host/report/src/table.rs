@@ -177,6 +177,15 @@ impl TextTable {
         self.rows.push(cells(row));
     }
 
+    /// Returns the table in Markdown.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let rule = |column| if self.numbers.contains(&column) { "--:" } else { "---" };
+        let rules = cells((0..self.header.len()).map(rule));
+        let lines = [&self.header, &rules].into_iter().chain(&self.rows);
+        lines.flat_map(|cells| ["| ".to_owned(), cells.join(" | "), " |\n".to_owned()]).collect()
+    }
+
     /// The greatest value of `measure` for the cells of a column.
     fn greatest(&self, column: usize, measure: impl Fn(&str) -> usize) -> usize {
         let rows = [&self.header].into_iter().chain(&self.rows);

@@ -259,6 +259,7 @@ fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>, conditions: C
                 }
                 let own = observed.filter(|_| whole);
                 let own = own.and_then(|observed| observed.longest_own(place));
+                flow.own_max_ns = own.filter(|_| conditions.clock == Clock::Counted);
                 let emulator = match (conditions.clock, own) {
                     (Clock::CountedInSlices, _) => {
                         Some("time slices of other cores are in it: add --no-quantum".to_owned())
@@ -464,7 +465,9 @@ mod tests {
             observed.add_turns(0, Turns::of(&[turn]));
             let mut report = report(&SyntheticWire::default(), 843_000, None, Some(103_000));
             judge(&mut report, Some(&observed), (&[], &[]), COUNTED);
-            report.flows.remove(0).finding.expect("a finding")
+            let flow = report.flows.remove(0);
+            assert_eq!(flow.own_max_ns, (lost == 0).then_some(843_000 - (turn.1 - turn.0)));
+            flow.finding.expect("a finding")
         };
         let emulator = judged((200_000, 950_000), 0);
         assert_eq!(emulator.verdict, NotJudged);

@@ -20,7 +20,7 @@ use weir_abi::Features;
 use weir_image::{
     Environment, Failure, Result,
     cargo::Programs,
-    failure::{Context, GOOD, INTERRUPTED},
+    failure::{Context, INTERRUPTED},
 };
 use weir_model::{System, platform::Platform};
 use weir_qemu_plugin::ledger::{CoreLedger, GuestCounts, Ledger, Period};
@@ -227,14 +227,7 @@ impl<'a> Lab<'a> {
         }
         let outcome = run(&checked, &options, &mut SilentConsole)?;
         interrupted(outcome.status)?;
-        if outcome.status != GOOD {
-            let why = outcome.trouble.unwrap_or_else(|| show::summary(&outcome.report));
-            let logs = outcome.directory.display();
-            return Err(Failure {
-                status: outcome.status,
-                text: format!("{}: {why}\nlogs: {logs}", system.display()),
-            });
-        }
+        let outcome = outcome.good(&system)?;
         let reading = || format!("read the plug-in's books on {}", system.display());
         let seen = Seen {
             ledger: Ledger::read(&ledger).context(reading)?,
@@ -493,6 +486,6 @@ mod tests {
     fn a_run_ended_by_a_person_has_no_table() {
         let ended = interrupted(INTERRUPTED).expect_err("an end");
         assert_eq!((ended.status, ended.text.as_str()), (INTERRUPTED, "interrupted"));
-        assert!(interrupted(GOOD).is_ok());
+        assert!(interrupted(weir_image::failure::GOOD).is_ok());
     }
 }

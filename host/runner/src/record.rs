@@ -47,7 +47,7 @@ impl RunRecord {
             let path = directory.join(name);
             File::create(&path).map(BufWriter::new).context(|| format!("write {}", path.display()))
         };
-        let log = |name: &str| open(&log_name(name));
+        let log = |name: &str| open(&weir_report::console_log(name));
         let consoles: Result<Vec<_>> = system.vms.iter().map(|vm| log(&vm.name)).collect();
         let (wire, hypervisor) = (open("wire.bin")?, open("hypervisor.log")?);
         // The file may have been changed or deleted since it was read; what ran is in the image.
@@ -161,9 +161,4 @@ impl RunRecord {
         self.remove(super::control::SOCKET);
         Ok(())
     }
-}
-
-/// The log of a VM's console: `NAME.log`, unless that is a log of weir's own.
-fn log_name(vm: &str) -> String {
-    if ["hypervisor", "qemu"].contains(&vm) { format!("{vm}.vm.log") } else { format!("{vm}.log") }
 }

@@ -127,7 +127,6 @@ fn a53_quad() -> Hierarchy {
             sharing: L2Sharing::Shared,
             inclusive: false,
         }),
-        l3: None,
         dram: Some(ddr4_2400_map()),
     })
     .expect("the shapes fit")

@@ -28,7 +28,6 @@
 //!         sharing: L2Sharing::Shared,
 //!         inclusive: false,
 //!     }),
-//!     l3: None,
 //!     // Two bank bits, each an XOR; rows of 8 KiB in 2 GiB.
 //!     dram: Some(AddressMap::new(AddressFields::from_banks(vec![0x9_0000, 0x12_0000], 13, 31))?),
 //! })?;
@@ -82,8 +81,6 @@ pub struct HierarchyConfig {
     pub l1i: Option<CacheConfig>,
     /// The second level, if there is one.
     pub l2: Option<L2Config>,
-    /// A third level that all cores share, if there is one.
-    pub l3: Option<CacheConfig>,
     /// The DRAM's address functions, if rows are to be counted.
     pub dram: Option<AddressMap>,
 }
@@ -147,8 +144,6 @@ pub enum Served {
     L2,
     /// A private cache of another core.
     Peer,
-    /// The third level.
-    L3,
     /// DRAM.
     Memory,
 }
@@ -185,7 +180,6 @@ pub struct Hierarchy {
     l2: Box<[Cache]>,
     l2_private: bool,
     inclusive: bool,
-    l3: Option<Cache>,
     banks: Option<Banks>,
     traffic: Box<[CoreTraffic]>,
     /// The traffic since it was last taken; `None` if the recording is off.
@@ -198,7 +192,7 @@ impl Hierarchy {
     /// # Errors
     /// [`HierarchyError`] names the level and what does not fit.
     pub fn new(config: HierarchyConfig) -> Result<Self, HierarchyError> {
-        let HierarchyConfig { cores, owners, l1d, l1i, l2, l3, dram } = config;
+        let HierarchyConfig { cores, owners, l1d, l1i, l2, dram } = config;
         if !(1..=64).contains(&cores) {
             return Err(HierarchyError::Cores(cores));
         }
@@ -220,7 +214,6 @@ impl Hierarchy {
             l2: l2.map(|l2| build("l2", l2.cache, l2_count)).transpose()?.unwrap_or_default(),
             l2_private,
             inclusive: l2.is_some_and(|l2| l2.inclusive),
-            l3: l3.map(|cache| build("l3", cache, 1)).transpose()?.map(|one| one[0].clone()),
             banks: dram.map(|map| Banks::new(map, owners)),
             traffic: vec![CoreTraffic::default(); cores].into_boxed_slice(),
             moved: None,
@@ -254,7 +247,7 @@ impl Hierarchy {
     /// line, and brings it into none; a write goes to DRAM and takes the line from all caches.
     pub fn device_access(&mut self, owner: Owner, write: bool, line: u64) -> Served {
         let mut holds = false;
-        for cache in self.l1d.iter_mut().chain(&mut self.l2).chain(&mut self.l3) {
+        for cache in self.l1d.iter_mut().chain(&mut self.l2) {
             let held = if write { cache.invalidate(line).is_some() } else { cache.contains(line) };
             holds |= held;
         }
@@ -328,12 +321,6 @@ impl Hierarchy {
         self.l2.iter().map(Cache::stats)
     }
 
-    /// Counts of the third level, if there is one.
-    #[must_use]
-    pub fn l3(&self) -> Option<&CacheStats> {
-        self.l3.as_ref().map(Cache::stats)
-    }
-
     /// Counts of the DRAM's banks, if there are address functions. A line that is written back
     /// counts for its own owner, not for the one that evicted it: it goes to a row of that owner's
     /// memory.
@@ -350,7 +337,7 @@ impl Hierarchy {
 
     /// Forgets all counts, keeps lines and open rows.
     pub fn clear_stats(&mut self) {
-        let caches = self.l1d.iter_mut().chain(&mut self.l2).chain(&mut self.l3);
+        let caches = self.l1d.iter_mut().chain(&mut self.l2);
         caches.chain(self.l1i.iter_mut().flatten()).for_each(Cache::clear_stats);
         if let Some(banks) = &mut self.banks {
             banks.clear_stats();
@@ -445,30 +432,19 @@ impl Hierarchy {
         self.l1d[core].set_shared(line, false);
     }
 
-    /// Brings a line from the shared levels or DRAM, and into the shared levels on its way.
+    /// Brings a line from a shared L2 or DRAM, and into a shared L2 on its way.
     fn fetch_shared(&mut self, core: usize, owner: Owner, line: u64) -> Served {
         let shared_l2 = !self.l2_private && !self.l2.is_empty();
         if shared_l2 && self.l2[0].lookup(line, owner, false).is_some() {
             return Served::L2;
         }
         self.traffic[core].refills += 1;
-        let served = if let Some(l3) = &mut self.l3
-            && l3.lookup(line, owner, false).is_some()
-        {
-            Served::L3
-        } else {
-            self.dram(owner, line, false);
-            if let Some(l3) = &mut self.l3 {
-                let victim = l3.fill(line, owner, LineState::default());
-                self.leave_last(victim);
-            }
-            Served::Memory
-        };
+        self.dram(owner, line, false);
         if shared_l2 {
             let victim = self.l2[0].fill(line, owner, LineState::default());
             self.leave_l2(core, victim);
         }
-        served
+        Served::Memory
     }
 
     fn fill_private_l2(&mut self, core: usize, owner: Owner, line: u64, shared: bool) {
@@ -483,7 +459,7 @@ impl Hierarchy {
         let at = if self.l2_private { core } else { 0 };
         let Some(l2) = self.l2.get_mut(at) else {
             self.traffic[core].write_backs += 1;
-            return self.write_below(victim);
+            return self.dram(victim.owner, victim.line, true);
         };
         if !l2.write_back(victim.line, victim.owner) {
             let state = LineState { dirty: true, shared: self.l2_private };
@@ -505,25 +481,6 @@ impl Hierarchy {
         }
         if victim.dirty {
             self.traffic[core].write_backs += 1;
-            self.write_below(victim);
-        }
-    }
-
-    /// A dirty line goes to what is below the L2.
-    fn write_below(&mut self, victim: Victim) {
-        let Some(l3) = &mut self.l3 else { return self.dram(victim.owner, victim.line, true) };
-        if !l3.write_back(victim.line, victim.owner) {
-            let state = LineState { dirty: true, shared: false };
-            let next = l3.fill(victim.line, victim.owner, state);
-            self.leave_last(next);
-        }
-    }
-
-    /// A line leaves the L3.
-    fn leave_last(&mut self, victim: Option<Victim>) {
-        if let Some(victim) = victim
-            && victim.dirty
-        {
             self.dram(victim.owner, victim.line, true);
         }
     }

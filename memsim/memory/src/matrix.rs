@@ -47,12 +47,6 @@ impl Matrix {
         self.counts.chunks(self.owners.max(1))
     }
 
-    /// All events that `by` caused, those to itself included.
-    #[must_use]
-    pub fn caused(&self, by: Owner) -> u64 {
-        self.rows().nth(by.index()).map_or(0, |row| row.iter().sum())
-    }
-
     /// All events that `of` suffered, those by itself included.
     #[must_use]
     pub fn suffered(&self, of: Owner) -> u64 {
@@ -101,7 +95,7 @@ mod tests {
             }
         }
         assert_eq!(m.get(Owner(1), Owner(0)), 2);
-        assert_eq!((m.caused(Owner(0)), m.suffered(Owner(0))), (6, 7));
+        assert_eq!(m.suffered(Owner(0)), 7);
         assert_eq!((m.total(), m.between_owners()), (15, 3));
         assert_eq!((m.get(Owner(0), Owner(3)), m.get(Owner(3), Owner(0))), (0, 0));
         let mut twice = m.clone();

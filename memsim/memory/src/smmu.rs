@@ -115,16 +115,6 @@ impl Tbu {
         Translation::Walk(Walk { reads, len })
     }
 
-    /// Throws out all entries of a stream, as the invalidation that follows a fault or a restart
-    /// does.
-    pub fn invalidate(&mut self, stream: StreamId) {
-        let stream = u64::from(stream.0 & 0xfff);
-        let entries: Vec<u64> = self.tlb.lines().map(|entry| entry.line).collect();
-        for key in entries.into_iter().filter(|key| key >> 36 == stream) {
-            self.tlb.invalidate(key);
-        }
-    }
-
     /// Lookups, misses, and evictions by pairs of owners.
     #[must_use]
     pub fn stats(&self) -> &CacheStats {

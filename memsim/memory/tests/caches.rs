@@ -230,20 +230,17 @@ proptest! {
             ]),
             1..600,
         ),
-        shape in 0..7,
+        shape in 0..5,
     ) {
         let l2 = |sharing, inclusive| {
             Some(L2Config { cache: config(4, 4, Replacement::Lru), sharing, inclusive })
         };
-        let third = Some(config(8, 4, Replacement::Lru));
-        let (l2, l3) = match shape {
-            0 => (None, None),
-            1 => (l2(L2Sharing::Shared, false), None),
-            2 => (l2(L2Sharing::Shared, true), None),
-            3 => (l2(L2Sharing::Private, false), None),
-            4 => (l2(L2Sharing::Private, true), None),
-            5 => (l2(L2Sharing::Shared, true), third),
-            _ => (l2(L2Sharing::Private, false), third),
+        let l2 = match shape {
+            0 => None,
+            1 => l2(L2Sharing::Shared, false),
+            2 => l2(L2Sharing::Shared, true),
+            3 => l2(L2Sharing::Private, false),
+            _ => l2(L2Sharing::Private, true),
         };
         let mut fast = Hierarchy::new(HierarchyConfig {
             cores: 3,
@@ -251,16 +248,15 @@ proptest! {
             l1d: config(2, 2, Replacement::Lru),
             l1i: Some(config(2, 2, Replacement::Lru)),
             l2,
-            l3,
             dram: Some(map()),
         }).unwrap();
-        let mut slow = SlowHierarchy::new(l2, l3.is_some());
+        let mut slow = SlowHierarchy::new(l2);
         for (core, owner, line, access) in trace {
             let served = fast.access(core, Owner(owner), access, Pa(line * LINE), 8);
             prop_assert_eq!(served, slow.access(core, owner, access, line));
         }
         let stats: Vec<_> = (0..3).map(|core| fast.l1d(core)).collect();
-        for (fast, slow) in stats.into_iter().chain(fast.l2()).chain(fast.l3()).zip(&slow.caches) {
+        for (fast, slow) in stats.into_iter().chain(fast.l2()).zip(&slow.caches) {
             prop_assert_eq!(fast.evictions.total(), slow.evictions);
             prop_assert_eq!(fast.write_backs.total(), slow.write_backs);
         }
@@ -326,11 +322,10 @@ impl SlowCache {
 
 /// Every store goes to all other caches, and every load checks that it gets what was stored last.
 struct SlowHierarchy {
-    /// Three L1D, then the L2s, then the L3.
+    /// Three L1D, then the L2s.
     caches: Vec<SlowCache>,
     l1i: Vec<SlowCache>,
     l2: Option<L2Config>,
-    l3: Option<usize>,
     memory: BTreeMap<u64, u64>,
     last_store: BTreeMap<u64, u64>,
     stores: u64,
@@ -339,7 +334,7 @@ struct SlowHierarchy {
 }
 
 impl SlowHierarchy {
-    fn new(l2: Option<L2Config>, l3: bool) -> Self {
+    fn new(l2: Option<L2Config>) -> Self {
         let l2_count = match l2.map(|l2| l2.sharing) {
             None => 0,
             Some(L2Sharing::Shared) => 1,
@@ -347,15 +342,10 @@ impl SlowHierarchy {
         };
         let mut caches: Vec<_> = (0..3).map(|_| SlowCache::new(2, 2)).collect();
         caches.extend((0..l2_count).map(|_| SlowCache::new(4, 4)));
-        let at = caches.len();
-        if l3 {
-            caches.push(SlowCache::new(8, 4));
-        }
         Self {
             caches,
             l1i: (0..3).map(|_| SlowCache::new(2, 2)).collect(),
             l2,
-            l3: l3.then_some(at),
             memory: BTreeMap::new(),
             last_store: BTreeMap::new(),
             stores: 0,
@@ -456,29 +446,19 @@ impl SlowHierarchy {
             return (Served::L2, copy.store);
         }
         self.traffic[core].0 += 1;
-        let (served, store) = if let Some(copy) = self.l3.and_then(|at| self.caches[at].find(line))
-        {
-            (Served::L3, copy.store)
-        } else {
-            self.dram_accesses += 1;
-            let store = self.memory.get(&line).copied().unwrap_or(0);
-            if let Some(at) = self.l3 {
-                let out = self.caches[at].put(Copy { line, dirty: false, store });
-                self.write_memory(out);
-            }
-            (Served::Memory, store)
-        };
+        self.dram_accesses += 1;
+        let store = self.memory.get(&line).copied().unwrap_or(0);
         if let Some(at) = l2 {
             let out = self.caches[at].put(Copy { line, dirty: false, store });
             self.leave_l2(core, out);
         }
-        (served, store)
+        (Served::Memory, store)
     }
 
     fn leave_l1(&mut self, core: usize, out: Copy) {
         let Some(at) = self.l2_of(core) else {
             self.traffic[core].1 += 1;
-            return self.below(out);
+            return self.write_memory(out);
         };
         if self.caches[at].take(out.line).is_some() {
             self.caches[at].copies.push(out);
@@ -501,25 +481,13 @@ impl SlowHierarchy {
         }
         if out.dirty {
             self.traffic[core].1 += 1;
-            self.below(out);
+            self.write_memory(out);
         }
     }
 
-    fn below(&mut self, out: Copy) {
-        let Some(at) = self.l3 else { return self.write_memory(Some(out)) };
-        if self.caches[at].take(out.line).is_some() {
-            self.caches[at].copies.push(out);
-        } else {
-            let next = self.caches[at].put(out);
-            self.write_memory(next);
-        }
-    }
-
-    fn write_memory(&mut self, out: Option<Copy>) {
-        if let Some(out) = out.filter(|out| out.dirty) {
-            self.dram_accesses += 1;
-            self.memory.insert(out.line, out.store);
-        }
+    fn write_memory(&mut self, out: Copy) {
+        self.dram_accesses += 1;
+        self.memory.insert(out.line, out.store);
     }
 }
 
@@ -536,7 +504,6 @@ fn owners_of_different_colors_never_evict_each_other() {
                 sharing: L2Sharing::Shared,
                 inclusive: false,
             }),
-            l3: None,
             dram: Some(map()),
         })
         .unwrap();
@@ -572,7 +539,6 @@ fn an_access_over_a_line_border_touches_both_lines() {
         l1d: config(2, 2, Replacement::Lru),
         l1i: None,
         l2: None,
-        l3: None,
         dram: None,
     })
     .unwrap();
@@ -612,12 +578,15 @@ fn impossible_cache_shapes_are_refused_with_help() {
         owners: 1,
         l1d: base,
         l1i: None,
-        l2: None,
-        l3: Some(CacheConfig { line: Bytes(128), ways: 2, ..base }),
+        l2: Some(L2Config {
+            cache: CacheConfig { line: Bytes(128), ways: 2, ..base },
+            sharing: L2Sharing::Shared,
+            inclusive: false,
+        }),
         dram: None,
     };
     let error = Hierarchy::new(hierarchy.clone()).unwrap_err();
-    assert_eq!(error, HierarchyError::LineSizes { level: "l3", line: 128, l1d: 64 });
+    assert_eq!(error, HierarchyError::LineSizes { level: "l2", line: 128, l1d: 64 });
     let none = Hierarchy::new(HierarchyConfig { cores: 0, ..hierarchy }).unwrap_err();
     assert_eq!(none, HierarchyError::Cores(0));
 }

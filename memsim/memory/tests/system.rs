@@ -37,15 +37,7 @@ const ENGINE: DmaConfig = DmaConfig {
 };
 
 fn port() -> DmaPort {
-    DmaPort {
-        engine: ENGINE,
-        coherent: false,
-        line: ns(4),
-        priority: 0,
-        regulator: None,
-        hold: 0,
-        smmu: None,
-    }
+    DmaPort { engine: ENGINE, coherent: false, line: ns(4), qos: None, smmu: None }
 }
 
 fn config() -> SystemConfig {
@@ -66,7 +58,6 @@ fn config() -> SystemConfig {
                 sharing: L2Sharing::Shared,
                 inclusive: false,
             }),
-            l3: None,
             dram: Some(AddressMap::new(map).unwrap()),
         },
         caches: CacheTiming {
@@ -74,7 +65,6 @@ fn config() -> SystemConfig {
             l2_cycle: ns(1),
             l2_hit: ns(10),
             peer_hit: ns(15),
-            l3_hit: ns(25),
             l2_miss: ns(3),
             fill: ns(4),
             core_misses: 6,
@@ -87,7 +77,6 @@ fn config() -> SystemConfig {
             to_memory: ns(20),
             from_memory: ns(20),
             cpu_line: ns(4),
-            cpu_priority: 0,
         },
         dram: DDR4_2400,
         policy: DEFAULT_POLICY,
@@ -352,8 +341,8 @@ fn a_regulated_dma_has_the_bandwidth_of_rt_virtio() {
     let free = dma_bandwidth(port());
     assert!(free > 2e9, "{free}");
     for (level, expected) in [(3, 46.875e6), (10, 156.25e6), (40, 625e6), (60, 937.5e6)] {
-        let rate = QosRate { average: level, burst: 1, peak: 0 };
-        let measured = dma_bandwidth(DmaPort { regulator: Some((rate, rate)), ..port() });
+        let qos = Some(QosRate { average: level, hold: 0 });
+        let measured = dma_bandwidth(DmaPort { qos, ..port() });
         assert!((measured / expected - 1.0).abs() < 0.005, "level {level}: {measured}");
     }
 }
@@ -386,34 +375,6 @@ fn port_width_and_setup_time_set_chunk_bandwidth() {
         let expected = overhead + chunk as f64 / rate;
         assert!((per_chunk(chunk) / expected - 1.0).abs() < 0.03);
     }
-}
-
-#[test]
-fn ports_serve_by_priority_then_round_robin() {
-    let ends = |priority| {
-        let mut config = config();
-        // The channel's port is the narrowest place.
-        config.interconnect.line = ns(40);
-        config.dma = vec![port(), DmaPort { priority, ..port() }];
-        let mut system = MemorySystem::new(config).unwrap();
-        for engine in 0..2 {
-            let base = (engine as u64) << 24;
-            let transfer = Transfer::Simple(copy(base, base + (1 << 28), 1 << 16));
-            system.start_transfer(engine, 0, Owner(0), transfer, Picos(0)).unwrap();
-        }
-        let mut ends = [0.0; 2];
-        system.advance(ns(10_000_000), &mut |answer| {
-            if let Answer::Transfer { engine, at, .. } = answer {
-                ends[engine] = at.0 as f64;
-            }
-        });
-        ends
-    };
-    let [first, second] = ends(0);
-    assert!((first / second - 1.0).abs() < 0.02, "{first} {second}");
-    let [late, early] = ends(1);
-    assert!(early < 0.6 * late, "{early} {late}");
-    assert!((late / first - 1.0).abs() < 0.02, "{late} {first}");
 }
 
 #[test]
@@ -532,7 +493,6 @@ proptest! {
         registers in 1_usize..4,
         buffers in 1_usize..3,
         private in any::<bool>(),
-        third in any::<bool>(),
         coherent in any::<bool>(),
         two_channels in any::<bool>(),
         translated in any::<bool>(),
@@ -558,14 +518,13 @@ proptest! {
         config.hierarchy.l1i = Some(cache(512, 2));
         let sharing = if private { L2Sharing::Private } else { L2Sharing::Shared };
         config.hierarchy.l2 = Some(L2Config { cache: cache(2048, 2), sharing, inclusive: private });
-        config.hierarchy.l3 = third.then(|| cache(4096, 4));
         config.caches.l2_misses = registers;
         config.caches.l2_write_buffers = buffers;
         config.caches.core_misses = 3;
-        let rate = QosRate { average: 1000, burst: 2, peak: 200 };
+        let qos = Some(QosRate { average: 1000, hold: 0 });
         let smmu =
             translated.then_some((0, StreamId(1), WalkTables { base: Pa(1 << 24), levels: 3 }));
-        config.dma = vec![DmaPort { coherent, regulator: Some((rate, rate)), smmu, ..port() }];
+        config.dma = vec![DmaPort { coherent, qos, smmu, ..port() }];
         let replacement = Replacement::Lru;
         config.tbus = vec![TlbConfig { entries: 2, ways: 2, page: Bytes(4096), replacement }];
         let mut system = MemorySystem::new(config.clone()).unwrap();
@@ -637,7 +596,7 @@ proptest! {
         // The accesses that the caches sent to DRAM arrived, and those that no cache had.
         let traffic: u64 = system.hierarchy().traffic().iter().map(|t| t.refills).sum();
         let reads: u64 = system.channels().map(|c| c.reads).sum();
-        if !third && transfers.is_empty() {
+        if transfers.is_empty() {
             prop_assert_eq!(traffic, reads);
         }
     }
@@ -658,10 +617,9 @@ proptest! {
         let mut config = config();
         config.caches.l2_misses = registers;
         config.caches.l2_write_buffers = buffers;
-        let rate = QosRate { average: 300, burst: 1, peak: 0 };
-        let regulator = regulated.then_some((rate, rate));
+        let qos = regulated.then_some(QosRate { average: 300, hold: 0 });
         let engine = DmaConfig { burst: Bytes(64), ..ENGINE };
-        config.dma = vec![DmaPort { engine, coherent, regulator, ..port() }];
+        config.dma = vec![DmaPort { engine, coherent, qos, ..port() }];
         let from_memory =
             ns(20 + 20) + Picos(DDR4_2400.clock_ps * (DDR4_2400.cl + DDR4_2400.burst));
         let mut system = MemorySystem::new(config).unwrap();

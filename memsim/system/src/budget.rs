@@ -141,8 +141,8 @@ impl Budget {
 
     /// Forgets what it has counted for the report.
     pub fn clear(&mut self, now: Nanos) {
-        let BudgetOutcome { granted, period_ns, .. } = self.outcome;
-        self.outcome = BudgetOutcome { granted, period_ns, ..BudgetOutcome::default() };
+        let BudgetOutcome { period_ns, granted, .. } = self.outcome;
+        self.outcome = BudgetOutcome { period_ns, granted, ..BudgetOutcome::default() };
         self.stopped_at = now;
     }
 

@@ -1,16 +1,8 @@
 //! A core: it makes the accesses of its vCPU's program, as far as its waiting lines and its
 //! regulator let it.
 
-use crate::{budget::Budget, jobs::Jobs, prefetch::Prefetcher, program::Program};
+use crate::{budget::Budget, jobs::Jobs, program::Program};
 use weir_memory::{Access, Owner, Pa, Picos};
-
-/// Tokens from this one on are of lines that a prefetcher asked for.
-const PREFETCHED: usize = 1 << 32;
-
-/// Whether a prefetcher asked for the line.
-pub(crate) const fn is_prefetch(token: usize) -> bool {
-    token >= PREFETCHED
-}
 
 /// A core with a vCPU.
 pub(crate) struct Core {
@@ -26,15 +18,11 @@ pub(crate) struct Core {
     pub budget: Option<Budget>,
     /// What it does is released, job by job.
     pub jobs: Option<Jobs>,
-    pub prefetcher: Prefetcher,
     /// The access that was refused or is next.
     pub next: Option<(Access, Pa)>,
     /// Lines that it waits for: when they were asked for. A place is a token.
     pub waiting: Vec<Option<Picos>>,
     pub outstanding: usize,
-    /// Lines that its prefetcher waits for: when they were asked for. A place is a token, from
-    /// [`PREFETCHED`] on.
-    pub prefetched: Vec<Option<Picos>>,
     /// Whether only an answer lets it go on.
     pub blocked: bool,
     /// Whether its next access is planned.
@@ -87,31 +75,19 @@ impl Core {
     /// A line is asked for; gives its token.
     pub fn wait(&mut self, since: Picos) -> usize {
         self.outstanding += 1;
-        place(&mut self.waiting, since)
-    }
-
-    /// The prefetcher asks for a line; gives its token.
-    pub fn prefetch(&mut self, since: Picos) -> usize {
-        PREFETCHED + place(&mut self.prefetched, since)
+        let free = self.waiting.iter().position(Option::is_none);
+        let token = free.unwrap_or_else(|| {
+            self.waiting.push(None);
+            self.waiting.len() - 1
+        });
+        self.waiting[token] = Some(since);
+        token
     }
 
     /// A line has come; gives when it was asked for.
     pub fn answered(&mut self, token: usize) -> Option<Picos> {
-        if is_prefetch(token) {
-            return self.prefetched.get_mut(token - PREFETCHED)?.take();
-        }
         let since = self.waiting.get_mut(token)?.take()?;
         self.outstanding -= 1;
         Some(since)
     }
-}
-
-fn place(waiting: &mut Vec<Option<Picos>>, since: Picos) -> usize {
-    let free = waiting.iter().position(Option::is_none);
-    let token = free.unwrap_or_else(|| {
-        waiting.push(None);
-        waiting.len() - 1
-    });
-    waiting[token] = Some(since);
-    token
 }

@@ -1,6 +1,8 @@
 //! A system's flows, and the broker that moves their packets by a DMA engine, as rt-virtio has it.
 
 use crate::{LatencyHistogram, error::SimulationError, memory::MemoryModel, vm::Vm};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::sync::Arc;
 use weir_memory::Picos;
 use weir_model::Timing;
@@ -18,16 +20,16 @@ const LONGEST: u64 = 1_000_000_000_000_000;
 const MOST_FLOWS: usize = 1 << 12;
 
 /// The outcome of a flow.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct FlowOutcome {
-    /// Its name.
+    /// The name of the flow.
     pub name: String,
-    /// Relative deadline in ns; `None` of best effort.
-    pub deadline_ns: Option<u64>,
     /// Packets that were sent in the span.
     pub sent: u64,
     /// Packets that arrived in it.
     pub arrived: u64,
+    /// The relative deadline in ns; none for best effort.
+    pub deadline_ns: Option<u64>,
     /// Those that arrived by their deadline; all of them, if there is none.
     pub met: u64,
     /// Packets that arrived later, or had not arrived by then.
@@ -36,8 +38,10 @@ pub struct FlowOutcome {
     pub lost: u64,
     /// From when the sender notifies (or may, by its period, if that is later) until the receiver
     /// has handled its interrupt.
+    #[serde(rename = "latency_ns")]
     pub latency: LatencyHistogram,
     /// The maximum, exact.
+    #[serde(skip)]
     pub max_latency: Picos,
 }
 

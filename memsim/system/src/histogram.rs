@@ -1,14 +1,47 @@
 //! Distributions of latencies.
 
+use schemars::JsonSchema;
+use serde::Serialize;
 use weir_memory::Picos;
 
 /// Latencies in whole nanoseconds, exact up to 64 us, and in steps of as much beyond.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(into = "Distribution")]
 pub struct LatencyHistogram {
     counts: Box<[u64]>,
     count: u64,
     sum: u64,
     most: u64,
+}
+
+/// A distribution of times in a JSON result, in ns.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub struct Distribution {
+    /// The mean, rounded down.
+    pub mean: u64,
+    /// The median.
+    pub p50: u64,
+    /// The 90th percentile.
+    pub p90: u64,
+    /// The 99th percentile.
+    pub p99: u64,
+    /// The 99.9th percentile.
+    pub p999: u64,
+    /// The greatest.
+    pub max: u64,
+}
+
+impl From<LatencyHistogram> for Distribution {
+    fn from(latency: LatencyHistogram) -> Self {
+        Self {
+            mean: latency.mean().0 / 1000,
+            p50: latency.at_most_ns(500),
+            p90: latency.at_most_ns(900),
+            p99: latency.at_most_ns(990),
+            p999: latency.at_most_ns(999),
+            max: latency.most_ns(),
+        }
+    }
 }
 
 /// Latencies below this one are counted each by itself, up to this times as much in steps of this,

@@ -1,6 +1,8 @@
 //! Work that is released: passes by a period, or packets as they come.
 
 use crate::LatencyHistogram;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::VecDeque;
 use weir_memory::Picos;
 
@@ -8,7 +10,7 @@ use weir_memory::Picos;
 const MOST_WAITING: usize = 1024;
 
 /// The outcome of jobs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct JobsOutcome {
     /// By when after its release a job must have ended, in ns.
     pub deadline_ns: Option<u64>,
@@ -19,6 +21,7 @@ pub struct JobsOutcome {
     /// Jobs that ended after their deadline, or had not ended by then.
     pub missed: u64,
     /// From the release to the end.
+    #[serde(rename = "response_ns")]
     pub response: LatencyHistogram,
 }
 

@@ -1,27 +1,45 @@
 //! The result of a run.
 
 use crate::{FlowOutcome, JobsOutcome, LatencyHistogram};
+use schemars::JsonSchema;
+use serde::{Serialize, Serializer};
 use weir_budget::Counts;
 use weir_memory::Picos;
 use weir_memory::system::Waits;
 
 /// How a vCPU's budget was used, in whole periods of the measurement interval.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct BudgetOutcome {
-    /// The greatest budget at the start of a period; `u64::MAX`: no limit.
-    pub granted: Counts,
-    /// Length of a period, in ns.
+    /// The length of a period in ns.
     pub period_ns: u64,
+    /// The greatest budgets of reads and of writes at the start of a period; no limit is
+    /// `u64::MAX`, and none in JSON.
+    #[serde(serialize_with = "limits")]
+    #[schemars(with = "[Option<u64>; 2]")]
+    pub granted: Counts,
     /// Periods that ended.
     pub periods: u64,
     /// The most that one of them used of each of the two budgets; where there is one, of `reads`.
+    #[serde(rename = "most_in_a_period", serialize_with = "counts")]
+    #[schemars(with = "[u64; 2]")]
     pub most: Counts,
-    /// All that they used.
+    /// All that they used of each.
+    #[serde(serialize_with = "counts")]
+    #[schemars(with = "[u64; 2]")]
     pub total: Counts,
     /// How often the vCPU was suspended.
     pub throttled: u64,
-    /// For how long it was.
+    /// For how long it was, in ns.
     pub stopped_ns: u64,
+}
+
+fn counts<S: Serializer>(counts: &Counts, serializer: S) -> Result<S::Ok, S::Error> {
+    [counts.reads, counts.writes].serialize(serializer)
+}
+
+fn limits<S: Serializer>(limits: &Counts, serializer: S) -> Result<S::Ok, S::Error> {
+    let limit = |limit: u64| (limit != u64::MAX).then_some(limit);
+    [limit(limits.reads), limit(limits.writes)].serialize(serializer)
 }
 
 impl BudgetOutcome {

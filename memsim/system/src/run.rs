@@ -1,17 +1,15 @@
 //! Virtual time: from one event to the next.
 
 mod broker;
-mod prefetch;
 mod record;
 mod released;
 
 use crate::{
     LatencyHistogram, Outcome, SimulatedBoard, SimulationError, WorkMark,
     budget::Budget,
-    core::{Core, Passes, is_prefetch},
+    core::{Core, Passes},
     jobs::Jobs,
     master::{Master, Place},
-    prefetch::Prefetcher,
     program::Program,
 };
 use broker::{Deed, Moving};
@@ -42,8 +40,6 @@ pub struct Span {
 
 /// Slices of the span in which bandwidth is counted.
 const SLICES: u64 = 50;
-/// Bytes of a line.
-const LINE: u64 = 64;
 /// Arrivals of each VM that are kept.
 const ARRIVALS: usize = 20_000;
 
@@ -202,8 +198,6 @@ impl<'a> Run<'a> {
                 let dependent = program.as_ref().is_some_and(|program| program.dependent);
                 cores.push(Core {
                     jobs: program.as_ref().and(workload).and_then(jobs),
-                    prefetcher: Prefetcher::new(board.chip.cores.prefetch as u64),
-                    prefetched: Vec::new(),
                     number: vcpu.core,
                     owner: Owner(owner),
                     gap: if gap.0 == 0 { Picos(clock) * cycles } else { gap.max(Picos(clock)) },
@@ -390,10 +384,19 @@ impl<'a> Run<'a> {
                 c.blocked = true;
             }
         }
-        if !matches!(issued, Issue::Refused) {
-            self.prefetch(core, pa, matches!(issued, Issue::Pending), now);
-        }
         self.count(core, now);
+    }
+
+    /// Notes a line that a core had brought into the second level, if it had more than `before`.
+    fn refilled(&mut self, core: usize, before: u64, now: Picos) {
+        let Core { number, owner, .. } = self.cores[core];
+        let arrivals = &mut self.arrivals[usize::from(owner.0)];
+        if self.memory.hierarchy().traffic()[number].refills > before
+            && self.begun.is_some()
+            && arrivals.len() < ARRIVALS
+        {
+            arrivals.push(now.since(self.begin).0 / 1000);
+        }
     }
 
     /// Has the counters of a core compared with their limits.
@@ -451,11 +454,6 @@ impl<'a> Run<'a> {
         let c = &mut self.cores[core];
         let Some(since) = c.answered(token as usize) else { return };
         let (owner, gap) = (c.owner, c.gap);
-        if is_prefetch(token as usize) {
-            c.blocked &= c.outstanding >= c.most_waiting;
-            self.delayed(owner, served, at.since(since));
-            return self.arm(core, at);
-        }
         c.blocked = false;
         self.note(owner, served, since, at);
         self.completed(owner, Unit::Access, at, Picos(0));

@@ -63,22 +63,6 @@ fn a_regulator_keeps_its_engine_below_eq_1() {
 }
 
 #[test]
-fn reads_writes_and_bursts_have_separate_rates() {
-    let moved = |mode: &str, values: &[(&str, &str)]| {
-        let workload = dma(&format!("size = \"64KiB\", chunk = \"64KiB\", mode = \"{mode}\""));
-        mb_per_s(&one(&workload, &memory(values), 2000), 0)
-    };
-    let apart = [("dma.lpd.qos", "40"), ("dma.lpd.qos_writes", "10"), ("dma.lpd.qos_hold", "0")];
-    // 128 B, 500 MHz.
-    let eq1 = |qos: f64| 128.0 * qos * 500.0 / 4096.0;
-    close(moved("read-only", &apart), eq1(40.0), 0.03);
-    close(moved("write-only", &apart), eq1(10.0), 0.03);
-    // 2 of 256 clocks are 32 of 4096, however deep a burst is.
-    let peak = [("dma.lpd.qos_peak", "2"), ("dma.lpd.qos_burst", "1000")];
-    close(moved("read-only", &peak), eq1(32.0), 0.03);
-}
-
-#[test]
 fn a_channel_with_a_pace_has_a_burst_in_that_time() {
     let workload = dma("channels = 2, size = \"64KiB\", chunk = \"64KiB\", pace = \"1us\"");
     // 128 B each microsecond and 610 ns for each 64 KiB, for two channels.
@@ -156,7 +140,6 @@ fn a_memory_file_with_a_bad_engine_is_refused() {
         ("dma.lpd.tbu", "fpd", "no [tbu.fpd]"),
         ("dma.lpd.channels", "0", "channels"),
         ("dma.lpd.qos", "5000", "qos below 4096"),
-        ("dma.lpd.qos_writes", "5000", "qos below 4096"),
         ("tbu.lpd.entries", "2000", "TBU 0"),
         ("tbu.lpd.levels", "7", "levels"),
     ] {

@@ -79,50 +79,6 @@ fn each_chip_runs_and_private_l2s_share_no_lines() {
     assert!(evicted == 0 && mean < 30, "{evicted}, {mean} ns");
 }
 
-/// A small L2 for each core, with an L3 behind them and without.
-#[test]
-fn an_l3_keeps_what_the_l2_evicts() {
-    let zynq = include_str!("../../../boards/zcu102/memory.toml");
-    let small = "l2 = { size = 65536, ways = 16, replacement = \"lru\", private = true }";
-    let text = |l3: &str, hit: &str| {
-        let of = |from: &str, to: &str, text: &str| {
-            assert!(text.contains(from), "{from}");
-            text.replacen(from, to, 1)
-        };
-        let l2 = "l2 = { size = 1048576, ways = 16, replacement = \"random\", inclusive = false }";
-        of(
-            "l2_misses = 16\n",
-            &format!("l2_misses = 16\n{hit}\n"),
-            &of(l2, &format!("{small}\n{l3}"), zynq),
-        )
-    };
-    let cache = "l3 = { size = 1048576, ways = 16, replacement = \"lru\" }";
-    let walk = "workload = { kind = \"latency\", size = \"128KiB\" }";
-    let of = |text: &str, others: &[String], colors: bool| {
-        let vms = [&[support::vm("walk", "[0]", "0-6", walk)], others].concat();
-        let board = support::board(&vms, &MemoryModel::parse("mine.toml", text).unwrap());
-        run(&if colors { board } else { board.undivided() }, support::span(2500)).unwrap()
-    };
-    let (without, with) =
-        (of(&text("", ""), &[], true), of(&text(cache, "l3_hit_ps = 30000"), &[], true));
-    let latency = |outcome: &weir_simulator::Outcome| outcome.vms[0].latency.at_most_ns(500);
-    assert!(without.vms[0].refills > 5000, "{}", without.vms[0].refills);
-    // L2D_CACHE_REFILL counts what the L2 gets, from wherever.
-    assert!(with.vms[0].refills > 5000, "{}", with.vms[0].refills);
-    assert!((32..36).contains(&latency(&with)) && latency(&without) > 60, "{}", latency(&with));
-    // The L3 is shared: an owner of other colors of it evicts nothing.
-    let stressor = "workload = { kind = \"write\", size = \"1MiB\" }";
-    let stressors = [support::vm("memory-stressor", "[1, 2, 3]", "7-13", stressor)];
-    for colors in [true, false] {
-        let evicted = of(&text(cache, "l3_hit_ps = 30000"), &stressors, colors).evictions[1][0];
-        assert_eq!(evicted == 0, colors, "{evicted}");
-    }
-    for (l3, hit) in [(cache, ""), ("", "l3_hit_ps = 30000"), (cache, "l3_hit_ps = 0")] {
-        let error = MemoryModel::parse("mine.toml", &text(l3, hit)).unwrap_err().to_string();
-        assert!(error.contains("l3_hit_ps"), "{error}");
-    }
-}
-
 proptest! {
     #[test]
     fn no_damage_to_a_memory_file_panics(at in 0..TEXT.len(), bytes in "[0-9\\[\\]=a-z\\- ]{0,4}") {

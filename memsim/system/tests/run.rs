@@ -189,14 +189,12 @@ proptest! {
         workloads in prop::array::uniform3(workload()),
         budget in prop::option::of(10_u32..200),
         registers in 1_u32..17,
-        prefetch in 0_u32..3,
         coherent in any::<bool>(),
         divided in any::<bool>(),
         (warm_up, length, seed) in (1_u64..60_000, 1_u64..60_000, 0_u64..4),
     ) {
         let memory = memory(&[
             ("caches.l2_misses", &registers.to_string()),
-            ("cores.prefetch", &prefetch.to_string()),
             ("dma.fpd.coherent", &coherent.to_string()),
         ]);
         let bandwidth = budget.map_or(String::new(), |budget| {

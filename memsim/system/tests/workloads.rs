@@ -1,9 +1,7 @@
-//! Workloads that wake, change their phase, come from a network, and what a prefetcher makes of
-//! streams.
+//! Workloads that wake, change their phase or come from a network.
 #![allow(missing_docs, clippy::cast_precision_loss, reason = "tests: ratios of small counts")]
 
 use std::path::Path;
-use weir_memory::Owner;
 use weir_simulator::{JobsOutcome, MemoryModel, Outcome, Span, run};
 use weir_units::Nanos;
 
@@ -73,35 +71,6 @@ fn phases_have_rates_localities_and_writes() {
     assert!((0.3..0.7).contains(&share), "{share}");
     let stream = walk("{ accesses = 20000, gap = \"100ns\", order = \"stream\", size = \"8KiB\" }");
     assert_eq!(stream.vms[0].refills, 0);
-}
-
-#[test]
-fn a_prefetcher_hides_latency_of_streams_only() {
-    let stream = "kind = \"read\", size = \"2MiB\", outstanding = 1, gap = \"20ns\"";
-    let ahead = [("cores.prefetch", "4")];
-    let (without, with) = (one(stream, &[], 500), one(stream, &ahead, 500));
-    let gain = with.vms[0].accesses as f64 / without.vms[0].accesses as f64;
-    assert!(gain > 1.5, "{gain}");
-    let half = [&without, &with].map(|outcome| outcome.vms[0].latency.at_most_ns(500));
-    assert!(half[1] < half[0] * 2 / 3, "{half:?}");
-    let walk = "kind = \"latency\", size = \"2MiB\"";
-    let (without, with) = (one(walk, &[], 500), one(walk, &ahead, 500));
-    let gain = with.vms[0].accesses as f64 / without.vms[0].accesses as f64;
-    assert!((0.95..1.1).contains(&gain), "{gain}");
-}
-
-#[test]
-fn prefetcher_waits_are_in_the_matrix_and_add_up() {
-    let stream = |name, cpus, colors| {
-        vm(name, cpus, colors, "workload = { kind = \"read\", size = \"1MiB\" }")
-    };
-    let vms = [stream("a", "[0, 1]", "0-3"), stream("b", "[2, 3]", "4-13")];
-    let outcome = run(&board(&vms, &memory(&[("cores.prefetch", "4")])), span(400)).unwrap();
-    for (vm, owner) in outcome.vms.iter().zip(0..) {
-        let waited = outcome.waits.suffered(Owner(owner)).0;
-        assert!(vm.delay_ps > 100_000_000, "{}", vm.delay_ps);
-        assert_eq!(vm.delay_ps, waited);
-    }
 }
 
 #[test]

@@ -22,6 +22,7 @@ pub mod loss;
 #[path = "../../programs.rs"]
 pub mod programs;
 pub mod qemu;
+pub mod schema;
 #[path = "../../../host/runner/src/synthetic.rs"]
 pub mod synthetic;
 #[allow(unused_imports, reason = "each test program uses its part of this")]

@@ -1,7 +1,7 @@
 //! Real systems in QEMU, from their text to what came of them.
 
 pub use super::checkout::{self, root};
-use super::{Printed, board::capture_on_board, programs, within};
+use super::{Printed, board::capture_on_board, programs, schema::valid, within};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -101,13 +101,7 @@ impl Outcome {
     /// be in a packet's latency: without them, as the run says, none took longer.
     pub fn keeps_its_bound_but_for_slices(&self, packets: u64) {
         let flow = &self.report["flows"][0];
-        let reason = flow["reason"].as_str().unwrap_or_default();
-        let own =
-            reason.split("without the time slices of other emulated cores the longest takes ");
-        let own = own.last().and_then(|own| own.strip_suffix(" ns"));
-        let Some(own) = own.and_then(|own| own.parse::<u64>().ok()) else {
-            return self.keeps_its_bound(packets);
-        };
+        let Some(own) = flow["own_max_ns"].as_u64() else { return self.keeps_its_bound(packets) };
         assert_eq!((&flow["packets"], &flow["lost"]), (&packets.into(), &0.into()), "{flow}");
         assert!(Some(own) <= flow["bound_ns"].as_u64(), "{flow}");
     }
@@ -214,7 +208,7 @@ pub fn build_image(text: &str, image: &Path) -> Value {
     command.arg(image);
     let printed = capture_on_board(&mut command, &file, Options::default().limit);
     assert_eq!(printed.status, Some(0), "{}", printed.err);
-    serde_json::from_str(&printed.out).expect("JSON")
+    valid("build", &printed.out)
 }
 
 /// Waits for `prompt` at the console of `vm` of the run in `runs`, then types `keys` there.
@@ -276,7 +270,7 @@ pub fn run_system(text: &str, options: &Options) -> Outcome {
     files.retain(|name, _| name != "run.json" && name != "qemu.log");
     let report = files
         .get("report.json")
-        .map_or(Value::Null, |report| serde_json::from_slice(report).expect("a report in JSON"));
+        .map_or(Value::Null, |report| valid("report", &String::from_utf8_lossy(report)));
     let console = |vm: &Value| {
         let name = vm["name"].as_str()?.to_owned();
         let log = files.get(&format!("{name}.log"))?;

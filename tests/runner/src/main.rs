@@ -5,6 +5,7 @@ mod cargo;
 #[path = "../../checkout.rs"]
 mod checkout;
 mod coverage;
+mod idle;
 mod junit;
 mod libtest;
 mod losses;
@@ -58,7 +59,8 @@ struct Arguments {
     /// Of the stages unit and qemu, runs only the tests with TEXT in their names
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Test processes at a time in the stage qemu [default: the number of cores]
+    /// Test processes at a time in the stage qemu [default: the number of cores, and one more
+    /// while a core is idle]
     #[arg(long, value_name = "NUMBER")]
     jobs: Option<NonZero<usize>>,
     /// In the stage qemu, runs systems of qemu-virt on these boards instead, one after the other
@@ -113,6 +115,8 @@ struct Context {
     logs: PathBuf,
     only: Option<String>,
     jobs: usize,
+    /// One more test process runs while a core is idle.
+    fills_idle_cores: bool,
     /// The boards of the stage qemu; none means the systems' own.
     boards: Vec<String>,
     /// Where the table of the boards goes.
@@ -152,6 +156,7 @@ fn run(arguments: Arguments) -> io::Result<ExitCode> {
         logs,
         only: arguments.only,
         jobs: arguments.jobs.map_or(cores, NonZero::get),
+        fills_idle_cores: arguments.jobs.is_none(),
         boards: arguments.platform,
         table: arguments.table,
         losses: arguments.losses,

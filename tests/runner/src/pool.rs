@@ -3,6 +3,7 @@
 use crate::{
     Context, boards,
     cargo::TestBinary,
+    idle,
     libtest::{self, Counts},
     losses::HEADER,
     process::{self, End},
@@ -16,13 +17,15 @@ use std::{
     io::{self, Write as _},
     path::Path,
     process::Command,
-    sync::{Mutex, PoisonError, mpsc},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError, mpsc},
     thread,
     time::{Duration, Instant},
 };
 
 /// The end of the name of a test that depends on the host's time, and so runs alone.
 const HOST_TIME: &str = "_in_host_time";
+/// The test binary of which the tests need the hypervisor and the guests.
+const END_TO_END: &str = "weir-cli::end-to-end";
 
 /// A test to run in its own process.
 #[derive(Clone, Debug)]
@@ -37,25 +40,77 @@ impl Job<'_> {
     fn is_alone(&self) -> bool {
         self.name.ends_with(HOST_TIME)
     }
+
+    fn needs_programs(&self) -> bool {
+        self.binary.name == END_TO_END
+    }
 }
 
 /// The jobs that are left.
+struct Jobs<'a> {
+    ready: VecDeque<Job<'a>>,
+    /// Those that wait until the programs are built; none afterwards.
+    waiting: Option<VecDeque<Job<'a>>>,
+}
+
 struct Queue<'a> {
-    jobs: Mutex<VecDeque<Job<'a>>>,
+    jobs: Mutex<Jobs<'a>>,
+    /// The programs were built, or could not be.
+    released: Condvar,
     /// Tests that ran no system on a board. They run none on the others either.
     idle: Mutex<BTreeSet<String>>,
 }
 
+impl<'a> Queue<'a> {
+    /// A queue of which the tests that need programs wait for [`Self::release`].
+    fn new(jobs: Vec<Job<'a>>) -> Self {
+        let (waiting, ready) = jobs.into_iter().partition(Job::needs_programs);
+        let jobs = Jobs { ready, waiting: Some(waiting) };
+        Self { jobs: jobs.into(), released: Condvar::new(), idle: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Jobs<'a>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets the tests that wait begin, before the others, or drops them if the programs were not
+    /// built.
+    fn release(&self, are_built: bool) {
+        let mut jobs = self.lock();
+        let mut waiting = jobs.waiting.take().unwrap_or_default();
+        if are_built {
+            waiting.append(&mut jobs.ready);
+            jobs.ready = waiting;
+        }
+        self.released.notify_all();
+    }
+
+    /// Returns the next job, after waiting for the programs if only such jobs are left.
+    fn next(&self) -> Option<Job<'a>> {
+        let is_blocked = |jobs: &mut Jobs| jobs.ready.is_empty() && jobs.waiting.is_some();
+        let jobs = self.released.wait_while(self.lock(), is_blocked);
+        jobs.unwrap_or_else(PoisonError::into_inner).ready.pop_front()
+    }
+
+    fn is_empty(&self) -> bool {
+        let jobs = self.lock();
+        jobs.ready.is_empty() && jobs.waiting.is_none()
+    }
+}
+
 enum Event {
     Started { slot: usize, name: String },
+    Built { slot: usize, took: Duration, result: Result<(), String> },
     Ended { slot: usize, case: Case, output: Vec<u8> },
 }
 
-/// Runs the tests, writes their output to `log` and returns their results. Those in the host's time
-/// come last, one after the other.
+/// Runs the tests, writes their output to `log` and returns their results. The first slot calls
+/// `build` for the programs; meanwhile the others run tests that need none. Tests in the host's
+/// time come last, one after the other.
 pub fn run(
     context: &Context,
     jobs: Vec<Job>,
+    build: impl FnOnce() -> Result<(), String> + Send,
     variables: &[(&str, &Path)],
     log: &File,
 ) -> io::Result<Vec<Case>> {
@@ -63,18 +118,38 @@ pub fn run(
     let (alone, together): (Vec<_>, Vec<_>) = jobs.into_iter().partition(Job::is_alone);
     let mut progress = Progress { total, ..Progress::default() };
     let mut cases = Vec::with_capacity(total);
-    for (jobs, slots) in [(together, context.jobs), (alone, 1)] {
-        let queue = Queue { jobs: VecDeque::from(jobs).into(), idle: Mutex::default() };
+    let mut build = Some(build);
+    let mut are_built = true;
+    // The slot of the number `slots` works only while a core is idle.
+    for (jobs, slots, more) in
+        [(together, context.jobs, usize::from(context.fills_idle_cores)), (alone, 1, 0)]
+    {
+        let queue = Queue::new(jobs);
         let (sender, events) = mpsc::channel();
+        let build = build.take();
         thread::scope(|scope| {
-            for slot in 0..slots {
-                let (queue, sender) = (&queue, sender.clone());
-                scope.spawn(move || work(context, slot, queue, variables, &sender));
+            if build.is_none() {
+                queue.release(are_built);
+            }
+            let mut build = build;
+            for slot in 0..slots + more {
+                let (queue, sender, build) = (&queue, sender.clone(), build.take());
+                scope.spawn(move || {
+                    if let Some(build) = build {
+                        call(build, slot, queue, &sender);
+                    }
+                    work(context, slot, slot >= slots, queue, variables, &sender);
+                });
             }
             drop(sender);
             loop {
                 match events.recv_timeout(Duration::from_millis(500)) {
                     Ok(Ok(Event::Started { slot, name })) => progress.start(slot, name),
+                    Ok(Ok(Event::Built { slot, took, result })) => {
+                        progress.running.remove(&slot);
+                        are_built = result.is_ok();
+                        cases.extend(result.err().map(|why| not_built(why, took)));
+                    }
                     Ok(Ok(Event::Ended { slot, case, output })) => {
                         write_log(log, &case, &output)?;
                         progress.end(slot, &case);
@@ -92,17 +167,46 @@ pub fn run(
     Ok(cases)
 }
 
-/// Runs tests until none is left.
+/// Builds the programs, and lets the tests begin that need them.
+fn call(
+    build: impl FnOnce() -> Result<(), String>,
+    slot: usize,
+    queue: &Queue,
+    events: &mpsc::Sender<io::Result<Event>>,
+) {
+    let started = Instant::now();
+    let name = "building the hypervisor and the guests".to_owned();
+    let _ = events.send(Ok(Event::Started { slot, name }));
+    let result = build();
+    let are_built = result.is_ok();
+    let _ = events.send(Ok(Event::Built { slot, took: started.elapsed(), result }));
+    queue.release(are_built);
+}
+
+/// The result of a build that failed.
+fn not_built(why: String, took: Duration) -> Case {
+    Case {
+        binary: "weir build".to_owned(),
+        name: "of the hypervisor and all guests".to_owned(),
+        outcome: Outcome::Failed(why),
+        took,
+    }
+}
+
+/// Runs tests until none is left. A spare slot begins each one when a core of the host is idle.
 fn work(
     context: &Context,
     slot: usize,
+    is_spare: bool,
     queue: &Queue,
     variables: &[(&str, &Path)],
     events: &mpsc::Sender<io::Result<Event>>,
 ) {
     loop {
-        let job = queue.jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        let Some(job) = job.filter(|_| !process::interrupted()) else { return };
+        if is_spare && !idle::wait_for_core(|| queue.is_empty() || process::interrupted()) {
+            return;
+        }
+        let Some(job) = queue.next().filter(|_| !process::interrupted()) else { return };
         // The receiver is gone after an error, which ends the run.
         let _ = events.send(Ok(Event::Started { slot, name: job.name.clone() }));
         let idle = || queue.idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -223,5 +327,51 @@ impl Progress {
             if self.failed > 0 { format!(", {} failed", self.failed) } else { String::new() };
         let running = running.collect::<Vec<_>>().join(", ");
         progress::show("qemu", &format!("{}/{}{failed}  {running}", self.done, self.total));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn binary(name: &str) -> TestBinary {
+        TestBinary { name: name.to_owned(), executable: PathBuf::new(), package: PathBuf::new() }
+    }
+
+    fn queue(binaries: &[TestBinary; 2]) -> Queue<'_> {
+        let job = |(name, binary)| Job { binary, name: String::from(name), board: None };
+        Queue::new(["a", "b", "c"].into_iter().zip(binaries.iter().cycle()).map(job).collect())
+    }
+
+    fn left(queue: &Queue) -> Vec<String> {
+        std::iter::from_fn(|| queue.next().map(|job| job.name)).collect()
+    }
+
+    #[test]
+    fn tests_that_need_programs_wait_for_them() {
+        let binaries = [binary(END_TO_END), binary("weir-vsock::rings")];
+        let all = queue(&binaries);
+        assert_eq!(all.next().expect("a job without programs").name, "b");
+        assert!(!all.is_empty(), "two jobs wait");
+        let waited = thread::scope(|scope| {
+            let waiting = scope.spawn(|| left(&all));
+            thread::sleep(Duration::from_millis(50));
+            assert!(!waiting.is_finished(), "no job is ready");
+            all.release(true);
+            waiting.join().expect("no panic")
+        });
+        assert_eq!((waited, all.is_empty()), (vec!["a".to_owned(), "c".to_owned()], true));
+    }
+
+    #[test]
+    fn tests_whose_programs_do_not_build_are_dropped() {
+        let binaries = [binary(END_TO_END), binary("weir-vsock::rings")];
+        let [good, bad] = [true, false].map(|are_built| {
+            let all = queue(&binaries);
+            all.release(are_built);
+            left(&all)
+        });
+        assert_eq!((good.concat(), bad.concat()), ("acb".to_owned(), "b".to_owned()));
     }
 }

@@ -288,20 +288,10 @@ fn qemu(context: &Context, log: &File, report: &mut StageReport) -> io::Result<(
     let programs = Path::new("built");
     // Long paths of sockets fail: the tests' files lie in a short path, which the runner removes.
     let folder = tempfile::tempdir()?;
-    progress::show("qemu", "building the hypervisor and the guests");
-    if let Some(weir) = built.weir.filter(|_| !jobs.is_empty())
-        && let Err(why) = programs::build(&weir, folder.path())
-    {
-        report.cases.push(Case {
-            binary: "weir build".to_owned(),
-            name: "of the hypervisor and all guests".to_owned(),
-            outcome: Outcome::Failed(why),
-            took: Duration::ZERO,
-        });
-        return Ok(());
-    }
+    let weir = built.weir.filter(|_| !jobs.is_empty());
+    let make_programs = || weir.map_or(Ok(()), |weir| programs::build(&weir, folder.path()));
     let variables = [(programs::BUILT, programs), ("TMPDIR", folder.path())];
-    report.cases.extend(pool::run(context, jobs, &variables, log)?);
+    report.cases.extend(pool::run(context, jobs, make_programs, &variables, log)?);
     if let Some(file) = &context.table {
         fs::write(file, boards::table(&report.cases, &context.boards))?;
     }

@@ -54,34 +54,6 @@ const READ_REGS: c_int = 1;
 /// `QEMU_PLUGIN_MEM_RW`: loads and stores.
 const READ_WRITE: c_int = 3;
 
-#[derive(Clone, Copy)]
-enum InsnData {
-    /// Interface versions 0 to 2.
-    Pointer(unsafe extern "C" fn(Insn) -> *const c_void),
-    /// Version 3 and later.
-    Copy(unsafe extern "C" fn(Insn, *mut c_void, usize) -> usize),
-}
-
-/// The functions of QEMU's that are used.
-struct Api {
-    tb_n_insns: unsafe extern "C" fn(Tb) -> usize,
-    tb_get_insn: unsafe extern "C" fn(Tb, usize) -> Insn,
-    insn_vaddr: unsafe extern "C" fn(Insn) -> u64,
-    insn_size: unsafe extern "C" fn(Insn) -> usize,
-    insn_haddr: unsafe extern "C" fn(Insn) -> *const c_void,
-    insn_data: InsnData,
-    register_insn_exec: unsafe extern "C" fn(Insn, ExecutedCb, c_int, *mut c_void),
-    register_tb_exec: unsafe extern "C" fn(Tb, ExecutedCb, c_int, *mut c_void),
-    register_mem: unsafe extern "C" fn(Insn, AccessedCb, c_int, c_int, *mut c_void),
-    register_translated: unsafe extern "C" fn(u64, TranslatedCb),
-    register_exit: unsafe extern "C" fn(u64, ExitCb, *mut c_void),
-    get_hwaddr: unsafe extern "C" fn(u32, u64) -> *const c_void,
-    hwaddr_is_io: unsafe extern "C" fn(*const c_void) -> bool,
-    hwaddr_phys_addr: unsafe extern "C" fn(*const c_void) -> u64,
-    mem_size_shift: unsafe extern "C" fn(u32) -> c_uint,
-    mem_is_store: unsafe extern "C" fn(u32) -> bool,
-}
-
 /// Resolves a symbol among those that the program and its libraries export.
 fn find(name: &CStr) -> Option<*mut c_void> {
     // SAFETY: the name is a C string, and dlsym has no other requirement.
@@ -89,74 +61,70 @@ fn find(name: &CStr) -> Option<*mut c_void> {
     (!symbol.is_null()).then_some(symbol)
 }
 
-/// `function!("name" as type)`: the function `name` of the running QEMU.
-macro_rules! function {
-    ($name:literal as $type:ty) => {{
-        let symbol = find($name).ok_or_else(|| format!("QEMU exports no {:?}", $name))?;
-        // SAFETY: the symbol was found, so it is not null, and QEMU's header declares it with
-        // this type in every version that loads this library (see the module's documentation).
-        unsafe { std::mem::transmute::<*mut c_void, $type>(symbol) }
-    }};
+/// A struct of functions of the running program, each with its symbol and its type, and `find`,
+/// which resolves them and takes the values of the other fields. The error is the symbol that the
+/// program does not export.
+macro_rules! functions {
+    (
+        $(#[$of_struct:meta])*
+        $visibility:vis struct $name:ident { $($(#[$of_field:meta])* $field:ident: $type:ty,)* }
+        $($function:ident = $symbol:literal: ($($argument:ty),*) $(-> $result:ty)?;)*
+    ) => {
+        $(#[$of_struct])*
+        $visibility struct $name {
+            $($(#[$of_field])* $field: $type,)*
+            $($function: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
+        }
+
+        impl $name {
+            fn find($($field: $type),*) -> Result<Self, &'static CStr> {
+                $(
+                    let symbol = $crate::plugin::find($symbol).ok_or($symbol)?;
+                    // SAFETY: the symbol was found, so it is not null, and the headers of QEMU and
+                    // of GLib declare it with this type (see the modules' documentation).
+                    let $function = unsafe {
+                        std::mem::transmute::<
+                            *mut c_void,
+                            unsafe extern "C" fn($($argument),*) $(-> $result)?,
+                        >(symbol)
+                    };
+                )*
+                Ok(Self { $($field,)* $($function,)* })
+            }
+        }
+    };
+}
+use functions;
+
+functions! {
+    /// The functions of QEMU's that are used.
+    struct Api {
+        /// The version of the interface, which decides which type `qemu_plugin_insn_data` has.
+        version: c_int,
+    }
+    tb_n_insns = c"qemu_plugin_tb_n_insns": (Tb) -> usize;
+    tb_get_insn = c"qemu_plugin_tb_get_insn": (Tb, usize) -> Insn;
+    insn_vaddr = c"qemu_plugin_insn_vaddr": (Insn) -> u64;
+    insn_size = c"qemu_plugin_insn_size": (Insn) -> usize;
+    insn_haddr = c"qemu_plugin_insn_haddr": (Insn) -> *const c_void;
+    insn_pointer = c"qemu_plugin_insn_data": (Insn) -> *const c_void;
+    insn_copy = c"qemu_plugin_insn_data": (Insn, *mut c_void, usize) -> usize;
+    register_insn_exec =
+        c"qemu_plugin_register_vcpu_insn_exec_cb": (Insn, ExecutedCb, c_int, *mut c_void);
+    register_tb_exec =
+        c"qemu_plugin_register_vcpu_tb_exec_cb": (Tb, ExecutedCb, c_int, *mut c_void);
+    register_mem =
+        c"qemu_plugin_register_vcpu_mem_cb": (Insn, AccessedCb, c_int, c_int, *mut c_void);
+    register_translated = c"qemu_plugin_register_vcpu_tb_trans_cb": (u64, TranslatedCb);
+    register_exit = c"qemu_plugin_register_atexit_cb": (u64, ExitCb, *mut c_void);
+    get_hwaddr = c"qemu_plugin_get_hwaddr": (u32, u64) -> *const c_void;
+    hwaddr_is_io = c"qemu_plugin_hwaddr_is_io": (*const c_void) -> bool;
+    hwaddr_phys_addr = c"qemu_plugin_hwaddr_phys_addr": (*const c_void) -> u64;
+    mem_size_shift = c"qemu_plugin_mem_size_shift": (u32) -> c_uint;
+    mem_is_store = c"qemu_plugin_mem_is_store": (u32) -> bool;
 }
 
 impl Api {
-    fn find(version: c_int) -> Result<Self, String> {
-        Ok(Self {
-            tb_n_insns: function!(c"qemu_plugin_tb_n_insns" as unsafe extern "C" fn(Tb) -> usize),
-            tb_get_insn: function!(
-                c"qemu_plugin_tb_get_insn" as unsafe extern "C" fn(Tb, usize) -> Insn
-            ),
-            insn_vaddr: function!(c"qemu_plugin_insn_vaddr" as unsafe extern "C" fn(Insn) -> u64),
-            insn_size: function!(c"qemu_plugin_insn_size" as unsafe extern "C" fn(Insn) -> usize),
-            insn_haddr: function!(
-                c"qemu_plugin_insn_haddr" as unsafe extern "C" fn(Insn) -> *const c_void
-            ),
-            insn_data: if version < 3 {
-                InsnData::Pointer(function!(
-                    c"qemu_plugin_insn_data" as unsafe extern "C" fn(Insn) -> *const c_void
-                ))
-            } else {
-                InsnData::Copy(function!(
-                    c"qemu_plugin_insn_data"
-                        as unsafe extern "C" fn(Insn, *mut c_void, usize) -> usize
-                ))
-            },
-            register_insn_exec: function!(
-                c"qemu_plugin_register_vcpu_insn_exec_cb"
-                    as unsafe extern "C" fn(Insn, ExecutedCb, c_int, *mut c_void)
-            ),
-            register_tb_exec: function!(
-                c"qemu_plugin_register_vcpu_tb_exec_cb"
-                    as unsafe extern "C" fn(Tb, ExecutedCb, c_int, *mut c_void)
-            ),
-            register_mem: function!(
-                c"qemu_plugin_register_vcpu_mem_cb"
-                    as unsafe extern "C" fn(Insn, AccessedCb, c_int, c_int, *mut c_void)
-            ),
-            register_translated: function!(
-                c"qemu_plugin_register_vcpu_tb_trans_cb" as unsafe extern "C" fn(u64, TranslatedCb)
-            ),
-            register_exit: function!(
-                c"qemu_plugin_register_atexit_cb" as unsafe extern "C" fn(u64, ExitCb, *mut c_void)
-            ),
-            get_hwaddr: function!(
-                c"qemu_plugin_get_hwaddr" as unsafe extern "C" fn(u32, u64) -> *const c_void
-            ),
-            hwaddr_is_io: function!(
-                c"qemu_plugin_hwaddr_is_io" as unsafe extern "C" fn(*const c_void) -> bool
-            ),
-            hwaddr_phys_addr: function!(
-                c"qemu_plugin_hwaddr_phys_addr" as unsafe extern "C" fn(*const c_void) -> u64
-            ),
-            mem_size_shift: function!(
-                c"qemu_plugin_mem_size_shift" as unsafe extern "C" fn(u32) -> c_uint
-            ),
-            mem_is_store: function!(
-                c"qemu_plugin_mem_is_store" as unsafe extern "C" fn(u32) -> bool
-            ),
-        })
-    }
-
     /// Address and opcode of an instruction; none if it is not four bytes long.
     fn instruction(&self, tb: Tb, index: usize) -> Option<(Insn, u64, u32)> {
         // SAFETY: QEMU passed `tb` to the callback that is running, and `index` is below its
@@ -169,23 +137,22 @@ impl Api {
         // SAFETY: as above.
         let pc = unsafe { (self.insn_vaddr)(insn) };
         let mut bytes = [0_u8; 4];
-        match self.insn_data {
-            InsnData::Pointer(data) => {
-                // SAFETY: as above.
-                let pointer = unsafe { data(insn) }.cast::<[u8; 4]>();
-                if pointer.is_null() {
-                    return None;
-                }
-                // SAFETY: the pointer is to as many bytes as `insn_size` returned: four. They are
-                // valid as long as `tb`, and a byte array has no alignment.
-                bytes = unsafe { *pointer };
+        if self.version < 3 {
+            // SAFETY: as above; it has this type in versions 0 to 2.
+            let pointer = unsafe { (self.insn_pointer)(insn) }.cast::<[u8; 4]>();
+            if pointer.is_null() {
+                return None;
             }
-            InsnData::Copy(data) => {
-                // SAFETY: at most four bytes are written to an array of four.
-                let copied = unsafe { data(insn, bytes.as_mut_ptr().cast(), bytes.len()) };
-                if copied != bytes.len() {
-                    return None;
-                }
+            // SAFETY: the pointer is to as many bytes as `insn_size` returned: four. They are
+            // valid as long as `tb`, and a byte array has no alignment.
+            bytes = unsafe { *pointer };
+        } else {
+            let place = bytes.as_mut_ptr().cast();
+            // SAFETY: at most four bytes are written to an array of four; it has this type since
+            // version 3.
+            let copied = unsafe { (self.insn_copy)(insn, place, bytes.len()) };
+            if copied != bytes.len() {
+                return None;
             }
         }
         Some((insn, pc, u32::from_le_bytes(bytes)))
@@ -345,9 +312,10 @@ fn install<'a>(
     let vcpus = usize::try_from(info.max_vcpus.max(info.smp_vcpus)).unwrap_or(0);
     // 9.2 has the same version of the interface as 10.0, where that is needed.
     let silent = vcpus > 1 && info.version_cur >= 4;
-    let cores = silent.then(|| RunningCore::find(vcpus)).transpose()?;
+    let cores = silent.then(|| RunningCore::of(vcpus)).transpose()?;
     let job = Job::new(&options, vcpus)?;
-    let plugin = Plugin { api: Api::find(info.version_cur)?, options, cores, job };
+    let api = Api::find(info.version_cur).map_err(|name| format!("QEMU exports no {name:?}"))?;
+    let plugin = Plugin { api, options, cores, job };
     let (translate, exit) = (plugin.api.register_translated, plugin.api.register_exit);
     PLUGIN.set(plugin).map_err(|_| "loaded twice".to_owned())?;
     // SAFETY: `id` is the one that QEMU gave, and the callback is of the type it wants.

@@ -22,7 +22,7 @@
 //! | --- | --- | --- |
 //! | [`RoundRobin`] | its quantum after at most the others' quanta | yes |
 //! | [`TimeTable`] | its slots | no |
-//! | [`Servers`] | its budget in each of its periods, if the servers hold (`servers_hold`) | among those with budget |
+//! | [`Servers`] | its budget in each of its periods, if each server holds (`server_holds`) | among those with budget |
 //!
 //! each less what switches take.
 //!

@@ -12,7 +12,7 @@ use crate::flows::{
     TransformedTask, transform,
 };
 use crate::memory::{Budget, Interferer, RegulatorModel, SaturationPoint, SaturationTable};
-use crate::time::{CoreInterference, Supply, VmSchedule, VmTask, response_times_with};
+use crate::time::{CoreInterference, Supply, VmSchedule, VmTask, response_times};
 use crate::units::{Bytes, BytesPerSec, Events, Nanos};
 
 const EFFORT: Effort = Effort(1 << 26);
@@ -61,8 +61,7 @@ impl Case {
         let (period, none) = (Nanos(1 << 40), Nanos(0));
         let job = VmTask { wcet: alone, period, jitter: none, blocking: none };
         let supply = Supply::new(VmSchedule::Dedicated, vec![]).unwrap();
-        let times =
-            response_times_with(&[job], &supply, &[Some(accesses)], Some(&interference), None);
+        let times = response_times(&[job], &supply, &[Some(accesses)], Some(&interference), None);
         times[0].is_some_and(|time| time <= deadline)
     }
 

@@ -238,7 +238,13 @@ impl Part {
                 "the overheads alone take more than the time, no bandwidth helps: {}",
                 self.failure(timing, failure)
             ),
-            other => other.to_string(),
+            UnschedulableCause::Overload => {
+                "U' > 1: the sum of C'/P' over all flows is over 1 at this bandwidth".to_owned()
+            }
+            UnschedulableCause::OverheadOverload => {
+                "the sum of overhead/P' over all flows is 1 or more: no bandwidth helps".to_owned()
+            }
+            UnschedulableCause::BeyondLimit => "only a bandwidth over 1 PiB/s would do".to_owned(),
         }
     }
 

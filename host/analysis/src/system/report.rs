@@ -46,7 +46,7 @@ pub struct Report {
 }
 
 fn objects<S: Serializer>(faults: &[Fault], serializer: S) -> Result<S::Ok, S::Error> {
-    Faults(faults.to_vec()).to_json().serialize(serializer)
+    serializer.collect_seq(faults.iter().map(Fault::record))
 }
 
 impl Report {

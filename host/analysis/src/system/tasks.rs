@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     Nanos,
-    time::{Supply, VmTask, response_times_with},
+    time::{Supply, VmTask, response_times},
     verdict::Missing,
 };
 use interference::{interference, is_exposed};
@@ -406,7 +406,7 @@ fn tasks_of(
             }
         };
         let times = |load: &[VmTask], supply: &Supply| {
-            response_times_with(load, supply, &accesses, delays.as_ref(), own.as_ref())
+            response_times(load, supply, &accesses, delays.as_ref(), own.as_ref())
         };
         let mut asked = asked_by_copies;
         let responses = times(&load, &supply).into_iter().enumerate().skip(copies);
@@ -427,7 +427,7 @@ fn tasks_of(
             let suggestion = suggestion_for(this, &accesses, polled && left == 0);
             let suggestion = suggestion.or((copies > 0).then_some(COPY));
             let without = |delays, own| {
-                let times = response_times_with(those, &supply, &accesses, delays, own);
+                let times = response_times(those, &supply, &accesses, delays, own);
                 times.get(place).copied().flatten().is_some()
             };
             let unsuspended = || without(delays.as_ref(), None);

@@ -56,7 +56,7 @@ impl OwnBudget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::{Supply, VmSchedule, VmTask, response_times_with};
+    use crate::time::{Supply, VmSchedule, VmTask, response_times};
     use proptest::prelude::*;
 
     /// A task of a core that is followed step by step.
@@ -144,7 +144,7 @@ mod tests {
                 others: Vec::new(),
             };
             let supply = Supply::new(VmSchedule::Dedicated, vec![]).unwrap();
-            let bounds = response_times_with(&load, &supply, &accesses, None, Some(&own));
+            let bounds = response_times(&load, &supply, &accesses, None, Some(&own));
             for (bound, observed_max) in bounds.iter().zip(run(&tasks, budget, period)) {
                 if let Some(bound) = bound {
                     prop_assert!(observed_max <= bound.0, "{observed_max} of {bound:?}");

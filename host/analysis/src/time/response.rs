@@ -17,13 +17,6 @@ pub struct VmTask {
     pub blocking: Nanos,
 }
 
-/// The response-time bounds of tasks, highest priority first; `None` where there is no bound (or
-/// none was reached in bounded time).
-#[must_use]
-pub fn response_times(tasks: &[VmTask], supply: &Supply) -> Vec<Option<Nanos>> {
-    response_times_with(tasks, supply, &[], None, None)
-}
-
 /// The effect of other VMs' memory accesses on a core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoreInterference {
@@ -48,13 +41,14 @@ impl CoreInterference {
     }
 }
 
-/// The same next to other VMs' memory accesses: every access that they issue in a task's busy
-/// window delays it. `accesses` has each task's own accesses in an activation, where known; a task
+/// The response-time bounds of tasks, highest priority first; `None` where there is no bound (or
+/// none was reached in bounded time). Every access that other VMs issue in a task's busy window
+/// delays it. `accesses` has each task's own accesses in an activation, where known; a task
 /// that can be blocked meets all that is issued, because the blocker's accesses are not known.
 /// Where the tasks may spend their VM's own budget, `own`, they wait for it; that is left out of a
 /// task where the accesses of those that it waits for are not known.
 #[must_use]
-pub fn response_times_with(
+pub fn response_times(
     tasks: &[VmTask],
     supply: &Supply,
     accesses: &[Option<u64>],

@@ -19,16 +19,10 @@ const fn beyond(switching: &Switching) -> u64 {
     switching.most.0.saturating_mul(2)
 }
 
-/// Whether servers (budget, period), highest priority first, with periods that begin at multiples
-/// of their lengths, each can spend their budget within each period. Counted are the servers of
-/// higher priority, one non-preemptible section of EL2 for a server of lower priority, and EL2's
+/// Whether server `i` of servers (budget, period), highest priority first, with periods that begin
+/// at multiples of their lengths, can spend its budget within each period. Counted are the servers
+/// of higher priority, one non-preemptible section of EL2 for a server of lower priority, and EL2's
 /// `extra` time per period for others, which these are charged with.
-#[must_use]
-pub fn servers_hold(servers: &[(Nanos, Nanos)], switching: &Switching, extra: &[Nanos]) -> bool {
-    (0..servers.len()).all(|i| server_holds(servers, i, switching, extra))
-}
-
-/// Whether server `i` can; see [`servers_hold`].
 #[must_use]
 pub fn server_holds(
     servers: &[(Nanos, Nanos)],

@@ -2,6 +2,11 @@ use super::*;
 use crate::memory::Interferer;
 use proptest::prelude::*;
 
+/// Whether each server can spend its budget within each period.
+fn servers_hold(servers: &[(Nanos, Nanos)], switching: &Switching, extra: &[Nanos]) -> bool {
+    (0..servers.len()).all(|i| server_holds(servers, i, switching, extra))
+}
+
 /// A round of equal time slices, as `weir_sched::partition::RoundRobin` has it while all are ready,
 /// step by step. At some times the last VM takes the rest of the time slice, if it does not have
 /// it.
@@ -52,13 +57,13 @@ fn mobivmm_two_vms_of_20_ms() {
         blocking: Nanos(0),
     };
     assert!(flooded.unprotected());
-    assert_eq!(response_times(&[task], &flooded), [None]);
+    assert_eq!(response_times(&[task], &flooded, &[], None, None), [None]);
     // One interrupt of 10 us a millisecond at most: 1 % less.
     let rule = Admission { burst: 1, interval: Nanos(1_000_000) };
     let ruled = InterruptLine { admission: Some(rule), cost: Nanos(10_000), delay: Nanos(0) };
     let guarded = Supply::new(schedule, vec![ruled]).unwrap();
-    let alone = response_times(&[task], &free)[0].unwrap();
-    let interference = response_times(&[task], &guarded)[0].unwrap();
+    let alone = response_times(&[task], &free, &[], None, None)[0].unwrap();
+    let interference = response_times(&[task], &guarded, &[], None, None)[0].unwrap();
     assert_eq!(alone, Nanos(21_000_000));
     assert_eq!(interference, Nanos(21_000_000 + 22 * 10_000));
 }
@@ -73,7 +78,10 @@ fn textbook_response_times() {
         blocking: Nanos(0),
     });
     let supply = Supply::new(VmSchedule::Dedicated, vec![]).unwrap();
-    assert_eq!(response_times(&tasks, &supply), [Some(Nanos(3)), Some(Nanos(6)), Some(Nanos(20))]);
+    assert_eq!(
+        response_times(&tasks, &supply, &[], None, None),
+        [Some(Nanos(3)), Some(Nanos(6)), Some(Nanos(20))]
+    );
     // Lehoczky 1990: C 26, 62 of T 70, 100; the fifth job of the second is the latest, 118.
     let tasks = [(26, 70), (62, 100)].map(|(c, p)| VmTask {
         wcet: Nanos(c),
@@ -81,7 +89,7 @@ fn textbook_response_times() {
         jitter: Nanos(0),
         blocking: Nanos(0),
     });
-    assert_eq!(response_times(&tasks, &supply)[1], Some(Nanos(118)));
+    assert_eq!(response_times(&tasks, &supply, &[], None, None)[1], Some(Nanos(118)));
 }
 
 #[test]
@@ -106,7 +114,7 @@ fn interference_is_limited_by_issue_or_by_victim() {
         let delay = Nanos(60);
         let interference = CoreInterference { interferers: vec![interferer], delay, per_access };
         // The response of one job is the least t with t = C + delay * what delays it in t.
-        let times = response_times_with(&[task], &supply, &[accesses], Some(&interference), None);
+        let times = response_times(&[task], &supply, &[accesses], Some(&interference), None);
         let bound = times[0].expect("a bound");
         let delays = |t| interferer.delaying(t, accesses, per_access) * delay.0;
         assert_eq!(bound.0, task.wcet.0 + delays(bound));
@@ -118,14 +126,14 @@ fn interference_is_limited_by_issue_or_by_victim() {
     let interference =
         |per_access| CoreInterference { interferers: vec![wild], delay: Nanos(60), per_access };
     let times = |per_access| {
-        response_times_with(&[task], &supply, &[Some(10)], Some(&interference(per_access)), None)
+        response_times(&[task], &supply, &[Some(10)], Some(&interference(per_access)), None)
     };
     assert_eq!(times(None), [None]);
     assert_eq!(times(Some(1)), [Some(Nanos(100_600))]);
     // Blocked by an unknown task: no cap.
     let blocked = VmTask { blocking: Nanos(1), ..task };
     let times =
-        response_times_with(&[blocked], &supply, &[Some(10)], Some(&interference(Some(1))), None);
+        response_times(&[blocked], &supply, &[Some(10)], Some(&interference(Some(1))), None);
     assert_eq!(times, [None]);
 }
 

@@ -28,7 +28,7 @@ fn report(text: &str, options: &Options) -> Result<Report, Faults> {
 pub fn analyze_with(text: &str, options: &Options) -> (Option<Verdict>, Value) {
     match report(text, options) {
         Ok(report) => (report.verdict, json!(report)),
-        Err(faults) => (Some(DoesNotHold), json!({ "faults": faults.to_json() })),
+        Err(faults) => (Some(DoesNotHold), json!({ "faults": faults.records() })),
     }
 }
 

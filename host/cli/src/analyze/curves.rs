@@ -1,7 +1,8 @@
 //! Arrival curves of traces, and what waits at a service.
 
 use crate::failure::{Failure, Result};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -33,6 +34,55 @@ pub fn service(text: &str) -> std::result::Result<PeriodicService, String> {
         return Err(help());
     }
     Ok(PeriodicService { units, period })
+}
+
+/// The arrival curves of traces in a JSON result. Steps are pairs of the length of a window in ns
+/// and the events in it.
+#[derive(Serialize, JsonSchema)]
+pub struct TracesRecord {
+    /// The traces.
+    traces: Vec<TraceRecord>,
+    /// The sum of the upper curves.
+    sum: SumRecord,
+    /// The service of `--service`.
+    service: Option<ServiceRecord>,
+}
+
+/// The arrival curves of a trace.
+#[derive(Serialize, JsonSchema)]
+struct TraceRecord {
+    /// The file.
+    file: String,
+    /// The number of events.
+    events: usize,
+    /// The longest window, in ns.
+    horizon_ns: u64,
+    /// The steps of the most events in a window.
+    upper: Vec<[u64; 2]>,
+    /// The steps of the least events in a window.
+    lower: Vec<[u64; 2]>,
+}
+
+/// The sum of upper arrival curves.
+#[derive(Serialize, JsonSchema)]
+struct SumRecord {
+    /// The longest window that all traces cover, in ns.
+    horizon_ns: u64,
+    /// The steps of the most events in a window.
+    upper: Vec<[u64; 2]>,
+}
+
+/// The bounds of the events at a service.
+#[derive(Serialize, JsonSchema)]
+struct ServiceRecord {
+    /// Events that are served in each period.
+    units: u64,
+    /// The period in ns.
+    period_ns: u64,
+    /// The longest time that an event waits, in ns; none without a bound.
+    delay_ns: Option<u64>,
+    /// The most events that wait; none without a bound.
+    backlog: Option<u64>,
 }
 
 /// Traces with their curves.
@@ -72,29 +122,24 @@ impl Traces {
     }
 
     /// As `weir analyze --trace .. --json` prints it.
-    pub fn to_json(&self) -> Value {
-        let steps = |curve: &Curve| -> Vec<_> {
-            curve.steps().map(|(length, events)| json!([length.0, events])).collect()
-        };
-        let each = self.each.iter().map(|(path, events, upper, lower)| {
-            json!({
-                "file": path.display().to_string(),
-                "events": events,
-                "horizon_ns": upper.horizon().0,
-                "upper": steps(upper),
-                "lower": steps(lower),
-            })
+    pub fn record(&self) -> TracesRecord {
+        let each = self.each.iter().map(|(path, events, upper, lower)| TraceRecord {
+            file: path.display().to_string(),
+            events: *events,
+            horizon_ns: upper.horizon().0,
+            upper: upper.pairs(),
+            lower: lower.pairs(),
         });
-        json!({
-            "traces": each.collect::<Vec<_>>(),
-            "sum": { "horizon_ns": self.sum.horizon().0, "upper": steps(&self.sum) },
-            "service": self.service.map(|(service, delay, backlog)| json!({
-                "units": service.units,
-                "period_ns": service.period.0,
-                "delay_ns": delay.map(|delay| delay.0),
-                "backlog": backlog,
-            })),
-        })
+        TracesRecord {
+            traces: each.collect(),
+            sum: SumRecord { horizon_ns: self.sum.horizon().0, upper: self.sum.pairs() },
+            service: self.service.map(|(service, delay, backlog)| ServiceRecord {
+                units: service.units,
+                period_ns: service.period.0,
+                delay_ns: delay.map(|delay| delay.0),
+                backlog,
+            }),
+        }
     }
 }
 
@@ -160,6 +205,7 @@ impl fmt::Display for Traces {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
     use std::fs;
 
     /// The curves of traces with these texts, at a service.
@@ -179,7 +225,7 @@ mod tests {
             (0..50).flat_map(|p| (0..4).map(move |i| (p * 1000 + i).to_string())).collect();
         let text = format!("# ns\n{}\n", times.join("\n"));
         let found = traces(&[&text], "5/1us").expect("curves");
-        let json = found.to_json();
+        let json = json!(found.record());
         assert!(found.holds());
         assert_eq!(json["traces"][0]["events"], 200);
         assert_eq!(json["traces"][0]["upper"][3], json!([4, 4]));
@@ -189,7 +235,7 @@ mod tests {
         assert_eq!(json["service"]["backlog"], 8);
         // Four that come late stay late: they never catch up.
         let found = traces(&[&text], "4/1us").expect("curves");
-        assert!(!found.holds() && found.to_json()["service"]["delay_ns"].is_null());
+        assert!(!found.holds() && json!(found.record())["service"]["delay_ns"].is_null());
         let text = found.to_string();
         assert!(text.contains("no bound: the service does not catch up within 49004ns"), "{text}");
     }
@@ -216,7 +262,7 @@ mod tests {
         // one time than the curve has steps.
         for little in ["5\n", &"5\n".repeat(300)] {
             let found = traces(&[little, two], "1/1us").expect("curves");
-            let service = &found.to_json()["service"];
+            let service = &json!(found.record())["service"];
             assert!(!found.holds() && service["backlog"].is_null(), "{service}");
         }
     }

@@ -22,7 +22,7 @@ use weir_analysis::{
     flows::{Effort, MAX_BANDWIDTH, Reading},
     verdict::Verdict,
 };
-use weir_model::{Catalog, Faults, SystemFile};
+use weir_model::{Catalog, FaultRecord, Faults, SystemFile};
 
 /// Bounds the flows, budgets, tasks and interrupts of systems, and compares the bounds with what
 /// the files demand.
@@ -107,7 +107,7 @@ pub fn run(arguments: &AnalyzeArguments, environment: &Environment) -> Result {
         let traces = curves::Traces::read(&arguments.trace, arguments.service)?;
         let mut out = screen::stdout();
         if arguments.json {
-            writeln!(out, "{}", weir_report::versioned(traces.to_json()))?;
+            writeln!(out, "{}", weir_report::versioned(traces.record()))?;
         } else {
             write!(out, "{traces}")?;
         }
@@ -164,8 +164,22 @@ fn overheads(path: &Path, catalog: &Catalog) -> Result<SystemFile> {
 /// What a file must contain to be judged.
 const NOTHING: &str = "nothing to judge: there is no [[flow]] other than best effort, no `memory_budget` of a VM, no [[vm.task]], no [[irq]] with a `deadline` and no [[core]]";
 
-/// The result for a file. If the file has faults, of the report only `holds`, `verdict`, `flows`
-/// and `faults` are there.
+/// The analysis of a file with faults.
+#[derive(Serialize, JsonSchema)]
+pub struct RefusedAnalysis {
+    /// The name of the system file.
+    file: String,
+    /// Whether everything holds: always false.
+    holds: bool,
+    /// The verdict: always `does-not-hold`.
+    verdict: Verdict,
+    /// The bounds of the flows: always none.
+    flows: (),
+    /// The faults of the file.
+    faults: Vec<FaultRecord>,
+}
+
+/// The analysis of a file.
 #[derive(Serialize, JsonSchema)]
 pub struct AnalyzedFile<'a> {
     /// The name of the system file.
@@ -190,7 +204,7 @@ fn show(
         Ok(report) if json => {
             let nothing = report.verdict.is_none().then_some(NOTHING);
             let line = AnalyzedFile { file: name.to_string(), report, nothing };
-            writeln!(out, "{}", weir_report::versioned(serde_json::json!(line)))?;
+            writeln!(out, "{}", weir_report::versioned(line))?;
         }
         Ok(Report { verdict: None, .. }) => {
             out.flush()?;
@@ -198,13 +212,13 @@ fn show(
         }
         Ok(report) => write!(out, "{name}: {}\n{}", headline(report), render::report(report))?,
         Err(faults) if json => {
-            let line = serde_json::json!({
-                "file": name.to_string(),
-                "holds": Verdict::DoesNotHold.truth(),
-                "verdict": Verdict::DoesNotHold.key(),
-                "flows": null,
-                "faults": faults.to_json(),
-            });
+            let line = RefusedAnalysis {
+                file: name.to_string(),
+                holds: false,
+                verdict: Verdict::DoesNotHold,
+                flows: (),
+                faults: faults.records(),
+            };
             writeln!(out, "{}", weir_report::versioned(line))?;
         }
         Err(faults) => {

@@ -79,7 +79,7 @@ fn phases(environment: &Environment, bar: &CountBar) -> Result<Vec<Value>> {
     let of = |file: &Path| {
         let run = exactly(file, Some(PLATFORM), None, environment)?;
         bar.add(1);
-        Ok::<_, Failure>(measured(&run.directory.join(NAME))?.0.to_json())
+        Ok::<_, Failure>(json!(measured(&run.directory.join(NAME))?.0.record()))
     };
     let core = of(&environment.system(BY_CORE)?)?;
     let by_engine = environment.system(BY_ENGINE)?;

@@ -54,7 +54,7 @@ pub fn run(json: bool, environment: &Environment) -> Result {
         let flows: Vec<_> = outcome.report.flows.iter().map(flow).collect();
         systems.push(json!({ "system": name, "flows": flows }));
         if name == PHASES {
-            phases = measured(&directory.join(NAME))?.0.to_json();
+            phases = json!(measured(&directory.join(NAME))?.0.record());
         }
         if name == PING || name == LINUX_PING {
             round_trips.push(round_trip(name, &directory.join("ping.log"))?);

@@ -11,6 +11,7 @@ use crate::{
     progress::Spinner,
     screen,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::{io::Write, process::Command};
 use weir_report::table;
@@ -33,23 +34,24 @@ const LIMIT: f64 = 1.05;
 /// Seconds that QEMU may take; it needs less than one.
 const TIME: &str = "120";
 
-/// What it takes to map so much memory.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct Row {
+/// The instructions that map memory of a size.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct MappingCost {
+    /// The size in MiB.
     mib: u64,
-    /// Page by page, pages that follow each other.
+    /// Instructions to map contiguous pages, page by page.
     native_instructions: u64,
-    /// Page by page, four colors of sixteen.
+    /// Instructions to map pages of four colors of sixteen, page by page.
     colored_instructions: u64,
-    /// Of these two.
+    /// The ratio of `colored_instructions` to `native_instructions`.
     ratio: f64,
-    /// The same with what chooses the pages before.
+    /// The same ratio with the instructions that choose the pages.
     ratio_with_setup: f64,
-    /// To choose the pages, before: of one page class.
+    /// Instructions that choose the pages before, of one page class.
     native_setup_instructions: u64,
-    /// The same of the four colors.
+    /// Instructions that choose the pages before, of four colors.
     colored_setup_instructions: u64,
-    /// In blocks of 2 MiB where they fit.
+    /// Instructions to map blocks of 2 MiB where they fit.
     block_instructions: u64,
 }
 
@@ -59,8 +61,7 @@ pub fn run(json: bool, environment: &Environment) -> Result {
     let rows = measure(environment, guests[GUEST].as_os_str())?;
     let mut out = screen::stdout();
     if json {
-        let rows = serde_json::to_value(&rows).context(|| "write the figures")?;
-        writeln!(out, "{:#}", weir_report::versioned(rows))?;
+        writeln!(out, "{:#}", weir_report::versioned(&rows))?;
     } else {
         writeln!(out, "{}", render(&rows))?;
     }
@@ -73,7 +74,7 @@ pub fn run(json: bool, environment: &Environment) -> Result {
     }
 }
 
-fn measure(environment: &Environment, guest: &std::ffi::OsStr) -> Result<Vec<Row>> {
+fn measure(environment: &Environment, guest: &std::ffi::OsStr) -> Result<Vec<MappingCost>> {
     let _spinner = Spinner::new("counting instructions".to_owned());
     let mut command = Command::new("timeout");
     command.args(["-k", "2", TIME]).arg(&environment.qemu);
@@ -94,7 +95,7 @@ fn measure(environment: &Environment, guest: &std::ffi::OsStr) -> Result<Vec<Row
 
 /// A line of the guest's: `mapping: 64 MiB: one page class 1490+167405, four colors 18764+168102,
 /// blocks 912`.
-fn parse(line: &str) -> Option<Row> {
+fn parse(line: &str) -> Option<MappingCost> {
     let (mib, rest) = line.strip_prefix("mapping: ")?.split_once(" MiB: one page class ")?;
     let (native, rest) = rest.split_once(", four colors ")?;
     let (colored, blocks) = rest.split_once(", blocks ")?;
@@ -105,7 +106,7 @@ fn parse(line: &str) -> Option<Row> {
     let (native, colored) = (pair(native)?, pair(colored)?);
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let ratio = |colored: u64, native: u64| colored as f64 / native as f64;
-    Some(Row {
+    Some(MappingCost {
         mib: mib.parse().ok()?,
         native_instructions: native.1,
         colored_instructions: colored.1,
@@ -117,7 +118,7 @@ fn parse(line: &str) -> Option<Row> {
     })
 }
 
-fn render(rows: &[Row]) -> String {
+fn render(rows: &[MappingCost]) -> String {
     let mut text = table(HEADER);
     for row in rows {
         text.add_row([

@@ -3,6 +3,5 @@
 pub mod board;
 pub mod engine;
 pub mod flows;
-pub mod lines;
 pub mod mapping;
 pub mod simulator;

@@ -108,7 +108,7 @@ pub(super) fn overshoot(json: &Value) -> Rows {
     for kind in kinds {
         let runs = || list(json, "runs").filter(|run| of(run) == kind);
         let most = |key: &str| runs().filter_map(|run| run[key].as_u64()).max();
-        let [allowed, observed] = ["overshoot_allowed", "overshoot_max"].map(|key| most(key));
+        let [allowed, observed] = ["overshoot_allowed", "overshoot_max"].map(most);
         let rate = runs().map(|run| number(&run["rate_error"]).abs()).fold(0.0, f64::max);
         let [counted, guest] = kind.clone();
         rows.row(&[

@@ -132,7 +132,25 @@ fn a_deviation_counts_its_statements_once() {
         statement("known deviation", known),
         statement("does not hold", Value::Null),
     ]})];
-    let row = |rows: Rows| rows.0.lines().nth(2).expect("a row").to_owned();
+    let row = |rows: Rows| rows.0.markdown().lines().nth(2).expect("a row").to_owned();
     assert_eq!(row(reproduced::experiments(&all)), "| `x` | 4 | 1 | 2 | 1 |");
     assert_eq!(row(reproduced::deviations(&all)), "| `x` | `late` | 2 | the model starts later |");
+}
+
+#[test]
+fn the_terminal_gets_the_tables_of_the_page() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results/hypervisor.json");
+    let text = fs::read_to_string(file).expect("the results");
+    let tables = of_hypervisor(&serde_json::from_str(&text).expect("JSON"));
+    for part in [
+        "virtual timer interrupt to the guest",
+        "read of GICD_ISENABLER0",
+        "`vcpu_switch`",
+        "boot without clearing RAM",
+        "zeroed data and stacks",
+        "weir_hypervisor::vm::VMS",
+        "flows-mesh",
+    ] {
+        assert!(tables.contains(part), "{part}: {tables}");
+    }
 }

@@ -7,10 +7,41 @@ use super::{
 };
 use crate::{failure::Result, screen};
 use rayon::prelude::*;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::io::Write;
 use weir_report::table;
-use weir_simulator::{Outcome, SimulatedBoard};
+use weir_simulator::{Outcome, SimulatedBoard, VmOutcome};
+
+/// A variant of the system.
+#[derive(Serialize, JsonSchema)]
+#[expect(clippy::struct_field_names, reason = "the fields are the keys of the JSON result")]
+pub struct Variant {
+    /// The name of the variant.
+    variant: &'static str,
+    /// The VMs in the order of the file.
+    vms: Vec<VariantVm>,
+    /// Lines of other VMs that each VM evicted from the second level.
+    evicted_of_others: Vec<u64>,
+}
+
+/// The outcome of a VM in a variant.
+#[derive(Serialize, JsonSchema)]
+struct VariantVm {
+    /// The name of the VM.
+    name: String,
+    /// How many times as slow as alone the VM was; none if it completed nothing.
+    slowdown: Option<f64>,
+    /// The mean latency of its accesses in ps.
+    latency_mean_ps: u64,
+    /// The 99th percentile of the latency in ns.
+    latency_p99_ns: u64,
+    /// The most reads and writes in a period, of each regulated vCPU.
+    most_in_a_period: Vec<[u64; 2]>,
+    /// The greatest budget of reads at the start of a period, of each regulated vCPU; 2^64 - 1
+    /// without a limit.
+    granted: Vec<u64>,
+}
 
 /// The outcomes of the four variants, by name, and what each VM does alone.
 type Variants = (Vec<(&'static str, Outcome)>, Vec<Option<Alone>>);
@@ -33,24 +64,30 @@ fn simulate(simulation: &Simulation) -> Result<Variants> {
     Ok((outcomes, alone))
 }
 
-/// The four variants as JSON.
-pub fn describe(simulation: &Simulation) -> Result<Value> {
+/// The four variants, for JSON.
+pub fn describe(simulation: &Simulation) -> Result<Vec<Variant>> {
     let (outcomes, alone) = simulate(simulation)?;
-    let all = outcomes
-            .iter()
-            .enumerate()
-            .map(|(variant, (name, outcome))| {
-                let vms: Vec<_> = outcome.vms.iter().zip(&alone).map(|(vm, alone)| json!({
-                    "name": vm.name,
-                    "slowdown": SameWork::of(vm, alone.as_ref(), variant).map(SameWork::rounded),
-                    "latency_mean_ps": vm.latency.mean().0,
-                    "latency_p99_ns": vm.latency.at_most_ns(990),
-                    "most_in_a_period": vm.budgets.iter().map(|budget| [budget.most.reads, budget.most.writes]).collect::<Vec<_>>(),
-                    "granted": vm.budgets.iter().map(|budget| budget.granted.reads).collect::<Vec<_>>(),
-                })).collect();
-                json!({ "variant": name, "vms": vms, "evicted_of_others": evicted(outcome) })
-            });
-    Ok(all.collect())
+    let all: Vec<_> = outcomes
+        .iter()
+        .enumerate()
+        .map(|(variant, (name, outcome))| {
+            let vm = |(vm, alone): (&VmOutcome, &Option<Alone>)| VariantVm {
+                name: vm.name.clone(),
+                slowdown: SameWork::of(vm, alone.as_ref(), variant).map(SameWork::rounded),
+                latency_mean_ps: vm.latency.mean().0,
+                latency_p99_ns: vm.latency.at_most_ns(990),
+                most_in_a_period: vm
+                    .budgets
+                    .iter()
+                    .map(|budget| [budget.most.reads, budget.most.writes])
+                    .collect(),
+                granted: vm.budgets.iter().map(|budget| budget.granted.reads).collect(),
+            };
+            let vms = outcome.vms.iter().zip(&alone).map(vm).collect();
+            Variant { variant: name, vms, evicted_of_others: evicted(outcome) }
+        })
+        .collect();
+    Ok(all)
 }
 
 /// Runs the four variants and prints them.

@@ -4,7 +4,8 @@ use crate::{
     failure::{Failure, Result},
     screen,
 };
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::{
     fs::File,
     io::{BufRead, BufReader, Read, Take, Write},
@@ -82,6 +83,21 @@ impl Iterator for &mut Requests<'_> {
     }
 }
 
+/// The outcome of a trace on a bare DRAM.
+#[derive(Serialize, JsonSchema)]
+pub struct DramRun {
+    /// Requests that were served.
+    requests: u64,
+    /// Memory clocks from the first request to the last answer.
+    cycles: u64,
+    /// Requests to an open row.
+    row_hits: u64,
+    /// Requests to a bank with another row open.
+    row_conflicts: u64,
+    /// The bandwidth in MB/s.
+    mb_per_s: f64,
+}
+
 /// Runs the trace and prints what it came to.
 pub fn run(file: &Path, memory: &str, values: &[(String, String)], json: bool) -> Result {
     let memory = MemoryModel::find_with(memory, values)
@@ -101,13 +117,13 @@ pub fn run(file: &Path, memory: &str, values: &[(String, String)], json: bool) -
     let mb_per_s = result.mb_per_s(dram.request_bytes(), dram.timing().clock_ps);
     let mut out = screen::stdout();
     if json {
-        let figures = json!({
-            "requests": result.requests,
-            "cycles": result.cycles,
-            "row_hits": result.row_hits,
-            "row_conflicts": result.row_conflicts,
-            "mb_per_s": (mb_per_s * 10.0).round() / 10.0,
-        });
+        let figures = DramRun {
+            requests: result.requests,
+            cycles: result.cycles,
+            row_hits: result.row_hits,
+            row_conflicts: result.row_conflicts,
+            mb_per_s: (mb_per_s * 10.0).round() / 10.0,
+        };
         writeln!(out, "{:#}", weir_report::versioned(figures))?;
         return Ok(());
     }

@@ -1,6 +1,6 @@
 //! A run's pictures.
 
-use super::result::{LINE, Simulated, curve};
+use super::result::{LINE, Simulated, arrival_curve};
 use crate::failure::{Context, Result};
 use std::{
     fs,
@@ -31,7 +31,11 @@ pub fn write(directory: &Path, result: &Simulated) -> Result<Vec<PathBuf>> {
         (0..=1000).step_by(5).map(share).collect()
     };
     let arrivals = |vm: &VmOutcome| -> Vec<(f64, f64)> {
-        curve(vm).into_iter().map(|(length, lines)| (length as f64 / 1e3, lines as f64)).collect()
+        arrival_curve(vm)
+            .pairs()
+            .into_iter()
+            .map(|[length, lines]| (length as f64 / 1e3, lines as f64))
+            .collect()
     };
     let picture = |name: &str, x, y, of: &dyn Fn(&VmOutcome) -> Vec<(f64, f64)>| {
         let working = vms.iter().filter(|vm| vm.accesses > 0);

@@ -1,101 +1,209 @@
 //! A simulation's result as JSON.
 
-use super::result::{SameWork, Simulated, curve, max_latency_ns, within_bound};
-use serde_json::{Value, json};
+use super::result::{Alone, SameWork, Simulated, arrival_curve, max_latency_ns, within_bound};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use weir_analysis::verdict::Verdict;
-use weir_simulator::{LatencyHistogram, Outcome, VmOutcome};
+use weir_memory::Owner;
+use weir_simulator::{
+    BudgetOutcome, FlowOutcome, JobsOutcome, LatencyHistogram, Outcome, VmOutcome,
+};
+
+/// Numbers by VM, in the order of the file.
+type Counts = Map<String, Value>;
+
+/// A simulation.
+#[derive(Serialize, JsonSchema)]
+pub struct SimulationRecord<'a> {
+    /// The measurement interval in ns.
+    span_ns: u64,
+    /// The length of a slice of it, in ns.
+    slice_ns: u64,
+    /// The VMs in the order of the file.
+    vms: Vec<SimulatedVm<'a>>,
+    /// The flows in the order of the file; empty where they are not simulated.
+    flows: Vec<SimulatedFlow<'a>>,
+    /// Why the flows are not simulated.
+    flows_left_out: Option<&'a str>,
+    /// Lines of the second level that each VM evicted, by the VM that they belonged to.
+    #[schemars(with = "BTreeMap<String, BTreeMap<String, u64>>")]
+    evicted: Counts,
+    /// Open DRAM rows that each VM closed, by the VM that they belonged to.
+    #[schemars(with = "BTreeMap<String, BTreeMap<String, u64>>")]
+    rows_closed: Counts,
+    /// The translation buffer units (TBU) of the SMMU.
+    tbus: Vec<SimulatedTbu<'a>>,
+    /// For how long requests to the second level waited because its registers or buffers were all
+    /// in use, in ps.
+    l2_blocked_ps: u64,
+    /// The files of `--output`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files: Option<Vec<String>>,
+}
+
+/// The outcome of a VM.
+#[derive(Serialize, JsonSchema)]
+struct SimulatedVm<'a> {
+    /// The name of the VM.
+    name: &'a str,
+    /// Accesses that were answered; of the channels of a DMA engine, transfers.
+    accesses: u64,
+    /// How many times as slow as alone the VM was; none if it completed nothing.
+    slowdown: Option<f64>,
+    /// Both times of the slowdown.
+    same_work: Option<SameWorkTimes>,
+    /// The latencies of its accesses.
+    latency_ns: &'a LatencyHistogram,
+    /// The VM without the others and without budgets; none if it does nothing.
+    alone: Option<AloneRecord<'a>>,
+    /// The jobs of its tasks, if they are released one by one.
+    jobs: Option<&'a JobsOutcome>,
+    /// The mean time of a pass of its first vCPU, in ps; none if no pass ended.
+    pass_ps: Option<u64>,
+    /// Lines that its cores brought into the second level.
+    refills: u64,
+    /// Dirty lines that they pushed out of it.
+    write_backs: u64,
+    /// Bytes that DMA channels moved for it.
+    dma_bytes: u64,
+    /// The bandwidth of its cores and DMA channels, both ways, in MB/s.
+    mb_per_s: f64,
+    /// Lines that it moved, both ways, in each slice.
+    lines_per_slice: &'a [u64],
+    /// How much longer its lines took than lines that never wait, in ps.
+    delay_ps: u64,
+    /// The parts of this delay, in ps, by the VM that it waited for.
+    #[schemars(with = "BTreeMap<String, u64>")]
+    waited_for_ps: Counts,
+    /// The steps of the upper arrival curve of its refills: each the length of a window in ns and
+    /// the lines in it.
+    arrival_curve: Vec<[u64; 2]>,
+    /// The budget of each regulated vCPU.
+    budgets: &'a [BudgetOutcome],
+}
+
+/// The same work with the other VMs and alone.
+#[derive(Serialize, JsonSchema)]
+struct SameWorkTimes {
+    /// Jobs, transfers or accesses.
+    units: u64,
+    /// The time with the others, in ps.
+    together_ps: u64,
+    /// The time alone, in ps.
+    alone_ps: u64,
+}
+
+/// The outcome of a VM alone.
+#[derive(Serialize, JsonSchema)]
+struct AloneRecord<'a> {
+    /// Accesses that were answered.
+    accesses: u64,
+    /// Their latencies.
+    latency_ns: &'a LatencyHistogram,
+}
+
+/// The outcome of a flow, compared with its bound.
+#[derive(Serialize, JsonSchema)]
+struct SimulatedFlow<'a> {
+    /// The outcome.
+    #[serde(flatten)]
+    outcome: &'a FlowOutcome,
+    /// The observed maximum of the latency in ns, rounded up.
+    observed_max_ns: u64,
+    /// The latency bound of the analysis in ns.
+    bound_ns: Option<u64>,
+    /// Whether the maximum is within the bound.
+    within_bound: Option<bool>,
+    /// The verdict.
+    verdict: Verdict,
+}
+
+/// The outcome of a translation buffer unit.
+#[derive(Serialize, JsonSchema)]
+struct SimulatedTbu<'a> {
+    /// The name of the unit.
+    name: &'a str,
+    /// Translations that were asked for.
+    #[schemars(with = "BTreeMap<String, u64>")]
+    lookups: Counts,
+    /// Those that needed a walk.
+    #[schemars(with = "BTreeMap<String, u64>")]
+    walks: Counts,
+    /// Entries that each VM evicted, by the VM that they belonged to.
+    #[schemars(with = "BTreeMap<String, BTreeMap<String, u64>>")]
+    evicted: Counts,
+}
 
 /// As `--json` prints it.
-pub fn describe(result: &Simulated) -> Value {
+pub fn describe(result: &Simulated) -> SimulationRecord<'_> {
     let Outcome { vms, flows, waits, evictions, closed, tbus, blocked_ps, span_ns, slice_ns } =
         &result.outcome;
-    let name = |vm: usize| vms[vm].name.clone();
-    let matrix = |rows: &[Vec<u64>]| -> Value {
-        rows.iter()
-            .enumerate()
-            .map(|(by, row)| {
-                let of = row.iter().enumerate().map(|(of, count)| (name(of), json!(count)));
-                (name(by), Value::Object(of.collect()))
-            })
-            .collect::<serde_json::Map<_, _>>()
-            .into()
+    let matrix = |rows: &[Vec<u64>]| -> Counts {
+        let rows = vms.iter().zip(rows);
+        rows.map(|(vm, row)| (vm.name.clone(), Value::Object(by_vm(vms, row)))).collect()
     };
     let each = vms.iter().zip(&result.alone).zip(0_u8..).map(|((vm, alone), index)| {
         let work = SameWork::of(vm, alone.as_ref(), 0);
-        let alone = alone.as_ref().map(|alone| &alone.outcome);
-        let blame = vms.iter().zip(0_u8..).map(|(other, by)| {
-            (
-                other.name.clone(),
-                json!(waits.get(weir_memory::Owner(index), weir_memory::Owner(by)).0),
-            )
-        });
-        json!({
-            "name": vm.name,
-            "accesses": vm.accesses,
-            "slowdown": work.map(SameWork::rounded),
-            "same_work": work.map(|work| json!({
-                "units": work.units,
-                "together_ps": work.together.0,
-                "alone_ps": work.alone.0,
-            })),
-            "latency_ns": latency(vm),
-            "alone": alone.map(|alone| json!({
-                "accesses": alone.accesses,
-                "latency_ns": latency(alone),
-            })),
-            "jobs": vm.jobs.as_ref().map(|jobs| json!({
-                "deadline_ns": jobs.deadline_ns,
-                "ended": jobs.ended,
-                "met": jobs.met,
-                "missed": jobs.missed,
-                "response_ns": distribution(&jobs.response),
-            })),
-            "pass_ps": vm.pass.map(|pass| pass.0),
-            "refills": vm.refills,
-            "write_backs": vm.write_backs,
-            "dma_bytes": vm.moved,
-            "mb_per_s": vm.mb_per_s(*span_ns),
-            "lines_per_slice": vm.slices,
-            "delay_ps": vm.delay_ps,
-            "waited_for_ps": Value::Object(blame.collect()),
-            "arrival_curve": curve(vm),
-            "budgets": vm.budgets.iter().map(budget).collect::<Vec<_>>(),
-        })
+        let wait = |by| waits.get(Owner(index), Owner(by)).0;
+        let blame: Vec<u64> = (0_u8..).take(vms.len()).map(wait).collect();
+        SimulatedVm {
+            name: &vm.name,
+            accesses: vm.accesses,
+            slowdown: work.map(SameWork::rounded),
+            same_work: work.map(|work| SameWorkTimes {
+                units: work.units,
+                together_ps: work.together.0,
+                alone_ps: work.alone.0,
+            }),
+            latency_ns: &vm.latency,
+            alone: alone.as_ref().map(|Alone { outcome, .. }| AloneRecord {
+                accesses: outcome.accesses,
+                latency_ns: &outcome.latency,
+            }),
+            jobs: vm.jobs.as_ref(),
+            pass_ps: vm.pass.map(|pass| pass.0),
+            refills: vm.refills,
+            write_backs: vm.write_backs,
+            dma_bytes: vm.moved,
+            mb_per_s: vm.mb_per_s(*span_ns),
+            lines_per_slice: &vm.slices,
+            delay_ps: vm.delay_ps,
+            waited_for_ps: by_vm(vms, &blame),
+            arrival_curve: arrival_curve(vm).pairs(),
+            budgets: &vm.budgets,
+        }
     });
-    json!({
-        "span_ns": span_ns,
-        "slice_ns": slice_ns,
-        "vms": each.collect::<Vec<_>>(),
-        "flows": flows.iter().zip(&result.bounds).map(|(flow, bound)| json!({
-            "name": flow.name,
-            "sent": flow.sent,
-            "arrived": flow.arrived,
-            "deadline_ns": flow.deadline_ns,
-            "met": flow.met,
-            "missed": flow.missed,
-            "lost": flow.lost,
-            "latency_ns": distribution(&flow.latency),
-            "observed_max_ns": max_latency_ns(flow),
-            "bound_ns": bound,
-            "within_bound": within_bound(flow, *bound),
-            "verdict": within_bound(flow, *bound).map_or(Verdict::NotJudged, Verdict::of).key(),
-        })).collect::<Vec<_>>(),
-        "flows_left_out": result.left_out,
-        "evicted": matrix(evictions),
-        "rows_closed": matrix(closed),
-        "tbus": tbus.iter().map(|tbu| json!({
-            "name": tbu.name,
-            "lookups": by_vm(vms, &tbu.lookups),
-            "walks": by_vm(vms, &tbu.misses),
-            "evicted": matrix(&tbu.evictions),
-        })).collect::<Vec<_>>(),
-        "l2_blocked_ps": blocked_ps,
-    })
+    let flows = flows.iter().zip(&result.bounds).map(|(flow, bound)| SimulatedFlow {
+        outcome: flow,
+        observed_max_ns: max_latency_ns(flow),
+        bound_ns: *bound,
+        within_bound: within_bound(flow, *bound),
+        verdict: within_bound(flow, *bound).map_or(Verdict::NotJudged, Verdict::of),
+    });
+    let tbus = tbus.iter().map(|tbu| SimulatedTbu {
+        name: &tbu.name,
+        lookups: by_vm(vms, &tbu.lookups),
+        walks: by_vm(vms, &tbu.misses),
+        evicted: matrix(&tbu.evictions),
+    });
+    SimulationRecord {
+        span_ns: *span_ns,
+        slice_ns: *slice_ns,
+        vms: each.collect(),
+        flows: flows.collect(),
+        flows_left_out: result.left_out.as_deref(),
+        evicted: matrix(evictions),
+        rows_closed: matrix(closed),
+        tbus: tbus.collect(),
+        l2_blocked_ps: *blocked_ps,
+        files: None,
+    }
 }
 
-fn by_vm(vms: &[VmOutcome], counts: &[u64]) -> Value {
-    let each = vms.iter().zip(counts).map(|(vm, count)| (vm.name.clone(), json!(count)));
-    Value::Object(each.collect())
+fn by_vm(vms: &[VmOutcome], counts: &[u64]) -> Counts {
+    vms.iter().zip(counts).map(|(vm, count)| (vm.name.clone(), json!(count))).collect()
 }
 
 /// The values of each VM in a line of a sweep.
@@ -106,40 +214,12 @@ pub fn brief(result: &Simulated) -> Value {
             "name": vm.name,
             "accesses": vm.accesses,
             "slowdown": SameWork::of(vm, alone.as_ref(), 0).map(SameWork::rounded),
-            "latency_ns": latency(vm),
+            "latency_ns": vm.latency,
             "mb_per_s": vm.mb_per_s(result.outcome.span_ns),
             "deadlines_missed": vm.jobs.as_ref().map(|jobs| jobs.missed),
             "delay_ps": vm.delay_ps,
-            "budgets": vm.budgets.iter().map(budget).collect::<Vec<_>>(),
+            "budgets": vm.budgets,
         })
     });
     each.collect()
-}
-
-fn budget(budget: &weir_simulator::BudgetOutcome) -> Value {
-    let count = |count: u64| (count != u64::MAX).then_some(count);
-    json!({
-        "period_ns": budget.period_ns,
-        "granted": [count(budget.granted.reads), count(budget.granted.writes)],
-        "periods": budget.periods,
-        "most_in_a_period": [budget.most.reads, budget.most.writes],
-        "total": [budget.total.reads, budget.total.writes],
-        "throttled": budget.throttled,
-        "stopped_ns": budget.stopped_ns,
-    })
-}
-
-fn latency(vm: &VmOutcome) -> Value {
-    distribution(&vm.latency)
-}
-
-fn distribution(latency: &LatencyHistogram) -> Value {
-    json!({
-        "mean": latency.mean().0 / 1000,
-        "p50": latency.at_most_ns(500),
-        "p90": latency.at_most_ns(900),
-        "p99": latency.at_most_ns(990),
-        "p999": latency.at_most_ns(999),
-        "max": latency.most_ns(),
-    })
 }

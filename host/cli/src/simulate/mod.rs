@@ -12,6 +12,7 @@ mod tables;
 mod tests;
 mod values;
 
+pub use self::{compare::Variant, dram::DramRun, json::SimulationRecord};
 use crate::{environment::Environment, failure::Result, output, screen};
 use std::{
     io::Write as _,
@@ -208,7 +209,7 @@ fn simulate(arguments: &SimulateRunArguments, environment: &Environment) -> Resu
     if arguments.json {
         let mut all = json::describe(&result);
         if directory.is_some() {
-            all["files"] = files.iter().map(|file| file.display().to_string()).collect();
+            all.files = Some(files.iter().map(|file| file.display().to_string()).collect());
         }
         writeln!(out, "{:#}", weir_report::versioned(all))?;
     } else {

@@ -79,12 +79,6 @@ pub fn within_bound(flow: &FlowOutcome, bound: Option<u64>) -> Option<bool> {
     bound.filter(|_| flow.arrived > 0).map(|bound| max_latency_ns(flow) <= bound)
 }
 
-/// The most lines that came in in any window, as pairs of a window's length in ns and the lines:
-/// the first ones of the span.
-pub fn curve(vm: &VmOutcome) -> Vec<(u64, u64)> {
-    arrival_curve(vm).steps().map(|(length, lines)| (length.0, lines)).collect()
-}
-
 /// The upper arrival curve of a VM's refills, as `weir trace` has it: for windows of up to
 /// [`MOST_OF_A_CURVE`] lines.
 pub fn arrival_curve(vm: &VmOutcome) -> Curve {

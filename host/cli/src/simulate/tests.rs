@@ -8,7 +8,7 @@ use crate::{
     failure::{CALL, Result, SYSTEM},
 };
 use clap::Parser;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -36,7 +36,7 @@ fn simulated(file: &str, options: &str) -> Simulated {
 }
 
 fn described(file: &str, options: &str) -> Value {
-    json::describe(&simulated(file, options))
+    json!(json::describe(&simulated(file, options)))
 }
 
 fn table(file: &str, options: &str) -> String {
@@ -108,7 +108,7 @@ fn a_dma_engine_and_its_tbu_are_in_what_is_printed() {
 fn the_ready_examples_show_their_claims() {
     let variants = |name: &str, more: &str| -> Vec<Value> {
         let simulation = simulation(&system(name), &format!("--for 2ms {more}")).unwrap();
-        compare::describe(&simulation).unwrap().as_array().unwrap().clone()
+        compare::describe(&simulation).unwrap().iter().map(|variant| json!(variant)).collect()
     };
     let slowdown = |variant: &Value| variant["vms"][0]["slowdown"].as_f64().unwrap();
     let evicted = |variant: &Value| variant["evicted_of_others"][1].as_u64().unwrap();

@@ -6,11 +6,13 @@ use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults, File};
 use crate::keys::page_classes::Group as RawGroup;
 use crate::table::At;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
 use weir_paging::classes::PageClasses;
 
 /// A name for colors and banks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Group {
     /// The name.
     pub name: String,

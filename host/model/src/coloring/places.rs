@@ -9,6 +9,8 @@ use crate::keys::board::{self, Platform};
 use crate::keys::page_classes::{self as keys, Dram};
 use crate::ranges::overlap;
 use crate::table::At;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::{collections::BTreeSet, ops::Range};
 use weir_abi::{ADDRESS_LIMIT, PAGE};
 use weir_paging::classes::{
@@ -39,7 +41,7 @@ pub struct DramMap {
 }
 
 /// A TLB, or one level of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Tlb {
     /// What it is: `core`, `smmu`.
     pub name: String,

@@ -1,4 +1,5 @@
 use super::*;
+use serde_json::json;
 use weir_model::{Catalog, SystemFile};
 
 fn overheads(copies: &[(u64, u64)]) -> MeasuredOverheads {
@@ -90,7 +91,7 @@ fn a_table_has_the_movers_of_its_run() {
     assert_eq!(keys(&by_engine()), (false, true, [None, Some(2_000_000_000)]));
     let text = by_engine().to_toml(&named(&origin, None));
     assert!(text.contains("\nip = { min = 1000, max = 1000 }\n"), "{text}");
-    let json = by_engine().to_json();
+    let json = json!(by_engine().record());
     assert_eq!((&json["copy_bandwidth"], &json["engine_set_up_ns"]), (&Value::Null, &1000.into()));
     let text = by_engine().to_string();
     assert!(
@@ -200,7 +201,7 @@ fn phases_longer_than_a_record_holds_are_no_overheads() {
     }
     let shown = of(Phase::Tail, 65_535);
     assert!(shown.to_string().contains("65535 or more"), "{shown}");
-    let json = shown.to_json();
+    let json = json!(shown.record());
     let open = |name| {
         let phases = json["phases"].as_array().expect("phases").iter();
         phases.filter(move |phase| phase["name"] == name).map(|phase| phase["max_or_more"] == true)

@@ -7,12 +7,16 @@ use super::{
 };
 use crate::table::table;
 use plotters::prelude::*;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::{
     fmt::Write as _,
     path::{Path, PathBuf},
 };
-use weir_analysis::{Nanos, curves::Curve};
+use weir_analysis::{
+    Nanos,
+    curves::{Curve, CurveRecord},
+};
 use weir_image::{Failure, Result};
 
 /// Rows of the table for a person.
@@ -43,6 +47,38 @@ struct Series {
     label: String,
     arrivals: Arrivals,
     curves: Curves,
+}
+
+/// Arrival curves in a JSON result.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct CurvesRecord {
+    /// The longest window in ns.
+    pub window_ns: u64,
+    /// The number of window lengths.
+    pub points: u32,
+    /// The curves of each VM in each run.
+    pub curves: Vec<SeriesRecord>,
+}
+
+/// The curves of a VM in a run, in accesses per window.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct SeriesRecord {
+    /// The VM, and of several runs the run.
+    pub series: String,
+    /// All accesses.
+    pub accesses: u64,
+    /// The time that they were counted in, in ns.
+    pub span_ns: u64,
+    /// The mean time between two replenishments of the budget, in ns.
+    pub period_ns: Option<u64>,
+    /// Records that the trace lost.
+    pub lost_records: u64,
+    /// The upper bound.
+    pub at_most: CurveRecord,
+    /// The accesses as they were recorded.
+    pub recorded: CurveRecord,
+    /// The lower bound.
+    pub at_least: CurveRecord,
 }
 
 /// Curves, all for the same lengths.
@@ -163,28 +199,20 @@ impl ArrivalCurves {
         text
     }
 
-    /// Returns the curves as JSON: steps of [length in ns from which on, accesses].
+    /// Returns the curves as a JSON result has them.
     #[must_use]
-    pub fn json(&self) -> Value {
-        let steps = |curve: &Curve| -> Value {
-            json!({
-                "horizon_ns": curve.horizon().0,
-                "steps": curve.steps().map(|(length, count)| json!([length.0, count])).collect::<Vec<_>>(),
-            })
-        };
-        let series = self.series.iter().map(|Series { label, arrivals, curves }| {
-            json!({
-                "series": label,
-                "accesses": arrivals.total(),
-                "span_ns": arrivals.span().0,
-                "period_ns": arrivals.period().map(|period| period.0),
-                "lost_records": arrivals.lost(),
-                "at_most": steps(&curves.most),
-                "recorded": steps(&curves.recorded),
-                "at_least": steps(&curves.least),
-            })
+    pub fn record(&self) -> CurvesRecord {
+        let series = self.series.iter().map(|Series { label, arrivals, curves }| SeriesRecord {
+            series: label.clone(),
+            accesses: arrivals.total(),
+            span_ns: arrivals.span().0,
+            period_ns: arrivals.period().map(|period| period.0),
+            lost_records: arrivals.lost(),
+            at_most: curves.most.record(),
+            recorded: curves.recorded.record(),
+            at_least: curves.least.record(),
         });
-        json!({ "window_ns": self.window.0, "points": self.points, "curves": series.collect::<Vec<_>>() })
+        CurvesRecord { window_ns: self.window.0, points: self.points, curves: series.collect() }
     }
 
     /// Draws the curves as SVG: the recorded curve of each series, and thin lines for its bounds.

@@ -347,7 +347,7 @@ mod tests {
         let csv = ask(&both, Some(Nanos(10_000)), 10).expect("curves").csv();
         assert_eq!(csv.lines().count(), 21);
         assert!(csv.contains("linux in two,10000,220,200,180\n"), "{csv}");
-        let json = answer.json();
+        let json = json!(answer.record());
         assert_eq!(
             (&json["window_ns"], &json["curves"][1]["period_ns"]),
             (&json!(40_000), &json!(2000))

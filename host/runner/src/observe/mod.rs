@@ -3,16 +3,19 @@
 mod picture;
 mod record;
 mod render;
+mod result;
 mod symbols;
 
 pub use picture::svg;
 pub use record::{AccessTrace, render as render_traces};
 pub use render::{NOTHING, render};
+pub use result::{
+    IntrusionRecord, IsolationSums, LeftOut, MarkRecord, Matrices, ObservationRecord, OwnerRecord,
+};
 
 use crate::plugin::Watch;
 use crate::report::End;
 use crate::run::{Console, Run, RunOptions, count, run};
-use serde_json::Value;
 use std::{fs, path::Path};
 use weir_image::{Failure, Result, cargo::Programs, failure::Context};
 use weir_model::System;
@@ -36,10 +39,10 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Returns what was seen as JSON.
+    /// Returns what was seen as a JSON result has it.
     #[must_use]
-    pub fn json(&self) -> Value {
-        render::json(self)
+    pub fn record(&self) -> ObservationRecord {
+        render::record(self)
     }
 }
 

@@ -1,12 +1,13 @@
 //! What VMs did, as traces for `weir simulate`.
 
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::{
     collections::BTreeMap,
     fmt::Write as _,
     fs::{self, File},
     io::{BufRead as _, BufReader, BufWriter, Write},
-    path::{Path, PathBuf},
+    path::Path,
 };
 use weir_image::{Failure, Result, failure::Context};
 use weir_memory::recording::{RecordedAccess, RecordingLine};
@@ -14,11 +15,13 @@ use weir_model::{Placement, System};
 use weir_qemu_plugin::caches::{PAGE, Recorded};
 use weir_simulator::ram_pages;
 
-/// A VM's trace.
+/// The recorded accesses of a VM.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct AccessTrace {
     /// The VM.
     vm: String,
-    file: PathBuf,
+    /// The file with the accesses.
+    file: String,
     /// Accesses in it, by lines touched.
     accesses: u64,
     /// Accesses that were made afterwards.
@@ -67,7 +70,7 @@ pub fn write(
             .context(|| format!("write {}", file.display()))?;
         traces.push(AccessTrace {
             vm: vm.name.clone(),
-            file,
+            file: file.display().to_string(),
             accesses: seen.kept - elsewhere,
             left_out: seen.left_out,
             elsewhere,
@@ -119,7 +122,7 @@ fn translate(
 pub fn render(traces: &[AccessTrace]) -> String {
     let line = |trace: &AccessTrace| {
         let AccessTrace { vm, file, accesses, left_out, elsewhere } = trace;
-        let mut text = format!("recorded: {accesses} accesses of {vm} in {}", file.display());
+        let mut text = format!("recorded: {accesses} accesses of {vm} in {file}");
         if *left_out > 0 {
             let all = accesses + elsewhere + left_out;
             let _ = write!(
@@ -133,20 +136,6 @@ pub fn render(traces: &[AccessTrace]) -> String {
         text + "\n"
     };
     traces.iter().map(line).collect()
-}
-
-/// For a program.
-pub fn json(traces: &[AccessTrace]) -> Value {
-    let each = traces.iter().map(|trace| {
-        json!({
-            "vm": trace.vm,
-            "file": trace.file.display().to_string(),
-            "accesses": trace.accesses,
-            "left_out": trace.left_out,
-            "elsewhere": trace.elsewhere,
-        })
-    });
-    each.collect()
 }
 
 /// Refuses a directory that can't be made before the system runs.

@@ -1,13 +1,21 @@
 //! What was seen, as tables and as data.
 
-use super::{Observation, record, symbols::Symbols};
-use serde_json::{Value, json};
+use super::{
+    Observation,
+    result::{
+        IntrusionRecord, IsolationSums, LeftOut, MarkRecord, Matrices, ObservationRecord,
+        OwnerRecord,
+    },
+    symbols::Symbols,
+};
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
 };
-use weir_qemu_plugin::caches::{CountMatrix, ObservedAccesses, OwnerCounts, OwnerKind};
+use weir_qemu_plugin::caches::{
+    CountMatrix, Intrusion, MarkerCounts, ObservedAccesses, OwnerCounts, OwnerKind,
+};
 use weir_report::table;
 
 /// What the interface of QEMU's plug-ins does not show, or the model does not follow.
@@ -159,66 +167,77 @@ fn matrix(seen: &ObservedAccesses, counts: &CountMatrix) -> String {
 }
 
 /// The sums that isolation is about.
-fn sums(seen: &ObservedAccesses, counts: &CountMatrix) -> Value {
-    json!({
-        "between_vms": seen.between_vms(counts),
-        "of_vms_by_weir": seen.by_weir(counts),
-        "of_weir_by_vms": seen.of_weir(counts),
-    })
+fn sums(seen: &ObservedAccesses, counts: &CountMatrix) -> IsolationSums {
+    IsolationSums {
+        between_vms: seen.between_vms(counts),
+        of_vms_by_weir: seen.by_weir(counts),
+        of_weir_by_vms: seen.of_weir(counts),
+    }
 }
 
-/// For a program.
-pub fn json(outcome: &Observation) -> Value {
-    let seen = &outcome.seen;
+/// Returns what was seen as a JSON result has it.
+pub fn record(outcome: &Observation) -> ObservationRecord {
+    let Observation { system, seen, run, traces, symbols } = outcome;
     let owner = |owner: &OwnerCounts| {
-        let mut value = serde_json::to_value(owner).unwrap_or_default();
         let (kind, vm) = match owner.kind {
             OwnerKind::Vm(vm) => ("vm", Some(vm)),
             OwnerKind::Weir => ("weir", None),
             OwnerKind::WeirFor(vm) => ("weir-for-vm", Some(vm)),
             OwnerKind::Unowned => ("elsewhere", None),
         };
-        value["kind"] = kind.into();
-        value["vm"] = vm.map(|vm| outcome.system.vms[vm].name.as_str()).into();
-        value
+        OwnerRecord {
+            name: owner.name.clone(),
+            kind,
+            accesses: owner.accesses,
+            l1_misses: owner.l1_misses,
+            fetches: owner.fetches,
+            l1i_misses: owner.l1i_misses,
+            l2_accesses: owner.l2_accesses,
+            l2_misses: owner.l2_misses,
+            dram_accesses: owner.dram_accesses,
+            row_hits: owner.row_hits,
+            vm: vm.map(|vm| system.vms[vm].name.clone()),
+        }
     };
-    json!({
-        "system": weir_image::name(&outcome.system),
-        "ended_by": outcome.run.report.ended_by,
-        "time_ns": outcome.run.report.time_ns,
-        "as_expected": outcome.run.status == weir_image::failure::GOOD && seen.started,
-        "guest_started": seen.started,
-        "owners": seen.owners.iter().map(owner).collect::<Vec<_>>(),
-        "evictions": sums(seen, &seen.l2_evictions),
-        "l1_evictions": sums(seen, &seen.l1_evictions),
-        "row_conflicts": sums(seen, &seen.rows_closed),
-        "matrices": {
-            "l1_evictions": seen.l1_evictions,
-            "l2_evictions": seen.l2_evictions,
-            "rows_closed": seen.rows_closed,
+    let intrusion = |each: &Intrusion| IntrusionRecord {
+        pc: (each.pc != 0).then(|| format!("{:#x}", each.pc)),
+        function: symbols.at(each.pc).map(str::to_owned),
+        page: format!("{:#x}", each.page),
+        count: each.count,
+    };
+    let mark = |mark: &MarkerCounts| MarkRecord {
+        vm: system.vms[mark.vm].name.clone(),
+        marker: mark.number,
+        accesses: mark.accesses,
+        l1_misses: mark.l1_misses,
+        l2_misses: mark.l2_misses,
+    };
+    ObservationRecord {
+        system: weir_image::name(system),
+        ended_by: run.report.ended_by,
+        time_ns: run.report.time_ns,
+        as_expected: run.status == weir_image::failure::GOOD && seen.started,
+        guest_started: seen.started,
+        owners: seen.owners.iter().map(owner).collect(),
+        evictions: sums(seen, &seen.l2_evictions),
+        l1_evictions: sums(seen, &seen.l1_evictions),
+        row_conflicts: sums(seen, &seen.rows_closed),
+        matrices: Matrices {
+            l1_evictions: seen.l1_evictions.clone(),
+            l2_evictions: seen.l2_evictions.clone(),
+            rows_closed: seen.rows_closed.clone(),
         },
-        "intrusions": seen.intrusions.iter().map(|each| json!({
-            "pc": (each.pc != 0).then(|| format!("{:#x}", each.pc)),
-            "function": outcome.symbols.at(each.pc),
-            "page": format!("{:#x}", each.page),
-            "count": each.count,
-        })).collect::<Vec<_>>(),
-        "intrusions_left_out": {
-            "places": seen.places_left_out,
-            "evictions": seen.evictions_left_out,
+        intrusions: seen.intrusions.iter().map(intrusion).collect(),
+        intrusions_left_out: LeftOut {
+            places: seen.places_left_out,
+            evictions: seen.evictions_left_out,
         },
-        "marks": seen.marks.iter().map(|mark| json!({
-            "vm": outcome.system.vms[mark.vm].name,
-            "marker": mark.number,
-            "accesses": mark.accesses,
-            "l1_misses": mark.l1_misses,
-            "l2_misses": mark.l2_misses,
-        })).collect::<Vec<_>>(),
-        "device_accesses": seen.device_accesses,
-        "unseen_blocks": seen.unseen_blocks,
-        "recorded": record::json(&outcome.traces),
-        "not_seen": BLIND,
-    })
+        marks: seen.marks.iter().map(mark).collect(),
+        device_accesses: seen.device_accesses,
+        unseen_blocks: seen.unseen_blocks,
+        recorded: traces.clone(),
+        not_seen: BLIND.to_vec(),
+    }
 }
 
 /// Two VMs and weir; `between` is what the first took from the second in an L1.
@@ -236,7 +255,7 @@ pub fn synthetic(between: u64) -> ObservedAccesses {
         dram_accesses: 0,
         row_hits: 0,
     };
-    let place = |pc, count| weir_qemu_plugin::caches::Intrusion { pc, page: 0x4000_1000, count };
+    let place = |pc, count| Intrusion { pc, page: 0x4000_1000, count };
     ObservedAccesses {
         started: true,
         owners: [("a", OwnerKind::Vm(0)), ("b", OwnerKind::Vm(1)), ("weir", OwnerKind::Weir)]
@@ -259,7 +278,6 @@ pub fn synthetic(between: u64) -> ObservedAccesses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_qemu_plugin::caches::Intrusion;
     #[test]
     fn l1_sums_are_printed_with_a_table_for_shared_l1s() {
         let apart = matrices(&synthetic(0));

@@ -6,6 +6,8 @@ mod engine;
 mod event;
 mod fault;
 mod flow;
+#[cfg(test)]
+mod page;
 mod run;
 mod tally;
 #[cfg(test)]

@@ -4,7 +4,6 @@ use super::{engine::EngineRun, flow::FlowRun, vm::VmRun};
 use crate::findings::Clock;
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::json;
 use weir_report::Json;
 
 /// The time until which the flows of a run are counted.
@@ -110,7 +109,7 @@ impl RunReport {
     /// Returns the report as JSON, in the form of `weir run --json` and `report.json`.
     #[must_use]
     pub fn json(&self) -> Json {
-        weir_report::versioned(json!(self))
+        weir_report::versioned(self)
     }
 
     /// Returns the time until which the flows were counted.

@@ -268,6 +268,7 @@ impl Tally {
                     max_arrived_ns: counts.observed_max_arrived_ns,
                 }),
                 bound_ns: facts.bound_ns,
+                own_max_ns: None,
                 finding: None,
                 counted_ns: counts.map(|counts| counts.time_ns),
                 dropped: facts.shared.then(|| counts.map_or(0, |counts| counts.dropped)),

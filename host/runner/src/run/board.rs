@@ -78,6 +78,7 @@ pub(super) fn run(
             "weir": env!("CARGO_PKG_VERSION"),
             "hypervisor_build": of_checkout(),
             "overheads": options.overheads,
+            "assumed": outcome::assumed(system),
             "serial": serial.to_string(),
             "image_id": format!("{image_id:016x}"),
             "command": super::words(std::env::args_os()),

@@ -29,7 +29,7 @@ pub(crate) use setup::count;
 use setup::{COUNTS, awaits_counts, preload};
 use std::{
     ffi::OsStr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering},
     time::SystemTime,
 };
@@ -37,7 +37,7 @@ use weir_image::{
     Environment, Failure, Format, Result,
     build_id::of_checkout,
     debian,
-    failure::{Context, INTERRUPTED},
+    failure::{Context, GOOD, INTERRUPTED},
     needs_plugin,
 };
 use weir_model::{ImageSource, System};
@@ -56,6 +56,23 @@ pub struct Run {
     pub trouble: Option<String>,
     /// The records of its trace, if the hypervisor wrote a trace.
     pub trace: Option<Traced>,
+}
+
+impl Run {
+    /// Returns the run of the system in `file` if its status is good.
+    ///
+    /// # Errors
+    ///
+    /// The run is not good: with its errors, or else its summary, and the directory of its logs.
+    pub fn good(self, file: &Path) -> Result<Self> {
+        if self.status == GOOD {
+            return Ok(self);
+        }
+        let why = self.trouble.unwrap_or_else(|| show::summary(&self.report));
+        let logs = self.directory.display();
+        let text = format!("{}: {why}\nlogs: {logs}", file.display());
+        Err(Failure { status: self.status, text })
+    }
 }
 
 /// Runs a system in QEMU, or on the board at [`RunOptions::serial`], until its expected lines are
@@ -177,6 +194,7 @@ fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console)
             "weir": env!("CARGO_PKG_VERSION"),
             "hypervisor_build": of_checkout(),
             "overheads": options.overheads,
+            "assumed": outcome::assumed(&system),
             "qemu": qemu.version,
             "command": words(std::env::args_os()),
             "qemu_command": words(std::iter::once(&qemu.path).chain(&command)),

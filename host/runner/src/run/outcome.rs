@@ -78,6 +78,15 @@ fn conditions(options: &RunOptions) -> Conditions {
     Conditions { clock, accept_host_time: options.accept_host_time }
 }
 
+/// Returns what the verdicts on a run rest on, as `weir analyze` has it in `assumed`.
+pub(super) fn assumed(system: &System) -> Vec<String> {
+    let sources = system.timing.memory_sources();
+    sources
+        .into_iter()
+        .chain(system.not_enforced().into_iter().map(|fault| fault.message))
+        .collect()
+}
+
 /// Returns the exit status of a run, and the text that is printed in addition to the summary.
 pub(super) fn status(
     report: &RunReport,

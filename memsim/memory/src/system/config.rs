@@ -24,8 +24,6 @@ pub struct CacheTiming {
     pub l2_hit: Picos,
     /// The same if another core's private cache serves it.
     pub peer_hit: Picos,
-    /// The same if the third level serves it.
-    pub l3_hit: Picos,
     /// From a lookup of the second level that misses to the interconnect.
     pub l2_miss: Picos,
     /// From the line's arrival at the second level to the core's data.
@@ -52,8 +50,6 @@ pub struct InterconnectTiming {
     pub from_memory: Picos,
     /// How long a line takes the caches' own port, reads and writes apart.
     pub cpu_line: Picos,
-    /// Priority of the caches' traffic; higher goes first, equals are served round robin.
-    pub cpu_priority: u8,
 }
 
 /// A DMA engine and its port.
@@ -66,12 +62,8 @@ pub struct DmaPort {
     /// How long a line takes its port, reads and writes apart: 16 ns for 64 B on 64 bits at 500
     /// MHz.
     pub line: Picos,
-    /// Its priority at the interconnect.
-    pub priority: u8,
-    /// Its QoS-400 regulator's rates for reads and writes, if it has one.
-    pub regulator: Option<(QosRate, QosRate)>,
-    /// Clocks after each transaction in which that regulator gathers no credit.
-    pub hold: u64,
+    /// Its QoS-400 regulator, if it has one.
+    pub qos: Option<QosRate>,
     /// Its way through an SMMU, if it takes one: the number of the TBU, the stream of its first
     /// channel (the others' follow), and where its tables lie.
     pub smmu: Option<(usize, StreamId, WalkTables)>,

@@ -1,6 +1,5 @@
 //! The interconnect: each master has a queue of reads and one of writes, each DRAM channel a port
-//! that passes one line at a time, from the master of the highest priority that may go, round robin
-//! among equals.
+//! that passes one line at a time, from the masters that may go, round robin.
 
 use std::collections::VecDeque;
 
@@ -48,8 +47,6 @@ impl Transaction {
 /// A master's port.
 #[derive(Clone, Debug)]
 pub(super) struct Master {
-    /// Higher goes first.
-    pub priority: u8,
     /// How long a line takes it.
     pub line: Picos,
     pub regulator: Option<QosRegulator>,
@@ -133,7 +130,7 @@ impl Interconnect {
         let clock = now.0.div_ceil(self.clock.0);
         let lanes = self.lanes.len();
         let next = self.ports[channel].next;
-        let mut best: Option<(u8, usize)> = None;
+        let mut first = None;
         let mut later: Option<Picos> = None;
         for lane in (next..lanes).chain(0..next) {
             let Some((_, head)) = self.lanes[lane].front() else { continue };
@@ -154,11 +151,10 @@ impl Interconnect {
                 later = Some(later.map_or(ready, |later| later.min(ready)));
                 continue;
             }
-            if best.is_none_or(|(priority, _)| master.priority > priority) {
-                best = Some((master.priority, lane));
-            }
+            first = Some(lane);
+            break;
         }
-        let Some((_, lane)) = best else {
+        let Some(lane) = first else {
             return later.map_or(Granted::Nothing, Granted::Later);
         };
         let Some((number, transaction)) = self.lanes[lane].pop_front() else {

@@ -93,7 +93,6 @@ impl MemorySystem {
         }
         let latency = match served {
             Served::Peer => caches.peer_hit,
-            Served::L3 => caches.l3_hit,
             Served::L1 | Served::L2 | Served::Memory => caches.l2_hit,
         };
         self.events.add(now + latency, Event::Answer(core, line));

@@ -171,8 +171,7 @@ impl MemorySystem {
             tbus.push(new);
         }
         let mut engines = Vec::new();
-        let InterconnectTiming { cpu_priority, cpu_line, .. } = config.interconnect;
-        let cpu = Master { priority: cpu_priority, line: cpu_line, regulator: None };
+        let cpu = Master { line: config.interconnect.cpu_line, regulator: None };
         let mut masters = vec![cpu.clone(); stages.len()];
         for (engine, port) in config.dma.iter().enumerate() {
             let new =
@@ -183,10 +182,7 @@ impl MemorySystem {
                 return Err(SystemError::NoTbu { engine, tbu });
             }
             engines.push(new);
-            let regulator = port
-                .regulator
-                .map(|(reads, writes)| QosRegulator::with_hold(reads, writes, port.hold));
-            masters.push(Master { priority: port.priority, line: port.line, regulator });
+            masters.push(Master { line: port.line, regulator: port.qos.map(QosRegulator::new) });
         }
         masters.extend(vec![cpu; tbus.len()]);
         Ok(Self {
@@ -279,7 +275,6 @@ impl MemorySystem {
                 Served::L1 => Picos(0),
                 Served::L2 => caches.l2_hit,
                 Served::Peer => caches.peer_hit,
-                Served::L3 => caches.l3_hit,
                 Served::Memory => caches.l2_miss + self.unloaded_line(false) + caches.fill,
             }
     }

@@ -18,14 +18,8 @@ pub struct CoreSettings {
     pub clock_ps: u64,
     l1: Cache,
     l2: Cache,
-    /// One that all cores share, behind the L2s; none without it.
-    l3: Option<Cache>,
     /// Lines that a core can wait for at once.
     pub outstanding: usize,
-    /// Lines ahead of a stream that its prefetcher asks for; it has as many registers more. 0:
-    /// there is none.
-    #[serde(default)]
-    pub prefetch: usize,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -61,8 +55,6 @@ pub struct Caches {
     fill_ps: u64,
     l2_misses: usize,
     l2_write_buffers: usize,
-    /// If there is an L3, in addition to `l2_hit_ps`.
-    l3_hit_ps: Option<u64>,
 }
 
 /// `[interconnect]`: see [`InterconnectTiming`].
@@ -117,33 +109,17 @@ impl CoreSettings {
                 sharing: if self.l2.private { L2Sharing::Private } else { L2Sharing::Shared },
                 inclusive: self.l2.inclusive,
             }),
-            l3: match self.l3 {
-                Some(l3) => Some(l3.config(seed ^ 2)),
-                None => None,
-            },
             dram: None,
         }
     }
 
-    fn caches(self) -> impl Iterator<Item = Cache> {
-        [self.l1, self.l2].into_iter().chain(self.l3)
-    }
-
-    /// Whether there is an L3.
-    pub(super) const fn has_l3(self) -> bool {
-        self.l3.is_some()
-    }
-
     pub(super) fn check(self) -> Result<(), String> {
         // A cache of 1 TiB would be more than this machine's memory.
-        if self.caches().any(|cache| cache.size > 1 << 28) {
+        if self.l1.size.max(self.l2.size) > 1 << 28 {
             return Err("[cores]: a cache of more than 256 MiB".to_owned());
         }
         if self.outstanding == 0 || self.outstanding > 64 {
             return Err("[cores]: outstanding: write 1 to 64".to_owned());
-        }
-        if self.prefetch > 64 {
-            return Err("[cores]: prefetch: write 0 to 64".to_owned());
         }
         check("[cores] clock_ps", self.clock_ps)
     }
@@ -164,10 +140,6 @@ impl Caches {
             l2_cycle: Picos(self.l2_cycle_ps),
             l2_hit: Picos(self.l2_hit_ps),
             peer_hit: Picos(self.peer_hit_ps),
-            l3_hit: Picos(match self.l3_hit_ps {
-                Some(ps) => ps,
-                None => self.l2_hit_ps,
-            }),
             l2_miss: Picos(self.l2_miss_ps),
             fill: Picos(self.fill_ps),
             core_misses: outstanding,
@@ -176,12 +148,7 @@ impl Caches {
         }
     }
 
-    pub(super) fn check(self, has_l3: bool) -> Result<(), String> {
-        match self.l3_hit_ps {
-            Some(ps) if has_l3 => check("[caches] l3_hit_ps", ps)?,
-            None if !has_l3 => {}
-            _ => return Err("[cores] l3 and [caches] l3_hit_ps: write both or none".to_owned()),
-        }
+    pub(super) fn check(self) -> Result<(), String> {
         if self.l2_misses > 1024 || self.l2_write_buffers > 1024 {
             return Err("[caches]: more than 1024 registers or buffers".to_owned());
         }
@@ -206,7 +173,6 @@ impl Interconnect {
             to_memory: Picos(self.to_memory_ps),
             from_memory: Picos(self.from_memory_ps),
             cpu_line: Picos(self.cpu_line_ps),
-            cpu_priority: 0,
         }
     }
 

@@ -41,27 +41,13 @@ pub struct EngineSettings {
     /// Bytes of a piece's descriptors.
     descriptor: u64,
     coherent: bool,
-    #[serde(default)]
-    priority: u8,
     /// The unit that translates its addresses.
     tbu: Option<String>,
     /// QoS-400: transactions of a direction in 4096 clocks; 0 regulates nothing.
     qos: u16,
-    /// The same for writes, where theirs is another.
-    qos_writes: Option<u16>,
-    /// Transactions of a direction in 256 clocks within a burst; 0 sets no limit.
-    #[serde(default)]
-    qos_peak: u8,
-    /// Transactions that may pass at once after a pause.
-    #[serde(default = "one")]
-    qos_burst: u16,
     /// Clocks after a transaction in which the regulator gathers no credit.
     #[serde(default)]
     qos_hold: u64,
-}
-
-const fn one() -> u16 {
-    1
 }
 
 /// A translation buffer unit.
@@ -105,14 +91,12 @@ impl<'a> Engines<'a> {
             let tables = WalkTables { base, levels: self.tbus[at].1.levels };
             Some((at, StreamId(number * STREAMS), tables))
         });
-        let rate = |average| QosRate { average, burst: engine.qos_burst, peak: engine.qos_peak };
+        let rate = QosRate { average: engine.qos, hold: engine.qos_hold };
         DmaPort {
             engine: engine.config(),
             coherent: engine.coherent,
             line: Picos(LINE * 8 / engine.port_bits * engine.clock_ps + engine.line_overhead_ps),
-            priority: engine.priority,
-            regulator: engine.is_regulated().then(|| (rate(engine.qos), rate(engine.writes_qos()))),
-            hold: engine.qos_hold,
+            qos: (engine.qos > 0).then_some(rate),
             smmu: tbu,
         }
     }
@@ -141,7 +125,7 @@ impl<'a> Engines<'a> {
             if ![32, 64, 128, 256, 512].contains(&engine.port_bits) {
                 return fault("port_bits: write 32, 64, 128, 256 or 512".to_owned());
             }
-            if engine.is_regulated() && engine.clock_ps != interconnect_ps {
+            if engine.qos > 0 && engine.clock_ps != interconnect_ps {
                 return fault(
                     "regulators count clocks of the interconnect: give both the same clock_ps"
                         .to_owned(),
@@ -149,7 +133,7 @@ impl<'a> Engines<'a> {
             }
             let small = engine.burst.max(engine.buffer).max(engine.descriptor) <= 1 << 20
                 && engine.reads.max(engine.writes) <= 1024
-                && engine.qos.max(engine.writes_qos()) < 1 << 12
+                && engine.qos < 1 << 12
                 && engine.qos_hold <= 1 << 20
                 && engine.setup_ns <= 1_000_000
                 && engine.line_overhead_ps <= 1_000_000
@@ -173,14 +157,6 @@ impl<'a> Engines<'a> {
 }
 
 impl EngineSettings {
-    fn writes_qos(&self) -> u16 {
-        self.qos_writes.unwrap_or(self.qos)
-    }
-
-    fn is_regulated(&self) -> bool {
-        self.qos > 0 || self.writes_qos() > 0 || self.qos_peak > 0
-    }
-
     /// How many channels it has.
     #[must_use]
     pub const fn channels(&self) -> usize {

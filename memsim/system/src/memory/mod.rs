@@ -163,7 +163,7 @@ impl MemoryModel {
             return if bare { Ok(()) } else { Err(format!("{parts}: write all or none")) };
         };
         chip.cores.check()?;
-        chip.caches.check(chip.cores.has_l3())?;
+        chip.caches.check()?;
         chip.interconnect.check()?;
         chip.hypervisor.check()?;
         self.engines().check(chip.interconnect.clock_ps)?;
@@ -205,7 +205,7 @@ impl MemoryModel {
         hierarchy.dram = Some(map);
         MemorySystem::new(SystemConfig {
             hierarchy,
-            caches: chip.caches.timing(chip.cores.outstanding + chip.cores.prefetch),
+            caches: chip.caches.timing(chip.cores.outstanding),
             interconnect: chip.interconnect.timing(),
             dram: self.dram.timing(),
             policy: self.dram.policy(),

@@ -28,7 +28,7 @@ impl Run<'_> {
         let hierarchy = self.memory.hierarchy();
         let owners = self.board.vms.len();
         let mut evictions = vec![vec![0; owners]; owners];
-        for stats in hierarchy.l2().chain(hierarchy.l3()) {
+        for stats in hierarchy.l2() {
             add(&mut evictions, stats.evictions.rows());
         }
         let mut closed = vec![vec![0; owners]; owners];

@@ -108,7 +108,6 @@ impl Setup {
                 sharing: L2Sharing::Shared,
                 inclusive: false,
             }),
-            l3: None,
             dram: dram.transpose().map_err(|error| error.to_string())?,
         };
         Hierarchy::new(config).map_err(|error| error.to_string())

@@ -43,7 +43,7 @@ pub(super) mod mode {
 }
 
 /// The books of one vCPU. The alignment keeps two of them from sharing a cache line.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Books {
     pub(super) mode: Cell,
@@ -88,32 +88,7 @@ pub(super) struct Books {
 impl Books {
     /// Builds empty books of a vCPU that boots.
     pub(super) fn new() -> Self {
-        let new = Self {
-            mode: Cell::default(),
-            last: Cell::default(),
-            next_path: Cell::default(),
-            path: Cell::default(),
-            event: Cell::default(),
-            waited: Cell::default(),
-            instructions: Cell::default(),
-            barriers: Cell::default(),
-            maintenance: Cell::default(),
-            device_accesses: Cell::default(),
-            gic_sysregs: Cell::default(),
-            touched_device: Cell::default(),
-            masked: Cell::default(),
-            longest: Default::default(),
-            latest: Default::default(),
-            el2: Cell::default(),
-            guest: Cell::default(),
-            aborted: Cell::default(),
-            boot: Cell::default(),
-            clears: Cell::default(),
-            clearing: Cell::default(),
-            stretches: Mutex::default(),
-            overflow: Mutex::default(),
-            budget: Mutex::default(),
-        };
+        let new = Self::default();
         new.mode.set(mode::EL2);
         new.path.set(u64::from(path::BOOT));
         new.next_path.set(u64::from(path::OTHER));

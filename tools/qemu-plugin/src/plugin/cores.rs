@@ -19,7 +19,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use super::find;
+use super::functions;
 
 /// `GByteArray` and `GArray` of GLib.
 #[repr(C)]
@@ -43,16 +43,19 @@ struct Handles {
     vmpidr: usize,
 }
 
-/// The registers of each core.
-pub struct RunningCore {
-    get_registers: unsafe extern "C" fn() -> *mut Array,
-    read_register: unsafe extern "C" fn(*mut c_void, *mut Array) -> c_int,
-    new_bytes: unsafe extern "C" fn() -> *mut Array,
-    resize_bytes: unsafe extern "C" fn(*mut Array, c_uint) -> *mut Array,
-    vcpus: usize,
-    handles: OnceLock<Option<Handles>>,
-    /// Each value of `TPIDR_EL2` that was seen, but for 0, and the core that has it.
-    known: Mutex<Vec<(u64, usize)>>,
+functions! {
+    /// The registers of each core. QEMU has the first two functions since 9.0; what GLib takes as a
+    /// `GByteArray *` is an `Array *` here, of the same layout.
+    pub struct RunningCore {
+        vcpus: usize,
+        handles: OnceLock<Option<Handles>>,
+        /// Each value of `TPIDR_EL2` that was seen, but for 0, and the core that has it.
+        known: Mutex<Vec<(u64, usize)>>,
+    }
+    get_registers = c"qemu_plugin_get_registers": () -> *mut Array;
+    read_register = c"qemu_plugin_read_register": (*mut c_void, *mut Array) -> c_int;
+    new_bytes = c"g_byte_array_new": () -> *mut Array;
+    resize_bytes = c"g_byte_array_set_size": (*mut Array, c_uint) -> *mut Array;
 }
 
 thread_local! {
@@ -64,40 +67,13 @@ thread_local! {
 
 impl RunningCore {
     /// For a machine of `vcpus` vCPUs.
-    pub fn find(vcpus: usize) -> Result<Self, String> {
-        let symbol = |name: &CStr| {
-            find(name).ok_or_else(|| {
-                format!(
-                    "this QEMU does not report which core runs: it exports no {name:?}; give one \
-                     of 7.2 to 9.1 or of 10.0 and later in WEIR_QEMU"
-                )
-            })
-        };
-        // SAFETY: the symbols were found, so they are not null, and the headers of QEMU (since 9.0)
-        // and of GLib declare them so. The argument that GLib has as a `GByteArray *` is an `Array
-        // *` here, of the same layout.
-        unsafe {
-            Ok(Self {
-                get_registers: std::mem::transmute::<
-                    *mut c_void,
-                    unsafe extern "C" fn() -> *mut Array,
-                >(symbol(c"qemu_plugin_get_registers")?),
-                read_register: std::mem::transmute::<
-                    *mut c_void,
-                    unsafe extern "C" fn(*mut c_void, *mut Array) -> c_int,
-                >(symbol(c"qemu_plugin_read_register")?),
-                new_bytes: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *mut Array>(
-                    symbol(c"g_byte_array_new")?,
-                ),
-                resize_bytes: std::mem::transmute::<
-                    *mut c_void,
-                    unsafe extern "C" fn(*mut Array, c_uint) -> *mut Array,
-                >(symbol(c"g_byte_array_set_size")?),
-                vcpus,
-                handles: OnceLock::new(),
-                known: Mutex::new(Vec::new()),
-            })
-        }
+    pub fn of(vcpus: usize) -> Result<Self, String> {
+        Self::find(vcpus, OnceLock::new(), Mutex::default()).map_err(|name| {
+            format!(
+                "this QEMU does not report which core runs: it exports no {name:?}; give one of \
+                 7.2 to 9.1 or of 10.0 and later in WEIR_QEMU"
+            )
+        })
     }
 
     /// Finds out which core runs; called from a callback at the start of a block that may read

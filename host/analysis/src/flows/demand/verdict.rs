@@ -1,7 +1,6 @@
 //! What the demand test answers, and the effort that an answer may take.
 
 use crate::units::{BytesPerSec, HalfNanos};
-use core::fmt;
 
 /// How much may be spent on one question, in evaluations of one task's demand at one instant (about
 /// 1 ns each).
@@ -53,41 +52,6 @@ pub struct FailingInstant {
     pub demand: u64,
     /// The task with the non-preemptive stretch that blocks, if one does.
     pub blocker: Option<usize>,
-}
-
-impl fmt::Display for UnschedulableCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::NoTime { task, window } => {
-                write!(f, "flow {task}: the overheads leave D' - J' = {window}")
-            }
-            Self::NoPeriod { task, period } => {
-                write!(f, "flow {task}: the spread of the send overhead leaves P' = {period}")
-            }
-            Self::Overload => {
-                f.write_str("U' > 1: the sum of C'/P' over all flows is over 1 at this bandwidth")
-            }
-            Self::OverheadOverload => f.write_str(
-                "the sum of overhead/P' over all flows is 1 or more: no bandwidth helps",
-            ),
-            Self::Demand(at) => write!(f, "demand exceeds the interval: {at}"),
-            Self::OverheadDemand(at) => {
-                write!(f, "the overheads alone fill the interval, no bandwidth helps: {at}")
-            }
-            Self::BeyondLimit => f.write_str("only a bandwidth over 1 PiB/s would do"),
-        }
-    }
-}
-
-impl fmt::Display for FailingInstant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let demand = HalfNanos(i64::try_from(self.demand).unwrap_or(i64::MAX));
-        write!(f, "{demand} in {}", self.at)?;
-        match self.blocker {
-            Some(task) => write!(f, ", with blocking by flow {task}"),
-            None => Ok(()),
-        }
-    }
 }
 
 /// Whether a set is schedulable at a bandwidth.

@@ -7,7 +7,7 @@ use crate::system::{
 };
 use crate::{
     Nanos,
-    time::{VmTask, response_times_with},
+    time::{VmTask, response_times},
     verdict::{Missing, Verdict},
 };
 use weir_model::{
@@ -118,7 +118,7 @@ fn wait_for_core(
         // The wait is the response time of a task of 1 ns.
         let moment =
             VmTask { wcet: Nanos(1), period: Nanos(1 << 50), jitter: Nanos(0), blocking: Nanos(0) };
-        let wait = response_times_with(&[moment], &supply, &[Some(0)], None, None);
+        let wait = response_times(&[moment], &supply, &[Some(0)], None, None);
         let Some(wait) = wait.first().copied().flatten() else {
             let cause = shared.and_then(|core| cause::nothing_guaranteed(timing, core, entity));
             let (reason, suggestion) = cause.map_or_else(

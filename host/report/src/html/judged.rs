@@ -1,0 +1,225 @@
+//! The sections on what a run is judged by: flows, memory budgets, interrupts, tasks and expected
+//! lines.
+
+use super::{
+    draft::Draft,
+    fields::{Fields, shown},
+    page::Cell,
+};
+use weir_analysis::verdict::Verdict;
+use weir_image::Result;
+
+/// A key of an object and the title of its column.
+type Column = (&'static str, &'static str);
+
+/// The rows of a table of objects.
+struct Objects {
+    title: &'static str,
+    columns: &'static [Column],
+    rows: Vec<Vec<Cell>>,
+}
+
+impl Objects {
+    const fn new(title: &'static str, columns: &'static [Column]) -> Self {
+        Self { title, columns, rows: Vec::new() }
+    }
+
+    /// Adds an object, which begins with its name.
+    fn add(&mut self, name: &str, fields: &mut Fields<'_>) -> Result {
+        let value = |key: &str| -> Result<Cell> { Ok(shown(&fields.take(key)?).into()) };
+        let values = self.columns.iter().map(|(key, _)| *key).map(value);
+        let row = [Ok(name.into())].into_iter().chain(values).collect::<Result<_>>()?;
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// Writes the table, unless it is empty.
+    fn write(self, draft: &mut Draft) {
+        if self.rows.is_empty() {
+            return;
+        }
+        draft.body.element("h2", "", self.title);
+        let titles: Vec<_> =
+            ["name"].into_iter().chain(self.columns.iter().map(|(_, title)| *title)).collect();
+        draft.body.table(&titles, &self.rows);
+    }
+}
+
+/// Writes the sections about VMs' expected lines and all objects with verdicts.
+pub(super) fn sections(report: &mut Fields<'_>, draft: &mut Draft) -> Result {
+    expected(report, draft)?;
+    flows(report, draft)?;
+    budgets(report, draft)?;
+    interrupts(report, draft)?;
+    tasks(report, draft)
+}
+
+/// Writes the expected lines with their outcome.
+fn expected(report: &mut Fields<'_>, draft: &mut Draft) -> Result {
+    let mut rows = Vec::new();
+    for mut vm in report.objects("vms")? {
+        let name = vm.name()?;
+        for mut line in vm.objects("expect")? {
+            let (text, met) = (line.text("text")?, line.is("met")?);
+            if !met {
+                draft.warnings.push(format!("{name} did not print \"{text}\""));
+            }
+            let outcome = if met { "printed" } else { "missed" };
+            let time = shown(&line.take("time_ns")?);
+            rows.push(vec![name.clone().into(), text.into(), outcome.into(), time.into()]);
+        }
+    }
+    draft.body.element("h2", "", "Expected lines");
+    if rows.is_empty() {
+        draft.body.element("p", "", "The system file expects no lines.");
+    } else {
+        draft.body.table(&["VM", "line contains", "outcome", "time ns"], &rows);
+    }
+    Ok(())
+}
+
+/// Writes the latencies of flows.
+fn flows(report: &mut Fields<'_>, draft: &mut Draft) -> Result {
+    const COLUMNS: &[Column] = &[
+        ("packets", "packets"),
+        ("lost", "lost"),
+        ("late", "late"),
+        ("observed_max_ns", "max ns (EL2)"),
+        ("own_max_ns", "max ns without other cores' slices"),
+        ("dropped", "receiver dropped"),
+        ("counted_ns", "counted until ns"),
+    ];
+    const LATENCIES: &[Column] = &[
+        ("min", "min ns"),
+        ("p50", "p50 ns"),
+        ("p99", "p99 ns"),
+        ("max", "max ns"),
+        ("max_packet", "packet of max"),
+        ("max_arrived_ns", "its arrival ns"),
+    ];
+    let mut counts = Objects::new("Flows", COLUMNS);
+    let mut latencies = Objects::new("Latencies of flows", LATENCIES);
+    for mut flow in report.objects("flows")? {
+        let name = format!("flow {}", flow.text("name")?);
+        let finding = flow.finding()?;
+        let verdict = draft.finding(&name, finding);
+        let mut observed = None;
+        if let Some(mut latency) = flow.object("latency_ns")? {
+            observed = latency.peek("max");
+            latencies.add(&name, &mut latency)?;
+        }
+        let counted = flow.peek("observed_max_ns").filter(|_| observed.is_some());
+        let observed = observed.max(counted);
+        let limits =
+            [("bound", flow.number("bound_ns")?), ("deadline", flow.number("deadline_ns")?)];
+        for (kind, limit) in limits {
+            if limit.is_some() || kind == "bound" {
+                draft.limit(&name, [kind, "ns"], (observed, limit), verdict);
+            }
+        }
+        for (key, what) in [
+            ("lost", "packets were dropped at a reset of an end"),
+            ("dropped", "times this receiver was dropped because it delayed others"),
+        ] {
+            if let Some(count) = flow.peek(key).filter(|count| *count > 0) {
+                draft.warnings.push(format!("{name}: {count} {what}"));
+            }
+        }
+        if flow.peek("counted_ns").is_none() {
+            draft.warnings.push(format!("{name}: no counts arrived"));
+        }
+        counts.add(&name, &mut flow)?;
+    }
+    counts.write(draft);
+    latencies.write(draft);
+    Ok(())
+}
+
+/// Writes how vCPUs used their memory budgets.
+fn budgets(report: &mut Fields<'_>, draft: &mut Draft) -> Result {
+    const COLUMNS: &[Column] = &[
+        ("budget", "budget"),
+        ("period_ns", "period ns"),
+        ("periods", "periods"),
+        ("max_used", "max used"),
+        ("throttled_periods", "throttled periods"),
+        ("max_beyond", "max above limit"),
+        ("overshoot", "stated overshoot"),
+        ("exceeded_periods", "exceeded periods"),
+    ];
+    let mut rows = Objects::new("Memory budgets, in accesses", COLUMNS);
+    for mut vm in report.objects("vms")? {
+        let vm_name = vm.name()?;
+        for mut budget in vm.objects("budgets")? {
+            let (vcpu, counts) = (budget.count("vcpu")?, budget.text("counts")?);
+            let name = format!("budget of {vm_name}/{vcpu} ({counts})");
+            let finding = budget.finding()?;
+            let verdict = draft.finding(&name, finding);
+            let observed = budget.peek("max_beyond").filter(|_| budget.peek("periods") > Some(0));
+            let kind = ["overshoot", "accesses above the budget"];
+            draft.limit(&name, kind, (observed, budget.peek("overshoot")), verdict);
+            rows.add(&name, &mut budget)?;
+        }
+    }
+    rows.write(draft);
+    Ok(())
+}
+
+/// Writes the delays of interrupts with deadlines.
+fn interrupts(report: &mut Fields<'_>, draft: &mut Draft) -> Result {
+    const COLUMNS: &[Column] = &[
+        ("delivered", "delivered"),
+        ("late", "late"),
+        ("max_ns", "max ns"),
+        ("deadline_ns", "deadline ns"),
+    ];
+    let mut rows = Objects::new("Interrupts with deadlines", COLUMNS);
+    for mut vm in report.objects("vms")? {
+        let vm_name = vm.name()?;
+        for mut line in vm.objects("interrupts")? {
+            let name = format!("interrupt {} of {vm_name}", line.count("intid")?);
+            let finding = line.finding()?;
+            let verdict = draft.finding(&name, finding);
+            let observed = line.peek("max_ns").filter(|_| line.peek("delivered") > Some(0));
+            let limit = line.peek("deadline_ns");
+            draft.limit(&name, ["deadline", "ns"], (observed, limit), verdict);
+            rows.add(&name, &mut line)?;
+        }
+    }
+    rows.write(draft);
+    Ok(())
+}
+
+/// Writes what guests reported of their tasks.
+fn tasks(report: &mut Fields<'_>, draft: &mut Draft) -> Result {
+    const COLUMNS: &[Column] = &[
+        ("activations", "activations"),
+        ("misses", "missed deadlines"),
+        ("deadline_ns", "deadline ns"),
+    ];
+    let mut rows = Objects::new("Tasks, as their guests report them", COLUMNS);
+    for mut vm in report.objects("vms")? {
+        let vm_name = vm.name()?;
+        for mut task in vm.objects("tasks")? {
+            let name = format!("task {} of {vm_name}", task.text("name")?);
+            let finding = task.finding()?;
+            let verdict = draft.finding(&name, finding);
+            // A guest reports missed deadlines, not response times.
+            let none = Some(0);
+            let observed = task.peek("misses");
+            draft.limit(&name, ["missed deadlines", "activations"], (observed, none), verdict);
+            rows.add(&name, &mut task)?;
+        }
+    }
+    if !rows.rows.is_empty() {
+        let text = "The verdict on a task is as good as the report of its guest.";
+        draft.assumptions.push(text.to_owned());
+    }
+    rows.write(draft);
+    Ok(())
+}
+
+/// Returns the most severe verdict.
+pub(super) fn most_severe(draft: &Draft) -> Option<Verdict> {
+    draft.findings.iter().map(|(_, verdict, _)| *verdict).max()
+}
