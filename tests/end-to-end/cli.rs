@@ -81,7 +81,7 @@ fn what_cannot_be_built_does_not_check() {
     fake.write("build/programs/late", &elf(0x4010_0000, 0x1000));
     // The board has 2 GiB, of which weir takes 2 MiB below its image and what that is long.
     let printed = refused("", "memory = \"2045MiB\"\n");
-    assert!(printed.contains("no room for a's RAM of 2045MiB"), "{printed}");
+    assert!(printed.contains("vm `a`: no room for its RAM of 2045MiB"), "{printed}");
     fs::remove_file(fake.path("build/programs/weir-hypervisor-qemu-virt")).expect("a file");
     let printed = capture(fake.weir().args(["check", "late.toml"]));
     assert_eq!(printed.status, Some(1));

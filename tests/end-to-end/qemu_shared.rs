@@ -649,7 +649,7 @@ fn a_core_without_a_schedule_is_one_vcpus() {
     let outcome = run_system(&alone, &Options::default());
     assert_eq!(outcome.printed.status, Some(1), "{}", outcome.printed.err);
     assert!(
-        outcome.printed.err.contains("core 0 is given to a and to b"),
+        outcome.printed.err.contains("core 0: given to vm `a` and to vm `b`"),
         "{}",
         outcome.printed.err
     );

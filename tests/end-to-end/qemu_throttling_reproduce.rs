@@ -103,5 +103,5 @@ fn a_platform_is_calibrated_and_its_table_is_read() {
     assert_eq!(printed.status, Some(0), "{}", printed.err);
     let printed = check(number("saturation") + 1);
     assert_eq!(printed.status, Some(1), "{}", printed.out);
-    assert!(printed.err.contains("memory takes"), "{}", printed.err);
+    assert!(printed.err.contains("[saturation] of platform"), "{}", printed.err);
 }

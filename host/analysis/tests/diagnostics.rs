@@ -1,5 +1,8 @@
 //! The examples of the codes that the analysis, the search or `weir build` report.
 
+#[path = "../../model/tests/examples/mod.rs"]
+mod examples;
+
 use std::path::Path;
 use weir_analysis::{Options, PlanError, PlanOptions, analyze, plan};
 use weir_model::{Catalog, Code, Fault, Faults, SystemFile, check_text, explain};
@@ -63,11 +66,11 @@ fn examples_of_analysis_are_refused_and_fixes_not() {
     let mut wrong = Vec::new();
     for (code, report) in REPORTED {
         let page = explain(code.name()).expect("a page");
-        let found = report(&page.example.file());
+        let found = report(&examples::file(&page.example));
         if !found.contains(&code) {
             wrong.push(format!("{code:?} gives {found:?}"));
         }
-        if page.fixed.is_some_and(|fixed| report(&fixed.file()).contains(&code)) {
+        if page.fixed.is_some_and(|fixed| report(&examples::file(&fixed)).contains(&code)) {
             wrong.push(format!("{code:?} is not fixed"));
         }
     }

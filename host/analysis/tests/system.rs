@@ -136,7 +136,7 @@ fn no_budget_is_chosen_for_a_task_without_accesses() {
     let fault = &faults.0[0];
     assert_eq!((faults.0.len(), fault.code.name()), (1, "plan-budget"), "{faults}");
     assert!(
-        fault.message.contains("no budget can be planned for rt: the `accesses` of its task loop"),
+        fault.message.contains("task `loop` of vm `rt`: its `accesses` are not known"),
         "{fault}"
     );
     assert!(

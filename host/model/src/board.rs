@@ -1,5 +1,6 @@
 //! The devices of a board, from its device tree.
 
+use crate::object::named;
 use dtoolkit::{
     Node, Property,
     fdt::Fdt,
@@ -30,6 +31,8 @@ pub(crate) struct BoardDevice {
     pub obstacle: Option<String>,
     pub node: DeviceTreeNode,
 }
+
+named! { BoardDevice: device(path) }
 
 /// A physical interrupt of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults, File};
+use crate::object::Object;
 use crate::shape::{Kind, Shape, Walk};
 use crate::table::Table;
 use std::{fmt::Display, ops::Range};
@@ -39,17 +40,30 @@ pub(crate) fn parse_part<T: Table>(
         let span = span.start.min(end)..span.end.min(end);
         let mut message = error.message().trim().replace('\n', ", ");
         if message.is_empty() {
-            "this is not TOML".clone_into(&mut message);
+            "not TOML".clone_into(&mut message);
         }
         // Tables that were meant to be several are one to the parser, and each key is there twice.
         if explained.contains(&span.start) && message.contains("duplicate key") {
             continue;
         }
+        let written = file.inner().get(span.clone()).unwrap_or_default();
         let help = if message.contains("duplicate key") {
-            "remove one of the two: a file has each key of a table once"
+            "remove one of the two: a file has each key of a table once".to_owned()
+        } else if message.contains("must be quoted") && !written.trim().is_empty() {
+            format!("write it in double quotes: {:?}", written.trim())
+        } else if let Some((_, expected)) = message.rsplit_once("expected ") {
+            format!("write {expected} here, or remove what needs it")
         } else {
-            "write `key = value`; text and quantities stand in double quotes: \"16MiB\""
+            "write `key = value`; text and quantities stand in double quotes: \"16MiB\"".to_owned()
         };
+        if message == "duplicate key" {
+            message = format!("duplicate key `{}`", written.trim());
+        }
+        // Each search reads much of the file.
+        let is_searched = faults.0.len() < SEARCHED;
+        let object = is_searched.then(|| enclosing(file, span.start, shape));
+        let object = object.unwrap_or_else(|| shape.name.to_owned());
+        let message = format!("{object}: syntax error: {message}");
         let fault = Fault::new(Code::Syntax, file, span, message).label("here");
         faults.push(fault.help(help));
     }
@@ -64,12 +78,13 @@ pub(crate) fn parse_part<T: Table>(
         missing: !broken,
         partial,
         absent: &mut absent,
-        within: "",
+        object: String::new(),
+        path: String::new(),
     };
     // A file's own span is its beginning: an excerpt of the whole file would not help.
     let start = file.inner().find(|c: char| !c.is_whitespace()).unwrap_or(0);
     let end = file.inner()[start..].find('\n').map_or(file.inner().len(), |line| start + line);
-    walk.table(document.get_ref(), &(start..end), shape);
+    walk.table(document.get_ref(), &(start..end), shape, "");
     // What stands behind an error is perhaps not what the parser took it for.
     let first = faults.0.iter().map(|fault| fault.span().start).min();
     let first = first.map_or(usize::MAX, |place| {
@@ -79,6 +94,30 @@ pub(crate) fn parse_part<T: Table>(
         faults.push(fault);
     }
     (!broken).then(|| (T::read_table(document.get_ref()), absent))
+}
+
+/// Syntax errors for which the object around them is searched.
+const SEARCHED: usize = 100;
+
+/// Returns the object that the byte at `place` of a broken file is in, as messages name it: that of
+/// the last header before it.
+fn enclosing(file: &File, place: usize, shape: &Shape) -> String {
+    let before = file.inner().get(..place).unwrap_or_default();
+    let first = before.starts_with('[').then_some(0);
+    let Some(start) = before.rfind("\n[").map(|line| line + 1).or(first) else {
+        return shape.name.to_owned();
+    };
+    let mut lines = file.inner().get(start..).unwrap_or_default().lines();
+    let header = lines.next().and_then(|line| line.split('#').next()).unwrap_or_default().trim();
+    let name = lines.take_while(|line| !line.starts_with('[')).find_map(|line| {
+        let (key, value) = line.split_once('=')?;
+        matches!(key.trim(), "name" | "id").then(|| value.trim().trim_matches('"'))
+    });
+    let kind = header.strip_prefix("[[").and_then(|header| header.strip_suffix("]]"));
+    match (kind, name) {
+        (Some(kind), Some(name)) if !kind.contains('.') => Object::new(kind, name).to_string(),
+        _ => header.to_owned(),
+    }
 }
 
 /// Most values in a file, and in one of its lists. Files of systems have far fewer; rules between
@@ -116,7 +155,8 @@ fn excess(file: &File, table: &DeTable<'_>) -> Option<Fault> {
         None
     }
     let (span, what) = visit(table.values(), &mut 0)?;
-    let fault = Fault::new(Code::TooManyValues, file, span, format!("the file has {what}"));
+    let message = format!("file `{}`: {what} (limit of weir's reader)", file.name());
+    let fault = Fault::new(Code::TooManyValues, file, span, message);
     Some(fault.label("one too many").help("describe the system with fewer values"))
 }
 
@@ -141,7 +181,7 @@ fn single_brackets(file: &File, shape: &Shape) -> Option<(Fault, Range<usize>)> 
         let span = start..start + header.len();
         match &mut found {
             None => {
-                let message = format!("`{header}` is one table, but `{inner}` is a list of tables");
+                let message = format!("{header}: one table, but `{inner}` is a list of tables");
                 let fault = Fault::new(Code::SingleBrackets, file, span.clone(), message);
                 let help = format!("write `[{header}]`, with double brackets, for each element");
                 found = Some((fault.label("one table").help(help), span.start..text.len()));

@@ -310,7 +310,7 @@ impl Faults {
         }
         if self.0.len() == Self::LINES {
             let end = fault.file.inner().len();
-            let message = format!("there are more than {} faults", Self::LINES);
+            let message = format!("file `{}`: more than {} faults", fault.file.name(), Self::LINES);
             let more = Fault::new(Code::TooManyFaults, &fault.file, end..end, message);
             self.0.push(
                 more.label("the end").help("mend those above first; the others are not listed"),
@@ -420,7 +420,7 @@ pub(crate) fn read(path: &Path) -> Result<File, Faults> {
         Faults(vec![Fault::new(code, &file(path, ""), 0..0, message).help(help)])
     };
     if path.is_dir() {
-        let message = format!("{} is a directory", path.display());
+        let message = format!("file `{}`: is a directory", path.display());
         return Err(whole(
             Code::FileIsDirectory,
             message,
@@ -428,7 +428,7 @@ pub(crate) fn read(path: &Path) -> Result<File, Faults> {
         ));
     }
     let bytes = files::read_short(path, TEXT_LIMIT).map_err(|error| {
-        let message = format!("cannot read {}: {error}", path.display());
+        let message = format!("file `{}`: cannot be read: {error}", path.display());
         whole(
             Code::FileUnreadable,
             message,
@@ -437,7 +437,7 @@ pub(crate) fn read(path: &Path) -> Result<File, Faults> {
     })?;
     match String::from_utf8(bytes) {
         Ok(text) if text.trim().is_empty() => {
-            let message = format!("{} is empty", path.display());
+            let message = format!("file `{}`: is empty", path.display());
             Err(whole(Code::FileEmpty, message, "`weir new DIR` writes one to start from"))
         }
         Ok(text) => Ok(file(path, text)),
@@ -447,14 +447,10 @@ pub(crate) fn read(path: &Path) -> Result<File, Faults> {
             let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
             // What is valid keeps its place; the first bad byte has become U+FFFD, three bytes
             // long.
-            let fault = Fault::new(
-                Code::FileNotUtf8,
-                &file(path, text),
-                place..place + 3,
-                "the file is not UTF-8",
-            )
-            .label(format!("byte {byte:#04x}"))
-            .help("save the file as UTF-8");
+            let message = format!("file `{}`: is not UTF-8 from byte {place} on", path.display());
+            let fault = Fault::new(Code::FileNotUtf8, &file(path, text), place..place + 3, message)
+                .label(format!("byte {byte:#04x}"))
+                .help("save the file as UTF-8");
             Err(Faults(vec![fault]))
         }
     }

@@ -336,7 +336,7 @@ impl Vm {
             "`tlb_colors` leaves holes in the RAM of {}: its {} pieces, of at most {}, are {}; \
              link each segment to lie in one of them, give it more adjacent sets, or leave \
              `tlb_colors` out",
-            self.name,
+            self,
             self.memory.len(),
             Bytes(longest),
             ram(&self.memory),
@@ -350,7 +350,7 @@ impl Vm {
             Subject::Initrd => &self.spans.initrd,
             Subject::DeviceTree => &self.spans.device_tree,
         };
-        let message = format!("{}: {}", self.name, problem.message);
+        let message = format!("{self}: {}", problem.message);
         let fault = Fault::new(problem.code, file, place.clone(), message).help(problem.help);
         if problem.code == Code::OutsideRam {
             let fault =

@@ -42,6 +42,7 @@ mod image;
 mod keys;
 mod load;
 mod measured;
+mod object;
 mod pack;
 pub mod pci;
 mod place;
@@ -61,7 +62,7 @@ mod vm;
 
 pub use audit::{Audited, audit, page_owners};
 pub use board::BoardIrq;
-pub use check::{check_file, check_file_on, check_text, check_to_measure};
+pub use check::{check_file, check_text, check_to_measure};
 pub use coloring::{TlbColors, division::Division};
 pub use devicetree::bare_device_tree;
 pub use diagnostics::{
@@ -72,6 +73,7 @@ pub use estimate::{ImageFile, ImageFiles, estimate};
 pub use fault::{Fault, FaultRecord, Faults, LabelRecord, Location, Style, TEXT_LIMIT};
 pub use files::{open_regular, read_regular, read_short, read_text};
 pub use load::SystemFile;
+pub use object::Object;
 pub use pack::{HypervisorSize, Packed, Payload, pack};
 pub use place::{MapOwner, MapRecord, Placement, Row, Sizes, place, place_all};
 pub use platform::Platform;

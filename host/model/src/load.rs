@@ -112,15 +112,14 @@ impl SystemFile {
     pub fn with(&self, key: &str, value: &str) -> Result<Self, Faults> {
         let wrong = |message: String, help: &str| {
             let file = fault::file(&self.path, self.text.as_str());
+            let message = format!("file `{}`: {message}", self.path.display());
             Faults(vec![Fault::new(Code::NoSuchKey, &file, 0..0, message).help(help)])
         };
         let help = "write the names of tables and of a key with dots between them, such as \
                     `flow.NAME.period`";
-        let mut document: DocumentMut = self
-            .text
-            .parse()
-            .map_err(|error| wrong(format!("the file cannot be edited: {error}"), help))?;
-        let no_table = || wrong(format!("the file has no table for `{key}`"), help);
+        let mut document: DocumentMut =
+            self.text.parse().map_err(|error| wrong(format!("cannot be edited: {error}"), help))?;
+        let no_table = || wrong(format!("has no table for `{key}`"), help);
         let (tables, last) = key.rsplit_once('.').unwrap_or(("", key));
         let names = tables.split('.').filter(|name| !name.is_empty());
         let table = descend(document.as_table_mut(), names).ok_or_else(no_table)?;

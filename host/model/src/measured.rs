@@ -194,8 +194,9 @@ impl OverheadValues {
         for (name, limits) in steps(keys) {
             let Some(At { value: keys::Limits { min, max }, span }) = limits else { continue };
             if min > max {
-                let message = format!("the overhead {name} is at least {min} and at most {max}");
-                let help = "write the smaller one as `min`";
+                let message =
+                    format!("[overheads]: `{name}` has a min of {min} above its max of {max}");
+                let help = format!("write min = {}, max = {}", max.0, min.0);
                 reader.fault(Code::RangeReversed, span, message, help);
                 continue;
             }
@@ -222,7 +223,7 @@ impl Saturation {
         let keys = keys?;
         if keys.points.is_empty() {
             let help = "add a measured pair: { accesses = 180, dma = \"485MB/s\" }";
-            let message = "[saturation] has no points";
+            let message = "[saturation]: `points` is empty";
             reader.fault(Code::SaturationPoints, &keys.points.span, message, help);
             return None;
         }
@@ -247,7 +248,9 @@ impl Sharing {
     pub(crate) fn of(keys: &keys::Sharing, reader: &mut Reader<'_>) -> Option<Self> {
         let At { value: keys::Limits { min, max }, span } = &keys.switch;
         if min > max || min.0 == 0 {
-            let message = format!("a switch takes at least {min} and at most {max}");
+            let message = format!(
+                "[sharing]: `switch` has a min of {min}, which is 0 or above its max of {max}"
+            );
             let help = "write the smaller one, which is more than 0, as `min`";
             reader.fault(Code::RangeReversed, span, message, help);
             return None;

@@ -271,7 +271,7 @@ pub(crate) fn arrange<C: Content>(
     };
     if reserved > TABLES_LIMIT {
         let message = format!(
-            "the description of the system takes {}, and EL2 reads {}",
+            "the system: its description takes {} (EL2 reads {})",
             Bytes(reserved),
             Bytes(TABLES_LIMIT)
         );

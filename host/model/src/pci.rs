@@ -123,12 +123,13 @@ impl Pci {
 }
 
 /// Whether `len` bytes of registers can be at `address`.
-fn fits(address: &At<u64>, len: u64, limit: u64, reader: &mut Reader<'_>) -> bool {
+fn fits(table: &str, address: &At<u64>, (len, limit): (u64, u64), reader: &mut Reader<'_>) -> bool {
     let end = address.value.checked_add(len);
     let good = address.value.is_multiple_of(PAGE) && end.is_some_and(|end| end <= limit);
     if !good {
         let help = format!("use a multiple of 0x1000 that ends below {limit:#x}");
-        let message = "nothing can be at this address";
+        let message =
+            format!("{table}: {len:#x} bytes of registers cannot be at {:#x}", address.value);
         reader.fault(Code::PlatformPci, &address.span, message, help);
     }
     good
@@ -137,20 +138,21 @@ fn fits(address: &At<u64>, len: u64, limit: u64, reader: &mut Reader<'_>) -> boo
 impl Pci {
     pub(crate) fn of(raw: &At<board::Pci>, reader: &mut Reader<'_>) -> Option<Self> {
         let board::Pci { ecam, window, window_size, aperture, intx, streams } = &raw.value;
-        if !fits(ecam, ECAM_LEN, ADDRESS_LIMIT, reader)
-            || !fits(window, window_size.0, 1 << 32, reader)
+        if !fits("[pci]", ecam, (ECAM_LEN, ADDRESS_LIMIT), reader)
+            || !fits("[pci]", window, (window_size.0, 1 << 32), reader)
         {
             return None;
         }
         if !aperture.value.0.is_power_of_two() || aperture.value.0 < PAGE {
-            let message = "an aperture of this size has no alignment";
+            let message =
+                format!("[pci]: `aperture` is no power of two of pages ({})", aperture.value);
             let help = "write a power of two, like \"2MiB\"";
             reader.fault(Code::PlatformPci, &aperture.span, message, help);
             return None;
         }
         let Ok(intx) = <[IntId; 4]>::try_from(intx.as_slice()) else {
             let help = "write intx = [35, 36, 37, 38]";
-            reader.fault(Code::PlatformPci, &raw.span, "`intx` has not four lines", help);
+            reader.fault(Code::PlatformPci, &raw.span, "[pci]: `intx` has not four lines", help);
             return None;
         };
         Some(Self {
@@ -172,11 +174,11 @@ impl Smmu {
         reader: &mut Reader<'_>,
     ) -> Option<Self> {
         if pci.is_some_and(|pci| pci.intx.contains(&raw.event_intid)) {
-            let message = "the SMMU's interrupt is one of [pci]'s lines";
+            let message = "[smmu]: `event_intid` is one of `intx` of [pci]";
             let help = "give both their own, as the board's device tree has them";
             reader.fault(Code::PlatformPci, &raw.span, message, help);
         }
-        fits(&raw.base, SMMU_LEN, ADDRESS_LIMIT, reader).then(|| Self {
+        fits("[smmu]", &raw.base, (SMMU_LEN, ADDRESS_LIMIT), reader).then(|| Self {
             base: Pa(raw.base.value),
             event_intid: raw.event_intid,
             machine: raw.machine.clone(),

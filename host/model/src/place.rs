@@ -8,6 +8,7 @@ pub(crate) use divided::SPARE;
 use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults};
 use crate::image::BLOCK;
+use crate::object::Object;
 use crate::ranges::overlap;
 use crate::system::System;
 use schemars::JsonSchema;
@@ -187,7 +188,7 @@ fn place_ranges(system: &System, image_len: u64) -> Attempt {
         } else {
             let owner = &system.vms[vm];
             let message =
-                format!("no room for {}'s RAM of {} on {}", owner.name, wanted.size, platform.name);
+                format!("{}: no room for its RAM of {} on {platform}", owner, wanted.size);
             let taken = used.iter().map(|range| range.end - range.start).sum();
             let cause = format!(
                 "{} of {} are taken, the image included",
@@ -221,11 +222,8 @@ fn image_range(system: &System, image_len: u64) -> Result<Range<u64>, Vec<Refuse
     let memory = &platform.memory;
     let most = (memory.base.0 + memory.size.0).saturating_sub(platform.load_address.0);
     if image_len > most {
-        let message = format!(
-            "the image is {} long and does not fit into {}",
-            Bytes(image_len),
-            platform.name
-        );
+        let message =
+            format!("{platform}: the image of {} does not fit into its RAM", Bytes(image_len));
         let span = system.vms.first().map_or(0..0, |vm| vm.spans.image.clone());
         let fault = Fault::new(Code::NoRoom, &system.file, span, message);
         let cause = format!(
@@ -331,6 +329,16 @@ fn rows(
     rows.extend(gaps);
     rows.sort_by_key(|row| row.address);
     rows
+}
+
+impl MapOwner {
+    /// What a message calls it.
+    pub(crate) fn title(&self) -> String {
+        match self {
+            Self::Vm(_, name) => Object::vm(name).to_string(),
+            Self::Hypervisor | Self::Free => "the hypervisor".to_owned(),
+        }
+    }
 }
 
 impl fmt::Display for MapOwner {

@@ -17,6 +17,7 @@ pub use self::record::{
 use crate::diagnostics::Code;
 use crate::fault::{self, Fault, Faults, File};
 use crate::files;
+use crate::object::Object;
 use crate::shape::suggestion;
 use crate::table::At;
 use std::{path::Path, sync::LazyLock};
@@ -27,57 +28,37 @@ const TREE_LIMIT: u64 = 1 << 20;
 struct Embedded {
     name: &'static str,
     text: &'static str,
-    device_tree: &'static [u8],
+    /// The flattened device tree, or nothing.
+    device_tree: &'static [&'static [u8]],
 }
 
-static EMBEDDED: [Embedded; 8] = [
-    Embedded {
-        name: "qemu-virt",
-        text: include_str!("../../../boards/qemu-virt/board.toml"),
-        device_tree: include_bytes!("../../../boards/qemu-virt/qemu-virt.dtb"),
-    },
-    Embedded {
-        name: "qemu-virt-gicv2",
-        text: include_str!("../../../boards/qemu-virt-gicv2/board.toml"),
-        device_tree: include_bytes!("../../../boards/qemu-virt-gicv2/qemu-virt-gicv2.dtb"),
-    },
-    Embedded {
-        name: "zcu102",
-        text: include_str!("../../../boards/zcu102/board.toml"),
-        device_tree: &[],
-    },
-    Embedded {
-        name: "zcu104",
-        text: include_str!("../../../boards/zcu104/board.toml"),
-        device_tree: &[],
-    },
-    Embedded {
-        name: "rpi4",
-        text: include_str!("../../../boards/rpi4/board.toml"),
-        device_tree: &[],
-    },
-    Embedded {
-        name: "versal-virt",
-        text: include_str!("../../../boards/versal-virt/board.toml"),
-        device_tree: &[],
-    },
-    Embedded {
-        name: "qemu-virt-el3",
-        text: include_str!("../../../boards/qemu-virt-el3/board.toml"),
-        device_tree: &[],
-    },
-    Embedded {
-        name: "gem5",
-        text: include_str!("../../../boards/gem5/board.toml"),
-        device_tree: &[],
-    },
+/// Embeds the board files of these names, each with a device tree if that is there.
+macro_rules! embedded {
+    ($($name:literal $(with $tree:literal)?),+ $(,)?) => {
+        &[$(Embedded {
+            name: $name,
+            text: include_str!(concat!("../../../boards/", $name, "/board.toml")),
+            device_tree: &[$(include_bytes!(concat!("../../../boards/", $tree)).as_slice())?],
+        }),+]
+    };
+}
+
+static EMBEDDED: &[Embedded] = embedded![
+    "qemu-virt" with "qemu-virt/qemu-virt.dtb",
+    "qemu-virt-gicv2" with "qemu-virt-gicv2/qemu-virt-gicv2.dtb",
+    "zcu102",
+    "zcu104",
+    "rpi4",
+    "versal-virt",
+    "qemu-virt-el3",
+    "gem5",
 ];
 
 /// The embedded platforms, read once.
 static KNOWN: LazyLock<Vec<Platform>> = LazyLock::new(|| {
     let read = |embedded: &Embedded| {
         let file = fault::file(Path::new(embedded.name), embedded.text);
-        parse(&file, |_| Ok(embedded.device_tree.to_vec())).ok()
+        parse(&file, |_| Ok(embedded.device_tree.concat())).ok()
     };
     EMBEDDED.iter().filter_map(read).collect()
 });
@@ -132,7 +113,7 @@ pub(crate) fn find(
         return match Platform::load(&path) {
             Ok(platform) => Some(platform),
             Err(broken) => {
-                let message = format!("the platform file {name} is at fault");
+                let message = format!("the system: `platform` names {name}, which has faults");
                 let fault =
                     Fault::new(Code::PlatformBroken, file, span.clone(), message).label("this");
                 let list: Vec<_> = broken
@@ -145,7 +126,7 @@ pub(crate) fn find(
             }
         };
     }
-    let message = format!("there is no platform `{name}`");
+    let message = format!("the system: there is no {}", Object::platform(name));
     let help = suggestion(name, Platform::names());
     let fault = Fault::new(Code::PlatformUnknown, file, span.clone(), message).label("unknown");
     faults.push(fault.help(format!("{help}, or the path of a platform's TOML file")));

@@ -71,6 +71,18 @@ pub(crate) enum Role {
     Initrd,
 }
 
+impl Role {
+    /// The key of `image` with such a name.
+    pub(crate) const fn key(self) -> &'static str {
+        match self {
+            Self::Elf => "elf",
+            Self::Bin => "bin",
+            Self::Kernel => "linux",
+            Self::Initrd => "initrd",
+        }
+    }
+}
+
 impl Catalog {
     /// The names that `role` may have, as they are written.
     pub(crate) fn names(&self, role: Role) -> Vec<String> {

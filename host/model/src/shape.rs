@@ -3,6 +3,7 @@
 
 use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults, File};
+use crate::object::Object;
 use crate::text::{hex, nearest};
 use serde_json::json;
 use std::{mem, ops::Range};
@@ -161,6 +162,36 @@ pub(crate) fn integer(value: &DeInteger<'_>) -> Option<u64> {
     u64::from_str_radix(value.as_str().trim_start_matches('+'), value.radix()).ok()
 }
 
+impl Shape {
+    /// Returns the object that a table is, as messages name it: the header if it has no name. None
+    /// if the table is a part of the object `outer`.
+    pub fn object(&self, table: &DeTable<'_>, outer: &str) -> Option<String> {
+        let text = |key: &str| match table.get(key)?.get_ref() {
+            DeValue::String(text) => Some(text.as_ref()),
+            DeValue::Integer(number) => Some(number.as_str()),
+            _ => None,
+        };
+        let is_root = |header: &str| !header.starts_with('[');
+        let Some(list) = self.name.strip_prefix("[[").and_then(|name| name.strip_suffix("]]"))
+        else {
+            let name = text("name").filter(|_| self.name == "the platform");
+            let named = name.map(|name| Object::platform(name).to_string());
+            let own = is_root(self.name) && outer.is_empty()
+                || !is_root(self.name) && is_root(outer) && !self.name.contains('.');
+            return named.or_else(|| own.then(|| self.name.to_owned()));
+        };
+        let kind = list.rsplit('.').next().unwrap_or(list);
+        let Some(name) = ["name", "id", "line", "compatible"].into_iter().find_map(text) else {
+            return Some(self.name.to_owned());
+        };
+        Some(match text("vm").filter(|_| kind == "irq") {
+            Some(vm) => Object::interrupt(name, vm).to_string(),
+            None if list == kind => Object::new(kind, name).to_string(),
+            None => format!("{} of {outer}", Object::new(kind, name)),
+        })
+    }
+}
+
 /// Compares a file with a shape.
 pub(crate) struct Walk<'a> {
     pub file: &'a File,
@@ -171,44 +202,58 @@ pub(crate) struct Walk<'a> {
     pub partial: &'a [&'static str],
     /// The faults of the keys that are missing in these shapes.
     pub absent: &'a mut Faults,
-    /// The name of the table with the compared values.
-    pub within: &'static str,
+    /// The object with the compared values, as messages name it.
+    pub object: String,
+    /// The keys that lead from the object to the compared values, each with a dot behind it.
+    pub path: String,
 }
 
 impl Walk<'_> {
-    /// Adds a fault: its rule, place, message, what the place is, and what to write instead.
+    /// Adds a fault of the object: its rule, place, what is wrong, what the place is, and what to
+    /// write instead.
     fn fault(
         &mut self,
         code: Code,
         span: Range<usize>,
-        message: String,
+        wrong: &str,
         label: impl Into<String>,
         help: impl Into<String>,
     ) {
+        let message = format!("{}: {wrong}", self.object);
         let fault = Fault::new(code, self.file, span, message).label(label).help(help);
         self.faults.push(fault);
     }
 
-    /// Compares a table, which begins at `span`, with `shape`.
-    pub fn table(&mut self, table: &DeTable<'_>, span: &Range<usize>, shape: &Shape) {
-        let outer = mem::replace(&mut self.within, shape.name);
+    /// Compares a table, which begins at `span` and is the value of `key`, with `shape`.
+    pub fn table(&mut self, table: &DeTable<'_>, span: &Range<usize>, shape: &Shape, key: &str) {
+        let (object, path) = match shape.object(table, &self.object) {
+            Some(object) => (object, String::new()),
+            None => (self.object.clone(), format!("{}{key}.", self.path)),
+        };
+        let outer = (mem::replace(&mut self.object, object), mem::replace(&mut self.path, path));
+        self.keys(table, span, shape);
+        (self.object, self.path) = outer;
+    }
+
+    /// Compares the keys of a table of the object.
+    fn keys(&mut self, table: &DeTable<'_>, span: &Range<usize>, shape: &Shape) {
         for (key, value) in table {
             let name = key.get_ref().as_ref();
             if let Some(known) = shape.keys.iter().find(|known| known.name == name) {
                 self.value(value, &known.kind, name, known);
             } else {
                 let help = suggestion(name, shape.keys.iter().map(|key| key.name));
-                let message = format!("unknown key `{name}` in {}", shape.name);
-                self.fault(Code::UnknownKey, key.span(), message, "not a key here", help);
+                let wrong = format!("unknown key `{}{name}`", self.path);
+                self.fault(Code::UnknownKey, key.span(), &wrong, "not a key here", help);
             }
         }
-        self.within = outer;
         if !self.missing {
             return;
         }
         for key in shape.keys.iter().filter(|key| key.required) {
             if !table.contains_key(key.name) {
-                let message = format!("{} has no `{}`", shape.name, key.name);
+                let message =
+                    format!("{}: the key `{}{}` is missing", self.object, self.path, key.name);
                 let what = match &key.kind {
                     Kind::List(Kind::Table(inner)) | Kind::Table(inner) => inner.name.to_owned(),
                     kind => format!("`{} = ...`, {}", key.name, kind.expected()),
@@ -238,7 +283,7 @@ impl Walk<'_> {
         self.fault(
             Code::WrongType,
             value.span(),
-            format!("`{name}` cannot be {found}"),
+            &format!("`{}{name}` cannot be {found}", self.path),
             "this",
             match (value.get_ref(), kind) {
                 (DeValue::Table(_), Kind::List(Kind::Table(inner))) => {
@@ -288,21 +333,20 @@ impl Walk<'_> {
                 };
                 if zero == Some(0) {
                     let help = format!("write more than 0, like {example}");
-                    let table = self.within;
-                    let message = if table.starts_with('{') {
-                        format!("`{name}` is 0")
-                    } else {
-                        format!("`{name}` of {table} is 0")
-                    };
-                    self.fault(Code::Zero, value.span(), message, "this", help);
+                    let wrong = format!("`{}{name}` is 0", self.path);
+                    self.fault(Code::Zero, value.span(), &wrong, "this", help);
                 }
             }
             (DeValue::String(text), Kind::Source) => {
                 let kind = text.split_once(": ").map_or("", |(kind, _)| kind);
                 if !SOURCES.contains(&kind) {
-                    let message = format!("`{name}` begins with none of: {}", SOURCES.join(", "));
+                    let wrong = format!(
+                        "`{}{name}` is {text:?}, which begins with none of: {}",
+                        self.path,
+                        SOURCES.join(", ")
+                    );
                     let help = "write a source like \"assumed: one line each 100 ns\"";
-                    self.fault(Code::ValueSource, value.span(), message, "this", help);
+                    self.fault(Code::ValueSource, value.span(), &wrong, "this", help);
                 }
             }
             (DeValue::String(text), Kind::Choice(choices)) => {
@@ -316,8 +360,8 @@ impl Walk<'_> {
                         Some(choice) => format!("write \"{choice}\""),
                         None => format!("write {}. {}", one_of(choices), key.text()),
                     };
-                    let message = format!("`{name}` cannot be \"{text}\"");
-                    self.fault(Code::WrongChoice, value.span(), message, "no such choice", help);
+                    let wrong = format!("`{}{name}` cannot be \"{text}\"", self.path);
+                    self.fault(Code::WrongChoice, value.span(), &wrong, "no such choice", help);
                 }
             }
             (DeValue::Integer(number), Kind::Number(low, high)) => {
@@ -331,7 +375,9 @@ impl Walk<'_> {
                     self.value(item, kind, name, key);
                 }
             }
-            (DeValue::Table(table), Kind::Table(shape)) => self.table(table, &value.span(), shape),
+            (DeValue::Table(table), Kind::Table(shape)) => {
+                self.table(table, &value.span(), shape, name);
+            }
             (DeValue::Table(table), Kind::Variant(shapes)) => {
                 self.variant(table, &value.span(), shapes, name);
             }
@@ -362,13 +408,14 @@ impl Walk<'_> {
                     None => (span.clone(), format!("write {}", examples.join(" or "))),
                 };
                 let firsts: Vec<_> = firsts.map(|key| format!("`{key}`")).collect();
-                let message = format!("`{name}` has none of {}", firsts.join(", "));
-                self.fault(Code::MissingKey, span, message, "which kind is this?", help);
+                let wrong = format!("`{}{name}` has none of {}", self.path, firsts.join(", "));
+                self.fault(Code::MissingKey, span, &wrong, "which kind is this?", help);
             }
-            [(shape, _)] => self.table(table, span, shape),
+            [(shape, _)] => self.table(table, span, shape, name),
             [(first, first_key), (second, second_key), ..] => {
                 let (a, b) = (first_key.get_ref(), second_key.get_ref());
-                let message = format!("`{name}` has both `{a}` and `{b}`");
+                let message =
+                    format!("{}: `{}{name}` has both `{a}` and `{b}`", self.object, self.path);
                 let help = format!("keep one: {} or {}", first.name, second.name);
                 let fault = Fault::new(Code::TwoKinds, self.file, second_key.span(), message)
                     .label("and this")
@@ -388,29 +435,24 @@ impl Walk<'_> {
         (example, units): (&str, &str),
     ) {
         let Some(bad) = bad else { return };
-        let (code, message, label) = match bad {
+        let (code, wrong, label) = match bad {
             BadQuantity::Number => (
                 Code::WrongNumber,
-                format!("`{name}` is not a whole number with a unit"),
+                "is not a whole number with a unit",
                 "not a quantity".to_owned(),
             ),
-            BadQuantity::NoUnit => {
-                (Code::NoUnit, format!("`{name}` has no unit"), "of what?".to_owned())
+            BadQuantity::NoUnit => (Code::NoUnit, "has no unit", "of what?".to_owned()),
+            BadQuantity::Unit(unit) => {
+                (Code::WrongUnit, "has another unit", format!("`{unit}` is no unit here"))
             }
-            BadQuantity::Unit(unit) => (
-                Code::WrongUnit,
-                format!("`{name}` cannot be in `{unit}`"),
-                format!("`{unit}` is no unit here"),
-            ),
-            BadQuantity::TooLarge => (
-                Code::TooLarge,
-                format!("`{name}` does not fit into 64 bits"),
-                format!("`{text}` is more than 2^64 - 1"),
-            ),
+            BadQuantity::TooLarge => {
+                (Code::TooLarge, "does not fit into 64 bits", "more than 2^64 - 1".to_owned())
+            }
         };
+        let wrong = format!("`{}{name}` {wrong} ({text:?})", self.path);
         let help =
             format!("write a whole number with one of the units {units}, like \"{example}\"");
-        self.fault(code, span, message, label, help);
+        self.fault(code, span, &wrong, label, help);
     }
 
     fn number(
@@ -422,28 +464,19 @@ impl Walk<'_> {
     ) {
         let (low, high) = range;
         let negative = number.as_str().starts_with('-');
-        let (code, message, label) = match integer(number) {
+        let (code, wrong, label) = match integer(number) {
             Some(value) if (low..=high).contains(&value) => return,
-            Some(value) => (
-                Code::OutOfRange,
-                format!("`{name}` cannot be {value}"),
-                format!("not from {low} to {high}"),
-            ),
-            None if negative => {
-                (Code::Negative, format!("`{name}` is negative"), "less than 0".to_owned())
-            }
-            None => (
-                Code::TooLarge,
-                format!("`{name}` does not fit into 64 bits"),
-                "more than 2^64 - 1".to_owned(),
-            ),
+            Some(_) => (Code::OutOfRange, "is out of range", format!("not from {low} to {high}")),
+            None if negative => (Code::Negative, "is negative", "less than 0".to_owned()),
+            None => (Code::TooLarge, "does not fit into 64 bits", "more than 2^64 - 1".to_owned()),
         };
+        let wrong = format!("`{}{name}` {wrong} ({})", self.path, number.as_str());
         let help = if high == u64::MAX {
             format!("write an integer from 0 to {}", hex(weir_abi::ADDRESS_LIMIT - 1))
         } else {
-            format!("write an integer from {low} to {high}")
+            format!("write an integer from {low} to {high}: weir supports no other")
         };
-        self.fault(code, span, message, label, help);
+        self.fault(code, span, &wrong, label, help);
     }
 }
 

@@ -95,7 +95,10 @@ impl System {
         let mut faults = Faults::default();
         for line in timing.lines.iter().filter(|line| line.class == Class::Active) {
             if self.division.divided {
-                let message = "this version of weir hands no device over where memory is divided";
+                let message = format!(
+                    "{}: this version of weir hands no device over where memory is divided",
+                    timing.interrupt(line)
+                );
                 let help = "give the device to one VM, or take `colors` and `banks` out";
                 faults.push(timing.fault(Code::NotEnforced, &line.place, message, help));
             }
@@ -103,11 +106,9 @@ impl System {
         for line in timing.lines.iter().filter(|line| line.class == Class::Dynamic) {
             let owner = self.vms.get(line.vm);
             if !owner.and_then(|vm| vm.net).is_some_and(|net| net.uplink) {
-                let name = owner.map_or("a VM", |vm| vm.name.as_str());
                 let message = format!(
-                    "interrupt {} of {name} is of class \"dynamic\", and {name} shares no device \
-                     with others",
-                    line.name
+                    "{}: is of class \"dynamic\", and its VM shares no device with others",
+                    timing.interrupt(line)
                 );
                 let help = "give the device to a VM with net = { mac = ..., uplink = true }, which \
                             drives it for all";
@@ -119,8 +120,7 @@ impl System {
             let Some(place) = timing.vms.get(index).map(|vm| &vm.place) else { continue };
             let mut refuse = |what: &str, help: &str| {
                 let message = format!(
-                    "this version of weir gives no {what} to {}, which shares a core",
-                    vm.name
+                    "{vm}: this version of weir gives no {what} to a VM that shares a core"
                 );
                 faults.push(timing.fault(Code::NotEnforced, place, message, help));
             };
@@ -146,7 +146,7 @@ impl System {
     /// The fault with the reason.
     pub fn can_run(&self) -> Result<(), Faults> {
         let Some(reason) = &self.platform.places.planned else { return Ok(()) };
-        let message = format!("{} is for checking and planning only: {reason}", self.platform.name);
+        let message = format!("{}: is for checking and planning only: {reason}", self.platform);
         let fault =
             Fault::new(Code::PlatformPlanned, &self.file, self.platform_span.clone(), message);
         let help = "name a platform that `weir platforms` lists as runnable";

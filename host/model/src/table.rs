@@ -26,7 +26,10 @@
 //! goes on with the rest; if it is one that a table must have, the whole table is left out.
 
 use crate::shape::{Kind, Shape, integer};
-use std::ops::{Deref, Range};
+use std::{
+    fmt,
+    ops::{Deref, Range},
+};
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
@@ -41,6 +44,12 @@ pub struct At<T> {
     pub value: T,
     /// Its bytes.
     pub span: Range<usize>,
+}
+
+impl<T: fmt::Display> fmt::Display for At<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.value, f)
+    }
 }
 
 impl<T> Deref for At<T> {

@@ -1,8 +1,9 @@
 //! A virtual machine as it is built: its RAM, its image, its devices, its virtual board.
 
-pub use crate::keys::system::TickPolicy;
+pub use crate::keys::system::{SocketBus, TickPolicy};
 
 use crate::board::BoardIrq;
+use crate::object::named;
 use crate::pci::AssignedFunction;
 use crate::ranges::overlap;
 use crate::resolve::ImageSource;
@@ -95,16 +96,6 @@ pub struct Net {
     pub bandwidth: u64,
     /// Whether its VM passes on frames to unknown addresses.
     pub uplink: bool,
-}
-
-/// How a VM sees its virtio socket device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SocketBus {
-    /// By registers at a fixed address.
-    #[default]
-    Mmio,
-    /// As a PCI function.
-    Pci,
 }
 
 impl SocketBus {
@@ -243,6 +234,8 @@ pub(crate) struct Spans {
     pub tlb_colors: Option<Range<usize>>,
 }
 
+named! { Vm: vm(name) }
+
 impl Vm {
     /// Returns whether the broker serves it: it is in a flow or at the switch.
     pub(crate) const fn is_served(&self) -> bool {
@@ -265,6 +258,16 @@ impl Vm {
         let bars = bars.map(|(start, end)| ("the base addresses of a PCI function", start..end));
         let mut all = pieces.chain(own).chain(passed).chain(bars);
         all.find(|(_, taken)| overlap(taken, range)).map(|(what, _)| what)
+    }
+
+    /// The device with this interrupt, the virtio devices aside.
+    pub(crate) fn device_with(&self, intid: IntId) -> Option<String> {
+        let has = |device: &&AssignedDevice| device.irqs.iter().any(|irq| irq.intid == intid);
+        let device = self.devices.iter().find(has).map(|device| device.path.clone());
+        let function = || self.functions.iter().find(|function| function.intid == intid);
+        let function = || function().map(AssignedFunction::name);
+        let uart = || (self.board.uart_intid == intid).then(|| "the PL011".to_owned());
+        device.or_else(function).or_else(uart)
     }
 
     /// Whether it has a PCI host bridge.

@@ -23,14 +23,35 @@ fn shown(faults: &Faults, directory: &Path) -> String {
 "
 }
 
-/// What must hold of every fault: a rule, a place, a message, and what to write instead.
+/// How messages begin: with the object that they are about.
+const OBJECTS: [&str; 16] = [
+    "vm `",
+    "flow `",
+    "group `",
+    "task `",
+    "core ",
+    "interrupt ",
+    "device `",
+    "platform `",
+    "file `",
+    "the system: ",
+    "the platform: ",
+    "the hypervisor: ",
+    "the broker: ",
+    "the switch: ",
+    "[",
+    "dram `",
+];
+
+/// What must hold of every fault: a rule, a place, an object, and what to write instead.
 fn assert_complete(faults: &Faults, file: &str) {
     assert!(!faults.0.is_empty(), "{file}: no fault, yet refused");
     for fault in &faults.0 {
         let place = fault.location();
         assert!(place.file.ends_with(file), "{file}: {place}");
         assert!(place.line >= 1 && place.column >= 1, "{file}: {place}");
-        assert!(!fault.message.is_empty(), "{file}: {fault:?}");
+        let has_object = OBJECTS.iter().any(|object| fault.message.starts_with(object));
+        assert!(has_object && fault.message.contains(": "), "{file}: {}", fault.message);
         assert!(fault.help.as_ref().is_some_and(|help| !help.is_empty()), "{file}: {fault:?}");
         let alone = Faults(vec![fault.clone()]).render(Style::Plain, 1000);
         let place = format!("{file}:{}:{}]", place.line, place.column);
@@ -86,14 +107,17 @@ fn only_fault(name: &str, bytes: &[u8]) -> (String, String) {
 #[test]
 fn what_is_no_text_file_is_refused() {
     let expect = |code: &str, place: &str| (code.to_owned(), place.to_owned());
-    assert_eq!(only_fault("empty.toml", b""), expect("file-empty: empty.toml is empty", "1:1"));
+    assert_eq!(
+        only_fault("empty.toml", b""),
+        expect("file-empty: file `empty.toml`: is empty", "1:1")
+    );
     assert_eq!(
         only_fault("blank.toml", b" \n\n"),
-        expect("file-empty: blank.toml is empty", "1:1")
+        expect("file-empty: file `blank.toml`: is empty", "1:1")
     );
     assert_eq!(
         only_fault("latin1.toml", b"platform = \"qemu-virt\"\n# Gr\xfc\xdfe\n"),
-        expect("file-not-utf8: the file is not UTF-8", "2:5")
+        expect("file-not-utf8: file `latin1.toml`: is not UTF-8 from byte 27 on", "2:5")
     );
     assert_eq!(
         only_fault("nul.toml", b"platform = \"qemu\0virt\"\n").0.split(':').next(),
@@ -101,7 +125,7 @@ fn what_is_no_text_file_is_refused() {
     );
     assert_eq!(
         only_fault("elf.toml", b"\x7fELF\x02\x01\x01\0\xb7\0\0\0").0,
-        "file-not-utf8: the file is not UTF-8"
+        "file-not-utf8: file `elf.toml`: is not UTF-8 from byte 8 on"
     );
 }
 

@@ -13,8 +13,8 @@ use std::{
     path::Path,
 };
 use weir_model::{
-    Catalog, ImageFile, ImageFiles, MapOwner, Payload, Platform, Share, Sizes, System, audit,
-    check_text, estimate, pack, place, place_all, shares,
+    Catalog, ImageFile, ImageFiles, MapOwner, Object, Payload, Platform, Share, Sizes, System,
+    audit, check_text, estimate, pack, place, place_all, shares,
 };
 use weir_paging::classes::{ClassSet, PageClasses};
 use zerocopy::IntoBytes;
@@ -239,9 +239,9 @@ fn auto_makes_no_request_impossible() {
         .chain([vm("b", 1, "memory = \"4MiB\"\ncolors = \"0-7\"")]);
     let text = format!("platform = \"rpi4\"\n{}", text.collect::<String>());
     let refused = check(&text).unwrap_err();
-    assert!(refused.0[0].message.contains("b: cannot have color"), "{refused}");
+    assert!(refused.0[0].message.contains("vm `b`: cannot have color"), "{refused}");
     let help = refused.0[0].help.as_ref().unwrap();
-    assert!(help.ends_with("; write colors = \"1-7,9\" for b"), "{refused}");
+    assert!(help.ends_with("; write colors = \"1-7,9\" for vm `b`"), "{refused}");
     check(&text.replace("0-7", "1-7,9")).unwrap_or_else(|faults| panic!("{faults}"));
 }
 
@@ -346,7 +346,10 @@ fn auto_fills_working_sets_next_to_banks_of_others() {
     }
     // However little the other gets, this is more than there is.
     let faults = check(&automatic("rpi4", &beside(960))).unwrap_err().to_string();
-    assert!(faults.contains("v0 needs 15 colors in banks 1-7, since v1 has 0: "), "{faults}");
+    assert!(
+        faults.contains("vm `v0`: needs 15 colors in banks 1-7, since vm `v1` has 0: "),
+        "{faults}"
+    );
 }
 
 /// A board with one color, or one bank, is reported to have none to choose; and where all are given
@@ -367,14 +370,14 @@ fn what_there_is_one_of_is_not_divided() {
     };
     let both = request("a", 0, "0") + &request("b", 1, "1");
     let found = refused(&text, &both);
-    assert!(found.contains("no color is left for the hypervisor"), "{found}");
-    assert!(found.contains("; leave `colors` out of b"), "{found}");
+    assert!(found.contains("the hypervisor: no color is left"), "{found}");
+    assert!(found.contains("; leave `colors` out of vm `b`"), "{found}");
     let one = text.replacen("128KiB", "64KiB", 1);
     for colors in ["0", "auto", "0-3"] {
         let found = refused(&one, &request("a", 0, colors));
-        assert!(found.contains("has no cache colors to choose"), "{found}");
+        assert!(found.contains("has no cache colors"), "{found}");
         assert_eq!(found.matches("W0400").count(), 1, "{found}");
-        assert!(!found.contains("is left for"), "{found}");
+        assert!(!found.contains("is left:"), "{found}");
     }
 }
 
@@ -595,7 +598,7 @@ fn tlb_colors_cut_ram_into_pieces() {
     );
     assert!(code("memory = \"1MiB\"\ntlb_colors = \"128\"").contains("has TLB sets 0 to 127 only"));
     assert!(code("memory = \"1MiB\"\ntlb_colors = \"auto\"").contains("but it has none"));
-    assert!(code("memory = \"1MiB\"\ntlb_colors = \"x\"").contains("are no TLB sets"));
+    assert!(code("memory = \"1MiB\"\ntlb_colors = \"x\"").contains("is not a list of TLB sets"));
     let pieces = |base: &str| {
         format!("memory = [{{ base = {base}, size = \"256KiB\" }}]\ntlb_colors = \"64-127\"")
     };
@@ -606,7 +609,11 @@ fn tlb_colors_cut_ram_into_pieces() {
         vm("a", 0, "memory = \"1MiB\"\ntlb_colors = \"0-63\""),
         vm("b", 1, "memory = \"1MiB\"\ntlb_colors = \"63-100\""),
     );
-    assert!(check(&two).unwrap_err().0[0].message.contains("TLB set 63 is given to a and to b"));
+    assert!(
+        check(&two).unwrap_err().0[0]
+            .message
+            .contains("vm `b`: TLB set 63 is given to vm `a`, too")
+    );
 }
 
 /// TLB sets that follow colors are shared by the owners that share these.
@@ -624,7 +631,7 @@ fn tlb_colors_follow_a_group() {
         owners(packed);
     });
     let faults = check(&text("memory = \"1MiB\"\ntlb_colors = \"31\"")).unwrap_err();
-    assert_eq!(faults.0[0].message, "TLB set 31 is given to a and to b");
+    assert_eq!(faults.0[0].message, "vm `b`: TLB set 31 is given to vm `a`, too");
 }
 
 /// What is long, large or many is answered as quickly as what is not.
@@ -681,14 +688,14 @@ fn broken_geometries_are_refused() {
     refused(
         banks,
         "[[13], [14], [13, 14], [16]]",
-        "platform-geometry: bank bit 2 is the XOR of some before it",
+        "platform-geometry: dram `interleaved`: bank bit 2 is the XOR of some before it",
     );
     refused(banks, "[[13], [14, 14]]", "bank bit 1 has no address bit, or the same twice");
     refused(banks, "[[13], []]", "bank bit 1 has no address bit, or the same twice");
-    refused(banks, "[[13], [40]]", "`banks` cannot be 40");
-    refused(banks, "[]", "the map `interleaved` distinguishes no banks");
-    refused("ways = 16", "ways = 0", "`ways` cannot be 0");
-    refused("entries = 512", "entries = 0", "`entries` cannot be 0");
+    refused(banks, "[[13], [40]]", "`banks` is out of range (40)");
+    refused(banks, "[]", "`banks` is empty, so it distinguishes no banks");
+    refused("ways = 16", "ways = 0", "`ways` is out of range (0)");
+    refused("entries = 512", "entries = 0", "`entries` is out of range (0)");
     refused(
         banks,
         "[[13], [16], [17], [18], [19], [20]]",
@@ -697,18 +704,18 @@ fn broken_geometries_are_refused() {
     refused(
         banks,
         "[[13], [14], [15], [16], [17], [18], [19], [20], [21]]",
-        "9 bank bits, but there can be 8",
+        "9 bank bits (weir supports 8)",
     );
     refused(banks, "[[13], [34]]", "16 of 32 page classes have no page");
     refused(
         "size = \"1MiB\"",
         "size = \"16GiB\"",
-        "platform-geometry: the cache has more than 256 colors",
+        "platform-geometry: [cache]: more than 256 colors",
     );
     refused(
         "ways = 16",
         "ways = 12",
-        "platform-cache: lines of 64B make no cache of 1MiB with 12 ways",
+        "platform-cache: [cache]: lines of 64B make no cache of 1MiB with 12 ways",
     );
     refused(
         "size = \"1MiB\"",
@@ -716,24 +723,24 @@ fn broken_geometries_are_refused() {
         "a way of 32KiB / 16 is no power of two of pages",
     );
     for line in ["48B", "1B", "4B", "8B"] {
-        let message = format!("a cache line of {line}");
+        let message = format!("[cache]: `line` is {line}");
         refused("line = \"64B\"", &format!("line = \"{line}\""), &message);
     }
     assert_eq!(platform("line = \"64B\"", "line = \"16B\""), "");
     refused(
         "line = \"64B\"",
         "line = \"64B\"\npage = \"64KiB\"",
-        "page-size: weir maps pages of 4KiB, not 64KiB",
+        "page-size: [cache]: `page` is 64KiB (weir maps pages of 4KiB)",
     );
     refused(
         "entries = 512",
         "entries = 500",
-        "platform-tlb: 500 entries in 4 ways are no power of two of sets",
+        "platform-tlb: tlb `core`: 500 entries in 4 ways are no power of two of sets",
     );
-    refused("banks-on-top", "interleaved", "two maps are called `interleaved`");
-    refused("base = 0x8_0000_0000", "base = 0x4000_0000", "apart from the other");
-    refused("colors = \"0-3\"", "colors = \"3-0\"", "`3-0` are no numbers");
-    refused("name = \"rt\"", "name = \"auto\"", "a group is called `auto`");
+    refused("banks-on-top", "interleaved", "dram `interleaved`: two maps have this name");
+    refused("base = 0x8_0000_0000", "base = 0x4000_0000", "is not whole pages, apart");
+    refused("colors = \"0-3\"", "colors = \"3-0\"", "colors = \"3-0\" is not a list of numbers");
+    refused("name = \"rt\"", "name = \"auto\"", "group `auto`: `name` is the word");
     refused("colors = \"0-3\"", "colors = \"16\"", "page-class-unknown");
 }
 
@@ -1013,7 +1020,8 @@ impl Requested {
 
     /// The owner that has this name in messages.
     fn owner(&mut self, name: &str) -> Option<&mut OwnerKeys> {
-        self.owners.iter_mut().find(|(owner, ..)| owner == name)
+        let is_it = |owner: &str| owner == name || Object::vm(owner).to_string() == name;
+        self.owners.iter_mut().find(|(owner, ..)| is_it(owner))
     }
 
     /// Follows the suggestion of the first fault, and so on, to a file that checks. Gives how many
@@ -1053,7 +1061,8 @@ fn suggested_amounts_are_enough() {
     let suggestion = help("qemu-virt", &a("memory = \"512MiB\"\ncriticality = 1"));
     assert_eq!(
         suggestion,
-        "a bank is 256MiB of RAM; in a's colors 0-1 it is 32MiB; give 213MiB of memory or less to a"
+        "a bank is 256MiB of RAM; in the colors 0-1 of vm `a` it is 32MiB; \
+         give 213MiB of memory or less to vm `a`"
     );
     let good =
         |platform, owners: &[[&str; 4]]| check(&Requested::new(platform, &[], owners).text());
@@ -1061,7 +1070,10 @@ fn suggested_amounts_are_enough() {
     let b = ["b", "memory = \"8MiB\"\ncriticality = 9", "", "auto"];
     let suggestion =
         help("rpi4", &[["a", "criticality = 1\nworking_set = \"960KiB\"", "auto", ""], b]);
-    assert!(suggestion.contains("give a `working_set` of 832KiB or less to a"), "{suggestion}");
+    assert!(
+        suggestion.contains("give a `working_set` of 832KiB or less to vm `a`"),
+        "{suggestion}"
+    );
     good("rpi4", &[["a", "criticality = 1\nworking_set = \"832KiB\"", "auto", ""], b]).unwrap();
 }
 
@@ -1096,7 +1108,7 @@ fn suggested_memory_finds_room() {
 fn no_suggestion_leads_back() {
     let a = ["a", "memory = \"1700MiB\"", "0-11", ""];
     let suggestion = help("zcu104", &[a, ["b", "", "12-15", ""]]);
-    assert!(suggestion.ends_with("; leave `colors` out of a"), "{suggestion}");
+    assert!(suggestion.ends_with("; leave `colors` out of vm `a`"), "{suggestion}");
 }
 
 /// A suggestion of more colors leaves one for the owners without a key.
@@ -1104,16 +1116,19 @@ fn no_suggestion_leads_back() {
 fn more_colors_are_not_all_colors() {
     let suggestion =
         help("zcu104", &[["a", "memory = \"1900MiB\"", "0-13", ""], ["b", "", "", ""]]);
-    assert!(suggestion.starts_with("write colors = \"0-14\" for a"), "{suggestion}");
+    assert!(suggestion.starts_with("write colors = \"0-14\" for vm `a`"), "{suggestion}");
 }
 
 #[test]
 fn a_working_set_that_never_fits_is_named() {
     let keys = "criticality = 1\nworking_set = \"2MiB\"";
     let suggestion = help("qemu-virt", &[["a", keys, "auto", ""]]);
-    let cause = "a's `working_set` of 2MiB never fits: the whole cache has 1MiB";
+    let cause = "the `working_set` of 2MiB never fits: the whole cache has 1MiB";
     assert!(suggestion.starts_with(cause), "{suggestion}");
-    assert!(suggestion.ends_with("; give a `working_set` of 960KiB or less to a"), "{suggestion}");
+    assert!(
+        suggestion.ends_with("; give a `working_set` of 960KiB or less to vm `a`"),
+        "{suggestion}"
+    );
 }
 
 /// Each suggestion, followed to the letter, leads to a file that checks, or to the next one.

@@ -1,5 +1,6 @@
 //! Every code has a page with an example that is refused with it, and a test that meets it.
 
+mod examples;
 mod images;
 
 use std::{collections::BTreeSet, fs, path::Path};
@@ -200,7 +201,7 @@ fn refused(example: &Example, directory: &Path) -> (Vec<Code>, String) {
         return Platform::load(&path).err().map_or_else(Default::default, of);
     }
     let path = directory.join("example.toml");
-    let text = example.file();
+    let text = examples::file(example);
     let checked = if text.trim().is_empty() {
         fs::write(&path, &text).unwrap();
         check_file(&path, &catalog())

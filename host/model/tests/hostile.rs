@@ -161,11 +161,11 @@ fn a_guests_unknown_argument_is_refused() {
         (fault.message.clone(), fault.help.clone().expect("help"), fault.location().column)
     };
     let (message, help, column) = one("activations=10 perod_us=500");
-    assert_eq!(message, "guest `control` has no argument `perod_us`");
+    assert_eq!(message, "vm `a`: guest `control` has no argument `perod_us`");
     assert_eq!(help, "write `period_us`");
     assert_eq!(column, 51);
     assert_eq!(one("quiet").1, "known: `period_us`, `activations`");
-    assert_eq!(one("activations").0, "the argument `activations` has no value");
+    assert_eq!(one("activations").0, "vm `a`: argument `activations` has no value");
 }
 
 /// Each two segments are compared: 60,000 of them, all in one place, would make two billion

@@ -289,7 +289,7 @@ fn what_cannot_be_simulated_is_refused_by_name() {
     let good = memory(&[]);
     let cases = [
         ("workload = { kind = \"walk\" }", "latency"),
-        ("workload = { kind = \"latency\", size = \"1KiB\" }", "smaller than a page"),
+        ("workload = { kind = \"latency\", size = \"1KiB\" }", "less than a page"),
         ("workload = { kind = \"read\", file = \"x\" }", "has no `file`"),
         ("workload = { kind = \"trace\" }", "needs `file`"),
         ("workload = { size = \"4KiB\" }", "kind"),
@@ -333,7 +333,7 @@ fn nonsense_in_a_workload_is_refused_with_its_place() {
     let phase = |rest: &str| profile(&format!("phases = [{{ {rest} }}]"));
     let thousand = "{ accesses = 1000000 },".repeat(11);
     let cases = [
-        (latency("size = \"0B\""), "smaller than a page"),
+        (latency("size = \"0B\""), "less than a page"),
         (
             latency("size = \"8MiB\""),
             "system.toml: a's workload goes through 8MiB, and its RAM has 4MiB",
@@ -372,8 +372,8 @@ fn nonsense_in_a_workload_is_refused_with_its_place() {
         (dma("chunk = \"0B\""), "a chunk of 0 bytes"),
         (dma("piece = \"0B\", mode = \"linked\""), "a piece of 0 bytes"),
         (dma("piece = \"16B\", mode = \"linked\""), ""),
-        (dma("piece = \"16B\""), "have no `piece` but in the mode \"linked\""),
-        (dma("piece = \"16B\", mode = \"read-only\""), "have no `piece` but"),
+        (dma("piece = \"16B\""), "`piece` is only for DMA channels in the mode \"linked\""),
+        (dma("piece = \"16B\", mode = \"read-only\""), "`piece` is only for"),
         (dma("size = \"8MiB\""), ""),
         (dma("size = \"16GiB\""), "goes through 16GiB"),
         (dma("pace = \"18446744073s\""), "a pace of"),
@@ -381,7 +381,7 @@ fn nonsense_in_a_workload_is_refused_with_its_place() {
         (dma("mode = \"\""), "mode"),
         (network("packet = \"0B\""), "a packet of 0 bytes"),
         (network("packet = \"1B\", size = \"1MiB\""), "more than 262144 packets"),
-        (network("window = \"0B\""), "a window smaller than a packet"),
+        (network("window = \"0B\""), "less than a packet"),
         (network("delay = \"18446744073s\""), "a delay of"),
         (network("deadline = \"0us\""), "a deadline of 0"),
         (profile("phases = []"), "has no phase"),

@@ -106,10 +106,13 @@ fn keys_of_another_kind_are_refused_with_their_place() {
     for (workload, expected) in [
         ("kind = \"latency\", packet = \"1KiB\"", "kind \"latency\" has no `packet`"),
         ("kind = \"profile\"", "kind \"profile\" needs `phases`"),
-        ("kind = \"profile\", phases = []", "one's workload has no phase"),
-        ("kind = \"profile\", phases = [{ accesses = 1, size = \"1MiB\" }]", "a phase of one's"),
+        ("kind = \"profile\", phases = []", "vm `one`: its workload has no phase"),
+        (
+            "kind = \"profile\", phases = [{ accesses = 1, size = \"1MiB\" }]",
+            "vm `one`: a phase of its workload",
+        ),
         ("kind = \"profile\", phases = [{ accesses = 0 }]", "an integer from 1"),
-        ("kind = \"network\", engine = \"lpd\", window = \"1KiB\"", "smaller than a packet"),
+        ("kind = \"network\", engine = \"lpd\", window = \"1KiB\"", "less than a packet"),
         ("kind = \"network\"", "needs `engine`"),
         ("kind = \"network\", engine = \"lpd\", period = \"1ms\"", "\"network\" has no `period`"),
         ("kind = \"latency\", deadline = \"1ms\"", "has a deadline, but no period"),

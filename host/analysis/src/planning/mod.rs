@@ -199,7 +199,7 @@ pub fn plan(file: &SystemFile, options: &PlanOptions) -> Result<Plan, PlanError>
     let planned = edit::write(file.text(), timing, &choice).map_err(|error| {
         let place = timing.vms.first().map(|vm| vm.place.clone()).unwrap_or_default();
         let help = "write each VM as a [[vm]] table";
-        let message = format!("the file cannot be edited: {error}");
+        let message = format!("the system: the file cannot be edited: {error}");
         Faults(vec![timing.fault(Code::PlanEdit, &place, message, help)])
     })?;
     let file = file.with_text(&planned)?;
@@ -320,9 +320,8 @@ fn short_table(timing: &Timing, saturation: &Saturation) -> Result<(), Faults> {
     }
     let place = vm.memory_budget.as_ref().map_or(&vm.place, |asked| &asked.place);
     let message = format!(
-        "no budget can be planned for {}: [saturation] is for periods of {period}, and budgets \
-         with periods below {least} are not kept",
-        vm.name
+        "{vm}: no budget can be planned: [saturation] is for periods of {period}, and budgets with \
+         periods below {least} are not kept"
     );
     let help = format!(
         "measure it for such a period: `weir calibrate --period {least}`; or write `accesses` and \
@@ -341,10 +340,9 @@ fn less_forgiven(timing: &Timing, from: &Saturation) -> Result<Saturation, Fault
         points.filter_map(|(budget, dma)| Some((budget.checked_sub(forgiven.0)?, *dma))).collect();
     if let (true, Some(first)) = (points.is_empty(), without().next()) {
         let place = first.memory_budget.as_ref().map_or(&first.place, |asked| &asked.place);
-        let names: Vec<_> = without().map(|vm| vm.name.as_str()).collect();
+        let names: Vec<_> = without().map(ToString::to_string).collect();
         let message = format!(
-            "without debt {} may take {forgiven} accesses beyond what they are given in {}, which \
-             saturates the memory",
+            "{}: may take {forgiven} accesses beyond the budgets in {}, which saturates the memory",
             names.join(", "),
             from.period
         );

@@ -1,7 +1,7 @@
 //! Budgets that the search cannot choose.
 
 use weir_model::{
-    Code, Fault, Timing,
+    Code, Fault, Object, Timing,
     counters::CounterEvent,
     timing::{MemoryBudget, TimedVm},
 };
@@ -19,7 +19,7 @@ pub fn check(timing: &Timing) -> Result<(), Vec<Fault>> {
         let Some(bandwidth) = &vm.memory_budget else { continue };
         let open = bandwidth.budget.is_none();
         let Some((what, instead)) = obstacle(bandwidth, open) else { continue };
-        let message = format!("no budget can be planned for {}: {what}", vm.name);
+        let message = format!("{vm}: no budget can be planned: {what}");
         faults.push(timing.fault(Code::PlanBudget, &bandwidth.place, message, instead));
     }
     if faults.is_empty() { Ok(()) } else { Err(faults) }
@@ -34,9 +34,8 @@ fn unknown_accesses(timing: &Timing, vm: &TimedVm) -> Option<Fault> {
     }
     let task = vm.tasks.iter().find(|task| task.accesses.is_none())?;
     let message = format!(
-        "no budget can be planned for {}: the `accesses` of its task {} are not known, which the \
-         budget must suffice for",
-        vm.name, task.name
+        "{}: its `accesses` are not known, which a planned budget must suffice for",
+        Object::task(&task.name, &vm.name)
     );
     let help = "add `accesses`, the most memory accesses of one activation, to this [[vm.task]]";
     Some(timing.fault(Code::PlanBudget, &task.place, message, help))
@@ -56,6 +55,7 @@ fn obstacle(bandwidth: &MemoryBudget, open: bool) -> Option<(String, &'static st
         return Some((what, "leave `event` out, or write `accesses` and `period`"));
     }
     if let Some(setter) = bandwidth.setter().filter(|_| open) {
+        let setter = Object::vm(setter);
         let what = format!("{setter} may change it within limits that were chosen without it");
         return Some((
             what,

@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt::Write as _;
 use weir_model::{
-    Code, Fault, Timing,
+    Code, Fault, Object, Timing,
     counters::CounterEvent,
     timing::{DataPath, FilePlace, MemoryBudget, TimedVm},
 };
@@ -110,7 +110,7 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<MemoryRepor
             counted.map(|counted| counted.map(|counted| counted.saturating_add(beyond.0)));
         match counted {
             Some(Some(counted)) => total = total.saturating_add(counted),
-            Some(None) => free.push((vm, why_unlimited(&vm.name))),
+            Some(None) => free.push((vm, why_unlimited(&vm.to_string()))),
             None => free.push((vm, why_free(vm))),
         }
         let required = asked.and_then(|asked| asked.required).map(|rate| rate.0);
@@ -162,7 +162,7 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<MemoryRepor
         let help = short_of(vm, left).to_limit();
         let free: Vec<_> = free.iter().map(|(_, why)| why.as_str()).collect();
         let reason = format!(
-            "no budget of refills for {}: nothing keeps the memory from saturation",
+            "{}: no budget of refills, so that nothing keeps the memory from saturation",
             free.join(", ")
         );
         Some(fault(&place(vm), reason, help))
@@ -170,7 +170,8 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<MemoryRepor
         Some(unlimited(timing, to_limit_dma(&table, total)))
     } else if !table.holds(total, BytesPerSec(dma)) {
         let mut reason = format!(
-            "budgets of {total} in {} next to {dma} B/s of DMA saturate the memory (Eq. 2)",
+            "the memory budgets: {total} in {} next to {dma} B/s of DMA saturate the memory (Eq. \
+             2)",
             table.period()
         );
         let whole = counted_whole(&memory.vms, table.period());
@@ -205,9 +206,9 @@ fn starved(
 
 /// Returns the fault that nothing limits flows of best effort.
 fn unlimited(timing: &Timing, help: String) -> Fault {
-    let names: Vec<_> = timing.flows.iter().map(|flow| flow.name.as_str()).collect();
+    let names: Vec<_> = timing.flows.iter().map(ToString::to_string).collect();
     let reason = format!(
-        "nothing limits the flows {}: best effort takes all bandwidth without a [dma] bandwidth",
+        "{}: nothing limits best effort, which takes all bandwidth without a [dma] bandwidth",
         names.join(", ")
     );
     let place = timing.flows.first().map(|flow| flow.place.clone()).unwrap_or_default();
@@ -218,10 +219,10 @@ fn unlimited(timing: &Timing, help: String) -> Fault {
 fn why_free(vm: &TimedVm) -> String {
     let other = vm.memory_budget.as_ref().filter(|asked| asked.budget.is_some());
     other.map_or_else(
-        || vm.name.clone(),
+        || vm.to_string(),
         |other| {
             let event = other.event().unwrap_or(CounterEvent::L2dWriteback);
-            format!("{} ({} does not count refills)", vm.name, event.name())
+            format!("{vm} ({} does not count refills)", event.name())
         },
     )
 }
@@ -234,18 +235,14 @@ fn shortfall(
     required: u64,
 ) -> Option<String> {
     let Some((limits, asked)) = limits.zip(vm.memory_budget.as_ref()) else {
-        return Some(format!(
-            "{}: it requires {required} B/s and has no budget of refills",
-            vm.name
-        ));
+        return Some(format!("{vm}: it requires {required} B/s and has no budget of refills"));
     };
     let (line, guaranteed) = (line?, limits.guaranteed());
     let got = u128::from(guaranteed.accesses) * u128::from(line.0) * 1_000_000_000;
     (got < u128::from(required) * u128::from(guaranteed.period.0)).then(|| {
         format!(
-            "{}: its budget is {} B/s, of which {} are guaranteed, but it requires {required} \
+            "{vm}: its budget is {} B/s, of which {} are guaranteed, but it requires {required} \
              B/s{}",
-            vm.name,
             limits.written.bandwidth(line).0,
             guaranteed.bandwidth_at_least(line).0,
             limits.why_less(asked)
@@ -266,9 +263,8 @@ fn copiers(timing: &Timing) -> Vec<String> {
         let budget = vm.memory_budget.as_ref().is_some_and(|asked| asked.budget.is_some());
         (budget && copies(position)).then(|| {
             format!(
-                "{}: the copies of its cores have the bandwidth of the file and count for nothing \
-                 in its budget: give it a budget that suffices for both",
-                vm.name
+                "{vm}: the copies of its cores have the bandwidth of the file and count for \
+                     nothing in its budget: give it a budget that suffices for both"
             )
         })
     };
@@ -284,8 +280,7 @@ fn missing(timing: &Timing) -> Vec<Missing> {
         if let (Some(required), None) = (required, Limits::of(timing, vm)) {
             missing.push(Missing {
                 what: format!(
-                    "{}: whether it gets {required} is not known, as it has no budget of refills",
-                    vm.name
+                    "{vm}: whether it gets {required} is not known, as it has no budget of refills"
                 ),
                 supply: "write a budget, or add [saturation] and let `weir plan` choose one"
                     .to_owned(),
@@ -347,10 +342,9 @@ fn notes(timing: &Timing) -> Vec<String> {
         let Some(asked) = vm.memory_budget.as_ref().filter(|asked| asked.required.is_some()) else {
             continue;
         };
-        let name = &vm.name;
         if Limits::of(timing, vm).is_some_and(|limits| limits.polling.is_some()) {
             notes.push(format!(
-                "{name}: the guaranteed bandwidth is what EL2's polls of the counter page leave of \
+                "{vm}: the guaranteed bandwidth is what EL2's polls of the counter page leave of \
                  its budget, if its cores can spend all of it in a period without polls, and if \
                  polls of other cores take no time of them, which they do in QEMU with instruction \
                  counting"
@@ -358,13 +352,13 @@ fn notes(timing: &Timing) -> Vec<String> {
         }
         if asked.limits_writes() {
             notes.push(format!(
-                "{name}: the guaranteed bandwidth holds until its write budget is spent, which \
+                "{vm}: the guaranteed bandwidth holds until its write budget is spent, which \
                  suspends it too"
             ));
         }
         if let Some(core) = timing.cores.iter().find(|core| vm.cpus.contains(&core.id)) {
             notes.push(format!(
-                "{name}: the guaranteed bandwidth holds while it has its cores, and it shares core \
+                "{vm}: the guaranteed bandwidth holds while it has its cores, and it shares core \
                  {}",
                 core.id
             ));
@@ -404,18 +398,18 @@ fn counted_more(timing: &Timing) -> String {
         };
         let beyond = forgiven(timing, vm);
         if beyond > Events(0) {
-            let _ = write!(why, "; {} may take {beyond} beyond its budget: debt = false", vm.name);
+            let _ = write!(why, "; {vm} may take {beyond} beyond its budget: debt = false");
         }
         if let Some(setter) = asked.setter().filter(|_| limits.most != limits.written) {
             let most = limits.most.accesses;
-            let _ = write!(why, "; {setter} may set the budget of {} to {most}", vm.name);
+            let setter = Object::vm(setter);
+            let _ = write!(why, "; {setter} may set the budget of {vm} to {most}");
         }
         if let (Some(window @ 2..), Some(critical)) = (asked.window, asked.critical()) {
             let _ = write!(
                 why,
-                "; {} may use {window} budgets in one period where {critical} used nothing in {} \
-                 before",
-                vm.name,
+                "; {vm} may use {window} budgets in one period where {} used nothing in {} before",
+                Object::vm(critical),
                 window - 1
             );
         }

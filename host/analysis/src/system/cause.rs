@@ -107,14 +107,10 @@ fn together(
         good(&tried)
     };
     let times = least_times(rarer)?;
-    let name = |line: &&TimedLine| {
-        let vm = timing.vms.get(line.vm).map_or("?", |vm| &vm.name);
-        format!("{} of {vm}", line.name)
-    };
-    let names: Vec<_> = lines.iter().map(name).collect();
+    let names: Vec<_> = lines.iter().map(|line| timing.interrupt(line).to_string()).collect();
     Some(Cause {
         place: lines.first()?.place.clone(),
-        reason: format!("interrupts {}, on its core, come too often together", names.join(", ")),
+        reason: format!("{}, on its core, come too often together", names.join(", ")),
         suggestion: format!("write a `rate` for each that is {times} times lower"),
     })
 }
@@ -136,8 +132,7 @@ fn most((mut good, mut bad): (u64, u64), mut holds: impl FnMut(u64) -> bool) -> 
 
 /// Returns why an interrupt takes too much, with the greatest rate that does not.
 fn blamed(timing: &Timing, line: &TimedLine, cost: Nanos, most: Option<u64>) -> Cause {
-    let vm = timing.vms.get(line.vm).map_or("?", |vm| &vm.name);
-    let name = format!("interrupt {} of {vm}, on its core,", line.name);
+    let name = format!("{}, on its core,", timing.interrupt(line));
     let slot_text = if line.preempt { ", and with `preempt` the slot of its VM" } else { "" };
     let (reason, suggestion) = match line.admission {
         None => {
@@ -215,8 +210,8 @@ fn too_short(
         )
     };
     let reason = format!(
-        "{}'s {what} of {longest} are too short: switches take up to {taken} of each{events}",
-        entity.name(timing)
+        "the {what} of {longest} of {} are too short: switches take up to {taken} of each{events}",
+        entity.title(timing)
     );
     let longer =
         |times: u64| SharedCore { schedule: longer(&core.schedule, times), ..core.clone() };

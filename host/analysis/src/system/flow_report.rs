@@ -16,7 +16,7 @@ use crate::{
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use weir_model::{
-    Code, Fault, Timing,
+    Code, Fault, Object, Timing,
     timing::{Crossover, DataPath, PathSource},
 };
 
@@ -209,27 +209,26 @@ impl Part {
         Ok(())
     }
 
-    fn name<'a>(&self, timing: &'a Timing, task: usize) -> &'a str {
+    fn title(&self, timing: &Timing, task: usize) -> String {
         let flow = self.flows.get(task).and_then(|flow| timing.flows.get(*flow));
-        flow.map_or("the switch", |flow| &flow.name)
+        flow.map_or("the switch".to_owned(), ToString::to_string)
     }
 
     fn failure(&self, timing: &Timing, failure: &FailingInstant) -> String {
         let demand = HalfNanos(i64::try_from(failure.demand).unwrap_or(i64::MAX));
         let blocker =
-            failure.blocker.map(|task| format!(", with blocking by {}", self.name(timing, task)));
+            failure.blocker.map(|task| format!(", with blocking by {}", self.title(timing, task)));
         format!("{demand} of work in {}{}", failure.at, blocker.unwrap_or_default())
     }
 
     /// Returns why it is not schedulable, with the names of the flows.
     fn cause(&self, timing: &Timing, cause: &UnschedulableCause) -> String {
         match cause {
-            UnschedulableCause::NoTime { task, window } => {
-                format!("{}: the overheads leave D' - J' = {window}", self.name(timing, *task))
+            UnschedulableCause::NoTime { window, .. } => {
+                format!("the overheads leave D' - J' = {window}")
             }
-            UnschedulableCause::NoPeriod { task, period } => {
-                let name = self.name(timing, *task);
-                format!("{name}: the spread of the send overhead leaves P' = {period}")
+            UnschedulableCause::NoPeriod { period, .. } => {
+                format!("the spread of the send overhead leaves P' = {period}")
             }
             UnschedulableCause::Demand(failure) => {
                 format!("demand exceeds the time: {}", self.failure(timing, failure))
@@ -269,7 +268,8 @@ impl Part {
 
     /// Returns why its flows do not hold, or what was not shown within the effort.
     fn reason(&self, timing: &Timing) -> Option<String> {
-        let on = self.vm.as_ref().map_or(String::new(), |vm| format!("on {vm}'s core: "));
+        let on = self.vm.as_ref();
+        let on = on.map_or(String::new(), |vm| format!("on the core of {}: ", Object::vm(vm)));
         let why = match (self.verdict(), &self.least) {
             (Some(Schedulability::Unschedulable(cause)), _) => self.cause(timing, &cause),
             (None, MinBandwidth::Never(cause)) => self.cause(timing, cause),
@@ -288,15 +288,27 @@ impl Part {
         Some(format!("{on}{why}"))
     }
 
-    /// Returns the position of the flow that its cause is about, or of its first.
+    /// Returns the position of the flow that its cause is about, if it is about one.
     fn blamed(&self) -> Option<usize> {
-        let task = match self.verdict() {
-            Some(Schedulability::Unschedulable(
-                UnschedulableCause::NoTime { task, .. } | UnschedulableCause::NoPeriod { task, .. },
-            )) => task,
-            _ => 0,
+        let cause = match (self.verdict(), &self.least) {
+            (Some(Schedulability::Unschedulable(cause)), _) => cause,
+            (None, MinBandwidth::Never(cause)) => *cause,
+            _ => return None,
         };
-        self.flows.get(task).copied()
+        match cause {
+            UnschedulableCause::NoTime { task, .. } | UnschedulableCause::NoPeriod { task, .. } => {
+                self.flows.get(task).copied()
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns what messages call the flow that its cause is about, or all of its flows.
+    fn object(&self, timing: &Timing) -> String {
+        let all = self.blamed().map_or_else(|| self.flows.clone(), |flow| vec![flow]);
+        let titles = all.iter().filter_map(|flow| timing.flows.get(*flow));
+        let titles: Vec<_> = titles.map(ToString::to_string).collect();
+        if titles.is_empty() { "the switch".to_owned() } else { titles.join(", ") }
     }
 }
 
@@ -366,7 +378,9 @@ impl FlowsReport {
         };
         let overload = Some(Schedulability::Unschedulable(UnschedulableCause::Overload));
         let never = |part: &Part| match &part.least {
-            MinBandwidth::Never(cause) => Some(part.cause(timing, cause)),
+            MinBandwidth::Never(cause) => {
+                Some(format!("{}: {}", part.object(timing), part.cause(timing, cause)))
+            }
             _ => None,
         };
         Self {
@@ -433,11 +447,15 @@ fn causes(timing: &Timing, parts: &[Part], min_bandwidth: Option<u64>) -> Vec<Fa
         }
         None => "raise the flow's `deadline`: no bandwidth is enough for it".to_owned(),
     };
-    let mut blamed = parts.iter().filter_map(Part::blamed);
-    let place = blamed.find_map(|flow| timing.flows.get(flow)).map(|flow| flow.place.clone());
-    let place = place.unwrap_or_default();
-    let reasons = parts.iter().filter_map(|part| part.reason(timing));
-    reasons.map(|reason| timing.fault(Code::FlowDeadlineMissed, &place, reason, &help)).collect()
+    let cause = |part: &Part| {
+        let reason = part.reason(timing)?;
+        let flow = part.blamed().or(part.flows.first().copied());
+        let flow = flow.and_then(|flow| timing.flows.get(flow));
+        let place = flow.map(|flow| flow.place.clone()).unwrap_or_default();
+        let message = format!("{}: {reason}", part.object(timing));
+        Some(timing.fault(Code::FlowDeadlineMissed, &place, message, &help))
+    };
+    parts.iter().filter_map(cause).collect()
 }
 
 fn rows(timing: &Timing, parts: &[Part]) -> Vec<FlowBound> {

@@ -94,8 +94,11 @@ impl FlowsInput {
         if !missing.is_empty() {
             let place =
                 timing.flows.first().map_or_else(FilePlace::default, |flow| flow.place.clone());
-            let message =
-                format!("flows need overheads, and these are not known: {}", missing.join(", "));
+            let flow = timing.flows.first().map_or("the broker".to_owned(), ToString::to_string);
+            let message = format!(
+                "{flow}: bounds need [overheads], of which these are not known: {}",
+                missing.join(", ")
+            );
             let elsewhere = if mover == Mover::RtVirtio {
                 "name a platform that has them (platform = \"zcu102\"), or pass --overheads FILE"
             } else {
@@ -191,7 +194,7 @@ impl FlowsInput {
 /// Returns the fault for an error of the analysis, at its place.
 pub fn fault(timing: &Timing, error: FlowError) -> Fault {
     let flow = error.flow.and_then(|flow| timing.flows.get(flow));
-    let (place, prefix) = match flow {
+    let (place, object) = match flow {
         Some(flow) => {
             let place = match error.kind {
                 FlowErrorKind::ZeroSize | FlowErrorKind::SizeTooLarge => &flow.places[0],
@@ -202,11 +205,11 @@ pub fn fault(timing: &Timing, error: FlowError) -> Fault {
                 FlowErrorKind::ZeroDeadline | FlowErrorKind::TimeTooLarge => &flow.places[2],
                 _ => &flow.place,
             };
-            (place, format!("the flow {}: ", flow.name))
+            (place, flow.to_string())
         }
-        None => (&timing.dma.place, String::new()),
+        None => (&timing.dma.place, "[dma]".to_owned()),
     };
-    let message = format!("{prefix}{}", error.kind);
+    let message = format!("{object}: {}", error.kind);
     let help = match error.kind {
         FlowErrorKind::MulticastByReceiver => {
             "write [dma] path = \"broker\" or \"sender\", or a flow to each receiver"
@@ -528,9 +531,9 @@ fn divide(timing: &Timing, group: ChunkProcessor) -> Result<Part, Vec<Fault>> {
             };
             let Cause { place, reason, suggestion } =
                 why_none(timing, entity).unwrap_or_else(own_lines);
-            let name = entity.name(timing);
             let message = format!(
-                "{name} moves flows on {core}, where no time is guaranteed to it: {reason}"
+                "{}: moves flows on {core}, where no time is guaranteed to it: {reason}",
+                entity.title(timing)
             );
             vec![timing.fault(Code::NoSupply, &place, message, suggestion)]
         })?;

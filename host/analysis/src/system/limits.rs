@@ -101,7 +101,8 @@ pub fn saturation(timing: &Timing, from: &Saturation) -> Result<SaturationTable,
         .map(|(budget, dma)| SaturationPoint { total_budget: *budget, dma: *dma });
     SaturationTable::new(from.period, points.collect()).map_err(|error| {
         let help = "write measured pairs of budget and DMA bandwidth";
-        vec![timing.fault(Code::SaturationPoints, &FilePlace::default(), error.to_string(), help)]
+        let message = format!("[saturation]: {error}");
+        vec![timing.fault(Code::SaturationPoints, &FilePlace::default(), message, help)]
     })
 }
 

@@ -238,9 +238,8 @@ pub fn check(timing: &Timing) -> Result<Vec<String>, Faults> {
     let mut notes = Vec::new();
     for vm in &timing.vms {
         if vm.memory_budget.as_ref().is_some_and(|asked| asked.budget.is_none()) {
-            let name = &vm.name;
             notes.push(format!(
-                "{name} is not limited: it has no budget, which `weir plan` would choose"
+                "{vm} is not limited: it has no budget, which `weir plan` would choose"
             ));
         }
     }

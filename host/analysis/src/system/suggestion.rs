@@ -83,7 +83,7 @@ impl Shortfall<'_> {
             return "leave `spare` out of each `memory_budget`".to_owned();
         }
         match self.room() {
-            0 => format!("lower the other budgets, which leave {} none", self.vm.name),
+            0 => format!("lower the other budgets, which leave {} none", self.vm),
             room => self.to_count(room),
         }
     }
@@ -94,7 +94,7 @@ impl Shortfall<'_> {
         let Some(asked) = &self.vm.memory_budget else {
             return format!(
                 "write memory_budget = {{ accesses = {budget}, period = \"{period}\" }} for {}",
-                self.vm.name
+                self.vm
             );
         };
         if asked.limits_writes() {

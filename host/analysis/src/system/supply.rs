@@ -113,12 +113,8 @@ pub(super) fn dedicated(
     lines.extend(polls);
     Supply::new(Partition::Dedicated, lines).map_err(|error| {
         let place = timing.vms.get(vm).map(|vm| vm.place.clone()).unwrap_or_default();
-        timing.fault(
-            Code::ScheduleLimit,
-            &place,
-            error.to_string(),
-            "write times within the limits",
-        )
+        let message = format!("{}: {error}", Entity::Vm(vm).title(timing));
+        timing.fault(Code::ScheduleLimit, &place, message, "write times within the limits")
     })
 }
 
@@ -185,7 +181,7 @@ pub(super) fn partition(
                 let message = format!(
                     "core {}: {} may not get its {budget} in each {period}",
                     core.id,
-                    entity_of.name(timing)
+                    entity_of.title(timing)
                 );
                 let help = shorter(&budgets, late, (&switching, &extra));
                 return Err(timing.fault(Code::ServerLate, &core.place, message, help));
@@ -427,7 +423,7 @@ pub(super) fn cost_of(timing: &Timing, line: &TimedLine, known: u64) -> Result<u
     let cost = if line.wcet.0 == 0 { known } else { line.wcet.0 };
     if cost == 0 {
         let message =
-            format!("the time that one interrupt {} takes at EL2 is not known", line.name);
+            format!("{}: the time that one takes at EL2 is not known", timing.interrupt(line));
         let help = "add wcet = \"2us\", the most time that one takes";
         return Err(timing.fault(Code::IrqNoWcet, &line.place, message, help));
     }
@@ -466,18 +462,15 @@ pub(super) fn unshared(timing: &Timing, entity: Entity, core: Option<u64>) -> Op
         Entity::Vm(vm) => timing.vms.get(vm).map(|vm| vm.place.clone()).unwrap_or_default(),
         Entity::Broker => FilePlace::default(),
     };
-    let [first, second] = [first, second].map(|entity| match entity {
-        Entity::Vm(_) => entity.name(timing),
-        Entity::Broker => "the broker",
-    });
-    let message = format!("{first} and {second} share core {core} without a schedule");
     let help = match second {
-        "the broker" => {
+        Entity::Broker => {
             "add [[core]] with its `id` and a `schedule` that names both, or give [broker] `cpus` \
              another core"
         }
-        _ => "add [[core]] with its `id` and a `schedule` that names both",
+        Entity::Vm(_) => "add [[core]] with its `id` and a `schedule` that names both",
     };
+    let [first, second] = [first, second].map(|entity| entity.title(timing));
+    let message = format!("core {core}: {first} and {second} share it without a schedule");
     Some(timing.fault(Code::NoSchedule, &place, message, help))
 }
 
@@ -485,7 +478,7 @@ pub(super) fn unshared(timing: &Timing, entity: Entity, core: Option<u64>) -> Op
 pub(super) fn not_its_own(timing: &Timing, position: usize, core: Option<u64>) -> Option<Fault> {
     let (vm, core) = (timing.vms.get(position)?, core?);
     if !vm.cpus.is_empty() && !vm.cpus.contains(&core) {
-        let message = format!("{} has tasks on core {core}, which it does not have", vm.name);
+        let message = format!("{vm}: has tasks on core {core}, which is not in its `cpus`");
         let help = "give them a `core` of the VM's `cpus`";
         return Some(timing.fault(Code::TaskCore, &vm.place, message, help));
     }
@@ -515,8 +508,8 @@ pub(super) fn supply_for(
         (Some(shared), _) => supply_on(timing, shared, Entity::Vm(vm), polls),
         (None, Some(shared)) => {
             let message = format!(
-                "{} has tasks on core {}, but that core's schedule leaves it out",
-                this.name, shared.id
+                "{this}: has tasks on core {}, but that core's schedule leaves it out",
+                shared.id
             );
             let help = "name the VM in the schedule, or give its tasks another `core`";
             Err(timing.fault(Code::TaskNotScheduled, &shared.place, message, help))

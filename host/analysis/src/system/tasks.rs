@@ -23,7 +23,7 @@ use interference::{interference, is_exposed};
 use interrupts::interrupt_of;
 use report::MORE_TIME;
 use weir_model::{
-    Fault, Polling, Timing,
+    Fault, Object, Polling, Timing,
     timing::{Entity, Flow, MemoryBudget, SharedCore, Task, TimedLine, TimedVm},
 };
 
@@ -81,7 +81,7 @@ fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
                 "core {id}: interrupt {} of {} counts as {}, its `wcet` ({}), which is less than \
                  the {} of one on {platform}; leave `wcet` out",
                 line.name,
-                entity.name(timing),
+                entity.title(timing),
                 line.wcet,
                 timing.location(&line.place),
                 Nanos(known),
@@ -93,7 +93,7 @@ fn taken_off(timing: &Timing, core: &SharedCore) -> Vec<String> {
                 "core {id}: interrupt {} of {} has no [[irq]]: it counts once per slot, and its \
                  handler is part of the VM's tasks",
                 lines.join(", "),
-                entity.name(timing)
+                entity.title(timing)
             ));
         }
     }
@@ -174,12 +174,12 @@ fn nothing_for(timing: &Timing, core: &SharedCore, entity: Entity, time: &mut Ti
     else {
         return;
     };
-    let name = entity.name(timing);
+    let name = entity.title(timing);
     let what = format!("core {}: no time is guaranteed to {name}: {reason}", core.id);
     let at = timing.location(&place);
     match flow_at(timing, core, entity) {
         Some(flow) => {
-            let reason = format!("{what}: its flow {flow} needs it");
+            let reason = format!("{what}: its {} needs it", Object::flow(flow));
             time.refute(timing, &place, reason, Some(suggestion));
         }
         None => time.missing.push(Missing { what: format!("{what} ({at})"), supply: suggestion }),
@@ -240,10 +240,9 @@ pub fn polling_shares(timing: &Timing) -> Vec<String> {
         // With a measured table, polls are no rarer than in the measurement.
         let suggestion = if timing.saturation.is_some() { "" } else { "`poll` or " };
         Some(format!(
-            "{}: EL2's polls of the counter page take up to {most} % of each of its cores, {cost} \
-             every {every} if little is left of the budget; {suggestion}a larger budget makes them \
-             rarer",
-            vm.name
+            "{vm}: EL2's polls of the counter page take up to {most} % of each of its cores, \
+             {cost} every {every} if little is left of the budget; {suggestion}a larger budget \
+             makes them rarer"
         ))
     };
     timing.vms.iter().enumerate().filter_map(of).collect()
@@ -336,10 +335,10 @@ fn delayed(
 
 /// Returns the cause that the VM's cores copy the flow at position `flow` without a limit.
 fn unpaced(timing: &Timing, flow: Option<usize>, task: &Task) -> Option<Cause> {
-    let flow = &timing.flows.get(flow?)?.name;
+    let flow = timing.flows.get(flow?)?;
     Some(Cause {
         place: task.place.clone(),
-        reason: format!("its VM's cores copy the flow {flow}, which has no limit of its rate"),
+        reason: format!("its VM's cores copy {flow}, which has no limit of its rate"),
         suggestion: PACE.to_owned(),
     })
 }
@@ -375,7 +374,7 @@ fn tasks_of(
     time.memory_interference |= delays.as_ref().is_some_and(|delays| delays.delay.0 > 0);
     let mut missing = Vec::new();
     if delays.is_none() && !this.tasks.is_empty() && is_exposed(timing, vm) {
-        missing.push(no_delay(timing, &this.name));
+        missing.push(no_delay(timing, this));
     }
     let (mut unknown, mut waits, mut polled) = (false, false, false);
     for core in cores {
@@ -440,7 +439,7 @@ fn tasks_of(
                     .or_else(|| delayed(timing, vm, task, unsuspended, alone))
             });
             row.cause = late(&row, cause.as_ref())
-                .map(|reason| format!("{}: {} {reason}", row.vm, row.name));
+                .map(|reason| format!("{}: {reason}", Object::task(&row.name, &row.vm)));
             let (place, suggestion) = if let Some(cause) = cause {
                 (cause.place, Some(cause.suggestion))
             } else {
@@ -453,18 +452,18 @@ fn tasks_of(
             time.tasks.push(row);
         }
     }
-    time.notes.extend(notes(&this.name, [copies > 0, unknown, polled, waits]));
+    time.notes.extend(notes(this, [copies > 0, unknown, polled, waits]));
     missing.dedup();
     time.missing.extend(missing);
     Ok(())
 }
 
 /// Returns the missing delay by accesses of other VMs.
-fn no_delay(timing: &Timing, name: &str) -> Missing {
+fn no_delay(timing: &Timing, vm: &TimedVm) -> Missing {
     Missing {
         what: format!(
-            "{name}: the response times contain no memory accesses of other VMs, as the delay by \
-             one is not known for {}",
+            "{vm}: the response times contain no memory accesses of other VMs, as the delay by one \
+             is not known for {}",
             platform_name(timing)
         ),
         supply:
@@ -482,17 +481,14 @@ fn no_accesses(vm: &TimedVm) -> Missing {
         ("its budget does not count refills", "write a budget of refills")
     };
     Missing {
-        what: format!(
-            "{}: whether its tasks wait for its own budget is not known, as {what}",
-            vm.name
-        ),
+        what: format!("{vm}: whether its tasks wait for its own budget is not known, as {what}"),
         supply: supply.to_owned(),
     }
 }
 
-/// Returns notes on the responses of the VM `name`: it copies flows, its budget is unknown, EL2
+/// Returns notes on the responses of a VM: it copies flows, its budget is unknown, EL2
 /// polls for it, its tasks wait.
-fn notes(name: &str, hold: [bool; 4]) -> impl Iterator<Item = String> {
+fn notes(vm: &TimedVm, hold: [bool; 4]) -> impl Iterator<Item = String> {
     let notes = [
         "the responses contain the flows that its cores copy, at a higher priority than its tasks",
         "its own budget counts as sufficient for its tasks, but their `accesses` are not known",
@@ -500,5 +496,5 @@ fn notes(name: &str, hold: [bool; 4]) -> impl Iterator<Item = String> {
         "the responses contain the waits of its tasks for a replenishment of its own budget",
     ];
     let holding = notes.into_iter().zip(hold).filter(|(_, holds)| *holds);
-    holding.map(move |(note, _)| format!("{name}: {note}"))
+    holding.map(move |(note, _)| format!("{vm}: {note}"))
 }

@@ -27,7 +27,7 @@ fn an_interrupt_without_a_rate_is_located() {
     assert_eq!(faults(rule), "");
     let message = faults(&format!("{rule}preempt = true\n"));
     assert!(message.contains("s.toml:15:1") && message.contains("add `rate` to this"), "{message}");
-    assert!(message.contains("interrupt 34 of gpos, on its core, has no `rate`"), "{message}");
+    assert!(message.contains("interrupt 34 of vm `gpos`, on its core, has no `rate`"), "{message}");
 }
 
 /// The number in `text` behind `before`.
@@ -50,8 +50,8 @@ fn too_frequent_interrupts_get_a_feasible_rate() {
     assert!(message.contains("s.toml:20:1"), "{message}");
     assert!(
         message.contains(
-            "interrupt 34 of gpos, on its core, may come 1000 times per second and takes 10us each \
-             time, and with `preempt` the slot of its VM"
+            "interrupt 34 of vm `gpos`, on its core, may come 1000 times per second and takes 10us \
+             each time, and with `preempt` the slot of its VM"
         ),
         "{message}"
     );
@@ -74,7 +74,9 @@ fn interrupts_too_frequent_together_get_a_factor() {
     };
     let message = rates(1);
     assert!(
-        message.contains("interrupts 34 of rtos, 35 of rtos, on its core, come too often together"),
+        message.contains(
+            "interrupt 34 of vm `rtos`, interrupt 35 of vm `rtos`, on its core, come too often"
+        ),
         "{message}"
     );
     let times = number(&message, "write a `rate` for each that is ");
@@ -91,8 +93,9 @@ fn slots_that_switches_take_get_a_sufficient_length() {
     };
     let message = round(10);
     assert!(
-        message
-            .contains("rtos's time slices of 10us are too short: switches take up to 15us of each"),
+        message.contains(
+            "the time slices of 10us of vm `rtos` are too short: switches take up to 15us"
+        ),
         "{message}"
     );
     assert!(!message.contains("the rest"), "{message}");
@@ -112,7 +115,7 @@ fn slots_that_switches_take_get_a_sufficient_length() {
     };
     let message = table(1);
     assert!(
-        message.contains("rtos's slots of 20us are too short: switches take up to 30us of each"),
+        message.contains("the slots of 20us of vm `rtos` are too short: switches take up to 30us"),
         "{message}"
     );
     assert!(!table(number(&message, "make the slots and the major frame ")).contains("too short"));
@@ -126,7 +129,8 @@ fn slots_that_switches_take_get_a_sufficient_length() {
     };
     let message = servers(1);
     assert!(
-        message.contains("rtos's budgets of 20us are too short: switches take up to 30us of each"),
+        message
+            .contains("the budgets of 20us of vm `rtos` are too short: switches take up to 30us"),
         "{message}"
     );
     assert!(!servers(number(&message, "make all budgets and periods ")).contains("too short"));
@@ -163,8 +167,9 @@ fn missing_supply_and_tiny_costs_are_noted() {
     };
     let message = notes("kind = \"round-robin\", quantum = \"20us\" }\n");
     assert!(
-        message
-            .contains("core 0: no time is guaranteed to b: b's time slices of 20us are too short"),
+        message.contains(
+            "no time is guaranteed to vm `b`: the time slices of 20us of vm `b` are too short"
+        ),
         "{message}"
     );
     let cost = |cost: &str| {
@@ -175,8 +180,8 @@ fn missing_supply_and_tiny_costs_are_noted() {
     let message = cost("wcet = \"9us\"\n");
     assert!(
         message.contains(
-            "interrupt 34 of b counts as 9us, its `wcet` (s.toml:11:1), which is less than the \
-             10us of one on qemu-virt"
+            "interrupt 34 of vm `b` counts as 9us, its `wcet` (s.toml:11:1), which is less than \
+             the 10us of one on qemu-virt"
         ),
         "{message}"
     );
@@ -194,7 +199,7 @@ fn a_late_server_gets_a_budget_that_fits() {
         ))
     };
     let message = servers("20ms");
-    assert!(message.contains("gpos may not get its 20ms in each 40ms"), "{message}");
+    assert!(message.contains("vm `gpos` may not get its 20ms in each 40ms"), "{message}");
     let fits = number(&message, "write a budget of ");
     assert_eq!(servers(&format!("{fits}us")), "");
     assert!(!servers(&format!("{}us", fits + 1)).is_empty());

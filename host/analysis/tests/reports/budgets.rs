@@ -42,7 +42,7 @@ const STATIC: &str = "accesses = 50, period = \"30us\"";
 fn spare_sharing_has_no_limit() {
     let spare = "accesses = 50, period = \"30us\", regulator = \"memguard\", spare = true";
     let found = reasons(&memory(&[spare, spare]));
-    assert!(found.contains("a (`spare`") && found.contains("b (`spare`"), "{found}");
+    assert!(found.contains("vm `a` (`spare`") && found.contains("vm `b` (`spare`"), "{found}");
     let without = spare.replace(", spare = true", "");
     assert_eq!(reasons(&memory(&[&without, &without])), "");
     check(&system(&[spare, spare])).unwrap_err();
@@ -96,7 +96,11 @@ fn a_compensated_vm_counts_with_its_whole_window() {
         assert_eq!(reasons(&memory).is_empty(), holds, "{window}");
     }
     let found = reasons(&memory(&[STATIC, &compensated(4)]));
-    assert!(found.contains("b may use 4 budgets in one period where a used nothing in 3 before"));
+    assert!(
+        found.contains(
+            "vm `b` may use 4 budgets in one period where vm `a` used nothing in 3 before"
+        )
+    );
     // A shorter period: three of them fit into the table's, the last of a window.
     let short = |keys: &str| format!("accesses = 5, period = \"10us\"{keys}");
     let compensated = short(", regulator = \"compensation\", critical = \"a\", window = 4");
@@ -180,7 +184,7 @@ fn without_debt_each_vcpus_overshoot_always_counts() {
     assert_eq!(analyze(&overshooting(&[forgiven; 3], 5)).0, Some(Holds));
     let text = overshooting(&[forgiven; 3], 6);
     let found = reasons(&analyze(&text).1["memory"]);
-    assert!(found.contains("a may take 6 beyond its budget: debt = false"), "{found}");
+    assert!(found.contains("vm `a` may take 6 beyond its budget: debt = false"), "{found}");
     check(&text).unwrap_err();
     // The plan leaves room for them, and reports it if there is none.
     let demand = "required = \"130MB/s\", debt = false";
@@ -188,7 +192,10 @@ fn without_debt_each_vcpus_overshoot_always_counts() {
         let planned = plan(&overshooting(&[demand; 3], overshoot));
         assert_eq!(planned.is_ok(), good, "{overshoot} {planned:?}");
         let refused = planned.err().unwrap_or_default();
-        assert!(overshoot < 100 || refused.contains("a, b, c may take 300"), "{refused}");
+        assert!(
+            overshoot < 100 || refused.contains("vm `a`, vm `b`, vm `c`: may take 300"),
+            "{refused}"
+        );
     }
 }
 
@@ -198,7 +205,7 @@ fn every_budget_that_a_guest_may_set_counts() {
     let first = memory(&[adjusted, STATIC]);
     assert_eq!((&first["total_budget"], &first["vms"][0]["counted"]), (&211.into(), &161.into()));
     let found = reasons(&first);
-    assert!(found.contains("b may set the budget of a to 161"), "{found}");
+    assert!(found.contains("vm `b` may set the budget of vm `a` to 161"), "{found}");
     let text = system(&[adjusted, STATIC]);
     let refused = check(&text).unwrap_err();
     assert!(refused.contains("may be set to 211 lines"), "{refused}");
@@ -377,7 +384,7 @@ fn a_polled_overshoot_is_bounded_by_the_poll_period() {
 fn check_names_unlimited_vms() {
     let text = format!("platform = \"qemu-virt\"\n{}", vm("a", "0", "required = \"1MB/s\""));
     let notes = check(&text).unwrap();
-    assert!(notes.contains("a is not limited"), "{notes}");
+    assert!(notes.contains("vm `a` is not limited"), "{notes}");
 }
 
 /// A demand or a budget of a VM with so many vCPUs.
@@ -454,7 +461,7 @@ fn analyze_and_check_refuse_the_same_measurements() {
         ("accesses = 60, period = \"30us\", poll = \"1us\"", ""),
         (
             "accesses = 60, period = \"30us\", poll = \"1us\", debt = false",
-            "a may take 2064 beyond its budget",
+            "vm `a` may take 2064 beyond its budget",
         ),
         ("required = \"1MB/s\", poll = \"30us\"", "poll = \"30us\" is coarser"),
     ] {
@@ -493,7 +500,8 @@ fn assumptions_of_the_figures_are_printed() {
     let two = "reads = 60, writes = 1, period = \"30us\", required = \"40MB/s\"";
     let text = system(&[two]);
     assert!(
-        notes(&text).contains("a: the guaranteed bandwidth holds until its write budget is spent")
+        notes(&text)
+            .contains("vm `a`: the guaranteed bandwidth holds until its write budget is spent")
     );
     assert!(check(&text).unwrap().contains("until its write budget is spent"));
     let shared = vm("a", "0", "accesses = 60, period = \"30us\", required = \"40MB/s\"")
@@ -501,7 +509,9 @@ fn assumptions_of_the_figures_are_printed() {
         + "[[core]]\nid = 0\n\
            schedule = { kind = \"round-robin\", quantum = \"1ms\", switch = \"0us\" }\n"
         + SATURATION;
-    assert!(notes(&shared).contains("a: the guaranteed bandwidth holds while it has its cores"));
+    assert!(
+        notes(&shared).contains("vm `a`: the guaranteed bandwidth holds while it has its cores")
+    );
     // So is what is planned by them.
     let demand = shared.replacen("accesses = 60, period = \"30us\", required", "required", 1);
     let plan = plan(&demand).unwrap();

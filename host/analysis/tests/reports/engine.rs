@@ -169,7 +169,7 @@ fn an_engine_that_is_not_there_is_not_enforced() {
     let [(code, message)] = &refused("qemu-virt")[..] else { panic!("one fault") };
     assert_eq!(*code, Code::NotEnforced);
     assert!(
-        message.ends_with("platform qemu-virt has no DMA engine that weir drives"),
+        message.ends_with("platform `qemu-virt` has no DMA engine that weir drives"),
         "{message}"
     );
 }

@@ -214,7 +214,7 @@ fn the_faulty_object_is_named() {
     assert_eq!(verdict, Some(DoesNotHold));
     assert!(json["flows"]["min_bandwidth"].is_null());
     let reason = json["flows"]["reasons"][0].as_str().expect("a reason");
-    assert!(reason.starts_with("hasty: the overheads leave D' - J' = -"), "{reason}");
+    assert!(reason.starts_with("flow `hasty`: the overheads leave D' - J' = -"), "{reason}");
     let overload = format!(
         "[dma]\nbandwidth = \"1MB/s\"\n{}{OVERHEADS}",
         flow("much", "a", "\"b\"", "4KiB", "1ms", "1ms")
@@ -473,7 +473,7 @@ fn switches_are_taken_off_what_a_core_supplies() {
             two.replace("name = \"b\"\n", "name = \"b\"\ndevices = [\"rtc\", \"pci:00:02.0\"]\n");
         let (shared, note) = share(&device, "");
         assert!(shared < known && shared > 0.7 * whole, "{schedule}: {shared} {known}");
-        assert!(note.contains("interrupt 34, 37 of b has no [[irq]]"), "{note}");
+        assert!(note.contains("interrupt 34, 37 of vm `b` has no [[irq]]"), "{note}");
     }
 }
 
@@ -510,7 +510,7 @@ fn own_interrupts_delay_own_tasks() {
     let (verdict, json) = analyze(&own(&line("")));
     assert_eq!(verdict, Some(DoesNotHold));
     let reason = json["time"]["reasons"][0].as_str().expect("a reason");
-    assert!(reason.contains("interrupt 41 of rt, on its core, has no `rate`"), "{reason}");
+    assert!(reason.contains("interrupt 41 of vm `rt`, on its core, has no `rate`"), "{reason}");
 
     // A core that copies flows is interrupted as well.
     let copies = |line: &str| {
@@ -539,7 +539,10 @@ fn a_core_that_is_not_the_vms_own_is_no_free_capacity() {
     let (verdict, json) = analyze(&format!("{}{}", vm("a", ""), vm("b", "")));
     assert_eq!(verdict, Some(DoesNotHold), "{json}");
     assert_eq!(json["faults"][0]["name"], "no-schedule");
-    assert_eq!(json["faults"][0]["message"], "a and b share core 0 without a schedule");
+    assert_eq!(
+        json["faults"][0]["message"],
+        "core 0: vm `a` and vm `b` share it without a schedule"
+    );
     let (verdict, json) = analyze(&vm("a", "core = 3\n"));
     assert_eq!(verdict, Some(DoesNotHold), "{json}");
     assert_eq!(json["faults"][0]["name"], "task-core");
@@ -593,7 +596,7 @@ fn what_a_core_copies_is_taken_from_its_tasks() {
         "[[flow]]\nname = \"log\"\nfrom = \"a\"\nto = \"b\"\nsize = \"1KiB\"\nbest_effort = true\n";
     let (_, json) = analyze(&format!("{}{best_effort}", copied("sender", "100ms")));
     let reason = json["time"]["reasons"][0].as_str().expect("a reason");
-    assert!(reason.contains("copy the flow log"), "{reason}");
+    assert!(reason.contains("copy flow `log`"), "{reason}");
 }
 
 #[test]
@@ -601,7 +604,10 @@ fn the_brokers_core_is_no_vms_own() {
     let shared = |more: &str| format!("{}[broker]\ncpus = [1]\n{more}", copied("broker", "1ms"));
     let (verdict, json) = analyze(&shared(""));
     assert_eq!((verdict, &json["faults"][0]["name"]), (Some(DoesNotHold), &"no-schedule".into()));
-    assert_eq!(json["faults"][0]["message"], "b and the broker share core 1 without a schedule");
+    assert_eq!(
+        json["faults"][0]["message"],
+        "core 1: vm `b` and the broker share it without a schedule"
+    );
     assert_eq!(json["faults"].as_array().map(Vec::len), Some(1), "{json}");
     // Without tasks the flows still are not alone there.
     let (_, json) = analyze(

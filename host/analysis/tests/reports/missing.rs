@@ -44,7 +44,11 @@ fn a_missing_input_is_named_and_not_judged() {
     let budgets = format!("{BUDGET}{good}");
     for (text, verdict, missing) in [
         // Tasks next to other VMs need the delay by one access.
-        (two("", &good, ""), open, "a: the response times contain no memory accesses of other VMs"),
+        (
+            two("", &good, ""),
+            open,
+            "vm `a`: the response times contain no memory accesses of other VMs",
+        ),
         (vm("a", 0, &good), holds, ""),
         (two(&on("qemu-virt"), &good, ""), holds, ""),
         (two("", &budgets, BUDGET) + &delay, holds, ""),
@@ -52,7 +56,7 @@ fn a_missing_input_is_named_and_not_judged() {
         (two(&on("zcu104"), &budgets, BUDGET), holds, ""),
         (two(&on("rpi4"), &budgets, BUDGET), holds, ""),
         // What does not hold without an input does not hold with it.
-        (two("", &task("1us", ""), ""), not, "a: the response times contain no"),
+        (two("", &task("1us", ""), ""), not, "vm `a`: the response times contain no"),
         // Budgets need the saturation, unless no access delays another one.
         (two("", BUDGET, ""), open, "memory: whether the budgets saturate it"),
         (two(&on("qemu-virt"), BUDGET, ""), holds, ""),
@@ -94,9 +98,12 @@ fn a_vm_without_guaranteed_time_never_holds() {
     for (core, why) in [
         (
             short.clone(),
-            "core 0: no time is guaranteed to a: a's time slices of 20us are too short",
+            "no time is guaranteed to vm `a`: the time slices of 20us of vm `a` are too short",
         ),
-        (format!("{ROUND}{unlimited}"), "core 0: no time is guaranteed to b: interrupt 34 of b"),
+        (
+            format!("{ROUND}{unlimited}"),
+            "core 0: no time is guaranteed to vm `b`: interrupt 34 of vm `b`",
+        ),
     ] {
         let text = pair.clone() + &core;
         let (verdict, json) = analyze(&text);
@@ -108,7 +115,7 @@ fn a_vm_without_guaranteed_time_never_holds() {
         let (verdict, json) =
             analyze(&text.replace("[[core]]", "[dma]\npath = \"broker\"\n[[core]]"));
         assert_eq!(verdict, Some(DoesNotHold), "{json}");
-        assert!(json["time"]["reasons"].to_string().contains("its flow f needs it"), "{json}");
+        assert!(json["time"]["reasons"].to_string().contains("its flow `f` needs it"), "{json}");
     }
     assert_eq!(analyze(&(pair + ROUND)).0, Some(Holds));
 }
@@ -122,14 +129,20 @@ fn the_deadline_of_an_interrupt_is_judged() {
     let limited = format!("{}{}", vm("a", 0, ""), vm("b", 1, BUDGET));
     let rate = "rate = 20\n";
     for (system, deadline, keys, verdict, printed) in [
-        (&shared, "1ns", rate, not, "interrupt 34 takes 10us itself"),
-        (&shared, "1ns", "", not, "interrupt 34 takes 10us itself"),
+        (&shared, "1ns", rate, not, "interrupt 34 of vm `b`: takes 10us itself"),
+        (&shared, "1ns", "", not, "interrupt 34 of vm `b`: takes 10us itself"),
         (&shared, "500us", rate, not, "for the core, its deadline is 500us"),
         (&shared, "5ms", rate, holds, "no more often than its `rate`"),
         (&shared, "5ms", "", open, "interrupt 34 on its core has no `rate`"),
         (&shared, "500us", "rate = 20\npreempt = true\n", open, "how much `preempt` shortens"),
-        (&shared, "1ns", "rate = 20\npreempt = true\n", not, "interrupt 34 takes 10us itself"),
-        (&alone, "9us", rate, not, "interrupt 34 takes 10us itself"),
+        (
+            &shared,
+            "1ns",
+            "rate = 20\npreempt = true\n",
+            not,
+            "interrupt 34 of vm `b`: takes 10us itself",
+        ),
+        (&alone, "9us", rate, not, "interrupt 34 of vm `b`: takes 10us itself"),
         (&alone, "50us", rate, holds, "no more often than its `rate`"),
         (&limited, "50us", rate, open, "the VM's own memory budget may suspend it"),
     ] {
@@ -153,7 +166,7 @@ fn check_reports_what_is_not_judged() {
     let image = "memory = \"16MiB\"\nimage = { bin = \"guest.bin\", load = 0x4010_0000 }\n";
     let keys = format!("{image}memory_budget = {{ required = \"1GB/s\" }}\n");
     let text = format!("platform = \"qemu-virt\"\n{}", vm("a", 0, &keys));
-    let open = "a: whether it gets 1GB/s is not known";
+    let open = "vm `a`: whether it gets 1GB/s is not known";
     let notes = check(&text).unwrap();
     assert!(notes.contains(&format!("not judged: {open}")), "{notes}");
     let (verdict, json) = analyze(&text);
@@ -182,7 +195,7 @@ fn a_rule_that_is_not_enforced_is_not_judged() {
     assert_eq!(report.verdict, Some(NotJudged));
     assert!(found.contains("does not enforce it"), "{found}");
     let notes = PLANNING.judge(file.system().expect("a system")).unwrap().join("\n");
-    assert!(notes.contains("not judged: this version"), "{notes}");
+    assert!(notes.contains("not judged: [dma]: this version"), "{notes}");
 }
 
 /// Flows without overheads are not judged.
@@ -225,7 +238,7 @@ fn a_plan_without_an_input_is_not_judged() {
     let plan = plan_within(PlanOptions::default().max_steps, &text).unwrap();
     assert_eq!(plan.report.verdict, Some(NotJudged));
     assert!(plan.file.text().contains("[[vm.task]]"));
-    assert!(plan.report.not_judged[0].to_string().starts_with("a:"), "{:?}", plan.report);
+    assert!(plan.report.not_judged[0].to_string().starts_with("vm `a`:"), "{:?}", plan.report);
 }
 
 const PLANNING: CheckRules = CheckRules { planning: true, ignore_verdict: false };

@@ -97,12 +97,12 @@ const WAYS_OF_CHECK: &[(&[&str], &str, &[(&str, &str)])] = &[
     (&[LINE, "accesses = 200, period = \"10us\""], "write at most 50", &[("200", "50")]),
     (
         &["accesses = 60, period = \"30us\", source = \"pmu\""],
-        "leave `source` out: qemu-virt's counter page counts it",
+        "leave `source` out: the counter page of platform `qemu-virt` counts it",
         &[(", source = \"pmu\"", "")],
     ),
     (
         &["reads = 60, writes = 5, period = \"30us\", source = \"pmu\""],
-        "leave `source` out: qemu-virt's counter page counts it",
+        "leave `source` out: the counter page of platform `qemu-virt` counts it",
         &[(", source = \"pmu\"", "")],
     ),
     (

@@ -74,16 +74,18 @@ impl Checker<'_> {
             }
         }
         let span = reason(raw, timing).unwrap_or(0..0);
-        if let Some(vm) = raw.vms().iter().find(|vm| vm.is_called(BROKER)) {
-            let message =
-                format!("a system with flows or a switch has a VM called `{BROKER}` already");
+        if let Some(vm) =
+            raw.vms().iter().find(|vm| vm.name.as_ref().is_some_and(|name| name.value == BROKER))
+        {
+            let message = format!("{vm}: a system with flows or a switch has its own `{BROKER}`");
             let fault = self.fault(Code::NameReserved, &vm.span, message).label("this");
-            self.faults.push(fault.help("give the VM another name"));
+            self.faults.push(fault.help("write another `name` for this VM"));
         }
         if vms.len() >= MAX_VMS {
-            let message = format!("{} VMs and the broker, but there can be {MAX_VMS}", vms.len());
+            let message =
+                format!("the system: {} VMs and the broker (weir supports {MAX_VMS})", vms.len());
             let fault = self.fault(Code::TooManyVms, &span, message).label("needs the broker");
-            self.faults.push(fault.help("put fewer VMs into a system with flows or a switch"));
+            self.faults.push(fault.help("remove a VM, or all [[flow]] and `net`"));
             return;
         }
         let Some(core) = self.broker_core(raw, timing, (&platform, vms), &span) else { return };
@@ -124,7 +126,7 @@ impl Checker<'_> {
             .and_then(|end| timing.flows.get(end - 1))
         {
             let message = format!(
-                "{} flows, one for each receiver, but there can be {MAX_FLOWS}",
+                "the system: {} flows, one for each receiver (weir supports {MAX_FLOWS})",
                 count(&timing.flows)
             );
             let fault =
@@ -134,8 +136,7 @@ impl Checker<'_> {
         for (position, flow) in timing.flows.iter().enumerate() {
             if flow.size.0 > MAX_PACKET {
                 let message = format!(
-                    "flow `{}`: `size` is {}, but a packet of a virtio socket has at most {}",
-                    flow.name,
+                    "{flow}: `size` is {}, but a packet of a virtio socket has at most {}",
                     flow.size,
                     Bytes(MAX_PACKET)
                 );
@@ -153,12 +154,13 @@ impl Checker<'_> {
             };
             if let Some(first) = before.find(clashes) {
                 let message = format!(
-                    "the flows {} and {} go from one VM to one port of another",
-                    first.name, flow.name
+                    "{flow}: has the sender, receiver and `port` ({}) of {first}",
+                    key(flow).1
                 );
                 let fault = self.fault(Code::PortTwice, &flow.place.0, message).label("second");
                 let fault = fault.and(first.place.0.clone(), "first");
-                self.faults.push(fault.help("give one of them another `port`"));
+                let other = key(flow).1.wrapping_add(1);
+                self.faults.push(fault.help(format!("write another port, like port = {other}")));
             }
         }
     }
@@ -173,8 +175,7 @@ impl Checker<'_> {
                 continue;
             }
             let message = format!(
-                "flow `{}`: `{key}` is {time} (the broker supports less than 2^62 ns, 146 years)",
-                flow.name
+                "{flow}: `{key}` is {time} (the broker supports less than 2^62 ns, 146 years)"
             );
             let fault = self.fault(Code::FlowTimeTooLong, &place.0, message).label("this");
             let help = "write a shorter one, or best_effort = true in place of period and deadline";
@@ -192,13 +193,10 @@ impl Checker<'_> {
         };
         let clash = timing.flows.iter().find_map(|several| Some((several, receiver(&several)?)));
         let Some((several, vm)) = clash else { return };
-        let message = format!(
-            "flow `{}`: the report uses this name for flow `{}` to {}",
-            flow.name, several.name, vm.name
-        );
+        let message = format!("{flow}: the report uses this name for {several} to {vm}");
         let fault = self.fault(Code::FlowTwice, &flow.place.0, message).label("this flow");
         let fault = fault.and(several.place.0.clone(), "the flow to several receivers");
-        self.faults.push(fault.help("give one of them another name"));
+        self.faults.push(fault.help("write another `name` for one of them"));
     }
 
     /// The ends of flows have their own cores: only the broker may share a core.
@@ -209,13 +207,12 @@ impl Checker<'_> {
             let on = |id: u64| vm.cpus.iter().any(|core| u64::from(core.0) == id);
             let Some(core) = timing.cores.iter().find(|core| on(core.id)) else { continue };
             let message = format!(
-                "vm `{}`: is an end of flow `{}` on the shared core {} (not supported by this \
-                 version)",
-                vm.name, flow.name, core.id
+                "{vm}: is an end of {flow} on the shared core {} (not supported by this version)",
+                core.id
             );
             let fault = self.fault(Code::FlowSharedCore, &flow.place.0, message).label("this flow");
             let fault = fault.and(core.place.0.clone(), "the schedule of the core");
-            let help = format!("remove {0} from the flows, or give {0} cores of its own", vm.name);
+            let help = format!("remove {vm} from the flows, or give it cores of its own");
             self.faults.push(fault.help(help));
         }
     }
@@ -232,20 +229,20 @@ impl Checker<'_> {
             let (message, help) = if !timing.flows.is_empty() {
                 (
                     format!(
-                        "vm `{}`: has a switch port, and the broker, which also serves flows, \
-                         shares core {} (not supported by this version)",
-                        vm.name, broker.0
+                        "{vm}: has a switch port, and the broker, which also serves flows, shares \
+                         core {} (not supported by this version)",
+                        broker.0
                     ),
                     "give the broker its own core: remove \"broker\" from the schedule".to_owned(),
                 )
             } else if let Some(core) = vm.cpus.iter().find(|core| schedule(**core).is_some()) {
                 (
                     format!(
-                        "vm `{}`: has a switch port and is on the shared core {}, and the broker \
+                        "{vm}: has a switch port and is on the shared core {}, and the broker \
                          shares core {} (not supported by this version)",
-                        vm.name, core.0, broker.0
+                        core.0, broker.0
                     ),
-                    format!("give the broker or {} its own core", vm.name),
+                    format!("give the broker or {vm} its own core"),
                 )
             } else {
                 continue;
@@ -273,7 +270,7 @@ impl Checker<'_> {
             if let Some(first) = schedules.next() {
                 if let Some(second) = schedules.next() {
                     let message = format!(
-                        "broker: named by the schedules of cores {} and {}",
+                        "the broker: named by the schedules of cores {} and {}",
                         first.id, second.id
                     );
                     let fault = self.fault(Code::NotOnCore, &second.place.0, message);
@@ -283,7 +280,10 @@ impl Checker<'_> {
                 return u8::try_from(first.id).ok().filter(|&core| core < count).map(CoreId);
             }
             if free.is_none() {
-                let message = "the broker needs a core, and none is free";
+                let message = format!(
+                    "the broker: needs a core of its own, and each of the {count} of {platform} \
+                     has a VM"
+                );
                 let fault =
                     self.fault(Code::BrokerNoCore, reason, message).label("needs the broker");
                 let help =
@@ -293,19 +293,21 @@ impl Checker<'_> {
             return free.map(CoreId);
         };
         let [core] = cpus.value.as_slice() else {
-            let message = format!("the broker has {} cores, and needs one", cpus.value.len());
+            let message =
+                format!("the broker: `cpus` has {} cores (it has one vCPU)", cpus.value.len());
             let fault = self.fault(Code::BrokerCores, &cpus.span, message).label("this");
-            self.faults.push(fault.help("write one core: cpus = [3]"));
+            let core = free.or_else(|| cpus.value.first().map(|core| core.value as u8));
+            self.faults.push(fault.help(format!("write cpus = [{}]", core.unwrap_or(0))));
             return None;
         };
         if is_unknown(core.value, platform) {
-            let fault = self.unknown_core(core, platform);
+            let fault = self.unknown_core("the broker: `cpus`", core, platform);
             self.faults.push(fault);
             return None;
         }
         for shared in timing.brokers().filter(|shared| shared.id != core.value) {
             let message = format!(
-                "broker: the schedule of core {} names it, but its `cpus` is core {}",
+                "the broker: the schedule of core {} names it, but its `cpus` is core {}",
                 shared.id, core.value
             );
             let fault = self.fault(Code::NotOnCore, &shared.place.0, message);
@@ -317,8 +319,8 @@ impl Checker<'_> {
         match timing.cores.iter().find(|shared| shared.id == core.value) {
             Some(shared) if !shared.schedule.entities().contains(&Entity::Broker) => {
                 let message = format!(
-                    "broker: core {} is in its `cpus`, but the schedule of the core does not name \
-                     it",
+                    "the broker: core {} is in its `cpus`, but the schedule of the core does not \
+                     name it",
                     core.value
                 );
                 let fault = self
@@ -333,7 +335,7 @@ impl Checker<'_> {
             None => {
                 if let Some(owner) = taken(core.value as u8) {
                     let message =
-                        format!("core {} is given to {} and to the broker", core.value, owner.name);
+                        format!("core {}: given to {} and to the broker", core.value, owner);
                     let fault = self.fault(Code::CoreTaken, &core.span, message).label("here");
                     let free = free.map_or_else(
                         || "no core is free".to_owned(),
@@ -342,18 +344,12 @@ impl Checker<'_> {
                     let help = format!(
                         "a core runs one vCPU, unless a schedule shares it: [[core]] with id = {} \
                          and a schedule of {} and \"broker\"; {free}",
-                        core.value, owner.name
+                        core.value, owner
                     );
                     self.faults.push(fault.help(help));
                 }
             }
         }
         Some(CoreId(core.value as u8))
-    }
-}
-
-impl raw::Vm {
-    fn is_called(&self, name: &str) -> bool {
-        self.name.as_ref().is_some_and(|its| its.value == name)
     }
 }

@@ -42,8 +42,7 @@ impl Checker<'_> {
             if let Some(what) = vm.in_the_way(&(STOLEN_TIME..STOLEN_TIME + PAGE)) {
                 let span = raw.vms().get(index).map_or(0..0, |vm| vm.span.clone());
                 let message = format!(
-                    "vm `{}`: the page of its stolen time and {what} are both at {}",
-                    vm.name,
+                    "{vm}: the page of its stolen time and {what} are both at {}",
                     hex(STOLEN_TIME)
                 );
                 let fault = self.fault(Code::Overlap, &span, message).label("this VM");
@@ -60,23 +59,24 @@ impl Checker<'_> {
             let Some(At { value: cpus, span }) = &vm.cpus else {
                 continue;
             };
-            let name = vm.title();
+            let name = vm.to_string();
             if cpus.is_empty() {
-                let fault =
-                    self.fault(Code::NoCpus, span, format!("{name} has no vCPU")).label("empty");
+                let fault = self
+                    .fault(Code::NoCpus, span, format!("{name}: `cpus` is empty"))
+                    .label("empty");
                 self.faults.push(fault.help("write the core of each vCPU: cpus = [0]"));
             }
             for core in cpus {
                 if let Some(platform) = &self.platform
                     && is_unknown(core.value, platform)
                 {
-                    let fault = self.unknown_core(core, platform);
+                    let fault = self.unknown_core(&format!("{name}: `cpus`"), core, platform);
                     self.faults.push(fault);
                 }
                 let shared = timing.is_shared_core(core.value);
                 let before = taken.get(&core.value).filter(|(_, owner)| !shared || *owner == name);
                 if let Some((first, owner)) = before {
-                    let message = format!("core {} is given to {owner} and to {name}", core.value);
+                    let message = format!("core {}: given to {owner} and to {name}", core.value);
                     let free = self
                         .platform
                         .as_ref()
@@ -110,14 +110,14 @@ impl Checker<'_> {
             for (position, vm) in timing.vms.iter().enumerate() {
                 if vm.cpus.contains(&core.id) && !named.contains(&Entity::Vm(position)) {
                     let message = format!(
-                        "vm `{}`: core {} is in its `cpus`, but the schedule of the core does not \
+                        "{vm}: core {} is in its `cpus`, but the schedule of the core does not \
                          name it",
-                        vm.name, core.id
+                        core.id
                     );
                     let fault = self
                         .fault(Code::NotInSchedule, &core.place.0, message)
                         .label("this schedule");
-                    let help = format!("add {} to the schedule, or give it another core", vm.name);
+                    let help = format!("add {vm} to the schedule, or give it another core");
                     self.faults.push(fault.and(vm.place.0.clone(), "the VM").help(help));
                 }
             }
@@ -126,14 +126,14 @@ impl Checker<'_> {
                 let Some(vm) = timing.vms.get(position) else { continue };
                 if !vm.cpus.contains(&core.id) {
                     let message = format!(
-                        "vm `{}`: the schedule of core {} names it, but its `cpus` does not",
-                        vm.name, core.id
+                        "{vm}: the schedule of core {} names it, but its `cpus` does not",
+                        core.id
                     );
                     let fault = self.fault(Code::NotOnCore, &core.place.0, message);
                     let fault = fault.label("this schedule").and(vm.place.0.clone(), "the VM");
                     let help = format!(
-                        "add {} to the `cpus` of {}, or remove the VM from the schedule",
-                        core.id, vm.name
+                        "add {} to the `cpus` of {vm}, or remove the VM from the schedule",
+                        core.id
                     );
                     self.faults.push(fault.help(help));
                 }
@@ -169,7 +169,7 @@ impl Checker<'_> {
         }
         if slots.len() > MAX_SLOTS {
             let message = format!(
-                "core {}: the schedule has {} slots (at most {MAX_SLOTS})",
+                "core {}: the schedule has {} slots (EL2 supports {MAX_SLOTS})",
                 core.id,
                 slots.len()
             );
@@ -178,7 +178,7 @@ impl Checker<'_> {
         let is_table = matches!(core.schedule, Schedule::Table { .. });
         let is_round = matches!(core.schedule, Schedule::RoundRobin { .. });
         for (place, (entity, length)) in slots.iter().enumerate() {
-            let name = entity.name(timing);
+            let name = entity.title(timing);
             if !is_table && slots.iter().take(place).any(|(other, _)| other == entity) {
                 let message = format!("core {}: the schedule names {name} twice", core.id);
                 wrong(
@@ -192,8 +192,11 @@ impl Checker<'_> {
             if !(kept || is_round && place > 0) {
                 let what =
                     if is_round { "time slice".to_owned() } else { format!("time of {name}") };
-                let message = format!("core {}: the {what} is {length}", core.id);
                 let least = Nanos(LEAST_SLOT_NS);
+                let message = format!(
+                    "core {}: the {what} is {length} (EL2 supports {least} to {LONGEST_SLOT})",
+                    core.id
+                );
                 wrong(
                     Code::SlotLength,
                     message,
@@ -202,7 +205,11 @@ impl Checker<'_> {
             }
         }
         if core.schedule.repeats() > Nanos(MOST_SLOT_NS) {
-            let message = format!("core {}: the schedule repeats after more than 2199s", core.id);
+            let message = format!(
+                "core {}: the schedule repeats after {} (EL2 supports {LONGEST_SLOT})",
+                core.id,
+                core.schedule.repeats()
+            );
             wrong(Code::SlotLength, message, format!("write at most {LONGEST_SLOT}"));
         }
     }

@@ -5,6 +5,7 @@ use crate::board::BoardDevice;
 use crate::devicetree;
 use crate::diagnostics::Code;
 use crate::keys::system as raw;
+use crate::object::Object;
 use crate::pci::{PREFIX, SMMU_LEN};
 use crate::platform::{DmaEngine, Platform, PlatformGic};
 use crate::ranges::{overlap, span};
@@ -16,17 +17,15 @@ use std::{collections::HashMap, ops::Range, sync::Arc};
 use weir_abi::{ADDRESS_LIMIT, ECAM_LEN, INTID_LIMIT, PAGE};
 use weir_units::{Bytes, IntId, Pa};
 
-/// A device that a VM gets, and its place in the file.
-pub(super) struct Taken {
-    pub device: AssignedDevice,
-    pub span: Range<usize>,
-}
-
 impl Checker<'_> {
     /// What each VM gets.
-    pub(super) fn assign(&mut self, vms: &[At<raw::Vm>], timing: &Timing) -> Vec<Vec<Taken>> {
+    pub(super) fn assign(
+        &mut self,
+        vms: &[At<raw::Vm>],
+        timing: &Timing,
+    ) -> Vec<Vec<At<AssignedDevice>>> {
         let mut taken: HashMap<usize, (usize, String, Range<usize>)> = HashMap::new();
-        let mut devices: Vec<Vec<Taken>> = Vec::new();
+        let mut devices: Vec<Vec<At<AssignedDevice>>> = Vec::new();
         let Some(platform) = self.platform.clone() else {
             return vms.iter().map(|_| Vec::new()).collect();
         };
@@ -38,7 +37,7 @@ impl Checker<'_> {
                 let wanted: Vec<_> = names
                     .iter()
                     .filter(|name| !name.value.starts_with(PREFIX))
-                    .filter_map(|name| Some((self.find_device(name, all, &platform)?, name)))
+                    .filter_map(|name| Some((self.find_device(vm, name, all, &platform)?, name)))
                     .collect();
                 let granted: Vec<_> = wanted.iter().map(|(index, _)| *index).collect();
                 for (index, name) in wanted {
@@ -48,8 +47,7 @@ impl Checker<'_> {
                     if let Some((_, owner, first)) =
                         had.filter(|(first, ..)| !(active(*first) && active(place)))
                     {
-                        let message =
-                            format!("{} is given to {owner} and to {}", device.path, vm.title());
+                        let message = format!("{device}: given to {owner} and to {vm}");
                         let fault =
                             self.fault(Code::DeviceTaken, &name.span, message).label("again here");
                         let fault = fault.and(first.clone(), format!("{owner} has it"));
@@ -59,17 +57,17 @@ impl Checker<'_> {
                         ));
                         continue;
                     }
-                    taken.insert(index, (place, vm.title(), name.span.clone()));
+                    taken.insert(index, (place, vm.to_string(), name.span.clone()));
                     let granted: Vec<_> = granted.iter().map(|index| &all[*index]).collect();
                     if let Some(reason) = refusal(device, all, &granted, &platform) {
-                        let message = format!("{} cannot be passed through: {reason}", device.path);
+                        let message = format!("{vm}: {device} cannot be passed through: {reason}");
                         let fault =
                             self.fault(Code::DeviceRefused, &name.span, message).label("this");
                         let allowed = passable(all, &platform);
                         let help = format!("use one of: {}", allowed.join(", "));
                         self.faults.push(fault.help(help));
                     } else {
-                        own.push(Taken { device: grant(device), span: name.span.clone() });
+                        own.push(At { value: grant(device), span: name.span.clone() });
                     }
                 }
             }
@@ -81,11 +79,7 @@ impl Checker<'_> {
                 continue;
             };
             if let Some((first, first_span)) = &rest {
-                let message = format!(
-                    "both {} and {} get the rest of the devices",
-                    first.title(),
-                    vm.title()
-                );
+                let message = format!("{vm}: devices = \"rest\", as {first} has already");
                 let fault = self.fault(Code::RestTwice, span, message).label("second");
                 let fault = fault.and(first_span.clone(), "first");
                 self.faults.push(fault.help("list the devices of one of them by path"));
@@ -106,13 +100,14 @@ impl Checker<'_> {
             // What needs a device that is itself refused goes too.
             let granted =
                 granted.iter().filter(|device| refusal(device, all, &granted, &platform).is_none());
-            own.extend(granted.map(|device| Taken { device: grant(device), span: span.clone() }));
+            own.extend(granted.map(|device| At { value: grant(device), span: span.clone() }));
         }
         devices
     }
 
     fn find_device(
         &mut self,
+        vm: &raw::Vm,
         name: &At<String>,
         all: &[BoardDevice],
         platform: &Platform,
@@ -121,13 +116,17 @@ impl Checker<'_> {
         let found = all.iter().position(|device| device.path == path);
         let root = &platform.board.tree.root;
         if found.is_none() && path.starts_with('/') && devicetree::at(root, path).is_some() {
-            let message = format!("{path} is no device: it has no registers");
+            let message = format!(
+                "{vm}: {} cannot be passed through: it has no registers",
+                Object::device(path)
+            );
             let fault = self.fault(Code::DeviceRefused, &name.span, message).label("this");
             self.faults.push(
                 fault.help("assign the devices that it uses instead; it is assigned with them"),
             );
         } else if let (None, Some(reason)) = (found, named_channel(path, platform)) {
-            let message = format!("{path} cannot be passed through: {reason}");
+            let message =
+                format!("{vm}: {} cannot be passed through: {reason}", Object::device(path));
             let fault = self.fault(Code::DeviceRefused, &name.span, message).label("this");
             let help = match platform.dma_engine {
                 Some(_) => {
@@ -137,7 +136,7 @@ impl Checker<'_> {
             };
             self.faults.push(fault.help(help));
         } else if found.is_none() {
-            let message = format!("{} has no device `{}`", platform.name, name.value);
+            let message = format!("{vm}: {platform} has no device `{}`", name.value);
             let fault = self.fault(Code::DeviceUnknown, &name.span, message).label("unknown");
             let known: Vec<_> = passable(all, platform);
             let paths = all.iter().map(|device| device.path.as_str());
@@ -272,7 +271,7 @@ fn channel_refusal(engine: &DmaEngine, platform: &Platform) -> String {
 fn needs_smmu(platform: &Platform) -> String {
     let smmu = match &platform.smmu {
         Some(_) => "and the SMMU is in front of PCI functions only".to_owned(),
-        None => format!("and platform {} has none", platform.name),
+        None => format!("and {platform} has none"),
     };
     format!("a VM can have a channel only behind an SMMU, {smmu}")
 }

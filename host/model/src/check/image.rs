@@ -27,9 +27,13 @@ impl Checker<'_> {
             return String::new();
         };
         if value.len() > ARGS_LIMIT {
-            let message = format!("{title}: the arguments are {} bytes long", value.len());
+            let message = format!(
+                "{title}: the arguments have {} bytes (arm64 supports {ARGS_LIMIT})",
+                value.len()
+            );
             let fault = self.fault(Code::ArgsTooLong, span, message).label("too long");
-            self.faults.push(fault.help(format!("a guest takes {ARGS_LIMIT} bytes at most")));
+            let more = value.len() - ARGS_LIMIT;
+            self.faults.push(fault.help(format!("shorten them by {more} bytes or more")));
         }
         if value.contains('\0') {
             let message = format!("{title}: the arguments have a NUL in them");
@@ -40,7 +44,7 @@ impl Checker<'_> {
     }
 
     /// Reports the words of `args` that the guest `name`, one of weir's own, would ignore.
-    fn known_arguments(&mut self, name: &str, args: &At<String>) {
+    fn known_arguments(&mut self, title: &str, name: &str, args: &At<String>) {
         let Some(known) = self.catalog.arguments.get(name) else { return };
         for word in args.value.split_ascii_whitespace() {
             let (key, value) = word.split_once('=').map_or((word, None), |(k, v)| (k, Some(v)));
@@ -55,7 +59,7 @@ impl Checker<'_> {
                 start..start + word.len()
             });
             let (message, help) = if is_known {
-                (format!("the argument `{key}` has no value"), format!("write `{key}=VALUE`"))
+                (format!("argument `{key}` has no value"), format!("write `{key}=VALUE`"))
             } else {
                 let known = known.iter().map(String::as_str);
                 let help = if known.len() == 0 {
@@ -65,6 +69,7 @@ impl Checker<'_> {
                 };
                 (format!("guest `{name}` has no argument `{key}`"), help)
             };
+            let message = format!("{title}: {message}");
             let fault = self.fault(Code::UnknownArgument, &span, message).label("this word");
             self.faults.push(fault.help(help));
         }
@@ -84,16 +89,16 @@ impl Checker<'_> {
                 if let (ImageSource::Named(name), Some(args)) =
                     (self.catalog.find(Role::Elf, &elf.value, self.directory), args)
                 {
-                    self.known_arguments(&name, args);
+                    self.known_arguments(title, &name, args);
                 }
                 let args = self.args(title, args.as_ref());
-                let (file, bytes) = self.source(Role::Elf, elf);
+                let (file, bytes) = self.source(title, Role::Elf, elf);
                 (Image::Elf { file, args }, bytes.map(|image| Files { image, initrd: None }))
             }
             raw::Image::Bin(raw::Bin { bin, load, entry, args }) => {
                 spans.image = bin.span.clone();
                 let args = self.args(title, args.as_ref());
-                let (file, bytes) = self.source(Role::Bin, bin);
+                let (file, bytes) = self.source(title, Role::Bin, bin);
                 let load = load.map_or_else(|| image::default_load(memory), Ipa);
                 let entry = entry.map_or(load, Ipa);
                 let files = bytes.map(|image| Files { image, initrd: None });
@@ -102,10 +107,10 @@ impl Checker<'_> {
             raw::Image::Linux(raw::Linux { linux, initrd, cmdline }) => {
                 spans.image = linux.span.clone();
                 let cmdline = self.args(title, cmdline.as_ref());
-                let (kernel, image) = self.source(Role::Kernel, linux);
+                let (kernel, image) = self.source(title, Role::Kernel, linux);
                 let disk = initrd.as_ref().map(|initrd| {
                     spans.initrd = initrd.span.clone();
-                    self.source(Role::Initrd, initrd)
+                    self.source(title, Role::Initrd, initrd)
                 });
                 let files = match &disk {
                     Some((_, bytes)) => image
@@ -140,8 +145,13 @@ impl Checker<'_> {
         }
     }
 
-    /// What a name stands for, and the contents if that is a file.
-    fn source(&mut self, role: Role, name: &At<String>) -> (ImageSource, Option<Vec<u8>>) {
+    /// What a name in the image of the VM `title` stands for, and the contents if that is a file.
+    fn source(
+        &mut self,
+        title: &str,
+        role: Role,
+        name: &At<String>,
+    ) -> (ImageSource, Option<Vec<u8>>) {
         let source = self.catalog.find(role, &name.value, self.directory);
         let ImageSource::File(path) = &source else {
             return (source, None);
@@ -163,7 +173,8 @@ impl Checker<'_> {
                     }
                     help
                 });
-                let message = format!("cannot read {}: {error}", name.value);
+                let message =
+                    format!("{title}: cannot read {} = {:?}: {error}", role.key(), name.value);
                 let fault = self.fault(Code::ImageMissing, &name.span, message).label("this file");
                 self.faults.push(fault.help(help));
                 None

@@ -20,6 +20,7 @@ use crate::document;
 use crate::fault::{self, Fault, Faults, File};
 use crate::keys::system as raw;
 use crate::keys::system::ABSENT;
+use crate::object::Object;
 use crate::platform::{self, Platform};
 use crate::regulation;
 use crate::resolve::Catalog;
@@ -45,16 +46,7 @@ const RESERVED: [&str; 2] = ["weir", "hypervisor"];
 ///
 /// Everything that is wrong with it.
 pub fn check_file(path: &Path, catalog: &Catalog) -> Result<System, Faults> {
-    check(path, &fault::read(path)?, catalog, None, Purpose::Build)
-}
-
-/// Reads and checks a system file as if its `platform` were this one.
-///
-/// # Errors
-///
-/// Everything that is wrong with it on this platform.
-pub fn check_file_on(path: &Path, catalog: &Catalog, platform: Platform) -> Result<System, Faults> {
-    check(path, &fault::read(path)?, catalog, Some(platform), Purpose::Build)
+    check(path, &fault::read(path)?, catalog, Purpose::Build)
 }
 
 /// Checks the text of a system file. `path` is its name in messages, and images are searched next
@@ -64,7 +56,7 @@ pub fn check_file_on(path: &Path, catalog: &Catalog, platform: Platform) -> Resu
 ///
 /// Everything that is wrong with it.
 pub fn check_text(path: &Path, text: &str, catalog: &Catalog) -> Result<System, Faults> {
-    check(path, &fault::file(path, text), catalog, None, Purpose::Build)
+    check(path, &fault::file(path, text), catalog, Purpose::Build)
 }
 
 /// Checks the text of a system file for a measurement of its platform's memory: the values of
@@ -74,7 +66,7 @@ pub fn check_text(path: &Path, text: &str, catalog: &Catalog) -> Result<System, 
 ///
 /// Everything else that is wrong with it.
 pub fn check_to_measure(path: &Path, text: &str, catalog: &Catalog) -> Result<System, Faults> {
-    check(path, &fault::file(path, text), catalog, None, Purpose::Measure)
+    check(path, &fault::file(path, text), catalog, Purpose::Measure)
 }
 
 /// Checks a system file that is analyzed. The file may leave out its platform, or the cores, memory
@@ -88,7 +80,7 @@ pub(crate) fn check_to_analyze(
     file: &File,
     catalog: &Catalog,
 ) -> Result<Checked, Faults> {
-    check_for(path, file, catalog, None, Purpose::Analyze)
+    check_for(path, file, catalog, Purpose::Analyze)
 }
 
 /// What a file is that has no faults.
@@ -110,14 +102,8 @@ enum Purpose {
     Analyze,
 }
 
-fn check(
-    path: &Path,
-    file: &File,
-    catalog: &Catalog,
-    platform: Option<Platform>,
-    purpose: Purpose,
-) -> Result<System, Faults> {
-    match check_for(path, file, catalog, platform, purpose)? {
+fn check(path: &Path, file: &File, catalog: &Catalog, purpose: Purpose) -> Result<System, Faults> {
+    match check_for(path, file, catalog, purpose)? {
         Checked::Complete(system) => Ok(*system),
         // Only a check for the analysis takes such a file.
         Checked::Incomplete(_) => Err(Faults::default()),
@@ -128,7 +114,6 @@ fn check_for(
     path: &Path,
     file: &File,
     catalog: &Catalog,
-    platform: Option<Platform>,
     purpose: Purpose,
 ) -> Result<Checked, Faults> {
     let Parsed { raw, mut timing, mut faults, mut absent } = parse(file)?;
@@ -146,10 +131,7 @@ fn check_for(
     if raw.vms().len() > LISTED_VMS {
         return Err(checker.faults);
     }
-    match platform {
-        Some(platform) => checker.platform = Some(platform),
-        None => checker.platform(raw.platform.as_ref()),
-    }
+    checker.platform(raw.platform.as_ref());
     let division = checker.division(&raw, &timing);
     let mut vms = checker.vms(&raw, division.as_ref(), &timing);
     checker.lines(&timing, &vms);
@@ -285,10 +267,10 @@ impl Checker<'_> {
             Ok(measured) => return timing.adopt(&measured),
             Err(why) => {
                 let first = why.0.first().map(|fault| fault.message.clone());
-                format!("can't be used: {}", first.unwrap_or_default())
+                format!("cannot be used: {}", first.unwrap_or_default())
             }
         };
-        let message = format!("`{name}`, the broker's overheads, {why}");
+        let message = format!("the broker: `overheads` names `{name}`, which {why}");
         let help = "run a system with flows with --deterministic, and let `weir report --overheads \
                     -o FILE` write it; or take the key out";
         self.faults.push(timing.fault(Code::BrokerOverheads, &place, message, help));
@@ -298,13 +280,14 @@ impl Checker<'_> {
         if let (Some(core), Some(platform)) = (&raw.console_core, &self.platform)
             && is_unknown(core.value, platform)
         {
-            let fault = self.unknown_core(core, platform);
+            let fault = self.unknown_core("the hypervisor: `console_core`", core, platform);
             self.faults.push(fault);
         }
         let At { value, span } = &raw.heartbeat;
         if !value.0.is_multiple_of(1_000_000) || value.0 / 1_000_000 > u64::from(u32::MAX) {
-            let message =
-                format!("a heartbeat of {value} is not a number of milliseconds below 2^32");
+            let message = format!(
+                "the hypervisor: `heartbeat` is not a number of milliseconds below 2^32 ({value})"
+            );
             let fault = self.fault(Code::Heartbeat, span, message).label("this");
             self.faults
                 .push(fault.help("write whole milliseconds, like \"1s\", or \"0s\" for none"));
@@ -334,8 +317,10 @@ impl Checker<'_> {
         idle.or(last).unwrap_or(CoreId(0))
     }
 
-    fn unknown_core(&self, core: &At<u64>, platform: &Platform) -> Fault {
-        let message = format!("{} has no core {}", platform.name, core.value);
+    /// That a key, named with its object, has a core that the platform does not have.
+    fn unknown_core(&self, key: &str, core: &At<u64>, platform: &Platform) -> Fault {
+        let message =
+            format!("{key} names core {}, but {platform} has {}", core.value, platform.cores.len());
         let last = platform.cores.len().saturating_sub(1);
         self.fault(Code::CoreUnknown, &core.span, message)
             .label("no such core")
@@ -352,7 +337,7 @@ impl Checker<'_> {
             // An image that does not fit is for others to refuse.
             let pristine = vm.image.as_ref().map_or(0, |image| self.likely_len(&image.value));
             let pristine = Bytes(pristine.min(memory.0));
-            Demand { name: vm.title(), memory, pristine, span: memory_span }
+            Demand { name: vm.to_string(), memory, pristine, span: memory_span }
         };
         let mut demands: Vec<_> = raw.vms().iter().map(demand).collect();
         let platform = self.platform.as_ref()?;
@@ -372,7 +357,8 @@ impl Checker<'_> {
 
     fn vms(&mut self, raw: &raw::System, division: Option<&Division>, timing: &Timing) -> Vec<Vm> {
         if let Some(empty) = raw.vm.as_ref().filter(|vms| vms.is_empty()) {
-            let fault = self.fault(Code::NoVm, &empty.span, "the system has no VM").label("empty");
+            let message = "the system: `vm` is empty";
+            let fault = self.fault(Code::NoVm, &empty.span, message).label("empty");
             self.faults.push(fault.help("add [[vm]] with `name`, `cpus`, `memory` and `image`"));
         }
         self.names(raw.vms());
@@ -394,10 +380,10 @@ impl Checker<'_> {
 
     fn count(&mut self, vms: &[At<raw::Vm>]) {
         if let Some(extra) = vms.get(MAX_VMS) {
-            let message = format!("{} VMs, but there can be {MAX_VMS}", vms.len());
+            let message = format!("the system: {} VMs (weir supports {MAX_VMS})", vms.len());
             let fault = self.fault(Code::TooManyVms, &extra.span, message).label("one too many");
             // However many others there are: they follow from it.
-            self.faults.0.insert(0, fault.help("put fewer VMs into a system"));
+            self.faults.0.insert(0, fault.help("remove VMs"));
         }
     }
 
@@ -407,25 +393,27 @@ impl Checker<'_> {
             let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
             let mut help = "use 1 to 31 characters of a-z, A-Z, 0-9, `-` and `_`";
             let wrong = if name.is_empty() {
-                Some((Code::NameEmpty, "a VM's name is empty".to_owned()))
+                Some((Code::NameEmpty, "`name` is empty".to_owned()))
             } else if name.len() > NAME_LIMIT {
-                Some((Code::NameTooLong, format!("a VM's name is {} bytes long", name.len())))
+                let wrong = format!("`name` has {} bytes (EL2 supports {NAME_LIMIT})", name.len());
+                Some((Code::NameTooLong, wrong))
             } else if RESERVED.contains(&name.as_str()) {
-                help = "give the VM another name";
-                Some((Code::NameReserved, format!("`{name}` is the hypervisor's own name")))
+                help = "write another `name`";
+                Some((Code::NameReserved, "`name` is one of the hypervisor's own".to_owned()))
             } else {
                 let bad = name.chars().find(|c| !good(*c));
-                bad.map(|bad| (Code::NameCharacters, format!("a VM's name has {bad:?} in it")))
+                bad.map(|bad| (Code::NameCharacters, format!("`name` has {bad:?} in it")))
             };
-            if let Some((code, message)) = wrong {
+            if let Some((code, wrong)) = wrong {
+                let message = format!("{}: {wrong}", Object::vm(name));
                 let fault = self.fault(code, span, message).label("this name").help(help);
                 self.faults.push(fault);
             }
             if let Some(first) = seen.get(name.as_str()) {
-                let message = format!("two VMs are called `{name}`");
+                let message = format!("{}: two VMs have this name", Object::vm(name));
                 let fault = self.fault(Code::NameTwice, span, message).label("second");
                 self.faults.push(
-                    fault.and((*first).clone(), "first").help("give one of them another name"),
+                    fault.and((*first).clone(), "first").help("write another `name` for one"),
                 );
             } else {
                 seen.insert(name, span);
@@ -442,17 +430,17 @@ impl Checker<'_> {
         *total = total.saturating_add(crate::image::total(&vm.memory).0);
         if before <= board && *total > board {
             let message = format!(
-                "the VMs up to {} need {}, but {} has {}",
-                vm.name,
+                "{vm}: it and the VMs before it need {}, but {platform} has {}",
                 Bytes(*total),
-                platform.name,
                 Bytes(board)
             );
             let fault =
                 self.fault(Code::TooMuchMemory, &vm.spans.memory, message).label("from here on");
             let left = Bytes(board - before);
-            let help =
-                format!("{left} are left for this VM, the hypervisor and the images; give less");
+            let help = format!(
+                "write a smaller `memory`: {left} are left for this VM, the hypervisor and the \
+                 images"
+            );
             self.faults.push(fault.help(help));
         }
     }

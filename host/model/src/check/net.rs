@@ -4,9 +4,10 @@ use super::Checker;
 use crate::diagnostics::Code;
 use crate::fault::Fault;
 use crate::keys::system as raw;
+use crate::object::Object;
 use crate::table::At;
 use crate::text::hex;
-use crate::vm::{NET, NET_INTID, Net, VSOCK_INTID, Vm};
+use crate::vm::{NET, NET_INTID, Net, Vm};
 use std::ops::Range;
 use weir_abi::MAX_PORT_PIECES;
 
@@ -23,15 +24,18 @@ impl Checker<'_> {
             let Some(net) = self.net(vm, request) else { continue };
             let twice = ports.iter().find(|(_, other, _)| other.mac == net.mac);
             if let (Some((name, _, first)), Some(mac)) = (twice, &request.value.mac) {
-                let message =
-                    format!("{} and {name} have the same MAC address {}", vm.name, mac.value);
+                let message = format!(
+                    "{vm}: mac = {:?} is the address of {} already",
+                    mac.value,
+                    Object::vm(name)
+                );
                 let fault = self.fault(Code::MacTwice, &mac.span, message).label("this VM");
                 let fault = fault.and(first.clone(), "that VM");
                 self.faults.push(fault.help("give one of them another address"));
             }
             let before = ports.iter().find(|(_, other, _)| other.uplink && net.uplink);
             if let Some((name, _, first)) = before {
-                let message = format!("vm `{}` and vm `{name}`: both have `uplink`", vm.name);
+                let message = format!("{vm}: has `uplink`, as {} has already", Object::vm(name));
                 let fault = self.fault(Code::UplinkTwice, &request.span, message).label("this VM");
                 let fault = fault.and(first.clone(), "that VM");
                 let help =
@@ -45,8 +49,8 @@ impl Checker<'_> {
             vms.iter().filter(|vm| vm.net.is_some()).map(|vm| vm.memory.len()).sum();
         if let Some((.., span)) = ports.first().filter(|_| pieces > MAX_PORT_PIECES) {
             let message = format!(
-                "the VMs at the switch have {pieces} pieces of RAM, but the broker knows \
-                 {MAX_PORT_PIECES}"
+                "the switch: its VMs have {pieces} pieces of RAM (the broker supports \
+                 {MAX_PORT_PIECES})"
             );
             let fault = self.fault(Code::TooManyPieces, span, message).label("the first port");
             let help =
@@ -54,7 +58,7 @@ impl Checker<'_> {
             self.faults.push(fault.help(help));
         }
         if let [(name, _, span)] = ports.as_slice() {
-            let message = format!("vm `{name}`: has the only network device");
+            let message = format!("{}: has the only network device", Object::vm(name));
             let fault = self.fault(Code::NetAlone, span, message).label("a switch of one port");
             self.faults.push(fault.help("add `net` to another VM, or remove it here"));
         }
@@ -64,7 +68,7 @@ impl Checker<'_> {
     fn net(&mut self, vm: &Vm, request: &At<raw::Net>) -> Option<Net> {
         let raw::Net { mac, rate, burst, bandwidth, uplink } = &request.value;
         if let (Some(burst), None, None) = (burst, rate, bandwidth) {
-            let message = format!("vm `{}`: `burst` without `rate` or `bandwidth`", vm.name);
+            let message = format!("{vm}: `burst` without `rate` or `bandwidth`");
             let fault = self.fault(Code::NetBurst, &burst.span, message).label("this");
             self.faults.push(
                 fault.help("add `rate` in frames per second or `bandwidth`, or remove `burst`"),
@@ -75,7 +79,7 @@ impl Checker<'_> {
         let address = match address(&mac.value) {
             Ok(address) => address,
             Err(wrong) => {
-                let message = format!("vm `{}`: mac = {:?} {wrong}", vm.name, mac.value);
+                let message = format!("{vm}: mac = {:?} {wrong}", mac.value);
                 let fault = self.fault(Code::MacAddress, &mac.span, message).label("this address");
                 let help = "write six bytes like \"52:54:00:00:00:01\", of which the first is even";
                 self.faults.push(fault.help(help));
@@ -99,16 +103,13 @@ impl Checker<'_> {
         };
         if let Some(other) = vm.in_the_way(&NET) {
             let message =
-                format!("{}'s network device and {other} are both at {}", vm.name, hex(NET.start));
+                format!("{vm}: its network device and {other} are both at {}", hex(NET.start));
             taken(Code::Overlap, message, format!("move {other} away from there"));
         }
-        let lines = vm.devices.iter().flat_map(|device| &device.irqs).map(|irq| irq.intid);
-        let lines = lines.chain(vm.functions.iter().map(|function| function.intid));
-        let socket = vm.socket.map(|_| VSOCK_INTID);
-        if lines.chain([vm.board.uart_intid]).chain(socket).any(|intid| intid == NET_INTID) {
+        if let Some(other) = vm.device_with(NET_INTID) {
             let message =
-                format!("{}'s network device and another one have interrupt {NET_INTID}", vm.name);
-            let help = "give the other device's interrupt up, or `net`".to_owned();
+                format!("{vm}: its network device and {other} have interrupt {NET_INTID}");
+            let help = format!("take {other} or `net` out, or move the PL011's: `uart_intid`");
             taken(Code::InterruptTwice, message, help);
         }
     }

@@ -19,7 +19,7 @@ impl Checker<'_> {
             let Some(bus) = &vm.vsock else { continue };
             let is_end = |flow: &Flow| flow.from == index || flow.to.contains(&index);
             if !timing.flows.iter().any(is_end) {
-                let message = format!("{}: `vsock` has no effect without a [[flow]]", vm.title());
+                let message = format!("{vm}: `vsock` has no effect without a [[flow]]");
                 let fault = self.fault(Code::VsockUnused, &bus.span, message).label("of nothing");
                 let help = "remove `vsock`, or add a [[flow]] from or to this VM";
                 self.faults.push(fault.help(help));
@@ -35,15 +35,13 @@ impl Checker<'_> {
         if socket == SocketBus::Pci {
             self.on_pci(raw, vm, flow, &span);
         }
-        let lines = vm.devices.iter().flat_map(|device| &device.irqs).map(|irq| irq.intid);
-        let lines = lines.chain(vm.functions.iter().map(|function| function.intid));
-        if lines.chain([vm.board.uart_intid]).any(|intid| intid == VSOCK_INTID) {
+        if let Some(other) = vm.device_with(VSOCK_INTID) {
             let message = format!(
-                "{}'s socket device, for the flow {}, and another one have interrupt {VSOCK_INTID}",
-                vm.name, flow.name
+                "{vm}: its socket device, for {flow}, and {other} have interrupt {VSOCK_INTID}"
             );
             let fault = self.fault(Code::InterruptTwice, &span, message).label("this VM");
-            self.faults.push(fault.help("give the other device's interrupt up, or the flow"));
+            let help = format!("take {other} or the flow out, or move the PL011's: `uart_intid`");
+            self.faults.push(fault.help(help));
         }
     }
 
@@ -59,8 +57,8 @@ impl Checker<'_> {
                 self.in_the_way(vm, &range, "PCI configuration space", flow, &ecam.span);
                 if overlap(&range, &SocketBus::Pci.registers()) {
                     let message = format!(
-                        "{}'s PCI configuration space is where its socket device's registers are",
-                        vm.name
+                        "{vm}: its PCI configuration space is where its socket device's registers \
+                         are"
                     );
                     let fault = self.fault(Code::Overlap, &ecam.span, message).label("this");
                     self.faults.push(fault.help("move `ecam` of `board` away from there"));
@@ -72,10 +70,8 @@ impl Checker<'_> {
         let slot = |device: u8| u32::from(device) == VSOCK_SLOT;
         if let Some(function) = vm.functions.iter().find(|one| slot(one.address.device)) {
             let message = format!(
-                "{}'s socket device, for the flow {}, and {} are both device {VSOCK_SLOT} of its \
+                "{vm}: its socket device, for {flow}, and {} are both device {VSOCK_SLOT} of its \
                  bus",
-                vm.name,
-                flow.name,
                 function.name()
             );
             let fault = self.fault(Code::VsockSlot, span, message).label("this VM");
@@ -88,9 +84,8 @@ impl Checker<'_> {
         });
         if outside {
             let message = format!(
-                "{}'s socket device has its registers at {}, and its PCI functions of the board \
-                 are behind a bridge that passes nothing there",
-                vm.name,
+                "{vm}: its socket device has its registers at {}, and its PCI functions of the \
+                 board are behind a bridge that passes nothing there",
                 hex(registers.start)
             );
             let fault = self.fault(Code::VsockWindow, span, message).label("this VM");
@@ -109,9 +104,7 @@ impl Checker<'_> {
     ) {
         if let Some(other) = vm.in_the_way(range) {
             let message = format!(
-                "{}'s {what}, for the flow {}, and {other} are both at {}",
-                vm.name,
-                flow.name,
+                "{vm}: its {what}, for {flow}, and {other} are both at {}",
                 hex(range.start)
             );
             let fault = self.fault(Code::Overlap, span, message).label("this");

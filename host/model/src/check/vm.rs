@@ -1,8 +1,6 @@
 //! A VM by itself: its RAM, its virtual board, what it expects.
 
 use super::Checker;
-use super::devices::Taken;
-use super::pci::TakenFunction;
 use crate::coloring::tlb::TlbColors;
 use crate::diagnostics::Code;
 use crate::image::{self, in_ram};
@@ -15,7 +13,8 @@ use crate::resolve::ImageSource;
 use crate::table::At;
 use crate::text::hex;
 use crate::vm::{
-    CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, Image, REDISTRIBUTOR_LEN, RamPiece, Spans, VirtualBoard, Vm,
+    AssignedDevice, CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, Image, REDISTRIBUTOR_LEN, RamPiece, Spans,
+    VirtualBoard, Vm,
 };
 use std::{collections::BTreeSet, ops::Range};
 use weir_abi::{ADDRESS_LIMIT, ECAM_LEN, KEPT_COUNTERS, PAGE};
@@ -39,8 +38,8 @@ impl Checker<'_> {
     pub(super) fn vm(
         &mut self,
         raw: &At<raw::Vm>,
-        devices: Vec<Taken>,
-        functions: Vec<TakenFunction>,
+        devices: Vec<At<AssignedDevice>>,
+        functions: Vec<At<AssignedFunction>>,
         tlb: Option<(&TlbColors, BTreeSet<u16>)>,
     ) -> Vm {
         let before = self.faults.0.len();
@@ -51,8 +50,8 @@ impl Checker<'_> {
         };
         let (board, mut areas) = self.board(raw, &memory);
         areas.extend(devices.iter().flat_map(|taken| {
-            taken.device.regions.iter().map(|(start, len)| Area {
-                what: format!("the device {}", taken.device.path),
+            taken.regions.iter().map(|(start, len)| Area {
+                what: format!("the device {}", taken.path),
                 range: start.0..start.0 + len.0,
                 span: taken.span.clone(),
             })
@@ -73,19 +72,17 @@ impl Checker<'_> {
             tlb_colors: tlb.map(|(tlb, _)| tlb.span.clone()),
         };
         let lines = devices.iter().map(|taken| {
-            let intids = taken.device.irqs.iter().map(|irq| irq.intid).collect();
-            (taken.device.path.clone(), &taken.span, intids)
+            let intids = taken.irqs.iter().map(|irq| irq.intid).collect();
+            (taken.path.clone(), &taken.span, intids)
         });
-        let pci_lines = functions
-            .iter()
-            .map(|taken| (taken.function.name(), &taken.span, vec![taken.function.intid]));
+        let pci_lines =
+            functions.iter().map(|taken| (taken.name(), &taken.span, vec![taken.intid]));
         let lines: Vec<(_, _, Vec<IntId>)> = lines.chain(pci_lines).collect();
         for (name, place, intids) in lines {
             if intids.contains(&board.uart_intid) {
                 let span = raw.board.uart_intid.as_ref().map_or(place, |intid| &intid.span);
                 let message = format!(
-                    "{}'s PL011 and {name} have the same interrupt {}",
-                    raw.title(),
+                    "{raw}: its PL011 and {name} have the same interrupt {}",
                     board.uart_intid
                 );
                 let fault = self.fault(Code::InterruptTwice, span, message).label("this");
@@ -94,12 +91,14 @@ impl Checker<'_> {
                     .push(fault.help("give the PL011 another one: board = { uart_intid = ... }"));
             }
         }
-        let devices: Vec<_> = devices.into_iter().map(|taken| taken.device).collect();
-        let functions = functions.into_iter().map(|taken| taken.function).collect();
+        let devices: Vec<_> = devices.into_iter().map(|taken| taken.value).collect();
+        let functions = functions.into_iter().map(|taken| taken.value).collect();
         let expect = self.expect(raw);
         let pmu = self.pmu(raw);
-        let image =
-            raw.image.as_ref().map(|image| self.image(&raw.title(), image, &memory, &mut spans));
+        let image = raw
+            .image
+            .as_ref()
+            .map(|image| self.image(&raw.to_string(), image, &memory, &mut spans));
         let (image, complete) = image.unwrap_or((
             Image::Elf { file: ImageSource::Named(String::new()), args: String::new() },
             None,
@@ -146,11 +145,9 @@ impl Checker<'_> {
             return request.value as u8;
         }
         let message = format!(
-            "vm `{}`: `pmu` is {}, but {} has {left} event counters per core for VMs (weir uses \
-             {KEPT_COUNTERS})",
-            raw.title(),
-            request.value,
-            platform.name,
+            "{raw}: `pmu` is {}, but {platform} has {left} event counters per core for VMs (weir \
+             uses {KEPT_COUNTERS})",
+            request.value
         );
         let fault = self.fault(Code::PmuCounters, &request.span, message).label("this");
         self.faults.push(fault.help(match left {
@@ -179,16 +176,13 @@ impl Checker<'_> {
                     let fault = self.fault(
                         Code::RamTwice,
                         &ram.span,
-                        format!(
-                            "{}: `ram` and `memory` both give the address of the RAM",
-                            raw.title()
-                        ),
+                        format!("{raw}: `ram` and `memory` both give the address of the RAM"),
                     );
                     let fault = fault.label("this").and(memory.span.clone(), "and this");
                     self.faults.push(fault.help("leave out `ram`, or write `memory` as one size"));
                 }
                 if list.is_empty() {
-                    let message = format!("{} has no RAM", raw.title());
+                    let message = format!("{raw}: `memory` is empty");
                     let fault = self.fault(Code::NoMemory, &memory.span, message).label("empty");
                     self.faults.push(fault.help("write a size, like \"16MiB\""));
                 }
@@ -218,7 +212,7 @@ impl Checker<'_> {
             let Some(pieces) = pieces else {
                 let given = matches!(value, raw::Memory::Pieces(_));
                 let (message, help) =
-                    tlb.refusal(&raw.title(), piece, given, (free, ADDRESS_LIMIT));
+                    tlb.refusal(&raw.to_string(), piece, given, (free, ADDRESS_LIMIT));
                 let fault = self.fault(Code::TlbColors, span, message).label("this");
                 self.faults.push(fault.and(tlb.span.clone(), "these sets").help(help));
                 return Vec::new();
@@ -229,7 +223,7 @@ impl Checker<'_> {
     }
 
     fn piece(&mut self, vm: &At<raw::Vm>, base: &At<u64>, size: &At<Bytes>) -> Option<RamPiece> {
-        let name = vm.title();
+        let name = vm.to_string();
         if size.value.0 == 0 {
             let fault =
                 self.fault(Code::MemoryZero, &size.span, format!("{name}: the RAM has size 0"));
@@ -241,7 +235,7 @@ impl Checker<'_> {
                 || "write a size that a board has, like \"16MiB\"".to_owned(),
                 |up| format!("write \"{}\"", Bytes(up)),
             );
-            let message = format!("{name}'s RAM of {} is not a number of pages", size.value);
+            let message = format!("{name}: its RAM of {} is not a number of pages", size.value);
             let fault =
                 self.fault(Code::MemoryUnaligned, &size.span, message).label("no multiple of 4KiB");
             self.faults.push(fault.help(up));
@@ -260,7 +254,7 @@ impl Checker<'_> {
         len: u64,
         alignment: u64,
     ) -> Option<()> {
-        let name = vm.title();
+        let name = vm.to_string();
         if !address.value.is_multiple_of(alignment) {
             let message =
                 format!("{name}: the address {} of the {what} is not aligned", hex(address.value));
@@ -271,11 +265,15 @@ impl Checker<'_> {
             return None;
         }
         if address.value.checked_add(len).is_none_or(|end| end > ADDRESS_LIMIT) {
-            let message = format!("{name}'s {what} at {} ends above 39 bits", hex(address.value));
+            let message = format!(
+                "{name}: its {what} at {} ends above {}, the highest address of stage 2 (39 bits)",
+                hex(address.value),
+                hex(ADDRESS_LIMIT - 1)
+            );
             let fault = self.fault(Code::AddressTooHigh, &address.span, message);
             let fault = fault.label(format!("{} from here", Bytes(len)));
-            self.faults
-                .push(fault.help(format!("the highest address is {}", hex(ADDRESS_LIMIT - 1))));
+            let highest = (ADDRESS_LIMIT - len.min(ADDRESS_LIMIT)) / alignment * alignment;
+            self.faults.push(fault.help(format!("write {} or less", hex(highest))));
             return None;
         }
         Some(())
@@ -291,10 +289,11 @@ impl Checker<'_> {
             (&raw.board.cpu_interface, "redistributors", 3)
         };
         if let (Some(wrong), true) = (wrong, known) {
-            let message = format!("{} has a GICv{version}, which has no such part", raw.title());
+            let key = if gic_v2 { "redistributors" } else { "cpu_interface" };
+            let message = format!("{raw}: `board.{key}` is no part of its GICv{version}");
             let fault =
                 self.fault(Code::GicVersion, &wrong.span, message).label("not on this platform");
-            self.faults.push(fault.help(format!("write `{other}`")));
+            self.faults.push(fault.help(format!("write `{other}` in place of `{key}`")));
         }
         let vcpus = raw.cpus.as_ref().map_or(1, |cpus| cpus.value.len().max(1) as u64);
         let header = raw.span.clone();
@@ -368,9 +367,10 @@ impl Checker<'_> {
             && !in_ram(&(tree.value..tree.value + 8), memory)
         {
             let message =
-                format!("{}'s device tree at {} is not in its RAM", raw.title(), hex(tree.value));
+                format!("{raw}: its device tree at {} is not in its RAM", hex(tree.value));
             let fault = self.fault(Code::OutsideRam, &tree.span, message).label("this");
-            self.faults.push(fault.help(format!("its RAM is {}", image::ram(memory))));
+            let help = format!("write an address in its RAM, {}", image::ram(memory));
+            self.faults.push(fault.help(help));
         }
         Ipa(tree.value)
     }
@@ -380,7 +380,7 @@ impl Checker<'_> {
         &mut self,
         raw: &At<raw::Vm>,
         board: &VirtualBoard,
-        functions: &[TakenFunction],
+        functions: &[At<AssignedFunction>],
     ) -> Vec<Area> {
         let Some(first) = functions.first() else {
             return Vec::new();
@@ -394,9 +394,9 @@ impl Checker<'_> {
             areas.push(Area { what: "the PCI configuration space".to_owned(), range, span });
         }
         areas.extend(functions.iter().map(|taken| {
-            let AssignedFunction { bars, bars_len, .. } = taken.function;
+            let AssignedFunction { bars, bars_len, .. } = taken.value;
             Area {
-                what: format!("the base addresses of {}", taken.function.name()),
+                what: format!("the base addresses of {}", taken.name()),
                 range: bars.0..bars.0 + bars_len.0,
                 span: taken.span.clone(),
             }
@@ -411,12 +411,11 @@ impl Checker<'_> {
                     continue;
                 }
                 let message = format!(
-                    "{}: {} ({}) and {} ({}) overlap",
-                    raw.title(),
+                    "{raw}: {} ({}) and {} ({}) overlap",
                     first.what,
                     span(&first.range),
                     second.what,
-                    span(&second.range),
+                    span(&second.range)
                 );
                 let fault =
                     self.fault(Code::Overlap, &second.span, message).label(second.what.clone());
@@ -433,23 +432,20 @@ impl Checker<'_> {
         };
         let help = "write a text that a line of the console contains, or leave `expect` out";
         if expect.value.is_empty() {
-            let fault = self.fault(
-                Code::ExpectEmpty,
-                &expect.span,
-                format!("{} expects nothing", raw.title()),
-            );
+            let fault =
+                self.fault(Code::ExpectEmpty, &expect.span, format!("{raw}: `expect` is empty"));
             self.faults.push(fault.label("empty").help(help));
         }
         for text in &expect.value {
             let wrong = if text.value.trim().is_empty() {
-                Some("an empty text, which every line contains")
+                Some("is an empty text, which every line contains")
             } else {
                 text.value
                     .contains(['\n', '\r', '\0'])
-                    .then_some("a text of several lines, which no line contains")
+                    .then_some("is a text of several lines, which no line contains")
             };
             if let Some(wrong) = wrong {
-                let message = format!("{} expects {wrong}", raw.title());
+                let message = format!("{raw}: one of `expect` {wrong}");
                 let fault =
                     self.fault(Code::ExpectEmpty, &text.span, message).label("this").help(help);
                 self.faults.push(fault);

@@ -60,15 +60,11 @@ impl Work<'_> {
         let name = self.platform.places.dram.get(map).map(|map| map.name.clone());
         let mut division = Division::none(self.platform.places.geometry(map), name, vms.len());
         self.classes = division.classes;
-        if self.classes.count() == 1 {
-            self.no_geometry(requests);
-            return (division, Vec::new());
-        }
         let before = self.faults.0.len();
         for part in Part::ALL.into_iter().filter(|part| part.count(&division.classes) == 1) {
             self.nothing_to_choose(requests, part);
         }
-        if self.faults.0.len() > before {
+        if self.classes.count() == 1 || self.faults.0.len() > before {
             return (division, Vec::new());
         }
         self.groups = named_groups(requests, self.platform, &self.classes, self.file, self.faults);
@@ -77,7 +73,7 @@ impl Work<'_> {
         for (index, vm) in vms.iter().enumerate() {
             let none = Request { span: vm.span.clone(), ..Request::default() };
             let owner = self.owner(&vm.name, requests.vms.get(index).unwrap_or(&none));
-            let timed = timed.iter().find(|timed| timed.name == vm.name);
+            let timed = timed.get(index);
             owners.push(Owner {
                 criticality: timed.map_or(0, |timed| timed.criticality),
                 working_set: timed.and_then(|timed| timed.working_set),
@@ -164,13 +160,6 @@ impl Work<'_> {
 }
 
 impl Work<'_> {
-    /// That there are no colors or no banks to choose.
-    fn no_geometry(&mut self, requests: &Requests) {
-        for part in Part::ALL {
-            self.nothing_to_choose(requests, part);
-        }
-    }
-
     /// That all of the board is one color, or one bank, so that no key can divide by it.
     fn nothing_to_choose(&mut self, requests: &Requests, part: Part) {
         let all = requests.vms.iter().chain([&requests.hypervisor, &requests.broker]);
@@ -182,7 +171,8 @@ impl Work<'_> {
                 Part::Banks => (banks, "banks", "[[dram]]"),
             };
             let Some(key) = key else { continue };
-            let message = format!("{} has no {whole} to choose", self.platform.name);
+            let message =
+                format!("{}: has no {whole} for `{}` to choose", self.platform, part.many());
             let help = format!(
                 "all of its RAM is one {}: leave the key out, or describe more in {table} of its \
                  platform file",
@@ -227,7 +217,7 @@ impl Work<'_> {
         let are = if both.len() == 1 { "is" } else { "are" };
         let (code, message) = if grouped {
             let message = format!(
-                "{} (criticality {}) and {} (criticality {}) share {}",
+                "{}: has criticality {} and shares with {} of criticality {}: {}",
                 one.name,
                 one.criticality,
                 two.name,
@@ -237,10 +227,7 @@ impl Work<'_> {
             (Code::PageClassCriticality, message)
         } else {
             let both = part.with(&both);
-            (
-                Code::PageClassTaken,
-                format!("{both} {are} given to {} and to {}", one.name, two.name),
-            )
+            (Code::PageClassTaken, format!("{}: {both} {are} given to {}, too", two.name, one.name))
         };
         let free = self.free(owners, part);
         let rest = |all: &BTreeSet<u16>| all.difference(&both).copied().collect::<BTreeSet<u16>>();

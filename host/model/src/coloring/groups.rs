@@ -1,10 +1,11 @@
 //! Named groups of colors and banks: those of the file and those of its platform.
 
 use super::numbers;
-use super::owner::Part;
+use super::owner::{Part, shortened};
 use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults, File};
 use crate::keys::page_classes::Group as RawGroup;
+use crate::object::Object;
 use crate::table::At;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -55,7 +56,7 @@ pub(super) fn all<'a>(
     faults: &mut Faults,
 ) -> Vec<(&'a RawGroup, Group)> {
     if let Some(extra) = raw.get(LIMIT) {
-        let message = format!("{} groups, but there can be {LIMIT}", raw.len());
+        let message = format!("[[group]]: {} groups (weir supports {LIMIT})", raw.len());
         let fault = Fault::new(Code::TooManyGroups, file, extra.name.span.clone(), message);
         faults.push(fault.label("one too many").help("remove groups that no VM uses"));
     }
@@ -64,29 +65,34 @@ pub(super) fn all<'a>(
     for group in raw.iter().take(LIMIT) {
         name(&group.name, file, faults);
         if let Some(first) = seen.insert(&group.name.value, &group.name) {
-            let message = format!("two groups are called `{}`", group.name.value);
+            let message = format!("{}: two groups have this name", Object::group(&group.name));
             let fault = Fault::new(Code::NameTwice, file, group.name.span.clone(), message);
             let fault = fault.label("second").and(first.span.clone(), "first");
-            faults.push(fault.help("give one of them another name"));
+            faults.push(fault.help("write another `name` for one"));
             seen.insert(&first.value, first);
             continue;
         }
         if group.colors.is_none() && group.banks.is_none() {
-            let message = format!("the group `{}` has no colors and no banks", group.name.value);
+            let message = format!("{}: no `colors` and no `banks`", Object::group(&group.name));
             let fault = Fault::new(Code::GroupEmpty, file, group.name.span.clone(), message);
-            faults.push(fault.label("this").help("write `colors`, `banks`, or both"));
+            faults.push(fault.label("this").help("add colors = \"0-3\", or banks = \"0-3\""));
         }
-        let mut read = |text: &Option<At<String>>| {
+        let mut read = |part: Part, text: &Option<At<String>>| {
             let At { value, span } = text.as_ref()?;
             let numbers = numbers::parse(value);
             if numbers.is_none() {
-                let message = format!("`{value}` are no numbers");
+                let message = format!(
+                    "{}: {} = {:?} is not a list of numbers",
+                    Object::group(&group.name),
+                    part.many(),
+                    shortened(value)
+                );
                 let fault = Fault::new(Code::BadNumbers, file, span.clone(), message).label("this");
                 faults.push(fault.help("write numbers and ranges, like \"0-3,8\""));
             }
             Some(numbers.unwrap_or_default())
         };
-        let (colors, banks) = (read(&group.colors), read(&group.banks));
+        let (colors, banks) = (read(Part::Colors, &group.colors), read(Part::Banks, &group.banks));
         groups.push((group, Group { name: group.name.value.clone(), colors, banks }));
     }
     groups
@@ -96,19 +102,20 @@ pub(super) fn all<'a>(
 fn name(name: &At<String>, file: &File, faults: &mut Faults) {
     let At { value, span } = name;
     let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    let message = if value.is_empty() {
-        "a group's name is empty".to_owned()
+    let wrong = if value.is_empty() {
+        "`name` is empty".to_owned()
     } else if value == "auto" {
-        "a group is called `auto`, which leaves a choice to weir".to_owned()
+        "`name` is the word that leaves a choice to weir".to_owned()
     } else if value.len() > NAME_LIMIT {
-        format!("a group's name is {} bytes long", value.len())
+        format!("`name` has {} bytes (weir supports {NAME_LIMIT})", value.len())
     } else if let Some(bad) = value.chars().find(|c| !good(*c)) {
-        format!("a group's name has {bad:?} in it")
+        format!("`name` has {bad:?} in it")
     } else if !value.starts_with(|first: char| first.is_ascii_alphabetic()) {
-        format!("a group is called `{value}`, as if that were numbers")
+        "`name` does not begin with a letter, as if it were numbers".to_owned()
     } else {
         return;
     };
+    let message = format!("{}: {wrong}", Object::group(value));
     let fault = Fault::new(Code::GroupName, file, span.clone(), message).label("this");
     faults.push(fault.help("use 1 to 31 characters of a-z, A-Z, 0-9, `-` and `_`, a letter first"));
 }

@@ -7,6 +7,7 @@ use crate::diagnostics::Code;
 use crate::document::Reader;
 use crate::keys::board::{self, Platform};
 use crate::keys::page_classes::{self as keys, Dram};
+use crate::object::Object;
 use crate::ranges::overlap;
 use crate::table::At;
 use schemars::JsonSchema;
@@ -131,10 +132,12 @@ fn cache(
     };
     if !line.value.0.is_power_of_two() || line.value < MIN_LINE {
         let help = format!("give a power of two, {MIN_LINE} or more, from the core's manual");
-        return wrong(&line.span, format!("a cache line of {}", line.value), &help);
+        let message = format!("[cache]: `line` is {}, not a size that weir models", line.value);
+        return wrong(&line.span, message, &help);
     }
     if line.value.0 > of || !way.is_multiple_of(line.value.0) {
-        let message = format!("lines of {} make no cache of {size} with {ways} ways", line.value);
+        let message =
+            format!("[cache]: lines of {} make no cache of {size} with {ways} ways", line.value);
         return wrong(span, message, "write the values of the L2 or L3 from the core's manual");
     }
     match Geometry::color_bits(size.0, *ways, of) {
@@ -145,7 +148,11 @@ fn cache(
             line: line.value,
         }),
         Err(BadGeometry::Page(page_size)) => {
-            let message = format!("weir maps pages of {}, not {}", Bytes(PAGE), Bytes(page_size));
+            let message = format!(
+                "[cache]: `page` is {} (weir maps pages of {})",
+                Bytes(page_size),
+                Bytes(PAGE)
+            );
             let span = page.as_ref().map_or(span, |page| &page.span);
             let help = "leave `page` out, or write \"4KiB\"";
             reader.fault(Code::PageSize, span, message, help);
@@ -153,7 +160,8 @@ fn cache(
         }
         Err(_) => {
             let message = format!(
-                "a way of {size} / {ways} is no power of two of pages, so its pages have no colors"
+                "[cache]: a way of {size} / {ways} is no power of two of pages, so its pages have \
+                 no colors"
             );
             let help = "leave out [cache] if the cache is no larger than its ways times a page";
             wrong(span, message, help)
@@ -165,19 +173,20 @@ fn dram(raw: &[At<Dram>], cache: Option<LastLevelCache>, reader: &mut Reader<'_>
     let mut maps: Vec<DramMap> = Vec::new();
     for At { value: Dram { name, banks: rows }, span } in raw {
         if maps.iter().any(|known| known.name == name.value) {
-            let message = format!("two maps are called `{}`", name.value);
+            let message = format!("{}: two maps have this name", Object::new("dram", name));
             reader.fault(Code::NameTwice, &name.span, message, "give one another name");
         }
-        let mut wrong = |span: &Range<usize>, message: String, help: &str| {
+        let mut wrong = |span: &Range<usize>, wrong: String, help: &str| {
+            let message = format!("{}: {wrong}", Object::new("dram", name));
             reader.fault(Code::PlatformGeometry, span, message, help);
         };
         if rows.is_empty() {
             let help = "leave this [[dram]] out, or list the address bits of each bank bit";
-            wrong(&rows.span, format!("the map `{}` distinguishes no banks", name.value), help);
+            wrong(&rows.span, "`banks` is empty, so it distinguishes no banks".to_owned(), help);
             continue;
         }
         if rows.len() > MAX_BANK_BITS {
-            let message = format!("{} bank bits, but there can be {MAX_BANK_BITS}", rows.len());
+            let message = format!("{} bank bits (weir supports {MAX_BANK_BITS})", rows.len());
             wrong(&rows.span, message, "leave out those of other ranks or channels");
             continue;
         }
@@ -215,7 +224,10 @@ fn tlbs(raw: &[At<keys::Tlb>], reader: &mut Reader<'_>) -> Vec<Tlb> {
     for At { value: keys::Tlb { name, entries, ways }, span } in raw {
         let sets = entries / (*ways).max(1);
         if sets * ways != *entries || !sets.is_power_of_two() || sets < 2 {
-            let message = format!("{entries} entries in {ways} ways are no power of two of sets");
+            let message = format!(
+                "{}: {entries} entries in {ways} ways are no power of two of sets",
+                Object::new("tlb", name)
+            );
             let help = "leave out a TLB that is fully associative";
             reader.fault(Code::PlatformTlb, span, message, help);
             continue;
@@ -239,7 +251,11 @@ fn group_numbers(groups: &[(&keys::Group, Group)], places: &Places, reader: &mut
             if let Some(Some((number, help))) = wrong.next()
                 && wrong.all(|wrong| wrong.is_some())
             {
-                let message = format!("the board has no {} {number}", part.one());
+                let message = format!(
+                    "{}: the board has no {} {number}",
+                    Object::group(&group.name),
+                    part.one()
+                );
                 reader.fault(Code::PageClassUnknown, &key.span, message, help);
             }
         }
@@ -254,7 +270,7 @@ fn coverage(raw: &Platform, places: &Places, reader: &mut Reader<'_>) {
     let cache = raw.cache.as_ref().map_or(0..0, |cache| cache.span.clone());
     for map in 0..places.dram.len().max(1) {
         let Ok(classes) = PageClasses::new(&places.geometry(map)) else {
-            let message = "the cache has more than 256 colors, or some above 40 address bits";
+            let message = "[cache]: more than 256 colors, or some above 40 address bits";
             let help = "write the values of the L2 or L3 from the core's manual";
             reader.fault(Code::PlatformGeometry, &cache, message, help);
             return;
@@ -267,8 +283,8 @@ fn coverage(raw: &Platform, places: &Places, reader: &mut Reader<'_>) {
         if empty > 0 {
             let span = raw.dram.get(map).map_or(&cache, |map| &map.span);
             let message = format!(
-                "{empty} of {} page classes have no page: there are more colors and banks than the \
-                 bits that differ in RAM distinguish",
+                "the platform: {empty} of {} page classes have no page: there are more colors and \
+                 banks than the bits that differ in RAM distinguish",
                 classes.count()
             );
             let help = "leave out the bits that are the same in all of [memory]";
@@ -290,7 +306,8 @@ fn more(raw: &board::Memory, reader: &mut Reader<'_>) -> Vec<RamRange> {
             taken.push(piece);
             more.push(RamRange { base: *base, size: *size });
         } else {
-            let message = "this RAM is not whole pages below 40 bits apart from the other";
+            let message =
+                "[memory]: this part of `more` is not whole pages, apart and below 40 bits";
             reader.fault(Code::MemoryUnaligned, span, message, "use multiples of 4KiB");
         }
     }

@@ -133,7 +133,7 @@ impl Work<'_> {
         let owner = &owners[index];
         let claims = claims(owners, index, part, |_| true);
         let (name, one) = (&owner.name, part.one());
-        let message = format!("no {one} is left for {name}: {}", texts(&claims));
+        let message = format!("{name}: no {one} is left: {}", texts(&claims));
         let all: BTreeSet<u16> = (0..part.count(&self.classes)).collect();
         let mut edits = Self::given_up(owners, index, part, (&all, 1));
         edits.extend(Edit::leave_out(owners, index, &[part]));
@@ -162,12 +162,12 @@ impl Work<'_> {
         let all: Vec<Claim> =
             Part::ALL.into_iter().flat_map(|part| claims(owners, index, part, |_| true)).collect();
         let message = format!(
-            "no page is left for {}: it may have {}, which {} in {} on {}, and {}",
+            "{}: no page is left: it may have {}, which {} in {} on {}, and {}",
             owner.name,
             Part::Colors.with(colors),
             if colors.len() == 1 { "lies" } else { "lie" },
             Part::Banks.with(&compatible),
-            self.platform.name,
+            self.platform,
             Part::Banks.with(banks),
         );
         let others = self.compatible(Part::Colors, banks);
@@ -191,7 +191,7 @@ impl Work<'_> {
     ) -> Refusal {
         let owner = &owners[index];
         let other = part.other();
-        let board = &self.platform.name;
+        let board = self.platform;
         let place = self.compatible(other, missing);
         let lost = part.with(missing);
         let span = &owner.part(part).span;
@@ -260,7 +260,7 @@ impl Work<'_> {
         }
         let left = free.saturating_sub(rest);
         let message = format!(
-            "{} needs {} of its own, and {} of {} {}: {}",
+            "{}: needs {} of its own, and {} of {} {}: {}",
             owner.name,
             part.count_of(need),
             if left == 0 { "none".to_owned() } else { left.to_string() },
@@ -302,10 +302,10 @@ impl Work<'_> {
             (place, claimed_numbers(owners, index, other))
         };
         let message = format!(
-            "{} needs {} in {place}: on {} that can be {} only{}",
+            "{}: needs {} in {place}: on {} that can be {} only{}",
             owner.name,
             part.count_of(need),
-            self.platform.name,
+            self.platform,
             part.with(&possible),
             if taken.is_empty() { taken } else { format!(", and {taken}") },
         );
@@ -348,8 +348,7 @@ impl Work<'_> {
         self.never_fits(owner, part).map_or_else(
             || self.worth(owner, part),
             |(set, cache)| {
-                let name = &owner.name;
-                format!("{name}'s `working_set` of {set} never fits: the whole cache has {cache}")
+                format!("the `working_set` of {set} never fits: the whole cache has {cache}")
             },
         )
     }
@@ -364,7 +363,7 @@ impl Work<'_> {
         let own = owner.part(other).numbers.as_ref().filter(|_| owner.names(other));
         let own = own.map_or(String::new(), |own| {
             let each = Bytes(self.reach(Some(own), part, ram));
-            format!("; in {}'s {} it is {each}", owner.name, other.with(own))
+            format!("; in the {} of {} it is {each}", other.with(own), owner.name)
         });
         format!(
             "a {} is {} of RAM{}{own}",
@@ -397,7 +396,7 @@ impl Work<'_> {
         let numbers = |part: Part| part.of_set(&self.classes, set);
         let has = |part: Part| part.with(&numbers(part));
         let message = format!(
-            "{} has {} of RAM, but its {} and {} hold {reach}",
+            "{}: has {} of RAM, but its {} and {} hold {reach}",
             owner.name,
             owner.ram,
             has(Part::Colors),

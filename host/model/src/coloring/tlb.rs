@@ -90,7 +90,7 @@ impl TlbColors {
         (free, limit): (&BTreeSet<u16>, u64),
     ) -> (String, String) {
         let RamPiece { base, size } = piece;
-        let ram = format!("{name}'s RAM of {size} at {base}");
+        let ram = format!("{name}: its RAM of {size} at {base}");
         let sets = self.sets;
         let last = self.numbers.len().saturating_sub(1);
         let own = format!("TLB set{} {}", if last == 0 { "" } else { "s" }, self.text());
@@ -178,13 +178,16 @@ pub(super) fn assign(
         let owner = vms.owners.get(index);
         let read = match (sets, owner) {
             (None, _) => Err((
-                format!("{}: the platform file does not describe the TLBs", platform.name),
+                format!(
+                    "{}: `tlb_colors` needs [[tlb]], which {platform} does not describe",
+                    name(index)
+                ),
                 "describe [[tlb]] in its platform file, or leave the key out".to_owned(),
             )),
             (Some(sets), Some(owner)) if key.value == "auto" => {
                 following(request, owner, name(index), sets, count)
             }
-            (Some(sets), _) => numbered(&key.value, &platform.name, sets).map(Some),
+            (Some(sets), _) => numbered(&key.value, name(index), platform, sets).map(Some),
         };
         let mine = read.unwrap_or_else(|(message, help)| {
             let fault = Fault::new(Code::TlbColors, file, key.span.clone(), message).label("this");
@@ -217,10 +220,10 @@ pub(super) fn assign(
                     .unwrap_or_else(|| format!("leave `tlb_colors` out of {}", name(index)));
             let (word, are) = if both.len() == 1 { ("set", "is") } else { ("sets", "are") };
             let message = format!(
-                "TLB {word} {} {are} given to {} and to {}",
+                "{}: TLB {word} {} {are} given to {}, too",
+                name(index),
                 numbers::text(both),
-                name(other),
-                name(index)
+                name(other)
             );
             let fault = Fault::new(Code::TlbColors, file, key.span.clone(), message).label("this");
             let fault =
@@ -264,19 +267,19 @@ fn following(
             (0..sets).filter(|&set| colors.contains(&color(set))).collect();
         if numbers.is_empty() {
             // Fewer sets than colors: these colors have none of their own.
-            let message = format!("{name}'s colors are less than one of the {sets} TLB sets");
+            let message = format!("{name}: its colors are less than one of the {sets} TLB sets");
             return Err((message, explicit));
         }
         return Ok(Some(numbers));
     }
     if request.colors.is_none() {
-        let message = format!("vm `{name}`: `tlb_colors` follows its `colors`, but it has none");
+        let message = format!("{name}: `tlb_colors` follows its `colors`, but it has none");
         return Err((message, explicit));
     }
     if owner.colors.auto && owner.criticality == 0 {
         let message = format!(
-            "vm `{name}`: `tlb_colors` follows its `colors`, but \"auto\" at criticality 0 gives \
-             shared colors"
+            "{name}: `tlb_colors` follows its `colors`, but \"auto\" at criticality 0 gives shared \
+             colors"
         );
         return Err((message, explicit));
     }
@@ -284,7 +287,12 @@ fn following(
 }
 
 /// What the file lists.
-fn numbered(text: &str, board: &str, sets: u16) -> Result<BTreeSet<u16>, (String, String)> {
+fn numbered(
+    text: &str,
+    name: &str,
+    platform: &Platform,
+    sets: u16,
+) -> Result<BTreeSet<u16>, (String, String)> {
     let help = format!(
         "write numbers from 0 to {}, like \"0-{}\", or \"auto\"",
         sets - 1,
@@ -292,8 +300,14 @@ fn numbered(text: &str, board: &str, sets: u16) -> Result<BTreeSet<u16>, (String
     );
     match numbers::parse(text) {
         Some(numbers) if numbers.iter().all(|&number| number < sets) => Ok(numbers),
-        Some(_) => Err((format!("{board} has TLB sets 0 to {} only", sets - 1), help)),
-        None => Err((format!("`{}` are no TLB sets", shortened(text)), help)),
+        Some(_) => {
+            let wrong = format!("{name}: {platform} has TLB sets 0 to {} only", sets - 1);
+            Err((wrong, help))
+        }
+        None => {
+            let text = shortened(text);
+            Err((format!("{name}: tlb_colors = {text:?} is not a list of TLB sets"), help))
+        }
     }
 }
 

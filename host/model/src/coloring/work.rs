@@ -8,6 +8,7 @@ use super::places::Places;
 use super::requests::{Request, Requests};
 use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults, File};
+use crate::object::Object;
 use crate::platform::Platform;
 use crate::shape::suggestion;
 use crate::table::At;
@@ -48,7 +49,7 @@ impl Work<'_> {
             return place;
         }
         let help = suggestion(value, maps.iter().map(|map| map.name.as_str()));
-        let message = format!("{} has no DRAM map `{value}`", self.platform.name);
+        let message = format!("the system: `dram` names `{value}`, which {} lacks", self.platform);
         let fault = self.fault(Code::DramMapUnknown, span, message).help(help);
         self.faults.push(fault);
         0
@@ -86,8 +87,10 @@ impl Work<'_> {
         let Some(numbers) = numbers else {
             let many = part.many();
             let message = match group {
-                Some(_) => format!("{name}: the group `{value}` has no {many}"),
-                None => format!("{name}: `{}` are no {many}", shortened(value)),
+                Some(_) => format!("{name}: {} has no {many}", Object::group(value)),
+                None => {
+                    format!("{name}: {many} = {:?} is not a list of {many}", shortened(value))
+                }
             };
             let known = self.groups.iter().filter(|group| of(group).is_some());
             let known: Vec<&str> = known.map(|group| group.name.as_str()).collect();
@@ -109,7 +112,7 @@ impl Work<'_> {
             return owned;
         }
         if let Some((number, help)) = beyond(part, &self.classes, &numbers) {
-            let message = format!("{} has no {} {number}", self.platform.name, part.one());
+            let message = format!("{name}: {} has no {} {number}", self.platform, part.one());
             let fault = self.fault(Code::PageClassUnknown, span, message).help(help);
             self.faults.push(fault);
             return owned;
@@ -150,9 +153,9 @@ pub(super) fn named_groups(
     let mut groups = groups::all(&requests.groups, file, faults);
     for (raw, group) in &mut groups {
         if platform.places.groups.iter().any(|theirs| theirs.name == group.name) {
-            let message = format!("{} has a group `{}` already", platform.name, group.name);
+            let message = format!("{}: {platform} has it already", Object::group(&group.name));
             let fault = Fault::new(Code::NameTwice, file, raw.name.span.clone(), message);
-            faults.push(fault.label("this").help("give this one another name, or leave it out"));
+            faults.push(fault.label("this").help("write another `name`, or leave it out"));
         }
         for (part, key) in [(Part::Colors, &raw.colors), (Part::Banks, &raw.banks)] {
             let numbers = match part {
@@ -161,7 +164,11 @@ pub(super) fn named_groups(
             };
             let wrong = numbers.as_ref().and_then(|numbers| beyond(part, classes, numbers));
             if let (Some(key), Some((number, help))) = (key, wrong) {
-                let message = format!("{} has no {} {number}", platform.name, part.one());
+                let message = format!(
+                    "{}: {platform} has no {} {number}",
+                    Object::group(&group.name),
+                    part.one()
+                );
                 let fault = Fault::new(Code::PageClassUnknown, file, key.span.clone(), message);
                 faults.push(fault.label("this").help(help));
                 // Reported once; an owner that names the group is not at fault.

@@ -5,10 +5,10 @@ use super::memory_budget::MemoryBudget;
 use super::page_classes::Group;
 use super::timing::{Core, Dma, Flow, Irq, Task};
 use super::workload::Workload;
+use crate::object::Object;
 use crate::shape::Kind;
 use crate::table::{At, CORE, CORES, Table, Value, choice, table, variant};
-use crate::vm::SocketBus;
-use std::ops::Range;
+use std::{fmt, ops::Range};
 use toml::{Spanned, de::DeValue};
 use weir_abi::{INTID_LIMIT, MAX_PMU_COUNTERS, OnFault, OnOutside};
 use weir_units::{Bytes, BytesPerSec, Nanos};
@@ -224,7 +224,15 @@ const ADDRESS: Kind = Kind::Address;
 /// Tables with required keys that a file may leave out if it is analyzed only.
 pub(crate) const ABSENT: &[&str] = &[System::SHAPE.name, Vm::SHAPE.name];
 
-choice! { SocketBus { Mmio = "mmio", Pci = "pci" } }
+choice! {
+    /// How a VM sees its virtio socket device.
+    pub enum SocketBus {
+        /// By registers at a fixed address.
+        Mmio = "mmio",
+        /// As a PCI function.
+        Pci = "pci",
+    }
+}
 
 choice! {
     /// What becomes of timer ticks while a VM is off a core that it shares.
@@ -307,12 +315,14 @@ impl System {
     }
 }
 
-impl Vm {
-    /// What to call it in a message.
-    pub(crate) fn title(&self) -> String {
-        self.name.as_ref().map_or("a VM".to_owned(), |name| name.value.clone())
+impl fmt::Display for Vm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name.as_ref().map_or("?", |name| &name.value);
+        fmt::Display::fmt(&Object::vm(name), f)
     }
+}
 
+impl Vm {
     /// The place of its RAM in the file, or else `header`.
     pub(crate) fn memory_span(&self, header: &Range<usize>) -> Range<usize> {
         self.memory.as_ref().map_or(header, |memory| &memory.span).clone()

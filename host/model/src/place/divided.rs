@@ -260,11 +260,11 @@ impl Board<'_> {
         let all: u64 = self.memory.iter().map(|pool| self.room(claimant, pool)).sum();
         let left: u64 = self.gaps(&claimant.set).iter().map(|gap| self.room(claimant, gap)).sum();
         let message = format!(
-            "no room for {}'s {what} of {} in its page classes on {}: {} hold {}, of which {} are \
+            "{}: no room for {what} of {} in its page classes on {}: {} hold {}, of which {} are \
              left",
-            claimant.owner,
+            claimant.owner.title(),
             Bytes(len),
-            system.platform.name,
+            system.platform,
             division.describe(&claimant.set),
             Bytes(all),
             Bytes(left),
@@ -280,7 +280,7 @@ impl Board<'_> {
             let range = row.address.0..row.end.0;
             let len = set.map_or(0, |set| Pages::new(self.classes, set, range).total() * PAGE);
             let name = match row.classes {
-                Some(_) => format!("{}'s {}", row.owner, row.what),
+                Some(_) => format!("{} of {}", row.what, row.owner.title()),
                 None => format!("the {}", row.what),
             };
             match taken.iter_mut().find(|(known, _)| *known == name) {

@@ -69,7 +69,7 @@ fn suggestion(
     order.into_iter().find_map(|other| {
         let least = sizes.pristine.get(other).copied().unwrap_or(0);
         let most = most((least, size(other)), |size| better(&with_memory(system, other, size)));
-        most.map(|most| format!("give {} {} or less", system.vms[other].name, Bytes(most)))
+        most.map(|most| format!("give {} {} or less", system.vms[other], Bytes(most)))
     })
 }
 

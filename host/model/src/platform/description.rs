@@ -9,6 +9,7 @@ pub use crate::keys::board::{
     EngineKind, EngineQos, Feature, NamedDevice, PlatformCore, Qemu, UartKind, Verified,
 };
 use crate::measured::{Interference, OverheadValues, Saturation, Sharing};
+use crate::object::named;
 use crate::pci::{Pci, Smmu};
 use std::{ops::Range, sync::Arc};
 use weir_abi::{ENGINE_CHUNK, PAGE};
@@ -184,6 +185,8 @@ impl Uart {
         }
     }
 }
+
+named! { Platform: platform(name) }
 
 impl Platform {
     /// The path of a device that a file may call by a short name.

@@ -65,18 +65,19 @@ impl Platform {
         if cores == 0 || cores > MAX_CORES {
             let span = raw.core.get(MAX_CORES).map_or(0..0, |core| core.span.clone());
             let help = "describe 1 to 8 cores with [[core]]";
-            reader.fault(Code::PlatformCores, &span, format!("{cores} cores"), help);
+            let message = format!("[[core]]: {cores} cores (weir supports 1 to {MAX_CORES})");
+            reader.fault(Code::PlatformCores, &span, message, help);
         }
         for (place, core) in raw.core.iter().enumerate() {
             let mpidr = core.value.mpidr;
             if raw.core.iter().take(place).any(|other| other.value.mpidr == mpidr) {
-                let message = format!("two cores have the `mpidr` {mpidr:#x}");
+                let message = format!("[[core]]: two cores have mpidr = {mpidr:#x}");
                 let help = "give each core the affinity of its own MPIDR_EL1";
                 reader.fault(Code::PlatformCores, &core.span, message, help);
             }
         }
         let gic = gic(&raw.gic, reader);
-        let uart = registers(&raw.uart.base, "base", reader);
+        let uart = registers(&raw.uart.base, ("[uart]", "base"), reader);
         let dma_engine = dma_engine(&raw, reader);
         let device_tree = device_tree(raw.device_tree.as_ref(), read, reader);
         let places = Places::of(&raw, reader);
@@ -91,8 +92,10 @@ impl Platform {
         if let Some(CounterPageSource { poll, poll_overhead, .. }) = &raw.counter_page
             && poll_overhead >= &poll.value
         {
-            let message =
-                format!("a poll of {poll_overhead} each {} leaves a vCPU no time", poll.value);
+            let message = format!(
+                "[counter_page]: a poll of {poll_overhead} each {} leaves a vCPU no time",
+                poll.value
+            );
             let help = format!("write more than \"{poll_overhead}\", the `poll_overhead`");
             reader.fault(Code::BudgetPoll, &poll.span, message, help);
         }
@@ -102,7 +105,8 @@ impl Platform {
         let load_address = raw.load_address.value;
         let inside = (memory.base.0..memory.base.0 + memory.size.0).contains(&load_address);
         if !inside || !load_address.is_multiple_of(PAGE) {
-            let message = "`load_address` is no page of [memory]";
+            let message =
+                format!("the platform: `load_address` is no page of [memory] ({load_address:#x})");
             let help = "use an address in [memory], a multiple of 0x1000";
             reader.fault(Code::PlatformLoadAddress, &raw.load_address.span, message, help);
         }
@@ -152,11 +156,12 @@ fn memory(raw: &At<board::Memory>, reader: &mut Reader<'_>) -> Option<RamRange> 
     let (base, size) = (raw.base, raw.size);
     if !base.0.is_multiple_of(PAGE) || !size.0.is_multiple_of(PAGE) || size.0 == 0 {
         let help = "use multiples of 4KiB";
-        reader.fault(Code::MemoryUnaligned, &raw.span, "RAM is not whole pages", help);
+        reader.fault(Code::MemoryUnaligned, &raw.span, "[memory]: not whole pages", help);
     }
     if base.0.checked_add(size.0).is_none_or(|end| end > ADDRESS_LIMIT) {
         let help = "shorten or move it";
-        reader.fault(Code::AddressTooHigh, &raw.span, "RAM ends above 39 bits", help);
+        let message = "[memory]: ends above 39 bits, the addresses of stage 2";
+        reader.fault(Code::AddressTooHigh, &raw.span, message, help);
         return None;
     }
     Some(RamRange { base, size })
@@ -166,31 +171,32 @@ fn memory(raw: &At<board::Memory>, reader: &mut Reader<'_>) -> Option<RamRange> 
 fn start(raw: &board::Platform, reader: &mut Reader<'_>) {
     let help = "describe the start of the cores by [psci] or by [spin_table]";
     if let (Some(el3), None) = (&raw.el3, &raw.spin_table) {
-        let message = "without firmware only a spin table starts the other cores";
+        let message = "[el3]: without firmware only a spin table starts the other cores";
         reader.fault(Code::PlatformStart, &el3.span, message, "add [spin_table]");
         return;
     }
     if let (Some(el3), 2) = (&raw.el3, raw.gic.version) {
-        let message = "weir sets up a GICv3 only in EL3, and this board has a GICv2";
+        let message = "[el3]: weir sets up a GICv3 only, and this board has a GICv2";
         let help = "use firmware that sets up EL3, and remove [el3]";
         reader.fault(Code::PlatformStart, &el3.span, message, help);
     }
     match (&raw.psci, &raw.spin_table) {
         (None, None) => {
-            let message = "neither PSCI nor a spin table starts the cores";
+            let message = "the platform: neither PSCI nor a spin table starts the cores";
             reader.fault(Code::PlatformStart, &(0..0), message, help);
         }
         (Some(_), Some(table)) => {
-            let message = "PSCI starts the cores, not a spin table";
+            let message = "[spin_table]: PSCI starts the cores already";
             reader.fault(Code::PlatformStart, &table.span, message, help);
         }
         (None, Some(At { value: table, span })) => {
             match (table.power, &table.watchdog) {
                 (_, Some(watchdog)) => {
-                    registers(watchdog, "watchdog", reader);
+                    registers(watchdog, ("[spin_table]", "watchdog"), reader);
                 }
                 (board::PowerKind::Bcm2711, None) => {
-                    let message = "nothing turns the board off: no `watchdog`";
+                    let message =
+                        "[spin_table]: `watchdog` is missing: nothing turns the board off";
                     let help = "add `watchdog`, the registers of the BCM2711's";
                     reader.fault(Code::PlatformStart, span, message, help);
                 }
@@ -209,12 +215,12 @@ fn start(raw: &board::Platform, reader: &mut Reader<'_>) {
             {
                 let (message, help) = if raw.el3.is_some() {
                     (
-                        "the spin table is not in the lower half of a page outside of [memory]",
+                        "[spin_table]: not in the lower half of a page outside of [memory]",
                         "place it at the start of a page of SRAM",
                     )
                 } else {
                     (
-                        "the spin table is not in one page outside of [memory]",
+                        "[spin_table]: not in one page outside of [memory]",
                         "begin [memory] behind the pages that the firmware keeps",
                     )
                 };
@@ -226,9 +232,10 @@ fn start(raw: &board::Platform, reader: &mut Reader<'_>) {
 }
 
 /// The address of a device's registers.
-fn registers(address: &At<u64>, key: &str, reader: &mut Reader<'_>) -> Option<Pa> {
+fn registers(address: &At<u64>, (table, key): (&str, &str), reader: &mut Reader<'_>) -> Option<Pa> {
     if !address.value.is_multiple_of(PAGE) || address.value >= ADDRESS_LIMIT {
-        let message = format!("`{key}` is at no page below 39 bits");
+        let message =
+            format!("{table}: `{key}` is at no page below 39 bits ({:#x})", address.value);
         let help = "use a multiple of 0x1000 below 0x100_0000_0000";
         reader.fault(Code::Unaligned, &address.span, message, help);
         return None;
@@ -239,7 +246,7 @@ fn registers(address: &At<u64>, key: &str, reader: &mut Reader<'_>) -> Option<Pa
 /// The DMA engine, if it is apart from the rest of the board.
 fn dma_engine(raw: &board::Platform, reader: &mut Reader<'_>) -> Option<DmaEngine> {
     let engine = &raw.dma_engine.as_ref()?.value;
-    let base = registers(&engine.base, "base", reader)?;
+    let base = registers(&engine.base, ("[dma_engine]", "base"), reader)?;
     let more = raw.memory.more.iter().map(|more| (more.base, more.size));
     let mut ram = [(raw.memory.base, raw.memory.size)].into_iter().chain(more);
     let gic = &raw.gic;
@@ -249,7 +256,7 @@ fn dma_engine(raw: &board::Platform, reader: &mut Reader<'_>) -> Option<DmaEngin
     if ram.any(|(start, size)| base.0 >= start.0 && base.0 - start.0 < size.0)
         || taken.any(|part| part == base.0)
     {
-        let message = format!("the registers of [dma_engine] are at {base}, which is taken");
+        let message = format!("[dma_engine]: `base` is taken ({base})");
         let help = "write the address of the channel's registers, as in the board's manual";
         reader.fault(Code::PlatformEngine, &engine.base.span, message, help);
     }
@@ -258,14 +265,14 @@ fn dma_engine(raw: &board::Platform, reader: &mut Reader<'_>) -> Option<DmaEngin
     let intx = raw.pci.iter().flat_map(|pci| &pci.intx);
     let event = raw.smmu.iter().map(|smmu| &smmu.event_intid);
     if pmu.chain(intx).chain(event).chain([&raw.uart.intid]).any(|taken| *taken == intid) {
-        let message = format!("the interrupt of [dma_engine], {intid}, is another device's");
+        let message = format!("[dma_engine]: `intid` is that of another device ({intid})");
         let help = "write the interrupt of the channel, as in the board's manual";
         reader.fault(Code::PlatformEngine, &engine.intid.span, message, help);
     }
     if let Some(At { value: beats, span }) = &engine.burst
         && !beats.is_power_of_two()
     {
-        let message = format!("`burst` of [dma_engine] is {beats}: the engine does not have it");
+        let message = format!("[dma_engine]: `burst` is not one of the engine's ({beats})");
         reader.fault(Code::PlatformEngine, span, message, "write 1, 2, 4, 8 or 16");
     }
     // A transaction has as many bytes less as it has beats less.
@@ -285,10 +292,10 @@ fn dma_engine(raw: &board::Platform, reader: &mut Reader<'_>) -> Option<DmaEngin
 }
 
 fn gic(At { value: raw, span }: &At<board::Gic>, reader: &mut Reader<'_>) -> Option<PlatformGic> {
-    let distributor = registers(&raw.distributor, "distributor", reader)?;
+    let distributor = registers(&raw.distributor, ("[gic]", "distributor"), reader)?;
     match raw {
         board::Gic { version: 3, redistributors: Some(redistributors), .. } => {
-            let redistributors = registers(redistributors, "redistributors", reader)?;
+            let redistributors = registers(redistributors, ("[gic]", "redistributors"), reader)?;
             Some(PlatformGic::V3 { distributor, redistributors })
         }
         board::Gic {
@@ -299,14 +306,14 @@ fn gic(At { value: raw, span }: &At<board::Gic>, reader: &mut Reader<'_>) -> Opt
             ..
         } => Some(PlatformGic::V2 {
             distributor,
-            cpu_interface: registers(cpu_interface, "cpu_interface", reader)?,
-            hyp: registers(hyp, "hyp", reader)?,
-            virtual_cpu: registers(virtual_cpu, "virtual_cpu", reader)?,
+            cpu_interface: registers(cpu_interface, ("[gic]", "cpu_interface"), reader)?,
+            hyp: registers(hyp, ("[gic]", "hyp"), reader)?,
+            virtual_cpu: registers(virtual_cpu, ("[gic]", "virtual_cpu"), reader)?,
         }),
         _ => {
             let help = "version 2 has `cpu_interface`, `hyp` and `virtual_cpu`, version 3 \
                         `redistributors`";
-            reader.fault(Code::MissingKey, span, "[gic] lacks an address", help);
+            reader.fault(Code::MissingKey, span, "[gic]: an address is missing", help);
             None
         }
     }
@@ -324,10 +331,11 @@ fn device_tree(
         Ok((Ok(board), bytes)) => return Some((bytes, board)),
         Ok((Err(message), _)) => (
             Code::DeviceTreeDamaged,
-            format!("{path} is not a flattened device tree: {message}"),
+            format!("the platform: device_tree = {path:?} is damaged: {message}"),
             "dump the board's with `dumpdtb` or compile one with `dtc`",
         ),
         Err(message) => {
+            let message = format!("the platform: `device_tree`: {message}");
             (Code::DeviceTreeMissing, message, "give the path of a flattened device tree")
         }
     };

@@ -3,6 +3,7 @@
 use crate::diagnostics::Code;
 use crate::fault::{Faults, FilePlace};
 use crate::measured::Saturation;
+use crate::object::Object;
 use crate::platform::Platform;
 use crate::shape::suggestion;
 use crate::timing::facts::Timing;
@@ -19,10 +20,10 @@ pub(super) struct Checker<'a> {
     pub(super) faults: &'a mut Faults,
 }
 
-impl<'a> Checker<'a> {
-    /// Returns the name of the platform for a message.
-    pub(super) fn platform_name(&self) -> &'a str {
-        self.platform.map_or("the platform", |platform| platform.name.as_str())
+impl Checker<'_> {
+    /// Returns what messages call the platform.
+    pub(super) fn platform_title(&self) -> String {
+        self.platform.map_or("the platform".to_owned(), ToString::to_string)
     }
 
     /// Adds a diagnostic.
@@ -42,9 +43,11 @@ impl<'a> Checker<'a> {
         own.or_else(|| self.platform?.saturation.clone())
     }
 
-    /// Returns the position of the VM `name`. The suggestions for an unknown name exclude `never`.
+    /// Returns the position of the VM `name`, which `key` has; a message begins with `key`. The
+    /// suggestions for an unknown name exclude `never`.
     pub(super) fn find(
         &mut self,
+        key: &str,
         name: &str,
         place: &FilePlace,
         never: Option<usize>,
@@ -57,7 +60,8 @@ impl<'a> Checker<'a> {
                 Some(_) if others.clone().next().is_none() => LEAVE_COMPENSATION.to_owned(),
                 _ => suggestion(name, others.map(|(_, name)| name)),
             };
-            self.fault(Code::UnknownVm, place, format!("there is no VM `{name}`"), help);
+            let message = format!("{key} names {}, which is not in the file", Object::vm(name));
+            self.fault(Code::UnknownVm, place, message, help);
         }
         found
     }

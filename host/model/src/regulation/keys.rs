@@ -4,6 +4,7 @@ use super::checker::{Checker, LEAVE_COMPENSATION};
 use crate::diagnostics::Code;
 use crate::fault::FilePlace;
 use crate::keys::memory_budget::{Regulator, Split};
+use crate::object::Object;
 use crate::timing::memory_budget::MemoryBudget;
 use crate::timing::vm::TimedVm;
 use weir_abi::MAX_CORES;
@@ -22,9 +23,9 @@ impl Checker<'_> {
                     *weight = *requested;
                 }
             } else {
-                let (given, name) = (allowed.len(), &vm.name);
-                let message = format!("{given} weights for the {vcpus} vCPUs of {name}");
-                let help = "write one for each of `cpus`";
+                let message =
+                    format!("{vm}: `split` has {} weights for {vcpus} vCPUs", allowed.len());
+                let help = format!("write {vcpus} weights, one for each of `cpus`");
                 self.fault(
                     Code::BudgetSplit,
                     &bandwidth.place_of(bandwidth.keys.split.as_ref()),
@@ -42,21 +43,21 @@ impl Checker<'_> {
             return NO_VM;
         }
         let Some(critical) = &bandwidth.keys.critical else {
-            let message =
-                format!("vm `{}`: regulator \"compensation\" requires the key `critical`", vm.name);
+            let message = format!("{vm}: regulator \"compensation\" requires the key `critical`");
             let help = "add critical = \"...\", the VM that leaves a part of its budget".to_owned();
             self.fault(Code::CompensationCritical, &bandwidth.place, message, help);
             return NO_VM;
         };
         let place = FilePlace(critical.span.clone());
-        let Some(found) = self.find(&critical.value, &place, Some(index)) else { return NO_VM };
+        let key = format!("{vm}: `critical`");
+        let Some(found) = self.find(&key, critical, &place, Some(index)) else { return NO_VM };
         let its = self.timing.vms.get(found).and_then(|vm| vm.memory_budget.as_ref());
         // `weir plan` chooses the same period for both.
         let open = its.is_some_and(|its| its.budget.is_none()) && bandwidth.budget.is_none();
         let its = its.and_then(|its| its.budget);
         let own = bandwidth.budget;
         if found == index {
-            let message = format!("vm `{}`: `critical` names the VM itself", vm.name);
+            let message = format!("{vm}: `critical` names the VM itself");
             let help = LEAVE_COMPENSATION;
             self.fault(Code::CompensationCritical, &place, message, help);
         } else if !open
@@ -64,14 +65,14 @@ impl Checker<'_> {
                 || own.is_some() && its.map(|(_, period)| period) != own.map(|(_, period)| period))
         {
             let message = format!(
-                "vm `{}`: a critical VM needs a memory budget of the same period",
-                critical.value
+                "{}: is the critical VM of {vm} and needs a memory budget of the same period",
+                Object::vm(critical)
             );
             let period =
                 own.map_or(String::new(), |(_, period)| format!(", period = \"{period}\""));
             let help = format!(
                 "write memory_budget = {{ accesses = ...{period} }} for {}",
-                critical.value
+                Object::vm(critical)
             );
             self.fault(Code::CompensationCritical, &place, message, help);
         }
@@ -82,7 +83,7 @@ impl Checker<'_> {
     pub(super) fn setter(&mut self, vm: &TimedVm, bandwidth: &MemoryBudget) -> (u8, u64, u64) {
         let Some(adjust) = &bandwidth.keys.adjust else { return (NO_VM, 0, 0) };
         let place = FilePlace(adjust.by.span.clone());
-        let by = self.find(&adjust.by.value, &place, None);
+        let by = self.find(&format!("{vm}: `by`"), &adjust.by, &place, None);
         let rules = &bandwidth.keys;
         for budget in [rules.amount(), rules.writes.as_ref()].into_iter().flatten() {
             // Invalid limits have been refused where they are read.
@@ -92,8 +93,10 @@ impl Checker<'_> {
             }
             let (budget, place) = (budget.value, FilePlace(budget.span.clone()));
             let message = format!(
-                "vm `{}`: the budget {budget} is outside the range that {} may set ({} to {})",
-                vm.name, adjust.by.value, adjust.min, adjust.max
+                "{vm}: the budget {budget} is outside the range that {} may set ({} to {})",
+                Object::vm(&adjust.by),
+                adjust.min,
+                adjust.max
             );
             let help = "widen `min` and `max` so that the range contains the budget";
             self.fault(Code::BudgetAdjust, &place, message, help);

@@ -17,7 +17,6 @@ use crate::timing::vm::TimedVm;
 use checker::Checker;
 pub use counter::Polling;
 use counter::{Chosen, events};
-use saturation::unkept;
 use weir_abi::regulation;
 use weir_abi::regulation::Regulation;
 use weir_units::Nanos;
@@ -106,8 +105,7 @@ impl Checker<'_> {
         let (setter, least, most) = self.setter(vm, bandwidth);
         let staggered = bandwidth.is_staggered();
         if staggered && (rules.regulator != Regulator::Static || *rules.split() == Split::Pool) {
-            let message =
-                format!("vm `{}`: phase = \"staggered\" with a budget that cores share", vm.name);
+            let message = format!("{vm}: phase = \"staggered\" with a budget that cores share");
             let help = "leave `phase` out, or use the static regulator without a pool";
             self.fault(
                 Code::BudgetStaggered,
@@ -121,9 +119,8 @@ impl Checker<'_> {
         if period < chosen.min_period {
             let least = chosen.min_period;
             let message = format!(
-                "vm `{}`: period = \"{period}\" is shorter than the `min_period` of {} ({least})",
-                vm.name,
-                self.platform_name()
+                "{vm}: period = \"{period}\" is shorter than the `min_period` of {} ({least})",
+                self.platform_title()
             );
             let help = format!("write a period of at least \"{least}\"");
             self.fault(
@@ -135,15 +132,14 @@ impl Checker<'_> {
             return none;
         }
         if let Some(saturation) = self.saturation()
-            && let Some(unkept) = unkept(&saturation, vm, bandwidth, &events)
+            && let Some(unkept) = self.unkept(&saturation, vm, bandwidth, &events)
         {
-            self.fault(unkept.code, &unkept.place, unkept.message, unkept.help);
+            self.faults.push(unkept);
             return none;
         }
         if period.0 > regulation::MOST_PERIOD_NS {
             let help = "write a period of at most 2199s";
-            let message =
-                format!("vm `{}`: period = \"{period}\" is too long (at most 2199s)", vm.name);
+            let message = format!("{vm}: period = \"{period}\" is too long (EL2 supports 2199s)");
             self.fault(
                 Code::BudgetPeriodLong,
                 &bandwidth.place_of(bandwidth.keys.period.as_ref()),

@@ -4,7 +4,7 @@
 use super::checker::Checker;
 use crate::counters::CounterEvent;
 use crate::diagnostics::Code;
-use crate::fault::FilePlace;
+use crate::fault::{Fault, FilePlace};
 use crate::measured::Saturation;
 use crate::platform::Platform;
 use crate::timing::memory_budget::MemoryBudget;
@@ -36,17 +36,17 @@ impl Checker<'_> {
         if sum > u128::from(most)
             && let Some(last) = last
         {
-            let names: Vec<_> = vms.iter().map(|vm| vm.name.as_str()).collect();
+            let names: Vec<_> = vms.iter().map(ToString::to_string).collect();
             let set = if rules().any(|rules| rules.keys.adjust.is_some()) {
                 "may be set to"
             } else {
                 "are"
             };
             let message = format!(
-                "the budgets of {} {set} {sum} lines in {}; {}'s memory takes {most}",
+                "{}: the memory budgets {set} {sum} lines in {}; [saturation] of {} allows {most}",
                 names.join(", "),
                 saturation.period,
-                self.platform_name()
+                self.platform_title()
             );
             let help = self.to_fit(&vms, saturation, most);
             self.fault(Code::BudgetsOverSaturation, &last.budget_place(), message, help);
@@ -91,80 +91,73 @@ impl Checker<'_> {
     }
 }
 
-/// The diagnostic of a budget that cannot be enforced.
-pub(super) struct Unkept {
-    pub(super) code: Code,
-    pub(super) place: FilePlace,
-    pub(super) message: String,
-    pub(super) help: String,
-}
-
-/// Returns the diagnostic if the measurement shows that this period or budget cannot be enforced.
-pub(super) fn unkept(
-    saturation: &Saturation,
-    vm: &TimedVm,
-    bandwidth: &MemoryBudget,
-    events: &[CounterEvent],
-) -> Option<Unkept> {
-    let (_, period) = bandwidth.budget?;
-    let least = saturation.min_period;
-    if period < least {
-        let message = format!(
-            "vm `{}`: period = \"{period}\" is shorter than the `min_period` of [saturation] ({least})",
-            vm.name
-        );
-        let help = format!("write a period of at least \"{least}\"");
-        let (code, place) =
-            (Code::BudgetPeriodShort, bandwidth.place_of(bandwidth.keys.period.as_ref()));
-        return Some(Unkept { code, place, message, help });
-    }
-    if bandwidth.keys.debt {
-        return None;
-    }
-    // Reads and writes have a counter each. A vCPU overshoots, so that its part must be enough.
-    let rules = &bandwidth.keys;
-    let share = |budget: u64| budget.saturating_mul(bandwidth.share);
-    let enough = bandwidth.least_whole(saturation.min_accesses, vm.cpus.len());
-    let reads = rules.amount().filter(|_| events[0].is_traffic());
-    for budget in [reads, rules.writes.as_ref()].into_iter().flatten() {
-        let written = budget.value;
-        let least = rules.adjust.as_ref().map_or(written, |adjust| adjust.min.min(written));
-        if share(least) >= enough {
-            continue;
+impl Checker<'_> {
+    /// Returns the diagnostic if the measurement shows that this period or budget cannot be enforced.
+    pub(super) fn unkept(
+        &self,
+        saturation: &Saturation,
+        vm: &TimedVm,
+        bandwidth: &MemoryBudget,
+        events: &[CounterEvent],
+    ) -> Option<Fault> {
+        let (_, period) = bandwidth.budget?;
+        let least = saturation.min_period;
+        if period < least {
+            let message = format!(
+                "{vm}: period = \"{period}\" is shorter than the `min_period` of [saturation] ({least})"
+            );
+            let help = format!("write a period of at least \"{least}\"");
+            let place = bandwidth.place_of(bandwidth.keys.period.as_ref());
+            return Some(self.timing.fault(Code::BudgetPeriodShort, &place, message, help));
         }
-        let (set, key, place) = match &rules.adjust {
-            Some(adjust) if least < written => {
-                ("an adjustable budget", " for `min`", FilePlace(adjust.span.clone()))
+        if bandwidth.keys.debt {
+            return None;
+        }
+        // Reads and writes have a counter each. A vCPU overshoots, so that its part must be enough.
+        let rules = &bandwidth.keys;
+        let share = |budget: u64| budget.saturating_mul(bandwidth.share);
+        let enough = bandwidth.least_whole(saturation.min_accesses, vm.cpus.len());
+        let reads = rules.amount().filter(|_| events[0].is_traffic());
+        for budget in [reads, rules.writes.as_ref()].into_iter().flatten() {
+            let written = budget.value;
+            let least = rules.adjust.as_ref().map_or(written, |adjust| adjust.min.min(written));
+            if share(least) >= enough {
+                continue;
             }
-            _ => ("a budget", "", FilePlace(budget.span.clone())),
-        };
-        let message = format!(
-            "vm `{}`: {set} of {least} gives a vCPU less than the `min_accesses` of [saturation] \
-             ({})",
-            vm.name, saturation.min_accesses
-        );
-        let help = format!("write at least {}{key}", enough.div_ceil(bandwidth.share.max(1)));
-        return Some(Unkept { code: Code::BudgetTooSmall, place, message, help });
+            let (set, key, place) = match &rules.adjust {
+                Some(adjust) if least < written => {
+                    ("an adjustable budget", " for `min`", FilePlace(adjust.span.clone()))
+                }
+                _ => ("a budget", "", FilePlace(budget.span.clone())),
+            };
+            let message = format!(
+                "{vm}: {set} of {least} gives a vCPU less than the `min_accesses` of [saturation] ({})",
+                saturation.min_accesses
+            );
+            let help = format!("write at least {}{key}", enough.div_ceil(bandwidth.share.max(1)));
+            return Some(self.timing.fault(Code::BudgetTooSmall, &place, message, help));
+        }
+        None
     }
-    None
-}
 
-/// Returns the diagnostic of a `poll` that is coarser than the platform's, with which the overshoot
-/// of `[saturation]` was measured.
-pub(super) fn coarse_poll(
-    platform: &Platform,
-    vm: &TimedVm,
-    bandwidth: &MemoryBudget,
-) -> Option<Unkept> {
-    let poll = bandwidth.keys.poll.as_ref()?;
-    let most = platform.counters.counter_page.as_ref()?.poll.value;
-    if poll.value <= most {
-        return None;
+    /// Returns the diagnostic of a `poll` that is coarser than the platform's, with which the overshoot
+    /// of `[saturation]` was measured.
+    pub(super) fn coarse_poll(
+        &self,
+        platform: &Platform,
+        vm: &TimedVm,
+        bandwidth: &MemoryBudget,
+    ) -> Option<Fault> {
+        let poll = bandwidth.keys.poll.as_ref()?;
+        let most = platform.counters.counter_page.as_ref()?.poll.value;
+        if poll.value <= most {
+            return None;
+        }
+        let message = format!(
+            "{vm}: poll = \"{}\" is coarser than the {most} at which [saturation] was measured",
+            poll.value
+        );
+        let help = format!("write at most \"{most}\"");
+        Some(self.timing.fault(Code::BudgetPoll, &FilePlace(poll.span.clone()), message, help))
     }
-    let message = format!(
-        "vm `{}`: poll = \"{}\" is coarser than the {most} at which [saturation] was measured",
-        vm.name, poll.value
-    );
-    let help = format!("write at most \"{most}\"");
-    Some(Unkept { code: Code::BudgetPoll, place: FilePlace(poll.span.clone()), message, help })
 }

@@ -4,6 +4,7 @@
 use super::checker::Checker;
 use crate::diagnostics::Code;
 use crate::fault::FilePlace;
+use crate::object::Object;
 use crate::timing::vm::TimedVm;
 use weir_abi::regulation::{NO_VM, Regulation};
 use weir_abi::{MAX_CORES, regulation};
@@ -26,7 +27,7 @@ impl Checker<'_> {
             };
             let budget = bandwidth.budget_place();
             if let Some(refused) = self.refused(of, index).filter(|refused| !is_reported(refused)) {
-                let message = format!("vm `{}`: this memory budget cannot be enforced", vm.name);
+                let message = format!("{vm}: this memory budget cannot be enforced");
                 self.fault(Code::BudgetEmpty, &budget, message, refused.to_string());
             }
             self.adjusted(index, all, &cores);
@@ -38,10 +39,7 @@ impl Checker<'_> {
                 && let Some(critical) = critical.filter(|critical| critical.is_on())
                 && !same(critical)
             {
-                let message = format!(
-                    "vm `{}`: `event` or `source` is not that of its `critical` VM",
-                    vm.name
-                );
+                let message = format!("{vm}: `event` or `source` is not that of its `critical` VM");
                 let help = "write the same `event` and `source` for both";
                 self.fault(Code::CompensationEvent, &budget, message, help);
             }
@@ -51,8 +49,7 @@ impl Checker<'_> {
                 && critical.name != vm.name
             {
                 let message = format!(
-                    "vm `{}`: phase = \"staggered\", but it is the `critical` VM of {}",
-                    critical.name, vm.name
+                    "{critical}: phase = \"staggered\", but it is the `critical` VM of {vm}"
                 );
                 let place = its.place_of(its.keys.phase.as_ref());
                 self.fault(Code::BudgetStaggered, &place, message, "leave `phase` out");
@@ -64,8 +61,7 @@ impl Checker<'_> {
                 Some((first, other)) if other.spare != regulation.spare => {
                     let (with, without) = if other.spare == 0 { (vm, first) } else { (first, vm) };
                     let message = format!(
-                        "vm `{}`: has `spare = true`, but vm `{}` does not, so neither gets any",
-                        with.name, without.name
+                        "{with}: has `spare = true`, but {without} does not, so neither gets any"
                     );
                     let help = "write `spare = true` for all VMs with regulator = \"memguard\", or \
                                 for none";
@@ -74,9 +70,7 @@ impl Checker<'_> {
                 }
                 Some((first, other)) if !same(other) => {
                     let message = format!(
-                        "vm `{}` and vm `{}`: share the pool of MemGuard, but count different \
-                         events",
-                        first.name, vm.name
+                        "{vm}: shares the pool of MemGuard with {first}, but counts other events"
                     );
                     let help = "write the same `event` and `source` for all VMs with regulator = \
                                 \"memguard\"";
@@ -84,12 +78,10 @@ impl Checker<'_> {
                 }
                 Some((first, other)) if other.period_ns != regulation.period_ns => {
                     let message = format!(
-                        "vm `{}` and vm `{}`: share the pool of MemGuard, but have the periods {} \
-                         and {}",
-                        first.name,
-                        vm.name,
-                        Nanos(other.period_ns),
-                        Nanos(regulation.period_ns)
+                        "{vm}: shares the pool of MemGuard with {first}, but has the period {}, \
+                         not {}",
+                        Nanos(regulation.period_ns),
+                        Nanos(other.period_ns)
                     );
                     let help = "write the same period for all VMs with regulator = \"memguard\"";
                     let place = bandwidth.place_of(bandwidth.keys.period.as_ref());
@@ -134,8 +126,8 @@ impl Checker<'_> {
             let Some(refused) = self.refused(of, index) else { continue };
             let place = FilePlace(adjust.by.span.clone());
             let message = format!(
-                "vm `{}`: may set the budget of vm `{}` to {limit}, which cannot be enforced",
-                adjust.by.value, vm.name
+                "{}: may set the budget of {vm} to {limit}, which cannot be enforced",
+                Object::vm(&adjust.by)
             );
             let help = format!("narrow `min` and `max`: {refused}");
             return self.fault(Code::BudgetAdjust, &place, message, help);

@@ -2,7 +2,6 @@
 
 use super::checker::Checker;
 use super::counter::{Chosen, counting_source, sources};
-use super::saturation::coarse_poll;
 use crate::counters::{CounterEvent, instead};
 use crate::diagnostics::Code;
 use crate::fault::FilePlace;
@@ -37,29 +36,28 @@ impl Checker<'_> {
             let missing =
                 events.iter().find(|event| !counted.contains(event)).unwrap_or(&events[0]);
             let source = match requested {
-                Some(Source::Pmu) => format!("the PMU of {} does not count", platform.name),
+                Some(Source::Pmu) => format!("the PMU of {platform} does not count"),
                 Some(Source::CounterPage) => {
-                    format!("the counter page of {} does not count", platform.name)
+                    format!("the counter page of {platform} does not count")
                 }
                 None => {
-                    format!("no counter of {} that can stop a vCPU counts", platform.name)
+                    format!("no counter of {platform} that can stop a vCPU counts")
                 }
             };
-            let message = format!("vm `{}`: {source} `{}`", vm.name, missing.name());
+            let message = format!("{vm}: {source} `{}`", missing.name());
             let place = rules.event.as_ref().map(|event| event.span.clone());
             let place = place.or(rules.source.as_ref().map(|source| source.span.clone()));
             let place = place.map_or(bandwidth.place.clone(), FilePlace);
-            let name = &platform.name;
             let other = |requested| {
                 let mut others = sources().filter(|(_, chosen)| !chosen.is(requested));
                 others.any(|(can, _)| events.iter().all(|event| can.contains(event)))
             };
             let help = match requested {
                 Some(Source::Pmu) if other(Source::Pmu) => {
-                    format!("leave `source` out: {name}'s counter page counts it")
+                    format!("leave `source` out: the counter page of {platform} counts it")
                 }
                 Some(Source::CounterPage) if other(Source::CounterPage) => {
-                    format!("leave `source` out: {name}'s PMU counts it")
+                    format!("leave `source` out: the PMU of {platform} counts it")
                 }
                 // The events of two budgets cannot be chosen.
                 _ if rules.writes.is_some() => {
@@ -68,16 +66,16 @@ impl Checker<'_> {
                     } else {
                         "`accesses` and `event`"
                     };
-                    format!("nothing on {name} counts reads and writes: write {known}")
+                    format!("nothing on {platform} counts reads and writes: write {known}")
                 }
                 _ if !counted.is_empty() => instead(*missing, &counted),
                 Some(Source::CounterPage) if counters.counter_page.is_none() => {
-                    format!("{name} has no counter page: leave `source` out")
+                    format!("{platform} has no counter page: leave `source` out")
                 }
                 Some(Source::Pmu) if counters.pmu.is_none() => {
-                    format!("{name} has no PMU that weir knows of: leave `source` out")
+                    format!("{platform} has no PMU that weir knows of: leave `source` out")
                 }
-                _ => format!("nothing on {name} can stop a vCPU: remove `memory_budget`"),
+                _ => format!("nothing on {platform} can stop a vCPU: remove `memory_budget`"),
             };
             self.fault(Code::BudgetEvent, &place, message, help);
             return None;
@@ -87,10 +85,8 @@ impl Checker<'_> {
             let period = bandwidth.budget.map_or(Nanos(u64::MAX), |(_, period)| period);
             let place = FilePlace(poll.span.clone());
             if found.source == regulation::PMU {
-                let message = format!(
-                    "vm `{}`: `poll` has no effect, because the PMU counts the memory budget",
-                    vm.name
-                );
+                let message =
+                    format!("{vm}: `poll` has no effect, because the PMU counts the memory budget");
                 self.fault(Code::BudgetPoll, &place, message, "leave `poll` out");
             } else if let Some(polling) = found.polling
                 && (poll.value < polling.least() || poll.value > period)
@@ -98,14 +94,11 @@ impl Checker<'_> {
                 let least = polling.least();
                 let message = if poll.value < least {
                     format!(
-                        "vm `{}`: poll = \"{}\" is shorter than a poll can be ({least})",
-                        vm.name, poll.value
+                        "{vm}: poll = \"{}\" is shorter than a poll can be ({least})",
+                        poll.value
                     )
                 } else {
-                    format!(
-                        "vm `{}`: poll = \"{}\" is longer than the period ({period})",
-                        vm.name, poll.value
-                    )
+                    format!("{vm}: poll = \"{}\" is longer than the period ({period})", poll.value)
                 };
                 // A measured table holds only for polls that are as frequent as in the measurement.
                 let own = counters.counter_page.as_ref().map(|page| page.poll.value);
@@ -118,9 +111,9 @@ impl Checker<'_> {
                 );
                 self.fault(Code::BudgetPoll, &place, message, help);
             } else if self.saturation().is_some()
-                && let Some(rare) = coarse_poll(platform, vm, bandwidth)
+                && let Some(rare) = self.coarse_poll(platform, vm, bandwidth)
             {
-                self.fault(rare.code, &rare.place, rare.message, rare.help);
+                self.faults.push(rare);
             }
         }
         Some(found)

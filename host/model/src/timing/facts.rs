@@ -7,6 +7,7 @@ use crate::board::{BoardDevice, BoardIrq};
 use crate::diagnostics::Code;
 use crate::fault::{Fault, Faults, File, FilePlace, Location, locate};
 use crate::measured::{Overhead, OverheadTable, Saturation, Sharing};
+use crate::object::Object;
 use crate::pci;
 use crate::platform::{DmaEngine, Platform};
 use weir_abi::schedule::MAX_RULES;
@@ -54,6 +55,15 @@ impl Entity {
         match self {
             Self::Vm(vm) => timing.vms.get(vm).map_or("?", |vm| &vm.name),
             Self::Broker => "broker",
+        }
+    }
+
+    /// What a message calls it.
+    #[must_use]
+    pub fn title(self, timing: &Timing) -> String {
+        match self {
+            Self::Vm(_) => Object::vm(self.name(timing)).to_string(),
+            Self::Broker => "the broker".to_owned(),
         }
     }
 }
@@ -292,19 +302,19 @@ impl Timing {
                 self.vms.get(line.vm).is_some_and(|vm| vm.cpus.contains(&core.id))
             };
             if let Some(line) = self.lines.iter().filter(here).nth(MAX_RULES) {
-                let message =
-                    format!("more than {MAX_RULES} interrupts have rules on core {}", core.id);
-                let help = "keep those that come often".to_owned();
+                let message = format!(
+                    "{}: more than {MAX_RULES} interrupts have rules (limit of EL2)",
+                    Object::core(core.id)
+                );
+                let help = "remove [[irq]] tables; keep those that come often".to_owned();
                 wrong(Code::TooManyIrqs, &line.place, "one too many", message, help);
             }
         }
         for (place, line) in self.lines.iter().enumerate() {
             let (Some(intid), Some(vm)) = (line.intid(), self.vms.get(line.vm)) else { continue };
             if let Some(engine) = engine.filter(|engine| engine.intid == intid) {
-                let message = format!(
-                    "interrupt {intid} of {} is that of the DMA engine {}",
-                    vm.name, engine.name
-                );
+                let message =
+                    format!("{}: is that of the DMA engine {}", self.interrupt(line), engine.name);
                 let help = "take the rule out: the engine is the broker's".to_owned();
                 wrong(Code::IrqUnknown, &line.place, "this rule", message, help);
                 continue;
@@ -320,14 +330,14 @@ impl Timing {
             if let Some(own) = own(line.vm).filter(|own| !own.contains(&intid)) {
                 let own: Vec<_> = own.iter().map(ToString::to_string).collect();
                 let help = if own.is_empty() {
-                    format!("{} has none: give it a device", vm.name)
+                    format!("take the rule out, or give {vm} the device")
                 } else {
-                    format!("its own are {}", own.join(", "))
+                    format!("write one of its own: {}", own.join(", "))
                 };
-                let message = format!("{} has no device with interrupt {intid}", vm.name);
+                let message = format!("{}: the VM has no such device", self.interrupt(line));
                 wrong(Code::IrqUnknown, &line.place, "this rule", message, help);
             } else if self.lines.iter().take(place).any(same) {
-                let message = format!("interrupt {intid} of {} has two rules", vm.name);
+                let message = format!("{}: has two rules", self.interrupt(line));
                 let help = "keep one of them".to_owned();
                 wrong(Code::IrqTwice, &line.place, "this rule", message, help);
             }
@@ -362,6 +372,12 @@ impl Timing {
         self.cores.iter().filter(|core| core.schedule.entities().contains(&Entity::Broker))
     }
 
+    /// What a message calls an interrupt.
+    #[must_use]
+    pub fn interrupt<'a>(&'a self, line: &'a TimedLine) -> Object<'a> {
+        Object::interrupt(&line.name, Entity::Vm(line.vm).name(self))
+    }
+
     /// Where a place is, for a person.
     #[must_use]
     pub fn location(&self, place: &FilePlace) -> Location {
@@ -391,7 +407,7 @@ impl Timing {
             DataPath::Dma if self.engine().is_some() => return None,
             DataPath::Dma => match &self.platform {
                 Some(platform) => {
-                    format!("platform {} has no DMA engine that weir drives", platform.name)
+                    format!("{platform} has no DMA engine that weir drives")
                 }
                 None => "the file names no platform with a DMA engine".to_owned(),
             },
@@ -400,7 +416,7 @@ impl Timing {
         let header = self.flows.first().map_or(&self.dma.place, |flow| &flow.place);
         let place = if self.dma.given { &self.dma.place } else { header };
         let message = format!(
-            "this version of weir analyzes [dma] path = \"{}\", but does not enforce it: {lacks}",
+            "[dma]: this version of weir analyzes path = \"{}\", but does not enforce it: {lacks}",
             self.dma.path.name()
         );
         let help = "write path = \"broker\" to build the system; `weir analyze` and `weir plan` \
@@ -417,31 +433,25 @@ impl Timing {
         if let Some(fault) = self.unbuilt_path() {
             faults.push(fault);
         }
-        let mut refuse = |place: &FilePlace, what: String| {
-            let message =
-                format!("this version of weir analyzes {what}, but does not enforce it yet");
-            faults.push(self.fault(Code::NotEnforced, place, message, help));
-        };
         for line in &self.lines {
-            let name = &line.name;
-            if line.class == Class::Active && line.intid().is_some() {
-                if line.preempt || line.admission.is_some() {
-                    refuse(&line.place, format!("the rule of interrupt {name}, which is active"));
-                }
+            let rule = line.preempt || line.admission.is_some();
+            let what = if line.class == Class::Active && line.intid().is_some() {
+                rule.then_some("a rule of an active interrupt")
             } else if !matches!(line.class, Class::Dedicated | Class::Dynamic) {
-                refuse(&line.place, format!("the class of interrupt {name}"));
+                Some("this class")
             } else if line.intid().is_none() {
-                refuse(
-                    &line.place,
-                    format!("the admission of {name}, an interrupt without a number"),
+                Some("the admission of an interrupt without a number")
+            } else {
+                let is_refused = line.class == Class::Dedicated || rule;
+                (!self.is_shared(line.vm) && is_refused)
+                    .then_some("the admission on a core of the VM's own")
+            };
+            if let Some(what) = what {
+                let message = format!(
+                    "{}: this version of weir analyzes {what}, but does not enforce it yet",
+                    self.interrupt(line)
                 );
-            } else if !self.is_shared(line.vm)
-                && (line.class == Class::Dedicated || line.preempt || line.admission.is_some())
-            {
-                refuse(
-                    &line.place,
-                    format!("the admission of interrupt {name} on a core of its VM's own"),
-                );
+                faults.push(self.fault(Code::NotEnforced, &line.place, message, help));
             }
         }
         faults.sorted()

@@ -1,6 +1,9 @@
 //! Flows, and what moves their bytes.
 
+pub use crate::keys::timing::DataPath;
+
 use crate::fault::FilePlace;
+use crate::object::named;
 use weir_units::{Bytes, BytesPerSec, Nanos};
 
 /// The port of a flow that names none.
@@ -40,6 +43,8 @@ pub struct Flow {
     pub places: [FilePlace; 3],
 }
 
+named! { Flow: flow(name) }
+
 /// Where the data path of a system comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathSource {
@@ -52,33 +57,7 @@ pub enum PathSource {
     Platform,
 }
 
-/// What moves bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DataPath {
-    /// A DMA engine, and the broker's core for short chunks. With overheads that were not measured
-    /// on weir, the analysis takes it to be behind the broker of rt-virtio, with locked lists.
-    #[default]
-    Dma,
-    /// The broker's core.
-    Broker,
-    /// The sender's core.
-    Sender,
-    /// The receiver's core.
-    Receiver,
-}
-
 impl DataPath {
-    /// Its name in files.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Dma => "dma",
-            Self::Broker => "broker",
-            Self::Sender => "sender",
-            Self::Receiver => "receiver",
-        }
-    }
-
     /// Whether VMs' cores move the bytes, so that their budgets count what is moved.
     #[must_use]
     pub const fn is_of_vms(self) -> bool {

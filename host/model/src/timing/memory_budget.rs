@@ -200,7 +200,8 @@ impl MemoryBudget {
         self.place_of(self.keys.amount().or(self.keys.writes.as_ref()))
     }
 
-    /// Reads the table of the VM called `vm`, which has `vcpus` vCPUs as far as the file states.
+    /// Reads the table of the VM that messages call `vm`, which has `vcpus` vCPUs as far as the
+    /// file states.
     pub(super) fn read(
         At { value: keys, span }: &At<Keys>,
         vm: &str,
@@ -209,7 +210,7 @@ impl MemoryBudget {
     ) -> Self {
         let Keys { accesses, reads, writes, period, split, regulator, .. } = keys;
         let mut wrong = |code, place, what: &str, help: &str| {
-            reader.fault(code, place, format!("the memory budget of vm `{vm}`: {what}"), help);
+            reader.fault(code, place, format!("{vm}: the memory budget has {what}"), help);
         };
         let two = reads.as_ref().or(writes.as_ref()).is_some();
         if let (Some(accesses), true) = (accesses, two) {
@@ -225,7 +226,7 @@ impl MemoryBudget {
         let has_budget = two || accesses.is_some();
         if !has_budget && period.is_none() && keys.required.is_none() {
             let help = "write accesses = 4000, period = \"1ms\"; or required = \"100MB/s\"";
-            wrong(Code::BudgetIncomplete, span, "the table is empty", help);
+            wrong(Code::BudgetIncomplete, span, "no key", help);
         }
         if has_budget != period.is_some() {
             let help = "write both, like accesses = 4000, period = \"1ms\"; or required = \
@@ -235,7 +236,7 @@ impl MemoryBudget {
         let compensation = *regulator == Regulator::Compensation;
         if compensation != keys.window.is_some() {
             let what = if compensation {
-                "regulator \"compensation\" requires the key `window`"
+                "regulator \"compensation\" without `window`"
             } else {
                 "`window` without regulator \"compensation\""
             };
@@ -264,7 +265,7 @@ impl MemoryBudget {
             }
         }
         if let Some(adjust) = keys.adjust.as_ref().filter(|adjust| adjust.min > adjust.max) {
-            let what = format!("`min` is greater than `max` ({} > {})", adjust.min, adjust.max);
+            let what = format!("a `min` greater than `max` ({} > {})", adjust.min, adjust.max);
             let help = "write a `max` of at least `min`";
             wrong(Code::BudgetAdjust, &adjust.span, &what, help);
         }

@@ -14,6 +14,7 @@ use crate::keys::system::{Devices, System, Vm};
 use crate::keys::timing as raw;
 use crate::keys::timing::ScheduleKind;
 use crate::measured::{OverheadTable, OverheadValues, Saturation};
+use crate::object::Object;
 use crate::shape::suggestion;
 use crate::table::At;
 use std::{collections::HashMap, ops::Range, sync::Arc};
@@ -82,20 +83,21 @@ struct SystemReader<'a> {
 
 impl SystemReader<'_> {
     fn vm(&mut self, raw: &At<Vm>) -> TimedVm {
-        let name = raw.title();
+        let (title, name) = (raw.to_string(), raw.name.as_ref());
+        let name = name.map_or("?".to_owned(), |name| name.value.clone());
         let cpus = raw.cpus.iter().flat_map(|cpus| &cpus.value).map(|core| core.value);
         let cpus: Vec<_> = cpus.collect();
         let budget = raw.memory_budget.as_ref();
         let workload = raw.workload.as_ref();
         TimedVm {
             memory_budget: budget
-                .map(|budget| MemoryBudget::read(budget, &name, cpus.len(), &mut self.reader)),
+                .map(|budget| MemoryBudget::read(budget, &title, cpus.len(), &mut self.reader)),
             cpus,
             memory: raw.memory.as_ref().and_then(|memory| memory.total()),
             criticality: raw.criticality,
             working_set: raw.working_set,
             tasks: self.tasks(&raw.task, &name),
-            workload: workload.map(|workload| self.reader.workload(workload, &name)),
+            workload: workload.map(|workload| self.reader.workload(workload, &title)),
             devices: match raw.devices.as_ref().map(|devices| &devices.value) {
                 Some(Devices::Rest) => None,
                 Some(Devices::List(names)) => {
@@ -116,8 +118,8 @@ impl SystemReader<'_> {
         for At { value: name, span } in tasks.iter().map(|task| &task.name) {
             let first = *names.entry(name).or_insert(span);
             if first != span {
-                let message = format!("two tasks of {vm} are called `{name}`");
-                let help = "give one of them another name";
+                let message = format!("{}: two tasks have this name", Object::task(name, vm));
+                let help = "write another `name` for one";
                 self.reader.twice(Code::TaskTwice, span, first, message, help);
             }
         }
@@ -135,8 +137,8 @@ impl SystemReader<'_> {
         tasks.iter().map(task).collect()
     }
 
-    /// The position of a VM.
-    fn find(&mut self, name: &At<String>) -> Option<usize> {
+    /// The position of the VM that a key names; `key` has the object with it.
+    fn find(&mut self, key: &str, name: &At<String>) -> Option<usize> {
         if let Some(vm) = self.by_name.get(&name.value) {
             return Some(*vm);
         }
@@ -158,7 +160,7 @@ impl SystemReader<'_> {
             return Some(self.vms.len() - 1);
         }
         let help = suggestion(name, self.vms.iter().map(|vm| vm.name.as_str()));
-        let message = format!("there is no VM `{}`", name.value);
+        let message = format!("{key} names {}, which is not in the file", Object::vm(name));
         self.reader.fault(Code::UnknownVm, &name.span, message, help);
         None
     }
@@ -168,15 +170,16 @@ impl SystemReader<'_> {
         for At { value: name, span } in flows.iter().filter_map(|flow| flow.name.as_ref()) {
             let help = "write a name of letters, digits, `-` and the like, name = \"orders\"";
             if name.is_empty() {
-                self.reader.fault(Code::NameEmpty, span, "a flow's name is empty", help);
+                let message = format!("{}: `name` is empty", Object::flow(name));
+                self.reader.fault(Code::NameEmpty, span, message, help);
             } else if let Some(bad) = name.chars().find(|c| c.is_control()) {
-                let message = format!("a flow's name has {bad:?} in it");
+                let message = format!("{}: `name` has {bad:?} in it", Object::flow(name));
                 self.reader.fault(Code::NameCharacters, span, message, help);
             }
             let first = *names.entry(name).or_insert(span);
             if first != span {
-                let message = format!("two flows are called `{name}`");
-                let help = "give one of them another name";
+                let message = format!("{}: two flows have this name", Object::flow(name));
+                let help = "write another `name` for one";
                 self.reader.twice(Code::FlowTwice, span, first, message, help);
             }
         }
@@ -186,18 +189,20 @@ impl SystemReader<'_> {
     fn flow(&mut self, At { value: flow, span }: &At<raw::Flow>) -> Option<Flow> {
         let raw::Flow { size, period, best_effort, bandwidth, .. } = flow;
         let name = flow.name.as_ref().map_or("?", |name| &name.value);
-        let owner = format!("the flow {name}");
-        let from = flow.from.as_ref().and_then(|from| self.find(from));
+        let owner = Object::flow(name).to_string();
+        let from = flow.from.as_ref();
+        let from = from.and_then(|from| self.find(&format!("{owner}: `from`"), from));
         let to = flow.to.as_ref().and_then(|to| self.receivers(to, flow.from.as_ref(), &owner));
         if let (true, Some(deadline)) = (best_effort, &flow.deadline) {
-            let message = format!("{owner} is best effort and has a deadline");
+            let message = format!("{owner}: `deadline` together with `best_effort`");
             let help = "leave one of the two out";
             self.reader.fault(Code::BestEffortDeadline, &deadline.span, message, help);
         }
         if !best_effort && period.is_none() {
             let help =
                 "add the least time between two packets, period = \"10ms\", or best_effort = true";
-            self.reader.fault(Code::MissingKey, span, format!("{owner} has no `period`"), help);
+            let message = format!("{owner}: the key `period` is missing");
+            self.reader.fault(Code::MissingKey, span, message, help);
             return None;
         }
         let deadline = flow.deadline.as_ref().or(period.as_ref());
@@ -208,7 +213,8 @@ impl SystemReader<'_> {
             let needed = needed.div_ceil(period.value.0.max(1).into());
             if u128::from(rate.value.0) < needed {
                 let message = format!(
-                    "{owner} is limited to {} B/s, and its packets of {} each {} are {needed} B/s",
+                    "{owner}: `bandwidth` is {} B/s, and its packets of {} each {} are {needed} \
+                     B/s",
                     rate.value.0, size.value, period.value
                 );
                 let help = format!(
@@ -245,21 +251,21 @@ impl SystemReader<'_> {
         owner: &str,
     ) -> Option<Vec<usize>> {
         if names.is_empty() {
-            let message = format!("{owner} has no receiver");
-            self.reader.fault(Code::NoReceiver, &names.span, message, "name a VM");
+            let message = format!("{owner}: `to` is empty");
+            self.reader.fault(Code::NoReceiver, &names.span, message, "write the receiving VM");
             return None;
         }
         let mut to = Vec::new();
         for name in &names.value {
             if sender.is_some_and(|sender| sender.value == name.value) {
-                let message = format!("{owner} goes from `{0}` to `{0}`", name.value);
-                self.reader.fault(Code::SelfLoop, &name.span, message, "name another VM");
+                let message = format!("{owner}: `from` and `to` are {}", Object::vm(name));
+                self.reader.fault(Code::SelfLoop, &name.span, message, "write another VM in `to`");
                 continue;
             }
-            let vm = self.find(name);
+            let vm = self.find(&format!("{owner}: `to`"), name);
             if vm.is_some_and(|vm| to.contains(&vm)) {
-                let message = format!("{owner} goes to `{}` twice", name.value);
-                let help = "name each receiver once";
+                let message = format!("{owner}: `to` has {} twice", Object::vm(name));
+                let help = "write each receiver once";
                 self.reader.fault(Code::ReceiverTwice, &name.span, message, help);
             }
             to.extend(vm);
@@ -267,11 +273,11 @@ impl SystemReader<'_> {
         (to.len() == names.len()).then_some(to)
     }
 
-    fn entity(&mut self, name: &At<String>) -> Option<Entity> {
+    fn entity(&mut self, core: u64, name: &At<String>) -> Option<Entity> {
         if name.value == "broker" && !self.by_name.contains_key("broker") {
             return Some(Entity::Broker);
         }
-        self.find(name).map(Entity::Vm)
+        self.find(&format!("{}: the schedule", Object::core(core)), name).map(Entity::Vm)
     }
 
     /// The shared cores, and those with faults in their schedules, which were reported.
@@ -284,8 +290,8 @@ impl SystemReader<'_> {
                 continue;
             };
             if let Some(first) = seen.get(&id.value) {
-                let message = format!("core {} has two schedules", id.value);
-                let help = "keep one of them";
+                let message = format!("{}: has two schedules", Object::core(id.value));
+                let help = "remove one of the two [[core]] tables";
                 self.reader.twice(Code::ScheduleTwice, &id.span, first, message, help);
                 continue;
             }
@@ -317,12 +323,12 @@ impl SystemReader<'_> {
         ];
         for (key, place, of, needed) in keys {
             if let Some(place) = place.filter(|_| of != raw.kind) {
-                let message =
-                    format!("core {core}'s schedule is of kind {kind}, which has no `{key}`");
-                self.reader.fault(Code::ScheduleKind, place, message, "take the key out");
+                let message = format!("core {core}: a schedule of kind \"{kind}\" has no `{key}`");
+                let help = format!("take `{key}` out, or write kind = \"{}\"", of.name());
+                self.reader.fault(Code::ScheduleKind, place, message, help);
             } else if of == raw.kind && needed && place.is_none() {
                 let message =
-                    format!("core {core}'s schedule is of kind {kind} and has no `{key}`");
+                    format!("core {core}: a schedule of kind \"{kind}\" needs the key `{key}`");
                 self.reader.fault(Code::MissingKey, span, message, format!("add `{key} = ...`"));
             }
         }
@@ -330,7 +336,7 @@ impl SystemReader<'_> {
             ScheduleKind::RoundRobin => {
                 let quantum = raw.quantum.as_ref()?.value;
                 let entities = if let Some(names) = &raw.vms {
-                    names.iter().map(|name| self.entity(name)).collect::<Option<Vec<_>>>()?
+                    names.iter().map(|name| self.entity(core, name)).collect::<Option<Vec<_>>>()?
                 } else {
                     let vms = self.vms.iter().enumerate();
                     let vms = vms.filter(|(_, vm)| vm.cpus.contains(&core));
@@ -340,28 +346,30 @@ impl SystemReader<'_> {
                 Some(Schedule::RoundRobin { quantum, entities })
             }
             ScheduleKind::Table => {
-                self.time_table(raw.major_frame.as_ref()?.value, raw.slots.as_ref()?)
+                self.time_table(core, raw.major_frame.as_ref()?.value, raw.slots.as_ref()?)
             }
-            ScheduleKind::FixedPriority => self.servers(raw.servers.as_ref()?),
+            ScheduleKind::FixedPriority => self.servers(core, raw.servers.as_ref()?),
         }
     }
 
-    fn time_table(&mut self, frame: Nanos, given: &[At<raw::Slot>]) -> Option<Schedule> {
+    fn time_table(&mut self, core: u64, frame: Nanos, given: &[At<raw::Slot>]) -> Option<Schedule> {
         let mut slots: Vec<(Entity, Nanos, Nanos)> = Vec::new();
         for At { value: raw::Slot { vm, start, length }, span } in given {
             let (start, length) = (*start, *length);
-            let Some(entity) = self.entity(vm) else { continue };
+            let Some(entity) = self.entity(core, vm) else { continue };
             let before = slots.last().map_or(0, |(_, start, length)| start.0 + length.0);
             let wrong = if start.0.checked_add(length.0).is_none_or(|end| end > frame.0) {
                 let message = format!(
-                    "the slot of {} at {start} for {length} ends after the major frame ({frame})",
-                    vm.value
+                    "core {core}: the slot of {} at {start} for {length} ends after the major \
+                     frame ({frame})",
+                    Object::vm(vm)
                 );
                 Some((message, "shorten it, or lengthen `major_frame`"))
             } else if start.0 < before {
                 let message = format!(
-                    "the slot of {} starts at {start}, before the one ahead of it ends at {}",
-                    vm.value,
+                    "core {core}: the slot of {} starts at {start}, before the one ahead of it \
+                     ends at {}",
+                    Object::vm(vm),
                     Nanos(before)
                 );
                 Some((message, "write the slots in order, one after the other"))
@@ -376,13 +384,17 @@ impl SystemReader<'_> {
         (slots.len() == given.len()).then_some(Schedule::Table { frame, slots })
     }
 
-    fn servers(&mut self, given: &[At<raw::Server>]) -> Option<Schedule> {
+    fn servers(&mut self, core: u64, given: &[At<raw::Server>]) -> Option<Schedule> {
         let mut servers = Vec::new();
         for At { value: raw::Server { vm, budget, period }, span } in given {
-            let entity = self.entity(vm)?;
+            let entity = self.entity(core, vm)?;
             if budget > period {
-                let message = format!("{} gets {budget} in each {period}", vm.value);
-                let help = "write a budget of at most the period";
+                let message = format!(
+                    "core {core}: the server of {} has a budget of {budget} in a period of \
+                     {period}",
+                    Object::vm(vm)
+                );
+                let help = format!("write a `budget` of at most {period}, the period");
                 self.reader.fault(Code::ServerBudget, span, message, help);
                 return None;
             }
@@ -397,20 +409,19 @@ impl SystemReader<'_> {
             let name = &irq.line.0;
             if let (None, Some(burst)) = (irq.rate, &irq.burst) {
                 let message =
-                    format!("vm `{}`: interrupt {name} has a `burst` and no `rate`", irq.vm.value);
+                    format!("{}: `burst` without `rate`", Object::interrupt(name, &irq.vm));
                 let help = "add the interrupts a second that are let through, rate = 1000";
                 self.reader.fault(Code::IrqBurst, &burst.span, message, help);
             }
             if let (false, Some(priority)) = (irq.preempt, &irq.priority) {
-                let message = format!(
-                    "vm `{}`: interrupt {name} has a `priority` and does not take the core",
-                    irq.vm.value
-                );
+                let message =
+                    format!("{}: `priority` without `preempt`", Object::interrupt(name, &irq.vm));
                 let help = "add preempt = true, or take the `priority` out";
                 self.reader.fault(Code::IrqPriority, &priority.span, message, help);
             }
             let burst = irq.burst.as_ref().map_or(1, |burst| burst.value);
-            let Some(vm) = self.find(&irq.vm) else { continue };
+            let key = format!("interrupt {name}: `vm`");
+            let Some(vm) = self.find(&key, &irq.vm) else { continue };
             lines.push(TimedLine {
                 name: name.clone(),
                 vm,

@@ -1,5 +1,7 @@
 //! Cores that VMs share: their schedules, and the interrupts that take time on them.
 
+pub use crate::keys::timing::Class;
+
 use crate::fault::FilePlace;
 use weir_units::{IntId, Nanos};
 
@@ -86,20 +88,6 @@ impl Schedule {
             }
         }
     }
-}
-
-/// The owner of a device when several VMs are on its core (mobivmm).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Class {
-    /// One VM's.
-    #[default]
-    Dedicated,
-    /// Handed from VM to VM by an explicit act.
-    Active,
-    /// Of the running VM.
-    Running,
-    /// Shared by all.
-    Dynamic,
 }
 
 /// An interrupt line.

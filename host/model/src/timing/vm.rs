@@ -3,6 +3,7 @@
 use super::memory_budget::MemoryBudget;
 use super::workload::Workload;
 use crate::fault::FilePlace;
+use crate::object::named;
 use weir_units::{Bytes, Nanos};
 
 /// A VM's demands.
@@ -31,6 +32,8 @@ pub struct TimedVm {
     /// Its header.
     pub place: FilePlace,
 }
+
+named! { TimedVm: vm(name) }
 
 /// A task of a VM.
 #[derive(Clone, Debug)]

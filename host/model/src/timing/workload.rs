@@ -106,12 +106,12 @@ fn place<T>(key: Option<&At<T>>) -> Option<&Range<usize>> {
 }
 
 impl Reader<'_> {
-    /// The workload of the VM called `vm`.
+    /// The workload of the VM that messages call `vm`.
     pub(super) fn workload(&mut self, raw: &At<Keys>, vm: &str) -> Workload {
         let At { value: keys, span } = raw;
         let (kind, name) = (keys.kind, keys.kind.name());
         let mut wrong = |place: &Range<usize>, what: String, help: &str| {
-            self.fault(Code::Workload, place, format!("{vm}'s workload {what}"), help);
+            self.fault(Code::Workload, place, format!("{vm}: its workload {what}"), help);
         };
         // Of AllBut: the vCPUs do nothing of their own accord, or a program's data has its size.
         let given = [
@@ -151,11 +151,13 @@ impl Reader<'_> {
         }
         let size = keys.size.as_ref();
         if let Some(size) = size.filter(|size| size.value.0 < weir_abi::PAGE) {
-            wrong(&size.span, "is smaller than a page".to_owned(), "write 4KiB or more");
+            let what = format!("has a size of {}, less than a page", size.value);
+            wrong(&size.span, what, "write 4KiB or more");
         }
         if let Some(size) = size.filter(|size| size.value > MOST_SIZE) {
             let help = format!("write at most {MOST_SIZE}");
-            wrong(&size.span, format!("goes through {}", size.value), &help);
+            let what = format!("goes through {} (weir supports {MOST_SIZE})", size.value);
+            wrong(&size.span, what, &help);
         }
         let size = size.map_or(without_size(kind), |size| size.value);
         let Keys { period, deadline, gap, pace, delay, .. } = keys;
@@ -172,7 +174,8 @@ impl Reader<'_> {
             let Some(time) = time else { continue };
             if time.value > LONGEST {
                 let help = format!("write at most {LONGEST}");
-                wrong(&time.span, format!("has a {key} of {}", time.value), &help);
+                let what = format!("has a {key} of {} (weir supports {LONGEST})", time.value);
+                wrong(&time.span, what, &help);
             }
             if time.value.0 == 0 && matches!(key, "period" | "deadline") {
                 let help = "leave it out, or write 1us or more";
@@ -222,18 +225,18 @@ impl Reader<'_> {
         {
             let Some(given) = given.as_ref() else { continue };
             if given.value.0 == 0 || given.value > most {
-                let message = format!("{vm}'s workload has a {key} of {} bytes", given.value.0);
+                let message = format!("{vm}: its workload has a {key} of {} bytes", given.value.0);
                 wrong(&given.span, message, &format!("write 1 to {} bytes", most.0));
             }
         }
         if let Some(piece) = piece.as_ref().filter(|_| !is_network && mode != Mode::Linked) {
-            let message = format!("{vm}'s DMA channels have no `piece` but in the mode \"linked\"");
+            let message = format!("{vm}: `piece` is only for DMA channels in the mode \"linked\"");
             wrong(&piece.span, message, "leave it out, or write mode = \"linked\"");
         }
         if let Some(packet) = packet
             && size.0 / packet.value.0.max(1) > MOST_PACKETS
         {
-            let message = format!("{vm}'s ring of {size} has more than {MOST_PACKETS} packets");
+            let message = format!("{vm}: its ring of {size} has more than {MOST_PACKETS} packets");
             wrong(&packet.span, message, "write larger packets, or a smaller size");
         }
         let (chunk, whole) = if is_network { (packet, PACKET) } else { (chunk, size) };
@@ -257,7 +260,9 @@ impl Reader<'_> {
         let place = window.map_or(span, |window| &window.span);
         let window = window.map_or(Bytes(64 << 10), |window| window.value);
         if window < packet {
-            let message = format!("{vm}'s sender has a window smaller than a packet");
+            let message = format!(
+                "{vm}: its sender has a `window` of {window}, less than a packet ({packet})"
+            );
             self.fault(Code::Workload, place, message, format!("write {packet} or more"));
         }
         Some(Network { window, delay: keys.delay.as_ref().map_or(Nanos(0), |delay| delay.value) })
@@ -266,7 +271,7 @@ impl Reader<'_> {
     fn phases(&mut self, keys: &Keys, vm: &str, most: Bytes) -> Vec<WorkloadPhase> {
         let Some(given) = &keys.phases else { return Vec::new() };
         if given.is_empty() {
-            let message = format!("{vm}'s workload has no phase");
+            let message = format!("{vm}: its workload has no phase");
             let help = "write one or more, or another kind";
             self.fault(Code::Workload, &given.span, message, help);
         }
@@ -277,14 +282,14 @@ impl Reader<'_> {
             all = all.saturating_add(phase.accesses);
             if all > MOST_ACCESSES && before <= MOST_ACCESSES {
                 let message = format!(
-                    "the phases of {vm}'s workload have more than {MOST_ACCESSES} accesses"
+                    "{vm}: the phases of its workload have more than {MOST_ACCESSES} accesses"
                 );
                 let help = "write fewer: they begin again and again";
                 self.fault(Code::Workload, span, message, help);
             }
             let size = phase.size.unwrap_or(most);
             if size.0 < weir_abi::PAGE || size > most {
-                let message = format!("a phase of {vm}'s workload goes to {size}");
+                let message = format!("{vm}: a phase of its workload goes to {size}");
                 let help = format!("write 4KiB to {most}, which is the workload's size");
                 self.fault(Code::Workload, span, message, help);
             }

@@ -34,9 +34,8 @@ pub(super) fn interrupt_of(timing: &Timing, line: &TimedLine, time: &mut TimeRep
         None => {
             if line.admission.is_some() {
                 time.notes.push(format!(
-                    "{}: interrupt {} keeps its deadline while it comes no more often than its \
-                     `rate`",
-                    vm.name, line.name
+                    "{}: keeps its deadline while it comes no more often than its `rate`",
+                    timing.interrupt(line)
                 ));
             }
             Verdict::Holds
@@ -46,7 +45,7 @@ pub(super) fn interrupt_of(timing: &Timing, line: &TimedLine, time: &mut TimeRep
             Verdict::NotJudged
         }
         Some(Late::Refuted(reason, suggestion)) => {
-            let reason = format!("{}: interrupt {} {reason}", vm.name, line.name);
+            let reason = format!("{}: {reason}", timing.interrupt(line));
             time.refute(timing, &line.place, reason, Some(suggestion));
             Verdict::DoesNotHold
         }
@@ -75,7 +74,7 @@ fn wait_for_core(
     let (vm, entity) = (&timing.vms[line.vm], Entity::Vm(line.vm));
     let open = |reason: &str, supply: &str| {
         Late::Open(Missing {
-            what: format!("{}: the deadline of interrupt {}, as {reason}", vm.name, line.name),
+            what: format!("{}: its deadline, as {reason}", timing.interrupt(line)),
             supply: supply.to_owned(),
         })
     };
