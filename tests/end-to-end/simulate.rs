@@ -138,7 +138,7 @@ fn killed_sweeps_resume_and_shards_merge() {
     assert_eq!(merged.out, bytes);
     let missing = weir(&["simulate", "merge", &shards[0], &shards[1]]);
     assert_eq!(missing.status, Some(1));
-    assert!(missing.err.contains("of 6 points 2 are missing, these: 2, 5"), "{}", missing.err);
+    assert!(missing.err.contains("of 6 points 2 are missing, the first is 2"), "{}", missing.err);
     // A sweep with another seed is another sweep: their lines neither go on nor mix.
     let other = ["--seed", "2", "--shard", "3/3"];
     let (_, name) = path(&directory, "other");

@@ -171,7 +171,7 @@ fn the_page_of_a_run_has_its_verdict() {
         let before = fs::read(run.join(name)).expect("a file");
         let refused = page(&run.join(name), &[]);
         assert_eq!(refused.status, Some(2), "{}", refused.err);
-        assert!(refused.err.contains("--html would overwrite"), "{}", refused.err);
+        assert!(refused.err.contains("the output would overwrite"), "{}", refused.err);
         assert_eq!(fs::read(run.join(name)).expect("a file"), before);
     }
     assert_eq!(page(&run.join("page.html"), &[]).status, Some(0));

@@ -7,20 +7,19 @@
 //! interrupts and the bandwidth of the memory budgets of a system file, and compares the bounds
 //! with what the file demands. [`plan()`] chooses what the file leaves open.
 //!
-//! The keys of a file are in [`weir_model::system_reference()`]. A program depends on `weir-model`,
-//! too, which reads files.
+//! The keys of a file are in [`weir_model::system_reference()`]. What reads files is of `weir-model`,
+//! and is named here, too, so that a program needs this crate alone.
 //!
 //! | step | call |
 //! | --- | --- |
-//! | read and check a file | [`SystemFile::load`](weir_model::SystemFile::load) |
-//! | change a value, such as a period | [`SystemFile::with`](weir_model::SystemFile::with) |
+//! | read and check a file | [`SystemFile::load`] |
+//! | change a value, such as a period | [`SystemFile::with`] |
 //! | bounds and a verdict | [`analyze`] with [`Options`] returns a [`Report`] |
 //! | choose budgets, colors, bandwidth | [`plan()`] with [`PlanOptions`] returns a [`Plan`] |
 //!
 //! ```
 //! use std::path::Path;
-//! use weir_analysis::{Options, analyze, verdict::Verdict};
-//! use weir_model::{Catalog, SystemFile};
+//! use weir_analysis::{Catalog, Options, SystemFile, Verdict, analyze};
 //!
 //! let text = r#"
 //! platform = "qemu-virt"
@@ -50,19 +49,19 @@
 //! let report = analyze(&faster, &Options::default())?;
 //! assert_eq!(report.verdict, Some(Verdict::DoesNotHold));
 //! for flow in report.flows() {
-//!     println!("{}: {:?} ns", flow.name, flow.bound_ns);
+//!     println!("{}: {:?} ns of {:?}", flow.name, flow.bound_ns, flow.deadline_ns);
 //! }
 //! for cause in report.causes() {
 //!     println!("{}: {cause}; {}", cause.location(), cause.help.as_deref().unwrap_or_default());
 //! }
-//! # Ok::<(), weir_model::Faults>(())
+//! # Ok::<(), weir_analysis::Faults>(())
 //! ```
 //!
 //! A verdict has three values ([`verdict::Verdict`]): a demand holds, does not hold, or is not
 //! judged because an input is missing; [`Report::not_judged`] names the input and how to supply it.
 //! A cause ([`Report::causes`]) is a [`Fault`](weir_model::Fault) with a place in the file and a
-//! suggestion. A [`Report`] serializes to the object that `weir analyze --json` prints, a
-//! [`Choices`] to the key `plan` of `weir plan --json`. The program `examples/change_period.rs` of
+//! suggestion. A [`Report`] serializes to the object that `weir analyze --json` prints, in which the
+//! messages of the causes are `reasons`, a [`Choices`] to the key `plan` of `weir plan --json`. The program `examples/change_period.rs` of
 //! this crate does all of the above with a file.
 //!
 //! # The layers
@@ -101,3 +100,5 @@ pub mod verdict;
 pub use planning::{Choices, Conflict, Plan, PlanError, PlanOptions, VmChoice, plan};
 pub use system::{CheckRules, Options, Report, analyze, check};
 pub use units::{Bytes, BytesPerSec, HalfNanos, Nanos};
+pub use verdict::Verdict;
+pub use weir_model::{Catalog, Faults, SystemFile};

@@ -10,7 +10,7 @@ use std::{
     io::{self, Read, Write, stderr, stdin, stdout},
     net::Shutdown,
     os::unix::net::UnixStream,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -18,6 +18,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use weir_report::trace;
 use weir_runner::control;
 
 /// Ctrl-], the key that leaves; telnet's.
@@ -51,7 +52,7 @@ pub struct AttachArguments {
 pub fn run(arguments: &AttachArguments, environment: &Environment) -> Result {
     let (stream, vm) = match arguments.names.as_slice() {
         [vm] => (newest(&environment.runs())?, vm),
-        [run, vm] => (connect(&find(run, &environment.runs())?)?, vm),
+        [run, vm] => (connect(&trace::find(Path::new(run), &environment.runs())?)?, vm),
         _ => {
             return Err(Failure { status: CALL, text: "attach takes [RUN] VM".into() });
         }
@@ -59,13 +60,6 @@ pub fn run(arguments: &AttachArguments, environment: &Environment) -> Result {
     let left = Arc::new(AtomicBool::new(false));
     let stay = Stay { linger: Some(arguments.linger), time: arguments.time };
     converse(stream, vm, stay, &left, true)
-}
-
-fn find(run: &str, runs: &Path) -> Result<PathBuf> {
-    let in_runs = runs.join(run);
-    [PathBuf::from(run), in_runs].into_iter().find(|directory| directory.is_dir()).ok_or_else(
-        || Failure::call(format!("there is no run {run}, here or in {}", runs.display())),
-    )
 }
 
 fn connect(run: &Path) -> Result<UnixStream> {

@@ -75,8 +75,8 @@ pub struct BuildOptions {
 
 impl BuildOptions {
     /// The files that these options read of a system, of which `file` is the first.
-    pub fn inputs<'a>(&'a self, file: &'a Path) -> Vec<&'a Path> {
-        output::inputs([file], self.platform.as_deref())
+    pub fn inputs<'a>(&'a self, file: &'a Path) -> impl Iterator<Item = &'a Path> {
+        [file].into_iter().chain(self.platform.as_deref().map(Path::new))
     }
 }
 
@@ -132,15 +132,12 @@ pub fn run(arguments: &BuildArguments, environment: &Environment) -> Result {
             )));
         }
         for output in [image, &map] {
-            output::check("--output", output, &arguments.options.inputs(&arguments.file))?;
+            output::check(Some(output.as_path()), arguments.options.inputs(&arguments.file))?;
         }
     }
     let BuildArguments { file, options, json, .. } = arguments;
     let system = checked(file, options, Machine::Board, *json, environment)?;
     let tree_of = |vm: &weir_model::Vm| format!("{}.dtb", vm.name);
-    if let Some(directory) = &arguments.dump_dtb {
-        output::check_name("--dump-dtb", directory)?;
-    }
     let BuildOptions { no_build, all_parts, .. } = arguments.options;
     let options = image::ImageOptions { environment: environment.clone(), no_build, all_parts };
     let built = image::build(&system, &options)?;

@@ -75,11 +75,9 @@ fn period(text: &str) -> std::result::Result<Nanos, String> {
 
 /// Carries the verb out.
 pub fn run(arguments: &CalibrateArguments, environment: &Environment) -> Result {
-    if let Some(path) = &arguments.output {
-        let inputs = output::inputs([arguments.file.as_path()], arguments.platform.as_deref());
-        output::check("--output", path, &inputs)?;
-    }
     let platform = arguments.platform.as_deref();
+    let inputs = [arguments.file.as_path()].into_iter().chain(platform.map(Path::new));
+    output::check(arguments.output.as_deref(), inputs)?;
     platform.map_or(Ok(()), image::check_platform)?;
     // A table that the file has is the old one.
     let checked = image::load_to_measure(&arguments.file, platform, environment);

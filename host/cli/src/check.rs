@@ -69,11 +69,9 @@ pub fn run(arguments: &CheckArguments, environment: &Environment) -> Result {
     if arguments.output.is_some() && arguments.files.len() > 1 {
         return Err(Failure::call("--output draws one system: give one file".to_owned()));
     }
-    let files: Vec<&Path> = arguments.files.iter().map(PathBuf::as_path).collect();
-    if let Some(map) = &arguments.output {
-        let inputs = output::inputs(files.iter().copied(), arguments.platform.as_deref());
-        output::check("--output", map, &inputs)?;
-    }
+    let files = arguments.files.iter().map(PathBuf::as_path);
+    let platform = arguments.platform.as_deref().map(Path::new);
+    output::check(arguments.output.as_deref(), files.chain(platform))?;
     if let Some(platform) = &arguments.platform {
         image::check_platform(platform)?;
     }

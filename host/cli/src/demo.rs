@@ -6,7 +6,6 @@ use crate::{
     environment::Environment,
     failure::{Failure, GOOD, Result},
     run::{messages, options},
-    screen,
 };
 use std::{fmt::Write as _, io::Write, time::Duration};
 use weir_model::platform::Machine;
@@ -45,8 +44,7 @@ pub struct DemoArguments {
 
 /// Carries the verb out.
 pub fn run(arguments: &DemoArguments, environment: &Environment) -> Result {
-    let mut out: Box<dyn Write> =
-        if arguments.json { Box::new(screen::stderr()) } else { Box::new(screen::shared_stdout()) };
+    let mut out = messages(arguments.json);
     writeln!(out, "{BEFORE}")?;
     out.flush()?;
     let interrupt = watch_signals()?;

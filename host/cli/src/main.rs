@@ -28,7 +28,7 @@ mod terminal;
 mod tests;
 mod trace;
 
-use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
+use clap::{ColorChoice, CommandFactory as _, Parser, Subcommand};
 use environment::Environment;
 use failure::{CALL, Failure, Result};
 use std::{io::Write as _, process::ExitCode};
@@ -51,30 +51,9 @@ use weir_report::coloring;
 struct Command {
     /// When to color what is printed.
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
-    color: Color,
+    color: ColorChoice,
     #[command(subcommand)]
     verb: Verb,
-}
-
-/// When to color what is printed.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Color {
-    /// On a terminal, unless `NO_COLOR` is set.
-    Auto,
-    /// Also in a pipe or a file.
-    Always,
-    /// Not at all.
-    Never,
-}
-
-impl From<Color> for anstream::ColorChoice {
-    fn from(color: Color) -> Self {
-        match color {
-            Color::Auto => Self::Auto,
-            Color::Always => Self::Always,
-            Color::Never => Self::Never,
-        }
-    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -153,7 +132,12 @@ fn main() -> ExitCode {
             );
         }
     };
-    anstream::ColorChoice::from(command.color).write_global();
+    let color = match command.color {
+        ColorChoice::Auto => anstream::ColorChoice::Auto,
+        ColorChoice::Always => anstream::ColorChoice::Always,
+        ColorChoice::Never => anstream::ColorChoice::Never,
+    };
+    color.write_global();
     let environment = Environment::find();
     let result = command.verb.run(&environment);
     let status =

@@ -68,9 +68,7 @@ pub struct ObserveArguments {
 
 /// Carries the verb out.
 pub fn run(arguments: &ObserveArguments, environment: &Environment) -> Result {
-    if let Some(path) = &arguments.output {
-        output::check("--output", path, &arguments.image.inputs(&arguments.file))?;
-    }
+    output::check(arguments.output.as_deref(), arguments.image.inputs(&arguments.file))?;
     let interrupt = watch_signals()?;
     let ObserveArguments { file, image, json, .. } = arguments;
     let system = build::checked(file, image, Machine::Qemu, *json, environment)?;
@@ -84,7 +82,6 @@ pub fn run(arguments: &ObserveArguments, environment: &Environment) -> Result {
         ..options(&system, environment)
     };
     let recorded = arguments.record.as_deref().map(|to| (to, arguments.record_most));
-    recorded.map_or(Ok(()), |(to, _)| output::check_name("--record", to))?;
     let mut console =
         Screen::new(messages(false), &system).with_lines(!arguments.quiet && !arguments.json);
     let outcome = observe(&system, &options, recorded, &mut console)?;

@@ -100,9 +100,7 @@ pub struct Unplanned {
 pub fn run(arguments: &PlanArguments, environment: &Environment) -> Result {
     let path = &arguments.file;
     let name = path.display().to_string();
-    if let Some(output) = &arguments.output {
-        output::check("--output", output, &[path])?;
-    }
+    output::check(arguments.output.as_deref(), [path])?;
     let refused = |faults: &Faults| {
         if arguments.json {
             writeln!(screen::stdout(), "{}", versioned(RefusedFile::new(path, faults)))?;

@@ -65,20 +65,14 @@ pub fn run(arguments: &ReportArguments, environment: &Environment) -> Result {
         return summary(arguments, &runs);
     }
     let path = match &arguments.run {
-        Some(run) => trace::find(run, &runs),
+        Some(run) => trace::find(run, &runs)?,
         None => trace::newest(&runs, trace::file::NAME)?,
     };
-    let larger = arguments.larger.as_ref().map(|run| trace::find(run, &runs));
-    let with: Vec<_> = arguments.with.iter().map(|run| trace::find(run, &runs)).collect();
-    if let Some(output) = &arguments.output {
-        let read: Vec<_> = [&path]
-            .into_iter()
-            .chain(&with)
-            .chain(&larger)
-            .flat_map(|path| trace::files(path))
-            .collect();
-        output::check("--output", output, &read.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
-    }
+    let find = |run: &PathBuf| trace::find(run, &runs);
+    let larger = arguments.larger.as_ref().map(find).transpose()?;
+    let with = arguments.with.iter().map(find).collect::<Result<Vec<_>>>()?;
+    let read = [&path].into_iter().chain(&with).chain(&larger).flat_map(|run| trace::files(run));
+    output::check(arguments.output.as_deref(), read)?;
     let (mut overheads, mut origin) = measured(&path)?;
     for path in with {
         let (other, other_origin) = measured(&path)?;
@@ -130,7 +124,7 @@ fn add_origin(origin: &mut Origin, other: &Origin) -> Result {
 fn page(arguments: &ReportArguments, output: &Path, runs: &Path) -> Result {
     let directory = directory(arguments, runs, REPORT)?;
     let inputs = RunFiles::inputs(&directory);
-    output::check("--html", output, &inputs.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
+    output::check(Some(output), inputs)?;
     let files = RunFiles::read(&directory)?;
     replace(output, weir_report::html(&files)?.as_bytes())?;
     match files.trace.and_then(|trace| trace.damage) {
@@ -142,18 +136,12 @@ fn page(arguments: &ReportArguments, output: &Path, runs: &Path) -> Result {
 /// Returns the directory of a run: the one that the call names, or the newest with a file `name`.
 fn directory(arguments: &ReportArguments, runs: &Path, name: &str) -> Result<PathBuf> {
     let path = match &arguments.run {
-        Some(run) => trace::find(run, runs),
+        Some(run) => trace::find(run, runs)?,
         None => trace::newest(runs, name)?,
     };
     let directory = if path.is_dir() { path.as_path() } else { path.parent().unwrap_or(&path) };
     // `trace.bin` lies in the directory "".
     let directory = if directory == Path::new("") { Path::new(".") } else { directory };
-    if !directory.is_dir() || !path.exists() {
-        return Err(Failure::call(format!(
-            "there is no run {}, neither here nor among the runs; `weir report` without a name shows the newest",
-            path.display()
-        )));
-    }
     Ok(directory.to_owned())
 }
 

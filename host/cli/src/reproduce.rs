@@ -4,7 +4,7 @@
 use crate::{
     environment::Environment,
     failure::{Context, Failure, Result},
-    output, screen,
+    screen,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -69,9 +69,6 @@ pub fn run(arguments: &ReproduceArguments, environment: &Environment) -> Result 
         }
         return Ok(());
     };
-    if let Some(directory) = &arguments.output {
-        output::check_name("--output", directory)?;
-    }
     let otherwise = || environment.build().join("reproduce").join(experiment.name);
     let directory = arguments.output.clone().unwrap_or_else(otherwise);
     fs::create_dir_all(&directory).context(|| format!("create {}", directory.display()))?;

@@ -141,11 +141,8 @@ impl LineArguments {
 
 /// Carries the verb out.
 pub fn run(arguments: &RunArguments, environment: &Environment) -> Result {
-    if let Some(path) = &arguments.output {
-        let image = arguments.image_file.as_deref();
-        let inputs = arguments.image.inputs(&arguments.file);
-        output::check("--output", path, &[inputs, image.into_iter().collect()].concat())?;
-    }
+    let inputs = arguments.image.inputs(&arguments.file).chain(arguments.image_file.as_deref());
+    output::check(arguments.output.as_deref(), inputs)?;
     let interrupt = watch_signals()?;
     // An image that was built before is the board's.
     let on_board = arguments.serial.is_some() || arguments.image_file.is_some();

@@ -2,7 +2,7 @@
 
 use crate::{
     environment::Environment,
-    failure::{Context as _, Result},
+    failure::{Context as _, Failure, Result},
     image::debian,
     screen,
 };
@@ -52,6 +52,12 @@ fn version(program: &OsStr) -> Result<String> {
     let name = program.display();
     let output = Command::new(program).arg("--version").output();
     let output = output.context(|| format!("start {name}; `./weir setup` installs it"))?;
+    if !output.status.success() {
+        return Err(Failure::environment(format!(
+            "{name} does not start: {}\n  install the libraries that it needs, or another version",
+            String::from_utf8_lossy(&output.stderr).trim_end()
+        )));
+    }
     let text = String::from_utf8_lossy(&output.stdout);
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }

@@ -115,19 +115,16 @@ pub fn run(arguments: &TraceArguments, environment: &Environment) -> Result {
         return Err(Failure::call(format!("--from {from} is behind --to {to}")));
     }
     let path = match &arguments.run {
-        Some(run) => find(run, &runs),
+        Some(run) => find(run, &runs)?,
         None => newest(&runs, file::NAME)?,
     };
-    if let Some(output) = &arguments.output {
-        let against = arguments.against.as_deref().map(|run| find(run, &runs));
-        let read: Vec<_> =
-            std::iter::once(&path).chain(&against).flat_map(|run| files(run)).collect();
-        output::check("--output", output, &read.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
-    }
+    let against = arguments.against.as_deref().map(|run| find(run, &runs)).transpose()?;
+    let read = [&path].into_iter().chain(&against).flat_map(|run| files(run));
+    output::check(arguments.output.as_deref(), read)?;
     let printed = if arguments.arrival_curve.is_empty() {
         records(arguments, &path)?
     } else {
-        curves(arguments, path, &runs)?
+        curves(arguments, path, against)?
     };
     let yellow = AnsiColor::Yellow.on_default().bold();
     for warning in printed.warnings {
@@ -173,12 +170,11 @@ impl TraceArguments {
     }
 }
 
-fn curves(arguments: &TraceArguments, path: PathBuf, runs: &Path) -> Result<Warnings> {
+fn curves(arguments: &TraceArguments, path: PathBuf, against: Option<PathBuf>) -> Result<Warnings> {
     let format = arguments.format();
     if format == Format::Perfetto {
         return Err(Failure::call("Perfetto shows no curves: choose table, csv, svg or --json"));
     }
-    let against = arguments.against.as_deref().map(|run| find(run, runs));
     let answer = ArrivalCurves::to(&CurveQuery {
         runs: std::iter::once(path).chain(against).collect(),
         vms: arguments.arrival_curve.clone(),
@@ -265,7 +261,7 @@ mod tests {
     fn curves_and_records_have_their_own_formats() {
         let nowhere = Path::new("/nowhere");
         let perfetto = call(&["--arrival-curve", "linux", "--format", "perfetto"]);
-        assert!(curves(&perfetto, nowhere.to_owned(), nowhere).is_err());
+        assert!(curves(&perfetto, nowhere.to_owned(), None).is_err());
         for words in [["-o", "x.svg"], ["--format", "svg"]] {
             let refused = records(&call(&words), nowhere).expect_err("no picture");
             assert!(refused.text.contains("--arrival-curve"), "{}", refused.text);

@@ -27,6 +27,13 @@ pub struct Environment {
     pub qemu: OsString,
 }
 
+impl Default for Environment {
+    /// Returns what [`Self::find`] finds.
+    fn default() -> Self {
+        Self::find()
+    }
+}
+
 fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }

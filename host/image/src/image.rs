@@ -7,7 +7,6 @@ use crate::{
     failure::{Context, Failure, Result, SYSTEM},
     features::features_of,
     flat::{Flat, flatten},
-    progress::Spinner,
     system::rendered,
 };
 use std::{
@@ -162,13 +161,12 @@ fn fetch(
     let what = Kept::named(role, name).ok_or_else(|| unknown(role, name))?;
     let cache = debian::cache_dir(environment.root()?);
     let talk = match what {
-        Kept::Initramfs(debian::Initramfs::Vsock) => {
+        Kept::Initramfs(kind) if kind.has_vsock_tool => {
             let path = programs.vsock_tool(environment)?;
             Some(fs::read(&path).context(|| format!("read {}", path.display()))?)
         }
         _ => None,
     };
-    let _spinner = Spinner::new(format!("searching Debian's {name}"));
     debian::make(&cache, what, talk)
 }
 

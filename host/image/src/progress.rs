@@ -1,6 +1,6 @@
 //! Progress on a terminal, and none in a pipe.
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use std::time::Duration;
 
 /// A spinner on standard error during a long step; removed when dropped.
@@ -12,7 +12,7 @@ impl Spinner {
     #[must_use]
     pub fn new(text: String) -> Self {
         // Draws on standard error, and only if that is a terminal.
-        let bar = ProgressBar::new_spinner();
+        let bar = ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear);
         if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
             bar.set_style(style);
         }
@@ -35,7 +35,7 @@ impl CountBar {
     /// Begins at 0 of `total`.
     #[must_use]
     pub fn new(text: &'static str, total: u64) -> Self {
-        let bar = ProgressBar::new(total);
+        let bar = ProgressBar::new(total).with_finish(ProgressFinish::AndClear);
         let template = "{msg} {wide_bar} {human_pos} of {human_len}, {eta} left";
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
@@ -47,17 +47,5 @@ impl CountBar {
     /// So many more are done.
     pub fn add(&self, count: u64) {
         self.0.inc(count);
-    }
-}
-
-impl Drop for CountBar {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
-    }
-}
-
-impl Drop for Spinner {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
     }
 }

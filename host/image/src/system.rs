@@ -27,7 +27,7 @@ pub fn name(system: &System) -> String {
 /// of their arguments, and the initial RAM disks made of Debian's packages.
 #[must_use]
 pub fn catalog(environment: &Environment) -> Catalog {
-    let initrds = debian::Initramfs::ALL.iter().map(|kind| kind.name().to_owned()).collect();
+    let initrds = debian::Initramfs::ALL.iter().map(|kind| kind.name.to_owned()).collect();
     let guests = environment.guests();
     let keys = |name: &String| Some((name.clone(), environment.arguments(name)?));
     let arguments = guests.iter().filter_map(keys).collect();

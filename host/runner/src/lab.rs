@@ -202,27 +202,24 @@ impl<'a> Lab<'a> {
             ..RunOptions::new(self.environment.clone())
         };
         match job {
-            Job::Instructions => {
-                let [load, mut argument] =
-                    plugin_arguments(&self.plugin, &self.hypervisor, &counted, None);
-                argument.push_str(&ledger_argument(&ledger));
-                options.unsliced = true;
-                options.qemu_args = vec![load.into(), argument.into()];
-            }
             Job::Traffic => {
                 options.watch = Some(self.watch(&checked)?.with_ledger(ledger.clone()));
             }
-            Job::Polls => {
-                // A library that is loaded twice has one set of books, so the second is another
-                // file.
-                let copy = file("so");
-                fs::copy(&self.plugin, &copy).context(|| format!("write {}", copy.display()))?;
+            Job::Instructions | Job::Polls => {
+                let mut plugin = self.plugin.clone();
+                if job == Job::Polls {
+                    // A library that is loaded twice has one set of books, so the second is
+                    // another file.
+                    plugin = file("so");
+                    fs::copy(&self.plugin, &plugin)
+                        .context(|| format!("write {}", plugin.display()))?;
+                    options.watch = Some(self.watch(&checked)?);
+                }
                 let [load, mut argument] =
-                    plugin_arguments(&copy, &self.hypervisor, &counted, None);
+                    plugin_arguments(&plugin, &self.hypervisor, &counted, None);
                 argument.push_str(&ledger_argument(&ledger));
                 options.unsliced = true;
                 options.qemu_args = vec![load.into(), argument.into()];
-                options.watch = Some(self.watch(&checked)?);
             }
         }
         let outcome = run(&checked, &options, &mut SilentConsole)?;

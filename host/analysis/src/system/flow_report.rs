@@ -111,6 +111,8 @@ pub struct FlowBound {
     pub j_ns: f64,
     /// q' at the bandwidth judged, in ns.
     pub q_ns: f64,
+    /// The relative deadline of the file, or its default, in ns; none for best effort.
+    pub deadline_ns: Option<u64>,
     /// The least slack over the deadlines of the flow, in ns; the flow holds if it is not negative.
     /// None if it was not found. `bound_ns` plus slack is not the deadline: the test is stricter.
     pub slack_ns: Option<f64>,
@@ -244,6 +246,19 @@ impl Part {
                 "the sum of overhead/P' over all flows is 1 or more: no bandwidth helps".to_owned()
             }
             UnschedulableCause::BeyondLimit => "only a bandwidth over 1 PiB/s would do".to_owned(),
+        }
+    }
+
+    /// Returns the key of a flow that must be raised if no bandwidth is enough.
+    const fn too_short(&self) -> &'static str {
+        match self.least {
+            MinBandwidth::Never(
+                UnschedulableCause::NoTime { .. } | UnschedulableCause::OverheadDemand(_),
+            ) => "`deadline`",
+            MinBandwidth::Never(
+                UnschedulableCause::NoPeriod { .. } | UnschedulableCause::OverheadOverload,
+            ) => "`period`",
+            _ => "`period` or `deadline`",
         }
     }
 
@@ -438,14 +453,14 @@ fn causes(timing: &Timing, parts: &[Part], min_bandwidth: Option<u64>) -> Vec<Fa
     let (most, key) = mover.bandwidth(timing).unwrap_or((u64::MAX, ""));
     let what =
         if mover == Mover::Engine { "a chunk moves at" } else { "the core that copies does" };
-    let help = match min_bandwidth {
+    let help = |part: &Part| match min_bandwidth {
         Some(least) if least > most => format!(
             "lower the demand of the flows: they need {least} B/s, and {what} {most} B/s (`{key}`)"
         ),
         Some(least) => {
             format!("write [dma] bandwidth = \"{least}B/s\" or more")
         }
-        None => "raise the flow's `deadline`: no bandwidth is enough for it".to_owned(),
+        None => format!("raise the flow's {}: no bandwidth is enough for it", part.too_short()),
     };
     let cause = |part: &Part| {
         let reason = part.reason(timing)?;
@@ -453,7 +468,7 @@ fn causes(timing: &Timing, parts: &[Part], min_bandwidth: Option<u64>) -> Vec<Fa
         let flow = flow.and_then(|flow| timing.flows.get(flow));
         let place = flow.map(|flow| flow.place.clone()).unwrap_or_default();
         let message = format!("{}: {reason}", part.object(timing));
-        Some(timing.fault(Code::FlowDeadlineMissed, &place, message, &help))
+        Some(timing.fault(Code::FlowDeadlineMissed, &place, message, help(part)))
     };
     parts.iter().filter_map(cause).collect()
 }
@@ -467,6 +482,7 @@ fn rows(timing: &Timing, parts: &[Part]) -> Vec<FlowBound> {
     rows.sort_by_key(|(flow, _)| *flow);
     let row = |(position, task): (usize, TaskReport)| FlowBound {
         name: timing.flows.get(position).map(|flow| flow.name.clone()).unwrap_or_default(),
+        deadline_ns: timing.flows.get(position).and_then(|flow| flow.deadline).map(|it| it.0),
         c_ns: task.c_ns,
         d_ns: task.d_ns,
         p_ns: task.p_ns,

@@ -21,7 +21,7 @@ use crate::{
 };
 use interference::{interference, is_exposed};
 use interrupts::interrupt_of;
-use report::MORE_TIME;
+use report::{LESS_WORK, MORE_TIME};
 use weir_model::{
     Fault, Object, Polling, Timing,
     timing::{Entity, Flow, MemoryBudget, SharedCore, Task, TimedLine, TimedVm},
@@ -290,7 +290,8 @@ fn no_bound(
                 (guaranteed * 1000.0).floor() / 10.0,
                 (asked * 1000.0).ceil() / 10.0,
             ),
-            suggestion: suggestion.unwrap_or(MORE_TIME).to_owned(),
+            suggestion: if asked > 1.0 { LESS_WORK } else { suggestion.unwrap_or(MORE_TIME) }
+                .to_owned(),
         })
     })
 }

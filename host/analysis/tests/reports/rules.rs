@@ -129,6 +129,20 @@ fn a_flow_without_a_period_has_no_utilization() {
     );
 }
 
+/// What is raised must be what is too short.
+#[test]
+fn a_suggestion_names_the_key_that_helps() {
+    let hasty = flow("hasty", "a", "\"b\"", "4KiB", "10us", "1s");
+    let (_, found) = causes(&format!("[dma]\nbandwidth = \"485MB/s\"\n{hasty}{OVERHEADS}"));
+    assert!(found.contains("raise the flow's `period`"), "{found}");
+    let late = flow("late", "a", "\"b\"", "4KiB", "1s", "1us");
+    let (_, found) = causes(&format!("[dma]\nbandwidth = \"485MB/s\"\n{late}{OVERHEADS}"));
+    assert!(found.contains("raise the flow's `deadline`"), "{found}");
+    let task = "[[vm.task]]\nname = \"t\"\nwcet = \"2ms\"\nperiod = \"1ms\"\n";
+    let (_, found) = causes(&format!("[[vm]]\nname = \"a\"\ncpus = [0]\n{task}"));
+    assert!(found.contains("lower `wcet` or raise `period`"), "{found}");
+}
+
 #[test]
 fn options_and_overheads_are_judged_like_the_files() {
     let file = |text: &str| {

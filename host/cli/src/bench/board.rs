@@ -1,7 +1,7 @@
 //! `weir bench board`: the values of a board file that weir measures.
 
 use crate::{
-    cargo::replace, environment::Environment, failure::Result, output, run::LineArguments, screen,
+    cargo::replace, environment::Environment, failure::Result, run::LineArguments, screen,
 };
 use std::{io::Write, path::PathBuf};
 use weir_experiments::board::{BoardRequest, measure};
@@ -27,7 +27,6 @@ pub struct BoardArguments {
 /// Carries the verb out.
 pub fn run(arguments: &BoardArguments, environment: &Environment) -> Result {
     let output = arguments.output.as_deref();
-    output.map_or(Ok(()), |path| output::check_name("--output", path))?;
     let file = output.map(TableFile::read).transpose()?;
     if let (Some(file), Some(board)) = (&file, Platform::named(&arguments.platform)) {
         file.is_of(&board.name)?;

@@ -74,8 +74,8 @@ struct Model {
 
 impl Model {
     /// The files that are read.
-    fn inputs(&self) -> Vec<&Path> {
-        output::inputs([self.system.as_path()], self.memory.as_deref())
+    fn inputs(&self) -> impl Iterator<Item = &Path> {
+        [self.system.as_path()].into_iter().chain(self.memory.as_deref().map(Path::new))
     }
 }
 
@@ -175,16 +175,11 @@ pub fn run(arguments: &SimulateArguments, environment: &Environment) -> Result {
     match &arguments.verb {
         Verb::Run(arguments) => simulate(arguments, environment),
         Verb::Sweep(arguments) => {
-            if let Some(out) = &arguments.output {
-                output::check("--output", out, &arguments.model.inputs())?;
-            }
+            output::check(arguments.output.as_deref(), arguments.model.inputs())?;
             sweep::run(arguments, environment)
         }
         Verb::Merge(MergeArguments { files, output }) => {
-            if let Some(out) = output {
-                let read = files.iter().map(PathBuf::as_path);
-                output::check("--output", out, &output::inputs(read, None))?;
-            }
+            output::check(output.as_deref(), files)?;
             sweep::merge(files, output.as_deref())
         }
         Verb::Dram(DramArguments { trace, memory, values, json }) => {
@@ -195,9 +190,6 @@ pub fn run(arguments: &SimulateArguments, environment: &Environment) -> Result {
 
 fn simulate(arguments: &SimulateRunArguments, environment: &Environment) -> Result {
     let model = &arguments.model;
-    if let Some(directory) = &arguments.output {
-        output::check_name("--output", directory)?;
-    }
     let simulation = system::Simulation::new(model, &model.values, environment)?;
     if arguments.compare {
         return compare::run(&simulation, arguments.json);

@@ -324,9 +324,10 @@ pub fn merge(files: &[PathBuf], out: Option<&Path>) -> Result {
         return Err(Failure::system(format!("point {index} is there twice: name each shard once")));
     }
     if lines.len() < of {
-        let missing = missing(lines.iter().map(|(index, _)| *index), of);
+        let missing = (0..of).zip(&lines).find(|(place, (index, _))| place != index);
+        let missing = missing.map_or(lines.len(), |(place, _)| place);
         return Err(Failure::system(format!(
-            "of {of} points {} are missing, these: {missing}; let all shards end, and name them all",
+            "of {of} points {} are missing, the first is {missing}; let all shards end, and name them all",
             of - lines.len()
         )));
     }
@@ -335,26 +336,6 @@ pub fn merge(files: &[PathBuf], out: Option<&Path>) -> Result {
         Some(path) => fs::write(path, all).context(|| format!("write {}", path.display())),
         None => Ok(stdout().write_all(all.as_bytes())?),
     }
-}
-
-/// Ranges that are listed before the list is cut.
-const MAX_LISTED: usize = 20;
-
-/// The numbers below `of` that are not among `there`, which ascend: `1, 4 to 7`.
-fn missing(there: impl Iterator<Item = usize>, of: usize) -> String {
-    let mut ranges = Vec::new();
-    let mut next = 0;
-    for index in there.chain([of]) {
-        match index - next {
-            0 => {}
-            1 => ranges.push(next.to_string()),
-            _ => ranges.push(format!("{next} to {}", index - 1)),
-        }
-        next = index + 1;
-    }
-    let cut = ranges.len() > MAX_LISTED;
-    ranges.truncate(MAX_LISTED);
-    ranges.join(", ") + if cut { ", .." } else { "" }
 }
 
 #[cfg(test)]
@@ -474,7 +455,7 @@ mod tests {
             merge(&files.iter().map(|file| name(file)).collect::<Vec<_>>(), None).unwrap_err().text
         };
         assert!(
-            failure(&["a"]).contains("of 6 points 3 are missing, these: 1, 3, 5;"),
+            failure(&["a"]).contains("of 6 points 3 are missing, the first is 1;"),
             "{}",
             failure(&["a"])
         );
@@ -482,8 +463,8 @@ mod tests {
         let other = line(1).replace("0123456789abcdef", "fedcba9876543210");
         for (text, wanted) in [
             // The last points of the grid.
-            (line(1), "of 6 points 2 are missing, these: 3, 5;"),
-            (String::new(), "of 6 points 3 are missing, these: 1, 3, 5;"),
+            (line(1), "of 6 points 2 are missing, the first is 3;"),
+            (String::new(), "of 6 points 3 are missing, the first is 1;"),
             (
                 line(1) + line(3).trim_end(),
                 "c:2: this is no point of a sweep, or only the beginning",
@@ -502,6 +483,5 @@ mod tests {
         }
         fs::write(name("c"), "").unwrap();
         assert!(failure(&["c"]).contains("no point"));
-        assert_eq!(missing([0, 4, 5].into_iter(), 8), "1 to 3, 6 to 7");
     }
 }

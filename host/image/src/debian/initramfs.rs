@@ -1,56 +1,52 @@
 //! Initial RAM disks of Linux guests: a first process, busybox, and for some a program with its
 //! libraries and modules of the kernel.
 
-use super::at;
 use crate::failure::{Context as _, Result};
-use cpio::newc::{Builder, trailer};
-use std::{
-    collections::BTreeMap,
-    fs,
-    io::{self, Write as _},
-    path::Path,
-};
+use cpio::{NewcBuilder, write_cpio};
+use std::{collections::BTreeMap, io::Cursor};
 
 /// The contents of an initial RAM disk, in addition to its first process and busybox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Initramfs {
-    /// Nothing: 1.9 MB.
-    Busybox,
-    /// `cyclictest` and its libraries: 4 MB.
-    Rt,
-    /// The kernel's modules for virtio disks on PCI: 2.1 MB.
-    Virtio,
-    /// The kernel's modules for virtio sockets, and `weir-vsock-tool`: 2.2 MB.
-    Vsock,
-    /// `cyclictest` and its libraries, and the kernel's modules for virtio network devices on MMIO:
-    /// 4.2 MB.
-    Net,
-    /// The modules of [`Self::Vsock`], and Debian's socat with its libraries: 12 MB.
-    Socat,
+pub struct Initramfs {
+    /// Name in a system file.
+    pub name: &'static str,
+    /// A program with its libraries.
+    program: &'static [&'static str],
+    /// Modules of the kernel.
+    modules: &'static [&'static str],
+    /// Whether `weir-vsock-tool` is in it.
+    pub has_vsock_tool: bool,
 }
 
 impl Initramfs {
+    /// Only busybox: 1.9 MB.
+    const BUSYBOX: Self =
+        Self { name: "busybox", program: &[], modules: &[], has_vsock_tool: false };
+
     /// Every kind.
-    pub const ALL: [Self; 6] =
-        [Self::Busybox, Self::Rt, Self::Virtio, Self::Vsock, Self::Net, Self::Socat];
-
-    /// Returns its name in a system file.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        self.contents().0
-    }
-
-    /// Returns its name, its program with the libraries, and its modules.
-    const fn contents(self) -> (&'static str, &'static [&'static str], &'static [&'static str]) {
-        match self {
-            Self::Busybox => ("busybox", &[], &[]),
-            Self::Rt => ("debian-rt", &CYCLICTEST, &[]),
-            Self::Virtio => ("debian-virtio", &[], &MODULES),
-            Self::Vsock => ("debian-vsock", &[], &SOCKET_MODULES),
-            Self::Net => ("debian-net", &CYCLICTEST, &NETWORK_MODULES),
-            Self::Socat => ("debian-socat", &SOCAT, &SOCKET_MODULES),
-        }
-    }
+    pub const ALL: [Self; 6] = [
+        Self::BUSYBOX,
+        // 4 MB.
+        Self { name: "debian-rt", program: &CYCLICTEST, ..Self::BUSYBOX },
+        // 2.1 MB.
+        Self { name: "debian-virtio", modules: &DISK_MODULES, ..Self::BUSYBOX },
+        // 2.2 MB.
+        Self {
+            name: "debian-vsock",
+            modules: &SOCKET_MODULES,
+            has_vsock_tool: true,
+            ..Self::BUSYBOX
+        },
+        // 4.2 MB.
+        Self {
+            name: "debian-net",
+            program: &CYCLICTEST,
+            modules: &NETWORK_MODULES,
+            ..Self::BUSYBOX
+        },
+        // 12 MB.
+        Self { name: "debian-socat", program: &SOCAT, modules: &SOCKET_MODULES, ..Self::BUSYBOX },
+    ];
 }
 
 /// `cyclictest`, the shared objects that it names as needed, and the loader.
@@ -64,7 +60,7 @@ pub const CYCLICTEST: [&str; 6] = [
 ];
 
 /// `socat`, the shared objects that it and its libraries name as needed, and the loader.
-pub const SOCAT: [&str; 15] = [
+const SOCAT: [&str; 15] = [
     "bin/socat",
     "lib/ld-linux-aarch64.so.1",
     "lib/libc.so.6",
@@ -83,7 +79,7 @@ pub const SOCAT: [&str; 15] = [
 ];
 
 /// The modules that a virtio disk on PCI needs, in the order in which [`INIT`] loads them.
-pub const MODULES: [&str; 4] = [
+const DISK_MODULES: [&str; 4] = [
     "drivers/virtio/virtio_pci_modern_dev.ko",
     "drivers/virtio/virtio_pci_legacy_dev.ko",
     "drivers/virtio/virtio_pci.ko",
@@ -91,7 +87,7 @@ pub const MODULES: [&str; 4] = [
 ];
 
 /// The modules of virtio sockets, on MMIO and on PCI, in the order in which [`INIT`] loads them.
-pub const SOCKET_MODULES: [&str; 7] = [
+const SOCKET_MODULES: [&str; 7] = [
     "drivers/virtio/virtio_mmio.ko",
     "drivers/virtio/virtio_pci_modern_dev.ko",
     "drivers/virtio/virtio_pci_legacy_dev.ko",
@@ -102,12 +98,15 @@ pub const SOCKET_MODULES: [&str; 7] = [
 ];
 
 /// The modules of a virtio network device on MMIO, in the order in which [`INIT`] loads them.
-pub const NETWORK_MODULES: [&str; 4] = [
+const NETWORK_MODULES: [&str; 4] = [
     "drivers/virtio/virtio_mmio.ko",
     "net/core/failover.ko",
     "drivers/net/net_failover.ko",
     "drivers/net/virtio_net.ko",
 ];
+
+/// All modules that guests load.
+pub const MODULES: [&[&str]; 3] = [&DISK_MODULES, &SOCKET_MODULES, &NETWORK_MODULES];
 
 /// Which of the modules need which others: of each, the last one to load first, as in modules.dep.
 pub const DEPENDENCIES: [(&str, &str); 8] = [
@@ -138,79 +137,57 @@ const APPLETS: [&str; 33] = [
     "tftp", "tr",
 ];
 
-/// Returns the archive of a RAM disk, out of the store's files.
-pub fn archive(store: &Path, kind: Initramfs, vsock_tool: Option<Vec<u8>>) -> Result<Vec<u8>> {
-    let read = |name: &str| {
-        let path = store.join(name);
-        fs::read(&path).map_err(at(&path))
-    };
+/// Modes of files: type and permissions.
+const DIRECTORY: u32 = 0o040_755;
+const PROGRAM: u32 = 0o100_755;
+const LINK: u32 = 0o120_777;
+const DEVICE: u32 = 0o020_600;
+
+/// Returns the archive of a RAM disk for the kernel `release`, of files that `read` returns: a
+/// program or library by its path, a module by its path below the kernel's modules. The owner of
+/// everything is root, and every time stamp is 0.
+pub fn archive(
+    kind: Initramfs,
+    release: &str,
+    vsock_tool: Option<Vec<u8>>,
+    read: impl Fn(&str) -> Result<Vec<u8>>,
+) -> Result<Vec<u8>> {
     let mut files = BTreeMap::new();
-    for dir in ["bin", "dev", "lib", "proc", "sys", "tmp"] {
-        files.insert(dir.to_owned(), File::Directory);
+    let mut add = |name: String, mode: u32, content: Vec<u8>| {
+        let entry = NewcBuilder::new(&name).mode(mode);
+        files.insert(name, (entry, Cursor::new(content)));
+    };
+    for directory in ["bin", "dev", "lib", "proc", "sys", "tmp"] {
+        add(directory.into(), DIRECTORY, Vec::new());
     }
-    files.insert("dev/console".to_owned(), File::Device { major: 5, minor: 1 });
-    files.insert("init".to_owned(), File::Program(INIT.to_vec()));
-    files.insert("bin/busybox".to_owned(), File::Program(read("bin/busybox")?));
+    add("init".into(), PROGRAM, INIT.into());
+    for name in kind.program.iter().chain(&["bin/busybox"]) {
+        add((*name).into(), PROGRAM, read(name)?);
+    }
     for applet in APPLETS {
-        files.insert(format!("bin/{applet}"), File::Link("busybox"));
-    }
-    let (_, programs, modules) = kind.contents();
-    for name in programs {
-        files.insert((*name).to_owned(), File::Program(read(name)?));
+        add(format!("bin/{applet}"), LINK, b"busybox".into());
     }
     if let Some(program) = vsock_tool {
-        files.insert("bin/weir-vsock-tool".to_owned(), File::Program(program));
+        add("bin/weir-vsock-tool".into(), PROGRAM, program);
     }
-    if !modules.is_empty() {
+    if !kind.modules.is_empty() {
         // modprobe reads the directory of the kernel's release.
-        let version = read("linux/version")?;
-        let directory = format!("lib/modules/{}", String::from_utf8_lossy(&version).trim());
-        files.insert("lib/modules".to_owned(), File::Directory);
-        files.insert(directory.clone(), File::Directory);
+        let directory = format!("lib/modules/{release}");
+        add("lib/modules".into(), DIRECTORY, Vec::new());
+        add(directory.clone(), DIRECTORY, Vec::new());
         let (mut order, mut depends) = (Vec::new(), Vec::new());
-        for module in modules {
-            let content = read(&format!("linux/modules/{module}"))?;
+        for module in kind.modules {
             let name = stem(module);
-            files.insert(format!("{directory}/{name}.ko"), File::Program(content));
+            add(format!("{directory}/{name}.ko"), PROGRAM, read(module)?);
             let needed = DEPENDENCIES.iter().filter(|(user, _)| *user == name);
             let needed: Vec<String> = needed.map(|(_, needed)| format!(" {needed}.ko")).collect();
             order.push(format!("{name}\n"));
             depends.push(format!("{name}.ko:{}\n", needed.concat()));
         }
-        for (list, lines) in [("order", order), ("dep", depends)] {
-            let lines = lines.concat().into_bytes();
-            files.insert(format!("{directory}/modules.{list}"), File::Program(lines));
-        }
+        add(format!("{directory}/modules.order"), PROGRAM, order.concat().into());
+        add(format!("{directory}/modules.dep"), PROGRAM, depends.concat().into());
     }
-    cpio(&files).context(|| "make the initial RAM disk")
-}
-
-/// A file of an archive.
-pub enum File {
-    Directory,
-    Program(Vec<u8>),
-    Link(&'static str),
-    Device { major: u32, minor: u32 },
-}
-
-/// Returns a cpio archive. The owner of everything is root, and every time stamp is 0.
-pub fn cpio(files: &BTreeMap<String, File>) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    for (inode, (name, file)) in (1..).zip(files) {
-        let entry = Builder::new(name).ino(inode);
-        let (entry, content): (_, &[u8]) = match file {
-            File::Directory => (entry.mode(0o040_755), &[]),
-            File::Program(content) => (entry.mode(0o100_755), content),
-            File::Link(target) => (entry.mode(0o120_777), target.as_bytes()),
-            File::Device { major, minor } => {
-                (entry.mode(0o020_600).rdev_major(*major).rdev_minor(*minor), &[])
-            }
-        };
-        // Files in memory are far below 4 GiB.
-        let mut writer = entry.write(&mut bytes, content.len() as u32);
-        writer.write_all(content)?;
-        writer.finish()?;
-    }
-    trailer(&mut bytes)?;
-    Ok(bytes)
+    let console = NewcBuilder::new("dev/console").mode(DEVICE).rdev_major(5).rdev_minor(1);
+    files.insert("dev/console".into(), (console, Cursor::default()));
+    write_cpio(files.into_values(), Vec::new()).context(|| "make the initial RAM disk")
 }

@@ -1,30 +1,37 @@
 //! Linux guests, their initial RAM disks and U-Boot, made of Debian's arm64 packages, and a newer
 //! QEMU (`qemu`).
 //!
-//! `packages.lock` names each package with its version, its SHA-256 and its path in a mirror
-//! (module `lock`). The packages are downloaded once (`fetch`), and the files that guests need are
-//! kept in one directory of the cache (`store`). An initial RAM disk is a cpio archive of these
-//! files (`initramfs`). No network is needed after the first call.
+//! A lock file names each package with its version, its SHA-256 and its path in a mirror. The
+//! packages are downloaded once (`mirror`) and unpacked into one directory of the cache
+//! (`packages`). An initial RAM disk is a cpio archive of these files (`initramfs`). No network is
+//! needed after the first call.
 
-mod fetch;
 mod initramfs;
-mod lock;
+mod mirror;
+mod packages;
 mod qemu;
-mod store;
 #[cfg(test)]
 mod tests;
 
-use crate::failure::{Failure, Result};
+use crate::{
+    cargo::replace,
+    failure::{Failure, Result},
+};
 use std::{
     fmt, fs,
     path::{Path, PathBuf},
 };
 
 pub use initramfs::Initramfs;
-use lock::listed;
-pub use lock::{Package, is_locked};
+pub use packages::Package;
+use packages::{directory, listed, unpacked};
 pub use qemu::{install_qemu, installed_qemu};
-use store::{IMAGE, MANIFEST, U_BOOT, store};
+
+/// The packages that guests are made of.
+const LOCK: &str = include_str!("packages.lock");
+
+/// Prefix of the kernel's package; the kernel's release follows.
+const KERNEL_PREFIX: &str = "linux-image-";
 
 /// Returns the cache's directory: `WEIR_CACHE`, or `.cache` in the checkout `root`.
 #[must_use]
@@ -32,6 +39,12 @@ pub fn cache_dir(root: &Path) -> PathBuf {
     std::env::var_os("WEIR_CACHE")
         .filter(|dir| !dir.is_empty())
         .map_or_else(|| root.join(".cache"), PathBuf::from)
+}
+
+/// Returns the packages that guests are made of.
+#[must_use]
+pub fn packages() -> Vec<Package> {
+    listed(LOCK)
 }
 
 /// A file that is made of Debian's packages.
@@ -53,59 +66,57 @@ impl Kept {
             ("kernel", "debian-rt") => Some(Self::Linux),
             ("image", "u-boot") => Some(Self::UBoot),
             ("initrd", _) => {
-                let kind = Initramfs::ALL.into_iter().find(|kind| kind.name() == name)?;
-                Some(Self::Initramfs(kind))
+                Initramfs::ALL.into_iter().find(|kind| kind.name == name).map(Self::Initramfs)
             }
             _ => None,
         }
     }
 
     fn path(self, cache: &Path) -> PathBuf {
+        let unpacked = directory(cache, LOCK);
         match self {
-            Self::Linux => store::path(cache).join(IMAGE),
-            Self::Initramfs(kind) => cache.join(format!("initramfs-{}.cpio", kind.name())),
-            Self::UBoot => store::path(cache).join(U_BOOT),
+            Self::Linux => unpacked.join(format!("boot/vmlinuz-{}", release())),
+            Self::Initramfs(kind) => cache.join(format!("initramfs-{}.cpio", kind.name)),
+            Self::UBoot => unpacked.join("usr/lib/u-boot/qemu_arm64/u-boot.bin"),
         }
     }
+}
+
+/// Returns the release of the kernel.
+fn release() -> &'static str {
+    packages().iter().find_map(|package| package.name.strip_prefix(KERNEL_PREFIX)).unwrap_or("")
 }
 
 /// Returns the place of a file without fetching or making it. None without the packages.
 #[must_use]
 pub fn kept(cache: &Path, what: Kept) -> Option<PathBuf> {
-    store::is_current(&store::path(cache)).then(|| what.path(cache))
+    directory(cache, LOCK).exists().then(|| what.path(cache))
 }
 
 /// Makes a file and returns its place. A RAM disk has the same bytes on every host for the same
-/// packages and the same `vsock_tool`, the program that [`Initramfs::Vsock`] needs.
+/// `vsock_tool`, the program that a RAM disk with [`Initramfs::has_vsock_tool`] needs.
 ///
 /// # Errors
 ///
 /// The packages are not in the cache and cannot be fetched, or the cache cannot be written.
 pub fn make(cache: &Path, what: Kept, vsock_tool: Option<Vec<u8>>) -> Result<PathBuf> {
-    let store = store(cache)?;
+    let unpacked = unpacked(cache, LOCK)?;
     let path = what.path(cache);
     if let Kept::Initramfs(kind) = what {
-        let bytes = initramfs::archive(&store, kind, vsock_tool)?;
-        if !fs::read(&path).is_ok_and(|old| old == bytes) {
-            let new = path.with_extension(format!("{}.new", std::process::id()));
-            fs::write(&new, bytes).map_err(at(&new))?;
-            fs::rename(&new, &path).map_err(at(&path))?;
-        }
+        let read = |name: &str| read(&unpacked, name);
+        replace(&path, &initramfs::archive(kind, release(), vsock_tool, read)?)?;
     }
     Ok(path)
 }
 
-/// Returns the packages in the store, by name.
-///
-/// # Errors
-///
-/// Those of [`make`].
-pub fn packages(cache: &Path) -> Result<Vec<Package>> {
-    Ok(listed(&read_text(&store(cache)?.join(MANIFEST))?))
-}
-
-fn read_text(path: &Path) -> Result<String> {
-    fs::read_to_string(path).map_err(at(path))
+/// Reads a file of the packages: a kernel's module, or a program or library, which Debian has in
+/// one of several places.
+fn read(unpacked: &Path, name: &str) -> Result<Vec<u8>> {
+    let library = name.replace("lib/", "lib/aarch64-linux-gnu/");
+    let module = format!("lib/modules/{}/kernel/{name}", release());
+    let places = [&library, &format!("usr/{library}"), &module].map(|place| unpacked.join(place));
+    let path = places.iter().find(|path| path.exists()).unwrap_or(&places[0]);
+    fs::read(path).map_err(at(path))
 }
 
 /// Makes a [`Failure`] of an error at `path`.

@@ -6,7 +6,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
+    fs::File,
     io::{self, BufReader, Read, Write},
     path::Path,
 };
@@ -240,27 +240,15 @@ impl RecordedTrace {
     ///
     /// The call is wrong if the file cannot be read or is not a trace.
     pub fn open(path: &Path) -> Result<Self> {
-        let is_run = path.is_dir();
-        let path = if is_run { path.join(NAME) } else { path.to_owned() };
-        let there =
-            || fs::metadata(&path).map_or_else(|error| error.kind(), |_| io::ErrorKind::Other);
+        let path = if path.is_dir() { path.join(NAME) } else { path.to_owned() };
         let file = open_regular(&path).map_err(|error| {
-            let why = match there() {
-                io::ErrorKind::NotFound if !is_run => {
-                    return Failure::call(format!(
-                        "there is no run {}, neither here nor among the runs; `weir trace` without \
-                         a name shows the newest",
-                        path.display()
-                    ));
-                }
-                io::ErrorKind::NotFound if path.with_file_name("run.json").exists() => {
-                    "; run.json next to it contains the cause; `weir run` leaves one for each run"
-                        .to_owned()
-                }
-                io::ErrorKind::NotFound => {
-                    "; the run was killed before it could leave one, or still goes on".to_owned()
-                }
-                _ => format!(": {error}"),
+            let why = if path.exists() {
+                format!(": {error}")
+            } else if path.with_file_name("run.json").exists() {
+                "; run.json next to it contains the cause; `weir run` leaves one for each run"
+                    .to_owned()
+            } else {
+                "; the run was killed before it could leave one, or still goes on".to_owned()
             };
             Failure::call(format!("there is no trace {}{why}", path.display()))
         })?;

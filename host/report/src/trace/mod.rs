@@ -34,10 +34,18 @@ pub enum TraceFormat {
 }
 
 /// Returns the path of a run: `run` itself, or the run of this name in `runs`.
-#[must_use]
-pub fn find(run: &Path, runs: &Path) -> PathBuf {
-    let in_runs = runs.join(run);
-    if !run.exists() && in_runs.exists() { in_runs } else { run.to_owned() }
+///
+/// # Errors
+///
+/// The call is wrong if neither exists.
+pub fn find(run: &Path, runs: &Path) -> Result<PathBuf> {
+    let found = [run.to_owned(), runs.join(run)].into_iter().find(|path| path.exists());
+    found.ok_or_else(|| {
+        let (run, runs) = (run.display(), runs.display());
+        Failure::call(format!(
+            "there is no run {run}, here or in {runs}; without a name the newest is taken"
+        ))
+    })
 }
 
 /// Returns the files that are read of a run, which is named by its directory or its trace.

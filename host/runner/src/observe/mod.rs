@@ -60,7 +60,9 @@ pub fn observe(
     record: Option<(&Path, u64)>,
     console: &mut dyn Console,
 ) -> Result<Observation> {
-    record.map_or(Ok(()), |(to, _)| record::check(to))?;
+    if let Some((to, _)) = record {
+        fs::create_dir_all(to).context(|| format!("make {}", to.display()))?;
+    }
     let environment = &options.environment;
     let mut system = system.clone();
     system.hypervisor.observed = true;

@@ -5,11 +5,11 @@ use serde::Serialize;
 use std::{
     collections::BTreeMap,
     fmt::Write as _,
-    fs::{self, File},
+    fs::File,
     io::{BufRead as _, BufReader, BufWriter, Write},
     path::Path,
 };
-use weir_image::{Failure, Result, failure::Context};
+use weir_image::{Result, failure::Context};
 use weir_memory::recording::{RecordedAccess, RecordingLine};
 use weir_model::{Placement, System};
 use weir_qemu_plugin::caches::{PAGE, Recorded};
@@ -51,7 +51,6 @@ pub fn write(
     from: &Path,
     to: &Path,
 ) -> Result<Vec<AccessTrace>> {
-    fs::create_dir_all(to).context(|| format!("make {}", to.display()))?;
     let mut traces = Vec::new();
     for (number, (vm, seen)) in system.vms.iter().zip(recorded).enumerate() {
         if seen.kept == 0 {
@@ -136,18 +135,6 @@ pub fn render(traces: &[AccessTrace]) -> String {
         text + "\n"
     };
     traces.iter().map(line).collect()
-}
-
-/// Refuses a directory that can't be made before the system runs.
-pub fn check(to: &Path) -> Result {
-    if to.exists() && !to.is_dir() {
-        return Err(Failure::call(format!(
-            "--record {} is no directory: name one, and each VM's trace becomes a file NAME.trace \
-             in it",
-            to.display()
-        )));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -30,7 +30,6 @@ pub struct FlowRun {
     pub bound_ns: Option<u64>,
     /// In QEMU, if a latency is above the bound: the longest one in ns without the time slices of
     /// other emulated cores, as far as the trace shows them.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub own_max_ns: Option<u64>,
     /// The verdict on deadline and bound; none if there is neither.
     #[serde(flatten)]

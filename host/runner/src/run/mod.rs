@@ -34,7 +34,7 @@ use std::{
     time::SystemTime,
 };
 use weir_image::{
-    Environment, Failure, Format, Result,
+    Failure, Format, Result,
     build_id::of_checkout,
     debian,
     failure::{Context, GOOD, INTERRUPTED},
@@ -204,7 +204,7 @@ fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console)
             "image_crc32": format!("{:#010x}", weir_abi::checksum(&built)),
             "deterministic": options.deterministic,
             "counter_page": plugin.map(|plugin| plugin.counts(&ram)),
-            "debian_packages": debian_packages(&system, environment),
+            "debian_packages": debian_packages(&system),
             "started": humantime::format_rfc3339_seconds(started).to_string(),
             "seconds": wall.as_secs_f64(),
             "trace": traced,
@@ -247,7 +247,7 @@ fn words(words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Vec<String> {
 }
 
 /// Returns the Debian packages of the guests.
-fn debian_packages(system: &System, environment: &Environment) -> Value {
+fn debian_packages(system: &System) -> Value {
     let named = |vm: &weir_model::Vm| {
         let sources = [Some(vm.image.source()), vm.image.initrd()];
         let guest = matches!(vm.image, weir_model::Image::Elf { .. });
@@ -257,15 +257,6 @@ fn debian_packages(system: &System, environment: &Environment) -> Value {
     if !system.vms.iter().any(named) {
         return Value::Null;
     }
-    let root = environment.root().map(debian::cache_dir).ok();
-    let packages = root.and_then(|cache| debian::packages(&cache).ok()).unwrap_or_default();
-    let package = |package: &debian::Package| {
-        json!({
-            "name": package.name,
-            "version": package.version,
-            "sha256": package.sha256,
-            "locked": debian::is_locked(package),
-        })
-    };
-    packages.iter().map(package).collect()
+    let package = |package: &debian::Package| json!({ "name": package.name, "version": package.version, "sha256": package.sha256 });
+    debian::packages().iter().map(package).collect()
 }

@@ -12,7 +12,7 @@ use std::{
 use weir_image::Environment;
 
 /// The options of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 pub struct RunOptions {
     /// The checkout and the tools.
@@ -60,25 +60,6 @@ impl RunOptions {
     /// Returns the options of a run in host time that ends with the last expected line.
     #[must_use]
     pub fn new(environment: Environment) -> Self {
-        Self {
-            environment,
-            no_build: false,
-            all_parts: false,
-            time: None,
-            deterministic: false,
-            unsliced: false,
-            accept_host_time: false,
-            accept_not_judged: false,
-            watch: None,
-            keep_running: false,
-            image_file: None,
-            serial: None,
-            serial_trace: false,
-            loader: None,
-            qemu_args: Vec::new(),
-            bounds: Vec::new(),
-            overheads: Value::Null,
-            interrupt: Arc::default(),
-        }
+        Self { environment, ..Self::default() }
     }
 }

@@ -13,6 +13,10 @@ use weir_model::{
 /// The suggestion for a late task that has no other one.
 pub(super) const MORE_TIME: &str = "give the VM a larger share of the core";
 
+/// The suggestion for a task that would be late on a core of its own.
+pub(super) const LESS_WORK: &str =
+    "lower `wcet` or raise `period` of the VM's tasks: they need more than a whole core";
+
 /// The bounds of schedules, tasks and interrupts.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct TimeReport {

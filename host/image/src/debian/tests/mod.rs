@@ -1,17 +1,11 @@
 mod initramfs;
-mod lock;
 mod mirror;
-mod store;
+mod packages;
 
-use super::lock::Package;
+use super::packages::Package;
 
-fn package(name: &str, version: &str, sha256: &str) -> Package {
-    let path = format!("pool/{name}_{version}.deb");
-    Package { name: name.into(), version: version.into(), sha256: sha256.into(), path }
-}
-
-/// Returns a paragraph of a mirror's index.
-fn paragraph(package: &Package) -> String {
-    let Package { name, version, sha256, path } = package;
-    format!("Package: {name}\nVersion: {version}\nFilename: {path}\nSHA256: {sha256}\n\n")
+/// Returns a package; its file in a mirror has the content "content".
+const fn package(name: &'static str) -> Package {
+    let sha256 = "ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73";
+    Package { name, version: "1", sha256, path: "pool/main/package.deb" }
 }
