@@ -61,8 +61,8 @@
 //! judged because an input is missing; [`Report::not_judged`] names the input and how to supply it.
 //! A cause ([`Report::causes`]) is a [`Fault`](weir_model::Fault) with a place in the file and a
 //! suggestion. A [`Report`] serializes to the object that `weir analyze --json` prints, in which the
-//! messages of the causes are `reasons`, a [`Choices`] to the key `plan` of `weir plan --json`. The program `examples/change_period.rs` of
-//! this crate does all of the above with a file.
+//! messages of the causes are `reasons`, a [`Choices`] to the key `plan` of `weir plan --json`. The
+//! program `examples/change_period.rs` of this crate does all of the above with a file.
 //!
 //! # The layers
 //!

@@ -209,6 +209,11 @@ fn ratio(weir: u64, bao: u64) -> String {
     format!("{ratio:.2}")
 }
 
+/// The values of a list in an object; none if it has no such list.
+fn list<'a>(json: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> + Clone {
+    json[key].as_array().into_iter().flatten()
+}
+
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
@@ -325,7 +330,7 @@ fn sections(json: &Value) -> Rows {
 /// The ten largest functions and statics of the full system.
 fn symbols(json: &Value) -> Rows {
     let mut rows = Rows::new(&["symbol", "bytes"], 1);
-    for symbol in json["largest_symbols"].as_array().into_iter().flatten().take(10) {
+    for symbol in list(json, "largest_symbols").take(10) {
         rows.row(&[format!("`{}`", text(&symbol["name"])), count(&symbol["bytes"])]);
     }
     rows
@@ -333,7 +338,7 @@ fn symbols(json: &Value) -> Rows {
 
 fn phases(json: &Value) -> Rows {
     let mut rows = Rows::new(&["", "phase", "times", "min", "avg", "median", "max"], 2);
-    for phase in json["phases"]["phases"].as_array().into_iter().flatten() {
+    for phase in list(&json["phases"], "phases") {
         let mut row = vec![text(&phase["name"]), text(&phase["action"]), count(&phase["count"])];
         let none = phase["count"] == 0;
         row.extend(
@@ -350,7 +355,7 @@ fn phases(json: &Value) -> Rows {
 
 fn round_trips(json: &Value) -> Rows {
     let mut rows = Rows::new(&["system", "min, ns", "avg, ns", "max, ns"], 1);
-    for trip in json["round_trips"].as_array().into_iter().flatten() {
+    for trip in list(json, "round_trips") {
         let mut row = vec![format!("`{}`", text(&trip["system"]))];
         row.extend(["min_ns", "avg_ns", "max_ns"].map(|of| count(&trip[of])));
         rows.row(&row);
@@ -361,8 +366,8 @@ fn round_trips(json: &Value) -> Rows {
 fn flows(json: &Value) -> Rows {
     let header = ["system", "flow", "packets", "lost", "maximum, ns", "serialized bound, ns"];
     let mut rows = Rows::new(&header, 2);
-    for system in json["systems"].as_array().into_iter().flatten() {
-        let flows: Vec<_> = system["flows"].as_array().into_iter().flatten().collect();
+    for system in list(json, "systems") {
+        let flows: Vec<_> = list(system, "flows").collect();
         let name = format!("`{}`", text(&system["system"]));
         let keys = ["packets", "lost", "observed_max_ns", "bound_ns"];
         // Flows that are alike are one line, with the range of their maxima.
@@ -389,7 +394,7 @@ fn flows(json: &Value) -> Rows {
 fn table2(json: &Value) -> Rows {
     let header = engine::header();
     let mut rows = Rows::new(&header.iter().map(String::as_str).collect::<Vec<_>>(), 2);
-    for phase in json["table2"].as_array().into_iter().flatten() {
+    for phase in list(json, "table2") {
         rows.row(&engine::row(phase, count));
     }
     rows
@@ -412,7 +417,7 @@ fn table3(json: &Value) -> Rows {
         "weir: period, equations as printed",
     ];
     let mut rows = Rows::new(&header, 0);
-    for flow in json["table3"].as_array().into_iter().flatten() {
+    for flow in list(json, "table3") {
         let mut row = flow_of(flow).to_vec();
         let keys = ["measured_ns", "published_ns", "table3_ns", "printed_ns"];
         row.extend(keys.map(|key| count(&flow[key])));
@@ -435,8 +440,8 @@ fn table3_runs(json: &Value) -> Rows {
     ];
     let mut rows = Rows::new(&header, 2);
     for (path, what) in [("dma", "the engine"), ("broker", "the core")] {
-        for flow in json["table3"].as_array().into_iter().flatten() {
-            let runs = flow["runs"].as_array().into_iter().flatten();
+        for flow in list(json, "table3") {
+            let runs = list(flow, "runs");
             for run in runs.filter(|run| run["path"] == path) {
                 let mut row = vec![what.to_owned(), text(&run["verdict"]).replace('-', " ")];
                 row.extend(flow_of(flow));
@@ -454,10 +459,10 @@ fn losses(json: &Value, part: &str) -> Rows {
     let header = ["attacker", "its core", "test", "the victim loses", "measured", "limit"];
     let mut rows = Rows::new(&header, 4);
     let module = format!("qemu_attacks_{part}::");
-    for test in json["tests"].as_array().into_iter().flatten() {
+    for test in list(json, "tests") {
         let name = text(&test["test"]);
         let Some(name) = name.strip_prefix(&module) else { continue };
-        for loss in test["losses"].as_array().into_iter().flatten() {
+        for loss in list(test, "losses") {
             rows.row(&[
                 format!("`{}`", text(&loss["attacker"])),
                 text(&loss["core"]),

@@ -1,11 +1,7 @@
 //! The tables of docs/results/reproduce.md, from what `weir reproduce NAME --json` printed.
 
-use super::{Rows, count, grouped, text};
+use super::{Rows, count, grouped, list, text};
 use serde_json::Value;
-
-fn list<'a>(json: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> + Clone {
-    json[key].as_array().into_iter().flatten()
-}
 
 fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_default()

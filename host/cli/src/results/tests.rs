@@ -106,7 +106,11 @@ fn figures_above_the_peer_are_bold() {
 
 #[test]
 fn losses_are_in_the_table_of_their_tests() {
-    let loss = |attacker: &str, measured: u64| json!({ "attacker": attacker, "core": "own", "what": "ns", "measured": measured, "limit": 9 });
+    let loss = |attacker: &str, measured: u64| {
+        json!({
+            "attacker": attacker, "core": "own", "what": "ns", "measured": measured, "limit": 9,
+        })
+    };
     let attacks = json!({ "version": 1, "tests": [
         { "test": "qemu_attacks_budgets::b", "losses": [loss("spender", 1)] },
         { "test": "qemu_attacks_time::t", "losses": [loss("storm", 1_000), loss("calm", 0)] },

@@ -135,6 +135,35 @@ fn flows(report: &mut Fields<'_>, draft: &mut Draft) -> Result {
     Ok(())
 }
 
+/// What a section says of an object of a VM: its name, the kind and unit of its limit, and the
+/// observed maximum with that limit.
+struct Judged {
+    name: String,
+    kind: [&'static str; 2],
+    observed: Option<u64>,
+    limit: Option<u64>,
+}
+
+/// Adds the objects of all VMs in the list `key`, each with its finding and its limit.
+fn add_judged(
+    report: &mut Fields<'_>,
+    draft: &mut Draft,
+    (key, rows): (&str, &mut Objects),
+    judged: impl Fn(&str, &mut Fields<'_>) -> Result<Judged>,
+) -> Result {
+    for mut vm in report.objects("vms")? {
+        let vm_name = vm.name()?;
+        for mut object in vm.objects(key)? {
+            let Judged { name, kind, observed, limit } = judged(&vm_name, &mut object)?;
+            let finding = object.finding()?;
+            let verdict = draft.finding(&name, finding);
+            draft.limit(&name, kind, (observed, limit), verdict);
+            rows.add(&name, &mut object)?;
+        }
+    }
+    Ok(())
+}
+
 /// Writes how vCPUs used their memory budgets.
 fn budgets(report: &mut Fields<'_>, draft: &mut Draft) -> Result {
     const COLUMNS: &[Column] = &[
@@ -148,19 +177,15 @@ fn budgets(report: &mut Fields<'_>, draft: &mut Draft) -> Result {
         ("exceeded_periods", "exceeded periods"),
     ];
     let mut rows = Objects::new("Memory budgets, in accesses", COLUMNS);
-    for mut vm in report.objects("vms")? {
-        let vm_name = vm.name()?;
-        for mut budget in vm.objects("budgets")? {
-            let (vcpu, counts) = (budget.count("vcpu")?, budget.text("counts")?);
-            let name = format!("budget of {vm_name}/{vcpu} ({counts})");
-            let finding = budget.finding()?;
-            let verdict = draft.finding(&name, finding);
-            let observed = budget.peek("max_beyond").filter(|_| budget.peek("periods") > Some(0));
-            let kind = ["overshoot", "accesses above the budget"];
-            draft.limit(&name, kind, (observed, budget.peek("overshoot")), verdict);
-            rows.add(&name, &mut budget)?;
-        }
-    }
+    add_judged(report, draft, ("budgets", &mut rows), |vm, budget| {
+        let (vcpu, counts) = (budget.count("vcpu")?, budget.text("counts")?);
+        Ok(Judged {
+            name: format!("budget of {vm}/{vcpu} ({counts})"),
+            kind: ["overshoot", "accesses above the budget"],
+            observed: budget.peek("max_beyond").filter(|_| budget.peek("periods") > Some(0)),
+            limit: budget.peek("overshoot"),
+        })
+    })?;
     rows.write(draft);
     Ok(())
 }
@@ -174,18 +199,14 @@ fn interrupts(report: &mut Fields<'_>, draft: &mut Draft) -> Result {
         ("deadline_ns", "deadline ns"),
     ];
     let mut rows = Objects::new("Interrupts with deadlines", COLUMNS);
-    for mut vm in report.objects("vms")? {
-        let vm_name = vm.name()?;
-        for mut line in vm.objects("interrupts")? {
-            let name = format!("interrupt {} of {vm_name}", line.count("intid")?);
-            let finding = line.finding()?;
-            let verdict = draft.finding(&name, finding);
-            let observed = line.peek("max_ns").filter(|_| line.peek("delivered") > Some(0));
-            let limit = line.peek("deadline_ns");
-            draft.limit(&name, ["deadline", "ns"], (observed, limit), verdict);
-            rows.add(&name, &mut line)?;
-        }
-    }
+    add_judged(report, draft, ("interrupts", &mut rows), |vm, line| {
+        Ok(Judged {
+            name: format!("interrupt {} of {vm}", line.count("intid")?),
+            kind: ["deadline", "ns"],
+            observed: line.peek("max_ns").filter(|_| line.peek("delivered") > Some(0)),
+            limit: line.peek("deadline_ns"),
+        })
+    })?;
     rows.write(draft);
     Ok(())
 }
@@ -198,19 +219,15 @@ fn tasks(report: &mut Fields<'_>, draft: &mut Draft) -> Result {
         ("deadline_ns", "deadline ns"),
     ];
     let mut rows = Objects::new("Tasks, as their guests report them", COLUMNS);
-    for mut vm in report.objects("vms")? {
-        let vm_name = vm.name()?;
-        for mut task in vm.objects("tasks")? {
-            let name = format!("task {} of {vm_name}", task.text("name")?);
-            let finding = task.finding()?;
-            let verdict = draft.finding(&name, finding);
+    add_judged(report, draft, ("tasks", &mut rows), |vm, task| {
+        Ok(Judged {
+            name: format!("task {} of {vm}", task.text("name")?),
             // A guest reports missed deadlines, not response times.
-            let none = Some(0);
-            let observed = task.peek("misses");
-            draft.limit(&name, ["missed deadlines", "activations"], (observed, none), verdict);
-            rows.add(&name, &mut task)?;
-        }
-    }
+            kind: ["missed deadlines", "activations"],
+            observed: task.peek("misses"),
+            limit: Some(0),
+        })
+    })?;
     if !rows.rows.is_empty() {
         let text = "The verdict on a task is as good as the report of its guest.";
         draft.assumptions.push(text.to_owned());
