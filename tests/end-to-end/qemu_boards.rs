@@ -1,4 +1,6 @@
-//! Systems on QEMU's machines for real boards.
+//! Systems on QEMU's machines for real boards. Each commit runs here what depends on a board: its
+//! start, console and memory, and on the ZCU102 each part of EL2 with another GIC and UART.
+//! `./weir test qemu --platform BOARD` runs the whole suite on a board.
 
 use crate::support::{
     board::capture_on_board,
@@ -37,26 +39,6 @@ fn a_guest_echoes(board: &str) {
     assert!(outcome.lines("echo").contains(&format!("echo: word={word}").as_str()));
     assert_eq!(outcome.vm("echo")["state"], "off");
     assert_eq!(outcome.report["totals"]["damaged_frames"], 0);
-}
-
-#[test]
-fn a_guest_echoes_a_random_word_on_zcu102() {
-    a_guest_echoes("zcu102");
-}
-
-#[test]
-fn a_guest_echoes_a_random_word_on_rpi4() {
-    a_guest_echoes("rpi4");
-}
-
-#[test]
-fn a_guest_echoes_a_random_word_on_versal() {
-    a_guest_echoes("versal-virt");
-}
-
-#[test]
-fn a_guest_echoes_a_random_word_on_el3() {
-    a_guest_echoes("qemu-virt-el3");
 }
 
 /// The image file ends before the hypervisor's `.bss` and stacks. A reset board has anything there.
@@ -115,26 +97,6 @@ fn receives_what_is_typed(board: &str) {
     };
     let outcome = run_system(&text, &options).good();
     assert_eq!(outcome.report["totals"]["damaged_frames"], 0);
-}
-
-#[test]
-fn zcu102_receives_what_is_typed() {
-    receives_what_is_typed("zcu102");
-}
-
-#[test]
-fn rpi4_receives_what_is_typed() {
-    receives_what_is_typed("rpi4");
-}
-
-#[test]
-fn versal_receives_what_is_typed() {
-    receives_what_is_typed("versal-virt");
-}
-
-#[test]
-fn el3_receives_what_is_typed() {
-    receives_what_is_typed("qemu-virt-el3");
 }
 
 /// A VM that does not fit into the first piece of RAM lies in the second, which starts at 32 GiB.
@@ -243,21 +205,6 @@ fn page_classes_keep_lines_apart(board: &str) {
     assert!(evicted.is_some_and(|evicted| evicted > 1000), "{}", shared["evictions"]);
 }
 
-#[test]
-fn page_classes_on_zcu102_keep_lines_apart() {
-    page_classes_keep_lines_apart("zcu102");
-}
-
-#[test]
-fn page_classes_on_rpi4_keep_lines_apart() {
-    page_classes_keep_lines_apart("rpi4");
-}
-
-#[test]
-fn page_classes_on_versal_keep_lines_apart() {
-    page_classes_keep_lines_apart("versal-virt");
-}
-
 fn budgets_count_by_the_counter_page(board: &str) {
     let budget = |more: &str| {
         let keys = format!("memory_budget = {{ accesses = 4000, period = \"1ms\"{more} }}");
@@ -277,21 +224,6 @@ fn budgets_count_by_the_counter_page(board: &str) {
     assert_eq!(refused.printed.status, Some(2), "{}", refused.printed.err);
     let cause = "does not have the interrupt of the PMUs";
     assert!(refused.printed.err.contains(cause), "{}", refused.printed.err);
-}
-
-#[test]
-fn budgets_on_zcu102_count_by_the_counter_page() {
-    budgets_count_by_the_counter_page("zcu102");
-}
-
-#[test]
-fn budgets_on_rpi4_count_by_the_counter_page() {
-    budgets_count_by_the_counter_page("rpi4");
-}
-
-#[test]
-fn budgets_on_versal_count_by_the_counter_page() {
-    budgets_count_by_the_counter_page("versal-virt");
 }
 
 /// Reads with and without the cache, maintenance, and changes of the own budget gain no access.
@@ -315,21 +247,6 @@ fn attacks_on_budgets_fail(board: &str) {
     );
 }
 
-#[test]
-fn attacks_on_budgets_fail_on_zcu102() {
-    attacks_on_budgets_fail("zcu102");
-}
-
-#[test]
-fn attacks_on_budgets_fail_on_rpi4() {
-    attacks_on_budgets_fail("rpi4");
-}
-
-#[test]
-fn attacks_on_budgets_fail_on_versal() {
-    attacks_on_budgets_fail("versal-virt");
-}
-
 fn a_vm_with_a_budget_restarts(board: &str) {
     let keys = "memory_budget = { accesses = 500, period = \"100us\" }\n\
                 expect = [\"budget-weapon: 3 rounds\"]";
@@ -337,21 +254,6 @@ fn a_vm_with_a_budget_restarts(board: &str) {
     let outcome = run(board, &[control(20), attacker]);
     assert_eq!(outcome.vm("attacker")["restarts"], 3);
     assert_unharmed(&outcome);
-}
-
-#[test]
-fn a_vm_with_a_budget_restarts_on_zcu102() {
-    a_vm_with_a_budget_restarts("zcu102");
-}
-
-#[test]
-fn a_vm_with_a_budget_restarts_on_rpi4() {
-    a_vm_with_a_budget_restarts("rpi4");
-}
-
-#[test]
-fn a_vm_with_a_budget_restarts_on_versal() {
-    a_vm_with_a_budget_restarts("versal-virt");
 }
 
 /// Calls and accesses at random, and faults that restart the VM.
@@ -371,21 +273,6 @@ fn attacks_on_memory_fail(board: &str) {
     assert_eq!((&faults["restarts"], &faults["state"]), (&20.into(), &"off".into()));
 }
 
-#[test]
-fn attacks_on_memory_fail_on_zcu102() {
-    attacks_on_memory_fail("zcu102");
-}
-
-#[test]
-fn attacks_on_memory_fail_on_rpi4() {
-    attacks_on_memory_fail("rpi4");
-}
-
-#[test]
-fn attacks_on_memory_fail_on_versal() {
-    attacks_on_memory_fail("versal-virt");
-}
-
 /// SGIs, GIC registers and calls without end next to a control loop.
 fn interrupt_storms_reach_no_other_vm(board: &str) {
     let exits = |outcome: &Outcome| {
@@ -401,21 +288,6 @@ fn interrupt_storms_reach_no_other_vm(board: &str) {
         assert_unharmed(&outcome);
         assert_eq!(exits(&outcome), alone, "{kind}");
     }
-}
-
-#[test]
-fn interrupt_storms_on_zcu102_reach_no_other_vm() {
-    interrupt_storms_reach_no_other_vm("zcu102");
-}
-
-#[test]
-fn interrupt_storms_on_rpi4_reach_no_other_vm() {
-    interrupt_storms_reach_no_other_vm("rpi4");
-}
-
-#[test]
-fn interrupt_storms_on_versal_reach_no_other_vm() {
-    interrupt_storms_reach_no_other_vm("versal-virt");
 }
 
 /// Half of each 2 ms is the worker's, the other half an attacker's with timers that stay pending.
@@ -440,26 +312,6 @@ fn pending_timers_stay_with_their_vm(board: &str) {
             line.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
         assert_eq!(numbers[2], 0, "{args}: {line}");
     }
-}
-
-#[test]
-fn pending_timers_on_zcu102_stay_with_their_vm() {
-    pending_timers_stay_with_their_vm("zcu102");
-}
-
-#[test]
-fn pending_timers_on_rpi4_stay_with_their_vm() {
-    pending_timers_stay_with_their_vm("rpi4");
-}
-
-#[test]
-fn pending_timers_on_versal_stay_with_their_vm() {
-    pending_timers_stay_with_their_vm("versal-virt");
-}
-
-#[test]
-fn pending_timers_on_el3_stay_with_their_vm() {
-    pending_timers_stay_with_their_vm("qemu-virt-el3");
 }
 
 /// Registers, timers and floating-point state of VMs on one core stay theirs, in each kind of
@@ -487,26 +339,6 @@ fn vms_share_a_core(board: &str) {
     }
 }
 
-#[test]
-fn vms_share_a_core_on_zcu102() {
-    vms_share_a_core("zcu102");
-}
-
-#[test]
-fn vms_share_a_core_on_rpi4() {
-    vms_share_a_core("rpi4");
-}
-
-#[test]
-fn vms_share_a_core_on_versal() {
-    vms_share_a_core("versal-virt");
-}
-
-#[test]
-fn vms_share_a_core_on_el3() {
-    vms_share_a_core("qemu-virt-el3");
-}
-
 /// A flow that the broker's core copies, with latencies below the emulated board's bound.
 fn a_flow_keeps_its_bound(board: &str) {
     let all_sent = "expect = [\"sender: 100 messages of 4096 bytes sent\"]";
@@ -526,16 +358,6 @@ fn a_flow_keeps_its_bound(board: &str) {
     }
 }
 
-#[test]
-fn a_flow_on_zcu102_keeps_its_bound() {
-    a_flow_keeps_its_bound("zcu102");
-}
-
-#[test]
-fn a_flow_on_rpi4_keeps_its_bound() {
-    a_flow_keeps_its_bound("rpi4");
-}
-
 fn frames_pass_between_vms(board: &str) {
     let station = |name: &str, number: u8, args: &str, keys: &str| {
         let port = format!("net = {{ mac = \"52:54:00:00:00:0{number}\" }}\n{keys}");
@@ -551,16 +373,6 @@ fn frames_pass_between_vms(board: &str) {
     );
 }
 
-#[test]
-fn frames_pass_between_vms_on_zcu102() {
-    frames_pass_between_vms("zcu102");
-}
-
-#[test]
-fn frames_pass_between_vms_on_rpi4() {
-    frames_pass_between_vms("rpi4");
-}
-
 fn linux_boots(board: &str) {
     let text = format!(
         "platform = \"{board}\"\n[[vm]]\nname = \"linux\"\ncpus = [0, 1]\n\
@@ -570,19 +382,56 @@ fn linux_boots(board: &str) {
     run_system(&text, &Options::default()).good();
 }
 
-#[test]
-fn linux_boots_on_zcu102() {
-    linux_boots("zcu102");
+/// A scenario that runs on a board.
+type Scenario = fn(&str);
+
+/// Scenarios that each commit runs on each board: its start, memory, console and GIC.
+const ON_EACH: [Scenario; 2] = [a_guest_echoes, receives_what_is_typed];
+/// Scenarios of the boards whose GIC, UART or start `qemu-virt` does not have.
+const ON_OTHERS: [Scenario; 3] = [vms_share_a_core, a_flow_keeps_its_bound, linux_boots];
+/// Scenarios of a board with another GIC that attacks are run on, too.
+const ATTACKS: [Scenario; 7] = [
+    page_classes_keep_lines_apart,
+    budgets_count_by_the_counter_page,
+    attacks_on_budgets_fail,
+    a_vm_with_a_budget_restarts,
+    attacks_on_memory_fail,
+    interrupt_storms_reach_no_other_vm,
+    pending_timers_stay_with_their_vm,
+];
+
+fn on(board: &str, scenarios: &[Scenario]) {
+    for scenario in ON_EACH.iter().chain(scenarios) {
+        scenario(board);
+    }
 }
 
 #[test]
-fn linux_boots_on_rpi4() {
-    linux_boots("rpi4");
+fn guests_run_on_zcu102() {
+    on("zcu102", &ON_OTHERS);
+    frames_pass_between_vms("zcu102");
 }
 
 #[test]
-fn linux_boots_on_versal() {
-    linux_boots("versal-virt");
+fn attacks_fail_on_zcu102() {
+    for attack in ATTACKS {
+        attack("zcu102");
+    }
+}
+
+#[test]
+fn guests_run_on_rpi4() {
+    on("rpi4", &ON_OTHERS);
+}
+
+#[test]
+fn guests_run_on_versal() {
+    on("versal-virt", &[linux_boots]);
+}
+
+#[test]
+fn guests_run_on_el3() {
+    on("qemu-virt-el3", &[pending_timers_stay_with_their_vm, vms_share_a_core]);
 }
 
 /// The watchdog ends QEMU when no VM is left.

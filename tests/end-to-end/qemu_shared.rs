@@ -2,7 +2,7 @@
 //! actions on itself do not affect others.
 
 use crate::support::{
-    board::{has_gicv2, not_applicable_if},
+    board::{has_gicv2, not_applicable_if, sharing},
     capture,
     qemu::{Options, Outcome, run_system, with},
 };
@@ -110,8 +110,8 @@ fn registers_survive_in_a_time_table_which_is_kept() {
         ("c", 1_800_000, 1_900_000),
     ];
     let offset = |begun: u64| begun % 2_000_000;
-    // A slot can end during the switch to its VM, which takes 1,505 instructions.
-    let switch = 2_000;
+    // A slot can end during the switch to its VM.
+    let switch = sharing().switch.0;
     for (begun, vm, _) in slices(&outcome) {
         let in_slot = |(name, from, to): &(&str, u64, u64)| {
             *name == vm && (*from..*to + switch).contains(&offset(begun))

@@ -41,13 +41,49 @@ fn of(root: &Path) -> io::Result<String> {
     Ok(format!("{:012x}", hash.0 >> 16))
 }
 
+/// The hash of every byte that the hypervisor's build can depend on: whole files of its crates, the
+/// manifests and locked versions, the file `board`, and `more`.
+///
+/// # Errors
+///
+/// One of the files cannot be read.
+pub fn of_files(root: &Path, board: &str, more: &[&[u8]]) -> io::Result<String> {
+    const OTHERS: [&str; 3] = ["Cargo.toml", "Cargo.lock", ".cargo/config.toml"];
+    let mut hash = Fnv::default();
+    let crates = SOURCES.map(|source| source.strip_suffix("/src").unwrap_or(source));
+    for place in crates.into_iter().chain(OTHERS).chain([board]) {
+        add_bytes(&root.join(place), place, &mut hash)?;
+    }
+    for bytes in more {
+        hash.add(bytes);
+    }
+    Ok(format!("{:016x}", hash.0))
+}
+
+fn add_bytes(path: &Path, name: &str, hash: &mut Fnv) -> io::Result<()> {
+    hash.add(name.as_bytes());
+    if !path.is_dir() {
+        hash.add(&fs::read(path)?);
+        return Ok(());
+    }
+    for entry in names(path)? {
+        add_bytes(&path.join(&entry), &entry, hash)?;
+    }
+    Ok(())
+}
+
+/// Returns the sorted names of a folder's entries.
+fn names(folder: &Path) -> io::Result<Vec<String>> {
+    let entries = fs::read_dir(folder)?;
+    let mut names: Vec<String> =
+        entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    names.sort();
+    Ok(names)
+}
+
 fn add(path: &Path, name: &str, hash: &mut Fnv) -> io::Result<()> {
     if path.is_dir() {
-        let mut names: Vec<String> = fs::read_dir(path)?
-            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-            .collect();
-        names.sort();
-        for entry in names {
+        for entry in names(path)? {
             if !matches!(entry.as_str(), "tests" | "tests.rs" | "target") {
                 add(&path.join(&entry), &format!("{name}/{entry}"), hash)?;
             }
@@ -118,6 +154,36 @@ mod tests {
                     "{package} depends on weir-{name}, which is not in SOURCES"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_build_depends_on_each_of_its_files() {
+        let root = tempfile::tempdir().expect("a directory");
+        let write = |file: &str, text: &str| {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("folders");
+            fs::write(path, text).expect("a file");
+        };
+        let changed = ["core/abi/Cargo.toml", "hypervisor/link.ld", "boards/a/board.toml"];
+        let others = ["Cargo.toml", "Cargo.lock", ".cargo/config.toml"];
+        for place in SOURCES {
+            write(&format!("{place}/x.rs"), "fn a() {}\n");
+        }
+        for file in changed.into_iter().chain(others) {
+            write(file, "");
+        }
+        let hash = |compiler: &[u8]| {
+            of_files(root.path(), "boards/a/board.toml", &[compiler]).expect("a hash")
+        };
+        let mut last = hash(b"1.95");
+        assert_eq!(last, hash(b"1.95"));
+        assert_ne!(last, hash(b"1.96"));
+        for file in changed.into_iter().chain(others).chain(["core/abi/src/x.rs"]) {
+            write(file, "# Something else.\n");
+            let new = hash(b"1.95");
+            assert_ne!(last, new, "{file}");
+            last = new;
         }
     }
 

@@ -5,11 +5,12 @@ use crate::{
     build_id,
     environment::Environment,
     failure::{Context, Failure, Result},
-    progress::Spinner,
+    progress::BuildProgress,
 };
 use rustix::fs::{FlockOperation, flock};
 use std::{
     collections::BTreeMap,
+    env,
     fs::{self, File},
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
@@ -70,20 +71,25 @@ impl Programs {
         if self.no_build {
             return present(if all.is_file() { all } else { kept });
         }
-        is_built_from(environment.root()?, board)?;
+        let root = environment.root()?;
+        is_built_from(root, board)?;
         let gic = if board.is_gic_v2() { "gicv2" } else { "gicv3" };
         let features: Vec<&str> = std::iter::once(gic).chain(parts.names()).collect();
         let features = features.join(",");
         let arguments = ["-p", HYPERVISOR, "--no-default-features", "--features", &features];
-        self.build(environment, "the hypervisor", Some(name), &arguments, |program| {
-            (program == HYPERVISOR).then(|| kept.clone())
-        })?;
-        let made_of = all.with_extension("sources");
-        let sources = build_id::of_checkout().unwrap_or_default();
-        if kept == all {
-            replace(&made_of, sources.as_bytes())?;
-        } else if fs::read(&made_of).is_ok_and(|made_of| made_of != sources.as_bytes()) {
+        let sources = sources(environment, root, name)?;
+        let made_of = |kept: &Path| fs::read_to_string(kept.with_extension("sources")).ok();
+        // Cargo puts the hypervisors of all boards in one place, so that it would build this one
+        // again after each build for another board.
+        if !(kept.is_file() && made_of(&kept).as_ref() == Some(&sources)) {
+            self.build(environment, "the hypervisor", Some(name), &arguments, |program| {
+                (program == HYPERVISOR).then(|| kept.clone())
+            })?;
+            replace(&kept.with_extension("sources"), sources.as_bytes())?;
+        }
+        if kept != all && made_of(&all).is_some_and(|made_of| made_of != sources) {
             // It would be older than what a later command without a build expects.
+            let _ = fs::remove_file(all.with_extension("sources"));
             let _ = fs::remove_file(&all);
         }
         present(kept)
@@ -234,6 +240,18 @@ impl Programs {
     }
 }
 
+/// Identifies all that a board's hypervisor is built from: sources, manifests, the board file, the
+/// compiler and its flags.
+fn sources(environment: &Environment, root: &Path, board: &str) -> Result<String> {
+    let rustc = environment.rustc.clone().or_else(|| env::var_os("RUSTC"));
+    let version = Command::new(rustc.unwrap_or_else(|| "rustc".into())).arg("-vV").output();
+    let version = version.map_or_else(|_| Vec::new(), |version| version.stdout);
+    let flags = environment.bare_flags.join(" ");
+    let board = format!("boards/{board}/board.toml");
+    build_id::of_files(root, &board, &[&version, flags.as_bytes()])
+        .context(|| format!("read the hypervisor's sources in {}", root.display()))
+}
+
 /// The file name under which a board's hypervisor with these optional parts is kept.
 fn kept_name(board: &str, parts: Features) -> String {
     let name = format!("{HYPERVISOR}-{board}");
@@ -302,9 +320,11 @@ fn call(
     what: &str,
     pick: fn(&str) -> Option<PathBuf>,
 ) -> Result<Vec<PathBuf>> {
-    let spinner = Spinner::new(format!("building {what}"));
+    let mut progress = BuildProgress::new(what);
     let program = command.get_program().to_string_lossy().into_owned();
     let mut child = command
+        // Cargo's steps of total are in its progress bar.
+        .envs([("CARGO_TERM_PROGRESS_WHEN", "always"), ("CARGO_TERM_PROGRESS_WIDTH", "100")])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -318,18 +338,30 @@ fn call(
     });
     let mut lines = Vec::new();
     for line in stderr.into_iter().flat_map(BufRead::lines).map_while(std::result::Result::ok) {
-        spinner.say(format!("building {what}: {}", line.trim()));
-        lines.push(line);
+        // The bar stands in front of the line's own text and ends with a carriage return.
+        let (bar, text) = line.rsplit_once('\r').unwrap_or(("", &line));
+        if let Some((done, total)) = steps(bar) {
+            progress.show(done, total);
+        }
+        lines.push(text.to_owned());
     }
     let status = child.wait().context(|| format!("wait for {program}"))?;
     let programs = programs.join().unwrap_or_default();
-    drop(spinner);
+    drop(progress);
     if status.success() {
         return Ok(programs);
     }
     let from = lines.len().saturating_sub(TAIL);
     let tail = lines.get(from..).unwrap_or(&[]).join("\n");
     Err(Failure::environment(format!("cannot build {what} ({status}):\n{tail}")))
+}
+
+/// Returns the steps that cargo has done, and all of them, by its progress bar: crates and their
+/// build scripts.
+fn steps(bar: &str) -> Option<(u64, u64)> {
+    let (_, rest) = bar.rsplit_once("] ")?;
+    let (done, total) = rest.split_once(':')?.0.split_once('/')?;
+    Some((done.parse().ok()?, total.parse().ok()?))
 }
 
 /// One of cargo's messages, if it is about something that it has built or found fresh.
@@ -343,8 +375,6 @@ fn executable(line: &str) -> Option<PathBuf> {
     Some(artifact(line)?.get("executable")?.as_str()?.into())
 }
 
-/// The compiler's list of source files of a crate in a message, if it runs on a board and is not of
-/// Rust's library.
 /// The shared object in a message.
 fn shared_object(line: &str) -> Option<PathBuf> {
     let message = artifact(line)?;
@@ -457,6 +487,14 @@ mod tests {
         assert_eq!(executable("not JSON"), None);
         let line = r#"{"reason":"compiler-artifact","filenames":["/t/x.rlib","/t/libweir_qemu_plugin.so"]}"#;
         assert_eq!(shared_object(line), Some("/t/libweir_qemu_plugin.so".into()));
+    }
+
+    #[test]
+    fn steps_are_found_in_cargos_bar() {
+        let bar = "    Building [===>  ] 4/16: a\r    Building [====> ] 12/16: serde(build), syn  ";
+        assert_eq!(steps(bar), Some((12, 16)));
+        assert_eq!(steps("   Compiling syn v3.0.10"), None);
+        assert_eq!(steps(" Downloading 1 crate, remaining bytes: 5  "), None);
     }
 
     #[test]

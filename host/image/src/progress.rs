@@ -1,7 +1,10 @@
 //! Progress on a terminal, and none in a pipe.
 
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
-use std::time::Duration;
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    time::Duration,
+};
 
 /// A spinner on standard error during a long step; removed when dropped.
 #[derive(Debug)]
@@ -24,6 +27,40 @@ impl Spinner {
     /// Shows the current step.
     pub fn say(&self, text: String) {
         self.0.set_message(text);
+    }
+}
+
+/// The steps of a build: a spinner on a terminal, and elsewhere a line after each tenth, so that a
+/// build of minutes shows a sign of progress in a log, too. A build of few steps prints no line.
+#[derive(Debug)]
+pub struct BuildProgress {
+    what: String,
+    spinner: Spinner,
+    /// The tenth that was shown last.
+    tenth: u64,
+}
+
+impl BuildProgress {
+    /// Fewest steps of a build that prints lines.
+    const MANY: u64 = 20;
+
+    /// Begins to build `what`.
+    #[must_use]
+    pub fn new(what: &str) -> Self {
+        let spinner = Spinner::new(format!("building {what}"));
+        Self { what: what.to_owned(), spinner, tenth: 0 }
+    }
+
+    /// Shows that `done` of `total` steps are done.
+    pub fn show(&mut self, done: u64, total: u64) {
+        let text = format!("building {}: step {done} of {total}", self.what);
+        let tenth = done * 10 / total.max(1);
+        if total >= Self::MANY && tenth > self.tenth && !io::stderr().is_terminal() {
+            // A closed standard error stops no build.
+            let _ = writeln!(io::stderr(), "weir: {text}");
+        }
+        self.tenth = tenth;
+        self.spinner.say(text);
     }
 }
 

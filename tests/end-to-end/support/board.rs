@@ -4,7 +4,10 @@
 use super::{Printed, capture_within, programs};
 use serde_json::Value;
 use std::{env, fs, path::Path, process::Command, time::Duration};
-use weir_model::platform::{Platform, PlatformGic};
+use weir_model::{
+    platform::{Machine, Platform, PlatformGic},
+    timing::Sharing,
+};
 use weir_paging::classes::PageClasses;
 
 /// The variable with the board's name.
@@ -24,6 +27,11 @@ pub fn not_applicable_if(is_other: impl Fn(&Platform) -> bool, why: &str) {
         println!("{MARK}not applicable: {why}");
         std::process::exit(0);
     }
+}
+
+/// The board's values for shared cores: the longest switch, and an entry of EL2.
+pub fn sharing() -> Sharing {
+    board().on(Machine::Qemu).sharing.expect("a board with [sharing]")
 }
 
 /// Whether the board has a GICv2.

@@ -1,6 +1,6 @@
 //! What a victim loses by an attack. The test runner collects it for docs/results/attacks.md.
 
-use super::board::MARK;
+use super::board::{MARK, sharing};
 use serde_json::json;
 
 /// An attack: the attacker's guest with its arguments, and its cores from the victim's view.
@@ -10,7 +10,21 @@ pub struct Attack<'a> {
     pub core: &'a str,
 }
 
+/// What a control loop loses that shares its core.
+pub const LATER: &str = "ns later than next to a VM that computes";
+
 impl Attack<'_> {
+    /// Reports how much later than `quiet` the latest activation of a loop is that begins with its
+    /// slot, and fails if it is later than the board's longest switch.
+    pub fn assert_late(self, latest: u64, quiet: u64) {
+        let longest = sharing().switch.0;
+        assert!(
+            quiet <= longest,
+            "{quiet} ns late without an attack; at most {longest} by the board"
+        );
+        self.assert_loss(LATER, latest.saturating_sub(quiet), longest - quiet);
+    }
+
     /// Reports a loss, `measured` of `what`, and fails above `limit`.
     pub fn assert_loss(self, what: &str, measured: u64, limit: u64) {
         let Self { guest, core } = self;

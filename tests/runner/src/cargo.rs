@@ -33,6 +33,13 @@ pub struct TestBinary {
     pub package: PathBuf,
 }
 
+/// A test target of a package, by its root file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestTarget {
+    pub package: String,
+    pub root: PathBuf,
+}
+
 /// The results of `cargo test --no-run`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Built {
@@ -144,6 +151,29 @@ impl Cargo {
         Ok(parts)
     }
 
+    /// Returns those of these packages that have a library, which can have documentation tests.
+    pub fn libraries(&self, packages: &[String]) -> io::Result<Vec<String>> {
+        let has_library = |package: &Value| targets(package).any(|target| is(target, "lib"));
+        let all = self.packages()?;
+        let names = all.iter().filter(|it| has_library(it)).filter_map(|it| it["name"].as_str());
+        let names = names.filter(|name| packages.iter().any(|known| known == name));
+        Ok(names.map(str::to_owned).collect())
+    }
+
+    /// Returns the integration tests of all packages.
+    pub fn test_targets(&self) -> io::Result<Vec<TestTarget>> {
+        let mut found = Vec::new();
+        for package in self.packages()? {
+            let name = package["name"].as_str().unwrap_or_default();
+            let tests = targets(&package).filter(|target| is(target, "test"));
+            found.extend(tests.map(|target| TestTarget {
+                package: name.to_owned(),
+                root: path(&target["src_path"]).to_owned(),
+            }));
+        }
+        Ok(found)
+    }
+
     /// Returns the packages of the workspace, as cargo describes them.
     fn packages(&self) -> io::Result<Vec<Value>> {
         let output = self.host(&["metadata", "--no-deps", "--format-version=1"]).output()?;
@@ -153,6 +183,15 @@ impl Cargo {
         let mut metadata: Value = serde_json::from_slice(&output.stdout)?;
         Ok(serde_json::from_value(metadata["packages"].take())?)
     }
+}
+
+fn targets(package: &Value) -> impl Iterator<Item = &Value> {
+    package["targets"].as_array().into_iter().flatten()
+}
+
+/// Returns whether a target is of this kind.
+fn is(target: &Value, kind: &str) -> bool {
+    target["kind"].as_array().is_some_and(|kinds| kinds.iter().any(|it| it == kind))
 }
 
 fn path(value: &Value) -> &Path {

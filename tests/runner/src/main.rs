@@ -38,11 +38,12 @@ const CALL: u8 = 2;
 /// Exit status if the machine is incomplete.
 const ENVIRONMENT: u8 = 3;
 
-/// Runs weir's tests. Without a STAGE, all stages run in the order below.
+/// Runs weir's tests. Without a STAGE, all stages but `parts` run, in the order below.
 #[derive(Debug, Parser)]
 #[command(
     bin_name = "./weir test",
     after_help = "Examples:\n  ./weir test clippy unit\n  \
+        ./weir test unit --package weir-vsock\n  \
         ./weir test qemu --only share_a_device\n  \
         ./weir test qemu --platform qemu-virt,zcu102 --table boards.md\n  \
         ./weir test qemu --only qemu_attacks --losses docs/results/attacks.json\n\n\
@@ -59,6 +60,10 @@ struct Arguments {
     /// Of the stages unit and qemu, runs only the tests with TEXT in their names
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// Of the stages unit and qemu, builds and runs only the tests of this package, such as
+    /// weir-vsock; several times for several packages
+    #[arg(long, short, value_name = "NAME")]
+    package: Vec<String>,
     /// Test processes at a time in the stage qemu [default: the number of cores, and one more
     /// while a core is idle]
     #[arg(long, value_name = "NUMBER")]
@@ -87,21 +92,25 @@ enum Stage {
     Doc,
     /// Unit, property and documentation tests on the host
     Unit,
-    /// The hypervisor, for GICv3 and GICv2, and all guests build
-    Bare,
     /// Integration tests, most of them of whole systems in QEMU
     Qemu,
+    /// The hypervisor with each optional part alone: no lint, and it links. Only if it is named,
+    /// such as each night
+    Parts,
 }
 
 impl Stage {
+    /// The stages of a run that names none.
+    const USUAL: [Self; 5] = [Self::Format, Self::Clippy, Self::Doc, Self::Unit, Self::Qemu];
+
     fn name(self) -> &'static str {
         match self {
             Self::Format => "format",
             Self::Clippy => "clippy",
             Self::Doc => "doc",
             Self::Unit => "unit",
-            Self::Bare => "bare",
             Self::Qemu => "qemu",
+            Self::Parts => "parts",
         }
     }
 }
@@ -114,6 +123,7 @@ struct Context {
     /// Folder of the logs.
     logs: PathBuf,
     only: Option<String>,
+    packages: Vec<String>,
     jobs: usize,
     /// One more test process runs while a core is idle.
     fills_idle_cores: bool,
@@ -155,6 +165,7 @@ fn run(arguments: Arguments) -> io::Result<ExitCode> {
         root,
         logs,
         only: arguments.only,
+        packages: arguments.package,
         jobs: arguments.jobs.map_or(cores, NonZero::get),
         fills_idle_cores: arguments.jobs.is_none(),
         boards: arguments.platform,
@@ -162,11 +173,7 @@ fn run(arguments: Arguments) -> io::Result<ExitCode> {
         losses: arguments.losses,
         time_limit: arguments.time_limit,
     };
-    let chosen = if arguments.stages.is_empty() {
-        Stage::value_variants().to_vec()
-    } else {
-        arguments.stages
-    };
+    let chosen = if arguments.stages.is_empty() { Stage::USUAL.to_vec() } else { arguments.stages };
     let mut reports = Vec::new();
     for stage in chosen {
         if progress::is_visible() {

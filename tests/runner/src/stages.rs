@@ -39,7 +39,7 @@ pub fn run(stage: Stage, context: &Context) -> io::Result<StageReport> {
         Stage::Format => format(context, &log, &mut report)?,
         Stage::Clippy => commands(clippy(context)?, stage, context, &log, &mut report)?,
         Stage::Doc => commands(doc(context)?, stage, context, &log, &mut report)?,
-        Stage::Bare => commands(bare(context)?, stage, context, &log, &mut report)?,
+        Stage::Parts => commands(parts(context)?, stage, context, &log, &mut report)?,
         Stage::Unit => unit(context, &log, &mut report)?,
         Stage::Qemu => qemu(context, &log, &mut report)?,
     }
@@ -98,8 +98,8 @@ fn clippy(context: &Context) -> io::Result<Vec<Command>> {
     let mut commands = vec![cargo.tool("clippy", &["--all-targets", "--", "-D", "warnings"])];
     let gicv2 = [&hypervisor("gicv2,all")[..], &["--all-targets", "--", "-D", "warnings"]].concat();
     commands.push(cargo.tool("clippy", &gicv2));
-    for (board, features) in hypervisors(&cargo.hypervisor_parts()?) {
-        commands.push(for_board(board, cargo.bare_clippy(&hypervisor(&features))));
+    for (board, features) in HYPERVISORS {
+        commands.push(for_board(board, cargo.bare_clippy(&hypervisor(features))));
     }
     // The vsock tool shares a crate with the guests and takes fewer of its features.
     commands.push(cargo.bare_clippy(&VSOCK_TOOL));
@@ -107,19 +107,32 @@ fn clippy(context: &Context) -> io::Result<Vec<Command>> {
     Ok(commands)
 }
 
-/// The board and the cargo features of the hypervisor's builds: each optional part alone, none, and
-/// all. The boards have each kind of GIC, of UART and of start.
-fn hypervisors(parts: &[String]) -> Vec<(&'static str, String)> {
+/// The board and the cargo features of the hypervisor's builds that every run lints: with all parts
+/// and each kind of GIC, of UART and of start, and without optional parts. The stage qemu links
+/// those that it runs.
+const HYPERVISORS: [(&str, &str); 4] = [
+    ("zcu102", "gicv2,all"),
+    ("rpi4", "gicv2,all"),
+    ("qemu-virt", "gicv3"),
+    ("qemu-virt", "gicv3,all"),
+];
+
+/// Lints and links the hypervisor with each optional part alone, and without any on a GICv2.
+fn parts(context: &Context) -> io::Result<Vec<Command>> {
+    let cargo = &context.cargo;
+    cargo.require_components()?;
+    let mut commands = Vec::new();
+    for (board, features) in partial(&cargo.hypervisor_parts()?) {
+        let features = hypervisor(&features);
+        commands.push(for_board(board, cargo.bare_clippy(&features)));
+        commands.push(for_board(board, cargo.bare("build", &features)));
+    }
+    Ok(commands)
+}
+
+fn partial(parts: &[String]) -> Vec<(&'static str, String)> {
     let alone = parts.iter().map(|part| ("qemu-virt", format!("gicv3,{part}")));
-    let whole = [
-        ("qemu-virt", "gicv3"),
-        ("zcu102", "gicv2,all"),
-        ("rpi4", "gicv2,all"),
-        ("qemu-virt-gicv2", "gicv2"),
-        ("qemu-virt", "gicv3,all"),
-    ];
-    let whole = whole.map(|(board, features)| (board, features.to_owned()));
-    alone.chain(whole).collect()
+    alone.chain([("qemu-virt-gicv2", "gicv2".to_owned())]).collect()
 }
 
 /// Has a command of cargo's build the hypervisor for a board.
@@ -130,9 +143,10 @@ fn for_board(board: &str, mut command: Command) -> Command {
 
 /// Arguments of cargo for the hypervisor with these features.
 fn hypervisor(features: &str) -> [&str; 5] {
-    ["-p", "weir-hypervisor", "--no-default-features", "--features", features]
+    ["-p", HYPERVISOR, "--no-default-features", "--features", features]
 }
 
+const HYPERVISOR: &str = "weir-hypervisor";
 const VSOCK_TOOL: [&str; 2] = ["-p", "weir-vsock-tool"];
 
 fn words(words: &[String]) -> Vec<&str> {
@@ -154,33 +168,21 @@ fn doc(context: &Context) -> io::Result<Vec<Command>> {
     Ok(commands)
 }
 
-fn bare(context: &Context) -> io::Result<Vec<Command>> {
-    let cargo = &context.cargo;
-    // Cargo keeps one hypervisor: the last build is the usual one.
-    let hypervisors = hypervisors(&cargo.hypervisor_parts()?);
-    let hypervisors = hypervisors.into_iter().map(|(board, features)| {
-        let mut command = for_board(board, cargo.bare("rustc", &hypervisor(&features)));
-        command.args(["--", "-D", "warnings"]);
-        command
-    });
-    let mut commands: Vec<Command> = hypervisors.collect();
-    commands.push(cargo.bare("build", &VSOCK_TOOL));
-    commands.push(cargo.bare("build", &words(&cargo.guest_packages()?)));
-    Ok(commands)
-}
-
-/// Builds test binaries; each one that does not build is a failed test.
+/// Builds test binaries of these packages, or of all; each one that does not build is a failed test.
 fn build(
     context: &Context,
     stage: Stage,
+    packages: &[String],
     arguments: &[&str],
     log: &File,
     report: &mut StageReport,
 ) -> io::Result<Built> {
     progress::show(stage.name(), "building the tests");
+    let packages = packages.iter().flat_map(|name| ["--package", name]);
     let messages = context.logs.join(stage.name()).with_extension("json");
     let mut command = context.cargo.host(&["test", "--no-run", "--no-fail-fast"]);
-    command.args(["--message-format=json-render-diagnostics"]).args(arguments);
+    command.args(["--message-format=json-render-diagnostics"]);
+    command.args(packages).args(arguments);
     let (end, took) =
         process::run_into(&mut command, &output_file(&messages)?, log, process::UNLIMITED)?;
     let built = built(&fs::read_to_string(&messages)?);
@@ -212,13 +214,16 @@ fn errors(log: &str) -> String {
 }
 
 fn unit(context: &Context, log: &File, report: &mut StageReport) -> io::Result<()> {
-    let mut built = build(context, Stage::Unit, &["--lib", "--bins"], log, report)?;
+    let packages = &context.packages;
+    let mut built = build(context, Stage::Unit, packages, &["--lib", "--bins"], log, report)?;
     // The usual hypervisor has a GICv3.
-    let gicv2 = [&hypervisor("gicv2,all")[..], &["--bins"]].concat();
-    let of_gicv2 = build(context, Stage::Unit, &gicv2, log, report)?.tests.into_iter();
-    built
-        .tests
-        .extend(of_gicv2.map(|binary| TestBinary { name: binary.name + " (gicv2)", ..binary }));
+    if packages.is_empty() || packages.iter().any(|name| name == HYPERVISOR) {
+        let gicv2 = [&hypervisor("gicv2,all")[..], &["--bins"]].concat();
+        let of_gicv2 = build(context, Stage::Unit, &[], &gicv2, log, report)?.tests.into_iter();
+        built
+            .tests
+            .extend(of_gicv2.map(|binary| TestBinary { name: binary.name + " (gicv2)", ..binary }));
+    }
     let only = context.only.as_slice();
     for (index, binary) in built.tests.iter().enumerate() {
         progress::show("unit", &format!("{index}/{} {}", built.tests.len(), binary.name));
@@ -226,10 +231,15 @@ fn unit(context: &Context, log: &File, report: &mut StageReport) -> io::Result<(
         let took = harness(&binary.name, command.args(only), context, log, report)?;
         report.binaries.push((binary.name.clone(), took));
     }
-    progress::show("unit", "documentation tests");
-    let mut doc = context.cargo.host(&["test", "--no-fail-fast", "--doc", "--"]);
-    harness("documentation", doc.args(only), context, log, report)?;
-    if report.failed() == 0 && context.only.is_none() {
+    let libraries = context.cargo.libraries(packages)?;
+    if packages.is_empty() || !libraries.is_empty() {
+        progress::show("unit", "documentation tests");
+        let mut doc = context.cargo.host(&["test", "--no-fail-fast", "--doc"]);
+        let libraries = libraries.iter().flat_map(|name| ["--package", name]);
+        doc.args(libraries).arg("--").args(only);
+        harness("documentation", &mut doc, context, log, report)?;
+    }
+    if report.failed() == 0 && context.only.is_none() && packages.is_empty() {
         progress::show("unit", "coverage");
         report.note = Some(coverage::line(context)?);
     }
@@ -269,7 +279,13 @@ fn harness(
 }
 
 fn qemu(context: &Context, log: &File, report: &mut StageReport) -> io::Result<()> {
-    let built = build(context, Stage::Qemu, &["--release", "--test", "*"], log, report)?;
+    let packages = match &context.only {
+        Some(text) if context.packages.is_empty() => {
+            names::packages_with(text, &context.cargo.test_targets()?)?
+        }
+        _ => context.packages.clone(),
+    };
+    let built = build(context, Stage::Qemu, &packages, &["--test", "*"], log, report)?;
     let mut jobs = Vec::new();
     for binary in &built.tests {
         let found: Vec<String> = list(binary)?
@@ -328,10 +344,10 @@ mod tests {
         let all = manifest.split_once("\nall = [").and_then(|(_, rest)| rest.split_once(']'));
         let parts = all.expect("the parts").0.split('"').skip(1).step_by(2);
         let parts: Vec<String> = parts.map(str::to_owned).collect();
-        let built = hypervisors(&parts);
+        let built = partial(&parts);
         for part in &parts {
             assert!(built.contains(&("qemu-virt", format!("gicv3,{part}"))), "{part}");
         }
-        assert!(parts.len() > 1 && built.len() == parts.len() + 5, "{parts:?}");
+        assert!(parts.len() > 1 && built.len() == parts.len() + 1, "{parts:?}");
     }
 }

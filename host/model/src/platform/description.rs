@@ -219,7 +219,8 @@ impl Platform {
 
     /// Returns the board as QEMU's machine has it: without a PMU interrupt that the machine lacks,
     /// and with the values of `[emulated]`.
-    pub(crate) fn on(mut self, machine: Machine) -> Self {
+    #[must_use]
+    pub fn on(mut self, machine: Machine) -> Self {
         let Some(qemu) = self.qemu.as_ref().filter(|_| machine == Machine::Qemu) else {
             return self;
         };
