@@ -58,7 +58,8 @@
 //! ISPENDR's latch of a linked line is in the physical distributor (`asked`) until the line's next
 //! interrupt comes in, and then belongs to that one (`latched`) until the one after it. Given back
 //! to the distributor, the line takes its latch along. While there is one, the short path is
-//! closed.
+//! closed. No other latch is ever there: an interrupt that comes in clears it, even if another vCPU
+//! has set it after the core's acknowledge. So [`Gic::save`] knows what to take back.
 //!
 //! The state and the delivery are one file: both keep the sets that are derived from it (`ready`,
 //! `routed`, `waiting`, `spi_keepers`) in step with the lines and with each vCPU's `busy`.
@@ -577,6 +578,12 @@ impl<V: GicArchitecture> Gic<V> {
         lines.latched = lines.latched & !bit | asked;
         lines.asked &= !bit;
         self.note_waiting(w);
+        if asked != 0 {
+            // The core may have acknowledged the interrupt before ISPENDR set the latch. Both are
+            // this interrupt now; a latch that stayed would outlast the vCPU on this core, and
+            // interrupt the next VM.
+            hw.set_pending(vcpu, self.pintid(w, bit.trailing_zeros() as usize), false);
+        }
         if is_off {
             self.mask(vcpu, w, bit);
             self.rearm(vcpu, w, bit, hw);

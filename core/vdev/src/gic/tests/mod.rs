@@ -2,6 +2,7 @@
 
 mod isolation;
 mod properties;
+mod races;
 mod registers;
 mod relayed;
 mod reset;
@@ -279,6 +280,9 @@ pub struct Rig<V: GicArchitecture> {
     pub taken: Vec<usize>,
     /// Kicks that each vCPU's core got.
     pub notified: Vec<usize>,
+    /// The physical interrupt that each vCPU's core has acknowledged and not yet delivered: it
+    /// waits for the VM's lock, and takes nothing else meanwhile.
+    pub in_flight: Vec<Option<u32>>,
 }
 
 impl<V: GicArchitecture> Rig<V> {
@@ -293,6 +297,7 @@ impl<V: GicArchitecture> Rig<V> {
             links: links.to_vec(),
             taken: vec![0; vcpus],
             notified: vec![0; vcpus],
+            in_flight: vec![None; vcpus],
         };
         for &(intid, pintid) in links {
             rig.gic.link(IntId(intid), IntId(pintid));
@@ -356,7 +361,7 @@ impl<V: GicArchitecture> Rig<V> {
     }
 
     pub fn arrive(&mut self, vcpu: usize) {
-        if self.kicks.contains(vcpu) {
+        if self.kicks.contains(vcpu) && self.in_flight[vcpu].is_none() {
             self.kicks = self.kicks.without(vcpu);
             self.alone(vcpu, |gic, mail, hw| gic.drain(vcpu, mail, hw));
         }
@@ -369,20 +374,16 @@ impl<V: GicArchitecture> Rig<V> {
             let mut moved = false;
             for vcpu in 0..self.cores.len() {
                 self.cores[vcpu].check();
+                if self.in_flight[vcpu].is_some() {
+                    continue;
+                }
                 if self.cores[vcpu].maintenance_asserted() {
                     moved = true;
                     self.alone(vcpu, |gic, _, hw| gic.refresh(vcpu, hw));
                 }
-                for (intid, pintid) in self.links.clone() {
-                    let line = self.board.line(vcpu, pintid);
-                    let here = pintid < 32 || line.target == vcpu;
-                    if here && line.enabled && line.is_pending() && !line.active {
-                        moved = true;
-                        line.active = true;
-                        line.latch = false;
-                        self.taken[vcpu] += 1;
-                        self.alone(vcpu, |gic, _, hw| gic.deliver_hw(vcpu, IntId(intid), hw));
-                    }
+                while self.take(vcpu) {
+                    moved = true;
+                    self.deliver(vcpu);
                 }
                 if self.prompt && self.kicks.contains(vcpu) {
                     moved = true;
@@ -395,6 +396,28 @@ impl<V: GicArchitecture> Rig<V> {
         }
     }
 
+    /// The core of a vCPU acknowledges a physical interrupt. Returns whether there is one.
+    pub fn take(&mut self, vcpu: usize) -> bool {
+        for &(intid, pintid) in &self.links {
+            let line = self.board.line(vcpu, pintid);
+            let here = pintid < 32 || line.target == vcpu;
+            if here && line.enabled && line.is_pending() && !line.active {
+                (line.active, line.latch) = (true, false);
+                self.taken[vcpu] += 1;
+                self.in_flight[vcpu] = Some(intid);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The core of a vCPU delivers what it has acknowledged.
+    pub fn deliver(&mut self, vcpu: usize) {
+        if let Some(intid) = self.in_flight[vcpu].take() {
+            self.alone(vcpu, |gic, _, hw| gic.deliver_hw(vcpu, IntId(intid), hw));
+        }
+    }
+
     /// All kicks arrive.
     pub fn settle(&mut self) {
         let was = core::mem::replace(&mut self.prompt, true);
@@ -404,6 +427,8 @@ impl<V: GicArchitecture> Rig<V> {
 
     fn fold(&mut self, vcpus: VcpuMask) {
         for vcpu in vcpus.iter() {
+            // A core answers when it has delivered what it had acknowledged.
+            self.deliver(vcpu);
             self.gic.fold(vcpu, &self.cores[vcpu]);
         }
     }

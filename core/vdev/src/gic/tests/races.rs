@@ -1,0 +1,178 @@
+//! What other vCPUs write between a core's acknowledge of a physical interrupt and its delivery,
+//! for which the core waits for the VM's lock.
+
+use super::super::{V2, V3};
+use super::{GicAccess, GicArchitecture, Rig};
+use proptest::prelude::*;
+
+/// The timers' PPIs, a level-sensitive and an edge-triggered SPI, linked to physical lines.
+const LINKS: [(u32, u32); 4] = [(27, 27), (30, 30), (40, 140), (41, 141)];
+/// The lines in words 0 and 1.
+const WORDS: [u32; 2] = [1 << 27 | 1 << 30, 0b11 << 8];
+
+const GROUP: u64 = 0x80;
+const ISENABLER: u64 = 0x100;
+const ICENABLER: u64 = 0x180;
+const ISPENDR: u64 = 0x200;
+const ICPENDR: u64 = 0x280;
+const ISACTIVER: u64 = 0x300;
+const ICACTIVER: u64 = 0x380;
+
+/// Two vCPUs with everything enabled; kicks arrive at once.
+fn rig<V: GicArchitecture>() -> Rig<V> {
+    let mut rig = Rig::<V>::new(2, 4, &LINKS);
+    rig.write(0, 0xc08, 4, 2 << 18);
+    rig.write(0, 0, 4, 3);
+    for vcpu in 0..2 {
+        rig.word_write(vcpu, ISENABLER, 0, WORDS[0]);
+    }
+    rig.word_write(0, ISENABLER, 1, WORDS[1]);
+    for intid in [40, 41] {
+        route(&mut rig, 0, intid, 0);
+    }
+    rig
+}
+
+fn route<V: GicArchitecture>(rig: &mut Rig<V>, vcpu: usize, intid: u32, to: u64) {
+    if V::V3 {
+        rig.write(vcpu, 0x6000 + 8 * u64::from(intid), 8, to);
+    } else {
+        rig.write(vcpu, 0x800 + u64::from(intid), 1, 1 << to);
+    }
+}
+
+/// Takes a vCPU off its core, on which nothing of its VM is left.
+fn leave<V: GicArchitecture>(rig: &mut Rig<V>, vcpu: usize) {
+    rig.board.here = Some(vcpu);
+    let kick = rig.on(vcpu, |gic, _, hw| gic.save(vcpu, hw));
+    rig.board.here = None;
+    for (intid, pintid) in LINKS {
+        let line = *rig.board.line(vcpu, pintid);
+        if intid < 32 {
+            assert!(!line.latch && !line.active && !line.enabled, "{intid} of {vcpu}: {line:?}");
+        }
+    }
+    rig.kick(kick);
+}
+
+fn enter<V: GicArchitecture>(rig: &mut Rig<V>, vcpu: usize) {
+    rig.board.here = Some(vcpu);
+    let kick = rig.on(vcpu, |gic, _, hw| gic.restore(vcpu, hw));
+    rig.board.here = None;
+    rig.kick(kick);
+}
+
+/// Another vCPU sets a timer's PPI pending between its acknowledge and its delivery, and the vCPU
+/// that it came to leaves the core then.
+#[test]
+fn a_latch_set_after_the_acknowledge_is_taken_back() {
+    for intid in [27, 30, 40] {
+        let mut rig = rig::<V3>();
+        let pintid = if intid < 32 { intid } else { intid + 100 };
+        rig.board.line(0, pintid).high = true;
+        assert!(rig.take(0));
+        let (redistributor, offset) =
+            if intid < 32 { (Some(0), 0x1_0000 + ISPENDR) } else { (None, ISPENDR + 4) };
+        let access = GicAccess { vcpu: 1, redistributor, offset, size: 4 };
+        rig.store(access, 1 << (intid & 31));
+        rig.deliver(0);
+        assert!(!rig.board.line(0, pintid).latch, "{intid} stays pending");
+        rig.run();
+        // Both are one interrupt, which the guest has not acknowledged.
+        assert_eq!(rig.acknowledge(0).map(|entry| entry.intid.0), Some(intid));
+        rig.board.line(0, pintid).high = false;
+        rig.end(0);
+        assert!(rig.acknowledge(0).is_none());
+        leave(&mut rig, 0);
+    }
+}
+
+/// A step: what it is, by whom, and its values.
+type Step = (u8, usize, usize, u32, bool);
+
+fn play<V: GicArchitecture>(steps: &[Step]) {
+    let mut rig = rig::<V>();
+    let mut away = [false; 2];
+    for &(step, vcpu, owner, value, on) in steps {
+        // A core between acknowledge and delivery does nothing else, and one that another VM has
+        // runs nothing of this one.
+        let busy = rig.in_flight[vcpu].is_some();
+        let (_, pintid) = LINKS[value as usize & 3];
+        match step {
+            0..4 if !busy && !away[vcpu] => drop(rig.take(vcpu)),
+            // A core that another VM has takes SPIs of this one.
+            4..6 => {
+                rig.deliver(vcpu);
+                rig.run();
+            }
+            6..8 => rig.board.line(vcpu, pintid).high = on && pintid != 141,
+            8 => rig.board.line(0, 141).latch |= on,
+            _ if busy => {}
+            9 => {
+                let was = core::mem::replace(&mut away[vcpu], on);
+                match (was, on) {
+                    (false, true) => leave(&mut rig, vcpu),
+                    (true, false) => enter(&mut rig, vcpu),
+                    _ => {}
+                }
+            }
+            _ if away[vcpu] => {}
+            10 | 11 => drop(rig.acknowledge(vcpu)),
+            12 | 13 => drop(rig.end(vcpu)),
+            14 => route(&mut rig, vcpu, 40 + (value & 1), owner as u64),
+            15 => rig.write(vcpu, 0, 4, u64::from(value & 3 | 1)),
+            _ => {
+                let w = usize::from(on);
+                let base = match value >> 10 & 15 {
+                    0 => GROUP,
+                    1 => ISENABLER,
+                    2 => ICENABLER,
+                    3 | 4 => ICPENDR,
+                    5 => ISACTIVER,
+                    6 | 7 => ICACTIVER,
+                    _ => ISPENDR,
+                };
+                let bits = WORDS[w] & value;
+                if w == 1 || owner == vcpu || !V::V3 {
+                    rig.word_write(vcpu, base, w, bits);
+                } else {
+                    rig.redist_write(vcpu, owner, 0x1_0000 + base, 4, u64::from(bits));
+                }
+            }
+        }
+        // What EL2 has made pending physically, of lines that no edge makes pending, is what the
+        // model has asked for.
+        for vcpu in 0..2 {
+            for (intid, pintid) in LINKS {
+                let private = intid < 32;
+                let asked =
+                    if private { rig.gic.vcpu[vcpu].private.asked } else { rig.gic.spi[1].asked };
+                let line = *rig.board.line(vcpu, pintid);
+                let is_asked = asked >> (intid & 31) & 1 != 0;
+                let is_edge = intid == 41;
+                assert!(is_edge || !line.latch || is_asked, "{intid} of {vcpu}: {line:?}");
+            }
+        }
+    }
+    for (vcpu, away) in away.into_iter().enumerate() {
+        rig.deliver(vcpu);
+        if away {
+            enter(&mut rig, vcpu);
+        }
+        leave(&mut rig, vcpu);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_race_leaves_a_pending_line_to_the_next_vm(
+        steps in prop::collection::vec(
+            (0u8..24, 0usize..2, 0usize..2, any::<u32>(), any::<bool>()), 0..120,
+        ),
+    ) {
+        play::<V3>(&steps);
+        play::<V2>(&steps);
+    }
+}
