@@ -369,3 +369,42 @@ fn damaged_tables_are_refused_with_the_reason() {
         assert_eq!(outcome.vm("control")["state"], "not-started");
     }
 }
+
+/// With EOImode 1, interrupts are deactivated in any order, and SPIs on another core than the one
+/// that took them; more are active than there are list registers.
+#[test]
+fn interrupts_are_deactivated_in_any_order() {
+    for platform in ["qemu-virt", "qemu-virt-gicv2"] {
+        for shared in [false, true] {
+            let mut text = format!(
+                r#"
+platform = "{platform}"
+
+[[vm]]
+name = "guest"
+cpus = [0, 1]
+memory = "4MiB"
+image = {{ elf = "interface", args = "do=deactivate" }}
+devices = ["/pl031@9010000"]
+expect = [" checks, 0 wrong"]
+"#
+            );
+            if shared {
+                text += r#"
+[[vm]]
+name = "other"
+cpus = [0]
+memory = "4MiB"
+image = { elf = "worker", args = "steps=1000" }
+
+[[core]]
+id = 0
+schedule = { kind = "round-robin", quantum = "200us" }
+"#;
+            }
+            let outcome = run(&text, &[]);
+            let console = &outcome.consoles["guest"];
+            assert!(!console.contains("FAILED"), "{platform} shared={shared}: {console}");
+        }
+    }
+}

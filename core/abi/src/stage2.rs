@@ -4,7 +4,7 @@ use crate::{ACTIVE, DEVICE, PAGE, PackedSystem, PageSpan, RAM, Region, VmView};
 use weir_paging::table::{Attributes, Builder, MapError, stage1, stage2};
 
 /// Bytes of a GICv2 board's virtual CPU interface.
-pub const GICV_LEN: u64 = 0x2000;
+pub const GICV_LEN: u64 = 0x1000;
 
 /// The attributes of RAM in an SMMU's tables, of stage 2 or of stage 1.
 #[must_use]

@@ -10,6 +10,7 @@
 //! | --- | --- | --- |
 //! | feature ID registers | the VM's values ([`crate::id`]) | no |
 //! | `ICC_SGI1R_EL1` and its two siblings | the SGI is sent | no |
+//! | `ICC_DIR_EL1` | the interrupt is deactivated, on any core | no |
 //! | PMU, activity monitors | UNDEFINED: the ID registers say that there is none | always |
 //! | debug, no more than every OS does when it starts | see below | no |
 //! | debug communications channel, external debug | reads zero, write ignored | yes |
@@ -75,6 +76,8 @@ pub enum SysRegOutcome {
         /// Its value.
         value: u64,
     },
+    /// Deactivate the interrupt that this value of `ICC_DIR_EL1` names.
+    Deactivate(u32),
     /// Set/way cache maintenance: nothing, and count it.
     SetWay,
     /// A read gets zero, a write does nothing; count it.
@@ -88,7 +91,7 @@ impl SysRegOutcome {
     #[must_use]
     pub const fn denied(self) -> Option<Denied> {
         match self {
-            Self::Read(_) | Self::WriteIgnored | Self::SendSgi { .. } => None,
+            Self::Read(_) | Self::WriteIgnored | Self::SendSgi { .. } | Self::Deactivate(_) => None,
             Self::SetWay => Some(Denied::SetWay),
             Self::Masked(denied) | Self::Undefined(denied) => Some(denied),
         }
@@ -137,6 +140,10 @@ fn register(access: SysRegAccess, value: u64, ids: &IdRegisters) -> SysRegOutcom
                 _ => SgiRegister::Sgi0,
             };
             SysRegOutcome::SendSgi { register, value }
+        }
+        // ICC_DIR_EL1, if ICH_HCR_EL2.TDIR is set.
+        (0, 12, 11) if op2 == 1 && write && ids.gic() == GicVersion::V3 => {
+            SysRegOutcome::Deactivate(value as u32)
         }
         // ICC_SRE_EL1, if ICC_SRE_EL2.Enable is clear: system registers only, no bypass.
         (0, 12, 12) if op2 == 5 && ids.gic() == GicVersion::V3 => {

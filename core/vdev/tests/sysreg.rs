@@ -145,7 +145,12 @@ fn system_register_interface_of_the_gic() {
     // ICC_SRE_EL1 of a GICv3 is fixed to system registers; a GICv2 has none.
     let sre = SysRegAccess::new([3, 0, 12, 12, 5], 0, false);
     assert_eq!(access(sre, 0, &ids()), SysRegOutcome::Read(7));
+    // ICC_DIR_EL1 can only be written.
+    let dir = |write| SysRegAccess::new([3, 0, 12, 11, 1], 0, write);
+    assert_eq!(access(dir(true), 1 << 32 | 0x28, &ids()), SysRegOutcome::Deactivate(40));
+    assert_eq!(access(dir(false), 0, &ids()), SysRegOutcome::Undefined(Denied::Other));
     let v2 = IdRegisters::from_hardware(GicVersion::V2, |_| 0);
+    assert_eq!(access(dir(true), 40, &v2), SysRegOutcome::Undefined(Denied::Other));
     assert_eq!(access(sre, 0, &v2), SysRegOutcome::Undefined(Denied::Other));
 }
 
@@ -188,6 +193,10 @@ proptest! {
             SysRegOutcome::SendSgi { value: sent, .. } => {
                 prop_assert!(trapped.is_write());
                 prop_assert_eq!(sent, value);
+            }
+            SysRegOutcome::Deactivate(named) => {
+                prop_assert!(trapped.is_write());
+                prop_assert_eq!(named, value as u32);
             }
             SysRegOutcome::WriteIgnored => prop_assert!(trapped.is_write()),
             SysRegOutcome::SetWay | SysRegOutcome::Masked(_) | SysRegOutcome::Undefined(_) => {

@@ -210,6 +210,7 @@ fn other_register(
         SysRegOutcome::SendSgi { register, value } => {
             return send_other_sgi(vcpu_ref, register, value);
         }
+        SysRegOutcome::Deactivate(value) => devices::deactivate(vcpu_ref, value),
         SysRegOutcome::Undefined(_) => inject_undefined(),
     }
     Exit::RESUME

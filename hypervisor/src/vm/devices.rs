@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     arch::{
-        gic::{VERSION, Version},
+        gic::{VERSION, Version, ends_in_two_steps},
         lock::Guard,
     },
     console,
@@ -73,7 +73,7 @@ macro_rules! devices {
     };
 }
 
-devices! { Uart Socket Network PciFunctions }
+devices! { Uart Socket Network PciFunctions CpuInterface }
 
 /// The offset of `ipa` in `len` bytes from `base`.
 fn offset_in(ipa: Ipa, base: u64, len: u64) -> Option<u64> {
@@ -180,6 +180,41 @@ impl Device for PciFunctions {
 
     fn access(trapped: Trapped<'_>, place: u64) -> u64 {
         pci::access(trapped.vcpu_ref.vm, trapped.access, place, trapped.value)
+    }
+}
+
+/// The second page of a GICv2's CPU interface, in which only GICV_DIR is.
+struct CpuInterface;
+
+impl Device for CpuInterface {
+    type Place = u64;
+    const CAUSE: ExitCause = ExitCause::Gic;
+
+    fn place(vm: &Vm, ipa: Ipa) -> Option<u64> {
+        const PAGE: u64 = 0x1000;
+        matches!(VERSION, GicVersion::V2).then_some(())?;
+        offset_in(ipa, vm.view().vm.gic_cpu.wrapping_add(PAGE), PAGE)
+    }
+
+    fn access(trapped: Trapped<'_>, place: u64) -> u64 {
+        let Trapped { vcpu_ref, access, value } = trapped;
+        if access.write && access.size == 4 && place == 0 {
+            deactivate(vcpu_ref, value as u32);
+        }
+        0
+    }
+}
+
+/// Carries out a store of `value` to ICC_DIR_EL1 or GICV_DIR by the current vCPU. A guest that ends
+/// interrupts in one step has no use for it, and it has no effect then.
+#[cold]
+#[inline(never)]
+pub fn deactivate(vcpu_ref: &'static VcpuRef, value: u32) {
+    let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
+    if ends_in_two_steps()
+        && let Some((access, bit)) = gic::GicAccess::deactivation::<Version>(vcpu, value)
+    {
+        write_gic(vcpu_ref, vm.core_of(vcpu), &access, bit);
     }
 }
 

@@ -39,7 +39,13 @@ impl<V: GicArchitecture> Gic<V> {
     /// The guest has ended an interrupt: if it is relayed its line falls, and it is deactivated
     /// physically, or when it is masked no longer.
     #[inline(never)]
-    fn end_relayed(&mut self, vcpu: usize, w: usize, bit: u32, hw: &mut impl Hardware<V>) {
+    pub(super) fn end_relayed(
+        &mut self,
+        vcpu: usize,
+        w: usize,
+        bit: u32,
+        hw: &mut impl Hardware<V>,
+    ) {
         let n = bit.trailing_zeros();
         if self.spi[w & 7].level & bit != 0 && self.is_relayed(w, n) {
             self.spi[w & 7].level &= !bit;

@@ -123,6 +123,22 @@ impl GicAccess {
         !V::V3 && self.offset == 0xf00 && self.size == 4
     }
 
+    /// The store to ICACTIVER, and its value, that deactivates what vCPU `vcpu` names by `value` in
+    /// a store to `ICC_DIR_EL1` or `GICV_DIR`: the INTID, for an SGI on GICv2 with its sender,
+    /// which adds nothing, since an SGI is active from one sender at a time. None for an INTID that
+    /// does not exist.
+    #[must_use]
+    pub const fn deactivation<V: GicArchitecture>(vcpu: usize, value: u32) -> Option<(Self, u64)> {
+        let intid = if V::V3 { value & 0xff_ffff } else { value & 0x3ff };
+        if intid >= super::INTIDS {
+            return None;
+        }
+        let offset = 0x380 + (intid as u64 >> 5) * 4;
+        let (redistributor, offset) =
+            if V::V3 && intid < 32 { (Some(vcpu), 0x1_0000 + offset) } else { (None, offset) };
+        Some((Self { vcpu, redistributor, offset, size: 4 }, 1 << (intid & 31)))
+    }
+
     /// The part of a 64-bit register that a 32- or 64-bit access sees.
     const fn part(&self, value: u64) -> u64 {
         match self.size {
@@ -521,7 +537,7 @@ impl<V: GicArchitecture> Gic<V> {
         match register {
             Register::Pending(w, _) => self.clear_pending(owner, w, bits, hw),
             Register::Active(w, true) => self.set_active(vcpu, owner, w, bits, hw),
-            Register::Active(w, false) => self.clear_active(owner, w, bits, hw),
+            Register::Active(w, false) => self.clear_active(vcpu, owner, w, bits, hw),
             _ => VcpuMask::NONE,
         }
     }
@@ -604,12 +620,14 @@ impl<V: GicArchitecture> Gic<V> {
 
     fn clear_active(
         &mut self,
+        vcpu: usize,
         owner: usize,
         w: usize,
         bits: u32,
         hw: &mut impl Hardware<V>,
     ) -> VcpuMask {
         let mut kick = VcpuMask::NONE;
+        let mut ended = 0;
         for cpu in self.scope(owner, w).iter() {
             let in_register = self.held(cpu, w).active & bits;
             let other = self.cpu_mut(cpu);
@@ -621,12 +639,18 @@ impl<V: GicArchitecture> Gic<V> {
             }
             if in_model | in_register != 0 {
                 kick = kick | VcpuMask::only(cpu);
+                ended |= in_model | in_register;
             }
             if !self.is_away(owner, w) {
                 // One that waits in the model as well, for a vCPU that is off its core, stays
                 // physically active: it could come again otherwise, and be in two list registers.
                 let waiting = self.lines(owner, w).pending;
                 self.deactivate(owner, w, in_model & !in_register & !waiting, hw);
+            }
+        }
+        if w != 0 {
+            for bit in Bits(ended) {
+                self.end_relayed(vcpu, w, 1 << bit, hw);
             }
         }
         // They may be taken again, wherever they are routed.

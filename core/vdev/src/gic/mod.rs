@@ -31,9 +31,10 @@
 //! then the others that can be taken; by priority, then by INTID. So no waiting interrupt is more
 //! urgent than one that has a list register. If some wait, `NPIE` brings the next refresh when none
 //! is pending any more. Active interrupts that do not fit are ended by `EOIcount`, the most urgent
-//! first, by the priority that each was acknowledged at (IHI0069H 4.8, IHI0048B 5.2.2): that is
-//! their order unless a guest with EOImode 1 and more nested interrupts than list registers
-//! deactivates out of order.
+//! first, by the priority that each was acknowledged at (IHI0069H 4.8, IHI0048B 5.2.2). With
+//! EOImode 1 a guest deactivates in any order, and SPIs on any core: each of these accesses traps,
+//! and is carried out as the store to ICACTIVER that does the same ([`GicAccess::deactivation`]).
+//! Where `ICC_DIR_EL1` does not trap, the count is taken for ends in the order above.
 //!
 //! Level-sensitive software interrupts ask for a maintenance interrupt at their end, where a line
 //! that is still high makes them pending again. If the line of a hardware-linked one falls while it
@@ -43,8 +44,8 @@
 //!
 //! A *relayed* line ([`Gic::relay`]) is emulated, and high from its physical interrupt, which stays
 //! active, to the guest's end of it: that one reports its end, for any state that the guest gave
-//! it, and the physical interrupt is deactivated then. So such a line can be taken from one VM and
-//! given to another between two interrupts.
+//! it, and the physical interrupt is deactivated then, as it is by a deactivation. So such a line
+//! can be taken from one VM and given to another between two interrupts.
 //!
 //! A physical SPI that comes to a vCPU that is off its core is *masked* until that vCPU is back
 //! ([`Gic::restore`]): a linked line is disabled in the physical distributor, a relayed one stays

@@ -123,7 +123,7 @@ mod v3 {
                 "ctlr = 0x2",
                 "pmr = 0xff",
                 "igrpen1 = 0x1",
-                "ich_hcr = 0x0",
+                "ich_hcr = 0x4000",
                 "ich_lr0 = 0x0",
                 "isb",
             ]
@@ -221,6 +221,14 @@ mod v3 {
     }
 
     #[test]
+    fn a_guest_has_one_of_two_ways_to_end_interrupts() {
+        set("ich_vmcr", !(1 << 9));
+        assert!(!ends_in_two_steps());
+        set("ich_vmcr", 1 << 9);
+        assert!(ends_in_two_steps());
+    }
+
+    #[test]
     fn a_guest_is_held_back_by_the_mask_and_the_interface() {
         set("ich_hcr", 0x8000_0001);
         hold_guests(true);
@@ -289,6 +297,14 @@ mod v2 {
                 (0..used).map(|n| format!("gich+{:#x} = 0x0", 0x100 + 4 * n)).collect();
             assert_eq!(lists, lines, "{have}");
         }
+    }
+
+    #[test]
+    fn a_guest_has_one_of_two_ways_to_end_interrupts() {
+        set("gich+0x8", !(1 << 9));
+        assert!(!ends_in_two_steps());
+        set("gich+0x8", 1 << 9);
+        assert!(ends_in_two_steps());
     }
 
     #[test]

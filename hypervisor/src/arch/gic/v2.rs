@@ -1,4 +1,5 @@
-//! GICv2 (IHI0048): everything in memory; the guest's CPU interface is GICV, mapped into the VM.
+//! GICv2 (IHI0048): everything in memory; the guest's CPU interface is GICV, of which the first
+//! page is mapped into the VM. Accesses to the second one, which has GICV_DIR, trap.
 
 use super::distributor::{GICD, LISTS, OWN_ONLY};
 use crate::{
@@ -48,6 +49,8 @@ const APR: Register<u32> = Register::at(0xf0);
 const LIST: Register<u32> = Register::at(0x100);
 /// GICH_HCR.En.
 const HCR_EN: u32 = 1;
+/// GICH_VMCR.VEM.
+const VEM: u32 = 1 << 9;
 
 /// The distributor's own first words are banked: each core sees its own.
 pub(super) fn private_registers(_core: CoreId) -> Device {
@@ -127,6 +130,12 @@ pub(super) fn route(intid: IntId, core: CoreId) {
 #[must_use]
 pub fn list_registers() -> usize {
     weir_vdev::gic::used((GICH.read(VTR) & 0x3f) as usize + 1, LISTS)
+}
+
+/// Whether this core's guest ends interrupts in two steps (EOImode 1).
+#[must_use]
+pub fn ends_in_two_steps() -> bool {
+    GICH.read(VMCR) & VEM != 0
 }
 
 /// Lets the guest take virtual interrupts, or not: while a vCPU is off or waits, its list registers

@@ -41,6 +41,11 @@ const SGI_FRAME: u64 = 0x1_0000;
 const EOI_MODE: u64 = 1 << 1;
 /// ICH_HCR_EL2.En.
 const ICH_EN: u64 = 1;
+/// ICH_HCR_EL2.TDIR: a guest's writes of ICC_DIR_EL1 trap, if ICH_VTR_EL2.TDS says that they can.
+/// The interface itself could only count those of interrupts that have no list register here.
+const TRAP_DIR: u64 = 1 << 14;
+/// ICH_VMCR_EL2.VEOIM.
+const VEOIM: u64 = 1 << 9;
 
 /// ICC_SRE_EL2: system registers, no bypass of FIQ or IRQ, and ICC_SRE_EL1 traps (Enable, bit 3, is
 /// clear).
@@ -115,7 +120,7 @@ pub(super) fn start_interface() {
     icc::ctlr::write(icc::ctlr::read() | EOI_MODE);
     icc::pmr::write(0xff);
     icc::igrpen1::write(1);
-    icc::ich_hcr::write(0);
+    icc::ich_hcr::write(TRAP_DIR);
     for n in 0..list_registers() {
         icc::write_lr(n, 0);
     }
@@ -202,6 +207,12 @@ pub(super) fn route(intid: IntId, core: CoreId) {
 #[must_use]
 pub fn list_registers() -> usize {
     weir_vdev::gic::used((icc::ich_vtr::read() & 0x1f) as usize + 1, LISTS)
+}
+
+/// Whether this core's guest ends interrupts in two steps (EOImode 1).
+#[must_use]
+pub fn ends_in_two_steps() -> bool {
+    icc::ich_vmcr::read() & VEOIM != 0
 }
 
 /// Lets the guest take virtual interrupts, or not: while a vCPU is off or waits, its list registers

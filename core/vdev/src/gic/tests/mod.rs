@@ -1,5 +1,6 @@
 //! The model against a fake of the list-register hardware and of the physical distributor.
 
+mod deactivation;
 mod isolation;
 mod properties;
 mod races;
@@ -528,6 +529,13 @@ impl<V: GicArchitecture> Rig<V> {
         let ended = self.cores[vcpu].end(&mut self.board, vcpu);
         self.run();
         ended
+    }
+
+    /// Deactivates an interrupt whose priority has dropped.
+    pub fn deactivate(&mut self, vcpu: usize, intid: u32) {
+        if let Some((access, bit)) = GicAccess::deactivation::<V>(vcpu, intid) {
+            self.store(access, bit);
+        }
     }
 
     pub fn acknowledge(&mut self, vcpu: usize) -> Option<Entry> {
