@@ -654,3 +654,40 @@ fn a_core_without_a_schedule_is_one_vcpus() {
         outcome.printed.err
     );
 }
+
+/// On a core that VMs share, WFI sleeps while no interrupt is signaled: the virtual timer is due,
+/// and disabled, or below the mask, or behind an active interrupt.
+#[test]
+fn a_wait_ends_only_by_a_signaled_interrupt() {
+    for platform in ["qemu-virt", "qemu-virt-gicv2"] {
+        let text = format!(
+            r#"
+platform = "{platform}"
+
+[[vm]]
+name = "waiter"
+cpus = [0]
+memory = "4MiB"
+image = {{ elf = "interface", args = "do=wait" }}
+expect = [" WFIs, then SGI 5"]
+
+[[vm]]
+name = "worker"
+cpus = [0]
+memory = "4MiB"
+image = {{ elf = "worker", args = "steps=4000" }}
+
+[[core]]
+id = 0
+schedule = {{ kind = "round-robin", quantum = "1ms" }}
+"#
+        );
+        let outcome = run_system(&text, &Options::default()).good();
+        let console = &outcome.consoles["waiter"];
+        let numbers: Vec<u64> =
+            console.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+        let (waits, wfis) = (numbers[0], numbers[1]);
+        // WFI may end without a cause, but not by what keeps being so.
+        assert!((waits..=2 * waits).contains(&wfis), "{platform}: {console}");
+    }
+}

@@ -11,7 +11,7 @@ use super::{
     memory::{self, Stage1Control},
     sysreg,
 };
-use weir_units::CoreId;
+use weir_units::{CoreId, IntId};
 
 /// Moves registers two at a time, so that one instruction accesses memory for both.
 macro_rules! in_pairs {
@@ -159,14 +159,17 @@ impl GuestContext {
         self
     }
 
-    /// The counter's value at which the first of its timers is due that is to interrupt; none if
-    /// none is.
+    /// The counter's value at which the first of its timers is due that is to interrupt, and of
+    /// which `counts` says that the PPI can; none if none is.
     #[must_use]
-    pub fn deadline(&self) -> Option<u64> {
+    pub fn deadline(&self, counts: impl Fn(IntId) -> bool) -> Option<u64> {
         let El1 { cntv_cval_el0, cntv_ctl_el0, cntp_cval_el0, cntp_ctl_el0, .. } = self.el1;
-        let timers = [(cntv_ctl_el0, cntv_cval_el0), (cntp_ctl_el0, cntp_cval_el0)];
-        let due = timers.into_iter().filter(|(control, _)| control & 3 == ENABLE);
-        due.map(|(_, compare)| compare).min()
+        let timers = [
+            (cntv_ctl_el0, cntv_cval_el0, gic::PPI_VIRTUAL_TIMER),
+            (cntp_ctl_el0, cntp_cval_el0, gic::PPI_PHYSICAL_TIMER),
+        ];
+        let due = timers.into_iter().filter(|(control, ..)| control & 3 == ENABLE);
+        due.filter(|&(.., intid)| counts(intid)).map(|(_, compare, _)| compare).min()
     }
 
     /// Takes timers that fell due before `now`, a value of the counter, to be due since then.

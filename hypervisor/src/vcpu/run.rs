@@ -43,7 +43,7 @@ use weir_trace::{
     wire::{FaultKind, What, WireEvent},
 };
 use weir_units::Nanos;
-use weir_vdev::gic::ResetStep;
+use weir_vdev::gic::{ResetStep, Signaling};
 
 /// Marker for a plug-in that counts instructions: another vCPU than before gets the core.
 const MARK_SWITCH: u32 = 37;
@@ -217,7 +217,7 @@ fn rest(core: &mut Core) -> bool {
         attend(core);
         let Some(vcpu_ref) = core.current else { return false };
         if core.waits {
-            if !has_pending(vcpu_ref) {
+            if !has_pending(vcpu_ref, gic::Interface::save().signaling()) {
                 continue;
             }
             core.waits = false;
@@ -235,12 +235,12 @@ fn arm(core: &Core) {
     core.arm_before(core.schedule.as_deref().map_or(u64::MAX, |schedule| schedule.until));
 }
 
-/// Returns whether the current vCPU `vcpu_ref` has an interrupt pending.
-fn has_pending(vcpu_ref: &'static VcpuRef) -> bool {
+/// Returns whether the current vCPU `vcpu_ref` has an interrupt pending that `wakes` signals.
+fn has_pending(vcpu_ref: &'static VcpuRef, wakes: Signaling) -> bool {
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
     let mut gic = vm.gic.lock();
     gic.fold(vcpu, &Lines::new(vm));
-    gic.has_pending(vcpu) || !vm.mail.is_empty(vcpu)
+    gic.has_pending(vcpu, wakes) || !vm.mail.is_empty(vcpu)
 }
 
 /// Tells the budget that the current vCPU waits or goes off, or (`on`) that it is about to run
@@ -461,13 +461,15 @@ fn vacate(core: &mut Core, mut budget: Option<budget::Handle>) -> Option<&mut Me
     Some(member)
 }
 
-/// Lets the current vCPU wait if it has no interrupt pending. Returns whether it waits.
+/// Lets the current vCPU wait if it has no interrupt pending that its CPU interface signals.
+/// Returns whether it waits.
 fn wait(core: &mut Core) -> bool {
-    let Some(vcpu_ref) = core.current.filter(|vcpu_ref| !has_pending(vcpu_ref)) else {
+    let wakes = gic::Interface::save().signaling();
+    let Some(vcpu_ref) = core.current.filter(|vcpu_ref| !has_pending(vcpu_ref, wakes)) else {
         return false;
     };
     if core.sole.is_none() {
-        suspend(core, vcpu_ref, |_| ());
+        suspend(core, vcpu_ref, wakes, |_| ());
         return true;
     }
     core.waits = true;
@@ -478,20 +480,26 @@ fn wait(core: &mut Core) -> bool {
 }
 
 /// Lets the current vCPU wait and then start at `entry` with `x0`, all of its state but the timers
-/// lost.
+/// lost. Its CPU interface is off: any interrupt that the distributor forwards ends the wait.
 fn power_down(core: &mut Core, entry: u64, x0: u64) {
     let Some(vcpu_ref) = core.current else { return };
     // With an interrupt pending it goes on at once, and keeps what is left of its budget.
-    if core.sole.is_some() && !has_pending(vcpu_ref) {
+    if core.sole.is_some() && !has_pending(vcpu_ref, Signaling::ALL) {
         note(core, vcpu_ref, false);
     }
-    suspend(core, vcpu_ref, |context| {
+    suspend(core, vcpu_ref, Signaling::ALL, |context| {
         *context = GuestContext::reset(entry, x0).with_timers_of(context);
     });
 }
 
-/// Takes the current vCPU off the core until it has an interrupt. `change` changes its state.
-fn suspend(core: &mut Core, vcpu_ref: &'static VcpuRef, change: impl FnOnce(&mut GuestContext)) {
+/// Takes the current vCPU off the core until it has an interrupt that `wakes` signals. `change`
+/// changes its state.
+fn suspend(
+    core: &mut Core,
+    vcpu_ref: &'static VcpuRef,
+    wakes: Signaling,
+    change: impl FnOnce(&mut GuestContext),
+) {
     let entity = core.schedule.as_deref().and_then(|schedule| schedule.current);
     leave(core);
     let member = core.schedule.as_deref_mut().and_then(|schedule| schedule.member(entity?));
@@ -501,10 +509,16 @@ fn suspend(core: &mut Core, vcpu_ref: &'static VcpuRef, change: impl FnOnce(&mut
     };
     // SAFETY: on its core, which has no other reference.
     let context = unsafe { vcpu_ref.vm.context(vcpu_ref.vcpu) };
-    let due = context.deadline().map_or(u64::MAX, timer::due_ns);
+    let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
+    let due = {
+        let gic = vm.gic.lock();
+        context.deadline(|intid| gic.may_signal(vcpu, intid, wakes))
+    };
+    let due = due.map_or(u64::MAX, timer::due_ns);
     change(context);
+    member.wakes = wakes;
     // What came before the vCPU left the core is in the model now.
-    if !is_called(vcpu_ref) {
+    if !is_called(vcpu_ref, wakes) {
         member.state = OffCoreState::Waiting(due);
     }
 }

@@ -32,7 +32,7 @@ use core::cell::UnsafeCell;
 use weir_abi::MAX_CORES;
 use weir_trace::record::{NO_VM, outgoing};
 use weir_units::CoreId;
-use weir_vdev::gic::ResetStep;
+use weir_vdev::gic::{ResetStep, Signaling};
 
 /// What a vCPU does while it is off the core.
 #[derive(Clone, Copy)]
@@ -71,6 +71,8 @@ pub struct Member {
     pub fresh: bool,
     /// Why EL2 was interrupted for it since it last had the core.
     pub called: Calls,
+    /// While it waits: which of its interrupts end that.
+    pub wakes: Signaling,
 }
 
 impl Member {
@@ -130,8 +132,15 @@ impl CoreSchedule {
             } else {
                 OffCoreState::Off
             };
-            let called = Calls::default();
-            *place = Some(Member { vcpu_ref, state, since: 0, budget: None, fresh: true, called });
+            *place = Some(Member {
+                vcpu_ref,
+                state,
+                since: 0,
+                budget: None,
+                fresh: true,
+                called: Calls::default(),
+                wakes: Signaling::ALL,
+            });
         };
         if let Some(shared) = &partition {
             for (place, vm) in members.iter_mut().zip(shared.vms()) {
@@ -260,7 +269,9 @@ impl CoreSchedule {
     /// Makes ready the vCPUs off the core that wait and have something to handle.
     pub fn rouse(&mut self) {
         for member in self.members.iter_mut().flatten() {
-            if matches!(member.state, OffCoreState::Waiting(_)) && is_called(member.vcpu_ref) {
+            if matches!(member.state, OffCoreState::Waiting(_))
+                && is_called(member.vcpu_ref, member.wakes)
+            {
                 member.state = OffCoreState::Ready;
                 member.since = timer::now_ns();
                 self.stale = true;
@@ -283,14 +294,16 @@ pub fn of_core(core: CoreId) -> Option<&'static mut CoreSchedule> {
     place.as_mut()
 }
 
-/// Returns whether a vCPU that is off its core has an interrupt to handle.
-pub fn is_called(vcpu_ref: &VcpuRef) -> bool {
+/// Returns whether a vCPU that is off its core has an interrupt that ends its wait, or has to look
+/// for one, because its VM's other vCPUs have changed something. Of its pending interrupts, those
+/// end the wait that `wakes` signals.
+pub fn is_called(vcpu_ref: &VcpuRef, wakes: Signaling) -> bool {
     let VcpuRef { vm, vcpu, .. } = *vcpu_ref;
     if !vm.mail.is_empty(vcpu) {
         return true;
     }
     let gic = vm.gic.lock();
-    gic.is_wanted(vcpu) || gic.has_pending(vcpu)
+    gic.is_wanted(vcpu) || gic.has_pending(vcpu, wakes)
 }
 
 /// The state of a vCPU that is off. If it is the first one of a VM that is stopping, the rest is

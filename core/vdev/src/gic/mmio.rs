@@ -410,7 +410,10 @@ impl<V: GicArchitecture> Gic<V> {
         }
         let owner = access.owner();
         self.prepare_priority(owner, w, change);
-        let pending = change & self.lines(owner, w).signaled();
+        let lines = self.lines(owner, w);
+        // A vCPU in WFI waits for its timers if their priorities pass its mask.
+        let timers = if w == 0 && owner != access.vcpu { lines.hw } else { 0 };
+        let pending = change & (lines.signaled() | timers);
         let targets = self.targets(owner, w, pending);
         // The writer's own list registers say at once that none is in use.
         let all = (1 << self.lr_count()) - 1;

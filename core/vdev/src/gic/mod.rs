@@ -73,6 +73,7 @@ mod order;
 pub mod redistributor;
 mod reset;
 mod sgi;
+mod signal;
 #[cfg(test)]
 mod tests;
 
@@ -84,6 +85,7 @@ pub use mail::Mail;
 pub use mmio::GicAccess;
 pub use reset::ResetStep;
 pub use sgi::{Mailboxes, Sgi, SgiRegister, decode_sgi_register, decode_sgir, sgi_target};
+pub use signal::Signaling;
 
 use core::ops::BitOr;
 use weir_units::IntId;
@@ -709,14 +711,37 @@ impl<V: GicArchitecture> Gic<V> {
         self.want(kick)
     }
 
-    /// Whether the guest would find an interrupt if it read its interface now: what a vCPU in WFI,
-    /// or powered up and switched out, waits for. Fold first; SGIs still in the mailbox do not
-    /// count. A masked line counts: while it is masked, its device may have asked again.
+    /// Whether an interrupt of the vCPU is pending that `interface` signals: what a vCPU in WFI
+    /// waits for. Fold first; SGIs still in the mailbox do not count. A masked line counts: while
+    /// it is masked, its device may have asked again.
     #[must_use]
-    pub fn has_pending(&self, vcpu: usize) -> bool {
-        Bits(self.waiting | 1).any(|w| self.deliverable(vcpu, w).0 != 0)
-            || any(&self.cpu(vcpu).masked)
-            || self.shadow(vcpu).iter().any(|&raw| V::state(raw).pending)
+    pub fn has_pending(&self, vcpu: usize, interface: Signaling) -> bool {
+        Bits(self.waiting | 1).any(|w| {
+            let (set, _) = self.deliverable(vcpu, w);
+            self.signals(vcpu, w, set, interface)
+        }) || any(&self.cpu(vcpu).masked)
+            || self.shadow(vcpu).iter().any(|&raw| {
+                V::state(raw).pending && {
+                    let entry = V::decode(raw);
+                    interface.passes(entry.priority, entry.group1)
+                }
+            })
+    }
+
+    /// Whether `interface` would signal the linked PPI `intid` of a vCPU that is off its core, when
+    /// it comes. If that changes by another vCPU's writes, they notify this one.
+    #[must_use]
+    pub fn may_signal(&self, vcpu: usize, intid: IntId, interface: Signaling) -> bool {
+        let (w, bit) = place(intid);
+        let lines = self.lines(vcpu, w);
+        let set = bit & self.forwarded(lines) & !self.cpu(vcpu).active[w];
+        intid.is_private() && self.signals(vcpu, w, set, interface)
+    }
+
+    /// Whether `interface` would signal one of `set`.
+    fn signals(&self, vcpu: usize, w: usize, set: u32, interface: Signaling) -> bool {
+        let lines = self.lines(vcpu, w);
+        Bits(set).any(|n| interface.passes(lines.priority[n & 31], lines.group >> n & 1 != 0))
     }
 
     #[inline]

@@ -229,6 +229,18 @@ mod v3 {
     }
 
     #[test]
+    fn both_groups_active_priorities_hold_back() {
+        set("ich_vmcr", 0xf8 << 24 | 2 << 21 | 3 << 18 | 0b11);
+        let passes = |priority| Interface::save().signaling().passes(priority, true);
+        assert!(passes(0xa0));
+        for name in ["ich_ap0r0", "ich_ap1r0"] {
+            set(name, 1 << (0x80 >> 3));
+            assert!(!passes(0xa0) && passes(0x40), "{name}");
+            set(name, 0);
+        }
+    }
+
+    #[test]
     fn a_guest_is_held_back_by_the_mask_and_the_interface() {
         set("ich_hcr", 0x8000_0001);
         hold_guests(true);

@@ -11,6 +11,7 @@ use crate::{
     board,
 };
 use weir_units::{CoreId, IntId, Pa};
+use weir_vdev::gic::Signaling;
 
 /// The virtual GIC is of the board's version.
 pub type Version = weir_vdev::gic::V2;
@@ -188,6 +189,12 @@ impl Interface {
     #[must_use]
     pub fn save() -> Self {
         Self { vmcr: GICH.read(VMCR), apr: GICH.read(APR) }
+    }
+
+    /// Which of its interrupts it signals to the core.
+    #[must_use]
+    pub fn signaling(self) -> Signaling {
+        Signaling::new(self.vmcr, self.apr)
     }
 
     /// Puts it onto this core.

@@ -14,6 +14,7 @@ use crate::{
 use core::sync::atomic::{AtomicU64, Ordering};
 use weir_units::{CoreId, IntId, Pa};
 use weir_vdev::gic::{
+    Signaling,
     redistributor::{self, RedistributorFrames},
     sgi_target,
 };
@@ -272,6 +273,12 @@ impl Interface {
             ap0r0: icc::ich_ap0r0::read(),
             ap1r0: icc::ich_ap1r0::read(),
         }
+    }
+
+    /// Which of its interrupts it signals to the core.
+    #[must_use]
+    pub fn signaling(self) -> Signaling {
+        Signaling::new(self.vmcr as u32, (self.ap0r0 | self.ap1r0) as u32)
     }
 
     /// Puts it onto this core.

@@ -1,7 +1,7 @@
 //! What a VM can do to a core that it shares while another VM has that core, and what a vCPU leaves
 //! there.
 
-use super::super::{V2, V3, VcpuMask, lr};
+use super::super::{Signaling, V2, V3, VcpuMask, lr};
 use super::{Core, GicAccess, GicArchitecture, Rig};
 use proptest::prelude::*;
 use weir_units::IntId;
@@ -186,7 +186,7 @@ fn comes_again<V: GicArchitecture>() {
     rig.board.line(0, 140).high = true;
     rig.run();
     assert_eq!(rig.taken[0], 1);
-    assert!(rig.gic.has_pending(0), "its vCPU must be given the core to find it");
+    assert!(rig.gic.has_pending(0, Signaling::ALL), "its vCPU must be given the core to find it");
     rig.prompt = true;
     enter(&mut rig, 0);
     assert_eq!(rig.taken[0], 2);
@@ -220,7 +220,7 @@ fn relayed<V: GicArchitecture>() {
         route(&mut rig, 1, 39, 0);
     }
     assert_eq!(rig.taken[0], 1);
-    assert!(rig.board.line(0, 39).active && rig.gic.has_pending(0));
+    assert!(rig.board.line(0, 39).active && rig.gic.has_pending(0, Signaling::ALL));
     enter(&mut rig, 0);
     assert_eq!(rig.taken[0], 2);
     assert_eq!(rig.acknowledge(0).map(|entry| entry.intid.0), Some(39));
@@ -377,7 +377,7 @@ fn falls<V: GicArchitecture>() {
         rig.board.line(0, 27).high = false;
         if again {
             leave(&mut rig, 0);
-            assert!(!rig.gic.has_pending(0));
+            assert!(!rig.gic.has_pending(0, Signaling::ALL));
             enter(&mut rig, 0);
         } else {
             let more = rig.on(0, |gic, _, hw| gic.refresh(0, hw));

@@ -7,6 +7,7 @@ mod races;
 mod registers;
 mod relayed;
 mod reset;
+mod signaling;
 
 use super::lr::{Backing, Entry, ListRegisterState, free_of};
 use super::{

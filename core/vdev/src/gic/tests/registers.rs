@@ -2,8 +2,8 @@
 
 use super::super::lr::{Backing, Entry, ListRegisterState};
 use super::super::{
-    GicAccess, GicArchitecture, Mail, Mailboxes, Maintenance, Sgi, SgiRegister, V2, V3, VcpuMask,
-    decode_sgi_register, decode_sgir, sgi_target,
+    GicAccess, GicArchitecture, Mail, Mailboxes, Maintenance, Sgi, SgiRegister, Signaling, V2, V3,
+    VcpuMask, decode_sgi_register, decode_sgir, sgi_target,
 };
 use super::Rig;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -607,7 +607,7 @@ fn reset() {
     assert!(rig.cores[0].lrs.iter().all(|&raw| raw == 0));
     assert_eq!(rig.read(0, 0x104, 4), 0);
     assert_eq!(rig.read(0, 0, 4), 0x50);
-    assert!(!rig.gic.has_pending(0));
+    assert!(!rig.gic.has_pending(0, Signaling::ALL));
     assert!(rig.on(0, |gic, _, hw| gic.restore(0, hw)).is_empty());
     // The links stay.
     rig.write(0, 0, 4, 3);
@@ -622,7 +622,7 @@ fn interrupts_for_a_switched_out_vcpu() {
     rig.write(0, 0x104, 4, 1 << 8);
     rig.redist_write(0, 0, 0x1_0100, 4, 1 << 27 | 1);
     assert!(rig.on(0, |gic, _, hw| gic.save(0, hw)).is_empty());
-    assert!(!rig.gic.has_pending(0));
+    assert!(!rig.gic.has_pending(0, Signaling::ALL));
     rig.board.line(0, 27).high = true;
     rig.board.line(0, 140).latch = true;
     let notify = rig.mail.post(1, decode_sgi_register(SgiRegister::Sgi0, 1, 1, VcpuMask::first(2)));
@@ -630,7 +630,7 @@ fn interrupts_for_a_switched_out_vcpu() {
     assert!(rig.board.line(0, 140).active);
     assert!(!rig.board.line(0, 27).enabled && !rig.board.line(0, 27).active);
     assert_eq!(rig.cores[0].lrs, [0; 4]);
-    assert!(rig.gic.has_pending(0));
+    assert!(rig.gic.has_pending(0, Signaling::ALL));
     let kick = rig.on(0, |gic, _, hw| gic.restore(0, hw));
     rig.kick(kick);
     for intid in [0, 27] {
