@@ -133,8 +133,10 @@ pub fn hand_over() {
 
 /// Takes all lines from a VM, unless one of them is being handled; whether it has none now.
 fn let_go(vm: &'static Vm) -> bool {
-    for irq in lines(vm) {
-        line(vm, irq).withhold();
+    let enable = || lines(vm).for_each(|irq| line(vm, irq).set_enabled(true));
+    if !lines(vm).all(|irq| line(vm, irq).withhold()) {
+        enable();
+        return false;
     }
     // From here on none comes; one that came is active until it is dealt with.
     for irq in lines(vm) {
@@ -146,9 +148,7 @@ fn let_go(vm: &'static Vm) -> bool {
         let came = gic.is_high(IntId(irq.intid));
         if !came || !gic.withdraw(IntId(irq.intid)) {
             // What was withdrawn already comes again.
-            for irq in lines(vm) {
-                self::line(vm, irq).set_enabled(true);
-            }
+            enable();
             return false;
         }
         // A level is there as long as its device holds it.

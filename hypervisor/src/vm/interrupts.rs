@@ -128,8 +128,12 @@ impl Hardware<Version> for Lines {
         if line.is_edge() == edge {
             return;
         }
-        // The model has disabled it; this waits until that has taken effect (IHI0069H 12.9.9).
-        line.withhold();
+        // The model has disabled it; this waits until that has taken effect. A distributor that
+        // does not say so keeps the trigger: to change that of a forwarded line is unpredictable
+        // (IHI0069H 12.9.9).
+        if !line.withhold() {
+            return;
+        }
         // The configuration of private interrupts is a word of the core, which only the VM's vCPU
         // there changes, under the lock of its virtual GIC.
         let _words = (!intid.is_private()).then(|| gic::DISTRIBUTOR.lock());

@@ -65,6 +65,22 @@ const _: () = assert!(kept(OWN) < distributor::OWN_ONLY && distributor::OWN_ONLY
 /// The last number that an interrupt can have.
 const LAST: IntId = IntId(1019);
 
+/// Reads of a register before a GIC that does not answer is given up: interrupts are masked
+/// meanwhile, so that a fault of the GIC must not become an endless section. An answer takes a GIC
+/// few accesses' time.
+const PATIENCE: u32 = 10_000;
+
+/// Waits until `done`, for at most `patience` reads; whether it is.
+fn becomes(patience: u32, done: impl Fn() -> bool) -> bool {
+    (0..patience).any(|_| {
+        let is_done = done();
+        if !is_done {
+            super::relax();
+        }
+        is_done
+    })
+}
+
 /// A line of the GIC: an INTID and, for those below 32, the core that it is private to.
 #[derive(Clone, Copy)]
 pub struct Line {
@@ -112,13 +128,12 @@ impl Line {
     }
 
     /// Forwards the shared interrupt no longer, as of the return: none that comes later than that
-    /// is seen by a core.
-    pub fn withhold(self) {
+    /// is seen by a core. Returns false if the distributor does not say so in [`PATIENCE`].
+    #[must_use]
+    pub fn withhold(self) -> bool {
         self.set_enabled(false);
         // GICD_CTLR.RWP, which a GICv2 does not have, and does not need (IHI0069, 12.9.4).
-        while cfg!(feature = "gicv3") && GICD.read(CTLR) >> 31 != 0 {
-            super::relax();
-        }
+        !cfg!(feature = "gicv3") || becomes(PATIENCE, || GICD.read(CTLR) >> 31 == 0)
     }
 
     /// Whether the interrupt is active.

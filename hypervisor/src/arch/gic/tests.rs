@@ -187,9 +187,24 @@ mod v3 {
     #[test]
     fn a_withheld_line_waits_for_its_distributor() {
         set_next("gicd+0x0", &[1 << 31, 1 << 31, 0]);
-        Line::new(IntId(40), CoreId(0)).withhold();
+        assert!(Line::new(IntId(40), CoreId(0)).withhold());
         assert_eq!(recorded(), ["gicd+0x184 acts 0x100"]);
         assert_eq!(reads(), ["gicd+0x0"; 3], "until GICD_CTLR.RWP has fallen");
+    }
+
+    #[test]
+    fn a_distributor_that_never_answers_is_given_up() {
+        set("gicd+0x0", 1 << 31);
+        assert!(!Line::new(IntId(40), CoreId(0)).withhold());
+        assert_eq!(recorded(), ["gicd+0x184 acts 0x100"]);
+    }
+
+    #[test]
+    fn a_redistributor_that_never_wakes_is_refused() {
+        board();
+        on_write("gicr+0x20014", |_| set("gicr+0x20014", 4));
+        assert_eq!(init_core(CoreId(1)), Err("its redistributor does not wake"));
+        assert_eq!(recorded(), ["gicr+0x20014 = 0x4"], "and nothing else is touched");
     }
 
     #[test]

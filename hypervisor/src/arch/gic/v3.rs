@@ -6,7 +6,6 @@ use crate::{
         dsb_ishst, isb,
         memory::device,
         mmio::{Device, Register},
-        relax,
         sysreg::{icc, id_register},
     },
     board::{self, CORES, GICR_LEN},
@@ -36,6 +35,8 @@ pub(super) const OFF: u32 = 1 << 4;
 const IROUTER: Register<u64> = Register::at(0x6000);
 /// Power management of a redistributor: ProcessorSleep (bit 1), ChildrenAsleep (bit 2).
 const WAKER: Register<u32> = Register::at(0x14);
+/// Reads of WAKER before a redistributor that does not wake is given up. Nothing else runs yet.
+const WAKE_PATIENCE: u32 = 100_000;
 /// From the first frame of a redistributor to that of its private interrupts.
 const SGI_FRAME: u64 = 0x1_0000;
 /// ICC_CTLR_EL1.EOImode.
@@ -104,13 +105,10 @@ pub(super) fn wake(core: CoreId) -> Result<(), &'static str> {
     REDISTRIBUTORS[index].store(at, Ordering::Relaxed);
     redistributor::stop_lpis(&mut Redistributors, at)
         .map_err(|_| "the firmware left LPIs on, and its redistributor does not turn them off")?;
-    // Clearing ProcessorSleep wakes it; ChildrenAsleep falls within a bounded time (IHI0069,
-    // 12.11.42).
+    // Clearing ProcessorSleep wakes it, and ChildrenAsleep falls (IHI0069, 12.11.42).
     redistributor(core).modify(WAKER, |waker| waker & !2);
-    while redistributor(core).read(WAKER) & 4 != 0 {
-        relax();
-    }
-    Ok(())
+    let is_awake = super::becomes(WAKE_PATIENCE, || redistributor(core).read(WAKER) & 4 == 0);
+    is_awake.then_some(()).ok_or("its redistributor does not wake")
 }
 
 /// Brings up this core's CPU interface and virtual interface.
