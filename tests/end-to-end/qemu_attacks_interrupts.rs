@@ -156,6 +156,21 @@ fn a_pending_timer_interrupt_stays_with_its_vm() {
     }
 }
 
+/// A vCPU that sets another one's timers pending while that one's core takes them leaves nothing
+/// for the next VM on that core.
+#[test]
+fn a_raced_timer_interrupt_stays_with_its_vm() {
+    let text = system("qemu-virt", "[0, 1]", "timer-latch", "by=other");
+    let text = text.replace(&format!("steps={STEPS}"), &format!("steps={}", 2 * STEPS));
+    let outcome = run_system(&text, &Options::default()).good();
+    let rounds = outcome.consoles["attacker"].matches(" rounds").count();
+    assert!(rounds > 0, "the attacker did nothing");
+    let (_, interrupts) = work(&outcome);
+    println!("{rounds} thousand rounds, {interrupts} interrupts at the victim");
+    let attack = Attack { guest: "timer-latch by=other", core: "shared and another" };
+    attack.assert_loss(INTERRUPTS, interrupts, 0);
+}
+
 /// The interrupt that wakes a core from a power-down suspend comes, and so does the next one.
 #[test]
 fn power_down_keeps_the_wakeup_interrupt() {
