@@ -4,6 +4,7 @@
 use crate::support::{
     board::{board, capture_on_board},
     capture_within, checkout,
+    loss::Attack,
     qemu::{Load, build_programs, root, system, with},
 };
 use object::{Object as _, ObjectSymbol as _, SymbolKind};
@@ -1119,7 +1120,7 @@ fn run_with_broker(guest: &str, text: &str, time: &str) -> Ran {
     let platform = text.split('"').nth(1).expect("the platform comes first").to_owned();
     let platform = if platform == "qemu-virt" { board().name } else { platform };
     let hypervisor = format!("weir-hypervisor-{platform}");
-    for name in [&hypervisor, "control", "sender", "receiver", "station"] {
+    for name in [&hypervisor, "control", "sender", "receiver", "station", "storms"] {
         fs::copy(from.join("build/programs").join(name), programs.join(name)).expect(name);
     }
     let steady = "build/programs/libweir_icount_shim.so";
@@ -1128,6 +1129,44 @@ fn run_with_broker(guest: &str, text: &str, time: &str) -> Ran {
     let file = to.join("system.toml");
     fs::write(&file, text).expect("a system file");
     run_in(to, to, &file, time, &["--no-build"])
+}
+
+/// A compromised broker says without end that it accesses the memory of a VM that resets its device
+/// without end, and is never busy for as long as EL2 stops it for; at last it is. The VM waits in
+/// its own slots: its neighbor begins each of its slots as next to a VM that computes, but for a
+/// section of EL2.
+#[test]
+fn a_busy_broker_takes_no_slot_of_a_neighbor() {
+    const SLOTS: &str = r#"
+[[core]]
+id = 0
+schedule = { kind = "table", major_frame = "1ms", slots = [{ vm = "control", start = "0us", length = "500us" }, { vm = "storms", start = "500us", length = "500us" }] }
+"#;
+    let port = |number: u8| format!("net = {{ mac = \"52:54:00:00:00:{number:02x}\" }}");
+    let run = |kind: &str| {
+        let args = "activations=150 report=150 phase_us=0";
+        let vms = [
+            vm("control", 0, "control", args, ""),
+            vm("storms", 0, "storms", kind, &port(1)),
+            vm("other", 1, "station", "to=52:54:00:00:00:01 frames=0", &port(2)),
+        ];
+        let text = format!("platform = \"qemu-virt\"\n{}{SLOTS}", vms.concat());
+        let ran = run_with_broker("busy-broker", &text, "400ms");
+        assert!(ran.behind("control", "150 activations, ").starts_with("0 misses"), "{kind}");
+        let longest = ran.behind("control", " max ").split(' ').next().map(str::parse::<u64>);
+        (ran, longest.expect("a number").expect("a number"))
+    };
+    let (_, quiet) = run("kind=nothing");
+    let (ran, longest) = run("kind=reset");
+    ran.behind("broker", "busy-broker: 4 times busy");
+    assert_eq!(ran.vm("broker")["state"], "halted", "it was busy for too long");
+    println!("{longest} ns, {quiet} next to a VM that computes");
+    let attack = Attack { guest: "busy-broker, storms kind=reset", core: "shared" };
+    attack.assert_loss(
+        "ns later than next to a VM that computes",
+        longest - quiet.min(longest),
+        3_000,
+    );
 }
 
 /// A compromised broker writes claims of all kinds to what it shares with EL2, then reads RAM of a

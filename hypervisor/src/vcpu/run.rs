@@ -578,6 +578,7 @@ fn lead(core: &mut Core, entity: u8) {
     member.state = match lifecycle::lead(vcpu_ref) {
         Next::Nothing => OffCoreState::Off,
         Next::Later(due) => OffCoreState::Ending(due.max(1)),
+        Next::Again => OffCoreState::Ending(0),
         Next::Halt => OffCoreState::Halting(ResetStep::default()),
         Next::Restart => {
             if let Some(budget) = &mut member.budget {

@@ -14,7 +14,7 @@ use crate::{
     budget::{self, Counts},
     cpu::Core,
     virtio::{
-        self, Completions,
+        self, Answer, Completions,
         service::{self, Notified},
     },
     vm::{
@@ -322,12 +322,17 @@ fn device_abort(
     if let Some(access) = abort.mmio(hpfar, far) {
         let value = access.truncate(frame.get(access.reg));
         let trapped = Trapped { vcpu_ref, access: &access, value };
-        if let Some(result) = devices::access(trapped) {
-            if !access.write {
-                frame.set(access.reg, access.extend(result));
+        match devices::access(trapped) {
+            Some(Answer::Done(result)) => {
+                if !access.write {
+                    frame.set(access.reg, access.extend(result));
+                }
+                skip();
+                return Exit::RESUME;
             }
-            skip();
-            return Exit::RESUME;
+            // The program counter stays at the instruction.
+            Some(Answer::Again) => return Exit::RESUME,
+            None => {}
         }
     }
     outside(frame, core, abort, vcpu_ref)

@@ -36,6 +36,8 @@ struct Engine {
     /// Where it reads them.
     at: Pa,
     transfer: Transfer,
+    /// Since when it is to stop for good, if it is.
+    closing: Option<Nanos>,
 }
 
 /// The engine may still write to the memory of its transfer. This core stops, and keeps the lock
@@ -49,6 +51,7 @@ static ENGINE: Lock<Engine> = Lock::new(Engine {
     descriptors: Descriptors::new(),
     at: Pa(0),
     transfer: Transfer::none(ENGINE_LIMIT),
+    closing: None,
 });
 
 /// As the board file says.
@@ -107,7 +110,7 @@ pub fn start(vcpu_ref: &VcpuRef, from: u64, to: u64, len: u64) -> bool {
         Some((from?, Parts::translated(to, len, |address| translate(address, true))?))
     });
     let Some((from, to)) = sides else { return false };
-    let Engine { channel, descriptors, at, transfer } = &mut *engine;
+    let Engine { channel, descriptors, at, transfer, .. } = &mut *engine;
     // What VMs and broker have stored, before the store that starts the channel.
     dsb_sy();
     let started = weir_zdma::start(channel, &from, &to, descriptors, *at, publish);
@@ -137,17 +140,22 @@ pub fn finish(vcpu_ref: &VcpuRef, gives_up: bool) -> Option<u64> {
     Some(ENGINE_HAS_FAILED)
 }
 
-/// The broker has stopped, or stops: the engine, which completes what it has begun, accesses no
-/// memory afterwards.
-pub fn close() {
+/// The broker has stopped, or stops, and with it the engine. Returns whether the engine, which
+/// completes what it has begun, accesses no memory any more. Does not wait: the caller asks again
+/// after its core has taken interrupts.
+pub fn close() -> bool {
     let mut engine = ENGINE.lock();
-    let since = Nanos(timer::now_ns());
-    let Engine { channel, transfer, .. } = &mut *engine;
-    loop {
-        match transfer.close(channel, since, Nanos(timer::now_ns())) {
-            Outcome::Busy => relax(),
-            Outcome::Stuck => stuck(),
-            Outcome::Done | Outcome::Failed(_) => return,
+    let now = Nanos(timer::now_ns());
+    let Engine { channel, transfer, closing, .. } = &mut *engine;
+    let since = *closing.get_or_insert(now);
+    match transfer.close(channel, since, now) {
+        Outcome::Busy => {
+            relax();
+            return false;
         }
+        Outcome::Stuck => stuck(),
+        Outcome::Done | Outcome::Failed(_) => {}
     }
+    *closing = None;
+    true
 }

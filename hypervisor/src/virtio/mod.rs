@@ -52,19 +52,30 @@ pub fn complete(vcpu_ref: &VcpuRef) -> Completions {
     }
 }
 
+/// What became of an access to a device.
+pub enum Answer {
+    /// It was carried out; a load reads this.
+    Done(u64),
+    /// The broker still accesses the VM's memory for a device that was reset: the vCPU makes the
+    /// access again, before which its core takes interrupts.
+    Again,
+}
+
 /// Resets the devices of a VM to their state after power-on; called before each boot of the VM.
 pub fn open(vm: &'static Vm) {
     switch::open(vm);
     flows::open(vm);
 }
 
-/// Closes the devices of a VM that has stopped and of which no vCPU runs: no device accesses its
-/// memory afterwards.
-pub fn close(vm: &'static Vm) {
+/// Closes the devices of a VM that has stopped and of which no vCPU runs. Returns whether no device
+/// accesses its memory any more. Does not wait: the caller calls again after its core has taken
+/// interrupts.
+pub fn close(vm: &'static Vm) -> bool {
     if vm.is_broker() {
         service::abandon();
-        engine::close();
+        if !engine::close() {
+            return false;
+        }
     }
-    switch::close(vm);
-    flows::close(vm);
+    switch::close(vm) && flows::close(vm)
 }

@@ -1,6 +1,6 @@
 //! Replaces `flows` in a hypervisor without this part: no VM has a socket device.
 
-use super::service::Service;
+use super::{Answer, service::Service};
 use crate::vm::{VcpuRef, Vm};
 #[cfg(feature = "switch")]
 use weir_abi::VmView;
@@ -29,8 +29,10 @@ pub fn open(vm: &Vm) {
     let socket::FlowDevice = vm.socket;
 }
 
-/// Disconnects nothing.
-pub fn close(_vm: &Vm) {}
+/// Returns that nothing is left to disconnect.
+pub const fn close(_vm: &Vm) -> bool {
+    true
+}
 
 /// Finds no device at `ipa`.
 pub fn place(_vm: &Vm, _ipa: u64) -> Option<Place> {
@@ -48,7 +50,7 @@ pub fn notify_register(_view: &VmView<'_>) -> Option<Ipa> {
 pub fn notify_by(_: &'static VcpuRef, _: u32) {}
 
 /// Is not called: there is no [`Place`].
-pub fn access(_: &'static VcpuRef, _: &MmioAccess, place: Place, _: u64) -> u64 {
+pub fn access(_: &'static VcpuRef, _: &MmioAccess, place: Place, _: u64) -> Answer {
     match place {}
 }
 

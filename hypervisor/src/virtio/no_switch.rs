@@ -1,6 +1,6 @@
 //! Replaces `switch` in a hypervisor without this part: no VM has a network device.
 
-use super::service::Service;
+use super::{Answer, service::Service};
 use crate::vm::{VcpuRef, Vm};
 #[cfg(feature = "flows")]
 use weir_abi::VmView;
@@ -30,8 +30,10 @@ pub fn open(vm: &Vm) {
     let port::SwitchDevice = vm.net;
 }
 
-/// Resets nothing.
-pub fn close(_vm: &Vm) {}
+/// Returns that nothing is left to reset.
+pub const fn close(_vm: &Vm) -> bool {
+    true
+}
 
 /// Returns that a VM has no such register.
 #[cfg(feature = "flows")]
@@ -44,8 +46,8 @@ pub fn notify_register(_view: &VmView<'_>) -> Option<Ipa> {
 pub fn notify_by(_: &Vm, _: u32) {}
 
 /// Is not called: there is no offset.
-pub fn access(_: &'static VcpuRef, _: &MmioAccess, _at: u64, _value: u64) -> u64 {
-    0
+pub fn access(_: &'static VcpuRef, _: &MmioAccess, _at: u64, _value: u64) -> Answer {
+    Answer::Done(0)
 }
 
 /// Interrupts for nothing.

@@ -202,21 +202,31 @@ impl Service {
         }
     }
 
-    /// Waits while the broker accesses memory of a device that was reset. The wait is bounded by
-    /// the longest access plus the time in which the broker's core takes an interrupt.
-    pub fn wait_while(&self, is_busy: impl Fn() -> bool) {
-        let begun = timer::now_ns();
-        while is_busy() {
-            let broker = vm::at(self.broker);
-            let Some(broker) = broker.filter(|broker| !broker.is_parked()) else {
+    /// Returns whether the broker accesses no memory any more of a device that was reset, which it
+    /// does if `is_busy`. Does not wait: the caller asks again after its core has taken interrupts,
+    /// in the time of the device's VM. Until then `reset` is when it first asked, in ns, and the
+    /// device must publish no queue: so each access that is seen is the one of the first time. If
+    /// that takes too long, the broker is stopped.
+    pub fn has_let_go(&self, reset: &mut Option<u64>, is_busy: bool) -> bool {
+        let is_over = !is_busy
+            || match vm::at(self.broker).filter(|broker| !broker.is_parked()) {
+                Some(broker) => {
+                    let now = timer::now_ns();
+                    if now.saturating_sub(*reset.get_or_insert(now)) > self.longest_access {
+                        ending::stop(broker, FaultKind::Stuck);
+                    }
+                    false
+                }
                 // A transfer that it has started does not end with it.
-                engine::close();
-                break;
+                None => engine::close(),
             };
-            if timer::now_ns().saturating_sub(begun) > self.longest_access {
-                ending::stop(broker, FaultKind::Stuck);
-            }
+        if is_over {
+            *reset = None;
+        } else {
+            reset.get_or_insert_with(timer::now_ns);
+            // An emulator that serializes its cores lets the broker go on.
             relax();
         }
+        is_over
     }
 }

@@ -13,7 +13,7 @@ use crate::{
         lock::Guard,
     },
     console,
-    virtio::{flows, switch},
+    virtio::{Answer, flows, switch},
 };
 use weir_trace::wire::ExitCause;
 use weir_units::{CoreId, IntId, Ipa};
@@ -45,16 +45,16 @@ trait Device {
     /// Returns where in the device of `vm` `ipa` is, if it is there.
     fn place(vm: &Vm, ipa: Ipa) -> Option<Self::Place>;
 
-    /// Carries out an access; returns what a load reads.
-    fn access(trapped: Trapped<'_>, place: Self::Place) -> u64;
+    /// Carries out an access.
+    fn access(trapped: Trapped<'_>, place: Self::Place) -> Answer;
 }
 
 /// Makes the table of devices: an address is searched in their order.
 macro_rules! devices {
     ($($device:ty)*) => {
-        /// Carries out a guest's access to another device than the GIC; returns what a load reads.
-        /// `None` if there is none at the address.
-        pub fn access(trapped: Trapped<'_>) -> Option<u64> {
+        /// Carries out a guest's access to another device than the GIC. `None` if there is none at
+        /// the address.
+        pub fn access(trapped: Trapped<'_>) -> Option<Answer> {
             let (vcpu_ref, ipa) = (trapped.vcpu_ref, Ipa(trapped.access.ipa));
             $(
                 if let Some(place) = <$device>::place(vcpu_ref.vm, ipa) {
@@ -113,7 +113,7 @@ impl Device for Uart {
         offset_in(ipa, vm.view().vm.uart, LEN)
     }
 
-    fn access(trapped: Trapped<'_>, place: u64) -> u64 {
+    fn access(trapped: Trapped<'_>, place: u64) -> Answer {
         let Trapped { vcpu_ref, access, value } = trapped;
         let vm = vcpu_ref.vm;
         let mut output = console::Output::new(vm.index());
@@ -129,7 +129,7 @@ impl Device for Uart {
         let mask = line(vm, high);
         drop(uart);
         settle(vm, vcpu_ref.vcpu, mask);
-        read
+        Answer::Done(read)
     }
 }
 
@@ -144,7 +144,7 @@ impl Device for Socket {
         flows::place(vm, ipa.0)
     }
 
-    fn access(trapped: Trapped<'_>, place: flows::Place) -> u64 {
+    fn access(trapped: Trapped<'_>, place: flows::Place) -> Answer {
         let Trapped { vcpu_ref, access, value } = trapped;
         flows::access(vcpu_ref, access, place, value)
     }
@@ -161,7 +161,7 @@ impl Device for Network {
         switch::offset(vm, ipa.0)
     }
 
-    fn access(trapped: Trapped<'_>, place: u64) -> u64 {
+    fn access(trapped: Trapped<'_>, place: u64) -> Answer {
         let Trapped { vcpu_ref, access, value } = trapped;
         switch::access(vcpu_ref, access, place, value)
     }
@@ -178,8 +178,8 @@ impl Device for PciFunctions {
         pci::offset(vm, ipa.0)
     }
 
-    fn access(trapped: Trapped<'_>, place: u64) -> u64 {
-        pci::access(trapped.vcpu_ref.vm, trapped.access, place, trapped.value)
+    fn access(trapped: Trapped<'_>, place: u64) -> Answer {
+        Answer::Done(pci::access(trapped.vcpu_ref.vm, trapped.access, place, trapped.value))
     }
 }
 

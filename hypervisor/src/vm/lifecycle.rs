@@ -87,6 +87,8 @@ pub enum Next {
     Nothing,
     /// Asks again at this time.
     Later(u64),
+    /// Asks again after its core has taken interrupts, in the VM's own time.
+    Again,
     /// Loads the VM's image and starts it again.
     Restart,
     /// Stops the VM for good.
@@ -113,10 +115,13 @@ pub fn lead(vcpu_ref: &'static VcpuRef) -> Next {
             return Next::Later(due);
         }
     }
+    // Before the PCI functions, which are not reset again once they are.
+    if !virtio::close(vm) {
+        return Next::Again;
+    }
     if let Some(due) = pci::close(vm) {
         return Next::Later(due);
     }
-    virtio::close(vm);
     let boot = vm.restarts.load(Ordering::Relaxed);
     vcpu_ref.record(trace::RecordKind::VmStop, boot, 0, 0);
     match (ending, vm.view().on_fault()) {

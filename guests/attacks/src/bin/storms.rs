@@ -9,6 +9,7 @@
 //! | `maintenance` | broadcast invalidation of the TLB and the instruction cache, clean and invalidate of a line |
 //! | `mmio` | reads and writes of the virtual GIC, reads of the virtual UART |
 //! | `pending` | changes of one line of the virtual GIC, after it made pending and active what it can |
+//! | `reset` | a reset of its network device |
 //! | `hypercall` | calls that are granted, refused and unknown |
 //! | `nothing` | one instruction that does not trap: what a storm is compared with |
 //!
@@ -39,6 +40,8 @@ const CALLS: [(u32, u64); 4] =
 const TYPER: u64 = 4;
 const PENDING: u64 = gic::ISPENDR + 4;
 const NOT_PENDING: u64 = gic::ICPENDR + 4;
+/// Status of a virtio device on the MMIO transport.
+const STATUS: u64 = 0x70;
 /// Flags of the UART.
 const FR: u64 = 0x18;
 
@@ -67,6 +70,7 @@ fn work(vcpu: usize) {
             }
             change
         }
+        "reset" => reset,
         "hypercall" => call,
         "nothing" => |_| core::hint::black_box(()),
         other => panic!("kind={other}"),
@@ -148,6 +152,12 @@ fn change(board: &Board) {
         mmio::write32(distributor + gic::ISACTIVER + 0x1c, u32::MAX);
         mmio::write32(distributor + gic::ICPENDR + 8, 1);
     }
+}
+
+fn reset(board: &Board) {
+    let device = board.network.expect("a port of the switch");
+    // SAFETY: a register of a virtual device without queues.
+    unsafe { mmio::write32(device.base + STATUS, 0) }
 }
 
 fn call(_: &Board) {

@@ -3,16 +3,17 @@
 //!
 //! A notification is a stamp and a count in memory shared with the broker. The broker reports
 //! returned buffers, or a ring that makes no sense; EL2 applies the report to the registers of that
-//! device and sets its interrupt's level. A reset begins a new epoch and waits until the broker has
-//! ended its current access, at most one chunk's.
+//! device and sets its interrupt's level. A reset begins a new epoch. Until the broker has ended its
+//! current access, at most one chunk's, a vCPU that accesses the device makes its access again.
 //!
-//! A [`socket::FlowDevice`] is locked alone or with the VM's GIC inside, never with another
-//! device's, and locks are given in the order of requests ([`Fair`](lock::Fair)).
+//! A [`socket::FlowDevice`] is locked alone, with the VM's GIC inside, or with what stops the broker
+//! or its DMA engine inside, never with another device's, and locks are given in the order of requests ([`Fair`](lock::Fair)).
 
 mod lock;
 pub mod socket;
 
 use super::{
+    Answer,
     ram::{Regions, pieces},
     service::{self, Service},
 };
@@ -108,13 +109,17 @@ fn is_there(vm: &Vm) -> bool {
     vm.view().vm.vsock != 0
 }
 
-/// Resets the device of a VM to its state after power-on; called before each boot of the VM.
+/// Resets the device of a VM to its state after power-on; called before each boot of the VM. No
+/// access of the broker is waited for: no queue was published since [`close`].
 pub fn open(vm: &Vm) {
-    if !is_there(vm) {
-        return;
+    if is_there(vm) {
+        power_on(vm, &mut vm.socket.lock());
     }
+}
+
+/// Resets registers and rings.
+fn power_on(vm: &Vm, socket: &mut Socket) {
     let (cid, view) = (vm.view().cid(), vm.view().vm);
-    let mut socket = vm.socket.lock();
     socket.transport = match view.vsock_ecam {
         0 => Transport::Mmio(Registers::new(device::DeviceKind::Socket(cid))),
         // The packed system was checked: it ends below 4 GiB.
@@ -123,14 +128,22 @@ pub fn open(vm: &Vm) {
     renew(vm, socket);
 }
 
-/// Resets the device of a VM that has stopped and of which no vCPU runs: the broker does not access
-/// its memory afterwards, and resets its connections. If the VM is the broker, every device needs a
-/// reset, after which it serves no queue.
-pub fn close(vm: &'static Vm) {
-    open(vm);
+/// Resets the device of a VM that has stopped and of which no vCPU runs, so that the broker resets
+/// its connections. Returns whether the broker accesses none of its memory any more. If the VM is
+/// the broker, every device needs a reset, after which it serves no queue.
+pub fn close(vm: &'static Vm) -> bool {
     if vm.is_broker() {
         vm::all().filter(|vm| is_there(vm)).for_each(|vm| break_down(vm, vm.socket.lock()));
     }
+    if !is_there(vm) {
+        return true;
+    }
+    let mut socket = vm.socket.lock();
+    // Else it was reset when this was called first.
+    if socket.reset.is_none() {
+        power_on(vm, &mut socket);
+    }
+    has_let_go(vm, &mut socket)
 }
 
 /// The device serves nothing until its driver resets it.
@@ -141,28 +154,33 @@ fn break_down(vm: &'static Vm, mut socket: Held<'_, Socket>) {
     kick(vm, mask);
 }
 
-/// Begins a new epoch of the device after its registers were reset, and waits until the broker has
-/// ended its access.
-fn renew(vm: &Vm, mut socket: Held<'_, Socket>) {
+/// Begins a new epoch of the device after its registers were reset.
+fn renew(vm: &Vm, socket: &mut Socket) {
     (socket.used, socket.raised) = (None, 0);
     let Some(service) = service::get() else { return };
-    let device = &service.partition.port(vm.index()).device;
-    device.reset();
-    // A core that wants the device meanwhile finds it without rings.
-    drop(socket);
-    service.wait_while(|| device.is_busy());
+    service.partition.port(vm.index()).device.reset();
     // It tells the other ends.
     service.wake();
+}
+
+/// Returns whether the broker accesses no memory any more for the device, which was reset.
+fn has_let_go(vm: &Vm, socket: &mut Socket) -> bool {
+    let Some(service) = service::get() else { return true };
+    let is_busy = service.partition.port(vm.index()).device.is_busy();
+    service.has_let_go(&mut socket.reset, is_busy)
 }
 
 /// Carries out an access to the device: `value` is what a store writes, the result what a load
 /// reads.
 // By itself: inlined, it makes the frame of each device's path larger than a page.
 #[inline(never)]
-pub fn access(vcpu_ref: &'static VcpuRef, access: &MmioAccess, place: Place, value: u64) -> u64 {
+pub fn access(vcpu_ref: &'static VcpuRef, access: &MmioAccess, place: Place, value: u64) -> Answer {
     let vm = vcpu_ref.vm;
     let size = access.size.into();
     let mut socket = vm.socket.lock();
+    if socket.reset.is_some() && !has_let_go(vm, &mut socket) {
+        return Answer::Again;
+    }
     let ram = Regions(vm.view());
     let (read, effect) = match (&mut socket.transport, place, access.write) {
         (Transport::Mmio(device), Place::Registers(at), false) => {
@@ -182,27 +200,31 @@ pub fn access(vcpu_ref: &'static VcpuRef, access: &MmioAccess, place: Place, val
         // It has no such place.
         (Transport::Mmio(_), Place::Space(_), _) => (0, Effect::None),
     };
+    let mut answer = Answer::Done(read);
     match effect {
         Effect::Line => acknowledge(vcpu_ref, &mut socket),
         Effect::Reset => {
-            renew(vm, socket);
-            socket = vm.socket.lock();
+            renew(vm, &mut socket);
+            // Made again, a store finds the device as it leaves it now: the same again.
+            if !has_let_go(vm, &mut socket) {
+                answer = Answer::Again;
+            }
         }
         Effect::Queues => {
             publish(vm, socket);
-            return read;
+            return answer;
         }
         Effect::Notified(index @ (RX | TX)) => {
             notify(vcpu_ref, socket, index);
-            return read;
+            return answer;
         }
         // The queue of events: there are none.
-        Effect::None | Effect::Notified(_) => return read,
+        Effect::None | Effect::Notified(_) => return answer,
     }
     let mask = line(vm, &socket);
     drop(socket);
     settle(vm, vcpu_ref.vcpu, mask);
-    read
+    answer
 }
 
 /// The driver may have acknowledged the interrupt for what had arrived.

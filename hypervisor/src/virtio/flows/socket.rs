@@ -12,6 +12,8 @@ pub struct Socket {
     /// When the interrupt was raised for what had arrived, in ticks; 0 once the driver has
     /// acknowledged it.
     pub(super) raised: u64,
+    /// When it was reset, in ns, if the broker has accessed the VM's memory for it since then.
+    pub(super) reset: Option<u64>,
 }
 
 /// The same behind its lock.
@@ -20,5 +22,5 @@ pub type FlowDevice = Fair<Socket>;
 /// Returns the device of no VM.
 pub const fn new_device() -> FlowDevice {
     let registers = Registers::new(DeviceKind::Socket(Cid(0)));
-    Fair::new(Socket { transport: Transport::Mmio(registers), used: None, raised: 0 })
+    Fair::new(Socket { transport: Transport::Mmio(registers), used: None, raised: 0, reset: None })
 }

@@ -3,14 +3,16 @@
 //!
 //! A notification is a stamp and a count in memory shared with the broker. The broker reports
 //! returned buffers, or a ring that makes no sense; EL2 applies the report to the registers of that
-//! device and sets its interrupt's level. A reset begins a new epoch and waits until the broker has
-//! ended its current access, at most one frame's.
+//! device and sets its interrupt's level. A reset begins a new epoch. Until the broker has ended its
+//! current access, at most one frame's, a vCPU that accesses the device makes its access again.
 //!
-//! A [`port::SwitchDevice`] is locked alone or with the VM's GIC inside, never with another port's.
+//! A [`port::SwitchDevice`] is locked alone, with the VM's GIC inside, or with what stops the broker
+//! or its DMA engine inside, never with another port's.
 
 pub mod port;
 
 use super::{
+    Answer,
     ram::{Regions, pieces},
     service::{self, Service},
 };
@@ -75,59 +77,80 @@ pub fn notify_by(vm: &Vm, value: u32) {
     }
 }
 
-/// Resets the device of a VM to its state after power-on; called before each boot of the VM.
+/// Resets the device of a VM to its state after power-on; called before each boot of the VM. No
+/// access of the broker is waited for: no queue was published since [`close`].
 pub fn open(vm: &Vm) {
-    let Some(net) = port_of(vm) else { return };
-    let mut port = vm.net.lock();
+    if let Some(net) = port_of(vm) {
+        power_on(vm, net, &mut vm.net.lock());
+    }
+}
+
+/// Resets registers and rings.
+fn power_on(vm: &Vm, net: &PackedNet, port: &mut NetDevice) {
     port.registers = Registers::new(DeviceKind::Network(net.mac));
     renew(vm, port);
 }
 
-/// Resets the device of a VM that has stopped and of which no vCPU runs: the broker does not access
-/// its memory afterwards. If the VM is the broker, every device needs a reset, after which it
-/// serves no queue.
-pub fn close(vm: &'static Vm) {
-    open(vm);
-    if !vm.is_broker() {
-        return;
+/// Resets the device of a VM that has stopped and of which no vCPU runs. Returns whether the broker
+/// accesses none of its memory any more. If the VM is the broker, every device needs a reset, after
+/// which it serves no queue.
+pub fn close(vm: &'static Vm) -> bool {
+    if vm.is_broker() {
+        for vm in vm::all().filter(|vm| port_of(vm).is_some()) {
+            let mut port = vm.net.lock();
+            port.registers.break_down();
+            let mask = line(vm, &port);
+            drop(port);
+            kick(vm, mask);
+        }
     }
-    for vm in vm::all().filter(|vm| port_of(vm).is_some()) {
-        let mut port = vm.net.lock();
-        port.registers.break_down();
-        let mask = line(vm, &port);
-        drop(port);
-        kick(vm, mask);
+    let Some(net) = port_of(vm) else { return true };
+    let mut port = vm.net.lock();
+    // Else it was reset when this was called first.
+    if port.reset.is_none() {
+        power_on(vm, net, &mut port);
+    }
+    has_let_go(vm, &mut port)
+}
+
+/// Begins a new epoch of the device after its registers were reset.
+fn renew(vm: &Vm, port: &mut NetDevice) {
+    port.used = None;
+    if let Some(service) = service::get() {
+        service.ports.port(vm.index()).device.reset();
     }
 }
 
-/// Begins a new epoch of the device after its registers were reset, and waits until the broker has
-/// ended its access.
-fn renew(vm: &Vm, mut port: Guard<'_, NetDevice>) {
-    port.used = None;
-    let Some(service) = service::get() else { return };
-    let device = &service.ports.port(vm.index()).device;
-    device.reset();
-    // A core that wants the device meanwhile finds it without rings.
-    drop(port);
-    service.wait_while(|| device.is_busy());
+/// Returns whether the broker accesses no memory any more for the device, which was reset.
+fn has_let_go(vm: &Vm, port: &mut NetDevice) -> bool {
+    let Some(service) = service::get() else { return true };
+    let is_busy = service.ports.port(vm.index()).device.is_busy();
+    service.has_let_go(&mut port.reset, is_busy)
 }
 
 /// Carries out an access to the device: `value` is what a store writes, the result what a load
 /// reads.
 // By itself: inlined, it makes the frame of each device's path larger than a page.
 #[inline(never)]
-pub fn access(vcpu_ref: &'static VcpuRef, access: &MmioAccess, at: u64, value: u64) -> u64 {
+pub fn access(vcpu_ref: &'static VcpuRef, access: &MmioAccess, at: u64, value: u64) -> Answer {
     let vm = vcpu_ref.vm;
     let mut port = vm.net.lock();
+    if port.reset.is_some() && !has_let_go(vm, &mut port) {
+        return Answer::Again;
+    }
     let size = access.size.into();
     if !access.write {
-        return port.registers.read(at, size);
+        return Answer::Done(port.registers.read(at, size));
     }
+    let mut answer = Answer::Done(0);
     match port.registers.write(at, size, value, &Regions(vm.view())) {
         Effect::Line => {}
         Effect::Reset => {
-            renew(vm, port);
-            port = vm.net.lock();
+            renew(vm, &mut port);
+            // Made again, a store finds the device as it leaves it now: the same again.
+            if !has_let_go(vm, &mut port) {
+                answer = Answer::Again;
+            }
         }
         // Nothing serves the queues any more: the driver must not wait for frames.
         Effect::Queues if service::get().is_some_and(Service::is_abandoned) => {
@@ -140,15 +163,15 @@ pub fn access(vcpu_ref: &'static VcpuRef, access: &MmioAccess, at: u64, value: u
                     service.ports.port(vm.index()).device.publish(index, queue);
                 }
             }
-            return 0;
+            return answer;
         }
         // Each notification comes by `notify_by`.
-        Effect::None | Effect::Notified(_) => return 0,
+        Effect::None | Effect::Notified(_) => return answer,
     }
     let mask = line(vm, &port);
     drop(port);
     settle(vm, vcpu_ref.vcpu, mask);
-    0
+    answer
 }
 
 /// The driver has made frames available.

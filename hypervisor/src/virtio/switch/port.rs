@@ -11,9 +11,12 @@ pub struct NetDevice {
     pub(super) registers: Registers,
     /// Returns of buffers that the driver was interrupted for.
     pub(super) used: Option<u32>,
+    /// When it was reset, in ns, if the broker has accessed the VM's memory for it since then.
+    pub(super) reset: Option<u64>,
 }
 
 /// Returns the device of no VM.
 pub const fn new_device() -> SwitchDevice {
-    Lock::new(NetDevice { registers: Registers::new(DeviceKind::Network(0)), used: None })
+    let registers = Registers::new(DeviceKind::Network(0));
+    Lock::new(NetDevice { registers, used: None, reset: None })
 }
