@@ -40,6 +40,27 @@ fn system(platform: &str, schedule: &str, vms: &[String]) -> String {
     format!("platform = \"{platform}\"\n{vms}\n[[core]]\nid = 0\nschedule = {{ {schedule} }}\n")
 }
 
+/// T32 code at EL0 goes on behind an access to a virtual device, and behind WFI where it traps, by
+/// the length of the instruction and in its IT block.
+#[test]
+fn thumb_code_at_el0_goes_on_behind_its_traps() {
+    let vm = |name: &str, core: u8| {
+        format!(
+            r#"
+[[vm]]
+name = "{name}"
+cpus = [{core}]
+memory = "4MiB"
+image = {{ elf = "thumb" }}
+expect = ["thumb: sum 0x77"]
+"#
+        )
+    };
+    // WFI traps on the core that two share.
+    let vms = [vm("a", 0), vm("b", 0), vm("c", 1)];
+    run_system(&system("qemu-virt", ROUND_ROBIN, &vms), &Options::default()).good();
+}
+
 /// Three that check their registers all the time, of which the last sleeps between rounds, faults,
 /// and starts again.
 fn three(platform: &str, schedule: &str) -> String {

@@ -69,6 +69,25 @@ pub enum Exception {
     Unknown(u8),
 }
 
+/// `SPSR_EL2.SS`: the instruction to be stepped was not executed yet.
+const SPSR_SS: u64 = 1 << 21;
+/// `SPSR_EL2`: AArch32, T32.
+const SPSR_T32: u64 = 1 << 4 | 1 << 5;
+
+/// ITSTATE: its upper bits are `SPSR_EL2[15:10]`, the lower two `SPSR_EL2[26:25]`.
+const fn it_state(spsr: u64) -> u64 {
+    (spsr >> 10 & 0x3f) << 2 | spsr >> 25 & 3
+}
+
+#[cold]
+#[inline(never)]
+const fn advance_it(spsr: u64) -> u64 {
+    let it = it_state(spsr);
+    // The last instruction of a block, or none of a block.
+    let next = if it & 7 == 0 { 0 } else { it & 0xe0 | it << 1 & 0x1f };
+    spsr & !(0x3f << 10 | 3 << 25) | next >> 2 << 10 | (next & 3) << 25
+}
+
 impl Syndrome {
     /// Exception class, ESR_EL2.EC.
     #[inline]
@@ -84,14 +103,22 @@ impl Syndrome {
         self.0 as u32 & 0x01ff_ffff
     }
 
-    /// Bytes to add to `ELR_EL2` once the instruction has been carried out: 0 after HVC, which
-    /// has the next instruction as preferred return address, else its length (ESR_EL2.IL).
+    /// Bytes of the instruction (ESR_EL2.IL), which the preferred return address is at. Not of an
+    /// HVC, behind which it is.
+    #[inline]
     #[must_use]
-    pub const fn skip(self) -> u64 {
-        match self.class() {
-            0x12 | EC_HVC64 => 0,
-            _ => 2 + ((self.0 >> 25) & 1) * 2,
-        }
+    pub const fn instruction_len(self) -> u64 {
+        2 + ((self.0 >> 25) & 1) * 2
+    }
+
+    /// Returns the guest's state behind the instruction, which was carried out for it or failed its
+    /// condition: `spsr` is the state before. Single step is done with the instruction, and the IT
+    /// state of T32 code is that of the next one (`AArch32.ITAdvance`).
+    #[inline]
+    #[must_use]
+    pub const fn behind(spsr: u64) -> u64 {
+        let spsr = spsr & !SPSR_SS;
+        if spsr & SPSR_T32 == SPSR_T32 { advance_it(spsr) } else { spsr }
     }
 
     /// Whether the trapped instruction would have executed at all. AArch64 instructions always do;
@@ -100,7 +127,7 @@ impl Syndrome {
     #[must_use]
     pub const fn condition_passed(self, spsr: u64) -> bool {
         let iss = self.iss();
-        let conditional = matches!(self.class(), 0x03..=0x06 | 0x08 | 0x0c)
+        let conditional = matches!(self.class(), 0x01 | 0x03..=0x06 | 0x08 | 0x0c)
             // SMC32 says in CCKNOWNPASS whether COND is of any use.
             || (self.class() == 0x13 && iss & 1 << 19 != 0);
         if !conditional || spsr & 1 << 4 == 0 {
@@ -111,7 +138,7 @@ impl Syndrome {
         } else {
             // T32 code without a recorded condition: the IT state has it, unless the
             // instruction is outside a block.
-            let it = (spsr >> 10 & 0x3f) << 2 | spsr >> 25 & 3;
+            let it = it_state(spsr);
             if spsr & 1 << 5 == 0 || it.trailing_zeros() >= 4 {
                 return true;
             }

@@ -29,13 +29,36 @@ fn classes() {
 }
 
 #[test]
-fn return_address() {
-    // D1.3: HVC returns behind itself, a trapped SMC to itself; IL is the length.
-    assert_eq!(esr(0x16, 0).skip(), 0);
-    assert_eq!(esr(0x12, 0).skip(), 0);
-    assert_eq!(esr(0x17, 0).skip(), 4);
-    assert_eq!(esr(0x18, 0).skip(), 4);
-    assert_eq!(Syndrome(0x03 << 26).skip(), 2);
+fn an_instruction_has_two_or_four_bytes() {
+    assert_eq!(esr(0x24, 0).instruction_len(), 4);
+    // T32: IL is clear.
+    assert_eq!(Syndrome(0x24 << 26).instruction_len(), 2);
+    assert_eq!(Syndrome(0x01 << 26).instruction_len(), 2);
+}
+
+/// AArch32 user mode in T32 state with this ITSTATE.
+const fn t32(it: u64) -> u64 {
+    0x30 | it >> 2 << 10 | (it & 3) << 25
+}
+
+#[test]
+fn the_state_behind_an_instruction_is_the_next_ones() {
+    // ITTEE EQ: EQ, EQ, NE, NE, and none (DDI0487, F5.1.77 and `AArch32.ITAdvance`).
+    let mut spsr = t32(0b0000_0111);
+    for next in [0b0000_1110, 0b0001_1100, 0b0001_1000, 0] {
+        spsr = Syndrome::behind(spsr);
+        assert_eq!(spsr, t32(next), "{next:#b}");
+    }
+    // IT GT: one instruction, then none.
+    assert_eq!(Syndrome::behind(t32(0b1100_1000)), t32(0));
+    assert_eq!(Syndrome::behind(t32(0)), t32(0));
+    // The flags and the other bits stay; single step is done with it.
+    let other = 0xf000_0000 | 1 << 21;
+    assert_eq!(Syndrome::behind(other | t32(0b1100_1000)), 0xf000_0000 | t32(0));
+    // A32 and AArch64 have no IT state; the bits are others' there.
+    for spsr in [0x10 | 0x3f << 10, 0x3c5 | 3 << 10] {
+        assert_eq!(Syndrome::behind(spsr | 1 << 21), spsr);
+    }
 }
 
 #[test]
@@ -85,6 +108,10 @@ fn conditions() {
     assert!(!esr(0x03, 0).condition_passed(it_eq));
     assert!(esr(0x03, 0).condition_passed(it_eq | 1 << 30));
     assert!(esr(0x03, 0).condition_passed(0x30));
+    // WFI: condition NE, with Z set and clear; and in an IT block.
+    let wfi = esr(0x01, 1 << 24 | 1 << 20);
+    assert!(!wfi.condition_passed(0x10 | 1 << 30) && wfi.condition_passed(0x10));
+    assert!(!esr(0x01, 0).condition_passed(t32(0b0001_1000) | 1 << 30));
     // AArch64 has no conditions.
     assert!(esr(0x18, 0).condition_passed(0x3c5));
     // SMC32 that is known to have passed.
@@ -197,7 +224,7 @@ proptest! {
     #[test]
     fn anything_decodes(raw: u64, spsr: u64, hpfar: u64, far: u64, size: u8) {
         let syndrome = Syndrome(raw);
-        let _ = (syndrome.skip(), syndrome.condition_passed(spsr));
+        let _ = (syndrome.instruction_len(), syndrome.condition_passed(spsr), Syndrome::behind(spsr));
         let access =
             MmioAccess { ipa: 0, size, write: false, reg: 0, sign_extend: true, sixty_four: true };
         let _ = (access.extend(raw), access.truncate(raw));

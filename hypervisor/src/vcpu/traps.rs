@@ -51,7 +51,7 @@ pub extern "C" fn handle_serror(core: &mut Core) -> Exit {
 pub extern "C" fn handle_call(frame: &mut Frame, core: &mut Core, syndrome: Syndrome) -> Exit {
     let Some(vcpu_ref) = core.current else { return Exit::ACT };
     if syndrome.class() == esr::EC_SMC64 {
-        skip();
+        skip(syndrome);
     }
     vcpu_ref.exit_by(ExitCause::Call, syndrome.0);
     if syndrome.0 & IMMEDIATE == 0
@@ -81,7 +81,7 @@ pub extern "C" fn handle_data_abort(
     syndrome: Syndrome,
 ) -> Exit {
     let Some(vcpu_ref) = core.current else { return Exit::ACT };
-    data_abort(frame, core, DataAbort(syndrome.iss()), vcpu_ref)
+    data_abort(frame, core, syndrome, vcpu_ref)
 }
 
 /// Any other synchronous exception of a guest. It only chooses: each handler is a
@@ -99,12 +99,14 @@ pub extern "C" fn handle_sync(frame: &mut Frame, core: &mut Core, syndrome: Synd
 fn rare(core: &mut Core, vcpu_ref: &'static VcpuRef, syndrome: Syndrome) -> Exit {
     match syndrome.decode() {
         Exception::InstructionAbort(abort) => return instruction_abort(core, vcpu_ref, abort),
-        // WFIT, which the ID registers do not offer: it ends at once, as WFI may, since its timeout
-        // would be lost.
-        Exception::Wfx(WFIT) => skip(),
-        Exception::Wfx(_) => {
-            skip();
-            return core.ask(Action::Wait);
+        Exception::Wfx(kind) => {
+            let waits = syndrome.condition_passed(sysreg::spsr_el2::read());
+            skip(syndrome);
+            // WFIT, which the ID registers do not offer, ends at once, as WFI may, since its timeout
+            // would be lost.
+            if waits && kind != WFIT {
+                return core.ask(Action::Wait);
+            }
         }
         Exception::Coprocessor(access) => {
             if syndrome.condition_passed(sysreg::spsr_el2::read()) {
@@ -113,7 +115,7 @@ fn rare(core: &mut Core, vcpu_ref: &'static VcpuRef, syndrome: Syndrome) -> Exit
                 vcpu_ref.vm.deny(vcpu_ref.vcpu, denial(denied), syndrome.0);
                 inject(InjectedException::Undefined);
             } else {
-                sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_add(syndrome.skip()));
+                skip(syndrome);
             }
         }
         Exception::Hvc32 { .. } | Exception::Smc32 | Exception::FpTrap | Exception::Unknown(_) => {
@@ -129,17 +131,14 @@ fn rare(core: &mut Core, vcpu_ref: &'static VcpuRef, syndrome: Syndrome) -> Exit
 
 /// TI of a trapped WFIT (DDI0487, D24.2, ISS of WF* instructions).
 const WFIT: u8 = 2;
-/// SPSR_EL2.SS: the instruction to be stepped was not executed yet.
-const SPSR_SS: u64 = 1 << 21;
 
-/// Steps over the instruction that trapped.
-fn skip() {
-    advance();
-    // It was carried out here, so single step is done with it.
-    sysreg::spsr_el2::write(sysreg::spsr_el2::read() & !SPSR_SS);
+/// Steps over the instruction that trapped, which was carried out here or failed its condition.
+fn skip(syndrome: Syndrome) {
+    sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_add(syndrome.instruction_len()));
+    sysreg::spsr_el2::write(Syndrome::behind(sysreg::spsr_el2::read()));
 }
 
-/// The same without a check of single step, for the path of an SGI.
+/// Steps over an instruction of AArch64, without a check of single step, for the path of an SGI.
 #[inline(always)]
 fn advance() {
     sysreg::elr_el2::write(sysreg::elr_el2::read().wrapping_add(4));
@@ -183,8 +182,8 @@ fn other_register(
     vcpu_ref: &'static VcpuRef,
     access: SysRegAccess,
 ) -> Exit {
-    // As in `skip`.
-    sysreg::spsr_el2::write(sysreg::spsr_el2::read() & !SPSR_SS);
+    // Single step is done with it.
+    sysreg::spsr_el2::write(Syndrome::behind(sysreg::spsr_el2::read()));
     if access.op0() == 2 && debug::access(frame, vcpu_ref, access)
         || pmu::access(frame, core, vcpu_ref, access)
     {
@@ -265,29 +264,32 @@ fn send_to_self(vcpu_ref: &'static VcpuRef, mask: VcpuMask) -> Exit {
 fn data_abort(
     frame: &mut Frame,
     core: &mut Core,
-    abort: DataAbort,
+    syndrome: Syndrome,
     vcpu_ref: &'static VcpuRef,
 ) -> Exit {
+    let abort = DataAbort(syndrome.iss());
     // Nothing is mapped at the virtual GIC.
     if !abort.is_translation() {
-        return device_abort(frame, core, abort, vcpu_ref);
+        return device_abort(frame, core, syndrome, vcpu_ref);
     }
     let (hpfar, far) = (sysreg::hpfar_el2::read(), sysreg::far_el2::read());
     let Some(access) = abort.mmio(hpfar, far) else {
-        return device_abort(frame, core, abort, vcpu_ref);
+        return device_abort(frame, core, syndrome, vcpu_ref);
     };
     let ipa = Ipa(access.ipa);
     let Some((redistributor, offset)) = devices::gic_place(vcpu_ref.vm, ipa) else {
         return match vcpu_ref.vm.notify.find(ipa, access.size) {
-            Some(device) if access.write => notification(vcpu_ref, device, frame.get(access.reg)),
-            _ => device_abort(frame, core, abort, vcpu_ref),
+            Some(device) if access.write => {
+                notification(vcpu_ref, device, syndrome, frame.get(access.reg))
+            }
+            _ => device_abort(frame, core, syndrome, vcpu_ref),
         };
     };
     let size = access.size.into();
     let to = gic::GicAccess { vcpu: vcpu_ref.vcpu, redistributor, offset, size };
     if access.write && to.is_sgir::<Version>() {
         let value = access.truncate(frame.get(access.reg)) as u32;
-        skip();
+        skip(syndrome);
         return post_sgi(vcpu_ref, decode_sgir(value, to.vcpu, vcpu_ref.all));
     }
     vcpu_ref.exit(ExitCause::Gic);
@@ -296,15 +298,20 @@ fn data_abort(
     } else {
         frame.set(access.reg, access.extend(devices::read_gic(vcpu_ref, core.id, &to)));
     }
-    skip();
+    skip(syndrome);
     Exit::RESUME
 }
 
 /// A store to a register by which a driver notifies the broker.
 #[inline(never)]
-fn notification(vcpu_ref: &'static VcpuRef, device: Notified, value: u64) -> Exit {
+fn notification(
+    vcpu_ref: &'static VcpuRef,
+    device: Notified,
+    syndrome: Syndrome,
+    value: u64,
+) -> Exit {
     vcpu_ref.exit(ExitCause::Virtio);
-    skip();
+    skip(syndrome);
     service::notify(vcpu_ref, device, value as u32);
     Exit::resume()
 }
@@ -315,9 +322,10 @@ fn notification(vcpu_ref: &'static VcpuRef, device: Notified, value: u64) -> Exi
 fn device_abort(
     frame: &mut Frame,
     core: &mut Core,
-    abort: DataAbort,
+    syndrome: Syndrome,
     vcpu_ref: &'static VcpuRef,
 ) -> Exit {
+    let abort = DataAbort(syndrome.iss());
     let (hpfar, far) = (sysreg::hpfar_el2::read(), sysreg::far_el2::read());
     if let Some(access) = abort.mmio(hpfar, far) {
         let value = access.truncate(frame.get(access.reg));
@@ -327,7 +335,7 @@ fn device_abort(
                 if !access.write {
                     frame.set(access.reg, access.extend(result));
                 }
-                skip();
+                skip(syndrome);
                 return Exit::RESUME;
             }
             // The program counter stays at the instruction.
@@ -335,7 +343,7 @@ fn device_abort(
             None => {}
         }
     }
-    outside(frame, core, abort, vcpu_ref)
+    outside(frame, core, syndrome, vcpu_ref)
 }
 
 /// A data abort where no virtual device is, or by an instruction that is not carried out for the
@@ -345,9 +353,10 @@ fn device_abort(
 fn outside(
     frame: &mut Frame,
     core: &mut Core,
-    abort: DataAbort,
+    syndrome: Syndrome,
     vcpu_ref: &'static VcpuRef,
 ) -> Exit {
+    let abort = DataAbort(syndrome.iss());
     let (hpfar, far) = (sysreg::hpfar_el2::read(), sysreg::far_el2::read());
     let address = abort.ipa(hpfar, far);
     if let Some(access) = abort.mmio(hpfar, far)
@@ -358,7 +367,7 @@ fn outside(
         if !access.write {
             frame.set(access.reg, 0);
         }
-        skip();
+        skip(syndrome);
         return Exit::RESUME;
     }
     let kind = match abort.fault() {
