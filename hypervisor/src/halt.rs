@@ -3,7 +3,8 @@
 use crate::notice::{self, Text};
 
 /// An exception of EL2 itself. Nothing that a guest does leads here; a defect of the hypervisor or
-/// of the machine does. This core stops; the others go on.
+/// of the machine does. This core stops and keeps the locks that it has: another core goes on until
+/// it wants one of them.
 pub extern "C" fn own_exception(esr: u64, elr: u64, far: u64) -> ! {
     let texts = [esr, elr, far].map(|value| Text::number(value, 16));
     notice::last_words(&[

@@ -15,7 +15,8 @@ pub fn refuse(parts: &[&[u8]]) -> ! {
     }
 }
 
-/// Reports why this core stops, and stops it; the others go on.
+/// Reports why this core stops, and stops it. It keeps the locks that it has: another core goes on
+/// until it wants one of them.
 pub fn last_words(parts: &[&[u8]]) -> ! {
     say(parts);
     loop {
