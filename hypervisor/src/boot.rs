@@ -197,7 +197,8 @@ fn start_core(core: &'static mut cpu::Core) -> ! {
     }
     core.schedule = schedule::of_core(core.id);
     let shared = core.schedule.as_deref().is_some_and(|schedule| schedule.partition.is_some());
-    prepare_core(Purpose { shared, observed: system::get().is_observed() });
+    let stage2 = vm::vcpus_of_core(core.id).next().map(|first| (first.vm.root(), first.vm.id()));
+    prepare_core(Purpose { shared, observed: system::get().is_observed(), stage2 });
     core.sole = vm::vcpus_of_core(core.id).next().filter(|_| !shared);
     core.mitigations = Mitigations::from_firmware(start::arch_features);
     if core.mitigations.needs_workaround_2() {

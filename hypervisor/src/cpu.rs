@@ -199,7 +199,8 @@ static LOCAL: [Local; MAX_CORES] = [const {
 /// Called once on each core, with a number below [`MAX_CORES`] that no other core has.
 pub unsafe fn claim(id: CoreId) -> &'static mut Core {
     let place = LOCAL[id.index() % MAX_CORES].0.get();
-    sysreg::tpidr_el2::write(place as u64);
+    // SAFETY: the element is this core's by the contract, and is there for good.
+    unsafe { sysreg::tpidr_el2::write(place as u64) };
     // SAFETY: by the contract this element has no other user.
     let core = unsafe { &mut *place };
     core.id = id;

@@ -40,6 +40,47 @@ fn system(platform: &str, schedule: &str, vms: &[String]) -> String {
     format!("platform = \"{platform}\"\n{vms}\n[[core]]\nid = 0\nschedule = {{ {schedule} }}\n")
 }
 
+/// No system register tells a VM about another one on its core, on processors with different
+/// extensions: one VM writes all that it can, the other one watches all that it can read. Each that
+/// can be read is listed in `weir_vdev::registers` as saved or constant.
+#[test]
+fn no_system_register_is_a_channel_on_a_core() {
+    const FOR_US: u64 = 400_000;
+    not_applicable_if(|board| board.name != "qemu-virt", "QEMU's machine has one kind of core");
+    let vm = |name: &str, args: &str, more: &str| {
+        format!(
+            r#"
+[[vm]]
+name = "{name}"
+cpus = [0]
+memory = "4MiB"
+image = {{ elf = "registers", args = "{args}" }}
+{more}
+"#
+        )
+    };
+    let expect = r#"expect = [" 0 changed, 0 not as listed"]"#;
+    let vms = [
+        vm("watch", &format!("do=watch for_us={FOR_US}"), expect),
+        vm("write", "do=write", r#"expect = [" written"]"#),
+    ];
+    let text = system("qemu-virt", ROUND_ROBIN, &vms);
+    let outcomes = ["cortex-a53", "cortex-a76", "neoverse-n1", "max"].map(|cpu| {
+        let cpu = format!("--qemu-arg={cpu},cntfrq=1000000000");
+        let arguments = ["--qemu-arg=-cpu", &cpu, "--for", "1s"];
+        let outcome = run_system(&text, &Options { arguments: &arguments, ..Options::default() });
+        println!("{cpu}: {:#?}", outcome.lines("watch"));
+        outcome
+    });
+    for outcome in outcomes {
+        let outcome = outcome.good();
+        let lines = outcome.lines("write");
+        let from = lines.iter().find_map(|line| line.split_once("written from "));
+        let from = from.and_then(|(_, from)| from.split(' ').next()?.parse::<u64>().ok());
+        assert!(from.expect("a time") + 100_000 < FOR_US, "{lines:?}");
+    }
+}
+
 /// T32 code at EL0 goes on behind an access to a virtual device, and behind WFI where it traps, by
 /// the length of the instruction and in its IT block.
 #[test]

@@ -139,8 +139,9 @@ fn debug_features(hardware: u64) -> u64 {
 }
 
 /// Registers of EL2 that are unknown after a reset and that change what EL1 can do, as far
-/// as the processor has them. The hypervisor writes zero to each on every core: nothing that the ID
-/// registers hide is enabled, and no access traps that is not named in [`crate::sysreg`].
+/// as the processor has them. The hypervisor writes zero to each on every core, but the trap bits to
+/// the last two: nothing that the ID registers hide is enabled, and no access traps that is not
+/// named in [`crate::sysreg`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a group of registers")]
 pub struct Controls {
@@ -152,19 +153,26 @@ pub struct Controls {
     pub monitor_traps: bool,
     /// The second registers of each (FEAT_FGT2).
     pub more_fine_traps: bool,
+    /// `MPAM2_EL2`, which traps EL1's registers of memory partitioning instead (FEAT_MPAM).
+    pub partitioning: bool,
+    /// `MDCR_EL2.TTRF`, which traps EL1's control of trace instead (FEAT_TRF).
+    pub trace_filter: bool,
 }
 
 impl Controls {
-    /// Returns the registers that a processor with these values of `ID_AA64MMFR0_EL1`,
-    /// `ID_AA64MMFR1_EL1` and `ID_AA64PFR0_EL1` has.
+    /// Returns what a processor with these values of `ID_AA64MMFR0_EL1` and `ID_AA64MMFR1_EL1`, of
+    /// `ID_AA64PFR0_EL1` and `ID_AA64PFR1_EL1`, and of `ID_AA64DFR0_EL1` has.
     #[must_use]
-    pub const fn of(mmfr0: u64, mmfr1: u64, pfr0: u64) -> Self {
+    pub const fn of([mmfr0, mmfr1]: [u64; 2], [pfr0, pfr1]: [u64; 2], dfr0: u64) -> Self {
         let fine_traps = mmfr0 >> 56 & 0xf;
         Self {
             hcrx: mmfr1 >> 40 & 0xf != 0,
             fine_traps: fine_traps != 0,
             monitor_traps: fine_traps != 0 && pfr0 >> 44 & 0xf != 0,
             more_fine_traps: fine_traps >= 2,
+            // MPAM, MPAM_frac.
+            partitioning: pfr0 >> 40 & 0xf != 0 || pfr1 >> 16 & 0xf != 0,
+            trace_filter: dfr0 >> 40 & 0xf != 0,
         }
     }
 }

@@ -19,6 +19,7 @@ pub mod pl011;
 #[cfg(feature = "pmu")]
 pub mod pmu;
 pub mod psci;
+pub mod registers;
 pub mod smccc;
 pub mod stolen;
 pub mod sysreg;

@@ -251,14 +251,25 @@ fn the_timeout_of_wfit_is_not_offered() {
 fn id_registers_tell_what_firmware_may_leave_set() {
     use weir_vdev::id::Controls;
     // A Cortex-A53 has none.
-    let none =
-        Controls { hcrx: false, fine_traps: false, monitor_traps: false, more_fine_traps: false };
-    assert_eq!(Controls::of(0x1122, 0, 0x2222), none);
+    let none = Controls {
+        hcrx: false,
+        fine_traps: false,
+        monitor_traps: false,
+        more_fine_traps: false,
+        partitioning: false,
+        trace_filter: false,
+    };
+    assert_eq!(Controls::of([0x1122, 0], [0x2222, 0], 0x1030_5106), none);
     // FEAT_FGT with and without activity monitors, FEAT_FGT2, FEAT_HCX.
-    assert_eq!(Controls::of(1 << 56, 0, 0), Controls { fine_traps: true, ..none });
+    assert_eq!(Controls::of([1 << 56, 0], [0, 0], 0), Controls { fine_traps: true, ..none });
     let monitored = Controls { fine_traps: true, monitor_traps: true, ..none };
-    assert_eq!(Controls::of(1 << 56, 0, 1 << 44), monitored);
+    assert_eq!(Controls::of([1 << 56, 0], [1 << 44, 0], 0), monitored);
     let more = Controls { fine_traps: true, more_fine_traps: true, ..none };
-    assert_eq!(Controls::of(2 << 56, 0, 0), more);
-    assert_eq!(Controls::of(0, 1 << 40, 1 << 44), Controls { hcrx: true, ..none });
+    assert_eq!(Controls::of([2 << 56, 0], [0, 0], 0), more);
+    assert_eq!(Controls::of([0, 1 << 40], [1 << 44, 0], 0), Controls { hcrx: true, ..none });
+    // FEAT_MPAM from version 1.0 and of version 0.1, FEAT_TRF.
+    let partitioned = Controls { partitioning: true, ..none };
+    assert_eq!(Controls::of([0, 0], [1 << 40, 0], 0), partitioned);
+    assert_eq!(Controls::of([0, 0], [0, 1 << 16], 0), partitioned);
+    assert_eq!(Controls::of([0, 0], [0, 0], 1 << 40), Controls { trace_filter: true, ..none });
 }

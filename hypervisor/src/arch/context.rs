@@ -131,6 +131,13 @@ pub struct GuestContext {
 /// CNTV_CTL_EL0.ENABLE and CNTP_CTL_EL0.ENABLE; bit 1 masks the interrupt.
 const ENABLE: u64 = 1;
 
+/// ID_AA64PFR0_EL1.RAS.
+const RAS: u64 = 0xf << 28;
+/// ID_AA64PFR1_EL1.SME.
+const SME: u64 = 0xf << 24;
+/// ID_AA64MMFR0_EL1.FGT.
+const FGT: u64 = 0xf << 56;
+
 /// EL1h, all interrupts masked: the state of a core that comes on (DEN0022, 6.4).
 const PSTATE_RESET: u64 = 0x3c5;
 
@@ -203,7 +210,23 @@ impl GuestContext {
         self.el1.load();
         self.simd.load();
         self.gic.load();
+        forget();
         self.stage1.open();
+    }
+}
+
+/// Clears the registers that guests can write but have no use for, as the ID registers hide their
+/// extension, and that do not trap: what the vCPU before wrote.
+#[inline(always)]
+fn forget() {
+    if sysreg::id_aa64pfr0_el1::read() & RAS != 0 {
+        // DISR_EL1. No SError is deferred for a guest.
+        sysreg::vdisr_el2::write(0);
+    }
+    // TPIDR2_EL0. The architecture has SME only with fine-grained traps, by which it traps; QEMU
+    // before 8.1 has it without. (With them, EL3 may trap an access of EL2's.)
+    if sysreg::id_aa64pfr1_el1::read() & SME != 0 && sysreg::id_register(7, 0) & FGT == 0 {
+        sysreg::tpidr2_el0::write(0);
     }
 }
 
@@ -223,12 +246,16 @@ pub unsafe fn guest_frame(core: CoreId) -> &'static Frame {
     unsafe { &*frame_of(core) }
 }
 
-/// Enters the guest on core `core`, the calling one, with the registers of `frame`, which is not on
-/// this stack, and the content of the system registers. Gives up this stack.
-pub fn enter_guest(core: CoreId, frame: &Frame) -> ! {
-    // SAFETY: the caller says that the system registers are its guest's. The top of the stack is
-    // where the vectors expect it, and no value on this stack is used again, as this function does
-    // not return.
+/// Enters the guest on core `core`, the calling one, with the registers of `frame` and the content of
+/// the system registers. Gives up this stack.
+///
+/// # Safety
+///
+/// `core` is the calling one, `frame` is not on its stack, and no reference to a value on this stack
+/// lives longer. The system registers are those of the vCPU of `frame` ([`GuestContext::load`]),
+/// those of stage 2 with them.
+pub unsafe fn enter_guest(core: CoreId, frame: &Frame) -> ! {
+    // SAFETY: the contract; the top of the stack is where the vectors expect it.
     unsafe { enter(frame, memory::stack_top(core)) }
 }
 

@@ -1,6 +1,7 @@
 //! System registers. Each is declared once, with its name as the assembler knows it where that is
-//! another, and with how it may be used: `read`, `write`, or `act`, for a register of which only
-//! the ones that are written have an effect. `machine` has the two backends.
+//! another, and with how it may be used: `read`, `write`, `entrust`, a write that is unsafe, or
+//! `act`, for a register of which only the ones that are written have an effect. `machine` has the
+//! two backends.
 
 use super::machine::{mrs, msr};
 use weir_vdev::id::Controls;
@@ -34,6 +35,17 @@ macro_rules! registers {
             $crate::arch::machine::msr!(stringify!($name), $asm, value);
         }
     };
+    (@@ entrust $name:ident $asm:expr) => {
+        /// Writes the register.
+        ///
+        /// # Safety
+        ///
+        /// EL2 relies on the value, as the register's description says.
+        #[inline(always)]
+        pub unsafe fn write(value: u64) {
+            $crate::arch::machine::msr!(stringify!($name), $asm, value);
+        }
+    };
     (@@ act $name:ident $asm:expr) => {
         /// Writes ones that act; zeros do nothing.
         #[inline(always)]
@@ -52,6 +64,15 @@ registers! {
     far_el2: read;
     /// Faulting IPA.
     hpfar_el2: read;
+    /// This core's exception levels and extensions; reliability (RAS) is bits 31:28.
+    id_aa64pfr0_el1: read;
+    /// Further ones; the matrix extension (SME) is bits 27:24.
+    id_aa64pfr1_el1: read;
+    /// EL0's second thread pointer, of SME.
+    tpidr2_el0 = "S3_3_C13_C0_5": write;
+    /// Virtual deferred SErrors, a register of guests (`DISR_EL1`) if HCR_EL2.AMO is set; there with
+    /// RAS.
+    vdisr_el2 = "S3_4_C12_C1_1": write;
     /// Where the guest goes on.
     elr_el2: read write;
     /// The guest's processor state.
@@ -190,8 +211,9 @@ registers! {
     fpsr = "S3_3_C4_C4_1": read write;
     /// Debug control of the vCPU that has the core; guests' accesses trap.
     mdscr_el1: read write;
-    /// EL2's per-core pointer.
-    tpidr_el2: write;
+    /// EL2's per-core pointer, which the exception vectors pass on as a reference to the core's
+    /// [`Core`](crate::cpu::Core).
+    tpidr_el2: entrust;
     /// The sizes of cache lines.
     ctr_el0: read;
     /// The size of a block that DC ZVA zeroes.
@@ -302,11 +324,23 @@ mod controls {
         hdfgrtr2 = "S3_4_C3_C1_0": write;
         /// As `hdfgwtr`.
         hdfgwtr2 = "S3_4_C3_C1_1": write;
+        /// EL2's partition of memory resources, and traps of EL1's registers for its own.
+        mpam2 = "S3_4_C10_C5_0": write;
+        /// What partitions there are, and whether there is the next one.
+        mpamidr = "S3_0_C10_C4_4": read;
+        /// EL1's partitions as virtual ones.
+        mpamhcr = "S3_4_C10_C4_0": write;
     }
 }
 
+/// `MPAM2_EL2`: EL1's accesses to `MPAM0_EL1`, `MPAM1_EL1` and `MPAMIDR_EL1` trap (TRAPMPAM0EL1,
+/// TRAPMPAM1EL1, TIDR); all accesses are of partition 0.
+const MPAM2: u64 = 1 << 48 | 1 << 49 | 1 << 58;
+/// `MPAMIDR_EL1`: there is `MPAMHCR_EL2` (HAS_HCR).
+const MPAM_HAS_HCR: u64 = 1 << 17;
+
 /// Writes zero to the controls of EL2 that this core has and that firmware can have left at any
-/// value.
+/// value, and traps to `MPAM2_EL2`.
 pub fn clear_controls(has: Controls) {
     if has.hcrx {
         controls::hcrx::write(0);
@@ -327,6 +361,12 @@ pub fn clear_controls(has: Controls) {
         controls::hfgitr2::write(0);
         controls::hdfgrtr2::write(0);
         controls::hdfgwtr2::write(0);
+    }
+    if has.partitioning {
+        controls::mpam2::write(MPAM2);
+        if controls::mpamidr::read() & MPAM_HAS_HCR != 0 {
+            controls::mpamhcr::write(0);
+        }
     }
 }
 

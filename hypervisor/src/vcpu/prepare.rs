@@ -1,9 +1,10 @@
 //! The registers of a core that its guests can't change.
 
 use crate::{
-    arch::{context::stop_timers, pmu, sysreg},
+    arch::{context::stop_timers, memory, pmu, sysreg},
     board::start,
 };
+use weir_units::{Pa, VmId};
 use weir_vdev::{id::Controls, smccc::Mitigations};
 
 /// HCR_EL2: stage 2 on; interrupts and SErrors to EL2; set/way operations, SMC, ID registers, ACTLR
@@ -31,6 +32,8 @@ const HCR: u64 = 1 // VM
 const CPTR: u64 = 0x33ff & !(1 << 10) | 1 << 20 | 1 << 30;
 /// MDCR_EL2: PMU, debug registers and the statistical profiler trap.
 const MDCR: u64 = 1 << 5 | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 14;
+/// MDCR_EL2.TTRF: TRFCR_EL1 traps, where there is one.
+const MDCR_TTRF: u64 = 1 << 19;
 /// CNTHCTL_EL2: EL1 reads the physical counter and uses its physical timer.
 const CNTHCTL: u64 = 3;
 
@@ -46,21 +49,29 @@ pub struct Purpose {
     pub shared: bool,
     /// QEMU's plug-in counts the accesses to memory.
     pub observed: bool,
+    /// The tables of stage 2 of the VM of its first vCPU, if it has one.
+    pub stage2: Option<(Pa, VmId)>,
 }
 
 /// Sets what a guest can't change, on the calling core, once.
-pub fn prepare_core(Purpose { shared, observed }: Purpose) {
+pub fn prepare_core(Purpose { shared, observed, stage2 }: Purpose) {
+    // Before stage 2 is on, so that no speculative walk of EL1's is by the tables that firmware has
+    // left.
+    if let Some((root, vm)) = stage2 {
+        memory::switch_stage2(root, vm);
+    }
     let observed = if observed { HCR_TDZ } else { 0 };
     let shared = if shared { HCR_TWI } else { 0 };
     sysreg::hcr_el2::write(HCR | observed | shared);
     sysreg::cptr_el2::write(CPTR);
+    let [pfr, mmfr] = [4, 7].map(|crm| [0, 1].map(|op2| sysreg::id_register(crm, op2)));
+    let controls = Controls::of(mmfr, pfr, sysreg::id_register(5, 0));
     // MDCR_EL2.HPMN must not exceed the number of counters.
-    match pmu::counters() {
-        0 => sysreg::mdcr_el2::write(MDCR),
-        counters => {
-            sysreg::mdcr_el2::write(MDCR | counters);
-            sysreg::pmuserenr_el0::write(0);
-        }
+    let counters = pmu::counters();
+    let trace = if controls.trace_filter { MDCR_TTRF } else { 0 };
+    sysreg::mdcr_el2::write(MDCR | trace | counters);
+    if counters > 0 {
+        sysreg::pmuserenr_el0::write(0);
     }
     sysreg::hstr_el2::write(0);
     sysreg::cnthctl_el2::write(CNTHCTL);
@@ -68,11 +79,7 @@ pub fn prepare_core(Purpose { shared, observed }: Purpose) {
     // guest that sets the latest deadline there is would hang the machine.
     sysreg::cntvoff_el2::write(0);
     sysreg::mdscr_el1::write(0);
-    sysreg::clear_controls(Controls::of(
-        sysreg::id_register(7, 0),
-        sysreg::id_register(7, 1),
-        sysreg::id_register(4, 0),
-    ));
+    sysreg::clear_controls(controls);
     sysreg::vpidr_el2::write(sysreg::midr_el1::read());
     stop_timers();
 }

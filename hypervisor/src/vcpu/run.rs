@@ -397,7 +397,9 @@ fn enter(core: &mut Core, entity: u8) {
     }
     arm(core);
     gic::enable_virtual(true);
-    enter_guest(index, &context.frame)
+    // SAFETY: `index` is this core's. The context is the VM's and not on the stack, nothing of which
+    // is used again; it was loaded above, behind the VM's stage 2.
+    unsafe { enter_guest(index, &context.frame) }
 }
 
 /// Lets the interrupts of the current vCPU through. Its state has stayed on the core.

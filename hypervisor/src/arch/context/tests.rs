@@ -1,5 +1,6 @@
 use super::*;
 use crate::arch::machine::{reads, recorded, set, value};
+use weir_vdev::registers::{Fate, REGISTERS};
 
 /// The registers of a list of recorded writes.
 fn names(lines: &[String]) -> Vec<&str> {
@@ -12,6 +13,8 @@ fn what_is_saved_is_what_is_loaded() {
     context.load();
     let lines = recorded();
     let written = names(&lines);
+    // Those that tell which registers there are.
+    reads();
     context.save(&Frame::new(0));
     let read = reads();
     assert!(recorded().is_empty(), "to save it changes nothing");
@@ -22,6 +25,58 @@ fn what_is_saved_is_what_is_loaded() {
     }
     for name in read.iter().filter(|name| !["ich_vtr", "gich+0x4"].contains(&name.as_str())) {
         assert!(loaded.contains(&name.as_str()), "{name} is saved, and not loaded");
+    }
+}
+
+/// DISR_EL1, which is there with RAS, and TPIDR2_EL0, with SME, but where it traps.
+#[test]
+fn what_does_not_trap_is_cleared_where_it_is() {
+    let cleared = || {
+        GuestContext::reset(0, 0).load();
+        let lines = recorded();
+        ["vdisr_el2 = 0x0", "tpidr2_el0 = 0x0"].map(|its| lines.iter().any(|line| line == its))
+    };
+    assert_eq!(cleared(), [false; 2], "UNDEFINED");
+    set("id_aa64pfr0_el1", 1 << 28);
+    set("id_aa64pfr1_el1", 1 << 24);
+    assert_eq!(cleared(), [true; 2]);
+    set("id_7_0", 1 << 56);
+    assert_eq!(cleared(), [true, false]);
+}
+
+/// The list of registers says of the same ones that they are saved, as far as they are no part of
+/// PSTATE, of the GIC's interface or of EL2's own.
+#[test]
+fn what_is_listed_as_saved_is_saved() {
+    GuestContext::reset(0, 0).save(&Frame::new(0));
+    let read = reads();
+    let listed: Vec<String> = REGISTERS
+        .iter()
+        .filter(|registers| matches!(registers.fate, Fate::Saved))
+        .flat_map(|registers| registers.name.split(", "))
+        .map(str::to_lowercase)
+        .collect();
+    let pstate =
+        ["spsel", "currentel", "pan", "uao", "allint", "pm", "nzcv", "daif", "dit", "ssbs", "tco"];
+    let timers = ["cntp_ctl_el0", "cntp_cval_el0", "cntv_ctl_el0", "cntv_cval_el0"];
+    for name in &listed {
+        let is_elsewhere = pstate.contains(&name.as_str()) || name.starts_with("icc_");
+        let is_saved = match name.as_str() {
+            "cntp_*_el0" | "cntv_*_el0" => {
+                timers.iter().all(|timer| read.iter().any(|it| it == timer))
+            }
+            name => read.iter().any(|it| it == name),
+        };
+        assert!(is_elsewhere || is_saved, "{name} is listed as saved, and is not");
+    }
+    let is_own = |name: &str| {
+        name.ends_with("_el2") || name.starts_with("ich") || name.starts_with("gich")
+            // It only traps, for the processors without such a trap.
+            || ["sp_el1", "actlr_el1"].contains(&name)
+    };
+    for name in read.iter().filter(|name| !is_own(name)) {
+        let is_timer = timers.contains(&name.as_str());
+        assert!(is_timer || listed.contains(name), "{name} is saved, and not listed");
     }
 }
 

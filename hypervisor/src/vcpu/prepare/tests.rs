@@ -2,9 +2,12 @@ use super::*;
 use crate::arch::machine::{recorded, set};
 use weir_vdev::smccc::{ARCH_WORKAROUND_1, ARCH_WORKAROUND_3};
 
-/// The lines of a core with these HCR_EL2 and MDCR_EL2, with `further` ones behind.
+/// The lines of a core with these HCR_EL2 and MDCR_EL2, with `further` ones behind. Stage 2 has its
+/// tables before it is on.
 fn prepared(hcr: u64, mdcr: &[&str], further: &[&str]) -> Vec<String> {
-    let mut lines = vec![format!("hcr_el2 = {hcr:#x}"), "cptr_el2 = 0x401033ff".to_owned()];
+    memory::switch_stage2(STAGE2.0, STAGE2.1);
+    let mut lines = recorded();
+    lines.extend([format!("hcr_el2 = {hcr:#x}"), "cptr_el2 = 0x401033ff".to_owned()]);
     let rest = ["hstr_el2 = 0x0", "cnthctl_el2 = 0x3", "cntvoff_el2 = 0x0", "mdscr_el1 = 0x0"];
     let last = ["vpidr_el2 = 0x410fd034", "cntv_ctl_el0 = 0x0", "cntp_ctl_el0 = 0x0", "isb"];
     let all = mdcr.iter().chain(&rest).chain(further).chain(&last);
@@ -14,9 +17,17 @@ fn prepared(hcr: u64, mdcr: &[&str], further: &[&str]) -> Vec<String> {
 
 fn prepare(shared: bool, observed: bool) -> Vec<String> {
     set("midr_el1", 0x410f_d034);
-    prepare_core(Purpose { shared, observed });
-    recorded()
+    // Which closing stage 1 changes.
+    set("tcr_el1", 0);
+    set("sctlr_el1", 0);
+    prepare_core(Purpose { shared, observed, stage2: Some(STAGE2) });
+    let lines = recorded();
+    set("tcr_el1", 0);
+    set("sctlr_el1", 0);
+    lines
 }
+
+const STAGE2: (Pa, VmId) = (Pa(0x4810_0000), VmId(2));
 
 /// VM, SWIO, PTW, FMO, IMO, AMO, FB, BSU, TID3, TSC, TIDCP, TACR, TSW, RW, TLOR, TERR.
 const TRAPS: u64 = 0x18_807c_063f;
@@ -57,6 +68,20 @@ fn controls_of_newer_cores_are_cleared_if_there() {
         "hdfgwtr = 0x0",
     ];
     assert_eq!(prepare(false, false), prepared(TRAPS, &["mdcr_el2 = 0x4e60"], &further));
+}
+
+#[test]
+fn trace_and_partitions_trap_where_they_are() {
+    // ID_AA64PFR0_EL1.MPAM, ID_AA64DFR0_EL1.TraceFilt.
+    set("id_4_0", 1 << 40);
+    set("id_5_0", 1 << 40);
+    let mdcr = ["mdcr_el2 = 0x84e60"];
+    let partitions = ["mpam2 = 0x403000000000000"];
+    assert_eq!(prepare(false, false), prepared(TRAPS, &mdcr, &partitions));
+    // MPAMIDR_EL1.HAS_HCR.
+    set("mpamidr", 1 << 17);
+    let partitions = [partitions[0], "mpamhcr = 0x0"];
+    assert_eq!(prepare(false, false), prepared(TRAPS, &mdcr, &partitions));
 }
 
 #[test]
