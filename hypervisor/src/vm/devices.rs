@@ -196,12 +196,12 @@ impl Device for CpuInterface {
         offset_in(ipa, vm.view().vm.gic_cpu.wrapping_add(PAGE), PAGE)
     }
 
-    fn access(trapped: Trapped<'_>, place: u64) -> u64 {
+    fn access(trapped: Trapped<'_>, place: u64) -> Answer {
         let Trapped { vcpu_ref, access, value } = trapped;
         if access.write && access.size == 4 && place == 0 {
             deactivate(vcpu_ref, value as u32);
         }
-        0
+        Answer::Done(0)
     }
 }
 
