@@ -1,7 +1,8 @@
-//! Budgets and periods over two decades and a half, kept by the PMU and by the counter page
-//! (bao-throttling, Figure 4.8).
+//! Budgets and periods over two decades and a half, kept by the PMU and by the counter page, as in
+//! bao-throttling's Figure 4.8. That figure shows times of programs, which the experiment
+//! `bao-throttling-budgets` judges; the statements here are weir's.
 
-use super::{BAO, WEIR};
+use super::WEIR;
 use crate::statement::{Relation::AtMost, Statement, statements};
 use serde_json::{Value, json};
 use weir_abi::regulation::most_events;
@@ -190,10 +191,10 @@ impl GridPoint {
                 => AtMost(*allowed as f64), [measured.overshoot_max as f64];
             WEIR, "period-{run}", "{what}: the most in one period"
                 => AtMost((budget + allowed) as f64), [measured.max_per_period as f64];
-            BAO, "rate-most-{run}",
+            WEIR, "rate-most-{run}",
             "{what}: the same bandwidth at each period; the rate is above it by a share"
                 => AtMost(RATE_TOLERANCE), [measured.rate_error];
-            BAO, "rate-least-{run}",
+            WEIR, "rate-least-{run}",
             "{what}: the same bandwidth at each period; the rate is below it by a share"
                 => AtMost(least), [-measured.rate_error];
         ]

@@ -1,4 +1,4 @@
-//! Memory budgets, observed from outside of the machine: the bounds and rates of bao-throttling and
+//! Memory budgets, observed from outside of the machine: bounds and rates after bao-throttling and
 //! xen-throttling, over four periods and three budgets each, with both counters; the shape of the
 //! traffic; the share that each regulator gives, and its cost at EL2.
 //!
@@ -20,7 +20,6 @@ use weir_runner::Lab;
 
 const WEIR: ClaimSource =
     ClaimSource { paper: "weir", place: "docs/results/reproduce.md, Memory budgets" };
-const BAO: ClaimSource = ClaimSource { paper: "bao-throttling", place: "4.3.2, Figure 4.8" };
 const XEN: ClaimSource = ClaimSource { paper: "xen-throttling", place: "IV-B, Figure 5" };
 
 /// The whole experiment.
