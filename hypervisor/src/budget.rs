@@ -121,6 +121,9 @@ pub struct Budget {
     /// What the counter page counted of others on this core, less what EL2 did for this vCPU;
     /// modulo 2^64.
     others: Counts,
+    /// Polls of the counter page in this period, and how late the latest of them came, in ns.
+    polls: u64,
+    late: u64,
 }
 
 impl Budget {
@@ -169,6 +172,8 @@ impl Budget {
             two: its.writes != u64::MAX,
             away: None,
             others: Counts::ZERO,
+            polls: 0,
+            late: 0,
         };
         budget.step(vcpu_ref, core, timer::now_ns(), Event::Start);
         // Until the VM's first boot begins.
@@ -209,13 +214,7 @@ impl Budget {
             Source::Pmu(pmu) => pmu.charge(accesses),
             Source::CounterPage { .. } => self.others = self.others.wrapping_minus(accesses),
         }
-        let limit = self.limit;
         self.step(vcpu_ref, core, timer::now_ns(), Event::Descheduled);
-        // Steps of a load that change nothing are not recorded. The run's report needs the limit.
-        if self.runs && self.limit != limit {
-            let used = self.counts(core).minus(self.begun);
-            self.record(vcpu_ref, RecordKind::Poll, used);
-        }
     }
 
     /// Its vCPU, which does not have the core, is to run from now on.
@@ -256,6 +255,8 @@ impl Budget {
             }
             Source::CounterPage { .. } => self.others = counted_on(core).wrapping_minus(counts),
         }
+        // A poll that was due while another vCPU had the core is not late.
+        self.deadline = u64::MAX;
     }
 
     /// The step at `now` if it is the commonest one, at the start of a period; the vCPU runs then.
@@ -308,12 +309,20 @@ impl Budget {
     pub fn step(&mut self, vcpu_ref: &VcpuRef, core: CoreId, now: u64, event: Event) {
         let event = if self.off { Event::Stop } else { event };
         let counts = self.counts(core);
+        if let Source::CounterPage { .. } = self.source
+            && event == Event::Count
+            && self.runs
+        {
+            self.polls += 1;
+            self.late = self.late.max(now.saturating_sub(self.deadline));
+        }
         if now >= self.boundary {
             self.follow(vcpu_ref);
         }
         let BudgetVerdict { run, limit, wake } =
             self.regulator.step(self.shared, Nanos(now), counts, event);
         let used = counts.minus(self.begun);
+        let held = self.limit;
         if run {
             self.limit = limit;
         }
@@ -327,14 +336,24 @@ impl Budget {
             };
             self.begun = counts;
             mark::<MARK_REPLENISH>();
-            self.record(vcpu_ref, RecordKind::Replenish, used);
-        } else if (run || self.runs) && event != Event::Stop && !(run && self.loads) {
-            if run {
-                mark::<MARK_POLL>();
-            } else {
-                mark::<MARK_OVERFLOW>();
+            if self.polls != 0 {
+                let tag = vcpu_ref.origin.tag(RecordKind::Polls, 0);
+                trace::push(vcpu_ref.ring, tag, self.polls, self.late.min(MOST_OTHER));
+                (self.polls, self.late) = (0, 0);
             }
-            self.record(vcpu_ref, if run { RecordKind::Poll } else { RecordKind::Throttle }, used);
+            self.record(vcpu_ref, RecordKind::Replenish, used);
+        } else if run {
+            if event != Event::Stop && !self.loads {
+                mark::<MARK_POLL>();
+            }
+            // A poll in each microsecond would overwrite the ring before the host has read it, so
+            // only those are recorded that change something.
+            if limit != held || !self.runs {
+                self.record(vcpu_ref, RecordKind::Draw, used);
+            }
+        } else if self.runs && event != Event::Stop {
+            mark::<MARK_OVERFLOW>();
+            self.record(vcpu_ref, RecordKind::Throttle, used);
         }
         if run && !self.runs {
             self.record(vcpu_ref, RecordKind::Wake, Counts::ZERO);

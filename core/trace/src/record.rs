@@ -171,12 +171,13 @@ kinds! {
     /// budget.
     Throttle = 6, "throttle", ["accesses", "used", "budget"];
     /// A suspended vCPU continues: [`Accesses`], 0, the budget less the debt. The `replenish` or
-    /// `poll` before it has the use.
+    /// `draw` before it has the use.
     Wake = 7, "wake", ["accesses", "used", "budget"];
     /// Another budget from the next period on: [`Accesses`], the new one, the old one.
     BudgetChanged = 8, "budget-changed", ["accesses", "budget", "was"];
-    /// The counter page was polled: [`Accesses`], those of this period so far, the budget.
-    Poll = 9, "poll", ["accesses", "used", "budget"];
+    /// Within a period the budget changed, or a suspended vCPU got more: [`Accesses`], those of
+    /// this period so far, the budget, of which a part was drawn from others'.
+    Draw = 9, "draw", ["accesses", "used", "budget"];
     /// A VM begins a boot; boots are counted from 0.
     VmStart = 10, "vm-start", ["boot", "", ""];
     /// A VM's boot ended by its own call, or by the last CPU_OFF.
@@ -193,6 +194,9 @@ kinds! {
     /// EL2 began the work that took the core from it; 0 if the core was free in between, and for
     /// the first time of a vCPU.
     VcpuSwitch = 16, "vcpu-switch", ["outgoing", "began", ""];
+    /// A period ended in which EL2 polled the counter page for the vCPU: the polls, and the time
+    /// from when the latest of them was due until it came, in ns.
+    Polls = 17, "polls", ["", "polls", "late"];
     /// An interrupt waits for the slot of its VM or for a token: its INTID, the interrupts deferred
     /// so far, and until when in ns if it is masked until then.
     LineDeferred = 24, "line-deferred", ["intid", "deferred", "until"];

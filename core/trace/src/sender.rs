@@ -82,7 +82,7 @@ mod tests {
     use crate::record::{Origin, RecordKind};
     use proptest::prelude::*;
 
-    const TAG: crate::record::Tag = Origin::new(1, 2).tag(RecordKind::Poll, 3);
+    const TAG: crate::record::Tag = Origin::new(1, 2).tag(RecordKind::Draw, 3);
 
     fn ring(core: usize) -> TraceRing<8> {
         let ring = TraceRing::new();

@@ -13,7 +13,7 @@ const BYTES: usize = HEADER + SLOTS * SLOT;
 
 fn push(ring: &TraceRing<SLOTS>, number: u64) {
     let origin = Origin::new(number as u8, (number >> 8) as u8);
-    ring.push(number, origin.tag(RecordKind::Poll, number as u32), number * 3, number * 5);
+    ring.push(number, origin.tag(RecordKind::Draw, number as u32), number * 3, number * 5);
 }
 
 fn begun() -> TraceRing<SLOTS> {
@@ -38,7 +38,7 @@ fn take(reader: &mut Reader, memory: &mut impl RingMemory) -> (Vec<u64>, u64) {
             let number = record.time;
             let expected = Record {
                 time: number,
-                kind: RecordKind::Poll as u16,
+                kind: RecordKind::Draw as u16,
                 vm: number as u8,
                 vcpu: (number >> 8) as u8,
                 detail: number as u32,

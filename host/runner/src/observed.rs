@@ -149,7 +149,7 @@ impl ObservedTrace {
                 used.exceeded += u64::from(exceeded);
             }
             // A limit can only grow within a period: others' budgets are added to it.
-            RecordKind::Poll | RecordKind::Throttle | RecordKind::Overflow | RecordKind::Wake => {
+            RecordKind::Draw | RecordKind::Throttle | RecordKind::Overflow | RecordKind::Wake => {
                 if let Some(period) = self.periods.get_mut(&key) {
                     period.limit = period.limit.max(limit);
                     period.throttled |= kind == RecordKind::Throttle;
@@ -477,7 +477,7 @@ mod tests {
             // The next budget is smaller by what was counted beyond.
             record(RecordKind::Replenish, 0, 104, 96),
             // Others' budgets are added.
-            record(RecordKind::Poll, 0, 96, 196),
+            record(RecordKind::Draw, 0, 96, 196),
             record(RecordKind::Replenish, 0, 150, 100),
             record(RecordKind::Throttle, 0, 130, 100),
             record(RecordKind::Replenish, 0, 130, 70),

@@ -240,7 +240,7 @@ mod tests {
         fn push(&self, core: usize, time: u64) {
             self.rings[core].push(
                 time,
-                Origin::new(0, 0).tag(RecordKind::Poll, core as u32),
+                Origin::new(0, 0).tag(RecordKind::Draw, core as u32),
                 time,
                 7,
             );
@@ -289,7 +289,7 @@ mod tests {
         (trace.facts, records)
     }
 
-    const POLL: u16 = RecordKind::Poll as u16;
+    const DRAW: u16 = RecordKind::Draw as u16;
     const LOST: u16 = RecordKind::Lost as u16;
 
     #[test]
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!((facts.records, facts.frequency, facts.zero), (5, 1_000_000_000, 100));
         assert_eq!(Some(facts.last), records.last().map(|record| record.2));
         let expected =
-            [(0, POLL, 101), (1, POLL, 101), (1, POLL, 104), (0, POLL, 105), (0, POLL, 103)];
+            [(0, DRAW, 101), (1, DRAW, 101), (1, DRAW, 104), (0, DRAW, 105), (0, DRAW, 103)];
         assert_eq!(records, expected);
     }
 
@@ -337,7 +337,7 @@ mod tests {
         let traced = reading(cores).finish(None, &path).expect("a trace");
         assert_eq!(traced, Traced { records: 19, lost: 17 });
         let records = records(&path).1;
-        assert_eq!(records[2..5], [(1, POLL, 1002), (1, LOST, 1019), (1, POLL, 1019)]);
+        assert_eq!(records[2..5], [(1, DRAW, 1002), (1, LOST, 1019), (1, DRAW, 1019)]);
         assert_eq!(records[18], (1, LOST, 1032));
         // Nothing else is left in the directory.
         assert_eq!(fs::read_dir(directory.path()).expect("a directory").count(), 1);

@@ -93,7 +93,7 @@ mod tests {
         records
     }
 
-    const POLL: u16 = RecordKind::Poll as u16;
+    const DRAW: u16 = RecordKind::Draw as u16;
     const LOST: u16 = RecordKind::Lost as u16;
 
     #[test]
@@ -106,7 +106,7 @@ mod tests {
             ring.begin(core, 1_000_000_000, 100);
         }
         let push = |core: usize, time| {
-            rings[core].push(time, Origin::new(0, 0).tag(RecordKind::Poll, 0), time, 0);
+            rings[core].push(time, Origin::new(0, 0).tag(RecordKind::Draw, 0), time, 0);
         };
         let mut sender = TraceSender::new();
         (0..20).for_each(|n| push(0, 1000 + n));
@@ -127,9 +127,9 @@ mod tests {
         let path = directory.path().join("t");
         let traced = trace.finish(&path).expect("a file");
         assert_eq!(traced, Traced { records: 10, lost: 12 });
-        let mut expected: Vec<_> = (1000..1006).map(|time| (POLL, time, time)).collect();
-        expected.extend([(POLL, 1005, 1005), (LOST, 1018, 12)]);
-        expected.extend([1018, 1019].map(|time| (POLL, time, time)));
+        let mut expected: Vec<_> = (1000..1006).map(|time| (DRAW, time, time)).collect();
+        expected.extend([(DRAW, 1005, 1005), (LOST, 1018, 12)]);
+        expected.extend([1018, 1019].map(|time| (DRAW, time, time)));
         assert_eq!(records(&path), expected);
     }
 
@@ -139,7 +139,7 @@ mod tests {
         let facts = TraceFacts { cores: 1, ..TraceFacts::default() };
         let mut trace = WireTrace::of(facts, directory.path()).expect("a trace");
         let frame = |first: u64, time| {
-            let record = Record { time, kind: POLL, ..Record::default() };
+            let record = Record { time, kind: DRAW, ..Record::default() };
             let record = record.with_sequence(first as u16);
             let mut frame = TraceRecords { count: 1, first, frequency: 1, ..Default::default() };
             frame.records[0] = record;
@@ -151,6 +151,6 @@ mod tests {
         trace.take(&frame(0, 3));
         let path = directory.path().join("t");
         assert_eq!(trace.finish(&path).expect("a file"), Traced { records: 1, lost: 0 });
-        assert_eq!(records(&path), [(POLL, 3, 0)]);
+        assert_eq!(records(&path), [(DRAW, 3, 0)]);
     }
 }

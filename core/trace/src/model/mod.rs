@@ -43,7 +43,7 @@ macro_rules! whole_records_in_order {
         model.check(|| {
             let ring = loom::sync::Arc::new($build::ring::<SLOTS>());
             let push = |ring: &TraceRing<SLOTS>, number: u64| {
-                let tag = Origin::new(number as u8, 0).tag(RecordKind::Poll, 0);
+                let tag = Origin::new(number as u8, 0).tag(RecordKind::Draw, 0);
                 ring.push(number * 10, tag, number * 100, number * 1000);
             };
             let mut reader = Reader::new(HEADER + SLOTS * SLOT);

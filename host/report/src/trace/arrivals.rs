@@ -29,7 +29,7 @@ struct Batch {
 #[derive(Clone, Debug, Default)]
 struct Stream {
     batches: Vec<Batch>,
-    /// The time of the last poll, and the count of the period that it showed.
+    /// The time of the last record, and the count of the period that it showed.
     last: Option<(u64, u64)>,
 }
 
@@ -80,7 +80,7 @@ impl Arrivals {
         let first = *self.first.entry(record.vcpu).or_insert(now);
         let over = match kind {
             Some(RecordKind::Replenish) => true,
-            Some(RecordKind::Overflow | RecordKind::Throttle | RecordKind::Poll) => false,
+            Some(RecordKind::Overflow | RecordKind::Throttle | RecordKind::Draw) => false,
             _ => return,
         };
         let name = (record.vcpu, record.detail);
@@ -326,7 +326,7 @@ pub(super) mod tests {
         }
         // The mean of 1090, 910, 1000, 990, and 1030: the first gap began before the selected part.
         assert_eq!((heard.period(), heard.span()), (Some(Nanos(1004)), Nanos(1)));
-        heard.hear(&counted(RecordKind::Poll, 0, 9999, 5, 9), 1, &facts());
+        heard.hear(&counted(RecordKind::Draw, 0, 9999, 5, 9), 1, &facts());
         heard.hear(&counted(RecordKind::Replenish, 1, 8031, 5, 9), 1, &facts());
         assert_eq!(heard.period(), Some(Nanos(1004)));
     }
@@ -337,7 +337,7 @@ pub(super) mod tests {
             let used = if n == 0 { 0 } else { q };
             [
                 counted(RecordKind::Replenish, 0, n * p, used, q),
-                counted(RecordKind::Poll, 0, n * p + 50, q / 2, q),
+                counted(RecordKind::Draw, 0, n * p + 50, q / 2, q),
                 counted(RecordKind::Throttle, 0, n * p + 100, q, q),
             ]
         };
@@ -366,7 +366,7 @@ pub(super) mod tests {
 
     #[test]
     fn others_records_are_passed_over_and_losses_counted() {
-        let other = Record { vm: 0, ..counted(RecordKind::Poll, 0, 5, 5, 0) };
+        let other = Record { vm: 0, ..counted(RecordKind::Draw, 0, 5, 5, 0) };
         let lost = super::super::file::lost(1, 7, 9);
         let arrivals = arrivals(&[other, lost, counted(RecordKind::Exit, 0, 7, 9, 0)]);
         assert!(arrivals.is_empty());
@@ -378,7 +378,7 @@ pub(super) mod tests {
     #[test]
     fn a_count_that_falls_is_a_new_one() {
         let polls = [(10, 30), (20, 5), (30, 8)];
-        let records = polls.map(|(time, used)| counted(RecordKind::Poll, 0, time, used, 0));
+        let records = polls.map(|(time, used)| counted(RecordKind::Draw, 0, time, used, 0));
         assert_eq!(arrivals(&records).total(), 38);
     }
 
@@ -386,7 +386,7 @@ pub(super) mod tests {
     fn a_count_from_the_middle_excludes_earlier_records() {
         let mut arrivals = Arrivals::new(true);
         for record in [(10, 30), (20, 35), (30, 36)]
-            .map(|(time, used)| counted(RecordKind::Poll, 0, time, used, 0))
+            .map(|(time, used)| counted(RecordKind::Draw, 0, time, used, 0))
         {
             arrivals.take(&record, 1, &facts());
         }
@@ -394,7 +394,7 @@ pub(super) mod tests {
     }
 
     /// Accesses of one vCPU at these times, and the hypervisor's records of them: the period's
-    /// count at polls, the whole of it at replenishments.
+    /// count at draws, the whole of it at replenishments.
     fn polled(vcpu: u8, accesses: &[u64], polls: &[(u64, bool)]) -> Vec<Record> {
         let mut records = vec![counted(RecordKind::VcpuOn, vcpu, 0, 0, 0)];
         let (mut since, mut last) = (0, 0);
@@ -403,7 +403,7 @@ pub(super) mod tests {
         polls.push((100, true));
         for (time, over) in polls {
             let used = accesses.iter().filter(|&&at| at < time && at >= since).count() as u64;
-            let kind = if over { RecordKind::Replenish } else { RecordKind::Poll };
+            let kind = if over { RecordKind::Replenish } else { RecordKind::Draw };
             records.push(counted(kind, vcpu, time, used, 0));
             if over {
                 since = time;
@@ -467,9 +467,9 @@ pub(super) mod tests {
             mut times in prop::collection::vec(1u64..80, 2..20),
         ) {
             times.sort_unstable();
-            // The first poll starts the first batch: nothing is known of what came before.
+            // The first record starts the first batch: nothing is known of what came before.
             let record =
-                |(n, time): (usize, &u64)| counted(RecordKind::Poll, 0, *time, n as u64 + 1, 0);
+                |(n, time): (usize, &u64)| counted(RecordKind::Draw, 0, *time, n as u64 + 1, 0);
             let records: Vec<_> = times.iter().enumerate().map(record).collect();
             let window = times[times.len() - 1] - times[0] + 1;
             let curves = arrivals(&records).curves(Nanos(window), window as u32);

@@ -343,7 +343,7 @@ impl<R: Read> Trace<R> {
             RecordKind::Overflow,
             RecordKind::Throttle,
             RecordKind::Wake,
-            RecordKind::Poll,
+            RecordKind::Draw,
         ]
         .map(Some);
         if !counts.contains(&kind) {

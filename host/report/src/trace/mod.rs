@@ -271,11 +271,11 @@ mod tests {
         let expected = "\
          seconds  core  vCPU       what
      0.000000000     0  linux/0    replenish      used 0, budget 40
-     0.000000050     0  linux/0    poll           used 20, budget 40
+     0.000000050     0  linux/0    draw           used 20, budget 40
      0.000000100     0  linux/0    throttle       used 40, budget 40
      0.000001000     0  linux/0    replenish      used 40, budget 40
      0.000001010     2  -          lost           records 5
-     0.000001050     0  linux/0    poll           used 20, budget 40
+     0.000001050     0  linux/0    draw           used 20, budget 40
 ";
         let text: Vec<_> = text.trim_start().lines().map(str::trim_end).collect();
         assert_eq!((text, shown), (expected.lines().collect(), 6));
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn filters_take_what_is_asked_for() {
         assert_eq!(count(&["control"], &[], ALWAYS), 1, "what is lost may have been its");
-        assert_eq!(count(&[], &["throttle", "poll"], ALWAYS), 6);
+        assert_eq!(count(&[], &["throttle", "draw"], ALWAYS), 6);
         assert_eq!(count(&["linux"], &[], (1000, 2000)), 5);
         let unknown = filter(&["linus"], &[], ALWAYS).expect_err("refused");
         assert!(unknown.text.contains("linus") && unknown.text.contains("control, linux"));

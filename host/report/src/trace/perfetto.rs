@@ -131,7 +131,9 @@ impl<'a, W: Write> PerfettoEvents<'a, W> {
                 self.counter(record)?;
                 self.counter(&Record { count: 0, ..*record })?;
             }
-            RecordKind::Poll => self.counter(record)?,
+            RecordKind::Draw => self.counter(record)?,
+            // A number for each period, of EL2's own work.
+            RecordKind::Polls => {}
             RecordKind::Overflow => {
                 self.counter(record)?;
                 self.instant(on_vcpu, record)?;
@@ -267,7 +269,7 @@ mod tests {
             counted(RecordKind::Throttle, 0, 1500, 55, 50),
             counted(RecordKind::Replenish, 0, 2000, 56, 50),
             counted(RecordKind::Wake, 0, 2010, 6, 44),
-            counted(RecordKind::Poll, 0, 2500, 7, 50),
+            counted(RecordKind::Draw, 0, 2500, 7, 50),
         ]);
         let expected = [("running", 1.0, 0.5), ("throttled", 1.5, 0.51), ("running", 2.01, 0.49)];
         let expected = expected.map(|(name, since, long)| (name.to_owned(), since, long));

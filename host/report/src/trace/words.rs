@@ -37,7 +37,7 @@ pub fn detail(record: &Record, facts: &TraceFacts) -> Option<String> {
         | RecordKind::Throttle
         | RecordKind::Wake
         | RecordKind::BudgetChanged
-        | RecordKind::Poll => Accesses::ALL.get(number).map(|accesses| accesses.name().into()),
+        | RecordKind::Draw => Accesses::ALL.get(number).map(|accesses| accesses.name().into()),
         RecordKind::PacketSent | RecordKind::PacketArrived => {
             Some(format!("{} of flow {}", record.detail & 0xffff, record.detail >> 16))
         }
@@ -225,7 +225,7 @@ mod tests {
         ] {
             assert_eq!(numbers(&record, &facts), text);
         }
-        let unknown = Record { kind: 40, vm: 9, ..record(RecordKind::Poll, 1, 1, 2, 3) };
+        let unknown = Record { kind: 40, vm: 9, ..record(RecordKind::Draw, 1, 1, 2, 3) };
         assert_eq!(numbers(&unknown, &facts), "detail 1, count 2, other 3");
         assert_eq!(
             (kind(&unknown), vcpu_name(&unknown, &facts)),

@@ -132,7 +132,7 @@ fn a_count_that_no_core_reaches_is_no_runs() {
         RecordKind::Overflow,
         RecordKind::Throttle,
         RecordKind::Wake,
-        RecordKind::Poll,
+        RecordKind::Draw,
     ] {
         for (count, described) in [(most, ""), (most + 1, "accesses"), (u64::MAX, "accesses")] {
             let message = damage(&[begun, counted(kind, 2_002_000, count)]);
@@ -144,9 +144,9 @@ fn a_count_that_no_core_reaches_is_no_runs() {
     assert_eq!(damage(&[begun, counted(RecordKind::BudgetChanged, 2_000_001, u64::MAX)]), "");
     // Without its own beginning it counts from the hypervisor's start, and another vCPU's is
     // none of its own.
-    assert!(!damage(&[counted(RecordKind::Poll, 2_000_000, u64::MAX)]).is_empty());
+    assert!(!damage(&[counted(RecordKind::Draw, 2_000_000, u64::MAX)]).is_empty());
     let other = Record { vcpu: 1, ..begun };
-    let late = counted(RecordKind::Poll, 2_002_000, most + 1);
+    let late = counted(RecordKind::Draw, 2_002_000, most + 1);
     assert_eq!(damage(&[other, late]), "");
 }
 
