@@ -97,6 +97,17 @@ fn what_cannot_be_built_does_not_check() {
 
 #[test]
 fn the_image_is_named_after_its_directory() {
+    let fake = with_control();
+    let build = ["build", "mine/system.toml", "--no-build", "--dump-dtb", "of/vms"];
+    let printed = capture(fake.weir().args(build));
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    assert!(printed.out.contains("build/mine-qemu-virt.img"), "{}", printed.out);
+    let tree = fs::read(fake.path("of/vms/a.dtb")).expect("a device tree");
+    assert_eq!(tree[..4], [0xd0, 0x0d, 0xfe, 0xed]);
+}
+
+/// A checkout with a built guest, and `mine/system.toml` of a VM that runs it.
+fn with_control() -> Fake {
     let fake = fake();
     fs::create_dir_all(fake.path("guests/examples/control/src")).expect("a directory");
     fs::create_dir_all(fake.path("build/programs")).expect("a directory");
@@ -107,12 +118,23 @@ fn the_image_is_named_after_its_directory() {
         "[[vm]]\nname = \"a\"\ncpus = [0]\nmemory = \"16MiB\"\nimage = { elf = \"control\" }\n";
     fs::create_dir_all(fake.path("mine")).expect("a directory");
     fake.write("mine/system.toml", format!("platform = \"qemu-virt\"\n{vm}").as_bytes());
-    let build = ["build", "mine/system.toml", "--no-build", "--dump-dtb", "of/vms"];
-    let printed = capture(fake.weir().args(build));
-    assert_eq!(printed.status, Some(0), "{}", printed.err);
-    assert!(printed.out.contains("build/mine-qemu-virt.img"), "{}", printed.out);
-    let tree = fs::read(fake.path("of/vms/a.dtb")).expect("a device tree");
-    assert_eq!(tree[..4], [0xd0, 0x0d, 0xfe, 0xed]);
+    fake
+}
+
+/// A board's image is compared with the one that `weir run --serial` builds.
+#[test]
+fn a_checkout_has_seeds_of_its_own() {
+    let fake = with_control();
+    let built = || {
+        let printed = capture(fake.weir().args(["build", "mine/system.toml", "--no-build"]));
+        assert_eq!(printed.status, Some(0), "{}", printed.err);
+        fs::read(fake.path("build/mine-qemu-virt.img")).expect("an image")
+    };
+    let [one, again] = [(); 2].map(|()| built());
+    assert!(one == again, "a build does not repeat");
+    fs::remove_file(fake.path("build/seed")).expect("the seed");
+    let other = built();
+    assert!(one.len() == other.len() && one != other, "another checkout has the same seeds");
 }
 
 /// An ELF file for AArch64 with its only segment, and entry, at this address; all of it but its

@@ -139,7 +139,12 @@ pub fn run(arguments: &BuildArguments, environment: &Environment) -> Result {
     let system = checked(file, options, Machine::Board, *json, environment)?;
     let tree_of = |vm: &weir_model::Vm| format!("{}.dtb", vm.name);
     let BuildOptions { no_build, all_parts, .. } = arguments.options;
-    let options = image::ImageOptions { environment: environment.clone(), no_build, all_parts };
+    let options = image::ImageOptions {
+        environment: environment.clone(),
+        no_build,
+        all_parts,
+        deterministic: false,
+    };
     let built = image::build(&system, &options)?;
     let audited = arguments.audit.then(|| audit(&system, &built.packed)).transpose();
     let audited = audited.map_err(|error| Failure::system(format!("audit: {error}")))?;

@@ -7,6 +7,7 @@ use crate::{
     failure::{Context, Failure, Result, SYSTEM},
     features::features_of,
     flat::{Flat, flatten},
+    seed,
     system::rendered,
 };
 use std::{
@@ -26,6 +27,9 @@ pub struct ImageOptions {
     pub no_build: bool,
     /// Builds the hypervisor with all its parts, not only those that the system uses.
     pub all_parts: bool,
+    /// Gives each VM the same `kaslr-seed` and `rng-seed` everywhere; otherwise they follow from
+    /// random bytes of this checkout.
+    pub deterministic: bool,
 }
 
 /// An image that boots.
@@ -53,13 +57,24 @@ pub struct BuiltImage {
 /// # fn main() -> weir_image::Result {
 /// let environment = Environment::find();
 /// let system = check(Path::new("examples/demo/demo.toml"), None, &environment)?;
-/// let image = build(&system, &ImageOptions { environment, no_build: false, all_parts: false })?;
+/// let image = build(&system, &ImageOptions {
+///     environment,
+///     no_build: false,
+///     all_parts: false,
+///     deterministic: false,
+/// })?;
 /// println!("{} bytes, {} pieces", image.bytes.len(), image.packed.placement.rows.len());
 /// # Ok(())
 /// # }
 /// ```
 pub fn build(system: &System, options: &ImageOptions) -> Result<BuiltImage> {
-    let ImageOptions { environment, no_build, all_parts } = options;
+    let ImageOptions { environment, no_build, all_parts, deterministic } = options;
+    let mut system = system.clone();
+    if !deterministic {
+        let secret = seed::secret(environment)?;
+        system.vms.iter_mut().for_each(|vm| vm.seed = seed::of(&secret, &vm.name));
+    }
+    let system = &system;
     let programs = Programs::new(environment, *no_build);
     let parts = if *all_parts { Features::ALL } else { features_of(system) };
     let hypervisor = hypervisor(system, &programs, parts, environment)?;

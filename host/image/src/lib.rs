@@ -21,6 +21,7 @@ mod image;
 pub mod output;
 pub mod progress;
 pub mod screen;
+mod seed;
 mod system;
 
 pub use environment::Environment;

@@ -262,6 +262,9 @@ fn chosen(vm: &Vm, initrd: Option<&Range<u64>>) -> DeviceTreeNode {
     if vm.has_pci() {
         add(&mut chosen, "linux,pci-probe-only", 1_u32);
     }
+    let (kaslr, rng) = vm.seed.0.split_at(8);
+    add(&mut chosen, "kaslr-seed", kaslr);
+    add(&mut chosen, "rng-seed", rng);
     add(&mut chosen, "stdout-path", format!("/{}", uart_name(vm)));
     chosen
 }

@@ -82,9 +82,14 @@ pub(crate) fn lay_out<'a>(
     for part in &program.parts {
         if !in_ram(&part.range(), memory) {
             let subject = if part.what == INITRD { Subject::Initrd } else { Subject::Image };
+            // `ld` puts the file's headers in front of the first section and loads them with it,
+            // 64 KiB or less below the address that the program was linked at.
+            let is_headers =
+                matches!(image, Image::Elf { .. }) && part.data.starts_with(b"\x7fELF");
             let message = format!(
-                "{} needs {} to {}, which is not in the VM's RAM",
+                "{}{} needs {} to {}, which is not in the VM's RAM",
                 part.what,
+                if is_headers { ", which begins with the file's headers," } else { "" },
                 hex(part.start),
                 hex(part.range().end),
             );
@@ -93,7 +98,12 @@ pub(crate) fn lay_out<'a>(
                 Image::Bin { .. } => "change `load`",
                 Image::Linux { .. } => "use a smaller image",
             };
-            let help = format!("its RAM is {}; enlarge or move it, or {elsewhere}", ram(memory));
+            let help = if is_headers {
+                let ram = ram(memory);
+                format!("link it with `ld -n` (`gcc -Wl,-n`), which leaves them out; RAM is {ram}")
+            } else {
+                format!("its RAM is {}; enlarge or move it, or {elsewhere}", ram(memory))
+            };
             problems.push(Problem { subject, ..problem(Code::OutsideRam, message, help) });
         }
     }

@@ -80,7 +80,36 @@ pub struct Vm {
     pub socket: Option<SocketBus>,
     /// Its network device, a port of the system's switch.
     pub net: Option<Net>,
+    /// What its guest finds as random bytes. Not in the file: it belongs to a build.
+    pub seed: Seed,
     pub(crate) spans: Spans,
+}
+
+/// Random bytes in a VM's device tree: `kaslr-seed` of 8 bytes and `rng-seed` of 32. A guest reads
+/// its own, so those of two VMs must not follow from each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seed(pub [u8; Self::LEN]);
+
+impl Seed {
+    /// Bytes of both.
+    pub const LEN: usize = 40;
+
+    /// Returns the bytes that the VM of this name has in each build that must repeat. They hold no
+    /// entropy.
+    pub(crate) fn fixed(name: &str) -> Self {
+        // FNV-1a, and splitmix64 from there.
+        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let mut bytes = [0; Self::LEN];
+        for (word, number) in bytes.chunks_exact_mut(8).zip(1_u64..) {
+            let mut mixed = hash.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            word.copy_from_slice(&(mixed ^ (mixed >> 31)).to_le_bytes());
+        }
+        Self(bytes)
+    }
 }
 
 /// A network device.

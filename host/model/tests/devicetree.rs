@@ -99,6 +99,23 @@ fn linux_on_a_gicv2() {
     assert_golden("gicv2.txt", &vm("qemu-virt-gicv2", "[0, 2, 3]", ""));
 }
 
+/// Linux takes the base of its address space from one, and its random numbers from the other.
+#[test]
+fn each_guest_has_random_seeds_of_its_own() {
+    let seeds = |text: &str| {
+        let (tree, _) = tree(text);
+        let chosen = tree.find_node("/chosen").unwrap();
+        ["kaslr-seed", "rng-seed"].map(|name| chosen.property(name).unwrap().value().to_vec())
+    };
+    let text = vm("qemu-virt", "[0]", "");
+    let [kaslr, rng] = seeds(&text);
+    assert_eq!((kaslr.len(), rng.len()), (8, 32));
+    assert!(!rng.windows(8).any(|part| part == kaslr), "they share bytes");
+    assert_eq!(seeds(&text), [kaslr.clone(), rng.clone()], "a system is packed twice alike");
+    let [other_kaslr, other_rng] = seeds(&text.replace("name = \"a\"", "name = \"b\""));
+    assert!(other_kaslr != kaslr && other_rng != rng, "two VMs have the same");
+}
+
 #[test]
 fn every_address_can_be_moved() {
     let moved = "board = { ram = 0x0, distributor = 0x1000_0000, redistributors = 0x1010_0000, \

@@ -11,7 +11,7 @@ use crate::resolve::ImageSource;
 use crate::timing::facts::Timing;
 use crate::timing::flow::{DEFAULT_PORT, Flow};
 use crate::timing::schedule::Entity;
-use crate::vm::{BROKER, Image, RamPiece, SocketBus, Spans, TickPolicy, VirtualBoard, Vm};
+use crate::vm::{BROKER, Image, RamPiece, Seed, SocketBus, Spans, TickPolicy, VirtualBoard, Vm};
 use std::ops::Range;
 use weir_abi::{
     FLOW_TIME_LIMIT, MAX_FLOWS, MAX_VMS, OnFault, OnOutside, PARTITION_IPA, PARTITION_LEN,
@@ -92,6 +92,7 @@ impl Checker<'_> {
         self.switch_cores(raw, timing, (vms, core));
         vms.push(Vm {
             name: BROKER.to_owned(),
+            seed: Seed::fixed(BROKER),
             cpus: vec![core],
             memory: vec![RAM, PARTITION],
             image: Image::Elf { file: ImageSource::Named(BROKER.to_owned()), args: String::new() },

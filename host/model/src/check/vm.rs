@@ -13,8 +13,8 @@ use crate::resolve::ImageSource;
 use crate::table::At;
 use crate::text::hex;
 use crate::vm::{
-    AssignedDevice, CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, Image, REDISTRIBUTOR_LEN, RamPiece, Spans,
-    VirtualBoard, Vm,
+    AssignedDevice, CPU_INTERFACE_LEN, DISTRIBUTOR_LEN, Image, REDISTRIBUTOR_LEN, RamPiece, Seed,
+    Spans, VirtualBoard, Vm,
 };
 use std::{collections::BTreeSet, ops::Range};
 use weir_abi::{ADDRESS_LIMIT, ECAM_LEN, KEPT_COUNTERS, PAGE};
@@ -103,8 +103,10 @@ impl Checker<'_> {
             Image::Elf { file: ImageSource::Named(String::new()), args: String::new() },
             None,
         ));
+        let name = raw.name.as_ref().map_or("?".to_owned(), |name| name.value.clone());
         let vm = Vm {
-            name: raw.name.as_ref().map_or("?".to_owned(), |name| name.value.clone()),
+            seed: Seed::fixed(&name),
+            name,
             cpus: raw
                 .cpus
                 .iter()

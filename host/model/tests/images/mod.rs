@@ -49,6 +49,14 @@ pub fn elf_at(entry: u64, loads: &[(u64, Load<'_>)]) -> Vec<u8> {
     file
 }
 
+/// An ELF file as `ld` without `-n` links it: the first segment is the beginning of the file.
+fn headers_first() -> Vec<u8> {
+    let (front, program) = ((0x4000_0000 - 0x1_0000, 0x1000, &[0; 0x1000][..]), 0x4010_0000);
+    let mut file = elf(program, &[front, (program, 0x1000, &[1; 16])]);
+    file[72..80].fill(0);
+    file
+}
+
 /// An arm64 Linux Image of `len` bytes that states that it needs `image_size`.
 pub fn linux(len: usize, image_size: u64, flags: u64) -> Vec<u8> {
     let mut image = vec![0x55; len];
@@ -77,6 +85,7 @@ pub fn directory(test: &str) -> PathBuf {
     };
     let good = elf(0x4010_0004, &[(0x4010_0000, 0x3000, &[0xaa; 0x2000])]);
     write("good.elf", &good);
+    write("headers.elf", &headers_first());
     write("32-bit.elf", &with(good.clone(), 4, 1));
     write("big-endian.elf", &with(good.clone(), 5, 2));
     write("x86.elf", &with(good.clone(), 18, 62));

@@ -70,7 +70,12 @@ pub fn observe(
     let scratch = tempfile::tempdir().context(|| "make a directory")?;
     let file = |name: &str| scratch.path().join(name);
     let (no_build, all_parts) = (options.no_build, options.all_parts);
-    let parts = weir_image::ImageOptions { environment: environment.clone(), no_build, all_parts };
+    let parts = weir_image::ImageOptions {
+        environment: environment.clone(),
+        no_build,
+        all_parts,
+        deterministic: true,
+    };
     let built = weir_image::build(&system, &parts)?;
     let elf = Programs::new(environment, true).hypervisor_in(&built.bytes)?;
     let out = Some(file("seen.json"));

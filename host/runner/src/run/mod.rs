@@ -237,7 +237,8 @@ fn image(system: &System, options: &RunOptions) -> Result<Vec<u8>> {
     }
     let RunOptions { no_build, all_parts, .. } = *options;
     let environment = options.environment.clone();
-    let options = weir_image::ImageOptions { environment, no_build, all_parts };
+    let deterministic = options.deterministic;
+    let options = weir_image::ImageOptions { environment, no_build, all_parts, deterministic };
     Ok(weir_image::build(system, &options)?.bytes)
 }
 
