@@ -7,8 +7,8 @@ pub struct Path {
     pub key: &'static str,
     /// A description.
     pub what: &'static str,
-    /// EL2 instructions of Bao, main branch of November 2026, on QEMU virt, by a guest that does
-    /// the same; median. None where nothing comparable was measured.
+    /// EL2 instructions of Bao 738e3dc5 (July 2026, main), measured in November 2026 on QEMU virt by
+    /// a guest that does the same; median. None where nothing comparable was measured.
     pub bao: Option<u64>,
     /// Whether weir is compared with half of that: on the paths that a real-time guest feels.
     pub(super) half: bool,

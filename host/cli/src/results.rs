@@ -165,6 +165,7 @@ impl Results {
             "table3-runs" => table3_runs(&self.file("engine")?),
             "mapping" => mapping(&self.file("mapping")?),
             "simulator" => simulator(&self.file("simulator")?),
+            "simulate-isolation" => slowdowns(&self.file("simulate-isolation")?),
             "deviations" => reproduced::deviations(&self.reproduced()?),
             "experiments" => reproduced::experiments(&self.reproduced()?),
             "isolation" => reproduced::isolation(&self.experiment("isolation")?),
@@ -364,28 +365,67 @@ fn round_trips(json: &Value) -> Rows {
 }
 
 fn flows(json: &Value) -> Rows {
-    let header = ["system", "flow", "packets", "lost", "maximum, ns", "serialized bound, ns"];
-    let mut rows = Rows::new(&header, 2);
+    let header = [
+        "system",
+        "flow",
+        "verdict",
+        "packets",
+        "lost",
+        "late",
+        "deadline, ns",
+        "serialized bound, ns",
+        "maximum, ns",
+        "without other cores' slices, ns",
+        "maximum/bound",
+    ];
+    let mut rows = Rows::new(&header, 3);
     for system in list(json, "systems") {
         let flows: Vec<_> = list(system, "flows").collect();
         let name = format!("`{}`", text(&system["system"]));
-        let keys = ["packets", "lost", "observed_max_ns", "bound_ns"];
+        let verdict = |flow: &Value| match flow["verdict"].as_str() {
+            Some(verdict) => verdict.replace('-', " "),
+            None => "-".to_owned(),
+        };
+        let keys =
+            ["packets", "lost", "late", "deadline_ns", "bound_ns", "observed_max_ns", "own_max_ns"];
         // Flows that are alike are one line, with the range of their maxima.
         let alike = |key: &str| flows.iter().all(|flow| flow[key] == flows[0][key]);
-        if flows.len() > 3 && ["packets", "lost", "bound_ns"].into_iter().all(alike) {
+        let same = ["verdict", "packets", "lost", "late", "deadline_ns", "bound_ns", "own_max_ns"];
+        if flows.len() > 3 && same.into_iter().all(alike) {
             let maxima = || flows.iter().filter_map(|flow| flow["observed_max_ns"].as_u64());
-            let range = [maxima().min(), maxima().max()].map(Option::unwrap_or_default);
-            let mut row = vec![name, format!("{}, each", flows.len())];
+            let [least, most] = [maxima().min(), maxima().max()].map(Option::unwrap_or_default);
+            let mut row = vec![name, format!("{}, each", flows.len()), verdict(flows[0])];
             row.extend(keys.map(|key| count(&flows[0][key])));
-            row[4] = format!("{} to {}", grouped(range[0]), grouped(range[1]));
+            row[8] = format!("{} to {}", grouped(least), grouped(most));
+            row.push(of_bound(most, &flows[0]["bound_ns"]));
             rows.row(&row);
             continue;
         }
         for flow in flows {
-            let mut row = vec![name.clone(), format!("`{}`", text(&flow["name"]))];
+            let mut row = vec![name.clone(), format!("`{}`", text(&flow["name"])), verdict(flow)];
             row.extend(keys.map(|key| count(&flow[key])));
+            row.push(of_bound(
+                flow["observed_max_ns"].as_u64().unwrap_or_default(),
+                &flow["bound_ns"],
+            ));
             rows.row(&row);
         }
+    }
+    rows
+}
+
+/// Returns the observed maximum as a multiple of the bound; a dash without one.
+fn of_bound(most: u64, bound: &Value) -> String {
+    bound.as_u64().map_or_else(|| "-".to_owned(), |bound| ratio(most, bound))
+}
+
+/// The slowdown of the first VM in each variant that `weir simulate run --compare` simulates.
+fn slowdowns(json: &Value) -> Rows {
+    let mut rows = Rows::new(&["variant", "slowdown of the walk"], 1);
+    for variant in json.as_array().into_iter().flatten() {
+        let slowdown = variant["vms"][0]["slowdown"].as_f64();
+        let slowdown = slowdown.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
+        rows.row(&[text(&variant["variant"]), slowdown]);
     }
     rows
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::{fs, io::Write, path::Path, time::Duration};
 use weir_model::platform::Machine;
 use weir_report::{overheads::measured, table, trace::file::NAME};
-use weir_runner::{Run, RunOptions, SilentConsole, watch_signals};
+use weir_runner::{Run, RunOptions, SilentConsole, report::FlowRun, watch_signals};
 
 /// The systems, and the virtual time after which a run ends that does not end itself.
 const SYSTEMS: [(&str, Option<Duration>); 16] = [
@@ -45,14 +45,14 @@ pub fn run(json: bool, environment: &Environment) -> Result {
         let file = environment.system(name)?;
         let outcome = exactly(&file, None, time, environment)?;
         let directory = &outcome.directory;
-        let flow = |flow: &weir_runner::report::FlowRun| {
-            json!({
-                "name": flow.name, "packets": flow.packets, "lost": flow.lost,
-                "observed_max_ns": flow.observed_max_ns, "bound_ns": flow.bound_ns,
-            })
-        };
-        let flows: Vec<_> = outcome.report.flows.iter().map(flow).collect();
-        systems.push(json!({ "system": name, "flows": flows }));
+        let flows: Vec<_> = outcome.report.flows.iter().map(described).collect();
+        systems.push(json!({
+            "system": name,
+            "status": outcome.status,
+            "ended_by": outcome.report.ended_by,
+            "verdict": outcome.report.verdict,
+            "flows": flows,
+        }));
         if name == PHASES {
             phases = json!(measured(&directory.join(NAME))?.0.record());
         }
@@ -73,7 +73,19 @@ pub fn run(json: bool, environment: &Environment) -> Result {
         writeln!(out, "{:#}", weir_report::versioned(figures))?;
         return Ok(());
     }
-    let mut rows = table(["system", "flow", "packets", "lost", "observed max, ns", "bound, ns"]);
+    let mut rows = table([
+        "system",
+        "run's status",
+        "flow",
+        "packets",
+        "lost",
+        "late",
+        "deadline, ns",
+        "bound, ns",
+        "observed max, ns",
+        "without other cores' slices, ns",
+        "verdict",
+    ]);
     for system in figures["systems"].as_array().into_iter().flatten() {
         for flow in system["flows"].as_array().into_iter().flatten() {
             let text = |value: &Value| match value {
@@ -81,8 +93,18 @@ pub fn run(json: bool, environment: &Environment) -> Result {
                 Value::Null => "-".to_owned(),
                 value => value.to_string(),
             };
-            let keys = ["name", "packets", "lost", "observed_max_ns", "bound_ns"];
-            let mut row = vec![text(&system["system"])];
+            let keys = [
+                "name",
+                "packets",
+                "lost",
+                "late",
+                "deadline_ns",
+                "bound_ns",
+                "observed_max_ns",
+                "own_max_ns",
+                "verdict",
+            ];
+            let mut row = vec![text(&system["system"]), text(&system["status"])];
             row.extend(keys.map(|key| text(&flow[key])));
             rows.add_row(row);
         }
@@ -91,8 +113,33 @@ pub fn run(json: bool, environment: &Environment) -> Result {
     Ok(())
 }
 
-/// Runs a system with flows, on its board or on `platform`, so that two runs are alike and no
-/// core's time slice is in a latency: until it ends itself, or for this virtual time.
+/// Returns what a run showed of a flow, with the verdict and its reason; both are null for a flow
+/// without deadline and bound.
+fn described(flow: &FlowRun) -> Value {
+    let finding = flow.finding.as_ref();
+    json!({
+        "name": flow.name,
+        "packets": flow.packets,
+        "lost": flow.lost,
+        "late": flow.late,
+        "deadline_ns": flow.deadline_ns,
+        "bound_ns": flow.bound_ns,
+        "observed_max_ns": flow.observed_max_ns,
+        "own_max_ns": flow.own_max_ns,
+        "verdict": finding.map(|finding| finding.verdict.key()),
+        "reason": finding.map(|finding| &finding.reason),
+    })
+}
+
+/// Runs a system with flows, on its board or on `platform`, until it ends itself or for this
+/// virtual time. Two runs are alike.
+///
+/// QEMU counts instructions with one core at a time, each until its next timer deadline, and no
+/// tick of EL2 ends a core's slice here. So a latency contains the slices of all cores that have
+/// work between the notification and the receiver's interrupt: none in `flows-exact`, in which
+/// nothing else runs, and milliseconds next to a busy core. The report judges a latency above its
+/// bound by what is left without them ([`FlowRun::own_max_ns`]), and a missed deadline by the
+/// latency as it is.
 pub(super) fn exactly(
     file: &Path,
     platform: Option<&str>,

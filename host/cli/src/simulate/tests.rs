@@ -106,13 +106,20 @@ fn a_dma_engine_and_its_tbu_are_in_what_is_printed() {
 
 #[test]
 fn the_ready_examples_show_their_claims() {
-    let variants = |name: &str, more: &str| -> Vec<Value> {
-        let simulation = simulation(&system(name), &format!("--for 2ms {more}")).unwrap();
+    let variants = |name: &str, options: &str| -> Vec<Value> {
+        let simulation = simulation(&system(name), options).unwrap();
         compare::describe(&simulation).unwrap().iter().map(|variant| json!(variant)).collect()
     };
     let slowdown = |variant: &Value| variant["vms"][0]["slowdown"].as_f64().unwrap();
     let evicted = |variant: &Value| variant["evicted_of_others"][1].as_u64().unwrap();
     let all = variants("simulate-isolation", "");
+    // The tutorial's table.
+    let published = include_str!("../../../../docs/results/simulate-isolation.json");
+    let mut published: Vec<Value> = serde_json::from_str(published).unwrap();
+    for variant in &mut published {
+        variant.as_object_mut().unwrap().remove("version");
+    }
+    assert_eq!(all, published, "write it anew, as docs/tutorials/memory-isolation.md states");
     let [both, colors, budgets, neither] = all.as_slice() else { panic!("{all:?}") };
     assert_eq!((evicted(both), evicted(colors)), (0, 0));
     assert!(evicted(neither) > 1000 && slowdown(neither) > 5.0, "{neither}");
@@ -122,7 +129,7 @@ fn the_ready_examples_show_their_claims() {
             assert!((30..=45).contains(&period[0].as_u64().unwrap()), "{variant}");
         }
     }
-    let few = "--set caches.l2_misses=3 --set caches.l2_write_buffers=3 \
+    let few = "--for 2ms --set caches.l2_misses=3 --set caches.l2_write_buffers=3 \
                --set cores.l2.replacement=lru";
     let all = variants("simulate-registers", few);
     let [both, colors, budgets, neither] = all.as_slice() else { panic!("{all:?}") };
