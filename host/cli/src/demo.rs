@@ -27,7 +27,7 @@ Three virtual machines on one board of four cores, each with its own memory and 
   control  a bare-metal loop that must run every millisecond, and measures how late it is
   linux    Debian's real-time Linux on two cores, running cyclictest
   attacker executes a list of attacks; weir stops each, reports its cause and restarts the VM
-The first two must not notice the third. It takes a minute or two.
+The first two must not notice the third. The first call builds weir and its guests, for minutes.
 ";
 
 /// Boots the demonstration in QEMU: a bare-metal control loop, real-time Linux and an attacker,
