@@ -189,7 +189,8 @@ pub const REGISTERS: &[Registers] = &[
     // The GIC's CPU interface is the virtual one.
     one("ICC_PMR_EL1", "8.0", [3, 0, 4, 6, 0], SAVED),
     some("ICC_*", "8.0", ([3, 0, 12], [8, 9], [0, 7]), SAVED),
-    some("ICC_DIR_EL1, ICC_RPR_EL1", "8.0", ([3, 0, 12], [11, 11], [1, 3]), SAVED),
+    one("ICC_DIR_EL1", "8.0", [3, 0, 12, 11, 1], trapped("ICH_HCR_EL2.TDIR")),
+    one("ICC_RPR_EL1", "8.0", [3, 0, 12, 11, 3], SAVED),
     some("ICC_SGI1R_EL1, ..", "8.0", ([3, 0, 12], [11, 11], [5, 7]), trapped("HCR_EL2.IMO, FMO")),
     one("ICC_SRE_EL1", "8.0", [3, 0, 12, 12, 5], trapped("ICC_SRE_EL2.Enable")),
     some("ICC_*", "8.0", ([3, 0, 12], [12, 12], [0, 7]), SAVED),
@@ -265,7 +266,7 @@ mod tests {
                 assert!(!matches!(written, SysRegOutcome::Read(_)), "{registers:?}");
                 assert_eq!(access(of(false), 0, &ids), before, "{registers:?}");
                 let sends = matches!(written, SysRegOutcome::SendSgi { .. });
-                assert_eq!(sends, (crn, crm) == (12, 11), "{registers:?}");
+                assert_eq!(sends, (crn, crm) == (12, 11) && op2 >= 5, "{registers:?}");
             }
         }
     }
