@@ -138,12 +138,13 @@ fn a_thousand_restarts_begin_with_the_same_memory() {
     let args = format!("boots=1000 word={}", random_word());
     let text = with(&system, "boots=1000 quiet=1", &args);
     let directory = tempfile::tempdir().expect("a directory");
-    let built = build_image(&text, &directory.path().join("phoenix.img"));
+    let image = directory.path().join("phoenix.img");
+    let built = build_image(&text, &image);
     let pristine = &built["vms"][0];
     assert_eq!(pristine["name"], "phoenix");
     let pristine = pristine["pristine_crc32c"].as_str().expect("a check sum");
     let pristine = pristine.trim_start_matches("0x").to_uppercase();
-    let outcome = run(&text, &[]);
+    let outcome = run(&text, &["--image-file", image.to_str().expect("a path")]);
     let lines = outcome.lines("phoenix");
     let expected: Vec<String> = (1..=1000)
         .map(|boot| format!("phoenix: boot {boot} hash {pristine}"))
@@ -195,9 +196,10 @@ fn a_relocated_hypervisor_behaves_the_same() {
     let text = with(&system("phoenix"), "1000 boots, hash", "20 boots, hash");
     let text = with(&text, "boots=1000 quiet=1", &format!("boots=20 word={}", random_word()));
     let directory = tempfile::tempdir().expect("a directory");
-    let built = build_image(&moved(&text), &directory.path().join("phoenix.img"));
+    let image = directory.path().join("phoenix.img");
+    let built = build_image(&moved(&text), &image);
     let pristine = built["vms"][0]["pristine_crc32c"].as_str().expect("a check sum");
-    let outcome = run(&moved(&text), &[]);
+    let outcome = run(&moved(&text), &["--image-file", image.to_str().expect("a path")]);
     it_moved(&outcome);
     let same = format!(" hash {}", pristine.trim_start_matches("0x").to_uppercase());
     let lines = outcome.lines("phoenix");

@@ -77,17 +77,18 @@ impl Programs {
         let features: Vec<&str> = std::iter::once(gic).chain(parts.names()).collect();
         let features = features.join(",");
         let arguments = ["-p", HYPERVISOR, "--no-default-features", "--features", &features];
-        let sources = sources(environment, root, name)?;
+        let sources = sources(environment, root, name);
         let made_of = |kept: &Path| fs::read_to_string(kept.with_extension("sources")).ok();
         // Cargo puts the hypervisors of all boards in one place, so that it would build this one
         // again after each build for another board.
-        if !(kept.is_file() && made_of(&kept).as_ref() == Some(&sources)) {
+        if sources.is_none() || !kept.is_file() || made_of(&kept) != sources {
             self.build(environment, "the hypervisor", Some(name), &arguments, |program| {
                 (program == HYPERVISOR).then(|| kept.clone())
             })?;
+            let sources = sources.as_deref().unwrap_or_default();
             replace(&kept.with_extension("sources"), sources.as_bytes())?;
         }
-        if kept != all && made_of(&all).is_some_and(|made_of| made_of != sources) {
+        if kept != all && all.is_file() && made_of(&all) != sources {
             // It would be older than what a later command without a build expects.
             let _ = fs::remove_file(all.with_extension("sources"));
             let _ = fs::remove_file(&all);
@@ -241,15 +242,14 @@ impl Programs {
 }
 
 /// Identifies all that a board's hypervisor is built from: sources, manifests, the board file, the
-/// compiler and its flags.
-fn sources(environment: &Environment, root: &Path, board: &str) -> Result<String> {
+/// compiler and its flags; none if one of the files cannot be read, which cargo then reports.
+fn sources(environment: &Environment, root: &Path, board: &str) -> Option<String> {
     let rustc = environment.rustc.clone().or_else(|| env::var_os("RUSTC"));
     let version = Command::new(rustc.unwrap_or_else(|| "rustc".into())).arg("-vV").output();
     let version = version.map_or_else(|_| Vec::new(), |version| version.stdout);
     let flags = environment.bare_flags.join(" ");
     let board = format!("boards/{board}/board.toml");
-    build_id::of_files(root, &board, &[&version, flags.as_bytes()])
-        .context(|| format!("read the hypervisor's sources in {}", root.display()))
+    build_id::of_files(root, &board, &[&version, flags.as_bytes()]).ok()
 }
 
 /// The file name under which a board's hypervisor with these optional parts is kept.
