@@ -190,11 +190,11 @@ fn a_task_that_misses_deadlines_fails_the_run() {
     assert_eq!(report["verdict"], "holds");
 }
 
-/// A VM that always wants more than its budget.
+/// A VM that always wants more than its budget: it walks twice the L2, so that each line misses.
 fn stressor(bandwidth: &str, more: &str) -> String {
     format!(
         "platform = \"qemu-virt\"\n{more}\n[[vm]]\nname = \"memory-stressor\"\ncpus = [0]\n\
-         memory = \"16MiB\"\nimage = {{ elf = \"memory-stressor\" }}\n\
+         memory = \"16MiB\"\nimage = {{ elf = \"memory-stressor\", args = \"size=0x200000\" }}\n\
          memory_budget = {{ {bandwidth} }}\n"
     )
 }
