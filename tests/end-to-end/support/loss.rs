@@ -10,12 +10,12 @@ pub struct Attack<'a> {
     pub core: &'a str,
 }
 
-/// What a control loop loses that shares its core.
+/// The loss of a control loop that shares its core.
 pub const LATER: &str = "ns later than next to a VM that computes";
 
 impl Attack<'_> {
-    /// Reports how much later than without the attack the latest activation of a loop is that begins
-    /// with its slot. Fails if that is more than the board's longest switch, which contains the
+    /// Reports how much later than without the attack the latest activation of a loop is, if it
+    /// begins with its slot. Fails if that is more than the board's longest switch, which contains the
     /// longest section of EL2.
     pub fn assert_late(self, latest: u64, quiet: u64) {
         self.assert_loss(LATER, latest.saturating_sub(quiet), sharing().switch.0);

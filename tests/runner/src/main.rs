@@ -60,7 +60,7 @@ struct Arguments {
     /// Of the stages unit and qemu, runs only the tests with TEXT in their names
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Of the stages unit and qemu, builds and runs only the tests of this package, such as
+    /// In the stages unit and qemu, builds and runs only the tests of this package, such as
     /// weir-vsock; several times for several packages
     #[arg(long, short, value_name = "NAME")]
     package: Vec<String>,

@@ -35,8 +35,8 @@ fn search(folder: &Path, root: &Path, found: &mut Vec<String>) -> io::Result<()>
     Ok(())
 }
 
-/// Returns the packages with an integration test that has `text` in its name, so that no others have
-/// to be built; none if the sources name no such test, as a macro may.
+/// Returns the packages with an integration test that has `text` in its name, so that no others
+/// have to be built; none if the sources name no such test, as a macro may.
 pub fn packages_with(text: &str, targets: &[TestTarget]) -> io::Result<Vec<String>> {
     let mut found = BTreeSet::new();
     for target in targets {

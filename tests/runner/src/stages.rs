@@ -168,7 +168,7 @@ fn doc(context: &Context) -> io::Result<Vec<Command>> {
     Ok(commands)
 }
 
-/// Builds test binaries of these packages, or of all; each one that does not build is a failed test.
+/// Builds test binaries of these packages, or of all; each that does not build is a failed test.
 fn build(
     context: &Context,
     stage: Stage,

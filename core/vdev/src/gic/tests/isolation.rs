@@ -2,7 +2,7 @@
 //! there.
 
 use super::super::{Signaling, V2, V3, VcpuMask, lr};
-use super::{Core, GicAccess, GicArchitecture, Rig};
+use super::{Core, GicAccess, GicArchitecture, Rig, route};
 use proptest::prelude::*;
 use weir_units::IntId;
 
@@ -34,14 +34,6 @@ fn away<V: GicArchitecture>() -> Rig<V> {
     rig.prompt = false;
     (rig.taken, rig.notified) = (vec![0; 2], vec![0; 2]);
     rig
-}
-
-fn route<V: GicArchitecture>(rig: &mut Rig<V>, vcpu: usize, intid: u32, to: u64) {
-    if V::V3 {
-        rig.write(vcpu, 0x6000 + 8 * u64::from(intid), 8, to);
-    } else {
-        rig.write(vcpu, 0x800 + u64::from(intid), 1, 1 << to);
-    }
 }
 
 fn leave<V: GicArchitecture>(rig: &mut Rig<V>, vcpu: usize) {

@@ -545,3 +545,12 @@ impl<V: GicArchitecture> Rig<V> {
         entry
     }
 }
+
+/// Routes an SPI to vCPU `to`, by a store of vCPU `vcpu`.
+fn route<V: GicArchitecture>(rig: &mut Rig<V>, vcpu: usize, intid: u32, to: u64) {
+    if V::V3 {
+        rig.write(vcpu, 0x6000 + 8 * u64::from(intid), 8, to);
+    } else {
+        rig.write(vcpu, 0x800 + u64::from(intid), 1, 1 << to);
+    }
+}

@@ -2,7 +2,7 @@
 //! for which the core waits for the VM's lock.
 
 use super::super::{V2, V3};
-use super::{GicAccess, GicArchitecture, Rig};
+use super::{GicAccess, GicArchitecture, Rig, route};
 use proptest::prelude::*;
 
 /// The timers' PPIs, a level-sensitive and an edge-triggered SPI, linked to physical lines.
@@ -31,14 +31,6 @@ fn rig<V: GicArchitecture>() -> Rig<V> {
         route(&mut rig, 0, intid, 0);
     }
     rig
-}
-
-fn route<V: GicArchitecture>(rig: &mut Rig<V>, vcpu: usize, intid: u32, to: u64) {
-    if V::V3 {
-        rig.write(vcpu, 0x6000 + 8 * u64::from(intid), 8, to);
-    } else {
-        rig.write(vcpu, 0x800 + u64::from(intid), 1, 1 << to);
-    }
 }
 
 /// Takes a vCPU off its core, on which nothing of its VM is left.
