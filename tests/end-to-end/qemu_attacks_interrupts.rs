@@ -207,9 +207,33 @@ name = "sleeper"
 cpus = [0, 1]
 memory = "4MiB"
 image = { elf = "power-down", args = "by=sgi" }
-expect = ["power-down: 20 rounds by SGIs"]
+expect = ["power-down: 20 rounds by sgi"]
 "#;
         let _ = run_system(&format!("platform = \"{platform}\"\n{vm}"), &Options::default()).good();
+    }
+}
+
+/// A power-down suspend leaves breakpoints and event counters as a reset of the core does. An
+/// overflow that is pending at the call ends it, although the reset clears the overflow.
+#[test]
+fn power_down_resets_breakpoints_and_counters() {
+    for (by, expected) in [("timer", "20 rounds, 40 interrupts"), ("pmu", "20 rounds by pmu")] {
+        let text = format!(
+            r#"
+platform = "qemu-virt"
+
+[[vm]]
+name = "sleeper"
+cpus = [0]
+memory = "4MiB"
+image = {{ elf = "power-down", args = "by={by}" }}
+pmu = 2
+expect = ["power-down: {expected}"]
+"#
+        );
+        let outcome = run_system(&text, &Options::default());
+        assert_eq!(outcome.lines("sleeper"), [format!("power-down: {expected}")], "by {by}");
+        let _ = outcome.good();
     }
 }
 

@@ -485,6 +485,8 @@ fn wait(core: &mut Core) -> bool {
 /// lost. Its CPU interface is off: any interrupt that the distributor forwards ends the wait.
 fn power_down(core: &mut Core, entry: u64, x0: u64) {
     let Some(vcpu_ref) = core.current else { return };
+    // An overflow that EL2 has not seen yet ends the wait, although the reset below clears it.
+    pmu::update(core, vcpu_ref);
     // With an interrupt pending it goes on at once, and keeps what is left of its budget.
     if core.sole.is_some() && !has_pending(vcpu_ref, Signaling::ALL) {
         note(core, vcpu_ref, false);
@@ -492,6 +494,8 @@ fn power_down(core: &mut Core, entry: u64, x0: u64) {
     suspend(core, vcpu_ref, Signaling::ALL, |context| {
         *context = GuestContext::reset(entry, x0).with_timers_of(context);
     });
+    debug::reset(vcpu_ref);
+    pmu::reset(core);
 }
 
 /// Takes the current vCPU off the core until it has an interrupt that `wakes` signals. `change`
