@@ -1,4 +1,5 @@
-//! Errata of Cortex-A53 r0p0 to r0p4 that the build works around, searched in the linked programs.
+//! What the linked programs contain: barriers behind each ERET of the hypervisor, and no pattern of
+//! the errata of Cortex-A53 r0p0 to r0p4 that the build works around.
 
 use crate::support::qemu::{build_programs, root};
 use std::fs;
@@ -23,6 +24,15 @@ fn multiply_after_access(words: &[u32]) -> Vec<usize> {
         .filter(|(_, pair)| is_memory_access(pair[0]) && is_multiply_accumulate(pair[1]))
         .map(|(at, _)| at * 4)
         .collect()
+}
+
+const ERET: u32 = 0xd69f_03e0;
+
+/// Offsets of ERETs that are not followed by DSB NSH and ISB, which stop speculation behind them.
+fn open_erets(words: &[u32]) -> Vec<usize> {
+    const BARRIERS: [u32; 2] = [0xd503_379f, 0xd503_3fdf];
+    let erets = words.iter().enumerate().filter(|(_, word)| **word == ERET);
+    erets.filter(|(at, _)| !words[at + 1..].starts_with(&BARRIERS)).map(|(at, _)| at * 4).collect()
 }
 
 /// Whether a word is a branch (DDI 0487, C4.1.65): to an immediate, by a comparison or a bit, by a
@@ -125,6 +135,25 @@ fn the_patterns_are_recognized() {
     for branch in [0x1400_0aa0, 0x5400_05e1, 0x3400_0041, 0x3700_0041, 0xd61f_0100] {
         let replaced = [sequence[0], sequence[1], branch, sequence[2]];
         assert!(adrp_at_page_end(&replaced, 0x20_0ff8).is_empty(), "{branch:x}");
+    }
+}
+
+/// Nothing that follows an ERET of EL2 or EL3 can be executed speculatively.
+#[test]
+fn barriers_follow_each_eret_of_the_hypervisor() {
+    let open = |words| open_erets(words).len();
+    assert_eq!(open(&[ERET, 0xd503_379f, 0xd503_3fdf]), 0);
+    assert_eq!(open(&[ERET, 0xd503_379f, ERET]), 2);
+    build_programs();
+    for name in ["qemu-virt", "qemu-virt-gicv2", "qemu-virt-minimal", "zcu102", "rpi4", "gem5"] {
+        let program = root().join("build/programs").join(format!("weir-hypervisor-{name}"));
+        let code = code(&fs::read(&program).expect("a program"));
+        let erets = code.iter().flat_map(|(_, words)| words).filter(|word| **word == ERET);
+        assert!(erets.count() > 5, "{name}");
+        for (address, words) in code {
+            let open = open_erets(&words);
+            assert!(open.is_empty(), "{name}: {open:x?} behind {address:#x}");
+        }
     }
 }
 

@@ -56,6 +56,8 @@ other_level:
     msr     elr_el3, x1
     mov     x0, #0                          // no device tree
     eret
+    dsb     nsh                             // stop speculation, as in vectors.s
+    isb
 
     .balign 8
 // 16 vectors of 128 bytes, each a core that stays; the loop of waiting cores is in the first one.
@@ -72,6 +74,8 @@ wait:
     cbz     x3, 1b
     msr     elr_el3, x3
     eret
+    dsb     nsh                             // stop speculation, as in vectors.s
+    isb
     .balign 8
     .space  128 - (. - resident)
     .rept   15

@@ -49,6 +49,14 @@
     ldp     x0, x1, [sp], #FRAME
     .endm
 
+    // Stops speculation behind the ERET, which some cores continue there (Arm's "Straight-line
+    // speculation"): SB, for cores that lack it. The barriers are never executed.
+    .macro  eret_only
+    eret
+    dsb     nsh
+    isb
+    .endm
+
     .macro  own_fault
     .balign 128
     mrs     x0, esr_el2
@@ -74,7 +82,7 @@ vectors:
     bl      {handle_irq}
     cbnz    x0, irq_slow
     restore_volatile
-    eret
+    eret_only
     .balign 128
     own_fault                               // FIQ: no interrupt of group 0 is configured
     .balign 128
@@ -109,7 +117,7 @@ resume_sp:
     ldp     x26, x27, [sp, #208]
     ldp     x28, x29, [sp, #224]
     restore_volatile
-    eret
+    eret_only
 
 irq_slow:
     save_rest
@@ -123,7 +131,7 @@ call:
     bl      {handle_call}
     cbnz    x0, call_slow
     restore_volatile
-    eret
+    eret_only
 
 register:
     ubfx    x3, x2, #5, #5                  // the general register
@@ -134,7 +142,7 @@ register:
     bl      {handle_register}
     cbnz    x0, call_slow
     restore_volatile
-    eret
+    eret_only
 
 data_abort:
     ubfx    x3, x2, #16, #5                 // the general register; 0 if the syndrome names none
@@ -145,7 +153,7 @@ data_abort:
     bl      {handle_data_abort}
     cbnz    x0, call_slow
     restore_volatile
-    eret
+    eret_only
 
 data_abort_all:
     save_rest
@@ -175,7 +183,7 @@ enter:
     ldp     x28, x29, [x0, #224]
     ldr     x30, [x0, #240]
     ldp     x0, x1, [x0]
-    eret
+    eret_only
 
     .section .text.resume, "ax"
     .global resume

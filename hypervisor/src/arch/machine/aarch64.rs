@@ -277,6 +277,9 @@ global_asm!(
     "serror_vectors:",
     ".space 0x380",
     "eret",
+    // Stop speculation, as in vectors.s.
+    "dsb nsh",
+    "isb",
     ".global take_serror",
     "take_serror:",
     "mrs x0, vbar_el2",
