@@ -509,6 +509,8 @@ fn a_vm_uses_only_its_granted_counters() {
             "{platform}: {}",
             lines[3]
         );
+        let expected = "counting: interrupts after 32 bits of cycles: 1, with PMCR_EL0.LC: 0";
+        assert_eq!(lines[4], expected, "{platform}");
         assert!(outcome.vm("counting")["faults"] == serde_json::json!([]));
     }
 }

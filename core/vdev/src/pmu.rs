@@ -10,8 +10,10 @@
 //! disabled there until the guest has cleared it, so that however it is left, the hypervisor's own
 //! overflows come.
 //!
-//! Of PMUv3 before Armv8.1: 32-bit event counters, event numbers of 10 bits, `PMCR_EL0.LC` always
-//! set. Not offered are PMSWINC's AArch32 twins and the other CP15 registers.
+//! Of PMUv3 before Armv8.1: 32-bit event counters, event numbers of 10 bits. The cycle counter has
+//! 64 bits; `PMCR_EL0.LC` chooses whether it overflows after 32 or 64 of them. The bit is the
+//! guest's in the hardware, because the hypervisor uses no cycle counter. Not offered are PMSWINC's
+//! AArch32 twins and the other CP15 registers.
 //!
 //! Source: Arm ARM (DDI0487), D11 "The Performance Monitors Extension", D24.5 for each register.
 
@@ -74,6 +76,10 @@ pub trait GrantedCounters {
     fn set_type(&mut self, n: usize, kind: u32);
     /// Sets where the cycle counter counts.
     fn set_filter(&mut self, filter: u32);
+    /// Sets whether the cycle counter overflows after 64 bits, instead of 32: `PMCR_EL0.LC`.
+    fn set_long_cycles(&mut self, long: bool);
+    /// Returns whether it does: always, on a core without AArch32.
+    fn has_long_cycles(&mut self) -> bool;
     /// Has those of `mask` count, and no others of the granted ones.
     fn set_enabled(&mut self, mask: u32);
     /// Has those of `mask` interrupt, and no others of the granted ones.
@@ -141,6 +147,7 @@ impl VirtualPmu {
             hw.write(n, 0);
         }
         hw.set_filter(0);
+        hw.set_long_cycles(true);
         hw.write_cycles(0);
         hw.clear_overflowed(self.all());
     }
@@ -210,7 +217,8 @@ impl VirtualPmu {
             // PMCR_EL0.
             (false, (12, 0), true) => self.write_control(value, hw),
             (false, (12, 0), false) => {
-                return PmuOutcome::Read(self.control | LC | u64::from(self.count) << 11);
+                let long = if hw.has_long_cycles() { LC } else { 0 };
+                return PmuOutcome::Read(self.control | long | u64::from(self.count) << 11);
             }
             // PMCNTENSET_EL0, PMCNTENCLR_EL0.
             (false, (12, 1), true) => self.enable(self.enabled | mask, hw),
@@ -250,6 +258,7 @@ impl VirtualPmu {
 
     fn write_control(&mut self, value: u64, hw: &mut impl GrantedCounters) {
         self.control = value & (E | DP);
+        hw.set_long_cycles(value & LC != 0);
         if value & P != 0 {
             for n in 0..usize::from(self.count) {
                 hw.write(n, 0);

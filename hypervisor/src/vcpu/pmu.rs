@@ -46,7 +46,6 @@ pub fn start(core: &mut Core) {
             b": correct `counters` under [pmu] in the platform file",
         ]);
     }
-    Granted::start();
     Line::new(intid, core.id).claim(core.id);
     core.pmu = Some(VirtualPmu::new(count));
     reset(core);

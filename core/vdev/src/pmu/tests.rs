@@ -8,6 +8,7 @@ struct Fake {
     types: Vec<u32>,
     cycles: u64,
     filter: u32,
+    long_cycles: bool,
     enabled: u32,
     interrupts: u32,
     overflowed: u32,
@@ -39,6 +40,12 @@ impl GrantedCounters for Fake {
     }
     fn set_filter(&mut self, filter: u32) {
         self.filter = filter;
+    }
+    fn set_long_cycles(&mut self, long: bool) {
+        self.long_cycles = long;
+    }
+    fn has_long_cycles(&mut self) -> bool {
+        self.long_cycles
     }
     fn set_enabled(&mut self, mask: u32) {
         self.enabled = mask;
@@ -122,7 +129,8 @@ fn a_reset_stops_and_clears_all_that_is_granted() {
     guest.write(evtyper(1), 0x8000_0008);
     guest.write(evcntr(1), 9);
     guest.0.reset(&mut guest.1);
-    assert_eq!(guest.1, Fake { values: vec![0; 2], types: vec![0; 2], ..Fake::default() });
+    let reset = Fake { values: vec![0; 2], types: vec![0; 2], ..Fake::default() };
+    assert_eq!(guest.1, Fake { long_cycles: true, ..reset });
     assert_eq!(
         [PMCR, CNTENSET, INTENSET, USERENR].map(|its| guest.read(its)),
         [LC | 2 << 11, 0, 0, 0]
@@ -135,7 +143,7 @@ fn a_counter_runs_if_it_and_all_are_enabled() {
     guest.write(CNTENSET, !0);
     assert_eq!((guest.read(CNTENSET), guest.1.enabled), (0x8000_0007, 0));
     guest.write(PMCR, E | DP);
-    assert_eq!((guest.1.enabled, guest.read(PMCR)), (0x8000_0007, E | DP | LC | 3 << 11));
+    assert_eq!((guest.1.enabled, guest.read(PMCR)), (0x8000_0007, E | DP | 3 << 11));
     guest.write(CNTENCLR, 2);
     assert_eq!((guest.read(CNTENCLR), guest.1.enabled), (0x8000_0005, 0x8000_0005));
     guest.write(PMCR, 0);
@@ -156,6 +164,16 @@ fn the_control_register_resets_counters_apart() {
     set(&mut guest);
     guest.write(PMCR, C);
     assert_eq!((guest.read(CCNTR), guest.1.values), (0, vec![5, 6]));
+}
+
+#[test]
+fn the_cycle_counter_overflows_where_the_guest_says() {
+    let mut guest = Guest::new(2);
+    assert_eq!((guest.1.long_cycles, guest.read(PMCR) & LC), (true, LC));
+    guest.write(PMCR, E);
+    assert_eq!((guest.1.long_cycles, guest.read(PMCR) & LC), (false, 0));
+    guest.write(PMCR, E | LC);
+    assert_eq!((guest.1.long_cycles, guest.read(PMCR) & LC), (true, LC));
 }
 
 #[test]

@@ -1,15 +1,17 @@
 //! Uses the event counters that its VM was granted (`pmu = N`), as an operating system would, and
 //! reaches for those beyond.
 //!
-//! It counts the instructions of a loop, increments by software, takes overflow interrupts, and
-//! then for `passes=` (1000) passes does to the PMU what would stop or reset all of its counters,
-//! were they all its own.
+//! It counts the instructions of a loop, increments by software, and takes overflow interrupts,
+//! also of the cycle counter, which overflows after 32 or 64 bits (`PMCR_EL0.LC`). Then for
+//! `passes=` (1000) passes it does to the PMU what would stop or reset all of its counters, were
+//! they all its own.
 //!
 //! ```text
 //! counting: PMUv3 with 2 event counters
 //! counting: 20000 instructions in a loop of 20000
 //! counting: 5 increments of 5
 //! counting: 3 overflows, 3 interrupts, 12 events late at most
+//! counting: interrupts after 32 bits of cycles: 1, with PMCR_EL0.LC: 0
 //! counting: done
 //! ```
 
@@ -33,9 +35,12 @@ const INTID: u32 = 23;
 /// PMU events.
 const SOFTWARE_INCREMENT: u64 = 0;
 const INST_RETIRED: u64 = 8;
-/// PMCR_EL0.E, .P, .C.
+/// PMCR_EL0.E, .LC, and .P with .C.
 const ENABLE: u64 = 1;
+const LONG: u64 = 1 << 6;
 const RESET: u64 = 6;
+/// The bit of the cycle counter among those of the counters.
+const CYCLES: u64 = 1 << 31;
 /// Events to an overflow.
 const DISTANCE: u64 = 1000;
 const TURNS: u64 = 10_000;
@@ -100,6 +105,15 @@ fn overflows(count: u64) {
     println!("counting: {count} overflows, {taken} interrupts, {most} events late at most");
 }
 
+/// How many interrupts come while the cycle counter passes 32 bits, with this PMCR_EL0.
+fn cycle_overflows(control: u64) -> u64 {
+    let taken = TAKEN.load(SeqCst);
+    write!("pmcr_el0", control);
+    write!("pmccntr_el0", (1 << 32) - DISTANCE);
+    while read!("pmccntr_el0") < (1 << 32) + DISTANCE {}
+    TAKEN.load(SeqCst) - taken
+}
+
 fn main(board: &'static Board) -> ! {
     let version = read!("id_aa64dfr0_el1") >> 8 & 0xf;
     assert!(version != 0, "this VM has no PMU: give it `pmu = 2`");
@@ -112,7 +126,7 @@ fn main(board: &'static Board) -> ! {
     write!("pmevtyper0_el0", INST_RETIRED);
     write!("pmevtyper1_el0", SOFTWARE_INCREMENT);
     write!("pmcr_el0", ENABLE | RESET);
-    write!("pmcntenset_el0", 0x8000_0003);
+    write!("pmcntenset_el0", CYCLES | 3);
     // What reading takes is in both.
     let loops = counted(1 + TURNS) - counted(1);
     println!("counting: {loops} instructions in a loop of {}", 2 * TURNS);
@@ -125,6 +139,9 @@ fn main(board: &'static Board) -> ! {
     assert!(read!("pmccntr_el0") > cycles, "the cycle counter stands still");
     write!("pmintenset_el1", 1);
     overflows(3);
+    write!("pmintenset_el1", CYCLES);
+    let [short, long] = [ENABLE, ENABLE | LONG].map(cycle_overflows);
+    println!("counting: interrupts after 32 bits of cycles: {short}, with PMCR_EL0.LC: {long}");
 
     // Counter 5 is the last of a Cortex-A53.
     for n in counters..6 {

@@ -2,6 +2,7 @@
 
 pub use weir_vdev::pmu::VirtualPmu;
 
+use super::ENABLE;
 use crate::arch::{
     isb,
     sysreg::{
@@ -17,18 +18,14 @@ use weir_vdev::pmu::{self, CYCLES, GrantedCounters};
 /// The interrupt of a guest's event counters.
 pub const INTID: Option<IntId> = Some(pmu::INTID);
 
-/// PMCR_EL0.E: those count that are enabled. LC: the cycle counter has 64 bits.
-const ENABLE: u64 = 1 | 1 << 6;
+/// PMCR_EL0.LC: the cycle counter overflows after 64 bits.
+const LONG_CYCLES: u64 = 1 << 6;
+
 /// The event counters of this core from number [`KEPT_COUNTERS`] on, and its cycle counter, of a VM
 /// that was granted so many.
 pub struct Granted(pub u8);
 
 impl Granted {
-    /// Starts to count what the guest enables.
-    pub fn start() {
-        pmcr_el0::write(ENABLE);
-    }
-
     /// The guest's mask as the hardware's.
     fn mask(&self, mask: u32) -> u64 {
         let events = mask & ((1 << self.0) - 1);
@@ -71,6 +68,14 @@ impl GrantedCounters for Granted {
 
     fn set_filter(&mut self, filter: u32) {
         pmccfiltr_el0::write(filter.into());
+    }
+
+    fn set_long_cycles(&mut self, long: bool) {
+        pmcr_el0::write(ENABLE | if long { LONG_CYCLES } else { 0 });
+    }
+
+    fn has_long_cycles(&mut self) -> bool {
+        pmcr_el0::read() & LONG_CYCLES != 0
     }
 
     fn set_enabled(&mut self, mask: u32) {

@@ -1,6 +1,6 @@
 //! The event counters that EL2 keeps, for memory budgets.
 
-use super::counters;
+use super::{ENABLE, counters};
 use crate::arch::{
     isb,
     sysreg::{
@@ -14,8 +14,6 @@ use weir_vdev::pmu::may_count;
 
 /// Counters 0 and 1.
 const BOTH: u64 = 3;
-/// PMCR_EL0.E: those count that are enabled. LC: the cycle counter has 64 bits.
-const ENABLE: u64 = 1 | 1 << 6;
 /// How much later than counter 0 counter 1 overflows where both count the same. QEMU (7.2 to 10)
 /// plans its poll of an overflow one event early, finds none, and plans no other unless a counter
 /// overflows later still.
@@ -56,6 +54,8 @@ impl Pmu {
         let two = writes != 0;
         let events = [reads, if two { writes } else { reads }].map(u64::from);
         let mut pmu = Self { counts: Counts::ZERO, from: [0; 2], two, events };
+        // Only here: the register's LC becomes the guest's, if it was granted the cycle counter.
+        pmcr_el0::write(ENABLE);
         pmu.resume();
         pmu
     }
@@ -70,7 +70,6 @@ impl Pmu {
         pmovsclr_el0::act(BOTH);
         pmcntenset_el0::act(BOTH);
         pmintenset_el1::act(BOTH);
-        pmcr_el0::write(ENABLE);
         isb();
         self.from = [0; 2];
     }

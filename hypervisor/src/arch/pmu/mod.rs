@@ -15,6 +15,10 @@ use super::{
 use crate::board::PMU_INTIDS;
 use weir_units::{CoreId, IntId};
 
+/// PMCR_EL0.E: those counters count that are enabled.
+#[cfg(any(feature = "guest-pmu", feature = "budgets"))]
+const ENABLE: u64 = 1;
+
 /// How many event counters this core has; 0 without a PMU.
 #[must_use]
 pub fn counters() -> u64 {

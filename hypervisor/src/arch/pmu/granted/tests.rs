@@ -40,3 +40,18 @@ fn a_counter_is_selected_before_it_is_accessed() {
     counters.set_type(0, 8);
     assert_eq!(recorded(), ["pmselr_el0 = 0x2", "isb", "pmxevtyper_el0 = 0x8"]);
 }
+
+#[test]
+fn the_cycle_counters_length_is_the_guests() {
+    let mut counters = GRANTED;
+    counters.set_long_cycles(false);
+    assert_eq!(
+        (recorded(), counters.has_long_cycles()),
+        (vec!["pmcr_el0 = 0x1".to_owned()], false)
+    );
+    counters.set_long_cycles(true);
+    assert_eq!(
+        (recorded(), counters.has_long_cycles()),
+        (vec!["pmcr_el0 = 0x41".to_owned()], true)
+    );
+}

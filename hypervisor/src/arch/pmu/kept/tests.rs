@@ -2,8 +2,9 @@ use super::*;
 use crate::arch::machine::{recorded, set};
 
 /// The lines by which the counters of a core start to count these events.
-fn resumed(events: [u64; 2]) -> Vec<String> {
+fn started(events: [u64; 2]) -> Vec<String> {
     let mut lines = vec![
+        "pmcr_el0 = 0x1".to_owned(),
         format!("pmevtyper0_el0 = {:#x}", events[0]),
         format!("pmevtyper1_el0 = {:#x}", events[1]),
     ];
@@ -14,7 +15,6 @@ fn resumed(events: [u64; 2]) -> Vec<String> {
             "pmovsclr_el0 acts 0x3",
             "pmcntenset_el0 acts 0x3",
             "pmintenset_el1 acts 0x3",
-            "pmcr_el0 = 0x41",
             "isb",
         ]
         .map(str::to_owned),
@@ -25,10 +25,19 @@ fn resumed(events: [u64; 2]) -> Vec<String> {
 #[test]
 fn both_counters_start_from_zero() {
     let _ = Pmu::start([0x17, 0x18]);
-    assert_eq!(recorded(), resumed([0x17, 0x18]));
+    assert_eq!(recorded(), started([0x17, 0x18]));
     // Without an event of its own the second one overflows where the first was missed.
     let _ = Pmu::start([0x17, 0]);
-    assert_eq!(recorded(), resumed([0x17, 0x17]));
+    assert_eq!(recorded(), started([0x17, 0x17]));
+}
+
+/// PMCR_EL0.LC is the guest's, which may have been granted the cycle counter.
+#[test]
+fn counters_that_go_on_leave_the_control_register() {
+    let mut pmu = Pmu::start([0x17, 0x18]);
+    recorded();
+    pmu.resume();
+    assert_eq!(recorded(), started([0x17, 0x18])[1..]);
 }
 
 #[test]
