@@ -9,7 +9,10 @@
 //! - The transmit interrupt is raised by every write that leaves the FIFO at or below its trigger
 //!   level, since the byte has left at once.
 //! - A received byte is followed by silence, so the receive timeout is raised with it; a driver
-//!   that waits for its trigger level and one that waits for the timeout both run.
+//!   that waits for its trigger level and one that waits for the timeout both run. On a wire it
+//!   is raised 32 bits later, when a driver that emptied the FIFO has cleared the interrupt.
+//!   Therefore a store to ICR does not clear the timeout of a byte that came since the guest last
+//!   accessed RIS, MIS or ICR.
 //! - Baud rate, word length and the enable bits in CR have no effect: programs for QEMU's `virt`
 //!   write to DR with no preparation whatsoever. Modem lines are idle, errors other than overrun do
 //!   not happen, DMA requests go nowhere.
@@ -88,6 +91,9 @@ pub struct Pl011 {
     ifls: u16,
     imsc: u16,
     ris: u16,
+    /// The raised interrupts that the next store to ICR leaves: the timeout, if a byte came since
+    /// the last access to RIS, MIS or ICR.
+    unseen: u16,
     dmacr: u16,
 }
 
@@ -116,6 +122,7 @@ impl Pl011 {
             ifls: IFLS_RESET,
             imsc: 0,
             ris: 0,
+            unseen: 0,
             dmacr: 0,
         }
     }
@@ -171,6 +178,7 @@ impl Pl011 {
         self.fifo[tail] = byte;
         self.len += 1;
         self.overrun = false;
+        self.unseen = INT_RT;
         self.ris |= INT_RT;
         if self.len >= self.rx_trigger() {
             self.ris |= INT_RX;
@@ -201,8 +209,8 @@ impl Pl011 {
             CR => u32::from(self.cr),
             IFLS => u32::from(self.ifls),
             IMSC => u32::from(self.imsc),
-            RIS => u32::from(self.ris),
-            MIS => u32::from(self.ris & self.imsc),
+            RIS => u32::from(self.seen()),
+            MIS => u32::from(self.seen() & self.imsc),
             DMACR => u32::from(self.dmacr),
             id @ PERIPH_ID.. => u32::from(IDENTIFICATION[(id - PERIPH_ID) as usize / 4 % 8]),
             _ => 0,
@@ -235,11 +243,20 @@ impl Pl011 {
                 self.drained(sink.room());
             }
             IMSC => self.imsc = half & 0x7ff,
-            ICR => self.ris &= !half,
+            ICR => {
+                self.ris &= !half | self.unseen;
+                self.unseen = 0;
+            }
             DMACR => self.dmacr = half & 7,
             _ => {}
         }
         self.line()
+    }
+
+    /// The raised interrupts, which the guest sees now.
+    fn seen(&mut self) -> u16 {
+        self.unseen = 0;
+        self.ris
     }
 
     fn flags(&self, room: usize) -> u32 {

@@ -247,6 +247,22 @@ fn loopback() {
     assert_eq!(get(&mut uart, DR, &ring), 0x55);
 }
 
+/// On a wire the timeout of a byte that comes while a driver clears the interrupts is raised later.
+#[test]
+fn a_new_bytes_timeout_is_not_cleared() {
+    let (mut uart, mut ring) = (Pl011::new(), Ring::new(10));
+    uart.write(LCR_H, 0x70, &mut ring);
+    uart.write(IMSC, RT, &mut ring);
+    assert!(uart.receive(b'a'));
+    assert_eq!(get(&mut uart, MIS, &ring), RT);
+    assert_eq!(uart.read(DR, &ring), (u32::from(b'a'), false));
+    assert_eq!(get(&mut uart, FR, &ring) & 1 << 4, 1 << 4, "empty");
+    assert!(uart.receive(b'b'));
+    assert!(uart.write(ICR, RT, &mut ring), "that of `b` is left");
+    // It can have been seen now.
+    assert!(!uart.write(ICR, RT, &mut ring));
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Receive(u8),
@@ -376,6 +392,58 @@ proptest! {
             let all: Vec<u8> = taken.iter().chain(&ring.bytes).copied().collect();
             prop_assert_eq!(&all, &sent);
         }
+    }
+
+    /// A driver that empties the FIFO at each interrupt gets every byte, wherever it clears the
+    /// interrupt and between which of its accesses the bytes come.
+    #[test]
+    fn no_byte_waits_without_an_interrupt(
+        fifo: bool,
+        clears_last: bool,
+        gaps in prop::collection::vec(0usize..6, 1..30),
+    ) {
+        let (mut uart, mut ring) = (Pl011::new(), Ring::new(10));
+        uart.write(LCR_H, u32::from(fifo) << 4, &mut ring);
+        uart.write(IMSC, RT, &mut ring);
+        let (mut gaps, mut left) = (gaps.into_iter(), 0);
+        let (mut sent, mut got) = (0u8, Vec::new());
+        // Before each access: the next byte, if its gap is over.
+        let mut pass = |uart: &mut Pl011| {
+            if left > 0 {
+                left -= 1;
+                return true;
+            }
+            let Some(gap) = gaps.next() else { return false };
+            left = gap;
+            if uart.can_receive() {
+                uart.receive(sent);
+                sent += 1;
+            }
+            true
+        };
+        while pass(&mut uart) || uart.line() {
+            if !uart.line() {
+                continue;
+            }
+            let status = get(&mut uart, MIS, &ring);
+            if !clears_last {
+                pass(&mut uart);
+                uart.write(ICR, status, &mut ring);
+            }
+            loop {
+                pass(&mut uart);
+                if get(&mut uart, FR, &ring) & 1 << 4 != 0 {
+                    break;
+                }
+                pass(&mut uart);
+                got.push(get(&mut uart, DR, &ring) as u8);
+            }
+            if clears_last {
+                pass(&mut uart);
+                uart.write(ICR, status, &mut ring);
+            }
+        }
+        prop_assert_eq!(got, (0..sent).collect::<Vec<_>>());
     }
 
     /// Any access at any address is bounded, and the line is always that of the registers.
