@@ -139,40 +139,55 @@ fn storms_on_a_shared_core_cost_control_one_trap() {
     }
 }
 
-/// A control loop on core 0 with colors 0 to 3, and next to it a VM with others. No heartbeat comes,
-/// whose counts EL2 sends in a row if QEMU's UART takes them at once.
-fn colored(image: &str) -> Outcome {
+/// A control loop on core 0, and next to it a VM that runs `image`; `keys` are of the two VMs, the
+/// console is on core `console`. No heartbeat comes, whose counts EL2 sends in a row if QEMU's UART
+/// takes them at once.
+fn next_to(
+    image: &str,
+    keys: [&str; 2],
+    console: u8,
+    activations: u64,
+    arguments: &[&str],
+) -> Outcome {
+    let [own, others] = keys;
     let text = format!(
         r#"
 platform = "qemu-virt"
 
 [hypervisor]
 heartbeat = "1s"
-console_core = 0
+console_core = {console}
 
 [[vm]]
 name = "control"
 cpus = [0]
 memory = "4MiB"
-colors = "0-3"
-image = {{ elf = "control", args = "activations=200 report=200 phase_us=0 histogram=1" }}
-expect = ["control: 200 activations, 0 misses", "control: histogram"]
+{own}
+image = {{ elf = "control", args = "activations={activations} report={activations} phase_us=0 histogram=1" }}
+expect = ["control: {activations} activations, 0 misses", "control: histogram"]
 
 [[vm]]
 name = "storms"
 cpus = [0]
 memory = "4MiB"
-colors = "5,7,9,11"
+{others}
 image = {{ {image} }}
 {SLOTS}"#
     );
-    run_system(&text, &Options { arguments: &["--no-quantum"], ..Options::default() }).good()
+    run_system(&text, &Options { arguments, ..Options::default() }).good()
+}
+
+const COMPUTES: &str = r#"elf = "storms", args = "kind=nothing""#;
+
+/// VMs with different colors.
+fn colored(image: &str) -> Outcome {
+    next_to(image, [r#"colors = "0-3""#, r#"colors = "5,7,9,11""#], 0, 200, &["--no-quantum"])
 }
 
 /// A restart zeroes and copies pages of the VM's colors, which EL2 searches, in short sections.
 #[test]
 fn a_colored_restart_costs_control_one_section() {
-    let quiet = longest(&colored(r#"elf = "storms", args = "kind=nothing""#));
+    let quiet = longest(&colored(COMPUTES));
     let outcome = colored(r#"elf = "budget-weapon", args = "do=restart""#);
     assert!(outcome.vm("storms")["restarts"].as_u64().expect("a number") > 3);
     let latency = longest(&outcome);
@@ -180,6 +195,32 @@ fn a_colored_restart_costs_control_one_section() {
     // The section that EL2 is in when the slot ends.
     Attack { guest: "budget-weapon do=restart, colored", core: "shared" }
         .assert_late(latency, quiet);
+}
+
+/// A VM that faults and restarts all the time delays a slot of its neighbor by one switch. If
+/// another core has the console, QEMU can let that core send the reports of a restart before the
+/// slot begins, for at most one time slice.
+#[test]
+fn restarts_delay_a_slot_by_at_most_one_switch() {
+    let faults = r#"elf = "faults", args = "faults=100000""#;
+    let keys = ["", "on_fault = \"restart\""];
+    let exact = &["--no-quantum"][..];
+    let quiet = longest(&next_to(COMPUTES, keys, 0, 150, exact));
+    for (console, arguments) in [(0, exact), (1, &[])] {
+        let outcome = next_to(faults, keys, console, 150, arguments);
+        let restarts = outcome.vm("storms")["restarts"].as_u64().expect("a number");
+        assert!(restarts > 10, "{restarts}");
+        let latency = longest(&outcome);
+        println!("console on {console}: {latency} ns, {quiet} next to a VM that computes");
+        let guest = format!("faults, console on core {console}");
+        let attack = Attack { guest: &guest, core: "shared" };
+        if console == 0 {
+            attack.assert_late(latency, quiet);
+        } else {
+            let allowed = sharing().switch.0 + weir_runner::SLICE.0;
+            attack.assert_loss(LATER, latency.saturating_sub(quiet), allowed);
+        }
+    }
 }
 
 /// A VM with a PCI function that is reset at function level, which takes 100 ms, restarts again and

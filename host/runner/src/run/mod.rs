@@ -25,6 +25,7 @@ pub use options::RunOptions;
 use outcome::judge_report;
 use running::{LONG_SILENCE, Peer, Running};
 use serde_json::{Value, json};
+pub use setup::SLICE;
 pub(crate) use setup::count;
 use setup::{COUNTS, awaits_counts, preload};
 use std::{

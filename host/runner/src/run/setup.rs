@@ -17,7 +17,7 @@ use weir_units::{Bytes, Nanos, Pa};
 
 /// The time slice of a core under instruction counting. Each other busy core delays an interrupt or
 /// the visibility of another core's store by at most one time slice.
-const SLICE: Nanos = Nanos(100_000);
+pub const SLICE: Nanos = Nanos(100_000);
 
 /// The heartbeat of a run that waits for counts, if the system has none.
 pub(super) const COUNTS: Nanos = Nanos(1_000_000_000);
