@@ -1,10 +1,13 @@
 //! Isolation attacks on time, memory, debug registers, consoles and reports, each next to a VM that
 //! measures (docs/results/attacks.md).
 
-use crate::support::{
-    board::not_applicable_if,
-    loss::Attack,
-    qemu::{Options, Outcome, build_programs, root, run_system},
+use crate::{
+    qemu_linux::assert_attacks_are_named,
+    support::{
+        board::not_applicable_if,
+        loss::Attack,
+        qemu::{Options, Outcome, build_programs, root, run_minimal, run_system},
+    },
 };
 use object::{Object as _, ObjectSymbol as _};
 use std::fs;
@@ -78,13 +81,33 @@ fn fuzzing_ends_nothing_but_the_fuzzer() {
             );
         let outcome = run(&text, &["--platform", platform]);
         assert_unharmed(&outcome);
-        let fuzzer = outcome.vm("fuzzer");
-        // A pair or a misaligned access to a virtual device is no access outside.
-        assert_eq!(fuzzer["faults"], serde_json::json!([]), "seed {seed}");
-        let aborts = fuzzer["denials"]["access outside its memory"].as_u64();
-        assert!(aborts.is_some_and(|aborts| aborts > 1000), "{aborts:?}");
-        assert_eq!(aborts, Some(number(&outcome, "fuzzer", " accesses, ")), "each was injected");
+        assert_fuzzed(&outcome);
     }
+}
+
+/// Checks that the VM `fuzzer` was not ended, and got an abort for each access outside.
+fn assert_fuzzed(outcome: &Outcome) {
+    let fuzzer = outcome.vm("fuzzer");
+    // A pair or a misaligned access to a virtual device is no access outside.
+    assert_eq!(fuzzer["faults"], serde_json::json!([]));
+    let aborts = fuzzer["denials"]["access outside its memory"].as_u64();
+    assert!(aborts.is_some_and(|aborts| aborts > 1000), "{aborts:?}");
+    assert_eq!(aborts, Some(number(outcome, "fuzzer", " accesses, ")), "each was injected");
+}
+
+/// A hypervisor that was built without its optional parts contains the same attacks: all that the
+/// demo makes, and random calls and accesses.
+#[test]
+fn attacks_fail_without_optional_parts() {
+    let fuzzer = "on_outside = \"abort\"\nexpect = [\"fuzzer: 10000 rounds\"]";
+    let restarts = "on_fault = \"restart\"\nexpect = [\"attacks executed\"]";
+    let text = control(200)
+        + &attacker("attacker", "1", "victim=0x40400000", restarts)
+        + &attacker("fuzzer", "2", "seed=4 rounds=10000", fuzzer);
+    let outcome = run_minimal(&text, &[]).good();
+    assert_unharmed(&outcome);
+    assert_attacks_are_named(&outcome);
+    assert_fuzzed(&outcome);
 }
 
 /// Breakpoints, watchpoints and single step work, and a VM that shares the core does not meet

@@ -3,11 +3,9 @@
 use crate::support::{
     board::not_applicable_if,
     capture_within,
-    qemu::{
-        Load, Options, Outcome, build_image, build_programs, random_word, root, run_system, with,
-    },
+    qemu::{Load, Options, Outcome, build_image, random_word, root, run_minimal, run_system, with},
 };
-use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
+use std::{fs, path::Path, process::Command};
 
 /// `echo` and `control` concurrently; `echo` must print `word`.
 fn pair(platform: &str, word: &str) -> String {
@@ -223,42 +221,6 @@ fn a_built_image_is_described() {
     let crc = json["vms"][1]["pristine_crc32c"].as_str().expect("a check sum");
     let map = fs::read_to_string(image.with_extension("map")).expect("a map");
     assert!(map.contains(&format!("control: pristine memory has CRC-32C {crc}")), "{map}");
-}
-
-/// Builds the image of a system with the hypervisor without its optional parts: in a checkout that
-/// has no other one.
-fn build_minimal(text: &str, image: &Path) {
-    build_programs();
-    let checkout = tempfile::tempdir().expect("a directory");
-    let (from, to) = (root(), checkout.path());
-    for name in ["hypervisor", "core", "host", "guests", "boards", "Cargo.toml"] {
-        symlink(from.join(name), to.join(name)).expect("a link");
-    }
-    let programs = |root: &Path| root.join("build/programs");
-    fs::create_dir_all(programs(to)).expect("a directory");
-    let kept = "weir-hypervisor-qemu-virt";
-    for (program, name) in
-        [(format!("{kept}-minimal").as_str(), kept), ("echo", "echo"), ("control", "control")]
-    {
-        fs::copy(programs(&from).join(program), programs(to).join(name)).expect(program);
-    }
-    let file = to.join("system.toml");
-    fs::write(&file, text).expect("a system file");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.env("WEIR_ROOT", to).arg("build").arg(&file);
-    command.args(["--no-build", "--ignore-verdict", "-o"]).arg(image);
-    let printed = capture_within(&mut command, Options::default().limit);
-    assert_eq!(printed.status, Some(0), "{}", printed.err);
-}
-
-/// Runs a system with the hypervisor without its optional parts.
-fn run_minimal(text: &str, more: &[&str]) -> Outcome {
-    let directory = tempfile::tempdir().expect("a directory");
-    let image = directory.path().join("system.img");
-    build_minimal(text, &image);
-    let image = image.to_str().expect("a path");
-    let arguments = [&["--image-file", image], more].concat();
-    run_system(text, &Options { arguments: &arguments, ..Options::default() })
 }
 
 #[test]

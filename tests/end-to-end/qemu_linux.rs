@@ -249,8 +249,8 @@ const ATTACKS: &[(&str, Named)] = &[
     ("CPU_ON with wild arguments", Refused("PSCI call outside the VM")),
 ];
 
-fn attacks_are_contained_and_named(arguments: &[&str]) {
-    let outcome = run(&system("demo"), arguments);
+/// Checks that the VM `attacker` made all of its attacks, and what the report says of each.
+pub fn assert_attacks_are_named(outcome: &Outcome) {
     let attacker = outcome.vm("attacker");
     // The run may end with its last words, before the counters that contain its last call.
     assert!(
@@ -278,6 +278,11 @@ fn attacks_are_contained_and_named(arguments: &[&str]) {
         }
     }
     assert_eq!(lines.last(), Some(&"attacker: all 41 attacks executed"));
+}
+
+fn attacks_are_contained_and_named(arguments: &[&str]) {
+    let outcome = run(&system("demo"), arguments);
+    assert_attacks_are_named(&outcome);
     let control = outcome.lines("control");
     let reports: Vec<_> = control.iter().filter(|line| line.contains(" activations, ")).collect();
     assert!(!reports.is_empty(), "{control:?}");

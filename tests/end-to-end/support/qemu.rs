@@ -1,12 +1,13 @@
 //! Real systems in QEMU, from their text to what came of them.
 
 pub use super::checkout::{self, root};
-use super::{Printed, board::capture_on_board, programs, schema::valid, within};
+use super::{Printed, board::capture_on_board, capture_within, programs, schema::valid, within};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
     fs,
     io::Write as _,
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Condvar, Mutex, OnceLock, PoisonError},
@@ -209,6 +210,41 @@ pub fn build_image(text: &str, image: &Path) -> Value {
     let printed = capture_on_board(&mut command, &file, Options::default().limit);
     assert_eq!(printed.status, Some(0), "{}", printed.err);
     valid("build", &printed.out)
+}
+
+/// Builds the image of a system with the hypervisor without its optional parts: in a checkout that
+/// has no other one.
+fn build_minimal(text: &str, image: &Path) {
+    build_programs();
+    let checkout = tempfile::tempdir().expect("a directory");
+    let (from, to) = (root(), checkout.path());
+    for name in ["hypervisor", "core", "host", "guests", "boards", "Cargo.toml"] {
+        symlink(from.join(name), to.join(name)).expect("a link");
+    }
+    let programs = |root: &Path| root.join("build/programs");
+    fs::create_dir_all(programs(to)).expect("a directory");
+    let kept = "weir-hypervisor-qemu-virt".to_owned();
+    let guests = checkout::guests().into_iter().map(|guest| (guest.clone(), guest));
+    for (program, name) in guests.chain([(format!("{kept}-minimal"), kept)]) {
+        fs::copy(programs(&from).join(&program), programs(to).join(name)).expect(&program);
+    }
+    let file = to.join("system.toml");
+    fs::write(&file, text).expect("a system file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.env("WEIR_ROOT", to).arg("build").arg(&file);
+    command.args(["--no-build", "--ignore-verdict", "-o"]).arg(image);
+    let printed = capture_within(&mut command, Options::default().limit);
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+}
+
+/// Runs a system with the hypervisor without its optional parts.
+pub fn run_minimal(text: &str, more: &[&str]) -> Outcome {
+    let directory = tempfile::tempdir().expect("a directory");
+    let image = directory.path().join("system.img");
+    build_minimal(text, &image);
+    let image = image.to_str().expect("a path");
+    let arguments = [&["--image-file", image], more].concat();
+    run_system(text, &Options { arguments: &arguments, ..Options::default() })
 }
 
 /// Waits for `prompt` at the console of `vm` of the run in `runs`, then types `keys` there.
