@@ -9,6 +9,9 @@
 //! taken in is one: so much a driver that floods its ring, or resets its device again and again,
 //! delays another's. What is beyond is held, with what is behind it in the ring.
 //!
+//! Each flow has a share of its ends' receive buffers (see `socket`): what a VM sends by one flow
+//! leaves buffers to the others.
+//!
 //! The step is one state machine in one file: each of its parts must keep each flow's `Where` in
 //! agreement with the queues `delayed` and `ready`, and end the phase that the next part measures.
 
@@ -16,7 +19,7 @@ use crate::{
     RING,
     flow::Flow,
     ram::{Access, Memory},
-    socket::{Socket, with},
+    socket::{Owner, Socket, with},
     transfer::{Bucket, Edf},
 };
 use core::iter::zip;
@@ -261,6 +264,7 @@ impl<'a> Broker<'a> {
             dozing: false,
             phases: Phases::default(),
         };
+        broker.store.sockets.iter_mut().for_each(Socket::begin);
         let (mut sends, mut receives) = ([0; PORTS], [0; PORTS]);
         for index in 0..broker.flows {
             let flow = shared.flow(index);
@@ -278,7 +282,9 @@ impl<'a> Broker<'a> {
             }
             if flow.members <= 1 || is_first {
                 sends[usize::from(flow.from)] += 1;
+                broker.store.sockets[usize::from(flow.from)].sends();
             }
+            broker.store.sockets[usize::from(flow.to)].receives_up_to(flow.size);
             receives[usize::from(flow.to)] += 1;
             let end = usize::from(flow.from.max(flow.to)) + 1;
             broker.ports = broker.ports.max(end).min(PORTS);
@@ -363,6 +369,8 @@ impl<'a> Broker<'a> {
         if step == Step::Report {
             self.settle_returns(access);
         }
+        // Buffers may have come that no notification tells of.
+        settled &= self.store.sockets.iter().take(self.ports).all(|socket| !socket.supplied);
         let idle = settled && matches!(step, Step::Wait(_));
         if !idle {
             self.dozing = false;
@@ -486,8 +494,8 @@ impl<'a> Broker<'a> {
                 self.enqueue(index, now);
                 continue;
             };
-            if !is_one_of_several && packet.epoch != self.store.sockets[receiver].epoch {
-                // Meant for a boot of the receiver's that is over.
+            if !self.takes(receiver, packet.epoch, is_one_of_several) {
+                // Meant for a boot of the receiver's that is over, or for rings that are.
                 self.finish(index, false, now, access);
                 // There may be many, and a more urgent packet by now.
                 return Step::Again;
@@ -498,7 +506,7 @@ impl<'a> Broker<'a> {
                 self.unqueue(index, Where::Blocked);
                 continue;
             }
-            let has_buffer = self.has_buffer(receiver, access);
+            let has_buffer = self.has_buffer(receiver, index, access);
             let socket = &self.store.sockets[receiver];
             let memory = Memory::new(&self.shared.ram, receiver, access);
             let Some(buffer) = socket.buffer.as_ref().filter(|_| has_buffer) else {
@@ -547,11 +555,12 @@ impl<'a> Broker<'a> {
                 self.phases.mark = mover.ticks();
                 return Step::Again;
             };
-            let written = (HEADER_LEN as u64 + bytes) as u32;
             let socket = &mut self.store.sockets[receiver];
             socket.buffer = None;
             let mut memory = Memory::new(&self.shared.ram, receiver, access);
-            if let Err(broken) = socket.fill(&mut memory, head, written) {
+            let chain = (head, (HEADER_LEN as u64 + bytes) as u32);
+            let filled = socket.fill(&mut memory, chain, Owner::messages(index));
+            if let Err(broken) = filled {
                 socket.break_down(&self.shared.port(receiver).device, broken);
             }
             self.end(sender, receiver);
@@ -577,17 +586,32 @@ impl<'a> Broker<'a> {
         self.rest(u64::MAX, now)
     }
 
+    /// Whether a receiver may take a packet of this epoch: its rings are whole, and the same.
+    fn takes(&self, receiver: usize, epoch: u32, is_one_of_several: bool) -> bool {
+        let socket = &self.store.sockets[receiver];
+        !socket.is_broken && (is_one_of_several || epoch == socket.epoch)
+    }
+
     /// The first flow in the queue leaves it.
     fn unqueue(&mut self, index: usize, place: Where) {
         self.ready.pop();
         self.lines[index].place = place;
     }
 
-    /// Whether a receiver has a buffer for the next chunk, in an access to its memory.
-    fn has_buffer(&mut self, receiver: usize, access: &mut impl Access) -> bool {
+    /// Whether a receiver has a buffer for the next chunk of flow `index`, in an access to its
+    /// memory.
+    fn has_buffer(&mut self, receiver: usize, index: usize, access: &mut impl Access) -> bool {
+        let is_in_vain =
+            self.store.sockets[receiver].notifies_in_vain() && self.blocked(receiver) == 0;
         let socket = &mut self.store.sockets[receiver];
         let mut memory = Memory::new(&self.shared.ram, receiver, access);
-        socket.has_buffer(&mut memory).unwrap_or_else(|broken| {
+        let has_buffer = socket.has_buffer(&mut memory, Owner::messages(index)).and_then(|has| {
+            if has && is_in_vain {
+                socket.refuse_notifications(&mut memory)?;
+            }
+            Ok(has)
+        });
+        has_buffer.unwrap_or_else(|broken| {
             socket.break_down(&self.shared.port(receiver).device, broken);
             self.unreported = true;
             false
@@ -707,19 +731,15 @@ impl<'a> Broker<'a> {
         }
     }
 
-    /// Flows that wait for a receiver's buffers are to be checked again.
-    pub(crate) fn unblock(&mut self, receiver: usize, now: u64) {
-        for flow in 0..self.flows {
-            let line = &mut self.lines[flow];
-            if line.place == Where::Blocked && usize::from(line.flow.to) == receiver {
-                line.place = Where::Idle;
-                if line.flow.deadline > 0 {
-                    line.least = line.least.max(now.saturating_add(line.flow.deadline));
-                    self.postponed = true;
-                }
-                self.enqueue(flow, now);
-            }
+    /// Flow `index`, which waits for its receiver's buffers, is to be checked again.
+    pub(crate) fn unblock(&mut self, index: usize, now: u64) {
+        let line = &mut self.lines[index];
+        line.place = Where::Idle;
+        if line.flow.deadline > 0 {
+            line.least = line.least.max(now.saturating_add(line.flow.deadline));
+            self.postponed = true;
         }
+        self.enqueue(index, now);
     }
 }
 

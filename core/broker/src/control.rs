@@ -6,8 +6,8 @@ use crate::{
     broker::{Broker, NONE, Where},
     flow::BEST_EFFORT,
     ram::Access,
+    socket::Owner,
 };
-use weir_partition::flows::PORTS;
 use weir_units::Cid;
 use weir_vsock::{
     multicast::{FlowGroup, MEMBERS, Post, Rules},
@@ -40,15 +40,21 @@ impl Broker<'_> {
         }
     }
 
-    /// Passes a control packet to the VM that it is for. Returns the answer if that VM is absent.
+    /// Passes a control packet of `owner` to the VM that it is for. Returns the answer if that VM
+    /// is absent.
     #[inline(never)]
-    pub(crate) fn deliver(&mut self, header: &Header, access: &mut impl Access) -> Option<Header> {
+    pub(crate) fn deliver(
+        &mut self,
+        header: &Header,
+        owner: Owner,
+        access: &mut impl Access,
+    ) -> Option<Header> {
         let port = header.dst_cid.vm().and_then(|index| usize::try_from(index).ok());
         let Some(port) = port.filter(|port| *port < self.ports) else { return header.refusal() };
         if !self.store.sockets[port].receives() {
             return header.refusal();
         }
-        match self.with(port, access, |socket, memory| socket.pass(memory, header)) {
+        match self.with(port, access, |socket, memory| socket.pass(memory, header, owner)) {
             Some(true) => None,
             Some(false) => {
                 // Its own driver returns no buffers: what is lost is lost to it.
@@ -89,14 +95,14 @@ impl Broker<'_> {
         if !self.store.flows[index].note(header, operation, forth) {
             return header.refusal();
         }
-        let answer = self.deliver(header, access)?;
+        let answer = self.deliver(header, Owner::controls(index), access)?;
         // The end that asked for a connection learns that there will be none.
         self.store.flows[index].note(&answer, Operation::Reset, !forth);
         Some(answer)
     }
 
-    /// The device of port `index` was reset, and is in `epoch`: its rings are no more, its packets
-    /// are lost, and the other ends of its connections get a reset.
+    /// The device of port `index` was reset, or broke a ring, and is in `epoch`: its rings are no
+    /// more, its packets are lost, and the other ends of its connections get a reset.
     #[inline(never)]
     pub(crate) fn disconnect(
         &mut self,
@@ -129,11 +135,12 @@ impl Broker<'_> {
             let its = self.lines[flow].flow;
             if [its.from, its.to].map(usize::from).contains(&index) {
                 for header in self.store.flows[flow].end(&its, index) {
-                    let _ = self.deliver(&header, access);
+                    let _ = self.deliver(&header, Owner::controls(flow), access);
                 }
             }
         }
-        self.unblock(index, now);
+        let blocked = self.blocked(index);
+        (0..self.flows).filter(|at| blocked >> at & 1 != 0).for_each(|at| self.unblock(at, now));
     }
 
     /// The DMA engine has failed in the first packet of flow `index`, with the header `header`: the
@@ -161,7 +168,7 @@ impl Broker<'_> {
         }
         for header in self.store.flows[index].break_off(&flow, header) {
             // An absent receiver needs no reset.
-            let _ = self.deliver(&header, access);
+            let _ = self.deliver(&header, Owner::controls(index), access);
         }
     }
 
@@ -223,7 +230,8 @@ impl Broker<'_> {
             }
             let mut next = Post::new();
             for header in post.headers() {
-                if let Some(answer) = self.deliver(header, access) {
+                let owner = self.member(first, header.dst_cid).map_or(first, |index| first + index);
+                if let Some(answer) = self.deliver(header, Owner::controls(owner), access) {
                     self.refused(first, &answer, now, &mut next, access);
                 }
             }
@@ -278,30 +286,28 @@ impl Broker<'_> {
     /// Drops the receivers that have kept others waiting for too long.
     #[inline(never)]
     pub(crate) fn attend(&mut self, now: u64, access: &mut impl Access) {
-        let mut starving = [false; PORTS];
-        for (port, starves) in starving.iter_mut().enumerate().take(self.ports) {
-            *starves = self.starves(port, access);
-        }
         for first in 0..self.flows {
             if self.store.groups[first].as_ref().is_none_or(|group| group.due() > now) {
                 continue;
             }
-            let receivers: [usize; MEMBERS] = core::array::from_fn(|member| {
-                self.lines.get(first + member).map_or(0, |line| usize::from(line.flow.to))
-            });
+            let mut starving = [false; MEMBERS];
+            for (member, starves) in starving.iter_mut().enumerate().take(self.lines[first].members)
+            {
+                *starves = self.starves(first + member, access);
+            }
             let mut post = Post::new();
             let _ = self.with_group(first, now, &mut post, access, |group, post| {
-                let starves = |member: usize| {
-                    receivers.get(member).is_some_and(|port| starving[port % PORTS])
-                };
-                group.expire(now, starves, post);
+                group.expire(now, |member| starving.get(member) == Some(&true), post);
             });
             self.carry_out(first, &mut post, now, access);
         }
     }
 
-    fn starves(&mut self, port: usize, access: &mut impl Access) -> bool {
-        let starves = self.with(port, access, |socket, memory| Ok(socket.starves(memory)));
+    /// Whether the receiver of flow `index` has left no buffer for its packets.
+    fn starves(&mut self, index: usize, access: &mut impl Access) -> bool {
+        let Some(line) = self.lines.get(index) else { return true };
+        let (port, owner) = (usize::from(line.flow.to), Owner::messages(index));
+        let starves = self.with(port, access, |socket, memory| socket.starves(memory, owner));
         starves.unwrap_or(true)
     }
 }

@@ -5,6 +5,7 @@ use crate::{
     RING,
     broker::{Broker, Line, Mover, NONE, Where},
     ram::{Access, Memory},
+    socket::Owner,
     taken::{Fate, Taken},
 };
 use weir_partition::flows::{BrokerFlow, PacketEvent, PacketRecord};
@@ -19,12 +20,13 @@ use weir_vsock::{
 };
 
 impl Broker<'_> {
-    /// Takes in whether the device of port `index` was reset, and which queues are in use. Returns
-    /// false if it was: there may be more.
+    /// Takes in whether the device of port `index` was reset or broke a ring, and which queues are
+    /// in use. Returns false if it was: there may be more.
     pub(crate) fn refresh(&mut self, index: usize, now: u64, access: &mut impl Access) -> bool {
         let device = self.device(index);
         let epoch = device.epoch();
-        let is_same = self.store.sockets[index].epoch == epoch;
+        let socket = &self.store.sockets[index];
+        let is_same = socket.epoch == epoch && !socket.ends;
         if !is_same {
             if !self.may_spend(index) {
                 // Until then nothing of it is accessed.
@@ -34,9 +36,7 @@ impl Broker<'_> {
             self.store.sockets[index].spend();
             self.disconnect(index, epoch, now, access);
         }
-        if self.store.sockets[index].refresh(device) {
-            self.supply(index, now, access);
-        }
+        self.store.sockets[index].refresh(device);
         is_same
     }
 
@@ -50,22 +50,6 @@ impl Broker<'_> {
         socket.spent < self.share[index]
     }
 
-    /// Receive buffers may be there for what waits for them.
-    #[inline(never)]
-    fn supply(&mut self, index: usize, now: u64, access: &mut impl Access) {
-        self.store.sockets[index].supplied = true;
-        let waits =
-            |line: &Line| line.place == Where::Blocked && usize::from(line.flow.to) == index;
-        if !self.lines.iter().take(self.flows).any(waits) {
-            return;
-        }
-        // If there is none, the driver is asked to notify of the next one.
-        let has_buffer = self.with(index, access, |socket, memory| socket.has_buffer(memory));
-        if has_buffer == Some(true) {
-            self.unblock(index, now);
-        }
-    }
-
     /// Takes in what is new of a port: as many packets as its share. Returns false if
     /// there may be more; and when the first that is moved was seen, in ticks.
     pub(crate) fn take_in(
@@ -75,25 +59,42 @@ impl Broker<'_> {
         mover: &mut impl Mover,
         access: &mut impl Access,
     ) -> (bool, Option<u64>) {
-        if self.store.sockets[index].poll(self.device(index)) {
-            self.supply(index, now, access);
-        }
+        self.store.sockets[index].poll(self.device(index));
         // What it had before is no more than what it may have now.
-        let _ = self.may_spend(index);
+        let may_spend = self.may_spend(index);
+        if self.store.sockets[index].supplied {
+            self.supply(index, may_spend, now, access);
+        }
         let (is_settled, first) = self.take_packets(index, now, mover, access);
-        (is_settled & self.pass_waiting(index, access), first)
+        (is_settled && !self.store.sockets[index].supplied, first)
     }
 
-    /// Passes a control packet that waits for a buffer of port `index`, as one of the packets in no
-    /// flow's line. Returns false if there may be more.
-    fn pass_waiting(&mut self, index: usize, access: &mut impl Access) -> bool {
-        if self.store.sockets[index].supplied && self.may_spend(index) {
+    /// There may be receive buffers of port `index`: passes a control packet that waits for one, if
+    /// its device `may_spend` one of the packets in no flow's line, and goes on with the flows that
+    /// wait for one.
+    #[inline(never)]
+    fn supply(&mut self, index: usize, may_spend: bool, now: u64, access: &mut impl Access) {
+        if may_spend {
             let passed = self.with(index, access, |socket, memory| socket.pass_waiting(memory));
             if passed == Some(true) {
                 self.store.sockets[index].spend();
             }
         }
-        !self.store.sockets[index].supplied
+        let blocked = self.blocked(index);
+        if blocked != 0 {
+            let found =
+                self.with(index, access, |socket, memory| socket.unblocked(memory, blocked));
+            let found = found.unwrap_or(0);
+            (0..self.flows).filter(|at| found >> at & 1 != 0).for_each(|at| self.unblock(at, now));
+        }
+    }
+
+    /// The flows that wait for a receive buffer of port `index`, one bit each.
+    pub(crate) fn blocked(&self, index: usize) -> u64 {
+        let is_blocked =
+            |line: &Line| line.place == Where::Blocked && usize::from(line.flow.to) == index;
+        let lines = self.lines.iter().take(self.flows).zip(0..64);
+        lines.filter(|(line, _)| is_blocked(line)).fold(0, |all, (_, at)| all | 1 << at)
     }
 
     fn take_packets(
@@ -174,7 +175,7 @@ impl Broker<'_> {
             // Of a connection that there is no more: the driver may not know yet.
             self.give_back(index, taken.head, access);
             if let Some(answer) = taken.header.refusal() {
-                let _ = self.deliver(&answer, access);
+                let _ = self.deliver(&answer, Owner::NONE, access);
             }
             return None;
         };
@@ -288,7 +289,7 @@ impl Broker<'_> {
             }
         };
         if let Some(answer) = answer {
-            let _ = self.deliver(&answer, access);
+            let _ = self.deliver(&answer, Owner::NONE, access);
         }
     }
 

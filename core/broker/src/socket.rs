@@ -7,19 +7,178 @@ use crate::{
 };
 use weir_partition::{
     device::{STAMPS, SharedDevice},
-    flows::{PORTS, Partition},
+    flows::{FLOWS, PORTS, Partition},
 };
 use weir_vsock::{
     GuestMemory,
     device::{RX, TX},
     queue::{Broken, Chain, Queue},
-    vsock::{HEADER_LEN, Header},
+    vsock::{HEADER_LEN, Header, MAX_PAYLOAD},
 };
 
-/// Control packets that wait for a buffer; more are dropped.
+/// Control packets that wait for a buffer, in equal parts for the flows; more are dropped.
 const WAITING: usize = 32;
-/// The part of a receiver's ring that is kept for control packets.
+/// The part of a receiver's ring that is kept for control packets next to one flow alone.
 const RESERVE: u16 = 8;
+/// Receive buffers of a flow's share: for so many of its messages, in pages, and for its control
+/// packets.
+const MESSAGES: u32 = 4;
+const PAGE: u32 = 4096;
+const CONTROLS: u16 = 2;
+
+/// What fills receive buffers: the messages of a flow, its control packets, or answers to packets
+/// of no flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner(u8);
+
+impl Owner {
+    /// An answer to a packet of no flow. It has no buffers of its own.
+    pub(crate) const NONE: Self = Self(u8::MAX);
+    /// Of a buffer that is not filled.
+    const EMPTY: Self = Self(u8::MAX - 1);
+
+    /// The messages of flow `index`.
+    pub(crate) const fn messages(index: usize) -> Self {
+        Self(2 * index as u8)
+    }
+
+    /// 0 of messages, 1 of control packets.
+    const fn kind(self) -> usize {
+        (self.0 & 1) as usize
+    }
+
+    /// The control packets of flow `index`.
+    pub(crate) const fn controls(index: usize) -> Self {
+        Self(2 * index as u8 + 1)
+    }
+}
+
+/// Which receive buffers of a VM are filled and not returned yet, by their owners.
+///
+/// Each owner at the VM has a share, and all shares are reserved, up to half of the ring. While
+/// more buffers are available than the reserve, any owner may take the next one. Else an owner may
+/// take one only if it has filled fewer than its share. So no owner finds the ring empty because of
+/// another one's packets, however slowly the driver returns buffers. Next to one flow alone, a
+/// reserve is kept for its control packets.
+///
+/// The shares are no larger than that, as a driver may return no buffer before it has got more:
+/// Linux returns some when fewer than half are left, and after a sleep when next to none are.
+#[derive(Debug)]
+struct Filled {
+    /// By the heads of the chains.
+    owners: [Owner; RING],
+    counts: [u8; 2 * FLOWS],
+    /// Buffers of each owner, and how many must be left when one takes more: of messages, and of
+    /// control packets.
+    share: [u16; 2],
+    reserve: [u16; 2],
+    /// Filled ones that the driver has, of all owners.
+    outstanding: u16,
+    /// Chains made available up to here were looked at: see [`Self::take_back`].
+    seen: u16,
+}
+
+impl Filled {
+    const NONE: Self = Self {
+        owners: [Owner::EMPTY; RING],
+        counts: [0; 2 * FLOWS],
+        share: [0; 2],
+        reserve: [0; 2],
+        outstanding: 0,
+        seen: 0,
+    };
+
+    /// Of a ring with `size` entries at a VM with so many flows, of which it receives some whose
+    /// longest message takes so many pages.
+    fn new(size: u16, flows: u16, receives: u16, pages: u16) -> Self {
+        if flows < 2 {
+            return Self { reserve: [size / RESERVE, 0], ..Self::NONE };
+        }
+        let half = (size / 2).saturating_sub(1);
+        let controls = flows * CONTROLS;
+        let most = half.saturating_sub(controls) / receives.max(1);
+        let messages = pages.saturating_mul(MESSAGES as u16).min(most).max(1);
+        let reserve = (receives * messages + controls).min(half);
+        Self { share: [messages, CONTROLS], reserve: [reserve; 2], ..Self::NONE }
+    }
+
+    /// How many buffers must be left when `owner` takes one that is not of its share.
+    const fn reserve(&self, owner: Owner) -> u16 {
+        self.reserve[owner.kind()]
+    }
+
+    /// The driver has the chain at `head` no longer.
+    fn release(&mut self, head: u16) {
+        let Some(owner) = self.owners.get_mut(usize::from(head)) else { return };
+        let owner = core::mem::replace(owner, Owner::EMPTY);
+        if owner != Owner::EMPTY {
+            self.outstanding = self.outstanding.saturating_sub(1);
+        }
+        if let Some(count) = self.counts.get_mut(usize::from(owner.0)) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    /// The device has taken the chain at `head`, the last of so many.
+    fn take(&mut self, head: u16, taken: u16) {
+        self.release(head);
+        if self.seen.wrapping_sub(taken).cast_signed() < 0 {
+            self.seen = taken;
+        }
+    }
+
+    /// The chain at `head` was filled.
+    fn note(&mut self, head: u16, owner: Owner) {
+        self.release(head);
+        let Some(place) = self.owners.get_mut(usize::from(head)) else { return };
+        *place = owner;
+        self.outstanding += 1;
+        if let Some(count) = self.counts.get_mut(usize::from(owner.0)) {
+            *count += 1;
+        }
+    }
+
+    fn is_below_share(&self, owner: Owner) -> bool {
+        let share = self.share[owner.kind()];
+        self.counts.get(usize::from(owner.0)).is_some_and(|count| u16::from(*count) < share)
+    }
+
+    /// Releases the chains that the driver has returned and the device has not taken: at most
+    /// `ready`, of which each is looked at once.
+    fn take_back(
+        &mut self,
+        queue: &Queue,
+        ready: u16,
+        memory: &mut impl GuestMemory,
+    ) -> Result<(), Broken> {
+        for place in self.seen.wrapping_sub(queue.taken())..ready {
+            let head = queue.peek(memory, place)?;
+            self.release(head);
+        }
+        self.seen = queue.taken().wrapping_add(ready);
+        Ok(())
+    }
+
+    /// Whether `owner` may take one of `available` buffers and those that were `taken` already.
+    #[inline(never)]
+    fn admits(
+        &mut self,
+        owner: Owner,
+        (queue, available, taken): (&Queue, u16, u16),
+        memory: &mut impl GuestMemory,
+    ) -> Result<bool, Broken> {
+        let ready = available + taken;
+        if ready > self.reserve(owner) || ready > 0 && self.is_below_share(owner) {
+            return Ok(true);
+        }
+        if ready == 0 {
+            return Ok(false);
+        }
+        self.take_back(queue, available, memory)?;
+        // A ring may have more entries than the driver has buffers.
+        Ok(ready >= self.outstanding || self.is_below_share(owner))
+    }
+}
 
 /// A packet that waits, or is being moved.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +252,7 @@ pub(crate) struct Socket {
     changed: bool,
     queues: [Option<Queue>; 2],
     /// A ring made no sense in this epoch.
-    is_broken: bool,
+    pub(crate) is_broken: bool,
     /// Notifications seen, of each queue.
     notified: [u32; 2],
     /// Notifications of packets that were taken.
@@ -114,9 +273,18 @@ pub(crate) struct Socket {
     returned: bool,
     /// The driver notifies of receive buffers.
     notifies: bool,
-    /// A receive buffer for the next chunk.
+    /// A receive buffer for the next chunk; whether any flow may take it.
     pub(crate) buffer: Option<Chain>,
-    waiting: [Header; WAITING],
+    is_spare: bool,
+    filled: Filled,
+    /// Flows of which packets come to this VM, and those whose messages do.
+    flows: u16,
+    receives: u16,
+    /// Pages of the longest of these messages.
+    pages: u16,
+    /// A ring made no sense, and the other ends of its connections do not know yet.
+    pub(crate) ends: bool,
+    waiting: [(Header, Owner); WAITING],
     waits: usize,
     /// There may be receive buffers for those that wait.
     pub(crate) supplied: bool,
@@ -143,27 +311,55 @@ impl Socket {
         returned: false,
         notifies: true,
         buffer: None,
-        waiting: [Header::ZERO; WAITING],
+        is_spare: false,
+        filled: Filled::NONE,
+        flows: 0,
+        receives: 0,
+        pages: 0,
+        ends: false,
+        waiting: [(Header::ZERO, Owner::NONE); WAITING],
         waits: 0,
         supplied: false,
         packets: [Packet::NONE; RING],
     };
 
-    /// Takes in which queues are in use since the last reset. Returns whether the ring to receive
-    /// is one of them and was none before.
-    pub(crate) fn refresh(&mut self, device: &SharedDevice) -> bool {
+    /// Takes in which queues are in use since the last reset.
+    pub(crate) fn refresh(&mut self, device: &SharedDevice) {
         let had = self.queues[RX].is_some();
         for index in [RX, TX] {
             if self.queues[index].is_none() && !self.is_broken {
                 self.queues[index] = device.queue(index, self.epoch);
             }
         }
-        !had && self.queues[RX].is_some()
+        if let Some(queue) = self.queues[RX].as_ref().filter(|_| !had) {
+            self.filled = Filled::new(queue.size(), self.flows, self.receives, self.pages);
+            self.supplied = true;
+        }
     }
 
-    /// Forgets everything: the device is in `epoch`.
+    /// Notes a flow that the VM sends.
+    pub(crate) const fn sends(&mut self) {
+        self.flows += 1;
+    }
+
+    /// Notes a flow that the VM receives, with messages of up to `size` bytes.
+    pub(crate) fn receives_up_to(&mut self, size: u32) {
+        self.flows += 1;
+        self.receives += 1;
+        // With its header it ends in one more.
+        self.pages = self.pages.max((size.min(MAX_PAYLOAD) / PAGE + 1) as u16);
+    }
+
+    /// Forgets what it knew of flows.
+    pub(crate) const fn begin(&mut self) {
+        (self.flows, self.receives, self.pages) = (0, 0, 0);
+    }
+
+    /// Forgets everything: the device is in `epoch`. A ring that made no sense is not served before
+    /// the next one.
     pub(crate) fn forget(&mut self, epoch: u32) {
-        (self.epoch, self.queues, self.is_broken) = (epoch, [None; 2], false);
+        self.is_broken &= self.epoch == epoch;
+        (self.epoch, self.queues, self.ends) = (epoch, [None; 2], false);
         self.held = None;
         (self.polled, self.waits, self.buffer) = (Polled::NEVER, 0, None);
         (self.returned, self.notifies, self.supplied) = (false, true, false);
@@ -189,14 +385,12 @@ impl Socket {
         self.changes = self.changes.wrapping_sub(1);
     }
 
-    /// Takes in the notifications. Returns whether the driver may have made receive buffers
-    /// available.
-    pub(crate) fn poll(&mut self, device: &SharedDevice) -> bool {
+    /// Takes in the notifications.
+    pub(crate) fn poll(&mut self, device: &SharedDevice) {
         let notified = [RX, TX].map(|index| device.notified(index));
         self.more |= notified[TX] != self.notified[TX];
-        let supplied = notified[RX] != self.notified[RX];
+        self.supplied |= notified[RX] != self.notified[RX];
         self.notified = notified;
-        supplied
     }
 
     /// It took time that is in no flow's: see [`Self::spent`].
@@ -267,92 +461,201 @@ impl Socket {
         Ok(())
     }
 
-    /// Has a receive buffer ready for the next chunk; false if there is none, and then the driver
-    /// notifies when there may be.
-    pub(crate) fn has_buffer(&mut self, memory: &mut impl GuestMemory) -> Result<bool, Broken> {
-        if self.buffer.is_some() {
+    /// Has a receive buffer ready for the next chunk of `owner`; false if there is none that it may
+    /// take, and then the driver notifies when there may be.
+    pub(crate) fn has_buffer(
+        &mut self,
+        memory: &mut impl GuestMemory,
+        owner: Owner,
+    ) -> Result<bool, Broken> {
+        if self.waits > 0 && self.is_behind(owner) {
+            return Ok(false);
+        }
+        if self.buffer.is_some() && self.is_spare {
             return Ok(true);
         }
-        let Some(queue) = &mut self.queues[RX] else { return Ok(false) };
-        let kept = queue.size() / RESERVE;
-        self.buffer = pop_buffer(queue, memory, kept)?;
         if self.buffer.is_none() {
-            self.notifies = true;
-            let seen = queue.available(memory)?;
-            if queue.ask_for_more(memory, seen)? {
-                self.buffer = pop_buffer(queue, memory, kept)?;
-            }
-        } else if self.notifies && !queue.options().event_index {
+            self.buffer = self.pop_buffer(memory, self.filled.reserve(owner))?;
+            self.is_spare = self.buffer.is_some();
+        }
+        Ok(self.is_spare || self.has_own(memory, owner)?)
+    }
+
+    /// Whether the driver notifies of each receive buffer, and no control packet waits for one.
+    pub(crate) fn notifies_in_vain(&self) -> bool {
+        let by_flag = |queue: &Queue| !queue.options().event_index;
+        self.notifies && self.waits == 0 && self.queues[RX].as_ref().is_some_and(by_flag)
+    }
+
+    /// Nothing waits for a receive buffer: the driver need not notify of them.
+    #[inline(never)]
+    pub(crate) fn refuse_notifications(
+        &mut self,
+        memory: &mut impl GuestMemory,
+    ) -> Result<(), Broken> {
+        self.notifies = false;
+        if let Some(queue) = &self.queues[RX] {
             queue.refuse_notifications(memory)?;
-            self.notifies = false;
+        }
+        Ok(())
+    }
+
+    /// Asks the driver to notify when there are more receive buffers than `ready`.
+    fn ask(&mut self, memory: &mut impl GuestMemory, ready: u16) -> Result<(), Broken> {
+        self.notifies = true;
+        if let Some(queue) = &mut self.queues[RX] {
+            // No notification comes of what has come meanwhile.
+            self.supplied |= queue.ask_for_more(memory, ready)?;
+        }
+        Ok(())
+    }
+
+    /// Whether control packets of the flow with these messages wait: a request must not come behind
+    /// them.
+    #[inline(never)]
+    fn is_behind(&self, messages: Owner) -> bool {
+        self.waiting.iter().take(self.waits).any(|(_, owner)| owner.0 == messages.0 | 1)
+    }
+
+    /// As [`Self::has_buffer`], of the reserve.
+    #[inline(never)]
+    fn has_own(&mut self, memory: &mut impl GuestMemory, owner: Owner) -> Result<bool, Broken> {
+        let Some(queue) = self.queues[RX] else { return Ok(false) };
+        let (ready, kept) = (queue.available(memory)?, u16::from(self.buffer.is_some()));
+        if !self.filled.admits(owner, (&queue, ready, kept), memory)? {
+            self.ask(memory, ready)?;
+            return Ok(false);
+        }
+        if self.buffer.is_none() {
+            self.buffer = self.pop_buffer(memory, 0)?;
         }
         Ok(self.buffer.is_some())
     }
 
-    /// Whether the driver has left no buffers for data.
-    pub(crate) fn starves(&self, memory: &mut impl GuestMemory) -> bool {
-        let Some(queue) = &self.queues[RX] else { return true };
-        let kept = queue.size() / RESERVE;
-        self.buffer.is_none() && queue.available(memory).is_ok_and(|seen| seen <= kept)
+    /// The flows among those in `blocked`, one bit each, that may take a buffer now; if there are
+    /// others, the driver notifies when there may be one.
+    pub(crate) fn unblocked(
+        &mut self,
+        memory: &mut impl GuestMemory,
+        blocked: u64,
+    ) -> Result<u64, Broken> {
+        let Some(queue) = self.queues[RX] else { return Ok(0) };
+        let (ready, kept) = (queue.available(memory)?, u16::from(self.buffer.is_some()));
+        let (mut left, mut found) = (blocked, 0);
+        while left != 0 {
+            let flow = left.trailing_zeros();
+            left &= left - 1;
+            let owner = Owner::messages(flow as usize);
+            if !self.is_behind(owner) && self.filled.admits(owner, (&queue, ready, kept), memory)? {
+                found |= 1 << flow;
+            }
+        }
+        if found != blocked {
+            self.ask(memory, ready)?;
+        }
+        Ok(found)
+    }
+
+    /// Whether the driver has left no buffer for `owner`.
+    pub(crate) fn starves(
+        &mut self,
+        memory: &mut impl GuestMemory,
+        owner: Owner,
+    ) -> Result<bool, Broken> {
+        let Some(queue) = &self.queues[RX] else { return Ok(true) };
+        let (ready, kept) = (queue.available(memory)?, self.buffer.is_some().into());
+        Ok(!self.filled.admits(owner, (queue, ready, kept), memory)?)
     }
 
     /// The buffer was filled.
     pub(crate) fn fill(
         &mut self,
         memory: &mut impl GuestMemory,
-        head: u16,
-        written: u32,
+        (head, written): (u16, u32),
+        owner: Owner,
     ) -> Result<(), Broken> {
         if let Some(queue) = &mut self.queues[RX] {
             queue.push(memory, head, written)?;
+            self.filled.note(head, owner);
             self.returned = true;
         }
         Ok(())
     }
 
-    /// Passes a control packet to the driver, or keeps it until there is a buffer; false if it is
-    /// dropped.
+    /// Passes a control packet of `owner` to the driver, or keeps it until there is a buffer; false
+    /// if it is dropped.
     pub(crate) fn pass(
         &mut self,
         memory: &mut impl GuestMemory,
         header: &Header,
+        owner: Owner,
     ) -> Result<bool, Broken> {
-        if self.waits == 0 && self.write(memory, header)? {
+        let waiting = self.waiting.iter().take(self.waits);
+        let waits = waiting.filter(|(_, other)| *other == owner).count();
+        if waits == 0 && self.write(memory, header, owner)? {
             return Ok(true);
         }
-        let Some(place) = self.waiting.get_mut(self.waits) else { return Ok(false) };
-        *place = *header;
-        self.waits += 1;
-        self.pass_waiting(memory)?;
-        Ok(true)
-    }
-
-    /// Passes the control packet that waits longest; false if there is none, or no buffer, and then
-    /// the driver notifies when there is one.
-    pub(crate) fn pass_waiting(&mut self, memory: &mut impl GuestMemory) -> Result<bool, Broken> {
-        self.supplied = false;
-        if self.waits == 0 {
+        if waits >= WAITING / usize::from(self.flows).max(1) {
             return Ok(false);
         }
-        let header = self.waiting[0];
-        if !self.write(memory, &header)? {
-            let Some(queue) = &mut self.queues[RX] else { return Ok(false) };
-            self.notifies = true;
-            // What is there by now is used at once; what comes later is notified.
-            if !queue.ask_for_more(memory, 0)? || !self.write(memory, &header)? {
-                return Ok(false);
-            }
-        }
-        self.waiting.copy_within(1..self.waits, 0);
-        self.waits -= 1;
-        self.supplied = self.waits > 0;
+        let Some(place) = self.waiting.get_mut(self.waits) else { return Ok(false) };
+        *place = (*header, owner);
+        self.waits += 1;
+        self.pass_oldest(memory)?;
         Ok(true)
     }
 
-    /// Writes a control packet into the next buffer; false if there is none.
-    fn write(&mut self, memory: &mut impl GuestMemory, header: &Header) -> Result<bool, Broken> {
-        let Some(queue) = &mut self.queues[RX] else { return Ok(false) };
-        let Some(chain) = pop_buffer(queue, memory, 0)? else { return Ok(false) };
+    /// Passes a control packet that waits, as there may be receive buffers; false if there is none
+    /// that may go.
+    pub(crate) fn pass_waiting(&mut self, memory: &mut impl GuestMemory) -> Result<bool, Broken> {
+        self.supplied = false;
+        Ok(self.waits > 0 && self.pass_oldest(memory)?)
+    }
+
+    /// Passes the control packet that waits longest of those whose owner may take a buffer; false
+    /// if there is none, and then the driver notifies when there is another buffer.
+    fn pass_oldest(&mut self, memory: &mut impl GuestMemory) -> Result<bool, Broken> {
+        let mut tried = 0u128;
+        for place in 0..self.waits {
+            let (header, owner) = self.waiting[place];
+            // None overtakes an earlier one of its owner, which was tried before.
+            let bit = 1 << (owner.0 & 127);
+            if tried & bit != 0 {
+                continue;
+            }
+            tried |= bit;
+            if self.write(memory, &header, owner)? {
+                self.waiting.copy_within(place + 1..self.waits, place);
+                self.waits -= 1;
+                // The next one, and its flow's messages, may go on.
+                self.supplied = true;
+                return Ok(true);
+            }
+        }
+        let Some(queue) = &self.queues[RX] else { return Ok(false) };
+        let ready = queue.available(memory)?;
+        self.ask(memory, ready)?;
+        Ok(false)
+    }
+
+    /// Writes a control packet of `owner` into the next buffer; false if there is none that it may
+    /// take.
+    fn write(
+        &mut self,
+        memory: &mut impl GuestMemory,
+        header: &Header,
+        owner: Owner,
+    ) -> Result<bool, Broken> {
+        let mut chain = self.pop_buffer(memory, self.filled.reserve(owner))?;
+        if chain.is_none()
+            && let Some(queue) = &self.queues[RX]
+        {
+            let ready = queue.available(memory)?;
+            if self.filled.admits(owner, (queue, ready, 0), memory)? {
+                chain = self.pop_buffer(memory, 0)?;
+            }
+        }
+        let Some(chain) = chain else { return Ok(false) };
         let bytes = header.to_bytes();
         let mut rest = bytes.as_slice();
         for segment in chain.writable() {
@@ -361,8 +664,22 @@ impl Socket {
             memory.write(segment.address, now)?;
             rest = later;
         }
-        self.fill(memory, chain.head, HEADER_LEN as u32)?;
+        self.fill(memory, (chain.head, HEADER_LEN as u32), owner)?;
         Ok(true)
+    }
+
+    /// Takes the next receive buffer, if there are more than `kept`.
+    #[inline]
+    fn pop_buffer(
+        &mut self,
+        memory: &mut impl GuestMemory,
+        kept: u16,
+    ) -> Result<Option<Chain>, Broken> {
+        let Some(queue) = &mut self.queues[RX] else { return Ok(None) };
+        let Some(chain) = queue.pop_beyond(memory, kept)? else { return Ok(None) };
+        self.filled.take(chain.head, queue.taken());
+        let room: u64 = chain.writable().iter().map(|segment| u64::from(segment.len)).sum();
+        if room <= HEADER_LEN as u64 { Err(Broken::TooShort) } else { Ok(Some(chain)) }
     }
 
     /// Whether the driver wants an interrupt for what it got back.
@@ -375,24 +692,15 @@ impl Socket {
         wanted
     }
 
-    /// A ring made no sense: no queue is served until the driver resets the device.
+    /// A ring made no sense: no queue is served until the driver resets the device, and its
+    /// connections end with the next step.
     pub(crate) fn break_down(&mut self, device: &SharedDevice, broken: Broken) {
         (self.queues, self.is_broken, self.buffer) = ([None; 2], true, None);
+        self.ends = true;
+        self.poll_again();
         (self.more, self.supplied, self.held) = (false, false, None);
         device.break_down(self.epoch, broken);
     }
-}
-
-/// Takes the next receive buffer, if there are more than `kept`.
-#[inline]
-fn pop_buffer(
-    queue: &mut Queue,
-    memory: &mut impl GuestMemory,
-    kept: u16,
-) -> Result<Option<Chain>, Broken> {
-    let Some(chain) = queue.pop_beyond(memory, kept)? else { return Ok(None) };
-    let room: u64 = chain.writable().iter().map(|segment| u64::from(segment.len)).sum();
-    if room <= HEADER_LEN as u64 { Err(Broken::TooShort) } else { Ok(Some(chain)) }
 }
 
 /// Calls `body` with the memory of the VM at `port`, if its device is still in the epoch that

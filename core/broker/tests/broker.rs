@@ -598,6 +598,8 @@ fn a_credit_update_holds_up_no_packet_behind_it() {
         world.step(&mut broker, 10);
     }
     assert_eq!((world.counts(1).packets, world.counts(2).packets), (1, 0));
+    world.received(3);
+    world.supply(3, 2000);
     world.run(&mut broker, 10);
     assert_eq!((world.counts(2).packets, world.received(0).len()), (1, 1));
 }

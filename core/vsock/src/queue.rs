@@ -264,6 +264,17 @@ impl Queue {
         Ok(Some(chain))
     }
 
+    /// Returns the head of the chain that comes `ahead` chains behind the next one, without taking
+    /// it: the driver may still change it, and it need not be one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::push`].
+    pub fn peek(&self, memory: &mut impl GuestMemory, ahead: u16) -> Result<u16, Outside> {
+        let place = u64::from(self.next_available.wrapping_add(ahead) % self.layout.size);
+        read_u16(memory, self.layout.available + 4 + 2 * place)
+    }
+
     fn chain(&self, memory: &mut impl GuestMemory, head: u16) -> Result<Chain, Broken> {
         let mut chain = Chain { head, ..Chain::default() };
         let table = (self.layout.descriptors, self.layout.size.into());

@@ -2,6 +2,7 @@
 
 use crate::{
     Header,
+    answers::Answers,
     bus::{self, Reason},
     memory::Memory,
 };
@@ -41,6 +42,7 @@ struct Slot {
 struct Buffers {
     slots: [Slot; SLOTS],
     receive: [[u8; HEADER_LEN + RECEIVE]; QUEUE],
+    answers: Answers,
 }
 
 struct Store(UnsafeCell<Buffers>);
@@ -53,6 +55,7 @@ static BUFFERS: Store = Store(UnsafeCell::new(Buffers {
         Slot { header: [0; HEADER_LEN], payload: [0; MAX_PAYLOAD as usize], len: 0, token: None }
     }; SLOTS],
     receive: [[0; HEADER_LEN + RECEIVE]; QUEUE],
+    answers: Answers::new(),
 }));
 
 static REASON: Reason = Reason::new();
@@ -69,6 +72,8 @@ pub struct SocketDriver {
     tx: VirtQueue<Memory, QUEUE>,
     _events: VirtQueue<Memory, QUEUE>,
     buffers: &'static mut Buffers,
+    /// The slot of the answer that is under way.
+    answering: Option<usize>,
     cid: Cid,
 }
 
@@ -94,7 +99,7 @@ impl SocketDriver {
         assert_eq!(Memory::pages_used(), 6, "opened once");
         // SAFETY: the assertion says that this is the first call.
         let buffers = unsafe { &mut *BUFFERS.0.get() };
-        let mut socket = Self { transport, rx, tx, _events: events, buffers, cid };
+        let mut socket = Self { transport, rx, tx, _events: events, buffers, answering: None, cid };
         for index in 0..QUEUE {
             socket.offer(index);
         }
@@ -136,9 +141,21 @@ impl SocketDriver {
     /// With more than 64 KiB.
     pub fn put(&mut self, header: &Header, fill: impl FnOnce(&mut [u8])) -> bool {
         self.reclaim();
-        let Some(slot) = self.buffers.slots.iter_mut().find(|slot| slot.token.is_none()) else {
-            return false;
-        };
+        self.add(header, fill).is_some()
+    }
+
+    /// Answers a packet: at once, or when the device has returned what it has. One answer is under
+    /// way at a time, as a device takes more of them one by one only. The next ones wait, one for
+    /// each connection. Of those to one peer 16 wait; then resets are dropped.
+    pub fn answer(&mut self, header: &Header) {
+        self.buffers.answers.push(header);
+        self.reclaim();
+    }
+
+    /// Adds a packet to the ring; gives the number of its slot.
+    fn add(&mut self, header: &Header, fill: impl FnOnce(&mut [u8])) -> Option<usize> {
+        let number = self.buffers.slots.iter().position(|slot| slot.token.is_none())?;
+        let slot = &mut self.buffers.slots[number];
         slot.header = header.to_bytes();
         slot.len = header.len as usize;
         let payload = &mut slot.payload[..slot.len];
@@ -153,7 +170,7 @@ impl SocketDriver {
             }
         };
         slot.token = Some(added.expect("two descriptors for each slot"));
-        true
+        Some(number)
     }
 
     /// Tells the device that there are packets, if it wants to know.
@@ -170,12 +187,14 @@ impl SocketDriver {
         self.buffers.slots.iter().any(|slot| slot.token.is_none())
     }
 
-    /// Whether the device has returned all that was sent.
+    /// Whether the device has returned all that was sent, and no answer waits.
     pub fn is_idle(&mut self) -> bool {
         self.reclaim();
-        self.buffers.slots.iter().all(|slot| slot.token.is_none())
+        self.buffers.answers.is_empty()
+            && self.buffers.slots.iter().all(|slot| slot.token.is_none())
     }
 
+    /// Takes back what the device has returned, and sends the next answer.
     fn reclaim(&mut self) {
         while let Some(token) = self.tx.peek_used() {
             let slot = self.buffers.slots.iter_mut().find(|slot| slot.token == Some(token));
@@ -192,6 +211,16 @@ impl SocketDriver {
             popped.expect("it was peeked at");
             slot.token = None;
         }
+        let slots = &self.buffers.slots;
+        let is_under_way = self.answering.is_some_and(|number| slots[number].token.is_some());
+        if is_under_way || slots.iter().all(|slot| slot.token.is_some()) {
+            return;
+        }
+        self.answering = None;
+        if let Some(header) = self.buffers.answers.pop() {
+            self.answering = self.add(&header, |_| ());
+            self.notify();
+        }
     }
 
     /// Takes the next packet that has come: `body` sees its header and its payload. False if there
@@ -201,6 +230,9 @@ impl SocketDriver {
     ///
     /// When the device breaks the rules.
     pub fn receive(&mut self, body: impl FnOnce(&Header, &[u8])) -> bool {
+        if !self.buffers.answers.is_empty() {
+            self.reclaim();
+        }
         let Some(token) = self.rx.peek_used() else { return false };
         let index = usize::from(token);
         let buffer = self.buffers.receive[index].as_mut_slice();

@@ -7,6 +7,8 @@
 
 #![cfg_attr(not(test), no_std)]
 
+#[cfg(any(test, all(target_os = "none", feature = "driver")))]
+mod answers;
 pub mod pattern;
 pub mod stream;
 

@@ -15,8 +15,10 @@ pub enum StreamEvent {
     Connected,
     /// So many bytes have come.
     Data(u32),
-    /// The other end is gone, or will send no more.
+    /// The other end has refused, or will send no more.
     Closed,
+    /// The connection broke: what has come is not all that the other end sent.
+    Reset,
 }
 
 /// One end.
@@ -113,8 +115,8 @@ impl Stream {
                 (StreamEvent::Closed, header.refusal())
             }
             Operation::Reset => {
-                self.open = false;
-                (StreamEvent::Closed, None)
+                let was_open = core::mem::take(&mut self.open);
+                (if was_open { StreamEvent::Reset } else { StreamEvent::Closed }, None)
             }
             Operation::Request => (StreamEvent::None, header.refusal()),
             Operation::CreditUpdate => (StreamEvent::None, None),
@@ -169,6 +171,20 @@ mod tests {
         let (event, answer) = b.receive(&a.shut_down());
         assert_eq!(event, StreamEvent::Closed);
         assert_eq!(a.receive(&answer.unwrap()), (StreamEvent::Closed, None));
+        assert!(!a.is_open() && !b.is_open());
+    }
+
+    /// A connection that broke is none that the other end has closed.
+    #[test]
+    fn a_reset_is_not_the_end_of_the_stream() {
+        let (mut a, request) = Stream::connect((Cid(3), 9), (Cid(4), 5000));
+        let (mut b, response) = Stream::accept(&request);
+        let reset = |header: &Header| Header { op: Operation::Reset as u16, len: 0, ..*header };
+        let mut refused = a;
+        assert_eq!(refused.receive(&reset(&response)), (StreamEvent::Closed, None));
+        a.receive(&response);
+        assert_eq!(a.receive(&reset(&response)), (StreamEvent::Reset, None));
+        assert_eq!(b.receive(&reset(&request)), (StreamEvent::Reset, None));
         assert!(!a.is_open() && !b.is_open());
     }
 

@@ -264,6 +264,29 @@ impl<'a> World<'a> {
         self.notify(vm, RX, 0);
     }
 
+    /// A buffer in one piece for each free entry of the ring, with room for a control packet, and
+    /// the device knows.
+    pub fn fill_ring(&mut self, vm: usize) {
+        let Vm { rx, buffers, .. } = &mut self.vms[vm];
+        for place in (0..u64::from(SIZE)).map(|place| RX_PLACES + 64 * place) {
+            if !buffers.values().any(|other| *other == place) {
+                let added =
+                    rx.add(&mut self.windows.0.borrow_mut()[vm], &[(place, 64, true)], false);
+                buffers.insert(added.expect("an entry"), place);
+            }
+        }
+        self.notify(vm, RX, 0);
+    }
+
+    /// At most `most` of them, and the VM notifies only if the device has asked for it.
+    pub fn supply_as_asked(&mut self, vm: usize, len: u64, most: usize) {
+        let before = self.vms[vm].rx.available;
+        let _ = (0..most).map_while(|_| self.offer(vm, len)).count();
+        if self.vms[vm].rx.must_notify(&self.windows.0.borrow()[vm], before) {
+            self.notify(vm, RX, 0);
+        }
+    }
+
     pub fn notify(&self, vm: usize, queue: usize, ticks: u64) {
         self.partition.port(vm).device.notify(queue, ticks, 0);
     }

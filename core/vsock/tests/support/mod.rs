@@ -187,6 +187,17 @@ impl Driver {
         Some(head)
     }
 
+    /// Whether the device is to be notified of the chains since `before` (virtio 1.2, section
+    /// 2.7.10).
+    pub fn must_notify(&self, memory: &Memory, before: u16) -> bool {
+        if !self.options.event_index {
+            return self.available != before && memory.u16(self.layout.used) & 1 == 0;
+        }
+        let event = memory.u16(self.layout.used + 4 + 8 * u64::from(self.layout.size));
+        let behind = self.available.wrapping_sub(event).wrapping_sub(1);
+        behind < self.available.wrapping_sub(before)
+    }
+
     /// Takes back what the device returned: heads and bytes written.
     pub fn take(&mut self, memory: &Memory) -> Vec<(u16, u32)> {
         let mut found = Vec::new();

@@ -173,9 +173,7 @@ impl Mesh {
                 return;
             }
             if let Some(header) = answer {
-                while !self.socket.send(&header, |_| ()) {
-                    cpu::relax();
-                }
+                self.socket.answer(&header);
             }
         }
     }
@@ -186,7 +184,7 @@ impl Peer {
     fn take(&mut self, header: &Header, payload: &[u8], from: u32) -> Option<Header> {
         if header.dst_port != PORT + from {
             let (event, reply) = self.outgoing.as_mut()?.receive(header);
-            if event == StreamEvent::Closed {
+            if matches!(event, StreamEvent::Closed | StreamEvent::Reset) {
                 self.outgoing = None;
             }
             return reply;

@@ -137,7 +137,7 @@ impl End {
                 if header.dst_port != *own {
                     let Some(stream) = outgoing else { return };
                     let (event, reply) = stream.receive(header);
-                    if event == StreamEvent::Closed {
+                    if matches!(event, StreamEvent::Closed | StreamEvent::Reset) {
                         *outgoing = None;
                     }
                     answer = reply;
@@ -159,8 +159,9 @@ impl End {
             if !came {
                 return;
             }
-            // Dropped when all slots are taken: the other end asks again.
-            let _ = answer.is_some_and(|header| self.socket.send(&header, |_| ()));
+            if let Some(header) = answer {
+                self.socket.answer(&header);
+            }
         }
     }
 }

@@ -3,11 +3,13 @@
 //! Arguments: `port=` (5000) the first port, `ports=` (1) how many from there on, one stream each,
 //! `bytes=` to expect of each stream; `streams=` (0) after how many that ended to power off, 0 for
 //! never; `crash=` in the VM's first boot, after so many bytes of a stream; `hoard=` after so many
-//! bytes of a stream it returns no more buffers; `join=` (0) a stream may begin in the midst of the
-//! sender's, at a multiple of so many bytes.
+//! bytes of a stream it returns no more buffers; `every_us=` (0) it takes in what has come when the
+//! counter is at a multiple of that, and else at once; `join=` (0) a stream may begin in the midst
+//! of the sender's, at a multiple of so many bytes.
 //!
 //! ```text
 //! receiver: port 5000: 4096000 bytes in order, sum 8c1fd2f6e8b4e3aa
+//! receiver: port 5001: reset after 8192 bytes
 //! ```
 
 #![no_std]
@@ -16,7 +18,7 @@
 use weir_guest::{
     Board, board, cpu, entry,
     gic::{self, Interrupt},
-    hypercall, mmio, println, psci,
+    hypercall, mmio, println, psci, time,
 };
 use weir_vsock::vsock::Operation;
 use weir_vsock_driver::{
@@ -49,6 +51,7 @@ fn main(board: &'static Board) -> ! {
     let streams = args.number("streams", 0);
     let hoard = args.number("hoard", u64::MAX);
     let join = args.number("join", 0);
+    let every = time::ns_to_ticks(args.number("every_us", 0) * 1000, time::frequency());
     let crash = args.get("crash").filter(|_| hypercall::restarts() == 0);
     let crash = crash.map_or(u64::MAX, |_| args.number("crash", 0));
     let (mut ended, mut hoards) = (0, false);
@@ -56,10 +59,14 @@ fn main(board: &'static Board) -> ! {
 
     gic::init(handle);
     gic::enable(device.intid);
+    gic::enable(board.virtual_timer);
     let mut socket = SocketDriver::open(device.base);
     let mut all = [Incoming::new(None); STREAMS];
     loop {
-        cpu::sleep();
+        match time::now().checked_div(every) {
+            Some(before) => wait_until((before + 1) * every),
+            None => cpu::sleep(),
+        }
         let mut answer = None;
         while !hoards
             && socket.receive(|header, payload| {
@@ -95,7 +102,11 @@ fn main(board: &'static Board) -> ! {
                             println!("receiver: port {}: {incoming}", header.dst_port);
                         }
                     }
-                    StreamEvent::Closed => {
+                    StreamEvent::Closed | StreamEvent::Reset => {
+                        if event == StreamEvent::Reset {
+                            let (port, bytes) = (header.dst_port, incoming.bytes);
+                            println!("receiver: port {port}: reset after {bytes} bytes");
+                        }
                         incoming.stream = None;
                         ended += 1;
                     }
@@ -104,9 +115,7 @@ fn main(board: &'static Board) -> ! {
             })
         {
             if let Some(header) = answer.take() {
-                while !socket.send(&header, |_| ()) {
-                    cpu::relax();
-                }
+                socket.answer(&header);
             }
         }
         if streams > 0 && ended >= streams {
@@ -152,8 +161,19 @@ impl core::fmt::Display for Incoming {
     }
 }
 
+/// Sleeps until this time, in ticks.
+fn wait_until(due: u64) {
+    while time::now() < due {
+        // Each time: an interrupt of the time before, which is pending still, would turn the timer
+        // off.
+        time::arm(due);
+        cpu::sleep();
+    }
+}
+
 fn handle(interrupt: Interrupt) {
-    if board().socket.is_some_and(|device| device.intid == interrupt.intid) {
-        acknowledge();
+    match board().socket {
+        Some(device) if device.intid == interrupt.intid => acknowledge(),
+        _ => time::disarm(),
     }
 }

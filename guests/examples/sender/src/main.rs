@@ -121,12 +121,11 @@ fn take(socket: &mut SocketDriver, stream: &mut Stream) -> bool {
     let (mut closed, mut answer) = (false, None);
     while socket.receive(|header, _| {
         let (event, reply) = stream.receive(header);
-        closed |= event == StreamEvent::Closed;
+        closed |= matches!(event, StreamEvent::Closed | StreamEvent::Reset);
         answer = reply;
     }) {
         if let Some(header) = answer.take() {
-            // Dropped when all slots are taken: the other end asks again.
-            let _ = socket.send(&header, |_| ());
+            socket.answer(&header);
         }
     }
     closed

@@ -1,4 +1,4 @@
-//! Control packets, as many as fit into a notification.
+//! Packets that are no message, as many as fit into a notification.
 
 use crate::{area, device::TargetDevice, put};
 use core::ptr;
@@ -6,11 +6,23 @@ use weir_guest::{Args, cpu};
 
 /// Chains of a ring.
 const SIZE: u16 = 64;
-/// Bytes of a packet's header, which is all of it.
+/// Bytes of a packet's header, and from one packet to the next.
 const LEN: u32 = 44;
-/// Operations (virtio 1.2, section 5.10.6).
+const PLACE: u64 = 64;
+/// Operations (virtio 1.2, section 5.10.6) by their names in the argument `op=`.
+const OPERATIONS: [(&str, u32); 7] = [
+    ("request", REQUEST),
+    ("response", 2),
+    ("reset", 3),
+    ("shutdown", 4),
+    ("data", DATA),
+    ("credit-update", 6),
+    ("credit-request", 7),
+];
 const REQUEST: u32 = 1;
-const CREDIT_UPDATE: u32 = 6;
+const DATA: u32 = 5;
+/// Bytes of a message that is sent as one of them.
+const PAYLOAD: u32 = 20;
 
 /// The ring by which they are sent.
 pub struct ControlPackets {
@@ -22,8 +34,8 @@ pub struct ControlPackets {
 }
 
 impl ControlPackets {
-    /// Sets the device up as a driver does, and asks for the connection. There are no buffers to
-    /// receive into: the answer waits in the device.
+    /// Sets the device up as a driver does, and asks for the connection if the packets belong to
+    /// one. There are no buffers to receive into: the answer waits in the device.
     pub fn new(device: TargetDevice, args: Args) -> Self {
         device.reset([0, 1]);
         for queue in 0..2 {
@@ -31,25 +43,25 @@ impl ControlPackets {
         }
         device.set_status(15);
         let ends = [args.number("from", 5) as u32, args.number("to", 4) as u32];
-        let packets = [REQUEST, CREDIT_UPDATE].map(|operation| {
-            let [from, to] = ends;
-            // Sockets' ports, no payload, a stream; the room that it says it has.
-            [from, 0, to, 0, 1024, 5001, 0, 1 | operation << 16, 0, 4096, 0]
-        });
-        for (place, word) in packets.as_flattened().iter().enumerate() {
-            put(area(6) + 4 * place as u64, &word.to_le_bytes());
-        }
+        let name = args.get("op").unwrap_or("credit-update");
+        let operation = OPERATIONS.iter().find(|(known, _)| *known == name);
+        let operation = operation.unwrap_or_else(|| panic!("no operation {name}")).1;
         for number in 0..u64::from(SIZE) {
-            // The first is the request, once.
-            let address = area(6) + if number == 0 { 0 } else { u64::from(LEN) };
-            put(area(3) + 16 * number, &address.to_le_bytes());
-            put(area(3) + 16 * number + 8, &u64::from(LEN).to_le_bytes());
+            // Requests are for a connection each, of which a flow has 16.
+            let port = 1024 + if operation == REQUEST { number as u32 } else { 0 };
+            write(number, ends, port, operation);
+            let len = LEN + if operation == DATA { PAYLOAD } else { 0 };
+            put(area(3) + 16 * number, &(area(6) + PLACE * number).to_le_bytes());
+            put(area(3) + 16 * number + 8, &u64::from(len).to_le_bytes());
             put(area(4) + 4 + 2 * number, &(number as u16).to_le_bytes());
         }
         let count = args.number("controls", 1).clamp(1, SIZE.into()) as u16;
         let mut controls = Self { count: 1, index: 0, sent: 0 };
-        controls.send(device);
-        put(area(3), &(area(6) + u64::from(LEN)).to_le_bytes());
+        if args.number("stray", 0) == 0 {
+            write(0, ends, 1024, REQUEST);
+            controls.send(device);
+            write(0, ends, 1024, operation);
+        }
         controls.count = count;
         controls
     }
@@ -68,6 +80,15 @@ impl ControlPackets {
     /// How many the device has taken.
     pub const fn sent(&self) -> u64 {
         self.sent
+    }
+}
+
+/// Writes packet `number` of a stream: the room that it says it has is 4 KiB.
+fn write(number: u64, [from, to]: [u32; 2], port: u32, operation: u32) {
+    let len = if operation == DATA { PAYLOAD } else { 0 };
+    let words = [from, 0, to, 0, port, 5001, len, 1 | operation << 16, 0, 4096, 0];
+    for (place, word) in words.iter().enumerate() {
+        put(area(6) + PLACE * number + 4 * place as u64, &word.to_le_bytes());
     }
 }
 

@@ -8,10 +8,11 @@ use weir_guest::mmio;
 const MAGIC: u32 = u32::from_le_bytes(*b"virt");
 /// Vendor and device of a socket device on PCI (section 4.1.2.1).
 const SOCKET: u32 = 0x1053_1af4;
-/// A vendor's capability, and the types of the two that matter here (section 4.1.4).
+/// A vendor's capability, and the types of those that matter here (section 4.1.4).
 const VENDOR: u32 = 9;
 const COMMON: u32 = 1;
 const NOTIFY: u32 = 2;
+const REASON: u32 = 3;
 /// Bytes of the configuration space from one slot to the next, and slots of a bus.
 const SLOT: u64 = 1 << 15;
 const SLOTS: u64 = 32;
@@ -25,9 +26,9 @@ const ON: u16 = 6;
 pub enum TargetDevice {
     /// Its registers.
     Mmio(u64),
-    /// A function: its configuration space, what its base address stands for, and two parts of
-    /// that.
-    Pci { space: u64, base: u64, common: u64, notify: u64 },
+    /// A function: its configuration space, what its base address stands for, and three parts
+    /// of that.
+    Pci { space: u64, base: u64, common: u64, notify: u64, reason: u64 },
 }
 
 /// Reads a word of a device.
@@ -64,7 +65,8 @@ impl TargetDevice {
             }
             panic!("no capability of type {kind}");
         };
-        Self::Pci { space, base: bar, common: part(COMMON), notify: part(NOTIFY) }
+        let [common, notify, reason] = [COMMON, NOTIFY, REASON].map(part);
+        Self::Pci { space, base: bar, common, notify, reason }
     }
 
     /// Its transport's name.
@@ -103,6 +105,33 @@ impl TargetDevice {
             Self::Mmio(base) => write(base + 0x70, status.into()),
             // SAFETY: as in `write`.
             Self::Pci { common, .. } => unsafe { mmio::write8(common + 0x14, status) },
+        }
+    }
+
+    /// Whether the device says that it needs a reset (section 2.1).
+    pub fn needs_reset(self) -> bool {
+        let status = match self {
+            Self::Mmio(base) => read(base + 0x70),
+            // SAFETY: as in `read`.
+            Self::Pci { common, .. } => unsafe { mmio::read8(common + 0x14) }.into(),
+        };
+        status & 64 != 0
+    }
+
+    /// Reads what the device interrupts for; on PCI that takes it back (section 4.1.4.5).
+    pub fn reason(self) -> u32 {
+        match self {
+            Self::Mmio(base) => read(base + 0x60),
+            // SAFETY: as in `read`.
+            Self::Pci { reason, .. } => unsafe { mmio::read8(reason) }.into(),
+        }
+    }
+
+    /// Takes back what the device interrupts for.
+    pub fn acknowledge(self) {
+        let reason = self.reason();
+        if let Self::Mmio(base) = self {
+            write(base + 0x64, reason.into());
         }
     }
 

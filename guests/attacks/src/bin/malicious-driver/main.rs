@@ -4,13 +4,18 @@
 //! `seed=` (1) chooses them; `every_us=` (0) each begins when the counter is at a multiple of that,
 //! and until then it sleeps.
 //!
-//! With `controls=`, at most 64, a round is one notification of so many control packets without a
-//! fault, credit updates from the context identifier `from=` to `to=`, port 5001, by a connection
-//! that the first of all asks for.
+//! With `controls=`, at most 64, a round is one notification of so many packets without a fault,
+//! from the context identifier `from=` to `to=`, port 5001: `op=` (`credit-update`) is what they
+//! are for. They are of a connection that the first of all asks for, or of none with `stray=1`. The
+//! first round begins at `start_us=` (0) by the counter.
+//!
+//! With `breaks=1` it breaks a ring in the end, waits until the device says so, and stays; with
+//! `breaks=net` it does so with its network device, and nothing else.
 //!
 //! ```text
 //! malicious-driver: 1000 rounds over PCI
 //! malicious-driver: 32000 control packets over MMIO
+//! malicious-driver: a device needs a reset, interrupt reason 2, pending: true
 //! ```
 
 #![no_std]
@@ -59,13 +64,28 @@ fn main(board: &'static Board) -> ! {
     gic::init(|_: Interrupt| time::disarm());
     gic::enable(board.virtual_timer);
     let random = Random::new(board.args.number("seed", 1));
-    let device = TargetDevice::find(board.socket.expect("a VM in a flow has a socket device").base);
+    let breaks = board.args.get("breaks");
+    if breaks == Some("net") {
+        let network = board.network.expect("a VM with a network device");
+        let device = TargetDevice::find(network.base);
+        device.reset([0, 1]);
+        for queue in 0..2 {
+            device.set_up(queue, 64, [0, 1, 2].map(|part| area(3 * queue + part)));
+        }
+        device.set_status(15);
+        break_ring(device, network.intid);
+    }
+    let socket = board.socket.expect("a VM in a flow has a socket device");
+    let device = TargetDevice::find(socket.base);
     let begins = || {
         if let Some(before) = time::now().checked_div(every) {
             sleep((before + 1) * every);
         }
     };
     if board.args.get("controls").is_some() {
+        // By then, receivers listen.
+        sleep(time::ns_to_ticks(board.args.number("start_us", 0) * 1000, time::frequency()));
+        begins();
         let mut controls = ControlPackets::new(device, board.args);
         for _ in 0..rounds {
             begins();
@@ -76,6 +96,9 @@ fn main(board: &'static Board) -> ! {
             controls.sent(),
             device.transport()
         );
+        if breaks.is_some() {
+            break_ring(device, socket.intid);
+        }
         end();
     }
     for _ in 0..rounds {
@@ -91,6 +114,25 @@ fn main(board: &'static Board) -> ! {
     }
     println!("malicious-driver: {rounds} rounds over {}", device.transport());
     end()
+}
+
+/// Makes more chains available than the ring to send has, and stays.
+fn break_ring(device: TargetDevice, intid: u32) -> ! {
+    device.acknowledge();
+    put(area(4) + 2, &5000u16.to_le_bytes());
+    device.notify(1);
+    while !device.needs_reset() {
+        cpu::relax();
+    }
+    let is_pending = gic::is_pending(intid);
+    // Buffers may have been returned, too.
+    let reason = device.reason() & 2;
+    println!(
+        "malicious-driver: a device needs a reset, interrupt reason {reason}, pending: {is_pending}"
+    );
+    loop {
+        cpu::sleep();
+    }
 }
 
 fn end() -> ! {
