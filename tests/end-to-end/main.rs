@@ -8,6 +8,7 @@ mod guests_in_c;
 mod newcomer;
 mod qemu_attacks_budgets;
 mod qemu_attacks_interrupts;
+mod qemu_attacks_messages;
 mod qemu_attacks_system;
 mod qemu_attacks_time;
 mod qemu_basics;
