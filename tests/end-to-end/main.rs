@@ -13,6 +13,7 @@ mod qemu_attacks_system;
 mod qemu_attacks_time;
 mod qemu_basics;
 mod qemu_boards;
+mod qemu_clock;
 mod qemu_counter_page;
 mod qemu_engine;
 mod qemu_errata;

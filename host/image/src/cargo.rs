@@ -29,6 +29,8 @@ const VSOCK_TOOL: &str = "weir-vsock-tool";
 
 /// The package of QEMU's plug-in.
 const PLUGIN: &str = "weir-qemu-plugin";
+/// The package of the emulated clock.
+const CLOCK: &str = "weir-clock";
 /// The package of what is preloaded into QEMU.
 const ICOUNT_SHIM: &str = "weir-icount-shim";
 
@@ -182,6 +184,15 @@ impl Programs {
     /// As [`Self::hypervisor`].
     pub fn icount_shim(&self, environment: &Environment) -> Result<PathBuf> {
         self.library(environment, ICOUNT_SHIM)
+    }
+
+    /// Builds the emulated clock, which QEMU loads twice, and returns its shared object.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::hypervisor`].
+    pub fn clock(&self, environment: &Environment) -> Result<PathBuf> {
+        self.library(environment, CLOCK)
     }
 
     /// Builds both libraries that a run loads into QEMU.

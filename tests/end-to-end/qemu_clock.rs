@@ -1,0 +1,148 @@
+//! The emulated clock in QEMU, measured by the guest `concurrency` without a hypervisor.
+
+use crate::support::{
+    board::not_applicable_if,
+    capture_within,
+    qemu::{Load, build_programs, root},
+};
+use std::{
+    collections::BTreeMap, ffi::OsString, path::PathBuf, process::Command, sync::OnceLock, thread,
+    time::Duration,
+};
+use weir_image::{Environment, cargo::Programs};
+
+/// Instructions of the guest between a counter read and the next one, with an exception in between:
+/// no time of it depends on other cores.
+const EXCEPTION: i64 = 150;
+
+/// The lines of the guest: what was measured, and the rest of the line.
+type Lines = BTreeMap<String, String>;
+
+/// The clock's library.
+fn library() -> PathBuf {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        let environment = Environment::find();
+        Programs::new(&environment, false).clock(&environment).expect("the clock")
+    };
+    LIBRARY.get_or_init(build).clone()
+}
+
+fn qemu() -> OsString {
+    std::env::var_os("WEIR_QEMU").unwrap_or_else(|| "qemu-system-aarch64".into())
+}
+
+/// Runs the guest on so many cores, with these machine options and arguments of the clock, and this
+/// way of switching.
+fn measure(cores: usize, machine: &str, clock: &str, switch: &str) -> (Lines, String) {
+    build_programs();
+    let library = library();
+    let mut command = Command::new("timeout");
+    command.args(["-k", "2", "120"]).arg(qemu()).env("LD_PRELOAD", &library);
+    command.env("WEIR_CLOCK_SWITCH", switch);
+    command.args(["-machine", machine, "-cpu", "cortex-a53,cntfrq=1000000000", "-m", "64M"]);
+    command.args(["-smp", &cores.to_string(), "-accel", "tcg,thread=multi", "-seed", "1"]);
+    command.args(["-rtc", "base=2026-01-01,clock=vm", "-display", "none", "-monitor", "none"]);
+    command.args(["-nodefaults", "-no-user-config", "-serial", "stdio", "-plugin"]);
+    command.arg(format!("{}{clock}", library.display().to_string().replace(',', ",,")));
+    command.arg("-kernel").arg(root().join("build/programs/concurrency"));
+    let printed = capture_within(&mut command, Duration::from_secs(120));
+    assert_eq!(printed.status, Some(0), "{}{}", printed.out, printed.err);
+    let lines =
+        printed.out.lines().filter_map(|line| line.trim_end().strip_prefix("concurrency: "));
+    let lines = lines.map(|line| match line.split_once(": ") {
+        Some((what, found)) => (what.to_owned(), found.to_owned()),
+        None => (line.to_owned(), String::new()),
+    });
+    (lines.collect(), printed.out)
+}
+
+/// The extremes of what was measured next to so many busy cores.
+fn extremes(lines: &Lines, what: &str, busy: usize) -> [i64; 2] {
+    let key = format!("{what}, {busy} busy");
+    let text = lines.get(&key).unwrap_or_else(|| panic!("no {key}: {lines:?}"));
+    let (_, range) = text.split_once("times, ").expect("a range");
+    let (min, max) = range.split_once(" to ").expect("two ends");
+    [min, max].map(|end| end.parse().expect("a time"))
+}
+
+/// What the guest finds on so many cores: the times next to any number of busy cores are those next
+/// to none.
+fn assert_concurrent(cores: usize, machine: &str, quantum: i64) {
+    let (lines, text) = measure(cores, machine, &format!(",quantum={quantum}"), "");
+    for busy in 0..cores - 1 {
+        for (what, early) in [
+            ("SGI there", quantum),
+            ("SGI back", quantum),
+            ("timer late asleep", 0),
+            ("timer late awake", 0),
+        ] {
+            let [min, max] = extremes(&lines, what, busy);
+            assert!(min >= -early, "{what} next to {busy}: {min} ns early\n{text}");
+            assert!(max <= EXCEPTION, "{what} next to {busy}: {max} ns\n{text}");
+            assert_eq!(max, extremes(&lines, what, 0)[1], "{what} next to {busy} grows");
+        }
+        // There and back, each up to a quantum and a few instructions late.
+        let [min, max] = extremes(&lines, "message and back", busy);
+        assert!(min >= 0 && max <= 2 * quantum + 50, "messages next to {busy}: {min} to {max}");
+    }
+    let [_, maintenance] = extremes(&lines, "TLB maintenance", cores - 1);
+    assert!(maintenance <= 20, "TLB maintenance waits {maintenance} ns");
+    let expected = 2000 * cores;
+    assert!(text.contains(&format!("locked {expected} of {expected}")), "{text}");
+    assert!(text.contains(&format!("exclusive {expected} of {expected}")), "{text}");
+    assert!(text.contains(": 0 went back, "), "{text}");
+    let early = text.split_once("a message came ").expect("a line").1;
+    let early: i64 = early.split(' ').next().expect("a word").parse().expect("a time");
+    assert!(early <= quantum, "a message came {early} ns early");
+}
+
+#[test]
+fn times_do_not_depend_on_busy_cores() {
+    not_applicable_if(|board| board.name != "qemu-virt", "it starts QEMU's virt itself");
+    for (cores, machine, quantum) in [
+        (2, "virt,gic-version=3", 100),
+        (4, "virt,gic-version=3", 0),
+        (4, "virt,gic-version=3", 1000),
+        (8, "virt,gic-version=3", 100),
+        (4, "virt,gic-version=2", 100),
+    ] {
+        assert_concurrent(cores, machine, quantum);
+    }
+}
+
+/// The host's load and the way in which threads are switched change nothing.
+#[test]
+fn the_clock_is_the_same_on_a_loaded_host() {
+    not_applicable_if(|board| board.name != "qemu-virt", "it starts QEMU's virt itself");
+    let (_, expected) = measure(4, "virt,gic-version=3", "", "");
+    let _load = Load::begin();
+    let all = thread::scope(|scope| {
+        let run = || (0..5).map(|_| measure(4, "virt,gic-version=3", "", "").1).collect::<Vec<_>>();
+        let threads = [(); 4].map(|()| scope.spawn(run));
+        threads.map(|thread| thread.join().expect("runs")).concat()
+    });
+    assert!(all.iter().all(|text| *text == expected), "20 runs are not alike");
+    assert_eq!(measure(4, "virt,gic-version=3", "", "futex").1, expected);
+}
+
+#[test]
+fn the_clock_refuses_wrong_arguments() {
+    not_applicable_if(|board| board.name != "qemu-virt", "it starts QEMU's virt itself");
+    let library = library();
+    for (argument, why) in [
+        ("quantum=x", "weir-clock: quantum=x: not a number in range"),
+        ("speed=3", "weir-clock: speed=3: unknown"),
+    ] {
+        let mut command = Command::new(qemu());
+        command.env("LD_PRELOAD", &library).args(["-M", "virt", "-display", "none", "-nodefaults"]);
+        command.arg("-plugin").arg(format!("{},{argument}", library.display()));
+        let printed = capture_within(&mut command, Duration::from_secs(60));
+        assert_ne!(printed.status, Some(0));
+        assert!(printed.err.contains(why), "{}", printed.err);
+    }
+    let mut command = Command::new(qemu());
+    command.args(["-M", "virt", "-display", "none", "-nodefaults", "-plugin"]).arg(&library);
+    let printed = capture_within(&mut command, Duration::from_secs(60));
+    assert!(printed.err.contains("must be in LD_PRELOAD, too"), "{}", printed.err);
+}

@@ -1,0 +1,232 @@
+//! The host: files that QEMU writes and waits for, and the host's pace.
+
+use crate::{
+    c,
+    order::{Cause, NEVER, State},
+    process, time,
+};
+use libc::{c_int, c_uint, c_void, iovec, nfds_t, pollfd, sigset_t, size_t, ssize_t, timespec};
+use std::{
+    ptr::{null, null_mut},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+static NO_TIME: timespec = timespec { tv_sec: 0, tv_nsec: 0 };
+/// The files that can be event counters. QEMU has tens of files.
+const EVENTS: usize = 1024;
+/// Whether a file is an event counter, which wakes the main loop.
+static IS_EVENT: [AtomicBool; EVENTS] = [const { AtomicBool::new(false) }; EVENTS];
+/// Host time between two looks at the host's files, in ns.
+const LOOK: u64 = 2_000_000;
+/// The turns between two looks at the host's clock.
+const TURNS: u64 = 16;
+/// Virtual time between two comparisons of the clocks, in ns.
+const COMPARE: u64 = 200_000;
+
+fn is_event(file: c_int) -> bool {
+    let place = usize::try_from(file).ok().and_then(|file| IS_EVENT.get(file));
+    place.is_some_and(|event| event.load(Relaxed))
+}
+
+/// Linux's; records which files are event counters.
+#[unsafe(no_mangle)]
+pub extern "C" fn eventfd(value: c_uint, flags: c_int) -> c_int {
+    // SAFETY: the call takes two numbers.
+    let file = unsafe { (c::library().event)(value, flags) };
+    if let Some(event) = usize::try_from(file).ok().and_then(|file| IS_EVENT.get(file)) {
+        event.store(true, Relaxed);
+    }
+    file
+}
+
+/// Waits until the host takes more output: time stands still.
+fn wait_for_room(file: c_int) {
+    let mut files = pollfd { fd: file, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one file, which is ours.
+    unsafe { (c::library().poll)(&raw mut files, 1, null(), null()) };
+}
+
+/// POSIX's. A write to an event counter wakes the main loop at the writer's next block. QEMU's
+/// signal handlers write, so only atomic variables are used.
+///
+/// # Safety
+///
+/// As of the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn write(file: c_int, data: *const c_void, size: size_t) -> ssize_t {
+    loop {
+        // SAFETY: the caller's promise.
+        let written = unsafe { (c::library().write)(file, data, size) };
+        if !process::is_active() {
+            return written;
+        }
+        if size == 8 && is_event(file) {
+            process::notify();
+            return written;
+        }
+        if written >= 0 || c::error() != libc::EAGAIN {
+            return written;
+        }
+        wait_for_room(file);
+    }
+}
+
+/// POSIX's.
+///
+/// # Safety
+///
+/// As of the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn writev(file: c_int, data: *const iovec, count: c_int) -> ssize_t {
+    loop {
+        // SAFETY: the caller's promise.
+        let written = unsafe { (c::library().write_vector)(file, data, count) };
+        if !process::is_active() || written >= 0 || c::error() != libc::EAGAIN {
+            return written;
+        }
+        wait_for_room(file);
+    }
+}
+
+/// Linux's. The wait for files ends when a thread of the process notifies the caller, at the
+/// deadline in virtual time, or when the host has input, if input is allowed.
+///
+/// # Safety
+///
+/// As of the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ppoll(
+    files: *mut pollfd,
+    count: nfds_t,
+    time: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    if !process::is_active() {
+        // SAFETY: the caller's promise.
+        return unsafe { (c::library().poll)(files, count, time, mask) };
+    }
+    // SAFETY: the caller's promise: a time or null.
+    let wait = unsafe { time.as_ref() };
+    let deadline =
+        wait.map_or(NEVER, |wait| process::now().saturating_add(time::nanoseconds(wait)));
+    loop {
+        // SAFETY: the caller's promise.
+        let ready = unsafe { (c::library().poll)(files, count, &raw const NO_TIME, mask) };
+        if ready != 0 || process::now() >= deadline {
+            return ready;
+        }
+        process::with(|process| {
+            process.facts[process.order.current()].files = (files, count, mask);
+        });
+        process::wait(Cause::Files, 0, deadline, true);
+    }
+}
+
+/// POSIX's.
+///
+/// # Safety
+///
+/// As of the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poll(files: *mut pollfd, count: nfds_t, milliseconds: c_int) -> c_int {
+    let time = u32::try_from(milliseconds).ok().map(|milliseconds| timespec {
+        tv_sec: i64::from(milliseconds / 1000),
+        tv_nsec: i64::from(milliseconds % 1000 * 1_000_000),
+    });
+    let time = time.as_ref().map_or(null(), std::ptr::from_ref);
+    // SAFETY: the caller's promise.
+    unsafe { ppoll(files, count, time, null()) }
+}
+
+/// The places of the threads that wait for files.
+fn waiting() -> impl Iterator<Item = usize> {
+    let used = process::with(|process| process.order.used());
+    (0..used).filter(|&place| {
+        let state = process::with(|process| process.order.thread(place).state);
+        matches!(state, State::Waits { cause: Cause::Files, .. })
+    })
+}
+
+/// Asks the host for the files of a waiting thread, for as long as `time`, or for ever if it is
+/// null. Returns whether one is ready, or a signal has come.
+fn ask(place: usize, time: *const timespec) -> bool {
+    let (files, count, mask) = process::with(|process| process.facts[place].files);
+    let mask = if time.is_null() { mask } else { null() };
+    // SAFETY: the thread waits in `ppoll`, so that its arguments are valid.
+    unsafe { (c::library().poll)(files, count, time, mask) != 0 }
+}
+
+/// Wakes a thread that waits for files.
+fn wake(place: usize) {
+    let now = process::now();
+    process::lower_limit(process::with(|process| process.order.wake(place, now)));
+}
+
+/// Waits for the host: nothing can happen in the machine without it. The process ends if no thread
+/// waits for files, because then nothing can happen at all.
+pub fn wait_for_host() {
+    process::with(|process| process.counts.host_waits += 1);
+    let Some(place) = waiting().next() else {
+        let text = b"weir-clock: every thread waits for another one\n";
+        // SAFETY: the text is ours.
+        unsafe { (c::library().write)(2, text.as_ptr().cast(), text.len()) };
+        std::process::abort();
+    };
+    ask(place, null());
+    wake(place);
+}
+
+/// Looks at the host's files now and then, and wakes the threads with files that are ready.
+pub fn look_at_host() {
+    static LAST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    if process::with(|process| process.counts.turns % TURNS) != 0 {
+        return;
+    }
+    let host = c::host_ns();
+    if host.saturating_sub(LAST.load(Relaxed)) < LOOK {
+        return;
+    }
+    LAST.store(host, Relaxed);
+    for place in waiting() {
+        if ask(place, &raw const NO_TIME) {
+            wake(place);
+        }
+    }
+}
+
+/// The pace of virtual time.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Virtual time is at most so many times as fast as the host's.
+    pub most: u64,
+    /// Both clocks at the last comparison, in ns.
+    last: (u64, u64),
+}
+
+impl Pace {
+    /// Returns a pace that begins now.
+    pub fn new(most: u64) -> Self {
+        Self { most: most.max(1), last: (process::now(), c::host_ns()) }
+    }
+}
+
+/// Waits if the machine, at the clock `now`, is faster than the pace.
+pub fn keep_pace(now: u64) {
+    let Some(Pace { most, last: (virtual_ns, host_ns) }) = process::with(|process| process.pace)
+    else {
+        return;
+    };
+    let passed = now.saturating_sub(virtual_ns);
+    if passed < COMPARE {
+        return;
+    }
+    let due = host_ns.saturating_add(passed / most);
+    let early = due.saturating_sub(c::host_ns());
+    if early > 0 {
+        let time = time::timespec_of(early.min(1_000_000_000));
+        // SAFETY: both times are ours.
+        unsafe { (c::library().sleep)(libc::CLOCK_MONOTONIC, 0, &raw const time, null_mut()) };
+    }
+    let last = (now, c::host_ns());
+    process::with(|process| process.pace = Some(Pace { most, last }));
+}

@@ -1,0 +1,56 @@
+//! The plug-in's arguments.
+
+#![forbid(unsafe_code)]
+
+use std::str::FromStr;
+
+/// The arguments, each as `name=value`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// `quantum`: how far the clocks of two running cores may be apart, in ns. At 0 the core with
+    /// the lowest clock runs after every translation block.
+    pub quantum: Option<u64>,
+    /// `reader`: the number of the socket by which the machine stops for the reader of its memory.
+    pub reader: Option<i32>,
+    /// `input=on`: the host's files are looked at while cores run.
+    pub takes_input: bool,
+    /// `pace`: virtual time is at most so many times as fast as the host's.
+    pub pace: Option<u64>,
+    /// `statistics`: the file for counts at the end.
+    pub statistics: Option<String>,
+}
+
+fn number<T: FromStr>(name: &str, value: &str) -> Result<T, String> {
+    value.parse().map_err(|_| format!("{name}={value}: not a number in range"))
+}
+
+impl Options {
+    /// Parses the arguments.
+    ///
+    /// # Errors
+    ///
+    /// The argument that has an unknown name or a wrong value.
+    ///
+    /// ```
+    /// use weir_clock::options::Options;
+    /// let options = Options::parse(["quantum=0", "input=on"].map(String::from).into_iter());
+    /// assert_eq!(options.map(|options| options.quantum), Ok(Some(0)));
+    /// ```
+    pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut options = Self::default();
+        for argument in arguments {
+            let (name, value) =
+                argument.split_once('=').ok_or_else(|| format!("{argument}: no value"))?;
+            match name {
+                "quantum" => options.quantum = Some(number(name, value)?),
+                "pace" => options.pace = Some(number(name, value)?),
+                "statistics" => options.statistics = Some(value.into()),
+                "input" if value == "on" => options.takes_input = true,
+                "input" if value == "off" => options.takes_input = false,
+                "reader" => options.reader = Some(number(name, value)?),
+                _ => return Err(format!("{argument}: unknown")),
+            }
+        }
+        Ok(options)
+    }
+}
