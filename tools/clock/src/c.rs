@@ -30,7 +30,10 @@ fn next(name: &CStr, version: Option<&CStr>) -> *mut c_void {
 
 /// Declares the struct of functions and its constructor.
 macro_rules! functions {
-    ($($field:ident = $symbol:literal $(@ $version:ident)?: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
+    ($(
+        $field:ident = $symbol:literal $(@ $version:ident)?:
+            fn($($argument:ty),*) $(-> $result:ty)?;
+    )*) => {
         /// The functions, each with its symbol's type in the headers of the C library.
         pub struct Library {
             $(#[doc = concat!("`", stringify!($symbol), "`.")]
@@ -70,7 +73,8 @@ functions! {
     lock = c"pthread_mutex_lock": fn(*mut pthread_mutex_t) -> c_int;
     try_lock = c"pthread_mutex_trylock": fn(*mut pthread_mutex_t) -> c_int;
     unlock = c"pthread_mutex_unlock": fn(*mut pthread_mutex_t) -> c_int;
-    wait = c"pthread_cond_wait" @ CONDITIONS: fn(*mut pthread_cond_t, *mut pthread_mutex_t) -> c_int;
+    wait = c"pthread_cond_wait" @ CONDITIONS:
+        fn(*mut pthread_cond_t, *mut pthread_mutex_t) -> c_int;
     timed_wait = c"pthread_cond_timedwait" @ CONDITIONS:
         fn(*mut pthread_cond_t, *mut pthread_mutex_t, *const timespec) -> c_int;
     signal = c"pthread_cond_signal" @ CONDITIONS: fn(*mut pthread_cond_t) -> c_int;

@@ -1,39 +1,37 @@
-//! The host: files that QEMU writes and waits for, and the host's pace.
+//! The host: files that QEMU writes and waits for.
 
 use crate::{
     c,
-    order::{Cause, NEVER, State},
+    order::{Cause, NEVER},
     process, time,
 };
 use libc::{c_int, c_uint, c_void, iovec, nfds_t, pollfd, sigset_t, size_t, ssize_t, timespec};
 use std::{
-    ptr::{null, null_mut},
+    ptr::null,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
 static NO_TIME: timespec = timespec { tv_sec: 0, tv_nsec: 0 };
 /// The files that can be event counters. QEMU has tens of files.
 const EVENTS: usize = 1024;
-/// Whether a file is an event counter, which wakes the main loop.
+/// True for each file that is an event counter, which wakes the main loop.
 static IS_EVENT: [AtomicBool; EVENTS] = [const { AtomicBool::new(false) }; EVENTS];
 /// Host time between two looks at the host's files, in ns.
 const LOOK: u64 = 2_000_000;
 /// The turns between two looks at the host's clock.
 const TURNS: u64 = 16;
-/// Virtual time between two comparisons of the clocks, in ns.
-const COMPARE: u64 = 200_000;
 
-fn is_event(file: c_int) -> bool {
-    let place = usize::try_from(file).ok().and_then(|file| IS_EVENT.get(file));
-    place.is_some_and(|event| event.load(Relaxed))
+/// Returns the place of a file in [`IS_EVENT`]; none if its number is too high.
+fn event(file: c_int) -> Option<&'static AtomicBool> {
+    IS_EVENT.get(usize::try_from(file).ok()?)
 }
 
-/// Linux's; records which files are event counters.
+/// Replaces Linux's function, and records which files are event counters.
 #[unsafe(no_mangle)]
 pub extern "C" fn eventfd(value: c_uint, flags: c_int) -> c_int {
     // SAFETY: the call takes two numbers.
     let file = unsafe { (c::library().event)(value, flags) };
-    if let Some(event) = usize::try_from(file).ok().and_then(|file| IS_EVENT.get(file)) {
+    if let Some(event) = event(file) {
         event.store(true, Relaxed);
     }
     file
@@ -46,12 +44,12 @@ fn wait_for_room(file: c_int) {
     unsafe { (c::library().poll)(&raw mut files, 1, null(), null()) };
 }
 
-/// POSIX's. A write to an event counter wakes the main loop at the writer's next block. QEMU's
-/// signal handlers write, so only atomic variables are used.
+/// Replaces POSIX's function. A write to an event counter wakes the main loop at the writer's next
+/// block. QEMU's signal handlers write, so only atomic variables are used.
 ///
 /// # Safety
 ///
-/// As of the C library's.
+/// The contract is that of the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(file: c_int, data: *const c_void, size: size_t) -> ssize_t {
     loop {
@@ -60,7 +58,7 @@ pub unsafe extern "C" fn write(file: c_int, data: *const c_void, size: size_t) -
         if !process::is_active() {
             return written;
         }
-        if size == 8 && is_event(file) {
+        if size == 8 && event(file).is_some_and(|event| event.load(Relaxed)) {
             process::notify();
             return written;
         }
@@ -71,11 +69,11 @@ pub unsafe extern "C" fn write(file: c_int, data: *const c_void, size: size_t) -
     }
 }
 
-/// POSIX's.
+/// Replaces POSIX's function.
 ///
 /// # Safety
 ///
-/// As of the C library's.
+/// The contract is that of the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn writev(file: c_int, data: *const iovec, count: c_int) -> ssize_t {
     loop {
@@ -88,12 +86,12 @@ pub unsafe extern "C" fn writev(file: c_int, data: *const iovec, count: c_int) -
     }
 }
 
-/// Linux's. The wait for files ends when a thread of the process notifies the caller, at the
-/// deadline in virtual time, or when the host has input, if input is allowed.
+/// Replaces Linux's function. The wait for files ends when a thread of the process notifies the
+/// caller, at the deadline in virtual time, or when the host has input, if input is allowed.
 ///
 /// # Safety
 ///
-/// As of the C library's.
+/// The contract is that of the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ppoll(
     files: *mut pollfd,
@@ -122,11 +120,11 @@ pub unsafe extern "C" fn ppoll(
     }
 }
 
-/// POSIX's.
+/// Replaces POSIX's function.
 ///
 /// # Safety
 ///
-/// As of the C library's.
+/// The contract is that of the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(files: *mut pollfd, count: nfds_t, milliseconds: c_int) -> c_int {
     let time = u32::try_from(milliseconds).ok().map(|milliseconds| timespec {
@@ -141,10 +139,8 @@ pub unsafe extern "C" fn poll(files: *mut pollfd, count: nfds_t, milliseconds: c
 /// The places of the threads that wait for files.
 fn waiting() -> impl Iterator<Item = usize> {
     let used = process::with(|process| process.order.used());
-    (0..used).filter(|&place| {
-        let state = process::with(|process| process.order.thread(place).state);
-        matches!(state, State::Waits { cause: Cause::Files, .. })
-    })
+    (0..used)
+        .filter(|&place| process::with(|process| process.order.thread(place).waits_for_files()))
 }
 
 /// Asks the host for the files of a waiting thread, for as long as `time`, or for ever if it is
@@ -165,7 +161,6 @@ fn wake(place: usize) {
 /// Waits for the host: nothing can happen in the machine without it. The process ends if no thread
 /// waits for files, because then nothing can happen at all.
 pub fn wait_for_host() {
-    process::with(|process| process.counts.host_waits += 1);
     let Some(place) = waiting().next() else {
         let text = b"weir-clock: every thread waits for another one\n";
         // SAFETY: the text is ours.
@@ -179,7 +174,7 @@ pub fn wait_for_host() {
 /// Looks at the host's files now and then, and wakes the threads with files that are ready.
 pub fn look_at_host() {
     static LAST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-    if process::with(|process| process.counts.turns % TURNS) != 0 {
+    if process::with(|process| process.turns % TURNS) != 0 {
         return;
     }
     let host = c::host_ns();
@@ -192,41 +187,4 @@ pub fn look_at_host() {
             wake(place);
         }
     }
-}
-
-/// The pace of virtual time.
-#[derive(Clone, Copy, Debug)]
-pub struct Pace {
-    /// Virtual time is at most so many times as fast as the host's.
-    pub most: u64,
-    /// Both clocks at the last comparison, in ns.
-    last: (u64, u64),
-}
-
-impl Pace {
-    /// Returns a pace that begins now.
-    pub fn new(most: u64) -> Self {
-        Self { most: most.max(1), last: (process::now(), c::host_ns()) }
-    }
-}
-
-/// Waits if the machine, at the clock `now`, is faster than the pace.
-pub fn keep_pace(now: u64) {
-    let Some(Pace { most, last: (virtual_ns, host_ns) }) = process::with(|process| process.pace)
-    else {
-        return;
-    };
-    let passed = now.saturating_sub(virtual_ns);
-    if passed < COMPARE {
-        return;
-    }
-    let due = host_ns.saturating_add(passed / most);
-    let early = due.saturating_sub(c::host_ns());
-    if early > 0 {
-        let time = time::timespec_of(early.min(1_000_000_000));
-        // SAFETY: both times are ours.
-        unsafe { (c::library().sleep)(libc::CLOCK_MONOTONIC, 0, &raw const time, null_mut()) };
-    }
-    let last = (now, c::host_ns());
-    process::with(|process| process.pace = Some(Pace { most, last }));
 }

@@ -7,11 +7,11 @@
 //! - **One thread at a time.** With a host thread for each core (`-accel tcg,thread=multi`), QEMU
 //!   has these threads, its main loop, the RCU thread and sometimes workers. A thread gives up its
 //!   turn only where it waits, and a core also at the start of a translation block. The order of
-//!   turns is a function of virtual time alone ([`order`]), so the host's scheduler and load have no
-//!   influence.
+//!   turns is a function of virtual time alone ([`order`]), so the host's scheduler and load have
+//!   no influence.
 //! - **Clocks.** Each core has a clock: 1 ns for each instruction. All of QEMU's clocks are that of
-//!   the thread that reads them, and so are the machine's counters and timers. The main loop runs at
-//!   exactly the time of QEMU's next timer.
+//!   the thread that reads them, and so are the machine's counters and timers. The main loop runs
+//!   at the time of QEMU's next timer.
 //! - **Idle cores.** The thread that wakes a core sets the core's clock forward to its own. If all
 //!   threads wait, time jumps to the next timer.
 //! - **Locks of the emulator.** A core that waits for one, or for an exclusive section or a TLB
@@ -46,31 +46,17 @@ mod time;
 
 pub use plugin::can_leave;
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// The host's clock when the process began, in ns.
-static BEGAN: AtomicU64 = AtomicU64::new(0);
-
 /// Begins before the program's `main`, on its only thread. A program without QEMU's plug-ins, such
 /// as a helper that QEMU starts, stays as it is.
 extern "C" fn begin() {
     if plugin::is_qemu() {
         plugin::state_version();
         if plugin::is_preloaded() {
-            BEGAN.store(c::host_ns(), Relaxed);
             process::activate();
         }
     }
 }
 
-extern "C" fn end() {
-    plugin::finish(BEGAN.load(Relaxed));
-}
-
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn() = begin;
-
-#[used]
-#[unsafe(link_section = ".fini_array")]
-static END: extern "C" fn() = end;

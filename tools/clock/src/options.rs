@@ -14,10 +14,6 @@ pub struct Options {
     pub reader: Option<i32>,
     /// `input=on`: the host's files are looked at while cores run.
     pub takes_input: bool,
-    /// `pace`: virtual time is at most so many times as fast as the host's.
-    pub pace: Option<u64>,
-    /// `statistics`: the file for counts at the end.
-    pub statistics: Option<String>,
 }
 
 fn number<T: FromStr>(name: &str, value: &str) -> Result<T, String> {
@@ -43,8 +39,6 @@ impl Options {
                 argument.split_once('=').ok_or_else(|| format!("{argument}: no value"))?;
             match name {
                 "quantum" => options.quantum = Some(number(name, value)?),
-                "pace" => options.pace = Some(number(name, value)?),
-                "statistics" => options.statistics = Some(value.into()),
                 "input" if value == "on" => options.takes_input = true,
                 "input" if value == "off" => options.takes_input = false,
                 "reader" => options.reader = Some(number(name, value)?),

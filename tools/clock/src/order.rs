@@ -89,8 +89,16 @@ impl Thread {
         }
     }
 
+    /// Returns whether it waits for files.
+    pub(crate) const fn waits_for_files(&self) -> bool {
+        matches!(self.state, State::Waits { cause: Cause::Files, .. })
+    }
+
     const fn waits_for(&self, cause: Cause, object: usize) -> bool {
-        matches!(self.state, State::Waits { cause: c, object: o } if c as u8 == cause as u8 && o == object)
+        match self.state {
+            State::Waits { cause: of, object: at } => of as u8 == cause as u8 && at == object,
+            _ => false,
+        }
     }
 }
 
@@ -238,7 +246,7 @@ impl Order {
     pub fn wake_for_files(&mut self, now: u64) -> u64 {
         let mut limit = NEVER;
         for place in 0..self.used {
-            if matches!(self.threads[place].state, State::Waits { cause: Cause::Files, .. }) {
+            if self.threads[place].waits_for_files() {
                 limit = limit.min(self.wake(place, now));
             }
         }

@@ -5,14 +5,9 @@
 //! counters of the whole process only, so that all cores share one, which holds the clock of the
 //! running core. Later versions have counters of each core.
 
-use crate::{c, files::Pace, options::Options, process, reader::Reader};
+use crate::{c, options::Options, process, reader::Reader};
 use libc::{c_char, c_int, c_uint, c_void};
-use std::{
-    ffi::{CStr, CString},
-    mem::transmute,
-    ptr::null_mut,
-    sync::OnceLock,
-};
+use std::{ffi::CStr, mem::transmute, ptr::null_mut, sync::OnceLock};
 
 type Block = *mut c_void;
 type Instruction = *mut c_void;
@@ -69,8 +64,6 @@ unsafe impl Send for Api {}
 unsafe impl Sync for Api {}
 
 static API: OnceLock<Api> = OnceLock::new();
-/// The file for the statistics.
-static STATISTICS: OnceLock<CString> = OnceLock::new();
 
 /// The version of the interface, which QEMU reads after it has loaded the library.
 #[unsafe(no_mangle)]
@@ -320,29 +313,8 @@ fn install(id: u64, arguments: impl Iterator<Item = String>) -> Result<(), Strin
             process.reader = Reader::new(socket);
         }
     });
-    if let Some(most) = options.pace {
-        let pace = Pace::new(most);
-        process::with(|process| process.pace = Some(pace));
-    }
-    if let Some(file) = options.statistics {
-        let file = CString::new(file).map_err(|_| "a file with a zero in its name")?;
-        STATISTICS.set(file).map_err(|_| "loaded twice")?;
-    }
     API.set(api).map_err(|_| "loaded twice")?;
     // SAFETY: `id` is the one that QEMU gave, and the callback has the type that it wants.
     unsafe { translate(id, on_translation) };
     Ok(())
-}
-
-/// Writes the statistics, if they are wanted: of a destructor.
-pub fn finish(began: u64) {
-    let Some(file) = STATISTICS.get().filter(|_| process::is_active()) else { return };
-    let host = c::host_ns().saturating_sub(began);
-    let text = format!("host {host} ns, {}", process::statistics());
-    // SAFETY: the name ends in a zero, and the text is ours.
-    unsafe {
-        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
-        let file = libc::open(file.as_ptr(), flags, 0o644);
-        (c::library().write)(file, text.as_ptr().cast(), text.len());
-    }
 }

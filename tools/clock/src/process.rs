@@ -32,21 +32,22 @@ pub type ThreadStart = extern "C" fn(*mut c_void) -> *mut c_void;
 
 /// Facts about a thread that the order does not need.
 pub struct Facts {
-    /// Its function and argument.
+    /// The function with which it starts.
     pub start: Option<ThreadStart>,
     /// The argument of its function.
     pub argument: *mut c_void,
     /// The result of its function.
     pub result: *mut c_void,
-    /// Its handle.
+    /// The handle that the C library gave it.
     pub handle: pthread_t,
-    /// Whether its place becomes free when it ends.
+    /// True if its place becomes free when it ends.
     pub is_detached: bool,
-    /// Where its clock is while it runs.
+    /// The place of its clock while it runs.
     pub cell: *mut u64,
     /// The mutex of its first wait for a condition: of a core, QEMU's big lock.
     pub first_mutex: usize,
-    /// Its clock at its last acquisition of the big lock, and the acquisitions since that clock.
+    /// The clock at its last acquisition of the big lock, and the number of acquisitions with at
+    /// most one instruction between each and the one before.
     pub locked: (u64, u32),
     /// The files that it waits for.
     pub files: (*mut pollfd, nfds_t, *const sigset_t),
@@ -71,19 +72,6 @@ impl Facts {
     }
 }
 
-/// Counts of a run, for its statistics.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Counts {
-    /// Changes of the running thread.
-    pub switches: u64,
-    /// Ends of turns.
-    pub turns: u64,
-    /// Waits until the host does something.
-    pub host_waits: u64,
-    /// Nanoseconds that were charged for exceptions without an instruction.
-    pub charged: u64,
-}
-
 /// The state of the process.
 pub struct Process {
     /// The order of turns.
@@ -92,14 +80,12 @@ pub struct Process {
     pub facts: [Facts; MAX_THREADS],
     /// QEMU's big lock, once a core has run.
     pub big_lock: usize,
-    /// Whether the host may give input.
+    /// True if the host may give input.
     pub takes_input: bool,
     /// The reader of the machine's memory.
     pub reader: Reader,
-    /// What keeps virtual time from being faster than the host's.
-    pub pace: Option<files::Pace>,
-    /// Counts.
-    pub counts: Counts,
+    /// The turns that have ended.
+    pub turns: u64,
     /// The clock from which the current turn's instructions are counted.
     since: u64,
 }
@@ -115,8 +101,7 @@ static PROCESS: Exclusive = Exclusive(UnsafeCell::new(Process {
     big_lock: 0,
     takes_input: false,
     reader: Reader::NONE,
-    pace: None,
-    counts: Counts { switches: 0, turns: 0, host_waits: 0, charged: 0 },
+    turns: 0,
     since: START,
 }));
 
@@ -130,9 +115,9 @@ static SHARED_CELL: Cell = Cell(UnsafeCell::new(START));
 static CLOCK: AtomicPtr<u64> = AtomicPtr::new(SHARED_CELL.0.get());
 /// The clock at which the running core ends its turn. A signal handler sets it to 0.
 static LIMIT: AtomicU64 = AtomicU64::new(NEVER);
-/// Whether a thread or a signal handler has notified the main loop.
+/// True if a thread or a signal handler has notified the main loop.
 static NOTIFIED: AtomicBool = AtomicBool::new(false);
-/// Whether the order governs the process.
+/// True if the order governs the process.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 
 /// Returns the cell of threads that have none of their own.
@@ -232,16 +217,14 @@ pub fn wait(cause: Cause, object: usize, deadline: u64, ages: bool) -> bool {
 /// has one.
 pub fn schedule() {
     let from = with(|process| {
-        process.counts.turns += 1;
+        process.turns += 1;
         process.reader.count(now().saturating_sub(process.since));
         process.order.current()
     });
     if with(|process| process.takes_input) {
         files::look_at_host();
     }
-    if with(|process| process.reader.is_due()) {
-        with(|process| process.reader.wait());
-    }
+    with(|process| process.reader.stop_if_due());
     let turn = loop {
         let now = now();
         if NOTIFIED.swap(false, SeqCst) {
@@ -261,14 +244,10 @@ pub fn schedule() {
         // The notification came before the limit was set.
         LIMIT.store(0, SeqCst);
     }
-    if with(|process| process.pace.is_some()) {
-        files::keep_pace(turn.clock);
-    }
     if turn.thread == from {
         set_now(turn.clock);
     } else {
         let (cell, has_ended) = with(|process| {
-            process.counts.switches += 1;
             let state = process.order.thread(from).state;
             (process.facts[turn.thread].cell, matches!(state, State::Ended | State::Free))
         });
@@ -295,15 +274,14 @@ extern "C" fn first(place: *mut c_void) -> *mut c_void {
         (facts.start, facts.argument)
     });
     let result = start.map_or(null_mut(), |start| start(argument));
-    let object = with(|process| {
+    with(|process| {
         process.facts[place].result = result;
         process.order.end();
         if process.facts[place].is_detached {
             process.order.remove(place);
         }
-        place
     });
-    wake_all(Cause::Join, object);
+    wake_all(Cause::Join, place);
     schedule();
     // A thread that has ended has no turn any more.
     std::process::abort()
@@ -340,36 +318,6 @@ pub unsafe fn create(
     switch::wait_until_parked(place);
     lower_limit(0);
     0
-}
-
-/// Writes the counts and the clock of each thread.
-pub fn statistics() -> String {
-    use std::fmt::Write as _;
-    let now = now();
-    with(|process| {
-        let Counts { switches, turns, host_waits, charged } = process.counts;
-        let mut text = format!(
-            "quantum {} ns, {}, virtual {} ns, switches {switches}, turns {turns}, host waits \
-             {host_waits}, reader waits {}, charged {charged} ns\n",
-            process.order.quantum(),
-            switch::way(),
-            now - START,
-            process.reader.waits(),
-        );
-        for place in 0..process.order.used() {
-            let thread = process.order.thread(place);
-            let clock = if place == process.order.current() { now } else { thread.clock };
-            // Writing to a string does not fail.
-            let _ = writeln!(
-                text,
-                "thread {place}: {}, {:?}, {} ns",
-                if thread.is_core { "core" } else { "other" },
-                thread.state,
-                clock.saturating_sub(START)
-            );
-        }
-        text
-    })
 }
 
 const _: () = assert!(size_of::<Context>() == 16, "the assembly of `switch` knows the offsets");

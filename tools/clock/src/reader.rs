@@ -19,12 +19,11 @@ pub struct Reader {
     /// The socket, if there is a reader.
     socket: Option<c_int>,
     executed: u64,
-    waits: u64,
 }
 
 impl Reader {
     /// No reader.
-    pub const NONE: Self = Self { socket: None, executed: 0, waits: 0 };
+    pub const NONE: Self = Self { socket: None, executed: 0 };
 
     /// Returns a reader at the other end of this socket.
     pub const fn new(socket: c_int) -> Self {
@@ -36,11 +35,6 @@ impl Reader {
         self.executed = self.executed.saturating_add(instructions);
     }
 
-    /// Returns whether the machine must stop.
-    pub const fn is_due(&self) -> bool {
-        self.socket.is_some() && self.executed >= INSTRUCTIONS
-    }
-
     /// Returns the clock at which a turn must end for the next stop, if it begins at `clock`.
     pub const fn due(&self, clock: u64) -> u64 {
         match self.socket {
@@ -49,11 +43,11 @@ impl Reader {
         }
     }
 
-    /// Stops the machine until the reader has read. A reader that has gone is not waited for.
-    pub fn wait(&mut self) {
+    /// If a stop is due, stops the machine until the reader has read. A reader that has gone is not
+    /// waited for.
+    pub fn stop_if_due(&mut self) {
+        let Some(socket) = self.socket.filter(|_| self.executed >= INSTRUCTIONS) else { return };
         self.executed = 0;
-        let Some(socket) = self.socket else { return };
-        self.waits += 1;
         let mut byte = 0u8;
         // SAFETY: the byte is ours.
         let sent = unsafe { (c::library().write)(socket, (&raw const byte).cast(), 1) };
@@ -69,10 +63,5 @@ impl Reader {
         if read != 1 {
             self.socket = None;
         }
-    }
-
-    /// Returns how often the machine stopped.
-    pub const fn waits(&self) -> u64 {
-        self.waits
     }
 }

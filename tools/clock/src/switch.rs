@@ -3,8 +3,9 @@
 //! On x86-64 one kernel thread, the carrier, runs the stacks of all threads: a change takes about
 //! 20 ns. The kernel thread that `pthread_create` made waits for ever on a small stack of its own.
 //! The carrier takes the thread's registers, its stack and its thread pointer, so that thread-local
-//! variables stay right. Elsewhere, and with `WEIR_CLOCK_SWITCH=futex`, each thread keeps its kernel
-//! thread and waits for its turn by a futex: the same order, but a change takes microseconds.
+//! variables stay right. Elsewhere, and with `WEIR_CLOCK_SWITCH=futex`, each thread keeps its
+//! kernel thread and waits for its turn by a futex: the same order, but a change takes
+//! microseconds.
 
 use crate::{c, order::MAX_THREADS};
 use rustix::thread::futex;
@@ -52,11 +53,6 @@ pub fn begin() {
     BY_FUTEX.store(wanted || !carrier::is_possible(), Relaxed);
     // SAFETY: this is the only thread, and place 0 is its own.
     unsafe { (*context(0)).thread_pointer = carrier::thread_pointer() };
-}
-
-/// Returns the way of switching, in words.
-pub fn way() -> &'static str {
-    if BY_FUTEX.load(Relaxed) { "kernel threads" } else { "one carrier" }
 }
 
 /// Waits until `word` is not 0, and makes it 0.
@@ -127,15 +123,12 @@ mod carrier {
     /// Bytes of the stack on which a kernel thread waits for ever.
     const STACK: usize = 16 << 10;
 
-    // `weir_clock_switch(from, to)` and `weir_clock_park(from, stack)`: both save the registers that
-    // a function must keep (System V ABI, AMD64 supplement, 3.2.1), MXCSR and the x87 control word
-    // included, on the caller's stack, and the stack pointer in `from`.
+    // `weir_clock_switch(from, to)` and `weir_clock_park(from, stack)`: both save the registers
+    // that a function must keep (System V ABI, AMD64 supplement, 3.2.1), MXCSR and the x87 control
+    // word included, on the caller's stack, and the stack pointer in `from`.
     std::arch::global_asm!(
         ".pushsection .text.weir_clock_switch, \"ax\", @progbits",
-        ".globl weir_clock_switch",
-        ".hidden weir_clock_switch",
-        ".type weir_clock_switch, @function",
-        "weir_clock_switch:",
+        ".macro save_context",
         "push rbp",
         "push rbx",
         "push r12",
@@ -146,6 +139,12 @@ mod carrier {
         "stmxcsr [rsp]",
         "fnstcw [rsp + 4]",
         "mov [rdi], rsp",
+        ".endm",
+        ".globl weir_clock_switch",
+        ".hidden weir_clock_switch",
+        ".type weir_clock_switch, @function",
+        "weir_clock_switch:",
+        "save_context",
         "mov rax, [rsi + 8]",
         "wrfsbase rax",
         "mov rsp, [rsi]",
@@ -163,20 +162,12 @@ mod carrier {
         ".hidden weir_clock_park",
         ".type weir_clock_park, @function",
         "weir_clock_park:",
-        "push rbp",
-        "push rbx",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "sub rsp, 8",
-        "stmxcsr [rsp]",
-        "fnstcw [rsp + 4]",
-        "mov [rdi], rsp",
+        "save_context",
         "mov rsp, rsi",
         "mov rdi, rdx",
         "call {parked}",
         "ud2",
+        ".purgem save_context",
         ".popsection",
         parked = sym parked,
     );

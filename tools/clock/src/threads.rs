@@ -18,11 +18,11 @@ const FREE_LOCKS: u32 = 64;
 /// The time that each of them costs from then on, in ns: about that of an exception on a board.
 const LOCK_COST: u64 = 100;
 
-/// POSIX's.
+/// Replaces POSIX's function.
 ///
 /// # Safety
 ///
-/// As of the C library's.
+/// The contract is that of the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_create(
     handle: *mut pthread_t,
@@ -59,11 +59,11 @@ fn place_of(handle: pthread_t) -> Option<usize> {
     })
 }
 
-/// POSIX's.
+/// Replaces POSIX's function.
 ///
 /// # Safety
 ///
-/// As of the C library's.
+/// The contract is that of the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_join(handle: pthread_t, result: *mut *mut c_void) -> c_int {
     let Some(place) = place_of(handle).filter(|_| process::is_active()) else {
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn pthread_join(handle: pthread_t, result: *mut *mut c_voi
     0
 }
 
-/// POSIX's.
+/// Replaces POSIX's function.
 #[unsafe(no_mangle)]
 pub extern "C" fn pthread_detach(handle: pthread_t) -> c_int {
     let of_order = place_of(handle).filter(|_| process::is_active());
@@ -99,7 +99,8 @@ pub extern "C" fn pthread_detach(handle: pthread_t) -> c_int {
     unsafe { (c::library().detach)(handle) }
 }
 
-/// POSIX's. QEMU sends a thread a signal to end its system call; here no thread is in one.
+/// Replaces POSIX's function. QEMU sends a thread a signal to end its system call; here no thread
+/// is in one.
 #[unsafe(no_mangle)]
 pub extern "C" fn pthread_kill(handle: pthread_t, signal: c_int) -> c_int {
     if process::is_active() {
@@ -109,8 +110,8 @@ pub extern "C" fn pthread_kill(handle: pthread_t, signal: c_int) -> c_int {
     unsafe { (c::library().kill)(handle, signal) }
 }
 
-/// Charges a core that takes exception after exception and executes next to nothing, so that virtual time
-/// goes on for the others.
+/// Charges a core that takes exception after exception and executes next to nothing, so that
+/// virtual time goes on for the others.
 fn charge_for_lock(mutex: *mut pthread_mutex_t) {
     let now = process::now();
     let locks = process::with(|process| {
@@ -128,7 +129,6 @@ fn charge_for_lock(mutex: *mut pthread_mutex_t) {
     }
     process::set_now(now + LOCK_COST);
     process::with(|process| {
-        process.counts.charged += LOCK_COST;
         process.facts[process.order.current()].locked.0 = now + LOCK_COST;
     });
     if process::is_over() {
@@ -152,11 +152,11 @@ unsafe fn take(mutex: *mut pthread_mutex_t) -> c_int {
     }
 }
 
-/// POSIX's.
+/// Replaces POSIX's function.
 ///
 /// # Safety
 ///
-/// As of the C library's.
+/// The contract is that of the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_mutex_lock(mutex: *mut pthread_mutex_t) -> c_int {
     if !process::is_active() {
@@ -168,11 +168,11 @@ pub unsafe extern "C" fn pthread_mutex_lock(mutex: *mut pthread_mutex_t) -> c_in
     unsafe { take(mutex) }
 }
 
-/// POSIX's.
+/// Replaces POSIX's function.
 ///
 /// # Safety
 ///
-/// As of the C library's.
+/// The contract is that of the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_mutex_unlock(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: the caller's promise.
@@ -212,11 +212,11 @@ unsafe fn wait(
     if is_late { libc::ETIMEDOUT } else { result }
 }
 
-/// POSIX's.
+/// Replaces POSIX's function.
 ///
 /// # Safety
 ///
-/// As of the C library's.
+/// The contract is that of the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cond_wait(
     condition: *mut pthread_cond_t,
@@ -230,11 +230,11 @@ pub unsafe extern "C" fn pthread_cond_wait(
     unsafe { wait(condition, mutex, NEVER) }
 }
 
-/// POSIX's.
+/// Replaces POSIX's function.
 ///
 /// # Safety
 ///
-/// As of the C library's.
+/// The contract is that of the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cond_timedwait(
     condition: *mut pthread_cond_t,
@@ -249,11 +249,11 @@ pub unsafe extern "C" fn pthread_cond_timedwait(
     unsafe { wait(condition, mutex, time::absolute(&*until)) }
 }
 
-/// POSIX's.
+/// Replaces POSIX's function.
 ///
 /// # Safety
 ///
-/// As of the C library's.
+/// The contract is that of the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cond_signal(condition: *mut pthread_cond_t) -> c_int {
     if !process::is_active() {
@@ -264,11 +264,11 @@ pub unsafe extern "C" fn pthread_cond_signal(condition: *mut pthread_cond_t) -> 
     0
 }
 
-/// POSIX's.
+/// Replaces POSIX's function.
 ///
 /// # Safety
 ///
-/// As of the C library's.
+/// The contract is that of the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cond_broadcast(condition: *mut pthread_cond_t) -> c_int {
     if !process::is_active() {
@@ -288,7 +288,8 @@ fn futex_wait(word: *const i32, expected: i32, deadline: u64) -> c_int {
     if process::wait(Cause::Futex, word.addr(), deadline, true) { libc::ETIMEDOUT } else { 0 }
 }
 
-/// Linux's. The futex operations of QEMU's threads keep the order; all other calls are the host's.
+/// Replaces Linux's function. The futex operations of QEMU's threads keep the order; all other
+/// calls are the host's.
 ///
 /// The C library's function takes a variable number of arguments. On the machines that are
 /// supported, callers pass them as if there were seven (System V ABI, AMD64 supplement, 3.2.3;
@@ -296,7 +297,7 @@ fn futex_wait(word: *const i32, expected: i32, deadline: u64) -> c_int {
 ///
 /// # Safety
 ///
-/// As of the C library's.
+/// The contract is that of the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syscall(
     number: i64,

@@ -35,11 +35,11 @@ pub fn timespec_of(ns: u64) -> timespec {
     timespec { tv_sec: (ns / SECOND).cast_signed(), tv_nsec: (ns % SECOND).cast_signed() }
 }
 
-/// POSIX's. The clocks of processes and threads stay the host's.
+/// Replaces POSIX's function. The clocks of processes and threads stay the host's.
 ///
 /// # Safety
 ///
-/// As of the C library's.
+/// The contract is that of the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
     let date = match clock {
@@ -69,11 +69,11 @@ fn date() -> timespec {
     time
 }
 
-/// POSIX's.
+/// Replaces POSIX's function.
 ///
 /// # Safety
 ///
-/// As of the C library's.
+/// The contract is that of the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gettimeofday(into: *mut timeval, _zone: *mut c_void) -> c_int {
     let date = date();
@@ -82,11 +82,11 @@ pub unsafe extern "C" fn gettimeofday(into: *mut timeval, _zone: *mut c_void) ->
     0
 }
 
-/// POSIX's.
+/// Replaces POSIX's function.
 ///
 /// # Safety
 ///
-/// As of the C library's.
+/// The contract is that of the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn time(into: *mut time_t) -> time_t {
     let seconds = date().tv_sec;
@@ -103,11 +103,11 @@ fn sleep_until(ns: u64) {
     }
 }
 
-/// POSIX's.
+/// Replaces POSIX's function.
 ///
 /// # Safety
 ///
-/// As of the C library's.
+/// The contract is that of the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn clock_nanosleep(
     clock: clockid_t,
@@ -129,11 +129,11 @@ pub unsafe extern "C" fn clock_nanosleep(
     0
 }
 
-/// POSIX's.
+/// Replaces POSIX's function.
 ///
 /// # Safety
 ///
-/// As of the C library's.
+/// The contract is that of the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nanosleep(wanted: *const timespec, left: *mut timespec) -> c_int {
     // SAFETY: the caller's promise.
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn nanosleep(wanted: *const timespec, left: *mut timespec)
     }
 }
 
-/// POSIX's.
+/// Replaces POSIX's function.
 #[unsafe(no_mangle)]
 pub extern "C" fn usleep(microseconds: c_uint) -> c_int {
     let wanted = timespec_of(u64::from(microseconds) * 1000);
