@@ -5,9 +5,14 @@ use crate::support::{
     capture_within,
     qemu::{Load, build_programs, root},
 };
+use object::{
+    Endianness,
+    elf::{DF_SYMBOLIC, DT_FLAGS},
+    read::elf::{Dyn as _, ElfFile64, ProgramHeader as _},
+};
 use std::{
-    collections::BTreeMap, ffi::OsString, path::PathBuf, process::Command, sync::OnceLock, thread,
-    time::Duration,
+    collections::BTreeMap, ffi::OsString, fs, path::PathBuf, process::Command, sync::OnceLock,
+    thread, time::Duration,
 };
 use weir_image::{Environment, cargo::Programs};
 
@@ -124,6 +129,25 @@ fn the_clock_is_the_same_on_a_loaded_host() {
     });
     assert!(all.iter().all(|text| *text == expected), "20 runs are not alike");
     assert_eq!(measure(4, "virt,gic-version=3", "", "futex").1, expected);
+}
+
+/// QEMU loads the clock and the plug-in that observes, and both define `qemu_plugin_version`.
+#[test]
+fn each_library_uses_its_own_symbols() {
+    let environment = Environment::find();
+    let observer = Programs::new(&environment, false).plugin(&environment).expect("a plug-in");
+    for path in [library(), observer] {
+        let bytes = fs::read(&path).expect("a library");
+        let elf = ElfFile64::<Endianness>::parse(&*bytes).expect("an ELF file");
+        let endian = elf.endian();
+        let headers = elf.elf_program_headers().iter();
+        let dynamic = headers.filter_map(|header| header.dynamic(endian, &*bytes).ok()?);
+        let is_symbolic = dynamic.flatten().any(|entry| {
+            entry.d_tag(endian) == u64::from(DT_FLAGS)
+                && entry.d_val(endian) & u64::from(DF_SYMBOLIC) != 0
+        });
+        assert!(is_symbolic, "{}", path.display());
+    }
 }
 
 #[test]

@@ -85,6 +85,7 @@ functions! {
         fn(clockid_t, c_int, *const timespec, *mut timespec) -> c_int;
     write = c"write": fn(c_int, *const c_void, size_t) -> ssize_t;
     write_vector = c"writev": fn(c_int, *const iovec, c_int) -> ssize_t;
+    read_vector = c"readv": fn(c_int, *const iovec, c_int) -> ssize_t;
     event = c"eventfd": fn(c_uint, c_int) -> c_int;
     system_call = c"syscall":
         fn(i64, i64, i64, i64, i64, i64, i64) -> i64;

@@ -7,7 +7,7 @@ use crate::{
 };
 use libc::{c_int, c_uint, c_void, iovec, nfds_t, pollfd, sigset_t, size_t, ssize_t, timespec};
 use std::{
-    ptr::null,
+    ptr::{null, null_mut},
     sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
@@ -16,10 +16,6 @@ static NO_TIME: timespec = timespec { tv_sec: 0, tv_nsec: 0 };
 const EVENTS: usize = 1024;
 /// True for each file that is an event counter, which wakes the main loop.
 static IS_EVENT: [AtomicBool; EVENTS] = [const { AtomicBool::new(false) }; EVENTS];
-/// Host time between two looks at the host's files, in ns.
-const LOOK: u64 = 2_000_000;
-/// The turns between two looks at the host's clock.
-const TURNS: u64 = 16;
 
 /// Returns the place of a file in [`IS_EVENT`]; none if its number is too high.
 fn event(file: c_int) -> Option<&'static AtomicBool> {
@@ -86,8 +82,47 @@ pub unsafe extern "C" fn writev(file: c_int, data: *const iovec, count: c_int) -
     }
 }
 
+/// Asks the host for files without waiting. Standard input is ready at a look only, before which the
+/// machine waits until it is not ahead of the host. Returns what `ppoll` returns.
+///
+/// # Safety
+///
+/// As of [`ppoll`].
+unsafe fn ask_now(files: *mut pollfd, count: nfds_t, mask: *const sigset_t) -> c_int {
+    let now = process::now();
+    let has_input = process::with(|process| process.looks.next().is_some());
+    let look = process::with(|process| process.looks.begin(now, c::host_ns()));
+    if let Some(early @ 1..) = look {
+        let early = time::timespec_of(early);
+        // SAFETY: no files; the time is ours, and the mask is by the caller's promise.
+        if unsafe { (c::library().poll)(null_mut(), 0, &raw const early, mask) } < 0 {
+            // A signal, which QEMU handles.
+            return -1;
+        }
+    }
+    // SAFETY: the caller's promise.
+    let mut ready = unsafe { (c::library().poll)(files, count, &raw const NO_TIME, mask) };
+    let places = usize::try_from(count).unwrap_or(0);
+    if !has_input || files.is_null() || ready < 0 {
+        return ready;
+    }
+    // SAFETY: the caller's promise: so many files, which are valid and the caller's alone.
+    let files = unsafe { std::slice::from_raw_parts_mut(files, places) };
+    for input in files.iter_mut().filter(|input| input.fd == 0) {
+        let is_readable = std::mem::take(&mut input.revents) != 0;
+        ready -= c_int::from(is_readable);
+        let wants = input.events & libc::POLLIN != 0 && look.is_some();
+        let time_ns = now - process::START;
+        if wants && process::with(|process| process.looks.look(time_ns, is_readable)) {
+            input.revents = libc::POLLIN;
+            ready += 1;
+        }
+    }
+    ready
+}
+
 /// Replaces Linux's function. The wait for files ends when a thread of the process notifies the
-/// caller, at the deadline in virtual time, or when the host has input, if input is allowed.
+/// caller, or at the deadline in virtual time. With input, it looks at the host's files in between.
 ///
 /// # Safety
 ///
@@ -109,14 +144,15 @@ pub unsafe extern "C" fn ppoll(
         wait.map_or(NEVER, |wait| process::now().saturating_add(time::nanoseconds(wait)));
     loop {
         // SAFETY: the caller's promise.
-        let ready = unsafe { (c::library().poll)(files, count, &raw const NO_TIME, mask) };
+        let ready = unsafe { ask_now(files, count, mask) };
         if ready != 0 || process::now() >= deadline {
             return ready;
         }
-        process::with(|process| {
+        let look = process::with(|process| {
             process.facts[process.order.current()].files = (files, count, mask);
+            process.looks.next().unwrap_or(NEVER)
         });
-        process::wait(Cause::Files, 0, deadline, true);
+        process::wait(Cause::Files, 0, deadline.min(look), true);
     }
 }
 
@@ -143,21 +179,6 @@ fn waiting() -> impl Iterator<Item = usize> {
         .filter(|&place| process::with(|process| process.order.thread(place).waits_for_files()))
 }
 
-/// Asks the host for the files of a waiting thread, for as long as `time`, or for ever if it is
-/// null. Returns whether one is ready, or a signal has come.
-fn ask(place: usize, time: *const timespec) -> bool {
-    let (files, count, mask) = process::with(|process| process.facts[place].files);
-    let mask = if time.is_null() { mask } else { null() };
-    // SAFETY: the thread waits in `ppoll`, so that its arguments are valid.
-    unsafe { (c::library().poll)(files, count, time, mask) != 0 }
-}
-
-/// Wakes a thread that waits for files.
-fn wake(place: usize) {
-    let now = process::now();
-    process::lower_limit(process::with(|process| process.order.wake(place, now)));
-}
-
 /// Waits for the host: nothing can happen in the machine without it. The process ends if no thread
 /// waits for files, because then nothing can happen at all.
 pub fn wait_for_host() {
@@ -167,24 +188,9 @@ pub fn wait_for_host() {
         unsafe { (c::library().write)(2, text.as_ptr().cast(), text.len()) };
         std::process::abort();
     };
-    ask(place, null());
-    wake(place);
-}
-
-/// Looks at the host's files now and then, and wakes the threads with files that are ready.
-pub fn look_at_host() {
-    static LAST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-    if process::with(|process| process.turns % TURNS) != 0 {
-        return;
-    }
-    let host = c::host_ns();
-    if host.saturating_sub(LAST.load(Relaxed)) < LOOK {
-        return;
-    }
-    LAST.store(host, Relaxed);
-    for place in waiting() {
-        if ask(place, &raw const NO_TIME) {
-            wake(place);
-        }
-    }
+    let (files, count, mask) = process::with(|process| process.facts[place].files);
+    // SAFETY: the thread waits in `ppoll`, so that its arguments are valid.
+    unsafe { (c::library().poll)(files, count, null(), mask) };
+    let now = process::now();
+    process::lower_limit(process::with(|process| process.order.wake(place, now)));
 }

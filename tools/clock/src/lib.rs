@@ -35,6 +35,7 @@
 
 mod c;
 mod files;
+pub mod input;
 pub mod options;
 pub mod order;
 mod plugin;

@@ -12,8 +12,10 @@ pub struct Options {
     pub quantum: Option<u64>,
     /// `reader`: the number of the socket by which the machine stops for the reader of its memory.
     pub reader: Option<i32>,
-    /// `input=on`: the host's files are looked at while cores run.
-    pub takes_input: bool,
+    /// `record`: the number of the file that records the input. The machine takes input then.
+    pub record: Option<i32>,
+    /// `replay`: the number of the file with the input's record.
+    pub replay: Option<i32>,
 }
 
 fn number<T: FromStr>(name: &str, value: &str) -> Result<T, String> {
@@ -29,7 +31,7 @@ impl Options {
     ///
     /// ```
     /// use weir_clock::options::Options;
-    /// let options = Options::parse(["quantum=0", "input=on"].map(String::from).into_iter());
+    /// let options = Options::parse(["quantum=0", "record=5"].map(String::from).into_iter());
     /// assert_eq!(options.map(|options| options.quantum), Ok(Some(0)));
     /// ```
     pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Self, String> {
@@ -39,8 +41,8 @@ impl Options {
                 argument.split_once('=').ok_or_else(|| format!("{argument}: no value"))?;
             match name {
                 "quantum" => options.quantum = Some(number(name, value)?),
-                "input" if value == "on" => options.takes_input = true,
-                "input" if value == "off" => options.takes_input = false,
+                "record" => options.record = Some(number(name, value)?),
+                "replay" => options.replay = Some(number(name, value)?),
                 "reader" => options.reader = Some(number(name, value)?),
                 _ => return Err(format!("{argument}: unknown")),
             }

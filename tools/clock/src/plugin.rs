@@ -5,9 +5,23 @@
 //! counters of the whole process only, so that all cores share one, which holds the clock of the
 //! running core. Later versions have counters of each core.
 
-use crate::{c, options::Options, process, reader::Reader};
+use crate::{
+    c,
+    input::{self, Input, Looks},
+    options::Options,
+    process,
+    reader::Reader,
+};
 use libc::{c_char, c_int, c_uint, c_void};
-use std::{ffi::CStr, mem::transmute, ptr::null_mut, sync::OnceLock};
+use std::{
+    ffi::CStr,
+    fs::File,
+    io::Read as _,
+    mem::transmute,
+    os::fd::FromRawFd as _,
+    ptr::{null, null_mut},
+    sync::OnceLock,
+};
 
 type Block = *mut c_void;
 type Instruction = *mut c_void;
@@ -103,7 +117,10 @@ fn object_of(address: *const c_void) -> Option<*mut c_void> {
 /// as a plug-in.
 pub fn is_preloaded() -> bool {
     let own = object_of(on_block as *const c_void);
-    find(c"ppoll").is_some_and(|found| own.is_some() && object_of(found) == own)
+    // The search of the program: that of this library begins with its own definitions (-Bsymbolic).
+    // SAFETY: the handle is that of the program, which stays, and the name ends in a zero.
+    let found = unsafe { libc::dlsym(libc::dlopen(null(), libc::RTLD_LAZY), c"ppoll".as_ptr()) };
+    !found.is_null() && own.is_some() && object_of(found) == own
 }
 
 /// Returns the version of the interface to use. Each of these functions came with the version; QEMU
@@ -293,6 +310,19 @@ pub unsafe extern "C" fn qemu_plugin_install(
     }
 }
 
+/// Returns the input that the options name.
+fn input(options: &Options) -> Result<Input, String> {
+    let Some(file) = options.replay else {
+        return Ok(options.record.map_or(Input::None, |record| Input::Live { record }));
+    };
+    // SAFETY: the caller of QEMU gives the file to this library, which nothing else uses.
+    let mut file = unsafe { File::from_raw_fd(file) };
+    let mut record = String::new();
+    file.read_to_string(&mut record)
+        .map_err(|error| format!("read the input's record: {error}"))?;
+    input::parse(&record).map(Input::Replay)
+}
+
 fn install(id: u64, arguments: impl Iterator<Item = String>) -> Result<(), String> {
     if !process::is_active() {
         return Err("the library must be in LD_PRELOAD, too".into());
@@ -304,11 +334,12 @@ fn install(id: u64, arguments: impl Iterator<Item = String>) -> Result<(), Strin
         unsafe extern "C" fn(u64, OnTranslation)
     );
     let translate = translate.ok_or("this QEMU reports no translation to plug-ins")?;
+    let input = input(&options)?;
     process::with(|process| {
         if let Some(quantum) = options.quantum {
             process.order.set_quantum(quantum);
         }
-        process.takes_input = options.takes_input;
+        process.looks = Looks::new(input, process::START, c::host_ns());
         if let Some(socket) = options.reader {
             process.reader = Reader::new(socket);
         }

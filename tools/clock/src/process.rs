@@ -6,6 +6,7 @@
 
 use crate::{
     c, files,
+    input::Looks,
     order::{Cause, MAX_THREADS, NEVER, Order, State},
     reader::Reader,
     switch::{self, Context},
@@ -24,8 +25,6 @@ use std::{
 pub const START: u64 = 1_000_000_000;
 /// The quantum if none is given, in ns.
 const QUANTUM: u64 = 100;
-/// The longest turn of a core in ns while the host's files must be looked at.
-const INPUT_TURN: u64 = 20_000;
 
 /// The function with which a thread starts.
 pub type ThreadStart = extern "C" fn(*mut c_void) -> *mut c_void;
@@ -80,12 +79,10 @@ pub struct Process {
     pub facts: [Facts; MAX_THREADS],
     /// QEMU's big lock, once a core has run.
     pub big_lock: usize,
-    /// True if the host may give input.
-    pub takes_input: bool,
+    /// The looks at the host's input.
+    pub looks: Looks,
     /// The reader of the machine's memory.
     pub reader: Reader,
-    /// The turns that have ended.
-    pub turns: u64,
     /// The clock from which the current turn's instructions are counted.
     since: u64,
 }
@@ -99,9 +96,8 @@ static PROCESS: Exclusive = Exclusive(UnsafeCell::new(Process {
     order: Order::new(),
     facts: [const { Facts::NONE }; MAX_THREADS],
     big_lock: 0,
-    takes_input: false,
+    looks: Looks::NONE,
     reader: Reader::NONE,
-    turns: 0,
     since: START,
 }));
 
@@ -217,13 +213,9 @@ pub fn wait(cause: Cause, object: usize, deadline: u64, ages: bool) -> bool {
 /// has one.
 pub fn schedule() {
     let from = with(|process| {
-        process.turns += 1;
         process.reader.count(now().saturating_sub(process.since));
         process.order.current()
     });
-    if with(|process| process.takes_input) {
-        files::look_at_host();
-    }
     with(|process| process.reader.stop_if_due());
     let turn = loop {
         let now = now();
@@ -235,10 +227,7 @@ pub fn schedule() {
             None => files::wait_for_host(),
         }
     };
-    let limit = with(|process| {
-        let input = if process.takes_input { turn.clock + INPUT_TURN } else { NEVER };
-        turn.limit.min(input).min(process.reader.due(turn.clock))
-    });
+    let limit = with(|process| turn.limit.min(process.reader.due(turn.clock)));
     LIMIT.store(limit, SeqCst);
     if NOTIFIED.load(SeqCst) {
         // The notification came before the limit was set.

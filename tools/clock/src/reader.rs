@@ -9,7 +9,7 @@ use crate::c;
 use crate::order::NEVER;
 use libc::c_int;
 
-/// Instructions of one core between two stops. A ring of the hypervisor's has 1,024 records, and no
+/// Instructions of one core between two stops. A ring of the hypervisor's has 2,048 records, and no
 /// path of EL2's that leaves a record takes fewer than 60 instructions.
 const INSTRUCTIONS: u64 = 50_000;
 
