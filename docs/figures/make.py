@@ -173,7 +173,7 @@ def layers():
     f.box(223, 340, 192, 50, "d", "memsim/system", ["a system on that model"])
     f.box(20, 402, 395, 66, "d", "tools/ and fuzz/",
           ["qemu-plugin: counts instructions, models caches",
-           "icount-shim: repeatable runs; vsock-tool: for Linux guests"])
+           "clock: repeatable runs; vsock-tool: for Linux guests"])
 
     f.box(455, 40, 385, 100, "c", "Guests (EL1, EL0)",
           ["Linux, an RTOS, U-Boot, bare-metal programs",

@@ -270,14 +270,11 @@ impl BoardRequest<'_> {
     /// Runs a system until all its VMs are off, and returns the run's directory.
     fn run(&self, file: &Path) -> Result<PathBuf> {
         let system = self.checked(file)?;
-        let counted = self.line.is_none();
         let options = RunOptions {
             accept_not_judged: true,
-            deterministic: counted,
-            unsliced: counted,
             keep_running: true,
             serial: self.line.map(|line| line.serial.clone()),
-            serial_trace: !counted,
+            serial_trace: self.line.is_some(),
             loader: self.line.map(|line| line.loader.clone()),
             interrupt: watch_signals()?,
             ..RunOptions::new(self.environment.clone())
@@ -336,8 +333,8 @@ fn no_switch(file: &Path) -> Failure {
     Failure::system(format!("{}: no vCPU got another's core", file.display()))
 }
 
-/// The time of the chunks of this size. The greatest is left out: on an emulator it can contain a
-/// time slice of another core.
+/// The time of the chunks of this size. The greatest is left out: it can contain an interrupt of the
+/// broker's core.
 fn time_of(size: Bytes, transfers: &[(u64, u64)]) -> Option<ChunkTime> {
     let of_size = transfers.iter().filter(|(bytes, _)| *bytes == size.0);
     let mut times: Vec<_> = of_size.map(|(_, ns)| Nanos(*ns)).collect();
@@ -400,7 +397,6 @@ impl BoardFigures {
             name: &name("overheads"),
             origin: &self.origin,
             larger: self.larger.as_ref(),
-            senders: false,
         });
         if self.has_rates() && has("saturation") {
             text.push_str(&rates_to_toml(&self.chunks, &self.origin));

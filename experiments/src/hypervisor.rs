@@ -1,8 +1,8 @@
 //! `weir bench hypervisor`: instructions at EL2 per path, boot and sizes, next to
 //! those of Bao.
 //!
-//! Instructions are counted from outside by the plug-in of `weir-qemu-plugin`, in QEMU under
-//! `-icount`, from the exception vector's first instruction to the ERET, both included. So entry
+//! Instructions are counted from outside by the plug-in of `weir-qemu-plugin`, in QEMU by the
+//! emulated clock, from the exception vector's first instruction to the ERET, both included. So entry
 //! and exit are part of every figure, and two runs give the same ones. Instructions are not cycles:
 //! barriers, cache and TLB maintenance and device accesses, which cost far more on hardware than
 //! another instruction, are also counted.
@@ -87,8 +87,8 @@ where
     pub scratch: &'a FilePath,
     /// The systems to run.
     pub systems: &'a Systems,
-    /// Builds the system in the first argument and runs it in QEMU under `-icount
-    /// shift=0,sleep=off` with the plug-in, which writes its report to the second, until it powers
+    /// Builds the system in the first argument and runs it in QEMU by the
+    /// emulated clock with the plug-in, which writes its report to the second, until it powers
     /// off or its `expect` lines were met. QEMU must end by itself or by SIGTERM, not by SIGKILL:
     /// the plug-in writes its report at the end.
     pub run: R,
@@ -284,8 +284,6 @@ pub fn counted(
     let qemu = plugin_arguments(&plugin, &hypervisor, out, None);
     let options = RunOptions {
         accept_not_judged: true,
-        deterministic: true,
-        unsliced: true,
         all_parts,
         qemu_args: qemu.iter().map(Into::into).collect(),
         interrupt: watch_signals()?,

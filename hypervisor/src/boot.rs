@@ -24,7 +24,6 @@ use crate::{
         report, space,
     },
 };
-use core::sync::atomic::Ordering;
 use weir_abi::{
     Damage, MAX_CORES, PackedSystem, TABLES_LIMIT,
     machine::{self, MachineFacts},
@@ -205,22 +204,16 @@ fn start_core(core: &'static mut cpu::Core) -> ! {
         start::forward(ARCH_WORKAROUND_2, 1);
     }
     let header = system::get().header;
-    core.ticks.interval_ns = u64::from(header.slice_us) * 1000;
-    if vm::all().any(|vm| vm.view().vm.regulation.is_on()) {
-        // Relaxed: each core stores the same, before its own first tick.
-        cpu::LENT_NS.store(core.ticks.interval_ns, Ordering::Relaxed);
-    }
     if core.id == console::core() {
         // SAFETY: on the console core, once; `Stage1::begin` was before this core started.
         core.wire = Some(unsafe { Wire::take() });
         gic::Line::new(UART_LINE, core.id).claim(core.id);
-        core.ticks.report_ns = u64::from(header.heartbeat_ms) * 1_000_000;
-        if core.ticks.interval_ns == 0 {
-            core.ticks.interval_ns = core.ticks.report_ns;
+        let period_ns = header.heartbeat_ns;
+        if period_ns > 0 {
+            core.heartbeat = cpu::Heartbeat { period_ns, next: timer::now_ns() + period_ns };
         }
     }
     crate::trace::begin(core.id);
-    core.ticks.start(timer::now_ns());
     if let Some(schedule) = &mut core.schedule {
         schedule.start_budgets(core.id);
     }

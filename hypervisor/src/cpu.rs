@@ -1,19 +1,16 @@
 //! The cores: what each keeps to itself.
 
 use crate::{
-    arch::{gic, pmu::granted::VirtualPmu, relax, sysreg, timer},
+    arch::{gic, pmu::granted::VirtualPmu, sysreg, timer},
     budget::{self, Budget},
-    console::{self, Wire},
+    console::Wire,
     vcpu::{
         action::{Action, Exit},
         schedule::CoreSchedule,
     },
     vm::{VcpuRef, report::Report},
 };
-use core::{
-    cell::UnsafeCell,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use core::cell::UnsafeCell;
 use weir_abi::MAX_CORES;
 use weir_units::{CoreId, IntId};
 use weir_vdev::smccc::Mitigations;
@@ -41,7 +38,7 @@ pub struct Core {
     /// What the firmware offers against speculation attacks.
     pub mitigations: Mitigations,
     /// What its own timer is for.
-    pub ticks: Ticks,
+    pub heartbeat: Heartbeat,
     /// What is left of a report of the counters.
     pub report: Option<Report>,
     /// Counts what the vCPU that it runs takes of a memory budget.
@@ -66,26 +63,15 @@ impl Core {
         self.budget.as_deref().is_some_and(Budget::holds)
     }
 
-    /// QEMU only: yields at a tick so that other emulated cores run, then schedules the next tick.
-    /// Returns whether a counter report is due. A core with a budget loses its turn whenever it
-    /// arms its timer for a poll or a period, as nothing is due earlier. It gets the turn again
-    /// until it had as long as this core has between two ticks.
-    #[cold]
-    #[inline(never)]
-    pub fn give_turn(&mut self) -> bool {
-        let now = clock_ns();
-        // Relaxed: only the host reads it. Masked, so that no number can reach beyond.
-        PROGRESS[self.id.index() % MAX_CORES].store(now, Ordering::Relaxed);
-        console::announce_standstill();
-        relax();
-        let lent_ns = LENT_NS.load(Ordering::Relaxed);
-        if lent_ns > 0 && self.budget.is_none() && self.current.is_some() {
-            lend(now, lent_ns);
-        }
-        if self.ticks.tick(clock_ns()) {
+    /// Whether the counters are to be reported at `now`. Plans the next report then.
+    #[inline(always)]
+    pub fn beats(&mut self, now: u64) -> bool {
+        let due = now >= self.heartbeat.next;
+        if due {
+            self.heartbeat.next = now + self.heartbeat.period_ns;
             self.report.get_or_insert_default();
         }
-        self.report.is_some()
+        due
     }
 
     /// Arms its own timer for what is due first.
@@ -98,72 +84,16 @@ impl Core {
     #[inline(always)]
     pub fn arm_before(&self, due: u64) {
         let budget = self.budget.as_deref().map_or(u64::MAX, |budget| budget.deadline);
-        timer::fire_at(budget.min(self.ticks.next).min(due));
+        timer::fire_at(budget.min(self.heartbeat.next).min(due));
     }
 }
 
-/// The time of each core's last tick. The host sees by them whether virtual time goes on.
-#[unsafe(export_name = "weir_progress")]
-static PROGRESS: [AtomicU64; MAX_CORES] = [const { AtomicU64::new(0) }; MAX_CORES];
-
-/// Nanoseconds that others get of a turn that a tick ends, however often they lose it; 0 unless a
-/// VM has a memory budget. Apart from the cores' own data, so that no path of a budget loads it.
-pub static LENT_NS: AtomicU64 = AtomicU64::new(0);
-
-/// A turn that is given away and comes back this soon, in ns, was used by no core.
-const UNUSED_NS: u64 = 100;
-
-/// What a core's own timer is for, next to its budget: reports, on the console core, and under
-/// QEMU's instruction counting to end a core's turn, which lasts until the next timer deadline.
-pub struct Ticks {
-    /// Nanoseconds from one tick to the next; 0 for none.
-    pub interval_ns: u64,
-    /// When the next tick is due; `u64::MAX` for never.
+/// The reports of the counters, which the console core makes.
+pub struct Heartbeat {
+    /// Nanoseconds from one report to the next.
+    pub period_ns: u64,
+    /// When the next report is due; `u64::MAX` for never.
     pub next: u64,
-    /// Nanoseconds from one report of the counters to the next; 0 for none.
-    pub report_ns: u64,
-    /// When the last report was due.
-    pub reported: u64,
-}
-
-impl Ticks {
-    /// Plans the first tick.
-    pub fn start(&mut self, now: u64) {
-        self.next = if self.interval_ns > 0 { now + self.interval_ns } else { u64::MAX };
-    }
-
-    /// Whether the counters are to be reported at `now`, when a tick was due.
-    #[inline(always)]
-    pub fn tick(&mut self, now: u64) -> bool {
-        self.next = now + self.interval_ns;
-        let due = self.report_ns > 0 && now.saturating_sub(self.reported) >= self.report_ns;
-        if due {
-            self.reported = now - now % self.report_ns;
-        }
-        due
-    }
-}
-
-/// The time, read in one place: the paths that a budget's figures are of keep what was inlined into
-/// them.
-#[inline(never)]
-fn clock_ns() -> u64 {
-    timer::now_ns()
-}
-
-/// Gives the turn away until others have had it for `lent_ns` from `now` on, or do not use it.
-fn lend(now: u64, lent_ns: u64) {
-    let (mut unused, mut before) = (0, now);
-    loop {
-        let after = clock_ns();
-        // A short one may be that of a core between two steps at EL2.
-        unused = if after - before < UNUSED_NS { unused + 1 } else { 0 };
-        if unused == 4 || after - now >= lent_ns {
-            return;
-        }
-        before = after;
-        relax();
-    }
 }
 
 struct Local(UnsafeCell<Core>);
@@ -184,7 +114,7 @@ static LOCAL: [Local; MAX_CORES] = [const {
         acknowledged: gic::NOTHING,
         wire: None,
         mitigations: Mitigations::NONE,
-        ticks: Ticks { interval_ns: 0, next: u64::MAX, report_ns: 0, reported: 0 },
+        heartbeat: Heartbeat { period_ns: 0, next: u64::MAX },
         report: None,
         budget: None,
         pmu: None,

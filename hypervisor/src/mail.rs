@@ -26,9 +26,6 @@ pub const BUDGET: u32 = 1 << 8;
 /// Message: hand the active devices over, if they are to go elsewhere.
 pub const HAND_OVER: u32 = 1 << 10;
 
-/// Message: virtual time stands still; end a guest that takes exceptions and executes nothing.
-pub const STANDSTILL: u32 = 1 << 11;
-
 /// Message: send the next record of the report; of the console core to itself.
 pub const REPORT: u32 = 1 << 12;
 

@@ -5,14 +5,35 @@ use crate::{
     arch::{relax, wait_for_interrupt},
     board::{start, uart::Uart},
 };
+use core::sync::atomic::{AtomicBool, Ordering};
 
-/// Reports why this machine or this image can't be used, and turns the machine off.
+/// Steps of a loop that take longer than a section of the console core.
+const SECTION: u32 = 10_000;
+
+/// Whether a core refuses.
+static REFUSING: AtomicBool = AtomicBool::new(false);
+
+/// Reports why this machine or this image can't be used, and turns the machine off. Each core
+/// checks what it has for itself, so several can refuse at the same time: the first one reports,
+/// and the console core sends no frame in the midst of it.
 pub fn refuse(parts: &[&[u8]]) -> ! {
-    say(parts);
-    start::power_off();
+    // Relaxed: the flag orders nothing but itself.
+    if !REFUSING.swap(true, Ordering::Relaxed) {
+        // The console core may be in the midst of a section, which is shorter than this.
+        for _ in 0..SECTION {
+            relax();
+        }
+        say(parts);
+        start::power_off();
+    }
     loop {
         wait_for_interrupt();
     }
+}
+
+/// Returns whether a core refuses, so that the UART is its own.
+pub fn is_refusing() -> bool {
+    REFUSING.load(Ordering::Relaxed)
 }
 
 /// Reports why this core stops, and stops it. It keeps the locks that it has: another core goes on

@@ -42,7 +42,7 @@ fn a_guest_echoes_a_random_word() {
 }
 
 #[test]
-fn two_deterministic_runs_leave_the_same_bytes() {
+fn two_runs_leave_the_same_bytes() {
     let system = pair("qemu-virt", "same");
     let here = run_system(&system, &Options::default()).good();
     let load = Load::begin();
@@ -95,8 +95,7 @@ fn firmware_without_psci_is_refused() {
     assert!(calls > 0);
     fs::write(&file, image).expect("an image");
     let arguments = ["--image-file", file.to_str().expect("a path"), "--for", "5s"];
-    // In the host's time: nothing turns the machine off.
-    let options = Options { arguments: &arguments, deterministic: false, ..Options::default() };
+    let options = Options { arguments: &arguments, ..Options::default() };
     let outcome = run_system(&text, &options);
     assert_eq!(outcome.printed.status, Some(1), "{}", outcome.printed.err);
     let printed = outcome.report["hypervisor"].to_string();

@@ -90,13 +90,51 @@ fn receives_what_is_typed(board: &str) {
         guest.to_str().expect("a path")
     );
     let options = Options {
-        deterministic: false,
         typed: Some(("keys", ">", "sent back by the guest, in more bytes than the FIFO holds\n")),
-        arguments: &["--accept-host-time", "--for", "60s"],
+        arguments: &["--for", "60s"],
         ..Options::default()
     };
     let outcome = run_system(&text, &options).good();
     assert_eq!(outcome.report["totals"]["damaged_frames"], 0);
+    // The machine was never ahead of the host, for which more of it passed at a slow start.
+    let facts = fs::read(outcome.run.join("run.json")).expect("run.json");
+    let facts: Value = serde_json::from_slice(&facts).expect("JSON");
+    let host_ns = facts["seconds"].as_f64().expect("a time") * 1e9;
+    let virtual_ns = outcome.report["time_ns"].as_f64().expect("a time");
+    assert!(virtual_ns < host_ns, "{virtual_ns} ns in {host_ns} ns");
+    // The keys come again at their times.
+    let run = outcome.run.to_str().expect("a path");
+    let replay = Options { arguments: &["--replay", run], ..Options::default() };
+    let again = run_system(&text, &replay).good();
+    for name in ["wire.bin", "keys.log", "report.json", "trace.bin"] {
+        assert!(again.files[name] == outcome.files[name], "{name} differs");
+    }
+    // Another key makes another run, here an H instead of each F.
+    let record = outcome.run.join("input.txt");
+    let typed = fs::read_to_string(&record).expect("the input");
+    let changed = typed.lines().map(|line| {
+        let (time, digits) = line.split_once(' ').expect("a time");
+        let bytes = digits.as_bytes().chunks(2).map(|byte| str::from_utf8(byte).expect("digits"));
+        let bytes = bytes.map(|byte| if byte == "46" { "48" } else { byte });
+        format!("{time} {}\n", bytes.collect::<String>())
+    });
+    fs::write(&record, changed.collect::<String>()).expect("a file");
+    let other = run_system(&text, &replay);
+    assert_eq!(other.printed.status, Some(1), "{}", other.printed.err);
+    assert!(other.printed.err.contains("wire.bin differs from byte "), "{}", other.printed.err);
+    // A damaged record is refused.
+    fs::write(&record, &typed[..typed.len() - 1]).expect("a file");
+    let other = run_system(&text, &replay);
+    assert_eq!(other.printed.status, Some(3), "{}", other.printed.err);
+    assert!(
+        other.printed.err.contains("of the input's record is damaged"),
+        "{}",
+        other.printed.err
+    );
+    // Of another image they mean something else.
+    let other = run_system(&text.replace("4MiB", "6MiB"), &replay);
+    assert_eq!(other.printed.status, Some(2), "{}", other.printed.err);
+    assert!(other.printed.err.contains("the image is not the one of"), "{}", other.printed.err);
 }
 
 /// A VM that does not fit into the first piece of RAM lies in the second, which starts at 32 GiB.
@@ -352,9 +390,7 @@ fn a_flow_keeps_its_bound(board: &str) {
         let args = "bytes=409600 streams=1";
         let receiver = vm("receiver", "[1]", "receiver", args, &format!("{keys}{all_arrived}"));
         let text = format!("platform = \"{board}\"\n{sender}{receiver}{flow}");
-        // Otherwise time slices of other cores are in a packet's latency.
-        let options = Options { arguments: &["--no-quantum"], ..Options::default() };
-        run_system(&text, &options).good().keeps_its_bound(100);
+        run_system(&text, &Options::default()).good().keeps_its_bound(100);
     }
 }
 

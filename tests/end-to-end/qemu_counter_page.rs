@@ -42,14 +42,13 @@ impl Ran {
     }
 }
 
-/// Runs a system under instruction counting until all its VMs are off.
+/// Runs a system by the emulated clock until all its VMs are off.
 fn run(text: &str, arguments: &[&str]) -> Ran {
     let directory = tempfile::tempdir().expect("a directory");
     let (file, runs) = (directory.path().join("system.toml"), directory.path().join("runs"));
     fs::write(&file, overcommitted(text)).expect("a system file");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.arg("run").arg(&file).args([
-        "--deterministic",
         "--keep-running",
         "-q",
         "--ignore-verdict",
@@ -106,12 +105,14 @@ fn each_core_is_charged_for_what_its_guest_moves() {
         );
         let [one, other] = [(), ()].map(|()| run(&text, &[]).good());
         assert_eq!(one.run["counter_page"], other.run["counter_page"], "two runs are one");
-        let ([reads, _, weirs, _], [writes, written, ..]) = (one.core(0), one.core(1));
+        let ([reads, evicted, weirs, _], [writes, written, ..]) = (one.core(0), one.core(1));
         // Code, stacks and the device tree come on top.
         assert!((5 * LINES..5 * LINES + 2000).contains(&reads), "{reads} of 5 times {LINES}");
         assert!((3 * LINES..3 * LINES + 2000).contains(&writes), "{writes} of 3 times {LINES}");
-        // All but what is in the caches at the end, of which the writer has one pass at most.
-        assert!((2 * LINES..3 * LINES + 2000).contains(&written), "{written} of 3 times {LINES}");
+        // All but what is in the caches at the end, of which the writer has one pass at most. Both
+        // cores evict the writer's lines from the shared cache.
+        assert!(written < 3 * LINES + 2000, "{written} of 3 times {LINES}");
+        assert!(evicted + written >= 2 * LINES, "{evicted} and {written} of 3 times {LINES}");
         assert!(weirs > 0 && weirs < 600_000, "{weirs}");
         assert_eq!(one.core(3)[..2], [0, 0], "no VM runs there");
     }
@@ -129,7 +130,10 @@ fn a_run_without_such_a_budget_has_no_plug_in() {
     let ran = run(&text, &[]).good();
     assert_eq!(ran.run["counter_page"], Value::Null);
     let command = ran.run["qemu_command"].to_string();
-    assert!(!command.contains("-plugin") && command.contains("memory-backend-file"), "{command}");
+    assert!(
+        !command.contains("weir_qemu_plugin") && command.contains("memory-backend-file"),
+        "{command}"
+    );
 }
 
 #[test]

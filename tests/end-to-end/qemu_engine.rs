@@ -48,10 +48,8 @@ deadline = "{deadline_ns}ns"
     )
 }
 
-/// Runs a system in which no core's time slice is in a packet's latency.
 fn run(text: &str) -> Outcome {
-    let options = Options { arguments: &["--no-quantum"], ..Options::default() };
-    run_system(text, &options)
+    run_system(text, &Options::default())
 }
 
 /// What the phases of a run's packets took.
@@ -124,7 +122,8 @@ fn the_flows_of_table_3_keep_their_bounds() {
                 "\n[dma]\npath = \"dma\"\nbandwidth = \"{bandwidth}MB/s\"\nengine_from = \"0B\"\n"
             );
         let outcome = run(&text).good();
-        outcome.keeps_its_bound(100);
+        // With the control packets that another VM may send, there is none at this period.
+        outcome.keeps_its_quiet_bound(100);
         assert_eq!(chunks(&outcome), [1, 100]);
     }
 }
@@ -160,7 +159,7 @@ fn a_board_file_gives_the_broker_adma() {
     build_programs();
     let board = programs::adma_file();
     let board = board.to_str().expect("a path");
-    let arguments = ["--no-quantum", "--platform", board];
+    let arguments = ["--platform", board];
     let options = Options { arguments: &arguments, ..Options::default() };
     let scattered = "\n[broker]\ncpus = [2]\ncolors = \"8,9\"\n";
     for (colors, broker) in [(["", ""], ""), (["colors = \"0-3\"", "colors = \"4-7\""], scattered)]
@@ -171,7 +170,7 @@ fn a_board_file_gives_the_broker_adma() {
             + "\n[dma]\npath = \"dma\"\nengine_from = \"0B\"\n";
         let outcome = run_system(&text, &options).good();
         // The receiver can read the first chunk while the second one is on its way.
-        outcome.keeps_its_bound_but_for_slices(100);
+        outcome.keeps_its_bound(100);
         assert_eq!(chunks(&outcome), [1, 200], "4096 bytes, and 904");
         let printed = &outcome.printed.out;
         assert!(printed.contains("DMA engine ADMA: chunks are not paced"), "{printed}");

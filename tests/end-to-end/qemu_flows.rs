@@ -5,7 +5,7 @@ use crate::support::{
     board::{board, capture_on_board},
     capture_within, checkout,
     loss::Attack,
-    qemu::{Load, build_programs, root, system, with},
+    qemu::{Load, build_programs, quiet_bounds, root, system, with},
 };
 use object::{Object as _, ObjectSymbol as _, SymbolKind};
 use serde_json::Value;
@@ -19,13 +19,13 @@ use std::{
 };
 
 /// What a run left: `report.json`, all that the hypervisor wrote, the consoles by name; and, where
-/// packets arrived, what their phases took, and the records of them as lines of CSV.
+/// packets arrived, what their phases took. With the bounds of the flows if no other VM disturbs.
 struct Ran {
     report: Value,
     wire: Vec<u8>,
     consoles: Vec<(String, String)>,
     phases: Value,
-    packets: String,
+    quiet_bounds: Vec<Option<u64>>,
 }
 
 impl Ran {
@@ -43,57 +43,6 @@ impl Ran {
         value.as_u64().expect("a number")
     }
 
-    /// What each packet of flow `index`, of this period in ns, took; and without the time slices of
-    /// other cores than its sender's and the broker's, in which an emulator lets its time pass: the
-    /// instructions on its way. Visible of such a time slice is the part between consecutive
-    /// records of one core. Packets next to which records were overwritten before they were read,
-    /// as happens on a busy host, are left out.
-    fn latencies(&self, index: u64, period: u64) -> Vec<[u64; 2]> {
-        let lines: Vec<Vec<&str>> =
-            self.packets.lines().skip(1).map(|line| line.split(',').collect()).collect();
-        let number = |text: &str| text.parse::<u64>().expect("a number");
-        // From the record before those that are lost to the one behind them.
-        let holes: Vec<[u64; 2]> = lines
-            .iter()
-            .enumerate()
-            .filter(|(_, line)| line[4] == "lost")
-            .map(|(place, line)| {
-                let its = |other: &&Vec<&str>| other[1] == line[1];
-                let before = lines[..place].iter().rfind(its);
-                let behind = lines[place + 1..].iter().find(its);
-                [before.map_or(0, |it| number(it[0])), behind.map_or(u64::MAX, |it| number(it[0]))]
-            })
-            .collect();
-        let (mut all, mut due) = (Vec::new(), 0);
-        for (place, arrived) in lines.iter().enumerate() {
-            if arrived[4] != "packet-arrived" || number(arrived[5]) >> 16 != index {
-                continue;
-            }
-            let is_it = |line: &Vec<&str>| line[4] == "packet-sent" && line[5] == arrived[5];
-            let sent = lines[..place].iter().rposition(is_it).expect("it was sent");
-            // Stamped at the notification, or for when its period is over.
-            let seen = number(lines[sent][7]);
-            let (begun, latency) = (seen.max(due), number(arrived[7]));
-            let ended = begun + latency;
-            due = begun + period;
-            if holes.iter().any(|hole| hole[0] <= ended && begun <= hole[1]) {
-                continue;
-            }
-            assert!((seen..=number(arrived[0])).contains(&ended), "{arrived:?}");
-            // The core that notified.
-            let is_exit = |line: &&Vec<&str>| line[4] == "exit" && line[2] == lines[sent][2];
-            let its = [lines.iter().find(is_exit).expect("an exit")[1], arrived[1]];
-            let others = lines[..=place].windows(2).filter(|pair| pair[0][1] == pair[1][1]);
-            let turns = others.filter(|pair| !its.contains(&pair[0][1])).map(|pair| {
-                let [from, to] =
-                    [&pair[0], &pair[1]].map(|line| number(line[0]).clamp(begun, ended));
-                to - from
-            });
-            all.push([latency, latency - turns.sum::<u64>()]);
-        }
-        all
-    }
-
     /// What follows `text` in the first line of a VM's console with it.
     fn behind(&self, vm: &str, text: &str) -> &str {
         let (_, console) = self.consoles.iter().find(|(name, _)| name == vm).expect("a console");
@@ -107,7 +56,7 @@ impl Ran {
     }
 }
 
-/// Runs a system under instruction counting until it ends itself, or until the time is over.
+/// Runs a system by the emulated clock until it ends itself, or until the time is over.
 fn run(file: &Path, time: &str, arguments: &[&str]) -> Ran {
     let directory = tempfile::tempdir().expect("a directory");
     run_in(&root(), directory.path(), file, time, arguments)
@@ -118,7 +67,7 @@ fn run_in(checkout: &Path, directory: &Path, file: &Path, time: &str, arguments:
     let runs = directory.join("runs");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     // Some tests run systems with deadlines below the bound.
-    command.arg("run").arg(file).args(["--deterministic", "--keep-running", "-q", "--for", time]);
+    command.arg("run").arg(file).args(["--keep-running", "-q", "--for", time]);
     command
         .args(["--ignore-verdict", "--accept-not-judged"])
         .args(arguments)
@@ -136,8 +85,9 @@ fn run_in(checkout: &Path, directory: &Path, file: &Path, time: &str, arguments:
     let consoles = report["vms"].as_array().expect("VMs").iter().map(console).collect();
     let wire = fs::read(ran.join("wire.bin")).expect("the wire's bytes");
     let phases = serde_json::from_str(&output_of(&ran, &["report", "--overheads", "--json"]));
-    let packets = records(&ran, "packet-sent,packet-chunk,packet-arrived");
-    Ran { report, wire, consoles, phases: phases.unwrap_or_default(), packets }
+    let platform = arguments.windows(2).find(|pair| pair[0] == "--platform").map(|pair| pair[1]);
+    let quiet_bounds = quiet_bounds(file, platform);
+    Ran { report, wire, consoles, phases: phases.unwrap_or_default(), quiet_bounds }
 }
 
 /// The run in a directory of runs.
@@ -233,9 +183,7 @@ fn messages_of_1_byte_and_of_1_mib_go_side_by_side() {
     }
 }
 
-/// Under instruction counting the times are those of the instructions, for any load of the host.
-/// QEMU's main loop, let loose, moved the clock twice in one of eight such runs on a loaded host
-/// (see `weir-icount-shim`).
+/// The emulated clock is a function of the instructions, for any load of the host.
 #[test]
 fn runs_on_a_loaded_host_are_alike() {
     let text = format!(
@@ -262,24 +210,19 @@ fn runs_on_a_loaded_host_are_alike() {
 /// heartbeat or not.
 #[test]
 fn a_counted_run_counts_every_packet_at_its_end() {
-    for (system, options, packets) in
-        [("flows-exact", "--no-quantum", [200].as_slice()), ("flows-mmio", "-q", &[1000])]
-    {
+    for (system, packets) in [("flows-exact", 200), ("flows-mmio", 1000)] {
         let directory = tempfile::tempdir().expect("a directory");
         let json = directory.path().join("report.json");
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command.arg("run").arg(checkout::system(system));
-        // With QEMU's time slices in its latencies the second one is not judged.
-        command.args(["--deterministic", options, "--accept-not-judged", "--output"]).arg(&json);
+        command.arg("--output").arg(&json);
         command.env("WEIR_ROOT", root()).env("WEIR_RUNS", directory.path().join("runs"));
         let printed = capture_within(&mut command, Duration::from_secs(300));
         assert_eq!(printed.status, Some(0), "{}", printed.err);
         let report: Value =
             serde_json::from_slice(&fs::read(json).expect("a report")).expect("JSON");
         assert_eq!(report["ended_by"], "all-met", "{system}");
-        for (flow, packets) in packets.iter().enumerate() {
-            assert_eq!(report["flows"][flow]["packets"], *packets, "{system}");
-        }
+        assert_eq!(report["flows"][0]["packets"], packets, "{system}");
     }
 }
 
@@ -292,7 +235,7 @@ fn measure(directory: &Path, system: &Path) -> PathBuf {
 fn measure_with(directory: &Path, system: &Path, other: Option<&Path>) -> PathBuf {
     let run = |name: &str, system: &Path| {
         let directory = directory.join(name);
-        run_in(&root(), &directory, system, "10s", &["--no-quantum"]);
+        run_in(&root(), &directory, system, "10s", &[]);
         only(&directory.join("runs")).expect("a run")
     };
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -324,13 +267,12 @@ fn a_flow_has_a_bound_by_the_table_of_its_board() {
     let text = fs::read_to_string(&file).expect("a system");
     assert!(!text.contains("overheads"), "the board's table is to be used");
     for platform in ["qemu-virt", "qemu-virt-gicv2"] {
-        let ran = run(&file, "10s", &["--no-quantum", "--platform", platform]);
+        let ran = run(&file, "10s", &["--platform", platform]);
         holds(&ran, &[0]);
         let flow = &ran.report["flows"][0];
         let [observed_max, bound] =
             ["observed_max_ns", "bound_ns"].map(|key| flow[key].as_u64().expect("ns"));
         println!("{platform}: {observed_max} ns of {bound} ns");
-        // The verdict is for concurrent cores: it takes longer.
         let directory = tempfile::tempdir().expect("a directory");
         let copy = directory.path().join("system.toml");
         fs::write(&copy, text.replace("\"qemu-virt\"", &format!("{platform:?}"))).expect("a file");
@@ -339,8 +281,7 @@ fn a_flow_has_a_bound_by_the_table_of_its_board() {
             capture_within(command.args(["analyze", "--json"]).arg(&copy), Duration::from_secs(60));
         let json: Value = serde_json::from_str(&printed.out).expect("JSON");
         let task = &json["flows"]["tasks"][0];
-        assert_eq!(task["serialized_bound_ns"], bound, "{platform}");
-        assert!(task["bound_ns"].as_u64() > Some(bound), "{task}");
+        assert_eq!(task["bound_ns"], bound, "{platform}");
     }
 }
 
@@ -348,14 +289,16 @@ fn a_flow_has_a_bound_by_the_table_of_its_board() {
 /// bound, and where the run is as bad as the analysis has to think (`tight`), the bound is no more
 /// than twice what was measured.
 fn holds(ran: &Ran, tight: &[usize]) {
-    // These cores are serialized: none finds a lock taken.
-    assert_eq!(ran.phase("lock", "count"), 0, "a core waited for a device's lock");
     let flows = ran.report["flows"].as_array().expect("flows");
     for (index, flow) in flows.iter().enumerate() {
         let [observed_max, bound] = ["observed_max_ns", "bound_ns"].map(|key| flow[key].as_u64());
         let (observed_max, bound) = (observed_max.expect("a time"), bound.expect("a bound"));
         assert!(observed_max > 0 && observed_max <= bound, "{flow}");
-        assert!(!tight.contains(&index) || 2 * observed_max >= bound, "the bound is loose: {flow}");
+        // No other VM disturbs in these runs.
+        let quiet = ran.quiet_bounds[index].expect("a bound");
+        assert!(quiet <= bound, "{quiet} of {flow}");
+        let is_loose = 2 * observed_max < quiet;
+        assert!(!tight.contains(&index) || !is_loose, "the bound {quiet} is loose: {flow}");
     }
 }
 
@@ -364,13 +307,13 @@ fn latencies_are_within_tight_bounds() {
     let directory = tempfile::tempdir().expect("a directory");
     let overheads = measure(directory.path(), &root().join("tests/systems/flows-overheads.toml"));
     let text = with_overheads("flows-exact.toml", &overheads);
-    let ran = run_text(&text, "10s", &["--no-quantum"]);
+    let ran = run_text(&text, "10s", &[]);
     assert_eq!(ran.flow(0), [200, 0]);
     holds(&ran, &[0]);
     let flow = &ran.report["flows"][0];
-    let [observed_max, bound] =
-        ["observed_max_ns", "bound_ns"].map(|key| flow[key].as_u64().expect("ns"));
-    assert!(observed_max * 100 >= 85 * bound, "nothing disturbs, and the bound is loose: {flow}");
+    let observed_max = flow["observed_max_ns"].as_u64().expect("ns");
+    let bound = ran.quiet_bounds[0].expect("a bound");
+    assert!(observed_max * 100 >= 85 * bound, "the bound {bound} is loose: {flow}");
     // Longer ones, in chunks, and shorter ones.
     for (size, key, period) in [(65_000, "64KiB", 5000), (1, "1B", 1000)] {
         let text = text
@@ -378,7 +321,7 @@ fn latencies_are_within_tight_bounds() {
             .replace("period_us=1000", &format!("period_us={period}"))
             .replace("bytes=819200", &format!("bytes={}", 30 * size))
             .replace("\"4KiB\"", &format!("\"{key}\""));
-        let ran = run_text(&text, "10s", &["--no-quantum"]);
+        let ran = run_text(&text, "10s", &[]);
         assert_eq!(ran.flow(0), [30, 0]);
         holds(&ran, &[0]);
     }
@@ -410,7 +353,7 @@ fn a_broker_on_a_shared_core_keeps_the_bound() {
     for (text, waits) in
         [(own, false), (scheduled(&any, table), true), (scheduled(&any, round), true)]
     {
-        let ran = run_text(&text, "10s", &["--no-quantum"]);
+        let ran = run_text(&text, "10s", &[]);
         assert_eq!(ran.flow(0), [200, 0]);
         holds(&ran, if waits { &[0] } else { &[] });
         let flow = &ran.report["flows"][0];
@@ -439,7 +382,7 @@ fn copies_continue_after_slots_of_others() {
                  { vm = \"broker\", start = \"0us\", length = \"20us\" },\n\
                  { vm = \"other\", start = \"20us\", length = \"40us\" },\n] }";
     // Slots as long as a switch promise the broker nothing.
-    let ran = run_text(&scheduled(&text, table), "10s", &["--no-quantum"]);
+    let ran = run_text(&scheduled(&text, table), "10s", &[]);
     assert_eq!(ran.flow(0), [60, 0]);
     let [sent, come] = ["sender", "receiver"].map(|vm| ran.behind(vm, ", sum "));
     assert_eq!(sent, come);
@@ -460,11 +403,7 @@ fn no_packet_takes_longer_than_its_bound_over_pci() {
     let system = directory.path().join("overheads-pci.toml");
     fs::write(&system, over_pci(&measured.expect("a system"))).expect("a system file");
     let overheads = measure(directory.path(), &system);
-    let ran = run_text(
-        &over_pci(&with_overheads("flows-exact.toml", &overheads)),
-        "10s",
-        &["--no-quantum"],
-    );
+    let ran = run_text(&over_pci(&with_overheads("flows-exact.toml", &overheads)), "10s", &[]);
     assert_eq!(ran.flow(0), [200, 0]);
     holds(&ran, &[0]);
 }
@@ -477,29 +416,23 @@ fn twelve_simultaneous_flows_keep_their_bounds() {
     let text = fs::read_to_string(root().join("tests/systems/flows-mesh.toml")).expect("a system");
     let shorter = [("size=4096", "size=2000"), ("of 4096", "of 2000"), ("245760", "120000")];
     let shorter = shorter.iter().fold(text.clone(), |text, (from, to)| text.replace(from, to));
-    let (before, own) = shorter.split_once("[overheads]\n").expect("a table of its own");
-    let (_, behind) = own.split_once("\n\n").expect("its end");
-    let unmeasured = format!("{before}{behind}");
     let system = directory.path().join("shorter.toml");
-    fs::write(&system, &unmeasured).expect("a system file");
+    fs::write(&system, &shorter).expect("a system file");
     let overheads = measure(directory.path(), &system);
     let named = format!("[broker]\noverheads = \"{}\"\n", overheads.display());
-    let longer = [("size=2000", "size=4096"), ("of 2000", "of 4096"), ("120000", "245760")];
-    let text = longer.iter().fold(unmeasured, |text, (from, to)| text.replace(from, to));
     let text = text.replace("[broker]\n", &named);
-    let ran = run_text(&text, "10s", &["--no-quantum"]);
+    let ran = run_text(&text, "10s", &[]);
     (0..12).for_each(|flow| assert_eq!(ran.flow(flow), [20, 0]));
     for vm in ["north", "east", "south", "west"] {
         ran.behind(vm, "to each of 3 ends, got 245760 bytes in order");
     }
     holds(&ran, &[]);
-    // All twelve have the same bound, and the one that is moved last is as late as it says.
-    let most = |key: &str| {
-        let flows = ran.report["flows"].as_array().expect("flows");
-        flows.iter().filter_map(|flow| flow[key].as_u64()).max().expect("ns")
-    };
-    let (observed_max, bound) = (most("observed_max_ns"), most("bound_ns"));
-    assert!(observed_max * 100 >= 85 * bound, "the bound is loose: {observed_max} of {bound}");
+    // The one that is moved last is nearly as late as the bound says, if no other VM disturbs.
+    let flows = ran.report["flows"].as_array().expect("flows");
+    let observed_max = flows.iter().filter_map(|flow| flow["observed_max_ns"].as_u64()).max();
+    let observed_max = observed_max.expect("ns");
+    let bound = ran.quiet_bounds.iter().flatten().copied().max().expect("a bound");
+    assert!(observed_max * 100 >= 75 * bound, "the bound is loose: {observed_max} of {bound}");
 }
 
 /// Ten thousand packets over the mesh, none lost, each end's bytes in order.
@@ -513,7 +446,7 @@ fn ten_thousand_packets_cross_the_mesh() {
         ("period = \"10ms\"", "period = \"2ms\""),
     ];
     let text = more.iter().fold(text, |text, (from, to)| text.replace(from, to));
-    let ran = run_text(&text, "10s", &["--no-quantum"]);
+    let ran = run_text(&text, "10s", &[]);
     (0..12).for_each(|flow| assert_eq!(ran.flow(flow), [834, 0]));
     for vm in ["north", "east", "south", "west"] {
         ran.behind(vm, "to each of 3 ends, got 10248192 bytes in order");
@@ -524,11 +457,11 @@ fn ten_thousand_packets_cross_the_mesh() {
 /// Each message is answered, a thousand times, on bare metal and between two Linux guests.
 #[test]
 fn messages_are_answered() {
-    let ran = run(&root().join("tests/systems/flows-pingpong.toml"), "10s", &["--no-quantum"]);
+    let ran = run(&root().join("tests/systems/flows-pingpong.toml"), "10s", &[]);
     assert!(ran.behind("ping", "1000 round trips of 64 bytes: min ").ends_with("0 bytes wrong"));
     ran.behind("pong", "answered 1000 messages of 64 bytes, 0 bytes wrong");
     assert_eq!([ran.flow(0), ran.flow(1)], [[1000, 0]; 2]);
-    let ran = run(&root().join("tests/systems/flows-linux-latency.toml"), "30s", &["--no-quantum"]);
+    let ran = run(&root().join("tests/systems/flows-linux-latency.toml"), "30s", &[]);
     assert!(ran.behind("ping", "1000 round trips of 64 bytes: min ").ends_with("0 bytes wrong"));
     ran.behind("pong", "port 5002: 4194304 bytes in ");
     sums_agree(
@@ -638,7 +571,7 @@ fn no_receiver_waits_longer_than_its_flows_bound() {
         flow_to("orders", "sender", &["north", "south"], "period = \"1ms\"\ndeadline = \"500us\""),
         overheads.display(),
     );
-    let ran = run_text(&text, "10s", &["--no-quantum"]);
+    let ran = run_text(&text, "10s", &[]);
     assert_eq!([ran.flow(0), ran.flow(1)], [[200, 0]; 2]);
     holds(&ran, &[0, 1]);
 }
@@ -646,8 +579,6 @@ fn no_receiver_waits_longer_than_its_flows_bound() {
 /// Next to a flow that keeps the rules: `culprits`, VMs and flows, of which each sleeps whenever it
 /// can. Nothing is printed during that.
 fn next_to(culprits: &str, overheads: &Path) -> Ran {
-    let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("system.toml");
     let text = format!(
         "platform = \"qemu-virt\"\n{}{}{culprits}{}\n[dma]\npath = \"broker\"\n[broker]\n\
          cpus = [6]\noverheads = \"{}\"\n[hypervisor]\nconsole_core = 7\nheartbeat = \"200ms\"\n",
@@ -663,12 +594,7 @@ fn next_to(culprits: &str, overheads: &Path) -> Ran {
         flow("good", "good", "receiver", 5000, "period = \"1ms\"\ndeadline = \"300us\""),
         overheads.display(),
     );
-    fs::write(&file, &text).expect("a system file");
-    let ran = run_in(&root(), directory.path(), &file, "300ms", &["--no-quantum"]);
-    // All that a core does outside of its guest, so that its time slices are visible.
-    let kinds = "lost,exit,interrupt,packet-taken,packet-sent,packet-chunk,packet-arrived";
-    let packets = records(&only(&directory.path().join("runs")).expect("a run"), kinds);
-    Ran { packets, ..ran }
+    run_text(&text, "300ms", &[])
 }
 
 #[test]
@@ -716,23 +642,14 @@ fn malicious_drivers_leave_bounds_intact() {
         let [observed_max, bound] =
             ["observed_max_ns", "bound_ns"].map(|key| flows[1][key].as_u64());
         let (observed_max, bound) = (observed_max.expect("a time"), bound.expect("a bound"));
-        let latencies = ran.latencies(1, 1_000_000);
-        let late = latencies.iter().filter(|[latency, _]| *latency > bound).count();
-        let own = latencies.iter().map(|[_, own]| *own).max().expect("packets");
         // Steps of the broker's alone: no lock in them, and no hypercall.
         let steps = ["ps", "copy"].map(|phase| ran.phase(phase, "max"));
         println!(
-            "next to {name}: {own} instructions of {bound}; {observed_max} ns, {late} late of {}; \
-             its steps up to {steps:?}, {} waits for a lock",
-            latencies.len(),
+            "next to {name}: {observed_max} ns of {bound}; its steps up to {steps:?}, {} waits for \
+             a lock",
             ran.phase("lock", "count")
         );
-        // Of 150: all on an idle host. How many are left on a busy one depends on that, what is
-        // found of each does not.
-        assert!(latencies.len() > 30, "{} packets", latencies.len());
-        // The others' cores, awake for each of their own packets or by their timers, take their
-        // time slices from the broker's, so that the time is no measure.
-        assert!(own <= bound, "next to {name}: {own} of {bound}");
+        assert!(observed_max > 0 && observed_max <= bound, "next to {name}: {flows}");
         let time = ran.report["time_ns"].as_u64().expect("a time");
         match name {
             "flood" => {
@@ -742,9 +659,7 @@ fn malicious_drivers_leave_bounds_intact() {
                 let packets = flows[0]["packets"].as_u64().expect("a count");
                 assert!((most / 4..=most).contains(&packets), "{packets} of {most}");
             }
-            "hoard" => {
-                assert!(observed_max > 0 && observed_max <= bound, "next to {name}: {flows}");
-            }
+            "hoard" => {}
             _ => {
                 let denied =
                     ran.vm("malicious")["denials"]["malformed or disallowed packet"].as_u64();
@@ -860,7 +775,7 @@ fn an_end_that_restarts_resets_the_other() {
 /// each period: nothing of its flow is lost, and no other component's waits.
 #[test]
 fn a_throttled_end_delays_no_other_flow() {
-    let budget = "memory_budget = { event = \"inst-retired\", accesses = 50000, period = \"1ms\" }";
+    let budget = "memory_budget = { event = \"cycles\", accesses = 50000, period = \"1ms\" }";
     for (sender, receiver) in [(budget, ""), ("", budget)] {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("system.toml");
@@ -950,10 +865,10 @@ fn linux_sends_to_linux_after_a_module_reload() {
     ] {
         sums_agree(&ran, ["sender", sent], ["receiver", received]);
     }
-    // ECONNRESET: it asked before the other end listened, as the order of the cores on these boards
-    // has it.
-    if board().name.starts_with("qemu-virt") {
-        assert_eq!(ran.behind("sender", "linux: no listener yet, error "), "104");
+    // ECONNRESET, if it asks before the other end listens.
+    let (_, sender) = ran.consoles.iter().find(|(name, _)| name == "sender").expect("a console");
+    for (_, error) in sender.lines().filter_map(|line| line.split_once("no listener yet, error ")) {
+        assert_eq!(error.trim_end(), "104");
     }
     let apart = ran.behind("receiver", "port 5000: 2000000 bytes in order, sum ");
     assert_eq!(&apart[16..], ", 20 messages");
@@ -1123,7 +1038,7 @@ fn run_with_broker(guest: &str, text: &str, time: &str) -> Ran {
     for name in [&hypervisor, "control", "sender", "receiver", "station", "storms"] {
         fs::copy(from.join("build/programs").join(name), programs.join(name)).expect(name);
     }
-    let steady = "build/programs/libweir_icount_shim.so";
+    let steady = "build/programs/libweir_clock.so";
     fs::copy(from.join(steady), to.join(steady)).expect("a library");
     fs::copy(from.join("build/programs").join(guest), programs.join("broker")).expect(guest);
     let file = to.join("system.toml");
@@ -1326,7 +1241,7 @@ fn waiting_for_an_unready_broker_ends() {
 /// late: it goes on all the same.
 #[test]
 fn best_effort_goes_on_behind_what_held_it_up() {
-    let ran = run(&root().join("tests/systems/flows-many.toml"), "10s", &["--no-quantum"]);
+    let ran = run(&root().join("tests/systems/flows-many.toml"), "10s", &[]);
     assert_eq!([ran.flow(0), ran.flow(1), ran.flow(2)], [[2000, 0], [320, 0], [400, 0]]);
     for (sent, sender, receiver, bytes) in [
         ("2000 messages of 1000", "left", "north", "5000: 2000000"),

@@ -84,7 +84,6 @@ fn the_console_is_handed_over_in_the_middle_of_a_line() {
     let second = vm("b", 0, 0, "rounds=0 keys=3", r#"expect = ["focus: typed hel"]"#);
     let text = system("qemu-virt", &[first, second, SHARED.to_owned()]);
     let options = Options {
-        deterministic: false,
         typed: Some(("b", "focus: 0 rounds", "hel")),
         then: Some(("b", "focus: typed hel", "lo\r")),
         ..Options::default()

@@ -290,7 +290,6 @@ fn u_boot_prints_its_device_tree(name: &str, memory: &[&str]) {
     let outcome = run_system(
         &text,
         &Options {
-            deterministic: false,
             arguments: &["--for", "120s"],
             typed: Some(("uboot", "=> ", "fdt addr $fdtcontroladdr\rfdt print\r")),
             ..Options::default()

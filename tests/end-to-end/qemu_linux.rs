@@ -333,7 +333,6 @@ expect = ["the device is vsock", "reloaded 42"]
     let outcome = run_system(
         text,
         &Options {
-            deterministic: false,
             arguments: &["--keep-running", "--for", "240s"],
             typed: Some(("linux", " # ", "echo the device is $(ls /dev | grep vsock)\r")),
             then: Some(("linux", "the device is vsock", reload)),

@@ -41,9 +41,9 @@ fn run_outside(text: &str, directory: Option<&str>) -> Outcome {
     let network = format!("--qemu-arg=user,id=outside{offer}");
     let device = "--qemu-arg=virtio-net-pci,netdev=outside,addr=2,disable-legacy=on,iommu_platform=on,romfile=";
     let arguments = ["--qemu-arg=-netdev", &network, "--qemu-arg=-device", device];
-    let arguments = [&["--for", "120s"], &arguments[..]].concat();
-    // What comes from outside comes in the host's time.
-    run_system(text, &Options { deterministic: false, arguments: &arguments, ..Options::default() })
+    // What comes from outside comes at a time of the host.
+    let arguments = [&["--input", "--for", "120s"], &arguments[..]].concat();
+    run_system(text, &Options { arguments: &arguments, ..Options::default() })
 }
 
 #[test]

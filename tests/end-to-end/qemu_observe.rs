@@ -202,9 +202,9 @@ fn the_l2_misses_rise_where_the_share_ends() {
     let colored = walk(COLORS);
     assert!(colored[0] < 10 && colored[1] < 10 && colored[2] > 900, "{colored:?}");
     let shared = walk([""; 3]);
-    // Of less than that, too, if the cores' time slices are long enough to replace what the other
-    // one has.
-    assert!(shared[1] > 20, "a neighbor takes its lines: {shared:?}");
+    // 512 KiB are half of the cache. The neighbor brings more lines than the other half has until a
+    // line is read again; of 256 KiB it does not.
+    assert!(shared[1] < 10 && shared[2] > 900, "a neighbor takes its lines: {shared:?}");
 }
 
 /// QEMU killed, the plug-in has written nothing: that is no fault of the plug-in's.
@@ -241,7 +241,7 @@ fn zeroing_is_made_visible() {
     let file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
     fs::write(&file, text("memory-stressor: zero 1048576 bytes by 64")).expect("a system");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.arg("run").arg(file.path()).arg("--deterministic").env("WEIR_ROOT", root());
+    command.arg("run").arg(file.path()).env("WEIR_ROOT", root());
     let runs = tempfile::tempdir().expect("a directory");
     let printed = capture_within(command.env("WEIR_RUNS", runs.path()), Options::default().limit);
     assert_eq!(printed.status, Some(0), "{}\n{}", printed.out, printed.err);
@@ -257,7 +257,7 @@ fn zeroed_memory_is_counted_in_lines() {
     let file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
     fs::write(&file, format!("platform = \"qemu-virt\"\n{vm}")).expect("a system");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.arg("run").arg(file.path()).arg("--deterministic").env("WEIR_ROOT", root());
+    command.arg("run").arg(file.path()).env("WEIR_ROOT", root());
     let runs = tempfile::tempdir().expect("a directory");
     let printed = capture_within(command.env("WEIR_RUNS", runs.path()), Options::default().limit);
     assert_eq!(printed.status, Some(0), "{}\n{}", printed.out, printed.err);

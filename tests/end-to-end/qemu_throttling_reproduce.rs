@@ -3,6 +3,8 @@
 use crate::support::{capture_within, qemu::root, schema::valid};
 use serde_json::Value;
 use std::{process::Command, time::Duration};
+use weir_abi::regulation::most_events;
+use weir_model::platform::Platform;
 
 fn json(directory: &std::path::Path, arguments: &[&str]) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -25,19 +27,23 @@ fn budgets_are_kept_as_seen_from_outside() {
     assert_eq!(statements.len(), 4 * 6 + 4 + 5);
     assert!(statements.iter().all(|one| one["verdict"] == "holds"), "{json}");
     assert!(json["compiler"].as_str().is_some_and(|name| name.starts_with("rustc 1.")), "{json}");
+    let platform = Platform::named("qemu-virt").expect("a board");
+    let page = platform.counters.counter_page.expect("a counter page");
+    let overshoot = platform.interference.and_then(|its| its.overshoot).expect("of the PMU");
     let runs = json["runs"].as_array().expect("runs");
     assert_eq!(runs.len(), 6);
     for run in runs {
         let number = |key: &str| run[key].as_u64().unwrap_or_else(|| panic!("{key}: {run}"));
         let (budget, most) = (number("budget"), number("max_per_period"));
-        let allowed = if run["source"] == "pmu" { 8 } else { 2064 };
+        let allowed = match run["source"].as_str() {
+            Some("pmu") => overshoot.get(),
+            _ => most_events(page.poll.value.0, page.access.0),
+        };
         assert!(budget <= most && most <= budget + allowed, "{run}");
         assert!(number("overshoot_max") <= allowed && number("periods") > 30, "{run}");
-        // What the last period owes is of some million lines, or a few instructions. Next to the
-        // console, with instructions on its account, a budget gives less and never more.
+        // What the last period owes is of some million lines, or a few cycles.
         let rate = run["rate_error"].as_f64().expect("a rate");
-        let least = if run["console_on_other_core"] == true { -0.1 } else { -3e-4 };
-        assert!((least..=3e-4).contains(&rate), "{run}");
+        assert!(rate.abs() <= 3e-4, "{run}");
         assert_eq!(run["regulator"], "static");
     }
     let of = |source: &str| runs.iter().filter(|run| run["source"] == source).count();
@@ -47,8 +53,9 @@ fn budgets_are_kept_as_seen_from_outside() {
     for path in ["replenish", "overflow", "release"] {
         assert!(json["el2_instructions"][path]["median"].is_u64(), "{path}: {json}");
     }
-    // The platform's `poll_overhead`, and its double at the start of a period.
-    for (path, most) in [("poll", 450), ("poll-replenish", 900)] {
+    // And its double at the start of a period.
+    let poll = page.poll_overhead.0;
+    for (path, most) in [("poll", poll), ("poll-replenish", 2 * poll)] {
         let max = json["el2_instructions"][path]["max"].as_u64();
         assert!(max.is_some_and(|max| (200..=most).contains(&max)), "{path}: {json}");
     }
@@ -80,9 +87,11 @@ fn a_platform_is_calibrated_and_its_table_is_read() {
     valid("calibrate", &found.to_string());
     let number = |key: &str| found[key].as_u64().unwrap_or_else(|| panic!("{key}: {found}"));
     // A load and an addition take 2 ns, and the loop and EL2 something: less than 50 000 lines in
-    // 100 us, by any core.
-    assert!((30_000..=50_000).contains(&number("saturation")), "{found}");
-    assert!((35_000..=50_000).contains(&number("one_core")), "{found}");
+    // 100 us.
+    let one = number("one_core");
+    assert!((35_000..=50_000).contains(&one), "{found}");
+    // Two cores run concurrently, but do not start at the same time.
+    assert!((18 * one / 10..=2 * one).contains(&number("saturation")), "{found}");
     // Within a poll of 1 us 500 lines come.
     assert!((100..=1000).contains(&number("overshoot")), "{found}");
     let least = number("min_accesses");

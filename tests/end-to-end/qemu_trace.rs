@@ -25,7 +25,7 @@ cpus = [0]
 memory = "8MiB"
 image = {{ elf = "memory-stressor", args = "mode=write size=0x200000 passes=10" }}
 expect = ["memory-stressor: 10 passes"]
-memory_budget = {{ event = "inst-retired", accesses = {BUDGET}, period = "{}us" }}
+memory_budget = {{ event = "cycles", accesses = {BUDGET}, period = "{}us" }}
 "#,
         PERIOD_NS / 1000
     )

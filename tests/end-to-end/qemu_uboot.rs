@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 use weir_image::debian::{Kept, cache_dir, make};
+use weir_trace::decode::{Decoder, WirePiece};
 
 /// Where U-Boot has the file, apart from where a format says that the image belongs.
 const LOADED: &str = "0x50000000";
@@ -60,9 +61,19 @@ fn starts(format: &str, address: &str, command: &str) {
     let (mut out, mut keys) = (qemu.stdout.take().expect("a pipe"), qemu.stdin.take());
     let (sender, receiver) = channel();
     thread::spawn(move || {
-        let mut buffer = [0; 1024];
+        let (mut buffer, mut decoder) = ([0; 1024], Decoder::default());
         while let Ok(count @ 1..) = out.read(&mut buffer) {
-            if sender.send(buffer[..count].to_vec()).is_err() {
+            // Frames of the hypervisor's can come within a line.
+            let mut text = Vec::new();
+            for &byte in &buffer[..count] {
+                decoder.push(byte);
+                while let Some(piece) = decoder.next_piece() {
+                    if let WirePiece::Byte(byte) = piece {
+                        text.push(byte);
+                    }
+                }
+            }
+            if sender.send(text).is_err() {
                 return;
             }
         }

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 use weir_abi::{PackedHeader, PackedTables};
-use weir_trace::wire::{DLE, FOCUS, STANDSTILL, What};
+use weir_trace::wire::{DLE, FOCUS, PADDING, What};
 use zerocopy::FromZeros;
 
 /// A pseudo-terminal: the board's end, and the name of the other.
@@ -225,7 +225,7 @@ fn a_missing_line_is_named() {
     let printed = capture(&mut run_on(&fake, "/dev/no-such-line"));
     assert_eq!(printed.status, Some(3));
     assert!(printed.err.contains("cannot open /dev/no-such-line at 115200 Bd"), "{}", printed.err);
-    let printed = capture(run_on(&fake, "/dev/ttyUSB0:fast").arg("--deterministic"));
+    let printed = capture(run_on(&fake, "/dev/ttyUSB0:fast").arg("--input"));
     assert_eq!(printed.status, Some(2));
 }
 
@@ -421,7 +421,6 @@ fn with_board(
     let passing = Arc::clone(&passed);
     thread::spawn(move || to_board(near, into, &to_the_board, &passing));
     let options = Options {
-        deterministic: false,
         arguments: &[&["--serial", &name, "--for", "120s"], options.arguments].concat(),
         limit: Duration::from_secs(180),
         ..options.clone()
@@ -502,9 +501,9 @@ fn input(bytes: &[u8]) -> [Vec<u8>; 2] {
                     focus = bytes.next().map_or(focus, usize::from);
                     None
                 }
-                key => key.filter(|key| [DLE, STANDSTILL].contains(key)),
+                key => key.filter(|key| [DLE, PADDING].contains(key)),
             },
-            STANDSTILL => None,
+            PADDING => None,
             key => Some(key),
         };
         if let Some(vm) = vms.get_mut(focus) {

@@ -56,7 +56,7 @@ fn run_of(wire: &SyntheticWire, arguments: &[&str]) -> (Printed, Value, Fake) {
     fs::create_dir_all(fake.path("build/programs")).expect("a directory");
     let maps = fs::read_to_string("/proc/self/maps").expect("what is loaded here");
     let library = maps.split_whitespace().find(|word| word.ends_with("libc.so.6"));
-    let kept = fake.path("build/programs/libweir_icount_shim.so");
+    let kept = fake.path("build/programs/libweir_clock.so");
     std::os::unix::fs::symlink(library.expect("the C library"), kept).expect("a link");
     let printed = capture(&mut fake.run(arguments));
     let report = fake.report();
@@ -65,8 +65,8 @@ fn run_of(wire: &SyntheticWire, arguments: &[&str]) -> (Printed, Value, Fake) {
 }
 
 #[test]
-fn a_counted_run_with_late_packets_fails() {
-    let (printed, report, _fake) = run(9_600_000, 97, 0, &["--deterministic"]);
+fn a_run_with_late_packets_fails() {
+    let (printed, report, _fake) = run(9_600_000, 97, 0, &[]);
     assert_eq!(printed.status, Some(1), "{}", printed.out);
     let flow = &report["flows"][0];
     assert_eq!(flow["deadline_ns"], DEADLINE);
@@ -88,8 +88,8 @@ fn a_counted_run_with_late_packets_fails() {
 }
 
 #[test]
-fn a_missed_deadline_fails_a_counted_run() {
-    let (printed, report, _fake) = run(900_000, 0, 3, &["--deterministic"]);
+fn a_missed_deadline_fails_a_run() {
+    let (printed, report, _fake) = run(900_000, 0, 3, &[]);
     assert_eq!(printed.status, Some(1), "{}", printed.out);
     let task = &report["vms"][0]["tasks"][0];
     assert_eq!((&task["activations"], &task["misses"]), (&50.into(), &3.into()));
@@ -102,40 +102,15 @@ fn a_missed_deadline_fails_a_counted_run() {
 
 #[test]
 fn a_run_that_keeps_everything_holds() {
-    let (printed, report, _fake) = run(5_000, 0, 0, &["--deterministic"]);
+    let (printed, report, _fake) = run(5_000, 0, 0, &[]);
     assert_eq!((printed.status, printed.err.as_str()), (Some(0), ""), "{}", printed.out);
     assert_eq!(report["verdict"], "holds");
     assert!(printed.out.contains("\nverdict: holds\n"), "{}", printed.out);
 }
 
 #[test]
-fn late_packets_in_host_time_fail_the_run() {
-    let (printed, report, _fake) = run(9_600_000, 97, 3, &[]);
-    assert_eq!((printed.status, &report["verdict"]), (Some(1), &"does-not-hold".into()));
-    assert!(
-        printed.err.contains("does not hold: flow messages, task loop of one"),
-        "{}",
-        printed.err
-    );
-    let advice = "--accept-host-time does not judge what was late\n";
-    assert!(printed.out.contains(advice), "{}", printed.out);
-    let (printed, report, _fake) = run(9_600_000, 97, 3, &["--accept-host-time"]);
-    assert_eq!(printed.status, Some(0), "{}", printed.err);
-    assert_eq!((&report["clock"], &report["verdict"]), (&"host".into(), &"not-judged".into()));
-    assert_eq!(report["flows"][0]["late"], 97);
-    for text in [
-        "flow messages: not judged: 97 of 100 packets missed the deadline of 1000000 ns, the \
-         longest took 9600000 ns; host time\n",
-        "verdict: not judged (flow messages, task loop of one): the time of this run was the \
-         host's",
-    ] {
-        assert!(printed.out.contains(text), "{text}: {}", printed.out);
-    }
-}
-
-#[test]
 fn the_summary_of_a_run_can_be_read_again() {
-    let (printed, report, fake) = run(9_600_000, 97, 0, &["--deterministic"]);
+    let (printed, report, fake) = run(9_600_000, 97, 0, &[]);
     let again = capture(fake.weir().arg("report"));
     assert_eq!(again.status, Some(0), "{}", again.err);
     assert!(again.out.contains("verdict: does not hold (flow messages)\n"), "{}", again.out);
@@ -152,7 +127,7 @@ fn the_summary_of_a_run_can_be_read_again() {
 
 #[test]
 fn the_page_of_a_run_has_its_verdict() {
-    let (_, report, fake) = run(9_600_000, 97, 0, &["--deterministic"]);
+    let (_, report, fake) = run(9_600_000, 97, 0, &[]);
     let page = |output: &Path, more: &[&str]| {
         capture(fake.weir().args(["report", "--html"]).arg(output).args(more))
     };
@@ -192,8 +167,8 @@ fn the_page_of_a_run_has_its_verdict() {
 
 /// Neither a wrong port nor a task that never runs passes for one that keeps its deadline.
 #[test]
-fn a_counted_run_without_arrivals_is_not_judged() {
-    let (printed, report, fake) = run_of(&well(&[]), &["--deterministic"]);
+fn a_run_without_arrivals_is_not_judged() {
+    let (printed, report, fake) = run_of(&well(&[]), &[]);
     assert_eq!(
         (printed.status, &report["verdict"]),
         (Some(1), &"not-judged".into()),
@@ -202,7 +177,7 @@ fn a_counted_run_without_arrivals_is_not_judged() {
     );
     let expected = "error: not judged: flow messages, task loop of one\nhelp: ";
     assert!(printed.err.contains(expected), "{}", printed.err);
-    let (accepted, _, _) = run_of(&well(&[]), &["--deterministic", "--accept-not-judged"]);
+    let (accepted, _, _) = run_of(&well(&[]), &["--accept-not-judged"]);
     assert_eq!((accepted.status, accepted.err.as_str()), (Some(0), ""));
     assert_eq!(
         report["verdict_of"],
@@ -220,15 +195,14 @@ fn a_counted_run_without_arrivals_is_not_judged() {
     assert!(report["flows"][0]["bound_ns"].is_u64(), "{report}");
     assert!(!printed.out.contains("0.000 "), "no ratio without a packet: {}", printed.out);
     // One of the two is enough.
-    let (_, report, _fake) =
-        run_of(&well(&["loop: 50 activations, 0 misses\r"]), &["--deterministic"]);
+    let (_, report, _fake) = run_of(&well(&["loop: 50 activations, 0 misses\r"]), &[]);
     assert_eq!(report["verdict_of"], serde_json::json!(["flow messages"]));
 }
 
 #[test]
 fn a_report_that_is_no_report_is_refused() {
     use std::os::unix::fs::symlink;
-    let (_, _, fake) = run(5_000, 0, 0, &["--deterministic"]);
+    let (_, _, fake) = run(5_000, 0, 0, &[]);
     let run = fake.runs().remove(0);
     let refused = |arguments: &[&str], why: &str| {
         let printed = capture(fake.weir().arg("report").arg(&run).args(arguments));

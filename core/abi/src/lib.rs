@@ -51,7 +51,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First bytes of the packed form.
 pub const MAGIC: [u8; 8] = *b"weirsys\0";
 /// Changes with each change of the layout below.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 /// The first byte that [`PackedHeader::crc`] covers.
 const SUMMED_FROM: usize = 16;
 /// Most cores of a board.
@@ -94,12 +94,6 @@ pub struct PackedHeader {
     pub cores: u32,
     /// The core that serves the board's UART and the heartbeat.
     pub console_core: u32,
-    /// Milliseconds between two reports of the counters; 0 for none.
-    pub heartbeat_ms: u32,
-    /// Microseconds between two ticks of each core's timer that do nothing, or 0 for none: under
-    /// QEMU's instruction counting the cores are serialized, and a time slice lasts until the next
-    /// deadline of any timer.
-    pub slice_us: u32,
     /// 1 when memory is divided by page classes. 0 when not: then every set is all of the board's
     /// page classes, each [`PageSpan`] is one range, and those that only a divided system has are
     /// empty.
@@ -113,6 +107,8 @@ pub struct PackedHeader {
     pub flows: u32,
     /// The I/O service VM, or [`NO_BROKER`].
     pub broker: u32,
+    /// Nanoseconds between two reports of the counters; 0 for none.
+    pub heartbeat_ns: u64,
     /// Most bytes/s that it moves; 0 for no limit.
     pub rate: u64,
     /// Most bytes that it moves between two decisions, if there are flows.

@@ -2,9 +2,6 @@
 //! each on a core of its own: the shipped broker and rings in virtual time, with what each step
 //! takes close to what `boards/qemu-virt/board.toml` has. No packet takes longer than
 //! `weir_analysis` says.
-//!
-//! An emulator that serializes its cores can't show that: a culprit that never sleeps takes its
-//! service from the broker.
 
 mod world;
 

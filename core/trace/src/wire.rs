@@ -7,8 +7,8 @@
 //!
 //! In the other direction a console byte goes to the VM that has the focus, `DLE DLE` is that byte
 //! itself, `DLE a VM` moves the focus, `DLE r` asks for [`What::SystemRuns`] and a round of
-//! [`VcpuCounters`] and [`Denials`], and `DLE t` for [`TraceRecords`]. [`STANDSTILL`] says that
-//! virtual time stands still; as a console byte it is `DLE` and itself.
+//! [`VcpuCounters`] and [`Denials`], and `DLE t` for [`TraceRecords`]. [`PADDING`] means nothing;
+//! as a console byte it is `DLE` and itself.
 
 use crate::record::Record;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -22,9 +22,9 @@ pub const REPORT: u8 = b'r';
 /// Command from the host: send the records of the trace that are new. Until the system's end the
 /// last few of a core wait for more; then all are sent.
 pub const TRACE: u8 = b't';
-/// Command from the host: virtual time stands still; end guests that take exceptions and execute
-/// nothing. Cores with slices act on its arrival, as under QEMU they may get no time to read it.
-pub const STANDSTILL: u8 = 0x1e;
+/// Means nothing. Behind a [`DLE`] of noise it is one key too many, where a command would become
+/// keys of another VM.
+pub const PADDING: u8 = 0x1e;
 /// The VM number that stands for the hypervisor itself.
 pub const HYPERVISOR: u8 = 0xff;
 
@@ -209,9 +209,6 @@ counted! {
         Uncounted = "a budget with a counter page that has no writer",
         /// The broker of the flows did not end a copy after a reset of its sender or receiver.
         Stuck = "a copy that does not end",
-        /// The first instruction of its exception vector cannot be fetched or executed, so it takes
-        /// exceptions for ever.
-        Vectors = "exception vectors that cannot be executed",
     }
 }
 

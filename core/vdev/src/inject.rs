@@ -81,18 +81,6 @@ impl Injection {
     }
 }
 
-/// Returns whether a guest that was interrupted cannot leave its exception vector: it is at the
-/// vector of EL1's own synchronous exceptions, and its last exception came from this very
-/// instruction, which cannot be fetched or executed. `elr` is `ELR_EL1`. Only another vCPU that
-/// changes its page tables could help it.
-#[must_use]
-pub const fn is_stuck(guest: &Interrupted, elr: u64) -> bool {
-    let offset = guest.elr.wrapping_sub(guest.vbar & !0x7ff);
-    // The vectors of EL1's own synchronous exceptions, with either stack pointer.
-    let at_vector = matches!(offset, 0 | 0x200);
-    at_vector && elr == guest.elr
-}
-
 /// The state in which the guest's EL1 has taken the exception `kind`.
 #[must_use]
 pub fn inject(kind: InjectedException, guest: &Interrupted, ids: &IdRegisters) -> Injection {

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use weir_vdev::id::{GicVersion, IdRegisters};
-use weir_vdev::inject::{self, InjectedException, Interrupted, inject};
+use weir_vdev::inject::{InjectedException, Interrupted, inject};
 
 const SPAN: u64 = 1 << 23;
 const DSSBS: u64 = 1 << 44;
@@ -92,17 +92,6 @@ proptest! {
             prop_assert_eq!(taken.esr >> 32, 0);
         }
     }
-}
-
-#[test]
-fn a_guest_that_cannot_execute_its_vector_is_stuck() {
-    let guest = Interrupted { spsr: 0x3c5, elr: 0x4008_0200, vbar: 0x4008_0000, sctlr: 1 };
-    assert!(inject::is_stuck(&guest, 0x4008_0200));
-    assert!(!inject::is_stuck(&guest, 0x4000_1000), "its first such exception: the vector may run");
-    let interrupted = Interrupted { elr: 0x4008_0280, ..guest };
-    assert!(!inject::is_stuck(&interrupted, 0x4008_0280), "the vector of interrupts");
-    let elsewhere = Interrupted { elr: 0x4008_0204, ..guest };
-    assert!(!inject::is_stuck(&elsewhere, 0x4008_0204), "behind the vector's first instruction");
 }
 
 #[test]

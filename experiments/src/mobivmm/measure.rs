@@ -38,7 +38,6 @@ pub(super) fn measure(
     let options = RunOptions {
         accept_not_judged: true,
         no_build: true,
-        deterministic: true,
         qemu_args,
         interrupt: watch_signals()?,
         ..RunOptions::new(environment.clone())

@@ -63,7 +63,7 @@ pub fn run(lab: &Lab<'_>, quick: bool, bar: &CountBar) -> Result<Vec<(&'static s
         REGULATORS.into_iter().take(if quick { 1 } else { REGULATORS.len() })
     {
         let mut paths = Paths::new();
-        let by_pmu = "event = \"inst-retired\", source = \"pmu\"";
+        let by_pmu = "event = \"cycles\", source = \"pmu\"";
         for (budget, source, wanted) in [
             (20_000_u64, by_pmu, &["overflow", "release", "overflow_period", "poll"][..]),
             (1 << 32, by_pmu, &["replenish"]),

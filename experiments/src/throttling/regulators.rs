@@ -265,8 +265,8 @@ fn memguard(lab: &Lab<'_>, bar: &CountBar, findings: &mut Findings) -> Result {
     Ok(())
 }
 
-/// The most that both cores had in one period. Their periods are aligned; if a core's time slice
-/// on the emulated machine's clock is late, the core begins a period late, but never by half of it.
+/// The most that both cores had in one period. Their periods are aligned; a core can begin a period
+/// late, but never by half of it.
 fn domain(seen: &Seen) -> Result<u64> {
     let by_number = |core| -> Result<BTreeMap<u64, u64>> {
         let used = refills(&seen.core(core)?.periods);
@@ -348,7 +348,7 @@ pub fn unregulated(lab: &Lab<'_>, bar: &CountBar, findings: &mut Findings) -> Re
         ("unregulated-off", ""),
         (
             "unregulated-on",
-            "accesses = 20000, period = \"100us\", event = \"inst-retired\", source = \"pmu\"",
+            "accesses = 20000, period = \"100us\", event = \"cycles\", source = \"pmu\"",
         ),
     ] {
         let free = ("latency", "size=0x10000 loads=400000 rounds=2");

@@ -90,7 +90,7 @@ pub fn clean_data(address: u64, len: u64) {
     unsafe { asm!("dsb sy", options(nostack, preserves_flags)) };
 }
 
-/// One step of a spin loop. `yield` lets an emulator that serializes its cores go on to the next.
+/// One step of a spin loop, with the hint that the core only waits.
 #[inline]
 pub fn relax() {
     // SAFETY: a hint.

@@ -93,8 +93,7 @@ macro_rules! entry {
     };
 }
 
-/// Makes a spin lock's waiting side yield, so that an emulator that serializes its cores gets to
-/// the one that holds the lock.
+/// Hints in a spin lock's waiting side that its core only waits.
 pub struct YieldingWait;
 
 impl spin::RelaxStrategy for YieldingWait {
@@ -106,5 +105,5 @@ impl spin::RelaxStrategy for YieldingWait {
     }
 }
 
-/// A spin lock that yields while it waits.
+/// A spin lock that hints while it waits.
 pub type Mutex<T> = spin::mutex::SpinMutex<T, YieldingWait>;

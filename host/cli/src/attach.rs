@@ -28,6 +28,8 @@ const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Connects to a VM's console: what it prints comes here, what you type goes there.
 ///
+/// The run must take input: of a board, or of QEMU with `weir run --input` or `--attach`.
+///
 /// On a terminal every key goes to the VM, Ctrl-C included; Ctrl-] leaves and the run goes on. When
 /// standard input is a pipe, all of it is typed and then the output is shown until it has been
 /// quiet for a while.
@@ -37,7 +39,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
         weir attach runs/2026-01-31T12-00-00Z linux\n  \
         echo 'uname -a' | weir attach linux")]
 pub struct AttachArguments {
-    /// The VM's name, before it the run's directory if it is not the newest run under way.
+    /// The VM's name, before it the run's directory if it is not the newest run that takes input.
     #[arg(num_args = 1..=2, required = true, value_name = "[RUN] VM")]
     names: Vec<String>,
     /// With piped input: leave when nothing was printed for this long.
@@ -65,8 +67,8 @@ pub fn run(arguments: &AttachArguments, environment: &Environment) -> Result {
 fn connect(run: &Path) -> Result<UnixStream> {
     control::connect(run).map_err(|error| {
         Failure::environment(format!(
-            "cannot connect to {}: {error}\n  has the run ended? (a run with --deterministic takes \
-             no input)",
+            "cannot connect to {}: {error}\n  has the run ended, or was it started without --input and \
+             --attach?",
             run.join(control::SOCKET).display()
         ))
     })
@@ -84,7 +86,7 @@ fn newest(runs: &Path) -> Result<UnixStream> {
         || {
             let place = runs.display();
             Failure::environment(format!(
-                "no run is under way in {place}: start one with `weir run`"
+                "no run under way in {place} takes input: start one with `weir run --input`"
             ))
         },
     )

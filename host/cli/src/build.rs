@@ -143,7 +143,7 @@ pub fn run(arguments: &BuildArguments, environment: &Environment) -> Result {
         environment: environment.clone(),
         no_build,
         all_parts,
-        deterministic: false,
+        fixed_seeds: false,
     };
     let built = image::build(&system, &options)?;
     let audited = arguments.audit.then(|| audit(&system, &built.packed)).transpose();

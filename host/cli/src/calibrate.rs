@@ -32,9 +32,9 @@ use weir_units::Nanos;
 /// Runs the memory stressor on the cores of the system's VMs, without a budget and over a grid of
 /// budgets and periods, and finds where the measured and the requested bandwidth differ (rt-virtio,
 /// V-A). Prints a table `[saturation]` that `weir check`, `weir plan` and `weir analyze` read in a
-/// system file or a board file. In QEMU the accesses are the refills of the plug-in's model, under
-/// instruction counting: each call gives the same values, which are none of the board's. On a board
-/// the PMU counts.
+/// system file or a board file. In QEMU the accesses are the refills of the plug-in's model, by the
+/// emulated clock: each call gives the same values, which are none of the board's. On a board the
+/// PMU counts.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
         weir calibrate examples/demo/demo.toml\n  \

@@ -55,8 +55,7 @@ pub fn run(arguments: &DemoArguments, environment: &Environment) -> Result {
         no_build: arguments.image.no_build,
         all_parts: arguments.image.all_parts,
         time: Some(LIMIT),
-        // Counted instructions: a busy host must not make the control loop late.
-        deterministic: true,
+        // The emulated clock: a busy host must not make the control loop late.
         interrupt,
         ..options(&system, environment)
     };

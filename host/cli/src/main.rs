@@ -42,9 +42,8 @@ use weir_report::coloring;
     name = "weir",
     version,
     arg_required_else_help = true,
-    after_help = "Examples:\n  weir demo\n  weir new my-system\n  weir run my-system/system.toml \
-                  --deterministic\n\nThe script ./weir of a checkout has two commands more:\n  \
-                  ./weir test   Runs weir's tests\n  ./weir cargo  Calls cargo as the script does, \
+    after_help = "Examples:\n  weir demo\n  weir new my-system\n  weir run my-system/system.toml\n\n\
+                  The script ./weir of a checkout has two commands more:\n  ./weir test   Runs weir's tests\n  ./weir cargo  Calls cargo as the script does, \
                   for developers\n\nExit status: 0 success, 1 the system failed a check, an \
                   expectation or a verdict, 2 wrong call, 3 the environment is incomplete."
 )]

@@ -1,7 +1,7 @@
 //! `weir bench`: measures the overheads of weir.
 
 use crate::{
-    bench::{board, engine, flows, mapping, simulator},
+    bench::{board, clock, engine, flows, mapping, simulator},
     build_id,
     environment::Environment,
     failure::{Context, Failure, Result, SYSTEM},
@@ -28,6 +28,7 @@ use weir_runner::Lab;
         weir bench hypervisor --json\n  \
         weir bench mapping\n  \
         weir bench simulator\n  \
+        weir bench clock\n  \
         weir bench flows\n  \
         weir bench engine")]
 pub struct BenchArguments {
@@ -40,8 +41,7 @@ enum What {
     /// What weir takes on a board, for its board file: the overhead of each step of a message, the
     /// switch between vCPUs, and the DMA engine by chunk size.
     ///
-    /// Runs systems of the tests on the board, or in QEMU's machine for it, under instruction
-    /// counting. On a serial line the switch is taken from the trace; for the entry and the exit of
+    /// Runs systems of the tests on the board, or in QEMU's machine for it. On a serial line the switch is taken from the trace; for the entry and the exit of
     /// its exception, `entry` of the board file is added, or else the longest hypercall.
     #[command(after_help = "Examples:\n  \
         weir bench board --platform zcu102\n  \
@@ -52,8 +52,7 @@ enum What {
     /// Instructions at EL2 for each thing that a guest asks of it, its boot, its sections and its
     /// largest symbols.
     ///
-    /// Counted from outside by a plug-in of QEMU, under instruction counting: the same figures each
-    /// time.
+    /// Counted from outside by a plug-in of QEMU: the same figures each time.
     #[command(after_help = "Example:\n  weir bench hypervisor --json")]
     Hypervisor {
         /// Print the figures as JSON.
@@ -73,7 +72,7 @@ enum What {
     },
     /// Latencies of the systems with flows, phases of a packet, and round trips.
     ///
-    /// Runs each system of the tests that has flows in QEMU, under instruction counting.
+    /// Runs each system of the tests that has flows in QEMU, by the emulated clock.
     #[command(after_help = "Example:\n  weir bench flows --json")]
     Flows {
         /// Print the figures as JSON.
@@ -82,10 +81,18 @@ enum What {
     },
     /// Messages by the ZCU102's DMA engine and by a core, as in rt-virtio's Tables II and III.
     ///
-    /// Runs systems in QEMU, under instruction counting: phases of a packet, and latencies and
-    /// bounds of four flows, compared with the published ones.
+    /// Runs systems in QEMU, by the emulated clock: phases of a packet, and latencies and bounds of
+    /// four flows, compared with the published ones.
     #[command(after_help = "Example:\n  weir bench engine --json")]
     Engine {
+        /// Print the figures as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// The speed of the emulated clock by quantum and number of busy cores: host seconds for a second
+    /// of virtual time, and instructions a second. Use a release build.
+    #[command(after_help = "Example:\n  weir bench clock --json")]
+    Clock {
         /// Print the figures as JSON.
         #[arg(long)]
         json: bool,
@@ -119,6 +126,7 @@ pub fn run(arguments: &BenchArguments, environment: &Environment) -> Result {
         What::Mapping { json } => mapping::run(json, environment),
         What::Flows { json } => flows::run(json, environment),
         What::Engine { json } => engine::run(json, environment),
+        What::Clock { json } => clock::run(json, environment),
         What::Simulator { requests, rounds, json } => simulator::run(requests, rounds, json),
     }
 }

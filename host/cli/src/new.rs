@@ -15,7 +15,7 @@ use weir_model::{TEMPLATE, schema};
 /// to it the JSON schema that its first line names, for editors.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
-        weir new my-system && weir run my-system/system.toml --deterministic\n  \
+        weir new my-system && weir run my-system/system.toml\n  \
         weir new --schema > system.schema.json")]
 pub struct NewArguments {
     /// The directory; created if missing.
@@ -56,6 +56,6 @@ pub fn run(arguments: &NewArguments) -> Result {
     } else {
         format!("'{}'", shown.replace('\'', r"'\''"))
     };
-    writeln!(screen::stdout(), "{shown}\nnext: weir run {word} --deterministic")?;
+    writeln!(screen::stdout(), "{shown}\nnext: weir run {word}")?;
     Ok(())
 }

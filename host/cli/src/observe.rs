@@ -22,8 +22,8 @@ use weir_runner::{
 /// Boots a system in QEMU and counts, per pair of VMs, evicted cache lines and closed DRAM rows.
 ///
 /// Each load, store and fetch goes through a model of private L1s, the platform's shared cache and
-/// its DRAM banks. Runs under instruction counting, slower than `weir run`, and two runs give the
-/// same figures. Ends like `weir run --deterministic`.
+/// its DRAM banks. Runs by the emulated clock, slower than `weir run`, and two runs give the
+/// same figures. Ends like `weir run`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
         weir observe examples/isolation-colors-on/isolation-colors-on.toml\n  \

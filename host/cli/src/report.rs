@@ -92,12 +92,7 @@ pub fn run(arguments: &ReportArguments, environment: &Environment) -> Result {
         if let Some(why) = larger.as_ref().and_then(MeasuredOverheads::unfit_as_larger) {
             return Err(Failure::system(why));
         }
-        let table = OverheadsToml {
-            name: "overheads",
-            origin: &origin,
-            larger: larger.as_ref(),
-            senders: true,
-        };
+        let table = OverheadsToml { name: "overheads", origin: &origin, larger: larger.as_ref() };
         let text = overheads.to_toml(&table);
         replace(file, text.as_bytes())?;
     }

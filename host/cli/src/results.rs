@@ -5,7 +5,7 @@
 //! are what `weir bench .. --json`, `weir reproduce .. --json` and `./weir test qemu --losses` gave.
 
 use crate::{
-    bench::{engine, mapping::HEADER},
+    bench::{self, engine, mapping::HEADER},
     environment::Environment,
     failure::{Context, Failure, Result},
     screen,
@@ -164,6 +164,7 @@ impl Results {
             "table3" => table3(&self.file("engine")?),
             "table3-runs" => table3_runs(&self.file("engine")?),
             "mapping" => mapping(&self.file("mapping")?),
+            "clock" => clock(&self.file("clock")?),
             "simulator" => simulator(&self.file("simulator")?),
             "simulate-isolation" => slowdowns(&self.file("simulate-isolation")?),
             "deviations" => reproduced::deviations(&self.reproduced()?),
@@ -373,9 +374,8 @@ fn flows(json: &Value) -> Rows {
         "lost",
         "late",
         "deadline, ns",
-        "serialized bound, ns",
+        "bound, ns",
         "maximum, ns",
-        "without other cores' slices, ns",
         "maximum/bound",
     ];
     let mut rows = Rows::new(&header, 3);
@@ -386,11 +386,10 @@ fn flows(json: &Value) -> Rows {
             Some(verdict) => verdict.replace('-', " "),
             None => "-".to_owned(),
         };
-        let keys =
-            ["packets", "lost", "late", "deadline_ns", "bound_ns", "observed_max_ns", "own_max_ns"];
+        let keys = ["packets", "lost", "late", "deadline_ns", "bound_ns", "observed_max_ns"];
         // Flows that are alike are one line, with the range of their maxima.
         let alike = |key: &str| flows.iter().all(|flow| flow[key] == flows[0][key]);
-        let same = ["verdict", "packets", "lost", "late", "deadline_ns", "bound_ns", "own_max_ns"];
+        let same = ["verdict", "packets", "lost", "late", "deadline_ns", "bound_ns"];
         if flows.len() > 3 && same.into_iter().all(alike) {
             let maxima = || flows.iter().filter_map(|flow| flow["observed_max_ns"].as_u64());
             let [least, most] = [maxima().min(), maxima().max()].map(Option::unwrap_or_default);
@@ -468,16 +467,8 @@ fn table3(json: &Value) -> Rows {
 
 /// Its flows in weir's runs.
 fn table3_runs(json: &Value) -> Rows {
-    let header = [
-        "moved by",
-        "verdict",
-        "MB/s",
-        "KiB",
-        "period",
-        "packets",
-        "latency, maximum",
-        "serialized bound",
-    ];
+    let header =
+        ["moved by", "verdict", "MB/s", "KiB", "period", "packets", "latency, maximum", "bound"];
     let mut rows = Rows::new(&header, 2);
     for (path, what) in [("dma", "the engine"), ("broker", "the core")] {
         for flow in list(json, "table3") {
@@ -529,6 +520,20 @@ fn mapping(json: &Value) -> Rows {
             count(&row["colored_setup_instructions"]),
             ratio("ratio_with_setup"),
             count(&row["block_instructions"]),
+        ]);
+    }
+    rows
+}
+
+fn clock(json: &Value) -> Rows {
+    let mut rows = Rows::new(&bench::clock::HEADER, 0);
+    for row in json.as_array().into_iter().flatten() {
+        let ratio = row["host_s_per_virtual_s"].as_f64().unwrap_or_default();
+        rows.row(&[
+            count(&row["quantum_ns"]),
+            count(&row["cores"]),
+            format!("{ratio:.2}"),
+            count(&row["mips"]),
         ]);
     }
     rows

@@ -17,11 +17,15 @@ use std::{
 };
 use weir_analysis::{
     flows::Effort,
-    system::{Cores, bounds, overhead_sources},
+    system::{OtherVms, bounds, overhead_sources},
 };
 use weir_image::Format;
 use weir_model::{System, platform::Machine, timing::OverheadTable};
-use weir_runner::{BoardLine, Loader, Run, RunOptions, SerialLine, show::summary, watch_signals};
+use weir_report::trace;
+use weir_runner::{
+    BoardLine, ConsoleInput, Loader, Run, RunOptions, SerialLine, show::summary, watch_signals,
+};
+use weir_units::Nanos;
 
 /// Boots a system in QEMU and shows what its VMs print, each line under the VM's name.
 ///
@@ -30,10 +34,11 @@ use weir_runner::{BoardLine, Loader, Run, RunOptions, SerialLine, show::summary,
 /// the summary (130); a second one at once. Logs and a JSON report are left in `runs/TIME/`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
-        weir run examples/demo/demo.toml --deterministic\n  \
+        weir run examples/demo/demo.toml\n  \
         weir run examples/demo/demo.toml --for 30s --json | jq .verdict\n  \
         weir run examples/demo/demo.toml --attach linux\n  \
-        weir run examples/demo/demo.toml --deterministic --for 5s\n  \
+        weir run examples/demo/demo.toml --input --keep-running\n  \
+        weir run examples/demo/demo.toml --replay runs/2026-01-31T12-00-00Z\n  \
         weir run examples/demo/demo.toml --platform zcu102 --serial /dev/ttyUSB0\n\n\
         Exit status: 0 success, 1 the system failed a check, an expectation or a verdict, 2 \
         wrong call, 3 the environment is incomplete, 130 interrupted.")]
@@ -43,7 +48,7 @@ pub struct RunArguments {
     pub file: PathBuf,
     #[command(flatten)]
     pub image: build::BuildOptions,
-    /// End after this long: of the host's time, or of virtual time with --deterministic.
+    /// End after this long: of virtual time in QEMU, of the host's time on a board.
     #[arg(long = "for", value_name = "TIME", value_parser = crate::duration::parse, allow_hyphen_values = true)]
     pub time: Option<Duration>,
     /// Print the report as JSON; everything else goes to standard error.
@@ -52,25 +57,24 @@ pub struct RunArguments {
     /// Write the report to this file as well.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Count instructions instead of time, so that two runs give the same report and logs, byte for
-    /// byte.
-    #[arg(long, conflicts_with = "attach")]
-    pub deterministic: bool,
-    /// With --deterministic: no ticks that end a core's time slice. Latencies are exact then, as
-    /// long as all cores but one sleep.
-    #[arg(long = "no-quantum", requires = "deterministic")]
-    pub unsliced: bool,
-    /// Without --deterministic: late packets, tasks, interrupts and exceeded memory budgets are not
-    /// judged, because their time is the host's.
-    #[arg(long, conflicts_with = "deterministic")]
-    pub accept_host_time: bool,
     /// Exit with status 0 also where something is not judged because an input is missing.
-    /// --accept-host-time includes it.
     #[arg(long)]
     pub accept_not_judged: bool,
-    /// Connect this terminal to one VM's console; Ctrl-] ends the run.
+    /// Take input from `weir attach`. Virtual time is never ahead of the host's then, and the input is
+    /// recorded for --replay. Without input, two runs give the same report and logs, byte for byte.
+    #[arg(long)]
+    pub input: bool,
+    /// The most by which the clocks of two running cores may be apart, 100ns by default: 0ns is the
+    /// most exact and the slowest.
+    #[arg(long, value_name = "TIME", value_parser = crate::duration::parse, conflicts_with = "serial")]
+    pub quantum: Option<Duration>,
+    /// Connect this terminal to one VM's console; Ctrl-] ends the run. Implies --input.
     #[arg(long, value_name = "VM")]
     pub attach: Option<String>,
+    /// Repeat the run in this directory with its recorded input and its limits. A run that was
+    /// interrupted is repeated up to its last time.
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["input", "attach", "time", "keep_running", "quantum"])]
+    pub replay: Option<PathBuf>,
     /// Continue after every expected line was seen.
     #[arg(long)]
     pub keep_running: bool,
@@ -83,7 +87,7 @@ pub struct RunArguments {
     /// Listen to the board on this serial line, which the user starts, instead of running QEMU. The
     /// rate is 115200 Bd unless another follows the device. The board must run the image that `weir
     /// build` writes, or that of --image-file.
-    #[arg(long, value_name = "DEVICE[:BAUD]", conflicts_with_all = ["deterministic", "accept_host_time", "qemu_args"])]
+    #[arg(long, value_name = "DEVICE[:BAUD]", conflicts_with_all = ["input", "replay", "qemu_args"])]
     pub serial: Option<SerialLine>,
     /// With --serial: have the board send its trace whenever the line is free, and to the end
     /// before it powers off: up to 27 s at 115200 Bd. Records that are overwritten before are
@@ -149,13 +153,12 @@ pub fn run(arguments: &RunArguments, environment: &Environment) -> Result {
     let machine = if on_board { Machine::Board } else { Machine::Qemu };
     let system =
         build::checked(&arguments.file, &arguments.image, machine, arguments.json, environment)?;
-    let mut options = RunOptions {
+    let options = RunOptions {
         no_build: arguments.image.no_build,
         all_parts: arguments.image.all_parts,
         time: arguments.time,
-        deterministic: arguments.deterministic,
-        unsliced: arguments.unsliced,
-        accept_host_time: arguments.accept_host_time,
+        quantum: arguments.quantum.map(nanos),
+        input: input(arguments, environment)?,
         accept_not_judged: arguments.accept_not_judged,
         keep_running: arguments.keep_running || arguments.attach.is_some(),
         image_file: arguments.image_file.clone(),
@@ -166,9 +169,6 @@ pub fn run(arguments: &RunArguments, environment: &Environment) -> Result {
         interrupt,
         ..options(&system, environment)
     };
-    if arguments.serial.is_some() && system.has_flows() {
-        options.bounds = bounds(&system.timing, Cores::Concurrent, Effort::default()).of;
-    }
     let mut console = Screen::new(messages(arguments.json), &system)
         .with_events(arguments.events)
         .with_lines(!arguments.quiet && arguments.attach.is_none())
@@ -192,11 +192,25 @@ pub fn run(arguments: &RunArguments, environment: &Environment) -> Result {
     }
 }
 
+/// Returns a duration in ns, at most 2^64 - 1.
+fn nanos(time: Duration) -> Nanos {
+    Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Returns the input of the consoles.
+fn input(arguments: &RunArguments, environment: &Environment) -> Result<ConsoleInput> {
+    if let Some(run) = &arguments.replay {
+        return Ok(ConsoleInput::Replay(trace::find(run, &environment.runs())?));
+    }
+    let takes_input = arguments.input || arguments.attach.is_some();
+    Ok(if takes_input { ConsoleInput::Live } else { ConsoleInput::None })
+}
+
 /// Returns the options of a run of `system` with its bounds, and nothing else asked for.
 pub fn options(system: &System, environment: &Environment) -> RunOptions {
-    let serialized = || bounds(&system.timing, Cores::Serialized, Effort::default()).of;
+    let bounds = || bounds(&system.timing, OtherVms::Active, Effort::default()).of;
     RunOptions {
-        bounds: if system.has_flows() { serialized() } else { Vec::new() },
+        bounds: if system.has_flows() { bounds() } else { Vec::new() },
         overheads: json!(overhead_sources(&system.timing.tables, build_id::of_checkout())),
         ..RunOptions::new(environment.clone())
     }

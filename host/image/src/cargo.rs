@@ -31,8 +31,6 @@ const VSOCK_TOOL: &str = "weir-vsock-tool";
 const PLUGIN: &str = "weir-qemu-plugin";
 /// The package of the emulated clock.
 const CLOCK: &str = "weir-clock";
-/// The package of what is preloaded into QEMU.
-const ICOUNT_SHIM: &str = "weir-icount-shim";
 
 /// The last lines of cargo's output that are shown when a build fails.
 const TAIL: usize = 60;
@@ -176,16 +174,6 @@ impl Programs {
         self.library(environment, PLUGIN)
     }
 
-    /// Builds the icount shim, which makes deterministic runs repeat, and returns its shared
-    /// object.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::hypervisor`].
-    pub fn icount_shim(&self, environment: &Environment) -> Result<PathBuf> {
-        self.library(environment, ICOUNT_SHIM)
-    }
-
     /// Builds the emulated clock, which QEMU loads twice, and returns its shared object.
     ///
     /// # Errors
@@ -201,7 +189,7 @@ impl Programs {
     ///
     /// As [`Self::hypervisor`].
     pub fn libraries(&self, environment: &Environment) -> Result {
-        [PLUGIN, ICOUNT_SHIM].iter().try_for_each(|name| self.library(environment, name).map(drop))
+        [PLUGIN, CLOCK].iter().try_for_each(|name| self.library(environment, name).map(drop))
     }
 
     /// The shared object of a package, for this machine.

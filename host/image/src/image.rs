@@ -29,7 +29,7 @@ pub struct ImageOptions {
     pub all_parts: bool,
     /// Gives each VM the same `kaslr-seed` and `rng-seed` everywhere; otherwise they follow from
     /// random bytes of this checkout.
-    pub deterministic: bool,
+    pub fixed_seeds: bool,
 }
 
 /// An image that boots.
@@ -61,16 +61,16 @@ pub struct BuiltImage {
 ///     environment,
 ///     no_build: false,
 ///     all_parts: false,
-///     deterministic: false,
+///     fixed_seeds: false,
 /// })?;
 /// println!("{} bytes, {} pieces", image.bytes.len(), image.packed.placement.rows.len());
 /// # Ok(())
 /// # }
 /// ```
 pub fn build(system: &System, options: &ImageOptions) -> Result<BuiltImage> {
-    let ImageOptions { environment, no_build, all_parts, deterministic } = options;
+    let ImageOptions { environment, no_build, all_parts, fixed_seeds } = options;
     let mut system = system.clone();
-    if !deterministic {
+    if !fixed_seeds {
         let secret = seed::secret(environment)?;
         system.vms.iter_mut().for_each(|vm| vm.seed = seed::of(&secret, &vm.name));
     }

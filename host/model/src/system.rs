@@ -40,11 +40,8 @@ pub struct Hypervisor {
     pub console_core: CoreId,
     /// Time between two reports of the counters, whole milliseconds.
     pub heartbeat: Option<Nanos>,
-    /// The longest time slice of a core under QEMU's instruction counting, whole microseconds. Not
-    /// in the file: it belongs to a run, not to the system.
-    pub slice: Option<Nanos>,
     /// Whether every store must be one that an emulator's plug-in sees; see
-    /// [`PackedHeader::observed`](weir_abi::PackedHeader). Not in the file either.
+    /// [`PackedHeader::observed`](weir_abi::PackedHeader). Not in the file: it belongs to a run, not to the system.
     pub observed: bool,
 }
 

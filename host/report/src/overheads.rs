@@ -29,8 +29,6 @@ pub struct MeasuredOverheads {
     copies: Vec<(u64, u64)>,
     /// Bytes and ns of each chunk that the DMA engine moved.
     transfers: Vec<(u64, u64)>,
-    /// The greatest wake-up behind each sender's notifications, in ns, by the sender's name.
-    wakes: BTreeMap<String, u64>,
     /// Packets that arrived.
     packets: usize,
     /// Flows with packets, and VMs without the broker.
@@ -39,7 +37,7 @@ pub struct MeasuredOverheads {
     shared: bool,
     /// Records that the trace lost.
     lost: u64,
-    /// The run counted instructions, one a nanosecond.
+    /// The run was by the emulated clock: an instruction takes a nanosecond.
     counted: bool,
     /// The longest phase that a record can hold, in ns: a phase of this length took at least this
     /// long.
@@ -55,9 +53,6 @@ pub struct OverheadsToml<'a> {
     pub origin: &'a Origin,
     /// The overheads of a larger system, for steps that take longer there.
     pub larger: Option<&'a MeasuredOverheads>,
-    /// Whether the table has the wake-up behind each sender's notifications, which is for systems
-    /// with VMs of these names.
-    pub senders: bool,
 }
 
 /// Steps that search flows or VMs, so that they take longer in a larger system.
@@ -115,7 +110,7 @@ pub struct PhaseRecord {
     pub ns: Spread,
     /// Whether the longest can have taken longer than the record holds.
     pub max_or_more: bool,
-    /// The same in instructions, if the run counted instructions, one per ns.
+    /// The same in instructions, if the run was by the emulated clock, where one takes 1 ns.
     pub instructions: Option<Spread>,
 }
 
@@ -146,7 +141,7 @@ impl MeasuredOverheads {
         let facts = trace.facts.clone();
         let mut phases: BTreeMap<Phase, Vec<u64>> = BTreeMap::new();
         let (mut copies, mut transfers) = (Vec::new(), Vec::new());
-        let (mut wakes, mut packets) = (BTreeMap::new(), 0);
+        let mut packets = 0;
         let (mut taken, mut flows) = (0, BTreeSet::new());
         let (mut brokers, mut shared) = (0u64, 0u64);
         let core = |record: &Record| 1u64.checked_shl(record.sequence().into()).unwrap_or(0);
@@ -161,8 +156,7 @@ impl MeasuredOverheads {
             }
             taken += usize::from(record.kind == RecordKind::PacketTaken as u16);
             for (phase, ns) in words::phases(&record, &facts) {
-                // The first covers all waits since the start, when all cores are awake: on an
-                // emulator they contain time slices of other cores.
+                // The first covers all waits since the start.
                 if taken == 1 && phase == Phase::Lock {
                     continue;
                 }
@@ -171,10 +165,6 @@ impl MeasuredOverheads {
                     Phase::Copy => copies.push((record.other(), ns)),
                     Phase::Ip => transfers.push((record.other(), ns)),
                     _ => {}
-                }
-                if let (Phase::Wake, Some(name)) = (phase, facts.name(record.vm)) {
-                    let wake: &mut u64 = wakes.entry(name.to_owned()).or_default();
-                    *wake = ns.max(*wake);
                 }
             }
         }
@@ -193,7 +183,7 @@ impl MeasuredOverheads {
         let shared = brokers & shared != 0;
         let size = [flows.len(), facts.vms.len().saturating_sub(1)];
         let (lost, longest) = (facts.lost, words::longest_phase(&facts));
-        Ok(Self { phases, copies, transfers, wakes, packets, size, shared, lost, counted, longest })
+        Ok(Self { phases, copies, transfers, packets, size, shared, lost, counted, longest })
     }
 
     /// Takes in the packets of another run of the same hypervisor and board.
@@ -205,10 +195,6 @@ impl MeasuredOverheads {
         }
         self.copies.extend(other.copies);
         self.transfers.extend(other.transfers);
-        for (sender, ns) in other.wakes {
-            let wake = self.wakes.entry(sender).or_default();
-            *wake = ns.max(*wake);
-        }
         self.packets += other.packets;
         self.size = [0, 1].map(|which| self.size[which].max(other.size[which]));
         self.shared |= other.shared;
@@ -337,7 +323,7 @@ impl MeasuredOverheads {
     /// its program included; `ip` leaves out the transfer if its bandwidth is known.
     #[must_use]
     pub fn to_toml(&self, table: &OverheadsToml<'_>) -> String {
-        let OverheadsToml { name, origin, larger, senders } = *table;
+        let OverheadsToml { name, origin, larger } = *table;
         let unit = if self.counted { "1 ns is 1 instruction" } else { "of the board's clock" };
         let mut text = format!(
             "# Measured by weir on {} packets, in ns ({unit}): the command is in `origin`.\n\
@@ -372,12 +358,6 @@ impl MeasuredOverheads {
                 SEARCHING.map(|phase| format!("{} = {}", phase.name(), larger.spread(phase).max));
             let most = most.join(", ");
             let _ = writeln!(text, "larger = {{ flows = {flows}, vms = {vms}, {most} }}");
-        }
-        let longest = self.spread(Phase::Wake).max;
-        if senders && self.wakes.values().any(|wake| *wake < longest) {
-            let wake = |(vm, wake): (&String, &u64)| format!("{{ vm = {vm:?}, wake = {wake} }}");
-            let senders: Vec<_> = self.wakes.iter().map(wake).collect();
-            let _ = writeln!(text, "senders = [{}]", senders.join(", "));
         }
         let rates = [
             ("copy_bandwidth", copy.map(|(bandwidth, _)| bandwidth)),
@@ -443,9 +423,6 @@ impl fmt::Display for MeasuredOverheads {
             }
         }
         writeln!(f)?;
-        if !self.counted {
-            writeln!(f, "in the host's time; with --deterministic a nanosecond is an instruction")?;
-        }
         if let Some(why) = self.unfit() {
             writeln!(f, "{why}")?;
         }
@@ -461,13 +438,8 @@ fn origin(run: &Value) -> Origin {
     let text = |key: &str| run[key].as_str().map(str::to_owned);
     let words: Vec<_> =
         run["command"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    let is_kept = |position: usize| {
-        let word = words.get(position).copied();
-        matches!(word, Some("--deterministic" | "--no-quantum" | "--platform"))
-    };
-    let places = (0..words.len())
-        .filter(|place| is_kept(*place) || *place > 0 && words[*place - 1] == "--platform");
-    let options: Vec<_> = places.map(|place| words[place]).collect();
+    let platform = words.windows(2).find(|pair| pair[0] == "--platform");
+    let platform = platform.map_or_else(String::new, |pair| format!(" {}", pair.join(" ")));
     let system = run["system"].as_str().unwrap_or("?");
     let day = text("started").map(|time| time.split('T').next().unwrap_or_default().to_owned());
     let emulator = run["qemu"].as_str().map(|text| {
@@ -476,7 +448,7 @@ fn origin(run: &Value) -> Origin {
         format!("QEMU {}", version.split(' ').next().unwrap_or(version))
     });
     Origin {
-        command: format!("weir run {system} {}", options.join(" ")),
+        command: format!("weir run {system}{platform}"),
         build: text("hypervisor_build"),
         date: day,
         machine: emulator.or_else(|| text("serial").map(|line| format!("board at {line}"))),
@@ -495,7 +467,7 @@ pub fn measured(path: &Path) -> Result<(MeasuredOverheads, Origin)> {
     let run =
         directory.and_then(|directory| weir_model::read_regular(&directory.join("run.json")).ok());
     let run: Value = run.and_then(|run| serde_json::from_slice(&run).ok()).unwrap_or_default();
-    let overheads = MeasuredOverheads::of(&mut trace, run["deterministic"] == true)?;
+    let overheads = MeasuredOverheads::of(&mut trace, run["qemu"].is_string())?;
     Ok((overheads, origin(&run)))
 }
 

@@ -44,6 +44,11 @@ impl Expectations {
         !self.0.is_empty() && self.unmet().next().is_none()
     }
 
+    /// Whether a text was met by a line that has not ended yet.
+    pub fn is_within_line(&self) -> bool {
+        self.0.iter().any(|expectation| expectation.unfinished)
+    }
+
     /// `source` has finished a line at `time_ns`; gives the places of those that it meets.
     pub fn line(&mut self, source: ConsoleSource, text: &str, time_ns: u64) -> Vec<usize> {
         let met = self.meet(source, text, time_ns, false);

@@ -9,14 +9,9 @@ use weir_analysis::verdict::Verdict;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Clock {
-    /// The host's: a latency contains the times at which the host did something else.
+    /// The emulated clock: instructions of cores that run concurrently.
     #[default]
-    Host,
-    /// Instructions, with a tick that ends a core's time slice: a latency contains slices of other
-    /// busy cores.
-    CountedInSlices,
-    /// Instructions, without such a tick.
-    Counted,
+    Emulated,
     /// The board's.
     Board,
 }
@@ -39,12 +34,8 @@ impl Finding {
         Self { verdict: Verdict::NotJudged, reason: reason.into() }
     }
 
-    /// Returns "does not hold", or "not judged" if there is an excuse.
-    pub(crate) fn failed(reason: String, excuse: Option<&str>) -> Self {
-        match excuse {
-            Some(excuse) => Self::not_judged(format!("{reason}; {excuse}")),
-            None => Self { verdict: Verdict::DoesNotHold, reason },
-        }
+    pub(crate) fn failed(reason: String) -> Self {
+        Self { verdict: Verdict::DoesNotHold, reason }
     }
 }
 

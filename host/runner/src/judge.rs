@@ -6,34 +6,16 @@ use crate::{
     report::{Counted, RunReport},
 };
 use std::{collections::BTreeMap, fmt::Write as _};
-use weir_abi::regulation;
 use weir_analysis::verdict::Verdict;
 use weir_model::System;
 use weir_trace::record::{Accesses, MOST_OTHER};
 use weir_units::{Events, IntId, Nanos};
 
-/// How a run is judged.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Conditions {
-    /// The run's time.
-    pub clock: Clock,
-    /// Whether a latency above its deadline in the host's time is "not judged" instead of "does not
-    /// hold".
-    pub accept_host_time: bool,
-}
-
-impl Conditions {
-    /// Why what took too long is not the system's fault, if that is so.
-    fn excuse(self) -> Option<&'static str> {
-        (self.clock == Clock::Host && self.accept_host_time).then_some("host time")
-    }
-
-    /// Why what a trace would show is not judged.
-    const fn without_trace(self) -> &'static str {
-        match self.clock {
-            Clock::Board => "the board sent no trace: give --trace with --serial",
-            Clock::Host | Clock::Counted | Clock::CountedInSlices => "the run left no trace",
-        }
+/// Why what a trace would show is not judged.
+const fn without_trace(clock: Clock) -> &'static str {
+    match clock {
+        Clock::Board => "the board sent no trace: give --trace with --serial",
+        Clock::Emulated => "the run left no trace",
     }
 }
 
@@ -50,8 +32,6 @@ pub struct BudgetFacts {
     pub period_ns: u64,
     /// The most accesses that may be counted above a limit, if the file or the platform states it.
     pub overshoot: Option<Events>,
-    /// In QEMU the counter counts more than the vCPU's own events.
-    pub counts_others: bool,
 }
 
 /// Returns the budgets of each vCPU of a system, in the order of the file.
@@ -72,7 +52,6 @@ pub fn budgets(system: &System) -> Vec<BudgetFacts> {
             &[(Accesses::All, rules.reads)]
         };
         let overshoot = system.timing.overshoot(timed, Nanos(rules.period_ns));
-        let counts_others = rules.source == regulation::PMU && system.platform.qemu.is_some();
         for (vcpu, _) in (0u8..).zip(&vm.cpus) {
             facts.extend(limits.iter().filter(|(_, budget)| *budget != u64::MAX).map(
                 |&(accesses, budget)| BudgetFacts {
@@ -81,7 +60,6 @@ pub fn budgets(system: &System) -> Vec<BudgetFacts> {
                     budget,
                     period_ns: rules.period_ns,
                     overshoot,
-                    counts_others,
                 },
             ));
         }
@@ -111,11 +89,7 @@ pub fn lines(system: &System) -> Vec<LineFacts> {
     lines.filter_map(facts).collect()
 }
 
-fn interrupt(
-    facts: LineFacts,
-    observed: Option<&ObservedTrace>,
-    conditions: Conditions,
-) -> InterruptFinding {
+fn interrupt(facts: LineFacts, observed: Option<&ObservedTrace>, clock: Clock) -> InterruptFinding {
     let seen = observed.and_then(|observed| observed.delivery((facts.vm, facts.intid)));
     let finding = match seen {
         Some(seen) if seen.late > 0 => {
@@ -124,9 +98,9 @@ fn interrupt(
                  arrival at most",
                 seen.late, seen.times, facts.deadline_ns, seen.max_ns
             );
-            Finding::failed(text, conditions.excuse())
+            Finding::failed(text)
         }
-        None if observed.is_none() => Finding::not_judged(conditions.without_trace()),
+        None if observed.is_none() => Finding::not_judged(without_trace(clock)),
         None => Finding::not_judged("it did not come"),
         Some(_) => match observed.map_or(0, |observed| observed.lost) {
             0 => Finding::holds(),
@@ -149,24 +123,24 @@ pub fn judge(
     report: &mut RunReport,
     observed: Option<&ObservedTrace>,
     (budgets, lines): (&[BudgetFacts], &[LineFacts]),
-    conditions: Conditions,
+    clock: Clock,
 ) {
-    report.clock = conditions.clock;
-    flows(report, observed, conditions);
+    report.clock = clock;
+    flows(report, observed);
     for facts in budgets {
-        let budget = budget(facts, observed, conditions);
+        let budget = budget(facts, observed, clock);
         if let Some(vm) = report.vms.get_mut(usize::from(facts.key.0)) {
             vm.budgets.push(budget);
         }
     }
     for &facts in lines {
         if let Some(vm) = report.vms.get_mut(usize::from(facts.vm)) {
-            vm.interrupts.push(interrupt(facts, observed, conditions));
+            vm.interrupts.push(interrupt(facts, observed, clock));
         }
     }
     for vm in &mut report.vms {
         for task in &mut vm.tasks {
-            task.finding = self::task(task, conditions);
+            task.finding = self::task(task);
         }
     }
     let mut all = BTreeMap::new();
@@ -199,7 +173,7 @@ fn late(latency: &Latency) -> String {
     format!("the longest took {} ns", latency.max)
 }
 
-fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>, conditions: Conditions) {
+fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>) {
     let to_the_end = report.flows_counted() == Counted::ToTheEnd;
     for (place, flow) in (0..).zip(&mut report.flows) {
         let packets = observed.map_or(&[][..], |observed| observed.packets(place));
@@ -240,7 +214,7 @@ fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>, conditions: C
                     flow.late,
                     late(&latency)
                 );
-                Finding::failed(text, conditions.excuse())
+                Finding::failed(text)
             }
             (_, Some(bound)) if latency.max > bound => {
                 let above = latency.max - bound;
@@ -257,23 +231,7 @@ fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>, conditions: C
                          such packets: {packets} came early, by {most} ns at most"
                     );
                 }
-                let own = observed.filter(|_| whole);
-                let own = own.and_then(|observed| observed.longest_own(place));
-                flow.own_max_ns = own.filter(|_| conditions.clock == Clock::Counted);
-                let emulator = match (conditions.clock, own) {
-                    (Clock::CountedInSlices, _) => {
-                        Some("time slices of other cores are in it: add --no-quantum".to_owned())
-                    }
-                    (Clock::Counted, Some(own)) if own <= bound => Some(format!(
-                        "without the time slices of other emulated cores the longest takes {own} ns"
-                    )),
-                    (Clock::Counted, None) => Some(
-                        "the trace does not show which cores' time slices are in it".to_owned(),
-                    ),
-                    _ => None,
-                };
-                let excuse = emulator.as_deref().or(conditions.excuse());
-                Finding::failed(text, excuse)
+                Finding::failed(text)
             }
             _ if !whole && !to_the_end => Finding::not_judged(
                 "the counts end before the run, and records of the trace were lost",
@@ -283,14 +241,10 @@ fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>, conditions: C
     }
 }
 
-fn budget(
-    facts: &BudgetFacts,
-    observed: Option<&ObservedTrace>,
-    conditions: Conditions,
-) -> BudgetFinding {
+fn budget(facts: &BudgetFacts, observed: Option<&ObservedTrace>, clock: Clock) -> BudgetFinding {
     let used = observed.and_then(|observed| observed.used(facts.key));
     let finding = match (used, facts.overshoot) {
-        (None, _) if observed.is_none() => Finding::not_judged(conditions.without_trace()),
+        (None, _) if observed.is_none() => Finding::not_judged(without_trace(clock)),
         (None, _) => Finding::not_judged("no period ended"),
         (Some(used), None) if used.most_beyond > 0 => {
             Finding::not_judged("no overshoot is stated: add `overshoot` to [saturation]")
@@ -301,9 +255,7 @@ fn budget(
                  {} at most",
                 used.exceeded, used.periods, used.most_beyond
             );
-            let others = (facts.counts_others && conditions.clock != Clock::Board)
-                .then_some("QEMU's PMU counts more than this vCPU's instructions");
-            Finding::failed(text, others.or(conditions.excuse()))
+            Finding::failed(text)
         }
         _ => match observed.map_or(0, |observed| observed.lost) {
             0 => Finding::holds(),
@@ -326,14 +278,14 @@ fn budget(
     }
 }
 
-fn task(task: &TaskFinding, conditions: Conditions) -> Finding {
+fn task(task: &TaskFinding) -> Finding {
     match (task.activations, task.misses) {
         (Some(activations), Some(misses)) if misses > 0 => {
             let text = format!(
                 "its VM reports {misses} missed deadlines of {} ns in {activations} activations",
                 task.deadline_ns
             );
-            Finding::failed(text, conditions.excuse())
+            Finding::failed(text)
         }
         (Some(_), Some(_)) => Finding::holds(),
         _ => Finding::not_judged(format!(
@@ -352,17 +304,10 @@ mod tests {
     use crate::{
         demux::{Demux, WireStep},
         expect::Expectations,
-        observed::{ArrivedPacket, Turns, Use},
+        observed::{ArrivedPacket, Use},
         report::{End, FlowFacts, Tally, VmFacts},
         synthetic::SyntheticWire,
     };
-
-    const COUNTED: Conditions = Conditions { clock: Clock::Counted, accept_host_time: false };
-    const SLICED: Conditions =
-        Conditions { clock: Clock::CountedInSlices, accept_host_time: false };
-    const BOARD: Conditions = Conditions { clock: Clock::Board, accept_host_time: false };
-    const HOST: Conditions = Conditions { clock: Clock::Host, accept_host_time: false };
-    const ACCEPTED: Conditions = Conditions { clock: Clock::Host, accept_host_time: true };
 
     /// The report of a wire, of a VM `a` with a task and a flow of three packets.
     fn report(
@@ -398,51 +343,39 @@ mod tests {
         ObservedTrace::of_packets(latencies.iter().zip(1..).map(packet).collect(), lost)
     }
 
-    fn verdict(max: u64, limits: [Option<u64>; 2], conditions: Conditions) -> Finding {
+    fn verdict(max: u64, limits: [Option<u64>; 2]) -> Finding {
         let wire = SyntheticWire::default().line(1, 0, "loop: 5 activations, 0 misses");
         let mut report = report(&wire, max, limits[0], limits[1]);
-        let mut observed = observed(&[max / 2, max, max / 4], 0);
-        observed.add_turns(0, Turns::default());
-        judge(&mut report, Some(&observed), (&[], &[]), conditions);
+        let observed = observed(&[max / 2, max, max / 4], 0);
+        judge(&mut report, Some(&observed), (&[], &[]), Clock::Emulated);
         let finding = report.flows.remove(0).finding.expect("a finding");
         assert_eq!(report.verdict, Some(finding.verdict.key()));
         finding
     }
 
     #[test]
-    fn a_missed_deadline_fails_except_in_host_time_runs() {
-        for (conditions, expected) in [
-            (COUNTED, DoesNotHold),
-            (SLICED, DoesNotHold),
-            (HOST, DoesNotHold),
-            (ACCEPTED, NotJudged),
-        ] {
-            let finding = verdict(9_600_000, [Some(1_000_000), None], conditions);
-            assert_eq!(finding.verdict, expected, "{conditions:?}");
-            let text =
-                "3 of 3 packets missed the deadline of 1000000 ns, the longest took 9600000 ns";
-            assert!(finding.reason.starts_with(text), "{}", finding.reason);
-            assert_eq!(verdict(1_000_000, [Some(1_000_000), None], conditions).verdict, Holds);
-        }
+    fn a_missed_deadline_fails() {
+        let finding = verdict(9_600_000, [Some(1_000_000), None]);
+        assert_eq!(finding.verdict, DoesNotHold);
+        let text = "3 of 3 packets missed the deadline of 1000000 ns, the longest took 9600000 ns";
+        assert_eq!(finding.reason, text);
+        assert_eq!(verdict(1_000_000, [Some(1_000_000), None]).verdict, Holds);
     }
 
     #[test]
-    fn an_exceeded_latency_fails_unless_emulator_caused() {
-        for (conditions, expected) in [(COUNTED, DoesNotHold), (SLICED, NotJudged)] {
-            let finding = verdict(843_000, [Some(5_000_000), Some(103_000)], conditions);
-            assert_eq!(finding.verdict, expected, "{conditions:?}");
-            assert!(finding.reason.contains("740000 ns more than the bound"), "{}", finding.reason);
-            assert_eq!(verdict(103_000, [None, Some(103_000)], conditions).verdict, Holds);
-        }
+    fn a_latency_above_its_bound_fails() {
+        let finding = verdict(843_000, [Some(5_000_000), Some(103_000)]);
+        assert_eq!(finding.verdict, DoesNotHold);
+        assert!(finding.reason.contains("740000 ns more than the bound"), "{}", finding.reason);
+        assert_eq!(verdict(103_000, [None, Some(103_000)]).verdict, Holds);
     }
 
     #[test]
     fn a_sender_that_breaks_its_period_is_named() {
         let reason = |sent: &[u64]| {
-            let mut observed = observed(&[843_000], 0).with_sent(sent);
-            observed.add_turns(0, Turns::default());
+            let observed = observed(&[843_000], 0).with_sent(sent);
             let mut report = report(&SyntheticWire::default(), 843_000, None, Some(103_000));
-            judge(&mut report, Some(&observed), (&[], &[]), COUNTED);
+            judge(&mut report, Some(&observed), (&[], &[]), Clock::Emulated);
             let finding = report.flows.remove(0).finding.expect("a finding");
             assert_eq!(finding.verdict, DoesNotHold);
             finding.reason
@@ -458,29 +391,9 @@ mod tests {
     }
 
     #[test]
-    fn slices_of_other_emulated_cores_give_no_verdict() {
-        let judged = |turn: (u64, u64), lost| {
-            let packet = ArrivedPacket { latency_ns: 843_000, arrived_ns: 1_000_000 };
-            let mut observed = ObservedTrace::of_packets(vec![packet], lost);
-            observed.add_turns(0, Turns::of(&[turn]));
-            let mut report = report(&SyntheticWire::default(), 843_000, None, Some(103_000));
-            judge(&mut report, Some(&observed), (&[], &[]), COUNTED);
-            let flow = report.flows.remove(0);
-            assert_eq!(flow.own_max_ns, (lost == 0).then_some(843_000 - (turn.1 - turn.0)));
-            flow.finding.expect("a finding")
-        };
-        let emulator = judged((200_000, 950_000), 0);
-        assert_eq!(emulator.verdict, NotJudged);
-        let text = "; without the time slices of other emulated cores the longest takes 93000 ns";
-        assert!(emulator.reason.ends_with(text), "{}", emulator.reason);
-        assert_eq!(judged((200_000, 900_000), 0).verdict, DoesNotHold);
-        assert_eq!(judged((200_000, 900_000), 1).verdict, NotJudged, "records are missing");
-    }
-
-    #[test]
     fn the_latencies_are_those_of_all_packets() {
         let mut whole = report(&SyntheticWire::default(), 70, Some(50), None);
-        judge(&mut whole, Some(&observed(&[10, 70, 40, 70, 30], 0)), (&[], &[]), COUNTED);
+        judge(&mut whole, Some(&observed(&[10, 70, 40, 70, 30], 0)), (&[], &[]), Clock::Emulated);
         let flow = &whole.flows[0];
         let expected = Latency {
             min: 10,
@@ -498,7 +411,7 @@ mod tests {
         );
         // Where records were lost, the hypervisor's own counts stay.
         let mut torn = report(&SyntheticWire::default(), 70, Some(80), None);
-        judge(&mut torn, Some(&observed(&[10, 60], 5)), (&[], &[]), COUNTED);
+        judge(&mut torn, Some(&observed(&[10, 60], 5)), (&[], &[]), Clock::Emulated);
         let latency = torn.flows[0].latency_ns.expect("packets");
         assert_eq!((latency.max, latency.max_packet, latency.p50), (70, 3, None));
         let finding = torn.flows[0].finding.as_ref().expect("a finding");
@@ -509,16 +422,16 @@ mod tests {
     fn the_packets_are_those_of_trace_and_counts() {
         // The counts are of the receiver's last boot, the trace is of all boots.
         let mut again = report(&SyntheticWire::default(), 70, Some(50), None);
-        judge(&mut again, Some(&observed(&[70; 5], 0)), (&[], &[]), COUNTED);
+        judge(&mut again, Some(&observed(&[70; 5], 0)), (&[], &[]), Clock::Emulated);
         let flow = &again.flows[0];
         assert_eq!((flow.packets, flow.late), (5, 5));
         let finding = flow.finding.as_ref().expect("a finding");
         assert!(finding.reason.starts_with("5 of 5 packets missed"), "{}", finding.reason);
         let mut free = report(&SyntheticWire::default(), 70, None, None);
-        judge(&mut free, Some(&observed(&[70; 5], 0)), (&[], &[]), COUNTED);
+        judge(&mut free, Some(&observed(&[70; 5], 0)), (&[], &[]), Clock::Emulated);
         assert_eq!(free.flows[0].packets, 5);
         let mut torn = report(&SyntheticWire::default(), 70, Some(50), None);
-        judge(&mut torn, Some(&observed(&[70], 9)), (&[], &[]), COUNTED);
+        judge(&mut torn, Some(&observed(&[70], 9)), (&[], &[]), Clock::Emulated);
         assert_eq!((torn.flows[0].packets, torn.flows[0].late), (3, 1));
     }
 
@@ -526,65 +439,55 @@ mod tests {
     fn flows_without_packets_are_not_judged() {
         let mut none = report(&SyntheticWire::default(), 0, Some(50), None);
         none.flows[0].latency_ns = None;
-        judge(&mut none, Some(&observed(&[], 0)), (&[], &[]), COUNTED);
+        judge(&mut none, Some(&observed(&[], 0)), (&[], &[]), Clock::Emulated);
         assert_eq!(none.verdict, Some("not-judged"));
         let mut free = report(&SyntheticWire::default(), 70, None, None);
         free.vms[0].tasks.clear();
-        judge(&mut free, None, (&[], &[]), COUNTED);
+        judge(&mut free, None, (&[], &[]), Clock::Emulated);
         assert_eq!((free.verdict, free.flows[0].finding.is_none()), (None, true));
     }
 
     #[test]
     fn a_task_is_judged_by_what_its_vm_reports() {
-        let judged = |lines: &[&str], conditions| {
+        let judged = |lines: &[&str]| {
             let wire = lines
                 .iter()
                 .zip(1..)
                 .fold(SyntheticWire::default(), |wire, (line, time)| wire.line(time, 0, line));
             let mut report = report(&wire, 1, Some(50), None);
-            judge(&mut report, Some(&observed(&[1], 0)), (&[], &[]), conditions);
+            judge(&mut report, Some(&observed(&[1], 0)), (&[], &[]), Clock::Emulated);
             let task = report.vms.remove(0).tasks.remove(0);
             (task.activations, task.misses, task.finding.verdict)
         };
-        assert_eq!(
-            judged(&["loop: 10 activations, 0 misses\r"], COUNTED),
-            (Some(10), Some(0), Holds)
-        );
+        assert_eq!(judged(&["loop: 10 activations, 0 misses\r"]), (Some(10), Some(0), Holds));
         let late = ["loop: 10 activations, 0 misses", "loop: 20 activations, 3 misses"];
-        assert_eq!(judged(&late, COUNTED), (Some(20), Some(3), DoesNotHold));
-        assert_eq!(judged(&late, HOST), (Some(20), Some(3), DoesNotHold));
-        assert_eq!(judged(&late, ACCEPTED), (Some(20), Some(3), NotJudged));
+        assert_eq!(judged(&late), (Some(20), Some(3), DoesNotHold));
         // The VM was restarted in between.
         let again = ["loop: 20 activations, 3 misses", "loop: 5 activations, 0 misses"];
-        assert_eq!(judged(&again, COUNTED), (Some(25), Some(3), DoesNotHold));
+        assert_eq!(judged(&again), (Some(25), Some(3), DoesNotHold));
         for other in ["other: 10 activations, 0 misses", "loop: x activations, 0 misses", "loop"] {
-            assert_eq!(judged(&[other], COUNTED), (None, None, NotJudged), "{other}");
+            assert_eq!(judged(&[other]), (None, None, NotJudged), "{other}");
         }
     }
 
     #[test]
     fn a_budget_is_judged_by_its_stated_overshoot() {
         let used = Use { periods: 9, most: 400, most_beyond: 300, throttled: 4, exceeded: 2 };
-        let judged = |exceeded, overshoot, counts_others, lost, conditions| {
-            let facts =
-                BudgetFacts { overshoot, counts_others, budget: 100, ..BudgetFacts::default() };
+        let judged = |exceeded, overshoot, lost| {
+            let facts = BudgetFacts { overshoot, budget: 100, ..BudgetFacts::default() };
             let observed = ObservedTrace::of_use((0, 0, 0), Use { exceeded, ..used }, lost);
-            budget(&facts, Some(&observed), conditions).finding
+            budget(&facts, Some(&observed), Clock::Emulated).finding
         };
-        let exceeded = judged(2, Some(Events(200)), false, 0, COUNTED);
+        let exceeded = judged(2, Some(Events(200)), 0);
         assert_eq!(exceeded.verdict, DoesNotHold);
         let text =
             "2 of 9 periods exceeded the limit by more than the overshoot of 200, by 300 at most";
         assert_eq!(exceeded.reason, text);
-        assert_eq!(judged(2, Some(Events(200)), false, 0, HOST).verdict, DoesNotHold);
-        assert_eq!(judged(2, Some(Events(200)), false, 0, ACCEPTED).verdict, NotJudged);
-        assert_eq!(judged(2, Some(Events(200)), true, 0, COUNTED).verdict, NotJudged);
-        assert_eq!(judged(2, Some(Events(200)), true, 0, BOARD).verdict, DoesNotHold);
-        assert_eq!(judged(0, Some(Events(300)), false, 0, HOST).verdict, Holds);
-        assert_eq!(judged(0, Some(Events(300)), false, 7, COUNTED).verdict, NotJudged);
-        assert_eq!(judged(0, None, false, 0, COUNTED).verdict, NotJudged);
-        let without_trace = |conditions| budget(&BudgetFacts::default(), None, conditions).finding;
-        assert_eq!(without_trace(COUNTED).verdict, NotJudged);
-        assert!(without_trace(BOARD).reason.contains("--trace"));
+        assert_eq!(judged(0, Some(Events(300)), 0).verdict, Holds);
+        assert_eq!(judged(0, Some(Events(300)), 7).verdict, NotJudged);
+        assert_eq!(judged(0, None, 0).verdict, NotJudged);
+        let without_trace = |clock| budget(&BudgetFacts::default(), None, clock).finding;
+        assert_eq!(without_trace(Clock::Emulated).verdict, NotJudged);
+        assert!(without_trace(Clock::Board).reason.contains("--trace"));
     }
 }

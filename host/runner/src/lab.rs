@@ -1,4 +1,4 @@
-//! Runs of small systems under instruction counting, with the plug-in's ledger of what their guests
+//! Runs of small systems by the emulated clock, with the plug-in's ledger of what their guests
 //! did in each period.
 
 use crate::{
@@ -35,8 +35,7 @@ pub const STRESSOR: u64 = 2 << 20;
 /// What the plug-in counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Job {
-    /// Instructions, of guests and at EL2. There are no slicing ticks, so one VM alone should be
-    /// busy.
+    /// Instructions, of guests and at EL2.
     Instructions,
     /// Lines between the cache's model and memory.
     Traffic,
@@ -99,7 +98,7 @@ impl<'a> Lab<'a> {
         let programs = Programs::new(environment, false);
         let hypervisor = programs.hypervisor(environment, platform, Features::ALL)?;
         programs.guests(environment, &GUESTS.map(str::to_owned))?;
-        programs.icount_shim(environment)?;
+        programs.clock(environment)?;
         Ok(Self {
             platform: platform.clone(),
             environment,
@@ -196,7 +195,6 @@ impl<'a> Lab<'a> {
         let mut options = RunOptions {
             accept_not_judged: true,
             no_build: true,
-            deterministic: true,
             keep_running: true,
             interrupt: watch_signals()?,
             ..RunOptions::new(self.environment.clone())
@@ -218,7 +216,6 @@ impl<'a> Lab<'a> {
                 let [load, mut argument] =
                     plugin_arguments(&plugin, &self.hypervisor, &counted, None);
                 argument.push_str(&ledger_argument(&ledger));
-                options.unsliced = true;
                 options.qemu_args = vec![load.into(), argument.into()];
             }
         }
@@ -295,9 +292,7 @@ impl Seen {
     }
 
     /// Lines in `period` ns that these cores moved together while one of them was busy: while its
-    /// periods had a fortieth of the lines of its busiest one, or more. Under
-    /// instruction counting they are serialized on one clock, so that a core that waits for its
-    /// time slice leaves nothing unused.
+    /// periods had a fortieth of the lines of its busiest one, or more.
     ///
     /// # Errors
     ///

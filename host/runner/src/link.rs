@@ -6,7 +6,7 @@ use std::{
     thread::{self, JoinHandle},
     time::Duration,
 };
-use weir_trace::wire::{DLE, FOCUS, REPORT, STANDSTILL, TRACE};
+use weir_trace::wire::{DLE, FOCUS, PADDING, REPORT, TRACE};
 
 /// Reads and messages that can wait for the other side.
 const WAITING: usize = 64;
@@ -22,8 +22,6 @@ pub enum Input {
     Report,
     /// A request for the trace's new records.
     Trace,
-    /// Virtual time stands still.
-    Standstill,
 }
 
 /// What came next.
@@ -89,13 +87,6 @@ impl Link {
         let _ = self.input.try_send(Input::Trace);
     }
 
-    /// Informs the hypervisor that virtual time stands still, which also makes QEMU give each core
-    /// a time slice.
-    pub fn end_standstill(&self) {
-        // Full only if earlier input still waits, which does the same.
-        let _ = self.input.try_send(Input::Standstill);
-    }
-
     /// Waits for bytes for at most `time`.
     pub fn hear(&self, time: Duration) -> Heard {
         let Some(bytes) = &self.bytes else {
@@ -151,9 +142,7 @@ fn write(mut wire: impl Write, from: &Receiver<Input>, line: Reliability) {
         let mut bytes = Vec::new();
         if line == Reliability::Lossy {
             focus = None;
-            // Means nothing to a board, where cores have no slices. Behind a DLE of noise it is one
-            // key too many, where this message would be keys of another VM.
-            bytes.push(STANDSTILL);
+            bytes.push(PADDING);
         }
         bytes.extend(encode(&input, &mut focus));
         if wire.write_all(&bytes).and_then(|()| wire.flush()).is_err() {
@@ -168,14 +157,13 @@ fn encode(input: &Input, focus: &mut Option<u8>) -> Vec<u8> {
     match input {
         Input::Report => bytes.extend([DLE, REPORT]),
         Input::Trace => bytes.extend([DLE, TRACE]),
-        Input::Standstill => bytes.push(STANDSTILL),
         Input::Keys(vm, keys) => {
             if *focus != Some(*vm) {
                 bytes.extend([DLE, FOCUS, *vm]);
                 *focus = Some(*vm);
             }
             for &key in keys {
-                if matches!(key, DLE | STANDSTILL) {
+                if matches!(key, DLE | PADDING) {
                     bytes.push(DLE);
                 }
                 bytes.push(key);
@@ -199,7 +187,6 @@ mod tests {
         assert_eq!(encode(&Input::Trace, &mut focus), b"\x10t");
         assert_eq!(encode(&keys(0, b"d"), &mut focus), b"\x10a\x00d");
         assert_eq!(encode(&keys(0, b"\x1e"), &mut focus), b"\x10\x1e");
-        assert_eq!(encode(&Input::Standstill, &mut focus), b"\x1e");
     }
 
     #[test]

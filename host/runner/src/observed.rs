@@ -79,8 +79,6 @@ pub struct ObservedTrace {
     waiting: BTreeMap<LineKey, Waiting>,
     /// The VM on each core that VMs share.
     current: BTreeMap<u16, u8>,
-    /// The time slices of cores that have no part in a flow, by the flow's index.
-    turns: BTreeMap<u32, Turns>,
     /// Records that are missing, if the trace is not whole.
     pub lost: u64,
 }
@@ -157,19 +155,6 @@ impl ObservedTrace {
             }
             _ => {}
         }
-    }
-
-    /// Adds the time slices of cores that have no part in a flow.
-    pub fn add_turns(&mut self, flow: u32, turns: Turns) {
-        self.turns.insert(flow, turns);
-    }
-
-    /// The maximum latency of a flow's packets without the time slices of cores that have no part
-    /// in it, if these are known.
-    pub fn longest_own(&self, flow: u32) -> Option<u64> {
-        let turns = self.turns.get(&flow)?;
-        let own = |packet: &ArrivedPacket| packet.latency_ns.saturating_sub(turns.during(*packet));
-        self.packets(flow).iter().map(own).max()
     }
 
     /// Returns how many packets of a flow came before a period had passed since the packet before,
@@ -287,61 +272,6 @@ impl ObservedTrace {
     }
 }
 
-/// When cores that have no part in a flow ran, on a machine that runs its cores one at a time, as
-/// far as a trace shows it: what lies between two records that one core made with no other core's
-/// record in between.
-#[derive(Clone, Debug, Default)]
-pub struct Turns {
-    /// Begin and end of each in the order of time, and the length of all before it.
-    all: Vec<(u64, u64, u64)>,
-}
-
-impl Turns {
-    /// Reads the time slices of cores other than `own`.
-    ///
-    /// # Errors
-    ///
-    /// A trace that cannot be read.
-    pub fn read<R: Read>(trace: &mut Trace<R>, own: &[u8]) -> Result<Self> {
-        let facts = trace.facts.clone();
-        let (mut all, mut sum, mut last) = (Vec::new(), 0, None);
-        while let Some(record) = trace.next_record()? {
-            let (core, now) = (trace::core(&record), facts.nanos(record.time));
-            let is_own = own.iter().any(|own| u16::from(*own) == core);
-            let Some((before, since)) = last.replace((core, now)) else { continue };
-            if before == core && !is_own && since < now {
-                all.push((since, now, sum));
-                sum += now - since;
-            }
-        }
-        Ok(Self { all })
-    }
-
-    /// Holds these time slices, which follow each other.
-    #[cfg(test)]
-    pub fn of(turns: &[(u64, u64)]) -> Self {
-        let mut sum = 0;
-        let all = turns.iter().map(|&(begin, end)| {
-            sum += end - begin;
-            (begin, end, sum - (end - begin))
-        });
-        Self { all: all.collect() }
-    }
-
-    /// Returns how long these cores ran up to a moment.
-    fn until(&self, moment: u64) -> u64 {
-        let behind = self.all.partition_point(|(begin, ..)| *begin < moment);
-        let last = behind.checked_sub(1).and_then(|last| self.all.get(last));
-        last.map_or(0, |&(begin, end, before)| before + moment.min(end) - begin)
-    }
-
-    /// Returns how long these cores ran while a packet was under way.
-    pub fn during(&self, packet: ArrivedPacket) -> u64 {
-        let begin = packet.arrived_ns.saturating_sub(packet.latency_ns);
-        self.until(packet.arrived_ns) - self.until(begin)
-    }
-}
-
 /// The least of sorted values that at least `percent` of them do not exceed (nearest rank); none
 /// without values.
 pub fn percentile(sorted: &[u64], percent: usize) -> Option<u64> {
@@ -433,29 +363,6 @@ mod tests {
             read(&ended).delivery((1, IntId(34))),
             Some(Delivery { times: 3, late: 1, max_ns: 300 })
         );
-    }
-
-    #[test]
-    fn slices_are_those_of_other_cores_within_the_window() {
-        let at = |time, core| {
-            let record = Record { time, kind: RecordKind::Exit as u16, ..Record::default() };
-            record.with_sequence(core)
-        };
-        // Core 1 runs from 150 to 300 and from 400 to 450, core 0 from 450 to 500.
-        let records =
-            [(100, 0), (150, 1), (300, 1), (350, 2), (400, 1), (450, 1), (450, 0), (500, 0)];
-        let records = records.map(|(time, core)| at(time, core));
-        let turns = |own: &[u8]| {
-            let facts = TraceFacts { frequency: 1_000_000_000, ..TraceFacts::default() };
-            Turns::read(&mut trace(facts, &records), own).expect("a trace")
-        };
-        let during = |turns: &Turns, begin: u64, end: u64| {
-            turns.during(ArrivedPacket { latency_ns: end - begin, arrived_ns: end })
-        };
-        let others = turns(&[0, 2]);
-        assert_eq!([during(&others, 0, 1000), during(&others, 200, 420)], [200, 120]);
-        assert_eq!([during(&others, 310, 390), during(&others, 160, 170)], [0, 10]);
-        assert_eq!([during(&turns(&[1]), 0, 1000), during(&turns(&[]), 600, 700)], [50, 0]);
     }
 
     #[test]

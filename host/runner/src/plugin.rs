@@ -187,7 +187,7 @@ fn page(statics: &Statics) -> std::result::Result<StaticMemory, String> {
 }
 
 /// A path among QEMU's options, which are split at commas; a doubled one stands for itself.
-fn quote(path: &Path) -> String {
+pub(crate) fn quote(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }
 

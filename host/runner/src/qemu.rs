@@ -10,10 +10,14 @@ use rustix::{
 };
 use std::{
     ffi::OsString,
+    fmt::Write as _,
     fs::File,
     io,
     ops::Range,
-    os::{fd::AsRawFd, unix::process::CommandExt},
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd},
+        unix::{net::UnixStream, process::CommandExt},
+    },
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::Arc,
@@ -22,7 +26,7 @@ use std::{
 };
 use weir_image::{Environment, Failure, Result, debian, failure::Context};
 use weir_model::platform::Platform;
-use weir_units::{Bytes, Pa};
+use weir_units::{Bytes, Nanos, Pa};
 
 /// Bytes of the pipe from QEMU.
 const PIPE: usize = 1 << 20;
@@ -53,8 +57,8 @@ pub struct MachineSetup {
     pub memory: Bytes,
     /// The file for `-dtb`, if the machine generates no device tree.
     pub device_tree: Option<PathBuf>,
-    /// Count instructions, so that every run is the same.
-    pub deterministic: bool,
+    /// `-plugin`'s value for the emulated clock.
+    pub clock: OsString,
     /// The user's own.
     pub extra: Vec<OsString>,
 }
@@ -91,12 +95,8 @@ impl MachineSetup {
             arguments.push(value.into());
         };
         option("-machine", &self.machine);
-        if self.deterministic {
-            // A tick of the counter is one instruction then, and not 16.
-            option("-cpu", &format!("{},cntfrq=1000000000", self.cpu));
-        } else {
-            option("-cpu", &self.cpu);
-        }
+        // A tick of the counter is one instruction then, and not 16.
+        option("-cpu", &format!("{},cntfrq=1000000000", self.cpu));
         option("-smp", &self.cores.to_string());
         option("-m", &format!("{}k", self.memory.0 >> 10));
         let [object, backend, machine, memory] = ram.arguments();
@@ -115,10 +115,9 @@ impl MachineSetup {
         option("-rtc", "base=2026-01-01,clock=vm");
         option("-chardev", "stdio,id=wire,signal=off");
         option("-serial", "chardev:wire");
-        if self.deterministic {
-            option("-icount", "shift=0,sleep=off");
-            option("-seed", "1");
-        }
+        option("-accel", "tcg,thread=multi");
+        option("-seed", "1");
+        arguments.extend(["-plugin".into(), self.clock.clone()]);
         arguments
             .extend(["-nodefaults", "-no-user-config", "-no-reboot", "-kernel"].map(Into::into));
         arguments.push(image);
@@ -130,20 +129,77 @@ impl MachineSetup {
 /// Names what the loader takes before the program's own libraries, split at blanks and colons.
 const PRELOAD: &str = "LD_PRELOAD";
 
-/// A library that QEMU loads before its own, handed over as an open file: its path may have blanks.
+/// The emulated clock, which QEMU loads before its own libraries and as a plug-in.
 #[derive(Debug)]
-pub struct Preload(File);
+pub struct EmulatedClock {
+    /// The library as an open file: its path may have blanks and commas, and a build may replace
+    /// it.
+    library: File,
+    /// QEMU's end of the connection by which it stops for the reader of its memory.
+    stops: Option<UnixStream>,
+    /// How far the clocks of two running cores may be apart, if not as usual.
+    quantum: Option<Nanos>,
+    /// The plug-in's option for the file with the input's record, and the file.
+    input: Option<(&'static str, File)>,
+}
 
-impl Preload {
-    /// Opens it.
-    pub fn open(library: &Path) -> Result<Self> {
-        Ok(Self(File::open(library).context(|| format!("read {}", library.display()))?))
+impl EmulatedClock {
+    /// Opens the library. The clocks of two running cores are at most `quantum` apart, or 100 ns.
+    pub fn open(library: &Path, quantum: Option<Nanos>) -> Result<Self> {
+        let file = File::open(library).context(|| format!("read {}", library.display()))?;
+        Ok(Self { library: file, quantum, stops: None, input: None })
     }
 
-    /// The value of the loader's variable, for a child that inherits the file: this library, then
-    /// the user's own.
+    /// Has the machine stop for a reader of its memory, and returns the reader's end of the
+    /// connection.
+    pub fn stop_for_reader(&mut self) -> Result<UnixStream> {
+        let (near, far) = UnixStream::pair().context(|| "make a socket")?;
+        self.stops = Some(far);
+        Ok(near)
+    }
+
+    /// Has the machine take input at the host's pace, and record it in the file.
+    pub fn record(&mut self, file: File) {
+        self.input = Some(("record", file));
+    }
+
+    /// Has the machine take the input in the file, which it recorded before.
+    pub fn replay(&mut self, file: File) {
+        self.input = Some(("replay", file));
+    }
+
+    /// The files that QEMU inherits.
+    fn files(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let input = self.input.iter().map(|(_, file)| file.as_fd());
+        let stops = self.stops.iter().map(AsFd::as_fd);
+        std::iter::once(self.library.as_fd()).chain(stops).chain(input)
+    }
+
+    /// The library's path in QEMU.
+    fn path(&self) -> String {
+        format!("/proc/self/fd/{}", self.library.as_raw_fd())
+    }
+
+    /// Returns the value of `-plugin`.
+    pub fn argument(&self) -> OsString {
+        let mut value = self.path();
+        // Writing to a string does not fail.
+        if let Some(quantum) = self.quantum {
+            let _ = write!(value, ",quantum={}", quantum.0);
+        }
+        if let Some(stops) = &self.stops {
+            let _ = write!(value, ",reader={}", stops.as_raw_fd());
+        }
+        if let Some((name, file)) = &self.input {
+            let _ = write!(value, ",{name}={}", file.as_raw_fd());
+        }
+        value.into()
+    }
+
+    /// Returns the value of the loader's variable, for a child that inherits the file: this
+    /// library, then the user's own.
     fn list(&self, own: Option<OsString>) -> OsString {
-        let mut list = OsString::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()));
+        let mut list = OsString::from(self.path());
         if let Some(own) = own {
             list.push(":");
             list.push(own);
@@ -214,7 +270,7 @@ fn missing(program: &OsString, error: &io::Error) -> Failure {
 }
 
 impl QemuProcess {
-    /// Starts QEMU, which inherits the file of `ram` and loads `preload` before all else. Its
+    /// Starts QEMU, which inherits the file of `ram` and loads the `clock` before all else. Its
     /// standard error goes to `log`.
     ///
     /// Must be called on a thread that exists as long as the run: the kernel kills QEMU when the
@@ -223,14 +279,12 @@ impl QemuProcess {
         program: &OsString,
         arguments: &[OsString],
         ram: &Arc<Ram>,
-        preload: Option<Preload>,
+        clock: EmulatedClock,
         log: File,
     ) -> Result<Self> {
         let mut command = Command::new(program);
-        if let Some(preload) = &preload {
-            command.env(PRELOAD, preload.list(std::env::var_os(PRELOAD)));
-        }
         command
+            .env(PRELOAD, clock.list(std::env::var_os(PRELOAD)))
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -239,14 +293,14 @@ impl QemuProcess {
             .process_group(0);
         let (parent, ram) = (rustix::process::getpid(), Arc::clone(ram));
         // SAFETY: between fork and exec only async-signal-safe calls are allowed; the closure makes
-        // four system calls (fcntl twice, prctl, getppid) and neither allocates nor locks.
+        // at most seven system calls (fcntl, prctl, getppid) and neither allocates nor locks.
         unsafe {
             command.pre_exec(move || {
                 // Only in this child: no other program that is started at the same time keeps the
                 // memory.
                 fcntl_setfd(ram.descriptor(), FdFlags::empty())?;
-                if let Some(Preload(library)) = &preload {
-                    fcntl_setfd(library, FdFlags::empty())?;
+                for file in clock.files() {
+                    fcntl_setfd(file, FdFlags::empty())?;
                 }
                 rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
                 if rustix::process::getppid() == Some(parent) {
@@ -270,11 +324,6 @@ impl QemuProcess {
     /// The connection to the hypervisor.
     pub const fn link(&self) -> &Link {
         &self.link
-    }
-
-    /// QEMU's process.
-    pub fn process(&self) -> u32 {
-        self.child.id()
     }
 
     /// Waits for bytes for at most `time`.
@@ -379,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn counted_machines_have_no_host_inputs() {
+    fn machines_have_no_inputs_of_the_host() {
         let setup = MachineSetup {
             machine: "virt".into(),
             cpu: "cortex-a53".into(),
@@ -387,7 +436,7 @@ mod tests {
             parked: Some(Parked { code: Pa(0xff8), cores: 2..4 }),
             memory: Bytes(2 << 30),
             device_tree: Some("x.dtb".into()),
-            deterministic: true,
+            clock: "clock.so,reader=7".into(),
             extra: vec!["-d".into(), "int".into()],
         };
         let ram =
@@ -397,7 +446,8 @@ mod tests {
         let line: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
         let line = line.join(" ");
         assert!(line.contains("-cpu cortex-a53,cntfrq=1000000000 "), "{line}");
-        assert!(line.contains("-icount shift=0,sleep=off") && line.contains("clock=vm"), "{line}");
+        assert!(line.contains("-accel tcg,thread=multi") && line.contains("clock=vm"), "{line}");
+        assert!(line.contains("-plugin clock.so,reader=7 "), "{line}");
         assert!(line.contains("-dtb x.dtb "), "{line}");
         let parked = "-device loader,addr=0xff8,data=0x17ffffffd503207f,data-len=8 \
                       -device loader,addr=0xff8,cpu-num=2 -device loader,addr=0xff8,cpu-num=3 ";

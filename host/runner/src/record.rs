@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::{
     fs::{self, File},
     io::{BufWriter, Read, Seek, SeekFrom, Write},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     time::SystemTime,
 };
@@ -15,6 +16,8 @@ use weir_image::{Failure, Result, failure::Context};
 use weir_model::System;
 use weir_report::{REPORT, SUMMARY};
 
+/// The file with all bytes of the board's UART.
+pub const WIRE: &str = "wire.bin";
 /// Ways to name directories of the same second.
 const SAME_SECOND: u32 = 1000;
 
@@ -49,7 +52,7 @@ impl RunRecord {
         };
         let log = |name: &str| open(&weir_report::console_log(name));
         let consoles: Result<Vec<_>> = system.vms.iter().map(|vm| log(&vm.name)).collect();
-        let (wire, hypervisor) = (open("wire.bin")?, open("hypervisor.log")?);
+        let (wire, hypervisor) = (open(WIRE)?, open("hypervisor.log")?);
         // The file may have been changed or deleted since it was read; what ran is in the image.
         let copied = directory.join("system.toml");
         fs::copy(&system.path, &copied).context(|| format!("write {}", copied.display()))?;
@@ -70,6 +73,14 @@ impl RunRecord {
     pub fn file(&self, name: &str) -> Result<File> {
         let path = self.path(name);
         File::create(&path).context(|| format!("write {}", path.display()))
+    }
+
+    /// A new file that only the user may read, open for writing.
+    pub fn secret_file(&self, name: &str) -> Result<File> {
+        let path = self.path(name);
+        let mut options = File::options();
+        options.write(true).create_new(true).mode(0o600);
+        options.open(&path).context(|| format!("write {}", path.display()))
     }
 
     /// A new file with these contents.

@@ -10,29 +10,21 @@ use super::{
 };
 use std::{
     fs,
+    io::{Read as _, Write as _},
+    net::Shutdown,
+    os::unix::net::UnixStream,
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     thread::{self, JoinHandle},
-    time::Duration,
 };
 use weir_abi::MAX_CORES;
 use weir_image::{Environment, Result, cargo::Programs, failure::Context};
 use weir_model::System;
 use weir_report::trace::file::TraceFacts;
-use weir_trace::{
-    reader::{Reader, RingMemory},
-    recorder::SLOT,
-};
+use weir_trace::reader::{Reader, RingMemory};
 
 /// The hypervisor's name for its rings: an array with one for each of [`MAX_CORES`] cores.
 const SYMBOL: &str = "weir_trace_rings";
-/// Between two polls of the rings.
-const POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// The same when a ring has filled by a sixteenth since the last one.
-const HURRY: Duration = Duration::from_micros(100);
 
 /// Where a core's ring lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +63,6 @@ impl RingMemory for View<'_> {
 #[derive(Clone, Debug)]
 pub struct Rings {
     places: Vec<Place>,
-    progress: Option<StaticMemory>,
     facts: TraceFacts,
 }
 
@@ -91,30 +82,22 @@ impl Rings {
             .map_err(|why| format!("{why} ({})", elf.display()))?;
         let rings =
             statics.find(SYMBOL).ok_or_else(|| format!("{} has no {SYMBOL}", elf.display()))?;
-        let progress = statics.find(super::standstill::SYMBOL);
         let places = Place::each(rings, system.machine_cores());
         let facts = kept::facts(system);
-        Ok(Self { places, progress, facts })
-    }
-
-    /// What each core's ticks change, if the hypervisor has it.
-    pub fn progress(&self) -> Option<&StaticMemory> {
-        self.progress.as_ref()
+        Ok(Self { places, facts })
     }
 
     /// Begins to read, on its own thread. What is read waits in files without a name, in
-    /// `directory`.
-    pub fn start(self, ram: Arc<Ram>, directory: &Path) -> Result<RingReading> {
+    /// `directory`. The emulated clock stops the machine by `stops`, so that no record is lost.
+    pub fn start(self, ram: Arc<Ram>, directory: &Path, stops: UnixStream) -> Result<RingReading> {
         let places = self.places.into_iter().zip(0..);
         let cores = places.map(|(place, core)| Core::new(core, place, directory));
         let cores = cores.collect::<Result<Vec<_>>>()?;
-        let over = Arc::new(AtomicBool::new(false));
-        let thread = thread::Builder::new().name("trace".into()).spawn({
-            let over = Arc::clone(&over);
-            move || watch(cores, &ram, &over)
-        });
+        let kept = stops.try_clone().context(|| "keep a socket")?;
+        let thread = thread::Builder::new().name("trace".into());
+        let thread = thread.spawn(move || watch(cores, &ram, &stops));
         let thread = thread.context(|| "start a thread")?;
-        Ok(RingReading { over, thread: Some(thread), facts: self.facts })
+        Ok(RingReading { stops: kept, thread: Some(thread), facts: self.facts })
     }
 }
 
@@ -139,27 +122,25 @@ impl Core {
     }
 }
 
-/// Reads until it is over, and once more then.
-fn watch(mut cores: Vec<Core>, ram: &Ram, over: &AtomicBool) -> Vec<Core> {
+/// Reads while the machine is stopped, until the machine is gone, and once more then.
+fn watch(mut cores: Vec<Core>, ram: &Ram, mut stops: &UnixStream) -> Vec<Core> {
+    let limit = LIMIT / cores.len().max(1) as u64;
     loop {
-        let last = over.load(Ordering::Acquire);
-        let limit = LIMIT / cores.len().max(1) as u64;
-        let mut hurry = false;
+        let mut byte = [0];
+        let stopped = stops.read_exact(&mut byte);
         for core in &mut cores {
-            let new = core.poll(ram, limit);
-            hurry |= new > (core.place.bytes / SLOT / 16) as u64;
+            core.poll(ram, limit);
         }
-        if last {
+        if stopped.and_then(|()| stops.write_all(&byte)).is_err() {
             return cores;
         }
-        thread::park_timeout(if hurry { HURRY } else { POLL_INTERVAL });
     }
 }
 
 /// The thread that reads the rings.
 #[derive(Debug)]
 pub struct RingReading {
-    over: Arc<AtomicBool>,
+    stops: UnixStream,
     thread: Option<JoinHandle<Vec<Core>>>,
     facts: TraceFacts,
 }
@@ -176,12 +157,9 @@ impl RingReading {
     }
 
     fn stop(&mut self) -> Vec<Core> {
-        self.over.store(true, Ordering::Release);
-        let thread = self.thread.take().map(|thread| {
-            thread.thread().unpark();
-            thread.join().unwrap_or_default()
-        });
-        thread.unwrap_or_default()
+        // Fails only if the machine has closed its end, which ends the thread, too.
+        let _ = self.stops.shutdown(Shutdown::Both);
+        self.thread.take().map(|thread| thread.join().unwrap_or_default()).unwrap_or_default()
     }
 }
 
@@ -201,7 +179,7 @@ mod tests {
     use weir_report::trace::file::{Trace, core};
     use weir_trace::{
         record::{Origin, RecordKind},
-        recorder::{HEADER, TraceRing},
+        recorder::{HEADER, SLOT, TraceRing},
     };
     use weir_units::Bytes;
     use weir_units::Pa;
@@ -270,10 +248,10 @@ mod tests {
     }
 
     fn reading(cores: Vec<Core>) -> RingReading {
-        let over = Arc::new(AtomicBool::new(true));
+        let (stops, _) = UnixStream::pair().expect("a socket");
         let thread = thread::spawn(move || cores);
         RingReading {
-            over,
+            stops,
             thread: Some(thread),
             facts: TraceFacts { cores: 3, ..TraceFacts::default() },
         }
@@ -349,15 +327,18 @@ mod tests {
         let board = Board::new();
         (0..3).for_each(|core| board.begin(core));
         let places = Place::each(board.all.clone(), 3);
-        let rings = Rings {
-            places,
-            progress: None,
-            facts: TraceFacts { cores: 3, ..TraceFacts::default() },
-        };
-        let reading = rings.start(Arc::clone(&board.ram), directory.path()).expect("a thread");
+        let rings = Rings { places, facts: TraceFacts { cores: 3, ..TraceFacts::default() } };
+        let (mut machine, stops) = UnixStream::pair().expect("a socket");
+        let reading =
+            rings.start(Arc::clone(&board.ram), directory.path(), stops).expect("a thread");
         for n in 0..10 {
             (0..3).for_each(|core| board.push(core, 1000 + n));
             board.publish();
+            if n < 8 {
+                // The machine stands still until the thread has read.
+                machine.write_all(&[0]).expect("a reader");
+                machine.read_exact(&mut [0]).expect("a reader");
+            }
         }
         let path = directory.path().join("t");
         let traced = reading.finish(None, &path).expect("a trace");

@@ -32,6 +32,10 @@ pub struct SessionPlan {
     pub awaited: Option<u64>,
 }
 
+/// The time on the wire within which a line that meets an expectation ends, unless it is a prompt,
+/// in ns. VMs that print at the same time interrupt each other's lines.
+const LINE_NS: u64 = 1_000_000;
+
 /// A run under way.
 #[derive(Clone, Debug)]
 pub struct Session {
@@ -41,6 +45,8 @@ pub struct Session {
     tally: Tally,
     /// Time at which the last expected line was seen, while the flows' counts of then are awaited.
     awaits_counts: Option<u64>,
+    /// Time at which the last expected line was seen, while the rest of a line is awaited.
+    met_ns: Option<u64>,
     /// What the machine said of its image since its last start.
     image: ImageNamed,
     /// The last time of the run, if the machine has been reset after its end.
@@ -68,7 +74,14 @@ impl Session {
         let tally = Tally::new(&plan.vms);
         let image = ImageNamed::Silent;
         let (reset_after_ns, other) = (None, None);
-        Self { plan, demux, expected, tally, awaits_counts: None, image, reset_after_ns, other }
+        let (awaits_counts, met_ns) = (None, None);
+        Self { plan, demux, expected, tally, awaits_counts, met_ns, image, reset_after_ns, other }
+    }
+
+    /// Has the run end at the first step of this time or later, if it does not end before.
+    pub fn end_at(&mut self, time_ns: Option<u64>) {
+        let limit_ns = time_ns.map(|time_ns| time_ns.saturating_sub(1));
+        self.plan.limit_ns = limit_ns.or(self.plan.limit_ns);
     }
 
     /// Takes bytes off the wire and puts what they mean at the end of `steps`. Gives the number of
@@ -103,10 +116,17 @@ impl Session {
                 return (position + 1, Some(End::TimeOver));
             }
             if !met_before && self.expected.all_met() && !self.plan.keep_running {
-                if !self.plan.count_flows {
-                    return (position + 1, Some(End::AllMet));
+                let now = self.demux.time_ns();
+                if self.plan.count_flows {
+                    self.awaits_counts = Some(now);
+                } else {
+                    self.met_ns = Some(now);
                 }
-                self.awaits_counts = Some(self.demux.time_ns());
+            }
+            if self.met_ns.is_some_and(|met_ns| {
+                !self.expected.is_within_line() || self.demux.time_ns() >= met_ns + LINE_NS
+            }) {
+                return (position + 1, Some(End::AllMet));
             }
         }
         (bytes.len(), None)
@@ -116,7 +136,16 @@ impl Session {
     /// flows' counts was awaited.
     pub fn ended(&self, end: End) -> End {
         let is_over = matches!(end, End::SystemStop | End::MachineGone | End::Silent);
-        if is_over && self.awaits_counts.is_some() { End::AllMet } else { end }
+        if is_over && (self.awaits_counts.is_some() || self.met_ns.is_some()) {
+            End::AllMet
+        } else {
+            end
+        }
+    }
+
+    /// Returns whether all expected lines were seen, and the rest of one is awaited.
+    pub fn awaits_line(&self) -> bool {
+        self.met_ns.is_some()
     }
 
     /// Returns whether the image that counts does not run yet. Then only text of weir's or of a
@@ -184,6 +213,7 @@ impl Session {
                 self.tally = Tally::new(&self.plan.vms).after_reset(resets + 1);
                 self.expected = Expectations::new(self.plan.expect.iter().cloned());
                 self.awaits_counts = None;
+                self.met_ns = None;
                 self.image = ImageNamed::Unknown;
             }
             self.name_image(step);
@@ -226,6 +256,11 @@ impl Session {
     /// Whether a VM has begun a line that has no end yet.
     pub fn is_within_line(&self) -> bool {
         self.demux.is_within_line()
+    }
+
+    /// Whether the hypervisor reported that the system runs.
+    pub fn started(&self) -> bool {
+        self.tally.started()
     }
 
     /// Whether the system reported its end.
@@ -386,6 +421,20 @@ mod tests {
         let met = report.matches("\"met\": true").count();
         assert_eq!(met, 1, "the line of 9000 came too late: {report}");
         assert_eq!(run(limited(9_000), wire().bytes(), 5).1, Some(End::AllMet));
+    }
+
+    /// VMs that print at the same time interrupt each other's lines: the last one is not cut. A
+    /// prompt has no end, so its line is awaited for a while only.
+    #[test]
+    fn the_last_line_is_whole() {
+        let parts = SyntheticWire::default().line(1, 0, "0 misses").mark(2, 1).text("again");
+        let cut = parts.clone().mark(3, 0).text("more\n").mark(4, 1).text(" and the rest\n");
+        let cut = cut.mark(5, 0).text("too late\n");
+        let (_, end, report) = run(plan(), cut.bytes(), 1);
+        assert_eq!(end, Some(End::AllMet));
+        assert!(report.contains("\"time_ns\": 5"), "{report}");
+        let prompt = parts.mark(3, 0).text("more\n").mark(3 + LINE_NS, 0).text("more\n");
+        assert_eq!(run(plan(), prompt.bytes(), 1).1, Some(End::AllMet));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The summary of a run.
 
 use super::{
-    findings::{Clock, Finding, Latency},
+    findings::{Finding, Latency},
     report::{Counted, End, FlowRun, FrameCounts, RunReport, VmRun, WITHOUT_BROKER},
 };
 use std::fmt::Write as _;
@@ -239,16 +239,6 @@ fn conclusion(report: &RunReport) -> String {
     let words = verdict.replace('-', " ");
     match words.as_str() {
         "holds" => "verdict: holds\n".into(),
-        "not judged" if report.clock == Clock::Host => format!(
-            "verdict: not judged ({}): the time of this run was the host's; --deterministic counts \
-             instructions instead\n",
-            report.verdict_of.join(", ")
-        ),
-        "does not hold" if report.clock == Clock::Host => format!(
-            "verdict: does not hold ({}): the time of this run was the host's; --deterministic \
-             counts instructions instead, and --accept-host-time does not judge what was late\n",
-            report.verdict_of.join(", ")
-        ),
         _ => format!("verdict: {words} ({})\n", report.verdict_of.join(", ")),
     }
 }

@@ -8,7 +8,7 @@
 use crate::{
     arch::{lock::Lock, relax, timer},
     board::uart::Uart,
-    mail, system, trace,
+    mail, notice, trace,
 };
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use weir_abi::{MAX_CORES, MAX_VMS};
@@ -267,16 +267,6 @@ enum Input {
     Focus,
 }
 
-/// If emulated cores have slices and input has come: informs all cores that virtual time stands
-/// still, as such a run has no other input. For any core, before it does what ends its turn under
-/// QEMU, as a read of the data register or a tick does: the next turn never comes while another
-/// core takes exceptions and executes nothing.
-pub fn announce_standstill() {
-    if system::get().header.slice_us > 0 && Uart::has_input() {
-        mail::send_to_all(mail::STANDSTILL);
-    }
-}
-
 impl Wire {
     /// Takes the UART over, which the firmware or the emulator has set up.
     ///
@@ -305,6 +295,9 @@ impl Wire {
     /// Passes on what waits, at most [`SECTION`] bytes, the last of which can be inside a frame.
     /// What is left comes by a bell of its own, or by the UART's interrupt when that is full.
     pub fn drain(&mut self) {
+        if notice::is_refusing() {
+            return;
+        }
         // Before the rings are read: bytes that are put in after this ring again.
         BELL.swap(false, Ordering::AcqRel);
         self.turn = self.turn.saturating_sub(1);
@@ -438,7 +431,6 @@ impl Wire {
     /// Takes what a person typed, at most what the UART's FIFO holds, and the host's commands.
     pub fn receive(&mut self) -> Asked {
         let mut asked = Asked::default();
-        announce_standstill();
         for _ in 0..32 {
             let byte = match self.uart.read() {
                 Some(Some(byte)) => byte,
@@ -457,14 +449,13 @@ impl Wire {
                     self.wanted = WantedTrace::Full;
                     Input::Text
                 }
-                // Said above.
-                (Input::Text, wire::STANDSTILL) => Input::Text,
+                (Input::Text, wire::PADDING) => Input::Text,
                 (Input::Focus, vm) => {
                     give_input_to(vm);
                     asked.hand_over = true;
                     Input::Text
                 }
-                (Input::Text, _) | (Input::Escape, wire::DLE | wire::STANDSTILL) => {
+                (Input::Text, _) | (Input::Escape, wire::DLE | wire::PADDING) => {
                     let focus = usize::from(FOCUS.load(Ordering::Relaxed));
                     if let Some(channel) = CHANNELS.get(focus) {
                         if channel.input.push(byte) {

@@ -97,16 +97,16 @@ fn others(core: &mut Core, vcpu_ref: &'static VcpuRef, iar: u64) -> Exit {
     }
 }
 
-/// The core's own timer: ticks, and the periods and polls of the memory budget. Asks for the run
+/// The core's own timer: reports, and the periods and polls of the memory budget. Asks for the run
 /// loop if the vCPU must not go on, or a report is due.
 #[inline(never)]
 fn clock(core: &mut Core, vcpu_ref: &'static VcpuRef, iar: u64) -> Exit {
     let now = timer::ns_at(timer::ticks());
     if let Some(budget) = &mut core.budget
-        && now < core.ticks.next
+        && now < core.heartbeat.next
         && budget.begin_quickly(vcpu_ref, now)
     {
-        timer::fire_next_at(budget.deadline.min(core.ticks.next));
+        timer::fire_next_at(budget.deadline.min(core.heartbeat.next));
         isb();
         gic::end(iar);
         return Exit::RESUME;
@@ -127,28 +127,12 @@ fn clock_slowly(core: &mut Core, vcpu_ref: Option<&'static VcpuRef>, iar: u64, n
             exit = fault(core, vcpu_ref, FaultKind::Uncounted, 0);
         }
     }
-    if now >= core.ticks.next {
-        return tick(exit, core, iar);
+    if core.beats(now) {
+        exit = Exit::ACT;
     }
     core.arm();
     isb();
     gic::end(iar);
-    exit
-}
-
-/// The rest of [`clock_slowly`] where a tick is due: the other way pays neither for its registers
-/// nor for moving `exit`, which is in the first register here and there.
-#[cold]
-#[inline(never)]
-fn tick(exit: Exit, core: &mut Core, iar: u64) -> Exit {
-    // QEMU 7.2 gives the next core no time when a deadline has ended this core's turn. Here the
-    // next core runs at once, and this core has its interval from when it is back.
-    // The interrupt is ended before: an active one would keep the UART's, by which the host ends a
-    // standstill, from this core, and so from QEMU.
-    timer::stop();
-    gic::end(iar);
-    let exit = if core.give_turn() { Exit::ACT } else { exit };
-    core.arm();
     exit
 }
 
@@ -267,8 +251,7 @@ pub fn own_interrupt(core: &mut Core) {
             vcpu_ref.interrupt(cause, intid);
         }
     };
-    // Not recorded: the consequences are, and under QEMU's instruction counting most ticks have
-    // none.
+    // Not recorded: the consequences are.
     let tick = || {
         if let Some(vcpu_ref) = vcpu_ref {
             vcpu_ref.counts.exit(ExitCause::OwnIrq);
@@ -306,7 +289,7 @@ pub fn own_interrupt(core: &mut Core) {
             tick();
             let schedule = core.schedule.as_deref();
             let is_shared = schedule.is_some_and(|schedule| schedule.partition.is_some());
-            if is_shared && core.budget.is_none() && timer::now_ns() < core.ticks.next {
+            if is_shared && core.budget.is_none() && timer::now_ns() < core.heartbeat.next {
                 // The schedule's. The run loop arms the timer when the schedule has decided.
                 timer::stop();
                 gic::end(iar);

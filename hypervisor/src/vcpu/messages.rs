@@ -2,12 +2,10 @@
 
 use super::{
     action::Action,
-    fault::fault,
-    inject::interrupted,
     schedule::{OffCoreState, off},
 };
 use crate::{
-    arch::{gic, sysreg, timer, wait_for_interrupt},
+    arch::{gic, timer, wait_for_interrupt},
     budget::Event as BudgetEvent,
     console,
     cpu::Core,
@@ -21,8 +19,7 @@ use core::{
     hint::spin_loop,
     sync::atomic::{AtomicU32, Ordering},
 };
-use weir_trace::wire::{FaultKind, What};
-use weir_vdev::inject::is_stuck;
+use weir_trace::wire::What;
 
 /// How long the console core waits for the others when the system ends, in ns: many times the
 /// longest section with interrupts masked.
@@ -54,7 +51,7 @@ fn serve_each(core: &mut Core) {
         wire.drain();
     }
     // The caller has handled these.
-    let _ = mail::take(core.id, mail::STANDSTILL | mail::REPORT);
+    let _ = mail::take(core.id, mail::REPORT);
     if mail::take(core.id, mail::SHUTDOWN) != 0 {
         shut_down(core);
     }
@@ -115,19 +112,6 @@ fn serve_vcpus(core: &mut Core) {
     }
 }
 
-/// Stops the VM of the current vCPU if the host says that virtual time stands still and the vCPU is
-/// why.
-pub fn end_standstill(core: &mut Core) {
-    let Some(vcpu_ref) = core.current else { return };
-    if mail::take(core.id, mail::STANDSTILL) == 0 {
-        return;
-    }
-    let guest = interrupted();
-    if is_stuck(&guest, sysreg::elr_el1::read()) {
-        let _ = fault(core, vcpu_ref, FaultKind::Vectors, guest.elr);
-    }
-}
-
 /// Stops this core for good. On the console core it also sends what waits for the host, then the
 /// last report, and turns the machine off.
 fn shut_down(core: &mut Core) -> ! {
@@ -143,8 +127,7 @@ fn shut_down(core: &mut Core) -> ! {
         }
         end_system(core);
     }
-    // A core that a pending interrupt wakes again and again would burn power, and the time of an
-    // emulator.
+    // A core that a pending interrupt wakes again and again would burn power.
     gic::hold_all();
     loop {
         wait_for_interrupt();

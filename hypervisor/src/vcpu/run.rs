@@ -12,7 +12,7 @@ mod shared;
 use super::{
     action::Action,
     interrupts::{drain, own_interrupt},
-    messages::{end_standstill, serve},
+    messages::serve,
     partition::Ready,
     pmu,
     prepare::keep_branches_apart,
@@ -88,7 +88,6 @@ fn serve_interrupt(core: &mut Core) {
         own_interrupt(core);
     }
     if !mail::is_quiet(core.id) {
-        end_standstill(core);
         serve(core);
     }
     if !carry_out(core) {

@@ -224,7 +224,6 @@ impl Service {
             *reset = None;
         } else {
             reset.get_or_insert_with(timer::now_ns);
-            // An emulator that serializes its cores lets the broker go on.
             relax();
         }
         is_over

@@ -14,6 +14,12 @@ use std::{
     thread,
     time::Duration,
 };
+use weir_analysis::{
+    flows::Effort,
+    system::{OtherVms, bounds},
+};
+use weir_image::Environment;
+use weir_model::platform::Machine;
 
 /// QEMUs at a time in one test process: more only slow each other down. The test runner has one
 /// test per process, and as many processes as cores.
@@ -45,14 +51,11 @@ impl Drop for Slot {
 pub struct Options<'a> {
     /// The test fails when the run takes longer; of the host's time.
     pub limit: Duration,
-    /// Under instruction counting.
-    pub deterministic: bool,
     /// More arguments of `weir run`.
     pub arguments: &'a [&'a str],
     /// Where `weir` is called.
     pub from: Option<&'a Path>,
-    /// What is typed at a VM's console: the VM, the text to wait for there, the keys. Needs the
-    /// host's time: not `deterministic`.
+    /// What is typed at a VM's console: the VM, the text to wait for there, the keys.
     pub typed: Option<(&'a str, &'a str, &'a str)>,
     /// What is typed then.
     pub then: Option<(&'a str, &'a str, &'a str)>,
@@ -61,7 +64,7 @@ pub struct Options<'a> {
 impl Default for Options<'_> {
     fn default() -> Self {
         let limit = Duration::from_secs(300);
-        Self { limit, deterministic: true, arguments: &[], from: None, typed: None, then: None }
+        Self { limit, arguments: &[], from: None, typed: None, then: None }
     }
 }
 
@@ -98,18 +101,21 @@ impl Outcome {
         assert!(max.is_some() && max <= bound, "{flow}");
     }
 
-    /// As [`Self::keeps_its_bound`], in a system in which time slices of other emulated cores can
-    /// be in a packet's latency: without them, as the run says, none took longer.
-    pub fn keeps_its_bound_but_for_slices(&self, packets: u64) {
+    /// Fails the test unless the only flow lost none of `packets`, and none took longer than its
+    /// bound would be if no other VM could disturb.
+    pub fn keeps_its_quiet_bound(&self, packets: u64) {
         let flow = &self.report["flows"][0];
-        let Some(own) = flow["own_max_ns"].as_u64() else { return self.keeps_its_bound(packets) };
         assert_eq!((&flow["packets"], &flow["lost"]), (&packets.into(), &0.into()), "{flow}");
-        assert!(Some(own) <= flow["bound_ns"].as_u64(), "{flow}");
+        let bound = quiet_bounds(&self.run.join("system.toml"), None)[0];
+        let max = flow["latency_ns"]["max"].as_u64();
+        assert!(max.is_some() && max <= bound, "{bound:?} {flow}");
     }
 
     /// The report on the VM of this name.
     pub fn vm(&self, name: &str) -> &Value {
-        let vms = self.report["vms"].as_array().expect("a report with VMs");
+        let Printed { out, err, .. } = &self.printed;
+        let vms = self.report["vms"].as_array();
+        let vms = vms.unwrap_or_else(|| panic!("no report with VMs:\n{}\n{err}", tail(out)));
         vms.iter().find(|vm| vm["name"] == name).unwrap_or_else(|| panic!("no VM {name}"))
     }
 
@@ -198,6 +204,16 @@ pub fn build_programs() {
     });
 }
 
+/// The bounds of a system's flows if no other VM disturbs, for each receiver.
+pub fn quiet_bounds(file: &Path, platform: Option<&str>) -> Vec<Option<u64>> {
+    let environment = Environment::find();
+    let system = weir_image::load(file, platform, Machine::Qemu, &environment);
+    let system = system.unwrap_or_else(|faults| panic!("{faults}"));
+    let bounds = bounds(&system.timing, OtherVms::Quiet, Effort::default()).of;
+    let flows = system.timing.flows.iter().zip(bounds);
+    flows.flat_map(|(flow, bound)| flow.to.iter().map(move |_| bound)).collect()
+}
+
 /// The JSON of `weir build` for the system of this text; the image goes to `image`.
 pub fn build_image(text: &str, image: &Path) -> Value {
     build_programs();
@@ -279,8 +295,8 @@ pub fn run_system(text: &str, options: &Options) -> Outcome {
     if !options.arguments.contains(&"--image-file") {
         command.arg("--no-build");
     }
-    if options.deterministic {
-        command.arg("--deterministic");
+    if options.typed.is_some() && !options.arguments.contains(&"--serial") {
+        command.arg("--input");
     }
     command.env("WEIR_ROOT", root()).env("WEIR_RUNS", &runs);
     command.current_dir(options.from.unwrap_or(directory.path()));

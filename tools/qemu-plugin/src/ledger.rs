@@ -49,8 +49,8 @@ impl BudgetMark {
 /// 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestCounts {
-    /// Retired instructions, so without loads and stores that were trapped; by the job that counts
-    /// instructions.
+    /// Instructions, also those that were trapped; by the job that counts instructions. Each takes
+    /// 1 ns of the emulated clock, so they are what the PMU's event `cycles` counts of the guest.
     pub instructions: u64,
     /// Lines brought into the last cache from memory; by the caches job.
     pub refills: u64,

@@ -11,7 +11,7 @@
 //! accesses per path.
 //!
 //! ```text
-//! qemu-system-aarch64 -M virt,virtualization=on,gic-version=3 -icount shift=0,sleep=off .. \
+//! qemu-system-aarch64 -M virt,virtualization=on,gic-version=3 .. \
 //!   -plugin libweir_qemu_plugin.so,out=count.json,hyp=0x4000000000-0x4040000000
 //! ```
 //!

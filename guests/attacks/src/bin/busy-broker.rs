@@ -58,8 +58,7 @@ fn main(board: &'static Board) -> ! {
     }
 }
 
-/// Sleeps until `end`, in ns. Its core is idle meanwhile, so that an emulator that serializes cores
-/// takes no time from the others for it.
+/// Sleeps until `end`, in ns.
 fn wait(end: u64) {
     while time::now_ns() < end {
         let ticks = u128::from(end) * u128::from(time::frequency()) / 1_000_000_000;

@@ -73,8 +73,6 @@ fn raise(_: usize) {
             }
             "route" => {
                 gic::set_pending(line);
-                // Under an emulator that serializes its cores, the shared core takes it now.
-                cpu::relax();
                 let before = TAKEN.load(Ordering::Relaxed);
                 gic::route(line, 1);
                 for _ in 0..100 {

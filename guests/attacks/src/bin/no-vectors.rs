@@ -1,6 +1,5 @@
 //! Takes an exception, and the first instruction of its vector takes the next one: it takes one
-//! exception after another and executes nothing. Under QEMU's instruction counting virtual time
-//! then stands still, until `weir run` asks the hypervisor to end this guest.
+//! exception after another and executes nothing.
 //!
 //! `kind=`: `fetch` (default) has its vectors where nothing is mapped, `load` has vectors that load
 //! from there. `wait_ms=` (0) it waits before.

@@ -83,7 +83,7 @@ fn work(vcpu: usize) {
     println!("storms: {kind}");
     for done in 0..rounds {
         round(board);
-        // Under instruction counting the end of a slot would always find the same instruction.
+        // By the emulated clock the end of a slot would always find the same instruction.
         for _ in 0..done % 61 {
             core::hint::black_box(());
         }

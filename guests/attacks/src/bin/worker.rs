@@ -35,15 +35,10 @@ fn main(board: &'static Board) -> ! {
     gic::enable(PHYSICAL_TIMER);
     cpu::unmask_interrupts();
     let begun = time::now_ns();
-    for step in 0..steps {
+    for _ in 0..steps {
         for _ in 0..2500 {
             // SAFETY: does nothing.
             unsafe { asm!("nop", options(nomem, nostack)) }
-        }
-        // An emulator that serializes its cores gives the others time at a yield; more of them
-        // would be most of what is measured.
-        if step % 25 == 0 {
-            cpu::relax();
         }
     }
     let us = (time::now_ns() - begun) / 1000;

@@ -1,14 +1,14 @@
 //! Uses the event counters that its VM was granted (`pmu = N`), as an operating system would, and
 //! reaches for those beyond.
 //!
-//! It counts the instructions of a loop, increments by software, and takes overflow interrupts,
+//! It counts the cycles of a loop, increments by software, and takes overflow interrupts,
 //! also of the cycle counter, which overflows after 32 or 64 bits (`PMCR_EL0.LC`). Then for
 //! `passes=` (1000) passes it does to the PMU what would stop or reset all of its counters, were
 //! they all its own.
 //!
 //! ```text
 //! counting: PMUv3 with 2 event counters
-//! counting: 20000 instructions in a loop of 20000
+//! counting: 20000 cycles in a loop of 20000 instructions
 //! counting: 5 increments of 5
 //! counting: 3 overflows, 3 interrupts, 12 events late at most
 //! counting: interrupts after 32 bits of cycles: 1, with PMCR_EL0.LC: 0
@@ -34,7 +34,7 @@ entry!(main);
 const INTID: u32 = 23;
 /// PMU events.
 const SOFTWARE_INCREMENT: u64 = 0;
-const INST_RETIRED: u64 = 8;
+const CPU_CYCLES: u64 = 0x11;
 /// PMCR_EL0.E, .LC, and .P with .C.
 const ENABLE: u64 = 1;
 const LONG: u64 = 1 << 6;
@@ -81,7 +81,9 @@ fn turn(turns: u64) {
     }
 }
 
-/// How much counter 0 grows over `turns` turns.
+/// How much counter 0 grows over `turns` turns. Not inlined, so that all calls execute the same
+/// instructions around them.
+#[inline(never)]
 fn counted(turns: u64) -> u64 {
     let before = read!("pmevcntr0_el0");
     turn(turns);
@@ -123,13 +125,13 @@ fn main(board: &'static Board) -> ! {
     gic::enable(INTID);
     cpu::unmask_interrupts();
 
-    write!("pmevtyper0_el0", INST_RETIRED);
+    write!("pmevtyper0_el0", CPU_CYCLES);
     write!("pmevtyper1_el0", SOFTWARE_INCREMENT);
     write!("pmcr_el0", ENABLE | RESET);
     write!("pmcntenset_el0", CYCLES | 3);
     // What reading takes is in both.
     let loops = counted(1 + TURNS) - counted(1);
-    println!("counting: {loops} instructions in a loop of {}", 2 * TURNS);
+    println!("counting: {loops} cycles in a loop of {} instructions", 2 * TURNS);
     for _ in 0..5 {
         write!("pmswinc_el0", 2);
     }
@@ -146,7 +148,7 @@ fn main(board: &'static Board) -> ! {
     // Counter 5 is the last of a Cortex-A53.
     for n in counters..6 {
         write!("pmselr_el0", n);
-        write!("pmxevtyper_el0", INST_RETIRED);
+        write!("pmxevtyper_el0", CPU_CYCLES);
         write!("pmxevcntr_el0", 1 << 20);
         let seen = read!("pmxevcntr_el0") | read!("pmxevtyper_el0");
         assert!(seen == 0, "counter {n} beyond the last answers {seen:#x}");

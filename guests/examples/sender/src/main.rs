@@ -81,8 +81,7 @@ fn main(board: &'static Board) -> ! {
                 mmio::crash();
             }
         }
-        // On an emulator that serializes its cores no other core moves the last packet while this
-        // one prints.
+        // The console can be slow: the last packet does not wait for it.
         while stream.is_open() && !socket.is_idle() {
             cpu::sleep();
         }

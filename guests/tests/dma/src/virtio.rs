@@ -39,9 +39,8 @@ const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 /// A request's status before the device has written one.
 const UNANSWERED: u8 = 0xff;
-/// How long the device may take with its own memory, and with another's. Polled without a pause,
-/// since an emulator that counts instructions would skip pauses and the host's disk would have no
-/// time.
+/// How long the device may take with its own memory, and with another's. Polled without a pause:
+/// virtual time skips pauses, and the host's disk would have no time.
 const PATIENCE_NS: [u64; 2] = [2_000_000_000, 50_000_000];
 
 #[derive(Clone, Copy)]

@@ -124,8 +124,6 @@ pub struct FlowBound {
     /// The bound in ns if the DMA engine of rt-virtio moves the flow: from the notification until
     /// the receiver has handled its interrupt.
     pub end_to_end_ns: Option<u64>,
-    /// The latency bound in ns on emulated cores that run one at a time.
-    pub serialized_bound_ns: Option<u64>,
     /// The position of the flow in the file.
     #[serde(skip)]
     pub position: usize,
@@ -491,7 +489,6 @@ fn rows(timing: &Timing, parts: &[Part]) -> Vec<FlowBound> {
         slack_ns: task.slack_ns,
         bound_ns: None,
         end_to_end_ns: None,
-        serialized_bound_ns: None,
         position,
     };
     rows.into_iter().map(row).collect()

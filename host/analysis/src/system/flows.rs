@@ -50,15 +50,15 @@ pub struct FlowsInput {
     tail: Nanos,
 }
 
-/// How the cores of a system run.
+/// What the VMs do that have no part in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cores {
-    /// Concurrently, as on a board: a core may wait for a lock that another core holds. Every
-    /// verdict assumes this.
-    Concurrent,
-    /// One at a time, as in QEMU with instruction counting: no core finds a lock taken. Only for
-    /// comparison with such a run.
-    Serialized,
+pub enum OtherVms {
+    /// All that they may: their cores hold the locks of devices, and they send control packets and
+    /// packets of other flows. Every verdict and every run is judged with this.
+    Active,
+    /// Nothing, so that a bound contains only what each packet takes: it shows how close the bound
+    /// is to a run in which that is so.
+    Quiet,
 }
 
 impl FlowsInput {
@@ -157,9 +157,9 @@ impl FlowsInput {
     /// # Errors
     ///
     /// As [`groups`].
-    fn groups(&self, timing: &Timing, cores: Cores) -> Result<Vec<ChunkProcessor>, FlowError> {
+    fn groups(&self, timing: &Timing, others: OtherVms) -> Result<Vec<ChunkProcessor>, FlowError> {
         let mut groups = groups(&self.flows, &self.receivers, &self.setting, &self.path)?;
-        if cores == Cores::Serialized || !self.mover.is_weirs_broker() {
+        if others == OtherVms::Quiet || !self.mover.is_weirs_broker() {
             return Ok(groups);
         }
         let position = |vm: usize| u32::try_from(vm).unwrap_or(u32::MAX);
@@ -267,7 +267,7 @@ pub fn analyze(timing: &Timing, options: &Options) -> Result<Option<FlowsReport>
     let input = FlowsInput::of(timing, options.reading)?;
     let one = |error: FlowError| vec![fault(timing, error)];
     let bandwidth = bandwidth(timing);
-    let groups = input.groups(timing, Cores::Concurrent).map_err(one)?;
+    let groups = input.groups(timing, OtherVms::Active).map_err(one)?;
     let parts = groups.into_iter().map(|group| divide(timing, group));
     let mut parts = parts.collect::<Result<Vec<Part>, _>>()?;
     let mut judged = bandwidth;
@@ -304,21 +304,17 @@ pub fn analyze(timing: &Timing, options: &Options) -> Result<Option<FlowsReport>
         (Mover::RtVirtio, None) => Crossover::Unknown,
         (Mover::Engine | Mover::Core(_), _) => timing.crossover(),
     };
-    let broker = |cores| {
-        let moved = input.mover.is_weirs_broker();
-        if moved { bounds(timing, cores, options.effort) } else { Bounds::default() }
+    let bounds = if input.mover.is_weirs_broker() {
+        bounds(timing, OtherVms::Active, options.effort)
+    } else {
+        Bounds::default()
     };
-    let (concurrent, serialized) = (broker(Cores::Concurrent), broker(Cores::Serialized));
     let end_to_end = end_to_end(timing, options.effort);
-    let bounds: Vec<[Option<u64>; 2]> =
-        concurrent.of.into_iter().zip(serialized.of).map(Into::into).collect();
     let assumed = assumptions(timing, options, bandwidth);
     let mut report = FlowsReport::new(timing, &parts, (judged, bandwidth.is_some()), assumed);
-    report.bounds_gave_up = concurrent.gave_up || serialized.gave_up || end_to_end.gave_up;
-    for FlowBound { position, bound_ns, serialized_bound_ns, end_to_end_ns, .. } in
-        &mut report.flows
-    {
-        [*bound_ns, *serialized_bound_ns] = bounds.get(*position).copied().unwrap_or_default();
+    report.bounds_gave_up = bounds.gave_up || end_to_end.gave_up;
+    for FlowBound { position, bound_ns, end_to_end_ns, .. } in &mut report.flows {
+        *bound_ns = bounds.of.get(*position).copied().flatten();
         *end_to_end_ns = end_to_end.of.get(*position).copied().flatten();
     }
     report.set_engine(engine);
@@ -344,8 +340,8 @@ impl Bounds {
 /// notification and eligibility to the receiver's interrupt. Best effort has none, and no flow has
 /// one if overheads or the bandwidth of the copy are not known.
 #[must_use]
-pub fn bounds(timing: &Timing, cores: Cores, effort: Effort) -> Bounds {
-    found_bounds(timing, cores, effort).unwrap_or_else(|| Bounds::none(timing))
+pub fn bounds(timing: &Timing, others: OtherVms, effort: Effort) -> Bounds {
+    found_bounds(timing, others, effort).unwrap_or_else(|| Bounds::none(timing))
 }
 
 /// Returns the latency bounds of flows that a DMA engine moves as in rt-virtio, in ns: from the
@@ -362,7 +358,7 @@ fn found_end_to_end(timing: &Timing, effort: Effort) -> Option<Bounds> {
     let at = Bandwidths { paced: rate, chunk: rate };
     let input = FlowsInput::of(timing, Reading::Printed).ok()?;
     let mut bounds = Bounds::none(timing);
-    for group in input.groups(timing, Cores::Concurrent).ok()? {
+    for group in input.groups(timing, OtherVms::Active).ok()? {
         let Part { flows, tasks, best_effort, .. } = divide(timing, group).ok()?;
         let responses = responses(&tasks, &best_effort, at, effort);
         bounds.gave_up |= responses.gave_up;
@@ -376,32 +372,21 @@ fn found_end_to_end(timing: &Timing, effort: Effort) -> Option<Bounds> {
     Some(bounds)
 }
 
-fn found_bounds(timing: &Timing, cores: Cores, effort: Effort) -> Option<Bounds> {
+fn found_bounds(timing: &Timing, others: OtherVms, effort: Effort) -> Option<Bounds> {
     let mover = Mover::built(timing);
     let input = FlowsInput::moved_by(mover, timing, Reading::Printed).ok()?;
     timing.dma.copy_bandwidth?;
     let (chunk, _) = mover.bandwidth(timing)?;
     let rate = paced(timing, mover, timing.dma.bandwidth.map(|rate| rate.0))?;
     let at = Bandwidths { paced: BytesPerSec(rate), chunk: BytesPerSec(chunk) };
-    let groups = input.groups(timing, cores).ok()?;
+    let groups = input.groups(timing, others).ok()?;
     // A packet has arrived before its last finalization ends. The table is of flows to one
     // receiver; more of them take longer in steps that it does not contain, for which this time is
     // left in.
     let several = timing.flows.iter().any(|flow| flow.to.len() > 1);
     let tail = if several { 0 } else { input.tail.0 };
     let mut bounds = Bounds::none(timing);
-    for mut group in groups {
-        // A serialized core that has notified the broker keeps it waiting until it sleeps: that
-        // depends on the sender.
-        let senders = if cores == Cores::Serialized { &timing.wakes[..] } else { &[] };
-        for (task, flow) in group.tasks.iter_mut().zip(&group.flows) {
-            let sender = timing.vms.get(timing.flows.get(*flow)?.from)?;
-            if let Some((_, wake)) = senders.iter().find(|(name, _)| *name == sender.name) {
-                let more =
-                    i64::try_from(wake.0).ok()? - i64::try_from(input.path.wake.max.0).ok()?;
-                task.jitter.0 = task.jitter.0.checked_add(more.checked_mul(2)?)?;
-            }
-        }
+    for group in groups {
         let Part { flows, tasks, best_effort, .. } = divide(timing, group).ok()?;
         let responses = responses(&tasks, &best_effort, at, effort);
         bounds.gave_up |= responses.gave_up;
@@ -435,7 +420,7 @@ impl Copying {
         // The report on the flows states why they cannot be analyzed.
         let groups = FlowsInput::of(timing, Reading::Printed)
             .ok()
-            .and_then(|input| input.groups(timing, Cores::Concurrent).ok());
+            .and_then(|input| input.groups(timing, OtherVms::Active).ok());
         let asked = timing.dma.bandwidth.map(|rate| rate.0).or(tried);
         let rate = paced(timing, Mover::of(timing), asked).filter(|rate| *rate > 0);
         let own = |group: &ChunkProcessor| group.vm.is_some_and(|its| its as usize == vm);
@@ -505,7 +490,7 @@ pub fn hold(timing: &Timing, bandwidth: BytesPerSec, effort: Effort) -> BoundedA
 fn each_part(timing: &Timing, mut ask: impl FnMut(&mut Analyzer)) -> Option<u64> {
     let input = FlowsInput::of(timing, Reading::Printed).ok()?;
     let mut spent = 0_u64;
-    for group in input.groups(timing, Cores::Concurrent).ok()? {
+    for group in input.groups(timing, OtherVms::Active).ok()? {
         let Part { tasks, best_effort, .. } = divide(timing, group).ok()?;
         if !tasks.is_empty() {
             let mut analyzer = Analyzer::new(&tasks, &best_effort);

@@ -32,17 +32,7 @@ pub fn report(report: &Report) -> String {
 
 fn flows(flows: &FlowsReport) -> String {
     let mut text = String::new();
-    let header = [
-        "flow",
-        "C' ns",
-        "D' ns",
-        "P' ns",
-        "J' ns",
-        "q' ns",
-        "slack ns",
-        "bound ns",
-        "serialized ns",
-    ];
+    let header = ["flow", "C' ns", "D' ns", "P' ns", "J' ns", "q' ns", "slack ns", "bound ns"];
     let assumed = &flows.assumed;
     let has_bounds = assumed.data_path == DataPath::Broker || assumed.engine_from.is_some();
     let mut rows = table(if has_bounds { header.to_vec() } else { header[..7].to_vec() });
@@ -59,7 +49,7 @@ fn flows(flows: &FlowsReport) -> String {
             flow.slack_ns.map_or("-".to_owned(), ns),
         ];
         if has_bounds {
-            row.extend([or(flow.bound_ns), or(flow.serialized_bound_ns)]);
+            row.push(or(flow.bound_ns));
         }
         rows.add_row(row);
     }

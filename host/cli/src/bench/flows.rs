@@ -83,7 +83,6 @@ pub fn run(json: bool, environment: &Environment) -> Result {
         "deadline, ns",
         "bound, ns",
         "observed max, ns",
-        "without other cores' slices, ns",
         "verdict",
     ]);
     for system in figures["systems"].as_array().into_iter().flatten() {
@@ -101,7 +100,6 @@ pub fn run(json: bool, environment: &Environment) -> Result {
                 "deadline_ns",
                 "bound_ns",
                 "observed_max_ns",
-                "own_max_ns",
                 "verdict",
             ];
             let mut row = vec![text(&system["system"]), text(&system["status"])];
@@ -125,7 +123,6 @@ fn described(flow: &FlowRun) -> Value {
         "deadline_ns": flow.deadline_ns,
         "bound_ns": flow.bound_ns,
         "observed_max_ns": flow.observed_max_ns,
-        "own_max_ns": flow.own_max_ns,
         "verdict": finding.map(|finding| finding.verdict.key()),
         "reason": finding.map(|finding| &finding.reason),
     })
@@ -133,13 +130,6 @@ fn described(flow: &FlowRun) -> Value {
 
 /// Runs a system with flows, on its board or on `platform`, until it ends itself or for this
 /// virtual time. Two runs are alike.
-///
-/// QEMU counts instructions with one core at a time, each until its next timer deadline, and no
-/// tick of EL2 ends a core's slice here. So a latency contains the slices of all cores that have
-/// work between the notification and the receiver's interrupt: none in `flows-exact`, in which
-/// nothing else runs, and milliseconds next to a busy core. The report judges a latency above its
-/// bound by what is left without them ([`FlowRun::own_max_ns`]), and a missed deadline by the
-/// latency as it is.
 pub(super) fn exactly(
     file: &Path,
     platform: Option<&str>,
@@ -151,8 +141,6 @@ pub(super) fn exactly(
     let system = build::checked(file, &build_options, Machine::Qemu, false, environment)?;
     let options = RunOptions {
         accept_not_judged: true,
-        deterministic: true,
-        unsliced: true,
         keep_running: true,
         time,
         interrupt: watch_signals()?,

@@ -1,6 +1,7 @@
 //! `weir bench`: measures the overheads of weir.
 
 pub mod board;
+pub mod clock;
 pub mod engine;
 pub mod flows;
 pub mod mapping;

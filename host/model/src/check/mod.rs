@@ -271,7 +271,7 @@ impl Checker<'_> {
             }
         };
         let message = format!("the broker: `overheads` names `{name}`, which {why}");
-        let help = "run a system with flows with --deterministic, and let `weir report --overheads \
+        let help = "run a system with flows, and let `weir report --overheads \
                     -o FILE` write it; or take the key out";
         self.faults.push(timing.fault(Code::BrokerOverheads, &place, message, help));
     }
@@ -296,7 +296,6 @@ impl Checker<'_> {
         Hypervisor {
             console_core: console_core.unwrap_or_else(|| self.idle_core(vms)),
             heartbeat: (value.0 != 0).then_some(*value),
-            slice: None,
             observed: false,
         }
     }

@@ -46,9 +46,6 @@ table! {
         /// The part of `ft` after the receiver's interrupt, which delays no packet that has
         /// arrived; weir's own path.
         tail: Option<At<Limits>>,
-        /// Upper bounds on `wake` after the notifications of some senders, on an emulator that runs
-        /// one core at a time. Only the bound for comparison with such a run uses it.
-        senders: Vec<Sender> = [],
         /// The bandwidth at which a core copies, measured together with `copy`.
         copy_bandwidth: Option<BytesPerSec> > 0,
         /// The bandwidth at which the DMA engine moves a chunk, measured together with `ip`.
@@ -99,14 +96,6 @@ table! {
         date: Option<String>,
         /// The emulator and its version, or where the board was.
         machine: Option<String>,
-    }
-
-    /// A sender's own overhead.
-    pub(crate) struct Sender = "{ vm = ..., wake = ... }" {
-        /// The VM's name.
-        vm: String,
-        /// Greatest: an integer in ns, or a duration.
-        wake: Nanos as NANOS,
     }
 
     /// The least and the greatest value that was measured.

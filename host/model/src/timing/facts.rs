@@ -28,9 +28,6 @@ pub struct Timing {
     pub overheads: Vec<Overhead>,
     /// The tables that `overheads` and the copy's bandwidth come from, the preferred one first.
     pub tables: Vec<OverheadTable>,
-    /// The greatest wake-up behind the notifications of some senders, by their names: the others'
-    /// is in `overheads`.
-    pub wakes: Vec<(String, Nanos)>,
     /// The saturation of the memory: the file's own or the platform's.
     pub saturation: Option<Saturation>,
     /// Cores that VMs share.
@@ -78,11 +75,6 @@ impl Timing {
                 self.overheads.push(*overhead);
             }
         }
-        for (sender, wake) in &measured.wakes {
-            if self.wakes.iter().all(|(own, _)| own != sender) {
-                self.wakes.push((sender.clone(), *wake));
-            }
-        }
         self.dma.copy_bandwidth = self.dma.copy_bandwidth.or(measured.dma.copy_bandwidth);
         self.tables.extend(measured.tables.iter().cloned());
     }
@@ -92,11 +84,6 @@ impl Timing {
     pub fn prefer(&mut self, measured: &Self) {
         let is_given = |name: &str| measured.overheads.iter().any(|given| given.name == name);
         self.overheads.retain(|own| !is_given(own.name));
-        if is_given("wake") {
-            // Those of senders belong to the run in which `wake` was measured.
-            self.wakes.clear();
-        }
-        self.wakes.retain(|(own, _)| measured.wakes.iter().all(|(given, _)| given != own));
         self.dma.copy_bandwidth = measured.dma.copy_bandwidth.or(self.dma.copy_bandwidth);
         if is_given("ip") {
             self.dma.engine_bandwidth = None;

@@ -47,7 +47,6 @@ pub(crate) fn system(raw: &System, file: &File, faults: &mut Faults) -> Timing {
     let rates = copy_bandwidth.or(engine_bandwidth);
     let own = !overheads.is_empty() || rates.is_some();
     let tables = own.then(|| OverheadTable { file: file.name().to_owned(), origin });
-    let wakes = raw.overheads.senders.iter().map(|sender| (sender.vm.clone(), sender.wake));
     let saturation = Saturation::of(raw.saturation.as_ref(), &mut reader.reader);
     let (cores, unread) = reader.cores(&raw.core);
     let lines = reader.lines(&raw.irq);
@@ -59,7 +58,6 @@ pub(crate) fn system(raw: &System, file: &File, faults: &mut Faults) -> Timing {
         dma,
         overheads,
         tables: tables.into_iter().collect(),
-        wakes: wakes.collect(),
         saturation,
         cores,
         unread,

@@ -85,7 +85,6 @@ fn flows(report: &mut Fields<'_>, draft: &mut Draft) -> Result {
         ("lost", "lost"),
         ("late", "late"),
         ("observed_max_ns", "max ns (EL2)"),
-        ("own_max_ns", "max ns without other cores' slices"),
         ("dropped", "receiver dropped"),
         ("counted_ns", "counted until ns"),
     ];

@@ -39,7 +39,7 @@ const HEAD: &str = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\
 ///
 /// let report = json!({
 ///     "version": 1, "system": "demo", "platform": "qemu-virt", "started": true,
-///     "ended_by": "time-over", "time_ns": 9000, "clock": "counted", "verdict": null,
+///     "ended_by": "time-over", "time_ns": 9000, "clock": "emulated", "verdict": null,
 ///     "verdict_of": [], "vms": [], "totals": { "expected": 0, "met": 0 },
 ///     "hypervisor": ["<script>alert(1)</script>"],
 /// });
@@ -200,21 +200,14 @@ impl Head {
 /// Returns what the time of a run is.
 fn clock_in_words(clock: &str) -> Result<&'static str> {
     Ok(match clock {
-        "host" => {
-            "Times are the host's: they contain times at which the host did something else, and \
-             latencies are not compared with bounds."
+        "emulated" => {
+            "Times are those of the emulated clock: 1 ns for each instruction, on cores that run \
+             concurrently. The run is no evidence about a board."
         }
-        "counted-in-slices" => {
-            "Times are counted instructions of QEMU, which emulates one core after the other: \
-             latencies contain slices of other busy cores. Bounds are those of serialized cores. \
-             The run is no evidence about a board."
+        "board" => "Times are the board's.",
+        _ => {
+            return Err(damaged(REPORT, "has an unknown `clock`"));
         }
-        "counted" => {
-            "Times are counted instructions of QEMU, which emulates one core after the other. \
-             Bounds are those of serialized cores. The run is no evidence about a board."
-        }
-        "board" => "Times are the board's. Bounds are those of concurrent cores.",
-        _ => return Err(damaged(REPORT, "has an unknown `clock`")),
     })
 }
 

@@ -11,7 +11,6 @@ fn overheads(copies: &[(u64, u64)]) -> MeasuredOverheads {
         phases,
         copies: copies.to_vec(),
         transfers: Vec::new(),
-        wakes: BTreeMap::new(),
         packets: 3,
         size: [2, 3],
         lost: 0,
@@ -70,7 +69,7 @@ fn an_engine_without_slope_has_no_bandwidth() {
 }
 
 fn named<'a>(origin: &'a Origin, larger: Option<&'a MeasuredOverheads>) -> OverheadsToml<'a> {
-    OverheadsToml { name: "overheads", origin, larger, senders: true }
+    OverheadsToml { name: "overheads", origin, larger }
 }
 
 #[test]

@@ -15,7 +15,7 @@ pub use result::{
 
 use crate::plugin::Watch;
 use crate::report::End;
-use crate::run::{Console, Run, RunOptions, count, run};
+use crate::run::{Console, Run, RunOptions, adapted, run};
 use std::{fs, path::Path};
 use weir_image::{Failure, Result, cargo::Programs, failure::Context};
 use weir_model::System;
@@ -46,7 +46,7 @@ impl Observation {
     }
 }
 
-/// Builds a system to be observed, runs it deterministically with the plug-in and returns what the
+/// Builds a system to be observed, runs it with the plug-in and returns what the
 /// plug-in saw. With a directory and a count, the first accesses of each VM, as many as the count,
 /// are recorded there.
 ///
@@ -64,9 +64,8 @@ pub fn observe(
         fs::create_dir_all(to).context(|| format!("make {}", to.display()))?;
     }
     let environment = &options.environment;
-    let mut system = system.clone();
+    let mut system = adapted(system, options);
     system.hypervisor.observed = true;
-    count(&mut system, options.time, options.unsliced);
     let scratch = tempfile::tempdir().context(|| "make a directory")?;
     let file = |name: &str| scratch.path().join(name);
     let (no_build, all_parts) = (options.no_build, options.all_parts);
@@ -74,7 +73,7 @@ pub fn observe(
         environment: environment.clone(),
         no_build,
         all_parts,
-        deterministic: true,
+        fixed_seeds: true,
     };
     let built = weir_image::build(&system, &parts)?;
     let elf = Programs::new(environment, true).hypervisor_in(&built.bytes)?;
@@ -85,7 +84,6 @@ pub fn observe(
     fs::write(file("system.img"), built.bytes).context(|| "write the image")?;
     let options = RunOptions {
         accept_not_judged: true,
-        deterministic: true,
         watch: Some(watch.with_record(with_limit)),
         image_file: Some(file("system.img")),
         ..options.clone()

@@ -25,12 +25,8 @@ pub struct FlowRun {
     pub late: u64,
     /// The latencies of its packets, in ns; none without a packet.
     pub latency_ns: Option<Latency>,
-    /// The latency bound in ns, if the analysis can compute one: for serialized cores in QEMU, for
-    /// concurrent cores on a board.
+    /// The latency bound in ns, if the analysis can compute one.
     pub bound_ns: Option<u64>,
-    /// In QEMU, if a latency is above the bound: the longest one in ns without the time slices of
-    /// other emulated cores, as far as the trace shows them.
-    pub own_max_ns: Option<u64>,
     /// The verdict on deadline and bound; none if there is neither.
     #[serde(flatten)]
     pub finding: Option<Finding>,

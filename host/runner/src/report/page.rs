@@ -103,7 +103,6 @@ fn report() -> RunReport {
         late: 0,
         latency_ns: Some(latency),
         bound_ns: Some(5),
-        own_max_ns: Some(4),
         finding: Some(Finding::not_judged("host time")),
         counted_ns: Some(9),
         dropped: Some(0),
@@ -122,7 +121,7 @@ fn report() -> RunReport {
         started: true,
         ended_by: End::AllMet,
         time_ns: 9,
-        clock: Clock::Counted,
+        clock: Clock::Emulated,
         verdict: Some("not-judged"),
         verdict_of: vec!["flow setpoints".into()],
         vms: vec![vm("control"), vm("linux")],
@@ -148,7 +147,7 @@ fn a_page_knows_each_clock_end_and_state() {
         weir_report::html(&RunFiles { report: report.json().0, ..RunFiles::default() })
             .expect("a page")
     };
-    for clock in [Clock::Host, Clock::CountedInSlices, Clock::Counted, Clock::Board] {
+    for clock in [Clock::Emulated, Clock::Board] {
         assert!(page(RunReport { clock, ..report() }).contains("<li>Times are "), "{clock:?}");
     }
     for (ended_by, bad) in [

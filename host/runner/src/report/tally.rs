@@ -268,7 +268,6 @@ impl Tally {
                     max_arrived_ns: counts.observed_max_arrived_ns,
                 }),
                 bound_ns: facts.bound_ns,
-                own_max_ns: None,
                 finding: None,
                 counted_ns: counts.map(|counts| counts.time_ns),
                 dropped: facts.shared.then(|| counts.map_or(0, |counts| counts.dropped)),
@@ -280,6 +279,11 @@ impl Tally {
     /// Returns what the firmware made of the request to limit the DMA engine.
     pub const fn regulator(&self) -> Option<&WireEvent> {
         self.regulator.as_ref()
+    }
+
+    /// Whether the hypervisor reported that the system runs.
+    pub const fn started(&self) -> bool {
+        self.started
     }
 
     /// Returns whether the system reported its stop.

@@ -8,7 +8,7 @@ use crate::{
     demux::{Demux, WireStep},
     expect::Expectations,
     findings::Clock,
-    observed::{ArrivedPacket, ObservedTrace, Turns},
+    observed::{ArrivedPacket, ObservedTrace},
     show,
     synthetic::SyntheticWire,
 };
@@ -120,11 +120,10 @@ fn flows_above_their_bounds_and_old_counts_are_told() {
         let tally = tally(&wire);
         let report = tally.report("s", "p", &Expectations::default(), ended_by, time_ns);
         let mut report = RunReport { flows: tally.flows(&facts), ..report };
-        let counted = crate::judge::Conditions { clock: Clock::Counted, accept_host_time: false };
+        let emulated = Clock::Emulated;
         let packet = ArrivedPacket { latency_ns: 109_984, arrived_ns: 200_000 };
-        let mut observed = ObservedTrace::of_packets(vec![packet], 0);
-        observed.add_turns(0, Turns::default());
-        crate::judge::judge(&mut report, Some(&observed), (&[], &[]), counted);
+        let observed = ObservedTrace::of_packets(vec![packet], 0);
+        crate::judge::judge(&mut report, Some(&observed), (&[], &[]), emulated);
         report
     };
     let told = |report: &RunReport| show::summary(report);

@@ -5,6 +5,7 @@ mod console;
 mod load;
 mod options;
 mod outcome;
+mod replay;
 mod running;
 mod setup;
 
@@ -14,25 +15,23 @@ use crate::{
     plugin::Watch,
     qemu::{self, QemuProcess},
     ram::Ram,
-    record::RunRecord,
+    record::{RunRecord, WIRE},
     report::{End, RunReport},
     rings::Rings,
     show,
-    standstill::Standstill,
 };
 pub use console::{Console, SilentConsole};
-pub use options::RunOptions;
+pub use options::{ConsoleInput, RunOptions};
 use outcome::judge_report;
+use replay::Replay;
 use running::{LONG_SILENCE, Peer, Running};
 use serde_json::{Value, json};
-pub use setup::SLICE;
-pub(crate) use setup::count;
-use setup::{COUNTS, awaits_counts, preload};
+pub(crate) use setup::adapted;
 use std::{
     ffi::OsStr,
     path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 use weir_image::{
     Failure, Format, Result,
@@ -96,8 +95,7 @@ impl Run {
 /// # fn main() -> weir_image::Result {
 /// let environment = Environment::find();
 /// let system = check(Path::new("examples/demo/demo.toml"), None, &environment)?;
-/// let options = RunOptions { deterministic: true, ..RunOptions::new(environment) };
-/// let run = run(&system, &options, &mut SilentConsole)?;
+/// let run = run(&system, &RunOptions::new(environment), &mut SilentConsole)?;
 /// println!("{}", serde_json::to_string(&run.report).expect("a report"));
 /// # Ok(())
 /// # }
@@ -111,34 +109,26 @@ pub fn run(system: &System, options: &RunOptions, console: &mut dyn Console) -> 
 
 fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console) -> Result<Run> {
     let environment = &options.environment;
-    let mut system = system.clone();
-    if options.deterministic {
-        count(&mut system, options.time, options.unsliced);
-    } else if let Some(note) = budgets::adapt(&mut system)? {
-        console.note(&note);
-    }
-    if awaits_counts(options, &system) {
-        system.hypervisor.heartbeat.get_or_insert(COUNTS);
-    }
+    let replay = Replay::of(options)?;
+    let options = &replay.options;
+    let system = match &options.image_file {
+        Some(_) => system.clone(),
+        None => adapted(system, options),
+    };
     let needs_watch = needs_plugin(&system);
     let mut setup = setup::setup(&system, options)?;
     budgets::check_machine(&system)?;
     let qemu = qemu::Program::find(environment, &system.platform)?;
     let built = image(&system, options)?;
-    let no_build = options.no_build;
-    // Arguments of the user can need QEMU's main loop while a core runs.
-    let steady = options.deterministic && options.qemu_args.is_empty();
-    let preload = steady.then(|| preload(options, environment)).transpose()?;
+    replay.compare(&built)?;
+    let mut clock = setup::clock(options, environment)?;
     if options.interrupt.load(Ordering::SeqCst) {
         return Err(Failure::reported(INTERRUPTED));
     }
 
     let record = RunRecord::create(&environment.runs(), &system)?;
     let kernel = write_image(&record, &built, &system)?;
-    let watch = match &options.watch {
-        None if needs_watch => Some(Watch::new(&system, None, None, no_build, environment)?),
-        watch => watch.clone(),
-    };
+    let watch = watch(&system, options)?;
     let ram = Arc::new(Ram::new(system.platform.ram_in_qemu(), setup.memory)?);
     let scratch = tempfile::tempdir().context(|| "make a directory")?;
     setup.device_tree = setup::device_tree(&system.platform, scratch.path())?;
@@ -150,22 +140,21 @@ fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console)
     if let Some(plugin) = &plugin {
         setup.extra.splice(0..0, plugin.arguments.iter().map(Into::into));
     }
+    let rings = Rings::find(&system, &built, environment);
+    let rings = rings.map(|rings| clock.stop_for_reader().map(|stops| (rings, stops)));
+    replay.give_input(&mut clock, &record)?;
+    setup.clock = clock.argument();
     let command = setup.arguments(kernel.into_os_string(), &ram);
     let log = record.file("qemu.log")?;
-    let rings = Rings::find(&system, &built, environment);
     let started = SystemTime::now();
-    let machine = QemuProcess::start(&qemu.path, &command, &ram, preload, log)?;
-    // Without time slices there are few ticks, and the progress of other cores is not guaranteed.
-    let standstill = system.hypervisor.slice.filter(|_| options.deterministic);
-    let standstill = standstill.and_then(|_| rings.as_ref().ok()?.progress().cloned());
-    let standstill =
-        standstill.map(|progress| Standstill::new(progress, Arc::clone(&ram), machine.process()));
+    let machine = QemuProcess::start(&qemu.path, &command, &ram, clock, log)?;
+    let start = |(rings, stops): (Rings, _)| rings.start(ram.clone(), record.directory(), stops);
     let trace = match rings {
-        Ok(rings) => Ok(rings.start(Arc::clone(&ram), record.directory())?),
+        Ok(rings) => Ok(start(rings?)?),
         Err(reason) => Err(reason),
     };
     let mut run = Running::new(options, &system, Peer::Qemu(machine), record, console)?;
-    run.standstill = standstill;
+    run.session.end_at(replay.end_ns);
     if plugin.is_some() {
         run.silence = LONG_SILENCE;
     }
@@ -179,7 +168,7 @@ fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console)
     hub.close();
     let mut report = session.report(end);
     // A machine that the runner ends continues for a moment, which depends on the host.
-    let cut = options.deterministic && matches!(end, End::AllMet | End::TimeOver);
+    let cut = matches!(end, End::AllMet | End::TimeOver | End::Interrupted);
     let until = cut.then_some(report.time_ns);
     let trace = trace.map(|trace| trace.finish(until, &record.path(trace::file::NAME)));
     let (trace, traced) = match trace {
@@ -202,8 +191,11 @@ fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console)
             "qemu_status": status.map(|status| status.to_string()),
             "system": system.path.display().to_string(),
             "image_bytes": built.len(),
-            "image_crc32": format!("{:#010x}", weir_abi::checksum(&built)),
-            "deterministic": options.deterministic,
+            "image_crc32": replay::checksum(&built),
+            "takes_input": options.input == ConsoleInput::Live,
+            "limit_ns": options.time.map(nanoseconds),
+            "keep_running": options.keep_running,
+            "quantum_ns": options.quantum.map(|quantum| quantum.0),
             "counter_page": plugin.map(|plugin| plugin.counts(&ram)),
             "debian_packages": debian_packages(&system),
             "started": humantime::format_rfc3339_seconds(started).to_string(),
@@ -212,9 +204,20 @@ fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console)
         }),
     )?;
     record.remove("system.img");
-    let (status, trouble) = outcome::status(&report, options, trouble, status, &record);
+    let outcome = outcome::status(&report, options, trouble, status, &record);
+    let (status, trouble) = replay.conclude(outcome, &record.path(WIRE))?;
     let directory = record.directory().to_owned();
     Ok(Run { report, directory, status, trouble, trace })
+}
+
+/// Returns what watches the machine: what the caller wants, or what the system needs.
+fn watch(system: &System, options: &RunOptions) -> Result<Option<Watch>> {
+    match &options.watch {
+        None if needs_plugin(system) => {
+            Watch::new(system, None, None, options.no_build, &options.environment).map(Some)
+        }
+        watch => Ok(watch.clone()),
+    }
 }
 
 /// Keeps the image with the run. Returns the file that QEMU takes: an arm64 Image it starts in EL2,
@@ -238,9 +241,14 @@ fn image(system: &System, options: &RunOptions) -> Result<Vec<u8>> {
     }
     let RunOptions { no_build, all_parts, .. } = *options;
     let environment = options.environment.clone();
-    let deterministic = options.deterministic;
-    let options = weir_image::ImageOptions { environment, no_build, all_parts, deterministic };
+    let fixed_seeds = options.serial.is_none();
+    let options = weir_image::ImageOptions { environment, no_build, all_parts, fixed_seeds };
     Ok(weir_image::build(system, &options)?.bytes)
+}
+
+/// Returns a duration in ns, at most 2^64 - 1.
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Returns the words of a command line as text.

@@ -10,6 +10,20 @@ use std::{
     time::Duration,
 };
 use weir_image::Environment;
+use weir_units::Nanos;
+
+/// The input of the VMs' consoles in QEMU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ConsoleInput {
+    /// There is none: two runs give the same report and logs, byte for byte.
+    #[default]
+    None,
+    /// Clients of the run's socket type, and virtual time is never ahead of the host's. The input
+    /// is recorded.
+    Live,
+    /// The recorded input of the run in this directory, of the same image and to its end.
+    Replay(PathBuf),
+}
 
 /// The options of a run.
 #[derive(Clone, Debug, Default)]
@@ -21,16 +35,12 @@ pub struct RunOptions {
     pub no_build: bool,
     /// Builds the hypervisor with all its parts, not only those that the system uses.
     pub all_parts: bool,
-    /// Ends the run after this long: of the host's time, or of virtual time if `deterministic`.
+    /// Ends the run after this long: of virtual time in QEMU, of the host's time on a board.
     pub time: Option<Duration>,
-    /// Counts instructions instead of time: two runs give the same report and logs, byte for byte.
-    pub deterministic: bool,
-    /// If `deterministic`: emulated cores have no quantum. Latencies are exact while all cores but
-    /// one sleep.
-    pub unsliced: bool,
-    /// Without `deterministic`: missed deadlines and exceeded memory budgets are not judged,
-    /// because the time is the host's.
-    pub accept_host_time: bool,
+    /// How far the clocks of two running cores may be apart in QEMU; none is 100 ns.
+    pub quantum: Option<Nanos>,
+    /// The input of the VMs' consoles in QEMU. A board always takes input.
+    pub input: ConsoleInput,
     /// A verdict "not judged" does not fail the run.
     pub accept_not_judged: bool,
     /// A plug-in that watches each access.
@@ -47,8 +57,7 @@ pub struct RunOptions {
     pub loader: Option<Loader>,
     /// Additional arguments of QEMU.
     pub qemu_args: Vec<OsString>,
-    /// The latency bound of each flow of the system, in ns: for serialized cores in QEMU, for
-    /// concurrent cores on a board. Flows without a bound are not compared.
+    /// The latency bound of each flow of the system, in ns. Flows without a bound are not compared.
     pub bounds: Vec<Option<u64>>,
     /// The origin of the overheads behind `bounds`, which `run.json` records.
     pub overheads: Value,
@@ -57,7 +66,7 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
-    /// Returns the options of a run in host time that ends with the last expected line.
+    /// Returns the options of a run that ends with the last expected line.
     #[must_use]
     pub fn new(environment: Environment) -> Self {
         Self { environment, ..Self::default() }

@@ -3,16 +3,12 @@
 use super::options::RunOptions;
 use crate::{
     findings::Clock,
-    judge::{self, Conditions},
-    observed::{ObservedTrace, Turns},
+    judge,
+    observed::ObservedTrace,
     record::RunRecord,
-    report::{End, FlowRun, RunReport, State},
+    report::{End, RunReport, State},
 };
-use std::{
-    fmt::Write as _,
-    path::{Path, PathBuf},
-    process::ExitStatus,
-};
+use std::{fmt::Write as _, path::PathBuf, process::ExitStatus};
 use weir_analysis::verdict::Verdict;
 use weir_image::{
     Result,
@@ -35,47 +31,15 @@ pub(super) fn judge_report(
         let overshoot = |key| budgets.iter().find(|of| of.key == key)?.overshoot;
         let deadline = |line| lines.iter().find(|of| (of.vm, of.intid) == line);
         let deadline = |line| deadline(line).map(|of| of.deadline_ns);
-        let mut found = ObservedTrace::read(&mut Trace::open(&path)?, overshoot, deadline)?;
-        if options.deterministic {
-            add_turns(&mut found, &report.flows, system, &path)?;
-        }
-        observed = Some(found);
+        observed = Some(ObservedTrace::read(&mut Trace::open(&path)?, overshoot, deadline)?);
     }
-    judge::judge(report, observed.as_ref(), (&budgets, &lines), conditions(options));
+    judge::judge(report, observed.as_ref(), (&budgets, &lines), clock(options));
     Ok(())
 }
 
-/// Adds the turns of emulated cores that a flow does not use, for each flow with a packet above its
-/// bound.
-fn add_turns(
-    observed: &mut ObservedTrace,
-    flows: &[FlowRun],
-    system: &System,
-    trace: &Path,
-) -> Result {
-    let broker = system.broker().and_then(|broker| system.vms.get(broker));
-    let broker = broker.map_or(&[][..], |broker| &broker.cpus);
-    let senders = system.timing.flows.iter().flat_map(|flow| flow.to.iter().map(|_| flow.from));
-    for ((place, flow), sender) in (0..).zip(flows).zip(senders) {
-        let mut packets = observed.packets(place).iter();
-        if packets.any(|packet| flow.bound_ns.is_some_and(|bound| packet.latency_ns > bound)) {
-            let cores = system.vms.get(sender).map_or(&[][..], |vm| &vm.cpus);
-            let own: Vec<u8> = cores.iter().chain(broker).map(|core| core.0).collect();
-            observed.add_turns(place, Turns::read(&mut Trace::open(trace)?, &own)?);
-        }
-    }
-    Ok(())
-}
-
-/// Returns the conditions under which a run is judged.
-fn conditions(options: &RunOptions) -> Conditions {
-    let clock = match (options.deterministic, options.unsliced) {
-        _ if options.serial.is_some() => Clock::Board,
-        (false, _) => Clock::Host,
-        (true, false) => Clock::CountedInSlices,
-        (true, true) => Clock::Counted,
-    };
-    Conditions { clock, accept_host_time: options.accept_host_time }
+/// Returns the time that a run's latencies are measured in.
+fn clock(options: &RunOptions) -> Clock {
+    if options.serial.is_some() { Clock::Board } else { Clock::Emulated }
 }
 
 /// Returns what the verdicts on a run rest on, as `weir analyze` has it in `assumed`.
@@ -96,8 +60,7 @@ pub(super) fn status(
     record: &RunRecord,
 ) -> (u8, Option<String>) {
     let missed = report.totals.met < report.totals.expected;
-    let accepted = options.accept_not_judged || options.accept_host_time;
-    let open = report.verdict == Some(Verdict::NotJudged.key()) && !accepted;
+    let open = report.verdict == Some(Verdict::NotJudged.key()) && !options.accept_not_judged;
     let failed = report.verdict == Some(Verdict::DoesNotHold.key());
     let status = match report.ended_by {
         End::AllMet => GOOD,

@@ -2,8 +2,8 @@
 
 use super::{
     console::{Console, ignore_closed, show},
-    options::RunOptions,
-    setup::awaits_counts,
+    options::{ConsoleInput, RunOptions},
+    setup::{awaits_counts, has_heartbeat},
 };
 use crate::{
     board::ExpectedImage,
@@ -14,7 +14,6 @@ use crate::{
     record::RunRecord,
     report::{End, EngineRun, FlowFacts, VmFacts},
     session::{ImageNamed, Session, SessionPlan},
-    standstill::Standstill,
     wire_trace::WireTrace,
 };
 use std::{
@@ -49,9 +48,12 @@ const LOADED: Duration = Duration::from_secs(10);
 const UNNAMED: Duration = Duration::from_secs(30);
 /// Limit on the time of QEMU to end after the system has stopped.
 const ENDING: Duration = Duration::from_secs(5);
-/// Limit on the silence of a machine that counts instructions. Its limit in virtual time works only
-/// if it sends records.
+/// Limit on the silence of an emulated machine. Its limit in virtual time works only if it sends
+/// records.
 const SILENCE: Duration = Duration::from_secs(120);
+/// The same limit while the system has not started: a hypervisor that refuses says why, and the
+/// firmware may not power the machine off.
+const REFUSED: Duration = Duration::from_secs(20);
 /// The same limit if a plug-in watches each access.
 pub(super) const LONG_SILENCE: Duration = Duration::from_secs(1200);
 
@@ -114,12 +116,12 @@ pub(super) struct Running<'a> {
     /// Whether the user of an attached console left.
     left: Arc<AtomicBool>,
     vcpus: usize,
+    /// Whether the machine reports now and then, whatever its VMs do.
+    has_heartbeat: bool,
     /// Whether the machine goes on when the system has ended.
     stays_on: bool,
     /// Limit on the silence of the machine.
     pub(super) silence: Duration,
-    /// Detects that virtual time stands still, if it can.
-    pub(super) standstill: Option<Standstill>,
     /// The trace of a board, if it is wanted.
     pub(super) trace: Option<WireTrace>,
     /// Bytes of the wire that belong to the run.
@@ -155,7 +157,8 @@ impl<'a> Running<'a> {
         let expect = system.vms.iter().enumerate();
         let expect =
             expect.flat_map(|(vm, facts)| facts.expect.iter().map(move |text| (vm, text.clone())));
-        let limit_ns = options.time.filter(|_| options.deterministic);
+        let in_qemu = matches!(peer, Peer::Qemu(_));
+        let limit_ns = options.time.filter(|_| in_qemu);
         let vcpus = vms.iter().map(|vm| vm.cores.len()).sum();
         let plan = SessionPlan {
             system: name(system),
@@ -164,7 +167,7 @@ impl<'a> Running<'a> {
             flows: flows(system, options),
             engine: EngineRun::of(system),
             expect: expect.collect(),
-            limit_ns: limit_ns.map(|limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)),
+            limit_ns: limit_ns.map(super::nanoseconds),
             keep_running: options.keep_running,
             count_flows: awaits_counts(options, system),
             awaited: match &peer {
@@ -174,8 +177,7 @@ impl<'a> Running<'a> {
         };
         let hub = Hub::new(names.clone(), peer.link().input());
         let left = Arc::new(AtomicBool::new(false));
-        // Input arrives at a time of the host, so that runs with input do not repeat.
-        if !options.deterministic {
+        if !in_qemu || options.input == ConsoleInput::Live {
             hub.listen(record.directory())?;
             console.listening(record.directory(), &left)?;
         }
@@ -191,14 +193,19 @@ impl<'a> Running<'a> {
             hub,
             left,
             vcpus,
+            has_heartbeat: has_heartbeat(options, system),
             stays_on,
             silence: SILENCE,
-            standstill: None,
             trace: None,
             wire_bytes: 0,
             behind: Vec::new(),
             steps: Vec::new(),
         })
+    }
+
+    /// Returns whether a board runs the system.
+    fn is_on_board(&self) -> bool {
+        matches!(self.peer, Peer::Board(..))
     }
 
     /// Runs until the end. Returns the reason of the end, and an error message for the user.
@@ -207,7 +214,8 @@ impl<'a> Running<'a> {
         let end = self.session.ended(end);
         let ask = match end {
             End::Interrupted => true,
-            End::AllMet | End::TimeOver => !self.options.deterministic,
+            // The end of a run in QEMU is a point in virtual time.
+            End::AllMet | End::TimeOver => self.is_on_board(),
             _ => false,
         };
         if ask {
@@ -249,9 +257,6 @@ impl<'a> Running<'a> {
                     }
                 }
                 Heard::Nothing => {
-                    if self.standstill.as_mut().is_some_and(Standstill::poll) {
-                        self.peer.link().end_standstill();
-                    }
                     self.record.flush()?;
                     ignore_closed(self.console.flush())?;
                 }
@@ -262,7 +267,7 @@ impl<'a> Running<'a> {
                 return Ok((End::Interrupted, None));
             }
             // Not before a frame has come: a boot loader would take the request for its own.
-            let ask = matches!(self.peer, Peer::Board(..))
+            let ask = self.is_on_board()
                 && self.session.image() == ImageNamed::Unknown
                 && asked.elapsed() > ASK_AGAIN;
             if ask {
@@ -277,6 +282,9 @@ impl<'a> Running<'a> {
                 self.peer.link().ask_for_trace();
             }
             let is_quiet = heard.elapsed() > PROMPT;
+            if !self.has_heartbeat && self.session.awaits_line() && is_quiet {
+                return Ok((End::AllMet, None));
+            }
             if self.stays_on && self.session.stopped() && is_quiet {
                 return Ok((End::SystemStop, None));
             }
@@ -285,7 +293,7 @@ impl<'a> Running<'a> {
                 let trouble = "the system has ended, but QEMU had to be killed";
                 return Ok((End::SystemStop, Some(trouble.into())));
             }
-            let limit = self.options.time.filter(|_| !self.options.deterministic);
+            let limit = self.options.time.filter(|_| self.is_on_board());
             if limit.is_some_and(|limit| started.elapsed() >= limit) {
                 return Ok((End::TimeOver, None));
             }
@@ -298,8 +306,11 @@ impl<'a> Running<'a> {
                 );
                 return Ok((End::Silent, Some(trouble)));
             }
-            let silence = self.silence;
-            if self.options.deterministic && heard.elapsed() > silence {
+            let has_refused = !self.session.started() && self.wire_bytes > 0;
+            let silence = if has_refused { self.silence.min(REFUSED) } else { self.silence };
+            // Someone who is attached may wait for as long as he likes.
+            let is_watched = self.is_on_board() || self.options.input == ConsoleInput::Live;
+            if !is_watched && heard.elapsed() > silence {
                 let trouble = format!("nothing came from the machine for {} s", silence.as_secs());
                 return Ok((End::Silent, Some(trouble)));
             }
@@ -396,8 +407,7 @@ impl<'a> Running<'a> {
     }
 }
 
-/// Returns the flows that the broker moves, with their bounds; without bounds in a run in QEMU
-/// in the host's time.
+/// Returns the flows that the broker moves, with their bounds.
 fn flows(system: &System, options: &RunOptions) -> Vec<FlowFacts> {
     if system.broker().is_none() {
         return Vec::new();
@@ -412,7 +422,7 @@ fn flows(system: &System, options: &RunOptions) -> Vec<FlowFacts> {
             } else {
                 flow.name.clone()
             },
-            bound_ns: bound.filter(|_| options.deterministic || options.serial.is_some()),
+            bound_ns: bound,
             deadline_ns: flow.deadline.map(|deadline| deadline.0),
             period_ns: flow.period.map(|period| period.0),
             shared,

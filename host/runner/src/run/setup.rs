@@ -1,11 +1,12 @@
-//! The preparation of a run: the system for counted runs, and QEMU's machine.
+//! The preparation of a run in QEMU: the system, and the machine.
 
 use super::options::RunOptions;
 use crate::{
-    qemu::{MachineSetup, Parked, Preload},
+    qemu::{EmulatedClock, MachineSetup, Parked},
     ram,
 };
 use std::{
+    ffi::OsString,
     fs,
     path::{Path, PathBuf},
     time::Duration,
@@ -15,12 +16,9 @@ use weir_image::{Environment, Failure, Result, cargo::Programs, failure::Context
 use weir_model::{System, bare_device_tree, platform::Platform};
 use weir_units::{Bytes, Nanos, Pa};
 
-/// The time slice of a core under instruction counting. Each other busy core delays an interrupt or
-/// the visibility of another core's store by at most one time slice.
-pub const SLICE: Nanos = Nanos(100_000);
-
-/// The heartbeat of a run that waits for counts, if the system has none.
-pub(super) const COUNTS: Nanos = Nanos(1_000_000_000);
+/// The heartbeat of a run that waits for lines or counts, if the system has none: the machine may be
+/// silent while it waits, and time is known from its records only.
+const WAITING: Nanos = Nanos(1_000_000_000);
 
 /// Returns a heartbeat that comes soon after `limit`: the runner knows virtual time only from
 /// records of the machine, and guests can be silent.
@@ -32,23 +30,39 @@ fn beat_behind(heartbeat: Option<Nanos>, limit: Duration) -> Nanos {
     heartbeat.map_or(behind, |heartbeat| heartbeat.min(behind))
 }
 
-/// Changes `system` for counted runs: its cores have time slices of [`SLICE`], unless `unsliced`.
-/// With a limit, the hypervisor sends a record soon after it.
-pub(crate) fn count(system: &mut System, limit: Option<Duration>, unsliced: bool) {
+/// Changes `system` for a run that ends at `limit` of virtual time: the hypervisor sends a record
+/// soon after it.
+fn end_at(system: &mut System, limit: Duration) {
     let hypervisor = &mut system.hypervisor;
-    hypervisor.slice = (!unsliced).then_some(SLICE);
-    if let Some(limit) = limit {
-        hypervisor.heartbeat = Some(beat_behind(hypervisor.heartbeat, limit));
-    }
+    hypervisor.heartbeat = Some(beat_behind(hypervisor.heartbeat, limit));
+}
+
+/// Returns whether the run ends when the expected lines have been printed.
+fn ends_with_a_line(options: &RunOptions, system: &System) -> bool {
+    !options.keep_running && system.vms.iter().any(|vm| !vm.expect.is_empty())
+}
+
+/// Returns whether the hypervisor in QEMU reports the time now and then.
+pub(super) fn has_heartbeat(options: &RunOptions, system: &System) -> bool {
+    options.serial.is_none() && system.hypervisor.heartbeat.is_some()
 }
 
 /// Returns whether the run continues after the last expected line until the counts of the flows
-/// arrive. A deterministic run cannot request them, because a request arrives at a time of the
-/// host.
+/// arrive. QEMU is not asked for them, because a request arrives at a time of the host.
 pub(super) fn awaits_counts(options: &RunOptions, system: &System) -> bool {
-    let ends_with_a_line =
-        !options.keep_running && system.vms.iter().any(|vm| !vm.expect.is_empty());
-    options.deterministic && ends_with_a_line && system.has_flows()
+    ends_with_a_line(options, system) && has_heartbeat(options, system) && system.has_flows()
+}
+
+/// Returns the system with what only this run needs.
+pub(crate) fn adapted(system: &System, options: &RunOptions) -> System {
+    let mut system = system.clone();
+    if let Some(limit) = options.time {
+        end_at(&mut system, limit);
+    }
+    if ends_with_a_line(options, &system) {
+        system.hypervisor.heartbeat.get_or_insert(WAITING);
+    }
+    system
 }
 
 /// Returns QEMU's machine, with an SMMU if a VM has PCI functions.
@@ -96,7 +110,7 @@ pub(super) fn setup(system: &System, options: &RunOptions) -> Result<MachineSetu
             &options.qemu_args,
         )?,
         device_tree: None,
-        deterministic: options.deterministic,
+        clock: OsString::new(),
         extra: options.qemu_args.clone(),
     })
 }
@@ -112,14 +126,14 @@ pub(super) fn device_tree(platform: &Platform, directory: &Path) -> Result<Optio
     Ok(Some(file))
 }
 
-/// Returns the library that QEMU preloads so that counted runs repeat. For an image file, the
-/// library of the last build is sufficient.
-pub(super) fn preload(options: &RunOptions, environment: &Environment) -> Result<Preload> {
-    let kept = Programs::new(environment, true).icount_shim(environment);
+/// Returns the emulated clock, which QEMU preloads. For an image file, the library of the last
+/// build is sufficient.
+pub(super) fn clock(options: &RunOptions, environment: &Environment) -> Result<EmulatedClock> {
+    let kept = Programs::new(environment, true).clock(environment);
     let library = match kept {
         Ok(kept) if options.no_build || options.image_file.is_some() => kept,
         Err(error) if options.no_build => return Err(error),
-        _ => Programs::new(environment, false).icount_shim(environment)?,
+        _ => Programs::new(environment, false).clock(environment)?,
     };
-    Preload::open(&library)
+    EmulatedClock::open(&library, options.quantum)
 }

@@ -92,10 +92,4 @@ impl Uart {
     pub fn wait_for_nothing(&mut self) {
         self.0.wait_for_nothing();
     }
-
-    /// Returns whether a received byte is pending. Any core may call it once stage 1 maps the
-    /// device.
-    pub fn has_input() -> bool {
-        Cadence::new(Page).has_input()
-    }
 }

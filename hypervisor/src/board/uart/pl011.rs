@@ -1,12 +1,6 @@
 //! A PL011 (DDI0183), driven by the crate `arm-pl011-uart`.
 
-use crate::{
-    arch::{
-        memory::device,
-        mmio::{Device, Register},
-    },
-    board,
-};
+use crate::{arch::memory::device, board};
 use arm_pl011_uart::{
     DataBits, Interrupts, LineConfig, PL011Registers, Parity, StopBits, Uart as Pl011,
     UniqueMmioPointer,
@@ -23,14 +17,6 @@ pub const STATUS: u64 = 0x18;
 pub const FULL_BIT: u32 = 5;
 /// Offset of the register that takes a byte to send: UARTDR.
 pub const DATA: u64 = 0;
-
-/// The registers, for [`Uart::has_input`].
-// SAFETY: a PL011's page is mapped there on every core (`Stage1::begin`), and a read of its flags
-// has no effect.
-const UART: Device = unsafe { Device::new("uart", device(Pa(board::UART))) };
-
-/// UARTFR.RXFE: the receive FIFO is empty.
-const RX_EMPTY: u32 = 1 << 4;
 
 const RECEIVE: Interrupts = Interrupts::RXI.union(Interrupts::RTI);
 
@@ -100,11 +86,5 @@ impl Uart {
     /// Disables the interrupt for room in the transmit FIFO.
     pub fn wait_for_nothing(&mut self) {
         self.0.set_interrupt_masks(RECEIVE);
-    }
-
-    /// Returns whether a received byte is pending. Any core may call it once stage 1 maps the
-    /// device.
-    pub fn has_input() -> bool {
-        UART.read(Register::<u32>::at(STATUS)) & RX_EMPTY == 0
     }
 }

@@ -303,8 +303,7 @@ pub fn complete(service: &Service, vcpu_ref: &VcpuRef, left: &mut usize) -> bool
         }
         let mask = line(vm, &socket);
         drop(socket);
-        // Before the other core is notified: an emulator that serializes its cores may run that
-        // one first.
+        // Before the other core is notified, which may take the interrupt at once.
         let now = timer::now_ns();
         device.raise(now);
         if let Some(place) = raised.get_mut(vm.index()) {

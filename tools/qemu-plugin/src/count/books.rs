@@ -72,8 +72,6 @@ pub(super) struct Books {
     latest: [Cell; 3],
     pub(super) el2: Cell,
     pub(super) guest: Cell,
-    /// The loads and stores among `guest` that were trapped to EL2: they did not retire.
-    pub(super) aborted: Cell,
     pub(super) boot: Cell,
     /// Whether EL2 clears the RAM of a VM.
     pub(super) clears: Cell,
@@ -191,7 +189,7 @@ impl Books {
             self.clears.set(u64::from(number == path::CLEAR));
         }
         let Some(mark) = BudgetMark::of(number) else { return };
-        let instructions = self.guest.get() - self.aborted.get();
+        let instructions = self.guest.get();
         self.budget().mark(mark, GuestCounts { instructions, ..GuestCounts::default() });
         let path = match (self.path.get() as u8, mark) {
             // The boot and a stretch in which a period begins keep their names.

@@ -79,7 +79,7 @@ impl Accounting {
         if class == InstructionStep::LOAD_STORE && books.last.get() == step.0 {
             return;
         }
-        let last = Self::last(books, step);
+        books.last.set(step.0);
 
         if books.mode.get() == mode::RETURNING {
             // In the first stretch an ERET may lead from one place in EL2 to another.
@@ -91,11 +91,6 @@ impl Accounting {
             }
         }
         if books.mode.get() == mode::GUEST && step.is_entry() {
-            if step.0 & InstructionStep::SYNCHRONOUS != 0
-                && last.class() == InstructionStep::LOAD_STORE
-            {
-                books.aborted.bump();
-            }
             books.enter();
         }
 
@@ -129,13 +124,6 @@ impl Accounting {
             let count = if books.clears.get() == 0 { &books.boot } else { &books.clearing };
             count.bump();
         }
-    }
-
-    /// Returns the previous step, and stores this one as the last.
-    fn last(books: &Books, step: InstructionStep) -> InstructionStep {
-        let last = InstructionStep(books.last.get());
-        books.last.set(step.0);
-        last
     }
 
     /// Records a marker of a guest.

@@ -18,8 +18,6 @@ impl InstructionStep {
     const CLASS_SHIFT: u32 = 48;
     /// A known vector for a lower exception level: a stretch always begins here.
     const VECTOR: u64 = 1 << 52;
-    /// A known vector for synchronous exceptions of a lower exception level.
-    pub(super) const SYNCHRONOUS: u64 = 1 << 53;
     const MARKER_SHIFT: u32 = 56;
 
     pub(super) const PLAIN: u64 = 0;
@@ -51,11 +49,8 @@ impl InstructionStep {
         if options.hyp.contains(&pc) {
             bits |= match options.vectors {
                 None => Self::INSIDE | Self::ENTRY,
-                // Every fourth vector is for synchronous exceptions (Arm ARM D1.3.1.5).
-                Some(vectors) if options.is_lower_el_vector(pc) => {
-                    let first = (pc - vectors).is_multiple_of(0x200);
-                    let synchronous = if first { Self::SYNCHRONOUS } else { 0 };
-                    Self::INSIDE | Self::ENTRY | Self::VECTOR | synchronous
+                Some(_) if options.is_lower_el_vector(pc) => {
+                    Self::INSIDE | Self::ENTRY | Self::VECTOR
                 }
                 Some(_) => Self::INSIDE,
             };
