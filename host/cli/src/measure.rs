@@ -41,8 +41,9 @@ enum What {
     /// What weir takes on a board, for its board file: the overhead of each step of a message, the
     /// switch between vCPUs, and the DMA engine by chunk size.
     ///
-    /// Runs systems of the tests on the board, or in QEMU's machine for it. On a serial line the switch is taken from the trace; for the entry and the exit of
-    /// its exception, `entry` of the board file is added, or else the longest hypercall.
+    /// Runs systems of the tests on the board, or in QEMU's machine for it. On a serial line the
+    /// switch is taken from the trace; for the entry and the exit of its exception, `entry` of the
+    /// board file is added, or else the longest hypercall.
     #[command(after_help = "Examples:\n  \
         weir bench board --platform zcu102\n  \
         weir bench board --platform zcu102 -o boards/zcu102/board.toml\n  \
@@ -89,8 +90,8 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-    /// The speed of the emulated clock by quantum and number of busy cores: host seconds for a second
-    /// of virtual time, and instructions a second. Use a release build.
+    /// The speed of the emulated clock by quantum and number of busy cores: host seconds for a
+    /// second of virtual time, and instructions a second. Use a release build.
     #[command(after_help = "Example:\n  weir bench clock --json")]
     Clock {
         /// Print the figures as JSON.

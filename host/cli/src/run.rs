@@ -25,7 +25,6 @@ use weir_report::trace;
 use weir_runner::{
     BoardLine, ConsoleInput, Loader, Run, RunOptions, SerialLine, show::summary, watch_signals,
 };
-use weir_units::Nanos;
 
 /// Boots a system in QEMU and shows what its VMs print, each line under the VM's name.
 ///
@@ -60,8 +59,8 @@ pub struct RunArguments {
     /// Exit with status 0 also where something is not judged because an input is missing.
     #[arg(long)]
     pub accept_not_judged: bool,
-    /// Take input from `weir attach`. Virtual time is never ahead of the host's then, and the input is
-    /// recorded for --replay. Without input, two runs give the same report and logs, byte for byte.
+    /// Take input from `weir attach`. Virtual time is never ahead of the host's then, and the input
+    /// is recorded for --replay. Without input, two runs give the same report and logs, byte for byte.
     #[arg(long)]
     pub input: bool,
     /// The most by which the clocks of two running cores may be apart, 100ns by default: 0ns is the
@@ -157,7 +156,7 @@ pub fn run(arguments: &RunArguments, environment: &Environment) -> Result {
         no_build: arguments.image.no_build,
         all_parts: arguments.image.all_parts,
         time: arguments.time,
-        quantum: arguments.quantum.map(nanos),
+        quantum: arguments.quantum,
         input: input(arguments, environment)?,
         accept_not_judged: arguments.accept_not_judged,
         keep_running: arguments.keep_running || arguments.attach.is_some(),
@@ -190,11 +189,6 @@ pub fn run(arguments: &RunArguments, environment: &Environment) -> Result {
         (GOOD, _) => Ok(()),
         (status, trouble) => Err(Failure { status, text: trouble.unwrap_or_default() }),
     }
-}
-
-/// Returns a duration in ns, at most 2^64 - 1.
-fn nanos(time: Duration) -> Nanos {
-    Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Returns the input of the consoles.

@@ -41,7 +41,8 @@ pub struct Hypervisor {
     /// Time between two reports of the counters, whole milliseconds.
     pub heartbeat: Option<Nanos>,
     /// Whether every store must be one that an emulator's plug-in sees; see
-    /// [`PackedHeader::observed`](weir_abi::PackedHeader). Not in the file: it belongs to a run, not to the system.
+    /// [`PackedHeader::observed`](weir_abi::PackedHeader). Not in the file: it belongs to a run, not to
+    /// the system.
     pub observed: bool,
 }
 

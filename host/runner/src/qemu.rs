@@ -26,7 +26,7 @@ use std::{
 };
 use weir_image::{Environment, Failure, Result, debian, failure::Context};
 use weir_model::platform::Platform;
-use weir_units::{Bytes, Nanos, Pa};
+use weir_units::{Bytes, Pa};
 
 /// Bytes of the pipe from QEMU.
 const PIPE: usize = 1 << 20;
@@ -57,8 +57,6 @@ pub struct MachineSetup {
     pub memory: Bytes,
     /// The file for `-dtb`, if the machine generates no device tree.
     pub device_tree: Option<PathBuf>,
-    /// `-plugin`'s value for the emulated clock.
-    pub clock: OsString,
     /// The user's own.
     pub extra: Vec<OsString>,
 }
@@ -88,7 +86,8 @@ impl Parked {
 impl MachineSetup {
     /// QEMU's arguments. No device but the board's own: each of QEMU's virtio devices, displays and
     /// monitors brings the host's time into the machine.
-    pub fn arguments(&self, image: OsString, ram: &Ram) -> Vec<OsString> {
+    /// `clock` is the value of `-plugin` for the emulated clock.
+    pub fn arguments(&self, image: OsString, ram: &Ram, clock: OsString) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = Vec::new();
         let mut option = |name: &str, value: &str| {
             arguments.push(name.into());
@@ -117,7 +116,7 @@ impl MachineSetup {
         option("-serial", "chardev:wire");
         option("-accel", "tcg,thread=multi");
         option("-seed", "1");
-        arguments.extend(["-plugin".into(), self.clock.clone()]);
+        arguments.extend(["-plugin".into(), clock]);
         arguments
             .extend(["-nodefaults", "-no-user-config", "-no-reboot", "-kernel"].map(Into::into));
         arguments.push(image);
@@ -137,15 +136,15 @@ pub struct EmulatedClock {
     library: File,
     /// QEMU's end of the connection by which it stops for the reader of its memory.
     stops: Option<UnixStream>,
-    /// How far the clocks of two running cores may be apart, if not as usual.
-    quantum: Option<Nanos>,
+    /// The most by which the clocks of two running cores may be apart, in ns, if not as usual.
+    quantum: Option<u64>,
     /// The plug-in's option for the file with the input's record, and the file.
     input: Option<(&'static str, File)>,
 }
 
 impl EmulatedClock {
-    /// Opens the library. The clocks of two running cores are at most `quantum` apart, or 100 ns.
-    pub fn open(library: &Path, quantum: Option<Nanos>) -> Result<Self> {
+    /// Opens the library. The clocks of two running cores are at most `quantum` ns apart, or 100.
+    pub fn open(library: &Path, quantum: Option<u64>) -> Result<Self> {
         let file = File::open(library).context(|| format!("read {}", library.display()))?;
         Ok(Self { library: file, quantum, stops: None, input: None })
     }
@@ -185,7 +184,7 @@ impl EmulatedClock {
         let mut value = self.path();
         // Writing to a string does not fail.
         if let Some(quantum) = self.quantum {
-            let _ = write!(value, ",quantum={}", quantum.0);
+            let _ = write!(value, ",quantum={quantum}");
         }
         if let Some(stops) = &self.stops {
             let _ = write!(value, ",reader={}", stops.as_raw_fd());
@@ -436,13 +435,12 @@ mod tests {
             parked: Some(Parked { code: Pa(0xff8), cores: 2..4 }),
             memory: Bytes(2 << 30),
             device_tree: Some("x.dtb".into()),
-            clock: "clock.so,reader=7".into(),
             extra: vec!["-d".into(), "int".into()],
         };
         let ram =
             Ram::new([RamRange { base: Pa(0x4000_0000), size: Bytes(2 << 30) }], Bytes(2 << 30))
                 .expect("memory");
-        let arguments = setup.arguments("x.img".into(), &ram);
+        let arguments = setup.arguments("x.img".into(), &ram, "clock.so,reader=7".into());
         let line: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
         let line = line.join(" ");
         assert!(line.contains("-cpu cortex-a53,cntfrq=1000000000 "), "{line}");

@@ -113,6 +113,13 @@ pub fn host_ns() -> u64 {
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
+/// Writes a message of this library to standard error.
+pub fn report(message: &str) {
+    let text = format!("weir-clock: {message}\n");
+    // SAFETY: the text is ours.
+    unsafe { (library().write)(2, text.as_ptr().cast(), text.len()) };
+}
+
 /// Returns the error number of the calling thread's last failed call.
 pub fn error() -> c_int {
     // SAFETY: the C library's, for this thread.

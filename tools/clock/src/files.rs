@@ -82,16 +82,20 @@ pub unsafe extern "C" fn writev(file: c_int, data: *const iovec, count: c_int) -
     }
 }
 
-/// Asks the host for files without waiting. Standard input is ready at a look only, before which the
-/// machine waits until it is not ahead of the host. Returns what `ppoll` returns.
+/// Asks the host for files without waiting. Standard input is ready at a look only, before which
+/// the machine waits until it is not ahead of the host. Returns what `ppoll` returns.
 ///
 /// # Safety
 ///
-/// As of [`ppoll`].
+/// The contract is that of [`ppoll`].
 unsafe fn ask_now(files: *mut pollfd, count: nfds_t, mask: *const sigset_t) -> c_int {
-    let now = process::now();
-    let has_input = process::with(|process| process.looks.next().is_some());
-    let look = process::with(|process| process.looks.begin(now, c::host_ns()));
+    // SAFETY: the caller's promise.
+    let ask = || unsafe { (c::library().poll)(files, count, &raw const NO_TIME, mask) };
+    if process::with(|process| process.looks.next().is_none()) {
+        return ask();
+    }
+    let (now, host) = (process::now(), c::host_ns());
+    let look = process::with(|process| process.looks.begin(now, host));
     if let Some(early @ 1..) = look {
         let early = time::timespec_of(early);
         // SAFETY: no files; the time is ours, and the mask is by the caller's promise.
@@ -100,12 +104,11 @@ unsafe fn ask_now(files: *mut pollfd, count: nfds_t, mask: *const sigset_t) -> c
             return -1;
         }
     }
-    // SAFETY: the caller's promise.
-    let mut ready = unsafe { (c::library().poll)(files, count, &raw const NO_TIME, mask) };
-    let places = usize::try_from(count).unwrap_or(0);
-    if !has_input || files.is_null() || ready < 0 {
+    let mut ready = ask();
+    if files.is_null() || ready < 0 {
         return ready;
     }
+    let places = usize::try_from(count).unwrap_or(0);
     // SAFETY: the caller's promise: so many files, which are valid and the caller's alone.
     let files = unsafe { std::slice::from_raw_parts_mut(files, places) };
     for input in files.iter_mut().filter(|input| input.fd == 0) {
@@ -172,20 +175,14 @@ pub unsafe extern "C" fn poll(files: *mut pollfd, count: nfds_t, milliseconds: c
     unsafe { ppoll(files, count, time, null()) }
 }
 
-/// The places of the threads that wait for files.
-fn waiting() -> impl Iterator<Item = usize> {
-    let used = process::with(|process| process.order.used());
-    (0..used)
-        .filter(|&place| process::with(|process| process.order.thread(place).waits_for_files()))
-}
-
 /// Waits for the host: nothing can happen in the machine without it. The process ends if no thread
 /// waits for files, because then nothing can happen at all.
 pub fn wait_for_host() {
-    let Some(place) = waiting().next() else {
-        let text = b"weir-clock: every thread waits for another one\n";
-        // SAFETY: the text is ours.
-        unsafe { (c::library().write)(2, text.as_ptr().cast(), text.len()) };
+    let waiting = process::with(|process| {
+        (0..process.order.used()).find(|&place| process.order.thread(place).waits_for_files())
+    });
+    let Some(place) = waiting else {
+        c::report("every thread waits for another one");
         std::process::abort();
     };
     let (files, count, mask) = process::with(|process| process.facts[place].files);

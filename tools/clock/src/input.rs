@@ -1,8 +1,8 @@
 //! Input from the host: its moments in virtual time, and its record.
 //!
 //! A machine with input looks at its standard input only at multiples of [`LOOK`] of virtual time,
-//! again and again until it reads nothing. Before a look it waits until it is not ahead of the host's
-//! clock. What it reads is recorded with the virtual time. A replay has the same looks and gives at
+//! again and again until it reads nothing. Before a look it waits until it is not ahead of the
+//! host's clock. What it reads is recorded with the virtual time. A replay has the same looks and gives at
 //! each what was read there, so that the machine behaves alike.
 
 use crate::{c, process};
@@ -60,7 +60,8 @@ impl Piece {
 ///
 /// # Errors
 ///
-/// The first line that describes no piece, has no end, or is of an earlier time than the line before.
+/// The first line that describes no piece, has no end, or is of an earlier time than the one
+/// before.
 pub fn parse(record: &str) -> Result<Vec<Piece>, String> {
     let mut pieces: Vec<Piece> = Vec::new();
     for (line, number) in record.split_inclusive('\n').zip(1..) {
@@ -196,9 +197,7 @@ pub unsafe extern "C" fn readv(file: c_int, into: *const iovec, count: c_int) ->
         let part = unsafe { &*into };
         let size = piece.bytes.len();
         if size > part.iov_len {
-            let text = b"weir-clock: this machine reads less at a time than the recorded one\n";
-            // SAFETY: the text is ours.
-            unsafe { (c::library().write)(2, text.as_ptr().cast(), text.len()) };
+            c::report("this machine reads less at a time than the recorded one");
             std::process::abort();
         }
         // SAFETY: the caller's promise, and the size is at most that of both.

@@ -53,17 +53,17 @@ pub enum State {
 /// A thread in the order.
 #[derive(Clone, Copy, Debug)]
 pub struct Thread {
-    /// Its state.
+    /// The state.
     pub state: State,
-    /// Its clock in ns, while it does not run.
+    /// The clock in ns, while the thread does not run.
     pub clock: u64,
     /// The end of its wait in ns, if nothing ends it before.
     pub deadline: u64,
-    /// Whether it is one of the machine's cores.
+    /// True for one of the machine's cores.
     pub is_core: bool,
-    /// Whether time passes for it while it waits: its clock follows the thread that wakes it.
+    /// True if time passes for it while it waits: its clock follows the thread that wakes it.
     ages: bool,
-    /// Whether its last wait ended by the deadline.
+    /// True if its last wait ended by the deadline.
     timed_out: bool,
     /// The number of its wait: the thread that has waited for longest is woken first.
     wait: u64,
@@ -107,9 +107,9 @@ impl Thread {
 pub struct Turn {
     /// The place of the thread that runs.
     pub thread: usize,
-    /// Its clock when the turn begins, in ns.
+    /// The clock when the turn begins, in ns.
     pub clock: u64,
-    /// Its clock when the turn ends at the latest, in ns.
+    /// The clock when the turn ends at the latest, in ns.
     pub limit: u64,
 }
 

@@ -302,9 +302,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     match install(id, arguments) {
         Ok(()) => 0,
         Err(error) => {
-            let text = format!("weir-clock: {error}\n");
-            // SAFETY: the text is ours.
-            unsafe { (c::library().write)(2, text.as_ptr().cast(), text.len()) };
+            c::report(&error);
             -1
         }
     }

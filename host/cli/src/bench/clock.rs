@@ -20,7 +20,6 @@ use std::{
 use weir_model::platform::Machine;
 use weir_report::table;
 use weir_runner::{RunOptions, SilentConsole, watch_signals};
-use weir_units::Nanos;
 
 /// The columns of the table, on the terminal and in the documentation.
 pub const HEADER: [&str; 4] = ["quantum ns", "busy cores", "host s per virtual s", "MIPS"];
@@ -34,7 +33,7 @@ const TIMES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(2
 /// The speed of a machine whose cores are all busy.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ClockSpeed {
-    /// How far the clocks of two running cores may be apart, in ns.
+    /// The most by which the clocks of two running cores may be apart, in ns.
     quantum_ns: u64,
     /// The number of cores.
     cores: u64,
@@ -104,7 +103,7 @@ fn speed(
         let options = RunOptions {
             accept_not_judged: true,
             time: Some(time),
-            quantum: Some(Nanos(quantum_ns)),
+            quantum: Some(Duration::from_nanos(quantum_ns)),
             interrupt: watch_signals()?,
             ..options(&system, environment)
         };

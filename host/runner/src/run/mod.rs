@@ -143,8 +143,7 @@ fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console)
     let rings = Rings::find(&system, &built, environment);
     let rings = rings.map(|rings| clock.stop_for_reader().map(|stops| (rings, stops)));
     replay.give_input(&mut clock, &record)?;
-    setup.clock = clock.argument();
-    let command = setup.arguments(kernel.into_os_string(), &ram);
+    let command = setup.arguments(kernel.into_os_string(), &ram, clock.argument());
     let log = record.file("qemu.log")?;
     let started = SystemTime::now();
     let machine = QemuProcess::start(&qemu.path, &command, &ram, clock, log)?;
@@ -195,7 +194,7 @@ fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console)
             "takes_input": options.input == ConsoleInput::Live,
             "limit_ns": options.time.map(nanoseconds),
             "keep_running": options.keep_running,
-            "quantum_ns": options.quantum.map(|quantum| quantum.0),
+            "quantum_ns": options.quantum.map(nanoseconds),
             "counter_page": plugin.map(|plugin| plugin.counts(&ram)),
             "debian_packages": debian_packages(&system),
             "started": humantime::format_rfc3339_seconds(started).to_string(),

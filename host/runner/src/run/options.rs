@@ -10,7 +10,6 @@ use std::{
     time::Duration,
 };
 use weir_image::Environment;
-use weir_units::Nanos;
 
 /// The input of the VMs' consoles in QEMU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,8 +36,8 @@ pub struct RunOptions {
     pub all_parts: bool,
     /// Ends the run after this long: of virtual time in QEMU, of the host's time on a board.
     pub time: Option<Duration>,
-    /// How far the clocks of two running cores may be apart in QEMU; none is 100 ns.
-    pub quantum: Option<Nanos>,
+    /// The most by which the clocks of two running cores may be apart in QEMU; none is 100 ns.
+    pub quantum: Option<Duration>,
     /// The input of the VMs' consoles in QEMU. A board always takes input.
     pub input: ConsoleInput,
     /// A verdict "not judged" does not fail the run.

@@ -16,7 +16,6 @@ use weir_image::{
     failure::{Context, ENVIRONMENT, SYSTEM},
 };
 use weir_report::REPORT;
-use weir_units::Nanos;
 
 /// The file of a run with the record of its input, see `weir_clock::input`.
 const INPUT: &str = "input.txt";
@@ -71,7 +70,7 @@ impl Replay {
         };
         let (run, report) = (read("run.json")?, read(REPORT)?);
         options.time = run["limit_ns"].as_u64().map(Duration::from_nanos);
-        options.quantum = run["quantum_ns"].as_u64().map(Nanos);
+        options.quantum = run["quantum_ns"].as_u64().map(Duration::from_nanos);
         options.keep_running = run["keep_running"] == true;
         let by_itself = ["all-met", "time-over", "system-stop"];
         let was_cut = !by_itself.iter().any(|end| report["ended_by"] == *end);

@@ -308,7 +308,7 @@ impl<'a> Running<'a> {
             }
             let has_refused = !self.session.started() && self.wire_bytes > 0;
             let silence = if has_refused { self.silence.min(REFUSED) } else { self.silence };
-            // Someone who is attached may wait for as long as he likes.
+            // A person at a console may wait for any time.
             let is_watched = self.is_on_board() || self.options.input == ConsoleInput::Live;
             if !is_watched && heard.elapsed() > silence {
                 let trouble = format!("nothing came from the machine for {} s", silence.as_secs());

@@ -6,7 +6,6 @@ use crate::{
     ram,
 };
 use std::{
-    ffi::OsString,
     fs,
     path::{Path, PathBuf},
     time::Duration,
@@ -16,8 +15,8 @@ use weir_image::{Environment, Failure, Result, cargo::Programs, failure::Context
 use weir_model::{System, bare_device_tree, platform::Platform};
 use weir_units::{Bytes, Nanos, Pa};
 
-/// The heartbeat of a run that waits for lines or counts, if the system has none: the machine may be
-/// silent while it waits, and time is known from its records only.
+/// The heartbeat of a run that waits for lines or counts, if the system has none: the machine may
+/// be silent while it waits, and time is known from its records only.
 const WAITING: Nanos = Nanos(1_000_000_000);
 
 /// Returns a heartbeat that comes soon after `limit`: the runner knows virtual time only from
@@ -110,7 +109,6 @@ pub(super) fn setup(system: &System, options: &RunOptions) -> Result<MachineSetu
             &options.qemu_args,
         )?,
         device_tree: None,
-        clock: OsString::new(),
         extra: options.qemu_args.clone(),
     })
 }
@@ -135,5 +133,5 @@ pub(super) fn clock(options: &RunOptions, environment: &Environment) -> Result<E
         Err(error) if options.no_build => return Err(error),
         _ => Programs::new(environment, false).clock(environment)?,
     };
-    EmulatedClock::open(&library, options.quantum)
+    EmulatedClock::open(&library, options.quantum.map(super::nanoseconds))
 }
