@@ -46,18 +46,31 @@ fn build_adma() -> Result<(), String> {
     if is_newer(&zcu102) && is_newer(&file) {
         return Ok(());
     }
+    // The folder of the board file, from `boards/`.
+    let board = format!("../build/boards/{ADMA}");
+    let arguments = ["--no-default-features", "--features", "gicv2,all"];
+    build_bare("weir-hypervisor", &arguments, &[("WEIR_BOARD", &board)], &kept)
+}
+
+/// Builds a program for Arm cores and copies it to `kept`.
+fn build_bare(
+    package: &str,
+    arguments: &[&str],
+    variables: &[(&str, &str)],
+    kept: &Path,
+) -> Result<(), String> {
+    let root = checkout::root();
     let target = "aarch64-unknown-none-softfloat";
     let mut command = Command::new(root.join("weir"));
     command.args(["cargo", "build", "--quiet", "--profile", "bare", "--target", target]);
-    command.args(["-p", "weir-hypervisor", "--no-default-features", "--features", "gicv2,all"]);
-    // The folder of the board file, from `boards/`.
-    command.env("WEIR_BOARD", format!("../build/boards/{ADMA}")).stdin(Stdio::null());
-    let output = command.output().map_err(|error| format!("./weir cargo: {error}"))?;
+    command.args(["-p", package]).args(arguments).envs(variables.iter().copied());
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("./weir cargo: {error}"))?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }
-    let built = root.join("target").join(target).join("bare/weir-hypervisor");
-    fs::copy(&built, &kept).map_err(|error| format!("{}: {error}", built.display()))?;
+    let built = root.join("target").join(target).join("bare").join(package);
+    fs::copy(&built, kept).map_err(|error| format!("{}: {error}", built.display()))?;
     Ok(())
 }
 
@@ -72,8 +85,8 @@ fn system_of(guests: &[String], platform: &str) -> String {
     format!("platform = {platform:?}\n") + &vms.collect::<String>()
 }
 
-/// Builds the hypervisor with all parts for the boards of tests, the minimal one, and all guests by
-/// the command `weir`; `folder` is for scratch files.
+/// Builds the hypervisor with all parts for the boards of tests, the minimal one, all guests, and
+/// the program of Linux guests; `folder` is for scratch files.
 ///
 /// # Errors
 ///
@@ -102,5 +115,8 @@ pub fn build(weir: &Path, folder: &Path) -> Result<(), String> {
             return Err(String::from_utf8_lossy(&output.stderr).into_owned());
         }
     }
+    // Without a Linux that has it: Debian's packages may not be here.
+    let tool = checkout::root().join("build/programs/weir-vsock-tool");
+    build_bare("weir-vsock-tool", &[], &[], &tool)?;
     build_adma()
 }
