@@ -17,13 +17,15 @@ use std::{
 };
 use weir_analysis::{
     flows::Effort,
-    system::{OtherVms, bounds, overhead_sources},
+    system::{OtherVms, bounds, overhead_sources, times},
+    verdict::Verdict,
 };
 use weir_image::Format;
 use weir_model::{System, platform::Machine, timing::OverheadTable};
 use weir_report::trace;
 use weir_runner::{
-    BoardLine, ConsoleInput, Loader, Run, RunOptions, SerialLine, show::summary, watch_signals,
+    BoardLine, ConsoleInput, Loader, Run, RunBounds, RunOptions, SerialLine, show::summary,
+    watch_signals,
 };
 
 /// Boots a system in QEMU and shows what its VMs print, each line under the VM's name.
@@ -202,9 +204,8 @@ fn input(arguments: &RunArguments, environment: &Environment) -> Result<ConsoleI
 
 /// Returns the options of a run of `system` with its bounds, and nothing else asked for.
 pub fn options(system: &System, environment: &Environment) -> RunOptions {
-    let bounds = || bounds(&system.timing, OtherVms::Active, Effort::default()).of;
     RunOptions {
-        bounds: if system.has_flows() { bounds() } else { Vec::new() },
+        bounds: run_bounds(system),
         overheads: json!(overhead_sources(&system.timing.tables, build_id::of_checkout())),
         ..RunOptions::new(environment.clone())
     }
@@ -213,6 +214,19 @@ pub fn options(system: &System, environment: &Environment) -> RunOptions {
 /// Where lines for a person go.
 pub fn messages(stdout_is_taken: bool) -> Box<dyn Write> {
     if stdout_is_taken { Box::new(screen::stderr()) } else { Box::new(screen::shared_stdout()) }
+}
+
+/// Returns what the analysis bounds of `system`. What it cannot judge has no bound.
+fn run_bounds(system: &System) -> RunBounds {
+    let flows = || bounds(&system.timing, OtherVms::Active, Effort::default()).of;
+    let time = times(&system.timing).unwrap_or_default();
+    let tasks = time.tasks.into_iter().filter(|task| task.verdict != Verdict::NotJudged);
+    let lines = time.interrupts.into_iter().filter(|line| line.verdict != Verdict::NotJudged);
+    RunBounds {
+        flows: if system.has_flows() { flows() } else { Vec::new() },
+        tasks: tasks.filter_map(|of| Some(((of.vm, of.name), of.response_ns?))).collect(),
+        interrupts: lines.filter_map(|of| Some(((of.vm, of.interrupt), of.wait_ns?))).collect(),
+    }
 }
 
 /// Prints the summary, and before it the report where standard output takes it.

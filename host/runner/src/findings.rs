@@ -114,6 +114,10 @@ pub struct TaskFinding {
     pub activations: Option<u64>,
     /// Missed deadlines among them.
     pub misses: Option<u64>,
+    /// The bound on its response time in ns; none if the analysis has none.
+    pub bound_ns: Option<u64>,
+    /// The observed maximum in ns; none if its VM did not report it.
+    pub observed_max_ns: Option<u64>,
     /// The verdict.
     #[serde(flatten)]
     pub finding: Finding,
@@ -130,6 +134,8 @@ pub struct InterruptFinding {
     pub delivered: u64,
     /// How often later than the deadline, or not until the end of the run.
     pub late: u64,
+    /// The bound on the delay in ns; none if the analysis has none.
+    pub bound_ns: Option<u64>,
     /// The observed maximum in ns.
     pub max_ns: u64,
     /// The verdict.
@@ -148,11 +154,11 @@ pub struct Activations {
 
 impl Activations {
     /// Takes the next report. Counts that fall are those of a restarted VM.
-    pub fn take(&mut self, activations: u64, misses: u64) {
-        if activations < self.last.0 {
+    pub fn take(&mut self, line: &TaskLine<'_>) {
+        if line.activations < self.last.0 {
             self.before = self.sum();
         }
-        self.last = (activations, misses);
+        self.last = (line.activations, line.misses);
     }
 
     /// Activations and misses of all boots.
@@ -163,13 +169,35 @@ impl Activations {
     }
 }
 
-/// Reads a line `NAME: N activations, M misses`, which may go on behind that.
-#[must_use]
-pub fn activations(line: &str) -> Option<(&str, u64, u64)> {
-    let (name, rest) = line.split_once(": ")?;
-    let (activations, rest) = rest.split_once(" activations, ")?;
-    let (misses, _) = rest.split_once(" misses")?;
-    Some((name, activations.parse().ok()?, misses.parse().ok()?))
+/// A VM's console line on a task of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskLine<'a> {
+    /// The task.
+    pub name: &'a str,
+    /// Activations since the VM's start.
+    pub activations: u64,
+    /// Missed deadlines among them.
+    pub misses: u64,
+    /// The longest response in ns, if the line has it.
+    pub max_ns: Option<u64>,
+}
+
+impl<'a> TaskLine<'a> {
+    /// Reads a line `NAME: N activations, M misses` or `NAME: N activations, M misses, response max
+    /// R ns`, which may go on behind that.
+    #[must_use]
+    pub fn parse(line: &'a str) -> Option<Self> {
+        let (name, rest) = line.split_once(": ")?;
+        let (activations, rest) = rest.split_once(" activations, ")?;
+        let (misses, rest) = rest.split_once(" misses")?;
+        let max = rest.strip_prefix(", response max ").and_then(|rest| rest.split_once(" ns"));
+        Some(Self {
+            name,
+            activations: activations.parse().ok()?,
+            misses: misses.parse().ok()?,
+            max_ns: max.and_then(|(max, _)| max.parse().ok()),
+        })
+    }
 }
 
 /// The finding on a task before it is judged.

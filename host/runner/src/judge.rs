@@ -4,6 +4,7 @@ use crate::{
     findings::{BudgetFinding, Clock, Finding, InterruptFinding, Latency, TaskFinding},
     observed::{BudgetKey, ObservedTrace},
     report::{Counted, RunReport},
+    run::RunBounds,
 };
 use std::{collections::BTreeMap, fmt::Write as _};
 use weir_analysis::verdict::Verdict;
@@ -76,17 +77,30 @@ pub struct LineFacts {
     pub intid: IntId,
     /// The deadline, in ns, from its arrival until its VM has the core.
     pub deadline_ns: u64,
+    /// The bound on that time, in ns; none if the analysis has none.
+    pub bound_ns: Option<u64>,
 }
 
 /// Returns the interrupt lines with deadlines, in the order of the file.
 #[must_use]
-pub fn lines(system: &System) -> Vec<LineFacts> {
+pub fn lines(system: &System, bounds: &RunBounds) -> Vec<LineFacts> {
     let lines = system.timing.lines.iter();
     let facts = |line: &weir_model::timing::TimedLine| {
-        let vm = u8::try_from(line.vm).ok()?;
-        Some(LineFacts { vm, intid: line.intid()?, deadline_ns: line.deadline?.0 })
+        let name = (system.timing.vms.get(line.vm)?.name.clone(), line.name.clone());
+        Some(LineFacts {
+            vm: u8::try_from(line.vm).ok()?,
+            intid: line.intid()?,
+            deadline_ns: line.deadline?.0,
+            bound_ns: bounds.interrupts.get(&name).copied(),
+        })
     };
     lines.filter_map(facts).collect()
+}
+
+/// Returns why what took longer than its bound fails; none if it did not, or has no bound.
+fn beyond(max_ns: u64, bound_ns: Option<u64>) -> Option<String> {
+    let above = max_ns.checked_sub(bound_ns?).filter(|above| *above > 0)?;
+    Some(format!("the longest took {max_ns} ns, {above} ns more than the bound"))
 }
 
 fn interrupt(facts: LineFacts, observed: Option<&ObservedTrace>, clock: Clock) -> InterruptFinding {
@@ -102,9 +116,11 @@ fn interrupt(facts: LineFacts, observed: Option<&ObservedTrace>, clock: Clock) -
         }
         None if observed.is_none() => Finding::not_judged(without_trace(clock)),
         None => Finding::not_judged("it did not come"),
-        Some(_) => match observed.map_or(0, |observed| observed.lost) {
-            0 => Finding::holds(),
-            lost => Finding::not_judged(format!("{lost} records of the trace were lost")),
+        Some(seen) => match (beyond(seen.max_ns, facts.bound_ns), observed.map_or(0, |of| of.lost))
+        {
+            (Some(beyond), _) => Finding::failed(beyond),
+            (None, 0) => Finding::holds(),
+            (None, lost) => Finding::not_judged(format!("{lost} records of the trace were lost")),
         },
     };
     let seen = seen.unwrap_or_default();
@@ -113,6 +129,7 @@ fn interrupt(facts: LineFacts, observed: Option<&ObservedTrace>, clock: Clock) -
         deadline_ns: facts.deadline_ns,
         delivered: seen.times,
         late: seen.late,
+        bound_ns: facts.bound_ns,
         max_ns: seen.max_ns,
         finding,
     }
@@ -168,11 +185,6 @@ pub fn judge(
     report.verdict_of = names.map(|(name, _)| name).collect();
 }
 
-/// How late a latency is, in words.
-fn late(latency: &Latency) -> String {
-    format!("the longest took {} ns", latency.max)
-}
-
 fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>) {
     let to_the_end = report.flows_counted() == Counted::ToTheEnd;
     for (place, flow) in (0..).zip(&mut report.flows) {
@@ -207,18 +219,17 @@ fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>) {
             continue;
         };
         let packets = flow.packets;
-        flow.finding = Some(match (flow.deadline_ns, flow.bound_ns) {
+        let beyond = beyond(latency.max, flow.bound_ns);
+        flow.finding = Some(match (flow.deadline_ns, beyond) {
             (Some(deadline), _) if flow.late > 0 => {
                 let text = format!(
-                    "{} of {packets} packets missed the deadline of {deadline} ns, {}",
-                    flow.late,
-                    late(&latency)
+                    "{} of {packets} packets missed the deadline of {deadline} ns, the longest \
+                     took {} ns",
+                    flow.late, latency.max
                 );
                 Finding::failed(text)
             }
-            (_, Some(bound)) if latency.max > bound => {
-                let above = latency.max - bound;
-                let mut text = format!("{}, {above} ns more than the bound", late(&latency));
+            (_, Some(mut text)) => {
                 // The records of a packet for several receivers are of its sender, once.
                 let period = flow.period_ns.filter(|_| flow.dropped.is_none());
                 let early = period.zip(observed);
@@ -287,7 +298,10 @@ fn task(task: &TaskFinding) -> Finding {
             );
             Finding::failed(text)
         }
-        (Some(_), Some(_)) => Finding::holds(),
+        (Some(_), Some(_)) => {
+            let beyond = task.observed_max_ns.and_then(|max| beyond(max, task.bound_ns));
+            beyond.map_or_else(Finding::holds, Finding::failed)
+        }
         _ => Finding::not_judged(format!(
             "its VM reported nothing of it: it must print `{}: N activations, M misses`",
             task.name
@@ -305,7 +319,7 @@ mod tests {
         demux::{Demux, WireStep},
         expect::Expectations,
         observed::{ArrivedPacket, Use},
-        report::{End, FlowFacts, Tally, VmFacts},
+        report::{End, FlowFacts, Tally, TaskFacts, VmFacts},
         synthetic::SyntheticWire,
     };
 
@@ -316,7 +330,8 @@ mod tests {
         deadline: Option<u64>,
         bound: Option<u64>,
     ) -> RunReport {
-        let tasks = vec![("loop".to_owned(), 1_000_000)];
+        let bound_ns = Some(800_000);
+        let tasks = vec![TaskFacts { name: "loop".into(), deadline_ns: 1_000_000, bound_ns }];
         let mut tally = Tally::new(&[VmFacts { name: "a".into(), cores: vec![0], tasks }]);
         let wire = wire.clone().flow(9_000, 0, [3, 0, max]);
         let (mut demux, mut steps) = (Demux::new(1), Vec::<WireStep>::new());
@@ -465,6 +480,10 @@ mod tests {
         // The VM was restarted in between.
         let again = ["loop: 20 activations, 3 misses", "loop: 5 activations, 0 misses"];
         assert_eq!(judged(&again), (Some(25), Some(3), DoesNotHold));
+        let quick = ["loop: 9 activations, 0 misses, response max 800000 ns (avg 3)"];
+        assert_eq!(judged(&quick), (Some(9), Some(0), Holds));
+        let longer = ["loop: 9 activations, 0 misses, response max 800001 ns", quick[0]];
+        assert_eq!(judged(&longer), (Some(9), Some(0), DoesNotHold));
         for other in ["other: 10 activations, 0 misses", "loop: x activations, 0 misses", "loop"] {
             assert_eq!(judged(&[other]), (None, None, NotJudged), "{other}");
         }

@@ -1,7 +1,7 @@
 //! The summary of a run.
 
 use super::{
-    findings::{Finding, Latency},
+    findings::Finding,
     report::{Counted, End, FlowRun, FrameCounts, RunReport, VmRun, WITHOUT_BROKER},
 };
 use std::fmt::Write as _;
@@ -54,10 +54,6 @@ fn flows(flows: &[FlowRun]) -> TextTable {
     ]);
     for flow in flows {
         let latency = flow.latency_ns;
-        let part = |(latency, bound): (Latency, u64)| {
-            let permille = u128::from(latency.max) * 1000 / u128::from(bound.max(1));
-            format!("{}.{:03}", permille / 1000, permille % 1000)
-        };
         rows.add_row([
             flow.name.clone(),
             flow.packets.to_string(),
@@ -72,11 +68,20 @@ fn flows(flows: &[FlowRun]) -> TextTable {
             or_dash(latency.map(|latency| latency.max)),
             or_dash(flow.deadline_ns),
             or_dash(flow.bound_ns),
-            latency.zip(flow.bound_ns).map_or_else(|| "-".into(), part),
+            of_bound(latency.map(|latency| latency.max), flow.bound_ns),
             verdict(flow.finding.as_ref()),
         ]);
     }
     rows
+}
+
+/// Returns an observed maximum as a part of its bound.
+fn of_bound(max: Option<u64>, bound: Option<u64>) -> String {
+    let part = |(max, bound): (u64, u64)| {
+        let permille = u128::from(max) * 1000 / u128::from(bound.max(1));
+        format!("{}.{:03}", permille / 1000, permille % 1000)
+    };
+    max.zip(bound).map_or_else(|| "-".into(), part)
 }
 
 fn verdict(finding: Option<&Finding>) -> String {
@@ -167,8 +172,17 @@ fn budgets(vms: &[VmRun]) -> String {
 
 /// How soon VMs had the core for their interrupts, with the reasons of verdicts.
 fn interrupts(vms: &[VmRun]) -> String {
-    let mut rows =
-        table(["interrupt", "VM", "delivered", "late", "max ns", "deadline ns", "verdict"]);
+    let mut rows = table([
+        "interrupt",
+        "VM",
+        "delivered",
+        "late",
+        "max ns",
+        "deadline ns",
+        "bound ns",
+        "max/bound",
+        "verdict",
+    ]);
     let mut text = String::new();
     for vm in vms {
         for line in &vm.interrupts {
@@ -180,6 +194,8 @@ fn interrupts(vms: &[VmRun]) -> String {
                 line.late.to_string(),
                 line.max_ns.to_string(),
                 line.deadline_ns.to_string(),
+                or_dash(line.bound_ns),
+                of_bound(Some(line.max_ns), line.bound_ns),
                 line.finding.verdict.to_string(),
             ]);
         }
@@ -189,7 +205,17 @@ fn interrupts(vms: &[VmRun]) -> String {
 
 /// What VMs reported of their tasks, with the reasons of verdicts.
 fn tasks(vms: &[VmRun]) -> String {
-    let mut rows = table(["task", "VM", "activations", "missed", "deadline ns", "verdict"]);
+    let mut rows = table([
+        "task",
+        "VM",
+        "activations",
+        "missed",
+        "max ns",
+        "deadline ns",
+        "bound ns",
+        "max/bound",
+        "verdict",
+    ]);
     let mut text = String::new();
     for vm in vms {
         for task in &vm.tasks {
@@ -199,7 +225,10 @@ fn tasks(vms: &[VmRun]) -> String {
                 vm.name.clone(),
                 or_dash(task.activations),
                 or_dash(task.misses),
+                or_dash(task.observed_max_ns),
                 task.deadline_ns.to_string(),
+                or_dash(task.bound_ns),
+                of_bound(task.observed_max_ns, task.bound_ns),
                 task.finding.verdict.to_string(),
             ]);
         }

@@ -29,7 +29,7 @@ pub use options::Options;
 pub use overheads::{OverheadSource, overhead_sources};
 pub use report::{CheckRules, Report, analyze, check};
 pub use supply::supply;
-pub use tasks::{CoreSupply, InterruptBound, TaskBound, TimeReport, VmSupply, supplies};
+pub use tasks::{CoreSupply, InterruptBound, TaskBound, TimeReport, VmSupply, supplies, times};
 
 pub(crate) use flows::{FlowsInput, GaveUp, hold, least};
 pub(crate) use limits::{Limits, forgiven, saturation};

@@ -206,7 +206,14 @@ pub fn supplies(timing: &Timing) -> Option<TimeReport> {
     let mut timing = timing.clone();
     timing.vms.iter_mut().for_each(|vm| vm.tasks.clear());
     timing.lines.iter_mut().for_each(|line| line.deadline = None);
-    analyze(&timing).ok().flatten()
+    times(&timing)
+}
+
+/// Returns the bounds on tasks and interrupts; none if there are none, or a fault prevents the
+/// analysis.
+#[must_use]
+pub fn times(timing: &Timing) -> Option<TimeReport> {
+    analyze(timing).ok().flatten()
 }
 
 /// Analyzes the tasks of one VM at DMA bandwidth `tried` if the file has none. With `explain` it

@@ -195,6 +195,7 @@ fn interrupts(report: &mut Fields<'_>, draft: &mut Draft) -> Result {
         ("delivered", "delivered"),
         ("late", "late"),
         ("max_ns", "max ns"),
+        ("bound_ns", "bound ns"),
         ("deadline_ns", "deadline ns"),
     ];
     let mut rows = Objects::new("Interrupts with deadlines", COLUMNS);
@@ -215,13 +216,15 @@ fn tasks(report: &mut Fields<'_>, draft: &mut Draft) -> Result {
     const COLUMNS: &[Column] = &[
         ("activations", "activations"),
         ("misses", "missed deadlines"),
+        ("observed_max_ns", "observed max ns"),
+        ("bound_ns", "bound ns"),
         ("deadline_ns", "deadline ns"),
     ];
     let mut rows = Objects::new("Tasks, as their guests report them", COLUMNS);
     add_judged(report, draft, ("tasks", &mut rows), |vm, task| {
         Ok(Judged {
             name: format!("task {} of {vm}", task.text("name")?),
-            // A guest reports missed deadlines, not response times.
+            // Not each guest reports its response times.
             kind: ["missed deadlines", "activations"],
             observed: task.peek("misses"),
             limit: Some(0),

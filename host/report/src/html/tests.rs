@@ -37,6 +37,7 @@ fn report() -> Value {
     });
     report["vms"][0]["tasks"] = json!([{
         "name": "loop", "deadline_ns": 500, "activations": 10, "misses": 0,
+        "observed_max_ns": 300, "bound_ns": 400,
         "verdict": "holds", "reason": "",
     }]);
     report

@@ -20,5 +20,5 @@ pub use fault::{FAULTS_LISTED, FaultReport, RefusedDma};
 pub(crate) use flow::FlowFacts;
 pub use flow::FlowRun;
 pub use run::{Counted, End, RunReport, Totals};
-pub(crate) use tally::{Tally, VmFacts};
+pub(crate) use tally::{Tally, TaskFacts, VmFacts};
 pub use vm::{ConsoleCounts, Expected, FrameCounts, State, VcpuRun, VmRun};

@@ -59,10 +59,19 @@ fn vm(name: &str) -> VmRun {
         deadline_ns: 5,
         activations: Some(3),
         misses: Some(0),
+        bound_ns: Some(4),
+        observed_max_ns: Some(2),
         finding: finding.clone(),
     };
-    let interrupt =
-        InterruptFinding { intid: 40, deadline_ns: 9, delivered: 2, late: 0, max_ns: 7, finding };
+    let interrupt = InterruptFinding {
+        intid: 40,
+        deadline_ns: 9,
+        delivered: 2,
+        late: 0,
+        bound_ns: Some(8),
+        max_ns: 7,
+        finding,
+    };
     VmRun {
         name: name.into(),
         state: State::Running,

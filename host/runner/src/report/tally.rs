@@ -9,7 +9,7 @@ use super::{
 use crate::{
     demux::{ConsoleSource, WireStep},
     expect::Expectations,
-    findings::{self, Activations, Clock, Latency, TaskFinding},
+    findings::{self, Activations, Clock, Latency, TaskFinding, TaskLine},
 };
 use std::collections::BTreeMap;
 use weir_trace::wire::{
@@ -23,8 +23,19 @@ pub(crate) struct VmFacts {
     pub name: String,
     /// The core of each vCPU.
     pub cores: Vec<u8>,
-    /// Its tasks: name and deadline.
-    pub tasks: Vec<(String, u64)>,
+    /// Its tasks.
+    pub tasks: Vec<TaskFacts>,
+}
+
+/// What the system file, and the analysis, state of a task.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TaskFacts {
+    /// Its name.
+    pub name: String,
+    /// Its deadline in ns.
+    pub deadline_ns: u64,
+    /// See [`TaskFinding::bound_ns`].
+    pub bound_ns: Option<u64>,
 }
 
 /// Collects the steps of the wire.
@@ -60,11 +71,13 @@ impl Tally {
             exits: None,
             injected: None,
         };
-        let task = |(name, deadline_ns): &(String, u64)| TaskFinding {
-            name: name.clone(),
-            deadline_ns: *deadline_ns,
+        let task = |facts: &TaskFacts| TaskFinding {
+            name: facts.name.clone(),
+            deadline_ns: facts.deadline_ns,
             activations: None,
             misses: None,
+            bound_ns: facts.bound_ns,
+            observed_max_ns: None,
             finding: findings::open(),
         };
         let vms = vms
@@ -143,13 +156,14 @@ impl Tally {
 
     /// Takes a line of a VM that can report the counts of its tasks.
     fn task(&mut self, vm: usize, line: &str) {
-        let Some((name, activations, misses)) = findings::activations(line) else { return };
+        let Some(line) = TaskLine::parse(line) else { return };
         let tasks = self.vms.get_mut(vm).into_iter().flat_map(|vm| &mut vm.tasks).enumerate();
-        for (place, task) in tasks.filter(|(_, task)| task.name == name) {
+        for (place, task) in tasks.filter(|(_, task)| task.name == line.name) {
             let counts = self.activations.entry((vm, place)).or_default();
-            counts.take(activations, misses);
+            counts.take(&line);
             let (activations, misses) = counts.sum();
             (task.activations, task.misses) = (Some(activations), Some(misses));
+            task.observed_max_ns = task.observed_max_ns.max(line.max_ns);
         }
     }
 

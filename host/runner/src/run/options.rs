@@ -4,6 +4,7 @@ use crate::plugin::Watch;
 use crate::serial::{Loader, SerialLine};
 use serde_json::Value;
 use std::{
+    collections::BTreeMap,
     ffi::OsString,
     path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
@@ -56,12 +57,23 @@ pub struct RunOptions {
     pub loader: Option<Loader>,
     /// Additional arguments of QEMU.
     pub qemu_args: Vec<OsString>,
-    /// The latency bound of each flow of the system, in ns. Flows without a bound are not compared.
-    pub bounds: Vec<Option<u64>>,
+    /// What the analysis bounds. What has no bound is not compared.
+    pub bounds: RunBounds,
     /// The origin of the overheads behind `bounds`, which `run.json` records.
     pub overheads: Value,
     /// Ends the run cleanly when it becomes true.
     pub interrupt: Arc<AtomicBool>,
+}
+
+/// Bounds of the analysis that the observations of a run are compared with, in ns.
+#[derive(Clone, Debug, Default)]
+pub struct RunBounds {
+    /// On the latency of each flow, in the order of the file.
+    pub flows: Vec<Option<u64>>,
+    /// On the response time of tasks, by the names of VM and task.
+    pub tasks: BTreeMap<(String, String), u64>,
+    /// On the time until a VM has the core for its interrupt, by the names of both.
+    pub interrupts: BTreeMap<(String, String), u64>,
 }
 
 impl RunOptions {

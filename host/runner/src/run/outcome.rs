@@ -24,7 +24,7 @@ pub(super) fn judge_report(
     system: &System,
     trace: Option<PathBuf>,
 ) -> Result {
-    let (budgets, lines) = (judge::budgets(system), judge::lines(system));
+    let (budgets, lines) = (judge::budgets(system), judge::lines(system, &options.bounds));
     let needs_trace = !(report.flows.is_empty() && budgets.is_empty() && lines.is_empty());
     let mut observed = None;
     if let Some(path) = trace.filter(|_| needs_trace) {

@@ -12,7 +12,7 @@ use crate::{
     link::{Heard, Link},
     qemu::QemuProcess,
     record::RunRecord,
-    report::{End, EngineRun, FlowFacts, VmFacts},
+    report::{End, EngineRun, FlowFacts, TaskFacts, VmFacts},
     session::{ImageNamed, Session, SessionPlan},
     wire_trace::WireTrace,
 };
@@ -26,7 +26,7 @@ use std::{
     time::{Duration, Instant},
 };
 use weir_image::{Result, name};
-use weir_model::System;
+use weir_model::{System, timing::Task};
 
 /// The polling interval of the clock and of signals while the wire is quiet.
 pub(super) const POLL: Duration = Duration::from_millis(20);
@@ -149,9 +149,14 @@ impl<'a> Running<'a> {
                 tasks: Vec::new(),
             })
             .collect();
+        let bounds = &options.bounds.tasks;
         for (facts, timed) in vms.iter_mut().zip(&system.timing.vms) {
-            let tasks = timed.tasks.iter().map(|task| (task.name.clone(), task.deadline.0));
-            facts.tasks = tasks.collect();
+            let of = |task: &Task| TaskFacts {
+                name: task.name.clone(),
+                deadline_ns: task.deadline.0,
+                bound_ns: bounds.get(&(timed.name.clone(), task.name.clone())).copied(),
+            };
+            facts.tasks = timed.tasks.iter().map(of).collect();
         }
         let names: Vec<String> = vms.iter().map(|vm| vm.name.clone()).collect();
         let expect = system.vms.iter().enumerate();
@@ -412,7 +417,7 @@ fn flows(system: &System, options: &RunOptions) -> Vec<FlowFacts> {
     if system.broker().is_none() {
         return Vec::new();
     }
-    let bounds = options.bounds.iter().copied().chain(std::iter::repeat(None));
+    let bounds = options.bounds.flows.iter().copied().chain(std::iter::repeat(None));
     let mut facts = Vec::new();
     for (flow, bound) in system.timing.flows.iter().zip(bounds) {
         let shared = flow.to.len() > 1;
