@@ -33,7 +33,8 @@ pub struct LockWaits {
     /// Of the broker's core, for the locks of devices, for each packet: each of its chunks may be
     /// reported to EL2.
     pub settle: Nanos,
-    /// Of the broker's core, for packets of other VMs in no flow's line.
+    /// Of the broker's core, for packets of other VMs in no flow's line, and for taking packets with
+    /// later deadlines out of their rings. [`waits`] leaves the latter out.
     pub others: Nanos,
 }
 
@@ -42,14 +43,12 @@ pub struct LockWaits {
 pub struct Spent {
     /// In a critical section of a device's lock.
     pub hold: Nanos,
-    /// On the rest of a poll in vain: less than on a poll that finds a packet.
+    /// On a poll in vain or on waking up: the shorter of both, as a flow's task has the longer one.
     pub poll: Nanos,
     /// On reading a packet.
     pub read: Nanos,
     /// On a control packet, from its ring to its receiver's.
     pub control: Nanos,
-    /// On taking the packets of all flows out of their rings that come within a flow's deadline.
-    pub taking: Nanos,
 }
 
 /// Of each flow; `chunks` are those of its packets, `cores` the vCPUs of each VM, each on its own
@@ -60,7 +59,7 @@ pub fn waits(
     flows: &[Ends],
     chunks: &[u64],
     cores: &[u32],
-    Spent { hold, poll, read, control, taking }: Spent,
+    Spent { hold, poll, read, control }: Spent,
 ) -> Vec<LockWaits> {
     let mut vms: Vec<u32> =
         flows.iter().flat_map(|flow| flow.to.iter().chain([&flow.from]).copied()).collect();
@@ -78,7 +77,7 @@ pub fn waits(
     // Its own is none of them.
     let passed = control.0.saturating_mul(packets.saturating_sub(1));
     let held = read.0.saturating_mul(vms.len() as u64);
-    let times = [passed, held, poll.0, taking.0];
+    let times = [passed, held, poll.0];
     let others = times.into_iter().fold(0, u64::saturating_add);
     let of = |(flow, chunks): (&Ends, &u64)| {
         let calls = chunks.saturating_mul(flow.to.len() as u64);
@@ -115,14 +114,14 @@ mod tests {
 
     #[test]
     fn a_call_waits_for_the_cores_of_each_device() {
-        let [hold, poll, read, control, taking] = [100, 20_000, 1000, 7, 1].map(Nanos);
-        let times = Spent { hold, poll, read, control, taking };
+        let [hold, poll, read, control] = [100, 20_000, 1000, 7].map(Nanos);
+        let times = Spent { hold, poll, read, control };
         let found = waits(&[one(0, &[1])], &[1], &[1, 1], times);
         // Each of the two VMs' cores has a critical section, and holds its GIC's lock once.
-        assert_eq!(found, [LockWaits { settle: Nanos(400), others: Nanos(22_008) }]);
+        assert_eq!(found, [LockWaits { settle: Nanos(400), others: Nanos(22_007) }]);
         let found = waits(&[one(0, &[1, 2]), one(3, &[1])], &[1, 2], &[1, 2, 1, 1], times);
         // Five cores of four VMs; two receivers, or two chunks, are two calls.
-        let of_each = LockWaits { settle: Nanos(2 * 1000), others: Nanos(4 * 7 + 24_000 + 1) };
+        let of_each = LockWaits { settle: Nanos(2 * 1000), others: Nanos(4 * 7 + 24_000) };
         assert_eq!(found, [of_each; 2]);
         let none = waits(&[one(0, &[1])], &[1], &[1, 1], Spent::default());
         assert_eq!(none, [LockWaits::default()]);
