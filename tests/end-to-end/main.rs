@@ -22,6 +22,7 @@ mod qemu_focus;
 mod qemu_guests;
 mod qemu_guests_in_c;
 mod qemu_linux;
+mod qemu_memory;
 mod qemu_net;
 mod qemu_observe;
 mod qemu_pci;

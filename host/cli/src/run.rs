@@ -27,6 +27,7 @@ use weir_runner::{
     BoardLine, ConsoleInput, Loader, Run, RunBounds, RunOptions, SerialLine, show::summary,
     watch_signals,
 };
+use weir_simulator::MemoryModel;
 
 /// Boots a system in QEMU and shows what its VMs print, each line under the VM's name.
 ///
@@ -38,6 +39,7 @@ use weir_runner::{
         weir run examples/demo/demo.toml\n  \
         weir run examples/demo/demo.toml --for 30s --json | jq .verdict\n  \
         weir run examples/demo/demo.toml --attach linux\n  \
+        weir run examples/flows-shared/flows-shared.toml --memory zcu102 --accept-not-judged\n  \
         weir run examples/demo/demo.toml --input --keep-running\n  \
         weir run examples/demo/demo.toml --replay runs/2026-01-31T12-00-00Z\n  \
         weir run examples/demo/demo.toml --platform zcu102 --serial /dev/ttyUSB0\n\n\
@@ -69,12 +71,17 @@ pub struct RunArguments {
     /// most exact and the slowest.
     #[arg(long, value_name = "TIME", value_parser = crate::duration::parse, conflicts_with = "serial")]
     pub quantum: Option<Duration>,
+    /// Charge the time of this board's caches and DRAM to the cores, by the model of `weir
+    /// simulate`: a name that `weir simulate run --memory` takes. Otherwise each instruction takes
+    /// 1 ns. Bounds, which are for that, are not judged then.
+    #[arg(long, value_name = "BOARD", value_parser = memory, conflicts_with = "serial")]
+    pub memory: Option<String>,
     /// Connect this terminal to one VM's console; Ctrl-] ends the run. Implies --input.
     #[arg(long, value_name = "VM")]
     pub attach: Option<String>,
     /// Repeat the run in this directory with its recorded input and its limits. A run that was
     /// interrupted is repeated up to its last time.
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["input", "attach", "time", "keep_running", "quantum"])]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["input", "attach", "time", "keep_running", "quantum", "memory"])]
     pub replay: Option<PathBuf>,
     /// Continue after every expected line was seen.
     #[arg(long)]
@@ -103,6 +110,20 @@ pub struct RunArguments {
     /// One more argument for QEMU; may be given several times.
     #[arg(long = "qemu-arg", value_name = "ARGUMENT", allow_hyphen_values = true)]
     pub qemu_args: Vec<OsString>,
+}
+
+/// Returns the name of a board whose memory can be charged to cores.
+fn memory(name: &str) -> std::result::Result<String, String> {
+    let has_timing =
+        |name: &&str| MemoryModel::find(name).is_ok_and(|memory| memory.chip().is_some());
+    if MemoryModel::names().any(|known| known == name) && has_timing(&name) {
+        return Ok(name.to_owned());
+    }
+    let names: Vec<_> = MemoryModel::names().filter(has_timing).collect();
+    Err(format!(
+        "weir has no timing of the caches and DRAM of this board: use {}",
+        names.join(", ")
+    ))
 }
 
 /// How an image gets on a board.
@@ -159,6 +180,7 @@ pub fn run(arguments: &RunArguments, environment: &Environment) -> Result {
         all_parts: arguments.image.all_parts,
         time: arguments.time,
         quantum: arguments.quantum,
+        memory: arguments.memory.clone(),
         input: input(arguments, environment)?,
         accept_not_judged: arguments.accept_not_judged,
         keep_running: arguments.keep_running || arguments.attach.is_some(),

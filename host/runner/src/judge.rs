@@ -20,6 +20,15 @@ const fn without_trace(clock: Clock) -> &'static str {
     }
 }
 
+/// Why a `figure` that holds for the plain emulated clock is not compared with a run to which the
+/// time of a board's memory was charged.
+fn without_memory(figure: &str, memory: Option<&str>) -> String {
+    format!(
+        "the {figure} is for instructions of 1 ns, and the run has the memory timing of {}",
+        memory.unwrap_or_default()
+    )
+}
+
 /// A vCPU's memory budget in the system file.
 #[derive(Clone, Debug, Default)]
 pub struct BudgetFacts {
@@ -145,7 +154,7 @@ pub fn judge(
     report.clock = clock;
     flows(report, observed);
     for facts in budgets {
-        let budget = budget(facts, observed, clock);
+        let budget = budget(facts, observed, (clock, report.memory.as_deref()));
         if let Some(vm) = report.vms.get_mut(usize::from(facts.key.0)) {
             vm.budgets.push(budget);
         }
@@ -229,6 +238,9 @@ fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>) {
                 );
                 Finding::failed(text)
             }
+            _ if report.memory.is_some() && flow.bound_ns.is_some() => {
+                Finding::not_judged(without_memory("bound", report.memory.as_deref()))
+            }
             (_, Some(mut text)) => {
                 // The records of a packet for several receivers are of its sender, once.
                 let period = flow.period_ns.filter(|_| flow.dropped.is_none());
@@ -252,13 +264,20 @@ fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>) {
     }
 }
 
-fn budget(facts: &BudgetFacts, observed: Option<&ObservedTrace>, clock: Clock) -> BudgetFinding {
+fn budget(
+    facts: &BudgetFacts,
+    observed: Option<&ObservedTrace>,
+    (clock, memory): (Clock, Option<&str>),
+) -> BudgetFinding {
     let used = observed.and_then(|observed| observed.used(facts.key));
     let finding = match (used, facts.overshoot) {
         (None, _) if observed.is_none() => Finding::not_judged(without_trace(clock)),
         (None, _) => Finding::not_judged("no period ended"),
         (Some(used), None) if used.most_beyond > 0 => {
             Finding::not_judged("no overshoot is stated: add `overshoot` to [saturation]")
+        }
+        (Some(used), Some(_)) if used.exceeded > 0 && memory.is_some() => {
+            Finding::not_judged(without_memory("overshoot", memory))
         }
         (Some(used), Some(overshoot)) if used.exceeded > 0 => {
             let text = format!(
@@ -386,6 +405,22 @@ mod tests {
     }
 
     #[test]
+    fn bounds_are_not_compared_with_memory_timing() {
+        let finding = |max, deadline| {
+            let mut report = report(&SyntheticWire::default(), max, deadline, Some(103_000));
+            report.memory = Some("zcu102".into());
+            judge(&mut report, Some(&observed(&[max], 0)), (&[], &[]), Clock::Emulated);
+            report.flows.remove(0).finding.expect("a finding")
+        };
+        for max in [1000, 843_000] {
+            let finding = finding(max, Some(1_000_000));
+            assert_eq!(finding.verdict, NotJudged);
+            assert!(finding.reason.ends_with("memory timing of zcu102"), "{}", finding.reason);
+        }
+        assert_eq!(finding(843_000, Some(800_000)).verdict, DoesNotHold, "a missed deadline");
+    }
+
+    #[test]
     fn a_sender_that_breaks_its_period_is_named() {
         let reason = |sent: &[u64]| {
             let observed = observed(&[843_000], 0).with_sent(sent);
@@ -495,7 +530,11 @@ mod tests {
         let judged = |exceeded, overshoot, lost| {
             let facts = BudgetFacts { overshoot, budget: 100, ..BudgetFacts::default() };
             let observed = ObservedTrace::of_use((0, 0, 0), Use { exceeded, ..used }, lost);
-            budget(&facts, Some(&observed), Clock::Emulated).finding
+            let finding =
+                |memory| budget(&facts, Some(&observed), (Clock::Emulated, memory)).finding;
+            let charged = finding(Some("zcu102")).verdict;
+            assert_eq!(charged == NotJudged, exceeded > 0 || lost > 0 || overshoot.is_none());
+            finding(None)
         };
         let exceeded = judged(2, Some(Events(200)), 0);
         assert_eq!(exceeded.verdict, DoesNotHold);
@@ -505,7 +544,7 @@ mod tests {
         assert_eq!(judged(0, Some(Events(300)), 0).verdict, Holds);
         assert_eq!(judged(0, Some(Events(300)), 7).verdict, NotJudged);
         assert_eq!(judged(0, None, 0).verdict, NotJudged);
-        let without_trace = |clock| budget(&BudgetFacts::default(), None, clock).finding;
+        let without_trace = |clock| budget(&BudgetFacts::default(), None, (clock, None)).finding;
         assert_eq!(without_trace(Clock::Emulated).verdict, NotJudged);
         assert!(without_trace(Clock::Board).reason.contains("--trace"));
     }

@@ -138,6 +138,8 @@ pub struct EmulatedClock {
     stops: Option<UnixStream>,
     /// The most by which the clocks of two running cores may be apart, in ns, if not as usual.
     quantum: Option<u64>,
+    /// The board whose memory's time is charged, and the masks of the DRAM's bank bits.
+    memory: Option<(String, Vec<u64>)>,
     /// The plug-in's option for the file with the input's record, and the file.
     input: Option<(&'static str, File)>,
 }
@@ -146,7 +148,13 @@ impl EmulatedClock {
     /// Opens the library. The clocks of two running cores are at most `quantum` ns apart, or 100.
     pub fn open(library: &Path, quantum: Option<u64>) -> Result<Self> {
         let file = File::open(library).context(|| format!("read {}", library.display()))?;
-        Ok(Self { library: file, quantum, stops: None, input: None })
+        Ok(Self { library: file, quantum, memory: None, stops: None, input: None })
+    }
+
+    /// Charges the time of a board's memory, with these masks of the DRAM's bank bits, if they are
+    /// not those of its file.
+    pub fn charge(&mut self, board: &str, banks: Vec<u64>) {
+        self.memory = Some((board.to_owned(), banks));
     }
 
     /// Has the machine stop for a reader of its memory, and returns the reader's end of the
@@ -185,6 +193,12 @@ impl EmulatedClock {
         // Writing to a string does not fail.
         if let Some(quantum) = self.quantum {
             let _ = write!(value, ",quantum={quantum}");
+        }
+        if let Some((board, banks)) = &self.memory {
+            let _ = write!(value, ",memory={board}");
+            for (index, mask) in banks.iter().enumerate() {
+                let _ = write!(value, "{}{mask:x}", if index == 0 { ",banks=" } else { ":" });
+            }
         }
         if let Some(stops) = &self.stops {
             let _ = write!(value, ",reader={}", stops.as_raw_fd());

@@ -351,6 +351,9 @@ pub fn summary(report: &RunReport) -> String {
             report.totals.records_lost
         );
     }
+    if let Some(board) = &report.memory {
+        let _ = writeln!(text, "memory timing of {board} was charged to the cores");
+    }
     text += &conclusion(report);
     let why = match report.ended_by {
         End::AllMet => "every expected line was seen",

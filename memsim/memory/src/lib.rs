@@ -9,6 +9,8 @@
 //! all of it together with the caches. It goes from event to event: time in which nothing happens
 //! costs nothing.
 //!
+//! [`stalls`] gives this time to the cores of an emulator.
+//!
 //! All shapes and timings are parameters. The DRAM parts of [`dram::timing`] name the standard that
 //! each value is from; everything else comes from the caller, from a platform file.
 #![forbid(unsafe_code)]
@@ -23,6 +25,7 @@ pub mod matrix;
 pub mod qos;
 pub mod recording;
 pub mod smmu;
+pub mod stalls;
 pub mod system;
 pub mod units;
 

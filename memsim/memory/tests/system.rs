@@ -2,7 +2,7 @@
 //! owner can delay which.
 #![allow(missing_docs, clippy::cast_precision_loss, reason = "tests: ratios of small counts")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 use weir_memory::{
@@ -12,6 +12,7 @@ use weir_memory::{
     dram::{DEFAULT_POLICY, Policy, plain_bits, timing::DDR4_2400},
     qos::QosRate,
     smmu::{StreamId, TlbConfig, WalkTables},
+    stalls::{Requested, Stalls, Woken},
     system::{
         Answer, CacheTiming, DmaPort, InterconnectTiming, Issue, MemorySystem, SystemConfig,
         SystemError,
@@ -687,4 +688,122 @@ fn waits_behind_a_masters_lines_are_charged_to_it() {
     let (other, own) = (waits.get(Owner(0), Owner(1)), waits.get(Owner(0), Owner(0)));
     assert!(other > ns(150) && own < ns(60), "{other:?} {own:?}");
     assert!(waits.get(Owner(1), Owner(0)) < ns(10));
+}
+
+/// Lets a core load or store at `now`; returns when it may continue, if nothing else happens.
+fn charged(stalls: &mut Stalls, core: usize, write: bool, pa: u64, mut now: u64) -> u64 {
+    let mut woken = Vec::new();
+    loop {
+        assert!(!stalls.advance(now, &mut woken), "no core waits: {woken:?}");
+        if stalls.hit(core, write, Pa(pa)) {
+            return now;
+        }
+        let requested = stalls.request(core, write, Pa(pa), now);
+        if requested == Requested::Continue {
+            return now;
+        }
+        assert!(stalls.next().is_some_and(|next| next >= now));
+        assert!(stalls.advance(u64::MAX / 2000, &mut woken));
+        now = woken.pop().filter(|woken| woken.core == core).expect("its answer").at;
+        if requested == Requested::Wait {
+            return now;
+        }
+    }
+}
+
+#[test]
+fn loads_stall_and_stores_fill_the_store_buffer() {
+    let mut stalls = Stalls::new(MemorySystem::new(config()).unwrap(), 4);
+    let miss = charged(&mut stalls, 0, false, 0, 1000) - 1000;
+    assert!((60..120).contains(&miss), "{miss} ns from DRAM");
+    assert_eq!(charged(&mut stalls, 0, false, 8, 2000), 2000, "a hit costs nothing");
+    assert_eq!(charged(&mut stalls, 1, false, 8, 3000), 3017, "from another core's cache");
+    // The core can have six lines on their way: the seventh store waits for the first of them.
+    for line in 1..=6 {
+        assert_eq!(charged(&mut stalls, 0, true, line << 6, 4000), 4000, "store {line}");
+    }
+    let stalled = charged(&mut stalls, 0, true, 7 << 6, 4000) - 4000;
+    assert!((40..120).contains(&stalled), "{stalled} ns for a full store buffer");
+}
+
+#[test]
+fn an_access_across_lines_touches_each() {
+    let lines = |pa, bytes| Stalls::lines(pa, bytes).map(|pa| pa.0).collect::<Vec<_>>();
+    assert_eq!(lines(60, 8), [0, 64]);
+    assert_eq!(lines(64, 64), [64]);
+    assert_eq!(lines(127, 0), [64]);
+    assert_eq!(lines(u64::MAX, 16).len(), 1);
+}
+
+/// Cores that make these accesses, each after the one before, in the order of their clocks. Returns
+/// each core's clock after each access.
+fn execute(accesses: &[(usize, u64, bool)], cores: usize) -> Vec<(usize, u64)> {
+    let mut stalls = Stalls::new(MemorySystem::new(config()).unwrap(), 4);
+    let mut clocks = vec![0; cores];
+    // What each core does next: the access that was refused, or that it waits for.
+    let mut retries: Vec<Option<(u64, bool)>> = vec![None; cores];
+    let mut waits = vec![false; cores];
+    let mut queues = vec![VecDeque::new(); cores];
+    for &(core, place, write) in accesses {
+        queues[core % cores].push_back((place << 6, write));
+    }
+    let (mut done, mut woken) = (Vec::new(), Vec::new());
+    loop {
+        let ready =
+            |&core: &usize| !waits[core] && (retries[core].is_some() || !queues[core].is_empty());
+        let first = (0..cores).filter(ready).min_by_key(|core| clocks[*core]);
+        let until = first.map_or(u64::MAX / 2000, |core| clocks[core]);
+        if stalls.advance(until, &mut woken) {
+            for Woken { core, at } in woken.drain(..) {
+                assert!(waits[core] && at >= clocks[core], "core {core} at {at}");
+                (waits[core], clocks[core]) = (false, at);
+                if retries[core].is_none() {
+                    done.push((core, at));
+                    clocks[core] += 1;
+                }
+            }
+            continue;
+        }
+        let Some(core) = first else { return done };
+        let retry = retries[core].take();
+        let (pa, write) = retry.or_else(|| queues[core].pop_front()).expect("an access");
+        let now = clocks[core];
+        let requested = if stalls.hit(core, write, Pa(pa)) {
+            Requested::Continue
+        } else {
+            stalls.request(core, write, Pa(pa), now)
+        };
+        match requested {
+            Requested::Continue => {
+                done.push((core, now));
+                clocks[core] += 1;
+            }
+            Requested::Wait => waits[core] = true,
+            Requested::Retry => {
+                waits[core] = true;
+                retries[core] = Some((pa, write));
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_access_ends_and_no_core_is_faster_than_alone(
+        accesses in prop::collection::vec((0_usize..3, 0_u64..64, any::<bool>()), 1..300),
+    ) {
+        let done = execute(&accesses, 3);
+        prop_assert_eq!(done.len(), accesses.len());
+        prop_assert_eq!(&done, &execute(&accesses, 3), "the same accesses take the same time");
+        for core in 0..3 {
+            let own = accesses.iter().filter(|access| access.0 == core).count() as u64;
+            let last = done.iter().filter(|of| of.0 == core).map(|of| of.1).max();
+            prop_assert!(last.map_or(0, |last| last + 1) >= own, "an instruction takes 1 ns");
+        }
+        // Each line comes from DRAM once: its port passes one line in 4 ns.
+        let lines: BTreeSet<_> = accesses.iter().map(|of| of.1).collect();
+        let end = done.iter().map(|of| of.1).max().unwrap_or(0);
+        let stores = 6 * 3;
+        prop_assert!(end >= (lines.len() as u64).saturating_sub(stores) * 4, "{end} ns");
+    }
 }

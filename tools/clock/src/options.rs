@@ -16,10 +16,20 @@ pub struct Options {
     pub record: Option<i32>,
     /// `replay`: the number of the file with the input's record.
     pub replay: Option<i32>,
+    /// `memory`: the name of the board whose memory's time is charged to the cores.
+    pub memory: Option<String>,
+    /// `banks`: the address bits of each DRAM bank bit as hexadecimal masks, with `:` between; if
+    /// not given, those of the memory's file.
+    pub banks: Vec<u64>,
 }
 
 fn number<T: FromStr>(name: &str, value: &str) -> Result<T, String> {
     value.parse().map_err(|_| format!("{name}={value}: not a number in range"))
+}
+
+fn masks(value: &str) -> Result<Vec<u64>, String> {
+    let masks = value.split(':').map(|mask| u64::from_str_radix(mask, 16));
+    masks.collect::<Result<_, _>>().map_err(|_| format!("banks={value}: not a list of masks"))
 }
 
 impl Options {
@@ -43,10 +53,26 @@ impl Options {
                 "quantum" => options.quantum = Some(number(name, value)?),
                 "record" => options.record = Some(number(name, value)?),
                 "replay" => options.replay = Some(number(name, value)?),
+                "memory" => options.memory = Some(value.to_owned()),
+                "banks" => options.banks = masks(value)?,
                 "reader" => options.reader = Some(number(name, value)?),
                 _ => return Err(format!("{argument}: unknown")),
             }
         }
         Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_has_a_name_and_masks_of_banks() {
+        let parse = |text: &str| Options::parse(text.split(',').map(String::from));
+        let options = parse("memory=zcu102,banks=2000:1c000").expect("options");
+        assert_eq!(options.memory.as_deref(), Some("zcu102"));
+        assert_eq!(options.banks, [0x2000, 0x1_c000]);
+        assert_eq!(parse("banks=2000:x"), Err("banks=2000:x: not a list of masks".into()));
     }
 }

@@ -30,6 +30,8 @@ pub enum Cause {
     Sleep,
     /// The end of another thread.
     Join,
+    /// The memory's answer to a core.
+    Memory,
 }
 
 /// The state of a thread.
@@ -253,10 +255,35 @@ impl Order {
         limit
     }
 
+    /// Returns the time of the first turn if the current one ends at the clock `now`; [`NEVER`] if
+    /// every thread waits for another one, the host or the memory.
+    #[must_use]
+    pub fn first(&self, now: u64) -> u64 {
+        let threads = self.threads[..self.used].iter().enumerate();
+        let turns = threads.map(|(place, thread)| {
+            let from = if place == self.current { now } else { 0 };
+            thread.turn(thread.clock.max(from))
+        });
+        turns.min().unwrap_or(NEVER)
+    }
+
+    /// Ends the wait of the thread that waits for the memory's answer to `core`, at the time `at`.
+    pub fn answer(&mut self, core: usize, at: u64) {
+        for thread in &mut self.threads[..self.used] {
+            if thread.waits_for(Cause::Memory, core) {
+                thread.clock = thread.clock.max(at);
+                thread.state = State::Runs;
+                thread.deadline = NEVER;
+            }
+        }
+    }
+
     /// Ends the current turn at the clock `now` and begins the next one. Returns none if every
     /// thread waits for another one or for the host.
     pub fn next(&mut self, now: u64) -> Option<Turn> {
-        self.threads[self.current].clock = now;
+        // The memory may have answered the current thread since.
+        let current = &mut self.threads[self.current];
+        current.clock = current.clock.max(now);
         // The first two in the order; of equal ones a core is behind the others, so that devices
         // act at their time, and the first place is before the others.
         let mut best: Option<(u64, usize)> = None;
@@ -459,6 +486,23 @@ mod tests {
         assert_eq!(order.next(40).map(|turn| turn.clock), Some(1000));
         order.wake_all(Cause::Mutex, 3, 1000);
         assert_eq!(order.thread(core).clock, 40);
+    }
+
+    #[test]
+    fn a_core_continues_at_the_answer_of_the_memory() {
+        let mut order = Order::new();
+        let core = order.add(0).expect("a place");
+        order.wait(Cause::Files, 0, 500, true);
+        assert_eq!(order.next(0).map(|turn| turn.thread), Some(core));
+        order.set_core();
+        order.wait(Cause::Memory, 7, NEVER, false);
+        assert_eq!(order.first(40), 500, "only the main loop has a turn");
+        order.answer(6, 100);
+        assert_eq!(order.first(40), 500, "another core's answer");
+        order.answer(7, 120);
+        assert_eq!(order.first(40), 120);
+        let turn = order.next(40).expect("a turn");
+        assert_eq!((turn.thread, turn.clock), (core, 120), "it was the current thread");
     }
 
     #[test]

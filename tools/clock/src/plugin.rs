@@ -8,6 +8,7 @@
 use crate::{
     c,
     input::{self, Input, Looks},
+    memory::{self, Memory},
     options::Options,
     process,
     reader::Reader,
@@ -27,11 +28,14 @@ type Block = *mut c_void;
 type Instruction = *mut c_void;
 type OnTranslation = extern "C" fn(u64, Block);
 type OnExecution = extern "C" fn(c_uint, *mut c_void);
+type OnAccess = extern "C" fn(c_uint, u32, u64, *mut c_void);
 
 /// `QEMU_PLUGIN_CB_NO_REGS`.
 const NO_REGISTERS: c_int = 0;
 /// `QEMU_PLUGIN_INLINE_ADD_U64`.
 const ADD: c_int = 0;
+/// `QEMU_PLUGIN_MEM_RW`: loads and stores.
+const READ_WRITE: c_int = 3;
 /// Bytes of an instruction.
 const WORD: usize = 4;
 
@@ -63,6 +67,27 @@ enum Bytes {
     Copy(unsafe extern "C" fn(Instruction, *mut c_void, usize) -> usize),
 }
 
+/// `qemu_info_t`: QEMU's description of itself and its machine.
+#[repr(C)]
+pub struct Info {
+    target: *const c_char,
+    oldest_version: c_int,
+    version: c_int,
+    emulates_system: bool,
+    cores: c_int,
+    most_cores: c_int,
+}
+
+/// The functions that report the accesses of cores.
+struct Accesses {
+    register: unsafe extern "C" fn(Instruction, OnAccess, c_int, c_int, *mut c_void),
+    place: unsafe extern "C" fn(u32, u64) -> *const c_void,
+    is_device: unsafe extern "C" fn(*const c_void) -> bool,
+    address: unsafe extern "C" fn(*const c_void) -> u64,
+    size_shift: unsafe extern "C" fn(u32) -> c_uint,
+    is_store: unsafe extern "C" fn(u32) -> bool,
+}
+
 /// QEMU's functions.
 struct Api {
     count: unsafe extern "C" fn(Block) -> usize,
@@ -70,6 +95,8 @@ struct Api {
     on_execution: unsafe extern "C" fn(Block, OnExecution, c_int, *mut c_void),
     counting: Counting,
     bytes: Bytes,
+    /// Needed if the memory's time is charged.
+    accesses: Option<Accesses>,
 }
 
 // SAFETY: the pointer to QEMU's counters is only passed to QEMU.
@@ -141,6 +168,34 @@ pub fn state_version() {
     unsafe { qemu_plugin_version = version() };
 }
 
+impl Accesses {
+    fn find() -> Option<Self> {
+        Some(Self {
+            register: function!(
+                c"qemu_plugin_register_vcpu_mem_cb",
+                unsafe extern "C" fn(Instruction, OnAccess, c_int, c_int, *mut c_void)
+            )?,
+            place: function!(
+                c"qemu_plugin_get_hwaddr",
+                unsafe extern "C" fn(u32, u64) -> *const c_void
+            )?,
+            is_device: function!(
+                c"qemu_plugin_hwaddr_is_io",
+                unsafe extern "C" fn(*const c_void) -> bool
+            )?,
+            address: function!(
+                c"qemu_plugin_hwaddr_phys_addr",
+                unsafe extern "C" fn(*const c_void) -> u64
+            )?,
+            size_shift: function!(
+                c"qemu_plugin_mem_size_shift",
+                unsafe extern "C" fn(u32) -> c_uint
+            )?,
+            is_store: function!(c"qemu_plugin_mem_is_store", unsafe extern "C" fn(u32) -> bool)?,
+        })
+    }
+}
+
 impl Api {
     fn find() -> Option<Self> {
         let new_board =
@@ -189,6 +244,7 @@ impl Api {
             )?,
             counting,
             bytes,
+            accesses: None,
         })
     }
 
@@ -246,12 +302,33 @@ extern "C" fn on_translation(_id: u64, block: Block) {
     for index in 0..count {
         // SAFETY: as above, and the index is below the number.
         let instruction = unsafe { (api.instruction)(block, index) };
+        if let Some(accesses) = &api.accesses {
+            // SAFETY: as above, and the callback has the type that QEMU wants.
+            unsafe {
+                (accesses.register)(instruction, on_access, NO_REGISTERS, READ_WRITE, null_mut());
+            }
+        }
         pending += 1;
         if index + 1 == count || can_leave(api.opcode(instruction)) {
             api.add(instruction, pending);
             pending = 0;
         }
     }
+}
+
+/// A core has loaded or stored.
+extern "C" fn on_access(core: c_uint, access: u32, address: u64, _data: *mut c_void) {
+    let Some(Api { accesses: Some(api), .. }) = API.get() else { return };
+    // SAFETY: QEMU passes the access that the core has just made, and what it returns is valid
+    // during this callback.
+    let (pa, bytes, is_store) = unsafe {
+        let place = (api.place)(access, address);
+        if place.is_null() || (api.is_device)(place) {
+            return;
+        }
+        ((api.address)(place), 1 << (api.size_shift)(access), (api.is_store)(access))
+    };
+    memory::access(core as usize, is_store, pa, bytes);
 }
 
 /// A core begins a block.
@@ -287,11 +364,11 @@ fn end_turn(core: c_uint) {
 ///
 /// # Safety
 ///
-/// QEMU's promise: `arguments` has `count` strings.
+/// QEMU's promise: `info` is valid, and `arguments` has `count` strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qemu_plugin_install(
     id: u64,
-    _info: *const c_void,
+    info: *const Info,
     count: c_int,
     arguments: *const *const c_char,
 ) -> c_int {
@@ -299,7 +376,9 @@ pub unsafe extern "C" fn qemu_plugin_install(
         // SAFETY: the caller's promise.
         unsafe { CStr::from_ptr(*arguments.add(index)) }.to_string_lossy().into_owned()
     });
-    match install(id, arguments) {
+    // SAFETY: the caller's promise.
+    let cores = unsafe { (*info).most_cores.max((*info).cores) };
+    match install(id, usize::try_from(cores).unwrap_or(0), arguments) {
         Ok(()) => 0,
         Err(error) => {
             c::report(&error);
@@ -321,12 +400,20 @@ fn input(options: &Options) -> Result<Input, String> {
     input::parse(&record).map(Input::Replay)
 }
 
-fn install(id: u64, arguments: impl Iterator<Item = String>) -> Result<(), String> {
+fn install(id: u64, cores: usize, arguments: impl Iterator<Item = String>) -> Result<(), String> {
     if !process::is_active() {
         return Err("the library must be in LD_PRELOAD, too".into());
     }
     let options = Options::parse(arguments)?;
-    let api = Api::find().ok_or("this QEMU has no counters for plug-ins")?;
+    let mut api = Api::find().ok_or("this QEMU has no counters for plug-ins")?;
+    let memory = match &options.memory {
+        Some(board) => {
+            let accesses = Accesses::find().ok_or("this QEMU reports no accesses to plug-ins")?;
+            api.accesses = Some(accesses);
+            Some(Memory::new(board, cores, &options.banks)?)
+        }
+        None => None,
+    };
     let translate = function!(
         c"qemu_plugin_register_vcpu_tb_trans_cb",
         unsafe extern "C" fn(u64, OnTranslation)
@@ -337,6 +424,7 @@ fn install(id: u64, arguments: impl Iterator<Item = String>) -> Result<(), Strin
         if let Some(quantum) = options.quantum {
             process.order.set_quantum(quantum);
         }
+        process.memory = memory;
         process.looks = Looks::new(input, process::START, c::host_ns());
         if let Some(socket) = options.reader {
             process.reader = Reader::new(socket);

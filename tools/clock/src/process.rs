@@ -7,6 +7,7 @@
 use crate::{
     c, files,
     input::Looks,
+    memory::Memory,
     order::{Cause, MAX_THREADS, NEVER, Order, State},
     reader::Reader,
     switch::{self, Context},
@@ -83,6 +84,8 @@ pub struct Process {
     pub looks: Looks,
     /// The reader of the machine's memory.
     pub reader: Reader,
+    /// The memory whose time is charged to the cores, if there is one.
+    pub memory: Option<Memory>,
     /// The clock from which the current turn's instructions are counted.
     since: u64,
 }
@@ -98,6 +101,7 @@ static PROCESS: Exclusive = Exclusive(UnsafeCell::new(Process {
     big_lock: 0,
     looks: Looks::NONE,
     reader: Reader::NONE,
+    memory: None,
     since: START,
 }));
 
@@ -222,12 +226,20 @@ pub fn schedule() {
         if NOTIFIED.swap(false, SeqCst) {
             with(|process| process.order.wake_for_files(now));
         }
+        with(|process| {
+            if let Some(memory) = &mut process.memory {
+                memory.advance(&mut process.order, now);
+            }
+        });
         match with(|process| process.order.next(now)) {
             Some(turn) => break turn,
             None => files::wait_for_host(),
         }
     };
-    let limit = with(|process| turn.limit.min(process.reader.due(turn.clock)));
+    let limit = with(|process| {
+        let answer = process.memory.as_ref().map_or(NEVER, |memory| memory.limit(&process.order));
+        turn.limit.min(process.reader.due(turn.clock)).min(answer)
+    });
     LIMIT.store(limit, SeqCst);
     if NOTIFIED.load(SeqCst) {
         // The notification came before the limit was set.

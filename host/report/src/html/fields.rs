@@ -6,7 +6,7 @@ use weir_analysis::verdict::Verdict;
 use weir_image::{Failure, Result};
 
 /// Keys that a report leaves out if there is nothing to state.
-const OPTIONAL: [&str; 12] = [
+const OPTIONAL: [&str; 13] = [
     "board_resets",
     "budgets",
     "dma",
@@ -16,6 +16,7 @@ const OPTIONAL: [&str; 12] = [
     "frames",
     "guest_meaning",
     "interrupts",
+    "memory",
     "reason",
     "started_without_broker",
     "tasks",

@@ -105,6 +105,12 @@ impl Head {
         }
         let clock = report.text("clock")?;
         draft.assumptions.push(clock_in_words(&clock)?.to_owned());
+        if let Some(board) = report.take("memory")?.as_str() {
+            draft.assumptions.push(format!(
+                "The time of the caches and the DRAM of {board}, by a model, is charged to the \
+                 cores in addition."
+            ));
+        }
         let (ended, is_good) = end_in_words(&report.text("ended_by")?)?;
         if !is_good {
             draft.warnings.push(ended.to_owned());

@@ -131,6 +131,7 @@ fn report() -> RunReport {
         ended_by: End::AllMet,
         time_ns: 9,
         clock: Clock::Emulated,
+        memory: Some("zcu102".into()),
         verdict: Some("not-judged"),
         verdict_of: vec!["flow setpoints".into()],
         vms: vec![vm("control"), vm("linux")],

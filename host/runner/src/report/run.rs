@@ -78,6 +78,10 @@ pub struct RunReport {
     pub time_ns: u64,
     /// The clock of the latencies.
     pub clock: Clock,
+    /// The board whose memory's time was charged to the emulated cores; none if each instruction
+    /// took 1 ns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
     /// The most severe verdict on flows, budgets, tasks and interrupts: `holds`, `not-judged` or
     /// `does-not-hold`; none if the system has none of them.
     pub verdict: Option<&'static str>,

@@ -344,6 +344,7 @@ impl Tally {
             ended_by,
             time_ns,
             clock: Clock::default(),
+            memory: None,
             verdict: None,
             verdict_of: Vec::new(),
             vms,

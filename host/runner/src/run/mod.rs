@@ -121,7 +121,7 @@ fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console)
     let qemu = qemu::Program::find(environment, &system.platform)?;
     let built = image(&system, options)?;
     replay.compare(&built)?;
-    let mut clock = setup::clock(options, environment)?;
+    let mut clock = setup::clock(options, &system, environment)?;
     if options.interrupt.load(Ordering::SeqCst) {
         return Err(Failure::reported(INTERRUPTED));
     }
@@ -154,7 +154,7 @@ fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console)
     };
     let mut run = Running::new(options, &system, Peer::Qemu(machine), record, console)?;
     run.session.end_at(replay.end_ns);
-    if plugin.is_some() {
+    if plugin.is_some() || options.memory.is_some() {
         run.silence = LONG_SILENCE;
     }
     let (end, trouble) = run.carry_on()?;
@@ -195,6 +195,7 @@ fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console)
             "limit_ns": options.time.map(nanoseconds),
             "keep_running": options.keep_running,
             "quantum_ns": options.quantum.map(nanoseconds),
+            "memory": options.memory,
             "counter_page": plugin.map(|plugin| plugin.counts(&ram)),
             "debian_packages": debian_packages(&system),
             "started": humantime::format_rfc3339_seconds(started).to_string(),

@@ -39,6 +39,9 @@ pub struct RunOptions {
     pub time: Option<Duration>,
     /// The most by which the clocks of two running cores may be apart in QEMU; none is 100 ns.
     pub quantum: Option<Duration>,
+    /// The board whose memory's time is charged to the cores in QEMU, one of
+    /// `weir_simulator::MemoryModel::names`.
+    pub memory: Option<String>,
     /// The input of the VMs' consoles in QEMU. A board always takes input.
     pub input: ConsoleInput,
     /// A verdict "not judged" does not fail the run.

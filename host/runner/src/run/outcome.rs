@@ -33,6 +33,7 @@ pub(super) fn judge_report(
         let deadline = |line| deadline(line).map(|of| of.deadline_ns);
         observed = Some(ObservedTrace::read(&mut Trace::open(&path)?, overshoot, deadline)?);
     }
+    report.memory.clone_from(&options.memory);
     judge::judge(report, observed.as_ref(), (&budgets, &lines), clock(options));
     Ok(())
 }

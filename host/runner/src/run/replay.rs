@@ -71,6 +71,7 @@ impl Replay {
         let (run, report) = (read("run.json")?, read(REPORT)?);
         options.time = run["limit_ns"].as_u64().map(Duration::from_nanos);
         options.quantum = run["quantum_ns"].as_u64().map(Duration::from_nanos);
+        options.memory = run["memory"].as_str().map(str::to_owned);
         options.keep_running = run["keep_running"] == true;
         let by_itself = ["all-met", "time-over", "system-stop"];
         let was_cut = !by_itself.iter().any(|end| report["ended_by"] == *end);

@@ -13,6 +13,7 @@ use std::{
 use weir_abi::PAGE;
 use weir_image::{Environment, Failure, Result, cargo::Programs, failure::Context};
 use weir_model::{System, bare_device_tree, platform::Platform};
+use weir_simulator::MemoryModel;
 use weir_units::{Bytes, Nanos, Pa};
 
 /// The heartbeat of a run that waits for lines or counts, if the system has none: the machine may
@@ -124,14 +125,40 @@ pub(super) fn device_tree(platform: &Platform, directory: &Path) -> Result<Optio
     Ok(Some(file))
 }
 
+/// Returns the masks of the DRAM's bank bits with which a board's memory is charged: those of the
+/// platform, on which the page classes rest; none, for those of the memory itself, if the memory has
+/// another number of banks and the system divides none.
+fn banks(system: &System, board: &str) -> Result<Vec<u64>> {
+    let refuse = |error: String| {
+        Failure::call(format!("--memory {board} does not fit {}: {error}", system.platform.name))
+    };
+    let memory = MemoryModel::find(board).map_err(|error| refuse(error.to_string()))?;
+    let masks = system.division.geometry.banks.into_iter();
+    let own: Vec<u64> = masks.take_while(|&mask| mask != 0).collect();
+    let cores = system.machine_cores();
+    match memory.stalls(cores, &own) {
+        Ok(_) => Ok(own),
+        Err(error) if system.division.divided => Err(refuse(error)),
+        Err(_) => memory.stalls(cores, &[]).map(|_| Vec::new()).map_err(refuse),
+    }
+}
+
 /// Returns the emulated clock, which QEMU preloads. For an image file, the library of the last
 /// build is sufficient.
-pub(super) fn clock(options: &RunOptions, environment: &Environment) -> Result<EmulatedClock> {
+pub(super) fn clock(
+    options: &RunOptions,
+    system: &System,
+    environment: &Environment,
+) -> Result<EmulatedClock> {
     let kept = Programs::new(environment, true).clock(environment);
     let library = match kept {
         Ok(kept) if options.no_build || options.image_file.is_some() => kept,
         Err(error) if options.no_build => return Err(error),
         _ => Programs::new(environment, false).clock(environment)?,
     };
-    EmulatedClock::open(&library, options.quantum.map(super::nanoseconds))
+    let mut clock = EmulatedClock::open(&library, options.quantum.map(super::nanoseconds))?;
+    if let Some(board) = &options.memory {
+        clock.charge(board, banks(system, board)?);
+    }
+    Ok(clock)
 }

@@ -279,6 +279,22 @@ impl MemorySystem {
             }
     }
 
+    /// Uses a line that a core's first level has and that is not on its way, in no time. Returns
+    /// whether it is so; nothing has changed otherwise.
+    ///
+    /// # Panics
+    /// If the core or the owner is not among those of the configuration.
+    #[inline]
+    pub fn hit(&mut self, core: usize, owner: Owner, access: Access, pa: Pa) -> bool {
+        let line = pa.0 >> self.line_shift;
+        let has = self.hierarchy.first_level_has(core, access, line)
+            && self.cores[core].iter().all(|waiting| waiting.line != line);
+        if has {
+            self.hierarchy.access_line(core, owner, access, line);
+        }
+        has
+    }
+
     /// An access of a core at `now`, which must lie within one line. All events before `now` must
     /// have been gone through by [`MemorySystem::advance`], and none after it.
     ///

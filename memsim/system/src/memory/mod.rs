@@ -11,7 +11,7 @@ pub use dram::Dram;
 use engines::Engines;
 pub use engines::{EngineSettings, TbuSettings};
 use serde::Deserialize;
-use weir_memory::{AddressMap, MemorySystem, Pa, SystemConfig};
+use weir_memory::{AddressMap, MemorySystem, Pa, SystemConfig, stalls::Stalls};
 
 /// A memory system, as far as its file describes one.
 #[derive(Clone, Debug, Deserialize)]
@@ -149,6 +149,20 @@ impl MemoryModel {
             interconnect: self.interconnect?,
             hypervisor: self.hypervisor?,
         })
+    }
+
+    /// The stalls of so many cores on this memory. The DRAM's banks are those of `banks`, masks of
+    /// address bits; of none, those of the file.
+    ///
+    /// # Errors
+    /// A sentence about what does not fit; also if the file describes DRAM only.
+    pub fn stalls(&self, cores: usize, banks: &[u64]) -> Result<Stalls, String> {
+        let chip = self.chip().ok_or_else(|| {
+            format!("{}: the file describes neither cores nor caches", self.description)
+        })?;
+        let map = if banks.is_empty() { self.dram.map() } else { self.dram.map_with_banks(banks) }?;
+        let system = self.build(&chip, map, cores, cores, 0, Pa(0))?;
+        Ok(Stalls::new(system, cores))
     }
 
     fn check(&self) -> Result<(), String> {
