@@ -180,6 +180,7 @@ fn outputs_are_as_their_schema_describes_them() {
     }
     valid("bench mapping", &read(&root().join("docs/results/mapping.json")));
     valid("bench clock", &read(&root().join("docs/results/clock.json")));
+    valid("bench memory", &read(&root().join("docs/results/memory.json")));
 }
 
 /// Outputs without a type are described by hand.

@@ -1,7 +1,7 @@
 //! `weir bench`: measures the overheads of weir.
 
 use crate::{
-    bench::{board, clock, engine, flows, mapping, simulator},
+    bench::{board, clock, engine, flows, mapping, memory, simulator},
     build_id,
     environment::Environment,
     failure::{Context, Failure, Result, SYSTEM},
@@ -98,6 +98,14 @@ enum What {
         #[arg(long)]
         json: bool,
     },
+    /// Loads next to writers by `weir run --memory` and by `weir simulate`, and the speed of such
+    /// runs. Use a release build.
+    #[command(after_help = "Example:\n  weir bench memory --json")]
+    Memory {
+        /// Print the figures as JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Simulated DRAM requests and cache accesses per second of host time, on one core. Use a
     /// release build.
     ///
@@ -128,6 +136,7 @@ pub fn run(arguments: &BenchArguments, environment: &Environment) -> Result {
         What::Flows { json } => flows::run(json, environment),
         What::Engine { json } => engine::run(json, environment),
         What::Clock { json } => clock::run(json, environment),
+        What::Memory { json } => memory::run(json, environment),
         What::Simulator { requests, rounds, json } => simulator::run(requests, rounds, json),
     }
 }

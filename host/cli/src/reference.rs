@@ -3,7 +3,7 @@
 
 use crate::{
     analyze::{AnalyzedFile, RefusedAnalysis, curves::TracesRecord},
-    bench::{clock::ClockSpeed, mapping::MappingCost},
+    bench::{clock::ClockSpeed, mapping::MappingCost, memory::MemoryCost},
     build::BuiltImage,
     check::{CheckedFile, RefusedFile},
     explain::Explained,
@@ -133,7 +133,7 @@ const fn of<T: JsonSchema>() -> SchemaOf {
 
 /// The commands and files whose JSON has types: whether it is a list, and the types of the object
 /// or of each object in the list.
-static OUTPUTS: [(&str, bool, &[SchemaOf]); 20] = [
+static OUTPUTS: [(&str, bool, &[SchemaOf]); 21] = [
     ("check", true, &[of::<CheckedFile>(), of::<RefusedFile>()]),
     ("plan", false, &[of::<Planned>(), of::<Unplanned>(), of::<RefusedFile>()]),
     ("analyze", false, &[of::<AnalyzedFile>(), of::<RefusedAnalysis>()]),
@@ -151,6 +151,7 @@ static OUTPUTS: [(&str, bool, &[SchemaOf]); 20] = [
     ("simulate dram", false, &[of::<DramRun>()]),
     ("bench mapping", true, &[of::<MappingCost>()]),
     ("bench clock", true, &[of::<ClockSpeed>()]),
+    ("bench memory", true, &[of::<MemoryCost>()]),
     ("reproduce", true, &[of::<ExperimentRecord>()]),
     ("platforms", true, &[of::<PlatformRecord>()]),
     ("explain", false, &[of::<Explained>()]),

@@ -165,6 +165,7 @@ impl Results {
             "table3-runs" => table3_runs(&self.file("engine")?),
             "mapping" => mapping(&self.file("mapping")?),
             "clock" => clock(&self.file("clock")?),
+            "memory" => memory(&self.file("memory")?),
             "simulator" => simulator(&self.file("simulator")?),
             "simulate-isolation" => slowdowns(&self.file("simulate-isolation")?),
             "deviations" => reproduced::deviations(&self.reproduced()?),
@@ -534,6 +535,26 @@ fn clock(json: &Value) -> Rows {
             count(&row["cores"]),
             format!("{ratio:.2}"),
             count(&row["mips"]),
+        ]);
+    }
+    rows
+}
+
+fn memory(json: &Value) -> Rows {
+    let mut rows = Rows::new(&bench::memory::HEADER, 1);
+    for row in json.as_array().into_iter().flatten() {
+        let number = |key: &str| row[key].as_f64().unwrap_or_default();
+        let load = row["load_ns"].as_u64().unwrap_or_default();
+        let simulated = number("simulated_ns");
+        rows.row(&[
+            text(&row["memory"]),
+            count(&row["writers"]),
+            count(&row["load_ns"]),
+            format!("{simulated:.1}"),
+            format!("{:.3}", bench::memory::ratio(load, simulated)),
+            format!("{:.1}", number("host_s_per_virtual_s")),
+            format!("{:.1}", number("host_s_per_virtual_s_few_misses")),
+            format!("{:.1}", number("host_s_per_virtual_s_without")),
         ]);
     }
     rows

@@ -39,7 +39,7 @@ use weir_simulator::MemoryModel;
         weir run examples/demo/demo.toml\n  \
         weir run examples/demo/demo.toml --for 30s --json | jq .verdict\n  \
         weir run examples/demo/demo.toml --attach linux\n  \
-        weir run examples/flows-shared/flows-shared.toml --memory zcu102 --accept-not-judged\n  \
+        weir run examples/flows-mmio/flows-mmio.toml --memory qemu-virt --accept-not-judged\n  \
         weir run examples/demo/demo.toml --input --keep-running\n  \
         weir run examples/demo/demo.toml --replay runs/2026-01-31T12-00-00Z\n  \
         weir run examples/demo/demo.toml --platform zcu102 --serial /dev/ttyUSB0\n\n\

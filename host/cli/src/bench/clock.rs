@@ -28,7 +28,7 @@ const QUANTA: [u64; 3] = [0, 100, 1000];
 /// The numbers of busy cores.
 const CORES: [u64; 4] = [1, 2, 4, 8];
 /// The virtual times of two runs: their difference is without QEMU's start.
-const TIMES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(250)];
+pub const TIMES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(250)];
 
 /// The speed of a machine whose cores are all busy.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -76,7 +76,7 @@ pub fn run(json: bool, environment: &Environment) -> Result {
 }
 
 /// A system of VMs that never sleep, one on each core.
-fn system(cores: u64) -> String {
+pub fn system(cores: u64) -> String {
     let mut text = "platform = \"qemu-virt\"\n".to_owned();
     for core in 0..cores {
         // Writing to a string does not fail.

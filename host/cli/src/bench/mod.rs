@@ -5,4 +5,5 @@ pub mod clock;
 pub mod engine;
 pub mod flows;
 pub mod mapping;
+pub mod memory;
 pub mod simulator;

@@ -12,7 +12,7 @@ mod tables;
 mod tests;
 mod values;
 
-pub use self::{compare::Variant, dram::DramRun, json::SimulationRecord};
+pub use self::{compare::Variant, dram::DramRun, json::SimulationRecord, system::outcome};
 use crate::{environment::Environment, failure::Result, output, screen};
 use std::{
     io::Write as _,

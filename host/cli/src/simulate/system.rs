@@ -102,6 +102,17 @@ impl Simulation {
     }
 }
 
+/// Simulates a system on the memory of this name.
+pub fn outcome(system: &System, memory: &str, span: Span) -> Result<Outcome> {
+    let failed = |error: String| Failure::system(error);
+    let placement =
+        place_all(system, &sizes(system)).map_err(|faults| failed(faults.to_string()))?;
+    let memory = MemoryModel::find(memory).map_err(|error| failed(error.to_string()))?;
+    let board = SimulatedBoard::new(system, &placement, &memory);
+    let board = board.map_err(|error| failed(error.to_string()))?;
+    weir_simulator::run(&board, span).map_err(|error| failed(error.to_string()))
+}
+
 /// Reads and checks the system with other values for some of its keys.
 fn load(
     file: &Path,
