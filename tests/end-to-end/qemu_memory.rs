@@ -12,6 +12,11 @@ use std::{fmt::Write as _, fs, process::Command, time::Duration};
 /// A VM that walks through 2 MiB, each load after the one before, next to so many VMs that write.
 /// The workloads are the same accesses for `weir simulate`.
 fn walk(writers: usize) -> String {
+    walk_with(writers, "")
+}
+
+/// The same with these keys of each VM that writes.
+fn walk_with(writers: usize, keys: &str) -> String {
     let mut text = "platform = \"qemu-virt\"\n\n[[vm]]\nname = \"walk\"\ncpus = [0]\n\
          memory = \"8MiB\"\nexpect = [\"memory-stressor: walked\"]\n\
          image = { elf = \"memory-stressor\", \
@@ -22,7 +27,7 @@ fn walk(writers: usize) -> String {
         // Writing to a string does not fail.
         let _ = write!(
             text,
-            "\n[[vm]]\nname = \"writer{writer}\"\ncpus = [{writer}]\nmemory = \"8MiB\"\n\
+            "\n[[vm]]\nname = \"writer{writer}\"\ncpus = [{writer}]\nmemory = \"8MiB\"\n{keys}\n\
              image = {{ elf = \"memory-stressor\", args = \"mode=write size=4194304 passes=0\" }}\n\
              workload = {{ kind = \"write\", size = \"4MiB\" }}\n"
         );
@@ -32,7 +37,11 @@ fn walk(writers: usize) -> String {
 
 /// Runs the walk with these arguments. Returns the mean time of a load, in ns.
 fn run(writers: usize, arguments: &[&str]) -> (u32, Outcome) {
-    let outcome = run_system(&walk(writers), &Options { arguments, ..Options::default() }).good();
+    run_text(&walk(writers), arguments)
+}
+
+fn run_text(text: &str, arguments: &[&str]) -> (u32, Outcome) {
+    let outcome = run_system(text, &Options { arguments, ..Options::default() }).good();
     let line = outcome.lines("walk").into_iter().find(|line| line.ends_with(" ns each"));
     let (_, time) = line.and_then(|line| line.rsplit_once(", ")).expect("the mean time");
     (time.trim_end_matches(" ns each").parse().expect("a number"), outcome)
@@ -65,6 +74,27 @@ fn charged_memory_agrees_with_the_simulator() {
         assert_eq!(outcome.report["memory"], "gem5");
         let told = "memory timing of gem5 was charged to the cores\n";
         assert!(outcome.printed.out.contains(told), "{}", outcome.printed.out);
+    }
+}
+
+#[test]
+fn budgets_of_writers_shorten_the_loads_of_a_reader() {
+    not_applicable_if(|board| board.name != "qemu-virt", "the system is of qemu-virt");
+    let arguments = ["--memory", "gem5"];
+    let (alone, _) = run(0, &arguments);
+    let (disturbed, _) = run(3, &arguments);
+    assert!(disturbed * 10 >= alone * 13, "{alone} ns alone, {disturbed} ns next to writers");
+    // A fifth of the time, and a fifth of what a writer does in it.
+    for budget in [
+        "source = \"pmu\", event = \"cycles\", accesses = 20000",
+        "source = \"counter-page\", event = \"l2d-refill\", accesses = 200",
+    ] {
+        let keys = format!("memory_budget = {{ {budget}, period = \"100us\" }}");
+        let (regulated, outcome) = run_text(&walk_with(3, &keys), &arguments);
+        let saved = (disturbed - regulated) * 2;
+        assert!(saved >= disturbed - alone, "{alone}, {disturbed}, {regulated} ns: {budget}");
+        let budgets = outcome.vm("writer1")["budgets"].as_array().expect("budgets");
+        assert!(budgets[0]["throttled_periods"].as_u64() > Some(50), "{budgets:?}");
     }
 }
 
