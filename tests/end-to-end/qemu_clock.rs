@@ -132,6 +132,27 @@ fn the_clock_is_the_same_on_a_loaded_host() {
 }
 
 /// QEMU loads the clock and the plug-in that observes, and both define `qemu_plugin_version`.
+/// Cores that wait for a board's memory keep the clock's promises, by each way of switching.
+#[test]
+fn locks_and_counters_work_with_memory_timing() {
+    not_applicable_if(|board| board.name != "qemu-virt", "it starts QEMU's virt itself");
+    let charged = |quantum: i64, switch| {
+        let options = format!(",quantum={quantum},memory=zcu102");
+        measure(4, "virt,gic-version=3", &options, switch)
+    };
+    for quantum in [0, 100, 1000] {
+        let (_, text) = charged(quantum, "");
+        assert!(text.contains("locked 8000 of 8000"), "{text}");
+        assert!(text.contains("exclusive 8000 of 8000"), "{text}");
+        assert!(text.contains(": 0 went back, "), "{text}");
+    }
+    // The line of a message comes from the other core's cache, there and back.
+    let message = |lines: &Lines| extremes(lines, "message and back", 2);
+    let (with, without) = (charged(0, "").0, measure(4, "virt,gic-version=3", ",quantum=0", "").0);
+    assert!(message(&with)[0] > message(&without)[1], "{with:?}");
+    assert_eq!(charged(100, "").1, charged(100, "futex").1, "the ways of switching");
+}
+
 #[test]
 fn each_library_uses_its_own_symbols() {
     let environment = Environment::find();

@@ -57,8 +57,13 @@ pub struct Stalls {
 
 impl Stalls {
     /// Cores of an idle memory system, which must have as many owners as cores.
+    ///
+    /// # Panics
+    ///
+    /// If its lines do not have 64 bytes.
     #[must_use]
     pub fn new(system: MemorySystem, cores: usize) -> Self {
+        assert_eq!(system.line_bytes(), LINE, "bytes of a line");
         Self { system, waits: vec![None; cores].into(), tokens: 0 }
     }
 

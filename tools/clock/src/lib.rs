@@ -15,7 +15,7 @@
 //! - **Idle cores.** The thread that wakes a core sets the core's clock forward to its own. If all
 //!   threads wait, time jumps to the next timer.
 //! - **Memory.** On request, a core's miss is a request to the model of a board's memory
-//!   ([`memory`]). The core waits for the answer in the order of turns.
+//!   (`memory.rs`). The core waits for the answer in the order of turns.
 //! - **Locks of the emulator.** A core that waits for one, or for an exclusive section or a TLB
 //!   maintenance operation, is not in the order and does not age.
 //!

@@ -222,6 +222,12 @@ impl MemorySystem {
         self.events.now()
     }
 
+    /// The bytes of a line.
+    #[must_use]
+    pub fn line_bytes(&self) -> u64 {
+        1 << self.line_shift
+    }
+
     /// The caches and their counts.
     #[must_use]
     pub fn hierarchy(&self) -> &Hierarchy {
