@@ -98,6 +98,23 @@ fn budgets_of_writers_shorten_the_loads_of_a_reader() {
     }
 }
 
+/// A VM that walks through 192 KiB next to three writers. The L2 of zcu102 replaces any line.
+#[test]
+fn colors_keep_the_lines_of_a_reader() {
+    not_applicable_if(|board| board.name != "zcu102", "another board's L2 keeps what is used most");
+    let text = walk(3).replace("=2097152", "=196608").replace("2MiB", "192KiB");
+    let mut colored = text.replacen("\n\n", "\n\n[hypervisor]\ncolors = \"15\"\n\n", 1);
+    for (colors, core) in ["0-3", "4-6", "7-9", "10-12"].into_iter().zip(0..) {
+        let cpus = format!("cpus = [{core}]\n");
+        colored = colored.replace(&cpus, &format!("{cpus}colors = \"{colors}\"\n"));
+    }
+    let arguments = ["--memory", "zcu102"];
+    let (open, _) = run_text(&text, &arguments);
+    let (kept, _) = run_text(&colored, &arguments);
+    // From the L2, by memory.toml, and the load's instructions.
+    assert!(kept <= 12 + 8 && open >= 100, "{kept} ns with colors, {open} ns without");
+}
+
 #[test]
 fn charged_memory_is_the_same_on_a_loaded_host() {
     not_applicable_if(|board| board.name != "qemu-virt", "the system is of qemu-virt");
