@@ -240,9 +240,11 @@ fn bound() -> u64 {
     let setting =
         FlowSetting { chunk: Bytes(CHUNK.into()), queues: Some(1), reading: Reading::Printed };
     let group = groups(&flows, &[1; 4], &setting, &path).expect("sound flows").remove(0);
-    let ends = FLOWS.map(|(from, to, ..)| Ends { from: from.into(), to: vec![to.into()] });
-    let [read, control, taking] = [path.read(), path.control(), 4 * path.take()].map(Nanos);
-    let spent = Spent { hold: Nanos(0), poll: Nanos(FIND), read, control, taking };
+    let ends =
+        FLOWS.map(|(from, to, ..)| Ends { from: from.into(), to: vec![to.into()], packets: 1 });
+    let [read, control, take] = [path.read(), path.control(), path.take()].map(Nanos);
+    let poll = Nanos(FIND.min(WAKE));
+    let spent = Spent { hold: Nanos(0), poll, read, control, take };
     let waits = waits(&ends, &[1; 4], &[1; 6], spent);
     let added = group.tasks.iter().zip(&waits).map(|(task, waits)| waits.added_to(task));
     let tasks: Vec<_> = added.map(|task| task.expect("small numbers")).collect();

@@ -106,13 +106,26 @@ pub fn lines(system: &System, bounds: &RunBounds) -> Vec<LineFacts> {
     lines.filter_map(facts).collect()
 }
 
+/// Returns the finding on what took longer than its bound; none if it did not, or has no bound.
+fn above(max_ns: u64, bound_ns: Option<u64>, memory: Option<&str>) -> Option<Finding> {
+    let beyond = beyond(max_ns, bound_ns)?;
+    Some(match memory {
+        Some(_) => Finding::not_judged(without_memory("bound", memory)),
+        None => Finding::failed(beyond),
+    })
+}
+
 /// Returns why what took longer than its bound fails; none if it did not, or has no bound.
 fn beyond(max_ns: u64, bound_ns: Option<u64>) -> Option<String> {
     let above = max_ns.checked_sub(bound_ns?).filter(|above| *above > 0)?;
     Some(format!("the longest took {max_ns} ns, {above} ns more than the bound"))
 }
 
-fn interrupt(facts: LineFacts, observed: Option<&ObservedTrace>, clock: Clock) -> InterruptFinding {
+fn interrupt(
+    facts: LineFacts,
+    observed: Option<&ObservedTrace>,
+    (clock, memory): (Clock, Option<&str>),
+) -> InterruptFinding {
     let seen = observed.and_then(|observed| observed.delivery((facts.vm, facts.intid)));
     let finding = match seen {
         Some(seen) if seen.late > 0 => {
@@ -125,12 +138,12 @@ fn interrupt(facts: LineFacts, observed: Option<&ObservedTrace>, clock: Clock) -
         }
         None if observed.is_none() => Finding::not_judged(without_trace(clock)),
         None => Finding::not_judged("it did not come"),
-        Some(seen) => match (beyond(seen.max_ns, facts.bound_ns), observed.map_or(0, |of| of.lost))
+        Some(seen) => above(seen.max_ns, facts.bound_ns, memory).unwrap_or_else(|| match observed
+            .map_or(0, |observed| observed.lost)
         {
-            (Some(beyond), _) => Finding::failed(beyond),
-            (None, 0) => Finding::holds(),
-            (None, lost) => Finding::not_judged(format!("{lost} records of the trace were lost")),
-        },
+            0 => Finding::holds(),
+            lost => Finding::not_judged(format!("{lost} records of the trace were lost")),
+        }),
     };
     let seen = seen.unwrap_or_default();
     InterruptFinding {
@@ -152,21 +165,23 @@ pub fn judge(
     clock: Clock,
 ) {
     report.clock = clock;
+    let memory = report.memory.clone();
+    let memory = memory.as_deref();
     flows(report, observed);
     for facts in budgets {
-        let budget = budget(facts, observed, (clock, report.memory.as_deref()));
+        let budget = budget(facts, observed, (clock, memory));
         if let Some(vm) = report.vms.get_mut(usize::from(facts.key.0)) {
             vm.budgets.push(budget);
         }
     }
     for &facts in lines {
         if let Some(vm) = report.vms.get_mut(usize::from(facts.vm)) {
-            vm.interrupts.push(interrupt(facts, observed, clock));
+            vm.interrupts.push(interrupt(facts, observed, (clock, memory)));
         }
     }
     for vm in &mut report.vms {
         for task in &mut vm.tasks {
-            task.finding = self::task(task);
+            task.finding = self::task(task, memory);
         }
     }
     let mut all = BTreeMap::new();
@@ -308,7 +323,7 @@ fn budget(
     }
 }
 
-fn task(task: &TaskFinding) -> Finding {
+fn task(task: &TaskFinding, memory: Option<&str>) -> Finding {
     match (task.activations, task.misses) {
         (Some(activations), Some(misses)) if misses > 0 => {
             let text = format!(
@@ -318,8 +333,8 @@ fn task(task: &TaskFinding) -> Finding {
             Finding::failed(text)
         }
         (Some(_), Some(_)) => {
-            let beyond = task.observed_max_ns.and_then(|max| beyond(max, task.bound_ns));
-            beyond.map_or_else(Finding::holds, Finding::failed)
+            let above = task.observed_max_ns.and_then(|max| above(max, task.bound_ns, memory));
+            above.unwrap_or_else(Finding::holds)
         }
         _ => Finding::not_judged(format!(
             "its VM reported nothing of it: it must print `{}: N activations, M misses`",
@@ -499,16 +514,18 @@ mod tests {
 
     #[test]
     fn a_task_is_judged_by_what_its_vm_reports() {
-        let judged = |lines: &[&str]| {
+        let judged_with = |lines: &[&str], memory: Option<&str>| {
             let wire = lines
                 .iter()
                 .zip(1..)
                 .fold(SyntheticWire::default(), |wire, (line, time)| wire.line(time, 0, line));
             let mut report = report(&wire, 1, Some(50), None);
+            report.memory = memory.map(Into::into);
             judge(&mut report, Some(&observed(&[1], 0)), (&[], &[]), Clock::Emulated);
             let task = report.vms.remove(0).tasks.remove(0);
             (task.activations, task.misses, task.finding.verdict)
         };
+        let judged = |lines: &[&str]| judged_with(lines, None);
         assert_eq!(judged(&["loop: 10 activations, 0 misses\r"]), (Some(10), Some(0), Holds));
         let late = ["loop: 10 activations, 0 misses", "loop: 20 activations, 3 misses"];
         assert_eq!(judged(&late), (Some(20), Some(3), DoesNotHold));
@@ -519,6 +536,7 @@ mod tests {
         assert_eq!(judged(&quick), (Some(9), Some(0), Holds));
         let longer = ["loop: 9 activations, 0 misses, response max 800001 ns", quick[0]];
         assert_eq!(judged(&longer), (Some(9), Some(0), DoesNotHold));
+        assert_eq!(judged_with(&longer, Some("zcu102")), (Some(9), Some(0), NotJudged));
         for other in ["other: 10 activations, 0 misses", "loop: x activations, 0 misses", "loop"] {
             assert_eq!(judged(&[other]), (None, None, NotJudged), "{other}");
         }

@@ -25,6 +25,8 @@ pub struct Ends {
     pub from: u32,
     /// The receivers.
     pub to: Vec<u32>,
+    /// Packets that come in a window of its deadline; 0 for best effort.
+    pub packets: u64,
 }
 
 /// What a flow's packets wait for, at the most.
@@ -34,7 +36,7 @@ pub struct LockWaits {
     /// reported to EL2.
     pub settle: Nanos,
     /// Of the broker's core, for packets of other VMs in no flow's line, and for taking packets with
-    /// later deadlines out of their rings. [`waits`] leaves the latter out.
+    /// later deadlines out of their rings.
     pub others: Nanos,
 }
 
@@ -49,6 +51,8 @@ pub struct Spent {
     pub read: Nanos,
     /// On a control packet, from its ring to its receiver's.
     pub control: Nanos,
+    /// On taking a packet of a flow out of its ring.
+    pub take: Nanos,
 }
 
 /// Of each flow; `chunks` are those of its packets, `cores` the vCPUs of each VM, each on its own
@@ -59,7 +63,7 @@ pub fn waits(
     flows: &[Ends],
     chunks: &[u64],
     cores: &[u32],
-    Spent { hold, poll, read, control }: Spent,
+    Spent { hold, poll, read, control, take }: Spent,
 ) -> Vec<LockWaits> {
     let mut vms: Vec<u32> =
         flows.iter().flat_map(|flow| flow.to.iter().chain([&flow.from]).copied()).collect();
@@ -77,10 +81,13 @@ pub fn waits(
     // Its own is none of them.
     let passed = control.0.saturating_mul(packets.saturating_sub(1));
     let held = read.0.saturating_mul(vms.len() as u64);
-    let times = [passed, held, poll.0];
-    let others = times.into_iter().fold(0, u64::saturating_add);
+    // With later deadlines than a packet: of another flow, those that come in a window of that
+    // flow's deadline; of its own, those behind it, as it is one of them.
+    let packets = flows.iter().map(|flow| flow.packets).fold(0, u64::saturating_add);
     let of = |(flow, chunks): (&Ends, &u64)| {
         let calls = chunks.saturating_mul(flow.to.len() as u64);
+        let taking = take.0.saturating_mul(packets.saturating_sub(flow.packets.min(1)));
+        let others = [passed, held, poll.0, taking].into_iter().fold(0, u64::saturating_add);
         LockWaits { settle: Nanos(call.saturating_mul(calls)), others: Nanos(others) }
     };
     flows.iter().zip(chunks).map(of).collect()
@@ -109,19 +116,19 @@ mod tests {
     use crate::units::HalfNanos;
 
     fn one(from: u32, to: &[u32]) -> Ends {
-        Ends { from, to: to.to_vec() }
+        Ends { from, to: to.to_vec(), packets: 1 }
     }
 
     #[test]
     fn a_call_waits_for_the_cores_of_each_device() {
-        let [hold, poll, read, control] = [100, 20_000, 1000, 7].map(Nanos);
-        let times = Spent { hold, poll, read, control };
+        let [hold, poll, read, control, take] = [100, 20_000, 1000, 7, 1].map(Nanos);
+        let times = Spent { hold, poll, read, control, take };
         let found = waits(&[one(0, &[1])], &[1], &[1, 1], times);
         // Each of the two VMs' cores has a critical section, and holds its GIC's lock once.
         assert_eq!(found, [LockWaits { settle: Nanos(400), others: Nanos(22_007) }]);
         let found = waits(&[one(0, &[1, 2]), one(3, &[1])], &[1, 2], &[1, 2, 1, 1], times);
         // Five cores of four VMs; two receivers, or two chunks, are two calls.
-        let of_each = LockWaits { settle: Nanos(2 * 1000), others: Nanos(4 * 7 + 24_000) };
+        let of_each = LockWaits { settle: Nanos(2 * 1000), others: Nanos(4 * 7 + 24_000 + 1) };
         assert_eq!(found, [of_each; 2]);
         let none = waits(&[one(0, &[1])], &[1], &[1, 1], Spent::default());
         assert_eq!(none, [LockWaits::default()]);

@@ -152,19 +152,6 @@ impl FlowsInput {
         })
     }
 
-    /// Returns the most packets with a later deadline than a packet of `flow` that come in its busy
-    /// period until it has arrived, if it keeps its deadline: of another flow those of a window of
-    /// that flow's deadline, of its own those that come behind it. Those of best effort are among
-    /// the packets that are in no flow's line.
-    fn later_packets(&self, flow: usize) -> u64 {
-        let of = |(index, other): (usize, &FlowDemand)| {
-            let packets = other.deadline.0.div_ceil(other.period.0.max(1));
-            if index == flow { packets.saturating_sub(1) } else { packets }
-        };
-        let timed = self.flows.iter().enumerate().filter(|(_, other)| other.deadline.0 < LONGEST);
-        timed.map(of).fold(0, u64::saturating_add)
-    }
-
     /// Returns the tasks of each core that moves chunks.
     ///
     /// # Errors
@@ -176,23 +163,26 @@ impl FlowsInput {
             return Ok(groups);
         }
         let position = |vm: usize| u32::try_from(vm).unwrap_or(u32::MAX);
-        let ends = timing.flows.iter().map(|flow| Ends {
+        let ends = timing.flows.iter().zip(&self.flows).map(|(flow, demand)| Ends {
             from: position(flow.from),
             to: flow.to.iter().map(|vm| position(*vm)).collect(),
+            // Those of best effort are in `control`.
+            packets: if demand.deadline.0 < LONGEST {
+                demand.deadline.0.div_ceil(demand.period.0.max(1))
+            } else {
+                0
+            },
         });
         let ends: Vec<_> = ends.collect();
         let chunk = self.setting.chunk.0.max(1);
         let chunks: Vec<_> = self.flows.iter().map(|flow| flow.size.0.div_ceil(chunk)).collect();
         let vcpus: Vec<_> = timing.vms.iter().map(|vm| position(vm.cpus.len())).collect();
-        let [read, control] = [self.path.read(), self.path.control()].map(Nanos);
+        let [read, control, take] =
+            [self.path.read(), self.path.control(), self.path.take()].map(Nanos);
         // Of the two, each task has the longer one.
         let poll = self.path.overheads.qa.max.min(self.path.wake.max);
-        let spent = Spent { hold: self.hold, poll, read, control };
-        let mut waits = waits(&ends, &chunks, &vcpus, spent);
-        for (flow, waits) in waits.iter_mut().enumerate() {
-            let taking = self.path.take().saturating_mul(self.later_packets(flow));
-            waits.others = Nanos(waits.others.0.saturating_add(taking));
-        }
+        let spent = Spent { hold: self.hold, poll, read, control, take };
+        let waits = waits(&ends, &chunks, &vcpus, spent);
         for group in &mut groups {
             for (task, &flow) in group.tasks.iter_mut().zip(&group.flows) {
                 let added = waits.get(flow).and_then(|waits| waits.added_to(task));
