@@ -11,10 +11,10 @@
 //! deadline to the end of the work.
 //!
 //! Arguments: `period_us=` (1000), `work_us=` (0), `activations=` (1000) until the first report,
-//! `report=` (1000) activations between further ones, `histogram=1` to print the buckets (lower end in ns, count)
-//! with each report. `phase_us=` puts the deadlines so long behind the multiples of the period on
-//! the counter, where the frames of a time table of that length begin; without it the first is a
-//! period after the start.
+//! `report=` (1000) activations between further ones, `histogram=1` to print the buckets (lower end
+//! in ns, count) with each report. `phase_us=` puts the deadlines so long behind the multiples of
+//! the period on the counter, where the frames of a time table of that length begin; without it the
+//! first is a period after the start.
 //!
 //! ```text
 //! control: 1000 activations, 0 misses, response max 2201 ns

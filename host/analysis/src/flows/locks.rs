@@ -35,8 +35,8 @@ pub struct LockWaits {
     /// Of the broker's core, for the locks of devices, for each packet: each of its chunks may be
     /// reported to EL2.
     pub settle: Nanos,
-    /// Of the broker's core, for packets of other VMs in no flow's line, and for taking packets with
-    /// later deadlines out of their rings.
+    /// Of the broker's core, for packets of other VMs in no flow's line, and for taking packets
+    /// with later deadlines out of their rings.
     pub others: Nanos,
 }
 
