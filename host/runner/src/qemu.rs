@@ -15,7 +15,7 @@ use std::{
     io,
     ops::Range,
     os::{
-        fd::{AsFd, AsRawFd, BorrowedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
         unix::{net::UnixStream, process::CommandExt},
     },
     path::{Path, PathBuf},
@@ -128,14 +128,25 @@ impl MachineSetup {
 /// Names what the loader takes before the program's own libraries, split at blanks and colons.
 const PRELOAD: &str = "LD_PRELOAD";
 
+/// The reader of the trace rings, for which QEMU stops.
+#[derive(Debug)]
+struct TraceReader {
+    /// QEMU's end of the connection.
+    stops: UnixStream,
+    /// The file of the memory, which QEMU inherits.
+    memory: RawFd,
+    /// Offset in the file of each ring's number of records.
+    heads: Vec<u64>,
+}
+
 /// The emulated clock, which QEMU loads before its own libraries and as a plug-in.
 #[derive(Debug)]
 pub struct EmulatedClock {
     /// The library as an open file: its path may have blanks and commas, and a build may replace
     /// it.
     library: File,
-    /// QEMU's end of the connection by which it stops for the reader of its memory.
-    stops: Option<UnixStream>,
+    /// What QEMU stops for.
+    reader: Option<TraceReader>,
     /// The most by which the clocks of two running cores may be apart, in ns, if not as usual.
     quantum: Option<u64>,
     /// The board whose memory's time is charged, and the masks of the DRAM's bank bits.
@@ -148,7 +159,7 @@ impl EmulatedClock {
     /// Opens the library. The clocks of two running cores are at most `quantum` ns apart, or 100.
     pub fn open(library: &Path, quantum: Option<u64>) -> Result<Self> {
         let file = File::open(library).context(|| format!("read {}", library.display()))?;
-        Ok(Self { library: file, quantum, memory: None, stops: None, input: None })
+        Ok(Self { library: file, quantum, memory: None, reader: None, input: None })
     }
 
     /// Charges the time of a board's memory, with these masks of the DRAM's bank bits, if they are
@@ -157,11 +168,11 @@ impl EmulatedClock {
         self.memory = Some((board.to_owned(), banks));
     }
 
-    /// Has the machine stop for a reader of its memory, and returns the reader's end of the
-    /// connection.
-    pub fn stop_for_reader(&mut self) -> Result<UnixStream> {
-        let (near, far) = UnixStream::pair().context(|| "make a socket")?;
-        self.stops = Some(far);
+    /// Has the machine stop when one of the rings has many new records, and returns the reader's
+    /// end of the connection. `heads` has the offset in `ram` of each ring's number of records.
+    pub fn stop_for_reader(&mut self, ram: &Ram, heads: Vec<u64>) -> Result<UnixStream> {
+        let (near, stops) = UnixStream::pair().context(|| "make a socket")?;
+        self.reader = Some(TraceReader { stops, memory: ram.descriptor().as_raw_fd(), heads });
         Ok(near)
     }
 
@@ -178,7 +189,7 @@ impl EmulatedClock {
     /// The files that QEMU inherits.
     fn files(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let input = self.input.iter().map(|(_, file)| file.as_fd());
-        let stops = self.stops.iter().map(AsFd::as_fd);
+        let stops = self.reader.iter().map(|reader| reader.stops.as_fd());
         std::iter::once(self.library.as_fd()).chain(stops).chain(input)
     }
 
@@ -200,8 +211,11 @@ impl EmulatedClock {
                 let _ = write!(value, "{}{mask:x}", if index == 0 { ",banks=" } else { ":" });
             }
         }
-        if let Some(stops) = &self.stops {
-            let _ = write!(value, ",reader={}", stops.as_raw_fd());
+        if let Some(TraceReader { stops, memory, heads }) = &self.reader {
+            let _ = write!(value, ",reader={}:{memory}", stops.as_raw_fd());
+            for head in heads {
+                let _ = write!(value, ":{head}");
+            }
         }
         if let Some((name, file)) = &self.input {
             let _ = write!(value, ",{name}={}", file.as_raw_fd());

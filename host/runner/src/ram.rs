@@ -50,7 +50,7 @@ impl Ram {
 
     /// Returns the offset in the file of the `len` bytes at `pa`, or `None` if they are not all in
     /// one piece.
-    fn offset(&self, pa: Pa, len: u64) -> Option<u64> {
+    pub fn offset(&self, pa: Pa, len: u64) -> Option<u64> {
         let mut before = 0;
         for piece in &self.pieces {
             if piece.contains(&pa.0) {

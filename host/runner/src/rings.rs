@@ -11,6 +11,7 @@ use super::{
 use std::{
     fs,
     io::{Read as _, Write as _},
+    mem::offset_of,
     net::Shutdown,
     os::unix::net::UnixStream,
     path::Path,
@@ -18,10 +19,13 @@ use std::{
     thread::{self, JoinHandle},
 };
 use weir_abi::MAX_CORES;
-use weir_image::{Environment, Result, cargo::Programs, failure::Context};
+use weir_image::{Environment, Failure, Result, cargo::Programs, failure::Context};
 use weir_model::System;
 use weir_report::trace::file::TraceFacts;
-use weir_trace::reader::{Reader, RingMemory};
+use weir_trace::{
+    reader::{Reader, RingMemory},
+    recorder::RingHeader,
+};
 
 /// The hypervisor's name for its rings: an array with one for each of [`MAX_CORES`] cores.
 const SYMBOL: &str = "weir_trace_rings";
@@ -85,6 +89,19 @@ impl Rings {
         let places = Place::each(rings, system.machine_cores());
         let facts = kept::facts(system);
         Ok(Self { places, facts })
+    }
+
+    /// Returns the offset in `ram` of each ring's number of records.
+    ///
+    /// # Errors
+    /// A ring that is not in RAM.
+    pub fn heads(&self, ram: &Ram) -> Result<Vec<u64>> {
+        let head = |place: &Place| {
+            let pa = place.all.address_at(place.offset + offset_of!(RingHeader, head))?;
+            ram.offset(pa, size_of::<u64>() as u64)
+        };
+        let heads = self.places.iter().map(head).collect::<Option<_>>();
+        heads.ok_or_else(|| Failure::environment(format!("{SYMBOL} is not in the machine's RAM")))
     }
 
     /// Begins to read, on its own thread. What is read waits in files without a name, in
@@ -345,6 +362,26 @@ mod tests {
         assert_eq!(traced, Traced { records: 30, lost: 0 });
         let (_, records) = records(&path);
         assert!(records.is_sorted_by_key(|record| (record.2, record.0)));
+    }
+
+    #[test]
+    fn the_machine_finds_the_number_of_records() {
+        let board = Board::new();
+        board.begin(1);
+        (0..5).for_each(|n| board.push(1, 1000 + n));
+        board.publish();
+        let places = Place::each(board.all.clone(), 2);
+        let rings = Rings { places, facts: TraceFacts::default() };
+        let file = File::from(board.ram.descriptor().try_clone_to_owned().expect("a file"));
+        let numbers = rings.heads(&board.ram).expect("rings in RAM").into_iter().map(|offset| {
+            let mut word = [0; 8];
+            file.read_exact_at(&mut word, offset).expect("RAM");
+            u64::from_le_bytes(word)
+        });
+        assert_eq!(numbers.collect::<Vec<_>>(), [0, 5]);
+        let gone = StaticMemory::of(vec![(Pa(BASE - 0x1000), MAX_CORES * RING)]);
+        let rings = Rings { places: Place::each(gone, 1), facts: TraceFacts::default() };
+        assert!(rings.heads(&board.ram).is_err());
     }
 
     #[test]

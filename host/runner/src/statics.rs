@@ -52,7 +52,17 @@ impl StaticMemory {
 
     /// Physical address of its first byte.
     pub fn address(&self) -> Option<Pa> {
-        self.parts.first().map(|&(pa, _)| pa)
+        self.address_at(0)
+    }
+
+    /// Physical address of its byte `offset`.
+    pub fn address_at(&self, offset: usize) -> Option<Pa> {
+        let mut before = 0;
+        self.parts.iter().find_map(|&(pa, len)| {
+            let within = offset - before;
+            before += len;
+            (within < len).then_some(Pa(pa.0 + within as u64))
+        })
     }
 
     /// How many bytes it has.

@@ -10,8 +10,8 @@ pub struct Options {
     /// `quantum`: how far the clocks of two running cores may be apart, in ns. At 0 the core with
     /// the lowest clock runs after every translation block.
     pub quantum: Option<u64>,
-    /// `reader`: the number of the socket by which the machine stops for the reader of its memory.
-    pub reader: Option<i32>,
+    /// `reader`: the reader of the cores' trace rings.
+    pub reader: Option<ReaderOptions>,
     /// `record`: the number of the file that records the input. The machine takes input then.
     pub record: Option<i32>,
     /// `replay`: the number of the file with the input's record.
@@ -21,6 +21,32 @@ pub struct Options {
     /// `banks`: the address bits of each DRAM bank bit as hexadecimal masks, with `:` between; if
     /// not given, those of the memory's file.
     pub banks: Vec<u64>,
+}
+
+/// The value of `reader`, with `:` between: the number of the socket by which the machine stops, the
+/// number of the file that is the machine's memory, and the offset in it of each ring's number of
+/// records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReaderOptions {
+    /// The number of the socket.
+    pub socket: i32,
+    /// The number of the file.
+    pub memory: i32,
+    /// The offsets in bytes, each a multiple of 8.
+    pub heads: Vec<u64>,
+}
+
+impl ReaderOptions {
+    fn parse(value: &str) -> Result<Self, String> {
+        let mut words = value.split(':');
+        let mut word = || number("reader", words.next().unwrap_or_default());
+        let (socket, memory) = (word()?, word()?);
+        let heads = words.map(|word| match number::<u64>("reader", word)? {
+            offset if offset % 8 == 0 => Ok(offset),
+            offset => Err(format!("reader: {offset} is not a multiple of 8")),
+        });
+        Ok(Self { socket, memory, heads: heads.collect::<Result<_, _>>()? })
+    }
 }
 
 fn number<T: FromStr>(name: &str, value: &str) -> Result<T, String> {
@@ -55,7 +81,7 @@ impl Options {
                 "replay" => options.replay = Some(number(name, value)?),
                 "memory" => options.memory = Some(value.to_owned()),
                 "banks" => options.banks = masks(value)?,
-                "reader" => options.reader = Some(number(name, value)?),
+                "reader" => options.reader = Some(ReaderOptions::parse(value)?),
                 _ => return Err(format!("{argument}: unknown")),
             }
         }
@@ -74,5 +100,15 @@ mod tests {
         assert_eq!(options.memory.as_deref(), Some("zcu102"));
         assert_eq!(options.banks, [0x2000, 0x1_c000]);
         assert_eq!(parse("banks=2000:x"), Err("banks=2000:x: not a list of masks".into()));
+    }
+
+    #[test]
+    fn a_reader_has_a_socket_a_file_and_offsets() {
+        let parse = |text: &str| Options::parse([text.to_owned()].into_iter());
+        let reader = parse("reader=7:5:4136:69672").expect("options").reader;
+        let expected = ReaderOptions { socket: 7, memory: 5, heads: vec![4136, 69672] };
+        assert_eq!(reader, Some(expected));
+        assert_eq!(parse("reader=7"), Err("reader=: not a number in range".into()));
+        assert_eq!(parse("reader=7:5:4"), Err("reader: 4 is not a multiple of 8".into()));
     }
 }

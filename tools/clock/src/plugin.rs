@@ -420,15 +420,14 @@ fn install(id: u64, cores: usize, arguments: impl Iterator<Item = String>) -> Re
     );
     let translate = translate.ok_or("this QEMU reports no translation to plug-ins")?;
     let input = input(&options)?;
+    let reader = options.reader.as_ref().map_or(Ok(Reader::NONE), Reader::new)?;
     process::with(|process| {
         if let Some(quantum) = options.quantum {
             process.order.set_quantum(quantum);
         }
         process.memory = memory;
         process.looks = Looks::new(input, process::START, c::host_ns());
-        if let Some(socket) = options.reader {
-            process.reader = Reader::new(socket);
-        }
+        process.reader = reader;
     });
     API.set(api).map_err(|_| "loaded twice")?;
     // SAFETY: `id` is the one that QEMU gave, and the callback has the type that it wants.

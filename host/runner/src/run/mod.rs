@@ -141,7 +141,10 @@ fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console)
         setup.extra.splice(0..0, plugin.arguments.iter().map(Into::into));
     }
     let rings = Rings::find(&system, &built, environment);
-    let rings = rings.map(|rings| clock.stop_for_reader().map(|stops| (rings, stops)));
+    let rings = rings.map(|rings| {
+        let stops = clock.stop_for_reader(&ram, rings.heads(&ram)?)?;
+        Ok((rings, stops))
+    });
     replay.give_input(&mut clock, &record)?;
     let command = setup.arguments(kernel.into_os_string(), &ram, clock.argument());
     let log = record.file("qemu.log")?;
@@ -149,7 +152,7 @@ fn run_in_qemu(system: &System, options: &RunOptions, console: &mut dyn Console)
     let machine = QemuProcess::start(&qemu.path, &command, &ram, clock, log)?;
     let start = |(rings, stops): (Rings, _)| rings.start(ram.clone(), record.directory(), stops);
     let trace = match rings {
-        Ok(rings) => Ok(start(rings?)?),
+        Ok(rings) => Ok(rings.and_then(start)?),
         Err(reason) => Err(reason),
     };
     let mut run = Running::new(options, &system, Peer::Qemu(machine), record, console)?;
