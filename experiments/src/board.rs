@@ -141,15 +141,17 @@ impl Switch {
         Some(Self::Traced { min, median, max, entry, is_known, lost })
     }
 
-    /// The least and the greatest time, rounded outward to whole microseconds; in QEMU at one
-    /// instruction per nanosecond. A least time below a microsecond stays: it must not be 0.
+    /// The least time, and the greatest with a tenth more for what the measured system does not do,
+    /// such as the restart of a VM with page classes; rounded outward to whole microseconds. In
+    /// QEMU at one instruction per nanosecond. A least time below a microsecond stays: it must not
+    /// be 0.
     fn limits(&self) -> [Nanos; 2] {
         let (min, max) = match self {
             Self::Counted(Summary { min, max, .. }) => (*min, *max),
             Self::Traced { min, max, entry, .. } => (min.0, max.0 + entry.0),
         };
         let min = if min < 1000 { min.max(1) } else { min / 1000 * 1000 };
-        [Nanos(min), Nanos(max.div_ceil(1000) * 1000)]
+        [Nanos(min), Nanos((max + max / 10).div_ceil(1000) * 1000)]
     }
 }
 
@@ -495,9 +497,9 @@ mod tests {
         let traced = |times: &[u64], known: Option<u64>| {
             Switch::traced(times.to_vec(), (known.map(Nanos), Nanos(300)), 3)
         };
-        let switch = traced(&[1500, 1200, 1999, 1300], Some(200)).expect("switches");
+        let switch = traced(&[1500, 1200, 1799, 1300], Some(200)).expect("switches");
         assert_eq!(switch.limits(), [Nanos(1000), Nanos(3000)]);
-        let text = "1300ns, 1200ns to 1999ns by the trace, and 200ns for entry and exit of the \
+        let text = "1300ns, 1200ns to 1799ns by the trace, and 200ns for entry and exit of the \
                     exception, by the board file; 3 records of the trace were lost";
         assert_eq!(switch.to_string(), text);
         let quick = traced(&[699], None).expect("a switch");

@@ -124,7 +124,7 @@ fn a_vms_debug_registers_are_its_own() {
         &[],
     );
     assert_eq!(alone.vm("debugger")["denials"], serde_json::json!({}));
-    let text = control(100)
+    let text = control(20)
         + &attacker(
             "debugger",
             "0",

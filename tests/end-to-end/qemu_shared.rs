@@ -730,7 +730,7 @@ image = {{ elf = "stolen", args = "{args}" }}
 #[test]
 fn linux_counts_the_time_that_is_stolen_from_it() {
     let schedule = r#"kind = "round-robin", quantum = "10ms""#;
-    let linux = linux("linux", "busybox", "steal,poweroff");
+    let linux = linux("linux", "busybox", "steal,poweroff weir.loops=100");
     let vms = [linux, vm("b", 10, "spin=100", "").replace("rounds=10 ", "rounds=4000000000 ")];
     let vms = vms.map(|vm| vm.replace("expect = [\"context", "# [\"context"));
     let outcome = run_system(&system("qemu-virt", schedule, &vms), &Options::default()).good();

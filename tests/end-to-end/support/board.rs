@@ -87,10 +87,10 @@ pub fn end_without(needed: &str) {
     }
 }
 
-/// The board for a system of `qemu-virt`, unless the command names a board or an image.
+/// The board for a system of `qemu-virt`, unless the command names a board.
 fn board_for(command: &Command, file: &Path) -> Option<String> {
     let board = env::var(BOARD).ok();
-    let fixed = command.get_args().any(|it| it == "--platform" || it == "--image-file");
+    let fixed = command.get_args().any(|it| it == "--platform");
     let text = fs::read_to_string(file).unwrap_or_default();
     let is_usual = || text.lines().any(|line| line == "platform = \"qemu-virt\"");
     board.filter(|_| !fixed && is_usual())

@@ -200,14 +200,14 @@ run_memtest() {
     size=$(word weir.memory $((free * 3 / 4)))
     count=$((size * 1048576 / bytes))
     seq 1000000 1131584 | head -c $bytes >/tmp/block
-    sum=$(md5sum </tmp/block)
+    sum=$(cksum </tmp/block)
     written=0
     while [ $written -lt $count ] && cat /tmp/block; do
         written=$((written + 1))
     done >/tmp/filled
     good=0
     while [ $good -lt $written ] &&
-        [ "$(dd if=/tmp/filled bs=$bytes skip=$good count=1 2>/dev/null | md5sum)" = "$sum" ]; do
+        [ "$(dd if=/tmp/filled bs=$bytes skip=$good count=1 2>/dev/null | cksum)" = "$sum" ]; do
         good=$((good + 1))
     done
     rm /tmp/block /tmp/filled
