@@ -35,6 +35,37 @@ int main(const void *device_tree);
 /* Reading the version is an exit to the hypervisor: weir_gic_init does so once. */
 static int gic_version;
 
+void weir_caches_on(void)
+{
+	/* Blocks of 1 GiB, and of 2 MiB where RAM is (DDI0487 D8.3). */
+	static uint64_t table[512] __attribute__((aligned(4096)));
+	static uint64_t ram[512] __attribute__((aligned(4096)));
+	const uint64_t device = 3ull << 53 | 1 << 10 | 1, memory = 1 << 10 | 3 << 8 | 1 << 2 | 1;
+	const uint64_t base = WEIR_RAM & ~0x3fffffffull;
+	extern char __bss_start, __stack_end;
+
+	for (uint64_t i = 0; i < 512; i++) {
+		uint64_t address = base + (i << 21);
+		int is_ram = address >= WEIR_RAM && address < WEIR_RAM + (uint64_t)WEIR_RAM_SIZE;
+
+		table[i] = i << 30 | device;
+		ram[i] = address | (is_ram ? memory : device);
+	}
+	table[base >> 30] = (uint64_t)ram | 3;
+	__asm__ volatile("dsb sy" : : : "memory");
+	/* What was written without caches is in memory; lines that a loader left would hide it. */
+	for (char *line = &__bss_start; line < &__stack_end; line += 16)
+		__asm__ volatile("dc ivac, %0" : : "r"(line) : "memory");
+	weir_write_sysreg("mair_el1", 0xff04);
+	/* 39 bits of address, walks write-back and inner shareable, no TTBR1. */
+	weir_write_sysreg("tcr_el1", 1 << 23 | 3 << 12 | 1 << 10 | 1 << 8 | (64 - 39) |
+				       (weir_read_sysreg("id_aa64mmfr0_el1") & 7) << 32);
+	weir_write_sysreg("ttbr0_el1", (uint64_t)table);
+	__asm__ volatile("isb\n\ttlbi vmalle1\n\tic iallu\n\tdsb sy\n\tisb" : : : "memory");
+	/* The RES1 bits, I, C, M. */
+	__asm__ volatile("msr sctlr_el1, %0\n\tisb" : : "r"(0x30d01805ull) : "memory");
+}
+
 void weir_puts(const char *text)
 {
 	while (*text)

@@ -8,8 +8,7 @@
  *     void weir_interrupt(uint32_t intid);    if it enables interrupts
  *
  * linked with start.S and weir.c by guest.ld. MMU, caches and floating point are off. Therefore
- * compile with -mgeneral-regs-only and -mstrict-align, and use no atomics: exclusive accesses need
- * cacheable memory. The device tree has the VM's `args` in /chosen/bootargs.
+ * compile with -mgeneral-regs-only and -mstrict-align. Atomics work once caches are on. The device tree has the VM's `args` in /chosen/bootargs.
  *
  * The same program runs on QEMU's `virt` machine without weir, where `device_tree` is NULL.
  */
@@ -24,6 +23,13 @@
  */
 #ifndef WEIR_DISTRIBUTOR
 #define WEIR_DISTRIBUTOR 0x08000000
+#endif
+/* RAM, in blocks of 2 MiB. Larger VMs also change LENGTH in guest.ld. */
+#ifndef WEIR_RAM
+#define WEIR_RAM 0x40000000
+#endif
+#ifndef WEIR_RAM_SIZE
+#define WEIR_RAM_SIZE 0x200000
 #endif
 /* GICv3 */
 #ifndef WEIR_REDISTRIBUTORS
@@ -112,6 +118,12 @@ static inline void weir_write64(uintptr_t address, uint64_t value)
 	})
 #define weir_write_sysreg(name, value)                                                             \
 	__asm__ volatile("msr " name ", %x0" : : "rZ"((uint64_t)(value)) : "memory")
+
+/*
+ * Turns the MMU and the caches on: RAM is cacheable memory at its own address, all else is devices.
+ * Call it first in main, once.
+ */
+void weir_caches_on(void);
 
 /* ---- Hypercalls ----------------------------------------------------------------------------- */
 

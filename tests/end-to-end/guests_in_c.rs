@@ -51,6 +51,9 @@ fn the_header_for_c_has_the_numbers_of_weir() {
         ("CPU_INTERFACE", v2.gic_cpu.0),
         ("UART", v3.uart.0),
         ("UART_INTID", v3.uart_intid.0.into()),
+        // RAM begins with the device tree.
+        ("RAM", v3.device_tree.0),
+        ("RAM_SIZE", 2 << 20),
         ("NOT_SUPPORTED", smccc::NOT_SUPPORTED),
         ("DENIED", smccc::DENIED),
     ];

@@ -3,7 +3,7 @@
 use crate::support::{
     board::{board, end_without, has_gicv2, not_applicable_if},
     capture_within,
-    qemu::{Options, root, run_system},
+    qemu::{Options, Outcome, root, run_system, with},
 };
 use std::{
     fs,
@@ -71,15 +71,22 @@ fn build(folder: &Path) -> Vec<PathBuf> {
     compilers.iter().enumerate().map(build).collect()
 }
 
-/// Runs the system of `guests/c` until its lines were seen.
-fn they_run(arguments: &[&str], gic: u8) {
+/// Runs a system of `guests/c` with the guests of each compiler, and this change, until its lines
+/// were seen.
+fn run_each(file: &str, change: impl Fn(String) -> String, arguments: &[&str]) -> Vec<Outcome> {
     let directory = tempfile::tempdir().expect("a directory");
-    for built in build(directory.path()) {
-        let text = fs::read_to_string(root().join("guests/c/system.toml")).expect("a system");
-        let text = text.replace("\"build/", &format!("\"{}/", built.display()));
+    let run = |built: PathBuf| {
+        let text = fs::read_to_string(root().join("guests/c").join(file)).expect("a system");
+        let text = change(text.replace("\"build/", &format!("\"{}/", built.display())));
         let arguments = [&["--for", "30s"], arguments].concat();
-        let options = Options { arguments: &arguments, ..Options::default() };
-        let outcome = run_system(&text, &options).good();
+        run_system(&text, &Options { arguments: &arguments, ..Options::default() }).good()
+    };
+    build(directory.path()).into_iter().map(run).collect()
+}
+
+/// Runs the task in C until its lines were seen.
+fn they_run(arguments: &[&str], gic: u8) {
+    for outcome in run_each("system.toml", |text| text, arguments) {
         assert_eq!(outcome.lines("hello"), [format!("hello: GICv{gic}, restarts 0")]);
         assert_eq!(outcome.vm("hello")["state"], "off");
         let control = outcome.vm("control");
@@ -99,6 +106,36 @@ fn a_task_in_c_is_judged() {
 #[test]
 fn a_task_in_c_is_judged_on_gicv2() {
     they_run(&["--platform", "qemu-virt-gicv2"], 2);
+}
+
+#[test]
+fn a_flow_between_guests_in_c_holds() {
+    for arguments in [&[][..], &["--platform", "qemu-virt-gicv2"]] {
+        for outcome in run_each("flow.toml", |text| text, arguments) {
+            let flow = &outcome.report["flows"][0];
+            assert_eq!((&flow["packets"], &flow["lost"]), (&100.into(), &0.into()), "{flow}");
+            assert_eq!(flow["verdict"], "holds", "{flow}");
+            assert_eq!(outcome.vm("follow")["denials"], serde_json::json!({}));
+        }
+    }
+}
+
+/// A peer that dies is no end of the stream: it begins anew, in another language, and floods.
+#[test]
+fn a_guest_in_c_sees_that_its_peer_has_died() {
+    let peer = "\"sender\", args = \"to=4 size=16 messages=300 period_us=100 crash=50\" }";
+    let change = |text: String| {
+        let from = text.find("elf = ").expect("an image") + "elf = ".len();
+        let to = from + text[from..].find('}').expect("its end") + 1;
+        let text = text.replacen(&text[from..to], peer, 1);
+        let text =
+            with(&text, "expect = [\"setpoint: 100 sent, 0 missed\"]", "on_fault = \"restart\"");
+        with(&text, "follow: 100 setpoints in order, 0 others, ended", " others, broken")
+    };
+    for outcome in run_each("flow.toml", change, &[]) {
+        assert_eq!(outcome.vm("follow")["state"], "off");
+        assert_eq!(outcome.vm("setpoint")["restarts"], 1);
+    }
 }
 
 #[test]
