@@ -37,8 +37,8 @@ fn only_refill_budgets_limit_memory() {
     };
     for (budget, named) in [
         (
-            "accesses = 9, event = \"inst-retired\"",
-            "vm `memory-stressor` (inst-retired does not count refills)",
+            "accesses = 9, event = \"cycles\"",
+            "vm `memory-stressor` (cycles does not count refills)",
         ),
         ("writes = 9", "vm `memory-stressor` (l2d-writeback does not count refills)"),
     ] {

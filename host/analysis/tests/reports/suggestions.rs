@@ -16,7 +16,7 @@ const ADJUSTED: &str = "accesses = 60, period = \"30us\", required = \"50MB/s\",
                         \"a\", min = 9, max = 70 }";
 const WRITES: &str = "writes = 5, period = \"30us\", required = \"50MB/s\"";
 const INSTRUCTIONS: &str =
-    "accesses = 5000, period = \"30us\", event = \"inst-retired\", source = \"pmu\"";
+    "accesses = 5000, period = \"30us\", event = \"cycles\", source = \"pmu\"";
 const SPARE: &str = "accesses = 20, period = \"30us\", regulator = \"memguard\", spare = true";
 
 /// Budgets, the suggestion, and what is replaced to follow it.
@@ -34,7 +34,7 @@ const WAYS: &[(&[&str], &str, &[(&str, &str)])] = &[
     (
         &[LINE, INSTRUCTIONS],
         "leave `event` and `source` out, so that refills are counted, and write accesses = 150",
-        &[(", event = \"inst-retired\", source = \"pmu\"", ""), ("5000", "150")],
+        &[(", event = \"cycles\", source = \"pmu\"", ""), ("5000", "150")],
     ),
     (
         &[LINE, LINE, "accesses = 150, period = \"30us\""],
