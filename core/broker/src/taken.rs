@@ -1,13 +1,12 @@
 //! A packet between its sender's ring and its flow.
 
-use weir_vsock::vsock::{Header, Operation};
+use weir_vsock::vsock::Operation;
 
 /// A packet that was taken out of a ring, and what is to become of it.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
-    /// The head of its chain, by which it is in `Socket::packets`.
+    /// The head of its chain, by which it is in `Socket::packets`, with its header.
     pub(crate) head: u16,
-    pub(crate) header: Header,
     /// When it was seen, in ns of the counter and in ticks.
     pub(crate) seen: u64,
     pub(crate) stamp: u64,
@@ -19,7 +18,7 @@ pub(crate) struct Taken {
 }
 
 /// What becomes of a packet that was sent.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Fate {
     /// It makes no sense.
     None,

@@ -288,6 +288,19 @@ impl Partition {
         &self.ports[index % PORTS]
     }
 
+    /// Returns which of the first `ports` devices have changed since this was last called with
+    /// `known`, one bit each: EL2 has a word of its own for each, so that no port's notifications
+    /// wait for another's, nor for the broker.
+    pub fn changed(&self, known: &mut [u32; PORTS], ports: usize) -> u32 {
+        let mut changed = 0;
+        for (index, (port, known)) in self.ports.iter().zip(known).take(ports).enumerate() {
+            let count = port.device.changes();
+            changed |= u32::from(count != *known) << index;
+            *known = count;
+        }
+        changed
+    }
+
     /// EL2 says what the flows are, before the broker starts.
     pub fn configure(
         &self,

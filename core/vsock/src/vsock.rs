@@ -99,6 +99,7 @@ impl Header {
     };
 
     /// From the bytes in a buffer.
+    #[inline]
     #[must_use]
     pub fn from_bytes(bytes: &[u8; HEADER_LEN]) -> Self {
         let word = |at: usize| {
@@ -106,7 +107,11 @@ impl Header {
             word.copy_from_slice(&bytes[at..at + 4]);
             u32::from_le_bytes(word)
         };
-        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        let long = |at: usize| {
+            let mut long = [0; 8];
+            long.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_le_bytes(long)
+        };
         Self {
             src_cid: Cid(long(0)),
             dst_cid: Cid(long(8)),
@@ -122,6 +127,7 @@ impl Header {
     }
 
     /// As bytes for a buffer.
+    #[inline]
     #[must_use]
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
