@@ -191,6 +191,9 @@ pub struct Broker<'a> {
     pub(crate) again: u32,
     active: u32,
     returned: u32,
+    /// Ports that have taken time that is in no flow's; a step in which no packet with a deadline
+    /// is ready forgets it.
+    pub(crate) spenders: u32,
     chunk: u32,
     /// Least bytes of a chunk that the DMA engine moves, if it is one piece.
     engine_from: u64,
@@ -256,6 +259,7 @@ impl<'a> Broker<'a> {
             again: 0,
             active: 0,
             returned: 0,
+            spenders: 0,
             chunk: settings.chunk,
             engine_from: settings.engine_from,
             engine: Bucket::new(settings.rate, settings.chunk.into()),
@@ -349,7 +353,7 @@ impl<'a> Broker<'a> {
             settled &= self.refresh(port, now, access);
         }
         let mut ahead = u32::MAX;
-        while let Some(port) = bits((changed | self.active) & ahead).next() {
+        while let Some(port) = bits((changed | self.active | self.spenders) & ahead).next() {
             ahead = u32::MAX << 1 << port;
             let stamp = self.take_in(port, now, mover, access);
             if let Some(stamp) = stamp.filter(|_| slept) {
@@ -484,7 +488,7 @@ impl<'a> Broker<'a> {
         let socket = &self.store.sockets[port % PORTS];
         let bit = 1 << (port % PORTS);
         for (bits, is_set) in [
-            (&mut self.active, socket.more || socket.supplied),
+            (&mut self.active, socket.more || socket.holds || socket.supplied),
             (&mut self.returned, socket.has_returned()),
         ] {
             *bits = *bits & !bit | if is_set { bit } else { 0 };
@@ -626,8 +630,9 @@ impl<'a> Broker<'a> {
         let filled = socket.fill_buffer(&mut Memory::new(window, access), written, owner);
         if let Err(broken) = filled {
             socket.break_down(&self.shared.port(receiver).device, broken);
+            self.mark(receiver);
         }
-        self.mark(receiver);
+        self.returned |= 1 << receiver;
         self.unreported = true;
     }
 
@@ -642,9 +647,10 @@ impl<'a> Broker<'a> {
         let returned = socket.give_back(&mut Memory::new(window, access), head.into());
         if let Err(broken) = returned {
             socket.break_down(&self.shared.port(sender).device, broken);
+            self.mark(sender);
         }
+        self.returned |= 1 << sender;
         self.end(sender, self.lines[index].flow.to.into());
-        self.mark(sender);
         let line = &mut self.lines[index];
         line.queued = line.queued.saturating_sub(1);
         self.arrive(index, sender, head);
@@ -690,7 +696,10 @@ impl<'a> Broker<'a> {
             self.unreported = true;
             false
         });
-        self.mark(receiver);
+        if !has_buffer {
+            // It may have asked for more.
+            self.mark(receiver);
+        }
         has_buffer
     }
 

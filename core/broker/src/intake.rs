@@ -34,7 +34,7 @@ impl Broker<'_> {
                 self.again |= 1 << index;
                 return false;
             }
-            self.store.sockets[index].spend();
+            self.spend(index);
             self.disconnect(index, epoch, now, access);
         }
         self.store.sockets[index].refresh(device);
@@ -44,12 +44,18 @@ impl Broker<'_> {
 
     /// Whether the device of port `index` may take time now that is in no flow's.
     fn may_spend(&mut self, index: usize) -> bool {
-        let is_ready = self.is_ready();
-        let socket = &mut self.store.sockets[index];
-        if !is_ready {
-            socket.spent = 0;
+        if !self.is_ready() {
+            self.store.sockets[index].spent = 0;
+            self.spenders &= !(1 << index);
         }
-        socket.spent < self.share[index]
+        self.store.sockets[index].spent < self.share[index]
+    }
+
+    /// The device of port `index` took time that is in no flow's.
+    fn spend(&mut self, index: usize) {
+        let spent = &mut self.store.sockets[index].spent;
+        *spent = spent.saturating_add(1);
+        self.spenders |= 1 << index;
     }
 
     /// Takes in what is new of a port: as many packets as its share. Returns when the first that is
@@ -80,7 +86,7 @@ impl Broker<'_> {
         if may_spend {
             let passed = self.with(index, access, |socket, memory| socket.pass_waiting(memory));
             if passed == Some(true) {
-                self.store.sockets[index].spend();
+                self.spend(index);
             }
         }
         let blocked = self.store.sockets[index].blocked;
@@ -102,17 +108,19 @@ impl Broker<'_> {
         let mut first = None;
         for _ in 0..self.share[index] {
             let begun = mover.ticks();
-            let held = self.store.sockets[index].held.take();
-            let taken = held.or_else(|| self.take_next(index, begun, mover, access));
-            let Some(taken) = taken else { return first };
+            let holds = core::mem::take(&mut self.store.sockets[index].holds);
+            if !holds && !self.take_next(index, begun, mover, access) {
+                break;
+            }
+            let taken = self.store.sockets[index].taken;
             let is_known = self.is_known(index, &taken);
             let is_in_line = is_known && self.is_in_line(&taken);
             if !is_in_line && !self.may_spend(index) {
                 // So a packet of a flow is not behind what its VM may not have done, unless two are
                 // ahead of it.
-                self.store.sockets[index].held = Some(taken);
+                self.store.sockets[index].holds = true;
                 self.phases.taking += mover.ticks().wrapping_sub(begun);
-                return first;
+                break;
             }
             let parsed = mover.ticks();
             let is_moved = self.place(index, (&taken, is_known), (parsed, now), mover, access);
@@ -121,17 +129,11 @@ impl Broker<'_> {
             }
             let Some(inserted) = is_moved.filter(|_| is_in_line) else {
                 self.phases.taking += mover.ticks().wrapping_sub(begun);
-                self.store.sockets[index].spend();
+                self.spend(index);
                 break;
             };
             self.phases.packets += 1;
             self.phases.taking += inserted.wrapping_sub(begun);
-        }
-        let socket = &self.store.sockets[index];
-        if first.is_some() && socket.held.is_none() && socket.is_last {
-            // That the ring is empty is found here, as part of the packets, and not before a chunk.
-            let next = self.take_next(index, mover.ticks(), mover, access);
-            self.store.sockets[index].held = next;
         }
         first
     }
@@ -194,58 +196,46 @@ impl Broker<'_> {
         Some(inserted)
     }
 
-    /// Takes the next packet out of the ring of a device; none if there is none, or if the device
-    /// was reset.
-    #[inline(never)]
+    /// Takes the next packet out of the ring of a device, to [`Socket::taken`](crate::socket::Socket);
+    /// false if there is none, or if the device was reset.
     fn take_next(
         &mut self,
         index: usize,
         begun: u64,
         mover: &mut impl Mover,
         access: &mut impl Access,
-    ) -> Option<Taken> {
+    ) -> bool {
         let device = self.device(index);
         if !self.store.sockets[index].more || !device.begin(self.store.sockets[index].epoch) {
-            return None;
+            return false;
         }
         let locked = mover.ticks();
-        let taken = self.take(index, locked, access);
+        let is_taken = self.take(index, locked, access);
         device.end();
-        match taken {
-            Ok(Some(mut taken)) => {
-                taken.locking = locked.wrapping_sub(begun);
-                taken.parsing = mover.ticks().wrapping_sub(locked);
-                Some(taken)
-            }
-            Ok(None) => {
-                self.store.sockets[index].settle();
-                None
-            }
-            Err(broken) => {
-                self.store.sockets[index].break_down(device, broken);
-                self.unreported = true;
-                None
-            }
-        }
+        let is_taken = is_taken.unwrap_or_else(|broken| {
+            self.store.sockets[index].break_down(device, broken);
+            self.unreported = true;
+            false
+        });
+        let taken = &mut self.store.sockets[index].taken;
+        taken.locking = locked.wrapping_sub(begun);
+        taken.parsing = mover.ticks().wrapping_sub(locked);
+        is_taken
     }
 
     /// Takes the next packet out of the ring of a device, in an access to its memory. `now` is in
     /// ticks.
     #[inline(never)]
-    fn take(
-        &mut self,
-        index: usize,
-        now: u64,
-        access: &mut impl Access,
-    ) -> Result<Option<Taken>, Broken> {
+    fn take(&mut self, index: usize, now: u64, access: &mut impl Access) -> Result<bool, Broken> {
         let mut memory = Memory::new(self.window(index), access);
         let socket = &mut self.store.sockets[index];
-        let Some(head) = socket.take(&mut memory, now)? else { return Ok(None) };
+        let Some(head) = socket.take(&mut memory, now)? else { return Ok(false) };
         let (stamp, transport) = socket.stamp(&self.shared.port(index).device);
         let packet = &mut socket.packets[usize::from(head) % RING];
         let mut bytes = Aligned([0; HEADER_LEN]);
         let len = gather(&mut memory, packet.chain.readable(), &mut bytes.0)?;
         packet.header = Header::from_bytes(&bytes.0);
+        socket.ask_for_next(&mut memory)?;
         let header = self.header(index, head);
         let room = len.checked_sub(HEADER_LEN as u64);
         let checked = room.map(|room| header.check(Cid::of_vm(index as u32), room));
@@ -269,7 +259,9 @@ impl Broker<'_> {
             },
         };
         let (seen, locking, parsing) = (self.clock().ns(stamp), 0, 0);
-        Ok(Some(Taken { head, seen, stamp, transport, locking, parsing, fate }))
+        let taken = Taken { head, seen, stamp, transport, locking, parsing, fate };
+        self.store.sockets[index].taken = taken;
+        Ok(true)
     }
 
     /// Deals with a packet that is in no flow's line.

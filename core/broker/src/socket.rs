@@ -243,14 +243,11 @@ impl Polled {
     }
 }
 
-/// What is known of a VM's socket device.
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+/// What is known of a VM's socket device. What each packet needs comes first.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Socket {
     pub(crate) epoch: u32,
-    queues: [Option<Queue>; 2],
-    /// A ring made no sense in this epoch.
-    pub(crate) is_broken: bool,
     /// Notifications seen, of each queue.
     notified: [u32; 2],
     /// Notifications of packets that were taken.
@@ -258,42 +255,46 @@ pub(crate) struct Socket {
     /// When the packet that was taken last was seen, in ticks of the counter.
     seen: u64,
     polled: Polled,
+    /// Where its RAM is, most of it.
+    pub(crate) ram: Piece,
+    queues: [Option<Queue>; 2],
+    /// The packet that was taken last; whether it may have nothing done for it yet.
+    pub(crate) taken: Taken,
+    pub(crate) holds: bool,
     /// There may be packets in the ring to send.
     pub(crate) more: bool,
     /// Since a packet with a deadline is ready to be moved: packets that were taken and are in no
     /// flow's line, or too early in it, and resets that were taken in.
     pub(crate) spent: u8,
     /// The packet that was taken last was the last that was available.
-    pub(crate) is_last: bool,
-    /// A packet that was taken and may have nothing done for it yet.
-    pub(crate) held: Option<Taken>,
+    is_last: bool,
     /// The driver got something back.
     returned: bool,
     /// The driver notifies of receive buffers.
     notifies: bool,
+    /// A ring made no sense in this epoch.
+    pub(crate) is_broken: bool,
+    /// A ring made no sense, and the other ends of its connections do not know yet.
+    pub(crate) ends: bool,
+    /// There may be receive buffers for those that wait.
+    pub(crate) supplied: bool,
     /// There is a receive buffer for the next chunk; whether any flow may take it.
     has_buffer: bool,
     is_spare: bool,
     pub(crate) buffer: Chain,
-    filled: Filled,
-    /// Flows of which packets come to this VM, and those whose messages do.
-    flows: u16,
-    receives: u16,
-    /// Pages of the longest of these messages.
-    pages: u16,
-    /// A ring made no sense, and the other ends of its connections do not know yet.
-    pub(crate) ends: bool,
-    waiting: [(Header, Owner); WAITING],
-    waits: usize,
-    /// There may be receive buffers for those that wait.
-    pub(crate) supplied: bool,
     /// Flows that wait for a receive buffer, one bit each.
     pub(crate) blocked: u64,
     /// Flows that the VM sends, and those that it receives, one bit each.
     pub(crate) flows_from: u64,
     pub(crate) flows_to: u64,
-    /// Where its RAM is, most of it.
-    pub(crate) ram: Piece,
+    /// Flows of which packets come to this VM, and those whose messages do.
+    flows: u16,
+    receives: u16,
+    /// Pages of the longest of these messages.
+    pages: u16,
+    waits: usize,
+    filled: Filled,
+    waiting: [(Header, Owner); WAITING],
     /// By the heads of their chains.
     pub(crate) packets: [Packet; RING],
 }
@@ -310,7 +311,8 @@ impl Socket {
         polled: Polled::NEVER,
         more: false,
         spent: 0,
-        held: None,
+        taken: Taken::NONE,
+        holds: false,
         is_last: false,
         returned: false,
         notifies: true,
@@ -371,7 +373,7 @@ impl Socket {
     pub(crate) fn forget(&mut self, epoch: u32) {
         self.is_broken &= self.epoch == epoch;
         (self.epoch, self.queues, self.ends) = (epoch, [None; 2], false);
-        self.held = None;
+        self.holds = false;
         (self.polled, self.waits, self.has_buffer) = (Polled::NEVER, 0, false);
         (self.returned, self.notifies, self.supplied) = (false, true, false);
         self.packets.iter_mut().for_each(|packet| packet.members = 0);
@@ -385,11 +387,6 @@ impl Socket {
         self.more |= notified[TX] != self.notified[TX];
         self.supplied |= notified[RX] != self.notified[RX];
         self.notified = notified;
-    }
-
-    /// It took time that is in no flow's: see [`Self::spent`].
-    pub(crate) const fn spend(&mut self) {
-        self.spent = self.spent.saturating_add(1);
     }
 
     /// Whether the device has a ring to receive.
@@ -409,7 +406,10 @@ impl Socket {
         memory: &mut impl GuestMemory,
         now: u64,
     ) -> Result<Option<u16>, Broken> {
-        let Some(queue) = &mut self.queues[TX] else { return Ok(None) };
+        let Some(queue) = &mut self.queues[TX] else {
+            self.settle();
+            return Ok(None);
+        };
         let mut ready = queue.available(memory)?;
         if ready == 0 && queue.ask_notification(memory)? {
             ready = queue.available(memory)?;
@@ -419,12 +419,25 @@ impl Socket {
         self.seen = self.seen.max(self.polled.since(first));
         self.is_last = ready == 1;
         if ready == 0 {
+            self.settle();
             return Ok(None);
         }
         let packets = &mut self.packets;
         let head = queue
             .pop_announced(memory, move |head| &mut packets[usize::from(head) % RING].chain)?;
         Ok(Some(head))
+    }
+
+    /// The packet that was taken last was the last that was available: asks for a notification of
+    /// the next, so that no later step finds the ring empty. Called behind [`Self::stamp`].
+    #[inline]
+    pub(crate) fn ask_for_next(&mut self, memory: &mut impl GuestMemory) -> Result<(), Broken> {
+        if let Some(queue) = self.queues[TX].as_mut().filter(|_| self.is_last)
+            && !queue.ask_notification(memory)?
+        {
+            self.settle();
+        }
+        Ok(())
     }
 
     /// Returns when the packet that was taken last was seen, in ticks, and how long EL2 took until
@@ -444,7 +457,7 @@ impl Socket {
     }
 
     /// The ring to send is empty: the notifications so far were of what was taken.
-    pub(crate) const fn settle(&mut self) {
+    const fn settle(&mut self) {
         self.stamped = self.notified[TX];
         self.more = false;
     }
@@ -709,7 +722,7 @@ impl Socket {
     pub(crate) fn interrupts(&mut self, memory: &mut impl GuestMemory) -> bool {
         self.returned = false;
         let mut wanted = false;
-        for queue in self.queues.iter_mut().flatten() {
+        for queue in self.queues.iter_mut().flatten().filter(|queue| queue.has_returned()) {
             wanted |= queue.wants_interrupt(memory) == Ok(true);
         }
         wanted
@@ -720,7 +733,7 @@ impl Socket {
     pub(crate) fn break_down(&mut self, device: &SharedDevice, broken: Broken) {
         (self.queues, self.is_broken, self.has_buffer) = ([None; 2], true, false);
         self.ends = true;
-        (self.more, self.supplied, self.held) = (false, false, None);
+        (self.more, self.supplied, self.holds) = (false, false, false);
         device.break_down(self.epoch, broken);
     }
 }

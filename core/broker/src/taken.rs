@@ -17,6 +17,11 @@ pub(crate) struct Taken {
     pub(crate) fate: Fate,
 }
 
+impl Taken {
+    pub(crate) const NONE: Self =
+        Self { head: 0, seen: 0, stamp: 0, transport: 0, locking: 0, parsing: 0, fate: Fate::None };
+}
+
 /// What becomes of a packet that was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fate {

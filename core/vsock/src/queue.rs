@@ -57,6 +57,16 @@ impl Chain {
         self.segments.get(self.readable.into()..end).unwrap_or(&[])
     }
 
+    /// Takes the buffer of `descriptor` in.
+    #[inline]
+    fn take(&mut self, memory: &impl Ram, descriptor: &Descriptor) -> Result<(), Broken> {
+        let Descriptor { address, len, flags, .. } = *descriptor;
+        if !memory.contains(address, len.into()) {
+            return Err(Broken::Outside);
+        }
+        self.push(Segment { address, len }, flags & WRITE != 0)
+    }
+
     /// Takes `segment` in.
     fn push(&mut self, segment: Segment, writable: bool) -> Result<(), Broken> {
         // Section 2.7.4.2: what the device reads comes before what it writes.
@@ -208,6 +218,11 @@ impl Queue {
         head < MAX_SIZE && self.in_flight >> head & 1 != 0
     }
 
+    /// The entry of a ring for the chain of this number: the size is a power of two.
+    const fn place(&self, number: u16) -> u64 {
+        (number & self.layout.size.wrapping_sub(1)) as u64
+    }
+
     /// Returns how many chains the device has taken, modulo 2^16.
     #[must_use]
     pub const fn taken(&self) -> u16 {
@@ -266,7 +281,7 @@ impl Queue {
     ) -> Result<u16, Broken> {
         // The index is read before what it announces.
         memory.fence();
-        let at = u64::from(self.next_available % self.layout.size);
+        let at = self.place(self.next_available);
         let head = read_u16(memory, self.layout.available + 4 + 2 * at)?;
         if head >= self.layout.size {
             return Err(Broken::Number);
@@ -287,7 +302,7 @@ impl Queue {
     ///
     /// As [`Self::push`].
     pub fn peek(&self, memory: &mut impl GuestMemory, ahead: u16) -> Result<u16, Outside> {
-        let place = u64::from(self.next_available.wrapping_add(ahead) % self.layout.size);
+        let place = self.place(self.next_available.wrapping_add(ahead));
         read_u16(memory, self.layout.available + 4 + 2 * place)
     }
 
@@ -299,7 +314,12 @@ impl Queue {
     ) -> Result<(), Broken> {
         (chain.head, chain.readable, chain.writable) = (head, 0, 0);
         let table = (self.layout.descriptors, self.layout.size.into());
-        let Some(indirect) = walk(memory, chain, head, table)? else { return Ok(()) };
+        let first = Descriptor::read(memory, table.0, head)?;
+        if first.flags & (NEXT | INDIRECT) == 0 {
+            // Most chains are one buffer.
+            return chain.take(memory, &first);
+        }
+        let Some(indirect) = walk(memory, chain, (head, first), table)? else { return Ok(()) };
         // Sections 2.7.5.3.1 and 2.7.5.3.2: the last of the chain, and not longer than a ring;
         // whether it is writable means nothing.
         let entries = u64::from(indirect.len) / DESCRIPTOR;
@@ -316,7 +336,8 @@ impl Queue {
         if self.layout.reads((indirect.address, indirect.len.into())) {
             return Err(Broken::Indirect);
         }
-        match walk(memory, chain, 0, (indirect.address, entries))? {
+        let first = Descriptor::read(memory, indirect.address, 0)?;
+        match walk(memory, chain, (0, first), (indirect.address, entries))? {
             None => Ok(()),
             Some(_) => Err(Broken::Indirect),
         }
@@ -338,13 +359,20 @@ impl Queue {
             return Ok(());
         }
         self.in_flight &= !(1 << head);
-        let place = u64::from(self.next_used % self.layout.size);
+        let place = self.place(self.next_used);
         let element = u64::from(head) | u64::from(written) << 32;
         memory.write(self.layout.used + 4 + 8 * place, &Aligned(element.to_le_bytes()).0)?;
         self.next_used = self.next_used.wrapping_add(1);
         // The buffer and the element are written before the index that announces them.
         memory.fence();
         memory.write(self.layout.used + 2, &self.next_used.to_le_bytes())
+    }
+
+    /// Returns whether something was returned since the driver was last asked.
+    #[inline]
+    #[must_use]
+    pub const fn has_returned(&self) -> bool {
+        self.asked != self.next_used
     }
 
     /// Whether the driver wants an interrupt for what was returned since it was last asked (section
@@ -420,41 +448,35 @@ impl Queue {
     }
 }
 
-/// Takes the buffers from descriptor `first` on, which follow each other in the table at `table`
-/// with `entries` entries, each once. Gives the descriptor that points to another table, which is
-/// where the chain goes on.
+/// Takes the buffers from descriptor `number` on, which is `descriptor`; they follow each other in
+/// the table at `table` with `entries` entries, each once. Gives the descriptor that points to
+/// another table, which is where the chain goes on.
 fn walk(
     memory: &mut impl GuestMemory,
     chain: &mut Chain,
-    first: u16,
+    (mut number, mut descriptor): (u16, Descriptor),
     (table, entries): (u64, u64),
 ) -> Result<Option<Descriptor>, Broken> {
-    let mut number = first;
     // A table has 64 entries at most.
     let mut seen = 0u64;
     // Bounded: a chain takes MAX_SEGMENTS.
     loop {
-        let bit = 1 << (number % MAX_SIZE);
-        if seen & bit != 0 {
-            return Err(Broken::Circle);
-        }
-        seen |= bit;
-        let descriptor = Descriptor::read(memory, table, number)?;
-        let Descriptor { address, len, flags, next } = descriptor;
-        if flags & INDIRECT != 0 {
+        seen |= 1 << (number % MAX_SIZE);
+        if descriptor.flags & INDIRECT != 0 {
             return Ok(Some(descriptor));
         }
-        if !memory.contains(address, len.into()) {
-            return Err(Broken::Outside);
-        }
-        chain.push(Segment { address, len }, flags & WRITE != 0)?;
-        if flags & NEXT == 0 {
+        chain.take(memory, &descriptor)?;
+        if descriptor.flags & NEXT == 0 {
             return Ok(None);
         }
-        if u64::from(next) >= entries {
+        number = descriptor.next;
+        if u64::from(number) >= entries {
             return Err(Broken::Number);
         }
-        number = next;
+        if seen >> (number % MAX_SIZE) & 1 != 0 {
+            return Err(Broken::Circle);
+        }
+        descriptor = Descriptor::read(memory, table, number)?;
     }
 }
 

@@ -33,6 +33,7 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// By their numbers, from 1 on.
     const ALL: [Self; 7] = [
         Self::Request,
         Self::Response,
@@ -147,7 +148,7 @@ impl Header {
     /// What it is for, if that is anything.
     #[must_use]
     pub fn operation(&self) -> Option<Operation> {
-        Operation::ALL.into_iter().find(|operation| *operation as u16 == self.op)
+        Operation::ALL.get(usize::from(self.op).checked_sub(1)?).copied()
     }
 
     /// What it is for, if it is well formed: from context identifier `cid`, with `room` bytes in

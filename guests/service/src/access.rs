@@ -47,6 +47,13 @@ unsafe fn copy_once(from: u64, to: u64, len: u64) {
         2 => one!("ldrh {a:w}, [{from}] // {b}", "strh {a:w}, [{to}]"),
         8 => one!("ldr {a}, [{from}] // {b}", "str {a}, [{to}]"),
         16 => one!("ldp {a}, {b}, [{from}]", "stp {a}, {b}, [{to}]"),
+        // A packet's header.
+        44 => {
+            one!("ldp {a}, {b}, [{from}]", "stp {a}, {b}, [{to}]");
+            one!("ldp {a}, {b}, [{from}, #16]", "stp {a}, {b}, [{to}, #16]");
+            one!("ldr {a}, [{from}, #32] // {b}", "str {a}, [{to}, #32]");
+            one!("ldr {a:w}, [{from}, #40] // {b}", "str {a:w}, [{to}, #40]");
+        }
         // SAFETY: by the contract.
         _ => unsafe { copy_each_once(from, to, len) },
     }
