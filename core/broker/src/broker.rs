@@ -413,10 +413,18 @@ impl<'a> Broker<'a> {
     /// Asks the drivers that got something back whether they want an interrupt for it.
     fn settle_returns(&mut self, access: &mut impl Access) {
         for port in bits(self.returned) {
-            let wanted = self.with(port, access, |socket, memory| Ok(socket.interrupts(memory)));
-            if wanted == Some(true) {
-                self.device(port).signal(self.store.sockets[port].epoch);
+            let (device, window) = (self.device(port), self.window(port));
+            let socket = &mut self.store.sockets[port];
+            if !device.begin(socket.epoch) {
+                // It was reset, which is not taken in yet.
+                continue;
             }
+            let wanted = socket.interrupts(&mut Memory::new(window, access));
+            device.end();
+            if wanted {
+                device.signal(socket.epoch);
+            }
+            self.returned &= !(1 << port);
         }
         let waiting = self.recorded.wrapping_sub(self.reported);
         self.reported = self.reported.wrapping_add(waiting.min(TAKEN));

@@ -70,8 +70,11 @@ impl Broker<'_> {
         self.store.sockets[index].poll(self.device(index));
         // What it had before is no more than what it may have now.
         let may_spend = self.may_spend(index);
-        if self.store.sockets[index].supplied {
+        let socket = &mut self.store.sockets[index];
+        if socket.supplied && socket.is_waited_for() {
             self.supply(index, may_spend, now, access);
+        } else {
+            socket.supplied = false;
         }
         let first = self.take_packets(index, now, mover, access);
         self.mark(index);

@@ -495,6 +495,12 @@ impl Socket {
         Ok(self.is_spare || self.has_own(memory, owner)?)
     }
 
+    /// Whether a control packet or a flow waits for a receive buffer.
+    #[inline]
+    pub(crate) const fn is_waited_for(&self) -> bool {
+        self.waits > 0 || self.blocked != 0
+    }
+
     /// Whether the driver notifies of each receive buffer, and no control packet waits for one.
     pub(crate) fn notifies_in_vain(&self) -> bool {
         let by_flag = |queue: &Queue| !queue.options().event_index;

@@ -430,7 +430,10 @@ impl Partition {
 
     /// Writes the record of a packet that arrives with the next call, or that there is none.
     pub fn arrive(&self, record: Option<PacketRecord>) {
-        store(&self.arrival, record.map_or([u64::MAX; 3], PacketRecord::to_words));
+        match record {
+            Some(record) => store(&self.arrival, record.to_words()),
+            None => self.arrival[0].store(u64::MAX, Relaxed),
+        }
     }
 
     /// Returns the record of the packet that arrives with this call.
