@@ -199,8 +199,8 @@ impl Broker<'_> {
         Some(inserted)
     }
 
-    /// Takes the next packet out of the ring of a device, to [`Socket::taken`](crate::socket::Socket);
-    /// false if there is none, or if the device was reset.
+    /// Takes the next packet out of the ring of a device, to its socket's `taken`; false if there is
+    /// none, or if the device was reset.
     fn take_next(
         &mut self,
         index: usize,
