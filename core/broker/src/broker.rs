@@ -17,9 +17,10 @@
 
 use crate::{
     RING,
+    clock::Clock,
     flow::Flow,
-    ram::{Access, Memory},
-    socket::{Owner, Socket, with},
+    ram::{Access, Memory, Window},
+    socket::{Owner, Packet, Socket, with},
     transfer::{Bucket, Edf},
 };
 use core::iter::zip;
@@ -33,9 +34,10 @@ use weir_trace::{
 };
 use weir_units::Cid;
 use weir_vsock::{
+    memory::Aligned,
     multicast::FlowGroup,
-    queue::{Broken, MAX_SEGMENTS, Segment},
-    vsock::{HEADER_LEN, SEQPACKET},
+    queue::{Broken, Segment},
+    vsock::{HEADER_LEN, Header, SEQPACKET},
 };
 
 /// Flags of a message's last packet: end of message, end of record (virtio 1.2, section 5.10.6.6).
@@ -180,9 +182,18 @@ pub(crate) struct Arrival {
 pub struct Broker<'a> {
     pub(crate) shared: &'a Partition,
     pub(crate) store: &'a mut Store,
-    /// The counter's frequency in Hz, and its value at time 0.
-    hertz: u64,
-    start: u64,
+    clock: Clock,
+    /// Changes of the ports' devices that were taken in.
+    changes: [u32; PORTS],
+    /// Ports, one bit each: whose device is to be looked at again as if it had changed; whose rings
+    /// may have packets or receive buffers that were not taken in; whose driver got something back
+    /// and was not asked whether it wants an interrupt for it. See [`Self::mark`].
+    pub(crate) again: u32,
+    active: u32,
+    returned: u32,
+    /// Ports that have taken time that is in no flow's; a step in which no packet with a deadline
+    /// is ready forgets it.
+    pub(crate) spenders: u32,
     chunk: u32,
     /// Least bytes of a chunk that the DMA engine moves, if it is one piece.
     engine_from: u64,
@@ -243,8 +254,12 @@ impl<'a> Broker<'a> {
         let mut broker = Self {
             shared,
             store,
-            hertz: hertz.max(1),
-            start: settings.start,
+            clock: Clock::new(settings.start, hertz),
+            changes: [0; PORTS],
+            again: 0,
+            active: 0,
+            returned: 0,
+            spenders: 0,
             chunk: settings.chunk,
             engine_from: settings.engine_from,
             engine: Bucket::new(settings.rate, settings.chunk.into()),
@@ -264,7 +279,9 @@ impl<'a> Broker<'a> {
             dozing: false,
             phases: Phases::default(),
         };
-        broker.store.sockets.iter_mut().for_each(Socket::begin);
+        for (index, socket) in broker.store.sockets.iter_mut().enumerate() {
+            socket.begin(shared.ram.first(index));
+        }
         let (mut sends, mut receives) = ([0; PORTS], [0; PORTS]);
         for index in 0..broker.flows {
             let flow = shared.flow(index);
@@ -285,6 +302,8 @@ impl<'a> Broker<'a> {
                 broker.store.sockets[usize::from(flow.from)].sends();
             }
             broker.store.sockets[usize::from(flow.to)].receives_up_to(flow.size);
+            broker.store.sockets[usize::from(flow.from)].flows_from |= 1 << index;
+            broker.store.sockets[usize::from(flow.to)].flows_to |= 1 << index;
             receives[usize::from(flow.to)] += 1;
             let end = usize::from(flow.from.max(flow.to)) + 1;
             broker.ports = broker.ports.max(end).min(PORTS);
@@ -296,11 +315,10 @@ impl<'a> Broker<'a> {
         broker
     }
 
-    /// The time of `ticks` of the counter, in ns.
-    pub(crate) const fn ns(&self, ticks: u64) -> u64 {
-        let ticks = ticks.wrapping_sub(self.start);
-        let part = ticks % self.hertz * 1_000_000_000 / self.hertz;
-        (ticks / self.hertz).saturating_mul(1_000_000_000).saturating_add(part)
+    /// The counter.
+    #[must_use]
+    pub const fn clock(&self) -> Clock {
+        self.clock
     }
 
     pub(crate) fn device(&self, port: usize) -> &'a SharedDevice {
@@ -327,19 +345,17 @@ impl<'a> Broker<'a> {
         }
         let begun = self.phases.mark;
         (self.phases.taking, self.phases.packets) = (0, 0);
+        // What is new costs time, and not what exists: a port without news is one comparison.
+        let again = core::mem::take(&mut self.again);
+        let changed = again | self.shared.changed(&mut self.changes, self.ports);
         let mut settled = true;
-        for port in 0..self.ports {
-            let device = self.device(port);
-            if self.store.sockets[port].has_changed(device) {
-                settled &= self.refresh(port, now, access);
-            }
+        for port in bits(changed) {
+            settled &= self.refresh(port, now, access);
         }
-        for port in 0..self.ports {
-            if !self.store.sockets[port].has_news() {
-                continue;
-            }
-            let (is_settled, stamp) = self.take_in(port, now, mover, access);
-            settled &= is_settled;
+        let mut ahead = u32::MAX;
+        while let Some(port) = bits((changed | self.active | self.spenders) & ahead).next() {
+            ahead = u32::MAX << 1 << port;
+            let stamp = self.take_in(port, now, mover, access);
             if let Some(stamp) = stamp.filter(|_| slept) {
                 let waited = begun.saturating_sub(stamp);
                 self.phases.wake[port] = self.phases.wake[port].max(waited);
@@ -355,7 +371,8 @@ impl<'a> Broker<'a> {
             self.enqueue(flow.into(), now);
         }
         let mark = mover.ticks();
-        // Each step polls all devices: for the packets that it takes, or to pick what it moves.
+        // Each step asks which devices have news: for the packets that it takes, or to pick what it
+        // moves.
         let polling = mark.wrapping_sub(begun).saturating_sub(self.phases.taking);
         let picking = match polling.checked_div(self.phases.packets) {
             Some(find_place) => {
@@ -370,7 +387,7 @@ impl<'a> Broker<'a> {
             self.settle_returns(access);
         }
         // Buffers may have come that no notification tells of.
-        settled &= self.store.sockets.iter().take(self.ports).all(|socket| !socket.supplied);
+        settled &= self.active | self.again == 0;
         let idle = settled && matches!(step, Step::Wait(_));
         if !idle {
             self.dozing = false;
@@ -395,14 +412,19 @@ impl<'a> Broker<'a> {
 
     /// Asks the drivers that got something back whether they want an interrupt for it.
     fn settle_returns(&mut self, access: &mut impl Access) {
-        for port in 0..self.ports {
-            if !self.store.sockets[port].has_returned() {
+        for port in bits(self.returned) {
+            let (device, window) = (self.device(port), self.window(port));
+            let socket = &mut self.store.sockets[port];
+            if !device.begin(socket.epoch) {
+                // It was reset, which is not taken in yet.
                 continue;
             }
-            let wanted = self.with(port, access, |socket, memory| Ok(socket.interrupts(memory)));
-            if wanted == Some(true) {
-                self.device(port).signal(self.store.sockets[port].epoch);
+            let wanted = socket.interrupts(&mut Memory::new(window, access));
+            device.end();
+            if wanted {
+                device.signal(socket.epoch);
             }
+            self.returned &= !(1 << port);
         }
         let waiting = self.recorded.wrapping_sub(self.reported);
         self.reported = self.reported.wrapping_add(waiting.min(TAKEN));
@@ -464,7 +486,28 @@ impl<'a> Broker<'a> {
         let socket = &mut self.store.sockets[port % PORTS];
         let done = with(self.shared, (port, socket), access, body);
         self.unreported |= socket.has_returned() || done.is_none();
+        self.mark(port);
         done
+    }
+
+    /// Takes in what has become of the socket at `port`, after each use of it that may change that.
+    #[inline]
+    pub(crate) fn mark(&mut self, port: usize) {
+        let socket = &self.store.sockets[port % PORTS];
+        let bit = 1 << (port % PORTS);
+        for (bits, is_set) in [
+            (&mut self.active, socket.more || socket.holds || socket.supplied),
+            (&mut self.returned, socket.has_returned()),
+        ] {
+            *bits = *bits & !bit | if is_set { bit } else { 0 };
+        }
+        self.again |= if socket.ends { bit } else { 0 };
+    }
+
+    /// Where the RAM of the VM at `port` is.
+    #[inline]
+    pub(crate) fn window(&self, port: usize) -> Window<'a> {
+        Window::new(&self.shared.ram, port, self.store.sockets[port].ram)
     }
 
     /// Moves at most one chunk of the packet with the earliest deadline. `mark` is when that began,
@@ -500,24 +543,21 @@ impl<'a> Broker<'a> {
                 // There may be many, and a more urgent packet by now.
                 return Step::Again;
             }
-            let mut piece = packet.header;
             if !self.begin(sender, receiver) {
                 // One was reset, which is not taken in yet, and no receiver waits for it.
                 self.unqueue(index, Where::Blocked);
                 continue;
             }
-            let has_buffer = self.has_buffer(receiver, index, access);
-            let socket = &self.store.sockets[receiver];
-            let memory = Memory::new(&self.shared.ram, receiver, access);
-            let Some(buffer) = socket.buffer.as_ref().filter(|_| has_buffer) else {
+            if !self.has_buffer(receiver, index, access) {
                 self.end(sender, receiver);
                 self.unqueue(index, Where::Blocked);
                 continue;
-            };
-            let head = buffer.head;
-            let target = Pieces::new(&memory, buffer.writable());
+            }
+            let target =
+                Pieces(self.window(receiver), self.store.sockets[receiver].buffer.writable());
             let room = target.len().saturating_sub(HEADER_LEN as u64);
-            let left = piece.len.saturating_sub(done);
+            let packet = self.first(index, sender);
+            let left = packet.header.len.saturating_sub(done);
             let bytes = u64::from(left.min(self.chunk)).min(room);
             let own = self.lines[index].bucket.ready_at(bytes);
             let engine = self.engine.ready_at(bytes);
@@ -531,52 +571,47 @@ impl<'a> Broker<'a> {
                 continue;
             }
             let picked = mover.ticks();
-            piece.len = bytes as u32;
-            if piece.kind == SEQPACKET && bytes < left.into() {
-                piece.flags &= !ENDS;
+            let mut header = Header { len: bytes as u32, ..packet.header };
+            if header.kind == SEQPACKET && bytes < left.into() {
+                header.flags &= !ENDS;
             }
             if is_one_of_several {
-                piece.dst_cid = Cid::of_vm(receiver as u32);
+                header.dst_cid = Cid::of_vm(receiver as u32);
             }
-            scatter(access, &target, &piece.to_bytes());
-            let chain =
-                &self.store.sockets[sender].packets[usize::from(self.lines[index].first)].chain;
-            let memory = Memory::new(&self.shared.ram, sender, access);
-            let source = Pieces::new(&memory, chain.readable());
+            scatter(access, &target, &header);
+            let source = Pieces(self.window(sender), packet.chain.readable());
             let programmed = mover.ticks();
             let offset = HEADER_LEN as u64 + u64::from(done);
-            let done = transfer(mover, (&source, offset), (&target, bytes), self.engine_from);
+            let copy = transfer(mover, (&source, offset), (&target, bytes), self.engine_from);
             let copied = mover.ticks();
             self.lines[index].bucket.take(now, bytes);
             self.engine.take(now, bytes);
-            let Ok(by_engine) = done else {
+            let Ok(by_engine) = copy else {
                 self.end(sender, receiver);
-                self.fail(index, &piece, now, access);
+                self.fail(index, &header, now, access);
                 self.phases.mark = mover.ticks();
                 return Step::Again;
             };
-            let socket = &mut self.store.sockets[receiver];
-            socket.buffer = None;
-            let mut memory = Memory::new(&self.shared.ram, receiver, access);
-            let chain = (head, (HEADER_LEN as u64 + bytes) as u32);
-            let filled = socket.fill(&mut memory, chain, Owner::messages(index));
-            if let Err(broken) = filled {
-                socket.break_down(&self.shared.port(receiver).device, broken);
-            }
-            self.end(sender, receiver);
-            self.unreported = true;
+            let is_whole = bytes == left.into();
+            // A buffer with no room for payload, of which there are none, would never move the
+            // packet.
+            let more = !is_whole && bytes > 0;
+            let buffer = self.store.sockets[receiver].buffer.head;
+            self.fill(index, receiver, bytes as u32, access);
             self.lines[index].moved += bytes as u32;
-            let more = bytes < left.into() && bytes > 0;
-            if !more {
-                // A buffer with no room for payload, of which there are none, would never move the
-                // packet.
-                self.finish(index, bytes == left.into(), now, access);
+            if is_whole && !is_one_of_several {
+                self.complete(index, now, access);
+            } else {
+                self.end(sender, receiver);
+                if !more {
+                    self.finish(index, is_whole, now, access);
+                }
             }
             let removed = mover.ticks();
             let phases =
                 [(mark, picked), (picked, programmed), (programmed, copied), (copied, removed)]
                     .map(|(from, to)| to.wrapping_sub(from));
-            let detail = u32::from(head) | if by_engine { BY_ENGINE } else { 0 };
+            let detail = u32::from(buffer) | if by_engine { BY_ENGINE } else { 0 };
             self.record_chunk(receiver, detail, pack(phases), bytes);
             self.phases.mark = removed;
             let many = self.recorded.wrapping_sub(self.reported) >= TAKEN;
@@ -584,6 +619,50 @@ impl<'a> Broker<'a> {
         }
         self.begin_anew();
         self.rest(u64::MAX, now)
+    }
+
+    /// The first packet of flow `index`, which `sender` sends.
+    #[inline]
+    fn first(&self, index: usize, sender: usize) -> &Packet {
+        &self.store.sockets[sender].packets[usize::from(self.lines[index].first) % RING]
+    }
+
+    /// The buffer of `receiver` has the next `bytes` of the first packet of flow `index`, in an
+    /// access to its memory.
+    #[inline]
+    fn fill(&mut self, index: usize, receiver: usize, bytes: u32, access: &mut impl Access) {
+        let window = self.window(receiver);
+        let socket = &mut self.store.sockets[receiver];
+        let written = HEADER_LEN as u32 + bytes;
+        let owner = Owner::messages(index);
+        let filled = socket.fill_buffer(&mut Memory::new(window, access), written, owner);
+        if let Err(broken) = filled {
+            socket.break_down(&self.shared.port(receiver).device, broken);
+            self.mark(receiver);
+        }
+        self.returned |= 1 << receiver;
+        self.unreported = true;
+    }
+
+    /// The first packet of flow `index`, a flow to one receiver, was moved: returns its chain, and
+    /// ends the access to the memory of both.
+    #[inline]
+    fn complete(&mut self, index: usize, now: u64, access: &mut impl Access) {
+        let (sender, head) = self.leave(index, true);
+        let window = self.window(sender);
+        let socket = &mut self.store.sockets[sender];
+        socket.packets[usize::from(head) % RING].members = 0;
+        let returned = socket.give_back(&mut Memory::new(window, access), head.into());
+        if let Err(broken) = returned {
+            socket.break_down(&self.shared.port(sender).device, broken);
+            self.mark(sender);
+        }
+        self.returned |= 1 << sender;
+        self.end(sender, self.lines[index].flow.to.into());
+        let line = &mut self.lines[index];
+        line.queued = line.queued.saturating_sub(1);
+        self.arrive(index, sender, head);
+        self.enqueue(index, now);
     }
 
     /// Whether a receiver may take a packet of this epoch: its rings are whole, and the same.
@@ -595,27 +674,41 @@ impl<'a> Broker<'a> {
     /// The first flow in the queue leaves it.
     fn unqueue(&mut self, index: usize, place: Where) {
         self.ready.pop();
-        self.lines[index].place = place;
+        self.put(index, place);
+    }
+
+    /// Notes where the first packet of flow `index` is.
+    #[inline]
+    pub(crate) fn put(&mut self, index: usize, place: Where) {
+        let line = &mut self.lines[index];
+        line.place = place;
+        let blocked = &mut self.store.sockets[usize::from(line.flow.to)].blocked;
+        *blocked = *blocked & !(1 << index) | u64::from(place == Where::Blocked) << index;
     }
 
     /// Whether a receiver has a buffer for the next chunk of flow `index`, in an access to its
     /// memory.
     fn has_buffer(&mut self, receiver: usize, index: usize, access: &mut impl Access) -> bool {
-        let is_in_vain =
-            self.store.sockets[receiver].notifies_in_vain() && self.blocked(receiver) == 0;
+        let window = self.window(receiver);
         let socket = &mut self.store.sockets[receiver];
-        let mut memory = Memory::new(&self.shared.ram, receiver, access);
+        let is_in_vain = socket.notifies_in_vain() && socket.blocked == 0;
+        let mut memory = Memory::new(window, access);
         let has_buffer = socket.has_buffer(&mut memory, Owner::messages(index)).and_then(|has| {
             if has && is_in_vain {
                 socket.refuse_notifications(&mut memory)?;
             }
             Ok(has)
         });
-        has_buffer.unwrap_or_else(|broken| {
+        let has_buffer = has_buffer.unwrap_or_else(|broken| {
             socket.break_down(&self.shared.port(receiver).device, broken);
             self.unreported = true;
             false
-        })
+        });
+        if !has_buffer {
+            // It may have asked for more.
+            self.mark(receiver);
+        }
+        has_buffer
     }
 
     /// No packet with a deadline is ready: what flows had before delays none that comes now.
@@ -627,13 +720,9 @@ impl<'a> Broker<'a> {
 
     /// Begins an access to the memory of both; false if one was reset since its last check.
     fn begin(&self, sender: usize, receiver: usize) -> bool {
-        let [from, to] = [sender, receiver].map(|port| self.device(port));
-        let is_begun = from.begin(self.store.sockets[sender].epoch)
-            && to.begin(self.store.sockets[receiver].epoch);
-        if !is_begun {
-            from.end();
-        }
-        is_begun
+        let ports = [sender, receiver];
+        let epochs = ports.map(|port| self.store.sockets[port].epoch);
+        SharedDevice::begin_both(ports.map(|port| self.device(port)), epochs)
     }
 
     /// Ends an access to the memory of both.
@@ -660,6 +749,18 @@ impl<'a> Broker<'a> {
         now: u64,
         access: &mut impl Access,
     ) {
+        let (sender, head) = self.leave(index, is_sent);
+        if is_sent {
+            self.arrive(index, sender, head);
+        }
+        self.answer(sender, head, (index, is_sent), now, access);
+        self.enqueue(index, now);
+    }
+
+    /// The first packet of flow `index`, which is the first in the queue, leaves both. Returns its
+    /// port and head.
+    #[inline]
+    fn leave(&mut self, index: usize, is_sent: bool) -> (usize, u8) {
         let line = &mut self.lines[index];
         let (sender, head) = (usize::from(line.flow.from), line.first);
         let packet = &self.store.sockets[sender].packets[usize::from(head) % RING];
@@ -671,11 +772,7 @@ impl<'a> Broker<'a> {
         line.moved = 0;
         line.place = Where::Idle;
         self.ready.pop();
-        if is_sent {
-            self.arrive(index, sender, head);
-        }
-        self.answer(sender, head, (index, is_sent), now, access);
-        self.enqueue(index, now);
+        (sender, head)
     }
 
     /// A packet of flow `index` arrives with the next hypercall.
@@ -733,8 +830,8 @@ impl<'a> Broker<'a> {
 
     /// Flow `index`, which waits for its receiver's buffers, is to be checked again.
     pub(crate) fn unblock(&mut self, index: usize, now: u64) {
+        self.put(index, Where::Idle);
         let line = &mut self.lines[index];
-        line.place = Where::Idle;
         if line.flow.deadline > 0 {
             line.least = line.least.max(now.saturating_add(line.flow.deadline));
             self.postponed = true;
@@ -743,34 +840,25 @@ impl<'a> Broker<'a> {
     }
 }
 
-/// Bytes in the broker's address space: a packet to send, or a buffer to receive into.
-#[derive(Clone, Copy, Debug, Default)]
-struct Pieces([Segment; MAX_SEGMENTS]);
+/// Buffers of a VM: a packet to send, or a buffer to receive into. They were its RAM when they were
+/// taken, and RAM stays RAM.
+#[derive(Clone, Copy)]
+struct Pieces<'a>(Window<'a>, &'a [Segment]);
 
-impl Pieces {
-    /// Where the service VM sees these buffers of a VM. They were its RAM when they were taken, and
-    /// RAM stays RAM.
-    fn new<A>(memory: &Memory<'_, A>, segments: &[Segment]) -> Self {
-        let mut pieces = Self::default();
-        for (place, segment) in pieces.0.iter_mut().zip(segments) {
-            if let Some(address) = memory.place(segment.address, segment.len.into()) {
-                *place = Segment { address, len: segment.len };
-            }
-        }
-        pieces
-    }
-
+impl Pieces<'_> {
     /// Bytes of all.
     fn len(&self) -> u64 {
-        self.0.iter().map(|segment| u64::from(segment.len)).sum()
+        self.1.iter().map(|segment| u64::from(segment.len)).sum()
     }
 
-    /// The longest piece from byte `offset` on: its address and its bytes.
+    /// The longest piece from byte `offset` on: its address in the broker's address space, and its
+    /// bytes.
     fn at(&self, mut offset: u64) -> Option<(u64, u64)> {
-        for segment in &self.0 {
+        for segment in self.1 {
             let len = u64::from(segment.len);
             if offset < len {
-                return Some((segment.address.wrapping_add(offset), len - offset));
+                let (ipa, left) = (segment.address.wrapping_add(offset), len - offset);
+                return self.0.place(ipa, left).map(|address| (address, left));
             }
             offset -= len;
         }
@@ -778,16 +866,32 @@ impl Pieces {
     }
 }
 
-/// Writes `bytes` at the start of a buffer.
-fn scatter(access: &mut impl Access, buffer: &Pieces, bytes: &[u8]) {
+/// Writes a header at the start of a buffer.
+fn scatter(access: &mut impl Access, buffer: &Pieces<'_>, header: &Header) {
+    let bytes = Aligned(header.to_bytes());
+    if let Some((to, len)) = buffer.at(0)
+        && len >= HEADER_LEN as u64
+    {
+        return access.write(to, &bytes.0);
+    }
     let mut done = 0;
     while let Some((to, len)) = buffer.at(done as u64)
-        && let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty())
+        && let Some(rest) = bytes.0.get(done..).filter(|rest| !rest.is_empty())
     {
         let len = rest.len().min(usize::try_from(len).unwrap_or(usize::MAX));
         access.write(to, &rest[..len]);
         done += len;
     }
+}
+
+/// The numbers of the bits that are set, lowest first.
+#[inline]
+fn bits(mut left: u32) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let first = left.trailing_zeros() as usize;
+        left &= left.wrapping_sub(1);
+        (first < 32).then_some(first)
+    })
 }
 
 /// Moves so many bytes from byte `from.1` of a packet's buffers to behind the header of the
@@ -796,8 +900,8 @@ fn scatter(access: &mut impl Access, buffer: &Pieces, bytes: &[u8]) {
 /// would be a transfer.
 fn transfer(
     mover: &mut impl Mover,
-    from: (&Pieces, u64),
-    (buffer, bytes): (&Pieces, u64),
+    from: (&Pieces<'_>, u64),
+    (buffer, bytes): (&Pieces<'_>, u64),
     engine_from: u64,
 ) -> Result<bool, EngineFailed> {
     let mut done = 0;

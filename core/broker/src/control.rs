@@ -121,12 +121,13 @@ impl Broker<'_> {
                 .filter(|member| lost >> member & 1 != 0)
                 .for_each(|member| self.lose(first + member));
         }
-        for line in &mut self.lines {
+        for flow in 0..self.flows {
+            let line = &mut self.lines[flow];
             if usize::from(line.flow.from) == index {
                 (line.first, line.last, line.moved) = (NONE, NONE, 0);
                 line.queued = 0;
                 if line.place == Where::Blocked {
-                    line.place = Where::Idle;
+                    self.put(flow, Where::Idle);
                 }
             }
         }
@@ -139,7 +140,7 @@ impl Broker<'_> {
                 }
             }
         }
-        let blocked = self.blocked(index);
+        let blocked = self.store.sockets[index].blocked;
         (0..self.flows).filter(|at| blocked >> at & 1 != 0).for_each(|at| self.unblock(at, now));
     }
 

@@ -8,12 +8,13 @@ use crate::{
     socket::Owner,
     taken::{Fate, Taken},
 };
-use weir_partition::flows::{BrokerFlow, PacketEvent, PacketRecord};
+use weir_partition::flows::{BrokerFlow, FLOWS, PacketEvent, PacketRecord};
 use weir_trace::{phases::pack, record::packet};
 use weir_units::Cid;
 use weir_vsock::{
     GuestMemory,
     flows::{FlowRule, PacketVerdict, admit},
+    memory::Aligned,
     multicast::Post,
     queue::{Broken, Segment},
     vsock::{HEADER_LEN, Header, Malformed, Operation},
@@ -30,43 +31,54 @@ impl Broker<'_> {
         if !is_same {
             if !self.may_spend(index) {
                 // Until then nothing of it is accessed.
-                self.store.sockets[index].poll_again();
+                self.again |= 1 << index;
                 return false;
             }
-            self.store.sockets[index].spend();
+            self.spend(index);
             self.disconnect(index, epoch, now, access);
         }
         self.store.sockets[index].refresh(device);
+        self.mark(index);
         is_same
     }
 
     /// Whether the device of port `index` may take time now that is in no flow's.
     fn may_spend(&mut self, index: usize) -> bool {
-        let is_ready = self.is_ready();
-        let socket = &mut self.store.sockets[index];
-        if !is_ready {
-            socket.spent = 0;
+        if !self.is_ready() {
+            self.store.sockets[index].spent = 0;
+            self.spenders &= !(1 << index);
         }
-        socket.spent < self.share[index]
+        self.store.sockets[index].spent < self.share[index]
     }
 
-    /// Takes in what is new of a port: as many packets as its share. Returns false if
-    /// there may be more; and when the first that is moved was seen, in ticks.
+    /// The device of port `index` took time that is in no flow's.
+    fn spend(&mut self, index: usize) {
+        let spent = &mut self.store.sockets[index].spent;
+        *spent = spent.saturating_add(1);
+        self.spenders |= 1 << index;
+    }
+
+    /// Takes in what is new of a port: as many packets as its share. Returns when the first that is
+    /// moved was seen, in ticks.
     pub(crate) fn take_in(
         &mut self,
         index: usize,
         now: u64,
         mover: &mut impl Mover,
         access: &mut impl Access,
-    ) -> (bool, Option<u64>) {
+    ) -> Option<u64> {
         self.store.sockets[index].poll(self.device(index));
         // What it had before is no more than what it may have now.
         let may_spend = self.may_spend(index);
-        if self.store.sockets[index].supplied {
+        let socket = &mut self.store.sockets[index];
+        if socket.supplied && socket.is_waited_for() {
             self.supply(index, may_spend, now, access);
+        } else {
+            socket.supplied = false;
         }
-        let (is_settled, first) = self.take_packets(index, now, mover, access);
-        (is_settled && !self.store.sockets[index].supplied, first)
+        let first = self.take_packets(index, now, mover, access);
+        self.mark(index);
+        first
     }
 
     /// There may be receive buffers of port `index`: passes a control packet that waits for one, if
@@ -77,10 +89,10 @@ impl Broker<'_> {
         if may_spend {
             let passed = self.with(index, access, |socket, memory| socket.pass_waiting(memory));
             if passed == Some(true) {
-                self.store.sockets[index].spend();
+                self.spend(index);
             }
         }
-        let blocked = self.blocked(index);
+        let blocked = self.store.sockets[index].blocked;
         if blocked != 0 {
             let found =
                 self.with(index, access, |socket, memory| socket.unblocked(memory, blocked));
@@ -89,71 +101,67 @@ impl Broker<'_> {
         }
     }
 
-    /// The flows that wait for a receive buffer of port `index`, one bit each.
-    pub(crate) fn blocked(&self, index: usize) -> u64 {
-        let is_blocked =
-            |line: &Line| line.place == Where::Blocked && usize::from(line.flow.to) == index;
-        let lines = self.lines.iter().take(self.flows).zip(0..64);
-        lines.filter(|(line, _)| is_blocked(line)).fold(0, |all, (_, at)| all | 1 << at)
-    }
-
     fn take_packets(
         &mut self,
         index: usize,
         now: u64,
         mover: &mut impl Mover,
         access: &mut impl Access,
-    ) -> (bool, Option<u64>) {
+    ) -> Option<u64> {
         let mut first = None;
         for _ in 0..self.share[index] {
             let begun = mover.ticks();
-            let taken = if self.store.sockets[index].held.is_some() {
-                self.store.sockets[index].held.take()
-            } else {
-                self.take_next(index, begun, mover, access)
-            };
-            let Some(taken) = taken else {
-                return (!self.store.sockets[index].more, first);
-            };
-            let is_in_line = self.is_in_line(&taken);
+            let holds = core::mem::take(&mut self.store.sockets[index].holds);
+            if !holds && !self.take_next(index, begun, mover, access) {
+                break;
+            }
+            let taken = self.store.sockets[index].taken;
+            let is_known = self.is_known(index, &taken);
+            let is_in_line = is_known && self.is_in_line(&taken);
             if !is_in_line && !self.may_spend(index) {
                 // So a packet of a flow is not behind what its VM may not have done, unless two are
                 // ahead of it.
-                self.store.sockets[index].held = Some(taken);
+                self.store.sockets[index].holds = true;
                 self.phases.taking += mover.ticks().wrapping_sub(begun);
-                return (false, first);
+                break;
             }
             let parsed = mover.ticks();
-            let is_moved = self.place(index, &taken, parsed, now, mover, access);
+            let is_moved = self.place(index, (&taken, is_known), (parsed, now), mover, access);
             if is_moved.is_some() {
                 first = first.or(Some(taken.stamp));
             }
             let Some(inserted) = is_moved.filter(|_| is_in_line) else {
                 self.phases.taking += mover.ticks().wrapping_sub(begun);
-                self.store.sockets[index].spend();
+                self.spend(index);
                 break;
             };
             self.phases.packets += 1;
             self.phases.taking += inserted.wrapping_sub(begun);
         }
-        let socket = &self.store.sockets[index];
-        if first.is_some() && socket.held.is_none() && socket.is_last {
-            // That the ring is empty is found here, as part of the packets, and not before a chunk.
-            let next = self.take_next(index, mover.ticks(), mover, access);
-            self.store.sockets[index].held = next;
-        }
-        (!self.store.sockets[index].more, first)
+        first
     }
 
-    /// Whether a packet is one of those of its flow that may wait at once.
+    /// The header of the packet at `head` that the VM of port `index` sends.
+    #[inline]
+    fn header(&self, index: usize, head: u16) -> &Header {
+        &self.store.sockets[index].packets[usize::from(head) % RING].header
+    }
+
+    /// Whether a packet is to be moved, and of a connection that both ends still have.
+    fn is_known(&self, index: usize, taken: &Taken) -> bool {
+        let Fate::Transfer(_, flow) = taken.fate else { return false };
+        let header = self.header(index, taken.head);
+        match &self.store.groups[flow] {
+            Some(group) => group.takes(header),
+            None => self.store.flows[flow].is_known(header),
+        }
+    }
+
+    /// Whether a packet to be moved is one of those of its flow that may wait at once.
     fn is_in_line(&self, taken: &Taken) -> bool {
         let Fate::Transfer(_, flow) = taken.fate else { return false };
         let line = &self.lines[flow];
-        let is_known = match &self.store.groups[flow] {
-            Some(group) => group.takes(&taken.header),
-            None => self.store.flows[flow].is_known(&taken.header),
-        };
-        is_known && line.queued < line.most
+        line.queued < line.most
     }
 
     /// Does with a packet what is to become of it. Returns when it was inserted into its flow, in
@@ -161,9 +169,8 @@ impl Broker<'_> {
     fn place(
         &mut self,
         index: usize,
-        taken: &Taken,
-        parsed: u64,
-        now: u64,
+        (taken, is_known): (&Taken, bool),
+        (parsed, now): (u64, u64),
         mover: &mut impl Mover,
         access: &mut impl Access,
     ) -> Option<u64> {
@@ -171,10 +178,11 @@ impl Broker<'_> {
             self.dispatch(index, taken, now, access);
             return None;
         };
-        let Some(inserted) = self.submit(index, taken, (operation, flow), mover, access) else {
+        let how = (operation, flow, is_known);
+        let Some(inserted) = self.submit(index, taken, how, mover, access) else {
             // Of a connection that there is no more: the driver may not know yet.
             self.give_back(index, taken.head, access);
-            if let Some(answer) = taken.header.refusal() {
+            if let Some(answer) = self.header(index, taken.head).refusal() {
                 let _ = self.deliver(&answer, Owner::NONE, access);
             }
             return None;
@@ -191,57 +199,47 @@ impl Broker<'_> {
         Some(inserted)
     }
 
-    /// Takes the next packet out of the ring of a device; none if there is none, or if the device
-    /// was reset.
-    #[inline(never)]
+    /// Takes the next packet out of the ring of a device, to its socket's `taken`; false if there is
+    /// none, or if the device was reset.
     fn take_next(
         &mut self,
         index: usize,
         begun: u64,
         mover: &mut impl Mover,
         access: &mut impl Access,
-    ) -> Option<Taken> {
+    ) -> bool {
         let device = self.device(index);
         if !self.store.sockets[index].more || !device.begin(self.store.sockets[index].epoch) {
-            return None;
+            return false;
         }
         let locked = mover.ticks();
-        let taken = self.take(index, locked, access);
+        let is_taken = self.take(index, locked, access);
         device.end();
-        match taken {
-            Ok(Some(mut taken)) => {
-                taken.locking = locked.wrapping_sub(begun);
-                taken.parsing = mover.ticks().wrapping_sub(locked);
-                Some(taken)
-            }
-            Ok(None) => {
-                self.store.sockets[index].settle();
-                None
-            }
-            Err(broken) => {
-                self.store.sockets[index].break_down(device, broken);
-                self.unreported = true;
-                None
-            }
-        }
+        let is_taken = is_taken.unwrap_or_else(|broken| {
+            self.store.sockets[index].break_down(device, broken);
+            self.unreported = true;
+            false
+        });
+        let taken = &mut self.store.sockets[index].taken;
+        taken.locking = locked.wrapping_sub(begun);
+        taken.parsing = mover.ticks().wrapping_sub(locked);
+        is_taken
     }
 
     /// Takes the next packet out of the ring of a device, in an access to its memory. `now` is in
     /// ticks.
     #[inline(never)]
-    fn take(
-        &mut self,
-        index: usize,
-        now: u64,
-        access: &mut impl Access,
-    ) -> Result<Option<Taken>, Broken> {
-        let mut memory = Memory::new(&self.shared.ram, index, access);
+    fn take(&mut self, index: usize, now: u64, access: &mut impl Access) -> Result<bool, Broken> {
+        let mut memory = Memory::new(self.window(index), access);
         let socket = &mut self.store.sockets[index];
-        let Some(chain) = socket.take(&mut memory, now)? else { return Ok(None) };
+        let Some(head) = socket.take(&mut memory, now)? else { return Ok(false) };
         let (stamp, transport) = socket.stamp(&self.shared.port(index).device);
-        let mut bytes = [0; HEADER_LEN];
-        let len = gather(&mut memory, chain.readable(), &mut bytes)?;
-        let header = Header::from_bytes(&bytes);
+        let packet = &mut socket.packets[usize::from(head) % RING];
+        let mut bytes = Aligned([0; HEADER_LEN]);
+        let len = gather(&mut memory, packet.chain.readable(), &mut bytes.0)?;
+        packet.header = Header::from_bytes(&bytes.0);
+        socket.ask_for_next(&mut memory)?;
+        let header = self.header(index, head);
         let room = len.checked_sub(HEADER_LEN as u64);
         let checked = room.map(|room| header.check(Cid::of_vm(index as u32), room));
         let fate = match checked {
@@ -249,7 +247,7 @@ impl Broker<'_> {
                 Fate::None
             }
             Some(Err(Malformed::Kind)) => Fate::Refused,
-            Some(Ok(operation)) => match self.judge(&header, operation) {
+            Some(Ok(operation)) => match self.judge(index, header, operation) {
                 // What is longer than the flow's packets would take the others' time; of best
                 // effort only ever a chunk does.
                 PacketVerdict::Transfer(flow)
@@ -263,25 +261,24 @@ impl Broker<'_> {
                 PacketVerdict::Refuse => Fate::Refused,
             },
         };
-        let head = chain.head;
-        if matches!(fate, Fate::Transfer(..)) {
-            self.store.sockets[index].packets[usize::from(head) % RING].chain = chain;
-        }
-        let (seen, locking, parsing) = (self.ns(stamp), 0, 0);
-        Ok(Some(Taken { head, header, seen, stamp, transport, locking, parsing, fate }))
+        let (seen, locking, parsing) = (self.clock().ns(stamp), 0, 0);
+        let taken = Taken { head, seen, stamp, transport, locking, parsing, fate };
+        self.store.sockets[index].taken = taken;
+        Ok(true)
     }
 
     /// Deals with a packet that is in no flow's line.
     #[inline(never)]
     fn dispatch(&mut self, index: usize, taken: &Taken, now: u64, access: &mut impl Access) {
+        let header = *self.header(index, taken.head);
         self.give_back(index, taken.head, access);
         let answer = match taken.fate {
             Fate::Pass(operation, flow) => {
-                self.pass_on(index, (&taken.header, operation, flow), now, access)
+                self.pass_on(index, (&header, operation, flow), now, access)
             }
             Fate::Refused => {
                 self.shared.port(index).refuse();
-                taken.header.refusal()
+                header.refusal()
             }
             Fate::None | Fate::Transfer(..) => {
                 self.shared.port(index).refuse();
@@ -298,38 +295,42 @@ impl Broker<'_> {
         let _ = self.with(index, access, |socket, memory| socket.give_back(memory, head));
     }
 
-    /// What becomes of a packet.
-    fn judge(&self, header: &Header, operation: Operation) -> PacketVerdict {
-        let flows = || self.lines.iter().take(self.flows).map(|line| &line.flow);
-        let is_group = |flow: &BrokerFlow| flow.members > 1 && flow.destination == header.dst_cid;
-        let group = if self.several { flows().position(is_group) } else { None };
-        if let Some(first) = group {
-            // The sender knows its receivers by one name.
-            let rule = flows().nth(first).map(|flow| FlowRule {
-                from: Cid::of_vm(flow.from.into()),
-                to: flow.destination,
-                port: flow.port,
-            });
-            return match admit(rule, header, operation) {
-                PacketVerdict::Transfer(_) => PacketVerdict::Transfer(first),
-                PacketVerdict::Pass(_) => PacketVerdict::Pass(first),
-                PacketVerdict::Refuse => PacketVerdict::Refuse,
+    /// What becomes of a packet from port `index`: of the flows between the two VMs, the first that
+    /// it falls under decides.
+    fn judge(&self, index: usize, header: &Header, operation: Operation) -> PacketVerdict {
+        let to =
+            header.dst_cid.vm().and_then(|vm| self.store.sockets.get(usize::try_from(vm).ok()?));
+        let Some(to) = to else { return self.judge_for_group(header, operation) };
+        let from = &self.store.sockets[index];
+        let mut left = from.flows_from & to.flows_to | from.flows_to & to.flows_from;
+        while left != 0 {
+            let index = left.trailing_zeros() as usize % FLOWS;
+            left &= left - 1;
+            let flow = &self.lines[index].flow;
+            let (from, to) = (Cid::of_vm(flow.from.into()), Cid::of_vm(flow.to.into()));
+            return match admit([FlowRule { from, to, port: flow.port }], header, operation) {
+                PacketVerdict::Refuse => continue,
+                // The sender knows its receivers by one name.
+                _ if flow.members > 1 && from == header.src_cid => PacketVerdict::Refuse,
+                PacketVerdict::Transfer(_) => PacketVerdict::Transfer(index),
+                PacketVerdict::Pass(_) => PacketVerdict::Pass(index),
             };
         }
-        let rules = flows().map(|flow| FlowRule {
-            from: Cid::of_vm(flow.from.into()),
-            to: Cid::of_vm(flow.to.into()),
-            port: flow.port,
-        });
-        match admit(rules, header, operation) {
-            PacketVerdict::Transfer(flow) | PacketVerdict::Pass(flow)
-                if flows().nth(flow).is_some_and(|flow| {
-                    flow.members > 1 && Cid::of_vm(flow.from.into()) == header.src_cid
-                }) =>
-            {
-                PacketVerdict::Refuse
-            }
-            verdict => verdict,
+        PacketVerdict::Refuse
+    }
+
+    /// As [`Self::judge`], of a packet that is not for a VM.
+    #[inline(never)]
+    fn judge_for_group(&self, header: &Header, operation: Operation) -> PacketVerdict {
+        let mut flows = self.lines.iter().take(self.flows).map(|line| &line.flow);
+        let is_group = |flow: &BrokerFlow| flow.members > 1 && flow.destination == header.dst_cid;
+        let Some(first) = flows.position(is_group) else { return PacketVerdict::Refuse };
+        let flow = &self.lines[first].flow;
+        let (from, to) = (Cid::of_vm(flow.from.into()), flow.destination);
+        match admit([FlowRule { from, to, port: flow.port }], header, operation) {
+            PacketVerdict::Transfer(_) => PacketVerdict::Transfer(first),
+            PacketVerdict::Pass(_) => PacketVerdict::Pass(first),
+            PacketVerdict::Refuse => PacketVerdict::Refuse,
         }
     }
 
@@ -339,30 +340,31 @@ impl Broker<'_> {
         &mut self,
         index: usize,
         taken: &Taken,
-        (operation, flow): (Operation, usize),
+        (operation, flow, is_known): (Operation, usize, bool),
         mover: &mut impl Mover,
         access: &mut impl Access,
     ) -> Option<u64> {
-        let (header, now) = (&taken.header, taken.seen);
+        let now = taken.seen;
         let line = &self.lines[flow];
         let (is_shared, receiver) = (line.is_one_of_several(), usize::from(line.flow.to));
-        let kept = &mut self.store.flows[flow];
-        if !is_shared && !kept.is_known(header) {
+        if !is_shared && !is_known {
             return None;
         }
+        let kept = &mut self.store.flows[flow];
         // What ends a connection keeps the period like a packet, or it would take others' time: it
         // is moved like one.
         let stamp = kept.pace.stamp(now);
         let mut members = 1;
         if is_shared {
             let due = if stamp.deadline == u64::MAX { now } else { stamp.deadline };
-            members = self.send_to_group(flow, (header, operation), (now, due), access)?;
+            let header = *self.header(index, taken.head);
+            members = self.send_to_group(flow, (&header, operation), (now, due), access)?;
         } else if operation == Operation::Reset {
+            let header = &self.store.sockets[index].packets[usize::from(taken.head) % RING].header;
             kept.note(header, operation, true);
         }
         let epoch = self.store.sockets[receiver].epoch;
         let packet = &mut self.store.sockets[index].packets[usize::from(taken.head) % RING];
-        packet.header = *header;
         (packet.eligible, packet.deadline, packet.epoch) = (stamp.eligible, stamp.deadline, epoch);
         (packet.flow, packet.members, packet.next) = (flow as u8, members, NONE);
         packet.is_data = operation == Operation::Data;
@@ -457,7 +459,7 @@ impl Broker<'_> {
         let mut head = core::mem::replace(&mut line.first, NONE);
         line.moved = 0;
         if line.place == Where::Blocked {
-            line.place = Where::Idle;
+            self.put(index, Where::Idle);
         }
         // Bounded: a list has each head once at most.
         for _ in 0..RING {
@@ -475,14 +477,18 @@ impl Broker<'_> {
 fn gather(
     memory: &mut impl GuestMemory,
     segments: &[Segment],
-    to: &mut [u8],
+    to: &mut [u8; HEADER_LEN],
 ) -> Result<u64, Broken> {
-    let mut rest = to;
+    let len = segments.iter().map(|segment| u64::from(segment.len)).sum();
+    if let Some(first) = segments.first().filter(|first| first.len as usize >= HEADER_LEN) {
+        memory.read(first.address, to)?;
+        return Ok(len);
+    }
+    let mut rest = to.as_mut_slice();
     for segment in segments {
-        let len = rest.len().min(segment.len as usize);
-        let (now, later) = rest.split_at_mut(len);
+        let (now, later) = rest.split_at_mut(rest.len().min(segment.len as usize));
         memory.read(segment.address, now)?;
         rest = later;
     }
-    Ok(segments.iter().map(|segment| u64::from(segment.len)).sum())
+    Ok(len)
 }

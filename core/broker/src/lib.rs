@@ -4,6 +4,7 @@
 //!
 //! - [`broker`]: what to take and to move next, and what became of it. `guests/service` is the VM
 //!   around it.
+//! - [`clock`]: times of the counter.
 //! - [`ram`]: how it reaches the RAM of VMs.
 //! - [`switch`]: frames from one VM's network device to another's.
 //!
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod broker;
+pub mod clock;
 mod control;
 mod flow;
 mod intake;

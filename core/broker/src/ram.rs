@@ -13,47 +13,71 @@ pub trait Access {
     fn write(&mut self, to: u64, from: &[u8]);
 }
 
-/// RAM of the VM at a port.
-pub(crate) struct Memory<'a, A> {
+/// Where the service VM sees RAM of the VM at a port.
+#[derive(Clone, Copy)]
+pub(crate) struct Window<'a> {
     map: &'a Map,
     port: usize,
-    access: &'a mut A,
     /// The VM's first piece, where a driver has most of what it has.
     first: Piece,
 }
 
-impl<'a, A> Memory<'a, A> {
-    /// Of the VM at `port`.
-    pub(crate) fn new(map: &'a Map, port: usize, access: &'a mut A) -> Self {
-        Self { map, port, access, first: map.first(port) }
+impl<'a> Window<'a> {
+    /// To the VM at `port`, whose first piece the map has as `first`.
+    #[inline]
+    pub(crate) const fn new(map: &'a Map, port: usize, first: Piece) -> Self {
+        Self { map, port, first }
     }
 
-    /// Where the service VM sees the `len` bytes at `ipa`, if they are in one piece.
+    /// Returns where the service VM sees the `len` bytes at `ipa`, if they are in one piece.
+    #[inline]
     pub(crate) fn place(&self, ipa: u64, len: u64) -> Option<u64> {
         let offset = ipa.wrapping_sub(self.first.ipa);
         if offset < self.first.len && len <= self.first.len - offset {
             return Some(self.first.address.wrapping_add(offset));
         }
+        self.find(ipa, len)
+    }
+
+    /// As [`Self::place`], in any piece.
+    #[inline(never)]
+    fn find(&self, ipa: u64, len: u64) -> Option<u64> {
         let found = self.map.find(self.port, ipa);
         found.filter(|(_, left)| len <= *left).map(|(place, _)| place)
     }
 }
 
+/// RAM of the VM at a port.
+pub(crate) struct Memory<'a, A> {
+    window: Window<'a>,
+    access: &'a mut A,
+}
+
+impl<'a, A> Memory<'a, A> {
+    /// Of the VM that `window` shows.
+    #[inline]
+    pub(crate) const fn new(window: Window<'a>, access: &'a mut A) -> Self {
+        Self { window, access }
+    }
+}
+
 impl<A> Ram for Memory<'_, A> {
     fn contains(&self, address: u64, len: u64) -> bool {
-        self.place(address, len).is_some()
+        self.window.place(address, len).is_some()
     }
 }
 
 impl<A: Access> GuestMemory for Memory<'_, A> {
+    #[inline]
     fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), Outside> {
-        let from = self.place(address, to.len() as u64).ok_or(Outside)?;
+        let from = self.window.place(address, to.len() as u64).ok_or(Outside)?;
         self.access.read(from, to);
         Ok(())
     }
 
+    #[inline]
     fn write(&mut self, address: u64, from: &[u8]) -> Result<(), Outside> {
-        let to = self.place(address, from.len() as u64).ok_or(Outside)?;
+        let to = self.window.place(address, from.len() as u64).ok_or(Outside)?;
         self.access.write(to, from);
         Ok(())
     }

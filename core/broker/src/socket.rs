@@ -2,12 +2,13 @@
 
 use crate::{
     RING,
-    ram::{Access, Memory},
+    ram::{Access, Memory, Window},
     taken::Taken,
 };
 use weir_partition::{
     device::{STAMPS, SharedDevice},
     flows::{FLOWS, PORTS, Partition},
+    ram::Piece,
 };
 use weir_vsock::{
     GuestMemory,
@@ -242,17 +243,11 @@ impl Polled {
     }
 }
 
-/// What is known of a VM's socket device.
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+/// What is known of a VM's socket device. What each packet needs comes first.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Socket {
     pub(crate) epoch: u32,
-    /// Changes of the device that were taken in.
-    changes: u32,
-    changed: bool,
-    queues: [Option<Queue>; 2],
-    /// A ring made no sense in this epoch.
-    pub(crate) is_broken: bool,
     /// Notifications seen, of each queue.
     notified: [u32; 2],
     /// Notifications of packets that were taken.
@@ -260,34 +255,46 @@ pub(crate) struct Socket {
     /// When the packet that was taken last was seen, in ticks of the counter.
     seen: u64,
     polled: Polled,
+    /// Where its RAM is, most of it.
+    pub(crate) ram: Piece,
+    queues: [Option<Queue>; 2],
+    /// The packet that was taken last; whether it may have nothing done for it yet.
+    pub(crate) taken: Taken,
+    pub(crate) holds: bool,
     /// There may be packets in the ring to send.
     pub(crate) more: bool,
     /// Since a packet with a deadline is ready to be moved: packets that were taken and are in no
     /// flow's line, or too early in it, and resets that were taken in.
     pub(crate) spent: u8,
     /// The packet that was taken last was the last that was available.
-    pub(crate) is_last: bool,
-    /// A packet that was taken and may have nothing done for it yet.
-    pub(crate) held: Option<Taken>,
+    is_last: bool,
     /// The driver got something back.
     returned: bool,
     /// The driver notifies of receive buffers.
     notifies: bool,
-    /// A receive buffer for the next chunk; whether any flow may take it.
-    pub(crate) buffer: Option<Chain>,
+    /// A ring made no sense in this epoch.
+    pub(crate) is_broken: bool,
+    /// A ring made no sense, and the other ends of its connections do not know yet.
+    pub(crate) ends: bool,
+    /// There may be receive buffers for those that wait.
+    pub(crate) supplied: bool,
+    /// There is a receive buffer for the next chunk; whether any flow may take it.
+    has_buffer: bool,
     is_spare: bool,
-    filled: Filled,
+    pub(crate) buffer: Chain,
+    /// Flows that wait for a receive buffer, one bit each.
+    pub(crate) blocked: u64,
+    /// Flows that the VM sends, and those that it receives, one bit each.
+    pub(crate) flows_from: u64,
+    pub(crate) flows_to: u64,
     /// Flows of which packets come to this VM, and those whose messages do.
     flows: u16,
     receives: u16,
     /// Pages of the longest of these messages.
     pages: u16,
-    /// A ring made no sense, and the other ends of its connections do not know yet.
-    pub(crate) ends: bool,
-    waiting: [(Header, Owner); WAITING],
     waits: usize,
-    /// There may be receive buffers for those that wait.
-    pub(crate) supplied: bool,
+    filled: Filled,
+    waiting: [(Header, Owner); WAITING],
     /// By the heads of their chains.
     pub(crate) packets: [Packet; RING],
 }
@@ -299,19 +306,19 @@ impl Socket {
         queues: [None; 2],
         is_broken: false,
         notified: [0; 2],
-        changes: 0,
-        changed: false,
         stamped: 0,
         seen: 0,
         polled: Polled::NEVER,
         more: false,
         spent: 0,
-        held: None,
+        taken: Taken::NONE,
+        holds: false,
         is_last: false,
         returned: false,
         notifies: true,
-        buffer: None,
+        has_buffer: false,
         is_spare: false,
+        buffer: Chain::EMPTY,
         filled: Filled::NONE,
         flows: 0,
         receives: 0,
@@ -320,6 +327,10 @@ impl Socket {
         waiting: [(Header::ZERO, Owner::NONE); WAITING],
         waits: 0,
         supplied: false,
+        blocked: 0,
+        flows_from: 0,
+        flows_to: 0,
+        ram: Piece { ipa: 0, address: 0, len: 0 },
         packets: [Packet::NONE; RING],
     };
 
@@ -350,9 +361,11 @@ impl Socket {
         self.pages = self.pages.max((size.min(MAX_PAYLOAD) / PAGE + 1) as u16);
     }
 
-    /// Forgets what it knew of flows.
-    pub(crate) const fn begin(&mut self) {
+    /// Forgets what it knew of flows; `ram` is the first piece of the VM's RAM.
+    pub(crate) const fn begin(&mut self, ram: Piece) {
         (self.flows, self.receives, self.pages) = (0, 0, 0);
+        (self.blocked, self.flows_from, self.flows_to) = (0, 0, 0);
+        self.ram = ram;
     }
 
     /// Forgets everything: the device is in `epoch`. A ring that made no sense is not served before
@@ -360,29 +373,12 @@ impl Socket {
     pub(crate) fn forget(&mut self, epoch: u32) {
         self.is_broken &= self.epoch == epoch;
         (self.epoch, self.queues, self.ends) = (epoch, [None; 2], false);
-        self.held = None;
-        (self.polled, self.waits, self.buffer) = (Polled::NEVER, 0, None);
+        self.holds = false;
+        (self.polled, self.waits, self.has_buffer) = (Polled::NEVER, 0, false);
         (self.returned, self.notifies, self.supplied) = (false, true, false);
         self.packets.iter_mut().for_each(|packet| packet.members = 0);
         // What the driver does from now on is seen whether it notified before or not.
         self.more = true;
-    }
-
-    /// Whether its device has changed since this was last called.
-    pub(crate) fn has_changed(&mut self, device: &SharedDevice) -> bool {
-        let changes = device.changes();
-        self.changed = core::mem::replace(&mut self.changes, changes) != changes;
-        self.changed
-    }
-
-    /// Whether its rings are to be polled in this step.
-    pub(crate) const fn has_news(&self) -> bool {
-        self.changed || self.more || self.supplied
-    }
-
-    /// The changes that were last taken in are to be taken in again.
-    pub(crate) const fn poll_again(&mut self) {
-        self.changes = self.changes.wrapping_sub(1);
     }
 
     /// Takes in the notifications.
@@ -391,11 +387,6 @@ impl Socket {
         self.more |= notified[TX] != self.notified[TX];
         self.supplied |= notified[RX] != self.notified[RX];
         self.notified = notified;
-    }
-
-    /// It took time that is in no flow's: see [`Self::spent`].
-    pub(crate) const fn spend(&mut self) {
-        self.spent = self.spent.saturating_add(1);
     }
 
     /// Whether the device has a ring to receive.
@@ -408,13 +399,17 @@ impl Socket {
         self.returned
     }
 
-    /// Takes the next packet's chain; none if there is none. `now` is in ticks.
+    /// Takes the next packet's chain to [`Self::packets`] and returns its head; none if there is
+    /// none. `now` is in ticks.
     pub(crate) fn take(
         &mut self,
         memory: &mut impl GuestMemory,
         now: u64,
-    ) -> Result<Option<Chain>, Broken> {
-        let Some(queue) = &mut self.queues[TX] else { return Ok(None) };
+    ) -> Result<Option<u16>, Broken> {
+        let Some(queue) = &mut self.queues[TX] else {
+            self.settle();
+            return Ok(None);
+        };
         let mut ready = queue.available(memory)?;
         if ready == 0 && queue.ask_notification(memory)? {
             ready = queue.available(memory)?;
@@ -423,7 +418,26 @@ impl Socket {
         self.polled.poll(first.wrapping_add(ready), now);
         self.seen = self.seen.max(self.polled.since(first));
         self.is_last = ready == 1;
-        queue.pop(memory)
+        if ready == 0 {
+            self.settle();
+            return Ok(None);
+        }
+        let packets = &mut self.packets;
+        let head = queue
+            .pop_announced(memory, move |head| &mut packets[usize::from(head) % RING].chain)?;
+        Ok(Some(head))
+    }
+
+    /// The packet that was taken last was the last that was available: asks for a notification of
+    /// the next, so that no later step finds the ring empty. Called behind [`Self::stamp`].
+    #[inline]
+    pub(crate) fn ask_for_next(&mut self, memory: &mut impl GuestMemory) -> Result<(), Broken> {
+        if let Some(queue) = self.queues[TX].as_mut().filter(|_| self.is_last)
+            && !queue.ask_notification(memory)?
+        {
+            self.settle();
+        }
+        Ok(())
     }
 
     /// Returns when the packet that was taken last was seen, in ticks, and how long EL2 took until
@@ -443,7 +457,7 @@ impl Socket {
     }
 
     /// The ring to send is empty: the notifications so far were of what was taken.
-    pub(crate) const fn settle(&mut self) {
+    const fn settle(&mut self) {
         self.stamped = self.notified[TX];
         self.more = false;
     }
@@ -471,14 +485,20 @@ impl Socket {
         if self.waits > 0 && self.is_behind(owner) {
             return Ok(false);
         }
-        if self.buffer.is_some() && self.is_spare {
+        if self.has_buffer && self.is_spare {
             return Ok(true);
         }
-        if self.buffer.is_none() {
-            self.buffer = self.pop_buffer(memory, self.filled.reserve(owner))?;
-            self.is_spare = self.buffer.is_some();
+        if !self.has_buffer {
+            self.has_buffer = self.pop_buffer(memory, self.filled.reserve(owner))?;
+            self.is_spare = self.has_buffer;
         }
         Ok(self.is_spare || self.has_own(memory, owner)?)
+    }
+
+    /// Whether a control packet or a flow waits for a receive buffer.
+    #[inline]
+    pub(crate) const fn is_waited_for(&self) -> bool {
+        self.waits > 0 || self.blocked != 0
     }
 
     /// Whether the driver notifies of each receive buffer, and no control packet waits for one.
@@ -521,15 +541,15 @@ impl Socket {
     #[inline(never)]
     fn has_own(&mut self, memory: &mut impl GuestMemory, owner: Owner) -> Result<bool, Broken> {
         let Some(queue) = self.queues[RX] else { return Ok(false) };
-        let (ready, kept) = (queue.available(memory)?, u16::from(self.buffer.is_some()));
+        let (ready, kept) = (queue.available(memory)?, u16::from(self.has_buffer));
         if !self.filled.admits(owner, (&queue, ready, kept), memory)? {
             self.ask(memory, ready)?;
             return Ok(false);
         }
-        if self.buffer.is_none() {
-            self.buffer = self.pop_buffer(memory, 0)?;
+        if !self.has_buffer {
+            self.has_buffer = self.pop_buffer(memory, 0)?;
         }
-        Ok(self.buffer.is_some())
+        Ok(self.has_buffer)
     }
 
     /// The flows among those in `blocked`, one bit each, that may take a buffer now; if there are
@@ -540,7 +560,7 @@ impl Socket {
         blocked: u64,
     ) -> Result<u64, Broken> {
         let Some(queue) = self.queues[RX] else { return Ok(0) };
-        let (ready, kept) = (queue.available(memory)?, u16::from(self.buffer.is_some()));
+        let (ready, kept) = (queue.available(memory)?, u16::from(self.has_buffer));
         let (mut left, mut found) = (blocked, 0);
         while left != 0 {
             let flow = left.trailing_zeros();
@@ -563,11 +583,23 @@ impl Socket {
         owner: Owner,
     ) -> Result<bool, Broken> {
         let Some(queue) = &self.queues[RX] else { return Ok(true) };
-        let (ready, kept) = (queue.available(memory)?, self.buffer.is_some().into());
+        let (ready, kept) = (queue.available(memory)?, self.has_buffer.into());
         Ok(!self.filled.admits(owner, (queue, ready, kept), memory)?)
     }
 
-    /// The buffer was filled.
+    /// The buffer for a chunk was filled with so many bytes.
+    #[inline]
+    pub(crate) fn fill_buffer(
+        &mut self,
+        memory: &mut impl GuestMemory,
+        written: u32,
+        owner: Owner,
+    ) -> Result<(), Broken> {
+        self.has_buffer = false;
+        self.fill(memory, (self.buffer.head, written), owner)
+    }
+
+    /// A buffer was filled.
     pub(crate) fn fill(
         &mut self,
         memory: &mut impl GuestMemory,
@@ -646,16 +678,17 @@ impl Socket {
         header: &Header,
         owner: Owner,
     ) -> Result<bool, Broken> {
-        let mut chain = self.pop_buffer(memory, self.filled.reserve(owner))?;
-        if chain.is_none()
-            && let Some(queue) = &self.queues[RX]
-        {
+        let mut chain = Chain::EMPTY;
+        let mut is_taken = self.pop_to(memory, self.filled.reserve(owner), Some(&mut chain))?;
+        if !is_taken && let Some(queue) = &self.queues[RX] {
             let ready = queue.available(memory)?;
             if self.filled.admits(owner, (queue, ready, 0), memory)? {
-                chain = self.pop_buffer(memory, 0)?;
+                is_taken = self.pop_to(memory, 0, Some(&mut chain))?;
             }
         }
-        let Some(chain) = chain else { return Ok(false) };
+        if !is_taken {
+            return Ok(false);
+        }
         let bytes = header.to_bytes();
         let mut rest = bytes.as_slice();
         for segment in chain.writable() {
@@ -668,25 +701,34 @@ impl Socket {
         Ok(true)
     }
 
-    /// Takes the next receive buffer, if there are more than `kept`.
+    /// Takes the next receive buffer for a chunk, if there are more than `kept`; false if not.
     #[inline]
-    fn pop_buffer(
+    fn pop_buffer(&mut self, memory: &mut impl GuestMemory, kept: u16) -> Result<bool, Broken> {
+        self.pop_to(memory, kept, None)
+    }
+
+    /// Takes the next receive buffer to `place`, if there are more than `kept`; false if not.
+    /// Without a place it is the one for the next chunk.
+    #[inline(never)]
+    fn pop_to(
         &mut self,
         memory: &mut impl GuestMemory,
         kept: u16,
-    ) -> Result<Option<Chain>, Broken> {
-        let Some(queue) = &mut self.queues[RX] else { return Ok(None) };
-        let Some(chain) = queue.pop_beyond(memory, kept)? else { return Ok(None) };
-        self.filled.take(chain.head, queue.taken());
+        place: Option<&mut Chain>,
+    ) -> Result<bool, Broken> {
+        let Some(queue) = &mut self.queues[RX] else { return Ok(false) };
+        let chain = place.unwrap_or(&mut self.buffer);
+        let Some(head) = queue.pop_into(memory, kept, |_| &mut *chain)? else { return Ok(false) };
+        self.filled.take(head, queue.taken());
         let room: u64 = chain.writable().iter().map(|segment| u64::from(segment.len)).sum();
-        if room <= HEADER_LEN as u64 { Err(Broken::TooShort) } else { Ok(Some(chain)) }
+        if room <= HEADER_LEN as u64 { Err(Broken::TooShort) } else { Ok(true) }
     }
 
     /// Whether the driver wants an interrupt for what it got back.
     pub(crate) fn interrupts(&mut self, memory: &mut impl GuestMemory) -> bool {
         self.returned = false;
         let mut wanted = false;
-        for queue in self.queues.iter_mut().flatten() {
+        for queue in self.queues.iter_mut().flatten().filter(|queue| queue.has_returned()) {
             wanted |= queue.wants_interrupt(memory) == Ok(true);
         }
         wanted
@@ -695,10 +737,9 @@ impl Socket {
     /// A ring made no sense: no queue is served until the driver resets the device, and its
     /// connections end with the next step.
     pub(crate) fn break_down(&mut self, device: &SharedDevice, broken: Broken) {
-        (self.queues, self.is_broken, self.buffer) = ([None; 2], true, None);
+        (self.queues, self.is_broken, self.has_buffer) = ([None; 2], true, false);
         self.ends = true;
-        self.poll_again();
-        (self.more, self.supplied, self.held) = (false, false, None);
+        (self.more, self.supplied, self.holds) = (false, false, false);
         device.break_down(self.epoch, broken);
     }
 }
@@ -715,7 +756,8 @@ pub(crate) fn with<A: Access, T>(
     if !device.begin(socket.epoch) {
         return None;
     }
-    let done = body(socket, &mut Memory::new(&shared.ram, port, access));
+    let window = Window::new(&shared.ram, port, socket.ram);
+    let done = body(socket, &mut Memory::new(window, access));
     device.end();
     match done {
         Ok(value) => Some(value),

@@ -10,7 +10,7 @@
 
 use crate::{
     broker::Step,
-    ram::{Access, Memory},
+    ram::{Access, Memory, Window},
     transfer::Bucket,
 };
 use weir_partition::{
@@ -163,7 +163,7 @@ impl<'a> Switch<'a> {
             port.more = true;
             return Some(Step::Again);
         }
-        let mut memory = Memory::new(&self.shared.ram, index, access);
+        let mut memory = Memory::new(window(self.shared, index), access);
         let taken = take(port, &mut queue, &mut self.frame, (now, &mut memory));
         let wanted = queue.wants_interrupt(&mut memory) == Ok(true);
         device.end();
@@ -216,7 +216,7 @@ impl<'a> Switch<'a> {
             self.shared.port(index).set_counts(port.counts);
             return Step::Again;
         };
-        let mut memory = Memory::new(&self.shared.ram, index, access);
+        let mut memory = Memory::new(window(self.shared, index), access);
         let given = give(&mut queue, &self.frame, &mut memory);
         let wanted = queue.wants_interrupt(&mut memory) == Ok(true);
         device.end();
@@ -232,6 +232,11 @@ impl<'a> Switch<'a> {
         }
         if wanted || given.is_err() { Step::Report } else { Step::Again }
     }
+}
+
+/// Where the RAM of the VM at port `index` is.
+fn window(shared: &Shared, index: usize) -> Window<'_> {
+    Window::new(&shared.ram, index, shared.ram.first(index))
 }
 
 const PORTS_MASK: u32 = (1 << PORTS) - 1;

@@ -231,6 +231,23 @@ impl SharedDevice {
         current
     }
 
+    /// Begins an access to the memory of two devices, as [`Self::begin`]; false if one of their
+    /// epochs is over, and then nothing may be accessed.
+    pub fn begin_both(devices: [&Self; 2], epochs: [u32; 2]) -> bool {
+        for device in devices {
+            device.busy.store(1, Relaxed);
+        }
+        // See `reset`.
+        fence(SeqCst);
+        let current = devices.map(|device| device.epoch.load(Relaxed)) == epochs;
+        if !current {
+            for device in devices {
+                device.end();
+            }
+        }
+        current
+    }
+
     /// Ends the access.
     pub fn end(&self) {
         // Release: pairs with `is_busy`.

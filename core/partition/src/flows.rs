@@ -288,6 +288,19 @@ impl Partition {
         &self.ports[index % PORTS]
     }
 
+    /// Returns which of the first `ports` devices have changed since this was last called with
+    /// `known`, one bit each: EL2 has a word of its own for each, so that no port's notifications
+    /// wait for another's, nor for the broker.
+    pub fn changed(&self, known: &mut [u32; PORTS], ports: usize) -> u32 {
+        let mut changed = 0;
+        for (index, (port, known)) in self.ports.iter().zip(known).take(ports).enumerate() {
+            let count = port.device.changes();
+            changed |= u32::from(count != *known) << index;
+            *known = count;
+        }
+        changed
+    }
+
     /// EL2 says what the flows are, before the broker starts.
     pub fn configure(
         &self,
@@ -417,7 +430,10 @@ impl Partition {
 
     /// Writes the record of a packet that arrives with the next call, or that there is none.
     pub fn arrive(&self, record: Option<PacketRecord>) {
-        store(&self.arrival, record.map_or([u64::MAX; 3], PacketRecord::to_words));
+        match record {
+            Some(record) => store(&self.arrival, record.to_words()),
+            None => self.arrival[0].store(u64::MAX, Relaxed),
+        }
     }
 
     /// Returns the record of the packet that arrives with this call.

@@ -15,20 +15,21 @@ pub enum Phase {
     /// Transport: from the record of the exit to the packet's time stamp; of a notification's first
     /// packet.
     Pt,
-    /// Parsing: the chain is taken out of the ring, the header copied and checked.
+    /// Parsing: the chain is taken out of the ring, the header copied and checked; behind the last
+    /// packet, the driver is asked to notify of the next.
     Pp,
     /// Locking: of the sender's device. The queues themselves have one writer each, and no lock.
     Ql,
     /// Insertion: the packet is stamped and handed to the broker.
     Qi,
-    /// Find the place: the broker polls all devices, takes a packet in and puts its flow into
-    /// the queue by deadline.
+    /// Find the place: the broker finds the devices with news, takes a packet in and puts its flow
+    /// into the queue by deadline.
     Qa,
     /// Removal, by the broker, for each chunk: its completions are written, the flow's next packet
     /// takes the packet's place.
     Qr,
     /// Pick: the broker finds the packet with the earliest deadline, and a buffer; before, it has
-    /// polled all devices, unless that is in [`Self::Qa`].
+    /// found the devices with news, unless that is in [`Self::Qa`].
     Ps,
     /// Program: the broker prepares a chunk, and writes its header.
     Pd,

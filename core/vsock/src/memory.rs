@@ -33,9 +33,15 @@ pub trait GuestMemory: Ram {
     fn fence(&mut self);
 }
 
+/// Bytes at a place where a core that allows no unaligned access loads words of them.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(8))]
+pub struct Aligned<const N: usize>(pub [u8; N]);
+
 /// Reads a little-endian half word.
+#[inline]
 pub(crate) fn read_u16(memory: &mut impl GuestMemory, address: u64) -> Result<u16, Outside> {
-    let mut bytes = [0; 2];
-    memory.read(address, &mut bytes)?;
-    Ok(u16::from_le_bytes(bytes))
+    let mut bytes = Aligned([0; 2]);
+    memory.read(address, &mut bytes.0)?;
+    Ok(u16::from_le_bytes(bytes.0))
 }

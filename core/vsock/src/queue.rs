@@ -1,6 +1,6 @@
 //! A split virtqueue, the device's side (virtio 1.2, section 2.7).
 
-use crate::memory::{GuestMemory, Outside, Ram, read_u16};
+use crate::memory::{Aligned, GuestMemory, Outside, Ram, read_u16};
 
 /// Most entries of a ring: the heads in flight are one bit each.
 pub const MAX_SIZE: u16 = 64;
@@ -55,6 +55,16 @@ impl Chain {
     pub fn writable(&self) -> &[Segment] {
         let end = usize::from(self.readable) + usize::from(self.writable);
         self.segments.get(self.readable.into()..end).unwrap_or(&[])
+    }
+
+    /// Takes the buffer of `descriptor` in.
+    #[inline]
+    fn take(&mut self, memory: &impl Ram, descriptor: &Descriptor) -> Result<(), Broken> {
+        let Descriptor { address, len, flags, .. } = *descriptor;
+        if !memory.contains(address, len.into()) {
+            return Err(Broken::Outside);
+        }
+        self.push(Segment { address, len }, flags & WRITE != 0)
     }
 
     /// Takes `segment` in.
@@ -208,6 +218,11 @@ impl Queue {
         head < MAX_SIZE && self.in_flight >> head & 1 != 0
     }
 
+    /// The entry of a ring for the chain of this number: the size is a power of two.
+    const fn place(&self, number: u16) -> u64 {
+        (number & self.layout.size.wrapping_sub(1)) as u64
+    }
+
     /// Returns how many chains the device has taken, modulo 2^16.
     #[must_use]
     pub const fn taken(&self) -> u16 {
@@ -232,36 +247,52 @@ impl Queue {
     ///
     /// [`Broken`]; the ring can't be used until it is set up anew.
     pub fn pop(&mut self, memory: &mut impl GuestMemory) -> Result<Option<Chain>, Broken> {
-        self.pop_beyond(memory, 0)
+        let mut chain = Chain::EMPTY;
+        Ok(self.pop_into(memory, 0, |_| &mut chain)?.map(|_| chain))
     }
 
-    /// As [`Self::pop`], but none while no more than `kept` chains are available.
+    /// As [`Self::pop`], but copies the chain to the place that `place` names for its head, and
+    /// takes none while no more than `kept` chains are available. Returns the head.
     ///
     /// # Errors
     ///
     /// As [`Self::pop`].
-    pub fn pop_beyond(
+    pub fn pop_into<'a>(
         &mut self,
         memory: &mut impl GuestMemory,
         kept: u16,
-    ) -> Result<Option<Chain>, Broken> {
+        place: impl FnOnce(u16) -> &'a mut Chain,
+    ) -> Result<Option<u16>, Broken> {
         if self.available(memory)? <= kept {
             return Ok(None);
         }
+        self.pop_announced(memory, place).map(Some)
+    }
+
+    /// As [`Self::pop_into`], of a ring in which at least one chain [`Self::available`] was found.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::pop`].
+    pub fn pop_announced<'a>(
+        &mut self,
+        memory: &mut impl GuestMemory,
+        place: impl FnOnce(u16) -> &'a mut Chain,
+    ) -> Result<u16, Broken> {
         // The index is read before what it announces.
         memory.fence();
-        let place = u64::from(self.next_available % self.layout.size);
-        let head = read_u16(memory, self.layout.available + 4 + 2 * place)?;
+        let at = self.place(self.next_available);
+        let head = read_u16(memory, self.layout.available + 4 + 2 * at)?;
         if head >= self.layout.size {
             return Err(Broken::Number);
         }
         if self.has(head) {
             return Err(Broken::InFlight);
         }
-        let chain = self.chain(memory, head)?;
+        self.read_chain(memory, head, place(head))?;
         self.next_available = self.next_available.wrapping_add(1);
         self.in_flight |= 1 << head;
-        Ok(Some(chain))
+        Ok(head)
     }
 
     /// Returns the head of the chain that comes `ahead` chains behind the next one, without taking
@@ -271,14 +302,24 @@ impl Queue {
     ///
     /// As [`Self::push`].
     pub fn peek(&self, memory: &mut impl GuestMemory, ahead: u16) -> Result<u16, Outside> {
-        let place = u64::from(self.next_available.wrapping_add(ahead) % self.layout.size);
+        let place = self.place(self.next_available.wrapping_add(ahead));
         read_u16(memory, self.layout.available + 4 + 2 * place)
     }
 
-    fn chain(&self, memory: &mut impl GuestMemory, head: u16) -> Result<Chain, Broken> {
-        let mut chain = Chain { head, ..Chain::default() };
+    fn read_chain(
+        &self,
+        memory: &mut impl GuestMemory,
+        head: u16,
+        chain: &mut Chain,
+    ) -> Result<(), Broken> {
+        (chain.head, chain.readable, chain.writable) = (head, 0, 0);
         let table = (self.layout.descriptors, self.layout.size.into());
-        let Some(indirect) = walk(memory, &mut chain, head, table)? else { return Ok(chain) };
+        let first = Descriptor::read(memory, table.0, head)?;
+        if first.flags & (NEXT | INDIRECT) == 0 {
+            // Most chains are one buffer.
+            return chain.take(memory, &first);
+        }
+        let Some(indirect) = walk(memory, chain, (head, first), table)? else { return Ok(()) };
         // Sections 2.7.5.3.1 and 2.7.5.3.2: the last of the chain, and not longer than a ring;
         // whether it is writable means nothing.
         let entries = u64::from(indirect.len) / DESCRIPTOR;
@@ -295,8 +336,9 @@ impl Queue {
         if self.layout.reads((indirect.address, indirect.len.into())) {
             return Err(Broken::Indirect);
         }
-        match walk(memory, &mut chain, 0, (indirect.address, entries))? {
-            None => Ok(chain),
+        let first = Descriptor::read(memory, indirect.address, 0)?;
+        match walk(memory, chain, (0, first), (indirect.address, entries))? {
+            None => Ok(()),
             Some(_) => Err(Broken::Indirect),
         }
     }
@@ -317,15 +359,20 @@ impl Queue {
             return Ok(());
         }
         self.in_flight &= !(1 << head);
-        let place = u64::from(self.next_used % self.layout.size);
-        let mut element = [0; 8];
-        element[..4].copy_from_slice(&u32::from(head).to_le_bytes());
-        element[4..].copy_from_slice(&written.to_le_bytes());
-        memory.write(self.layout.used + 4 + 8 * place, &element)?;
+        let place = self.place(self.next_used);
+        let element = u64::from(head) | u64::from(written) << 32;
+        memory.write(self.layout.used + 4 + 8 * place, &Aligned(element.to_le_bytes()).0)?;
         self.next_used = self.next_used.wrapping_add(1);
         // The buffer and the element are written before the index that announces them.
         memory.fence();
         memory.write(self.layout.used + 2, &self.next_used.to_le_bytes())
+    }
+
+    /// Returns whether something was returned since the driver was last asked.
+    #[inline]
+    #[must_use]
+    pub const fn has_returned(&self) -> bool {
+        self.asked != self.next_used
     }
 
     /// Whether the driver wants an interrupt for what was returned since it was last asked (section
@@ -401,41 +448,35 @@ impl Queue {
     }
 }
 
-/// Takes the buffers from descriptor `first` on, which follow each other in the table at `table`
-/// with `entries` entries, each once. Gives the descriptor that points to another table, which is
-/// where the chain goes on.
+/// Takes the buffers from descriptor `number` on, which is `descriptor`; they follow each other in
+/// the table at `table` with `entries` entries, each once. Gives the descriptor that points to
+/// another table, which is where the chain goes on.
 fn walk(
     memory: &mut impl GuestMemory,
     chain: &mut Chain,
-    first: u16,
+    (mut number, mut descriptor): (u16, Descriptor),
     (table, entries): (u64, u64),
 ) -> Result<Option<Descriptor>, Broken> {
-    let mut number = first;
     // A table has 64 entries at most.
     let mut seen = 0u64;
     // Bounded: a chain takes MAX_SEGMENTS.
     loop {
-        let bit = 1 << (number % MAX_SIZE);
-        if seen & bit != 0 {
-            return Err(Broken::Circle);
-        }
-        seen |= bit;
-        let descriptor = Descriptor::read(memory, table, number)?;
-        let Descriptor { address, len, flags, next } = descriptor;
-        if flags & INDIRECT != 0 {
+        seen |= 1 << (number % MAX_SIZE);
+        if descriptor.flags & INDIRECT != 0 {
             return Ok(Some(descriptor));
         }
-        if !memory.contains(address, len.into()) {
-            return Err(Broken::Outside);
-        }
-        chain.push(Segment { address, len }, flags & WRITE != 0)?;
-        if flags & NEXT == 0 {
+        chain.take(memory, &descriptor)?;
+        if descriptor.flags & NEXT == 0 {
             return Ok(None);
         }
-        if u64::from(next) >= entries {
+        number = descriptor.next;
+        if u64::from(number) >= entries {
             return Err(Broken::Number);
         }
-        number = next;
+        if seen >> (number % MAX_SIZE) & 1 != 0 {
+            return Err(Broken::Circle);
+        }
+        descriptor = Descriptor::read(memory, table, number)?;
     }
 }
 
@@ -450,14 +491,23 @@ struct Descriptor {
 
 impl Descriptor {
     fn read(memory: &mut impl GuestMemory, table: u64, number: u16) -> Result<Self, Outside> {
-        let mut bytes = [0; DESCRIPTOR as usize];
-        memory.read(table.wrapping_add(DESCRIPTOR * u64::from(number)), &mut bytes)?;
-        let [a0, a1, a2, a3, a4, a5, a6, a7, l0, l1, l2, l3, f0, f1, n0, n1] = bytes;
+        let mut bytes = Aligned([0; DESCRIPTOR as usize]);
+        memory.read(table.wrapping_add(DESCRIPTOR * u64::from(number)), &mut bytes.0)?;
+        let (address, rest) = split(&bytes.0);
+        let (len, rest) = split(rest);
+        let (flags, rest) = split(rest);
+        let (next, _) = split(rest);
         Ok(Self {
-            address: u64::from_le_bytes([a0, a1, a2, a3, a4, a5, a6, a7]),
-            len: u32::from_le_bytes([l0, l1, l2, l3]),
-            flags: u16::from_le_bytes([f0, f1]),
-            next: u16::from_le_bytes([n0, n1]),
+            address: u64::from_le_bytes(address),
+            len: u32::from_le_bytes(len),
+            flags: u16::from_le_bytes(flags),
+            next: u16::from_le_bytes(next),
         })
     }
+}
+
+/// The first `N` bytes of some, of which there are as many, and the rest.
+#[inline]
+fn split<const N: usize>(bytes: &[u8]) -> ([u8; N], &[u8]) {
+    bytes.split_first_chunk().map_or(([0; N], &[]), |(first, rest)| (*first, rest))
 }

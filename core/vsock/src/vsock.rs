@@ -33,6 +33,7 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// By their numbers, from 1 on.
     const ALL: [Self; 7] = [
         Self::Request,
         Self::Response,
@@ -99,6 +100,7 @@ impl Header {
     };
 
     /// From the bytes in a buffer.
+    #[inline]
     #[must_use]
     pub fn from_bytes(bytes: &[u8; HEADER_LEN]) -> Self {
         let word = |at: usize| {
@@ -106,7 +108,11 @@ impl Header {
             word.copy_from_slice(&bytes[at..at + 4]);
             u32::from_le_bytes(word)
         };
-        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        let long = |at: usize| {
+            let mut long = [0; 8];
+            long.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_le_bytes(long)
+        };
         Self {
             src_cid: Cid(long(0)),
             dst_cid: Cid(long(8)),
@@ -122,6 +128,7 @@ impl Header {
     }
 
     /// As bytes for a buffer.
+    #[inline]
     #[must_use]
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
@@ -141,7 +148,7 @@ impl Header {
     /// What it is for, if that is anything.
     #[must_use]
     pub fn operation(&self) -> Option<Operation> {
-        Operation::ALL.into_iter().find(|operation| *operation as u16 == self.op)
+        Operation::ALL.get(usize::from(self.op).checked_sub(1)?).copied()
     }
 
     /// What it is for, if it is well formed: from context identifier `cid`, with `room` bytes in

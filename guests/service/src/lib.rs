@@ -52,13 +52,12 @@ fn begin(board: &'static Board) -> (&'static Partition, &'static switch::Shared)
 /// Serves flows and switch for ever; `mover` moves the bytes of flows. Called once, first of all.
 pub fn serve(board: &'static Board, mut mover: impl Mover) -> ! {
     let (partition, ports) = begin(board);
-    let start = partition.settings().start;
-    let hertz = time::frequency();
     let mut store = STORE.lock();
-    let mut broker = Broker::new(partition, &mut store, hertz);
+    let mut broker = Broker::new(partition, &mut store, time::frequency());
+    let clock = broker.clock();
     let mut switch = Switch::new(ports);
     loop {
-        let now = time::ticks_to_ns(time::now().wrapping_sub(start), hertz);
+        let now = clock.ns(time::now());
         let background = |access: &mut CoreAccess| switch.step(now, access);
         match broker.step_before(now, &mut mover, &mut CoreAccess, background) {
             Step::Again => {}
@@ -69,7 +68,7 @@ pub fn serve(board: &'static Board, mut mover: impl Mover) -> ! {
             }
             Step::Wait(until) => {
                 if let Some(until) = until {
-                    time::arm(start.wrapping_add(time::ns_to_ticks(until, hertz)));
+                    time::arm(clock.ticks(until));
                 }
                 cpu::sleep();
             }

@@ -1,6 +1,6 @@
 //! A token bucket over bytes.
 
-const NS_PER_S: u128 = 1_000_000_000;
+const NS_PER_S: u64 = 1_000_000_000;
 
 /// Lets `rate` bytes/s through and at most `burst` bytes more at once: in any time t no more than
 /// `burst` + `rate` t bytes begin. Kept as the time at which the bucket is full again, rounded up,
@@ -23,15 +23,15 @@ impl Bucket {
     /// never begins before the bucket is full.
     #[must_use]
     pub fn new(rate: u64, burst: u64) -> Self {
-        // Rounded down, as `full_at` is rounded up.
-        let burst_ns = if rate == 0 { 0 } else { u128::from(burst) * NS_PER_S / u128::from(rate) };
-        Self { rate, burst_ns: u64::try_from(burst_ns).unwrap_or(u64::MAX), full_at: 0 }
+        // Rounded down, as `full_at` is rounded up; a burst of over 18 GB is taken as that.
+        let burst_ns = burst.saturating_mul(NS_PER_S).checked_div(rate).unwrap_or(0);
+        Self { rate, burst_ns, full_at: 0 }
     }
 
-    /// Nanoseconds that `bytes` take at the bucket's rate, rounded up.
+    /// Nanoseconds that `bytes` take at the bucket's rate, rounded up. A piece of over 18 GB, which
+    /// none is, takes for ever: so one division of 64 bits is enough.
     fn cost(&self, bytes: u64) -> u64 {
-        let ns = (u128::from(bytes) * NS_PER_S).div_ceil(u128::from(self.rate.max(1)));
-        u64::try_from(ns).unwrap_or(u64::MAX)
+        bytes.checked_mul(NS_PER_S).map_or(u64::MAX, |ns| ns.div_ceil(self.rate.max(1)))
     }
 
     /// The earliest time, in ns, at which `bytes` may begin.

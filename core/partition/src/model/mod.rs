@@ -63,7 +63,7 @@ impl Sgi {
 macro_rules! each_notification_is_seen {
     ($build:ident) => {
         check(|| {
-            use $build::flows::{Doorbell, Partition};
+            use $build::flows::{Doorbell, PORTS, Partition};
             let shared = Arc::new((Partition::new(), Sgi::default(), Doorbell::new()));
             let broker = spawn({
                 let shared = Arc::clone(&shared);
@@ -71,11 +71,9 @@ macro_rules! each_notification_is_seen {
                     let (partition, sgi, _) = &*shared;
                     let device = &partition.port(0).device;
                     let (mut seen, mut known, mut dozes) = (0, 0, false);
-                    let mut changes = 0;
+                    let mut changes = [0; PORTS];
                     while known < 2 {
-                        let changed = device.changes();
-                        let is_new = changed != changes;
-                        changes = changed;
+                        let is_new = partition.changed(&mut changes, 1) == 1;
                         if is_new {
                             let notified = device.notified(TX);
                             for count in known..notified {
@@ -106,6 +104,59 @@ macro_rules! each_notification_is_seen {
                 }
             }
             sgi.last.store(true, Release);
+            broker.join().unwrap();
+        });
+    };
+}
+
+/// Two VMs notify, each with its SGI if the broker needs one, while the broker reads which ports
+/// have changed, and sleeps whenever it has found none twice. If one VM's notification hides the
+/// other's, nothing wakes the broker.
+macro_rules! the_port_of_each_notification_is_seen {
+    ($build:ident) => {
+        check(|| {
+            use $build::flows::{Doorbell, PORTS, Partition};
+            let shared = Arc::new((Partition::new(), Sgi::default(), Doorbell::new()));
+            let ring = |port: usize, shared: &(Partition, Sgi, Doorbell)| {
+                let (partition, sgi, bell) = shared;
+                partition.port(port).device.notify(TX, 1, 0);
+                if bell.must_ring(partition) {
+                    sgi.sent.fetch_add(1, Relaxed);
+                }
+            };
+            let other = spawn({
+                let shared = Arc::clone(&shared);
+                move || ring(1, &shared)
+            });
+            let broker = spawn({
+                let shared = Arc::clone(&shared);
+                move || {
+                    let (partition, sgi, _) = &*shared;
+                    let (mut changes, mut seen, mut dozes) = ([0; PORTS], 0, false);
+                    let mut left = 0b11;
+                    while left != 0 {
+                        let changed = partition.changed(&mut changes, 2);
+                        for port in (0..2).filter(|port| changed >> port & 1 != 0) {
+                            assert_eq!(partition.port(port).device.notified(TX), 1, "torn");
+                        }
+                        left &= !changed;
+                        match (changed != 0, dozes) {
+                            (true, _) => dozes = false,
+                            (false, false) => {
+                                partition.doze();
+                                dozes = true;
+                            }
+                            (false, true) => {
+                                sgi.sleep(&mut seen);
+                                dozes = false;
+                            }
+                        }
+                    }
+                }
+            });
+            ring(0, &shared);
+            other.join().unwrap();
+            shared.1.last.store(true, Release);
             broker.join().unwrap();
         });
     };
@@ -147,7 +198,7 @@ macro_rules! each_record_is_taken_whole {
 macro_rules! nothing_is_copied_behind_a_reset {
     ($build:ident, $port:literal) => {
         check(|| {
-            use $build::flows::Partition;
+            use $build::{device::SharedDevice, flows::Partition};
             let shared = Arc::new((Partition::new(), AtomicBool::new(false)));
             let broker = spawn({
                 let shared = Arc::clone(&shared);
@@ -155,7 +206,7 @@ macro_rules! nothing_is_copied_behind_a_reset {
                     let (partition, given) = &*shared;
                     let [from, to] = [0, 1].map(|port| &partition.port(port).device);
                     let epochs = [from.epoch(), to.epoch()];
-                    if from.begin(epochs[0]) && to.begin(epochs[1]) {
+                    if SharedDevice::begin_both([from, to], epochs) {
                         let is_old = epochs == [0, 0];
                         assert!(!is_old || !given.load(Relaxed), "memory of another owner");
                     }
@@ -192,6 +243,23 @@ fn missing_doze_order_loses_a_wakeup() {
 #[should_panic(expected = "slept over")]
 fn missing_notification_order_loses_one() {
     each_notification_is_seen!(unordered_submission);
+}
+
+#[test]
+fn the_ports_of_two_notifications_are_seen() {
+    the_port_of_each_notification_is_seen!(shipped);
+}
+
+#[test]
+#[should_panic(expected = "slept over")]
+fn missing_doze_order_loses_a_port() {
+    the_port_of_each_notification_is_seen!(unfenced);
+}
+
+#[test]
+#[should_panic(expected = "torn")]
+fn missing_notification_order_loses_a_count() {
+    the_port_of_each_notification_is_seen!(unordered_submission);
 }
 
 #[test]
