@@ -245,3 +245,26 @@ fn setpoints_reach_an_rtos_in_time() {
         println!("{platform}: {:?}", latency(&outcome));
     }
 }
+
+/// A bare-metal VM sends to a Linux that shares its core, in turn with a VM that never sleeps.
+#[test]
+fn linux_receives_on_a_shared_core() {
+    let sends = "to=3 port=5001 messages=50 size=1024 period_us=10000 connect_us=2000000";
+    let linux = "\n[[vm]]\nname = \"linux\"\ncpus = [0]\nmemory = \"128MiB\"\n\
+                 image = { linux = \"debian-rt\", initrd = \"debian-vsock\", \
+                 cmdline = \"console=ttyAMA0 quiet weir.run=receive,poweroff \
+                 weir.receive=port=5001\" }\n\
+                 expect = [\"linux: port 5001: 51200 bytes in order\", \"linux: done\"]\n";
+    let text = [
+        linux.to_owned(),
+        vm("rtos", 1, "sender", sends, ""),
+        vm("logger", 0, "storms", "kind=nothing", ""),
+        schedule(0, ROUND),
+        "\n[[flow]]\nname = \"states\"\nfrom = \"rtos\"\nto = \"linux\"\nport = 5001\n\
+         size = \"1KiB\"\nperiod = \"10ms\"\ndeadline = \"4ms\"\n"
+            .to_owned(),
+    ];
+    let outcome = run(&text.concat(), "qemu-virt", &["--for", "6s"]).good();
+    holds(&outcome, 50);
+    println!("{:?}", latency(&outcome));
+}
