@@ -1237,8 +1237,8 @@ fn a_broker_that_hangs(more: &str) {
 }
 
 /// A broker that never becomes ready does not keep the VMs of its flows from starting: they wait
-/// for 100 ms, and the run reports it. A VM in no flow does not wait. One that shares its core waits
-/// in its own slots: nothing interrupts `control` there, with activations in the midst of its own.
+/// for 100 ms, and the run reports it. A VM in no flow does not wait. One that shares its core
+/// waits in its own slots: nothing interrupts `control`, with activations in the midst of its own.
 #[test]
 fn waiting_for_an_unready_broker_ends() {
     let text = format!(

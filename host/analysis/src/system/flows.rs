@@ -502,7 +502,43 @@ pub fn least(timing: &Timing, effort: Effort) -> BoundedAnswer<Option<u64>> {
         MinBandwidth::Never(_) => most = None,
     });
     let Some(spent) = spent else { return (Ok(None), 0) };
-    (if is_unsure && most.is_some() { Err(GaveUp) } else { Ok(most) }, spent)
+    if is_unsure && most.is_some() {
+        return (Err(GaveUp), spent);
+    }
+    (Ok(most.and_then(|most| least_in_time(timing, most, effort))), spent)
+}
+
+/// Returns the least bandwidth from `least` on at which the flows to VMs on shared cores have
+/// bounds within their deadlines; none if the fastest transfer is not enough.
+fn least_in_time(timing: &Timing, least: u64, effort: Effort) -> Option<u64> {
+    if are_in_time(timing, least, effort) {
+        return Some(least);
+    }
+    let (mut late, mut enough) = (least, Mover::of(timing).bandwidth(timing)?.0.max(least));
+    if !are_in_time(timing, enough, effort) {
+        return None;
+    }
+    while enough - late > 1 {
+        let middle = late + (enough - late) / 2;
+        if are_in_time(timing, middle, effort) { enough = middle } else { late = middle }
+    }
+    Some(enough)
+}
+
+/// Returns whether, at a bandwidth in bytes/s, each flow to a VM on a shared core has a bound
+/// within its deadline.
+fn are_in_time(timing: &Timing, bandwidth: u64, effort: Effort) -> bool {
+    let waits = |flow| receivers_absence(timing, flow).is_ok_and(|away| away != Absence::None);
+    if !Mover::of(timing).is_weirs_broker() || !(0..timing.flows.len()).any(waits) {
+        return true;
+    }
+    let mut timing = timing.clone();
+    timing.dma.bandwidth = Some(BytesPerSec(bandwidth));
+    let bounds = bounds(&timing, OtherVms::Active, effort);
+    let both = timing.flows.iter().zip(bounds.of.iter().zip(&bounds.absence));
+    both.filter(|(_, (_, absence))| absence.is_some()).all(|(flow, (bound, _))| {
+        bound.is_some_and(|bound| flow.deadline.is_none_or(|d| bound <= d.0))
+    })
 }
 
 /// Returns whether the flows hold at a bandwidth.
@@ -514,6 +550,7 @@ pub fn hold(timing: &Timing, bandwidth: BytesPerSec, effort: Effort) -> BoundedA
         Ok(Schedulability::Unschedulable(_)) | Err(_) => all = false,
     });
     let Some(spent) = spent else { return (Ok(false), 0) };
+    all = all && are_in_time(timing, bandwidth.0, effort);
     (if is_unsure && all { Err(GaveUp) } else { Ok(all) }, spent)
 }
 
