@@ -27,6 +27,7 @@ mod qemu_net;
 mod qemu_observe;
 mod qemu_pci;
 mod qemu_shared;
+mod qemu_shared_flows;
 mod qemu_throttle;
 mod qemu_throttling_reproduce;
 mod qemu_trace;

@@ -8,8 +8,8 @@ mod world;
 use weir_analysis::{
     Bytes, BytesPerSec, Nanos,
     flows::{
-        Bandwidths, ChunkMover as Moved, Copier, Effort, Ends, FlowDemand as Demand, FlowSetting,
-        Overheads, Path, Range, Reading, SenderQueue, Spent, groups, responses, waits,
+        Bandwidths, ChunkMover as Moved, Copier, Effort, EndCores, Ends, FlowDemand as Demand,
+        FlowSetting, Overheads, Path, Range, Reading, SenderQueue, Spent, groups, responses, waits,
     },
 };
 use weir_broker::broker::Step;
@@ -245,7 +245,7 @@ fn bound() -> u64 {
     let [read, control, take] = [path.read(), path.control(), path.take()].map(Nanos);
     let poll = Nanos(FIND.min(WAKE));
     let spent = Spent { hold: Nanos(0), poll, read, control, take };
-    let waits = waits(&ends, &[1; 4], &[1; 6], spent);
+    let waits = waits(&ends, &[1; 4], &[EndCores::default(); 6], spent);
     let added = group.tasks.iter().zip(&waits).map(|(task, waits)| waits.added_to(task));
     let tasks: Vec<_> = added.map(|task| task.expect("small numbers")).collect();
     let at = BytesPerSec(BANDWIDTH);

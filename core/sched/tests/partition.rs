@@ -140,6 +140,24 @@ fn costs() -> impl Strategy<Value = (u64, Vec<Costs>)> {
     )
 }
 
+/// Checks that entity `entity`, from when it gets ready, has the core within the shortest window
+/// with any supply, if it stays ready so long: what a receiver's packet waits for.
+fn assert_back(had: &[Option<u8>], ready: &[Ready], entity: u8, supply: &Supply) {
+    let Some(window) = supply.window_for(Time(1)) else { return };
+    for wakes in 1..ready.len() {
+        if ready[wakes - 1].has(entity) || !ready[wakes].has(entity) {
+            continue;
+        }
+        let end = wakes.saturating_add(usize::try_from(window.0).expect("a short window"));
+        let Some(until) = (wakes..end)
+            .find(|&now| now >= ready.len() || !ready[now].has(entity) || had[now] == Some(entity))
+        else {
+            panic!("entity {entity} is away from {wakes} to {end}")
+        };
+        assert!(until < end);
+    }
+}
+
 fn supply(schedule: VmSchedule) -> Supply {
     Supply::new(schedule, vec![]).unwrap()
 }
@@ -260,6 +278,43 @@ proptest! {
     }
 
     #[test]
+    fn an_entity_that_wakes_is_back_in_its_round(
+        quanta in prop::collection::vec(4..24_u64, 2..5), ready in changing(4, 3, 500),
+        (most, costs) in costs(),
+    ) {
+        let all: Vec<_> = quanta.iter().map(|q| Nanos(*q)).collect();
+        let had =
+            run_paying(&mut PartitionSchedule::RoundRobin(RoundRobin::new(&all)), &ready, &costs);
+        let schedule = VmSchedule::RoundRobin {
+            quantum: Time(quanta[0]),
+            others: Time(quanta[1..].iter().sum()),
+            switch: Time(most),
+            vms: quanta.len() as u32,
+        };
+        assert_back(&had, &ready, 0, &supply(schedule));
+    }
+
+    #[test]
+    fn an_entity_that_wakes_is_back_in_its_slot(
+        gaps in prop::collection::vec((0..9_u64, 8..20_u64, 0..3_u8), 1..5),
+        ready in changing(3, 0, 300), (most, costs) in costs(),
+    ) {
+        let mut end = 0;
+        let slot = |(gap, length, entity): (u64, u64, u8)| {
+            let start = end + gap;
+            end = start + length;
+            Slot { entity, start: Nanos(start), length: Nanos(length) }
+        };
+        let slots: Vec<_> = gaps.into_iter().map(slot).collect();
+        let mut table = PartitionSchedule::Table(TimeTable::new(Nanos(end), &slots));
+        let had = run_paying(&mut table, &ready, &costs);
+        let own = slots.iter().filter(|slot| slot.entity == 1);
+        let slots = own.map(|slot| (Time(slot.start.0), Time(slot.length.0))).collect();
+        let schedule = VmSchedule::Table { frame: Time(end), slots, switch: Time(most) };
+        assert_back(&had, &ready, 1, &supply(schedule));
+    }
+
+    #[test]
     fn preempting_interrupts_keep_the_published_delay(
         quantum in 4..14_u64, vms in 2..5_u8, victim in 0..3_u8,
         times in prop::collection::vec(0..160_u64, 0..6), (most, costs) in costs(),
@@ -355,7 +410,8 @@ proptest! {
         let budget = left_of_budget(&times, entity.into(), &switching);
         let period = times[usize::from(entity)].1;
         let schedule = VmSchedule::Server { budget, period, switch: Time(most) };
-        assert_supplied(&had[wakes..], entity, &supply(schedule));
+        assert_supplied(&had[wakes..], entity, &supply(schedule.clone()));
+        assert_back(&had, &ready, entity, &supply(schedule));
     }
 
     /// The most urgent entity with a budget runs, and the core idles only when no one that is ready

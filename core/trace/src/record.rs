@@ -112,7 +112,7 @@ pub struct Tag(pub(crate) u64);
 /// where a kind has none.
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])* $variant:ident = $number:literal, $name:literal, [$detail:literal, $count:literal, $other:literal];)*) => {
-        /// What a [`Record`] is about, and what its numbers are. The numbers are fixed. 26 to 31
+        /// What a [`Record`] is about, and what its numbers are. The numbers are fixed. 28 to 31
         /// are kept for partition schedules, 36 to 63 for more phases of a packet (rt-virtio, Table
         /// II).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -202,6 +202,10 @@ kinds! {
     LineDeferred = 24, "line-deferred", ["intid", "deferred", "until"];
     /// An interrupt took the core for its VM: its INTID.
     LinePreempted = 25, "line-preempted", ["intid", "", ""];
+    /// No guest has a core that vCPUs share: the core is idle, or EL2 starts, loads or stops a VM.
+    CoreFree = 26, "core-free", ["", "", ""];
+    /// A vCPU gets back the core that was free, and that no other vCPU had in between.
+    VcpuResume = 27, "vcpu-resume", ["", "", ""];
     /// The broker took a packet out of its sender's ring: 65536 * flow + head of the chain, phases,
     /// when its driver had notified of it, in ns.
     PacketSent = 32, "packet-sent", ["packet", "phases", "seen"];
@@ -293,7 +297,7 @@ mod tests {
             );
         }
         assert_eq!(RecordKind::from_number(0), None);
-        assert!((26..32).chain(36..64).all(|number| RecordKind::from_number(number).is_none()));
+        assert!((28..32).chain(36..64).all(|number| RecordKind::from_number(number).is_none()));
         for (number, accesses) in Accesses::ALL.iter().enumerate() {
             assert_eq!(*accesses as usize, number);
         }

@@ -185,7 +185,6 @@ registry! {
         FlowTimeTooLong = 607, "flow-time-too-long";
         BestEffortDeadline = 608, "best-effort-deadline";
         FlowBandwidth = 609, "flow-bandwidth";
-        FlowSharedCore = 610, "flow-shared-core";
         BrokerWithoutFlows = 620, "broker-without-flows";
         BrokerCores = 621, "broker-cores";
         BrokerNoCore = 622, "broker-no-core";

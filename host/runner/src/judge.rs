@@ -106,6 +106,23 @@ pub fn lines(system: &System, bounds: &RunBounds) -> Vec<LineFacts> {
     lines.filter_map(facts).collect()
 }
 
+/// Returns whether a VM shares all of its cores.
+pub(crate) fn shares_all_cores(system: &System, vm: usize) -> bool {
+    let is_shared = |core: &weir_units::CoreId| {
+        system.timing.cores.iter().any(|shared| shared.id == u64::from(core.0))
+    };
+    system.vms.get(vm).is_some_and(|vm| vm.cpus.iter().all(is_shared))
+}
+
+/// Returns the receivers of the flows, in the order of their numbers in a trace, that share all of
+/// their cores.
+#[must_use]
+pub fn sharers(system: &System) -> Vec<Option<u8>> {
+    let receivers = system.timing.flows.iter().flat_map(|flow| flow.to.iter().copied());
+    let sharer = |vm: usize| u8::try_from(vm).ok().filter(|_| shares_all_cores(system, vm));
+    receivers.map(sharer).collect()
+}
+
 /// Returns the finding on what took longer than its bound; none if it did not, or has no bound.
 fn above(max_ns: u64, bound_ns: Option<u64>, memory: Option<&str>) -> Option<Finding> {
     let beyond = beyond(max_ns, bound_ns)?;
@@ -271,6 +288,9 @@ fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>) {
                 }
                 Finding::failed(text)
             }
+            _ if !whole && flow.ends_on_core => Finding::not_judged(
+                "only a whole trace shows when a receiver on a shared core has that core",
+            ),
             _ if !whole && !to_the_end => Finding::not_judged(
                 "the counts end before the run, and records of the trace were lost",
             ),
@@ -382,6 +402,7 @@ mod tests {
             deadline_ns: deadline,
             period_ns: Some(1_000_000),
             shared: false,
+            ends_on_core: false,
         };
         let report = tally.report("s", "p", &Expectations::default(), End::TimeOver, 9_000);
         RunReport { flows: tally.flows(&[facts]), ..report }
@@ -481,6 +502,11 @@ mod tests {
         assert_eq!((latency.max, latency.max_packet, latency.p50), (70, 3, None));
         let finding = torn.flows[0].finding.as_ref().expect("a finding");
         assert_eq!(finding.verdict, Holds);
+        // They end with the interrupt, as no trace shows when the receiver has its shared core.
+        torn.flows[0].ends_on_core = true;
+        judge(&mut torn, Some(&observed(&[10, 60], 5)), (&[], &[]), Clock::Emulated);
+        let finding = torn.flows[0].finding.as_ref().expect("a finding");
+        assert_eq!(finding.verdict, NotJudged);
     }
 
     #[test]

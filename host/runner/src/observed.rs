@@ -10,7 +10,8 @@ use weir_units::{Events, IntId};
 /// A packet that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArrivedPacket {
-    /// From the later of its notification and its eligibility to its receiver's interrupt.
+    /// From the later of its notification and its eligibility to its receiver's interrupt, and on
+    /// until its VM has a core, if it shares all of its cores.
     pub latency_ns: u64,
     /// When it counted as arrived, in nanoseconds since the hypervisor started.
     pub arrived_ns: u64,
@@ -79,13 +80,18 @@ pub struct ObservedTrace {
     waiting: BTreeMap<LineKey, Waiting>,
     /// The VM on each core that VMs share.
     current: BTreeMap<u16, u8>,
+    /// The VM with its guest on each core that VMs share; none on a free core.
+    running: BTreeMap<u16, u8>,
+    /// Packets with a receiver that has no core yet: its VM, the flow, the place among its packets.
+    awaited: Vec<(u8, u32, usize)>,
     /// Records that are missing, if the trace is not whole.
     pub lost: u64,
 }
 
 impl ObservedTrace {
-    /// Reads `trace` to its end. `overshoot` gives the stated overshoot of a budget, and `deadline`
-    /// the deadline of an interrupt, if there is one.
+    /// Reads `trace` to its end. `overshoot` gives the stated overshoot of a budget, `deadline` the
+    /// deadline of an interrupt, if there is one, and `sharer` the receiver of a flow, if it shares
+    /// all of its cores.
     ///
     /// # Errors
     ///
@@ -94,6 +100,7 @@ impl ObservedTrace {
         trace: &mut Trace<R>,
         overshoot: impl Fn(BudgetKey) -> Option<Events>,
         deadline: impl Fn(LineKey) -> Option<u64>,
+        sharer: impl Fn(u32) -> Option<u8>,
     ) -> Result<Self> {
         let facts = trace.facts.clone();
         let mut observed = Self { lost: facts.lost, ..Self::default() };
@@ -102,7 +109,13 @@ impl ObservedTrace {
                 Some(RecordKind::PacketArrived) => {
                     let arrived_ns = facts.nanos(record.time);
                     let packet = ArrivedPacket { latency_ns: record.other(), arrived_ns };
-                    observed.packets.entry(record.detail >> 16).or_default().push(packet);
+                    let flow = record.detail >> 16;
+                    let packets = observed.packets.entry(flow).or_default();
+                    packets.push(packet);
+                    let away = |vm: &u8| !observed.running.values().any(|running| running == vm);
+                    if let Some(vm) = sharer(flow).filter(away) {
+                        observed.awaited.push((vm, flow, packets.len() - 1));
+                    }
                 }
                 Some(RecordKind::PacketSent) => {
                     let sent = observed.sent.entry(record.detail >> 16).or_default();
@@ -111,11 +124,14 @@ impl ObservedTrace {
                 Some(kind) => {
                     observed.budget(kind, &record, &overshoot);
                     observed.line(kind, &record, facts.nanos(record.time), &deadline);
+                    observed.core(kind, &record, facts.nanos(record.time));
                 }
                 None => {}
             }
         }
         let end = trace.end();
+        // A receiver that has no core until the end waits so long at least.
+        observed.settle_packets(None, end);
         for line in observed.waiting.keys().copied().collect::<Vec<_>>() {
             observed.settle(line, end, &deadline);
         }
@@ -191,6 +207,39 @@ impl ObservedTrace {
     #[cfg(test)]
     pub fn of_use(budget: BudgetKey, used: Use, lost: u64) -> Self {
         Self { uses: [(budget, used)].into(), lost, ..Self::default() }
+    }
+
+    /// Takes a record of the VM that has a core. A packet arrives when its receiver has one. A wait
+    /// that ends before EL2 has recorded the interrupt, in the same hypercall, counts as none.
+    fn core(&mut self, kind: RecordKind, record: &Record, now: u64) {
+        let core = trace::core(record);
+        match kind {
+            RecordKind::VcpuSwitch | RecordKind::VcpuResume => {
+                self.running.insert(core, record.vm);
+                self.settle_packets(Some(record.vm), now);
+            }
+            RecordKind::CoreFree => _ = self.running.remove(&core),
+            // A pending interrupt ends with the boot of its VM.
+            RecordKind::VmStop | RecordKind::VmFault | RecordKind::VmRestart => {
+                self.awaited.retain(|(vm, ..)| *vm != record.vm);
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds the wait until `now` to the packets for `vm`, or for each VM.
+    fn settle_packets(&mut self, vm: Option<u8>, now: u64) {
+        let packets = &mut self.packets;
+        self.awaited.retain(|&(receiver, flow, place)| {
+            if vm.is_some_and(|vm| vm != receiver) {
+                return true;
+            }
+            if let Some(packet) = packets.get_mut(&flow).and_then(|all| all.get_mut(place)) {
+                packet.latency_ns += now.saturating_sub(packet.arrived_ns);
+                packet.arrived_ns = packet.arrived_ns.max(now);
+            }
+            false
+        });
     }
 
     /// Takes a record of an interrupt line, or of the vCPU that has a core.
@@ -284,7 +333,7 @@ mod tests {
     use super::*;
     use std::io::Cursor;
     use weir_report::trace::file::TraceFacts;
-    use weir_trace::record::packet;
+    use weir_trace::record::{NO_VM, packet};
     use zerocopy::IntoBytes as _;
 
     fn trace(mut facts: TraceFacts, records: &[Record]) -> Trace<Cursor<Vec<u8>>> {
@@ -305,7 +354,8 @@ mod tests {
             records: records.len() as u64,
             ..TraceFacts::default()
         };
-        ObservedTrace::read(&mut trace(facts, records), |_| overshoot, |_| None).expect("a trace")
+        ObservedTrace::read(&mut trace(facts, records), |_| overshoot, |_| None, |_| None)
+            .expect("a trace")
     }
 
     #[test]
@@ -345,7 +395,7 @@ mod tests {
         let facts = TraceFacts { frequency: 1_000_000_000, ..TraceFacts::default() };
         let deadline = |(_, intid)| (intid != IntId(35)).then_some(250);
         let read = |records: &[Record]| {
-            ObservedTrace::read(&mut trace(facts.clone(), records), |_| None, deadline)
+            ObservedTrace::read(&mut trace(facts.clone(), records), |_| None, deadline, |_| None)
                 .expect("a trace")
         };
         let observed = read(&records);
@@ -363,6 +413,50 @@ mod tests {
             read(&ended).delivery((1, IntId(34))),
             Some(Delivery { times: 3, late: 1, max_ns: 300 })
         );
+    }
+
+    /// The receiver's VM is 1, and shares core 0 with VM 0.
+    #[test]
+    fn a_packet_waits_until_its_receiver_has_the_core() {
+        let at = |time, kind, vm, detail, other| Record {
+            time,
+            kind: kind as u16,
+            vm,
+            detail,
+            rest: other,
+            ..Record::default()
+        };
+        let arrived = |time, flow| at(time, RecordKind::PacketArrived, 2, packet(flow, 1), 10);
+        let switch = |time, vm| at(time, RecordKind::VcpuSwitch, vm, 0, 0);
+        let free = |time| at(time, RecordKind::CoreFree, NO_VM, 0, 0);
+        let records = [
+            switch(0, 0),
+            arrived(100, 0),
+            arrived(150, 0),
+            // Of a receiver with its own core.
+            arrived(160, 1),
+            switch(400, 1),
+            arrived(500, 0),
+            free(600),
+            arrived(650, 0),
+            at(700, RecordKind::VcpuResume, 1, 0, 0),
+            arrived(750, 0),
+            free(760),
+            arrived(800, 0),
+            at(900, RecordKind::VmStop, 1, 0, 0),
+            arrived(950, 0),
+            free(1000),
+        ];
+        let facts = TraceFacts { frequency: 1_000_000_000, ..TraceFacts::default() };
+        let sharer = |flow| (flow == 0).then_some(1);
+        let observed = ObservedTrace::read(&mut trace(facts, &records), |_| None, |_| None, sharer)
+            .expect("a trace");
+        let latencies = |flow| -> Vec<u64> {
+            observed.packets(flow).iter().map(|packet| packet.latency_ns).collect()
+        };
+        let end = 10 + 50;
+        assert_eq!(latencies(0), [310, 260, 10, 60, 10, 10, end]);
+        assert_eq!(latencies(1), [10]);
     }
 
     #[test]

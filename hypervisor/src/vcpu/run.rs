@@ -159,13 +159,16 @@ fn give(core: &mut Core, entity: Option<u8>) {
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     // No vCPU has the core, so none is delayed.
     schedule.account = Ready::NONE;
-    let state = entity.and_then(|entity| schedule.member(entity)).map(|member| &member.state);
+    let state = entity.and_then(|entity| schedule.member(entity)).map(|member| member.state);
+    if !matches!(state, Some(OffCoreState::Ready)) {
+        shared::note_free(core);
+    }
     let (Some(entity), Some(state)) = (entity, state) else {
         shared::set_began(core, 0);
         arm(core);
         return wait_for_interrupt();
     };
-    match *state {
+    match state {
         OffCoreState::Ending(_) => return lead(core, entity),
         OffCoreState::Halting(step) => return halt(core, entity, step),
         OffCoreState::Loading(_) => load(core, entity),
@@ -286,11 +289,12 @@ fn load(core: &mut Core, entity: u8) {
 
 /// Lets the VM of `entity`, after its image is loaded, start. At its first start a VM in a flow
 /// waits until the broker is ready, so that no packet waits for the broker's start; the wait is
-/// bounded, because a broker may never become ready. A VM in a flow shares no core, so it delays no
-/// other VM.
+/// bounded, because a broker may never become ready. On a shared core the VM polls in its own
+/// slots, because a timer would interrupt those of the other VMs.
 fn await_broker(core: &mut Core, entity: u8, since: u64) {
     let Some(schedule) = core.schedule.as_deref_mut() else { return };
     schedule.stale = true;
+    let is_shared = schedule.partition.is_some();
     let Some(member) = schedule.member(entity) else { return };
     let vm = member.vcpu_ref.vm;
     if vm.restarts() == 0
@@ -298,7 +302,8 @@ fn await_broker(core: &mut Core, entity: u8, since: u64) {
     {
         let now = timer::now_ns();
         if now - since < longest {
-            member.state = OffCoreState::Awaiting(since, now + BROKER_POLL);
+            let due = if is_shared { 0 } else { now + BROKER_POLL };
+            member.state = OffCoreState::Awaiting(since, due);
             return;
         }
         console::event(vm.event(What::BrokerLate, 0));
@@ -354,6 +359,7 @@ fn enter(core: &mut Core, entity: u8) {
     schedule.current = Some(entity);
     schedule.last = outgoing(vm.index() as u8, vcpu as u8);
     let switched = shares && schedule.last != last;
+    let was_free = core::mem::take(&mut schedule.is_free);
     let began = core::mem::take(&mut schedule.began);
     // A vCPU's first time takes longer.
     let began = if fresh { 0 } else { began };
@@ -387,6 +393,8 @@ fn enter(core: &mut Core, entity: u8) {
         }
         vcpu_ref.record(RecordKind::VcpuSwitch, last, began, 0);
         vcpu_ref.record(RecordKind::Enter, 0, 0, 0);
+    } else if was_free {
+        vcpu_ref.record(RecordKind::VcpuResume, 0, 0, 0);
     }
     if let Some(schedule) = core.schedule.as_deref_mut()
         && let Some(shared) = &mut schedule.partition

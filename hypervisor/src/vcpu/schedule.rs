@@ -111,6 +111,8 @@ pub struct CoreSchedule {
     pub rules: shared::Rules,
     /// Which vCPU had the core last, as in `Kind::VcpuSwitch`.
     pub last: u32,
+    /// No guest has had the core since it was recorded that it is free.
+    pub is_free: bool,
     /// When EL2 began what takes the core from its vCPU, in ticks; 0 if nothing does.
     pub began: u64,
     /// When the schedule is asked again at the latest.
@@ -158,6 +160,7 @@ impl CoreSchedule {
             members,
             current: None,
             last: outgoing(NO_VM, 0),
+            is_free: false,
             began: 0,
             until: 0,
             stale: true,

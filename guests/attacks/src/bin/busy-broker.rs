@@ -1,6 +1,6 @@
-//! Stands in the broker's place as a compromised service VM that moves no frame. It says of each
-//! port's device that it accesses the memory of its VM: `rounds` times for 15 ms with a pause
-//! between, then for ever.
+//! Stands in the broker's place as a compromised service VM that moves no packet and no frame. It
+//! says of each socket and network device that it accesses the memory of its VM: `rounds` times for
+//! 15 ms with a pause between, then for ever.
 //!
 //! ```text
 //! busy-broker: 4 times busy
@@ -16,7 +16,7 @@ use weir_guest::{
 };
 use weir_partition::{
     device::SharedDevice,
-    flows::PORTS,
+    flows::{PORTS, Partition},
     switch::{ADDRESS, OFFSET, Shared},
 };
 
@@ -40,7 +40,14 @@ fn main(board: &'static Board) -> ! {
     unsafe { mmu::add_memory(shared) };
     // SAFETY: as above; the type is atomics only, of which each bit pattern is one.
     let shared: &'static Shared = unsafe { &*(ADDRESS as *const Shared) };
-    let devices = || (0..PORTS).map(|index| &shared.port(index).device);
+    // SAFETY: as above.
+    let partition: &'static Partition = unsafe { &*((ADDRESS - OFFSET) as *const Partition) };
+    let devices = || {
+        let sockets = (0..PORTS).map(|index| &partition.port(index).device);
+        sockets.chain((0..PORTS).map(|index| &shared.port(index).device))
+    };
+    // VMs in flows start now.
+    partition.doze();
     for _ in 0..ROUNDS {
         let end = time::now_ns() + BUSY;
         while time::now_ns() < end {

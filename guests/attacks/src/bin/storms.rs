@@ -9,7 +9,7 @@
 //! | `maintenance` | broadcast invalidation of the TLB and the instruction cache, clean and invalidate of a line |
 //! | `mmio` | reads and writes of the virtual GIC, reads of the virtual UART |
 //! | `pending` | changes of one line of the virtual GIC, after it made pending and active what it can |
-//! | `reset` | a reset of its network device |
+//! | `reset` | a reset of its network device, or of its socket device if it has no other |
 //! | `hypercall` | calls that are granted, refused and unknown |
 //! | `nothing` | one instruction that does not trap: what a storm is compared with |
 //!
@@ -155,9 +155,10 @@ fn change(board: &Board) {
 }
 
 fn reset(board: &Board) {
-    let device = board.network.expect("a port of the switch");
+    let network = board.network.map(|device| device.base);
+    let base = network.or(board.socket.map(|device| device.base)).expect("a virtio device");
     // SAFETY: a register of a virtual device without queues.
-    unsafe { mmio::write32(device.base + STATUS, 0) }
+    unsafe { mmio::write32(base + STATUS, 0) }
 }
 
 fn call(_: &Board) {

@@ -5,7 +5,8 @@
 //! so a sender's wait is before its packet. The broker's hypercall takes the lock of each device
 //! once, and waits there for at most one critical section, of at most `hold`, of each core of that
 //! VM; within its own it waits for the lock of the VM's GIC, which each of these cores holds for no
-//! longer than a critical section.
+//! longer than a critical section. A core that VMs share also holds that lock while it switches to
+//! the VM and from it, for a part of the switch.
 //!
 //! The broker takes control packets, refused packets, packets of best effort and packets that come
 //! before their period out of the rings of all devices. While a packet with a deadline is ready to
@@ -55,23 +56,34 @@ pub struct Spent {
     pub take: Nanos,
 }
 
-/// Of each flow; `chunks` are those of its packets, `cores` the vCPUs of each VM, each on its own
-/// core. Saturating, as all times
-/// here: what is too long for the analysis is found when it is added to a task.
+/// The cores of a VM in flows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndCores {
+    /// Its vCPUs, each on another core.
+    pub vcpus: u32,
+    /// The sum of the longest switches of those cores that it shares.
+    pub switches: Nanos,
+}
+
+/// Returns the waits of each flow; `chunks` are those of its packets, `cores` those of each VM.
+/// Saturating, as all times here: what is too long for the analysis is found when it is added to a
+/// task.
 #[must_use]
 pub fn waits(
     flows: &[Ends],
     chunks: &[u64],
-    cores: &[u32],
+    cores: &[EndCores],
     Spent { hold, poll, read, control, take }: Spent,
 ) -> Vec<LockWaits> {
     let mut vms: Vec<u32> =
         flows.iter().flat_map(|flow| flow.to.iter().chain([&flow.from]).copied()).collect();
     vms.sort_unstable();
     vms.dedup();
-    let own = |vm: u32| u64::from(cores.get(vm as usize).copied().unwrap_or(1).max(1));
-    let sections = vms.iter().map(|vm| 2 * own(*vm)).fold(0, u64::saturating_add);
-    let call = hold.0.saturating_mul(sections);
+    let cores_of = |vm: &u32| cores.get(*vm as usize).copied().unwrap_or_default();
+    let sections = |vm: &u32| 2 * u64::from(cores_of(vm).vcpus.max(1));
+    let sections = vms.iter().map(sections).fold(0, u64::saturating_add);
+    let switches = vms.iter().map(|vm| cores_of(vm).switches.0).fold(0, u64::saturating_add);
+    let call = hold.0.saturating_mul(sections).saturating_add(switches);
     let share = |vm: &u32| {
         let sends = flows.iter().filter(|flow| flow.from == *vm).count() as u64;
         let receives = flows.iter().filter(|flow| flow.to.contains(vm)).count() as u64;
@@ -123,15 +135,23 @@ mod tests {
     fn a_call_waits_for_the_cores_of_each_device() {
         let [hold, poll, read, control, take] = [100, 20_000, 1000, 7, 1].map(Nanos);
         let times = Spent { hold, poll, read, control, take };
-        let found = waits(&[one(0, &[1])], &[1], &[1, 1], times);
+        let cores = |vcpus: &[u32]| -> Vec<EndCores> {
+            vcpus.iter().map(|&vcpus| EndCores { vcpus, switches: Nanos(0) }).collect()
+        };
+        let found = waits(&[one(0, &[1])], &[1], &cores(&[1, 1]), times);
         // Each of the two VMs' cores has a critical section, and holds its GIC's lock once.
         assert_eq!(found, [LockWaits { settle: Nanos(400), others: Nanos(22_007) }]);
-        let found = waits(&[one(0, &[1, 2]), one(3, &[1])], &[1, 2], &[1, 2, 1, 1], times);
+        let found = waits(&[one(0, &[1, 2]), one(3, &[1])], &[1, 2], &cores(&[1, 2, 1, 1]), times);
         // Five cores of four VMs; two receivers, or two chunks, are two calls.
         let of_each = LockWaits { settle: Nanos(2 * 1000), others: Nanos(4 * 7 + 24_000 + 1) };
         assert_eq!(found, [of_each; 2]);
-        let none = waits(&[one(0, &[1])], &[1], &[1, 1], Spent::default());
+        let none = waits(&[one(0, &[1])], &[1], &cores(&[1, 1]), Spent::default());
         assert_eq!(none, [LockWaits::default()]);
+        // A shared core holds the lock of its VM's GIC for a part of a switch, too.
+        let mut shared = cores(&[1, 1]);
+        shared[1].switches = Nanos(5000);
+        let found = waits(&[one(0, &[1])], &[1], &shared, times);
+        assert_eq!(found, [LockWaits { settle: Nanos(5400), others: Nanos(22_007) }]);
     }
 
     #[test]

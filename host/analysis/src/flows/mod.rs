@@ -17,7 +17,7 @@ pub use demand::{
     Analyzer, Effort, FailingInstant, MinBandwidth, Schedulability, UnschedulableCause,
 };
 pub use local::{ChunkMover, ChunkProcessor, Copier, Path, SenderQueue, groups, on_shared_core};
-pub use locks::{Ends, LockWaits, Spent, waits};
+pub use locks::{EndCores, Ends, LockWaits, Spent, waits};
 pub use overheads::{Overheads, Range, Reading};
 pub use report::{FlowSetReport, TaskReport, report};
 pub use response::{Bandwidths, Responses, responses};

@@ -4,9 +4,10 @@ use super::{
     Options, messages,
     mover::Mover,
     overheads::{OverheadSource, overhead_sources},
+    supply::{Absence, receivers_absence},
 };
 use crate::{
-    BytesPerSec, HalfNanos,
+    BytesPerSec, HalfNanos, Nanos,
     flows::{
         Analyzer, Effort, FailingInstant, FlowError, FlowSetReport, MinBandwidth, Schedulability,
         TaskReport, TransformedTask, UnschedulableCause, report,
@@ -117,10 +118,16 @@ pub struct FlowBound {
     /// None if it was not found. `bound_ns` plus slack is not the deadline: the test is stricter.
     pub slack_ns: Option<f64>,
     /// The latency bound in ns, if the broker moves the flow: from the later of notification and
-    /// eligibility to the interrupt of the receiver, on concurrent cores. The verdict is by
-    /// `slack_ns`, a sufficient test that is stricter: a flow may not hold although this bound is
-    /// below its deadline. None if no bound exists or an input is missing.
+    /// eligibility to the interrupt of the receiver, on concurrent cores, and until a receiver on a
+    /// shared core has that core. The verdict is by `slack_ns`, a sufficient test that is stricter:
+    /// a flow may not hold although this bound is below its deadline. A flow with `absence_ns` must
+    /// have this bound within its deadline, too. None if no bound exists or an input is missing.
     pub bound_ns: Option<u64>,
+    /// The part of `bound_ns` from the interrupt until a receiver on a shared core has that core:
+    /// its longest absence by the schedule, with EL2's work for other VMs. None if no receiver
+    /// shares a core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub absence_ns: Option<u64>,
     /// The bound in ns if the DMA engine of rt-virtio moves the flow: from the notification until
     /// the receiver has handled its interrupt.
     pub end_to_end_ns: Option<u64>,
@@ -421,6 +428,56 @@ impl FlowsReport {
         }
     }
 
+    /// Judges the flows with a receiver on a shared core by their bounds, which contain the time
+    /// until that VM has its core. The other test contains no such time.
+    ///
+    /// # Errors
+    ///
+    /// A schedule that cannot be kept.
+    pub(super) fn judge_receivers(&mut self, timing: &Timing) -> Result<(), Fault> {
+        let mut causes = Vec::new();
+        for row in &self.flows {
+            let Some(flow) = timing.flows.get(row.position) else { continue };
+            let names: Vec<_> = flow.to.iter().filter_map(|vm| timing.vms.get(*vm)).collect();
+            let names = names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let (message, help) = match (receivers_absence(timing, row.position)?, row.bound_ns) {
+                (Absence::Unbounded, _) => (
+                    format!("{flow}: nothing bounds the time until {names} has its shared core"),
+                    "give it a core of its own, or remove its `memory_budget` and each [[irq]] \
+                     without a `rate`",
+                ),
+                // Without a bound the analysis has given up, or lacks an input, and reports that.
+                (Absence::None, _) | (Absence::AtMost(_), None) => continue,
+                (Absence::AtMost(away), Some(bound)) => {
+                    if row.deadline_ns.is_none_or(|deadline| bound <= deadline) {
+                        continue;
+                    }
+                    (
+                        format!(
+                            "{flow}: the latency bound is {}, of which {names} can be off its \
+                             core for {away}, and the deadline is {}",
+                            Nanos(bound),
+                            Nanos(row.deadline_ns.unwrap_or(0))
+                        ),
+                        "raise the flow's `deadline`, or let the receiver's VM run more often: a \
+                         shorter `period`, `quantum` or `major_frame`",
+                    )
+                }
+            };
+            causes.push(timing.fault(Code::FlowDeadlineMissed, &flow.place, message, help));
+        }
+        if !causes.is_empty() {
+            (self.schedulable, self.verdict) = (false, Verdict::DoesNotHold);
+            self.causes.extend(causes);
+        }
+        // The bound of each is known, or its flow is not judged.
+        let lacks = |row: &FlowBound| row.absence_ns.is_some() && row.bound_ns.is_none();
+        if self.verdict.holds() && self.flows.iter().any(lacks) {
+            (self.schedulable, self.verdict) = (false, Verdict::NotJudged);
+        }
+        Ok(())
+    }
+
     pub(super) const fn set_engine(&mut self, crossover: Crossover) {
         self.dma_better_from_bytes = match crossover {
             Crossover::Unknown => None,
@@ -488,6 +545,7 @@ fn rows(timing: &Timing, parts: &[Part]) -> Vec<FlowBound> {
         q_ns: task.q_ns,
         slack_ns: task.slack_ns,
         bound_ns: None,
+        absence_ns: None,
         end_to_end_ns: None,
         position,
     };

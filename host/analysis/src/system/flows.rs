@@ -3,17 +3,17 @@
 use super::{
     Options,
     cause::{Cause, why_none},
-    flow_report::{FlowBound, FlowsReport, Part, assumptions},
+    flow_report::{FlowsReport, Part, assumptions},
     mover::Mover,
-    supply::supply,
+    supply::{Absence, receivers_absence, supply},
 };
 use crate::{
     BytesPerSec, Nanos,
     flows::{
-        Analyzer, Bandwidths, ChunkMover, ChunkProcessor, Copier, Effort, Ends, FlowDemand,
-        FlowError, FlowErrorKind, FlowSetting, MinBandwidth, Overheads, Path, Range, Reading,
-        Schedulability, SenderQueue, Spent, TransferPiece, TransformedTask, groups, on_shared_core,
-        responses, waits,
+        Analyzer, Bandwidths, ChunkMover, ChunkProcessor, Copier, Effort, EndCores, Ends,
+        FlowDemand, FlowError, FlowErrorKind, FlowSetting, MinBandwidth, Overheads, Path, Range,
+        Reading, Schedulability, SenderQueue, Spent, TransferPiece, TransformedTask, groups,
+        on_shared_core, responses, waits,
     },
     time::VmTask,
     verdict::Missing,
@@ -176,13 +176,17 @@ impl FlowsInput {
         let ends: Vec<_> = ends.collect();
         let chunk = self.setting.chunk.0.max(1);
         let chunks: Vec<_> = self.flows.iter().map(|flow| flow.size.0.div_ceil(chunk)).collect();
-        let vcpus: Vec<_> = timing.vms.iter().map(|vm| position(vm.cpus.len())).collect();
+        let cores = timing.vms.iter().map(|vm| EndCores {
+            vcpus: position(vm.cpus.len()),
+            switches: switches(timing, &vm.cpus),
+        });
+        let cores: Vec<_> = cores.collect();
         let [read, control, take] =
             [self.path.read(), self.path.control(), self.path.take()].map(Nanos);
         // Of the two, each task has the longer one.
         let poll = self.path.overheads.qa.max.min(self.path.wake.max);
         let spent = Spent { hold: self.hold, poll, read, control, take };
-        let waits = waits(&ends, &chunks, &vcpus, spent);
+        let waits = waits(&ends, &chunks, &cores, spent);
         for group in &mut groups {
             for (task, &flow) in group.tasks.iter_mut().zip(&group.flows) {
                 let added = waits.get(flow).and_then(|waits| waits.added_to(task));
@@ -192,6 +196,13 @@ impl FlowsInput {
         }
         Ok(groups)
     }
+}
+
+/// Returns the sum of the longest switches of those of `cpus` that VMs share.
+fn switches(timing: &Timing, cpus: &[u64]) -> Nanos {
+    let shared = timing.cores.iter().filter(|core| cpus.contains(&core.id));
+    let switch = shared.map(|core| timing.sharing(core).unwrap_or_default().switch.0);
+    Nanos(switch.fold(0, u64::saturating_add))
 }
 
 /// Returns the fault for an error of the analysis, at its place.
@@ -316,9 +327,14 @@ pub fn analyze(timing: &Timing, options: &Options) -> Result<Option<FlowsReport>
     let assumed = assumptions(timing, options, bandwidth);
     let mut report = FlowsReport::new(timing, &parts, (judged, bandwidth.is_some()), assumed);
     report.bounds_gave_up = bounds.gave_up || end_to_end.gave_up;
-    for FlowBound { position, bound_ns, end_to_end_ns, .. } in &mut report.flows {
-        *bound_ns = bounds.of.get(*position).copied().flatten();
-        *end_to_end_ns = end_to_end.of.get(*position).copied().flatten();
+    let at = |all: &[Option<u64>], position: usize| all.get(position).copied().flatten();
+    for flow in &mut report.flows {
+        flow.bound_ns = at(&bounds.of, flow.position);
+        flow.absence_ns = at(&bounds.absence, flow.position);
+        flow.end_to_end_ns = at(&end_to_end.of, flow.position);
+    }
+    if input.mover.is_weirs_broker() {
+        report.judge_receivers(timing).map_err(|fault| vec![fault])?;
     }
     report.set_engine(engine);
     Ok(Some(report))
@@ -329,19 +345,24 @@ pub fn analyze(timing: &Timing, options: &Options) -> Result<Option<FlowsReport>
 pub struct Bounds {
     /// The bound of each flow in ns.
     pub of: Vec<Option<u64>>,
+    /// The part of it until a receiver on a shared core has the core, in ns; none if no receiver
+    /// shares a core.
+    pub absence: Vec<Option<u64>>,
     /// Whether the effort was spent before some were found.
     pub gave_up: bool,
 }
 
 impl Bounds {
     fn none(timing: &Timing) -> Self {
-        Self { of: vec![None; timing.flows.len()], gave_up: false }
+        let none = vec![None; timing.flows.len()];
+        Self { of: none.clone(), absence: none, gave_up: false }
     }
 }
 
 /// Returns the latency bounds of flows that weir's broker moves, in ns: from the later of
-/// notification and eligibility to the receiver's interrupt. Best effort has none, and no flow has
-/// one if overheads or the bandwidth of the copy are not known.
+/// notification and eligibility until the receiver's interrupt is pending and, if the receiver
+/// shares a core, its VM has that core. Best effort has none, and no flow has one if overheads or
+/// the bandwidth of the copy are not known, or if the receiver's absence has no bound.
 #[must_use]
 pub fn bounds(timing: &Timing, others: OtherVms, effort: Effort) -> Bounds {
     found_bounds(timing, others, effort).unwrap_or_else(|| Bounds::none(timing))
@@ -394,7 +415,15 @@ fn found_bounds(timing: &Timing, others: OtherVms, effort: Effort) -> Option<Bou
         let responses = responses(&tasks, &best_effort, at, effort);
         bounds.gave_up |= responses.gave_up;
         for (flow, bound) in flows.into_iter().zip(responses.longest) {
-            *bounds.of.get_mut(flow)? = bound.map(|bound| bound.0.saturating_sub(tail));
+            let pending = bound.map(|bound| bound.0.saturating_sub(tail));
+            let (away, added) = match receivers_absence(timing, flow).ok()? {
+                Absence::None => (None, Some(0)),
+                Absence::AtMost(most) => (Some(most.0), Some(most.0)),
+                Absence::Unbounded => (None, None),
+            };
+            *bounds.of.get_mut(flow)? =
+                pending.zip(added).and_then(|(pending, added)| pending.checked_add(added));
+            *bounds.absence.get_mut(flow)? = away;
         }
     }
     Some(bounds)
@@ -473,7 +502,43 @@ pub fn least(timing: &Timing, effort: Effort) -> BoundedAnswer<Option<u64>> {
         MinBandwidth::Never(_) => most = None,
     });
     let Some(spent) = spent else { return (Ok(None), 0) };
-    (if is_unsure && most.is_some() { Err(GaveUp) } else { Ok(most) }, spent)
+    if is_unsure && most.is_some() {
+        return (Err(GaveUp), spent);
+    }
+    (Ok(most.and_then(|most| least_in_time(timing, most, effort))), spent)
+}
+
+/// Returns the least bandwidth from `least` on at which the flows to VMs on shared cores have
+/// bounds within their deadlines; none if the fastest transfer is not enough.
+fn least_in_time(timing: &Timing, least: u64, effort: Effort) -> Option<u64> {
+    if are_in_time(timing, least, effort) {
+        return Some(least);
+    }
+    let (mut late, mut enough) = (least, Mover::of(timing).bandwidth(timing)?.0.max(least));
+    if !are_in_time(timing, enough, effort) {
+        return None;
+    }
+    while enough - late > 1 {
+        let middle = late + (enough - late) / 2;
+        if are_in_time(timing, middle, effort) { enough = middle } else { late = middle }
+    }
+    Some(enough)
+}
+
+/// Returns whether, at a bandwidth in bytes/s, each flow to a VM on a shared core has a bound
+/// within its deadline.
+fn are_in_time(timing: &Timing, bandwidth: u64, effort: Effort) -> bool {
+    let waits = |flow| receivers_absence(timing, flow).is_ok_and(|away| away != Absence::None);
+    if !Mover::of(timing).is_weirs_broker() || !(0..timing.flows.len()).any(waits) {
+        return true;
+    }
+    let mut timing = timing.clone();
+    timing.dma.bandwidth = Some(BytesPerSec(bandwidth));
+    let bounds = bounds(&timing, OtherVms::Active, effort);
+    let both = timing.flows.iter().zip(bounds.of.iter().zip(&bounds.absence));
+    both.filter(|(_, (_, absence))| absence.is_some()).all(|(flow, (bound, _))| {
+        bound.is_some_and(|bound| flow.deadline.is_none_or(|d| bound <= d.0))
+    })
 }
 
 /// Returns whether the flows hold at a bandwidth.
@@ -485,6 +550,7 @@ pub fn hold(timing: &Timing, bandwidth: BytesPerSec, effort: Effort) -> BoundedA
         Ok(Schedulability::Unschedulable(_)) | Err(_) => all = false,
     });
     let Some(spent) = spent else { return (Ok(false), 0) };
+    all = all && are_in_time(timing, bandwidth.0, effort);
     (if is_unsure && all { Err(GaveUp) } else { Ok(all) }, spent)
 }
 

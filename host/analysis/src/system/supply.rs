@@ -233,6 +233,58 @@ pub(super) fn supply_on(
     })
 }
 
+/// The time until a VM with a pending interrupt has a core that it shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Absence {
+    /// It shares no core.
+    None,
+    /// A bound, the greatest one of its shared cores.
+    AtMost(Nanos),
+    /// Its schedules guarantee it no time, or its memory budget can suspend it.
+    Unbounded,
+}
+
+/// Returns how long VM `vm` can be off a core that it shares while an interrupt is pending there.
+///
+/// # Errors
+///
+/// A schedule that cannot be kept.
+fn absence(timing: &Timing, vm: usize) -> Result<Absence, Fault> {
+    let entity = Entity::Vm(vm);
+    let mut longest = Absence::None;
+    for core in timing.cores.iter().filter(|core| runs(&core.schedule, entity)) {
+        if timing.vms.get(vm).is_some_and(|vm| vm.memory_budget.is_some()) {
+            return Ok(Absence::Unbounded);
+        }
+        // The shortest window in which it has the core at all.
+        let supply = supply_on(timing, core, entity, Vec::new())?;
+        longest = match (longest, supply.window_for(Nanos(1))) {
+            (_, None) => return Ok(Absence::Unbounded),
+            (Absence::AtMost(other), Some(window)) => Absence::AtMost(window.max(other)),
+            (_, Some(window)) => Absence::AtMost(window),
+        };
+    }
+    Ok(longest)
+}
+
+/// Returns the longest absence of a receiver of the flow at position `flow`.
+///
+/// # Errors
+///
+/// A schedule that cannot be kept.
+pub(super) fn receivers_absence(timing: &Timing, flow: usize) -> Result<Absence, Fault> {
+    let receivers = timing.flows.get(flow).map_or(&[][..], |flow| &flow.to);
+    let mut longest = Absence::None;
+    for &vm in receivers {
+        longest = match (longest, absence(timing, vm)?) {
+            (Absence::Unbounded, _) | (_, Absence::Unbounded) => Absence::Unbounded,
+            (Absence::AtMost(one), Absence::AtMost(other)) => Absence::AtMost(one.max(other)),
+            (Absence::None, other) | (other, Absence::None) => other,
+        };
+    }
+    Ok(longest)
+}
+
 /// Suggests a budget for server `late` with a budget that does not hold.
 pub(super) fn shorter(
     budgets: &[(Nanos, Nanos)],
@@ -308,14 +360,17 @@ fn pays(timing: &Timing, entity: Entity, known: u64) -> u64 {
 
 /// Returns the events of VM `vm` between two of its slots, each by its time at EL2 in ns:
 /// interrupts with a rule (`costs`), interrupts without a rule, and SGIs, writes to its distributor
-/// and CPU_ON of its other vCPUs, each once in a slot. A VM of one vCPU has its timer instead.
+/// and CPU_ON of its other vCPUs, each once in a slot. A VM of one vCPU has its timer instead, and
+/// the interrupt of the devices that the broker serves; in a VM of several, that one comes with the
+/// writes to its distributor.
 pub(super) fn arrivals_between_slots(
     timing: &Timing,
     vm: usize,
     costs: &[u64],
     known: u64,
 ) -> impl Iterator<Item = u64> {
-    let calls = if timing.vms[vm].cpus.len() > 1 { 3 } else { 1 };
+    let is_served = timing.vms[vm].has_port || timing.flows.iter().any(|flow| flow.ends_at(vm));
+    let calls = if timing.vms[vm].cpus.len() > 1 { 3 } else { 1 + usize::from(is_served) };
     let others = timing.unruled(vm).len() + calls;
     costs.iter().copied().chain(std::iter::repeat_n(known, others))
 }

@@ -14,7 +14,7 @@ mod texts;
 
 use serde_json::Value;
 use std::fmt::Write as _;
-use support::{analyze, analyze_with, at};
+use support::{analyze, analyze_with, at, causes};
 use texts::{OVERHEADS, SATURATION, flow, moved_by_the_broker, regulated, system, table3};
 use weir_analysis::{
     Options,
@@ -382,6 +382,61 @@ fn flows_go_by_what_the_brokers_schedule_leaves_it() {
     let codes: Vec<_> =
         json["faults"].as_array().expect("faults").iter().map(|it| it["name"].clone()).collect();
     assert_eq!((verdict, codes), (Some(DoesNotHold), vec![Value::from("server-late")]));
+}
+
+/// The bound of a flow to a VM on a shared core contains the longest time for which that VM is off
+/// it; where a sender shares its core, that is before the notification. Each deadline is compared
+/// with the whole.
+#[test]
+fn a_bound_contains_the_receivers_absence() {
+    let vm = |name, core, keys: &str| format!("[[vm]]\nname = \"{name}\"\ncpus = [{core}]\n{keys}");
+    let text = |keys: &str, core: u8, kind: &str, deadline: &str| {
+        let schedule =
+            format!("[[core]]\nid = {core}\nschedule = {{ switch = \"0us\", {kind} }}\n");
+        let schedule = if kind.is_empty() { String::new() } else { schedule };
+        format!(
+            "{}{}{}{schedule}[dma]\nbandwidth = \"1GB/s\"\ncopy_bandwidth = \"1GB/s\"\n\
+             path = \"broker\"\n{}{OVERHEADS}copy = {{ min = 50, max = 90 }}\n\
+             wake = {{ min = 300, max = 700 }}\nhold = {{ min = 0, max = 0 }}\n",
+            vm("a", 0, ""),
+            vm("b", 1, keys),
+            vm("c", if kind.is_empty() { 2 } else { core }, ""),
+            flow("f", "a", "\"b\"", "4KiB", "9ms", deadline)
+        )
+    };
+    let bounds = |text: &str| {
+        let (verdict, json) = analyze(text);
+        assert_eq!(verdict, Some(Holds), "{json}");
+        let task = &json["flows"]["tasks"][0];
+        (task["bound_ns"].as_u64().expect("a bound"), task["absence_ns"].as_u64())
+    };
+    let (own, none) = bounds(&text("", 1, "", "8ms"));
+    assert_eq!(none, None, "it has its own core");
+    let table = |first: &str| {
+        format!(
+            "kind = \"table\", major_frame = \"1ms\", slots = [\
+             {{ vm = \"{first}\", start = \"0us\", length = \"400us\" }}, \
+             {{ vm = \"c\", start = \"400us\", length = \"600us\" }}]"
+        )
+    };
+    let servers = "kind = \"fixed-priority\", servers = [\
+                   { vm = \"b\", budget = \"100us\", period = \"500us\" }, \
+                   { vm = \"c\", budget = \"500us\", period = \"1ms\" }]";
+    let round = "kind = \"round-robin\", quantum = \"300us\"";
+    for (kind, away) in [(&*table("b"), 600_001), (servers, 800_001), (round, 300_001)] {
+        let (bound, absence) = bounds(&text("", 1, kind, "8ms"));
+        assert_eq!((absence, bound), (Some(away), own + away), "{kind}");
+        // The slack of the flow's own task is no longer enough.
+        let late = text("", 1, kind, &format!("{}ns", bound - 1));
+        let (verdict, found) = causes(&late);
+        assert_eq!(verdict, Some(DoesNotHold), "{found}");
+        assert!(found.contains("of which vm `b` can be off its core for"), "{found}");
+        bounds(&text("", 1, kind, &format!("{bound}ns")));
+    }
+    assert_eq!(bounds(&text("", 0, &table("a"), "8ms")), (own, None), "the sender's is before");
+    let budget = "memory_budget = { accesses = 60, period = \"30us\" }\n";
+    let (_, found) = causes(&text(budget, 1, round, "8ms"));
+    assert!(found.contains("nothing bounds the time until vm `b` has its shared core"), "{found}");
 }
 
 #[test]

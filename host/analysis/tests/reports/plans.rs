@@ -53,6 +53,26 @@ fn a_plan_differs_only_where_it_chose_and_holds() {
     assert_eq!(crate::support::planned(planned), planned);
 }
 
+/// The bandwidth is such that a flow to a VM on a shared core arrives in time with that VM on it.
+#[test]
+fn a_plan_counts_the_receivers_absence() {
+    let vm = |name, core| format!("[[vm]]\nname = \"{name}\"\ncpus = [{core}]\n");
+    let text = format!(
+        "platform = \"qemu-virt\"\n{}{}{}[[core]]\nid = 1\n\
+         schedule = {{ kind = \"round-robin\", quantum = \"500us\" }}\n{}",
+        vm("a", 0),
+        vm("b", 1),
+        vm("c", 1),
+        flow("f", "a", "\"b\"", "16KiB", "10ms", "2ms")
+    );
+    let plan = plan(&text).unwrap();
+    assert_eq!(plan.report.verdict, Some(Holds));
+    let flow = plan.report.flows().next().expect("a flow");
+    let bound = flow.bound_ns.expect("a bound");
+    assert!((1_999_000..=2_000_000).contains(&bound), "{bound}");
+    assert!(flow.slack_ns > Some(100_000.0), "the other test needs less: {:?}", flow.slack_ns);
+}
+
 #[test]
 fn a_plan_keeps_what_is_given() {
     let given = format!("{}[dma]\nbandwidth = \"148MB/s\"\nchunk = \"4KiB\"\n", unplanned())

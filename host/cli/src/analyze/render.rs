@@ -57,6 +57,15 @@ fn flows(flows: &FlowsReport) -> String {
     if !rows.is_empty() {
         let _ = writeln!(text, "{rows}");
     }
+    for flow in &flows.flows {
+        if let Some(away) = flow.absence_ns {
+            let _ = writeln!(
+                text,
+                "{}: {away} ns of the bound are until the receiver has its shared core",
+                flow.name
+            );
+        }
+    }
     text.push_str(&assumptions(&flows.assumed));
     if flows.bounds_gave_up {
         text.push_str("latency bounds: given up for some flows; --max-steps allows more\n");

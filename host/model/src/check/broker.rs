@@ -63,7 +63,6 @@ impl Checker<'_> {
             return;
         }
         self.flows(timing);
-        self.flow_ends(timing, vms);
         for flow in &timing.flows {
             for index in flow.to.iter().copied().chain([flow.from]) {
                 let its = raw.vms().get(index).zip(vms.get_mut(index));
@@ -198,24 +197,6 @@ impl Checker<'_> {
         let fault = self.fault(Code::FlowTwice, &flow.place.0, message).label("this flow");
         let fault = fault.and(several.place.0.clone(), "the flow to several receivers");
         self.faults.push(fault.help("write another `name` for one of them"));
-    }
-
-    /// The ends of flows have their own cores: only the broker may share a core.
-    fn flow_ends(&mut self, timing: &Timing, vms: &[Vm]) {
-        for (index, vm) in vms.iter().enumerate() {
-            let is_end = |flow: &&Flow| flow.from == index || flow.to.contains(&index);
-            let Some(flow) = timing.flows.iter().find(is_end) else { continue };
-            let on = |id: u64| vm.cpus.iter().any(|core| u64::from(core.0) == id);
-            let Some(core) = timing.cores.iter().find(|core| on(core.id)) else { continue };
-            let message = format!(
-                "{vm}: is an end of {flow} on the shared core {} (not supported by this version)",
-                core.id
-            );
-            let fault = self.fault(Code::FlowSharedCore, &flow.place.0, message).label("this flow");
-            let fault = fault.and(core.place.0.clone(), "the schedule of the core");
-            let help = format!("remove {vm} from the flows, or give it cores of its own");
-            self.faults.push(fault.help(help));
-        }
     }
 
     /// A broker that shares its core serves no VM on a shared core with a switch port, as EL2 would

@@ -45,6 +45,14 @@ pub struct Flow {
 
 named! { Flow: flow(name) }
 
+impl Flow {
+    /// Returns whether VM `vm` sends or receives it.
+    #[must_use]
+    pub fn ends_at(&self, vm: usize) -> bool {
+        self.from == vm || self.to.contains(&vm)
+    }
+}
+
 /// Where the data path of a system comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathSource {

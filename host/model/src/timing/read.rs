@@ -104,6 +104,7 @@ impl SystemReader<'_> {
                 None => Some(Vec::new()),
             },
             built: raw.image.is_some(),
+            has_port: raw.net.is_some(),
             place: FilePlace(raw.span.clone()),
             name,
         }
@@ -153,6 +154,7 @@ impl SystemReader<'_> {
                 workload: None,
                 devices: Some(Vec::new()),
                 built: false,
+                has_port: false,
                 place: FilePlace(name.span.clone()),
             });
             return Some(self.vms.len() - 1);

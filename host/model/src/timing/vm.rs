@@ -23,6 +23,8 @@ pub struct TimedVm {
     pub memory_budget: Option<MemoryBudget>,
     /// Its tasks by falling priority.
     pub tasks: Vec<Task>,
+    /// Whether it has a port of the switch.
+    pub has_port: bool,
     /// What it does to memory in a simulation.
     pub workload: Option<Workload>,
     /// The names of the board's devices that it has; none for the rest of them.

@@ -132,8 +132,8 @@ impl<'a, W: Write> PerfettoEvents<'a, W> {
                 self.counter(&Record { count: 0, ..*record })?;
             }
             RecordKind::Draw => self.counter(record)?,
-            // A number for each period, of EL2's own work.
-            RecordKind::Polls => {}
+            // A number for each period, of EL2's own work; and what switches and exits show.
+            RecordKind::Polls | RecordKind::CoreFree | RecordKind::VcpuResume => {}
             RecordKind::Overflow => {
                 self.counter(record)?;
                 self.instant(on_vcpu, record)?;

@@ -21,9 +21,13 @@ pub struct FlowRun {
     /// The least time between two packets, in ns; none if the flow has no period.
     #[serde(skip)]
     pub period_ns: Option<u64>,
+    /// The receiver's VM shares all of its cores: a latency ends when it has one.
+    #[serde(skip)]
+    pub ends_on_core: bool,
     /// Packets that missed the deadline.
     pub late: u64,
-    /// The latencies of its packets, in ns; none without a packet.
+    /// The latencies of its packets, in ns; none without a packet. If the receiver's VM shares all
+    /// of its cores, each ends when the VM has one.
     pub latency_ns: Option<Latency>,
     /// The latency bound in ns, if the analysis can compute one.
     pub bound_ns: Option<u64>,
@@ -51,4 +55,6 @@ pub(crate) struct FlowFacts {
     pub period_ns: Option<u64>,
     /// Whether there are several receivers.
     pub shared: bool,
+    /// See [`FlowRun::ends_on_core`].
+    pub ends_on_core: bool,
 }

@@ -272,6 +272,7 @@ impl Tally {
                 observed_max_ns: counts.map_or(0, |counts| counts.observed_max_ns),
                 deadline_ns: facts.deadline_ns,
                 period_ns: facts.period_ns,
+                ends_on_core: facts.ends_on_core,
                 late: counts.map_or(0, |counts| counts.late),
                 latency_ns: counts.filter(|counts| counts.packets > 0).map(|counts| Latency {
                     min: counts.least_ns,

@@ -31,7 +31,10 @@ pub(super) fn judge_report(
         let overshoot = |key| budgets.iter().find(|of| of.key == key)?.overshoot;
         let deadline = |line| lines.iter().find(|of| (of.vm, of.intid) == line);
         let deadline = |line| deadline(line).map(|of| of.deadline_ns);
-        observed = Some(ObservedTrace::read(&mut Trace::open(&path)?, overshoot, deadline)?);
+        let sharers = judge::sharers(system);
+        let sharer = |flow: u32| sharers.get(usize::try_from(flow).ok()?).copied().flatten();
+        let mut trace = Trace::open(&path)?;
+        observed = Some(ObservedTrace::read(&mut trace, overshoot, deadline, sharer)?);
     }
     report.memory.clone_from(&options.memory);
     judge::judge(report, observed.as_ref(), (&budgets, &lines), clock(options));

@@ -9,6 +9,7 @@ use crate::{
     board::ExpectedImage,
     control::Hub,
     demux::{ConsoleSource, WireStep},
+    judge,
     link::{Heard, Link},
     qemu::QemuProcess,
     record::RunRecord,
@@ -431,6 +432,7 @@ fn flows(system: &System, options: &RunOptions) -> Vec<FlowFacts> {
             deadline_ns: flow.deadline.map(|deadline| deadline.0),
             period_ns: flow.period.map(|period| period.0),
             shared,
+            ends_on_core: judge::shares_all_cores(system, to),
         }));
     }
     facts

@@ -1,6 +1,10 @@
 //! The run loop of a core that vCPUs share.
 
-use super::{Core, OffCoreState, arm, attend, give, leave, run, serve_interrupt, timer};
+use super::{
+    Core, OffCoreState, RecordKind, arm, attend, give, leave, run, serve_interrupt, timer,
+};
+use crate::trace;
+use weir_trace::record::Origin;
 
 /// As [`super::handle_interrupt`] on a core that vCPUs share: goes on with the current one, or with
 /// the one that has the core now.
@@ -46,6 +50,17 @@ pub fn begin(core: &mut Core) {
         && schedule.began == 0
     {
         schedule.began = timer::ticks();
+    }
+}
+
+/// Records that no guest has the core, once until one has it.
+pub fn note_free(core: &mut Core) {
+    if let Some(schedule) = core.schedule.as_deref_mut()
+        && schedule.partition.is_some()
+        && !schedule.is_free
+    {
+        schedule.is_free = true;
+        trace::push(trace::ring(core.id), Origin::NO_VM.tag(RecordKind::CoreFree, 0), 0, 0);
     }
 }
 
