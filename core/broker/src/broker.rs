@@ -30,7 +30,7 @@ use weir_partition::{
 };
 use weir_trace::{
     phases::pack,
-    record::{BY_ENGINE, packet},
+    record::{BY_ENGINE, WAITED, packet},
 };
 use weir_units::Cid;
 use weir_vsock::{
@@ -116,6 +116,8 @@ pub(crate) struct Line {
     /// Bytes of the first packet's payload that have been moved.
     pub(crate) moved: u32,
     pub(crate) place: Where,
+    /// Whether the first packet has waited for buffers of its receiver.
+    pub(crate) waited: bool,
     /// The least deadline of the first packet, in ns, after it has waited for buffers: packets that
     /// have come together meanwhile are as far apart for other flows as if they came then.
     least: u64,
@@ -132,6 +134,7 @@ impl Line {
         most: 1,
         moved: 0,
         place: Where::Idle,
+        waited: false,
         least: 0,
     };
 
@@ -550,6 +553,7 @@ impl<'a> Broker<'a> {
             }
             if !self.has_buffer(receiver, index, access) {
                 self.end(sender, receiver);
+                self.lines[index].waited = true;
                 self.unqueue(index, Where::Blocked);
                 continue;
             }
@@ -777,6 +781,7 @@ impl<'a> Broker<'a> {
 
     /// A packet of flow `index` arrives with the next hypercall.
     fn arrive(&mut self, index: usize, sender: usize, head: u8) {
+        let waited = core::mem::take(&mut self.lines[index].waited);
         let sent = &self.store.sockets[sender].packets[usize::from(head) % RING];
         if !sent.is_data {
             return;
@@ -790,7 +795,7 @@ impl<'a> Broker<'a> {
             event: PacketEvent::Arrived,
             port: sender,
             to: self.lines[index].flow.to.into(),
-            detail: packet(index as u8, head.into()),
+            detail: packet(index as u8, head.into()) | if waited { WAITED } else { 0 },
             phases: pack([find_place, wake, round_trip, finalize]),
             value: eligible,
         }));

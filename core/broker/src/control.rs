@@ -126,6 +126,7 @@ impl Broker<'_> {
             if usize::from(line.flow.from) == index {
                 (line.first, line.last, line.moved) = (NONE, NONE, 0);
                 line.queued = 0;
+                line.waited = false;
                 if line.place == Where::Blocked {
                     self.put(flow, Where::Idle);
                 }

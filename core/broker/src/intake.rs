@@ -458,6 +458,7 @@ impl Broker<'_> {
         let port = usize::from(line.flow.from);
         let mut head = core::mem::replace(&mut line.first, NONE);
         line.moved = 0;
+        line.waited = false;
         if line.place == Where::Blocked {
             self.put(index, Where::Idle);
         }

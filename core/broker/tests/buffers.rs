@@ -5,8 +5,9 @@
 mod world;
 
 use proptest::{collection::vec, prelude::*};
-use weir_broker::broker::Broker;
+use weir_broker::broker::{Broker, Step};
 use weir_partition::flows::BrokerFlow;
+use weir_trace::record::WAITED;
 use weir_vsock::{
     device::{RX, TX},
     queue::RingOptions,
@@ -268,4 +269,46 @@ fn a_broken_ring_resets_the_connections_at_once() {
         assert_eq!(got.len(), if queue == TX { 2 } else { 1 });
         assert!(got.iter().any(|(header, _)| header.op == Operation::Request as u16));
     }
+}
+
+/// A packet that finds no buffer is marked; the next one is not.
+#[test]
+fn a_packet_that_waited_for_buffers_is_marked() {
+    let mut world = World::with_options(&flows(), 2048, 0, OPTIONS);
+    let mut broker = world.broker();
+    world.connect(&mut broker);
+    world.supply(2, 2200);
+    world.run(&mut broker, 0);
+    // Whether each packet that arrives had to wait.
+    let mut arrived = |world: &mut World<'_>, now| {
+        let mut marks = Vec::new();
+        for _ in 0..1000 {
+            world.engine.ticks = now;
+            match broker.step(now, &mut world.engine, &mut world.windows) {
+                Step::Wait(_) => return marks,
+                Step::Report => {
+                    let record = world.partition.arrival();
+                    marks.extend(record.map(|record| record.detail & WAITED != 0));
+                    world.report(&mut broker, now);
+                }
+                Step::Again => {}
+            }
+        }
+        panic!("the broker does not come to rest");
+    };
+    // Without a driver that returns any, the flow's packets use up the buffers.
+    let (mut now, mut sent, mut came) = (PERIOD, 0, Vec::new());
+    while came.len() == sent && sent < 300 {
+        world.send(GOOD, &payload(1000, 1), now).expect("room");
+        (sent, now) = (sent + 1, now + PERIOD);
+        came.extend(arrived(&mut world, now));
+        world.returned(1);
+    }
+    assert!(came.len() < sent && !came.contains(&true), "{came:?}");
+    world.received(2);
+    world.supply(2, 2200);
+    world.notify(2, RX, now);
+    assert_eq!(arrived(&mut world, now), [true]);
+    world.send(GOOD, &payload(1000, 1), now + PERIOD).expect("room");
+    assert_eq!(arrived(&mut world, now + PERIOD), [false]);
 }

@@ -71,6 +71,18 @@ impl Record {
         self.kind == RecordKind::PacketChunk as u16 && self.detail & BY_ENGINE != 0
     }
 
+    /// The flow of a packet that was sent or has arrived.
+    #[must_use]
+    pub const fn flow(&self) -> u32 {
+        self.detail >> 16 & 0xff
+    }
+
+    /// Whether it is a packet that has arrived and had to wait for receive buffers.
+    #[must_use]
+    pub const fn has_waited(&self) -> bool {
+        self.kind == RecordKind::PacketArrived as u16 && self.detail & WAITED != 0
+    }
+
     /// The same record with another number in bits 63:48 of [`Self::rest`].
     #[must_use]
     pub const fn with_sequence(self, sequence: u16) -> Self {
@@ -212,8 +224,9 @@ kinds! {
     /// The broker moved a chunk into a receiver's buffer: the buffer's head, with bit 31
     /// ([`BY_ENGINE`]) if the DMA engine moved the chunk; phases; bytes.
     PacketChunk = 33, "packet-chunk", ["buffer", "phases", "bytes"];
-    /// A packet has arrived: 65536 * flow + head of the chain, phases, latency in ns from when it
-    /// could go to the interrupt of its receiver. HC and FT are those of the hypercall before.
+    /// A packet has arrived: 65536 * flow + head of the chain, with bit 31 ([`WAITED`]) if its
+    /// receiver had no buffer for it at first; phases; latency in ns from when it could go to the
+    /// interrupt of its receiver. HC and FT are those of the hypercall before.
     PacketArrived = 34, "packet-arrived", ["packet", "phases", "latency"];
     /// The receiver's driver acknowledged the interrupt for what had arrived: phases.
     PacketTaken = 35, "packet-taken", ["", "phases", ""];
@@ -237,6 +250,10 @@ pub const fn packet(flow: u8, head: u16) -> u32 {
 /// The bit of [`Record::detail`] of [`RecordKind::PacketChunk`] that the DMA engine moved the
 /// chunk; without it a core copied it.
 pub const BY_ENGINE: u32 = 1 << 31;
+
+/// The bit of [`Record::detail`] of [`RecordKind::PacketArrived`] that the packet had to wait until
+/// its receiver's driver returned buffers.
+pub const WAITED: u32 = 1 << 31;
 
 /// Which accesses a budget is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,6 +301,13 @@ mod tests {
         let chunk =
             |detail| Record { kind: RecordKind::PacketChunk as u16, detail, ..Record::default() };
         assert!(!chunk(0xffff).is_by_engine() && chunk(0xffff | BY_ENGINE).is_by_engine());
+        let arrived = |detail| {
+            let kind = RecordKind::PacketArrived as u16;
+            let record = Record { kind, detail, ..Record::default() };
+            (record.flow(), record.has_waited())
+        };
+        assert_eq!(arrived(packet(31, 0xffff)), (31, false));
+        assert_eq!(arrived(packet(31, 0xffff) | WAITED), (31, true));
         let packet = Record { kind: RecordKind::PacketSent as u16, ..chunk(1 << 31) };
         assert!(!packet.is_by_engine());
     }

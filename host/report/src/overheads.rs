@@ -148,7 +148,7 @@ impl MeasuredOverheads {
         while let Some(record) = trace.next_record()? {
             if record.kind == RecordKind::PacketArrived as u16 {
                 packets += 1;
-                flows.insert(record.detail >> 16);
+                flows.insert(record.flow());
                 brokers |= core(&record);
             }
             if record.kind == RecordKind::VcpuSwitch as u16 {

@@ -259,6 +259,8 @@ fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>) {
             ));
             continue;
         };
+        let waits = packets.iter().filter(|packet| packet.waited).map(|packet| packet.latency_ns);
+        let waits = waits.clone().max().map(|longest| (waits.count(), longest));
         let packets = flow.packets;
         let beyond = beyond(latency.max, flow.bound_ns);
         flow.finding = Some(match (flow.deadline_ns, beyond) {
@@ -284,6 +286,14 @@ fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>) {
                         text,
                         "; its sender broke the period of {period} ns, and the bound is not of \
                          such packets: {packets} came early, by {most} ns at most"
+                    );
+                }
+                if let Some((waited, longest)) = waits {
+                    let _ = write!(
+                        text,
+                        "; its receiver had no buffers, and the bound is of a driver that returns \
+                         them in time: {waited} packets waited for buffers, the longest of them \
+                         took {longest} ns"
                     );
                 }
                 Finding::failed(text)
@@ -409,7 +419,7 @@ mod tests {
     }
 
     fn observed(latencies: &[u64], lost: u64) -> ObservedTrace {
-        let packet = |(&latency_ns, n)| ArrivedPacket { latency_ns, arrived_ns: n };
+        let packet = |(&latency_ns, n)| ArrivedPacket { latency_ns, arrived_ns: n, waited: false };
         ObservedTrace::of_packets(latencies.iter().zip(1..).map(packet).collect(), lost)
     }
 
@@ -454,6 +464,24 @@ mod tests {
             assert!(finding.reason.ends_with("memory timing of zcu102"), "{}", finding.reason);
         }
         assert_eq!(finding(843_000, Some(800_000)).verdict, DoesNotHold, "a missed deadline");
+    }
+
+    #[test]
+    fn a_receiver_without_buffers_is_named() {
+        let packet = |(latency_ns, waited)| ArrivedPacket { latency_ns, arrived_ns: 1, waited };
+        let packets = [(843_000, true), (90_000, false), (104_000, true)].map(packet);
+        let observed = ObservedTrace::of_packets(packets.to_vec(), 0);
+        let judged = |bound| {
+            let mut report = report(&SyntheticWire::default(), 843_000, None, Some(bound));
+            judge(&mut report, Some(&observed), (&[], &[]), Clock::Emulated);
+            report.flows.remove(0).finding.expect("a finding")
+        };
+        let text = "its receiver had no buffers, and the bound is of a driver that returns them in \
+                    time: 2 packets waited for buffers, the longest of them took 843000 ns";
+        let broken = judged(103_000);
+        assert_eq!(broken.verdict, DoesNotHold);
+        assert!(broken.reason.ends_with(text), "{}", broken.reason);
+        assert_eq!(judged(843_000).verdict, Holds);
     }
 
     #[test]

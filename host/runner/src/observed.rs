@@ -15,6 +15,8 @@ pub struct ArrivedPacket {
     pub latency_ns: u64,
     /// When it counted as arrived, in nanoseconds since the hypervisor started.
     pub arrived_ns: u64,
+    /// Whether its receiver had no buffer for it at first.
+    pub waited: bool,
 }
 
 /// A budget: VM, vCPU, and the number of its [`weir_trace::record::Accesses`].
@@ -108,8 +110,9 @@ impl ObservedTrace {
             match RecordKind::from_number(record.kind) {
                 Some(RecordKind::PacketArrived) => {
                     let arrived_ns = facts.nanos(record.time);
-                    let packet = ArrivedPacket { latency_ns: record.other(), arrived_ns };
-                    let flow = record.detail >> 16;
+                    let (latency_ns, waited) = (record.other(), record.has_waited());
+                    let packet = ArrivedPacket { latency_ns, arrived_ns, waited };
+                    let flow = record.flow();
                     let packets = observed.packets.entry(flow).or_default();
                     packets.push(packet);
                     let away = |vm: &u8| !observed.running.values().any(|running| running == vm);
@@ -118,7 +121,7 @@ impl ObservedTrace {
                     }
                 }
                 Some(RecordKind::PacketSent) => {
-                    let sent = observed.sent.entry(record.detail >> 16).or_default();
+                    let sent = observed.sent.entry(record.flow()).or_default();
                     sent.push(record.other());
                 }
                 Some(kind) => {

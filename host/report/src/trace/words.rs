@@ -39,7 +39,8 @@ pub fn detail(record: &Record, facts: &TraceFacts) -> Option<String> {
         | RecordKind::BudgetChanged
         | RecordKind::Draw => Accesses::ALL.get(number).map(|accesses| accesses.name().into()),
         RecordKind::PacketSent | RecordKind::PacketArrived => {
-            Some(format!("{} of flow {}", record.detail & 0xffff, record.detail >> 16))
+            let waited = if record.has_waited() { ", waited for buffers" } else { "" };
+            Some(format!("{} of flow {}{waited}", record.detail & 0xffff, record.flow()))
         }
         RecordKind::VcpuSwitch => {
             let [vcpu, vm, ..] = record.detail.to_le_bytes();

@@ -121,7 +121,7 @@ fn flows_above_their_bounds_and_old_counts_are_told() {
         let report = tally.report("s", "p", &Expectations::default(), ended_by, time_ns);
         let mut report = RunReport { flows: tally.flows(&facts), ..report };
         let emulated = Clock::Emulated;
-        let packet = ArrivedPacket { latency_ns: 109_984, arrived_ns: 200_000 };
+        let packet = ArrivedPacket { latency_ns: 109_984, arrived_ns: 200_000, waited: false };
         let observed = ObservedTrace::of_packets(vec![packet], 0);
         crate::judge::judge(&mut report, Some(&observed), (&[], &[]), emulated);
         report
