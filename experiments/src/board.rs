@@ -503,7 +503,7 @@ mod tests {
                     exception, by the board file; 3 records of the trace were lost";
         assert_eq!(switch.to_string(), text);
         let quick = traced(&[699], None).expect("a switch");
-        assert_eq!(quick.limits(), [Nanos(699), Nanos(1000)]);
+        assert_eq!(quick.limits(), [Nanos(699), Nanos(2000)]);
         assert!(
             quick.to_string().contains("300ns for entry and exit of the exception, by the longest")
         );

@@ -321,7 +321,7 @@ fn the_tutorial_has_the_figures_of_its_commands() {
 
     let directory = tempfile::tempdir().expect("a directory");
     let late = directory.path().join("late.toml");
-    fs::write(&late, read(&root().join(system)).replace("500us", "10us")).expect("written");
+    fs::write(&late, read(&root().join(system)).replace("500us", "5us")).expect("written");
     let (_, out, error) = weir(&["check", late.to_str().expect("UTF-8")]);
     let fault = page.lines().find(|line| line.contains("the overheads leave")).expect("a fault");
     let fault = fault.trim_start_matches([' ', 'x']);
