@@ -95,8 +95,8 @@ void weir_stream_listen(struct weir_stream *stream, uint32_t port);
 void weir_socket_poll(void);
 
 /*
- * Sends a message of at most WEIR_MESSAGE bytes. Returns 0; 1 if the peer has no room for it yet, or
- * too much is under way; -1 if the stream is not open.
+ * Sends a message of at most WEIR_MESSAGE bytes. Returns 0; 1 if the peer has no room for it yet,
+ * or too much is under way; -1 if the stream is not open.
  */
 int weir_stream_send(struct weir_stream *stream, const void *message, uint32_t len);
 

@@ -8,7 +8,8 @@
  *     void weir_interrupt(uint32_t intid);    if it enables interrupts
  *
  * linked with start.S and weir.c by guest.ld. MMU, caches and floating point are off. Therefore
- * compile with -mgeneral-regs-only and -mstrict-align. Atomics work once caches are on. The device tree has the VM's `args` in /chosen/bootargs.
+ * compile with -mgeneral-regs-only and -mstrict-align. Atomics work once caches are on. The device
+ * tree has the VM's `args` in /chosen/bootargs.
  *
  * The same program runs on QEMU's `virt` machine without weir, where `device_tree` is NULL.
  */

@@ -75,8 +75,22 @@ fn run_paying(
     run_taken(partition, ready, costs, 0, &[])
 }
 
-/// The same with interrupts of `taker` that take the core at these moments, if it has not got it;
-/// one that comes while EL2 is busy is seen to after that.
+/// Runs a round of these quanta. Returns who had the core, and the supply of the first entity; a
+/// switch costs at most the first number of `costs`.
+fn round(quanta: &[u64], ready: &[Ready], costs: (u64, &[Costs])) -> (Vec<Option<u8>>, Supply) {
+    let all: Vec<_> = quanta.iter().map(|quantum| Nanos(*quantum)).collect();
+    let mut partition = PartitionSchedule::RoundRobin(RoundRobin::new(&all));
+    let schedule = VmSchedule::RoundRobin {
+        quantum: Time(quanta[0]),
+        others: Time(quanta[1..].iter().sum()),
+        switch: Time(costs.0),
+        vms: quanta.len() as u32,
+    };
+    (run_paying(&mut partition, ready, costs.1), supply(schedule))
+}
+
+/// As [`run_paying`] with interrupts of `taker` that take the core at these moments, if it has not
+/// got it; one that comes while EL2 is busy is handled after that.
 fn run_taken(
     partition: &mut PartitionSchedule,
     ready: &[Ready],
@@ -261,20 +275,8 @@ proptest! {
         quanta in prop::collection::vec(4..24_u64, 2..5), ready in changing(4, 0, 500),
         (most, costs) in costs(),
     ) {
-        let all: Vec<_> = quanta.iter().map(|q| Nanos(*q)).collect();
-        let had =
-            run_paying(&mut PartitionSchedule::RoundRobin(RoundRobin::new(&all)), &ready, &costs);
-        let others = quanta[1..].iter().sum();
-        assert_supplied(
-            &had,
-            0,
-            &supply(VmSchedule::RoundRobin {
-                quantum: Time(quanta[0]),
-                others: Time(others),
-                switch: Time(most),
-                vms: quanta.len() as u32,
-            }),
-        );
+        let (had, supply) = round(&quanta, &ready, (most, &costs));
+        assert_supplied(&had, 0, &supply);
     }
 
     #[test]
@@ -282,16 +284,8 @@ proptest! {
         quanta in prop::collection::vec(4..24_u64, 2..5), ready in changing(4, 3, 500),
         (most, costs) in costs(),
     ) {
-        let all: Vec<_> = quanta.iter().map(|q| Nanos(*q)).collect();
-        let had =
-            run_paying(&mut PartitionSchedule::RoundRobin(RoundRobin::new(&all)), &ready, &costs);
-        let schedule = VmSchedule::RoundRobin {
-            quantum: Time(quanta[0]),
-            others: Time(quanta[1..].iter().sum()),
-            switch: Time(most),
-            vms: quanta.len() as u32,
-        };
-        assert_back(&had, &ready, 0, &supply(schedule));
+        let (had, supply) = round(&quanta, &ready, (most, &costs));
+        assert_back(&had, &ready, 0, &supply);
     }
 
     #[test]

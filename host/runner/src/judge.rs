@@ -259,9 +259,7 @@ fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>) {
             ));
             continue;
         };
-        let waits = packets.iter().filter(|packet| packet.waited).map(|packet| packet.latency_ns);
-        let waits = waits.clone().max().map(|longest| (waits.count(), longest));
-        let packets = flow.packets;
+        let (arrived, packets) = (packets, flow.packets);
         let beyond = beyond(latency.max, flow.bound_ns);
         flow.finding = Some(match (flow.deadline_ns, beyond) {
             (Some(deadline), _) if flow.late > 0 => {
@@ -288,7 +286,9 @@ fn flows(report: &mut RunReport, observed: Option<&ObservedTrace>) {
                          such packets: {packets} came early, by {most} ns at most"
                     );
                 }
-                if let Some((waited, longest)) = waits {
+                let waits = arrived.iter().filter(|packet| packet.waited);
+                let waits = waits.map(|packet| packet.latency_ns);
+                if let (waited, Some(longest)) = (waits.clone().count(), waits.max()) {
                     let _ = write!(
                         text,
                         "; its receiver had no buffers, and the bound is of a driver that returns \

@@ -15,7 +15,7 @@ pub struct ArrivedPacket {
     pub latency_ns: u64,
     /// When it counted as arrived, in nanoseconds since the hypervisor started.
     pub arrived_ns: u64,
-    /// Whether its receiver had no buffer for it at first.
+    /// True if the receiver had no buffer for it at first.
     pub waited: bool,
 }
 
@@ -351,6 +351,11 @@ mod tests {
         Record { kind: kind as u16, vm: 1, detail, count, rest: other, ..Record::default() }
     }
 
+    /// A record at a time, of a VM.
+    fn at(time: u64, kind: RecordKind, vm: u8, detail: u32, other: u64) -> Record {
+        Record { time, vm, ..record(kind, detail, 0, other) }
+    }
+
     fn read(records: &[Record], overshoot: Option<Events>) -> ObservedTrace {
         let facts = TraceFacts {
             frequency: 1_000_000_000,
@@ -370,14 +375,6 @@ mod tests {
 
     #[test]
     fn an_interrupt_waits_until_its_vm_has_the_core() {
-        let at = |time, kind, vm, detail, other| Record {
-            time,
-            kind: kind as u16,
-            vm,
-            detail,
-            rest: other,
-            ..Record::default()
-        };
         let records = [
             at(0, RecordKind::VcpuSwitch, 0, 0, 0),
             at(100, RecordKind::Interrupt, 1, 34, 0),
@@ -421,14 +418,6 @@ mod tests {
     /// The receiver's VM is 1, and shares core 0 with VM 0.
     #[test]
     fn a_packet_waits_until_its_receiver_has_the_core() {
-        let at = |time, kind, vm, detail, other| Record {
-            time,
-            kind: kind as u16,
-            vm,
-            detail,
-            rest: other,
-            ..Record::default()
-        };
         let arrived = |time, flow| at(time, RecordKind::PacketArrived, 2, packet(flow, 1), 10);
         let switch = |time, vm| at(time, RecordKind::VcpuSwitch, vm, 0, 0);
         let free = |time| at(time, RecordKind::CoreFree, NO_VM, 0, 0);

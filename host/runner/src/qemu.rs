@@ -135,7 +135,7 @@ struct TraceReader {
     stops: UnixStream,
     /// The file of the memory, which QEMU inherits.
     memory: RawFd,
-    /// Offset in the file of each ring's number of records.
+    /// The offset in the file of each ring's number of records.
     heads: Vec<u64>,
 }
 
@@ -145,7 +145,7 @@ pub struct EmulatedClock {
     /// The library as an open file: its path may have blanks and commas, and a build may replace
     /// it.
     library: File,
-    /// What QEMU stops for.
+    /// The reader for which QEMU stops.
     reader: Option<TraceReader>,
     /// The most by which the clocks of two running cores may be apart, in ns, if not as usual.
     quantum: Option<u64>,

@@ -23,16 +23,15 @@ pub struct Options {
     pub banks: Vec<u64>,
 }
 
-/// The value of `reader`, with `:` between: the number of the socket by which the machine stops, the
-/// number of the file that is the machine's memory, and the offset in it of each ring's number of
-/// records.
+/// The reader of the trace rings. The argument has these values in this order, with `:` between:
+/// `reader=7:5:4136:69672`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReaderOptions {
-    /// The number of the socket.
+    /// The number of the socket by which the machine stops.
     pub socket: i32,
-    /// The number of the file.
+    /// The number of the file that is the machine's memory.
     pub memory: i32,
-    /// The offsets in bytes, each a multiple of 8.
+    /// The offset in the file of each ring's number of records, in bytes; a multiple of 8.
     pub heads: Vec<u64>,
 }
 

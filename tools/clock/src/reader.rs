@@ -27,7 +27,7 @@ const RECORDS: u64 = 1_200;
 struct Head {
     /// The word in the machine's memory.
     word: &'static AtomicU64,
-    /// Its value when the reader last read.
+    /// The number when the reader last read.
     read: u64,
 }
 
