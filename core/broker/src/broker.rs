@@ -300,13 +300,10 @@ impl<'a> Broker<'a> {
             if flow.members > 1 && is_first {
                 line.members = usize::from(flow.members);
             }
-            if flow.members <= 1 || is_first {
-                sends[usize::from(flow.from)] += 1;
-                broker.store.sockets[usize::from(flow.from)].sends();
-            }
-            broker.store.sockets[usize::from(flow.to)].receives_up_to(flow.size);
-            broker.store.sockets[usize::from(flow.from)].flows_from |= 1 << index;
-            broker.store.sockets[usize::from(flow.to)].flows_to |= 1 << index;
+            let has_share = flow.members <= 1 || is_first;
+            sends[usize::from(flow.from)] += u8::from(has_share);
+            broker.store.sockets[usize::from(flow.from)].sends(index, has_share);
+            broker.store.sockets[usize::from(flow.to)].receives_up_to(index, flow.size);
             receives[usize::from(flow.to)] += 1;
             let end = usize::from(flow.from.max(flow.to)) + 1;
             broker.ports = broker.ports.max(end).min(PORTS);

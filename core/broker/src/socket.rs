@@ -20,17 +20,22 @@ use weir_vsock::{
 /// Control packets that wait for a buffer, in equal parts for the flows; more are dropped.
 const WAITING: usize = 32;
 /// The part of a receiver's ring that is kept for control packets next to one flow alone.
-const RESERVE: u16 = 8;
-/// Receive buffers of a flow's share: for so many of its messages, in pages, and for its control
-/// packets.
-const MESSAGES: u32 = 4;
-const PAGE: u32 = 4096;
+const ALONE: u16 = 8;
+/// Receive buffers of a flow's share: for its control packets, and for one to so many of its
+/// longest messages.
 const CONTROLS: u16 = 2;
+const MESSAGES: usize = 4;
+/// Payload bytes that a receive buffer holds, of the smallest that a known driver has: Linux takes
+/// 4 KiB, in which it keeps 320 bytes for itself, and the header needs 44.
+const BUFFER: u32 = 4096 - 320 - HEADER_LEN as u32;
 
 /// What fills receive buffers: the messages of a flow, its control packets, or answers to packets
 /// of no flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner(u8);
+
+/// Owners with a share.
+const OWNERS: usize = 2 * FLOWS;
 
 impl Owner {
     /// An answer to a packet of no flow. It has no buffers of its own.
@@ -43,11 +48,6 @@ impl Owner {
         Self(2 * index as u8)
     }
 
-    /// 0 of messages, 1 of control packets.
-    const fn kind(self) -> usize {
-        (self.0 & 1) as usize
-    }
-
     /// The control packets of flow `index`.
     pub(crate) const fn controls(index: usize) -> Self {
         Self(2 * index as u8 + 1)
@@ -56,23 +56,23 @@ impl Owner {
 
 /// Which receive buffers of a VM are filled and not returned yet, by their owners.
 ///
-/// Each owner at the VM has a share, and all shares are reserved, up to half of the ring. While
-/// more buffers are available than the reserve, any owner may take the next one. Else an owner may
-/// take one only if it has filled fewer than its share. So no owner finds the ring empty because of
-/// another one's packets, however slowly the driver returns buffers. Next to one flow alone, a
-/// reserve is kept for its control packets.
+/// Each owner at the VM has a share of the buffers. It may take one if those that the others have
+/// not used of their shares are left, so no owner finds the ring empty because of another one's
+/// packets, however slowly the driver returns buffers. A driver that has fewer buffers than the
+/// shares need serves each owner up to its share.
 ///
-/// The shares are no larger than that, as a driver may return no buffer before it has got more:
-/// Linux returns some when fewer than half are left, and after a sleep when next to none are.
+/// A driver may return none before it has got more: Linux returns all when fewer than half of the
+/// ring are left. So the shares are for one message of each flow at least, and together at most
+/// half of the ring: a message that comes when just half are left finds what it needs.
 #[derive(Debug)]
 struct Filled {
     /// By the heads of the chains.
     owners: [Owner; RING],
-    counts: [u8; 2 * FLOWS],
-    /// Buffers of each owner, and how many must be left when one takes more: of messages, and of
-    /// control packets.
-    share: [u16; 2],
-    reserve: [u16; 2],
+    counts: [u8; OWNERS],
+    shares: [u8; OWNERS],
+    /// The sum of the shares, and what is not used of it.
+    reserve: u16,
+    unused: u16,
     /// Filled ones that the driver has, of all owners.
     outstanding: u16,
     /// Chains made available up to here were looked at: see [`Self::take_back`].
@@ -82,30 +82,72 @@ struct Filled {
 impl Filled {
     const NONE: Self = Self {
         owners: [Owner::EMPTY; RING],
-        counts: [0; 2 * FLOWS],
-        share: [0; 2],
-        reserve: [0; 2],
+        counts: [0; OWNERS],
+        shares: [0; OWNERS],
+        reserve: 0,
+        unused: 0,
         outstanding: 0,
         seen: 0,
     };
 
-    /// Of a ring with `size` entries at a VM with so many flows, of which it receives some whose
-    /// longest message takes so many pages.
-    fn new(size: u16, flows: u16, receives: u16, pages: u16) -> Self {
-        if flows < 2 {
-            return Self { reserve: [size / RESERVE, 0], ..Self::NONE };
+    /// Of a ring with `size` entries, at a VM at which `ends` end and to which the messages of `to`
+    /// come, flows as one bit each; a message of a flow takes up to so many buffers.
+    fn new(size: u16, (ends, to): (u64, u64), messages: &[u8; FLOWS]) -> Self {
+        let mut filled = Self::NONE;
+        if ends.count_ones() < 2 {
+            filled.set(Owner::controls(ends.trailing_zeros() as usize), size / ALONE);
+            return filled;
         }
-        let half = (size / 2).saturating_sub(1);
-        let controls = flows * CONTROLS;
-        let most = half.saturating_sub(controls) / receives.max(1);
-        let messages = pages.saturating_mul(MESSAGES as u16).min(most).max(1);
-        let reserve = (receives * messages + controls).min(half);
-        Self { share: [messages, CONTROLS], reserve: [reserve; 2], ..Self::NONE }
+        for flow in flows_in(ends) {
+            filled.set(Owner::controls(flow), CONTROLS);
+        }
+        let room = (size / 2).saturating_sub(1 + filled.unused);
+        let needed: u16 = flows_in(to).map(|flow| u16::from(messages[flow])).sum();
+        for flow in flows_in(to) {
+            let one = u16::from(messages[flow]);
+            // More than fit are cut, each by the same part.
+            let part = u32::from(one) * u32::from(room) / u32::from(needed).max(1);
+            filled.set(Owner::messages(flow), one.min(part as u16).max(1));
+        }
+        let mut spare = room.saturating_sub(needed);
+        for _ in 1..MESSAGES {
+            for flow in flows_in(to) {
+                let (owner, one) = (Owner::messages(flow), u16::from(messages[flow]));
+                if one <= spare {
+                    spare -= one;
+                    filled.set(owner, filled.share(owner) + one);
+                }
+            }
+        }
+        filled
     }
 
-    /// How many buffers must be left when `owner` takes one that is not of its share.
-    const fn reserve(&self, owner: Owner) -> u16 {
-        self.reserve[owner.kind()]
+    /// Gives `owner`, which has filled none, a share.
+    fn set(&mut self, owner: Owner, share: u16) {
+        let share = share.min(RING as u16);
+        if let Some(place) = self.shares.get_mut(usize::from(owner.0)) {
+            self.reserve = self.reserve + share - u16::from(*place);
+            self.unused = self.reserve;
+            *place = share as u8;
+        }
+    }
+
+    fn share(&self, owner: Owner) -> u16 {
+        self.shares.get(usize::from(owner.0)).map_or(0, |share| u16::from(*share))
+    }
+
+    /// What `owner` has not used of its share.
+    fn unused_of(&self, owner: Owner) -> u16 {
+        let count = self.counts.get(usize::from(owner.0)).map_or(0, |count| u16::from(*count));
+        self.share(owner).saturating_sub(count)
+    }
+
+    /// `owner` has filled one more, or one was returned.
+    fn count(&mut self, owner: Owner, is_filled: bool) {
+        let before = self.unused_of(owner);
+        let Some(count) = self.counts.get_mut(usize::from(owner.0)) else { return };
+        *count = if is_filled { *count + 1 } else { count.saturating_sub(1) };
+        self.unused = self.unused - before + self.unused_of(owner);
     }
 
     /// The driver has the chain at `head` no longer.
@@ -115,9 +157,7 @@ impl Filled {
         if owner != Owner::EMPTY {
             self.outstanding = self.outstanding.saturating_sub(1);
         }
-        if let Some(count) = self.counts.get_mut(usize::from(owner.0)) {
-            *count = count.saturating_sub(1);
-        }
+        self.count(owner, false);
     }
 
     /// The device has taken the chain at `head`, the last of so many.
@@ -134,14 +174,7 @@ impl Filled {
         let Some(place) = self.owners.get_mut(usize::from(head)) else { return };
         *place = owner;
         self.outstanding += 1;
-        if let Some(count) = self.counts.get_mut(usize::from(owner.0)) {
-            *count += 1;
-        }
-    }
-
-    fn is_below_share(&self, owner: Owner) -> bool {
-        let share = self.share[owner.kind()];
-        self.counts.get(usize::from(owner.0)).is_some_and(|count| u16::from(*count) < share)
+        self.count(owner, true);
     }
 
     /// Releases the chains that the driver has returned and the device has not taken: at most
@@ -169,7 +202,7 @@ impl Filled {
         memory: &mut impl GuestMemory,
     ) -> Result<bool, Broken> {
         let ready = available + taken;
-        if ready > self.reserve(owner) || ready > 0 && self.is_below_share(owner) {
+        if ready > self.reserve || ready > 0 && self.unused_of(owner) > 0 {
             return Ok(true);
         }
         if ready == 0 {
@@ -177,8 +210,13 @@ impl Filled {
         }
         self.take_back(queue, available, memory)?;
         // A ring may have more entries than the driver has buffers.
-        Ok(ready >= self.outstanding || self.is_below_share(owner))
+        Ok(ready > self.unused || self.unused_of(owner) > 0 || ready >= self.outstanding)
     }
+}
+
+/// The flows in a word of bits.
+fn flows_in(bits: u64) -> impl Iterator<Item = usize> {
+    (0..FLOWS).filter(move |flow| bits >> flow & 1 != 0)
 }
 
 /// A packet that waits, or is being moved.
@@ -287,11 +325,10 @@ pub(crate) struct Socket {
     /// Flows that the VM sends, and those that it receives, one bit each.
     pub(crate) flows_from: u64,
     pub(crate) flows_to: u64,
-    /// Flows of which packets come to this VM, and those whose messages do.
-    flows: u16,
-    receives: u16,
-    /// Pages of the longest of these messages.
-    pages: u16,
+    /// Those with a share of its receive buffers.
+    flow_ends: u64,
+    /// Receive buffers that the longest message of each flow to it takes.
+    messages: [u8; FLOWS],
     waits: usize,
     filled: Filled,
     waiting: [(Header, Owner); WAITING],
@@ -320,9 +357,8 @@ impl Socket {
         is_spare: false,
         buffer: Chain::EMPTY,
         filled: Filled::NONE,
-        flows: 0,
-        receives: 0,
-        pages: 0,
+        flow_ends: 0,
+        messages: [0; FLOWS],
         ends: false,
         waiting: [(Header::ZERO, Owner::NONE); WAITING],
         waits: 0,
@@ -343,28 +379,29 @@ impl Socket {
             }
         }
         if let Some(queue) = self.queues[RX].as_ref().filter(|_| !had) {
-            self.filled = Filled::new(queue.size(), self.flows, self.receives, self.pages);
+            let ends = (self.flow_ends, self.flows_to);
+            self.filled = Filled::new(queue.size(), ends, &self.messages);
             self.supplied = true;
         }
     }
 
-    /// Notes a flow that the VM sends.
-    pub(crate) const fn sends(&mut self) {
-        self.flows += 1;
+    /// Notes flow `index`, which the VM sends; as one of several receivers' it is the first of these
+    /// flows which has a share of the receive buffers.
+    pub(crate) const fn sends(&mut self, index: usize, has_share: bool) {
+        self.flows_from |= 1 << index;
+        self.flow_ends |= (has_share as u64) << index;
     }
 
-    /// Notes a flow that the VM receives, with messages of up to `size` bytes.
-    pub(crate) fn receives_up_to(&mut self, size: u32) {
-        self.flows += 1;
-        self.receives += 1;
-        // With its header it ends in one more.
-        self.pages = self.pages.max((size.min(MAX_PAYLOAD) / PAGE + 1) as u16);
+    /// Notes flow `index`, which comes to the VM, with messages of up to `size` bytes.
+    pub(crate) fn receives_up_to(&mut self, index: usize, size: u32) {
+        self.flows_to |= 1 << index;
+        self.flow_ends |= 1 << index;
+        self.messages[index % FLOWS] = size.min(MAX_PAYLOAD).div_ceil(BUFFER).max(1) as u8;
     }
 
     /// Forgets what it knew of flows; `ram` is the first piece of the VM's RAM.
     pub(crate) const fn begin(&mut self, ram: Piece) {
-        (self.flows, self.receives, self.pages) = (0, 0, 0);
-        (self.blocked, self.flows_from, self.flows_to) = (0, 0, 0);
+        (self.blocked, self.flows_from, self.flows_to, self.flow_ends) = (0, 0, 0, 0);
         self.ram = ram;
     }
 
@@ -489,7 +526,7 @@ impl Socket {
             return Ok(true);
         }
         if !self.has_buffer {
-            self.has_buffer = self.pop_buffer(memory, self.filled.reserve(owner))?;
+            self.has_buffer = self.pop_buffer(memory, self.filled.reserve)?;
             self.is_spare = self.has_buffer;
         }
         Ok(self.is_spare || self.has_own(memory, owner)?)
@@ -627,7 +664,8 @@ impl Socket {
         if waits == 0 && self.write(memory, header, owner)? {
             return Ok(true);
         }
-        if waits >= WAITING / usize::from(self.flows).max(1) {
+        let flows = self.flow_ends.count_ones() as usize;
+        if waits >= WAITING / flows.max(1) {
             return Ok(false);
         }
         let Some(place) = self.waiting.get_mut(self.waits) else { return Ok(false) };
@@ -679,7 +717,7 @@ impl Socket {
         owner: Owner,
     ) -> Result<bool, Broken> {
         let mut chain = Chain::EMPTY;
-        let mut is_taken = self.pop_to(memory, self.filled.reserve(owner), Some(&mut chain))?;
+        let mut is_taken = self.pop_to(memory, self.filled.reserve, Some(&mut chain))?;
         if !is_taken && let Some(queue) = &self.queues[RX] {
             let ready = queue.available(memory)?;
             if self.filled.admits(owner, (queue, ready, 0), memory)? {

@@ -500,10 +500,15 @@ fn one_that_waits_is_passed_in_a_step() {
     }
     assert_eq!(world.received(1).len(), 1);
     world.run(&mut broker, 2000);
-    assert_eq!(world.received(1).len(), 15, "as many as it has buffers");
-    world.supply(1, 100);
-    world.run(&mut broker, 2000);
-    assert_eq!(world.received(1).len(), 16, "in the end all");
+    assert_eq!(world.received(1).len(), 11, "of 16 buffers, 4 are its flow's");
+    let mut passed = 12;
+    while passed < 32 {
+        world.supply(1, 100);
+        world.run(&mut broker, 2000);
+        let now = world.received(1).len();
+        assert!(now > 0, "no more than {passed}");
+        passed += now;
+    }
 }
 
 /// A ring without meaning stops its device and no other.

@@ -151,6 +151,41 @@ fn a_driver_that_returns_buffers_late_gets_all() {
     }
 }
 
+/// A driver that returns all buffers as soon as fewer than half are left lets no message wait, also
+/// one that takes more of them than an equal part: here six of 32.
+#[test]
+fn a_long_message_finds_half_of_the_ring() {
+    const BUFFERS: u32 = 6;
+    let long = BrokerFlow { size: BUFFERS * 3732, ..flow(0, 2, PERIOD) };
+    let short = BrokerFlow { size: 64, port: 5001, ..flow(1, 2, PERIOD) };
+    let mut world = World::with_options(&[long, short], 2048, 0, OPTIONS);
+    let mut broker = world.broker();
+    world.fill_ring(2);
+    for index in 0..2 {
+        world.control(index, Operation::Request, true, 0);
+        world.run(&mut broker, 0);
+        world.returned(index);
+    }
+    let mut used = world.received(2).len();
+    for number in 1..=200 {
+        let now = PERIOD * number;
+        // Small buffers: each has room for 20 bytes behind its header.
+        world.send(0, &payload(20 * BUFFERS as usize, 0), now).expect("room");
+        if number % 2 == 0 {
+            world.send(1, &payload(20, 1), now).expect("room");
+        }
+        world.run(&mut broker, now);
+        let counts = [0, 1].map(|index| world.counts(index).packets);
+        assert_eq!(counts, [number, number / 2]);
+        (0..2).for_each(|vm| drop(world.returned(vm)));
+        used += world.received(2).len();
+        if used > 16 {
+            world.fill_ring(2);
+            used = 0;
+        }
+    }
+}
+
 /// A Linux that has slept takes each packet at once, and may return no buffer before most of its 64
 /// are used: its count of them is off. Here 20 of 32 are. It sends a flow, too, and has no
 /// connection yet.
