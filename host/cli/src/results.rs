@@ -376,8 +376,10 @@ fn flows(json: &Value) -> Rows {
         "late",
         "deadline, ns",
         "bound, ns",
+        "quiet bound, ns",
         "maximum, ns",
-        "maximum/bound",
+        "bound/max",
+        "quiet/max",
     ];
     let mut rows = Rows::new(&header, 3);
     for system in list(json, "systems") {
@@ -387,36 +389,36 @@ fn flows(json: &Value) -> Rows {
             Some(verdict) => verdict.replace('-', " "),
             None => "-".to_owned(),
         };
-        let keys = ["packets", "lost", "late", "deadline_ns", "bound_ns", "observed_max_ns"];
+        let bounds = ["bound_ns", "quiet_bound_ns"];
+        let keys = ["packets", "lost", "late", "deadline_ns"].into_iter().chain(bounds);
+        let keys: Vec<_> = keys.chain(["observed_max_ns"]).collect();
         // Flows that are alike are one line, with the range of their maxima.
         let alike = |key: &str| flows.iter().all(|flow| flow[key] == flows[0][key]);
-        let same = ["verdict", "packets", "lost", "late", "deadline_ns", "bound_ns"];
-        if flows.len() > 3 && same.into_iter().all(alike) {
+        let same = ["verdict"].into_iter().chain(keys[..6].iter().copied());
+        if flows.len() > 3 && same.clone().all(alike) {
             let maxima = || flows.iter().filter_map(|flow| flow["observed_max_ns"].as_u64());
             let [least, most] = [maxima().min(), maxima().max()].map(Option::unwrap_or_default);
             let mut row = vec![name, format!("{}, each", flows.len()), verdict(flows[0])];
-            row.extend(keys.map(|key| count(&flows[0][key])));
-            row[8] = format!("{} to {}", grouped(least), grouped(most));
-            row.push(of_bound(most, &flows[0]["bound_ns"]));
+            row.extend(keys.iter().map(|key| count(&flows[0][key])));
+            row[9] = format!("{} to {}", grouped(least), grouped(most));
+            row.extend(bounds.map(|bound| of_most(&flows[0][bound], most)));
             rows.row(&row);
             continue;
         }
         for flow in flows {
             let mut row = vec![name.clone(), format!("`{}`", text(&flow["name"])), verdict(flow)];
-            row.extend(keys.map(|key| count(&flow[key])));
-            row.push(of_bound(
-                flow["observed_max_ns"].as_u64().unwrap_or_default(),
-                &flow["bound_ns"],
-            ));
+            row.extend(keys.iter().map(|key| count(&flow[key])));
+            let most = flow["observed_max_ns"].as_u64().unwrap_or_default();
+            row.extend(bounds.map(|bound| of_most(&flow[bound], most)));
             rows.row(&row);
         }
     }
     rows
 }
 
-/// Returns the observed maximum as a multiple of the bound; a dash without one.
-fn of_bound(most: u64, bound: &Value) -> String {
-    bound.as_u64().map_or_else(|| "-".to_owned(), |bound| ratio(most, bound))
+/// Returns the bound as a multiple of the observed maximum; a dash without one.
+fn of_most(bound: &Value, most: u64) -> String {
+    bound.as_u64().map_or_else(|| "-".to_owned(), |bound| ratio(bound, most))
 }
 
 /// The slowdown of the first VM in each variant that `weir simulate run --compare` simulates.

@@ -14,10 +14,6 @@ use std::{
     thread,
     time::Duration,
 };
-use weir_analysis::{
-    flows::Effort,
-    system::{OtherVms, bounds},
-};
 use weir_image::Environment;
 use weir_model::platform::Machine;
 
@@ -209,9 +205,7 @@ pub fn quiet_bounds(file: &Path, platform: Option<&str>) -> Vec<Option<u64>> {
     let environment = Environment::find();
     let system = weir_image::load(file, platform, Machine::Qemu, &environment);
     let system = system.unwrap_or_else(|faults| panic!("{faults}"));
-    let bounds = bounds(&system.timing, OtherVms::Quiet, Effort::default()).of;
-    let flows = system.timing.flows.iter().zip(bounds);
-    flows.flat_map(|(flow, bound)| flow.to.iter().map(move |_| bound)).collect()
+    weir_analysis::system::quiet_bounds(&system.timing)
 }
 
 /// The JSON of `weir build` for the system of this text; the image goes to `image`.

@@ -368,6 +368,15 @@ pub fn bounds(timing: &Timing, others: OtherVms, effort: Effort) -> Bounds {
     found_bounds(timing, others, effort).unwrap_or_else(|| Bounds::none(timing))
 }
 
+/// Returns [`bounds`] next to VMs that do nothing, one for each receiver of each flow, as a run
+/// reports them.
+#[must_use]
+pub fn quiet_bounds(timing: &Timing) -> Vec<Option<u64>> {
+    let bounds = bounds(timing, OtherVms::Quiet, Effort::default()).of;
+    let flows = timing.flows.iter().zip(bounds);
+    flows.flat_map(|(flow, bound)| flow.to.iter().map(move |_| bound)).collect()
+}
+
 /// Returns the latency bounds of flows that a DMA engine moves as in rt-virtio, in ns: from the
 /// sender's notification, or from its eligibility, until the receiver has handled its interrupt.
 /// Best effort has none, and no flow has one on other data paths or if overheads or `[dma]`

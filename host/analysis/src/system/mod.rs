@@ -24,7 +24,7 @@ mod uncounted;
 
 pub use budgets::{BudgetBound, MemoryReport};
 pub use flow_report::{FlowAssumptions, FlowBound, FlowsReport, MinBandwidthIs};
-pub use flows::{Bounds, OtherVms, bounds, end_to_end};
+pub use flows::{Bounds, OtherVms, bounds, end_to_end, quiet_bounds};
 pub use options::Options;
 pub use overheads::{OverheadSource, overhead_sources};
 pub use report::{CheckRules, Report, analyze, check};

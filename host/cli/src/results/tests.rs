@@ -158,3 +158,29 @@ fn the_terminal_gets_the_tables_of_the_page() {
         assert!(tables.contains(part), "{part}: {tables}");
     }
 }
+
+#[test]
+fn flows_that_are_alike_are_one_line() {
+    let flow = |name: &str, most: u64, bound: Value| {
+        json!({
+            "name": name, "packets": 20, "lost": 0, "late": 0, "deadline_ns": 1_000_000,
+            "bound_ns": bound, "quiet_bound_ns": 150, "observed_max_ns": most, "verdict": "holds",
+        })
+    };
+    let four: Vec<_> = [90, 100, 80, 70].map(|most| flow("n", most, json!(300))).into();
+    let none = json!({ "name": "lazy", "packets": 4, "lost": 0, "late": 0, "observed_max_ns": 7 });
+    let systems = [
+        json!({ "system": "mesh", "flows": four }),
+        json!({ "system": "one", "flows": [flow("m", 100, json!(310)), none] }),
+    ];
+    let (_folder, results) = results(&[("flows.json", json!({ "systems": systems }))]);
+    let table = results.table("flows").expect("a table");
+    assert_eq!(
+        table.lines().skip(2).collect::<Vec<_>>(),
+        [
+            "| `mesh` | 4, each | holds | 20 | 0 | 0 | 1,000,000 | 300 | 150 | 70 to 100 | 3.00 | 1.50 |",
+            "| `one` | `m` | holds | 20 | 0 | 0 | 1,000,000 | 310 | 150 | 100 | 3.10 | 1.50 |",
+            "| `one` | `lazy` | - | 4 | 0 | 0 | - | - | - | 7 | - | - |",
+        ]
+    );
+}
