@@ -251,7 +251,9 @@ fn exchange_messages(busy: usize) {
     for time in 0..TIMES {
         ANSWERED.store(0, Release);
         SENT.store(time::now(), Release);
-        while ANSWERED.load(Acquire) == 0 {}
+        while ANSWERED.load(Acquire) == 0 {
+            core::hint::spin_loop();
+        }
         MESSAGES.add(SENT.load(Acquire), time::now());
         spin(500 + time * 13);
     }
@@ -275,7 +277,9 @@ fn measure_timer(busy: usize, sleeps: bool) {
             cpu::unmask_interrupts();
         } else {
             cpu::unmask_interrupts();
-            while DUE.load(Acquire) != 0 {}
+            while DUE.load(Acquire) != 0 {
+                core::hint::spin_loop();
+            }
         }
     }
     let core = if sleeps { "asleep" } else { "awake" };
