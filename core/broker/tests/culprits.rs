@@ -8,8 +8,8 @@ mod world;
 use weir_analysis::{
     Bytes, BytesPerSec, Nanos,
     flows::{
-        Bandwidths, ChunkMover as Moved, Copier, Effort, EndCores, Ends, FlowDemand as Demand,
-        FlowSetting, Overheads, Path, Range, Reading, SenderQueue, Spent, groups, responses, waits,
+        Bandwidths, Effort, EndCores, Ends, FlowDemand as Demand, FlowSetting, Mover as Moved,
+        Overheads, Path, Range, Reading, Spent, responses, tasks, waits,
     },
 };
 use weir_broker::broker::Step;
@@ -220,16 +220,7 @@ fn bound() -> u64 {
         ft: max(FINALIZE),
         ..Overheads::default()
     };
-    let path = Path {
-        overheads,
-        wake: max(WAKE),
-        copy: max(COPY),
-        queue: SenderQueue::Heap,
-        locked: false,
-        mover: Moved::Cpu,
-        copier: Copier::Broker,
-        batch: None,
-    };
+    let path = Path { overheads, wake: max(WAKE), copy: max(COPY), mover: Moved::Core };
     let flows = FLOWS.map(|(from, to, period, size)| Demand {
         size: Bytes(size),
         period: Nanos(period),
@@ -239,14 +230,14 @@ fn bound() -> u64 {
     });
     let setting =
         FlowSetting { chunk: Bytes(CHUNK.into()), queues: Some(1), reading: Reading::Printed };
-    let group = groups(&flows, &[1; 4], &setting, &path).expect("sound flows").remove(0);
+    let tasks = tasks(&flows, &[1; 4], &setting, &path).expect("sound flows");
     let ends =
         FLOWS.map(|(from, to, ..)| Ends { from: from.into(), to: vec![to.into()], packets: 1 });
     let [read, control, take] = [path.read(), path.control(), path.take()].map(Nanos);
     let poll = Nanos(FIND.min(WAKE));
     let spent = Spent { hold: Nanos(0), poll, read, control, take };
     let waits = waits(&ends, &[1; 4], &[EndCores::default(); 6], spent);
-    let added = group.tasks.iter().zip(&waits).map(|(task, waits)| waits.added_to(task));
+    let added = tasks.iter().zip(&waits).map(|(task, waits)| waits.added_to(task));
     let tasks: Vec<_> = added.map(|task| task.expect("small numbers")).collect();
     let at = BytesPerSec(BANDWIDTH);
     let at = Bandwidths { paced: at, chunk: at };

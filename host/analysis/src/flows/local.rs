@@ -7,38 +7,28 @@ use super::task::{
     TransformedTask, fault, tasks_from_costs, transform,
 };
 use crate::time::Linear;
-use crate::units::HalfNanos;
+use crate::units::{HalfNanos, Nanos};
 
-/// How a packet's place in its sender's queue is found.
+/// What takes packets and moves their bytes. The steps of a packet and of a chunk depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SenderQueue {
-    /// Each packet in the queue is compared (Eq. 23).
-    List,
-    /// A heap: what was measured contains all comparisons of a packet.
-    Heap,
+pub enum Mover {
+    /// The broker of rt-virtio with its DMA engine, which is programmed, started by a hypercall, and
+    /// interrupts. Each sender has a list of packets, around which hypervisor and broker take a
+    /// lock (Eq. 23 to 25).
+    RtVirtio,
+    /// weir's broker, which has one heap and no lock, with its DMA engine, or its core for a short
+    /// chunk: the longer one of both counts. `ip` contains both hypercalls.
+    Engine,
+    /// weir's broker, whose core copies.
+    Core,
 }
 
-/// The mover of the bytes of a chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChunkMover {
-    /// The DMA engine of rt-virtio: programmed, a hypercall, then an interrupt.
-    Dma,
-    /// The core that schedules the chunk.
-    Cpu,
-    /// The DMA engine of weir's broker, with both hypercalls in `ip`, or the core for a
-    /// short chunk: the longer of both counts.
-    EngineOrCpu,
-}
-
-/// The owner of the core that schedules and, without an engine, copies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Copier {
-    /// The broker's, one for all flows.
-    Broker,
-    /// The sender's, in EL2, right where it notified: each sender is its own processor.
-    Sender,
-    /// The receiver's, in EL2, woken by SGI: each receiver is its own processor.
-    Receiver,
+impl Mover {
+    /// Returns whether weir's broker schedules the chunks.
+    #[must_use]
+    pub const fn is_weirs_broker(self) -> bool {
+        matches!(self, Self::Engine | Self::Core)
+    }
 }
 
 /// A data path.
@@ -50,43 +40,25 @@ pub struct Path {
     pub wake: Range,
     /// Setting up the copy of a chunk by a core.
     pub copy: Range,
-    /// The sender's queue.
-    pub queue: SenderQueue,
-    /// Whether hypervisor and broker take a lock around the queue (Eq. 24 and 25); weir's rings
-    /// have one writer each and need none.
-    pub locked: bool,
     /// The mover of the bytes.
-    pub mover: ChunkMover,
-    /// Where.
-    pub copier: Copier,
-    /// The most packets that one notification hands over; `None`: one for each flow of the sender,
-    /// as in Eq. 27.
-    pub batch: Option<u32>,
+    pub mover: Mover,
 }
 
 impl Path {
-    /// The paper's data path: [`groups`] then gives the tasks of [`transform`].
+    /// The paper's data path: [`tasks`] then gives the tasks of [`transform`].
     #[must_use]
-    pub fn paper(overheads: Overheads) -> Self {
-        Self {
-            overheads,
-            wake: Range::default(),
-            copy: Range::default(),
-            queue: SenderQueue::List,
-            locked: true,
-            mover: ChunkMover::Dma,
-            copier: Copier::Broker,
-            batch: None,
-        }
+    pub const fn paper(overheads: Overheads) -> Self {
+        let none = Range { min: Nanos(0), max: Nanos(0) };
+        Self { overheads, wake: none, copy: none, mover: Mover::RtVirtio }
     }
 
     /// Overhead of a chunk in ns: the scheduling decision, the transfer's own, the notification.
     fn per_chunk(&self, queues: u64) -> u64 {
         let o = &self.overheads;
         let transfer = match self.mover {
-            ChunkMover::Dma => o.pd.max.0 + o.hc.max.0 + o.ip.max.0,
-            ChunkMover::Cpu => self.copy.max.0,
-            ChunkMover::EngineOrCpu => self.copy.max.0.max(o.pd.max.0 + o.ip.max.0),
+            Mover::RtVirtio => o.pd.max.0 + o.hc.max.0 + o.ip.max.0,
+            Mover::Core => self.copy.max.0,
+            Mover::Engine => self.copy.max.0.max(o.pd.max.0 + o.ip.max.0),
         };
         queues * o.ps.max.0 + transfer + o.ft.max.0
     }
@@ -111,82 +83,34 @@ impl Path {
         let pass = o.ps.max.0.saturating_add(self.copy.max.0).saturating_add(o.ft.max.0);
         self.read().saturating_add(pass)
     }
-
-    /// Finding a place among `pending` packets.
-    fn find(&self, pending: u64) -> u64 {
-        let comparisons = match self.queue {
-            SenderQueue::List => pending,
-            SenderQueue::Heap => 1,
-        };
-        comparisons.saturating_mul(self.overheads.qa.max.0)
-    }
 }
 
-/// A processor of chunks and the flows that it serves, transformed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChunkProcessor {
-    /// The VM of the core; `None` for the broker's.
-    pub vm: Option<u32>,
-    /// Positions of its flows.
-    pub flows: Vec<usize>,
-    /// Their tasks, in the same order.
-    pub tasks: Vec<TransformedTask>,
-}
-
-/// The tasks of a flow set under a data path. `receivers` is the number of receivers of each flow
-/// (1 for unicast): a multicast packet is moved chunk by chunk to each receiver, and every such
-/// move is its own step.
-///
-/// A receiver's copying of a multicast flow is refused: it has no one receiver.
+/// The tasks of a flow set under a data path, one for each flow. `receivers` is the number of
+/// receivers of each flow (1 for unicast): a multicast packet is moved chunk by chunk to each
+/// receiver, and every such move is its own step.
 ///
 /// # Errors
-/// As [`transform`]; [`FlowErrorKind::NoReceiver`] and [`FlowErrorKind::MulticastByReceiver`].
-pub fn groups(
+/// As [`transform`]; [`FlowErrorKind::NoReceiver`].
+pub fn tasks(
     flows: &[FlowDemand],
     receivers: &[u32],
     setting: &FlowSetting,
     path: &Path,
-) -> Result<Vec<ChunkProcessor>, FlowError> {
+) -> Result<Vec<TransformedTask>, FlowError> {
     // The rules of the input, and O_s, O_r in the reading asked, are those of the paper's path.
     let base = transform(flows, setting, &path.overheads)?;
-    for (i, &count) in receivers.iter().enumerate() {
-        if count == 0 {
-            return fault(Some(i), FlowErrorKind::NoReceiver);
-        }
-        if count > 1 && path.copier == Copier::Receiver {
-            return fault(Some(i), FlowErrorKind::MulticastByReceiver);
-        }
+    if let Some(flow) = receivers.iter().position(|count| *count == 0) {
+        return fault(Some(flow), FlowErrorKind::NoReceiver);
     }
-    let owner = |flow: &FlowDemand| match path.copier {
-        Copier::Broker => None,
-        Copier::Sender => Some(flow.from),
-        Copier::Receiver => Some(flow.to),
+    let mut senders: Vec<u32> = flows.iter().map(|flow| flow.from).collect();
+    senders.sort_unstable();
+    senders.dedup();
+    let queues = setting.queues.map_or(senders.len() as u64, u64::from);
+    let task = |(i, base): (usize, &TransformedTask)| {
+        let count = receivers.get(i).copied().unwrap_or(1);
+        local_task(flows, i, count, queues, setting, path, base)
     };
-    let mut owners: Vec<Option<u32>> = flows.iter().map(owner).collect();
-    owners.sort_unstable();
-    owners.dedup();
-    owners
-        .into_iter()
-        .map(|vm| {
-            let members: Vec<usize> =
-                (0..flows.len()).filter(|&i| owner(&flows[i]) == vm).collect();
-            let mut senders: Vec<u32> = members.iter().map(|&i| flows[i].from).collect();
-            senders.sort_unstable();
-            senders.dedup();
-            let queues = match (setting.queues, path.copier) {
-                (Some(m), Copier::Broker) => u64::from(m),
-                _ => senders.len() as u64,
-            };
-            let tasks = members
-                .iter()
-                .map(|&i| {
-                    let count = receivers.get(i).copied().unwrap_or(1);
-                    local_task(flows, i, count, queues, setting, path, &base[i])
-                })
-                .collect::<Result<_, _>>()?;
-            Ok(ChunkProcessor { vm, flows: members, tasks })
-        })
-        .collect()
+    base.iter().enumerate().map(task).collect()
 }
 
 fn local_task(
@@ -201,37 +125,22 @@ fn local_task(
     let too_large = FlowError { flow: Some(i), kind: FlowErrorKind::PacketOverheadTooLarge };
     let flow = &flows[i];
     let o = &path.overheads;
-    let own: Vec<&FlowDemand> = flows.iter().filter(|f| f.from == flow.from).collect();
-    let pending =
-        own.iter().fold(0u64, |sum, f| sum.saturating_add(f.deadline.0.div_ceil(f.period.0)));
-    let insert = o.qi.max.0.saturating_add(path.find(pending));
-    let (blocked_by_broker, blocked_by_sender) = if path.locked {
-        (o.ql.max.0 + o.qr.max.0, o.ql.max.0.saturating_add(insert))
+    let (remove, part, batch, begin) = if path.mover.is_weirs_broker() {
+        // The broker takes packets out of the rings, stamps them and finds their places, once each;
+        // what was measured of a heap contains all comparisons of a packet. It sleeps and wakes up;
+        // or it is awake, and polls the rings in vain before it sees this packet, which takes less
+        // than a poll that finds one.
+        let remove = o.qr.max.0.saturating_add(o.qa.max.0).saturating_add(path.take());
+        (remove, 0, 0, path.wake.max.0.max(o.qa.max.0))
     } else {
-        (0, 0)
-    };
-    // With a lock, insertion and removal each wait for the other (Eq. 26 and 27); without, each
-    // takes its own time.
-    let (remove, admit) = if path.locked {
-        let both = blocked_by_sender.saturating_add(blocked_by_broker);
-        (both, both)
-    } else if path.queue == SenderQueue::Heap && path.copier == Copier::Broker {
-        // The broker takes packets out of the rings, stamps them and finds their places, once each.
-        (o.qr.max.0.saturating_add(path.find(pending)).saturating_add(path.take()), 0)
-    } else {
-        // Taking the first out of a heap moves one entry down.
-        let settle = if path.queue == SenderQueue::Heap { path.find(pending) } else { 0 };
-        (o.qr.max.0.saturating_add(settle), insert)
-    };
-    let batch = path.batch.map_or(own.len() as u64, u64::from);
-    let wake = if path.copier == Copier::Sender { 0 } else { path.wake.max.0 };
-    // The broker itself takes the packets, one by one. It sleeps and wakes up; or it is awake, and
-    // polls the rings in vain before it sees this packet, which takes less than a poll that
-    // finds one.
-    let (part, begin) = if path.copier == Copier::Broker && !path.locked {
-        (0, wake.max(o.qa.max.0))
-    } else {
-        (o.pp.max.0.saturating_add(admit), wake)
+        let own = flows.iter().filter(|other| other.from == flow.from);
+        let pending =
+            |sum: u64, f: &FlowDemand| sum.saturating_add(f.deadline.0.div_ceil(f.period.0));
+        let find = own.clone().fold(0, pending).saturating_mul(o.qa.max.0);
+        // Insertion and removal each wait for the other (Eq. 26 and 27).
+        let inserted = o.ql.max.0.saturating_add(o.qi.max.0.saturating_add(find));
+        let both = inserted.saturating_add(o.ql.max.0 + o.qr.max.0);
+        (both, o.pp.max.0.saturating_add(both), own.count() as u64, 0)
     };
     let jitter = part
         .checked_mul(batch)
@@ -251,12 +160,12 @@ fn local_task(
         .ok_or(too_large)?;
     let bytes = flow.size.0.checked_mul(receivers).filter(|&bytes| bytes <= MAX_BYTES);
     let bytes = bytes.ok_or(too_large)?;
-    let (deadline, period) = if path.locked {
-        (base.deadline, base.period)
-    } else {
+    let (deadline, period) = if path.mover.is_weirs_broker() {
         // weir stamps a packet at the notification, at least a period after the one before, and the
         // deadline ends with the receiver's interrupt: O_s and O_r are outside.
         (HalfNanos(2 * flow.deadline.0 as i64), HalfNanos(2 * flow.period.0 as i64))
+    } else {
+        (base.deadline, base.period)
     };
     Ok(TransformedTask {
         wcet: TransferPiece { fixed: 2 * fixed, bytes },
@@ -336,8 +245,7 @@ mod tests {
 
     fn weir() -> Path {
         Path {
-            queue: SenderQueue::Heap,
-            locked: false,
+            mover: Mover::Core,
             wake: Range::new(500, 900),
             copy: Range::new(50, 120),
             ..Path::paper(Overheads::RT_VIRTIO)
@@ -361,12 +269,11 @@ mod tests {
         for _ in 0..200 {
             let flows = flows(&mut random);
             let setting = setting();
-            let groups =
-                groups(&flows, &vec![1; flows.len()], &setting, &Path::paper(Overheads::RT_VIRTIO))
-                    .unwrap();
-            assert_eq!(groups.len(), 1);
-            let tasks = transform(&flows, &setting, &Overheads::RT_VIRTIO).unwrap();
-            for (a, b) in groups[0].tasks.iter().zip(&tasks) {
+            let path = Path::paper(Overheads::RT_VIRTIO);
+            let own = tasks(&flows, &vec![1; flows.len()], &setting, &path).unwrap();
+            let papers = transform(&flows, &setting, &Overheads::RT_VIRTIO).unwrap();
+            assert_eq!(own.len(), papers.len());
+            for (a, b) in own.iter().zip(&papers) {
                 assert_eq!(
                     (a.wcet, a.deadline, a.period, a.jitter),
                     (b.wcet, b.deadline, b.period, b.jitter)
@@ -386,18 +293,13 @@ mod tests {
         for _ in 0..100 {
             let flows = flows(&mut random);
             let ones = vec![1; flows.len()];
-            let of = |path: &Path| groups(&flows, &ones, &setting, path).unwrap();
-            let need = |path: &Path| of(path).iter().map(|g| least(&g.tasks)).max().unwrap();
-            let silent = Path { wake: Range::default(), batch: Some(1), ..weir() };
-            let paper = of(&Path::paper(Overheads::RT_VIRTIO));
-            for (own, paper) in of(&silent)[0].tasks.iter().zip(&paper[0].tasks) {
+            let of = |path: &Path| tasks(&flows, &ones, &setting, path).unwrap();
+            let silent = Path { wake: Range::default(), ..weir() };
+            for (own, paper) in of(&silent).iter().zip(&of(&Path::paper(Overheads::RT_VIRTIO))) {
                 // The broker takes the packet out of its ring, too.
                 let fixed = own.wcet.fixed - 2 * silent.take();
                 assert!(fixed <= paper.wcet.fixed && own.wcet.bytes == paper.wcet.bytes);
             }
-            let own = need(&silent);
-            let spread = need(&Path { copier: Copier::Sender, ..silent });
-            assert!(own.is_none() || spread <= own);
         }
     }
 
@@ -415,10 +317,10 @@ mod tests {
         let path = weir();
         let o = &path.overheads;
         for flows in [&[flow(1)][..], &[flow(1), flow(2), flow(3)]] {
-            let tasks = groups(flows, &[1; 3], &setting(), &path).unwrap().remove(0).tasks;
+            let tasks = tasks(flows, &[1; 3], &setting(), &path).unwrap();
             assert_eq!(tasks[0].jitter.0 as u64 / 2, path.wake.max.0.max(o.qa.max.0));
             let once = o.qr.max.0 + o.qa.max.0 + path.take();
-            let chunk = o.ps.max.0 + o.pd.max.0 + o.hc.max.0 + o.ip.max.0 + o.ft.max.0;
+            let chunk = o.ps.max.0 + path.copy.max.0 + o.ft.max.0;
             assert_eq!(tasks[0].wcet.fixed, 2 * (once + chunk));
         }
     }
@@ -437,13 +339,12 @@ mod tests {
             let path = Path { overheads, copy: Range::new(0, random.u64(0..6000)), ..weir() };
             let costs = |mover, path: Path| {
                 let path = Path { mover, ..path };
-                let groups = groups(&flows, &vec![1; flows.len()], &setting, &path).unwrap();
-                groups.into_iter().flat_map(|group| group.tasks).collect::<Vec<_>>()
+                tasks(&flows, &vec![1; flows.len()], &setting, &path).unwrap()
             };
-            let both = costs(ChunkMover::EngineOrCpu, path);
-            let core = costs(ChunkMover::Cpu, path);
+            let both = costs(Mover::Engine, path);
+            let core = costs(Mover::Core, path);
             // The engine alone: no copy is longer.
-            let engine = costs(ChunkMover::EngineOrCpu, Path { copy: Range::default(), ..path });
+            let engine = costs(Mover::Engine, Path { copy: Range::default(), ..path });
             let set_up = overheads.pd.max.0 + overheads.ip.max.0;
             let by_core = set_up <= path.copy.max.0;
             longer += usize::from(!by_core);
@@ -465,16 +366,12 @@ mod tests {
             to: 1,
         };
         let setting = setting();
-        let cost =
-            |receivers| groups(&[flow], &[receivers], &setting, &weir()).unwrap()[0].tasks[0].wcet;
+        let cost = |receivers| tasks(&[flow], &[receivers], &setting, &weir()).unwrap()[0].wcet;
         let (one, two, three) = (cost(1), cost(2), cost(3));
         assert_eq!(two.bytes, 20_000);
         assert_eq!(three.fixed - two.fixed, two.fixed - one.fixed);
-        let by_receiver = Path { copier: Copier::Receiver, ..weir() };
-        let error = groups(&[flow], &[2], &setting, &by_receiver).unwrap_err();
-        assert_eq!(error.kind, FlowErrorKind::MulticastByReceiver);
         assert_eq!(
-            groups(&[flow], &[0], &setting, &weir()).unwrap_err().kind,
+            tasks(&[flow], &[0], &setting, &weir()).unwrap_err().kind,
             FlowErrorKind::NoReceiver
         );
     }
@@ -489,7 +386,7 @@ mod tests {
             to: 1,
         };
         let setting = setting();
-        let tasks = groups(&[flow], &[1], &setting, &weir()).unwrap().remove(0).tasks;
+        let tasks = tasks(&[flow], &[1], &setting, &weir()).unwrap();
         let alone = least(&tasks).unwrap();
         let slots = vec![(Nanos(0), Nanos(50_000))];
         let half = VmSchedule::Table { frame: Nanos(100_000), slots, switch: Nanos(0) };

@@ -16,7 +16,7 @@ mod task;
 pub use demand::{
     Analyzer, Effort, FailingInstant, MinBandwidth, Schedulability, UnschedulableCause,
 };
-pub use local::{ChunkMover, ChunkProcessor, Copier, Path, SenderQueue, groups, on_shared_core};
+pub use local::{Mover, Path, on_shared_core, tasks};
 pub use locks::{EndCores, Ends, LockWaits, Spent, waits};
 pub use overheads::{Overheads, Range, Reading};
 pub use report::{FlowSetReport, TaskReport, report};

@@ -147,8 +147,6 @@ pub enum FlowErrorKind {
     PacketOverheadTooLarge,
     /// A flow has at least one receiver.
     NoReceiver,
-    /// Receivers can't copy what goes to several of them.
-    MulticastByReceiver,
 }
 
 impl fmt::Display for FlowErrorKind {
@@ -174,9 +172,6 @@ impl fmt::Display for FlowErrorKind {
                 f.write_str("the overheads of one packet exceed 2^52 ns (52 days)")
             }
             Self::NoReceiver => f.write_str("there is no receiver"),
-            Self::MulticastByReceiver => {
-                f.write_str("several receivers: the copy must be made by the broker or the sender")
-            }
         }
     }
 }

@@ -107,13 +107,7 @@ impl<'a> Asker<'a> {
         (budgets, moved): (&[u64], &Moved),
         explain: bool,
     ) -> Option<TimeReport> {
-        // The flows matter to the tasks of a VM that copies them.
-        let mut tried = if self.timing.dma.path.is_of_vms() {
-            let chunk = self.timing.chunk();
-            self.with(&moved.flows, moved.chunk.unwrap_or(chunk))
-        } else {
-            self.timing.clone()
-        };
+        let mut tried = self.timing.clone();
         // Without [saturation] no budget is written.
         let written = tried.saturation.is_some();
         for (vm, budget) in tried.vms.iter_mut().zip(budgets).filter(|_| written) {

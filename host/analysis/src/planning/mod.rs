@@ -27,7 +27,7 @@ use crate::{
 use board::{BoardClasses, is_best_effort};
 use edit::numbers;
 use judge::{Asker, EFFORT};
-use problem::{Problem, next_to_copies};
+use problem::Problem;
 use schemars::JsonSchema;
 use search::{PlanSetting, Refusal, search};
 use serde::Serialize;
@@ -269,7 +269,7 @@ fn left_out(timing: &Timing) -> Vec<&'static str> {
 /// Finds the best setting.
 fn choose(timing: &Timing, text: &str, options: &PlanOptions) -> Result<Choice, PlanError> {
     let wrong = |faults| PlanError::Faults(Faults(faults));
-    let mut table = match &timing.saturation {
+    let table = match &timing.saturation {
         Some(saturation) => {
             short_table(timing, saturation)?;
             let left = less_forgiven(timing, saturation)?;
@@ -277,9 +277,6 @@ fn choose(timing: &Timing, text: &str, options: &PlanOptions) -> Result<Choice, 
         }
         None => unlimited(timing)?,
     };
-    if timing.dma.path.is_of_vms() {
-        table = next_to_copies(table, timing);
-    }
     if !timing.flows.is_empty() {
         system::FlowsInput::of(timing, Reading::Printed).map_err(wrong)?;
     }

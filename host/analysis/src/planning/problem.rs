@@ -3,7 +3,7 @@
 use super::board::{BoardClasses, is_best_effort};
 use crate::{
     Bytes, BytesPerSec, Nanos,
-    memory::{RegulatorModel, SaturationPoint, SaturationTable},
+    memory::{RegulatorModel, SaturationTable},
     system::{Limits, Mover, regulation},
 };
 use weir_model::{
@@ -291,17 +291,6 @@ impl BudgetShape {
 pub fn sharers(vm: &TimedVm) -> u64 {
     let each = vm.memory_budget.as_ref().is_some_and(MemoryBudget::is_each);
     if each { vm.cpus.len().max(1) as u64 } else { 1 }
-}
-
-/// Returns the table for flows that the cores of VMs copy, with budgets that count the copies: any
-/// bandwidth up to that of the copy takes nothing else.
-pub fn next_to_copies(table: SaturationTable, timing: &Timing) -> SaturationTable {
-    let total_budget = table.max_budget(BytesPerSec(0)).unwrap_or(0);
-    let fastest = table.points().iter().map(|point| point.dma).max().unwrap_or_default();
-    let most = Mover::of(timing).bandwidth(timing);
-    let dma = most.map_or(fastest, |(most, _)| BytesPerSec(most));
-    let point = SaturationPoint { total_budget, dma };
-    SaturationTable::new(table.period(), vec![point]).unwrap_or(table)
 }
 
 /// The error of a question that the effort does not suffice to answer.

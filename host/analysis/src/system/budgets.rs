@@ -19,7 +19,7 @@ use std::fmt::Write as _;
 use weir_model::{
     Code, Fault, Object, Timing,
     counters::CounterEvent,
-    timing::{DataPath, FilePlace, MemoryBudget, TimedVm},
+    timing::{FilePlace, MemoryBudget, TimedVm},
 };
 
 /// The budgets of all VMs, and whether they saturate the memory.
@@ -120,7 +120,7 @@ pub fn analyze(timing: &Timing, least: Option<u64>) -> Result<Option<MemoryRepor
         short.extend(why.map(|why| (vm, counted.flatten().unwrap_or(0), required, why)));
         vms.push(BudgetBound::new(vm, limits, counted.flatten(), line));
     }
-    let engine = !timing.flows.is_empty() && !timing.dma.path.is_of_vms();
+    let engine = !timing.flows.is_empty();
     let dma = timing.dma.bandwidth.filter(|_| engine).map_or(0, |rate| rate.0);
     let mut memory = MemoryReport::new(timing, vms, dma);
     let place =
@@ -250,27 +250,6 @@ fn shortfall(
     })
 }
 
-/// Returns what is not analyzed of VMs that have a budget and copy flows.
-fn copiers(timing: &Timing) -> Vec<String> {
-    let copies = |vm: usize| {
-        timing.flows.iter().any(|flow| match timing.dma.path {
-            DataPath::Sender => flow.from == vm,
-            DataPath::Receiver => flow.to.contains(&vm),
-            DataPath::Dma | DataPath::Broker => false,
-        })
-    };
-    let of = |(position, vm): (usize, &TimedVm)| {
-        let budget = vm.memory_budget.as_ref().is_some_and(|asked| asked.budget.is_some());
-        (budget && copies(position)).then(|| {
-            format!(
-                "{vm}: the copies of its cores have the bandwidth of the file and count for \
-                     nothing in its budget: give it a budget that suffices for both"
-            )
-        })
-    };
-    timing.vms.iter().enumerate().filter_map(of).collect()
-}
-
 /// Returns the inputs without which the budgets are not judged.
 fn missing(timing: &Timing) -> Vec<Missing> {
     let platform = timing.platform.as_ref().map_or("the board", |platform| &platform.name);
@@ -329,7 +308,7 @@ fn no_overshoot(timing: &Timing) -> bool {
 
 /// Returns the assumptions of the figures that are not in the file.
 fn notes(timing: &Timing) -> Vec<String> {
-    let mut notes = copiers(timing);
+    let mut notes = Vec::new();
     if counted_by_interrupt(timing)
         && let Some(measured) = timing.measured_overshoot()
     {

@@ -2,22 +2,21 @@
 
 use super::{
     Options, messages,
-    mover::Mover,
     overheads::{OverheadSource, overhead_sources},
     supply::{Absence, receivers_absence},
 };
 use crate::{
     BytesPerSec, HalfNanos, Nanos,
     flows::{
-        Analyzer, Effort, FailingInstant, FlowError, FlowSetReport, MinBandwidth, Schedulability,
-        TaskReport, TransformedTask, UnschedulableCause, report,
+        Analyzer, Effort, FailingInstant, FlowError, FlowSetReport, MinBandwidth, Mover,
+        Schedulability, TaskReport, TransformedTask, UnschedulableCause, report,
     },
     verdict::{Judgement, Missing, Verdict},
 };
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use weir_model::{
-    Code, Fault, Object, Timing,
+    Code, Fault, Timing,
     timing::{Crossover, DataPath, PathSource},
 };
 
@@ -172,11 +171,9 @@ fn path_key<S: Serializer>(path: &DataPath, serializer: S) -> Result<S::Ok, S::E
 /// The effort of slacks, which are for information only.
 const SLACK: u64 = 1 << 25;
 
-/// The flows of one core that moves chunks.
+/// The flows as tasks of the core that moves them.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// The VM of the core; none for the broker's.
-    vm: Option<String>,
     /// Positions of the flows of the tasks, and behind them those of best effort.
     pub flows: Vec<usize>,
     pub tasks: Vec<TransformedTask>,
@@ -189,13 +186,12 @@ pub(super) struct Part {
 
 impl Part {
     pub fn new(
-        vm: Option<String>,
         flows: Vec<usize>,
         tasks: Vec<TransformedTask>,
         best_effort: Vec<TransformedTask>,
     ) -> Self {
         let least = MinBandwidth::Exactly(BytesPerSec(0));
-        Self { vm, flows, tasks, best_effort, report: None, least }
+        Self { flows, tasks, best_effort, report: None, least }
     }
 
     /// Finds the least bandwidth.
@@ -288,9 +284,7 @@ impl Part {
 
     /// Returns why its flows do not hold, or what was not shown within the effort.
     fn reason(&self, timing: &Timing) -> Option<String> {
-        let on = self.vm.as_ref();
-        let on = on.map_or(String::new(), |vm| format!("on the core of {}: ", Object::vm(vm)));
-        let why = match (self.verdict(), &self.least) {
+        Some(match (self.verdict(), &self.least) {
             (Some(Schedulability::Unschedulable(cause)), _) => self.cause(timing, &cause),
             (None, MinBandwidth::Never(cause)) => self.cause(timing, cause),
             (Some(Schedulability::GaveUp { checked }), _) => {
@@ -304,8 +298,7 @@ impl Part {
                 )
             }
             (Some(Schedulability::Schedulable) | None, _) => return None,
-        };
-        Some(format!("{on}{why}"))
+        })
     }
 
     /// Returns the position of the flow that its cause is about, if it is about one.
@@ -332,72 +325,37 @@ impl Part {
     }
 }
 
-/// Bounds on the least sufficient bandwidth of several parts, in bytes/s.
-#[derive(Clone, Copy)]
-enum Least {
-    Exactly(u64),
-    Never,
-    GaveUp { at_least: u64, enough: Option<u64> },
-}
-
-fn least(parts: &[Part]) -> Least {
-    let both = |least, part: &Part| match (least, &part.least) {
-        (Least::Never, _) | (_, MinBandwidth::Never(_)) => Least::Never,
-        (Least::Exactly(a), MinBandwidth::Exactly(b)) => Least::Exactly(a.max(b.0)),
-        (Least::GaveUp { at_least, enough }, MinBandwidth::Exactly(b)) => Least::GaveUp {
-            at_least: at_least.max(b.0),
-            enough: enough.map(|enough| enough.max(b.0)),
-        },
-        (before, MinBandwidth::GaveUp { at_least, enough }) => {
-            let (low, high) = match before {
-                Least::GaveUp { at_least, enough } => (at_least, enough),
-                Least::Exactly(b) => (b, Some(b)),
-                Least::Never => (0, None),
-            };
-            let high = high.zip(*enough).map(|(high, enough)| high.max(enough.0));
-            Least::GaveUp { at_least: low.max(at_least.0), enough: high }
-        }
-    };
-    parts.iter().fold(Least::Exactly(0), both)
-}
-
 impl FlowsReport {
-    /// Reports on parts that were judged at a bandwidth, which is given or was found.
+    /// Reports on flows that were judged at a bandwidth, which is given or was found.
     pub(super) fn new(
         timing: &Timing,
-        parts: &[Part],
+        part: &Part,
         (bandwidth, is_bandwidth_given): (Option<u64>, bool),
         assumed: FlowAssumptions,
     ) -> Self {
-        let schedulable = parts.iter().all(Part::holds);
-        let verdict = if schedulable || parts.iter().any(Part::is_refuted) {
+        let schedulable = part.holds();
+        let verdict = if schedulable || part.is_refuted() {
             Verdict::of(schedulable)
         } else {
             Verdict::NotJudged
         };
-        let least = least(parts);
-        let (min_bandwidth, min_bandwidth_is) = match least {
-            Least::Exactly(least) => (Some(least), MinBandwidthIs::Exact),
-            Least::Never => (None, MinBandwidthIs::None),
-            Least::GaveUp { .. } => (None, MinBandwidthIs::GivenUp),
+        let (min_bandwidth, min_bandwidth_is) = match part.least {
+            MinBandwidth::Exactly(least) => (Some(least.0), MinBandwidthIs::Exact),
+            MinBandwidth::Never(_) => (None, MinBandwidthIs::None),
+            MinBandwidth::GaveUp { .. } => (None, MinBandwidthIs::GivenUp),
         };
-        let (min_bandwidth_at_least, min_bandwidth_enough) = match least {
-            Least::GaveUp { at_least, enough } => (Some(at_least), Some(enough)),
+        let (min_bandwidth_at_least, min_bandwidth_enough) = match part.least {
+            MinBandwidth::GaveUp { at_least, enough } => {
+                (Some(at_least.0), Some(enough.map(|enough| enough.0)))
+            }
             _ => (None, None),
         };
-        let reports = || parts.iter().filter_map(|part| part.report.as_ref());
-        let utilizations: Option<Vec<f64>> = reports().map(|report| report.utilization).collect();
-        let failures = parts.iter().filter_map(|part| {
-            let failure = part.report.as_ref()?.first_failure?;
-            Some((part, failure))
-        });
-        let first_failure = failures.min_by_key(|(_, failure)| failure.at);
-        let gave_up = |part: &Part| {
-            matches!(part.least, MinBandwidth::GaveUp { .. })
-                || matches!(part.verdict(), Some(Schedulability::GaveUp { .. }))
-        };
+        let report = part.report.as_ref();
+        let first_failure = report.and_then(|report| report.first_failure);
+        let gave_up = matches!(part.least, MinBandwidth::GaveUp { .. })
+            || matches!(part.verdict(), Some(Schedulability::GaveUp { .. }));
         let overload = Some(Schedulability::Unschedulable(UnschedulableCause::Overload));
-        let never = |part: &Part| match &part.least {
+        let never = match &part.least {
             MinBandwidth::Never(cause) => {
                 Some(format!("{}: {}", part.object(timing), part.cause(timing, cause)))
             }
@@ -406,25 +364,24 @@ impl FlowsReport {
         Self {
             schedulable,
             verdict,
-            utilization: utilizations.and_then(|all| all.into_iter().reduce(f64::max)),
+            utilization: report.and_then(|report| report.utilization),
             bandwidth,
             min_bandwidth,
             min_bandwidth_is,
-            first_failure_ns: first_failure.map(|(_, failure)| failure.at.as_nanos_f64()),
-            first_failure: first_failure.map(|(part, failure)| part.failure(timing, &failure)),
-            causes: causes(timing, parts, min_bandwidth),
-            gave_up: parts.iter().any(gave_up),
+            first_failure_ns: first_failure.map(|failure| failure.at.as_nanos_f64()),
+            first_failure: first_failure.map(|failure| part.failure(timing, &failure)),
+            causes: cause(timing, part, min_bandwidth).into_iter().collect(),
+            gave_up,
             bounds_gave_up: false,
             assumed,
-            flows: rows(timing, parts),
+            flows: rows(timing, part),
             min_bandwidth_at_least,
             min_bandwidth_enough,
             dma_better_from_bytes: None,
             of_another_hypervisor: None,
             is_bandwidth_given,
-            is_failure_unknown: first_failure.is_none()
-                && parts.iter().any(|part| part.verdict() == overload),
-            no_bandwidth: parts.iter().filter_map(never).collect(),
+            is_failure_unknown: first_failure.is_none() && part.verdict() == overload,
+            no_bandwidth: never.into_iter().collect(),
         }
     }
 
@@ -502,13 +459,14 @@ impl FlowsReport {
     }
 }
 
-/// Why not all flows hold, as faults of the file.
-fn causes(timing: &Timing, parts: &[Part], min_bandwidth: Option<u64>) -> Vec<Fault> {
+/// Returns why not all flows hold, as a fault of the file.
+fn cause(timing: &Timing, part: &Part, min_bandwidth: Option<u64>) -> Option<Fault> {
+    let reason = part.reason(timing)?;
     let mover = Mover::of(timing);
     let (most, key) = mover.bandwidth(timing).unwrap_or((u64::MAX, ""));
     let what =
         if mover == Mover::Engine { "a chunk moves at" } else { "the core that copies does" };
-    let help = |part: &Part| match min_bandwidth {
+    let help = match min_bandwidth {
         Some(least) if least > most => format!(
             "lower the demand of the flows: they need {least} B/s, and {what} {most} B/s (`{key}`)"
         ),
@@ -517,24 +475,15 @@ fn causes(timing: &Timing, parts: &[Part], min_bandwidth: Option<u64>) -> Vec<Fa
         }
         None => format!("raise the flow's {}: no bandwidth is enough for it", part.too_short()),
     };
-    let cause = |part: &Part| {
-        let reason = part.reason(timing)?;
-        let flow = part.blamed().or(part.flows.first().copied());
-        let flow = flow.and_then(|flow| timing.flows.get(flow));
-        let place = flow.map(|flow| flow.place.clone()).unwrap_or_default();
-        let message = format!("{}: {reason}", part.object(timing));
-        Some(timing.fault(Code::FlowDeadlineMissed, &place, message, help(part)))
-    };
-    parts.iter().filter_map(cause).collect()
+    let flow = part.blamed().or(part.flows.first().copied());
+    let flow = flow.and_then(|flow| timing.flows.get(flow));
+    let place = flow.map(|flow| flow.place.clone()).unwrap_or_default();
+    let message = format!("{}: {reason}", part.object(timing));
+    Some(timing.fault(Code::FlowDeadlineMissed, &place, message, help))
 }
 
-fn rows(timing: &Timing, parts: &[Part]) -> Vec<FlowBound> {
-    let of = |part: &'_ Part| -> Vec<(usize, TaskReport)> {
-        let tasks = part.report.iter().flat_map(|report| report.tasks.iter().copied());
-        part.flows.iter().copied().zip(tasks).collect()
-    };
-    let mut rows: Vec<_> = parts.iter().flat_map(of).collect();
-    rows.sort_by_key(|(flow, _)| *flow);
+fn rows(timing: &Timing, part: &Part) -> Vec<FlowBound> {
+    let tasks = part.report.iter().flat_map(|report| report.tasks.iter().copied());
     let row = |(position, task): (usize, TaskReport)| FlowBound {
         name: timing.flows.get(position).map(|flow| flow.name.clone()).unwrap_or_default(),
         deadline_ns: timing.flows.get(position).and_then(|flow| flow.deadline).map(|it| it.0),
@@ -549,7 +498,7 @@ fn rows(timing: &Timing, parts: &[Part]) -> Vec<FlowBound> {
         end_to_end_ns: None,
         position,
     };
-    rows.into_iter().map(row).collect()
+    part.flows.iter().copied().zip(tasks).map(row).collect()
 }
 
 /// The assumptions of a verdict at `judged` bytes/s.

@@ -4,18 +4,15 @@ use super::{
     Options,
     cause::{Cause, why_none},
     flow_report::{FlowsReport, Part, assumptions},
-    mover::Mover,
     supply::{Absence, receivers_absence, supply},
 };
 use crate::{
     BytesPerSec, Nanos,
     flows::{
-        Analyzer, Bandwidths, ChunkMover, ChunkProcessor, Copier, Effort, EndCores, Ends,
-        FlowDemand, FlowError, FlowErrorKind, FlowSetting, MinBandwidth, Overheads, Path, Range,
-        Reading, Schedulability, SenderQueue, Spent, TransferPiece, TransformedTask, groups,
-        on_shared_core, responses, waits,
+        Analyzer, Bandwidths, Effort, EndCores, Ends, FlowDemand, FlowError, FlowErrorKind,
+        FlowSetting, MinBandwidth, Mover, Overheads, Path, Range, Reading, Schedulability, Spent,
+        TransferPiece, TransformedTask, on_shared_core, responses, tasks, waits,
     },
-    time::VmTask,
     verdict::Missing,
 };
 use weir_model::{
@@ -43,7 +40,6 @@ pub struct FlowsInput {
     pub setting: FlowSetting,
     /// The data path with its overheads.
     pub path: Path,
-    mover: Mover,
     /// The bound on the time that a core holds the lock of a device.
     hold: Nanos,
     /// The lower bound on the time to finalize a transfer after the receiver's interrupt.
@@ -111,23 +107,7 @@ impl FlowsInput {
             );
             return Err(vec![timing.fault(NO_OVERHEADS, &place, message, help)]);
         }
-        let local = mover != Mover::RtVirtio;
-        let path = Path {
-            wake,
-            copy,
-            queue: if local { SenderQueue::Heap } else { SenderQueue::List },
-            locked: !local,
-            mover: match mover {
-                Mover::RtVirtio => ChunkMover::Dma,
-                Mover::Engine => ChunkMover::EngineOrCpu,
-                Mover::Core(_) => ChunkMover::Cpu,
-            },
-            copier: match mover {
-                Mover::RtVirtio | Mover::Engine => Copier::Broker,
-                Mover::Core(copier) => copier,
-            },
-            ..Path::paper(overheads)
-        };
+        let path = Path { overheads, wake, copy, mover };
         let position = |vm: usize| u32::try_from(vm).unwrap_or(u32::MAX);
         let flows = timing.flows.iter().map(|flow| FlowDemand {
             size: flow.size,
@@ -146,21 +126,20 @@ impl FlowsInput {
                 reading,
             },
             path,
-            mover,
             hold,
             tail,
         })
     }
 
-    /// Returns the tasks of each core that moves chunks.
+    /// Returns the task of each flow.
     ///
     /// # Errors
     ///
-    /// As [`groups`].
-    fn groups(&self, timing: &Timing, others: OtherVms) -> Result<Vec<ChunkProcessor>, FlowError> {
-        let mut groups = groups(&self.flows, &self.receivers, &self.setting, &self.path)?;
-        if others == OtherVms::Quiet || !self.mover.is_weirs_broker() {
-            return Ok(groups);
+    /// As [`tasks`].
+    fn tasks(&self, timing: &Timing, others: OtherVms) -> Result<Vec<TransformedTask>, FlowError> {
+        let tasks = tasks(&self.flows, &self.receivers, &self.setting, &self.path)?;
+        if others == OtherVms::Quiet || !self.path.mover.is_weirs_broker() {
+            return Ok(tasks);
         }
         let position = |vm: usize| u32::try_from(vm).unwrap_or(u32::MAX);
         let ends = timing.flows.iter().zip(&self.flows).map(|(flow, demand)| Ends {
@@ -187,14 +166,12 @@ impl FlowsInput {
         let poll = self.path.overheads.qa.max.min(self.path.wake.max);
         let spent = Spent { hold: self.hold, poll, read, control, take };
         let waits = waits(&ends, &chunks, &cores, spent);
-        for group in &mut groups {
-            for (task, &flow) in group.tasks.iter_mut().zip(&group.flows) {
-                let added = waits.get(flow).and_then(|waits| waits.added_to(task));
-                let kind = FlowErrorKind::PacketOverheadTooLarge;
-                *task = added.ok_or(FlowError { flow: Some(flow), kind })?;
-            }
-        }
-        Ok(groups)
+        let added = tasks.iter().enumerate().map(|(flow, task)| {
+            let added = waits.get(flow).and_then(|waits| waits.added_to(task));
+            let kind = FlowErrorKind::PacketOverheadTooLarge;
+            added.ok_or(FlowError { flow: Some(flow), kind })
+        });
+        added.collect()
     }
 }
 
@@ -224,12 +201,7 @@ pub fn fault(timing: &Timing, error: FlowError) -> Fault {
         None => (&timing.dma.place, "[dma]".to_owned()),
     };
     let message = format!("{object}: {}", error.kind);
-    let help = match error.kind {
-        FlowErrorKind::MulticastByReceiver => {
-            "write [dma] path = \"broker\" or \"sender\", or a flow to each receiver"
-        }
-        _ => "write a value within the limits of the analysis",
-    };
+    let help = "write a value within the limits of the analysis";
     timing.fault(Code::FlowLimit, place, message, help)
 }
 
@@ -281,32 +253,26 @@ pub fn analyze(timing: &Timing, options: &Options) -> Result<Option<FlowsReport>
     let input = FlowsInput::of(timing, options.reading)?;
     let one = |error: FlowError| vec![fault(timing, error)];
     let bandwidth = bandwidth(timing);
-    let groups = input.groups(timing, OtherVms::Active).map_err(one)?;
-    let parts = groups.into_iter().map(|group| divide(timing, group));
-    let mut parts = parts.collect::<Result<Vec<Part>, _>>()?;
+    let tasks = input.tasks(timing, OtherVms::Active).map_err(one)?;
+    let mut part = divide(timing, tasks)?;
     let mut judged = bandwidth;
     if bandwidth.is_none() {
         // Without a bandwidth, the report is at the least one.
-        for part in &mut parts {
-            part.find_least(options.effort);
-        }
-        let found = parts.iter().map(|part| match part.least {
+        part.find_least(options.effort);
+        judged = match part.least {
             MinBandwidth::Exactly(b) => Some(b.0),
             MinBandwidth::GaveUp { enough, .. } => enough.map(|b| b.0),
             MinBandwidth::Never(_) => None,
-        });
-        judged = found.collect::<Option<Vec<_>>>().and_then(|all| all.into_iter().max());
+        };
         judged = judged.filter(|judged| *judged > 0);
     }
     if let Some(judged) = judged {
-        for part in &mut parts {
-            part.judge(BytesPerSec(judged), options.effort).map_err(one)?;
-        }
+        part.judge(BytesPerSec(judged), options.effort).map_err(one)?;
     }
     let copies = timing.overheads.iter().any(|overhead| overhead.name == "copy");
     let has_engine = timing.platform.as_ref().is_none_or(|platform| platform.dma_engine.is_some());
     let both = timing.dma.bandwidth.zip(timing.dma.copy_bandwidth).filter(|_| copies);
-    let engine = match (input.mover, both) {
+    let engine = match (input.path.mover, both) {
         _ if !has_engine => Crossover::Unknown,
         (Mover::RtVirtio, Some((engine, copy))) => {
             let Overheads { pd, hc, ip, .. } = input.path.overheads;
@@ -316,16 +282,16 @@ pub fn analyze(timing: &Timing, options: &Options) -> Result<Option<FlowsReport>
             Movers { engine_set_up, engine, copy_set_up, copy }.crossover()
         }
         (Mover::RtVirtio, None) => Crossover::Unknown,
-        (Mover::Engine | Mover::Core(_), _) => timing.crossover(),
+        (Mover::Engine | Mover::Core, _) => timing.crossover(),
     };
-    let bounds = if input.mover.is_weirs_broker() {
+    let bounds = if input.path.mover.is_weirs_broker() {
         bounds(timing, OtherVms::Active, options.effort)
     } else {
         Bounds::default()
     };
     let end_to_end = end_to_end(timing, options.effort);
     let assumed = assumptions(timing, options, bandwidth);
-    let mut report = FlowsReport::new(timing, &parts, (judged, bandwidth.is_some()), assumed);
+    let mut report = FlowsReport::new(timing, &part, (judged, bandwidth.is_some()), assumed);
     report.bounds_gave_up = bounds.gave_up || end_to_end.gave_up;
     let at = |all: &[Option<u64>], position: usize| all.get(position).copied().flatten();
     for flow in &mut report.flows {
@@ -333,7 +299,7 @@ pub fn analyze(timing: &Timing, options: &Options) -> Result<Option<FlowsReport>
         flow.absence_ns = at(&bounds.absence, flow.position);
         flow.end_to_end_ns = at(&end_to_end.of, flow.position);
     }
-    if input.mover.is_weirs_broker() {
+    if input.path.mover.is_weirs_broker() {
         report.judge_receivers(timing).map_err(|fault| vec![fault])?;
     }
     report.set_engine(engine);
@@ -391,16 +357,15 @@ fn found_end_to_end(timing: &Timing, effort: Effort) -> Option<Bounds> {
     let at = Bandwidths { paced: rate, chunk: rate };
     let input = FlowsInput::of(timing, Reading::Printed).ok()?;
     let mut bounds = Bounds::none(timing);
-    for group in input.groups(timing, OtherVms::Active).ok()? {
-        let Part { flows, tasks, best_effort, .. } = divide(timing, group).ok()?;
-        let responses = responses(&tasks, &best_effort, at, effort);
-        bounds.gave_up |= responses.gave_up;
-        for ((flow, task), response) in flows.into_iter().zip(&tasks).zip(responses.longest) {
-            let whole = 2 * i64::try_from(input.flows.get(flow)?.deadline.0).ok()?;
-            // D - D' is the time of sender and receiver.
-            let ends = u64::try_from(whole - task.deadline.0).ok()?.div_ceil(2);
-            *bounds.of.get_mut(flow)? = response.and_then(|response| response.0.checked_add(ends));
-        }
+    let tasks = input.tasks(timing, OtherVms::Active).ok()?;
+    let Part { flows, tasks, best_effort, .. } = divide(timing, tasks).ok()?;
+    let responses = responses(&tasks, &best_effort, at, effort);
+    bounds.gave_up = responses.gave_up;
+    for ((flow, task), response) in flows.into_iter().zip(&tasks).zip(responses.longest) {
+        let whole = 2 * i64::try_from(input.flows.get(flow)?.deadline.0).ok()?;
+        // D - D' is the time of sender and receiver.
+        let ends = u64::try_from(whole - task.deadline.0).ok()?.div_ceil(2);
+        *bounds.of.get_mut(flow)? = response.and_then(|response| response.0.checked_add(ends));
     }
     Some(bounds)
 }
@@ -412,84 +377,28 @@ fn found_bounds(timing: &Timing, others: OtherVms, effort: Effort) -> Option<Bou
     let (chunk, _) = mover.bandwidth(timing)?;
     let rate = paced(timing, mover, timing.dma.bandwidth.map(|rate| rate.0))?;
     let at = Bandwidths { paced: BytesPerSec(rate), chunk: BytesPerSec(chunk) };
-    let groups = input.groups(timing, others).ok()?;
+    let tasks = input.tasks(timing, others).ok()?;
     // A packet has arrived before its last finalization ends. The table is of flows to one
     // receiver; more of them take longer in steps that it does not contain, for which this time is
     // left in.
     let several = timing.flows.iter().any(|flow| flow.to.len() > 1);
     let tail = if several { 0 } else { input.tail.0 };
     let mut bounds = Bounds::none(timing);
-    for group in groups {
-        let Part { flows, tasks, best_effort, .. } = divide(timing, group).ok()?;
-        let responses = responses(&tasks, &best_effort, at, effort);
-        bounds.gave_up |= responses.gave_up;
-        for (flow, bound) in flows.into_iter().zip(responses.longest) {
-            let pending = bound.map(|bound| bound.0.saturating_sub(tail));
-            let (away, added) = match receivers_absence(timing, flow).ok()? {
-                Absence::None => (None, Some(0)),
-                Absence::AtMost(most) => (Some(most.0), Some(most.0)),
-                Absence::Unbounded => (None, None),
-            };
-            *bounds.of.get_mut(flow)? =
-                pending.zip(added).and_then(|(pending, added)| pending.checked_add(added));
-            *bounds.absence.get_mut(flow)? = away;
-        }
+    let Part { flows, tasks, best_effort, .. } = divide(timing, tasks).ok()?;
+    let responses = responses(&tasks, &best_effort, at, effort);
+    bounds.gave_up = responses.gave_up;
+    for (flow, bound) in flows.into_iter().zip(responses.longest) {
+        let pending = bound.map(|bound| bound.0.saturating_sub(tail));
+        let (away, added) = match receivers_absence(timing, flow).ok()? {
+            Absence::None => (None, Some(0)),
+            Absence::AtMost(most) => (Some(most.0), Some(most.0)),
+            Absence::Unbounded => (None, None),
+        };
+        *bounds.of.get_mut(flow)? =
+            pending.zip(added).and_then(|(pending, added)| pending.checked_add(added));
+        *bounds.absence.get_mut(flow)? = away;
     }
     Some(bounds)
-}
-
-/// The time that the cores of a VM with tasks spend on copies, if `[dma]` `path` is its sender or
-/// its receiver.
-#[derive(Debug, Default)]
-pub struct Copying {
-    /// The copies as tasks C', P', J' of higher priority than all tasks of the VM.
-    pub tasks: Vec<VmTask>,
-    /// The position of a flow that is copied without a limit on its rate, or at an unknown
-    /// bandwidth.
-    pub unlimited: Option<usize>,
-}
-
-impl Copying {
-    /// Returns the copies of VM `vm` at `[dma]` `bandwidth`, or at `tried` if the file has none.
-    pub fn by(timing: &Timing, vm: usize, tried: Option<u64>) -> Self {
-        let mut found = Self::default();
-        let moves = timing.dma.bandwidth.is_some() || tried != Some(0);
-        let has_tasks = timing.vms.get(vm).is_some_and(|vm| !vm.tasks.is_empty());
-        if !timing.dma.path.is_of_vms() || !moves || !has_tasks {
-            return found;
-        }
-        // The report on the flows states why they cannot be analyzed.
-        let groups = FlowsInput::of(timing, Reading::Printed)
-            .ok()
-            .and_then(|input| input.groups(timing, OtherVms::Active).ok());
-        let asked = timing.dma.bandwidth.map(|rate| rate.0).or(tried);
-        let rate = paced(timing, Mover::of(timing), asked).filter(|rate| *rate > 0);
-        let own = |group: &ChunkProcessor| group.vm.is_some_and(|its| its as usize == vm);
-        for group in groups.unwrap_or_default().into_iter().filter(own) {
-            for (task, flow) in group.tasks.iter().zip(group.flows) {
-                let best_effort = timing.flows.get(flow).is_none_or(|flow| flow.best_effort);
-                match rate.and_then(|rate| copied(task, rate)).filter(|_| !best_effort) {
-                    Some(task) => found.tasks.push(task),
-                    None => found.unlimited = Some(flow),
-                }
-            }
-        }
-        found
-    }
-}
-
-/// Returns the task of a flow in whole nanoseconds, rounded to the safe side; none if it has no
-/// period left.
-fn copied(task: &TransformedTask, rate: u64) -> Option<VmTask> {
-    let bytes = u128::from(task.wcet.bytes) * 2_000_000_000;
-    let halves = u128::from(task.wcet.fixed) + bytes.div_ceil(u128::from(rate));
-    let period = u64::try_from(task.period.0).ok()? / 2;
-    Some(VmTask {
-        wcet: Nanos(u64::try_from(halves.div_ceil(2)).ok()?),
-        period: Nanos((period > 0).then_some(period)?),
-        jitter: Nanos(u64::try_from(task.jitter.0).unwrap_or(0).div_ceil(2)),
-        blocking: Nanos(0),
-    })
 }
 
 /// The effort was spent before there was an answer.
@@ -502,19 +411,15 @@ pub type BoundedAnswer<T> = (Result<T, GaveUp>, u64);
 /// Returns the least bandwidth at which the flows hold, in bytes/s, or a sufficient one if the
 /// search gave up; none if no bandwidth is enough or the flows cannot be analyzed.
 pub fn least(timing: &Timing, effort: Effort) -> BoundedAnswer<Option<u64>> {
-    let (mut most, mut is_unsure) = (Some(0), false);
-    let spent = each_part(timing, |analyzer| match analyzer.min_bandwidth(effort) {
+    let asked = with_analyzer(timing, |analyzer| analyzer.min_bandwidth(effort));
+    let Some((least, spent)) = asked else { return (Ok(None), 0) };
+    match least.unwrap_or(MinBandwidth::Exactly(BytesPerSec(0))) {
         MinBandwidth::Exactly(b) | MinBandwidth::GaveUp { enough: Some(b), .. } => {
-            most = most.map(|most: u64| most.max(b.0));
+            (Ok(least_in_time(timing, b.0, effort)), spent)
         }
-        MinBandwidth::GaveUp { enough: None, .. } => is_unsure = true,
-        MinBandwidth::Never(_) => most = None,
-    });
-    let Some(spent) = spent else { return (Ok(None), 0) };
-    if is_unsure && most.is_some() {
-        return (Err(GaveUp), spent);
+        MinBandwidth::GaveUp { enough: None, .. } => (Err(GaveUp), spent),
+        MinBandwidth::Never(_) => (Ok(None), spent),
     }
-    (Ok(most.and_then(|most| least_in_time(timing, most, effort))), spent)
 }
 
 /// Returns the least bandwidth from `least` on at which the flows to VMs on shared cores have
@@ -552,40 +457,42 @@ fn are_in_time(timing: &Timing, bandwidth: u64, effort: Effort) -> bool {
 
 /// Returns whether the flows hold at a bandwidth.
 pub fn hold(timing: &Timing, bandwidth: BytesPerSec, effort: Effort) -> BoundedAnswer<bool> {
-    let (mut all, mut is_unsure) = (true, false);
-    let spent = each_part(timing, |analyzer| match analyzer.verdict(bandwidth, effort) {
-        Ok(Schedulability::Schedulable) => {}
-        Ok(Schedulability::GaveUp { .. }) => is_unsure = true,
-        Ok(Schedulability::Unschedulable(_)) | Err(_) => all = false,
-    });
-    let Some(spent) = spent else { return (Ok(false), 0) };
-    all = all && are_in_time(timing, bandwidth.0, effort);
-    (if is_unsure && all { Err(GaveUp) } else { Ok(all) }, spent)
-}
-
-/// Calls `ask` for each core that moves real-time flows. Returns the steps that were spent, or none
-/// if the flows cannot be analyzed.
-fn each_part(timing: &Timing, mut ask: impl FnMut(&mut Analyzer)) -> Option<u64> {
-    let input = FlowsInput::of(timing, Reading::Printed).ok()?;
-    let mut spent = 0_u64;
-    for group in input.groups(timing, OtherVms::Active).ok()? {
-        let Part { tasks, best_effort, .. } = divide(timing, group).ok()?;
-        if !tasks.is_empty() {
-            let mut analyzer = Analyzer::new(&tasks, &best_effort);
-            ask(&mut analyzer);
-            spent = spent.saturating_add(analyzer.spent());
+    let asked = with_analyzer(timing, |analyzer| analyzer.verdict(bandwidth, effort));
+    let Some((verdict, spent)) = asked else { return (Ok(false), 0) };
+    let answer = match verdict {
+        None | Some(Ok(Schedulability::Schedulable)) => {
+            Ok(are_in_time(timing, bandwidth.0, effort))
         }
-    }
-    Some(spent)
+        Some(Ok(Schedulability::GaveUp { .. })) if are_in_time(timing, bandwidth.0, effort) => {
+            Err(GaveUp)
+        }
+        Some(_) => Ok(false),
+    };
+    (answer, spent)
 }
 
-/// Splits a group into real-time tasks and best effort, on the supply of the core that serves them.
-fn divide(timing: &Timing, group: ChunkProcessor) -> Result<Part, Vec<Fault>> {
-    let entity = group.vm.map_or(Entity::Broker, |vm| Entity::Vm(vm as usize));
-    let serves_switch = timing.has_switch && entity == Entity::Broker;
-    let switch = if serves_switch { switch_step(&group.tasks) } else { None };
-    let mut tasks = group.tasks;
-    if let Some((core, place, supply)) = supply(timing, entity).map_err(|fault| vec![fault])? {
+/// Returns the answer of `ask` on the real-time flows, and the steps that were spent; no answer if
+/// there are no such flows, and none at all if the flows cannot be analyzed.
+fn with_analyzer<T>(
+    timing: &Timing,
+    ask: impl FnOnce(&mut Analyzer) -> T,
+) -> Option<(Option<T>, u64)> {
+    let input = FlowsInput::of(timing, Reading::Printed).ok()?;
+    let tasks = input.tasks(timing, OtherVms::Active).ok()?;
+    let Part { tasks, best_effort, .. } = divide(timing, tasks).ok()?;
+    if tasks.is_empty() {
+        return Some((None, 0));
+    }
+    let mut analyzer = Analyzer::new(&tasks, &best_effort);
+    let answer = ask(&mut analyzer);
+    Some((Some(answer), analyzer.spent()))
+}
+
+/// Splits the tasks of flows into real-time and best effort, on the supply of the broker's core.
+fn divide(timing: &Timing, mut tasks: Vec<TransformedTask>) -> Result<Part, Vec<Fault>> {
+    let switch = if timing.has_switch { switch_step(&tasks) } else { None };
+    let broker = Entity::Broker;
+    if let Some((core, place, supply)) = supply(timing, broker).map_err(|fault| vec![fault])? {
         let linear = supply.linear().ok_or_else(|| {
             let own_lines = || Cause {
                 place,
@@ -593,28 +500,24 @@ fn divide(timing: &Timing, group: ChunkProcessor) -> Result<Part, Vec<Fault>> {
                 suggestion: "give each [[irq]] of it a `rate`, and a lower one".to_owned(),
             };
             let Cause { place, reason, suggestion } =
-                why_none(timing, entity).unwrap_or_else(own_lines);
+                why_none(timing, broker).unwrap_or_else(own_lines);
             let message = format!(
                 "{}: moves flows on {core}, where no time is guaranteed to it: {reason}",
-                entity.title(timing)
+                broker.title(timing)
             );
             vec![timing.fault(Code::NoSupply, &place, message, suggestion)]
         })?;
-        tasks = on_shared_core(&tasks, linear).map_err(|error| {
-            let flow = error.flow.and_then(|task| group.flows.get(task).copied());
-            vec![fault(timing, FlowError { flow, ..error })]
-        })?;
+        tasks = on_shared_core(&tasks, linear).map_err(|error| vec![fault(timing, error)])?;
     }
-    let vm = group.vm.and_then(|vm| timing.vms.get(vm as usize)).map(|vm| vm.name.clone());
     let is_best_effort = |flow: usize| timing.flows.get(flow).is_some_and(|flow| flow.best_effort);
-    let both = tasks.into_iter().zip(group.flows);
+    let both = tasks.into_iter().zip(0..);
     let (best_effort, timed): (Vec<_>, Vec<_>) = both.partition(|(_, flow)| is_best_effort(*flow));
     let flows = timed.iter().chain(&best_effort).map(|(_, flow)| *flow).collect();
     let [tasks, mut best_effort]: [Vec<TransformedTask>; 2] =
         [timed, best_effort].map(|all| all.into_iter().map(|(task, _)| task).collect());
     // Behind the flows, as it is none of them.
     best_effort.extend(switch);
-    Ok(Part::new(vm, flows, tasks, best_effort))
+    Ok(Part::new(flows, tasks, best_effort))
 }
 
 /// Returns a task that blocks like one step of the switch, which runs where no flow has anything to

@@ -31,9 +31,9 @@ pub use report::{CheckRules, Report, analyze, check};
 pub use supply::supply;
 pub use tasks::{CoreSupply, InterruptBound, TaskBound, TimeReport, VmSupply, supplies, times};
 
+pub(crate) use crate::flows::Mover;
 pub(crate) use flows::{FlowsInput, GaveUp, hold, least};
 pub(crate) use limits::{Limits, forgiven, saturation};
-pub(crate) use mover::Mover;
 pub(crate) use regulation::regulation;
 pub(crate) use report::analyze_timing;
 pub(crate) use tasks::tasks;

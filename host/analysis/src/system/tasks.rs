@@ -7,7 +7,6 @@ mod report;
 
 use super::{
     cause::{self, Cause},
-    flows::Copying,
     own_budget::{self as own, Own},
     regulation::vcpus,
     supply::{
@@ -32,14 +31,6 @@ pub use report::{CoreSupply, InterruptBound, TaskBound, TimeReport, VmSupply};
 /// The suggestion if the closest polls of the counter page are in the responses.
 const ADD: &str = "add `accesses` to each of its tasks: without them, the polls of the counter \
                    page count as if little were left of the budget";
-
-/// The suggestion if a core copies flows in addition to its tasks.
-const COPY: &str =
-    "write [dma] path = \"broker\": the responses contain the flows that the VM's core copies";
-
-/// The suggestion if a core copies a flow without a limit.
-const PACE: &str =
-    "write `period` and `deadline` for the flow instead of best_effort, and [dma] bandwidth";
 
 /// Returns the missing cost of a switch on a shared core.
 fn no_switch(timing: &Timing, core: &SharedCore) -> Option<Missing> {
@@ -341,16 +332,6 @@ fn delayed(
     Some(Cause { place: task.place.clone(), reason, suggestion })
 }
 
-/// Returns the cause that the VM's cores copy the flow at position `flow` without a limit.
-fn unpaced(timing: &Timing, flow: Option<usize>, task: &Task) -> Option<Cause> {
-    let flow = timing.flows.get(flow?)?;
-    Some(Cause {
-        place: task.place.clone(),
-        reason: format!("its VM's cores copy {flow}, which has no limit of its rate"),
-        suggestion: PACE.to_owned(),
-    })
-}
-
 fn load_of(tasks: &[&Task]) -> Vec<VmTask> {
     let load = |task: &&Task| VmTask {
         wcet: task.wcet,
@@ -374,11 +355,6 @@ fn tasks_of(
     cores.sort_unstable();
     cores.dedup();
     let delays = interference(timing, vm, tried);
-    // The file does not state which core copies, so each may.
-    let copying = Copying::by(timing, vm, tried.map(|rate| rate.0));
-    let copies = copying.tasks.len();
-    let asked_by_copies: f64 =
-        copying.tasks.iter().map(|copy| part(copy.wcet.0, copy.period.0)).sum();
     time.memory_interference |= delays.as_ref().is_some_and(|delays| delays.delay.0 > 0);
     let mut missing = Vec::new();
     if delays.is_none() && !this.tasks.is_empty() && is_exposed(timing, vm) {
@@ -394,11 +370,8 @@ fn tasks_of(
         let polls = polling(timing, vm, left);
         polled |= !polls.is_empty();
         let supply = supply_for(timing, (vm, core), shared, polls.clone())?;
-        let load: Vec<VmTask> = copying.tasks.iter().copied().chain(load_of(&tasks)).collect();
-        // The bandwidth of a copy contains the delay of its accesses.
-        let own_accesses = tasks.iter().map(|task| task.accesses);
-        let accesses: Vec<Option<u64>> =
-            std::iter::repeat_n(Some(0), copies).chain(own_accesses).collect();
+        let load = load_of(&tasks);
+        let accesses: Vec<_> = tasks.iter().map(|task| task.accesses).collect();
         let back = shared.map_or(Nanos(0), |core| back(timing, core));
         let own = match own::on_core(timing, this, core, back) {
             Own::Enough => None,
@@ -415,13 +388,12 @@ fn tasks_of(
         let times = |load: &[VmTask], supply: &Supply| {
             response_times(load, supply, &accesses, delays.as_ref(), own.as_ref())
         };
-        let mut asked = asked_by_copies;
-        let responses = times(&load, &supply).into_iter().enumerate().skip(copies);
+        let mut asked = 0.0;
+        let responses = times(&load, &supply).into_iter().enumerate();
         for (task, (place, response)) in tasks.iter().zip(responses) {
             asked += part(task.wcet.0, task.period.0);
             // Tasks of lower priority matter to a task that they can block.
             let those = if task.blocking.0 == 0 { &load[..=place] } else { &load[..] };
-            let response = response.filter(|_| copying.unlimited.is_none());
             let mut row = TaskBound::new(this, task, response, !missing.is_empty());
             let bounded = |tried: &Timing| {
                 let supply = supply_for(tried, (vm, core), shared, polls.clone());
@@ -432,20 +404,18 @@ fn tasks_of(
                 })
             };
             let suggestion = suggestion_for(this, &accesses, polled && left == 0);
-            let suggestion = suggestion.or((copies > 0).then_some(COPY));
             let without = |delays, own| {
                 let times = response_times(those, &supply, &accesses, delays, own);
                 times.get(place).copied().flatten().is_some()
             };
             let unsuspended = || without(delays.as_ref(), None);
             let alone = || without(None, own.as_ref());
-            let cause = unpaced(timing, copying.unlimited, task).or_else(|| {
-                if response.is_some() || !explain {
-                    return None;
-                }
+            let cause = if response.is_some() || !explain {
+                None
+            } else {
                 no_bound(timing, (vm, shared), (task, asked, &supply), suggestion, bounded)
                     .or_else(|| delayed(timing, vm, task, unsuspended, alone))
-            });
+            };
             row.cause = late(&row, cause.as_ref())
                 .map(|reason| format!("{}: {reason}", Object::task(&row.name, &row.vm)));
             let (place, suggestion) = if let Some(cause) = cause {
@@ -460,7 +430,7 @@ fn tasks_of(
             time.tasks.push(row);
         }
     }
-    time.notes.extend(notes(this, [copies > 0, unknown, polled, waits]));
+    time.notes.extend(notes(this, [unknown, polled, waits]));
     missing.dedup();
     time.missing.extend(missing);
     Ok(())
@@ -494,11 +464,10 @@ fn no_accesses(vm: &TimedVm) -> Missing {
     }
 }
 
-/// Returns notes on the responses of a VM: it copies flows, its budget is unknown, EL2
-/// polls for it, its tasks wait.
-fn notes(vm: &TimedVm, hold: [bool; 4]) -> impl Iterator<Item = String> {
+/// Returns notes on the responses of a VM: its budget is unknown, EL2 polls for it, its tasks
+/// wait.
+fn notes(vm: &TimedVm, hold: [bool; 3]) -> impl Iterator<Item = String> {
     let notes = [
-        "the responses contain the flows that its cores copy, at a higher priority than its tasks",
         "its own budget counts as sufficient for its tasks, but their `accesses` are not known",
         "the responses contain EL2's polls of the counter page for its budget",
         "the responses contain the waits of its tasks for a replenishment of its own budget",

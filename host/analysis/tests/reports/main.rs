@@ -15,7 +15,7 @@ mod texts;
 use serde_json::Value;
 use std::fmt::Write as _;
 use support::{analyze, analyze_with, at, causes};
-use texts::{OVERHEADS, SATURATION, flow, moved_by_the_broker, regulated, system, table3};
+use texts::{OVERHEADS, SATURATION, flow, moved_by_the_broker, system, table3};
 use weir_analysis::{
     Options,
     flows::Reading,
@@ -270,10 +270,8 @@ fn the_own_data_path_has_its_own_terms() {
         let task = &json["flows"]["tasks"][0];
         (task["c_ns"].as_f64().unwrap(), task["j_ns"].as_f64().unwrap())
     };
-    let (dma, broker, sender) = (task("dma"), task("broker"), task("sender"));
+    let (dma, broker) = (task("dma"), task("broker"));
     assert!(broker.0 < dma.0, "no engine to program: {broker:?} {dma:?}");
-    // A sender parses a packet, inserts it and finds its place.
-    assert!((sender.1 - (1161.0 + 101.0 + 30.0)).abs() < 0.1, "{sender:?}");
     // The broker wakes up behind a poll in vain (QA). It may have taken a control packet of the
     // other VM, and read one of each.
     let read = 142.0 + 1161.0;
@@ -564,21 +562,6 @@ fn own_interrupts_delay_own_tasks() {
     assert_eq!(verdict, Some(DoesNotHold));
     let reason = json["time"]["reasons"][0].as_str().expect("a reason");
     assert!(reason.contains("interrupt 41 of vm `rt`, on its core, has no `rate`"), "{reason}");
-
-    // A core that copies flows is interrupted as well.
-    let copies = |line: &str| {
-        let text = format!(
-            "[dma]\nbandwidth = \"1GB/s\"\npath = \"sender\"\n\
-             {}{line}{OVERHEADS}copy = {{ min = 50, max = 90 }}\n",
-            flow("f", "rt", "\"b\"", "4KiB", "90us", "90us")
-        );
-        let (verdict, json) = analyze(&text);
-        (verdict, json["flows"]["tasks"][0]["c_ns"].as_f64().unwrap_or(0.0))
-    };
-    let (free, interrupted) = (copies(""), copies(&line("rate = 10000\n")));
-    assert_eq!((free.0, interrupted.0), (Some(Holds), Some(Holds)));
-    assert!(interrupted.1 > 1.01 * free.1, "{interrupted:?} {free:?}");
-    assert_eq!(copies(&line("")).0, Some(DoesNotHold));
 }
 
 #[test]
@@ -602,59 +585,23 @@ fn a_core_that_is_not_the_vms_own_is_no_free_capacity() {
     assert_eq!(analyze(&vm("a", "")).0, Some(Holds));
 }
 
-/// Flow `f` from a to b, 64 KiB each `period`, moved by the core of `path`, next to a task of 9 ms
-/// in each 10 ms of each VM.
-fn copied(path: &str, period: &str) -> String {
+#[test]
+fn the_brokers_core_is_no_vms_own() {
     let vm = |name: &str, cpu: u8| {
         format!(
             "[[vm]]\nname = \"{name}\"\ncpus = [{cpu}]\n[[vm.task]]\nname = \"t\"\nwcet = \"9ms\"\n\
              period = \"10ms\"\n"
         )
     };
-    format!(
-        "[dma]\nbandwidth = \"100MB/s\"\npath = \"{path}\"\n\
+    let system = format!(
+        "[dma]\nbandwidth = \"100MB/s\"\npath = \"broker\"\n\
          {}{}{}{OVERHEADS}copy = {{ min = 50, max = 90 }}\nwake = {{ min = 300, max = 700 }}\n\
          hold = {{ min = 0, max = 0 }}\n",
         vm("a", 0),
         vm("b", 1),
-        flow("f", "a", "\"b\"", "64KiB", period, period)
-    )
-}
-
-/// U' 0.7 and 0.9 of one core: the copying core is late, and the other is not.
-#[test]
-fn what_a_core_copies_is_taken_from_its_tasks() {
-    for (path, late, other) in [("sender", 0, 1), ("receiver", 1, 0)] {
-        let (verdict, json) = analyze(&copied(path, "1ms"));
-        let tasks = &json["time"]["tasks"];
-        assert_eq!(
-            (verdict, &json["flows"]["schedulable"]),
-            (Some(DoesNotHold), &true.into()),
-            "{path}"
-        );
-        // The delay by other VMs' accesses is not known.
-        assert_eq!((&tasks[late]["holds"], &tasks[other]["holds"]), (&false.into(), &Value::Null));
-        assert_eq!(tasks[other]["response_ns"], 9_000_000);
-        // Once in 100 ms there is time for it: once in the response.
-        let (verdict, json) = analyze(&copied(path, "100ms"));
-        let c = json["flows"]["tasks"][0]["c_ns"].as_f64().expect("C'");
-        let response = json["time"]["tasks"][late]["response_ns"].as_f64().expect("a response");
-        assert_eq!(verdict, Some(NotJudged), "{path}: {json}");
-        assert!((response - 9e6 - c).abs() < 2.0, "{path}: {response} {c}");
-    }
-    let accepted = analyze(&copied("broker", "1ms"));
-    assert_eq!(accepted.0, Some(NotJudged));
-    // What has no period has no limit.
-    let best_effort =
-        "[[flow]]\nname = \"log\"\nfrom = \"a\"\nto = \"b\"\nsize = \"1KiB\"\nbest_effort = true\n";
-    let (_, json) = analyze(&format!("{}{best_effort}", copied("sender", "100ms")));
-    let reason = json["time"]["reasons"][0].as_str().expect("a reason");
-    assert!(reason.contains("copy flow `log`"), "{reason}");
-}
-
-#[test]
-fn the_brokers_core_is_no_vms_own() {
-    let shared = |more: &str| format!("{}[broker]\ncpus = [1]\n{more}", copied("broker", "1ms"));
+        flow("f", "a", "\"b\"", "64KiB", "1ms", "1ms")
+    );
+    let shared = |more: &str| format!("{system}[broker]\ncpus = [1]\n{more}");
     let (verdict, json) = analyze(&shared(""));
     assert_eq!((verdict, &json["faults"][0]["name"]), (Some(DoesNotHold), &"no-schedule".into()));
     assert_eq!(
@@ -751,28 +698,6 @@ fn a_slot_of_a_vm_alone_on_its_core_ends_too() {
     // These never leave the core: only what comes to it is taken off.
     assert!(response(&server("1ms")) < 60_000);
     assert!(response("kind = \"round-robin\", quantum = \"1ms\"") < 60_000);
-}
-
-#[test]
-fn what_vms_copy_is_in_their_budgets_and_no_dma() {
-    let copied = |path: &str| {
-        let dma = format!("[dma]\nbandwidth = \"485MB/s\"\npath = \"{path}\"\n");
-        let flow = flow("f", "a", "\"b\"", "64KiB", "1ms", "1ms");
-        let text = regulated(&format!("{dma}{flow}"));
-        let kinds = "[overheads]\ncopy = { min = 50, max = 90 }\nwake = { min = 300, max = 700 }\n\
-                     hold = { min = 0, max = 0 }\n";
-        let (verdict, json) = analyze(&text.replace("[overheads]\n", kinds));
-        let notes = json["memory"]["notes"].to_string();
-        (
-            verdict,
-            json["memory"]["dma_bandwidth"].as_u64(),
-            notes.contains("the copies of its cores"),
-        )
-    };
-    for path in ["sender", "receiver"] {
-        assert_eq!(copied(path), (Some(Holds), Some(0), true), "{path}");
-    }
-    assert_eq!(copied("broker"), (Some(DoesNotHold), Some(485_000_000), false));
 }
 
 /// A round of a and b, 5 ms each, and a task of a's.

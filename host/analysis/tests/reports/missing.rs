@@ -188,7 +188,7 @@ fn a_file_of_best_effort_alone_has_nothing_to_judge() {
 #[test]
 fn a_rule_that_is_not_enforced_is_not_judged() {
     let text = fs::read_to_string(checkout::system("flows-mmio")).expect("a system");
-    let text = text.replacen("[[vm]]", "[dma]\npath = \"sender\"\n[[vm]]", 1);
+    let text = text.replacen("[[vm]]", "[dma]\npath = \"dma\"\n[[vm]]", 1);
     let file = SystemFile::parse(Path::new("x.toml"), &text, &guests()).unwrap();
     let report = weir_analysis::analyze(&file, &Options::default()).unwrap();
     let found = format!("{:?}", report.not_judged);

@@ -288,7 +288,7 @@ fn what_is_not_enforced_is_not_built() {
     }
     plan(&good.replace("\"two\"", "\"tow\"")).unwrap_err();
     for more in [
-        "[dma]\npath = \"sender\"\n",
+        "[dma]\npath = \"dma\"\n",
         "[[irq]]\nline = 40\nvm = \"one\"\nrate = 10\nwcet = \"1us\"\n",
         "[[irq]]\nline = \"net\"\nvm = \"one\"\nclass = \"dynamic\"\nwcet = \"1us\"\n",
     ] {
@@ -405,18 +405,16 @@ fn flows_are_judged_at_no_more_than_a_core_copies() {
         )
     };
     let slow = "copy_bandwidth = \"100MB/s\"\n";
-    for path in ["broker", "sender", "receiver"] {
-        let (verdict, json) = analyze(&text(path, slow));
-        let flows = &json["flows"];
-        let judged = (verdict, &flows["bandwidth"]);
-        assert_eq!(judged, (Some(DoesNotHold), &Value::from(100_000_000)), "{path}: {json}");
-        let demand = flows["first_failure"].as_str().expect("a demand");
-        assert!(demand.contains(" of work in "), "{demand}");
-        assert_eq!(analyze(&text(path, "")).0, Some(Holds), "{path}");
-        // And so none is planned.
-        let open = text(path, slow).replace("bandwidth = \"2000MB/s\"\n", "");
-        let refused = plan(&open).unwrap_err();
-        assert!(refused.contains("there are 100000000 B/s"), "{path}: {refused}");
-    }
+    let (verdict, json) = analyze(&text("broker", slow));
+    let flows = &json["flows"];
+    let judged = (verdict, &flows["bandwidth"]);
+    assert_eq!(judged, (Some(DoesNotHold), &Value::from(100_000_000)), "{json}");
+    let demand = flows["first_failure"].as_str().expect("a demand");
+    assert!(demand.contains(" of work in "), "{demand}");
+    assert_eq!(analyze(&text("broker", "")).0, Some(Holds));
+    // And so none is planned.
+    let open = text("broker", slow).replace("bandwidth = \"2000MB/s\"\n", "");
+    let refused = plan(&open).unwrap_err();
+    assert!(refused.contains("there are 100000000 B/s"), "{refused}");
     assert_eq!(analyze(&text("dma", slow)).0, Some(Holds));
 }

@@ -143,8 +143,6 @@ fn assumptions(assumed: &FlowAssumptions) -> String {
             None => "a DMA engine moves the bytes".to_owned(),
         },
         DataPath::Broker => "the broker's core copies".to_owned(),
-        DataPath::Sender => "the sender's core copies".to_owned(),
-        DataPath::Receiver => "the receiver's core copies".to_owned(),
     };
     let path = format!("{moves} in chunks of {} B ({})", assumed.chunk, assumed.data_path_from);
     let cores =

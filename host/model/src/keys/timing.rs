@@ -53,9 +53,9 @@ table! {
         qos_level: Option<At<u64>> [1, ENGINE_LEVELS],
         /// Queues that the broker searches. Default: the number of VMs that send.
         queues: Option<u32> [1, 1 << 16],
-        /// The mover of the bytes: the broker's DMA engine ("dma"), or a core that copies: the
-        /// broker's, the sender's or the receiver's. The default follows from the platform: "dma"
-        /// if the platform has the table [dma_engine], else "broker"; without a platform "dma".
+        /// The mover of the bytes: the broker's DMA engine ("dma"), or its core ("broker"). The
+        /// default follows from the platform: "dma" if the platform has the table [dma_engine],
+        /// else "broker"; without a platform "dma".
         path: Option<DataPath>,
         /// The bandwidth at which a core copies. Default: the one in [overheads].
         copy_bandwidth: Option<BytesPerSec> > 0,
@@ -168,10 +168,6 @@ choice! {
         Dma = "dma",
         /// The broker's core.
         Broker = "broker",
-        /// The sender's core.
-        Sender = "sender",
-        /// The receiver's core.
-        Receiver = "receiver",
     }
 }
 

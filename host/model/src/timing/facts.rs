@@ -383,8 +383,8 @@ impl Timing {
         Fault::new(code, &self.file, place.0.clone(), message).label("this").help(help)
     }
 
-    /// Returns why this version of weir does not move flows as the file asks: by a DMA engine that
-    /// the platform lacks, or by the core of a VM.
+    /// Returns why this version of weir does not move flows as the file asks, by a DMA engine that
+    /// the platform lacks.
     fn unbuilt_path(&self) -> Option<Fault> {
         if !self.dma.given && self.flows.is_empty() {
             return None;
@@ -398,7 +398,6 @@ impl Timing {
                 }
                 None => "the file names no platform with a DMA engine".to_owned(),
             },
-            DataPath::Sender | DataPath::Receiver => "only the broker moves flows".to_owned(),
         };
         let header = self.flows.first().map_or(&self.dma.place, |flow| &flow.place);
         let place = if self.dma.given { &self.dma.place } else { header };
@@ -407,7 +406,7 @@ impl Timing {
             self.dma.path.name()
         );
         let help = "write path = \"broker\" to build the system; `weir analyze` and `weir plan` \
-                    take the other paths";
+                    take the other path";
         Some(self.fault(Code::NotEnforced, place, message, help))
     }
 

@@ -65,14 +65,6 @@ pub enum PathSource {
     Platform,
 }
 
-impl DataPath {
-    /// Whether VMs' cores move the bytes, so that their budgets count what is moved.
-    #[must_use]
-    pub const fn is_of_vms(self) -> bool {
-        matches!(self, Self::Sender | Self::Receiver)
-    }
-}
-
 /// `[dma]`.
 #[derive(Clone, Debug, Default)]
 pub struct Dma {

@@ -81,7 +81,7 @@ pub(super) fn interference(
 
 /// Returns whether a DMA engine or the broker moves flows for the VMs.
 fn moves_for_vms(timing: &Timing) -> bool {
-    !timing.flows.is_empty() && !timing.dma.path.is_of_vms()
+    !timing.flows.is_empty()
 }
 
 /// Returns whether anything else uses the memory while a task of VM `vm` runs.
