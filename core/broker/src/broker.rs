@@ -16,7 +16,7 @@
 //! agreement with the queues `delayed` and `ready`, and end the phase that the next part measures.
 
 use crate::{
-    RING,
+    RING, bits,
     clock::Clock,
     flow::Flow,
     ram::{Access, Memory, Window},
@@ -349,11 +349,12 @@ impl<'a> Broker<'a> {
         let again = core::mem::take(&mut self.again);
         let changed = again | self.shared.changed(&mut self.changes, self.ports);
         let mut settled = true;
-        for port in bits(changed) {
+        for port in bits(changed.into()) {
             settled &= self.refresh(port, now, access);
         }
         let mut ahead = u32::MAX;
-        while let Some(port) = bits((changed | self.active | self.spenders) & ahead).next() {
+        while let Some(port) = bits(((changed | self.active | self.spenders) & ahead).into()).next()
+        {
             ahead = u32::MAX << 1 << port;
             let stamp = self.take_in(port, now, mover, access);
             if let Some(stamp) = stamp.filter(|_| slept) {
@@ -412,7 +413,7 @@ impl<'a> Broker<'a> {
 
     /// Asks the drivers that got something back whether they want an interrupt for it.
     fn settle_returns(&mut self, access: &mut impl Access) {
-        for port in bits(self.returned) {
+        for port in bits(self.returned.into()) {
             let (device, window) = (self.device(port), self.window(port));
             let socket = &mut self.store.sockets[port];
             if !device.begin(socket.epoch) {
@@ -884,16 +885,6 @@ fn scatter(access: &mut impl Access, buffer: &Pieces<'_>, header: &Header) {
         access.write(to, &rest[..len]);
         done += len;
     }
-}
-
-/// The numbers of the bits that are set, lowest first.
-#[inline]
-fn bits(mut left: u32) -> impl Iterator<Item = usize> {
-    core::iter::from_fn(move || {
-        let first = left.trailing_zeros() as usize;
-        left &= left.wrapping_sub(1);
-        (first < 32).then_some(first)
-    })
 }
 
 /// Moves so many bytes from byte `from.1` of a packet's buffers to behind the header of the

@@ -2,7 +2,7 @@
 //! to several receivers `weir_vsock::multicast` decides, and it is carried out here.
 
 use crate::{
-    RING,
+    RING, bits,
     broker::{Broker, NONE, Where},
     flow::BEST_EFFORT,
     ram::Access,
@@ -141,8 +141,7 @@ impl Broker<'_> {
                 }
             }
         }
-        let blocked = self.store.sockets[index].blocked;
-        (0..self.flows).filter(|at| blocked >> at & 1 != 0).for_each(|at| self.unblock(at, now));
+        bits(self.store.sockets[index].blocked).for_each(|at| self.unblock(at, now));
     }
 
     /// The DMA engine has failed in the first packet of flow `index`, with the header `header`: the

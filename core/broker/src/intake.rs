@@ -2,7 +2,7 @@
 //! flows, or passed on.
 
 use crate::{
-    RING,
+    RING, bits,
     broker::{Broker, Line, Mover, NONE, Where},
     ram::{Access, Memory},
     socket::Owner,
@@ -199,8 +199,8 @@ impl Broker<'_> {
         Some(inserted)
     }
 
-    /// Takes the next packet out of the ring of a device, to its socket's `taken`; false if there is
-    /// none, or if the device was reset.
+    /// Takes the next packet out of the ring of a device, to its socket's `taken`; false if there
+    /// is none, or if the device was reset.
     fn take_next(
         &mut self,
         index: usize,
@@ -302,11 +302,8 @@ impl Broker<'_> {
             header.dst_cid.vm().and_then(|vm| self.store.sockets.get(usize::try_from(vm).ok()?));
         let Some(to) = to else { return self.judge_for_group(header, operation) };
         let from = &self.store.sockets[index];
-        let mut left = from.flows_from & to.flows_to | from.flows_to & to.flows_from;
-        while left != 0 {
-            let index = left.trailing_zeros() as usize % FLOWS;
-            left &= left - 1;
-            let flow = &self.lines[index].flow;
+        for index in bits(from.flows_from & to.flows_to | from.flows_to & to.flows_from) {
+            let flow = &self.lines[index % FLOWS].flow;
             let (from, to) = (Cid::of_vm(flow.from.into()), Cid::of_vm(flow.to.into()));
             return match admit([FlowRule { from, to, port: flow.port }], header, operation) {
                 PacketVerdict::Refuse => continue,

@@ -27,3 +27,13 @@ pub mod transfer;
 
 /// Entries of a virtqueue at most.
 const RING: usize = weir_vsock::queue::MAX_SIZE as usize;
+
+/// Returns the numbers of the bits that are set, lowest first.
+#[inline]
+pub(crate) fn bits(mut left: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let first = left.trailing_zeros() as usize;
+        left &= left.wrapping_sub(1);
+        (first < 64).then_some(first)
+    })
+}

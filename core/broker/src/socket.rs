@@ -1,7 +1,7 @@
 //! A VM's socket device as the broker serves it: its rings, and what waits for them.
 
 use crate::{
-    RING,
+    RING, bits,
     ram::{Access, Memory, Window},
     taken::Taken,
 };
@@ -21,8 +21,8 @@ use weir_vsock::{
 const WAITING: usize = 32;
 /// The part of a receiver's ring that is kept for control packets next to one flow alone.
 const ALONE: u16 = 8;
-/// Receive buffers of a flow's share: for its control packets, and for one to so many of its
-/// longest messages.
+/// The share of a flow: so many receive buffers for its control packets, and those for one to so
+/// many of its longest messages.
 const CONTROLS: u16 = 2;
 const MESSAGES: usize = 4;
 /// Payload bytes that a receive buffer holds, of the smallest that a known driver has: Linux takes
@@ -90,32 +90,33 @@ impl Filled {
         seen: 0,
     };
 
-    /// Of a ring with `size` entries, at a VM at which `ends` end and to which the messages of `to`
-    /// come, flows as one bit each; a message of a flow takes up to so many buffers.
+    /// Returns the shares of a ring with `size` entries. The flows in `ends` end at its VM, and
+    /// those in `to` bring messages, one bit each; `messages` are the buffers of a flow's longest
+    /// one.
     fn new(size: u16, (ends, to): (u64, u64), messages: &[u8; FLOWS]) -> Self {
         let mut filled = Self::NONE;
         if ends.count_ones() < 2 {
             filled.set(Owner::controls(ends.trailing_zeros() as usize), size / ALONE);
             return filled;
         }
-        for flow in flows_in(ends) {
+        for flow in bits(ends) {
             filled.set(Owner::controls(flow), CONTROLS);
         }
         let room = (size / 2).saturating_sub(1 + filled.unused);
-        let needed: u16 = flows_in(to).map(|flow| u16::from(messages[flow])).sum();
-        for flow in flows_in(to) {
-            let one = u16::from(messages[flow]);
+        let receives = || bits(to).zip(bits(to).map(|flow| u16::from(messages[flow % FLOWS])));
+        let needed: u16 = receives().map(|(_, one)| one).sum();
+        for (flow, one) in receives() {
             // More than fit are cut, each by the same part.
             let part = u32::from(one) * u32::from(room) / u32::from(needed).max(1);
             filled.set(Owner::messages(flow), one.min(part as u16).max(1));
         }
         let mut spare = room.saturating_sub(needed);
         for _ in 1..MESSAGES {
-            for flow in flows_in(to) {
-                let (owner, one) = (Owner::messages(flow), u16::from(messages[flow]));
+            for (flow, one) in receives() {
                 if one <= spare {
-                    spare -= one;
+                    let owner = Owner::messages(flow);
                     filled.set(owner, filled.share(owner) + one);
+                    spare -= one;
                 }
             }
         }
@@ -132,17 +133,18 @@ impl Filled {
         }
     }
 
+    /// Returns how many buffers are kept for `owner`.
     fn share(&self, owner: Owner) -> u16 {
         self.shares.get(usize::from(owner.0)).map_or(0, |share| u16::from(*share))
     }
 
-    /// What `owner` has not used of its share.
+    /// Returns how many buffers of its share `owner` has not filled.
     fn unused_of(&self, owner: Owner) -> u16 {
         let count = self.counts.get(usize::from(owner.0)).map_or(0, |count| u16::from(*count));
         self.share(owner).saturating_sub(count)
     }
 
-    /// `owner` has filled one more, or one was returned.
+    /// Notes that `owner` has filled one more buffer, or that the driver has returned one.
     fn count(&mut self, owner: Owner, is_filled: bool) {
         let before = self.unused_of(owner);
         let Some(count) = self.counts.get_mut(usize::from(owner.0)) else { return };
@@ -212,11 +214,6 @@ impl Filled {
         // A ring may have more entries than the driver has buffers.
         Ok(ready > self.unused || self.unused_of(owner) > 0 || ready >= self.outstanding)
     }
-}
-
-/// The flows in a word of bits.
-fn flows_in(bits: u64) -> impl Iterator<Item = usize> {
-    (0..FLOWS).filter(move |flow| bits >> flow & 1 != 0)
 }
 
 /// A packet that waits, or is being moved.
@@ -325,9 +322,9 @@ pub(crate) struct Socket {
     /// Flows that the VM sends, and those that it receives, one bit each.
     pub(crate) flows_from: u64,
     pub(crate) flows_to: u64,
-    /// Those with a share of its receive buffers.
+    /// The flows with a share of its receive buffers, one bit each.
     flow_ends: u64,
-    /// Receive buffers that the longest message of each flow to it takes.
+    /// The number of receive buffers for the longest message of each flow to it.
     messages: [u8; FLOWS],
     waits: usize,
     filled: Filled,
@@ -385,8 +382,8 @@ impl Socket {
         }
     }
 
-    /// Notes flow `index`, which the VM sends; as one of several receivers' it is the first of these
-    /// flows which has a share of the receive buffers.
+    /// Notes flow `index`, which the VM sends. A flow to each of several receivers has no share of
+    /// the receive buffers but by the first of them.
     pub(crate) const fn sends(&mut self, index: usize, has_share: bool) {
         self.flows_from |= 1 << index;
         self.flow_ends |= (has_share as u64) << index;
@@ -598,11 +595,9 @@ impl Socket {
     ) -> Result<u64, Broken> {
         let Some(queue) = self.queues[RX] else { return Ok(0) };
         let (ready, kept) = (queue.available(memory)?, u16::from(self.has_buffer));
-        let (mut left, mut found) = (blocked, 0);
-        while left != 0 {
-            let flow = left.trailing_zeros();
-            left &= left - 1;
-            let owner = Owner::messages(flow as usize);
+        let mut found = 0;
+        for flow in bits(blocked) {
+            let owner = Owner::messages(flow);
             if !self.is_behind(owner) && self.filled.admits(owner, (&queue, ready, kept), memory)? {
                 found |= 1 << flow;
             }
