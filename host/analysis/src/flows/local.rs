@@ -7,12 +7,12 @@ use super::task::{
     TransformedTask, fault, tasks_from_costs, transform,
 };
 use crate::time::Linear;
-use crate::units::{HalfNanos, Nanos};
+use crate::units::HalfNanos;
 
-/// What takes packets and moves their bytes. The steps of a packet and of a chunk depend on it.
+/// The broker that takes packets, with the mover of their bytes: their steps depend on both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mover {
-    /// The broker of rt-virtio with its DMA engine, which is programmed, started by a hypercall, and
+    /// The broker of rt-virtio, whose DMA engine is programmed, started by a hypercall, and
     /// interrupts. Each sender has a list of packets, around which hypervisor and broker take a
     /// lock (Eq. 23 to 25).
     RtVirtio,
@@ -48,7 +48,7 @@ impl Path {
     /// The paper's data path: [`tasks`] then gives the tasks of [`transform`].
     #[must_use]
     pub const fn paper(overheads: Overheads) -> Self {
-        let none = Range { min: Nanos(0), max: Nanos(0) };
+        let none = Range::new(0, 0);
         Self { overheads, wake: none, copy: none, mover: Mover::RtVirtio }
     }
 
@@ -125,13 +125,13 @@ fn local_task(
     let too_large = FlowError { flow: Some(i), kind: FlowErrorKind::PacketOverheadTooLarge };
     let flow = &flows[i];
     let o = &path.overheads;
-    let (remove, part, batch, begin) = if path.mover.is_weirs_broker() {
+    let (remove, jitter) = if path.mover.is_weirs_broker() {
         // The broker takes packets out of the rings, stamps them and finds their places, once each;
         // what was measured of a heap contains all comparisons of a packet. It sleeps and wakes up;
         // or it is awake, and polls the rings in vain before it sees this packet, which takes less
         // than a poll that finds one.
         let remove = o.qr.max.0.saturating_add(o.qa.max.0).saturating_add(path.take());
-        (remove, 0, 0, path.wake.max.0.max(o.qa.max.0))
+        (remove, Some(path.wake.max.0.max(o.qa.max.0)))
     } else {
         let own = flows.iter().filter(|other| other.from == flow.from);
         let pending =
@@ -140,13 +140,9 @@ fn local_task(
         // Insertion and removal each wait for the other (Eq. 26 and 27).
         let inserted = o.ql.max.0.saturating_add(o.qi.max.0.saturating_add(find));
         let both = inserted.saturating_add(o.ql.max.0 + o.qr.max.0);
-        (both, o.pp.max.0.saturating_add(both), own.count() as u64, 0)
+        (both, o.pp.max.0.saturating_add(both).checked_mul(own.count() as u64))
     };
-    let jitter = part
-        .checked_mul(batch)
-        .and_then(|j| j.checked_add(begin))
-        .filter(|&j| j <= 2 * MAX_NANOS)
-        .ok_or(too_large)?;
+    let jitter = jitter.filter(|&j| j <= 2 * MAX_NANOS).ok_or(too_large)?;
 
     let receivers = u64::from(receivers);
     let per_chunk = path.per_chunk(queues);

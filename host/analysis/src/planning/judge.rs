@@ -1,10 +1,6 @@
 //! Answers the questions of the search by analyzing the file with what is being tried.
 
-use super::{
-    PlanOptions,
-    problem::Unsure,
-    search::{Judge, Moved},
-};
+use super::{PlanOptions, problem::Unsure, search::Judge};
 use crate::{
     Bytes, BytesPerSec, Nanos,
     flows::Effort,
@@ -99,12 +95,12 @@ impl<'a> Asker<'a> {
         timing
     }
 
-    /// Analyzes the tasks of a VM next to budgets and what is moved, with causes of missing bounds
+    /// Analyzes the tasks of a VM next to budgets and a DMA bandwidth, with causes of missing bounds
     /// if `explain`; none if they cannot be analyzed.
     pub fn tasks(
         &self,
         vm: usize,
-        (budgets, moved): (&[u64], &Moved),
+        (budgets, dma): (&[u64], BytesPerSec),
         explain: bool,
     ) -> Option<TimeReport> {
         let mut tried = self.timing.clone();
@@ -117,7 +113,7 @@ impl<'a> Asker<'a> {
                 vm.memory_budget = Some(MemoryBudget::with_budget(asked, vm.cpus.len(), chosen));
             }
         }
-        system::tasks(&tried, vm, Some(moved.dma), explain).ok()
+        system::tasks(&tried, vm, Some(dma), explain).ok()
     }
 }
 
@@ -142,9 +138,9 @@ impl Judge for Asker<'_> {
         holds.map_err(|GaveUp| Unsure)
     }
 
-    fn task_holds(&self, vm: usize, budgets: &[u64], moved: &Moved) -> Result<bool, Unsure> {
+    fn task_holds(&self, vm: usize, budgets: &[u64], dma: BytesPerSec) -> Result<bool, Unsure> {
         let tasks = self.timing.vms.get(vm).map_or(0, |vm| vm.tasks.len() as u64);
         self.pay(TASK * tasks.max(1))?;
-        Ok(self.tasks(vm, (budgets, moved), false).is_some_and(|time| time.causes.is_empty()))
+        Ok(self.tasks(vm, (budgets, dma), false).is_some_and(|time| time.causes.is_empty()))
     }
 }

@@ -5,7 +5,7 @@ use super::{
     problem::{Demand, sharers},
     search,
 };
-use crate::{Nanos, memory::Budget, system::Limits};
+use crate::{BytesPerSec, Nanos, memory::Budget, system::Limits};
 use schemars::JsonSchema;
 use serde::Serialize;
 use weir_model::{Timing, timing::TimedVm};
@@ -106,7 +106,7 @@ fn shortage(by: &Asker, shortage: search::SearchShortage) -> Vec<Shortage> {
             let why = format!("{source} {} B/s, {most}", asked.0);
             vec![Shortage::new(what, "B/s", (asked.0, have.0)).because(&why)]
         }
-        search::SearchShortage::Task { vm, budgets, moved } => late(by, vm, &budgets, &moved),
+        search::SearchShortage::Task { vm, budgets, dma } => late(by, vm, &budgets, dma),
     }
 }
 
@@ -165,8 +165,8 @@ fn burst(timing: &Timing, vm: &TimedVm, period: Nanos) -> Option<(Shortage, [u64
 }
 
 /// Returns the tasks of a VM that are late with these budgets.
-fn late(by: &Asker, vm: usize, budgets: &[u64], moved: &search::Moved) -> Vec<Shortage> {
-    let Some(time) = by.tasks(vm, (budgets, moved), true) else { return Vec::new() };
+fn late(by: &Asker, vm: usize, budgets: &[u64], dma: BytesPerSec) -> Vec<Shortage> {
+    let Some(time) = by.tasks(vm, (budgets, dma), true) else { return Vec::new() };
     let asked = by.timing.vms.get(vm).and_then(|vm| vm.memory_budget.as_ref());
     let is_chosen = asked.is_none_or(|asked| asked.budget.is_none());
     let known = by.timing.saturation.as_ref().filter(|_| is_chosen).zip(budgets.get(vm));

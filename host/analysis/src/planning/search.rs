@@ -12,17 +12,6 @@ use super::{
 };
 use crate::{Bytes, BytesPerSec};
 
-/// The load of the DMA engine while a task runs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
-    /// The positions of the flows that it moves, in addition to best-effort flows.
-    pub flows: Vec<usize>,
-    /// The chunk size, if there are flows.
-    pub chunk: Option<Bytes>,
-    /// The DMA bandwidth.
-    pub dma: BytesPerSec,
-}
-
 /// Decides how much DMA bandwidth flows need and whether tasks hold.
 ///
 /// The search assumes that the answers are monotonic: more DMA bandwidth never makes a flow worse,
@@ -35,9 +24,9 @@ pub trait Judge {
     /// Returns whether the flows at these positions hold at a DMA bandwidth.
     fn flows_hold(&self, flows: &[usize], chunk: Bytes, dma: BytesPerSec) -> Result<bool, Unsure>;
 
-    /// Returns whether the tasks of a VM meet their deadlines with these budgets and this load of
-    /// the DMA engine.
-    fn task_holds(&self, vm: usize, budgets: &[u64], moved: &Moved) -> Result<bool, Unsure>;
+    /// Returns whether the tasks of a VM meet their deadlines with these budgets and this DMA
+    /// bandwidth.
+    fn task_holds(&self, vm: usize, budgets: &[u64], dma: BytesPerSec) -> Result<bool, Unsure>;
 }
 
 /// First position and number.
@@ -91,7 +80,7 @@ pub enum SearchShortage {
     },
     /// A VM's tasks are late with these budgets of all VMs, of this one the greatest that is left
     /// for it.
-    Task { vm: usize, budgets: Vec<u64>, moved: Moved },
+    Task { vm: usize, budgets: Vec<u64>, dma: BytesPerSec },
 }
 
 /// Why there is no setting.
@@ -211,23 +200,19 @@ pub fn attempt(
     // Whether there is any setting without tasks is decided at the largest bandwidths.
     let is_least = best || has_tasks;
     let movers = Movers::new(problem, (&flows, is_least), judge, (harmless, sum(&least)));
-    // The tasks of a VM that copies the flows may be late only at the least bandwidth.
-    let faster = movers.faster.into_iter().filter(|_| has_tasks);
     let mut found: Option<PlanSetting> = None;
     let (mut late, mut is_unsure) = (None, movers.is_unsure);
-    let slower = movers.least.len();
-    for (tried, (chunk, dma)) in movers.least.into_iter().chain(faster).enumerate() {
-        if found.is_some() && (tried >= slower || flows.is_empty() || !best) {
+    for (chunk, dma) in movers.tried {
+        if found.is_some() && (flows.is_empty() || !best) {
             break;
         }
         let total = problem.saturation.max_budget(dma).unwrap_or(0);
-        let moved = Moved { flows: flows.clone(), chunk, dma };
-        let holds = |vm: usize, budgets: &[u64]| judge.task_holds(vm, budgets, &moved);
+        let holds = |vm: usize, budgets: &[u64]| judge.task_holds(vm, budgets, dma);
         let budgets = match budgets(problem, &least, kept, (total, best), &holds) {
             Ok(Ok(budgets)) => budgets,
             Ok(Err(Late { vm, budgets })) => {
                 // With flows the first one has the least bandwidth, else the last one.
-                let this = SearchShortage::Task { vm, budgets, moved };
+                let this = SearchShortage::Task { vm, budgets, dma };
                 late = if flows.is_empty() { Some(this) } else { late.or(Some(this)) };
                 continue;
             }
@@ -255,9 +240,7 @@ pub fn attempt(
 /// The chunk sizes and DMA bandwidths to try.
 struct Movers {
     /// Each chunk size at the least bandwidth of the flows, or at the given one.
-    least: Vec<(Option<Bytes>, BytesPerSec)>,
-    /// Each chunk size at the largest bandwidth.
-    faster: Vec<(Option<Bytes>, BytesPerSec)>,
+    tried: Vec<(Option<Bytes>, BytesPerSec)>,
     /// Why a chunk size is not among them; of several, the one to which the least is missing.
     shortage: Option<SearchShortage>,
     is_unsure: bool,
@@ -273,15 +256,14 @@ impl Movers {
         judge: &dyn Judge,
         (harmless, budgets): (BytesPerSec, u64),
     ) -> Self {
-        let mut movers =
-            Self { least: Vec::new(), faster: Vec::new(), shortage: None, is_unsure: false };
+        let mut movers = Self { tried: Vec::new(), shortage: None, is_unsure: false };
         if flows.is_empty() && !problem.best_effort_flows {
-            movers.least.push((None, BytesPerSec(0)));
+            movers.tried.push((None, BytesPerSec(0)));
             return movers;
         }
         if flows.is_empty() {
             let all = problem.dma_of_best_effort().into_iter();
-            movers.least.extend(all.filter(|dma| *dma <= harmless).map(|dma| (None, dma)));
+            movers.tried.extend(all.filter(|dma| *dma <= harmless).map(|dma| (None, dma)));
             let chunk = problem.chunks.first().map_or(Bytes(0), |chunk| chunk.0);
             let asked = problem.dma;
             movers.shortage = Some(SearchShortage::Dma { chunk, asked, have: harmless, budgets });
@@ -302,10 +284,7 @@ impl Movers {
             };
             match least {
                 Some(least) if least <= have && have <= most => {
-                    movers.least.push((Some(chunk), problem.dma.unwrap_or(least)));
-                    if problem.dma.is_none() && most > least {
-                        movers.faster.push((Some(chunk), most));
-                    }
+                    movers.tried.push((Some(chunk), problem.dma.unwrap_or(least)));
                 }
                 _ => {
                     let have = have.min(most);

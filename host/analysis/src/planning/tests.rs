@@ -3,8 +3,8 @@
 use super::{
     problem::{BudgetShape, Demand, Problem, Unsure, VmDemands},
     search::{
-        Failed, Judge, Moved, PlanSetting, PositionRange, Refusal, SearchShortage, VmResources,
-        attempt, search,
+        Failed, Judge, PlanSetting, PositionRange, Refusal, SearchShortage, VmResources, attempt,
+        search,
     },
 };
 use crate::flows::{
@@ -89,7 +89,7 @@ impl Judge for Case {
         }
     }
 
-    fn task_holds(&self, vm: usize, budgets: &[u64], _: &Moved) -> Result<bool, Unsure> {
+    fn task_holds(&self, vm: usize, budgets: &[u64], _: BytesPerSec) -> Result<bool, Unsure> {
         Ok(self.holds(vm, budgets))
     }
 }
@@ -473,7 +473,7 @@ impl Judge for Waiting {
         Ok(false)
     }
 
-    fn task_holds(&self, vm: usize, budgets: &[u64], _: &Moved) -> Result<bool, Unsure> {
+    fn task_holds(&self, vm: usize, budgets: &[u64], _: BytesPerSec) -> Result<bool, Unsure> {
         Ok(self.holds(vm, budgets))
     }
 }

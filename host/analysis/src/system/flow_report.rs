@@ -81,7 +81,7 @@ pub struct FlowsReport {
     pub is_failure_unknown: bool,
     /// Why no bandwidth is enough.
     #[serde(skip)]
-    pub no_bandwidth: Vec<String>,
+    pub no_bandwidth: Option<String>,
 }
 
 /// The knowledge of the least sufficient bandwidth.
@@ -381,7 +381,7 @@ impl FlowsReport {
             of_another_hypervisor: None,
             is_bandwidth_given,
             is_failure_unknown: first_failure.is_none() && part.verdict() == overload,
-            no_bandwidth: never.into_iter().collect(),
+            no_bandwidth: never,
         }
     }
 

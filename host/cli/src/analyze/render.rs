@@ -123,7 +123,9 @@ fn least(flows: &FlowsReport) -> String {
         (MinBandwidthIs::Exact, least) => {
             format!("least bandwidth: {} B/s\n", least.unwrap_or(0))
         }
-        (MinBandwidthIs::None, _) => paragraphs("no bandwidth is enough: ", &flows.no_bandwidth),
+        (MinBandwidthIs::None, _) => {
+            paragraphs("no bandwidth is enough: ", flows.no_bandwidth.as_slice())
+        }
         (MinBandwidthIs::GivenUp, _) => {
             let at_least = flows.min_bandwidth_at_least.unwrap_or(0);
             let enough = flows.min_bandwidth_enough.flatten();
