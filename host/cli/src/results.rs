@@ -384,30 +384,32 @@ fn flows(json: &Value) -> Rows {
     let mut rows = Rows::new(&header, 3);
     for system in list(json, "systems") {
         let flows: Vec<_> = list(system, "flows").collect();
-        let name = format!("`{}`", text(&system["system"]));
         let verdict = |flow: &Value| match flow["verdict"].as_str() {
             Some(verdict) => verdict.replace('-', " "),
             None => "-".to_owned(),
         };
         let bounds = ["bound_ns", "quiet_bound_ns"];
-        let keys = ["packets", "lost", "late", "deadline_ns"].into_iter().chain(bounds);
-        let keys: Vec<_> = keys.chain(["observed_max_ns"]).collect();
+        let same = ["packets", "lost", "late", "deadline_ns", bounds[0], bounds[1]];
+        // All but the last cell and the ratios, which depend on the maximum.
+        let row_of = |name: String, flow: &Value| {
+            let mut row = vec![format!("`{}`", text(&system["system"])), name, verdict(flow)];
+            row.extend(same.map(|key| count(&flow[key])));
+            row
+        };
         // Flows that are alike are one line, with the range of their maxima.
         let alike = |key: &str| flows.iter().all(|flow| flow[key] == flows[0][key]);
-        let same = ["verdict"].into_iter().chain(keys[..6].iter().copied());
-        if flows.len() > 3 && same.clone().all(alike) {
+        if flows.len() > 3 && alike("verdict") && same.into_iter().all(alike) {
             let maxima = || flows.iter().filter_map(|flow| flow["observed_max_ns"].as_u64());
             let [least, most] = [maxima().min(), maxima().max()].map(Option::unwrap_or_default);
-            let mut row = vec![name, format!("{}, each", flows.len()), verdict(flows[0])];
-            row.extend(keys.iter().map(|key| count(&flows[0][key])));
-            row[9] = format!("{} to {}", grouped(least), grouped(most));
+            let mut row = row_of(format!("{}, each", flows.len()), flows[0]);
+            row.push(format!("{} to {}", grouped(least), grouped(most)));
             row.extend(bounds.map(|bound| of_most(&flows[0][bound], most)));
             rows.row(&row);
             continue;
         }
         for flow in flows {
-            let mut row = vec![name.clone(), format!("`{}`", text(&flow["name"])), verdict(flow)];
-            row.extend(keys.iter().map(|key| count(&flow[key])));
+            let mut row = row_of(format!("`{}`", text(&flow["name"])), flow);
+            row.push(count(&flow["observed_max_ns"]));
             let most = flow["observed_max_ns"].as_u64().unwrap_or_default();
             row.extend(bounds.map(|bound| of_most(&flow[bound], most)));
             rows.row(&row);

@@ -1,12 +1,11 @@
 //! `weir bench engine`: messages by the ZCU102's DMA engine and by a core, in QEMU, compared with
 //! Tables II and III of rt-virtio.
 
-use super::flows::exactly;
+use super::flows::{exactly, load};
 use crate::{
     build_id,
     environment::Environment,
     failure::{Context, Failure, Result, SYSTEM},
-    image,
     progress::CountBar,
     screen,
 };
@@ -85,7 +84,7 @@ fn phases(environment: &Environment, bar: &CountBar) -> Result<Vec<Value>> {
     let by_engine = environment.system(BY_ENGINE)?;
     let engine = of(&by_engine)?;
     // The board's own table is the paper's; that of its emulation is not.
-    let board = load(&by_engine, Machine::Board, environment)?;
+    let board = load(&by_engine, Some(PLATFORM), Machine::Board, environment)?;
     Ok(table2(&board.overheads, &core, &engine))
 }
 
@@ -127,7 +126,7 @@ fn latencies(
     let write =
         |changes: &[_]| write_changed(&environment.system(TABLE3)?, changes.iter().copied(), &file);
     write(&changes)?;
-    let period = shortest_period(load(&file, Machine::Qemu, environment)?)
+    let period = shortest_period(load(&file, Some(PLATFORM), Machine::Qemu, environment)?)
         .ok_or_else(|| Failure::system(format!("{}: no period is long enough", file.display())))?;
     let with_period = format!("period = \"{period}ns\"");
     changes.push((PERIOD, &with_period));
@@ -172,12 +171,6 @@ fn shortest_period(mut timing: Timing) -> Option<u64> {
         if holds(middle) { good = middle } else { bad = middle }
     }
     Some(good)
-}
-
-/// The timing of a system on this board, or on its emulation.
-fn load(file: &Path, machine: Machine, environment: &Environment) -> Result<Timing> {
-    let loaded = image::load(file, Some(PLATFORM), machine, environment);
-    Ok(loaded.map_err(|faults| image::refused(&faults))?.timing)
 }
 
 /// The header of Table II: two columns of text, then a minimum and a maximum of each column.

@@ -9,15 +9,9 @@ use crate::{
     screen,
 };
 use serde_json::{Value, json};
-use std::{
-    fs,
-    io::Write,
-    iter::{repeat, zip},
-    path::Path,
-    time::Duration,
-};
+use std::{fs, io::Write, iter::zip, path::Path, time::Duration};
 use weir_analysis::system::quiet_bounds;
-use weir_model::platform::Machine;
+use weir_model::{Timing, platform::Machine};
 use weir_report::{overheads::measured, table, trace::file::NAME};
 use weir_runner::{Run, RunOptions, SilentConsole, report::FlowRun, watch_signals};
 
@@ -52,9 +46,7 @@ pub fn run(json: bool, environment: &Environment) -> Result {
         let file = environment.system(name)?;
         let outcome = exactly(&file, None, time, environment)?;
         let directory = &outcome.directory;
-        let system = weir_image::load(&file, None, Machine::Qemu, environment);
-        let quiet = system.map_or_else(|_| Vec::new(), |system| quiet_bounds(&system.timing));
-        let quiet = quiet.into_iter().chain(repeat(None));
+        let quiet = quiet_bounds(&load(&file, None, Machine::Qemu, environment)?);
         let flows: Vec<_> = zip(&outcome.report.flows, quiet).map(described).collect();
         systems.push(json!({
             "system": name,
@@ -140,6 +132,17 @@ fn described((flow, quiet_bound_ns): (&FlowRun, Option<u64>)) -> Value {
         "verdict": finding.map(|finding| finding.verdict.key()),
         "reason": finding.map(|finding| &finding.reason),
     })
+}
+
+/// Returns the timing of a system on its board or on `platform`, or on that one's emulation.
+pub(super) fn load(
+    file: &Path,
+    platform: Option<&str>,
+    machine: Machine,
+    environment: &Environment,
+) -> Result<Timing> {
+    let loaded = weir_image::load(file, platform, machine, environment);
+    Ok(loaded.map_err(|faults| weir_image::refused(&faults))?.timing)
 }
 
 /// Runs a system with flows, on its board or on `platform`, until it ends itself or for this
