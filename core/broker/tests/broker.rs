@@ -2,8 +2,7 @@
 //! earliest deadline first, with any buffers of the receivers and any reset; and what
 //! drivers see of packets that are passed, refused, or in vain.
 
-mod world;
-
+use crate::world::{Engine, Windows, World, flow, payload};
 use proptest::prelude::*;
 use std::{cell::Cell, rc::Rc};
 use weir_broker::{
@@ -17,7 +16,6 @@ use weir_vsock::{
     queue::RingOptions,
     vsock::{HEADER_LEN, Header, Operation, STREAM},
 };
-use world::{Engine, Windows, World, flow, payload};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]

@@ -2,8 +2,7 @@
 //! sends leaves buffers to the other flow, also while the driver returns none, and an attacker that
 //! breaks its own rings ends its own connections.
 
-mod world;
-
+use crate::world::{OPTIONS, World, flow, payload};
 use proptest::{collection::vec, prelude::*};
 use weir_broker::broker::{Broker, Step};
 use weir_partition::flows::BrokerFlow;
@@ -13,7 +12,6 @@ use weir_vsock::{
     queue::RingOptions,
     vsock::{Header, Operation},
 };
-use world::{OPTIONS, World, flow, payload};
 
 /// The attacker's flow and the one that keeps the rules, from 0 and 1 to 2, with a period of 1 ms.
 const ATTACK: usize = 0;

@@ -3,8 +3,7 @@
 //! takes close to what `boards/qemu-virt/board.toml` has. No packet takes longer than
 //! `weir_analysis` says.
 
-mod world;
-
+use crate::world::{World, flow, payload};
 use weir_analysis::{
     Bytes, BytesPerSec, Nanos,
     flows::{
@@ -18,7 +17,6 @@ use weir_vsock::{
     device::TX,
     vsock::{Header, Operation},
 };
-use world::{World, flow, payload};
 
 /// Entry into EL2 and out of it, ns.
 const TRAP: u64 = 450;

@@ -1,12 +1,10 @@
 //! The DMA engine: what it moves, and what becomes of others when it fails.
 
-mod world;
-
+use crate::world::{PORT, World, flow, payload};
 use weir_broker::broker::Broker;
 use weir_partition::flows::{BrokerFlow, BrokerSettings, PacketEvent, PacketRecord};
 use weir_trace::record::BY_ENGINE;
 use weir_vsock::vsock::Operation;
-use world::{PORT, World, flow, payload};
 
 /// Chunks of this many bytes and more are the engine's, if they lie in one piece.
 const FROM: u64 = 600;

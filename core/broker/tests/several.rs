@@ -2,14 +2,12 @@
 //! once, or is lost; a receiver that returns no buffers keeps the others from nothing and is
 //! dropped in the end, and one that restarts takes part again.
 
-mod world;
-
+use crate::world::{PORT, World, payload};
 use proptest::prelude::*;
 use weir_broker::broker::Broker;
 use weir_partition::flows::BrokerFlow;
 use weir_units::Cid;
 use weir_vsock::vsock::{Header, Operation};
-use world::{PORT, World, payload};
 
 const MEMBERS: usize = 3;
 /// A period of the flow, and its deadline.

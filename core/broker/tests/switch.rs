@@ -1,11 +1,8 @@
 //! The switch at the service VM: frames between VMs' network devices, drivers that flood, lie and
 //! reset their devices, and rings without meaning.
 
-#[path = "../../vsock/tests/support/mod.rs"]
-mod support;
-
+use crate::support::{Driver, LEN, Memory, RAM};
 use proptest::prelude::*;
-use support::{Driver, LEN, Memory, RAM};
 use weir_broker::{broker::Step, ram::Access, switch::Switch};
 use weir_partition::{
     flows::PORTS,

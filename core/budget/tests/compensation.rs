@@ -1,9 +1,7 @@
 //! Compensation: an interfering VM has again what the critical one left.
 
-mod support;
-
+use crate::support::{Used, Vcpu, budgets};
 use proptest::prelude::*;
-use support::{Used, Vcpu, budgets};
 use weir_budget::BudgetScope;
 use weir_budget::Counts;
 use weir_budget::Event;

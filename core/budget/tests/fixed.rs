@@ -1,9 +1,7 @@
 //! The static regulator: a budget, and not one access more.
 
-mod support;
-
+use crate::support::{Board, Vcpu, actions, budgets};
 use proptest::prelude::*;
-use support::{Board, Vcpu, actions, budgets};
 use weir_budget::BudgetScope;
 use weir_budget::Counts;
 use weir_budget::Event;

@@ -1,9 +1,7 @@
 //! MemGuard: prediction, donation, reclaim, and what they never take.
 
-mod support;
-
+use crate::support::{Action, Board, actions, budgets};
 use proptest::prelude::*;
-use support::{Action, Board, actions, budgets};
 use weir_budget::Counts;
 use weir_budget::Event;
 use weir_budget::MAX_VCPUS;

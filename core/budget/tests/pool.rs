@@ -1,9 +1,7 @@
 //! One budget for all vCPUs of a VM, drawn as they need it.
 
-mod support;
-
+use crate::support::{Board, actions, budgets};
 use proptest::prelude::*;
-use support::{Board, actions, budgets};
 use weir_budget::Counts;
 use weir_budget::Event;
 use weir_budget::Refused;

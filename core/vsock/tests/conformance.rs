@@ -1,9 +1,7 @@
 //! What virtio 1.2 demands of a socket device on the MMIO transport, one test for each section that
 //! demands something.
 
-mod support;
-
-use support::{Device, Driver, Memory, RAM, layout};
+use crate::support::{Device, Driver, Memory, RAM, layout};
 use weir_units::Cid;
 use weir_vsock::{
     device::{DeviceKind, Effect, QUEUES, RX, TX},

@@ -1,9 +1,7 @@
 //! The registers: what virtio 1.2 asks of a device, point by point.
 
-mod support;
-
+use crate::support::{Device, RAM};
 use proptest::prelude::*;
-use support::{Device, RAM};
 use weir_units::Cid;
 use weir_vsock::mmio::{DeviceKind, Effect, QUEUES, RX, Registers, TX};
 

@@ -1,10 +1,8 @@
 //! Frames of network devices: what a driver sends and receives, and which port of a switch a frame
 //! is for.
 
-mod support;
-
+use crate::support::{Driver, LEN, Memory, RAM, layout};
 use proptest::prelude::*;
-use support::{Driver, LEN, Memory, RAM, layout};
 use weir_vsock::{
     GuestMemory,
     mmio::{DeviceKind, Effect, RX, Registers, TX},

@@ -1,10 +1,8 @@
 //! The PCI transport: what virtio 1.2, section 4.1, asks of a function, point by point, and what a
 //! hostile driver gets.
 
-mod support;
-
+use crate::support::{Memory, RAM};
 use proptest::prelude::*;
-use support::{Memory, RAM};
 use weir_units::Cid;
 use weir_vsock::{
     device::{Effect, QUEUES, RX, TX},

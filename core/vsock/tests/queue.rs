@@ -1,9 +1,7 @@
 //! The split ring: what a good driver gets, and what a hostile one can't do.
 
-mod support;
-
+use crate::support::{Buffer, Driver, LEN, Memory, RAM, TABLES, layout};
 use proptest::prelude::*;
-use support::{Buffer, Driver, LEN, Memory, RAM, TABLES, layout};
 use weir_vsock::queue::{Broken, Chain, Layout, MAX_SEGMENTS, MAX_SIZE, Queue, RingOptions};
 
 const PLAIN: RingOptions = RingOptions { indirect: true, event_index: false };

@@ -1,8 +1,6 @@
 //! The examples of the codes that the analysis, the search or `weir build` report.
 
-#[path = "../../model/tests/examples/mod.rs"]
-mod examples;
-
+use crate::examples;
 use std::path::Path;
 use weir_analysis::{Options, PlanError, PlanOptions, analyze, plan};
 use weir_model::{Catalog, Code, Fault, Faults, SystemFile, check_text, explain};

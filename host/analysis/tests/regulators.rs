@@ -2,11 +2,8 @@
 //! accesses, late interrupts, restarts and sleeping vCPUs takes more, and none leaves a VM less
 //! than is guaranteed.
 
-#[path = "../../../core/budget/tests/support/mod.rs"]
-mod support;
-
+use crate::support::{Action, Board, actions};
 use proptest::prelude::*;
-use support::{Action, Board, actions};
 use weir_analysis::memory::RegulatorModel;
 use weir_budget::BudgetScope;
 use weir_budget::Counts;

@@ -2,8 +2,7 @@
 //!
 //! `SNAPSHOTS=overwrite cargo test` writes them anew.
 
-mod images;
-
+use crate::images;
 use snapbox::{Assert, Data, assert::DEFAULT_ACTION_ENV};
 use std::{fs, path::Path};
 use weir_model::{Catalog, Faults, Style, check_file, check_text};

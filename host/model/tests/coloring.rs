@@ -1,8 +1,7 @@
 //! Colors and banks: the page classes of the platforms, what the keys give, and that what is packed
 //! is divided.
 
-mod images;
-
+use crate::images;
 use proptest::prelude::*;
 use snapbox::{Data, assert_data_eq};
 use std::{

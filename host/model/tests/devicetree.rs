@@ -1,7 +1,6 @@
 //! The device tree that a VM gets, and the board's that it is taken from.
 
-mod images;
-
+use crate::images;
 use dtoolkit::{
     Node, Property,
     fdt::Fdt,

@@ -1,8 +1,7 @@
 //! Every code has a page with an example that is refused with it, and a test that meets it.
 
-mod examples;
-mod images;
-
+use crate::examples;
+use crate::images;
 use std::{collections::BTreeSet, fs, path::Path};
 use weir_model::{
     Catalog, Code, Example, ExampleKind, Faults, Payload, Platform, SystemFile, check_file,

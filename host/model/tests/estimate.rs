@@ -1,7 +1,6 @@
 //! What is known of a system's image before all of it is there.
 
-mod images;
-
+use crate::images;
 use std::fmt::Write as _;
 use weir_model::Catalog;
 use weir_model::HypervisorSize;

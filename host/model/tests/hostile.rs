@@ -1,8 +1,7 @@
 //! Files that are made to hurt the checker: too long, too deep, too many of everything, and text
 //! that a terminal would obey.
 
-mod images;
-
+use crate::images;
 use std::{collections::BTreeMap, fs};
 use weir_model::{Catalog, Faults, Style, check_file, check_text, is_hidden};
 

@@ -1,7 +1,6 @@
 //! PCI functions: their description in a VM's device tree, and what EL2 must refuse.
 
-mod images;
-
+use crate::images;
 use dtoolkit::{
     Node, Property,
     fdt::Fdt,

@@ -2,10 +2,8 @@
 //!
 //! `SNAPSHOTS=overwrite cargo test` writes the maps in `placement/` anew.
 
-#[path = "../../../tests/checkout.rs"]
-mod checkout;
-
-use checkout::guests;
+use crate::checkout;
+use crate::checkout::guests;
 use snapbox::{Data, assert_data_eq};
 use std::{fs, path::Path};
 use weir_model::{Catalog, check_file, place};

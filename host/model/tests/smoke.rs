@@ -1,10 +1,8 @@
 //! The properties of the fuzz targets in `fuzz/`, for a short time and a fixed seed: no text makes
 //! the checker panic, every fault has a place, and what passes can be packed.
 
-#[path = "../../../tests/checkout.rs"]
-mod checkout;
-mod images;
-
+use crate::checkout;
+use crate::images;
 use proptest::{prelude::*, test_runner::RngSeed};
 use std::{
     fs,

@@ -1,11 +1,8 @@
 //! The systems that weir brings along: they check, they satisfy the published schema, and the map
 //! and the tables that come out are what the hypervisor accepts.
 
-#[path = "../../../tests/checkout.rs"]
-mod checkout;
-mod images;
-
-use checkout::{guests, root, systems};
+use crate::checkout::{guests, root, systems};
+use crate::images;
 use std::{fs, path::Path};
 use weir_abi::regulation;
 use weir_model::{

@@ -1,5 +1,5 @@
 //! Caches, banks and the hierarchy against slow models that are obviously right.
-#![allow(missing_docs, clippy::cast_precision_loss, reason = "tests: ratios of small counts")]
+#![allow(clippy::cast_precision_loss, reason = "tests: ratios of small counts")]
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,4 @@
 //! Regulators, DMA engines and the SMMU's TLB by themselves.
-#![allow(missing_docs, reason = "tests")]
 
 use proptest::prelude::*;
 use weir_memory::{

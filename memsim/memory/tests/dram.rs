@@ -1,13 +1,11 @@
 //! DRAM commands against the rules one by one, the controller against one that ticks, and both
 //! against closed forms.
-#![allow(missing_docs, clippy::cast_precision_loss, reason = "tests: ratios of small counts")]
-
-mod support;
+#![allow(clippy::cast_precision_loss, reason = "tests: ratios of small counts")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::support::{DDR2_800, LPDDR4_3200};
 use proptest::prelude::*;
-use support::{DDR2_800, LPDDR4_3200};
 use weir_memory::{
     AddressFields, AddressMap, Owner, Pa,
     dram::{

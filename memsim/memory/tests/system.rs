@@ -1,6 +1,6 @@
 //! The memory system in time: formulas for what is alone, conservation for what is not, and which
 //! owner can delay which.
-#![allow(missing_docs, clippy::cast_precision_loss, reason = "tests: ratios of small counts")]
+#![allow(clippy::cast_precision_loss, reason = "tests: ratios of small counts")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

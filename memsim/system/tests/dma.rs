@@ -1,10 +1,8 @@
 //! DMA engines, their regulators and the SMMU's TLB as parts of a system.
-#![allow(missing_docs, clippy::cast_precision_loss, reason = "tests: ratios of small counts")]
+#![allow(clippy::cast_precision_loss, reason = "tests: ratios of small counts")]
 
-mod support;
-
+use crate::support::{board, board_of, load, memory, span, vm};
 use std::path::Path;
-use support::{board, board_of, load, memory, span, vm};
 use weir_memory::Owner;
 use weir_simulator::{MemoryModel, Outcome, run};
 

@@ -1,9 +1,7 @@
 //! The broker: packets by their deadlines, over a DMA engine.
 
-mod support;
-
+use crate::support::{memory, span};
 use proptest::prelude::*;
-use support::{memory, span};
 use weir_model::{Catalog, Sizes, check_text, place_all};
 use weir_simulator::{FlowOutcome, SimulatedBoard, Span, run};
 

@@ -1,6 +1,6 @@
 //! Memory files: weir's own files are as described, and all others are refused by place.
-#![allow(missing_docs, reason = "tests")]
 
+use crate::support;
 use proptest::prelude::*;
 use weir_memory::{
     Pa,
@@ -8,8 +8,6 @@ use weir_memory::{
     dram::{DEFAULT_POLICY, timing::DDR4_2400},
 };
 use weir_simulator::{MemoryModel, run};
-
-mod support;
 
 const TEXT: &str = include_str!("../../../memsim/models/ddr4-2400.toml");
 

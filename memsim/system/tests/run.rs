@@ -1,5 +1,5 @@
 //! Systems in virtual time: what colors, budgets and registers do, and that it all adds up.
-#![allow(missing_docs, clippy::cast_precision_loss, reason = "tests: ratios of small counts")]
+#![allow(clippy::cast_precision_loss, reason = "tests: ratios of small counts")]
 
 use proptest::prelude::*;
 use std::{fs, path::Path};
@@ -7,9 +7,7 @@ use weir_memory::Owner;
 use weir_simulator::{MemoryModel, Outcome, SimulatedBoard, Span, WorkMark, run, run_to};
 use weir_units::Nanos;
 
-mod support;
-
-use support::{board, board_of, load, memory, span, vm};
+use crate::support::{board, board_of, load, memory, span, vm};
 
 const WALK: &str = "workload = { kind = \"latency\", size = \"64KiB\" }";
 

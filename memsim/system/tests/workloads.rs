@@ -1,13 +1,11 @@
 //! Workloads that wake, change their phase or come from a network.
-#![allow(missing_docs, clippy::cast_precision_loss, reason = "tests: ratios of small counts")]
+#![allow(clippy::cast_precision_loss, reason = "tests: ratios of small counts")]
 
 use std::path::Path;
 use weir_simulator::{JobsOutcome, MemoryModel, Outcome, Span, run};
 use weir_units::Nanos;
 
-mod support;
-
-use support::{board, board_of, load, memory, span, vm};
+use crate::support::{board, board_of, load, memory, span, vm};
 
 fn one(workload: &str, values: &[(&str, &str)], us: u64) -> Outcome {
     let vms = [vm("one", "[0]", "0-3", &format!("workload = {{ {workload} }}"))];

@@ -1,9 +1,9 @@
 //! The page of counters in a real QEMU: guests on two cores walk through known lines, and an EL2 of
 //! a few instructions notes what it reads there after each walk.
 
-mod machine;
-
-use machine::{ERET, HVC, ISB, NOP, SMC, Section, directory, library, load, movk, movz, qemu};
+use crate::machine::{
+    ERET, HVC, ISB, NOP, SMC, Section, directory, library, load, movk, movz, qemu,
+};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;

@@ -1,9 +1,9 @@
 //! The plug-in in a real QEMU: a hand-made "hypervisor" of a few instructions and a guest, with
 //! counts that are known to the instruction.
 
-mod machine;
-
-use machine::{ERET, HVC, ISB, NOP, SMC, Section, directory, library, load, movk, movz, qemu};
+use crate::machine::{
+    ERET, HVC, ISB, NOP, SMC, Section, directory, library, load, movk, movz, qemu,
+};
 use std::fs;
 use weir_qemu_plugin::opcode::marker;
 use weir_qemu_plugin::report::{Longest, VcpuInstructions};

@@ -1,0 +1,5 @@
+//! Tests of tables that cross an interface.
+#![allow(missing_docs, reason = "tests")]
+
+mod damage;
+mod machine;

@@ -1,0 +1,15 @@
+//! Tests of the broker, with drivers and an engine of their own.
+#![allow(missing_docs, reason = "tests")]
+
+mod broker;
+mod buffers;
+mod culprits;
+mod engine;
+mod hostile;
+mod several;
+mod sizes;
+#[path = "../../vsock/tests/support/mod.rs"]
+mod support;
+mod switch;
+mod transfer;
+mod world;
