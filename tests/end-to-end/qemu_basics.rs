@@ -73,6 +73,9 @@ fn too_small_machines_are_refused_with_the_reason() {
         assert_eq!(outcome.printed.status, Some(1), "{arguments:?}: {}", outcome.printed.err);
         let printed = outcome.report["hypervisor"].to_string();
         assert!(printed.contains(reason), "{arguments:?}: {printed} {}", outcome.printed.err);
+        // The run ends at once.
+        let err = &outcome.printed.err;
+        assert!(err.contains("the machine stands still: all its cores sleep"), "{err}");
     }
 }
 

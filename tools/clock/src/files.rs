@@ -12,6 +12,11 @@ use std::{
 };
 
 static NO_TIME: timespec = timespec { tv_sec: 0, tv_nsec: 0 };
+/// The host's silence after which a machine without a core that runs or a timer stands still.
+const PATIENCE: timespec = timespec { tv_sec: 1, tv_nsec: 0 };
+/// The message that the machine stands still, which weir's runner finds in QEMU's log.
+const STANDSTILL: &str = "the machine stands still: all its cores sleep, and no timer is set";
+static STANDS_STILL: AtomicBool = AtomicBool::new(false);
 /// The files that can be event counters. QEMU has tens of files.
 const EVENTS: usize = 1024;
 /// True for each file that is an event counter, which wakes the main loop.
@@ -175,8 +180,9 @@ pub unsafe extern "C" fn poll(files: *mut pollfd, count: nfds_t, milliseconds: c
     unsafe { ppoll(files, count, time, null()) }
 }
 
-/// Waits for the host: nothing can happen in the machine without it. The process ends if no thread
-/// waits for files, because then nothing can happen at all.
+/// Waits for the host: nothing can happen in the machine without it. If the host is silent, too, the
+/// message [`STANDSTILL`] says so once. The process ends if no thread waits for files, because then
+/// nothing can happen at all.
 pub fn wait_for_host() {
     let waiting = process::with(|process| {
         (0..process.order.used()).find(|&place| process.order.thread(place).waits_for_files())
@@ -187,7 +193,13 @@ pub fn wait_for_host() {
     };
     let (files, count, mask) = process::with(|process| process.facts[place].files);
     // SAFETY: the thread waits in `ppoll`, so that its arguments are valid.
-    unsafe { (c::library().poll)(files, count, null(), mask) };
+    let wait = |time| unsafe { (c::library().poll)(files, count, time, mask) };
+    if wait(&raw const PATIENCE) == 0 {
+        if !STANDS_STILL.swap(true, Relaxed) {
+            c::report(STANDSTILL);
+        }
+        wait(null());
+    }
     let now = process::now();
     process::lower_limit(process::with(|process| process.order.wake(place, now)));
 }

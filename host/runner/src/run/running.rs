@@ -52,9 +52,8 @@ const ENDING: Duration = Duration::from_secs(5);
 /// Limit on the silence of an emulated machine. Its limit in virtual time works only if it sends
 /// records.
 const SILENCE: Duration = Duration::from_secs(120);
-/// The same limit while the system has not started: a hypervisor that refuses says why, and the
-/// firmware may not power the machine off.
-const REFUSED: Duration = Duration::from_secs(20);
+/// The message of `tools/clock` in QEMU's log, after which nothing can happen.
+const STANDSTILL: &str = "the machine stands still: all its cores sleep, and no timer is set";
 /// The same limit if a plug-in watches each access.
 pub(super) const LONG_SILENCE: Duration = Duration::from_secs(1200);
 
@@ -312,15 +311,22 @@ impl<'a> Running<'a> {
                 );
                 return Ok((End::Silent, Some(trouble)));
             }
-            let has_refused = !self.session.started() && self.wire_bytes > 0;
-            let silence = if has_refused { self.silence.min(REFUSED) } else { self.silence };
             // A person at a console may wait for any time.
             let is_watched = self.is_on_board() || self.options.input == ConsoleInput::Live;
-            if !is_watched && heard.elapsed() > silence {
-                let trouble = format!("nothing came from the machine for {} s", silence.as_secs());
+            if !is_watched && is_quiet && self.stands_still() {
+                return Ok((End::Silent, Some(STANDSTILL.to_owned())));
+            }
+            if !is_watched && heard.elapsed() > self.silence {
+                let seconds = self.silence.as_secs();
+                let trouble = format!("nothing came from the machine for {seconds} s");
                 return Ok((End::Silent, Some(trouble)));
             }
         }
+    }
+
+    /// Returns whether the clock has found that nothing can happen in the machine any more.
+    fn stands_still(&self) -> bool {
+        self.record.tail("qemu.log", 1).iter().any(|line| line.contains(STANDSTILL))
     }
 
     /// Takes bytes after the end of the run. Returns the number of counters among them.
