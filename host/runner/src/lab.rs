@@ -291,38 +291,33 @@ impl Seen {
             .ok_or_else(|| Failure::environment(format!("the plug-in saw no core {core}")))
     }
 
-    /// Lines in `period` ns that these cores moved together while one of them was busy: while its
-    /// periods had a fortieth of the lines of its busiest one, or more.
+    /// Returns the lines in `period` ns that these cores move together: the sum of each core's mean
+    /// over the periods in which its guest ran from begin to end.
+    ///
+    /// A period counts if it has a fortieth of the lines of the busiest one or more. The first and
+    /// the last of these do not count, because the guest started and ended within them.
     ///
     /// # Errors
     ///
-    /// The system is at fault if no core was ever busy, the environment if the trace lost too much.
+    /// The system is at fault if a core was busy for fewer than three periods, the environment if
+    /// the trace lost records of a core.
     pub fn together(&self, cores: &[usize], period: u64) -> Result<f64> {
-        let nothing = || Failure::system("no core was ever busy");
-        let (mut from, mut to, mut lines) = (u64::MAX, 0, 0);
-        for core in cores {
+        let rates = cores.iter().map(|core| {
             let periods = &self.core(*core)?.periods;
-            let most = periods.iter().map(|period| period.counts.refills).max().unwrap_or(0);
-            let busy = |period: &Period| most > 0 && period.counts.refills >= most.div_ceil(40);
-            let first = periods.iter().position(&busy).ok_or_else(nothing)?;
-            let last = periods.iter().rposition(busy).ok_or_else(nothing)?;
-            let counted = periods.iter().skip(first).take(last + 1 - first);
-            lines += counted.map(|period| period.counts.refills).sum::<u64>();
-            // If records of a core were lost, the others give the time.
+            let lost = || {
+                Failure::environment(format!(
+                    "the trace lost records of core {core}: try again on a quieter machine"
+                ))
+            };
             let begun = self.boundaries.get(core).filter(|begun| begun.len() > periods.len());
-            if let Some(begun) = begun {
-                from = from.min(begun[first]);
-                to = to.max(begun[last + 1]);
-            }
-        }
-        if from >= to {
-            return Err(Failure::environment(
-                "the trace's records were lost on each core: try again on a quieter machine",
-            ));
-        }
-        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-        let rate = lines as f64 * period as f64 / to.saturating_sub(from).max(1) as f64;
-        Ok(rate)
+            let rate = busy_rate(periods, begun.ok_or_else(lost)?);
+            let short = || {
+                Failure::system(format!("core {core} was busy for fewer than three periods"))
+            };
+            #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+            Ok(rate.ok_or_else(short)? * period as f64)
+        });
+        rates.sum()
     }
 
     /// Removes the run's directory: what is needed of it was read.
@@ -332,6 +327,20 @@ impl Seen {
         let _ = fs::remove_dir_all(&self.directory);
         self
     }
+}
+
+/// Returns a core's lines per ns in the periods that its guest filled from begin to end, or nothing
+/// if there are none. `begun` has the time at which each period began, in ns, and one more.
+#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+fn busy_rate(periods: &[Period], begun: &[u64]) -> Option<f64> {
+    let lines = |period: &Period| period.counts.refills;
+    let most = periods.iter().map(lines).max().filter(|most| *most > 0)?;
+    let busy = |period: &Period| lines(period) >= most.div_ceil(40);
+    let first = periods.iter().position(busy)? + 1;
+    let last = periods.iter().rposition(busy)?;
+    let time = begun.get(last)?.checked_sub(*begun.get(first)?).filter(|time| *time > 0)?;
+    let counted = periods.get(first..last)?;
+    Some(counted.iter().map(lines).sum::<u64>() as f64 / time as f64)
 }
 
 /// A core's periods in a trace, without a gap.
@@ -472,6 +481,21 @@ mod tests {
             (&[10, 20, 30][..], vec![(40, true), (4, false)])
         );
         assert_eq!((cores[1].begun.as_slice(), periods(1)), (&[0, 10][..], vec![(9, false)]));
+    }
+
+    #[test]
+    fn a_rate_is_of_the_periods_that_a_guest_filled() {
+        let periods = [0, 3, 40, 42, 41, 39, 0].map(|refills| Period {
+            counts: GuestCounts { refills, ..GuestCounts::default() },
+            polls: 0,
+            throttled: false,
+        });
+        let begun = [0, 10, 20, 30, 40, 50, 60, 70];
+        // 3 and 39 lines are of periods in which the guest started and ended.
+        assert_eq!(busy_rate(&periods, &begun), Some(4.1));
+        assert_eq!(busy_rate(&periods[..4], &begun), Some(4.0));
+        assert_eq!(busy_rate(&periods[..3], &begun), None);
+        assert_eq!(busy_rate(&periods[..1], &begun), None);
     }
 
     #[test]
