@@ -8,13 +8,64 @@ use miette::{
 };
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::{borrow::Cow, error, fmt, fmt::Write as _, ops::Range, path::Path, sync::Arc};
+use std::{
+    borrow::Cow,
+    error, fmt,
+    fmt::Write as _,
+    ops::{Deref, Range},
+    path::Path,
+    sync::{Arc, OnceLock},
+};
 
 /// The text of a file and its name, shared by the faults found in it.
-pub(crate) type File = Arc<NamedSource<String>>;
+pub(crate) type File = Arc<SourceText>;
+
+/// A text with its name, and what each fault in it asks for: a file can have 1,000 faults and 4 MiB.
+#[derive(Debug)]
+pub(crate) struct SourceText {
+    source: NamedSource<String>,
+    /// The offset at which each line begins.
+    lines: OnceLock<Vec<usize>>,
+    is_plain: OnceLock<bool>,
+}
+
+impl SourceText {
+    fn new(name: impl AsRef<str>, text: String) -> Self {
+        let source = NamedSource::new(name, text);
+        Self { source, lines: OnceLock::new(), is_plain: OnceLock::new() }
+    }
+
+    /// Returns the number of the line with the byte at `offset`, from 1, and its first byte.
+    fn line(&self, offset: usize) -> (usize, usize) {
+        let lines = self.lines.get_or_init(|| {
+            let behind = self.inner().match_indices('\n').map(|(newline, _)| newline + 1);
+            std::iter::once(0).chain(behind).collect()
+        });
+        let number = lines.partition_point(|start| *start <= offset);
+        (number, lines[number - 1])
+    }
+
+    /// Returns whether the text has no hidden character ([`is_hidden`]).
+    fn is_plain(&self) -> bool {
+        *self.is_plain.get_or_init(|| is_plain(self.inner()))
+    }
+}
+
+impl Deref for SourceText {
+    type Target = NamedSource<String>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.source
+    }
+}
+
+/// Returns whether a text has no hidden character.
+fn is_plain(text: &str) -> bool {
+    !text.chars().any(is_hidden)
+}
 
 pub(crate) fn file(path: &Path, text: impl Into<String>) -> File {
-    Arc::new(NamedSource::new(path.display().to_string(), text.into()))
+    Arc::new(SourceText::new(path.display().to_string(), text.into()))
 }
 
 /// A place in the file, for faults that are found later.
@@ -161,10 +212,10 @@ impl Fault {
 
     /// The same fault for a terminal: with hidden characters escaped, in the excerpt masked.
     fn shown(&self) -> Cow<'_, Self> {
-        let texts = [self.file.name(), self.file.inner(), &self.message];
+        let texts = [self.file.name(), &self.message];
         let more = self.help.iter().chain(self.labels.iter().map(|(_, text)| text));
-        let is_plain = |text: &str| !text.chars().any(is_hidden);
-        if texts.into_iter().chain(more.map(String::as_str)).all(is_plain) {
+        let mut texts = texts.into_iter().chain(more.map(String::as_str));
+        if self.file.is_plain() && texts.all(is_plain) {
             return Cow::Borrowed(self);
         }
         let labels = self.labels.iter();
@@ -175,10 +226,7 @@ impl Fault {
             labels: labels
                 .map(|(span, label)| (span.clone(), printable(label).into_owned()))
                 .collect(),
-            file: Arc::new(NamedSource::new(
-                printable(self.file.name()),
-                masked(self.file.inner()),
-            )),
+            file: Arc::new(SourceText::new(printable(self.file.name()), masked(self.file.inner()))),
         })
     }
 
@@ -237,12 +285,9 @@ impl Fault {
 pub(crate) fn locate(file: &File, offset: usize) -> Location {
     let text = file.inner();
     let before = text.get(..offset).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    Location {
-        file: file.name().to_owned(),
-        line: before.bytes().filter(|byte| *byte == b'\n').count() + 1,
-        column: before[line_start..].chars().count() + 1,
-    }
+    let (line, start) = file.line(before.len());
+    let column = before[start..].chars().count() + 1;
+    Location { file: file.name().to_owned(), line, column }
 }
 
 impl fmt::Display for Fault {
@@ -271,7 +316,7 @@ impl Diagnostic for Excerpt<'_> {
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
-        Some(&*self.0.file)
+        Some(&self.0.file.source)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
@@ -302,6 +347,11 @@ pub enum Style {
 }
 
 impl Faults {
+    /// Returns whether further faults are dropped.
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.len() > Self::LINES
+    }
+
     /// Adds a fault. One behind [`Self::LINES`] becomes the statement that there are more; nothing
     /// is added behind that.
     pub(crate) fn push(&mut self, fault: Fault) {

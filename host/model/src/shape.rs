@@ -241,7 +241,7 @@ impl Walk<'_> {
             let name = key.get_ref().as_ref();
             if let Some(known) = shape.keys.iter().find(|known| known.name == name) {
                 self.value(value, &known.kind, name, known);
-            } else {
+            } else if !self.faults.is_full() {
                 let help = suggestion(name, shape.keys.iter().map(|key| key.name));
                 let wrong = format!("unknown key `{}{name}`", self.path);
                 self.fault(Code::UnknownKey, key.span(), &wrong, "not a key here", help);

@@ -65,10 +65,13 @@ pub(crate) fn hex(address: u64) -> String {
 pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // Comparing takes time and memory by the product of both lengths, and no name is that long.
     const LONGEST: usize = 64;
-    let known = known.into_iter().filter(|_| word.len() <= LONGEST);
+    // Changes that a name is at most away. Lengths that differ by more tell so at once.
+    let allowed = |name: &str| 1 + name.len().max(word.len()) / 4;
     known
+        .into_iter()
+        .filter(|name| word.len() <= LONGEST && word.len().abs_diff(name.len()) <= allowed(name))
         .map(|name| (strsim::damerau_levenshtein(word, name), name))
-        .filter(|(distance, name)| *distance <= 1 + name.len().max(word.len()) / 4)
+        .filter(|(distance, name)| *distance <= allowed(name))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, name)| name)
 }

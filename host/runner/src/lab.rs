@@ -311,9 +311,8 @@ impl Seen {
             };
             let begun = self.boundaries.get(core).filter(|begun| begun.len() > periods.len());
             let rate = busy_rate(periods, begun.ok_or_else(lost)?);
-            let short = || {
-                Failure::system(format!("core {core} was busy for fewer than three periods"))
-            };
+            let short =
+                || Failure::system(format!("core {core} was busy for fewer than three periods"));
             #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
             Ok(rate.ok_or_else(short)? * period as f64)
         });
