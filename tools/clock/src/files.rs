@@ -13,7 +13,7 @@ use std::{
 
 static NO_TIME: timespec = timespec { tv_sec: 0, tv_nsec: 0 };
 /// The host's silence after which a machine without a core that runs or a timer stands still.
-const PATIENCE: timespec = timespec { tv_sec: 1, tv_nsec: 0 };
+static PATIENCE: timespec = timespec { tv_sec: 1, tv_nsec: 0 };
 /// The message that the machine stands still, which weir's runner finds in QEMU's log.
 const STANDSTILL: &str = "the machine stands still: all its cores sleep, and no timer is set";
 static STANDS_STILL: AtomicBool = AtomicBool::new(false);
